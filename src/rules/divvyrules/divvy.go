@@ -39,22 +39,9 @@ type divvyRule struct {
 // scalar is the value of a field of a rule.
 type scalar struct {
 	pos  rules.Pos
-	kind valueKind
+	kind rules.ValueKind
 	text string
 }
-
-// valueKind is the type of a value, in the words of messages.
-type valueKind string
-
-const (
-	kindText        valueKind = "text"
-	kindWholeNumber valueKind = "a whole number"
-	kindFraction    valueKind = "a fraction"
-	kindBool        valueKind = "true or false"
-	kindNull        valueKind = "nothing"
-	kindMap         valueKind = "a map"
-	kindList        valueKind = "a list"
-)
 
 // ruleFieldKeys are the keys of a rule's fields.
 var ruleFieldKeys = []string{"creditLimit", "resetSeconds", "actorField", "matchPolicy", "label", "comment"}
@@ -155,7 +142,7 @@ func (f *reader) checkLabel(r *divvyRule, v scalar) {
 // optionalField returns a field that a rule need not have; ok is false if it is missing, null or empty.
 func (r *divvyRule) optionalField(key string) (v scalar, ok bool) {
 	v, ok = r.valueByKey[key]
-	return v, ok && v.kind != kindNull && v.text != ""
+	return v, ok && v.kind != rules.KindNull && v.text != ""
 }
 
 // numberField returns a field that is a whole number; has is false if the rule has no such field. It reports another value as a problem
@@ -168,7 +155,7 @@ func (f *reader) numberField(r *divvyRule, key string) (n uint32, has bool) {
 	number, err := strconv.ParseUint(v.text, 10, 32)
 	text, quoted := rules.Shorten(r.operationText), rules.Quote(v.text)
 	switch {
-	case v.kind == kindNull:
+	case v.kind == rules.KindNull:
 		f.problems.Add(v.pos, "write a whole number", "%s of %s is null", key, text)
 	case errors.Is(err, strconv.ErrRange):
 		f.problems.Add(v.pos, "write 0 to 4294967295", "%s of %s is out of range: %s", key, text, quoted)

@@ -142,14 +142,14 @@ func parseINIValue(text string) (v scalar, problem string) {
 		case rest != "" && !isComment(rest):
 			problem = fmt.Sprintf("there is more behind the quote: %s", rules.Quote(rest))
 		}
-		return scalar{kind: kindText, text: inside}, problem
+		return scalar{kind: rules.KindText, text: inside}, problem
 	}
-	v = scalar{kind: kindText, text: strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1"))}
+	v = scalar{kind: rules.KindText, text: strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1"))}
 	switch v.text {
 	case "null":
-		v.kind = kindNull
+		v.kind = rules.KindNull
 	case "true", "false":
-		v.kind = kindBool
+		v.kind = rules.KindBool
 	}
 	return v, ""
 }

@@ -29,7 +29,7 @@ func ParseJSON(file string, data []byte) (cfg *rules.DomainConfig, problems, war
 	if !ok {
 		return nil, f.problems, nil
 	}
-	if root.kind() != kindMap {
+	if root.kind() != rules.KindMap {
 		f.problems.Add(r.posOf(root.offset), "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map", root.kind())
 		return nil, f.problems, nil
 	}
@@ -67,25 +67,25 @@ type jsonValue struct {
 }
 
 // kindByFirstByte maps the first byte of a JSON value to its kind; numbers are not in it.
-var kindByFirstByte = map[byte]valueKind{'{': kindMap, '[': kindList, '"': kindText, 't': kindBool, 'f': kindBool, 'n': kindNull}
+var kindByFirstByte = map[byte]rules.ValueKind{'{': rules.KindMap, '[': rules.KindList, '"': rules.KindText, 't': rules.KindBool, 'f': rules.KindBool, 'n': rules.KindNull}
 
-func (v jsonValue) kind() valueKind {
+func (v jsonValue) kind() rules.ValueKind {
 	if kind, known := kindByFirstByte[v.rawJSON[0]]; known {
 		return kind
 	}
 	if bytes.ContainsAny(v.rawJSON, ".eE") {
-		return kindFraction
+		return rules.KindFraction
 	}
-	return kindWholeNumber
+	return rules.KindInt
 }
 
 // text returns a scalar as text. Numbers are as written, but 1e3 is "1000" and 60.0 is "60".
 func (v jsonValue) text() string {
 	text := string(v.rawJSON)
 	switch v.kind() {
-	case kindText:
+	case rules.KindText:
 		_ = json.Unmarshal(v.rawJSON, &text) // rawJSON is valid.
-	case kindFraction:
+	case rules.KindFraction:
 		if f, _ := strconv.ParseFloat(text, 64); f == float64(int64(f)) && f >= 0 && f < 1<<53 {
 			text = strconv.FormatInt(int64(f), 10)
 		}
@@ -145,7 +145,7 @@ func (r *jsonReader) readMembers(v jsonValue) (list []jsonMember) {
 	seen := make(map[string]bool)
 	for dec.More() {
 		var m jsonMember
-		if v.kind() == kindMap {
+		if v.kind() == rules.KindMap {
 			m.keyOffset = int(dec.InputOffset())
 			for bytes.IndexByte([]byte(" \t\r\n,"), v.rawJSON[m.keyOffset]) >= 0 {
 				m.keyOffset++
@@ -156,7 +156,7 @@ func (r *jsonReader) readMembers(v jsonValue) (list []jsonMember) {
 		}
 		_ = dec.Decode((*json.RawMessage)(&m.rawJSON))
 		m.offset = v.offset + int(dec.InputOffset()) - len(m.rawJSON)
-		if seen[m.key] && v.kind() == kindMap {
+		if seen[m.key] && v.kind() == rules.KindMap {
 			r.problems.Add(r.posOf(m.keyOffset), "remove one of them", "the key %s is here twice", rules.Quote(m.key))
 			continue
 		}
@@ -175,7 +175,7 @@ func (r *jsonReader) readRules(members []jsonMember, overrides bool) {
 			last = m
 		case m.key != "overrides":
 			r.warnUnknownKey(r.posOf(m.keyOffset), m.key, []string{"overrides", "default"})
-		case m.kind() == kindList:
+		case m.kind() == rules.KindList:
 			for _, item := range r.readMembers(m.jsonValue) {
 				r.readRule(item.jsonValue)
 			}
@@ -196,7 +196,7 @@ func (r *jsonReader) readRule(v jsonValue) {
 	skipped := r.hasSkippedRule
 	r.hasSkippedRule = true
 	at := r.posOf(v.offset)
-	if v.kind() != kindMap {
+	if v.kind() != rules.KindMap {
 		r.problems.Add(at, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}", "the rule is %v, not a map",
 			v.kind())
 		return
@@ -206,7 +206,7 @@ func (r *jsonReader) readRule(v jsonValue) {
 	for _, m := range r.readMembers(v) {
 		kind := m.kind()
 		switch {
-		case m.key == "operation" && kind == kindMap:
+		case m.key == "operation" && kind == rules.KindMap:
 			operation = true
 			r.readOperation(&rule, m.jsonValue)
 		case m.key == "operation":
@@ -214,7 +214,7 @@ func (r *jsonReader) readRule(v jsonValue) {
 			r.problems.Add(r.posOf(m.offset), "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", kind)
 		case !slices.Contains(ruleFieldKeys, m.key):
 			r.warnUnknownKey(r.posOf(m.keyOffset), m.key, append([]string{"operation"}, ruleFieldKeys...))
-		case kind == kindMap || kind == kindList:
+		case kind == rules.KindMap || kind == rules.KindList:
 			r.problems.Add(r.posOf(m.offset), "write text or a number", "%s is %v", m.key, kind)
 		default:
 			rule.valueByKey[m.key] = scalar{r.posOf(m.offset), kind, m.text()}
@@ -235,11 +235,11 @@ func (r *jsonReader) readOperation(rule *divvyRule, v jsonValue) {
 	rule.operationText = text.String()
 	for _, m := range r.readMembers(v) {
 		switch kind := m.kind(); kind {
-		case kindMap, kindList:
+		case rules.KindMap, rules.KindList:
 			rule.lacksPairs = true
 			r.problems.Add(r.posOf(m.offset), "write text", "the pattern of %s is %v", rules.Quote(m.key), kind)
 			continue
-		case kindNull:
+		case rules.KindNull:
 			r.warnings.Add(r.posOf(m.offset), "write \"*\" if any value is meant",
 				"the pattern of %s is null, which is taken for the text null", rules.Quote(m.key))
 		default:

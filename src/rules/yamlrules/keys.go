@@ -66,7 +66,7 @@ func (r *reader) readField(f field, target any) {
 	case *uint32:
 		*target = r.readNumber(f)
 	case **uint32:
-		if n := r.readNumber(f); kindOf(f.valueNode) != kindNull {
+		if n := r.readNumber(f); kindOf(f.valueNode) != rules.KindNull {
 			*target = &n
 		}
 	case **rules.Positioned[string]:
@@ -100,7 +100,7 @@ func (r *reader) readField(f field, target any) {
 
 // positioned reads a field together with its position. It returns nil for a null value.
 func positioned[T any](r *reader, f field, read func(field) T) *rules.Positioned[T] {
-	if kindOf(f.valueNode) == kindNull {
+	if kindOf(f.valueNode) == rules.KindNull {
 		return nil
 	}
 	return &rules.Positioned[T]{Pos: r.posOf(f.valueNode), Value: read(f)}
@@ -110,7 +110,7 @@ func positioned[T any](r *reader, f field, read func(field) T) *rules.Positioned
 // warning, as envoyproxy/ratelimit ignores it; any other key is a problem.
 func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 	accept := func(f *field) bool {
-		if kind := kindOf(f.keyNode); kind != kindText {
+		if kind := kindOf(f.keyNode); kind != rules.KindText {
 			r.problems.Add(f.keyPos, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
 			return false
 		}
@@ -150,14 +150,14 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 // not maps.
 func (r *reader) checkIgnoredValue(n *yaml.Node) {
 	switch kind := kindOf(n); kind {
-	case kindFloat, kindBigInt:
+	case rules.KindFraction, rules.KindBigInt:
 		r.addProblem(n, "write a whole number, or put it in quotes", "%s is %v", rules.Quote(n.Value), kind)
-	case kindMap:
+	case rules.KindMap:
 		r.readKnownFields(n, ignoredMapKind)
-	case kindList:
+	case rules.KindList:
 		for _, item := range n.Content {
 			item = resolveAlias(item)
-			if kind := kindOf(item); kind != kindMap {
+			if kind := kindOf(item); kind != rules.KindMap {
 				r.addProblem(item, "remove it", "an item of the list is %v, not a map", kind)
 				continue
 			}

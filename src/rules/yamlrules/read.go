@@ -29,7 +29,7 @@ func ParseLaterDocuments(file string, data []byte) (configs []rules.DomainConfig
 	documents, err := decodeDocuments(data, math.MaxInt)
 	r := &reader{file: file}
 	for i, doc := range documents {
-		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == kindNull || !r.checkAliases(doc, len(data)) {
+		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == rules.KindNull || !r.checkAliases(doc, len(data)) {
 			continue
 		}
 		if cfg := r.readConfig(doc.Content[0]); cfg != nil {
@@ -74,9 +74,9 @@ func hasTopKey(root *yaml.Node, key string) bool {
 func (r *reader) readRuleFile(root *yaml.Node) *rules.DomainConfig {
 	cfg := &rules.DomainConfig{Pos: r.posOf(root)}
 	switch kind := kindOf(root); kind {
-	case kindNull:
+	case rules.KindNull:
 		return cfg
-	case kindMap:
+	case rules.KindMap:
 	default:
 		r.problems.Add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
 		return nil
@@ -90,9 +90,9 @@ func (r *reader) readRuleFile(root *yaml.Node) *rules.DomainConfig {
 }
 
 // checkKind reports whether the value of f has the wanted kind. A value of another kind is a problem, except null.
-func (r *reader) checkKind(f field, want valueKind, fix string) bool {
+func (r *reader) checkKind(f field, want rules.ValueKind, fix string) bool {
 	kind := kindOf(f.valueNode)
-	if kind != want && kind != kindNull {
+	if kind != want && kind != rules.KindNull {
 		r.problems.Add(f.keyPos, fix, "%s is %v, not %v", f.name, kind, want)
 	}
 	return kind == want
@@ -101,13 +101,13 @@ func (r *reader) checkKind(f field, want valueKind, fix string) bool {
 // readItems reads a field that is a list of maps. read reads one item into its config. name is that of an item in messages, and form
 // shows how to write one.
 func readItems[T any](r *reader, f field, form, name string, read func(item *yaml.Node, at rules.Pos, config *T)) (list []T) {
-	if !r.checkKind(f, kindList, "write `"+form+"` below it") {
+	if !r.checkKind(f, rules.KindList, "write `"+form+"` below it") {
 		return nil
 	}
 	for _, item := range f.valueNode.Content {
 		at := r.posOf(item)
 		item = resolveAlias(item)
-		if kind := kindOf(item); kind != kindMap {
+		if kind := kindOf(item); kind != rules.KindMap {
 			r.problems.Add(at, "write `"+form+"`", "%s is %v, not a map", name, kind)
 			continue
 		}
@@ -125,7 +125,7 @@ func (r *reader) readDescriptors(f field) []rules.DescriptorConfig {
 }
 
 func (r *reader) readRules(f field) *rules.Positioned[[]rules.RuleConfig] {
-	if kindOf(f.valueNode) == kindNull {
+	if kindOf(f.valueNode) == rules.KindNull {
 		return nil
 	}
 	list := readItems(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos, cfg *rules.RuleConfig) {
@@ -138,7 +138,7 @@ func (r *reader) readRules(f field) *rules.Positioned[[]rules.RuleConfig] {
 }
 
 func (r *reader) readRateLimit(f field) *rules.RateLimitConfig {
-	if !r.checkKind(f, kindMap, "write unit and requests_per_unit below it") {
+	if !r.checkKind(f, rules.KindMap, "write unit and requests_per_unit below it") {
 		return nil
 	}
 	cfg := new(rules.RateLimitConfig)
@@ -184,9 +184,9 @@ func (r *reader) readReplaces(f field) []rules.Positioned[string] {
 
 func (r *reader) readTexts(f field) (list []rules.Positioned[string]) {
 	switch kind := kindOf(f.valueNode); kind {
-	case kindNull:
+	case rules.KindNull:
 		return nil
-	case kindList:
+	case rules.KindList:
 	default:
 		r.addProblem(f.valueNode, "write ["+rules.Quote(f.valueNode.Value)+"]", "%s is %v, not a list", f.name, kind)
 		return nil
@@ -195,7 +195,7 @@ func (r *reader) readTexts(f field) (list []rules.Positioned[string]) {
 	for _, item := range f.valueNode.Content {
 		at := r.posOf(item)
 		item = resolveAlias(item)
-		if kind := kindOf(item); kind == kindNull || kind == kindMap || kind == kindList {
+		if kind := kindOf(item); kind == rules.KindNull || kind == rules.KindMap || kind == rules.KindList {
 			r.problems.Add(at, "write a key", "%s is %v, not text", name, kind)
 			continue
 		}
@@ -207,7 +207,7 @@ func (r *reader) readTexts(f field) (list []rules.Positioned[string]) {
 // readMatchPairs reads a field that is a map of keys to patterns.
 func (r *reader) readMatchPairs(f field) *rules.Positioned[[]rules.MatchPairConfig] {
 	list := &rules.Positioned[[]rules.MatchPairConfig]{Pos: f.keyPos}
-	if kind := kindOf(f.valueNode); kind != kindMap {
+	if kind := kindOf(f.valueNode); kind != rules.KindMap {
 		r.addProblem(f.valueNode, "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
 		return list
 	}
@@ -215,7 +215,7 @@ func (r *reader) readMatchPairs(f field) *rules.Positioned[[]rules.MatchPairConf
 		switch {
 		case !r.checkScalarKey(f, "a key of match"):
 			return false
-		case kindOf(f.valueNode) == kindNull:
+		case kindOf(f.valueNode) == rules.KindNull:
 			r.problems.Add(f.keyPos, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
 			return false
 		}
@@ -243,7 +243,7 @@ func (r *reader) checkScalarKey(f *field, name string) bool {
 
 // readMetadata reads a field that is a map of values that JSON can express.
 func (r *reader) readMetadata(f field) map[string]any {
-	if !r.checkKind(f, kindMap, "write keys and values below it") {
+	if !r.checkKind(f, rules.KindMap, "write keys and values below it") {
 		return nil
 	}
 	v, _ := r.readMetadataValue(f.valueNode).(map[string]any)

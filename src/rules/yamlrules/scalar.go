@@ -14,33 +14,14 @@ import (
 	"ratelimit/src/rules"
 )
 
-// valueKind is the type of a value in YAML 1.1.
-type valueKind uint8
-
-const (
-	kindText valueKind = iota
-	kindInt
-	kindBigInt
-	kindFloat
-	kindBool
-	kindNull
-	kindMap
-	kindList
-)
-
-// String returns the kind in the words of messages.
-func (k valueKind) String() string {
-	return [...]string{"text", "a whole number", "a number of more than 64 bits", "a fraction", "true or false", "nothing", "a map", "a list"}[k]
-}
-
-func kindOf(n *yaml.Node) valueKind { return parseScalar(n).kind }
+func kindOf(n *yaml.Node) rules.ValueKind { return parseScalar(n).kind }
 
 // scalar is a YAML scalar. For a map or a list only its kind is set.
 type scalar struct {
-	kind      valueKind
+	kind      rules.ValueKind
 	text      string // text is the scalar without its quotes and escapes.
-	boolValue bool   // boolValue is the value if kind is kindBool.
-	intValue  int64  // intValue is the value if kind is kindInt.
+	boolValue bool   // boolValue is the value if kind is rules.KindBool.
+	intValue  int64  // intValue is the value if kind is rules.KindInt.
 }
 
 // These are the scalars without quotes that YAML 1.1 reads as true or false, null, and fractions. yaml.v3 reads some as text.
@@ -61,9 +42,9 @@ var (
 func parseScalar(n *yaml.Node) scalar {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return scalar{kind: kindMap}
+		return scalar{kind: rules.KindMap}
 	case yaml.SequenceNode:
-		return scalar{kind: kindList}
+		return scalar{kind: rules.KindList}
 	}
 	s := scalar{text: n.Value}
 	tagged := n.Style&yaml.TaggedStyle != 0
@@ -84,48 +65,48 @@ func parseScalar(n *yaml.Node) scalar {
 		}
 	}
 	if b, ok := boolWords[n.Value]; ok {
-		s.kind, s.boolValue = kindBool, b
+		s.kind, s.boolValue = rules.KindBool, b
 		return s
 	}
 	if nullWords[n.Value] {
-		s.kind = kindNull
+		s.kind = rules.KindNull
 		return s
 	}
 	s.kind, s.intValue = parseNumberKind(n.Value)
-	if s.kind == kindInt && tagged && n.ShortTag() == "!!float" {
-		s.kind = kindFloat
+	if s.kind == rules.KindInt && tagged && n.ShortTag() == "!!float" {
+		s.kind = rules.KindFraction
 	}
 	return s
 }
 
 // parseNumberKind returns the kind of a scalar without quotes that is neither a bool nor null, and its value if that is a whole number.
-func parseNumberKind(text string) (valueKind, int64) {
+func parseNumberKind(text string) (rules.ValueKind, int64) {
 	first := text[0]
 	if first != '.' && first != '+' && first != '-' && (first < '0' || first > '9') {
-		return kindText, 0
+		return rules.KindText, 0
 	}
 	plain := strings.ReplaceAll(text, "_", "")
 	if i, err := strconv.ParseInt(plain, 0, 64); err == nil {
-		return kindInt, i
+		return rules.KindInt, i
 	}
 	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
-		return kindBigInt, 0
+		return rules.KindBigInt, 0
 	}
 	if floatPattern.MatchString(plain) || floatWordPattern.MatchString(text) {
-		return kindFloat, 0
+		return rules.KindFraction, 0
 	}
-	return kindText, 0
+	return rules.KindText, 0
 }
 
 // readText reads a field that is text. Whole numbers, true, false and dates are text as written; null is the empty text.
 func (r *reader) readText(f field) string {
 	switch s := parseScalar(f.valueNode); s.kind {
-	case kindNull:
+	case rules.KindNull:
 		return ""
-	case kindFloat, kindBigInt:
+	case rules.KindFraction, rules.KindBigInt:
 		r.addProblem(f.valueNode, fmt.Sprintf("write %q, in quotes", s.text), "%s is %v, not text: %s", f.name, s.kind, rules.Quote(s.text))
 		return s.text // For an empty text the compiler would report a second problem.
-	case kindMap, kindList:
+	case rules.KindMap, rules.KindList:
 		r.addProblem(f.valueNode, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, s.kind)
 		return r.posOf(f.valueNode).String() // This text is unique, so the compiler reports no second problem.
 	default:
@@ -137,7 +118,7 @@ func (r *reader) readText(f field) string {
 // readBool reads a field that is true or false. Null is false.
 func (r *reader) readBool(f field) bool {
 	s := parseScalar(f.valueNode)
-	if s.kind != kindBool && s.kind != kindNull {
+	if s.kind != rules.KindBool && s.kind != rules.KindNull {
 		fix := "write true or false"
 		if _, word := boolWords[s.text]; word {
 			fix = "remove the quotes"
@@ -164,20 +145,20 @@ func (r *reader) readNumber(f field) uint32 {
 	s := parseScalar(f.valueNode)
 	text := rules.Quote(s.text)
 	switch {
-	case s.kind == kindNull:
+	case s.kind == rules.KindNull:
 		return 0
-	case s.kind == kindInt && 0 <= s.intValue && s.intValue <= most:
+	case s.kind == rules.KindInt && 0 <= s.intValue && s.intValue <= most:
 		return uint32(s.intValue)
-	case s.kind == kindFloat && invalidOctalPattern.MatchString(s.text):
+	case s.kind == rules.KindFraction && invalidOctalPattern.MatchString(s.text):
 		r.addProblem(f.valueNode, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", f.name, text)
-	case s.kind == kindInt, s.kind == kindBigInt, s.kind == kindFloat && longIntegerPattern.MatchString(s.text):
+	case s.kind == rules.KindInt, s.kind == rules.KindBigInt, s.kind == rules.KindFraction && longIntegerPattern.MatchString(s.text):
 		r.addProblem(f.valueNode, fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, text)
-	case s.kind == kindFloat && f.name == "requests_per_unit":
+	case s.kind == rules.KindFraction && f.name == "requests_per_unit":
 		r.addProblem(f.valueNode, "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
 			"%s is a fraction: %s", f.name, text)
-	case s.kind == kindFloat:
+	case s.kind == rules.KindFraction:
 		r.addProblem(f.valueNode, "write a whole number", "%s is a fraction: %s", f.name, text)
-	case s.kind == kindText && wholeNumberPattern.MatchString(s.text):
+	case s.kind == rules.KindText && wholeNumberPattern.MatchString(s.text):
 		r.addProblem(f.valueNode, "remove the quotes", "%s is text, not a number: %s", f.name, text)
 	default:
 		r.addProblem(f.valueNode, "write a whole number", "%s is %v, not a number", f.name, s.kind)
@@ -194,13 +175,13 @@ const durationAdvice = "write hours, minutes, seconds or milliseconds: 720h (30 
 func (r *reader) readDuration(f field) time.Duration {
 	s := parseScalar(f.valueNode)
 	kind, text := s.kind, s.text
-	if kind == kindText && text != "" {
+	if kind == rules.KindText && text != "" {
 		kind, _ = parseNumberKind(text) // A number in quotes has no unit either.
 	}
 	switch d, err := time.ParseDuration(text); {
-	case kind == kindInt || kind == kindBigInt || kind == kindFloat:
+	case kind == rules.KindInt || kind == rules.KindBigInt || kind == rules.KindFraction:
 		r.addProblem(f.valueNode, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, rules.Quote(text))
-	case kind != kindText:
+	case kind != rules.KindText:
 		r.addProblem(f.valueNode, durationAdvice, "%s is %v, not a duration", f.name, kind)
 	case !durationPattern.MatchString(text):
 		r.addProblem(f.valueNode, durationAdvice, "%s is not a duration: %s", f.name, rules.Quote(text))
@@ -216,13 +197,13 @@ func (r *reader) readDuration(f field) time.Duration {
 func (r *reader) readMetadataScalar(n *yaml.Node) any {
 	s := parseScalar(n)
 	switch s.kind {
-	case kindNull:
+	case rules.KindNull:
 		return nil
-	case kindBool:
+	case rules.KindBool:
 		return s.boolValue
-	case kindInt:
+	case rules.KindInt:
 		return float64(s.intValue)
-	case kindBigInt, kindFloat:
+	case rules.KindBigInt, rules.KindFraction:
 		number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
 			r.addProblem(n, "write a finite number, or put it in quotes", "%s cannot be sent in an answer", rules.Quote(s.text))

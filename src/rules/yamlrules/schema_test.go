@@ -96,19 +96,19 @@ func (c *toJSON) value(n *yaml.Node) (any, error) {
 		return list, nil
 	}
 	switch s := parseScalar(n); s.kind {
-	case kindNull:
+	case rules.KindNull:
 		return nil, nil
-	case kindBool:
+	case rules.KindBool:
 		return s.boolValue, nil
-	case kindInt:
+	case rules.KindInt:
 		return json.Number(strconv.FormatInt(s.intValue, 10)), nil
-	case kindBigInt:
+	case rules.KindBigInt:
 		i, ok := new(big.Int).SetString(strings.ReplaceAll(s.text, "_", ""), 0)
 		if !ok {
 			return nil, errNoJSON
 		}
 		return json.Number(i.String()), nil
-	case kindFloat:
+	case rules.KindFraction:
 		f, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		text, err2 := json.Marshal(f)
 		if err != nil || err2 != nil {
@@ -135,7 +135,7 @@ func (c *toJSON) mapping(n *yaml.Node) (any, error) {
 		switch {
 		case !isMergeKey(k):
 			m[k.Value] = v
-		case kindOf(n.Content[i+1]) == kindList:
+		case kindOf(n.Content[i+1]) == rules.KindList:
 			merged = append(merged, v.([]any)...)
 		default:
 			merged = append(merged, v)

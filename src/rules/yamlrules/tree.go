@@ -24,7 +24,7 @@ func (r *reader) readLimitTree(root *yaml.Node) *rules.DomainConfig {
 			continue
 		}
 		cfg.LimitTree.Pos = f.Pos
-		if f.Value.kind != kindMap {
+		if f.Value.kind != rules.KindMap {
 			r.problems.Add(f.Pos, "write names below it", "schema is %v, not a map", f.Value.kind)
 			continue
 		}
@@ -43,7 +43,7 @@ func (r *reader) readLimitNodes(fields []Field, depth int) (list []rules.LimitNo
 		if f.Name == "" {
 			r.problems.Add(f.Pos, "write a name, or `*`", "a name is empty")
 		}
-		if f.Value.kind != kindMap {
+		if f.Value.kind != rules.KindMap {
 			r.problems.Add(f.Pos, "write `limits: [burst, count, period]` or `children` below it", "%s is %v, not a map",
 				rules.Quote(f.Name), f.Value.kind)
 			continue
@@ -61,7 +61,7 @@ func (r *reader) readLimitNode(f *Field, depth int) rules.LimitNodeConfig {
 		case "limits":
 			cfg.Limit = r.readLimitTriple(in)
 		case "children":
-			if !in.Value.IsNull() && in.Value.kind != kindMap {
+			if !in.Value.IsNull() && in.Value.kind != rules.KindMap {
 				r.problems.Add(in.Pos, "write names below it", "children is %v, not a map", in.Value.kind)
 			}
 			cfg.Children = r.readLimitNodes(in.Value.fields, depth+1)
@@ -82,9 +82,9 @@ func (r *reader) readLimitTriple(f *Field) *rules.RateLimitConfig {
 	if f.Value.IsNull() {
 		return nil
 	}
-	if n := len(f.Value.items); f.Value.kind != kindList || n != 3 {
+	if n := len(f.Value.items); f.Value.kind != rules.KindList || n != 3 {
 		what := f.Value.kind.String()
-		if f.Value.kind == kindList {
+		if f.Value.kind == rules.KindList {
 			what = fmt.Sprintf("a list of %d", n)
 		}
 		r.problems.Add(f.Pos, fix, "limits is %s, where three whole numbers belong", what)
@@ -109,12 +109,12 @@ func (r *reader) readLimitTriple(f *Field) *rules.RateLimitConfig {
 // readTripleNumber reads a number from least to most, which messages call name.
 func (r *reader) readTripleNumber(v *Value, name string, least, most int64) int64 {
 	switch {
-	case v.kind == kindInt && least <= v.intValue && v.intValue <= most:
+	case v.kind == rules.KindInt && least <= v.intValue && v.intValue <= most:
 		return v.intValue
-	case v.kind == kindInt || v.kind == kindBigInt:
+	case v.kind == rules.KindInt || v.kind == rules.KindBigInt:
 		r.problems.Add(v.Pos, fmt.Sprintf("write %d to %d", least, most), "the %s in limits is out of range: %s", name,
 			rules.Quote(v.text))
-	case v.kind == kindFloat:
+	case v.kind == rules.KindFraction:
 		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is a fraction: %s", name, rules.Quote(v.text))
 	default:
 		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is %v, not a number", name, v.kind)
