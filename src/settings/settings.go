@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Settings has the values of all environment variables. docs/settings.md explains each one.
@@ -215,12 +217,8 @@ func (s *Settings) derive(r *reader) {
 	s.XDS.derive()
 }
 
-var (
-	// urlPath matches a path without characters that are special in URLs or in http.ServeMux.
-	urlPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
-	// headerName matches the name of an HTTP header: a token of RFC 9110.
-	headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
-)
+// urlPath matches a path without characters that are special in URLs or in http.ServeMux.
+var urlPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
 
 // validate checks what the table cannot check, such as variables that depend on each other.
 func (s *Settings) validate(r *reader) {
@@ -265,7 +263,7 @@ func (s *Settings) validate(r *reader) {
 		{s.LimitHeaders, "LIMIT_RESET_HEADER", s.ResetHeader},
 		{s.Failure.DegradedHeader != "", "LIMIT_DEGRADED_HEADER", s.Failure.DegradedHeader},
 	} {
-		if header.used && !headerName.MatchString(header.value) {
+		if header.used && !httpguts.ValidHeaderFieldName(header.value) {
 			r.problem(header.name, header.value, "write the name of an HTTP header")
 		}
 	}

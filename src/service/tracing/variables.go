@@ -2,21 +2,20 @@ package tracing
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"ratelimit/src/files/certs"
 )
 
 // variablePrefixes has the prefixes of the exporters' variables. The second one takes precedence.
 var variablePrefixes = []string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"}
-
-// headerName matches a valid name of a header.
-var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // checkVariables returns the mistakes in variables of the exporters and the SDK, which would
 // ignore them or write their values to stderr. Errors contain no values, which may be secret.
@@ -33,7 +32,7 @@ func checkVariables(protocol string) error {
 		check(prefix, "ENDPOINT", func(text string) error { return checkEndpoint(text, protocol) })
 		check(prefix, "HEADERS", checkHeaders)
 		check(prefix, "TIMEOUT", wholeNumberFrom(0))
-		check(prefix, "CERTIFICATE", checkCertificate)
+		check(prefix, "CERTIFICATE", func(file string) error { _, err := certs.Authorities(file); return err })
 		cert, key := trimmedVariable(prefix+"CLIENT_CERTIFICATE"), trimmedVariable(prefix+"CLIENT_KEY")
 		if (cert == "") != (key == "") {
 			problems = append(problems, fmt.Errorf("%sCLIENT_CERTIFICATE=…: set it and %sCLIENT_KEY, or neither", prefix, prefix))
@@ -62,7 +61,7 @@ func checkEndpoint(text, protocol string) error {
 func checkHeaders(text string) error {
 	for i, header := range strings.Split(text, ",") {
 		name, value, ok := strings.Cut(header, "=")
-		if _, err := url.PathUnescape(value); !ok || err != nil || !headerName.MatchString(strings.TrimSpace(name)) {
+		if _, err := url.PathUnescape(value); !ok || err != nil || !httpguts.ValidHeaderFieldName(strings.TrimSpace(name)) {
 			return fmt.Errorf("header %d: write name=value, separated by commas, with %%2C for a comma and %%25 for a percent sign in values", i+1)
 		}
 	}
@@ -77,12 +76,4 @@ func wholeNumberFrom(least int) func(text string) error {
 		}
 		return nil
 	}
-}
-
-func checkCertificate(file string) error {
-	pem, err := os.ReadFile(file)
-	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		err = fmt.Errorf("%s: no certificate in PEM form in it", file)
-	}
-	return err
 }
