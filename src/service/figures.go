@@ -8,7 +8,6 @@ import (
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
 	"ratelimit/src/frontend/connlimit"
-	"ratelimit/src/settings"
 )
 
 type runtimeFigures struct {
@@ -35,33 +34,20 @@ func (s *Service) addFigures() {
 			s.counters.ShowFigures("port", p.name, l.Stats)
 		}
 	}
-	s.addClientCertFigures()
 }
 
-// addClientCertFigures adds when the client certificates of this process expire. Each scrape
-// reads the files, as each new connection does.
-func (s *Service) addClientCertFigures() {
-	cfg := s.Settings
-	redisTLS := cfg.BackendType == "redis" && (cfg.Redis.TLS || cfg.RedisSplit && cfg.RedisPerSecond.TLS)
-	reads := &files.Reads{Timeout: time.Second} // A scrape waits at most 1 s for a file.
-	for _, cert := range []struct {
-		server, file string
-		on           bool
-	}{
-		{"xds", cfg.XDS.ClientCert, cfg.ConfigType == settings.ConfigXDS && cfg.XDS.TLS},
-		{"redis", cfg.RedisTLS.ClientCert, redisTLS},
-		{"memcache", cfg.Memcache.TLSFiles.ClientCert, cfg.BackendType == "memcache" && cfg.Memcache.TLS},
-	} {
-		if !cert.on || cert.file == "" {
-			continue
-		}
-		s.counters.ShowFigures("client certificate", cert.server, func() (st certs.Stats) {
-			expiry, err := files.Read(context.Background(), reads, func() (time.Time, error) { return certs.NotAfter(cert.file) })
-			if err != nil {
-				expiry = time.Unix(0, 0) // A certificate that cannot be read is shown as one that expired in 1970.
-			}
-			st.NotAfter = expiry
-			return st
-		})
+// showClientCert shows when the client certificate for server expires, unless file is empty. Each scrape
+// reads the file, as each new connection does.
+func (s *Service) showClientCert(server, file string) {
+	if file == "" {
+		return
 	}
+	reads := &files.Reads{Timeout: time.Second} // A scrape waits at most 1 s for a file.
+	s.counters.ShowFigures("client certificate", server, func() certs.Stats {
+		expiry, err := files.Read(context.Background(), reads, func() (time.Time, error) { return certs.NotAfter(file) })
+		if err != nil {
+			expiry = time.Unix(0, 0) // A certificate that cannot be read is shown as one that expired in 1970.
+		}
+		return certs.Stats{NotAfter: expiry}
+	})
 }

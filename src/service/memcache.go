@@ -46,6 +46,7 @@ func (s *Service) buildMemcached() (backend.Backend, error) {
 	}
 	var err error
 	if from.TLS {
+		s.showClientCert("memcache", from.TLSFiles.ClientCert)
 		if mc.TLS, err = storeTLS("MEMCACHE_TLS_", from.TLSFiles); err != nil {
 			return nil, err
 		}

@@ -143,6 +143,7 @@ func (s *Service) buildXDS() error {
 			CAName: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", PairName: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
 			ServerName: x.ServerName,
 		}).TLS
+		s.showClientCert("xds", x.ClientCert)
 	}
 	s.rules.logFields = func(u reload.Result) logrus.Fields {
 		return logrus.Fields{"xds": x.Server, "resources": u.PartCount, "version": u.Version}

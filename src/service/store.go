@@ -146,6 +146,9 @@ func (s *Service) buildStore() error {
 // buildRedis makes the store of one Redis, or of two if limits per second have their own.
 func (s *Service) buildRedis() (backend.Backend, error) {
 	cfg := s.Settings
+	if cfg.Redis.TLS || cfg.RedisSplit && cfg.RedisPerSecond.TLS {
+		s.showClientCert("redis", cfg.RedisTLS.ClientCert)
+	}
 	p := &pool{name: "redis_pool", labelInMessages: "Redis", timeoutSetting: "REDIS_TIMEOUT"}
 	main, err := s.buildOneRedis(p, cfg.Redis, "pipeline length")
 	if err != nil || !cfg.RedisSplit {
