@@ -56,9 +56,6 @@ func (s *Service) buildDivvy(failed func(error)) error {
 			},
 		},
 	}
-	if cfg.IdleTimeout == 0 {
-		cfg.IdleTimeout = -1 * time.Second // A negative duration turns the idle timeout off.
-	}
 	server, err := divvy.New(cfg)
 	if err != nil {
 		return err

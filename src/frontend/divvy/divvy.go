@@ -51,8 +51,7 @@ type Limits struct {
 	// MaxPipelinedRequests is how many requests of a connection the limiter decides in one call, at
 	// most limiter.MaxDescriptors. Defaults to 128.
 	MaxPipelinedRequests int
-	// IdleTimeout is how long a connection may go without a complete line. A negative value means no
-	// bound. Defaults to 10 minutes.
+	// IdleTimeout is how long a connection may go without a complete line. 0 means no bound.
 	IdleTimeout time.Duration
 	// WriteTimeout is how long a client may block a write by not reading. Defaults to 10 seconds.
 	WriteTimeout time.Duration
@@ -68,10 +67,7 @@ type Events struct {
 	OnPanic func(value any, stack []byte)
 }
 
-const (
-	defaultMaxLineBytes = 1 << 20
-	defaultIdleTimeout  = 10 * time.Minute
-)
+const defaultMaxLineBytes = 1 << 20
 
 // Server answers clients of divvy. Create it with New.
 type Server struct {
@@ -103,7 +99,6 @@ func New(cfg Config) (*Server, error) {
 	cfg.MaxLineBytes = cmp.Or(cfg.MaxLineBytes, defaultMaxLineBytes)
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 10_000)
 	cfg.MaxPipelinedRequests = cmp.Or(cfg.MaxPipelinedRequests, 128)
-	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	switch {
 	case cfg.Limiter == nil:
