@@ -25,9 +25,6 @@ type mappedTarget struct {
 	valueScale float64          // valueScale is a factor for values: 0.001 turns milliseconds into seconds.
 }
 
-// seriesKey is unique for the name and the labels of the metric.
-func (t *mappedTarget) seriesKey() string { return seriesKey(t.name, t.labels) }
-
 // findTarget returns the metric for a statsd name. A name that no rule of the mapping matches
 // becomes the name of the metric, with `_` for characters that are not allowed.
 func (m *taggedMapping) findTarget(name string, t mapper.MetricType) mappedTarget {
@@ -119,7 +116,7 @@ func (m *mappedNumbers) resolveName(stat metrics.Stat) mappedName {
 	if to.Action == mapper.ActionTypeDrop {
 		return mappedName{isResolved: true}
 	}
-	key := k.String() + to.seriesKey()
+	key := k.String() + seriesKey(to.name, to.labels)
 	if m.seriesByKey[key] == nil {
 		m.seriesByKey[key] = &mappedSeries{mappedTarget: to, kind: k}
 	}

@@ -18,7 +18,7 @@ type mappedTimings struct {
 
 	mu              sync.Mutex                 // mu guards the fields below.
 	nameCount       int                        // nameCount is the number of names in targetsByName.
-	metricsByKey    map[string]*observedMetric // metricsByKey has mappedTarget.seriesKey as key.
+	metricsByKey    map[string]*observedMetric // metricsByKey has seriesKey as key.
 	observedMetrics []*observedMetric          // observedMetrics has the oldest one first.
 }
 
@@ -71,7 +71,7 @@ func (t *mappedTimings) openTarget(name string) timingTarget {
 	if o.Action == mapper.ActionTypeDrop || o.name == "" || !areLabelsAllowed(o.labels, o.kind) || slices.ContainsFunc(t.observedMetrics, hasOtherKind) {
 		return timingTarget{}
 	}
-	if known := t.metricsByKey[o.seriesKey()]; known != nil {
+	if known := t.metricsByKey[seriesKey(o.name, o.labels)]; known != nil {
 		return timingTarget{known.observer, o.valueScale}
 	}
 	if o.kind == histogram {
@@ -79,7 +79,7 @@ func (t *mappedTimings) openTarget(name string) timingTarget {
 	} else {
 		o.observer = prometheus.NewSummary(t.summaryOptions(o.SummaryOptions))
 	}
-	t.metricsByKey[o.seriesKey()] = o
+	t.metricsByKey[seriesKey(o.name, o.labels)] = o
 	t.observedMetrics = append(t.observedMetrics, o)
 	return timingTarget{o.observer, o.valueScale}
 }
