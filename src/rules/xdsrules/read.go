@@ -18,7 +18,7 @@ import (
 )
 
 // maxLevel bounds the levels of descriptors that are read. It is one more than rules.Compile allows, so that it reports the problem.
-const maxLevel = 101
+const maxLevel = rules.MaxTreeDepth + 1
 
 // reader turns messages into configuration and records problems. A message that is nil means the same as an empty one; the
 // compiler reports what is missing.

@@ -143,27 +143,34 @@ func (r *reader) readNumber(f field) uint32 {
 		most--
 	}
 	s := parseScalar(f.valueNode)
+	if s.kind == rules.KindNull {
+		return 0
+	}
+	return uint32(r.checkNumber(s, r.posOf(f.valueNode), f.name, 0, most))
+}
+
+// checkNumber returns the value of s, which is at the position at, if that is a whole number from least to most. Another value is a
+// problem, in which name stands for s, and checkNumber returns 1: the compiler could report 0 as a second problem.
+func (r *reader) checkNumber(s scalar, at rules.Pos, name string, least, most int64) int64 {
 	text := rules.Quote(s.text)
 	switch {
-	case s.kind == rules.KindNull:
-		return 0
-	case s.kind == rules.KindInt && 0 <= s.intValue && s.intValue <= most:
-		return uint32(s.intValue)
+	case s.kind == rules.KindInt && least <= s.intValue && s.intValue <= most:
+		return s.intValue
 	case s.kind == rules.KindFraction && invalidOctalPattern.MatchString(s.text):
-		r.addProblem(f.valueNode, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", f.name, text)
+		r.problems.Add(at, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", name, text)
 	case s.kind == rules.KindInt, s.kind == rules.KindBigInt, s.kind == rules.KindFraction && longIntegerPattern.MatchString(s.text):
-		r.addProblem(f.valueNode, fmt.Sprintf("write 0 to %d", most), "%s is out of range: %s", f.name, text)
-	case s.kind == rules.KindFraction && f.name == "requests_per_unit":
-		r.addProblem(f.valueNode, "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
-			"%s is a fraction: %s", f.name, text)
+		r.problems.Add(at, fmt.Sprintf("write %d to %d", least, most), "%s is out of range: %s", name, text)
+	case s.kind == rules.KindFraction && name == "requests_per_unit":
+		r.problems.Add(at, "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
+			"%s is a fraction: %s", name, text)
 	case s.kind == rules.KindFraction:
-		r.addProblem(f.valueNode, "write a whole number", "%s is a fraction: %s", f.name, text)
+		r.problems.Add(at, "write a whole number", "%s is a fraction: %s", name, text)
 	case s.kind == rules.KindText && wholeNumberPattern.MatchString(s.text):
-		r.addProblem(f.valueNode, "remove the quotes", "%s is text, not a number: %s", f.name, text)
+		r.problems.Add(at, "remove the quotes", "%s is text, not a number: %s", name, text)
 	default:
-		r.addProblem(f.valueNode, "write a whole number", "%s is %v, not a number", f.name, s.kind)
+		r.problems.Add(at, "write a whole number", "%s is %v, not a number", name, s.kind)
 	}
-	return 1 // The compiler could report 0 as a second problem.
+	return 1
 }
 
 // durationPattern matches the texts that time.ParseDuration accepts, except a zero without a unit.

@@ -91,9 +91,12 @@ func (r *reader) readLimitTriple(f *Field) *rules.RateLimitConfig {
 		return nil
 	}
 	before := len(r.problems)
-	burst := r.readTripleNumber(&f.Value.items[0], "burst", 0, math.MaxUint32-1)
-	count := r.readTripleNumber(&f.Value.items[1], "count", 1, math.MaxUint32)
-	seconds := r.readTripleNumber(&f.Value.items[2], "period", 1, int64(algorithm.MaxPeriod.Seconds()))
+	number := func(i int, name string, least, most int64) int64 {
+		return r.checkNumber(f.Value.items[i].scalar, f.Value.items[i].Pos, "the "+name+" in limits", least, most)
+	}
+	burst := number(0, "burst", 0, math.MaxUint32-1)
+	count := number(1, "count", 1, math.MaxUint32)
+	seconds := number(2, "period", 1, int64(algorithm.MaxPeriod.Seconds()))
 	if len(r.problems) > before {
 		return nil
 	}
@@ -104,20 +107,4 @@ func (r *reader) readLimitTriple(f *Field) *rules.RateLimitConfig {
 		Period:          &rules.Positioned[time.Duration]{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
 		Burst:           &rules.Positioned[uint32]{Pos: f.Pos, Value: uint32(burst)},
 	}
-}
-
-// readTripleNumber reads a number from least to most, which messages call name.
-func (r *reader) readTripleNumber(v *Value, name string, least, most int64) int64 {
-	switch {
-	case v.kind == rules.KindInt && least <= v.intValue && v.intValue <= most:
-		return v.intValue
-	case v.kind == rules.KindInt || v.kind == rules.KindBigInt:
-		r.problems.Add(v.Pos, fmt.Sprintf("write %d to %d", least, most), "the %s in limits is out of range: %s", name,
-			rules.Quote(v.text))
-	case v.kind == rules.KindFraction:
-		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is a fraction: %s", name, rules.Quote(v.text))
-	default:
-		r.problems.Add(v.Pos, "write a whole number", "the %s in limits is %v, not a number", name, v.kind)
-	}
-	return 0
 }
