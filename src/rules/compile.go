@@ -108,7 +108,7 @@ func (c *Compiler) addDomain(cfg *DomainConfig) *Domain {
 	}
 	switch {
 	case cfg.Rules != nil:
-		d.matcher = &orderedList{}
+		d.matcher = &orderedList{slotByKey: make(map[string]int)}
 	case cfg.LimitTree != nil:
 		d.matcher = &limitTree{}
 	}

@@ -144,9 +144,6 @@ func (l *orderedList) firstMatchIndex(list []int, values [][]byte, best int) int
 
 // slotOfKey returns the slot of a key, and adds one if the key has none.
 func (l *orderedList) slotOfKey(key string) int {
-	if l.slotByKey == nil {
-		l.slotByKey = make(map[string]int)
-	}
 	slot, known := l.slotByKey[key]
 	if !known {
 		slot = len(l.slotByKey)

@@ -183,7 +183,8 @@ func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath)
 		name   string
 		unused bool
 	}{
-		{"shadow_mode", cfg.ShadowMode && !allLimitsInShadow(cfg.Descriptors)},
+		// Envoy Gateway repeats shadow_mode on every level above limits that are all in shadow mode, so that this needs no warning.
+		{"shadow_mode", cfg.ShadowMode && (hasLimit(cfg.Descriptors, false) || !hasLimit(cfg.Descriptors, true))},
 		{"quota_mode", cfg.QuotaMode && !charged},
 		{"detailed_metric", cfg.DetailedMetric},
 		{"metadata", cfg.AnswerMetadata != nil && !charged},
@@ -195,24 +196,11 @@ func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath)
 	}
 }
 
-// allLimitsInShadow reports whether list and the levels below it have limits, and all of them are in shadow mode. Envoy Gateway repeats
-// shadow_mode on every level above such limits, so that this needs no warning.
-func allLimitsInShadow(list []DescriptorConfig) bool {
-	limits, shadow := 0, 0
-	var count func(list []DescriptorConfig)
-	count = func(list []DescriptorConfig) {
-		for i := range list {
-			if cfg := &list[i]; cfg.RateLimit != nil || cfg.RateLimits != nil {
-				limits++
-				if cfg.ShadowMode {
-					shadow++
-				}
-			}
-			count(list[i].Descriptors)
-		}
-	}
-	count(list)
-	return limits > 0 && limits == shadow
+// hasLimit reports whether a descriptor of list, or of the levels below it, has a limit and this shadow mode.
+func hasLimit(list []DescriptorConfig, shadowMode bool) bool {
+	return slices.ContainsFunc(list, func(cfg DescriptorConfig) bool {
+		return (cfg.RateLimit != nil || cfg.RateLimits != nil) && cfg.ShadowMode == shadowMode || hasLimit(cfg.Descriptors, shadowMode)
+	})
 }
 
 // warnHiddenDescriptors warns of descriptors below n that no request can reach, because a wildcard that is tried earlier matches
