@@ -192,7 +192,7 @@ func (x proxyLab) garbage(t *testing.T) {
 	c := x.dial(t)
 	x.incr(t, c, 1)
 	x.p.Garbage()
-	if reply, err := c.Do("INCR", t.Name()); err == nil || !strings.Contains(err.Error(), "not a reply") {
+	if reply, err := c.Do("INCR", t.Name()); err == nil || !strings.Contains(err.Error(), "unexpected prefix") {
 		t.Errorf("INCR: %v, %v", reply, err)
 	}
 	x.p.Heal()

@@ -6,17 +6,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/mediocregopher/radix/v4/resp"
+	"github.com/mediocregopher/radix/v4/resp/resp3"
+
 	"ratelimit/src/testbed/harness"
 )
-
-// maxReplyLength bounds the bytes or the elements that a reply may announce.
-const maxReplyLength = 64 << 20
 
 // Error is an error reply, its code first: "WRONGTYPE Operation against …".
 type Error string
@@ -107,50 +105,28 @@ func (c *Client) Receive() (any, error) {
 	if err := c.conn.SetReadDeadline(time.Now().Add(c.timeout)); err != nil {
 		return nil, err
 	}
-	reply, err := readReply(c.in)
-	if e, ok := reply.(Error); ok {
-		return nil, e
+	var reply any
+	err := resp3.Unmarshal(c.in, &reply, resp.NewOpts())
+	if e, ok := errors.AsType[resp3.SimpleError](err); ok {
+		return nil, Error(e.S)
 	}
-	return reply, err
+	return plainReply(reply), err
 }
 
-// readReply reads one reply, as Client.Do returns it. An error reply is an Error, and no error of readReply.
-func readReply(in *bufio.Reader) (any, error) {
-	line, err := in.ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	text, whole := strings.CutSuffix(line[1:], "\r\n")
-	n, err := strconv.ParseInt(text, 10, 64)
-	switch kind := line[0]; {
-	case !whole:
-	case kind == '+':
-		return text, nil
-	case kind == '-':
-		return Error(text), nil
-	case err != nil:
-	case kind == ':':
-		return n, nil
-	case kind != '$' && kind != '*':
-	case n == -1:
-		return nil, nil
-	case n < 0 || n > maxReplyLength:
-	case kind == '$':
-		bulk := make([]byte, n+2)
-		if _, err := io.ReadFull(in, bulk); err != nil {
-			return nil, err
+// plainReply returns a reply of resp3.Unmarshal as Client.Do returns it.
+func plainReply(reply any) any {
+	switch r := reply.(type) {
+	case []byte:
+		if r == nil {
+			return nil
 		}
-		return string(bulk[:n]), nil
-	default:
-		var list []any
-		for range n {
-			element, err := readReply(in)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, element)
+		return string(r)
+	case []any:
+		for i := range r {
+			r[i] = plainReply(r[i])
 		}
-		return list, nil
+	case error:
+		return Error(r.Error())
 	}
-	return nil, fmt.Errorf("not a reply of Redis: %.40q", line)
+	return reply
 }

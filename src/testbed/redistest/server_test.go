@@ -43,7 +43,7 @@ func TestReplies(t *testing.T) {
 		{[]any{"GET", "nothing"}, `<nil>`},
 		{[]any{"INCRBY", "n", 7}, `7`},
 		{[]any{"MGET", "n", "nothing"}, `[]interface {}{"7", interface {}(nil)}`},
-		{[]any{"KEYS", "none*"}, `[]interface {}(nil)`},
+		{[]any{"KEYS", "none*"}, `[]interface {}{}`},
 		{[]any{"EVAL", "return {1, {redis.error_reply('ERR x')}}", 0}, `[]interface {}{1, []interface {}{"ERR x"}}`},
 	} {
 		reply, err := c.Do(step.args...)
