@@ -3,6 +3,7 @@ package redis
 import (
 	"hash/maphash"
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -51,10 +52,7 @@ func (e *expireCache) needsExpire(hash uint64, minTTL, ttl int64) bool {
 	defer e.mu.Unlock()
 	set := e.setOfHash(hash)
 	seconds := uint32(min(max(ttl, 0), math.MaxUint32))
-	for i, h := range set.keyHashes {
-		if h != hash {
-			continue
-		}
+	if i := slices.Index(set.keyHashes[:], hash); i >= 0 {
 		if int64(set.maxTTLs[i]) >= minTTL {
 			return false
 		}
@@ -72,9 +70,7 @@ func (e *expireCache) forgetKey(hash uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	set := e.setOfHash(hash)
-	for i, h := range set.keyHashes {
-		if h == hash {
-			set.keyHashes[i] = 0
-		}
+	if i := slices.Index(set.keyHashes[:], hash); i >= 0 {
+		set.keyHashes[i] = 0
 	}
 }

@@ -244,11 +244,9 @@ func (b *Breaker) Retire(reason error) {
 func (b *Breaker) FailEvery(attempt AttemptID, interval time.Duration, reason error) (stop func()) {
 	done := make(chan struct{})
 	go func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
 		for {
 			select {
-			case <-ticker.C:
+			case <-time.After(interval):
 				b.Fail(attempt, time.Now(), reason)
 			case <-done:
 				return

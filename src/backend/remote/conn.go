@@ -14,9 +14,6 @@ import (
 // ErrStalled is the error of a connection whose server did not answer in time.
 var ErrStalled = errors.New("the connection stalled")
 
-// The pause between two attempts to connect before the first call doubles from minConnectPause to maxConnectPause.
-const minConnectPause, maxConnectPause = 100 * time.Millisecond, 10 * time.Second
-
 // Conn is a connection to a server. One goroutine writes commands on it and then reads their replies. Read and Write set the
 // deadlines. A Conn is read only while a reply is due, so a Read without bytes is a missing answer.
 type Conn struct {

@@ -64,12 +64,14 @@ type writer struct {
 	batchCost               time.Duration // batchCost is the estimated server time for the hits in exchange.
 	partlySentCall          *Call         // partlySentCall is the call of which this batch sends only a part, or nil.
 	firstInNextBatch        *Call         // firstInNextBatch goes first in the next batch, because its group fits behind no other call.
-	nextConnectTime         time.Time     // A writer that has never connected tries again at nextConnectTime.
-	connectPause            time.Duration // connectPause is the pause before nextConnectTime.
 }
 
-// idleCheckPause is the pause between two checks of an idle connection.
-const idleCheckPause = time.Second
+const (
+	// idleCheckPause is the pause between two checks of an idle connection.
+	idleCheckPause = time.Second
+	// firstConnectPause is the pause between two attempts to connect before the first call.
+	firstConnectPause = 100 * time.Millisecond
+)
 
 func newWriter(l *Link, s *Store, x Exchange) *writer {
 	return &writer{
@@ -180,16 +182,10 @@ func (w *writer) doIdleWork(ctx context.Context) time.Duration {
 	if wait = w.exchange.Upkeep(ctx, w.connection, false); wait > 0 {
 		return wait
 	}
-	if w.connection.setupTime > 0 {
-		return idleCheckPause
+	if w.connection.setupTime == 0 && w.connection.connectIfNeeded(ctx) != nil {
+		return firstConnectPause
 	}
-	if wait = time.Until(w.nextConnectTime); wait > 0 {
-		return wait
-	}
-	_ = w.connectIfNeeded(ctx) // After an error, the first call tries to connect again.
-	w.connectPause = min(max(2*w.connectPause, minConnectPause), maxConnectPause)
-	w.nextConnectTime = time.Now().Add(w.connectPause)
-	return 0
+	return idleCheckPause
 }
 
 // connectIfNeeded connects if there is no connection, and then receives the calls that arrived
