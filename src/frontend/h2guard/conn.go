@@ -24,11 +24,12 @@ const (
 // other exported methods, which do nothing on a nil Conn.
 type Conn struct {
 	net.Conn
-	guard           *Guard
-	memoryAccount   *connlimit.MemoryAccount
-	closeUnderlying func()
-	ctx             context.Context // ctx ends when the connection is cut off or closed.
-	cancel          context.CancelFunc
+	guard            *Guard
+	memoryAccount    *connlimit.MemoryAccount
+	closeUnderlying  func()
+	ctx              context.Context // ctx ends when the connection is cut off or closed.
+	cancel           context.CancelFunc
+	stopContextWatch func() bool // stopContextWatch ends the watch of the context that closes all connections.
 
 	mu sync.Mutex // mu guards streamTable, tokenBucket and sweepTimer.
 	streamTable
@@ -106,6 +107,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // Close closes the connection and releases all that it holds.
 func (c *Conn) Close() error {
+	c.stopContextWatch()
 	c.cancel() // A running sweep restarts the timer unless ctx has ended.
 	c.mu.Lock()
 	c.sweepTimer.Stop()

@@ -2,6 +2,7 @@ package h2guard
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net"
 	"sync"
@@ -93,7 +94,7 @@ func newTable(t *testing.T, max int64) *table {
 
 func (tb *table) another() (*Conn, *wire) {
 	w := &wire{closed: make(chan struct{})}
-	return tb.guard.WrapConn(w, func() { _ = w.Close() }), w
+	return tb.guard.WrapConn(context.Background(), w, func() { _ = w.Close() }), w
 }
 
 // got has the server read all that the client wrote.
@@ -382,7 +383,7 @@ func BenchmarkCall(b *testing.B) {
 			}
 		}
 	}
-	c := New(connlimit.NewMemoryBudget(1<<30)).WrapConn(&wire{closed: make(chan struct{})}, func() {})
+	c := New(connlimit.NewMemoryBudget(1<<30)).WrapConn(b.Context(), &wire{closed: make(chan struct{})}, func() {})
 	c.clientFrames.bytesToSkip = 0
 	b.ReportAllocs()
 	for b.Loop() {

@@ -61,10 +61,11 @@ func New(budget *connlimit.MemoryBudget) *Guard {
 func (g *Guard) timeSinceStart() time.Duration { return time.Since(g.startTime) }
 
 // WrapConn returns a Conn over conn. closeUnderlying must close the connection under conn at once, without TLS's
-// close_notify, so that blocked reads and writes fail. It must not block.
-func (g *Guard) WrapConn(conn net.Conn, closeUnderlying func()) *Conn {
+// close_notify, so that blocked reads and writes fail. It must not block. It is called when connsCtx ends, too.
+func (g *Guard) WrapConn(connsCtx context.Context, conn net.Conn, closeUnderlying func()) *Conn {
 	c := &Conn{Conn: conn, guard: g, closeUnderlying: closeUnderlying, tokenBucket: tokenBucket{tokens: maxTokens}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.stopContextWatch = context.AfterFunc(connsCtx, closeUnderlying)
 	c.openStreams = make(map[uint32]openStream)
 	c.clientFrames.bytesToSkip = prefaceBytes
 	c.memoryAccount = g.memoryBudget.OpenAccount(c.cutOffOverBudget)

@@ -35,13 +35,12 @@ type guardedAuthInfo struct {
 // ServerHandshake does the TLS handshake, if TLS is on, and wraps the connection.
 func (c guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	cut := func() { _ = raw.Close() } // The server learns of the close from its next read or write.
-	keep := context.AfterFunc(c.connsCtx, cut)
+	defer context.AfterFunc(c.connsCtx, cut)()
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
-		keep()
 		return nil, nil, err
 	}
-	guarded := c.guard.WrapConn(closeHookConn{conn, keep}, cut)
+	guarded := c.guard.WrapConn(c.connsCtx, conn, cut)
 	return guarded, guardedAuthInfo{info, guarded}, nil
 }
 
@@ -49,18 +48,6 @@ func (c guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 func (c guardedCredentials) Clone() credentials.TransportCredentials {
 	c.TransportCredentials = c.TransportCredentials.Clone()
 	return c
-}
-
-// closeHookConn calls onClose when it is closed.
-type closeHookConn struct {
-	net.Conn
-	onClose func() bool
-}
-
-// Close closes the connection.
-func (c closeHookConn) Close() error {
-	c.onClose()
-	return c.Conn.Close()
 }
 
 // guardedConn returns the connection that a call came on; nil for calls that came without a server.
