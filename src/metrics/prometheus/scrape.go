@@ -1,7 +1,6 @@
 package prometheus
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -77,12 +76,9 @@ func numberMetric(k dto.MetricType, labels []*dto.LabelPair, value float64) *dto
 // histogramSnapshot returns the current content of d as a protobuf message.
 func histogramSnapshot(d metrics.Distribution) *dto.Histogram {
 	count, sum, buckets := d.Snapshot()
-	out := &dto.Histogram{SampleCount: &count, SampleSum: &sum}
-	for bound, n := range buckets {
-		out.Bucket = append(out.Bucket, &dto.Bucket{UpperBound: &bound, CumulativeCount: &n})
-	}
-	slices.SortFunc(out.Bucket, func(a, b *dto.Bucket) int { return cmp.Compare(a.GetUpperBound(), b.GetUpperBound()) })
-	return out
+	var m dto.Metric
+	_ = prometheus.MustNewConstHistogram(prometheus.NewDesc("histogram", "", nil, nil), count, sum, buckets).Write(&m) // A constant can always be written.
+	return m.Histogram
 }
 
 // These are the reasons why a figure is not shown.
