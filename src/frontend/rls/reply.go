@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -22,10 +23,11 @@ import (
 // reply is an encoded message for the client of conn. It is its own mem.BufferPool: grpc-go
 // calls Put after it has written or dropped the bytes.
 type reply struct {
-	encodedMessage []byte
-	chargedConn    *h2guard.Conn // chargedConn is nil if the reply is not charged to a connection.
-	chargedBytes   int64
-	fromLargePool  bool
+	mem.NopBufferPool // NopBufferPool has the method Get, which grpc-go never calls on a reply.
+	encodedMessage    []byte
+	chargedConn       *h2guard.Conn // chargedConn is nil if the reply is not charged to a connection.
+	chargedBytes      int64
+	fromLargePool     bool
 }
 
 const (
@@ -72,12 +74,6 @@ func (r *reply) Put(*[]byte) {
 	case !r.fromLargePool && cap(r.encodedMessage) <= maxPooledSmallReplyBytes:
 		smallReplyPool.Put(r)
 	}
-}
-
-// Get completes the interface mem.BufferPool. grpc-go never calls it on a reply.
-func (r *reply) Get(n int) *[]byte {
-	b := make([]byte, n)
-	return &b
 }
 
 // encodeMessage encodes msg and charges the reply to conn.
