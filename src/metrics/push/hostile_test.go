@@ -126,7 +126,7 @@ func TestNoServer(t *testing.T) {
 		{Network: "udp", Addr: free},
 		{Network: "tcp", Addr: "127.0.0.1:http-no"},
 		{Network: "udp", Addr: "no port"},
-		{Format: DogStatsD, Addr: free},
+		{Format: DogStatsD, Network: "udp", Addr: free},
 	} {
 		var f figures
 		f.set(c("hits", 1))

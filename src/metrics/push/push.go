@@ -50,7 +50,7 @@ type Config struct {
 	Writer io.Writer
 	// Addr is host:port of the server. Each new connection resolves the host name again.
 	Addr string
-	// Network is "tcp" or "udp". Defaults to "udp" for DogStatsD, and else to "tcp".
+	// Network is "tcp" or "udp". Defaults to "tcp".
 	Network string
 	// OnState, if set, gets the error when sending starts to fail, and nil when it works again.
 	OnState func(error)

@@ -2,6 +2,7 @@ package push
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +27,7 @@ func newServerConnection(cfg *Config) (*serverConnection, error) {
 	if cfg.Addr == "" {
 		return nil, errors.New("statsd: the address is empty: write host:port")
 	}
-	if cfg.Network == "" {
-		cfg.Network = "tcp"
-		if cfg.Format == DogStatsD {
-			cfg.Network = "udp"
-		}
-	}
+	cfg.Network = cmp.Or(cfg.Network, "tcp")
 	switch cfg.Network {
 	case "tcp":
 	case "udp":

@@ -245,7 +245,7 @@ func TestDogStatsD(t *testing.T) {
 		c("rate.dom.key_c,d.over_limit", 5),
 	)
 	s, stop := start(t, Config{
-		ReadStats: f.read, Format: DogStatsD, Addr: conn.LocalAddr().String(), Interval: time.Hour,
+		ReadStats: f.read, Format: DogStatsD, Network: "udp", Addr: conn.LocalAddr().String(), Interval: time.Hour,
 		Tags: map[string]string{"zone": "a:b.c,d\n", "env": "x"},
 		Mogrifiers: []Mogrifier{
 			mogrifier(t, `^rate\.(\w+)\.(.*)\.(\w+_hits)`, "rate.$3", map[string]string{"domain": "$1", "rule": "$2", "odd": "$7-$0x"}),
