@@ -67,8 +67,13 @@ func (s *sink) accept(l net.Listener) {
 		s.conns = append(s.conns, conn)
 		s.mu.Unlock()
 		s.reading.Go(func() {
-			for lines := bufio.NewScanner(conn); lines.Scan(); {
-				s.add(lines.Text())
+			lines := bufio.NewReader(conn)
+			for {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					return // closed, perhaps in the middle of a line
+				}
+				s.add(strings.TrimSuffix(line, "\n"))
 			}
 		})
 	}

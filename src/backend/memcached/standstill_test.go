@@ -57,7 +57,7 @@ func standstill(t *testing.T, s *Store, caller func() context.Context) {
 	pace := time.NewTicker(faultTimeout / 4)
 	defer pace.Stop()
 	for n := range 40 {
-		hits := []int{1000, 20}[n%2] // a busy machine, too, has time for those of the server that answers
+		hits := []int{200, 20}[n%2] // a busy machine, too, has time for those of the server that answers
 		b := &backend.Batch{Now: epoch, Hits: make([]backend.Hit, hits), Verdicts: make([]backend.Verdict, hits)}
 		for i := range b.Hits {
 			b.Hits[i] = backend.Hit{Key: fmt.Appendf(nil, "k%d_%d_", n, i), Limit: limit, Amount: 1, GroupID: uint16(i)}
