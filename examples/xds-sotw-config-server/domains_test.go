@@ -83,7 +83,7 @@ func TestDomains(t *testing.T) {
 func list(s *rules.Set) string {
 	var lines []string
 	for _, r := range s.Rules() {
-		lines = append(lines, fmt.Sprintf("%v %+v %v %q %v %v", r, r.Limit, r.Metadata, r.Replaces, r.DetailedMetric, r.Path))
+		lines = append(lines, fmt.Sprintf("%v %+v %v %q %v %v", r, r.Limit, r.AnswerMetadata, r.Replaces, r.DetailedMetric, r.Path))
 	}
 	return strings.Join(lines, "\n")
 }

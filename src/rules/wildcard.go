@@ -47,7 +47,7 @@ func (p *pattern) matches(text []byte) bool {
 func (p *pattern) coversPattern(other string) bool { return p.matches([]byte(other)) }
 
 // hidesPattern reports whether p matches every composite name "key_value" that the pattern in other matches. If p comes first in a file,
-// no request can then reach other. LevelName names always contain a `_`, so p may demand one that other does not: "p*_*" hides "p*".
+// no request can then reach other. Composite names always contain a `_`, so p may demand one that other does not: "p*_*" hides "p*".
 func (p *pattern) hidesPattern(other string) bool {
 	if p.coversPattern(other) {
 		return true
