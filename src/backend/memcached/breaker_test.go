@@ -229,7 +229,7 @@ func TestBytesAreBounded(t *testing.T) {
 	server.Resume()
 	harness.Await(t, 20*time.Second, "answers again", func() error { return send(t, s, huge).Err })
 	harness.Await(t, 20*time.Second, "room", func() error {
-		if n := s.Figures.Admission.HeldBytes.Load(); n != 0 {
+		if n := s.Figures.Admission.HeldBytes(); n != 0 {
 			return fmt.Errorf("%d bytes are taken", n)
 		}
 		return nil

@@ -93,7 +93,7 @@ func (s *slow) await(t *testing.T, prefix string) {
 func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 	t.Helper()
 	done = make(chan struct{})
-	before := s.Figures.Admission.WaitingCalls.Load()
+	before := s.Figures.Admission.WaitingCalls()
 	go func() {
 		defer close(done)
 		if err := s.Take(context.Background(), b); err != nil {
@@ -101,7 +101,7 @@ func start(t *testing.T, s *Store, b *backend.Batch) (done chan struct{}) {
 		}
 	}()
 	harness.Await(t, 20*time.Second, "the call", func() error {
-		if s.Figures.Admission.WaitingCalls.Load() == before {
+		if s.Figures.Admission.WaitingCalls() == before {
 			return errors.New("it has not come")
 		}
 		return nil

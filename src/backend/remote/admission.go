@@ -5,9 +5,7 @@ import "sync/atomic"
 // Admission bounds the calls whose callers wait, and the bytes of all keys, including those of
 // abandoned calls in a queue. A key can have a megabyte, so a bound for calls is not enough.
 type Admission struct {
-	// WaitingCalls counts the calls that have entered and not ended. HeldBytes counts the bytes of their keys, and of all others
-	// that are not freed yet. Copies of keys count too, without a bound.
-	WaitingCalls, HeldBytes atomic.Int64
+	waitingCalls, heldBytes atomic.Int64
 	// MaxCalls and MaxKeyBytes are the bounds. A single call may have more than MaxKeyBytes.
 	MaxCalls, MaxKeyBytes int64
 }
@@ -21,15 +19,30 @@ const maxHeldKeyBytes = 64 << 20
 
 // TryEnter counts a call and its bytes. It reports whether there was room for them.
 func (r *Admission) TryEnter(bytes int) bool {
-	if r.WaitingCalls.Add(1) > r.MaxCalls {
-		r.WaitingCalls.Add(-1)
+	if r.waitingCalls.Add(1) > r.MaxCalls {
+		r.waitingCalls.Add(-1)
 		return false
 	}
-	n, others := r.HeldBytes.Add(int64(bytes)), int64(keyBytesHeadroom-1)*int64(bytes)
+	n, others := r.heldBytes.Add(int64(bytes)), int64(keyBytesHeadroom-1)*int64(bytes)
 	if n+others > r.MaxKeyBytes && n > int64(bytes) {
-		r.HeldBytes.Add(-int64(bytes))
-		r.WaitingCalls.Add(-1)
+		r.heldBytes.Add(-int64(bytes))
+		r.waitingCalls.Add(-1)
 		return false
 	}
 	return true
 }
+
+// Leave ends the wait of a caller. The bytes of its call stay until FreeBytes.
+func (r *Admission) Leave() { r.waitingCalls.Add(-1) }
+
+// HoldBytes counts bytes that are copied from a call that has entered. It never fails.
+func (r *Admission) HoldBytes(bytes int) { r.heldBytes.Add(int64(bytes)) }
+
+// FreeBytes makes room for other bytes.
+func (r *Admission) FreeBytes(bytes int) { r.heldBytes.Add(-int64(bytes)) }
+
+// WaitingCalls returns how many calls wait.
+func (r *Admission) WaitingCalls() int64 { return r.waitingCalls.Load() }
+
+// HeldBytes returns how many bytes of keys are held.
+func (r *Admission) HeldBytes() int64 { return r.heldBytes.Load() }

@@ -32,14 +32,14 @@ func TestAdmission(t *testing.T) {
 		case "enter":
 			in = r.TryEnter(s.n)
 		case "leave":
-			r.WaitingCalls.Add(-1)
+			r.Leave()
 		case "hold":
-			r.HeldBytes.Add(int64(s.n))
+			r.HoldBytes(s.n)
 		case "free":
-			r.HeldBytes.Add(-int64(s.n))
+			r.FreeBytes(s.n)
 		}
-		if in != s.in || r.WaitingCalls.Load() != s.calls || r.HeldBytes.Load() != s.bytes {
-			t.Fatalf("step %d, %s %d: %t, %d calls, %d bytes; want %+v", i, s.do, s.n, in, r.WaitingCalls.Load(), r.HeldBytes.Load(), s)
+		if in != s.in || r.WaitingCalls() != s.calls || r.HeldBytes() != s.bytes {
+			t.Fatalf("step %d, %s %d: %t, %d calls, %d bytes; want %+v", i, s.do, s.n, in, r.WaitingCalls(), r.HeldBytes(), s)
 		}
 	}
 }

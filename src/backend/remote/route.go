@@ -155,7 +155,7 @@ func (s *Store) divideByServer(c *Call) map[partDestination]*Call {
 	}
 	for _, p := range v.parts {
 		p.heldKeyBytes = len(p.Keys)
-		s.Figures.Admission.HeldBytes.Add(int64(p.heldKeyBytes)) // The parts of a call may outlive it.
+		s.Figures.Admission.HoldBytes(p.heldKeyBytes) // The parts of a call may outlive it.
 	}
 	return v.parts
 }

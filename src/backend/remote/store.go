@@ -99,7 +99,7 @@ func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 		s.failBatch(b, s.errTooManyCalls)
 		return nil
 	}
-	defer s.Figures.Admission.WaitingCalls.Add(-1) // The bytes stay until releaseCall.
+	defer s.Figures.Admission.Leave()
 	if s.Config.StartSpan != nil {
 		end := s.Config.StartSpan(ctx, len(b.Hits))
 		defer func() { end(b.FirstErr()) }()
@@ -140,7 +140,7 @@ func (s *Store) newCall() *Call { return s.callPool.Get().(*Call) }
 // releaseCall removes a holder of c, and returns c to the pool after the last one.
 func (s *Store) releaseCall(c *Call) {
 	if c.removeHolder() {
-		s.Figures.Admission.HeldBytes.Add(-int64(c.heldKeyBytes))
+		s.Figures.Admission.FreeBytes(c.heldKeyBytes)
 		c.reset()
 		s.callPool.Put(c)
 	}
@@ -225,7 +225,7 @@ func (s *Store) Stats() Stats {
 		errs[cause] = n.Load()
 	}
 	return Stats{
-		Servers: t.serverCount, OpenConnections: f.openConnections.Load(), Dials: f.Dials.Load(), WaitingCalls: f.Admission.WaitingCalls.Load(),
+		Servers: t.serverCount, OpenConnections: f.openConnections.Load(), Dials: f.Dials.Load(), WaitingCalls: f.Admission.WaitingCalls(),
 		OpenBreakers: open, BreakerOpenings: f.breakerOpenings.Load(),
 		Batches: f.batches.Load(), Commands: f.commands.Load(), FailedBatches: f.failedBatches.Load(),
 		ResentHits: f.resentHits.Load(), ErrorsByCause: errs,
