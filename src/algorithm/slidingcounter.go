@@ -85,7 +85,7 @@ func (s SlidingCounterState) waitForUnits(l *Limit, elapsed int64, amount uint64
 	switch {
 	case amount > l.Max:
 		return Never
-	case s.CurrentCount <= l.Max-amount: // the amount passes in the current window
+	case s.CurrentCount <= l.Max-amount: // The wait ends in the current window.
 		return time.Duration(max(timeToShrink(s.PreviousCount, l.Max-amount-s.CurrentCount, period)-elapsed, 0))
 	}
 	return time.Duration(period - elapsed + timeToShrink(s.CurrentCount, l.Max-amount, period))

@@ -18,23 +18,23 @@ type inheritance struct {
 
 // inheritedSetting is one `charge: path` or `on_reject: none` in a file. It holds for its descriptor and all levels below.
 type inheritedSetting struct {
-	yamlKey   *inheritableKey
+	yamlKey   *inheritableYAMLKey
 	pos       Pos
 	hasEffect bool // hasEffect is set if the setting changes how some descriptor is charged.
 }
 
-// inheritableKey is a key with two values, whose setting holds for all levels below.
-type inheritableKey struct {
+// inheritableYAMLKey is a key with two values, whose setting holds for all levels below.
+type inheritableYAMLKey struct {
 	yamlName, offValue, onValue  string
 	noEffectWarning, noEffectFix string // noEffectWarning is the warning if a setting has no effect, and noEffectFix tells how to fix it.
 }
 
 var (
-	chargeYAMLKey = inheritableKey{
+	chargeYAMLKey = inheritableYAMLKey{
 		"charge", "leaf", "path", "charge: path has no effect: nothing here has a limit on a level above it",
 		"remove it, or give a level above a rate_limit",
 	}
-	onRejectYAMLKey = inheritableKey{
+	onRejectYAMLKey = inheritableYAMLKey{
 		"on_reject", "each", "none", "on_reject: none is about several limits, and no descriptor here is charged to more than one",
 		"remove it, or add limits with rate_limits or charge: path",
 	}
@@ -42,7 +42,7 @@ var (
 
 // effectiveSetting returns the setting of a descriptor that inherits above and has the value v for the key. It returns nil if the key is
 // off, and above if v is nil.
-func (c *Compiler) effectiveSetting(key *inheritableKey, above *inheritedSetting, v *Positioned[string]) *inheritedSetting {
+func (c *Compiler) effectiveSetting(key *inheritableYAMLKey, above *inheritedSetting, v *Positioned[string]) *inheritedSetting {
 	switch {
 	case v == nil:
 	case v.Value == key.offValue:

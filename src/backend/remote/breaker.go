@@ -59,8 +59,8 @@ const (
 	maxProbePause = 500 * time.Millisecond
 )
 
-// maxTrials is how many calls are tried between two probes of a half open Breaker.
-const maxTrials = 5
+// maxTrialCallsPerProbe is how many calls a half open Breaker lets through between two probes.
+const maxTrialCallsPerProbe = 5
 
 // NewBreaker returns a closed Breaker of the server with this name in errors. It opens after maxFailures failed attempts in a
 // row; with 0 or less it never does. Timeout bounds an attempt. Notify is called in order with each opening, its reason and each
@@ -137,7 +137,7 @@ func (b *Breaker) Succeed() {
 		b.excessFailures.Store(max(b.excessFailures.Load()-1, 0))
 	case breakerOpen:
 		b.setState(breakerHalfOpen)
-		b.trialsLeft, b.awaitingTrials, b.nextProbe = maxTrials, false, time.Time{}
+		b.trialsLeft, b.awaitingTrials, b.nextProbe = maxTrialCallsPerProbe, false, time.Time{}
 	case breakerHalfOpen:
 		b.close(nil)
 	}
@@ -220,10 +220,10 @@ func (b *Breaker) ProbeDue(now time.Time) (due bool, wait time.Duration) {
 	case !due:
 	case b.state == breakerOpen:
 		b.pauseProbes(now)
-	case b.trialsLeft < maxTrials && !b.awaitingTrials:
+	case b.trialsLeft < maxTrialCallsPerProbe && !b.awaitingTrials:
 		due, b.awaitingTrials, b.nextProbe = false, true, now.Add(b.trialTimeout)
 	default: // A half open breaker tries more calls, because perhaps none was sent.
-		b.trialsLeft, b.awaitingTrials, b.nextProbe = maxTrials, false, now.Add(minProbePause)
+		b.trialsLeft, b.awaitingTrials, b.nextProbe = maxTrialCallsPerProbe, false, now.Add(minProbePause)
 	}
 	return due, max(b.nextProbe.Sub(now), 1)
 }

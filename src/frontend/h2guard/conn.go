@@ -16,8 +16,8 @@ import (
 const (
 	// maxHeldBytesWhenFull is how many bytes a connection may hold to be read from while the budget is full.
 	maxHeldBytesWhenFull = 64 << 10
-	// fullCheckInterval is the time between two checks whether the budget is still full.
-	fullCheckInterval = 20 * time.Millisecond
+	// budgetCheckInterval is the time between two checks whether the budget is still full.
+	budgetCheckInterval = 20 * time.Millisecond
 )
 
 // Conn is one connection. The server calls Read, Write and Close. The handlers of calls use the
@@ -66,7 +66,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.guard.SlowedReads.Add(1)
 		c.pauseReading(wait)
 	}
-	for c.memoryAccount.HeldBytes() > maxHeldBytesWhenFull && c.guard.budgetIsFull() && c.pauseReading(fullCheckInterval) {
+	for c.memoryAccount.HeldBytes() > maxHeldBytesWhenFull && c.guard.budgetIsFull() && c.pauseReading(budgetCheckInterval) {
 	}
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.chargeReceivedFrames(p[:n]) {
