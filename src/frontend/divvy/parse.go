@@ -116,7 +116,12 @@ func isHitCommand(word []byte) bool {
 }
 
 // isSpace reports whether r is white space in JavaScript, where divvy was written. That differs from Unicode in two characters.
-func isSpace(r rune) bool { return unicode.IsSpace(r) && r != '\u0085' || r == '\ufeff' }
+func isSpace(r rune) bool {
+	if r < utf8.RuneSelf {
+		return r == ' ' || '\t' <= r && r <= '\r'
+	}
+	return unicode.IsSpace(r) && r != '\u0085' || r == '\ufeff'
+}
 
 // appendValidUTF8 appends line, with U+FFFD for each byte that starts no character and for each
 // character that is cut off. Node decodes divvy's input in the same way.
