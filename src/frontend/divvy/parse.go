@@ -2,7 +2,6 @@ package divvy
 
 import (
 	"bytes"
-	"unicode"
 	"unicode/utf8"
 
 	"ratelimit/src/rules"
@@ -115,12 +114,16 @@ func isHitCommand(word []byte) bool {
 	return bytes.EqualFold(word, []byte("HIT")) || string(bytes.ToUpper(word)) == "HIT" // The dotless ı of "hıt" is an I in upper case.
 }
 
-// isSpace reports whether r is white space in JavaScript, where divvy was written. That differs from Unicode in two characters.
+// isSpace reports whether r is white space in JavaScript, where divvy was written.
 func isSpace(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r == ' ' || '\t' <= r && r <= '\r'
 	}
-	return unicode.IsSpace(r) && r != '\u0085' || r == '\ufeff'
+	switch r {
+	case '\u00a0', '\u1680', '\u2028', '\u2029', '\u202f', '\u205f', '\u3000', '\ufeff':
+		return true
+	}
+	return '\u2000' <= r && r <= '\u200a'
 }
 
 // appendValidUTF8 appends line, with U+FFFD for each byte that starts no character and for each
