@@ -11,7 +11,8 @@
 // value that a tenth of its samples stay below: peaks come from what happens to be
 // under way. A figure grows if its low rises from the first part to the second and
 // again from the second to the third, each time by more than its noise. What rises
-// once and stays has found its level.
+// once and stays has found its level. The short form, which runs with all tests, is over
+// before caches and pools are full: it checks memory against a bound.
 //
 // When all traffic has ended, goroutines and descriptors have to be back, soon,
 // where they were before it began. That finds what leaks slowly, too: what one in

@@ -105,9 +105,6 @@ func soak(t *testing.T, at place) {
 	}
 
 	for i, f := range figures {
-		if *duration == short && f.name == "heap MiB" {
-			f.step = heapWarmUp
-		}
 		series := make([]float64, len(samples))
 		for k, now := range samples {
 			series[k] = now[i]
@@ -116,6 +113,10 @@ func soak(t *testing.T, at place) {
 		switch {
 		case err != nil:
 			t.Error(err)
+		case *duration == short && f.shortBound > 0:
+			if low[2] > f.shortBound {
+				t.Errorf("%s: %.1f at the end of the short form, want %.0f at most", f.name, low[2]/f.unit, f.shortBound/f.unit)
+			}
 		case f.grows(low):
 			t.Errorf("%s: it grows: the low of the first third is %.1f, then %.1f, then %.1f", f.name, low[0]/f.unit, low[1]/f.unit, low[2]/f.unit)
 		}
@@ -128,11 +129,6 @@ func soak(t *testing.T, at place) {
 		t.Logf("%d answers, %d times unavailable\n%s", c.answered.Load(), c.unavailable.Load(), table(samples, taken))
 	}
 }
-
-// heapWarmUp is by how much the heap may rise from one third of the short form to the next. On a
-// busy machine its seconds are not enough to fill all caches and pools: the heap is at 9 to 12 MiB
-// then, and ends at 15 to 20 MiB in longer forms.
-const heapWarmUp = 4 << 20
 
 // slack is how many goroutines and descriptors there may be more at rest: stores
 // may have as many connections as they are allowed, each with a goroutine or two.

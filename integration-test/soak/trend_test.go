@@ -13,15 +13,18 @@ type figure struct {
 	// A step from one part of the run to the next has to be larger than both
 	// to count: so much, and this share of what there was.
 	step, share float64
+	// shortBound, if set, is the most at the end of the short form, which does not check for growth: its seconds are not enough
+	// to fill all caches and pools.
+	shortBound float64
 }
 
 var figures = []figure{
-	{name: "heap MiB", unit: 1 << 20, step: 1 << 20, share: 0.05},
+	{name: "heap MiB", unit: 1 << 20, step: 1 << 20, share: 0.05, shortBound: 96 << 20},
 	{name: "goroutines", unit: 1, step: 5, share: 0.05},
 	{name: "descriptors", unit: 1, step: 5, share: 0.05},
 	// What Go has given back, the kernel takes when it likes; beyond the heap
 	// this is about stacks, and memory that no Go code counts.
-	{name: "RSS MiB", unit: 1 << 20, step: 8 << 20, share: 0.10},
+	{name: "RSS MiB", unit: 1 << 20, step: 8 << 20, share: 0.10, shortBound: 256 << 20},
 }
 
 // warmUp is the share of a run that is not measured.

@@ -330,10 +330,10 @@ func (t *limitTree) explain(entries []Entry) *SearchRecord {
 // explainStep returns the search of the level below n for a word.
 func (n *limitNode) explainStep(word []byte) SearchStep {
 	s := SearchStep{
-		Entry: EntryText{Key: string(word)}, IsWord: true, Candidates: []Candidate{}, TakenIndex: -1, LevelKeyCount: n.childrenByWord.len(),
+		Entry: EntryText{Key: string(word)}, IsWord: true, Candidates: []Candidate{}, TakenIndex: -1, LevelKeyCount: n.childrenByKeyOrValue.len(),
 	}
 	outcome := OutcomeSearchedBelow
-	if named := n.childrenByWord.find(word); named != nil {
+	if named := n.childrenByKeyOrValue.find(word); named != nil {
 		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: named.pos, Key: string(word)}, MatchExact, outcome, nil))
 		s.TakenIndex, outcome = 0, OutcomeEarlierTaken
 	}
@@ -343,7 +343,7 @@ func (n *limitNode) explainStep(word []byte) SearchStep {
 		s.LevelKeyCount++
 	}
 	if s.TakenIndex < 0 {
-		s.SuggestedText = n.childrenByWord.nearestName(string(word))
+		s.SuggestedText = n.childrenByKeyOrValue.nearestName(string(word))
 	}
 	return s
 }

@@ -29,7 +29,7 @@ func Charged(set *Set) []*Rule {
 		if n.rule != nil && n.rule.ChargedLimits != nil {
 			found = append(found, n.rule)
 		}
-		for _, child := range n.childrenByWord.all() {
+		for _, child := range n.childrenByKeyOrValue.all() {
 			words(child)
 		}
 		if n.anyWordChild != nil {

@@ -12,20 +12,20 @@ import (
 // Each key that some rule names has a slot. A search first puts the request's values into their slots, so its time grows with
 // entries + rules, not with entries * rules. Rules with an exact value are found by that value.
 type orderedList struct {
-	slotByKey     map[string]int // slotByKey has the slot of each key that some rule names.
-	rules         []orderedRule  // rules are in file order. The other fields hold indexes of rules.
-	canaryIndexes []int          // canaryIndexes are the indexes of the rules that are canaries.
+	slotByKey     map[string]int    // slotByKey has the slot of each key that some rule names.
+	rules         []orderedListRule // rules are in file order. The other fields hold indexes of rules.
+	canaryIndexes []int             // canaryIndexes are the indexes of the rules that are canaries.
 	// Each rule that is not a canary is in rulesByExactValue[slot][value] for one of its exact values, or in rulesWithoutExactValue if
 	// it has none.
 	rulesByExactValue      []map[string][]int
 	rulesWithoutExactValue []int
 }
 
-type orderedRule struct {
-	rule           *Rule       // rule is nil if the rule has a problem.
-	conditions     []condition // A request must match all conditions.
-	isCanary       bool
-	lacksCondition bool // lacksCondition is set if a problem left a condition out.
+type orderedListRule struct {
+	rule                *Rule       // rule is nil if the rule has a problem.
+	conditions          []condition // A request must match all conditions.
+	isCanary            bool
+	hasInvalidCondition bool // hasInvalidCondition is set if conditions lacks one because it has a problem.
 }
 
 // MatchPair is a key that a request must have and the pattern of its value. The pattern "*" matches any value, also an empty one; in
@@ -67,7 +67,7 @@ func (c *condition) matches(value []byte) bool {
 	return c.valuePattern.matches(value)
 }
 
-func (r *orderedRule) matches(values [][]byte) bool {
+func (r *orderedListRule) matches(values [][]byte) bool {
 	for i := range r.conditions {
 		if c := &r.conditions[i]; !c.matches(values[c.keySlot]) {
 			return false
@@ -169,7 +169,7 @@ func (l *orderedList) buildIndexes() {
 		}
 	}
 	for i := range l.rules {
-		if l.rules[i].lacksCondition {
+		if l.rules[i].hasInvalidCondition {
 			continue
 		}
 		if l.rules[i].isCanary {

@@ -27,10 +27,10 @@ func (c *Compiler) compileOrderedList(l *orderedList, cfg *DomainConfig, p compi
 		}
 		// A last rule that matches everything decides even in shadow mode, because no later rule can.
 		isDefault := i == len(list)-1 && list[i].Match != nil && len(list[i].Match.Value) == 0
-		l.rules = append(l.rules, orderedRule{
-			conditions:     conditions,
-			isCanary:       list[i].ShadowMode && !isDefault,
-			lacksCondition: list[i].Match == nil || list[i].HasReadProblem || len(list[i].Match.Value) != len(matches[i]),
+		l.rules = append(l.rules, orderedListRule{
+			conditions:          conditions,
+			isCanary:            list[i].ShadowMode && !isDefault,
+			hasInvalidCondition: list[i].Match == nil || list[i].HasReadProblem || len(list[i].Match.Value) != len(matches[i]),
 		})
 	}
 	l.buildIndexes()
@@ -51,7 +51,7 @@ func (c *Compiler) compileOrderedList(l *orderedList, cfg *DomainConfig, p compi
 	}
 	var s SearchScratch
 	for i := range min(len(list), maxReachabilitySteps/(len(l.rulesWithoutExactValue)+len(l.slotByKey)+1)) {
-		if by, hidden := l.firstHidingRule(i, matches[i], &s); hidden && !l.rules[i].lacksCondition {
+		if by, hidden := l.firstHidingRule(i, matches[i], &s); hidden && !l.rules[i].hasInvalidCondition {
 			c.problems.Add(list[i].Pos, "put the narrower one first, or remove one",
 				"no request gets to the rule %s: that at %v, %s, takes all of them", list[i].shortText(), list[by].Pos, list[by].shortText())
 		}
@@ -91,7 +91,7 @@ func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []MatchPair, size in
 }
 
 // compileListRule compiles a rule into r and returns the number of its limits.
-func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedRule, match []MatchPair, p compilePath, name string) int {
+func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedListRule, match []MatchPair, p compilePath, name string) int {
 	if cfg.ShadowMode && !r.isCanary {
 		c.warnings.Add(cfg.Pos, "remove shadow_mode, or add `- match: {}` with `unlimited: true` below it",
 			"the last rule matches everything, and its own verdict is the answer, shadow_mode or not")
@@ -124,7 +124,7 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedRule, match []Matc
 
 // rulesCanariesLast yields all rules with their indexes, the canaries last. Rules get their names and keys in this order, so a new
 // canary does not change those of other rules.
-func (l *orderedList) rulesCanariesLast(yield func(int, *orderedRule) bool) {
+func (l *orderedList) rulesCanariesLast(yield func(int, *orderedListRule) bool) {
 	for _, canaries := range []bool{false, true} {
 		for i := range l.rules {
 			if r := &l.rules[i]; r.isCanary == canaries && !yield(i, r) {

@@ -6,10 +6,10 @@ import "iter"
 type limitTree struct{ root limitNode }
 
 type limitNode struct {
-	rule           *Rule // rule is charged with a request that ends at the node. It is nil if nothing is charged.
-	childrenByWord nameTable[*limitNode]
-	anyWordChild   *limitNode // anyWordChild is the child `*`, for words without a child of their own; nil if there is none.
-	pos            Pos
+	rule                 *Rule // rule is charged with a request that ends at the node. It is nil if nothing is charged.
+	childrenByKeyOrValue nameTable[*limitNode]
+	anyWordChild         *limitNode // anyWordChild is the child `*`, for words without a child of their own; nil if there is none.
+	pos                  Pos
 }
 
 // wordPath is the path to a limit in a tree of limits.
@@ -31,7 +31,7 @@ func requestWords(entries []Entry) iter.Seq[[]byte] {
 
 // childForWord returns the child of n for a word: the one with that name, else the child `*`, else nil.
 func (n *limitNode) childForWord(word []byte) *limitNode {
-	if named := n.childrenByWord.find(word); named != nil {
+	if named := n.childrenByKeyOrValue.find(word); named != nil {
 		return named
 	}
 	return n.anyWordChild
@@ -71,7 +71,7 @@ func (c *Compiler) compileLimitNodes(n *limitNode, children []LimitNodeConfig, p
 		if cfg.Word == "*" {
 			n.anyWordChild = child
 		} else {
-			n.childrenByWord.add(cfg.Word, child)
+			n.childrenByKeyOrValue.add(cfg.Word, child)
 		}
 		below := p
 		below.ruleName = p.ruleName + "." + cfg.Word

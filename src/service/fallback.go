@@ -27,7 +27,7 @@ func (s *Service) buildFallback() error {
 	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 	}
-	s.store.Backend, s.store.fallback, s.store.counterBytes = f, f, func() int64 { return f.Stats().Local.Bytes }
+	s.store.Backend, s.store.fallback, s.store.counterBytes = f, f, func() int64 { return f.Stats().LocalCounters.Bytes }
 	s.runners = append(s.runners, f.Run)
 	s.counters.ShowFigures("fallback", "", func() (v fallbackFigures) {
 		v.Stats, v.Hits = f.Stats(), make(map[string]uint64)

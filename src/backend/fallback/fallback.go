@@ -85,13 +85,13 @@ type Stats struct {
 	LastFailure time.Time
 	// UnansweredHits counts the hits that the store did not answer, by backend.Fallback.
 	UnansweredHits [4]uint64
-	// Local holds the figures of the counters in this process.
-	Local memory.Stats
+	// LocalCounters has the figures of the store of local counters.
+	LocalCounters memory.Stats
 }
 
 // Stats returns the current figures.
 func (s *Store) Stats() Stats {
-	st := Stats{Replicas: int(s.replicaCount.Load()), Local: s.localStore.Stats()}
+	st := Stats{Replicas: int(s.replicaCount.Load()), LocalCounters: s.localStore.Stats()}
 	for i := range st.UnansweredHits {
 		st.UnansweredHits[i] = s.unansweredHits[i].Load()
 	}

@@ -199,7 +199,7 @@ func TestCallerLeft(t *testing.T) {
 	if err := s.Take(ctx, &b); err != nil {
 		t.Fatal(err)
 	}
-	if b.Verdicts[0].Err == nil || s.Stats().Local.Keys != 0 {
+	if b.Verdicts[0].Err == nil || s.Stats().LocalCounters.Keys != 0 {
 		t.Errorf("%+v %+v", b.Verdicts[0], s.Stats())
 	}
 }

@@ -19,8 +19,8 @@ import (
 var heartbeatLimit = algorithm.Limit{Max: 1 << 32, Period: 10 * time.Second, CountBlocked: true}
 
 const (
-	heartbeatAddWithin = 3 * time.Second
-	heartbeatReadAfter = 8 * time.Second
+	maxHeartbeatDelay  = 3 * time.Second // maxHeartbeatDelay is the longest time from the start of a window to a replica's heartbeat.
+	heartbeatReadDelay = 8 * time.Second // heartbeatReadDelay is the time from the start of a window to the reading of the count.
 	// heartbeatKey is the key of the counter of heartbeats, behind Config.KeyPrefix.
 	heartbeatKey = "ratelimit_replicas_"
 	// failuresBeforeReport is the number of heartbeats that must fail in a row before Config.OnHeartbeatsFail is called.
@@ -51,7 +51,7 @@ func (s *Store) Run(ctx context.Context) error {
 		} else if failed == failuresBeforeReport && s.cfg.OnHeartbeatsFail != nil {
 			s.cfg.OnHeartbeatsFail(err)
 		}
-		if !sleep(ctx, heartbeatReadAfter-heartbeatWindowAge()) {
+		if !sleep(ctx, heartbeatReadDelay-heartbeatWindowAge()) {
 			break
 		}
 		n, err := s.heartbeatCount(ctx, algorithm.Look, 0)
@@ -62,7 +62,7 @@ func (s *Store) Run(ctx context.Context) error {
 			previous = max(n, s.replicaCount.Load())
 			s.setReplicaCount(previous)
 		}
-		sleep(ctx, heartbeatLimit.Period-heartbeatWindowAge()+rand.N(heartbeatAddWithin))
+		sleep(ctx, heartbeatLimit.Period-heartbeatWindowAge()+rand.N(maxHeartbeatDelay))
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func TestLostHeartbeats(t *testing.T) {
 		lost time.Duration // how old the window is then
 	}{
 		{"after all came", 5 * time.Second},
-		{"while they came", heartbeatAddWithin / 2},
+		{"while they came", maxHeartbeatDelay / 2},
 		{"before they came", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -60,12 +60,12 @@ func rankAfter(h *backend.Hit, v *algorithm.Outcome, before evictionRank, again 
 	return rankNewcomer
 }
 
-// numAgeSteps is the number of steps of ageStep.
-const numAgeSteps = 240
+// numIdleTimeBuckets is the number of buckets of idleTimeBucket.
+const numIdleTimeBuckets = 240
 
-// ageStep returns the step of an idle time in seconds. Below 16 s each second has its own step,
-// and above a step covers an eighth of the idle time or less.
-func ageStep(idle uint32) int {
+// idleTimeBucket returns the bucket of an idle time in seconds. Below 16 s each second has its own bucket,
+// and above a bucket covers an eighth of the idle time or less.
+func idleTimeBucket(idle uint32) int {
 	if idle < 8 {
 		return int(idle)
 	}
@@ -80,7 +80,7 @@ func (sh *shard) evictCounters(now int64, drop int) {
 		return
 	}
 	levels, nowSecond := sh.rankLevels(now), unixSecond(now)
-	var steps [int(numRanks) * numAgeSteps]uint16
+	var steps [int(numRanks) * numIdleTimeBuckets]uint16
 	for i := range sh.slots {
 		if sl := &sh.slots[i]; sl.isLive(now) {
 			steps[sl.evictionStep(&levels, nowSecond)]++
@@ -131,5 +131,5 @@ func (sh *shard) rankLevels(now int64) [numRanks]int {
 // evictionStep returns the step of a counter. Counters of lower steps are evicted first.
 func (sl *slot) evictionStep(levels *[numRanks]int, nowSecond uint32) int {
 	idle := nowSecond - min(sl.lastUseSecond, nowSecond)
-	return levels[sl.rank()]*numAgeSteps + numAgeSteps - 1 - ageStep(idle)
+	return levels[sl.rank()]*numIdleTimeBuckets + numIdleTimeBuckets - 1 - idleTimeBucket(idle)
 }

@@ -47,14 +47,14 @@ func TestRankAfter(t *testing.T) {
 func TestAgeStep(t *testing.T) {
 	last := -1
 	for idle := range uint32(1 << 16) {
-		step := ageStep(idle)
+		step := idleTimeBucket(idle)
 		if idle < 16 && step != int(idle) || step < last || step > last+1 {
 			t.Fatalf("%d s: step %d, the one before %d", idle, step, last)
 		}
 		last = step
 	}
-	if step := ageStep(1<<32 - 1); step != numAgeSteps-1 {
-		t.Errorf("the longest is step %d of %d", step, numAgeSteps)
+	if step := idleTimeBucket(1<<32 - 1); step != numIdleTimeBuckets-1 {
+		t.Errorf("the longest is step %d of %d", step, numIdleTimeBuckets)
 	}
 }
 

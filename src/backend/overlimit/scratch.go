@@ -8,9 +8,9 @@ import (
 
 // scratch is the memory of one Take.
 type scratch struct {
-	lookups       []hitLookup       // lookups[i] is the lookup of hit i of the batch.
-	lastLookups   map[counterID]int // lastLookups has the index of the last lookup of each counter, plus 1. Small batches do not use it.
-	forwardedHits backend.SubBatch  // forwardedHits are sent to the next store.
+	lookups             []hitLookup       // lookups[i] is the lookup of hit i of the batch.
+	lastLookupByCounter map[counterID]int // lastLookupByCounter has the index of the last lookup of each counter, plus 1. Small batches do not use it.
+	forwardedHits       backend.SubBatch  // forwardedHits are sent to the next store.
 
 	// Buffers for freecache; local variables would escape to the heap.
 	idBuffer    counterID
@@ -59,7 +59,7 @@ func newScratchPool(maxHits int) scratchPool {
 func (p *scratchPool) release(s *scratch) {
 	if s.forwardedHits.Reset(p.maxPooledHits) && cap(s.lookups) <= p.maxPooledHits {
 		s.lookups = s.lookups[:0]
-		clear(s.lastLookups)
+		clear(s.lastLookupByCounter)
 		p.Put(s)
 	}
 }
@@ -68,11 +68,11 @@ func (p *scratchPool) release(s *scratch) {
 func (s *scratch) addLookup(counter counterID, size int) *hitLookup {
 	previous := len(s.lookups) - 1
 	if size > maxLinearSearchHits {
-		if s.lastLookups == nil {
-			s.lastLookups = make(map[counterID]int, size)
+		if s.lastLookupByCounter == nil {
+			s.lastLookupByCounter = make(map[counterID]int, size)
 		}
-		previous = s.lastLookups[counter] - 1
-		s.lastLookups[counter] = len(s.lookups) + 1
+		previous = s.lastLookupByCounter[counter] - 1
+		s.lastLookupByCounter[counter] = len(s.lookups) + 1
 	} else {
 		for previous >= 0 && s.lookups[previous].id != counter {
 			previous--

@@ -21,7 +21,7 @@ import (
 type owner struct {
 	key         string
 	start       uint64
-	least, most uint64 // hits that are counted for certain, and those that may be
+	least, most uint64 // hits that are counted for certain, and all: the network may deliver those without an answer later
 }
 
 // count counts one hit and says what is wrong with the answer; failed: there was none.
@@ -41,7 +41,7 @@ func (o *owner) count(s *Store) (failed bool, wrong error) {
 	if before < least || before > most {
 		return false, fmt.Errorf("%s was told %d, and has %d to %d", o.key, before, least, most)
 	}
-	o.least, o.most = before-o.start+1, before-o.start+1
+	o.least = before - o.start + 1
 	return false, nil
 }
 

@@ -101,14 +101,14 @@ func (q *FairQueue[T]) DropWhere(drop func(T) bool) {
 	q.resetIfEmpty()
 }
 
-// maxIdleEntries is how many entries an empty queue keeps memory for.
-const maxIdleEntries = 4096
+// maxKeptQueueEntries is how many entries an empty queue keeps memory for.
+const maxKeptQueueEntries = 4096
 
 // resetIfEmpty sets equalShareNs to 0 when no request waits, so that sums stay small and exact.
 func (q *FairQueue[T]) resetIfEmpty() {
 	if len(q.entries) == 0 {
 		q.equalShareNs = 0
-		if cap(q.entries) > maxIdleEntries {
+		if cap(q.entries) > maxKeptQueueEntries {
 			q.entries = nil
 		}
 	}

@@ -223,14 +223,14 @@ func TestQueueIsFair(t *testing.T) {
 func TestQueueKeepsLittle(t *testing.T) {
 	t.Parallel()
 	var q FairQueue[*int]
-	for range 10 * maxIdleEntries {
+	for range 10 * maxKeptQueueEntries {
 		q.Add(new(int), 1)
 	}
 	for q.Len() > 1 {
 		q.Pop()
 	}
 	q.DropWhere(func(*int) bool { return true })
-	if cap(q.entries) > maxIdleEntries {
+	if cap(q.entries) > maxKeptQueueEntries {
 		t.Errorf("an empty queue has room for %d", cap(q.entries))
 	}
 }

@@ -184,17 +184,17 @@ func (l *Listener) refreshIfWritten(c *Conn, now time.Time) bool {
 func (l *Listener) markIdle(c *Conn, now time.Time) {
 	conns := &l.freshConns
 	c.writesWhenIdle = c.writeCount.Load()
-	if c.idleList == &l.establishedConns || l.tryEstablish(c, now) {
+	if c.idleList == &l.establishedConns || l.tryAddToEstablished(c, now) {
 		conns = &l.establishedConns
 	}
 	c.removeFromList()
 	c.appendToList(conns, now)
 }
 
-// tryEstablish reports whether c becomes established. An eighth of MaxConnections is reserved for fresh connections. If no other
+// tryAddToEstablished reports whether c becomes established. An eighth of MaxConnections is reserved for fresh connections. If no other
 // place is free, c takes the place of the longest idle established connection, but only if c was written to more often: a flood
 // of connections with one request each must not displace lasting ones. The caller holds mu.
-func (l *Listener) tryEstablish(c *Conn, now time.Time) bool {
+func (l *Listener) tryAddToEstablished(c *Conn, now time.Time) bool {
 	if int(c.writesWhenIdle) <= l.cfg.GreetingWrites {
 		return false
 	}

@@ -109,7 +109,7 @@ func ParseJSON(text []byte) (*limiter.Request, error) {
 		return nil, err
 	}
 	c := new(callMemory)
-	err = c.scanRequest(data)
+	err = c.decodeRequest(data)
 	return &c.req, err
 }
 

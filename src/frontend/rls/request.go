@@ -20,11 +20,11 @@ var (
 // maxRequestEntries is how many entries all descriptors of a request together may have.
 const maxRequestEntries = 16 * limiter.MaxDescriptors
 
-// scanRequest reads the RateLimitRequest in data into c.req, whose texts point into data. As in protobuf, unknown fields are
-// skipped, and the last one of a repeated field counts. Unlike protobuf, scanRequest accepts text that is not UTF-8: Envoy
+// decodeRequest reads the RateLimitRequest in data into c.req, whose texts point into data. As in protobuf, unknown fields are
+// skipped, and the last one of a repeated field counts. Unlike protobuf, decodeRequest accepts text that is not UTF-8: Envoy
 // forwards header values unchanged, and clients must not escape a limit with an invalid byte. Errors wrap
 // limiter.ErrInvalidRequest or limiter.ErrRequestTooLarge; c.req then holds what was read before the error.
-func (c *callMemory) scanRequest(data []byte) error {
+func (c *callMemory) decodeRequest(data []byte) error {
 	c.entries = c.entries[:0]
 	c.req = limiter.Request{Descriptors: c.req.Descriptors[:0]}
 	f := protobufFields{unreadBytes: data}
@@ -36,7 +36,7 @@ func (c *callMemory) scanRequest(data []byte) error {
 			if len(c.req.Descriptors) == limiter.MaxDescriptors {
 				return errTooManyDescriptors
 			}
-			if err := c.scanDescriptor(f.bytesValue); err != nil {
+			if err := c.decodeDescriptor(f.bytesValue); err != nil {
 				return err
 			}
 		case 3<<3 | varintWireType:
@@ -46,7 +46,7 @@ func (c *callMemory) scanRequest(data []byte) error {
 	return f.err
 }
 
-func (c *callMemory) scanDescriptor(data []byte) error {
+func (c *callMemory) decodeDescriptor(data []byte) error {
 	first := len(c.entries)
 	d := limiter.Descriptor{}
 	hasMultiplier := false
@@ -58,15 +58,15 @@ func (c *callMemory) scanDescriptor(data []byte) error {
 			if len(c.entries) == maxRequestEntries {
 				return errTooManyEntries
 			}
-			err = c.scanEntry(f.bytesValue)
+			err = c.decodeEntry(f.bytesValue)
 		case 2<<3 | bytesWireType:
 			if !d.HasLimit {
 				d.HasLimit, d.Limit = true, rules.Rate{Unit: unitFromNumber(0), UnitMultiplier: 1}
 			}
-			err = scanLimitOverride(f.bytesValue, &d.Limit, &hasMultiplier)
+			err = decodeLimitOverride(f.bytesValue, &d.Limit, &hasMultiplier)
 		case 3<<3 | bytesWireType:
 			d.HasAmount = true
-			err = scanWrappedNumber(f.bytesValue, &d.Amount)
+			err = decodeWrappedNumber(f.bytesValue, &d.Amount)
 		case 4<<3 | varintWireType:
 			d.IsRefund = f.varintValue != 0
 		}
@@ -79,7 +79,7 @@ func (c *callMemory) scanDescriptor(data []byte) error {
 	return f.err
 }
 
-func (c *callMemory) scanEntry(data []byte) error {
+func (c *callMemory) decodeEntry(data []byte) error {
 	var e rules.Entry
 	f := protobufFields{unreadBytes: data}
 	for f.nextField() {
@@ -94,9 +94,9 @@ func (c *callMemory) scanEntry(data []byte) error {
 	return f.err
 }
 
-// scanLimitOverride reads the fields of a RateLimitOverride into q. It sets hasMultiplier if q gets a
+// decodeLimitOverride reads the fields of a RateLimitOverride into q. It sets hasMultiplier if q gets a
 // Multiplier from data; before, q.Multiplier is the default of 1.
-func scanLimitOverride(data []byte, q *rules.Rate, hasMultiplier *bool) error {
+func decodeLimitOverride(data []byte, q *rules.Rate, hasMultiplier *bool) error {
 	f := protobufFields{unreadBytes: data}
 	for f.nextField() {
 		switch f.tag {
@@ -109,7 +109,7 @@ func scanLimitOverride(data []byte, q *rules.Rate, hasMultiplier *bool) error {
 			if !*hasMultiplier {
 				m, *hasMultiplier = 0, true
 			}
-			if err := scanWrappedNumber(f.bytesValue, &m); err != nil {
+			if err := decodeWrappedNumber(f.bytesValue, &m); err != nil {
 				return err
 			}
 			q.UnitMultiplier = uint32(m)
@@ -118,8 +118,8 @@ func scanLimitOverride(data []byte, q *rules.Rate, hasMultiplier *bool) error {
 	return f.err
 }
 
-// scanWrappedNumber reads a UInt64Value or a UInt32Value into to.
-func scanWrappedNumber(data []byte, to *uint64) error {
+// decodeWrappedNumber reads a UInt64Value or a UInt32Value into to.
+func decodeWrappedNumber(data []byte, to *uint64) error {
 	f := protobufFields{unreadBytes: data}
 	for f.nextField() {
 		if f.tag == 1<<3|varintWireType {

@@ -70,7 +70,7 @@ func New(cfg Config) *Service {
 // decideMessage reads the request in data into c and decides it with the reservation t. c refers to data until it
 // is released. If ctx ends, t may have lost its core.
 func (s *Service) decideMessage(ctx context.Context, c *callMemory, data []byte, t *memoryReservation) error {
-	if err := c.scanRequest(data); err != nil {
+	if err := c.decodeRequest(data); err != nil {
 		return err
 	}
 	return s.checkRequest(ctx, c, t)

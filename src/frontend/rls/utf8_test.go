@@ -16,7 +16,7 @@ func TestTextsAreBytes(t *testing.T) {
 	t.Parallel()
 	data := wire("d\xff", []rules.Entry{{Key: []byte("i\xc0p"), Value: []byte("1\xff\xfe2")}})
 	c := new(callMemory)
-	if err := c.scanRequest(data); err != nil {
+	if err := c.decodeRequest(data); err != nil {
 		t.Fatal(err)
 	}
 	e := c.req.Descriptors[0].Entries[0]
@@ -69,8 +69,8 @@ func BenchmarkText(b *testing.B) {
 	}
 }
 
-// BenchmarkScan measures reading the same requests alone.
-func BenchmarkScan(b *testing.B) {
+// BenchmarkDecode measures reading the same requests alone.
+func BenchmarkDecode(b *testing.B) {
 	for name, value := range sampleTexts(4 << 10) {
 		b.Run(fmt.Sprintf("text=%s", name), func(b *testing.B) {
 			descriptors := make([][]rules.Entry, 1000)
@@ -82,7 +82,7 @@ func BenchmarkScan(b *testing.B) {
 			b.ReportAllocs()
 			c := new(callMemory)
 			for b.Loop() {
-				if err := c.scanRequest(data); err != nil {
+				if err := c.decodeRequest(data); err != nil {
 					b.Fatal(err)
 				}
 			}
