@@ -93,9 +93,10 @@ func readGroupHit(line string) (m groupHit, err error) {
 func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) backend.Backend) {
 	groups := readGroups(t)
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
+		store := open(t)
 		for _, g := range groups {
 			t.Run(g.name, func(t *testing.T) {
-				g.test(t, open(t), func(string) algorithm.Kind { return kind })
+				g.test(t, store, func(string) algorithm.Kind { return kind })
 			})
 		}
 	})
@@ -105,9 +106,10 @@ func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) backend.Backe
 	for from, first := range suite.Kinds {
 		t.Run("mixed from "+first.String(), func(t *testing.T) {
 			kinds := append(suite.Kinds[from:len(suite.Kinds):len(suite.Kinds)], suite.Kinds[:from]...)
+			store := open(t)
 			for _, g := range groups {
 				t.Run(g.name, func(t *testing.T) {
-					g.test(t, open(t), func(key string) algorithm.Kind {
+					g.test(t, store, func(key string) algorithm.Kind {
 						return kinds[(int(key[len(key)-1])-'a'+100*len(kinds))%len(kinds)]
 					})
 				})
@@ -116,17 +118,18 @@ func (suite *Suite) testAtomic(t *testing.T, open func(*testing.T) backend.Backe
 	}
 }
 
-// test sends the group to a store. kind returns the kind of the limit for a key.
+// test sends the group to a store, under keys that no other group has. kind returns the kind of the limit for a key.
 func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) algorithm.Kind) {
 	hits := make([]backend.Hit, len(g.hits))
 	limits := make(map[string]*algorithm.Limit)
+	ownKey := func(key string) []byte { return []byte(g.name + "/" + key) }
 	for i, m := range g.hits {
 		key := string(m.Key)
 		limits[key] = countingBlocked(kind(key), m.max, time.Hour)
-		hits[i], hits[i].Limit = m.Hit, limits[key]
+		hits[i], hits[i].Key, hits[i].Limit = m.Hit, ownKey(key), limits[key]
 	}
 	for key, n := range g.countBefore {
-		send(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Amount: n, Op: force})
+		send(t, store, epoch, backend.Hit{Key: ownKey(key), Limit: limits[key], Amount: n, Op: force})
 	}
 	for i, v := range send(t, store, epoch, hits...) {
 		if want := g.hits[i]; v.Over != want.wantOver || v.After != want.wantAfter || v.Over && v.Remaining != remainingAfterRefusal(hits[i].Limit, v.After) {
@@ -135,7 +138,7 @@ func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) 
 		}
 	}
 	for key, want := range g.countAfter {
-		if v := send(t, store, epoch, backend.Hit{Key: []byte(key), Limit: limits[key], Op: look})[0]; v.Before != want {
+		if v := send(t, store, epoch, backend.Hit{Key: ownKey(key), Limit: limits[key], Op: look})[0]; v.Before != want {
 			t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
 		}
 	}

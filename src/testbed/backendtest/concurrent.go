@@ -14,7 +14,7 @@ import (
 
 const (
 	callers     = 64 // the number of goroutines that call the store at once
-	callsOfEach = 64
+	callsOfEach = 32
 )
 
 // concurrently calls call from many goroutines at once.

@@ -2,6 +2,8 @@ package backendtest
 
 import (
 	"fmt"
+	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -210,13 +212,11 @@ func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) backend.Back
 }
 
 func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*algorithm.Limit) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
 	p := randomTest{
-		suite: suite, rnd: rand.New(rand.NewPCG(seed, 1)), now: epoch, latest: epoch,
+		suite: suite, rnd: randomOf(t), now: epoch, latest: epoch,
 		referee: make(referee), versions: make(map[keyName]int),
 	}
-	for round := range 2000 {
+	for round := range 1000 {
 		p.moveClock()
 		b := backend.Batch{Hits: p.batch(limits)}
 		got := send(t, store, p.now, b.Hits...)
@@ -229,6 +229,13 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 			}
 		}
 	}
+}
+
+// randomOf returns a source of random numbers, which are other ones in each test and the same ones in each run of it.
+func randomOf(t *testing.T) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, t.Name())
+	return rand.New(rand.NewPCG(h.Sum64(), 1))
 }
 
 // maxPerPeriod returns the most units that may pass within any one period, which excludes its start; see algorithm.Kind.
@@ -247,11 +254,8 @@ func maxPerPeriod(l *algorithm.Limit) uint64 {
 // testBound sends random hits, and checks that no more pass within a period than the kind of the limit allows.
 func (suite *Suite) testBound(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
-		seed := uint64(time.Now().UnixNano())
-		t.Logf("seed %d", seed)
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		store := open(t)
-		for timeline := range 10 {
+		rnd, store := randomOf(t), open(t)
+		for timeline := range 6 {
 			limit := &algorithm.Limit{Kind: kind, Max: 1 + rnd.Uint64N(20), Period: time.Minute, CountBlocked: timeline%2 == 0}
 			if kind == algorithm.GCRA {
 				limit.Burst = rnd.Uint64N(20)
