@@ -31,8 +31,8 @@ func TestFloodOfKeys(t *testing.T) {
 		cgroupMiB   int // 0: none
 		whenFlooded bool
 	}{
-		{"default from GOMEMLIMIT", 2_000_000, []string{"GOMEMLIMIT=96MiB"}, 48, 128, false},
-		{"cap of 32 MiB", 1_500_000, []string{"MEMORY_MAX_BYTES=33554432"}, 32, 0, false},
+		{"default from GOMEMLIMIT", 1_400_000, []string{"GOMEMLIMIT=64MiB"}, 32, 112, false},
+		{"cap of 16 MiB", 800_000, []string{"MEMORY_MAX_BYTES=16777216"}, 16, 0, false},
 		{"the examples' size", 26_000_000, []string{"GOMEMLIMIT=224MiB"}, 112, 256, true},
 		{"default", 26_000_000, nil, 256, 0, true},
 	} {

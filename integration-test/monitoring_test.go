@@ -358,6 +358,7 @@ func promtool(t *testing.T, args ...string) {
 
 // Prometheus takes the alerts, and they fire when they should and not before.
 func TestPromtoolAlerts(t *testing.T) {
+	t.Parallel()
 	promtool(t, "check", "rules", filepath.Join(repository, monitoringDir, "alerts.yaml"))
 	promtool(t, "test", "rules", filepath.Join(repository, monitoringDir, "alerts_test.yaml"))
 }

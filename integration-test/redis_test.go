@@ -102,8 +102,8 @@ func TestRedisSharedByThree(t *testing.T) {
 	rules.put(t, "d.yaml", `
 domain: d
 descriptors:
-- {key: hot, rate_limit: {unit: year, requests_per_unit: 10000}}
-- {key: many, rate_limit: {unit: year, requests_per_unit: 200}}
+- {key: hot, rate_limit: {unit: year, requests_per_unit: 4000}}
+- {key: many, rate_limit: {unit: year, requests_per_unit: 80}}
 - {key: log, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 5000}}
 - {key: bucket, rate_limit: {algorithm: gcra, unit: year, requests_per_unit: 1000, burst: 4999}}
 - {key: logs, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 100}}
@@ -119,8 +119,8 @@ descriptors:
 		keys, limit int
 		counted     bool // by a number, refused calls too
 	}{
-		{"hot", 1, 10_000, true},
-		{"many", 50, 200, true},
+		{"hot", 1, 4000, true},
+		{"many", 50, 80, true},
 		{"log", 1, 5000, false},
 		{"bucket", 1, 5000, false},
 		{"logs", 50, 100, false},

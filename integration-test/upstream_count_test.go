@@ -335,7 +335,8 @@ func countsUnaryCalls(t *testing.T, u *upstream) {
 
 // Clients choose values, and must not be able to choose how much is kept.
 func TestUpstreamSeriesCap(t *testing.T) {
-	const most, sent = 20, 500
+	t.Parallel()
+	const most, sent = 20, 100
 	u := startUpstream(t, []string{fmt.Sprintf("STATS_MAX_SERIES=%d", most)}, []sentence{{rules: `
 descriptors:
 - {key: a, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}

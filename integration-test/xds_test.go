@@ -167,6 +167,7 @@ func startConfigServer(t *testing.T, binary, address, dir string) *configServer 
 
 // The example of a management server and the service, each as a process.
 func TestConfigServer(t *testing.T) {
+	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "xds-sotw-config-server")
 	build := exec.Command("go", "build", "-o", binary, ".")
 	build.Dir = filepath.Join(repository, "examples/xds-sotw-config-server")
