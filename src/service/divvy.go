@@ -95,7 +95,7 @@ func (s *Service) openDivvyIfNeeded(set *rules.Set) {
 	select {
 	case <-d.openRequested: // Divvy's port is open, or runDivvy is opening it.
 	default: // Only the goroutine that loads rules closes openRequested.
-		s.health.update(func(h *health) { h.divvyErr = errors.New("divvy's port is not open yet") })
+		s.health.update(func(h *health) { h.divvy.portErr = errors.New("divvy's port is not open yet") })
 		close(d.openRequested)
 	}
 }
@@ -121,12 +121,12 @@ func (s *Service) runDivvy(ctx context.Context) error {
 		l, err := d.listen(ctx)
 		if err == nil {
 			s.log.logListening(d.name, l.Addr())
-			s.health.update(func(h *health) { h.divvyErr, h.lateDivvyAddr = nil, l.Addr() })
+			s.health.update(func(h *health) { h.divvy.portErr, h.divvy.lateAddr = nil, l.Addr() })
 			return d.server.Serve(l)
 		}
 		failed.Add(1)
 		why := fmt.Errorf("%w (`off` does without it)", err)
-		s.health.update(func(h *health) { h.divvyErr = why })
+		s.health.update(func(h *health) { h.divvy.portErr = why })
 		if attempt == 1 {
 			s.log.Errorf("rules of divvy are loaded, but %v", why)
 		}

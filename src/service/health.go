@@ -28,8 +28,7 @@ type health struct {
 	rules               ruleHealth
 	stores              []storeHealth
 	healthyWithoutStore bool
-	divvyErr            error    // divvyErr is nil if divvy's port is open or not needed.
-	lateDivvyAddr       net.Addr // lateDivvyAddr is nil unless divvy's port was opened after the start.
+	divvy               divvyHealth
 	isStopping          bool
 	isReporting         bool // isReporting is set while a goroutine calls onChange and onReady.
 	mustReport          bool // mustReport is set if onChange must be called again.
@@ -53,6 +52,11 @@ type rulesInForce struct {
 	Loaded  time.Time
 	Hash    string // Hash is that of the names and contents of the rules.
 	Version string // Version is empty unless a management server sent the rules.
+}
+
+type divvyHealth struct {
+	portErr  error    // portErr is nil if the port is open or not needed.
+	lateAddr net.Addr // lateAddr is nil unless the port was opened after the start.
 }
 
 type storeHealth struct {
@@ -98,7 +102,7 @@ func (h *health) update(change func(*health)) {
 		healthy := h.whyUnhealthy(callers) == ""
 		becameReady := !h.readyReported && h.answersRequests()
 		h.readyReported = h.readyReported || becameReady
-		facts, late := h.rules.firstLoadFields, h.lateDivvyAddr
+		facts, late := h.rules.firstLoadFields, h.divvy.lateAddr
 		h.mu.Unlock()
 		h.onChange(healthy)
 		if becameReady {
@@ -113,7 +117,7 @@ func (h *health) update(change func(*health)) {
 // each store that is needed has answered once.
 func (h *health) answersRequests() bool {
 	silent := func(st storeHealth) bool { return !st.hasAnswered }
-	return h.rules.firstLoadFields != nil && h.divvyErr == nil && (h.healthyWithoutStore || !slices.ContainsFunc(h.stores, silent))
+	return h.rules.firstLoadFields != nil && h.divvy.portErr == nil && (h.healthyWithoutStore || !slices.ContainsFunc(h.stores, silent))
 }
 
 // unhealthyReason returns why this process should receive no traffic, in one line; "" if it should.
@@ -157,8 +161,8 @@ func (h *health) partStates(a audience) []admin.Component {
 		}
 		list = append(list, c)
 	}
-	if h.divvyErr != nil {
-		list = append(list, admin.Component{Name: "divvy", NotReadyReason: a.chooseText("divvy's port is not open", h.divvyErr.Error())})
+	if h.divvy.portErr != nil {
+		list = append(list, admin.Component{Name: "divvy", NotReadyReason: a.chooseText("divvy's port is not open", h.divvy.portErr.Error())})
 	}
 	return list
 }

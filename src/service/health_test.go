@@ -77,7 +77,7 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow *storeError)
 		},
 		{
 			name:      "divvy's port is taken",
-			change:    func(h *health) { h.divvyErr = errors.New("the divvy port 10.1.2.3:8321 is taken") },
+			change:    func(h *health) { h.divvy.portErr = errors.New("the divvy port 10.1.2.3:8321 is taken") },
 			callers:   "divvy's port is not open",
 			operators: "the divvy port 10.1.2.3:8321 is taken",
 		},

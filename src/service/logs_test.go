@@ -148,7 +148,7 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 		}
 		all.Wait()
 		h.update(func(h *health) {
-			h.rules.rulesInForce, h.rules.firstLoadFields, h.lateDivvyAddr = nil, logrus.Fields{}, &divvyAddr
+			h.rules.rulesInForce, h.rules.firstLoadFields, h.divvy.lateAddr = nil, logrus.Fields{}, &divvyAddr
 		})
 	}()
 	select {
