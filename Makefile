@@ -37,6 +37,9 @@ CONFIG_SERVER := examples/xds-sotw-config-server
 
 # Tools and tests run here, whatever GOOS and GOARCH the binary is built for.
 HERE := GOOS= GOARCH=
+
+# Tests of faults mostly wait, so one package more than there are cores keeps all cores busy.
+PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
@@ -57,7 +60,7 @@ run: build ## serve the example rules from memory, and print a curl to try
 # detector, which allocates; so does the siege, whose attackers it would slow down.
 # Kubernetes' types are a module of their own, whose cache does not see manifests.
 define UNIT_TESTS
-'$(HERE) go test -json -race -timeout 15m $$(go list $(PKG) | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")' \
+'$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$(go list $(PKG) | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")' \
 '$(HERE) go test -json -run Allocate $$(grep -rl "^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)' \
 '$(HERE) go test -C tools -json ./...' \
 '$(HERE) go test -C $(CONFIG_SERVER) -json -race ./...'
