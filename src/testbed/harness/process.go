@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -104,7 +105,7 @@ func Program(t testing.TB, name, packages string) string {
 
 // FreePort finds a port without a listener. It is below the range from which the kernel takes ports for outgoing connections. A
 // client that dials a stopped server again and again could get the server's own port from that range, and would then be connected
-// to itself.
+// to itself. FreePort returns each port once: a test that asks for six gets six.
 func FreePort() (int, error) {
 	const lowest = 10000
 	end := firstEphemeralPort()
@@ -115,13 +116,21 @@ func FreePort() (int, error) {
 			port = lowest + rand.IntN(end-lowest)
 		}
 		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			port = l.Addr().(*net.TCPAddr).Port
-			return port, l.Close()
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+			continue
 		}
+		port = l.Addr().(*net.TCPAddr).Port
+		err = l.Close()
+		if _, again := returnedPorts.LoadOrStore(port, true); !again {
+			return port, err
+		}
+		err = fmt.Errorf("port %d was returned before", port)
 	}
 	return 0, fmt.Errorf("no free port: %w", err)
 }
+
+// returnedPorts has the ports that FreePort has returned.
+var returnedPorts sync.Map
 
 // firstEphemeralPort returns the lowest port that the kernel gives to outgoing connections.
 func firstEphemeralPort() int {

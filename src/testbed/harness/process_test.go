@@ -9,10 +9,16 @@ import (
 var errGone = errors.New("gone")
 
 func TestFreePortsAreNotTheKernels(t *testing.T) {
-	for range 20 {
-		if port, err := FreePort(); err != nil || port >= firstEphemeralPort() && firstEphemeralPort() > 11000 {
+	returned := make(map[int]bool)
+	for range 500 { // of 22,768, so some would come twice
+		port, err := FreePort()
+		if err != nil || port >= firstEphemeralPort() && firstEphemeralPort() > 11000 {
 			t.Errorf("port %d, %v; the kernel's begin at %d", port, err, firstEphemeralPort())
 		}
+		if returned[port] {
+			t.Errorf("port %d came twice", port)
+		}
+		returned[port] = true
 	}
 }
 

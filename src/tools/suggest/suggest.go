@@ -34,12 +34,12 @@ func Print(w io.Writer, colored bool, set *rules.Set, addr net.Addr) {
 		url = net.JoinHostPort(host, strconv.Itoa(tcp.Port)) + "/json"
 	}
 	fmt.Fprintf(w, `
-The rule %s lets %d pass in a window of 1 %s, which begins when the
-clock does. Run this, and see 200 turn into 429:
+The rule %s allows %d requests per %s, by the clock (UTC). Run this,
+and see 200 turn into 429:
 
   %sfor i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code}\n' %s -d '%s'; done%s
 
-The whole answer to one request:
+The body of the answer to one request:
 
   %scurl -s %s -d '%s'%s
 
