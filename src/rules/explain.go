@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"maps"
 	"slices"
 	"strings"
 )
@@ -112,7 +111,7 @@ const (
 )
 
 const (
-	maxUnmatchedRulesListed = 20     // maxListedUnmatched is the most candidates, or rules, listed that do not match.
+	maxUnmatchedRulesListed = 20     // maxUnmatchedRulesListed is the most candidates, or rules, listed that do not match.
 	maxComparedNames        = 10_000 // maxComparedNames is the most names that are compared with a misspelt one.
 	maxSearchedBelow        = 10_000 // maxSearchedBelow is the most descriptors searched for a key on lower levels.
 )
@@ -221,7 +220,13 @@ func (t *nameTable[V]) nearestName(name string) string {
 	if t.len() > maxComparedNames {
 		return ""
 	}
-	return NearestWord(name, maps.Keys(maps.Collect(t.all())))
+	return NearestWord(name, func(yield func(string) bool) {
+		for known := range t.all() {
+			if !yield(known) {
+				return
+			}
+		}
+	})
 }
 
 // firstWithKeyBelow returns the first descriptor in file order that has the key and is at least two levels below n. It returns nil if
