@@ -6,7 +6,7 @@ package backend
 
 import "context"
 
-// Backend keeps the counters. The limiter calls it once per request.
+// Backend keeps the counters. The limiter calls it once for each request, or once for several requests.
 type Backend interface {
 	// Take charges every hit of b as its Op says and fills b.Verdicts, in order. A hit sees what the hits before it charged.
 	// Atomic hits are charged only if their whole group passes.

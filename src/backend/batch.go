@@ -8,7 +8,7 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Batch holds the hits of one request. It goes to the store in one call.
+// Batch holds the hits of one request, or of several independent requests. It goes to the store in one call.
 type Batch struct {
 	Hits []Hit
 	// Verdicts has the length and order of Hits; Take fills it.

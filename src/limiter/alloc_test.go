@@ -65,3 +65,29 @@ func TestLargeChecksDoNotAllocate(t *testing.T) {
 		t.Errorf("limits of the request: %v allocations", n)
 	}
 }
+
+// A Many reuses its memory for other requests and another number of them.
+func TestCheckManyDoesNotAllocate(t *testing.T) {
+	l, m := start(t, limiter.Config{}), new(limiter.Many)
+	requests := []*limiter.Request{parse("ip=1_2 path=/pay,user=x file=/f/1"), parse("ip=1"), parse("premium=x ip=2"), parse("nobody=1")}
+	size := 256
+	check := func() {
+		for i := range size {
+			addRequest(m, requests[(i+size)%len(requests)])
+		}
+		l.CheckMany(t.Context(), m)
+		for _, item := range m.Items() {
+			if item.Err != nil {
+				t.Fatal(item.Err)
+			}
+		}
+		m.Reset(16)
+		size = size%256 + 1
+	}
+	for range 256 * len(requests) {
+		check()
+	}
+	if n := testing.AllocsPerRun(256, check); n > 0 {
+		t.Errorf("%v allocations per batch", n)
+	}
+}

@@ -148,8 +148,10 @@ func roundUpDuration(d, unit time.Duration) time.Duration { return (d + unit - 1
 
 // workspace is the memory that a decision works in. The next decision of the Answer reuses it.
 type workspace struct {
-	storeBatch      backend.Batch // Hits[i] and Verdicts[i] belong to Answer.Charges[i].
-	counterKeys     []byte        // counterKeys holds the keys of all charges, one after the other.
+	batch           *backend.Batch // batch has the hits of the decision. It is ownBatch, or that of a Many.
+	firstHit        int            // batch.Hits[firstHit+i] and the verdict at the same index belong to Answer.Charges[i].
+	ownBatch        backend.Batch
+	counterKeys     []byte // counterKeys holds the keys of all charges, one after the other.
 	findRuleScratch rules.SearchScratch
 	canaryRules     []*rules.Rule     // canaryRules holds the canaries of all statuses.
 	requestLimits   []algorithm.Limit // requestLimits holds the limits that came with the request.
@@ -159,7 +161,8 @@ type workspace struct {
 // clearForReuse makes a ready for the next decision. It keeps the memory.
 func (a *Answer) clearForReuse() {
 	w := &a.workspace
-	w.storeBatch = backend.Batch{Hits: w.storeBatch.Hits[:0], Verdicts: w.storeBatch.Verdicts[:0]}
+	w.batch, w.firstHit = nil, 0
+	w.ownBatch = backend.Batch{Hits: w.ownBatch.Hits[:0], Verdicts: w.ownBatch.Verdicts[:0]}
 	w.counterKeys, w.canaryRules, w.requestLimits = w.counterKeys[:0], w.canaryRules[:0], w.requestLimits[:0]
 	a.Statuses, a.Charges = a.Statuses[:0], a.Charges[:0]
 	a.Over, a.RetryAfter, a.Fallback = false, 0, backend.FallbackError
@@ -175,20 +178,31 @@ func (a *Answer) Reset(limit int) (small bool) {
 	w := &a.workspace
 	clear(a.Statuses)
 	clear(a.Charges)
-	clear(w.storeBatch.Hits)
-	clear(w.storeBatch.Verdicts)
+	clear(w.ownBatch.Hits)
+	clear(w.ownBatch.Verdicts)
 	clear(w.canaryRules)
 	w.findRuleScratch.Reset(limit * maxPooledKeyBytes)
 	a.clearForReuse()
-	return max(cap(a.Statuses), cap(a.Charges), cap(w.storeBatch.Hits)) <= limit && cap(w.counterKeys) <= limit*maxPooledKeyBytes
+	return max(cap(a.Statuses), cap(a.Charges), cap(w.ownBatch.Hits)) <= limit && cap(w.counterKeys) <= limit*maxPooledKeyBytes
+}
+
+// hits returns the hits of a.Charges, in order.
+func (a *Answer) hits() []backend.Hit {
+	return a.workspace.batch.Hits[a.workspace.firstHit:][:len(a.Charges)]
+}
+
+// verdicts returns the store's verdicts on a.Charges, in order.
+func (a *Answer) verdicts() []backend.Verdict {
+	return a.workspace.batch.Verdicts[a.workspace.firstHit:][:len(a.Charges)]
 }
 
 // readVerdicts copies the verdicts of the store to the charges. It returns the first
 // failure of the store that leaves a descriptor undecided.
 func (a *Answer) readVerdicts() (err error) {
+	verdicts := a.verdicts()
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		c.Verdict = a.workspace.storeBatch.Verdicts[i]
+		c.Verdict = verdicts[i]
 		c.Over = c.Verdict.Over && (c.Rule == nil || !c.Rule.ShadowMode)
 		if err == nil && c.Verdict.Err != nil && !c.IsCanary {
 			err = fmt.Errorf("%w: %w", ErrStoreFailed, c.Verdict.Err)

@@ -93,3 +93,44 @@ func BenchmarkCheckManyKeys(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkCheckMany decides requests of one descriptor on other counters, in one batch and one after the other. ns/request is
+// the time for each of them.
+func BenchmarkCheckMany(b *testing.B) {
+	for _, n := range []int{1, 32, 256} {
+		l := start(b, limiter.Config{})
+		requests, answers := make([]*limiter.Request, n), make([]limiter.Answer, n)
+		for i := range requests {
+			requests[i] = parse(fmt.Sprintf("gold=%d", i))
+			requests[i].Now = time.Time{}
+		}
+		perRequest := func(b *testing.B) {
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/request")
+		}
+		b.Run(fmt.Sprintf("requests=%d/CheckMany", n), func(b *testing.B) {
+			m := new(limiter.Many)
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, req := range requests {
+					item := m.Add()
+					item.Request.Domain, item.Request.Descriptors = req.Domain, append(item.Request.Descriptors, req.Descriptors...)
+				}
+				l.CheckMany(b.Context(), m)
+				m.Reset(16)
+			}
+			perRequest(b)
+		})
+		b.Run(fmt.Sprintf("requests=%d/Check", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for i, req := range requests {
+					if err := l.Check(b.Context(), req, &answers[i]); err != nil {
+						b.Fatal(err)
+					}
+					answers[i].Reset(16)
+				}
+			}
+			perRequest(b)
+		})
+	}
+}

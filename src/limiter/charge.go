@@ -11,7 +11,7 @@ import (
 
 // addCharges finds the rules of all descriptors and adds a charge for each limit.
 func (l *Limiter) addCharges(req *Request, a *Answer) error {
-	together, batch := len(req.Descriptors), &a.workspace.storeBatch
+	together, batch := len(req.Descriptors), a.workspace.batch
 	a.Statuses = append(a.Statuses, make([]Status, together)...)
 	if a.Domain == nil {
 		return nil
@@ -102,14 +102,14 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 
 // addRuleCharges adds a charge for each limit of rule, which req.Descriptors[i] matches.
 func (l *Limiter) addRuleCharges(req *Request, a *Answer, i int, rule *rules.Rule, canary bool) {
-	first, replacing := uint16(len(a.Charges)), a.Domain.HasReplacingRules
+	group, replacing := nextGroupID(a.workspace.batch), a.Domain.HasReplacingRules
 	for _, r := range rule.LimitsToCharge() {
 		if r.Unlimited || replacing && a.workspace.replacedRules.IsReplaced(r) {
 			continue
 		}
 		hit := l.addCharge(req, a, i, Charge{Rule: r, Limit: r.Rate, Algorithm: &r.Limit, IsCanary: canary})
 		if rule.ChargesAllOrNone && !l.cfg.ChargeAllOrNothing {
-			hit.GroupID, hit.Atomic = first, !req.Descriptors[i].IsRefund
+			hit.GroupID, hit.Atomic = group, !req.Descriptors[i].IsRefund
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 		Limit:     c.Algorithm,
 		Amount:    st.Amount,
 		Op:        st.Op,
-		GroupID:   uint16(len(a.Charges)), // Group may overflow, but adjacent hits still have different groups.
+		GroupID:   nextGroupID(w.batch),
 		Fallback:  a.Domain.Fallback,
 	}
 	if c.Rule != nil {
@@ -137,13 +137,22 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 		hit.SharesKey, hit.NoVeto, hit.StoresRemaining = c.Rule.ChargedWithOthers, c.Rule.ShadowMode, l.keyFormat.WritesDivvyKey(c.Rule)
 	}
 	if l.cfg.ChargeAllOrNothing {
-		hit.GroupID, hit.Atomic = 0, !d.IsRefund
-		if req.IndependentDescriptors {
-			hit.GroupID = uint16(i)
+		hit.Atomic = !d.IsRefund
+		if len(a.Charges) > 0 && (!req.IndependentDescriptors || len(a.Charges) > st.firstChargeIndex) {
+			hit.GroupID-- // The hit belongs to the group of the previous one.
 		}
 	}
 	a.Charges = append(a.Charges, c)
-	w.storeBatch.Verdicts = append(w.storeBatch.Verdicts, backend.Verdict{})
-	w.storeBatch.Hits = append(w.storeBatch.Hits, hit)
-	return &w.storeBatch.Hits[len(w.storeBatch.Hits)-1]
+	w.batch.Verdicts = append(w.batch.Verdicts, backend.Verdict{})
+	w.batch.Hits = append(w.batch.Hits, hit)
+	return &w.batch.Hits[len(w.batch.Hits)-1]
+}
+
+// nextGroupID returns the GroupID of a group that starts behind the last hit of b. Numbers may wrap around, but adjacent groups
+// differ.
+func nextGroupID(b *backend.Batch) uint16 {
+	if n := len(b.Hits); n > 0 {
+		return b.Hits[n-1].GroupID + 1
+	}
+	return 0
 }

@@ -1,5 +1,6 @@
 // Package limiter decides requests: a Request in, an Answer out. It finds the rules that
 // apply, sends all hits of the request to the store in one batch, and applies shadow and quota modes to the verdicts.
+// Check decides one request, and CheckMany several requests in one batch.
 package limiter
 
 import (
@@ -13,8 +14,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Recorder counts decisions. Check calls Record once for each decision, even if the store did not answer; then some Verdict has
-// an Err. Both arguments are valid only during the call. Record must be safe for concurrent use.
+// Recorder counts decisions. Check and CheckMany call Record once for each request, even if the store did not answer; then some
+// Verdict has an Err. Both arguments are valid only during the call. Record must be safe for concurrent use.
 type Recorder interface {
 	Record(*Request, *Answer)
 }
@@ -89,25 +90,50 @@ func (l *Limiter) DryRun(ctx context.Context, req *Request, a *Answer) error {
 
 // decideRequest does the work of Check or, if isDryRun is set, of DryRun.
 func (l *Limiter) decideRequest(ctx context.Context, req *Request, a *Answer, isDryRun bool) error {
-	a.clearForReuse()
-	a.RuleSet = l.ruleSet.Load()
-	if err := l.validateRequest(req, a.RuleSet); err != nil {
-		return err
-	}
-	a.Domain = a.RuleSet.Domain(req.Domain)
-	if err := l.addCharges(req, a); err != nil {
+	batch := &a.workspace.ownBatch
+	if err := l.addHits(req, a, l.ruleSet.Load(), batch); err != nil {
 		return err
 	}
 	if isDryRun {
 		a.makeDryRunHits()
 	}
-	batch := &a.workspace.storeBatch
-	if len(batch.Hits) > 0 {
-		batch.Now = req.Now
-		if err := l.cfg.Backend.Take(ctx, batch); err != nil {
-			return fmt.Errorf("limiter: %w", err)
-		}
+	batch.Now = req.Now
+	if err := l.take(ctx, batch); err != nil {
+		return err
 	}
+	return l.completeAnswer(req, a, isDryRun)
+}
+
+// addHits finds the rules of req in set, and adds its charges to a and their hits to batch. After an error it has added no hits.
+func (l *Limiter) addHits(req *Request, a *Answer, set *rules.Set, batch *backend.Batch) error {
+	a.clearForReuse()
+	first := len(batch.Hits)
+	a.RuleSet, a.workspace.batch, a.workspace.firstHit = set, batch, first
+	if err := l.validateRequest(req, set); err != nil {
+		return err
+	}
+	a.Domain = set.Domain(req.Domain)
+	err := l.addCharges(req, a)
+	if err != nil {
+		batch.Hits, batch.Verdicts = batch.Hits[:first], batch.Verdicts[:first]
+	}
+	return err
+}
+
+// take sends batch to the store, unless it is empty.
+func (l *Limiter) take(ctx context.Context, batch *backend.Batch) error {
+	if len(batch.Hits) == 0 {
+		return nil
+	}
+	if err := l.cfg.Backend.Take(ctx, batch); err != nil {
+		return fmt.Errorf("limiter: %w", err)
+	}
+	return nil
+}
+
+// completeAnswer sets the decision in a, which follows from the verdicts of the store. It calls the Recorders unless isDryRun is
+// set. It returns the first failure of the store that leaves a descriptor undecided.
+func (l *Limiter) completeAnswer(req *Request, a *Answer, isDryRun bool) error {
 	if isDryRun {
 		a.correctDryRunVerdicts()
 	}
@@ -147,9 +173,9 @@ func (a *Answer) makeDryRunHits() {
 		kind   algorithm.Kind
 		period time.Duration
 	}
-	earlier := make(map[counter]uint64)
+	earlier, hits := make(map[counter]uint64), a.hits()
 	for i := range a.Charges {
-		c, h := &a.Charges[i], &a.workspace.storeBatch.Hits[i]
+		c, h := &a.Charges[i], &hits[i]
 		refund := h.Op == algorithm.Refund
 		*h = h.AsLook()
 		if refund {
@@ -165,10 +191,11 @@ func (a *Answer) makeDryRunHits() {
 // correctDryRunVerdicts fixes the verdicts of looks that differ from those of the real hits:
 // a refund is never over, and a second hit on a counter with a minimum interval always is.
 func (a *Answer) correctDryRunVerdicts() {
+	verdicts := a.verdicts()
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		for j := st.firstChargeIndex; j < st.endChargeIndex; j++ {
-			c, v := &a.Charges[j], &a.workspace.storeBatch.Verdicts[j]
+			c, v := &a.Charges[j], &verdicts[j]
 			switch {
 			case st.Op == algorithm.Refund:
 				v.Over, v.WithinMinInterval, v.RetryAfter = false, false, 0
