@@ -1,7 +1,7 @@
 // Package bench calls a server of Envoy's RateLimitService v3 and measures rate, latency, answers and CPU time.
 //
 // The generator often shares the machine with the server, so a call costs it little: requests are marshalled before the run, and
-// only the overall code of an answer is read. What remains is grpc-go's client.
+// only the overall code of an answer is read. What remains is grpc-go's client, or the lean client, which costs a fraction of it.
 package bench
 
 import (
@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -23,7 +22,11 @@ type Config struct {
 	Addr string
 	// Credentials are for TLS. Defaults to plain text.
 	Credentials credentials.TransportCredentials
-	// Connections is the number of connections to open, 1 to 1,000.
+	// Client is one of Clients. Defaults to grpc-go.
+	Client string
+	// FreshHeaders sends a new traceparent and a new x-request-id with each call.
+	FreshHeaders bool
+	// Connections is the number of connections to open, 1 to 10,000.
 	Connections int
 	// InFlight is the largest number of calls under way on each connection; all connections together have at most 10,000.
 	InFlight int
@@ -37,6 +40,8 @@ type Config struct {
 	Warmup time.Duration
 	// Timeout bounds each call from its start.
 	Timeout time.Duration
+	// Linger is how long the connections stay open, idle, after the run, so that the memory of the server can be measured.
+	Linger time.Duration
 	// Seed chooses the keys; equal seeds give equal requests.
 	Seed uint64
 
@@ -74,7 +79,7 @@ type Progress struct {
 
 // With more than these, a run would measure the memory and file descriptors of the generator.
 const (
-	maxConnections = 1000
+	maxConnections = 10_000
 	maxInFlight    = 10_000
 	maxRate        = 1e6
 	maxRequests    = 1e10
@@ -102,10 +107,12 @@ func (c *Config) validate() error {
 	inRange("in flight", c.InFlight, maxInFlight)
 	durationInRange("duration", c.Duration, 0, maxDuration)
 	durationInRange("warmup", c.Warmup, 0, maxDuration)
+	durationInRange("linger", c.Linger, 0, maxDuration)
 	durationInRange("timeout", c.Timeout, time.Microsecond, maxTimeout)
 	require(len(problems) > 0 || c.Connections*c.InFlight <= maxInFlight,
 		"%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxInFlight)
 	require(c.Addr != "", "the address is empty")
+	require(c.Client == "" || slices.Contains(Clients, c.Client), "client %q: must be one of %s", c.Client, strings.Join(Clients, ", "))
 	require(c.Rate >= 0 && c.Rate <= maxRate, "rate %v: must be above 0 and at most %v", c.Rate, maxRate) // A rate of NaN fails.
 	require(c.Requests <= maxRequests, "requests %d: must be at most %.0f", c.Requests, maxRequests)
 	require(c.Requests > 0 || c.Duration != 0, "neither a duration nor a number of requests ends the run")
@@ -147,10 +154,10 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 	if _, err := cpuTimes(cfg.Processes); err != nil { // A wrong pid is reported before anything is sent.
 		return nil, err
 	}
-	conns, err := connect(ctx, cfg)
+	conns, err := connect(ctx, cfg, l)
 	defer func() {
 		for _, c := range conns {
-			_ = c.Close() // No call is under way any more.
+			c.close()
 		}
 	}()
 	switch {
@@ -164,9 +171,9 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 
 	runPhase := func(p *phase) (took time.Duration, tallies []*tally) {
 		p.rate, p.sleep = cfg.Rate, sleep
-		workers, tallies := newWorkers(cfg, conns, l)
+		loops, tallies := newLoops(conns)
 		defer reportProgress(cfg, p.warmup, tallies)()
-		return p.run(ctx, workers), tallies
+		return p.run(ctx, loops), tallies
 	}
 	if cfg.Warmup > 0 {
 		// The warmup numbers its calls differently from the run, so it asks for other keys.
@@ -189,6 +196,10 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 	}
 	r := newResult(cfg, l, total, took)
 	r.Interrupted = ctx.Err() != nil
+	select {
+	case <-ctx.Done():
+	case <-time.After(cfg.Linger):
+	}
 	if r.OpenLoop != nil {
 		r.OpenLoop.Unsent = p.unsent
 	}
@@ -204,17 +215,19 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 	return r, nil
 }
 
-// newWorkers returns the workers of all connections, and a tally for each connection. Tallies of each worker would exceed the caches of
-// the CPU, and workers of a connection rarely use its tally at the same instant.
-func newWorkers(cfg *Config, conns []*grpc.ClientConn, l *load) (workers []worker, tallies []*tally) {
-	for _, c := range conns {
-		t := newTally()
-		tallies = append(tallies, t)
-		for range cfg.InFlight {
-			workers = append(workers, worker{call: newCall(c, cfg, l), tally: t})
+// maxTallies bounds the memory of tallies, which take 200 KB each.
+const maxTallies = 64
+
+// newLoops returns the loops of all connections, and a tally for each connection, or for several if there are many. Tallies of each
+// call in flight would exceed the caches of the CPU, and calls of a connection rarely use its tally at the same instant.
+func newLoops(conns []connection) (loops []loop, tallies []*tally) {
+	for i, c := range conns {
+		if i < maxTallies {
+			tallies = append(tallies, newTally())
 		}
+		loops = append(loops, c.loops(tallies[i%maxTallies])...)
 	}
-	return workers, tallies
+	return loops, tallies
 }
 
 // reportProgress calls cfg.Progress once a second until stop is called.

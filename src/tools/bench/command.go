@@ -67,6 +67,7 @@ func Command() *cobra.Command {
 	cmd.Args = cobra.MaximumNArgs(1)
 	f := cmd.Flags()
 	f.SortFlags = false
+	f.StringVar(&cfg.Client, "client", grpcGo, "what makes the calls: "+strings.Join(Clients, ", "))
 	f.IntVar(&cfg.Connections, "connections", 2, "connections to open")
 	f.IntVar(&cfg.InFlight, "in-flight", 32, "calls under way on each connection")
 	f.Float64Var(&cfg.Rate, "rate", 0, "calls due a second; without it the next call starts when one ends")
@@ -74,6 +75,8 @@ func Command() *cobra.Command {
 	f.Uint64Var(&cfg.Requests, "requests", 0, "how many calls to measure, instead of --duration, or until then if both are given")
 	f.DurationVar(&cfg.Warmup, "warmup", time.Second, "how long to make calls before that")
 	f.DurationVar(&cfg.Timeout, "timeout", 5*time.Second, "time limit of each call")
+	f.DurationVar(&cfg.Linger, "linger", 0, "how long to keep the connections open, idle, after the run")
+	f.BoolVar(&cfg.FreshHeaders, "fresh-headers", false, "send a new traceparent and x-request-id with each call")
 	f.StringVar(&cfg.Workload, "workload", "uniform", "what to ask: "+strings.Join(Workloads, ", "))
 	f.StringVar(&cfg.Domain, "domain", "bench", "domain to ask")
 	f.StringVar(&cfg.Key, "key", "user", "key of the descriptors' entries")

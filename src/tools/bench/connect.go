@@ -2,15 +2,21 @@ package bench
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -21,30 +27,80 @@ const connectTimeout = 5 * time.Second
 // find it.
 const flowWindow = 1 << 20
 
+// connection is an open connection to the server.
+type connection interface {
+	// loops returns what makes the calls of a phase, Config.InFlight at a time, and counts them in t.
+	loops(t *tally) []loop
+	// close closes the connection. No call is under way.
+	close()
+}
+
+// The clients of Config.Client.
+const (
+	grpcGo = "grpc-go"
+	lean   = "lean"
+)
+
+// Clients are the names of all clients.
+var Clients = []string{grpcGo, lean}
+
 // connect opens all connections. The caller closes those that it returns, also with an error.
-func connect(ctx context.Context, cfg *Config) ([]*grpc.ClientConn, error) {
+func connect(ctx context.Context, cfg *Config, l *load) ([]connection, error) {
 	creds := cfg.Credentials
 	if creds == nil {
 		creds = insecure.NewCredentials()
 	}
-	var conns []*grpc.ClientConn
+	var conns []connection
 	for range cfg.Connections {
-		conn, err := grpc.NewClient(cfg.Addr,
-			grpc.WithTransportCredentials(creds),
-			grpc.WithDisableServiceConfig(),
-			grpc.WithDisableRetry(),
-			grpc.WithInitialWindowSize(flowWindow),
-			grpc.WithInitialConnWindowSize(flowWindow))
-		if err != nil {
-			return conns, err
+		var c connection
+		var err error
+		if cfg.Client == lean {
+			c, err = newLeanConn(ctx, cfg, creds, l)
+		} else {
+			c, err = newGRPCConn(ctx, cfg, creds, l)
 		}
-		conns = append(conns, conn)
-		if err := awaitServer(ctx, conn); err != nil {
+		if err != nil {
 			return conns, fmt.Errorf("cannot reach %s: %s (start a server there or name another address; with TLS on one side only, this fails too)",
 				cfg.Addr, status.Convert(err).Message())
 		}
+		conns = append(conns, c)
 	}
 	return conns, nil
+}
+
+// grpcConn is a connection of grpc-go's client.
+type grpcConn struct {
+	*grpc.ClientConn
+	cfg  *Config
+	load *load
+}
+
+func newGRPCConn(ctx context.Context, cfg *Config, creds credentials.TransportCredentials, l *load) (*grpcConn, error) {
+	conn, err := grpc.NewClient(cfg.Addr,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithInitialWindowSize(flowWindow),
+		grpc.WithInitialConnWindowSize(flowWindow))
+	if err != nil {
+		return nil, err
+	}
+	c := &grpcConn{conn, cfg, l}
+	if err := awaitServer(ctx, conn); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *grpcConn) close() { _ = c.Close() } // No call is under way any more.
+
+// loops returns a worker for each call in flight.
+func (c *grpcConn) loops(t *tally) (workers []loop) {
+	for range c.cfg.InFlight {
+		workers = append(workers, worker{call: c.newCall(), tally: t})
+	}
+	return workers
 }
 
 // awaitServer waits until conn is connected. It makes a call, because only a call returns why a connection failed, and ignores the
@@ -62,15 +118,34 @@ func awaitServer(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// newCall returns a function that makes one call at a time over conn.
-func newCall(conn *grpc.ClientConn, cfg *Config, l *load) callFunc {
-	pick := l.newPicker(cfg.Seed, len(l.messages))
+// newCall returns a function that makes one call at a time.
+func (c *grpcConn) newCall() callFunc {
+	pick := c.load.newPicker(c.cfg.Seed, len(c.load.messages))
 	opts := []grpc.CallOption{grpc.ForceCodecV2(codec{})}
 	var code pb.RateLimitResponse_Code
 	return func(n uint64) (pb.RateLimitResponse_Code, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout)
 		defer cancel()
-		err := conn.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &l.messages[pick(n)], &code, opts...)
+		if c.cfg.FreshHeaders {
+			for _, f := range freshHeaders(n) {
+				ctx = metadata.AppendToOutgoingContext(ctx, f.Name, f.Value)
+			}
+		}
+		err := c.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &c.load.messages[pick(n)], &code, opts...)
 		return code, err
+	}
+}
+
+// freshHeaders returns the headers of call n that no other call has: the trace context and the id of the request, as Envoy sends them.
+func freshHeaders(n uint64) []hpack.HeaderField {
+	var raw [32]byte
+	source := rand.NewPCG(n, 0)
+	for i := 0; i < len(raw); i += 8 {
+		binary.BigEndian.PutUint64(raw[i:], source.Uint64())
+	}
+	digits := hex.EncodeToString(raw[:])
+	return []hpack.HeaderField{
+		{Name: "traceparent", Value: "00-" + digits[:32] + "-" + digits[32:48] + "-01"},
+		{Name: "x-request-id", Value: digits[28:36] + "-" + digits[36:40] + "-4" + digits[40:43] + "-a" + digits[43:46] + "-" + digits[46:58]},
 	}
 }

@@ -15,6 +15,9 @@ import (
 // callFunc makes the n-th call.
 type callFunc func(n uint64) (pb.RateLimitResponse_Code, error)
 
+// loop makes calls of a phase until it has no more, and returns when those that it started have ended.
+type loop interface{ run(context.Context, *phase) }
+
 // worker makes calls, one at a time.
 type worker struct {
 	call  callFunc
@@ -35,6 +38,7 @@ type phase struct {
 	lateGrace time.Duration // lateGrace is how long after the end of duration a late call may start.
 	sleep     func(time.Duration)
 
+	loops     int // loops is the number of loops.
 	startedAt time.Time
 	started   atomic.Uint64 // started is the number of calls that started.
 	// waiterSlot is full while a worker of an open loop waits until the next call is due.
@@ -52,14 +56,15 @@ const (
 )
 
 // run makes the calls, and returns the time from the start to the end of the last one. When ctx ends no further call starts.
-func (p *phase) run(ctx context.Context, workers []worker) time.Duration {
+func (p *phase) run(ctx context.Context, loops []loop) time.Duration {
+	p.loops = len(loops)
 	p.waiterSlot = make(chan struct{}, 1)
 	p.startedAt = time.Now()
 	interrupted := make(chan time.Duration, 1)
 	stop := context.AfterFunc(ctx, func() { interrupted <- time.Since(p.startedAt) })
 	var wg sync.WaitGroup
-	for _, w := range workers {
-		wg.Go(func() { p.work(ctx, w) })
+	for _, l := range loops {
+		wg.Go(func() { l.run(ctx, p) })
 	}
 	wg.Wait()
 	took := time.Since(p.startedAt)
@@ -72,10 +77,10 @@ func (p *phase) run(ctx context.Context, workers []worker) time.Duration {
 	return took
 }
 
-// work makes calls until next has none.
-func (p *phase) work(ctx context.Context, w worker) {
+// run makes calls until next has none.
+func (w worker) run(ctx context.Context, p *phase) {
 	for {
-		n, due, ok := p.next(ctx)
+		n, due, ok := p.next(ctx, true)
 		if !ok {
 			return
 		}
@@ -91,10 +96,10 @@ func (p *phase) work(ctx context.Context, w worker) {
 	}
 }
 
-// next returns the next call once it is due. ok is false if there is none.
-func (p *phase) next(ctx context.Context) (n uint64, due time.Time, ok bool) {
+// next returns the next call once it is due. ok is false if there is none, or none that can be had without a wait.
+func (p *phase) next(ctx context.Context, wait bool) (n uint64, due time.Time, ok bool) {
 	if p.rate > 0 {
-		return p.nextDue(ctx)
+		return p.nextDue(ctx, wait)
 	}
 	if ctx.Err() != nil {
 		return 0, due, false
@@ -110,8 +115,16 @@ func (p *phase) ended(n uint64, after time.Duration) bool {
 }
 
 // nextDue is next for an open loop.
-func (p *phase) nextDue(ctx context.Context) (n uint64, due time.Time, ok bool) {
-	p.waiterSlot <- struct{}{}
+func (p *phase) nextDue(ctx context.Context, wait bool) (n uint64, due time.Time, ok bool) {
+	if wait {
+		p.waiterSlot <- struct{}{}
+	} else {
+		select {
+		case p.waiterSlot <- struct{}{}:
+		default:
+			return 0, due, false
+		}
+	}
 	defer func() { <-p.waiterSlot }()
 	n = p.started.Load()
 	after := time.Duration(float64(n) / p.rate * float64(time.Second))
@@ -127,13 +140,22 @@ func (p *phase) nextDue(ctx context.Context) (n uint64, due time.Time, ok bool) 
 			}
 			return 0, due, false
 		}
-		wait := due.Sub(now)
-		if wait <= 0 {
+		early := due.Sub(now)
+		if early <= 0 {
 			p.started.Add(1)
 			return n, due, true
 		}
-		p.sleep(min(wait, maxSleep))
+		if !wait {
+			return 0, due, false
+		}
+		p.sleep(min(early, maxSleep))
 	}
+}
+
+// overdue returns how many calls of an open loop are due and have not started.
+func (p *phase) overdue(now time.Time) uint64 {
+	due, started := p.dueWithin(now.Sub(p.startedAt)), p.started.Load()
+	return max(due, started) - started
 }
 
 // dueWithin returns how many calls of an open loop are due in the given time from the start.

@@ -18,7 +18,7 @@ import (
 func served(ctx context.Context, p *phase, inFlight int, service func(call uint64) time.Duration) (*tally, time.Duration) {
 	p.sleep = time.Sleep
 	t := newTally()
-	var all []worker
+	var all []loop
 	for range inFlight {
 		all = append(all, worker{tally: t, call: func(n uint64) (pb.RateLimitResponse_Code, error) {
 			time.Sleep(service(n))
@@ -203,7 +203,7 @@ func TestFailurePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTally()
 		p := phase{duration: time.Second}
-		p.run(t.Context(), []worker{{tally: tl, call: func(uint64) (pb.RateLimitResponse_Code, error) { return 0, status.Error(codes.Unavailable, "x") }}})
+		p.run(t.Context(), []loop{worker{tally: tl, call: func(uint64) (pb.RateLimitResponse_Code, error) { return 0, status.Error(codes.Unavailable, "x") }}})
 		if requests, errs := tl.counts(); requests != 100 || errs != 100 {
 			t.Errorf("%d calls, %d errors", requests, errs)
 		}
