@@ -7,7 +7,7 @@
 
 # The compiler runs on the machine that builds, whatever it builds for: Go
 # cross-compiles, and under emulation it would take many times as long.
-FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+FROM --platform=$BUILDPLATFORM golang:1.27 AS build
 WORKDIR /src
 
 # Modules first, so that this layer outlives changes to the code.

@@ -35,6 +35,9 @@ CHAOS ?=
 # A module of its own, which ./... leaves out.
 CONFIG_SERVER := examples/xds-sotw-config-server
 
+# The Go that go.mod names as toolchain, fetched if it is newer than yours; local: yours.
+export GOTOOLCHAIN ?= auto
+
 # Tools and tests run here, whatever GOOS and GOARCH the binary is built for.
 HERE := GOOS= GOARCH=
 

@@ -125,6 +125,35 @@ func TestDockerfileShips(t *testing.T) {
 	}
 }
 
+// goVersions returns the oldest Go that a go.mod accepts ("1.26.0"), and the one that it asks for ("1.27.3").
+func goVersions(t *testing.T, path string) (oldest, toolchain string) {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^go (\d+\.\d+\.\d+)\n\ntoolchain go(\d+\.\d+\.\d+)$`).FindStringSubmatch(read(t, path))
+	if found == nil {
+		t.Fatalf("%s: no lines for go and toolchain", path)
+	}
+	return found[1], found[2]
+}
+
+// All modules, and the documents, name the same versions of Go.
+func TestGoVersionsAgree(t *testing.T) {
+	t.Parallel()
+	oldest, toolchain := goVersions(t, "go.mod")
+	for _, dir := range []string{"examples/xds-sotw-config-server", "integration-test/kubernetes", "tools"} {
+		if o, c := goVersions(t, dir+"/go.mod"); o != oldest || c != toolchain {
+			t.Errorf("%s/go.mod: go %s, toolchain go%s; want %s and %s as in go.mod", dir, o, c, oldest, toolchain)
+		}
+	}
+	minor := "Go " + oldest[:strings.LastIndexByte(oldest, '.')]
+	for path, want := range map[string][]string{"README.md": {minor, "Go " + toolchain}, "CONTRIBUTING.md": {minor}} {
+		for _, version := range want {
+			if !strings.Contains(read(t, path), version) {
+				t.Errorf("%s does not name %s", path, version)
+			}
+		}
+	}
+}
+
 // The binary is built for the platform asked for, static, and says which
 // version it is.
 func TestDockerfileBuilds(t *testing.T) {
@@ -132,12 +161,9 @@ func TestDockerfileBuilds(t *testing.T) {
 	if build.name != "build" {
 		t.Errorf("first stage named %q, want build", build.name)
 	}
-	// The same Go as go.mod asks for, less the patch release.
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))
-	if version == nil {
-		t.Fatal("go.mod names no Go version")
-	}
-	if want := "golang:" + version[1]; build.base != want {
+	// The same Go as go.mod names as toolchain, less the patch release.
+	_, toolchain := goVersions(t, "go.mod")
+	if want := "golang:" + toolchain[:strings.LastIndexByte(toolchain, '.')]; build.base != want {
 		t.Errorf("FROM %s, want %s as in go.mod", build.base, want)
 	}
 

@@ -168,7 +168,7 @@ func TestHostileDivvy(t *testing.T) {
 			"20,000 rules in a line", "a.json", `{"overrides":[` + strings.Repeat(rule, 20_000) + `7]}`,
 			"a.json:1:70: no request gets to the rule {\"q\":1}: that at a.json:1:15, {\"q\":1}, takes all of them",
 		},
-		{"a map in a map in a map", "a.json", strings.Repeat(`{"a":`, 500_000), "a.json:1:50001: not JSON: invalid character '{' exceeded max depth"},
+		{"a map in a map in a map", "a.json", strings.Repeat(`{"a":`, 500_000), "a.json:1:50001: not JSON: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := outcome([]loading.RuleFile{{Name: test.file, Data: []byte(test.data)}}, rules.Options{}); !strings.HasPrefix(got, test.want) {
