@@ -4,6 +4,7 @@ package split
 
 import (
 	"context"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -18,17 +19,27 @@ import (
 // An atomic group with hits in both takes three steps: look at its hits in rest; if none refuses, charge its hits in perSecond;
 // if none of those refuses, charge its hits in rest. If other requests use up rest meanwhile, or one key is in the group twice,
 // perSecond has charged a refused group. A store that does not answer counts as a refusal.
+//
+// Several such groups in a batch take the three steps together. A group whose counter in rest such a group
+// has already starts three new steps.
 func New(perSecond, rest backend.Backend) backend.Backend {
-	return &store{perSecondStore: perSecond, otherStore: rest, partsPool: sync.Pool{New: func() any { return new(storeParts) }}}
+	return &store{
+		perSecondStore: perSecond, otherStore: rest, hashSeed: maphash.MakeSeed(),
+		partsPool: sync.Pool{New: func() any { return &storeParts{heldKeys: make(map[uint64]struct{})} }},
+	}
 }
 
 type store struct {
 	perSecondStore, otherStore backend.Backend
+	hashSeed                   maphash.Seed
 	partsPool                  sync.Pool // partsPool contains *storeParts.
 }
 
 // storeParts holds the hits of a batch that one Take sends to the two stores.
-type storeParts struct{ perSecondHits, otherHits backend.SubBatch }
+type storeParts struct {
+	perSecondHits, otherHits backend.SubBatch
+	heldKeys                 map[uint64]struct{} // heldKeys has hashes of the keys that must wait for the next round.
+}
 
 // isPerSecond reports whether the store for short windows counts h.
 func isPerSecond(h *backend.Hit) bool { return h.Limit.Period <= time.Second }
@@ -62,25 +73,63 @@ func countPerSecond(hits []backend.Hit) (n int) {
 	return n
 }
 
-// takeFromBoth makes as few calls as keep the order of the hits: one to each store, and more
-// only around an atomic group with hits in both stores.
+// takeFromBoth takes the groups of b in as few rounds as keep the order of the hits on each counter.
 func (s *store) takeFromBoth(ctx context.Context, b *backend.Batch, p *storeParts) error {
-	for i := 0; i < len(b.Hits); {
-		end := b.GroupEnd(i)
-		if n := countPerSecond(b.Hits[i:end]); 0 < n && n < end-i && backend.AnyAtomic(b.Hits[i:end]) {
-			if err := s.sendBoth(ctx, b, p); err != nil {
-				return err
-			}
-			if err := s.takeAtomicGroup(ctx, b, i, end, p); err != nil {
-				return err
-			}
-		} else {
-			addStoreHits(&p.perSecondHits, b, i, end, true, false)
-			addStoreHits(&p.otherHits, b, i, end, false, false)
+	for begin := 0; begin < len(b.Hits); {
+		end, spans := s.endOfRound(b, begin, p)
+		take := s.takeRound
+		if spans {
+			take = s.takeRoundWithGroups
 		}
-		i = end
+		if err := take(ctx, b, begin, end, p); err != nil {
+			return err
+		}
+		begin = end
 	}
-	return s.sendBoth(ctx, b, p)
+	return nil
+}
+
+// spansBoth reports whether Hits[i:end] are an atomic group with hits in both stores.
+func spansBoth(b *backend.Batch, i, end int) bool {
+	n := countPerSecond(b.Hits[i:end])
+	return 0 < n && n < end-i && backend.AnyAtomic(b.Hits[i:end])
+}
+
+// endOfRound returns the end of the round that starts at hit i: the first group with a counter in the other store that an earlier
+// group of the round charges in its last step. spans reports whether the round has a group that spans both stores.
+func (s *store) endOfRound(b *backend.Batch, i int, p *storeParts) (end int, spans bool) {
+	clear(p.heldKeys)
+	for i < len(b.Hits) {
+		end = b.GroupEnd(i)
+		groupSpans := spansBoth(b, i, end)
+		if end == len(b.Hits) && !spans {
+			return end, groupSpans // The last group of a batch need not hold its keys.
+		}
+		for j := i; j < end && spans; j++ {
+			if h := &b.Hits[j]; !isPerSecond(h) {
+				if _, held := p.heldKeys[maphash.Bytes(s.hashSeed, h.Key)]; held {
+					return i, true
+				}
+			}
+		}
+		for j := i; j < end && groupSpans; j++ {
+			if h := &b.Hits[j]; !isPerSecond(h) {
+				p.heldKeys[maphash.Bytes(s.hashSeed, h.Key)] = struct{}{}
+			}
+		}
+		i, spans = end, spans || groupSpans
+	}
+	return end, spans
+}
+
+// takeRound sends Hits[i:end], no group of which spans both stores.
+func (s *store) takeRound(ctx context.Context, b *backend.Batch, i, end int, p *storeParts) error {
+	addStoreHits(&p.perSecondHits, b, i, end, true, false)
+	addStoreHits(&p.otherHits, b, i, end, false, false)
+	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil {
+		return err
+	}
+	return p.otherHits.Send(ctx, s.otherStore, b)
 }
 
 // addStoreHits adds the hits of Hits[i:end] for one of the two stores to p. If look is set, it adds the atomic ones as looks.
@@ -92,28 +141,32 @@ func addStoreHits(p *backend.SubBatch, b *backend.Batch, i, end int, perSecond, 
 	}
 }
 
-func (s *store) sendBoth(ctx context.Context, b *backend.Batch, p *storeParts) error {
-	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil {
-		return err
+// takeRoundWithGroups sends Hits[begin:end]. The groups that span both stores take the three steps that New describes, of which
+// the others need only the first two. Hits that are not atomic are charged in the first step of their store.
+func (s *store) takeRoundWithGroups(ctx context.Context, b *backend.Batch, begin, end int, p *storeParts) error {
+	for i := begin; i < end; {
+		groupEnd := b.GroupEnd(i)
+		addStoreHits(&p.otherHits, b, i, groupEnd, false, spansBoth(b, i, groupEnd))
+		i = groupEnd
 	}
-	return p.otherHits.Send(ctx, s.otherStore, b)
-}
-
-// takeAtomicGroup sends the atomic group Hits[i:end] to the stores in the three steps that New
-// describes. Hits that are not atomic are charged in the first step of their store.
-func (s *store) takeAtomicGroup(ctx context.Context, b *backend.Batch, i, end int, p *storeParts) error {
-	addStoreHits(&p.otherHits, b, i, end, false, true)
 	if err := p.otherHits.Send(ctx, s.otherStore, b); err != nil {
 		return err
 	}
-	refused := isGroupRefused(b, i, end, false)
-	addStoreHits(&p.perSecondHits, b, i, end, true, refused)
-	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil || refused || isGroupRefused(b, i, end, true) {
+	for i := begin; i < end; {
+		groupEnd := b.GroupEnd(i)
+		addStoreHits(&p.perSecondHits, b, i, groupEnd, true, spansBoth(b, i, groupEnd) && isGroupRefused(b, i, groupEnd, false))
+		i = groupEnd
+	}
+	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil {
 		return err
 	}
-	for ; i < end; i++ {
-		if h := &b.Hits[i]; !isPerSecond(h) && h.Atomic {
-			p.otherHits.Add(b, i, false)
+	for i := begin; i < end; {
+		groupEnd := b.GroupEnd(i)
+		charged := spansBoth(b, i, groupEnd) && !isGroupRefused(b, i, groupEnd, false) && !isGroupRefused(b, i, groupEnd, true)
+		for ; i < groupEnd; i++ {
+			if h := &b.Hits[i]; charged && !isPerSecond(h) && h.Atomic {
+				p.otherHits.Add(b, i, false)
+			}
 		}
 	}
 	return p.otherHits.Send(ctx, s.otherStore, b)

@@ -203,7 +203,22 @@ var groupCases = []groupCase{
 		{key: "m", n: 0, group: 1, charged: true},
 		{key: "s", n: 0, plain: true, charged: true},
 		{key: "m2", n: 1, plain: true, charged: true},
-	}, []string{"r charge m", "r look m", "s charge s", "r charge m", "s charge s", "r charge m2"}},
+	}, []string{"r charge m", "r look m", "r charge m2", "s charge s", "s charge s", "r charge m"}},
+	{"groups on other counters take their steps together", nil, nil, []member{
+		{key: "s", n: 1, charged: true},
+		{key: "m", n: 1, charged: true},
+		{key: "s2", n: 1, group: 1},
+		{key: "mfull", n: 1, group: 1, over: true},
+		{key: "s2", n: 1, group: 2, charged: true},
+		{key: "m2", n: 1, group: 2, charged: true},
+	}, []string{"r look m", "r look mfull", "r look m2", "s charge s", "s look s2", "s charge s2", "r charge m", "r charge m2"}},
+	{"groups on one counter take their steps in turn", nil, nil, []member{
+		{key: "s", n: 1, charged: true},
+		{key: "m", n: 1, charged: true},
+		{key: "s2", n: 1, group: 1},
+		{key: "m", n: 1, group: 1, over: true},
+		{key: "m", n: 1, group: 2, plain: true, over: true, charged: true},
+	}, []string{"r look m", "s charge s", "r charge m", "r look m", "s look s2", "r charge m"}},
 	{"rest is errGone", nil, errGone, []member{
 		{key: "m", n: 1},
 		{key: "s", n: 1},
@@ -258,9 +273,9 @@ func TestReferee(t *testing.T) {
 	for round := range 5000 {
 		now = now.Add(time.Duration(rnd.Int64N(int64(400 * time.Millisecond))))
 		var hits []backend.Hit
-		for range 1 + rnd.IntN(3) {
+		for range 1 + rnd.IntN(8) {
 			group := uint16(rnd.IntN(2)) // numbers come again
-			keys := rnd.Perm(6)          // within a group each its own: looks do not see each other
+			keys := rnd.Perm(12)         // within a group each its own: looks do not see each other
 			for i := range 1 + rnd.IntN(3) {
 				n := len(hits)
 				if n > 0 && i == 0 && hits[n-1].GroupID == group {
@@ -372,6 +387,12 @@ func BenchmarkTake(b *testing.B) {
 	s, m := hit("second", 1<<40, time.Second, 1), hit("minute", 1<<40, time.Minute, 1)
 	sa, ma := s, m
 	sa.Atomic, ma.Atomic = true, true
+	var many []backend.Hit // many are the hits of 256 requests.
+	for i := range uint16(256) {
+		sa.Key, ma.Key = fmt.Appendf(nil, "second-%d", i), fmt.Appendf(nil, "minute-%d", i)
+		sa.GroupID, ma.GroupID = i, i
+		many = append(many, sa, ma)
+	}
 	for _, bench := range []struct {
 		name string
 		hits []backend.Hit
@@ -379,6 +400,7 @@ func BenchmarkTake(b *testing.B) {
 		{"pass-through", []backend.Hit{m}},
 		{"both", []backend.Hit{s, m}},
 		{"atomic", []backend.Hit{sa, ma}},
+		{"256 atomic groups", many},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			store := New(nowhere{}, nowhere{})
