@@ -65,8 +65,8 @@ func (p *SubBatch) removeHits() {
 	p.BatchIndexes = p.BatchIndexes[:0]
 }
 
-// MaxPooledHits is the most hits for which stores keep the memory of a part.
-const MaxPooledHits = 1024
+// MaxPooledHits is the most hits for which stores keep the memory of a part: 1,024, and what append adds.
+const MaxPooledHits = 2048
 
 // Reset removes all hits, and reports whether the part has memory for at most that many, so
 // that it may be kept for the next batch.

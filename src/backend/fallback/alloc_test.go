@@ -3,6 +3,7 @@
 package fallback
 
 import (
+	"slices"
 	"testing"
 
 	"ratelimit/src/backend"
@@ -14,15 +15,17 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	next := inMemory(t)
 	s := open(t, next, 3)
 	limit := fixed(1<<40, 365*24*3600e9)
-	b := backend.Batch{Hits: []backend.Hit{local("a", limit, 1), local("b", limit, 1)}, Verdicts: make([]backend.Verdict, 2)}
-	for _, down := range []bool{false, true} {
-		next.down.Store(down)
-		if n := testing.AllocsPerRun(1000, func() {
-			if err := s.Take(t.Context(), &b); err != nil {
-				t.Fatal(err)
+	for _, size := range []int{2, 1024} {
+		b := backend.Batch{Hits: slices.Repeat([]backend.Hit{local("a", limit, 1), local("b", limit, 1)}, size/2), Verdicts: make([]backend.Verdict, size)}
+		for _, down := range []bool{false, true} {
+			next.down.Store(down)
+			if n := testing.AllocsPerRun(1000, func() {
+				if err := s.Take(t.Context(), &b); err != nil {
+					t.Fatal(err)
+				}
+			}); n > 0 {
+				t.Errorf("%d hits, down %t: %v allocations", size, down, n)
 			}
-		}); n > 0 {
-			t.Errorf("down %t: %v allocations", down, n)
 		}
 	}
 }

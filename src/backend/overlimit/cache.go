@@ -49,7 +49,7 @@ func New(next backend.Backend, bytes int) *Cache {
 		entries:        freecache.NewCache(max(bytes, MinBytes)),
 		idHasher:       newIDHasher(),
 		smallBatchPool: newScratchPool(2 * smallBatchHits),
-		largeBatchPool: newScratchPool(maxPooledHits),
+		largeBatchPool: newScratchPool(backend.MaxPooledHits),
 	}
 }
 

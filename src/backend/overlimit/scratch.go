@@ -39,8 +39,6 @@ const (
 const (
 	// smallBatchHits is the most hits of a batch that uses Cache.smallBatchPool.
 	smallBatchHits = 128
-	// maxPooledHits is the most hits for which Cache.largeBatchPool keeps memory: 1,000, and what append adds.
-	maxPooledHits = 2048
 	// maxLinearSearchHits is the most hits of a batch that is searched without a map, which is faster.
 	maxLinearSearchHits = 8
 )
