@@ -22,6 +22,7 @@ type cost struct {
 	size  int // of the smallest; up to eight times as much is possible
 	cfg   limiter.Config
 	cache bool // the over-limit cache is in front of the counters
+	many  bool // each descriptor is a request of its own, decided by CheckMany
 	// make returns the rules of the domain d and a request of that size.
 	make func(size int) (rules string, req *limiter.Request)
 }
@@ -38,6 +39,9 @@ func costs() []cost {
 		{name: "all-or-nothing descriptors on one counter", size: 100, cfg: all, make: descriptors(func(int) string { return "x" })},
 		{name: "descriptors behind the over-limit cache", size: 100, cache: true, make: refused},
 		{name: "all-or-nothing descriptors behind the over-limit cache", size: 100, cfg: all, cache: true, make: refused},
+		{name: "requests of a batch", size: 100, many: true, make: descriptors(func(i int) string { return fmt.Sprint(i) })},
+		{name: "all-or-nothing requests of a batch on one counter", size: 100, cfg: all, many: true, make: descriptors(func(int) string { return "x" })},
+		{name: "requests of a batch behind the over-limit cache", size: 100, cfg: all, cache: true, many: true, make: refused},
 		{name: "limits", size: 12, make: func(n int) (string, *limiter.Request) { return limits(n), parse("k=x") }},
 		{name: "all-or-nothing limits", size: 12, make: func(n int) (string, *limiter.Request) {
 			text := strings.ReplaceAll(limits(n), "- key", "- on_reject: none\n    key")
@@ -126,6 +130,13 @@ func (c *cost) open(tb testing.TB, size int) (*limiter.Limiter, *limiter.Request
 func (c *cost) check(tb testing.TB, size int) func() {
 	tb.Helper()
 	l, req := c.open(tb, size)
+	if c.many {
+		m := new(limiter.Many)
+		for _, d := range req.Descriptors {
+			addRequest(m, &limiter.Request{Domain: req.Domain, Descriptors: []limiter.Descriptor{d}})
+		}
+		return func() { l.CheckMany(tb.Context(), m) }
+	}
 	a := new(limiter.Answer)
 	return func() {
 		if err := l.Check(tb.Context(), req, a); err != nil {

@@ -2,6 +2,7 @@ package overlimit
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,6 +102,18 @@ func TestWithinABatch(t *testing.T) {
 		v, seen := s.send(t, c, epoch, hit("k", l, 2), back, hit("other", l, 1), hit("k", l, 2))
 		if !v[0].Over || !v[0].Cached || v[3].Over || len(seen) != 3 {
 			t.Errorf("%+v", v)
+		}
+	})
+	t.Run("refunds of other counters do not keep the cache from learning", func(t *testing.T) {
+		c, s := open(t)
+		var refunds, charges []backend.Hit
+		for i := range 200 {
+			refunds, charges = append(refunds, back), append(charges, hit(fmt.Sprint("full", i), l, 3))
+			refunds[i].Key = fmt.Append(nil, "refunded", i)
+		}
+		send(t, c, epoch, append(refunds, charges...)...)
+		if _, seen := s.send(t, c, epoch, charges...); len(seen) > 0 {
+			t.Errorf("the store was asked about %d of 200 full counters", len(seen))
 		}
 	})
 	t.Run("what was learnt before a refund ends with it", func(t *testing.T) {

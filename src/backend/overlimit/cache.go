@@ -27,11 +27,14 @@ type Cache struct {
 	nextStore      backend.Backend
 	entries        *freecache.Cache
 	idHasher       idHasher
-	evictionGuards [64]evictionGuard
+	evictionGuards [numGuards]evictionGuard
 	// largeBatchPool is for large batches, so that the many small batches that may wait for the
 	// next store do not hold large scratches.
 	smallBatchPool, largeBatchPool scratchPool
 }
+
+// numGuards is the number of evictionGuards of a Cache.
+const numGuards = 64
 
 // evictionGuard prevents that a verdict from before a refund becomes an entry after it. Each guard serves a 64th of the counters.
 type evictionGuard struct {
@@ -177,18 +180,19 @@ func (c *Cache) storeEntries(s *scratch, b *backend.Batch, since int64) {
 	}
 }
 
-func (c *Cache) guardOf(id counterID) *evictionGuard {
-	return &c.evictionGuards[id[0]%uint8(len(c.evictionGuards))]
-}
+func (c *Cache) guardOf(id counterID) *evictionGuard { return &c.evictionGuards[guardIndex(id)] }
 
-// storeEntry stores e, unless the counter's guard has seen an eviction since the store was asked.
+func guardIndex(id counterID) uint8 { return id[0] % numGuards }
+
+// storeEntry stores e, unless another batch has made the counter's guard evict an entry since the store was asked. The evictions
+// of this batch do not matter, because they happen in the order of its hits.
 func (c *Cache) storeEntry(s *scratch, l *hitLookup, e cacheEntry, virtualTime bool) {
 	s.idBuffer = l.id
 	e.encode(&s.entryBuffer)
 	g := c.guardOf(l.id)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.evictionCount.Load() == l.evictionsBefore {
+	if g.evictionCount.Load() == l.evictionsBefore+s.ownEvictions[guardIndex(l.id)] {
 		_ = c.entries.Set(s.idBuffer[:], s.entryBuffer[:], e.expirySeconds(virtualTime)) // Set fails only for large entries
 	}
 }
@@ -200,5 +204,7 @@ func (c *Cache) evictEntry(s *scratch, id counterID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.evictionCount.Add(1)
+	s.ownEvictions[guardIndex(id)]++
+	s.hasEvicted = true
 	c.entries.Del(s.idBuffer[:])
 }

@@ -12,6 +12,9 @@ type scratch struct {
 	lastLookupByCounter map[counterID]int // lastLookupByCounter has the index of the last lookup of each counter, plus 1. Small batches do not use it.
 	forwardedHits       backend.SubBatch  // forwardedHits are sent to the next store.
 
+	ownEvictions [numGuards]uint64 // ownEvictions counts the evictions of this Take by guard. They are 0 unless hasEvicted is set.
+	hasEvicted   bool
+
 	// Buffers for freecache; local variables would escape to the heap.
 	idBuffer    counterID
 	entryBuffer [entryBytes]byte
@@ -58,6 +61,10 @@ func (p *scratchPool) release(s *scratch) {
 	if s.forwardedHits.Reset(p.maxPooledHits) && cap(s.lookups) <= p.maxPooledHits {
 		s.lookups = s.lookups[:0]
 		clear(s.lastLookupByCounter)
+		if s.hasEvicted {
+			clear(s.ownEvictions[:])
+			s.hasEvicted = false
+		}
 		p.Put(s)
 	}
 }
