@@ -1,0 +1,176 @@
+package h2
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"math/bits"
+	"net"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Batch is the calls of one connection that arrived together. Config.Decide answers each of them once
+// with Reply or Fail, in any order. A call without an answer fails with INTERNAL.
+type Batch struct {
+	// Calls are the calls to answer, at least one.
+	Calls []Call
+	// Received is when the calls arrived.
+	Received time.Time
+
+	conn *conn
+	ctx  context.Context
+	all  []Call // all has the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
+	out  []byte // out has the frames of the answers so far.
+
+	// conn.mu guards isHandedOver. A batch that is handed over owns buffer, to which its messages refer.
+	isHandedOver bool
+	buffer       []byte
+}
+
+// Call is one call.
+type Call struct {
+	// Message is the message of the request, without compression. It is valid until Decide returns.
+	Message []byte
+	// Timeout is how long the client waits from Batch.Received on; 0 for any time.
+	Timeout time.Duration
+
+	streamID  uint32
+	heldBytes int64 // heldBytes is what Message holds of the account; 0 if it refers to the read buffer.
+	// window is the stream's send window relative to conn.initialWindow. conn.mu guards window and isReset.
+	window  int64
+	isReset bool
+	// start and end are the bounds of the answer in Batch.out; end is 0 before the answer. dataBytes is the
+	// length of its DATA; 0 for failures.
+	start, end, dataBytes int
+}
+
+// maxKeptAnswers is how many bytes of answers a batch keeps for its next use.
+const maxKeptAnswers = 64 << 10
+
+// releaseBatch returns b for reuse.
+func (s *Server) releaseBatch(b *Batch) {
+	clear(b.all)
+	*b = Batch{all: b.all[:0], out: b.out[:0]}
+	if cap(b.out) > maxKeptAnswers {
+		b.out = nil
+	}
+	s.batches.Put(b)
+}
+
+// Context returns the context of the calls. It ends with the connection and, with Config.DecideWaits,
+// after the longest timeout of Calls.
+func (b *Batch) Context() context.Context { return b.ctx }
+
+// Client returns the address of the client.
+func (b *Batch) Client() net.Addr { return b.conn.net.RemoteAddr() }
+
+// decide lets Config.Decide answer all calls.
+func (b *Batch) decide() {
+	if !b.conn.server.cfg.DecideWaits {
+		b.ctx = b.conn.ctx
+		b.decideCalls(b.all)
+		return
+	}
+	// The store gives up before the deadline of a batch, so calls with a short timeout must not be
+	// in one batch with others.
+	byTimeout := func(x, y Call) int { return cmp.Compare(timeoutClass(x.Timeout), timeoutClass(y.Timeout)) }
+	if !slices.IsSortedFunc(b.all, byTimeout) {
+		slices.SortStableFunc(b.all, byTimeout)
+	}
+	for start, end := 0, 0; start < len(b.all); start = end {
+		longest := time.Duration(0)
+		for end < len(b.all) && timeoutClass(b.all[end].Timeout) == timeoutClass(b.all[start].Timeout) {
+			longest = max(longest, b.all[end].Timeout)
+			end++
+		}
+		b.decideWithin(longest, b.all[start:end])
+	}
+}
+
+// decideWithin decides calls with a deadline; without one if timeout is 0.
+func (b *Batch) decideWithin(timeout time.Duration, calls []Call) {
+	b.ctx = b.conn.ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		b.ctx, cancel = context.WithDeadline(b.conn.ctx, b.Received.Add(timeout))
+		defer cancel()
+	}
+	b.decideCalls(calls)
+}
+
+// timeoutClass returns a number that is equal for timeouts that differ by less than an eighth, and
+// larger for longer ones. No timeout is the longest.
+func timeoutClass(d time.Duration) int {
+	if d == 0 {
+		return 1 << 10
+	}
+	exponent := bits.Len64(uint64(d))
+	return exponent<<3 | int(uint64(d)<<3>>(exponent-1)&7)
+}
+
+// decideCalls calls Config.Decide. Calls without an answer fail, as after a panic.
+func (b *Batch) decideCalls(calls []Call) {
+	b.Calls = calls
+	defer func() {
+		if p := recover(); p != nil {
+			b.conn.server.cfg.OnPanic(p, debug.Stack())
+		}
+		for i := range calls {
+			if calls[i].end == 0 {
+				b.Fail(i, grpcInternal, "internal error")
+			}
+		}
+	}()
+	b.conn.server.cfg.Decide(b)
+}
+
+const (
+	grpcInternal = 13
+	// messagePrefixBytes is the size of the prefix of a gRPC message: a flag for compression, and the length.
+	messagePrefixBytes = 5
+)
+
+// Frames of answers, without stream IDs. Their header blocks use no dynamic table, so that they are always the same.
+var (
+	responseHeaders  = appendHeaderFrame(nil, flagEndHeaders, 0, statusOK+grpcContentType)
+	responseTrailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, 0, literalField("grpc-status", "0"))
+	grpcContentType  = literalField("content-type", "application/grpc")
+)
+
+// Reply answers Calls[i] with a message, which Reply copies.
+func (b *Batch) Reply(i int, message []byte) {
+	call := &b.Calls[i]
+	call.start, call.dataBytes = len(b.out), messagePrefixBytes+len(message)
+	b.out = appendWithID(b.out, responseHeaders, call.streamID)
+	b.out = appendFrameHeader(b.out, call.dataBytes, frameData, 0, call.streamID)
+	b.out = binary.BigEndian.AppendUint32(append(b.out, 0), uint32(len(message)))
+	b.out = append(b.out, message...)
+	b.out = appendWithID(b.out, responseTrailers, call.streamID)
+	call.end = len(b.out)
+}
+
+// Fail answers Calls[i] with a status of gRPC other than OK, and an error text.
+func (b *Batch) Fail(i int, grpcStatus int, text string) {
+	call := &b.Calls[i]
+	block := statusOK + grpcContentType + literalField("grpc-status", strconv.Itoa(grpcStatus)) + literalField("grpc-message", percentEncode(text))
+	call.start, call.dataBytes = len(b.out), 0
+	b.out = appendHeaderFrame(b.out, flagEndHeaders|flagEndStream, call.streamID, block)
+	call.end = len(b.out)
+}
+
+// appendWithID appends a frame with another stream ID.
+func appendWithID(b, frame []byte, streamID uint32) []byte {
+	start := len(b)
+	b = append(b, frame...)
+	binary.BigEndian.PutUint32(b[start+5:], streamID)
+	return b
+}
+
+// data returns the DATA of the answer of call, and its trailers.
+func (b *Batch) data(call *Call) (data, trailers []byte) {
+	end := call.end - len(responseTrailers)
+	return b.out[end-call.dataBytes : end], b.out[end:call.end]
+}

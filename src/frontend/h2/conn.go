@@ -1,0 +1,177 @@
+package h2
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// phase is where a connection is in its life; see the package's comment.
+type phase uint8
+
+const (
+	awaitingPreface phase = iota
+	awaitingSettings
+	open
+	leaving
+	lastCalls
+	closed
+)
+
+// conn is one connection.
+type conn struct {
+	server  *Server
+	net     net.Conn
+	account Account
+	ctx     context.Context // ctx ends when the connection is closed.
+	cancel  context.CancelFunc
+	tls     *tls.ConnectionState // tls is nil for plain text.
+	// handlerCtx is the context of all requests to Handler, without the end of their streams.
+	handlerCtx context.Context
+
+	mu    sync.Mutex // mu guards all fields below, and the fields of streams.
+	phase phase
+	// users counts the goroutines that use the connection: its reader, handed over batches and handlers.
+	users int
+
+	reader
+	blockReader
+	streamTable
+	sender
+	limits
+}
+
+// newConn returns a connection that serve serves.
+func newConn(s *Server, raw net.Conn) *conn {
+	c := &conn{server: s, net: raw, users: 1}
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	c.account = s.cfg.OpenAccount(func() { go c.close() }) // The owner of the account may hold locks that close needs.
+	c.handlerCtx = s.cfg.ConnContext(c.ctx, c.account)
+	context.AfterFunc(c.ctx, c.close)
+	c.drained.L = &c.mu
+	c.streams = make(map[uint32]*stream)
+	c.decoder = newDecoder(s.staticTable, s.classify)
+	c.receiveWindow, c.window, c.initialWindow = connWindow, firstWindow, firstWindow
+	c.startLimits(time.Now())
+	return c
+}
+
+// serve serves the connection until it ends, or until another goroutine becomes its reader.
+func (c *conn) serve() {
+	defer c.release()
+	if err := c.handshake(); err != nil {
+		c.close()
+		return
+	}
+	c.mu.Lock()
+	c.out = c.server.appendGreeting(c.out)
+	c.flush()
+	c.buffer = c.server.newBuffer(0)
+	c.mu.Unlock()
+	c.readFrames()
+}
+
+// handshake does the TLS handshake, if the server uses TLS. The read deadline that it sets also bounds
+// the time for the connection preface.
+func (c *conn) handshake() error {
+	deadline := time.Now().Add(c.server.cfg.HandshakeTimeout)
+	if c.server.cfg.TLS == nil {
+		return c.net.SetReadDeadline(deadline)
+	}
+	t := tls.Server(c.net, c.server.cfg.TLS)
+	if err := t.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if err := t.HandshakeContext(c.ctx); err != nil {
+		return err
+	}
+	state := t.ConnectionState()
+	if state.NegotiatedProtocol != "h2" {
+		_ = t.Close() // The client cannot speak to this server.
+		return fmt.Errorf("h2: the client negotiated the protocol %q, not h2", state.NegotiatedProtocol)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.net, c.tls = t, &state
+	return t.SetWriteDeadline(time.Time{})
+}
+
+// release ends the use of the connection by one goroutine. The last one releases its account.
+func (c *conn) release() {
+	c.mu.Lock()
+	c.users--
+	last := c.users == 0
+	c.mu.Unlock()
+	if last {
+		c.close()
+		c.account.Close()
+		c.server.forget(c)
+	}
+}
+
+// close closes the connection at once.
+func (c *conn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closeLocked()
+}
+
+// closeLocked closes the connection. Goroutines that wait for the client learn of it. The caller holds mu.
+func (c *conn) closeLocked() {
+	c.phase = closed
+	c.cancel()
+	_ = c.rawConn().Close() // Other goroutines learn of the close from their reads and writes.
+	c.out = nil
+	c.endStreams()
+}
+
+// endStreams ends all streams, and the waiting for them. The caller holds mu.
+func (c *conn) endStreams() {
+	for _, s := range c.streams {
+		c.endStream(s)
+	}
+	c.drained.Broadcast()
+}
+
+// rawConn returns the connection below TLS: tls.Conn.Close may wait for a write. The caller holds mu.
+func (c *conn) rawConn() net.Conn {
+	if t, ok := c.net.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return c.net
+}
+
+// fail ends the connection because of err. A connError is sent to the client in a GOAWAY. The caller holds mu.
+func (c *conn) fail(err error) {
+	var violation connError
+	if !errors.As(err, &violation) {
+		c.closeLocked()
+		return
+	}
+	c.server.countFailure(violation)
+	c.server.cfg.OnProtocolError(c.net.RemoteAddr(), violation)
+	c.out = appendGoAway(c.out, min(c.goAwayID, c.lastStreamID), violation.code, violation.reason)
+	c.flush()
+	c.finish()
+}
+
+// finish ends the connection after its output. The client gets time to read it: closing a
+// socket with unread input would discard the output. The caller holds mu.
+func (c *conn) finish() {
+	if c.phase == closed {
+		return
+	}
+	c.phase = closed
+	c.endStreams()
+	if half, ok := c.net.(interface{ CloseWrite() error }); ok && !c.isWriting {
+		_ = half.CloseWrite() // If this fails, the connection is gone already.
+	}
+	_ = c.net.SetReadDeadline(time.Now().Add(lingerTime)) // As above.
+}
+
+// lingerTime is how long a client may take to close a connection that the server has ended.
+const lingerTime = time.Second

@@ -1,0 +1,58 @@
+// Package h2 is an HTTP/2 server for one unary gRPC method with small messages. It decides the calls that arrive together as one
+// batch, and writes their answers with one system call. An http.Handler answers all other requests on the same connections.
+//
+// The package follows RFC 9113 (HTTP/2), RFC 7541 (HPACK) and gRPC's "gRPC over HTTP2". It imports nothing of this project.
+//
+// # A connection
+//
+// One goroutine per connection, the reader, does all the work of its calls:
+//
+//	                 ┌─────────────────────── reader ───────────────────────┐
+//	client ──read──► frames ──► calls ──► Config.Decide ──► answers ──write──► client
+//	                   │                                        ▲
+//	                   └─► other requests ─► Config.Handler ────┘  (a goroutine each)
+//
+// Requests are not copied: Call.Message refers to the read buffer. If Decide is slow, as with a distant store, a new goroutine
+// becomes the reader of the connection. The old one keeps its buffer until its batch is answered. See reader.go.
+//
+// A connection is in one of these phases:
+//
+//	awaitingPreface ──► awaitingSettings ──► open ──► leaving ──► lastCalls ──► closed
+//
+//	awaitingPreface   the client must send the connection preface within Config.HandshakeTimeout
+//	awaitingSettings  the first frame must be SETTINGS
+//	open              calls are answered
+//	leaving           the first GOAWAY is sent: calls are answered, and a PING finds out when the client knows
+//	lastCalls         the second GOAWAY is sent: new streams are ignored, open ones are answered
+//	closed            the socket is closed, or about to be
+//
+// Any phase ends in closed if the client violates the protocol, floods, stalls, or leaves.
+//
+// # A stream
+//
+//	          headers of the method        message complete          answer queued
+//	  idle ───────────────────► collecting ───────────► deciding ─────────────► replying ──► closed
+//	   │                            │ irregular, large                              ▲
+//	   │ headers of others          ▼                       handler returns         │
+//	   └───────────────► waiting ──► handled ───────────────────────────────────────┘
+//
+//	collecting  the message is incomplete
+//	deciding    the call is in a batch; it has no entry in conn.streams
+//	waiting     the connection runs maxHandlers handlers; this one starts after the end of another
+//	handled     Config.Handler runs
+//	replying    the rest of the answer waits for the client's flow control window
+//
+// A reset by either side ends a stream at once. A call in deciding and a handler count towards
+// Config.MaxStreams until they end, so resets buy a client nothing.
+//
+// # Where a rule of RFC 9113 is
+//
+//	3.4 preface             conn.go      6.5  SETTINGS           settings.go
+//	4.1 frame format        frame.go     6.7  PING               frames.go
+//	4.3 header compression  hpack.go     6.8  GOAWAY             leave.go
+//	5.1 stream states       streams.go   6.9  flow control       send.go, body.go
+//	5.1.2 concurrency       streams.go   6.10 CONTINUATION       block.go
+//	5.4 errors              frame.go     8.1.1 malformed         head.go, frames.go
+//	6.1-6.4 DATA to RST     frames.go    8.2, 8.3 fields         fields.go, head.go
+//	10.5 denial of service  limits.go
+package h2

@@ -1,0 +1,122 @@
+package h2
+
+import (
+	"net/http"
+	"net/textproto"
+	"time"
+)
+
+// head is the header block that opens a stream.
+type head struct {
+	meanings uint32 // meanings has a bit for each meaning of a field.
+	timeout  time.Duration
+	length   int64 // length is the content-length; -1 if there is none.
+	// verb, path, scheme and authority are the values of pseudo-header fields. They and fields are valid until the next block.
+	verb, path, scheme, authority []byte
+	// fields are the other fields. A request to Config.Path only has those that gRPC defines here.
+	fields []field
+}
+
+func (h *head) has(m meaning) bool { return h.meanings&(1<<m) != 0 }
+
+// isCall reports whether Decide can answer the request, if its message is regular.
+func (h *head) isCall() bool {
+	return h.has(meansMethod) && h.has(meansPost) && h.has(meansGRPC) && !h.has(meansOtherType) && !h.has(meansEncoding)
+}
+
+// readHead decodes a header block that opens a stream. An error is a connError, or a streamError without a
+// stream if only this request is malformed.
+func (c *conn) readHead(block []byte) (*head, error) {
+	h := &c.head
+	*h = head{length: -1, fields: h.fields[:0]}
+	var f field
+	bytes, problem := 0, ""
+	c.decoder.begin(block)
+	for {
+		ok, err := c.decoder.next(&f)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		// After a problem the block is still decoded, because it may change the dynamic table.
+		if bytes += f.size(); bytes <= c.server.cfg.MaxHeaderBytes && problem == "" {
+			problem = h.add(&f)
+		}
+	}
+	switch {
+	case bytes > c.server.cfg.MaxHeaderBytes:
+		return nil, streamError{code: codeEnhanceYourCalm, reason: "the header list is too long"}
+	case problem != "":
+		return nil, streamError{code: codeProtocol, reason: problem}
+	case h.verb == nil || h.scheme == nil || h.path == nil:
+		return nil, streamError{code: codeProtocol, reason: "a pseudo-header field is missing"}
+	}
+	return h, nil
+}
+
+// add adds a field. It returns the reason if the request is malformed (RFC 9113 sections 8.2 and 8.3).
+func (h *head) add(f *field) (problem string) {
+	if f.meaning.isPseudo() && h.meanings&^pseudoMeanings != 0 {
+		return "a pseudo-header field follows another field"
+	}
+	var pseudo *[]byte
+	switch f.meaning {
+	case meansMalformed:
+		return "a header field is malformed"
+	case meansUnsupported:
+		return "the method CONNECT is not supported"
+	case meansPath, meansMethod:
+		pseudo = &h.path
+	case meansPost, meansOtherVerb:
+		pseudo = &h.verb
+	case meansScheme:
+		pseudo = &h.scheme
+	case meansAuthority:
+		pseudo = &h.authority
+	case meansTimeout:
+		h.timeout, _ = parseTimeout(f.value) // Without a valid timeout, Handler answers.
+		if h.timeout == 0 {
+			h.meanings |= 1 << meansEncoding
+		}
+	case meansLength:
+		n := parseLength(f.value)
+		if n < 0 || h.length >= 0 && n != h.length {
+			return "content-length is malformed"
+		}
+		h.length = n
+	}
+	h.meanings |= 1 << f.meaning
+	switch {
+	case pseudo != nil && *pseudo != nil:
+		return "a pseudo-header field is repeated"
+	case pseudo != nil:
+		*pseudo = append(f.value[:0:0], f.value...)
+	case f.meaning != meansNothing || !h.has(meansMethod):
+		h.fields = append(h.fields, *f)
+	}
+	return ""
+}
+
+// readTrailers decodes a header block that ends a request. Its fields are not used.
+func (c *conn) readTrailers(block []byte) (isMalformed bool, err error) {
+	var f field
+	c.decoder.begin(block)
+	ok := true
+	for ok && err == nil {
+		ok, err = c.decoder.next(&f)
+		isMalformed = isMalformed || ok && (f.meaning.isPseudo() || f.meaning == meansMalformed)
+	}
+	return isMalformed, err
+}
+
+// httpHeader returns the fields of h for Handler.
+func (h *head) httpHeader() http.Header {
+	header := make(http.Header, len(h.fields))
+	for i := range h.fields {
+		key := textproto.CanonicalMIMEHeaderKey(string(h.fields[i].name))
+		header[key] = append(header[key], string(h.fields[i].value))
+	}
+	return header
+}

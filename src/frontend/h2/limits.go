@@ -1,0 +1,163 @@
+package h2
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// maxWaste is how much waste a connection may have. Each frame that is not part of a call is 1, and so is each setting.
+	maxWaste = 1000
+	// wastePerSecond is how much waste is forgotten per second, and wasteOfCall with each call that the server answers.
+	wastePerSecond = 1000
+	wasteOfCall    = 4
+	// streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
+	streamsPerWaste = 64
+	// minUsefulData is the length of DATA that is no waste, unless it ends a stream.
+	minUsefulData = 64
+	// maxPingStrikes is how many pings may come too early, as in other gRPC servers.
+	maxPingStrikes = 2
+	// maxPingAnswerTime is how long a client may take to answer a ping.
+	maxPingAnswerTime = 20 * time.Second
+	// maxStallTime is how long a client may read nothing of what it has asked for.
+	maxStallTime = 10 * time.Second
+	// goAwayTime is how long a client may take to learn of the first GOAWAY.
+	goAwayTime = time.Second
+	// tickInterval is the time between two checks of a connection.
+	tickInterval = 250 * time.Millisecond
+	// lateAfter is how long the reader may wait for Decide before another goroutine reads on.
+	lateAfter = 10 * time.Millisecond
+)
+
+// limits is what bounds the time and the work of a connection.
+type limits struct {
+	waste     int
+	lastTick  time.Time // lastTick is when the connection was last checked.
+	leaveAt   time.Time // leaveAt is the end of Config.MaxConnectionAge; zero without one.
+	endAt     time.Time // endAt is when a connection that leaves is closed; zero for never.
+	leftAt    time.Time // leftAt is when the first GOAWAY was queued.
+	goAwayID  uint32    // goAwayID is the last stream of the last GOAWAY.
+	pingedAt  time.Time // pingedAt is when the server sent livePing; zero if the client has sent something since.
+	hurriedAt time.Time // hurriedAt is when the client sent its last PING.
+
+	pingStrikes int
+	// stalledWrite is the number of the write that was running at the last tick, and stalledSince when it began.
+	stalledWrite uint64
+	stalledSince time.Time
+}
+
+// startLimits starts the time of a connection.
+func (c *conn) startLimits(now time.Time) {
+	c.lastTick, c.lastRead, c.stalledSince, c.goAwayID = now, now, now, maxWindow
+	if age := c.server.cfg.MaxConnectionAge; age > 0 {
+		c.leaveAt = now.Add(age - age/10 + rand.N(age/5+1)) // Clients that came together leave one after the other.
+	}
+}
+
+// checkWaste returns an error if the client causes much work without calls.
+func (c *conn) checkWaste() error {
+	if c.waste > maxWaste {
+		return connError{codeEnhanceYourCalm, "too many frames without calls"}
+	}
+	return nil
+}
+
+// forgetWaste subtracts the waste that is forgotten between two reads.
+func (c *conn) forgetWaste(since time.Duration) {
+	if c.waste > 0 {
+		c.waste = max(c.waste-int(min(since, time.Second)*wastePerSecond/time.Second), 0)
+	}
+}
+
+// countPing counts a PING of the client. It returns an error if the client pings too often.
+func (c *conn) countPing() error {
+	interval := c.server.cfg.MinClientPingInterval
+	early := c.lastRead.Sub(c.hurriedAt) < interval
+	c.hurriedAt = c.lastRead
+	if !early {
+		c.pingStrikes = 0
+	} else if c.pingStrikes++; c.pingStrikes > maxPingStrikes {
+		return connError{codeEnhanceYourCalm, "too_many_pings"} // gRPC clients look for this text.
+	}
+	return nil
+}
+
+// watchConns checks all connections until the server stops.
+func (s *Server) watchConns() {
+	var conns []*conn
+	for checkedAt := time.Now(); ; {
+		interval := tickInterval
+		if s.cfg.DecideWaits { // More connections are checked less often, so that checks stay cheap.
+			interval = min(lateAfter+time.Duration(len(conns))*lateAfter/1000, tickInterval)
+		}
+		select {
+		case <-time.After(interval):
+		case <-s.ctx.Done():
+			return
+		}
+		now := time.Now()
+		isTick := now.Sub(checkedAt) >= tickInterval
+		if isTick {
+			checkedAt = now
+		}
+		conns = s.openConns(conns[:0])
+		for _, c := range conns {
+			if !c.mu.TryLock() {
+				continue // The connection is busy, so that the next check is soon enough.
+			}
+			if c.deciding != nil && now.Sub(c.lastRead) > lateAfter {
+				c.handOver()
+			}
+			if isTick {
+				c.tick(now)
+			}
+			c.mu.Unlock()
+		}
+		clear(conns)
+	}
+}
+
+// tick ends a connection whose time is up. The caller holds mu.
+func (c *conn) tick(now time.Time) {
+	c.lastTick = now
+	cfg := &c.server.cfg
+	silence := now.Sub(c.lastRead)
+	switch {
+	case c.phase < open || c.phase == closed:
+		return // The connection has a read deadline.
+	case c.isStalled(now):
+		c.server.Stalled.Add(1)
+		c.closeLocked()
+	case !c.endAt.IsZero() && now.After(c.endAt):
+		c.closeLocked()
+	case !c.pingedAt.IsZero() && c.lastRead.After(c.pingedAt):
+		c.pingedAt = time.Time{}
+	case !c.pingedAt.IsZero() && now.Sub(c.pingedAt) > maxPingAnswerTime:
+		c.closeLocked()
+	case c.pingedAt.IsZero() && cfg.MaxClientSilence > 0 && silence > cfg.MaxClientSilence:
+		c.pingedAt = now
+		c.sendSoon(append(appendFrameHeader(nil, 8, framePing, 0, 0), livePing...))
+	case c.phase == open && !c.leaveAt.IsZero() && now.After(c.leaveAt):
+		c.startLeaving("the connection has reached its age")
+		if grace := cfg.MaxConnectionAgeGrace; grace > 0 {
+			c.endAt = now.Add(grace)
+		}
+	case c.phase == leaving && now.Sub(c.leftAt) > goAwayTime:
+		c.endLeaving()
+	case silence > shrinkAfter && len(c.buffer) == largeBufferBytes && c.deciding == nil && !c.isShrinking:
+		c.isShrinking = c.net.SetReadDeadline(now) == nil
+	}
+}
+
+// isStalled reports whether the client has not read for maxStallTime, on the connection or on a stream.
+func (c *conn) isStalled(now time.Time) bool {
+	if !c.isWriting || c.stalledWrite != c.writes {
+		c.stalledWrite, c.stalledSince = c.writes, now
+	}
+	for _, s := range c.streams {
+		if len(s.out) > 0 && now.Sub(s.lastProgress) > maxStallTime {
+			return true
+		}
+	}
+	return now.Sub(c.stalledSince) > maxStallTime
+}

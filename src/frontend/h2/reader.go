@@ -1,0 +1,203 @@
+package h2
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"time"
+)
+
+// Sizes of read buffers. A connection has a large one while it is busy. A large one has room for any frame.
+const (
+	smallBufferBytes = 1 << 10
+	largeBufferBytes = 32 << 10
+)
+
+const (
+	// handOverAfter is how long Decide may take on average before another goroutine reads on meanwhile.
+	handOverAfter = time.Millisecond
+	// maxHandedOver is how many batches of a connection may be handed over at a time.
+	maxHandedOver = 64
+	// maxQueuedBytes is how much unwritten output a connection may have until its input waits.
+	maxQueuedBytes = 256 << 10
+	// shrinkAfter is how long a connection is idle before it frees memory.
+	shrinkAfter = time.Second
+)
+
+// reader is the reading side of a connection. Its goroutine is the only one that reads and decodes frames.
+type reader struct {
+	// buffer[unread:end] is input without a complete frame. Only the reader changes these fields.
+	buffer      []byte
+	unread, end int
+	isShrinking bool // isShrinking says that the read deadline was set to wake up the reader, which frees memory then.
+	lastRead    time.Time
+
+	batch *Batch // batch has the complete calls of the current read; nil if there are none.
+	// deciding is the batch that the reader decides; nil if it must not be handed over. handedOver
+	// are the batches that former readers decide.
+	deciding   *Batch
+	handedOver []*Batch
+	decideTime time.Duration // decideTime is how long Decide takes on average; 0 without Config.DecideWaits.
+}
+
+// newBuffer returns a read buffer for more than n bytes.
+func (s *Server) newBuffer(n int) []byte {
+	if n < smallBufferBytes {
+		return s.smallBuffers.Get().(*[smallBufferBytes]byte)[:]
+	}
+	return s.largeBuffers.Get().(*[largeBufferBytes]byte)[:]
+}
+
+// releaseBuffer returns a buffer for reuse.
+func (s *Server) releaseBuffer(b []byte) {
+	if len(b) == smallBufferBytes {
+		s.smallBuffers.Put((*[smallBufferBytes]byte)(b))
+	} else {
+		s.largeBuffers.Put((*[largeBufferBytes]byte)(b))
+	}
+}
+
+// readFrames makes the calling goroutine the reader, until the connection ends or another goroutine becomes its reader.
+func (c *conn) readFrames() {
+	for isReader := true; isReader; {
+		n, err := c.net.Read(c.buffer[c.end:])
+		c.mu.Lock()
+		isReader = c.handleInput(n, err)
+		c.mu.Unlock()
+	}
+}
+
+// handleInput handles the n bytes that a read has added to the buffer, and the error of the read. It returns whether
+// the calling goroutine still is the reader. The caller holds mu, which handleInput releases at times.
+func (c *conn) handleInput(n int, err error) (isReader bool) {
+	if c.isShrinking && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		err = c.shrink()
+	}
+	for len(c.out) > maxQueuedBytes && c.phase != closed {
+		c.drained.Wait()
+	}
+	switch {
+	case err != nil:
+		c.closeLocked()
+		c.server.releaseBuffer(c.buffer)
+		return false
+	case c.phase == closed: // The input is of no interest any more; see finish.
+		c.end = 0
+		return true
+	}
+	c.end += n
+	wasFull := c.end == len(c.buffer)
+	now := time.Now()
+	c.forgetWaste(now.Sub(c.lastRead))
+	c.lastRead = now
+	problem := c.receive()
+	if b := c.batch; b != nil && c.phase != closed {
+		c.batch = nil
+		if !c.answer(b, problem == nil) {
+			return false
+		}
+	}
+	if problem != nil {
+		c.fail(problem)
+	}
+	c.keepUnread(wasFull && len(c.buffer) == smallBufferBytes)
+	c.flush()
+	c.endIfDone()
+	return true
+}
+
+// keepUnread moves the unread input to the start of the buffer, or of a large buffer.
+func (c *conn) keepUnread(large bool) {
+	to := c.buffer
+	if large {
+		to = c.server.newBuffer(smallBufferBytes)
+		defer c.server.releaseBuffer(c.buffer)
+	}
+	c.end, c.unread = copy(to, c.buffer[c.unread:c.end]), 0
+	c.buffer = to
+}
+
+// shrink frees the memory that an idle connection does not need. The caller holds mu.
+func (c *conn) shrink() error {
+	c.isShrinking = false
+	if c.phase == closed {
+		return nil // Then the deadline is that of finish.
+	}
+	if len(c.buffer) == largeBufferBytes && c.end < smallBufferBytes {
+		small := c.server.newBuffer(0)
+		copy(small, c.buffer[:c.end])
+		c.server.releaseBuffer(c.buffer)
+		c.buffer = small
+	}
+	c.decoder.shrink()
+	c.spare = nil
+	return c.net.SetReadDeadline(time.Time{})
+}
+
+// answer decides b and queues its answers. It returns whether the calling goroutine still is the
+// reader. The caller holds mu, which answer releases while Decide runs.
+func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
+	b.conn, b.Received = c, c.lastRead
+	waits := c.server.cfg.DecideWaits
+	if waits {
+		c.flush() // Nothing that is ready should wait for the store.
+	}
+	if waits && mayHandOver {
+		c.deciding = b
+		if c.decideTime > handOverAfter {
+			c.handOver()
+		}
+	}
+	c.mu.Unlock()
+	b.decide()
+	c.mu.Lock()
+	if waits {
+		c.decideTime += (time.Since(b.Received) - c.decideTime) / 8
+	}
+	isReader = !b.isHandedOver
+	if isReader {
+		c.deciding = nil
+	} else {
+		c.handedOver = slices.DeleteFunc(c.handedOver, func(other *Batch) bool { return other == b })
+	}
+	c.sendAnswers(b)
+	if !isReader {
+		c.account.ReleaseBytes(int64(len(b.buffer)))
+		c.server.releaseBuffer(b.buffer)
+		c.endIfDone()
+	}
+	c.server.releaseBatch(b)
+	return isReader
+}
+
+// handOver makes a new goroutine the reader. The batch c.deciding keeps the buffer, to which its
+// messages refer. The caller holds mu.
+func (c *conn) handOver() {
+	b := c.deciding
+	if len(c.handedOver) == maxHandedOver || !c.hold(int64(len(c.buffer))) {
+		return
+	}
+	c.deciding = nil
+	b.isHandedOver, b.buffer = true, c.buffer
+	c.handedOver = append(c.handedOver, b)
+	input := c.buffer[c.unread:c.end]
+	c.buffer = c.server.newBuffer(len(input))
+	c.end, c.unread = copy(c.buffer, input), 0
+	c.users++
+	go func() {
+		defer c.release()
+		c.readFrames()
+	}()
+}
+
+// findDeciding returns the call of a handed over batch with this stream; nil if there is none. The caller holds mu.
+func (c *conn) findDeciding(streamID uint32) *Call {
+	for _, b := range c.handedOver {
+		for i := range b.all {
+			if b.all[i].streamID == streamID {
+				return &b.all[i]
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package h2
+
+import (
+	"container/list"
+	"encoding/binary"
+	"slices"
+	"sync"
+)
+
+// sender is the writing side of a connection. Any goroutine may write, but only one at a time.
+type sender struct {
+	out, spare []byte // out is output that is not being written yet. spare is memory for out.
+	heldBytes  int64  // heldBytes is how much of out is charged to the account: answers that another write delays.
+	isWriting  bool
+	writes     uint64    // writes counts the writes that have ended.
+	drained    sync.Cond // drained tells the reader that out has become short.
+
+	window        int64     // window is how many bytes of DATA the client takes on the connection.
+	initialWindow int64     // initialWindow is the client's SETTINGS_INITIAL_WINDOW_SIZE. Windows of streams are relative to it.
+	windowQueue   list.List // windowQueue has the streams that wait for window, the oldest first.
+}
+
+// maxSpareBytes is how much memory a connection keeps for output.
+const maxSpareBytes = 64 << 10
+
+// flush writes the queued output. The caller holds mu, which flush releases while it writes.
+func (c *conn) flush() {
+	if len(c.out) > 0 {
+		c.write(nil)
+	}
+}
+
+// write writes the queued output and then b. If another goroutine is writing, that one gets a copy
+// of b. The caller holds mu, which write releases while it writes.
+func (c *conn) write(b []byte) {
+	if c.isWriting {
+		c.out = append(c.out, b...)
+		c.sender.heldBytes += int64(len(b))
+		c.hold(int64(len(b)))
+		return
+	}
+	if len(c.out) > 0 {
+		c.out = append(c.out, b...)
+		b = nil
+	}
+	c.isWriting = true
+	for {
+		fromOut, held := len(b) == 0, int64(0)
+		if fromOut {
+			if len(c.out) == 0 {
+				break
+			}
+			b, c.out, c.spare = c.out, c.spare[:0], nil
+			held, c.sender.heldBytes = c.sender.heldBytes, 0
+		}
+		c.mu.Unlock()
+		_, err := c.net.Write(b)
+		c.mu.Lock()
+		c.writes++
+		c.account.ReleaseBytes(held)
+		if fromOut && cap(b) <= maxSpareBytes {
+			c.spare = b
+		}
+		if b = nil; err != nil {
+			c.closeLocked()
+		}
+	}
+	c.isWriting = false
+	c.drained.Broadcast()
+}
+
+// sendAnswers writes the answers of b. The caller holds mu.
+func (c *conn) sendAnswers(b *Batch) {
+	sum, largest, isSpecial := 0, 0, false
+	for i := range b.all {
+		call := &b.all[i]
+		sum += call.dataBytes
+		largest = max(largest, call.dataBytes)
+		isSpecial = isSpecial || call.isReset || call.window < 0 || call.heldBytes > 0
+	}
+	if !isSpecial && int64(sum) <= c.window && largest <= maxFrameBytes && int64(largest) <= c.initialWindow {
+		c.window -= int64(sum)
+		c.activeStreams -= uint32(len(b.all))
+		c.pingStrikes = 0
+		c.write(b.out)
+		return
+	}
+	for i := range b.all {
+		c.sendAnswer(b, &b.all[i])
+	}
+	c.flush()
+}
+
+// sendAnswer queues the answer of one call, of which some may have to wait for the windows.
+func (c *conn) sendAnswer(b *Batch, call *Call) {
+	switch {
+	case call.isReset || c.phase == closed:
+		c.account.ReleaseBytes(call.heldBytes)
+		c.activeStreams--
+		return
+	case call.dataBytes == 0:
+		c.out = append(c.out, b.out[call.start:call.end]...)
+		c.account.ReleaseBytes(call.heldBytes)
+		c.activeStreams--
+		return
+	}
+	data, trailers := b.data(call)
+	c.account.ReleaseBytes(call.heldBytes)
+	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, isAnswered: true, window: call.window})
+	s.out, s.trailers, s.lastProgress = slices.Clone(data), slices.Clone(trailers), c.lastRead
+	c.holdFor(s, int64(len(data)))
+	if c.phase == closed {
+		return
+	}
+	c.out = append(c.out, b.out[call.start:call.start+len(responseHeaders)]...)
+	c.sendData(s)
+}
+
+// sendData queues as much of s.out as the windows allow, and the end of the stream after the last byte.
+func (c *conn) sendData(s *stream) {
+	for len(s.out) > 0 {
+		n := min(int64(len(s.out)), maxFrameBytes, c.window, s.window+c.initialWindow)
+		if n <= 0 {
+			if c.window <= 0 {
+				s.enter(&c.windowQueue)
+			}
+			return
+		}
+		flags := uint8(0)
+		if n == int64(len(s.out)) && s.isAnswered && s.trailers == nil {
+			flags = flagEndStream
+		}
+		c.out = append(appendFrameHeader(c.out, int(n), frameData, flags, s.id), s.out[:n]...)
+		s.out = s.out[n:]
+		c.window -= n
+		s.window -= n
+		c.releaseFor(s, n)
+		s.lastProgress = c.lastTick
+		if flags != 0 {
+			c.endAnswered(s)
+			return
+		}
+	}
+	s.tellHandler()
+	if s.isAnswered {
+		if s.trailers == nil {
+			s.trailers = appendFrameHeader(nil, 0, frameData, flagEndStream, s.id)
+		}
+		c.out = append(c.out, s.trailers...)
+		c.endAnswered(s)
+	}
+}
+
+// endAnswered ends a stream after its answer. A client that still sends its request is told to stop.
+func (c *conn) endAnswered(s *stream) {
+	c.waste = max(c.waste-wasteOfCall, 0)
+	c.pingStrikes = 0
+	if s.isReceived {
+		c.endStream(s)
+	} else {
+		c.resetStream(s.id, codeNone)
+	}
+}
+
+// receiveWindowUpdate enlarges a window for DATA to the client (RFC 9113 section 6.9.1).
+func (c *conn) receiveWindowUpdate(f *frame) error {
+	if len(f.payload) != 4 {
+		return connError{codeFrameSize, "WINDOW_UPDATE has the wrong length"}
+	}
+	n := int64(binary.BigEndian.Uint32(f.payload) & maxWindow)
+	if n == 0 {
+		return connError{codeProtocol, "WINDOW_UPDATE by 0"}
+	}
+	if f.streamID == 0 {
+		if c.window += n; c.window > maxWindow {
+			return connError{codeFlowControl, "the window of the connection is too large"}
+		}
+		c.sendQueued()
+		return nil
+	}
+	if err := c.checkNotIdle(f.streamID, "WINDOW_UPDATE"); err != nil {
+		return err
+	}
+	var ofEnded int64
+	window, s := &ofEnded, c.find(f.streamID)
+	if s != nil {
+		window = &s.window
+	} else if call := c.findDeciding(f.streamID); call != nil {
+		window = &call.window
+	}
+	if *window += n; *window+c.initialWindow > maxWindow {
+		return streamError{f.streamID, codeFlowControl, "the window of the stream is too large"}
+	}
+	if s != nil && len(s.out) > 0 {
+		c.sendData(s)
+	}
+	return nil
+}
+
+// setInitialWindow changes the windows of all streams (section 6.9.2).
+func (c *conn) setInitialWindow(size int64) error {
+	grows := size > c.initialWindow
+	c.initialWindow = size
+	if !grows {
+		return nil
+	}
+	c.waste += len(c.streams) / streamsPerWaste
+	for _, s := range c.streams {
+		if s.window+size > maxWindow {
+			return connError{codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large"}
+		}
+		if len(s.out) > 0 {
+			c.sendData(s)
+		}
+	}
+	return nil
+}
+
+// sendQueued goes on with the streams that wait for the window of the connection, the oldest first.
+func (c *conn) sendQueued() {
+	for c.windowQueue.Len() > 0 && c.window > 0 {
+		s := c.windowQueue.Front().Value.(*stream)
+		s.leaveQueue()
+		c.sendData(s)
+	}
+}

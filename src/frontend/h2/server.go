@@ -1,0 +1,251 @@
+package h2
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config configures a Server.
+type Config struct {
+	// Path is the path of the unary method that Decide answers, such as "/package.Service/Method"; required.
+	Path string
+	// Decide answers all calls of the batch; required. It must not keep the batch. Batches of one
+	// connection may be decided at the same time.
+	Decide func(*Batch)
+	// DecideWaits says that Decide may wait, as for a remote store. Then a slow Decide does not delay later calls of the
+	// connection, and a batch only has calls with similar timeouts.
+	DecideWaits bool
+	// IsLarge, if set, reports whether Handler should answer the call with this message, although Decide could.
+	IsLarge func(message []byte) bool
+	// Handler answers all other requests, and calls of the method that Decide cannot answer: those with compressed messages, more
+	// than one message or an unusual content type; required. If HandleAll is set, it answers everything.
+	Handler   http.Handler
+	HandleAll bool
+	// OpenAccount, if set, returns the account of a new connection. When the memory of the process is used up, the owner of
+	// the account may call evict, which does not block.
+	OpenAccount func(evict func()) Account
+	// ConnContext, if set, returns the context for all requests of a connection to Handler.
+	ConnContext func(ctx context.Context, a Account) context.Context
+	// OnPanic, if set, gets the value and the stack of each panic in Decide and Handler.
+	OnPanic func(value any, stack []byte)
+	// OnProtocolError, if set, gets the reason for which a connection to a client was ended. It must be fast.
+	OnProtocolError func(client net.Addr, err error)
+
+	// TLS, if set, encrypts every connection. Clients must negotiate "h2".
+	TLS *tls.Config
+	// HandshakeTimeout bounds the TLS handshake, and then the connection preface. Defaults to 5 s.
+	HandshakeTimeout time.Duration
+	// MaxMessageBytes is the size of the largest message that Decide gets. Defaults to 4 MiB.
+	MaxMessageBytes int
+	// MaxHeaderBytes bounds the header list of a request, as RFC 9113 section 6.5.2 counts it. Defaults to 64 KiB.
+	MaxHeaderBytes int
+	// MaxStreams is how many streams a connection may have at a time. 0 means any number.
+	MaxStreams uint32
+	// MaxClientSilence is how long a client may be silent before the server pings it. The client
+	// then has 20 s to answer. 0 means no pings.
+	MaxClientSilence time.Duration
+	// MinClientPingInterval is the shortest time between two pings of a client without a call between them. 0 means no bound.
+	MinClientPingInterval time.Duration
+	// MaxConnectionAge is the age at which clients are asked to reconnect, ± 10 %. 0 means never.
+	MaxConnectionAge time.Duration
+	// MaxConnectionAgeGrace is how long calls may run after that. 0 means any time.
+	MaxConnectionAgeGrace time.Duration
+}
+
+// Account counts the memory of one connection. Its methods may be called from any goroutine.
+type Account interface {
+	// HoldBytes adds n bytes. It returns false if the connection must be closed.
+	HoldBytes(n int64) bool
+	// ReleaseBytes subtracts n bytes that HoldBytes added.
+	ReleaseBytes(n int64)
+	// Close ends the use of the account.
+	Close()
+}
+
+// noAccount is the account of a connection without Config.OpenAccount.
+type noAccount struct{}
+
+func (noAccount) HoldBytes(int64) bool { return true }
+func (noAccount) ReleaseBytes(int64)   {}
+func (noAccount) Close()               {}
+
+// Stats are the figures of a Server.
+type Stats struct {
+	// Stalled, Flooding and Invalid count connections that were closed since the start: because the client
+	// did not read, caused work without calls, or violated the protocol in another way.
+	Stalled, Flooding, Invalid atomic.Int64
+}
+
+// Server serves connections. Create it with NewServer.
+type Server struct {
+	Stats
+	cfg     Config
+	batches sync.Pool // batches holds *Batch values.
+	// smallBuffers and largeBuffers hold pointers to arrays of smallBufferBytes and largeBufferBytes.
+	smallBuffers, largeBuffers sync.Pool
+	classify                   func(name, value []byte) meaning
+	staticTable                *[staticFields]field
+	ctx                        context.Context
+	closeConns                 context.CancelFunc // closeConns ends ctx, the context of all connections.
+
+	mu        sync.Mutex
+	conns     map[*conn]struct{}        // guarded by mu
+	listeners map[net.Listener]struct{} // guarded by mu
+	stopping  bool                      // guarded by mu
+	watch     sync.Once
+	running   sync.WaitGroup // running has the goroutines of Serve and of connections; Add needs mu and !stopping.
+}
+
+// NewServer returns a server without connections.
+func NewServer(cfg Config) *Server {
+	setDefault(&cfg.HandshakeTimeout, 5*time.Second)
+	setDefault(&cfg.MaxMessageBytes, 4<<20)
+	setDefault(&cfg.MaxHeaderBytes, 64<<10)
+	if cfg.OpenAccount == nil {
+		cfg.OpenAccount = func(func()) Account { return noAccount{} }
+	}
+	if cfg.ConnContext == nil {
+		cfg.ConnContext = func(ctx context.Context, _ Account) context.Context { return ctx }
+	}
+	if cfg.OnPanic == nil {
+		cfg.OnPanic = func(any, []byte) {}
+	}
+	if cfg.OnProtocolError == nil {
+		cfg.OnProtocolError = func(net.Addr, error) {}
+	}
+	s := &Server{cfg: cfg, conns: make(map[*conn]struct{}), listeners: make(map[net.Listener]struct{})}
+	s.batches.New = func() any { return new(Batch) }
+	s.smallBuffers.New = func() any { return new([smallBufferBytes]byte) }
+	s.largeBuffers.New = func() any { return new([largeBufferBytes]byte) }
+	methodPath := cfg.Path
+	if cfg.HandleAll {
+		methodPath = ""
+	}
+	s.classify = classifier(methodPath)
+	s.staticTable = newStaticTable(s.classify)
+	s.ctx, s.closeConns = context.WithCancel(context.Background())
+	return s
+}
+
+func setDefault[T comparable](field *T, value T) {
+	if *field == *new(T) {
+		*field = value
+	}
+}
+
+// Serve accepts connections from l and serves them until Shutdown; then it returns nil. It closes l.
+func (s *Server) Serve(l net.Listener) error {
+	defer func() { _ = l.Close() }() // Shutdown may have closed l already.
+	s.mu.Lock()
+	if s.stopping {
+		s.mu.Unlock()
+		return nil
+	}
+	s.listeners[l] = struct{}{}
+	s.running.Add(1)
+	s.mu.Unlock()
+	defer s.running.Done()
+	s.watch.Do(func() { go s.watchConns() })
+	for pause := time.Duration(0); ; {
+		raw, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.start(raw)
+			continue
+		case s.isStopping():
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second) // Most often the process has no file descriptor left.
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+func (s *Server) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
+
+// start serves the connection raw in a new goroutine.
+func (s *Server) start(raw net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		_ = raw.Close() // The client has not been told of any answer.
+		return
+	}
+	c := newConn(s, raw)
+	s.conns[c] = struct{}{}
+	s.running.Add(1)
+	go c.serve()
+}
+
+// forget removes c, which has ended.
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.running.Done()
+}
+
+// openConns appends the connections of now to conns.
+func (s *Server) openConns(conns []*conn) []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// Shutdown stops accepting connections, tells all clients to go away, and waits until the calls that they have sent are
+// answered. When ctx ends, it closes all connections. It then waits for Decide and Handler no longer than shutdownPatience.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	s.stopping = true
+	for l := range s.listeners {
+		_ = l.Close() // Serve learns of it from Accept.
+	}
+	s.mu.Unlock()
+	for _, c := range s.openConns(nil) {
+		c.leave("the server shuts down")
+	}
+	done := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	s.closeConns()
+	select {
+	case <-done:
+	case <-time.After(shutdownPatience):
+	}
+}
+
+// shutdownPatience is how long Shutdown waits for code that does not end with its context.
+const shutdownPatience = time.Second
+
+// countFailure counts a connection that ends because of err.
+func (s *Server) countFailure(err connError) {
+	if err.code == codeEnhanceYourCalm {
+		s.Flooding.Add(1)
+	} else {
+		s.Invalid.Add(1)
+	}
+}

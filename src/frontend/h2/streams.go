@@ -1,0 +1,265 @@
+package h2
+
+import (
+	"container/list"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// streamState is where a stream is in its life; see the package's comment.
+type streamState uint8
+
+const (
+	collecting streamState = iota
+	waiting
+	handled
+	replying
+	ended
+)
+
+// stream is a request with its answer, except while a batch has it as a Call. conn.mu guards its fields.
+type stream struct {
+	id        uint32
+	state     streamState
+	heldBytes int64 // heldBytes is what the stream holds of the account.
+
+	timeout       time.Duration // timeout is that of a call that is collecting.
+	length        int64         // length is the content-length; -1 if there is none.
+	receivedBytes int64
+	receiveWindow int64  // receiveWindow is how many bytes the client may send now.
+	creditBytes   int64  // creditBytes is how many bytes the client may send again, but has not been told so.
+	body          []byte // body is what has been received and not been used.
+	isReceived    bool   // isReceived says that the client has ended its side.
+
+	window       int64     // window is the send window relative to conn.initialWindow.
+	out          []byte    // out is DATA that waits for window.
+	trailers     []byte    // trailers are the frames after out. They end the stream, unless they are nil.
+	isAnswered   bool      // isAnswered says that nothing will be added to out.
+	lastProgress time.Time // lastProgress is when out last became shorter, or not empty.
+
+	queue   *list.List // queue is streamTable.waiting or sender.windowQueue while the stream is in it, else nil.
+	element *list.Element
+
+	request      *http.Request // request is nil unless the stream is waiting or handled.
+	cancel       func()
+	changed      *sync.Cond // changed tells the handler of a new state, input, or less output; nil if there is no request.
+	isBodyClosed bool       // isBodyClosed says that the handler wants no more input.
+	isRunning    bool       // isRunning says that the handler has not returned.
+}
+
+const (
+	// firstWindow is the size of all flow control windows at first (RFC 9113 section 6.9.2).
+	firstWindow = 65535
+	// connWindow is the size of a connection's window for DATA from the client.
+	connWindow = 1 << 20
+	// streamBytes is about how many bytes a stream needs without its body, and handlerBytes what its handler needs.
+	streamBytes  = 512
+	handlerBytes = 8 << 10
+	// maxHandlers is how many handlers of a connection run at a time.
+	maxHandlers = 100
+)
+
+// streamTable has the streams of a connection.
+type streamTable struct {
+	streams map[uint32]*stream
+	// opening is the last stream that the client has opened while it is collecting: usually its message
+	// follows at once, so that the stream never enters the map. Its id is 0 if there is no such stream.
+	opening stream
+	// activeStreams counts streams, calls in batches, and handlers whose stream has ended.
+	activeStreams   uint32
+	lastStreamID    uint32 // lastStreamID is the last stream that the client has opened.
+	lastResetID     uint32 // lastResetID is the highest stream that the server has reset. Frames may follow a reset, so they are ignored.
+	runningHandlers int
+	waiting         list.List // waiting has the streams in this state, the oldest first.
+	receiveWindow   int64     // receiveWindow is how many bytes of DATA the client may send on the connection.
+}
+
+// find returns an open stream; nil if there is none. The caller holds mu, as for all functions of this file.
+func (c *conn) find(id uint32) *stream {
+	if id == c.opening.id && id != 0 {
+		return &c.opening
+	}
+	return c.streams[id]
+}
+
+// openStream opens a stream for the head h. isReceived says that no DATA follows.
+func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
+	c.lastStreamID = id
+	if c.phase == lastCalls {
+		return nil // The client learns from the GOAWAY that the stream was not opened.
+	}
+	if most := c.server.cfg.MaxStreams; most > 0 && c.activeStreams >= most {
+		if c.activeStreams == uint32(len(c.streams)) { // Otherwise the client waits for answers, and may not know the bound yet.
+			c.waste++
+		}
+		return streamError{id, codeRefusedStream, "the connection has too many streams"}
+	}
+	s := stream{id: id, state: collecting, length: h.length, receiveWindow: firstWindow, isReceived: isReceived}
+	if isReceived && h.length > 0 {
+		return streamError{id, codeProtocol, "the request has less DATA than its content-length"}
+	}
+	c.activeStreams++
+	if h.isCall() && !isReceived {
+		s.timeout = h.timeout
+		c.opening = s
+		return nil
+	}
+	request, err := c.newRequest(h)
+	kept := c.keep(s)
+	if err != nil {
+		return streamError{id, codeProtocol, err.Error()}
+	}
+	c.handle(kept, request)
+	return nil
+}
+
+// keep adds s to the map.
+func (c *conn) keep(s stream) *stream {
+	kept := &s
+	c.streams[s.id] = kept
+	c.holdFor(kept, streamBytes)
+	return kept
+}
+
+// keepOpening moves the stream that is opening to the map.
+func (c *conn) keepOpening() {
+	if c.opening.id != 0 {
+		c.keep(c.opening)
+		c.opening = stream{}
+	}
+}
+
+// holdFor charges n bytes to the account until the stream ends.
+func (c *conn) holdFor(s *stream, n int64) {
+	s.heldBytes += n
+	c.hold(n)
+}
+
+// releaseFor releases n bytes that holdFor charged.
+func (c *conn) releaseFor(s *stream, n int64) {
+	s.heldBytes -= n
+	c.account.ReleaseBytes(n)
+}
+
+// tellHandler wakes up the handler, if it waits.
+func (s *stream) tellHandler() {
+	if s.changed != nil {
+		s.changed.Broadcast()
+	}
+}
+
+// enter adds s to a queue, unless it is in one.
+func (s *stream) enter(queue *list.List) {
+	if s.queue == nil {
+		s.queue, s.element = queue, queue.PushBack(s)
+	}
+}
+
+// leaveQueue removes s from its queue, if it is in one.
+func (s *stream) leaveQueue() {
+	if s.queue != nil {
+		s.queue.Remove(s.element)
+		s.queue, s.element = nil, nil
+	}
+}
+
+// hold charges n bytes to the account. It closes the connection and returns false if the account has no room.
+func (c *conn) hold(n int64) bool {
+	if !c.account.HoldBytes(n) {
+		c.closeLocked()
+		return false
+	}
+	return true
+}
+
+// complete ends the receipt of a call whose state is collecting and whose body is data. It
+// becomes a Call of the batch, or a request to Handler.
+func (c *conn) complete(s *stream, data []byte) {
+	if !c.isRegular(data) {
+		c.handleCollected(s, data)
+		return
+	}
+	if c.batch == nil {
+		c.batch = c.server.batches.Get().(*Batch)
+	}
+	c.batch.all = append(c.batch.all, Call{Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes, window: s.window})
+	c.waste = max(c.waste-wasteOfCall, 0)
+	if s == &c.opening {
+		c.opening.id = 0
+	} else {
+		delete(c.streams, s.id)
+	}
+}
+
+// isRegular reports whether data is one message without compression that Decide can answer.
+func (c *conn) isRegular(data []byte) bool {
+	if len(data) < messagePrefixBytes || data[0] != 0 || len(data)-messagePrefixBytes > c.server.cfg.MaxMessageBytes {
+		return false
+	}
+	message := data[messagePrefixBytes:]
+	return int64(binary.BigEndian.Uint32(data[1:])) == int64(len(message)) &&
+		(c.server.cfg.IsLarge == nil || !c.server.cfg.IsLarge(message))
+}
+
+// endStream ends a stream. Its handler, if it still runs, learns of it from its context and its calls. A stream counts
+// until its handler returns.
+func (c *conn) endStream(s *stream) {
+	if s == &c.opening {
+		c.opening.id = 0
+		c.activeStreams--
+		return
+	}
+	if s.state == ended {
+		return
+	}
+	s.leaveQueue()
+	delete(c.streams, s.id)
+	s.state, s.body, s.out = ended, nil, nil
+	c.account.ReleaseBytes(s.heldBytes)
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.tellHandler()
+	if !s.isRunning {
+		c.activeStreams--
+	}
+}
+
+// endByID ends a stream or a call of this number, if there is one.
+func (c *conn) endByID(id uint32) {
+	if s := c.find(id); s != nil {
+		c.endStream(s)
+	} else if call := c.findDeciding(id); call != nil {
+		call.isReset = true
+	}
+}
+
+// resetStream ends a stream of this number, if it is open, and tells the client why.
+func (c *conn) resetStream(id uint32, code errorCode) {
+	c.endByID(id)
+	c.lastResetID = max(c.lastResetID, id)
+	c.out = appendNumberFrame(c.out, frameResetStream, id, uint32(code))
+}
+
+// checkNotIdle returns an error if the client has not opened the stream yet.
+func (c *conn) checkNotIdle(id uint32, frameName string) error {
+	if id == 0 || id%2 == 0 || id > c.lastStreamID {
+		return connError{codeProtocol, fmt.Sprintf("%s for stream %d, which is idle", frameName, id)}
+	}
+	return nil
+}
+
+// checkClosed returns the error for a DATA or HEADERS frame on a stream that is not open, or that the client has ended.
+func (c *conn) checkClosed(id uint32, frameName string) error {
+	if err := c.checkNotIdle(id, frameName); err != nil {
+		return err
+	}
+	if id <= c.lastResetID || c.phase == lastCalls && id > c.goAwayID {
+		c.waste++
+		return nil
+	}
+	return connError{codeStreamClosed, fmt.Sprintf("%s for stream %d, which the client has ended", frameName, id)}
+}
