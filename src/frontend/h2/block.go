@@ -92,11 +92,16 @@ func (c *conn) receiveTrailers(id uint32, block []byte, endsStream bool) error {
 		return err
 	}
 	s := c.find(id)
-	switch {
-	case s == nil || s.isReceived:
-		return c.checkClosed(id, "HEADERS")
-	case isMalformed || !endsStream:
+	if s == nil || s.isReceived {
+		if err := c.checkClosed(id, "HEADERS"); err != nil {
+			return err
+		}
+	}
+	if isMalformed || !endsStream {
 		return streamError{id, codeProtocol, "the trailers are malformed"}
+	}
+	if s == nil {
+		return nil // The server has reset the stream.
 	}
 	return c.endReceipt(s, s.body)
 }
