@@ -178,6 +178,9 @@ func (c *conn) receiveReset(f *frame) error {
 		return err
 	}
 	c.endByID(f.streamID)
+	if f.streamID == c.lastResetID {
+		c.lastResetID-- // The client has ended the stream, too, so that nothing may follow.
+	}
 	return nil
 }
 
