@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -54,7 +55,7 @@ func (s *Service) buildFrontends() error {
 	service := rls.New(rls.Config{
 		Limiter:         s.limiter,
 		OnError:         failed,
-		OnCall:          s.callRecorder(),
+		OnCalls:         s.callRecorder(),
 		StartSpan:       s.tracing.Decision(),
 		HeaderNames:     headerNames(cfg),
 		MetadataEnabled: cfg.DynamicMetadata,
@@ -73,8 +74,12 @@ func (s *Service) buildFrontends() error {
 		ReflectionEnabled:     cfg.GRPCReflection,
 		MemoryBudget:          s.ports.budget,
 		StatsHandler:          s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
+		UseGRPCGo:             cfg.GRPCEngine == settings.EngineGRPCGo,
+		OnProtocolError: func(client net.Addr, err error) {
+			s.log.Debugf("the gRPC connection from %v was closed: %v", client, err)
+		},
 	})
-	s.counters.ShowFigures("guard", "", s.frontends.grpc.HTTP2Guard)
+	s.counters.ShowFigures("guard", "", s.frontends.grpc.Stats)
 	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error { s.frontends.grpc.Shutdown(ctx); return nil })
 	if l := s.ports.grpc.Listener; l != nil {
 		s.runners = append(s.runners, func(context.Context) error { return s.frontends.grpc.Serve(l) })
@@ -199,7 +204,7 @@ func (s *Service) debugHandler() http.Handler {
 
 // callRecorder returns the function that counts calls and their latency. gRPC calls are also
 // counted under the names of envoyproxy/ratelimit.
-func (s *Service) callRecorder() func(protocol, method string, took time.Duration) {
+func (s *Service) callRecorder() func(protocol, method string, calls int, took time.Duration) {
 	type stats struct {
 		total  *metrics.Counter
 		timing string
@@ -212,13 +217,16 @@ func (s *Service) callRecorder() func(protocol, method string, took time.Duratio
 	for protocol, h := range latency {
 		s.counters.ShowFigures("latency", protocol, h)
 	}
-	return func(protocol, method string, took time.Duration) {
+	return func(protocol, method string, calls int, took time.Duration) {
 		if method == "ShouldRateLimit" {
-			latency[protocol].Observe(took)
+			latency[protocol].ObserveMany(calls, took)
 		}
 		if m, known := byMethod[method]; known && protocol == "grpc" {
-			m.total.Add(1)
-			if s.statistics.sendTiming != nil {
+			m.total.Add(uint64(calls))
+			for range calls {
+				if s.statistics.sendTiming == nil {
+					break
+				}
 				s.statistics.sendTiming(m.timing, took)
 			}
 		}

@@ -43,6 +43,7 @@ type Settings struct {
 	GRPCKeepaliveTime         time.Duration `env:"GRPC_KEEPALIVE_TIME"`
 	GRPCKeepaliveMin          time.Duration `env:"GRPC_KEEPALIVE_MIN_INTERVAL"`
 	GRPCReflection            bool          `env:"GRPC_REFLECTION"`
+	GRPCEngine                string        `env:"GRPC_ENGINE"` // GRPCEngine is EngineH2 or EngineGRPCGo.
 	MaxBuffered               int64         `env:"MAX_BUFFERED_BYTES"` // MaxBuffered bounds the bytes that are held for all callers together.
 	NoHTTP, NoGRPC, NoDebug   bool          // set if that port is not opened
 
@@ -127,6 +128,12 @@ type Settings struct {
 
 // ConfigXDS is the CONFIG_TYPE of rules from a management server.
 const ConfigXDS = "GRPC_XDS_SOTW"
+
+// These are the values of Settings.GRPCEngine.
+const (
+	EngineH2     = "h2"
+	EngineGRPCGo = "grpc-go"
+)
 
 // Tracing has the names of this process in spans, the share of traced requests, from 0 to 1, and the protocol of the collector.
 type Tracing struct {

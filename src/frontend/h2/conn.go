@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -100,8 +101,13 @@ func (c *conn) handshake() error {
 	return t.SetWriteDeadline(time.Time{})
 }
 
-// release ends the use of the connection by one goroutine. The last one releases its account.
+// release ends the use of the connection by one goroutine. The last one releases its account. Each goroutine
+// defers release, which also ends a connection after a panic in this package.
 func (c *conn) release() {
+	if p := recover(); p != nil {
+		c.server.cfg.OnPanic(p, debug.Stack())
+		c.close()
+	}
 	c.mu.Lock()
 	c.users--
 	last := c.users == 0

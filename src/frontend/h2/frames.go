@@ -108,8 +108,7 @@ func (c *conn) receiveData(f *frame) error {
 		return c.endReceipt(s, f.payload)
 	}
 	if s == &c.opening {
-		c.keepOpening()
-		s = c.streams[f.streamID]
+		s = c.keepOpening()
 	}
 	s.body = append(s.body, f.payload...)
 	c.holdFor(s, int64(len(f.payload)))

@@ -42,8 +42,7 @@ func (c *conn) newRequest(h *head) (*http.Request, error) {
 // handleCollected passes a call on to Handler. data is what has been received of its body.
 func (c *conn) handleCollected(s *stream, data []byte) {
 	if s == &c.opening {
-		c.keepOpening()
-		s = c.streams[c.lastStreamID]
+		s = c.keepOpening()
 	}
 	if len(s.body) == 0 {
 		s.body = append(s.body, data...)

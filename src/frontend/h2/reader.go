@@ -61,15 +61,15 @@ func (s *Server) releaseBuffer(b []byte) {
 func (c *conn) readFrames() {
 	for isReader := true; isReader; {
 		n, err := c.net.Read(c.buffer[c.end:])
-		c.mu.Lock()
 		isReader = c.handleInput(n, err)
-		c.mu.Unlock()
 	}
 }
 
 // handleInput handles the n bytes that a read has added to the buffer, and the error of the read. It returns whether
-// the calling goroutine still is the reader. The caller holds mu, which handleInput releases at times.
+// the calling goroutine still is the reader.
 func (c *conn) handleInput(n int, err error) (isReader bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.isShrinking && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 		err = c.shrink()
 	}

@@ -124,12 +124,14 @@ func (c *conn) keep(s stream) *stream {
 	return kept
 }
 
-// keepOpening moves the stream that is opening to the map.
-func (c *conn) keepOpening() {
-	if c.opening.id != 0 {
-		c.keep(c.opening)
-		c.opening = stream{}
+// keepOpening moves the stream that is opening to the map, and returns it there; nil if there is none.
+func (c *conn) keepOpening() *stream {
+	if c.opening.id == 0 {
+		return nil
 	}
+	s := c.opening
+	c.opening = stream{}
+	return c.keep(s)
 }
 
 // holdFor charges n bytes to the account until the stream ends.

@@ -38,7 +38,7 @@ type Conn struct {
 
 	evictedMemory
 	writeProgress
-	longCallCount atomic.Int64
+	longCalls *LongCalls
 }
 
 // evictedMemory counts the memory that the handlers of an evicted connection still use.
@@ -238,33 +238,10 @@ func (c *Conn) ReleaseCancelledCall() {
 	}
 }
 
-// MaxLongCalls is how many long calls one connection may have at a time.
-const MaxLongCalls = 8
-
-// OpenLongCall charges bytes for a call that lasts until the client ends it. It returns false if the
-// connection has MaxLongCalls such calls, or if those of all connections hold a quarter of the budget.
-// Otherwise the caller must call CloseLongCall with the same number of bytes.
-func (c *Conn) OpenLongCall(bytes int64) bool {
+// LongCalls returns what bounds the long calls of c; nil for a nil Conn.
+func (c *Conn) LongCalls() *LongCalls {
 	if c == nil {
-		return true
+		return nil
 	}
-	g := c.guard
-	calls, all := c.longCallCount.Add(1), g.longCallBytes.Add(bytes)
-	if calls <= MaxLongCalls && (g.memoryBudget == nil || all <= g.memoryBudget.MaxBytes()/4) {
-		c.memoryAccount.HoldBytes(bytes)
-		return true
-	}
-	c.longCallCount.Add(-1)
-	g.longCallBytes.Add(-bytes)
-	g.RefusedLongCalls.Add(1)
-	return false
-}
-
-// CloseLongCall releases the bytes that OpenLongCall charged.
-func (c *Conn) CloseLongCall(bytes int64) {
-	if c != nil {
-		c.longCallCount.Add(-1)
-		c.guard.longCallBytes.Add(-bytes)
-		c.memoryAccount.ReleaseBytes(bytes)
-	}
+	return c.longCalls
 }

@@ -325,19 +325,19 @@ func TestStalls(t *testing.T) {
 func TestLongCalls(t *testing.T) {
 	bubble(t, 4000, func(tb *table) {
 		for i := range MaxLongCalls {
-			if !tb.conn.OpenLongCall(100) {
+			if !tb.conn.LongCalls().Open(100) {
 				tb.Fatalf("call %d was refused", i+1)
 			}
 		}
 		other, _ := tb.another()
-		if tb.conn.OpenLongCall(100) {
+		if tb.conn.LongCalls().Open(100) {
 			tb.Errorf("more than %d calls", MaxLongCalls)
 		}
-		if !other.OpenLongCall(200) || other.OpenLongCall(1) {
+		if !other.LongCalls().Open(200) || other.LongCalls().Open(1) {
 			tb.Error("all connections together may hold a quarter of the budget")
 		}
-		tb.conn.CloseLongCall(100)
-		if !tb.conn.OpenLongCall(100) || tb.guard.RefusedLongCalls.Load() != 2 {
+		tb.conn.LongCalls().Close(100)
+		if !tb.conn.LongCalls().Open(100) || tb.guard.RefusedLongCalls.Load() != 2 {
 			tb.Errorf("%d were refused, want 2", tb.guard.RefusedLongCalls.Load())
 		}
 		if err := other.Close(); err != nil {

@@ -69,6 +69,7 @@ func (g *Guard) WrapConn(connsCtx context.Context, conn net.Conn, closeUnderlyin
 	c.openStreams = make(map[uint32]openStream)
 	c.clientFrames.bytesToSkip = prefaceBytes
 	c.memoryAccount = g.memoryBudget.OpenAccount(c.cutOffOverBudget)
+	c.longCalls = g.LongCalls(c.memoryAccount)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweepTimer = time.AfterFunc(sweepInterval, c.runSweep)

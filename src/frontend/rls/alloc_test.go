@@ -68,12 +68,12 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 		}
 	}
 	f := start(t, nil)
-	huge := &callMemory{entries: make([]rules.Entry, maxRequestEntries), fromLargePool: true}
+	huge := &callMemory{requestDecoder: requestDecoder{entries: make([]rules.Entry, maxRequestEntries)}, fromLargePool: true}
 	f.releaseCall(huge)
 	if f.largeCallPool.Get().(*callMemory) == huge {
 		t.Errorf("a call with %d entries is kept", maxRequestEntries)
 	}
-	f.releaseCall(&callMemory{entries: make([]rules.Entry, limiter.MaxDescriptors), fromLargePool: true})
+	f.releaseCall(&callMemory{requestDecoder: requestDecoder{entries: make([]rules.Entry, limiter.MaxDescriptors)}, fromLargePool: true})
 	if waits := f.smallCallPool.Get().(*callMemory); cap(waits.entries) > 0 {
 		t.Errorf("a call that has no turn yet has %d entries", cap(waits.entries))
 	}

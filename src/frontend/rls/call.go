@@ -11,16 +11,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
 )
 
 // callMemory is the working memory of one call. A later call reuses it.
 type callMemory struct {
 	receivedMessage mem.Buffer // receivedMessage holds the bytes that grpc-go read; nil for calls over JSON.
-	req             limiter.Request
-	answer          limiter.Answer
-	entries         []rules.Entry // entries holds the entries of all descriptors of req.
-	fromLargePool   bool
+	requestDecoder
+	req           limiter.Request
+	answer        limiter.Answer
+	fromLargePool bool
 }
 
 // A pooled large call has room for at most this many descriptors: append reserves more than limiter.MaxDescriptors for a request
@@ -56,9 +55,12 @@ func (s *Service) releaseCall(c *callMemory) {
 	}
 }
 
+// shouldRateLimit is the path of the method for decisions.
+const shouldRateLimit = pb.RateLimitService_ShouldRateLimit_FullMethodName
+
 // serviceDesc describes RateLimitService to grpc-go. Its handler gets requests as bytes; see codec.
 func (s *Service) serviceDesc() *grpc.ServiceDesc {
-	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
+	info := &grpc.UnaryServerInfo{Server: s, FullMethod: shouldRateLimit}
 	answer := func(ctx context.Context, c any) (any, error) {
 		r, err := s.answerGRPC(ctx, c.(*callMemory))
 		if err != nil {
@@ -103,7 +105,8 @@ func (s *Service) answerGRPC(ctx context.Context, buffered *callMemory) (r *repl
 	if err := s.decideMessage(ctx, c, data, &t); err != nil {
 		return nil, err
 	}
-	if r, err = s.encodeAnswer(c); err != nil {
+	r = newReply(len(c.answer.Statuses))
+	if r.encodedMessage, err = s.appendAnswer(r.encodedMessage[:0], &c.req, &c.answer); err != nil {
 		return nil, err
 	}
 	r.chargeMemory(guardedConn(ctx))

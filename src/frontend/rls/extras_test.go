@@ -246,7 +246,10 @@ func TestMetadataOfPaths(t *testing.T) {
 func TestOnCall(t *testing.T) {
 	f := start(t, nil)
 	var calls []string
-	f.cfg.OnCall = func(protocol, method string, took time.Duration) {
+	f.cfg.OnCalls = func(protocol, method string, n int, took time.Duration) {
+		if n != 1 {
+			t.Errorf("%d calls", n)
+		}
 		if took < 0 || took > time.Minute {
 			t.Errorf("took %v", took)
 		}

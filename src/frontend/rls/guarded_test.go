@@ -114,8 +114,8 @@ func TestFewLongCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if refused != 12 || srv.HTTP2Guard.RefusedLongCalls.Load() != 12 {
-		t.Errorf("%d of 20 watches were refused, counted %d, want 12", refused, srv.HTTP2Guard.RefusedLongCalls.Load())
+	if refused != 12 || srv.Stats().RefusedLongCalls != 12 {
+		t.Errorf("%d of 20 watches were refused, counted %d, want 12", refused, srv.Stats().RefusedLongCalls)
 	}
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -266,7 +266,7 @@ func TestCallersShareABudget(t *testing.T) {
 // A client that resets the streams it opens is slowed, so that it cannot fill the process
 // with goroutines.
 func TestRapidResetsAreSlowed(t *testing.T) {
-	srv := NewServer(start(t, nil).Service, ServerConfig{MemoryBudget: connlimit.NewMemoryBudget(64 << 20)})
+	srv := NewServer(start(t, nil).Service, ServerConfig{UseGRPCGo: true, MemoryBudget: connlimit.NewMemoryBudget(64 << 20)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -284,11 +284,11 @@ func TestRapidResetsAreSlowed(t *testing.T) {
 			}
 		}
 	}()
-	harness.Until(t, "the client is slowed", func() bool { return srv.HTTP2Guard.SlowedReads.Load() > 0 })
+	harness.Until(t, "the client is slowed", func() bool { return srv.Stats().SlowedReads > 0 })
 	if n := runtime.NumGoroutine(); n > 5000 {
 		t.Errorf("%d goroutines", n)
 	}
-	srv.grpcServer.Stop() // ends the pause, too
+	srv.Shutdown(ended()) // Shutdown ends the pause, too.
 	<-sent
 	if err := <-served; err != nil {
 		t.Error(err)

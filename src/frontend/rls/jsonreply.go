@@ -35,7 +35,7 @@ func (s *Service) jsonReply(c *callMemory, headers http.Header) ([]byte, error) 
 		}
 	}
 	if s.cfg.MetadataEnabled {
-		if more.DynamicMetadata, err = c.dynamicMetadata(); err != nil {
+		if more.DynamicMetadata, err = dynamicMetadata(&c.req, &c.answer); err != nil {
 			return nil, err
 		}
 	}

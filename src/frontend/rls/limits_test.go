@@ -2,6 +2,7 @@ package rls
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -19,6 +20,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// ended returns a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
 // listening serves until the test ends, and returns the address.
 func listening(t *testing.T, cfg ServerConfig) string {
 	t.Helper()
@@ -30,7 +38,7 @@ func listening(t *testing.T, cfg ServerConfig) string {
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() {
-		srv.grpcServer.Stop()
+		srv.Shutdown(ended())
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

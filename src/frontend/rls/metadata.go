@@ -14,21 +14,21 @@ import (
 	"ratelimit/src/rules"
 )
 
-// dynamicMetadata returns the dynamic_metadata of the answer: the request, the state of its
+// dynamicMetadata returns the dynamic_metadata of the answer to req: the request, the state of its
 // limits, and the merged metadata of the rules that allow it.
-func (c *callMemory) dynamicMetadata() (*structpb.Struct, error) {
+func dynamicMetadata(req *limiter.Request, a *limiter.Answer) (*structpb.Struct, error) {
 	var merged map[string]any
-	descriptors := make([]any, len(c.req.Descriptors))
-	for i := range c.req.Descriptors {
-		st := &c.answer.Statuses[i]
-		descriptors[i] = descriptorMetadata(&c.req.Descriptors[i], st, c.answer.Domain)
+	descriptors := make([]any, len(req.Descriptors))
+	for i := range req.Descriptors {
+		st := &a.Statuses[i]
+		descriptors[i] = descriptorMetadata(&req.Descriptors[i], st, a.Domain)
 		if !st.Over && st.Rule != nil && !st.Rule.Unlimited {
 			merged = mergeMetadata(merged, st.Rule.AnswerMetadata)
 		}
 	}
-	fields := map[string]any{"domain": validUTF8Text(c.req.Domain), "descriptors": descriptors}
-	if c.req.DefaultAmount != 0 {
-		fields["hitsAddend"] = c.req.DefaultAmount
+	fields := map[string]any{"domain": validUTF8Text(req.Domain), "descriptors": descriptors}
+	if req.DefaultAmount != 0 {
+		fields["hitsAddend"] = req.DefaultAmount
 	}
 	if len(merged) > 0 {
 		fields["metadata"] = merged

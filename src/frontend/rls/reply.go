@@ -87,22 +87,20 @@ func encodeMessage(conn *h2guard.Conn, msg proto.Message) (*reply, error) {
 	return r, nil
 }
 
-// encodeAnswer returns the RateLimitResponse for the answer of c.
-func (s *Service) encodeAnswer(c *callMemory) (*reply, error) {
-	r := newReply(len(c.answer.Statuses))
-	r.encodedMessage = appendStatuses(r.encodedMessage[:0], &c.answer)
+// appendAnswer appends the RateLimitResponse for the answer to req.
+func (s *Service) appendAnswer(b []byte, req *limiter.Request, a *limiter.Answer) ([]byte, error) {
+	b = appendStatuses(b, a)
 	if s.cfg.HeaderNames != nil {
-		r.encodedMessage = s.cfg.HeaderNames.appendHeaders(r.encodedMessage, &c.answer)
+		b = s.cfg.HeaderNames.appendHeaders(b, a)
 	}
 	if !s.cfg.MetadataEnabled {
-		return r, nil
+		return b, nil
 	}
-	fields, err := c.dynamicMetadata()
+	fields, err := dynamicMetadata(req, a)
 	if err != nil {
 		return nil, err
 	}
-	r.encodedMessage, err = proto.MarshalOptions{}.MarshalAppend(r.encodedMessage, &pb.RateLimitResponse{DynamicMetadata: fields})
-	return r, err
+	return proto.MarshalOptions{}.MarshalAppend(b, &pb.RateLimitResponse{DynamicMetadata: fields})
 }
 
 // appendStatuses appends a RateLimitResponse with the codes and statuses of a.

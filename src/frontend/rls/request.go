@@ -26,60 +26,72 @@ const maxRequestEntries = 16 * limiter.MaxDescriptors
 // limiter.ErrInvalidRequest or limiter.ErrRequestTooLarge; c.req then holds what was read before the error.
 func (c *callMemory) decodeRequest(data []byte) error {
 	c.entries = c.entries[:0]
-	c.req = limiter.Request{Descriptors: c.req.Descriptors[:0]}
+	return c.decode(data, &c.req)
+}
+
+// requestDecoder reads requests. It holds the entries of all their descriptors.
+type requestDecoder struct {
+	entries      []rules.Entry
+	requestStart int // requestStart is the number of the first entry of the current request.
+}
+
+// decode reads the RateLimitRequest in data into req, as decodeRequest does, and adds its entries to d.
+func (d *requestDecoder) decode(data []byte, req *limiter.Request) error {
+	d.requestStart = len(d.entries)
+	*req = limiter.Request{Descriptors: req.Descriptors[:0]}
 	f := protobufFields{unreadBytes: data}
 	for f.nextField() {
 		switch f.tag {
 		case 1<<3 | bytesWireType:
-			c.req.Domain = f.bytesValue
+			req.Domain = f.bytesValue
 		case 2<<3 | bytesWireType:
-			if len(c.req.Descriptors) == limiter.MaxDescriptors {
+			if len(req.Descriptors) == limiter.MaxDescriptors {
 				return errTooManyDescriptors
 			}
-			if err := c.decodeDescriptor(f.bytesValue); err != nil {
+			if err := d.decodeDescriptor(f.bytesValue, req); err != nil {
 				return err
 			}
 		case 3<<3 | varintWireType:
-			c.req.DefaultAmount = uint64(uint32(f.varintValue))
+			req.DefaultAmount = uint64(uint32(f.varintValue))
 		}
 	}
 	return f.err
 }
 
-func (c *callMemory) decodeDescriptor(data []byte) error {
-	first := len(c.entries)
-	d := limiter.Descriptor{}
+func (d *requestDecoder) decodeDescriptor(data []byte, req *limiter.Request) error {
+	first := len(d.entries)
+	descriptor := limiter.Descriptor{}
 	hasMultiplier := false
 	f := protobufFields{unreadBytes: data}
 	for f.nextField() {
 		var err error
 		switch f.tag {
 		case 1<<3 | bytesWireType:
-			if len(c.entries) == maxRequestEntries {
+			if len(d.entries)-d.requestStart == maxRequestEntries {
 				return errTooManyEntries
 			}
-			err = c.decodeEntry(f.bytesValue)
+			err = d.decodeEntry(f.bytesValue)
 		case 2<<3 | bytesWireType:
-			if !d.HasLimit {
-				d.HasLimit, d.Limit = true, rules.Rate{Unit: unitFromNumber(0), UnitMultiplier: 1}
+			if !descriptor.HasLimit {
+				descriptor.HasLimit, descriptor.Limit = true, rules.Rate{Unit: unitFromNumber(0), UnitMultiplier: 1}
 			}
-			err = decodeLimitOverride(f.bytesValue, &d.Limit, &hasMultiplier)
+			err = decodeLimitOverride(f.bytesValue, &descriptor.Limit, &hasMultiplier)
 		case 3<<3 | bytesWireType:
-			d.HasAmount = true
-			err = decodeWrappedNumber(f.bytesValue, &d.Amount)
+			descriptor.HasAmount = true
+			err = decodeWrappedNumber(f.bytesValue, &descriptor.Amount)
 		case 4<<3 | varintWireType:
-			d.IsRefund = f.varintValue != 0
+			descriptor.IsRefund = f.varintValue != 0
 		}
 		if err != nil {
 			return err
 		}
 	}
-	d.Entries = c.entries[first:len(c.entries):len(c.entries)]
-	c.req.Descriptors = append(c.req.Descriptors, d)
+	descriptor.Entries = d.entries[first:len(d.entries):len(d.entries)]
+	req.Descriptors = append(req.Descriptors, descriptor)
 	return f.err
 }
 
-func (c *callMemory) decodeEntry(data []byte) error {
+func (d *requestDecoder) decodeEntry(data []byte) error {
 	var e rules.Entry
 	f := protobufFields{unreadBytes: data}
 	for f.nextField() {
@@ -90,7 +102,7 @@ func (c *callMemory) decodeEntry(data []byte) error {
 			e.Value = f.bytesValue
 		}
 	}
-	c.entries = append(c.entries, e)
+	d.entries = append(d.entries, e)
 	return f.err
 }
 

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/frontend/h2"
 	"ratelimit/src/frontend/h2guard"
 )
 
@@ -54,6 +55,10 @@ type ServerConfig struct {
 	ReflectionEnabled bool
 	// MemoryBudget is charged for the memory that clients use. If it is nil, there is no bound.
 	MemoryBudget *connlimit.MemoryBudget
+	// UseGRPCGo serves all calls with grpc-go's HTTP/2 server instead of package h2.
+	UseGRPCGo bool
+	// OnProtocolError, if set, gets the reason for which package h2 has ended a connection. It must be fast.
+	OnProtocolError func(client net.Addr, err error)
 }
 
 // handshakeTimeout bounds the TLS handshake of a client. grpc-go's default is two minutes.
@@ -68,34 +73,85 @@ const maxHeaderBytes = 64 << 10
 
 // Server is the gRPC server of a Service, of health checks and of reflection.
 type Server struct {
-	// HTTP2Guard limits what clients can make the server hold and do.
-	HTTP2Guard   *h2guard.Guard
+	guard        *h2guard.Guard // guard limits what clients can make grpcServer hold and do.
 	grpcServer   *grpc.Server
+	engine       *h2.Server // engine is nil with ServerConfig.UseGRPCGo.
 	healthServer *health.Server
 	// streamsCtx is the context of all streams, connsCtx that of all connections.
 	streamsCtx, connsCtx     context.Context
 	closeStreams, closeConns context.CancelFunc
 }
 
+// Stats returns the figures of connections that do harm.
+func (srv *Server) Stats() Stats {
+	st := Stats{
+		StalledConnections: srv.guard.StalledConnections.Load(),
+		SlowedReads:        srv.guard.SlowedReads.Load(),
+		RefusedLongCalls:   srv.guard.RefusedLongCalls.Load(),
+	}
+	if e := srv.engine; e != nil {
+		st.StalledConnections += e.Stalled.Load()
+		st.FloodingConnections, st.InvalidConnections = e.Flooding.Load(), e.Invalid.Load()
+	}
+	return st
+}
+
+// Stats are figures of connections that do harm, since the start.
+type Stats struct {
+	// StalledConnections, FloodingConnections and InvalidConnections were closed: because their client did not
+	// read, caused work without calls, or violated HTTP/2 in another way. grpc-go does not count the last two.
+	StalledConnections, FloodingConnections, InvalidConnections int64
+	// SlowedReads are reads that waited because the client of grpc-go's server sent too many frames without calls.
+	SlowedReads int64
+	// RefusedLongCalls are streaming calls beyond the number that is allowed.
+	RefusedLongCalls int64
+}
+
 // NewServer returns a server without a listener, whose health is NOT_SERVING.
 func NewServer(s *Service, cfg ServerConfig) *Server {
 	srv := &Server{
-		HTTP2Guard:   h2guard.New(cfg.MemoryBudget),
+		guard:        h2guard.New(cfg.MemoryBudget),
 		healthServer: health.NewServer(),
 	}
 	srv.streamsCtx, srv.closeStreams = context.WithCancel(context.Background())
 	srv.connsCtx, srv.closeConns = context.WithCancel(context.Background())
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(cmp.Or(cfg.MaxMessageBytes, 4<<20)),
+		grpc.UnaryInterceptor(s.interceptUnary),
+		grpc.StreamInterceptor(srv.interceptStreams(s)),
+	}
+	if cfg.UseGRPCGo {
+		options = append(options, srv.connectionOptions(cfg)...)
+	}
+	if cfg.StatsHandler != nil {
+		options = append(options, grpc.StatsHandler(cfg.StatsHandler))
+	}
+	srv.grpcServer = grpc.NewServer(options...)
+	if !cfg.UseGRPCGo {
+		srv.engine = srv.newEngine(s, cfg)
+	}
+	services := guardedRegistrar{srv.grpcServer}
+	services.RegisterService(s.serviceDesc(), s)
+	healthpb.RegisterHealthServer(services, srv.healthServer)
+	if cfg.ReflectionEnabled {
+		reflection.Register(services)
+	}
+	srv.SetServing(false)
+	return srv
+}
+
+// connectionOptions returns the options for grpc-go's HTTP/2 server.
+func (srv *Server) connectionOptions(cfg ServerConfig) []grpc.ServerOption {
 	creds := insecure.NewCredentials()
 	if cfg.TLS != nil {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
-	options := []grpc.ServerOption{
-		grpc.Creds(guardedCredentials{creds, srv.HTTP2Guard, srv.connsCtx}),
-		grpc.ForceServerCodecV2(newCodec()),
+	return []grpc.ServerOption{
+		grpc.Creds(guardedCredentials{creds, srv.guard, srv.connsCtx}),
 		grpc.NumStreamWorkers(StreamWorkerCount()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.MaxRecvMsgSize(cmp.Or(cfg.MaxMessageBytes, 4<<20)),
 		grpc.MaxConcurrentStreams(cfg.MaxCallsPerConnection),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime:             max(cfg.MinClientPingInterval, 1), // grpc-go replaces a MinTime of 0 by 5 minutes.
@@ -106,21 +162,7 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 			MaxConnectionAge:      cfg.MaxConnectionAge,
 			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
 		}),
-		grpc.UnaryInterceptor(s.interceptUnary),
-		grpc.StreamInterceptor(srv.interceptStreams(s)),
 	}
-	if cfg.StatsHandler != nil {
-		options = append(options, grpc.StatsHandler(cfg.StatsHandler))
-	}
-	srv.grpcServer = grpc.NewServer(options...)
-	services := guardedRegistrar{srv.grpcServer}
-	services.RegisterService(s.serviceDesc(), s)
-	healthpb.RegisterHealthServer(services, srv.healthServer)
-	if cfg.ReflectionEnabled {
-		reflection.Register(services)
-	}
-	srv.SetServing(false)
-	return srv
 }
 
 // SetServing sets what health checks and health watches report.
@@ -135,6 +177,9 @@ func (srv *Server) SetServing(ok bool) {
 
 // Serve answers calls on l until Shutdown. It may be called once.
 func (srv *Server) Serve(l net.Listener) error {
+	if srv.engine != nil {
+		return srv.engine.Serve(l)
+	}
 	if err := srv.grpcServer.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("rls: %w", err)
 	}
@@ -145,6 +190,10 @@ func (srv *Server) Serve(l net.Listener) error {
 // end by themselves. It waits for running calls; when ctx ends, it closes their connections.
 func (srv *Server) Shutdown(ctx context.Context) {
 	srv.closeStreams()
+	if srv.engine != nil {
+		srv.engine.Shutdown(ctx)
+		return
+	}
 	stopped := make(chan struct{})
 	go func() {
 		srv.grpcServer.GracefulStop()
@@ -165,11 +214,11 @@ func (srv *Server) interceptStreams(s *Service) grpc.StreamServerInterceptor {
 		if err := refuseCompressedCall(stream.Context()); err != nil {
 			return err
 		}
-		conn := guardedConn(stream.Context())
-		if !conn.OpenLongCall(longCallMemoryBytes) {
+		longCalls := longCallsOf(stream.Context())
+		if !longCalls.Open(longCallMemoryBytes) {
 			return status.Errorf(codes.ResourceExhausted, "too many streaming calls: %d are allowed on a connection, and fewer if all connections have many", h2guard.MaxLongCalls)
 		}
-		defer conn.CloseLongCall(longCallMemoryBytes)
+		defer longCalls.Close(longCallMemoryBytes)
 		ctx, cancel := context.WithCancel(stream.Context())
 		defer cancel()
 		done := make(chan error, 1)
@@ -177,7 +226,7 @@ func (srv *Server) interceptStreams(s *Service) grpc.StreamServerInterceptor {
 			var err error
 			defer func() { done <- err }()
 			defer s.recoverPanic(&err)
-			err = handler(service, &longCall{stream, ctx, conn})
+			err = handler(service, &longCall{stream, ctx, guardedConn(stream.Context())})
 		}()
 		select {
 		case err := <-done:
@@ -206,7 +255,7 @@ func (e *PanicError) Error() string { return fmt.Sprintf("rls: panic: %v", e.Val
 // interceptUnary is the interceptor that reports the duration and the panics of calls.
 func (s *Service) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
 	start := time.Now()
-	defer func() { s.cfg.OnCall("grpc", path.Base(info.FullMethod), time.Since(start)) }()
+	defer func() { s.cfg.OnCalls("grpc", path.Base(info.FullMethod), 1, time.Since(start)) }()
 	defer s.recoverPanic(&err)
 	return handler(ctx, req)
 }

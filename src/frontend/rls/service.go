@@ -25,9 +25,9 @@ type Config struct {
 	// OnError, if set, is called after each panic and each failed request, but not for a body of
 	// /json that is no request. It must be fast and safe for concurrent use.
 	OnError func(error)
-	// OnCall, if set, is called after each call with its protocol ("grpc" or "json"), method and
-	// duration. It must be fast and safe for concurrent use.
-	OnCall func(protocol, method string, took time.Duration)
+	// OnCalls, if set, is called after calls with their protocol ("grpc" or "json"), their method, their number, and
+	// the duration of each. It must be fast and safe for concurrent use.
+	OnCalls func(protocol, method string, calls int, took time.Duration)
 	// Span, if set, starts the trace span of each decision. It returns the context for the decision and a function that ends the
 	// span; problem is the error text that callers get, or empty. request is valid only until Span returns.
 	StartSpan func(ctx context.Context, domain string, request fmt.Stringer) (_ context.Context, end func(problem string))
@@ -47,6 +47,7 @@ type Service struct {
 	cfg           Config
 	smallCallPool sync.Pool // smallCallPool holds *callMemory values for small requests.
 	largeCallPool sync.Pool // largeCallPool holds *callMemory values for requests with a reservation.
+	batchPool     sync.Pool // batchPool holds *batchMemory values.
 	largeRequests *largeRequestCapacity
 	now           time.Time // now is the time of all requests in tests. The zero time means the store's clock.
 }
@@ -56,13 +57,14 @@ func New(cfg Config) *Service {
 	if cfg.OnError == nil {
 		cfg.OnError = func(error) {}
 	}
-	if cfg.OnCall == nil {
-		cfg.OnCall = func(string, string, time.Duration) {}
+	if cfg.OnCalls == nil {
+		cfg.OnCalls = func(string, string, int, time.Duration) {}
 	}
 	return &Service{
 		cfg:           cfg,
 		smallCallPool: sync.Pool{New: func() any { return new(callMemory) }},
 		largeCallPool: sync.Pool{New: func() any { return &callMemory{fromLargePool: true} }},
+		batchPool:     sync.Pool{New: func() any { return new(batchMemory) }},
 		largeRequests: newLargeRequestCapacity(cmp.Or(cfg.LargeRequestMemoryBytes, 64<<20)),
 	}
 }
