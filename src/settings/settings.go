@@ -43,7 +43,7 @@ type Settings struct {
 	GRPCKeepaliveTime         time.Duration `env:"GRPC_KEEPALIVE_TIME"`
 	GRPCKeepaliveMin          time.Duration `env:"GRPC_KEEPALIVE_MIN_INTERVAL"`
 	GRPCReflection            bool          `env:"GRPC_REFLECTION"`
-	GRPCEngine                string        `env:"GRPC_ENGINE"` // GRPCEngine is EngineH2 or EngineGRPCGo.
+	GRPCEngine                string        `env:"GRPC_ENGINE"`        // GRPCEngine is EngineH2 or EngineGRPCGo.
 	MaxBuffered               int64         `env:"MAX_BUFFERED_BYTES"` // MaxBuffered bounds the bytes that are held for all callers together.
 	NoHTTP, NoGRPC, NoDebug   bool          // set if that port is not opened
 
