@@ -28,8 +28,17 @@ type lab struct {
 	binary       string // path of ratelimit
 	running      []*process
 	empty        server
-	services     map[store]server
+	services     map[serviceKey]server
+	redis        *process // nil until a case needs it
+	redisAddr    string
+	far          *delayProxy // likewise
 	redisVersion string
+}
+
+// serviceKey names one of our services.
+type serviceKey struct {
+	store  store
+	engine string
 }
 
 // server is what the generator is pointed at.
@@ -44,9 +53,9 @@ const (
 	redisName  = "redis"
 )
 
-// open builds the program and starts what the cases need. close ends it, also
+// open builds the program and starts the services that are needed. close ends it, also
 // after an error.
-func (l *lab) open(ctx context.Context, root string, picked []testCase) error {
+func (l *lab) open(ctx context.Context, root string, needed []serviceKey) error {
 	var err error
 	if l.dir, err = os.MkdirTemp("", "ratelimit-e2e-"); err != nil {
 		return err
@@ -63,27 +72,25 @@ func (l *lab) open(ctx context.Context, root string, picked []testCase) error {
 	if err := l.startEmpty(ctx); err != nil {
 		return err
 	}
-	l.services = make(map[store]server)
-	var redis *process
-	var redisAddr string
-	for _, c := range picked {
-		if _, started := l.services[c.Store]; started {
+	l.services = make(map[serviceKey]server)
+	for _, k := range needed {
+		if _, started := l.services[k]; started {
 			continue
 		}
-		if c.Store != inMemory && redis == nil {
-			if redis, redisAddr, err = l.startRedis(ctx); err != nil {
-				return err
-			}
-		}
-		if err := l.startService(ctx, c.Store, redis, redisAddr); err != nil {
+		srv, err := l.startService(ctx, k, l.runtimeEnv()...)
+		if err != nil {
 			return err
 		}
+		l.services[k] = srv
 	}
 	return nil
 }
 
 func (l *lab) close() error {
 	var problems []error
+	if l.far != nil {
+		defer func() { _ = l.far.close() }() // after the services; there is nothing to lose
+	}
 	for i := len(l.running) - 1; i >= 0; i-- {
 		problems = append(problems, l.running[i].stop())
 	}
@@ -133,28 +140,50 @@ func (l *lab) startEmpty(ctx context.Context) error {
 	})
 }
 
-// startService starts ours. A timeout above the default keeps a busy machine
-// from being taken for a Redis that does not answer.
-func (l *lab) startService(ctx context.Context, s store, redis *process, redisAddr string) error {
-	env := append(l.runtimeEnv(),
-		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
-		"RUNTIME_ROOT="+l.dir, "LOG_FORMAT=json")
+// storeEnv returns the variables of a store, and starts Redis for the first that needs it. A timeout above the default
+// keeps a busy machine from being taken for a Redis that does not answer.
+func (l *lab) storeEnv(ctx context.Context, s store) (env []string, err error) {
 	if s == inMemory {
-		env = append(env, "BACKEND_TYPE=memory")
-	} else {
-		env = append(env, "BACKEND_TYPE=redis", "REDIS_URL="+redisAddr, "REDIS_TIMEOUT=5s")
+		return []string{"BACKEND_TYPE=memory"}, nil
 	}
+	if l.redis == nil {
+		if l.redis, l.redisAddr, err = l.startRedis(ctx); err != nil {
+			return nil, err
+		}
+	}
+	addr := l.redisAddr
+	if s == inFarRedis {
+		if l.far == nil {
+			if l.far, err = startDelayProxy(l.redisAddr, farAway); err != nil {
+				return nil, err
+			}
+		}
+		addr = l.far.addr()
+	}
+	env = []string{"BACKEND_TYPE=redis", "REDIS_URL=" + addr, "REDIS_TIMEOUT=5s"}
 	if s == inLocalCache {
 		env = append(env, "LOCAL_CACHE_SIZE_IN_BYTES=1048576")
 	}
-	p, err := l.start("service-"+string(s), env, l.binary, "serve")
+	return env, nil
+}
+
+// startService starts ours.
+func (l *lab) startService(ctx context.Context, k serviceKey, env ...string) (server, error) {
+	storeEnv, err := l.storeEnv(ctx, k.store)
 	if err != nil {
-		return err
+		return server{}, err
+	}
+	env = append(append(env, storeEnv...),
+		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
+		"RUNTIME_ROOT="+l.dir, "LOG_FORMAT=json", "GRPC_ENGINE="+k.engine)
+	p, err := l.start(fmt.Sprintf("service-%s-%s-%d", k.store, k.engine, len(l.running)), env, l.binary, "serve")
+	if err != nil {
+		return server{}, err
 	}
 	srv := server{processes: []bench.Process{{Name: serverName, PID: p.pid()}}}
-	if s != inMemory {
-		srv.processes = append(srv.processes, bench.Process{Name: redisName, PID: redis.pid()})
+	if k.store != inMemory {
+		srv.processes = append(srv.processes, bench.Process{Name: redisName, PID: l.redis.pid()})
 	}
 	err = p.await(ctx, func() error {
 		for line := range strings.Lines(p.log()) {
@@ -169,8 +198,7 @@ func (l *lab) startService(ctx context.Context, s store, redis *process, redisAd
 		}
 		return errors.New("it has not said that it is ready")
 	})
-	l.services[s] = srv
-	return err
+	return srv, err
 }
 
 // startRedis starts a redis-server that keeps nothing on disk.

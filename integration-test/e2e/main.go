@@ -21,6 +21,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,6 +48,9 @@ type options struct {
 	warmup      time.Duration
 	gogc        int
 	nullWorkers uint32
+	engines     []string
+	crowd       int
+	crowdRate   int
 	only        string
 	jsonFile    string
 	write       bool
@@ -55,7 +59,8 @@ type options struct {
 const usage = `Measures this service beside an empty gRPC server (ratelimit bench --null), in
 turns, and prints for each case the CPU time of a call as a multiple of the empty
 server's: the median over the rounds, the lowest and the highest. Redis' CPU time
-counts as ours. Servers are started on free ports of the loopback interface and
+counts as ours. Then it measures how long calls take at half load, and what many
+connections cost. Servers are started on free ports of the loopback interface and
 stopped at the end. Without redis-server on the PATH its cases are left out.
 
 Exit status: 0, or 1 if a case went wrong (a call failed, or an answer was not
@@ -72,12 +77,15 @@ func (opt *options) parse(args []string, help io.Writer) error {
 	f.SortFlags = false
 	f.SetOutput(help)
 	f.Usage = func() { fmt.Fprint(help, usage+f.FlagUsages()) }
-	f.IntVar(&opt.rounds, "rounds", 3, "how often each case is measured")
-	f.DurationVar(&opt.duration, "duration", 4*time.Second, "how long a server is measured each time")
-	f.DurationVar(&opt.warmup, "warmup", time.Second, "how long it gets calls before that")
+	f.IntVar(&opt.rounds, "rounds", 9, "how often each case is measured")
+	f.DurationVar(&opt.duration, "duration", 2*time.Second, "how long a server is measured each time")
+	f.DurationVar(&opt.warmup, "warmup", 500*time.Millisecond, "how long it gets calls before that")
 	f.IntVar(&opt.gogc, "gogc", 400, "GOGC of the service and of the empty server")
 	f.Uint32Var(&opt.nullWorkers, "null-workers", rls.StreamWorkerCount(), "stream workers of the empty server; the default is what the service has here")
-	f.StringVar(&opt.only, "only", "", "regular expression: measure only cases whose name it matches, such as 'Redis' or '2 x 1$'")
+	f.StringSliceVar(&opt.engines, "engines", []string{h2, grpcGo}, "values of GRPC_ENGINE to measure the service with; the targets are those of h2")
+	f.IntVar(&opt.crowd, "crowd", 10_000, "connections of the case with many")
+	f.IntVar(&opt.crowdRate, "crowd-rate", 10_000, "calls due a second on all of them")
+	f.StringVar(&opt.only, "only", "", "regular expression: measure only cases whose name it matches, such as 'Redis', '2 x 1$', 'half load' or 'connections'")
 	f.StringVar(&opt.jsonFile, "json", "", "file to write everything that was measured to")
 	f.BoolVar(&opt.write, "write", false, "write "+docFile+" and "+plotFile+" anew")
 	if err := f.Parse(args); err != nil {
@@ -92,6 +100,10 @@ func (opt *options) parse(args []string, help io.Writer) error {
 		return fmt.Errorf("--duration %v: must be %v or more, since CPU time is counted in steps of 10 ms", opt.duration, minDuration)
 	case opt.warmup < 0:
 		return fmt.Errorf("--warmup %v: must not be below 0", opt.warmup)
+	case len(opt.engines) == 0:
+		return errors.New("--engines: name one or more")
+	case opt.crowd < 1 || opt.crowdRate < 1:
+		return fmt.Errorf("--crowd %d, --crowd-rate %d: must be 1 or more", opt.crowd, opt.crowdRate)
 	case opt.gogc < 1:
 		return fmt.Errorf("--gogc %d: must be 1 or more", opt.gogc)
 	case opt.write && opt.only != "":
@@ -104,8 +116,8 @@ const minDuration = 100 * time.Millisecond
 
 // command is how to do the same again.
 func (opt *options) command() string {
-	return fmt.Sprintf("go run ./integration-test/e2e --rounds %d --duration %v --warmup %v --gogc %d --null-workers %d --write",
-		opt.rounds, opt.duration, opt.warmup, opt.gogc, opt.nullWorkers)
+	return fmt.Sprintf("go run ./integration-test/e2e --rounds %d --duration %v --warmup %v --gogc %d --null-workers %d --engines %s --crowd %d --crowd-rate %d --write",
+		opt.rounds, opt.duration, opt.warmup, opt.gogc, opt.nullWorkers, strings.Join(opt.engines, ","), opt.crowd, opt.crowdRate)
 }
 
 const (
@@ -126,7 +138,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		}
 		return err
 	}
-	picked, err := pick(opt.only)
+	picked, err := pick(&opt)
 	if err != nil {
 		return err
 	}
@@ -136,7 +148,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 			return errors.New("--write: there is no redis-server on the PATH, and the document holds its cases too: install it")
 		}
 		fmt.Fprintln(progress, "There is no redis-server on the PATH: its cases are left out.")
-		if picked = withoutRedis(picked); len(picked) == 0 {
+		if picked.withoutRedis(); picked.empty() {
 			return errors.New("no case is left")
 		}
 	}
@@ -148,7 +160,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	fmt.Fprintln(progress, "Building, and starting the servers.")
 	l := &lab{opt: &opt, redisServer: redis, progress: progress}
 	defer func() { err = errors.Join(err, l.close()) }()
-	if err := l.open(ctx, root, picked); err != nil {
+	if err := l.open(ctx, root, picked.services(opt.engines)); err != nil {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
@@ -159,7 +171,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	l.measure(ctx, r)
 	r.Interrupted = ctx.Err() != nil
 
-	if err := r.writeTable(out); err != nil {
+	if err := r.writeTables(out); err != nil {
 		return err
 	}
 	if opt.jsonFile != "" {
@@ -182,24 +194,62 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	return nil
 }
 
-// pick returns the cases whose name matches.
-func pick(only string) ([]testCase, error) {
-	re, err := regexp.Compile(only)
+// selection is what to measure.
+type selection struct {
+	cases  []testCase
+	tails  []store
+	crowds []string // engines
+}
+
+// pick returns what --only matches.
+func pick(opt *options) (*selection, error) {
+	re, err := regexp.Compile(opt.only)
 	if err != nil {
 		return nil, fmt.Errorf("--only: %w", err)
 	}
-	var picked []testCase
 	var names []string
+	matches := func(name string) bool {
+		names = append(names, name)
+		return re.MatchString(name)
+	}
+	var s selection
 	for _, c := range cases {
-		names = append(names, c.title())
-		if re.MatchString(c.title()) {
-			picked = append(picked, c)
+		if matches(c.title()) {
+			s.cases = append(s.cases, ofEngines([]testCase{c}, opt.engines)...)
 		}
 	}
-	if len(picked) == 0 {
-		return nil, fmt.Errorf("--only %s: no case has such a name; there are\n  %s", only, strings.Join(names, "\n  "))
+	for _, t := range tailStores {
+		if matches(tailTitle(t)) {
+			s.tails = append(s.tails, t)
+		}
 	}
-	return picked, nil
+	if matches(crowdTitle) {
+		s.crowds = opt.engines
+	}
+	if s.empty() {
+		return nil, fmt.Errorf("--only %s: no case has such a name; there are\n  %s", opt.only, strings.Join(names, "\n  "))
+	}
+	return &s, nil
+}
+
+func (s *selection) empty() bool { return len(s.cases)+len(s.tails)+len(s.crowds) == 0 }
+
+func (s *selection) withoutRedis() {
+	s.cases = withoutRedis(s.cases)
+	s.tails = slices.DeleteFunc(s.tails, func(t store) bool { return t != inMemory })
+}
+
+// services returns the services that all rounds share.
+func (s *selection) services(engines []string) (list []serviceKey) {
+	for _, c := range s.cases {
+		list = append(list, serviceKey{c.Store, c.Engine})
+	}
+	for _, t := range s.tails {
+		for _, e := range engines {
+			list = append(list, serviceKey{t, e})
+		}
+	}
+	return list
 }
 
 func moduleRoot(ctx context.Context) (string, error) {
@@ -216,7 +266,11 @@ func (r *report) writeDocs(root string) error {
 	if err != nil {
 		return err
 	}
+	plot, err := r.plot()
+	if err != nil {
+		return err
+	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(root, docFile), text, 0o644),
-		os.WriteFile(filepath.Join(root, plotFile), r.plot(), 0o644))
+		os.WriteFile(filepath.Join(root, plotFile), plot, 0o644))
 }

@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +37,8 @@ func TestFlags(t *testing.T) {
 		"--duration 10ms":          "--duration 10ms: must be 100ms or more",
 		"--warmup -1s":             "--warmup -1s: must not be below 0",
 		"--gogc 0":                 "--gogc 0: must be 1 or more",
+		"--engines=":               "--engines: name one or more",
+		"--crowd 0":                "--crowd 0, --crowd-rate 10000: must be 1 or more",
 		"--write --only Redis":     "--write and --only",
 		"--only [":                 "--only: ",
 		"--only nothing":           "no case has such a name; there are\n  memory, 100k keys, 2 x 32\n",
@@ -63,9 +69,11 @@ func TestWithoutRedis(t *testing.T) {
 	if err := run(t.Context(), []string{"--write"}, &out, &progress); err == nil || !strings.Contains(err.Error(), "install it") {
 		t.Error(err)
 	}
-	for _, c := range withoutRedis(cases) {
-		if c.Store != inMemory {
-			t.Errorf("%s needs Redis", c.title())
+	s := selection{cases: slices.Clone(cases), tails: slices.Clone(tailStores)}
+	s.withoutRedis()
+	for _, k := range s.services([]string{h2}) {
+		if k.store != inMemory {
+			t.Errorf("%v needs Redis", k)
 		}
 	}
 }
@@ -81,16 +89,18 @@ func dead(t *testing.T, pid int) {
 // Everything is measured once, briefly.
 func TestRun(t *testing.T) {
 	linuxOnly(t)
-	names := []string{"memory, 4 descriptors, 2 x 32"}
+	names := []string{"memory, fresh headers, 2 x 32"}
 	if _, err := exec.LookPath("redis-server"); err == nil {
 		names = append(names, "Redis, one hot key, 2 x 32", "over limit, local cache, 2 x 32")
 	} else if os.Getenv("CI") == "true" {
 		t.Error("there is no redis-server on the PATH")
 	}
+	extra := []string{tailTitle(inMemory), crowdTitle}
 	file := filepath.Join(t.TempDir(), "e2e.json")
 	args := []string{
 		"--rounds", "2", "--duration", "300ms", "--warmup", "50ms", "--gogc", "800", "--null-workers", "2",
-		"--only", "^(" + strings.Join(names, "|") + ")$", "--json", file,
+		"--engines", grpcGo, "--crowd", "20", "--crowd-rate", "4000",
+		"--only", "^(" + strings.Join(append(extra, names...), "|") + ")$", "--json", file,
 	}
 	var out, progress strings.Builder
 	if err := run(t.Context(), args, &out, &progress); err != nil {
@@ -107,7 +117,7 @@ func TestRun(t *testing.T) {
 	if r.Rounds != 2 || r.Duration != 0.3 || r.Warmup != 0.05 || r.GOGC != 800 || r.NullWorkers != 2 || r.Go != runtime.Version() || r.Interrupted {
 		t.Errorf("%+v", r)
 	}
-	if len(r.Cases) != len(names) || strings.Count(progress.String(), "round 2 of 2") != len(names) {
+	if n := len(names) + len(extra); len(r.Cases) != len(names) || strings.Count(progress.String(), "round 2 of 2") != n {
 		t.Fatalf("%d cases, progress\n%s", len(r.Cases), progress.String())
 	}
 	for i, c := range r.Cases {
@@ -129,6 +139,19 @@ func TestRun(t *testing.T) {
 		}
 		dead(t, empty.CPU[serverName].PID)
 	}
+	if len(r.Tails) != 1 || len(r.Crowds) != 1 {
+		t.Fatalf("%d tails, %d crowds", len(r.Tails), len(r.Crowds))
+	}
+	if e := r.Tails[0].Engines[0]; e.Engine != grpcGo || e.P99.Median < e.P50.Median || e.Worse.Highest != 1 || r.Tails[0].Rounds[1].Rate <= 1 {
+		t.Errorf("%+v, %+v", e, r.Tails[0].Rounds)
+	}
+	c := r.Crowds[0]
+	if c.Engine != grpcGo || c.CPU.Lowest <= 0 || c.P99.Median < c.P50.Median || c.Unsent != 0 || c.Rounds[1].Loaded.Connections != 20 {
+		t.Errorf("%+v", c)
+	}
+	for _, round := range c.Rounds {
+		dead(t, round.Loaded.CPU[serverName].PID)
+	}
 }
 
 // onRound cancels when the first case is about to be measured.
@@ -147,11 +170,11 @@ func TestInterrupted(t *testing.T) {
 	defer cancel()
 	var out strings.Builder
 	begun := time.Now()
-	err := run(ctx, []string{"--only", "^memory", "--duration", "10m"}, &out, onRound{cancel})
+	err := run(ctx, []string{"--only", "^memory", "--engines", grpcGo, "--duration", "10m"}, &out, onRound{cancel})
 	if !errors.Is(err, errInterrupted) || time.Since(begun) > 5*time.Minute {
 		t.Errorf("%v after %v", err, time.Since(begun))
 	}
-	if !strings.Contains(out.String(), "memory, 4 descriptors") {
+	if !strings.Contains(out.String(), "memory, fresh headers") {
 		t.Errorf("no table: %q", out.String())
 	}
 }
@@ -175,7 +198,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s: %v", l.dir, err)
 		}
 	}()
-	if err := l.open(t.Context(), root, cases[:1]); err != nil {
+	if err := l.open(t.Context(), root, []serviceKey{{inMemory, grpcGo}}); err != nil {
 		t.Fatal(err)
 	}
 	gone := l.empty
@@ -185,17 +208,17 @@ func TestLoad(t *testing.T) {
 		to                   server
 		problem              string // "": none
 	}{
-		{"as it should be", "uniform", "OK", l.services[inMemory], ""},
-		{"over from the first to the last", "overlimit", "OVER_LIMIT", l.services[inMemory], "1 of "}, // no warm-up: the first is OK
-		{"over", "overlimit", "OVER_LIMIT", l.services[inMemory], ""},
+		{"as it should be", "uniform", "OK", l.services[serviceKey{inMemory, grpcGo}], ""},
+		{"over from the first to the last", "overlimit", "OVER_LIMIT", l.services[serviceKey{inMemory, grpcGo}], "1 of "}, // no warm-up: the first is OK
+		{"over", "overlimit", "OVER_LIMIT", l.services[serviceKey{inMemory, grpcGo}], ""},
 		{"never over", "overlimit", "OVER_LIMIT", l.empty, "were answered OK, not OVER_LIMIT"},
 		{"nobody there", "hot", "OK", server{addr: "127.0.0.1:1"}, "cannot reach 127.0.0.1:1"},
 		{"no such process", "hot", "OK", gone, "there is no such process"},
 	} {
-		c := testCase{Workload: tt.workload, InFlight: 1}
-		_, err := l.load(t.Context(), &c, tt.to, tt.want, 1)
+		ld := load{Client: lean, Workload: tt.workload, Connections: 2, InFlight: 1}
+		_, err := l.generate(t.Context(), &ld, tt.to, tt.want, 1)
 		for try := 0; try < 20 && err != nil && strings.Contains(err.Error(), "no time that could be measured"); try++ {
-			_, err = l.load(t.Context(), &c, tt.to, tt.want, 1) // a busy machine gave the server less than 10 ms
+			_, err = l.generate(t.Context(), &ld, tt.to, tt.want, 1) // a busy machine gave the server less than 10 ms
 		}
 		switch {
 		case err == nil:
@@ -230,6 +253,55 @@ func TestStartOfNothing(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestParseResident(t *testing.T) {
+	for text, want := range map[string]float64{"Name:\tx\nVmRSS:\t    1234 kB\nThreads: 1\n": 1234, "Name:\tx\n": 0, "VmRSS: many kB\n": 0} {
+		if got, err := parseResident([]byte(text)); got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
+func TestDelayProxy(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var echoes sync.WaitGroup
+	echoes.Go(func() {
+		conn, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.Copy(conn, conn)
+		_ = conn.Close()
+	})
+	p, err := startDelayProxy(l.Addr().String(), 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", p.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		begun, got := time.Now(), make([]byte, 4)
+		_, err := io.WriteString(conn, "ping")
+		if _, readErr := io.ReadFull(conn, got); errors.Join(err, readErr) != nil || string(got) != "ping" || time.Since(begun) < 50*time.Millisecond {
+			t.Errorf("%q after %v: %v, %v", got, time.Since(begun), err, readErr)
+		}
+	}
+	if err := errors.Join(p.close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Errorf("read %d bytes", n)
+	}
+	_ = conn.Close()
+	echoes.Wait()
 }
 
 func TestCPUModel(t *testing.T) {

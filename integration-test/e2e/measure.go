@@ -30,9 +30,10 @@ type pair struct {
 // The empty server goes first in every other round, so that a machine that
 // grows busier or warmer favours neither.
 func (l *lab) measure(ctx context.Context, r *report) {
-	each := 2 * (l.opt.warmup + l.opt.duration)
-	fmt.Fprintf(l.progress, "%d cases, %d rounds: above %v.\n", len(r.Cases), l.opt.rounds,
-		(time.Duration(len(r.Cases)*l.opt.rounds) * each).Round(time.Second))
+	each := l.opt.warmup + l.opt.duration
+	measurements := 2*len(r.Cases) + len(r.Tails)*(1+len(l.opt.engines)) + 3*len(r.Crowds)
+	fmt.Fprintf(l.progress, "%d cases, %d rounds: above %v.\n", len(r.Cases)+len(r.Tails)+len(r.Crowds), l.opt.rounds,
+		(time.Duration(measurements*l.opt.rounds) * each).Round(time.Second))
 	for round := 1; round <= l.opt.rounds; round++ {
 		for _, c := range r.Cases {
 			p := l.pair(ctx, &c.testCase, round)
@@ -40,7 +41,23 @@ func (l *lab) measure(ctx context.Context, r *report) {
 				return // half a pair is nothing
 			}
 			c.add(p)
-			fmt.Fprintf(l.progress, "round %d of %d  %-34s  %s\n", round, l.opt.rounds, c.title(), p)
+			fmt.Fprintf(l.progress, "round %d of %d  %-35s  %-7s  %s\n", round, l.opt.rounds, c.title(), c.Engine, p)
+		}
+		for _, t := range r.Tails {
+			t.add(l.tail(ctx, t.Store, round))
+			if ctx.Err() != nil {
+				t.Rounds = t.Rounds[:round-1]
+				return
+			}
+			fmt.Fprintf(l.progress, "round %d of %d  %s\n", round, l.opt.rounds, t)
+		}
+		for _, c := range r.Crowds {
+			c.add(l.crowd(ctx, c.Engine, round))
+			if ctx.Err() != nil {
+				c.Rounds = c.Rounds[:round-1]
+				return
+			}
+			fmt.Fprintf(l.progress, "round %d of %d  %s\n", round, l.opt.rounds, c)
 		}
 	}
 }
@@ -50,13 +67,13 @@ func (l *lab) pair(ctx context.Context, c *testCase, round int) pair {
 	var problems []string
 	empty := func() {
 		var err error
-		if p.Empty, err = l.load(ctx, c, l.empty, "OK", round); err != nil {
+		if p.Empty, err = l.generate(ctx, &c.load, l.empty, "OK", round); err != nil {
 			problems = append(problems, "empty server: "+err.Error())
 		}
 	}
 	ours := func() {
 		var err error
-		if p.Ours, err = l.load(ctx, c, l.services[c.Store], c.want, round); err != nil {
+		if p.Ours, err = l.generate(ctx, &c.load, l.services[serviceKey{c.Store, c.Engine}], c.want, round); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
@@ -74,15 +91,16 @@ func (l *lab) pair(ctx context.Context, c *testCase, round int) pair {
 // slack is how much longer than planned the generator may take.
 const slack = time.Minute
 
-// load runs the generator against a server. There may be a result beside the
+// generate runs the generator against a server. There may be a result beside the
 // error. Both servers of a round are asked about the same keys.
-func (l *lab) load(ctx context.Context, c *testCase, to server, want string, seed int) (*bench.Result, error) {
+func (l *lab) generate(ctx context.Context, ld *load, to server, want string, seed int) (*bench.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.warmup+l.opt.duration+slack)
 	defer cancel()
-	args := []string{
-		"bench", "--json", "--workload", c.Workload, "--keys", strconv.Itoa(keys), "--seed", strconv.Itoa(seed),
-		"--connections", strconv.Itoa(connections), "--in-flight", strconv.Itoa(c.InFlight),
-		"--warmup", l.opt.warmup.String(), "--duration", l.opt.duration.String(),
+	args := append(ld.args(), "--seed", strconv.Itoa(seed))
+	if ld.Requests == 0 {
+		args = append(args, "--warmup", l.opt.warmup.String(), "--duration", l.opt.duration.String())
+	} else {
+		args = append(args, "--warmup", "0s")
 	}
 	for _, p := range to.processes {
 		args = append(args, "--pid", fmt.Sprintf("%s=%d", p.Name, p.PID))
@@ -136,7 +154,7 @@ func check(r *bench.Result, want string, processes []bench.Process) error {
 			return fmt.Errorf("the CPU time of %s is unknown", p.Name)
 		}
 	}
-	if cpu(r) <= 0 || r.Latency.P50 <= 0 || r.Latency.P99 <= 0 {
+	if len(processes) > 0 && cpu(r) <= 0 || r.Latency.P50 <= 0 || r.Latency.P99 <= 0 {
 		return errors.New("it took no time that could be measured")
 	}
 	return nil

@@ -16,17 +16,19 @@ import (
 // report is everything that was measured, and of what.
 type report struct {
 	machine
-	Command     string        `json:"command"`
-	Redis       string        `json:"redis,omitempty"` // its version
-	Rounds      int           `json:"rounds"`
-	Duration    float64       `json:"duration_seconds"` // of one measurement
-	Warmup      float64       `json:"warmup_seconds"`
-	GOGC        int           `json:"gogc"`
-	NullWorkers uint32        `json:"null_workers"`
-	Connections int           `json:"connections"`
-	Keys        int           `json:"keys"`
-	Interrupted bool          `json:"interrupted"`
-	Cases       []*caseReport `json:"cases"`
+	Command     string         `json:"command"`
+	Redis       string         `json:"redis,omitempty"` // its version
+	Rounds      int            `json:"rounds"`
+	Duration    float64        `json:"duration_seconds"` // of one measurement
+	Warmup      float64        `json:"warmup_seconds"`
+	GOGC        int            `json:"gogc"`
+	NullWorkers uint32         `json:"null_workers"`
+	Keys        int            `json:"keys"`
+	Engines     []string       `json:"engines"`
+	Interrupted bool           `json:"interrupted"`
+	Cases       []*caseReport  `json:"cases"`
+	Tails       []*tailReport  `json:"tails"`
+	Crowds      []*crowdReport `json:"crowds"`
 }
 
 // caseReport is a case and its rounds. What sums them up leaves out rounds in
@@ -47,14 +49,20 @@ type costs struct {
 	Empty float64 `json:"empty"`
 }
 
-func newReport(opt *options, m machine, picked []testCase) *report {
+func newReport(opt *options, m machine, picked *selection) *report {
 	r := &report{
 		machine: m, Command: opt.command(),
 		Rounds: opt.rounds, Duration: opt.duration.Seconds(), Warmup: opt.warmup.Seconds(),
-		GOGC: opt.gogc, NullWorkers: opt.nullWorkers, Connections: connections, Keys: keys,
+		GOGC: opt.gogc, NullWorkers: opt.nullWorkers, Keys: keys, Engines: opt.engines,
 	}
-	for _, c := range picked {
+	for _, c := range picked.cases {
 		r.Cases = append(r.Cases, &caseReport{testCase: c})
+	}
+	for _, t := range picked.tails {
+		r.Tails = append(r.Tails, newTailReport(t, opt.engines))
+	}
+	for _, e := range picked.crowds {
+		r.Crowds = append(r.Crowds, &crowdReport{Engine: e, Connections: opt.crowd, Rate: opt.crowdRate})
 	}
 	return r
 }
@@ -62,27 +70,15 @@ func newReport(opt *options, m machine, picked []testCase) *report {
 // add takes one more round in.
 func (c *caseReport) add(p pair) {
 	c.Rounds = append(c.Rounds, p)
-	var good []pair
-	for _, p := range c.Rounds {
-		if p.Problem == "" {
-			good = append(good, p)
-		}
-	}
-	if len(good) == 0 {
-		return
-	}
 	over := func(value func(pair) float64) *spread {
-		var values []float64
-		for _, p := range good {
-			values = append(values, value(p))
-		}
-		s := spreadOf(values)
-		return &s
+		return spreadOver(c.Rounds, func(p pair) bool { return p.Problem == "" }, value)
 	}
 	ratio := func(value func(*bench.Result) float64) *spread {
 		return over(func(p pair) float64 { return value(p.Ours) / value(p.Empty) })
 	}
-	c.CPU = ratio(cpu)
+	if c.CPU = ratio(cpu); c.CPU == nil {
+		return
+	}
 	c.P50 = ratio(func(r *bench.Result) float64 { return float64(r.Latency.P50) })
 	c.P99 = ratio(func(r *bench.Result) float64 { return float64(r.Latency.P99) })
 	c.Costs = &costs{
@@ -92,32 +88,47 @@ func (c *caseReport) add(p pair) {
 	}
 }
 
-// problem is what went wrong, or nothing.
 func (c *caseReport) problem() string {
-	var list []string
-	for _, p := range c.Rounds {
-		if p.Problem != "" {
-			list = append(list, fmt.Sprintf("round %d: %s", p.Round, p.Problem))
-		}
-	}
-	switch len(list) {
-	case 0:
-		return ""
-	case 1:
-		return list[0]
-	}
-	return fmt.Sprintf("%s (and in %d more)", list[0], len(list)-1)
+	return problemOf(c.Rounds, func(p pair) (int, string) { return p.Round, p.Problem })
 }
 
 func (r *report) wentWrong() bool {
-	return slices.ContainsFunc(r.Cases, func(c *caseReport) bool { return c.problem() != "" })
+	return slices.ContainsFunc(r.tables(), func(t table) bool { return slices.ContainsFunc(t.problems, func(p string) bool { return p != "" }) })
 }
 
-var head = []string{"case", "in flight", "CPU ratio", "lowest – highest", "target", "ours", "of it Redis", "empty", "p50 ratio", "p99 ratio"}
+// table is rows of cells, with what went wrong in each.
+type table struct {
+	head     []string
+	rows     [][]string
+	problems []string
+}
+
+func (t *table) add(problem string, rows ...[]string) {
+	for _, row := range rows {
+		t.rows, t.problems = append(t.rows, row), append(t.problems, problem)
+	}
+}
+
+// tables are those of the document.
+func (r *report) tables() []table {
+	cpu, tails, crowds := table{head: head}, table{head: tailHead}, table{head: crowdHead}
+	for _, c := range r.Cases {
+		cpu.add(c.problem(), c.cells())
+	}
+	for _, t := range r.Tails {
+		tails.add(t.problem(), t.rows()...)
+	}
+	for _, c := range r.Crowds {
+		crowds.add(c.problem(), c.row())
+	}
+	return []table{cpu, tails, crowds}
+}
+
+var head = []string{"case", "in flight", "engine", "CPU ratio", "lowest – highest", "target", "ours", "of it Redis", "empty", "p50 ratio", "p99 ratio"}
 
 // cells are the row below head.
 func (c *caseReport) cells() []string {
-	row := []string{c.Name, c.load()}
+	row := []string{c.Name, c.shape(), c.Engine}
 	if c.CPU == nil {
 		return append(row, "–", "–", c.target(), "–", "–", "–", "–", "–")
 	}
@@ -134,45 +145,46 @@ func (c *caseReport) cells() []string {
 }
 
 func (c *caseReport) target() string {
-	switch {
-	case c.Target == 0:
+	if c.Target == 0 {
 		return ""
-	case c.CPU == nil:
-		return fmt.Sprintf("≤ %.2f", c.Target)
-	case shown(c.CPU.Median) <= c.Target:
-		return fmt.Sprintf("≤ %.2f, met", c.Target)
 	}
-	return fmt.Sprintf("≤ %.2f, missed", c.Target)
+	return verdict(c.Target, c.CPU)
 }
 
-// writeTable writes the table for people. What went wrong stands at the end of
-// its row.
-func (r *report) writeTable(w io.Writer) error {
-	rows := [][]string{head}
-	for _, c := range r.Cases {
-		rows = append(rows, c.cells())
+// writeTables writes the tables for people.
+func (r *report) writeTables(w io.Writer) error {
+	var b strings.Builder
+	for _, t := range r.tables() {
+		if len(t.rows) > 0 {
+			if b.Len() > 0 {
+				b.WriteByte('\n')
+			}
+			t.write(&b)
+		}
 	}
-	widths := make([]int, len(head))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// write writes t with aligned columns, and what went wrong at the end of its row.
+func (t *table) write(b *strings.Builder) {
+	rows := append([][]string{t.head}, t.rows...)
+	widths := make([]int, len(t.head))
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	var b strings.Builder
 	for n, row := range rows {
-		fmt.Fprintf(&b, "%-*s", widths[0], row[0])
+		fmt.Fprintf(b, "%-*s", widths[0], row[0])
 		for i, cell := range row[1:] {
-			fmt.Fprintf(&b, "  %*s", widths[i+1], cell)
+			fmt.Fprintf(b, "  %*s", widths[i+1], cell)
 		}
-		if n > 0 {
-			if problem := r.Cases[n-1].problem(); problem != "" {
-				b.WriteString("  " + problem)
-			}
+		if n > 0 && t.problems[n-1] != "" {
+			b.WriteString("  " + t.problems[n-1])
 		}
 		b.WriteByte('\n')
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 //go:embed performance.md.tmpl
@@ -189,14 +201,27 @@ func (r *report) markdown() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Table is for the template.
-func (r *report) Table() string {
+// Table, TailTable and CrowdTable are for the template.
+func (r *report) Table() string { return r.tables()[0].markdown() }
+
+func (r *report) TailTable() string { return r.tables()[1].markdown() }
+
+func (r *report) CrowdTable() string { return r.tables()[2].markdown() }
+
+// Upstream, LastEngine and FarRedis are for the template, too.
+func (r *report) Upstream() int { return upstream }
+
+func (r *report) LastEngine() string { return r.Engines[len(r.Engines)-1] }
+
+func (r *report) FarRedis() string { return storeNames[inFarRedis] }
+
+func (t table) markdown() string {
 	var b strings.Builder
 	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
-	line(head)
-	b.WriteString("|---" + strings.Repeat("|--:", len(head)-1) + "|\n")
-	for _, c := range r.Cases {
-		line(c.cells())
+	line(t.head)
+	b.WriteString("|---" + strings.Repeat("|--:", len(t.head)-1) + "|\n")
+	for _, row := range t.rows {
+		line(row)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -245,16 +245,32 @@ func (d drip) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLeanConnection has servers that are unusual in a way that no call notices.
+// leanCase is a server that is unusual in a way that no call notices. check is called after the run.
+type leanCase struct {
+	name string
+	script
+	check func(t *testing.T)
+}
+
+func checkLean(t *testing.T, cases []leanCase) {
+	t.Helper()
+	for _, tt := range cases {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := Run(t.Context(), leanConfig(scripted(t, tt.script)))
+			if err != nil || r.Answers["OK"] != 100 || len(r.Errors) > 0 {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if tt.check != nil {
+				tt.check(t)
+			}
+		})
+	}
+}
+
 func TestLeanConnection(t *testing.T) {
 	t.Parallel()
-	var pings, updates int
-	credit := 0
-	for _, tt := range []struct {
-		name string
-		script
-		check func(t *testing.T)
-	}{
+	pings := 0
+	checkLean(t, []leanCase{
 		{name: "one stream at a time", script: script{
 			settings: []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 1}},
 			call: func(s *scriptedConn, _ int, id uint32) {
@@ -264,6 +280,31 @@ func TestLeanConnection(t *testing.T) {
 				s.answer(id)
 			},
 		}},
+		{name: "ping", script: script{
+			frame: func(_ *scriptedConn, f http2.Frame) {
+				if p, ok := f.(*http2.PingFrame); ok && p.IsAck() && p.Data == [8]byte{1, 2, 3} {
+					pings++
+				}
+			},
+			call: func(s *scriptedConn, n int, id uint32) {
+				if n == 50 {
+					_ = s.WritePing(false, [8]byte{1, 2, 3})
+				}
+				s.answer(id)
+			},
+		}, check: func(t *testing.T) {
+			if pings != 1 {
+				t.Errorf("%d answers to a ping", pings)
+			}
+		}},
+		{name: "byte by byte", script: script{dripping: true}},
+	})
+}
+
+func TestLeanFlowControl(t *testing.T) {
+	t.Parallel()
+	updates, credit := 0, 0
+	checkLean(t, []leanCase{
 		{name: "no window at first", script: script{
 			settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}},
 			frame: func(s *scriptedConn, f http2.Frame) {
@@ -290,23 +331,6 @@ func TestLeanConnection(t *testing.T) {
 			},
 			call: checkMessage,
 		}},
-		{name: "ping", script: script{
-			frame: func(_ *scriptedConn, f http2.Frame) {
-				if p, ok := f.(*http2.PingFrame); ok && p.IsAck() && p.Data == [8]byte{1, 2, 3} {
-					pings++
-				}
-			},
-			call: func(s *scriptedConn, n int, id uint32) {
-				if n == 50 {
-					_ = s.WritePing(false, [8]byte{1, 2, 3})
-				}
-				s.answer(id)
-			},
-		}, check: func(t *testing.T) {
-			if pings != 1 {
-				t.Errorf("%d answers to a ping", pings)
-			}
-		}},
 		{name: "much data", script: script{ // 100 answers of 15,000 bytes exceed the connection's window.
 			frame: func(_ *scriptedConn, f http2.Frame) {
 				if w, ok := f.(*http2.WindowUpdateFrame); ok && w.StreamID == 0 {
@@ -324,19 +348,7 @@ func TestLeanConnection(t *testing.T) {
 				t.Errorf("%d bytes of window in %d frames", credit, updates)
 			}
 		}},
-		{name: "byte by byte", script: script{dripping: true}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cfg := leanConfig(scripted(t, tt.script))
-			r, err := Run(t.Context(), cfg)
-			if err != nil || r.Answers["OK"] != 100 || len(r.Errors) > 0 {
-				t.Errorf("%+v, %v", r, err)
-			}
-			if tt.check != nil {
-				tt.check(t)
-			}
-		})
-	}
+	})
 }
 
 // checkMessage answers, and fails the test if the message is not the first of 50 or one like it.
