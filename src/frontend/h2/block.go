@@ -12,8 +12,10 @@ const (
 // blockReader reads the header blocks of a connection. Only the reader uses it.
 type blockReader struct {
 	decoder decoder
-	head    head        // head is that of the last block.
-	block   headerBlock // block is incomplete.
+	head    head // head is that of the last block.
+	// headBlock is the block of head if decoding it again would change nothing, else empty.
+	headBlock []byte
+	block     headerBlock // block is incomplete.
 }
 
 // headerBlock is a header block that consists of several frames (RFC 9113 section 4.3). Until

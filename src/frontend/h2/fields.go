@@ -26,8 +26,12 @@ const (
 	meansUnsupported // meansUnsupported is the method CONNECT.
 )
 
-// pseudoMeanings has a bit for each meaning of a pseudo-header field of section 8.3.1.
-const pseudoMeanings = 1<<meansPath | 1<<meansMethod | 1<<meansPost | 1<<meansOtherVerb | 1<<meansScheme | 1<<meansAuthority | 1<<meansUnsupported
+// Sets of meanings, a bit for each: those of :path, of :method, and of all pseudo-header fields of section 8.3.1.
+const (
+	pathMeanings   = 1<<meansPath | 1<<meansMethod
+	verbMeanings   = 1<<meansPost | 1<<meansOtherVerb
+	pseudoMeanings = pathMeanings | verbMeanings | 1<<meansScheme | 1<<meansAuthority | 1<<meansUnsupported
+)
 
 // isPseudo reports whether the field is a pseudo-header field.
 func (m meaning) isPseudo() bool { return pseudoMeanings>>m&1 != 0 }

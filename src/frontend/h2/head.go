@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"bytes"
 	"net/http"
 	"net/textproto"
 	"time"
@@ -11,8 +12,8 @@ type head struct {
 	meanings uint32 // meanings has a bit for each meaning of a field.
 	timeout  time.Duration
 	length   int64 // length is the content-length; -1 if there is none.
-	// verb, path, scheme and authority are the values of pseudo-header fields. They and fields are valid until the next block.
-	verb, path, scheme, authority []byte
+	// verb, path and authority are the values of pseudo-header fields. They and fields are valid until the next block.
+	verb, path, authority []byte
 	// fields are the other fields. A request to Config.Path only has those that gRPC defines here.
 	fields []field
 }
@@ -28,53 +29,66 @@ func (h *head) isCall() bool {
 // stream if only this request is malformed.
 func (c *conn) readHead(block []byte) (*head, error) {
 	h := &c.head
+	if len(block) > 0 && bytes.Equal(block, c.headBlock) {
+		return h, nil // Clients send the same block for many calls.
+	}
 	*h = head{length: -1, fields: h.fields[:0]}
-	var f field
-	bytes, problem := 0, ""
+	c.headBlock = c.headBlock[:0]
+	size, problem := 0, ""
 	c.decoder.begin(block)
 	for {
-		ok, err := c.decoder.next(&f)
+		f, err := c.decoder.next()
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
+		if f == nil {
 			break
 		}
 		// After a problem the block is still decoded, because it may change the dynamic table.
-		if bytes += f.size(); bytes <= c.server.cfg.MaxHeaderBytes && problem == "" {
-			problem = h.add(&f)
+		if size += f.size(); size <= c.server.cfg.MaxHeaderBytes && problem == "" {
+			problem = h.add(f)
 		}
 	}
 	switch {
-	case bytes > c.server.cfg.MaxHeaderBytes:
+	case size > c.server.cfg.MaxHeaderBytes:
 		return nil, streamError{code: codeEnhanceYourCalm, reason: "the header list is too long"}
 	case problem != "":
 		return nil, streamError{code: codeProtocol, reason: problem}
-	case h.verb == nil || h.scheme == nil || h.path == nil:
+	case h.meanings&verbMeanings == 0 || h.meanings&pathMeanings == 0 || !h.has(meansScheme):
 		return nil, streamError{code: codeProtocol, reason: "a pseudo-header field is missing"}
+	}
+	if !c.decoder.hasChanged && len(block) <= maxHeadBlock {
+		c.headBlock = append(c.headBlock, block...)
 	}
 	return h, nil
 }
+
+// maxHeadBlock is how long a block may be that is recognized when it comes again.
+const maxHeadBlock = 64
 
 // add adds a field. It returns the reason if the request is malformed (RFC 9113 sections 8.2 and 8.3).
 func (h *head) add(f *field) (problem string) {
 	if f.meaning.isPseudo() && h.meanings&^pseudoMeanings != 0 {
 		return "a pseudo-header field follows another field"
 	}
-	var pseudo *[]byte
+	before := h.meanings
+	h.meanings |= 1 << f.meaning
 	switch f.meaning {
 	case meansMalformed:
 		return "a header field is malformed"
 	case meansUnsupported:
 		return "the method CONNECT is not supported"
 	case meansPath, meansMethod:
-		pseudo = &h.path
+		h.path = f.value
+		return repeated(before & pathMeanings)
 	case meansPost, meansOtherVerb:
-		pseudo = &h.verb
+		h.verb = f.value
+		return repeated(before & verbMeanings)
 	case meansScheme:
-		pseudo = &h.scheme
+		return repeated(before & (1 << meansScheme))
 	case meansAuthority:
-		pseudo = &h.authority
+		h.authority = f.value
+		return repeated(before & (1 << meansAuthority))
 	case meansTimeout:
 		h.timeout, _ = parseTimeout(f.value) // Without a valid timeout, Handler answers.
 		if h.timeout == 0 {
@@ -87,28 +101,31 @@ func (h *head) add(f *field) (problem string) {
 		}
 		h.length = n
 	}
-	h.meanings |= 1 << f.meaning
-	switch {
-	case pseudo != nil && *pseudo != nil:
-		return "a pseudo-header field is repeated"
-	case pseudo != nil:
-		*pseudo = append(f.value[:0:0], f.value...)
-	case f.meaning != meansNothing || !h.has(meansMethod):
+	if f.meaning != meansNothing || !h.has(meansMethod) {
 		h.fields = append(h.fields, *f)
+	}
+	return ""
+}
+
+// repeated returns the problem of a pseudo-header field whose meanings have been there before.
+func repeated(before uint32) (problem string) {
+	if before != 0 {
+		return "a pseudo-header field is repeated"
 	}
 	return ""
 }
 
 // readTrailers decodes a header block that ends a request. Its fields are not used.
 func (c *conn) readTrailers(block []byte) (isMalformed bool, err error) {
-	var f field
+	c.headBlock = c.headBlock[:0]
 	c.decoder.begin(block)
-	ok := true
-	for ok && err == nil {
-		ok, err = c.decoder.next(&f)
-		isMalformed = isMalformed || ok && (f.meaning.isPseudo() || f.meaning == meansMalformed)
+	for {
+		f, err := c.decoder.next()
+		if f == nil {
+			return isMalformed, err
+		}
+		isMalformed = isMalformed || f.meaning.isPseudo() || f.meaning == meansMalformed
 	}
-	return isMalformed, err
 }
 
 // httpHeader returns the fields of h for Handler.

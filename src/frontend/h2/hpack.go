@@ -41,7 +41,9 @@ type decoder struct {
 	// that all fields of the block stay valid. spareTexts is memory for the next moveTexts.
 	texts, spareTexts []byte
 	block             []byte // block is the rest of the header block.
+	decoded           field  // decoded is the last literal field.
 	mayResize         bool   // mayResize is set before the first field of a block.
+	hasChanged        bool   // hasChanged says that the block has changed the dynamic table.
 }
 
 func newDecoder(static *[staticFields]field, classify func(name, value []byte) meaning) decoder {
@@ -65,7 +67,7 @@ func newStaticTable(classify func(name, value []byte) meaning) *[staticFields]fi
 
 // begin starts a header block. Fields of earlier blocks become invalid.
 func (d *decoder) begin(block []byte) {
-	d.block, d.mayResize = block, true
+	d.block, d.mayResize, d.hasChanged = block, true, false
 	if len(d.texts) > maxKeptTexts {
 		d.moveTexts(d.spareTexts)
 	}
@@ -94,37 +96,31 @@ func (d *decoder) moveTexts(texts []byte) {
 	}
 }
 
-// next decodes the next field of the block into f. It returns false at the end of the block. The
-// texts of f are valid until the next block.
-func (d *decoder) next(f *field) (ok bool, err error) {
+// next decodes the next field of the block. It returns nil at the end of the block. The field is
+// valid until the next call, its texts until the next block.
+func (d *decoder) next() (*field, error) {
 	for len(d.block) > 0 {
 		first := d.block[0]
 		if first&0xe0 == 0x20 { // Dynamic table size update, section 6.3.
 			size, err := d.integer(5)
 			if err != nil || !d.mayResize || size > maxTableBytes {
-				return false, errCompression
+				return nil, errCompression
 			}
-			d.maxBytes = int(size)
+			d.maxBytes, d.hasChanged = int(size), true
 			d.evict(0)
 			continue
 		}
 		d.mayResize = false
 		switch {
 		case first&0x80 != 0: // Indexed field, section 6.1.
-			entry, err := d.indexed(7)
-			if err != nil {
-				return false, err
-			}
-			*f = *entry
-			return true, nil
+			return d.indexed(7)
 		case first&0x40 != 0: // Literal with incremental indexing, section 6.2.1.
-			err = d.literal(6, true, f)
+			return d.literal(6, true)
 		default: // Literal without indexing or never indexed, sections 6.2.2 and 6.2.3.
-			err = d.literal(4, false, f)
+			return d.literal(4, false)
 		}
-		return err == nil, err
 	}
-	return false, nil
+	return nil, nil
 }
 
 // indexed reads an index with a prefix of that many bits, and returns its field of either table.
@@ -142,7 +138,8 @@ func (d *decoder) indexed(prefix uint) (*field, error) {
 
 // literal reads a field whose name is an index with a prefix of that many bits, or 0 and a text. If
 // insert is set, it adds the field to the dynamic table.
-func (d *decoder) literal(prefix uint, insert bool, f *field) (err error) {
+func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
+	f := &d.decoded
 	if d.block[0]&(1<<prefix-1) == 0 {
 		d.block = d.block[1:]
 		f.name, err = d.text(insert)
@@ -153,16 +150,16 @@ func (d *decoder) literal(prefix uint, insert bool, f *field) (err error) {
 		}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if f.value, err = d.text(insert); err != nil {
-		return err
+		return nil, err
 	}
 	f.meaning = d.classify(f.name, f.value)
 	if insert {
 		d.insert(f)
 	}
-	return nil
+	return f, nil
 }
 
 // integer reads an integer with a prefix of that many bits (section 5.1) and at most four further bytes.
@@ -219,6 +216,7 @@ func (d *decoder) Write(p []byte) (int, error) {
 // insert adds f to the dynamic table. A field larger than the table empties it (section 4.4).
 func (d *decoder) insert(f *field) {
 	size := f.size()
+	d.hasChanged = true
 	d.evict(size)
 	if size <= d.maxBytes {
 		d.dynamic = append(d.dynamic, *f)
