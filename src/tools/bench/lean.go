@@ -100,7 +100,7 @@ var errGoAway = errors.New("the server said GOAWAY")
 
 // newLeanConn connects and waits for the server's SETTINGS.
 func newLeanConn(ctx context.Context, cfg *Config, creds credentials.TransportCredentials, l *load) (*leanConn, error) {
-	c := &leanConn{cfg: cfg, creds: creds, load: l, pick: l.newPicker(cfg.Seed, len(l.messages)), maxStreams: 1<<32 - 1, tally: newTally()}
+	c := &leanConn{cfg: cfg, creds: creds, load: l, pick: l.newPicker(cfg.Seed, len(l.messages)), maxStreams: 1<<32 - 1}
 	c.room = sync.NewCond(&c.mu)
 	authority, scheme := cfg.Addr, "http"
 	if c.network, c.addr = "tcp", cfg.Addr; strings.HasPrefix(cfg.Addr, "unix:") {
@@ -321,16 +321,18 @@ func (c *leanConn) headers(n uint64) []byte {
 	if c.repeats {
 		return c.block.Bytes()
 	}
-	last := bytes.Clone(c.block.Bytes())
-	c.block.Reset()
+	var last []byte
 	fields := c.request
 	if c.cfg.FreshHeaders {
 		fields = append(fields, freshHeaders(n)...)
+	} else {
+		last = bytes.Clone(c.block.Bytes())
 	}
+	c.block.Reset()
 	for _, f := range fields {
 		_ = c.encoder.WriteField(f) // A bytes.Buffer accepts all.
 	}
-	c.repeats = bytes.Equal(last, c.block.Bytes())
+	c.repeats = bytes.Equal(last, c.block.Bytes()) // Fresh blocks are not empty, and so never equal.
 	return c.block.Bytes()
 }
 

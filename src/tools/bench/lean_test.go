@@ -16,7 +16,11 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/proto"
+
+	"ratelimit/src/testbed/harness"
 )
 
 // script is what a scripted HTTP/2 server does.
@@ -537,5 +541,34 @@ func TestLeanUnixSocket(t *testing.T) {
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// TLS works, and a server without TLS is an error.
+func TestLeanTLS(t *testing.T) {
+	t.Parallel()
+	certs := harness.NewCertificates(t)
+	serverCreds, err := credentials.NewServerTLSFromFile(certs.Server.Cert, certs.Server.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer(grpc.Creds(serverCreds))
+	pb.RegisterRateLimitServiceServer(srv, okServer{})
+	l := listener(t)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	cfg := leanConfig(l.Addr().String())
+	cfg.Credentials = credentials.NewTLS(certs.ClientConfig(t))
+	if r, err := Run(t.Context(), cfg); err != nil || r.Answers["OK"] != 100 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	srv.Stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	cfg.Addr = scripted(t, script{})
+	cfg.Timeout = 500 * time.Millisecond
+	if r, err := Run(t.Context(), cfg); r != nil || err == nil || !strings.Contains(err.Error(), "with TLS on one side only, this fails too") {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
