@@ -57,7 +57,7 @@ func (c *conn) readHead(block []byte) (*head, error) {
 	case h.meanings&verbMeanings == 0 || h.meanings&pathMeanings == 0 || !h.has(meansScheme):
 		return nil, streamError{code: codeProtocol, reason: "a pseudo-header field is missing"}
 	}
-	if !c.decoder.hasChanged && len(block) <= maxHeadBlock {
+	if c.decoder.isRepeatable && len(block) <= maxHeadBlock {
 		c.headBlock = append(c.headBlock, block...)
 	}
 	return h, nil

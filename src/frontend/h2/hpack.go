@@ -43,7 +43,7 @@ type decoder struct {
 	block             []byte // block is the rest of the header block.
 	decoded           field  // decoded is the last literal field.
 	mayResize         bool   // mayResize is set before the first field of a block.
-	hasChanged        bool   // hasChanged says that the block has changed the dynamic table.
+	isRepeatable      bool   // isRepeatable says that the block so far has no literals, so that decoding it again gives the same texts.
 }
 
 func newDecoder(static *[staticFields]field, classify func(name, value []byte) meaning) decoder {
@@ -67,7 +67,7 @@ func newStaticTable(classify func(name, value []byte) meaning) *[staticFields]fi
 
 // begin starts a header block. Fields of earlier blocks become invalid.
 func (d *decoder) begin(block []byte) {
-	d.block, d.mayResize, d.hasChanged = block, true, false
+	d.block, d.mayResize, d.isRepeatable = block, true, true
 	if len(d.texts) > maxKeptTexts {
 		d.moveTexts(d.spareTexts)
 	}
@@ -106,7 +106,7 @@ func (d *decoder) next() (*field, error) {
 			if err != nil || !d.mayResize || size > maxTableBytes {
 				return nil, errCompression
 			}
-			d.maxBytes, d.hasChanged = int(size), true
+			d.maxBytes, d.isRepeatable = int(size), false
 			d.evict(0)
 			continue
 		}
@@ -140,6 +140,7 @@ func (d *decoder) indexed(prefix uint) (*field, error) {
 // insert is set, it adds the field to the dynamic table.
 func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
 	f := &d.decoded
+	d.isRepeatable = false // The texts may be in the read buffer.
 	if d.block[0]&(1<<prefix-1) == 0 {
 		d.block = d.block[1:]
 		f.name, err = d.text(insert)
@@ -216,7 +217,6 @@ func (d *decoder) Write(p []byte) (int, error) {
 // insert adds f to the dynamic table. A field larger than the table empties it (section 4.4).
 func (d *decoder) insert(f *field) {
 	size := f.size()
-	d.hasChanged = true
 	d.evict(size)
 	if size <= d.maxBytes {
 		d.dynamic = append(d.dynamic, *f)
