@@ -14,8 +14,10 @@ const (
 )
 
 const (
-	// handOverAfter is how long Decide may take on average before another goroutine reads on meanwhile.
+	// handOverAfter is how long Decide may wait on average before another goroutine reads on meanwhile. callTime
+	// is what a call may take without a wait.
 	handOverAfter = time.Millisecond
+	callTime      = 5 * time.Microsecond
 	// maxHandedOver is how many batches of a connection may be handed over at a time.
 	maxHandedOver = 64
 	// maxQueuedBytes is how much unwritten output a connection may have until its input waits.
@@ -37,7 +39,7 @@ type reader struct {
 	// are the batches that former readers decide.
 	deciding   *Batch
 	handedOver []*Batch
-	decideTime time.Duration // decideTime is how long Decide takes on average; 0 without Config.DecideWaits.
+	averageWait time.Duration // averageWait is how long Decide waits on average; 0 without Config.DecideWaits.
 }
 
 // newBuffer returns a read buffer for more than n bytes.
@@ -144,7 +146,7 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 	}
 	if waits && mayHandOver {
 		c.deciding = b
-		if c.decideTime > handOverAfter {
+		if c.averageWait > handOverAfter {
 			c.handOver()
 		}
 	}
@@ -152,7 +154,8 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 	b.decide()
 	c.mu.Lock()
 	if waits {
-		c.decideTime += (time.Since(b.Received) - c.decideTime) / 8
+		wait := max(time.Since(b.Received)-time.Duration(len(b.all))*callTime, 0)
+		c.averageWait += (wait - c.averageWait) / 8
 	}
 	isReader = !b.isHandedOver
 	if isReader {
