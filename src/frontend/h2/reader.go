@@ -37,8 +37,8 @@ type reader struct {
 	batch *Batch // batch has the complete calls of the current read; nil if there are none.
 	// deciding is the batch that the reader decides; nil if it must not be handed over. handedOver
 	// are the batches that former readers decide.
-	deciding   *Batch
-	handedOver []*Batch
+	deciding    *Batch
+	handedOver  []*Batch
 	averageWait time.Duration // averageWait is how long Decide waits on average; 0 without Config.DecideWaits.
 }
 
