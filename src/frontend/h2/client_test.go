@@ -18,6 +18,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"ratelimit/src/testbed/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -95,6 +97,16 @@ func echoBody(w http.ResponseWriter, r *http.Request) {
 		return // The client has reset the stream.
 	}
 	_, _ = w.Write(body) // The same.
+}
+
+// serverTLS returns a configuration with a certificate for 127.0.0.1.
+func serverTLS(t testing.TB, certs *harness.Certificates) *tls.Config {
+	t.Helper()
+	cert, err := tls.LoadX509KeyPair(certs.Server.Cert, certs.Server.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}
 }
 
 // checkReleased checks that a stopped server has no connection, and that all accounts are closed and empty.
