@@ -67,18 +67,21 @@ func (b *Batch) Context() context.Context { return b.ctx }
 // Client returns the address of the client.
 func (b *Batch) Client() net.Addr { return b.conn.net.RemoteAddr() }
 
+// sort sorts the calls for decide: the store gives up before the deadline of a batch, so calls with a
+// short timeout must not be in one batch with others. The caller holds conn.mu.
+func (b *Batch) sort() {
+	byTimeout := func(x, y Call) int { return cmp.Compare(timeoutClass(x.Timeout), timeoutClass(y.Timeout)) }
+	if !slices.IsSortedFunc(b.all, byTimeout) {
+		slices.SortStableFunc(b.all, byTimeout)
+	}
+}
+
 // decide lets Config.Decide answer all calls.
 func (b *Batch) decide() {
 	if !b.conn.server.cfg.DecideWaits {
 		b.ctx = b.conn.ctx
 		b.decideCalls(b.all)
 		return
-	}
-	// The store gives up before the deadline of a batch, so calls with a short timeout must not be
-	// in one batch with others.
-	byTimeout := func(x, y Call) int { return cmp.Compare(timeoutClass(x.Timeout), timeoutClass(y.Timeout)) }
-	if !slices.IsSortedFunc(b.all, byTimeout) {
-		slices.SortStableFunc(b.all, byTimeout)
 	}
 	for start, end := 0, 0; start < len(b.all); start = end {
 		longest := time.Duration(0)

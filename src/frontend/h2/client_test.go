@@ -290,7 +290,11 @@ func (c *client) newID() uint32 {
 
 // finishCall sends the message of a call that is open.
 func (c *client) finishCall(id uint32, message string) {
-	c.frame(frameData, flagEndStream, id, prefixed(message))
+	rest := prefixed(message)
+	for ; len(rest) > maxFrameBytes; rest = rest[maxFrameBytes:] {
+		c.frame(frameData, 0, id, rest[:maxFrameBytes])
+	}
+	c.frame(frameData, flagEndStream, id, rest)
 }
 
 // call sends a whole call. It returns the stream.

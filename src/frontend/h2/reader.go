@@ -142,6 +142,7 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 	b.conn, b.Received = c, c.lastRead
 	waits := c.server.cfg.DecideWaits
 	if waits {
+		b.sort()
 		c.flush() // Nothing that is ready should wait for the store.
 	}
 	if waits && mayHandOver {
@@ -193,13 +194,22 @@ func (c *conn) handOver() {
 	}()
 }
 
-// findDeciding returns the call of a handed over batch with this stream; nil if there is none. The caller holds mu.
-func (c *conn) findDeciding(streamID uint32) *Call {
-	for _, b := range c.handedOver {
-		for i := range b.all {
-			if b.all[i].streamID == streamID {
-				return &b.all[i]
+// undecided yields the calls of the current read and of the batches that are handed over. The caller holds mu.
+func (c *conn) undecided(yield func(*Call) bool) {
+	for _, b := range append(c.handedOver, c.batch) {
+		for i := 0; b != nil && i < len(b.all); i++ {
+			if !yield(&b.all[i]) {
+				return
 			}
+		}
+	}
+}
+
+// findDeciding returns the call that undecided yields with this stream; nil if there is none. The caller holds mu.
+func (c *conn) findDeciding(streamID uint32) *Call {
+	for call := range c.undecided {
+		if call.streamID == streamID {
+			return call
 		}
 	}
 	return nil

@@ -205,9 +205,18 @@ func (c *conn) setInitialWindow(size int64) error {
 		return nil
 	}
 	c.waste += len(c.streams) / streamsPerWaste
+	tooLarge := connError{codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large"}
+	if c.opening.id != 0 && c.opening.window+size > maxWindow {
+		return tooLarge
+	}
+	for call := range c.undecided {
+		if call.window+size > maxWindow {
+			return tooLarge
+		}
+	}
 	for _, s := range c.streams {
 		if s.window+size > maxWindow {
-			return connError{codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large"}
+			return tooLarge
 		}
 		if len(s.out) > 0 {
 			c.sendData(s)
