@@ -28,15 +28,16 @@ const (
 	// methodPath is the method that Decide answers in tests, otherPath one that Handler answers.
 	methodPath = "/test.Service/Method"
 	otherPath  = "/test.Service/Other"
-	// patience bounds every wait of a test. It only passes in tests that fail.
+	// patience bounds every wait of a test. Only tests that fail wait so long.
 	patience = 10 * time.Second
 )
 
 // testServer is a Server with one listener. At the end of the test it must have released all memory.
 type testServer struct {
 	*Server
-	t    testing.TB
-	addr string
+	t       testing.TB
+	addr    string // addr is empty for a server of startFakeServer.
+	dialRaw func() (net.Conn, error)
 
 	mu       sync.Mutex
 	accounts []*testAccount // guarded by mu
@@ -47,7 +48,17 @@ type testServer struct {
 // request, and Handler with the whole body.
 func startServer(t testing.TB, cfg Config) *testServer {
 	t.Helper()
-	s := &testServer{t: t}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startServerOn(t, cfg, l)
+}
+
+func startServerOn(t testing.TB, cfg Config, l net.Listener) *testServer {
+	t.Helper()
+	s := &testServer{t: t, addr: l.Addr().String()}
+	s.dialRaw = func() (net.Conn, error) { return net.Dial(l.Addr().Network(), s.addr) }
 	cfg.Path = methodPath
 	if cfg.Decide == nil {
 		cfg.Decide = echo
@@ -64,11 +75,6 @@ func startServer(t testing.TB, cfg Config) *testServer {
 		s.problems = append(s.problems, err)
 	}
 	s.Server = NewServer(cfg)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.addr = l.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -170,6 +176,8 @@ type client struct {
 	nextID  uint32
 	answers map[uint32]*answer
 	goAways []http2.GoAwayFrame
+	// patience is how long the client waits for a frame. Defaults to the constant.
+	patience time.Duration
 }
 
 // answer is what the client has received on a stream.
@@ -185,7 +193,7 @@ type answer struct {
 // dial connects to s and sends nothing.
 func (s *testServer) dial() *client {
 	s.t.Helper()
-	raw, err := net.Dial("tcp", s.addr)
+	raw, err := s.dialRaw()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -203,17 +211,19 @@ func (s *testServer) connect() *client {
 // connectTLS connects to s with TLS.
 func (s *testServer) connectTLS(cfg *tls.Config) *client {
 	s.t.Helper()
-	raw, err := tls.Dial("tcp", s.addr, cfg)
+	cfg = cfg.Clone()
+	cfg.ServerName, cfg.NextProtos = "localhost", []string{"h2"}
+	raw, err := s.dialRaw()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := newClient(s.t, raw)
+	c := newClient(s.t, tls.Client(raw, cfg))
 	c.greet()
 	return c
 }
 
 func newClient(t testing.TB, raw net.Conn) *client {
-	c := &client{t: t, net: raw, out: bufio.NewWriterSize(raw, 32<<10), nextID: 1, answers: make(map[uint32]*answer)}
+	c := &client{t: t, net: raw, out: bufio.NewWriterSize(raw, 32<<10), nextID: 1, patience: patience, answers: make(map[uint32]*answer)}
 	c.Framer = http2.NewFramer(c.out, bufio.NewReader(raw))
 	c.AllowIllegalWrites = true
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -249,8 +259,12 @@ func (c *client) must(err error) {
 // flush sends what is buffered.
 func (c *client) flush() {
 	c.t.Helper()
-	c.must(c.net.SetWriteDeadline(time.Now().Add(patience)))
-	c.must(c.out.Flush())
+	c.must(c.tryFlush())
+}
+
+func (c *client) tryFlush() error {
+	_ = c.net.SetWriteDeadline(time.Now().Add(patience)) // If this fails, so does Flush.
+	return c.out.Flush()
 }
 
 // encode returns a header block of names and values.
@@ -318,7 +332,7 @@ func number(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, 
 // readFrame reads a frame and notes it in c.answers.
 func (c *client) readFrame() (http2.Frame, error) {
 	c.t.Helper()
-	c.must(c.net.SetReadDeadline(time.Now().Add(patience)))
+	c.must(c.net.SetReadDeadline(time.Now().Add(c.patience)))
 	f, err := c.ReadFrame()
 	if err != nil {
 		return nil, err
@@ -411,7 +425,7 @@ func (c *client) expectReset(id uint32, code errorCode) {
 // expectGoAway waits for the end of the connection after a GOAWAY with this code. It returns the reason.
 func (c *client) expectGoAway(code errorCode) string {
 	c.t.Helper()
-	_ = c.out.Flush() // The connection may have ended already.
+	_ = c.tryFlush() // The connection may have ended already.
 	reason, got := "", []http2.ErrCode(nil)
 	for {
 		f, err := c.readFrame()
@@ -431,7 +445,7 @@ func (c *client) expectGoAway(code errorCode) string {
 // expectEnd waits for the end of the connection, with or without a GOAWAY.
 func (c *client) expectEnd() {
 	c.t.Helper()
-	_ = c.out.Flush() // The connection may have ended already.
+	_ = c.tryFlush() // The connection may have ended already.
 	for {
 		if _, err := c.readFrame(); err != nil {
 			if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {

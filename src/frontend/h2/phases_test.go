@@ -1,0 +1,190 @@
+package h2
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// phase waits until all goroutines of a test in fake time wait, and returns the phase of the only connection; closed if there is none.
+func (s *testServer) phase() phase {
+	synctest.Wait()
+	conns := s.openConns(nil)
+	if len(conns) == 0 {
+		return closed
+	}
+	conns[0].mu.Lock()
+	defer conns[0].mu.Unlock()
+	return conns[0].phase
+}
+
+func (s *testServer) expectPhase(want phase) {
+	s.t.Helper()
+	if got := s.phase(); got != want {
+		s.t.Errorf("phase %d, want %d", got, want)
+	}
+}
+
+// step is a step of a connection from one phase to another.
+type step struct {
+	name string
+	// to is what the client sends to get to the first phase, and do what leads to the second one.
+	to   func(*client)
+	from phase
+	do   func(*client, *testServer)
+	want phase
+}
+
+const (
+	handshakeTimeout = 3 * time.Second
+	// minAge and maxAge are the bounds of Config.MaxConnectionAge ± 10 %, and of the time until the next check.
+	minAge, age, maxAge = 54 * time.Minute, time.Hour, 66*time.Minute + time.Second
+)
+
+// Ways to a phase.
+func toPreface(*client)    {}
+func toSettings(c *client) { c.write(clientPreface); c.flush() }
+func toOpen(c *client)     { c.greet(); c.flush() }
+
+// toLeaving and toLastCalls leave a call open.
+func toLeaving(c *client) {
+	c.greet()
+	c.open()
+	c.patience = maxAge
+	c.awaitGoAway(maxWindow)
+	c.patience = patience
+}
+
+func toLastCalls(c *client) {
+	toLeaving(c)
+	c.frame(framePing, flagAck, 0, string(goAwayPing))
+	c.awaitGoAway(1)
+}
+
+// awaitGoAway waits for a GOAWAY without an error.
+func (c *client) awaitGoAway(last uint32) {
+	c.t.Helper()
+	f := c.await("GOAWAY", func(f http2.Frame) bool { return f.Header().Type == http2.FrameGoAway })
+	if g := f.(*http2.GoAwayFrame); g.LastStreamID != last || g.ErrCode != http2.ErrCodeNo {
+		c.t.Fatalf("%v, want one for stream %d without an error", g, last)
+	}
+}
+
+func clientLeaves(c *client, _ *testServer) { _ = c.net.Close() }
+
+func violates(c *client, _ *testServer) { c.frame(frameData, 0, 0, ""); c.expectGoAway(codeProtocol) }
+
+func wait(d time.Duration) func(*client, *testServer) {
+	return func(*client, *testServer) { time.Sleep(d) }
+}
+
+// shutdown begins a shutdown that would take an hour.
+func shutdown(_ *client, s *testServer) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	s.t.Cleanup(cancel)
+	go s.Shutdown(ctx)
+}
+
+// TestPhases has a test for each step of a connection from a phase to the next, as doc.go draws them.
+func TestPhases(t *testing.T) {
+	t.Parallel()
+	for _, st := range []step{
+		{"awaitingPreface to awaitingSettings", toPreface, awaitingPreface, func(c *client, _ *testServer) { toSettings(c) }, awaitingSettings},
+		{"awaitingPreface ends in time", toPreface, awaitingPreface, wait(handshakeTimeout + time.Second), closed},
+		{"awaitingPreface, slow client", toPreface, awaitingPreface, slowly(clientPreface), closed},
+		{"awaitingPreface, wrong byte", toPreface, awaitingPreface, func(c *client, _ *testServer) { c.write("x"); c.expectGoAway(codeProtocol) }, closed},
+		{"awaitingPreface, client leaves", toPreface, awaitingPreface, clientLeaves, closed},
+		{"awaitingPreface, shutdown", toPreface, awaitingPreface, shutdown, closed},
+		{"awaitingSettings to open", toSettings, awaitingSettings, func(c *client, _ *testServer) { c.must(c.WriteSettings()); c.expectAlive() }, open},
+		{"awaitingSettings ends in time", toSettings, awaitingSettings, wait(handshakeTimeout + time.Second), closed},
+		{"awaitingSettings, slow client", toSettings, awaitingSettings, slowly(emptySettings), closed},
+		{"awaitingSettings, another frame", toSettings, awaitingSettings, violates, closed},
+		{"awaitingSettings, client leaves", toSettings, awaitingSettings, clientLeaves, closed},
+		{"awaitingSettings, shutdown", toSettings, awaitingSettings, shutdown, closed},
+		{"open lasts", toOpen, open, wait(minAge - time.Second), open},
+		{"open to leaving by age", toOpen, open, func(c *client, _ *testServer) { c.patience = maxAge; c.awaitGoAway(maxWindow) }, leaving},
+		{"open to leaving by shutdown", toOpen, open, func(c *client, s *testServer) { shutdown(c, s); c.awaitGoAway(maxWindow) }, leaving},
+		{"open, violation", toOpen, open, violates, closed},
+		{"open, client leaves", toOpen, open, clientLeaves, closed},
+		{"leaving answers calls", toLeaving, leaving, func(c *client, _ *testServer) { c.expectAlive() }, leaving},
+		{"leaving, another ACK", toLeaving, leaving, func(c *client, _ *testServer) { c.frame(framePing, flagAck, 0, "go away?"); c.flush() }, leaving},
+		{"leaving to lastCalls", toLeaving, leaving, func(c *client, _ *testServer) {
+			c.frame(framePing, flagAck, 0, string(goAwayPing))
+			c.awaitGoAway(1)
+		}, lastCalls},
+		{"leaving to lastCalls without an answer", toLeaving, leaving, func(c *client, _ *testServer) { c.awaitGoAway(1) }, lastCalls},
+		{"leaving, violation", toLeaving, leaving, violates, closed},
+		{"leaving, client leaves", toLeaving, leaving, clientLeaves, closed},
+		{"leaving, shutdown", toLeaving, leaving, shutdown, leaving},
+		{"lastCalls ignores streams", toLastCalls, lastCalls, func(c *client, _ *testServer) {
+			later := c.call("later")
+			c.sync()
+			if a := c.answers[later]; a != nil {
+				c.t.Errorf("a stream after the last GOAWAY has %+v", a)
+			}
+		}, lastCalls},
+		{"lastCalls to closed", toLastCalls, lastCalls, func(c *client, _ *testServer) {
+			c.finishCall(1, "x")
+			c.expectAnswer(1, "x")
+			c.expectEnd()
+		}, closed},
+		{"lastCalls, last call is reset", toLastCalls, lastCalls, func(c *client, _ *testServer) { c.reset(1); c.expectEnd() }, closed},
+		{"lastCalls ends after the grace", toLastCalls, lastCalls, wait(10 * time.Minute), closed},
+		{"lastCalls, violation", toLastCalls, lastCalls, violates, closed},
+		{"lastCalls, client leaves", toLastCalls, lastCalls, clientLeaves, closed},
+	} {
+		t.Run(st.name, func(t *testing.T) {
+			cfg := Config{HandshakeTimeout: handshakeTimeout, MaxConnectionAge: age, MaxConnectionAgeGrace: 9 * time.Minute}
+			inFakeTime(t, cfg, func(t *testing.T, s *testServer) {
+				c := s.dial()
+				st.to(c)
+				s.expectPhase(st.from)
+				st.do(c, s)
+				s.expectPhase(st.want)
+			})
+		})
+	}
+}
+
+// slowly returns the sending of a byte per second, until the connection ends.
+func slowly(b string) func(*client, *testServer) {
+	return func(c *client, _ *testServer) {
+		for i := range len(b) {
+			if _, err := c.net.Write([]byte(b[i : i+1])); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+		c.t.Error("the connection did not end")
+	}
+}
+
+// TestShutdownWaits checks that Shutdown returns when the last call is answered, and that no call is lost.
+func TestShutdownWaits(t *testing.T) {
+	inFakeTime(t, Config{}, func(t *testing.T, s *testServer) {
+		c := s.connect()
+		id := c.open()
+		c.sync()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.Shutdown(t.Context())
+		}()
+		c.awaitGoAway(maxWindow)
+		c.frame(framePing, flagAck, 0, string(goAwayPing))
+		c.awaitGoAway(id)
+		time.Sleep(time.Hour)
+		select {
+		case <-done:
+			t.Fatal("Shutdown did not wait")
+		default:
+		}
+		c.finishCall(id, "x")
+		c.expectAnswer(id, "x")
+		c.expectEnd()
+		<-done
+	})
+}
