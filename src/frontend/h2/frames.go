@@ -23,8 +23,11 @@ func (c *conn) receive() error {
 	var f frame
 	for c.phase != closed {
 		n, err := readFrame(c.buffer[c.unread:c.end], &f)
-		if n == 0 || err != nil {
+		if err != nil {
 			return err
+		}
+		if n == 0 {
+			break
 		}
 		c.unread += n
 		err = c.receiveFrame(&f)
