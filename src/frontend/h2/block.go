@@ -47,6 +47,7 @@ func (c *conn) receiveHeaders(f *frame) error {
 		return c.receiveBlock(f.streamID, f.payload, f.has(flagEndStream))
 	}
 	c.block = headerBlock{bytes: append(c.block.bytes[:0], f.payload...), streamID: f.streamID, endsStream: f.has(flagEndStream)}
+	c.hold(int64(len(f.payload)))
 	return nil
 }
 
@@ -58,14 +59,16 @@ func (c *conn) receiveContinuation(f *frame) error {
 	c.waste++
 	b.continuations++
 	b.bytes = append(b.bytes, f.payload...)
+	c.hold(int64(len(f.payload)))
 	if len(b.bytes) > maxBlockBytes || b.continuations > maxContinuations {
 		return connError{codeEnhanceYourCalm, "a header block is too long"}
 	}
-	if !f.has(flagEndHeaders) {
+	if !f.has(flagEndHeaders) || c.phase == closed {
 		return nil
 	}
 	done := *b
 	*b = headerBlock{}
+	c.account.ReleaseBytes(int64(len(done.bytes)))
 	return c.receiveBlock(done.streamID, done.bytes, done.endsStream)
 }
 

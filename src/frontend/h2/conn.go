@@ -114,6 +114,7 @@ func (c *conn) release() {
 	c.mu.Unlock()
 	if last {
 		c.close()
+		c.account.ReleaseBytes(int64(len(c.block.bytes)))
 		c.account.Close()
 		c.server.forget(c)
 	}

@@ -12,6 +12,7 @@ type head struct {
 	meanings uint32 // meanings has a bit for each meaning of a field.
 	timeout  time.Duration
 	length   int64 // length is the content-length; -1 if there is none.
+	bytes    int   // bytes is the size of the header list.
 	// verb, path and authority are the values of pseudo-header fields. They and fields are valid until the next block.
 	verb, path, authority []byte
 	// fields are the other fields. A request to Config.Path only has those that gRPC defines here.
@@ -34,7 +35,7 @@ func (c *conn) readHead(block []byte) (*head, error) {
 	}
 	*h = head{length: -1, fields: h.fields[:0]}
 	c.headBlock = c.headBlock[:0]
-	size, problem := 0, ""
+	problem := ""
 	c.decoder.begin(block)
 	for {
 		f, err := c.decoder.next()
@@ -45,12 +46,12 @@ func (c *conn) readHead(block []byte) (*head, error) {
 			break
 		}
 		// After a problem the block is still decoded, because it may change the dynamic table.
-		if size += f.size(); size <= c.server.cfg.MaxHeaderBytes && problem == "" {
+		if h.bytes += f.size(); h.bytes <= c.server.cfg.MaxHeaderBytes && problem == "" {
 			problem = h.add(f)
 		}
 	}
 	switch {
-	case size > c.server.cfg.MaxHeaderBytes:
+	case h.bytes > c.server.cfg.MaxHeaderBytes:
 		return nil, streamError{code: codeEnhanceYourCalm, reason: "the header list is too long"}
 	case problem != "":
 		return nil, streamError{code: codeProtocol, reason: problem}

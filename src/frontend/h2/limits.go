@@ -13,7 +13,7 @@ const (
 	wasteOfCall    = 4
 	// streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
 	streamsPerWaste = 64
-	// minUsefulData is the length of DATA that is no waste, unless it ends a stream.
+	// minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
 	minUsefulData = 64
 	// maxPingStrikes is how many pings may come too early, as in other gRPC servers.
 	maxPingStrikes = 2

@@ -323,7 +323,10 @@ func (c *client) expectPingAnswer(text string) {
 func (c *client) sync() {
 	c.t.Helper()
 	c.frame(framePing, 0, 0, "syncsync")
-	c.expectPingAnswer("syncsync")
+	c.await("answer to PING", func(f http2.Frame) bool {
+		p, ok := f.(*http2.PingFrame)
+		return ok && p.IsAck() && string(p.Data[:]) == "syncsync"
+	})
 }
 
 func TestRFC9113BlocksAreNotInterrupted(t *testing.T) {

@@ -135,7 +135,9 @@ func (c *conn) sendData(s *stream) {
 		c.window -= n
 		s.window -= n
 		c.releaseFor(s, n)
-		s.lastProgress = c.lastTick
+		if n >= minUsefulData { // A client that wants only some bytes at a time still has to be done in time.
+			s.lastProgress = c.lastTick
+		}
 		if flags != 0 {
 			c.endAnswered(s)
 			return

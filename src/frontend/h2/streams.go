@@ -109,6 +109,7 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 	}
 	request, err := c.newRequest(h)
 	kept := c.keep(s)
+	c.holdFor(kept, int64(h.bytes))
 	if err != nil {
 		return streamError{id, codeProtocol, err.Error()}
 	}
