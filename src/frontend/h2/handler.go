@@ -124,6 +124,16 @@ func (c *conn) runHandler(s *stream) {
 // errStreamEnded is the error of a body and a response after the end of their stream.
 var errStreamEnded = errors.New("h2: the stream has ended")
 
+// awaitChange waits for a change of s, after it has written what the client may wait for. mu is released
+// meanwhile. The caller checks what has changed, if anything, and calls awaitChange again.
+func (c *conn) awaitChange(s *stream) {
+	if len(c.out) > 0 && !c.isWriting {
+		c.flush()
+	} else {
+		s.changed.Wait()
+	}
+}
+
 // requestBody is the body of a request to Handler.
 type requestBody struct {
 	conn   *conn
@@ -136,8 +146,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(s.body) == 0 && !s.isReceived && !s.isBodyClosed && s.state != ended {
-		c.flush() // The client may wait for what is queued.
-		s.changed.Wait()
+		c.awaitChange(s)
 	}
 	switch {
 	case s.state == ended || s.isBodyClosed:
@@ -200,8 +209,7 @@ func (w *response) Write(p []byte) (int, error) {
 	defer c.mu.Unlock()
 	w.start(http.StatusOK)
 	for len(s.out) > maxHandlerOutput && s.state != ended {
-		c.flush()
-		s.changed.Wait()
+		c.awaitChange(s)
 	}
 	if s.state == ended || w.isOver {
 		return 0, errStreamEnded
@@ -212,6 +220,7 @@ func (w *response) Write(p []byte) (int, error) {
 	s.out = append(s.out, p...)
 	c.holdFor(s, int64(len(p)))
 	c.sendData(s)
+	c.awaitDrained()
 	return len(p), nil
 }
 

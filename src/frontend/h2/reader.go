@@ -75,9 +75,7 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	if c.isShrinking && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 		err = c.shrink()
 	}
-	for len(c.out) > maxQueuedBytes && c.phase != closed {
-		c.drained.Wait()
-	}
+	c.awaitDrained()
 	switch {
 	case err != nil:
 		c.closeLocked()

@@ -13,7 +13,7 @@ type sender struct {
 	heldBytes  int64  // heldBytes is how much of out is charged to the account: answers that another write delays.
 	isWriting  bool
 	writes     uint64    // writes counts the writes that have ended.
-	drained    sync.Cond // drained tells the reader that out has become short.
+	drained    sync.Cond // drained tells goroutines that out has become short.
 
 	window        int64     // window is how many bytes of DATA the client takes on the connection.
 	initialWindow int64     // initialWindow is the client's SETTINGS_INITIAL_WINDOW_SIZE. Windows of streams are relative to it.
@@ -27,6 +27,17 @@ const maxSpareBytes = 64 << 10
 func (c *conn) flush() {
 	if len(c.out) > 0 {
 		c.write(nil)
+	}
+}
+
+// awaitDrained waits while much output is queued. The caller holds mu, which awaitDrained releases meanwhile.
+func (c *conn) awaitDrained() {
+	for len(c.out) > maxQueuedBytes && c.phase != closed {
+		if c.isWriting {
+			c.drained.Wait()
+		} else {
+			c.flush()
+		}
 	}
 }
 

@@ -336,3 +336,59 @@ func TestBodies(t *testing.T) {
 		read(t, "context canceled")
 	}
 }
+
+// TestHandlerMissesNothing checks that a handler learns of input that arrives while it writes to a client that is slow.
+func TestHandlerMissesNothing(t *testing.T) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "hello ") // Errors show in the client.
+		echoBody(w, r)
+	}
+	inFakeTime(t, Config{Handler: http.HandlerFunc(handler)}, func(_ *testing.T, s *testServer) {
+		c := s.connect()
+		c.sync()
+		c.net.(*pipe).pause(true)
+		c.frame(framePing, 0, 0, "12345678") // The answer is the last input that the client takes.
+		c.flush()
+		synctest.Wait()
+		id := c.openOther()
+		c.flush()
+		synctest.Wait()
+		c.frame(frameData, flagEndStream, id, "world")
+		c.flush()
+		synctest.Wait()
+		c.net.(*pipe).pause(false)
+		c.expectBody(id, "hello world")
+	})
+}
+
+// TestHandlerOutputIsBounded checks that a handler waits for a slow client, whatever the windows are.
+func TestHandlerOutputIsBounded(t *testing.T) {
+	const pieces, size = 5000, 1000
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		for range pieces {
+			_, _ = w.Write(make([]byte, size)) // Errors show in the client.
+		}
+	}
+	inFakeTime(t, Config{Handler: http.HandlerFunc(handler)}, func(t *testing.T, s *testServer) {
+		c := s.connect()
+		c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, maxWindow))
+		c.frame(frameWindowUpdate, 0, 0, number(1<<30))
+		c.sync()
+		c.net.(*pipe).pause(true)
+		ids := []uint32{c.openOther(), c.openOther(), c.openOther()}
+		c.flush()
+		synctest.Wait()
+		conn := s.openConns(nil)[0]
+		conn.mu.Lock()
+		if n := len(conn.out); n > maxQueuedBytes+3*2*size {
+			t.Errorf("%d bytes are queued", n)
+		}
+		conn.mu.Unlock()
+		c.net.(*pipe).pause(false)
+		for _, id := range ids {
+			if a := c.ended(id); len(a.data) != pieces*size {
+				t.Errorf("stream %d: %d bytes", id, len(a.data))
+			}
+		}
+	})
+}
