@@ -60,7 +60,7 @@ func TestFloods(t *testing.T) {
 		{name: "refused streams", before: openAll, round: openOne, waste: 2, after: resetAll},
 		{name: "malformed requests", round: sendHead(":method", "GET"), waste: 1},
 		{name: "long header lists", round: func(c *client) {
-			c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), "\x82\x86\x84"+strings.Repeat("\x90", 2000))
+			c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), "\x82\x86\x84"+strings.Repeat("\x90", 1100))
 		}, waste: 1},
 		{name: "made you reset: window of a stream", round: onNew(frameWindowUpdate, 0, number(maxWindow)), waste: 2},
 		{name: "made you reset: content-length", round: onNew(frameData, 0, prefixed("x"), "content-length", "1"), waste: 2},

@@ -256,18 +256,16 @@ func (st *streamStep) endWaiting(c *client) {
 
 // TestWaitingRequests checks that requests above maxHandlers wait, and that those above maxWaitingRequests are refused.
 func TestWaitingRequests(t *testing.T) {
-	order := make(chan string, maxHandlers+maxWaitingRequests)
-	var proceed chan struct{}
-	handler := func(_ http.ResponseWriter, r *http.Request) {
-		order <- r.Header.Get("Number")
-		<-proceed
-	}
-	inFakeTime(t, Config{Handler: http.HandlerFunc(handler)}, func(t *testing.T, s *testServer) {
-		proceed = make(chan struct{})
+	g := newGate()
+	inFakeTime(t, Config{Handler: g}, func(t *testing.T, s *testServer) {
+		g.opened = make(chan struct{})
+		defer g.open()
 		c := s.connect()
-		for i := range maxHandlers + maxWaitingRequests {
-			c.openOther("number", strings.Repeat("i", i%50))
+		for range maxHandlers + maxWaitingRequests {
+			sendHead(requestFields(otherPath)...)(c)
 			c.sync()
+			wait(1e9/wastePerSecond)(c, s) // So many at once would be a flood.
+			wait(1e9/wastePerSecond)(c, s)
 		}
 		refused := c.openOther()
 		c.expectReset(refused, codeRefusedStream)
@@ -275,10 +273,14 @@ func TestWaitingRequests(t *testing.T) {
 		c.reset(1 + 2*maxHandlers) // It waits, and never starts.
 		c.sync()
 		s.expectActive(maxHandlers + maxWaitingRequests - 1)
-		close(proceed)
+		if n := g.most.Load(); n != maxHandlers {
+			t.Errorf("%d handlers run, want %d", n, maxHandlers)
+		}
+		g.open()
+		c.expectBody(refused-2, "")
 		s.expectActive(0)
-		if len(order) != maxHandlers+maxWaitingRequests-1 {
-			t.Errorf("%d handlers ran, want %d", len(order), maxHandlers+maxWaitingRequests-1)
+		if n := g.total.Load(); n != maxHandlers+maxWaitingRequests-1 {
+			t.Errorf("%d handlers ran, want %d", n, maxHandlers+maxWaitingRequests-1)
 		}
 	})
 }
