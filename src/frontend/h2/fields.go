@@ -45,10 +45,10 @@ func classifier(methodPath string) func(name, value []byte) meaning {
 		switch string(name) {
 		case ":path":
 			switch {
-			case string(value) == methodPath:
-				return meansMethod
 			case len(value) == 0:
 				return meansMalformed
+			case string(value) == methodPath:
+				return meansMethod
 			}
 			return meansPath
 		case ":method":

@@ -130,7 +130,7 @@ func (c *conn) tick(now time.Time) {
 		c.closeLocked()
 	case !c.endAt.IsZero() && now.After(c.endAt):
 		c.closeLocked()
-	case !c.pingedAt.IsZero() && c.lastRead.After(c.pingedAt):
+	case !c.pingedAt.IsZero() && !c.lastRead.Before(c.pingedAt):
 		c.pingedAt = time.Time{}
 	case !c.pingedAt.IsZero() && now.Sub(c.pingedAt) > maxPingAnswerTime:
 		c.closeLocked()
