@@ -2,6 +2,7 @@ package h2
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,4 +188,107 @@ func TestShutdownWaits(t *testing.T) {
 		c.expectEnd()
 		<-done
 	})
+}
+
+// TestShutdownIsBounded checks that Shutdown closes connections at the end of its context, and does not wait long for Decide and Handler.
+func TestShutdownIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, send := range map[string]func(*client){
+		"Decide":  func(c *client) { c.call("x") },
+		"Handler": func(c *client) { c.openOther() },
+		"client":  func(c *client) { c.open() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate()
+			inFakeTime(t, Config{Decide: g.decide, Handler: g}, func(t *testing.T, s *testServer) {
+				g.opened = make(chan struct{})
+				defer g.open()
+				c := s.connect()
+				c.sync()
+				send(c)
+				c.flush()
+				synctest.Wait()
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				s.Shutdown(ctx)
+				if d := time.Since(start); d < time.Minute || d > time.Minute+shutdownPatience {
+					t.Errorf("Shutdown took %v", d)
+				}
+				c.expectEnd()
+			})
+		})
+	}
+}
+
+// TestSilentClients checks that a silent client is pinged, and closed if it does not answer. Any answer will do.
+func TestSilentClients(t *testing.T) {
+	const silence = time.Minute
+	inFakeTime(t, Config{MaxClientSilence: silence}, func(t *testing.T, s *testServer) {
+		c := s.connect()
+		c.sync()
+		c.patience = 2 * silence
+		for range 5 {
+			start := time.Now()
+			f := c.await("PING", func(f http2.Frame) bool { return f.Header().Type == http2.FramePing }).(*http2.PingFrame)
+			if d := time.Since(start); f.IsAck() || d < silence || d > silence+2*tickInterval {
+				t.Errorf("%v after %v", f, d)
+			}
+			c.frame(framePing, flagAck, 0, string(f.Data[:]))
+			c.flush()
+		}
+		start := time.Now()
+		c.expectEnd()
+		if d := time.Since(start) - silence - maxPingAnswerTime; d < 0 || d > 4*tickInterval {
+			t.Errorf("the connection ended %v too late", d)
+		}
+	})
+}
+
+// TestPanics checks that a panic concerns its own batch or request only.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	values := make(chan any, 10)
+	s := startServer(t, Config{
+		Decide: func(b *Batch) {
+			b.Reply(0, b.Calls[0].Message)
+			if len(b.Calls) > 1 {
+				panic("decide")
+			}
+		},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("how") {
+			case "abort":
+				panic(http.ErrAbortHandler)
+			case "late":
+				_, _ = w.Write([]byte("begun")) // The client does not leave.
+			}
+			panic("handle")
+		}),
+		OnPanic: func(value any, stack []byte) {
+			if len(stack) == 0 {
+				t.Error("no stack")
+			}
+			values <- value
+		},
+	})
+	c := s.connect()
+	c.sync()
+	first, second := c.call("x"), c.call("y")
+	c.expectAnswer(first, "x")
+	if text := c.expectStatus(second, "13"); text != "internal error" {
+		t.Errorf("%q", text)
+	}
+	c.expectReset(c.openOther(), codeInternal)
+	c.expectReset(c.openOther("how", "late"), codeInternal)
+	c.expectReset(c.openOther("how", "abort"), codeInternal)
+	c.expectAlive()
+	for _, want := range []any{"decide", "handle", "handle"} {
+		if got := <-values; got != want {
+			t.Errorf("panic with %v, want %v", got, want)
+		}
+	}
+	if len(values) != 0 {
+		t.Error("OnPanic was told of http.ErrAbortHandler")
+	}
 }
