@@ -22,7 +22,9 @@ const (
 	maxTableBytes = 4096
 	// maxKeptTexts is how many bytes of texts a decoder keeps between two header blocks.
 	maxKeptTexts = 4 * maxTableBytes
-	staticFields = 61
+	// maxLiteralBytes bounds the literal fields of a block. Each costs time for its length, and three bytes can stand for 4 KB.
+	maxLiteralBytes = 1 << 20
+	staticFields    = 61
 )
 
 var errCompression = connError{codeCompression, "a header block is not valid HPACK"}
@@ -44,6 +46,7 @@ type decoder struct {
 	decoded           field  // decoded is the last literal field.
 	mayResize         bool   // mayResize is set before the first field of a block.
 	isRepeatable      bool   // isRepeatable says that the block so far has no literals, so that decoding it again gives the same texts.
+	literalBytes      int    // literalBytes is the size of the literal fields of the block so far.
 }
 
 func newDecoder(static *[staticFields]field, classify func(name, value []byte) meaning) decoder {
@@ -67,7 +70,7 @@ func newStaticTable(classify func(name, value []byte) meaning) *[staticFields]fi
 
 // begin starts a header block. Fields of earlier blocks become invalid.
 func (d *decoder) begin(block []byte) {
-	d.block, d.mayResize, d.isRepeatable = block, true, true
+	d.block, d.mayResize, d.isRepeatable, d.literalBytes = block, true, true, 0
 	if len(d.texts) > maxKeptTexts {
 		d.moveTexts(d.spareTexts)
 	}
@@ -155,6 +158,9 @@ func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
 	}
 	if f.value, err = d.text(insert); err != nil {
 		return nil, err
+	}
+	if d.literalBytes += f.size(); d.literalBytes > maxLiteralBytes {
+		return nil, connError{codeEnhanceYourCalm, "a header block has too many literals"}
 	}
 	f.meaning = d.classify(f.name, f.value)
 	if insert {
