@@ -15,7 +15,7 @@ import (
 // Batch is the calls of one connection that arrived together. Config.Decide answers each of them once
 // with Reply or Fail, in any order. A call without an answer fails with INTERNAL.
 type Batch struct {
-	// Calls are the calls to answer, at least one.
+	// Calls are the calls to answer, at least one. Refer to them by index: the connection may change other fields of a Call meanwhile.
 	Calls []Call
 	// Received is when the calls arrived.
 	Received time.Time

@@ -133,11 +133,14 @@ func (c *conn) closeLocked() {
 	c.cancel()
 	_ = c.rawConn().Close() // Other goroutines learn of the close from their reads and writes.
 	c.out = nil
+	c.account.ReleaseBytes(c.sender.heldBytes)
+	c.sender.heldBytes = 0
 	c.endStreams()
 }
 
 // endStreams ends all streams, and the waiting for them. The caller holds mu.
 func (c *conn) endStreams() {
+	c.endByID(c.opening.id)
 	for _, s := range c.streams {
 		c.endStream(s)
 	}

@@ -91,7 +91,7 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	c.forgetWaste(now.Sub(c.lastRead))
 	c.lastRead = now
 	problem := c.receive()
-	if b := c.batch; b != nil && c.phase != closed {
+	if b := c.batch; b != nil {
 		c.batch = nil
 		if !c.answer(b, problem == nil) {
 			return false
@@ -175,8 +175,12 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 // handOver makes a new goroutine the reader. The batch c.deciding keeps the buffer, to which its
 // messages refer. The caller holds mu.
 func (c *conn) handOver() {
-	b := c.deciding
-	if len(c.handedOver) == maxHandedOver || !c.hold(int64(len(c.buffer))) {
+	b, n := c.deciding, int64(len(c.buffer))
+	if len(c.handedOver) == maxHandedOver || c.phase == closed {
+		return
+	}
+	if !c.hold(n) {
+		c.account.ReleaseBytes(n)
 		return
 	}
 	c.deciding = nil

@@ -137,8 +137,10 @@ func (c *conn) keepOpening() *stream {
 
 // holdFor charges n bytes to the account until the stream ends.
 func (c *conn) holdFor(s *stream, n int64) {
-	s.heldBytes += n
-	c.hold(n)
+	if s.state != ended {
+		s.heldBytes += n
+		c.hold(n)
+	}
 }
 
 // releaseFor releases n bytes that holdFor charged.
