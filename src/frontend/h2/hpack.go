@@ -80,7 +80,7 @@ func (d *decoder) begin(block []byte) {
 func (d *decoder) shrink() {
 	d.dynamic, d.evicted = slices.Clone(d.dynamic[d.evicted:]), 0
 	d.moveTexts(make([]byte, 0, d.dynamicBytes))
-	d.spareTexts = nil
+	d.spareTexts, d.block, d.decoded = nil, nil, field{} // The last two refer to a read buffer.
 }
 
 // moveTexts copies the texts of the dynamic table to the memory of texts. The memory of d.texts becomes spare.

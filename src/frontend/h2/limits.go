@@ -144,7 +144,7 @@ func (c *conn) tick(now time.Time) {
 		}
 	case c.phase == leaving && now.Sub(c.leftAt) > goAwayTime:
 		c.endLeaving()
-	case silence > shrinkAfter && len(c.buffer) == largeBufferBytes && c.deciding == nil && !c.isShrinking:
+	case silence > shrinkAfter && c.deciding == nil && !c.isShrinking && c.isLarge():
 		c.isShrinking = c.net.SetReadDeadline(now) == nil
 	}
 }

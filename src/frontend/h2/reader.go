@@ -72,8 +72,11 @@ func (c *conn) readFrames() {
 func (c *conn) handleInput(n int, err error) (isReader bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.end += n
 	if c.isShrinking && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
-		err = c.shrink()
+		if err = c.shrink(); err == nil && n == 0 {
+			return true
+		}
 	}
 	c.awaitDrained()
 	switch {
@@ -85,7 +88,6 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 		c.end = 0
 		return true
 	}
-	c.end += n
 	wasFull := c.end == len(c.buffer)
 	now := time.Now()
 	c.forgetWaste(now.Sub(c.lastRead))
@@ -117,6 +119,11 @@ func (c *conn) keepUnread(large bool) {
 	c.buffer = to
 }
 
+// isLarge reports whether shrink would free much memory. The caller holds mu.
+func (c *conn) isLarge() bool {
+	return len(c.buffer) == largeBufferBytes || cap(c.out)+cap(c.spare)+cap(c.decoder.texts)+cap(c.decoder.spareTexts) > maxTableBytes
+}
+
 // shrink frees the memory that an idle connection does not need. The caller holds mu.
 func (c *conn) shrink() error {
 	c.isShrinking = false
@@ -130,7 +137,13 @@ func (c *conn) shrink() error {
 		c.buffer = small
 	}
 	c.decoder.shrink()
-	c.spare = nil
+	c.head, c.headBlock, c.spare = head{}, nil, nil
+	if len(c.out) == 0 {
+		c.out = nil
+	}
+	if len(c.streams) == 0 {
+		c.streams = make(map[uint32]*stream)
+	}
 	return c.net.SetReadDeadline(time.Time{})
 }
 
@@ -187,7 +200,11 @@ func (c *conn) handOver() {
 	b.isHandedOver, b.buffer = true, c.buffer
 	c.handedOver = append(c.handedOver, b)
 	input := c.buffer[c.unread:c.end]
-	c.buffer = c.server.newBuffer(len(input))
+	if n := len(input); c.end == len(c.buffer) { // More input waits than fits into a small buffer.
+		c.buffer = c.server.newBuffer(smallBufferBytes)
+	} else {
+		c.buffer = c.server.newBuffer(n)
+	}
 	c.end, c.unread = copy(c.buffer, input), 0
 	c.users++
 	go func() {

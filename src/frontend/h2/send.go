@@ -82,7 +82,7 @@ func (c *conn) write(b []byte) {
 
 // sendAnswers writes the answers of b. The caller holds mu.
 func (c *conn) sendAnswers(b *Batch) {
-	sum, largest, isSpecial := 0, 0, false
+	sum, largest, isSpecial := 0, 0, c.phase == closed
 	for i := range b.all {
 		call := &b.all[i]
 		sum += call.dataBytes
@@ -194,12 +194,15 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 	if err := c.checkNotIdle(f.streamID, "WINDOW_UPDATE"); err != nil {
 		return err
 	}
-	var ofEnded int64
-	window, s := &ofEnded, c.find(f.streamID)
-	if s != nil {
+	s, call := c.find(f.streamID), c.findDeciding(f.streamID)
+	var window *int64
+	switch {
+	case s != nil:
 		window = &s.window
-	} else if call := c.findDeciding(f.streamID); call != nil {
+	case call != nil:
 		window = &call.window
+	default:
+		return nil // The stream has ended.
 	}
 	if *window += n; *window+c.initialWindow > maxWindow {
 		return streamError{f.streamID, codeFlowControl, "the window of the stream is too large"}

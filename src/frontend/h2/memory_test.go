@@ -1,0 +1,180 @@
+package h2
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ratelimit/src/testbed/harness"
+)
+
+// isSmall reports whether the connection has no more memory than an idle one needs. The caller holds mu.
+func (c *conn) isSmall() bool {
+	return len(c.buffer) == smallBufferBytes && cap(c.out)+cap(c.spare) == 0 && cap(c.head.fields) == 0 &&
+		cap(c.decoder.texts) < 2*maxTableBytes && cap(c.decoder.spareTexts) == 0 && cap(c.decoder.dynamic) < 2*maxTableBytes/fieldOverhead
+}
+
+// TestShrink lets a connection become idle after different uses. It then has little memory, and works as before.
+func TestShrink(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(c *client){
+		"large calls": func(c *client) {
+			c.must(c.WriteWindowUpdate(0, 1<<20))
+			message := strings.Repeat("x", 10_000)
+			for range 20 {
+				c.expectAnswer(c.call(message), message)
+			}
+		},
+		"many calls": func(c *client) {
+			for range 300 {
+				c.call("x")
+			}
+			c.expectAlive()
+		},
+		"many fields": func(c *client) {
+			for i := range 1000 {
+				c.expectAnswer(c.call("x", "x-request-id", fmt.Sprint("a text that is new in each call: ", i)), "x")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, Config{}, func(t *testing.T, s *testServer) {
+				c := s.connect()
+				use(c)
+				time.Sleep(2 * shrinkAfter)
+				synctest.Wait()
+				k := s.onlyConn()
+				k.mu.Lock()
+				if !k.isSmall() || k.isShrinking {
+					t.Errorf("the idle connection has a buffer of %d bytes, output of %d and %d, texts of %d and %d, %d fields, shrinking: %t", len(k.buffer),
+						cap(k.out), cap(k.spare), cap(k.decoder.texts), cap(k.decoder.spareTexts), cap(k.decoder.dynamic), k.isShrinking)
+				}
+				k.mu.Unlock()
+				use(c)
+			})
+		})
+	}
+}
+
+// TestShrinkMeetsInput lets input arrive after the read deadline is set that wakes up the reader of an idle connection.
+func TestShrinkMeetsInput(t *testing.T) {
+	inFakeTime(t, Config{}, func(t *testing.T, s *testServer) {
+		c := s.connect()
+		message := strings.Repeat("x", 10_000)
+		c.expectAnswer(c.call(message), message)
+		k := s.onlyConn()
+		k.mu.Lock()
+		if len(k.buffer) != largeBufferBytes {
+			t.Errorf("the buffer has %d bytes", len(k.buffer))
+		}
+		k.isShrinking = true
+		k.mu.Unlock()
+		c.expectAlive()
+	})
+}
+
+// endPing is the content of the last PING of a burst.
+const endPing = "the end!"
+
+// burst returns what a client sends that does calls in one write, and then a PING. Fresh calls have a text that is new in each.
+func burst(t testing.TB, calls int, fresh bool) []byte {
+	var sent recordingConn
+	c := newClient(t, &sent)
+	c.greet()
+	for i := range calls {
+		if !fresh {
+			i = 0
+		}
+		c.call("a message", "x-request-id", fmt.Sprint("a text that is new in each call: ", i))
+	}
+	c.frame(framePing, 0, 0, endPing)
+	c.must(c.out.Flush())
+	return sent.Bytes()
+}
+
+// recordingConn is a connection of which only Write works.
+type recordingConn struct {
+	net.Conn
+	bytes.Buffer
+}
+
+func (c *recordingConn) Write(b []byte) (int, error) { return c.Buffer.Write(b) }
+func (c *recordingConn) Read(b []byte) (int, error)  { return c.Buffer.Read(b) }
+func (c *recordingConn) Close() error                { return nil }
+
+// memoryInUse returns the bytes of the heap and of stacks after garbage collection.
+func memoryInUse() int64 {
+	for range 3 { // Pools keep their content for a cycle. Stacks become half as large in each.
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// idleMemory returns how many bytes a connection needs that is idle after a burst of calls: the average of so many connections. The
+// client's sockets are a part of it.
+func idleMemory(t testing.TB, conns int, fresh bool) int64 {
+	s := startServer(t, Config{})
+	sent, answer := burst(t, 50, fresh), make([]byte, 64<<10)
+	clients := make([]net.Conn, conns)
+	before := memoryInUse()
+	for i := range clients {
+		raw, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients[i] = raw
+		if _, err := raw.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		for received := 0; !bytes.Contains(answer[:received], []byte(endPing)); {
+			n, err := raw.Read(answer[received:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			received += n
+		}
+	}
+	harness.Until(t, "all connections are small", func() bool {
+		for _, c := range s.openConns(nil) {
+			c.mu.Lock()
+			isSmall := c.isSmall()
+			c.mu.Unlock()
+			if !isSmall {
+				return false
+			}
+		}
+		return true
+	})
+	perConn := (memoryInUse() - before) / int64(conns)
+	for _, raw := range clients {
+		_ = raw.Close()
+	}
+	return perConn
+}
+
+// TestIdleMemory is not parallel, so that other tests do not change the memory.
+func TestIdleMemory(t *testing.T) {
+	if n := idleMemory(t, 300, true); n > 20<<10 {
+		t.Errorf("an idle connection with a full dynamic table needs %d bytes", n)
+	}
+}
+
+// BenchmarkIdleMemory reports the memory of an idle connection.
+func BenchmarkIdleMemory(b *testing.B) {
+	for _, fresh := range []bool{false, true} {
+		b.Run(fmt.Sprint("fresh=", fresh), func(b *testing.B) {
+			var perConn int64
+			for b.Loop() {
+				perConn = idleMemory(b, 2000, fresh)
+			}
+			b.ReportMetric(float64(perConn), "B/conn")
+		})
+	}
+}
