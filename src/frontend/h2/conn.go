@@ -52,7 +52,6 @@ func newConn(s *Server, raw net.Conn) *conn {
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.account = s.cfg.OpenAccount(func() { go c.close() }) // The owner of the account may hold locks that close needs.
 	c.handlerCtx = s.cfg.ConnContext(c.ctx, c.account)
-	context.AfterFunc(c.ctx, c.close)
 	c.drained.L = &c.mu
 	c.streams = make(map[uint32]*stream)
 	c.decoder = newDecoder(s.staticTable, s.classify)

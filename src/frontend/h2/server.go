@@ -232,6 +232,9 @@ func (s *Server) Shutdown(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	s.closeConns()
+	for _, c := range s.openConns(nil) {
+		c.close()
+	}
 	select {
 	case <-done:
 	case <-time.After(shutdownPatience):
