@@ -114,7 +114,7 @@ func isValidName(name []byte) bool {
 // isValidValue reports whether value is free of line ends, NUL, and white space at either end (RFC 9113 section 8.2.1).
 func isValidValue(value []byte) bool {
 	for _, b := range value {
-		if b == 0 || b == '\r' || b == '\n' {
+		if b <= '\r' && (b == 0 || b == '\r' || b == '\n') {
 			return false
 		}
 	}

@@ -97,18 +97,16 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 		}
 		return streamError{id, codeRefusedStream, "the connection has too many streams"}
 	}
-	s := stream{id: id, state: collecting, length: h.length, receiveWindow: firstWindow, isReceived: isReceived}
 	if isReceived && h.length > 0 {
 		return streamError{id, codeProtocol, "the request has less DATA than its content-length"}
 	}
 	c.activeStreams++
 	if h.isCall() && !isReceived {
-		s.timeout = h.timeout
-		c.opening = s
+		c.opening = stream{id: id, timeout: h.timeout, length: h.length, receiveWindow: firstWindow}
 		return nil
 	}
 	request, err := c.newRequest(h)
-	kept := c.keep(s)
+	kept := c.keep(stream{id: id, length: h.length, receiveWindow: firstWindow, isReceived: isReceived})
 	c.holdFor(kept, int64(h.bytes))
 	if err != nil {
 		return streamError{id, codeProtocol, err.Error()}
