@@ -110,7 +110,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 			r.do(t)
 		}
 		runtime.ReadMemStats(&after)
-		if n := float64(after.Mallocs-before.Mallocs) / (32 * rounds); n > 0.01 {
+		if n := float64(after.Mallocs-before.Mallocs) / (32 * rounds); n > 0.2 { // With the race detector, pools forget some batches.
 			t.Errorf("fresh fields: %t: %.3f allocations per call", fresh, n)
 		}
 	}

@@ -53,7 +53,7 @@ func (s *slowStore) release() { close(s.done) }
 func (c *conn) makeSlow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.decideTime = time.Hour
+	c.averageWait = time.Hour
 }
 
 // onlyConn returns the only connection of s.
@@ -106,8 +106,8 @@ func TestHandOverAverage(t *testing.T) {
 		for range 50 { // The average falls again, so that the reader decides by itself.
 			c.expectAnswer(c.call("fast"), "fast")
 		}
-		if k := s.onlyConn(); k.decideTime > handOverAfter {
-			t.Errorf("Decide takes %v on average", k.decideTime)
+		if k := s.onlyConn(); k.averageWait > handOverAfter {
+			t.Errorf("Decide takes %v on average", k.averageWait)
 		}
 	})
 }
@@ -269,5 +269,20 @@ func stress(s *testServer, number int) {
 	}
 	for id, message := range calls {
 		c.expectAnswer(id, message)
+	}
+}
+
+// TestUpdateAfterEnd enlarges the window of a stream that has ended. A client may not know yet that it has, so this has no
+// effect, whatever the size of the windows.
+func TestUpdateAfterEnd(t *testing.T) {
+	t.Parallel()
+	c := startServer(t, Config{}).dial()
+	c.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow})
+	id := c.call("x")
+	c.expectAnswer(id, "x")
+	c.frame(frameWindowUpdate, 0, id, number(6))
+	c.expectAlive()
+	if c.answers[id].isReset {
+		t.Error("the server reset the stream")
 	}
 }

@@ -194,14 +194,13 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 	if err := c.checkNotIdle(f.streamID, "WINDOW_UPDATE"); err != nil {
 		return err
 	}
-	s, call := c.find(f.streamID), c.findDeciding(f.streamID)
 	var window *int64
-	switch {
-	case s != nil:
+	s := c.find(f.streamID)
+	if s != nil {
 		window = &s.window
-	case call != nil:
+	} else if call := c.findDeciding(f.streamID); call != nil {
 		window = &call.window
-	default:
+	} else {
 		return nil // The stream has ended.
 	}
 	if *window += n; *window+c.initialWindow > maxWindow {
