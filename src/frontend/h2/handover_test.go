@@ -128,6 +128,11 @@ func TestHandOverBound(t *testing.T) {
 			}
 			synctest.Wait()
 		}
+		flushed := make(chan struct{})
+		go func() {
+			c.flush()
+			close(flushed)
+		}()
 		time.Sleep(time.Second)
 		if n := store.waiting.Load(); n != maxHandedOver+1 {
 			t.Errorf("%d batches are decided at a time", n)
@@ -136,6 +141,7 @@ func TestHandOverBound(t *testing.T) {
 			t.Errorf("the account holds %d bytes for %d buffers", held, maxHandedOver)
 		}
 		store.release()
+		<-flushed
 		for id, text := range ids {
 			c.expectAnswer(id, text)
 		}
@@ -189,6 +195,7 @@ func TestHandOverClose(t *testing.T) {
 		c.flush()
 		synctest.Wait()
 		c.call("slow, too")
+		c.open() // Its message never comes.
 		c.flush()
 		synctest.Wait()
 		if n := store.waiting.Load(); n != 2 {
@@ -199,6 +206,28 @@ func TestHandOverClose(t *testing.T) {
 		if n := store.waiting.Load(); n != 0 {
 			t.Errorf("%d batches are decided after the close", n)
 		}
+		k.checkEnded(t)
+	})
+}
+
+// TestCloseWhileWriting closes a connection whose client does not read, while answers wait for a write of others.
+func TestCloseWhileWriting(t *testing.T) {
+	withSlowStore(t, func(s *testServer, _ *slowStore) {
+		c := s.connect()
+		c.expectAlive()
+		k := s.onlyConn()
+		k.makeSlow()
+		c.net.(*pipe).pause(true)
+		for range 4 {
+			c.call("fast")
+			c.flush()
+			synctest.Wait()
+		}
+		if held := s.account(0).held.Load(); held == 0 {
+			t.Error("the answers do not wait")
+		}
+		k.close()
+		synctest.Wait()
 		k.checkEnded(t)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +216,35 @@ func TestDecoderBomb(t *testing.T) {
 				t.Errorf("the dynamic table has room for %d fields", n)
 			}
 		})
+	}
+}
+
+// TestDecoderMemory decodes 2,000 blocks that use the dynamic table, so that its texts move and are freed many times.
+func TestDecoderMemory(t *testing.T) {
+	t.Parallel()
+	d, random := newTestDecoder(), rand.New(rand.NewPCG(1, 2))
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	for range 2000 {
+		b.Reset()
+		var want []string
+		for range random.IntN(20) {
+			f := hpack.HeaderField{Name: fmt.Sprint("name-", random.IntN(20)), Value: strings.Repeat(string(rune('a'+random.IntN(26))), random.IntN(100))}
+			if err := e.WriteField(f); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, f.Name+": "+f.Value)
+		}
+		if random.IntN(400) == 0 {
+			d.shrink()
+		}
+		if got, err := decodeBlock(&d, b.Bytes()); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("the fields are %q, %v, not %q", got, err, want)
+		}
+		d.checkTable(t)
+		if n := cap(d.texts) + cap(d.spareTexts); n > 8*maxKeptTexts {
+			t.Fatalf("the decoder has texts of %d bytes", n)
+		}
 	}
 }
 
