@@ -176,6 +176,8 @@ type client struct {
 	nextID  uint32
 	answers map[uint32]*answer
 	goAways []http2.GoAwayFrame
+	// sentBytes counts DATA, with padding, and credit what the server has added to the window of the connection.
+	sentBytes, credit int
 	// patience is how long the client waits for a frame. Defaults to the constant.
 	patience time.Duration
 }
@@ -246,6 +248,9 @@ func (c *client) write(b string) {
 
 // frame sends a frame of any content.
 func (c *client) frame(kind frameType, flags uint8, id uint32, payload string) {
+	if kind == frameData {
+		c.sentBytes += len(payload)
+	}
 	c.must(c.WriteRawFrame(http2.FrameType(kind), http2.Flags(flags), id, []byte(payload)))
 }
 
@@ -352,6 +357,10 @@ func (c *client) readFrame() (http2.Frame, error) {
 	case *http2.DataFrame:
 		a.data = append(a.data, f.Data()...)
 		a.isEnded = a.isEnded || f.StreamEnded()
+	case *http2.WindowUpdateFrame:
+		if f.StreamID == 0 {
+			c.credit += int(f.Increment)
+		}
 	case *http2.RSTStreamFrame:
 		a.isReset, a.code = true, f.ErrCode
 	case *http2.GoAwayFrame:

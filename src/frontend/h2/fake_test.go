@@ -115,10 +115,12 @@ func (p *pipe) Close() error {
 func (p *pipe) Read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	timer := time.AfterFunc(time.Until(p.deadline), p.changed.Broadcast)
-	defer timer.Stop()
+	hasDeadline := !p.deadline.IsZero()
+	if hasDeadline {
+		defer time.AfterFunc(time.Until(p.deadline), p.changed.Broadcast).Stop()
+	}
 	for p.input.Len() == 0 && p.err == nil {
-		if !time.Now().Before(p.deadline) {
+		if hasDeadline && !time.Now().Before(p.deadline) {
 			return 0, os.ErrDeadlineExceeded
 		}
 		p.changed.Wait()
