@@ -28,6 +28,16 @@ func TestWindowCredit(t *testing.T) {
 			c.frame(frameData, flagEndStream|flagPadded, id, "\xff"+strings.Repeat("x", 1000)+strings.Repeat("\x00", 255))
 			c.expectBody(id, strings.Repeat("x", 1000))
 		},
+		"much padding on one stream": func(c *client) {
+			id := c.openOther()
+			for range 400 {
+				c.frame(frameData, flagPadded, id, "\xff"+strings.Repeat("x", 64)+strings.Repeat("\x00", 255))
+				c.sync()
+				wait(time.Millisecond)(c, nil)
+			}
+			c.frame(frameData, flagEndStream, id, "")
+			c.expectBody(id, strings.Repeat("x", 400*64))
+		},
 		"cancelled calls": func(c *client) {
 			id := c.open()
 			c.frame(frameData, 0, id, full)

@@ -250,7 +250,8 @@ func TestPingStrikes(t *testing.T) {
 	})
 }
 
-// TestUnreadAnswers checks that a client that reads nothing is closed, whatever it provokes, and that what the server holds for it is bounded.
+// TestUnreadAnswers checks that a client that reads nothing is closed, whatever it provokes, and that what the server
+// holds for it is bounded.
 func TestUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	provocations := map[string]func(*client){
@@ -307,8 +308,8 @@ func TestSmallWindows(t *testing.T) {
 						t.Errorf("the answers hold %d bytes", held)
 					}
 					for range 60 {
-						if step > 0 {
-							c.frame(frameWindowUpdate, 0, 1, number(step))
+						for id := uint32(1); step > 0 && id < 2*floodStreams; id += 2 {
+							c.frame(frameWindowUpdate, 0, id, number(step))
 						}
 						if c.tryFlush() != nil {
 							break // The connection has ended.
@@ -325,7 +326,7 @@ func TestSmallWindows(t *testing.T) {
 	}
 }
 
-// TestHeldBytes checks that the account has all that a connection makes the server keep, in proportion to what the client sent.
+// TestHeldBytes checks that the account has all that a connection makes the server keep, in proportion to what was sent.
 func TestHeldBytes(t *testing.T) {
 	t.Parallel()
 	many := []string{"a", strings.Repeat("y", 3000)}
@@ -381,7 +382,8 @@ func TestHeldBytes(t *testing.T) {
 	}
 }
 
-// TestFrameAfterGoAway checks that nothing is decided after a violation, and that the connection ends although the client goes on.
+// TestFramesAfterGoAway checks that nothing is decided after a violation, and that the connection ends although the client
+// goes on.
 func TestFramesAfterGoAway(t *testing.T) {
 	g := newGate()
 	g.open()

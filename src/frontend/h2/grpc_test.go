@@ -33,7 +33,7 @@ const (
 	streamPath = "/test.Service/Stream"
 	// maxTestMessage is the size of the largest message in these tests.
 	maxTestMessage = 100_000
-	oddText        = "50 % of ümlauts\n\tare \x7f odd"
+	oddText        = "50 %41 of ümlauts\n\tare \x7f odd"
 )
 
 // decideText answers as the text of each message says.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// phase waits until all goroutines of a test in fake time wait, and returns the phase of the only connection; closed if there is none.
+// phase waits until all goroutines of a test in fake time wait. It returns the phase of the only connection, or closed.
 func (s *testServer) phase() phase {
 	synctest.Wait()
 	conns := s.openConns(nil)
@@ -123,6 +123,7 @@ func TestPhases(t *testing.T) {
 		{"lastCalls ignores streams", toLastCalls, lastCalls, func(c *client, _ *testServer) {
 			later := c.call("later")
 			c.sync()
+			c.sync() // An answer would follow that to the first PING.
 			if a := c.answers[later]; a != nil {
 				c.t.Errorf("a stream after the last GOAWAY has %+v", a)
 			}
@@ -190,7 +191,8 @@ func TestShutdownWaits(t *testing.T) {
 	})
 }
 
-// TestShutdownIsBounded checks that Shutdown closes connections at the end of its context, and does not wait long for Decide and Handler.
+// TestShutdownIsBounded checks that Shutdown closes connections at the end of its context, and does not wait long
+// for Decide and Handler.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(*client){
