@@ -80,9 +80,7 @@ func (s *Service) hitsRecorder() func(n int, took time.Duration) {
 	}
 	return func(n int, took time.Duration) {
 		observe(n, took)
-		for range n {
-			s.statistics.sendTiming(s.statistics.hitTimingName, took)
-		}
+		s.statistics.sendTimings(s.statistics.hitTimingName, n, took)
 	}
 }
 

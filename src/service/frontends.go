@@ -223,12 +223,7 @@ func (s *Service) callRecorder() func(protocol, method string, calls int, took t
 		}
 		if m, known := byMethod[method]; known && protocol == "grpc" {
 			m.total.Add(uint64(calls))
-			for range calls {
-				if s.statistics.sendTiming == nil {
-					break
-				}
-				s.statistics.sendTiming(m.timing, took)
-			}
+			s.statistics.sendTimings(m.timing, calls, took)
 		}
 	}
 }

@@ -21,14 +21,15 @@ type statistics struct {
 	divvyCounts *divvystats.Counts
 	// latency has the times of decisions by protocol.
 	latency struct{ grpc, json, divvy metrics.Histogram }
-	// sendTiming passes a duration to the sink. It is nil if the sink takes none.
-	sendTiming func(name string, took time.Duration)
-	// hitTimingName is the name of the times of HITs for sendTiming. Empty: they are not sent.
+	// sendTimings passes n equal durations to the sink. It does nothing if the sink takes none.
+	sendTimings func(name string, n int, took time.Duration)
+	// hitTimingName is the name of the times of HITs for sendTimings. Empty: they are not sent.
 	hitTimingName string
 }
 
 func (s *Service) buildStatistics() error {
 	s.addFigures()
+	s.statistics.sendTimings = func(string, int, time.Duration) {}
 	switch s.Settings.Sink {
 	case settings.SinkNone:
 		return nil
@@ -71,7 +72,7 @@ func (s *Service) addSink(cfg push.Config) (*push.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.statistics.sendTiming = sink.AddTiming
+	s.statistics.sendTimings = sink.AddTimings
 	s.runners = append(s.runners, sink.Run) // The sink sends the last figures when its context ends.
 	return sink, nil
 }
@@ -100,7 +101,7 @@ func (s *Service) buildPrometheus() error {
 	if err != nil {
 		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
 	}
-	s.statistics.sendTiming = exporter.ObserveTiming
+	s.statistics.sendTimings = exporter.ObserveTimings
 	mux := http.NewServeMux()
 	mux.Handle(s.Settings.PrometheusPath, exporter.Handler())
 	s.serveHTTP(s.ports.prometheus, mux)

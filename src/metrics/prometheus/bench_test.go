@@ -10,10 +10,14 @@ import (
 )
 
 func BenchmarkTiming(b *testing.B) {
-	e := exporter(b, Config{})
-	b.ReportAllocs()
-	for b.Loop() {
-		e.ObserveTiming("ratelimit_server.ShouldRateLimit.response_time", 3*time.Millisecond)
+	for _, n := range []int{1, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			e := exporter(b, Config{})
+			b.ReportAllocs()
+			for b.Loop() {
+				e.ObserveTimings("ratelimit_server.ShouldRateLimit.response_time", n, 3*time.Millisecond)
+			}
+		})
 	}
 }
 

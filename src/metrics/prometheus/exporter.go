@@ -150,16 +150,20 @@ func (w warningLogger) Println(v ...any) {
 // Handler returns the handler of scrapes. It ignores the path.
 func (e *Exporter) Handler() http.Handler { return e.scrapeHandler }
 
-// ObserveTiming adds d, cut to whole milliseconds, to the histogram or summary to which the mapping
+// ObserveTimings adds n times d, cut to whole milliseconds, to the histogram or summary to which the mapping
 // maps name. It is safe for concurrent use.
-func (e *Exporter) ObserveTiming(name string, d time.Duration) {
+func (e *Exporter) ObserveTimings(name string, n int, d time.Duration) {
 	t, ok := e.mappedTimings.findTarget(name)
 	if !ok {
-		e.droppedTimings.Add(1)
+		e.droppedTimings.Add(uint64(n))
 		return
 	}
-	if t.observer != nil {
-		t.observer.Observe(float64(d.Milliseconds()) * t.valueScale)
+	if t.observer == nil {
+		return
+	}
+	value := float64(d.Milliseconds()) * t.valueScale
+	for range n {
+		t.observer.Observe(value)
 	}
 }
 

@@ -125,8 +125,8 @@ func TestBuiltinMapping(t *testing.T) {
 	r := v.source()
 	r.ShowFigures("config", "", struct{ AcceptedLoads, RefusedLoads int }{1, 1})
 	e := exporter(t, Config{Registry: r})
-	e.ObserveTiming("ratelimit_server.ShouldRateLimit.response_time", 7999*time.Microsecond)
-	e.ObserveTiming("ratelimit_server.ShouldRateLimit.response_time", 20*time.Second)
+	e.ObserveTimings("ratelimit_server.ShouldRateLimit.response_time", 1, 7999*time.Microsecond)
+	e.ObserveTimings("ratelimit_server.ShouldRateLimit.response_time", 1, 20*time.Second)
 	expect(
 		t, e, compatible,
 		`ratelimit_memcache_multiget___code_success 16`,
@@ -167,7 +167,7 @@ func TestBuiltinMapping(t *testing.T) {
 
 func TestResponseTimeAsMilliseconds(t *testing.T) {
 	e := exporter(t, Config{ResponseTimeAsMilliseconds: true})
-	e.ObserveTiming("ratelimit_server.Check.response_time", 1500*time.Millisecond)
+	e.ObserveTimings("ratelimit_server.Check.response_time", 1, 1500*time.Millisecond)
 	expect(t, e, "^ratelimit_service_response_time_seconds_sum", `ratelimit_service_response_time_seconds_sum{grpc_method="Check"} 1500`)
 }
 
@@ -259,11 +259,9 @@ mappings:
   histogram_options: {buckets: [5]}
 `),
 	})
-	for range 4 {
-		e.ObserveTiming("t.default", 5*time.Millisecond)
-		e.ObserveTiming("t.own.1", 5*time.Millisecond)
-		e.ObserveTiming("t.new", 5*time.Millisecond)
-	}
+	e.ObserveTimings("t.default", 4, 5*time.Millisecond)
+	e.ObserveTimings("t.own.1", 4, 5*time.Millisecond)
+	e.ObserveTimings("t.new", 4, 5*time.Millisecond)
 	const tags = `_1_odd_key="v",env="prod",`
 	expect(
 		t, e, "^(t_|kind|other|drop)",
@@ -299,7 +297,7 @@ func TestMappingFileIsMissingOrWrong(t *testing.T) {
 		if fmt.Sprint(warned) != want {
 			t.Errorf("got %v, want %s", warned, want)
 		}
-		e.ObserveTiming("ratelimit_server.Check.response_time", time.Second)
+		e.ObserveTimings("ratelimit_server.Check.response_time", 1, time.Second)
 		expect(t, e, "^ratelimit_service_response_time_seconds_count", `ratelimit_service_response_time_seconds_count{grpc_method="Check"} 1`)
 	}
 	tests := []struct{ text, want string }{
@@ -369,7 +367,7 @@ mappings:
 	e.cfg.Registry.ShowFigures("latency", "grpc", &latency)
 	latency.Observe(time.Millisecond)
 	for _, name := range []string{"t.hist", "t.summ", "t.clash", "t.native", "t.le", "t.drop", "t.\xff", ""} {
-		e.ObserveTiming(name, time.Millisecond)
+		e.ObserveTimings(name, 1, time.Millisecond)
 	}
 	const tags = `_x="1",code="c",domain="tag",`
 	lines := scraped(t, e, ".")
@@ -409,7 +407,7 @@ func TestNamesOfTimingsAreBounded(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for i := range 2 * maxTimingNames {
-				e.ObserveTiming(fmt.Sprintf("ratelimit_server.M%04d.response_time", i), time.Millisecond)
+				e.ObserveTimings(fmt.Sprintf("ratelimit_server.M%04d.response_time", i), 3, time.Millisecond)
 			}
 		})
 	}
@@ -420,8 +418,8 @@ func TestNamesOfTimingsAreBounded(t *testing.T) {
 	if got := len(scraped(t, e, "response_time_seconds_count")); got != maxTimingNames {
 		t.Errorf("%d histograms, want %d", got, maxTimingNames)
 	}
-	if got := e.droppedTimings.Load(); got != 4*maxTimingNames {
-		t.Errorf("%d dropped, want %d", got, 4*maxTimingNames)
+	if got := e.droppedTimings.Load(); got != 3*4*maxTimingNames {
+		t.Errorf("%d dropped, want %d", got, 3*4*maxTimingNames)
 	}
 }
 

@@ -30,14 +30,16 @@ func (s *Sink) empty() {
 
 func BenchmarkTiming(b *testing.B) {
 	for name, d := range map[string]Format{"plain": Statsd, "dogstatsd": DogStatsD} {
-		b.Run(name, func(b *testing.B) {
-			s := sink(b, d)
-			b.ReportAllocs()
-			for b.Loop() {
-				s.AddTiming("ratelimit_server.ShouldRateLimit.response_time", 3*time.Millisecond)
-				s.empty()
-			}
-		})
+		for _, n := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				s := sink(b, d)
+				b.ReportAllocs()
+				for b.Loop() {
+					s.AddTimings("ratelimit_server.ShouldRateLimit.response_time", n, 3*time.Millisecond)
+					s.empty()
+				}
+			})
+		}
 	}
 }
 

@@ -39,18 +39,18 @@ func TestServerVanishesAndReturns(t *testing.T) {
 			return n, err
 		}
 	})
-	s.AddTiming("first", time.Millisecond)
+	s.AddTimings("first", 1, time.Millisecond)
 	conn := accept(t, l)
 	expect(t, bufio.NewReader(conn), "first:1|ms")
 	_, _ = l.Close(), conn.Close()
 	<-<-connected
-	s.AddTiming("second", 2*time.Millisecond)
+	s.AddTimings("second", 1, 2*time.Millisecond)
 	harness.Until(t, "failure reported", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(states) == 1
 	})
-	s.AddTiming("third", 3*time.Millisecond)
+	s.AddTimings("third", 1, 3*time.Millisecond)
 	f.set(c("hits", 4))
 
 	l = listen(t, addr)
@@ -96,7 +96,7 @@ func TestServerBlocks(t *testing.T) {
 	harness.Until(t, "timings dropped", func() bool {
 		for range 10_000 {
 			before := time.Now()
-			s.AddTiming(name, time.Millisecond)
+			s.AddTimings(name, 1, time.Millisecond)
 			slowest = max(slowest, time.Since(before))
 		}
 		return s.Dropped() > 0
@@ -132,7 +132,7 @@ func TestNoServer(t *testing.T) {
 		f.set(c("hits", 1))
 		cfg.ReadStats, cfg.Interval = f.read, 5*time.Millisecond
 		s, stop := start(t, cfg)
-		s.AddTiming("t", time.Millisecond)
+		s.AddTimings("t", 1, time.Millisecond)
 		f.awaitReads(t, 10)
 		begin := time.Now()
 		stop()
@@ -159,7 +159,7 @@ func TestUDPServerReturns(t *testing.T) {
 		},
 	}, func(s *Sink) { s.cfg.limits.retryPause = 20 * time.Millisecond })
 	for i := 0; ; i++ {
-		s.AddTiming("lost", time.Millisecond)
+		s.AddTimings("lost", 1, time.Millisecond)
 		select {
 		case <-refused:
 		case <-time.After(50 * time.Millisecond):
@@ -194,6 +194,28 @@ func TestConfigProblems(t *testing.T) {
 	}
 }
 
+// Of several equal timings those are dropped for which there is no room.
+func TestTimingsWithoutRoom(t *testing.T) {
+	t.Parallel()
+	s, err := New(Config{ReadStats: new(figures).read, Addr: "x:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = "t:1|ms\n"
+	s.cfg.limits.batchBytes, s.cfg.limits.bufferBytes = 100, 5*len(line)+3
+	long := strings.Repeat("x", 100)
+	for i, st := range []struct {
+		name           string
+		n              int
+		lines, dropped int
+	}{{"t", 2, 2, 0}, {long, 4, 2, 4}, {"t", 3, 5, 4}, {"t", 2, 5, 6}} {
+		s.AddTimings(st.name, st.n, time.Millisecond)
+		if got := string(s.appendBatch(nil)); got != strings.Repeat(line, st.lines) || s.Dropped() != uint64(st.dropped) {
+			t.Errorf("step %d: %d dropped, and %q waits", i, s.Dropped(), got)
+		}
+	}
+}
+
 // Many add while a slow server reads: all lines arrive whole, once.
 func TestManyTimings(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
@@ -202,8 +224,8 @@ func TestManyTimings(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for range 5000 {
-				s.AddTiming("t", time.Millisecond)
+			for range 500 {
+				s.AddTimings("t", 10, time.Millisecond)
 			}
 		})
 	}

@@ -36,7 +36,7 @@ func TestLines(t *testing.T) {
 		var out bytes.Buffer
 		runJSON(t, &out, map[string]string{"env": "a.b"}, func(s *Sink) {
 			time.Sleep(1234567 * time.Microsecond)
-			s.AddTiming("time", 2500*time.Microsecond)
+			s.AddTimings("time", 1, 2500*time.Microsecond)
 		},
 			metrics.Stat{Name: "a.hits", Value: 3},
 			metrics.Stat{Name: "a.zero", Value: 0},
@@ -89,7 +89,7 @@ func TestWriterBlocks(t *testing.T) {
 		start := time.Now()
 		s := runJSON(t, slow(time.Hour), nil, func(s *Sink) {
 			for range 100_000 {
-				s.AddTiming("time", time.Millisecond)
+				s.AddTimings("time", 1, time.Millisecond)
 			}
 		})
 		if took := time.Since(start); took > 12*time.Second {
@@ -121,7 +121,7 @@ func BenchmarkJSONTiming(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.AddTiming("ratelimit_server.ShouldRateLimit.response_time", time.Millisecond)
+		s.AddTimings("ratelimit_server.ShouldRateLimit.response_time", 1, time.Millisecond)
 		if n := s.WaitingBytes(); n > 1<<20 {
 			s.discardSentBytes(n)
 		}

@@ -18,8 +18,8 @@ func TestMogrifiedNamesAreForgotten(t *testing.T) {
 	}
 	for flush := range 5 {
 		for i := range 1000 {
-			s.AddTiming("always", time.Second)
-			s.AddTiming(fmt.Sprint(flush, i), time.Second)
+			s.AddTimings("always", 1, time.Second)
+			s.AddTimings(fmt.Sprint(flush, i), 1, time.Second)
 		}
 		if kept := len(s.timingSpellings); kept != 1001 || s.timingSpellings["always"].name != "a" {
 			t.Fatalf("flush %d: %d names kept, %q", flush, kept, s.timingSpellings["always"].name)

@@ -1,11 +1,11 @@
 // Package push sends the figures to a statsd or DogStatsD server, or writes them as
 // lines of JSON.
 //
-//	AddTiming ──┐
+//	AddTimings ─┐
 //	            ├─> waiting lines (4 MiB) ──batch──> server, or Config.Writer
 //	flush ──────┘
 //
-// AddTiming never blocks. A flush adds the increase of each counter since the last flush. If the waiting lines are full, timings
+// AddTimings never blocks. A flush adds the increase of each counter since the last flush. If the waiting lines are full, timings
 // and gauges are dropped, and the increase of a counter is part of the next flush.
 package push
 
@@ -133,19 +133,19 @@ func (s *Sink) WaitingBytes() int {
 	return s.waitingLines.Len()
 }
 
-// AddTiming queues the duration d, cut to whole milliseconds, for sending. It never blocks and is safe for concurrent use.
-func (s *Sink) AddTiming(name string, d time.Duration) {
+// AddTimings queues n times the duration d, cut to whole milliseconds, for sending: n lines. It never blocks and is safe for
+// concurrent use.
+func (s *Sink) AddTimings(name string, n int, d time.Duration) {
 	s.mu.Lock()
-	n, known := s.timingSpellings[name]
+	spelled, known := s.timingSpellings[name]
 	if !known {
-		n = s.lineFormat.spellName(name)
-		s.timingSpellings[name] = n
+		spelled = s.lineFormat.spellName(name)
+		s.timingSpellings[name] = spelled
 	}
 	s.mu.Unlock()
 	var scratch [512]byte
-	if !s.addLine(s.lineFormat.appendLine(scratch[:0], n, max(0, d.Milliseconds()), kindTimer)) {
-		s.droppedLines.Add(1)
-	}
+	line := s.lineFormat.appendLine(scratch[:0], spelled, max(0, d.Milliseconds()), kindTimer)
+	s.droppedLines.Add(uint64(n - s.addLines(line, n)))
 }
 
 // addLine appends a line to the waiting lines. It returns false if they are full. It drops a line
@@ -155,22 +155,30 @@ func (s *Sink) addLine(line []byte) bool {
 		s.droppedLines.Add(1)
 		return true
 	}
+	return s.addLines(line, 1) == 1
+}
+
+// addLines appends a line n times to the waiting lines. It returns how many of them were added: fewer than n if the waiting lines
+// are full, and none if the line is longer than a batch.
+func (s *Sink) addLines(line []byte, n int) (added int) {
+	if len(line) > s.cfg.limits.batchBytes {
+		return 0
+	}
 	s.mu.Lock()
 	before := s.waitingLines.Len()
-	after := before + len(line)
-	if after > s.cfg.limits.bufferBytes {
-		s.mu.Unlock()
-		return false
+	for added < n && s.waitingLines.Len()+len(line) <= s.cfg.limits.bufferBytes {
+		s.waitingLines.Write(line)
+		added++
 	}
-	s.waitingLines.Write(line)
+	after := s.waitingLines.Len()
 	s.mu.Unlock()
-	if before == 0 || before < s.cfg.limits.batchBytes && after >= s.cfg.limits.batchBytes {
+	if after > before && (before == 0 || before < s.cfg.limits.batchBytes && after >= s.cfg.limits.batchBytes) {
 		select {
 		case s.wakeSignal <- struct{}{}:
 		default:
 		}
 	}
-	return true
+	return added
 }
 
 // Run sends figures until ctx ends, and then flushes once more, within lastFlushTimeout. It

@@ -132,7 +132,7 @@ func TestTCP(t *testing.T) {
 	var f figures
 	f.set(c("a.hits", 3), c("b.zero", 0), g("c.now", 7), g("d.minus", -1), c("m.__code=ok", 1))
 	s, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: time.Hour, Tags: map[string]string{"zone": "a:b", "env": "x.y"}})
-	s.AddTiming("server.time", 12999*time.Microsecond)
+	s.AddTimings("server.time", 1, 12999*time.Microsecond)
 	r := bufio.NewReader(accept(t, l))
 	expect(t, r, "server.time.__env=x_y.__zone=a_b:12|ms")
 	stop()
@@ -254,7 +254,7 @@ func TestDogStatsD(t *testing.T) {
 			mogrifier(t, `time`, "t", nil),
 		},
 	})
-	s.AddTiming("server.time", 5*time.Millisecond)
+	s.AddTimings("server.time", 1, 5*time.Millisecond)
 	stop()
 	got := strings.Join(packets(t, conn, "$9:"), "")
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
