@@ -247,7 +247,7 @@ func TestIdleConnections(t *testing.T) {
 	with := s.resident(t)
 	each := (with - before) / connections
 	t.Logf("%d MB before, %d MB with %d idle connections: %d KB each", before>>20, with>>20, connections, each>>10)
-	if each > 100<<10 {
+	if each > 16<<10 {
 		t.Errorf("an idle connection takes %d KB", each>>10)
 	}
 	if status, answer := s.ask(t, "d", "user=1"); status != 200 {
