@@ -244,41 +244,45 @@ func TestMetadataOfPaths(t *testing.T) {
 }
 
 func TestOnCall(t *testing.T) {
-	f := start(t, nil)
-	var calls []string
-	f.cfg.OnCalls = func(protocol, method string, n int, took time.Duration) {
-		if n != 1 {
-			t.Errorf("%d calls", n)
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		f := start(t, nil)
+		var calls []string
+		f.cfg.OnCalls = func(protocol, method string, n int, took time.Duration) {
+			if n != 1 {
+				t.Errorf("%d calls", n)
+			}
+			if took < 0 || took > time.Minute {
+				t.Errorf("took %v", took)
+			}
+			calls = append(calls, protocol+"/"+method)
 		}
-		if took < 0 || took > time.Minute {
-			t.Errorf("took %v", took)
+		_, conn := dial(t, f, cfg)
+		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request()); err == nil {
+			t.Error("no error")
 		}
-		calls = append(calls, protocol+"/"+method)
-	}
-	_, conn := dial(t, f)
-	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request()); err == nil {
-		t.Error("no error")
-	}
-	post(f.JSONHandler(), oneIP)
-	post(f.JSONHandler(), "nonsense")
-	if got := strings.Join(calls, " "); got != "grpc/ShouldRateLimit json/ShouldRateLimit" {
-		t.Errorf("got %s", got)
-	}
+		post(f.JSONHandler(), oneIP)
+		post(f.JSONHandler(), "nonsense")
+		if got := strings.Join(calls, " "); got != "grpc/ShouldRateLimit json/ShouldRateLimit" {
+			t.Errorf("got %s", got)
+		}
+	})
 }
 
 // The v2 protocol, and any other, is answered UNIMPLEMENTED.
 func TestUnknownMethods(t *testing.T) {
-	_, conn := dial(t, start(t, nil))
-	for _, method := range []string{
-		"/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit",
-		"/pb.lyft.ratelimit.RateLimitService/ShouldRateLimit",
-		"/envoy.service.ratelimit.v3.RateLimitService/Other",
-	} {
-		err := conn.Invoke(t.Context(), method, request(), new(pb.RateLimitResponse))
-		if err == nil || !strings.Contains(err.Error(), "Unimplemented") {
-			t.Errorf("%s: %v", method, err)
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		_, conn := dial(t, start(t, nil), cfg)
+		for _, method := range []string{
+			"/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit",
+			"/pb.lyft.ratelimit.RateLimitService/ShouldRateLimit",
+			"/envoy.service.ratelimit.v3.RateLimitService/Other",
+		} {
+			err := conn.Invoke(t.Context(), method, request(), new(pb.RateLimitResponse))
+			if err == nil || !strings.Contains(err.Error(), "Unimplemented") {
+				t.Errorf("%s: %v", method, err)
+			}
 		}
-	}
+	})
 }
 
 // With a burst callers are told the rule's rate; what passes at once is told apart.

@@ -30,6 +30,13 @@ func ended() context.Context {
 // listening serves until the test ends, and returns the address.
 func listening(t *testing.T, cfg ServerConfig) string {
 	t.Helper()
+	_, addr := serving(t, cfg)
+	return addr
+}
+
+// serving serves until the test ends, and returns the server and its address.
+func serving(t *testing.T, cfg ServerConfig) (*Server, string) {
+	t.Helper()
 	srv := NewServer(start(t, nil).Service, cfg)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,22 +50,24 @@ func listening(t *testing.T, cfg ServerConfig) string {
 			t.Error(err)
 		}
 	})
-	return l.Addr().String()
+	return srv, l.Addr().String()
 }
 
 func TestLargestMessage(t *testing.T) {
-	t.Parallel()
-	conn, err := grpc.NewClient(listening(t, ServerConfig{MaxMessageBytes: 1000}), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	for size, want := range map[int]codes.Code{900: codes.InvalidArgument, 1100: codes.ResourceExhausted} {
-		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: strings.Repeat("d", size)})
-		if status.Code(err) != want {
-			t.Errorf("%d bytes: %v, want %v", size, err, want)
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		cfg.MaxMessageBytes = 1000
+		conn, err := grpc.NewClient(listening(t, cfg), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		defer func() { _ = conn.Close() }()
+		for size, want := range map[int]codes.Code{900: codes.InvalidArgument, 1100: codes.ResourceExhausted} {
+			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: strings.Repeat("d", size)})
+			if status.Code(err) != want {
+				t.Errorf("%d bytes: %v, want %v", size, err, want)
+			}
+		}
+	})
 }
 
 // dialFrames speaks HTTP/2 by hand, and returns what the server allows.
@@ -88,116 +97,123 @@ func dialFrames(t *testing.T, addr string) (*http2.Framer, *http2.SettingsFrame)
 }
 
 func TestMostCallsOfAConnection(t *testing.T) {
-	t.Parallel()
-	_, settings := dialFrames(t, listening(t, ServerConfig{MaxCallsPerConnection: 77}))
-	if n, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || n != 77 {
-		t.Errorf("%d calls at a time, want 77", n)
-	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		cfg.MaxCallsPerConnection = 77
+		_, settings := dialFrames(t, listening(t, cfg))
+		if n, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || n != 77 {
+			t.Errorf("%d calls at a time, want 77", n)
+		}
+	})
 }
 
 // A call may have headers, but not any number of them.
 func TestLargestHeaders(t *testing.T) {
-	t.Parallel()
-	addr := listening(t, ServerConfig{})
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	// Go's client goes by what the server says it takes; the one by hand does not.
-	for size, want := range map[int]codes.Code{maxHeaderBytes / 2: codes.InvalidArgument, 2 * maxHeaderBytes: codes.Internal} {
-		ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", size))
-		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{})
-		if status.Code(err) != want {
-			t.Errorf("%d bytes: %v, want %v", size, err, want)
-		}
-	}
-	f, settings := dialFrames(t, addr)
-	if n, ok := settings.Value(http2.SettingMaxHeaderListSize); !ok || n != maxHeaderBytes {
-		t.Errorf("headers may have %d bytes, want %d", n, maxHeaderBytes)
-	}
-	var block bytes.Buffer
-	enc := hpack.NewEncoder(&block)
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {"content-type", "application/grpc"}, {"x-long", strings.Repeat("x", 2*maxHeaderBytes)}} {
-		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		addr := listening(t, cfg)
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	const frameSize = 16 << 10
-	for i, rest := 0, block.Bytes(); len(rest) > 0; i++ {
-		part := rest[:min(frameSize, len(rest))]
-		rest = rest[len(part):]
-		if i == 0 {
-			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndHeaders: len(rest) == 0})
-		} else {
-			err = f.WriteContinuation(1, len(rest) == 0, part)
-		}
-		if err != nil {
-			break // the server has enough
-		}
-	}
-	for {
-		frame, err := f.ReadFrame()
-		if _, reset := frame.(*http2.RSTStreamFrame); reset {
-			break
-		}
-		if err != nil { // or it ends the connection
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error("the server takes headers without end")
+		defer func() { _ = conn.Close() }()
+		// Go's client goes by what the server says it takes; the one by hand does not.
+		for size, want := range map[int]codes.Code{maxHeaderBytes / 2: codes.InvalidArgument, 2 * maxHeaderBytes: codes.Internal} {
+			ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", size))
+			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{})
+			if status.Code(err) != want {
+				t.Errorf("%d bytes: %v, want %v", size, err, want)
 			}
-			break
 		}
-	}
+		f, settings := dialFrames(t, addr)
+		if n, ok := settings.Value(http2.SettingMaxHeaderListSize); !ok || n != maxHeaderBytes {
+			t.Errorf("headers may have %d bytes, want %d", n, maxHeaderBytes)
+		}
+		var block bytes.Buffer
+		enc := hpack.NewEncoder(&block)
+		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {"content-type", "application/grpc"}, {"x-long", strings.Repeat("x", 2*maxHeaderBytes)}} {
+			if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const frameSize = 16 << 10
+		for i, rest := 0, block.Bytes(); len(rest) > 0; i++ {
+			part := rest[:min(frameSize, len(rest))]
+			rest = rest[len(part):]
+			if i == 0 {
+				err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndHeaders: len(rest) == 0})
+			} else {
+				err = f.WriteContinuation(1, len(rest) == 0, part)
+			}
+			if err != nil {
+				break // the server has enough
+			}
+		}
+		for {
+			frame, err := f.ReadFrame()
+			if _, reset := frame.(*http2.RSTStreamFrame); reset {
+				break
+			}
+			if err != nil { // or it ends the connection
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Error("the server takes headers without end")
+				}
+				break
+			}
+		}
+	})
 }
 
 // A client that pings too often is disconnected; one with rare pings is not, also without
 // any call.
 func TestPingFlood(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		min  time.Duration
-		gone bool
-	}{{time.Hour, true}, {0, false}} {
-		f, _ := dialFrames(t, listening(t, ServerConfig{MinClientPingInterval: tt.min}))
-		const pings = 10
-		gone, answered := false, 0
-		for range pings {
-			if f.WritePing(false, [8]byte{}) != nil {
-				break // closed already
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		for _, tt := range []struct {
+			min  time.Duration
+			gone bool
+		}{{time.Hour, true}, {0, false}} {
+			cfg.MinClientPingInterval = tt.min
+			f, _ := dialFrames(t, listening(t, cfg))
+			const pings = 10
+			gone, answered := false, 0
+			for range pings {
+				if f.WritePing(false, [8]byte{}) != nil {
+					break // closed already
+				}
+			}
+			for !gone && answered < pings {
+				frame, err := f.ReadFrame()
+				if err != nil {
+					t.Fatalf("distance %v: after %d answers: %v", tt.min, answered, err)
+				}
+				switch frame := frame.(type) {
+				case *http2.GoAwayFrame:
+					gone = frame.ErrCode == http2.ErrCodeEnhanceYourCalm
+				case *http2.PingFrame:
+					answered++
+				}
+			}
+			if gone != tt.gone {
+				t.Errorf("distance %v: told to go: %t, want %t", tt.min, gone, tt.gone)
 			}
 		}
-		for !gone && answered < pings {
-			frame, err := f.ReadFrame()
-			if err != nil {
-				t.Fatalf("distance %v: after %d answers: %v", tt.min, answered, err)
-			}
-			switch frame := frame.(type) {
-			case *http2.GoAwayFrame:
-				gone = frame.ErrCode == http2.ErrCodeEnhanceYourCalm
-			case *http2.PingFrame:
-				answered++
-			}
-		}
-		if gone != tt.gone {
-			t.Errorf("distance %v: told to go: %t, want %t", tt.min, gone, tt.gone)
-		}
-	}
+	})
 }
 
 // The server pings a silent client.
 func TestSilentClientsArePinged(t *testing.T) {
-	t.Parallel()
-	f, _ := dialFrames(t, listening(t, ServerConfig{MaxClientSilence: time.Second}))
-	if err := f.WriteSettingsAck(); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		frame, err := f.ReadFrame()
-		if err != nil {
-			t.Fatalf("waiting for a ping of the server: %v", err)
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		cfg.MaxClientSilence = time.Second
+		f, _ := dialFrames(t, listening(t, cfg))
+		if err := f.WriteSettingsAck(); err != nil {
+			t.Fatal(err)
 		}
-		if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() {
-			return
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatalf("waiting for a ping of the server: %v", err)
+			}
+			if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() {
+				return
+			}
 		}
-	}
+	})
 }

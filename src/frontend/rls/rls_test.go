@@ -81,10 +81,27 @@ func (f *fixture) failed() []error {
 	return append([]error(nil), f.failures...)
 }
 
-// dial serves f on a port of its own and returns a connection to it.
-func dial(t *testing.T, f *fixture) (*Server, *grpc.ClientConn) {
+// eachEngine runs test with a server of package h2, and with one of grpc-go.
+func eachEngine(t *testing.T, test func(t *testing.T, cfg ServerConfig)) {
 	t.Helper()
-	srv := NewServer(f.Service, ServerConfig{ReflectionEnabled: true})
+	t.Parallel()
+	for _, grpcGo := range []bool{false, true} {
+		name := "h2"
+		if grpcGo {
+			name = "grpc-go"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, ServerConfig{UseGRPCGo: grpcGo})
+		})
+	}
+}
+
+// dial serves f on a port of its own, with reflection, and returns a connection to it.
+func dial(t *testing.T, f *fixture, cfg ServerConfig) (*Server, *grpc.ClientConn) {
+	t.Helper()
+	cfg.ReflectionEnabled = true
+	srv := NewServer(f.Service, cfg)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -121,71 +138,73 @@ func request(descriptors ...*common.RateLimitDescriptor) *pb.RateLimitRequest {
 }
 
 func TestAnswers(t *testing.T) {
-	f := start(t, nil)
-	_, conn := dial(t, f)
-	client := pb.NewRateLimitServiceClient(conn)
-	steps := []struct {
-		name string
-		req  *pb.RateLimitRequest
-		want string // as /json would write it, without durations
-	}{
-		{
-			"within", request(descriptor("ip", "1")),
-			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":1}]}`,
-		},
-		{
-			"request hits", &pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{descriptor("ip", "1")}},
-			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"}}]}`,
-		},
-		{
-			"descriptor hits win", &pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{{Entries: descriptor("ip", "2").Entries, HitsAddend: wrapperspb.UInt64(0)}}},
-			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":2}]}`,
-		},
-		{
-			"refund", request(&common.RateLimitDescriptor{Entries: descriptor("ip", "1").Entries, HitsAddend: wrapperspb.UInt64(3), IsNegativeHits: true}),
-			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":2}]}`,
-		},
-		{
-			"multiplier", request(descriptor("pay", "x")),
-			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":3,"unit":"HOUR","unitMultiplier":6},"limitRemaining":2}]}`,
-		},
-		{
-			"unlimited, unmatched", request(descriptor("staff", "x"), descriptor("nobody", "x"), descriptor()),
-			`{"overallCode":"OK","statuses":[{"code":"OK","limitRemaining":4294967295},{"code":"OK"},{"code":"OK"}]}`,
-		},
-		{"limit of the request", request(&common.RateLimitDescriptor{
-			Entries: descriptor("ip", "3").Entries,
-			Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(2)},
-		}), `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":5,"unit":"HOUR","unitMultiplier":2},"limitRemaining":4}]}`},
-		{"limit by the week, which requests have no name for", request(&common.RateLimitDescriptor{
-			Entries: descriptor("ip", "3").Entries,
-			Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: 7},
-		}), `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":5,"unit":"WEEK"},"limitRemaining":4}]}`},
-	}
-	for _, st := range steps {
-		t.Run(st.name, func(t *testing.T) {
-			resp, err := client.ShouldRateLimit(t.Context(), st.req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range resp.GetStatuses() {
-				if reset := s.GetDurationUntilReset(); (reset == nil) != (s.GetCurrentLimit() == nil) || reset != nil && (reset.GetSeconds() <= 0 || reset.GetNanos() != 0) {
-					t.Errorf("duration_until_reset %v beside current_limit %v", reset, s.GetCurrentLimit())
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		f := start(t, nil)
+		_, conn := dial(t, f, cfg)
+		client := pb.NewRateLimitServiceClient(conn)
+		steps := []struct {
+			name string
+			req  *pb.RateLimitRequest
+			want string // as /json would write it, without durations
+		}{
+			{
+				"within", request(descriptor("ip", "1")),
+				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":1}]}`,
+			},
+			{
+				"request hits", &pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{descriptor("ip", "1")}},
+				`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"}}]}`,
+			},
+			{
+				"descriptor hits win", &pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{{Entries: descriptor("ip", "2").Entries, HitsAddend: wrapperspb.UInt64(0)}}},
+				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":2}]}`,
+			},
+			{
+				"refund", request(&common.RateLimitDescriptor{Entries: descriptor("ip", "1").Entries, HitsAddend: wrapperspb.UInt64(3), IsNegativeHits: true}),
+				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":2}]}`,
+			},
+			{
+				"multiplier", request(descriptor("pay", "x")),
+				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":3,"unit":"HOUR","unitMultiplier":6},"limitRemaining":2}]}`,
+			},
+			{
+				"unlimited, unmatched", request(descriptor("staff", "x"), descriptor("nobody", "x"), descriptor()),
+				`{"overallCode":"OK","statuses":[{"code":"OK","limitRemaining":4294967295},{"code":"OK"},{"code":"OK"}]}`,
+			},
+			{"limit of the request", request(&common.RateLimitDescriptor{
+				Entries: descriptor("ip", "3").Entries,
+				Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(2)},
+			}), `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":5,"unit":"HOUR","unitMultiplier":2},"limitRemaining":4}]}`},
+			{"limit by the week, which requests have no name for", request(&common.RateLimitDescriptor{
+				Entries: descriptor("ip", "3").Entries,
+				Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: 7},
+			}), `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":5,"unit":"WEEK"},"limitRemaining":4}]}`},
+		}
+		for _, st := range steps {
+			t.Run(st.name, func(t *testing.T) {
+				resp, err := client.ShouldRateLimit(t.Context(), st.req)
+				if err != nil {
+					t.Fatal(err)
 				}
-				s.DurationUntilReset = nil
-			}
-			text, err := compactJSON(resp)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := strings.TrimSpace(string(text)); got != st.want {
-				t.Errorf("\n got %s\nwant %s", got, st.want)
-			}
-		})
-	}
-	if failed := f.failed(); len(failed) > 0 {
-		t.Errorf("failures: %v", failed)
-	}
+				for _, s := range resp.GetStatuses() {
+					if reset := s.GetDurationUntilReset(); (reset == nil) != (s.GetCurrentLimit() == nil) || reset != nil && (reset.GetSeconds() <= 0 || reset.GetNanos() != 0) {
+						t.Errorf("duration_until_reset %v beside current_limit %v", reset, s.GetCurrentLimit())
+					}
+					s.DurationUntilReset = nil
+				}
+				text, err := compactJSON(resp)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := strings.TrimSpace(string(text)); got != st.want {
+					t.Errorf("\n got %s\nwant %s", got, st.want)
+				}
+			})
+		}
+		if failed := f.failed(); len(failed) > 0 {
+			t.Errorf("failures: %v", failed)
+		}
+	})
 }
 
 // broken is a store in some kind of trouble.
@@ -211,45 +230,48 @@ func unanswered(b *backend.Batch) error {
 }
 
 func TestErrors(t *testing.T) {
-	badLimit := descriptor("ip", "1")
-	badLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
-	oddLimit := descriptor("ip", "1")
-	oddLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99}
-	longLimit := descriptor("ip", "1")
-	longLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(1 << 31)}
-	noMultiplier := descriptor("ip", "1")
-	noMultiplier.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_DAY, UnitMultiplier: wrapperspb.UInt32(0)}
-	tests := []struct {
-		name  string
-		store backend.Backend
-		req   *pb.RateLimitRequest
-		code  codes.Code
-		text  string
-	}{
-		{"no domain", nil, &pb.RateLimitRequest{}, codes.InvalidArgument, "bad request: the domain is empty"},
-		{"no descriptors", nil, request(), codes.InvalidArgument, "bad request: there are no descriptors"},
-		{"no unit", nil, request(badLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
-		{"odd unit", nil, request(oddLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
-		{"no multiplier", nil, request(noMultiplier), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit_multiplier is 0"},
-		{"long window", nil, request(longLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the window is longer than 100 years"},
-		{"store", broken{unanswered}, request(descriptor("ip", "1")), codes.Unavailable, "the store did not answer"},
-		{"too much for the store", broken{overloaded}, request(descriptor("ip", "1")), codes.ResourceExhausted, "the request needs more time of the store than there is"},
-		{"misuse", broken{func(*backend.Batch) error { return errSecret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
-		{"panic", broken{func(*backend.Batch) error { panic(errSecret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			f := start(t, tt.store)
-			_, conn := dial(t, f)
-			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), tt.req)
-			if status.Code(err) != tt.code || status.Convert(err).Message() != tt.text {
-				t.Errorf("got %v, want %v: %s", err, tt.code, tt.text)
-			}
-			if failed := f.failed(); len(failed) != 1 {
-				t.Errorf("told of %d failures, want 1: %v", len(failed), failed)
-			}
-		})
-	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		badLimit := descriptor("ip", "1")
+		badLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
+		oddLimit := descriptor("ip", "1")
+		oddLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99}
+		longLimit := descriptor("ip", "1")
+		longLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(1 << 31)}
+		noMultiplier := descriptor("ip", "1")
+		noMultiplier.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_DAY, UnitMultiplier: wrapperspb.UInt32(0)}
+		tests := []struct {
+			name  string
+			store backend.Backend
+			req   *pb.RateLimitRequest
+			code  codes.Code
+			text  string
+		}{
+			{"no domain", nil, &pb.RateLimitRequest{}, codes.InvalidArgument, "bad request: the domain is empty"},
+			{"no descriptors", nil, request(), codes.InvalidArgument, "bad request: there are no descriptors"},
+			{"no unit", nil, request(badLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
+			{"odd unit", nil, request(oddLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
+			{"no multiplier", nil, request(noMultiplier), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit_multiplier is 0"},
+			{"long window", nil, request(longLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the window is longer than 100 years"},
+			{"store", broken{unanswered}, request(descriptor("ip", "1")), codes.Unavailable, "the store did not answer"},
+			{"too much for the store", broken{overloaded}, request(descriptor("ip", "1")), codes.ResourceExhausted, "the request needs more time of the store than there is"},
+			{"misuse", broken{func(*backend.Batch) error { return errSecret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+			{"panic", broken{func(*backend.Batch) error { panic(errSecret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+		}
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				f := start(t, tt.store)
+				_, conn := dial(t, f, cfg)
+				_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), tt.req)
+				if status.Code(err) != tt.code || status.Convert(err).Message() != tt.text {
+					t.Errorf("got %v, want %v: %s", err, tt.code, tt.text)
+				}
+				if failed := f.failed(); len(failed) != 1 {
+					t.Errorf("told of %d failures, want 1: %v", len(failed), failed)
+				}
+			})
+		}
+	})
 }
 
 // A span always ends with the error text for callers, and the decision is made in the
@@ -347,70 +369,73 @@ func TestNotReady(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	t.Parallel()
-	srv, conn := dial(t, start(t, nil))
-	client := healthpb.NewHealthClient(conn)
-	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
-		t.Helper()
-		for _, name := range []string{"", HealthServiceName} {
-			resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
-			if err != nil || resp.GetStatus() != want {
-				t.Errorf("%q: got %v, %v, want %v", name, resp.GetStatus(), err, want)
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		srv, conn := dial(t, start(t, nil), cfg)
+		client := healthpb.NewHealthClient(conn)
+		check := func(want healthpb.HealthCheckResponse_ServingStatus) {
+			t.Helper()
+			for _, name := range []string{"", HealthServiceName} {
+				resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+				if err != nil || resp.GetStatus() != want {
+					t.Errorf("%q: got %v, %v, want %v", name, resp.GetStatus(), err, want)
+				}
 			}
 		}
-	}
-	check(healthpb.HealthCheckResponse_NOT_SERVING)
-	srv.SetServing(true)
-	check(healthpb.HealthCheckResponse_SERVING)
-	srv.SetServing(false)
-	check(healthpb.HealthCheckResponse_NOT_SERVING)
-	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
-		t.Errorf("another name: %v, want NotFound", err)
-	}
+		check(healthpb.HealthCheckResponse_NOT_SERVING)
+		srv.SetServing(true)
+		check(healthpb.HealthCheckResponse_SERVING)
+		srv.SetServing(false)
+		check(healthpb.HealthCheckResponse_NOT_SERVING)
+		if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+			t.Errorf("another name: %v, want NotFound", err)
+		}
+	})
 }
 
 // A watch that stays open does not hold up a shutdown.
 func TestShutdownEndsWatches(t *testing.T) {
-	t.Parallel()
-	srv, conn := dial(t, start(t, nil))
-	stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	srv.Shutdown(ctx)
-	if ctx.Err() != nil {
-		t.Error("the watch had to be cut off")
-	}
-	if _, err := stream.Recv(); err == nil {
-		t.Error("the watch goes on")
-	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		srv, conn := dial(t, start(t, nil), cfg)
+		stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		srv.Shutdown(ctx)
+		if ctx.Err() != nil {
+			t.Error("the watch had to be cut off")
+		}
+		if _, err := stream.Recv(); err == nil {
+			t.Error("the watch goes on")
+		}
+	})
 }
 
 // Nor does a reflection stream, whose handler waits for its client.
 func TestShutdownEndsReflection(t *testing.T) {
-	t.Parallel()
-	srv, conn := dial(t, start(t, nil))
-	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	srv.Shutdown(ctx)
-	if ctx.Err() != nil {
-		t.Error("the stream had to be cut off")
-	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		srv, conn := dial(t, start(t, nil), cfg)
+		stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		srv.Shutdown(ctx)
+		if ctx.Err() != nil {
+			t.Error("the stream had to be cut off")
+		}
+	})
 }
 
 // tellingListener tells when it has accepted a connection.
@@ -429,98 +454,101 @@ func (l tellingListener) Accept() (net.Conn, error) {
 
 // Nor does a connection that never sends a byte: grpc-go would wait for it.
 func TestShutdownClosesSilentConnections(t *testing.T) {
-	t.Parallel()
-	srv := NewServer(start(t, nil).Service, ServerConfig{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	accepted := make(chan struct{}, 1)
-	go func() { served <- srv.Serve(tellingListener{l, accepted}) }()
-	silent, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = silent.Close() }()
-	<-accepted
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	begun := time.Now()
-	srv.Shutdown(ctx)
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(begun); took > handshakeTimeout-time.Second {
-		t.Errorf("it took %v", took)
-	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		srv := NewServer(start(t, nil).Service, cfg)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		accepted := make(chan struct{}, 1)
+		go func() { served <- srv.Serve(tellingListener{l, accepted}) }()
+		silent, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = silent.Close() }()
+		<-accepted
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		srv.Shutdown(ctx)
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > handshakeTimeout-time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 // A server that is told to stop before it serves does not complain.
 func TestShutdownBeforeServe(t *testing.T) {
-	t.Parallel()
-	srv := NewServer(start(t, nil).Service, ServerConfig{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Shutdown(t.Context())
-	if err := srv.Serve(l); err != nil {
-		t.Errorf("Serve: %v", err)
-	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		srv := NewServer(start(t, nil).Service, cfg)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv.Shutdown(t.Context())
+		if err := srv.Serve(l); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
 }
 
 // A call that never ends is cut off when the time for it is over.
 func TestShutdownCutsOffCalls(t *testing.T) {
-	t.Parallel()
-	entered, leave := make(chan struct{}), make(chan struct{})
-	defer close(leave)
-	srv, conn := dial(t, start(t, broken{func(*backend.Batch) error {
-		close(entered)
-		<-leave
-		return nil
-	}}))
-	result := make(chan error, 1)
-	go func() {
-		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1")))
-		result <- err
-	}()
-	<-entered
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		srv.Shutdown(ctx)
-		close(done)
-	}()
-	if err := <-result; status.Code(err) != codes.Unavailable {
-		t.Errorf("got %v", err)
-	}
-	leave <- struct{}{} // Stop waits for handlers
-	<-done
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		srv, conn := dial(t, start(t, broken{func(*backend.Batch) error {
+			close(entered)
+			<-leave
+			return nil
+		}}), cfg)
+		result := make(chan error, 1)
+		go func() {
+			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1")))
+			result <- err
+		}()
+		<-entered
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		done := make(chan struct{})
+		go func() {
+			srv.Shutdown(ctx)
+			close(done)
+		}()
+		if err := <-result; status.Code(err) != codes.Unavailable {
+			t.Errorf("got %v", err)
+		}
+		close(leave) // grpc-go waits for handlers
+		<-done
+	})
 }
 
 func TestReflection(t *testing.T) {
-	t.Parallel()
-	_, conn := dial(t, start(t, nil))
-	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, s := range resp.GetListServicesResponse().GetService() {
-		names = append(names, s.GetName())
-	}
-	if got := strings.Join(names, " "); !strings.Contains(got, "envoy.service.ratelimit.v3.RateLimitService") || !strings.Contains(got, "grpc.health.v1.Health") {
-		t.Errorf("services: %s", got)
-	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		_, conn := dial(t, start(t, nil), cfg)
+		stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, s := range resp.GetListServicesResponse().GetService() {
+			names = append(names, s.GetName())
+		}
+		if got := strings.Join(names, " "); !strings.Contains(got, "envoy.service.ratelimit.v3.RateLimitService") || !strings.Contains(got, "grpc.health.v1.Health") {
+			t.Errorf("services: %s", got)
+		}
+	})
 }
 
 // raw sends bytes as a request, whatever they are.
@@ -557,72 +585,77 @@ func wire(domain string, descriptors ...[]rules.Entry) []byte {
 // One byte that is not UTF-8 must not get a request past its limits: Envoy
 // sends header values as they come, and lets failures pass.
 func TestNotUTF8(t *testing.T) {
-	f := start(t, nil)
-	_, conn := dial(t, f)
-	odd := []rules.Entry{{Key: []byte("ip"), Value: []byte("1\xff\xfe2")}}
-	for i, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
-		resp, err := raw(t, conn, wire("d", odd, []rules.Entry{{Key: []byte("staff"), Value: []byte("\x80")}}))
-		if err != nil || resp.GetOverallCode() != want || len(resp.GetStatuses()) != 2 {
-			t.Errorf("request %d: %v, %v", i+1, resp, err)
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		f := start(t, nil)
+		_, conn := dial(t, f, cfg)
+		odd := []rules.Entry{{Key: []byte("ip"), Value: []byte("1\xff\xfe2")}}
+		for i, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
+			resp, err := raw(t, conn, wire("d", odd, []rules.Entry{{Key: []byte("staff"), Value: []byte("\x80")}}))
+			if err != nil || resp.GetOverallCode() != want || len(resp.GetStatuses()) != 2 {
+				t.Errorf("request %d: %v, %v", i+1, resp, err)
+			}
 		}
-	}
-	if _, err := raw(t, conn, wire("d\xff", odd)); err != nil {
-		t.Errorf("domain: %v", err)
-	}
-	if failed := f.failed(); len(failed) > 0 {
-		t.Errorf("failures: %v", failed)
-	}
+		if _, err := raw(t, conn, wire("d\xff", odd)); err != nil {
+			t.Errorf("domain: %v", err)
+		}
+		if failed := f.failed(); len(failed) > 0 {
+			t.Errorf("failures: %v", failed)
+		}
+	})
 }
 
 func TestUnreadableMessages(t *testing.T) {
-	many := make([][]rules.Entry, limiter.MaxDescriptors+1)
-	entries := make([]rules.Entry, maxRequestEntries+1)
-	for _, tt := range []struct {
-		name string
-		data []byte
-		code codes.Code
-		text string
-	}{
-		{"cut off", wire("d", []rules.Entry{{Key: []byte("ip")}})[:8], codes.InvalidArgument, "bad request: not a RateLimitRequest"},
-		{"not protobuf", []byte("GET / HTTP/1.1\r\n"), codes.InvalidArgument, "bad request: not a RateLimitRequest"},
-		{"not protobuf, and long", bytes.Repeat([]byte{0xFF}, 1<<16), codes.InvalidArgument, "bad request: not a RateLimitRequest"},
-		{"too many descriptors", wire("d", many...), codes.ResourceExhausted, "bad request: too large: more than 1000 descriptors"},
-		{"far too many", append(wire("d"), bytes.Repeat([]byte{2<<3 | 2, 0}, 2_000_000)...), codes.ResourceExhausted, "bad request: too large: more than 1000 descriptors"},
-		{"too many entries", wire("d", entries), codes.ResourceExhausted, "bad request: too large: more than 16000 entries"},
-	} {
-		f := start(t, nil)
-		_, conn := dial(t, f)
-		_, err := raw(t, conn, tt.data)
-		if status.Code(err) != tt.code || !strings.HasPrefix(status.Convert(err).Message(), tt.text) {
-			t.Errorf("%s: got %v", tt.name, err)
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		many := make([][]rules.Entry, limiter.MaxDescriptors+1)
+		entries := make([]rules.Entry, maxRequestEntries+1)
+		for _, tt := range []struct {
+			name string
+			data []byte
+			code codes.Code
+			text string
+		}{
+			{"cut off", wire("d", []rules.Entry{{Key: []byte("ip")}})[:8], codes.InvalidArgument, "bad request: not a RateLimitRequest"},
+			{"not protobuf", []byte("GET / HTTP/1.1\r\n"), codes.InvalidArgument, "bad request: not a RateLimitRequest"},
+			{"not protobuf, and long", bytes.Repeat([]byte{0xFF}, 1<<16), codes.InvalidArgument, "bad request: not a RateLimitRequest"},
+			{"too many descriptors", wire("d", many...), codes.ResourceExhausted, "bad request: too large: more than 1000 descriptors"},
+			{"far too many", append(wire("d"), bytes.Repeat([]byte{2<<3 | 2, 0}, 2_000_000)...), codes.ResourceExhausted, "bad request: too large: more than 1000 descriptors"},
+			{"too many entries", wire("d", entries), codes.ResourceExhausted, "bad request: too large: more than 16000 entries"},
+		} {
+			f := start(t, nil)
+			_, conn := dial(t, f, cfg)
+			_, err := raw(t, conn, tt.data)
+			if status.Code(err) != tt.code || !strings.HasPrefix(status.Convert(err).Message(), tt.text) {
+				t.Errorf("%s: got %v", tt.name, err)
+			}
+			if len(f.failed()) != 1 {
+				t.Errorf("%s: told of %v", tt.name, f.failed())
+			}
 		}
-		if len(f.failed()) != 1 {
-			t.Errorf("%s: told of %v", tt.name, f.failed())
-		}
-	}
+	})
 }
 
 func TestUnixSocket(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := NewServer(start(t, nil).Service, ServerConfig{})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	conn, err := grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1"))); err != nil {
-		t.Error(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-	srv.Shutdown(t.Context())
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		l, err := net.Listen("unix", t.TempDir()+"/s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := NewServer(start(t, nil).Service, cfg)
+		served := make(chan error, 1)
+		go func() { served <- srv.Serve(l) }()
+		conn, err := grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1"))); err != nil {
+			t.Error(err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		srv.Shutdown(t.Context())
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 }
