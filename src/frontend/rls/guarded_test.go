@@ -238,8 +238,8 @@ func TestCallersShareABudget(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				const most = 2 << 20
-				shared := connlimit.NewMemoryBudget(most)
+				const most = 1 << 19
+				shared, cfg := connlimit.NewMemoryBudget(most), cfg
 				cfg.MemoryBudget = shared
 				srv, addr := serving(t, cfg)
 				isClosed := func() bool { return shared.EvictedAccounts()+srv.Stats().FloodingConnections > 0 }
