@@ -5,10 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"math/bits"
-	"net"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,9 +17,8 @@ import (
 // with Reply or Fail, in any order. A call without an answer fails with INTERNAL.
 type Batch struct {
 	// Calls are the calls to answer, at least one. Refer to them by index: the connection may change other fields of a Call meanwhile.
-	Calls []Call
-	// Received is when the calls arrived.
-	Received time.Time
+	Calls    []Call
+	Received time.Time // Received is when the calls arrived.
 
 	conn *conn
 	ctx  context.Context
@@ -32,10 +32,8 @@ type Batch struct {
 
 // Call is one call.
 type Call struct {
-	// Message is the message of the request, without compression. It is valid until Decide returns.
-	Message []byte
-	// Timeout is how long the client waits from Batch.Received on; 0 for any time.
-	Timeout time.Duration
+	Message []byte        // Message is the message of the request, without compression. It is valid until Decide returns.
+	Timeout time.Duration // Timeout is how long the client waits from Batch.Received on; 0 for any time.
 
 	streamID  uint32
 	heldBytes int64 // heldBytes is what Message holds of the account; 0 if it refers to the read buffer.
@@ -63,9 +61,6 @@ func (s *Server) releaseBatch(b *Batch) {
 // Context returns the context of the calls. It ends with the connection and, with Config.DecideWaits,
 // after the longest timeout of Calls.
 func (b *Batch) Context() context.Context { return b.ctx }
-
-// Client returns the address of the client.
-func (b *Batch) Client() net.Addr { return b.conn.net.RemoteAddr() }
 
 // sort sorts the calls for decide: the store gives up before the deadline of a batch, so calls with a
 // short timeout must not be in one batch with others. The caller holds conn.mu.
@@ -176,4 +171,34 @@ func appendWithID(b, frame []byte, streamID uint32) []byte {
 func (b *Batch) data(call *Call) (data, trailers []byte) {
 	end := call.end - len(responseTrailers)
 	return b.out[end-call.dataBytes : end], b.out[end:call.end]
+}
+
+// statusOK is the field ":status: 200", which is number 8 of the static table.
+const statusOK = "\x88"
+
+// literalField returns a field that does not enter the dynamic table of the client.
+func literalField(name, value string) string {
+	return string(appendText(appendText([]byte{0}, name), value))
+}
+
+// appendText appends a string without compression (RFC 7541 section 5.2).
+func appendText(b []byte, s string) []byte {
+	const mask = 1<<7 - 1
+	n := len(s)
+	if n < mask {
+		return append(append(b, byte(n)), s...)
+	}
+	b = append(b, mask)
+	for n -= mask; n >= 0x80; n >>= 7 {
+		b = append(b, byte(n)|0x80)
+	}
+	return append(append(b, byte(n)), s...)
+}
+
+// maxErrorText is how many bytes of an error text a client gets.
+const maxErrorText = 4 << 10
+
+// percentEncode returns text as gRPC sends a grpc-message.
+func percentEncode(text string) string {
+	return strings.ReplaceAll(url.PathEscape(text[:min(len(text), maxErrorText)]), "%20", " ")
 }

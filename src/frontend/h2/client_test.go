@@ -69,6 +69,15 @@ func startServerOn(t testing.TB, cfg Config, l net.Listener) *testServer {
 	if cfg.OpenAccount == nil {
 		cfg.OpenAccount = func(func()) Account { return s.openAccount() }
 	}
+	if cfg.ConnContext == nil {
+		cfg.ConnContext = func(ctx context.Context, _ Account) context.Context { return ctx }
+	}
+	if cfg.IsLarge == nil {
+		cfg.IsLarge = func([]byte) bool { return false }
+	}
+	if cfg.OnPanic == nil {
+		cfg.OnPanic = func(value any, stack []byte) { t.Errorf("panic: %v\n%s", value, stack) }
+	}
 	cfg.OnProtocolError = func(_ net.Addr, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

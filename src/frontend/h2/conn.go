@@ -3,7 +3,7 @@ package h2
 import (
 	"context"
 	"crypto/tls"
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"runtime/debug"
@@ -36,8 +36,7 @@ type conn struct {
 
 	mu    sync.Mutex // mu guards all fields below, and the fields of streams.
 	phase phase
-	// users counts the goroutines that use the connection: its reader, handed over batches and handlers.
-	users int
+	users int // users counts the goroutines that use the connection: its reader, handed over batches and handlers.
 
 	reader
 	blockReader
@@ -154,16 +153,20 @@ func (c *conn) rawConn() net.Conn {
 	return c.net
 }
 
-// fail ends the connection because of err. A connError is sent to the client in a GOAWAY. The caller holds mu.
+// fail ends the connection because of err. A violation is sent to the client in a GOAWAY. The caller holds mu.
 func (c *conn) fail(err error) {
-	var violation connError
-	if !errors.As(err, &violation) {
+	v, ok := err.(violation)
+	if !ok {
 		c.closeLocked()
 		return
 	}
-	c.server.countFailure(violation)
-	c.server.cfg.OnProtocolError(c.net.RemoteAddr(), violation)
-	c.out = appendGoAway(c.out, min(c.goAwayID, c.lastStreamID), violation.code, violation.reason)
+	if v.code == codeEnhanceYourCalm {
+		c.server.Flooding.Add(1)
+	} else {
+		c.server.Invalid.Add(1)
+	}
+	c.server.cfg.OnProtocolError(c.net.RemoteAddr(), v)
+	c.out = appendGoAway(c.out, min(c.goAwayID, c.lastStreamID), v.code, v.reason)
 	c.flush()
 	c.finish()
 }
@@ -184,3 +187,54 @@ func (c *conn) finish() {
 
 // lingerTime is how long a client may take to close a connection that the server has ended.
 const lingerTime = time.Second
+
+// appendGoAway appends a GOAWAY. Streams up to lastID are answered.
+func appendGoAway(b []byte, lastID uint32, code errorCode, reason string) []byte {
+	fixed := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, lastID), uint32(code))
+	return appendFrame(b, frameGoAway, 0, 0, fixed, []byte(reason))
+}
+
+// leave asks the client to use another connection, and ends this one after its calls.
+func (c *conn) leave(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase < open {
+		c.closeLocked()
+		return
+	}
+	if c.phase == open {
+		c.startLeaving(reason)
+	}
+}
+
+// startLeaving sends the first GOAWAY. It allows all streams, because the client may be opening some. The caller holds mu.
+func (c *conn) startLeaving(reason string) {
+	c.phase, c.leftAt = leaving, time.Now()
+	c.sendSoon(appendFrame(appendGoAway(nil, maxWindow, codeNone, reason), framePing, 0, 0, goAwayPing))
+}
+
+// endLeaving sends the second GOAWAY: the client knows of the first, so that later streams are ignored. The caller holds mu.
+func (c *conn) endLeaving() {
+	c.phase, c.goAwayID = lastCalls, c.lastStreamID
+	c.sendSoon(appendGoAway(nil, c.goAwayID, codeNone, ""))
+}
+
+// sendSoon writes b in another goroutine, so that the caller need not wait for the client. The caller holds mu.
+func (c *conn) sendSoon(b []byte) {
+	c.out = append(c.out, b...)
+	c.users++
+	go func() {
+		defer c.release()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.flush()
+		c.endIfDone()
+	}()
+}
+
+// endIfDone ends a connection that has answered its last call. The caller holds mu.
+func (c *conn) endIfDone() {
+	if c.phase == lastCalls && c.activeStreams == 0 && len(c.out) == 0 && !c.isWriting {
+		c.finish()
+	}
+}

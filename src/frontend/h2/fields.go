@@ -2,7 +2,6 @@ package h2
 
 import (
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -21,73 +20,51 @@ const (
 	meansOtherType // meansOtherType is any other content type.
 	meansTimeout
 	meansLength
-	meansEncoding    // meansEncoding is a compression that Decide does not understand.
-	meansMalformed   // meansMalformed is a field that RFC 9113 section 8.2 or 8.3 forbids.
-	meansUnsupported // meansUnsupported is the method CONNECT.
+	meansEncoding  // meansEncoding is a compression, or another thing that Decide does not understand.
+	meansMalformed // meansMalformed is a field that RFC 9113 section 8.2 or 8.3 forbids, or the method CONNECT.
 )
 
 // Sets of meanings, a bit for each: those of :path, of :method, and of all pseudo-header fields of section 8.3.1.
 const (
 	pathMeanings   = 1<<meansPath | 1<<meansMethod
 	verbMeanings   = 1<<meansPost | 1<<meansOtherVerb
-	pseudoMeanings = pathMeanings | verbMeanings | 1<<meansScheme | 1<<meansAuthority | 1<<meansUnsupported
+	pseudoMeanings = pathMeanings | verbMeanings | 1<<meansScheme | 1<<meansAuthority
 )
 
 // isPseudo reports whether the field is a pseudo-header field.
 func (m meaning) isPseudo() bool { return pseudoMeanings>>m&1 != 0 }
 
+// nameMeanings has the meanings of names with most values. It has no entry for names that mean nothing.
+var nameMeanings = map[string]meaning{
+	":path": meansPath, ":method": meansOtherVerb, ":scheme": meansScheme, ":authority": meansAuthority,
+	"content-type": meansOtherType, "grpc-timeout": meansTimeout, "content-length": meansLength, "grpc-encoding": meansEncoding,
+	"te": meansMalformed, "connection": meansMalformed, "proxy-connection": meansMalformed, "keep-alive": meansMalformed,
+	"transfer-encoding": meansMalformed, "upgrade": meansMalformed,
+}
+
+// valueMeanings has the meanings of names with special values.
+var valueMeanings = map[[2]string]meaning{
+	{":path", ""}: meansMalformed, {":method", "POST"}: meansPost, {":method", "CONNECT"}: meansMalformed,
+	{"content-type", "application/grpc"}: meansGRPC, {"content-type", "application/grpc+proto"}: meansGRPC,
+	{"grpc-encoding", "identity"}: meansNothing, {"te", "trailers"}: meansNothing,
+}
+
 // classifier returns the function that finds the meaning of a field for a server whose method has this path.
 func classifier(methodPath string) func(name, value []byte) meaning {
 	return func(name, value []byte) meaning {
-		if !isValidName(name) || !isValidValue(value) {
+		m, isKnown := nameMeanings[string(name)]
+		switch {
+		case !isValidValue(value) || !isKnown && !isValidName(name):
 			return meansMalformed
+		case m == meansNothing || m == meansTimeout || m == meansLength:
+			return m
+		case m == meansPath && len(value) > 0 && string(value) == methodPath:
+			return meansMethod
 		}
-		switch string(name) {
-		case ":path":
-			switch {
-			case len(value) == 0:
-				return meansMalformed
-			case string(value) == methodPath:
-				return meansMethod
-			}
-			return meansPath
-		case ":method":
-			switch string(value) {
-			case "POST":
-				return meansPost
-			case "CONNECT":
-				return meansUnsupported
-			}
-			return meansOtherVerb
-		case ":scheme":
-			return meansScheme
-		case ":authority":
-			return meansAuthority
-		case "content-type":
-			if s := string(value); s == "application/grpc" || s == "application/grpc+proto" {
-				return meansGRPC
-			}
-			return meansOtherType
-		case "grpc-timeout":
-			return meansTimeout
-		case "content-length":
-			return meansLength
-		case "grpc-encoding":
-			if string(value) != "identity" {
-				return meansEncoding
-			}
-		case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
-			return meansMalformed
-		case "te":
-			if string(value) != "trailers" {
-				return meansMalformed
-			}
-		default:
-			if name[0] == ':' {
-				return meansMalformed
-			}
+		if special, ok := valueMeanings[[2]string{string(name), string(value)}]; ok {
+			return special
 		}
-		return meansNothing
+		return m
 	}
 }
 
@@ -99,10 +76,8 @@ var isNameByte = func() (table [256]bool) {
 	return table
 }()
 
+// isValidName reports whether name is that of a field, and not of a pseudo-header field.
 func isValidName(name []byte) bool {
-	if len(name) > 1 && name[0] == ':' {
-		name = name[1:]
-	}
 	for _, b := range name {
 		if !isNameByte[b] {
 			return false
@@ -124,49 +99,30 @@ func isValidValue(value []byte) bool {
 
 func isSpace(b byte) bool { return b == ' ' || b == '\t' }
 
-// parseTimeout reads a grpc-timeout, such as 20m for 20 ms. It returns false if the text is not valid.
-// A timeout of 0, which has passed already, becomes a nanosecond.
-func parseTimeout(value []byte) (time.Duration, bool) {
-	last := len(value) - 1
-	if last < 1 || last > 8 {
-		return 0, false
+var timeoutUnits = [256]time.Duration{
+	'n': time.Nanosecond, 'u': time.Microsecond, 'm': time.Millisecond, 'S': time.Second, 'M': time.Minute, 'H': time.Hour,
+}
+
+// parseTimeout reads a grpc-timeout, such as 20m for 20 ms; 0 if the text is not valid. A timeout of 0,
+// which has passed already, becomes a nanosecond.
+func parseTimeout(value []byte) time.Duration {
+	const mostDigits, longest = 8, 24 * time.Hour // 99,999,999 hours would overflow.
+	digits := len(value) - 1
+	if digits < 1 || digits > mostDigits {
+		return 0
 	}
-	n := time.Duration(0)
-	for _, b := range value[:last] {
-		if b < '0' || b > '9' {
-			return 0, false
-		}
-		n = 10*n + time.Duration(b-'0')
+	n, err := strconv.ParseUint(string(value[:digits]), 10, 32)
+	unit := timeoutUnits[value[digits]]
+	if err != nil || unit == 0 {
+		return 0
 	}
-	unit := time.Duration(0)
-	switch value[last] {
-	case 'n':
-		unit = time.Nanosecond
-	case 'u':
-		unit = time.Microsecond
-	case 'm':
-		unit = time.Millisecond
-	case 'S':
-		unit = time.Second
-	case 'M':
-		unit = time.Minute
-	case 'H':
-		unit = time.Hour
-	default:
-		return 0, false
-	}
-	const longest = 24 * time.Hour // 99,999,999 hours would overflow.
-	return max(min(n, longest/unit)*unit, 1), true
+	return max(min(time.Duration(n), longest/unit)*unit, 1)
 }
 
 // parseLength reads a content-length; -1 if it is not valid.
 func parseLength(value []byte) int64 {
-	if strings.Trim(string(value), "0123456789") != "" {
-		return -1
+	if n, err := strconv.ParseUint(string(value), 10, 63); err == nil {
+		return int64(n)
 	}
-	n, err := strconv.ParseInt(string(value), 10, 64)
-	if err != nil {
-		return -1
-	}
-	return n
+	return -1
 }

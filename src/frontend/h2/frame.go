@@ -10,7 +10,7 @@ const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 const (
 	frameHeaderBytes = 9
-	// maxFrameBytes is the largest payload of a frame, in both directions: the smallest SETTINGS_MAX_FRAME_SIZE, which is the default.
+	// maxFrameBytes is the largest payload of a frame in both directions: the default of SETTINGS_MAX_FRAME_SIZE.
 	maxFrameBytes = 16 << 10
 	maxWindow     = 1<<31 - 1
 )
@@ -31,7 +31,6 @@ const (
 	frameContinuation
 )
 
-// Flags of frames.
 const (
 	flagEndStream  = 0x1 // flagEndStream is for DATA and HEADERS.
 	flagAck        = 0x1 // flagAck is for SETTINGS and PING.
@@ -57,7 +56,7 @@ func readFrame(b []byte, f *frame) (int, error) {
 	}
 	n := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
 	if n > maxFrameBytes {
-		return 0, connError{codeFrameSize, fmt.Sprintf("a frame has %d bytes, at most %d are allowed", n, maxFrameBytes)}
+		return 0, connError(codeFrameSize, "a frame is too long")
 	}
 	if len(b) < frameHeaderBytes+n {
 		return 0, nil
@@ -74,7 +73,7 @@ func (f *frame) removePadding() error {
 		return nil
 	}
 	if len(f.payload) == 0 || int(f.payload[0]) >= len(f.payload) {
-		return connError{codeProtocol, "the padding is longer than its frame"}
+		return connError(codeProtocol, "the padding is longer than its frame")
 	}
 	f.payload = f.payload[1 : len(f.payload)-int(f.payload[0])]
 	return nil
@@ -86,9 +85,32 @@ func appendFrameHeader(b []byte, payloadBytes int, kind frameType, flags uint8, 
 	return binary.BigEndian.AppendUint32(b, streamID)
 }
 
+// appendFrame appends a frame whose payload consists of parts.
+func appendFrame(b []byte, kind frameType, flags uint8, streamID uint32, parts ...[]byte) []byte {
+	n := 0
+	for _, part := range parts {
+		n += len(part)
+	}
+	b = appendFrameHeader(b, n, kind, flags, streamID)
+	for _, part := range parts {
+		b = append(b, part...)
+	}
+	return b
+}
+
 // appendNumberFrame appends a frame whose payload is one number: RST_STREAM or WINDOW_UPDATE.
 func appendNumberFrame(b []byte, kind frameType, streamID, number uint32) []byte {
 	return binary.BigEndian.AppendUint32(appendFrameHeader(b, 4, kind, 0, streamID), number)
+}
+
+// appendHeaderFrame appends a header block in a HEADERS frame and, if it is long, in CONTINUATION frames.
+func appendHeaderFrame(b []byte, flags uint8, streamID uint32, block string) []byte {
+	kind := frameHeaders
+	for ; len(block) > maxFrameBytes; block = block[maxFrameBytes:] {
+		b = append(appendFrameHeader(b, maxFrameBytes, kind, flags&^flagEndHeaders, streamID), block[:maxFrameBytes]...)
+		kind, flags = frameContinuation, flags&^flagEndStream
+	}
+	return append(appendFrameHeader(b, len(block), kind, flags, streamID), block...)
 }
 
 // errorCode is an error code of RFC 9113 section 7.
@@ -102,26 +124,23 @@ const (
 	codeStreamClosed    errorCode = 0x5
 	codeFrameSize       errorCode = 0x6
 	codeRefusedStream   errorCode = 0x7
-	codeCancel          errorCode = 0x8
 	codeCompression     errorCode = 0x9
 	codeEnhanceYourCalm errorCode = 0xb
 )
 
-// connError ends a connection (RFC 9113 section 5.4.1). The reason is for the client's GOAWAY and for logs.
-type connError struct {
-	code   errorCode
-	reason string
-}
-
-func (e connError) Error() string { return fmt.Sprintf("h2: %s (error code %d)", e.reason, e.code) }
-
-// streamError ends a stream (RFC 9113 section 5.4.2).
-type streamError struct {
+// violation ends a connection or, with a streamID, only that stream (RFC 9113 section 5.4). The reason
+// of a connection's end is for its GOAWAY and for logs.
+type violation struct {
 	streamID uint32
 	code     errorCode
 	reason   string
 }
 
-func (e streamError) Error() string {
-	return fmt.Sprintf("h2: stream %d: %s (error code %d)", e.streamID, e.reason, e.code)
+func connError(code errorCode, reason string) error { return violation{0, code, reason} }
+func streamError(streamID uint32, code errorCode) error {
+	return violation{streamID: streamID, code: code}
+}
+
+func (v violation) Error() string {
+	return fmt.Sprintf("h2: %s (error code %d, stream %d)", v.reason, v.code, v.streamID)
 }

@@ -15,28 +15,22 @@ import (
 )
 
 const (
-	// maxWaitingRequests is how many requests of a connection may wait for a handler.
-	maxWaitingRequests = 1000
+	maxWaitingRequests = 1000 // maxWaitingRequests is how many requests of a connection may wait for a handler.
 	// maxHandlerOutput is how many bytes a handler may write before it waits for the client.
 	maxHandlerOutput = 64 << 10
 	// creditStep is how many bytes are used before the client hears that it may send as many again.
 	creditStep = firstWindow / 4
 )
 
-// newRequest returns the request for Handler, without a context and a body.
+// newRequest returns the request for Handler, without what handle adds.
 func (c *conn) newRequest(h *head) (*http.Request, error) {
 	target, err := url.ParseRequestURI(string(h.path))
 	if err != nil && string(h.path) != "*" {
 		return nil, errors.New("the path is malformed")
 	}
-	r := &http.Request{
-		Method: string(h.verb), URL: target, RequestURI: string(h.path), Host: string(h.authority), ContentLength: h.length,
-		Proto: "HTTP/2.0", ProtoMajor: 2, Header: h.httpHeader(), RemoteAddr: c.net.RemoteAddr().String(), TLS: c.tls,
-	}
-	if r.Host == "" {
-		r.Host = r.Header.Get("Host")
-	}
-	return r, nil
+	return &http.Request{
+		Method: string(h.verb), URL: target, RequestURI: string(h.path), Host: string(h.authority), ContentLength: h.length, Header: h.httpHeader(),
+	}, nil
 }
 
 // handleCollected passes a call on to Handler. data is what has been received of its body.
@@ -51,8 +45,7 @@ func (c *conn) handleCollected(s *stream, data []byte) {
 	path := c.server.cfg.Path
 	r := &http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: path}, RequestURI: path, ContentLength: s.length,
-		Proto: "HTTP/2.0", ProtoMajor: 2, Header: http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}},
-		RemoteAddr: c.net.RemoteAddr().String(), TLS: c.tls,
+		Header: http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}},
 	}
 	if s.timeout > 0 {
 		const longest = 99_999_999 // A timeout of gRPC has at most eight digits.
@@ -67,9 +60,9 @@ func (c *conn) handle(s *stream, r *http.Request) {
 		return
 	}
 	ctx, cancel := context.WithCancel(c.handlerCtx)
-	s.request, s.cancel = r.WithContext(ctx), cancel
-	s.request.Body = &requestBody{c, s}
-	s.changed = sync.NewCond(&c.mu)
+	r.Proto, r.ProtoMajor, r.RemoteAddr, r.TLS = "HTTP/2.0", 2, c.net.RemoteAddr().String(), c.tls
+	x := &exchange{conn: c, stream: s, request: r.WithContext(ctx), cancel: cancel, header: make(http.Header)}
+	x.request.Body, x.changed.L, s.exchange = x, &c.mu, x
 	if c.runningHandlers < maxHandlers {
 		c.startHandler(s)
 		return
@@ -84,28 +77,28 @@ func (c *conn) handle(s *stream, r *http.Request) {
 
 // startHandler runs Handler in a goroutine.
 func (c *conn) startHandler(s *stream) {
-	s.state, s.isRunning = handled, true
+	s.state, s.exchange.isRunning = handled, true
 	c.runningHandlers++
 	c.users++
 	c.holdFor(s, handlerBytes)
-	go c.runHandler(s)
+	go s.exchange.run()
 }
 
-// runHandler runs Handler for s, and then the next request that waits.
-func (c *conn) runHandler(s *stream) {
+// run runs Handler, and then the next request that waits.
+func (x *exchange) run() {
+	c := x.conn
 	defer c.release()
-	w := &response{conn: c, stream: s, header: make(http.Header)}
 	crashed := true
 	defer func() {
 		if p := recover(); p != nil && p != http.ErrAbortHandler {
 			c.server.cfg.OnPanic(p, debug.Stack())
 		}
-		s.cancel()
+		x.cancel()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		w.end(crashed)
-		s.isRunning = false
-		if s.state == ended {
+		x.end(crashed)
+		x.isRunning = false
+		if x.stream.state == ended {
 			c.activeStreams--
 		}
 		c.runningHandlers--
@@ -117,39 +110,51 @@ func (c *conn) runHandler(s *stream) {
 		c.flush()
 		c.endIfDone()
 	}()
-	c.server.cfg.Handler.ServeHTTP(w, s.request)
+	c.server.cfg.Handler.ServeHTTP(x, x.request)
 	crashed = false
 }
 
 // errStreamEnded is the error of a body and a response after the end of their stream.
 var errStreamEnded = errors.New("h2: the stream has ended")
 
-// awaitChange waits for a change of s, after it has written what the client may wait for. mu is released
+// awaitChange waits for a change of the stream, after it has written what the client may wait for. mu is released
 // meanwhile. The caller checks what has changed, if anything, and calls awaitChange again.
-func (c *conn) awaitChange(s *stream) {
-	if len(c.out) > 0 && !c.isWriting {
-		c.flush()
+func (x *exchange) awaitChange() {
+	if len(x.conn.out) > 0 && !x.conn.isWriting {
+		x.conn.flush()
 	} else {
-		s.changed.Wait()
+		x.changed.Wait()
 	}
 }
 
-// requestBody is the body of a request to Handler.
-type requestBody struct {
-	conn   *conn
-	stream *stream
+// exchange is the body of a request to Handler, and the http.ResponseWriter of its answer. Only the handler uses it; after the
+// handler has returned, its methods do nothing.
+type exchange struct {
+	conn    *conn
+	stream  *stream
+	request *http.Request
+	cancel  func() // cancel ends the context of the request.
+
+	changed      sync.Cond // changed tells the handler of a new state, input, or less output.
+	isBodyClosed bool      // isBodyClosed says that the handler wants no more input.
+	isRunning    bool      // isRunning says that the handler has not returned.
+
+	header      http.Header
+	trailerKeys []string // trailerKeys are the keys that the header "Trailer" announces.
+	isStarted   bool     // isStarted says that the headers are queued.
+	isOver      bool     // isOver says that the handler has returned.
 }
 
 // Read waits for input and reads it. It returns io.EOF after all input.
-func (b *requestBody) Read(p []byte) (int, error) {
-	c, s := b.conn, b.stream
+func (x *exchange) Read(p []byte) (int, error) {
+	c, s := x.conn, x.stream
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(s.body) == 0 && !s.isReceived && !s.isBodyClosed && s.state != ended {
-		c.awaitChange(s)
+	for len(s.body) == 0 && !s.isReceived && !x.isBodyClosed && s.state != ended {
+		x.awaitChange()
 	}
 	switch {
-	case s.state == ended || s.isBodyClosed:
+	case s.state == ended || x.isBodyClosed:
 		return 0, errStreamEnded
 	case len(s.body) == 0:
 		return 0, io.EOF
@@ -164,11 +169,11 @@ func (b *requestBody) Read(p []byte) (int, error) {
 }
 
 // Close ends a Read that waits.
-func (b *requestBody) Close() error {
-	b.conn.mu.Lock()
-	defer b.conn.mu.Unlock()
-	b.stream.isBodyClosed = true
-	b.stream.tellHandler()
+func (x *exchange) Close() error {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	x.isBodyClosed = true
+	x.changed.Broadcast()
 	return nil
 }
 
@@ -181,37 +186,26 @@ func (c *conn) sendCredit(s *stream) {
 	}
 }
 
-// response is the http.ResponseWriter of a stream. Only its handler uses it; after the handler has returned, its
-// methods do nothing.
-type response struct {
-	conn        *conn
-	stream      *stream
-	header      http.Header
-	trailerKeys []string // trailerKeys are the keys that the header "Trailer" announces.
-	isStarted   bool     // isStarted says that the headers are queued.
-	isOver      bool     // isOver says that the handler has returned.
-}
-
 // Header returns the headers, and after Write the trailers.
-func (w *response) Header() http.Header { return w.header }
+func (x *exchange) Header() http.Header { return x.header }
 
 // WriteHeader queues the headers with an HTTP status. Only the first call has an effect.
-func (w *response) WriteHeader(status int) {
-	w.conn.mu.Lock()
-	defer w.conn.mu.Unlock()
-	w.start(status)
+func (x *exchange) WriteHeader(status int) {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	x.start(status)
 }
 
 // Write queues p, and waits while the client is slow. It fails after the end of the stream.
-func (w *response) Write(p []byte) (int, error) {
-	c, s := w.conn, w.stream
+func (x *exchange) Write(p []byte) (int, error) {
+	c, s := x.conn, x.stream
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w.start(http.StatusOK)
+	x.start(http.StatusOK)
 	for len(s.out) > maxHandlerOutput && s.state != ended {
-		c.awaitChange(s)
+		x.awaitChange()
 	}
-	if s.state == ended || w.isOver {
+	if s.state == ended || x.isOver {
 		return 0, errStreamEnded
 	}
 	if len(s.out) == 0 {
@@ -225,48 +219,49 @@ func (w *response) Write(p []byte) (int, error) {
 }
 
 // Flush writes what is queued.
-func (w *response) Flush() {
-	w.conn.mu.Lock()
-	defer w.conn.mu.Unlock()
-	w.start(http.StatusOK)
-	w.conn.flush()
+func (x *exchange) Flush() {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	x.start(http.StatusOK)
+	x.conn.flush()
 }
 
 // start queues the headers, if they are not queued yet. The caller holds mu, as for the following methods.
-func (w *response) start(status int) {
-	if w.isStarted || w.isOver || w.stream.state == ended {
+func (x *exchange) start(status int) {
+	if x.isStarted || x.isOver || x.stream.state == ended {
 		return
 	}
-	w.isStarted = true
-	for _, list := range w.header["Trailer"] {
+	x.isStarted = true
+	for _, list := range x.header["Trailer"] {
 		for key := range strings.SplitSeq(list, ",") {
-			w.trailerKeys = append(w.trailerKeys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
+			x.trailerKeys = append(x.trailerKeys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
 		}
 	}
 	block := literalField(":status", strconv.Itoa(status))
-	for key, values := range w.header {
-		if !strings.HasPrefix(key, http.TrailerPrefix) && !slices.Contains(w.trailerKeys, key) {
+	for key, values := range x.header {
+		if !strings.HasPrefix(key, http.TrailerPrefix) && !slices.Contains(x.trailerKeys, key) {
 			block += literalFields(key, values)
 		}
 	}
-	c := w.conn
-	c.out = appendHeaderFrame(c.out, flagEndHeaders, w.stream.id, block)
+	c := x.conn
+	c.out = appendHeaderFrame(c.out, flagEndHeaders, x.stream.id, block)
 }
 
 // end ends the response after its handler has returned; with an error if it panicked.
-func (w *response) end(crashed bool) {
-	c, s := w.conn, w.stream
+func (x *exchange) end(crashed bool) {
+	c, s := x.conn, x.stream
 	if s.state != ended && crashed {
 		c.resetStream(s.id, codeInternal)
 	}
-	w.start(http.StatusOK)
-	w.isOver = true
+	x.start(http.StatusOK)
+	x.isOver = true
 	if s.state == ended {
 		return
 	}
+	s.trailers = appendFrame(nil, frameData, flagEndStream, s.id)
 	block := ""
-	for key, values := range w.header {
-		if name, isTrailer := strings.CutPrefix(key, http.TrailerPrefix); isTrailer || slices.Contains(w.trailerKeys, key) {
+	for key, values := range x.header {
+		if name, isTrailer := strings.CutPrefix(key, http.TrailerPrefix); isTrailer || slices.Contains(x.trailerKeys, key) {
 			block += literalFields(name, values)
 		}
 	}

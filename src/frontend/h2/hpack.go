@@ -18,8 +18,7 @@ const fieldOverhead = 32
 func (f *field) size() int { return len(f.name) + len(f.value) + fieldOverhead }
 
 const (
-	// maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
-	maxTableBytes = 4096
+	maxTableBytes = 4096 // maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
 	// maxKeptTexts is how many bytes of texts a decoder keeps between two header blocks.
 	maxKeptTexts = 4 * maxTableBytes
 	// maxLiteralBytes bounds the literal fields of a block. Each costs time for its length, and three bytes can stand for 4 KB.
@@ -27,7 +26,7 @@ const (
 	staticFields    = 61
 )
 
-var errCompression = connError{codeCompression, "a header block is not valid HPACK"}
+var errCompression = connError(codeCompression, "a header block is not valid HPACK")
 
 // decoder decodes the header blocks of a connection (RFC 7541). Create it with newDecoder. It copies a
 // text only if the text is compressed or enters the dynamic table.
@@ -160,7 +159,7 @@ func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
 		return nil, err
 	}
 	if d.literalBytes += f.size(); d.literalBytes > maxLiteralBytes {
-		return nil, connError{codeEnhanceYourCalm, "a header block has too many literals"}
+		return nil, connError(codeEnhanceYourCalm, "a header block has too many literals")
 	}
 	f.meaning = d.classify(f.name, f.value)
 	if insert {

@@ -9,22 +9,16 @@ const (
 	// maxWaste is how much waste a connection may have. Each frame that is not part of a call is 1, and so is each setting.
 	maxWaste = 1000
 	// wastePerSecond is how much waste is forgotten per second, and wasteOfCall with each call that the server answers.
-	wastePerSecond = 1000
-	wasteOfCall    = 4
-	// streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
-	streamsPerWaste = 64
+	wastePerSecond  = 1000
+	wasteOfCall     = 4
+	streamsPerWaste = 64 // streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
 	// minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
-	minUsefulData = 64
-	// maxPingStrikes is how many pings may come too early, as in other gRPC servers.
-	maxPingStrikes = 2
-	// maxPingAnswerTime is how long a client may take to answer a ping.
-	maxPingAnswerTime = 20 * time.Second
-	// maxStallTime is how long a client may read nothing of what it has asked for.
-	maxStallTime = 10 * time.Second
-	// goAwayTime is how long a client may take to learn of the first GOAWAY.
-	goAwayTime = time.Second
-	// tickInterval is the time between two checks of a connection.
-	tickInterval = 250 * time.Millisecond
+	minUsefulData     = 64
+	maxPingStrikes    = 2                      // maxPingStrikes is how many pings may come too early, as in other gRPC servers.
+	maxPingAnswerTime = 20 * time.Second       // maxPingAnswerTime is how long a client may take to answer a ping.
+	maxStallTime      = 10 * time.Second       // maxStallTime is how long a client may read nothing of what it has asked for.
+	goAwayTime        = time.Second            // goAwayTime is how long a client may take to learn of the first GOAWAY.
+	tickInterval      = 250 * time.Millisecond // tickInterval is the time between two checks of a connection.
 	// lateAfter is how long the reader may wait for Decide before another goroutine reads on.
 	lateAfter = 10 * time.Millisecond
 )
@@ -54,14 +48,6 @@ func (c *conn) startLimits(now time.Time) {
 	}
 }
 
-// checkWaste returns an error if the client causes much work without calls.
-func (c *conn) checkWaste() error {
-	if c.waste > maxWaste {
-		return connError{codeEnhanceYourCalm, "too many frames without calls"}
-	}
-	return nil
-}
-
 // forgetWaste subtracts the waste that is forgotten between two reads.
 func (c *conn) forgetWaste(since time.Duration) {
 	if c.waste > 0 {
@@ -77,7 +63,7 @@ func (c *conn) countPing() error {
 	if !early {
 		c.pingStrikes = 0
 	} else if c.pingStrikes++; c.pingStrikes > maxPingStrikes {
-		return connError{codeEnhanceYourCalm, "too_many_pings"} // gRPC clients look for this text.
+		return connError(codeEnhanceYourCalm, "too_many_pings") // gRPC clients look for this text.
 	}
 	return nil
 }
@@ -136,7 +122,7 @@ func (c *conn) tick(now time.Time) {
 		c.closeLocked()
 	case c.pingedAt.IsZero() && cfg.MaxClientSilence > 0 && silence > cfg.MaxClientSilence:
 		c.pingedAt = now
-		c.sendSoon(append(appendFrameHeader(nil, 8, framePing, 0, 0), livePing...))
+		c.sendSoon(appendFrame(nil, framePing, 0, 0, livePing))
 	case c.phase == open && !c.leaveAt.IsZero() && now.After(c.leaveAt):
 		c.startLeaving("the connection has reached its age")
 		if grace := cfg.MaxConnectionAgeGrace; grace > 0 {
@@ -144,8 +130,8 @@ func (c *conn) tick(now time.Time) {
 		}
 	case c.phase == leaving && now.Sub(c.leftAt) > goAwayTime:
 		c.endLeaving()
-	case silence > shrinkAfter && c.deciding == nil && !c.isShrinking && c.isLarge():
-		c.isShrinking = c.net.SetReadDeadline(now) == nil
+	case silence > shrinkAfter && c.deciding == nil && !c.isShrunk:
+		_ = c.net.SetReadDeadline(now) // This wakes up the reader, which calls shrink.
 	}
 }
 

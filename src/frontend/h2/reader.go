@@ -18,12 +18,10 @@ const (
 	// is what a call may take without a wait.
 	handOverAfter = time.Millisecond
 	callTime      = 5 * time.Microsecond
-	// maxHandedOver is how many batches of a connection may be handed over at a time.
-	maxHandedOver = 64
+	maxHandedOver = 64 // maxHandedOver is how many batches of a connection may be handed over at a time.
 	// maxQueuedBytes is how much unwritten output a connection may have until its input waits.
 	maxQueuedBytes = 256 << 10
-	// shrinkAfter is how long a connection is idle before it frees memory.
-	shrinkAfter = time.Second
+	shrinkAfter    = time.Second // shrinkAfter is how long a connection is idle before it frees memory.
 )
 
 // reader is the reading side of a connection. Its goroutine is the only one that reads and decodes frames.
@@ -31,8 +29,8 @@ type reader struct {
 	// buffer[unread:end] is input without a complete frame. Only the reader changes these fields.
 	buffer      []byte
 	unread, end int
-	isShrinking bool // isShrinking says that the read deadline was set to wake up the reader, which frees memory then.
 	lastRead    time.Time
+	isShrunk    bool // isShrunk says that shrink has been called since lastRead.
 
 	batch *Batch // batch has the complete calls of the current read; nil if there are none.
 	// deciding is the batch that the reader decides; nil if it must not be handed over. handedOver
@@ -45,18 +43,24 @@ type reader struct {
 // newBuffer returns a read buffer for more than n bytes.
 func (s *Server) newBuffer(n int) []byte {
 	if n < smallBufferBytes {
-		return s.smallBuffers.Get().(*[smallBufferBytes]byte)[:]
+		return make([]byte, smallBufferBytes)
 	}
-	return s.largeBuffers.Get().(*[largeBufferBytes]byte)[:]
+	return s.buffers.Get().(*[largeBufferBytes]byte)[:]
 }
 
 // releaseBuffer returns a buffer for reuse.
 func (s *Server) releaseBuffer(b []byte) {
-	if len(b) == smallBufferBytes {
-		s.smallBuffers.Put((*[smallBufferBytes]byte)(b))
-	} else {
-		s.largeBuffers.Put((*[largeBufferBytes]byte)(b))
+	if len(b) == largeBufferBytes {
+		s.buffers.Put((*[largeBufferBytes]byte)(b))
 	}
+}
+
+// replaceBuffer moves the unread input to a new buffer for more than n bytes. It returns the old buffer.
+func (c *conn) replaceBuffer(n int) (old []byte) {
+	old = c.buffer
+	c.buffer = c.server.newBuffer(n)
+	c.end, c.unread = copy(c.buffer, old[c.unread:c.end]), 0
+	return old
 }
 
 // readFrames makes the calling goroutine the reader, until the connection ends or another goroutine becomes its reader.
@@ -73,7 +77,7 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end += n
-	if c.isShrinking && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.phase >= open && c.phase < closed {
 		if err = c.shrink(); err == nil && n == 0 {
 			return true
 		}
@@ -91,7 +95,7 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	wasFull := c.end == len(c.buffer)
 	now := time.Now()
 	c.forgetWaste(now.Sub(c.lastRead))
-	c.lastRead = now
+	c.lastRead, c.isShrunk = now, false
 	problem := c.receive()
 	if b := c.batch; b != nil {
 		c.batch = nil
@@ -102,42 +106,21 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	if problem != nil {
 		c.fail(problem)
 	}
-	c.keepUnread(wasFull && len(c.buffer) == smallBufferBytes)
+	if wasFull && len(c.buffer) == smallBufferBytes {
+		c.replaceBuffer(smallBufferBytes)
+	} else {
+		c.end, c.unread = copy(c.buffer, c.buffer[c.unread:c.end]), 0
+	}
 	c.flush()
 	c.endIfDone()
 	return true
 }
 
-// keepUnread moves the unread input to the start of the buffer, or of a large buffer.
-func (c *conn) keepUnread(large bool) {
-	to := c.buffer
-	if large {
-		to = c.server.newBuffer(smallBufferBytes)
-		defer c.server.releaseBuffer(c.buffer)
-	}
-	c.end, c.unread = copy(to, c.buffer[c.unread:c.end]), 0
-	c.buffer = to
-}
-
-// isLarge reports whether shrink would free much memory. The caller holds mu.
-func (c *conn) isLarge() bool {
-	return len(c.buffer) == largeBufferBytes || cap(c.out)+cap(c.spare)+cap(c.decoder.texts)+cap(c.decoder.spareTexts) > maxTableBytes
-}
-
 // shrink frees the memory that an idle connection does not need. The caller holds mu.
 func (c *conn) shrink() error {
-	c.isShrinking = false
-	if c.phase == closed {
-		return nil // Then the deadline is that of finish.
-	}
-	if len(c.buffer) == largeBufferBytes && c.end < smallBufferBytes {
-		small := c.server.newBuffer(0)
-		copy(small, c.buffer[:c.end])
-		c.server.releaseBuffer(c.buffer)
-		c.buffer = small
-	}
+	c.server.releaseBuffer(c.replaceBuffer(c.end))
 	c.decoder.shrink()
-	c.head, c.headBlock, c.spare = head{}, nil, nil
+	c.head, c.headBlock, c.spare, c.isShrunk = head{}, nil, nil, true
 	if len(c.out) == 0 {
 		c.out = nil
 	}
@@ -196,16 +179,13 @@ func (c *conn) handOver() {
 		c.account.ReleaseBytes(n)
 		return
 	}
-	c.deciding = nil
-	b.isHandedOver, b.buffer = true, c.buffer
-	c.handedOver = append(c.handedOver, b)
-	input := c.buffer[c.unread:c.end]
-	if n := len(input); c.end == len(c.buffer) { // More input waits than fits into a small buffer.
-		c.buffer = c.server.newBuffer(smallBufferBytes)
-	} else {
-		c.buffer = c.server.newBuffer(n)
+	room := c.end - c.unread
+	if c.end == len(c.buffer) { // More input waits than fits into a small buffer.
+		room = smallBufferBytes
 	}
-	c.end, c.unread = copy(c.buffer, input), 0
+	c.deciding = nil
+	b.isHandedOver, b.buffer = true, c.replaceBuffer(room)
+	c.handedOver = append(c.handedOver, b)
 	c.users++
 	go func() {
 		defer c.release()

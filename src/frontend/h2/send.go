@@ -104,19 +104,16 @@ func (c *conn) sendAnswers(b *Batch) {
 
 // sendAnswer queues the answer of one call, of which some may have to wait for the windows.
 func (c *conn) sendAnswer(b *Batch, call *Call) {
-	switch {
-	case call.isReset || c.phase == closed:
-		c.account.ReleaseBytes(call.heldBytes)
-		c.activeStreams--
-		return
-	case call.dataBytes == 0:
-		c.out = append(c.out, b.out[call.start:call.end]...)
-		c.account.ReleaseBytes(call.heldBytes)
+	c.account.ReleaseBytes(call.heldBytes)
+	isOver := call.isReset || c.phase == closed
+	if isOver || call.dataBytes == 0 {
+		if !isOver {
+			c.out = append(c.out, b.out[call.start:call.end]...)
+		}
 		c.activeStreams--
 		return
 	}
 	data, trailers := b.data(call)
-	c.account.ReleaseBytes(call.heldBytes)
 	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, isAnswered: true, window: call.window})
 	s.out, s.trailers, s.lastProgress = slices.Clone(data), slices.Clone(trailers), c.lastRead
 	c.holdFor(s, int64(len(data)))
@@ -137,11 +134,7 @@ func (c *conn) sendData(s *stream) {
 			}
 			return
 		}
-		flags := uint8(0)
-		if n == int64(len(s.out)) && s.isAnswered && s.trailers == nil {
-			flags = flagEndStream
-		}
-		c.out = append(appendFrameHeader(c.out, int(n), frameData, flags, s.id), s.out[:n]...)
+		c.out = appendFrame(c.out, frameData, 0, s.id, s.out[:n])
 		s.out = s.out[n:]
 		c.window -= n
 		s.window -= n
@@ -149,16 +142,9 @@ func (c *conn) sendData(s *stream) {
 		if n >= minUsefulData { // A client that wants only some bytes at a time still has to be done in time.
 			s.lastProgress = c.lastTick
 		}
-		if flags != 0 {
-			c.endAnswered(s)
-			return
-		}
 	}
 	s.tellHandler()
 	if s.isAnswered {
-		if s.trailers == nil {
-			s.trailers = appendFrameHeader(nil, 0, frameData, flagEndStream, s.id)
-		}
 		c.out = append(c.out, s.trailers...)
 		c.endAnswered(s)
 	}
@@ -177,22 +163,16 @@ func (c *conn) endAnswered(s *stream) {
 
 // receiveWindowUpdate enlarges a window for DATA to the client (RFC 9113 section 6.9.1).
 func (c *conn) receiveWindowUpdate(f *frame) error {
-	if len(f.payload) != 4 {
-		return connError{codeFrameSize, "WINDOW_UPDATE has the wrong length"}
-	}
 	n := int64(binary.BigEndian.Uint32(f.payload) & maxWindow)
 	if n == 0 {
-		return connError{codeProtocol, "WINDOW_UPDATE by 0"}
+		return connError(codeProtocol, "WINDOW_UPDATE by 0")
 	}
 	if f.streamID == 0 {
 		if c.window += n; c.window > maxWindow {
-			return connError{codeFlowControl, "the window of the connection is too large"}
+			return connError(codeFlowControl, "the window of the connection is too large")
 		}
 		c.sendQueued()
 		return nil
-	}
-	if err := c.checkNotIdle(f.streamID, "WINDOW_UPDATE"); err != nil {
-		return err
 	}
 	var window *int64
 	s := c.find(f.streamID)
@@ -204,7 +184,7 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 		return nil // The stream has ended.
 	}
 	if *window += n; *window+c.initialWindow > maxWindow {
-		return streamError{f.streamID, codeFlowControl, "the window of the stream is too large"}
+		return streamError(f.streamID, codeFlowControl)
 	}
 	if s != nil && len(s.out) > 0 {
 		c.sendData(s)
@@ -220,7 +200,7 @@ func (c *conn) setInitialWindow(size int64) error {
 		return nil
 	}
 	c.waste += len(c.streams) / streamsPerWaste
-	tooLarge := connError{codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large"}
+	tooLarge := connError(codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
 	if c.opening.id != 0 && c.opening.window+size > maxWindow {
 		return tooLarge
 	}

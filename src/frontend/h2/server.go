@@ -1,40 +1,42 @@
 package h2
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Config configures a Server.
+// Config configures a Server. All functions and Handler are required.
 type Config struct {
-	// Path is the path of the unary method that Decide answers, such as "/package.Service/Method"; required.
+	// Path is the path of the unary method that Decide answers, such as "/package.Service/Method".
 	Path string
-	// Decide answers all calls of the batch; required. It must not keep the batch. Batches of one
-	// connection may be decided at the same time.
+	// Decide answers all calls of the batch. It must not keep the batch. Batches of one connection may be decided at the same time.
 	Decide func(*Batch)
 	// DecideWaits says that Decide may wait, as for a remote store. Then a slow Decide does not delay later calls of the
 	// connection, and a batch only has calls with similar timeouts.
 	DecideWaits bool
-	// IsLarge, if set, reports whether Handler should answer the call with this message, although Decide could.
+	// IsLarge reports whether Handler should answer the call with this message, although Decide could.
 	IsLarge func(message []byte) bool
 	// Handler answers all other requests, and calls of the method that Decide cannot answer: those with compressed messages, more
-	// than one message or an unusual content type; required. If HandleAll is set, it answers everything.
+	// than one message or an unusual content type. If HandleAll is set, it answers everything.
 	Handler   http.Handler
 	HandleAll bool
-	// OpenAccount, if set, returns the account of a new connection. When the memory of the process is used up, the owner of
-	// the account may call evict, which does not block.
+	// OpenAccount returns the account of a new connection. When the memory of the process is used up, the
+	// owner of the account may call evict, which does not block.
 	OpenAccount func(evict func()) Account
-	// ConnContext, if set, returns the context for all requests of a connection to Handler.
+	// ConnContext returns the context for all requests of a connection to Handler.
 	ConnContext func(ctx context.Context, a Account) context.Context
-	// OnPanic, if set, gets the value and the stack of each panic in Decide and Handler.
+	// OnPanic gets the value and the stack of each panic in Decide and Handler.
 	OnPanic func(value any, stack []byte)
-	// OnProtocolError, if set, gets the reason for which a connection to a client was ended. It must be fast.
+	// OnProtocolError gets the reason for which a connection to a client was ended. It must be fast.
 	OnProtocolError func(client net.Addr, err error)
 
 	// TLS, if set, encrypts every connection. Clients must negotiate "h2".
@@ -52,10 +54,9 @@ type Config struct {
 	MaxClientSilence time.Duration
 	// MinClientPingInterval is the shortest time between two pings of a client without a call between them. 0 means no bound.
 	MinClientPingInterval time.Duration
-	// MaxConnectionAge is the age at which clients are asked to reconnect, ± 10 %. 0 means never.
-	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long calls may run after that. 0 means any time.
-	MaxConnectionAgeGrace time.Duration
+	// MaxConnectionAge is the age at which clients are asked to reconnect, ± 10 %. 0 means never. Calls
+	// may run for MaxConnectionAgeGrace after that; 0 means any time.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 }
 
 // Account counts the memory of one connection. Its methods may be called from any goroutine.
@@ -68,13 +69,6 @@ type Account interface {
 	Close()
 }
 
-// noAccount is the account of a connection without Config.OpenAccount.
-type noAccount struct{}
-
-func (noAccount) HoldBytes(int64) bool { return true }
-func (noAccount) ReleaseBytes(int64)   {}
-func (noAccount) Close()               {}
-
 // Stats are the figures of a Server.
 type Stats struct {
 	// Stalled, Flooding and Invalid count connections that were closed since the start: because the client
@@ -85,44 +79,30 @@ type Stats struct {
 // Server serves connections. Create it with NewServer.
 type Server struct {
 	Stats
-	cfg     Config
-	batches sync.Pool // batches holds *Batch values.
-	// smallBuffers and largeBuffers hold pointers to arrays of smallBufferBytes and largeBufferBytes.
-	smallBuffers, largeBuffers sync.Pool
-	classify                   func(name, value []byte) meaning
-	staticTable                *[staticFields]field
-	ctx                        context.Context
-	closeConns                 context.CancelFunc // closeConns ends ctx, the context of all connections.
+	cfg         Config
+	batches     sync.Pool // batches holds *Batch values.
+	buffers     sync.Pool // buffers holds *[largeBufferBytes]byte values.
+	classify    func(name, value []byte) meaning
+	staticTable *[staticFields]field
+	ctx         context.Context
+	closeConns  context.CancelFunc // closeConns ends ctx, the context of all connections.
 
 	mu        sync.Mutex
-	conns     map[*conn]struct{}        // guarded by mu
-	listeners map[net.Listener]struct{} // guarded by mu
-	stopping  bool                      // guarded by mu
+	conns     map[*conn]struct{} // guarded by mu
+	listeners []net.Listener     // guarded by mu
+	stopping  atomic.Bool        // set while mu is held
 	watch     sync.Once
 	running   sync.WaitGroup // running has the goroutines of Serve and of connections; Add needs mu and !stopping.
 }
 
 // NewServer returns a server without connections.
 func NewServer(cfg Config) *Server {
-	setDefault(&cfg.HandshakeTimeout, 5*time.Second)
-	setDefault(&cfg.MaxMessageBytes, 4<<20)
-	setDefault(&cfg.MaxHeaderBytes, 64<<10)
-	if cfg.OpenAccount == nil {
-		cfg.OpenAccount = func(func()) Account { return noAccount{} }
-	}
-	if cfg.ConnContext == nil {
-		cfg.ConnContext = func(ctx context.Context, _ Account) context.Context { return ctx }
-	}
-	if cfg.OnPanic == nil {
-		cfg.OnPanic = func(any, []byte) {}
-	}
-	if cfg.OnProtocolError == nil {
-		cfg.OnProtocolError = func(net.Addr, error) {}
-	}
-	s := &Server{cfg: cfg, conns: make(map[*conn]struct{}), listeners: make(map[net.Listener]struct{})}
+	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, 5*time.Second)
+	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 4<<20)
+	cfg.MaxHeaderBytes = cmp.Or(cfg.MaxHeaderBytes, 64<<10)
+	s := &Server{cfg: cfg, conns: make(map[*conn]struct{})}
 	s.batches.New = func() any { return new(Batch) }
-	s.smallBuffers.New = func() any { return new([smallBufferBytes]byte) }
-	s.largeBuffers.New = func() any { return new([largeBufferBytes]byte) }
+	s.buffers.New = func() any { return new([largeBufferBytes]byte) }
 	methodPath := cfg.Path
 	if cfg.HandleAll {
 		methodPath = ""
@@ -133,56 +113,42 @@ func NewServer(cfg Config) *Server {
 	return s
 }
 
-func setDefault[T comparable](field *T, value T) {
-	if *field == *new(T) {
-		*field = value
-	}
-}
-
 // Serve accepts connections from l and serves them until Shutdown; then it returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
 	defer func() { _ = l.Close() }() // Shutdown may have closed l already.
 	s.mu.Lock()
-	if s.stopping {
+	if s.stopping.Load() {
 		s.mu.Unlock()
 		return nil
 	}
-	s.listeners[l] = struct{}{}
+	s.listeners = append(s.listeners, l)
 	s.running.Add(1)
 	s.mu.Unlock()
 	defer s.running.Done()
 	s.watch.Do(func() { go s.watchConns() })
-	for pause := time.Duration(0); ; {
+	for {
 		raw, err := l.Accept()
 		switch {
 		case err == nil:
-			pause = 0
 			s.start(raw)
-			continue
-		case s.isStopping():
+		case s.stopping.Load():
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
-		}
-		pause = min(max(2*pause, 5*time.Millisecond), time.Second) // Most often the process has no file descriptor left.
-		select {
-		case <-time.After(pause):
-		case <-s.ctx.Done():
+		default:
+			time.Sleep(acceptPause) // Most often the process has no file descriptor left.
 		}
 	}
 }
 
-func (s *Server) isStopping() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stopping
-}
+// acceptPause is the time between two attempts to accept a connection.
+const acceptPause = 20 * time.Millisecond
 
 // start serves the connection raw in a new goroutine.
 func (s *Server) start(raw net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping {
+	if s.stopping.Load() {
 		_ = raw.Close() // The client has not been told of any answer.
 		return
 	}
@@ -204,18 +170,15 @@ func (s *Server) forget(c *conn) {
 func (s *Server) openConns(conns []*conn) []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
-	return conns
+	return slices.AppendSeq(conns, maps.Keys(s.conns))
 }
 
 // Shutdown stops accepting connections, tells all clients to go away, and waits until the calls that they have sent are
 // answered. When ctx ends, it closes all connections. It then waits for Decide and Handler no longer than shutdownPatience.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
-	s.stopping = true
-	for l := range s.listeners {
+	s.stopping.Store(true)
+	for _, l := range s.listeners {
 		_ = l.Close() // Serve learns of it from Accept.
 	}
 	s.mu.Unlock()
@@ -243,12 +206,3 @@ func (s *Server) Shutdown(ctx context.Context) {
 
 // shutdownPatience is how long Shutdown waits for code that does not end with its context.
 const shutdownPatience = time.Second
-
-// countFailure counts a connection that ends because of err.
-func (s *Server) countFailure(err connError) {
-	if err.code == codeEnhanceYourCalm {
-		s.Flooding.Add(1)
-	} else {
-		s.Invalid.Add(1)
-	}
-}

@@ -3,9 +3,6 @@ package h2
 import (
 	"container/list"
 	"encoding/binary"
-	"fmt"
-	"net/http"
-	"sync"
 	"time"
 )
 
@@ -43,23 +40,16 @@ type stream struct {
 	queue   *list.List // queue is streamTable.waiting or sender.windowQueue while the stream is in it, else nil.
 	element *list.Element
 
-	request      *http.Request // request is nil unless the stream is waiting or handled.
-	cancel       func()
-	changed      *sync.Cond // changed tells the handler of a new state, input, or less output; nil if there is no request.
-	isBodyClosed bool       // isBodyClosed says that the handler wants no more input.
-	isRunning    bool       // isRunning says that the handler has not returned.
+	exchange *exchange // exchange is nil if the request is not for Handler.
 }
 
 const (
-	// firstWindow is the size of all flow control windows at first (RFC 9113 section 6.9.2).
-	firstWindow = 65535
-	// connWindow is the size of a connection's window for DATA from the client.
-	connWindow = 1 << 20
+	firstWindow = 65535   // firstWindow is the size of all flow control windows at first (RFC 9113 section 6.9.2).
+	connWindow  = 1 << 20 // connWindow is the size of a connection's window for DATA from the client.
 	// streamBytes is about how many bytes a stream needs without its body, and handlerBytes what its handler needs.
 	streamBytes  = 512
 	handlerBytes = 8 << 10
-	// maxHandlers is how many handlers of a connection run at a time.
-	maxHandlers = 100
+	maxHandlers  = 100 // maxHandlers is how many handlers of a connection run at a time.
 )
 
 // streamTable has the streams of a connection.
@@ -67,9 +57,8 @@ type streamTable struct {
 	streams map[uint32]*stream
 	// opening is the last stream that the client has opened while it is collecting: usually its message
 	// follows at once, so that the stream never enters the map. Its id is 0 if there is no such stream.
-	opening stream
-	// activeStreams counts streams, calls in batches, and handlers whose stream has ended.
-	activeStreams   uint32
+	opening         stream
+	activeStreams   uint32 // activeStreams counts streams, calls in batches, and handlers whose stream has ended.
 	lastStreamID    uint32 // lastStreamID is the last stream that the client has opened.
 	lastResetID     uint32 // lastResetID is the highest stream that the server has reset. Frames may follow a reset, so they are ignored.
 	runningHandlers int
@@ -87,7 +76,6 @@ func (c *conn) find(id uint32) *stream {
 
 // openStream opens a stream for the head h. isReceived says that no DATA follows.
 func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
-	c.lastStreamID = id
 	if c.phase == lastCalls {
 		return nil // The client learns from the GOAWAY that the stream was not opened.
 	}
@@ -95,10 +83,10 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 		if c.activeStreams == uint32(len(c.streams)) { // Otherwise the client waits for answers, and may not know the bound yet.
 			c.waste++
 		}
-		return streamError{id, codeRefusedStream, "the connection has too many streams"}
+		return streamError(id, codeRefusedStream)
 	}
 	if isReceived && h.length > 0 {
-		return streamError{id, codeProtocol, "the request has less DATA than its content-length"}
+		return streamError(id, codeProtocol)
 	}
 	c.activeStreams++
 	if h.isCall() && !isReceived {
@@ -109,7 +97,7 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 	kept := c.keep(stream{id: id, length: h.length, receiveWindow: firstWindow, isReceived: isReceived})
 	c.holdFor(kept, int64(h.bytes))
 	if err != nil {
-		return streamError{id, codeProtocol, err.Error()}
+		return streamError(id, codeProtocol)
 	}
 	c.handle(kept, request)
 	return nil
@@ -149,8 +137,8 @@ func (c *conn) releaseFor(s *stream, n int64) {
 
 // tellHandler wakes up the handler, if it waits.
 func (s *stream) tellHandler() {
-	if s.changed != nil {
-		s.changed.Broadcast()
+	if s.exchange != nil {
+		s.exchange.changed.Broadcast()
 	}
 }
 
@@ -203,8 +191,7 @@ func (c *conn) isRegular(data []byte) bool {
 		return false
 	}
 	message := data[messagePrefixBytes:]
-	return int64(binary.BigEndian.Uint32(data[1:])) == int64(len(message)) &&
-		(c.server.cfg.IsLarge == nil || !c.server.cfg.IsLarge(message))
+	return int64(binary.BigEndian.Uint32(data[1:])) == int64(len(message)) && !c.server.cfg.IsLarge(message)
 }
 
 // endStream ends a stream. Its handler, if it still runs, learns of it from its context and its calls. A stream counts
@@ -222,11 +209,11 @@ func (c *conn) endStream(s *stream) {
 	delete(c.streams, s.id)
 	s.state, s.body, s.out = ended, nil, nil
 	c.account.ReleaseBytes(s.heldBytes)
-	if s.cancel != nil {
-		s.cancel()
+	if s.exchange != nil {
+		s.exchange.cancel()
+		s.tellHandler()
 	}
-	s.tellHandler()
-	if !s.isRunning {
+	if s.exchange == nil || !s.exchange.isRunning {
 		c.activeStreams--
 	}
 }
@@ -247,22 +234,11 @@ func (c *conn) resetStream(id uint32, code errorCode) {
 	c.out = appendNumberFrame(c.out, frameResetStream, id, uint32(code))
 }
 
-// checkNotIdle returns an error if the client has not opened the stream yet.
-func (c *conn) checkNotIdle(id uint32, frameName string) error {
-	if id == 0 || id%2 == 0 || id > c.lastStreamID {
-		return connError{codeProtocol, fmt.Sprintf("%s for stream %d, which is idle", frameName, id)}
-	}
-	return nil
-}
-
 // checkClosed returns the error for a DATA or HEADERS frame on a stream that is not open, or that the client has ended.
-func (c *conn) checkClosed(id uint32, frameName string) error {
-	if err := c.checkNotIdle(id, frameName); err != nil {
-		return err
-	}
+func (c *conn) checkClosed(id uint32) error {
 	if id <= c.lastResetID || c.phase == lastCalls && id > c.goAwayID {
 		c.waste++
 		return nil
 	}
-	return connError{codeStreamClosed, fmt.Sprintf("%s for stream %d, which the client has ended", frameName, id)}
+	return connError(codeStreamClosed, "the client has ended the stream of a frame")
 }

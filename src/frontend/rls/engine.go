@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
@@ -57,6 +58,9 @@ func (s *Service) decideBatch(b *h2.Batch) {
 // newEngine returns the HTTP/2 server of srv. It decides the calls of ShouldRateLimit in batches, and passes all other requests to
 // srv.grpcServer; with tracing, these too.
 func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
+	if cfg.OnProtocolError == nil {
+		cfg.OnProtocolError = func(net.Addr, error) {}
+	}
 	return h2.NewServer(h2.Config{
 		Path:        shouldRateLimit,
 		Decide:      s.decideBatch,
