@@ -16,6 +16,7 @@
 //   - the client that Button publishes for divvy is installed from npm, once into
 //     the same place, and runs on the node of PATH; it is just as needed;
 //   - redis-server and redis-cli are those on PATH, and just as needed;
+//   - ghz is installed as a Go module, once into the same place, and h2load is the one on PATH; they are just as needed;
 //   - promtool, of Prometheus, too, for the alerts and the dashboard.
 //
 // With go test -short no Envoy is looked for.

@@ -3,6 +3,7 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -255,6 +256,41 @@ func TestEnvoyDuringReload(t *testing.T) {
 	}
 	if results["200"] == 0 || results["429"] == 0 {
 		t.Errorf("results %v, want some of both limits", results)
+	}
+}
+
+// TestEnvoyWithEachEngine sends requests in parallel. Envoy asks about all of them on one connection, and each counts once.
+func TestEnvoyWithEachEngine(t *testing.T) {
+	envoyBinary(t)
+	const workers, requestsEach, limit = 16, 25, 150
+	rules := newRuleDir(t)
+	rules.put(t, "rules.yaml", fmt.Sprintf("domain: rl\ndescriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: %d}}]\n", limit))
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			f := startFront(t, startService(t, append(rules.env(), "GRPC_ENGINE="+engine)...).grpc, true)
+			var all sync.WaitGroup
+			statuses := make(chan int, workers*requestsEach)
+			for range workers {
+				all.Go(func() {
+					for range requestsEach {
+						status, _, err := f.send(call{"/header", "foo: foo"})
+						if err != nil {
+							t.Error(err)
+						}
+						statuses <- status
+					}
+				})
+			}
+			all.Wait()
+			close(statuses)
+			count := make(map[int]int)
+			for status := range statuses {
+				count[status]++
+			}
+			if want := map[int]int{200: limit, 429: workers*requestsEach - limit}; !maps.Equal(count, want) {
+				t.Errorf("these statuses came this often: %v, want %v", count, want)
+			}
+		})
 	}
 }
 
