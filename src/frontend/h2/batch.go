@@ -23,7 +23,7 @@ type Batch struct {
 	conn *conn
 	ctx  context.Context
 	all  []Call // all has the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
-	out  []byte // out has the frames of the answers so far.
+	out  []byte // out has the frames of the answers to Calls so far.
 
 	// conn.mu guards isHandedOver. A batch that is handed over owns buffer, to which its messages refer.
 	isHandedOver bool
@@ -71,7 +71,7 @@ func (b *Batch) sort() {
 	}
 }
 
-// decide lets Config.Decide answer all calls.
+// decide lets Config.Decide answer all calls. It sends the answers, but for the last Calls.
 func (b *Batch) decide() {
 	if !b.conn.server.cfg.DecideWaits {
 		b.ctx = b.conn.ctx
@@ -79,6 +79,11 @@ func (b *Batch) decide() {
 		return
 	}
 	for start, end := 0, 0; start < len(b.all); start = end {
+		if start > 0 { // The answers to the calls before must not wait for the store again.
+			b.conn.mu.Lock()
+			b.conn.sendAnswers(b)
+			b.conn.mu.Unlock()
+		}
 		longest := time.Duration(0)
 		for end < len(b.all) && timeoutClass(b.all[end].Timeout) == timeoutClass(b.all[start].Timeout) {
 			longest = max(longest, b.all[end].Timeout)
@@ -111,7 +116,7 @@ func timeoutClass(d time.Duration) int {
 
 // decideCalls calls Config.Decide. Calls without an answer fail, as after a panic.
 func (b *Batch) decideCalls(calls []Call) {
-	b.Calls = calls
+	b.Calls, b.out = calls, b.out[:0]
 	defer func() {
 		if p := recover(); p != nil {
 			b.conn.server.cfg.OnPanic(p, debug.Stack())

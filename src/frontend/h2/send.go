@@ -80,24 +80,24 @@ func (c *conn) write(b []byte) {
 	c.drained.Broadcast()
 }
 
-// sendAnswers writes the answers of b. The caller holds mu.
+// sendAnswers writes the answers to b.Calls. The caller holds mu.
 func (c *conn) sendAnswers(b *Batch) {
 	sum, largest, isSpecial := 0, 0, c.phase == closed
-	for i := range b.all {
-		call := &b.all[i]
+	for i := range b.Calls {
+		call := &b.Calls[i]
 		sum += call.dataBytes
 		largest = max(largest, call.dataBytes)
 		isSpecial = isSpecial || call.isReset || call.window < 0 || call.heldBytes > 0
 	}
 	if !isSpecial && int64(sum) <= c.window && largest <= maxFrameBytes && int64(largest) <= c.initialWindow {
 		c.window -= int64(sum)
-		c.activeStreams -= uint32(len(b.all))
+		c.activeStreams -= uint32(len(b.Calls))
 		c.pingStrikes = 0
 		c.write(b.out)
 		return
 	}
-	for i := range b.all {
-		c.sendAnswer(b, &b.all[i])
+	for i := range b.Calls {
+		c.sendAnswer(b, &b.Calls[i])
 	}
 	c.flush()
 }

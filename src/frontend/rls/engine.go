@@ -27,6 +27,7 @@ const (
 
 // decideBatch answers the calls of a batch. They share one call of the store.
 func (s *Service) decideBatch(b *h2.Batch) {
+	defer func() { s.cfg.OnCalls("grpc", "ShouldRateLimit", len(b.Calls), time.Since(b.Received)) }()
 	m := s.batchPool.Get().(*batchMemory) // After a panic, it is not reused.
 	for i := range b.Calls {
 		item := m.requests.Add()
@@ -46,7 +47,6 @@ func (s *Service) decideBatch(b *h2.Batch) {
 		}
 		b.Reply(i, m.reply)
 	}
-	s.cfg.OnCalls("grpc", "ShouldRateLimit", len(b.Calls), time.Since(b.Received))
 	m.requests.Reset(maxPooledBatchDescriptors)
 	clear(m.entries)
 	m.entries = m.entries[:0]
