@@ -116,8 +116,7 @@ func serve(t *testing.T, cfg h2.Config) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.OnPanic = func(value any, stack []byte) { t.Errorf("panic: %v\n%s", value, stack) }
-	s := h2.NewServer(cfg)
+	s := newServer(cfg, t.Errorf)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {

@@ -1,9 +1,13 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"testing"
+
+	"ratelimit/src/frontend/h2"
 )
 
 // programs are what the test binary runs as a child of a test. The first argument is the name; they get the others.
@@ -22,3 +26,22 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// newServer returns a server that reports panics and clients that violate the protocol.
+func newServer(cfg h2.Config, report func(format string, args ...any)) *h2.Server {
+	cfg.OpenAccount = func(func()) h2.Account { return noAccount{} }
+	cfg.ConnContext = func(ctx context.Context, _ h2.Account) context.Context { return ctx }
+	cfg.OnPanic = func(value any, stack []byte) { report("panic: %v\n%s", value, stack) }
+	cfg.OnProtocolError = func(_ net.Addr, err error) { report("the server closed a connection: %v", err) }
+	if cfg.IsLarge == nil {
+		cfg.IsLarge = func([]byte) bool { return false }
+	}
+	return h2.NewServer(cfg)
+}
+
+// noAccount allows any amount of memory.
+type noAccount struct{}
+
+func (noAccount) HoldBytes(int64) bool { return true }
+func (noAccount) ReleaseBytes(int64)   {}
+func (noAccount) Close()               {}

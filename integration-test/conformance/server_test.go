@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"os"
 	"os/signal"
@@ -123,7 +124,7 @@ func runConformanceServer(args []string) error {
 	if _, err := os.Stdout.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(response))), response...)); err != nil {
 		return err
 	}
-	s := h2.NewServer(cfg)
+	s := newServer(cfg, log.Printf)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	<-ctx.Done()
