@@ -71,37 +71,28 @@ func (b *Batch) sort() {
 	}
 }
 
-// decide lets Config.Decide answer all calls. It sends the answers, but for the last Calls.
+// decide lets Config.Decide answer all calls; with Config.DecideWaits, those with similar timeouts together. It sends the answers,
+// but for the last Calls.
 func (b *Batch) decide() {
-	if !b.conn.server.cfg.DecideWaits {
-		b.ctx = b.conn.ctx
-		b.decideCalls(b.all)
-		return
-	}
+	waits := b.conn.server.cfg.DecideWaits
 	for start, end := 0, 0; start < len(b.all); start = end {
 		if start > 0 { // The answers to the calls before must not wait for the store again.
 			b.conn.mu.Lock()
 			b.conn.sendAnswers(b)
 			b.conn.mu.Unlock()
 		}
-		longest := time.Duration(0)
-		for end < len(b.all) && timeoutClass(b.all[end].Timeout) == timeoutClass(b.all[start].Timeout) {
+		longest, cancel := time.Duration(0), context.CancelFunc(func() {})
+		for end < len(b.all) && (!waits || timeoutClass(b.all[end].Timeout) == timeoutClass(b.all[start].Timeout)) {
 			longest = max(longest, b.all[end].Timeout)
 			end++
 		}
-		b.decideWithin(longest, b.all[start:end])
+		b.ctx, b.Calls = b.conn.ctx, b.all[start:end]
+		if waits && longest > 0 {
+			b.ctx, cancel = context.WithDeadline(b.ctx, b.Received.Add(longest))
+		}
+		b.decideCalls()
+		cancel()
 	}
-}
-
-// decideWithin decides calls with a deadline; without one if timeout is 0.
-func (b *Batch) decideWithin(timeout time.Duration, calls []Call) {
-	b.ctx = b.conn.ctx
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		b.ctx, cancel = context.WithDeadline(b.conn.ctx, b.Received.Add(timeout))
-		defer cancel()
-	}
-	b.decideCalls(calls)
 }
 
 // timeoutClass returns a number that is equal for timeouts that differ by less than an eighth, and
@@ -115,14 +106,14 @@ func timeoutClass(d time.Duration) int {
 }
 
 // decideCalls calls Config.Decide. Calls without an answer fail, as after a panic.
-func (b *Batch) decideCalls(calls []Call) {
-	b.Calls, b.out = calls, b.out[:0]
+func (b *Batch) decideCalls() {
+	b.out = b.out[:0]
 	defer func() {
 		if p := recover(); p != nil {
 			b.conn.server.cfg.OnPanic(p, debug.Stack())
 		}
-		for i := range calls {
-			if calls[i].end == 0 {
+		for i := range b.Calls {
+			if b.Calls[i].end == 0 {
 				b.Fail(i, grpcInternal, "internal error")
 			}
 		}

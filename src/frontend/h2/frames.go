@@ -150,8 +150,7 @@ func (c *conn) receiveData(f *frame) error {
 	return nil
 }
 
-// checkCollected passes a call on to Handler if its message is too long or not the only one, so
-// that no more of it is collected.
+// checkCollected passes a call on to Handler if its message is too long or not the only one, so that no more of it is collected.
 func (c *conn) checkCollected(s *stream) {
 	if len(s.body) < messagePrefixBytes {
 		return

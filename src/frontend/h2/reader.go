@@ -9,7 +9,7 @@ import (
 
 // Sizes of read buffers. A connection has a large one while it is busy. A large one has room for any frame.
 const (
-	smallBufferBytes = 1 << 10
+	smallBufferBytes = 512
 	largeBufferBytes = 32 << 10
 )
 
