@@ -166,7 +166,7 @@ var mutantCases = []mutantCase{
 			}
 		})
 	}, 3, false, 1},
-	{"loses updates", readThenWrite, 3, false, 18},
+	{"loses updates", readThenWrite, 3, false, 56},
 	{"begins windows late", func() mutation {
 		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 			if b.Now.Truncate(time.Minute).Equal(b.Now) && !b.Now.Equal(Start) {

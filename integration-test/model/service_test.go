@@ -31,10 +31,11 @@ type service struct {
 	lab     lab
 	limiter *limiter.Limiter
 	server  *rls.Server
-	conn    *grpc.ClientConn
-	served  chan error
-	clock   atomic.Int64 // in nanoseconds since the Unix epoch
-	why     atomic.Value // string: the last failure, which callers are not told of
+	// conns share the calls: h2 decides those of one connection together, and those of several at the same time.
+	conns  [3]*grpc.ClientConn
+	served chan error
+	clock  atomic.Int64 // in nanoseconds since the Unix epoch
+	why    atomic.Value // string: the last failure, which callers are not told of
 }
 
 // patience bounds every call. Nothing should take as long.
@@ -58,12 +59,20 @@ func start(l lab, prefix string) (*service, error) {
 		return nil, err
 	}
 	go func() { s.served <- s.server.Serve(listener) }()
-	s.conn, err = grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	return s, err
+	for i := range s.conns {
+		s.conns[i], err = grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 func (s *service) close() error {
-	err := s.conn.Close()
+	var err error
+	for _, conn := range s.conns {
+		err = errors.Join(err, conn.Close())
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s.server.Shutdown(ctx)
@@ -104,13 +113,13 @@ func (s *service) all(asks []Ask) []*Answer {
 	answers := make([]*Answer, len(asks))
 	var all sync.WaitGroup
 	for i, ask := range asks {
-		all.Go(func() { answers[i] = s.ask(ask) })
+		all.Go(func() { answers[i] = s.ask(s.conns[i%len(s.conns)], ask) })
 	}
 	all.Wait()
 	return answers
 }
 
-func (s *service) ask(ask Ask) *Answer {
+func (s *service) ask(conn *grpc.ClientConn, ask Ask) *Answer {
 	msg := &pb.RateLimitRequest{Domain: Domain}
 	for _, d := range ask {
 		msg.Descriptors = append(msg.Descriptors, &common.RateLimitDescriptor{
@@ -121,7 +130,7 @@ func (s *service) ask(ask Ask) *Answer {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	resp, err := pb.NewRateLimitServiceClient(s.conn).ShouldRateLimit(ctx, msg)
+	resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, msg)
 	if err != nil {
 		return &Answer{Failed: true, Why: fmt.Sprintf("%v (%v)", err, s.why.Load())}
 	}
