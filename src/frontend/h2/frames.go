@@ -50,9 +50,9 @@ func (c *conn) receive() error {
 		c.unread += n
 		c.phase = awaitingSettings
 	}
-	var f frame
+	f := &c.frame
 	for c.phase != closed {
-		n, err := readFrame(c.buffer[c.unread:c.end], &f)
+		n, err := readFrame(c.buffer[c.unread:c.end], f)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (c *conn) receive() error {
 			break
 		}
 		c.unread += n
-		if err = c.receiveFrame(&f); err == nil {
+		if err = c.receiveFrame(f); err == nil {
 			continue
 		}
 		v, ok := err.(violation)

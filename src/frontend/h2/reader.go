@@ -29,6 +29,7 @@ type reader struct {
 	// buffer[unread:end] is input without a complete frame. Only the reader changes these fields.
 	buffer      []byte
 	unread, end int
+	frame       frame // frame is the one that receive handles. A local variable would be allocated in each call.
 	lastRead    time.Time
 	isShrunk    bool // isShrunk says that shrink has been called since lastRead.
 
@@ -120,7 +121,7 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 func (c *conn) shrink() error {
 	c.server.releaseBuffer(c.replaceBuffer(c.end))
 	c.decoder.shrink()
-	c.head, c.headBlock, c.spare, c.isShrunk = head{}, nil, nil, true
+	c.head, c.headBlock, c.spare, c.frame.payload, c.isShrunk = head{}, nil, nil, nil, true
 	if len(c.out) == 0 {
 		c.out = nil
 	}

@@ -3,12 +3,17 @@
 package rls
 
 import (
+	"encoding/binary"
+	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -82,6 +87,73 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 	if newReply(limiter.MaxDescriptors) == long {
 		t.Errorf("a reply of %d bytes is kept", len(long.encodedMessage))
 	}
+}
+
+// TestBatchesDoNotAllocate checks calls over a port, whose answers are always the same.
+func TestBatchesDoNotAllocate(t *testing.T) {
+	for _, headers := range []bool{false, true} {
+		f := wireFixture(t, headers)
+		_, conn := dial(t, f, ServerConfig{})
+		raw, err := net.Dial("tcp", conn.Target())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = raw.Close() }()
+		msg := request(descriptor("ip", "1"), descriptor("pay", "2"))
+		for _, d := range msg.GetDescriptors() {
+			d.HitsAddend = wrapperspb.UInt64(0)
+		}
+		c := newBatchClient(t, raw)
+		c.call(t, "1S", encode(t, msg))
+		perAnswer := c.answerBytes(t)
+		const calls = 32
+		for range calls {
+			c.call(t, "1S", encode(t, msg))
+		}
+		sent, received := c.unsent.Bytes(), make([]byte, calls*perAnswer)
+		ask := func() {
+			if _, err := raw.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(raw, received); err != nil {
+				t.Fatal(err)
+			}
+			for at := 0; at < len(sent); at += 9 + int(sent[at])<<16 + int(sent[at+1])<<8 + int(sent[at+2]) {
+				id := sent[at+5:]
+				binary.BigEndian.PutUint32(id, binary.BigEndian.Uint32(id)+2*calls)
+			}
+		}
+		for range 20 {
+			ask()
+		}
+		if n := testing.AllocsPerRun(200, ask); n > 0 {
+			t.Errorf("headers %t: %v allocations for %d calls", headers, n, calls)
+		}
+		if failed := f.failed(); len(failed) > 0 {
+			t.Error(failed)
+		}
+	}
+}
+
+// answerBytes sends the first call, and returns how many bytes its answer has.
+func (c *batchClient) answerBytes(t *testing.T) (n int) {
+	t.Helper()
+	if _, err := c.net.Write(c.unsent.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	c.unsent.Reset()
+	frames := http2.NewFramer(nil, c.net)
+	for isLast := false; !isLast; {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := f.Header(); h.StreamID > 0 {
+			n += 9 + int(h.Length)
+			isLast = h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream)
+		}
+	}
+	return n
 }
 
 // estimateJSONMemory is an upper bound of the bytes that a large body, its decision and its reply

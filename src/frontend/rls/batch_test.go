@@ -75,12 +75,7 @@ func dialBatches(t *testing.T, s *Service, cfg ServerConfig) *batchClient {
 	l.conns <- server
 	srv, served := NewServer(s, cfg), make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
-	c := &batchClient{net: client, nextID: 1, answered: make(chan callAnswer, 100)}
-	c.frames, c.headers = http2.NewFramer(&c.unsent, nil), hpack.NewEncoder(&c.block)
-	c.unsent.WriteString(http2.ClientPreface)
-	if err := c.frames.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	c := newBatchClient(t, client)
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
@@ -94,6 +89,18 @@ func dialBatches(t *testing.T, s *Service, cfg ServerConfig) *batchClient {
 			t.Error(err)
 		}
 	})
+	return c
+}
+
+// newBatchClient returns a client on conn, which has sent nothing yet.
+func newBatchClient(t *testing.T, conn net.Conn) *batchClient {
+	t.Helper()
+	c := &batchClient{net: conn, nextID: 1, answered: make(chan callAnswer, 100)}
+	c.frames, c.headers = http2.NewFramer(&c.unsent, nil), hpack.NewEncoder(&c.block)
+	c.unsent.WriteString(http2.ClientPreface)
+	if err := errors.Join(c.frames.WriteSettings(), c.frames.WriteWindowUpdate(0, 1<<30)); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 
