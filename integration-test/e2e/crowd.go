@@ -1,11 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
+	"net/http"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -39,9 +40,11 @@ type crowdRound struct {
 // idleTarget is the most KiB of an idle connection.
 const idleTarget = 8
 
-// crowdEnv has Go's default of GOGC: with a higher one, idle memory would mostly be garbage of the calls before. Other
-// ports get few of the files that the process may open.
-var crowdEnv = []string{"GOGC=100", "HTTP_MAX_CONNECTIONS=100", "DIVVY_MAX_CONNECTIONS=1"}
+// crowdEnv opens the profile of the heap. Other ports get few of the files that the process may open.
+var crowdEnv = []string{"DEBUG_PPROF=true", "HTTP_MAX_CONNECTIONS=100", "DIVVY_MAX_CONNECTIONS=1"}
+
+// idleTime is longer than a connection keeps memory for its next calls.
+const idleTime = 3 * time.Second
 
 // crowd measures a new process, as the memory of earlier loads would hide that of connections.
 func (l *lab) crowd(ctx context.Context, engine string, round int) crowdRound {
@@ -60,28 +63,28 @@ func (l *lab) crowd(ctx context.Context, engine string, round int) crowdRound {
 }
 
 func (l *lab) measureCrowd(ctx context.Context, srv server, r *crowdRound) error {
-	pid := srv.processes[0].PID
-	before, err := residentKiB(pid)
+	before, err := liveKiB(ctx, srv.debugAddr)
 	if err != nil {
 		return err
 	}
 	ld := load{Client: lean, Workload: "uniform", Connections: l.opt.crowd, InFlight: 1, Rate: float64(l.opt.crowdRate)}
 	idle := ld
-	idle.Requests, idle.Linger = l.opt.crowd, time.Second
+	idle.Requests, idle.Linger = l.opt.crowd, idleTime
 	type outcome struct {
 		kib float64
 		err error
 	}
 	stop, sampled := make(chan struct{}), make(chan outcome)
-	go func() { // samples until the generator, whose connections are idle at the end, has gone
-		var last outcome
+	go func() { // samples until the generator has gone; the last sample may have been too late
+		var earlier, last outcome
 		for {
 			select {
 			case <-stop:
-				sampled <- last
+				sampled <- earlier
 				return
-			case <-time.After(pollEvery):
-				last.kib, last.err = residentKiB(pid)
+			case <-time.After(samplePause):
+				earlier = last
+				last.kib, last.err = liveKiB(ctx, srv.debugAddr)
 			}
 		}
 	}()
@@ -96,24 +99,48 @@ func (l *lab) measureCrowd(ctx context.Context, srv server, r *crowdRound) error
 	return err
 }
 
-// residentKiB returns the memory of a process.
-func residentKiB(pid int) (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// samplePause is the time between two samples of memory.
+const samplePause = 200 * time.Millisecond
+
+// liveKiB returns what a process of ours uses after a garbage collection: live objects, and the stacks of goroutines.
+func liveKiB(ctx context.Context, debugAddr string) (float64, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+debugAddr+"/debug/pprof/heap?debug=1&gc=1", nil)
 	if err != nil {
 		return 0, err
 	}
-	return parseResident(status)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	profile, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, err
+	}
+	return parseLive(profile)
 }
 
-// parseResident returns VmRSS of a file /proc/<pid>/status, in KiB.
-func parseResident(status []byte) (float64, error) {
-	for line := range bytes.Lines(status) {
-		if value, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
-			return strconv.ParseFloat(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))), 64)
+// parseLive returns the sum of HeapAlloc and Stack at the end of a profile of the heap, in KiB.
+func parseLive(profile []byte) (float64, error) {
+	var bytes float64
+	for _, pattern := range []*regexp.Regexp{heapPattern, stackPattern} {
+		m := pattern.FindSubmatch(profile)
+		if m == nil {
+			return 0, fmt.Errorf("/debug/pprof/heap has no %v", pattern)
 		}
+		n, err := strconv.ParseFloat(string(m[1]), 64)
+		if err != nil {
+			return 0, err
+		}
+		bytes += n
 	}
-	return 0, errors.New("/proc: the process has no VmRSS")
+	return bytes / 1024, nil
 }
+
+var (
+	heapPattern  = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)`)
+	stackPattern = regexp.MustCompile(`(?m)^# Stack = (\d+) `)
+)
 
 func (c *crowdReport) add(r crowdRound) {
 	c.Rounds = append(c.Rounds, r)

@@ -44,6 +44,7 @@ type serviceKey struct {
 // server is what the generator is pointed at.
 type server struct {
 	addr      string
+	debugAddr string          // empty for other servers than ours
 	processes []bench.Process // whose CPU time a call costs
 }
 
@@ -190,9 +191,10 @@ func (l *lab) startService(ctx context.Context, k serviceKey, env ...string) (se
 			var entry struct {
 				Message string `json:"@message"`
 				GRPC    string `json:"grpc"`
+				Debug   string `json:"debug"`
 			}
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Message == "ready" {
-				srv.addr = entry.GRPC
+				srv.addr, srv.debugAddr = entry.GRPC, entry.Debug
 				return nil
 			}
 		}

@@ -255,9 +255,11 @@ func TestStartOfNothing(t *testing.T) {
 	}
 }
 
-func TestParseResident(t *testing.T) {
-	for text, want := range map[string]float64{"Name:\tx\nVmRSS:\t    1234 kB\nThreads: 1\n": 1234, "Name:\tx\n": 0, "VmRSS: many kB\n": 0} {
-		if got, err := parseResident([]byte(text)); got != want || (err == nil) != (want > 0) {
+func TestParseLive(t *testing.T) {
+	for text, want := range map[string]float64{
+		"# Sys = 1\n# HeapAlloc = 3072\n# Stack = 1024 / 2048\n": 4, "# HeapAlloc = 1\n": 0, "# Stack = 1024 / 2048\n": 0,
+	} {
+		if got, err := parseLive([]byte(text)); got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
