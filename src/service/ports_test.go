@@ -28,7 +28,9 @@ func TestTakenPorts(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestUnixSocket(t *testing.T) { eachEngine(t, testUnixSocket) }
+
+func testUnixSocket(t *testing.T, engine string) {
 	path := filepath.Join(t.TempDir(), "s")
 	// A killed process leaves a socket file on which no process answers.
 	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -39,19 +41,19 @@ func TestUnixSocket(t *testing.T) {
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := launch(t, oneRule, "GRPC_UDS="+path)
+	s := launch(t, oneRule, engine, "GRPC_UDS="+path)
 	s.until("ready", s.healthy)
 	if err := callAt("unix://"+path, "d", []string{"ip"}); err != nil {
 		t.Error(err)
 	}
-	if err := launch(t, oneRule, "GRPC_UDS="+path).wait(); err == nil || !strings.Contains(err.Error(), "is taken") {
+	if err := launch(t, oneRule, engine, "GRPC_UDS="+path).wait(); err == nil || !strings.Contains(err.Error(), "is taken") {
 		t.Errorf("a second start: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := launch(t, oneRule, "GRPC_UDS="+file).wait(); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if err := launch(t, oneRule, engine, "GRPC_UDS="+file).wait(); err == nil || !strings.Contains(err.Error(), "is no socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != "mine" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -19,7 +21,7 @@ import (
 	"ratelimit/src/testbed/harness"
 )
 
-// serving asks gRPC's health service over TLS.
+// serving asks gRPC's health service and about a limit over TLS.
 func (s *service) serving(cfg *tls.Config) error {
 	s.t.Helper()
 	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(cfg)))
@@ -29,16 +31,19 @@ func (s *service) serving(cfg *tls.Config) error {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-	return err
+	_, failed := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request("d", "ip"))
+	return errors.Join(failed, err)
 }
 
-func TestTLS(t *testing.T) {
+func TestTLS(t *testing.T) { eachEngine(t, testTLS) }
+
+func testTLS(t *testing.T, engine string) {
 	t.Parallel()
 	c := harness.NewCertificates(t)
 	live := c.Issue(t, "live", harness.Spec{CommonName: "live"})
 	s := launch(t, oneRule,
-		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+live.Cert, "GRPC_SERVER_TLS_KEY="+live.Key,
+		engine, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+live.Cert, "GRPC_SERVER_TLS_KEY="+live.Key,
 		"GRPC_CLIENT_TLS_CACERT="+c.CA, "GRPC_CLIENT_TLS_SAN=localhost",
 		"HTTP_TLS_CERT="+live.Cert, "HTTP_TLS_KEY="+live.Key,
 		"DEBUG_TLS_CERT="+live.Cert, "DEBUG_TLS_KEY="+live.Key, "DEBUG_TLS_CLIENT_CACERT="+c.CA, "DEBUG_TOKEN=sesame",

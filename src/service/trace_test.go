@@ -139,12 +139,18 @@ func callAt(target, domain string, entries []string, headers ...string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	ctx := metadata.AppendToOutgoingContext(context.Background(), headers...)
+	_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request(domain, entries...))
+	return err
+}
+
+// request has a descriptor for each key, with the value 1.
+func request(domain string, keys ...string) *pb.RateLimitRequest {
 	req := &pb.RateLimitRequest{Domain: domain}
-	for _, key := range entries {
+	for _, key := range keys {
 		req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "1"}}})
 	}
-	_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(metadata.AppendToOutgoingContext(context.Background(), headers...), req)
-	return err
+	return req
 }
 
 // postWith is post with headers.
@@ -202,12 +208,14 @@ func chain(t *testing.T, spans map[string]*span, names ...string) {
 	}
 }
 
-func TestTracing(t *testing.T) {
+func TestTracing(t *testing.T) { eachEngine(t, testTracing) }
+
+func testTracing(t *testing.T, engine string) {
 	for _, protocol := range []string{"http", "grpc"} {
 		t.Run(protocol, func(t *testing.T) {
 			c := startCollector(t, protocol)
 			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "zone=a,service.name=other")
-			s := launch(t, oneRule, "TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL="+protocol, "TRACING_SERVICE_NAME=limits",
+			s := launch(t, oneRule, engine, "TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL="+protocol, "TRACING_SERVICE_NAME=limits",
 				"TRACING_SERVICE_NAMESPACE=edge", "TRACING_SERVICE_INSTANCE_ID=pod-1")
 			s.until("ready", s.healthy)
 			for i, headers := range [][]string{
