@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -71,28 +72,45 @@ func (b *Batch) sort() {
 	}
 }
 
-// decide lets Config.Decide answer all calls; with Config.DecideWaits, those with similar timeouts together. It sends the answers,
-// but for the last Calls.
+// decide lets Config.Decide answer all calls; with Config.DecideWaits, those with similar timeouts together, and all of these parts at
+// the same time. It sends the answers of parts.
 func (b *Batch) decide() {
-	waits := b.conn.server.cfg.DecideWaits
+	if last := len(b.all) - 1; !b.conn.server.cfg.DecideWaits || timeoutClass(b.all[0].Timeout) == timeoutClass(b.all[last].Timeout) {
+		b.decidePart(b.all)
+		return
+	}
+	var parts sync.WaitGroup
 	for start, end := 0, 0; start < len(b.all); start = end {
-		if start > 0 { // The answers to the calls before must not wait for the store again.
-			b.conn.mu.Lock()
-			b.conn.sendAnswers(b)
-			b.conn.mu.Unlock()
-		}
-		longest, cancel := time.Duration(0), context.CancelFunc(func() {})
-		for end < len(b.all) && (!waits || timeoutClass(b.all[end].Timeout) == timeoutClass(b.all[start].Timeout)) {
-			longest = max(longest, b.all[end].Timeout)
+		for end < len(b.all) && timeoutClass(b.all[end].Timeout) == timeoutClass(b.all[start].Timeout) {
 			end++
 		}
-		b.ctx, b.Calls = b.conn.ctx, b.all[start:end]
-		if waits && longest > 0 {
-			b.ctx, cancel = context.WithDeadline(b.ctx, b.Received.Add(longest))
-		}
-		b.decideCalls()
-		cancel()
+		calls := b.all[start:end]
+		parts.Go(func() {
+			part := b.conn.server.batches.Get().(*Batch)
+			part.conn, part.Received = b.conn, b.Received
+			part.decidePart(calls)
+			b.conn.mu.Lock()
+			b.conn.sendAnswers(part)
+			b.conn.mu.Unlock()
+			b.conn.server.releaseBatch(part)
+		})
 	}
+	parts.Wait()
+}
+
+// decidePart lets Config.Decide answer calls of b, with Config.DecideWaits within the longest of their timeouts.
+func (b *Batch) decidePart(calls []Call) {
+	longest := time.Duration(0)
+	for i := range calls {
+		longest = max(longest, calls[i].Timeout)
+	}
+	b.ctx, b.Calls = b.conn.ctx, calls
+	if b.conn.server.cfg.DecideWaits && longest > 0 {
+		var cancel context.CancelFunc
+		b.ctx, cancel = context.WithDeadline(b.ctx, b.Received.Add(longest))
+		defer cancel()
+	}
+	b.decideCalls()
 }
 
 // timeoutClass returns a number that is equal for timeouts that differ by less than an eighth, and
