@@ -59,7 +59,7 @@ func scripted(t *testing.T, sc script) string {
 			}
 			s := newScriptedConn(t, conn, sc.dripping)
 			goroutines.Go(func() {
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				s.serve(sc, func(id uint32) {
 					mu.Lock()
 					defer mu.Unlock()
