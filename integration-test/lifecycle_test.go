@@ -157,11 +157,17 @@ func freePort(t *testing.T) string {
 // Two replicas are replaced one after the other, twice, while 2,000 calls a
 // second come in. None is lost.
 func TestRollingRestart(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) { testRollingRestart(t, "GRPC_ENGINE="+engine) })
+	}
+}
+
+func testRollingRestart(t *testing.T, engine string) {
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]")
 	ports := []string{freePort(t), freePort(t)}
 	run := func(i int) *service {
-		return startService(t, append(rules.env(), "GRPC_PORT="+ports[i], "SHUTDOWN_DRAIN=500ms", "DISABLE_STATS=true")...)
+		return startService(t, append(rules.env(), engine, "GRPC_PORT="+ports[i], "SHUTDOWN_DRAIN=500ms", "DISABLE_STATS=true")...)
 	}
 	replicas := []*service{run(0), run(1)}
 	tr := load(t, 2000, replicas[0].grpc, replicas[1].grpc)

@@ -108,20 +108,27 @@ func (u *upstream) dial(t *testing.T) {
 	})
 }
 
-// prove starts a service with env and holds the sentences against it.
+// prove starts services with env, one for each GRPC_ENGINE, and holds the sentences against them.
 func prove(t *testing.T, env []string, sentences []sentence) {
 	t.Helper()
-	u := startUpstream(t, env, sentences)
-	for i, s := range sentences {
-		t.Run(s.name, func(t *testing.T) {
-			for _, protocol := range protocols {
-				t.Run(protocol, func(t *testing.T) {
-					for n, st := range s.steps {
-						if !u.runStep(t, protocol, s.domain(i, protocol), n+1, st) {
-							return // later steps build on this one
-						}
-					}
-				})
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			u := startUpstream(t, append([]string{"GRPC_ENGINE=" + engine}, env...), sentences)
+			for i, s := range sentences {
+				t.Run(s.name, func(t *testing.T) { u.prove(t, i, s) })
+			}
+		})
+	}
+}
+
+// prove holds sentence i against u, over each protocol.
+func (u *upstream) prove(t *testing.T, i int, s sentence) {
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			for n, st := range s.steps {
+				if !u.runStep(t, protocol, s.domain(i, protocol), n+1, st) {
+					return // later steps build on this one
+				}
 			}
 		})
 	}

@@ -224,8 +224,10 @@ func (s *service) figure(name string) int64 {
 
 // A flood of HTTP/2 connections that send nothing costs other callers no call: neither
 // those that were connected before, nor new ones.
-func TestNeighbourInAFlood(t *testing.T) {
-	s := launch(t, oneRule, "GRPC_MAX_CONNECTIONS=50")
+func TestNeighbourInAFlood(t *testing.T) { eachEngine(t, testNeighbourInAFlood) }
+
+func testNeighbourInAFlood(t *testing.T, engine string) {
+	s := launch(t, oneRule, engine, "GRPC_MAX_CONNECTIONS=50")
 	s.until("ready", s.healthy)
 	neighbour := func() pb.RateLimitServiceClient {
 		conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -287,14 +289,7 @@ func TestLoweredCapsAreLogged(t *testing.T) {
 func TestBufferedFigures(t *testing.T) {
 	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=1048576", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)
-	conn := s.dial("grpc")
-	f := http2.NewFramer(conn, conn)
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	f := s.dialFrames()
 	open := func(id uint32) error { // :method POST: an incomplete request
 		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x83}, EndHeaders: false})
 	}

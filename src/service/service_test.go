@@ -408,7 +408,12 @@ func TestSignalAtOnce(t *testing.T) {
 // Silent clients and endless streams do not delay the end.
 func TestStopWithOpenConnections(t *testing.T) {
 	t.Parallel()
-	s := launch(t, oneRule, "SHUTDOWN_TIMEOUT=1s")
+	eachEngine(t, testStopWithOpenConnections)
+}
+
+func testStopWithOpenConnections(t *testing.T, engine string) {
+	t.Parallel()
+	s := launch(t, oneRule, engine, "SHUTDOWN_TIMEOUT=1s")
 	s.until("ready", s.healthy)
 	for _, port := range []string{"grpc", "http", "debug"} {
 		silent, err := net.Dial("tcp", s.address(port))
