@@ -53,7 +53,12 @@ func start(l lab, prefix string) (*service, error) {
 	s.clock.Store(Start.UnixNano())
 	s.limiter = limiter.New(limiter.Config{Backend: &tap{l.backend(), &s.clock}, KeyPrefix: prefix})
 	headers := &rls.HeaderNames{Limit: "l", Remaining: "r", Reset: "t"}
-	s.server = rls.NewServer(rls.New(rls.Config{Limiter: s.limiter, HeaderNames: headers, OnError: func(err error) { s.why.Store(err.Error()) }}), rls.ServerConfig{})
+	cfg := rls.Config{Limiter: s.limiter, HeaderNames: headers, OnError: func(err error) { s.why.Store(err.Error()) }}
+	switch l.(type) {
+	case *redisLab, *memcachedLab:
+		cfg.StoreIsRemote = true
+	}
+	s.server = rls.NewServer(rls.New(cfg), rls.ServerConfig{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
