@@ -55,7 +55,7 @@ func start(l lab, prefix string) (*service, error) {
 	headers := &rls.HeaderNames{Limit: "l", Remaining: "r", Reset: "t"}
 	cfg := rls.Config{Limiter: s.limiter, HeaderNames: headers, OnError: func(err error) { s.why.Store(err.Error()) }}
 	switch l.(type) {
-	case *redisLab, *memcachedLab:
+	case *redisLab, *memcachedLab, *replicaLab:
 		cfg.StoreIsRemote = true
 	}
 	s.server = rls.NewServer(rls.New(cfg), rls.ServerConfig{})
