@@ -140,7 +140,7 @@ func (s *service) check(t *testing.T, c *tally, at place) {
 	if n := c.wrong.Load(); n > 0 {
 		t.Errorf("%d requests had another answer than they deserve, the first: %s", n, *c.first.Load())
 	}
-	if c.answered.Load() < 100 {
+	if c.answered.Load() < 20 {
 		t.Errorf("%d answers: that was no soaking", c.answered.Load())
 	}
 	switch n := c.unavailable.Load(); {

@@ -2,9 +2,12 @@ package h2
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"golang.org/x/net/http2"
 )
 
 // flood is an attack that repeats something cheap.
@@ -212,6 +215,31 @@ func TestFloodTwins(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLargeAnswersAreNoFlood checks that a client may acknowledge each DATA frame of large answers with two WINDOW_UPDATE.
+func TestLargeAnswersAreNoFlood(t *testing.T) {
+	const frames = 4
+	large := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, frames*maxFrameBytes)) }
+	inFakeTime(t, Config{Handler: http.HandlerFunc(large)}, func(t *testing.T, s *testServer) {
+		c := s.connect()
+		c.frame(frameWindowUpdate, 0, 0, number(1<<20))
+		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+		for range maxWaste {
+			id := c.openOther()
+			c.frame(frameData, flagEndStream, id, "")
+			for range frames {
+				c.frame(frameWindowUpdate, 0, 0, number(maxFrameBytes))
+				c.frame(frameWindowUpdate, 0, id, number(maxFrameBytes))
+			}
+			c.ended(id)
+			clear(c.answers)
+		}
+		c.sync()
+		if n := s.Flooding.Load() + s.Invalid.Load(); n != 0 {
+			t.Errorf("%d connections were ended", n)
+		}
+	})
 }
 
 // TestWasteIsForgotten checks that waste counts for a time only.

@@ -9,9 +9,13 @@ const (
 	// maxWaste is how much waste a connection may have. Each frame that is not part of a call is 1, and so is each setting.
 	maxWaste = 1000
 	// wastePerSecond is how much waste is forgotten per second, and wasteOfCall with each call that the server answers.
-	wastePerSecond  = 1000
-	wasteOfCall     = 4
-	streamsPerWaste = 64 // streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
+	wastePerSecond = 1000
+	wasteOfCall    = 4
+	// wasteOfData is how much waste is forgotten with each DATA frame to the client of minAcknowledgedData or more bytes: clients
+	// answer each with a WINDOW_UPDATE for the stream and one for the connection.
+	wasteOfData         = 2
+	minAcknowledgedData = 1 << 10
+	streamsPerWaste     = 64 // streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
 	// minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
 	minUsefulData     = 64
 	maxPingStrikes    = 2                      // maxPingStrikes is how many pings may come too early, as in other gRPC servers.

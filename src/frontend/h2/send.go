@@ -142,6 +142,9 @@ func (c *conn) sendData(s *stream) {
 		if n >= minUsefulData { // A client that wants only some bytes at a time still has to be done in time.
 			s.lastProgress = c.lastTick
 		}
+		if n >= minAcknowledgedData {
+			c.waste = max(c.waste-wasteOfData, 0)
+		}
 	}
 	s.tellHandler()
 	if s.isAnswered {
