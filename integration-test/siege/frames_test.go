@@ -127,11 +127,17 @@ func message(compressed bool, content []byte) []byte {
 	return append(m, content...)
 }
 
-// data sends data of a stream as far as windows allow, and waits for more of them.
-// Something must read the connection meanwhile.
+// errAnswered says that a call has its answer, so that the server wants no more of its data.
+var errAnswered = errors.New("the call has ended")
+
+// data sends data of a stream as far as windows allow, and waits for more of them. It stops without an error if
+// the call is answered before. Something must read the connection meanwhile.
 func (w *wire) data(stream uint32, data []byte, end bool) error {
 	for len(data) > 0 {
 		n, err := w.reserve(stream, min(len(data), 16384))
+		if errors.Is(err, errAnswered) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -149,7 +155,7 @@ func (w *wire) reserve(stream uint32, n int) (int, error) {
 	defer w.mu.Unlock()
 	for w.err == nil && (w.window <= 0 || w.streams[stream] <= 0) {
 		if r := w.replies[stream]; r != nil && r.ended {
-			return 0, fmt.Errorf("the call has ended: %v", r.headers)
+			return 0, errAnswered
 		}
 		w.moved.Wait()
 	}
