@@ -101,7 +101,7 @@ func TestManyErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		l    *limiter.Limiter
-		want []error // want has the errors on "ip=1", "ip=lost", "nobody=lost", nothing, badLimit, and an item that has an error.
+		want []error // want has the errors of the six items below, in order.
 	}{
 		{"a store that fails for some keys", start(t, limiter.Config{Backend: lossy{store, "lost"}}), []error{
 			nil, limiter.ErrStoreFailed, nil, limiter.ErrInvalidRequest, limiter.ErrInvalidRequest, errDecode,

@@ -22,15 +22,15 @@ const (
 	creditStep = firstWindow / 4
 )
 
-// newRequest returns the request for Handler, without what handle adds.
-func (c *conn) newRequest(h *head) (*http.Request, error) {
+// newRequest returns the request for Handler, without what handle adds; nil if the path is malformed.
+func newRequest(h *head) *http.Request {
 	target, err := url.ParseRequestURI(string(h.path))
 	if err != nil && string(h.path) != "*" {
-		return nil, errors.New("the path is malformed")
+		return nil
 	}
 	return &http.Request{
 		Method: string(h.verb), URL: target, RequestURI: string(h.path), Host: string(h.authority), ContentLength: h.length, Header: h.httpHeader(),
-	}, nil
+	}
 }
 
 // handleCollected passes a call on to Handler. data is what has been received of its body.

@@ -52,12 +52,8 @@ func (c *conn) startLimits(now time.Time) {
 	}
 }
 
-// forgetWaste subtracts the waste that is forgotten between two reads.
-func (c *conn) forgetWaste(since time.Duration) {
-	if c.waste > 0 {
-		c.waste = max(c.waste-int(min(since, time.Second)*wastePerSecond/time.Second), 0)
-	}
-}
+// forgetWaste subtracts n from the waste.
+func (c *conn) forgetWaste(n int) { c.waste = max(c.waste-n, 0) }
 
 // countPing counts a PING of the client. It returns an error if the client pings too often.
 func (c *conn) countPing() error {

@@ -95,7 +95,7 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	}
 	wasFull := c.end == len(c.buffer)
 	now := time.Now()
-	c.forgetWaste(now.Sub(c.lastRead))
+	c.forgetWaste(int(min(now.Sub(c.lastRead), time.Second) * wastePerSecond / time.Second))
 	c.lastRead, c.isShrunk = now, false
 	problem := c.receive()
 	if b := c.batch; b != nil {

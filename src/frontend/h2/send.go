@@ -143,7 +143,7 @@ func (c *conn) sendData(s *stream) {
 			s.lastProgress = c.lastTick
 		}
 		if n >= minAcknowledgedData {
-			c.waste = max(c.waste-wasteOfData, 0)
+			c.forgetWaste(wasteOfData)
 		}
 	}
 	s.tellHandler()
@@ -155,7 +155,7 @@ func (c *conn) sendData(s *stream) {
 
 // endAnswered ends a stream after its answer. A client that still sends its request is told to stop.
 func (c *conn) endAnswered(s *stream) {
-	c.waste = max(c.waste-wasteOfCall, 0)
+	c.forgetWaste(wasteOfCall)
 	c.pingStrikes = 0
 	if s.isReceived {
 		c.endStream(s)

@@ -93,10 +93,10 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 		c.opening = stream{id: id, timeout: h.timeout, length: h.length, receiveWindow: firstWindow}
 		return nil
 	}
-	request, err := c.newRequest(h)
+	request := newRequest(h)
 	kept := c.keep(stream{id: id, length: h.length, receiveWindow: firstWindow, isReceived: isReceived})
 	c.holdFor(kept, int64(h.bytes))
-	if err != nil {
+	if request == nil {
 		return streamError(id, codeProtocol)
 	}
 	c.handle(kept, request)
@@ -177,7 +177,7 @@ func (c *conn) complete(s *stream, data []byte) {
 		c.batch = c.server.batches.Get().(*Batch)
 	}
 	c.batch.all = append(c.batch.all, Call{Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes, window: s.window})
-	c.waste = max(c.waste-wasteOfCall, 0)
+	c.forgetWaste(wasteOfCall)
 	if s == &c.opening {
 		c.opening.id = 0
 	} else {

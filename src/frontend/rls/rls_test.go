@@ -392,6 +392,17 @@ func TestHealth(t *testing.T) {
 	})
 }
 
+// expectShutdownInTime shuts srv down, which must not have to cut off its streams.
+func expectShutdownInTime(t *testing.T, srv *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	srv.Shutdown(ctx)
+	if ctx.Err() != nil {
+		t.Error("the stream had to be cut off")
+	}
+}
+
 // A watch that stays open does not hold up a shutdown.
 func TestShutdownEndsWatches(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
@@ -403,12 +414,7 @@ func TestShutdownEndsWatches(t *testing.T) {
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		srv.Shutdown(ctx)
-		if ctx.Err() != nil {
-			t.Error("the watch had to be cut off")
-		}
+		expectShutdownInTime(t, srv)
 		if _, err := stream.Recv(); err == nil {
 			t.Error("the watch goes on")
 		}
@@ -429,12 +435,7 @@ func TestShutdownEndsReflection(t *testing.T) {
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		srv.Shutdown(ctx)
-		if ctx.Err() != nil {
-			t.Error("the stream had to be cut off")
-		}
+		expectShutdownInTime(t, srv)
 	})
 }
 
