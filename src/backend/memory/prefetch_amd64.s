@@ -1,0 +1,12 @@
+#include "go_asm.h"
+#include "textflag.h"
+
+// func prefetchSlot(sh *shard, hash uint64)
+TEXT ·prefetchSlot(SB), NOSPLIT, $0-16
+	MOVQ sh+0(FP), BX
+	MOVQ hash+8(FP), AX
+	MOVQ shard_slots(BX), CX
+	MULQ (shard_slots+8)(BX)
+	SHLQ $5, DX
+	PREFETCHT0 (CX)(DX*1)
+	RET

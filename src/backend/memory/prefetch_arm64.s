@@ -1,0 +1,13 @@
+#include "go_asm.h"
+#include "textflag.h"
+
+// func prefetchSlot(sh *shard, hash uint64)
+TEXT ·prefetchSlot(SB), NOSPLIT, $0-16
+	MOVD  sh+0(FP), R0
+	MOVD  hash+8(FP), R1
+	MOVD  shard_slots(R0), R2
+	MOVD  (shard_slots+8)(R0), R3
+	UMULH R1, R3, R3
+	ADD   R3<<5, R2, R2
+	PRFM  (R2), PLDL1KEEP
+	RET
