@@ -11,6 +11,23 @@ import (
 // MaxDescriptors is the most descriptors of a request. Envoy sends a handful.
 const MaxDescriptors = 1000
 
+// Protocol is the protocol that a request came with.
+type Protocol uint8
+
+// The zero value is for requests that came with none of these, such as those of simulations.
+const (
+	ProtocolUnknown Protocol = iota
+	ProtocolGRPC
+	ProtocolJSON
+	ProtocolDivvy
+	protocolCount
+)
+
+var protocolNames = [protocolCount]string{"", "grpc", "json", "divvy"}
+
+// String returns the protocol in lower case, such as "grpc". ProtocolUnknown is empty.
+func (p Protocol) String() string { return protocolNames[p] }
+
 // Request asks whether a caller may use what its descriptors name. Its bytes belong to the
 // caller of Check; the limiter keeps none of them.
 type Request struct {
@@ -23,6 +40,8 @@ type Request struct {
 	IndependentDescriptors bool
 	// Now is when the store decides the request. The zero time means the store's own clock.
 	Now time.Time
+	// Protocol is the protocol that the request came with. Recorders use it; it has no effect on the decision.
+	Protocol Protocol
 }
 
 // Descriptor is one question of a request: may units pass that match these entries?

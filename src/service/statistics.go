@@ -114,7 +114,7 @@ func (s *Service) buildLimiter() error {
 		recorders = append(recorders, s.statistics.divvyCounts)
 	}
 	if n := s.Settings.LogDenials; n > 0 {
-		recorders = append(recorders, denials.New(n, logDenial(s.log.deniedRequests)))
+		recorders = append(recorders, denials.New(denials.Config{MaxSamples: n, Interval: time.Second, OnSample: logDenial(s.log.deniedRequests)}))
 	}
 	s.limiter = limiter.New(limiter.Config{
 		Backend:            s.store.Backend,

@@ -125,7 +125,9 @@ func New(cfg Config) (*Server, error) {
 	s.errorReplies = map[string]*atomic.Uint64{errorCodeUnknown: {}, errorCodeUnknownCommand: {}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stoppingCtx, s.startStopping = context.WithCancel(s.ctx)
-	s.batchPool.New = func() any { return &batch{srv: s, req: limiter.Request{IndependentDescriptors: true}} }
+	s.batchPool.New = func() any {
+		return &batch{srv: s, req: limiter.Request{IndependentDescriptors: true, Protocol: limiter.ProtocolDivvy}}
+	}
 	s.bufferPool.New = func() any { return new(bytes.Buffer) }
 	limit := connlimit.Config{
 		MaxConnections: cfg.MaxConnections, UnreadTimeout: cfg.WriteTimeout,

@@ -75,7 +75,7 @@ func (s *Service) answerJSON(ctx context.Context, headers http.Header, body []by
 	}
 	c := s.newCall(&t)
 	defer s.releaseCall(c)
-	err = s.decideMessage(ctx, c, data, &t)
+	err = s.decideMessage(ctx, c, limiter.ProtocolJSON, data, &t)
 	s.cfg.OnCalls("json", "ShouldRateLimit", 1, time.Since(start))
 	if err != nil {
 		return nil, false, s.reportError(err)

@@ -69,12 +69,13 @@ func New(cfg Config) *Service {
 	}
 }
 
-// decideMessage reads the request in data into c and decides it with the reservation t. c refers to data until it
-// is released. If ctx ends, t may have lost its core.
-func (s *Service) decideMessage(ctx context.Context, c *callMemory, data []byte, t *memoryReservation) error {
+// decideMessage reads the request in data, which came with a protocol, into c and decides it with the reservation t. c refers to
+// data until it is released. If ctx ends, t may have lost its core.
+func (s *Service) decideMessage(ctx context.Context, c *callMemory, protocol limiter.Protocol, data []byte, t *memoryReservation) error {
 	if err := c.decodeRequest(data); err != nil {
 		return err
 	}
+	c.req.Protocol = protocol
 	return s.checkRequest(ctx, c, t)
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Only what is sampled allocates. The race detector allocates by itself.
 func TestRecordDoesNotAllocate(t *testing.T) {
-	s := New(1, func(Denial) {})
+	s := New(Config{MaxSamples: 1, Interval: time.Second, OnSample: func(Denial) {}})
 	req, refused, passed := parse("banned=1"), denied(t), new(limiter.Answer)
 	if err := start(t, limiter.Config{}, nil).Check(t.Context(), parse("ip=1"), passed); err != nil {
 		t.Fatal(err)

@@ -1,12 +1,13 @@
-// Package denials chooses some of the denied requests for the log, with their descriptor, the
-// rule and the time to wait.
+// Package denials samples denied requests, with their descriptor, the rule and the time to wait. A Ring keeps the newest samples.
 package denials
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -19,17 +20,23 @@ import (
 const (
 	maxTextBytes    = 64  // maxTextBytes bounds a key or a value.
 	maxNameBytes    = 256 // maxNameBytes bounds a domain or the name of a rule.
+	maxCounterBytes = 256 // maxCounterBytes bounds the key of a counter.
 	maxShownEntries = 16  // maxShownEntries bounds the entries of a descriptor. Further ones are only counted.
 )
 
-// Denial is a denied request, or a denied descriptor of a request with independent descriptors.
+// Denial is a denied request, or a denied descriptor of a request with independent descriptors. Its texts refer to no memory of
+// the request or its rules.
 type Denial struct {
-	Domain string
+	At       time.Time
+	Protocol limiter.Protocol
+	Domain   string
 	// Rule is the name of the rule that refused. It is empty for a limit that came with the request.
 	Rule string
 	// Descriptor is the descriptor, as key=value,key=value. Each key and value is cut at 64
 	// bytes. One with blanks, commas, control characters and the like is quoted as in Go.
 	Descriptor string
+	// Counter is the key of the limit's counter in the store, cut at 256 bytes. One with unprintable characters is quoted as in Go.
+	Counter string
 	// RetryAfter is the time after which the same request would be allowed. algorithm.Never: it will never be.
 	RetryAfter time.Duration
 	// StoreFailed is set if the request was denied because the store did not answer.
@@ -38,21 +45,34 @@ type Denial struct {
 	SkippedDenials uint64
 }
 
-// Sampler is a limiter.Recorder that samples denials.
-type Sampler struct {
-	maxPerSecond int
-	logDenial    func(Denial)
-
-	mu                  sync.Mutex // mu guards the fields below.
-	lastSecond          int64      // lastSecond is the Unix time of the last sample.
-	samplesInLastSecond int
-	skippedSinceSample  uint64
+// Config is the configuration of a Sampler. All fields are required.
+type Config struct {
+	// MaxSamples is how many denials of each Interval are sampled: the first ones. Intervals follow the clock: those of one second
+	// start with the seconds.
+	MaxSamples int
+	Interval   time.Duration
+	// OnSample gets the samples. It runs on the goroutine of the request, so it must not block, and on several at a time.
+	OnSample func(Denial)
 }
 
-// New returns a Sampler that calls log for the first perSecond denials of each second of the
-// clock. log runs on the goroutine of the request, so it must not block.
-func New(perSecond int, log func(Denial)) *Sampler {
-	return &Sampler{maxPerSecond: perSecond, logDenial: log}
+// Sampler is a limiter.Recorder that samples denials.
+type Sampler struct {
+	cfg Config
+
+	// fullInterval is the number of an interval that already has MaxSamples, so that its further denials need no lock.
+	fullInterval       atomic.Int64
+	skippedSinceSample atomic.Uint64
+
+	mu                    sync.Mutex // mu guards the fields below.
+	lastInterval          int64      // lastInterval is the number of the interval of the last sample.
+	samplesInLastInterval int
+}
+
+// New returns a Sampler.
+func New(cfg Config) *Sampler {
+	s := &Sampler{cfg: cfg}
+	s.fullInterval.Store(math.MinInt64)
+	return s
 }
 
 // Record implements limiter.Recorder. It allocates memory only for samples.
@@ -87,7 +107,7 @@ func (s *Sampler) recordDenied(now time.Time, req *limiter.Request, a *limiter.A
 	}
 }
 
-// sampleDenial logs the denial of descriptor i, unless this second already has enough samples.
+// sampleDenial samples the denial of descriptor i, unless this interval already has enough samples.
 func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.Answer, i int) {
 	skipped, ok := s.countDenial(now)
 	if !ok {
@@ -95,32 +115,41 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 	}
 	st := &a.Statuses[i]
 	d := Denial{
-		Descriptor: descriptorText(req.Descriptors[i].Entries), RetryAfter: st.RetryAfter,
+		At: now, Protocol: req.Protocol, Descriptor: descriptorText(req.Descriptors[i].Entries), RetryAfter: st.RetryAfter,
 		StoreFailed: st.Fallback == backend.FallbackDeny, SkippedDenials: skipped,
 	}
 	if a.Domain != nil {
-		d.Domain = cutText(a.Domain.Name, maxNameBytes)
+		d.Domain = strings.Clone(cutText(a.Domain.Name, maxNameBytes))
 	}
-	if c := st.BindingCharge; c != nil && c.Rule != nil {
-		d.Rule = cutText(c.Rule.FullName, maxNameBytes)
+	if c := st.BindingCharge; c != nil {
+		d.Counter = counterText(c.CounterKey)
+		if c.Rule != nil {
+			d.Rule = strings.Clone(cutText(c.Rule.FullName, maxNameBytes))
+		}
 	}
-	s.logDenial(d)
+	s.cfg.OnSample(d)
 }
 
 // countDenial counts a denial and reports whether to sample it. skipped is the number of denials since the last sample.
 func (s *Sampler) countDenial(now time.Time) (skipped uint64, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if second := now.Unix(); second != s.lastSecond {
-		s.lastSecond, s.samplesInLastSecond = second, 0
-	}
-	if s.samplesInLastSecond >= s.maxPerSecond {
-		s.skippedSinceSample++
+	interval := now.UnixNano() / int64(s.cfg.Interval)
+	if s.fullInterval.Load() == interval {
+		s.skippedSinceSample.Add(1)
 		return 0, false
 	}
-	s.samplesInLastSecond++
-	skipped, s.skippedSinceSample = s.skippedSinceSample, 0
-	return skipped, true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if interval != s.lastInterval {
+		s.lastInterval, s.samplesInLastInterval = interval, 0
+	}
+	if s.samplesInLastInterval >= s.cfg.MaxSamples { // Another goroutine took the last sample after the test above.
+		s.skippedSinceSample.Add(1)
+		return 0, false
+	}
+	if s.samplesInLastInterval++; s.samplesInLastInterval == s.cfg.MaxSamples {
+		s.fullInterval.Store(interval)
+	}
+	return s.skippedSinceSample.Swap(0), true
 }
 
 // descriptorText returns entries as key=value,key=value.
@@ -141,6 +170,17 @@ func descriptorText(entries []rules.Entry) string {
 		}
 	}
 	return b.String()
+}
+
+// counterText returns at most maxCounterBytes bytes of a counter's key. It quotes a key with unprintable characters.
+func counterText(key []byte) string {
+	s := cutText(string(key[:min(len(key), maxCounterBytes+1)]), maxCounterBytes) // As in boundedText.
+	for _, c := range s {
+		if c == utf8.RuneError || !strconv.IsPrint(c) {
+			return strconv.Quote(s)
+		}
+	}
+	return s
 }
 
 // boundedText returns at most maxTextBytes bytes of text. It quotes text that contains blanks, commas, =,

@@ -69,7 +69,7 @@ func parse(line string) *limiter.Request {
 func TestDenials(t *testing.T) {
 	t.Parallel()
 	var got []Denial
-	sampler := New(1000, func(d Denial) { got = append(got, d) })
+	sampler := New(Config{MaxSamples: 1000, Interval: time.Second, OnSample: func(d Denial) { got = append(got, d) }})
 	for _, tt := range []struct {
 		asked string
 		apart bool
@@ -100,9 +100,29 @@ func TestDenials(t *testing.T) {
 			continue
 		}
 		for i := range got {
+			counter := "d_" + strings.ReplaceAll(got[i].Descriptor, "=", "_") + "_"
+			if time.Since(got[i].At).Abs() > time.Hour || !strings.HasPrefix(got[i].Counter, counter) {
+				t.Errorf("%s: got the counter %q at %v", tt.asked, got[i].Counter, got[i].At)
+			}
+			got[i].At, got[i].Counter = time.Time{}, ""
 			if got[i] != tt.want[i] {
 				t.Errorf("%s:\n got %+v\nwant %+v", tt.asked, got[i], tt.want[i])
 			}
+		}
+	}
+}
+
+// A denial has the time and the protocol of its request.
+func TestTimeAndProtocol(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_000_000_000, 7)
+	for _, protocol := range []limiter.Protocol{limiter.ProtocolUnknown, limiter.ProtocolGRPC, limiter.ProtocolJSON, limiter.ProtocolDivvy} {
+		var got Denial
+		req := parse("banned=1")
+		req.Protocol = protocol
+		New(Config{MaxSamples: 1, Interval: time.Second, OnSample: func(d Denial) { got = d }}).recordDenied(at, req, denied(t))
+		if got.Protocol != protocol || !got.At.Equal(at) {
+			t.Errorf("%v: got %+v", protocol, got)
 		}
 	}
 }
@@ -111,7 +131,7 @@ func TestDenials(t *testing.T) {
 func TestRate(t *testing.T) {
 	t.Parallel()
 	var got []Denial
-	s := New(2, func(d Denial) { got = append(got, d) })
+	s := New(Config{MaxSamples: 2, Interval: time.Second, OnSample: func(d Denial) { got = append(got, d) }})
 	a := denied(t)
 	at := time.Unix(100, 0)
 	for _, step := range []struct {
@@ -149,10 +169,10 @@ func denied(t *testing.T) *limiter.Answer {
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	var sampled, skipped atomic.Uint64
-	s := New(50, func(d Denial) {
+	s := New(Config{MaxSamples: 50, Interval: time.Second, OnSample: func(d Denial) {
 		sampled.Add(1)
 		skipped.Add(d.SkippedDenials)
-	})
+	}})
 	a := denied(t)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -166,7 +186,7 @@ func TestConcurrent(t *testing.T) {
 	if n := sampled.Load(); n != 50 {
 		t.Errorf("%d sampled", n)
 	}
-	if n := skipped.Load() + s.skippedSinceSample; n != 8000-50 {
+	if n := skipped.Load() + s.skippedSinceSample.Load(); n != 8000-50 {
 		t.Errorf("%d skipped", n)
 	}
 }
@@ -208,5 +228,22 @@ func TestSubject(t *testing.T) {
 	}
 	if got := descriptorText(entry(many...)); got != strings.Repeat("k=v,", 16)+"… (4 more)" {
 		t.Errorf("20 entries: %s", got)
+	}
+}
+
+// The key of a counter is short, and on one line.
+func TestCounterText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ key, want string }{
+		{"d_ip_10.0.0.1_960", "d_ip_10.0.0.1_960"},
+		{"d_path_/a b,c=d_0", "d_path_/a b,c=d_0"},
+		{"d_a_\n\x1b[31m_0", `"d_a_\n\x1b[31m_0"`},
+		{"d_a_\xff_0", `"d_a_\xff_0"`},
+		{strings.Repeat("x", 256), strings.Repeat("x", 256)},
+		{strings.Repeat("x", 1<<20), strings.Repeat("x", 256) + "…"},
+	} {
+		if got := counterText([]byte(tt.key)); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
 	}
 }

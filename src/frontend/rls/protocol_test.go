@@ -1,0 +1,45 @@
+package rls
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+)
+
+// protocolRecorder sends the protocol of each request.
+type protocolRecorder chan limiter.Protocol
+
+func (r protocolRecorder) Record(req *limiter.Request, _ *limiter.Answer) { r <- req.Protocol }
+
+// The limiter learns which protocol a request came with.
+func TestProtocol(t *testing.T) {
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		store, err := memory.New(memory.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(protocolRecorder, 1)
+		f := start(t, nil)
+		set := f.cfg.Limiter.Rules()
+		f.cfg.Limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{got}})
+		f.cfg.Limiter.UseRules(set)
+		_, conn := dial(t, f, cfg)
+		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1"))); err != nil {
+			t.Fatal(err)
+		}
+		if p := <-got; p != limiter.ProtocolGRPC {
+			t.Errorf("gRPC: got %q", p)
+		}
+		body := strings.NewReader(`{"domain": "d", "descriptors": [{"entries": [{"key": "ip", "value": "1"}]}]}`)
+		f.JSONHandler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/json", body))
+		if p := <-got; p != limiter.ProtocolJSON {
+			t.Errorf("/json: got %q", p)
+		}
+	})
+}
