@@ -126,6 +126,8 @@ type DebugPages struct {
 	Components func() []Component
 	// ExplainHandler serves /explain. If it is nil, there is no such page.
 	ExplainHandler http.Handler
+	// Figures is the source of the pages under /api. If it is nil, there are no such pages.
+	Figures Figures
 	// PprofEnabled adds the pages with Go's profiles.
 	PprofEnabled bool
 }
@@ -143,6 +145,11 @@ func (d DebugPages) Handler() http.Handler {
 	handle("/readyz", "whether each component is ready, with addresses, paths and problems", ReadyHandler(d.Components))
 	if d.ExplainHandler != nil {
 		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
+	}
+	if d.Figures != nil {
+		for _, page := range (figuresAPI{d.Figures}).pages() {
+			handle(page.path, page.help, page)
+		}
 	}
 	if d.PprofEnabled {
 		handle("/debug/pprof/", "list of the profiles of this process", http.HandlerFunc(pprof.Index))

@@ -1,0 +1,166 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeFigures are Figures with a fixed content. Tests add denials.
+type fakeFigures struct {
+	state State
+	rates Rates
+
+	mu      sync.Mutex // mu guards the fields below.
+	denials []Denial
+	added   chan struct{} // added is closed when a denial is added.
+}
+
+func newFakeFigures() *fakeFigures {
+	return &fakeFigures{added: make(chan struct{})}
+}
+
+func (f *fakeFigures) State() State { return f.state }
+
+func (f *fakeFigures) Rates(search string, offset, limit int) Rates {
+	r := f.rates
+	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(r RuleRates) bool {
+		return !strings.Contains(strings.ToLower(r.Domain+" "+r.Rule), strings.ToLower(search))
+	})
+	r.MatchingRules = len(r.Rules)
+	r.Rules = r.Rules[min(offset, len(r.Rules)):]
+	r.Rules = r.Rules[:min(limit, len(r.Rules))]
+	return r
+}
+
+func (f *fakeFigures) History(domain, rule string) (History, bool) {
+	h := History{Start: f.state.Now, StepSeconds: 10, Admitted: []float64{1, 2.5}}
+	return h, domain == "" || domain == "d" && (rule == "" || rule == "ip")
+}
+
+// Top returns one subject that shows the query.
+func (f *fakeFigures) Top(q TopQuery) []Subject {
+	if q.Domain == "none" {
+		return nil
+	}
+	return []Subject{{Domain: q.Domain, Rule: q.Rule, Subject: fmt.Sprintf("%s of a %s", q.Kind, q.Window), Hits: uint64(q.Limit), PerSecond: 0.5}}
+}
+
+func (f *fakeFigures) Denials(after uint64, limit int) []Denial {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	newer := f.denials[min(after, uint64(len(f.denials))):]
+	return slices.Clone(newer[max(0, len(newer)-limit):])
+}
+
+func (f *fakeFigures) NextDenial(after uint64) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if uint64(len(f.denials)) <= after {
+		return f.added
+	}
+	ready := make(chan struct{})
+	close(ready)
+	return ready
+}
+
+// deny adds a denial and sets its ID.
+func (f *fakeFigures) deny(d Denial) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d.ID = uint64(len(f.denials)) + 1
+	f.denials = append(f.denials, d)
+	close(f.added)
+	f.added = make(chan struct{})
+}
+
+// pagesWith returns the handler of a debug port with these figures.
+func pagesWith(f Figures) http.Handler {
+	return DebugPages{SortedFigures: func(func(string, int64) bool) {}, Components: func() []Component { return nil }, Figures: f}.Handler()
+}
+
+func TestAPI(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	f := newFakeFigures()
+	f.state = State{Version: "1.2.3", Commit: "abc", Now: at, StartedAt: at.Add(-time.Hour), Ready: true, Store: "memory", Replicas: 2}
+	f.rates = Rates{
+		Total:   PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4},
+		Domains: []DomainRates{{"d", PerSecond{Admitted: 10}}},
+		Rules:   []RuleRates{{"d", "ip", "10 per minute", PerSecond{Denied: 1}}, {"d", "user", "1 per day", PerSecond{}}},
+	}
+	f.deny(Denial{At: at, Protocol: "grpc", Domain: "d", Rule: "ip", Subject: "ip=1.2.3.4", Counter: "d_ip_1.2.3.4_0", RetryAfterSeconds: 1.5, Skipped: 7})
+	f.deny(Denial{At: at, Protocol: "json", Domain: "d", Rule: "user", Subject: "user=<b>", RetryAfterSeconds: NeverRetry})
+	const (
+		state = `{"version":"1.2.3","commit":"abc","now":"2026-11-23T12:00:00Z","started_at":"2026-11-23T11:00:00Z","ready":true,"components":[],"store":"memory",` +
+			`"rules":{"hash":"","domains":0,"rules":0,"files":0,"problems":[]},"replicas":2}`
+		totals  = `{"total":{"admitted":10,"denied":1,"near":2,"shadow":3,"fallback":4},"domains":[{"domain":"d","admitted":10,"denied":0,"near":0,"shadow":0,"fallback":0}],`
+		ip      = `{"domain":"d","rule":"ip","limit":"10 per minute","admitted":0,"denied":1,"near":0,"shadow":0,"fallback":0}`
+		user    = `{"domain":"d","rule":"user","limit":"1 per day","admitted":0,"denied":0,"near":0,"shadow":0,"fallback":0}`
+		history = `{"start":"2026-11-23T12:00:00Z","step_seconds":10,"admitted":[1,2.5],"denied":[],"near":[],"shadow":[],"fallback":[]}`
+		first   = `{"id":1,"at":"2026-11-23T12:00:00Z","protocol":"grpc","domain":"d","rule":"ip","subject":"ip=1.2.3.4","counter":"d_ip_1.2.3.4_0","retry_after_seconds":1.5,"skipped":7}`
+		second  = `{"id":2,"at":"2026-11-23T12:00:00Z","protocol":"json","domain":"d","rule":"user","subject":"user=\u003cb\u003e","counter":"","retry_after_seconds":-1,"skipped":0}`
+	)
+	for _, tt := range []struct {
+		path string
+		code int
+		want string
+	}{
+		{"/api/state", 200, state},
+		{"/api/state?x=1", 400, `unknown parameter "x"; this page takes none`},
+		{"/api/rates", 200, totals + `"rules":[` + ip + `,` + user + `],"matching_rules":2}`},
+		{"/api/rates?search=USER", 200, totals + `"rules":[` + user + `],"matching_rules":1}`},
+		{"/api/rates?limit=1", 200, totals + `"rules":[` + ip + `],"matching_rules":2}`},
+		{"/api/rates?offset=1&limit=1000", 200, totals + `"rules":[` + user + `],"matching_rules":2}`},
+		{"/api/rates?offset=9", 200, totals + `"rules":[],"matching_rules":2}`},
+		{"/api/rates?limit=0", 400, `limit="0" is not allowed; it is a whole number from 1 to 1000`},
+		{"/api/rates?limit=1001", 400, `limit="1001" is not allowed; it is a whole number from 1 to 1000`},
+		{"/api/rates?offset=-1", 400, `offset="-1" is not allowed; it is a whole number from 0 to 2147483647`},
+		{"/api/rates?limit=1&limit=2", 400, `parameter limit is given 2 times; give it once`},
+		{"/api/rates?serach=x", 400, `unknown parameter "serach"; this page takes search, offset, limit`},
+		{"/api/rates?search=%zz", 400, `the query "search=%zz" is not valid: invalid URL escape "%zz"`},
+		{"/api/history", 200, history},
+		{"/api/history?domain=d", 200, history},
+		{"/api/history?domain=d&rule=ip", 200, history},
+		{"/api/history?domain=e", 404, `there is no history of domain "e", rule ""; /api/rates lists domains and rules`},
+		{"/api/history?rule=ip", 400, `rule "ip" without its domain: add domain=`},
+		{"/api/top", 200, `[{"domain":"","rule":"","subject":"hot of a minute","per_second":0.5,"hits":20}]`},
+		{"/api/top?kind=denied&window=hour&domain=d&rule=ip&limit=3", 200, `[{"domain":"d","rule":"ip","subject":"denied of a hour","per_second":0.5,"hits":3}]`},
+		{"/api/top?domain=none", 200, `[]`},
+		{"/api/top?kind=cold", 400, `kind="cold" is not allowed; it is hot or denied`},
+		{"/api/top?window=day", 400, `window="day" is not allowed; it is minute or hour`},
+		{"/api/top?rule=ip", 400, `rule "ip" without its domain: add domain=`},
+		{"/api/denials", 200, `[` + first + `,` + second + `]`},
+		{"/api/denials?limit=1", 200, `[` + second + `]`},
+		{"/api/denials?after=1", 200, `[` + second + `]`},
+		{"/api/denials?after=2", 200, `[]`},
+		{"/api/denials?after=18446744073709551615", 200, `[]`},
+		{"/api/denials?after=-1", 400, `after="-1" is not allowed; it is the id of a denial, or 0`},
+		{"/api/", 404, "there is no such page; see / for the list"},
+		{"/api/state/", 404, "there is no such page; see / for the list"},
+	} {
+		w := get(pagesWith(f), tt.path)
+		if got := strings.TrimSpace(w.Body.String()); w.Code != tt.code || got != tt.want {
+			t.Errorf("%s: got %d\n%s\nwant %d\n%s", tt.path, w.Code, got, tt.code, tt.want)
+		}
+		if strings.HasPrefix(tt.path, "/api/rates") && w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: a cache may keep the answer: %v", tt.path, w.Header())
+		}
+	}
+}
+
+// A debug port without figures has no pages under /api, and a list without them.
+func TestNoFigures(t *testing.T) {
+	t.Parallel()
+	h := pagesWith(nil)
+	if w := get(h, "/api/state"); w.Code != 404 {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	if w := get(h, "/"); strings.Contains(w.Body.String(), "/api/") {
+		t.Errorf("the list has pages that are not there:\n%s", w.Body)
+	}
+}

@@ -1,0 +1,146 @@
+package admin
+
+import "time"
+
+// Figures is the source of the operator's page, of /api and of `ratelimit top`. Its methods are safe
+// for concurrent use and must not block.
+type Figures interface {
+	State() State
+
+	// Rates returns the rates of all domains, and of the rules whose full name contains search, in
+	// any case. An empty search finds all rules. Rules are sorted by requests per second, the busiest
+	// first, then by name. Rates leaves out the first offset rules and returns at most limit.
+	Rates(search string, offset, limit int) Rates
+
+	// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service
+	// if both are empty. ok is false if there is no such domain or rule, or no history of it.
+	History(domain, rule string) (h History, ok bool)
+
+	// Top returns the subjects that q asks for, those with most hits first.
+	Top(q TopQuery) []Subject
+
+	// Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.
+	Denials(after uint64, limit int) []Denial
+
+	// NextDenial returns a channel that is closed when a denial with an ID above after can be read.
+	NextDenial(after uint64) <-chan struct{}
+}
+
+// State is the state of this process.
+type State struct {
+	Version   string    `json:"version"`
+	Commit    string    `json:"commit"`
+	Now       time.Time `json:"now"`
+	StartedAt time.Time `json:"started_at"`
+	// Ready says whether this process should receive traffic. Components has the reasons if not.
+	Ready      bool        `json:"ready"`
+	Components []Component `json:"components"`
+	// Store is "memory", "redis" or "memcached".
+	Store string `json:"store"`
+	// StoreSince is when the store began, or ceased, to answer. It is zero if the store never changed
+	// its state, as is memory.
+	StoreSince time.Time   `json:"store_since,omitzero"`
+	Rules      LoadedRules `json:"rules"`
+	// Replicas is how many replicas share the store, 0 if this is unknown.
+	Replicas int `json:"replicas"`
+}
+
+// LoadedRules describes the rules in force.
+type LoadedRules struct {
+	Hash    string `json:"hash"` // Hash is the same for the same rules.
+	Domains int    `json:"domains"`
+	Rules   int    `json:"rules"`
+	Files   int    `json:"files"`
+	// LoadedAt is the time of the last reload that changed the rules. It is zero if no rules were loaded.
+	LoadedAt time.Time `json:"loaded_at,omitzero"`
+	// Problems are the mistakes that the last reload refused. It is empty if there were none.
+	Problems []string `json:"problems"`
+}
+
+// PerSecond are rates over the last 10 seconds, in decisions per second. A decision is one descriptor
+// of a request that a rule limits. Each decision is either admitted or denied.
+type PerSecond struct {
+	Admitted float64 `json:"admitted"`
+	Denied   float64 `json:"denied"`
+	Near     float64 `json:"near"`     // Near is the part of Admitted that was close to the limit.
+	Shadow   float64 `json:"shadow"`   // Shadow is the part of Admitted that was over the limit of a rule in shadow mode.
+	Fallback float64 `json:"fallback"` // Fallback is the part of Admitted and Denied that was decided without the store.
+}
+
+// Rates are the rates of the whole service, of each domain, and of some rules.
+type Rates struct {
+	Total   PerSecond     `json:"total"`
+	Domains []DomainRates `json:"domains"`
+	Rules   []RuleRates   `json:"rules"`
+	// MatchingRules is how many rules the search finds. Rules is one page of them.
+	MatchingRules int `json:"matching_rules"`
+}
+
+// DomainRates are the rates of one domain. In JSON the rates stand beside its name.
+type DomainRates struct {
+	Domain string `json:"domain"`
+	PerSecond
+}
+
+// RuleRates are the rates of one rule. In JSON the rates stand beside its name.
+type RuleRates struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`  // Rule is the full name of the rule, as in /rlconfig, such as "domain.key_value".
+	Limit  string `json:"limit"` // Limit is the limit for people, such as "10 per minute".
+	PerSecond
+}
+
+// History are the rates of the last hour. The five lists are equally long, in decisions per second,
+// oldest first. The last value is that of the last step that has ended.
+type History struct {
+	Start       time.Time `json:"start"` // Start is the begin of the first step.
+	StepSeconds int       `json:"step_seconds"`
+	Admitted    []float64 `json:"admitted"`
+	Denied      []float64 `json:"denied"`
+	Near        []float64 `json:"near"`
+	Shadow      []float64 `json:"shadow"`
+	Fallback    []float64 `json:"fallback"`
+}
+
+// The kinds and windows of a TopQuery.
+const (
+	TopHot       = "hot"    // TopHot asks for the subjects with most hits.
+	TopDenied    = "denied" // TopDenied asks for the subjects with most denied hits.
+	WindowMinute = "minute"
+	WindowHour   = "hour"
+)
+
+// TopQuery asks for subjects.
+type TopQuery struct {
+	Kind   string // Kind is TopHot or TopDenied.
+	Window string // Window is WindowMinute or WindowHour.
+	Domain string // Domain is empty for all domains.
+	Rule   string // Rule is empty for all rules of Domain.
+	Limit  int    // Limit is how many subjects are returned at most.
+}
+
+// Subject is what a limit counts: a user, an address, a key. Its hits are estimates.
+type Subject struct {
+	Domain    string  `json:"domain"`
+	Rule      string  `json:"rule"`
+	Subject   string  `json:"subject"` // Subject is the descriptor, as key=value,key=value. Callers chose its text.
+	PerSecond float64 `json:"per_second"`
+	Hits      uint64  `json:"hits"` // Hits is the estimate for the whole window.
+}
+
+// NeverRetry is Denial.RetryAfterSeconds of a request that will never be admitted.
+const NeverRetry = -1
+
+// Denial is a sampled denial.
+type Denial struct {
+	ID       uint64    `json:"id"` // ID grows by one with each sampled denial of this process, from 1.
+	At       time.Time `json:"at"`
+	Protocol string    `json:"protocol"` // Protocol is that of the request: "grpc", "json" or "divvy".
+	Domain   string    `json:"domain"`
+	Rule     string    `json:"rule"`    // Rule is empty for a limit that came with the request.
+	Subject  string    `json:"subject"` // Subject is the descriptor, as key=value,key=value. Callers chose its text.
+	Counter  string    `json:"counter"`
+	// RetryAfterSeconds is the time after which the same request would be admitted, or NeverRetry.
+	RetryAfterSeconds float64 `json:"retry_after_seconds"`
+	Skipped           uint64  `json:"skipped"` // Skipped is how many denials since the last sample were not sampled.
+}
