@@ -95,6 +95,8 @@ func (s *Service) buildFrontends() error {
 func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 	names := &rls.HeaderNames{Degraded: cfg.Failure.DegradedHeader}
 	switch {
+	case cfg.LimitHeaders && cfg.LimitHeadersFormat == settings.HeadersIETF:
+		names.Policies = true
 	case cfg.LimitHeaders:
 		names.Limit, names.Remaining, names.Reset = cfg.LimitHeader, cfg.RemainingHeader, cfg.ResetHeader
 	case names.Degraded == "":

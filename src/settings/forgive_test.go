@@ -16,6 +16,11 @@ func TestNoEffect(t *testing.T) {
 		warnings []string
 	}{
 		{"USE_DOG_STATSD_MOGRIFIERS=a", []string{"USE_DOG_STATSD_MOGRIFIERS=a has no effect: USE_DOG_STATSD is not true; remove it, or set USE_DOG_STATSD=true"}},
+		{"LIMIT_RESPONSE_HEADERS_FORMAT=ietf", []string{"LIMIT_RESPONSE_HEADERS_FORMAT=ietf has no effect: LIMIT_RESPONSE_HEADERS_ENABLED is not true; remove it, or set LIMIT_RESPONSE_HEADERS_ENABLED=true"}},
+		{
+			"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESPONSE_HEADERS_FORMAT=IETF LIMIT_RESET_HEADER=X-Reset",
+			[]string{"LIMIT_RESET_HEADER=X-Reset has no effect: LIMIT_RESPONSE_HEADERS_FORMAT is ietf, whose headers have fixed names; remove it, or set LIMIT_RESPONSE_HEADERS_FORMAT=separate"},
+		},
 		{"USE_STATSD=false STATSD_PORT=-1", []string{"STATSD_PORT=-1 has no effect: nothing is sent to statsd; remove it, or write a port number, 0 to 65535"}},
 		{"USE_STATSD=false STATSD_PROTOCOL=sctp", []string{"STATSD_PROTOCOL=sctp has no effect: nothing is sent to statsd; remove it, or write one of tcp, udp"}},
 		{"USE_PROMETHEUS=true STATSD_PORT=0", nil},

@@ -97,11 +97,12 @@ type Settings struct {
 	Memcache            Memcache      `env:"MEMCACHE_"`
 	Failure             Failure
 
-	LimitHeaders    bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED"`
-	LimitHeader     string `env:"LIMIT_LIMIT_HEADER"`
-	RemainingHeader string `env:"LIMIT_REMAINING_HEADER"`
-	ResetHeader     string `env:"LIMIT_RESET_HEADER"`
-	DynamicMetadata bool   `env:"RESPONSE_DYNAMIC_METADATA"`
+	LimitHeaders       bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED"`
+	LimitHeadersFormat string `env:"LIMIT_RESPONSE_HEADERS_FORMAT"` // LimitHeadersFormat is HeadersSeparate or HeadersIETF.
+	LimitHeader        string `env:"LIMIT_LIMIT_HEADER"`
+	RemainingHeader    string `env:"LIMIT_REMAINING_HEADER"`
+	ResetHeader        string `env:"LIMIT_RESET_HEADER"`
+	DynamicMetadata    bool   `env:"RESPONSE_DYNAMIC_METADATA"`
 
 	Sink                  Sink              // Sink is the destination of statistics.
 	UseStatsd             bool              `env:"USE_STATSD"`
@@ -133,6 +134,12 @@ const ConfigXDS = "GRPC_XDS_SOTW"
 const (
 	EngineH2     = "h2"
 	EngineGRPCGo = "grpc-go"
+)
+
+// These are the values of Settings.LimitHeadersFormat.
+const (
+	HeadersSeparate = "separate"
+	HeadersIETF     = "ietf"
 )
 
 // Tracing has the names of this process in spans, the share of traced requests, from 0 to 1, and the protocol of the collector.

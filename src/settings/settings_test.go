@@ -49,7 +49,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 	_, _, err := Read(env(
 		"PORT=80800", "GRPC_PORT=-1", "DEBUG_PORT=x", "DEBUG_PPROF=yes", "LOG_LEVEL=loud", "SHUTDOWN_TIMEOUT=5", "SHUTDOWN_DRAIN=-1s",
 		"NEAR_LIMIT_RATIO=NaN", "MEMORY_MAX_BYTES=1000", "CONFIG_TYPE=file", "BACKEND_TYPE=disk", "GRPC_SERVER_USE_TLS=true",
-		"DIVVY_PORT=x", "DIVVY_DOMAIN=", "DIVVY_ROUND=down", "DIVVY_MAX_LINE_BYTES=16777217", "DIVVY_MAX_PIPELINED=1001", "DIVVY_MAX_CONNECTIONS=0", "DIVVY_TLS_KEY=k",
+		"DIVVY_PORT=x", "DIVVY_DOMAIN=", "LIMIT_RESPONSE_HEADERS_FORMAT=draft", "DIVVY_ROUND=down", "DIVVY_MAX_LINE_BYTES=16777217", "DIVVY_MAX_PIPELINED=1001", "DIVVY_MAX_CONNECTIONS=0", "DIVVY_TLS_KEY=k",
 		"TRACING_ENABLED=on", "TRACING_EXPORTER_PROTOCOL=zipkin", "TRACING_SAMPLING_RATE=half",
 	))
 	want := []string{
@@ -67,6 +67,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"GRPC_SERVER_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in GRPC_SERVER_TLS_KEY",
 		"DIVVY_PORT=x: write a port number, 0 to 65535",
 		"DIVVY_DOMAIN=: write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY",
+		"LIMIT_RESPONSE_HEADERS_FORMAT=draft: write one of separate, ietf",
 		"DIVVY_ROUND=down: write one of nearest, up",
 		"DIVVY_MAX_LINE_BYTES=16777217: write a number of bytes, 1 to 16777216",
 		"DIVVY_MAX_PIPELINED=1001: write a whole number, 1 to 1000",

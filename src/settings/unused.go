@@ -51,6 +51,14 @@ func (s *Settings) warnUnused(r *reader) {
 		{isOff: sink == SinkNone, reason: "nothing is sent", namePrefixes: "STATS_FLUSH_INTERVAL EXTRA_TAGS"},
 		{isOff: sink != SinkPrometheus, reason: "USE_PROMETHEUS is not true", namePrefixes: "PROMETHEUS_"},
 
+		{isOff: !s.LimitHeaders, toggleVariable: "LIMIT_RESPONSE_HEADERS_ENABLED", variableNames: "LIMIT_RESPONSE_HEADERS_FORMAT"},
+		{
+			isOff:  s.LimitHeaders && s.LimitHeadersFormat == HeadersIETF,
+			reason: "LIMIT_RESPONSE_HEADERS_FORMAT is ietf, whose headers have fixed names", fix: "set LIMIT_RESPONSE_HEADERS_FORMAT=" + HeadersSeparate,
+			variableNames: "LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER",
+			namePrefixes:  "LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER",
+		},
+
 		{isOff: !s.Tracing.Enabled, toggleVariable: "TRACING_ENABLED", namePrefixes: "TRACING_EXPORTER_PROTOCOL"},
 		{isOff: s.GRPCUDS != "", reason: "GRPC_UDS is set", namePrefixes: "GRPC_PORT"},
 		{isOff: !s.Divvy.OpensAtStart && !s.Divvy.OpensWhenNeeded, reason: "DIVVY_PORT is off", namePrefixes: "DIVVY_"},

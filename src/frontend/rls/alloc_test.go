@@ -22,9 +22,9 @@ import (
 // The race detector empties pools at random, so this runs without it: see
 // `make test`.
 func TestAnswersDoNotAllocate(t *testing.T) {
-	for _, headers := range []bool{false, true} {
+	for _, headers := range headerFormats {
 		f := wireFixture(t, headers)
-		for i, msg := range usual()[:8] {
+		for i, msg := range usual()[:9] {
 			var in mem.Buffer = mem.SliceBuffer(encode(t, msg))
 			ctx := t.Context()
 			ask := func() {
@@ -41,7 +41,7 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 				ask()
 			}
 			if n := testing.AllocsPerRun(100, ask); n > 0 {
-				t.Errorf("request %d, headers %t: %v allocations", i, headers, n)
+				t.Errorf("request %d, headers %d: %v allocations", i, headers, n)
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 // A call of as many descriptors as are allowed reuses memory; one that needs far more
 // leaves none behind.
 func TestLargeAnswersDoNotAllocate(t *testing.T) {
-	for _, headers := range []bool{false, true} {
+	for _, headers := range headerFormats {
 		f := wireFixture(t, headers)
 		data := manyIPs(limiter.MaxDescriptors)
 		var in mem.Buffer = mem.SliceBuffer(data)
@@ -69,7 +69,7 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 			ask()
 		}
 		if n := testing.AllocsPerRun(100, ask); n > 0 {
-			t.Errorf("headers %t: %v allocations", headers, n)
+			t.Errorf("headers %d: %v allocations", headers, n)
 		}
 	}
 	f := start(t, nil)
@@ -91,7 +91,7 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 
 // TestBatchesDoNotAllocate checks calls over a port, whose answers are always the same.
 func TestBatchesDoNotAllocate(t *testing.T) {
-	for _, headers := range []bool{false, true} {
+	for _, headers := range headerFormats {
 		f := wireFixture(t, headers)
 		_, conn := dial(t, f, ServerConfig{})
 		raw, err := net.Dial("tcp", conn.Target())
@@ -127,7 +127,7 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 			ask()
 		}
 		if n := testing.AllocsPerRun(200, ask); n > 0 {
-			t.Errorf("headers %t: %v allocations for %d calls", headers, n, calls)
+			t.Errorf("headers %d: %v allocations for %d calls", headers, n, calls)
 		}
 		if failed := f.failed(); len(failed) > 0 {
 			t.Error(failed)
@@ -176,10 +176,11 @@ func TestAllocatedForJSON(t *testing.T) {
 		"long number":          `{"domain":` + longest + `}`,
 		"long name":            `{"` + longest + `":1}`,
 	} {
-		for _, metadata := range []bool{false, true} {
+		for i := range 4 {
+			metadata, policies := i&1 > 0, i&2 > 0
 			f := start(t, nil)
 			f.cfg.MetadataEnabled = metadata
-			f.cfg.HeaderNames = &HeaderNames{Limit: "x-limit", Remaining: "x-remaining", Reset: "x-reset"}
+			f.cfg.HeaderNames = &HeaderNames{Limit: "x-limit", Remaining: "x-remaining", Reset: "x-reset", Policies: policies}
 			allocated := func() uint64 {
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)
@@ -189,7 +190,7 @@ func TestAllocatedForJSON(t *testing.T) {
 			before := allocated()
 			_, _, _ = f.answerJSON(t.Context(), http.Header{}, text) // some are no requests
 			if took, most := int64(allocated()-before), f.estimateJSONMemory(text); took > most {
-				t.Errorf("%s, metadata %t: %d bytes for a body of %d, at most %d are charged", name, metadata, took, len(body), most)
+				t.Errorf("%s, metadata %t, policies %t: %d bytes for a body of %d, at most %d are charged", name, metadata, policies, took, len(body), most)
 			}
 		}
 	}

@@ -2,12 +2,16 @@ package rls
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/dunglas/httpsfv"
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -217,20 +221,85 @@ func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
 	if n.Degraded != "" && a.Fallback != backend.FallbackError {
 		list = append(list, &core.HeaderValue{Key: n.Degraded, Value: a.Fallback.String()})
 	}
-	if n.Limit == "" {
+	if n.Limit == "" && !n.Policies {
 		return list
 	}
 	c := st.BindingCharge
-	list = append(
-		list,
-		&core.HeaderValue{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
-		&core.HeaderValue{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
-		&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(limiter.SecondsRoundedUp(st.ResetAfter), 10)},
-	)
+	if n.Policies {
+		list = append(list, policyHeaders(a, st)...)
+	} else {
+		list = append(
+			list,
+			&core.HeaderValue{Key: n.Limit, Value: strconv.FormatUint(uint64(c.Limit.Requests), 10)},
+			&core.HeaderValue{Key: n.Remaining, Value: strconv.FormatUint(c.Verdict.Remaining, 10)},
+			&core.HeaderValue{Key: n.Reset, Value: strconv.FormatInt(limiter.SecondsRoundedUp(st.ResetAfter), 10)},
+		)
+	}
 	if wait := a.RetryAfter; a.Over && wait != algorithm.Never {
 		list = append(list, &core.HeaderValue{Key: retryAfterHeader, Value: strconv.FormatInt(limiter.SecondsRoundedUp(wait), 10)})
 	}
 	return list
+}
+
+// policyHeaders writes RateLimit-Policy and RateLimit with a library for structured fields.
+func policyHeaders(a *limiter.Answer, shown *limiter.Status) (list []*core.HeaderValue) {
+	var policyList, limits httpsfv.List
+	for _, p := range policies(nil, a, shown) {
+		c := p.charge
+		name := fmt.Sprintf("request.%d", p.descriptor+1)
+		if c.Rule != nil {
+			name = cmp.Or(c.Rule.Name, c.RuleName())
+		}
+		name = fieldName(name)
+		item := httpsfv.NewItem(name)
+		item.Params.Add("q", int64(c.Algorithm.Max))
+		item.Params.Add("w", int64(math.Ceil(c.Algorithm.Period.Seconds())))
+		if c.Algorithm.Kind == algorithm.GCRA && c.Algorithm.Max > 0 && c.Algorithm.Burst+1 != c.Algorithm.Max {
+			item.Params.Add("ratelimit-at-once", int64(c.Algorithm.Burst+1))
+		}
+		policyList = append(policyList, item)
+		if c.Verdict.Fallback == backend.FallbackAllow && !c.Verdict.Over {
+			continue
+		}
+		item = httpsfv.NewItem(name)
+		item.Params.Add("r", int64(c.Verdict.Remaining))
+		end := c.Verdict.ResetAfter
+		if c.Over && c.Verdict.RetryAfter != algorithm.Never {
+			end = c.Verdict.RetryAfter
+		}
+		t, retry := limiter.SecondsRoundedUp(end), limiter.SecondsRoundedUp(min(a.RetryAfter, 1<<62))
+		if !a.Over || a.RetryAfter == algorithm.Never || t <= retry {
+			item.Params.Add("t", t)
+		}
+		limits = append(limits, item)
+	}
+	for _, h := range []struct {
+		name string
+		list httpsfv.List
+	}{{"RateLimit-Policy", policyList}, {"RateLimit", limits}} {
+		if len(h.list) == 0 {
+			continue
+		}
+		value, err := httpsfv.Marshal(h.list)
+		if err != nil {
+			panic(err) // a name that is no String of structured fields: a bug of fieldName
+		}
+		list = append(list, &core.HeaderValue{Key: h.name, Value: value})
+	}
+	return list
+}
+
+// fieldName returns what is left of a rule's name in a structured field.
+func fieldName(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name[max(0, len(name)-96):]) {
+		if c < 0x20 || c >= 0x7f {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // oracleJSON writes the messages of response with protojson.

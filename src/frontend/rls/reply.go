@@ -185,6 +185,9 @@ func endSubmessage(b []byte, start int) []byte {
 type HeaderNames struct {
 	// Limit, Remaining and Reset are set together. If they are empty, they are not sent.
 	Limit, Remaining, Reset string
+	// Policies sends RateLimit-Policy and RateLimit, as draft-ietf-httpapi-ratelimit-headers-11 defines them, instead of Limit,
+	// Remaining and Reset.
+	Policies bool
 	// Degraded says how a request was decided without the store. If it is empty, it is not sent.
 	Degraded string
 }
@@ -201,16 +204,25 @@ func (n *HeaderNames) appendHeaders(b []byte, a *limiter.Answer) []byte {
 	if n.Degraded != "" && a.Fallback != backend.FallbackError {
 		b = appendHeader(b, n.Degraded, a.Fallback.String())
 	}
-	if n.Limit == "" {
+	switch {
+	case n.Policies:
+		b = appendPolicyHeaders(b, a, st)
+	case n.Limit == "":
 		return b
+	default:
+		b = appendNumberHeader(b, n.Limit, uint64(st.BindingCharge.Limit.Requests))
+		b = appendNumberHeader(b, n.Remaining, st.BindingCharge.Verdict.Remaining)
+		b = appendNumberHeader(b, n.Reset, uint64(limiter.SecondsRoundedUp(st.ResetAfter)))
 	}
-	b = appendNumberHeader(b, n.Limit, uint64(st.BindingCharge.Limit.Requests))
-	b = appendNumberHeader(b, n.Remaining, st.BindingCharge.Verdict.Remaining)
-	b = appendNumberHeader(b, n.Reset, uint64(limiter.SecondsRoundedUp(st.ResetAfter)))
-	if a.Over && a.RetryAfter != algorithm.Never {
+	if hasRetryAfter(a) {
 		b = appendNumberHeader(b, retryAfterHeader, uint64(limiter.SecondsRoundedUp(a.RetryAfter)))
 	}
 	return b
+}
+
+// hasRetryAfter reports whether the headers of a have Retry-After: if the request is refused now and may pass later.
+func hasRetryAfter(a *limiter.Answer) bool {
+	return a.Over && a.RetryAfter != algorithm.Never
 }
 
 func appendNumberHeader(b []byte, name string, value uint64) []byte {
@@ -219,11 +231,22 @@ func appendNumberHeader(b []byte, name string, value uint64) []byte {
 }
 
 func appendHeader[T string | []byte](b []byte, name string, value T) []byte {
-	b, start := beginSubmessage(b, 3)
-	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
-	b, text := beginSubmessage(b, 2)
-	return endSubmessage(endSubmessage(append(b, value...), text), start)
+	b, open := beginHeader(b, name)
+	return open.end(append(b, value...))
 }
+
+// openHeader is a header whose value is being appended: where its message and its value start.
+type openHeader struct{ message, value int }
+
+// beginHeader appends the start of a header. The caller appends the value, and then calls end.
+func beginHeader(b []byte, name string) ([]byte, openHeader) {
+	b, message := beginSubmessage(b, 3)
+	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
+	b, value := beginSubmessage(b, 2)
+	return b, openHeader{message, value}
+}
+
+func (h openHeader) end(b []byte) []byte { return endSubmessage(endSubmessage(b, h.value), h.message) }
 
 // statusForHeaders returns the status that the headers show: the last one that refuses the request without quota mode, else the
 // first one with the fewest remaining units. It returns nil if no limit applies.

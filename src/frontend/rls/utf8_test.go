@@ -47,7 +47,7 @@ func sampleTexts(size int) map[string][]byte {
 func BenchmarkText(b *testing.B) {
 	for name, value := range sampleTexts(4 << 10) {
 		b.Run(fmt.Sprintf("text=%s", name), func(b *testing.B) {
-			f := wireFixture(b, false)
+			f := wireFixture(b, noHeaders)
 			descriptors := make([][]rules.Entry, 1000)
 			for i := range descriptors {
 				descriptors[i] = []rules.Entry{{Key: []byte("ip"), Value: value}}

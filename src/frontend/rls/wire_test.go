@@ -48,13 +48,33 @@ descriptors:
   - key: silver
     quota_mode: true
     rate_limit: {unit: year, requests_per_unit: 1, replaces: [{name: per-ip}]}
+  - key: api
+    rate_limits:
+      - {unit: second, requests_per_unit: 10, algorithm: gcra, burst: 4, name: burst}
+      - {unit: day, requests_per_unit: 100, name: 'a "quoted\" übername'}
+      - {period: 1500ms, requests_per_unit: 1000, algorithm: sliding_window}
   - key: none
     rate_limit: {unit: minute, requests_per_unit: 0, name: ` + strings.Repeat("long", 50) + `}
 `
 
+// headerFormat says which headers a wireFixture sends.
+type headerFormat int
+
+const (
+	noHeaders headerFormat = iota
+	separateHeaders
+	policyHeaderFields
+)
+
+var headerFormats = []headerFormat{noHeaders, separateHeaders, policyHeaderFields}
+
+func (h headerFormat) names() *HeaderNames {
+	return []*HeaderNames{nil, {Limit: "L", Remaining: "R", Reset: strings.Repeat("reset", 40), Degraded: "D"}, {Policies: true, Degraded: "D"}}[h]
+}
+
 // wireFixture is a service with counters of its own and wireRules, at a standstill of
 // time.
-func wireFixture(t testing.TB, headers bool) *fixture {
+func wireFixture(t testing.TB, headers headerFormat) *fixture {
 	t.Helper()
 	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
 	if err != nil {
@@ -74,9 +94,7 @@ func wireFixture(t testing.TB, headers bool) *fixture {
 		defer f.mu.Unlock()
 		f.failures = append(f.failures, err)
 	}}
-	if headers {
-		cfg.HeaderNames = &HeaderNames{Limit: "L", Remaining: "R", Reset: strings.Repeat("reset", 40), Degraded: "D"}
-	}
+	cfg.HeaderNames = headers.names()
 	f.Service = New(cfg)
 	f.now = time.Date(2026, 1, 1, 12, 34, 56, 789, time.UTC)
 	return f
@@ -115,6 +133,7 @@ func usual() []*pb.RateLimitRequest {
 				d.Limit = &common.RateLimitDescriptor_RateLimitOverride{Unit: 7, UnitMultiplier: wrapperspb.UInt32(3)}
 			}),
 		}, HitsAddend: 3},
+		request(descriptor("api", "x"), descriptor("api", "y"), descriptor("ip", "1")),
 		request(with(descriptor("ip", "7"), func(d *common.RateLimitDescriptor) {
 			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1} // no unit
 		})),
@@ -200,7 +219,7 @@ func isMessage(data []byte) bool { return proto.Unmarshal(data, new(pb.RateLimit
 func compare(t *testing.T, short, long *fixture, data []byte) {
 	t.Helper()
 	if !isMessage(data) { // messages hold repaired text, which has counters of its own
-		short, long = wireFixture(t, false), wireFixture(t, false)
+		short, long = wireFixture(t, noHeaders), wireFixture(t, noHeaders)
 	}
 	got, gotErr := short.onBytes(t, data)
 	if msg, err := unmarshal(data); err != nil || tooMany(msg) {
@@ -226,7 +245,7 @@ func compare(t *testing.T, short, long *fixture, data []byte) {
 // A request has the same answer whether it is read as bytes or by protobuf.
 func TestBytesAndMessagesAgree(t *testing.T) {
 	t.Parallel()
-	for _, headers := range []bool{false, true} {
+	for _, headers := range headerFormats {
 		short, long := wireFixture(t, headers), wireFixture(t, headers)
 		for range 4 {
 			for _, msg := range usual() {
@@ -249,7 +268,10 @@ func FuzzBytesAndMessagesAgree(f *testing.F) {
 		}
 	}
 	type pair struct{ short, long *fixture }
-	pairs := map[bool]pair{false: {wireFixture(f, false), wireFixture(f, false)}, true: {wireFixture(f, true), wireFixture(f, true)}}
+	pairs := map[bool]pair{
+		false: {wireFixture(f, noHeaders), wireFixture(f, noHeaders)},
+		true:  {wireFixture(f, policyHeaderFields), wireFixture(f, policyHeaderFields)},
+	}
 	f.Fuzz(func(t *testing.T, data []byte, headers bool) {
 		for range 2 {
 			compare(t, pairs[headers].short, pairs[headers].long, data)
@@ -261,14 +283,17 @@ func FuzzBytesAndMessagesAgree(f *testing.F) {
 func BenchmarkAnswer(b *testing.B) {
 	for _, tt := range []struct {
 		name    string
-		headers bool
+		headers headerFormat
 		request *pb.RateLimitRequest
 	}{
-		{"plain", false, usual()[0]},
-		{"headers", true, usual()[0]},
-		{"descriptors=4", false, usual()[1]},
-		{"quota", false, usual()[3]},
-		{"overrides", false, usual()[7]},
+		{"plain", noHeaders, usual()[0]},
+		{"headers", separateHeaders, usual()[0]},
+		{"policies", policyHeaderFields, usual()[0]},
+		{"descriptors=4/headers", separateHeaders, usual()[1]},
+		{"descriptors=4/policies", policyHeaderFields, usual()[1]},
+		{"descriptors=4", noHeaders, usual()[1]},
+		{"quota", noHeaders, usual()[3]},
+		{"overrides", noHeaders, usual()[7]},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			f := wireFixture(b, tt.headers)

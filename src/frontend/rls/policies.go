@@ -1,0 +1,167 @@
+package rls
+
+import (
+	"slices"
+	"strconv"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+)
+
+// The headers RateLimit-Policy and RateLimit, as defined by draft-ietf-httpapi-ratelimit-headers-11 (23 May 2026). Both are lists of
+// Structured Fields (RFC 9651). For example, a caller who has used 3 of 10 hits per minute gets:
+//
+//	RateLimit-Policy: "per-ip";q=10;w=60
+//	RateLimit: "per-ip";r=7;t=42
+const (
+	policyHeader    = "RateLimit-Policy"
+	rateLimitHeader = "RateLimit"
+)
+
+const (
+	// maxPolicies bounds the policies of a header. With maxPolicyNameBytes, it bounds a header to 4 KB.
+	maxPolicies = 10
+	// maxPolicyNameBytes is how many bytes of a rule's name are sent. Of a longer name the end is sent, since key paths differ there.
+	maxPolicyNameBytes = 96
+	// maxFieldInteger is the largest Integer of a structured field: 15 digits.
+	maxFieldInteger = 999_999_999_999_999
+)
+
+// policy is a limit as these headers show it. descriptor is the index of its descriptor.
+type policy struct {
+	charge     *limiter.Charge
+	descriptor int
+}
+
+// isStricter reports whether p says more about the caller's next request than other: it refuses and other does not, or less remains.
+func (p policy) isStricter(other policy) bool {
+	if p.charge.Over != other.charge.Over {
+		return p.charge.Over
+	}
+	return p.charge.Verdict.Remaining < other.charge.Verdict.Remaining
+}
+
+// policies appends the limits of a to list, in the order of the request, at most maxPolicies. Each rule appears once. If several
+// descriptors match a rule, its strictest charge is in the list. The binding charge of shown, or another charge of its rule, is
+// always in the list.
+func policies(list []policy, a *limiter.Answer, shown *limiter.Status) []policy {
+	var binding policy
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		if st == shown {
+			binding = policy{st.BindingCharge, i}
+		}
+		for j := range st.Charges {
+			p := policy{&st.Charges[j], i}
+			switch at := slices.IndexFunc(list, p.hasSameRule); {
+			case p.charge.IsCanary:
+			case at >= 0 && p.isStricter(list[at]):
+				list[at] = p
+			case at < 0 && len(list) < maxPolicies:
+				list = append(list, p)
+			}
+		}
+	}
+	if !slices.ContainsFunc(list, binding.hasSameRule) {
+		list[maxPolicies-1] = binding
+	}
+	return list
+}
+
+// hasSameRule reports whether p and other have the same name in the headers. Limits that came with the request have no rule.
+func (p policy) hasSameRule(other policy) bool {
+	return p.charge.Rule == other.charge.Rule && (p.charge.Rule != nil || p.descriptor == other.descriptor)
+}
+
+// appendPolicyHeaders appends RateLimit-Policy and RateLimit. The first has all policies. The second leaves out limits that were
+// decided without a counter, unless they refuse.
+func appendPolicyHeaders(b []byte, a *limiter.Answer, shown *limiter.Status) []byte {
+	var room [maxPolicies]policy
+	list := policies(room[:0], a, shown)
+	b, value := beginHeader(b, policyHeader)
+	for i, p := range list {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = p.appendPolicy(b)
+	}
+	b = value.end(b)
+	var isOpen bool
+	for _, p := range list {
+		switch c := p.charge; {
+		case !c.HasCounterVerdict() && !c.Verdict.Over:
+			continue
+		case isOpen:
+			b = append(b, ", "...)
+		default:
+			b, value = beginHeader(b, rateLimitHeader)
+			isOpen = true
+		}
+		b = p.appendServiceLimit(b, a)
+	}
+	if isOpen {
+		b = value.end(b)
+	}
+	return b
+}
+
+// appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds, which is all
+// that the draft allows. A caller who keeps to it is not refused.
+func (p policy) appendPolicy(b []byte) []byte {
+	c := p.charge
+	b = appendParameter(p.appendName(b), ";q=", c.Algorithm.Max)
+	b = appendParameter(b, ";w=", uint64(limiter.SecondsRoundedUp(c.Algorithm.Period)))
+	if most := c.Algorithm.Capacity(); most != c.Algorithm.Max {
+		b = appendParameter(b, ";ratelimit-at-once=", most)
+	}
+	return b
+}
+
+// appendServiceLimit appends the item of RateLimit: `"per-ip";r=7;t=42`. If the answer has Retry-After, a window that ends later has
+// no t, since Retry-After must not be earlier than the end of a window.
+func (p policy) appendServiceLimit(b []byte, a *limiter.Answer) []byte {
+	v := &p.charge.Verdict
+	b = appendParameter(p.appendName(b), ";r=", v.Remaining)
+	window := v.ResetAfter
+	if p.charge.Over && v.RetryAfter != algorithm.Never {
+		window = v.RetryAfter
+	}
+	if hasRetryAfter(a) && limiter.SecondsRoundedUp(window) > limiter.SecondsRoundedUp(a.RetryAfter) {
+		return b
+	}
+	return appendParameter(b, ";t=", uint64(limiter.SecondsRoundedUp(max(window, 0))))
+}
+
+func appendParameter(b []byte, name string, value uint64) []byte {
+	return strconv.AppendUint(append(b, name...), min(value, maxFieldInteger), 10)
+}
+
+// appendName appends the name of the policy as a String of structured fields: the name of the rule, or else its key path. A limit
+// that came with the request is called "request.1" for the first descriptor.
+func (p policy) appendName(b []byte) []byte {
+	r := p.charge.Rule
+	switch {
+	case r == nil:
+		return append(strconv.AppendInt(append(b, `"request.`...), int64(p.descriptor)+1, 10), '"')
+	case r.Name != "":
+		return appendFieldString(b, r.Name)
+	}
+	return appendFieldString(b, p.charge.RuleName())
+}
+
+// appendFieldString appends s as a String of structured fields. Bytes that such a String must not have are written as %XX.
+func appendFieldString(b []byte, s string) []byte {
+	const hex = "0123456789ABCDEF"
+	b = append(b, '"')
+	for i := max(0, len(s)-maxPolicyNameBytes); i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c > '~':
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
