@@ -17,7 +17,7 @@ import (
 const crowdTitle = "many connections"
 
 // crowdReport is one engine with many connections on memory: each has one call, then all are idle, then they have calls at
-// a fixed rate.
+// a fixed rate, and then h2 has bursts: burstCalls calls on each connection, and more as soon as they are answered.
 type crowdReport struct {
 	Engine      string       `json:"engine"`
 	Connections int          `json:"connections"`
@@ -26,7 +26,10 @@ type crowdReport struct {
 	CPU         *spread      `json:"cpu_us,omitempty"`   // CPU µs of a call
 	P50         *spread      `json:"p50_us,omitempty"`
 	P99         *spread      `json:"p99_us,omitempty"`
-	Unsent      uint64       `json:"unsent"` // calls of all rounds that were due and not made
+	Unsent      uint64       `json:"unsent"`                  // calls of all rounds that were due and not made
+	BurstCPU    *spread      `json:"burst_cpu_us,omitempty"`  // CPU µs of a call in bursts
+	BurstCores  *spread      `json:"burst_cores,omitempty"`   // cores that 100 calls a second on each connection take, in bursts
+	BurstRate   *spread      `json:"burst_calls_s,omitempty"` // calls/s in bursts
 	Rounds      []crowdRound `json:"rounds"`
 }
 
@@ -34,11 +37,17 @@ type crowdRound struct {
 	Round   int           `json:"round"` // from 1
 	IdleKiB float64       `json:"idle_kib"`
 	Loaded  *bench.Result `json:"loaded,omitempty"`
+	Burst   *bench.Result `json:"burst,omitempty"`
 	Problem string        `json:"problem,omitempty"`
 }
 
-// idleTarget is the most KiB of an idle connection.
-const idleTarget = 8
+const (
+	idleTarget = 8 // idleTarget is the most KiB of an idle connection.
+	// burstCalls is how many calls each connection has in flight in bursts. grpc-go's server would need some 10 GB for them.
+	burstCalls  = 100
+	burstWarmup = 3 * time.Second // burstWarmup is longer than the first burst takes.
+	coresTarget = 2               // coresTarget is the most cores for burstCalls calls a second on each connection.
+)
 
 // crowdEnv opens the profile of the heap. Other ports get few of the files that the process may open.
 var crowdEnv = []string{"DEBUG_PPROF=true", "HTTP_MAX_CONNECTIONS=100", "DIVVY_MAX_CONNECTIONS=1"}
@@ -55,14 +64,14 @@ func (l *lab) crowd(ctx context.Context, engine string, round int) crowdRound {
 		return r
 	}
 	p := l.running[len(l.running)-1]
-	err = l.measureCrowd(ctx, srv, &r)
+	err = l.measureCrowd(ctx, srv, engine, &r)
 	if err = errors.Join(err, p.stop()); err != nil {
 		r.Problem = err.Error()
 	}
 	return r
 }
 
-func (l *lab) measureCrowd(ctx context.Context, srv server, r *crowdRound) error {
+func (l *lab) measureCrowd(ctx context.Context, srv server, engine string, r *crowdRound) error {
 	before, err := liveKiB(ctx, srv.debugAddr)
 	if err != nil {
 		return err
@@ -95,7 +104,11 @@ func (l *lab) measureCrowd(ctx context.Context, srv server, r *crowdRound) error
 		return fmt.Errorf("idle: %w", err)
 	}
 	r.IdleKiB = max(0, during.kib-before) / float64(l.opt.crowd)
-	r.Loaded, err = l.generate(ctx, &ld, srv, "OK", r.Round)
+	if r.Loaded, err = l.generate(ctx, &ld, srv, "OK", r.Round); err != nil || engine != h2 {
+		return err
+	}
+	burst := load{Client: lean, Workload: "uniform", Connections: l.opt.crowd, InFlight: burstCalls, Warmup: burstWarmup}
+	r.Burst, err = l.generate(ctx, &burst, srv, "OK", r.Round)
 	return err
 }
 
@@ -154,6 +167,11 @@ func (c *crowdReport) add(r crowdRound) {
 	if r.Problem == "" {
 		c.Unsent += r.Loaded.OpenLoop.Unsent
 	}
+	if c.Engine == h2 {
+		c.BurstCPU = over(func(r crowdRound) float64 { return cpu(r.Burst) })
+		c.BurstRate = over(func(r crowdRound) float64 { return r.Burst.Rate })
+		c.BurstCores = over(func(r crowdRound) float64 { return cpu(r.Burst) * burstCalls * float64(c.Connections) / 1e6 })
+	}
 }
 
 func (c *crowdReport) problem() string {
@@ -165,21 +183,30 @@ func (c *crowdReport) String() string {
 	if last.Problem != "" {
 		return fmt.Sprintf("%s, %s: %s", crowdTitle, c.Engine, last.Problem)
 	}
-	return fmt.Sprintf("%s, %s: idle %.1f KiB, %.2f µs, p50 %d µs, p99 %d µs, %d unsent", crowdTitle, c.Engine, last.IdleKiB, cpu(last.Loaded),
+	line := fmt.Sprintf("%s, %s: idle %.1f KiB, %.2f µs, p50 %d µs, p99 %d µs, %d unsent", crowdTitle, c.Engine, last.IdleKiB, cpu(last.Loaded),
 		last.Loaded.Latency.P50, last.Loaded.Latency.P99, last.Loaded.OpenLoop.Unsent)
+	if b := last.Burst; b != nil {
+		line += fmt.Sprintf("; bursts: %.0f calls/s, %.2f µs", b.Rate, cpu(b))
+	}
+	return line
 }
 
-var crowdHead = []string{"connections", "engine", "idle connection", "target", "calls/s", "CPU", "p50", "p99", "not sent"}
+var crowdHead = []string{"connections", "engine", "idle connection", "target", "calls/s", "CPU", "p50", "p99", "not sent", "bursts: calls/s", "CPU", "cores", "target"}
 
 func (c *crowdReport) row() []string {
 	row := []string{strconv.Itoa(c.Connections), c.Engine}
 	if c.Idle == nil {
-		return append(row, "–", "", strconv.Itoa(c.Rate), "–", "–", "–", "–")
+		return append(row, "–", "", strconv.Itoa(c.Rate), "–", "–", "–", "–", "", "", "", "")
 	}
 	target := ""
 	if c.Engine == h2 {
 		target = verdict(idleTarget, c.Idle)
 	}
-	return append(row, fmt.Sprintf("%.1f KiB", c.Idle.Median), target, strconv.Itoa(c.Rate), fmt.Sprintf("%.1f µs", c.CPU.Median),
+	row = append(row, fmt.Sprintf("%.1f KiB", c.Idle.Median), target, strconv.Itoa(c.Rate), fmt.Sprintf("%.1f µs", c.CPU.Median),
 		fmt.Sprintf("%.0f µs", c.P50.Median), fmt.Sprintf("%.0f µs", c.P99.Median), strconv.FormatUint(c.Unsent, 10))
+	if c.BurstCPU == nil {
+		return append(row, "", "", "", "")
+	}
+	return append(row, fmt.Sprintf("%.0f", c.BurstRate.Median), fmt.Sprintf("%.1f µs", c.BurstCPU.Median), fmt.Sprintf("%.2f", c.BurstCores.Median),
+		verdict(coresTarget, c.BurstCores))
 }

@@ -94,11 +94,12 @@ const slack = time.Minute
 // generate runs the generator against a server. There may be a result beside the
 // error. Both servers of a round are asked about the same keys.
 func (l *lab) generate(ctx context.Context, ld *load, to server, want string, seed int) (*bench.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.opt.warmup+l.opt.duration+slack)
+	warmup := max(l.opt.warmup, ld.Warmup)
+	ctx, cancel := context.WithTimeout(ctx, warmup+l.opt.duration+slack)
 	defer cancel()
 	args := append(ld.args(), "--seed", strconv.Itoa(seed))
 	if ld.Requests == 0 {
-		args = append(args, "--warmup", l.opt.warmup.String(), "--duration", l.opt.duration.String())
+		args = append(args, "--warmup", warmup.String(), "--duration", l.opt.duration.String())
 	} else {
 		args = append(args, "--warmup", "0s")
 	}

@@ -70,7 +70,9 @@ func sample() *report {
 		for round := 1; round <= 3; round++ {
 			loaded := result(float64(round), 0, 50, 500)
 			loaded.OpenLoop = &bench.OpenLoop{Unsent: uint64(round)}
-			c.add(crowdRound{Round: round, IdleKiB: float64(5 + round), Loaded: loaded})
+			burst := result(float64(round)/2, 0, 500, 5000)
+			burst.Rate = 900_000
+			c.add(crowdRound{Round: round, IdleKiB: float64(5 + round), Loaded: loaded, Burst: burst})
 		}
 	}
 	return r

@@ -81,6 +81,7 @@ type Progress struct {
 const (
 	maxConnections = 10_000
 	maxInFlight    = 10_000
+	maxAllInFlight = 1_000_000 // maxAllInFlight is for all connections together.
 	maxRate        = 1e6
 	maxRequests    = 1e10
 	maxDuration    = 24 * time.Hour
@@ -109,8 +110,8 @@ func (c *Config) validate() error {
 	durationInRange("warmup", c.Warmup, 0, maxDuration)
 	durationInRange("linger", c.Linger, 0, maxDuration)
 	durationInRange("timeout", c.Timeout, time.Microsecond, maxTimeout)
-	require(len(problems) > 0 || c.Connections*c.InFlight <= maxInFlight,
-		"%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxInFlight)
+	require(len(problems) > 0 || c.Connections*c.InFlight <= maxAllInFlight,
+		"%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxAllInFlight)
 	require(c.Addr != "", "the address is empty")
 	require(c.Client == "" || slices.Contains(Clients, c.Client), "client %q: must be one of %s", c.Client, strings.Join(Clients, ", "))
 	require(c.Rate >= 0 && c.Rate <= maxRate, "rate %v: must be above 0 and at most %v", c.Rate, maxRate) // A rate of NaN fails.

@@ -362,7 +362,7 @@ func TestConfigProblems(t *testing.T) {
 		{func(c *Config) { c.Connections = 0 }, "connections 0: must be from 1 to 10000"},
 		{func(c *Config) { c.Connections = 10_001 }, "connections 10001: must be"},
 		{func(c *Config) { c.InFlight = -3 }, "in flight -3: must be from 1 to 10000"},
-		{func(c *Config) { c.Connections, c.InFlight = 1000, 11 }, "1000 connections with 11 calls in flight each: must be 10000 together at most"},
+		{func(c *Config) { c.Connections, c.InFlight = 1000, 1001 }, "1000 connections with 1001 calls in flight each: must be 1000000 together at most"},
 		{func(c *Config) { c.InFlight = 1 << 62 }, "in flight 4611686018427387904: must be"},
 		{func(c *Config) { c.Rate = -1 }, "rate -1: must be above 0 and at most 1e+06"},
 		{func(c *Config) { c.Rate = 2e6 }, "rate 2e+06: must be"},
