@@ -257,7 +257,8 @@ func TestWasteIsForgotten(t *testing.T) {
 	})
 }
 
-// TestPingStrikes checks Config.MinClientPingInterval: two pings may come too early, and calls between them make up for it.
+// TestPingStrikes checks Config.MinClientPingInterval: two pings may come too early. Calls between them make up for it, and so does
+// DATA of one long answer: gRPC clients measure the bandwidth with a PING after DATA.
 func TestPingStrikes(t *testing.T) {
 	const interval = 10e9
 	inFakeTime(t, Config{MinClientPingInterval: interval}, func(t *testing.T, s *testServer) {
@@ -272,6 +273,15 @@ func TestPingStrikes(t *testing.T) {
 			c.sync()
 			c.expectAlive()
 		}
+		c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, 0))
+		id := c.call(strings.Repeat("x", 1000))
+		for range 10 {
+			c.frame(frameWindowUpdate, 0, id, number(100))
+			c.sync()
+			c.sync()
+		}
+		c.frame(frameWindowUpdate, 0, id, number(100))
+		c.expectAnswer(id, strings.Repeat("x", 1000))
 		c.sync()
 		c.sync()
 		c.frame(framePing, 0, 0, "12345678")

@@ -136,6 +136,7 @@ func (c *conn) sendData(s *stream) {
 		}
 		c.out = appendFrame(c.out, frameData, 0, s.id, s.out[:n])
 		s.out = s.out[n:]
+		c.pingStrikes = 0 // Clients measure the bandwidth with a PING after DATA.
 		c.window -= n
 		s.window -= n
 		c.releaseFor(s, n)
