@@ -77,6 +77,23 @@ func TestWindowCredit(t *testing.T) {
 	}
 }
 
+// TestStreamCredit checks that the window of a stream is given back once for a body that is collected first and then handled.
+func TestStreamCredit(t *testing.T) {
+	t.Parallel()
+	c := startServer(t, Config{}).connect()
+	body := prefixed(strings.Repeat("x", 50_000)) + strings.Repeat("more", 1000)
+	id := c.open()
+	for rest := body; rest != ""; rest = rest[min(len(rest), 10_000):] {
+		c.frame(frameData, 0, id, rest[:min(len(rest), 10_000)])
+		c.sync()
+	}
+	c.frame(frameData, flagEndStream, id, "")
+	c.expectBody(id, body)
+	if got := c.answers[id].credit; got == 0 || got > len(body) {
+		t.Errorf("the server has given back %d bytes of %d", got, len(body))
+	}
+}
+
 // TestStalledHandshakes checks that a TLS handshake is bounded in time as a whole, and does not delay other clients.
 func TestStalledHandshakes(t *testing.T) {
 	t.Parallel()

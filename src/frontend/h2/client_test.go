@@ -199,6 +199,7 @@ type answer struct {
 	isEnded bool // isEnded says that a frame had END_STREAM.
 	isReset bool
 	code    http2.ErrCode // code is that of RST_STREAM.
+	credit  int           // credit is what the server has added to the window of the stream.
 }
 
 // dial connects to s and sends nothing.
@@ -367,6 +368,7 @@ func (c *client) readFrame() (http2.Frame, error) {
 		a.data = append(a.data, f.Data()...)
 		a.isEnded = a.isEnded || f.StreamEnded()
 	case *http2.WindowUpdateFrame:
+		a.credit += int(f.Increment)
 		if f.StreamID == 0 {
 			c.credit += int(f.Increment)
 		}

@@ -123,7 +123,6 @@ func (c *conn) receiveData(f *frame) error {
 		return connError(codeFlowControl, "DATA exceeds the window of its stream")
 	}
 	s.receiveWindow -= n
-	s.creditBytes += n - used // Padding is used up at once.
 	s.receivedBytes += used
 	if s.length >= 0 && s.receivedBytes > s.length {
 		return streamError(s.id, codeProtocol)
@@ -141,8 +140,7 @@ func (c *conn) receiveData(f *frame) error {
 	case isLast:
 		return c.endReceipt(s, s.body)
 	case s.state == collecting:
-		s.creditBytes += used
-		c.sendCredit(s)
+		c.sendCredit(s, 0)
 		c.checkCollected(s)
 	default:
 		s.tellHandler()
@@ -281,5 +279,9 @@ func (c *conn) receiveSettings(f *frame) error {
 		}
 	}
 	c.out = appendFrame(c.out, frameSettings, flagAck, 0)
-	return c.setInitialWindow(initial)
+	grows := initial > c.initialWindow
+	if c.initialWindow = initial; grows {
+		return c.resumeStreams()
+	}
+	return nil
 }

@@ -67,17 +67,17 @@ func (c *conn) handle(s *stream, r *http.Request) {
 		c.startHandler(s)
 		return
 	}
-	if c.waiting.Len() == maxWaitingRequests {
+	if len(c.waiting) == maxWaitingRequests {
 		c.resetStream(s.id, codeRefusedStream)
 		return
 	}
 	s.state = waiting
-	s.enter(&c.waiting)
+	c.waiting = append(c.waiting, s)
 }
 
 // startHandler runs Handler in a goroutine.
 func (c *conn) startHandler(s *stream) {
-	s.state, s.exchange.isRunning = handled, true
+	s.state = handled
 	c.runningHandlers++
 	c.users++
 	c.holdFor(s, handlerBytes)
@@ -97,15 +97,11 @@ func (x *exchange) run() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		x.end(crashed)
-		x.isRunning = false
-		if x.stream.state == ended {
-			c.activeStreams--
-		}
 		c.runningHandlers--
-		if next := c.waiting.Front(); next != nil && c.phase != closed {
-			waiter := next.Value.(*stream)
-			waiter.leaveQueue()
-			c.startHandler(waiter)
+		if len(c.waiting) > 0 {
+			next := c.waiting[0]
+			c.waiting = c.waiting[1:]
+			c.startHandler(next)
 		}
 		c.flush()
 		c.endIfDone()
@@ -137,12 +133,10 @@ type exchange struct {
 
 	changed      sync.Cond // changed tells the handler of a new state, input, or less output.
 	isBodyClosed bool      // isBodyClosed says that the handler wants no more input.
-	isRunning    bool      // isRunning says that the handler has not returned.
 
 	header      http.Header
 	trailerKeys []string // trailerKeys are the keys that the header "Trailer" announces.
 	isStarted   bool     // isStarted says that the headers are queued.
-	isOver      bool     // isOver says that the handler has returned.
 }
 
 // Read waits for input and reads it. It returns io.EOF after all input.
@@ -150,20 +144,20 @@ func (x *exchange) Read(p []byte) (int, error) {
 	c, s := x.conn, x.stream
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(s.body) == 0 && !s.isReceived && !x.isBodyClosed && s.state != ended {
+	for len(s.body) == 0 && !s.isReceived && !x.isBodyClosed && s.state == handled {
 		x.awaitChange()
 	}
 	switch {
-	case s.state == ended || x.isBodyClosed:
+	case s.state != handled || x.isBodyClosed:
 		return 0, errStreamEnded
 	case len(s.body) == 0:
 		return 0, io.EOF
 	}
 	n := copy(p, s.body)
 	s.body = s.body[n:]
-	c.releaseFor(s, int64(n))
-	s.creditBytes += int64(n)
-	c.sendCredit(s)
+	s.heldBytes -= int64(n)
+	c.account.ReleaseBytes(int64(n))
+	c.sendCredit(s, len(s.body))
 	c.flush()
 	return n, nil
 }
@@ -177,12 +171,11 @@ func (x *exchange) Close() error {
 	return nil
 }
 
-// sendCredit lets the client send as much as has been used, if that is much.
-func (c *conn) sendCredit(s *stream) {
-	if s.creditBytes >= creditStep && !s.isReceived {
-		c.out = appendNumberFrame(c.out, frameWindowUpdate, s.id, uint32(s.creditBytes))
-		s.receiveWindow += s.creditBytes
-		s.creditBytes = 0
+// sendCredit lets the client send as much as has been used, if that is much. The rest of what it has sent is unused.
+func (c *conn) sendCredit(s *stream, unused int) {
+	if credit := firstWindow - s.receiveWindow - int64(unused); credit >= creditStep && !s.isReceived {
+		c.out = appendNumberFrame(c.out, frameWindowUpdate, s.id, uint32(credit))
+		s.receiveWindow += credit
 	}
 }
 
@@ -202,10 +195,10 @@ func (x *exchange) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x.start(http.StatusOK)
-	for len(s.out) > maxHandlerOutput && s.state != ended {
+	for len(s.out) > maxHandlerOutput && s.state == handled {
 		x.awaitChange()
 	}
-	if s.state == ended || x.isOver {
+	if s.state != handled {
 		return 0, errStreamEnded
 	}
 	if len(s.out) == 0 {
@@ -228,7 +221,7 @@ func (x *exchange) Flush() {
 
 // start queues the headers, if they are not queued yet. The caller holds mu, as for the following methods.
 func (x *exchange) start(status int) {
-	if x.isStarted || x.isOver || x.stream.state == ended {
+	if x.isStarted || x.stream.state != handled {
 		return
 	}
 	x.isStarted = true
@@ -250,14 +243,14 @@ func (x *exchange) start(status int) {
 // end ends the response after its handler has returned; with an error if it panicked.
 func (x *exchange) end(crashed bool) {
 	c, s := x.conn, x.stream
-	if s.state != ended && crashed {
+	if crashed && s.state == handled {
 		c.resetStream(s.id, codeInternal)
 	}
-	x.start(http.StatusOK)
-	x.isOver = true
 	if s.state == ended {
+		c.activeStreams--
 		return
 	}
+	x.start(http.StatusOK)
 	s.trailers = appendFrame(nil, frameData, flagEndStream, s.id)
 	block := ""
 	for key, values := range x.header {
@@ -268,7 +261,7 @@ func (x *exchange) end(crashed bool) {
 	if block != "" {
 		s.trailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, s.id, block)
 	}
-	s.state, s.isAnswered = replying, true
+	s.state = replying
 	c.sendData(s)
 }
 

@@ -39,14 +39,11 @@ type limits struct {
 	hurriedAt time.Time // hurriedAt is when the client sent its last PING.
 
 	pingStrikes int
-	// stalledWrite is the number of the write that was running at the last tick, and stalledSince when it began.
-	stalledWrite uint64
-	stalledSince time.Time
 }
 
 // startLimits starts the time of a connection.
 func (c *conn) startLimits(now time.Time) {
-	c.lastTick, c.lastRead, c.stalledSince, c.goAwayID = now, now, now, maxWindow
+	c.lastTick, c.lastRead, c.goAwayID = now, now, maxWindow
 	if age := c.server.cfg.MaxConnectionAge; age > 0 {
 		c.leaveAt = now.Add(age - age/10 + rand.N(age/5+1)) // Clients that came together leave one after the other.
 	}
@@ -137,13 +134,10 @@ func (c *conn) tick(now time.Time) {
 
 // isStalled reports whether the client has not read for maxStallTime, on the connection or on a stream.
 func (c *conn) isStalled(now time.Time) bool {
-	if !c.isWriting || c.stalledWrite != c.writes {
-		c.stalledWrite, c.stalledSince = c.writes, now
-	}
 	for _, s := range c.streams {
 		if len(s.out) > 0 && now.Sub(s.lastProgress) > maxStallTime {
 			return true
 		}
 	}
-	return now.Sub(c.stalledSince) > maxStallTime
+	return c.isWriting && now.Sub(c.writeBegan) > maxStallTime
 }

@@ -1,10 +1,10 @@
 package h2
 
 import (
-	"container/list"
 	"encoding/binary"
 	"slices"
 	"sync"
+	"time"
 )
 
 // sender is the writing side of a connection. Any goroutine may write, but only one at a time.
@@ -12,12 +12,11 @@ type sender struct {
 	out, spare []byte // out is output that is not being written yet. spare is memory for out.
 	heldBytes  int64  // heldBytes is how much of out is charged to the account: answers that another write delays.
 	isWriting  bool
-	writes     uint64    // writes counts the writes that have ended.
+	writeBegan time.Time // writeBegan is the last tick before the write that is running.
 	drained    sync.Cond // drained tells goroutines that out has become short.
 
-	window        int64     // window is how many bytes of DATA the client takes on the connection.
-	initialWindow int64     // initialWindow is the client's SETTINGS_INITIAL_WINDOW_SIZE. Windows of streams are relative to it.
-	windowQueue   list.List // windowQueue has the streams that wait for window, the oldest first.
+	window        int64 // window is how many bytes of DATA the client takes on the connection.
+	initialWindow int64 // initialWindow is the client's SETTINGS_INITIAL_WINDOW_SIZE. Windows of streams are relative to it.
 }
 
 // maxSpareBytes is how much memory a connection keeps for output.
@@ -64,10 +63,10 @@ func (c *conn) write(b []byte) {
 			b, c.out, c.spare = c.out, c.spare[:0], nil
 			held, c.sender.heldBytes = c.sender.heldBytes, 0
 		}
+		c.writeBegan = c.lastTick
 		c.mu.Unlock()
 		_, err := c.net.Write(b)
 		c.mu.Lock()
-		c.writes++
 		c.account.ReleaseBytes(held)
 		if fromOut && cap(b) <= maxSpareBytes {
 			c.spare = b
@@ -114,7 +113,7 @@ func (c *conn) sendAnswer(b *Batch, call *Call) {
 		return
 	}
 	data, trailers := b.data(call)
-	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, isAnswered: true, window: call.window})
+	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, window: call.window})
 	s.out, s.trailers, s.lastProgress = slices.Clone(data), slices.Clone(trailers), c.lastRead
 	c.holdFor(s, int64(len(data)))
 	if c.phase == closed {
@@ -129,9 +128,6 @@ func (c *conn) sendData(s *stream) {
 	for len(s.out) > 0 {
 		n := min(int64(len(s.out)), maxFrameBytes, c.window, s.window+c.initialWindow)
 		if n <= 0 {
-			if c.window <= 0 {
-				s.enter(&c.windowQueue)
-			}
 			return
 		}
 		c.out = appendFrame(c.out, frameData, 0, s.id, s.out[:n])
@@ -139,7 +135,8 @@ func (c *conn) sendData(s *stream) {
 		c.pingStrikes = 0 // Clients measure the bandwidth with a PING after DATA.
 		c.window -= n
 		s.window -= n
-		c.releaseFor(s, n)
+		s.heldBytes -= n
+		c.account.ReleaseBytes(n)
 		if n >= minUsefulData { // A client that wants only some bytes at a time still has to be done in time.
 			s.lastProgress = c.lastTick
 		}
@@ -148,19 +145,15 @@ func (c *conn) sendData(s *stream) {
 		}
 	}
 	s.tellHandler()
-	if s.isAnswered {
-		c.out = append(c.out, s.trailers...)
-		c.endAnswered(s)
+	if s.state != replying {
+		return
 	}
-}
-
-// endAnswered ends a stream after its answer. A client that still sends its request is told to stop.
-func (c *conn) endAnswered(s *stream) {
+	c.out = append(c.out, s.trailers...)
 	c.forgetWaste(wasteOfCall)
 	c.pingStrikes = 0
 	if s.isReceived {
 		c.endStream(s)
-	} else {
+	} else { // The client need not send the rest of its request.
 		c.resetStream(s.id, codeNone)
 	}
 }
@@ -172,11 +165,14 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 		return connError(codeProtocol, "WINDOW_UPDATE by 0")
 	}
 	if f.streamID == 0 {
+		before := c.window
 		if c.window += n; c.window > maxWindow {
 			return connError(codeFlowControl, "the window of the connection is too large")
 		}
-		c.sendQueued()
-		return nil
+		if before > 0 {
+			return nil // No stream waits for it.
+		}
+		return c.resumeStreams()
 	}
 	var window *int64
 	s := c.find(f.streamID)
@@ -196,39 +192,21 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 	return nil
 }
 
-// setInitialWindow changes the windows of all streams (section 6.9.2).
-func (c *conn) setInitialWindow(size int64) error {
-	grows := size > c.initialWindow
-	c.initialWindow = size
-	if !grows {
-		return nil
-	}
+// resumeStreams sends what waits for windows that have grown. It returns an error if that of a stream is too large (section 6.9.2).
+func (c *conn) resumeStreams() error {
 	c.waste += len(c.streams) / streamsPerWaste
-	tooLarge := connError(codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
-	if c.opening.id != 0 && c.opening.window+size > maxWindow {
-		return tooLarge
-	}
+	highest := c.opening.window
 	for call := range c.undecided {
-		if call.window+size > maxWindow {
-			return tooLarge
-		}
+		highest = max(highest, call.window)
 	}
 	for _, s := range c.streams {
-		if s.window+size > maxWindow {
-			return tooLarge
-		}
+		highest = max(highest, s.window)
 		if len(s.out) > 0 {
 			c.sendData(s)
 		}
 	}
-	return nil
-}
-
-// sendQueued goes on with the streams that wait for the window of the connection, the oldest first.
-func (c *conn) sendQueued() {
-	for c.windowQueue.Len() > 0 && c.window > 0 {
-		s := c.windowQueue.Front().Value.(*stream)
-		s.leaveQueue()
-		c.sendData(s)
+	if highest+c.initialWindow > maxWindow {
+		return connError(codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
 	}
+	return nil
 }

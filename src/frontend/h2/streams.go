@@ -1,8 +1,8 @@
 package h2
 
 import (
-	"container/list"
 	"encoding/binary"
+	"slices"
 	"time"
 )
 
@@ -19,7 +19,7 @@ const (
 
 // stream is a request with its answer, except while a batch has it as a Call. conn.mu guards its fields.
 type stream struct {
-	id        uint32
+	id        uint32 // id is 0 when the stream is no longer in streamTable.
 	state     streamState
 	heldBytes int64 // heldBytes is what the stream holds of the account.
 
@@ -27,18 +27,13 @@ type stream struct {
 	length        int64         // length is the content-length; -1 if there is none.
 	receivedBytes int64
 	receiveWindow int64  // receiveWindow is how many bytes the client may send now.
-	creditBytes   int64  // creditBytes is how many bytes the client may send again, but has not been told so.
 	body          []byte // body is what has been received and not been used.
 	isReceived    bool   // isReceived says that the client has ended its side.
 
 	window       int64     // window is the send window relative to conn.initialWindow.
 	out          []byte    // out is DATA that waits for window.
-	trailers     []byte    // trailers are the frames after out. They end the stream, unless they are nil.
-	isAnswered   bool      // isAnswered says that nothing will be added to out.
+	trailers     []byte    // trailers are the frames after out. They end the stream.
 	lastProgress time.Time // lastProgress is when out last became shorter, or not empty.
-
-	queue   *list.List // queue is streamTable.waiting or sender.windowQueue while the stream is in it, else nil.
-	element *list.Element
 
 	exchange *exchange // exchange is nil if the request is not for Handler.
 }
@@ -62,7 +57,7 @@ type streamTable struct {
 	lastStreamID    uint32 // lastStreamID is the last stream that the client has opened.
 	lastResetID     uint32 // lastResetID is the highest stream that the server has reset. Frames may follow a reset, so they are ignored.
 	runningHandlers int
-	waiting         list.List // waiting has the streams in this state, the oldest first.
+	waiting         []*stream // waiting has the streams in this state, the oldest first.
 	receiveWindow   int64     // receiveWindow is how many bytes of DATA the client may send on the connection.
 }
 
@@ -129,31 +124,10 @@ func (c *conn) holdFor(s *stream, n int64) {
 	}
 }
 
-// releaseFor releases n bytes that holdFor charged.
-func (c *conn) releaseFor(s *stream, n int64) {
-	s.heldBytes -= n
-	c.account.ReleaseBytes(n)
-}
-
 // tellHandler wakes up the handler, if it waits.
 func (s *stream) tellHandler() {
 	if s.exchange != nil {
 		s.exchange.changed.Broadcast()
-	}
-}
-
-// enter adds s to a queue, unless it is in one.
-func (s *stream) enter(queue *list.List) {
-	if s.queue == nil {
-		s.queue, s.element = queue, queue.PushBack(s)
-	}
-}
-
-// leaveQueue removes s from its queue, if it is in one.
-func (s *stream) leaveQueue() {
-	if s.queue != nil {
-		s.queue.Remove(s.element)
-		s.queue, s.element = nil, nil
 	}
 }
 
@@ -178,11 +152,13 @@ func (c *conn) complete(s *stream, data []byte) {
 	}
 	c.batch.all = append(c.batch.all, Call{Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes, window: s.window})
 	c.forgetWaste(wasteOfCall)
-	if s == &c.opening {
-		c.opening.id = 0
-	} else {
-		delete(c.streams, s.id)
-	}
+	c.remove(s)
+}
+
+// remove removes s from the table.
+func (c *conn) remove(s *stream) {
+	delete(c.streams, s.id)
+	s.id = 0
 }
 
 // isRegular reports whether data is one message without compression that Decide can answer.
@@ -194,27 +170,23 @@ func (c *conn) isRegular(data []byte) bool {
 	return int64(binary.BigEndian.Uint32(data[1:])) == int64(len(message)) && !c.server.cfg.IsLarge(message)
 }
 
-// endStream ends a stream. Its handler, if it still runs, learns of it from its context and its calls. A stream counts
-// until its handler returns.
+// endStream ends a stream. Its handler, if it still runs, learns of it from its context and its calls.
 func (c *conn) endStream(s *stream) {
-	if s == &c.opening {
-		c.opening.id = 0
+	switch s.state {
+	case ended:
+		return
+	case waiting:
+		c.waiting = slices.DeleteFunc(c.waiting, func(w *stream) bool { return w == s })
+	}
+	if s.state != handled { // Otherwise the stream counts until its handler returns.
 		c.activeStreams--
-		return
 	}
-	if s.state == ended {
-		return
-	}
-	s.leaveQueue()
-	delete(c.streams, s.id)
-	s.state, s.body, s.out = ended, nil, nil
+	c.remove(s)
 	c.account.ReleaseBytes(s.heldBytes)
+	s.state, s.body, s.out = ended, nil, nil
 	if s.exchange != nil {
 		s.exchange.cancel()
 		s.tellHandler()
-	}
-	if s.exchange == nil || !s.exchange.isRunning {
-		c.activeStreams--
 	}
 }
 
