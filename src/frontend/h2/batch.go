@@ -21,14 +21,11 @@ type Batch struct {
 	Calls    []Call
 	Received time.Time // Received is when the calls arrived.
 
-	conn *conn
-	ctx  context.Context
-	all  []Call // all has the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
-	out  []byte // out has the frames of the answers to Calls so far.
-
-	// conn.mu guards isHandedOver. A batch that is handed over owns buffer, to which its messages refer.
-	isHandedOver bool
-	buffer       []byte
+	conn   *conn
+	ctx    context.Context
+	all    []Call // all has the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
+	out    []byte // out has the frames of the answers to Calls so far.
+	buffer []byte // buffer is what messages refer to if the batch is handed over, else nil. conn.mu guards it.
 }
 
 // Call is one call.
@@ -45,9 +42,6 @@ type Call struct {
 	// length of its DATA; 0 for failures.
 	start, end, dataBytes int
 }
-
-// maxKeptAnswers is how many bytes of answers a batch keeps for its next use.
-const maxKeptAnswers = 64 << 10
 
 // releaseBatch returns b for reuse.
 func (s *Server) releaseBatch(b *Batch) {
@@ -98,19 +92,30 @@ func (b *Batch) decide() {
 	parts.Wait()
 }
 
-// decidePart lets Config.Decide answer calls of b, with Config.DecideWaits within the longest of their timeouts.
+// decidePart lets Config.Decide answer calls of b, with Config.DecideWaits within the longest of their timeouts. Calls
+// without an answer fail, as after a panic.
 func (b *Batch) decidePart(calls []Call) {
-	longest := time.Duration(0)
+	cfg, longest := &b.conn.server.cfg, time.Duration(0)
 	for i := range calls {
 		longest = max(longest, calls[i].Timeout)
 	}
-	b.ctx, b.Calls = b.conn.ctx, calls
-	if b.conn.server.cfg.DecideWaits && longest > 0 {
+	b.ctx, b.Calls, b.out = b.conn.ctx, calls, b.out[:0]
+	if cfg.DecideWaits && longest > 0 {
 		var cancel context.CancelFunc
 		b.ctx, cancel = context.WithDeadline(b.ctx, b.Received.Add(longest))
 		defer cancel()
 	}
-	b.decideCalls()
+	defer func() {
+		if p := recover(); p != nil {
+			cfg.OnPanic(p, debug.Stack())
+		}
+		for i := range calls {
+			if calls[i].end == 0 {
+				b.Fail(i, grpcInternal, "internal error")
+			}
+		}
+	}()
+	cfg.Decide(b)
 }
 
 // timeoutClass returns a number that is equal for timeouts that differ by less than an eighth, and
@@ -123,33 +128,19 @@ func timeoutClass(d time.Duration) int {
 	return exponent<<3 | int(uint64(d)<<3>>(exponent-1)&7)
 }
 
-// decideCalls calls Config.Decide. Calls without an answer fail, as after a panic.
-func (b *Batch) decideCalls() {
-	b.out = b.out[:0]
-	defer func() {
-		if p := recover(); p != nil {
-			b.conn.server.cfg.OnPanic(p, debug.Stack())
-		}
-		for i := range b.Calls {
-			if b.Calls[i].end == 0 {
-				b.Fail(i, grpcInternal, "internal error")
-			}
-		}
-	}()
-	b.conn.server.cfg.Decide(b)
-}
-
 const (
 	grpcInternal = 13
 	// messagePrefixBytes is the size of the prefix of a gRPC message: a flag for compression, and the length.
 	messagePrefixBytes = 5
+	maxKeptAnswers     = 64 << 10 // maxKeptAnswers is how many bytes of answers a batch keeps for its next use.
+	maxErrorText       = 4 << 10  // maxErrorText is how many bytes of an error text a client gets.
 )
 
-// Frames of answers, without stream IDs. Their header blocks use no dynamic table, so that they are always the same.
+// Header blocks and frames of answers, the latter without stream IDs. They use no dynamic table, so that they are always the same.
 var (
-	responseHeaders  = appendHeaderFrame(nil, flagEndHeaders, 0, statusOK+grpcContentType)
-	responseTrailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, 0, literalField("grpc-status", "0"))
-	grpcContentType  = literalField("content-type", "application/grpc")
+	grpcHeaders      = appendField([]byte{0x88}, "content-type", "application/grpc") // ":status: 200" is number 8 of the static table.
+	responseHeaders  = appendHeaderFrame(nil, flagEndHeaders, 0, grpcHeaders)
+	responseTrailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, 0, appendField(nil, "grpc-status", "0"))
 )
 
 // Reply answers Calls[i] with a message, which Reply copies.
@@ -167,7 +158,8 @@ func (b *Batch) Reply(i int, message []byte) {
 // Fail answers Calls[i] with a status of gRPC other than OK, and an error text.
 func (b *Batch) Fail(i int, grpcStatus int, text string) {
 	call := &b.Calls[i]
-	block := statusOK + grpcContentType + literalField("grpc-status", strconv.Itoa(grpcStatus)) + literalField("grpc-message", percentEncode(text))
+	block := appendField(slices.Clone(grpcHeaders), "grpc-status", strconv.Itoa(grpcStatus))
+	block = appendField(block, "grpc-message", percentEncode(text))
 	call.start, call.dataBytes = len(b.out), 0
 	b.out = appendHeaderFrame(b.out, flagEndHeaders|flagEndStream, call.streamID, block)
 	call.end = len(b.out)
@@ -180,37 +172,6 @@ func appendWithID(b, frame []byte, streamID uint32) []byte {
 	binary.BigEndian.PutUint32(b[start+5:], streamID)
 	return b
 }
-
-// data returns the DATA of the answer of call, and its trailers.
-func (b *Batch) data(call *Call) (data, trailers []byte) {
-	end := call.end - len(responseTrailers)
-	return b.out[end-call.dataBytes : end], b.out[end:call.end]
-}
-
-// statusOK is the field ":status: 200", which is number 8 of the static table.
-const statusOK = "\x88"
-
-// literalField returns a field that does not enter the dynamic table of the client.
-func literalField(name, value string) string {
-	return string(appendText(appendText([]byte{0}, name), value))
-}
-
-// appendText appends a string without compression (RFC 7541 section 5.2).
-func appendText(b []byte, s string) []byte {
-	const mask = 1<<7 - 1
-	n := len(s)
-	if n < mask {
-		return append(append(b, byte(n)), s...)
-	}
-	b = append(b, mask)
-	for n -= mask; n >= 0x80; n >>= 7 {
-		b = append(b, byte(n)|0x80)
-	}
-	return append(append(b, byte(n)), s...)
-}
-
-// maxErrorText is how many bytes of an error text a client gets.
-const maxErrorText = 4 << 10
 
 // percentEncode returns text as gRPC sends a grpc-message.
 func percentEncode(text string) string {

@@ -190,8 +190,8 @@ const lingerTime = time.Second
 
 // appendGoAway appends a GOAWAY. Streams up to lastID are answered.
 func appendGoAway(b []byte, lastID uint32, code errorCode, reason string) []byte {
-	fixed := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, lastID), uint32(code))
-	return appendFrame(b, frameGoAway, 0, 0, fixed, []byte(reason))
+	payload := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, lastID), uint32(code))
+	return appendFrame(b, frameGoAway, 0, 0, append(payload, reason...))
 }
 
 // leave asks the client to use another connection, and ends this one after its calls.

@@ -166,7 +166,7 @@ func FuzzEncode(f *testing.F) {
 	f.Add("name", strings.Repeat("v", 3*maxFrameBytes), uint8(flagEndStream))
 	f.Fuzz(func(t *testing.T, name, value string, flags uint8) {
 		flags = flagEndHeaders | flags&flagEndStream
-		b := appendHeaderFrame(nil, flags, 7, statusOK+literalField(name, value))
+		b := appendHeaderFrame(nil, flags, 7, appendField([]byte{0x88}, name, value))
 		framer := http2.NewFramer(nil, bytes.NewReader(b))
 		var block []byte
 		for isLast := false; !isLast; {

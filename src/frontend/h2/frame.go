@@ -85,17 +85,9 @@ func appendFrameHeader(b []byte, payloadBytes int, kind frameType, flags uint8, 
 	return binary.BigEndian.AppendUint32(b, streamID)
 }
 
-// appendFrame appends a frame whose payload consists of parts.
-func appendFrame(b []byte, kind frameType, flags uint8, streamID uint32, parts ...[]byte) []byte {
-	n := 0
-	for _, part := range parts {
-		n += len(part)
-	}
-	b = appendFrameHeader(b, n, kind, flags, streamID)
-	for _, part := range parts {
-		b = append(b, part...)
-	}
-	return b
+// appendFrame appends a frame.
+func appendFrame(b []byte, kind frameType, flags uint8, streamID uint32, payload []byte) []byte {
+	return append(appendFrameHeader(b, len(payload), kind, flags, streamID), payload...)
 }
 
 // appendNumberFrame appends a frame whose payload is one number: RST_STREAM or WINDOW_UPDATE.
@@ -104,13 +96,13 @@ func appendNumberFrame(b []byte, kind frameType, streamID, number uint32) []byte
 }
 
 // appendHeaderFrame appends a header block in a HEADERS frame and, if it is long, in CONTINUATION frames.
-func appendHeaderFrame(b []byte, flags uint8, streamID uint32, block string) []byte {
+func appendHeaderFrame(b []byte, flags uint8, streamID uint32, block []byte) []byte {
 	kind := frameHeaders
 	for ; len(block) > maxFrameBytes; block = block[maxFrameBytes:] {
-		b = append(appendFrameHeader(b, maxFrameBytes, kind, flags&^flagEndHeaders, streamID), block[:maxFrameBytes]...)
+		b = appendFrame(b, kind, flags&^flagEndHeaders, streamID, block[:maxFrameBytes])
 		kind, flags = frameContinuation, flags&^flagEndStream
 	}
-	return append(appendFrameHeader(b, len(block), kind, flags, streamID), block...)
+	return appendFrame(b, kind, flags, streamID, block)
 }
 
 // errorCode is an error code of RFC 9113 section 7.

@@ -278,7 +278,7 @@ func (c *conn) receiveSettings(f *frame) error {
 			return err
 		}
 	}
-	c.out = appendFrame(c.out, frameSettings, flagAck, 0)
+	c.out = appendFrame(c.out, frameSettings, flagAck, 0, nil)
 	grows := initial > c.initialWindow
 	if c.initialWindow = initial; grows {
 		return c.resumeStreams()

@@ -230,10 +230,10 @@ func (x *exchange) start(status int) {
 			x.trailerKeys = append(x.trailerKeys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
 		}
 	}
-	block := literalField(":status", strconv.Itoa(status))
+	block := appendField(nil, ":status", strconv.Itoa(status))
 	for key, values := range x.header {
 		if !strings.HasPrefix(key, http.TrailerPrefix) && !slices.Contains(x.trailerKeys, key) {
-			block += literalFields(key, values)
+			block = appendFields(block, key, values)
 		}
 	}
 	c := x.conn
@@ -251,15 +251,14 @@ func (x *exchange) end(crashed bool) {
 		return
 	}
 	x.start(http.StatusOK)
-	s.trailers = appendFrame(nil, frameData, flagEndStream, s.id)
-	block := ""
+	var block []byte
 	for key, values := range x.header {
 		if name, isTrailer := strings.CutPrefix(key, http.TrailerPrefix); isTrailer || slices.Contains(x.trailerKeys, key) {
-			block += literalFields(name, values)
+			block = appendFields(block, name, values)
 		}
 	}
-	if block != "" {
-		s.trailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, s.id, block)
+	if s.trailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, s.id, block); block == nil {
+		s.trailers = appendFrame(nil, frameData, flagEndStream, s.id, nil)
 	}
 	s.state = replying
 	c.sendData(s)
@@ -268,15 +267,13 @@ func (x *exchange) end(crashed bool) {
 // classifyResponse finds out which names a response must not have.
 var classifyResponse = classifier("")
 
-// literalFields returns a field for each of values; none if the name belongs to a connection, which HTTP/2 forbids.
-func literalFields(name string, values []string) (block string) {
+// appendFields appends a field for each of values; none if the name belongs to a connection, which HTTP/2 forbids.
+func appendFields(block []byte, name string, values []string) []byte {
 	name = strings.ToLower(name)
-	if classifyResponse([]byte(name), nil) == meansMalformed {
-		return ""
-	}
+	isForbidden := classifyResponse([]byte(name), nil) == meansMalformed
 	for _, value := range values {
-		if isValidValue([]byte(value)) {
-			block += literalField(name, value)
+		if !isForbidden && isValidValue([]byte(value)) {
+			block = appendField(block, name, value)
 		}
 	}
 	return block

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"golang.org/x/net/http2/hpack"
@@ -54,15 +55,14 @@ func newDecoder(static *[staticFields]field, classify func(name, value []byte) m
 
 // newStaticTable returns the static table of RFC 7541 appendix A with the meanings of its fields.
 func newStaticTable(classify func(name, value []byte) meaning) *[staticFields]field {
+	var indices [staticFields]byte
+	for i := range indices {
+		indices[i] = 0x81 + byte(i)
+	}
+	fields, _ := hpack.NewDecoder(0, nil).DecodeFull(indices[:]) // Indices of the static table are always valid.
 	table := new([staticFields]field)
-	next := 0
-	d := hpack.NewDecoder(0, func(f hpack.HeaderField) {
-		name, value := []byte(f.Name), []byte(f.Value)
-		table[next] = field{name, value, classify(name, value)}
-		next++
-	})
-	for i := range staticFields {
-		_, _ = d.Write([]byte{0x80 | byte(i+1)}) // An indexed field of the static table is always valid.
+	for i, f := range fields {
+		table[i] = field{[]byte(f.Name), []byte(f.Value), classify([]byte(f.Name), []byte(f.Value))}
 	}
 	return table
 }
@@ -108,7 +108,7 @@ func (d *decoder) next() (*field, error) {
 			if err != nil || !d.mayResize || size > maxTableBytes {
 				return nil, errCompression
 			}
-			d.maxBytes, d.isRepeatable = int(size), false
+			d.maxBytes, d.isRepeatable = size, false
 			d.evict(0)
 			continue
 		}
@@ -127,8 +127,7 @@ func (d *decoder) next() (*field, error) {
 
 // indexed reads an index with a prefix of that many bits, and returns its field of either table.
 func (d *decoder) indexed(prefix uint) (*field, error) {
-	index, err := d.integer(prefix)
-	i := int(index)
+	i, err := d.integer(prefix)
 	switch {
 	case err != nil || i == 0 || i > staticFields+len(d.dynamic)-d.evicted:
 		return nil, errCompression
@@ -169,22 +168,19 @@ func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
 }
 
 // integer reads an integer with a prefix of that many bits (section 5.1) and at most four further bytes.
-func (d *decoder) integer(prefix uint) (uint32, error) {
-	mask := byte(1)<<prefix - 1
-	i := uint32(d.block[0] & mask)
+func (d *decoder) integer(prefix uint) (int, error) {
+	mask := uint64(1)<<prefix - 1
+	i := uint64(d.block[0]) & mask
 	d.block = d.block[1:]
-	if i < uint32(mask) {
-		return i, nil
+	if i < mask {
+		return int(i), nil
 	}
-	for shift := 0; len(d.block) > 0 && shift <= 21; shift += 7 {
-		b := d.block[0]
-		d.block = d.block[1:]
-		i += uint32(b&0x7f) << shift
-		if b&0x80 == 0 {
-			return i, nil
-		}
+	rest, n := binary.Uvarint(d.block[:min(len(d.block), 4)])
+	if n <= 0 {
+		return 0, errCompression
 	}
-	return 0, errCompression
+	d.block = d.block[n:]
+	return int(mask + rest), nil
 }
 
 // text reads a string (section 5.2). If keep is set, the text is in d.texts, else it may be a part of the block.
@@ -194,7 +190,7 @@ func (d *decoder) text(keep bool) ([]byte, error) {
 	}
 	compressed := d.block[0]&0x80 != 0
 	n, err := d.integer(7)
-	if err != nil || int(n) > len(d.block) {
+	if err != nil || n > len(d.block) {
 		return nil, errCompression
 	}
 	s := d.block[:n:n]
@@ -237,4 +233,20 @@ func (d *decoder) evict(size int) {
 	if d.evicted >= maxTableBytes/fieldOverhead { // No table has more fields, so that each is moved once.
 		d.dynamic, d.evicted = slices.Delete(d.dynamic, 0, d.evicted), 0
 	}
+}
+
+// appendField appends a field that does not enter the dynamic table of the client (section 6.2.2).
+func appendField(b []byte, name, value string) []byte {
+	return appendText(appendText(append(b, 0), name), value)
+}
+
+// appendText appends a string without compression (section 5.2).
+func appendText(b []byte, s string) []byte {
+	const mask = 1<<7 - 1
+	if len(s) < mask {
+		b = append(b, byte(len(s)))
+	} else {
+		b = binary.AppendUvarint(append(b, mask), uint64(len(s)-mask))
+	}
+	return append(b, s...)
 }

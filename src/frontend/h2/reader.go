@@ -153,7 +153,7 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 		wait := max(time.Since(b.Received)-time.Duration(len(b.all))*callTime, 0)
 		c.averageWait += (wait - c.averageWait) / 8
 	}
-	isReader = !b.isHandedOver
+	isReader = b.buffer == nil
 	if isReader {
 		c.deciding = nil
 	} else {
@@ -184,8 +184,7 @@ func (c *conn) handOver() {
 	if c.end == len(c.buffer) { // More input waits than fits into a small buffer.
 		room = smallBufferBytes
 	}
-	c.deciding = nil
-	b.isHandedOver, b.buffer = true, c.replaceBuffer(room)
+	c.deciding, b.buffer = nil, c.replaceBuffer(room)
 	c.handedOver = append(c.handedOver, b)
 	c.users++
 	go func() {

@@ -112,7 +112,8 @@ func (c *conn) sendAnswer(b *Batch, call *Call) {
 		c.activeStreams--
 		return
 	}
-	data, trailers := b.data(call)
+	end := call.end - len(responseTrailers)
+	data, trailers := b.out[end-call.dataBytes:end], b.out[end:call.end]
 	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, window: call.window})
 	s.out, s.trailers, s.lastProgress = slices.Clone(data), slices.Clone(trailers), c.lastRead
 	c.holdFor(s, int64(len(data)))
