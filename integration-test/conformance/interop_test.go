@@ -80,7 +80,7 @@ func TestInterop(t *testing.T) {
 		name string
 		cfg  h2.Config
 	}{
-		{"handled", h2.Config{HandleAll: true}},
+		{"handled", h2.Config{}},
 		{"UnaryCall decided", h2.Config{Path: testpb.TestService_UnaryCall_FullMethodName, Decide: decideUnaryCalls}},
 		{"UnaryCall decided by a slow store", h2.Config{
 			Path: testpb.TestService_UnaryCall_FullMethodName, Decide: decideUnaryCalls, DecideWaits: true,

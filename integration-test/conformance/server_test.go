@@ -99,11 +99,13 @@ func runConformanceServer(args []string) error {
 	limit := int(only(request[6]).number)
 	cfg := h2.Config{
 		Path:            "/" + conformanceService + "/Unary",
-		HandleAll:       args[0] == "handled",
 		Decide:          decideConformance,
 		IsLarge:         hasErrorOrMetadata,
 		MaxMessageBytes: limit,
 		Handler:         conformanceHandler(limit),
+	}
+	if args[0] == "handled" {
+		cfg.Path = ""
 	}
 	var certificate []byte
 	if only(request[4]).number != 0 {

@@ -59,7 +59,12 @@ func startServerOn(t testing.TB, cfg Config, l net.Listener) *testServer {
 	t.Helper()
 	s := &testServer{t: t, addr: l.Addr().String()}
 	s.dialRaw = func() (net.Conn, error) { return net.Dial(l.Addr().Network(), s.addr) }
-	cfg.Path = methodPath
+	switch cfg.Path {
+	case "":
+		cfg.Path = methodPath
+	case handleAll:
+		cfg.Path = ""
+	}
 	if cfg.Decide == nil {
 		cfg.Decide = echo
 	}

@@ -53,7 +53,7 @@ func newConn(s *Server, raw net.Conn) *conn {
 	c.handlerCtx = s.cfg.ConnContext(c.ctx, c.account)
 	c.drained.L = &c.mu
 	c.streams = make(map[uint32]*stream)
-	c.decoder = newDecoder(s.staticTable, s.classify)
+	c.decoder = decoder{methodPath: s.cfg.Path, static: s.staticTable, maxBytes: maxTableBytes}
 	c.receiveWindow, c.window, c.initialWindow = connWindow, firstWindow, firstWindow
 	c.startLimits(time.Now())
 	return c
@@ -112,7 +112,7 @@ func (c *conn) release() {
 	c.mu.Unlock()
 	if last {
 		c.close()
-		c.account.ReleaseBytes(int64(len(c.block.bytes)))
+		c.account.ReleaseBytes(int64(len(c.block.payload)))
 		c.account.Close()
 		c.server.forget(c)
 	}

@@ -1,6 +1,8 @@
 package h2
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -49,23 +51,21 @@ var valueMeanings = map[[2]string]meaning{
 	{"grpc-encoding", "identity"}: meansNothing, {"te", "trailers"}: meansNothing,
 }
 
-// classifier returns the function that finds the meaning of a field for a server whose method has this path.
-func classifier(methodPath string) func(name, value []byte) meaning {
-	return func(name, value []byte) meaning {
-		m, isKnown := nameMeanings[string(name)]
-		switch {
-		case !isValidValue(value) || !isKnown && !isValidName(name):
-			return meansMalformed
-		case m == meansNothing || m == meansTimeout || m == meansLength:
-			return m
-		case m == meansPath && len(value) > 0 && string(value) == methodPath:
-			return meansMethod
-		}
-		if special, ok := valueMeanings[[2]string{string(name), string(value)}]; ok {
-			return special
-		}
+// classify returns what a field means to a server whose method has this path.
+func classify(name, value []byte, methodPath string) meaning {
+	m, isKnown := nameMeanings[string(name)]
+	switch {
+	case !isValidValue(value) || !isKnown && !isValidName(name):
+		return meansMalformed
+	case m == meansNothing || m == meansTimeout || m == meansLength:
 		return m
+	case m == meansPath && len(value) > 0 && string(value) == methodPath:
+		return meansMethod
 	}
+	if special, ok := valueMeanings[[2]string{string(name), string(value)}]; ok {
+		return special
+	}
+	return m
 }
 
 // isNameByte has the bytes of which the names of fields consist: tokens of RFC 9110 section 5.6.2 without upper case.
@@ -78,26 +78,14 @@ var isNameByte = func() (table [256]bool) {
 
 // isValidName reports whether name is that of a field, and not of a pseudo-header field.
 func isValidName(name []byte) bool {
-	for _, b := range name {
-		if !isNameByte[b] {
-			return false
-		}
-	}
-	return len(name) > 0
+	return len(name) > 0 && !slices.ContainsFunc(name, func(b byte) bool { return !isNameByte[b] })
 }
 
 // isValidValue reports whether value is free of line ends, NUL, and white space at either end (RFC 9113 section 8.2.1).
 func isValidValue(value []byte) bool {
-	for _, b := range value {
-		if b <= '\r' && (b == 0 || b == '\r' || b == '\n') {
-			return false
-		}
-	}
-	n := len(value)
-	return n == 0 || !isSpace(value[0]) && !isSpace(value[n-1])
+	return bytes.IndexByte(value, 0) < 0 && bytes.IndexByte(value, '\r') < 0 && bytes.IndexByte(value, '\n') < 0 &&
+		len(bytes.Trim(value, " \t")) == len(value)
 }
-
-func isSpace(b byte) bool { return b == ' ' || b == '\t' }
 
 var timeoutUnits = [256]time.Duration{
 	'n': time.Nanosecond, 'u': time.Microsecond, 'm': time.Millisecond, 'S': time.Second, 'M': time.Minute, 'H': time.Hour,
@@ -117,12 +105,4 @@ func parseTimeout(value []byte) time.Duration {
 		return 0
 	}
 	return max(min(time.Duration(n), longest/unit)*unit, 1)
-}
-
-// parseLength reads a content-length; -1 if it is not valid.
-func parseLength(value []byte) int64 {
-	if n, err := strconv.ParseUint(string(value), 10, 63); err == nil {
-		return int64(n)
-	}
-	return -1
 }

@@ -368,10 +368,13 @@ func TestGRPCOverUnixSocket(t *testing.T) {
 	}
 }
 
+// handleAll is the path of a test's Config for a server that has no path.
+const handleAll = "handle all"
+
 func TestHandleAll(t *testing.T) {
 	t.Parallel()
 	cfg := grpcConfig()
-	cfg.HandleAll = true
+	cfg.Path = handleAll
 	s := startServer(t, cfg)
 	cc := s.dialGRPC()
 	if got, err := invoke(t.Context(), cc, methodPath, "x"); got != "handled x" {

@@ -28,8 +28,12 @@ func newRequest(h *head) *http.Request {
 	if err != nil && string(h.path) != "*" {
 		return nil
 	}
+	header := make(http.Header, len(h.fields))
+	for i := range h.fields {
+		header.Add(string(h.fields[i].name), string(h.fields[i].value))
+	}
 	return &http.Request{
-		Method: string(h.verb), URL: target, RequestURI: string(h.path), Host: string(h.authority), ContentLength: h.length, Header: h.httpHeader(),
+		Method: string(h.verb), URL: target, RequestURI: string(h.path), Host: string(h.authority), ContentLength: h.length, Header: header,
 	}
 }
 
@@ -264,13 +268,10 @@ func (x *exchange) end(crashed bool) {
 	c.sendData(s)
 }
 
-// classifyResponse finds out which names a response must not have.
-var classifyResponse = classifier("")
-
 // appendFields appends a field for each of values; none if the name belongs to a connection, which HTTP/2 forbids.
 func appendFields(block []byte, name string, values []string) []byte {
 	name = strings.ToLower(name)
-	isForbidden := classifyResponse([]byte(name), nil) == meansMalformed
+	isForbidden := classify([]byte(name), nil, "") == meansMalformed
 	for _, value := range values {
 		if !isForbidden && isValidValue([]byte(value)) {
 			block = appendField(block, name, value)

@@ -2,8 +2,7 @@ package h2
 
 import (
 	"bytes"
-	"net/http"
-	"net/textproto"
+	"strconv"
 	"time"
 )
 
@@ -16,19 +15,13 @@ const (
 
 // blockReader reads the header blocks of a connection. Only the reader uses it.
 type blockReader struct {
-	decoder   decoder
-	block     headerBlock // block is incomplete.
-	head      head        // head is that of the last block.
-	headBlock []byte      // headBlock is the block of head if decoding it again would change nothing, else empty.
-}
-
-// headerBlock is a header block that consists of several frames (RFC 9113 section 4.3). Until
-// its end, the client may send nothing but its CONTINUATION frames.
-type headerBlock struct {
-	bytes         []byte
-	streamID      uint32 // streamID is 0 if there is no incomplete block.
-	endsStream    bool
+	decoder decoder
+	// block is a HEADERS frame to which the payload of CONTINUATION frames is added (RFC 9113 section 4.3). Until its end, the
+	// client may send nothing else. Its streamID is 0 if there is no incomplete block.
+	block         frame
 	continuations int
+	head          head   // head is that of the last block.
+	headBlock     []byte // headBlock is the block of head if decoding it again would change nothing, else empty.
 }
 
 func (c *conn) receiveHeaders(f *frame) error {
@@ -48,55 +41,75 @@ func (c *conn) receiveHeaders(f *frame) error {
 		f.payload = f.payload[priorityBytes:]
 	}
 	if f.has(flagEndHeaders) {
-		return c.receiveBlock(f.streamID, f.payload, f.has(flagEndStream))
+		return c.receiveBlock(f)
 	}
-	c.block = headerBlock{bytes: bytes.Clone(f.payload), streamID: f.streamID, endsStream: f.has(flagEndStream)}
+	c.block, c.continuations = *f, 0
+	c.block.payload = bytes.Clone(f.payload)
 	c.hold(int64(len(f.payload)))
 	return nil
 }
 
 func (c *conn) receiveContinuation(f *frame) error {
 	b := &c.block
-	if b.streamID == 0 || f.streamID != b.streamID {
+	if f.streamID != b.streamID {
 		return connError(codeProtocol, "CONTINUATION without HEADERS")
 	}
-	b.continuations++
-	b.bytes = append(b.bytes, f.payload...)
+	c.continuations++
+	b.payload = append(b.payload, f.payload...)
 	c.hold(int64(len(f.payload)))
-	if len(b.bytes) > maxBlockBytes || b.continuations > maxContinuations {
+	if len(b.payload) > maxBlockBytes || c.continuations > maxContinuations {
 		return connError(codeEnhanceYourCalm, "a header block is too long")
 	}
 	if !f.has(flagEndHeaders) || c.phase == closed {
 		return nil
 	}
 	done := *b
-	*b = headerBlock{}
-	c.account.ReleaseBytes(int64(len(done.bytes)))
-	return c.receiveBlock(done.streamID, done.bytes, done.endsStream)
+	*b = frame{}
+	c.account.ReleaseBytes(int64(len(done.payload)))
+	return c.receiveBlock(&done)
 }
 
-// receiveBlock handles a complete header block: the head of a new stream, or the trailers of an open one.
-func (c *conn) receiveBlock(id uint32, block []byte, endsStream bool) error {
-	if id <= c.lastStreamID {
-		return c.receiveTrailers(id, block, endsStream)
-	}
-	c.keepOpening()
-	problem, err := c.readHead(block)
+// receiveBlock handles a complete header block: the head of a new stream, or the trailers of an open one, which are only checked.
+func (c *conn) receiveBlock(f *frame) error {
+	err := c.readHead(f.payload)
 	if err != nil {
 		return err
 	}
-	c.lastStreamID = id
-	if problem != codeNone {
-		return streamError(id, problem)
+	h, id, endsStream := &c.head, f.streamID, f.has(flagEndStream)
+	if id <= c.lastStreamID {
+		s := c.find(id)
+		isClosed := s == nil || s.isReceived
+		if isClosed {
+			err = c.checkClosed(id)
+		}
+		switch {
+		case err == nil && (!endsStream || h.meanings&(pseudoMeanings|1<<meansMalformed) != 0):
+			return streamError(id, codeProtocol)
+		case isClosed:
+			return err
+		}
+		return c.endReceipt(s, s.body)
 	}
-	return c.openStream(id, &c.head, endsStream)
+	c.keepOpening()
+	c.lastStreamID = id
+	switch {
+	case h.bytes > c.server.cfg.MaxHeaderBytes:
+		return streamError(id, codeEnhanceYourCalm)
+	case h.has(meansMalformed) || h.meanings&verbMeanings == 0 || h.meanings&pathMeanings == 0 || !h.has(meansScheme):
+		return streamError(id, codeProtocol)
+	}
+	return c.openStream(id, h, endsStream)
 }
 
-// receiveTrailers handles the header block that ends a request. Its fields are not used.
-func (c *conn) receiveTrailers(id uint32, block []byte, endsStream bool) error {
+// readHead decodes a header block into c.head.
+func (c *conn) readHead(block []byte) error {
+	h := &c.head
+	if len(block) > 0 && bytes.Equal(block, c.headBlock) {
+		return nil // Clients send the same block for many calls.
+	}
+	*h = head{length: -1, fields: h.fields[:0], texts: h.texts[:0]}
 	c.headBlock = c.headBlock[:0]
 	c.decoder.begin(block)
-	isMalformed := !endsStream
 	for {
 		f, err := c.decoder.next()
 		if err != nil {
@@ -105,32 +118,28 @@ func (c *conn) receiveTrailers(id uint32, block []byte, endsStream bool) error {
 		if f == nil {
 			break
 		}
-		isMalformed = isMalformed || f.meaning.isPseudo() || f.meaning == meansMalformed
-	}
-	s := c.find(id)
-	if s == nil || s.isReceived {
-		if err := c.checkClosed(id); err != nil {
-			return err
+		// The rest of a list that is too long is still decoded, because it may change the dynamic table.
+		if h.bytes += f.size(); h.bytes <= c.server.cfg.MaxHeaderBytes {
+			h.add(f)
 		}
 	}
-	switch {
-	case isMalformed:
-		return streamError(id, codeProtocol)
-	case s == nil:
-		return nil // The server has reset the stream.
+	if c.decoder.isRepeatable && len(block) <= maxHeadBlock {
+		c.headBlock = append(c.headBlock, block...)
 	}
-	return c.endReceipt(s, s.body)
+	return nil
 }
 
-// head is the header block that opens a stream.
+// head is the content of a header block: of the one that opens a stream, or of trailers.
 type head struct {
-	meanings uint32 // meanings has a bit for each meaning of a field.
+	meanings uint32 // meanings has a bit for each meaning of a field. The request is malformed if it has meansMalformed.
 	timeout  time.Duration
 	length   int64 // length is the content-length; -1 if there is none.
 	bytes    int   // bytes is the size of the header list.
-	// verb, path and authority are the values of pseudo-header fields. They and fields are valid until the next block.
+	// verb, path and authority are the values of pseudo-header fields, and fields are the other fields. A request to Config.Path
+	// only has those that gRPC defines.
 	verb, path, authority []byte
-	fields                []field // fields are the other fields. A request to Config.Path only has those that gRPC defines here.
+	fields                []field
+	texts                 []byte // texts is the memory of all names and values.
 }
 
 func (h *head) has(m meaning) bool { return h.meanings&(1<<m) != 0 }
@@ -140,82 +149,45 @@ func (h *head) isCall() bool {
 	return h.has(meansMethod) && h.has(meansPost) && h.has(meansGRPC) && !h.has(meansOtherType) && !h.has(meansEncoding)
 }
 
-// readHead decodes a header block that opens a stream into c.head. A problem concerns only this stream.
-func (c *conn) readHead(block []byte) (problem errorCode, err error) {
-	h := &c.head
-	if len(block) > 0 && bytes.Equal(block, c.headBlock) {
-		return codeNone, nil // Clients send the same block for many calls.
-	}
-	*h = head{length: -1, fields: h.fields[:0]}
-	c.headBlock = c.headBlock[:0]
-	isValid, most := true, c.server.cfg.MaxHeaderBytes
-	c.decoder.begin(block)
-	for {
-		f, err := c.decoder.next()
-		if err != nil {
-			return codeNone, err
-		}
-		if f == nil {
-			break
-		}
-		// After a problem the block is still decoded, because it may change the dynamic table.
-		if h.bytes += f.size(); h.bytes <= most {
-			isValid = isValid && h.add(f)
-		}
-	}
-	switch {
-	case h.bytes > most:
-		return codeEnhanceYourCalm, nil
-	case !isValid || h.meanings&verbMeanings == 0 || h.meanings&pathMeanings == 0 || !h.has(meansScheme):
-		return codeProtocol, nil
-	case c.decoder.isRepeatable && len(block) <= maxHeadBlock:
-		c.headBlock = append(c.headBlock, block...)
-	}
-	return codeNone, nil
-}
-
-// add adds a field. It returns false if the request is malformed (RFC 9113 sections 8.2 and 8.3).
-func (h *head) add(f *field) (isValid bool) {
+// add adds a field, and checks it (RFC 9113 sections 8.2 and 8.3).
+func (h *head) add(f *field) {
 	before := h.meanings
 	h.meanings |= 1 << f.meaning
 	if f.meaning.isPseudo() {
 		same := uint32(1) << f.meaning // same has the meanings of fields with the same name.
 		switch f.meaning {
 		case meansPath, meansMethod:
-			same, h.path = pathMeanings, f.value
+			same, h.path = pathMeanings, h.keep(f.value)
 		case meansPost, meansOtherVerb:
-			same, h.verb = verbMeanings, f.value
+			same, h.verb = verbMeanings, h.keep(f.value)
 		case meansAuthority:
-			h.authority = f.value
+			h.authority = h.keep(f.value)
 		}
-		return before&same == 0 && before&^pseudoMeanings == 0
+		if before&same != 0 || before&^pseudoMeanings != 0 {
+			h.meanings |= 1 << meansMalformed
+		}
+		return
 	}
 	switch f.meaning {
-	case meansMalformed:
-		return false
 	case meansTimeout:
 		if h.timeout = parseTimeout(f.value); h.timeout == 0 {
 			h.meanings |= 1 << meansEncoding // Handler answers.
 		}
 	case meansLength:
-		n := parseLength(f.value)
-		if n < 0 || h.length >= 0 && n != h.length {
-			return false
+		n, err := strconv.ParseUint(string(f.value), 10, 63)
+		if err != nil || h.length >= 0 && h.length != int64(n) {
+			h.meanings |= 1 << meansMalformed
 		}
-		h.length = n
+		h.length = int64(n)
 	}
 	if f.meaning != meansNothing || !h.has(meansMethod) {
-		h.fields = append(h.fields, *f)
+		h.fields = append(h.fields, field{name: h.keep(f.name), value: h.keep(f.value)})
 	}
-	return true
 }
 
-// httpHeader returns the fields of h for Handler.
-func (h *head) httpHeader() http.Header {
-	header := make(http.Header, len(h.fields))
-	for i := range h.fields {
-		key := textproto.CanonicalMIMEHeaderKey(string(h.fields[i].name))
-		header[key] = append(header[key], string(h.fields[i].value))
-	}
-	return header
+// keep copies a text of the decoder.
+func (h *head) keep(text []byte) []byte {
+	start := len(h.texts)
+	h.texts = append(h.texts, text...)
+	return h.texts[start:len(h.texts):len(h.texts)]
 }

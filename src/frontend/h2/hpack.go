@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// field is one header field. Name and value are valid until the next header block begins.
+// field is one header field.
 type field struct {
 	name, value []byte
 	meaning     meaning
@@ -19,9 +19,8 @@ const fieldOverhead = 32
 func (f *field) size() int { return len(f.name) + len(f.value) + fieldOverhead }
 
 const (
-	maxTableBytes = 4096 // maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
-	// maxKeptTexts is how many bytes of texts a decoder keeps between two header blocks.
-	maxKeptTexts = 4 * maxTableBytes
+	maxTableBytes = 4096              // maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
+	maxKeptTexts  = 4 * maxTableBytes // maxKeptTexts is how many bytes of texts a decoder has before it frees those that are not in use.
 	// maxLiteralBytes bounds the literal fields of a block. Each costs time for its length, and three bytes can stand for 4 KB.
 	maxLiteralBytes = 1 << 20
 	staticFields    = 61
@@ -29,32 +28,26 @@ const (
 
 var errCompression = connError(codeCompression, "a header block is not valid HPACK")
 
-// decoder decodes the header blocks of a connection (RFC 7541). Create it with newDecoder. It copies a
-// text only if the text is compressed or enters the dynamic table.
+// decoder decodes the header blocks of a connection (RFC 7541). It copies a text only if the text is compressed or enters the
+// dynamic table.
 type decoder struct {
-	classify func(name, value []byte) meaning
-	static   *[staticFields]field
+	methodPath string // methodPath is Config.Path.
+	static     *[staticFields]field
 	// dynamic[evicted:] is the dynamic table, the newest field last.
 	dynamic      []field
 	evicted      int
-	dynamicBytes int // dynamicBytes is the size of the dynamic table; at most maxBytes, which the client chooses.
-	maxBytes     int
-	// texts has texts of the dynamic table and of the current block. It only grows within a block, so
-	// that all fields of the block stay valid. spareTexts is memory for the next moveTexts.
-	texts, spareTexts []byte
-	block             []byte // block is the rest of the header block.
-	decoded           field  // decoded is the last literal field.
-	mayResize         bool   // mayResize is set before the first field of a block.
-	isRepeatable      bool   // isRepeatable says that the block so far has no literals, so that decoding it again gives the same texts.
-	literalBytes      int    // literalBytes is the size of the literal fields of the block so far.
-}
-
-func newDecoder(static *[staticFields]field, classify func(name, value []byte) meaning) decoder {
-	return decoder{classify: classify, static: static, maxBytes: maxTableBytes}
+	dynamicBytes int    // dynamicBytes is the size of the dynamic table; at most maxBytes, which the client chooses.
+	maxBytes     int    // maxBytes is maxTableBytes at first.
+	texts        []byte // texts has the texts of the dynamic table in its order, others between them, and texts of decoded.
+	block        []byte // block is the rest of the header block.
+	decoded      field  // decoded is the last literal field.
+	mayResize    bool   // mayResize is set before the first field of a block.
+	isRepeatable bool   // isRepeatable says that the block so far has not changed the dynamic table.
+	literalBytes int    // literalBytes is the size of the literal fields of the block so far.
 }
 
 // newStaticTable returns the static table of RFC 7541 appendix A with the meanings of its fields.
-func newStaticTable(classify func(name, value []byte) meaning) *[staticFields]field {
+func newStaticTable(methodPath string) *[staticFields]field {
 	var indices [staticFields]byte
 	for i := range indices {
 		indices[i] = 0x81 + byte(i)
@@ -62,44 +55,42 @@ func newStaticTable(classify func(name, value []byte) meaning) *[staticFields]fi
 	fields, _ := hpack.NewDecoder(0, nil).DecodeFull(indices[:]) // Indices of the static table are always valid.
 	table := new([staticFields]field)
 	for i, f := range fields {
-		table[i] = field{[]byte(f.Name), []byte(f.Value), classify([]byte(f.Name), []byte(f.Value))}
+		name, value := []byte(f.Name), []byte(f.Value)
+		table[i] = field{name, value, classify(name, value, methodPath)}
 	}
 	return table
 }
 
-// begin starts a header block. Fields of earlier blocks become invalid.
+// begin starts a header block.
 func (d *decoder) begin(block []byte) {
 	d.block, d.mayResize, d.isRepeatable, d.literalBytes = block, true, true, 0
-	if len(d.texts) > maxKeptTexts {
-		d.moveTexts(d.spareTexts)
-	}
 }
 
 // shrink frees the memory that only further blocks would need.
 func (d *decoder) shrink() {
 	d.dynamic, d.evicted = slices.Clone(d.dynamic[d.evicted:]), 0
 	d.moveTexts(make([]byte, 0, d.dynamicBytes))
-	d.spareTexts, d.block, d.decoded = nil, nil, field{} // The last two refer to a read buffer.
+	d.block, d.decoded = nil, field{} // They refer to a read buffer.
 }
 
-// moveTexts copies the texts of the dynamic table to the memory of texts. The memory of d.texts becomes spare.
-func (d *decoder) moveTexts(texts []byte) {
-	texts = slices.Grow(texts[:0], d.dynamicBytes) // The buffer must not move while fields refer to it.
+// moveTexts moves the texts of the dynamic table to memory, which may be that of d.texts: no text moves to the right.
+func (d *decoder) moveTexts(memory []byte) {
+	d.texts = memory[:0]
 	for i := d.evicted; i < len(d.dynamic); i++ {
 		f := &d.dynamic[i]
-		start := len(texts)
-		texts = append(append(texts, f.name...), f.value...)
-		mid := start + len(f.name)
-		f.name, f.value = texts[start:mid:mid], texts[mid:len(texts):len(texts)]
-	}
-	d.texts, d.spareTexts = texts, d.texts
-	if cap(d.spareTexts) > 2*maxKeptTexts {
-		d.spareTexts = nil
+		f.name, f.value = d.add(f.name), d.add(f.value)
 	}
 }
 
-// next decodes the next field of the block. It returns nil at the end of the block. The field is
-// valid until the next call, its texts until the next block.
+// add copies a text to the end of d.texts.
+func (d *decoder) add(text []byte) []byte {
+	start := len(d.texts)
+	d.texts = append(d.texts, text...)
+	return d.texts[start:len(d.texts):len(d.texts)]
+}
+
+// next decodes the next field of the block. It returns nil at the end of the block. The field and its texts are valid until
+// the next call.
 func (d *decoder) next() (*field, error) {
 	for len(d.block) > 0 {
 		first := d.block[0]
@@ -140,27 +131,33 @@ func (d *decoder) indexed(prefix uint) (*field, error) {
 // literal reads a field whose name is an index with a prefix of that many bits, or 0 and a text. If
 // insert is set, it adds the field to the dynamic table.
 func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
+	switch {
+	case len(d.texts) <= maxKeptTexts:
+	case cap(d.texts) <= 2*maxKeptTexts:
+		d.moveTexts(d.texts)
+	default: // A very long text was decoded.
+		d.moveTexts(nil)
+	}
 	f := &d.decoded
-	d.isRepeatable = false // The texts may be in the read buffer.
 	if d.block[0]&(1<<prefix-1) == 0 {
 		d.block = d.block[1:]
-		f.name, err = d.text(insert)
+		f.name, err = d.text()
 	} else {
 		var entry *field
 		if entry, err = d.indexed(prefix); err == nil {
-			f.name = entry.name // The text stays valid within the block, so it is never copied: one byte could copy 4 KB.
+			f.name = entry.name
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if f.value, err = d.text(insert); err != nil {
+	if f.value, err = d.text(); err != nil {
 		return nil, err
 	}
 	if d.literalBytes += f.size(); d.literalBytes > maxLiteralBytes {
 		return nil, connError(codeEnhanceYourCalm, "a header block has too many literals")
 	}
-	f.meaning = d.classify(f.name, f.value)
+	f.meaning = classify(f.name, f.value, d.methodPath)
 	if insert {
 		d.insert(f)
 	}
@@ -183,8 +180,8 @@ func (d *decoder) integer(prefix uint) (int, error) {
 	return int(mask + rest), nil
 }
 
-// text reads a string (section 5.2). If keep is set, the text is in d.texts, else it may be a part of the block.
-func (d *decoder) text(keep bool) ([]byte, error) {
+// text reads a string (section 5.2). The text is a part of the block, or is in d.texts.
+func (d *decoder) text() ([]byte, error) {
 	if len(d.block) == 0 {
 		return nil, errCompression
 	}
@@ -195,16 +192,12 @@ func (d *decoder) text(keep bool) ([]byte, error) {
 	}
 	s := d.block[:n:n]
 	d.block = d.block[n:]
-	start := len(d.texts)
-	switch {
-	case compressed:
-		if _, err := hpack.HuffmanDecode(d, s); err != nil {
-			return nil, errCompression
-		}
-	case keep:
-		d.texts = append(d.texts, s...)
-	default:
+	if !compressed {
 		return s, nil
+	}
+	start := len(d.texts)
+	if _, err := hpack.HuffmanDecode(d, s); err != nil {
+		return nil, errCompression
 	}
 	return d.texts[start:len(d.texts):len(d.texts)], nil
 }
@@ -217,10 +210,11 @@ func (d *decoder) Write(p []byte) (int, error) {
 
 // insert adds f to the dynamic table. A field larger than the table empties it (section 4.4).
 func (d *decoder) insert(f *field) {
+	d.isRepeatable = false
 	size := f.size()
 	d.evict(size)
 	if size <= d.maxBytes {
-		d.dynamic = append(d.dynamic, *f)
+		d.dynamic = append(d.dynamic, field{d.add(f.name), d.add(f.value), f.meaning})
 		d.dynamicBytes += size
 	}
 }

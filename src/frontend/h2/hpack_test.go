@@ -14,14 +14,12 @@ import (
 
 // newTestDecoder returns a decoder as a connection has it.
 func newTestDecoder() decoder {
-	classify := classifier(methodPath)
-	return newDecoder(newStaticTable(classify), classify)
+	return decoder{methodPath: methodPath, static: newStaticTable(methodPath), maxBytes: maxTableBytes}
 }
 
-// decodeBlock returns the fields of a block as lines "name: value". It formats them after the whole block, so that a field
-// that does not stay valid shows.
+// decodeBlock returns the fields of a block as lines "name: value".
 func decodeBlock(d *decoder, block []byte) ([]string, error) {
-	var fields []field
+	var fields []string
 	d.begin(block)
 	for {
 		f, err := d.next()
@@ -29,9 +27,9 @@ func decodeBlock(d *decoder, block []byte) ([]string, error) {
 			return nil, err
 		}
 		if f == nil {
-			return lines(fields), nil
+			return fields, nil
 		}
-		fields = append(fields, *f)
+		fields = append(fields, lines([]field{*f})...)
 	}
 }
 
@@ -209,7 +207,7 @@ func TestDecoderBomb(t *testing.T) {
 			if classified > maxLiteralBytes && !isIndexed { // An indexed field has been classified when it was inserted.
 				t.Errorf("of a block of %d bytes, %d bytes were classified", maxBlockBytes, classified)
 			}
-			if n := cap(d.texts) + cap(d.spareTexts); n > 4*maxBlockBytes {
+			if n := cap(d.texts); n > 4*maxBlockBytes {
 				t.Errorf("a block of %d bytes left texts of %d bytes", maxBlockBytes, n)
 			}
 			if n := cap(d.dynamic); n > 4*maxTableBytes/fieldOverhead {
@@ -242,7 +240,7 @@ func TestDecoderMemory(t *testing.T) {
 			t.Fatalf("the fields are %q, %v, not %q", got, err, want)
 		}
 		d.checkTable(t)
-		if n := cap(d.texts) + cap(d.spareTexts); n > 8*maxKeptTexts {
+		if n := cap(d.texts); n > 4*maxKeptTexts {
 			t.Fatalf("the decoder has texts of %d bytes", n)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // isSmall reports whether the connection has no more memory than an idle one needs. The caller holds mu.
 func (c *conn) isSmall() bool {
 	return len(c.buffer) == smallBufferBytes && cap(c.out)+cap(c.spare) == 0 && cap(c.head.fields) == 0 &&
-		cap(c.decoder.texts) < 2*maxTableBytes && cap(c.decoder.spareTexts) == 0 && cap(c.decoder.dynamic) < 2*maxTableBytes/fieldOverhead
+		cap(c.decoder.texts) < 2*maxTableBytes && cap(c.decoder.dynamic) < 2*maxTableBytes/fieldOverhead
 }
 
 // TestShrink lets a connection become idle after different uses. It then has little memory, and works as before.
@@ -51,8 +51,8 @@ func TestShrink(t *testing.T) {
 				k := s.onlyConn()
 				k.mu.Lock()
 				if !k.isSmall() || !k.isShrunk {
-					t.Errorf("the idle connection has a buffer of %d bytes, output of %d and %d, texts of %d and %d, %d fields, shrunk: %t", len(k.buffer),
-						cap(k.out), cap(k.spare), cap(k.decoder.texts), cap(k.decoder.spareTexts), cap(k.decoder.dynamic), k.isShrunk)
+					t.Errorf("the idle connection has a buffer of %d bytes, output of %d and %d, texts of %d, %d fields, shrunk: %t", len(k.buffer),
+						cap(k.out), cap(k.spare), cap(k.decoder.texts), cap(k.decoder.dynamic), k.isShrunk)
 				}
 				k.mu.Unlock()
 				use(c)

@@ -16,7 +16,8 @@ import (
 
 // Config configures a Server. All functions and Handler are required.
 type Config struct {
-	// Path is the path of the unary method that Decide answers, such as "/package.Service/Method".
+	// Path is the path of the unary method that Decide answers, such as "/package.Service/Method". If it is empty, Handler answers
+	// everything.
 	Path string
 	// Decide answers all calls of the batch. It must not keep the batch. Batches of one connection may be decided at the same time.
 	Decide func(*Batch)
@@ -26,9 +27,8 @@ type Config struct {
 	// IsLarge reports whether Handler should answer the call with this message, although Decide could.
 	IsLarge func(message []byte) bool
 	// Handler answers all other requests, and calls of the method that Decide cannot answer: those with compressed messages, more
-	// than one message or an unusual content type. If HandleAll is set, it answers everything.
-	Handler   http.Handler
-	HandleAll bool
+	// than one message or an unusual content type.
+	Handler http.Handler
 	// OpenAccount returns the account of a new connection. When the memory of the process is used up, the
 	// owner of the account may call evict, which does not block.
 	OpenAccount func(evict func()) Account
@@ -82,7 +82,6 @@ type Server struct {
 	cfg         Config
 	batches     sync.Pool // batches holds *Batch values.
 	buffers     sync.Pool // buffers holds *[largeBufferBytes]byte values.
-	classify    func(name, value []byte) meaning
 	staticTable *[staticFields]field
 	ctx         context.Context
 	closeConns  context.CancelFunc // closeConns ends ctx, the context of all connections.
@@ -103,12 +102,7 @@ func NewServer(cfg Config) *Server {
 	s := &Server{cfg: cfg, conns: make(map[*conn]struct{})}
 	s.batches.New = func() any { return new(Batch) }
 	s.buffers.New = func() any { return new([largeBufferBytes]byte) }
-	methodPath := cfg.Path
-	if cfg.HandleAll {
-		methodPath = ""
-	}
-	s.classify = classifier(methodPath)
-	s.staticTable = newStaticTable(s.classify)
+	s.staticTable = newStaticTable(cfg.Path)
 	s.ctx, s.closeConns = context.WithCancel(context.Background())
 	return s
 }

@@ -62,13 +62,16 @@ func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 	if cfg.OnProtocolError == nil {
 		cfg.OnProtocolError = func(net.Addr, error) {}
 	}
+	path := shouldRateLimit
+	if cfg.StatsHandler != nil || s.cfg.StartSpan != nil {
+		path = "" // Only srv.grpcServer can tell them of each call.
+	}
 	return h2.NewServer(h2.Config{
-		Path:        shouldRateLimit,
+		Path:        path,
 		Decide:      s.decideBatch,
 		DecideWaits: s.cfg.StoreIsRemote,
 		IsLarge:     func(message []byte) bool { return estimateProtobufMemory(message) >= minReservedBytes },
 		Handler:     srv.grpcServer,
-		HandleAll:   cfg.StatsHandler != nil || s.cfg.StartSpan != nil,
 		OpenAccount: func(evict func()) h2.Account {
 			return cfg.MemoryBudget.OpenAccount(func(int64) { evict() })
 		},
