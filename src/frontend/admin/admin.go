@@ -126,7 +126,7 @@ type DebugPages struct {
 	Components func() []Component
 	// ExplainHandler serves /explain. If it is nil, there is no such page.
 	ExplainHandler http.Handler
-	// Figures is the source of the pages under /api. If it is nil, there are no such pages.
+	// Figures is the source of the operator's page and of /api. If it is nil, there are no such pages.
 	Figures Figures
 	// PprofEnabled adds the pages with Go's profiles.
 	PprofEnabled bool
@@ -147,9 +147,13 @@ func (d DebugPages) Handler() http.Handler {
 		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
 	}
 	if d.Figures != nil {
-		for _, page := range (figuresAPI{d.Figures}).pages() {
-			handle(page.path, page.help, page)
+		api := figuresAPI{d.Figures}
+		for _, page := range api.pages() {
+			handle(page.path, page.help, sameOrigin(page))
 		}
+		handle("/api/events", "the same figures each second, and each sampled denial, as server-sent events", sameOrigin(newEventStream(api)))
+		help = append(help, "/: this list; in a browser, the operator's page")
+		addPageFiles(mux)
 	}
 	if d.PprofEnabled {
 		handle("/debug/pprof/", "list of the profiles of this process", http.HandlerFunc(pprof.Index))
@@ -158,10 +162,14 @@ func (d DebugPages) Handler() http.Handler {
 	}
 	slices.Sort(help)
 	index := strings.Join(help, "\n") + "\n"
-	mux.Handle("/{$}", allowMethods(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	var root http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, index) // WriteString fails only if the client has gone.
-	})))
+	})
+	if d.Figures != nil {
+		root = forBrowsers(pageFile(pageIndex), root)
+	}
+	mux.Handle("/{$}", allowMethods(root))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "there is no such page; see / for the list", http.StatusNotFound)
 	})

@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// fakeFigures are Figures with a fixed content. Tests add denials.
+// fakeFigures are Figures whose content a test sets.
 type fakeFigures struct {
-	state State
-	rates Rates
-
 	mu      sync.Mutex // mu guards the fields below.
+	state   State
+	rates   Rates
 	denials []Denial
 	added   chan struct{} // added is closed when a denial is added.
 }
@@ -24,10 +23,23 @@ func newFakeFigures() *fakeFigures {
 	return &fakeFigures{added: make(chan struct{})}
 }
 
-func (f *fakeFigures) State() State { return f.state }
+// set changes the content.
+func (f *fakeFigures) set(change func(*State, *Rates)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.state, &f.rates)
+}
+
+func (f *fakeFigures) State() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
 
 func (f *fakeFigures) Rates(search string, offset, limit int) Rates {
+	f.mu.Lock()
 	r := f.rates
+	f.mu.Unlock()
 	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(r RuleRates) bool {
 		return !strings.Contains(strings.ToLower(r.Domain+" "+r.Rule), strings.ToLower(search))
 	})
@@ -38,7 +50,7 @@ func (f *fakeFigures) Rates(search string, offset, limit int) Rates {
 }
 
 func (f *fakeFigures) History(domain, rule string) (History, bool) {
-	h := History{Start: f.state.Now, StepSeconds: 10, Admitted: []float64{1, 2.5}}
+	h := History{Start: f.State().Now, StepSeconds: 10, Admitted: []float64{1, 2.5}}
 	return h, domain == "" || domain == "d" && (rule == "" || rule == "ip")
 }
 

@@ -1,0 +1,163 @@
+package admin
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxListeners bounds the connections to /api/events.
+	maxListeners = 32
+	// updateInterval is the time between two updates. A listener that hears nothing for several intervals may take the connection for lost.
+	updateInterval = time.Second
+	// eventWriteTimeout is how long a listener may take to read an event.
+	eventWriteTimeout = 5 * time.Second
+	// Bounds on what one update lists.
+	updateDomains  = 50
+	updateRules    = 20
+	updateSubjects = 20
+)
+
+// Update is the data of the event "update" of /api/events.
+type Update struct {
+	State State `json:"state"`
+	// Rates has the busiest domains and rules.
+	Rates Rates       `json:"rates"`
+	Top   TopSubjects `json:"top"`
+}
+
+// TopSubjects are subjects of the last minute.
+type TopSubjects struct {
+	Hot    []Subject `json:"hot"`
+	Denied []Subject `json:"denied"`
+}
+
+// eventStream answers /api/events with server-sent events: "update" each second, and "denial" for each sampled denial. A stream begins
+// with an update and the newest denials. All listeners share one computation of an update. It starts no goroutine.
+type eventStream struct {
+	api    figuresAPI
+	places chan struct{} // places holds one element for each listener.
+
+	mu         sync.Mutex // mu guards the fields below.
+	update     []byte     // update is the newest event "update".
+	computedAt time.Time
+}
+
+func newEventStream(api figuresAPI) *eventStream {
+	return &eventStream{api: api, places: make(chan struct{}, maxListeners)}
+}
+
+// ServeHTTP sends events until the client has gone, the client does not read, or the server stops.
+func (s *eventStream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	default:
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, fmt.Sprintf("%d listeners are connected to /api/events; close one of them", maxListeners), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Accel-Buffering", "no") // A proxy must pass each event on at once.
+	if r.Method == http.MethodHead {
+		return
+	}
+	controller := http.NewResponseController(w)
+	_ = controller.SetReadDeadline(time.Time{}) // The server's read timeout would end the request. It fails only in tests, for connections without deadlines.
+	send := func(events []byte) error {
+		_ = controller.SetWriteDeadline(time.Now().Add(eventWriteTimeout)) // As above.
+		if _, err := w.Write(events); err != nil {
+			return err
+		}
+		return controller.Flush()
+	}
+	s.sendEvents(r, send)
+}
+
+// sendEvents calls send with each event until send fails or the request ends.
+func (s *eventStream) sendEvents(r *http.Request, send func([]byte) error) {
+	ticker := time.NewTicker(updateInterval)
+	defer ticker.Stop()
+	if send(s.currentUpdate()) != nil {
+		return
+	}
+	var lastID uint64
+	nextDenial := s.api.figures.NextDenial(lastID)
+	for {
+		var events []byte
+		select {
+		case <-r.Context().Done():
+			return
+		case <-nextDenial:
+			events, lastID = s.denialsAfter(lastID)
+			if nextDenial = nil; events == nil { // The denials are gone. Wait for the next update, so that this does not loop.
+				continue
+			}
+			nextDenial = s.api.figures.NextDenial(lastID)
+		case <-ticker.C:
+			events = s.currentUpdate()
+			nextDenial = s.api.figures.NextDenial(lastID)
+		}
+		if send(events) != nil {
+			return
+		}
+	}
+}
+
+// currentUpdate returns the event "update". Calls within nine tenths of an interval return the same bytes, so that listeners whose
+// tickers differ share one computation per interval.
+func (s *eventStream) currentUpdate() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.update == nil || now.Sub(s.computedAt) >= updateInterval*9/10 {
+		s.update, s.computedAt = s.computeUpdate(), now
+	}
+	return s.update
+}
+
+func (s *eventStream) computeUpdate() []byte {
+	topOf := func(kind string) []Subject {
+		return listOf(s.api.figures.Top(TopQuery{Kind: kind, Window: WindowMinute, Limit: updateSubjects}))
+	}
+	u := Update{
+		State: s.api.state(),
+		Rates: s.api.ratesOf("", 0, updateRules),
+		Top:   TopSubjects{topOf(TopHot), topOf(TopDenied)},
+	}
+	u.Rates.Domains = busiestDomains(u.Rates.Domains, updateDomains)
+	return event("update", u)
+}
+
+// busiestDomains returns at most limit domains, those with most decisions per second first.
+func busiestDomains(domains []DomainRates, limit int) []DomainRates {
+	domains = slices.Clone(domains)
+	slices.SortStableFunc(domains, func(a, b DomainRates) int {
+		return cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied)
+	})
+	return listOf(domains[:min(limit, len(domains))])
+}
+
+// denialsAfter returns the events of the newest denials with an ID above lastID, nil if there are none, and the ID of the last one.
+func (s *eventStream) denialsAfter(lastID uint64) (events []byte, newLastID uint64) {
+	for _, d := range s.api.figures.Denials(lastID, defaultDenials) {
+		events, lastID = append(events, event("denial", d)...), d.ID
+	}
+	return events, lastID
+}
+
+// event returns a server-sent event with body as JSON.
+func event(name string, body any) []byte {
+	var b bytes.Buffer
+	b.WriteString("event: " + name + "\ndata: ")
+	_ = json.NewEncoder(&b).Encode(body) // Encode fails only for NaN and infinite rates, which Figures does not return. It ends the data with a line feed.
+	b.WriteByte('\n')
+	return b.Bytes()
+}

@@ -1,0 +1,111 @@
+// Functions that create and update elements. All text becomes text nodes, never HTML, because callers
+// of the service choose the names of subjects.
+
+// byID returns the element of the page with this id.
+export const byID = (id) => document.getElementById(id);
+
+// element creates an element. A property that the element does not have becomes an attribute.
+export function element(tag, properties = {}, ...children) {
+  const created = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "class") created.className = value;
+    else if (name in created) created[name] = value;
+    else created.setAttribute(name, value);
+  }
+  created.append(...children);
+  return created;
+}
+
+// setText sets the text of target if it differs, so that screen readers and selections are not disturbed.
+export function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+// updateRows makes the children of body show items, in order. It keeps the row of an item whose key was
+// shown before, and keyboard focus in it.
+export function updateRows(body, items, { key, create, update }) {
+  const old = new Map(Array.from(body.children, (row) => [row.dataset.key, row]));
+  const focused = body.contains(document.activeElement) ? document.activeElement : null;
+  let next = body.firstElementChild;
+  for (const item of items) {
+    const name = key(item);
+    let row = old.get(name);
+    if (row) {
+      old.delete(name);
+    } else {
+      row = create(item);
+      row.dataset.key = name;
+    }
+    update?.(row, item);
+    if (row === next) next = next.nextElementSibling;
+    else body.insertBefore(row, next);
+  }
+  for (const row of old.values()) row.remove();
+  if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+}
+
+// isOnScreen reports whether a part of target can be seen.
+export function isOnScreen(target) {
+  const { top, bottom } = target.getBoundingClientRect();
+  return bottom > 0 && top < window.innerHeight;
+}
+
+// pageURL returns the address of a page of this port. It has no user and password, with which fetch would fail.
+export function pageURL(path, parameters = {}) {
+  const url = new URL(path, location.href);
+  url.username = url.password = url.hash = "";
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== "") url.searchParams.set(name, value);
+  }
+  return url;
+}
+
+// getJSON returns the body of a page. It throws the text of a failure.
+export async function getJSON(path, parameters, options) {
+  const response = await fetch(pageURL(path, parameters), options);
+  if (!response.ok) throw new Error((await response.text()).trim() || `status ${response.status}`);
+  return response.json();
+}
+
+// ruleName returns the name of a rule without its domain.
+export function ruleName(domain, rule) {
+  return rule.startsWith(domain + ".") ? rule.slice(domain.length + 1) : rule;
+}
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+// formatRate returns a rate per second: 0, 0.3, 25, 1,250, 1.3M.
+export function formatRate(rate) {
+  if (rate >= 1e6) return compact.format(rate);
+  return rate >= 100 ? whole.format(rate) : tenths.format(rate);
+}
+
+// formatCount returns a whole number: 12, 1,250, 1.3M.
+export const formatCount = (count) => (count >= 1e6 ? compact : whole).format(count);
+
+// formatSeconds returns a duration with its two largest units: 0.2 s, 5 min 3 s, 2 d 4 h.
+export function formatSeconds(seconds) {
+  if (seconds < 10) return `${tenths.format(Math.max(0, seconds))} s`;
+  let rest = Math.round(seconds);
+  const parts = [];
+  for (const [name, size] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+    const count = Math.floor(rest / size);
+    rest -= count * size;
+    if (count > 0) parts.push(`${whole.format(count)} ${name}`);
+    else if (parts.length > 0) break;
+    if (parts.length === 2) break;
+  }
+  return parts.join(" ");
+}
+
+// isSet reports whether the service sent an instant.
+export const isSet = (instant) => Boolean(instant);
+
+// formatTime returns the local time of day of an instant, and its date if that is not today.
+export function formatTime(instant) {
+  const at = new Date(instant);
+  const time = at.toLocaleTimeString("en-GB");
+  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString("en-CA")} ${time}`;
+}

@@ -1,0 +1,57 @@
+// The operator's page: connects to the events of the service and passes them to the sections.
+
+import { byID, setText } from "./dom.js";
+import { listen } from "./stream.js";
+import { createState } from "./state.js";
+import { createRates } from "./rates.js";
+import { createRules } from "./rules.js";
+import { createSubjects } from "./subjects.js";
+import { createDenials } from "./denials.js";
+import { createExplain } from "./explain.js";
+
+const explain = createExplain();
+const state = createState();
+const rates = createRates();
+const subjects = createSubjects(explain.explainSubject);
+const denials = createDenials(explain.explainSubject);
+const rules = createRules(select);
+
+byID("scope-all").addEventListener("click", () => select({ domain: "", rule: "" }));
+
+// select shows a domain or a rule in the chart and the subjects. Empty names stand for all domains.
+function select(scope) {
+  rates.select(scope);
+  subjects.select(scope);
+  rules.select(scope);
+}
+
+function showConnection(text, kind) {
+  const connection = byID("connection");
+  setText(connection, text);
+  connection.className = `pill ${kind}`;
+  document.body.classList.toggle("stale", kind === "bad");
+}
+
+listen({
+  onEvent(name, data) {
+    if (name === "denial") {
+      denials.add(data);
+      return;
+    }
+    if (name !== "update") return;
+    state.update(data.state);
+    denials.setProcess(data.state.started_at);
+    rates.update(data.rates, data.state);
+    subjects.update(data.top);
+    rules.update();
+    explain.setDomains(data.rates.domains);
+  },
+  onConnected() {
+    showConnection("Live", "good");
+  },
+  onDisconnected(reason) {
+    console.info(`disconnected: ${reason}`);
+    showConnection("Disconnected, trying again", "bad");
+    byID("connection").title = reason;
+  },
+});

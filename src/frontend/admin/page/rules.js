@@ -1,0 +1,136 @@
+// The table of rules. The service searches and pages, so that 10,000 rules need no more of the browser than 100.
+
+import { byID, element, formatCount, formatRate, getJSON, isOnScreen, ruleName, setText, updateRows } from "./dom.js";
+
+const pageSize = 100;
+const refreshMilliseconds = 2000;
+const typingMilliseconds = 150;
+const shownRates = ["admitted", "denied", "near", "shadow", "fallback"];
+
+// createRules returns the section of rules. It calls onSelect({domain, rule}) for a chosen row.
+export function createRules(onSelect) {
+  let offset = 0;
+  let rates = null;
+  let scope = { domain: "", rule: "" };
+  let requestedAt = 0;
+  let request = new AbortController();
+  let typing;
+
+  const search = byID("rules-search");
+  const order = byID("rules-order");
+  const body = byID("rules-table").tBodies[0];
+
+  search.addEventListener("input", () => {
+    offset = 0;
+    clearTimeout(typing);
+    typing = setTimeout(load, typingMilliseconds);
+  });
+  byID("rules-form").addEventListener("submit", (event) => event.preventDefault());
+  order.addEventListener("change", show);
+  byID("rules-previous").addEventListener("click", () => turnPage(-pageSize));
+  byID("rules-next").addEventListener("click", () => turnPage(pageSize));
+
+  function turnPage(by) {
+    offset = Math.max(0, offset + by);
+    load();
+  }
+
+  async function load() {
+    requestedAt = Date.now();
+    request.abort();
+    request = new AbortController();
+    const { signal } = request;
+    try {
+      const loaded = await getJSON("api/rates", { search: search.value.trim(), offset, limit: pageSize }, { signal });
+      if (signal.aborted) return;
+      rates = loaded;
+      if (rates.rules.length === 0 && offset > 0) { // A reload removed rules.
+        offset = 0;
+        load();
+        return;
+      }
+      show();
+    } catch (error) {
+      if (!signal.aborted) setText(byID("rules-range"), `The rules could not be read: ${error.message}`);
+    }
+  }
+
+  function show() {
+    if (!rates) return;
+    updateRows(body, order.value === "tree" ? treeRows(rates) : flatRows(rates), {
+      key: (row) => `${row.domain}\n${row.rule}`,
+      create: createRow,
+      update: updateRow,
+    });
+    const last = offset + rates.rules.length;
+    setText(byID("rules-range"), rates.matching_rules === 0
+      ? "No rule matches."
+      : `${formatCount(offset + 1)}–${formatCount(last)} of ${formatCount(rates.matching_rules)} rules${rates.matching_rules > pageSize ? ", the busiest first" : ""}`);
+    byID("rules-previous").disabled = offset === 0;
+    byID("rules-next").disabled = last >= rates.matching_rules;
+  }
+
+  function createRow({ domain, rule }) {
+    const name = element("button", { type: "button", class: "link" });
+    name.addEventListener("click", () => onSelect({ domain, rule }));
+    return element("tr", {},
+      element("th", { scope: "row" }, name),
+      element("td", { class: "wide" }),
+      ...shownRates.map((rate, i) => element("td", { class: i < 2 ? "number" : "number wide" })));
+  }
+
+  function updateRow(row, { domain, rule, depth, label, limit, values }) {
+    row.classList.toggle("domain", rule === "");
+    row.classList.toggle("chosen", scope.domain === domain && scope.rule === rule && domain !== "");
+    const [heading, limitCell, ...cells] = row.children;
+    heading.style.setProperty("--depth", depth);
+    setText(heading.firstChild, label);
+    setText(limitCell, limit);
+    shownRates.forEach((rate, i) => {
+      const value = values?.[rate] ?? 0;
+      setText(cells[i], values ? formatRate(value) : "");
+      cells[i].classList.toggle("zero", value === 0);
+      cells[i].classList.toggle("of-denied", rate === "denied" && value > 0);
+    });
+  }
+
+  load();
+  return {
+    select(chosen) {
+      scope = chosen;
+      show();
+    },
+    update() {
+      if (Date.now() - requestedAt >= refreshMilliseconds && isOnScreen(byID("rules"))) load();
+    },
+  };
+}
+
+// flatRows returns a row for each rule, in the order of the service.
+function flatRows(rates) {
+  return rates.rules.map((rule) => ({
+    domain: rule.domain, rule: rule.rule, depth: 0, label: rule.rule || `${rule.domain}: limits that came with requests`, limit: rule.limit, values: rule,
+  }));
+}
+
+// treeRows returns rows by name: each domain, and below it its rules, each below the rule that is the begin of its name.
+function treeRows(rates) {
+  const domains = new Map(rates.domains.map((domain) => [domain.domain, domain]));
+  const byName = new Intl.Collator("en", { numeric: true }).compare;
+  const rules = rates.rules.toSorted((a, b) => byName(a.domain, b.domain) || byName(a.rule, b.rule));
+  const rows = [];
+  let domain = null;
+  let above = []; // above are the names of the rules that the last row is below.
+  for (const rule of rules) {
+    if (rule.domain !== domain) {
+      domain = rule.domain;
+      above = [];
+      rows.push({ domain, rule: "", depth: 0, label: domain, limit: "", values: domains.get(domain) });
+    }
+    while (above.length > 0 && !rule.rule.startsWith(above.at(-1) + ".")) above.pop();
+    const label = above.length > 0 ? rule.rule.slice(above.at(-1).length + 1) : ruleName(domain, rule.rule);
+    rows.push({ domain, rule: rule.rule, depth: above.length + 1, label: label || "limits that came with requests", limit: rule.limit, values: rule });
+    above.push(rule.rule);
+  }
+  return rows;
+}

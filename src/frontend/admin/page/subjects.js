@@ -1,0 +1,73 @@
+// The hottest and the most-denied subjects.
+
+import { byID, element, formatCount, formatRate, getJSON, isOnScreen, ruleName, setText, updateRows } from "./dom.js";
+
+const refreshMilliseconds = 2000;
+const shownSubjects = 20;
+
+// createSubjects returns the section of subjects. It calls onExplain(domain, subject).
+export function createSubjects(onExplain) {
+  let scope = { domain: "", rule: "" };
+  let requestedAt = 0;
+  let request = new AbortController();
+
+  const window = () => document.querySelector("input[name=window]:checked").value;
+  // isPushed reports whether updates have what is shown.
+  const isPushed = () => scope.domain === "" && window() === "minute";
+
+  for (const choice of document.querySelectorAll("input[name=window]")) choice.addEventListener("change", load);
+
+  async function load() {
+    requestedAt = Date.now();
+    request.abort();
+    request = new AbortController();
+    const { signal } = request;
+    const query = { window: window(), ...scope, limit: shownSubjects };
+    try {
+      const [hot, denied] = await Promise.all(["hot", "denied"].map((kind) => getJSON("api/top", { kind, ...query }, { signal })));
+      if (!signal.aborted) show({ hot, denied });
+    } catch (error) {
+      if (!signal.aborted) console.info(`subjects: ${error.message}`);
+    }
+  }
+
+  function show(top) {
+    showList(byID("hot-table"), top.hot);
+    showList(byID("denied-table"), top.denied);
+  }
+
+  function showList(table, subjects) {
+    updateRows(table.tBodies[0], subjects, {
+      key: ({ domain, rule, subject }) => [domain, rule, subject].join("\n"),
+      create({ domain, rule, subject }) {
+        const explain = element("button", { type: "button", class: "small", textContent: "Explain", "aria-label": `Explain ${subject}` });
+        explain.addEventListener("click", () => onExplain(domain, subject));
+        return element("tr", {},
+          element("th", { scope: "row" },
+            element("span", { class: "mono", textContent: subject }),
+            element("span", { class: "below muted", textContent: `${domain}: ${ruleName(domain, rule) || "limit of the request"}` })),
+          element("td", { class: "number" }), element("td", { class: "number wide" }), element("td", {}, explain));
+      },
+      update(row, { hits, per_second }) {
+        setText(row.children[1], formatCount(hits));
+        setText(row.children[2], formatRate(per_second));
+      },
+    });
+    table.parentElement.classList.toggle("has-rows", subjects.length > 0);
+  }
+
+  return {
+    select(chosen) {
+      scope = chosen;
+      load();
+    },
+    update(top) {
+      if (isPushed()) {
+        request.abort();
+        show(top);
+      } else if (Date.now() - requestedAt >= refreshMilliseconds && isOnScreen(byID("subjects"))) {
+        load();
+      }
+    },
+  };
+}

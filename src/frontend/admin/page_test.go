@@ -1,0 +1,150 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// getWith requests a page with one header.
+func getWith(h http.Handler, path, name, value string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.Header.Set(name, value)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestPageIsForBrowsers(t *testing.T) {
+	t.Parallel()
+	h := pagesWith(newFakeFigures())
+	for _, tt := range []struct{ accept, want string }{
+		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html; charset=utf-8"},
+		{"*/*", "text/plain; charset=utf-8"},
+		{"", "text/plain; charset=utf-8"},
+		{"application/json", "text/plain; charset=utf-8"},
+	} {
+		w := getWith(h, "/", "Accept", tt.accept)
+		if got := w.Header().Get("Content-Type"); w.Code != 200 || got != tt.want || w.Header().Get("Vary") != "Accept" {
+			t.Errorf("Accept: %s: got %d %v", tt.accept, w.Code, w.Header())
+		}
+	}
+	if w := get(h, "/"); !strings.Contains(w.Body.String(), "/: this list; in a browser, the operator's page\n/api/denials: ") {
+		t.Errorf("the list of pages:\n%s", w.Body)
+	}
+	if w := getWith(pagesWith(nil), "/", "Accept", "text/html"); w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("without figures: %v", w.Header())
+	}
+}
+
+// Each file has a content type and a policy under which nothing but the page's own files runs.
+func TestPageFiles(t *testing.T) {
+	t.Parallel()
+	h := pagesWith(newFakeFigures())
+	files := 0
+	err := fs.WalkDir(pageFiles, "page", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		files++
+		address := "/" + name
+		if name == pageIndex {
+			if w := get(h, address); w.Code != 404 {
+				t.Errorf("%s has an address of its own: %d", address, w.Code)
+			}
+			address = "/"
+		}
+		w := getWith(h, address, "Accept", "text/html")
+		header := w.Header()
+		if _, known := pageContentTypes[path.Ext(name)]; !known || w.Code != 200 || header.Get("Content-Type") == "" {
+			t.Errorf("%s: %d %v", address, w.Code, header)
+		}
+		if header.Get("Content-Security-Policy") != pagePolicy || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Referrer-Policy") != "no-referrer" || header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %v", address, header)
+		}
+		return nil
+	})
+	if err != nil || files < 5 {
+		t.Errorf("%d files, %v", files, err)
+	}
+	for _, bad := range []string{"/page", "/page/", "/page/none.js", "/page/uplot-1.6.32/", "/page/../admin.go", "/page/%2e%2e/admin.go"} {
+		if w := get(h, bad); w.Code == 200 {
+			t.Errorf("%s: got %d", bad, w.Code)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/page/page.js", nil))
+	if w.Code != 405 {
+		t.Errorf("POST: got %d", w.Code)
+	}
+}
+
+// The page loads only files that exist, inserts no text as HTML and names no other host.
+func TestPageSources(t *testing.T) {
+	t.Parallel()
+	h := pagesWith(newFakeFigures())
+	reference := regexp.MustCompile(`(?:src|href)="(page/[^"]+)"|from "\./([^"]+)"`)
+	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://(?:www\.w3\.org/2000/svg")?| style="| on[a-z]+="`)
+	err := fs.WalkDir(pageFiles, "page", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.Contains(name, "uplot") {
+			return err
+		}
+		text, err := pageFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		for _, found := range reference.FindAllStringSubmatch(string(text), -1) {
+			address := "/" + found[1]
+			if found[2] != "" {
+				address = "/page/" + found[2]
+			}
+			if w := get(h, address); w.Code != 200 {
+				t.Errorf("%s loads %s: %d", name, address, w.Code)
+			}
+		}
+		for _, bad := range forbidden.FindAllString(string(text), -1) {
+			if !strings.HasSuffix(bad, `svg"`) {
+				t.Errorf("%s contains %s", name, bad)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// The plot library is as published: uPlot 1.6.32 on npm, with its licence.
+func TestPlotLibraryIsUnchanged(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"LICENSE":           "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+		"uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+		"uPlot.min.css":     "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+	} {
+		content, err := pageFiles.ReadFile("page/uplot-1.6.32/" + name)
+		if got := fmt.Sprintf("%x", sha256.Sum256(content)); err != nil || got != want {
+			t.Errorf("%s: SHA-256 %s, want %s; %v", name, got, want, err)
+		}
+	}
+}
+
+// A page of another origin gets no figures and holds no place of a listener.
+func TestSameOrigin(t *testing.T) {
+	t.Parallel()
+	h := pagesWith(newFakeFigures())
+	for site, want := range map[string]int{"": 200, "none": 200, "same-origin": 200, "same-site": 403, "cross-site": 403, "other": 403} {
+		if w := getWith(h, "/api/state", "Sec-Fetch-Site", site); w.Code != want {
+			t.Errorf("%q: got %d %s", site, w.Code, w.Body)
+		}
+	}
+	if w := getWith(h, "/api/events", "Sec-Fetch-Site", "cross-site"); w.Code != 403 {
+		t.Errorf("events: got %d %s", w.Code, w.Body)
+	}
+}
