@@ -25,18 +25,18 @@ const (
 
 // conn is one connection.
 type conn struct {
-	server  *Server
-	net     net.Conn
-	account Account
-	ctx     context.Context // ctx ends when the connection is closed.
-	cancel  context.CancelFunc
-	tls     *tls.ConnectionState // tls is nil for plain text.
-	// handlerCtx is the context of all requests to Handler, without the end of their streams.
-	handlerCtx context.Context
+	server     *Server
+	raw        net.Conn // raw is the socket.
+	account    Account
+	ctx        context.Context // ctx ends when the connection is closed.
+	cancel     context.CancelFunc
+	handlerCtx context.Context // handlerCtx is the context of all requests to Handler, without the end of their streams.
 
-	mu    sync.Mutex // mu guards all fields below, and the fields of streams.
+	mu    sync.Mutex           // mu guards all fields below, and the fields of streams.
+	net   net.Conn             // net is raw, or encrypts it. Closing it may wait for a write.
+	tls   *tls.ConnectionState // tls is nil for plain text.
 	phase phase
-	users int // users counts the goroutines that use the connection: its reader, handed over batches and handlers.
+	users int // users counts the goroutines of the connection that spawn started.
 
 	reader
 	blockReader
@@ -45,9 +45,9 @@ type conn struct {
 	limits
 }
 
-// newConn returns a connection that serve serves.
+// newConn returns a connection for serve.
 func newConn(s *Server, raw net.Conn) *conn {
-	c := &conn{server: s, net: raw, users: 1}
+	c := &conn{server: s, raw: raw, net: raw}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.account = s.cfg.OpenAccount(func() { go c.close() }) // The owner of the account may hold locks that close needs.
 	c.handlerCtx = s.cfg.ConnContext(c.ctx, c.account)
@@ -61,10 +61,8 @@ func newConn(s *Server, raw net.Conn) *conn {
 
 // serve serves the connection until it ends, or until another goroutine becomes its reader.
 func (c *conn) serve() {
-	defer c.release()
 	if err := c.handshake(); err != nil {
-		c.close()
-		return
+		return // The client cannot be told.
 	}
 	c.mu.Lock()
 	c.out = c.server.appendGreeting(c.out)
@@ -74,18 +72,14 @@ func (c *conn) serve() {
 	c.readFrames()
 }
 
-// handshake does the TLS handshake, if the server uses TLS. The read deadline that it sets also bounds
-// the time for the connection preface.
+// handshake does the TLS handshake, if the server uses TLS. The deadline also bounds the time for the connection preface.
 func (c *conn) handshake() error {
-	deadline := time.Now().Add(c.server.cfg.HandshakeTimeout)
-	if c.server.cfg.TLS == nil {
-		return c.net.SetReadDeadline(deadline)
-	}
-	t := tls.Server(c.net, c.server.cfg.TLS)
-	if err := t.SetDeadline(deadline); err != nil {
+	err := c.raw.SetDeadline(time.Now().Add(c.server.cfg.HandshakeTimeout))
+	if err != nil || c.server.cfg.TLS == nil {
 		return err
 	}
-	if err := t.HandshakeContext(c.ctx); err != nil {
+	t := tls.Server(c.raw, c.server.cfg.TLS)
+	if err = t.HandshakeContext(c.ctx); err != nil {
 		return err
 	}
 	state := t.ConnectionState()
@@ -96,22 +90,33 @@ func (c *conn) handshake() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.net, c.tls = t, &state
-	return t.SetWriteDeadline(time.Time{})
+	return nil
 }
 
-// release ends the use of the connection by one goroutine. The last one releases its account. Each goroutine
-// defers release, which also ends a connection after a panic in this package.
+// spawn runs f in a goroutine that uses the connection. The last one to end closes the connection, and a panic in this
+// package does, too. The caller holds mu.
+func (c *conn) spawn(f func()) {
+	c.users++
+	go func() {
+		defer c.release()
+		f()
+	}()
+}
+
+// release ends the use of the connection by one goroutine, which defers it.
 func (c *conn) release() {
-	if p := recover(); p != nil {
+	p := recover()
+	if p != nil {
 		c.server.cfg.OnPanic(p, debug.Stack())
-		c.close()
 	}
 	c.mu.Lock()
 	c.users--
-	last := c.users == 0
+	isLast := c.users == 0
+	if isLast || p != nil {
+		c.closeLocked()
+	}
 	c.mu.Unlock()
-	if last {
-		c.close()
+	if isLast {
 		c.account.ReleaseBytes(int64(len(c.block.payload)))
 		c.account.Close()
 		c.server.forget(c)
@@ -129,7 +134,7 @@ func (c *conn) close() {
 func (c *conn) closeLocked() {
 	c.phase = closed
 	c.cancel()
-	_ = c.rawConn().Close() // Other goroutines learn of the close from their reads and writes.
+	_ = c.raw.Close() // Other goroutines learn of the close from their reads and writes.
 	c.out = nil
 	c.account.ReleaseBytes(c.sender.heldBytes)
 	c.sender.heldBytes = 0
@@ -143,14 +148,6 @@ func (c *conn) endStreams() {
 		c.endStream(s)
 	}
 	c.drained.Broadcast()
-}
-
-// rawConn returns the connection below TLS: tls.Conn.Close may wait for a write. The caller holds mu.
-func (c *conn) rawConn() net.Conn {
-	if t, ok := c.net.(*tls.Conn); ok {
-		return t.NetConn()
-	}
-	return c.net
 }
 
 // fail ends the connection because of err. A violation is sent to the client in a GOAWAY. The caller holds mu.
@@ -185,32 +182,22 @@ func (c *conn) finish() {
 	_ = c.net.SetReadDeadline(time.Now().Add(lingerTime)) // As above.
 }
 
-// lingerTime is how long a client may take to close a connection that the server has ended.
-const lingerTime = time.Second
-
 // appendGoAway appends a GOAWAY. Streams up to lastID are answered.
 func appendGoAway(b []byte, lastID uint32, code errorCode, reason string) []byte {
 	payload := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, lastID), uint32(code))
 	return appendFrame(b, frameGoAway, 0, 0, append(payload, reason...))
 }
 
-// leave asks the client to use another connection, and ends this one after its calls.
+// leave asks the client to use another connection, and ends this one after its calls. The first GOAWAY allows all streams, because
+// the client may be opening some. The caller holds mu.
 func (c *conn) leave(reason string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase < open {
+	switch c.phase {
+	case awaitingPreface, awaitingSettings:
 		c.closeLocked()
-		return
+	case open:
+		c.phase, c.leftAt = leaving, time.Now()
+		c.sendSoon(appendFrame(appendGoAway(nil, maxWindow, codeNone, reason), framePing, 0, 0, goAwayPing))
 	}
-	if c.phase == open {
-		c.startLeaving(reason)
-	}
-}
-
-// startLeaving sends the first GOAWAY. It allows all streams, because the client may be opening some. The caller holds mu.
-func (c *conn) startLeaving(reason string) {
-	c.phase, c.leftAt = leaving, time.Now()
-	c.sendSoon(appendFrame(appendGoAway(nil, maxWindow, codeNone, reason), framePing, 0, 0, goAwayPing))
 }
 
 // endLeaving sends the second GOAWAY: the client knows of the first, so that later streams are ignored. The caller holds mu.
@@ -222,14 +209,12 @@ func (c *conn) endLeaving() {
 // sendSoon writes b in another goroutine, so that the caller need not wait for the client. The caller holds mu.
 func (c *conn) sendSoon(b []byte) {
 	c.out = append(c.out, b...)
-	c.users++
-	go func() {
-		defer c.release()
+	c.spawn(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.flush()
 		c.endIfDone()
-	}()
+	})
 }
 
 // endIfDone ends a connection that has answered its last call. The caller holds mu.

@@ -274,7 +274,7 @@ func (c *conn) receiveSettings(f *frame) error {
 	}
 	if c.phase == awaitingSettings {
 		c.phase = open
-		if err := c.net.SetReadDeadline(time.Time{}); err != nil {
+		if err := c.net.SetDeadline(time.Time{}); err != nil {
 			return err
 		}
 	}

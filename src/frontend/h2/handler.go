@@ -83,16 +83,13 @@ func (c *conn) handle(s *stream, r *http.Request) {
 func (c *conn) startHandler(s *stream) {
 	s.state = handled
 	c.runningHandlers++
-	c.users++
 	c.holdFor(s, handlerBytes)
-	go s.exchange.run()
+	c.spawn(s.exchange.run)
 }
 
 // run runs Handler, and then the next request that waits.
 func (x *exchange) run() {
-	c := x.conn
-	defer c.release()
-	crashed := true
+	c, crashed := x.conn, true
 	defer func() {
 		if p := recover(); p != nil && p != http.ErrAbortHandler {
 			c.server.cfg.OnPanic(p, debug.Stack())

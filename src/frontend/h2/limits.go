@@ -22,6 +22,9 @@ const (
 	maxPingAnswerTime = 20 * time.Second       // maxPingAnswerTime is how long a client may take to answer a ping.
 	maxStallTime      = 10 * time.Second       // maxStallTime is how long a client may read nothing of what it has asked for.
 	goAwayTime        = time.Second            // goAwayTime is how long a client may take to learn of the first GOAWAY.
+	lingerTime        = time.Second            // lingerTime is how long a client may take to close a connection that the server has ended.
+	shutdownPatience  = time.Second            // shutdownPatience is how long Shutdown waits for code that does not end with its context.
+	acceptPause       = 20 * time.Millisecond  // acceptPause is the time between two attempts to accept a connection.
 	tickInterval      = 250 * time.Millisecond // tickInterval is the time between two checks of a connection.
 	// lateAfter is how long the reader may wait for Decide before another goroutine reads on.
 	lateAfter = 10 * time.Millisecond
@@ -31,11 +34,10 @@ const (
 type limits struct {
 	waste     int
 	lastTick  time.Time // lastTick is when the connection was last checked.
-	leaveAt   time.Time // leaveAt is the end of Config.MaxConnectionAge; zero without one.
-	endAt     time.Time // endAt is when a connection that leaves is closed; zero for never.
+	leaveAt   time.Time // leaveAt is the end of Config.MaxConnectionAge.
 	leftAt    time.Time // leftAt is when the first GOAWAY was queued.
 	goAwayID  uint32    // goAwayID is the last stream of the last GOAWAY.
-	pingedAt  time.Time // pingedAt is when the server sent livePing; zero if the client has sent something since.
+	pingedAt  time.Time // pingedAt is when the server last sent livePing.
 	hurriedAt time.Time // hurriedAt is when the client sent its last PING.
 
 	pingStrikes int
@@ -44,9 +46,8 @@ type limits struct {
 // startLimits starts the time of a connection.
 func (c *conn) startLimits(now time.Time) {
 	c.lastTick, c.lastRead, c.goAwayID = now, now, maxWindow
-	if age := c.server.cfg.MaxConnectionAge; age > 0 {
-		c.leaveAt = now.Add(age - age/10 + rand.N(age/5+1)) // Clients that came together leave one after the other.
-	}
+	age := c.server.cfg.MaxConnectionAge
+	c.leaveAt = now.Add(age - age/10 + rand.N(age/5+1)) // Clients that came together leave one after the other.
 }
 
 // forgetWaste subtracts n from the waste.
@@ -67,8 +68,7 @@ func (c *conn) countPing() error {
 
 // watchConns checks all connections until the server stops.
 func (s *Server) watchConns() {
-	var conns []*conn
-	for checkedAt := time.Now(); ; {
+	for conns := []*conn(nil); ; clear(conns) {
 		interval := tickInterval
 		if s.cfg.DecideWaits { // More connections are checked less often, so that checks stay cheap.
 			interval = min(lateAfter+time.Duration(len(conns))*lateAfter/1000, tickInterval)
@@ -79,52 +79,42 @@ func (s *Server) watchConns() {
 			return
 		}
 		now := time.Now()
-		isTick := now.Sub(checkedAt) >= tickInterval
-		if isTick {
-			checkedAt = now
-		}
 		conns = s.openConns(conns[:0])
 		for _, c := range conns {
-			if !c.mu.TryLock() {
-				continue // The connection is busy, so that the next check is soon enough.
+			if c.mu.TryLock() { // For a busy connection, the next check is soon enough.
+				c.check(now)
+				c.mu.Unlock()
 			}
-			if c.deciding != nil && now.Sub(c.lastRead) > lateAfter {
-				c.handOver()
-			}
-			if isTick {
-				c.tick(now)
-			}
-			c.mu.Unlock()
 		}
-		clear(conns)
 	}
 }
 
-// tick ends a connection whose time is up. The caller holds mu.
-func (c *conn) tick(now time.Time) {
+// check hands over a batch that is late. Every tickInterval it also ends a connection whose time is up. The caller holds mu.
+func (c *conn) check(now time.Time) {
+	cfg, silence, isTick := &c.server.cfg, now.Sub(c.lastRead), now.Sub(c.lastTick) >= tickInterval
+	if c.deciding != nil && silence > lateAfter {
+		c.handOver()
+	}
+	if !isTick {
+		return
+	}
 	c.lastTick = now
-	cfg := &c.server.cfg
-	silence := now.Sub(c.lastRead)
+	isPinged, isOld := c.pingedAt.After(c.lastRead), cfg.MaxConnectionAge > 0 && now.After(c.leaveAt)
 	switch {
 	case c.phase < open || c.phase == closed:
 		return // The connection has a read deadline.
 	case c.isStalled(now):
 		c.server.Stalled.Add(1)
 		c.closeLocked()
-	case !c.endAt.IsZero() && now.After(c.endAt):
+	case isPinged && now.Sub(c.pingedAt) > maxPingAnswerTime:
 		c.closeLocked()
-	case !c.pingedAt.IsZero() && !c.lastRead.Before(c.pingedAt):
-		c.pingedAt = time.Time{}
-	case !c.pingedAt.IsZero() && now.Sub(c.pingedAt) > maxPingAnswerTime:
-		c.closeLocked()
-	case c.pingedAt.IsZero() && cfg.MaxClientSilence > 0 && silence > cfg.MaxClientSilence:
+	case !isPinged && cfg.MaxClientSilence > 0 && silence > cfg.MaxClientSilence:
 		c.pingedAt = now
 		c.sendSoon(appendFrame(nil, framePing, 0, 0, livePing))
-	case c.phase == open && !c.leaveAt.IsZero() && now.After(c.leaveAt):
-		c.startLeaving("the connection has reached its age")
-		if grace := cfg.MaxConnectionAgeGrace; grace > 0 {
-			c.endAt = now.Add(grace)
-		}
+	case isOld && c.phase == open:
+		c.leave("the connection has reached its age")
+	case isOld && cfg.MaxConnectionAgeGrace > 0 && now.After(c.leaveAt.Add(cfg.MaxConnectionAgeGrace)):
+		c.closeLocked()
 	case c.phase == leaving && now.Sub(c.leftAt) > goAwayTime:
 		c.endLeaving()
 	case silence > shrinkAfter && c.deciding == nil && !c.isShrunk:

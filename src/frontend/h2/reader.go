@@ -186,11 +186,7 @@ func (c *conn) handOver() {
 	}
 	c.deciding, b.buffer = nil, c.replaceBuffer(room)
 	c.handedOver = append(c.handedOver, b)
-	c.users++
-	go func() {
-		defer c.release()
-		c.readFrames()
-	}()
+	c.spawn(c.readFrames)
 }
 
 // undecided yields the calls of the current read and of the batches that are handed over. The caller holds mu.

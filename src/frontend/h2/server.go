@@ -135,9 +135,6 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// acceptPause is the time between two attempts to accept a connection.
-const acceptPause = 20 * time.Millisecond
-
 // start serves the connection raw in a new goroutine.
 func (s *Server) start(raw net.Conn) {
 	s.mu.Lock()
@@ -149,7 +146,7 @@ func (s *Server) start(raw net.Conn) {
 	c := newConn(s, raw)
 	s.conns[c] = struct{}{}
 	s.running.Add(1)
-	go c.serve()
+	c.spawn(c.serve)
 }
 
 // forget removes c, which has ended.
@@ -177,7 +174,9 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	for _, c := range s.openConns(nil) {
+		c.mu.Lock()
 		c.leave("the server shuts down")
+		c.mu.Unlock()
 	}
 	done := make(chan struct{})
 	go func() {
@@ -197,6 +196,3 @@ func (s *Server) Shutdown(ctx context.Context) {
 	case <-time.After(shutdownPatience):
 	}
 }
-
-// shutdownPatience is how long Shutdown waits for code that does not end with its context.
-const shutdownPatience = time.Second
