@@ -20,15 +20,15 @@ const (
 var frameRules = [...]struct {
 	name    string
 	place   place
-	length  int // length is that of the payload; 0 for any.
-	receive func(*conn, *frame) error
+	length  int                       // length is that of the payload; 0 for any.
+	receive func(*conn, *frame) error // receive is nil for frames that clients cannot send.
 }{
 	frameData:         {"DATA", onOpened, 0, (*conn).receiveData},
 	frameHeaders:      {"HEADERS", onStream, 0, (*conn).receiveHeaders},
 	framePriority:     {"PRIORITY", onStream, priorityBytes, (*conn).receivePriority},
 	frameResetStream:  {"RST_STREAM", onOpened, 4, (*conn).receiveReset},
 	frameSettings:     {"SETTINGS", onConnection, 0, (*conn).receiveSettings},
-	framePushPromise:  {"PUSH_PROMISE", onStream, 0, (*conn).receivePushPromise},
+	framePushPromise:  {"PUSH_PROMISE", onStream, 0, nil},
 	framePing:         {"PING", onConnection, 8, (*conn).receivePing},
 	frameGoAway:       {"GOAWAY", onConnection, 0, (*conn).receiveGoAway},
 	frameWindowUpdate: {"WINDOW_UPDATE", onAny, 4, (*conn).receiveWindowUpdate},
@@ -41,14 +41,13 @@ func (c *conn) receive() error {
 	if c.phase == awaitingPreface {
 		input := c.buffer[c.unread:c.end]
 		n := min(len(input), len(clientPreface))
-		if string(input[:n]) != clientPreface[:n] {
+		switch {
+		case string(input[:n]) != clientPreface[:n]:
 			return connError(codeProtocol, "the connection preface is not that of HTTP/2")
-		}
-		if n < len(clientPreface) {
+		case n < len(clientPreface):
 			return nil
 		}
-		c.unread += n
-		c.phase = awaitingSettings
+		c.unread, c.phase = c.unread+n, awaitingSettings
 	}
 	f := &c.frame
 	for c.phase != closed {
@@ -60,14 +59,13 @@ func (c *conn) receive() error {
 			break
 		}
 		c.unread += n
-		if err = c.receiveFrame(f); err == nil {
-			continue
+		if err = c.receiveFrame(f); err != nil {
+			v, ok := err.(violation)
+			if !ok || v.streamID == 0 {
+				return err
+			}
+			c.resetStream(v.streamID, v.code)
 		}
-		v, ok := err.(violation)
-		if !ok || v.streamID == 0 {
-			return err
-		}
-		c.resetStream(v.streamID, v.code)
 	}
 	if c.waste > maxWaste {
 		return connError(codeEnhanceYourCalm, "too many frames without calls")
@@ -98,6 +96,8 @@ func (c *conn) receiveFrame(f *frame) error {
 		return connError(codeProtocol, rule.name+" is for the wrong stream")
 	case !opened && f.streamID != 0 && rule.place >= onOpened:
 		return connError(codeProtocol, rule.name+" is for a stream that is idle")
+	case rule.receive == nil:
+		return connError(codeProtocol, "clients cannot send "+rule.name)
 	}
 	return rule.receive(c, f)
 }
@@ -141,37 +141,33 @@ func (c *conn) receiveData(f *frame) error {
 		return c.endReceipt(s, s.body)
 	case s.state == collecting:
 		c.sendCredit(s, 0)
-		c.checkCollected(s)
+		if !c.isRegular(s.body, false) {
+			c.handleCollected(s)
+		}
 	default:
 		s.tellHandler()
 	}
 	return nil
 }
 
-// checkCollected passes a call on to Handler if its message is too long or not the only one, so that no more of it is collected.
-func (c *conn) checkCollected(s *stream) {
-	if len(s.body) < messagePrefixBytes {
-		return
-	}
-	length := int64(binary.BigEndian.Uint32(s.body[1:]))
-	if length > int64(c.server.cfg.MaxMessageBytes) || int64(len(s.body)) > messagePrefixBytes+length {
-		c.handleCollected(s, nil)
-	}
-}
-
-// endReceipt ends the client's side of a stream. A call that is collecting has the body data.
+// endReceipt ends the client's side of a stream. data is s.body or, if that is empty, the only DATA.
 func (c *conn) endReceipt(s *stream, data []byte) error {
 	if s.length >= 0 && s.receivedBytes != s.length {
 		return streamError(s.id, codeProtocol)
 	}
-	s.isReceived = true
-	if s.state == collecting {
+	if s.state == collecting && c.isRegular(data, true) {
 		c.complete(s, data)
 		return nil
 	}
-	if len(s.body) == 0 {
+	if s == &c.opening {
+		s = c.keepOpening()
+	}
+	if s.isReceived = true; len(s.body) == 0 {
 		s.body = append(s.body, data...)
 		c.holdFor(s, int64(len(data)))
+	}
+	if s.state == collecting {
+		c.handleCollected(s)
 	}
 	s.tellHandler()
 	return nil
@@ -194,10 +190,6 @@ func (c *conn) receiveReset(f *frame) error {
 		c.lastResetID-- // The client has ended the stream, too, so that nothing may follow.
 	}
 	return nil
-}
-
-func (c *conn) receivePushPromise(*frame) error {
-	return connError(codeProtocol, "clients cannot send PUSH_PROMISE")
 }
 
 // goAwayPing is the content of the PING that finds out when the client knows the first GOAWAY, livePing

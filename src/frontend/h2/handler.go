@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 const (
@@ -37,23 +36,15 @@ func newRequest(h *head) *http.Request {
 	}
 }
 
-// handleCollected passes a call on to Handler. data is what has been received of its body.
-func (c *conn) handleCollected(s *stream, data []byte) {
-	if s == &c.opening {
-		s = c.keepOpening()
-	}
-	if len(s.body) == 0 {
-		s.body = append(s.body, data...)
-		c.holdFor(s, int64(len(data)))
-	}
+// handleCollected passes a call that is collecting on to Handler.
+func (c *conn) handleCollected(s *stream) {
 	path := c.server.cfg.Path
 	r := &http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: path}, RequestURI: path, ContentLength: s.length,
 		Header: http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}},
 	}
 	if s.timeout > 0 {
-		const longest = 99_999_999 // A timeout of gRPC has at most eight digits.
-		r.Header["Grpc-Timeout"] = []string{strconv.FormatInt(min(int64(s.timeout/time.Microsecond)+1, longest), 10) + "u"}
+		r.Header["Grpc-Timeout"] = []string{strconv.FormatInt(s.timeout.Milliseconds()+1, 10) + "m"}
 	}
 	c.handle(s, r)
 }

@@ -19,8 +19,10 @@ const (
 	handOverAfter = time.Millisecond
 	callTime      = 5 * time.Microsecond
 	maxHandedOver = 64 // maxHandedOver is how many batches of a connection may be handed over at a time.
-	// maxQueuedBytes is how much unwritten output a connection may have until its input waits.
+	// maxQueuedBytes is how much unwritten output a connection may have until its input waits, maxSpareBytes how much memory it
+	// keeps for output.
 	maxQueuedBytes = 256 << 10
+	maxSpareBytes  = 64 << 10
 	shrinkAfter    = time.Second // shrinkAfter is how long a connection is idle before it frees memory.
 )
 

@@ -19,14 +19,29 @@ type sender struct {
 	initialWindow int64 // initialWindow is the client's SETTINGS_INITIAL_WINDOW_SIZE. Windows of streams are relative to it.
 }
 
-// maxSpareBytes is how much memory a connection keeps for output.
-const maxSpareBytes = 64 << 10
-
-// flush writes the queued output. The caller holds mu, which flush releases while it writes.
+// flush writes the queued output, unless another goroutine does. The caller holds mu, which flush releases while it writes.
 func (c *conn) flush() {
-	if len(c.out) > 0 {
-		c.write(nil)
+	if c.isWriting || len(c.out) == 0 {
+		return
 	}
+	c.isWriting = true
+	for len(c.out) > 0 {
+		b, held := c.out, c.sender.heldBytes
+		c.out, c.spare, c.sender.heldBytes = c.spare[:0], nil, 0
+		c.writeBegan = c.lastTick
+		c.mu.Unlock()
+		_, err := c.net.Write(b)
+		c.mu.Lock()
+		c.account.ReleaseBytes(held)
+		if cap(b) <= maxSpareBytes {
+			c.spare = b
+		}
+		if err != nil {
+			c.closeLocked()
+		}
+	}
+	c.isWriting = false
+	c.drained.Broadcast()
 }
 
 // awaitDrained waits while much output is queued. The caller holds mu, which awaitDrained releases meanwhile.
@@ -38,45 +53,6 @@ func (c *conn) awaitDrained() {
 			c.flush()
 		}
 	}
-}
-
-// write writes the queued output and then b. If another goroutine is writing, that one gets a copy
-// of b. The caller holds mu, which write releases while it writes.
-func (c *conn) write(b []byte) {
-	if c.isWriting {
-		c.out = append(c.out, b...)
-		c.sender.heldBytes += int64(len(b))
-		c.hold(int64(len(b)))
-		return
-	}
-	if len(c.out) > 0 {
-		c.out = append(c.out, b...)
-		b = nil
-	}
-	c.isWriting = true
-	for {
-		fromOut, held := len(b) == 0, int64(0)
-		if fromOut {
-			if len(c.out) == 0 {
-				break
-			}
-			b, c.out, c.spare = c.out, c.spare[:0], nil
-			held, c.sender.heldBytes = c.sender.heldBytes, 0
-		}
-		c.writeBegan = c.lastTick
-		c.mu.Unlock()
-		_, err := c.net.Write(b)
-		c.mu.Lock()
-		c.account.ReleaseBytes(held)
-		if fromOut && cap(b) <= maxSpareBytes {
-			c.spare = b
-		}
-		if b = nil; err != nil {
-			c.closeLocked()
-		}
-	}
-	c.isWriting = false
-	c.drained.Broadcast()
 }
 
 // sendAnswers writes the answers to b.Calls. The caller holds mu.
@@ -92,7 +68,16 @@ func (c *conn) sendAnswers(b *Batch) {
 		c.window -= int64(sum)
 		c.activeStreams -= uint32(len(b.Calls))
 		c.pingStrikes = 0
-		c.write(b.out)
+		if c.isWriting {
+			c.sender.heldBytes += int64(len(b.out))
+			c.hold(int64(len(b.out)))
+		}
+		if len(c.out) == 0 {
+			c.out, b.out = b.out, c.out
+		} else {
+			c.out = append(c.out, b.out...)
+		}
+		c.flush()
 		return
 	}
 	for i := range b.Calls {

@@ -140,13 +140,8 @@ func (c *conn) hold(n int64) bool {
 	return true
 }
 
-// complete ends the receipt of a call whose state is collecting and whose body is data. It
-// becomes a Call of the batch, or a request to Handler.
+// complete makes a stream that is collecting a Call of the batch. Its body is data.
 func (c *conn) complete(s *stream, data []byte) {
-	if !c.isRegular(data) {
-		c.handleCollected(s, data)
-		return
-	}
 	if c.batch == nil {
 		c.batch = c.server.batches.Get().(*Batch)
 	}
@@ -161,13 +156,17 @@ func (c *conn) remove(s *stream) {
 	s.id = 0
 }
 
-// isRegular reports whether data is one message without compression that Decide can answer.
-func (c *conn) isRegular(data []byte) bool {
-	if len(data) < messagePrefixBytes || data[0] != 0 || len(data)-messagePrefixBytes > c.server.cfg.MaxMessageBytes {
+// isRegular reports whether Decide can answer a call with the body data: one message without compression. A body that is not
+// complete is regular if it may become so.
+func (c *conn) isRegular(data []byte, isComplete bool) bool {
+	if len(data) < messagePrefixBytes {
+		return !isComplete
+	}
+	length, message := int(binary.BigEndian.Uint32(data[1:])), data[messagePrefixBytes:]
+	if data[0] != 0 || length > c.server.cfg.MaxMessageBytes || len(message) > length {
 		return false
 	}
-	message := data[messagePrefixBytes:]
-	return int64(binary.BigEndian.Uint32(data[1:])) == int64(len(message)) && !c.server.cfg.IsLarge(message)
+	return !isComplete || len(message) == length && !c.server.cfg.IsLarge(message)
 }
 
 // endStream ends a stream. Its handler, if it still runs, learns of it from its context and its calls.

@@ -339,6 +339,23 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// TestTimeoutOfCollected checks that a call that is collected first and then handled keeps its timeout, in whole milliseconds.
+func TestTimeoutOfCollected(t *testing.T) {
+	t.Parallel()
+	c := startServer(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("grpc-timeout"))
+	})}).connect()
+	for timeout, want := range map[string]string{"": "", "1n": "1m", "20m": "21m", "1H": "3600001m", "99999999H": "86400001m"} {
+		var more []string
+		if timeout != "" {
+			more = []string{"grpc-timeout", timeout}
+		}
+		id := c.open(more...)
+		c.frame(frameData, flagEndStream, id, "\x01"+prefixed("compressed")[1:])
+		c.expectBody(id, want)
+	}
+}
+
 // TestHandlerMissesNothing checks that a handler learns of input that arrives while it writes to a client that is slow.
 func TestHandlerMissesNothing(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
