@@ -105,16 +105,6 @@ func (x *exchange) run() {
 // errStreamEnded is the error of a body and a response after the end of their stream.
 var errStreamEnded = errors.New("h2: the stream has ended")
 
-// awaitChange waits for a change of the stream, after it has written what the client may wait for. mu is released
-// meanwhile. The caller checks what has changed, if anything, and calls awaitChange again.
-func (x *exchange) awaitChange() {
-	if len(x.conn.out) > 0 && !x.conn.isWriting {
-		x.conn.flush()
-	} else {
-		x.changed.Wait()
-	}
-}
-
 // exchange is the body of a request to Handler, and the http.ResponseWriter of its answer. Only the handler uses it; after the
 // handler has returned, its methods do nothing.
 type exchange struct {
@@ -136,8 +126,9 @@ func (x *exchange) Read(p []byte) (int, error) {
 	c, s := x.conn, x.stream
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.flush() // The client may wait for it before it sends more.
 	for len(s.body) == 0 && !s.isReceived && !x.isBodyClosed && s.state == handled {
-		x.awaitChange()
+		x.changed.Wait()
 	}
 	switch {
 	case s.state != handled || x.isBodyClosed:
@@ -187,8 +178,11 @@ func (x *exchange) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x.start(http.StatusOK)
+	if len(s.out) > maxHandlerOutput {
+		c.flush()
+	}
 	for len(s.out) > maxHandlerOutput && s.state == handled {
-		x.awaitChange()
+		x.changed.Wait()
 	}
 	if s.state != handled {
 		return 0, errStreamEnded
@@ -222,14 +216,8 @@ func (x *exchange) start(status int) {
 			x.trailerKeys = append(x.trailerKeys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
 		}
 	}
-	block := appendField(nil, ":status", strconv.Itoa(status))
-	for key, values := range x.header {
-		if !strings.HasPrefix(key, http.TrailerPrefix) && !slices.Contains(x.trailerKeys, key) {
-			block = appendFields(block, key, values)
-		}
-	}
-	c := x.conn
-	c.out = appendHeaderFrame(c.out, flagEndHeaders, x.stream.id, block)
+	block := x.appendHeader(appendField(nil, ":status", strconv.Itoa(status)), false)
+	x.conn.out = appendHeaderFrame(x.conn.out, flagEndHeaders, x.stream.id, block)
 }
 
 // end ends the response after its handler has returned; with an error if it panicked.
@@ -243,12 +231,7 @@ func (x *exchange) end(crashed bool) {
 		return
 	}
 	x.start(http.StatusOK)
-	var block []byte
-	for key, values := range x.header {
-		if name, isTrailer := strings.CutPrefix(key, http.TrailerPrefix); isTrailer || slices.Contains(x.trailerKeys, key) {
-			block = appendFields(block, name, values)
-		}
-	}
+	block := x.appendHeader(nil, true)
 	if s.trailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, s.id, block); block == nil {
 		s.trailers = appendFrame(nil, frameData, flagEndStream, s.id, nil)
 	}
@@ -256,13 +239,15 @@ func (x *exchange) end(crashed bool) {
 	c.sendData(s)
 }
 
-// appendFields appends a field for each of values; none if the name belongs to a connection, which HTTP/2 forbids.
-func appendFields(block []byte, name string, values []string) []byte {
-	name = strings.ToLower(name)
-	isForbidden := classify([]byte(name), nil, "") == meansMalformed
-	for _, value := range values {
-		if !isForbidden && isValidValue([]byte(value)) {
-			block = appendField(block, name, value)
+// appendHeader appends the fields of the header, or those of the trailers, except what belongs to a connection in HTTP/1.
+func (x *exchange) appendHeader(block []byte, ofTrailers bool) []byte {
+	for key, values := range x.header {
+		name, isTrailer := strings.CutPrefix(key, http.TrailerPrefix)
+		name, isTrailer = strings.ToLower(name), isTrailer || slices.Contains(x.trailerKeys, key)
+		for _, value := range values {
+			if isTrailer == ofTrailers && classify([]byte(name), nil, "") != meansMalformed && isValidValue([]byte(value)) {
+				block = appendField(block, name, value)
+			}
 		}
 	}
 	return block

@@ -139,7 +139,7 @@ type head struct {
 	// only has those that gRPC defines.
 	verb, path, authority []byte
 	fields                []field
-	texts                 []byte // texts is the memory of all names and values.
+	texts                 texts // texts is the memory of all names and values.
 }
 
 func (h *head) has(m meaning) bool { return h.meanings&(1<<m) != 0 }
@@ -157,11 +157,11 @@ func (h *head) add(f *field) {
 		same := uint32(1) << f.meaning // same has the meanings of fields with the same name.
 		switch f.meaning {
 		case meansPath, meansMethod:
-			same, h.path = pathMeanings, h.keep(f.value)
+			same, h.path = pathMeanings, h.texts.add(f.value)
 		case meansPost, meansOtherVerb:
-			same, h.verb = verbMeanings, h.keep(f.value)
+			same, h.verb = verbMeanings, h.texts.add(f.value)
 		case meansAuthority:
-			h.authority = h.keep(f.value)
+			h.authority = h.texts.add(f.value)
 		}
 		if before&same != 0 || before&^pseudoMeanings != 0 {
 			h.meanings |= 1 << meansMalformed
@@ -181,13 +181,6 @@ func (h *head) add(f *field) {
 		h.length = int64(n)
 	}
 	if f.meaning != meansNothing || !h.has(meansMethod) {
-		h.fields = append(h.fields, field{name: h.keep(f.name), value: h.keep(f.value)})
+		h.fields = append(h.fields, field{name: h.texts.add(f.name), value: h.texts.add(f.value)})
 	}
-}
-
-// keep copies a text of the decoder.
-func (h *head) keep(text []byte) []byte {
-	start := len(h.texts)
-	h.texts = append(h.texts, text...)
-	return h.texts[start:len(h.texts):len(h.texts)]
 }

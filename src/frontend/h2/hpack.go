@@ -18,6 +18,22 @@ const fieldOverhead = 32
 
 func (f *field) size() int { return len(f.name) + len(f.value) + fieldOverhead }
 
+// texts is memory of names and values.
+type texts []byte
+
+// add copies a text to the end.
+func (t *texts) add(text []byte) []byte {
+	start := len(*t)
+	*t = append(*t, text...)
+	return (*t)[start:len(*t):len(*t)]
+}
+
+// Write appends p, for hpack.HuffmanDecode.
+func (t *texts) Write(p []byte) (int, error) {
+	*t = append(*t, p...)
+	return len(p), nil
+}
+
 const (
 	maxTableBytes = 4096              // maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
 	maxKeptTexts  = 4 * maxTableBytes // maxKeptTexts is how many bytes of texts a decoder has before it frees those that are not in use.
@@ -38,7 +54,7 @@ type decoder struct {
 	evicted      int
 	dynamicBytes int    // dynamicBytes is the size of the dynamic table; at most maxBytes, which the client chooses.
 	maxBytes     int    // maxBytes is maxTableBytes at first.
-	texts        []byte // texts has the texts of the dynamic table in its order, others between them, and texts of decoded.
+	texts        texts  // texts has the texts of the dynamic table in its order, others between them, and texts of decoded.
 	block        []byte // block is the rest of the header block.
 	decoded      field  // decoded is the last literal field.
 	mayResize    bool   // mayResize is set before the first field of a block.
@@ -78,15 +94,8 @@ func (d *decoder) moveTexts(memory []byte) {
 	d.texts = memory[:0]
 	for i := d.evicted; i < len(d.dynamic); i++ {
 		f := &d.dynamic[i]
-		f.name, f.value = d.add(f.name), d.add(f.value)
+		f.name, f.value = d.texts.add(f.name), d.texts.add(f.value)
 	}
-}
-
-// add copies a text to the end of d.texts.
-func (d *decoder) add(text []byte) []byte {
-	start := len(d.texts)
-	d.texts = append(d.texts, text...)
-	return d.texts[start:len(d.texts):len(d.texts)]
 }
 
 // next decodes the next field of the block. It returns nil at the end of the block. The field and its texts are valid until
@@ -196,16 +205,10 @@ func (d *decoder) text() ([]byte, error) {
 		return s, nil
 	}
 	start := len(d.texts)
-	if _, err := hpack.HuffmanDecode(d, s); err != nil {
+	if _, err := hpack.HuffmanDecode(&d.texts, s); err != nil {
 		return nil, errCompression
 	}
 	return d.texts[start:len(d.texts):len(d.texts)], nil
-}
-
-// Write appends p to d.texts, for hpack.HuffmanDecode.
-func (d *decoder) Write(p []byte) (int, error) {
-	d.texts = append(d.texts, p...)
-	return len(p), nil
 }
 
 // insert adds f to the dynamic table. A field larger than the table empties it (section 4.4).
@@ -214,7 +217,7 @@ func (d *decoder) insert(f *field) {
 	size := f.size()
 	d.evict(size)
 	if size <= d.maxBytes {
-		d.dynamic = append(d.dynamic, field{d.add(f.name), d.add(f.value), f.meaning})
+		d.dynamic = append(d.dynamic, field{d.texts.add(f.name), d.texts.add(f.value), f.meaning})
 		d.dynamicBytes += size
 	}
 }

@@ -57,56 +57,53 @@ func (c *conn) awaitDrained() {
 
 // sendAnswers writes the answers to b.Calls. The caller holds mu.
 func (c *conn) sendAnswers(b *Batch) {
-	sum, largest, isSpecial := 0, 0, c.phase == closed
+	sum, largest, isSpecial := int64(0), 0, len(c.out) > 0 || c.phase == closed
 	for i := range b.Calls {
 		call := &b.Calls[i]
-		sum += call.dataBytes
+		sum += int64(call.dataBytes)
 		largest = max(largest, call.dataBytes)
 		isSpecial = isSpecial || call.isReset || call.window < 0 || call.heldBytes > 0
 	}
-	if !isSpecial && int64(sum) <= c.window && largest <= maxFrameBytes && int64(largest) <= c.initialWindow {
-		c.window -= int64(sum)
+	if !isSpecial && sum <= c.window && int64(largest) <= min(maxFrameBytes, c.initialWindow) {
+		c.window -= sum
 		c.activeStreams -= uint32(len(b.Calls))
 		c.pingStrikes = 0
-		if c.isWriting {
-			c.sender.heldBytes += int64(len(b.out))
-			c.hold(int64(len(b.out)))
+		c.out, b.out = b.out, c.out // No answer is copied.
+	} else {
+		for i := range b.Calls {
+			c.sendAnswer(b, &b.Calls[i])
 		}
-		if len(c.out) == 0 {
-			c.out, b.out = b.out, c.out
-		} else {
-			c.out = append(c.out, b.out...)
-		}
-		c.flush()
-		return
 	}
-	for i := range b.Calls {
-		c.sendAnswer(b, &b.Calls[i])
+	if n := int64(len(c.out)) - c.sender.heldBytes; c.isWriting && n > 0 {
+		c.sender.heldBytes += n
+		c.hold(n)
 	}
 	c.flush()
 }
 
 // sendAnswer queues the answer of one call, of which some may have to wait for the windows.
 func (c *conn) sendAnswer(b *Batch, call *Call) {
-	c.account.ReleaseBytes(call.heldBytes)
-	isOver := call.isReset || c.phase == closed
-	if isOver || call.dataBytes == 0 {
+	if call.heldBytes > 0 {
+		c.account.ReleaseBytes(call.heldBytes)
+	}
+	isOver, n := call.isReset || c.phase == closed, int64(call.dataBytes)
+	if isOver || n == 0 || n <= min(maxFrameBytes, c.window, call.window+c.initialWindow) {
 		if !isOver {
 			c.out = append(c.out, b.out[call.start:call.end]...)
+			c.window -= n
+			c.pingStrikes = 0
 		}
 		c.activeStreams--
 		return
 	}
+	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, window: call.window, lastProgress: c.lastRead})
 	end := call.end - len(responseTrailers)
-	data, trailers := b.out[end-call.dataBytes:end], b.out[end:call.end]
-	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, window: call.window})
-	s.out, s.trailers, s.lastProgress = slices.Clone(data), slices.Clone(trailers), c.lastRead
-	c.holdFor(s, int64(len(data)))
-	if c.phase == closed {
-		return
+	s.out, s.trailers = slices.Clone(b.out[end-call.dataBytes:end]), slices.Clone(b.out[end:call.end])
+	c.holdFor(s, n)
+	if c.phase != closed {
+		c.out = append(c.out, b.out[call.start:call.start+len(responseHeaders)]...)
+		c.sendData(s)
 	}
-	c.out = append(c.out, b.out[call.start:call.start+len(responseHeaders)]...)
-	c.sendData(s)
 }
 
 // sendData queues as much of s.out as the windows allow, and the end of the stream after the last byte.
