@@ -38,8 +38,7 @@ type Call struct {
 	// window is the stream's send window relative to conn.initialWindow. conn.mu guards window and isReset.
 	window  int64
 	isReset bool
-	// start and end are the bounds of the answer in Batch.out; end is 0 before the answer. dataBytes is the
-	// length of its DATA; 0 for failures.
+	// start and end are the bounds of the answer in Batch.out; end is 0 before it. dataBytes is the length of DATA; 0 for failures.
 	start, end, dataBytes int
 }
 
@@ -53,8 +52,7 @@ func (s *Server) releaseBatch(b *Batch) {
 	s.batches.Put(b)
 }
 
-// Context returns the context of the calls. It ends with the connection and, with Config.DecideWaits,
-// after the longest timeout of Calls.
+// Context ends with the connection and, with Config.DecideWaits, after the longest timeout of Calls.
 func (b *Batch) Context() context.Context { return b.ctx }
 
 // sort sorts the calls for decide: the store gives up before the deadline of a batch, so calls with a
@@ -66,8 +64,7 @@ func (b *Batch) sort() {
 	}
 }
 
-// decide lets Config.Decide answer all calls; with Config.DecideWaits, those with similar timeouts together, and all of these parts at
-// the same time. It sends the answers of parts.
+// decide decides all calls. With Config.DecideWaits, calls with similar timeouts are a part. Parts are decided and sent independently.
 func (b *Batch) decide() {
 	if last := len(b.all) - 1; !b.conn.server.cfg.DecideWaits || timeoutClass(b.all[0].Timeout) == timeoutClass(b.all[last].Timeout) {
 		b.decidePart(b.all)
@@ -92,8 +89,7 @@ func (b *Batch) decide() {
 	parts.Wait()
 }
 
-// decidePart lets Config.Decide answer calls of b, with Config.DecideWaits within the longest of their timeouts. Calls
-// without an answer fail, as after a panic.
+// decidePart lets Config.Decide answer calls within the longest of their timeouts. Calls without an answer fail, as after a panic.
 func (b *Batch) decidePart(calls []Call) {
 	cfg, longest := &b.conn.server.cfg, time.Duration(0)
 	for i := range calls {
@@ -118,8 +114,7 @@ func (b *Batch) decidePart(calls []Call) {
 	cfg.Decide(b)
 }
 
-// timeoutClass returns a number that is equal for timeouts that differ by less than an eighth, and
-// larger for longer ones. No timeout is the longest.
+// timeoutClass returns the same number for timeouts that differ by less than an eighth. No timeout (0) is the longest.
 func timeoutClass(d time.Duration) int {
 	if d == 0 {
 		return 1 << 10

@@ -93,8 +93,7 @@ func (c *conn) handshake() error {
 	return nil
 }
 
-// spawn runs f in a goroutine that uses the connection. The last one to end closes the connection, and a panic in this
-// package does, too. The caller holds mu.
+// spawn runs f in a goroutine. When the last one ends or one panics, the connection is closed. The caller holds mu.
 func (c *conn) spawn(f func()) {
 	c.users++
 	go func() {
@@ -168,8 +167,7 @@ func (c *conn) fail(err error) {
 	c.finish()
 }
 
-// finish ends the connection after its output. The client gets time to read it: closing a
-// socket with unread input would discard the output. The caller holds mu.
+// finish ends the connection after its output. Input is read on, because a close would discard the output. The caller holds mu.
 func (c *conn) finish() {
 	if c.phase == closed {
 		return
@@ -188,8 +186,7 @@ func appendGoAway(b []byte, lastID uint32, code errorCode, reason string) []byte
 	return appendFrame(b, frameGoAway, 0, 0, append(payload, reason...))
 }
 
-// leave asks the client to use another connection, and ends this one after its calls. The first GOAWAY allows all streams, because
-// the client may be opening some. The caller holds mu.
+// leave asks the client to use another connection. The first GOAWAY allows all streams: some may be on the way. The caller holds mu.
 func (c *conn) leave(reason string) {
 	switch c.phase {
 	case awaitingPreface, awaitingSettings:

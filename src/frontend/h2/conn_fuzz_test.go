@@ -118,7 +118,7 @@ func (s *script) step() {
 	case 8:
 		n := s.size()
 		s.largest = max(s.largest, int64(n))
-		s.frame(frameSettings, 0, 0, string(appendSetting(nil, settingInitialWindowSize, n)))
+		s.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, n))
 	case 9:
 		s.frame(framePing, 0, 0, "12345678")
 	case 10:

@@ -48,11 +48,11 @@
 // # Where a rule of RFC 9113 is
 //
 //	3.4 preface             frames.go    6 lengths and streams   frames.go, frameRules
-//	4.1 frame format        frame.go     6.1-6.7 DATA to PING    frames.go
+//	4.1 frame format        frames.go    6.1-6.7 DATA to PING    frames.go
 //	4.3 header compression  hpack.go     6.8 GOAWAY              conn.go
 //	5.1 stream states       streams.go   6.9 flow control        send.go, handler.go
 //	5.1.2 concurrency       streams.go   6.10 CONTINUATION       head.go
 //	5.4 errors              conn.go      8.1.1 malformed         head.go, frames.go
-//	7 error codes           frame.go     8.2, 8.3 fields         fields.go, head.go
+//	7 error codes           frames.go    8.2, 8.3 fields         fields.go, head.go
 //	                                     10.5 denial of service  limits.go
 package h2

@@ -91,8 +91,7 @@ var timeoutUnits = [256]time.Duration{
 	'n': time.Nanosecond, 'u': time.Microsecond, 'm': time.Millisecond, 'S': time.Second, 'M': time.Minute, 'H': time.Hour,
 }
 
-// parseTimeout reads a grpc-timeout, such as 20m for 20 ms; 0 if the text is not valid. A timeout of 0,
-// which has passed already, becomes a nanosecond.
+// parseTimeout reads a grpc-timeout, such as 20m for 20 ms; 0 if it is not valid. A timeout of 0 becomes a nanosecond.
 func parseTimeout(value []byte) time.Duration {
 	const mostDigits, longest = 8, 24 * time.Hour // 99,999,999 hours would overflow.
 	digits := len(value) - 1

@@ -3,8 +3,109 @@ package h2
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"time"
 )
+
+// clientPreface is what a client sends first (RFC 9113 section 3.4).
+const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+const (
+	frameHeaderBytes = 9
+	// maxFrameBytes is the largest payload of a frame in both directions: the default of SETTINGS_MAX_FRAME_SIZE.
+	maxFrameBytes = 16 << 10
+	maxWindow     = 1<<31 - 1
+)
+
+// frameType is the type of a frame (RFC 9113 section 6).
+type frameType uint8
+
+const (
+	frameData frameType = iota
+	frameHeaders
+	framePriority
+	frameResetStream
+	frameSettings
+	framePushPromise
+	framePing
+	frameGoAway
+	frameWindowUpdate
+	frameContinuation
+)
+
+const (
+	flagEndStream  = 0x1 // flagEndStream is for DATA and HEADERS.
+	flagAck        = 0x1 // flagAck is for SETTINGS and PING.
+	flagEndHeaders = 0x4
+	flagPadded     = 0x8
+	flagPriority   = 0x20
+)
+
+// frame is one frame from the client.
+type frame struct {
+	kind     frameType
+	flags    uint8
+	streamID uint32
+	payload  []byte
+}
+
+func (f *frame) has(flag uint8) bool { return f.flags&flag != 0 }
+
+// readFrame reads the frame at the start of b into f. It returns its length, or 0 if b ends before the frame does.
+func readFrame(b []byte, f *frame) (int, error) {
+	if len(b) < frameHeaderBytes {
+		return 0, nil
+	}
+	n := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
+	if n > maxFrameBytes {
+		return 0, connError(codeFrameSize, "a frame is too long")
+	}
+	if len(b) < frameHeaderBytes+n {
+		return 0, nil
+	}
+	f.kind, f.flags = frameType(b[3]), b[4]
+	f.streamID = binary.BigEndian.Uint32(b[5:]) & maxWindow // The first bit is reserved.
+	f.payload = b[frameHeaderBytes : frameHeaderBytes+n]
+	return frameHeaderBytes + n, nil
+}
+
+// removePadding removes the padding from the payload of a DATA or HEADERS frame (RFC 9113 section 6.1).
+func (f *frame) removePadding() error {
+	if !f.has(flagPadded) {
+		return nil
+	}
+	if len(f.payload) == 0 || int(f.payload[0]) >= len(f.payload) {
+		return connError(codeProtocol, "the padding is longer than its frame")
+	}
+	f.payload = f.payload[1 : len(f.payload)-int(f.payload[0])]
+	return nil
+}
+
+// appendFrameHeader appends the header of a frame.
+func appendFrameHeader(b []byte, payloadBytes int, kind frameType, flags uint8, streamID uint32) []byte {
+	b = append(b, byte(payloadBytes>>16), byte(payloadBytes>>8), byte(payloadBytes), byte(kind), flags)
+	return binary.BigEndian.AppendUint32(b, streamID)
+}
+
+// appendFrame appends a frame.
+func appendFrame(b []byte, kind frameType, flags uint8, streamID uint32, payload []byte) []byte {
+	return append(appendFrameHeader(b, len(payload), kind, flags, streamID), payload...)
+}
+
+// appendNumberFrame appends a frame whose payload is one number: RST_STREAM or WINDOW_UPDATE.
+func appendNumberFrame(b []byte, kind frameType, streamID, number uint32) []byte {
+	return binary.BigEndian.AppendUint32(appendFrameHeader(b, 4, kind, 0, streamID), number)
+}
+
+// appendHeaderFrame appends a header block in a HEADERS frame and, if it is long, in CONTINUATION frames.
+func appendHeaderFrame(b []byte, flags uint8, streamID uint32, block []byte) []byte {
+	kind := frameHeaders
+	for ; len(block) > maxFrameBytes; block = block[maxFrameBytes:] {
+		b = appendFrame(b, kind, flags&^flagEndHeaders, streamID, block[:maxFrameBytes])
+		kind, flags = frameContinuation, flags&^flagEndStream
+	}
+	return appendFrame(b, kind, flags, streamID, block)
+}
 
 // place says which streams a type of frames is for.
 type place uint8
@@ -35,8 +136,7 @@ var frameRules = [...]struct {
 	frameContinuation: {"CONTINUATION", onStream, 0, (*conn).receiveContinuation},
 }
 
-// receive handles the whole frames in the read buffer, and removes them. Complete calls are in
-// c.batch then. The caller holds mu, as for all functions of this file.
+// receive handles and removes the whole frames in the read buffer. Complete calls go to c.batch. The caller holds mu, as below.
 func (c *conn) receive() error {
 	if c.phase == awaitingPreface {
 		input := c.buffer[c.unread:c.end]
@@ -192,20 +292,25 @@ func (c *conn) receiveReset(f *frame) error {
 	return nil
 }
 
-// goAwayPing is the content of the PING that finds out when the client knows the first GOAWAY, livePing
-// that of the PING that finds out whether the client is alive.
 var (
-	goAwayPing = []byte("go away!")
-	livePing   = []byte("alive?!?")
+	goAwayPing = []byte("go away!") // goAwayPing is the content of the PING that follows the first GOAWAY: is it known?
+	livePing   = []byte("alive?!?") // livePing is that of the PING to a silent client.
 )
 
 func (c *conn) receivePing(f *frame) error {
-	if !f.has(flagAck) {
-		c.out = appendFrame(c.out, framePing, flagAck, 0, f.payload)
-		return c.countPing()
+	if f.has(flagAck) {
+		if c.phase == leaving && bytes.Equal(f.payload, goAwayPing) {
+			c.endLeaving()
+		}
+		return nil
 	}
-	if c.phase == leaving && bytes.Equal(f.payload, goAwayPing) {
-		c.endLeaving()
+	c.out = appendFrame(c.out, framePing, flagAck, 0, f.payload)
+	isEarly := c.lastRead.Sub(c.lastPing) < c.server.cfg.MinClientPingInterval
+	c.lastPing = c.lastRead
+	if !isEarly {
+		c.pingStrikes = 0
+	} else if c.pingStrikes++; c.pingStrikes > maxPingStrikes {
+		return connError(codeEnhanceYourCalm, "too_many_pings") // gRPC clients look for this text.
 	}
 	return nil
 }
@@ -230,20 +335,15 @@ const (
 
 // appendGreeting appends what a server sends first: its SETTINGS, and a larger window of the connection.
 func (s *Server) appendGreeting(b []byte) []byte {
-	settings := appendSetting(nil, settingMaxHeaderListSize, uint32(s.cfg.MaxHeaderBytes))
+	settings := binary.BigEndian.AppendUint32([]byte{0, settingMaxHeaderListSize}, uint32(s.cfg.MaxHeaderBytes))
 	if s.cfg.MaxStreams > 0 {
-		settings = appendSetting(settings, settingMaxConcurrentStreams, s.cfg.MaxStreams)
+		settings = binary.BigEndian.AppendUint32(append(settings, 0, settingMaxConcurrentStreams), s.cfg.MaxStreams)
 	}
 	b = appendFrame(b, frameSettings, 0, 0, settings)
 	return appendNumberFrame(b, frameWindowUpdate, 0, connWindow-firstWindow)
 }
 
-func appendSetting(b []byte, id uint16, value uint32) []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, id), value)
-}
-
-// receiveSettings applies the settings of the client. Answers use no dynamic table and the smallest frames,
-// so that only the window size has an effect.
+// receiveSettings checks the settings of the client. Only the window size matters to answers, which use no dynamic table.
 func (c *conn) receiveSettings(f *frame) error {
 	if f.has(flagAck) && len(f.payload) > 0 || len(f.payload)%settingBytes != 0 {
 		return connError(codeFrameSize, "SETTINGS has the wrong length")
@@ -276,4 +376,35 @@ func (c *conn) receiveSettings(f *frame) error {
 		return c.resumeStreams()
 	}
 	return nil
+}
+
+// errorCode is an error code of RFC 9113 section 7.
+type errorCode uint32
+
+const (
+	codeNone            errorCode = 0x0
+	codeProtocol        errorCode = 0x1
+	codeInternal        errorCode = 0x2
+	codeFlowControl     errorCode = 0x3
+	codeStreamClosed    errorCode = 0x5
+	codeFrameSize       errorCode = 0x6
+	codeRefusedStream   errorCode = 0x7
+	codeCompression     errorCode = 0x9
+	codeEnhanceYourCalm errorCode = 0xb
+)
+
+// violation ends a stream or, without a streamID, the connection (RFC 9113 section 5.4). The reason is for GOAWAY and logs.
+type violation struct {
+	streamID uint32
+	code     errorCode
+	reason   string
+}
+
+func connError(code errorCode, reason string) error { return violation{0, code, reason} }
+func streamError(streamID uint32, code errorCode) error {
+	return violation{streamID: streamID, code: code}
+}
+
+func (v violation) Error() string {
+	return fmt.Sprintf("h2: %s (error code %d, stream %d)", v.reason, v.code, v.streamID)
 }

@@ -14,11 +14,9 @@ import (
 )
 
 const (
-	maxWaitingRequests = 1000 // maxWaitingRequests is how many requests of a connection may wait for a handler.
-	// maxHandlerOutput is how many bytes a handler may write before it waits for the client.
-	maxHandlerOutput = 64 << 10
-	// creditStep is how many bytes are used before the client hears that it may send as many again.
-	creditStep = firstWindow / 4
+	maxWaitingRequests = 1000            // maxWaitingRequests is how many requests of a connection may wait for a handler.
+	maxHandlerOutput   = 64 << 10        // maxHandlerOutput is how many bytes a handler may write before it waits for the client.
+	creditStep         = firstWindow / 4 // creditStep is how many bytes are used before the client may send as many again.
 )
 
 // newRequest returns the request for Handler, without what handle adds; nil if the path is malformed.
@@ -105,8 +103,7 @@ func (x *exchange) run() {
 // errStreamEnded is the error of a body and a response after the end of their stream.
 var errStreamEnded = errors.New("h2: the stream has ended")
 
-// exchange is the body of a request to Handler, and the http.ResponseWriter of its answer. Only the handler uses it; after the
-// handler has returned, its methods do nothing.
+// exchange is the body of a request to Handler, and the writer of its answer. After the handler has returned, it does nothing.
 type exchange struct {
 	conn    *conn
 	stream  *stream

@@ -7,10 +7,9 @@ import (
 )
 
 const (
-	// maxBlockBytes and maxContinuations bound a header block before its decompression: full frames are enough for so many bytes.
-	maxBlockBytes    = 64 << 10
-	maxContinuations = 16
-	maxHeadBlock     = 64 // maxHeadBlock is how long a block may be that is recognized when it comes again.
+	maxBlockBytes    = 64 << 10 // maxBlockBytes is how long a header block may be before its decompression.
+	maxContinuations = 16       // maxContinuations is in how many frames a header block may continue.
+	maxHeadBlock     = 64       // maxHeadBlock is how long a block may be that is recognized when it comes again.
 )
 
 // blockReader reads the header blocks of a connection. Only the reader uses it.

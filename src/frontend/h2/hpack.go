@@ -44,8 +44,7 @@ const (
 
 var errCompression = connError(codeCompression, "a header block is not valid HPACK")
 
-// decoder decodes the header blocks of a connection (RFC 7541). It copies a text only if the text is compressed or enters the
-// dynamic table.
+// decoder decodes the header blocks of a connection (RFC 7541). It copies only texts that are compressed or enter the table.
 type decoder struct {
 	methodPath string // methodPath is Config.Path.
 	static     *[staticFields]field
@@ -98,8 +97,7 @@ func (d *decoder) moveTexts(memory []byte) {
 	}
 }
 
-// next decodes the next field of the block. It returns nil at the end of the block. The field and its texts are valid until
-// the next call.
+// next decodes the next field of the block; nil at its end. The field and its texts are valid until the next call.
 func (d *decoder) next() (*field, error) {
 	for len(d.block) > 0 {
 		first := d.block[0]
@@ -137,8 +135,7 @@ func (d *decoder) indexed(prefix uint) (*field, error) {
 	return &d.dynamic[staticFields+len(d.dynamic)-i], nil
 }
 
-// literal reads a field whose name is an index with a prefix of that many bits, or 0 and a text. If
-// insert is set, it adds the field to the dynamic table.
+// literal reads a field whose name is an index with a prefix of that many bits, or 0 and a text. insert adds it to the table.
 func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
 	switch {
 	case len(d.texts) <= maxKeptTexts:

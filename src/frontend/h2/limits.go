@@ -32,13 +32,13 @@ const (
 
 // limits is what bounds the time and the work of a connection.
 type limits struct {
-	waste     int
-	lastTick  time.Time // lastTick is when the connection was last checked.
-	leaveAt   time.Time // leaveAt is the end of Config.MaxConnectionAge.
-	leftAt    time.Time // leftAt is when the first GOAWAY was queued.
-	goAwayID  uint32    // goAwayID is the last stream of the last GOAWAY.
-	pingedAt  time.Time // pingedAt is when the server last sent livePing.
-	hurriedAt time.Time // hurriedAt is when the client sent its last PING.
+	waste    int
+	lastTick time.Time // lastTick is when the connection was last checked.
+	leaveAt  time.Time // leaveAt is the end of Config.MaxConnectionAge.
+	leftAt   time.Time // leftAt is when the first GOAWAY was queued.
+	goAwayID uint32    // goAwayID is the last stream of the last GOAWAY.
+	pingedAt time.Time // pingedAt is when the server last sent livePing.
+	lastPing time.Time // lastPing is when the client sent its last PING.
 
 	pingStrikes int
 }
@@ -52,19 +52,6 @@ func (c *conn) startLimits(now time.Time) {
 
 // forgetWaste subtracts n from the waste.
 func (c *conn) forgetWaste(n int) { c.waste = max(c.waste-n, 0) }
-
-// countPing counts a PING of the client. It returns an error if the client pings too often.
-func (c *conn) countPing() error {
-	interval := c.server.cfg.MinClientPingInterval
-	early := c.lastRead.Sub(c.hurriedAt) < interval
-	c.hurriedAt = c.lastRead
-	if !early {
-		c.pingStrikes = 0
-	} else if c.pingStrikes++; c.pingStrikes > maxPingStrikes {
-		return connError(codeEnhanceYourCalm, "too_many_pings") // gRPC clients look for this text.
-	}
-	return nil
-}
 
 // watchConns checks all connections until the server stops.
 func (s *Server) watchConns() {

@@ -7,23 +7,15 @@ import (
 	"time"
 )
 
-// Sizes of read buffers. A connection has a large one while it is busy. A large one has room for any frame.
 const (
-	smallBufferBytes = 512
-	largeBufferBytes = 32 << 10
-)
-
-const (
-	// handOverAfter is how long Decide may wait on average before another goroutine reads on meanwhile. callTime
-	// is what a call may take without a wait.
-	handOverAfter = time.Millisecond
-	callTime      = 5 * time.Microsecond
-	maxHandedOver = 64 // maxHandedOver is how many batches of a connection may be handed over at a time.
-	// maxQueuedBytes is how much unwritten output a connection may have until its input waits, maxSpareBytes how much memory it
-	// keeps for output.
-	maxQueuedBytes = 256 << 10
-	maxSpareBytes  = 64 << 10
-	shrinkAfter    = time.Second // shrinkAfter is how long a connection is idle before it frees memory.
+	smallBufferBytes = 512                  // smallBufferBytes is the size of the read buffer of an idle connection.
+	largeBufferBytes = 32 << 10             // largeBufferBytes is that of a busy connection. It has room for any frame.
+	handOverAfter    = time.Millisecond     // handOverAfter is how long Decide may wait on average before another goroutine reads on.
+	callTime         = 5 * time.Microsecond // callTime is what Decide may take for a call without a wait.
+	maxHandedOver    = 64                   // maxHandedOver is how many batches of a connection may be handed over at a time.
+	maxQueuedBytes   = 256 << 10            // maxQueuedBytes is how much unwritten output a connection may have until its input waits.
+	maxSpareBytes    = 64 << 10             // maxSpareBytes is how much memory a connection keeps for output.
+	shrinkAfter      = time.Second          // shrinkAfter is how long a connection is idle before it frees memory.
 )
 
 // reader is the reading side of a connection. Its goroutine is the only one that reads and decodes frames.
@@ -35,11 +27,9 @@ type reader struct {
 	lastRead    time.Time
 	isShrunk    bool // isShrunk says that shrink has been called since lastRead.
 
-	batch *Batch // batch has the complete calls of the current read; nil if there are none.
-	// deciding is the batch that the reader decides; nil if it must not be handed over. handedOver
-	// are the batches that former readers decide.
-	deciding    *Batch
-	handedOver  []*Batch
+	batch       *Batch        // batch has the complete calls of the current read; nil if there are none.
+	deciding    *Batch        // deciding is the batch that the reader decides; nil if it must not be handed over.
+	handedOver  []*Batch      // handedOver are the batches that former readers decide.
 	averageWait time.Duration // averageWait is how long Decide waits on average; 0 without Config.DecideWaits.
 }
 
@@ -74,8 +64,7 @@ func (c *conn) readFrames() {
 	}
 }
 
-// handleInput handles the n bytes that a read has added to the buffer, and the error of the read. It returns whether
-// the calling goroutine still is the reader.
+// handleInput handles the n bytes and the error of a read. It returns whether the calling goroutine still is the reader.
 func (c *conn) handleInput(n int, err error) (isReader bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +122,7 @@ func (c *conn) shrink() error {
 	return c.net.SetReadDeadline(time.Time{})
 }
 
-// answer decides b and queues its answers. It returns whether the calling goroutine still is the
-// reader. The caller holds mu, which answer releases while Decide runs.
+// answer decides b and sends its answers, as handleInput. The caller holds mu, which answer releases while Decide runs.
 func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 	b.conn, b.Received = c, c.lastRead
 	waits := c.server.cfg.DecideWaits
@@ -171,8 +159,7 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 	return isReader
 }
 
-// handOver makes a new goroutine the reader. The batch c.deciding keeps the buffer, to which its
-// messages refer. The caller holds mu.
+// handOver makes a new goroutine the reader. The batch c.deciding keeps the buffer with its messages. The caller holds mu.
 func (c *conn) handOver() {
 	b, n := c.deciding, int64(len(c.buffer))
 	if len(c.handedOver) == maxHandedOver || c.phase == closed {

@@ -349,7 +349,7 @@ func TestRFC9113BlocksAreNotInterrupted(t *testing.T) {
 }
 
 // setting returns the payload of SETTINGS.
-func setting(id uint16, value uint32) string { return string(appendSetting(nil, id, value)) }
+func setting(id uint8, value uint32) string { return string([]byte{0, id}) + number(value) }
 
 func TestRFC9113Settings(t *testing.T) {
 	settings := func(payload string) func(*client) { return send(frameSettings, 0, 0, payload) }

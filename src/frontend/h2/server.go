@@ -16,8 +16,7 @@ import (
 
 // Config configures a Server. All functions and Handler are required.
 type Config struct {
-	// Path is the path of the unary method that Decide answers, such as "/package.Service/Method". If it is empty, Handler answers
-	// everything.
+	// Path is the path of the unary method for Decide, such as "/package.Service/Method". If it is empty, Handler answers all.
 	Path string
 	// Decide answers all calls of the batch. It must not keep the batch. Batches of one connection may be decided at the same time.
 	Decide func(*Batch)
@@ -26,11 +25,9 @@ type Config struct {
 	DecideWaits bool
 	// IsLarge reports whether Handler should answer the call with this message, although Decide could.
 	IsLarge func(message []byte) bool
-	// Handler answers all other requests, and calls of the method that Decide cannot answer: those with compressed messages, more
-	// than one message or an unusual content type.
+	// Handler answers other requests, and calls with compressed messages, several messages or an unusual content type.
 	Handler http.Handler
-	// OpenAccount returns the account of a new connection. When the memory of the process is used up, the
-	// owner of the account may call evict, which does not block.
+	// OpenAccount returns the account of a new connection. When memory runs out, its owner may call evict, which does not block.
 	OpenAccount func(evict func()) Account
 	// ConnContext returns the context for all requests of a connection to Handler.
 	ConnContext func(ctx context.Context, a Account) context.Context
@@ -49,8 +46,7 @@ type Config struct {
 	MaxHeaderBytes int
 	// MaxStreams is how many streams a connection may have at a time. 0 means any number.
 	MaxStreams uint32
-	// MaxClientSilence is how long a client may be silent before the server pings it. The client
-	// then has 20 s to answer. 0 means no pings.
+	// MaxClientSilence is how long a client may be silent before it gets a ping, which it must answer in 20 s. 0 means no pings.
 	MaxClientSilence time.Duration
 	// MinClientPingInterval is the shortest time between two pings of a client without a call between them. 0 means no bound.
 	MinClientPingInterval time.Duration
@@ -69,11 +65,11 @@ type Account interface {
 	Close()
 }
 
-// Stats are the figures of a Server.
+// Stats counts connections that were closed since the start.
 type Stats struct {
-	// Stalled, Flooding and Invalid count connections that were closed since the start: because the client
-	// did not read, caused work without calls, or violated the protocol in another way.
-	Stalled, Flooding, Invalid atomic.Int64
+	Stalled  atomic.Int64 // Stalled is for clients that did not read.
+	Flooding atomic.Int64 // Flooding is for clients that caused work without calls.
+	Invalid  atomic.Int64 // Invalid is for clients that violated the protocol in another way.
 }
 
 // Server serves connections. Create it with NewServer.

@@ -39,19 +39,17 @@ type stream struct {
 }
 
 const (
-	firstWindow = 65535   // firstWindow is the size of all flow control windows at first (RFC 9113 section 6.9.2).
-	connWindow  = 1 << 20 // connWindow is the size of a connection's window for DATA from the client.
-	// streamBytes is about how many bytes a stream needs without its body, and handlerBytes what its handler needs.
-	streamBytes  = 512
-	handlerBytes = 8 << 10
-	maxHandlers  = 100 // maxHandlers is how many handlers of a connection run at a time.
+	firstWindow  = 65535   // firstWindow is the size of all flow control windows at first (RFC 9113 section 6.9.2).
+	connWindow   = 1 << 20 // connWindow is the size of a connection's window for DATA from the client.
+	streamBytes  = 512     // streamBytes is about how many bytes a stream needs without its body.
+	handlerBytes = 8 << 10 // handlerBytes is about how many bytes a handler needs.
+	maxHandlers  = 100     // maxHandlers is how many handlers of a connection run at a time.
 )
 
 // streamTable has the streams of a connection.
 type streamTable struct {
 	streams map[uint32]*stream
-	// opening is the last stream that the client has opened while it is collecting: usually its message
-	// follows at once, so that the stream never enters the map. Its id is 0 if there is no such stream.
+	// opening is the newest stream, if it is collecting; else its id is 0. It need not enter the map if its message follows at once.
 	opening         stream
 	activeStreams   uint32 // activeStreams counts streams, calls in batches, and handlers whose stream has ended.
 	lastStreamID    uint32 // lastStreamID is the last stream that the client has opened.
@@ -156,8 +154,7 @@ func (c *conn) remove(s *stream) {
 	s.id = 0
 }
 
-// isRegular reports whether Decide can answer a call with the body data: one message without compression. A body that is not
-// complete is regular if it may become so.
+// isRegular reports whether Decide can answer a call whose body is data, or may begin with it: one message without compression.
 func (c *conn) isRegular(data []byte, isComplete bool) bool {
 	if len(data) < messagePrefixBytes {
 		return !isComplete
