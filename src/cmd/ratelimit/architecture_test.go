@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// top is the project's root, seen from this package.
-const top = "../../.."
+// projectRoot is the project's root, seen from this package.
+const projectRoot = "../../.."
 
 // tableRows returns the cells of the Markdown tables in text whose header's
 // first cell is title.
@@ -52,7 +52,7 @@ func words(cell string) (list []string) {
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	found := make(map[string][]string)
-	src := filepath.Join(top, "src")
+	src := filepath.Join(projectRoot, "src")
 	err := filepath.WalkDir(src, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
@@ -83,7 +83,7 @@ func imports(t *testing.T) map[string][]string {
 }
 
 func TestArchitecture(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(top, "docs", "architecture.md"))
+	doc, err := os.ReadFile(filepath.Join(projectRoot, "docs", "architecture.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

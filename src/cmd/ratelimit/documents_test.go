@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write the tables of settings and testda
 // document reads a file by its path in the repository.
 func document(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(top, name))
+	data, err := os.ReadFile(filepath.Join(projectRoot, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,9 +38,9 @@ func document(t *testing.T, name string) string {
 func documents(t *testing.T) []string {
 	t.Helper()
 	names := []string{"README.md"}
-	err := filepath.WalkDir(filepath.Join(top, "docs"), func(path string, _ os.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(projectRoot, "docs"), func(path string, _ os.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".md" {
-			path, err = filepath.Rel(top, path)
+			path, err = filepath.Rel(projectRoot, path)
 			names = append(names, filepath.ToSlash(path))
 		}
 		return err
@@ -92,7 +92,7 @@ func TestSettingsTables(t *testing.T) {
 		}
 		want := settingsMarkdown(table.variables())
 		if *update {
-			if err := os.WriteFile(filepath.Join(top, table.page), []byte(before+begin+want+end+after), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(projectRoot, table.page), []byte(before+begin+want+end+after), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			continue
@@ -224,7 +224,7 @@ func TestDocumentsCommands(t *testing.T) {
 	for i, page := range pages {
 		texts[i] = document(t, page)
 	}
-	t.Chdir(top)
+	t.Chdir(projectRoot)
 	for i, page := range pages {
 		for _, m := range regexp.MustCompile("(?s)```console\n\\$ (ratelimit [^\n]*)\n(.*?)```").FindAllStringSubmatch(texts[i], -1) {
 			count++
@@ -299,7 +299,7 @@ func TestDocumentsSimulate(t *testing.T) {
 	var out, errOut output
 	root := commands(&out, &errOut)
 	root.SetIn(strings.NewReader(m[1]))
-	t.Chdir(top)
+	t.Chdir(projectRoot)
 	if code := run(t.Context(), root, append([]string{"ratelimit"}, strings.Fields(m[2])...)); code != command.ExitOK {
 		t.Fatalf("exit %d: %s", code, errOut.String())
 	}
@@ -318,7 +318,7 @@ func TestDocumentsSimulate(t *testing.T) {
 func exampleRules(t *testing.T) (*rules.Set, error) {
 	t.Helper()
 	var files []loading.RuleFile
-	paths, err := filepath.Glob(filepath.Join(top, "examples", "ratelimit", "config", "*.yaml"))
+	paths, err := filepath.Glob(filepath.Join(projectRoot, "examples", "ratelimit", "config", "*.yaml"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
@@ -335,7 +335,7 @@ func exampleRules(t *testing.T) (*rules.Set, error) {
 
 // Every make target and every file that the documents name exists.
 func TestDocumentsNameWhatExists(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
+	makefile, err := os.ReadFile(filepath.Join(projectRoot, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,8 +347,8 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			}
 		}
 		for _, m := range regexp.MustCompile("`((?:src|docs|examples|integration-test|tools)/[a-zA-Z0-9_./-]+)`").FindAllStringSubmatch(data, -1) {
-			_, err := os.Stat(filepath.Join(top, m[1]))
-			if _, room := os.Stat(filepath.Join(top, "src", m[1])); err != nil && (doc != "docs/architecture.md" || room != nil) {
+			_, err := os.Stat(filepath.Join(projectRoot, m[1]))
+			if _, room := os.Stat(filepath.Join(projectRoot, "src", m[1])); err != nil && (doc != "docs/architecture.md" || room != nil) {
 				t.Errorf("%s names %s, which does not exist", doc, m[1])
 			}
 		}
@@ -394,7 +394,7 @@ func TestDocumentsLinks(t *testing.T) {
 			if name != "" {
 				target = filepath.ToSlash(filepath.Join(filepath.Dir(page), name))
 			}
-			if _, err := os.Stat(filepath.Join(top, target)); err != nil {
+			if _, err := os.Stat(filepath.Join(projectRoot, target)); err != nil {
 				t.Errorf("%s links to %s, and %s does not exist", page, m[1], target)
 				continue
 			}

@@ -40,7 +40,7 @@ func TestDocumentsGlossary(t *testing.T) {
 func declared(t *testing.T) map[string]bool {
 	t.Helper()
 	known := make(map[string]bool)
-	err := filepath.WalkDir(filepath.Join(top, "src"), func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(projectRoot, "src"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return err
 		}

@@ -19,9 +19,11 @@ import (
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/denials"
 	"ratelimit/src/tools/explain"
 	"ratelimit/src/tools/ruletest"
 	"ratelimit/src/tools/simulate"
+	"ratelimit/src/tools/top"
 )
 
 func main() {
@@ -72,7 +74,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		return err
 	})
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), explain.Command(), ruletest.Command(),
-		simulate.Command(), schema, bench.Command(), version, client.UpstreamCommand())
+		simulate.Command(), schema, bench.Command(), top.Command(), denials.Command(), version, client.UpstreamCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		if cmd.Args == nil {
 			cmd.Args = noArguments

@@ -16,7 +16,7 @@ func TestSchemaFile(t *testing.T) {
 	if code := run(t.Context(), commands(&out, &errOut), []string{"ratelimit", "schema"}); code != command.ExitOK {
 		t.Fatalf("exit %d: %s", code, errOut.String())
 	}
-	path := filepath.Join(top, "api", "ratelimit.schema.json")
+	path := filepath.Join(projectRoot, "api", "ratelimit.schema.json")
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -28,11 +28,11 @@ func TestSchemaFile(t *testing.T) {
 
 // The examples name the path of the schema.
 func TestExamplesNameTheSchema(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(top, "examples", "ratelimit", "config", "*.yaml"))
+	paths, err := filepath.Glob(filepath.Join(projectRoot, "examples", "ratelimit", "config", "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := os.Stat(filepath.Join(top, "api", "ratelimit.schema.json"))
+	want, err := os.Stat(filepath.Join(projectRoot, "api", "ratelimit.schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // The table of bounds in SECURITY.md names a test for each bound. The tests and settings
 // that SECURITY.md names exist.
 func TestSecurityTable(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(top, "SECURITY.md"))
+	data, err := os.ReadFile(filepath.Join(projectRoot, "SECURITY.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func testNames(t *testing.T) map[string]bool {
 	names := make(map[string]bool)
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	for _, dir := range []string{"src", "integration-test"} {
-		err := filepath.WalkDir(filepath.Join(top, dir), func(path string, _ fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(projectRoot, dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err
 			}

@@ -87,7 +87,7 @@ func TestTestCommand(t *testing.T) {
 
 // The tests of the example rules pass.
 func TestExampleTests(t *testing.T) {
-	if code, out, errOut := call(t, "ratelimit", "test", filepath.Join(top, "examples", "ratelimit", "tests")); code != 0 || !strings.HasPrefix(out, "ok    ") {
+	if code, out, errOut := call(t, "ratelimit", "test", filepath.Join(projectRoot, "examples", "ratelimit", "tests")); code != 0 || !strings.HasPrefix(out, "ok    ") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }

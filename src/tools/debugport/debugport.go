@@ -1,0 +1,246 @@
+// Package debugport asks the debug port of a running service, for commands that show what it does.
+package debugport
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"ratelimit/src/files/certs"
+	"ratelimit/src/tools/output"
+)
+
+// DefaultAddress is the debug port of a service on this machine with default settings.
+const DefaultAddress = "localhost:6070"
+
+const (
+	defaultPort = "6070"
+	// tokenVariable is the environment variable with the token. The service reads the same one.
+	tokenVariable = "DEBUG_TOKEN"
+	// maxAnswerBytes bounds how much of an answer is read.
+	maxAnswerBytes = 64 << 20
+	// maxErrorBytes is how much of an error's text is shown.
+	maxErrorBytes = 1000
+)
+
+// Options say how to reach a debug port. There is no flag for the token itself, because other users of the machine can read flags.
+type Options struct {
+	useTLS    bool
+	files     certs.Client
+	tokenFile string
+	timeout   time.Duration
+}
+
+// AddFlags adds the flags that set the fields of o.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the service's DEBUG_TOKEN; else the environment variable DEBUG_TOKEN is sent")
+	f.BoolVar(&o.useTLS, "tls", false, "use TLS; an address that starts with https:// does so, too")
+	f.StringVar(&o.files.CA, "tls-ca", "", "with TLS, PEM file of authorities to trust, besides the system's")
+	f.StringVar(&o.files.Cert, "tls-cert", "", "with TLS, PEM file of the client's certificate chain")
+	f.StringVar(&o.files.Key, "tls-key", "", "with TLS, PEM file of the client's key")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "time limit of each request")
+}
+
+// Client asks one debug port. It is safe for concurrent use.
+type Client struct {
+	// Address is the host and the port, for messages.
+	Address string
+
+	base    url.URL
+	token   string
+	timeout time.Duration
+	http    http.Client
+}
+
+// NewClient returns a client for an address such as "localhost:6070", "10.0.0.7" or "https://rl.example:6070". It does not connect.
+func (o *Options) NewClient(address string) (*Client, error) {
+	base, err := parseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	if o.useTLS {
+		base.Scheme = "https"
+	}
+	if base.Scheme == "http" && o.files.CA+o.files.Cert+o.files.Key != "" {
+		return nil, errors.New("--tls-ca, --tls-cert and --tls-key have no effect without TLS: add --tls")
+	}
+	if o.timeout <= 0 {
+		return nil, fmt.Errorf("--timeout %v: write a time above 0s", o.timeout)
+	}
+	token, err := o.readToken()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{Address: base.Host, base: *base, token: token, timeout: o.timeout}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if base.Scheme == "https" {
+		o.files.CAName, o.files.PairName = "--tls-ca", "--tls-cert and --tls-key"
+		if transport.TLSClientConfig, err = o.files.TLS(); err != nil {
+			return nil, err
+		}
+	}
+	c.http.Transport = transport
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for Address only.
+	return c, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// parseAddress returns the URL of a debug port without a path.
+func parseAddress(address string) (*url.URL, error) {
+	text := address
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("address %s: write host:port, such as %s, or https://host:port", output.Printable(address), DefaultAddress)
+	case u.User != nil:
+		return nil, fmt.Errorf("address of %s: leave out the password, which other users of this machine could read; set %s or use --token-file", u.Host, tokenVariable)
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
+		return nil, fmt.Errorf("address %s: write only the host and the port, such as %s", output.Printable(address), u.Host)
+	}
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), defaultPort)
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
+
+// readToken returns the token, which is empty if none is set.
+func (o *Options) readToken() (string, error) {
+	if o.tokenFile == "" {
+		return strings.TrimSpace(os.Getenv(tokenVariable)), nil
+	}
+	text, err := os.ReadFile(o.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsAny(token, "\r\n") {
+		return "", fmt.Errorf("--token-file %s: write the token in the file, on one line", o.tokenFile)
+	}
+	return token, nil
+}
+
+// Get decodes the JSON that the service answers to a GET of path into answer. The error says what to do.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, answer any) error {
+	return c.Do(ctx, http.MethodGet, path, query, nil, answer)
+}
+
+// Do sends a request, whose body is the JSON of body unless that is nil, and decodes the JSON of the answer. The error says what to do.
+func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	u := c.base
+	u.Path, u.RawQuery = path, query.Encode()
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), content)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return &Error{Temporary: true, Err: c.explainNoAnswer(err)}
+	}
+	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
+	}
+	if resp.StatusCode != http.StatusOK {
+		return &Error{Status: resp.StatusCode, Temporary: resp.StatusCode >= 500, Err: c.explainStatus(resp, path, text)}
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return &Error{Status: resp.StatusCode, Err: fmt.Errorf("%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default", c.Address, path, err, DefaultAddress)}
+	}
+	return nil
+}
+
+// Error is the error of a request.
+type Error struct {
+	// Status is the HTTP status; 0 if there was no answer.
+	Status int
+	// Temporary says that the same request may succeed later.
+	Temporary bool
+	// Err says what failed, and what to do.
+	Err error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// explainNoAnswer says what to do about err, the error of a request without an answer.
+func (c *Client) explainNoAnswer(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // The URL adds nothing to the address.
+	}
+	var advice string
+	_, isPlainText := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%s: connection refused: start the service, or name its debug port (DEBUG_PORT)", c.Address)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: no answer within %v; is this a debug port that this machine may reach?", c.Address, c.timeout)
+	case isPlainText, strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		advice = "the port does not use TLS: leave out --tls and https://"
+	case isCertificateError(err):
+		advice = "name the authority of the service's certificate with --tls-ca"
+	default:
+		return fmt.Errorf("%s: %w", c.Address, err)
+	}
+	return fmt.Errorf("%s: %w: %s", c.Address, err, advice)
+}
+
+func isCertificateError(err error) bool {
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
+}
+
+// explainStatus says what to do about a status other than 200. text is the body.
+func (c *Client) explainStatus(resp *http.Response, path string, text []byte) error {
+	first, _, _ := strings.Cut(string(bytes.TrimSpace(text[:min(len(text), maxErrorBytes)])), "\n")
+	said := output.Printable(strings.ToValidUTF8(cmp.Or(first, resp.Status), "?"))
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized && c.token == "":
+		return fmt.Errorf("%s needs a token: set %s, or name a file that has it with --token-file", c.Address, tokenVariable)
+	case resp.StatusCode == http.StatusUnauthorized:
+		return fmt.Errorf("%s refuses the token: send the %s that the service was started with", c.Address, tokenVariable)
+	case resp.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("%s has no %s (404 %s): name the debug port of a service that is as new as this program, %s by default", c.Address, path, said, DefaultAddress)
+	case resp.StatusCode == http.StatusBadRequest && strings.Contains(said, "HTTP request to an HTTPS server"):
+		return fmt.Errorf("%s uses TLS: add --tls", c.Address)
+	}
+	return fmt.Errorf("%s%s: status %d: %s", c.Address, path, resp.StatusCode, said)
+}

@@ -1,0 +1,217 @@
+package debugport
+
+import (
+	"encoding/pem"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// options returns Options from flags.
+func options(t *testing.T, args ...string) *Options {
+	t.Helper()
+	var o Options
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(f)
+	if err := f.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return &o
+}
+
+// write writes a file and returns its path.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"localhost:6070":           "http://localhost:6070",
+		"rl.example":               "http://rl.example:6070",
+		"10.0.0.7":                 "http://10.0.0.7:6070",
+		"[::1]:7070":               "http://[::1]:7070",
+		"[::1]":                    "http://[::1]:6070",
+		"http://rl.example/":       "http://rl.example:6070",
+		"https://rl.example:443":   "https://rl.example:443",
+		"":                         "address : write host:port, such as localhost:6070, or https://host:port",
+		"a\x1b[2J":                 `address "a\x1b[2J": write host:port, such as localhost:6070, or https://host:port`,
+		"ftp://a":                  "address ftp://a: write host:port, such as localhost:6070, or https://host:port",
+		"http://me:secret@a:1":     "address of a:1: leave out the password, which other users of this machine could read; set DEBUG_TOKEN or use --token-file",
+		"localhost:6070/api/state": "address localhost:6070/api/state: write only the host and the port, such as localhost:6070",
+	} {
+		var got string
+		if u, err := parseAddress(address); err != nil {
+			got = err.Error()
+		} else {
+			got = u.String()
+		}
+		if got != want {
+			t.Errorf("%q: %s\nwant %s", address, got, want)
+		}
+	}
+}
+
+func TestInvalidFlags(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args []string
+		want string // is in the error
+	}{
+		{[]string{"--token-file", "/none"}, "--token-file: open /none"},
+		{[]string{"--token-file", write(t, " \n")}, "write the token in the file, on one line"},
+		{[]string{"--token-file", write(t, "a\nb\n")}, "write the token in the file, on one line"},
+		{[]string{"--tls-ca", "ca.crt"}, "have no effect without TLS: add --tls"},
+		{[]string{"--tls", "--tls-ca", "/none"}, "--tls-ca"},
+		{[]string{"--tls", "--tls-cert", "/none"}, "--tls-cert and --tls-key"},
+		{[]string{"--timeout", "0s"}, "--timeout 0s: write a time above 0s"},
+	} {
+		if _, err := options(t, tt.args...).NewClient("localhost"); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %s", tt.args, err, tt.want)
+		}
+	}
+}
+
+// get asks a server for /api/state, and returns the answer or the error, in which ADDRESS stands for that of the server.
+func get(t *testing.T, o *Options, address string) (answer string, err error) {
+	t.Helper()
+	c, err := o.NewClient(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Get(t.Context(), "/api/state", url.Values{"a": {"b c"}}, &answer)
+	return answer, err
+}
+
+func TestToken(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `"`+r.URL.RequestURI()+" "+r.Header.Get("Authorization")+`"`)
+	}))
+	defer s.Close()
+	for _, tt := range []struct {
+		variable string
+		args     []string
+		want     string
+	}{
+		{"", nil, "/api/state?a=b+c "},
+		{"secret", nil, "/api/state?a=b+c Bearer secret"},
+		{"secret", []string{"--token-file", write(t, "other\n")}, "/api/state?a=b+c Bearer other"},
+	} {
+		t.Setenv("DEBUG_TOKEN", tt.variable)
+		if got, err := get(t, options(t, tt.args...), s.URL); got != tt.want || err != nil {
+			t.Errorf("%+v: %q, %v", tt, got, err)
+		}
+	}
+}
+
+// Errors say what to do.
+func TestAnswersThatAreErrors(t *testing.T) {
+	for _, tt := range []struct {
+		status      int
+		body, token string
+		want        string // A stands for the address.
+		isTemporary bool
+	}{
+		{401, "send DEBUG_TOKEN", "", "A needs a token: set DEBUG_TOKEN, or name a file that has it with --token-file", false},
+		{401, "send DEBUG_TOKEN", "x", "A refuses the token: send the DEBUG_TOKEN that the service was started with", false},
+		{403, "the Host header \"rl\" is not in DEBUG_ALLOWED_HOSTS\n", "", `A/api/state: status 403: the Host header "rl" is not in DEBUG_ALLOWED_HOSTS`, false},
+		{404, "there is no such page; see / for the list\n", "", "A has no /api/state (404 there is no such page; see / for the list): name the debug port of a service that is as new as this program, localhost:6070 by default", false},
+		{400, "limit=\"x\" is not allowed", "", `A/api/state: status 400: limit="x" is not allowed`, false},
+		{500, "\x1b[2Jbroken\xff\nmore", "", `A/api/state: status 500: "\x1b[2Jbroken?"`, true},
+		{503, "", "", "A/api/state: status 503: 503 Service Unavailable", true},
+		{302, "", "", "A/api/state: status 302: 302 Found", false},
+		{200, "<html>", "", "A/api/state does not answer with the JSON of a rate limit service (invalid character '<' looking for beginning of value); name its debug port, localhost:6070 by default", false},
+	} {
+		t.Setenv("DEBUG_TOKEN", tt.token)
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/elsewhere" {
+				t.Error("a redirect was followed")
+			}
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.body)
+		}))
+		_, err := get(t, options(t), s.URL)
+		problem, ok := errors.AsType[*Error](err)
+		if !ok || strings.ReplaceAll(err.Error(), strings.TrimPrefix(s.URL, "http://"), "A") != tt.want || problem.Temporary != tt.isTemporary || problem.Status != tt.status {
+			t.Errorf("%d: %v\nwant %s", tt.status, err, tt.want)
+		}
+		s.Close()
+	}
+}
+
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `"hello"`) }))
+	defer secure.Close()
+	release := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer slow.Close()
+	defer close(release)
+	host := func(s *httptest.Server) string { _, host, _ := strings.Cut(s.URL, "://"); return host }
+	ca := write(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})))
+	for _, tt := range []struct {
+		name, address string
+		args          []string
+		want          string // is in the error
+	}{
+		{"nothing listens", host(closed), nil, "connection refused: start the service, or name its debug port (DEBUG_PORT)"},
+		{"slow", host(slow), []string{"--timeout", "500ms"}, "no answer within 500ms"},
+		{"TLS to a port without", host(plain), []string{"--tls"}, "the port does not use TLS: leave out --tls and https://"},
+		{"no TLS to a port with it", host(secure), nil, "uses TLS: add --tls"},
+		{"unknown authority", host(secure), []string{"--tls"}, "name the authority of the service's certificate with --tls-ca"},
+	} {
+		if _, err := get(t, options(t, tt.args...), tt.address); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+		}
+	}
+	for _, args := range [][]string{{"--tls", "--tls-ca", ca}, {"--tls-ca", ca}} {
+		address := host(secure)
+		if len(args) == 2 {
+			address = secure.URL
+		}
+		if got, err := get(t, options(t, args...), address); got != "hello" || err != nil {
+			t.Errorf("%q: %q, %v", args, got, err)
+		}
+	}
+}
+
+func TestDo(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, `["`+r.Method+`","`+r.Header.Get("Content-Type")+`",`+string(body)+`]`)
+	}))
+	defer s.Close()
+	c, err := options(t).NewClient(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var got []any
+	if err := c.Do(t.Context(), http.MethodPost, "/x", nil, map[string]int{"a": 1}, &got); err != nil || len(got) != 3 || got[0] != "POST" || got[1] != "application/json" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if o := options(t); o.timeout != 5*time.Second {
+		t.Errorf("the default timeout is %v", o.timeout)
+	}
+}

@@ -1,0 +1,203 @@
+// Package denials prints the requests that a running service has denied lately, or denies now.
+package denials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/rules"
+	"ratelimit/src/tools/debugport"
+	"ratelimit/src/tools/output"
+)
+
+const (
+	// pollInterval is how often --follow asks for new denials.
+	pollInterval = time.Second
+	// maxPause is the longest pause of --follow after an error. The first pause is pollInterval, and each further one twice as long.
+	maxPause = 30 * time.Second
+	// maxFetched is how many denials the service lists at most.
+	maxFetched = 1000
+)
+
+// options are the flags of `ratelimit denials`.
+type options struct {
+	port         debugport.Options
+	domain, rule string // Empty for all.
+	limit        int
+	follow       bool
+	asJSON       bool
+}
+
+// follower prints the denials of a service.
+type follower struct {
+	opt     *options
+	address string // address of the service, for messages
+	// get returns the newest denials with an ID above after, at most limit, oldest first.
+	get    func(ctx context.Context, after uint64, limit int) ([]admin.Denial, error)
+	out    io.Writer
+	errOut io.Writer
+	lastID uint64 // lastID is the ID of the newest denial that was received.
+	lines  lineWriter
+}
+
+// newFollower returns a follower of the service that client asks.
+func newFollower(opt *options, client *debugport.Client, out, errOut io.Writer) *follower {
+	get := func(ctx context.Context, after uint64, limit int) (list []admin.Denial, err error) {
+		query := url.Values{"after": {strconv.FormatUint(after, 10)}, "limit": {strconv.Itoa(limit)}}
+		err = client.Get(ctx, "/api/denials", query, &list)
+		return list, err
+	}
+	return &follower{opt: opt, address: client.Address, get: get, out: out, errOut: errOut}
+}
+
+// print prints those of list that the flags ask for, at most the newest limit.
+func (f *follower) print(list []admin.Denial, limit int) error {
+	for _, d := range list {
+		f.lastID = max(f.lastID, d.ID)
+	}
+	chosen := slices.DeleteFunc(list, func(d admin.Denial) bool {
+		return f.opt.domain != "" && d.Domain != f.opt.domain || f.opt.rule != "" && d.Rule != f.opt.rule
+	})
+	chosen = chosen[max(0, len(chosen)-limit):]
+	if f.opt.asJSON {
+		for _, d := range chosen {
+			if err := output.WriteJSONLine(f.out, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return f.lines.write(f.out, chosen)
+}
+
+// run prints the last denials, and with --follow new ones until ctx ends. The end of ctx is no error.
+func (f *follower) run(ctx context.Context) error {
+	list, err := f.get(ctx, f.lastID, maxFetched)
+	if err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	if err := f.print(list, f.opt.limit); err != nil {
+		return err
+	}
+	pause, failed := pollInterval, false
+	for f.opt.follow && sleep(ctx, pause) {
+		list, err := f.get(ctx, f.lastID, maxFetched)
+		problem, _ := errors.AsType[*debugport.Error](err)
+		switch {
+		case err == nil:
+			if failed {
+				fmt.Fprintf(f.errOut, "%s answers again\n", f.address)
+			}
+			pause, failed = pollInterval, false
+		case ctx.Err() != nil:
+			return nil
+		case problem == nil || !problem.Temporary:
+			return err
+		default:
+			if failed {
+				pause = min(2*pause, maxPause)
+			}
+			failed = true
+			fmt.Fprintf(f.errOut, "%v; trying again in %v\n", err, pause)
+			continue
+		}
+		if err := f.print(list, maxFetched); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ignoreEnd returns err, or nil if ctx has ended, because a signal that ends the command is no error.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// sleep waits for a time. It reports false if ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// columns of a line. Subjects are last, since they have any length.
+var columns = []string{"TIME", "PROTOCOL", "DOMAIN", "RULE", "WAIT", "SKIPPED", "SUBJECT"}
+
+// lineWriter writes denials in aligned columns. A column grows with its cells, so lines that follow later stay aligned with it.
+type lineWriter struct{ widths []int }
+
+// write writes a line for each denial, before the first ones the titles.
+func (w *lineWriter) write(out io.Writer, list []admin.Denial) error {
+	rows := make([][]string, 0, len(list)+1)
+	if w.widths == nil {
+		w.widths = make([]int, len(columns))
+		rows = append(rows, columns)
+	}
+	for _, d := range list {
+		rows = append(rows, cells(&d))
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			w.widths[i] = max(w.widths[i], output.Cells(cell))
+		}
+	}
+	for _, row := range rows {
+		if _, err := io.WriteString(out, w.line(row)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *lineWriter) line(row []string) string {
+	var text []byte
+	for i, cell := range row {
+		text = append(text, cell...)
+		if i == len(row)-1 {
+			break
+		}
+		for n := output.Cells(cell); n < w.widths[i]+2; n++ {
+			text = append(text, ' ')
+		}
+	}
+	return string(append(text, '\n'))
+}
+
+// cells returns the columns of d. Texts that are not printable are quoted.
+func cells(d *admin.Denial) []string {
+	wait := "never"
+	if d.RetryAfterSeconds != admin.NeverRetry {
+		wait = rules.FormatDuration(time.Duration(d.RetryAfterSeconds * float64(time.Second)).Round(time.Millisecond))
+	}
+	row := []string{
+		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, orDash(d.Rule), wait,
+		strconv.FormatUint(d.Skipped, 10), d.Subject,
+	}
+	for i, cell := range row {
+		row[i] = output.Printable(cell)
+	}
+	return row
+}
+
+// orDash returns "-" for an empty text, so that scripts find the same number of columns.
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,0 +1,149 @@
+package top
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/tools/debugport"
+	"ratelimit/src/tools/output"
+)
+
+// maxListed is how many rules and subjects the service lists at most.
+const maxListed = 1000
+
+// The names of --sort.
+const (
+	sortAdmitted = "admitted"
+	sortDenied   = "denied"
+	sortName     = "name"
+)
+
+// filter says what a snapshot has.
+type filter struct {
+	window   string // window of the subjects: admin.WindowMinute or admin.WindowHour
+	domain   string // domain is empty for all domains.
+	rule     string // rule is the full name of a rule; empty for all rules.
+	subjects int    // subjects is how many subjects of each kind are listed at most.
+}
+
+// snapshot is what the service does at one moment. Its JSON is the output of --json.
+type snapshot struct {
+	Address string          `json:"address"`
+	Window  string          `json:"window"` // Window is that of the subjects.
+	State   admin.State     `json:"state"`
+	Rates   admin.Rates     `json:"rates"`
+	Denied  []admin.Subject `json:"denied"`
+	Hot     []admin.Subject `json:"hot"`
+}
+
+// fetch asks the service for a snapshot. If f names a domain or a rule that the service does not have, the error lists some of them.
+func fetch(ctx context.Context, c *debugport.Client, f filter) (*snapshot, error) {
+	s := &snapshot{Address: c.Address, Window: f.window}
+	if err := c.Get(ctx, "/api/state", nil, &s.State); err != nil {
+		return nil, err
+	}
+	search := url.Values{"search": {cmp.Or(f.rule, f.domain)}, "limit": {strconv.Itoa(maxListed)}}
+	if err := c.Get(ctx, "/api/rates", search, &s.Rates); err != nil {
+		return nil, err
+	}
+	domain, err := s.applyFilter(f)
+	if err != nil {
+		return nil, err
+	}
+	for _, top := range []struct {
+		kind string
+		list *[]admin.Subject
+	}{{admin.TopDenied, &s.Denied}, {admin.TopHot, &s.Hot}} {
+		query := url.Values{"kind": {top.kind}, "window": {f.window}, "limit": {strconv.Itoa(min(f.subjects, maxListed))}}
+		if domain != "" {
+			query.Set("domain", domain)
+		}
+		if f.rule != "" {
+			query.Set("rule", f.rule)
+		}
+		if err := c.Get(ctx, "/api/top", query, top.list); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// applyFilter removes the rates of other domains and rules than those of f. It returns the domain of f, or that of its rule.
+func (s *snapshot) applyFilter(f filter) (domain string, err error) {
+	if f.domain == "" && f.rule == "" {
+		return "", nil
+	}
+	known := domainNames(s.Rates.Domains)
+	domain = f.domain
+	if domain != "" && !slices.Contains(known, domain) {
+		return "", fmt.Errorf("--domain %s: there is no such domain; the service has %s", output.Printable(domain), listed(known))
+	}
+	s.Rates.Rules = slices.DeleteFunc(s.Rates.Rules, func(r admin.RuleRates) bool {
+		return domain != "" && r.Domain != domain || f.rule != "" && r.Rule != f.rule
+	})
+	if f.rule != "" {
+		if len(s.Rates.Rules) == 0 {
+			return "", fmt.Errorf("--rule %s: there is no such rule; /rlconfig on the debug port lists the names, such as DOMAIN.KEY_VALUE", output.Printable(f.rule))
+		}
+		domain = s.Rates.Rules[0].Domain
+	}
+	s.Rates.MatchingRules = len(s.Rates.Rules)
+	s.Rates.Domains = slices.DeleteFunc(s.Rates.Domains, func(d admin.DomainRates) bool { return d.Domain != domain })
+	return domain, nil
+}
+
+func domainNames(list []admin.DomainRates) (names []string) {
+	for _, d := range list {
+		names = append(names, d.Domain)
+	}
+	return names
+}
+
+// listed returns the first names as text: "a, b and 3 more".
+func listed(names []string) string {
+	const most = 10
+	var text []string
+	for _, name := range names[:min(len(names), most)] {
+		text = append(text, output.Printable(name))
+	}
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > most:
+		return fmt.Sprintf("%s and %d more", strings.Join(text, ", "), len(names)-most)
+	}
+	return strings.Join(text, ", ")
+}
+
+// sort sorts domains and rules by a name of --sort. Equal ones are sorted by name.
+func (s *snapshot) sort(by string) {
+	slices.SortFunc(s.Rates.Domains, func(a, b admin.DomainRates) int {
+		return cmp.Or(compareRates(by, a.PerSecond, b.PerSecond), cmp.Compare(a.Domain, b.Domain))
+	})
+	slices.SortFunc(s.Rates.Rules, func(a, b admin.RuleRates) int {
+		return cmp.Or(compareRates(by, a.PerSecond, b.PerSecond), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule))
+	})
+}
+
+// compareRates returns a negative number if a is listed before b.
+func compareRates(by string, a, b admin.PerSecond) int {
+	switch by {
+	case sortAdmitted:
+		return cmp.Or(cmp.Compare(b.Admitted, a.Admitted), cmp.Compare(b.Denied, a.Denied))
+	case sortDenied:
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Admitted, a.Admitted))
+	}
+	return 0
+}
+
+// cut keeps the first limit domains and rules.
+func (s *snapshot) cut(limit int) {
+	s.Rates.Domains = s.Rates.Domains[:min(limit, len(s.Rates.Domains))]
+	s.Rates.Rules = s.Rates.Rules[:min(limit, len(s.Rates.Rules))]
+}

@@ -1,0 +1,163 @@
+package top
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/tools/output"
+)
+
+// stateLine describes the process, its store and its rules.
+func (s *snapshot) stateLine() string {
+	st := &s.State
+	parts := []string{readiness(st.Ready), st.Store}
+	if !st.StoreSince.IsZero() {
+		parts[1] += " (changed " + age(st.Now.Sub(st.StoreSince)) + " ago)"
+	}
+	rules := fmt.Sprintf("%s in %s", output.Plural(st.Rules.Rules, "rule"), output.Plural(st.Rules.Domains, "domain"))
+	if !st.Rules.LoadedAt.IsZero() {
+		rules += ", loaded " + age(st.Now.Sub(st.Rules.LoadedAt)) + " ago"
+	}
+	parts = append(parts, rules)
+	if st.Replicas > 0 {
+		parts = append(parts, output.Plural(st.Replicas, "replica"))
+	}
+	parts = append(parts, "up "+age(st.Now.Sub(st.StartedAt)), "version "+st.Version)
+	return output.Printable(s.Address + ": " + strings.Join(parts, "; "))
+}
+
+func readiness(ready bool) string {
+	if ready {
+		return "ready"
+	}
+	return "NOT READY"
+}
+
+// problemLines says why the service is not ready, and what the last reload refused.
+func (s *snapshot) problemLines() (lines []string) {
+	for _, c := range s.State.Components {
+		if c.NotReadyReason != "" {
+			lines = append(lines, output.Printable(fmt.Sprintf("%s: %s", c.Name, c.NotReadyReason)))
+		}
+	}
+	const most = 3
+	problems := s.State.Rules.Problems
+	for _, p := range problems[:min(len(problems), most)] {
+		lines = append(lines, output.Printable("rules not loaded: "+p))
+	}
+	if n := len(problems) - most; n > 0 {
+		lines = append(lines, "and "+output.Plural(n, "more problem"))
+	}
+	return lines
+}
+
+// The first columns of the tables have names, and the last ones can be left out.
+var (
+	rateColumns = []output.Column{
+		{},
+		{Title: "ADMITTED/s", IsNumber: true},
+		{Title: "DENIED/s", IsNumber: true},
+		{Title: "NEAR/s", IsNumber: true},
+		{Title: "SHADOW/s", IsNumber: true},
+		{Title: "FALLBACK/s", IsNumber: true},
+	}
+	subjectColumns = []output.Column{{}, {Title: "PER SECOND", IsNumber: true}, {Title: "HITS", IsNumber: true}, {Title: "RULE"}}
+)
+
+// titled returns columns with a title for the first one.
+func titled(columns []output.Column, title string, more ...output.Column) []output.Column {
+	return append(append([]output.Column{{Title: title}}, columns[1:]...), more...)
+}
+
+func rateCells(name string, r admin.PerSecond, more ...string) []string {
+	return append([]string{name, rate(r.Admitted), rate(r.Denied), rate(r.Near), rate(r.Shadow), rate(r.Fallback)}, more...)
+}
+
+// domainLines returns the table of the domains, with a line for all of them. cells is the width of the terminal, 0 for no bound.
+func (s *snapshot) domainLines(cells int) []string {
+	rows := [][]string{rateCells("(all)", s.Rates.Total)}
+	for _, d := range s.Rates.Domains {
+		rows = append(rows, rateCells(d.Domain, d.PerSecond))
+	}
+	return output.Table(cells, titled(rateColumns, "DOMAIN"), rows)
+}
+
+func (s *snapshot) ruleLines(cells int) []string {
+	rows := make([][]string, 0, len(s.Rates.Rules))
+	for _, r := range s.Rates.Rules {
+		rows = append(rows, rateCells(r.Rule, r.PerSecond, r.Limit))
+	}
+	return output.Table(cells, titled(rateColumns, "RULE", output.Column{Title: "LIMIT"}), rows)
+}
+
+func subjectLines(cells int, title, window string, list []admin.Subject) []string {
+	rows := make([][]string, 0, len(list))
+	for _, s := range list {
+		rows = append(rows, []string{s.Subject, rate(s.PerSecond), strconv.FormatUint(s.Hits, 10), s.Rule})
+	}
+	return output.Table(cells, titled(subjectColumns, title+", LAST "+strings.ToUpper(window)), rows)
+}
+
+// The titles of the two tables of subjects.
+const (
+	deniedTitle = "MOST DENIED"
+	hotTitle    = "HOTTEST"
+)
+
+// text returns s as --once prints it. cells is the width of the terminal, 0 for no bound.
+func (s *snapshot) text(cells int) string {
+	var b strings.Builder
+	write := func(lines ...string) {
+		for _, line := range lines {
+			b.WriteString(line + "\n")
+		}
+	}
+	write(s.stateLine())
+	write(s.problemLines()...)
+	for _, lines := range [][]string{
+		s.domainLines(cells), s.ruleLines(cells), subjectLines(cells, deniedTitle, s.Window, s.Denied), subjectLines(cells, hotTitle, s.Window, s.Hot),
+	} {
+		write("")
+		write(lines...)
+		if len(lines) == 1 {
+			write("(none)")
+		}
+	}
+	if more := s.Rates.MatchingRules - len(s.Rates.Rules); more > 0 {
+		write("", fmt.Sprintf("%s more; --limit lists more rules, --domain those of one domain", output.Plural(more, "rule")))
+	}
+	return b.String()
+}
+
+// rate returns decisions per second in a few characters: "0", "<0.1", "3.2", "1204", "1.2M".
+func rate(r float64) string {
+	switch {
+	case !(r > 0): // also NaN
+		return "0"
+	case r < 0.05:
+		return "<0.1"
+	case r < 9.95:
+		return strconv.FormatFloat(r, 'f', 1, 64)
+	case r < 1e6:
+		return strconv.FormatFloat(r, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(r/1e6, 'f', 1, 64) + "M"
+}
+
+// age returns a time in its largest unit, rounded down: "59s", "5m", "26h", "3d".
+func age(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
