@@ -36,3 +36,22 @@ type KeyPrefix struct {
 
 // ErrNoNames is the error of a store that does not know the names of its counters.
 var ErrNoNames = errors.New("the store does not keep the names of its counters")
+
+// ErrNotEditable is the error of a store whose counters nothing but hits can change.
+var ErrNotEditable = errors.New("the store cannot change counters")
+
+// EditorOf returns b as an Editor. If b is none, the methods of the result return ErrNotEditable.
+func EditorOf(b Backend) Editor {
+	if e, ok := b.(Editor); ok {
+		return e
+	}
+	return notEditable{}
+}
+
+type notEditable struct{}
+
+func (notEditable) SetCounts(context.Context, *Batch) error { return ErrNotEditable }
+
+func (notEditable) ResetPrefixes(context.Context, []KeyPrefix, bool, func([][]byte)) error {
+	return ErrNotEditable
+}

@@ -68,7 +68,7 @@ func isGroupRefused(b *backend.Batch, i, end int) bool {
 
 // countLocally counts the hits of p.localHits in this process.
 func (s *Store) countLocally(ctx context.Context, b *backend.Batch, p *takeScratch) error {
-	if err := s.localStore.Take(ctx, &p.localHits.Batch); err != nil {
+	if err := s.localStore.Load().Take(ctx, &p.localHits.Batch); err != nil {
 		return err
 	}
 	for k, i := range p.localHits.BatchIndexes {

@@ -39,7 +39,7 @@ type Config struct {
 type Store struct {
 	nextStore   backend.Backend
 	cfg         Config
-	localStore  *memory.Store
+	localStore  atomic.Pointer[memory.Store]
 	scratchPool sync.Pool // scratchPool contains *takeScratch.
 
 	replicaCount       atomic.Int64
@@ -59,9 +59,10 @@ func New(next backend.Backend, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("fallback: %w", err)
 	}
 	s := &Store{
-		nextStore: next, cfg: cfg, localStore: local,
+		nextStore: next, cfg: cfg,
 		scratchPool: sync.Pool{New: func() any { return new(takeScratch) }}, localEnabledSignal: make(chan struct{}, 1),
 	}
+	s.localStore.Store(local)
 	s.replicaCount.Store(int64(max(cfg.Replicas, 1)))
 	return s, nil
 }
@@ -91,7 +92,7 @@ type Stats struct {
 
 // Stats returns the current figures.
 func (s *Store) Stats() Stats {
-	st := Stats{Replicas: int(s.replicaCount.Load()), LocalCounters: s.localStore.Stats()}
+	st := Stats{Replicas: int(s.replicaCount.Load()), LocalCounters: s.localStore.Load().Stats()}
 	for i := range st.UnansweredHits {
 		st.UnansweredHits[i] = s.unansweredHits[i].Load()
 	}

@@ -43,6 +43,20 @@ func (f *flaky) Take(ctx context.Context, b *backend.Batch) error {
 	return nil
 }
 
+func (f *flaky) SetCounts(ctx context.Context, b *backend.Batch) error {
+	if f.down.Load() {
+		return nil
+	}
+	return backend.EditorOf(f.Backend).SetCounts(ctx, b)
+}
+
+func (f *flaky) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool, found func([][]byte)) error {
+	if f.down.Load() {
+		return backend.ErrNoNames
+	}
+	return backend.EditorOf(f.Backend).ResetPrefixes(ctx, prefixes, dryRun, found)
+}
+
 func inMemory(t testing.TB) *flaky {
 	t.Helper()
 	m, err := memory.New(memory.Config{})
@@ -307,7 +321,7 @@ func TestOutages(t *testing.T) {
 				}
 			}
 			next.down.Store(false)
-			if byStore, here := count(t, next, tt.at, "k", tt.limit), count(t, s.localStore, tt.at, "k", tt.limit); byStore != tt.byStore || here != tt.here {
+			if byStore, here := count(t, next, tt.at, "k", tt.limit), count(t, s.localStore.Load(), tt.at, "k", tt.limit); byStore != tt.byStore || here != tt.here {
 				t.Errorf("the store has counted %d and this process %d, want %d and %d", byStore, here, tt.byStore, tt.here)
 			}
 		})
@@ -480,7 +494,7 @@ func TestConcurrent(t *testing.T) {
 	total := uint64(0)
 	for i := range 7 {
 		key := fmt.Sprint("k", i)
-		total += count(t, next, 0, key, limit) + count(t, s.localStore, 0, key, limit)
+		total += count(t, next, 0, key, limit) + count(t, s.localStore.Load(), 0, key, limit)
 	}
 	if total != 16_000 {
 		t.Errorf("%d of 16000 are counted, %+v", total, s.Stats())

@@ -81,11 +81,15 @@ const maxIncrementSum = 1 << 52
 
 // countNextHits counts the first unsent hits, as many as one command can count, and sets their results.
 func (t *counterClient) countNextHits() {
+	if t.unsentHits[0].hit().Delete {
+		t.deleteCounter()
+		return
+	}
 	first, n := t.unsentHits[0].hit().Op, 1
 	t.sumOfAmounts = t.unsentHits[0].hit().Amount
 	for ; n < len(t.unsentHits); n++ {
 		h := t.unsentHits[n].hit()
-		if addsToCounter(h.Op) != addsToCounter(first) || !addsToCounter(first) && h.Op != first || t.sumOfAmounts+h.Amount > maxIncrementSum {
+		if h.Delete || addsToCounter(h.Op) != addsToCounter(first) || !addsToCounter(first) && h.Op != first || t.sumOfAmounts+h.Amount > maxIncrementSum {
 			break
 		}
 		t.sumOfAmounts += h.Amount
@@ -113,6 +117,19 @@ func (t *counterClient) countNextHits() {
 			before = min(before+amount, r.maxCount())
 		}
 	}
+}
+
+// deleteCounter deletes the counter for the first unsent hit, and sets its result.
+func (t *counterClient) deleteCounter() {
+	t.currentHits, t.unsentHits = t.unsentHits[:1], t.unsentHits[1:]
+	started := time.Now()
+	err := t.replyError(t.gomemcache.Delete(t.key))
+	if errors.Is(err, memcache.ErrCacheMiss) { // There is no such counter.
+		err = nil
+	}
+	t.exchange.recordCommand(1, time.Since(started), err)
+	deletion := t.currentHits[0]
+	deletion.call.SetResult(deletion.index, remote.Result{Err: err})
 }
 
 func addsToCounter(op algorithm.Op) bool { return op == algorithm.Charge || op == algorithm.Force }

@@ -128,13 +128,18 @@ func appendKey(dst []byte, h *backend.Hit, now int64, tagged bool, ago int64) []
 		dst = append(dst, ':')
 		dst = strconv.AppendFloat(dst, time.Duration(start).Seconds(), 'f', -1, 64)
 	}
-	if !isLegalKey(dst[from:]) {
-		sum := sha256.Sum256(dst[from:])
-		dst = append(dst[:from], "sha256:"...)
-		dst = hex.AppendEncode(dst, sum[:])
-		dst = append(dst, '#') // No key that is not a hash ends with #.
+	return legalizeKey(dst, from)
+}
+
+// legalizeKey replaces the key that starts at dst[from] by its hash if Memcached does not accept it.
+func legalizeKey(dst []byte, from int) []byte {
+	if isLegalKey(dst[from:]) {
+		return dst
 	}
-	return dst
+	sum := sha256.Sum256(dst[from:])
+	dst = append(dst[:from], "sha256:"...)
+	dst = hex.AppendEncode(dst, sum[:])
+	return append(dst, '#') // No key that is not a hash ends with #.
 }
 
 // isLegalKey reports whether Memcached and its tools accept key.

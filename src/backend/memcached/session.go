@@ -65,7 +65,7 @@ func readReply(br *bufio.Reader, isVersion bool) ([]byte, error) {
 	return line, err
 }
 
-// isKnownReply reports whether a line can be the reply to incr, decr, add or version.
+// isKnownReply reports whether a line can be the reply to incr, decr, add, delete or version.
 func isKnownReply(line []byte) bool {
 	text, complete := bytes.CutSuffix(line, crlf)
 	switch {
@@ -75,7 +75,7 @@ func isKnownReply(line []byte) bool {
 		return len(bytes.Trim(text, "0123456789")) == 0
 	}
 	switch string(text) {
-	case "STORED", "NOT_STORED", "NOT_FOUND":
+	case "STORED", "NOT_STORED", "NOT_FOUND", "DELETED":
 		return true
 	}
 	return isErrorReply(line) || bytes.HasPrefix(line, versionPrefix)

@@ -6,7 +6,8 @@
 // other than fixed windows; see newEntry.
 //
 // A refund or a forced hit through this cache drops the counter's entry. If another replica
-// sends the refund, the entry lives on to its end, which is at most one window later.
+// sends the refund, the entry lives on to its end, which is at most one window later. A change
+// by an operator clears the cache of every replica; see Clear.
 package overlimit
 
 import (
@@ -28,6 +29,7 @@ type Cache struct {
 	entries        *freecache.Cache
 	idHasher       idHasher
 	evictionGuards [numGuards]evictionGuard
+	generation     atomic.Uint64 // generation counts calls of Clear. Entries of an earlier generation are invalid.
 	// largeBatchPool is for large batches, so that the many small batches that may wait for the
 	// next store do not hold large scratches.
 	smallBatchPool, largeBatchPool scratchPool
@@ -150,7 +152,7 @@ func (c *Cache) findRefusal(s *scratch, id counterID, h *backend.Hit, now int64)
 	switch {
 	case now < e.validSince:
 		return v, false // a clock was set back
-	case now >= e.validUntil || e.ruleHash != c.idHasher.ruleHash(h.Limit):
+	case now >= e.validUntil || e.ruleHash != c.ruleHash(h):
 		c.entries.Del(s.idBuffer[:])
 		return v, false
 	}
@@ -171,13 +173,18 @@ func (c *Cache) storeEntries(s *scratch, b *backend.Batch, since int64) {
 			continue
 		}
 		if e, ok := newEntry(h, &b.Verdicts[i], since); ok && b.UnixNano() < e.validUntil {
-			e.ruleHash = c.idHasher.ruleHash(h.Limit)
+			e.ruleHash = c.ruleHash(h)
 			c.storeEntry(s, l, e, !b.Now.IsZero())
 			l.entryStored = true
 		} else if l.entryStored {
 			c.evictEntry(s, l.id) // another rule with a larger limit uses this counter, too
 		}
 	}
+}
+
+// ruleHash returns the ruleHash of an entry of this generation for a counter with h's limit.
+func (c *Cache) ruleHash(h *backend.Hit) uint64 {
+	return c.idHasher.ruleHash(h.Limit) + c.generation.Load()
 }
 
 func (c *Cache) guardOf(id counterID) *evictionGuard { return &c.evictionGuards[guardIndex(id)] }

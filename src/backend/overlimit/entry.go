@@ -39,7 +39,7 @@ type cacheEntry struct {
 	// counterState is the count of a fixed or a first-hit window, the Arrival.TAT of a GCRA, or the
 	// instant at which a sliding window is empty.
 	counterState uint64
-	ruleHash     uint64 // ruleHash is that of the limit; see idHasher.ruleHash.
+	ruleHash     uint64 // ruleHash is that of the limit and the generation; see Cache.ruleHash.
 }
 
 // newEntry returns the entry that the store's verdict on h allows; ok is false if it allows none. since is when the store was

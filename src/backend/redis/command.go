@@ -10,7 +10,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// command is one command of a pipeline: an increment, a lookup, a script or an expireCommand.
+// command is one command of a pipeline: an increment, a lookup, a script, a deletion or an expireCommand.
 type command interface {
 	appendTo(b []byte) []byte
 	// readReply reads the reply. An error reply is returned as an Error. Any other
@@ -184,6 +184,27 @@ func (c *lookup) readReply(br *bufio.Reader) (err error) {
 
 func (c *lookup) deliverResults(err error) {
 	c.call.SetResult(c.hitIndex, remote.Result{CountBefore: c.count, Err: err})
+}
+
+// deletion is the command DEL, for a counter that an operator resets.
+type deletion struct {
+	commandReply
+	call     *remote.Call
+	hitIndex int
+}
+
+func (c *deletion) appendTo(b []byte) []byte {
+	b = append(b, "*2\r\n$3\r\nDEL\r\n"...)
+	return appendBulk(b, c.call.Key(c.hitIndex))
+}
+
+func (*deletion) readReply(br *bufio.Reader) error {
+	_, err := readInteger(br)
+	return err
+}
+
+func (c *deletion) deliverResults(err error) {
+	c.call.SetResult(c.hitIndex, remote.Result{Err: err})
 }
 
 // expireCommand is an EXPIRE without INCRBY, for a key that may have no time to live.

@@ -13,6 +13,7 @@
 //   - lookup: GET;
 //   - script, for a group that is charged together or not at all, and for all algorithms
 //     but fixed windows: EVALSHA or EVAL of take.lua;
+//   - deletion: DEL, for a counter that an operator resets;
 //   - expireCommand: EXPIRE for a key that Redis had lost.
 //
 // Each batch ends with PING. If its reply is not the last one, or a reply has a type that its command never returns, no reply of

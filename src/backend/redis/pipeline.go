@@ -16,6 +16,7 @@ type pipeline struct {
 	increments  commandPool[increment]
 	lookups     commandPool[lookup]
 	scripts     commandPool[script]
+	deletions   commandPool[deletion]
 	// lastIncrementByHash has the last increment of a key at hash % incrementTableSize. Of keys with the
 	// same slot, only the last one is there, so hits that alternate on them are not added up.
 	lastIncrementByHash [incrementTableSize]*increment
@@ -40,6 +41,7 @@ func (p *pipeline) Reset() {
 	p.increments.reset()
 	p.lookups.reset()
 	p.scripts.reset()
+	p.deletions.reset()
 }
 
 // AddHits adds the hits of c from begin to end. It reports whether they need one more command.
@@ -47,6 +49,12 @@ func (p *pipeline) AddHits(c *remote.Call, begin, end int) bool {
 	p.hitCount += end - begin
 	h, before := &c.Hits[begin], len(p.commands)
 	switch {
+	case h.Delete:
+		p.closeIncrement(c.Key(begin))
+		p.expireCache.forgetKey(p.expireCache.hashOfKey(c.Key(begin))) // The next hit creates the key again.
+		d := p.deletions.nextItem()
+		d.sendAsking, d.call, d.hitIndex = c.SendAsking, c, begin
+		p.commands = append(p.commands, d)
 	case h.GroupEnd > 0:
 		for i := begin; i < end; i++ {
 			p.closeIncrement(c.Key(i))

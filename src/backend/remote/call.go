@@ -53,6 +53,8 @@ type Hit struct {
 	Atomic    bool
 	NoVeto    bool
 	CountDown bool
+	// Delete says that the key is deleted, and that Limit, Amount and Op have no meaning.
+	Delete bool
 	// MinTTL is the number of seconds that the key has to live, TTL is the same with jitter.
 	MinTTL, TTL int64
 	// Cost is the time that the server is expected to work on the hit.

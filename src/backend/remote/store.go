@@ -27,6 +27,7 @@ type Protocol interface {
 	// FindServers calls s.UseLayout with the servers at first and when they change, until ctx ends
 	// or they cannot change. Until it has found servers, it calls s.FailUntilLayout with the reason.
 	FindServers(ctx context.Context, s *Store)
+	EditProtocol
 }
 
 // Store has the code that Redis and Memcached share. It answers only while Run runs.

@@ -1,0 +1,174 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
+)
+
+// AddDeletions adds the deletion of h's key to c. A counter has one key, which for a fixed window is that of the current window.
+func (p *protocol) AddDeletions(c *remote.Call, h *backend.Hit, now int64) {
+	c.Keys = remote.AppendKey(c.Keys, h, now, p.cfg.TagKeys)
+	c.AddDeletion()
+}
+
+// scanCount is about how many keys Redis looks at for one SCAN. It serves no other client meanwhile, for less than a millisecond.
+const scanCount = "1000"
+
+// FindKeys searches all keys of a server with SCAN, once for the prefixes with a hash tag and once for those without.
+func (*protocol) FindKeys(ctx context.Context, l *remote.Link, prefixes [][]byte, found func(keys [][]byte) error) error {
+	var tagged, others [][]byte
+	for _, p := range prefixes {
+		if p[0] == '{' {
+			tagged = append(tagged, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	for _, list := range [][][]byte{others, tagged} {
+		if len(list) == 0 {
+			continue
+		}
+		if err := scan(ctx, l, list, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan calls found with the keys that begin with one of prefixes. Redis compares them with the longest start that all prefixes have.
+func scan(ctx context.Context, l *remote.Link, prefixes [][]byte, found func(keys [][]byte) error) error {
+	cursor, pattern := "0", string(escapeGlob(commonPrefix(prefixes)))+"*"
+	for {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		q := query{commandWords: []string{"SCAN", cursor, "MATCH", pattern, "COUNT", scanCount}}
+		if err := l.Do(ctx, q.roundTrip); err != nil {
+			return err
+		}
+		if errorReplyWord(q.errorReply) == "NOPERM" {
+			return &missingRightError{q.errorReply}
+		}
+		if q.errorReply != nil {
+			return q.errorReply
+		}
+		next, keys, err := readScanReply(q.reply, prefixes)
+		if err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			if err := found(keys); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == "0" {
+			return nil
+		}
+	}
+}
+
+// missingRightError is the error of a user without the right to use SCAN.
+type missingRightError struct{ reply error }
+
+func (e *missingRightError) Error() string {
+	return "the user of Redis needs the right to use SCAN, which ACL SETUSER <user> +scan gives: " + e.reply.Error()
+}
+
+func (e *missingRightError) Unwrap() error { return e.reply }
+
+var errScanReply = errors.New("redis: a reply to SCAN without a cursor and a list of keys")
+
+// readScanReply returns the cursor in a reply to SCAN, and the keys that begin with one of prefixes.
+func readScanReply(reply []any, prefixes [][]byte) (cursor string, keys [][]byte, err error) {
+	if len(reply) != 2 {
+		return "", nil, errScanReply
+	}
+	cursor, isText := reply[0].(string)
+	list, isList := reply[1].([]any)
+	if _, err := strconv.ParseUint(cursor, 10, 64); err != nil || !isText || !isList && reply[1] != nil {
+		return "", nil, errScanReply
+	}
+	for _, v := range list {
+		text, isText := v.(string)
+		if !isText {
+			return "", nil, errScanReply
+		}
+		if key := []byte(text); remote.HasAnyPrefix(key, prefixes) {
+			keys = append(keys, key)
+		}
+	}
+	return cursor, keys, nil
+}
+
+// commonPrefix returns the longest start that all texts have.
+func commonPrefix(texts [][]byte) []byte {
+	common := texts[0]
+	for _, t := range texts[1:] {
+		n := 0
+		for n < len(common) && n < len(t) && common[n] == t[n] {
+			n++
+		}
+		common = common[:n]
+	}
+	return common
+}
+
+// escapeGlob returns a pattern of Redis that matches text only.
+func escapeGlob(text []byte) (pattern []byte) {
+	for _, c := range text {
+		if bytes.IndexByte([]byte(`*?[]\`), c) >= 0 {
+			pattern = append(pattern, '\\')
+		}
+		pattern = append(pattern, c)
+	}
+	return pattern
+}
+
+// SetText stores text with SET.
+func (*protocol) SetText(ctx context.Context, l *remote.Link, key string, text []byte, ttl time.Duration) error {
+	b := []byte("*5\r\n$3\r\nSET\r\n")
+	b = appendBulk(b, key)
+	b = appendBulk(b, text)
+	b = appendBulk(b, "EX")
+	b = appendBulkNumber(b, int64(ttl/time.Second))
+	_, err := perform(ctx, l, b)
+	return err
+}
+
+// Text reads a text with GET.
+func (*protocol) Text(ctx context.Context, l *remote.Link, key string) ([]byte, error) {
+	v, err := perform(ctx, l, appendBulk([]byte("*2\r\n$3\r\nGET\r\n"), key))
+	text, isText := v.(string)
+	if err != nil || !isText {
+		return nil, err
+	}
+	return []byte(text), nil
+}
+
+// perform sends one command and returns its reply. An error reply is an error.
+func perform(ctx context.Context, l *remote.Link, command []byte) (reply any, err error) {
+	err = l.Do(ctx, func(c *remote.Conn) error {
+		if _, err := c.Write(command); err != nil {
+			return err
+		}
+		left := maxReplyElements
+		reply, err = readReply(c.Replies, 0, &left)
+		if err == nil && c.Replies.Buffered() > 0 {
+			err = errUnrequestedReply
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if e, isError := reply.(Error); isError {
+		return nil, e
+	}
+	return reply, nil
+}
