@@ -62,7 +62,12 @@ func TestClearDuringTake(t *testing.T) {
 		slow := &pausing{Store: store, answered: make(chan struct{}), resume: make(chan struct{})}
 		c := New(slow, 0)
 		h := backend.Hit{Key: []byte("k"), Limit: &algorithm.Limit{Max: 1, Period: 365 * 24 * time.Hour, CountBlocked: true}, Amount: 2}
-		go take(t, c, h)
+		go func() {
+			b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1)}
+			if err := c.Take(t.Context(), &b); err != nil || !b.Verdicts[0].Over {
+				t.Errorf("error %v, verdict %+v", err, b.Verdicts[0])
+			}
+		}()
 		<-slow.answered // The store has refused the hit, and the cache has yet to learn it.
 		reset := backend.Batch{Hits: []backend.Hit{{Key: h.Key, Limit: h.Limit}}, Verdicts: make([]backend.Verdict, 1)}
 		if err := store.SetCounts(t.Context(), &reset); err != nil {

@@ -18,7 +18,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeProtocol counts nothing and connects nowhere.
-type fakeProtocol struct{ room int }
+type fakeProtocol struct {
+	EditProtocol // EditProtocol is nil: no test of this package changes counters.
+	room         int
+}
 
 func (fakeProtocol) FillCall(c *Call, b *backend.Batch, _ int64) error {
 	for i := range b.Hits {
@@ -74,7 +77,7 @@ func (*fakeExchange) Upkeep(context.Context, *Link, bool) time.Duration { return
 
 // fakeStore returns a store whose batches have so many hits at most.
 func fakeStore(room int) *Store {
-	return New("fake", Config{Timeout: time.Minute}, fakeProtocol{room}, nil)
+	return New("fake", Config{Timeout: time.Minute}, fakeProtocol{room: room}, nil)
 }
 
 func fakeWriter(s *Store) *writer {

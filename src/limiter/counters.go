@@ -1,0 +1,52 @@
+package limiter
+
+import (
+	"fmt"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/rules"
+)
+
+// CounterHits finds the counters that req would charge, and returns one hit for each of them with the given amount. It asks no store.
+// The batch is valid until a is used again. Its errors are those of Check.
+func (l *Limiter) CounterHits(req *Request, a *Answer, amount uint64) (*backend.Batch, error) {
+	batch := &a.workspace.ownBatch
+	if err := l.addHits(req, a, l.ruleSet.Load(), batch); err != nil {
+		return nil, err
+	}
+	type counter struct {
+		key    string
+		kind   algorithm.Kind
+		period time.Duration
+	}
+	seen := make(map[counter]bool)
+	hits := batch.Hits[:0]
+	for _, h := range batch.Hits {
+		if c := (counter{string(h.Key), h.Limit.Kind, h.Limit.Period}); !seen[c] { // A canary may share a counter.
+			seen[c] = true
+			h.Amount, h.Op, h.Atomic = min(amount, algorithm.MaxAmount), algorithm.Force, false
+			hits = append(hits, h)
+		}
+	}
+	batch.Hits, batch.Verdicts, batch.Now = hits, batch.Verdicts[:len(hits)], req.Now
+	return batch, nil
+}
+
+// CounterPrefixes returns the starts of the keys of all counters whose descriptors begin with entries; see rules.KeyFormat.KeyPrefixes.
+func (l *Limiter) CounterPrefixes(domain []byte, entries []rules.Entry) ([]backend.KeyPrefix, error) {
+	set := l.ruleSet.Load()
+	if set == nil {
+		return nil, ErrNoRules
+	}
+	d := set.Domain(domain)
+	if d == nil || len(entries) == 0 {
+		return nil, nil
+	}
+	prefixes, err := l.keyFormat.KeyPrefixes(set, d, entries)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
+	}
+	return prefixes, nil
+}
