@@ -83,6 +83,12 @@ var exampleCases = []struct {
 		{1, ask("action=export"), ask("OK 2/3 12 HOUR")},
 		{1, ask("action=postcard"), ask("OK 99/100 2 WEEK")},
 	}},
+	{file: "billing-months.yaml", domain: "billing-months", realUnits: true, steps: []exampleStep{
+		{1, ask("plan=free,customer=acme"), ask("OK 999/1000 MONTH")},
+		{1, ask("plan=team,customer=acme"), ask("OK 199/200 DAY")},
+		{1, ask("report=weekly"), ask("OK 0/1 WEEK")},
+		{1, ask("report=quarterly"), ask("OK 0/1 3 MONTH")},
+	}},
 	{file: "shadow.yaml", domain: "shadow", steps: []exampleStep{
 		{10, ask("plan=free,endpoint=/render"), ask("OK 0/10 YEAR")},
 		{1, ask("plan=free,endpoint=/render"), ask("OVER_LIMIT 0/10 YEAR")},

@@ -22,7 +22,8 @@ type Kind uint8
 
 const (
 	// FixedWindow counts hits in windows aligned to the Unix epoch: minutes start at :00, weeks on Thursdays (UTC). At most 2 x
-	// Max units pass within any one period: Max just before an edge and Max just after it.
+	// Max units pass within any one period: Max just before an edge and Max just after it. With a Calendar, windows begin on borders
+	// of the calendar instead.
 	FixedWindow Kind = iota
 	// FirstHitWindow counts hits in a window that starts with the first hit. At most 2 x Max units pass within any one period.
 	FirstHitWindow
@@ -74,8 +75,10 @@ type Limit struct {
 	// Max is how many units pass in one Period. With 0 nothing passes.
 	Max uint64
 	// Period is the window's length, in (0, MaxPeriod]: whole seconds for FixedWindow, whole
-	// microseconds, the precision of Redis' clock, for the others.
+	// microseconds, the precision of Redis' clock, for the others. Beside a Calendar it is the nominal length, such as 30 days for a month.
 	Period time.Duration
+	// Calendar divides time into the windows of a FixedWindow, instead of Period. Nil stands for windows of equal length.
+	Calendar *Calendar
 	// Burst is how many units a GCRA lets pass at once beyond the first. Other kinds have 0.
 	Burst uint64
 	// MinInterval is the shortest time since the last recorded hit, in whole microseconds up
@@ -83,6 +86,25 @@ type Limit struct {
 	MinInterval time.Duration
 	// CountBlocked says that refused hits count, too, as in envoyproxy/ratelimit.
 	CountBlocked bool
+}
+
+// Window identifies the windows of a limit. Limits with equal windows share the counters of equal keys. It is comparable.
+type Window struct {
+	Kind       Kind
+	Period     time.Duration
+	CalendarID uint64 // CalendarID is Calendar.ID.
+}
+
+// Window returns what identifies the windows of l.
+func (l *Limit) Window() Window { return Window{l.Kind, l.Period, l.Calendar.ID()} }
+
+// WindowBounds returns the start and the end of the window of l that contains the instant at, in nanoseconds since the Unix epoch:
+// start <= at < end. It is for a FixedWindow.
+func (l *Limit) WindowBounds(at int64) (start, end int64) {
+	if l.Calendar != nil {
+		return l.Calendar.Bounds(at)
+	}
+	return WindowBounds(at, l.Period)
 }
 
 // Capacity returns the largest amount that can pass at once.
@@ -106,6 +128,8 @@ func (l *Limit) Validate() error {
 		return fmt.Errorf("algorithm: %v needs a window of whole seconds, got %v", l.Kind, l.Period)
 	case l.Period%time.Microsecond != 0:
 		return fmt.Errorf("algorithm: %v needs a window of whole microseconds, got %v", l.Kind, l.Period)
+	case l.Calendar != nil && l.Kind != FixedWindow:
+		return fmt.Errorf("algorithm: %v has no calendar", l.Kind)
 	case l.Burst != 0 && l.Kind != GCRA:
 		return fmt.Errorf("algorithm: %v has no burst", l.Kind)
 	case l.MinInterval != 0 && l.Kind != SlidingWindow && l.Kind != GCRA:

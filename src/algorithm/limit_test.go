@@ -51,6 +51,10 @@ func validateCases() []validateCase {
 		{Limit{Kind: SlidingWindowCounter, Max: 1, Period: 1}, "algorithm: sliding_window_counter needs a window of whole microseconds, got 1ns"},
 		{Limit{Kind: GCRA, Max: 1, Period: s + 1}, "algorithm: gcra needs a window of whole microseconds, got 1.000000001s"},
 
+		{Limit{Max: 1, Period: s, Calendar: &Calendar{}}, ""},
+		{Limit{Kind: FirstHitWindow, Max: 1, Period: s, Calendar: &Calendar{}}, "algorithm: first_hit_window has no calendar"},
+		{Limit{Kind: GCRA, Max: 1, Period: s, Calendar: &Calendar{}}, "algorithm: gcra has no calendar"},
+
 		{Limit{Max: 1, Period: s, Burst: 1}, "algorithm: fixed_window has no burst"},
 		{Limit{Kind: FirstHitWindow, Max: 1, Period: s, Burst: 1}, "algorithm: first_hit_window has no burst"},
 		{Limit{Kind: SlidingWindow, Max: 1, Period: s, Burst: 1}, "algorithm: sliding_window has no burst"},

@@ -12,7 +12,7 @@ const (
 	MaxScriptCount = 1 << 52
 )
 
-// WindowBounds returns the start and the end of the fixed window that contains the instant at, in
+// WindowBounds returns the start and the end of the window of equal length that contains the instant at, in
 // nanoseconds since the Unix epoch: start <= at < end. The period must be positive.
 func WindowBounds(at int64, period time.Duration) (start, end int64) {
 	p := int64(period)
@@ -28,7 +28,7 @@ func WindowBounds(at int64, period time.Duration) (start, end int64) {
 //
 // Source: envoyproxy/ratelimit, README section "Fixed window".
 func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {
-	_, end := WindowBounds(at, l.Period)
+	_, end := l.WindowBounds(at)
 	v := Outcome{Before: count, ResetAfter: time.Duration(end - at)}
 	v.Over = op.CanBeRefused() && min(count+amount, MaxCount) > l.Max
 	v.After = op.countAfterOp(l, v.Over, count, amount, MaxCount)

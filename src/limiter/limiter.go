@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
@@ -170,8 +169,7 @@ func (l *Limiter) validateRequest(req *Request, set *rules.Set) error {
 func (a *Answer) makeDryRunHits() {
 	type counter struct {
 		key    string
-		kind   algorithm.Kind
-		period time.Duration
+		window algorithm.Window
 	}
 	earlier, hits := make(map[counter]uint64), a.hits()
 	for i := range a.Charges {
@@ -181,7 +179,7 @@ func (a *Answer) makeDryRunHits() {
 		if refund {
 			continue
 		}
-		same := counter{string(c.CounterKey), h.Limit.Kind, h.Limit.Period}
+		same := counter{string(c.CounterKey), h.Limit.Window()}
 		c.RequestedAmount += earlier[same]
 		earlier[same] = c.RequestedAmount
 		h.Amount = min(c.RequestedAmount, algorithm.MaxAmount)

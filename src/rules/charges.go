@@ -114,7 +114,7 @@ func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p
 		}
 		before := c.set.rules[first : first+i]
 		same := func(other *Rule) bool {
-			return r.Limit.Period > 0 && r.Limit.Period == other.Limit.Period && r.Limit.Kind == other.Limit.Kind
+			return r.Limit.Period > 0 && r.Limit.Window() == other.Limit.Window()
 		}
 		if j := slices.IndexFunc(before, same); j >= 0 {
 			c.problems.Add(limit.Pos, "keep the smaller one, or change the window or the algorithm of one",

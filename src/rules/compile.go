@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"time"
+
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 )
@@ -57,8 +59,10 @@ type Compiler struct {
 	warnings          Problems
 	replacingRules    []replacingRule
 	inheritedSettings []*inheritedSetting
-	countBlockedPos   map[*Rule]Pos // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
-	totalNameBytes    int           // totalNameBytes counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
+	countBlockedPos   map[*Rule]Pos                                  // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
+	zones             map[string]*time.Location                      // zones has the time zones of all limits, by name.
+	calendars         map[algorithm.CalendarSpec]*algorithm.Calendar // calendars has the calendars of all limits, so that equal ones share their last window.
+	totalNameBytes    int                                            // totalNameBytes counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
 }
 
 // compilePath is the place in a domain of what the compiler compiles.
@@ -79,7 +83,10 @@ type replacingRule struct {
 
 // NewCompiler returns a Compiler without configurations.
 func NewCompiler(opt Options) *Compiler {
-	return &Compiler{options: opt, set: &Set{domainsByName: make(map[string]*Domain)}, countBlockedPos: make(map[*Rule]Pos)}
+	return &Compiler{
+		options: opt, set: &Set{domainsByName: make(map[string]*Domain)}, countBlockedPos: make(map[*Rule]Pos),
+		zones: make(map[string]*time.Location), calendars: make(map[algorithm.CalendarSpec]*algorithm.Calendar),
+	}
 }
 
 // AddConfig compiles a configuration. ExtendConfig may add to it until the next AddConfig.

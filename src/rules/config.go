@@ -102,8 +102,14 @@ type RateLimitConfig struct {
 	Name            string               `yaml:"name"`
 	Replaces        []Positioned[string] `yaml:"replaces"` // Replaces names rules that do not apply to requests that this rule applies to.
 
-	Algorithm    *Positioned[string]        `yaml:"algorithm"`        // Algorithm is one of algorithm.KindNames; fixed_window by default.
-	Period       *Positioned[time.Duration] `yaml:"period"`           // Period is the window, instead of Unit and UnitMultiplier.
+	Algorithm *Positioned[string]        `yaml:"algorithm"` // Algorithm is one of algorithm.KindNames; fixed_window by default.
+	Period    *Positioned[time.Duration] `yaml:"period"`    // Period is the window, instead of Unit and UnitMultiplier.
+	// Calendar is false by default. With true windows begin on borders of the calendar in TimeZone, an IANA name, "UTC" by default. AnchorDay
+	// is the day of the month on which months begin, 1 by default. WeekStarts is the first day of a week, monday by default.
+	Calendar     *Positioned[bool]          `yaml:"calendar"`
+	TimeZone     *Positioned[string]        `yaml:"time_zone"`
+	AnchorDay    *Positioned[uint32]        `yaml:"anchor_day"`
+	WeekStarts   *Positioned[string]        `yaml:"week_starts"`
 	Burst        *Positioned[uint32]        `yaml:"burst"`            // Burst is RequestsPerUnit - 1 by default. Only gcra has it.
 	MinInterval  *Positioned[time.Duration] `yaml:"min_interval"`     // MinInterval is 0 by default. Only sliding_window and gcra have it.
 	CountBlocked *Positioned[bool]          `yaml:"count_blocked"`    // CountBlocked is true by default for fixed_window only.

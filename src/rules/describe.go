@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"strings"
+	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
@@ -25,7 +26,7 @@ func (r *Rule) String() string {
 		s += fmt.Sprintf(", unit_multiplier: %d", r.UnitMultiplier)
 	}
 	settings := maps.Collect(r.LimitSettings())
-	for _, name := range []string{"period", "algorithm", "burst", "min_interval", "count_blocked", "on_store_failure"} {
+	for _, name := range []string{"period", "calendar", "time_zone", "anchor_day", "week_starts", "algorithm", "burst", "min_interval", "count_blocked", "on_store_failure"} {
 		if value, set := settings[name]; set {
 			s += fmt.Sprintf(", %s: %v", name, value)
 		}
@@ -46,9 +47,13 @@ func (r *Rule) String() string {
 }
 
 // LimitSettings yields the keys and values of the limit as rule files have them, without settings that have their default. Values are
-// string, uint32, uint64, bool or []string.
+// string, int, uint32, uint64, bool or []string.
 func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 	l, limited := &r.Limit, !r.Unlimited
+	var calendar algorithm.CalendarSpec
+	if l.Calendar != nil {
+		calendar = l.Calendar.Spec()
+	}
 	settings := [...]struct {
 		name  string
 		set   bool
@@ -59,6 +64,10 @@ func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 		{"unit", limited && !r.HasPeriod, strings.ToLower(r.Unit.String())},
 		{"unit_multiplier", limited && !r.HasPeriod && r.UnitMultiplier > 1, r.UnitMultiplier},
 		{"period", limited && r.HasPeriod, FormatDuration(l.Period)},
+		{"calendar", l.Calendar != nil, true},
+		{"time_zone", calendar.Location != nil && calendar.Location != time.UTC, calendar.Location.String()},
+		{"anchor_day", calendar.AnchorDay > 1, calendar.AnchorDay},
+		{"week_starts", calendar.Unit == algorithm.CalendarWeek && calendar.WeekStarts != time.Monday, strings.ToLower(calendar.WeekStarts.String())},
 		{"requests_per_unit", limited || r.ListSettings != nil && r.Requests > 0, r.RequestsPerUnit()},
 		{"burst", limited && l.Kind == algorithm.GCRA, l.Burst},
 		{"min_interval", limited && l.MinInterval > 0, FormatDuration(l.MinInterval)},

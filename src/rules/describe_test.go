@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"ratelimit/src/rules"
@@ -83,5 +84,29 @@ rules:
   charge: path
 `; got.String() != want {
 		t.Errorf("got\n%swant\n%s", &got, want)
+	}
+}
+
+// TestDescribeCalendars checks that defaults are left out, and that the text of a rule is read back as the same rule.
+func TestDescribeCalendars(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[string]string{
+		"unit: month\ncalendar: true\nrequests_per_unit: 5\n": "d.a: unit=MONTH requests_per_unit=5, shadow_mode: false, quota_mode: false, calendar: true",
+		"unit: month\nunit_multiplier: 3\ncalendar: true\ntime_zone: Europe/Berlin\nanchor_day: 15\nrequests_per_unit: 5\n": "d.a: unit=MONTH requests_per_unit=5, shadow_mode: false, " +
+			"quota_mode: false, unit_multiplier: 3, calendar: true, time_zone: Europe/Berlin, anchor_day: 15",
+		"unit: week\ncalendar: true\nweek_starts: sunday\nrequests_per_unit: 5\n": "d.a: unit=WEEK requests_per_unit=5, shadow_mode: false, quota_mode: false, calendar: true, week_starts: sunday",
+	} {
+		indented := strings.TrimRight(strings.ReplaceAll("\n"+limit, "\n", "\n    "), " ")
+		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented)}}, rules.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := set.Rules()[0].String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		var written bytes.Buffer
+		if err := yamlrules.Write(&written, set); err != nil || !strings.HasSuffix(written.String(), "  rate_limit:"+indented) {
+			t.Errorf("got\n%s\nwant the end\n%s%v", &written, indented, err)
+		}
 	}
 }

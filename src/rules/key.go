@@ -111,6 +111,9 @@ func newListKeyFormat(r *Rule) *listKeyFormat {
 	}
 	lim := &r.Limit
 	k.limitPart = fmt.Sprintf(":%d/%s_%v_", lim.Max, FormatDuration(lim.Period), lim.Kind)
+	if lim.Calendar != nil {
+		k.limitPart += "calendar:" + escapedKeyPart(lim.Calendar.String()) + "_"
+	}
 	if lim.Kind == algorithm.GCRA {
 		k.limitPart += fmt.Sprintf("burst:%d_", lim.Burst)
 	}

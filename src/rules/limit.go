@@ -88,6 +88,10 @@ func (c *Compiler) checkBesideUnlimited(r *Rule, cfg *LimitsConfig, limit *RateL
 	}
 	refuseBesideUnlimited(c, "algorithm", limit.Algorithm)
 	refuseBesideUnlimited(c, "period", limit.Period)
+	refuseBesideUnlimited(c, "calendar", limit.Calendar)
+	refuseBesideUnlimited(c, "time_zone", limit.TimeZone)
+	refuseBesideUnlimited(c, "anchor_day", limit.AnchorDay)
+	refuseBesideUnlimited(c, "week_starts", limit.WeekStarts)
 	refuseBesideUnlimited(c, "burst", limit.Burst)
 	refuseBesideUnlimited(c, "min_interval", limit.MinInterval)
 	refuseBesideUnlimited(c, "count_blocked", limit.CountBlocked)
@@ -112,6 +116,7 @@ func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
 			return
 		}
 	}
+	l.Calendar = c.compileCalendar(r, cfg, l.Kind)
 	l.CountBlocked = CountsBlockedByDefault(l.Kind)
 	if v := cfg.CountBlocked; v != nil {
 		if l.CountBlocked = v.Value; v.Value {

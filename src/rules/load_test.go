@@ -131,6 +131,9 @@ func describe(r *rules.Rule) string {
 	default:
 		s += fmt.Sprintf("%d per %v", r.Requests, r.Unit)
 	}
+	if r.Limit.Calendar != nil {
+		s += fmt.Sprintf(", calendar %v", r.Limit.Calendar)
+	}
 	if l := r.Limit; r.HasPeriod || l.Kind != algorithm.FixedWindow {
 		s += fmt.Sprintf(", %v of %d in %v", l.Kind, l.Max, l.Period)
 	}

@@ -212,6 +212,30 @@ func TestExpiryIsTold(t *testing.T) {
 	}
 }
 
+// TestCalendarExpiry checks that a counter of a calendar expires soon after its border.
+func TestCalendarExpiry(t *testing.T) {
+	t.Parallel()
+	server := memcachedtest.Start(t, memcachedtest.Options{})
+	s := open(t, Config{Servers: []string{server.Addr}})
+	calendar, err := algorithm.NewCalendar(algorithm.CalendarSpec{Units: 3, Location: time.UTC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := window(1, 3*24*time.Hour)
+	limit.Calendar = calendar
+	b := backend.Batch{Hits: []backend.Hit{{Key: []byte("k_"), Limit: limit, Amount: 1}}, Verdicts: make([]backend.Verdict, 1)}
+	now := time.Now()
+	_, end := limit.WindowBounds(now.UnixNano())
+	if err := s.Take(t.Context(), &b); err != nil || b.Verdicts[0].Err != nil {
+		t.Fatal(err, b.Verdicts[0].Err)
+	}
+	key := string(appendKey(nil, &b.Hits[0], now.UnixNano(), false, 0))
+	want := time.Unix(0, end).Sub(now) + time.Minute
+	if life := server.TTL(t, key); want > 2*time.Minute && (life < want-10*time.Second || life > want+10*time.Second) {
+		t.Errorf("%s lives for %v, want %v", key, life, want)
+	}
+}
+
 // Counters outlive their windows, those of months and years too, which upstream
 // loses at once.
 func TestExpiry(t *testing.T) {

@@ -44,7 +44,7 @@ func (p protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 		}
 		hit := remote.NewHit(h)
 		hit.Cost = remote.CommandCost
-		ttl := h.Limit.Period + ttlSlack
+		ttl := remote.WindowTTL(h.Limit, now) + ttlSlack
 		sliding := h.Limit.Kind == algorithm.SlidingWindowCounter
 		if sliding {
 			ttl += h.Limit.Period

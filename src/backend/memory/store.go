@@ -162,7 +162,7 @@ func (s *Store) takeHit(h *backend.Hit, id counterID, now int64) algorithm.Outco
 	return v
 }
 
-// counterID identifies a counter: 92 bits of keyed hash over the key, the kind and period of its window, and the start of a fixed
+// counterID identifies a counter: 92 bits of keyed hash over the key, the kind, period and calendar of its window, and the start of a fixed
 // window. Two of 10 million counters share an id with a probability of about 10^-14.
 type counterID struct {
 	hash uint64
@@ -170,9 +170,9 @@ type counterID struct {
 }
 
 func (s *Store) counterIDOf(h *backend.Hit, now int64) counterID {
-	window := uint64(h.Limit.Period)<<3 + uint64(h.Limit.Kind)
+	window := uint64(h.Limit.Period)<<3 + uint64(h.Limit.Kind) + h.Limit.Calendar.ID()
 	if h.Limit.Kind == algorithm.FixedWindow {
-		start, _ := algorithm.WindowBounds(now, h.Limit.Period)
+		start, _ := h.Limit.WindowBounds(now)
 		window += uint64(start) * 0x9E3779B97F4A7C15
 	}
 	return counterID{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -522,5 +523,41 @@ func TestConcurrentCharges(t *testing.T) {
 				t.Errorf("key %d: %d admitted", k, n)
 			}
 		}
+	}
+}
+
+// TestRuleHash checks that the hash depends on each field of a limit, and that equal calendars of two loads of the rules have one hash.
+func TestRuleHash(t *testing.T) {
+	t.Parallel()
+	calendar := func(unit algorithm.CalendarUnit) *algorithm.Calendar {
+		c, err := algorithm.NewCalendar(algorithm.CalendarSpec{Unit: unit, Units: 1, Location: time.UTC})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	limits := []algorithm.Limit{
+		{},
+		{Kind: algorithm.GCRA},
+		{Max: 1},
+		{Period: 1},
+		{Burst: 1},
+		{MinInterval: 1},
+		{CountBlocked: true},
+		{Calendar: calendar(algorithm.CalendarDay)},
+		{Calendar: calendar(algorithm.CalendarYear)},
+	}
+	if fields := reflect.TypeFor[algorithm.Limit]().NumField(); fields != len(limits)-2 {
+		t.Errorf("a limit has %d fields, and %d are tested", fields, len(limits)-2)
+	}
+	h, seen := newIDHasher(), make(map[uint64]algorithm.Limit)
+	for _, l := range limits {
+		if other, has := seen[h.ruleHash(&l)]; has {
+			t.Errorf("%+v and %+v have one hash", l, other)
+		}
+		seen[h.ruleHash(&l)] = l
+	}
+	if _, has := seen[h.ruleHash(&algorithm.Limit{Calendar: calendar(algorithm.CalendarDay)})]; !has {
+		t.Error("an equal calendar has another hash")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"ratelimit/src/backend"
 )
 
-// counterID identifies a counter: 128 bits of keyed hash over its key and the kind and period of its window. It does not depend
+// counterID identifies a counter: 128 bits of keyed hash over its key and its algorithm.Window. It does not depend
 // on the rule, so a refund drops the entry of its counter whatever rule it comes with.
 type counterID [16]byte
 
@@ -21,16 +21,23 @@ func newIDHasher() idHasher { return idHasher{maphash.MakeSeed(), maphash.MakeSe
 func (h *idHasher) counterIDOf(hit *backend.Hit) (id counterID) {
 	c := struct {
 		key    [2]uint64
-		period time.Duration
-		kind   algorithm.Kind
-	}{[2]uint64{maphash.Bytes(h[0], hit.Key), maphash.Bytes(h[1], hit.Key)}, hit.Limit.Period, hit.Limit.Kind}
+		window algorithm.Window
+	}{[2]uint64{maphash.Bytes(h[0], hit.Key), maphash.Bytes(h[1], hit.Key)}, hit.Limit.Window()}
 	binary.LittleEndian.PutUint64(id[:8], maphash.Comparable(h[0], c))
 	binary.LittleEndian.PutUint64(id[8:], maphash.Comparable(h[1], c))
 	return id
 }
 
-// ruleHash returns a hash of all fields of l.
-func (h *idHasher) ruleHash(l *algorithm.Limit) uint64 { return maphash.Comparable(h[0], *l) }
+// ruleHash returns a hash of all fields of l. Equal calendars have equal hashes, although a reload of the rules replaces them.
+func (h *idHasher) ruleHash(l *algorithm.Limit) uint64 {
+	fields := struct {
+		window       algorithm.Window
+		max, burst   uint64
+		minInterval  time.Duration
+		countBlocked bool
+	}{l.Window(), l.Max, l.Burst, l.MinInterval, l.CountBlocked}
+	return maphash.Comparable(h[0], fields)
+}
 
 // cacheEntry says that a counter is full under one rule, from the instant since up to the instant
 // until, in nanoseconds since the Unix epoch.

@@ -18,6 +18,7 @@ func playedLimits(kind algorithm.Kind) []*algorithm.Limit {
 	case algorithm.FixedWindow:
 		return []*algorithm.Limit{
 			uncounted(3, 60*s), uncounted(6, 60*s), uncounted(3, s), uncounted(0, 60*s), uncounted(5, 300*s), uncounted(1<<40, 60*s),
+			daily(2), daily(4),
 		}
 	case algorithm.GCRA:
 		return []*algorithm.Limit{
@@ -35,6 +36,18 @@ func playedLimits(kind algorithm.Kind) []*algorithm.Limit {
 		list = append(list, &algorithm.Limit{Kind: kind, Max: 4, Period: 40 * s, MinInterval: 5 * s})
 	}
 	return list
+}
+
+// daily is a limit in days of the calendar that start a minute and a half after epoch.
+func daily(most uint64) *algorithm.Limit {
+	spec := algorithm.CalendarSpec{Units: 1, Location: time.FixedZone("west", -90)}
+	calendar, err := algorithm.NewCalendar(spec)
+	if err != nil {
+		panic(err)
+	}
+	l := uncounted(most, 24*time.Hour)
+	l.Calendar = calendar
+	return l
 }
 
 // play makes batches of a script and holds the cache to two referees. Six

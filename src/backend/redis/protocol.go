@@ -44,7 +44,7 @@ func (p *protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 			c.Keys = remote.AppendKey(c.Keys, h, now, p.cfg.TagKeys)
 			hit := remote.NewHit(h)
 			hit.CountDown = h.StoresRemaining && !virtual
-			hit.SetTTL(h.Limit.Period, p.cfg.ExpirationJitter, virtual)
+			hit.SetTTL(remote.WindowTTL(h.Limit, now), p.cfg.ExpirationJitter, virtual)
 			switch {
 			case group:
 				hit.GroupEnd = end

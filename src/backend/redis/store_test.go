@@ -223,6 +223,33 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// TestCalendarExpiry checks that counters of a calendar expire a minute after their border, by command and by script.
+func TestCalendarExpiry(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Connections: 1}})
+	calendar, err := algorithm.NewCalendar(algorithm.CalendarSpec{Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: 5, Location: time.UTC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := window(10, 30*24*time.Hour)
+	limit.Calendar = calendar
+	for _, atomic := range []bool{false, true} {
+		server.Do(t, "FLUSHALL")
+		h := backend.Hit{Key: []byte("k_"), Limit: limit, Amount: 1, Atomic: atomic}
+		send(t, s, h)
+		send(t, s, h)
+		const key = "{k_}|fw:1month/5/UTC:1764892800" // 5 December 2025
+		if got := fmt.Sprint(server.Do(t, "GET", key)); got != "2" {
+			t.Errorf("atomic %t: the count is %s, want 2", atomic, got)
+		}
+		const want = 4*24*3600 + 60
+		if got, _ := server.Do(t, "TTL", key).(int64); got < want-10 || got > want {
+			t.Errorf("atomic %t: %d seconds to live, want %d", atomic, got, want)
+		}
+	}
+}
+
 // Keys of one window do not all expire at once.
 func TestJitterSpreads(t *testing.T) {
 	t.Parallel()

@@ -125,6 +125,19 @@ func NewHit(h *backend.Hit) Hit {
 	return Hit{Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto, CountDown: h.StoresRemaining}
 }
 
+// borderSlack is how long the counter of a calendar window outlives its border. Meanwhile replicas whose clocks are behind may count in it.
+const borderSlack = time.Minute
+
+// WindowTTL returns how long the counter of a window of l has to live at the instant now: its period, or the time until a border of the
+// calendar and a minute more.
+func WindowTTL(l *algorithm.Limit, now int64) time.Duration {
+	if l.Calendar == nil {
+		return l.Period
+	}
+	_, end := l.WindowBounds(now)
+	return time.Duration(end-now) + borderSlack
+}
+
 // minVirtualTTL is the least time to live of a key in virtual time, which may pass more slowly than the clock of the server.
 const minVirtualTTL = time.Hour
 

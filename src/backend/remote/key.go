@@ -22,10 +22,11 @@ var keyMarkers = [...]string{
 
 // AppendKey appends the key of h's counter at the instant now: the key of the hit and, for a fixed window, its start in seconds.
 // Keys of counters that envoyproxy/ratelimit does not have, or all keys if tagged is set, also have the algorithm, the period in
-// seconds and a hash tag in braces. Redis Cluster keeps keys with the same hash tag on one server.
+// seconds, or the name of the calendar, and a hash tag in braces. Redis Cluster keeps keys with the same hash tag on one server.
 //
 //	domain_key_value_key_value_1767225600
 //	{domain_key_value_}key_value_|fw:300:1767225600
+//	{domain_key_value_}key_value_|fw:1month/15/Europe/Berlin:1768431600
 //	{domain_key_value_}key_value_|gc:1.5
 //
 // The key of a CountDown hit is not changed.
@@ -37,7 +38,7 @@ func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	if h.StoresRemaining {
 		return append(dst, h.Key...)
 	}
-	if l.Kind == algorithm.FixedWindow && !tagged && !h.SharesKey && slices.Contains(upstreamPeriods, l.Period) {
+	if l.Kind == algorithm.FixedWindow && l.Calendar == nil && !tagged && !h.SharesKey && slices.Contains(upstreamPeriods, l.Period) {
 		dst = append(dst, h.Key...)
 		return appendStart(dst, l, now)
 	}
@@ -50,7 +51,11 @@ func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	dst = append(dst, '}')
 	dst = append(dst, h.Key[tag:]...)
 	dst = append(dst, keyMarkers[l.Kind]...)
-	dst = strconv.AppendFloat(dst, l.Period.Seconds(), 'f', -1, 64)
+	if l.Calendar != nil {
+		dst = append(dst, l.Calendar.String()...)
+	} else {
+		dst = strconv.AppendFloat(dst, l.Period.Seconds(), 'f', -1, 64)
+	}
 	if l.Kind == algorithm.FixedWindow {
 		dst = appendStart(append(dst, ':'), l, now)
 	}
@@ -58,6 +63,6 @@ func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 }
 
 func appendStart(dst []byte, l *algorithm.Limit, now int64) []byte {
-	start, _ := algorithm.WindowBounds(now, l.Period)
+	start, _ := l.WindowBounds(now)
 	return strconv.AppendInt(dst, start/int64(time.Second), 10)
 }

@@ -41,6 +41,68 @@ func TestAppendKey(t *testing.T) {
 	}
 }
 
+// monthFrom15 is a limit in months of Berlin that begin on the 15th.
+func monthFrom15(t *testing.T) *algorithm.Limit {
+	t.Helper()
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calendar, err := algorithm.NewCalendar(algorithm.CalendarSpec{Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: 15, Location: zone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := window(1, 30*24*time.Hour)
+	l.Calendar = calendar
+	return l
+}
+
+// TestAppendCalendarKey checks that the key of a calendar window has the calendar and the border, also where windows of equal length have
+// envoyproxy/ratelimit's keys.
+func TestAppendCalendarKey(t *testing.T) {
+	h := backend.Hit{Key: []byte("d_a_1_b_2_"), TagLength: len("d_a_1_"), Limit: monthFrom15(t)}
+	for _, tt := range []struct {
+		at   string
+		want string
+	}{
+		{"2026-01-14T22:59:59Z", "{d_a_1_}b_2_|fw:1month/15/Europe/Berlin:1765753200"},
+		{"2026-01-14T23:00:00Z", "{d_a_1_}b_2_|fw:1month/15/Europe/Berlin:1768431600"},
+		{"2026-02-14T22:59:59Z", "{d_a_1_}b_2_|fw:1month/15/Europe/Berlin:1768431600"},
+	} {
+		at, err := time.Parse(time.RFC3339, tt.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tagged := range []bool{false, true} {
+			if got := string(AppendKey(nil, &h, at.UnixNano(), tagged)); got != tt.want {
+				t.Errorf("%s, tagged %t:\n got %s\nwant %s", tt.at, tagged, got, tt.want)
+			}
+		}
+	}
+	var key []byte
+	if n := testing.AllocsPerRun(100, func() { key = AppendKey(key[:0], &h, epoch.UnixNano(), false) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestWindowTTL checks that the counter of a calendar window expires a minute after its border, and others after their period.
+func TestWindowTTL(t *testing.T) {
+	at := time.Date(2026, 1, 14, 22, 59, 58, 0, time.UTC) // two seconds before the border
+	for _, tt := range []struct {
+		limit *algorithm.Limit
+		at    time.Time
+		want  time.Duration
+	}{
+		{monthFrom15(t), at, 2*time.Second + time.Minute},
+		{monthFrom15(t), at.Add(2 * time.Second), 31*24*time.Hour + time.Minute},
+		{window(1, 30*24*time.Hour), at, 30 * 24 * time.Hour},
+	} {
+		if got := WindowTTL(tt.limit, tt.at.UnixNano()); got != tt.want {
+			t.Errorf("%v at %v: %v, want %v", tt.limit.Calendar, tt.at, got, tt.want)
+		}
+	}
+}
+
 // hashTag is what a cluster places a key by: what stands between the first `{`
 // and the next `}`, or all of it if that is nothing.
 //

@@ -106,11 +106,13 @@ func appendPolicyHeaders(b []byte, a *limiter.Answer, shown *limiter.Status) []b
 }
 
 // appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds, which is all
-// that the draft allows. A caller who keeps to it is not refused.
+// that the draft allows. A caller who keeps to it is not refused. A window of the calendar has no w, because its length changes.
 func (p policy) appendPolicy(b []byte) []byte {
 	c := p.charge
 	b = appendParameter(p.appendName(b), ";q=", c.Algorithm.Max)
-	b = appendParameter(b, ";w=", uint64(limiter.SecondsRoundedUp(c.Algorithm.Period)))
+	if c.Algorithm.Calendar == nil {
+		b = appendParameter(b, ";w=", uint64(limiter.SecondsRoundedUp(c.Algorithm.Period)))
+	}
 	if most := c.Algorithm.Capacity(); most != c.Algorithm.Max {
 		b = appendParameter(b, ";ratelimit-at-once=", most)
 	}

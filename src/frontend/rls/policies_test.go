@@ -81,6 +81,7 @@ func TestPolicyHeaders(t *testing.T) {
 	bucket := changed(perMinute("bucket", 12), func(c *limiter.Charge) {
 		c.Rule.Limit.Kind, c.Rule.Limit.Burst = algorithm.GCRA, 14
 	})
+	monthly := changed(perMinute("monthly", 3), func(c *limiter.Charge) { c.Rule.Limit.Calendar = new(algorithm.Calendar) })
 	plainBucket := changed(bucket, func(c *limiter.Charge) { c.Rule.Limit.Burst = 9 })
 	fromRequest := changed(limiter.Charge{Algorithm: &algorithm.Limit{Max: 5, Period: time.Hour}}, func(c *limiter.Charge) { c.Verdict.Remaining = 4 })
 	allowed := changed(perMinute("a", 9), func(c *limiter.Charge) { c.Verdict.Fallback, c.Verdict.ResetAfter = backend.FallbackAllow, 0 })
@@ -112,6 +113,7 @@ func TestPolicyHeaders(t *testing.T) {
 		"never":                         {answerWith(charges{denied(perMinute("a", 0), algorithm.Never)}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0;t=42"},
 		"a limit of 0":                  {answerWith(charges{noHits}), "RateLimit-Policy: \"zero\";q=0;w=60\nRateLimit: \"zero\";r=0;t=42"},
 		"a window with a fraction":      {answerWith(charges{fraction}), "RateLimit-Policy: \"fraction\";q=10;w=2\nRateLimit: \"fraction\";r=3;t=42"},
+		"a window of the calendar":      {answerWith(charges{monthly}), "RateLimit-Policy: \"monthly\";q=10\nRateLimit: \"monthly\";r=3;t=42"},
 		"gcra with a burst":             {answerWith(charges{bucket}), "RateLimit-Policy: \"bucket\";q=10;w=60;ratelimit-at-once=15\nRateLimit: \"bucket\";r=12;t=42"},
 		"gcra":                          {answerWith(charges{plainBucket}), "RateLimit-Policy: \"bucket\";q=10;w=60\nRateLimit: \"bucket\";r=12;t=42"},
 		"limits of the request":         {answerWith(charges{fromRequest}, charges{fromRequest}), "RateLimit-Policy: \"request.1\";q=5;w=3600, \"request.2\";q=5;w=3600\nRateLimit: \"request.1\";r=4;t=0, \"request.2\";r=4;t=0"},

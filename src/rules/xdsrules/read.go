@@ -145,6 +145,7 @@ func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) rules.Rate
 		Algorithm:       r.enumWord(place, ".algorithm", m.GetAlgorithm()),
 		Period:          r.readDuration(place, "period", m.GetPeriod()),
 		MinInterval:     r.readDuration(place, "min_interval", m.GetMinInterval()),
+		WeekStarts:      r.enumWord(place, ".week_starts", m.GetWeekStarts()),
 		Fallback:        r.enumWord(place, ".on_store_failure", m.GetOnStoreFailure()),
 		Replaces: readList(r, place, ".replaces", m.GetReplaces(), func(place string, m *configv3.RateLimitReplace) rules.Positioned[string] {
 			return rules.Positioned[string]{Pos: rules.Pos{File: place}, Value: m.GetName()}
@@ -155,6 +156,15 @@ func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) rules.Rate
 	}
 	if n := m.GetUnitMultiplier(); n != 0 {
 		cfg.UnitMultiplier = &n
+	}
+	if m.GetCalendar() {
+		cfg.Calendar = positioned(r, place, ".calendar", true)
+	}
+	if v := m.GetTimeZone(); v != "" {
+		cfg.TimeZone = positioned(r, place, ".time_zone", v)
+	}
+	if v := m.GetAnchorDay(); v != 0 {
+		cfg.AnchorDay = positioned(r, place, ".anchor_day", v)
 	}
 	if v := m.GetBurst(); v != nil {
 		cfg.Burst = positioned(r, place, ".burst", v.Value)

@@ -138,6 +138,18 @@ func limitYAML(m *configv3.RateLimitPolicy) string {
 	if m.Period != nil {
 		fields = append(fields, "period: "+text(m.Period.AsDuration().String()))
 	}
+	if m.Calendar {
+		fields = append(fields, "calendar: true")
+	}
+	if m.TimeZone != "" {
+		fields = append(fields, "time_zone: "+text(m.TimeZone))
+	}
+	if m.AnchorDay != 0 {
+		fields = append(fields, fmt.Sprintf("anchor_day: %d", m.AnchorDay))
+	}
+	if m.WeekStarts != 0 {
+		fields = append(fields, "week_starts: "+text(strings.ToLower(m.WeekStarts.String())))
+	}
 	if m.MinInterval != nil {
 		fields = append(fields, "min_interval: "+text(m.MinInterval.AsDuration().String()))
 	}
@@ -466,6 +478,9 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 		m.Unit, m.UnitMultiplier = 0, 0
 		m.Period = durationpb.New(pick[time.Duration](b, 1, 1, 2, 90, 3600) * time.Second / pick[time.Duration](b, 1, 1, 1, 1000))
 	}
+	if b.one(8) {
+		b.calendar(m)
+	}
 	if m.Algorithm == configv3.Algorithm_GCRA && b.one(2) {
 		m.Burst = wrapperspb.UInt32(pick[uint32](b, 0, 1, 9, math.MaxUint32-1))
 	}
@@ -508,6 +523,21 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 		}
 	}
 	return m
+}
+
+// calendar gives m a calendar, often with a setting that its unit does not have.
+func (b builder) calendar(m *configv3.RateLimitPolicy) {
+	m.Calendar = !b.one(10)
+	m.TimeZone = pick(b, "", "", "UTC", "Europe/Berlin", "Asia/Gaza", "Europe/Berlni")
+	if !b.one(5) {
+		m.Unit, m.Period, m.Algorithm = pick(b, configv3.RateLimitUnit_DAY, configv3.RateLimitUnit_WEEK, configv3.RateLimitUnit_MONTH), nil, 0
+	}
+	if m.Unit == configv3.RateLimitUnit_MONTH || b.one(10) {
+		m.AnchorDay = pick[uint32](b, 0, 1, 15, 28, 29)
+	}
+	if m.Unit == configv3.RateLimitUnit_WEEK || b.one(10) {
+		m.WeekStarts = configv3.DayOfWeek(b.IntN(9))
+	}
 }
 
 // FuzzLoad reads whatever comes as a resource: nothing may panic, each problem

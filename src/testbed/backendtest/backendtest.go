@@ -43,6 +43,7 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 		}
 	}
 	t.Run("steps", func(t *testing.T) { suite.testSteps(t, open) })
+	t.Run("calendar", func(t *testing.T) { suite.testCalendar(t, open) })
 	t.Run("keys", func(t *testing.T) { suite.testKeys(t, open) })
 	t.Run("rules", func(t *testing.T) { suite.testRules(t, open) })
 	if !suite.NoGroups {

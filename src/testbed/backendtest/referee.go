@@ -19,8 +19,7 @@ type referee map[counter]*state
 // counter identifies a counter of the referee.
 type counter struct {
 	key         string
-	kind        algorithm.Kind
-	period      time.Duration
+	window      algorithm.Window
 	windowStart int64 // the start of the fixed window that it counts; 0 for other kinds
 }
 
@@ -45,9 +44,9 @@ func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
 }
 
 func counterOf(h *backend.Hit, now int64) counter {
-	c := counter{key: string(h.Key), kind: h.Limit.Kind, period: h.Limit.Period}
-	if c.kind == algorithm.FixedWindow {
-		c.windowStart, _ = algorithm.WindowBounds(now, c.period)
+	c := counter{key: string(h.Key), window: h.Limit.Window()}
+	if c.window.Kind == algorithm.FixedWindow {
+		c.windowStart, _ = h.Limit.WindowBounds(now)
 	}
 	return c
 }
@@ -110,6 +109,7 @@ func (suite *Suite) randomLimits() (limits []*algorithm.Limit) {
 			limits = append(limits, countingBlocked(kind, 1<<40, time.Hour))
 		}
 	}
+	limits = append(limits, randomCalendars()...)
 	return slices.DeleteFunc(limits, func(l *algorithm.Limit) bool { return !suite.supports(l) })
 }
 
@@ -164,8 +164,8 @@ func (p *randomTest) setBack(by time.Duration) {
 	forgotten := make(map[string]bool)
 	soon := p.latest.Add(time.Minute).UnixNano()
 	for c, st := range p.referee {
-		if st.expires <= soon || slices.Contains(p.suite.InexactBackwards, c.kind) {
-			forgotten[fmt.Sprint(c.kind, c.key)] = true
+		if st.expires <= soon || slices.Contains(p.suite.InexactBackwards, c.window.Kind) {
+			forgotten[fmt.Sprint(c.window.Kind, c.key)] = true
 		}
 	}
 	for n := range p.versions {

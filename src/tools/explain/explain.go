@@ -178,6 +178,9 @@ func configuredLimit(r *rules.Rule) Charge {
 func (c *Charge) setAlgorithm(limit *algorithm.Limit) {
 	c.Algorithm, c.CountBlocked = limit.Kind.String(), limit.CountBlocked
 	c.PeriodUS, c.MinIntervalUS = limit.Period.Microseconds(), limit.MinInterval.Microseconds()
+	if limit.Calendar != nil {
+		c.PeriodUS, c.Calendar = 0, limit.Calendar.String()
+	}
 	if limit.Kind == algorithm.GCRA {
 		c.AtOnce = limit.Capacity()
 	}

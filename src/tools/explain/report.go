@@ -58,8 +58,10 @@ type Charge struct {
 	Algorithm    string `json:"algorithm,omitempty"`
 	Limit        uint64 `json:"limit"`
 	// AtOnce is the number of units that a gcra limit allows at once: its burst and one.
-	AtOnce        uint64 `json:"at_once,omitempty"`
-	PeriodUS      int64  `json:"period_us,omitempty"`
+	AtOnce   uint64 `json:"at_once,omitempty"`
+	PeriodUS int64  `json:"period_us,omitempty"` // PeriodUS is 0 for windows of a calendar.
+	// Calendar is the calendar of the windows, such as 1month/15/Europe/Berlin; empty for windows of equal length.
+	Calendar      string `json:"calendar,omitempty"`
 	MinIntervalUS int64  `json:"min_interval_us,omitempty"`
 	CountBlocked  bool   `json:"count_blocked"`
 	Shadow        bool   `json:"shadow"`

@@ -17,6 +17,9 @@ descriptors:
 - {key: c, rate_limit: {algorithm: gcra, period: 90s, requests_per_unit: 10, burst: 3, min_interval: 100ms}}
 - {key: d, rate_limit: {algorithm: sliding_window, period: 1h, requests_per_unit: 10, count_blocked: true}}
 - {key: e, rate_limit: {unlimited: true}}
+- {key: f, rate_limit: {unit: month, calendar: true, anchor_day: 15, time_zone: Europe/Berlin, requests_per_unit: 1}}
+- {key: g, rate_limit: {unit: week, unit_multiplier: 2, calendar: true, requests_per_unit: 1}}
+- {key: h, rate_limit: {unit: day, calendar: true, requests_per_unit: 1}}
 `)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -24,6 +27,7 @@ descriptors:
 	for i, want := range []string{
 		"3 per hour", "0 per 5 minutes, refused hits do not count", "10 per 1m30s, 4 at once, 100ms apart",
 		"10 per 1h, refused hits count", "unlimited",
+		"1 per calendar month from day 15 in Europe/Berlin", "1 per 2 calendar weeks from Monday in UTC", "1 per calendar day in UTC",
 	} {
 		if got := limitInWords(set.Rules()[i]); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -59,6 +59,7 @@ descriptors:
     quota_mode: true
     rate_limit: {unit: minute, requests_per_unit: 1}
   - {key: vip, rate_limit: {unit: day, requests_per_unit: 9, replaces: [{name: per-user}]}}
+  - {key: customer, rate_limit: {unit: month, calendar: true, anchor_day: 15, time_zone: Europe/Berlin, requests_per_unit: 1}}
 `
 
 // inDir goes to a directory with rules in rules/a.yaml, so that the places in
@@ -233,7 +234,7 @@ tests: [{name: a, x: 1, steps: [{ask: "d: user=1", x: 1, statuses: [{code: OK, x
 // FuzzRead reads and runs whatever comes. Nothing panics, and each problem has
 // a place.
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"testdata/problems.txt", "testdata/results.txt", "../../../examples/ratelimit/tests/messages_test.yaml"} {
+	for _, name := range []string{"testdata/problems.txt", "testdata/results.txt", "../../../examples/ratelimit/tests/messages_test.yaml", "../../../examples/ratelimit/tests/billing-months_test.yaml"} {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)

@@ -96,6 +96,72 @@ func (RateLimitUnit) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{0}
 }
 
+// DayOfWeek is a day of the week.
+type DayOfWeek int32
+
+const (
+	// That is Monday.
+	DayOfWeek_DAY_OF_WEEK_DEFAULT DayOfWeek = 0
+	DayOfWeek_MONDAY              DayOfWeek = 1
+	DayOfWeek_TUESDAY             DayOfWeek = 2
+	DayOfWeek_WEDNESDAY           DayOfWeek = 3
+	DayOfWeek_THURSDAY            DayOfWeek = 4
+	DayOfWeek_FRIDAY              DayOfWeek = 5
+	DayOfWeek_SATURDAY            DayOfWeek = 6
+	DayOfWeek_SUNDAY              DayOfWeek = 7
+)
+
+// Enum value maps for DayOfWeek.
+var (
+	DayOfWeek_name = map[int32]string{
+		0: "DAY_OF_WEEK_DEFAULT",
+		1: "MONDAY",
+		2: "TUESDAY",
+		3: "WEDNESDAY",
+		4: "THURSDAY",
+		5: "FRIDAY",
+		6: "SATURDAY",
+		7: "SUNDAY",
+	}
+	DayOfWeek_value = map[string]int32{
+		"DAY_OF_WEEK_DEFAULT": 0,
+		"MONDAY":              1,
+		"TUESDAY":             2,
+		"WEDNESDAY":           3,
+		"THURSDAY":            4,
+		"FRIDAY":              5,
+		"SATURDAY":            6,
+		"SUNDAY":              7,
+	}
+)
+
+func (x DayOfWeek) Enum() *DayOfWeek {
+	p := new(DayOfWeek)
+	*p = x
+	return p
+}
+
+func (x DayOfWeek) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DayOfWeek) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[1].Descriptor()
+}
+
+func (DayOfWeek) Type() protoreflect.EnumType {
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[1]
+}
+
+func (x DayOfWeek) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DayOfWeek.Descriptor instead.
+func (DayOfWeek) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{1}
+}
+
 // Algorithm is how a limit counts.
 type Algorithm int32
 
@@ -136,11 +202,11 @@ func (x Algorithm) String() string {
 }
 
 func (Algorithm) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[1].Descriptor()
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[2].Descriptor()
 }
 
 func (Algorithm) Type() protoreflect.EnumType {
-	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[1]
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[2]
 }
 
 func (x Algorithm) Number() protoreflect.EnumNumber {
@@ -149,7 +215,7 @@ func (x Algorithm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Algorithm.Descriptor instead.
 func (Algorithm) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{1}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{2}
 }
 
 // Charge says which limits a match charges.
@@ -189,11 +255,11 @@ func (x Charge) String() string {
 }
 
 func (Charge) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[2].Descriptor()
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[3].Descriptor()
 }
 
 func (Charge) Type() protoreflect.EnumType {
-	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[2]
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[3]
 }
 
 func (x Charge) Number() protoreflect.EnumNumber {
@@ -202,7 +268,7 @@ func (x Charge) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Charge.Descriptor instead.
 func (Charge) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{2}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
 }
 
 // OnReject says what is charged when one of several limits refuses.
@@ -242,11 +308,11 @@ func (x OnReject) String() string {
 }
 
 func (OnReject) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[3].Descriptor()
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4].Descriptor()
 }
 
 func (OnReject) Type() protoreflect.EnumType {
-	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[3]
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4]
 }
 
 func (x OnReject) Number() protoreflect.EnumNumber {
@@ -255,7 +321,7 @@ func (x OnReject) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnReject.Descriptor instead.
 func (OnReject) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{4}
 }
 
 // OnStoreFailure says what becomes of a request when the store of the counters
@@ -304,11 +370,11 @@ func (x OnStoreFailure) String() string {
 }
 
 func (OnStoreFailure) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4].Descriptor()
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[5].Descriptor()
 }
 
 func (OnStoreFailure) Type() protoreflect.EnumType {
-	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4]
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[5]
 }
 
 func (x OnStoreFailure) Number() protoreflect.EnumNumber {
@@ -317,7 +383,7 @@ func (x OnStoreFailure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnStoreFailure.Descriptor instead.
 func (OnStoreFailure) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{4}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{5}
 }
 
 // RateLimitConfig is the rules of one domain.
@@ -684,8 +750,17 @@ type RateLimitPolicy struct {
 	MinInterval    *durationpb.Duration    `protobuf:"bytes,105,opt,name=min_interval,json=minInterval,proto3" json:"min_interval,omitempty"`
 	CountBlocked   *wrapperspb.BoolValue   `protobuf:"bytes,106,opt,name=count_blocked,json=countBlocked,proto3" json:"count_blocked,omitempty"`
 	OnStoreFailure OnStoreFailure          `protobuf:"varint,107,opt,name=on_store_failure,json=onStoreFailure,proto3,enum=ratelimit.config.ratelimit.v3.OnStoreFailure" json:"on_store_failure,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Windows begin on borders of the calendar; only with unit DAY, WEEK, MONTH or
+	// YEAR. The other three fields need it.
+	Calendar bool `protobuf:"varint,108,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	// An IANA name; empty for UTC.
+	TimeZone string `protobuf:"bytes,109,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	// The day of the month on which months begin, 1 to 28; 0 is 1.
+	AnchorDay uint32 `protobuf:"varint,110,opt,name=anchor_day,json=anchorDay,proto3" json:"anchor_day,omitempty"`
+	// The first day of weeks.
+	WeekStarts    DayOfWeek `protobuf:"varint,111,opt,name=week_starts,json=weekStarts,proto3,enum=ratelimit.config.ratelimit.v3.DayOfWeek" json:"week_starts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RateLimitPolicy) Reset() {
@@ -802,6 +877,34 @@ func (x *RateLimitPolicy) GetOnStoreFailure() OnStoreFailure {
 	return OnStoreFailure_ON_STORE_FAILURE_INHERITED
 }
 
+func (x *RateLimitPolicy) GetCalendar() bool {
+	if x != nil {
+		return x.Calendar
+	}
+	return false
+}
+
+func (x *RateLimitPolicy) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
+}
+
+func (x *RateLimitPolicy) GetAnchorDay() uint32 {
+	if x != nil {
+		return x.AnchorDay
+	}
+	return 0
+}
+
+func (x *RateLimitPolicy) GetWeekStarts() DayOfWeek {
+	if x != nil {
+		return x.WeekStarts
+	}
+	return DayOfWeek_DAY_OF_WEEK_DEFAULT
+}
+
 // RateLimitReplace names a rule that does not apply where this one does.
 type RateLimitReplace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -894,7 +997,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\vrate_limits\x18g \x03(\v2..ratelimit.config.ratelimit.v3.RateLimitPolicyR\n" +
 	"rateLimits\x12=\n" +
 	"\x06charge\x18h \x01(\x0e2%.ratelimit.config.ratelimit.v3.ChargeR\x06charge\x12D\n" +
-	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xae\x05\n" +
+	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xd1\x06\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -907,7 +1010,13 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x05burst\x18h \x01(\v2\x1c.google.protobuf.UInt32ValueR\x05burst\x12<\n" +
 	"\fmin_interval\x18i \x01(\v2\x19.google.protobuf.DurationR\vminInterval\x12?\n" +
 	"\rcount_blocked\x18j \x01(\v2\x1a.google.protobuf.BoolValueR\fcountBlocked\x12W\n" +
-	"\x10on_store_failure\x18k \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\"&\n" +
+	"\x10on_store_failure\x18k \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\x12\x1a\n" +
+	"\bcalendar\x18l \x01(\bR\bcalendar\x12\x1b\n" +
+	"\ttime_zone\x18m \x01(\tR\btimeZone\x12\x1d\n" +
+	"\n" +
+	"anchor_day\x18n \x01(\rR\tanchorDay\x12I\n" +
+	"\vweek_starts\x18o \x01(\x0e2(.ratelimit.config.ratelimit.v3.DayOfWeekR\n" +
+	"weekStarts\"&\n" +
 	"\x10RateLimitReplace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name*f\n" +
 	"\rRateLimitUnit\x12\v\n" +
@@ -920,7 +1029,19 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x03DAY\x10\x04\x12\t\n" +
 	"\x05MONTH\x10\x05\x12\b\n" +
 	"\x04YEAR\x10\x06\x12\b\n" +
-	"\x04WEEK\x10\a*m\n" +
+	"\x04WEEK\x10\a*\x80\x01\n" +
+	"\tDayOfWeek\x12\x17\n" +
+	"\x13DAY_OF_WEEK_DEFAULT\x10\x00\x12\n" +
+	"\n" +
+	"\x06MONDAY\x10\x01\x12\v\n" +
+	"\aTUESDAY\x10\x02\x12\r\n" +
+	"\tWEDNESDAY\x10\x03\x12\f\n" +
+	"\bTHURSDAY\x10\x04\x12\n" +
+	"\n" +
+	"\x06FRIDAY\x10\x05\x12\f\n" +
+	"\bSATURDAY\x10\x06\x12\n" +
+	"\n" +
+	"\x06SUNDAY\x10\a*m\n" +
 	"\tAlgorithm\x12\x10\n" +
 	"\fFIXED_WINDOW\x10\x00\x12\x14\n" +
 	"\x10FIRST_HIT_WINDOW\x10\x01\x12\x12\n" +
@@ -954,55 +1075,57 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescData
 }
 
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
-	(Algorithm)(0),                 // 1: ratelimit.config.ratelimit.v3.Algorithm
-	(Charge)(0),                    // 2: ratelimit.config.ratelimit.v3.Charge
-	(OnReject)(0),                  // 3: ratelimit.config.ratelimit.v3.OnReject
-	(OnStoreFailure)(0),            // 4: ratelimit.config.ratelimit.v3.OnStoreFailure
-	(*RateLimitConfig)(nil),        // 5: ratelimit.config.ratelimit.v3.RateLimitConfig
-	(*RateLimitRule)(nil),          // 6: ratelimit.config.ratelimit.v3.RateLimitRule
-	(*RateLimitDescriptor)(nil),    // 7: ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	(*RateLimitPolicy)(nil),        // 8: ratelimit.config.ratelimit.v3.RateLimitPolicy
-	(*RateLimitReplace)(nil),       // 9: ratelimit.config.ratelimit.v3.RateLimitReplace
-	nil,                            // 10: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	(*structpb.Struct)(nil),        // 11: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 12: google.protobuf.Duration
-	(*wrapperspb.UInt32Value)(nil), // 13: google.protobuf.UInt32Value
-	(*wrapperspb.BoolValue)(nil),   // 14: google.protobuf.BoolValue
+	(DayOfWeek)(0),                 // 1: ratelimit.config.ratelimit.v3.DayOfWeek
+	(Algorithm)(0),                 // 2: ratelimit.config.ratelimit.v3.Algorithm
+	(Charge)(0),                    // 3: ratelimit.config.ratelimit.v3.Charge
+	(OnReject)(0),                  // 4: ratelimit.config.ratelimit.v3.OnReject
+	(OnStoreFailure)(0),            // 5: ratelimit.config.ratelimit.v3.OnStoreFailure
+	(*RateLimitConfig)(nil),        // 6: ratelimit.config.ratelimit.v3.RateLimitConfig
+	(*RateLimitRule)(nil),          // 7: ratelimit.config.ratelimit.v3.RateLimitRule
+	(*RateLimitDescriptor)(nil),    // 8: ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	(*RateLimitPolicy)(nil),        // 9: ratelimit.config.ratelimit.v3.RateLimitPolicy
+	(*RateLimitReplace)(nil),       // 10: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 11: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 12: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 13: google.protobuf.Duration
+	(*wrapperspb.UInt32Value)(nil), // 14: google.protobuf.UInt32Value
+	(*wrapperspb.BoolValue)(nil),   // 15: google.protobuf.BoolValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
-	7,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	2,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
-	3,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	6,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
-	4,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
-	10, // 5: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	8,  // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	8,  // 7: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	3,  // 8: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	11, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
-	8,  // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	7,  // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	11, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
-	8,  // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	2,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
-	3,  // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	8,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	3,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
+	4,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	7,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
+	5,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	11, // 5: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	9,  // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	9,  // 7: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	4,  // 8: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	12, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
+	9,  // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	8,  // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	12, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
+	9,  // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	3,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
+	4,  // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
 	0,  // 16: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
-	9,  // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
-	12, // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
-	1,  // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	13, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
-	12, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
-	14, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
-	4,  // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	10, // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
+	13, // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
+	2,  // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
+	14, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
+	13, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
+	15, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
+	5,  // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	1,  // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
@@ -1015,7 +1138,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc), len(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,

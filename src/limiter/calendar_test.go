@@ -1,0 +1,51 @@
+package limiter_test
+
+import (
+	"testing"
+	"time"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+)
+
+// TestCalendarBesidePlainWindow charges one descriptor to a month of 30 days and to one of the calendar, which have one period. Their
+// counters are apart, also in a dry run, and the answer has the border.
+func TestCalendarBesidePlainWindow(t *testing.T) {
+	t.Parallel()
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(`
+domain: d
+descriptors:
+- key: ip
+  rate_limits:
+  - {unit: month, requests_per_unit: 1}
+  - {unit: month, calendar: true, time_zone: Europe/Berlin, requests_per_unit: 1}
+`)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter.New(limiter.Config{Backend: store})
+	l.UseRules(set)
+	req := parse("ip=1")
+	req.Domain, req.Now = []byte("d"), time.Date(2026, 3, 30, 22, 0, 0, 0, time.UTC) // 31 March in Berlin
+	var a limiter.Answer
+	for _, check := range []func() error{
+		func() error { return l.DryRun(t.Context(), req, &a) },
+		func() error { return l.Check(t.Context(), req, &a) },
+	} {
+		if err := check(); err != nil || a.Over {
+			t.Fatalf("over %t, %v", a.Over, err)
+		}
+		if got := a.Statuses[0].Charges[1].Verdict.ResetAfter; got != 24*time.Hour {
+			t.Errorf("the month resets in %v, want 24h", got)
+		}
+	}
+	if err := l.Check(t.Context(), req, &a); err != nil || !a.Over || a.Statuses[0].Charges[1].Verdict.RetryAfter != 24*time.Hour {
+		t.Errorf("over %t, %+v, %v", a.Over, a.Statuses[0].Charges, err)
+	}
+}
