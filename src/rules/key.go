@@ -81,6 +81,67 @@ func (k *KeyFormat) AppendKey(dst []byte, d *Domain, r *Rule, entries []Entry) (
 	return dst, tag
 }
 
+// AppendCounterEntries appends the entries that tell the counter of r from other counters of r, for a request's entries. A value
+// that shares its counter with others has the pattern of the rule instead. r is the rule that the entries led to, or one of a level above.
+//
+//   - In a tree of descriptors these are the entries down to the level of r.
+//   - In an ordered list they are those of `per`, or those of `match` with the rule's patterns if there is no `per`.
+//   - In a tree of limits they are those whose words lead to r.
+func (r *Rule) AppendCounterEntries(dst, entries []Entry) []Entry {
+	switch {
+	case r.ListSettings != nil:
+		return r.ListSettings.appendCounterEntries(dst, entries)
+	case r.wordPath != nil:
+		return r.wordPath.appendCounterEntries(dst, entries)
+	}
+	start := len(dst)
+	dst = append(dst, entries[:min(len(r.Path), len(entries))]...)
+	if r.hasSharedLevel {
+		for i := range dst[start:] {
+			if l := &r.Path[i]; l.ShareThreshold {
+				dst[start+i].Value = []byte(l.valuePattern(entries[i].Key))
+			}
+		}
+	}
+	return dst
+}
+
+func (l *ListSettings) appendCounterEntries(dst, entries []Entry) []Entry {
+	for _, key := range l.PerKeys {
+		for i := len(entries) - 1; i >= 0; i-- { // As in lastValueOfKey.
+			if string(entries[i].Key) == key {
+				dst = append(dst, entries[i])
+				break
+			}
+		}
+	}
+	if len(l.PerKeys) > 0 {
+		return dst
+	}
+	for _, p := range l.MatchPairs {
+		dst = append(dst, Entry{Key: []byte(p.Key), Value: []byte(p.Pattern)})
+	}
+	return dst
+}
+
+func (w *wordPath) appendCounterEntries(dst, entries []Entry) []Entry {
+	left := len(w.words)
+	for _, e := range entries {
+		switch {
+		case left == 0:
+			return dst
+		case left == 1: // Only the key of this entry leads to the limit.
+			e.Value, left = nil, 0
+		case len(e.Value) > 0:
+			left -= 2
+		default:
+			left--
+		}
+		dst = append(dst, e)
+	}
+	return dst
+}
+
 // appendDomain appends the prefix and the domain, which start every key.
 func (k *KeyFormat) appendDomain(dst []byte, d *Domain, escape bool) []byte {
 	name := d.Name

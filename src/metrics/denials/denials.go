@@ -2,26 +2,14 @@
 package denials
 
 import (
-	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
-)
-
-// Bounds on the texts of a Denial. Sizes are in bytes, without quotes.
-const (
-	maxTextBytes    = 64  // maxTextBytes bounds a key or a value.
-	maxNameBytes    = 256 // maxNameBytes bounds a domain or the name of a rule.
-	maxCounterBytes = 256 // maxCounterBytes bounds the key of a counter.
-	maxShownEntries = 16  // maxShownEntries bounds the entries of a descriptor. Further ones are only counted.
+	"ratelimit/src/metrics/callertext"
 )
 
 // Denial is a denied request, or a denied descriptor of a request with independent descriptors. Its texts refer to no memory of
@@ -115,16 +103,16 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 	}
 	st := &a.Statuses[i]
 	d := Denial{
-		At: now, Protocol: req.Protocol, Descriptor: descriptorText(req.Descriptors[i].Entries), RetryAfter: st.RetryAfter,
+		At: now, Protocol: req.Protocol, Descriptor: callertext.Descriptor(req.Descriptors[i].Entries), RetryAfter: st.RetryAfter,
 		StoreFailed: st.Fallback == backend.FallbackDeny, SkippedDenials: skipped,
 	}
 	if a.Domain != nil {
-		d.Domain = strings.Clone(cutText(a.Domain.Name, maxNameBytes))
+		d.Domain = callertext.Name(a.Domain.Name)
 	}
 	if c := st.BindingCharge; c != nil {
-		d.Counter = counterText(c.CounterKey)
+		d.Counter = callertext.CounterKey(c.CounterKey)
 		if c.Rule != nil {
-			d.Rule = strings.Clone(cutText(c.Rule.FullName, maxNameBytes))
+			d.Rule = callertext.Name(c.Rule.FullName)
 		}
 	}
 	s.cfg.OnSample(d)
@@ -150,58 +138,4 @@ func (s *Sampler) countDenial(now time.Time) (skipped uint64, ok bool) {
 		s.fullInterval.Store(interval)
 	}
 	return s.skippedSinceSample.Swap(0), true
-}
-
-// descriptorText returns entries as key=value,key=value.
-func descriptorText(entries []rules.Entry) string {
-	var b strings.Builder
-	for i, e := range entries {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if i == maxShownEntries {
-			fmt.Fprintf(&b, "… (%d more)", len(entries)-i)
-			break
-		}
-		b.WriteString(boundedText(e.Key))
-		if len(e.Value) > 0 {
-			b.WriteByte('=')
-			b.WriteString(boundedText(e.Value))
-		}
-	}
-	return b.String()
-}
-
-// counterText returns at most maxCounterBytes bytes of a counter's key. It quotes a key with unprintable characters.
-func counterText(key []byte) string {
-	s := cutText(string(key[:min(len(key), maxCounterBytes+1)]), maxCounterBytes) // As in boundedText.
-	for _, c := range s {
-		if c == utf8.RuneError || !strconv.IsPrint(c) {
-			return strconv.Quote(s)
-		}
-	}
-	return s
-}
-
-// boundedText returns at most maxTextBytes bytes of text. It quotes text that contains blanks, commas, =,
-// double quotes or unprintable characters.
-func boundedText(text []byte) string {
-	s := cutText(string(text[:min(len(text), maxTextBytes+1)]), maxTextBytes) // The extra byte shows cutText that the text is longer.
-	for _, c := range s {
-		if c == utf8.RuneError || c <= ' ' || c == ',' || c == '=' || c == '"' || !strconv.IsPrint(c) {
-			return strconv.Quote(s)
-		}
-	}
-	return s
-}
-
-// cutText returns text. If text is longer than size bytes, it returns the whole characters within these bytes and "…".
-func cutText(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	for size > 0 && !utf8.RuneStart(text[size]) {
-		size--
-	}
-	return text[:size] + "…"
 }

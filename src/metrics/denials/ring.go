@@ -3,6 +3,8 @@ package denials
 import (
 	"sync"
 	"time"
+
+	"ratelimit/src/metrics/callertext"
 )
 
 // maxRingDescriptorBytes bounds the descriptor of a denial in a Ring, in bytes. The texts of a denial then have less than 2 KiB.
@@ -32,7 +34,7 @@ func NewRing(size int, start time.Time) *Ring {
 
 // Add adds d, in place of the oldest denial if the ring is full. It never blocks.
 func (r *Ring) Add(d Denial) {
-	d.Descriptor = cutText(d.Descriptor, maxRingDescriptorBytes)
+	d.Descriptor = callertext.Cut(d.Descriptor, maxRingDescriptorBytes)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastID++

@@ -1,0 +1,415 @@
+// Package subjects finds the subjects of each rule with the most hits and with the most denied hits. A subject is what a limit
+// counts: it has a counter of its own.
+//
+// A Tracker counts a sample of the decisions, so that the cost does not grow with the traffic, in memory that does not grow with
+// the number of subjects.
+package subjects
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/callertext"
+	"ratelimit/src/rules"
+)
+
+// Kind says which hits are counted.
+type Kind uint8
+
+// Refunds and looks are not counted. A denied hit is one that the limit refused, unless shadow mode let it pass.
+const (
+	Hits Kind = iota
+	DeniedHits
+	kindCount
+)
+
+// Window says which time is counted.
+type Window uint8
+
+// Windows slide: the hits of the last minute are those since the clock's minute began, and a part of those of the minute before.
+const (
+	Minute Window = iota
+	Hour
+	windowCount
+)
+
+var windowLengths = [windowCount]time.Duration{time.Minute, time.Hour}
+
+// RequestLimits is the name of the rule that stands for the limits that come with the requests to a domain.
+const RequestLimits = "(request)"
+
+// maxSubjectBytes bounds the text of a subject.
+const maxSubjectBytes = 256
+
+// Tracker is a limiter.Recorder that finds subjects. Run must run meanwhile.
+type Tracker struct {
+	maxRules int
+	random   func() uint64
+	hash     func(key []byte) uint64
+
+	tables  metrics.TablePerSet[[]*ruleSubjects] // The position in a table is Rule.Index, or the number of rules + Domain.Index.
+	ranked  atomic.Int64                         // ranked is the number of rules with rankings.
+	samples [kindCount]atomic.Int64              // samples counts the samples of all rules in this interval.
+
+	advancedAt atomic.Int64 // advancedAt is the time of the last advance, in nanoseconds since 1970. It is 0 before the first one.
+
+	mu           sync.Mutex // mu guards the fields below.
+	rules        map[ruleName]*ruleSubjects
+	activeByKind [kindCount][]activity // activeByKind is memory that is used again.
+}
+
+type ruleName struct{ domain, rule string }
+
+// ruleSubjects are the subjects of one rule.
+type ruleSubjects struct {
+	ruleName
+	samplers [kindCount]sampler
+	isActive atomic.Bool // isActive says that advance must look at the rule.
+	rate     float64     // rate is the moving average of decisions per interval, over about a minute. Only advance uses it.
+
+	mu        sync.Mutex // mu guards the fields below, and those of samplers that say so.
+	isRemoved bool       // isRemoved says that a reload removed the rule, so that it gets no rankings.
+	isRanked  bool       // isRanked says that the rule may have rankings.
+	since     time.Time  // since is when the rule got its rankings. It is zero until the first advance after that.
+	rankings  [kindCount]*ranking
+	entries   []rules.Entry // entries and text are memory that is used again.
+	text      []byte
+}
+
+// ranking has the windows of one kind.
+type ranking [windowCount]window
+
+// New returns a Tracker for at most maxRules rules at a time, the busiest ones. A rule needs up to 220 KiB: 4 summaries of 16 KiB
+// and their texts, for each kind of hits. Rules without traffic need nothing.
+func New(maxRules int) *Tracker {
+	seed := maphash.MakeSeed()
+	return &Tracker{
+		maxRules: maxRules,
+		random:   rand.Uint64,
+		hash:     func(key []byte) uint64 { return maphash.Bytes(seed, key) },
+		rules:    make(map[ruleName]*ruleSubjects),
+	}
+}
+
+// UseRules puts the rules of set in force. Rules that keep their name keep their subjects.
+func (t *Tracker) UseRules(set *rules.Set) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.rules
+	t.rules = make(map[ruleName]*ruleSubjects)
+	var table []*ruleSubjects
+	open := func(domain, rule string) {
+		name := ruleName{domain, rule}
+		r := old[name]
+		if r == nil {
+			r = t.rules[name] // Two rules may have the same name.
+		}
+		if r == nil {
+			r = &ruleSubjects{ruleName: ruleName{callertext.Name(domain), callertext.Name(rule)}}
+			for i := range r.samplers {
+				r.samplers[i].setWeight(1)
+				r.samplers[i].maxSamples = maxSamples
+			}
+		}
+		t.rules[name] = r
+		table = append(table, r)
+	}
+	for _, r := range set.Rules() {
+		open(r.Domain, r.FullName)
+	}
+	for _, d := range set.Domains() {
+		open(d.Name, RequestLimits)
+	}
+	for name, r := range old {
+		if t.rules[name] == nil {
+			r.mu.Lock()
+			r.isRemoved = true
+			t.dropRankings(r)
+			r.mu.Unlock()
+		}
+	}
+	t.tables.UseSet(set, table)
+}
+
+// dropRankings takes the rankings from r. The caller holds r.mu.
+func (t *Tracker) dropRankings(r *ruleSubjects) {
+	if r.isRanked {
+		r.isRanked, r.rankings, r.since = false, [kindCount]*ranking{}, time.Time{}
+		t.ranked.Add(-1)
+	}
+}
+
+// Record implements limiter.Recorder. It allocates memory only for a rule that gets rankings, and for its first texts.
+func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
+	table, ok := t.tables.TableOf(a.RuleSet)
+	if !ok || a.Domain == nil {
+		return
+	}
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		if st.Amount == 0 || st.Op == algorithm.Refund {
+			continue
+		}
+		for j := range st.Charges {
+			c := &st.Charges[j]
+			index := len(a.RuleSet.Rules()) + a.Domain.Index
+			if c.Rule != nil {
+				index = c.Rule.Index
+			}
+			r, bits := table[index], t.random()
+			if bits&(sampleAll-1) < r.samplers[Hits].threshold.Load() {
+				t.count(r, Hits, c, st.Amount, req.Descriptors[i].Entries)
+			}
+			if a.Over && c.Over && bits>>32 < r.samplers[DeniedHits].threshold.Load() {
+				t.count(r, DeniedHits, c, st.Amount, req.Descriptors[i].Entries)
+			}
+		}
+	}
+}
+
+// count counts a sampled decision: the charge c of hits for a descriptor with these entries.
+func (t *Tracker) count(r *ruleSubjects, kind Kind, c *limiter.Charge, hits uint64, entries []rules.Entry) {
+	hash := max(t.hash(c.CounterKey), 1)
+	isBusy := t.samples[kind].Add(1) > 2*maxSamples
+	r.isActive.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	weighted := float64(r.samplers[kind].count(isBusy)) * float64(hits)
+	rank := r.rankings[kind]
+	if rank == nil {
+		if rank = t.newRanking(r); rank == nil {
+			return
+		}
+		r.rankings[kind] = rank
+	}
+	r.text = r.text[:0]
+	subject := func() []byte {
+		if len(r.text) == 0 {
+			r.writeText(c.Rule, entries)
+		}
+		return r.text
+	}
+	for i := range rank {
+		s := rank[i].current
+		fraction := float64(t.random()>>11) / (1 << 53)
+		if count := s.add(hash, weighted, fraction); count > 0 {
+			s.rank(hash, count, subject)
+		}
+	}
+}
+
+// reserve reports whether r may have rankings: it has some already, or there are less than maxRules rules that have. The caller
+// holds r.mu.
+func (t *Tracker) reserve(r *ruleSubjects) bool {
+	if r.isRanked || r.isRemoved {
+		return r.isRanked
+	}
+	if t.ranked.Add(1) > int64(t.maxRules) {
+		t.ranked.Add(-1)
+		return false
+	}
+	r.isRanked = true
+	return true
+}
+
+// newRanking returns a new ranking for r, nil if r must not have one now. The caller holds r.mu.
+func (t *Tracker) newRanking(r *ruleSubjects) *ranking {
+	if !t.reserve(r) {
+		return nil
+	}
+	rank := new(ranking)
+	for i := range rank {
+		rank[i] = newWindow()
+		rank[i].period = t.advancedAt.Load() / int64(windowLengths[i])
+	}
+	return rank
+}
+
+// writeText sets r.text to the entries of a descriptor that form the counter of rule; "(all)" if the rule has only one counter.
+// The caller holds r.mu.
+func (r *ruleSubjects) writeText(rule *rules.Rule, entries []rules.Entry) {
+	if rule != nil {
+		r.entries = rule.AppendCounterEntries(r.entries[:0], entries)
+		entries = r.entries
+	}
+	r.text = callertext.AppendDescriptor(r.text[:0], entries)
+	clear(r.entries) // They belong to the request.
+	if len(r.text) > maxSubjectBytes {
+		r.text = callertext.Cut(r.text, maxSubjectBytes)
+	} else if len(r.text) == 0 {
+		r.text = append(r.text, "(all)"...)
+	}
+}
+
+// Run keeps the windows and the sampling up to date until ctx ends.
+func (t *Tracker) Run(ctx context.Context) error {
+	ticker := time.NewTicker(samplingInterval)
+	defer ticker.Stop()
+	for {
+		t.advance(time.Now())
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// advance ends a sampling interval: it moves the windows, chooses the rules with rankings, and shares out the samples of the next
+// interval.
+func (t *Tracker) advance(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	elapsed := samplingInterval
+	if last := t.advancedAt.Load(); last != 0 {
+		elapsed = max(now.Sub(time.Unix(0, last)), time.Millisecond)
+	}
+	t.advancedAt.Store(now.UnixNano())
+	for kind := range kindCount {
+		t.samples[kind].Store(0)
+		t.activeByKind[kind] = t.activeByKind[kind][:0]
+	}
+	var busiest, idlest *ruleSubjects // busiest is the busiest rule without rankings, idlest the least busy one with rankings.
+	for _, r := range t.rules {
+		if !r.isActive.Load() {
+			continue
+		}
+		isRanked := t.endInterval(r, now, float64(samplingInterval)/float64(elapsed))
+		switch {
+		case isRanked && (idlest == nil || r.rate < idlest.rate):
+			idlest = r
+		case !isRanked && (busiest == nil || r.rate > busiest.rate):
+			busiest = r
+		}
+	}
+	// The factor keeps rules that are about as busy from replacing each other.
+	if busiest != nil && idlest != nil && t.ranked.Load() >= int64(t.maxRules) && busiest.rate > 2*idlest.rate {
+		t.replace(idlest, busiest)
+	}
+	for kind, list := range t.activeByKind {
+		perRule := shareOut(list)
+		for _, a := range list {
+			a.rule.mu.Lock()
+			s := &a.rule.samplers[kind]
+			s.setWeight(max(1, uint64(a.decisions/perRule+0.999)))
+			s.samples, s.maxSamples = 0, int64(2*perRule)+1
+			a.rule.mu.Unlock()
+		}
+		clear(list)
+	}
+}
+
+// replace gives next the right to rankings that old had.
+func (t *Tracker) replace(old, next *ruleSubjects) {
+	old.mu.Lock()
+	t.dropRankings(old)
+	old.mu.Unlock()
+	next.mu.Lock()
+	defer next.mu.Unlock()
+	t.reserve(next) // If another rule was faster, next gets rankings another time.
+}
+
+// endInterval ends the interval of r, and adds what r did to t.activeByKind. perInterval converts numbers to those of an interval
+// of the usual length. It reports whether r has rankings. The caller holds t.mu.
+func (t *Tracker) endInterval(r *ruleSubjects, now time.Time, perInterval float64) (isRanked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.isRanked && r.since.IsZero() {
+		r.since = now
+	}
+	isIdle := true
+	for kind := range r.samplers {
+		s := &r.samplers[kind]
+		decisions := float64(s.decisions) * perInterval
+		if Kind(kind) == Hits {
+			const intervalsPerMinute = float64(time.Minute / samplingInterval)
+			r.rate += (decisions - r.rate) / intervalsPerMinute
+		}
+		if s.decisions > 0 {
+			t.activeByKind[kind] = append(t.activeByKind[kind], activity{r, decisions})
+		} else if s.weight > 1 {
+			s.setWeight(s.weight / 2)
+		}
+		isIdle = isIdle && s.decisions == 0 && s.weight == 1
+		s.decisions = 0
+		if rank := r.rankings[kind]; rank != nil {
+			for i := range rank {
+				rank[i].advance(now.UnixNano() / int64(windowLengths[i]))
+			}
+		}
+	}
+	if isIdle && !r.isRanked && r.rate < 0.01 {
+		r.isActive.Store(false)
+		r.rate = 0
+	}
+	return r.isRanked
+}
+
+// Query asks for subjects. Empty names mean all domains, or all rules of a domain.
+type Query struct {
+	Kind         Kind
+	Window       Window
+	Domain, Rule string
+	Limit        int
+}
+
+// Subject is a subject with its estimated hits in the window.
+type Subject struct {
+	Domain, Rule string
+	Text         string // Text has the entries of the descriptor that form the counter, as callertext.Descriptor writes them.
+	Hits         float64
+	PerSecond    float64
+}
+
+// Top returns the subjects that q asks for at a time, those with the most hits first. A rule has at most listSize subjects for
+// each of two periods.
+func (t *Tracker) Top(now time.Time, q Query) []Subject {
+	t.mu.Lock()
+	var asked []*ruleSubjects
+	for name, r := range t.rules {
+		if (q.Domain == "" || name.domain == q.Domain) && (q.Rule == "" || name.rule == q.Rule) {
+			asked = append(asked, r)
+		}
+	}
+	t.mu.Unlock()
+	var list []Subject
+	for _, r := range asked {
+		list = r.appendSubjects(list, now, q)
+	}
+	slices.SortFunc(list, func(a, b Subject) int {
+		return cmp.Or(cmp.Compare(b.Hits, a.Hits), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Text, b.Text))
+	})
+	return list[:min(len(list), max(q.Limit, 0))]
+}
+
+// appendSubjects appends the subjects of r that have hits in the window.
+func (r *ruleSubjects) appendSubjects(list []Subject, now time.Time, q Query) []Subject {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rank := r.rankings[q.Kind]
+	if rank == nil {
+		return list
+	}
+	w, length := &rank[q.Window], windowLengths[q.Window]
+	inPeriod := min(max(now.Sub(time.Unix(0, w.period*int64(length))), 0), length)
+	share := 1 - float64(inPeriod)/float64(length)
+	counted := length
+	if !r.since.IsZero() {
+		counted = min(max(now.Sub(r.since), time.Second), length)
+	}
+	w.forEach(share, func(subject []byte, hits float64) {
+		if hits >= 0.5 {
+			list = append(list, Subject{r.domain, r.rule, string(subject), hits, hits / counted.Seconds()})
+		}
+	})
+	return list
+}
