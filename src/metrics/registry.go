@@ -130,7 +130,7 @@ func (r *Registry) decisionFigures() (list []Figure) {
 	for key, s := range r.ruleStats {
 		add(key, s)
 	}
-	add(statsKey{rule: "(request)"}, &r.requestLimitStats)
+	add(statsKey{rule: requestLimitsName}, &r.requestLimitStats)
 	add(statsKey{}, &r.unknownDomains.totalStats)
 	return list
 }

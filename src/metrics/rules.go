@@ -8,6 +8,7 @@ import (
 	"time"
 	"weak"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
 
@@ -35,6 +36,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // ruleStats has the counters of all rules with the same key, or of a domain. It does not
 // refer to a rule, so that a Set can be freed after a reload.
 type ruleStats struct {
+	fullName          string     // fullName is the full name of the rules, or empty for a domain.
 	namedHits         *namedHits // namedHits is nil if countsByKey is false for all rules with this key.
 	outcomeCounts     [outcomeCount]Counter
 	unansweredCharges [4]Counter // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
@@ -103,6 +105,9 @@ func (r *Registry) UseRules(set *rules.Set) {
 	var t setCounters
 	for _, rule := range set.Rules() {
 		s := r.ruleStats.openStats(rule.Domain, strings.TrimPrefix(rule.FullName, rule.Domain+"."))
+		if s.fullName == "" {
+			s.fullName = strings.Clone(rule.FullName)
+		}
 		if s.namedHits == nil && countsByKey(rule) {
 			s.namedHits = r.namedHits.acquireName(rulePrefixOf(rule.FullName))
 		}
@@ -149,4 +154,43 @@ func (b ruleStatsByKey) deleteExpired(n *namedHitTable, now time.Time, most int)
 		}
 		delete(b, key)
 	}
+}
+
+// Decisions counts the decisions on a rule. Each charge of a descriptor is one decision. Near and Shadow are parts of Admitted, and
+// Fallback is a part of Admitted and Denied.
+type Decisions struct {
+	Admitted uint64 // Admitted are the decisions in which the rule did not refuse, also if another rule did.
+	Denied   uint64 // Denied are the decisions in which the rule refused. Config.ShadowMode of the limiter does not matter here.
+	Near     uint64 // Near are those above Config.NearRatio of the limit.
+	Shadow   uint64 // Shadow are those over the limit of a rule in shadow mode.
+	Fallback uint64 // Fallback are those that on_store_failure decided, because the store did not answer.
+}
+
+// ForEachDecisions calls yield for each rule in force, and for rules that were removed within the last hour. name is the full name
+// of the rule. Limits that came with requests are one rule without a domain, named "(request)". Decisions never decrease while the
+// rule is known.
+func (r *Registry) ForEachDecisions(yield func(domain, name string, d Decisions)) {
+	r.ruleStatsMu.Lock()
+	defer r.ruleStatsMu.Unlock()
+	for key, s := range r.ruleStats {
+		if key.rule != "" {
+			yield(key.domain, s.fullName, s.decisions())
+		}
+	}
+	yield("", requestLimitsName, r.requestLimitStats.decisions())
+}
+
+// requestLimitsName stands for the limits that came with requests, where a rule is named.
+const requestLimitsName = "(request)"
+
+func (s *ruleStats) decisions() Decisions {
+	o := func(outcome Outcome) uint64 { return s.outcomeCounts[outcome].Load() }
+	d := Decisions{Denied: o(OutcomeOver), Near: o(OutcomeNear), Shadow: o(OutcomeShadow)}
+	d.Admitted = o(OutcomeWithin) + d.Near + d.Shadow + o(OutcomeUnlimited) + o(OutcomeUncharged)
+	for f := range s.unansweredCharges {
+		if backend.Fallback(f) != backend.FallbackError {
+			d.Fallback += s.unansweredCharges[f].Load()
+		}
+	}
+	return d
 }

@@ -91,7 +91,7 @@ descriptors:
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	const subjects, perSecond, seconds = 1_000_000, 40_000, 75
-	for _, seed := range []uint64{1, 2} {
+	for _, seed := range []uint64{1} {
 		tracker, set := seededTracker(t, 4, seed, twoRules)
 		random := rand.New(rand.NewPCG(seed, 2))
 		passed, denied := newZipf(subjects, 1.1, random), newZipf(subjects, 1.1, random)

@@ -1,0 +1,349 @@
+// Package history keeps the rates of decisions of the last hour: of all rules together, of each domain and of the busiest rules.
+// It also knows the rates of the last ten seconds of all rules. It reads the counters of a metrics.Registry.
+package history
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"ratelimit/src/metrics"
+)
+
+// Config is the configuration of a History.
+type Config struct {
+	// Registry has the counters; required.
+	Registry *metrics.Registry
+	// ShadowMode says that the limiter allows every request, so that no decision is a denial.
+	ShadowMode bool
+	// MaxDomains and MaxRules are how many domains and rules have a history, each of 7.2 KB. They are the busiest ones. Default to
+	// 100 and 500.
+	MaxDomains, MaxRules int
+}
+
+const (
+	// Step is the time between two values of a history.
+	Step = 10 * time.Second
+	// Steps is the number of values of a history: those of an hour.
+	Steps = int(time.Hour / Step)
+	// tick is the time between two readings of the counters.
+	tick = 2 * time.Second
+	// ticksPerStep is also the number of readings that current rates are made of.
+	ticksPerStep = int(Step / tick)
+)
+
+// PerSecond are decisions per second; see metrics.Decisions.
+type PerSecond struct{ Admitted, Denied, Near, Shadow, Fallback float64 }
+
+// values are the same numbers as an array, which is easier to add up.
+type values [5]float64
+
+func (v values) perSecond(elapsed time.Duration) PerSecond {
+	if elapsed <= 0 {
+		return PerSecond{}
+	}
+	s := elapsed.Seconds()
+	return PerSecond{v[0] / s, v[1] / s, v[2] / s, v[3] / s, v[4] / s}
+}
+
+// decisions is the number of all decisions.
+func (v values) decisions() float64 { return v[0] + v[1] }
+
+func (v values) plus(w values) values {
+	for i := range v {
+		v[i] += w[i]
+	}
+	return v
+}
+
+// Rates are the current rates of a rule, or of a domain if Rule is empty.
+type Rates struct {
+	Domain string
+	Rule   string // Rule is the full name of the rule.
+	PerSecond
+}
+
+// Current are the rates over the last ten seconds. Rules has all rules with counters in the registry, except limits of requests.
+// Domains and Rules are sorted by decisions per second, then by name. Callers must not change them.
+type Current struct {
+	Total          PerSecond
+	Domains, Rules []Rates
+}
+
+// Hour is a history of up to an hour.
+type Hour struct {
+	Start  time.Time   // Start is the begin of the first step.
+	Values []PerSecond // Values has the rate of each step, oldest first. The last step is the last one that has ended.
+}
+
+// History keeps rates. Run must run meanwhile.
+type History struct {
+	cfg Config
+
+	mu           sync.Mutex // mu guards the fields below.
+	total        series
+	domains      map[string]*series
+	rules        map[ruleName]*series
+	current      *Current                    // current is nil if there was a reading since it was made.
+	readings     int64                       // readings is the number of readings.
+	lastReading  time.Time                   // lastReading is zero before the first reading.
+	readingTimes [ticksPerStep]time.Duration // readingTimes are the times between the last readings, as in series.recent.
+	steps        int64                       // steps is the number of steps that have ended.
+	lastStepEnd  time.Time
+}
+
+type ruleName struct{ domain, rule string }
+
+// series are the numbers of a rule, of a domain, or of all rules together.
+type series struct {
+	counted values // counted has the counters of a rule at the last reading.
+	// recent has what the last readings added. The position of a reading is its number modulo the length.
+	recent      [ticksPerStep][5]float32
+	step        values  // step is what was added since the last step ended.
+	lastReading int64   // lastReading is the number of the last reading that had the series.
+	hasMoved    bool    // hasMoved says that there was a decision.
+	average     float64 // average is the moving average of decisions per second, over about ten minutes.
+	ring        *ring   // ring is nil if the series has no history.
+}
+
+// ring has the rates of the last steps. The position of a step is its number modulo the length.
+type ring struct {
+	firstStep int64 // firstStep is the number of the first step that the ring has.
+	rates     [Steps][5]float32
+}
+
+// New returns an empty History.
+func New(cfg Config) *History {
+	cfg.MaxDomains, cfg.MaxRules = cmp.Or(cfg.MaxDomains, 100), cmp.Or(cfg.MaxRules, 500)
+	return &History{cfg: cfg, total: series{ring: new(ring)}, domains: make(map[string]*series), rules: make(map[ruleName]*series)}
+}
+
+// Run reads the counters every two seconds until ctx ends.
+func (h *History) Run(ctx context.Context) error {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		h.read(time.Now())
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// read reads the counters.
+func (h *History) read(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	isFirst, elapsed := h.lastReading.IsZero(), now.Sub(h.lastReading)
+	if isFirst {
+		h.lastStepEnd, elapsed = now, 0
+	} else if elapsed <= 0 {
+		return
+	}
+	slot := int(h.readings % int64(ticksPerStep))
+	h.readings++
+	h.lastReading, h.readingTimes[slot], h.current = now, elapsed, nil
+	h.total.recent[slot] = [5]float32{}
+	for _, d := range h.domains {
+		d.recent[slot] = [5]float32{}
+	}
+	h.cfg.Registry.ForEachDecisions(func(domain, name string, d metrics.Decisions) {
+		s := seriesOf(h.rules, ruleName{domain, name}, h.readings)
+		added := s.addedSince(h.valuesOf(d))
+		if isFirst {
+			return // Nothing says when these decisions were made.
+		}
+		s.recent[slot] = [5]float32{}
+		for _, s := range []*series{s, seriesOf(h.domains, domain, h.readings), &h.total} {
+			s.add(slot, added)
+		}
+	})
+	maps.DeleteFunc(h.rules, func(_ ruleName, s *series) bool { return s.lastReading != h.readings })
+	maps.DeleteFunc(h.domains, func(_ string, s *series) bool { return s.lastReading != h.readings && !isFirst })
+	if inStep := now.Sub(h.lastStepEnd); inStep >= Step-tick/2 { // Ticks may come a little early.
+		h.endStep(inStep)
+		h.lastStepEnd = now
+	}
+}
+
+// valuesOf returns the counters of a rule. In shadow mode its denials are decisions over the limit that were admitted.
+func (h *History) valuesOf(d metrics.Decisions) values {
+	if h.cfg.ShadowMode {
+		d.Admitted, d.Shadow, d.Denied = d.Admitted+d.Denied, d.Shadow+d.Denied, 0
+	}
+	return values{float64(d.Admitted), float64(d.Denied), float64(d.Near), float64(d.Shadow), float64(d.Fallback)}
+}
+
+// seriesOf returns the series with a key, which reading has.
+func seriesOf[K comparable](list map[K]*series, key K, reading int64) *series {
+	s := list[key]
+	if s == nil {
+		s = new(series)
+		list[key] = s
+	}
+	s.lastReading = reading
+	return s
+}
+
+// addedSince returns what the counters of a rule added since the last call. Counters that fell were restarted.
+func (s *series) addedSince(counted values) (added values) {
+	for i := range counted {
+		if added[i] = counted[i] - s.counted[i]; added[i] < 0 {
+			added[i] = counted[i]
+		}
+	}
+	s.counted = counted
+	return added
+}
+
+func (s *series) add(slot int, added values) {
+	for i, n := range added {
+		s.recent[slot][i] += float32(n)
+	}
+	s.step = s.step.plus(added)
+	s.hasMoved = s.hasMoved || added.decisions() > 0
+}
+
+// endStep ends a step. If it was longer than Step, because the process was suspended, it stands for several.
+func (h *History) endStep(length time.Duration) {
+	count := max(1, int64(length.Round(Step)/Step))
+	end := func(s *series) {
+		const smoothing = float64(10 * time.Minute / Step)
+		s.average += (s.step.decisions()/length.Seconds() - s.average) / smoothing * min(float64(count), smoothing)
+	}
+	end(&h.total)
+	for _, s := range h.domains {
+		end(s)
+	}
+	for _, s := range h.rules {
+		end(s)
+	}
+	giveRings(h.domains, h.cfg.MaxDomains, h.steps)
+	giveRings(h.rules, h.cfg.MaxRules, h.steps)
+	h.total.endStep(h.steps, count, length)
+	for _, s := range h.domains {
+		s.endStep(h.steps, count, length)
+	}
+	for _, s := range h.rules {
+		s.endStep(h.steps, count, length)
+	}
+	h.steps += count
+}
+
+// endStep adds the rates of count steps from the number first on, and starts the next step.
+func (s *series) endStep(first, count int64, length time.Duration) {
+	if s.ring != nil {
+		var rates [5]float32
+		for i, n := range s.step {
+			rates[i] = float32(n / length.Seconds())
+		}
+		for step := first; step < first+min(count, int64(Steps)); step++ {
+			s.ring.rates[step%int64(Steps)] = rates
+		}
+	}
+	s.step = values{}
+}
+
+// giveRings gives rings to series that had decisions, the busiest first, until there are limit rings. Then a series gets the ring of
+// another one only if it is more than twice as busy. The rings start with a step.
+func giveRings[K comparable](all map[K]*series, limit int, step int64) {
+	var holders, waiting []*series
+	for _, s := range all {
+		if s.ring != nil {
+			holders = append(holders, s)
+		} else if s.hasMoved {
+			waiting = append(waiting, s)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *series) int { return cmp.Compare(b.average, a.average) })
+	free := min(max(limit-len(holders), 0), len(waiting))
+	for _, s := range waiting[:free] {
+		s.ring = &ring{firstStep: step}
+	}
+	waiting = waiting[free:]
+	if len(waiting) == 0 {
+		return
+	}
+	slices.SortFunc(holders, func(a, b *series) int { return cmp.Compare(a.average, b.average) })
+	for i := range min(len(holders), len(waiting)) {
+		from, to := holders[i], waiting[i]
+		if to.average <= 2*from.average {
+			return
+		}
+		from.ring, to.ring = nil, from.ring
+		*to.ring = ring{firstStep: step}
+	}
+}
+
+// Hour returns the history of a rule, or of a domain if rule is empty, or of all rules if both are empty. ok is false if the name
+// is unknown, or if other rules were busier and have a history instead.
+func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.rules[ruleName{domain, rule}]
+	switch {
+	case rule != "":
+	case domain != "":
+		s = h.domains[domain]
+	default:
+		s = &h.total
+	}
+	if s == nil || s.ring == nil && s.hasMoved {
+		return Hour{}, false
+	}
+	r := s.ring
+	if r == nil { // There were no decisions.
+		r = &ring{firstStep: h.total.ring.firstStep}
+	}
+	for step := max(r.firstStep, h.steps-int64(Steps)); step < h.steps; step++ {
+		v := r.rates[step%int64(Steps)]
+		hour.Values = append(hour.Values, PerSecond{float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3]), float64(v[4])})
+	}
+	hour.Start = h.lastStepEnd.Add(-time.Duration(len(hour.Values)) * Step)
+	return hour, true
+}
+
+// Current returns the current rates. It makes them once for all callers between two readings.
+func (h *History) Current() *Current {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current != nil {
+		return h.current
+	}
+	c := &Current{Total: h.rateOf(&h.total)}
+	for domain, s := range h.domains {
+		if domain != "" { // Limits of requests are counted without their domain.
+			c.Domains = append(c.Domains, Rates{domain, "", h.rateOf(s)})
+		}
+	}
+	for name, s := range h.rules {
+		if name.domain != "" {
+			c.Rules = append(c.Rules, Rates{name.domain, name.rule, h.rateOf(s)})
+		}
+	}
+	for _, list := range [][]Rates{c.Domains, c.Rules} {
+		slices.SortFunc(list, func(a, b Rates) int {
+			return cmp.Or(cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule))
+		})
+	}
+	h.current = c
+	return c
+}
+
+// rateOf returns the rate over the last readings. The caller holds h.mu.
+func (h *History) rateOf(s *series) PerSecond {
+	var sum values
+	var elapsed time.Duration
+	for slot, added := range s.recent {
+		elapsed += h.readingTimes[slot]
+		for i, n := range added {
+			sum[i] += float64(n)
+		}
+	}
+	return sum.perSecond(elapsed)
+}

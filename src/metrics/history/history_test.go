@@ -1,0 +1,352 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+const testRules = `
+domain: d
+descriptors:
+  - key: ip
+    rate_limit: {unit: year, requests_per_unit: 1000}
+  - key: banned
+    rate_limit: {unit: year, requests_per_unit: 0}
+  - key: near
+    rate_limit: {unit: year, requests_per_unit: 4}
+  - key: trial
+    shadow_mode: true
+    rate_limit: {unit: year, requests_per_unit: 0}
+  - key: staff
+    rate_limit: {unlimited: true}
+`
+
+// fixture is a History of a limiter over memory, on virtual time.
+type fixture struct {
+	*History
+	registry *metrics.Registry
+	limiter  *limiter.Limiter
+	now      time.Time
+}
+
+func start(t *testing.T, cfg Config, text string) *fixture {
+	t.Helper()
+	f := &fixture{now: noon}
+	f.registry = metrics.New(metrics.Config{NearRatio: 0.5, Now: func() time.Time { return f.now }})
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{f.registry}, ShadowMode: cfg.ShadowMode})
+	f.use(t, text)
+	cfg.Registry = f.registry
+	f.History = New(cfg)
+	f.read(f.now)
+	return f
+}
+
+func (f *fixture) use(t *testing.T, text string) {
+	t.Helper()
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.registry.UseRules(set)
+	f.limiter.UseRules(set)
+}
+
+// ask sends n requests on each of keys.
+func (f *fixture) ask(t *testing.T, n int, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		req := &limiter.Request{Domain: []byte("d"), Now: f.now}
+		req.Descriptors = []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(key), Value: []byte("x")}}}}
+		for range n {
+			if err := f.limiter.Check(t.Context(), req, new(limiter.Answer)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// wait lets time pass, with readings.
+func (f *fixture) wait(d time.Duration) {
+	for end := f.now.Add(d); f.now.Before(end); {
+		f.now = f.now.Add(tick)
+		f.read(f.now)
+	}
+}
+
+// admitted returns the admitted rates of a history, as text.
+func (f *fixture) admitted(domain, rule string) string {
+	hour, ok := f.Hour(domain, rule)
+	if !ok {
+		return "none"
+	}
+	var list []float64
+	for _, v := range hour.Values {
+		list = append(list, v.Admitted)
+	}
+	return fmt.Sprint(list)
+}
+
+// What the rates of each kind of rule are.
+func TestCurrent(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		key        string
+		shadowMode bool
+		want       PerSecond
+	}{
+		{"ip", false, PerSecond{Admitted: 1}},
+		{"banned", false, PerSecond{Denied: 1}},
+		{"banned", true, PerSecond{Admitted: 1, Shadow: 1}},
+		{"near", false, PerSecond{Admitted: 0.4, Denied: 0.6, Near: 0.2}},
+		{"trial", false, PerSecond{Admitted: 1, Shadow: 1}},
+		{"staff", false, PerSecond{Admitted: 1}},
+		{"unmatched", false, PerSecond{}},
+	} {
+		f := start(t, Config{ShadowMode: tt.shadowMode}, testRules)
+		f.ask(t, 10, tt.key)
+		f.wait(10 * time.Second)
+		c := f.Current()
+		if c.Total != tt.want || len(c.Domains) != 1 || c.Domains[0] != (Rates{"d", "", tt.want}) {
+			t.Errorf("%s: got %+v and %+v, want %+v", tt.key, c.Total, c.Domains, tt.want)
+		}
+		if len(c.Rules) != 5 || tt.want != (PerSecond{}) && c.Rules[0] != (Rates{"d", "d." + tt.key, tt.want}) {
+			t.Errorf("%s: got %+v", tt.key, c.Rules)
+		}
+		if f.Current() != c {
+			t.Errorf("%s: the rates are made twice between two readings", tt.key)
+		}
+		f.wait(10 * time.Second)
+		if c := f.Current(); c.Total != (PerSecond{}) {
+			t.Errorf("%s: got %+v after 10 s without requests", tt.key, c.Total)
+		}
+	}
+}
+
+// Rates are over the last ten seconds, or since the start. The busiest rules come first, then names.
+func TestCurrentSlides(t *testing.T) {
+	t.Parallel()
+	f := start(t, Config{}, testRules)
+	for _, step := range []struct {
+		ip, staff int
+		want      string
+	}{
+		{ip: 10, want: "ip 5, banned 0"},
+		{staff: 40, want: "staff 10, ip 2.5"},
+		{want: "staff 6.7, ip 1.7"},
+		{want: "staff 5, ip 1.2"},
+		{want: "staff 4, ip 1"},
+		{want: "staff 4, banned 0"},
+		{want: "banned 0, ip 0"},
+	} {
+		f.ask(t, step.ip, "ip")
+		f.ask(t, step.staff, "staff")
+		f.wait(tick)
+		var got []string
+		for _, r := range f.Current().Rules[:2] {
+			got = append(got, fmt.Sprintf("%s %.2g", strings.TrimPrefix(r.Rule, "d."), r.Admitted))
+		}
+		if got := strings.Join(got, ", "); got != step.want {
+			t.Errorf("after %v: got %s, want %s", f.now.Sub(noon), got, step.want)
+		}
+	}
+}
+
+// A history has a rate for each ten seconds, up to an hour.
+func TestHour(t *testing.T) {
+	t.Parallel()
+	f := start(t, Config{}, testRules)
+	if got := f.admitted("", ""); got != "[]" {
+		t.Errorf("at the start: got %s", got)
+	}
+	f.ask(t, 20, "ip")
+	f.wait(10 * time.Second)
+	f.ask(t, 10, "ip", "staff")
+	f.wait(18 * time.Second) // The last step has not ended.
+	for _, tt := range []struct{ domain, rule, want string }{
+		{"", "", "[2 2]"},
+		{"d", "", "[2 2]"},
+		{"d", "d.ip", "[2 1]"},
+		{"d", "d.staff", "[1]"}, // since its first decision
+		{"d", "d.banned", "[0 0]"},
+		{"d", "d.none", "none"},
+		{"e", "", "none"},
+	} {
+		if got := f.admitted(tt.domain, tt.rule); got != tt.want {
+			t.Errorf("%q %q: got %s, want %s", tt.domain, tt.rule, got, tt.want)
+		}
+	}
+	if hour, _ := f.Hour("d", "d.ip"); !hour.Start.Equal(noon) {
+		t.Errorf("starts at %v", hour.Start)
+	}
+	if hour, _ := f.Hour("d", "d.staff"); !hour.Start.Equal(noon.Add(10 * time.Second)) {
+		t.Errorf("starts at %v", hour.Start)
+	}
+	f.wait(2*time.Second + time.Hour - 10*time.Second)
+	f.ask(t, 10, "ip")
+	f.wait(10 * time.Second)
+	hour, _ := f.Hour("d", "d.ip")
+	if len(hour.Values) != Steps || hour.Values[0].Admitted != 0 || hour.Values[Steps-1].Admitted != 1 || !hour.Start.Equal(f.now.Add(-time.Hour)) {
+		t.Errorf("after more than an hour: %d values from %v on, the last %+v", len(hour.Values), hour.Start, hour.Values[Steps-1])
+	}
+}
+
+// A history goes on over a reload, and ends when the counters of a removed rule are forgotten.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	f := start(t, Config{}, testRules)
+	f.ask(t, 10, "ip", "staff")
+	f.wait(10 * time.Second)
+	f.use(t, "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 7}}]")
+	f.ask(t, 20, "ip")
+	f.wait(10 * time.Second)
+	if got := f.admitted("d", "d.ip"); got != "[1 0]" { // 10 of 7 are used.
+		t.Errorf("got %s", got)
+	}
+	if got := f.admitted("d", "d.staff"); got != "[1 0]" {
+		t.Errorf("removed rule: got %s", got)
+	}
+	f.wait(time.Hour)
+	f.registry.Stats() // This deletes expired counters.
+	f.wait(tick)
+	if got := f.admitted("d", "d.staff"); got != "none" {
+		t.Errorf("forgotten rule: got %s", got)
+	}
+}
+
+// A time without readings, such as that of a suspended process, has the average rate.
+func TestGap(t *testing.T) {
+	t.Parallel()
+	f := start(t, Config{}, testRules)
+	f.ask(t, 10, "ip")
+	f.wait(10 * time.Second)
+	f.ask(t, 60, "ip")
+	f.now = f.now.Add(30 * time.Second)
+	f.read(f.now)
+	f.read(f.now.Add(-time.Minute)) // The clock goes back.
+	f.wait(10 * time.Second)
+	if got := f.admitted("d", "d.ip"); got != "[1 2 2 2 0]" {
+		t.Errorf("got %s", got)
+	}
+	f.now = f.now.Add(24 * time.Hour)
+	f.read(f.now)
+	if hour, _ := f.Hour("", ""); len(hour.Values) != Steps {
+		t.Errorf("%d values after a day", len(hour.Values))
+	}
+}
+
+// With 10,000 rules the busiest have a history, in memory that does not grow with the number of rules. The others have rates.
+func TestManyRules(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "  - {key: k%d, rate_limit: {unit: year, requests_per_unit: 1000000}}\n", i)
+	}
+	f := start(t, Config{MaxRules: 20}, text.String())
+	for i := range 100 {
+		f.ask(t, 1, fmt.Sprint("k", i))
+	}
+	f.wait(10 * time.Second)
+	for range 12 {
+		for i := range 10 {
+			f.ask(t, 20, fmt.Sprint("k", 9_000+i))
+		}
+		f.wait(10 * time.Second)
+	}
+	rings := 0
+	for _, s := range f.rules {
+		if s.ring != nil {
+			rings++
+		}
+	}
+	if rings != 20 {
+		t.Errorf("%d rules have a history, want 20", rings)
+	}
+	for i := range 10 {
+		if hour, ok := f.Hour("d", fmt.Sprint("d.k", 9_000+i)); !ok || hour.Values[len(hour.Values)-1].Admitted != 2 {
+			t.Errorf("a busy rule has no history: %t, %+v", ok, hour)
+		}
+	}
+	c := f.Current()
+	if len(c.Rules) != 10_000 || c.Rules[0].Rule != "d.k9000" || c.Rules[10].Rule != "d.k0" || c.Domains[0].Admitted != 20 {
+		t.Errorf("got %d rules, the first %+v, %+v", len(c.Rules), c.Rules[0], c.Domains)
+	}
+}
+
+// Run reads the counters while others look at the rates.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{}, testRules)
+		f.History = New(Config{Registry: f.registry})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := f.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		for range 4 {
+			wg.Go(func() {
+				for range 20 {
+					f.Current()
+					f.Hour("d", "d.ip")
+					time.Sleep(time.Second)
+				}
+			})
+		}
+		synctest.Wait()
+		f.ask(t, 10, "ip")
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		if got := f.admitted("d", "d.ip"); got != "[1]" {
+			t.Errorf("got %s", got)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// BenchmarkRead is a reading of the counters of 10,000 rules, and a look at the rates.
+func BenchmarkRead(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "  - {key: k%d, rate_limit: {unit: year, requests_per_unit: 1}}\n", i)
+	}
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(text.String())}}, rules.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	registry := metrics.New(metrics.Config{})
+	registry.UseRules(set)
+	h, now := New(Config{Registry: registry}), noon
+	for _, look := range []bool{false, true} {
+		b.Run(fmt.Sprintf("look=%t", look), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				now = now.Add(tick)
+				h.read(now)
+				if look {
+					h.Current()
+				}
+			}
+		})
+	}
+}
