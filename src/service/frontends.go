@@ -197,6 +197,9 @@ func (s *Service) debugHandler() http.Handler {
 			}
 		},
 	}
+	if s.operator != nil {
+		debug.Figures = s.operator
+	}
 	if s.Explain != nil {
 		debug.ExplainHandler = s.Explain(s.limiter)
 	}

@@ -64,6 +64,7 @@ type storeHealth struct {
 	note        func() string // note returns a remark that does not make the process unready. It may be nil.
 	lastErr     *storeError   // lastErr is nil if the store answered last time.
 	hasAnswered bool          // hasAnswered is set if the store has answered at least once.
+	changedAt   time.Time     // changedAt is when the store last began or ceased to answer pings. It is zero before the first answer.
 }
 
 // audience says for whom a text is written.

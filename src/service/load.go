@@ -38,6 +38,9 @@ func (s *Service) onLoad(l reload.Result) {
 	if s.statistics.divvyCounts != nil {
 		s.statistics.divvyCounts.UseRules(l.Set)
 	}
+	if s.operator != nil {
+		s.operator.useRules(l.Set)
+	}
 	s.store.prepareLocalFallback(l.Set)
 	s.limiter.UseRules(l.Set)
 	s.openDivvyIfNeeded(l.Set)

@@ -28,6 +28,7 @@ type Service struct {
 	frontends  frontends
 	health     health
 	statistics statistics
+	operator   *operator // operator is nil without a debug port.
 	// runners are started by Run, each in a goroutine. Servers return after frontends.stop, all others when the context ends.
 	runners []func(context.Context) error
 }
@@ -62,7 +63,7 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries})
-	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildLimiter, s.buildSource, s.buildFrontends} {
+	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOperator, s.buildLimiter, s.buildSource, s.buildFrontends} {
 		if err := build(); err != nil {
 			return nil, err
 		}

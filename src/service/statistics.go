@@ -116,6 +116,9 @@ func (s *Service) buildLimiter() error {
 	if n := s.Settings.LogDenials; n > 0 {
 		recorders = append(recorders, denials.New(denials.Config{MaxSamples: n, Interval: time.Second, OnSample: logDenial(s.log.deniedRequests)}))
 	}
+	if s.operator != nil {
+		recorders = append(recorders, s.operator.recorders...)
+	}
 	s.limiter = limiter.New(limiter.Config{
 		Backend:            s.store.Backend,
 		Recorders:          recorders,

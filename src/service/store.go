@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"ratelimit/src/backend"
@@ -31,6 +32,8 @@ type store struct {
 	pools        []*pool         // pools has one or two of Redis or one of Memcached, and is empty for memory.
 	fallback     *fallback.Store // fallback is nil if counters are in memory, which always answers.
 	counterBytes func() int64    // counterBytes returns the memory of the counters in this process.
+
+	lastBreakerChange atomic.Int64 // lastBreakerChange is when a breaker last opened or closed, in nanoseconds since 1970; 0 if none did.
 }
 
 // pool is Redis or Memcached, with the pings that find out whether it answers.
@@ -184,6 +187,7 @@ func (s *Service) buildOneRedis(p *pool, from settings.Redis, hits string) (*red
 // logBreaker logs at one level that a breaker opened and closed, so that a log with the first line has the second.
 func (s *Service) logBreaker(product string) func(addr string, open bool, why error) {
 	return func(addr string, open bool, why error) {
+		s.store.lastBreakerChange.Store(time.Now().UnixNano())
 		switch {
 		case open:
 			s.log.Warnf("%s at %s is only probed until it answers: %v", product, addr, why)
@@ -261,7 +265,11 @@ func (s *Service) pingUntilHealthy(ctx context.Context, p *pool) error {
 		worksWithoutStore := false
 		wasUp = wasUp || up
 		s.health.update(func(h *health) {
-			h.stores[i].lastErr, h.stores[i].hasAnswered, worksWithoutStore = err, wasUp, h.healthyWithoutStore
+			st := &h.stores[i]
+			if (st.lastErr == nil) != up {
+				st.changedAt = time.Now()
+			}
+			st.lastErr, st.hasAnswered, worksWithoutStore = err, wasUp, h.healthyWithoutStore
 		})
 		switch {
 		case up && !p.alwaysPing:

@@ -59,6 +59,9 @@ type Settings struct {
 	LogFormat  string `env:"LOG_FORMAT"`
 	LogDenials int    `env:"LOG_DENIALS"` // LogDenials bounds the denied requests that are logged per second.
 
+	RecentDenials    int `env:"RECENT_DENIALS"`     // RecentDenials is the number of sampled denials that the operator's page has; 0 for none.
+	TopSubjectsRules int `env:"TOP_SUBJECTS_RULES"` // TopSubjectsRules is the number of rules whose subjects are ranked; 0 for none.
+
 	ConfigType              string        `env:"CONFIG_TYPE"` // ConfigType is FILE or ConfigXDS.
 	RuntimeRoot             string        `env:"RUNTIME_ROOT"`
 	RuntimeSubdirectory     string        `env:"RUNTIME_SUBDIRECTORY"`

@@ -43,6 +43,7 @@ type Store struct {
 	scratchPool sync.Pool // scratchPool contains *takeScratch.
 
 	replicaCount       atomic.Int64
+	replicasCounted    atomic.Bool // replicasCounted is set when a heartbeat has counted the replicas
 	localEnabled       atomic.Bool
 	localEnabledSignal chan struct{}    // SetLocalEnabled(true) sends to it to wake Run
 	lastFailureNanos   atomic.Int64     // Stats.LastFailure in nanoseconds since the Unix epoch, or 0
@@ -82,6 +83,8 @@ func (s *Store) SetLocalEnabled(yes bool) {
 type Stats struct {
 	// Replicas is the number of processes that share the limits.
 	Replicas int
+	// ReplicasKnown is set if Replicas is configured or was counted in the store. If not, Replicas is 1.
+	ReplicasKnown bool
 	// LastFailure is the time at which the store last did not answer a hit, or zero.
 	LastFailure time.Time
 	// UnansweredHits counts the hits that the store did not answer, by backend.Fallback.
@@ -92,7 +95,8 @@ type Stats struct {
 
 // Stats returns the current figures.
 func (s *Store) Stats() Stats {
-	st := Stats{Replicas: int(s.replicaCount.Load()), LocalCounters: s.localStore.Load().Stats()}
+	known := s.cfg.Replicas > 0 || s.localEnabled.Load() && s.replicasCounted.Load()
+	st := Stats{Replicas: int(s.replicaCount.Load()), ReplicasKnown: known, LocalCounters: s.localStore.Load().Stats()}
 	for i := range st.UnansweredHits {
 		st.UnansweredHits[i] = s.unansweredHits[i].Load()
 	}

@@ -89,6 +89,7 @@ func (s *Store) heartbeatCount(ctx context.Context, op algorithm.Op, amount uint
 // setReplicaCount sets the number of replicas to n, or to 1 if n is smaller.
 func (s *Store) setReplicaCount(n int64) {
 	n = max(n, 1)
+	s.replicasCounted.Store(true)
 	if before := s.replicaCount.Swap(n); before != n && s.cfg.OnReplicas != nil {
 		s.cfg.OnReplicas(int(before), int(n))
 	}

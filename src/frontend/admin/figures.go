@@ -133,7 +133,7 @@ const NeverRetry = -1
 
 // Denial is a sampled denial.
 type Denial struct {
-	ID       uint64    `json:"id"` // ID grows by one with each sampled denial of this process, from 1.
+	ID       uint64    `json:"id"` // ID grows by one with each sampled denial of this process. The first one follows from the time of its start, so IDs also grow over a restart.
 	At       time.Time `json:"at"`
 	Protocol string    `json:"protocol"` // Protocol is that of the request: "grpc", "json" or "divvy".
 	Domain   string    `json:"domain"`

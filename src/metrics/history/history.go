@@ -104,8 +104,7 @@ type series struct {
 	recent      [ticksPerStep][5]float32
 	step        values  // step is what was added since the last step ended.
 	lastReading int64   // lastReading is the number of the last reading that had the series.
-	hasMoved    bool    // hasMoved says that there was a decision.
-	average     float64 // average is the moving average of decisions per second, over about ten minutes.
+	average     float64 // average is the moving average of decisions per second, over about ten minutes. It is 0 until a step has some.
 	ring        *ring   // ring is nil if the series has no history.
 }
 
@@ -206,7 +205,6 @@ func (s *series) add(slot int, added values) {
 		s.recent[slot][i] += float32(n)
 	}
 	s.step = s.step.plus(added)
-	s.hasMoved = s.hasMoved || added.decisions() > 0
 }
 
 // endStep ends a step. If it was longer than Step, because the process was suspended, it stands for several.
@@ -256,7 +254,7 @@ func giveRings[K comparable](all map[K]*series, limit int, step int64) {
 	for _, s := range all {
 		if s.ring != nil {
 			holders = append(holders, s)
-		} else if s.hasMoved {
+		} else if s.average > 0 {
 			waiting = append(waiting, s)
 		}
 	}
@@ -293,11 +291,11 @@ func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	default:
 		s = &h.total
 	}
-	if s == nil || s.ring == nil && s.hasMoved {
+	if s == nil || s.ring == nil && s.average > 0 {
 		return Hour{}, false
 	}
 	r := s.ring
-	if r == nil { // There were no decisions.
+	if r == nil { // There were no decisions yet.
 		r = &ring{firstStep: h.total.ring.firstStep}
 	}
 	for step := max(r.firstStep, h.steps-int64(Steps)); step < h.steps; step++ {
