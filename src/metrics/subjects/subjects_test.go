@@ -330,6 +330,33 @@ func TestBurst(t *testing.T) {
 	}
 }
 
+// Subjects that callers invent, each with one hit, do not push out the subjects with a share of the hits.
+func TestFloodOfSubjects(t *testing.T) {
+	t.Parallel()
+	tracker, set := seededTracker(t, 4, 1, twoRules)
+	now := noon
+	q := newQuestion(set, 0)
+	for i := range 1_000_000 {
+		if i%5000 == 0 {
+			tracker.advance(now)
+			now = now.Add(samplingInterval)
+		}
+		value := fmt.Appendf(nil, "invented-%d", i)
+		if i%100 < 5 {
+			value = fmt.Appendf(nil, "real-%d", i%100)
+		}
+		q.set(value, 1, true)
+		tracker.Record(&q.req, &q.a)
+	}
+	for _, kind := range []Kind{Hits, DeniedHits} {
+		for _, s := range tracker.Top(now, Query{Kind: kind, Window: Hour, Limit: 5}) {
+			if !strings.HasPrefix(s.Text, "user=real-") || s.Hits < 8_000 || s.Hits > 12_000 {
+				t.Errorf("kind %d: got %s", kind, show([]Subject{s}))
+			}
+		}
+	}
+}
+
 // Samples are shared out evenly among the rules that need them.
 func TestShareOut(t *testing.T) {
 	t.Parallel()
