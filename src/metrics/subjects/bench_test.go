@@ -15,7 +15,9 @@ import (
 )
 
 // BenchmarkShare decides batches of 32 requests on 100,000 counters in memory. Rounds with a Tracker and without one alternate,
-// so that both see the same machine. It reports the median time of a request without the Tracker, and what the Tracker adds.
+// so that both see the same machine. It reports the time of a request without the Tracker, and what the Tracker adds, in the round
+// that a quarter of the rounds is faster than: slower ones were disturbed. As the Tracker counts as many decisions per second in
+// half of the time, it costs more here than in a service.
 func BenchmarkShare(b *testing.B) {
 	for _, tt := range []struct {
 		name  string
@@ -73,7 +75,7 @@ func BenchmarkShare(b *testing.B) {
 			}
 			perRequest := func(list []time.Duration) float64 {
 				slices.Sort(list)
-				return float64(list[len(list)/2].Nanoseconds()) / (batches * batchSize)
+				return float64(list[len(list)/4].Nanoseconds()) / (batches * batchSize)
 			}
 			without, with := perRequest(took[0]), perRequest(took[1])
 			b.ReportMetric(without, "ns/request-without")
