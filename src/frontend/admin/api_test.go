@@ -15,6 +15,8 @@ type fakeFigures struct {
 	mu      sync.Mutex // mu guards the fields below.
 	state   State
 	rates   Rates
+	hour    *History             // hour replaces the history of two values.
+	top     map[string][]Subject // top replaces the subject that shows the query, by the kind of the query.
 	denials []Denial
 	added   chan struct{} // added is closed when a denial is added.
 }
@@ -51,6 +53,9 @@ func (f *fakeFigures) Rates(search string, offset, limit int) Rates {
 
 func (f *fakeFigures) History(domain, rule string) (History, bool) {
 	h := History{Start: f.State().Now, StepSeconds: 10, Admitted: []float64{1, 2.5}}
+	if f.hour != nil {
+		h = *f.hour
+	}
 	return h, domain == "" || domain == "d" && (rule == "" || rule == "ip")
 }
 
@@ -58,6 +63,9 @@ func (f *fakeFigures) History(domain, rule string) (History, bool) {
 func (f *fakeFigures) Top(q TopQuery) []Subject {
 	if q.Domain == "none" {
 		return nil
+	}
+	if list := f.top[q.Kind]; list != nil {
+		return list
 	}
 	return []Subject{{Domain: q.Domain, Rule: q.Rule, Subject: fmt.Sprintf("%s of a %s", q.Kind, q.Window), Hits: uint64(q.Limit), PerSecond: 0.5}}
 }

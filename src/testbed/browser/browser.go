@@ -168,18 +168,18 @@ func (p *Page) Text(expression string) string {
 	return result(p, chromedp.Evaluate[string]("String("+expression+")"))
 }
 
-// Await waits until a JavaScript expression is true and returns how long that took.
-func (p *Page) Await(within time.Duration, expression string) time.Duration {
+// Await waits until a JavaScript expression is true, for at most harness.Deadline, and returns how long that took.
+func (p *Page) Await(expression string) time.Duration {
 	p.t.Helper()
 	begin := time.Now()
-	err := harness.Retry(within, func() error {
+	err := harness.Retry(harness.Deadline, func() error {
 		if got := p.Text(expression); got != "true" {
 			return errors.New("it is " + got)
 		}
 		return nil
 	})
 	if err != nil {
-		p.t.Fatalf("after %v, %s: %v; problems: %q", within, expression, err, p.Problems())
+		p.t.Fatalf("after %v, %s: %v; problems: %q", harness.Deadline, expression, err, p.Problems())
 	}
 	return time.Since(begin)
 }
@@ -203,10 +203,10 @@ func (p *Page) Press(keys string) {
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// Click clicks the element that the selector finds.
+// Click clicks the first element that the selector finds, wherever it is. A mouse could miss an element that an update moves.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
-	p.do(chromedp.Click(chromedp.CSS(selector)))
+	p.Do(fmt.Sprintf("document.querySelector(%q).click()", selector))
 }
 
 // PreferDark makes the page think that the user prefers a dark or a light page.

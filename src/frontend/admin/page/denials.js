@@ -4,6 +4,7 @@ import { byID, element, formatCount, formatSeconds, formatTime, ruleName, setTex
 
 const keptDenials = 1000;
 const shownDenials = 100;
+const showMilliseconds = 200; // New denials appear together, so that many of them do not keep the browser busy.
 
 // createDenials returns the section of denials. It calls onExplain(domain, subject).
 export function createDenials(onExplain) {
@@ -59,7 +60,7 @@ export function createDenials(onExplain) {
       denials.length = Math.min(denials.length, keptDenials);
       if (!isShowPending) {
         isShowPending = true;
-        requestAnimationFrame(show);
+        setTimeout(show, showMilliseconds);
       }
     },
   };

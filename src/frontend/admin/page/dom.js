@@ -60,10 +60,14 @@ export function pageURL(path, parameters = {}) {
   return url;
 }
 
-// getJSON returns the body of a page. It throws the text of a failure.
+// getJSON returns the body of a page. It throws an Error with the text and the status of a failure.
 export async function getJSON(path, parameters, options) {
   const response = await fetch(pageURL(path, parameters), options);
-  if (!response.ok) throw new Error((await response.text()).trim() || `status ${response.status}`);
+  if (!response.ok) {
+    const error = new Error((await response.text()).trim() || `status ${response.status}`);
+    error.status = response.status;
+    throw error;
+  }
   return response.json();
 }
 

@@ -1,6 +1,6 @@
 // The operator's page: connects to the events of the service and passes them to the sections.
 
-import { byID, setText } from "./dom.js";
+import { byID, formatTime, setText } from "./dom.js";
 import { listen } from "./stream.js";
 import { createState } from "./state.js";
 import { createRates } from "./rates.js";
@@ -25,6 +25,8 @@ function select(scope) {
   rules.select(scope);
 }
 
+let disconnectedAt = null; // null while connected
+
 function showConnection(text, kind) {
   const connection = byID("connection");
   setText(connection, text);
@@ -47,11 +49,14 @@ listen({
     explain.setDomains(data.rates.domains);
   },
   onConnected() {
+    disconnectedAt = null;
+    byID("disconnected").hidden = true;
     showConnection("Live", "good");
   },
   onDisconnected(reason) {
-    console.info(`disconnected: ${reason}`);
+    disconnectedAt ??= new Date();
+    byID("disconnected").hidden = false;
+    setText(byID("disconnected"), `Disconnected since ${formatTime(disconnectedAt)}: ${reason}. What you see is older.`);
     showConnection("Disconnected, trying again", "bad");
-    byID("connection").title = reason;
   },
 });

@@ -4,6 +4,7 @@ import { byID, element, formatRate, formatTime, getJSON, isOnScreen, ruleName, s
 
 const historyMilliseconds = 5000; // the time between two requests of the history
 const chartHeight = 220;
+const shortestAxisSeconds = 300;
 
 // allSeries are the lines of the chart. The colour of each is the CSS property --NAME.
 const allSeries = [
@@ -64,7 +65,9 @@ export function createRates() {
       history = null;
       plot?.destroy();
       plot = null;
-      setText(byID("chart-summary"), `No history: ${error.message}`);
+      setText(byID("chart-summary"), error.status === 404
+        ? `There is no history of ${scopeName(scope)}. The service keeps one of the busiest rules.`
+        : `The history could not be read: ${error.message}`);
     }
   }
 
@@ -89,6 +92,13 @@ export function createRates() {
     setText(byID("chart-summary"), `${formatTime(at)}: ${rates.join(", ")}`);
   }
 
+  // timeRange returns the ends of the time axis. It is longer than a history that has just begun.
+  function timeRange() {
+    const seconds = Math.max(0, history.admitted.length - 1) * history.step_seconds;
+    const end = Date.parse(history.start) / 1000 + seconds;
+    return [end - Math.max(seconds, shortestAxisSeconds), end];
+  }
+
   function plotOptions(onCursor) {
     const colours = getComputedStyle(document.documentElement);
     const colour = (name) => colours.getPropertyValue(name).trim();
@@ -98,9 +108,9 @@ export function createRates() {
       height: chartHeight,
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, y: false },
-      scales: { y: { range: (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)] } },
+      scales: { x: { range: timeRange }, y: { range: (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)] } },
       axes: [
-        { ...axis, size: 28, space: 70, values: (_, times) => times.map((time) => new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
+        { ...axis, size: 28, space: 70, incrs: [60, 120, 300, 600, 900], values: (_, times) => times.map((time) => new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
         { ...axis, size: 56, values: (_, rates) => rates.map(formatRate) },
       ],
       series: [{}, ...allSeries.map(({ name, label, filled }) => ({

@@ -64,7 +64,7 @@ export function createRules(onSelect) {
     });
     const last = offset + rates.rules.length;
     setText(byID("rules-range"), rates.matching_rules === 0
-      ? "No rule matches."
+      ? (search.value.trim() ? "No rule matches." : "There are no rules.")
       : `${formatCount(offset + 1)}–${formatCount(last)} of ${formatCount(rates.matching_rules)} rules${rates.matching_rules > pageSize ? ", the busiest first" : ""}`);
     byID("rules-previous").disabled = offset === 0;
     byID("rules-next").disabled = last >= rates.matching_rules;
@@ -81,8 +81,10 @@ export function createRules(onSelect) {
 
   function updateRow(row, { domain, rule, depth, label, limit, values }) {
     row.classList.toggle("domain", rule === "");
-    row.classList.toggle("chosen", scope.domain === domain && scope.rule === rule && domain !== "");
+    const isChosen = scope.domain === domain && scope.rule === rule;
+    row.classList.toggle("chosen", isChosen);
     const [heading, limitCell, ...cells] = row.children;
+    heading.firstChild.setAttribute("aria-pressed", String(isChosen));
     heading.style.setProperty("--depth", depth);
     setText(heading.firstChild, label);
     setText(limitCell, limit);
