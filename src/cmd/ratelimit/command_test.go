@@ -373,6 +373,21 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// Shells complete the words that flags take.
+func TestCompletions(t *testing.T) {
+	for args, want := range map[string]string{
+		"top --sort ":   "admitted\ndenied\nname\n:4\n",
+		"top --window ": "minute\nhour\n:4\n",
+		"top ":          ":4\n",
+		"denials ":      ":4\n",
+	} {
+		words := append([]string{"ratelimit", "__complete"}, strings.Split(args, " ")...)
+		if code, out, _ := call(t, words...); code != 0 || out != want {
+			t.Errorf("%s: exit %d, %q, want %q", args, code, out, want)
+		}
+	}
+}
+
 // The help texts of the commands, but for the tables of settings, are those of testdata/help.txt.
 func TestHelpTexts(t *testing.T) {
 	const name = "testdata/help.txt"

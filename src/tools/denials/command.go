@@ -32,6 +32,7 @@ func Command() *cobra.Command {
 	f.StringVar(&opt.rule, "rule", "", "print only denials of the rule with this full name, as in the column RULE")
 	f.IntVar(&opt.limit, "limit", 100, "most of the recent denials to print, 1 to 1000; new ones of --follow are all printed")
 	opt.port.AddFlags(f)
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -86,6 +87,9 @@ func (f *follower) run(ctx context.Context) error {
 	if err := f.print(list, f.opt.limit); err != nil {
 		return err
 	}
+	if !f.opt.follow && len(list) == 0 {
+		fmt.Fprintf(f.errOut, "%s has denied nothing since its start\n", f.address)
+	}
 	pause, failed := pollInterval, false
 	for f.opt.follow && sleep(ctx, pause) {
 		list, err := f.get(ctx, f.lastID, maxFetched)
@@ -141,8 +145,11 @@ var columns = []string{"TIME", "PROTOCOL", "DOMAIN", "RULE", "WAIT", "SKIPPED", 
 // lineWriter writes denials in aligned columns. A column grows with its cells, so lines that follow later stay aligned with it.
 type lineWriter struct{ widths []int }
 
-// write writes a line for each denial, before the first ones the titles.
+// write writes a line for each denial, before the first one the titles.
 func (w *lineWriter) write(out io.Writer, list []admin.Denial) error {
+	if len(list) == 0 {
+		return nil
+	}
 	rows := make([][]string, 0, len(list)+1)
 	if w.widths == nil {
 		w.widths = make([]int, len(columns))
@@ -180,18 +187,27 @@ func (w *lineWriter) line(row []string) string {
 
 // cells returns the columns of d. Texts that are not printable are quoted.
 func cells(d *admin.Denial) []string {
-	wait := "never"
-	if d.RetryAfterSeconds != admin.NeverRetry {
-		wait = rules.FormatDuration(time.Duration(d.RetryAfterSeconds * float64(time.Second)).Round(time.Millisecond))
-	}
 	row := []string{
-		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, orDash(d.Rule), wait,
+		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, orDash(d.Rule), waitText(d.RetryAfterSeconds),
 		strconv.FormatUint(d.Skipped, 10), d.Subject,
 	}
 	for i, cell := range row {
 		row[i] = output.Printable(cell)
 	}
 	return row
+}
+
+// waitText returns a wait in milliseconds, or in whole seconds from 10 s on, rounded up: "250ms", "3m13s", or "never".
+func waitText(seconds float64) string {
+	switch {
+	case seconds == admin.NeverRetry:
+		return "never"
+	case seconds < 10:
+		seconds = math.Ceil(seconds*1000) / 1000
+	default:
+		seconds = math.Ceil(seconds)
+	}
+	return rules.FormatDuration(time.Duration(seconds * float64(time.Second)).Round(time.Millisecond))
 }
 
 // orDash returns "-" for an empty text, so that scripts find the same number of columns.

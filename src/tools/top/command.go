@@ -59,6 +59,10 @@ func Command() *cobra.Command {
 	f.StringVar(&opt.filter.rule, "rule", "", "show only the rule with this full name, as in the column RULE")
 	f.IntVar(&opt.limit, "limit", 20, "most rules, and most subjects of each kind, of a snapshot: 1 to 1000. The live view scrolls through all")
 	opt.port.AddFlags(f)
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	for name, words := range map[string][]string{"sort": {sortAdmitted, sortDenied, sortName}, "window": {windowMinute, windowHour}} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // It fails only if there is no such flag.
+	}
 	return cmd
 }
 

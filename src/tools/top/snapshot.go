@@ -44,7 +44,7 @@ type snapshot struct {
 
 // fetch asks the service for a snapshot. If f names a domain or a rule that the service does not have, the error lists some of them.
 func fetch(ctx context.Context, c *debugport.Client, f filter) (*snapshot, error) {
-	s := &snapshot{Address: c.Address, Window: f.window}
+	s := &snapshot{Address: c.Address, Window: f.window, Denied: []admin.Subject{}, Hot: []admin.Subject{}}
 	if err := c.Get(ctx, "/api/state", nil, &s.State); err != nil {
 		return nil, err
 	}
@@ -53,8 +53,8 @@ func fetch(ctx context.Context, c *debugport.Client, f filter) (*snapshot, error
 		return nil, err
 	}
 	domain, err := s.applyFilter(f)
-	if err != nil {
-		return nil, err
+	if err != nil || f.rule != "" && domain == "" {
+		return s, err
 	}
 	for _, top := range []struct {
 		kind string
@@ -74,13 +74,17 @@ func fetch(ctx context.Context, c *debugport.Client, f filter) (*snapshot, error
 	return s, nil
 }
 
-// applyFilter removes the rates of other domains and rules than those of f. It returns the domain of f, or that of its rule.
+// applyFilter removes the rates of other domains and rules than those of f. It returns the domain of f, or that of its rule. In its
+// first second a service has no rates, so the domain of a rule is not known, which is no error.
 func (s *snapshot) applyFilter(f filter) (domain string, err error) {
 	if f.domain == "" && f.rule == "" {
 		return "", nil
 	}
 	known := domainNames(s.Rates.Domains)
 	domain = f.domain
+	if len(known) == 0 {
+		return domain, nil
+	}
 	if domain != "" && !slices.Contains(known, domain) {
 		return "", fmt.Errorf("--domain %s: there is no such domain; the service has %s", output.Printable(domain), listed(known))
 	}

@@ -156,6 +156,20 @@ HOTTEST, LAST HOUR  PER SECOND  HITS  RULE
 	}
 }
 
+// A service that has just started knows no rates yet.
+func TestFilterAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := example()
+	s.rates = admin.Rates{}
+	address := s.start(t)
+	for _, args := range [][]string{{"--domain", "shop"}, {"--rule", "shop.ip"}, {"--domain", "shop", "--rule", "shop.ip"}} {
+		out, err := call(t, address, args...)
+		if err != nil || strings.Count(out, "\n(none)\n") < 1 {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+}
+
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
