@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"fmt"
-	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
@@ -18,13 +17,12 @@ func (l *Limiter) CounterHits(req *Request, a *Answer, amount uint64) (*backend.
 	}
 	type counter struct {
 		key    string
-		kind   algorithm.Kind
-		period time.Duration
+		window algorithm.Window
 	}
 	seen := make(map[counter]bool)
 	hits := batch.Hits[:0]
 	for _, h := range batch.Hits {
-		if c := (counter{string(h.Key), h.Limit.Kind, h.Limit.Period}); !seen[c] { // A canary may share a counter.
+		if c := (counter{string(h.Key), h.Limit.Window()}); !seen[c] { // A canary may share a counter.
 			seen[c] = true
 			h.Amount, h.Op, h.Atomic = min(amount, algorithm.MaxAmount), algorithm.Force, false
 			hits = append(hits, h)

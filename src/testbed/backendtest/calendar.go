@@ -84,6 +84,20 @@ func (*Suite) testCalendar(t *testing.T, open func(*testing.T) backend.Backend) 
 			}
 		}
 	})
+	t.Run("set and reset", func(t *testing.T) {
+		store, month, day := open(t), hit(monthlyLimit(t, 9, 1, "UTC")), hit(fixedWindow(9, 24*time.Hour))
+		if backend.EditorOf(store).SetCounts(t.Context(), new(backend.Batch)) != nil {
+			t.Skip("the store cannot change counters")
+		}
+		send(t, store, epoch, month, day)
+		for _, want := range []uint64{7, 0} {
+			setCount(t, store, epoch, month, want)
+			month.Op, day.Op = look, look
+			if v := send(t, store, epoch, month, day); v[0].Before != want || v[1].Before != 1 {
+				t.Errorf("set to %d: the counts are %d and %d, want %d and 1", want, v[0].Before, v[1].Before, want)
+			}
+		}
+	})
 	t.Run("its own clock", func(t *testing.T) {
 		store, limit := open(t), monthlyLimit(t, 1, 1, "Pacific/Apia")
 		_, end := limit.WindowBounds(time.Now().UnixNano())
