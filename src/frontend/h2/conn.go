@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
-	"fmt"
+	"math/rand/v2"
 	"net"
 	"runtime/debug"
 	"sync"
@@ -54,15 +54,17 @@ func newConn(s *Server, raw net.Conn) *conn {
 	c.drained.L = &c.mu
 	c.streams = make(map[uint32]*stream)
 	c.decoder = decoder{methodPath: s.cfg.Path, static: s.staticTable, maxBytes: maxTableBytes}
-	c.receiveWindow, c.window, c.initialWindow = connWindow, firstWindow, firstWindow
-	c.startLimits(time.Now())
+	c.receiveWindow, c.window, c.initialWindow, c.goAwayID = connWindow, firstWindow, firstWindow, maxWindow
+	now, age := time.Now(), s.cfg.MaxConnectionAge
+	c.lastTick, c.lastRead = now, now
+	c.leaveAt = now.Add(age - age/10 + rand.N(age/5+1)) // Clients that came together leave one after the other.
 	return c
 }
 
 // serve serves the connection until it ends, or until another goroutine becomes its reader.
 func (c *conn) serve() {
-	if err := c.handshake(); err != nil {
-		return // The client cannot be told.
+	if !c.handshake() {
+		return
 	}
 	c.mu.Lock()
 	c.out = c.server.appendGreeting(c.out)
@@ -73,24 +75,20 @@ func (c *conn) serve() {
 }
 
 // handshake does the TLS handshake, if the server uses TLS. The deadline also bounds the time for the connection preface.
-func (c *conn) handshake() error {
-	err := c.raw.SetDeadline(time.Now().Add(c.server.cfg.HandshakeTimeout))
-	if err != nil || c.server.cfg.TLS == nil {
-		return err
+func (c *conn) handshake() (ok bool) {
+	_ = c.raw.SetDeadline(time.Now().Add(c.server.cfg.HandshakeTimeout)) // If this fails, so does the first read.
+	if c.server.cfg.TLS == nil {
+		return true
 	}
 	t := tls.Server(c.raw, c.server.cfg.TLS)
-	if err = t.HandshakeContext(c.ctx); err != nil {
-		return err
+	if t.HandshakeContext(c.ctx) != nil {
+		return false
 	}
 	state := t.ConnectionState()
-	if state.NegotiatedProtocol != "h2" {
-		_ = t.Close() // The client cannot speak to this server.
-		return fmt.Errorf("h2: the client negotiated the protocol %q, not h2", state.NegotiatedProtocol)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.net, c.tls = t, &state
-	return nil
+	return state.NegotiatedProtocol == "h2"
 }
 
 // spawn runs f in a goroutine. When the last one ends or one panics, the connection is closed. The caller holds mu.
@@ -149,13 +147,9 @@ func (c *conn) endStreams() {
 	c.drained.Broadcast()
 }
 
-// fail ends the connection because of err. A violation is sent to the client in a GOAWAY. The caller holds mu.
+// fail ends the connection because of err, a violation, which is sent to the client in a GOAWAY. The caller holds mu.
 func (c *conn) fail(err error) {
-	v, ok := err.(violation)
-	if !ok {
-		c.closeLocked()
-		return
-	}
+	v := err.(violation)
 	if v.code == codeEnhanceYourCalm {
 		c.server.Flooding.Add(1)
 	} else {

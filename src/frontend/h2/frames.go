@@ -160,8 +160,8 @@ func (c *conn) receive() error {
 		}
 		c.unread += n
 		if err = c.receiveFrame(f); err != nil {
-			v, ok := err.(violation)
-			if !ok || v.streamID == 0 {
+			v := err.(violation)
+			if v.streamID == 0 {
 				return err
 			}
 			c.resetStream(v.streamID, v.code)
@@ -366,9 +366,7 @@ func (c *conn) receiveSettings(f *frame) error {
 	}
 	if c.phase == awaitingSettings {
 		c.phase = open
-		if err := c.net.SetDeadline(time.Time{}); err != nil {
-			return err
-		}
+		_ = c.net.SetDeadline(time.Time{}) // If this fails, so does the next read.
 	}
 	c.out = appendFrame(c.out, frameSettings, flagAck, 0, nil)
 	grows := initial > c.initialWindow

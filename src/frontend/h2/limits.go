@@ -1,24 +1,19 @@
 package h2
 
-import (
-	"math/rand/v2"
-	"time"
-)
+import "time"
 
 const (
-	// maxWaste is how much waste a connection may have. Each frame that is not part of a call is 1, and so is each setting.
-	maxWaste = 1000
-	// wastePerSecond is how much waste is forgotten per second, and wasteOfCall with each call that the server answers.
-	wastePerSecond = 1000
-	wasteOfCall    = 4
+	maxWaste       = 1000 // maxWaste is how much waste a connection may have: 1 per setting and per frame that is not part of a call.
+	wastePerSecond = 1000 // wastePerSecond is how much waste is forgotten per second.
+	wasteOfCall    = 4    // wasteOfCall is how much waste is forgotten with each call that the server answers.
 	// wasteOfData is how much waste is forgotten with each DATA frame to the client of minAcknowledgedData or more bytes: clients
 	// answer each with a WINDOW_UPDATE for the stream and one for the connection.
 	wasteOfData         = 2
 	minAcknowledgedData = 1 << 10
+	minUsefulData       = 64 // minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
 	streamsPerWaste     = 64 // streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
-	// minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
-	minUsefulData     = 64
-	maxPingStrikes    = 2                      // maxPingStrikes is how many pings may come too early, as in other gRPC servers.
+	maxPingStrikes      = 2  // maxPingStrikes is how many pings may come too early, as in other gRPC servers.
+
 	maxPingAnswerTime = 20 * time.Second       // maxPingAnswerTime is how long a client may take to answer a ping.
 	maxStallTime      = 10 * time.Second       // maxStallTime is how long a client may read nothing of what it has asked for.
 	goAwayTime        = time.Second            // goAwayTime is how long a client may take to learn of the first GOAWAY.
@@ -26,8 +21,7 @@ const (
 	shutdownPatience  = time.Second            // shutdownPatience is how long Shutdown waits for code that does not end with its context.
 	acceptPause       = 20 * time.Millisecond  // acceptPause is the time between two attempts to accept a connection.
 	tickInterval      = 250 * time.Millisecond // tickInterval is the time between two checks of a connection.
-	// lateAfter is how long the reader may wait for Decide before another goroutine reads on.
-	lateAfter = 10 * time.Millisecond
+	lateAfter         = 10 * time.Millisecond  // lateAfter is how long the reader waits for Decide before another goroutine reads on.
 )
 
 // limits is what bounds the time and the work of a connection.
@@ -41,13 +35,6 @@ type limits struct {
 	lastPing time.Time // lastPing is when the client sent its last PING.
 
 	pingStrikes int
-}
-
-// startLimits starts the time of a connection.
-func (c *conn) startLimits(now time.Time) {
-	c.lastTick, c.lastRead, c.goAwayID = now, now, maxWindow
-	age := c.server.cfg.MaxConnectionAge
-	c.leaveAt = now.Add(age - age/10 + rand.N(age/5+1)) // Clients that came together leave one after the other.
 }
 
 // forgetWaste subtracts n from the waste.

@@ -58,9 +58,7 @@ func (c *conn) replaceBuffer(n int) (old []byte) {
 
 // readFrames makes the calling goroutine the reader, until the connection ends or another goroutine becomes its reader.
 func (c *conn) readFrames() {
-	for isReader := true; isReader; {
-		n, err := c.net.Read(c.buffer[c.end:])
-		isReader = c.handleInput(n, err)
+	for c.handleInput(c.net.Read(c.buffer[c.end:])) {
 	}
 }
 
@@ -131,8 +129,7 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 		c.flush() // Nothing that is ready should wait for the store.
 	}
 	if waits && mayHandOver {
-		c.deciding = b
-		if c.averageWait > handOverAfter {
+		if c.deciding = b; c.averageWait > handOverAfter {
 			c.handOver()
 		}
 	}
@@ -165,10 +162,7 @@ func (c *conn) handOver() {
 	if len(c.handedOver) == maxHandedOver || c.phase == closed {
 		return
 	}
-	if !c.hold(n) {
-		c.account.ReleaseBytes(n)
-		return
-	}
+	c.hold(n)
 	room := c.end - c.unread
 	if c.end == len(c.buffer) { // More input waits than fits into a small buffer.
 		room = smallBufferBytes
