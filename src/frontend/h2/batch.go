@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// Batch is the calls of one connection that arrived together. Config.Decide answers each of them once
-// with Reply or Fail, in any order. A call without an answer fails with INTERNAL.
+// Batch is calls of one connection that arrived together. Config.Decide answers each once with Reply or Fail, in any order.
 type Batch struct {
 	// Calls are the calls to answer, at least one. Refer to them by index: the connection may change other fields of a Call meanwhile.
 	Calls    []Call
@@ -55,8 +54,7 @@ func (s *Server) releaseBatch(b *Batch) {
 // Context ends with the connection and, with Config.DecideWaits, after the longest timeout of Calls.
 func (b *Batch) Context() context.Context { return b.ctx }
 
-// sort sorts the calls for decide: the store gives up before the deadline of a batch, so calls with a
-// short timeout must not be in one batch with others. The caller holds conn.mu.
+// sort sorts the calls for decide, which does not let calls with long timeouts suffer from short ones. The caller holds conn.mu.
 func (b *Batch) sort() {
 	byTimeout := func(x, y Call) int { return cmp.Compare(timeoutClass(x.Timeout), timeoutClass(y.Timeout)) }
 	if !slices.IsSortedFunc(b.all, byTimeout) {
@@ -124,9 +122,8 @@ func timeoutClass(d time.Duration) int {
 }
 
 const (
-	grpcInternal = 13
-	// messagePrefixBytes is the size of the prefix of a gRPC message: a flag for compression, and the length.
-	messagePrefixBytes = 5
+	grpcInternal       = 13
+	messagePrefixBytes = 5        // messagePrefixBytes is the size of a flag for compression and of the length of a message.
 	maxKeptAnswers     = 64 << 10 // maxKeptAnswers is how many bytes of answers a batch keeps for its next use.
 	maxErrorText       = 4 << 10  // maxErrorText is how many bytes of an error text a client gets.
 )

@@ -12,9 +12,9 @@ const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 const (
 	frameHeaderBytes = 9
-	// maxFrameBytes is the largest payload of a frame in both directions: the default of SETTINGS_MAX_FRAME_SIZE.
-	maxFrameBytes = 16 << 10
-	maxWindow     = 1<<31 - 1
+	maxFrameBytes    = 16 << 10  // maxFrameBytes is the largest payload in both directions: the default of SETTINGS_MAX_FRAME_SIZE.
+	maxWindow        = 1<<31 - 1 // maxWindow is the largest flow control window.
+	priorityBytes    = 5         // priorityBytes is the length of the priority in HEADERS and PRIORITY frames.
 )
 
 // frameType is the type of a frame (RFC 9113 section 6).
@@ -273,9 +273,6 @@ func (c *conn) endReceipt(s *stream, data []byte) error {
 	return nil
 }
 
-// priorityBytes is the length of the priority in HEADERS and PRIORITY frames.
-const priorityBytes = 5
-
 // receivePriority checks a priority, which has no effect (section 5.3).
 func (c *conn) receivePriority(f *frame) error {
 	if binary.BigEndian.Uint32(f.payload)&maxWindow == f.streamID {
@@ -352,7 +349,7 @@ func (c *conn) receiveSettings(f *frame) error {
 		return nil
 	}
 	c.waste += len(f.payload) / settingBytes
-	initial := c.initialWindow
+	before := c.initialWindow
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
 		id, value := binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])
 		switch {
@@ -361,7 +358,7 @@ func (c *conn) receiveSettings(f *frame) error {
 		case id == settingEnablePush && value > 1, id == settingMaxFrameSize && (value < maxFrameBytes || value >= 1<<24):
 			return connError(codeProtocol, "a setting is out of range")
 		case id == settingInitialWindowSize:
-			initial = int64(value)
+			c.initialWindow = int64(value)
 		}
 	}
 	if c.phase == awaitingSettings {
@@ -369,8 +366,7 @@ func (c *conn) receiveSettings(f *frame) error {
 		_ = c.net.SetDeadline(time.Time{}) // If this fails, so does the next read.
 	}
 	c.out = appendFrame(c.out, frameSettings, flagAck, 0, nil)
-	grows := initial > c.initialWindow
-	if c.initialWindow = initial; grows {
+	if c.initialWindow > before {
 		return c.resumeStreams()
 	}
 	return nil
@@ -399,9 +395,7 @@ type violation struct {
 }
 
 func connError(code errorCode, reason string) error { return violation{0, code, reason} }
-func streamError(streamID uint32, code errorCode) error {
-	return violation{streamID: streamID, code: code}
-}
+func streamError(id uint32, code errorCode) error   { return violation{id, code, "a stream is reset"} }
 
 func (v violation) Error() string {
 	return fmt.Sprintf("h2: %s (error code %d, stream %d)", v.reason, v.code, v.streamID)

@@ -36,13 +36,11 @@ func newRequest(h *head) *http.Request {
 
 // handleCollected passes a call that is collecting on to Handler.
 func (c *conn) handleCollected(s *stream) {
-	path := c.server.cfg.Path
-	r := &http.Request{
-		Method: http.MethodPost, URL: &url.URL{Path: path}, RequestURI: path, ContentLength: s.length,
-		Header: http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}},
-	}
+	r := newRequest(&head{verb: []byte(http.MethodPost), path: []byte(c.server.cfg.Path), length: s.length})
+	r.Header.Set("Content-Type", "application/grpc")
+	r.Header.Set("Te", "trailers")
 	if s.timeout > 0 {
-		r.Header["Grpc-Timeout"] = []string{strconv.FormatInt(s.timeout.Milliseconds()+1, 10) + "m"}
+		r.Header.Set("Grpc-Timeout", strconv.FormatInt(s.timeout.Milliseconds()+1, 10)+"m")
 	}
 	c.handle(s, r)
 }
@@ -56,16 +54,15 @@ func (c *conn) handle(s *stream, r *http.Request) {
 	r.Proto, r.ProtoMajor, r.RemoteAddr, r.TLS = "HTTP/2.0", 2, c.net.RemoteAddr().String(), c.tls
 	x := &exchange{conn: c, stream: s, request: r.WithContext(ctx), cancel: cancel, header: make(http.Header)}
 	x.request.Body, x.changed.L, s.exchange = x, &c.mu, x
-	if c.runningHandlers < maxHandlers {
+	switch {
+	case c.runningHandlers < maxHandlers:
 		c.startHandler(s)
-		return
-	}
-	if len(c.waiting) == maxWaitingRequests {
+	case len(c.waiting) < maxWaitingRequests:
+		s.state = waiting
+		c.waiting = append(c.waiting, s)
+	default:
 		c.resetStream(s.id, codeRefusedStream)
-		return
 	}
-	s.state = waiting
-	c.waiting = append(c.waiting, s)
 }
 
 // startHandler runs Handler in a goroutine.
@@ -208,10 +205,8 @@ func (x *exchange) start(status int) {
 		return
 	}
 	x.isStarted = true
-	for _, list := range x.header["Trailer"] {
-		for key := range strings.SplitSeq(list, ",") {
-			x.trailerKeys = append(x.trailerKeys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
-		}
+	for key := range strings.SplitSeq(strings.Join(x.header["Trailer"], ","), ",") {
+		x.trailerKeys = append(x.trailerKeys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
 	}
 	block := x.appendHeader(appendField(nil, ":status", strconv.Itoa(status)), false)
 	x.conn.out = appendHeaderFrame(x.conn.out, flagEndHeaders, x.stream.id, block)

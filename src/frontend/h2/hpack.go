@@ -37,9 +37,9 @@ func (t *texts) Write(p []byte) (int, error) {
 const (
 	maxTableBytes = 4096              // maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
 	maxKeptTexts  = 4 * maxTableBytes // maxKeptTexts is how many bytes of texts a decoder has before it frees those that are not in use.
+	staticFields  = 61                // staticFields is the length of the static table.
 	// maxLiteralBytes bounds the literal fields of a block. Each costs time for its length, and three bytes can stand for 4 KB.
 	maxLiteralBytes = 1 << 20
-	staticFields    = 61
 )
 
 var errCompression = connError(codeCompression, "a header block is not valid HPACK")
@@ -137,12 +137,11 @@ func (d *decoder) indexed(prefix uint) (*field, error) {
 
 // literal reads a field whose name is an index with a prefix of that many bits, or 0 and a text. insert adds it to the table.
 func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
-	switch {
-	case len(d.texts) <= maxKeptTexts:
-	case cap(d.texts) <= 2*maxKeptTexts:
-		d.moveTexts(d.texts)
-	default: // A very long text was decoded.
-		d.moveTexts(nil)
+	if memory := d.texts; len(memory) > maxKeptTexts {
+		if cap(memory) > 2*maxKeptTexts { // A very long text was decoded.
+			memory = nil
+		}
+		d.moveTexts(memory)
 	}
 	f := &d.decoded
 	if d.block[0]&(1<<prefix-1) == 0 {

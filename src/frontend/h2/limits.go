@@ -34,7 +34,7 @@ type limits struct {
 	pingedAt time.Time // pingedAt is when the server last sent livePing.
 	lastPing time.Time // lastPing is when the client sent its last PING.
 
-	pingStrikes int
+	pingStrikes int // pingStrikes counts PINGs that came too early.
 }
 
 // forgetWaste subtracts n from the waste.

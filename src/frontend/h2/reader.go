@@ -87,11 +87,8 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	c.forgetWaste(int(min(now.Sub(c.lastRead), time.Second) * wastePerSecond / time.Second))
 	c.lastRead, c.isShrunk = now, false
 	problem := c.receive()
-	if b := c.batch; b != nil {
-		c.batch = nil
-		if !c.answer(b, problem == nil) {
-			return false
-		}
+	if c.batch != nil && !c.answer(problem == nil) {
+		return false
 	}
 	if problem != nil {
 		c.fail(problem)
@@ -120,9 +117,10 @@ func (c *conn) shrink() error {
 	return c.net.SetReadDeadline(time.Time{})
 }
 
-// answer decides b and sends its answers, as handleInput. The caller holds mu, which answer releases while Decide runs.
-func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
-	b.conn, b.Received = c, c.lastRead
+// answer decides c.batch and sends its answers. The caller, as of handleInput, holds mu, which answer releases while Decide runs.
+func (c *conn) answer(mayHandOver bool) (isReader bool) {
+	b := c.batch
+	c.batch, b.conn, b.Received = nil, c, c.lastRead
 	waits := c.server.cfg.DecideWaits
 	if waits {
 		b.sort()
@@ -140,12 +138,10 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 		wait := max(time.Since(b.Received)-time.Duration(len(b.all))*callTime, 0)
 		c.averageWait += (wait - c.averageWait) / 8
 	}
-	isReader = b.buffer == nil
-	if isReader {
+	if isReader = b.buffer == nil; isReader {
 		c.deciding = nil
-	} else {
-		c.handedOver = slices.DeleteFunc(c.handedOver, func(other *Batch) bool { return other == b })
 	}
+	c.handedOver = slices.DeleteFunc(c.handedOver, func(other *Batch) bool { return other == b })
 	c.sendAnswers(b)
 	if !isReader {
 		c.account.ReleaseBytes(int64(len(b.buffer)))
@@ -158,11 +154,11 @@ func (c *conn) answer(b *Batch, mayHandOver bool) (isReader bool) {
 
 // handOver makes a new goroutine the reader. The batch c.deciding keeps the buffer with its messages. The caller holds mu.
 func (c *conn) handOver() {
-	b, n := c.deciding, int64(len(c.buffer))
+	b := c.deciding
 	if len(c.handedOver) == maxHandedOver || c.phase == closed {
 		return
 	}
-	c.hold(n)
+	c.hold(int64(len(c.buffer)))
 	room := c.end - c.unread
 	if c.end == len(c.buffer) { // More input waits than fits into a small buffer.
 		room = smallBufferBytes

@@ -445,6 +445,13 @@ func TestRFC9113FlowControl(t *testing.T) {
 			c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, 100))
 			c.expectAlive()
 		}},
+		{"6.9.2 the window of a call that has ended does not count", func(c *client) {
+			id := c.open()
+			window(id, maxWindow-firstWindow)(c)
+			c.finishCall(id, "x")
+			c.expectAnswer(id, "x")
+			c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, firstWindow+1))
+		}, alive},
 		{"6.9.2 SETTINGS make a window too large", func(c *client) {
 			id := c.open()
 			window(id, 1<<30)(c)

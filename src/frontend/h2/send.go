@@ -148,12 +148,11 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 		return connError(codeProtocol, "WINDOW_UPDATE by 0")
 	}
 	if f.streamID == 0 {
-		before := c.window
 		if c.window += n; c.window > maxWindow {
 			return connError(codeFlowControl, "the window of the connection is too large")
 		}
-		if before > 0 {
-			return nil // No stream waits for it.
+		if c.window > n {
+			return nil // No stream has waited for it.
 		}
 		return c.resumeStreams()
 	}

@@ -129,13 +129,11 @@ func (s *stream) tellHandler() {
 	}
 }
 
-// hold charges n bytes to the account. It closes the connection and returns false if the account has no room.
-func (c *conn) hold(n int64) bool {
+// hold charges n bytes to the account. It closes the connection if the account has no room.
+func (c *conn) hold(n int64) {
 	if !c.account.HoldBytes(n) {
 		c.closeLocked()
-		return false
 	}
-	return true
 }
 
 // complete makes a stream that is collecting a Call of the batch. Its body is data.
@@ -143,7 +141,8 @@ func (c *conn) complete(s *stream, data []byte) {
 	if c.batch == nil {
 		c.batch = c.server.batches.Get().(*Batch)
 	}
-	c.batch.all = append(c.batch.all, Call{Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes, window: s.window})
+	call := Call{Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes, window: s.window}
+	c.batch.all = append(c.batch.all, call)
 	c.forgetWaste(wasteOfCall)
 	c.remove(s)
 }
@@ -151,7 +150,7 @@ func (c *conn) complete(s *stream, data []byte) {
 // remove removes s from the table.
 func (c *conn) remove(s *stream) {
 	delete(c.streams, s.id)
-	s.id = 0
+	s.id, s.window = 0, 0
 }
 
 // isRegular reports whether Decide can answer a call whose body is data, or may begin with it: one message without compression.
