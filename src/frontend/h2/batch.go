@@ -128,22 +128,21 @@ const (
 	maxErrorText       = 4 << 10  // maxErrorText is how many bytes of an error text a client gets.
 )
 
-// Header blocks and frames of answers, the latter without stream IDs. They use no dynamic table, so that they are always the same.
+// Header blocks of answers. They use no dynamic table, so that they are always the same.
 var (
-	grpcHeaders      = appendField([]byte{0x88}, "content-type", "application/grpc") // ":status: 200" is number 8 of the static table.
-	responseHeaders  = appendHeaderFrame(nil, flagEndHeaders, 0, grpcHeaders)
-	responseTrailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, 0, appendField(nil, "grpc-status", "0"))
+	grpcHeaders = appendField([]byte{0x88}, "content-type", "application/grpc") // ":status: 200" is number 8 of the static table.
+	okTrailers  = appendField(nil, "grpc-status", "0")
 )
 
 // Reply answers Calls[i] with a message, which Reply copies.
 func (b *Batch) Reply(i int, message []byte) {
 	call := &b.Calls[i]
 	call.start, call.dataBytes = len(b.out), messagePrefixBytes+len(message)
-	b.out = appendWithID(b.out, responseHeaders, call.streamID)
+	b.out = appendFrame(b.out, frameHeaders, flagEndHeaders, call.streamID, grpcHeaders)
 	b.out = appendFrameHeader(b.out, call.dataBytes, frameData, 0, call.streamID)
 	b.out = binary.BigEndian.AppendUint32(append(b.out, 0), uint32(len(message)))
 	b.out = append(b.out, message...)
-	b.out = appendWithID(b.out, responseTrailers, call.streamID)
+	b.out = appendFrame(b.out, frameHeaders, flagEndHeaders|flagEndStream, call.streamID, okTrailers)
 	call.end = len(b.out)
 }
 
@@ -155,14 +154,6 @@ func (b *Batch) Fail(i int, grpcStatus int, text string) {
 	call.start, call.dataBytes = len(b.out), 0
 	b.out = appendHeaderFrame(b.out, flagEndHeaders|flagEndStream, call.streamID, block)
 	call.end = len(b.out)
-}
-
-// appendWithID appends a frame with another stream ID.
-func appendWithID(b, frame []byte, streamID uint32) []byte {
-	start := len(b)
-	b = append(b, frame...)
-	binary.BigEndian.PutUint32(b[start+5:], streamID)
-	return b
 }
 
 // percentEncode returns text as gRPC sends a grpc-message.

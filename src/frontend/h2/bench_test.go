@@ -41,7 +41,7 @@ func (s *testServer) newRepeatedCalls(calls int, fresh bool) *repeatedCalls {
 		body := prefixed(message)
 		r.sent = append(appendFrameHeader(r.sent, len(body), frameData, flagEndStream, 0), body...)
 	}
-	perAnswer := len(responseHeaders) + frameHeaderBytes + len(prefixed(shortAnswer)) + len(responseTrailers)
+	perAnswer := 3*frameHeaderBytes + len(grpcHeaders) + len(prefixed(shortAnswer)) + len(okTrailers)
 	r.answerBytes, r.received = calls*perAnswer, make([]byte, calls*perAnswer)
 	return r
 }

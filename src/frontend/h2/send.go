@@ -97,11 +97,11 @@ func (c *conn) sendAnswer(b *Batch, call *Call) {
 		return
 	}
 	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, window: call.window, lastProgress: c.lastRead})
-	end := call.end - len(responseTrailers)
+	start, end := call.start+frameHeaderBytes+len(grpcHeaders), call.end-frameHeaderBytes-len(okTrailers)
 	s.out, s.trailers = slices.Clone(b.out[end-call.dataBytes:end]), slices.Clone(b.out[end:call.end])
 	c.holdFor(s, n)
 	if c.phase != closed {
-		c.out = append(c.out, b.out[call.start:call.start+len(responseHeaders)]...)
+		c.out = append(c.out, b.out[call.start:start]...)
 		c.sendData(s)
 	}
 }
