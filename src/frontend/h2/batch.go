@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Batch is calls of one connection that arrived together. Config.Decide answers each once with Reply or Fail, in any order.
+// Batch is calls of one connection that arrived together. Config.Decide answers each once, in any order; else it gets INTERNAL.
 type Batch struct {
 	// Calls are the calls to answer, at least one. Refer to them by index: the connection may change other fields of a Call meanwhile.
 	Calls    []Call
@@ -34,9 +34,8 @@ type Call struct {
 
 	streamID  uint32
 	heldBytes int64 // heldBytes is what Message holds of the account; 0 if it refers to the read buffer.
-	// window is the stream's send window relative to conn.initialWindow. conn.mu guards window and isReset.
-	window  int64
-	isReset bool
+	window    int64 // window is the send window relative to conn.initialWindow. conn.mu guards it and isReset.
+	isReset   bool
 	// start and end are the bounds of the answer in Batch.out; end is 0 before it. dataBytes is the length of DATA; 0 for failures.
 	start, end, dataBytes int
 }
@@ -54,7 +53,7 @@ func (s *Server) releaseBatch(b *Batch) {
 // Context ends with the connection and, with Config.DecideWaits, after the longest timeout of Calls.
 func (b *Batch) Context() context.Context { return b.ctx }
 
-// sort sorts the calls for decide, which does not let calls with long timeouts suffer from short ones. The caller holds conn.mu.
+// sort sorts the calls by timeout, because the store gives up at the shortest timeout of a batch. The caller holds conn.mu.
 func (b *Batch) sort() {
 	byTimeout := func(x, y Call) int { return cmp.Compare(timeoutClass(x.Timeout), timeoutClass(y.Timeout)) }
 	if !slices.IsSortedFunc(b.all, byTimeout) {
@@ -62,7 +61,7 @@ func (b *Batch) sort() {
 	}
 }
 
-// decide decides all calls. With Config.DecideWaits, calls with similar timeouts are a part. Parts are decided and sent independently.
+// decide decides all calls. With Config.DecideWaits, calls with similar timeouts are a part, which is decided and sent on its own.
 func (b *Batch) decide() {
 	if last := len(b.all) - 1; !b.conn.server.cfg.DecideWaits || timeoutClass(b.all[0].Timeout) == timeoutClass(b.all[last].Timeout) {
 		b.decidePart(b.all)

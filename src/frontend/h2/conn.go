@@ -51,8 +51,7 @@ func newConn(s *Server, raw net.Conn) *conn {
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.account = s.cfg.OpenAccount(func() { go c.close() }) // The owner of the account may hold locks that close needs.
 	c.handlerCtx = s.cfg.ConnContext(c.ctx, c.account)
-	c.drained.L = &c.mu
-	c.streams = make(map[uint32]*stream)
+	c.drained.L, c.streams = &c.mu, make(map[uint32]*stream)
 	c.decoder = decoder{methodPath: s.cfg.Path, static: s.staticTable, maxBytes: maxTableBytes}
 	c.receiveWindow, c.window, c.initialWindow, c.goAwayID = connWindow, firstWindow, firstWindow, maxWindow
 	now, age := time.Now(), s.cfg.MaxConnectionAge
@@ -180,13 +179,13 @@ func appendGoAway(b []byte, lastID uint32, code errorCode, reason string) []byte
 	return appendFrame(b, frameGoAway, 0, 0, append(payload, reason...))
 }
 
-// leave asks the client to use another connection. The first GOAWAY allows all streams: some may be on the way. The caller holds mu.
+// leave asks the client to use another connection, and ends this one after its calls. The caller holds mu.
 func (c *conn) leave(reason string) {
 	switch c.phase {
 	case awaitingPreface, awaitingSettings:
 		c.closeLocked()
 	case open:
-		c.phase, c.leftAt = leaving, time.Now()
+		c.phase, c.leftAt = leaving, time.Now() // The first GOAWAY allows all streams, because the client may be opening some.
 		c.sendSoon(appendFrame(appendGoAway(nil, maxWindow, codeNone, reason), framePing, 0, 0, goAwayPing))
 	}
 }

@@ -33,9 +33,6 @@ const (
 	pseudoMeanings = pathMeanings | verbMeanings | 1<<meansScheme | 1<<meansAuthority
 )
 
-// isPseudo reports whether the field is a pseudo-header field.
-func (m meaning) isPseudo() bool { return pseudoMeanings>>m&1 != 0 }
-
 // nameMeanings has the meanings of names with most values. It has no entry for names that mean nothing.
 var nameMeanings = map[string]meaning{
 	":path": meansPath, ":method": meansOtherVerb, ":scheme": meansScheme, ":authority": meansAuthority,

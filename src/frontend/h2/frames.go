@@ -121,7 +121,7 @@ const (
 var frameRules = [...]struct {
 	name    string
 	place   place
-	length  int                       // length is that of the payload; 0 for any.
+	length  int                       // length is that of the payload, or of the shortest one if negative.
 	receive func(*conn, *frame) error // receive is nil for frames that clients cannot send.
 }{
 	frameData:         {"DATA", onOpened, 0, (*conn).receiveData},
@@ -131,7 +131,7 @@ var frameRules = [...]struct {
 	frameSettings:     {"SETTINGS", onConnection, 0, (*conn).receiveSettings},
 	framePushPromise:  {"PUSH_PROMISE", onStream, 0, nil},
 	framePing:         {"PING", onConnection, 8, (*conn).receivePing},
-	frameGoAway:       {"GOAWAY", onConnection, 0, (*conn).receiveGoAway},
+	frameGoAway:       {"GOAWAY", onConnection, -8, (*conn).receiveGoAway},
 	frameWindowUpdate: {"WINDOW_UPDATE", onAny, 4, (*conn).receiveWindowUpdate},
 	frameContinuation: {"CONTINUATION", onStream, 0, (*conn).receiveContinuation},
 }
@@ -190,7 +190,7 @@ func (c *conn) receiveFrame(f *frame) error {
 	}
 	opened := f.streamID%2 == 1 && f.streamID <= c.lastStreamID
 	switch {
-	case rule.length > 0 && len(f.payload) != rule.length:
+	case rule.length > 0 && len(f.payload) != rule.length || len(f.payload) < -rule.length:
 		return connError(codeFrameSize, rule.name+" has the wrong length")
 	case (f.streamID == 0) != (rule.place == onConnection) && rule.place != onAny:
 		return connError(codeProtocol, rule.name+" is for the wrong stream")
@@ -313,12 +313,7 @@ func (c *conn) receivePing(f *frame) error {
 }
 
 // receiveGoAway does nothing: the client will close the connection after its last answer.
-func (c *conn) receiveGoAway(f *frame) error {
-	if len(f.payload) < 8 {
-		return connError(codeFrameSize, "GOAWAY has the wrong length")
-	}
-	return nil
-}
+func (c *conn) receiveGoAway(*frame) error { return nil }
 
 // Settings of RFC 9113 section 6.5.2.
 const (

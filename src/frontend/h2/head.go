@@ -134,8 +134,7 @@ type head struct {
 	timeout  time.Duration
 	length   int64 // length is the content-length; -1 if there is none.
 	bytes    int   // bytes is the size of the header list.
-	// verb, path and authority are the values of pseudo-header fields, and fields are the other fields. A request to Config.Path
-	// only has those that gRPC defines.
+	// verb, path and authority are pseudo-header fields, fields the others. A request to Config.Path only has those that gRPC defines.
 	verb, path, authority []byte
 	fields                []field
 	texts                 texts // texts is the memory of all names and values.
@@ -152,7 +151,7 @@ func (h *head) isCall() bool {
 func (h *head) add(f *field) {
 	before := h.meanings
 	h.meanings |= 1 << f.meaning
-	if f.meaning.isPseudo() {
+	if pseudoMeanings>>f.meaning&1 != 0 {
 		same := uint32(1) << f.meaning // same has the meanings of fields with the same name.
 		switch f.meaning {
 		case meansPath, meansMethod:

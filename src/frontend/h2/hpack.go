@@ -36,7 +36,7 @@ func (t *texts) Write(p []byte) (int, error) {
 
 const (
 	maxTableBytes = 4096              // maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
-	maxKeptTexts  = 4 * maxTableBytes // maxKeptTexts is how many bytes of texts a decoder has before it frees those that are not in use.
+	maxKeptTexts  = 4 * maxTableBytes // maxKeptTexts is how many bytes of texts a decoder has before it frees unused ones.
 	staticFields  = 61                // staticFields is the length of the static table.
 	// maxLiteralBytes bounds the literal fields of a block. Each costs time for its length, and three bytes can stand for 4 KB.
 	maxLiteralBytes = 1 << 20
@@ -46,10 +46,9 @@ var errCompression = connError(codeCompression, "a header block is not valid HPA
 
 // decoder decodes the header blocks of a connection (RFC 7541). It copies only texts that are compressed or enter the table.
 type decoder struct {
-	methodPath string // methodPath is Config.Path.
-	static     *[staticFields]field
-	// dynamic[evicted:] is the dynamic table, the newest field last.
-	dynamic      []field
+	methodPath   string // methodPath is Config.Path.
+	static       *[staticFields]field
+	dynamic      []field // dynamic[evicted:] is the dynamic table, the newest field last.
 	evicted      int
 	dynamicBytes int    // dynamicBytes is the size of the dynamic table; at most maxBytes, which the client chooses.
 	maxBytes     int    // maxBytes is maxTableBytes at first.
@@ -99,28 +98,25 @@ func (d *decoder) moveTexts(memory []byte) {
 
 // next decodes the next field of the block; nil at its end. The field and its texts are valid until the next call.
 func (d *decoder) next() (*field, error) {
-	for len(d.block) > 0 {
-		first := d.block[0]
-		if first&0xe0 == 0x20 { // Dynamic table size update, section 6.3.
-			size, err := d.integer(5)
-			if err != nil || !d.mayResize || size > maxTableBytes {
-				return nil, errCompression
-			}
-			d.maxBytes, d.isRepeatable = size, false
-			d.evict(0)
-			continue
+	for len(d.block) > 0 && d.block[0]&0xe0 == 0x20 { // Dynamic table size update, section 6.3.
+		size, err := d.integer(5)
+		if err != nil || !d.mayResize || size > maxTableBytes {
+			return nil, errCompression
 		}
-		d.mayResize = false
-		switch {
-		case first&0x80 != 0: // Indexed field, section 6.1.
-			return d.indexed(7)
-		case first&0x40 != 0: // Literal with incremental indexing, section 6.2.1.
-			return d.literal(6, true)
-		default: // Literal without indexing or never indexed, sections 6.2.2 and 6.2.3.
-			return d.literal(4, false)
-		}
+		d.maxBytes, d.isRepeatable = size, false
+		d.evict(0)
 	}
-	return nil, nil
+	d.mayResize = false
+	switch {
+	case len(d.block) == 0:
+		return nil, nil
+	case d.block[0]&0x80 != 0: // Indexed field, section 6.1.
+		return d.indexed(7)
+	case d.block[0]&0x40 != 0: // Literal with incremental indexing, section 6.2.1.
+		return d.literal(6, true)
+	default: // Literal without indexing or never indexed, sections 6.2.2 and 6.2.3.
+		return d.literal(4, false)
+	}
 }
 
 // indexed reads an index with a prefix of that many bits, and returns its field of either table.

@@ -3,22 +3,20 @@ package h2
 import "time"
 
 const (
-	maxWaste       = 1000 // maxWaste is how much waste a connection may have: 1 per setting and per frame that is not part of a call.
-	wastePerSecond = 1000 // wastePerSecond is how much waste is forgotten per second.
-	wasteOfCall    = 4    // wasteOfCall is how much waste is forgotten with each call that the server answers.
-	// wasteOfData is how much waste is forgotten with each DATA frame to the client of minAcknowledgedData or more bytes: clients
-	// answer each with a WINDOW_UPDATE for the stream and one for the connection.
-	wasteOfData         = 2
-	minAcknowledgedData = 1 << 10
-	minUsefulData       = 64 // minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
-	streamsPerWaste     = 64 // streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
-	maxPingStrikes      = 2  // maxPingStrikes is how many pings may come too early, as in other gRPC servers.
+	maxWaste        = 1000 // maxWaste is how much waste a connection may have. Each setting is 1, and each frame that is not of a call.
+	wastePerSecond  = 1000 // wastePerSecond is how much waste is forgotten per second.
+	wasteOfCall     = 4    // wasteOfCall is how much waste is forgotten with each call that the server answers.
+	wasteOfData     = 2    // wasteOfData is how much waste is forgotten with long DATA, for which clients send two WINDOW_UPDATE.
+	longData        = 1024 // longData is the length of such a frame.
+	minUsefulData   = 64   // minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
+	streamsPerWaste = 64   // streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
+	maxPingStrikes  = 2    // maxPingStrikes is how many pings may come too early, as in other gRPC servers.
 
 	maxPingAnswerTime = 20 * time.Second       // maxPingAnswerTime is how long a client may take to answer a ping.
 	maxStallTime      = 10 * time.Second       // maxStallTime is how long a client may read nothing of what it has asked for.
 	goAwayTime        = time.Second            // goAwayTime is how long a client may take to learn of the first GOAWAY.
-	lingerTime        = time.Second            // lingerTime is how long a client may take to close a connection that the server has ended.
-	shutdownPatience  = time.Second            // shutdownPatience is how long Shutdown waits for code that does not end with its context.
+	lingerTime        = time.Second            // lingerTime is how long a client may take to close a connection after the server.
+	shutdownPatience  = time.Second            // shutdownPatience is how long Shutdown waits for code that ignores its context.
 	acceptPause       = 20 * time.Millisecond  // acceptPause is the time between two attempts to accept a connection.
 	tickInterval      = 250 * time.Millisecond // tickInterval is the time between two checks of a connection.
 	lateAfter         = 10 * time.Millisecond  // lateAfter is how long the reader waits for Decide before another goroutine reads on.

@@ -123,7 +123,7 @@ func (c *conn) sendData(s *stream) {
 		if n >= minUsefulData { // A client that wants only some bytes at a time still has to be done in time.
 			s.lastProgress = c.lastTick
 		}
-		if n >= minAcknowledgedData {
+		if n >= longData {
 			c.forgetWaste(wasteOfData)
 		}
 	}

@@ -20,8 +20,7 @@ type Config struct {
 	Path string
 	// Decide answers all calls of the batch. It must not keep the batch. Batches of one connection may be decided at the same time.
 	Decide func(*Batch)
-	// DecideWaits says that Decide may wait, as for a remote store. Then a slow Decide does not delay later calls of the
-	// connection, and a batch only has calls with similar timeouts.
+	// DecideWaits says that Decide may wait. Later calls then do not wait for slow ones, and a batch has calls with similar timeouts.
 	DecideWaits bool
 	// IsLarge reports whether Handler should answer the call with this message, although Decide could.
 	IsLarge func(message []byte) bool
@@ -57,12 +56,9 @@ type Config struct {
 
 // Account counts the memory of one connection. Its methods may be called from any goroutine.
 type Account interface {
-	// HoldBytes adds n bytes. It returns false if the connection must be closed.
-	HoldBytes(n int64) bool
-	// ReleaseBytes subtracts n bytes that HoldBytes added.
-	ReleaseBytes(n int64)
-	// Close ends the use of the account.
-	Close()
+	HoldBytes(n int64) bool // HoldBytes adds n bytes. It returns false if the connection must be closed.
+	ReleaseBytes(n int64)   // ReleaseBytes subtracts n bytes that HoldBytes added.
+	Close()                 // Close ends the use of the account.
 }
 
 // Stats counts connections that were closed since the start.

@@ -53,7 +53,7 @@ type streamTable struct {
 	opening         stream
 	activeStreams   uint32 // activeStreams counts streams, calls in batches, and handlers whose stream has ended.
 	lastStreamID    uint32 // lastStreamID is the last stream that the client has opened.
-	lastResetID     uint32 // lastResetID is the highest stream that the server has reset. Frames may follow a reset, so they are ignored.
+	lastResetID     uint32 // lastResetID is the highest stream that the server has reset. Frames that follow are ignored.
 	runningHandlers int
 	waiting         []*stream // waiting has the streams in this state, the oldest first.
 	receiveWindow   int64     // receiveWindow is how many bytes of DATA the client may send on the connection.
