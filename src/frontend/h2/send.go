@@ -70,6 +70,7 @@ func (c *conn) sendAnswers(b *Batch) {
 		c.pingStrikes = 0
 		c.out, b.out = b.out, c.out // No answer is copied.
 	} else {
+		c.out = slices.Grow(c.out, len(b.out))
 		for i := range b.Calls {
 			c.sendAnswer(b, &b.Calls[i])
 		}
