@@ -87,7 +87,11 @@ func (s *Service) buildFrontends() error {
 	requests := http.NewServeMux()
 	requests.Handle("/json", s.tracing.HTTP("/json", service.JSONHandler()))
 	s.serveHTTP(s.ports.http, s.handleProbes(requests))
-	s.serveHTTP(s.ports.debug, s.debugHandler())
+	attempts, err := newTokenAttempts()
+	if err != nil {
+		return err
+	}
+	s.serveHTTP(s.ports.debug, s.debugHandler(attempts))
 	s.serveHTTP(s.ports.health, s.handleProbes(http.NewServeMux()))
 	return s.buildDivvy(failed)
 }
@@ -167,7 +171,7 @@ func (s *Service) probes() map[string]http.Handler {
 	}
 }
 
-func (s *Service) debugHandler() http.Handler {
+func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()
@@ -179,6 +183,8 @@ func (s *Service) debugHandler() http.Handler {
 	}
 	debug := admin.DebugPages{
 		PprofEnabled: s.Settings.DebugPprof,
+		Counters:     counterEditor{s},
+		HasToken:     s.Settings.DebugToken != "",
 		Components:   func() []admin.Component { return s.health.components(operators) },
 		WriteRules: withRules(func(w io.Writer, set *rules.Set) (err error) {
 			for _, r := range set.Rules() {
@@ -204,7 +210,7 @@ func (s *Service) debugHandler() http.Handler {
 		debug.ExplainHandler = s.Explain(s.limiter)
 	}
 	// net/http/pprof extends the write timeout by the length of a profile.
-	return admin.AllowHosts(s.Settings.DebugAllowedHosts, admin.RequireToken(s.Settings.DebugToken, debug.Handler()))
+	return admin.AllowHosts(s.Settings.DebugAllowedHosts, admin.RequireToken(s.Settings.DebugToken, attempts, debug.Handler()))
 }
 
 // callRecorder returns the function that counts calls and their latency. gRPC calls are also

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/changes"
 	"ratelimit/src/backend/fallback"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
@@ -31,6 +32,7 @@ type store struct {
 	backend.Backend
 	pools        []*pool         // pools has one or two of Redis or one of Memcached, and is empty for memory.
 	fallback     *fallback.Store // fallback is nil if counters are in memory, which always answers.
+	changes      *changes.Feed   // changes tells replicas of changes that operators make. It is nil if counters are in memory.
 	counterBytes func() int64    // counterBytes returns the memory of the counters in this process.
 
 	lastBreakerChange atomic.Int64 // lastBreakerChange is when a breaker last opened or closed, in nanoseconds since 1970; 0 if none did.
@@ -54,6 +56,8 @@ type pool struct {
 
 // storeClient is what Redis and Memcached have in common.
 type storeClient interface {
+	backend.Backend
+	changes.Texts
 	Run(context.Context) error
 	Ping(context.Context) error
 	Stats() remote.Stats
@@ -138,11 +142,13 @@ func (s *Service) buildStore() error {
 	if err != nil {
 		return err
 	}
+	var cache *overlimit.Cache
 	if cfg.LocalCacheBytes > 0 {
-		cache := overlimit.New(s.store.Backend, int(cfg.LocalCacheBytes))
+		cache = overlimit.New(s.store.Backend, int(cfg.LocalCacheBytes))
 		s.store.Backend = cache
 		s.counters.ShowFigures("overlimit", "", cache.Stats)
 	}
+	s.buildChanges(cache)
 	return s.buildFallback()
 }
 

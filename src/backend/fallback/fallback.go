@@ -79,6 +79,9 @@ func (s *Store) SetLocalEnabled(yes bool) {
 	}
 }
 
+// LocalEnabled reports what SetLocalEnabled has set.
+func (s *Store) LocalEnabled() bool { return s.localEnabled.Load() }
+
 // Stats holds the figures of a Store.
 type Stats struct {
 	// Replicas is the number of processes that share the limits.

@@ -4,8 +4,6 @@ package admin
 
 import (
 	"bufio"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -75,27 +73,6 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // Encode fails only if the client has gone.
 }
 
-// RequireToken passes requests to next if they send token, either as a bearer token or as the password
-// of basic authentication, which browsers support. If token is empty, it passes all requests.
-func RequireToken(token string, next http.Handler) http.Handler {
-	if token == "" {
-		return next
-	}
-	wantHash := sha256.Sum256([]byte(token)) // Hashes have the same length, so comparing them takes constant time.
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sent, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !isBearer {
-			_, sent, _ = r.BasicAuth()
-		}
-		if hash := sha256.Sum256([]byte(sent)); subtle.ConstantTimeCompare(hash[:], wantHash[:]) == 0 {
-			w.Header().Set("WWW-Authenticate", `Basic realm="ratelimit", charset="UTF-8"`)
-			http.Error(w, "send DEBUG_TOKEN: Authorization: Bearer <token>", http.StatusUnauthorized)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // AllowHosts passes requests to next if their Host header is an IP address, localhost or one of names,
 // which must be in lower case. This stops DNS rebinding: otherwise, a web page whose host name
 // resolves to this address could send requests from an operator's browser.
@@ -128,6 +105,10 @@ type DebugPages struct {
 	ExplainHandler http.Handler
 	// Figures is the source of the operator's page and of /api. If it is nil, there are no such pages.
 	Figures Figures
+	// Counters serves /api/counters. If it is nil, there is no such page.
+	Counters Counters
+	// HasToken says that the port requires a token. Without one, only clients on this host may change counters.
+	HasToken bool
 	// PprofEnabled adds the pages with Go's profiles.
 	PprofEnabled bool
 }
@@ -145,6 +126,9 @@ func (d DebugPages) Handler() http.Handler {
 	handle("/readyz", "whether each component is ready, with addresses, paths and problems", ReadyHandler(d.Components))
 	if d.ExplainHandler != nil {
 		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
+	}
+	if d.Counters != nil {
+		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", protectChange(d.HasToken, newCountersAPI(d.Counters)), http.MethodPost)
 	}
 	if d.Figures != nil {
 		api := figuresAPI{d.Figures}

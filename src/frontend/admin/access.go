@@ -1,0 +1,114 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"math"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Attempts bounds how often a client may send a wrong token.
+type Attempts interface {
+	// Add counts an attempt of a client. wait is 0 if the attempt is allowed, else the time until the next one is.
+	Add(client string) (wait time.Duration)
+	// Forgive takes the last attempt of a client back, because its token was right.
+	Forgive(client string)
+}
+
+// RequireToken passes requests to next if they send token, either as a bearer token or as the password
+// of basic authentication, which browsers support. If token is empty, it passes all requests.
+//
+// A client that has sent too many wrong tokens gets 429 whatever it sends, so that it does not learn whether a guess is right.
+// Requests without a token are not counted.
+func RequireToken(token string, attempts Attempts, next http.Handler) http.Handler {
+	if token == "" {
+		return next
+	}
+	wantHash := sha256.Sum256([]byte(token)) // Hashes have the same length, so comparing them takes constant time.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !isBearer {
+			_, sent, _ = r.BasicAuth()
+		}
+		if sent != "" {
+			client := clientKey(r)
+			if wait := attempts.Add(client); wait > 0 {
+				w.Header().Set("Retry-After", fmt.Sprint(int(math.Ceil(wait.Seconds()))))
+				http.Error(w, "too many wrong tokens came from this address; wait as long as Retry-After says", http.StatusTooManyRequests)
+				return
+			}
+			if hash := sha256.Sum256([]byte(sent)); subtle.ConstantTimeCompare(hash[:], wantHash[:]) == 1 {
+				attempts.Forgive(client)
+				next.ServeHTTP(w, r)
+				return
+			}
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="ratelimit", charset="UTF-8"`)
+		http.Error(w, "send DEBUG_TOKEN: Authorization: Bearer <token>", http.StatusUnauthorized)
+	})
+}
+
+// clientKey returns the address of a client without its port. Of an IPv6 address it returns the network of 64 bits, because one
+// host may have all addresses there.
+func clientKey(r *http.Request) string {
+	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	ip := addr.Addr().Unmap()
+	if ip.Is6() {
+		network, err := ip.WithZone("").Prefix(64)
+		if err == nil {
+			return network.String()
+		}
+	}
+	return ip.String()
+}
+
+// protectChange passes requests that change something to next if they come from an operator:
+//   - without a token, only clients on this host may change anything, and no proxy may stand between;
+//   - browsers may send a change only from a page of this port;
+//   - a change is JSON, which a form of another site cannot send.
+//
+// Requests with the methods GET and HEAD change nothing and pass.
+func protectChange(hasToken bool, next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			next.ServeHTTP(w, r)
+			return
+		}
+		mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		switch {
+		case !hasToken && !isLocal(r):
+			http.Error(w, "set DEBUG_TOKEN to change counters from other hosts; without it, only programs on the host of the service may, without a proxy", http.StatusForbidden)
+		case protection.Check(r) != nil:
+			http.Error(w, "a page of another origin sent this request; only pages of this port may change anything", http.StatusForbidden)
+		case mediaType != "application/json":
+			http.Error(w, fmt.Sprintf("the Content-Type %.100q is not application/json", r.Header.Get("Content-Type")), http.StatusUnsupportedMediaType)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isLocal reports whether a request comes from this host and no proxy says that it has passed it on.
+func isLocal(r *http.Request) bool {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
