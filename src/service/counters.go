@@ -35,6 +35,9 @@ func (s *Service) buildChanges(cache *overlimit.Cache) {
 				cache.Clear()
 			}
 			s.changeLocalCounters(texts, all)
+			if len(texts) > 0 || !all {
+				s.log.Debug("a change of counters is known here")
+			}
 		},
 	})
 	s.runners = append(s.runners, s.store.changes.Run)

@@ -34,8 +34,8 @@ type Config struct {
 	KeyPrefix string
 	// Needed reports whether this process remembers anything of the store's counters. While it is false, Run reads no version.
 	Needed func() bool
-	// OnChange is called with the texts of new changes, oldest first. If all is false, there were others, whose texts are unknown. It
-	// is called before the first read of a version as well, because there may have been changes since the process started.
+	// OnChange is called with the texts of new changes, oldest first. If all is false, there may be others, whose texts are unknown. So
+	// it is after the first read of a version, because there may have been changes since the process started.
 	OnChange func(texts [][]byte, all bool)
 }
 
@@ -120,7 +120,7 @@ func (f *Feed) poll(ctx context.Context, r *reader) {
 		return
 	case !r.hasVersion:
 		*r = reader{hasVersion: true, version: now}
-		f.cfg.OnChange(nil, true)
+		f.cfg.OnChange(nil, now == 0)
 		return
 	case now < r.version || now-r.version > maxTexts: // The store has lost the version, or there are many changes.
 		*r = reader{hasVersion: true, version: now}

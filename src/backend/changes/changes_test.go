@@ -132,7 +132,7 @@ func TestChangesReachAllReplicas(t *testing.T) {
 		publish(t, New(Config{Store: s, Texts: s, KeyPrefix: "p:"}), "before all")
 		a, b := startReplica(t, s), startReplica(t, s)
 		for _, r := range []*replica{a, b} {
-			wantCalls(t, r, "[] true")
+			wantCalls(t, r, "[] false")
 		}
 		publish(t, a.Feed, "one")
 		publish(t, b.Feed, "two")

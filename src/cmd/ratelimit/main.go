@@ -19,6 +19,7 @@ import (
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/counter"
 	"ratelimit/src/tools/denials"
 	"ratelimit/src/tools/explain"
 	"ratelimit/src/tools/ruletest"
@@ -73,7 +74,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		_, err := out.Write(api.Schema)
 		return err
 	})
-	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), explain.Command(), ruletest.Command(),
+	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(), ruletest.Command(),
 		simulate.Command(), schema, bench.Command(), top.Command(), denials.Command(), version, client.UpstreamCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		if cmd.Args == nil {

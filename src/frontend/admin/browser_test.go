@@ -59,7 +59,7 @@ func (p *operatorPort) start() {
 			http.Error(w, "explained <b>nothing</b>", http.StatusBadRequest)
 		}),
 	}
-	p.server = &http.Server{Handler: RequireToken(p.token, pages.Handler()), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	p.server = &http.Server{Handler: RequireToken(p.token, unlimited{}, pages.Handler()), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	go func(s *http.Server) { _ = s.Serve(listener) }(p.server)
 }
 

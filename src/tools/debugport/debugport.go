@@ -2,6 +2,7 @@
 package debugport
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -147,21 +148,59 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, answer 
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	resp, err := c.send(ctx, method, path, query, body, "application/json")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return &Error{Status: resp.StatusCode, Err: fmt.Errorf("%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default", c.Address, path, err, DefaultAddress)}
+	}
+	return nil
+}
+
+// Stream sends a request as Do does, and calls line with each line of the answer, until line returns an error. There is no time limit
+// but ctx: the service may work for long between two lines.
+func (c *Client) Stream(ctx context.Context, method, path string, body any, line func(text []byte) error) error {
+	resp, err := c.send(ctx, method, path, nil, body, "application/x-ndjson")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
+	lines := bufio.NewScanner(io.LimitReader(resp.Body, maxAnswerBytes))
+	lines.Buffer(nil, maxAnswerBytes)
+	for lines.Scan() {
+		if err := line(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
+	}
+	return nil
+}
+
+// send sends a request, and returns an answer with the status 200. The caller closes its body.
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any, accept string) (*http.Response, error) {
 	u := c.base
 	u.Path, u.RawQuery = path, query.Encode()
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		content = bytes.NewReader(text)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), content)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", accept)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -170,20 +209,14 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return &Error{Temporary: true, Err: c.explainNoAnswer(err)}
+		return nil, &Error{Temporary: true, Err: c.explainNoAnswer(err)}
 	}
-	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
-	if err != nil {
-		return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
 	}
-	if resp.StatusCode != http.StatusOK {
-		return &Error{Status: resp.StatusCode, Temporary: resp.StatusCode >= 500, Err: c.explainStatus(resp, path, text)}
-	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return &Error{Status: resp.StatusCode, Err: fmt.Errorf("%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default", c.Address, path, err, DefaultAddress)}
-	}
-	return nil
+	defer func() { _ = resp.Body.Close() }()                        // All that matters has been read.
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes)) // The status is known without the text.
+	return nil, &Error{Status: resp.StatusCode, Temporary: resp.StatusCode >= 500, Err: c.explainStatus(resp, path, text)}
 }
 
 // Error is the error of a request.

@@ -215,3 +215,32 @@ func TestDo(t *testing.T) {
 		t.Errorf("the default timeout is %v", o.timeout)
 	}
 }
+
+// Stream passes on line after line, and stops at the first error.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") != "application/x-ndjson" {
+			http.Error(w, "what?", http.StatusTeapot)
+			return
+		}
+		_, _ = io.WriteString(w, "one\ntwo\nthree\n") // A failed write fails the test.
+	}))
+	defer server.Close()
+	c, err := (&Options{timeout: time.Minute}).NewClient(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var lines []string
+	errEnough := errors.New("enough")
+	err = c.Stream(t.Context(), http.MethodPost, "/api/counters", map[string]int{}, func(text []byte) error {
+		if lines = append(lines, string(text)); len(lines) == 2 {
+			return errEnough
+		}
+		return nil
+	})
+	if !errors.Is(err, errEnough) || strings.Join(lines, " ") != "one two" {
+		t.Errorf("%q, %v", lines, err)
+	}
+}

@@ -1,0 +1,164 @@
+// Package counter shows and changes the counters of a running service.
+package counter
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/service"
+	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/debugport"
+)
+
+//go:embed help.txt
+var help string
+
+// options are the flags of `ratelimit counter`.
+type options struct {
+	address string
+	port    debugport.Options
+	path    string // path is a descriptor of a tree of limits, user/alex/trade.
+	used    uint64
+	literal bool // literal takes a * at the end of a value as it is.
+	dryRun  bool
+	yes     bool // yes resets the counters of a pattern without a question.
+	asJSON  bool
+
+	hasUsed    bool
+	isTerminal func(io.Reader) bool
+}
+
+// Command returns `ratelimit counter`.
+func Command() *cobra.Command {
+	opt := options{isTerminal: func(r io.Reader) bool {
+		f, ok := r.(*os.File)
+		return ok && service.IsTerminal(f)
+	}}
+	return opt.command()
+}
+
+func (opt *options) command() *cobra.Command {
+	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
+		opt.hasUsed = cmd.Flags().Changed("used")
+		change, err := opt.parse(args)
+		if err != nil {
+			return command.InvalidInput(err)
+		}
+		client, err := opt.port.NewClient(opt.address)
+		if err != nil {
+			return command.InvalidInput(err)
+		}
+		defer client.Close()
+		ctx, stop := command.UntilSignal(cmd.Context())
+		defer stop()
+		return (&run{opt: opt, client: client, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}).perform(ctx, change)
+	})
+	cmd.Args = cobra.ArbitraryArgs // parse checks them.
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return actions, cobra.ShellCompDirectiveNoFileComp
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&opt.path, "path", "", "the descriptor as a path of words, user/alex/trade, for trees of limits")
+	f.Uint64Var(&opt.used, "used", 0, "with set, how many units the counters shall hold")
+	f.BoolVar(&opt.dryRun, "dry-run", false, "change nothing, and print what would be changed")
+	f.BoolVar(&opt.yes, "yes", false, "reset the counters of a pattern without a question")
+	f.BoolVar(&opt.literal, "literal", false, "a * at the end of a value is no pattern")
+	f.BoolVar(&opt.asJSON, "json", false, "print one object")
+	f.StringVar(&opt.address, "address", debugport.DefaultAddress, "the debug port of the service, host:port")
+	opt.port.AddFlags(f)
+	return cmd
+}
+
+var actions = []string{admin.ActionGet, admin.ActionReset, admin.ActionSet}
+
+// parse returns the change that the arguments and flags ask for.
+func (opt *options) parse(args []string) (*admin.CounterChange, error) {
+	switch {
+	case len(args) == 0:
+		return nil, errors.New("say what to do: get, reset or set")
+	case !slices.Contains(actions, args[0]):
+		return nil, fmt.Errorf("%q is not known; write get, reset or set", args[0])
+	case len(args) == 1:
+		return nil, fmt.Errorf("name a domain and a descriptor: ratelimit counter %s DOMAIN KEY=VALUE", args[0])
+	}
+	c := &admin.CounterChange{Action: args[0], Domain: args[1], DryRun: opt.dryRun}
+	var err error
+	switch {
+	case opt.path != "" && len(args) > 2:
+		return nil, errors.New("--path is the whole descriptor; leave out KEY=VALUE")
+	case opt.path != "":
+		c.Descriptor, err = opt.pathEntries()
+	default:
+		c.Descriptor, err = opt.entries(args[2:])
+	}
+	isPattern := c.IsPattern()
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Action == admin.ActionSet && !opt.hasUsed:
+		return nil, errors.New("set needs --used, the number of units that the counters shall hold")
+	case c.Action == admin.ActionSet && isPattern:
+		return nil, errors.New("set takes no pattern; name one descriptor, or add --literal if the value ends with *")
+	case c.Action != admin.ActionSet && opt.hasUsed:
+		return nil, fmt.Errorf("--used belongs to set, not to %s", c.Action)
+	case opt.hasUsed:
+		c.Used = &opt.used
+	}
+	return c, nil
+}
+
+// entries returns the entries that key=value stand for.
+func (opt *options) entries(args []string) (entries []admin.CounterEntry, err error) {
+	if len(args) == 0 {
+		return nil, errors.New("name a descriptor: KEY=VALUE, in the order of the rules, or --path word/word")
+	}
+	for i, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q: write KEY=VALUE, or --path word/word for a tree of limits", arg)
+		}
+		e := admin.CounterEntry{Key: key, Value: value}
+		if !opt.literal {
+			e = admin.ParseCounterEntry(arg)
+		}
+		if e.Prefix != nil && i < len(args)-1 {
+			return nil, fmt.Errorf("%q: only the last value may end with *; --literal takes it as it is", arg)
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// pathEntries returns the entries that --path stands for. A pattern becomes the value of the word before it.
+func (opt *options) pathEntries() (entries []admin.CounterEntry, err error) {
+	words := strings.Split(opt.path, "/")
+	for i, word := range words {
+		prefix, isPattern := strings.CutSuffix(word, "*")
+		isPattern = isPattern && !opt.literal
+		switch {
+		case word == "":
+			return nil, fmt.Errorf("--path %s: write words, with a slash between each two", opt.path)
+		case isPattern && i < len(words)-1:
+			return nil, fmt.Errorf("--path %s: only the last word may end with *; --literal takes it as it is", opt.path)
+		case isPattern && i == 0:
+			return nil, fmt.Errorf("--path %s: name at least one word before the pattern", opt.path)
+		case isPattern:
+			entries[i-1].Prefix = &prefix
+		default:
+			entries = append(entries, admin.CounterEntry{Key: word})
+		}
+	}
+	return entries, nil
+}

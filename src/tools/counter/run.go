@@ -1,0 +1,191 @@
+package counter
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/debugport"
+	"ratelimit/src/tools/output"
+)
+
+// run performs one change.
+type run struct {
+	opt         *options
+	client      *debugport.Client
+	in          io.Reader
+	out, errOut io.Writer
+}
+
+// perform sends c, and prints the report. Before it resets the counters of a pattern, it asks.
+func (r *run) perform(ctx context.Context, c *admin.CounterChange) error {
+	if c.IsPattern() && c.Changes() && !r.opt.yes {
+		if err := r.confirm(ctx, c); err != nil {
+			return err
+		}
+	}
+	report, err := r.send(ctx, c)
+	if err != nil {
+		return err
+	}
+	if r.opt.asJSON {
+		err = output.WriteJSON(r.out, report)
+	} else {
+		err = r.print(report)
+	}
+	if err == nil && report.Warning != "" {
+		return errors.New(report.Warning)
+	}
+	return err
+}
+
+// confirm asks whether the counters of a pattern shall be reset. The error says why they shall not.
+func (r *run) confirm(ctx context.Context, c *admin.CounterChange) error {
+	if !r.opt.isTerminal(r.in) {
+		return command.InvalidInput(errors.New("a pattern resets many counters: look at them with --dry-run, and then add --yes"))
+	}
+	look := *c
+	look.DryRun = true
+	report, err := r.send(ctx, &look)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(r.errOut, matchingText(report))
+	if report.Matching == 0 {
+		return nil
+	}
+	fmt.Fprintf(r.errOut, "Reset %s? [y/N] ", output.Plural(report.Matching, "counter"))
+	answer, _ := bufio.NewReader(r.in).ReadString('\n') // At the end of the input the answer is no.
+	if word := strings.ToLower(strings.TrimSpace(answer)); word != "y" && word != "yes" {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}
+
+// send sends c, and returns the report. It shows the progress of a pattern on a terminal.
+func (r *run) send(ctx context.Context, c *admin.CounterChange) (*admin.CounterReport, error) {
+	report := new(admin.CounterReport)
+	if !c.IsPattern() {
+		return report, r.client.Do(ctx, http.MethodPost, "/api/counters", nil, c, report)
+	}
+	progress := command.ProgressLine(r.errOut)
+	defer progress("")
+	done := false
+	err := r.client.Stream(ctx, http.MethodPost, "/api/counters", c, func(text []byte) error {
+		var line struct {
+			Progress *int    `json:"progress"`
+			Error    *string `json:"error"`
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			return fmt.Errorf("%s does not answer with lines of JSON: %w", r.client.Address, err)
+		}
+		switch {
+		case line.Error != nil:
+			return fmt.Errorf("%s: %s", r.client.Address, *line.Error)
+		case line.Progress != nil:
+			progress("%s so far", output.Plural(*line.Progress, "counter"))
+			return nil
+		}
+		done = true
+		return json.Unmarshal(text, report)
+	})
+	if err == nil && !done {
+		err = fmt.Errorf("%s: the answer has no report; send the change again", r.client.Address)
+	}
+	return report, err
+}
+
+// print writes the report as text for people.
+func (r *run) print(report *admin.CounterReport) error {
+	if report.IsPattern() {
+		text := matchingText(report)
+		if report.Changes() {
+			text = fmt.Sprintf("%s reset\n", output.Plural(report.Matching, "counter"))
+		}
+		_, err := io.WriteString(r.out, text)
+		return err
+	}
+	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RULE\tUSED\tLIMIT\tREMAINING\tRESET\tREQUEST\tALGORITHM\tCOUNTER")
+	for i := range report.Counters {
+		c := &report.Counters[i]
+		used := fmt.Sprint(c.Used)
+		if i < len(report.Before) {
+			used = fmt.Sprintf("%d -> %d", report.Before[i].Used, c.Used)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", output.Printable(c.Rule), used, limitText(c), c.Remaining, secondsText(c.ResetAfterSeconds),
+			requestText(c), c.Algorithm, output.Printable(c.Key))
+	}
+	if report.DryRun {
+		fmt.Fprintln(w, "dry run: nothing was changed")
+	}
+	return w.Flush()
+}
+
+// matchingText says how many counters a pattern matches, and names some.
+func matchingText(report *admin.CounterReport) string {
+	var b strings.Builder
+	verb := "match"
+	if report.Matching == 1 {
+		verb = "matches"
+	}
+	fmt.Fprintf(&b, "%s %s\n", output.Plural(report.Matching, "counter"), verb)
+	for _, name := range report.Names {
+		fmt.Fprintf(&b, "  %s\n", output.Printable(name))
+	}
+	if more := report.Matching - len(report.Names); more > 0 {
+		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	return b.String()
+}
+
+func limitText(c *admin.Counter) string {
+	if c.Algorithm == algorithm.GCRA.String() {
+		return fmt.Sprintf("%d at once", c.Limit)
+	}
+	return fmt.Sprintf("%d in %s", c.Limit, secondsText(c.PeriodSeconds))
+}
+
+// requestText says what a request for one unit gets.
+func requestText(c *admin.Counter) string {
+	text := "passes"
+	switch {
+	case c.Refuses && c.RetryAfterSeconds < 0:
+		text = "is refused"
+	case c.Refuses:
+		text = "is refused for " + secondsText(c.RetryAfterSeconds)
+	}
+	if c.Refuses && c.Shadow {
+		text += " (shadow)"
+	}
+	if c.Fallback != "" {
+		text += " (store does not answer: " + c.Fallback + ")"
+	}
+	return text
+}
+
+// secondsText returns seconds as a duration such as 1m30s.
+func secondsText(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d >= time.Second {
+		d = d.Round(time.Second / 10)
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
