@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func newOperatorPortWithToken(t *testing.T, token string) *operatorPort {
 	f := newFakeFigures()
 	f.state = State{
 		Version: "1.2.3", Commit: "abcdef0123456789", Now: now, StartedAt: now.Add(-3 * time.Hour), Ready: true, Store: "redis", StoreSince: now.Add(-50 * time.Minute), Replicas: 3,
-		Components: []Component{{Name: "rules", Note: "2 domains"}, {Name: "redis"}},
+		Components: []Component{{Name: "rules", Note: "2 domains"}, {Name: "redis_pool"}},
 		Rules:      LoadedRules{Hash: "8f14e45fceea167a5a36dedd4bea2543", Domains: 2, Rules: 121, Files: 4, LoadedAt: now.Add(-20 * time.Minute)},
 	}
 	f.rates = Rates{Total: PerSecond{1234.5, 56.7, 12, 3, 0}, Domains: []DomainRates{{"api", PerSecond{1200, 56, 12, 3, 0}}, {"mail", PerSecond{34.5, 0.7, 0, 0, 0}}}}
@@ -96,13 +97,18 @@ func testPageIsLive(t *testing.T, chromium *browser.Browser) {
 	p.Await("document.querySelector('#chart canvas') !== null")
 	port.figures.set(func(s *State, r *Rates) {
 		r.Total.Admitted = 7
-		s.Ready, s.Components = false, []Component{{Name: "redis", NotReadyReason: "no answer"}}
+		s.Ready, s.Components = false, []Component{{Name: "redis_pool", NotReadyReason: "no answer"}, {Name: "counting", Note: "degraded: on_store_failure decides"}, {Name: "rules", Note: "2 domains"}}
 		s.Rules.Problems = []string{"a.yaml:3:5: unknown key"}
 	})
 	p.Await("document.querySelector('#series .value').textContent === '7/s'")
 	p.Await("document.getElementById('ready').textContent === 'Not ready' && document.title.startsWith('Not ready')")
-	if got, want := p.Text("document.getElementById('problems').innerText"), "redis is not ready: no answer\n\nThe last reload refused this: a.yaml:3:5: unknown key"; got != want {
+	if got, want := p.Text("document.getElementById('problems').innerText"), "redis_pool is not ready: no answer\n\nThe last reload refused this: a.yaml:3:5: unknown key\n\ncounting: degraded: on_store_failure decides"; got != want {
 		t.Errorf("problems %q, want %q", got, want)
+	}
+	for fact, want := range map[string]string{"Store": "redis\ndoes not answer for 50 min", "Rules loaded": "newer ones were refused"} {
+		if got := p.Text("[...document.querySelectorAll('#state > div')].find((e) => e.innerText.startsWith('" + fact + "\\n')).innerText"); !strings.Contains(got, want) {
+			t.Errorf("the state shows %q, want %q", got, want)
+		}
 	}
 	for i := range 3 {
 		port.figures.deny(Denial{At: time.Now(), Protocol: "grpc", Domain: "api", Rule: "api.user", Subject: fmt.Sprintf("user=u%d", i), RetryAfterSeconds: NeverRetry})

@@ -119,7 +119,7 @@ export function createRates() {
         fill: filled ? colour(`--${name}-area`) : undefined,
         width: filled ? 1.5 : 1.25,
         dash: filled ? undefined : [5, 3],
-        points: { show: false },
+        points: { show: (_, __, first, last) => last - first < 2, size: 4 }, // A line needs two values.
         show: buttons.get(name).getAttribute("aria-pressed") === "true",
       }))],
       hooks: { setCursor: [onCursor] },

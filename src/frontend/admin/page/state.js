@@ -22,11 +22,11 @@ export function createState() {
           row.classList.toggle("failed", Boolean(fact.failed));
         },
       });
-      const list = problems(state);
-      if (build !== firstBuild) list.push("The service has another version now. Reload this page.");
+      const list = notices(state);
+      if (build !== firstBuild) list.push({ text: "The service has another version now. Reload this page.", kind: "wait" });
       updateRows(byID("problems"), list, {
-        key: (text) => text,
-        create: (text) => element("p", { class: "notice", textContent: text }),
+        key: ({ text }) => text,
+        create: ({ text, kind }) => element("p", { class: `notice ${kind}`, textContent: text }),
       });
     },
   };
@@ -36,20 +36,21 @@ function facts(state) {
   const now = new Date(state.now);
   const since = (instant) => formatSeconds((now - new Date(instant)) / 1000);
   const { rules } = state;
-  const storeComponent = state.components.find((component) => component.name === state.store);
-  const storeFailed = Boolean(storeComponent?.why);
+  const stores = state.components.filter((component) => isStore(component, state));
+  const storeFailed = stores.some((component) => component.why);
+  const answers = storeFailed ? "does not answer" : stores.some((component) => component.note) ? "unchanged" : "answers";
   return [
     {
       name: "Store", value: state.store, failed: storeFailed,
-      note: isSet(state.store_since) ? `${storeFailed ? "does not answer" : "answers"} for ${since(state.store_since)}` : (storeComponent?.note ?? ""),
+      note: isSet(state.store_since) ? `${answers} for ${since(state.store_since)}` : "",
     },
     {
       name: "Rules", value: `${formatCount(rules.rules)} in ${formatCount(rules.domains)} ${rules.domains === 1 ? "domain" : "domains"}`,
       note: rules.hash ? `${rules.hash.slice(0, 12)}, ${formatCount(rules.files)} ${rules.files === 1 ? "file" : "files"}` : "",
     },
     {
-      name: "Last reload", value: isSet(rules.loaded_at) ? formatTime(rules.loaded_at) : "never", failed: rules.problems.length > 0,
-      note: [isSet(rules.loaded_at) ? `${since(rules.loaded_at)} ago` : "", rules.problems.length > 0 ? "with problems" : ""].filter(Boolean).join(", "),
+      name: "Rules loaded", value: isSet(rules.loaded_at) ? formatTime(rules.loaded_at) : "never", failed: rules.problems.length > 0,
+      note: [isSet(rules.loaded_at) ? `${since(rules.loaded_at)} ago` : "", rules.problems.length > 0 ? "newer ones were refused" : ""].filter(Boolean).join(", "),
     },
     { name: "Uptime", value: since(state.started_at), note: `since ${formatTime(state.started_at)}` },
     { name: "Replicas", value: state.replicas > 0 ? formatCount(state.replicas) : "unknown", note: state.replicas > 1 ? "share the store" : "" },
@@ -57,10 +58,15 @@ function facts(state) {
   ];
 }
 
-// problems returns a text for each thing that is wrong.
-function problems(state) {
+// isStore reports whether a component is a store. There may be two Redis, and their names are longer than that of the store.
+const isStore = ({ name }, { store }) => name.startsWith(store) || store.startsWith(name);
+
+// notices returns what is wrong, and what operators should know about stores and the way of counting.
+function notices({ components, rules, store }) {
+  const notes = components.filter(({ name, note }) => note && (name === "counting" || isStore({ name }, { store })));
   return [
-    ...state.components.filter((component) => component.why).map((component) => `${component.name} is not ready: ${component.why}`),
-    ...state.rules.problems.map((problem) => `The last reload refused this: ${problem}`),
+    ...components.filter(({ why }) => why).map(({ name, why }) => ({ text: `${name} is not ready: ${why}`, kind: "bad" })),
+    ...rules.problems.map((problem) => ({ text: `The last reload refused this: ${problem}`, kind: "bad" })),
+    ...notes.map(({ name, note }) => ({ text: `${name}: ${note}`, kind: "wait" })),
   ];
 }
