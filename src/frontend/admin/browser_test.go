@@ -102,10 +102,13 @@ func testPageIsLive(t *testing.T, chromium *browser.Browser) {
 	})
 	p.Await("document.querySelector('#series .value').textContent === '7/s'")
 	p.Await("document.getElementById('ready').textContent === 'Not ready' && document.title.startsWith('Not ready')")
-	if got, want := p.Text("document.getElementById('problems').innerText"), "redis_pool is not ready: no answer\n\nThe last reload refused this: a.yaml:3:5: unknown key\n\ncounting: degraded: on_store_failure decides"; got != want {
+	if got, want := p.Text("document.getElementById('problems').innerText"), "redis_pool is not ready: no answer\n\nThe last reload refused this: a.yaml:3:5: unknown key"; got != want {
 		t.Errorf("problems %q, want %q", got, want)
 	}
-	for fact, want := range map[string]string{"Store": "redis\ndoes not answer for 50 min", "Rules loaded": "newer ones were refused"} {
+	if got, want := p.Text("document.getElementById('notes').innerText"), "counting: degraded: on_store_failure decides"; got != want {
+		t.Errorf("notes %q, want %q", got, want)
+	}
+	for fact, want := range map[string]string{"Store": "redis\nnot answering for 50 min", "Rules loaded": "newer ones were refused"} {
 		if got := p.Text("[...document.querySelectorAll('#state > div')].find((e) => e.innerText.startsWith('" + fact + "\\n')).innerText"); !strings.Contains(got, want) {
 			t.Errorf("the state shows %q, want %q", got, want)
 		}

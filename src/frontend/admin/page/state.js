@@ -22,11 +22,16 @@ export function createState() {
           row.classList.toggle("failed", Boolean(fact.failed));
         },
       });
-      const list = notices(state);
-      if (build !== firstBuild) list.push({ text: "The service has another version now. Reload this page.", kind: "wait" });
+      const list = problems(state);
+      if (build !== firstBuild) list.push("The service has another version now. Reload this page.");
       updateRows(byID("problems"), list, {
-        key: ({ text }) => text,
-        create: ({ text, kind }) => element("p", { class: `notice ${kind}`, textContent: text }),
+        key: (text) => text,
+        create: (text) => element("p", { class: "notice", textContent: text }),
+      });
+      updateRows(byID("notes"), notes(state), {
+        key: ({ name }) => name,
+        create: () => element("p", { class: "notice wait" }),
+        update: (row, { name, note }) => setText(row, `${name}: ${note}`),
       });
     },
   };
@@ -38,11 +43,11 @@ function facts(state) {
   const { rules } = state;
   const stores = state.components.filter((component) => isStore(component, state));
   const storeFailed = stores.some((component) => component.why);
-  const answers = storeFailed ? "does not answer" : stores.some((component) => component.note) ? "unchanged" : "answers";
+  const storeState = storeFailed ? "not answering" : stores.some((component) => component.note) ? "in this state" : "answering";
   return [
     {
       name: "Store", value: state.store, failed: storeFailed,
-      note: isSet(state.store_since) ? `${answers} for ${since(state.store_since)}` : "",
+      note: isSet(state.store_since) ? `${storeState} for ${since(state.store_since)}` : "",
     },
     {
       name: "Rules", value: `${formatCount(rules.rules)} in ${formatCount(rules.domains)} ${rules.domains === 1 ? "domain" : "domains"}`,
@@ -61,12 +66,16 @@ function facts(state) {
 // isStore reports whether a component is a store. There may be two Redis, and their names are longer than that of the store.
 const isStore = ({ name }, { store }) => name.startsWith(store) || store.startsWith(name);
 
-// notices returns what is wrong, and what operators should know about stores and the way of counting.
-function notices({ components, rules, store }) {
-  const notes = components.filter(({ name, note }) => note && (name === "counting" || isStore({ name }, { store })));
+// problems returns a text for each thing that is wrong.
+function problems({ components, rules }) {
   return [
-    ...components.filter(({ why }) => why).map(({ name, why }) => ({ text: `${name} is not ready: ${why}`, kind: "bad" })),
-    ...rules.problems.map((problem) => ({ text: `The last reload refused this: ${problem}`, kind: "bad" })),
-    ...notes.map(({ name, note }) => ({ text: `${name}: ${note}`, kind: "wait" })),
+    ...components.filter(({ why }) => why).map(({ name, why }) => `${name} is not ready: ${why}`),
+    ...rules.problems.map((problem) => `The last reload refused this: ${problem}`),
   ];
+}
+
+// notes returns the components whose notes concern stores and the way of counting. Notes have times that change each
+// second, so a screen reader does not announce them.
+function notes(state) {
+  return state.components.filter((component) => component.note && (component.name === "counting" || isStore(component, state)));
 }
