@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -48,7 +47,7 @@ const MaxExpiryGrace = 10 * 365 * 24 * time.Hour
 
 // Store is a backend.Backend. Its zero value is not usable; see New.
 type Store struct {
-	hashSeeds      [2]maphash.Seed
+	hashKey        hashKey // hashKey must not change while there are counters.
 	shards         []shard
 	budget         memoryBudget
 	groupScratches sync.Pool // groupScratches contains *groupScratch.
@@ -68,7 +67,7 @@ func New(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("memory: a cap of %d bytes is below the smallest, %d", cfg.MaxBytes, MinBytes)
 	}
 	s := &Store{
-		hashSeeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		hashKey:        newHashKey(),
 		shards:         make([]shard, max(cfg.MaxBytes/(maxTableSlots*slotBytes), minShards)), // as many as there is memory for full tables
 		groupScratches: sync.Pool{New: func() any { return new(groupScratch) }},
 	}
@@ -175,17 +174,8 @@ func (s *Store) counterIDOf(h *backend.Hit, now int64) counterID {
 		start, _ := h.Limit.WindowBounds(now)
 		window += uint64(start) * 0x9E3779B97F4A7C15
 	}
-	return counterID{
-		hash: mixBits(maphash.Bytes(s.hashSeeds[0], h.Key) ^ mixBits(window)),
-		tag:  uint32(mixBits(maphash.Bytes(s.hashSeeds[1], h.Key)+mixBits(window^0xD1B54A32D192ED03))) &^ (formMask | rankMask),
-	}
-}
-
-// mixBits is the finalizer of SplitMix64, a bijection in which each bit of x affects every bit of the result.
-func mixBits(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
-	x = (x ^ x>>27) * 0x94D049BB133111EB
-	return x ^ x>>31
+	hash, tag := s.hashKey.sipHash(window, h.Key)
+	return counterID{hash, uint32(tag) &^ (formMask | rankMask)}
 }
 
 // shardOf returns the shard for the low half of a hash. The larger the half, the later the shard.
