@@ -1,6 +1,11 @@
 package algorithm
 
-import "sort"
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sort"
+)
 
 // Log is the state of a sliding window: its hits, oldest first. The zero value is empty. A
 // copy shares its memory, so only one of the two may be changed; see Clone.
@@ -35,6 +40,43 @@ func (g *Log) liveRecords() []record { return g.allRecords[g.numRemoved:] }
 func (g *Log) reallocate() {
 	g.allRecords = append(make([]record, 0, g.Len()*3/2+2), g.liveRecords()...)
 	g.numRemoved = 0
+}
+
+// MaxLogBytes is the size of the longest encoding of a log.
+const MaxLogBytes = 8 + recordBytes*maxRecords
+
+const (
+	recordBytes = 16                // recordBytes is the size of an encoded record.
+	maxRecords  = MaxLoggedHits + 1 // maxRecords is the length of the longest log: one record for each of the newest Max+1 units.
+)
+
+// AppendBinary appends an encoding of g to b. It is an encoding.BinaryAppender, which never returns an error.
+func (g *Log) AppendBinary(b []byte) ([]byte, error) {
+	b = binary.LittleEndian.AppendUint64(b, g.totalBeforeFirst)
+	for _, m := range g.liveRecords() {
+		b = binary.LittleEndian.AppendUint64(b, uint64(m.instant))
+		b = binary.LittleEndian.AppendUint64(b, m.runningTotal)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary sets g to the log that AppendBinary encoded. It is an encoding.BinaryUnmarshaler.
+func (g *Log) UnmarshalBinary(b []byte) error {
+	if len(b) < 8 || (len(b)-8)%recordBytes != 0 || len(b) > MaxLogBytes {
+		return fmt.Errorf("algorithm: %d bytes are no log", len(b))
+	}
+	read := Log{totalBeforeFirst: binary.LittleEndian.Uint64(b)}
+	b = b[8:]
+	read.allRecords = make([]record, 0, len(b)/recordBytes)
+	for ; len(b) > 0; b = b[recordBytes:] {
+		m := record{int64(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[8:])}
+		if n := len(read.allRecords); n > 0 && read.allRecords[n-1].instant > m.instant {
+			return errors.New("algorithm: the records of a log are not in the order of time")
+		}
+		read.allRecords = append(read.allRecords, m)
+	}
+	*g = read
+	return nil
 }
 
 // commitDraft makes g equal to d, a draft of g. g must not have changed since NewDraft.

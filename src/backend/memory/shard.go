@@ -36,6 +36,9 @@ func (sl *slot) form() uint32 { return sl.tagFormRank & formMask }
 
 func (sl *slot) setForm(form uint32) { sl.tagFormRank = sl.tagFormRank&^formMask | form }
 
+// id returns the id of the counter of sl.
+func (sl *slot) id() counterID { return counterID{sl.idHash, sl.tagFormRank &^ (formMask | rankMask)} }
+
 func (sl *slot) hasID(id counterID) bool {
 	return sl.idHash == id.hash && sl.tagFormRank&^(formMask|rankMask) == id.tag
 }

@@ -1,0 +1,366 @@
+package memory
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"ratelimit/src/algorithm"
+)
+
+// The stream of a snapshot has a header and records. The first byte of a record is its kind. Counters of one shard are neighbours, in
+// the order of the shards. The encoding of a counter has its slot without the form, and then
+//
+//	inline counter  nothing
+//	wide counter    the three numbers of its state
+//	log counter     the length of the encoded log in 4 bytes, and the log
+const (
+	inlineRecord = 'I'
+	wideRecord   = 'W'
+	logRecord    = 'L'
+	endRecord    = 'E' // endRecord is the last record: the number of counters in 8 bytes.
+
+	headerBytes     = 32 // headerBytes is the size of the header: the time, the grace and the key of the hash.
+	slotRecordBytes = 1 + slotBytes
+	wideStateBytes  = 24
+)
+
+// maxSnapshotSkew is how far a snapshot may be ahead of the clock of this process.
+const maxSnapshotSkew = time.Minute
+
+// SnapshotStats says what a snapshot has.
+type SnapshotStats struct {
+	SavedAt  time.Time
+	Counters int64 // Counters counts the counters that were written, or that ReadSnapshot added to the store.
+	Expired  int64 // Expired counts the counters that ReadSnapshot left out because they had expired.
+	Evicted  int64 // Evicted counts the counters that ReadSnapshot left out or evicted because the store has too little room.
+}
+
+// WriteSnapshot writes all live counters to w, and the key with which the store hashes names. Hits may be decided meanwhile. Each of
+// them is in the snapshot, or is not; the hits of one group may be in it in part. The lock of a shard is held only for a copy of its
+// table, which is at most 56 KiB, and for copies of its sliding windows, of 32 KiB or of one window at a time.
+//
+// It needs some 200 KiB of memory, and as much as the longest log of a sliding window: 16 bytes for each hit.
+func (s *Store) WriteSnapshot(w io.Writer, now time.Time) (SnapshotStats, error) {
+	sw := snapshotWriter{out: newChunkWriter(w), now: now.UnixNano()}
+	var header []byte
+	for _, n := range []uint64{uint64(sw.now), uint64(s.budget.graceNanos), s.hashKey[0], s.hashKey[1]} {
+		header = binary.LittleEndian.AppendUint64(header, n)
+	}
+	sw.out.add(header)
+	for i := range s.shards {
+		if sw.out.err != nil {
+			break
+		}
+		sw.addShard(&s.shards[i])
+	}
+	sw.out.add(binary.LittleEndian.AppendUint64([]byte{endRecord}, uint64(sw.counters)))
+	err := sw.out.close()
+	return SnapshotStats{SavedAt: now, Counters: sw.counters}, err
+}
+
+// snapshotWriter writes the counters of a store.
+type snapshotWriter struct {
+	out        *chunkWriter
+	now        int64
+	counters   int64
+	slots      []slot // slots and wideStates are copies of those of a shard.
+	wideStates []wideState
+	logIDs     []counterID // logIDs has the counters of a shard whose state is a log.
+	encoded    []byte
+}
+
+// maxCopiedBytes is how many bytes of logs are copied at a time.
+const maxCopiedBytes = 32 << 10
+
+// addShard adds the live counters of sh.
+func (w *snapshotWriter) addShard(sh *shard) {
+	w.wideStates, w.logIDs = w.wideStates[:0], w.logIDs[:0]
+	sh.mu.Lock()
+	w.slots = append(w.slots[:0], sh.slots...)
+	if sh.overflow != nil {
+		w.wideStates = append(w.wideStates, sh.overflow.wideStates.items...)
+	}
+	sh.mu.Unlock()
+	for i := range w.slots {
+		sl := &w.slots[i]
+		if !sl.isLive(w.now) {
+			continue
+		}
+		switch sl.form() {
+		case logForm:
+			w.logIDs = append(w.logIDs, sl.id())
+			continue
+		case wideForm:
+			w.encoded = sl.appendTo(w.encoded[:0], wideRecord)
+			for _, n := range w.wideStates[sl.stateOrIndex] {
+				w.encoded = binary.LittleEndian.AppendUint64(w.encoded, uint64(n))
+			}
+		default:
+			w.encoded = sl.appendTo(w.encoded[:0], inlineRecord)
+		}
+		w.counters++
+		w.out.add(w.encoded)
+	}
+	for len(w.logIDs) > 0 && w.out.err == nil {
+		w.addLogs(sh)
+	}
+}
+
+// addLogs adds the first counters of w.logIDs, as many as are copied at a time.
+func (w *snapshotWriter) addLogs(sh *shard) {
+	w.encoded = w.encoded[:0]
+	sh.mu.Lock()
+	for len(w.logIDs) > 0 && len(w.encoded) < maxCopiedBytes {
+		if sl, _ := sh.findSlot(w.logIDs[0], w.now); sl != nil && sl.form() == logForm {
+			w.encoded = sh.appendLogCounter(w.encoded, sl)
+			w.counters++
+		}
+		w.logIDs = w.logIDs[1:]
+	}
+	sh.mu.Unlock()
+	w.out.add(w.encoded)
+	if cap(w.encoded) > 4*maxCopiedBytes {
+		w.encoded = nil
+	}
+}
+
+// appendLogCounter appends the record of a counter with a log to b.
+func (sh *shard) appendLogCounter(b []byte, sl *slot) []byte {
+	log := &sh.overflow.logs.items[sl.stateOrIndex]
+	b = slices.Grow(b, slotRecordBytes+4+8+16*log.Len())
+	b = sl.appendTo(b, logRecord)
+	lengthAt := len(b)
+	b, _ = log.AppendBinary(append(b, 0, 0, 0, 0)) // It returns no error.
+	binary.LittleEndian.PutUint32(b[lengthAt:], uint32(len(b)-lengthAt-4))
+	return b
+}
+
+// appendTo appends the kind of a record and sl to b.
+func (sl *slot) appendTo(b []byte, kind byte) []byte {
+	b = append(b, kind)
+	b = binary.LittleEndian.AppendUint64(b, sl.idHash)
+	b = binary.LittleEndian.AppendUint32(b, sl.tagFormRank&^formMask)
+	b = binary.LittleEndian.AppendUint32(b, sl.lastUseSecond)
+	b = binary.LittleEndian.AppendUint64(b, sl.stateOrIndex)
+	return binary.LittleEndian.AppendUint64(b, uint64(sl.expiresAt))
+}
+
+// ReadSnapshot adds the counters of the snapshot r that have not expired. The store must be new: no hit may have come yet, and none
+// may come meanwhile. If the store has too little room, it keeps the counters that matter most, as documented at evictionRank.
+// After an error the store is empty. The error says what is wrong with the snapshot.
+func (s *Store) ReadSnapshot(r io.Reader, now time.Time) (st SnapshotStats, err error) {
+	defer func() {
+		if err != nil {
+			s.clear()
+		}
+	}()
+	sr := snapshotReader{store: s, now: now.UnixNano()}
+	if sr.in, err = newChunkReader(r); err != nil {
+		return st, err
+	}
+	if err := sr.readHeader(); err != nil {
+		return st, sr.explained(err)
+	}
+	for more := true; more; {
+		if more, err = sr.readRecord(); err != nil {
+			return st, sr.explained(err)
+		}
+	}
+	if n, err := sr.in.Read(sr.buffer[:1]); n > 0 || err != io.EOF {
+		return st, sr.explained(err)
+	}
+	evicted := s.budget.evictedCounters.Load()
+	return SnapshotStats{SavedAt: sr.savedAt, Counters: sr.added - evicted, Expired: sr.expired, Evicted: evicted}, nil
+}
+
+// clear drops all counters and chooses a new key.
+func (s *Store) clear() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sh.freeMemory()
+		sh.mu.Unlock()
+	}
+	s.hashKey = newHashKey()
+	s.budget.evictedCounters.Store(0)
+}
+
+// snapshotReader adds the counters of a snapshot to a store.
+type snapshotReader struct {
+	store          *Store
+	in             *chunkReader
+	now            int64
+	savedAt        time.Time
+	graceChange    int64 // graceChange is added to each slot.expiresAt.
+	added, expired int64
+	buffer         [headerBytes + slotRecordBytes]byte
+	log            []byte
+}
+
+// errMalformed is the error of records that no store writes.
+var errMalformed = errors.New("it has a record that is not valid")
+
+// explained returns err as an error that says what is wrong with the snapshot.
+func (r *snapshotReader) explained(err error) error {
+	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF { // The stream has whole chunks, and does not end with a record.
+		err = errMalformed
+	}
+	if errors.Is(err, errMalformed) {
+		return fmt.Errorf("%w, before byte %d", err, r.in.offset)
+	}
+	return err
+}
+
+// read returns the next n bytes of the stream. They are valid until the next call.
+func (r *snapshotReader) read(n int) ([]byte, error) {
+	b := r.buffer[:n]
+	_, err := io.ReadFull(r.in, b)
+	return b, err
+}
+
+func (r *snapshotReader) readHeader() error {
+	b, err := r.read(headerBytes)
+	if err != nil {
+		return err
+	}
+	var numbers [4]uint64
+	for i := range numbers {
+		numbers[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	r.savedAt = time.Unix(0, int64(numbers[0])).UTC()
+	grace := int64(numbers[1])
+	if grace < 0 || grace > int64(MaxExpiryGrace) {
+		return errMalformed
+	}
+	if ahead := r.savedAt.Sub(time.Unix(0, r.now)); ahead > maxSnapshotSkew {
+		return fmt.Errorf("it is of %s, %v ahead of the clock of this machine", r.savedAt.Format(time.RFC3339), ahead.Round(time.Second))
+	}
+	r.graceChange = r.store.budget.graceNanos - grace
+	r.store.hashKey = hashKey{numbers[2], numbers[3]}
+	return nil
+}
+
+// readRecord reads a record. more is false after the last one.
+func (r *snapshotReader) readRecord() (more bool, err error) {
+	b, err := r.read(1)
+	if err != nil {
+		return false, err
+	}
+	kind := b[0]
+	switch kind {
+	case inlineRecord, wideRecord, logRecord:
+		return true, r.readCounter(kind)
+	case endRecord:
+		if b, err = r.read(8); err == nil && int64(binary.LittleEndian.Uint64(b)) != r.added+r.expired {
+			err = errMalformed
+		}
+		return false, err
+	}
+	return false, errMalformed
+}
+
+// readCounter reads a counter, and adds it to the store unless it has expired.
+func (r *snapshotReader) readCounter(kind byte) error {
+	b, err := r.read(slotBytes)
+	if err != nil {
+		return err
+	}
+	sl := slot{
+		idHash: binary.LittleEndian.Uint64(b), tagFormRank: binary.LittleEndian.Uint32(b[8:]), lastUseSecond: binary.LittleEndian.Uint32(b[12:]),
+		stateOrIndex: binary.LittleEndian.Uint64(b[16:]), expiresAt: int64(binary.LittleEndian.Uint64(b[24:])),
+	}
+	if sl.form() != 0 || sl.rank() >= numRanks {
+		return errMalformed
+	}
+	if sl.expiresAt != math.MaxInt64 { // MaxInt64 means never.
+		sl.expiresAt += r.graceChange
+	}
+	var wide wideState
+	var log algorithm.Log
+	switch kind {
+	case wideRecord:
+		if b, err = r.read(wideStateBytes); err != nil {
+			return err
+		}
+		for i := range wide {
+			wide[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+	case logRecord:
+		if log, err = r.readLog(); err != nil {
+			return err
+		}
+	}
+	if sl.expiresAt <= r.now {
+		r.expired++
+		return nil
+	}
+	return r.addCounter(kind, sl, wide, log)
+}
+
+// readLog reads an encoded log. Its memory grows with what was read, so that a wrong length needs none.
+func (r *snapshotReader) readLog() (log algorithm.Log, err error) {
+	b, err := r.read(4)
+	if err != nil {
+		return log, err
+	}
+	length := int64(binary.LittleEndian.Uint32(b))
+	if length > algorithm.MaxLogBytes {
+		return log, errMalformed
+	}
+	for r.log = r.log[:0]; int64(len(r.log)) < length; {
+		start, n := len(r.log), int(min(length-int64(len(r.log)), maxChunkBytes))
+		r.log = slices.Grow(r.log, n)[:start+n]
+		if _, err := io.ReadFull(r.in, r.log[start:]); err != nil {
+			return log, err
+		}
+	}
+	if err := log.UnmarshalBinary(r.log); err != nil || log.Len() == 0 {
+		return log, errMalformed
+	}
+	return log, nil
+}
+
+// addCounter adds a counter to its shard. sl has no form yet.
+func (r *snapshotReader) addCounter(kind byte, sl slot, wide wideState, log algorithm.Log) error {
+	s := r.store
+	sh := s.shardOf(sl.idHash & math.MaxUint32)
+	sh.mu.Lock()
+	live, expired := sh.findSlot(sl.id(), r.now)
+	if live != nil {
+		sh.mu.Unlock()
+		return errMalformed // No counter is in a snapshot twice.
+	}
+	added := sh.createSlot(sl.id(), expired, r.now)
+	added.tagFormRank |= sl.tagFormRank & rankMask
+	added.lastUseSecond, added.stateOrIndex, added.expiresAt = sl.lastUseSecond, sl.stateOrIndex, sl.expiresAt
+	switch kind {
+	case wideRecord:
+		sh.setWideState(added, wide)
+	case logRecord:
+		sh.setLog(added, log)
+	}
+	sh.mu.Unlock()
+	r.added++
+	if s.budget.isExceeded(0) {
+		s.freeMemory(false, r.now)
+	}
+	return nil
+}
+
+// setLog stores log as the state of sl, which has none yet. It drops the counter if the log takes more than half of the memory.
+func (sh *shard) setLog(sl *slot, log algorithm.Log) {
+	o := sh.ensureOverflow()
+	sl.stateOrIndex = o.logs.addItem(log)
+	sl.setForm(logForm)
+	o.logBytes += logBytes(&log)
+	sh.updateOverflowBytes()
+	if logBytes(&log) > sh.budget.maxBytes/2 {
+		sh.dropCounter(sl)
+		sh.budget.evictedCounters.Add(1)
+	}
+}

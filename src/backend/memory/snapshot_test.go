@@ -1,0 +1,399 @@
+package memory
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+)
+
+// snapshotOf returns a snapshot of s at an instant.
+func snapshotOf(tb testing.TB, s *Store, at time.Time) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	st, err := s.WriteSnapshot(&b, at)
+	if err != nil || !st.SavedAt.Equal(at) {
+		tb.Fatalf("%+v, %v", st, err)
+	}
+	return b.Bytes()
+}
+
+// restored returns a new store with the counters of a snapshot.
+func restored(tb testing.TB, maxBytes int64, snapshot []byte, at time.Time) (*Store, SnapshotStats) {
+	tb.Helper()
+	s := open(tb, maxBytes)
+	st, err := s.ReadSnapshot(bytes.NewReader(snapshot), at)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s, st
+}
+
+// snapshotLimits are limits of all kinds, with states in slots and in overflows.
+var snapshotLimits = []*algorithm.Limit{
+	{Kind: algorithm.FixedWindow, Max: 20, Period: time.Minute, CountBlocked: true},
+	{Kind: algorithm.FirstHitWindow, Max: 20, Period: time.Minute},
+	{Kind: algorithm.SlidingWindow, Max: 20, Period: time.Minute},
+	{Kind: algorithm.SlidingWindow, Max: 20, Period: 10 * time.Second, MinInterval: time.Second, CountBlocked: true},
+	{Kind: algorithm.SlidingWindowCounter, Max: 20, Period: time.Minute},
+	{Kind: algorithm.SlidingWindowCounter, Max: 1 << 40, Period: 24 * time.Hour},
+	{Kind: algorithm.GCRA, Max: 20, Burst: 9, Period: time.Minute},
+	{Kind: algorithm.GCRA, Max: 20, Burst: 9, Period: time.Minute, MinInterval: 2 * time.Second},
+}
+
+// randomBatch returns a batch of hits on some of 300 counters.
+func randomBatch(rnd *rand.Rand, at time.Time) *backend.Batch {
+	b := &backend.Batch{Now: at, Verdicts: make([]backend.Verdict, 1+rnd.IntN(5))}
+	for range b.Verdicts {
+		b.Hits = append(b.Hits, backend.Hit{
+			Key: fmt.Append(nil, "user_", rnd.IntN(300)), Limit: snapshotLimits[rnd.IntN(len(snapshotLimits))],
+			Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)), Atomic: rnd.IntN(3) == 0,
+		})
+	}
+	return b
+}
+
+// A store that was saved and restored again and again answers all hits as one that was not.
+func TestRestoredStoreAnswersTheSame(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			rnd, at := rand.New(rand.NewPCG(seed, 1)), epoch
+			original, copied := open(t, 0), open(t, 0)
+			for i := range 6000 {
+				at = at.Add(time.Duration(rnd.Int64N(int64(time.Second))))
+				if i%200 == 199 {
+					copied, _ = restored(t, 0, snapshotOf(t, copied, at), at)
+				}
+				b := randomBatch(rnd, at)
+				want := append([]backend.Verdict(nil), b.Verdicts...)
+				if err := original.Take(t.Context(), &backend.Batch{Now: at, Hits: b.Hits, Verdicts: want}); err != nil {
+					t.Fatal(err)
+				}
+				if err := copied.Take(t.Context(), b); err != nil {
+					t.Fatal(err)
+				}
+				for k := range want {
+					if b.Verdicts[k] != want[k] {
+						t.Fatalf("step %d: %+v of %+v\n got %+v\nwant %+v", i, b.Hits[k], *b.Hits[k].Limit, b.Verdicts[k], want[k])
+					}
+				}
+			}
+		})
+	}
+}
+
+// Another expiry grace, and another number of shards, change no answer.
+func TestSnapshotOfAnotherConfig(t *testing.T) {
+	from, err := New(Config{MaxBytes: 100 << 20, ExpiryGrace: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range uint64(1000) {
+		for range 3 {
+			hit(from, k, snapshotLimits[k%uint64(len(snapshotLimits))], epoch)
+		}
+	}
+	to, st := restored(t, 0, snapshotOf(t, from, epoch), epoch)
+	if st != (SnapshotStats{SavedAt: epoch, Counters: 1000}) {
+		t.Errorf("%+v", st)
+	}
+	for k := range uint64(1000) {
+		limit := snapshotLimits[k%uint64(len(snapshotLimits))]
+		if got, want := hit(to, k, limit, epoch.Add(time.Second)), hit(from, k, limit, epoch.Add(time.Second)); got != want {
+			t.Fatalf("%v: %+v, want %+v", limit.Kind, got, want)
+		}
+	}
+}
+
+func TestExpiredCountersAreNotRestored(t *testing.T) {
+	s := open(t, 0)
+	minute, day := snapshotLimits[0], snapshotLimits[5]
+	for k := range uint64(100) {
+		hit(s, k, minute, epoch)
+		hit(s, k, day, epoch)
+	}
+	_, st := restored(t, 0, snapshotOf(t, s, epoch.Add(30*time.Second)), epoch.Add(time.Hour))
+	if want := (SnapshotStats{SavedAt: epoch.Add(30 * time.Second), Counters: 100, Expired: 100}); st != want {
+		t.Errorf("%+v, want %+v", st, want)
+	}
+	if st, err := s.WriteSnapshot(io.Discard, epoch.Add(time.Hour)); err != nil || st.Counters != 100 {
+		t.Errorf("%+v, %v: expired counters were written", st, err)
+	}
+}
+
+// A store with little room keeps what it would keep in a flood: callers that are over their limit, and counters in use.
+func TestSnapshotThatIsTooLarge(t *testing.T) {
+	const refusedCallers = 500
+	s := open(t, 64<<20)
+	limit := &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 10, Period: 24 * time.Hour}
+	for k := range uint64(refusedCallers) {
+		for range 11 {
+			hit(s, 1<<40+k, limit, epoch)
+		}
+	}
+	for k := range uint64(200_000) {
+		hit(s, k, limit, epoch.Add(time.Hour))
+	}
+	for k := range uint64(20) { // logs, of half a MB together
+		b := backend.Batch{Hits: []backend.Hit{{Key: fmt.Append(nil, k), Limit: sliding, Amount: 1}}, Verdicts: make([]backend.Verdict, 1)}
+		for i := range 1000 {
+			b.Now = epoch.Add(time.Hour + time.Duration(i)*time.Microsecond)
+			if err := s.Take(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const maxBytes = 2 << 20
+	at := epoch.Add(time.Hour + time.Second)
+	small, st := restored(t, maxBytes, snapshotOf(t, s, at), at)
+	if n := small.Stats(); st.Evicted == 0 || st.Counters < 5000 || n.Bytes > maxBytes || n.EvictedKeys != st.Evicted || st.Counters+st.Evicted != 200_520 {
+		t.Errorf("%+v, %+v", st, n)
+	}
+	for k := range uint64(refusedCallers) {
+		if v := hit(small, 1<<40+k, limit, at); !v.Over {
+			t.Fatalf("refused caller %d passes", k)
+		}
+	}
+}
+
+// A log that takes more than half of the memory is left out.
+func TestSnapshotWithAGiantLog(t *testing.T) {
+	s := open(t, 64<<20)
+	giant := &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: algorithm.MaxLoggedHits, Period: time.Hour}
+	for i := range 100_000 {
+		hit(s, 1, giant, epoch.Add(time.Duration(i)*time.Microsecond))
+	}
+	at := epoch.Add(time.Second)
+	snapshot := snapshotOf(t, s, at)
+	if large, st := restored(t, 0, snapshot, at); st.Counters != 1 || hit(large, 1, giant, at).Before != 100_000 {
+		t.Errorf("%+v", st)
+	}
+	if small, st := restored(t, 1<<20, snapshot, at); st.Counters != 0 || st.Evicted != 1 || hit(small, 1, giant, at).Before != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A snapshot that is changed or cut at any byte is refused, and leaves an empty store that works.
+func TestSnapshotsThatAreRefused(t *testing.T) {
+	s := open(t, 0)
+	for k := range uint64(500) {
+		hit(s, k, snapshotLimits[k%uint64(len(snapshotLimits))], epoch)
+	}
+	good := snapshotOf(t, s, epoch)
+	refused := func(name string, snapshot []byte, at time.Time, want string) {
+		t.Helper()
+		into := open(t, 0)
+		_, err := into.ReadSnapshot(bytes.NewReader(snapshot), at)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+		if st := into.Stats(); st != (Stats{}) {
+			t.Errorf("%s: %+v", name, st)
+		}
+		if v := hit(into, 0, snapshotLimits[0], epoch); v.Before != 0 {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	for i := 0; i < len(good); i += 1 + i/50 {
+		damaged := append([]byte(nil), good...)
+		damaged[i] ^= 0x10
+		refused(fmt.Sprintf("byte %d is changed", i), damaged, epoch, "it ")
+		refused(fmt.Sprintf("cut at byte %d", i), good[:i], epoch, "it ")
+	}
+	refused("empty", nil, epoch, "no snapshot")
+	refused("foreign", []byte(strings.Repeat("domain: rl\n", 100)), epoch, "no snapshot")
+	refused("more behind it", append(append([]byte(nil), good...), 'x'), epoch, "goes on after its end")
+	refused("of tomorrow", good, epoch.Add(-24*time.Hour), "it is of 2026-01-01T00:00:00Z, 24h0m0s ahead of the clock")
+	newer := append([]byte(nil), good...)
+	newer[len(magic)]++
+	refused("newer", newer, epoch, "version 2 of the format, and this program reads version 1")
+}
+
+// rawSnapshot returns a snapshot with that stream, whatever it is.
+func rawSnapshot(stream []byte) []byte {
+	var b bytes.Buffer
+	w := newChunkWriter(&b)
+	w.add(stream)
+	_ = w.close() // A buffer returns no error.
+	return b.Bytes()
+}
+
+// Whole chunks with a stream that no store writes are refused, too.
+func TestMalformedStreams(t *testing.T) {
+	s := open(t, 0)
+	hit(s, 1, snapshotLimits[0], epoch)
+	in, err := newChunkReader(bytes.NewReader(snapshotOf(t, s, epoch)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counter, end := good[headerBytes:headerBytes+slotRecordBytes], good[headerBytes+slotRecordBytes:]
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	withLog := func(length uint32, log ...byte) []byte {
+		record := append([]byte{logRecord}, counter[1:]...)
+		return append(binary.LittleEndian.AppendUint32(record, length), log...)
+	}
+	badForm := append([]byte(nil), counter...)
+	badForm[9] |= wideForm
+	for name, stream := range map[string][]byte{
+		"nothing":              nil,
+		"half a header":        good[:20],
+		"no end":               good[:len(good)-len(end)],
+		"half a counter":       good[:len(good)-len(end)-5],
+		"more behind the end":  join(good, counter),
+		"twice":                join(good[:headerBytes], counter, counter, end),
+		"a wrong number":       join(good[:headerBytes], end),
+		"an unknown record":    join(good[:headerBytes], []byte{'?'}, end),
+		"a form in the slot":   join(good[:headerBytes], badForm, end),
+		"an empty log":         join(good[:headerBytes], withLog(8, make([]byte, 8)...), end),
+		"a long log":           join(good[:headerBytes], withLog(1<<31), end),
+		"a log that is cut":    join(good[:headerBytes], withLog(1<<20, make([]byte, 100)...)),
+		"a grace of a century": join(good[:8], bytes.Repeat([]byte{0x7f}, 8), good[16:]),
+	} {
+		into := open(t, 0)
+		if _, err := into.ReadSnapshot(bytes.NewReader(rawSnapshot(stream)), epoch); !errors.Is(err, errMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := open(t, 0).ReadSnapshot(bytes.NewReader(rawSnapshot(good)), epoch); err != nil {
+		t.Error(err)
+	}
+}
+
+// Snapshots are written while many callers hit the store.
+func TestSnapshotOfABusyStore(t *testing.T) {
+	s := open(t, 4<<20)
+	var wg sync.WaitGroup
+	for c := range uint64(4) {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(c, 1))
+			for i := range 3000 {
+				if err := s.Take(t.Context(), randomBatch(rnd, epoch.Add(time.Duration(i)*time.Millisecond))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 20 {
+		restored(t, 0, snapshotOf(t, s, epoch), epoch)
+	}
+	wg.Wait()
+}
+
+// limitedWriter fails after some bytes.
+type limitedWriter struct{ left int }
+
+func (w *limitedWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, errors.New("no space left on device")
+	}
+	return len(p), nil
+}
+
+func TestSnapshotToAFullDisk(t *testing.T) {
+	s := open(t, 0)
+	for k := range uint64(10_000) {
+		hit(s, k, snapshotLimits[0], epoch)
+	}
+	for _, room := range []int{0, 100, 100_000} {
+		if _, err := s.WriteSnapshot(&limitedWriter{room}, epoch); err == nil {
+			t.Errorf("room for %d bytes: no error", room)
+		}
+	}
+}
+
+// FuzzReadSnapshot reads anything, as a file and as the stream in a file. No input may panic, hang, or take much more memory than its
+// size.
+func FuzzReadSnapshot(f *testing.F) {
+	s := open(f, MinBytes)
+	for k := range uint64(2 * len(snapshotLimits)) {
+		hit(s, k, snapshotLimits[k%uint64(len(snapshotLimits))], epoch)
+	}
+	good := snapshotOf(f, s, epoch)
+	f.Add(good, false)
+	in, err := newChunkReader(bytes.NewReader(good))
+	if err != nil {
+		f.Fatal(err)
+	}
+	stream, err := io.ReadAll(in)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(stream, true)
+	f.Fuzz(func(t *testing.T, data []byte, isStream bool) {
+		if isStream {
+			data = rawSnapshot(data)
+		}
+		into := open(t, MinBytes)
+		st, err := into.ReadSnapshot(bytes.NewReader(data), epoch)
+		n := into.Stats()
+		if err != nil && n != (Stats{}) || n.Bytes > MinBytes || st.Counters+st.Expired+st.Evicted > int64(len(data)/slotBytes) {
+			t.Errorf("%+v, %v, %+v", st, err, n)
+		}
+		if cap(snapshotOf(t, into, epoch)) > 4*len(data)+maxChunkBytes {
+			t.Error("a snapshot that was read and written is larger")
+		}
+	})
+}
+
+// A chunk is checked with all chunks before it.
+func TestChunksThatAreMissing(t *testing.T) {
+	s := open(t, 0)
+	for k := range uint64(10_000) {
+		hit(s, k, snapshotLimits[5], epoch)
+	}
+	good := snapshotOf(t, s, epoch)
+	missing := append(append([]byte(nil), good[:snapshotStartBytes+maxChunkBytes]...), good[snapshotStartBytes+2*maxChunkBytes:]...)
+	if _, err := open(t, 0).ReadSnapshot(bytes.NewReader(missing), epoch); err == nil || !strings.Contains(err.Error(), "checksum") {
+		t.Error(err)
+	}
+	if crc32.Checksum([]byte("123456789"), castagnoli) != 0xe3069283 {
+		t.Error("the checksum is not CRC-32C")
+	}
+}
+
+// BenchmarkSnapshot writes and reads the counters of 1 million callers. The memory of a read is that of the store.
+func BenchmarkSnapshot(b *testing.B) {
+	const counters = 1_000_000
+	s := open(b, 1<<30)
+	limit := &algorithm.Limit{Kind: algorithm.FixedWindow, Max: 100, Period: 24 * time.Hour}
+	for k := range uint64(counters) {
+		hit(s, k, limit, epoch)
+	}
+	snapshot := snapshotOf(b, s, epoch)
+	b.Run("write", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.WriteSnapshot(io.Discard, epoch); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(len(snapshot))/counters, "bytes/counter")
+	})
+	b.Run("read", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			into, err := New(Config{MaxBytes: 1 << 30})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := into.ReadSnapshot(bytes.NewReader(snapshot), epoch); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
