@@ -41,7 +41,7 @@ var figureLines = sync.OnceValue(func() map[string][]figureLine {
 
 // Figures returns the figures that figures.txt declares for part. name replaces $ in their names. source has the fields and
 // methods that the table names, or is a function that returns such a value. Their values are numbers, switches, instants,
-// distributions, counters, or maps with a number for each key. There are no figures while source returns a nil pointer.
+// durations, distributions, counters, or maps with a number for each key. There are no figures while source returns a nil pointer.
 func Figures(part, name string, source any) (list []Figure) {
 	all := reflect.ValueOf(source)
 	if all.Kind() == reflect.Func {
@@ -108,6 +108,8 @@ func (l *figureLine) figureOf(all reflect.Value, name, key string, v reflect.Val
 		f.Histogram = value
 	case time.Time:
 		f.Value, f.Divisor = value.UnixMicro(), int64(time.Second/time.Microsecond)
+	case time.Duration:
+		f.Value, f.Divisor = value.Microseconds(), int64(time.Second/time.Microsecond)
 	case bool:
 		if value {
 			f.Value = 1

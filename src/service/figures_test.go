@@ -69,7 +69,8 @@ func TestFigures(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	memcache := memcachedtest.Start(t, memcachedtest.Options{})
 
-	s := askForFigures(t, launch(t, figureRules, append(prometheus, "DIVVY_PORT=0", "EXTRA_TAGS=env:test")...))
+	snapshot := "MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "counters")
+	s := askForFigures(t, launch(t, figureRules, append(prometheus, "DIVVY_PORT=0", "EXTRA_TAGS=env:test", snapshot)...))
 	section("memory, /stats", s.page("debug", "/stats"))
 	section("memory, /metrics", s.page("prometheus", "/metrics"))
 

@@ -87,6 +87,11 @@ func (s *Service) Addr(name string) net.Addr {
 func (s *Service) close() {
 	s.ports.close()
 	s.endTracing(context.Background())
+	if f := s.store.snapshot; f != nil {
+		if err := f.Close(); err != nil {
+			s.log.Warnf("stopping: %v", err)
+		}
+	}
 }
 
 // errNoRulesInTime ends the process when CONFIG_INITIAL_TIMEOUT passes.
@@ -163,7 +168,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 }
 
 // stop makes the service unhealthy at once, waits for the drain delay, refuses new calls
-// while running ones finish, and sends their spans. Another signal ends all waiting.
+// while running ones finish, writes the last snapshot, and sends spans. Another signal ends all waiting.
 func (s *Service) stop() {
 	s.health.update(func(h *health) { h.isStopping = true })
 	patient, cancel := context.WithCancel(context.Background())
@@ -190,6 +195,7 @@ func (s *Service) stop() {
 	if err := s.frontends.stop(ctx); err != nil {
 		s.log.important.Warnf("stopping: %v", err)
 	}
+	s.writeLastSnapshot(patient)
 	s.endTracing(patient)
 }
 

@@ -20,6 +20,7 @@ import (
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
+	"ratelimit/src/backend/snapshot"
 	"ratelimit/src/backend/split"
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
@@ -34,6 +35,7 @@ type store struct {
 	fallback     *fallback.Store // fallback is nil if counters are in memory, which always answers.
 	changes      *changes.Feed   // changes tells replicas of changes that operators make. It is nil if counters are in memory.
 	counterBytes func() int64    // counterBytes returns the memory of the counters in this process.
+	snapshot     *snapshot.File  // snapshot is nil without MEMORY_SNAPSHOT.
 
 	lastBreakerChange atomic.Int64 // lastBreakerChange is when a breaker last opened or closed, in nanoseconds since 1970; 0 if none did.
 }
@@ -133,7 +135,7 @@ func (s *Service) buildStore() error {
 		}
 		s.store.Backend, s.store.counterBytes = m, m.Bytes
 		s.counters.ShowFigures("memory", "", m.Stats)
-		return nil
+		return s.openSnapshot(m)
 	case "memcache":
 		s.store.Backend, err = s.buildMemcached()
 	default:

@@ -78,16 +78,18 @@ type Settings struct {
 	HealthyWithAtLeastOne   bool          `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"`
 	XDS                     XDS
 
-	BackendType           string  `env:"BACKEND_TYPE"` // BackendType is memory, redis or memcache.
-	MemoryMaxBytes        int64   `env:"MEMORY_MAX_BYTES"`
-	CacheKeyPrefix        string  `env:"CACHE_KEY_PREFIX"`
-	CacheKeyFormat        string  `env:"CACHE_KEY_FORMAT"`
-	StopIncrementWhenOver bool    `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"`
-	NearLimitRatio        float32 `env:"NEAR_LIMIT_RATIO"`
-	ShadowMode            bool    `env:"SHADOW_MODE"`
-	QuotaMode             bool    `env:"QUOTA_MODE"`
-	ExpirationJitter      int     `env:"EXPIRATION_JITTER_MAX_SECONDS"`
-	LocalCacheBytes       int64   `env:"LOCAL_CACHE_SIZE_IN_BYTES"`
+	BackendType            string        `env:"BACKEND_TYPE"` // BackendType is memory, redis or memcache.
+	MemoryMaxBytes         int64         `env:"MEMORY_MAX_BYTES"`
+	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT"` // MemorySnapshot is the path of the file with the counters; empty for none.
+	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL"`
+	CacheKeyPrefix         string        `env:"CACHE_KEY_PREFIX"`
+	CacheKeyFormat         string        `env:"CACHE_KEY_FORMAT"`
+	StopIncrementWhenOver  bool          `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"`
+	NearLimitRatio         float32       `env:"NEAR_LIMIT_RATIO"`
+	ShadowMode             bool          `env:"SHADOW_MODE"`
+	QuotaMode              bool          `env:"QUOTA_MODE"`
+	ExpirationJitter       int           `env:"EXPIRATION_JITTER_MAX_SECONDS"`
+	LocalCacheBytes        int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES"`
 
 	Redis               Redis         `env:"REDIS_"`
 	RedisTLS            TLSFiles      `env:"REDIS_TLS_"`

@@ -434,6 +434,7 @@ func TestXDSProblems(t *testing.T) {
 		{env: headers + "=x-bin:é"},
 		{env: headers + "="},
 		{env: "CONFIG_GRPC_XDS_NODE_METADATA=a=1,b", warning: `CONFIG_GRPC_XDS_NODE_METADATA: "b" is left out: it is not key=value`},
+		{env: "BACKEND_TYPE=redis|REDIS_URL=a:1|MEMORY_SNAPSHOT=/x", warning: "MEMORY_SNAPSHOT=/x has no effect: the counters are in Redis; remove it, or set BACKEND_TYPE=memory"},
 		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set; remove it, or set CONFIG_GRPC_XDS_CLIENT_TLS_KEY"},
 		{env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k", warning: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set; remove it, or set CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
 		{env: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c", warning: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c has no effect: CONFIG_GRPC_XDS_SERVER_USE_TLS is not true; remove it, or set CONFIG_GRPC_XDS_SERVER_USE_TLS=true"},
