@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// plainSipHash is SipHash-c-d with an output of 128 bits, as the paper writes it down: slow, and for any number of rounds.
-func plainSipHash(c, d int, key hashKey, message []byte) (low, high uint64) {
+// plainSIPHash is SipHash-c-d with an output of 128 bits, as the paper writes it down: slow, and for any number of rounds.
+func plainSIPHash(c, d int, key hashKey, message []byte) (low, high uint64) {
 	v := [4]uint64{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d ^ 0xee, key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573}
 	rounds := func(n int) {
 		for range n {
@@ -43,8 +43,8 @@ func plainSipHash(c, d int, key hashKey, message []byte) (low, high uint64) {
 var paperKey = hashKey{0x0706050403020100, 0x0f0e0d0c0b0a0908}
 
 // The plain version has the published value of SipHash-2-4 of the empty message.
-func TestPlainSipHash(t *testing.T) {
-	low, high := plainSipHash(2, 4, paperKey, nil)
+func TestPlainSIPHash(t *testing.T) {
+	low, high := plainSIPHash(2, 4, paperKey, nil)
 	got := hex.EncodeToString(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, low), high))
 	if want := "a3817f04ba25a8e66df67214c7550293"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -56,12 +56,12 @@ func TestSipHash(t *testing.T) {
 	for n := range 300 {
 		message = append(message, byte(n*7))
 		low, high := paperKey.sipHash(binary.LittleEndian.Uint64(append([]byte(nil), "8 bytes."...)), message)
-		wantLow, wantHigh := plainSipHash(1, 3, paperKey, append([]byte("8 bytes."), message...))
+		wantLow, wantHigh := plainSIPHash(1, 3, paperKey, append([]byte("8 bytes."), message...))
 		if low != wantLow || high != wantHigh {
 			t.Fatalf("%d bytes: %x %x, want %x %x", n+1, low, high, wantLow, wantHigh)
 		}
 	}
-	if newHashKey() == newHashKey() {
+	if one, other := newHashKey(), newHashKey(); one == other {
 		t.Error("two stores have the same key")
 	}
 }
