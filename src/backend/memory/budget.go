@@ -11,7 +11,7 @@ type memoryBudget struct {
 	maxBytes        int64 // maxBytes is Config.MaxBytes.
 	graceNanos      int64 // graceNanos is Config.ExpiryGrace in nanoseconds.
 	numShards       int64
-	usedBytes       atomic.Int64 // usedBytes is the size of all tables and overflows.
+	usedBytes       atomic.Int64 // usedBytes is the size of all tables, names and overflows.
 	overflowBytes   atomic.Int64 // overflowBytes is the size of all overflows.
 	evictedCounters atomic.Int64 // evictedCounters is Stats.EvictedKeys.
 }
@@ -24,9 +24,15 @@ func (b *memoryBudget) addOverflowBytes(bytes int64) {
 // isExceeded reports whether the store is above its cap after it has freed that many bytes.
 func (b *memoryBudget) isExceeded(freed int64) bool { return b.usedBytes.Load()-freed > b.maxBytes }
 
-// slotsPerShard returns how many slots each shard may have.
-func (b *memoryBudget) slotsPerShard() int {
-	return int(min(max(b.maxBytes-b.overflowBytes.Load(), 0)/slotBytes/b.numShards, maxTableSlots))
+// bytesPerShard returns how much memory each shard may have for its slots and names.
+func (b *memoryBudget) bytesPerShard() int {
+	return int(max(b.maxBytes-b.overflowBytes.Load(), 0) / b.numShards)
+}
+
+// slotsPerShard returns how many slots a shard may have, if each has a name of so many bytes on average. Three quarters of the slots
+// are in use at most, so a third of the memory for names is free or has names that are no longer needed.
+func (b *memoryBudget) slotsPerShard(nameBytes int) int {
+	return min(b.bytesPerShard()/(slotBytes+nameBytes), maxTableSlots)
 }
 
 // An expired log may belong to a key that is never used again. So every writesPerSweep-th write to a

@@ -120,7 +120,7 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	}
 	after := logBytes(log)
 	if sl == nil {
-		sl = sh.createSlot(id, expired, now)
+		sl = sh.createSlot(h, id, expired, now)
 		sl.stateOrIndex = sh.ensureOverflow().logs.addItem(empty)
 		sl.setForm(logForm)
 	}

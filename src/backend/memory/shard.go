@@ -50,11 +50,12 @@ func (sl *slot) isLive(now int64) bool { return sl.tagFormRank != 0 && sl.expire
 type shard struct {
 	mu         sync.Mutex // mu must be held by callers of all methods.
 	slots      []slot
-	takenSlots int // takenSlots is the number of slots that are not empty.
 	budget     *memoryBudget
 	overflow   *overflowStates // overflow is nil while all state is in the slots.
+	names      *nameLog        // names is nil if the store keeps no names.
+	takenSlots int32           // takenSlots is the number of slots that are not empty.
 	writeCount uint8           // writeCount counts writes for countWrite, and wraps around.
-	_          [7]byte         // The padding makes a shard as large as a cache line.
+	_          [3]byte         // The padding makes a shard as large as a cache line.
 }
 
 // applyHit applies h to its counter. Fixed windows, the most common kind, take a short path.
@@ -74,7 +75,7 @@ func (sh *shard) applyHit(h *backend.Hit, id counterID, now int64) algorithm.Out
 	after, v := algorithm.TakeFixed(h.Limit, count, now, h.Op, h.Amount)
 	if after != count {
 		if sl == nil {
-			sl = sh.createSlot(id, expired, now)
+			sl = sh.createSlot(h, id, expired, now)
 		}
 		sl.stateOrIndex, sl.expiresAt = after, now+int64(v.ResetAfter)+sh.budget.graceNanos
 	}
@@ -94,7 +95,7 @@ func (sh *shard) applyPackedHit(h *backend.Hit, id counterID, now int64) algorit
 	// A refused hit may change a state that is too far ahead of the clock.
 	if v.Charged || st.GCRA != arrival || st.FirstHit != first {
 		if sl == nil {
-			sl = sh.createSlot(id, expired, now)
+			sl = sh.createSlot(h, id, expired, now)
 		}
 		sh.packState(h.Limit, sl, &st)
 	}
@@ -137,11 +138,29 @@ func (sh *shard) findSlot(id counterID, now int64) (live, expired *slot) {
 	}
 }
 
-// createSlot returns a slot for id: the expired one that find returned, or an empty one.
-func (sh *shard) createSlot(id counterID, expired *slot, now int64) *slot {
+// createSlot returns a slot for the counter of h, whose id is id: the expired one that findSlot returned, or an empty one.
+func (sh *shard) createSlot(h *backend.Hit, id counterID, expired *slot, now int64) *slot {
+	if sh.names != nil && (expired == nil || !expired.hasID(id)) { // The name of a counter that has a slot is there already.
+		e := nameOf(h, id)
+		expired = sh.addName(&e, expired, now)
+	}
+	return sh.takeSlot(id, expired, now)
+}
+
+// addName adds the name of a counter before it has a slot. It returns expired, or nil if the slot was moved meanwhile.
+func (sh *shard) addName(e *nameEntry, expired *slot, now int64) *slot {
+	if size := maxEntryHead + len(e.name); len(sh.names.entries)+size > cap(sh.names.entries) && sh.makeNameRoom(size, now) {
+		expired = nil
+	}
+	sh.names.append(e)
+	return expired
+}
+
+// takeSlot is createSlot without the name.
+func (sh *shard) takeSlot(id counterID, expired *slot, now int64) *slot {
 	sl := expired
 	if sl == nil {
-		if (sh.takenSlots+1)*4 > len(sh.slots)*3 {
+		if int(sh.takenSlots+1)*4 > len(sh.slots)*3 {
 			sh.makeRoom(now)
 		}
 		sl = sh.findEmptySlot(id.hash)
@@ -193,7 +212,7 @@ func (sh *shard) dropExpired(now int64, idleBefore uint32) (live, idle int, olde
 // cap an eighth of the slots is evicted and the rest is moved in place, so a flood of new counters allocates nothing.
 func (sh *shard) makeRoom(now int64) {
 	live, _, _ := sh.dropExpired(now, 0)
-	size, most := len(sh.slots), sh.budget.slotsPerShard()
+	size, most := len(sh.slots), sh.budget.slotsPerShard(sh.names.averageNameBytes())
 	switch {
 	case size == 0 || live*8 < size:
 		sh.rebuildTable(live*4, now) // the new table is a quarter full
@@ -236,7 +255,7 @@ func (sh *shard) compactTable(now int64) {
 func (sh *shard) shrinkTable(now int64, idleBefore uint32) (oldestUse uint32) {
 	live, idle, oldestUse := sh.dropExpired(now, idleBefore)
 	if live == 0 {
-		sh.freeMemory()
+		sh.freeAllMemory()
 		return oldestUse
 	}
 	wantSlots := func() int { return min(len(sh.slots), max(live*3/2+1, minTableSlots)) }
@@ -248,9 +267,19 @@ func (sh *shard) shrinkTable(now int64, idleBefore uint32) (oldestUse uint32) {
 	if size := wantSlots(); size < len(sh.slots) {
 		sh.rebuildTable(size, now)
 	}
+	sh.shrinkNames()
 	return oldestUse
 }
 
+// freeAllMemory drops all counters and their names.
+func (sh *shard) freeAllMemory() {
+	sh.freeMemory()
+	if sh.names != nil {
+		sh.resizeNames(0)
+	}
+}
+
+// freeMemory drops all counters.
 func (sh *shard) freeMemory() {
 	sh.budget.usedBytes.Add(int64(-len(sh.slots)) * slotBytes)
 	if sh.overflow != nil {

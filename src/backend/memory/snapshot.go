@@ -18,10 +18,13 @@ import (
 //	inline counter  nothing
 //	wide counter    the three numbers of its state
 //	log counter     the length of the encoded log in 4 bytes, and the log
+//
+// A name follows the counters of its shard: the length of its entry in 2 bytes, and the entry of nameLog.
 const (
 	inlineRecord = 'I'
 	wideRecord   = 'W'
 	logRecord    = 'L'
+	nameRecord   = 'N'
 	endRecord    = 'E' // endRecord is the last record: the number of counters in 8 bytes.
 
 	headerBytes     = 32 // headerBytes is the size of the header: the time, the grace and the key of the hash.
@@ -42,9 +45,9 @@ type SnapshotStats struct {
 
 // WriteSnapshot writes all live counters to w, and the key with which the store hashes names. Hits may be decided meanwhile. Each of
 // them is in the snapshot, or is not; the hits of one group may be in it in part. The lock of a shard is held only for a copy of its
-// table, which is at most 56 KiB, and for copies of its sliding windows, of 32 KiB or of one window at a time.
+// table and one of its names, of at most 56 KiB, and for copies of its sliding windows, of 32 KiB or of one window at a time.
 //
-// It needs some 200 KiB of memory, and as much as the longest log of a sliding window: 16 bytes for each hit.
+// It needs some 250 KiB of memory, and as much as the longest log of a sliding window: 16 bytes for each hit.
 func (s *Store) WriteSnapshot(w io.Writer, now time.Time) (SnapshotStats, error) {
 	sw := snapshotWriter{out: newChunkWriter(w), now: now.UnixNano()}
 	var header []byte
@@ -71,6 +74,7 @@ type snapshotWriter struct {
 	slots      []slot // slots and wideStates are copies of those of a shard.
 	wideStates []wideState
 	logIDs     []counterID // logIDs has the counters of a shard whose state is a log.
+	names      []byte      // names is a copy of the names of a shard.
 	encoded    []byte
 }
 
@@ -108,6 +112,23 @@ func (w *snapshotWriter) addShard(sh *shard) {
 	}
 	for len(w.logIDs) > 0 && w.out.err == nil {
 		w.addLogs(sh)
+	}
+	if sh.names != nil {
+		w.addNames(sh)
+	}
+}
+
+// addNames adds the names of sh.
+func (w *snapshotWriter) addNames(sh *shard) {
+	sh.mu.Lock()
+	w.names = append(w.names[:0], sh.names.entries...)
+	sh.mu.Unlock()
+	for rest := w.names; len(rest) > 0; {
+		_, size := firstEntry(rest)
+		w.encoded = binary.LittleEndian.AppendUint16(append(w.encoded[:0], nameRecord), uint16(size))
+		w.out.add(w.encoded)
+		w.out.add(rest[:size])
+		rest = rest[size:]
 	}
 }
 
@@ -183,7 +204,7 @@ func (s *Store) clear() {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		sh.freeMemory()
+		sh.freeAllMemory()
 		sh.mu.Unlock()
 	}
 	s.hashKey = newHashKey()
@@ -198,7 +219,7 @@ type snapshotReader struct {
 	savedAt        time.Time
 	graceChange    int64 // graceChange is added to each slot.expiresAt.
 	added, expired int64
-	buffer         [headerBytes + slotRecordBytes]byte
+	buffer         [maxEntryHead + maxNameBytes]byte
 	log            []byte
 }
 
@@ -255,6 +276,8 @@ func (r *snapshotReader) readRecord() (more bool, err error) {
 	switch kind {
 	case inlineRecord, wideRecord, logRecord:
 		return true, r.readCounter(kind)
+	case nameRecord:
+		return true, r.readName()
 	case endRecord:
 		if b, err = r.read(8); err == nil && int64(binary.LittleEndian.Uint64(b)) != r.added+r.expired {
 			err = errMalformed
@@ -302,6 +325,36 @@ func (r *snapshotReader) readCounter(kind byte) error {
 	return r.addCounter(kind, sl, wide, log)
 }
 
+// readName reads a name, and adds it to the store if that has the counter and keeps names.
+func (r *snapshotReader) readName() error {
+	b, err := r.read(2)
+	if err != nil {
+		return err
+	}
+	size := int(binary.LittleEndian.Uint16(b))
+	if size > len(r.buffer) {
+		return errMalformed
+	}
+	if b, err = r.read(size); err != nil {
+		return err
+	}
+	e, ok := parseEntry(b)
+	if !ok {
+		return errMalformed
+	}
+	s := r.store
+	sh := s.shardOf(e.id.hash & math.MaxUint32)
+	sh.mu.Lock()
+	if sh.names != nil && sh.slotIndex(e.id) >= 0 {
+		sh.addName(&e, nil, r.now)
+	}
+	sh.mu.Unlock()
+	if s.budget.isExceeded(0) {
+		s.freeMemory(false, r.now)
+	}
+	return nil
+}
+
 // readLog reads an encoded log. Its memory grows with what was read, so that a wrong length needs none.
 func (r *snapshotReader) readLog() (log algorithm.Log, err error) {
 	b, err := r.read(4)
@@ -335,7 +388,7 @@ func (r *snapshotReader) addCounter(kind byte, sl slot, wide wideState, log algo
 		sh.mu.Unlock()
 		return errMalformed // No counter is in a snapshot twice.
 	}
-	added := sh.createSlot(sl.id(), expired, r.now)
+	added := sh.takeSlot(sl.id(), expired, r.now)
 	added.tagFormRank |= sl.tagFormRank & rankMask
 	added.lastUseSecond, added.stateOrIndex, added.expiresAt = sl.lastUseSecond, sl.stateOrIndex, sl.expiresAt
 	switch kind {

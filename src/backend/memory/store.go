@@ -27,6 +27,9 @@ type Config struct {
 	// Defaults to a second: enough for a request that reads the clock just before the edge of a window and gets the lock just
 	// after it. At most MaxExpiryGrace.
 	ExpiryGrace time.Duration
+	// KeepNames keeps the names of counters for ResetPrefixes and for snapshots. The name of a counter takes some 18 bytes more than its
+	// key, and up to as much again for names that are no longer needed.
+	KeepNames bool
 }
 
 // DefaultMaxBytes is the default of Config.MaxBytes.
@@ -74,6 +77,9 @@ func New(cfg Config) (*Store, error) {
 	s.budget.maxBytes, s.budget.graceNanos, s.budget.numShards = cfg.MaxBytes, int64(cfg.ExpiryGrace), int64(len(s.shards))
 	for i := range s.shards {
 		s.shards[i].budget, s.shards[i].writeCount = &s.budget, uint8(i) // Different counts spread the sweeps evenly from the start.
+		if cfg.KeepNames {
+			s.shards[i].names = new(nameLog)
+		}
 	}
 	return s, nil
 }
@@ -82,7 +88,7 @@ func New(cfg Config) (*Store, error) {
 type Stats struct {
 	// Keys counts the counters, including expired ones that were not swept yet.
 	Keys int64
-	// Bytes is the size of all tables and of their overflows.
+	// Bytes is the size of all tables, of their overflows and of the names.
 	Bytes int64
 	// EvictedKeys counts the live counters dropped for lack of room since the start.
 	EvictedKeys int64

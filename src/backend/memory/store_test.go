@@ -24,7 +24,12 @@ func TestSlotBytes(t *testing.T) {
 
 func open(tb testing.TB, maxBytes int64) *Store {
 	tb.Helper()
-	s, err := New(Config{MaxBytes: maxBytes})
+	return openWith(tb, Config{MaxBytes: maxBytes})
+}
+
+func openWith(tb testing.TB, cfg Config) *Store {
+	tb.Helper()
+	s, err := New(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -38,7 +43,7 @@ func audit(tb testing.TB, s *Store) {
 	var total, canary int64
 	for i := range s.shards {
 		sh := &s.shards[i]
-		total += int64(len(sh.slots)) * slotBytes
+		total += int64(len(sh.slots))*slotBytes + auditNames(tb, i, sh)
 		taken, used := 0, make(map[[2]uint64]bool)
 		for j := range sh.slots {
 			sl := &sh.slots[j]
@@ -53,7 +58,7 @@ func audit(tb testing.TB, s *Store) {
 				used[[2]uint64{uint64(sl.form()), sl.stateOrIndex}] = true
 			}
 		}
-		if taken != sh.takenSlots {
+		if taken != int(sh.takenSlots) {
 			tb.Errorf("shard %d: %d slots are taken, not %d", i, taken, sh.takenSlots)
 		}
 		b := sh.overflow
