@@ -129,7 +129,7 @@ func (s *Service) buildStore() error {
 	var err error
 	switch cfg.BackendType {
 	case "memory":
-		m, err := memory.New(memory.Config{MaxBytes: cfg.MemoryMaxBytes})
+		m, err := memory.New(memory.Config{MaxBytes: cfg.MemoryMaxBytes, KeepNames: cfg.MemoryCounterNames})
 		if err != nil {
 			return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 		}

@@ -82,6 +82,7 @@ type Settings struct {
 	MemoryMaxBytes         int64         `env:"MEMORY_MAX_BYTES"`
 	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT"` // MemorySnapshot is the path of the file with the counters; empty for none.
 	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL"`
+	MemoryCounterNames     bool          `env:"MEMORY_COUNTER_NAMES"`
 	CacheKeyPrefix         string        `env:"CACHE_KEY_PREFIX"`
 	CacheKeyFormat         string        `env:"CACHE_KEY_FORMAT"`
 	StopIncrementWhenOver  bool          `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"`

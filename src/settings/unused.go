@@ -34,7 +34,7 @@ func (s *Settings) warnUnused(r *reader) {
 		},
 		{isOff: store == "memcache", reason: otherStore, fix: "set BACKEND_TYPE=redis", variableNames: "REDIS_URL REDIS_PERSECOND_URL REDIS_PERSECOND", namePrefixes: "REDIS_"},
 		{isOff: store == "redis", reason: otherStore, namePrefixes: "MEMCACHE_"},
-		{isOff: store != "memory", reason: otherStore, fix: "set BACKEND_TYPE=memory", variableNames: "MEMORY_SNAPSHOT", namePrefixes: "MEMORY_SNAPSHOT"},
+		{isOff: store != "memory", reason: otherStore, fix: "set BACKEND_TYPE=memory", variableNames: "MEMORY_SNAPSHOT", namePrefixes: "MEMORY_SNAPSHOT MEMORY_COUNTER_NAMES"},
 		{isOff: store == "memory" && s.MemorySnapshot == "", reason: "MEMORY_SNAPSHOT is not set", namePrefixes: "MEMORY_SNAPSHOT_INTERVAL"},
 		{isOff: store == "redis" && !s.RedisSplit, toggleVariable: "REDIS_PERSECOND", namePrefixes: "REDIS_PERSECOND_"},
 		{isOff: !r.isSet("BACKEND_TYPE"), reason: "BACKEND_TYPE is not memcache", fix: "set BACKEND_TYPE=memcache", variableNames: "MEMCACHE_HOST_PORT MEMCACHE_SRV"},

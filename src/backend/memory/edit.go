@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"math"
 
 	"ratelimit/src/algorithm"
@@ -38,7 +40,78 @@ func (s *Store) setCount(h *backend.Hit, id counterID, now int64) {
 	}
 }
 
-// ResetPrefixes returns backend.ErrNoNames: the store has only hashes of the names.
-func (*Store) ResetPrefixes(context.Context, []backend.KeyPrefix, bool, func([][]byte)) error {
-	return backend.ErrNoNames
+// ResetPrefixes drops the counters whose keys begin with one of prefixes; see backend.Editor. The name of a counter is the start of its
+// key, with the period and the kind of its limit in parentheses. It holds the lock of one shard at a time.
+func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool, found func(names [][]byte)) error {
+	if s.shards[0].names == nil {
+		return fmt.Errorf("%w; MEMORY_COUNTER_NAMES=true keeps them", backend.ErrNoNames)
+	}
+	for i := range prefixes {
+		if n := len(prefixes[i].Text); n > maxNameBytes {
+			return fmt.Errorf("memory: the start of a key has %d bytes, and the store keeps only the first %d of a key: leave out the end", n, maxNameBytes)
+		}
+	}
+	var m nameMatches
+	for i := range s.shards {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m.text, m.ends = m.text[:0], m.ends[:0]
+		s.shards[i].resetPrefixes(prefixes, dryRun, &m)
+		if len(m.ends) > 0 {
+			found(m.names())
+		}
+	}
+	return nil
+}
+
+// nameMatches has the names of counters that ResetPrefixes found in a shard.
+type nameMatches struct {
+	text []byte // text has all names in a row.
+	ends []int  // ends has the end of each name in text.
+	list [][]byte
+}
+
+// names returns the names. They are valid until the next call.
+func (m *nameMatches) names() [][]byte {
+	m.list = m.list[:0]
+	start := 0
+	for _, end := range m.ends {
+		m.list = append(m.list, m.text[start:end:end])
+		start = end
+	}
+	return m.list
+}
+
+// resetPrefixes adds the matching counters of sh to m, and drops them unless dryRun is set.
+func (sh *shard) resetPrefixes(prefixes []backend.KeyPrefix, dryRun bool, m *nameMatches) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var seen slotSet
+	for rest := sh.names.entries; len(rest) > 0; {
+		e, size := firstEntry(rest)
+		rest = rest[size:]
+		if !e.hasPrefix(prefixes) {
+			continue
+		}
+		i := sh.slotIndex(e.id)
+		if i < 0 || sh.slots[i].expiresAt == 0 || !seen.add(i) {
+			continue // The counter was evicted, was dropped before, or has its name twice.
+		}
+		m.text = fmt.Appendf(m.text, "%s (%v %v)", e.name, e.period, e.kind)
+		m.ends = append(m.ends, len(m.text))
+		if !dryRun {
+			sh.dropCounter(&sh.slots[i])
+		}
+	}
+}
+
+// hasPrefix reports whether the name starts with one of prefixes.
+func (e *nameEntry) hasPrefix(prefixes []backend.KeyPrefix) bool {
+	for i := range prefixes {
+		if bytes.HasPrefix(e.name, prefixes[i].Text) {
+			return true
+		}
+	}
+	return false
 }

@@ -154,7 +154,7 @@ func (sh *shard) makeNameRoom(size int, now int64) (moved bool) {
 		return false
 	}
 	most := sh.budget.bytesPerShard() - len(sh.slots)*slotBytes
-	if want := min(max(2*len(l.entries), 2*minTableSlots*size), most); want > cap(l.entries)+cap(l.entries)/8 && len(l.entries)+size <= want {
+	if want := min(max((len(l.entries)+size)*3/2, minTableSlots*size), most); want > cap(l.entries)+cap(l.entries)/8 && len(l.entries)+size <= want {
 		sh.resizeNames(want)
 		return false
 	}
