@@ -128,7 +128,7 @@ func (d DebugPages) Handler() http.Handler {
 		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
 	}
 	if d.Counters != nil {
-		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", protectChange(d.HasToken, newCountersAPI(d.Counters)), http.MethodPost)
+		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", sameOrigin(protectChange(d.HasToken, newCountersAPI(d.Counters))), http.MethodPost)
 	}
 	if d.Figures != nil {
 		api := figuresAPI{d.Figures}

@@ -213,3 +213,16 @@ func (s *slowCounters) Change(_ context.Context, c CounterChange, _ Client, _ fu
 	}
 	return new(CounterReport), nil
 }
+
+// A page of another site cannot make the service search for a pattern either.
+func TestReadsFromOtherSites(t *testing.T) {
+	t.Parallel()
+	fake := new(fakeCounters)
+	h := DebugPages{Counters: fake}.Handler()
+	if w := ask(h, http.MethodGet, "?domain=d&entry=a=x*", "", "Sec-Fetch-Site", "cross-site"); w.Code != http.StatusForbidden || fake.change.Action != "" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := ask(h, http.MethodGet, "?domain=d&entry=a=x*", "", "Sec-Fetch-Site", "same-origin"); w.Code != http.StatusOK {
+		t.Errorf("the page of this port: %d %s", w.Code, w.Body)
+	}
+}
