@@ -105,3 +105,23 @@ func (r *Rule) RequestsPerUnit() uint32 {
 	}
 	return r.Requests
 }
+
+// CalendarWindow returns the window of a limit with a calendar for people, such as "calendar month from day 15 in Europe/Berlin" or
+// "2 calendar days in UTC". It returns "" for other limits.
+func (r *Rule) CalendarWindow() string {
+	if r.Limit.Calendar == nil {
+		return ""
+	}
+	c := r.Limit.Calendar.Spec()
+	window := fmt.Sprintf("calendar %v", c.Unit)
+	if r.UnitMultiplier > 1 {
+		window = fmt.Sprintf("%d calendar %vs", r.UnitMultiplier, c.Unit)
+	}
+	switch c.Unit {
+	case algorithm.CalendarWeek:
+		window += " from " + c.WeekStarts.String()
+	case algorithm.CalendarMonth:
+		window += fmt.Sprintf(" from day %d", c.AnchorDay)
+	}
+	return window + " in " + c.Location.String()
+}

@@ -74,6 +74,8 @@ func limitText(r *rules.Rule) string {
 	switch {
 	case r.Unlimited:
 		return "unlimited"
+	case r.Limit.Calendar != nil:
+		return fmt.Sprintf("%d per %s", r.RequestsPerUnit(), r.CalendarWindow())
 	case r.Unit == rules.UnitUnknown:
 		return fmt.Sprintf("%d per %s", r.RequestsPerUnit(), rules.FormatDuration(r.Limit.Period))
 	case r.UnitMultiplier > 1:

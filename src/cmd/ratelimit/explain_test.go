@@ -73,7 +73,9 @@ func TestExplainFiles(t *testing.T) {
 		{[]string{"--config", config, "--request", filepath.Join(t.TempDir(), "none")}, 1, []string{"no such file"}},
 		{[]string{"--config", request, "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"error: " + request, "the rules have problems"}},
 		{[]string{"--url", "http://127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"connection refused"}},
-		{[]string{"--url", "http://user:secret@[", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"explain: "}},
+		{[]string{"--url", "http://user:secret@[", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"explain: --url: "}},
+		{[]string{"--url", "http://user:secret@127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"leave out the password"}},
+		{[]string{"--url", "http://127.0.0.1:1", "--request", file(t, "broken.json", "{")}, 1, []string{"the request is not JSON"}},
 	} {
 		var o, e output
 		root := commands(&o, &e)
@@ -179,10 +181,10 @@ func TestExplainCharges(t *testing.T) {
 	if code, out, _ := call(t, "ratelimit", "explain", "--url", "http://"+s.address("debug")+"/explain", "--domain", "d", "--descriptors", "ip=1", "--json"); code != 0 || !json.Valid([]byte(out)) {
 		t.Errorf("exit %d, %s", code, out)
 	}
-	if code, _, errOut := call(t, "ratelimit", "explain", "--url", "http://"+s.address("http"), "--domain", "d", "--descriptors", "ip=1"); code != 1 || !strings.Contains(errOut, "404 Not Found") {
+	if code, _, errOut := call(t, "ratelimit", "explain", "--url", "http://"+s.address("http"), "--domain", "d", "--descriptors", "ip=1"); code != 1 || !strings.Contains(errOut, "has no /explain") {
 		t.Errorf("another port: exit %d, %s", code, errOut)
 	}
-	if code, _, errOut := call(t, "ratelimit", "explain", "--url", "http://"+s.address("debug")+"/stats", "--domain", "d", "--descriptors", "ip=1"); code != 1 || !strings.Contains(errOut, "does not explain") {
+	if code, _, errOut := call(t, "ratelimit", "explain", "--url", "http://"+s.address("debug")+"/stats", "--domain", "d", "--descriptors", "ip=1"); code != 1 || !strings.Contains(errOut, "write only the host and the port") {
 		t.Errorf("another page: exit %d, %s", code, errOut)
 	}
 }

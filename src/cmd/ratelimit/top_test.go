@@ -35,6 +35,13 @@ func TestTopAndDenials(t *testing.T) {
 			t.Errorf("%s of another port: exit %d, %s", name, code, errOut)
 		}
 	}
+	explain := []string{"ratelimit", "explain", "--url", address, "--domain", "d", "--descriptors", "ip=10.0.0.7"}
+	if code, _, errOut := call(t, explain...); code != command.ExitError || !strings.Contains(errOut, "needs a token: set DEBUG_TOKEN") {
+		t.Errorf("explain without the token: exit %d, %s", code, errOut)
+	}
+	if code, text, errOut := call(t, append(explain, "--token-file", token)...); code != command.ExitOK || !strings.Contains(text, "now the request passes") {
+		t.Errorf("explain with the token: exit %d, %s%s", code, text, errOut)
+	}
 	var out string
 	harness.Until(t, "top shows the denied subject", func() bool {
 		code, text, errOut := call(t, "ratelimit", "top", "--domain", "d", "--token-file", token, address)

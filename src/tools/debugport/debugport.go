@@ -248,6 +248,8 @@ func (c *Client) explainNoAnswer(err error) error {
 		return fmt.Errorf("%s: no answer within %v; is this a debug port that this machine may reach?", c.Address, c.timeout)
 	case isPlainText, strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		advice = "the port does not use TLS: leave out --tls and https://"
+	case strings.Contains(err.Error(), "malformed HTTP"):
+		return fmt.Errorf("%s does not answer with HTTP/1; it may be the gRPC port: name the debug port, %s by default", c.Address, DefaultAddress)
 	case isCertificateError(err):
 		advice = "name the authority of the service's certificate with --tls-ca"
 	default:
@@ -271,7 +273,7 @@ func (c *Client) explainStatus(resp *http.Response, path string, text []byte) er
 	case resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%s refuses the token: send the %s that the service was started with", c.Address, tokenVariable)
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("%s has no %s (404 %s): name the debug port of a service that is as new as this program, %s by default", c.Address, path, said, DefaultAddress)
+		return fmt.Errorf("%s has no %s (%s): name the debug port of a service that is as new as this program, %s by default", c.Address, path, said, DefaultAddress)
 	case resp.StatusCode == http.StatusBadRequest && strings.Contains(said, "HTTP request to an HTTPS server"):
 		return fmt.Errorf("%s uses TLS: add --tls", c.Address)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -130,7 +131,7 @@ func TestAnswersThatAreErrors(t *testing.T) {
 		{401, "send DEBUG_TOKEN", "", "A needs a token: set DEBUG_TOKEN, or name a file that has it with --token-file", false},
 		{401, "send DEBUG_TOKEN", "x", "A refuses the token: send the DEBUG_TOKEN that the service was started with", false},
 		{403, "the Host header \"rl\" is not in DEBUG_ALLOWED_HOSTS\n", "", `A/api/state: status 403: the Host header "rl" is not in DEBUG_ALLOWED_HOSTS`, false},
-		{404, "there is no such page; see / for the list\n", "", "A has no /api/state (404 there is no such page; see / for the list): name the debug port of a service that is as new as this program, localhost:6070 by default", false},
+		{404, "there is no such page; see / for the list\n", "", "A has no /api/state (there is no such page; see / for the list): name the debug port of a service that is as new as this program, localhost:6070 by default", false},
 		{400, "limit=\"x\" is not allowed", "", `A/api/state: status 400: limit="x" is not allowed`, false},
 		{500, "\x1b[2Jbroken\xff\nmore", "", `A/api/state: status 500: "\x1b[2Jbroken?"`, true},
 		{503, "", "", "A/api/state: status 503: 503 Service Unavailable", true},
@@ -167,6 +168,21 @@ func TestNoAnswer(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer slow.Close()
 	defer close(release)
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	go func() {
+		for {
+			conn, err := other.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00\n")) // As a gRPC server: SETTINGS of HTTP/2.
+			_ = conn.Close()
+		}
+	}()
 	host := func(s *httptest.Server) string { _, host, _ := strings.Cut(s.URL, "://"); return host }
 	ca := write(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})))
 	for _, tt := range []struct {
@@ -178,6 +194,7 @@ func TestNoAnswer(t *testing.T) {
 		{"slow", host(slow), []string{"--timeout", "500ms"}, "no answer within 500ms"},
 		{"TLS to a port without", host(plain), []string{"--tls"}, "the port does not use TLS: leave out --tls and https://"},
 		{"no TLS to a port with it", host(secure), nil, "uses TLS: add --tls"},
+		{"gRPC", other.Addr().String(), nil, "it may be the gRPC port: name the debug port"},
 		{"unknown authority", host(secure), []string{"--tls"}, "name the authority of the service's certificate with --tls-ca"},
 	} {
 		if _, err := get(t, options(t, tt.args...), tt.address); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -9,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -24,6 +21,7 @@ import (
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
 )
 
@@ -36,7 +34,7 @@ type options struct {
 	ruleOptions rules.Options
 	keyFormat   string
 	url         string // url is that of a service's debug port.
-	timeout     time.Duration
+	port        debugport.Options
 	request     client.Request
 	requestFile string // requestFile names a file that replaces request; "-" is stdin.
 	asJSON      bool
@@ -52,10 +50,10 @@ func Command() *cobra.Command {
 	f.BoolVar(&opt.ruleOptions.MergeDomains, "merge-domain-configs", false, "with --config, allow one domain in several files")
 	f.StringVar(&opt.keyFormat, "key-format", "v1", "with --config, how keys are written: v1, or v2")
 	f.StringVar(&opt.url, "url", "", "the debug port of a service, http://localhost:6070")
-	f.DurationVar(&opt.timeout, "timeout", 5*time.Second, "with --url, time limit")
 	opt.request.AddFlags(f)
 	f.StringVar(&opt.requestFile, "request", "", "file with the request as JSON, - for stdin")
 	f.BoolVar(&opt.asJSON, "json", false, "print one object")
+	opt.port.AddFlags(f)
 	return cmd
 }
 
@@ -131,49 +129,19 @@ func (opt *options) readRules(ctx context.Context, request []byte, problems io.W
 	return NewReport(req, &answer, false), nil
 }
 
-// maxReportBytes bounds how much of a service's answer is read.
-const maxReportBytes = 256 << 20
-
 // askService has a running service explain a request.
 func (opt *options) askService(ctx context.Context, request []byte) (*Report, error) {
-	at := opt.url
-	if !strings.Contains(at, "://") {
-		at = "http://" + at
-	}
-	u, err := url.Parse(at)
+	port, err := opt.port.NewClient(strings.TrimSuffix(opt.url, "/explain"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--url: %w", err)
 	}
-	if strings.Trim(u.Path, "/") == "" {
-		u.Path = "/explain"
-	}
-	ctx, cancel := context.WithTimeout(ctx, opt.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(request))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReportBytes))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u.Redacted(), err)
-	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		return nil, fmt.Errorf("%s does not explain (%s); name the debug port of a service, http://localhost:6070", u.Redacted(), resp.Status)
-	default:
-		return nil, fmt.Errorf("%s: %s: %s", u.Redacted(), resp.Status, bytes.TrimSpace(text[:min(len(text), 1000)]))
+	defer port.Close()
+	if !json.Valid(request) {
+		return nil, errors.New("the request is not JSON: write a RateLimitRequest as proto3 JSON")
 	}
 	report := new(Report)
-	if err := json.Unmarshal(text, report); err != nil {
-		return nil, fmt.Errorf("%s does not explain; is it the debug port of a service that can?", u.Redacted())
+	if err := port.Do(ctx, http.MethodPost, "/explain", nil, json.RawMessage(request), report); err != nil {
+		return nil, err
 	}
 	return report, nil
 }

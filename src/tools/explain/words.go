@@ -19,7 +19,7 @@ func limitInWords(r *rules.Rule) string {
 	case r.HasPeriod:
 		window = rules.FormatDuration(l.Period)
 	case l.Calendar != nil:
-		window = calendarInWords(r.Rate, l.Calendar.Spec())
+		window = r.CalendarWindow()
 	}
 	s := fmt.Sprintf("%d per %s", r.RequestsPerUnit(), window)
 	if l.Kind == algorithm.GCRA {
@@ -48,19 +48,4 @@ func windowInWords(r rules.Rate) string {
 		return fmt.Sprintf("%d %ss", r.UnitMultiplier, unit)
 	}
 	return unit
-}
-
-// calendarInWords returns the window of a limit with a calendar: "calendar month from day 15 in Europe/Berlin", "2 calendar days in UTC".
-func calendarInWords(r rules.Rate, c algorithm.CalendarSpec) string {
-	window := fmt.Sprintf("calendar %v", c.Unit)
-	if r.UnitMultiplier > 1 {
-		window = fmt.Sprintf("%d calendar %vs", r.UnitMultiplier, c.Unit)
-	}
-	switch c.Unit {
-	case algorithm.CalendarWeek:
-		window += " from " + c.WeekStarts.String()
-	case algorithm.CalendarMonth:
-		window += fmt.Sprintf(" from day %d", c.AnchorDay)
-	}
-	return window + " in " + c.Location.String()
 }

@@ -46,7 +46,7 @@ func (s *snapshot) problemLines() (lines []string) {
 	const most = 3
 	problems := s.State.Rules.Problems
 	for _, p := range problems[:min(len(problems), most)] {
-		lines = append(lines, output.Printable("rules not loaded: "+p))
+		lines = append(lines, output.Printable("last load of rules refused: "+p))
 	}
 	if n := len(problems) - most; n > 0 {
 		lines = append(lines, "and "+output.Plural(n, "more problem"))

@@ -134,9 +134,9 @@ func TestOnceWithNothing(t *testing.T) {
 	got, err := call(t, s.start(t), "--window", "hour")
 	want := `ADDRESS: NOT READY; memory; 0 rules in 0 domains; up 0s; version 
 rules: none is loaded
-rules not loaded: a.yaml:1:1: x
-rules not loaded: b
-rules not loaded: c
+last load of rules refused: a.yaml:1:1: x
+last load of rules refused: b
+last load of rules refused: c
 and 2 more problems
 
 DOMAIN  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s
