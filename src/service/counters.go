@@ -120,7 +120,7 @@ func clientError(err error) error {
 	case errors.Is(err, limiter.ErrInvalidRequest):
 		return &admin.CounterError{Status: http.StatusBadRequest, Reason: err.Error()}
 	case errors.Is(err, backend.ErrNoNames):
-		return &admin.CounterError{Status: http.StatusNotImplemented, Reason: err.Error() + ": name whole descriptors, or use a store that keeps names"}
+		return &admin.CounterError{Status: http.StatusNotImplemented, Reason: err.Error() + ": name whole descriptors, or set MEMORY_COUNTER_NAMES=true"}
 	}
 	return err
 }

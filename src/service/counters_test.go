@@ -254,3 +254,22 @@ func TestCountersInMemory(t *testing.T) {
 		}
 	}
 }
+
+// Patterns find counters in memory as long as it keeps their names.
+func TestPatternsInMemory(t *testing.T) {
+	t.Parallel()
+	const reset = `{"action":"reset","domain":"d","descriptor":[{"key":"user","prefix":"al"}]}`
+	for variable, code := range map[string]int{"MEMORY_COUNTER_NAMES=true": 200, "MEMORY_COUNTER_NAMES=false": 501} {
+		s := launch(t, counterRules, variable)
+		s.until("ready", s.healthy)
+		for _, user := range []string{"alex", "alice", "bob"} {
+			if _, err := s.post("user", user); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, text := s.change(reset)
+		if got != code || code == 200 && !strings.Contains(text, `"matching":2`) || code == 501 && !strings.Contains(text, "set MEMORY_COUNTER_NAMES=true") {
+			t.Errorf("%s: %d %s", variable, got, text)
+		}
+	}
+}
