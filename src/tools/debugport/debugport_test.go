@@ -172,7 +172,7 @@ func TestNoAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
+	defer func() { _ = other.Close() }()
 	go func() {
 		for {
 			conn, err := other.Accept()

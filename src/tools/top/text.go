@@ -15,7 +15,7 @@ func (s *snapshot) stateLine() string {
 	st := &s.State
 	parts := []string{readiness(st.Ready), st.Store}
 	if !st.StoreSince.IsZero() {
-		parts[1] += " (changed " + age(st.Now.Sub(st.StoreSince)) + " ago)"
+		parts[1] += " (" + s.storeState() + " for " + age(st.Now.Sub(st.StoreSince)) + ")"
 	}
 	rules := fmt.Sprintf("%s in %s", output.Plural(st.Rules.Rules, "rule"), output.Plural(st.Rules.Domains, "domain"))
 	if !st.Rules.LoadedAt.IsZero() {
@@ -36,11 +36,34 @@ func readiness(ready bool) string {
 	return "NOT READY"
 }
 
-// problemLines says why the service is not ready, and what the last reload refused.
+// storeState says whether all servers of the store answer, as far as the components of the state tell.
+func (s *snapshot) storeState() string {
+	state := "answering"
+	for _, c := range s.State.Components {
+		switch {
+		case !s.isStore(c):
+		case c.NotReadyReason != "":
+			return "not answering"
+		case c.Note != "":
+			state = "in this state"
+		}
+	}
+	return state
+}
+
+// isStore reports whether c is a store. There may be two Redis, whose names begin with that of the store. That of memcached is shorter.
+func (s *snapshot) isStore(c admin.Component) bool {
+	return strings.HasPrefix(c.Name, s.State.Store) || strings.HasPrefix(s.State.Store, c.Name)
+}
+
+// problemLines says why the service is not ready, what is wrong with its store, and what the last reload refused.
 func (s *snapshot) problemLines() (lines []string) {
 	for _, c := range s.State.Components {
-		if c.NotReadyReason != "" {
+		switch {
+		case c.NotReadyReason != "":
 			lines = append(lines, output.Printable(fmt.Sprintf("%s: %s", c.Name, c.NotReadyReason)))
+		case c.Note != "" && (c.Name == "counting" || s.isStore(c)):
+			lines = append(lines, output.Printable(fmt.Sprintf("%s: %s", c.Name, c.Note)))
 		}
 	}
 	const most = 3

@@ -103,7 +103,7 @@ func call(t *testing.T, address string, args ...string) (out string, err error) 
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	got, err := call(t, example().start(t))
-	want := `ADDRESS: ready; redis (changed 1m ago); 3 rules in 2 domains, loaded 5m ago; 2 replicas; up 27h; version v1.2.3
+	want := `ADDRESS: ready; redis (answering for 1m); 3 rules in 2 domains, loaded 5m ago; 2 replicas; up 27h; version v1.2.3
 
 DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s
 (all)           1234        12     3.2      <0.1        2.0M
@@ -124,6 +124,32 @@ path=/pay,user=eve            10    600  shop.path_/pay
 `
 	if got != want || err != nil {
 		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+}
+
+// An operator sees that Redis is down, though the process stays ready.
+func TestStoreThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		store     string
+		component admin.Component
+		want      string // is the first words of the state and the line below it.
+	}{
+		{"redis", admin.Component{Name: "redis_pool", Note: "1 server without an answer, only probed"}, "redis (in this state for 5s); \nredis_pool: 1 server without an answer, only probed\n"},
+		{"redis", admin.Component{Name: "redis_pool", NotReadyReason: "no answer"}, "redis (not answering for 5s); \nredis_pool: no answer\n"},
+		{"memcached", admin.Component{Name: "memcache", Note: "slow"}, "memcached (in this state for 5s); \nmemcache: slow\n"},
+		{"redis", admin.Component{Name: "counting", Note: "degraded"}, "redis (answering for 5s); \ncounting: degraded\n"},
+		{"redis", admin.Component{Name: "rules", Note: "2 domains"}, "redis (answering for 5s); \n\n"},
+	} {
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		s := &fakeService{state: admin.State{Store: tt.store, Now: now, StoreSince: now.Add(-5 * time.Second), Components: []admin.Component{{Name: "process"}, tt.component}}}
+		got, err := call(t, s.start(t))
+		state, lines, _ := strings.Cut(got, "0 rules")
+		_, state, _ = strings.Cut(state, "READY; ")
+		_, lines, _ = strings.Cut(lines, "\n")
+		if err != nil || !strings.HasPrefix(state+"\n"+lines, tt.want) {
+			t.Errorf("%+v: %v\n%s", tt.component, err, got)
+		}
 	}
 }
 
@@ -380,7 +406,7 @@ func TestView(t *testing.T) {
 	m.receive(exampleSnapshot(3), nil, at)
 	m.resize(80, 24)
 	m.receive(nil, errors.New("a:6070: connection refused"), at)
-	want := `as of 12s ago: a:6070: ready; redis (changed 1m ago); 3 rules in 2 domains, loa…
+	want := `as of 12s ago: a:6070: ready; redis (answering for 1m); 3 rules in 2 domains, l…
 a:6070: connection refused
 
 DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s
