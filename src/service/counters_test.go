@@ -22,6 +22,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 2}
   - key: fast
     rate_limit: {unit: second, requests_per_unit: 1000}
+  - key: month
+    rate_limit: {unit: month, requests_per_unit: 5, calendar: true, anchor_day: 15, time_zone: Europe/Berlin}
 `
 
 // change sends a change to the debug port, and returns the status and the answer.
@@ -241,6 +243,10 @@ func TestCountersInMemory(t *testing.T) {
 	}
 	if report := s.changed(change("set", "alex", `,"used":1`)); report.Before[0].Used != 3 || report.Counters[0].Used != 1 {
 		t.Errorf("the set: %+v", report)
+	}
+	c := s.changed(`{"action":"get","domain":"d","descriptor":[{"key":"month","value":"alex"}]}`).Counters[0]
+	if c.CalendarWindow != "calendar month from day 15 in Europe/Berlin" || c.PeriodSeconds != 0 {
+		t.Errorf("a limit with a calendar: %+v", c)
 	}
 	for _, tt := range []struct {
 		body, reason string

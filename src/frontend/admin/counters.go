@@ -59,8 +59,11 @@ type Counter struct {
 	Key       string `json:"key"`
 	Algorithm string `json:"algorithm"`
 	// Limit is how many units pass at once, in PeriodSeconds if the algorithm is not gcra.
-	Limit         uint64  `json:"limit"`
-	PeriodSeconds float64 `json:"period_seconds"`
+	Limit uint64 `json:"limit"`
+	// PeriodSeconds is 0 if the limit has a calendar.
+	PeriodSeconds float64 `json:"period_seconds,omitempty"`
+	// CalendarWindow is the window of a limit with a calendar, in words. It is empty for other limits.
+	CalendarWindow string `json:"calendar_window,omitempty"`
 	// Used is the count, and Remaining what is left of the limit.
 	Used      uint64 `json:"used"`
 	Remaining uint64 `json:"remaining"`

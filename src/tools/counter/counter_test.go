@@ -122,6 +122,7 @@ func TestReports(t *testing.T) {
 		{"reset", admin.CounterReport{CounterChange: admin.CounterChange{Action: "reset", Descriptor: one}, Before: before, Counters: after}, []string{"5 -> 0", "passes"}},
 		{"dry run", admin.CounterReport{CounterChange: admin.CounterChange{Action: "reset", Descriptor: one, DryRun: true}, Counters: before}, []string{"dry run: nothing was changed"}},
 		{"never", admin.CounterReport{CounterChange: admin.CounterChange{Action: "get", Descriptor: one}, Counters: []admin.Counter{{Algorithm: "gcra", Limit: 3, Refuses: true, RetryAfterSeconds: -1, Shadow: true, Fallback: "local"}}}, []string{"3 at once", "is refused (shadow) (store does not answer: local)"}},
+		{"calendar", admin.CounterReport{CounterChange: admin.CounterChange{Action: "get", Descriptor: one}, Counters: []admin.Counter{{Algorithm: "fixed_window", Limit: 5, CalendarWindow: "calendar day in UTC"}}}, []string{"  5 per calendar day in UTC  "}},
 		{"pattern", admin.CounterReport{CounterChange: admin.CounterChange{Action: "get", Descriptor: []admin.CounterEntry{{Key: "user", Prefix: &prefix}}}, Matching: 12, Names: []string{"d_user_al1_", "d_\x1b[2J"}}, []string{"12 counters match\n", "  d_user_al1_\n", `  "d_\x1b[2J"`, "  and 10 more\n"}},
 	} {
 		p := &port{answer: reportText(t, tt.report) + "\n"}

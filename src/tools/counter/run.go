@@ -153,6 +153,9 @@ func limitText(c *admin.Counter) string {
 	if c.Algorithm == algorithm.GCRA.String() {
 		return fmt.Sprintf("%d at once", c.Limit)
 	}
+	if c.CalendarWindow != "" {
+		return fmt.Sprintf("%d per %s", c.Limit, c.CalendarWindow)
+	}
 	return fmt.Sprintf("%d in %s", c.Limit, secondsText(c.PeriodSeconds))
 }
 
