@@ -49,6 +49,7 @@ type Ready struct {
 	Stdout    io.Writer // Stdout is standard output.
 	Rules     *rules.Set
 	HTTPAddr  net.Addr // HTTPAddr is nil if there is no HTTP port.
+	DebugAddr net.Addr // DebugAddr is nil if there is no debug port.
 	DivvyAddr net.Addr // DivvyAddr is nil if divvy's port was not open at the start.
 }
 

@@ -275,7 +275,7 @@ func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
 	}
 	line.Info("ready")
 	if s.OnReady != nil {
-		s.OnReady(Ready{Stdout: s.Output.outQueue.Important(), Rules: s.limiter.Rules(), HTTPAddr: s.Addr("http"), DivvyAddr: s.Addr("divvy")})
+		s.OnReady(Ready{Stdout: s.Output.outQueue.Important(), Rules: s.limiter.Rules(), HTTPAddr: s.Addr("http"), DebugAddr: s.Addr("debug"), DivvyAddr: s.Addr("divvy")})
 	}
 }
 

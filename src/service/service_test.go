@@ -89,7 +89,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 	}
 	s.run(func() (Config, error) {
 		cfg, err := serveConfig(environ, rules, cmp.Or(socket, settings.RedisSocket))
-		cfg.OnReady = func(r Ready) { suggest.Print(r.Stdout, false, r.Rules, r.HTTPAddr) }
+		cfg.OnReady = func(r Ready) { suggest.Print(r.Stdout, false, r.Rules, r.HTTPAddr, r.DebugAddr) }
 		return cfg, err
 	})
 	return s

@@ -275,7 +275,7 @@ func TestReadmeTry(t *testing.T) {
 		t.Fatal(problems)
 	}
 	var out output
-	suggest.Print(&out, false, set, nil)
+	suggest.Print(&out, false, set, nil, nil)
 	for line := range strings.Lines(out.String()) {
 		if line = strings.TrimSpace(line); strings.Contains(line, "curl") {
 			line = strings.ReplaceAll(line, "localhost/json", "localhost:8080/json")

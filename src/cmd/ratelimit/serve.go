@@ -24,7 +24,7 @@ func serveCommand() *cobra.Command {
 			cfg, err := service.ServeConfig(os.Environ(), rulePath)
 			if try {
 				cfg.OnReady = func(r service.Ready) {
-					suggest.Print(r.Stdout, service.IsTerminal(cmd.OutOrStdout()), r.Rules, r.HTTPAddr)
+					suggest.Print(r.Stdout, service.IsTerminal(cmd.OutOrStdout()), r.Rules, r.HTTPAddr, r.DebugAddr)
 				}
 			}
 			return cfg, err

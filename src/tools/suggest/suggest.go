@@ -14,9 +14,9 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Print writes shell commands that exceed the limit of a rule with few requests. addr is the address of the HTTP port. Print writes
-// nothing if no rule is suited.
-func Print(w io.Writer, colored bool, set *rules.Set, addr net.Addr) {
+// Print writes shell commands that exceed the limit of a rule with few requests, and where to see them. httpAddr and debugAddr are the
+// addresses of these ports; nil if there is none. Print writes nothing if no rule is suited.
+func Print(w io.Writer, colored bool, set *rules.Set, httpAddr, debugAddr net.Addr) {
 	rule, request := bestExample(set)
 	if rule == nil {
 		return
@@ -26,12 +26,12 @@ func Print(w io.Writer, colored bool, set *rules.Set, addr net.Addr) {
 		bold, plain = "\x1b[1;32m", "\x1b[0m"
 	}
 	url := "localhost/json"
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		host := "localhost"
-		if !tcp.IP.IsUnspecified() && !tcp.IP.IsLoopback() {
-			host = tcp.IP.String()
-		}
-		url = net.JoinHostPort(host, strconv.Itoa(tcp.Port)) + "/json"
+	if local := localAddress(httpAddr); local != "" {
+		url = local + "/json"
+	}
+	page := ""
+	if local := localAddress(debugAddr); local != "" {
+		page = "These requests in a browser: http://" + local + "/\n\n"
 	}
 	fmt.Fprintf(w, `
 The rule %s allows %d requests per %s, by the clock (UTC). Run this,
@@ -43,8 +43,21 @@ The body of the answer to one request:
 
   %scurl -s %s -d '%s'%s
 
-Ctrl-C stops the service.
-`, rule.FullName, rule.Requests, strings.ToLower(rule.Unit.String()), bold, rule.Requests+1, url, request, plain, bold, url, request, plain)
+%sCtrl-C stops the service.
+`, rule.FullName, rule.Requests, strings.ToLower(rule.Unit.String()), bold, rule.Requests+1, url, request, plain, bold, url, request, plain, page)
+}
+
+// localAddress returns host:port with which this machine reaches addr. It returns "" if addr is no TCP address.
+func localAddress(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	host := "localhost"
+	if !tcp.IP.IsUnspecified() && !tcp.IP.IsLoopback() {
+		host = tcp.IP.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
 // bestExample returns the rule that shows best what a limit is, and a request as JSON that the rule matches. Such a rule has few

@@ -2,6 +2,8 @@ package suggest
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -44,9 +46,34 @@ func TestSoonest(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 		var out strings.Builder
-		Print(&out, false, set, nil)
+		Print(&out, false, set, nil, nil)
 		if shown := strings.Contains(out.String(), "curl"); shown != (tt.want != "") {
 			t.Errorf("%s: printed %s", tt.name, fmt.Sprint(out.String()))
+		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]")}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp := func(address string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)) }
+	for _, tt := range []struct {
+		http, debug net.Addr
+		want        []string
+	}{
+		{tcp("[::]:8080"), tcp("127.0.0.1:6070"), []string{" localhost:8080/json ", "in a browser: http://localhost:6070/\n"}},
+		{tcp("10.0.0.7:80"), tcp("[2001:db8::1]:6070"), []string{" 10.0.0.7:80/json ", "in a browser: http://[2001:db8::1]:6070/\n"}},
+		{nil, nil, []string{" localhost/json ", "'\n\nCtrl-C stops"}},
+	} {
+		var out strings.Builder
+		Print(&out, false, set, tt.http, tt.debug)
+		for _, want := range tt.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%v and %v: no %q in\n%s", tt.http, tt.debug, want, &out)
+			}
 		}
 	}
 }
