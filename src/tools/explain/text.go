@@ -97,8 +97,13 @@ func passText(over bool, retryAfterUS *int64) string {
 	return "is over, passes in " + durationText(*retryAfterUS)
 }
 
+// durationText returns a time for people: in whole seconds from a minute on. The JSON of a report has the exact one.
 func durationText(microseconds int64) string {
-	return (time.Duration(microseconds) * time.Microsecond).String()
+	d := time.Duration(microseconds) * time.Microsecond
+	if d >= time.Minute {
+		d = d.Round(time.Second)
+	}
+	return d.String()
 }
 
 // entriesText returns entries in the form of the command line: key=value, key=value.

@@ -37,3 +37,12 @@ descriptors:
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestDurationText(t *testing.T) {
+	t.Parallel()
+	for microseconds, want := range map[int64]string{0: "0s", 59_999_999: "59.999999s", 60_400_000: "1m0s", 1_808_518_959_329: "502h21m59s"} {
+		if got := durationText(microseconds); got != want {
+			t.Errorf("%d: got %q, want %q", microseconds, got, want)
+		}
+	}
+}
