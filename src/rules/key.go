@@ -106,8 +106,8 @@ func (r *Rule) AppendCounterEntries(dst, entries []Entry) []Entry {
 	return dst
 }
 
-func (l *ListSettings) appendCounterEntries(dst, entries []Entry) []Entry {
-	for _, key := range l.PerKeys {
+func (s *ListSettings) appendCounterEntries(dst, entries []Entry) []Entry {
+	for _, key := range s.PerKeys {
 		for i := len(entries) - 1; i >= 0; i-- { // As in lastValueOfKey.
 			if string(entries[i].Key) == key {
 				dst = append(dst, entries[i])
@@ -115,10 +115,10 @@ func (l *ListSettings) appendCounterEntries(dst, entries []Entry) []Entry {
 			}
 		}
 	}
-	if len(l.PerKeys) > 0 {
+	if len(s.PerKeys) > 0 {
 		return dst
 	}
-	for _, p := range l.MatchPairs {
+	for _, p := range s.MatchPairs {
 		dst = append(dst, Entry{Key: []byte(p.Key), Value: []byte(p.Pattern)})
 	}
 	return dst

@@ -123,6 +123,8 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 	}
 	if cfg.UseGRPCGo {
 		options = append(options, srv.connectionOptions(cfg)...)
+	} else {
+		options = append(options, grpc.WaitForHandlers(true))
 	}
 	if cfg.StatsHandler != nil {
 		options = append(options, grpc.StatsHandler(cfg.StatsHandler))
@@ -192,6 +194,7 @@ func (srv *Server) Shutdown(ctx context.Context) {
 	srv.closeStreams()
 	if srv.engine != nil {
 		srv.engine.Shutdown(ctx)
+		srv.awaitHandlers()
 		return
 	}
 	stopped := make(chan struct{})
@@ -206,6 +209,23 @@ func (srv *Server) Shutdown(ctx context.Context) {
 		srv.grpcServer.Stop()
 	}
 }
+
+// awaitHandlers waits until the handlers of grpc-go's server have returned, for handlerPatience at most. After the answer of a call
+// its handler still ends the span.
+func (srv *Server) awaitHandlers() {
+	stopped := make(chan struct{})
+	go func() {
+		srv.grpcServer.Stop() // It waits for handlers because of grpc.WaitForHandlers.
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(handlerPatience):
+	}
+}
+
+// handlerPatience is how long a shutdown waits for handlers whose calls are answered.
+const handlerPatience = time.Second
 
 // interceptStreams returns the interceptor of long calls. Their context ends with the server. A handler that
 // then waits for its client is left behind, and its next use of the stream fails.
