@@ -10,3 +10,9 @@ TEXT ·prefetchSlot(SB), NOSPLIT, $0-16
 	SHLQ $5, DX
 	PREFETCHT0 (CX)(DX*1)
 	RET
+
+// func prefetchShard(sh *shard)
+TEXT ·prefetchShard(SB), NOSPLIT, $0-8
+	MOVQ sh+0(FP), AX
+	PREFETCHT0 (AX)
+	RET

@@ -11,3 +11,9 @@ TEXT ·prefetchSlot(SB), NOSPLIT, $0-16
 	ADD   R3<<5, R2, R2
 	PRFM  (R2), PLDL1KEEP
 	RET
+
+// func prefetchShard(sh *shard)
+TEXT ·prefetchShard(SB), NOSPLIT, $0-8
+	MOVD sh+0(FP), R0
+	PRFM (R0), PLDL1KEEP
+	RET

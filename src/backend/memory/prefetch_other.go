@@ -2,5 +2,8 @@
 
 package memory
 
+// prefetchShard does nothing on this architecture.
+func prefetchShard(*shard) {}
+
 // prefetchSlot does nothing on this architecture.
 func prefetchSlot(*shard, uint64) {}

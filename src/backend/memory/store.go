@@ -143,6 +143,9 @@ func (s *Store) takeHits(hits []backend.Hit, verdicts []backend.Verdict, now int
 		n := min(len(hits), len(ids))
 		for i := range n {
 			ids[i] = s.counterIDOf(&hits[i], now)
+			prefetchShard(s.shardOf(ids[i].hash & math.MaxUint32))
+		}
+		for i := range n {
 			prefetchSlot(s.shardOf(ids[i].hash&math.MaxUint32), ids[i].hash)
 		}
 		for i := range n {
