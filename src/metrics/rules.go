@@ -156,14 +156,15 @@ func (b ruleStatsByKey) deleteExpired(n *namedHitTable, now time.Time, most int)
 	}
 }
 
-// Decisions counts the decisions on a rule. Each charge of a descriptor is one decision. Near and Shadow are parts of Admitted, and
-// Fallback is a part of Admitted and Denied.
+// Decisions counts the decisions on a rule. Each charge of a descriptor is one decision, which is Admitted, Denied or Failed. Near and
+// Shadow are parts of Admitted, and Fallback is a part of Admitted and Denied.
 type Decisions struct {
 	Admitted uint64 // Admitted are the decisions in which the rule did not refuse, also if another rule did.
 	Denied   uint64 // Denied are the decisions in which the rule refused. Config.ShadowMode of the limiter does not matter here.
 	Near     uint64 // Near are those above Config.NearRatio of the limit.
 	Shadow   uint64 // Shadow are those over the limit of a rule in shadow mode.
 	Fallback uint64 // Fallback are those that on_store_failure decided, because the store did not answer.
+	Failed   uint64 // Failed are those that got an error as an answer, because the store did not answer.
 }
 
 // ForEachDecisions calls yield for each rule in force, and for rules that were removed within the last hour. name is the full name
@@ -188,8 +189,10 @@ func (s *ruleStats) decisions() Decisions {
 	d := Decisions{Denied: o(OutcomeOver), Near: o(OutcomeNear), Shadow: o(OutcomeShadow)}
 	d.Admitted = o(OutcomeWithin) + d.Near + d.Shadow + o(OutcomeUnlimited) + o(OutcomeUncharged)
 	for f := range s.unansweredCharges {
-		if backend.Fallback(f) != backend.FallbackError {
-			d.Fallback += s.unansweredCharges[f].Load()
+		if n := s.unansweredCharges[f].Load(); backend.Fallback(f) == backend.FallbackError {
+			d.Failed = n
+		} else {
+			d.Fallback += n
 		}
 	}
 	return d

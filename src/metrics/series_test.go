@@ -372,6 +372,11 @@ func TestUnanswered(t *testing.T) {
 	if want := []string{"/(request) deny=1", "d/ip error=1", "d/ip local=2"}; !slices.Equal(got, want) {
 		t.Errorf("\n got %q\nwant %q", got, want)
 	}
+	r.ForEachDecisions(func(domain, name string, d Decisions) {
+		if want := (Decisions{Admitted: 3, Fallback: 2, Failed: 1}); name == "d.ip" && d != want {
+			t.Errorf("got %+v, want %+v", d, want)
+		}
+	})
 }
 
 func TestDecisions(t *testing.T) {

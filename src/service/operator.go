@@ -164,7 +164,7 @@ func (o *operator) History(domain, rule string) (admin.History, bool) {
 	for _, v := range hour.Values {
 		list.Admitted, list.Denied = append(list.Admitted, v.Admitted), append(list.Denied, v.Denied)
 		list.Near, list.Shadow = append(list.Near, v.Near), append(list.Shadow, v.Shadow)
-		list.Fallback = append(list.Fallback, v.Fallback)
+		list.Fallback, list.Failed = append(list.Fallback, v.Fallback), append(list.Failed, v.Failed)
 	}
 	return list, true
 }

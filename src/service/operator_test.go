@@ -154,8 +154,8 @@ func TestOperatorHistory(t *testing.T) {
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
 		h, ok := o.History("d", "d.ip")
-		got := fmt.Sprintf("%.2g %.2g %.2g %.2g %.2g", h.Admitted, h.Denied, h.Near, h.Shadow, h.Fallback)
-		if want := "[0.2] [0.8] [0.1] [0] [0]"; !ok || got != want || h.StepSeconds != 10 {
+		got := fmt.Sprintf("%.2g %.2g %.2g %.2g %.2g %.2g", h.Admitted, h.Denied, h.Near, h.Shadow, h.Fallback, h.Failed)
+		if want := "[0.2] [0.8] [0.1] [0] [0] [0]"; !ok || got != want || h.StepSeconds != 10 {
 			t.Errorf("got %s, %t, want %s", got, ok, want)
 		}
 		cancel()

@@ -91,7 +91,7 @@ func (a figuresAPI) history(p *parameters) any {
 	if !ok {
 		p.notFound = fmt.Sprintf("there is no history of domain %q, rule %q; /api/rates lists domains and rules", domain, rule)
 	}
-	for _, list := range []*[]float64{&h.Admitted, &h.Denied, &h.Near, &h.Shadow, &h.Fallback} {
+	for _, list := range []*[]float64{&h.Admitted, &h.Denied, &h.Near, &h.Shadow, &h.Fallback, &h.Failed} {
 		*list = listOf(*list)
 	}
 	return h

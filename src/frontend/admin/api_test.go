@@ -109,7 +109,7 @@ func TestAPI(t *testing.T) {
 	f := newFakeFigures()
 	f.state = State{Version: "1.2.3", Commit: "abc", Now: at, StartedAt: at.Add(-time.Hour), Ready: true, Store: "memory", Replicas: 2}
 	f.rates = Rates{
-		Total:   PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4},
+		Total:   PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4, Failed: 5},
 		Domains: []DomainRates{{"d", PerSecond{Admitted: 10}}},
 		Rules:   []RuleRates{{"d", "ip", "10 per minute", PerSecond{Denied: 1}}, {"d", "user", "1 per day", PerSecond{}}},
 	}
@@ -118,10 +118,10 @@ func TestAPI(t *testing.T) {
 	const (
 		state = `{"version":"1.2.3","commit":"abc","now":"2026-11-23T12:00:00Z","started_at":"2026-11-23T11:00:00Z","ready":true,"components":[],"store":"memory",` +
 			`"rules":{"hash":"","domains":0,"rules":0,"files":0,"problems":[]},"replicas":2}`
-		totals  = `{"total":{"admitted":10,"denied":1,"near":2,"shadow":3,"fallback":4},"domains":[{"domain":"d","admitted":10,"denied":0,"near":0,"shadow":0,"fallback":0}],`
-		ip      = `{"domain":"d","rule":"ip","limit":"10 per minute","admitted":0,"denied":1,"near":0,"shadow":0,"fallback":0}`
-		user    = `{"domain":"d","rule":"user","limit":"1 per day","admitted":0,"denied":0,"near":0,"shadow":0,"fallback":0}`
-		history = `{"start":"2026-11-23T12:00:00Z","step_seconds":10,"admitted":[1,2.5],"denied":[],"near":[],"shadow":[],"fallback":[]}`
+		totals  = `{"total":{"admitted":10,"denied":1,"near":2,"shadow":3,"fallback":4,"failed":5},"domains":[{"domain":"d","admitted":10,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0}],`
+		ip      = `{"domain":"d","rule":"ip","limit":"10 per minute","admitted":0,"denied":1,"near":0,"shadow":0,"fallback":0,"failed":0}`
+		user    = `{"domain":"d","rule":"user","limit":"1 per day","admitted":0,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0}`
+		history = `{"start":"2026-11-23T12:00:00Z","step_seconds":10,"admitted":[1,2.5],"denied":[],"near":[],"shadow":[],"fallback":[],"failed":[]}`
 		first   = `{"id":1,"at":"2026-11-23T12:00:00Z","protocol":"grpc","domain":"d","rule":"ip","subject":"ip=1.2.3.4","counter":"d_ip_1.2.3.4_0","retry_after_seconds":1.5,"skipped":7}`
 		second  = `{"id":2,"at":"2026-11-23T12:00:00Z","protocol":"json","domain":"d","rule":"user","subject":"user=\u003cb\u003e","counter":"","retry_after_seconds":-1,"skipped":0}`
 	)

@@ -218,7 +218,7 @@ func fillForPictures(f *fakeFigures) {
 		f.hour.Denied = append(f.hour.Denied, 30+10*wave+20*jitter+420*burst)
 		f.hour.Near = append(f.hour.Near, 90+20*jitter+110*burst)
 		f.hour.Shadow = append(f.hour.Shadow, 12+6*jitter)
-		f.hour.Fallback = append(f.hour.Fallback, 0)
+		f.hour.Fallback, f.hour.Failed = append(f.hour.Fallback, 0), append(f.hour.Failed, 0)
 	}
 	tenants := []string{"acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "wonka"}
 	paths := []string{"/v1/search", "/v1/orders", "/v1/export", "/login"}

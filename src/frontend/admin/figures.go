@@ -58,13 +58,14 @@ type LoadedRules struct {
 }
 
 // PerSecond are rates over the last 10 seconds, in decisions per second. A decision is one descriptor
-// of a request that a rule limits. Each decision is either admitted or denied.
+// of a request that a rule limits. Each decision is admitted or denied, or has failed.
 type PerSecond struct {
 	Admitted float64 `json:"admitted"`
 	Denied   float64 `json:"denied"`
 	Near     float64 `json:"near"`     // Near is the part of Admitted that was close to the limit.
 	Shadow   float64 `json:"shadow"`   // Shadow is the part of Admitted that was over the limit of a rule in shadow mode.
 	Fallback float64 `json:"fallback"` // Fallback is the part of Admitted and Denied that was decided without the store.
+	Failed   float64 `json:"failed"`   // Failed are decisions that were answered with an error, because the store did not answer.
 }
 
 // Rates are the rates of the whole service, of each domain, and of some rules.
@@ -90,7 +91,7 @@ type RuleRates struct {
 	PerSecond
 }
 
-// History are the rates of the last hour. The five lists are equally long, in decisions per second,
+// History are the rates of the last hour. The six lists are equally long, in decisions per second,
 // oldest first. The last value is that of the last step that has ended.
 type History struct {
 	Start       time.Time `json:"start"` // Start is the begin of the first step.
@@ -100,6 +101,7 @@ type History struct {
 	Near        []float64 `json:"near"`
 	Shadow      []float64 `json:"shadow"`
 	Fallback    []float64 `json:"fallback"`
+	Failed      []float64 `json:"failed"`
 }
 
 // The kinds and windows of a TopQuery.

@@ -19,7 +19,7 @@ type Config struct {
 	Registry *metrics.Registry
 	// ShadowMode says that the limiter allows every request, so that no decision is a denial.
 	ShadowMode bool
-	// MaxDomains and MaxRules are how many domains and rules have a history, each of 7.2 KB. They are the busiest ones. Default to
+	// MaxDomains and MaxRules are how many domains and rules have a history, each of 8.6 KB. They are the busiest ones. Default to
 	// 100 and 500.
 	MaxDomains, MaxRules int
 }
@@ -36,21 +36,23 @@ const (
 )
 
 // PerSecond are decisions per second; see metrics.Decisions.
-type PerSecond struct{ Admitted, Denied, Near, Shadow, Fallback float64 }
+type PerSecond struct{ Admitted, Denied, Near, Shadow, Fallback, Failed float64 }
 
 // values are the same numbers as an array, which is easier to add up.
-type values [5]float64
+type values [numValues]float64
+
+const numValues = 6
 
 func (v values) perSecond(elapsed time.Duration) PerSecond {
 	if elapsed <= 0 {
 		return PerSecond{}
 	}
 	s := elapsed.Seconds()
-	return PerSecond{v[0] / s, v[1] / s, v[2] / s, v[3] / s, v[4] / s}
+	return PerSecond{v[0] / s, v[1] / s, v[2] / s, v[3] / s, v[4] / s, v[5] / s}
 }
 
 // decisions is the number of all decisions.
-func (v values) decisions() float64 { return v[0] + v[1] }
+func (v values) decisions() float64 { return v[0] + v[1] + v[5] }
 
 func (v values) plus(w values) values {
 	for i := range v {
@@ -101,7 +103,7 @@ type ruleName struct{ domain, rule string }
 type series struct {
 	counted values // counted has the counters of a rule at the last reading.
 	// recent has what the last readings added. The position of a reading is its number modulo the length.
-	recent      [ticksPerStep][5]float32
+	recent      [ticksPerStep][numValues]float32
 	step        values  // step is what was added since the last step ended.
 	lastReading int64   // lastReading is the number of the last reading that had the series.
 	average     float64 // average is the moving average of decisions per second, over about ten minutes. It is 0 until a step has some.
@@ -111,7 +113,7 @@ type series struct {
 // ring has the rates of the last steps. The position of a step is its number modulo the length.
 type ring struct {
 	firstStep int64 // firstStep is the number of the first step that the ring has.
-	rates     [Steps][5]float32
+	rates     [Steps][numValues]float32
 }
 
 // New returns an empty History.
@@ -147,9 +149,9 @@ func (h *History) read(now time.Time) {
 	slot := int(h.readings % int64(ticksPerStep))
 	h.readings++
 	h.lastReading, h.readingTimes[slot], h.current = now, elapsed, nil
-	h.total.recent[slot] = [5]float32{}
+	h.total.recent[slot] = [numValues]float32{}
 	for _, d := range h.domains {
-		d.recent[slot] = [5]float32{}
+		d.recent[slot] = [numValues]float32{}
 	}
 	h.cfg.Registry.ForEachDecisions(func(domain, name string, d metrics.Decisions) {
 		s := seriesOf(h.rules, ruleName{domain, name}, h.readings)
@@ -157,7 +159,7 @@ func (h *History) read(now time.Time) {
 		if isFirst {
 			return // Nothing says when these decisions were made.
 		}
-		s.recent[slot] = [5]float32{}
+		s.recent[slot] = [numValues]float32{}
 		for _, s := range []*series{s, seriesOf(h.domains, domain, h.readings), &h.total} {
 			s.add(slot, added)
 		}
@@ -175,7 +177,7 @@ func (h *History) valuesOf(d metrics.Decisions) values {
 	if h.cfg.ShadowMode {
 		d.Admitted, d.Shadow, d.Denied = d.Admitted+d.Denied, d.Shadow+d.Denied, 0
 	}
-	return values{float64(d.Admitted), float64(d.Denied), float64(d.Near), float64(d.Shadow), float64(d.Fallback)}
+	return values{float64(d.Admitted), float64(d.Denied), float64(d.Near), float64(d.Shadow), float64(d.Fallback), float64(d.Failed)}
 }
 
 // seriesOf returns the series with a key, which reading has.
@@ -236,7 +238,7 @@ func (h *History) endStep(length time.Duration) {
 // endStep adds the rates of count steps from the number first on, and starts the next step.
 func (s *series) endStep(first, count int64, length time.Duration) {
 	if s.ring != nil {
-		var rates [5]float32
+		var rates [numValues]float32
 		for i, n := range s.step {
 			rates[i] = float32(n / length.Seconds())
 		}
@@ -300,7 +302,7 @@ func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	}
 	for step := max(r.firstStep, h.steps-int64(Steps)); step < h.steps; step++ {
 		v := r.rates[step%int64(Steps)]
-		hour.Values = append(hour.Values, PerSecond{float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3]), float64(v[4])})
+		hour.Values = append(hour.Values, PerSecond{float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3]), float64(v[4]), float64(v[5])})
 	}
 	hour.Start = h.lastStepEnd.Add(-time.Duration(len(hour.Values)) * Step)
 	return hour, true

@@ -86,6 +86,7 @@ var (
 		{Title: "NEAR/s", IsNumber: true},
 		{Title: "SHADOW/s", IsNumber: true},
 		{Title: "FALLBACK/s", IsNumber: true},
+		{Title: "FAILED/s", IsNumber: true},
 	}
 	subjectColumns = []output.Column{{}, {Title: "PER SECOND", IsNumber: true}, {Title: "HITS", IsNumber: true}, {Title: "RULE"}}
 )
@@ -96,7 +97,7 @@ func titled(columns []output.Column, title string, more ...output.Column) []outp
 }
 
 func rateCells(name string, r admin.PerSecond, more ...string) []string {
-	return append([]string{name, rate(r.Admitted), rate(r.Denied), rate(r.Near), rate(r.Shadow), rate(r.Fallback)}, more...)
+	return append([]string{name, rate(r.Admitted), rate(r.Denied), rate(r.Near), rate(r.Shadow), rate(r.Fallback), rate(r.Failed)}, more...)
 }
 
 // domainLines returns the table of the domains, with a line for all of them. cells is the width of the terminal, 0 for no bound.

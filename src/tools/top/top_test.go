@@ -105,15 +105,15 @@ func TestOnce(t *testing.T) {
 	got, err := call(t, example().start(t))
 	want := `ADDRESS: ready; redis (answering for 1m); 3 rules in 2 domains, loaded 5m ago; 2 replicas; up 27h; version v1.2.3
 
-DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s
-(all)           1234        12     3.2      <0.1        2.0M
-accounts        1200       2.0       0         0           0
-shop              34        10       0         0           0
+DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
+(all)           1234        12     3.2      <0.1        2.0M         0
+accounts        1200       2.0       0         0           0         0
+shop              34        10       0         0           0         0
 
-RULE            ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  LIMIT
-accounts.login        1200       2.0       0         0           0  3 per 5 minutes
-shop.path_/pay          34        10       0         0           0  10 per second
-shop.ip                  0         0       0         0           0  100 per minute
+RULE            ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  LIMIT
+accounts.login        1200       2.0       0         0           0         0  3 per 5 minutes
+shop.path_/pay          34        10       0         0           0         0  10 per second
+shop.ip                  0         0       0         0           0         0  100 per minute
 
 MOST DENIED, LAST MINUTE  PER SECOND  HITS  RULE
 path=/pay,user=eve               9.5   570  shop.path_/pay
@@ -165,10 +165,10 @@ last load of rules refused: b
 last load of rules refused: c
 and 2 more problems
 
-DOMAIN  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s
-(all)            0         0       0         0           0
+DOMAIN  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
+(all)            0         0       0         0           0         0
 
-RULE  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  LIMIT
+RULE  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  LIMIT
 (none)
 
 MOST DENIED, LAST HOUR  PER SECOND  HITS  RULE
@@ -409,15 +409,15 @@ func TestView(t *testing.T) {
 	want := `as of 12s ago: a:6070: ready; redis (answering for 1m); 3 rules in 2 domains, l…
 a:6070: connection refused
 
-DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s
-(all)           1234        12     3.2      <0.1        2.0M
-shop              34        10       0         0           0
-accounts        1200       2.0       0         0           0
+DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
+(all)           1234        12     3.2      <0.1        2.0M         0
+shop              34        10       0         0           0         0
+accounts        1200       2.0       0         0           0         0
 
-RULE      ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  LIMIT
-shop.r02         1.0       2.0       0         0           0  1 per day
-shop.r01         2.0       1.0       0         0           0  1 per day
-shop.r00         3.0         0       0         0           0  1 per day
+RULE      ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
+shop.r02         1.0       2.0       0         0           0         0
+shop.r01         2.0       1.0       0         0           0         0
+shop.r00         3.0         0       0         0           0         0
 
 
 MOST DENIED, LAST MINUTE  PER SECOND  HITS  RULE

@@ -13,6 +13,7 @@ const allSeries = [
   { name: "near", label: "Near", help: "admitted, and close to the limit" },
   { name: "shadow", label: "Shadow", help: "admitted by a rule in shadow mode, and over the limit" },
   { name: "fallback", label: "Fallback", help: "decided without the store" },
+  { name: "failed", label: "Failed", help: "answered with an error, because the store did not answer" },
 ];
 
 // createRates returns the section of rates and chart.
@@ -42,7 +43,7 @@ export function createRates() {
 
   // showRates shows rates on the buttons.
   function showRates(rates) {
-    const all = rates.admitted + rates.denied;
+    const all = rates.admitted + rates.denied + rates.failed;
     for (const { name } of allSeries) {
       const [, value, note] = buttons.get(name).children;
       setText(value, `${formatRate(rates[name])}/s`);

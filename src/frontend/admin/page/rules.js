@@ -5,7 +5,7 @@ import { byID, element, formatCount, formatRate, getJSON, isOnScreen, ruleName, 
 const pageSize = 100;
 const refreshMilliseconds = 2000;
 const typingMilliseconds = 150;
-const shownRates = ["admitted", "denied", "near", "shadow", "fallback"];
+const shownRates = ["admitted", "denied", "near", "shadow", "fallback", "failed"];
 
 // createRules returns the section of rules. It calls onSelect({domain, rule}) for a chosen row.
 export function createRules(onSelect) {
@@ -92,7 +92,7 @@ export function createRules(onSelect) {
       const value = values?.[rate] ?? 0;
       setText(cells[i], values ? formatRate(value) : "");
       cells[i].classList.toggle("zero", value === 0);
-      cells[i].classList.toggle("of-denied", rate === "denied" && value > 0);
+      cells[i].classList.toggle("of-denied", (rate === "denied" || rate === "failed") && value > 0);
     });
   }
 
