@@ -13,7 +13,8 @@ import (
 )
 
 func TestPrometheus(t *testing.T) {
-	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m")
+	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m",
+		"MEMORY_SNAPSHOT="+filepath.Join(t.TempDir(), "counters"))
 	s.until("ready", s.healthy)
 	for range 3 {
 		s.ask("1")

@@ -97,13 +97,16 @@ func (p *Provider) Decision() func(ctx context.Context, domain string, request f
 	}
 }
 
-// StoreCall returns a function that makes a span of each call of a store, or nil if p is nil. The
+// StoreCall returns a function that makes a span of each call of a store that a request caused, or nil if p is nil. The
 // attribute db.system of the span is system, the attribute hits is n.
 func (p *Provider) StoreCall(name, system, hits string) func(ctx context.Context, n int) (end func(error)) {
 	if p == nil {
 		return nil
 	}
 	return func(ctx context.Context, n int) func(error) {
+		if !trace.SpanContextFromContext(ctx).IsValid() {
+			return func(error) {} // No request caused the call.
+		}
 		_, span := p.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
 		if span.IsRecording() {
 			span.SetAttributes(attribute.String("db.system", system), attribute.Int(hits, n))

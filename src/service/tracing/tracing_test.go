@@ -145,9 +145,16 @@ func TestRedis(t *testing.T) {
 	}
 }
 
+// A call that no request caused, such as a poll, has no span.
 func TestMemcached(t *testing.T) {
 	p, kept := recorder(t)
-	p.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")(t.Context(), 3)(nil)
+	p.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")(t.Context(), 1)(nil)
+	ctx, end := p.Decision()(t.Context(), "d", text("r"))
+	p.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")(ctx, 3)(nil)
+	end("")
+	if n := len(kept.Ended()); n != 2 {
+		t.Fatalf("%d spans", n)
+	}
 	span := kept.Ended()[0]
 	if span.Name() != "Memcached Fetch Execution" || valueOf(span, "keysToGet length") != "3" || valueOf(span, "db.system") != "memcached" {
 		t.Errorf("%s %v", span.Name(), span.Attributes())
@@ -247,7 +254,8 @@ func TestShutdownIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 1200 { // three batches, the first of which leaves at once
-			p.StoreCall("Redis Pipeline Execution", "redis", "n")(t.Context(), 1)(nil)
+			_, end := p.Decision()(t.Context(), "d", text("r"))
+			end("")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		begun := time.Now()
