@@ -34,7 +34,7 @@ func newOperatorPortWithToken(t *testing.T, token string) *operatorPort {
 		Components: []Component{{Name: "rules", Note: "2 domains"}, {Name: "redis_pool"}},
 		Rules:      LoadedRules{Hash: "8f14e45fceea167a5a36dedd4bea2543", Domains: 2, Rules: 121, Files: 4, LoadedAt: now.Add(-20 * time.Minute)},
 	}
-	f.rates = Rates{Total: PerSecond{1234.5, 56.7, 12, 3, 0}, Domains: []DomainRates{{"api", PerSecond{1200, 56, 12, 3, 0}}, {"mail", PerSecond{34.5, 0.7, 0, 0, 0}}}}
+	f.rates = Rates{Total: PerSecond{1234.5, 56.7, 12, 3, 0, 0}, Domains: []DomainRates{{"api", PerSecond{1200, 56, 12, 3, 0, 0}}, {"mail", PerSecond{34.5, 0.7, 0, 0, 0, 0}}}}
 	f.rates.Rules = []RuleRates{{"api", "api.tenant", "9000 per minute", PerSecond{Admitted: 99}}}
 	for i := range 60 {
 		f.rates.Rules = append(f.rates.Rules,
