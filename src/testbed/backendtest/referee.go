@@ -36,8 +36,9 @@ func (st *state) clone() *state {
 }
 
 func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
+	firstHit, arrival := st.FirstHit, st.GCRA
 	v := st.Take(h.Limit, now, h.Op, h.Amount)
-	if v.Charged {
+	if v.Charged || st.FirstHit != firstHit || st.GCRA != arrival { // After a clock was set back, a refused hit may shorten a window.
 		st.expires = now + int64(v.ResetAfter)
 	}
 	return v
