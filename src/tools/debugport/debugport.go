@@ -248,7 +248,7 @@ func (c *Client) explainNoAnswer(err error) error {
 		return fmt.Errorf("%s: no answer within %v; is this a debug port that this machine may reach?", c.Address, c.timeout)
 	case isPlainText, strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		advice = "the port does not use TLS: leave out --tls and https://"
-	case strings.Contains(err.Error(), "malformed HTTP"):
+	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), spokeFirst):
 		return fmt.Errorf("%s does not answer with HTTP/1; it may be the gRPC port: name the debug port, %s by default", c.Address, DefaultAddress)
 	case isCertificateError(err):
 		advice = "name the authority of the service's certificate with --tls-ca"
@@ -279,3 +279,6 @@ func (c *Client) explainStatus(resp *http.Response, path string, text []byte) er
 	}
 	return fmt.Errorf("%s%s: status %d: %s", c.Address, path, resp.StatusCode, said)
 }
+
+// spokeFirst is in the error of net/http if the server sends something before the request, as servers of HTTP/2 do.
+const spokeFirst = "readLoopPeekFailLocked: %!w(<nil>)"
