@@ -99,6 +99,15 @@ type Rate struct {
 	UnitMultiplier uint32 // UnitMultiplier is the number of units in a window, at least 1.
 }
 
+// Window returns the window for people: "minute", "5 minutes".
+func (r Rate) Window() string {
+	unit := strings.ToLower(r.Unit.String())
+	if r.UnitMultiplier > 1 {
+		return fmt.Sprintf("%d %ss", r.UnitMultiplier, unit)
+	}
+	return unit
+}
+
 // These are the errors of Rate.FixedWindowLimit.
 var (
 	ErrUnknownUnit    = errors.New("the unit is not second, minute, hour, day, week, month or year")

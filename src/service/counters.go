@@ -98,7 +98,7 @@ func usedUnits(c *admin.CounterChange) uint64 {
 }
 
 // Change reports or changes counters; see admin.Counters.
-func (e counterEditor) Change(ctx context.Context, c admin.CounterChange, who admin.Client, progress func(int)) (*admin.CounterReport, error) {
+func (e counterEditor) Change(ctx context.Context, c admin.CounterChange, client admin.Client, progress func(int)) (*admin.CounterReport, error) {
 	report := &admin.CounterReport{CounterChange: c}
 	change := e.changeDescriptor
 	if c.IsPattern() {
@@ -106,7 +106,7 @@ func (e counterEditor) Change(ctx context.Context, c admin.CounterChange, who ad
 	}
 	err := change(ctx, report, progress)
 	if c.Changes() {
-		e.logChange(report, who, err)
+		e.logChange(report, client, err)
 	}
 	if err != nil {
 		return nil, clientError(err)
@@ -237,11 +237,11 @@ func (e counterEditor) changePattern(ctx context.Context, report *admin.CounterR
 }
 
 // logChange writes the audit line of a change.
-func (e counterEditor) logChange(report *admin.CounterReport, who admin.Client, err error) {
+func (e counterEditor) logChange(report *admin.CounterReport, client admin.Client, err error) {
 	c := &report.CounterChange
-	fields := logrus.Fields{"by": who.Addr, "action": c.Action, "domain": c.Domain, "descriptor": descriptorText(c)}
-	if who.User != "" {
-		fields["user"] = who.User
+	fields := logrus.Fields{"by": client.Addr, "action": c.Action, "domain": c.Domain, "descriptor": descriptorText(c)}
+	if client.User != "" {
+		fields["user"] = client.User
 	}
 	if c.Used != nil {
 		fields["used"] = *c.Used

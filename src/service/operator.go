@@ -70,18 +70,16 @@ func (o *operator) useRules(set *rules.Set) {
 
 // limitText returns the limit of r for people, such as "10 per minute".
 func limitText(r *rules.Rule) string {
-	unit := strings.ToLower(r.Unit.String())
+	window := r.Window()
 	switch {
 	case r.Unlimited:
 		return "unlimited"
 	case r.Limit.Calendar != nil:
-		return fmt.Sprintf("%d per %s", r.RequestsPerUnit(), r.CalendarWindow())
+		window = r.CalendarWindow()
 	case r.Unit == rules.UnitUnknown:
-		return fmt.Sprintf("%d per %s", r.RequestsPerUnit(), rules.FormatDuration(r.Limit.Period))
-	case r.UnitMultiplier > 1:
-		return fmt.Sprintf("%d per %d %ss", r.RequestsPerUnit(), r.UnitMultiplier, unit)
+		window = rules.FormatDuration(r.Limit.Period)
 	}
-	return fmt.Sprintf("%d per %s", r.RequestsPerUnit(), unit)
+	return fmt.Sprintf("%d per %s", r.RequestsPerUnit(), window)
 }
 
 // State implements admin.Figures.

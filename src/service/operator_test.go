@@ -170,7 +170,9 @@ func TestLimitText(t *testing.T) {
 	for text, want := range map[string]string{
 		"{unit: minute, requests_per_unit: 10}":                  "10 per minute",
 		"{unit: hour, requests_per_unit: 3, unit_multiplier: 6}": "3 per 6 hours",
+
 		"{unlimited: true}": "unlimited",
+
 		"{algorithm: sliding_window, period: 90s, requests_per_unit: 5}":                                "5 per 90 seconds",
 		"{algorithm: sliding_window, period: 1500ms, requests_per_unit: 5}":                             "5 per 1.5s",
 		"{algorithm: gcra, unit: minute, requests_per_unit: 6, burst: 20}":                              "6 per minute",

@@ -132,18 +132,13 @@ func escapeGlob(text []byte) (pattern []byte) {
 
 // SetText stores text with SET.
 func (*protocol) SetText(ctx context.Context, l *remote.Link, key string, text []byte, ttl time.Duration) error {
-	b := []byte("*5\r\n$3\r\nSET\r\n")
-	b = appendBulk(b, key)
-	b = appendBulk(b, text)
-	b = appendBulk(b, "EX")
-	b = appendBulkNumber(b, int64(ttl/time.Second))
-	_, err := perform(ctx, l, b)
+	_, err := perform(ctx, l, "SET", key, string(text), "EX", strconv.FormatInt(int64(ttl/time.Second), 10))
 	return err
 }
 
 // Text reads a text with GET.
 func (*protocol) Text(ctx context.Context, l *remote.Link, key string) ([]byte, error) {
-	v, err := perform(ctx, l, appendBulk([]byte("*2\r\n$3\r\nGET\r\n"), key))
+	v, err := perform(ctx, l, "GET", key)
 	text, isText := v.(string)
 	if err != nil || !isText {
 		return nil, err
@@ -152,16 +147,12 @@ func (*protocol) Text(ctx context.Context, l *remote.Link, key string) ([]byte, 
 }
 
 // perform sends one command and returns its reply. An error reply is an error.
-func perform(ctx context.Context, l *remote.Link, command []byte) (reply any, err error) {
+func perform(ctx context.Context, l *remote.Link, words ...string) (reply any, err error) {
 	err = l.Do(ctx, func(c *remote.Conn) error {
-		if _, err := c.Write(command); err != nil {
+		if _, err := c.Write(appendCommand(nil, words...)); err != nil {
 			return err
 		}
-		left := maxReplyElements
-		reply, err = readReply(c.Replies, 0, &left)
-		if err == nil && c.Replies.Buffered() > 0 {
-			err = errUnrequestedReply
-		}
+		reply, err = readOnlyReply(c.Replies)
 		return err
 	})
 	if err != nil {

@@ -128,25 +128,26 @@ const maxReplyElements = 1 << 20
 
 // roundTrip writes the command and reads its reply.
 func (q *query) roundTrip(c *remote.Conn) error {
-	b := append(strconv.AppendInt([]byte{'*'}, int64(len(q.commandWords)), 10), "\r\n"...)
-	for _, word := range q.commandWords {
-		b = appendBulk(b, word)
-	}
-	if _, err := c.Write(b); err != nil {
+	if _, err := c.Write(appendCommand(nil, q.commandWords...)); err != nil {
 		return err
 	}
 	return q.readReply(c.Replies)
 }
 
+// appendCommand appends a command.
+func appendCommand(b []byte, words ...string) []byte {
+	b = append(strconv.AppendInt(append(b, '*'), int64(len(words)), 10), "\r\n"...)
+	for _, word := range words {
+		b = appendBulk(b, word)
+	}
+	return b
+}
+
 // readReply reads the reply. It returns an error if that is neither an array nor an error.
 func (q *query) readReply(br *bufio.Reader) error {
-	left := maxReplyElements
-	v, err := readReply(br, 0, &left)
-	switch {
-	case err != nil:
+	v, err := readOnlyReply(br)
+	if err != nil {
 		return err
-	case br.Buffered() > 0:
-		return errUnrequestedReply
 	}
 	switch v := v.(type) {
 	case []any:
@@ -157,6 +158,16 @@ func (q *query) readReply(br *bufio.Reader) error {
 		return fmt.Errorf("redis: unexpected reply %.40v to %s", v, q.commandWords[0])
 	}
 	return nil
+}
+
+// readOnlyReply reads a reply of any type, behind which there must be no other.
+func readOnlyReply(br *bufio.Reader) (any, error) {
+	left := maxReplyElements
+	v, err := readReply(br, 0, &left)
+	if err == nil && br.Buffered() > 0 {
+		err = errUnrequestedReply
+	}
+	return v, err
 }
 
 // readReply reads a reply of any type. It subtracts the number of its elements from left.

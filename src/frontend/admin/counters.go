@@ -98,12 +98,12 @@ const MaxNames = 10
 
 // Counters reads and changes counters.
 type Counters interface {
-	// Change performs c, which CounterChange.check has accepted. who describes the client, for the log. progress is called now and
+	// Change performs c, which CounterChange.check has accepted. client goes into the log. progress is called now and
 	// then with the number of counters that a pattern matches so far. An error that is a *CounterError is the client's.
-	Change(ctx context.Context, c CounterChange, who Client, progress func(matching int)) (*CounterReport, error)
+	Change(ctx context.Context, c CounterChange, client Client, progress func(matching int)) (*CounterReport, error)
 }
 
-// Client is who sent a request.
+// Client is the sender of a request.
 type Client struct {
 	Addr string
 	// User is the user name of basic authentication. Nothing checks it.

@@ -73,7 +73,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// The handler says who changes counters, without the password.
+// The handler names the client that changes counters, without its password.
 func TestClientOfAChange(t *testing.T) {
 	t.Parallel()
 	fake := new(fakeCounters)

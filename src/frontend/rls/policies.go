@@ -9,7 +9,7 @@ import (
 )
 
 // The headers RateLimit-Policy and RateLimit, as defined by draft-ietf-httpapi-ratelimit-headers-11 (23 May 2026). Both are lists of
-// Structured Fields (RFC 9651). For example, a caller who has used 3 of 10 hits per minute gets:
+// Structured Fields (RFC 9651). For example, after 3 of 10 hits per minute a caller gets:
 //
 //	RateLimit-Policy: "per-ip";q=10;w=60
 //	RateLimit: "per-ip";r=7;t=42
@@ -106,7 +106,7 @@ func appendPolicyHeaders(b []byte, a *limiter.Answer, shown *limiter.Status) []b
 }
 
 // appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds, which is all
-// that the draft allows. A caller who keeps to it is not refused. A window of the calendar has no w, because its length changes.
+// that the draft allows. A caller that keeps to it is not refused. A window of the calendar has no w, because its length changes.
 func (p policy) appendPolicy(b []byte) []byte {
 	c := p.charge
 	b = appendParameter(p.appendName(b), ";q=", c.Algorithm.Max)

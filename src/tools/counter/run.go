@@ -14,6 +14,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/rules"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
@@ -183,12 +184,5 @@ func secondsText(seconds float64) string {
 	if d >= time.Second {
 		d = d.Round(time.Second / 10)
 	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return rules.FormatDuration(d)
 }

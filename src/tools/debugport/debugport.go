@@ -28,6 +28,14 @@ import (
 // DefaultAddress is the debug port of a service on this machine with default settings.
 const DefaultAddress = "localhost:6070"
 
+// AddressOf returns the address among the arguments of a command that takes one or none.
+func AddressOf(args []string) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	return DefaultAddress
+}
+
 const (
 	defaultPort = "6070"
 	// tokenVariable is the environment variable with the token. The service reads the same one.

@@ -17,11 +17,7 @@ var help string
 func Command() *cobra.Command {
 	var opt options
 	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
-		address := debugport.DefaultAddress
-		if len(args) > 0 {
-			address = args[0]
-		}
-		return opt.run(cmd, address)
+		return opt.run(cmd, debugport.AddressOf(args))
 	})
 	cmd.Args = cobra.MaximumNArgs(1)
 	f := cmd.Flags()

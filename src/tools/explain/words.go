@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"strings"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
@@ -14,7 +13,7 @@ func limitInWords(r *rules.Rule) string {
 		return "unlimited"
 	}
 	l := &r.Limit
-	window := windowInWords(r.Rate)
+	window := r.Rate.Window()
 	switch {
 	case r.HasPeriod:
 		window = rules.FormatDuration(l.Period)
@@ -39,13 +38,4 @@ func limitInWords(r *rules.Rule) string {
 }
 
 // rateInWords returns the limit that came with a request: "2 per minute".
-func rateInWords(r rules.Rate) string { return fmt.Sprintf("%d per %s", r.Requests, windowInWords(r)) }
-
-// windowInWords returns the window of a limit: "minute", "5 minutes".
-func windowInWords(r rules.Rate) string {
-	unit := strings.ToLower(r.Unit.String())
-	if r.UnitMultiplier > 1 {
-		return fmt.Sprintf("%d %ss", r.UnitMultiplier, unit)
-	}
-	return unit
-}
+func rateInWords(r rules.Rate) string { return fmt.Sprintf("%d per %s", r.Requests, r.Window()) }
