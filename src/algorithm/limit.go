@@ -1,6 +1,6 @@
 // Package algorithm is the arithmetic of limits, without a clock, lock, goroutine or network.
 // Each [Kind] has a Take function, which applies an operation to the state of one counter and
-// returns the new state and an [Outcome].
+// returns the new state and an [Outcome]. A limit with a Hold has a [HeldState] in front of it.
 //
 // In all Take functions at is the instant in nanoseconds since the Unix epoch, and amount is
 // at most [MaxAmount]. The zero value of a state is a counter without hits.
@@ -37,11 +37,13 @@ const (
 	// back per EmissionInterval. At most Burst + 1 + Max units pass within any one period. Above
 	// 31,622 a second rounding lets a few more pass: 100,000 for a Max of 99,999.
 	GCRA
+	// Concurrency counts only open holds: at most Max units are held at the same time. It has no window; its Period equals its Hold.
+	Concurrency
 
 	numKinds
 )
 
-var kindNames = [numKinds]string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra"}
+var kindNames = [numKinds]string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra", "concurrency"}
 
 // String returns the name that rule files use.
 func (k Kind) String() string {
@@ -86,6 +88,10 @@ type Limit struct {
 	MinInterval time.Duration
 	// CountBlocked says that refused hits count, too, as in envoyproxy/ratelimit.
 	CountBlocked bool
+	// Hold is for how long a hold stays open, up to MaxHold in whole microseconds. With 0 hits cannot be held. See HeldState.
+	Hold time.Duration
+	// ReleaseUnsettled says that a hold that expires is given back. Otherwise it is charged, unless the limit is a Concurrency.
+	ReleaseUnsettled bool
 }
 
 // Window identifies the windows of a limit. Limits with equal windows share the counters of equal keys. It is comparable.
@@ -93,10 +99,16 @@ type Window struct {
 	Kind       Kind
 	Period     time.Duration
 	CalendarID uint64 // CalendarID is Calendar.ID.
+	IsHeld     bool   // IsHeld says that the limit has a Hold.
 }
 
 // Window returns what identifies the windows of l.
-func (l *Limit) Window() Window { return Window{l.Kind, l.Period, l.Calendar.ID()} }
+func (l *Limit) Window() Window {
+	if l.Kind == Concurrency {
+		return Window{Kind: Concurrency, IsHeld: true}
+	}
+	return Window{l.Kind, l.Period, l.Calendar.ID(), l.Hold > 0}
+}
 
 // WindowBounds returns the start and the end of the window of l that contains the instant at, in nanoseconds since the Unix epoch:
 // start <= at < end. It is for a FixedWindow.
@@ -130,6 +142,18 @@ func (l *Limit) Validate() error {
 		return fmt.Errorf("algorithm: %v needs a window of whole microseconds, got %v", l.Kind, l.Period)
 	case l.Calendar != nil && l.Kind != FixedWindow:
 		return fmt.Errorf("algorithm: %v has no calendar", l.Kind)
+	case l.Hold < 0 || l.Hold > MaxHold || l.Hold%time.Microsecond != 0:
+		return fmt.Errorf("algorithm: a hold must be whole microseconds between 0s and %v, got %v", MaxHold, l.Hold)
+	case l.Kind == Concurrency && l.Period != l.Hold:
+		return fmt.Errorf("algorithm: %v needs a hold", l.Kind)
+	case l.Kind == Concurrency && l.Max > MaxOpenHolds:
+		return fmt.Errorf("algorithm: %v allows at most %d holds at a time, got %d", l.Kind, MaxOpenHolds, l.Max)
+	case l.Hold > 0 && l.CountBlocked:
+		return errors.New("algorithm: a limit with holds cannot count refused hits")
+	case l.Hold > 0 && l.MinInterval != 0:
+		return errors.New("algorithm: a limit with holds has no minimum interval")
+	case l.ReleaseUnsettled && l.Hold == 0:
+		return errors.New("algorithm: without holds there is nothing to release")
 	case l.Burst != 0 && l.Kind != GCRA:
 		return fmt.Errorf("algorithm: %v has no burst", l.Kind)
 	case l.MinInterval != 0 && l.Kind != SlidingWindow && l.Kind != GCRA:

@@ -36,7 +36,7 @@ func validateCases() []validateCase {
 		{Limit{Kind: SlidingWindowCounter, Period: MaxPeriod}, ""},
 		{Limit{Kind: GCRA, Period: MaxPeriod}, ""},
 
-		{Limit{Kind: numKinds, Max: 1, Period: s}, "algorithm: kind 5 is not known"},
+		{Limit{Kind: numKinds, Max: 1, Period: s}, "algorithm: kind 6 is not known"},
 		{Limit{Kind: 200, Max: 1, Period: s}, "algorithm: kind 200 is not known"},
 
 		{Limit{Max: 1}, "algorithm: the window must be longer than 0s"},
@@ -122,7 +122,7 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestKindNames(t *testing.T) {
-	want := []string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra"}
+	want := []string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra", "concurrency"}
 	if got := KindNames(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -132,12 +132,12 @@ func TestKindNames(t *testing.T) {
 			t.Errorf("%q is %d, %t, which is called %q", name, k, ok, k)
 		}
 	}
-	for _, name := range []string{"", "GCRA", "sliding", "kind 5"} {
+	for _, name := range []string{"", "GCRA", "sliding", "kind 6"} {
 		if k, ok := ParseKind(name); ok {
 			t.Errorf("%q is known as %v", name, k)
 		}
 	}
-	if got := numKinds.String(); got != "kind 5" {
+	if got := numKinds.String(); got != "kind 6" {
 		t.Errorf("%q", got)
 	}
 }

@@ -82,6 +82,12 @@ type Outcome struct {
 	ResetAfter time.Duration
 	// WithinMinInterval says that the minimum interval refused the hit.
 	WithinMinInterval bool
+	// HoldOpened and HoldClosed say that the hit opened a hold, or settled or released an open one.
+	HoldOpened, HoldClosed bool
+	// HoldsExpired is how many open holds of the counter were found to have expired.
+	HoldsExpired uint32
+	// HoldExcess is by how much a settlement exceeded what was reserved.
+	HoldExcess uint64
 	// FullUntil is the instant before which no unit passes. It is zero if one might pass; then the refusal must not be cached.
 	FullUntil time.Time
 }

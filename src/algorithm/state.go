@@ -23,6 +23,13 @@ func (s *State) Take(l *Limit, at int64, op Op, amount uint64) (v Outcome) {
 		s.SlidingCounter, v = TakeSlidingCounter(l, s.SlidingCounter, at, op, amount)
 	case GCRA:
 		s.GCRA, v = TakeGCRA(l, s.GCRA, at, op, amount)
+	case Concurrency:
+		v = takeUnheld(l, op, amount)
 	}
 	return v
+}
+
+// takeUnheld applies op to a Concurrency without its holds, which is always empty.
+func takeUnheld(l *Limit, op Op, amount uint64) Outcome {
+	return Outcome{Over: op.CanBeRefused() && amount > l.Max, Remaining: l.Max}
 }

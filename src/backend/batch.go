@@ -50,6 +50,8 @@ func (b *Batch) Validate() error {
 			return fmt.Errorf("backend: %v is not known", h.Limit.Kind)
 		case h.Limit.Period <= 0:
 			return errors.New("backend: a limit without a period")
+		case h.Limit.Hold == 0 && h.HoldID != algorithm.HoldID{}:
+			return errors.New("backend: a hold on a limit without holds")
 		}
 	}
 	return nil

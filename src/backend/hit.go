@@ -1,6 +1,11 @@
 package backend
 
-import "ratelimit/src/algorithm"
+import (
+	"encoding/binary"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/siphash"
+)
 
 // Hit is one charge of a request against one limit.
 type Hit struct {
@@ -20,6 +25,9 @@ type Hit struct {
 	// Amount is at most algorithm.MaxAmount.
 	Amount uint64
 	Op     algorithm.Op
+	// HoldID names the hold that Op opens (Charge), settles with Amount (Force) or releases (Refund). It is zero for a hit that is none.
+	// Only limits with a Hold have one. See algorithm.HeldState.
+	HoldID algorithm.HoldID
 	// GroupID is the same number for hits that pass or fail together. They are neighbours in the batch.
 	GroupID uint16
 	// Atomic hits are charged only if every hit of their group passes, even if the limit has CountBlocked.
@@ -47,4 +55,14 @@ func (h Hit) AsLook() Hit {
 	}
 	h.Op, h.Atomic = algorithm.Look, false
 	return h
+}
+
+// NewHoldID returns the HoldID of a caller's name of a hold. It is zero for an empty name.
+func NewHoldID(name []byte) (id algorithm.HoldID) {
+	if len(name) > 0 {
+		low, high := siphash.Key{}.Sum128(uint64(len(name)), name)
+		binary.LittleEndian.PutUint64(id[:8], low|1) // An id is never zero.
+		binary.LittleEndian.PutUint64(id[8:], high)
+	}
+	return id
 }

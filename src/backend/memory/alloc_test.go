@@ -29,8 +29,7 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 			batch.Hits[len(batch.Hits)-1].GroupID = 100
 		}
 	}
-	for _, name := range algorithm.KindNames() {
-		kind, _ := algorithm.ParseKind(name)
+	for kind := range algorithm.Concurrency { // All kinds but concurrency.
 		add("alone", kind, false)
 		add("together", kind, true)
 	}

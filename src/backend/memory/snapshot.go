@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend/siphash"
 )
 
 // The stream of a snapshot has a header and records. The first byte of a record is its kind. Counters of one shard are neighbours, in
@@ -207,7 +208,7 @@ func (s *Store) clear() {
 		sh.freeAllMemory()
 		sh.mu.Unlock()
 	}
-	s.hashKey = newHashKey()
+	s.hashKey = siphash.RandomKey()
 	s.budget.evictedCounters.Store(0)
 }
 
@@ -262,7 +263,7 @@ func (r *snapshotReader) readHeader() error {
 		return fmt.Errorf("it is of %s, %v ahead of the clock of this machine", r.savedAt.Format(time.RFC3339), ahead.Round(time.Second))
 	}
 	r.graceChange = r.store.budget.graceNanos - grace
-	r.store.hashKey = hashKey{numbers[2], numbers[3]}
+	r.store.hashKey = siphash.Key{numbers[2], numbers[3]}
 	return nil
 }
 

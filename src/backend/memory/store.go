@@ -13,6 +13,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/siphash"
 )
 
 // Config configures a Store.
@@ -50,7 +51,9 @@ const MaxExpiryGrace = 10 * 365 * 24 * time.Hour
 
 // Store is a backend.Backend. Its zero value is not usable; see New.
 type Store struct {
-	hashKey        hashKey // hashKey must not change while there are counters.
+	// hashKey is secret, so that a caller cannot choose keys whose hashes collide, or that fill one shard. It must not change while there
+	// are counters.
+	hashKey        siphash.Key
 	shards         []shard
 	budget         memoryBudget
 	groupScratches sync.Pool // groupScratches contains *groupScratch.
@@ -70,7 +73,7 @@ func New(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("memory: a cap of %d bytes is below the smallest, %d", cfg.MaxBytes, MinBytes)
 	}
 	s := &Store{
-		hashKey:        newHashKey(),
+		hashKey:        siphash.RandomKey(),
 		shards:         make([]shard, max(cfg.MaxBytes/(maxTableSlots*slotBytes), minShards)), // as many as there is memory for full tables
 		groupScratches: sync.Pool{New: func() any { return new(groupScratch) }},
 	}
@@ -183,7 +186,7 @@ func (s *Store) counterIDOf(h *backend.Hit, now int64) counterID {
 		start, _ := h.Limit.WindowBounds(now)
 		window += uint64(start) * 0x9E3779B97F4A7C15
 	}
-	hash, tag := s.hashKey.sipHash(window, h.Key)
+	hash, tag := s.hashKey.Sum128(window, h.Key)
 	return counterID{hash, uint32(tag) &^ (formMask | rankMask)}
 }
 

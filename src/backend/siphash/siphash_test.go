@@ -1,4 +1,4 @@
-package memory
+package siphash
 
 import (
 	"encoding/binary"
@@ -9,7 +9,7 @@ import (
 )
 
 // plainSIPHash is SipHash-c-d with an output of 128 bits, as the paper writes it down: slow, and for any number of rounds.
-func plainSIPHash(c, d int, key hashKey, message []byte) (low, high uint64) {
+func plainSIPHash(c, d int, key Key, message []byte) (low, high uint64) {
 	v := [4]uint64{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d ^ 0xee, key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573}
 	rounds := func(n int) {
 		for range n {
@@ -40,7 +40,7 @@ func plainSIPHash(c, d int, key hashKey, message []byte) (low, high uint64) {
 }
 
 // paperKey is the key of the published examples: the bytes 0 to 15.
-var paperKey = hashKey{0x0706050403020100, 0x0f0e0d0c0b0a0908}
+var paperKey = Key{0x0706050403020100, 0x0f0e0d0c0b0a0908}
 
 // The plain version has the published value of SipHash-2-4 of the empty message.
 func TestPlainSIPHash(t *testing.T) {
@@ -55,13 +55,13 @@ func TestSipHash(t *testing.T) {
 	var message []byte
 	for n := range 300 {
 		message = append(message, byte(n*7))
-		low, high := paperKey.sipHash(binary.LittleEndian.Uint64(append([]byte(nil), "8 bytes."...)), message)
+		low, high := paperKey.Sum128(binary.LittleEndian.Uint64(append([]byte(nil), "8 bytes."...)), message)
 		wantLow, wantHigh := plainSIPHash(1, 3, paperKey, append([]byte("8 bytes."), message...))
 		if low != wantLow || high != wantHigh {
 			t.Fatalf("%d bytes: %x %x, want %x %x", n+1, low, high, wantLow, wantHigh)
 		}
 	}
-	if one, other := newHashKey(), newHashKey(); one == other {
+	if one, other := RandomKey(), RandomKey(); one == other {
 		t.Error("two stores have the same key")
 	}
 }
@@ -71,7 +71,7 @@ func BenchmarkSipHash(b *testing.B) {
 		b.Run(fmt.Sprint("bytes=", n), func(b *testing.B) {
 			message, sum := make([]byte, n), uint64(0)
 			for b.Loop() {
-				low, high := paperKey.sipHash(sum&1, message)
+				low, high := paperKey.Sum128(sum&1, message)
 				sum += low ^ high
 			}
 		})

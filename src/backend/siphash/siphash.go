@@ -1,4 +1,5 @@
-package memory
+// Package siphash is SipHash-1-3 with an output of 128 bits: a hash whose collisions a caller cannot choose without its key.
+package siphash
 
 import (
 	"crypto/rand"
@@ -6,23 +7,21 @@ import (
 	"math/bits"
 )
 
-// hashKey is the secret key of the hash of all counters of a store. Without it a caller cannot choose keys whose hashes collide, or
-// that fill one shard.
-type hashKey [2]uint64
+// Key is the key of a hash. Unlike that of package hash/maphash, it can be saved.
+type Key [2]uint64
 
-// newHashKey returns a random key.
-func newHashKey() hashKey {
+// RandomKey returns a random key.
+func RandomKey() Key {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // It never returns an error.
-	return hashKey{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}
+	return Key{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}
 }
 
-// sipHash returns SipHash-1-3 with an output of 128 bits, of 8 bytes and the message after them: first is these 8 bytes as a
-// little-endian number. Unlike a hash of package hash/maphash, its key can be saved.
+// Sum128 returns the hash of 8 bytes and the message after them: first is these 8 bytes as a little-endian number.
 //
 // Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF". SipHash-1-3 has one round per 8 bytes and three at
 // the end. The hash tables of Rust and Python use it against floods of keys that collide.
-func (k hashKey) sipHash(first uint64, message []byte) (low, high uint64) {
+func (k Key) Sum128(first uint64, message []byte) (low, high uint64) {
 	v0, v1 := k[0]^0x736f6d6570736575, k[1]^0x646f72616e646f6d^0xee
 	v2, v3 := k[0]^0x6c7967656e657261, k[1]^0x7465646279746573
 	lastBlock := uint64(len(message)+8) << 56 // The last block has the length, modulo 256, and the bytes of an incomplete block.

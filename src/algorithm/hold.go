@@ -1,0 +1,197 @@
+package algorithm
+
+import "time"
+
+// HoldID names a hold: a hash of the name that the caller gave it. The zero value stands for no hold.
+type HoldID [16]byte
+
+// A counter keeps at most MaxOpenHolds open holds, and remembers at most MaxDoneHolds holds that were settled or released.
+const (
+	MaxOpenHolds = 100_000
+	MaxDoneHolds = 1 << 16
+)
+
+// MaxHold is the longest Limit.Hold.
+const MaxHold = 24 * time.Hour
+
+// HeldState is the state of a counter whose limit has a Hold. The zero value is a counter without hits and holds.
+//
+// A hold is open from the Charge that names it until it is settled (Force), released (Refund), or expires. Its units count against the
+// limit while it is open, and Base is charged only when it is settled. So for every kind, what was settled in a window and what is
+// open exceed Max by at most what settlements exceed their reservations:
+//
+//	10 a minute:  Charge 6 (a) passes    open 6, charged 0
+//	              Charge 6 (b) is over   open 6, charged 0
+//	              Force 2 (a)            open 0, charged 2: a reserved 6 and used 2
+//	              Charge 6 (b) passes    open 6, charged 2
+//	              Force 9 (b)            open 0, charged 11: b used 3 more than it reserved
+//
+// A settled or released hold is remembered for Limit.Hold, so that a repeated or late Charge, Force or Refund of it changes nothing.
+type HeldState struct {
+	Base        State
+	WindowStart int64 // WindowStart is the start of the fixed window that Base counts, in Unix nanoseconds.
+	Holds       HoldSet
+}
+
+// Clone returns a copy that shares no memory with s.
+func (s *HeldState) Clone() HeldState {
+	c := *s
+	c.Base.SlidingLog, c.Holds = s.Base.SlidingLog.Clone(), s.Holds.Clone()
+	return c
+}
+
+// Take applies op to the counter. id names the hold, or is zero for a hit that is none. Holds that have expired at the instant at
+// are removed first, by a Look, too.
+func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Outcome {
+	now, expired := s.expireHolds(l, at)
+	view := s.Holds.view(l, now, id)
+	view.Expired = expired
+	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, func(op Op, amount uint64) Outcome { return s.takeBase(l, at, op, amount) })
+	switch change {
+	case OpenHold:
+		s.Holds.open(id, now, amount)
+	case CloseHold:
+		s.Holds.close(id, now)
+	}
+	return v
+}
+
+// takeBase applies op to Base. A Concurrency has no base: nothing is left of a hold that is not open.
+func (s *HeldState) takeBase(l *Limit, at int64, op Op, amount uint64) Outcome {
+	if l.Kind == FixedWindow {
+		if start, _ := l.WindowBounds(at); start > s.WindowStart {
+			s.WindowStart, s.Base.FixedWindowCount = start, 0
+		}
+	}
+	return s.Base.Take(l, at, op, amount)
+}
+
+// expireHolds removes the holds that have expired, and charges their units unless the limit says that they are released. It returns
+// the time of the set, see HoldSet.advance, and the number of open holds that have expired.
+func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) {
+	set := &s.Holds
+	now = set.advance(at)
+	for i := set.opened.first; i != 0; i = set.opened.first {
+		h := set.holds[i-1]
+		end := h.since + int64(l.Hold)
+		if end > now {
+			break
+		}
+		expired++
+		set.forget(i)
+		if l.Kind == Concurrency || l.ReleaseUnsettled {
+			continue
+		}
+		if l.stillCounts(h.unitsState, at, now-end) {
+			s.takeBase(l, at, Force, h.unitsState)
+		}
+		set.addDone(h.id, now, h.unitsState)
+	}
+	for i := set.done.first; i != 0 && set.holds[i-1].since+int64(l.Hold) <= now; i = set.done.first {
+		set.forget(i)
+	}
+	return now, expired
+}
+
+// stillCounts reports whether units that were charged late nanoseconds before the instant at still count against l.
+func (l *Limit) stillCounts(units uint64, at, late int64) bool {
+	switch l.Kind {
+	case FixedWindow:
+		start, _ := l.WindowBounds(at)
+		return at-late >= start
+	case GCRA:
+		return late < l.RefillTime(units)
+	}
+	return late < int64(l.Period)
+}
+
+// HoldView is what the holds of a counter mean for one hit, after expired holds were removed.
+type HoldView struct {
+	OpenUnits uint64 // OpenUnits are the units of all open holds.
+	OpenHolds int
+	// OldestEnd and NewestEnd are the times until the oldest open hold expires, and until the last one that was opened does. Without
+	// open holds they have no meaning.
+	OldestEnd, NewestEnd time.Duration
+	// IsOpen and IsDone say what became of the hit's own hold. Both are false for a hold that is not known.
+	IsOpen, IsDone bool
+	// Units are those of the hit's own hold if it is open. If it is done they are the units that were charged when it expired.
+	Units uint64
+	// Expired is how many open holds expired just before this hit.
+	Expired uint32
+}
+
+// HoldChange is what a hit does to its own hold.
+type HoldChange uint8
+
+const (
+	KeepHolds HoldChange = iota // KeepHolds changes nothing.
+	OpenHold                    // OpenHold adds an open hold with the amount of the hit.
+	CloseHold                   // CloseHold makes the hold done, without units.
+)
+
+// HeldOutcome decides a hit on a counter with holds. isHeld says that the hit names a hold. base applies an operation to the state that
+// the counter has without its holds. HeldOutcome calls it with Looks, and then at most once with another operation.
+func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base func(op Op, amount uint64) Outcome) (v Outcome, change HoldChange) {
+	over, repeated := false, h.IsOpen || h.IsDone
+	baseOp, baseAmount := Look, uint64(0)
+	switch {
+	case op.CanBeRefused() && repeated:
+	case op.CanBeRefused():
+		opens := amount > 0 && (isHeld || l.Kind == Concurrency)
+		over = base(Look, h.OpenUnits+amount).Over || opens && h.OpenHolds >= MaxOpenHolds
+		if op == Look || over {
+			break
+		}
+		if opens {
+			change = OpenHold
+		} else if !isHeld {
+			baseOp, baseAmount = op, amount
+		}
+	case !isHeld && l.Kind == Concurrency:
+		if op == Force && amount > 0 && h.OpenHolds < MaxOpenHolds {
+			change = OpenHold
+		}
+	case !isHeld:
+		baseOp, baseAmount = op, amount
+	case h.IsDone && (op == Refund || h.Units == 0):
+	default:
+		change = CloseHold
+		if op == Force && l.Kind != Concurrency {
+			baseOp, baseAmount = op, amount
+			if h.IsDone {
+				baseAmount -= min(h.Units, amount)
+			}
+			v.HoldExcess = amount - min(h.Units, amount)
+		}
+	}
+	if over {
+		v.Over, v.RetryAfter = true, h.retryAfter(l, amount, base)
+	}
+	b := base(baseOp, baseAmount)
+	v.HoldOpened, v.HoldClosed, v.HoldsExpired = change == OpenHold, change == CloseHold && h.IsOpen, h.Expired
+	v.Charged = b.Charged || change != KeepHolds
+	v.Before, v.ResetAfter = b.Before+h.OpenUnits, b.ResetAfter
+	switch {
+	case v.HoldOpened:
+		h.OpenUnits, h.OpenHolds, h.NewestEnd = h.OpenUnits+amount, h.OpenHolds+1, l.Hold
+	case v.HoldClosed:
+		h.OpenUnits, h.OpenHolds = h.OpenUnits-h.Units, h.OpenHolds-1
+	}
+	v.After, v.Remaining = b.After+h.OpenUnits, b.Remaining-min(b.Remaining, h.OpenUnits)
+	if h.OpenHolds > 0 {
+		v.ResetAfter = max(v.ResetAfter, h.NewestEnd)
+	}
+	return v, change
+}
+
+// retryAfter returns how long a hit that was refused has to wait: for the base alone, or else until the oldest hold expires. If holds are
+// settled or released earlier, it may pass earlier.
+func (h *HoldView) retryAfter(l *Limit, amount uint64, base func(op Op, amount uint64) Outcome) time.Duration {
+	if amount > l.Capacity() {
+		return Never
+	}
+	if b := base(Look, amount); b.Over {
+		return b.RetryAfter
+	}
+	return h.OldestEnd
+}
