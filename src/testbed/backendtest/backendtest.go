@@ -15,7 +15,7 @@ import (
 type Suite struct {
 	// Kinds are the kinds of limit that the store supports. Empty means all.
 	Kinds []algorithm.Kind
-	// OnlyCountBlocked leaves out limits without CountBlocked.
+	// OnlyCountBlocked leaves out limits without CountBlocked, and so all limits with holds.
 	OnlyCountBlocked bool
 	// NoGroups leaves out atomic groups.
 	NoGroups bool
@@ -36,11 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) backend.Backend) { Suite{}.Run(t,
 
 // Run is like the function Run, but tests only the parts of the contract that suite allows.
 func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
-	if len(suite.Kinds) == 0 {
-		for kind := range algorithm.Concurrency { // testHolds tests that kind.
-			suite.Kinds = append(suite.Kinds, kind)
-		}
-	}
+	suite.addKinds()
 	t.Run("steps", func(t *testing.T) { suite.testSteps(t, open) })
 	t.Run("calendar", func(t *testing.T) { suite.testCalendar(t, open) })
 	t.Run("keys", func(t *testing.T) { suite.testKeys(t, open) })
@@ -53,6 +49,19 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	t.Run("referee", func(t *testing.T) { suite.testReferee(t, open) })
 	t.Run("editor", func(t *testing.T) { suite.testEditor(t, open) })
 	t.Run("concurrent", func(t *testing.T) { suite.testConcurrent(t, open) })
+	if !suite.OnlyCountBlocked {
+		t.Run("holds", func(t *testing.T) { suite.testHolds(t, open) })
+	}
+}
+
+// addKinds adds all kinds if Kinds is empty, but for Concurrency, which testHolds tests.
+func (suite *Suite) addKinds() {
+	if len(suite.Kinds) > 0 {
+		return
+	}
+	for kind := range algorithm.Concurrency {
+		suite.Kinds = append(suite.Kinds, kind)
+	}
 }
 
 // supports reports whether the store supports l.
@@ -115,5 +124,6 @@ func send(t *testing.T, store backend.Backend, at time.Time, hits ...backend.Hit
 func (suite *Suite) equal(a, b backend.Verdict) bool {
 	return a.Over == b.Over && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After &&
 		a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter &&
+		a.HoldOpened == b.HoldOpened && a.HoldClosed == b.HoldClosed && a.HoldExcess == b.HoldExcess &&
 		a.WithinMinInterval == b.WithinMinInterval && (a.FullUntil.Equal(b.FullUntil) || suite.NoFullUntil && a.FullUntil.IsZero())
 }

@@ -26,16 +26,22 @@ type counter struct {
 // state is what the referee keeps of a counter.
 type state struct {
 	algorithm.State
-	expires int64 // the instant at which the counter expires, or shortly before
+	held    algorithm.HeldState // held is used instead of State if the limit has holds.
+	expires int64               // the instant at which the counter expires, or shortly before
 }
 
 func (st *state) clone() *state {
 	c := *st
-	c.SlidingLog = st.SlidingLog.Clone()
+	c.SlidingLog, c.held = st.SlidingLog.Clone(), st.held.Clone()
 	return &c
 }
 
 func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
+	if l := h.Limit; l.Hold > 0 {
+		v := st.held.Take(l, now, h.Op, h.Amount, h.HoldID)
+		st.expires = max(st.expires, now+int64(v.ResetAfter+2*l.Hold))
+		return v
+	}
 	firstHit, arrival := st.FirstHit, st.GCRA
 	v := st.Take(h.Limit, now, h.Op, h.Amount)
 	if v.Charged || st.FirstHit != firstHit || st.GCRA != arrival { // After a clock was set back, a refused hit may shorten a window.
@@ -46,7 +52,7 @@ func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
 
 func counterOf(h *backend.Hit, now int64) counter {
 	c := counter{key: string(h.Key), window: h.Limit.Window()}
-	if c.window.Kind == algorithm.FixedWindow {
+	if c.window.Kind == algorithm.FixedWindow && !c.window.IsHeld {
 		c.windowStart, _ = h.Limit.WindowBounds(now)
 	}
 	return c
@@ -60,8 +66,15 @@ func (r referee) stateOf(c counter) *state {
 	return r[c]
 }
 
+// takeGroup decides a group. Holds expire even if a hit refuses the group.
 func (r referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
-	verdicts := make([]backend.Verdict, len(hits))
+	verdicts, expired := make([]backend.Verdict, len(hits)), make([]uint32, len(hits))
+	for i := range hits {
+		if h := hits[i]; h.Limit.Hold > 0 {
+			h.Op, h.Amount, h.HoldID = look, 0, algorithm.HoldID{}
+			expired[i] = r.stateOf(counterOf(&h, now)).apply(&h, now).HoldsExpired
+		}
+	}
 	trial := make(referee)
 	vetoed := false
 	for i := range hits {
@@ -77,10 +90,11 @@ func (r referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
 		st := r.stateOf(counterOf(&hits[i], now))
 		if !vetoed || !hits[i].Atomic {
 			verdicts[i].Outcome = st.apply(&hits[i], now)
-			continue
+		} else {
+			seen := hits[i].AsLook()
+			verdicts[i].Outcome = algorithm.UnchargedOutcome(hits[i].Limit, st.clone().apply(&seen, now), verdicts[i].Outcome)
 		}
-		seen := hits[i].AsLook()
-		verdicts[i].Outcome = algorithm.UnchargedOutcome(hits[i].Limit, st.clone().apply(&seen, now), verdicts[i].Outcome)
+		verdicts[i].HoldsExpired = expired[i]
 	}
 	return verdicts
 }
@@ -130,13 +144,15 @@ type keyName struct {
 	kind     algorithm.Kind
 	period   time.Duration
 	interval time.Duration
+	hold     time.Duration
+	released bool
 	number   int
 }
 
 // key returns the current key of a name. Limits of several kinds share keys, but limits of several periods do not: windows of two
 // lengths that start together may share a counter.
 func (p *randomTest) key(n keyName) string {
-	return fmt.Sprintf("key-%d-%v-%v-%d", n.number, n.period, n.interval, p.versions[n])
+	return fmt.Sprintf("key-%d-%v-%v-%v-%t-%d", n.number, n.period, n.interval, n.hold, n.released, p.versions[n])
 }
 
 // moveClock moves the clock by some seconds, to the edge of a minute, by an hour, or back.
@@ -165,7 +181,7 @@ func (p *randomTest) setBack(by time.Duration) {
 	forgotten := make(map[string]bool)
 	soon := p.latest.Add(time.Minute).UnixNano()
 	for c, st := range p.referee {
-		if st.expires <= soon || slices.Contains(p.suite.InexactBackwards, c.window.Kind) {
+		if st.expires <= soon || c.window.IsHeld && c.window.Kind == algorithm.FixedWindow || slices.Contains(p.suite.InexactBackwards, c.window.Kind) {
 			forgotten[fmt.Sprint(c.window.Kind, c.key)] = true
 		}
 	}
@@ -181,7 +197,7 @@ func (p *randomTest) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 	for group := range 1 + p.rnd.IntN(3) {
 		for range 1 + p.rnd.IntN(3) {
 			limit := limits[p.rnd.IntN(len(limits))]
-			n := keyName{limit.Kind, limit.Period, limit.MinInterval, p.rnd.IntN(2)}
+			n := keyName{limit.Kind, limit.Period, limit.MinInterval, limit.Hold, limit.ReleaseUnsettled, p.rnd.IntN(2)}
 			p.versions[n] += 0
 			hits = append(hits, backend.Hit{
 				Key:       []byte(p.key(n)),
@@ -195,6 +211,9 @@ func (p *randomTest) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 			})
 			if last := len(hits) - 1; last > 0 && p.rnd.IntN(4) == 0 { // the key and the limit of the previous hit once more
 				hits[last].Key, hits[last].Limit = hits[last-1].Key, hits[last-1].Limit
+			}
+			if h := &hits[len(hits)-1]; h.Limit.Hold > 0 && p.rnd.IntN(5) > 0 {
+				h.HoldID = backend.NewHoldID([]byte{'a' + byte(p.rnd.IntN(6))})
 			}
 		}
 	}
@@ -221,13 +240,21 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 		p.moveClock()
 		b := backend.Batch{Hits: p.batch(limits)}
 		got := send(t, store, p.now, b.Hits...)
+		expired := 0
+		for _, v := range got {
+			expired += int(v.HoldsExpired)
+		}
 		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
 			for j, want := range p.referee.takeGroup(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
 				if h := b.Hits[i+j]; !suite.equal(got[i+j], want) {
 					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, group %d, atomic %t, no veto %t, %+v\n got %+v\nwant %+v", round, i+j, len(b.Hits), p.now,
 						h.Op, h.Amount, h.Key, h.GroupID, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
 				}
+				expired -= int(want.HoldsExpired)
 			}
+		}
+		if expired != 0 {
+			t.Fatalf("round %d at %v: the store reports %+d expired holds", round, p.now, expired)
 		}
 	}
 }
