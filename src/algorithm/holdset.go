@@ -3,6 +3,7 @@ package algorithm
 import (
 	"encoding/binary"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -174,10 +175,15 @@ func (s *HoldSet) resize(size int) {
 	}
 }
 
-// slot returns the place in the index where the search for id begins. An id is a hash already.
+// slot returns the place in the index where the search for id begins. A caller who does not know indexSeed cannot choose ids whose
+// searches begin at the same place.
 func (s *HoldSet) slot(id *HoldID) int {
-	return int(binary.LittleEndian.Uint64(id[:]) & uint64(len(s.index)-1))
+	hash, _ := bits.Mul64(binary.LittleEndian.Uint64(id[:])*indexSeed, uint64(len(s.index)))
+	return int(hash)
 }
+
+// indexSeed is odd and random.
+var indexSeed = rand.Uint64() | 1
 
 // find returns 1 + the index of the hold id, or 0 if there is none.
 func (s *HoldSet) find(id HoldID) uint32 {

@@ -1,0 +1,183 @@
+package algorithm
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// holdID returns the id of hold n. Ids of numbers that differ by 4096 begin their search in an index at the same place.
+func holdID(n int) (id HoldID) {
+	binary.LittleEndian.PutUint64(id[:], uint64(n%4096)<<1|1)
+	binary.LittleEndian.PutUint64(id[8:], uint64(n))
+	return id
+}
+
+// plainHold is a hold in the simple copy of a HoldSet that checkSet compares with.
+type plainHold struct {
+	since  int64
+	units  uint64
+	isDone bool
+}
+
+func checkSet(t *testing.T, s *HoldSet, want map[HoldID]plainHold, ids int) {
+	t.Helper()
+	open, units := 0, uint64(0)
+	for n := range ids {
+		id := holdID(n)
+		i := s.find(id)
+		h, known := want[id]
+		if known != (i != 0) {
+			t.Fatalf("hold %d: found %t, want %t", n, i != 0, known)
+		}
+		if !known {
+			continue
+		}
+		if got := s.holds[i-1]; got.id != id || got.since != h.since || got.isDone() != h.isDone || got.unitsState&^doneBit != h.units {
+			t.Fatalf("hold %d: %+v, want %+v", n, got, h)
+		}
+		if !h.isDone {
+			open++
+			units += h.units
+		}
+	}
+	if gotOpen, gotUnits := s.OpenHolds(); gotOpen != open || gotUnits != units || int(s.opened.count+s.done.count) != len(want) {
+		t.Fatalf("%d open holds of %d units and %d done, want %d of %d among %d", gotOpen, gotUnits, s.done.count, open, units, len(want))
+	}
+	for _, list := range []holdList{s.opened, s.done} {
+		last := int64(0)
+		for i := list.first; i != 0; i = s.holds[i-1].next {
+			if s.holds[i-1].since < last {
+				t.Fatal("the list is not in the order of time")
+			}
+			last = s.holds[i-1].since
+		}
+	}
+}
+
+// TestHoldSet adds, closes and forgets holds at random and compares the set with a map. It grows to thousands and shrinks again.
+func TestHoldSet(t *testing.T) {
+	const ids = 9000
+	rnd, want := rand.New(rand.NewPCG(1, 2)), make(map[HoldID]plainHold)
+	var s HoldSet
+	now, largest := int64(0), int64(0)
+	for round := range 30 {
+		for range 600 {
+			now++
+			id := holdID(rnd.IntN(ids))
+			_, known := want[id]
+			switch grow := round < 15; {
+			case !known && grow:
+				units := 1 + rnd.Uint64N(9)
+				s.open(id, now, units)
+				want[id] = plainHold{now, units, false}
+			case known && grow:
+				s.close(id, now)
+				want[id] = plainHold{now, 0, true}
+			case known || s.IsEmpty():
+				if known {
+					s.forget(s.find(id))
+				}
+				delete(want, id)
+			default:
+				oldest := s.opened.first
+				if oldest == 0 {
+					oldest = s.done.first
+				}
+				delete(want, s.holds[oldest-1].id)
+				s.forget(oldest)
+			}
+		}
+		checkSet(t, &s, want, ids)
+		largest = max(largest, s.Bytes())
+	}
+	for s.opened.count > 0 {
+		s.forget(s.opened.first)
+	}
+	for s.done.count > 0 {
+		s.forget(s.done.first)
+	}
+	if !s.IsEmpty() || s.Bytes() > 1024 || largest < 100_000 {
+		t.Errorf("the empty set has %d bytes, of %d at most", s.Bytes(), largest)
+	}
+}
+
+// Done holds are bounded: the oldest is forgotten first. Open holds are never forgotten for them.
+func TestDoneHoldsAreBounded(t *testing.T) {
+	l := &Limit{Kind: Concurrency, Max: 1, Period: time.Hour, Hold: time.Hour}
+	var s HeldState
+	s.Take(l, 1, Charge, 1, holdID(1<<20))
+	for n := range MaxDoneHolds + 5 {
+		s.Take(l, int64(2+n), Refund, 1, holdID(n))
+	}
+	if s.Holds.find(holdID(4)) != 0 || s.Holds.find(holdID(5)) == 0 || s.Holds.done.count != MaxDoneHolds {
+		t.Errorf("%d done holds are remembered", s.Holds.done.count)
+	}
+	if v := s.Take(l, 1<<30, Charge, 1, holdID(1<<21)); !v.Over || v.Before != 1 {
+		t.Errorf("beside the open hold: %+v", v)
+	}
+}
+
+func TestOpenHoldsAreBounded(t *testing.T) {
+	l := &Limit{Kind: FirstHitWindow, Max: 1 << 40, Period: time.Hour, Hold: time.Minute}
+	var s HeldState
+	for n := range MaxOpenHolds {
+		if v := s.Take(l, int64(n), Charge, 1, holdID(n)); v.Over {
+			t.Fatalf("hold %d: %+v", n, v)
+		}
+	}
+	v := s.Take(l, MaxOpenHolds, Charge, 1, holdID(MaxOpenHolds))
+	if want := time.Minute - MaxOpenHolds; !v.Over || v.RetryAfter != want {
+		t.Errorf("one more: %+v, want a wait of %v", v, want)
+	}
+	if v := s.Take(l, MaxOpenHolds, Charge, 1, HoldID{}); v.Over {
+		t.Errorf("a hit without a hold: %+v", v)
+	}
+}
+
+// FuzzHolds plays random schedules of parallel callers, with repeats, late and missing messages in any order. Whatever happens, what is
+// settled in a window and what is open exceed the limit by at most what settlements exceed their reservations.
+func FuzzHolds(f *testing.F) {
+	f.Add(uint64(1), uint8(0), []byte("acquire release settle"))
+	f.Add(uint64(2), uint8(5), []byte("0123456789abcdef"))
+	f.Fuzz(func(t *testing.T, seed uint64, kind uint8, script []byte) {
+		l := &Limit{
+			Kind: Kind(kind) % numKinds, Max: 1 + seed%20, Period: time.Minute, Hold: time.Duration(1+seed%50) * time.Second, ReleaseUnsettled: seed%2 == 0,
+		}
+		switch l.Kind {
+		case Concurrency:
+			l.Period, l.ReleaseUnsettled = l.Hold, false
+		case GCRA:
+			l.Burst = seed % 7
+		}
+		checkGuarantee(t, l, script)
+	})
+}
+
+// checkGuarantee plays a schedule of which each byte is one message, and checks the bound after each.
+func checkGuarantee(t *testing.T, l *Limit, script []byte) {
+	t.Helper()
+	var s HeldState
+	at := int64(1_800_000_000_000_000_000)
+	excess := uint64(0)
+	for _, c := range script {
+		at += int64(c>>4) * int64(time.Second)
+		op, amount := []Op{Charge, Refund, Force, Charge}[c&3], uint64(c>>2)%7
+		v := s.Take(l, at, op, amount, holdID(int(c>>1)%11))
+		excess += v.HoldExcess
+		if !op.CanBeRefused() && v.Over {
+			t.Fatalf("%v of %d is refused: %+v", op, amount, v)
+		}
+		open, units := s.Holds.OpenHolds()
+		if l.Kind == Concurrency && (units > l.Max || open > int(l.Max)) {
+			t.Fatalf("%d holds of %d units are open, of %d", open, units, l.Max)
+		}
+		if base := s.takeBase(l, at, Look, 0); base.Before+units > l.Capacity()+excess {
+			t.Fatalf("%d are charged and %d open, of %d and an excess of %d", base.Before, units, l.Capacity(), excess)
+		}
+		if added := v.After - v.Before; op == Charge && added != 0 && (added != amount || !v.HoldOpened) {
+			t.Fatalf("a charge of %d added %d", amount, added)
+		}
+	}
+}
