@@ -8,7 +8,7 @@ type HoldID [16]byte
 // A counter keeps at most MaxOpenHolds open holds, and remembers at most MaxDoneHolds holds that were settled or released.
 const (
 	MaxOpenHolds = 100_000
-	MaxDoneHolds = 1 << 16
+	MaxDoneHolds = 1 << 14
 )
 
 // MaxHold is the longest Limit.Hold.
