@@ -1,6 +1,9 @@
 package algorithm
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // HoldID names a hold: a hash of the name that the caller gave it. The zero value stands for no hold.
 type HoldID [16]byte
@@ -38,6 +41,26 @@ func (s *HeldState) Clone() HeldState {
 	c := *s
 	c.Base.SlidingLog, c.Holds = s.Base.SlidingLog.Clone(), s.Holds.Clone()
 	return c
+}
+
+// Bytes returns the size of the memory that s refers to.
+func (s *HeldState) Bytes() int64 {
+	return s.Holds.Bytes() + recordBytes*int64(s.Base.SlidingLog.Cap())
+}
+
+// EmptyAt returns an instant from which s decides all hits as the zero value does, if no hit comes before. v is the outcome of the last
+// Take, which was at the instant at.
+func (s *HeldState) EmptyAt(l *Limit, at int64, v *Outcome) int64 {
+	wait := v.ResetAfter // the base is empty then, and no hold is open
+	if !s.Holds.IsEmpty() {
+		forgotten := time.Duration(s.Holds.newest-at-s.Holds.offset) + l.Hold
+		if s.Holds.opened.count > 0 && l.Kind != Concurrency && !l.ReleaseUnsettled {
+			// When the holds expire, their units are charged, and their ids are remembered.
+			forgotten += max(l.Hold, l.Period, time.Duration(l.BurstTolerance()))
+		}
+		wait = max(wait, forgotten)
+	}
+	return at + int64(min(wait, time.Duration(math.MaxInt64-at)))
 }
 
 // Take applies op to the counter. id names the hold, or is zero for a hit that is none. Holds that have expired at the instant at

@@ -19,7 +19,7 @@ func (s *Store) SetCounts(_ context.Context, b *backend.Batch) error {
 	now := b.UnixNano()
 	for i := range b.Hits {
 		h := b.Hits[i]
-		h.Op = algorithm.Force
+		h.Op, h.HoldID = algorithm.Force, algorithm.HoldID{}
 		s.setCount(&h, s.counterIDOf(&h, now), now)
 	}
 	if s.budget.isExceeded(0) {
@@ -41,7 +41,7 @@ func (s *Store) setCount(h *backend.Hit, id counterID, now int64) {
 }
 
 // ResetPrefixes drops the counters whose keys begin with one of prefixes; see backend.Editor. The name of a counter is the start of its
-// key, with the period and the kind of its limit in parentheses. It holds the lock of one shard at a time.
+// key and, in parentheses, what identifies its windows. It holds the lock of one shard at a time.
 func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool, found func(names [][]byte)) error {
 	if s.shards[0].names == nil {
 		return fmt.Errorf("%w; MEMORY_COUNTER_NAMES=true keeps them", backend.ErrNoNames)
@@ -98,12 +98,26 @@ func (sh *shard) resetPrefixes(prefixes []backend.KeyPrefix, dryRun bool, m *nam
 		if i < 0 || sh.slots[i].expiresAt == 0 || !seen.add(i) {
 			continue // The counter was evicted, was dropped before, or has its name twice.
 		}
-		m.text = fmt.Appendf(m.text, "%s (%v %v)", e.name, e.period, e.kind)
+		m.text = e.appendTo(m.text)
 		m.ends = append(m.ends, len(m.text))
 		if !dryRun {
 			sh.dropCounter(&sh.slots[i])
 		}
 	}
+}
+
+// appendTo appends the name of the counter, such as "user_1_ (1m0s gcra)", "user_1_ (24h0m0s fixed_window with holds)" or
+// "user_1_ (concurrency)", to b.
+func (e *nameEntry) appendTo(b []byte) []byte {
+	b = append(append(b, e.name...), " ("...)
+	if e.kind == algorithm.Concurrency {
+		return append(b, "concurrency)"...)
+	}
+	b = fmt.Appendf(b, "%v %v", e.period, e.kind)
+	if e.isHeld {
+		b = append(b, " with holds"...)
+	}
+	return append(b, ')')
 }
 
 // hasPrefix reports whether the name starts with one of prefixes.

@@ -13,14 +13,17 @@ type groupScratch struct {
 	trials    []hitTrial
 	hitPlaces []hitPlace
 	drafts    []algorithm.LogDraft // drafts has the states of the sliding windows of the group.
+	// heldStates has copies of the states of the counters with holds that the group has more than once.
+	heldStates []algorithm.HeldState
 }
 
 // hitTrial is the state of a counter as it would be after one hit of a group is charged.
 type hitTrial struct {
 	id            counterID
 	previousTrial int32           // previousTrial is the index of the trial of the previous hit on the counter, or -1.
-	draftIndex    int32           // draftIndex is the index of a sliding window in groupScratch.drafts.
-	counterState  algorithm.State // counterState is the state of a counter that is not a sliding window.
+	hasNext       bool            // hasNext says that a later hit is on the same counter.
+	copyIndex     int32           // copyIndex is the index of a sliding window in groupScratch.drafts, or of a counter in heldStates.
+	counterState  algorithm.State // counterState is the state of a counter that is not a sliding window and has no holds.
 }
 
 // hitPlace is the low half of a counter's hash, and a hit's index in its group. Sorted places are
@@ -56,10 +59,15 @@ func (s *Store) takeGroup(hits []backend.Hit, verdicts []backend.Verdict, now in
 	sweep := false
 	for k, p := range g.hitPlaces {
 		i, sh := p.hitIndex(), s.shardOf(p.lowHash())
-		if h, id := &hits[i], g.trials[i].id; !refused || !h.Atomic {
-			verdicts[i].Outcome = sh.applyHit(h, id, now)
+		h, t, v := &hits[i], &g.trials[i], &verdicts[i].Outcome
+		tried := *v
+		if !refused || !h.Atomic {
+			*v = sh.applyHit(h, t.id, now)
 		} else {
-			verdicts[i].Outcome = algorithm.UnchargedOutcome(h.Limit, sh.lookOutcome(h, id, now), verdicts[i].Outcome)
+			*v = algorithm.UnchargedOutcome(h.Limit, sh.lookOutcome(h, t.id, now), tried)
+		}
+		if t.previousTrial < 0 && !t.hasNext {
+			v.HoldsExpired += tried.HoldsExpired // The trial of such a hit has removed them.
 		}
 		if k == len(g.hitPlaces)-1 || s.shardOf(g.hitPlaces[k+1].lowHash()) != sh {
 			sweep = sh.countWrite() || sweep
@@ -90,6 +98,7 @@ func (g *groupScratch) addTrials(s *Store, hits []backend.Hit, now int64) {
 		for j := k - 1; j >= 0 && g.hitPlaces[j].lowHash() == p.lowHash(); j-- {
 			if previous := g.hitPlaces[j].hitIndex(); g.trials[previous].id == t.id {
 				t.previousTrial = int32(previous)
+				g.trials[previous].hasNext = true
 				break
 			}
 		}
@@ -102,16 +111,20 @@ func (s *Store) releaseScratch(g *groupScratch) {
 	}
 	clear(g.trials) // trials point to logs
 	clear(g.drafts)
-	g.trials, g.hitPlaces, g.drafts = g.trials[:0], g.hitPlaces[:0], g.drafts[:0]
+	clear(g.heldStates)
+	g.trials, g.hitPlaces, g.drafts, g.heldStates = g.trials[:0], g.hitPlaces[:0], g.drafts[:0], g.heldStates[:0]
 	s.groupScratches.Put(g)
 }
 
 // tryHit returns the outcome of hit i of a group as if the hits before it had been charged.
 func (g *groupScratch) tryHit(sh *shard, h *backend.Hit, i int, now int64) (v algorithm.Outcome) {
 	t := &g.trials[i]
+	if h.Limit.Hold > 0 {
+		return g.tryHeldHit(sh, h, t, now)
+	}
 	if t.previousTrial >= 0 {
 		previous := &g.trials[t.previousTrial]
-		t.counterState, t.draftIndex = previous.counterState, previous.draftIndex
+		t.counterState, t.copyIndex = previous.counterState, previous.copyIndex
 	} else {
 		t.counterState, _ = sh.counterState(h.Limit, t.id, now)
 	}
@@ -119,9 +132,30 @@ func (g *groupScratch) tryHit(sh *shard, h *backend.Hit, i int, now int64) (v al
 		return t.counterState.Take(h.Limit, now, h.Op, h.Amount)
 	}
 	if t.previousTrial < 0 {
-		t.draftIndex = int32(len(g.drafts))
+		t.copyIndex = int32(len(g.drafts))
 		g.drafts = append(g.drafts, t.counterState.SlidingLog.NewDraft())
 	}
-	g.drafts[t.draftIndex].Take(&v, h.Limit, now, h.Op, h.Amount)
+	g.drafts[t.copyIndex].Take(&v, h.Limit, now, h.Op, h.Amount)
 	return v
+}
+
+// tryHeldHit is tryHit for a limit with holds. A hit whose counter the group has only once needs no copy of the state: it is refused if a
+// look is.
+func (g *groupScratch) tryHeldHit(sh *shard, h *backend.Hit, t *hitTrial, now int64) algorithm.Outcome {
+	switch {
+	case t.previousTrial >= 0:
+		t.copyIndex = g.trials[t.previousTrial].copyIndex
+	case t.hasNext:
+		t.copyIndex = int32(len(g.heldStates))
+		g.heldStates = append(g.heldStates, algorithm.HeldState{})
+		if sl, _ := sh.findSlot(t.id, now); sl != nil {
+			g.heldStates[t.copyIndex] = sh.overflow.heldStates.items[sl.stateOrIndex].Clone()
+		}
+	default:
+		look := h.AsLook()
+		v := sh.applyHeldHit(&look, t.id, now)
+		v.Over = v.Over && h.Op.CanBeRefused()
+		return v
+	}
+	return g.heldStates[t.copyIndex].Take(h.Limit, now, h.Op, h.Amount, h.HoldID)
 }

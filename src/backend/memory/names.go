@@ -12,8 +12,8 @@ import (
 // not empty has its name in the log. New counters append their names.
 // Names of counters that are no longer in the table are removed when the log is full.
 //
-// An entry has the hash of the counter's id (8 bytes), its tag with the kind of its limit in the low bits (4 bytes), the period in
-// microseconds (a varint), the length of the name (1 byte) and the name.
+// An entry has the hash of the counter's id (8 bytes), its tag with the kind of its limit and isHeld in the low bits (4 bytes), the
+// period in microseconds (a varint), the length of the name (1 byte) and the name.
 type nameLog struct {
 	entries    []byte
 	numEntries int
@@ -26,9 +26,15 @@ const maxNameBytes = 255
 type nameEntry struct {
 	id     counterID
 	kind   algorithm.Kind
-	period time.Duration
-	name   []byte // name points into the log.
+	isHeld bool          // isHeld says that the limit has holds.
+	period time.Duration // period is 0 for concurrency.
+	name   []byte        // name points into the log.
 }
+
+const (
+	entryKindMask = 15       // entryKindMask says which bits of the tag of an entry hold the kind.
+	entryIsHeld   = heldForm // entryIsHeld is the bit of the tag of an entry that holds isHeld.
+)
 
 // maxEntryHead is the size of the longest entry without its name.
 const maxEntryHead = 8 + 4 + binary.MaxVarintLen64 + 1
@@ -36,7 +42,11 @@ const maxEntryHead = 8 + 4 + binary.MaxVarintLen64 + 1
 // append appends an entry. The caller has made room.
 func (l *nameLog) append(e *nameEntry) {
 	b := binary.LittleEndian.AppendUint64(l.entries, e.id.hash)
-	b = binary.LittleEndian.AppendUint32(b, e.id.tag|uint32(e.kind))
+	tag := e.id.tag | uint32(e.kind)
+	if e.isHeld {
+		tag |= entryIsHeld
+	}
+	b = binary.LittleEndian.AppendUint32(b, tag)
 	b = binary.AppendUvarint(b, uint64(e.period/time.Microsecond))
 	b = append(b, byte(len(e.name)))
 	l.entries = append(b, e.name...)
@@ -51,7 +61,8 @@ func firstEntry(b []byte) (e nameEntry, size int) {
 	size = start + int(b[start-1])
 	return nameEntry{
 		id:   counterID{binary.LittleEndian.Uint64(b), tag &^ (formMask | rankMask)},
-		kind: algorithm.Kind(tag & (formMask | rankMask)), period: time.Duration(micros) * time.Microsecond, name: b[start:size],
+		kind: algorithm.Kind(tag & entryKindMask), isHeld: tag&entryIsHeld != 0,
+		period: time.Duration(micros) * time.Microsecond, name: b[start:size],
 	}, size
 }
 
@@ -99,7 +110,8 @@ func (sh *shard) slotIndex(id counterID) int {
 
 // nameOf returns the entry of a hit's counter.
 func nameOf(h *backend.Hit, id counterID) nameEntry {
-	return nameEntry{id: id, kind: h.Limit.Kind, period: h.Limit.Period, name: h.Key[:min(len(h.Key), maxNameBytes)]}
+	w := h.Limit.Window()
+	return nameEntry{id: id, kind: w.Kind, isHeld: w.IsHeld, period: w.Period, name: h.Key[:min(len(h.Key), maxNameBytes)]}
 }
 
 // compactNames removes the names of counters that are not in the table, and names that are there twice.

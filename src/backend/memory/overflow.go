@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"unsafe"
 
 	"ratelimit/src/algorithm"
@@ -11,7 +12,9 @@ import (
 type overflowStates struct {
 	wideStates    arena[wideState]
 	logs          arena[algorithm.Log]
+	heldStates    arena[algorithm.HeldState]
 	logBytes      int64 // logBytes is the size of the hits in logs.
+	heldBytes     int64 // heldBytes is the size of the memory that heldStates refer to.
 	budgetedBytes int64 // budgetedBytes is the size of this overflow as the budget knows it.
 }
 
@@ -55,7 +58,7 @@ func (a *arena[T]) sizeBytes() int64 {
 }
 
 func (o *overflowStates) sizeBytes() int64 {
-	return int64(unsafe.Sizeof(*o)) + o.logBytes + o.wideStates.sizeBytes() + o.logs.sizeBytes()
+	return int64(unsafe.Sizeof(*o)) + o.logBytes + o.heldBytes + o.wideStates.sizeBytes() + o.logs.sizeBytes() + o.heldStates.sizeBytes()
 }
 
 // ensureOverflow returns sh.overflow, which it creates if there is none.
@@ -86,6 +89,9 @@ func (sh *shard) freeOverflowState(sl *slot) {
 	case logForm:
 		o.logBytes -= logBytes(&o.logs.items[sl.stateOrIndex])
 		o.logs.removeItem(sl.stateOrIndex)
+	case heldForm:
+		o.heldBytes -= o.heldStates.items[sl.stateOrIndex].Bytes()
+		o.heldStates.removeItem(sl.stateOrIndex)
 	default:
 		return
 	}
@@ -132,6 +138,39 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	if log.Len() == 0 {
 		sh.dropCounter(sl)
 	} else if after > sh.budget.maxBytes/2 {
+		sh.dropCounter(sl)
+		sh.budget.evictedCounters.Add(1)
+	}
+	return v
+}
+
+// applyHeldHit is apply for a limit with holds, whose state is changed in place.
+func (sh *shard) applyHeldHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
+	sl, expired := sh.findSlot(id, now)
+	var empty algorithm.HeldState
+	held := &empty
+	if sl != nil {
+		held = &sh.overflow.heldStates.items[sl.stateOrIndex]
+	}
+	before := held.Bytes()
+	v := held.Take(h.Limit, now, h.Op, h.Amount, h.HoldID)
+	if !v.Charged && v.HoldsExpired == 0 {
+		sl.recordUse(h, &v, now)
+		return v
+	}
+	after := held.Bytes()
+	if sl == nil {
+		sl = sh.createSlot(h, id, expired, now)
+		sl.stateOrIndex = sh.ensureOverflow().heldStates.addItem(empty)
+		sl.setForm(heldForm)
+	}
+	sl.recordUse(h, &v, now)
+	grace := sh.budget.graceNanos
+	// If a clock was set back, what an earlier hit has charged may expire later.
+	sl.expiresAt = max(sl.expiresAt, min(held.EmptyAt(h.Limit, now, &v), math.MaxInt64-grace)+grace)
+	sh.overflow.heldBytes += after - before
+	sh.updateOverflowBytes()
+	if after > sh.budget.maxBytes/2 {
 		sh.dropCounter(sl)
 		sh.budget.evictedCounters.Add(1)
 	}

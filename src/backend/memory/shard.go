@@ -29,7 +29,9 @@ const (
 	wideForm              // wideForm slots have the state in overflow.wideStates.items[stateOrIndex].
 	logForm               // logForm slots have the state in overflow.logs.items[stateOrIndex].
 
-	formMask = 3
+	heldForm = 1 << 4 // heldForm slots have the state in overflow.heldStates.items[stateOrIndex].
+
+	formMask = 3 | heldForm
 )
 
 func (sl *slot) form() uint32 { return sl.tagFormRank & formMask }
@@ -60,6 +62,9 @@ type shard struct {
 
 // applyHit applies h to its counter. Fixed windows, the most common kind, take a short path.
 func (sh *shard) applyHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
+	if h.Limit.Hold > 0 {
+		return sh.applyHeldHit(h, id, now)
+	}
 	switch h.Limit.Kind {
 	case algorithm.FixedWindow:
 	case algorithm.SlidingWindow:
@@ -308,6 +313,10 @@ func (sh *shard) rebuildTable(size int, now int64) {
 			log := oldOverflow.logs.items[sl.stateOrIndex]
 			sl.stateOrIndex = sh.ensureOverflow().logs.addItem(log)
 			sh.overflow.logBytes += logBytes(&log)
+		case heldForm:
+			held := oldOverflow.heldStates.items[sl.stateOrIndex]
+			sl.stateOrIndex = sh.ensureOverflow().heldStates.addItem(held)
+			sh.overflow.heldBytes += held.Bytes()
 		}
 	}
 	sh.updateOverflowBytes()

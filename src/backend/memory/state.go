@@ -91,6 +91,13 @@ func (sh *shard) counterState(l *algorithm.Limit, id counterID, now int64) (st a
 
 // lookOutcome returns the outcome of h.AsLook().
 func (sh *shard) lookOutcome(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
+	if h.Limit.Hold > 0 {
+		look := h.AsLook()
+		v := sh.applyHeldHit(&look, id, now)
+		sl, _ := sh.findSlot(id, now)
+		sl.recordUse(h, &v, now)
+		return v
+	}
 	st, sl := sh.counterState(h.Limit, id, now)
 	v := st.Take(h.Limit, now, algorithm.Look, h.AsLook().Amount)
 	sl.recordUse(h, &v, now)

@@ -19,9 +19,9 @@ import (
 // Config configures a Store.
 type Config struct {
 	// MaxBytes caps the memory of all counters. A counter takes 32 bytes in a table that is at most three quarters full. A
-	// sliding window takes 40 bytes more, and 16 to 32 for each hit. At the cap counters are evicted in the order that rank
-	// documents; for a moment the cap may be exceeded by the size of one key. A sliding window that takes more than half of it is
-	// dropped, too. Locks take 64 bytes more for each 32 KiB of the cap. Defaults to DefaultMaxBytes; the smallest cap is
+	// sliding window takes 40 bytes more, and 16 to 32 for each hit. A counter with holds takes 232 bytes more, and what HoldSet
+	// documents. At the cap counters are evicted in the order that rank documents; for a moment the cap may be exceeded by the size
+	// of one key. A sliding window or a counter with holds that takes more than half of it is dropped, too. Locks take 64 bytes more for each 32 KiB of the cap. Defaults to DefaultMaxBytes; the smallest cap is
 	// MinBytes.
 	MaxBytes int64
 	// ExpiryGrace is for how long an expired counter is kept at least. A clock that is set back further may or may not find it.
@@ -173,16 +173,20 @@ func (s *Store) takeHit(h *backend.Hit, id counterID, now int64) algorithm.Outco
 	return v
 }
 
-// counterID identifies a counter: 92 bits of keyed hash over the key, the kind, period and calendar of its window, and the start of a fixed
-// window. Two of 10 million counters share an id with a probability of about 10^-14.
+// counterID identifies a counter: 91 bits of keyed hash over the key, the kind, period and calendar of its window, and the start of a fixed
+// window. A counter with holds has one id in all windows, since holds outlive them. Two of 10 million counters share an id with a probability of about 10^-14.
 type counterID struct {
 	hash uint64
 	tag  uint32 // tag is slot.tagFormRank without the form and the rank.
 }
 
 func (s *Store) counterIDOf(h *backend.Hit, now int64) counterID {
-	window := uint64(h.Limit.Period)<<3 + uint64(h.Limit.Kind) + h.Limit.Calendar.ID()
-	if h.Limit.Kind == algorithm.FixedWindow {
+	w := h.Limit.Window()
+	window := uint64(w.Period)<<3 + uint64(w.Kind) + w.CalendarID
+	switch {
+	case w.IsHeld:
+		window = ^window // Periods are whole microseconds, so no id of another limit has these low bits.
+	case w.Kind == algorithm.FixedWindow:
 		start, _ := h.Limit.WindowBounds(now)
 		window += uint64(start) * 0x9E3779B97F4A7C15
 	}

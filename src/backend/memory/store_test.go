@@ -69,6 +69,13 @@ func audit(tb testing.TB, s *Store) {
 		for j := range b.logs.items {
 			hits += int64(b.logs.items[j].Cap())
 		}
+		var held int64
+		for j := range b.heldStates.items {
+			held += b.heldStates.items[j].Bytes()
+		}
+		if held != b.heldBytes {
+			tb.Errorf("shard %d: states with holds refer to %d bytes, %d are counted", i, held, b.heldBytes)
+		}
 		if hits*16 != b.logBytes || b.sizeBytes() != b.budgetedBytes {
 			tb.Errorf("shard %d: logs of %d bytes, %d are counted; %d in all, %d are counted", i, hits*16, b.logBytes, b.sizeBytes(), b.budgetedBytes)
 		}
@@ -78,7 +85,10 @@ func audit(tb testing.TB, s *Store) {
 		for _, gap := range b.logs.freeIndexes {
 			used[[2]uint64{logForm, uint64(gap)}] = true
 		}
-		if n := len(b.wideStates.items) + len(b.logs.items); len(used) != n {
+		for _, gap := range b.heldStates.freeIndexes {
+			used[[2]uint64{heldForm, uint64(gap)}] = true
+		}
+		if n := len(b.wideStates.items) + len(b.logs.items) + len(b.heldStates.items); len(used) != n {
 			tb.Errorf("shard %d: %d places in overflows, %d are in use or free", i, n, len(used))
 		}
 		canary += b.sizeBytes()
