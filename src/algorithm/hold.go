@@ -108,7 +108,7 @@ func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) 
 		if l.stillCounts(h.unitsState, at, now-end) {
 			s.takeBase(l, at, Force, h.unitsState)
 		}
-		set.addDone(h.id, now, h.unitsState)
+		set.addDone(h.id, end, h.unitsState)
 	}
 	for i := set.done.first; i != 0 && set.holds[i-1].since+int64(l.Hold) <= now; i = set.done.first {
 		set.forget(i)

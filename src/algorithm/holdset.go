@@ -100,12 +100,15 @@ func (s *HoldSet) close(id HoldID, now int64) {
 }
 
 // addDone adds a hold that is done. credit are the units that were charged when it expired.
-func (s *HoldSet) addDone(id HoldID, now int64, credit uint64) {
+func (s *HoldSet) addDone(id HoldID, since int64, credit uint64) {
 	if s.done.count == MaxDoneHolds {
 		s.forget(s.done.first)
 	}
-	s.add(hold{id: id, since: now, unitsState: credit | doneBit}, &s.done)
-	s.newest = now
+	if last := s.done.last; last != 0 {
+		since = max(since, s.holds[last-1].since) // A hold expires before an earlier one if the limit has a shorter Hold now.
+	}
+	s.add(hold{id: id, since: since, unitsState: credit | doneBit}, &s.done)
+	s.newest = max(s.newest, since)
 }
 
 // add adds h to the end of a list.

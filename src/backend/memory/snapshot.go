@@ -100,6 +100,8 @@ func (w *snapshotWriter) addShard(sh *shard) {
 		case logForm:
 			w.logIDs = append(w.logIDs, sl.id())
 			continue
+		case heldForm:
+			continue // A snapshot has no holds.
 		case wideForm:
 			w.encoded = sl.appendTo(w.encoded[:0], wideRecord)
 			for _, n := range w.wideStates[sl.stateOrIndex] {

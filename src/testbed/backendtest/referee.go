@@ -28,6 +28,7 @@ type state struct {
 	algorithm.State
 	held    algorithm.HeldState // held is used instead of State if the limit has holds.
 	expires int64               // the instant at which the counter expires, or shortly before
+	reused  bool                // says that held was used after expires. It may have charges that the store has dropped.
 }
 
 func (st *state) clone() *state {
@@ -38,8 +39,11 @@ func (st *state) clone() *state {
 
 func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
 	if l := h.Limit; l.Hold > 0 {
+		st.reused = st.reused || st.expires > 0 && st.expires <= now
 		v := st.held.Take(l, now, h.Op, h.Amount, h.HoldID)
-		st.expires = max(st.expires, now+int64(v.ResetAfter+2*l.Hold))
+		if v.Charged || v.HoldsExpired > 0 {
+			st.expires = max(st.expires, now+int64(v.ResetAfter))
+		}
 		return v
 	}
 	firstHit, arrival := st.FirstHit, st.GCRA
@@ -181,7 +185,7 @@ func (p *randomTest) setBack(by time.Duration) {
 	forgotten := make(map[string]bool)
 	soon := p.latest.Add(time.Minute).UnixNano()
 	for c, st := range p.referee {
-		if st.expires <= soon || c.window.IsHeld && c.window.Kind == algorithm.FixedWindow || slices.Contains(p.suite.InexactBackwards, c.window.Kind) {
+		if st.expires <= soon || st.reused || c.window.IsHeld && c.window.Kind == algorithm.FixedWindow || slices.Contains(p.suite.InexactBackwards, c.window.Kind) {
 			forgotten[fmt.Sprint(c.window.Kind, c.key)] = true
 		}
 	}
@@ -240,7 +244,7 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 		p.moveClock()
 		b := backend.Batch{Hits: p.batch(limits)}
 		got := send(t, store, p.now, b.Hits...)
-		expired := 0
+		expired, forgotten := 0, 0
 		for _, v := range got {
 			expired += int(v.HoldsExpired)
 		}
@@ -251,9 +255,12 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 						h.Op, h.Amount, h.Key, h.GroupID, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
 				}
 				expired -= int(want.HoldsExpired)
+				if want.Before == 0 {
+					forgotten += int(want.HoldsExpired) // The store may have dropped the counter, which counts nothing.
+				}
 			}
 		}
-		if expired != 0 {
+		if expired > 0 || expired < -forgotten {
 			t.Fatalf("round %d at %v: the store reports %+d expired holds", round, p.now, expired)
 		}
 	}
