@@ -137,6 +137,7 @@ func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimit
 	case len(ownLimits) == 0:
 		return nil
 	case len(ownLimits) == 1:
+		c.setMatchHold(ownLimits[0], ownLimits)
 		return ownLimits[0]
 	}
 	if len(ownLimits) > 0 {
@@ -162,6 +163,7 @@ func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimit
 		r = p.newRule(cfg)
 	}
 	r.ChargedLimits = charges
+	c.setMatchHold(r, ownLimits)
 	return r
 }
 

@@ -35,6 +35,7 @@ type StoreSupport struct {
 	Algorithms            []algorithm.Kind // Algorithms are the algorithms that the store supports; empty means all.
 	AlwaysCountsBlocked   bool             // AlwaysCountsBlocked says that the store always counts refused hits.
 	CannotChargeAllOrNone bool             // CannotChargeAllOrNone says that the store cannot charge several limits all or none.
+	WhyNoHolds            string           // WhyNoHolds says why the store cannot keep holds; empty if it can.
 	AlternativeStores     []string         // AlternativeStores are the names of the stores that support everything, at least two.
 }
 
@@ -60,6 +61,7 @@ type Compiler struct {
 	replacingRules    []replacingRule
 	inheritedSettings []*inheritedSetting
 	countBlockedPos   map[*Rule]Pos                                  // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
+	holdIDPos         map[*Rule]Pos                                  // holdIDPos maps limits with a hold_id to the position of that setting.
 	zones             map[string]*time.Location                      // zones has the time zones of all limits, by name.
 	calendars         map[algorithm.CalendarSpec]*algorithm.Calendar // calendars has the calendars of all limits, so that equal ones share their last window.
 	totalNameBytes    int                                            // totalNameBytes counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
@@ -84,7 +86,7 @@ type replacingRule struct {
 // NewCompiler returns a Compiler without configurations.
 func NewCompiler(opt Options) *Compiler {
 	return &Compiler{
-		options: opt, set: &Set{domainsByName: make(map[string]*Domain)}, countBlockedPos: make(map[*Rule]Pos),
+		options: opt, set: &Set{domainsByName: make(map[string]*Domain)}, countBlockedPos: make(map[*Rule]Pos), holdIDPos: make(map[*Rule]Pos),
 		zones: make(map[string]*time.Location), calendars: make(map[algorithm.CalendarSpec]*algorithm.Calendar),
 	}
 }

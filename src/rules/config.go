@@ -94,7 +94,7 @@ type LimitNodeConfig struct {
 // RateLimitConfig is a limit as written. Nil fields have their default.
 type RateLimitConfig struct {
 	Pos
-	Unit            string               `yaml:"unit"`
+	Unit            string               `yaml:"unit"` // Unit is empty beside Period, and for a concurrency.
 	UnitPos         Pos                  // UnitPos is the position of the unit, or that of the limit if it has none.
 	RequestsPerUnit uint32               `yaml:"requests_per_unit"`
 	UnitMultiplier  *uint32              `yaml:"unit_multiplier"` // UnitMultiplier is 1 by default.
@@ -112,8 +112,13 @@ type RateLimitConfig struct {
 	WeekStarts   *Positioned[string]        `yaml:"week_starts"`
 	Burst        *Positioned[uint32]        `yaml:"burst"`            // Burst is RequestsPerUnit - 1 by default. Only gcra has it.
 	MinInterval  *Positioned[time.Duration] `yaml:"min_interval"`     // MinInterval is 0 by default. Only sliding_window and gcra have it.
-	CountBlocked *Positioned[bool]          `yaml:"count_blocked"`    // CountBlocked is true by default for fixed_window only.
+	CountBlocked *Positioned[bool]          `yaml:"count_blocked"`    // CountBlocked is true by default for a fixed_window without Hold only.
 	Fallback     *Positioned[string]        `yaml:"on_store_failure"` // Fallback is DomainConfig.Fallback by default.
+	// Hold is the time after which a hold expires; without it hits cannot be held. HoldID is the key of the entry that names the hold.
+	// Unsettled is "charge", the default, or "release": what becomes of a reservation that expires.
+	Hold      *Positioned[time.Duration] `yaml:"hold"`
+	HoldID    *Positioned[string]        `yaml:"hold_id"`
+	Unsettled *Positioned[string]        `yaml:"unsettled"`
 
 	// HasReadProblem says that the reader has reported a problem in the limit, and put in a value of its own.
 	HasReadProblem bool

@@ -26,7 +26,7 @@ func (r *Rule) String() string {
 		s += fmt.Sprintf(", unit_multiplier: %d", r.UnitMultiplier)
 	}
 	settings := maps.Collect(r.LimitSettings())
-	for _, name := range []string{"period", "calendar", "time_zone", "anchor_day", "week_starts", "algorithm", "burst", "min_interval", "count_blocked", "on_store_failure"} {
+	for _, name := range []string{"period", "calendar", "time_zone", "anchor_day", "week_starts", "algorithm", "burst", "min_interval", "count_blocked", "hold", "hold_id", "unsettled", "on_store_failure"} {
 		if value, set := settings[name]; set {
 			s += fmt.Sprintf(", %s: %v", name, value)
 		}
@@ -54,6 +54,7 @@ func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 	if l.Calendar != nil {
 		calendar = l.Calendar.Spec()
 	}
+	hasUnit := limited && !r.HasPeriod && l.Kind != algorithm.Concurrency
 	settings := [...]struct {
 		name  string
 		set   bool
@@ -61,8 +62,8 @@ func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 	}{
 		{"unlimited", r.Unlimited, true},
 		{"algorithm", limited && l.Kind != algorithm.FixedWindow, l.Kind.String()},
-		{"unit", limited && !r.HasPeriod, strings.ToLower(r.Unit.String())},
-		{"unit_multiplier", limited && !r.HasPeriod && r.UnitMultiplier > 1, r.UnitMultiplier},
+		{"unit", hasUnit, strings.ToLower(r.Unit.String())},
+		{"unit_multiplier", hasUnit && r.UnitMultiplier > 1, r.UnitMultiplier},
 		{"period", limited && r.HasPeriod, FormatDuration(l.Period)},
 		{"calendar", l.Calendar != nil, true},
 		{"time_zone", calendar.Location != nil && calendar.Location != time.UTC, calendar.Location.String()},
@@ -71,7 +72,10 @@ func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 		{"requests_per_unit", limited || r.ListSettings != nil && r.Requests > 0, r.RequestsPerUnit()},
 		{"burst", limited && l.Kind == algorithm.GCRA, l.Burst},
 		{"min_interval", limited && l.MinInterval > 0, FormatDuration(l.MinInterval)},
-		{"count_blocked", limited && l.CountBlocked != CountsBlockedByDefault(l.Kind), l.CountBlocked},
+		{"count_blocked", limited && l.CountBlocked != CountsBlockedByDefault(l), l.CountBlocked},
+		{"hold", l.Hold > 0, FormatDuration(l.Hold)},
+		{"hold_id", l.Hold > 0, r.HoldIDKey},
+		{"unsettled", l.ReleaseUnsettled, "release"},
 		{"on_store_failure", limited && r.Fallback != backend.FallbackError, r.Fallback.String()},
 		{"name", r.Name != "", r.Name},
 		{"replaces", len(r.Replaces) > 0, r.Replaces},

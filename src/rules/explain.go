@@ -121,6 +121,10 @@ func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 	n := &t.root
 	var joined []byte
 	for i := range entries {
+		if n.acceptsHolds && n.rule.acceptsBelow(entries[i:]) {
+			search.FoundRule, search.EndReason = n.rule, EndReasonRuleFound
+			return search
+		}
 		if n.children == nil && i > 0 {
 			search.EndReason = EndReasonTooManyEntries
 			break

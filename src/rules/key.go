@@ -15,6 +15,8 @@ import (
 //	<prefix><domain>_:<key>_<pattern>_:<key>_<value>_:<requests>/<period>_<algorithm>_             ordered list
 //	<prefix><domain>_<word>_<word>_                                                                tree of limits
 //
+// The entries that name and settle a hold are in no key.
+//
 // A key in an ordered list has the rule's match, the request's values of `per`, and the limit. Keys in ordered lists and trees of
 // limits are always escaped.
 type KeyFormat struct {
@@ -108,11 +110,8 @@ func (r *Rule) AppendCounterEntries(dst, entries []Entry) []Entry {
 
 func (s *ListSettings) appendCounterEntries(dst, entries []Entry) []Entry {
 	for _, key := range s.PerKeys {
-		for i := len(entries) - 1; i >= 0; i-- { // As in lastValueOfKey.
-			if string(entries[i].Key) == key {
-				dst = append(dst, entries[i])
-				break
-			}
+		if i := lastIndexOfKey(entries, key); i >= 0 {
+			dst = append(dst, entries[i])
 		}
 	}
 	if len(s.PerKeys) > 0 {
@@ -171,7 +170,11 @@ func newListKeyFormat(r *Rule) *listKeyFormat {
 		k.perLabels = append(k.perLabels, escapedKeyPart(key)+"_")
 	}
 	lim := &r.Limit
-	k.limitPart = fmt.Sprintf(":%d/%s_%v_", lim.Max, FormatDuration(lim.Period), lim.Kind)
+	if k.limitPart = fmt.Sprintf(":%d/%s_%v_", lim.Max, FormatDuration(lim.Period), lim.Kind); lim.Kind == algorithm.Concurrency {
+		k.limitPart = fmt.Sprintf(":%d/%v_", lim.Max, lim.Kind)
+	} else if lim.Hold > 0 {
+		k.limitPart += "held_"
+	}
 	if lim.Calendar != nil {
 		k.limitPart += "calendar:" + escapedKeyPart(lim.Calendar.String()) + "_"
 	}
@@ -181,7 +184,7 @@ func newListKeyFormat(r *Rule) *listKeyFormat {
 	if lim.MinInterval > 0 {
 		k.limitPart += "min:" + FormatDuration(lim.MinInterval) + "_"
 	}
-	if lim.CountBlocked != CountsBlockedByDefault(lim.Kind) {
+	if lim.CountBlocked != CountsBlockedByDefault(lim) {
 		k.limitPart += fmt.Sprintf("blocked:%t_", lim.CountBlocked)
 	}
 	return k
@@ -190,7 +193,7 @@ func newListKeyFormat(r *Rule) *listKeyFormat {
 // newDivvyKeyFormat returns the key of a limit in divvy's form; nil if divvy does not support such a limit.
 func newDivvyKeyFormat(r *Rule) *listKeyFormat {
 	lim, perKeys := &r.Limit, r.ListSettings.PerKeys
-	if lim.Kind != algorithm.FirstHitWindow || lim.Max == 0 || lim.Period%time.Second != 0 || lim.CountBlocked || len(perKeys) > 1 {
+	if lim.Kind != algorithm.FirstHitWindow || lim.Max == 0 || lim.Period%time.Second != 0 || lim.CountBlocked || lim.Hold > 0 || len(perKeys) > 1 {
 		return nil
 	}
 	limitPart := fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
@@ -223,12 +226,19 @@ func (l *listKeyFormat) appendKey(dst []byte, start int, entries []Entry) (key [
 
 // lastValueOfKey returns the value of the last entry with the key; nil if no entry has it.
 func lastValueOfKey(entries []Entry, key string) []byte {
-	for i := len(entries) - 1; i >= 0; i-- {
-		if string(entries[i].Key) == key {
-			return entries[i].Value
-		}
+	if i := lastIndexOfKey(entries, key); i >= 0 {
+		return entries[i].Value
 	}
 	return nil
+}
+
+// lastIndexOfKey returns the index of the last entry with the key; -1 if no entry has it.
+func lastIndexOfKey(entries []Entry, key string) int {
+	i := len(entries) - 1
+	for i >= 0 && string(entries[i].Key) != key {
+		i--
+	}
+	return i
 }
 
 // appendKey appends the request's words down to the limit to dst, which has the start of the key from dst[start]. It returns the length

@@ -96,6 +96,9 @@ func (c *Compiler) checkBesideUnlimited(r *Rule, cfg *LimitsConfig, limit *RateL
 	refuseBesideUnlimited(c, "min_interval", limit.MinInterval)
 	refuseBesideUnlimited(c, "count_blocked", limit.CountBlocked)
 	refuseBesideUnlimited(c, "on_store_failure", limit.Fallback)
+	refuseBesideUnlimited(c, "hold", limit.Hold)
+	refuseBesideUnlimited(c, "hold_id", limit.HoldID)
+	refuseBesideUnlimited(c, "unsettled", limit.Unsettled)
 }
 
 // refuseBesideUnlimited reports a setting that excludes `unlimited: true`. v is nil if the setting is missing.
@@ -108,16 +111,28 @@ func refuseBesideUnlimited[T any](c *Compiler, name string, v *Positioned[T]) {
 // setLimit sets r.Limit for a rule that is not unlimited.
 func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
 	problems := len(c.problems)
-	l := algorithm.Limit{Max: uint64(cfg.RequestsPerUnit), Period: c.windowLength(r, cfg)}
+	l := algorithm.Limit{Max: uint64(cfg.RequestsPerUnit)}
+	known := true
 	if a := cfg.Algorithm; a != nil {
-		var known bool
 		if l.Kind, known = algorithm.ParseKind(a.Value); !known {
 			c.problems.Add(a.Pos, "write "+JoinWithOr(algorithm.KindNames()), "the algorithm %s is not known", Quote(a.Value))
-			return
 		}
 	}
+	if l.Kind == algorithm.Concurrency {
+		r.Unit, r.UnitMultiplier = UnitUnknown, 1
+		c.checkConcurrency(cfg)
+	} else {
+		l.Period = c.windowLength(r, cfg)
+	}
+	if !known {
+		return
+	}
 	l.Calendar = c.compileCalendar(r, cfg, l.Kind)
-	l.CountBlocked = CountsBlockedByDefault(l.Kind)
+	c.setHold(r, &l, cfg)
+	if l.Kind == algorithm.Concurrency {
+		l.Period = l.Hold
+	}
+	l.CountBlocked = CountsBlockedByDefault(&l)
 	if v := cfg.CountBlocked; v != nil {
 		if l.CountBlocked = v.Value; v.Value {
 			c.countBlockedPos[r] = v.Pos
@@ -152,10 +167,14 @@ func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
 	c.checkStoreSupport(&l, cfg)
 	r.Limit = l
 	c.warnUselessSettings(&l, cfg)
+	c.warnUnlikelyHold(r, &l, cfg)
 }
 
-// CountsBlockedByDefault returns the default of count_blocked: as in envoyproxy/ratelimit, refused hits count in a fixed window.
-func CountsBlockedByDefault(k algorithm.Kind) bool { return k == algorithm.FixedWindow }
+// CountsBlockedByDefault returns the default of count_blocked: as in envoyproxy/ratelimit, refused hits count in a fixed window. They
+// never count beside holds.
+func CountsBlockedByDefault(l *algorithm.Limit) bool {
+	return l.Kind == algorithm.FixedWindow && l.Hold == 0
+}
 
 // windowLength returns the length of the window, and sets Unit and UnitMultiplier of r, which callers are told.
 func (c *Compiler) windowLength(r *Rule, cfg *RateLimitConfig) time.Duration {
@@ -218,7 +237,7 @@ func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool
 	case err == nil:
 		return true
 	case l.Kind == algorithm.FixedWindow && l.Period%time.Second != 0:
-		c.problems.Add(at, "write whole seconds, or use another algorithm: "+JoinWithOr(algorithm.KindNames()[1:]),
+		c.problems.Add(at, "write whole seconds, or use another algorithm: "+JoinWithOr(algorithm.KindNames()[algorithm.FirstHitWindow:algorithm.Concurrency]),
 			"fixed_window needs a period of whole seconds, and %s is not", period)
 	case l.Period%time.Microsecond != 0:
 		c.problems.Add(at, "write whole microseconds", "a period of %s has a fraction of a microsecond", period)
@@ -254,6 +273,10 @@ func (c *Compiler) warnUselessSettings(l *algorithm.Limit, cfg *RateLimitConfig)
 
 func (c *Compiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConfig) {
 	s := &c.options.Store
+	if s.WhyNoHolds != "" && cfg.Hold != nil {
+		c.problems.Add(cfg.Hold.Pos, "use "+s.adviseOtherStores(), "%s cannot keep holds: %s", s.StoreName, s.WhyNoHolds)
+		return
+	}
 	if len(s.Algorithms) > 0 && !slices.Contains(s.Algorithms, l.Kind) {
 		at := cfg.Pos
 		if cfg.Algorithm != nil {

@@ -118,6 +118,18 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedListRule, match []
 	for _, r := range append(slices.Clone(own), rule) {
 		r.ListSettings = &ListSettings{MatchPairs: match, PerKeys: per, IsCanary: cfg.ShadowMode}
 	}
+	for _, limit := range own {
+		if limit.HoldIDKey == "" {
+			continue
+		}
+		if slices.Contains(per, limit.HoldIDKey) {
+			c.warnHoldIDCounted(limit)
+		}
+		if slices.ContainsFunc(match, func(p MatchPair) bool { return p.Key == limit.HoldIDKey && p.Pattern != "*" }) {
+			c.warnings.Add(c.holdIDPos[limit], "match by another key, or write \"*\" for any hold",
+				"the rule matches only some values of %s, which names the hold, so it limits only these holds", Quote(limit.HoldIDKey))
+		}
+	}
 	r.rule = rule
 	return len(own)
 }

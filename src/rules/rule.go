@@ -29,6 +29,7 @@ type Rule struct {
 	AnswerMetadata map[string]any // AnswerMetadata is sent with answers; nil for none. Read only.
 	Replaces       []string       // Replaces names rules that do not apply to requests that this rule applies to. Read only.
 	Limit          algorithm.Limit
+	HoldIDKey      string           // HoldIDKey is the key of the entry that names a hold of Limit; empty if Limit has no holds.
 	Fallback       backend.Fallback // Fallback decides when the store does not answer.
 	ListSettings   *ListSettings    // ListSettings is nil for rules outside ordered lists.
 
@@ -47,6 +48,8 @@ type Rule struct {
 	hasSharedLevel      bool      // hasSharedLevel says that some level of Path has ShareThreshold.
 	metricNameHasValues bool      // metricNameHasValues is the result of MetricNameHasValues, but for DetailedMetric.
 	limitSuffixLen      int32     // limitSuffixLen is the length of the end of FullName that tells apart limits of one descriptor, such as ".2".
+	matchHoldIDKey      string    // matchHoldIDKey is the HoldIDKey of those LimitsToCharge that have holds; empty if none has.
+	matchHasConcurrency bool      // matchHasConcurrency says that one of LimitsToCharge is a concurrency, so that requests must name a hold.
 	wordPath            *wordPath // wordPath leads to the limit in a tree of limits; nil elsewhere.
 }
 

@@ -12,6 +12,7 @@ type descriptorTree struct{ root node }
 type node struct {
 	rule         *Rule            // rule is charged with a request that ends at the node. It is nil if nothing is charged.
 	children     *nodeChildren    // children is nil if there are none.
+	acceptsHolds bool             // acceptsHolds says that rule has a hold_id, so that entries below the node can name a hold.
 	writtenPlace *DescriptorPlace // writtenPlace is the descriptor in the file. It is nil for the root, and if rule has the same position and path.
 }
 
@@ -44,6 +45,9 @@ type DescriptorPlace struct {
 func (t *descriptorTree) findRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule) {
 	n := &t.root
 	for i := range entries {
+		if n.acceptsHolds && n.rule.acceptsBelow(entries[i:]) {
+			break
+		}
 		if n = n.matchingChild(&entries[i], &s.joinedEntry); n == nil {
 			return nil, canaries
 		}
@@ -133,6 +137,9 @@ func (c *Compiler) compileDescriptors(n *node, list []DescriptorConfig, p compil
 		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value)
 		if cfg.Key == "" {
 			c.problems.Add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
+		} else if n.acceptsHolds && cfg.Key == n.rule.matchHoldIDKey {
+			c.problems.Add(cfg.Pos, "rename the key, or the hold_id above",
+				"%s is the hold_id of a limit above, so an entry with this key names a hold and never gets here", Quote(cfg.Key))
 		} else if other := n.addChild(here, child); other != nil {
 			c.problems.Add(cfg.Pos, "remove one, or join their limits and descriptors",
 				"descriptor %s is already defined at %v, on the same level", Quote(here.levelName), other.place().Pos)
@@ -142,6 +149,7 @@ func (c *Compiler) compileDescriptors(n *node, list []DescriptorConfig, p compil
 		below.inheritance = c.inheritanceWith(p.inheritance, cfg.ChargeMode, cfg.OnReject)
 		c.checkDescriptorSettings(cfg, below)
 		child.rule = c.compileMatchedRule(&cfg.LimitsConfig, below, c.compileOwnLimits(&cfg.LimitsConfig, below))
+		child.acceptsHolds = child.rule != nil && child.rule.matchHoldIDKey != ""
 		if child.rule == nil || child.rule.Pos != cfg.Pos {
 			child.writtenPlace = &DescriptorPlace{cfg.Pos, here.Key(), here.Value()}
 		}

@@ -95,7 +95,7 @@ func FormatDuration(d time.Duration) string {
 // Rate is a limit in the form that answers show: 100 requests per 5 minutes. Stores compute with algorithm.Limit.
 type Rate struct {
 	Requests       uint32 // Requests may pass in a window. In a tree of limits they may pass at once.
-	Unit           Unit
+	Unit           Unit   // Unit is UnitUnknown for windows that are no whole seconds, and for a concurrency, which has no window.
 	UnitMultiplier uint32 // UnitMultiplier is the number of units in a window, at least 1.
 }
 

@@ -21,6 +21,7 @@ func StoreLimits(backend string) rules.StoreSupport {
 		Algorithms:            memcached.CountableKinds(),
 		AlwaysCountsBlocked:   true,
 		CannotChargeAllOrNone: true,
+		WhyNoHolds:            "it has no script that changes several things at once",
 		AlternativeStores:     []string{"memory", "redis"},
 	}
 }

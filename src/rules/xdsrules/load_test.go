@@ -113,7 +113,7 @@ var loadTests = []struct {
 			xds resource "b": descriptors[2].rate_limit: the rate_limit has no unit; add ` + "`unit: second`, minute, hour, day, week, month or year, or `unlimited: true`" + `
 			xds resource "b": descriptors[10].rate_limit.unit: unit "99" is not known; write second, minute, hour, day, week, month or year
 			xds resource "b": descriptors[11]: the descriptor has no key, or an empty one; add ` + "`key: <name>`" + `
-			xds resource "b": descriptors[11].rate_limit.algorithm: the algorithm "7" is not known; write fixed_window, first_hit_window, sliding_window, sliding_window_counter or gcra
+			xds resource "b": descriptors[11].rate_limit.algorithm: the algorithm "7" is not known; write fixed_window, first_hit_window, sliding_window, sliding_window_counter, gcra or concurrency
 			xds resource "b": descriptors[11].rate_limit.replaces[0]: an entry of replaces has no name; add ` + "`name: <the rule to replace>`" + `
 			xds resource "b": descriptors[12]: descriptor "k1" is already defined at xds resource "b": descriptors[1], on the same level; remove one, or join their limits and descriptors
 			xds resource "b": descriptors[12].charge: charge is neither leaf nor path: "3"; write leaf or path

@@ -28,7 +28,7 @@ func limitInWords(r *rules.Rule) string {
 		s += fmt.Sprintf(", %s apart", rules.FormatDuration(l.MinInterval))
 	}
 	switch {
-	case l.CountBlocked == rules.CountsBlockedByDefault(l.Kind):
+	case l.CountBlocked == rules.CountsBlockedByDefault(l):
 	case l.CountBlocked:
 		s += ", refused hits count"
 	default:

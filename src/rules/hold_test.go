@@ -1,0 +1,122 @@
+package rules_test
+
+import (
+	"fmt"
+	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+)
+
+// holdRules are domains in which requests name holds: a tree, an ordered list, and a tree of limits without holds.
+var holdRules = []loading.RuleFile{
+	{Name: "tree.yaml", Data: []byte(`
+domain: tree
+descriptors:
+- key: user
+  rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}
+  descriptors:
+  - {key: path, rate_limit: {unit: day, requests_per_unit: 9}}
+- key: team
+  charge: path
+  rate_limits:
+  - {unit: day, requests_per_unit: 9, hold: 10m, hold_id: id, unsettled: release}
+  - {unit: second, requests_per_unit: 5}
+  descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 3}, detailed_metric: true}
+  - {key: none}
+  - {key: i*}
+`)},
+	{Name: "list.yaml", Data: []byte(`
+domain: list
+rules:
+- {match: {user: "*"}, per: [user], rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}
+- {match: {team: "*"}, per: [team], rate_limit: {unit: day, requests_per_unit: 9, hold: 10m, hold_id: call}}
+- {match: {}, rate_limit: {unit: day, requests_per_unit: 9}}
+`)},
+	{Name: "words.yaml", Data: []byte("schema: {user: {limits: [1, 2, 3]}}")},
+}
+
+// TestHoldOf checks which rule a request finds, where it counts, and what it does with which hold.
+func TestHoldOf(t *testing.T) {
+	t.Parallel()
+	set, _, err := loading.Load(holdRules, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ domain, request, want string }{
+		{"tree", "user=al", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{"tree", "user=al,id=7", `tree.user: take "7"; tree.user tree_user_al_`},
+		{"tree", "user=al,id=7,hold=settle", `tree.user: settle "7"; tree.user tree_user_al_`},
+		{"tree", "user=al,id=7,hold=release", `tree.user: release "7"; tree.user tree_user_al_`},
+		{"tree", "user=al,id=7,hold=keep", "no rule"},
+		{"tree", "user=al,id=7,hold=settle,x=y", "no rule"},
+		{"tree", "user=al,id=7,x=y", "no rule"},
+		{"tree", "user=al,id=", "no rule"},
+		{"tree", "user=al,hold=settle", "no rule"},
+		{"tree", "id=7", "no rule"},
+		{"tree", "user=al,path=x", `tree.user.path: take ""; tree.user.path tree_user_al_path_x_`},
+		{"tree", "user=al,path=x,id=7", "no rule"},
+		{"tree", "team=a", `tree.team: take ""; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
+		{"tree", "team=a,id=7", `tree.team: take "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
+		{"tree", "team=a,user=al,id=7,hold=settle", `tree.team.user: settle "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_; tree.team_a.user_al tree_team_a_user_al_`},
+		{"tree", "team=a,none=,id=7", `tree.team.none: take "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
+		{"tree", "team=a,ix=7", `tree.team.i*: take ""; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
+		{"list", "user=al", "error: rule list.user_*: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{"list", "id=7,user=al", `list.user_*: take "7"; list.user_* list_:user_*_:user_al_:4/concurrency_`},
+		{"list", "hold=release,id=7,user=al", `list.user_*: release "7"; list.user_* list_:user_*_:user_al_:4/concurrency_`},
+		{"list", "hold=keep,id=7,user=al", "error: rule list.user_*: hold=keep is unknown: send hold=settle or hold=release, or no such entry to take a hold"},
+		{"list", "hold=,id=7,user=al", "error: rule list.user_*: hold= is unknown: send hold=settle or hold=release, or no such entry to take a hold"},
+		{"list", "team=a,id=7", `list.team_*: take ""; list.team_* list_:team_*_:team_a_:9/24h_fixed_window_held_`},
+		{"list", "team=a,call=7,hold=settle", `list.team_*: settle "7"; list.team_* list_:team_*_:team_a_:9/24h_fixed_window_held_`},
+		{"list", "team=a,hold=settle", "error: rule list.team_*: the entry call, which names the hold, is missing or empty: send call=<an id of the call>"},
+		{"list", "id=7,hold=keep", `list.default: take ""; list.default list_:::9/24h_fixed_window_`},
+		{"words", "user=id", `words.user: take ""; words.user words_user_`},
+	} {
+		if got := holdText(set.Domain([]byte(test.domain)), test.request); got != test.want {
+			t.Errorf("%s: %s\ngot  %s\nwant %s", test.domain, test.request, got, test.want)
+		}
+	}
+}
+
+// holdText tells what FindRule, HoldOf, AppendMetricName and AppendKey say about a request.
+func holdText(d *rules.Domain, request string) string {
+	entries := parseEntries(request)
+	r, _ := d.FindRule(entries, &rules.SearchScratch{}, nil)
+	if explained := d.Explain(entries).FoundRule; explained != r {
+		return fmt.Sprintf("FindRule finds %v, Explain %v", r, explained)
+	}
+	if r == nil {
+		return "no rule"
+	}
+	name, action, err := r.HoldOf(entries)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	text := fmt.Sprintf("%s: %v %q", r.FullName, action, name)
+	for _, limit := range r.LimitsToCharge() {
+		key, _ := (&rules.KeyFormat{}).AppendKey(nil, d, limit, entries)
+		text += fmt.Sprintf("; %s %s", limit.AppendMetricName(nil, entries), key)
+	}
+	return text
+}
+
+func TestHoldOfAllocatesNothing(t *testing.T) {
+	set, _, err := loading.Load(holdRules, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scratch rules.SearchScratch
+	for _, domain := range []string{"tree", "list"} {
+		d, entries := set.Domain([]byte(domain)), parseEntries("user=al,id=7,hold=settle")
+		n := testing.AllocsPerRun(100, func() {
+			r, _ := d.FindRule(entries, &scratch, nil)
+			if name, action, err := r.HoldOf(entries); string(name) != "7" || action != rules.SettleHold || err != nil {
+				t.Fatalf("%s: got %q %v %v", domain, name, action, err)
+			}
+		})
+		if n > 0 {
+			t.Errorf("%s: %v allocations", domain, n)
+		}
+	}
+}
