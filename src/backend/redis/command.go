@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
@@ -232,13 +233,19 @@ type script struct {
 	call             *remote.Call
 	firstHit, endHit int
 	withText         bool // withText says that EVAL is sent, with the text of the script.
-	replyNumbers     [1 + replyNumbersPerHit + replyNumbersPerState]int64
+	replyNumbers     [2 + 2*(replyNumbersPerState+replyNumbersOfHolds)]int64
 }
 
 func (c *script) appendTo(b []byte) []byte {
-	n := c.endHit - c.firstHit
+	keys, args := c.endHit-c.firstHit, 1+scriptArgsPerHit*(c.endHit-c.firstHit)
+	for i := c.firstHit; i < c.endHit; i++ {
+		if h := &c.call.Hits[i]; h.Limit.Hold > 0 {
+			args += scriptArgsOfHolds
+			keys += min(h.HoldsKeyBytes, 1)
+		}
+	}
 	b = append(b, '*')
-	b = strconv.AppendInt(b, int64(4+(1+scriptArgsPerHit)*n), 10)
+	b = strconv.AppendInt(b, int64(3+keys+args), 10)
 	b = append(b, "\r\n"...)
 	if c.withText {
 		b = append(b, "$4\r\nEVAL\r\n"...)
@@ -247,9 +254,12 @@ func (c *script) appendTo(b []byte) []byte {
 		b = append(b, "$7\r\nEVALSHA\r\n"...)
 		b = appendBulk(b, takeScriptSHA)
 	}
-	b = appendBulkNumber(b, int64(n))
+	b = appendBulkNumber(b, int64(keys))
 	for i := c.firstHit; i < c.endHit; i++ {
 		b = appendBulk(b, c.call.Key(i))
+		if c.call.Hits[i].HoldsKeyBytes > 0 {
+			b = appendBulk(b, c.call.HoldsKey(i))
+		}
 	}
 	b = appendBulkNumber(b, c.call.UnixMicros)
 	for i := c.firstHit; i < c.endHit; i++ {
@@ -263,6 +273,9 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 	var increment, tolerance int64
 	if l.Kind == algorithm.GCRA {
 		increment, tolerance = l.RefillTime(h.Amount), l.BurstTolerance()
+		if l.Hold > 0 { // The script multiplies it by amounts that depend on the holds.
+			increment = l.EmissionInterval()
+		}
 	}
 	kind := scriptKinds[l.Kind]
 	if h.CountDown {
@@ -276,11 +289,37 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 	} {
 		b = appendBulkNumber(b, n)
 	}
-	return b
+	if l.Hold == 0 {
+		return b
+	}
+	id := h.HoldID[:]
+	if h.HoldID == (algorithm.HoldID{}) {
+		id = nil
+	}
+	b = appendBulk(b, id)
+	b = appendBulkNumber(b, l.Hold.Microseconds())
+	b = appendBulkNumber(b, expiredHoldLife(l).Microseconds())
+	return appendBulkNumber(b, h.WindowStart)
+}
+
+// expiredHoldLife returns how long a hold that expired is kept: at least as long as it may still be charged. See algorithm.HeldState.
+func expiredHoldLife(l *algorithm.Limit) time.Duration {
+	switch {
+	case releasesExpired(l):
+		return l.Hold
+	case l.Kind == algorithm.GCRA:
+		return max(l.Hold, time.Duration(l.BurstTolerance()))
+	}
+	return max(l.Hold, l.Period+l.Period/16) // Calendar windows may be longer than Period: 31 days instead of 30, 25 hours instead of 24.
+}
+
+// releasesExpired reports whether holds of l that expire are given back.
+func releasesExpired(l *algorithm.Limit) bool {
+	return l.ReleaseUnsettled || l.Kind == algorithm.Concurrency
 }
 
 func scriptFlags(h *remote.Hit) (f int64) {
-	for i, set := range [...]bool{h.Limit.CountBlocked, h.Atomic, h.NoVeto} {
+	for i, set := range [...]bool{h.Limit.CountBlocked, h.Atomic, h.NoVeto, h.Limit.Hold > 0, h.Limit.Hold > 0 && releasesExpired(&h.Limit)} {
 		if set {
 			f |= 1 << i
 		}
@@ -292,7 +331,7 @@ func scriptFlags(h *remote.Hit) (f int64) {
 var (
 	scriptKinds = [...]string{
 		algorithm.FixedWindow: "w", algorithm.FirstHitWindow: "f", algorithm.SlidingWindow: "l",
-		algorithm.SlidingWindowCounter: "c", algorithm.GCRA: "g",
+		algorithm.SlidingWindowCounter: "c", algorithm.GCRA: "g", algorithm.Concurrency: "n",
 	}
 	scriptOps = [...]string{algorithm.Charge: "c", algorithm.Look: "l", algorithm.Refund: "r", algorithm.Force: "f"}
 )
@@ -316,14 +355,14 @@ func (c *script) readReply(br *bufio.Reader) error {
 	}
 	refused, now := next() == 1, next()
 	for i := c.firstHit; i < c.endHit; i++ {
-		numbers := append(c.replyNumbers[:0], now)
-		for range replyNumbersPerHit {
-			numbers = append(numbers, next())
+		h := &c.call.Hits[i]
+		count := stateNumbers(&h.Limit)
+		if refused && h.Atomic {
+			count *= 2
 		}
-		if refused && c.call.Hits[i].Atomic {
-			for range replyNumbersPerState {
-				numbers = append(numbers, next())
-			}
+		numbers := append(c.replyNumbers[:0], now)
+		for range 1 + count {
+			numbers = append(numbers, next())
 		}
 		c.call.SetResult(i, remote.Result{ScriptReply: numbers})
 	}

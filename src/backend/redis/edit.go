@@ -11,10 +11,15 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// AddDeletions adds the deletion of h's key to c. A counter has one key, which for a fixed window is that of the current window.
+// AddDeletions adds the deletions of h's keys to c. The key of a fixed window is that of the current one. A limit with holds may have
+// a second key.
 func (p *protocol) AddDeletions(c *remote.Call, h *backend.Hit, now int64) {
 	c.Keys = remote.AppendKey(c.Keys, h, now, p.cfg.TagKeys)
 	c.AddDeletion()
+	keyEnd := len(c.Keys)
+	if c.Keys = remote.AppendHoldsKey(c.Keys, h); len(c.Keys) > keyEnd {
+		c.AddDeletion()
+	}
 }
 
 // scanCount is about how many keys Redis looks at for one SCAN. It serves no other client meanwhile, for less than a millisecond.

@@ -25,6 +25,7 @@ func (p *protocol) NewExchanges(n int) []remote.Exchange {
 const (
 	scriptHitCost     = 12 * time.Microsecond // scriptHitCost is the cost of a hit in a script.
 	slidingLogHitCost = 24 * time.Microsecond // slidingLogHitCost is the cost of a sliding_window, for which the script searches a log.
+	heldHitCost       = 30 * time.Microsecond // heldHitCost is the cost of a hit on a limit with holds.
 	keyByteCost       = time.Nanosecond       // keyByteCost is the cost of each byte of a key in a command.
 	scriptByteCost    = 10 * time.Nanosecond  // scriptByteCost is the cost of each byte of a key in a script.
 )
@@ -43,6 +44,12 @@ func (p *protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 			keyStart := len(c.Keys)
 			c.Keys = remote.AppendKey(c.Keys, h, now, p.cfg.TagKeys)
 			hit := remote.NewHit(h)
+			keyEnd := len(c.Keys)
+			c.Keys = remote.AppendHoldsKey(c.Keys, h)
+			if hit.HoldsKeyBytes = len(c.Keys) - keyEnd; h.Limit.Hold > 0 && h.Limit.Kind == algorithm.FixedWindow {
+				start, _ := h.Limit.WindowBounds(now)
+				hit.WindowStart = start / int64(time.Microsecond)
+			}
 			hit.CountDown = h.StoresRemaining && !virtual
 			hit.SetTTL(remote.WindowTTL(h.Limit, now), p.cfg.ExpirationJitter, virtual)
 			switch {
@@ -60,7 +67,7 @@ func (p *protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 
 // needsScript reports whether a hit without a group needs takeScript, because no command of Redis counts it.
 func needsScript(h *backend.Hit) bool {
-	return h.StoresRemaining || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
+	return h.StoresRemaining || h.Limit.Hold > 0 || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
 }
 
 // estimateCost returns the estimated time in which the server counts h.
@@ -68,6 +75,8 @@ func estimateCost(h *remote.Hit, keyBytes int) time.Duration {
 	switch {
 	case h.GroupEnd == 0:
 		return remote.CommandCost + time.Duration(keyBytes)*keyByteCost
+	case h.Limit.Hold > 0:
+		return heldHitCost + time.Duration(keyBytes)*scriptByteCost
 	case h.Limit.Kind == algorithm.SlidingWindow:
 		return slidingLogHitCost + time.Duration(keyBytes)*scriptByteCost
 	}

@@ -4,16 +4,19 @@ import (
 	"crypto/sha1" //nolint:gosec // the name Redis gives scripts, not a secret
 	_ "embed"
 	"encoding/hex"
+
+	"ratelimit/src/algorithm"
 )
 
 // takeScript does what INCRBY cannot: all algorithms but fixed_window, fixed windows that do not count refused hits, refunds,
-// which stop at zero, and groups of hits that are charged together or not at all.
+// which stop at zero, groups of hits that are charged together or not at all, and limits with holds.
 //
-// KEYS has a key for each hit, in order. A key may occur twice. ARGV has the time in µs since the Unix epoch, or -1 for the clock
-// of Redis, and then scriptArgsPerHit for each hit, see appendScriptArgs.
+// KEYS has a key for each hit, in order, followed by that of its holds if it is another one. A key may occur twice. ARGV has the
+// time in µs since the Unix epoch, or -1 for the clock of Redis, and then scriptArgsPerHit for each hit and scriptArgsOfHolds more
+// if its limit has holds, see appendScriptArgs.
 //
-// The reply is 1 if the group was refused, else 0, the time, and replyNumbersPerHit numbers for each hit: 1 if it is over the
-// limit, and the state before it, from which package algorithm makes the verdict. A hit that was not charged because the group
+// The reply is 1 if the group was refused, else 0, the time, and for each hit 1 if it is over the limit, else 0, and stateNumbers
+// numbers: the state before it, from which package algorithm makes the verdict. A hit that was not charged because the group
 // was refused has a second state: the one it would find if the hits before it had been charged.
 //
 //go:embed take.lua
@@ -21,9 +24,18 @@ var takeScript string
 
 const (
 	scriptArgsPerHit     = 12
+	scriptArgsOfHolds    = 4
 	replyNumbersPerState = 5
-	replyNumbersPerHit   = 1 + replyNumbersPerState
+	replyNumbersOfHolds  = 7
 )
+
+// stateNumbers returns how many numbers the state of a counter of l has.
+func stateNumbers(l *algorithm.Limit) int {
+	if l.Hold > 0 {
+		return replyNumbersPerState + replyNumbersOfHolds
+	}
+	return replyNumbersPerState
+}
 
 // takeScriptSHA is the name under which Redis knows takeScript once it has seen it.
 var takeScriptSHA = func() string {

@@ -1,6 +1,8 @@
 -- One hit is h: key, kind, op, amount (and its text), max, flags, ttl (s),
 -- period and min (µs), and where in ARGV the rest is: of a bucket the increment
--- and the tolerance, as pairs of µs and ns.
+-- and the tolerance, as pairs of µs and ns. Of a limit with holds follow the id,
+-- the time of a hold, how long at most one that expired still counts, and the
+-- start of the fixed window (µs).
 -- Times are whole µs, which doubles hold exactly until the year 2255.
 local call, floor, max, min = redis.call, math.floor, math.max, math.min
 local none, year2025, century = -1, 1735689600000000, 3153600000000000
@@ -171,7 +173,18 @@ make.g = function()
   end
   local function pair(i) return {ARGV[i] + 0, ARGV[i + 1] + 0} end
   local function above(a, b) return a[1] > b[1] or a[1] == b[1] and a[2] > b[2] end
+  -- refill returns the time in which amount comes back. Of a limit with holds
+  -- ARGV has that of one unit. The product is exact, or longer than any tolerance.
+  local function refill(h, amount)
+    if not h.held then return pair(h.rest) end
+    local one, thousands = pair(h.rest), floor(amount / 1000)
+    local ns = one[2] * (amount - thousands * 1000)
+    local us = one[1] * amount + one[2] * thousands + floor(ns / 1000)
+    if us >= century then return {century, 1} end
+    return {us, ns % 1000}
+  end
   return {
+    refill = refill,
     look = function(h)
       local us, ns, rest = string.match(call('GET', h.key) or '', '^(%-?%d+)%.(%d%d%d)(.*)$')
       if not us then return {none, 0, none} end
@@ -182,7 +195,7 @@ make.g = function()
       if h.max == 0 then
         return (h.op == 'c' or h.op == 'l') and h.amount > 0, 0
       end
-      local inc, tol = pair(h.rest), pair(h.rest + 2)
+      local inc, tol = refill(h, h.amount), pair(h.rest + 2)
       local tat, ahead = {0, 0}, tol
       if blocked(h) then ahead = {century, 0} end
       if s[1] ~= none and s[1] >= now then tat = {s[1] - now, s[2]} end
@@ -333,14 +346,323 @@ make.l = function()
   }
 end
 
-local hits, seen, twice, atomic = {}, {}, false, false
-for i, key in ipairs(KEYS) do
-  local a = 12 * i - 10
-  local flags = ARGV[a + 4] + 0
-  hits[i] = {
-    key = key, kind = kinds[ARGV[a]], op = ARGV[a + 1], text = ARGV[a + 2], amount = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0, flags = flags,
-    ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min = ARGV[a + 7] + 0, rest = a + 8,
+-- concurrency: nothing but its holds.
+make.n = function()
+  return {
+    look = function() return {} end,
+    judge = function(_, h) return (h.op == 'c' or h.op == 'l') and h.amount > h.max, 0 end,
   }
+end
+
+-- Limits with holds: the state of h.base, and a set of holds, which is a hash:
+--   m         the sums, see pack
+--   id        of an open hold "o", its place in the order and its units; of one
+--             that is done "d", since when, and the units charged when it expired
+--   o<place>  of an open hold, since when, and its id, or its units if it has none
+--   d<place>  of a hold that is done, since when, and its id
+-- Places from first to before next are open holds in the order of their times, or
+-- gaps: the two ends of a gap are "g" and the place of the other end. The holds
+-- that are done have no gaps; of an id that is there again the last place counts.
+-- Reads and writes of a set go through a copy, which flush writes at the end.
+make.h = function()
+  local most_open, most_done, chunk = 100000, 16384, 64
+  local sets = {}
+
+  local function fetch(set, names)
+    local missing = {}
+    for _, name in ipairs(names) do
+      if set.fields[name] == nil then missing[#missing + 1] = name end
+    end
+    if #missing == 0 then return end
+    local values = call('HMGET', set.key, unpack(missing))
+    for i, name in ipairs(missing) do set.fields[name] = values[i] end
+  end
+  local function get(set, name)
+    local v = set.fields[name]
+    if v == nil then
+      v = call('HGET', set.key, name)
+      set.fields[name] = v
+    end
+    return v
+  end
+  local function put(set, name, value)
+    set.fields[name] = value
+    set.changed[name] = true
+    set.dirty = true
+  end
+  -- Times that are near to the newest one take few bytes as the distance to it.
+  local function pack(set)
+    return cmsgpack.pack(set.newest, set.newest - set.opened, set.newest - set.oldest, set.newest - set.done_oldest, set.offset,
+      set.units, set.count, set.first, set.next, set.done_first, set.done_next)
+  end
+  local function load(h)
+    local set = sets[h.set]
+    if set then return set end
+    local values = call('HMGET', h.set, 'm', h.id)
+    set = {key = h.set, fields = {[h.id] = values[2]}, changed = {}, dirty = false}
+    if values[1] then
+      set.newest, set.opened, set.oldest, set.done_oldest, set.offset,
+        set.units, set.count, set.first, set.next, set.done_first, set.done_next = cmsgpack.unpack(values[1])
+      set.was = set.newest
+      set.opened, set.oldest, set.done_oldest = set.newest - set.opened, set.newest - set.oldest, set.newest - set.done_oldest
+    else
+      set.newest, set.opened, set.oldest, set.done_oldest, set.offset = 0, 0, 0, 0, 0
+      set.units, set.count, set.first, set.next, set.done_first, set.done_next = 0, 0, 0, 0, 0, 0
+    end
+    -- The time of a set never goes back.
+    set.now = now + set.offset
+    if set.now < set.newest then
+      set.offset, set.now, set.dirty = set.offset + set.newest - set.now, set.newest, true
+    end
+    sets[h.set] = set
+    return set
+  end
+
+  -- since returns the time at the start of an item, and what is behind it.
+  local function since(item)
+    local blank = item:find(' ', 1, true)
+    return tonumber(item:sub(1, blank - 1)), item:sub(blank + 1)
+  end
+  local function order(set, place) return get(set, 'o' .. text(place)) end
+  local function gap(item) return item:byte() == 103 and tonumber(item:sub(2)) end
+
+  local function open(set, h)
+    if set.count == 0 then set.oldest = set.now end
+    local amount, place = text(h.amount), text(set.next)
+    if h.id == '' then
+      put(set, 'o' .. place, text(set.now) .. ' ' .. amount)
+    else
+      put(set, 'o' .. place, text(set.now) .. ' ' .. h.id)
+      put(set, h.id, 'o' .. place .. ' ' .. amount)
+    end
+    set.next, set.count, set.units = set.next + 1, set.count + 1, set.units + h.amount
+    set.newest, set.opened = set.now, set.now
+  end
+  -- remove takes an open hold of so many units out of the order.
+  local function remove(set, place, units)
+    set.count, set.units = set.count - 1, set.units - units
+    local first, last = place, place
+    put(set, 'o' .. text(place), false)
+    if place > set.first then
+      local other = gap(order(set, place - 1))
+      if other then
+        put(set, 'o' .. text(place - 1), false)
+        first = other
+      end
+    end
+    if place < set.next - 1 then
+      local other = gap(order(set, place + 1))
+      if other then
+        put(set, 'o' .. text(place + 1), false)
+        last = other
+      end
+    end
+    if first == set.first or last == set.next - 1 then
+      put(set, 'o' .. text(first), false)
+      put(set, 'o' .. text(last), false)
+      if first == set.first then set.first = last + 1 else set.next = first end
+    else
+      put(set, 'o' .. text(first), 'g' .. text(last))
+      put(set, 'o' .. text(last), 'g' .. text(first))
+    end
+  end
+  local function finish(set, id, credit)
+    if set.done_first == set.done_next then set.done_oldest = set.now end
+    put(set, id, 'd' .. text(set.now) .. ' ' .. text(credit))
+    put(set, 'd' .. text(set.done_next), text(set.now) .. ' ' .. id)
+    set.done_next, set.newest = set.done_next + 1, set.now
+  end
+  -- forget removes the oldest holds that are done, if they have become so by due
+  -- or are too many.
+  local function forget(set, due)
+    local names, ids = {}, {}
+    for place = set.done_first, min(set.done_next, set.done_first + chunk) - 1 do names[#names + 1] = 'd' .. text(place) end
+    fetch(set, names)
+    for _, name in ipairs(names) do
+      local at, id = since(set.fields[name])
+      set.done_oldest = at
+      if at > due and set.done_next - set.done_first <= most_done then break end
+      put(set, name, false)
+      set.done_first = set.done_first + 1
+      ids[#ids + 1] = id
+      ids[id] = 'd' .. text(at) .. ' '
+    end
+    fetch(set, ids)
+    for _, id in ipairs(ids) do
+      local record = set.fields[id]
+      if record and record:sub(1, #ids[id]) == ids[id] then put(set, id, false) end
+    end
+  end
+
+  -- counts reports whether units that were charged so many µs ago still count.
+  local function counts(h, units, late)
+    if h.base.kind == kinds.w then return now - late >= h.start end
+    if h.base.kind == kinds.g then
+      local time = h.base.kind.refill(h.base, units)
+      return time[1] > late or time[1] == late and time[2] > 0
+    end
+    return late < h.period
+  end
+  -- expire removes the open holds that have expired, and charges their units.
+  local function expire(h)
+    local set = load(h)
+    local due, charge, size = set.now - h.hold, 0, 4
+    h.expired = 0
+    while set.count > 0 and set.oldest <= due do
+      local names, ids = {}, {}
+      for place = set.first, min(set.next, set.first + size) - 1 do names[#names + 1] = 'o' .. text(place) end
+      fetch(set, names)
+      for i, name in ipairs(names) do
+        local item = set.fields[name]
+        if not gap(item) then
+          local _, id = since(item)
+          if #id == 16 then ids[#ids + 1] = id end
+        end
+      end
+      fetch(set, ids)
+      local stop = set.first + #names
+      repeat
+        local at, id = since(order(set, set.first))
+        set.oldest = at
+        if at > due then break end
+        local units = tonumber(id)
+        if #id == 16 then
+          units = tonumber(set.fields[id]:match(' (%d+)$'))
+          put(set, id, false)
+        end
+        remove(set, set.first, units)
+        h.expired = h.expired + 1
+        if not h.release then
+          if counts(h, units, due - at) then charge = charge + units end
+          finish(set, id, units)
+        end
+      until set.count == 0 or set.first >= stop
+      size = min(size * 2, 1024)
+    end
+    if charge > 0 then
+      local b = h.base
+      b.op, b.amount, b.text = 'f', charge, text(charge)
+      local s = b.kind.look(b)
+      local _, add, x, y = b.kind.judge(s, b)
+      if add ~= 0 then b.kind.write(s, b, add, x, y) end
+    end
+    if set.done_first < set.done_next and set.done_oldest <= due - h.hold / 4 then forget(set, due) end
+    while set.done_next - set.done_first > most_done do forget(set, due) end
+  end
+
+  local function flush()
+    for _, set in pairs(sets) do
+      if set.dirty then
+        local values, gone = {'m', pack(set)}, {}
+        for name in pairs(set.changed) do
+          if set.fields[name] then
+            values[#values + 1] = name
+            values[#values + 1] = set.fields[name]
+          else
+            gone[#gone + 1] = name
+          end
+        end
+        for i = 1, #values, 4000 do call('HSET', set.key, unpack(values, i, min(i + 3999, #values))) end
+        for i = 1, #gone, 4000 do call('HDEL', set.key, unpack(gone, i, min(i + 3999, #gone))) end
+        -- The hash lives for as long as its last hold matters, and up to half a
+        -- hold more, so that few changes need a PEXPIRE.
+        local half = set.hold / 2
+        if virtual >= 0 or not set.was or floor(set.was / half) ~= floor(set.newest / half) then
+          call('PEXPIRE', set.key, millis(set.life + half))
+          set.was = set.newest
+        end
+        set.changed, set.dirty = {}, false
+      end
+    end
+  end
+
+  return {
+    expire = expire,
+    flush = flush,
+    drop = function() sets = {} end,
+    look = function(h)
+      local set, s = load(h), h.base.kind.look(h.base)
+      set.hold, set.life = h.hold, h.hold + h.keep
+      s[6], s[7], s[8], s[9] = set.units, set.count, 0, set.opened + h.hold - set.now
+      s[10], s[11], s[12], s.set = 0, 0, h.expired, set
+      local record = h.id ~= '' and get(set, h.id)
+      if record and record:byte() == 111 then
+        s[10], s[11], s.place = 1, tonumber(record:match(' (%d+)$')), tonumber(record:match('^o(%d+)'))
+      elseif record then
+        local at, credit = since(record:sub(2))
+        if at + h.hold > set.now then s[10], s[11] = 2, tonumber(credit) end
+      end
+      return s
+    end,
+    judge = function(s, h)
+      local set, b, op, over = s.set, h.base, nil, false
+      local named, unbased = h.id ~= '', h.base.kind == kinds.n
+      b.amount, s.change = h.amount, nil
+      if h.op == 'c' or h.op == 'l' then
+        if s[10] > 0 then return false, 0 end
+        local opens = h.amount > 0 and (named or unbased)
+        b.op, b.amount = 'l', set.units + h.amount
+        over = b.kind.judge(s, b) or opens and set.count >= most_open
+        b.amount = h.amount
+        if over and set.count > 0 then s[8] = since(order(set, set.first)) + h.hold - set.now end
+        if over or h.op == 'l' then return over, 0 end
+        if opens then s.change = 'open' elseif not named then op = 'c' end
+      elseif not named and unbased then
+        if h.op == 'f' and h.amount > 0 and set.count < most_open then s.change = 'open' end
+      elseif not named then
+        op = h.op
+      elseif s[10] < 2 or h.op == 'f' and s[11] > 0 then
+        s.change = 'close'
+        if h.op == 'f' and not unbased then
+          op = 'f'
+          if s[10] == 2 then b.amount = h.amount - min(s[11], h.amount) end
+        end
+      end
+      s.base = nil
+      if op then
+        b.op, b.text = op, text(b.amount)
+        local _, add, x, y = b.kind.judge(s, b)
+        s.base = {add, x, y}
+      end
+      return false, (op or s.change) and 1 or 0
+    end,
+    write = function(s, h)
+      local set, base = s.set, s.base
+      if base and base[1] ~= 0 then h.base.kind.write(s, h.base, base[1], base[2], base[3]) end
+      if s.change == 'open' then
+        open(set, h)
+      elseif s.change == 'close' then
+        if s[10] == 1 then remove(set, s.place, s[11]) end
+        finish(set, h.id, 0)
+      end
+    end,
+    after = function(s, h)
+      s.add = s.base and s.base[1] or 0
+      if h.base.kind.after then h.base.kind.after(s, h.base) end
+    end,
+  }
+end
+
+local hits, seen, twice, atomic, held = {}, {}, false, false, false
+local k, a = 1, 2
+while k <= #KEYS do
+  local key, flags = KEYS[k], ARGV[a + 4] + 0
+  local h = {
+    key = key, kind = kinds[ARGV[a]], op = ARGV[a + 1], text = ARGV[a + 2], amount = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0, flags = flags,
+    ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min = ARGV[a + 7] + 0, rest = a + 8, numbers = 5,
+  }
+  if flags >= 8 then
+    h.held, held = true, true
+    local base = h
+    if h.kind ~= kinds.n then k = k + 1 end
+    h = {
+      key = key, kind = kinds.h, base = base, op = h.op, amount = h.amount, flags = flags % 8, period = h.period, numbers = 12,
+      set = KEYS[k], release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0, keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0,
+    }
+    a = a + 4
+  end
+  k, a = k + 1, a + 12
+  hits[#hits + 1] = h
   twice = twice or seen[key]
   seen[key] = true
   atomic = atomic or flags % 4 >= 2
@@ -358,13 +680,21 @@ end
 
 -- First all hits are tried. With each key there once, nobody changes what others
 -- find, and looking is enough; else they are charged, and taken back when one
--- refuses.
+-- refuses. Holds expire in any case.
+if held then
+  for _, h in ipairs(hits) do
+    if h.base then h.kind.expire(h) end
+  end
+end
 local vetoed, tried, saved = false, {}, {}
 if atomic then
   if twice then
+    if held then kinds.h.flush() end
     for key in pairs(seen) do
       local kind = call('TYPE', key).ok
-      saved[#saved + 1] = {key, kind, call('PTTL', key), kind == 'list' and call('LRANGE', key, 0, -1) or kind == 'string' and call('GET', key)}
+      if kind ~= 'hash' then
+        saved[#saved + 1] = {key, kind, call('PTTL', key), kind == 'list' and call('LRANGE', key, 0, -1) or kind == 'string' and call('GET', key)}
+      end
     end
   end
   for i, h in ipairs(hits) do
@@ -379,6 +709,7 @@ if atomic then
     if over and h.flags < 4 then vetoed = true end
   end
   if twice and vetoed then
+    if held then kinds.h.drop() end
     for _, v in ipairs(saved) do
       call('DEL', v[1])
       if v[2] == 'list' then
@@ -392,21 +723,27 @@ if atomic then
 end
 
 local reply = {vetoed and 1 or 0, now}
-local function put(over, s)
-  reply[#reply + 1] = over and 1 or 0
-  for i = 1, 5 do reply[#reply + 1] = s[i] or 0 end
+local function put(h, s)
+  for i = 1, h.numbers do reply[#reply + 1] = s[i] or 0 end
 end
 for i, h in ipairs(hits) do
+  local over, s
   if vetoed and h.flags % 4 >= 2 then
     if h.op == 'r' or h.op == 'f' then h.amount = 0 end
-    local s = h.kind.look(h)
+    over, s = tried[i][1], h.kind.look(h)
+    if h.base then
+      h.op = 'l'
+      h.kind.judge(s, h)
+    end
     if h.kind.after then h.kind.after(s, h) end
-    put(tried[i][1], s)
-    for j = 1, 5 do reply[#reply + 1] = tried[i][2][j] or 0 end
   elseif twice and atomic and not vetoed then
-    put(tried[i][1], tried[i][2])
+    over, s = tried[i][1], tried[i][2]
   else
-    put(run(h))
+    over, s = run(h)
   end
+  reply[#reply + 1] = over and 1 or 0
+  put(h, s)
+  if vetoed and h.flags % 4 >= 2 then put(h, tried[i][2]) end
 end
+if held then kinds.h.flush() end
 return reply

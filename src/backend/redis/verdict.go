@@ -29,15 +29,32 @@ func outcome(c *remote.Call, i int, h *backend.Hit, now int64) algorithm.Outcome
 	if h.Limit.Kind != algorithm.FixedWindow {
 		now = numbers[0] * int64(time.Microsecond)
 	}
-	over, state, refused := numbers[1] == 1, counterState(numbers[2:]), numbers[2+replyNumbersPerState:]
+	over, state, refused := numbers[1] == 1, numbers[2:2+stateNumbers(h.Limit)], numbers[2+stateNumbers(h.Limit):]
 	if len(refused) == 0 {
-		return state.outcome(h.Limit, now, h.Op, h.Amount)
+		return outcomeOfState(state, h, now)
 	}
 	look := h.AsLook()
-	tried := counterState(refused)
-	would := tried.outcome(h.Limit, now, h.Op, h.Amount)
+	would := outcomeOfState(refused, h, now)
 	would.Over = over // A hit may be over the limit only because of the hits before it.
-	return algorithm.UnchargedOutcome(h.Limit, state.outcome(h.Limit, now, look.Op, look.Amount), would)
+	return algorithm.UnchargedOutcome(h.Limit, outcomeOfState(state, &look, now), would)
+}
+
+// outcomeOfState returns the outcome of h on a state, as takeScript returns it.
+func outcomeOfState(numbers []int64, h *backend.Hit, now int64) algorithm.Outcome {
+	l, base := h.Limit, counterState(numbers)
+	if l.Hold == 0 {
+		return base.outcome(l, now, h.Op, h.Amount)
+	}
+	holds := numbers[replyNumbersPerState:]
+	micros := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+	view := algorithm.HoldView{
+		OpenUnits: uint64(holds[0]), OpenHolds: int(holds[1]), OldestEnd: micros(holds[2]), NewestEnd: micros(holds[3]),
+		IsOpen: holds[4] == 1, IsDone: holds[4] == 2, Units: uint64(holds[5]), Expired: uint32(holds[6]),
+	}
+	v, _ := algorithm.HeldOutcome(l, view, h.Op, h.Amount, h.HoldID != algorithm.HoldID{}, func(op algorithm.Op, amount uint64) algorithm.Outcome {
+		return base.outcome(l, now, op, amount)
+	})
+	return v
 }
 
 // outcome returns the outcome that package algorithm computes from the state.
@@ -57,6 +74,8 @@ func (s *counterState) outcome(l *algorithm.Limit, now int64, op algorithm.Op, a
 		_, v = algorithm.TakeSlidingCounter(l, buckets, now, op, amount)
 	case algorithm.GCRA:
 		_, v = algorithm.TakeGCRA(l, algorithm.GCRAState{TAT: instant(s[0]) + s[1], LastHit: instant(s[2])}, now, op, amount)
+	case algorithm.Concurrency:
+		v = (&algorithm.State{}).Take(l, now, op, amount)
 	}
 	return v
 }

@@ -53,6 +53,11 @@ type Hit struct {
 	Atomic    bool
 	NoVeto    bool
 	CountDown bool
+	HoldID    algorithm.HoldID
+	// HoldsKeyBytes is the length of the second key of a limit with holds, which was appended to Call.Keys behind the first one; 0 for none.
+	HoldsKeyBytes int
+	// WindowStart is the start of the fixed window of a limit with holds, in µs since the Unix epoch.
+	WindowStart int64
 	// Delete says that the key is deleted, and that Limit, Amount and Op have no meaning.
 	Delete bool
 	// MinTTL is the number of seconds that the key has to live, TTL is the same with jitter.
@@ -120,9 +125,18 @@ func (c *Call) removeHolder() bool {
 // Key returns the key of hit i.
 func (c *Call) Key(i int) []byte { return c.Keys[c.Hits[i].keyStart:c.Hits[i].keyEnd] }
 
+// HoldsKey returns the second key of hit i, or nothing.
+func (c *Call) HoldsKey(i int) []byte { return c.allKeys(i)[len(c.Key(i)):] }
+
+// allKeys returns all keys of hit i, one after the other.
+func (c *Call) allKeys(i int) []byte {
+	h := &c.Hits[i]
+	return c.Keys[h.keyStart : h.keyEnd+h.HoldsKeyBytes]
+}
+
 // NewHit returns what a call asks of the counter of h. Its key, times to live, cost and group are not set.
 func NewHit(h *backend.Hit) Hit {
-	return Hit{Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto, CountDown: h.StoresRemaining}
+	return Hit{Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto, CountDown: h.StoresRemaining, HoldID: h.HoldID}
 }
 
 // borderSlack is how long the counter of a calendar window outlives its border. Meanwhile replicas whose clocks are behind may count in it.
@@ -154,13 +168,13 @@ func (h *Hit) SetTTL(ttl, jitter time.Duration, virtual bool) {
 	}
 }
 
-// AddHit adds a hit whose key was appended to c.Keys.
+// AddHit adds a hit whose keys were appended to c.Keys.
 func (c *Call) AddHit(h Hit) {
 	h.keyStart = 0
 	if n := len(c.Hits); n > 0 {
-		h.keyStart = c.Hits[n-1].keyEnd
+		h.keyStart = c.Hits[n-1].keyEnd + c.Hits[n-1].HoldsKeyBytes
 	}
-	h.keyEnd = len(c.Keys)
+	h.keyEnd = len(c.Keys) - h.HoldsKeyBytes
 	c.Hits = append(c.Hits, h)
 }
 

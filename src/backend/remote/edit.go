@@ -35,7 +35,7 @@ func (s *Store) SetCounts(ctx context.Context, b *backend.Batch) error {
 		h := b.Hits[i]
 		s.protocol.AddDeletions(c, &h, now)
 		if h.Amount > 0 {
-			h.Op, h.Atomic, h.GroupID = algorithm.Force, false, uint16(i)
+			h.Op, h.Atomic, h.GroupID, h.HoldID = algorithm.Force, false, uint16(i), algorithm.HoldID{}
 			set.Hits = append(set.Hits, h)
 		}
 	}

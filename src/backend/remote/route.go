@@ -187,7 +187,7 @@ func (s *Store) addToPart(c *Call, group []hitSlot) {
 		h := c.Hits[g.hit]
 		h.Result, h.GroupEnd = Result{}, end
 		c.Hits[g.hit].Result = Result{}
-		p.Keys = append(p.Keys, c.Key(g.hit)...)
+		p.Keys = append(p.Keys, c.allKeys(g.hit)...)
 		p.AddHit(h)
 		p.wholeCallIndexes = append(p.wholeCallIndexes, int32(g.hit))
 	}
