@@ -399,7 +399,7 @@ make.h = function()
     local set = sets[h.set]
     if set then return set end
     local values = call('HMGET', h.set, 'm', h.id)
-    set = {key = h.set, fields = {[h.id] = values[2]}, changed = {}, dirty = false}
+    set = {key = h.set, fields = {[h.id] = values[2]}, changed = {}, dirty = false, hold = h.hold, life = h.hold + h.keep}
     if values[1] then
       set.newest, set.opened, set.oldest, set.done_oldest, set.offset,
         set.units, set.count, set.first, set.next, set.done_first, set.done_next = cmsgpack.unpack(values[1])
@@ -546,7 +546,13 @@ make.h = function()
       local _, add, x, y = b.kind.judge(s, b)
       if add ~= 0 then b.kind.write(s, b, add, x, y) end
     end
-    if set.done_first < set.done_next and set.done_oldest <= due - h.hold / 4 then forget(set, due) end
+    -- To forget some at a time is cheaper than to forget each in time. Virtual
+    -- time may go back, and must not find again what was forgotten.
+    local late = virtual < 0 and h.hold / 4 or 0
+    while set.done_first < set.done_next and set.done_oldest <= due - late do
+      forget(set, due)
+      if late > 0 then break end
+    end
     while set.done_next - set.done_first > most_done do forget(set, due) end
   end
 
@@ -582,7 +588,6 @@ make.h = function()
     drop = function() sets = {} end,
     look = function(h)
       local set, s = load(h), h.base.kind.look(h.base)
-      set.hold, set.life = h.hold, h.hold + h.keep
       s[6], s[7], s[8], s[9] = set.units, set.count, 0, set.opened + h.hold - set.now
       s[10], s[11], s[12], s.set = 0, 0, h.expired, set
       local record = h.id ~= '' and get(set, h.id)
@@ -618,17 +623,17 @@ make.h = function()
           if s[10] == 2 then b.amount = h.amount - min(s[11], h.amount) end
         end
       end
-      s.base = nil
+      s.step = nil
       if op then
         b.op, b.text = op, text(b.amount)
         local _, add, x, y = b.kind.judge(s, b)
-        s.base = {add, x, y}
+        s.step = {add, x, y}
       end
       return false, (op or s.change) and 1 or 0
     end,
     write = function(s, h)
-      local set, base = s.set, s.base
-      if base and base[1] ~= 0 then h.base.kind.write(s, h.base, base[1], base[2], base[3]) end
+      local set, step = s.set, s.step
+      if step and step[1] ~= 0 then h.base.kind.write(s, h.base, step[1], step[2], step[3]) end
       if s.change == 'open' then
         open(set, h)
       elseif s.change == 'close' then
@@ -637,7 +642,7 @@ make.h = function()
       end
     end,
     after = function(s, h)
-      s.add = s.base and s.base[1] or 0
+      s.add = s.step and s.step[1] or 0
       if h.base.kind.after then h.base.kind.after(s, h.base) end
     end,
   }
