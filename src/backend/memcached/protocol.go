@@ -39,7 +39,7 @@ func (p protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 	cfg := &p.store.cfg
 	for i := range b.Hits {
 		h := &b.Hits[i]
-		if !slices.Contains(countableKinds, h.Limit.Kind) || h.Atomic || h.Op == algorithm.Charge && !h.Limit.CountBlocked {
+		if !slices.Contains(countableKinds, h.Limit.Kind) || h.Limit.Hold > 0 || h.Atomic || h.Op == algorithm.Charge && !h.Limit.CountBlocked {
 			return ErrUnsupported
 		}
 		hit := remote.NewHit(h)
