@@ -36,7 +36,7 @@ func many(n int, kind algorithm.Kind, prefix string, together bool) *backend.Bat
 // emptyState is takeScript's reply for so many counters that are not there.
 func emptyState(counters string) string {
 	n, _ := strconv.Atoi(counters)
-	n = 2 + n*(1 + replyNumbersPerState)
+	n = 2 + n*(1+replyNumbersPerState)
 	return fmt.Sprintf("*%d\r\n%s", n, strings.Repeat(":0\r\n", n))
 }
 

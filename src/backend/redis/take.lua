@@ -466,11 +466,15 @@ make.h = function()
       put(set, 'o' .. text(last), 'g' .. text(first))
     end
   end
-  local function finish(set, id, credit)
-    if set.done_first == set.done_next then set.done_oldest = set.now end
-    put(set, id, 'd' .. text(set.now) .. ' ' .. text(credit))
-    put(set, 'd' .. text(set.done_next), text(set.now) .. ' ' .. id)
-    set.done_next, set.newest = set.done_next + 1, set.now
+  local function finish(set, id, at, credit)
+    if set.done_first == set.done_next then
+      set.done_oldest = at
+    elseif at < set.now then -- A hold expires before an earlier one if the limit has a shorter hold now.
+      at = max(at, (since(get(set, 'd' .. text(set.done_next - 1)))))
+    end
+    put(set, id, 'd' .. text(at) .. ' ' .. text(credit))
+    put(set, 'd' .. text(set.done_next), text(at) .. ' ' .. id)
+    set.done_next, set.newest = set.done_next + 1, max(set.newest, at)
   end
   -- forget removes the oldest holds that are done, if they have become so by due
   -- or are too many.
@@ -534,7 +538,7 @@ make.h = function()
         h.expired = h.expired + 1
         if not h.release then
           if counts(h, units, due - at) then charge = charge + units end
-          finish(set, id, units)
+          finish(set, id, at + h.hold, units)
         end
       until set.count == 0 or set.first >= stop
       size = min(size * 2, 1024)
@@ -638,7 +642,7 @@ make.h = function()
         open(set, h)
       elseif s.change == 'close' then
         if s[10] == 1 then remove(set, s.place, s[11]) end
-        finish(set, h.id, 0)
+        finish(set, h.id, set.now, 0)
       end
     end,
     after = function(s, h)
