@@ -69,7 +69,7 @@ func TestLoad(t *testing.T) {
 
 var smallStore = rules.StoreSupport{
 	StoreName: "Abacus", Algorithms: []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
-	AlwaysCountsBlocked: true, CannotChargeAllOrNone: true, AlternativeStores: []string{"memory", "redis"},
+	AlwaysCountsBlocked: true, CannotChargeAllOrNone: true, WhyNoHolds: "it has one wire for each number", AlternativeStores: []string{"memory", "redis"},
 }
 
 // outcome is all that comes of loading files, as text.
@@ -143,7 +143,10 @@ func describe(r *rules.Rule) string {
 	if r.Limit.MinInterval > 0 {
 		s += fmt.Sprintf(", %v apart", r.Limit.MinInterval)
 	}
-	if r.Limit.CountBlocked != (r.Limit.Kind == algorithm.FixedWindow && !r.Unlimited) {
+	if l := &r.Limit; l.Hold > 0 || r.HoldIDKey != "" {
+		s += fmt.Sprintf(", hold %v by %s, released %t", l.Hold, r.HoldIDKey, l.ReleaseUnsettled)
+	}
+	if r.Limit.CountBlocked != (r.Limit.Kind == algorithm.FixedWindow && r.Limit.Hold == 0 && !r.Unlimited) {
 		s += fmt.Sprintf(", count_blocked %t", r.Limit.CountBlocked)
 	}
 	if r.Fallback != backend.FallbackError {

@@ -24,6 +24,14 @@ type pairKey struct {
 	needs map[string]string // keys of the limit, or rate_limits
 }
 
+// label is the name of the key, or its value for the one without a window.
+func (k pairKey) label() string {
+	if k.value == "concurrency" {
+		return k.value
+	}
+	return k.name
+}
+
 // pairKeys are all keys that may stand on a descriptor, on a rule of an ordered list or in
 // a limit. Places: see pairFile.
 var pairKeys = []pairKey{
@@ -48,6 +56,10 @@ var pairKeys = []pairKey{
 	{"rate_limit", "burst", "2", map[string]string{"algorithm": "gcra"}},
 	{"rate_limit", "min_interval", "1s", map[string]string{"algorithm": "gcra"}},
 	{"rate_limit", "count_blocked", "true", map[string]string{"algorithm": "gcra"}},
+	{"rate_limit", "algorithm", "concurrency", map[string]string{"hold": "20s", "hold_id": "id"}},
+	{"rate_limit", "hold", "30s", map[string]string{"hold_id": "id"}},
+	{"rate_limit", "hold_id", "call", map[string]string{"hold": "20s"}},
+	{"rate_limit", "unsettled", "release", map[string]string{"hold": "20s", "hold_id": "id"}},
 	{"rate_limit", "on_store_failure", "deny", nil},
 	{"rate_limit", "unlimited", "true", nil},
 	{"rate_limit", "name", "limit", nil},
@@ -73,7 +85,8 @@ func pairFile(ordered bool, keys ...pairKey) string {
 	if limit["unlimited"] == "" {
 		for _, k := range keys {
 			for name, value := range k.needs {
-				if name != "rate_limits" {
+				isHold := name == "hold" || name == "hold_id"
+				if name != "rate_limits" && (!isHold || limit[name] == "") {
 					limit[name] = value
 				}
 			}
@@ -81,7 +94,7 @@ func pairFile(ordered bool, keys ...pairKey) string {
 		if limit["requests_per_unit"] == "" {
 			limit["requests_per_unit"] = "5"
 		}
-		if limit["unit"] == "" && limit["period"] == "" {
+		if limit["unit"] == "" && limit["period"] == "" && limit["algorithm"] != "concurrency" {
 			limit["unit"] = "minute"
 		}
 	}
@@ -146,10 +159,13 @@ func TestPairsOfKeys(t *testing.T) {
 		}
 		for i, a := range keys {
 			for _, b := range keys[i+1:] {
+				if a.name == b.name {
+					continue
+				}
 				said, both := compiledTo(pairFile(ordered, a, b))
 				if said != "" {
 					if !strings.Contains(said, "a.yaml:") {
-						t.Errorf("%s x %s: no place in %s", a.name, b.name, said)
+						t.Errorf("%s x %s: no place in %s", a.label(), b.label(), said)
 					}
 					kind, text, _ := strings.Cut(said, ": a.yaml:")
 					_, text, _ = strings.Cut(text, ": ")
@@ -158,14 +174,14 @@ func TestPairsOfKeys(t *testing.T) {
 					if ordered {
 						list = "rules: "
 					}
-					fmt.Fprintf(&got, "%s%s x %s: %s: %s\n", list, a.name, b.name, kind, text)
+					fmt.Fprintf(&got, "%s%s x %s: %s: %s\n", list, a.label(), b.label(), kind, text)
 					continue
 				}
 				// What one of them needs is there without it, too.
 				_, withA := compiledTo(pairFile(ordered, a, pairKey{needs: b.needs}))
 				_, withB := compiledTo(pairFile(ordered, b, pairKey{needs: a.needs}))
 				if (both == withA && a.needs[b.name] == "") || (both == withB && b.needs[a.name] == "") {
-					t.Errorf("%s x %s: one of them is silently void:\n%s", a.name, b.name, pairFile(ordered, a, b))
+					t.Errorf("%s x %s: one of them is silently void:\n%s", a.label(), b.label(), pairFile(ordered, a, b))
 				}
 			}
 		}

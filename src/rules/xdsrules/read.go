@@ -146,6 +146,8 @@ func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) rules.Rate
 		Period:          r.readDuration(place, "period", m.GetPeriod()),
 		MinInterval:     r.readDuration(place, "min_interval", m.GetMinInterval()),
 		WeekStarts:      r.enumWord(place, ".week_starts", m.GetWeekStarts()),
+		Hold:            r.readDuration(place, "hold", m.GetHold()),
+		Unsettled:       r.enumWord(place, ".unsettled", m.GetUnsettled()),
 		Fallback:        r.enumWord(place, ".on_store_failure", m.GetOnStoreFailure()),
 		Replaces: readList(r, place, ".replaces", m.GetReplaces(), func(place string, m *configv3.RateLimitReplace) rules.Positioned[string] {
 			return rules.Positioned[string]{Pos: rules.Pos{File: place}, Value: m.GetName()}
@@ -165,6 +167,9 @@ func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) rules.Rate
 	}
 	if v := m.GetAnchorDay(); v != 0 {
 		cfg.AnchorDay = positioned(r, place, ".anchor_day", v)
+	}
+	if v := m.GetHoldId(); v != "" {
+		cfg.HoldID = positioned(r, place, ".hold_id", v)
 	}
 	if v := m.GetBurst(); v != nil {
 		cfg.Burst = positioned(r, place, ".burst", v.Value)

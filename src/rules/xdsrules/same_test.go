@@ -150,6 +150,15 @@ func limitYAML(m *configv3.RateLimitPolicy) string {
 	if m.WeekStarts != 0 {
 		fields = append(fields, "week_starts: "+text(strings.ToLower(m.WeekStarts.String())))
 	}
+	if m.Hold != nil {
+		fields = append(fields, "hold: "+text(m.Hold.AsDuration().String()))
+	}
+	if m.HoldId != "" {
+		fields = append(fields, "hold_id: "+text(m.HoldId))
+	}
+	if m.Unsettled != 0 {
+		fields = append(fields, "unsettled: "+text(strings.ToLower(m.Unsettled.String())))
+	}
 	if m.MinInterval != nil {
 		fields = append(fields, "min_interval: "+text(m.MinInterval.AsDuration().String()))
 	}
@@ -481,6 +490,9 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 	if b.one(8) {
 		b.calendar(m)
 	}
+	if b.one(6) {
+		b.hold(m)
+	}
 	if m.Algorithm == configv3.Algorithm_GCRA && b.one(2) {
 		m.Burst = wrapperspb.UInt32(pick[uint32](b, 0, 1, 9, math.MaxUint32-1))
 	}
@@ -537,6 +549,23 @@ func (b builder) calendar(m *configv3.RateLimitPolicy) {
 	}
 	if m.Unit == configv3.RateLimitUnit_WEEK || b.one(10) {
 		m.WeekStarts = configv3.DayOfWeek(b.IntN(9))
+	}
+}
+
+// hold gives m holds, often with a setting that they exclude.
+func (b builder) hold(m *configv3.RateLimitPolicy) {
+	if b.one(2) {
+		m.Algorithm = configv3.Algorithm_CONCURRENCY
+		if !b.one(10) {
+			m.Unit, m.UnitMultiplier, m.Period = 0, 0, nil
+		}
+	}
+	if !b.one(10) {
+		m.Hold = durationpb.New(pick[time.Duration](b, 30, 30, 30, 0, -1, 100_000) * time.Second / pick[time.Duration](b, 1, 1, 1, 7, 1000))
+	}
+	m.HoldId = pick(b, "id", "id", "id", "id", "call", "hold", "a", "")
+	if m.Algorithm != configv3.Algorithm_CONCURRENCY || b.one(10) {
+		m.Unsettled = configv3.Unsettled(b.IntN(4))
 	}
 }
 

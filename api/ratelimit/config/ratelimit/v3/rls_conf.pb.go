@@ -171,6 +171,8 @@ const (
 	Algorithm_SLIDING_WINDOW         Algorithm = 2
 	Algorithm_SLIDING_WINDOW_COUNTER Algorithm = 3
 	Algorithm_GCRA                   Algorithm = 4
+	// Only holds count: it has no window, so none of unit, unit_multiplier and period.
+	Algorithm_CONCURRENCY Algorithm = 5
 )
 
 // Enum value maps for Algorithm.
@@ -181,6 +183,7 @@ var (
 		2: "SLIDING_WINDOW",
 		3: "SLIDING_WINDOW_COUNTER",
 		4: "GCRA",
+		5: "CONCURRENCY",
 	}
 	Algorithm_value = map[string]int32{
 		"FIXED_WINDOW":           0,
@@ -188,6 +191,7 @@ var (
 		"SLIDING_WINDOW":         2,
 		"SLIDING_WINDOW_COUNTER": 3,
 		"GCRA":                   4,
+		"CONCURRENCY":            5,
 	}
 )
 
@@ -216,6 +220,57 @@ func (x Algorithm) Number() protoreflect.EnumNumber {
 // Deprecated: Use Algorithm.Descriptor instead.
 func (Algorithm) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{2}
+}
+
+// Unsettled says what becomes of a reservation that expires.
+type Unsettled int32
+
+const (
+	// That is CHARGE.
+	Unsettled_UNSETTLED_DEFAULT Unsettled = 0
+	Unsettled_CHARGE            Unsettled = 1
+	Unsettled_RELEASE           Unsettled = 2
+)
+
+// Enum value maps for Unsettled.
+var (
+	Unsettled_name = map[int32]string{
+		0: "UNSETTLED_DEFAULT",
+		1: "CHARGE",
+		2: "RELEASE",
+	}
+	Unsettled_value = map[string]int32{
+		"UNSETTLED_DEFAULT": 0,
+		"CHARGE":            1,
+		"RELEASE":           2,
+	}
+)
+
+func (x Unsettled) Enum() *Unsettled {
+	p := new(Unsettled)
+	*p = x
+	return p
+}
+
+func (x Unsettled) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Unsettled) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[3].Descriptor()
+}
+
+func (Unsettled) Type() protoreflect.EnumType {
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[3]
+}
+
+func (x Unsettled) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Unsettled.Descriptor instead.
+func (Unsettled) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
 }
 
 // Charge says which limits a match charges.
@@ -255,11 +310,11 @@ func (x Charge) String() string {
 }
 
 func (Charge) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[3].Descriptor()
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4].Descriptor()
 }
 
 func (Charge) Type() protoreflect.EnumType {
-	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[3]
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4]
 }
 
 func (x Charge) Number() protoreflect.EnumNumber {
@@ -268,7 +323,7 @@ func (x Charge) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Charge.Descriptor instead.
 func (Charge) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{4}
 }
 
 // OnReject says what is charged when one of several limits refuses.
@@ -308,11 +363,11 @@ func (x OnReject) String() string {
 }
 
 func (OnReject) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4].Descriptor()
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[5].Descriptor()
 }
 
 func (OnReject) Type() protoreflect.EnumType {
-	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[4]
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[5]
 }
 
 func (x OnReject) Number() protoreflect.EnumNumber {
@@ -321,7 +376,7 @@ func (x OnReject) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnReject.Descriptor instead.
 func (OnReject) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{4}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{5}
 }
 
 // OnStoreFailure says what becomes of a request when the store of the counters
@@ -370,11 +425,11 @@ func (x OnStoreFailure) String() string {
 }
 
 func (OnStoreFailure) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[5].Descriptor()
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[6].Descriptor()
 }
 
 func (OnStoreFailure) Type() protoreflect.EnumType {
-	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[5]
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[6]
 }
 
 func (x OnStoreFailure) Number() protoreflect.EnumNumber {
@@ -383,7 +438,7 @@ func (x OnStoreFailure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnStoreFailure.Descriptor instead.
 func (OnStoreFailure) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{5}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{6}
 }
 
 // RateLimitConfig is the rules of one domain.
@@ -758,7 +813,13 @@ type RateLimitPolicy struct {
 	// The day of the month on which months begin, 1 to 28; 0 is 1.
 	AnchorDay uint32 `protobuf:"varint,110,opt,name=anchor_day,json=anchorDay,proto3" json:"anchor_day,omitempty"`
 	// The first day of weeks.
-	WeekStarts    DayOfWeek `protobuf:"varint,111,opt,name=week_starts,json=weekStarts,proto3,enum=ratelimit.config.ratelimit.v3.DayOfWeek" json:"week_starts,omitempty"`
+	WeekStarts DayOfWeek `protobuf:"varint,111,opt,name=week_starts,json=weekStarts,proto3,enum=ratelimit.config.ratelimit.v3.DayOfWeek" json:"week_starts,omitempty"`
+	// The time after which a hold expires; without it there are no holds. CONCURRENCY needs it.
+	Hold *durationpb.Duration `protobuf:"bytes,112,opt,name=hold,proto3" json:"hold,omitempty"`
+	// The key of the entry that names a hold; required beside hold.
+	HoldId string `protobuf:"bytes,113,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	// What becomes of a reservation that expires; not for CONCURRENCY.
+	Unsettled     Unsettled `protobuf:"varint,114,opt,name=unsettled,proto3,enum=ratelimit.config.ratelimit.v3.Unsettled" json:"unsettled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,6 +966,27 @@ func (x *RateLimitPolicy) GetWeekStarts() DayOfWeek {
 	return DayOfWeek_DAY_OF_WEEK_DEFAULT
 }
 
+func (x *RateLimitPolicy) GetHold() *durationpb.Duration {
+	if x != nil {
+		return x.Hold
+	}
+	return nil
+}
+
+func (x *RateLimitPolicy) GetHoldId() string {
+	if x != nil {
+		return x.HoldId
+	}
+	return ""
+}
+
+func (x *RateLimitPolicy) GetUnsettled() Unsettled {
+	if x != nil {
+		return x.Unsettled
+	}
+	return Unsettled_UNSETTLED_DEFAULT
+}
+
 // RateLimitReplace names a rule that does not apply where this one does.
 type RateLimitReplace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -997,7 +1079,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\vrate_limits\x18g \x03(\v2..ratelimit.config.ratelimit.v3.RateLimitPolicyR\n" +
 	"rateLimits\x12=\n" +
 	"\x06charge\x18h \x01(\x0e2%.ratelimit.config.ratelimit.v3.ChargeR\x06charge\x12D\n" +
-	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xd1\x06\n" +
+	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xe1\a\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -1016,7 +1098,10 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
 	"anchor_day\x18n \x01(\rR\tanchorDay\x12I\n" +
 	"\vweek_starts\x18o \x01(\x0e2(.ratelimit.config.ratelimit.v3.DayOfWeekR\n" +
-	"weekStarts\"&\n" +
+	"weekStarts\x12-\n" +
+	"\x04hold\x18p \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\x17\n" +
+	"\ahold_id\x18q \x01(\tR\x06holdId\x12F\n" +
+	"\tunsettled\x18r \x01(\x0e2(.ratelimit.config.ratelimit.v3.UnsettledR\tunsettled\"&\n" +
 	"\x10RateLimitReplace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name*f\n" +
 	"\rRateLimitUnit\x12\v\n" +
@@ -1041,13 +1126,19 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x06FRIDAY\x10\x05\x12\f\n" +
 	"\bSATURDAY\x10\x06\x12\n" +
 	"\n" +
-	"\x06SUNDAY\x10\a*m\n" +
+	"\x06SUNDAY\x10\a*~\n" +
 	"\tAlgorithm\x12\x10\n" +
 	"\fFIXED_WINDOW\x10\x00\x12\x14\n" +
 	"\x10FIRST_HIT_WINDOW\x10\x01\x12\x12\n" +
 	"\x0eSLIDING_WINDOW\x10\x02\x12\x1a\n" +
 	"\x16SLIDING_WINDOW_COUNTER\x10\x03\x12\b\n" +
-	"\x04GCRA\x10\x04*2\n" +
+	"\x04GCRA\x10\x04\x12\x0f\n" +
+	"\vCONCURRENCY\x10\x05*;\n" +
+	"\tUnsettled\x12\x15\n" +
+	"\x11UNSETTLED_DEFAULT\x10\x00\x12\n" +
+	"\n" +
+	"\x06CHARGE\x10\x01\x12\v\n" +
+	"\aRELEASE\x10\x02*2\n" +
 	"\x06Charge\x12\x14\n" +
 	"\x10CHARGE_INHERITED\x10\x00\x12\b\n" +
 	"\x04LEAF\x10\x01\x12\b\n" +
@@ -1075,57 +1166,60 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescData
 }
 
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
 	(DayOfWeek)(0),                 // 1: ratelimit.config.ratelimit.v3.DayOfWeek
 	(Algorithm)(0),                 // 2: ratelimit.config.ratelimit.v3.Algorithm
-	(Charge)(0),                    // 3: ratelimit.config.ratelimit.v3.Charge
-	(OnReject)(0),                  // 4: ratelimit.config.ratelimit.v3.OnReject
-	(OnStoreFailure)(0),            // 5: ratelimit.config.ratelimit.v3.OnStoreFailure
-	(*RateLimitConfig)(nil),        // 6: ratelimit.config.ratelimit.v3.RateLimitConfig
-	(*RateLimitRule)(nil),          // 7: ratelimit.config.ratelimit.v3.RateLimitRule
-	(*RateLimitDescriptor)(nil),    // 8: ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	(*RateLimitPolicy)(nil),        // 9: ratelimit.config.ratelimit.v3.RateLimitPolicy
-	(*RateLimitReplace)(nil),       // 10: ratelimit.config.ratelimit.v3.RateLimitReplace
-	nil,                            // 11: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	(*structpb.Struct)(nil),        // 12: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 13: google.protobuf.Duration
-	(*wrapperspb.UInt32Value)(nil), // 14: google.protobuf.UInt32Value
-	(*wrapperspb.BoolValue)(nil),   // 15: google.protobuf.BoolValue
+	(Unsettled)(0),                 // 3: ratelimit.config.ratelimit.v3.Unsettled
+	(Charge)(0),                    // 4: ratelimit.config.ratelimit.v3.Charge
+	(OnReject)(0),                  // 5: ratelimit.config.ratelimit.v3.OnReject
+	(OnStoreFailure)(0),            // 6: ratelimit.config.ratelimit.v3.OnStoreFailure
+	(*RateLimitConfig)(nil),        // 7: ratelimit.config.ratelimit.v3.RateLimitConfig
+	(*RateLimitRule)(nil),          // 8: ratelimit.config.ratelimit.v3.RateLimitRule
+	(*RateLimitDescriptor)(nil),    // 9: ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	(*RateLimitPolicy)(nil),        // 10: ratelimit.config.ratelimit.v3.RateLimitPolicy
+	(*RateLimitReplace)(nil),       // 11: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 12: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 13: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 14: google.protobuf.Duration
+	(*wrapperspb.UInt32Value)(nil), // 15: google.protobuf.UInt32Value
+	(*wrapperspb.BoolValue)(nil),   // 16: google.protobuf.BoolValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
-	8,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	3,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
-	4,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	7,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
-	5,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
-	11, // 5: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	9,  // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	9,  // 7: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	4,  // 8: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	12, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
-	9,  // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	8,  // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	12, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
-	9,  // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	3,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
-	4,  // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	9,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	4,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
+	5,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	8,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
+	6,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	12, // 5: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	10, // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	10, // 7: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	5,  // 8: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	13, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
+	10, // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	9,  // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	13, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
+	10, // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	4,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
+	5,  // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
 	0,  // 16: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
-	10, // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
-	13, // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
+	11, // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
+	14, // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
 	2,  // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	14, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
-	13, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
-	15, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
-	5,  // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	15, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
+	14, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
+	16, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
+	6,  // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
 	1,  // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	14, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
+	3,  // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
@@ -1138,7 +1232,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc), len(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
