@@ -13,7 +13,7 @@ import (
 // of length 0 is the last one. All numbers are little-endian.
 const (
 	magic              = "ratelimit counters\n\x00"
-	snapshotVersion    = 1
+	snapshotVersion    = 2 // Version 1 has no counters with holds, and has a random bit where a slot or a name says that it is one.
 	chunkHeaderBytes   = 8
 	maxChunkBytes      = 64 << 10 // maxChunkBytes is the length of the longest chunk with its header.
 	snapshotStartBytes = len(magic) + 4
@@ -79,6 +79,7 @@ type chunkReader struct {
 	unread   []byte // unread is the part of chunk that was not returned yet.
 	offset   int64  // offset is how many bytes were read from in.
 	ended    bool   // ended is set after the last chunk.
+	version  uint32 // version is that of the format.
 }
 
 // errTruncated is the error of a snapshot that lacks its end.
@@ -94,8 +95,9 @@ func newChunkReader(in io.Reader) (*chunkReader, error) {
 		return nil, errors.New("it is no snapshot of counters")
 	}
 	r.offset, r.checksum = int64(len(start)), crc32.Checksum(start, castagnoli)
-	if v := binary.LittleEndian.Uint32(start[len(magic):]); v != snapshotVersion {
-		return nil, fmt.Errorf("it has version %d of the format, and this program reads version %d", v, snapshotVersion)
+	r.version = binary.LittleEndian.Uint32(start[len(magic):])
+	if r.version == 0 || r.version > snapshotVersion {
+		return nil, fmt.Errorf("it has version %d of the format, and this program reads versions 1 to %d", r.version, snapshotVersion)
 	}
 	return r, nil
 }

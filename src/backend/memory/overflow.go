@@ -110,6 +110,14 @@ func (sh *shard) setWideState(sl *slot, w wideState) {
 	sh.updateOverflowBytes()
 }
 
+// evictIfLarge drops a counter whose state takes so many bytes in the overflow, if they are more than half of the memory.
+func (sh *shard) evictIfLarge(sl *slot, bytes int64) {
+	if bytes > sh.budget.maxBytes/2 {
+		sh.dropCounter(sl)
+		sh.budget.evictedCounters.Add(1)
+	}
+}
+
 // applySlidingHit is apply for a sliding window, whose log is changed in place.
 func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	sl, expired := sh.findSlot(id, now)
@@ -137,42 +145,59 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	sh.updateOverflowBytes()
 	if log.Len() == 0 {
 		sh.dropCounter(sl)
-	} else if after > sh.budget.maxBytes/2 {
-		sh.dropCounter(sl)
-		sh.budget.evictedCounters.Add(1)
+	} else {
+		sh.evictIfLarge(sl, after)
 	}
 	return v
 }
 
-// applyHeldHit is apply for a limit with holds, whose state is changed in place.
+// applyHeldHit is apply for a limit with holds, whose state is changed in place. Even a look removes holds that have expired.
 func (sh *shard) applyHeldHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	sl, expired := sh.findSlot(id, now)
-	var empty algorithm.HeldState
-	held := &empty
-	if sl != nil {
-		held = &sh.overflow.heldStates.items[sl.stateOrIndex]
+	if sl == nil {
+		return sh.createHeldState(h, id, expired, now)
 	}
+	held := &sh.overflow.heldStates.items[sl.stateOrIndex]
 	before := held.Bytes()
 	v := held.Take(h.Limit, now, h.Op, h.Amount, h.HoldID)
-	if !v.Charged && v.HoldsExpired == 0 {
-		sl.recordUse(h, &v, now)
-		return v
-	}
-	after := held.Bytes()
-	if sl == nil {
-		sl = sh.createSlot(h, id, expired, now)
-		sl.stateOrIndex = sh.ensureOverflow().heldStates.addItem(empty)
-		sl.setForm(heldForm)
-	}
 	sl.recordUse(h, &v, now)
-	grace := sh.budget.graceNanos
-	// If a clock was set back, what an earlier hit has charged may expire later.
-	sl.expiresAt = max(sl.expiresAt, min(held.EmptyAt(h.Limit, now, &v), math.MaxInt64-grace)+grace)
-	sh.overflow.heldBytes += after - before
-	sh.updateOverflowBytes()
-	if after > sh.budget.maxBytes/2 {
-		sh.dropCounter(sl)
-		sh.budget.evictedCounters.Add(1)
+	if v.Charged || v.HoldsExpired > 0 {
+		// If a clock was set back, what an earlier hit has charged may expire later.
+		sl.expiresAt = max(sl.expiresAt, sh.heldExpiry(h, held, &v, now))
+	}
+	if after := held.Bytes(); after != before {
+		sh.overflow.heldBytes += after - before
+		sh.updateOverflowBytes()
+		sh.evictIfLarge(sl, after)
 	}
 	return v
+}
+
+// createHeldState is applyHeldHit for a counter that has no slot.
+func (sh *shard) createHeldState(h *backend.Hit, id counterID, expired *slot, now int64) algorithm.Outcome {
+	var held algorithm.HeldState
+	v := held.Take(h.Limit, now, h.Op, h.Amount, h.HoldID)
+	if v.Charged {
+		sl := sh.createSlot(h, id, expired, now)
+		sl.recordUse(h, &v, now)
+		sl.expiresAt = sh.heldExpiry(h, &held, &v, now)
+		sh.setHeldState(sl, held)
+	}
+	return v
+}
+
+// heldExpiry returns the slot.expiresAt of a counter after a hit.
+func (sh *shard) heldExpiry(h *backend.Hit, held *algorithm.HeldState, v *algorithm.Outcome, now int64) int64 {
+	grace := sh.budget.graceNanos
+	return min(held.EmptyAt(h.Limit, now, v), math.MaxInt64-grace) + grace
+}
+
+// setHeldState stores held as the state of sl, which has none yet. It drops the counter if it takes more than half of the memory.
+func (sh *shard) setHeldState(sl *slot, held algorithm.HeldState) {
+	o := sh.ensureOverflow()
+	sl.stateOrIndex = o.heldStates.addItem(held)
+	sl.setForm(heldForm)
+	o.heldBytes += held.Bytes()
+	sh.updateOverflowBytes()
+	sh.evictIfLarge(sl, held.Bytes())
 }

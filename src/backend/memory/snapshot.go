@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"cmp"
+	"encoding"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,12 +21,14 @@ import (
 //	inline counter  nothing
 //	wide counter    the three numbers of its state
 //	log counter     the length of the encoded log in 4 bytes, and the log
+//	held counter    the length of the encoded algorithm.HeldState in 4 bytes, and the state
 //
 // A name follows the counters of its shard: the length of its entry in 2 bytes, and the entry of nameLog.
 const (
 	inlineRecord = 'I'
 	wideRecord   = 'W'
 	logRecord    = 'L'
+	heldRecord   = 'H'
 	nameRecord   = 'N'
 	endRecord    = 'E' // endRecord is the last record: the number of counters in 8 bytes.
 
@@ -46,9 +50,9 @@ type SnapshotStats struct {
 
 // WriteSnapshot writes all live counters to w, and the key with which the store hashes names. Hits may be decided meanwhile. Each of
 // them is in the snapshot, or is not; the hits of one group may be in it in part. The lock of a shard is held only for a copy of its
-// table and one of its names, of at most 56 KiB, and for copies of its sliding windows, of 32 KiB or of one window at a time.
+// table and one of its names, of at most 56 KiB, and for copies of its sliding windows and holds, of 32 KiB or of one counter at a time.
 //
-// It needs some 250 KiB of memory, and as much as the longest log of a sliding window: 16 bytes for each hit.
+// It needs some 250 KiB of memory, and as much as the largest counter: 16 bytes for each hit of a sliding window, and 32 for each hold.
 func (s *Store) WriteSnapshot(w io.Writer, now time.Time) (SnapshotStats, error) {
 	sw := snapshotWriter{out: newChunkWriter(w), now: now.UnixNano()}
 	var header []byte
@@ -74,17 +78,17 @@ type snapshotWriter struct {
 	counters   int64
 	slots      []slot // slots and wideStates are copies of those of a shard.
 	wideStates []wideState
-	logIDs     []counterID // logIDs has the counters of a shard whose state is a log.
+	longIDs    []counterID // longIDs has the counters of a shard whose states have no fixed length.
 	names      []byte      // names is a copy of the names of a shard.
 	encoded    []byte
 }
 
-// maxCopiedBytes is how many bytes of logs are copied at a time.
+// maxCopiedBytes is how many bytes of states of no fixed length are copied at a time.
 const maxCopiedBytes = 32 << 10
 
 // addShard adds the live counters of sh.
 func (w *snapshotWriter) addShard(sh *shard) {
-	w.wideStates, w.logIDs = w.wideStates[:0], w.logIDs[:0]
+	w.wideStates, w.longIDs = w.wideStates[:0], w.longIDs[:0]
 	sh.mu.Lock()
 	w.slots = append(w.slots[:0], sh.slots...)
 	if sh.overflow != nil {
@@ -97,11 +101,9 @@ func (w *snapshotWriter) addShard(sh *shard) {
 			continue
 		}
 		switch sl.form() {
-		case logForm:
-			w.logIDs = append(w.logIDs, sl.id())
+		case logForm, heldForm:
+			w.longIDs = append(w.longIDs, sl.id())
 			continue
-		case heldForm:
-			continue // A snapshot has no holds.
 		case wideForm:
 			w.encoded = sl.appendTo(w.encoded[:0], wideRecord)
 			for _, n := range w.wideStates[sl.stateOrIndex] {
@@ -113,8 +115,8 @@ func (w *snapshotWriter) addShard(sh *shard) {
 		w.counters++
 		w.out.add(w.encoded)
 	}
-	for len(w.logIDs) > 0 && w.out.err == nil {
-		w.addLogs(sh)
+	for len(w.longIDs) > 0 && w.out.err == nil {
+		w.addLongCounters(sh)
 	}
 	if sh.names != nil {
 		w.addNames(sh)
@@ -135,16 +137,16 @@ func (w *snapshotWriter) addNames(sh *shard) {
 	}
 }
 
-// addLogs adds the first counters of w.logIDs, as many as are copied at a time.
-func (w *snapshotWriter) addLogs(sh *shard) {
+// addLongCounters adds the first counters of w.longIDs, as many as are copied at a time.
+func (w *snapshotWriter) addLongCounters(sh *shard) {
 	w.encoded = w.encoded[:0]
 	sh.mu.Lock()
-	for len(w.logIDs) > 0 && len(w.encoded) < maxCopiedBytes {
-		if sl, _ := sh.findSlot(w.logIDs[0], w.now); sl != nil && sl.form() == logForm {
-			w.encoded = sh.appendLogCounter(w.encoded, sl)
+	for len(w.longIDs) > 0 && len(w.encoded) < maxCopiedBytes {
+		if sl, _ := sh.findSlot(w.longIDs[0], w.now); sl != nil {
+			w.encoded = sh.appendLongCounter(w.encoded, sl)
 			w.counters++
 		}
-		w.logIDs = w.logIDs[1:]
+		w.longIDs = w.longIDs[1:]
 	}
 	sh.mu.Unlock()
 	w.out.add(w.encoded)
@@ -153,13 +155,17 @@ func (w *snapshotWriter) addLogs(sh *shard) {
 	}
 }
 
-// appendLogCounter appends the record of a counter with a log to b.
-func (sh *shard) appendLogCounter(b []byte, sl *slot) []byte {
-	log := &sh.overflow.logs.items[sl.stateOrIndex]
-	b = slices.Grow(b, slotRecordBytes+4+8+16*log.Len())
-	b = sl.appendTo(b, logRecord)
+// appendLongCounter appends the record of a counter with a log or holds to b.
+func (sh *shard) appendLongCounter(b []byte, sl *slot) []byte {
+	kind, state := byte(logRecord), encoding.BinaryAppender(nil)
+	if sl.form() == heldForm {
+		kind, state = heldRecord, &sh.overflow.heldStates.items[sl.stateOrIndex]
+	} else {
+		state = &sh.overflow.logs.items[sl.stateOrIndex]
+	}
+	b = sl.appendTo(b, kind)
 	lengthAt := len(b)
-	b, _ = log.AppendBinary(append(b, 0, 0, 0, 0)) // It returns no error.
+	b, _ = state.AppendBinary(append(b, 0, 0, 0, 0)) // It returns no error.
 	binary.LittleEndian.PutUint32(b[lengthAt:], uint32(len(b)-lengthAt-4))
 	return b
 }
@@ -223,7 +229,7 @@ type snapshotReader struct {
 	graceChange    int64 // graceChange is added to each slot.expiresAt.
 	added, expired int64
 	buffer         [maxEntryHead + maxNameBytes]byte
-	log            []byte
+	encoded        []byte
 }
 
 // errMalformed is the error of records that no store writes.
@@ -277,7 +283,7 @@ func (r *snapshotReader) readRecord() (more bool, err error) {
 	}
 	kind := b[0]
 	switch kind {
-	case inlineRecord, wideRecord, logRecord:
+	case inlineRecord, wideRecord, logRecord, heldRecord:
 		return true, r.readCounter(kind)
 	case nameRecord:
 		return true, r.readName()
@@ -300,24 +306,30 @@ func (r *snapshotReader) readCounter(kind byte) error {
 		idHash: binary.LittleEndian.Uint64(b), tagFormRank: binary.LittleEndian.Uint32(b[8:]), lastUseSecond: binary.LittleEndian.Uint32(b[12:]),
 		stateOrIndex: binary.LittleEndian.Uint64(b[16:]), expiresAt: int64(binary.LittleEndian.Uint64(b[24:])),
 	}
+	if r.in.version == 1 {
+		sl.tagFormRank &^= heldForm
+	}
 	if sl.form() != 0 || sl.rank() >= numRanks {
 		return errMalformed
 	}
 	if sl.expiresAt != math.MaxInt64 { // MaxInt64 means never.
 		sl.expiresAt += r.graceChange
 	}
-	var wide wideState
-	var log algorithm.Log
+	var st overflowState
 	switch kind {
 	case wideRecord:
 		if b, err = r.read(wideStateBytes); err != nil {
 			return err
 		}
-		for i := range wide {
-			wide[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+		for i := range st.wide {
+			st.wide[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 		}
 	case logRecord:
-		if log, err = r.readLog(); err != nil {
+		if err = r.readLong(&st.log, algorithm.MaxLogBytes); err != nil || st.log.Len() == 0 {
+			return cmp.Or(err, errMalformed)
+		}
+	case heldRecord:
+		if err = r.readLong(&st.held, algorithm.MaxHeldBytes); err != nil {
 			return err
 		}
 	}
@@ -325,7 +337,14 @@ func (r *snapshotReader) readCounter(kind byte) error {
 		r.expired++
 		return nil
 	}
-	return r.addCounter(kind, sl, wide, log)
+	return r.addCounter(kind, sl, &st)
+}
+
+// overflowState is a state in the overflow of a shard. Its kind of record says which field holds it.
+type overflowState struct {
+	wide wideState
+	log  algorithm.Log
+	held algorithm.HeldState
 }
 
 // readName reads a name, and adds it to the store if that has the counter and keeps names.
@@ -345,6 +364,7 @@ func (r *snapshotReader) readName() error {
 	if !ok {
 		return errMalformed
 	}
+	e.isHeld = e.isHeld && r.in.version > 1
 	s := r.store
 	sh := s.shardOf(e.id.hash & math.MaxUint32)
 	sh.mu.Lock()
@@ -358,31 +378,31 @@ func (r *snapshotReader) readName() error {
 	return nil
 }
 
-// readLog reads an encoded log. Its memory grows with what was read, so that a wrong length needs none.
-func (r *snapshotReader) readLog() (log algorithm.Log, err error) {
+// readLong reads an encoded state of at most that many bytes. Its memory grows with what was read, so that a wrong length needs none.
+func (r *snapshotReader) readLong(state encoding.BinaryUnmarshaler, most int64) error {
 	b, err := r.read(4)
 	if err != nil {
-		return log, err
+		return err
 	}
 	length := int64(binary.LittleEndian.Uint32(b))
-	if length > algorithm.MaxLogBytes {
-		return log, errMalformed
+	if length > most {
+		return errMalformed
 	}
-	for r.log = r.log[:0]; int64(len(r.log)) < length; {
-		start, n := len(r.log), int(min(length-int64(len(r.log)), maxChunkBytes))
-		r.log = slices.Grow(r.log, n)[:start+n]
-		if _, err := io.ReadFull(r.in, r.log[start:]); err != nil {
-			return log, err
+	for r.encoded = r.encoded[:0]; int64(len(r.encoded)) < length; {
+		start, n := len(r.encoded), int(min(length-int64(len(r.encoded)), maxChunkBytes))
+		r.encoded = slices.Grow(r.encoded, n)[:start+n]
+		if _, err := io.ReadFull(r.in, r.encoded[start:]); err != nil {
+			return err
 		}
 	}
-	if err := log.UnmarshalBinary(r.log); err != nil || log.Len() == 0 {
-		return log, errMalformed
+	if state.UnmarshalBinary(r.encoded) != nil {
+		return errMalformed
 	}
-	return log, nil
+	return nil
 }
 
 // addCounter adds a counter to its shard. sl has no form yet.
-func (r *snapshotReader) addCounter(kind byte, sl slot, wide wideState, log algorithm.Log) error {
+func (r *snapshotReader) addCounter(kind byte, sl slot, st *overflowState) error {
 	s := r.store
 	sh := s.shardOf(sl.idHash & math.MaxUint32)
 	sh.mu.Lock()
@@ -396,9 +416,11 @@ func (r *snapshotReader) addCounter(kind byte, sl slot, wide wideState, log algo
 	added.lastUseSecond, added.stateOrIndex, added.expiresAt = sl.lastUseSecond, sl.stateOrIndex, sl.expiresAt
 	switch kind {
 	case wideRecord:
-		sh.setWideState(added, wide)
+		sh.setWideState(added, st.wide)
 	case logRecord:
-		sh.setLog(added, log)
+		sh.setLog(added, st.log)
+	case heldRecord:
+		sh.setHeldState(added, st.held)
 	}
 	sh.mu.Unlock()
 	r.added++
@@ -415,8 +437,5 @@ func (sh *shard) setLog(sl *slot, log algorithm.Log) {
 	sl.setForm(logForm)
 	o.logBytes += logBytes(&log)
 	sh.updateOverflowBytes()
-	if logBytes(&log) > sh.budget.maxBytes/2 {
-		sh.dropCounter(sl)
-		sh.budget.evictedCounters.Add(1)
-	}
+	sh.evictIfLarge(sl, logBytes(&log))
 }

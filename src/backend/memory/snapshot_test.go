@@ -2,12 +2,14 @@ package memory
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +51,10 @@ var snapshotLimits = []*algorithm.Limit{
 	{Kind: algorithm.SlidingWindowCounter, Max: 1 << 40, Period: 24 * time.Hour},
 	{Kind: algorithm.GCRA, Max: 20, Burst: 9, Period: time.Minute},
 	{Kind: algorithm.GCRA, Max: 20, Burst: 9, Period: time.Minute, MinInterval: 2 * time.Second},
+	{Kind: algorithm.FixedWindow, Max: 20, Period: time.Minute, Hold: 20 * time.Second},
+	{Kind: algorithm.SlidingWindow, Max: 20, Period: time.Minute, Hold: 20 * time.Second, ReleaseUnsettled: true},
+	{Kind: algorithm.GCRA, Max: 20, Burst: 9, Period: time.Minute, Hold: 10 * time.Second},
+	{Kind: algorithm.Concurrency, Max: 20, Period: 30 * time.Second, Hold: 30 * time.Second},
 }
 
 // randomBatch returns a batch of hits on some of 300 counters.
@@ -59,6 +65,9 @@ func randomBatch(rnd *rand.Rand, at time.Time) *backend.Batch {
 			Key: fmt.Append(nil, "user_", rnd.IntN(300)), Limit: snapshotLimits[rnd.IntN(len(snapshotLimits))],
 			Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)), Atomic: rnd.IntN(3) == 0,
 		})
+		if h := &b.Hits[len(b.Hits)-1]; h.Limit.Hold > 0 {
+			h.Amount, h.HoldID[0] = h.Amount%8, byte(rnd.IntN(20))
+		}
 	}
 	return b
 }
@@ -217,7 +226,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 	refused("of tomorrow", good, epoch.Add(-24*time.Hour), "it is of 2026-01-01T00:00:00Z, 24h0m0s ahead of the clock")
 	newer := append([]byte(nil), good...)
 	newer[len(magic)]++
-	refused("newer", newer, epoch, "version 2 of the format, and this program reads version 1")
+	refused("newer", newer, epoch, "version 3 of the format, and this program reads versions 1 to 2")
 }
 
 // rawSnapshot returns a snapshot with that stream, whatever it is.
@@ -243,9 +252,9 @@ func TestMalformedStreams(t *testing.T) {
 	}
 	counter, end := good[headerBytes:headerBytes+slotRecordBytes], good[headerBytes+slotRecordBytes:]
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
-	withLog := func(length uint32, log ...byte) []byte {
-		record := append([]byte{logRecord}, counter[1:]...)
-		return append(binary.LittleEndian.AppendUint32(record, length), log...)
+	withLong := func(kind byte, length uint32, state ...byte) []byte {
+		record := append([]byte{kind}, counter[1:]...)
+		return append(binary.LittleEndian.AppendUint32(record, length), state...)
 	}
 	badForm := append([]byte(nil), counter...)
 	badForm[9] |= wideForm
@@ -259,9 +268,12 @@ func TestMalformedStreams(t *testing.T) {
 		"a wrong number":       join(good[:headerBytes], end),
 		"an unknown record":    join(good[:headerBytes], []byte{'?'}, end),
 		"a form in the slot":   join(good[:headerBytes], badForm, end),
-		"an empty log":         join(good[:headerBytes], withLog(8, make([]byte, 8)...), end),
-		"a long log":           join(good[:headerBytes], withLog(1<<31), end),
-		"a log that is cut":    join(good[:headerBytes], withLog(1<<20, make([]byte, 100)...)),
+		"an empty log":         join(good[:headerBytes], withLong(logRecord, 8, make([]byte, 8)...), end),
+		"a long log":           join(good[:headerBytes], withLong(logRecord, 1<<31), end),
+		"a log that is cut":    join(good[:headerBytes], withLong(logRecord, 1<<20, make([]byte, 100)...)),
+		"too few holds":        join(good[:headerBytes], withLong(heldRecord, 100, make([]byte, 100)...), end),
+		"too many holds":       join(good[:headerBytes], withLong(heldRecord, 1<<31), end),
+		"holds that are cut":   join(good[:headerBytes], withLong(heldRecord, 1<<20, make([]byte, 100)...)),
 		"a grace of a century": join(good[:8], bytes.Repeat([]byte{0x7f}, 8), good[16:]),
 	} {
 		into := open(t, 0)
@@ -396,4 +408,33 @@ func BenchmarkSnapshot(b *testing.B) {
 			}
 		}
 	})
+}
+
+// A snapshot of version 1, which another build wrote for 32 callers with 3 hits each, is read with all names. Its ids have one more bit.
+func TestSnapshotOfVersion1(t *testing.T) {
+	encoded, err := os.ReadFile("testdata/snapshot-v1.base64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := io.ReadAll(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(encoded)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := openWith(t, Config{KeepNames: true})
+	if _, err := s.ReadSnapshot(bytes.NewReader(snapshot), epoch); err != nil {
+		t.Fatal(err)
+	}
+	for k := range 32 {
+		h := backend.Hit{Key: fmt.Append(nil, "user_", k), Limit: snapshotLimits[k%8], Op: algorithm.Look}
+		want := uint64(3)
+		if h.Limit.MinInterval > 0 && !h.Limit.CountBlocked {
+			want = 1 // The second hit came too soon.
+		}
+		if v := send(t, s, epoch, h); v.Before != want {
+			t.Errorf("%s, %v: %d, want %d", h.Key, h.Limit.Kind, v.Before, want)
+		}
+	}
+	if names := found(t, s, true, "user_"); len(names) != 32 || strings.Contains(strings.Join(names, ""), "holds") {
+		t.Errorf("%q", names)
+	}
 }
