@@ -25,6 +25,7 @@ import (
 // Part is a rule file, or a resource of a management server. A part is accepted or refused as a whole.
 type Part struct {
 	Name string // Name is the file's name in messages, or the resource's type URL.
+	Key  string // Key is the name by which delta xDS knows the resource; empty for other parts. Hashes do not depend on it.
 	Data []byte
 }
 
@@ -78,7 +79,21 @@ type Loader struct {
 	// WholePlace is the place of problems that belong to no single part. Problems of resources need none.
 	WholePlace string
 
-	packedPartsInForce []byte // packedPartsInForce is nil with AllOrNothing, and until a load with parts is accepted.
+	// SourceKeepsParts says that the source keeps the parts of the last load in memory anyway, so the Loader does not pack them.
+	SourceKeepsParts bool
+
+	// One of these has the parts in force, depending on SourceKeepsParts. Both are nil with AllOrNothing, and until a load with parts is
+	// accepted.
+	packedPartsInForce []byte
+	keptPartsInForce   []Part
+}
+
+// PartsInForce returns the parts in force, or none with AllOrNothing.
+func (l *Loader) PartsInForce() []Part {
+	if l.SourceKeepsParts {
+		return l.keptPartsInForce
+	}
+	return unpackParts(l.packedPartsInForce)
 }
 
 // Load compiles parts and sets Set, Warnings, Err, PartCount and Hash of out. problems are those found while the parts were read.
@@ -95,7 +110,11 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 		}
 	}
 	out.Set, out.Warnings, out.Hash = set, warnings, HashOfParts(parts)[:16]
-	if !l.AllOrNothing {
+	switch {
+	case l.AllOrNothing:
+	case l.SourceKeepsParts:
+		l.keptPartsInForce = slices.Clip(parts)
+	default:
 		l.packedPartsInForce = packParts(parts)
 	}
 }
@@ -103,7 +122,7 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 // acceptableParts returns the parts that can be in force in spite of problems: the new parts, and the last good version of those that
 // are held back. It returns nil if these are in force now.
 func (l *Loader) acceptableParts(parts []Part, problems rules.Problems) (accepted []Part) {
-	if l.AllOrNothing || len(parts) == 0 || l.packedPartsInForce == nil && !l.AllowPartialFirstLoad {
+	if l.AllOrNothing || len(parts) == 0 || l.packedPartsInForce == nil && l.keptPartsInForce == nil && !l.AllowPartialFirstLoad {
 		return nil
 	}
 	ids := l.IdentifyParts(parts)
@@ -115,7 +134,7 @@ func (l *Loader) acceptableParts(parts []Part, problems rules.Problems) (accepte
 		}
 		bad[name] = true
 	}
-	before := unpackParts(l.packedPartsInForce)
+	before := l.PartsInForce()
 	beforeIDs := l.IdentifyParts(before)
 	held := heldBackParts(ids, beforeIDs, bad)
 	for i, p := range parts {

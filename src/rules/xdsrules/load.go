@@ -43,13 +43,23 @@ type parsedResource struct {
 }
 
 // readResources reads the messages of parts, in their order. It adds problems to r. The place of a resource is its name, or its number
-// if it has none or an earlier one has the same name.
+// if it has none or an earlier one has the same name. Its name is the Key of its part, or else that in the message.
 func (r *reader) readResources(parts []reload.Part) []parsedResource {
 	list := make([]parsedResource, len(parts))
 	taken := make(map[string]bool) // taken has the places of earlier parts.
 	for i, p := range parts {
 		place := fmt.Sprintf("xds resource %d", i+1)
-		list[i] = parsedResource{PartIdentity: reload.PartIdentity{Name: place, ProblemPlace: place}}
+		useName := func(name string) {
+			byName := fmt.Sprintf("xds resource %q", shortName(name))
+			if taken[byName] {
+				byName = fmt.Sprintf("%s, %q", place, shortName(name))
+			}
+			place, taken[byName] = byName, true
+		}
+		if p.Key != "" {
+			useName(p.Key)
+		}
+		list[i] = parsedResource{PartIdentity: reload.PartIdentity{Name: cmp.Or(p.Key, place), ProblemPlace: place}}
 		m := &configv3.RateLimitConfig{}
 		inner, err := unwrapResource(p)
 		if err == nil && !inner.MessageIs(m) {
@@ -63,13 +73,9 @@ func (r *reader) readResources(parts []reload.Part) []parsedResource {
 			r.addProblem(place, "", "it cannot be read: %v", err)
 			continue
 		}
-		name := cmp.Or(m.GetName(), "\x00"+m.GetDomain()) // A resource without a name is identified by its domain.
-		if m.GetName() != "" {
-			byName := fmt.Sprintf("xds resource %q", shortName(m.GetName()))
-			if taken[byName] {
-				byName = fmt.Sprintf("%s, %q", place, shortName(m.GetName()))
-			}
-			place, taken[byName] = byName, true
+		name := cmp.Or(p.Key, m.GetName(), "\x00"+m.GetDomain()) // A resource without a name is identified by its domain.
+		if p.Key == "" && m.GetName() != "" {
+			useName(m.GetName())
 		}
 		list[i] = parsedResource{reload.PartIdentity{Name: name, Domain: m.GetDomain(), ProblemPlace: place}, m}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -80,64 +81,126 @@ func (p probingCredentials) Clone() credentials.TransportCredentials {
 	return probingCredentials{p.TransportCredentials.Clone()}
 }
 
-// adsStream is one stream of aggregated discovery, state of the world.
-type adsStream struct {
-	client discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
-	cancel context.CancelCauseFunc // cancel ends the stream with a reason.
-	// newestResponse holds the newest response until the Watcher takes it. It is closed when the stream has ended.
-	newestResponse chan *discovery.DiscoveryResponse
-	endError       error // endError tells why the stream ended. It may be read once newestResponse is closed.
+// serverResponse is a message of the server: a *discovery.DiscoveryResponse, or a *discovery.DeltaDiscoveryResponse.
+type serverResponse interface{ GetNonce() string }
 
-	acceptedVersion string
+// exchange sends and receives the messages of one stream, in one of the two variants of the protocol.
+type exchange interface {
+	receive() (serverResponse, error)
+	// answer accepts r, or refuses it if refusal says why. If r is nil, it sends the first request of the stream.
+	answer(r serverResponse, refusal *rpcstatus.Status) error
 }
+
+// adsStream is one stream of aggregated discovery.
+type adsStream struct {
+	exchange
+	cancel context.CancelCauseFunc // cancel ends the stream with a reason.
+	// responses holds the responses that the Watcher has not taken yet: of state of the world only the newest. It is closed when the
+	// stream has ended.
+	responses chan serverResponse
+	endError  error // endError tells why the stream ended. It may be read once responses is closed.
+}
+
+// maxWaitingDeltas is how many responses of delta xDS are received while others are loaded.
+const maxWaitingDeltas = 16
 
 // openStream opens a stream and asks for all resources. It starts a goroutine, which ends with the stream.
 func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (*adsStream, error) {
 	ctx = metadata.NewOutgoingContext(ctx, metadata.New(w.cfg.Headers))
-	client, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
-	if err != nil {
-		return nil, err
+	ads := discovery.NewAggregatedDiscoveryServiceClient(conn)
+	s := &adsStream{cancel: cancel}
+	if w.cfg.Delta {
+		client, err := ads.DeltaAggregatedResources(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.exchange, s.responses = &deltaExchange{client, w.nodeIdentity, w.resources.resume()}, make(chan serverResponse, maxWaitingDeltas)
+	} else {
+		client, err := ads.StreamAggregatedResources(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.exchange, s.responses = &sotwExchange{client: client, node: w.nodeIdentity}, make(chan serverResponse, 1)
 	}
-	s := &adsStream{client: client, cancel: cancel, newestResponse: make(chan *discovery.DiscoveryResponse, 1)}
-	go s.receiveResponses()
+	go s.receiveResponses(!w.cfg.Delta)
 	w.answerResponse(s, nil, "")
 	return s, nil
 }
 
-// receiveResponses receives responses until the stream ends. The next response replaces one that was not taken yet: a server may send
-// faster than rules compile. The protocol allows that only the newest is acknowledged.
-func (s *adsStream) receiveResponses() {
-	defer close(s.newestResponse)
+// receiveResponses receives responses until the stream ends. With onlyNewest the next response replaces one that was not taken yet: a
+// server may send faster than rules compile. State of the world allows that only the newest is acknowledged.
+func (s *adsStream) receiveResponses(onlyNewest bool) {
+	defer close(s.responses)
 	for {
-		r, err := s.client.Recv()
+		r, err := s.receive()
 		if err != nil {
 			s.endError = err
 			return
 		}
-		select {
-		case <-s.newestResponse:
-		default:
+		if onlyNewest {
+			select {
+			case <-s.responses:
+			default:
+			}
 		}
-		s.newestResponse <- r
+		s.responses <- r // This does not block for long: the Watcher takes all responses, also when the stream has ended.
 	}
 }
 
 // answerResponse accepts a response, or refuses it if refusal says why. Without a response it sends the first request of the stream. It
 // ends the stream if the server does not read the answer for sendTimeout. It returns no error: receive gets the cause of any failure.
-func (w *Watcher) answerResponse(s *adsStream, r *discovery.DiscoveryResponse, refusal string) {
-	request := &discovery.DiscoveryRequest{Node: w.nodeIdentity, TypeUrl: TypeURL, ResponseNonce: r.GetNonce()}
+func (w *Watcher) answerResponse(s *adsStream, r serverResponse, refusal string) {
+	var reason *rpcstatus.Status
 	switch {
 	case refusal != "":
-		request.ErrorDetail = &rpcstatus.Status{Message: refusal}
+		reason = &rpcstatus.Status{Message: refusal}
 		w.stats.Nacks.Add(1)
 	case r != nil:
-		s.acceptedVersion = r.GetVersionInfo()
 		w.stats.Acks.Add(1)
 	}
-	request.VersionInfo = s.acceptedVersion
 	timeout := time.AfterFunc(sendTimeout, func() { s.cancel(errNotReading) })
 	defer timeout.Stop()
-	_ = s.client.Send(request)
+	_ = s.answer(r, reason)
+}
+
+// sotwExchange is the variant state of the world: each response has all resources.
+type sotwExchange struct {
+	client          discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	node            *corev3.Node
+	acceptedVersion string
+}
+
+func (x *sotwExchange) receive() (serverResponse, error) { return x.client.Recv() }
+
+func (x *sotwExchange) answer(r serverResponse, refusal *rpcstatus.Status) error {
+	request := &discovery.DiscoveryRequest{Node: x.node, TypeUrl: TypeURL, ErrorDetail: refusal}
+	if r != nil {
+		request.ResponseNonce = r.GetNonce()
+	}
+	if accepted, ok := r.(*discovery.DiscoveryResponse); ok && refusal == nil {
+		x.acceptedVersion = accepted.GetVersionInfo()
+	}
+	request.VersionInfo = x.acceptedVersion
+	return x.client.Send(request)
+}
+
+// deltaExchange is the variant delta: a response has the resources that changed, and the names of those that are gone.
+type deltaExchange struct {
+	client          discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	node            *corev3.Node
+	initialVersions map[string]string // initialVersions are sent with the first request, so that the server sends only what differs.
+}
+
+func (x *deltaExchange) receive() (serverResponse, error) { return x.client.Recv() }
+
+func (x *deltaExchange) answer(r serverResponse, refusal *rpcstatus.Status) error {
+	request := &discovery.DeltaDiscoveryRequest{Node: x.node, TypeUrl: TypeURL, ErrorDetail: refusal}
+	if r != nil {
+		request.ResponseNonce = r.GetNonce()
+	} else {
+		request.InitialResourceVersions = x.initialVersions
+	}
+	return x.client.Send(request)
 }
 
 // Reasons of the Watcher to end a stream.
@@ -162,6 +225,9 @@ func (w *Watcher) troubleError(err error) error {
 	}
 	what = strings.Join(strings.FieldsFunc(w.secretHider.Replace(what), unicode.IsControl), " ")
 	text := fmt.Sprintf("xds server %s: %s", w.cfg.Server, cutText(what, maxText))
+	if w.cfg.Delta && strings.Contains(strings.ToLower(text), "implemented") { // go-control-plane's servers return no code.
+		return errors.New(text + "; " + deltaAdvice)
+	}
 	for line := range strings.Lines(adviceText) {
 		if about, fix, _ := strings.Cut(line, " -> "); strings.Contains(text, about) {
 			return errors.New(text + "; " + strings.TrimSpace(fix))
@@ -186,6 +252,9 @@ func secretsOf(headers map[string]string) *strings.Replacer {
 	}
 	return strings.NewReplacer(pairs...)
 }
+
+// deltaAdvice is the advice about a server that implements no delta xDS.
+const deltaAdvice = "set CONFIG_TYPE=GRPC_XDS_SOTW: this server has no delta xDS"
 
 // adviceText says how to fix errors. Each line has a part of an error's text, " -> ", and what to do about it. The first line that
 // fits counts. Errors of the connection are recognized by their text, because gRPC returns nothing else.

@@ -28,6 +28,8 @@ type Config struct {
 
 	// Server is the management server in gRPC's notation: host:port, dns:///host:port, unix:///path.
 	Server string
+	// Delta selects delta xDS, in which a response has only what changed. Otherwise each response has all resources.
+	Delta bool
 	// NodeID and NodeMetadata identify this node to the server.
 	NodeID       string
 	NodeMetadata map[string]string
@@ -70,6 +72,7 @@ type Watcher struct {
 	loader          reload.Loader
 	lastVerdict     *loadVerdict // lastVerdict is nil until a response comes, and after Reload.
 	lastLoadTime    time.Time    // lastLoadTime is zero until a response is loaded.
+	resources       resources    // resources are those that the server has sent over delta xDS.
 	silenceReported bool
 }
 
@@ -108,13 +111,15 @@ func New(cfg Config) (*Watcher, error) {
 			node.Metadata.Fields[key] = structpb.NewStringValue(value)
 		}
 	}
-	return &Watcher{
+	w := &Watcher{
 		cfg:          cfg,
 		nodeIdentity: node,
 		reloadSignal: reload.NewSignal(),
 		secretHider:  secretsOf(cfg.Headers),
-		loader:       reload.Loader{Config: cfg.Config, AllowPartialFirstLoad: true, CompileParts: compileParts, IdentifyParts: identifyParts},
-	}, conn.Close()
+		loader:       reload.Loader{Config: cfg.Config, AllowPartialFirstLoad: true, CompileParts: compileParts, IdentifyParts: identifyParts, SourceKeepsParts: cfg.Delta},
+	}
+	w.resources.forgetVersions()
+	return w, conn.Close()
 }
 
 // Reload makes Run close its stream, or end its pause, and fetch the rules over a new connection. It never blocks. Calls that
@@ -133,7 +138,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		}
 		if errors.Is(err, errReloadRequested) {
-			failures, w.lastVerdict = 0, nil
+			failures = 0
+			w.forgetVersions()
 			continue
 		}
 		w.stats.Failures.Add(1)
@@ -146,10 +152,16 @@ func (w *Watcher) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-w.reloadSignal:
-			w.lastVerdict = nil
+			w.forgetVersions()
 		case <-time.After(pause):
 		}
 	}
+}
+
+// forgetVersions makes the next response count as new, so that it is loaded even if it repeats the last one.
+func (w *Watcher) forgetVersions() {
+	w.lastVerdict = nil
+	w.resources.forgetVersions()
 }
 
 // runStream makes one connection and one stream. It returns when they end, with the reason and with how long the stream lasted.
@@ -174,19 +186,19 @@ func (w *Watcher) runStream(ctx context.Context) (lasted time.Duration, err erro
 	w.stats.Connected.Store(0)
 	lasted = time.Since(opened)
 	cancel(nil)
-	for range s.newestResponse { // This waits until receiveResponses returns.
+	for range s.responses { // This waits until receiveResponses returns.
 	}
 	return lasted, err
 }
 
 // serveStream loads and answers responses until the stream ends or Reload is called.
 func (w *Watcher) serveStream(ctx context.Context, s *adsStream) error {
-	var responses <-chan *discovery.DiscoveryResponse // responses is nil until mayLoad fires, so that responses wait.
+	var responses <-chan serverResponse // responses is nil until mayLoad fires, so that responses wait.
 	mayLoad := time.After(minLoadInterval - time.Since(w.lastLoadTime))
 	silence := time.After(silenceAfter)
-	var answerDue <-chan time.Time // answerDue fires when the last response is to be answered.
-	var response *discovery.DiscoveryResponse
-	var refusal string
+	var answerDue <-chan time.Time // answerDue fires when the responses in unanswered are to be answered.
+	var unanswered []serverResponse
+	var refusals []string // refusals has one text for each of unanswered.
 	for {
 		select {
 		case <-ctx.Done():
@@ -199,18 +211,31 @@ func (w *Watcher) serveStream(ctx context.Context, s *adsStream) error {
 				w.cfg.OnSilence()
 			}
 		case <-mayLoad:
-			responses = s.newestResponse
+			responses = s.responses
 		case r, open := <-responses:
 			if !open {
 				return s.endError
 			}
 			var repeats int
-			refusal, repeats = w.loadResponse(r)
-			response, answerDue = r, time.After(refusalPause(repeats))
+			if sotw, ok := r.(*discovery.DiscoveryResponse); ok {
+				unanswered, refusals = []serverResponse{r}, []string{""}
+				refusals[0], repeats = w.loadResponse(sotw)
+			} else {
+				batch := waitingDeltas(r, s.responses)
+				var verdicts []string
+				verdicts, repeats = w.loadDeltas(batch)
+				for i, d := range batch {
+					unanswered, refusals = append(unanswered, d), append(refusals, verdicts[i])
+				}
+			}
+			answerDue = time.After(refusalPause(repeats))
 			w.lastLoadTime = time.Now()
 			responses, mayLoad = nil, time.After(minLoadInterval)
 		case <-answerDue:
-			w.answerResponse(s, response, refusal)
+			for i, r := range unanswered {
+				w.answerResponse(s, r, refusals[i])
+			}
+			unanswered, refusals = nil, nil
 		}
 	}
 }
@@ -248,11 +273,7 @@ func (w *Watcher) loadResponse(r *discovery.DiscoveryResponse) (refusal string, 
 		out.Err = wrong.problems
 	}
 	if out.Err != nil {
-		v.refusal = out.Err.Error()
-		if out.Set != nil {
-			v.refusal = "refused in part, other domains took effect: " + v.refusal
-		}
-		v.refusal = cutText(v.refusal, maxText)
+		v.refusal = refusalText(out)
 	}
 	w.lastVerdict = v
 	w.cfg.OnLoad(out)

@@ -1,0 +1,234 @@
+package xdsrules
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/reload"
+)
+
+// maxDeltaBytes bounds the resources that are kept for delta xDS, with their names, in bytes. Each response has only some of them, so the
+// size of a message does not bound them.
+const maxDeltaBytes = 256 << 20
+
+// resource is a resource that the server sent over delta xDS. Its part has the Key.
+type resource struct {
+	version string
+	part    reload.Part
+}
+
+// resources are what the server has sent over delta xDS. They outlive streams.
+//
+//	sent      what the server believes this node has; what is compiled
+//	accepted  what is in force. It differs from sent while the server's version of a resource is refused.
+//
+// A new stream starts with the accepted resources and names their versions. So the server sends the refused ones again, and what changed
+// in between.
+type resources struct {
+	sent, accepted map[string]resource // sent is nil until the first stream.
+	sentBytes      int                 // sentBytes is the size of sent.
+	loadedHash     string              // loadedHash is that of the parts of sent at the last load.
+	mustLoad       bool                // mustLoad is set if the next response is loaded even if it changes nothing.
+	wantsAll       bool                // wantsAll is set if the server is to send all resources over the next stream.
+	problems       string              // problems are those of the last load; empty if it was accepted.
+	repeatCount    int                 // repeatCount is how often in a row a response repeated only refused resources.
+}
+
+// forgetVersions makes the next response count as new, and the next stream ask for all resources.
+func (s *resources) forgetVersions() { s.mustLoad, s.wantsAll = true, true }
+
+// resume prepares for a new stream. It returns the versions to name in its first request. A version that the server does not know, such
+// as "", makes it send the resource, or tell that it is gone.
+func (s *resources) resume() map[string]string {
+	s.sent, s.sentBytes, s.repeatCount = maps.Clone(s.accepted), 0, 0
+	if s.sent == nil {
+		s.sent = make(map[string]resource)
+	}
+	versions := make(map[string]string, len(s.sent))
+	for name, r := range s.sent {
+		versions[name] = r.version
+		if s.wantsAll {
+			versions[name] = ""
+		}
+		s.sentBytes += r.size()
+	}
+	s.wantsAll = false
+	return versions
+}
+
+func (r *resource) size() int { return len(r.part.Key) + len(r.part.Name) + len(r.part.Data) }
+
+// apply changes sent as a response says. If it returns problems, the response is refused and changes nothing.
+func (s *resources) apply(r *discovery.DeltaDiscoveryResponse) rules.Problems {
+	var wrong reader
+	if typeURL := cmp.Or(r.GetTypeUrl(), TypeURL); typeURL != TypeURL {
+		wrong.addProblem("xds response", "send "+TypeURL, "its type is %q", shortName(typeURL))
+		return wrong.problems
+	}
+	bytesAfter := s.sentBytes
+	for i, res := range r.GetResources() {
+		_, known := s.sent[res.GetName()]
+		switch {
+		case res.GetName() == "":
+			wrong.addProblem("xds response", "send a name with each resource", "resource %d has no name", i+1)
+		case res.GetResource() == nil && !known:
+			wrong.addProblem("xds response", "send it whole", "a heartbeat of the resource %q, which was never sent", shortName(res.GetName()))
+		}
+		bytesAfter += len(res.GetName()) + len(res.GetResource().GetTypeUrl()) + len(res.GetResource().GetValue())
+	}
+	if bytesAfter > maxDeltaBytes {
+		wrong.addProblem("xds response", "send fewer or smaller resources", "all resources together are larger than %d MiB", maxDeltaBytes>>20)
+	}
+	if len(wrong.problems) > 0 {
+		return wrong.problems
+	}
+	for _, res := range r.GetResources() {
+		before, known := s.sent[res.GetName()]
+		now := resource{res.GetVersion(), reload.Part{Name: res.GetResource().GetTypeUrl(), Key: res.GetName(), Data: res.GetResource().GetValue()}}
+		if res.GetResource() == nil || known && before.hasDataOf(now) { // The bytes that are there keep being shared with the parts in force.
+			now.part = before.part
+		}
+		s.sentBytes += now.size() - before.size()
+		s.sent[res.GetName()] = now
+	}
+	for _, name := range r.GetRemovedResources() {
+		if before, known := s.sent[name]; known {
+			s.sentBytes -= before.size()
+			delete(s.sent, name)
+		}
+	}
+	return nil
+}
+
+func (r *resource) hasDataOf(other resource) bool {
+	return r.part.Name == other.part.Name && bytes.Equal(r.part.Data, other.part.Data)
+}
+
+// parts returns the parts of sent, sorted by name.
+func (s *resources) parts() []reload.Part {
+	list := make([]reload.Part, 0, len(s.sent))
+	for _, name := range slices.Sorted(maps.Keys(s.sent)) {
+		list = append(list, s.sent[name].part)
+	}
+	return list
+}
+
+// acceptAll records that all sent resources are in force.
+func (s *resources) acceptAll() { s.accepted = maps.Clone(s.sent) }
+
+// acceptParts records that parts are in force. Each is that of sent, or of an earlier response.
+func (s *resources) acceptParts(parts []reload.Part) {
+	accepted := make(map[string]resource, len(parts))
+	for _, p := range parts {
+		r := s.sent[p.Key]
+		if !r.hasDataOf(resource{part: p}) {
+			r = s.accepted[p.Key]
+		}
+		accepted[p.Key] = r
+	}
+	s.accepted = accepted
+}
+
+// refusesSome returns whether one of the resources that a response has is not in force as it was sent.
+func (s *resources) refusesSome(r *discovery.DeltaDiscoveryResponse) bool {
+	return slices.ContainsFunc(r.GetResources(), func(res *discovery.Resource) bool {
+		inForce, known := s.accepted[res.GetName()]
+		sent, stillSent := s.sent[res.GetName()]
+		return stillSent && (!known || !inForce.hasDataOf(sent))
+	})
+}
+
+// confirmVersions records the versions of resources that were sent again with the contents that are in force.
+func (s *resources) confirmVersions() {
+	for name, r := range s.sent {
+		if inForce, known := s.accepted[name]; known && inForce.version != r.version && inForce.hasDataOf(r) {
+			s.accepted[name] = r
+		}
+	}
+}
+
+// waitingDeltas returns first and the responses that can be received without waiting. They are loaded together: a server may send each
+// resource in a response of its own.
+func waitingDeltas(first serverResponse, more <-chan serverResponse) []*discovery.DeltaDiscoveryResponse {
+	list := []*discovery.DeltaDiscoveryResponse{first.(*discovery.DeltaDiscoveryResponse)}
+	for {
+		select {
+		case r, open := <-more:
+			if !open {
+				return list
+			}
+			list = append(list, r.(*discovery.DeltaDiscoveryResponse))
+		default:
+			return list
+		}
+	}
+}
+
+// loadDeltas loads what responses change. For each it returns why it is refused, or "" if it is accepted. repeats is how often refused
+// resources came again without any change.
+func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (refusals []string, repeats int) {
+	s := &w.resources
+	refusals = make([]string, len(batch))
+	for i, r := range batch {
+		if problems := s.apply(r); len(problems) > 0 {
+			refusals[i] = cutText(problems.Error(), maxText)
+			w.cfg.OnLoad(reload.Result{Err: problems, Version: shortName(r.GetSystemVersionInfo()), ReadTime: time.Now()})
+		}
+	}
+	if !slices.Contains(refusals, "") {
+		s.repeatCount++
+		return refusals, s.repeatCount - 1
+	}
+	parts := s.parts()
+	if hash := reload.HashOfParts(parts); s.mustLoad || hash != s.loadedHash {
+		s.mustLoad, s.loadedHash, s.repeatCount = false, hash, 0
+		w.loadSent(parts, batch[len(batch)-1].GetSystemVersionInfo())
+	} else {
+		s.confirmVersions()
+		repeats = 1
+	}
+	refused := false
+	for i, r := range batch {
+		if refusals[i] == "" && s.problems != "" && s.refusesSome(r) {
+			refusals[i], refused = s.problems, true
+		}
+	}
+	if !refused {
+		return refusals, 0
+	}
+	s.repeatCount += repeats
+	return refusals, s.repeatCount
+}
+
+// loadSent loads the parts of all sent resources, under the server's version.
+func (w *Watcher) loadSent(parts []reload.Part, version string) {
+	s := &w.resources
+	out := reload.Result{Version: shortName(version), ReadTime: time.Now()}
+	w.loader.Load(parts, nil, &out)
+	s.problems = ""
+	switch {
+	case out.Err == nil:
+		s.acceptAll()
+	case !w.cfg.AllOrNothing:
+		s.acceptParts(w.loader.PartsInForce())
+	}
+	if out.Err != nil {
+		s.problems = refusalText(out)
+	}
+	w.cfg.OnLoad(out)
+}
+
+// refusalText returns what the server is told about a load that has problems.
+func refusalText(out reload.Result) string {
+	text := out.Err.Error()
+	if out.Set != nil {
+		text = "refused in part, other domains took effect: " + text
+	}
+	return cutText(text, maxText)
+}
