@@ -80,7 +80,7 @@ func (s *Service) refuseUnlessOrderedList(l *reload.Result) {
 func fileLogFields(l reload.Result) logrus.Fields { return logrus.Fields{"files": l.PartCount} }
 
 func (s *Service) buildSource() error {
-	if s.Settings.ConfigType == settings.ConfigXDS {
+	if s.Settings.UsesXDS() {
 		return s.buildXDS()
 	}
 	cfg := filerules.Config{
@@ -120,6 +120,7 @@ func (s *Service) buildXDS() error {
 	x := s.Settings.XDS
 	cfg := xdsrules.Config{
 		Server:          x.Server,
+		Delta:           s.Settings.ConfigType == settings.ConfigXDSDelta,
 		NodeID:          x.NodeID,
 		NodeMetadata:    x.NodeMetadata,
 		Headers:         x.Headers,

@@ -136,6 +136,39 @@ func TestXDS(t *testing.T) {
 	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
+// With delta xDS only what changes is sent, also after the server was gone.
+func TestXDSDelta(t *testing.T) {
+	t.Parallel()
+	l := listenLocal(t, "")
+	address := l.Addr().String()
+	m := xdstest.Start(t, l)
+	m.Publish(t, "default", "v1", domain(2))
+	s := launchXDS(t, address, "CONFIG_TYPE=GRPC_XDS_DELTA")
+	s.until("ready", s.healthy)
+	m.Publish(t, "default", "v2", domain(5))
+	s.until("the new limit", s.inForce("5"))
+	m.Publish(t, "default", "v3", &configv3.RateLimitConfig{Name: "d"})
+	s.until("the server is told", func() bool {
+		all := m.DeltaRequests()
+		return strings.HasPrefix(all[len(all)-1].GetErrorDetail().GetMessage(), `xds resource "d": the domain is missing`)
+	})
+	if !s.healthy() || !s.inForce("5")() {
+		t.Error("the old rules are not in force")
+	}
+	m.Stop()
+	s.until("the loss is told", s.logged("(the rules stay as they are, next attempt in "))
+	m = xdstest.Start(t, listenLocal(t, address))
+	m.Publish(t, "default", "v4", domain(5))
+	s.until("the version in force is named", func() bool {
+		all := m.DeltaRequests()
+		return len(all) > 1 && len(all[0].GetInitialResourceVersions()) == 1
+	})
+	m.Publish(t, "default", "v5", domain(9))
+	s.until("the rules of the server that came back", s.inForce("9"))
+	m.Publish(t, "default", "v6")
+	s.until("nothing is limited any more", s.logged("everything passes"))
+}
+
 // Until there are rules, the service is up and says why it is not ready.
 func TestXDSNotReady(t *testing.T) {
 	t.Parallel()

@@ -51,7 +51,7 @@ func TestNoEffect(t *testing.T) {
 		{"HTTP_TLS_CLIENT_CACERT=c", []string{"HTTP_TLS_CLIENT_CACERT=c has no effect: that port speaks plain text; remove it, or set HTTP_TLS_CERT and HTTP_TLS_KEY"}},
 		{"GRPC_UDS=/run/x GRPC_PORT=-1", []string{"GRPC_PORT=-1 has no effect: GRPC_UDS is set; remove it, or write a port number, 0 to 65535"}},
 		{"TRACING_EXPORTER_PROTOCOL=zipkin", []string{"TRACING_EXPORTER_PROTOCOL=zipkin has no effect: TRACING_ENABLED is not true; remove it, or write one of http, grpc"}},
-		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL=x", []string{"XDS_CLIENT_BACKOFF_MAX_INTERVAL=x has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW; remove it, or write a duration, 10ms or more"}},
+		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL=x", []string{"XDS_CLIENT_BACKOFF_MAX_INTERVAL=x has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW or GRPC_XDS_DELTA; remove it, or write a duration, 10ms or more"}},
 		{"CONFIG_TYPE=GRPC_XDS_SOTW RUNTIME_WATCH_ROOT=yes", []string{"RUNTIME_WATCH_ROOT=yes has no effect: rules come from the management server; remove it, or write true or false"}},
 		{"DIVVY_PORT=off DIVVY_ROUND=down", []string{"DIVVY_ROUND=down has no effect: DIVVY_PORT is off; remove it, or write one of nearest, up"}},
 		{"LIMIT_LIMIT_HEADER=a:b", nil},

@@ -62,7 +62,7 @@ type Settings struct {
 	RecentDenials    int `env:"RECENT_DENIALS"`     // RecentDenials is the number of sampled denials that the operator's page has; 0 for none.
 	TopSubjectsRules int `env:"TOP_SUBJECTS_RULES"` // TopSubjectsRules is the number of rules whose subjects are ranked; 0 for none.
 
-	ConfigType              string        `env:"CONFIG_TYPE"` // ConfigType is FILE or ConfigXDS.
+	ConfigType              string        `env:"CONFIG_TYPE"` // ConfigType is ConfigFile, ConfigXDS or ConfigXDSDelta.
 	RuntimeRoot             string        `env:"RUNTIME_ROOT"`
 	RuntimeSubdirectory     string        `env:"RUNTIME_SUBDIRECTORY"`
 	RuntimeAppDirectory     string        `env:"RUNTIME_APPDIRECTORY"`
@@ -133,8 +133,12 @@ type Settings struct {
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT"`
 }
 
-// ConfigXDS is the CONFIG_TYPE of rules from a management server.
-const ConfigXDS = "GRPC_XDS_SOTW"
+// These are the values of CONFIG_TYPE: rules come from files, or from a management server in one of the two variants of xDS.
+const (
+	ConfigFile     = "FILE"
+	ConfigXDS      = "GRPC_XDS_SOTW"
+	ConfigXDSDelta = "GRPC_XDS_DELTA"
+)
 
 // These are the values of Settings.GRPCEngine.
 const (
@@ -187,6 +191,9 @@ type Divvy struct {
 
 // DivvyPort is the default port of divvy.
 const DivvyPort = 8321
+
+// UsesXDS reports whether rules come from a management server.
+func (s *Settings) UsesXDS() bool { return s.ConfigType == ConfigXDS || s.ConfigType == ConfigXDSDelta }
 
 // Read reads all settings from env. The error has all problems. The warnings are about variables that are set and have no effect.
 func Read(env Environment) (*Settings, []string, error) {
@@ -242,10 +249,10 @@ var urlPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
 
 // validate checks what the table cannot check, such as variables that depend on each other.
 func (s *Settings) validate(r *reader) {
-	if s.ConfigType != "FILE" && s.ConfigType != ConfigXDS {
-		r.problem("CONFIG_TYPE", s.ConfigType, "write FILE or "+ConfigXDS)
+	if s.ConfigType != ConfigFile && !s.UsesXDS() {
+		r.problem("CONFIG_TYPE", s.ConfigType, "write "+ConfigFile+", "+ConfigXDS+" or "+ConfigXDSDelta)
 	}
-	if s.ConfigType == ConfigXDS {
+	if s.UsesXDS() {
 		s.XDS.validate(r)
 	}
 	if s.NearLimitRatio == 0 {

@@ -62,7 +62,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"MEMORY_MAX_BYTES=1000: write a number of bytes, 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
-		"CONFIG_TYPE=file: write FILE or GRPC_XDS_SOTW",
+		"CONFIG_TYPE=file: write FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA",
 		"BACKEND_TYPE=disk: write memory, redis or memcache",
 		"GRPC_SERVER_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in GRPC_SERVER_TLS_KEY",
 		"DIVVY_PORT=x: write a port number, 0 to 65535",
@@ -422,8 +422,8 @@ func TestXDSBackoff(t *testing.T) {
 func TestXDSProblems(t *testing.T) {
 	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
 	for _, tt := range []struct{ env, problem, warning string }{
-		{env: "CONFIG_TYPE=grpc_xds_sotw", problem: "CONFIG_TYPE=grpc_xds_sotw: write FILE or GRPC_XDS_SOTW"},
-		{env: "CONFIG_TYPE=FILE|CONFIG_GRPC_XDS_SERVER_URL=a:1", warning: "CONFIG_GRPC_XDS_SERVER_URL=… has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW; remove it, or set CONFIG_TYPE=GRPC_XDS_SOTW"},
+		{env: "CONFIG_TYPE=grpc_xds_sotw", problem: "CONFIG_TYPE=grpc_xds_sotw: write FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA"},
+		{env: "CONFIG_TYPE=FILE|CONFIG_GRPC_XDS_SERVER_URL=a:1", warning: "CONFIG_GRPC_XDS_SERVER_URL=… has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW or GRPC_XDS_DELTA; remove it, or set CONFIG_TYPE=GRPC_XDS_SOTW"},
 		{env: "CONFIG_TYPE=FILE|" + headers + "=nonsense"},
 		{env: "CONFIG_GRPC_XDS_SERVER_URL=", problem: "CONFIG_GRPC_XDS_SERVER_URL=: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},
 		{env: "CONFIG_GRPC_XDS_SERVER_URL=https://a:1", problem: "CONFIG_GRPC_XDS_SERVER_URL=https://a:1: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},

@@ -12,13 +12,13 @@ import (
 
 // warnUnused warns of variables of parts of the service that are off.
 func (s *Settings) warnUnused(r *reader) {
-	const fileRules = "CONFIG_TYPE is not " + ConfigXDS
+	const fileRules = "CONFIG_TYPE is not " + ConfigXDS + " or " + ConfigXDSDelta
 	const xdsCert, xdsKey = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"
-	xds, sink, store := s.ConfigType == ConfigXDS, s.Sink, s.BackendType
+	xds, sink, store := s.UsesXDS(), s.Sink, s.BackendType
 	otherStore := map[string]string{"memory": "the counters are in memory", "redis": "the counters are in Redis", "memcache": "the counters are in Memcached"}[store]
 	parts := []optionalPart{
 		{isOff: !xds, reason: fileRules, fix: "set CONFIG_TYPE=" + ConfigXDS, variableNames: "CONFIG_GRPC_XDS_SERVER_URL"},
-		{isOff: s.ConfigType == "FILE", reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
+		{isOff: s.ConfigType == ConfigFile, reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
 		{isOff: xds, reason: "rules come from the management server", namePrefixes: "RUNTIME_"},
 		{isOff: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), reason: xdsKey + " is not set", fix: "set " + xdsKey, variableNames: xdsCert},
 		{isOff: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), reason: xdsCert + " is not set", fix: "set " + xdsCert, variableNames: xdsKey},

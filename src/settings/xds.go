@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// XDS describes the management server of the rules. It is used if CONFIG_TYPE is ConfigXDS.
+// XDS describes the management server of the rules. It is used if CONFIG_TYPE is ConfigXDS or ConfigXDSDelta.
 type XDS struct {
 	Server          string            `env:"CONFIG_GRPC_XDS_SERVER_URL"`
 	NodeID          string            `env:"CONFIG_GRPC_XDS_NODE_ID"`

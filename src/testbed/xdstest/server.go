@@ -13,6 +13,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -20,27 +21,41 @@ import (
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 )
 
-// Server is go-control-plane's server with its SnapshotCache. It records the requests.
+// Server is go-control-plane's server, for both variants of the protocol, with its SnapshotCache. It records the requests.
 //
 // Its package pkg/server/v3 would be shorter, but brings the messages of envoyproxy/ratelimit, and a program can have only one
 // set of messages with these names.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	cache cache.SnapshotCache
-	sotw  sotw.Server
-	stop  func()
+	snapshots cache.SnapshotCache // snapshots is nil if the server has another cache.
+	sotw      sotw.Server
+	delta     delta.Server
+	stop      func()
 
-	mu       sync.Mutex // guards requests and headers
-	requests []*discovery.DiscoveryRequest
-	headers  []metadata.MD // headers holds the headers of each stream
+	mu            sync.Mutex // guards requests, deltaRequests and headers
+	requests      []*discovery.DiscoveryRequest
+	deltaRequests []*discovery.DeltaDiscoveryRequest
+	headers       []metadata.MD // headers holds the headers of each stream
 }
 
 // Start serves on l, until Stop is called or the test ends.
 func Start(t testing.TB, l net.Listener, opts ...grpc.ServerOption) *Server {
 	t.Helper()
-	s := &Server{cache: cache.NewSnapshotCache(false, cache.IDHash{}, nil)}
+	snapshots := cache.NewSnapshotCache(false, cache.IDHash{}, nil)
+	s := StartCache(t, l, snapshots, opts...)
+	s.snapshots = snapshots
+	return s
+}
+
+// NewLinearCache returns a cache that has the same resources for all nodes. Each change of a resource is sent alone.
+func NewLinearCache() *cache.LinearCache { return cache.NewLinearCache(resource.RateLimitConfigType) }
+
+// StartCache is Start with another cache. Publish cannot be called then.
+func StartCache(t testing.TB, l net.Listener, c cache.Cache, opts ...grpc.ServerOption) *Server {
+	t.Helper()
+	s := new(Server)
 	ctx, cancel := context.WithCancel(context.Background())
-	s.sotw = sotw.NewServer(ctx, s.cache, nil)
+	s.sotw, s.delta = sotw.NewServer(ctx, c, nil), delta.NewServer(ctx, c, nil)
 	stop := Serve(t, l, s, opts...)
 	s.stop = func() { stop(); cancel() } // connections break before streams end
 	t.Cleanup(s.stop)
@@ -70,13 +85,47 @@ func Serve(t testing.TB, l net.Listener, s discovery.AggregatedDiscoveryServiceS
 	return stop
 }
 
-// StreamAggregatedResources is the one call of the protocol.
+// StreamAggregatedResources is the call of the variant state of the world.
 func (s *Server) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	headers, _ := metadata.FromIncomingContext(stream.Context())
-	s.mu.Lock()
-	s.headers = append(s.headers, headers)
-	s.mu.Unlock()
+	s.recordHeaders(stream.Context())
 	return s.sotw.StreamHandler(&recorded{stream, s}, resource.AnyType)
+}
+
+// DeltaAggregatedResources is the call of the variant delta.
+func (s *Server) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	s.recordHeaders(stream.Context())
+	return s.delta.DeltaStreamHandler(&recordedDelta{stream, s}, resource.AnyType)
+}
+
+func (s *Server) recordHeaders(ctx context.Context) {
+	headers, _ := metadata.FromIncomingContext(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.headers = append(s.headers, headers)
+}
+
+// recordedDelta is a stream of the variant delta that records its requests.
+type recordedDelta struct {
+	discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+	s *Server
+}
+
+// Recv receives a request.
+func (r *recordedDelta) Recv() (*discovery.DeltaDiscoveryRequest, error) {
+	req, err := r.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Recv()
+	if err == nil {
+		r.s.mu.Lock()
+		r.s.deltaRequests = append(r.s.deltaRequests, req)
+		r.s.mu.Unlock()
+	}
+	return req, err
+}
+
+// DeltaRequests returns all requests of all streams of the variant delta.
+func (s *Server) DeltaRequests() []*discovery.DeltaDiscoveryRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.deltaRequests)
 }
 
 // recorded is a stream that records its requests.
@@ -96,7 +145,7 @@ func (r *recorded) Recv() (*discovery.DiscoveryRequest, error) {
 	return req, err
 }
 
-// Requests returns all requests of all streams.
+// Requests returns all requests of all streams of the variant state of the world.
 func (s *Server) Requests() []*discovery.DiscoveryRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +176,7 @@ func (s *Server) PublishTTL(t testing.TB, node, version string, list []types.Res
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.cache.SetSnapshot(context.Background(), node, snapshot); err != nil {
+	if err := s.snapshots.SetSnapshot(context.Background(), node, snapshot); err != nil {
 		t.Fatal(err)
 	}
 }
