@@ -244,12 +244,21 @@ func (ch *checker) asked(asks []Ask, answers []*Answer, wall time.Duration) (pro
 	var failed []*unit
 	each, whole := make([][]unit, len(asks)), []unit(nil)
 	for i, ask := range asks {
-		each[i] = ch.rules.units(i, ask, ch.at)
+		if !ch.rules.invalid(ask) {
+			each[i] = ch.rules.units(i, ask, ch.at)
+		}
 		whole = append(whole, each[i]...)
 	}
 	ch.checkIntervals(whole)
 	ch.loseCrowded(whole)
 	for i, ask := range asks {
+		if ch.rules.invalid(ask) {
+			if !answers[i].Failed {
+				return fmt.Sprintf("request %d: got %v, and it names no hold", i+1, answers[i])
+			}
+			s.blind = append(s.blind, nil)
+			continue
+		}
 		units := each[i]
 		s.blind = append(s.blind, make([]bool, len(ask)))
 		if ch.without() && answers[i].Failed != errs(units) {
@@ -266,7 +275,7 @@ func (ch *checker) asked(asks []Ask, answers []*Answer, wall time.Duration) (pro
 		}
 		if ch.fault != Down || ch.traits.Independent {
 			for k := range units {
-				if u := &units[k]; u.amount != 0 { // looks leave nothing behind
+				if u := &units[k]; u.leavesTrace() {
 					u.wall = wall
 					failed = append(failed, u)
 				}
@@ -461,7 +470,7 @@ func (s *search) step(w world, p path, t int) {
 		after, verdicts = u.do(w.state, s.wall)
 	} else {
 		after, verdicts = u.doInstead(w.state, s.wall)
-		if u.amount != 0 && s.checker.fault != Down {
+		if u.leavesTrace() && s.checker.fault != Down {
 			lost := *u
 			lost.instead, lost.wall = false, s.wall
 			pending = append(slices.Clip(pending), &lost)
@@ -503,12 +512,15 @@ func (s *search) right(p *path, t int) bool {
 	}
 	decisions, whole := make([]decision, len(ask)), true
 	for d := range ask {
-		r := s.checker.rules.find(ask[d].Key)
-		if s.blind[call][d] || r != nil && len(p.verdicts[call][d]) < len(r.Limits) {
+		r, limits := s.checker.rules.of(&ask[d]), []*Limit(nil)
+		if r != nil {
+			limits = r.asked(&ask[d])
+		}
+		if s.blind[call][d] || len(p.verdicts[call][d]) < len(limits) {
 			whole = false
 			continue
 		}
-		decisions[d] = r.decide(p.verdicts[call][d])
+		decisions[d] = r.decide(limits, p.verdicts[call][d])
 		if decisions[d].Status != got.Statuses[d] {
 			s.nearest = fmt.Sprintf("request %d, %v: got %v, want %v", call+1, ask[d], got.Statuses[d], decisions[d].Status)
 			return false

@@ -2,6 +2,8 @@ package model
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -58,7 +60,8 @@ func (a *Answer) String() string {
 // together. Between units of one request those of others may come.
 type unit struct {
 	call, descriptor int // whose it is
-	at, amount       int64
+	at               int64
+	wish             wish
 	atomic, shadow   bool
 	keys             []string
 	limits           []*Limit
@@ -78,20 +81,27 @@ type state map[string]*counter
 
 // counterName is what tells counters apart.
 func counterName(d *Descriptor, l *Limit) string {
-	return fmt.Sprintf("%s=%s %s %v", d.Key, d.Value, l.Kind, l.Period)
+	name := fmt.Sprintf("%s=%s %s %v", d.Key, d.Value, l.Kind, l.Period)
+	if l.Calendar != (Calendar{}) {
+		name += l.Calendar.String()
+	}
+	if l.Hold > 0 {
+		name += " held"
+	}
+	return name
 }
 
 // units are those of a request at an instant, in their order.
 func (rs Rules) units(call int, ask Ask, at int64) (units []unit) {
 	for i := range ask {
 		d := &ask[i]
-		r := rs.find(d.Key)
+		r := rs.of(d)
 		if r == nil {
 			continue
 		}
-		whole := unit{call: call, descriptor: i, at: at, amount: d.Amount, atomic: r.None && d.Amount >= 0, shadow: r.Shadow}
-		for j := range r.Limits {
-			l := &r.Limits[j]
+		w := wish{amount: d.Amount, id: d.Hold, action: d.Action}
+		whole := unit{call: call, descriptor: i, at: at, wish: w, atomic: r.None && d.Amount >= 0 && d.Action == "", shadow: r.Shadow}
+		for _, l := range r.asked(d) {
 			whole.keys, whole.limits = append(whole.keys, counterName(d, l)), append(whole.limits, l)
 		}
 		if whole.atomic {
@@ -145,7 +155,7 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 		if s[k] != nil {
 			c = s[k].clone()
 		}
-		verdicts[i] = c.apply(u.limits[i], u.at, u.amount)
+		verdicts[i] = c.take(u.limits[i], u.at, u.wish)
 		if c.wrote {
 			c.wrote, c.written = false, wall
 		}
@@ -155,12 +165,16 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 	if !refused || !u.atomic {
 		return after, verdicts
 	}
+	before := maps.Clone(s)
 	for i, k := range u.keys { // nothing is charged, and the state before it told
-		c := s[k]
-		if c == nil {
-			c = new(counter)
+		c := new(counter)
+		if s[k] != nil {
+			c = s[k].clone()
 		}
-		tried, v := verdicts[i], c.look(u.limits[i], u.at, u.amount)
+		tried, v := verdicts[i], c.take(u.limits[i], u.at, u.asLook())
+		if u.limits[i].Hold > 0 {
+			before[k] = c
+		}
 		switch {
 		case !tried.over:
 			v.retry, v.never = 0, false
@@ -173,7 +187,19 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 		v.over = tried.over
 		verdicts[i] = v
 	}
-	return s, verdicts
+	return before, verdicts
+}
+
+// asLook is what u asks, without a change.
+func (u *unit) asLook() wish {
+	w := u.wish
+	w.look = true
+	return w
+}
+
+// leavesTrace reports whether u may change its counters: a look at holds removes those that have expired.
+func (u *unit) leavesTrace() bool {
+	return u.wish.amount != 0 || slices.ContainsFunc(u.limits, func(l *Limit) bool { return l.Hold > 0 })
 }
 
 // uncounted are the counters of u that a cache in front of the store may leave as they
@@ -181,7 +207,7 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 func (u *unit) uncounted(s state) (keys []string) {
 	for i, l := range u.limits {
 		c := s[u.keys[i]]
-		if u.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(inWindow(l, u.at)) > l.Max {
+		if u.wish.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(inWindow(l, u.at)) > l.Max {
 			keys = append(keys, u.keys[i])
 		}
 	}
@@ -210,14 +236,14 @@ type decision struct {
 }
 
 // decide is the answer of a rule from the verdicts of its limits.
-func (r *Rule) decide(verdicts []verdict) decision {
+func (r *Rule) decide(limits []*Limit, verdicts []verdict) decision {
 	if r == nil {
 		return decision{Status: Status{Limit: -1}}
 	}
 	binding, reset, until := -1, time.Duration(0), time.Duration(0)
 	var d decision
 	for i := range verdicts {
-		v, l := &verdicts[i], &r.Limits[i]
+		v, l := &verdicts[i], limits[i]
 		reset = max(reset, told(l, v.reset))
 		if !v.over || r.Shadow {
 			if !d.Over && (binding < 0 || v.remaining < verdicts[binding].remaining) {
@@ -236,7 +262,7 @@ func (r *Rule) decide(verdicts []verdict) decision {
 			until = max(until, told(l, v.retry))
 		}
 	}
-	d.Limit, d.Remaining, d.Reset = r.Limits[binding].Max, verdicts[binding].remaining, reset
+	d.Limit, d.Remaining, d.Reset = limits[binding].Max, verdicts[binding].remaining, reset
 	if d.Over {
 		d.Reset = until
 	}

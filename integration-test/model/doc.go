@@ -4,8 +4,9 @@
 //
 // The exact limiter shares no arithmetic with package algorithm, nor the reading
 // of rules with package rules: it keeps each hit that counts with its time, and
-// looks at them anew for every question (exact.go, kinds.go). Waits are found by
-// trying, not by formula.
+// looks at them anew for every question (exact.go, kinds.go), and so it does with
+// holds (holds.go). Waits are found by trying, not by formula. Calendars are those
+// of package time (calendar.go).
 //
 // A Script is a schedule as a text that people read and edit (script.go, parse.go).
 // Run plays one against a Service. The checker (checker.go) keeps all states that the

@@ -34,11 +34,13 @@ type counter struct {
 	until         int64
 	life, written time.Duration
 	wrote         bool // by the take under way
+	// holds are those of a limit that has a hold. The fields above are about what was charged.
+	holds holds
 }
 
 func (c *counter) clone() *counter {
 	out := *c
-	out.hits = slices.Clone(c.hits)
+	out.hits, out.holds.list = slices.Clone(c.hits), slices.Clone(c.holds.list)
 	return &out
 }
 
@@ -52,7 +54,7 @@ func (c *counter) String() string {
 		}
 		b.WriteByte(' ')
 	}
-	fmt.Fprintf(&b, "%d %t %d %t", c.begun, c.open, c.last, c.hasLast)
+	fmt.Fprintf(&b, "%d %t %d %t%v", c.begun, c.open, c.last, c.hasLast, &c.holds)
 	return b.String()
 }
 
@@ -83,7 +85,18 @@ type method interface {
 	adopt(l *Limit, c *counter, at int64)
 }
 
-var methods = map[Kind]method{Fixed: fixed{}, FirstHit: firstHit{}, Sliding: sliding{}, Counter: twoBuckets{}, GCRA: bucket{}}
+var methods = map[Kind]method{Fixed: fixed{}, FirstHit: firstHit{}, Sliding: sliding{}, Counter: twoBuckets{}, GCRA: bucket{}, Concurrency: slots{}}
+
+// take decides on what is asked, and counts it. A look at holds removes those that have expired.
+func (c *counter) take(l *Limit, at int64, w wish) verdict {
+	switch {
+	case l.Hold > 0:
+		return c.applyHeld(l, at, w)
+	case w.look:
+		return c.look(l, at, w.amount)
+	}
+	return c.apply(l, at, w.amount)
+}
 
 // apply decides on amount, below 0 a refund, and counts it.
 func (c *counter) apply(l *Limit, at, amount int64) verdict {
@@ -142,7 +155,7 @@ func (c *counter) describe(l *Limit, at, amount int64, v *verdict) {
 
 // tellsRest reports whether a refused hit is told what is left: callers expect 0 of fixed
 // windows, and of estimates.
-func (l *Limit) tellsRest() bool { return l.Kind == FirstHit || l.Kind == Sliding || l.Kind == GCRA }
+func (l *Limit) tellsRest() bool { return l.Kind != Fixed && l.Kind != Counter }
 
 // tried is a method whose waits are found by trying.
 type tried interface {

@@ -42,11 +42,13 @@ func (u *unit) doInstead(s state, wall time.Duration) (state, []verdict) {
 	local, of, denied := *u, []int(nil), false
 	local.keys, local.limits, local.here = nil, nil, nil
 	for i, l := range u.limits {
-		never := u.amount > l.capacity()
+		amount := u.wish.amount
+		refusable := amount >= 0 && u.wish.action == ""
+		never := refusable && amount > l.capacity()
 		switch {
 		case l.Fallback == "allow" && !never: // as for the first request
-			verdicts[i].remaining = max(l.capacity()-max(u.amount, -u.amount), 0)
-		case l.Fallback == "allow", l.Fallback == "deny" && u.amount >= 0:
+			verdicts[i].remaining = max(l.capacity()-max(amount, -amount), 0)
+		case l.Fallback == "allow", l.Fallback == "deny" && refusable:
 			verdicts[i] = verdict{over: true, retry: denyFor, reset: denyFor, never: never}
 			if never {
 				verdicts[i].retry = 0
@@ -75,11 +77,11 @@ func (u *unit) doInstead(s state, wall time.Duration) (state, []verdict) {
 // lookHere is what would become of u here, uncharged.
 func (u *unit) lookHere(s state) (verdicts []verdict) {
 	for i, k := range u.here {
-		c := s[k]
-		if c == nil {
-			c = new(counter)
+		c := new(counter)
+		if s[k] != nil {
+			c = s[k].clone()
 		}
-		verdicts = append(verdicts, c.look(u.limits[i], u.at, u.amount))
+		verdicts = append(verdicts, c.take(u.limits[i], u.at, u.asLook()))
 	}
 	return verdicts
 }

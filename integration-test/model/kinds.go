@@ -5,10 +5,20 @@ import (
 	"time"
 )
 
-// edge is where the window around at begins, for windows side by side since the
-// Unix epoch.
+// bounds are where the window around at begins and ends: windows side by side since the
+// Unix epoch, or those of a calendar.
+func bounds(l *Limit, at int64) (from, to int64) {
+	if l.Calendar != (Calendar{}) {
+		return l.Calendar.bounds(at)
+	}
+	from = at - (at+Start.UnixNano())%int64(l.Period) // no instant of a script is before 1970
+	return from, from + int64(l.Period)
+}
+
+// edge is where the window around at begins.
 func edge(l *Limit, at int64) int64 {
-	return at - (at+Start.UnixNano())%int64(l.Period) // no instant of a script is before 1970
+	from, _ := bounds(l, at)
+	return from
 }
 
 // sum is what hits add up to that counts says count.
@@ -57,8 +67,8 @@ func (plain) adopt(_ *Limit, _ *counter, _ int64)         {}
 type fixed struct{ plain }
 
 func inWindow(l *Limit, at int64) func(h *hit) bool {
-	from := edge(l, at)
-	return func(h *hit) bool { return edge(l, h.at) == from }
+	from, to := bounds(l, at)
+	return func(h *hit) bool { return from <= h.at && h.at < to }
 }
 
 func (fixed) fits(l *Limit, c *counter, at, amount int64) bool {
@@ -68,7 +78,8 @@ func (fixed) fits(l *Limit, c *counter, at, amount int64) bool {
 // waits are both until the window ends, whether anybody was there or not: what a
 // clock that stepped back has left in the next is not looked at.
 func (fixed) waits(l *Limit, _ *counter, at, _ int64) (retry, reset time.Duration) {
-	left := time.Duration(edge(l, at) + int64(l.Period) - at)
+	_, to := bounds(l, at)
+	left := time.Duration(to - at)
 	return left, left
 }
 

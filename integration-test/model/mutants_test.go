@@ -105,7 +105,7 @@ func chargesLater() mutation {
 // TestMutants checks that the checker finds a violation of each store with a known mistake, and
 // that Shrink reduces it to a script of a few lines.
 func TestMutants(t *testing.T) {
-	for _, tt := range mutantCases {
+	for _, tt := range slices.Concat(mutantCases, calendarMutants) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			open := func(*Script) (lab, error) {
@@ -115,7 +115,7 @@ func TestMutants(t *testing.T) {
 				}
 				return newFlaky(false, spoil)
 			}
-			can := Can{Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true}
+			can := Can{Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true, Holds: slices.ContainsFunc(holdMutants, func(m mutantCase) bool { return m.name == tt.name })}
 			if tt.back {
 				can = Can{Store: "fallback", Faults: []Fault{Down}, Fallback: true}
 			}

@@ -114,9 +114,16 @@ func parseAsks(words []string) ([]Ask, error) {
 			}
 			d.Amount = n
 		}
+		entry, held, isHeld := strings.Cut(entry, "@")
+		action, hasAction := "", false
+		d.Hold, action, hasAction = strings.Cut(held, ":")
+		d.Action = Action(action)
 		d.Key, d.Value, has = strings.Cut(entry, "=")
-		if !has || !name.MatchString(d.Key) || !name.MatchString(d.Value) {
-			return nil, fmt.Errorf("%q is no descriptor: want key=value or key=value*amount, of a-z and 0-9", word)
+		if !has || !name.MatchString(d.Key) || !name.MatchString(d.Value) || isHeld && !name.MatchString(d.Hold) {
+			return nil, fmt.Errorf("%q is no descriptor: want key=value, key=value@hold, key=value@hold:action, each also with *amount, of a-z and 0-9", word)
+		}
+		if hasAction && d.Action != Settle && d.Action != Release || d.Action == Settle && d.Amount < 0 {
+			return nil, fmt.Errorf("%q is neither %s of an amount from 0 on nor %s", word, Settle, Release)
 		}
 		asks[len(asks)-1] = append(asks[len(asks)-1], d)
 	}
@@ -160,8 +167,8 @@ func (s *Script) rule(line string) error {
 			return fmt.Errorf("a %s of a rule that is none cannot be counting", l.Kind)
 		}
 		for i := range r.Limits {
-			if r.Limits[i].Kind == l.Kind && r.Limits[i].Period == l.Period {
-				return fmt.Errorf("two limits of %s by %v would share a counter", l.Kind, l.Period)
+			if r.Limits[i].sharesCounter(&l) {
+				return fmt.Errorf("the limits %v and %v would share a counter", &r.Limits[i], &l)
 			}
 		}
 		r.Limits = append(r.Limits, l)
@@ -183,11 +190,8 @@ func parseLimit(words []string) (l Limit, err error) {
 	if l.Max, err = strconv.ParseInt(count, 10, 64); err != nil || l.Max < 0 || l.Max > maxMax {
 		return l, fmt.Errorf("%q is not a limit from 0 to %d", count, maxMax)
 	}
-	if l.Period, err = parseDuration(period, maxPeriod); err != nil {
+	if err := l.parsePeriod(period); err != nil {
 		return l, err
-	}
-	if l.Period == 0 || l.Kind == Fixed && l.Period%time.Second != 0 {
-		return l, fmt.Errorf("%v is no window of %s", l.Period, l.Kind)
 	}
 	l.Burst = max(l.Max-1, 0)
 	if l.Kind != GCRA {
@@ -199,6 +203,18 @@ func parseLimit(words []string) (l Limit, err error) {
 			l.Counting = true
 		case slices.Contains(onFailures, words[i]):
 			l.Fallback = words[i]
+		case words[i] == "release" && l.Kind != Concurrency:
+			l.Release = true
+		case words[i] == "hold" && argument < len(words):
+			i++
+			if l.Hold, err = parseDuration(words[i], 24*time.Hour); err != nil {
+				return l, err
+			}
+		case l.Calendar.Unit != "" && argument < len(words) && slices.Contains([]string{"zone", "anchor", "starts"}, words[i]):
+			i++
+			if err := l.Calendar.parse(words[i-1], words[i]); err != nil {
+				return l, err
+			}
 		case words[i] == "burst" && argument < len(words) && l.Kind == GCRA:
 			i++
 			if l.Burst, err = strconv.ParseInt(words[i], 10, 64); err != nil || l.Burst < 0 || l.Burst > maxMax {
@@ -210,8 +226,63 @@ func parseLimit(words []string) (l Limit, err error) {
 				return l, err
 			}
 		default:
-			return l, fmt.Errorf("%q is not counting, the burst of a gcra, the interval of a gcra or a sliding_window, or one of %v", words[i], onFailures)
+			return l, fmt.Errorf("%q is not counting, a hold, the burst of a gcra, the interval of a gcra or a sliding_window, or one of %v", words[i], onFailures)
 		}
 	}
-	return l, nil
+	return l, l.check()
+}
+
+// check refuses what the service does, too.
+func (l *Limit) check() error {
+	c := &l.Calendar
+	switch {
+	case l.Kind == Concurrency && l.Hold == 0, l.Release && l.Hold == 0:
+		return fmt.Errorf("%v has no hold", l)
+	case l.Hold > 0 && (l.Counting || l.Interval > 0 || l.Kind == GCRA && l.Max == 0 || l.Kind == Concurrency && l.Max > 1000):
+		return fmt.Errorf("%v: beside a hold there is no counting, no interval, no gcra of 0, and no concurrency above 1000", l)
+	case c.Unit != "" && (c.Zone == "" || (c.Unit == "month") != (c.Anchor > 0) || (c.Unit == "week") != (c.Starts != "")):
+		return fmt.Errorf("%v: a calendar has a zone, one of months an anchor, and one of weeks a day on which it starts", l)
+	}
+	return nil
+}
+
+var calendarWindow = regexp.MustCompile(`^([1-9][0-9]?)(day|week|month|year)$`)
+
+// parsePeriod reads what is behind the slash.
+func (l *Limit) parsePeriod(word string) (err error) {
+	if found := calendarWindow.FindStringSubmatch(word); found != nil && l.Kind == Fixed {
+		l.Calendar.Unit = found[2]
+		l.Calendar.Units, err = strconv.Atoi(found[1])
+		return err
+	}
+	if l.Kind == Concurrency && word == "" {
+		return nil
+	}
+	if l.Period, err = parseDuration(word, maxPeriod); err != nil {
+		return err
+	}
+	if l.Period == 0 || l.Kind == Concurrency || l.Kind == Fixed && l.Period%time.Second != 0 {
+		return fmt.Errorf("%v is no window of %s", l.Period, l.Kind)
+	}
+	return nil
+}
+
+// parse reads a field and its value.
+func (c *Calendar) parse(field, value string) (err error) {
+	switch field {
+	case "zone":
+		c.Zone = value
+		if _, err = time.LoadLocation(value); err != nil || value == "Local" {
+			return fmt.Errorf("%q is no time zone", value)
+		}
+	case "anchor":
+		if c.Anchor, err = strconv.Atoi(value); err != nil || c.Anchor < 1 || c.Anchor > 28 {
+			return fmt.Errorf("%q is no anchor from 1 to 28", value)
+		}
+	case "starts":
+		if c.Starts = value; !slices.Contains(weekdays, value) {
+			return fmt.Errorf("%q is not one of %v", value, weekdays)
+		}
+	}
+	return nil
 }

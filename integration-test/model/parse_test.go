@@ -13,7 +13,10 @@ store split
 rules
   a: fixed_window 3/1m0s
   b none shadow: gcra 3/1m30s burst 0 interval 2s local + sliding_window 5/1h0m0s interval 1.5s deny
+  c: concurrency 3 hold 30s deny
+  d: fixed_window 5/2week zone Europe/Berlin starts monday hold 1m0s release + fixed_window 5/1month zone UTC anchor 15
 at 1.5s
+ask c=1@x | c=1@x:settle*0 d=2@y:release d=2@z*-1
 ask a=1 b=2*3 # a comment
 ask a=1*0 | b=1*-2 b=1 | x=9
 rules
@@ -46,6 +49,18 @@ func TestParseRefuses(t *testing.T) {
 		{"rules\n  a loud: gcra 1/1m", `"loud" is not none`},
 		{"rules\n  probe: gcra 1/1m", "is no rule"},
 		{"rules\n  a: gcra 1/1m\n  a: gcra 1/1m", "two rules"},
+		{"rules\n  a: concurrency 3", "has no hold"},
+		{"rules\n  a: concurrency 3/1m hold 30s", "is no window of concurrency"},
+		{"rules\n  a: fixed_window 3/1m release", "has no hold"},
+		{"rules\n  a: gcra 3/1m hold 30s counting", "beside a hold there is no"},
+		{"rules\n  a: gcra 3/1month zone UTC", `"1month" is not a duration`},
+		{"rules\n  a: fixed_window 3/1month zone UTC", "one of months an anchor"},
+		{"rules\n  a: fixed_window 3/1day zone Nowhere", `"Nowhere" is no time zone`},
+		{"rules\n  a: fixed_window 3/1month zone UTC anchor 30", `"30" is no anchor`},
+		{"rules\n  a: fixed_window 3/1week zone UTC starts today", `"today" is not one of`},
+		{"ask a=1@", `"a=1@" is no descriptor`},
+		{"ask a=1@x:keep", "is neither settle"},
+		{"ask a=1@x:settle*-1", "is neither settle"},
 		{"at -1s", `"-1s" is not a duration`},
 		{"at 1ns", `"1ns" is not a duration`},
 		{"ask", "a request of 0 descriptors"},

@@ -12,6 +12,8 @@ type Can struct {
 	// CountingOnly: fixed windows and sliding window counters that count what they
 	// refuse, and no groups; what Memcached can do.
 	CountingOnly bool
+	// Holds: limits with holds.
+	Holds bool
 	// Short: windows by the second, too. Not where counters expire by the clock on
 	// the wall.
 	Short bool
@@ -58,13 +60,17 @@ func (g *dice) chance(percent int) bool { return g.IntN(100) < percent }
 func (g *dice) newRules() (rules Rules) {
 	for _, key := range []string{"a", "b", "c"} {
 		r := Rule{Key: key, None: g.chance(30) && !g.can.CountingOnly, Shadow: g.chance(10)}
+		held := g.can.Holds && g.chance(40)
 		for range g.one(1, 1, 1, 2, 2, 3) {
 			l := g.limit()
 			if r.None && l.Period == time.Second {
 				l.Period = time.Minute // no two stores can promise a group
 			}
+			if held && (len(r.Limits) == 0 || g.chance(70)) {
+				g.hold(&l)
+			}
 			l.Counting = l.Counting && r.mayCount(&l)
-			if !slices.ContainsFunc(r.Limits, func(o Limit) bool { return o.Kind == l.Kind && o.Period == l.Period }) {
+			if !r.any(l.sharesCounter) {
 				r.Limits = append(r.Limits, l)
 			}
 		}
@@ -78,7 +84,7 @@ func (g *dice) newRules() (rules Rules) {
 func (r *Rule) mayCount(l *Limit) bool { return !r.None || l.Kind == Fixed }
 
 func (g *dice) limit() Limit {
-	kinds := Kinds()
+	kinds := []Kind{Fixed, FirstHit, Sliding, Counter, GCRA}
 	if g.can.CountingOnly {
 		kinds = []Kind{Fixed, Counter}
 	}
@@ -102,11 +108,41 @@ func (g *dice) limit() Limit {
 		}
 	case l.Kind == Sliding && g.chance(25):
 		l.Interval = time.Duration(g.one(1, 5, 15, 100)) * time.Second
+	case l.Kind == Fixed && g.chance(15):
+		l.Period, l.Calendar = 0, g.calendar()
 	case l.Kind == Fixed:
 	case g.chance(20):
 		l.Period += 500 * time.Millisecond
 	}
 	return l
+}
+
+// holdTimes are long enough that no store forgets a hold by the clock on the wall.
+var holdTimes = []int64{30, 60, 100}
+
+// hold gives l a hold, or makes it a concurrency.
+func (g *dice) hold(l *Limit) {
+	hold := time.Duration(g.one(holdTimes...)) * time.Second
+	if g.chance(35) {
+		*l = Limit{Kind: Concurrency, Max: l.Max, Hold: hold, Fallback: l.Fallback}
+		return
+	}
+	l.Hold, l.Release, l.Counting, l.Interval = hold, g.chance(40), false, 0
+	l.Max = max(l.Max, 1)
+}
+
+// zones differ in when their clocks change: never, at 1 or 2 in the morning, at midnight, or by half an hour.
+var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "America/Havana", "Africa/Cairo", "Asia/Beirut", "Australia/Lord_Howe", "Asia/Kolkata"}
+
+func (g *dice) calendar() Calendar {
+	c := Calendar{Unit: []string{"day", "week", "month", "year"}[g.IntN(4)], Units: int(g.one(1, 1, 1, 2, 3, 10)), Zone: zones[g.IntN(len(zones))]}
+	switch c.Unit {
+	case "month":
+		c.Anchor = int(g.one(1, 1, 15, 28))
+	case "week":
+		c.Starts = weekdays[g.IntN(len(weekdays))]
+	}
+	return c
 }
 
 func (g *dice) step() []Step {
@@ -145,6 +181,9 @@ func (g *dice) step() []Step {
 // tick moves the clock: a little, to an edge, far, or in a few cases back.
 func (g *dice) tick() {
 	micro := func(most int64) time.Duration { return time.Duration(g.Int64N(most)) * time.Microsecond }
+	if g.chance(15) && g.tickToBorder() {
+		return
+	}
 	switch n := g.IntN(100); {
 	case n < 15:
 		g.at = g.at.Truncate(time.Minute) + time.Minute + time.Duration(g.IntN(3)-1)*time.Microsecond
@@ -159,6 +198,34 @@ func (g *dice) tick() {
 	}
 }
 
+// tickToBorder moves the clock to about the end of a window of a calendar, or of a hold that is opened now. It reports whether
+// the rules have one of them.
+func (g *dice) tickToBorder() bool {
+	for i := range g.rules {
+		for j := range g.rules[i].Limits {
+			l := &g.rules[i].Limits[j]
+			switch off := time.Duration(g.IntN(3)-1) * time.Microsecond; {
+			case l.Hold > 0 && g.chance(60):
+				g.at += l.Hold + off
+			case l.Calendar != Calendar{}:
+				_, to := l.Calendar.bounds(int64(g.at))
+				g.at = time.Duration(to) + off
+				if g.chance(30) {
+					g.at += time.Duration(g.IntN(300)) * 24 * time.Hour
+				}
+			default:
+				continue
+			}
+			g.at = min(g.at, latest)
+			return true
+		}
+	}
+	return false
+}
+
+// latest is the last instant of a script.
+const latest = 90_000 * time.Hour
+
 // change alters what a reload may: how much a limit allows and what it counts. A
 // window of another length would be another counter, or not, as the store likes.
 func (g *dice) change() {
@@ -170,7 +237,7 @@ func (g *dice) change() {
 	case 0:
 		l.Max = g.one(1, 2, 3, 5, 8, 13)
 	case 1:
-		l.Counting = (!l.Counting || g.can.CountingOnly) && r.mayCount(l)
+		l.Counting = (!l.Counting || g.can.CountingOnly) && r.mayCount(l) && l.Hold == 0
 	default:
 		r.Shadow = !r.Shadow
 	}
@@ -191,9 +258,30 @@ func (g *dice) asks(n int) (asks []Ask) {
 			case k < 46:
 				d.Amount = g.one(100, maxAmount)
 			}
+			g.name(&d)
 			ask = append(ask, d)
 		}
 		asks = append(asks, ask)
 	}
 	return asks
+}
+
+// name gives d a hold, where there are some. A few names come again and again, also when they are done.
+func (g *dice) name(d *Descriptor) {
+	r := g.rules.find(d.Key)
+	if r == nil || !r.any(func(l *Limit) bool { return l.Hold > 0 }) {
+		return
+	}
+	if slots := r.any(func(l *Limit) bool { return l.Kind == Concurrency }); g.chance(3) || !slots && g.chance(15) {
+		return
+	}
+	d.Hold = string("pqrstuvw"[g.IntN(8)])
+	switch n := g.IntN(100); {
+	case n < 25:
+		d.Action, d.Amount = Settle, g.one(0, 1, 1, 2, 3, 5, 8)
+	case n < 40:
+		d.Action, d.Amount = Release, g.one(0, 1, 1, -1)
+	case n < 45:
+		d.Amount = -1
+	}
 }

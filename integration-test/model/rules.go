@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,10 +17,12 @@ const (
 	Sliding  Kind = "sliding_window"
 	Counter  Kind = "sliding_window_counter"
 	GCRA     Kind = "gcra"
+	// Concurrency counts only what is held.
+	Concurrency Kind = "concurrency"
 )
 
 // Kinds are all of them.
-func Kinds() []Kind { return []Kind{Fixed, FirstHit, Sliding, Counter, GCRA} }
+func Kinds() []Kind { return []Kind{Fixed, FirstHit, Sliding, Counter, GCRA, Concurrency} }
 
 // Limit is a rate_limit.
 type Limit struct {
@@ -32,8 +35,18 @@ type Limit struct {
 	Interval time.Duration
 	// Counting is count_blocked.
 	Counting bool
+	// Calendar is that of a Fixed without a Period.
+	Calendar Calendar
+	// Hold is how long a hold is open; 0: there are none. Release is unsettled: release.
+	Hold    time.Duration
+	Release bool
 	// Fallback is on_store_failure; "" leaves it out.
 	Fallback string
+}
+
+// sharesCounter reports whether the two limits of one rule would count in the same place.
+func (l *Limit) sharesCounter(o *Limit) bool {
+	return counterName(&Descriptor{}, l) == counterName(&Descriptor{}, o)
 }
 
 // capacity is the most that passes at once.
@@ -66,6 +79,40 @@ func (rs Rules) find(key string) *Rule {
 	return nil
 }
 
+// of is the rule for a descriptor: one that names a hold is only matched by a rule that has holds.
+func (rs Rules) of(d *Descriptor) *Rule {
+	r := rs.find(d.Key)
+	if r != nil && d.Hold != "" && !r.any(func(l *Limit) bool { return l.Hold > 0 }) {
+		return nil
+	}
+	return r
+}
+
+func (r *Rule) any(is func(l *Limit) bool) bool {
+	return slices.ContainsFunc(r.Limits, func(l Limit) bool { return is(&l) })
+}
+
+// asked are the limits that a descriptor is about: with an action, those that have holds.
+func (r *Rule) asked(d *Descriptor) (limits []*Limit) {
+	for i := range r.Limits {
+		if l := &r.Limits[i]; d.Action == "" || l.Hold > 0 {
+			limits = append(limits, l)
+		}
+	}
+	return limits
+}
+
+// invalid reports whether a request is an error: only by its name can a slot be released.
+func (rs Rules) invalid(ask Ask) bool {
+	return slices.ContainsFunc(ask, func(d Descriptor) bool {
+		r := rs.of(&d)
+		return r != nil && d.Hold == "" && r.any(func(l *Limit) bool { return l.Kind == Concurrency })
+	})
+}
+
+// HoldID is the hold_id of all rules that have holds.
+const HoldID = "id"
+
 // Domain is what the rules are for, and Probe a key in it that is not counted by
 // the model: requests for it test whether the store works again.
 const Domain, Probe = "model", "probe"
@@ -87,8 +134,21 @@ func (rs Rules) YAML() string {
 		b.WriteString("    rate_limits:\n")
 		for j := range r.Limits {
 			l := &r.Limits[j]
-			fmt.Fprintf(&b, "      - {algorithm: %s, requests_per_unit: %d, period: %v", l.Kind, l.Max, l.Period)
-			if !r.None || l.Kind != Fixed || !l.Counting { // the default; beside on_reject: none true is refused
+			fmt.Fprintf(&b, "      - {algorithm: %s, requests_per_unit: %d", l.Kind, l.Max)
+			switch {
+			case l.Calendar != (Calendar{}):
+				fmt.Fprintf(&b, ", %s", l.Calendar.yaml())
+			case l.Kind != Concurrency:
+				fmt.Fprintf(&b, ", period: %v", l.Period)
+			}
+			if l.Hold > 0 {
+				fmt.Fprintf(&b, ", hold: %v, hold_id: %s", l.Hold, HoldID)
+			}
+			if l.Release {
+				b.WriteString(", unsettled: release")
+			}
+			// The default; beside on_reject: none true is refused.
+			if l.Hold == 0 && (!r.None || l.Kind != Fixed || !l.Counting) {
 				fmt.Fprintf(&b, ", count_blocked: %t", l.Counting)
 			}
 			if l.Kind == GCRA {
@@ -130,7 +190,19 @@ func (r *Rule) String() string {
 
 // String is the limit as a script has it.
 func (l *Limit) String() string {
-	text := fmt.Sprintf("%s %d/%v", l.Kind, l.Max, l.Period)
+	text := fmt.Sprintf("%s %d", l.Kind, l.Max)
+	switch {
+	case l.Calendar != (Calendar{}):
+		text += "/" + l.Calendar.String()
+	case l.Kind != Concurrency:
+		text += fmt.Sprintf("/%v", l.Period)
+	}
+	if l.Hold > 0 {
+		text += fmt.Sprintf(" hold %v", l.Hold)
+	}
+	if l.Release {
+		text += " release"
+	}
 	if l.Kind == GCRA {
 		text += fmt.Sprintf(" burst %d", l.Burst)
 	}

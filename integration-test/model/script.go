@@ -13,9 +13,12 @@ import (
 //	rules                                     # in force from here on
 //	  a: gcra 3/1m0s burst 2 counting
 //	  b none shadow: fixed_window 5/1h0m0s + sliding_window 2/1m0s interval 3s
+//	  c: concurrency 3 hold 30s + fixed_window 5/2week zone Europe/Berlin starts monday hold 1m0s release
 //	at 1.5s                                   # the clock, since Start; may go back
 //	ask a=1 b=7*3                             # two descriptors, 1 and 3 units
 //	ask a=1*0 | a=1 a=1 | a=2*-1              # three requests at once: a look, …, a refund
+//	ask a=1@x*3                               # 3 units that are held under the name x, if rule a has holds
+//	ask a=1@x:settle*2 | a=1@y:release        # x needed 2 units, y none
 //	fault lost                                # until the next fault line
 //	ask a=1
 //	fault none
@@ -46,9 +49,12 @@ type Step struct {
 // Ask is a request.
 type Ask []Descriptor
 
-// Descriptor is one entry with an amount: below 0 a refund, 0 a look.
+// Descriptor is one entry with an amount: below 0 a refund, 0 a look. Hold, if it is set, is a
+// second entry that names a hold, and Action a third.
 type Descriptor struct {
 	Key, Value string
+	Hold       string
+	Action     Action
 	Amount     int64
 }
 
@@ -115,8 +121,15 @@ func (st *Step) String() string {
 
 // String is the descriptor as a script has it.
 func (d Descriptor) String() string {
-	if d.Amount == 1 {
-		return d.Key + "=" + d.Value
+	text := d.Key + "=" + d.Value
+	if d.Hold != "" {
+		text += "@" + d.Hold
 	}
-	return fmt.Sprintf("%s=%s*%d", d.Key, d.Value, d.Amount)
+	if d.Action != "" {
+		text += ":" + string(d.Action)
+	}
+	if d.Amount != 1 {
+		text += fmt.Sprintf("*%d", d.Amount)
+	}
+	return text
 }

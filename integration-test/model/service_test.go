@@ -124,11 +124,22 @@ func (s *service) all(asks []Ask) []*Answer {
 	return answers
 }
 
+func entries(d Descriptor) []*common.RateLimitDescriptor_Entry {
+	list := []*common.RateLimitDescriptor_Entry{{Key: d.Key, Value: d.Value}}
+	if d.Hold != "" {
+		list = append(list, &common.RateLimitDescriptor_Entry{Key: HoldID, Value: d.Hold})
+	}
+	if d.Action != "" {
+		list = append(list, &common.RateLimitDescriptor_Entry{Key: "hold", Value: string(d.Action)})
+	}
+	return list
+}
+
 func (s *service) ask(conn *grpc.ClientConn, ask Ask) *Answer {
 	msg := &pb.RateLimitRequest{Domain: Domain}
 	for _, d := range ask {
 		msg.Descriptors = append(msg.Descriptors, &common.RateLimitDescriptor{
-			Entries:        []*common.RateLimitDescriptor_Entry{{Key: d.Key, Value: d.Value}},
+			Entries:        entries(d),
 			HitsAddend:     wrapperspb.UInt64(uint64(max(d.Amount, -d.Amount))),
 			IsNegativeHits: d.Amount < 0,
 		})

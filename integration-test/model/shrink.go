@@ -95,13 +95,19 @@ func shrinkAsks(s *Script, fails func(*Script) bool) *Script {
 func shrinkAmount(s *Script, fails func(*Script) bool, i, a, d int) *Script {
 	amount := func() int64 { return s.Steps[i].Asks[a][d].Amount }
 	for _, plain := range []int64{1, 0, -1, 2, 3} {
-		if n := amount(); n == plain || max(n, -n) < max(plain, -plain) {
+		if n := amount(); n == plain || max(n, -n) < max(plain, -plain) || plain < 0 && s.Steps[i].Asks[a][d].Action == Settle {
 			break
 		}
 		var done bool
 		if s, done = attempt(s, fails, func(c *Script) { c.Steps[i].Asks[a][d].Amount = plain }); done {
 			break
 		}
+	}
+	if s.Steps[i].Asks[a][d].Action != "" {
+		s, _ = attempt(s, fails, func(c *Script) { c.Steps[i].Asks[a][d].Action = "" })
+	}
+	if s.Steps[i].Asks[a][d].Hold != "" && s.Steps[i].Asks[a][d].Action == "" {
+		s, _ = attempt(s, fails, func(c *Script) { c.Steps[i].Asks[a][d].Hold = "" })
 	}
 	if s.Steps[i].Asks[a][d].Value != "1" {
 		s, _ = attempt(s, fails, func(c *Script) { c.Steps[i].Asks[a][d].Value = "1" })
@@ -138,7 +144,9 @@ func shrinkLimit(s *Script, fails func(*Script) bool, i, r, l int) *Script {
 	limit := func(c *Script) *Limit { return &c.Steps[i].Rules[r].Limits[l] }
 	for _, change := range []func(*Limit){
 		func(l *Limit) { l.Interval = 0 },
-		func(l *Limit) { l.Counting = l.Kind == Fixed },
+		func(l *Limit) { l.Release = false },
+		func(l *Limit) { l.Hold = min(l.Hold, 30*time.Second) },
+		func(l *Limit) { l.Counting = l.Kind == Fixed && l.Hold == 0 },
 		func(l *Limit) {
 			if l.Fallback != "" {
 				l.Fallback = "local"
@@ -146,15 +154,24 @@ func shrinkLimit(s *Script, fails func(*Script) bool, i, r, l int) *Script {
 		},
 		func(l *Limit) { l.Burst = min(l.Burst, max(l.Max-1, 0)) },
 		func(l *Limit) { l.Burst = 0 },
-		func(l *Limit) { l.Period = time.Minute },
+		func(l *Limit) {
+			if l.Kind != Concurrency {
+				l.Period, l.Calendar = time.Minute, Calendar{}
+			}
+		},
+		func(l *Limit) {
+			if l.Calendar.Unit != "" {
+				l.Calendar.Units, l.Calendar.Zone = 1, "UTC"
+			}
+		},
 		func(l *Limit) { l.Max = min(l.Max, 1) },
 		func(l *Limit) { l.Max = min(l.Max, 2) },
 		func(l *Limit) { l.Max /= 2 },
 	} {
 		changed := *limit(s)
 		change(&changed)
-		clash := slices.ContainsFunc(s.Steps[i].Rules[r].Limits, func(o Limit) bool { return o.Kind == changed.Kind && o.Period == changed.Period })
-		if changed != *limit(s) && (changed.Period == limit(s).Period || !clash) {
+		clash := !changed.sharesCounter(limit(s)) && s.Steps[i].Rules[r].any(changed.sharesCounter)
+		if changed != *limit(s) && !clash {
 			s, _ = attempt(s, fails, func(c *Script) { *limit(c) = changed })
 		}
 	}
