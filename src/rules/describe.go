@@ -110,6 +110,30 @@ func (r *Rule) RequestsPerUnit() uint32 {
 	return r.Requests
 }
 
+// LimitText returns the limit for people: "10 per minute", "4 at a time, each for at most 30s", "unlimited".
+func (r *Rule) LimitText() string {
+	l, window := &r.Limit, r.Window()
+	switch {
+	case r.Unlimited:
+		return "unlimited"
+	case l.Kind == algorithm.Concurrency:
+		return fmt.Sprintf("%d at a time, each for at most %s", l.Max, FormatDuration(l.Hold))
+	case l.Calendar != nil:
+		window = r.CalendarWindow()
+	case r.HasPeriod:
+		window = FormatDuration(l.Period)
+	}
+	text := fmt.Sprintf("%d per %s", r.RequestsPerUnit(), window)
+	switch {
+	case l.Hold == 0:
+	case l.ReleaseUnsettled:
+		text += ", reservations released after " + FormatDuration(l.Hold)
+	default:
+		text += ", reservations charged after " + FormatDuration(l.Hold)
+	}
+	return text
+}
+
 // CalendarWindow returns the window of a limit with a calendar for people, such as "calendar month from day 15 in Europe/Berlin" or
 // "2 calendar days in UTC". It returns "" for other limits.
 func (r *Rule) CalendarWindow() string {

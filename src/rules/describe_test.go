@@ -87,14 +87,18 @@ rules:
 	}
 }
 
-// TestDescribeCalendars checks that defaults are left out, and that the text of a rule is read back as the same rule.
-func TestDescribeCalendars(t *testing.T) {
+// TestDescribeWindows checks that defaults are left out, and that the text of a rule is read back as the same rule.
+func TestDescribeWindows(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[string]string{
 		"unit: month\ncalendar: true\nrequests_per_unit: 5\n": "d.a: unit=MONTH requests_per_unit=5, shadow_mode: false, quota_mode: false, calendar: true",
 		"unit: month\nunit_multiplier: 3\ncalendar: true\ntime_zone: Europe/Berlin\nanchor_day: 15\nrequests_per_unit: 5\n": "d.a: unit=MONTH requests_per_unit=5, shadow_mode: false, " +
 			"quota_mode: false, unit_multiplier: 3, calendar: true, time_zone: Europe/Berlin, anchor_day: 15",
 		"unit: week\ncalendar: true\nweek_starts: sunday\nrequests_per_unit: 5\n": "d.a: unit=WEEK requests_per_unit=5, shadow_mode: false, quota_mode: false, calendar: true, week_starts: sunday",
+		"algorithm: concurrency\nrequests_per_unit: 4\nhold: 30s\nhold_id: id\n": "d.a: unit=UNKNOWN requests_per_unit=4, shadow_mode: false, quota_mode: false, " +
+			"algorithm: concurrency, hold: 30s, hold_id: id",
+		"unit: day\nrequests_per_unit: 9\nhold: 1h\nhold_id: id\nunsettled: release\n": "d.a: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, " +
+			"hold: 1h, hold_id: id, unsettled: release",
 	} {
 		indented := strings.TrimRight(strings.ReplaceAll("\n"+limit, "\n", "\n    "), " ")
 		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented)}}, rules.Options{})
@@ -107,6 +111,33 @@ func TestDescribeCalendars(t *testing.T) {
 		var written bytes.Buffer
 		if err := yamlrules.Write(&written, set); err != nil || !strings.HasSuffix(written.String(), "  rate_limit:"+indented) {
 			t.Errorf("got\n%s\nwant the end\n%s%v", &written, indented, err)
+		}
+	}
+}
+
+func TestLimitText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"{unit: minute, requests_per_unit: 10}":                  "10 per minute",
+		"{unit: hour, requests_per_unit: 3, unit_multiplier: 6}": "3 per 6 hours",
+
+		"{unlimited: true}": "unlimited",
+
+		"{algorithm: sliding_window, period: 90s, requests_per_unit: 5}":                                "5 per 1m30s",
+		"{algorithm: sliding_window, period: 1500ms, requests_per_unit: 5}":                             "5 per 1.5s",
+		"{algorithm: gcra, unit: minute, requests_per_unit: 6, burst: 20}":                              "6 per minute",
+		"{unit: month, calendar: true, anchor_day: 15, time_zone: Europe/Berlin, requests_per_unit: 7}": "7 per calendar month from day 15 in Europe/Berlin",
+		"{algorithm: first_hit_window, period: 1h, requests_per_unit: 4000000}":                         "4000000 per 1h",
+		"{algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}":                        "4 at a time, each for at most 30s",
+		"{unit: day, requests_per_unit: 1000, hold: 10m, hold_id: id}":                                  "1000 per day, reservations charged after 10m",
+		"{unit: day, calendar: true, requests_per_unit: 5, hold: 10m, hold_id: id, unsettled: release}": "5 per calendar day in UTC, reservations released after 10m",
+	} {
+		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]")}}, rules.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := set.Rules()[0].LimitText(); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
 }

@@ -15,8 +15,10 @@ type SearchRecord struct {
 	TriedRules      []TriedRule
 	UnlistedCount   int
 	ChargedCanaries []*Rule // ChargedCanaries are those that FindRule appends.
-	FoundRule       *Rule   // FoundRule is the result of FindRule; nil for no rule.
-	EndReason       EndReason
+	// HoldIDKey is the key of the entry that names a hold. It is set with EndReasonWrongHold.
+	HoldIDKey string
+	FoundRule *Rule // FoundRule is the result of FindRule; nil for no rule.
+	EndReason EndReason
 }
 
 // EndReason tells why a search ended.
@@ -30,6 +32,7 @@ const (
 	EndReasonTooManyEntries EndReason = "rules_end_above"  // The request has more entries than the tree has levels.
 	EndReasonTooFewEntries  EndReason = "rules_are_deeper" // The last descriptor has no limit, but descriptors below it.
 	EndReasonNoRateLimit    EndReason = "no_rate_limit"    // The last descriptor has neither a limit nor descriptors below it.
+	EndReasonWrongHold      EndReason = "wrong_hold"       // The last entries are about a hold, but not as Rule.HoldOf needs them.
 	EndReasonNoRuleMatches  EndReason = "no_rule_matches"  // No rule of the ordered list matches.
 )
 
@@ -108,6 +111,8 @@ const (
 	MatchExact    MatchKind = "exact"    // MatchExact compares key and value for equality.
 	MatchWildcard MatchKind = "wildcard" // MatchWildcard compares "key_value" with a pattern.
 	MatchKeyAlone MatchKind = "key"      // MatchKeyAlone compares the key for equality and ignores the value.
+	MatchHoldID   MatchKind = "hold_id"  // MatchHoldID compares the key with the hold_id of the level above.
+	MatchHold     MatchKind = "hold"     // MatchHold compares the entry with hold=settle and hold=release.
 )
 
 const (
@@ -122,8 +127,12 @@ func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 	var joined []byte
 	for i := range entries {
 		if n.acceptsHolds && n.rule.acceptsBelow(entries[i:]) {
-			search.FoundRule, search.EndReason = n.rule, EndReasonRuleFound
+			search.addHoldSteps(n.rule, entries[i:])
 			return search
+		}
+		if key := string(entries[i].Key); n.acceptsHolds && (key == n.rule.matchHoldIDKey || key == HoldActionKey) && n.matchingChild(&entries[i], &joined) == nil {
+			search.EndReason, search.HoldIDKey = EndReasonWrongHold, n.rule.matchHoldIDKey
+			break
 		}
 		if n.children == nil && i > 0 {
 			search.EndReason = EndReasonTooManyEntries
@@ -148,6 +157,20 @@ func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 	}
 	search.setLeadsToRule(entries, &joined)
 	return search
+}
+
+// addHoldSteps adds the entries that name a hold and its action, and the rule r that they are about.
+func (search *SearchRecord) addHoldSteps(r *Rule, entries []Entry) {
+	search.FoundRule, search.EndReason = r, EndReasonRuleFound
+	for i := range entries {
+		at, how := DescriptorPlace{Pos: r.Pos, Key: r.matchHoldIDKey}, MatchHoldID
+		if i > 0 {
+			at.Key, at.Value, how = HoldActionKey, string(entries[i].Value), MatchHold
+		}
+		search.Steps = append(search.Steps, SearchStep{
+			Entry: entries[i].Text(), Candidates: []Candidate{newCandidate(at, how, OutcomeSearchedBelow, nil)},
+		})
+	}
 }
 
 // explainStep returns the search of the level below n for an entry. It takes the node that child returns.

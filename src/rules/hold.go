@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -213,23 +212,4 @@ func (c *Compiler) warnUnlikelyHold(r *Rule, l *algorithm.Limit, cfg *RateLimitC
 func (c *Compiler) warnHoldIDCounted(r *Rule) {
 	c.warnings.Add(c.holdIDPos[r], "count by another key, such as the user",
 		"the rule counts by %s, too, so each hold has a counter of its own, and the limit refuses nothing", Quote(r.HoldIDKey))
-}
-
-// HoldWords returns the holds of a limit for people: "each for at most 30s", with what becomes of unsettled reservations. It is empty
-// for limits without holds.
-func (r *Rule) HoldWords() string {
-	l := &r.Limit
-	if l.Hold == 0 {
-		return ""
-	}
-	words := []string{"each for at most " + FormatDuration(l.Hold)}
-	if l.Kind != algorithm.Concurrency {
-		words[0] = "reserved by " + r.HoldIDKey + " for at most " + FormatDuration(l.Hold)
-		if l.ReleaseUnsettled {
-			words = append(words, "then given back")
-		} else {
-			words = append(words, "then charged")
-		}
-	}
-	return strings.Join(words, ", ")
 }

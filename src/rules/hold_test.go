@@ -101,6 +101,46 @@ func holdText(d *rules.Domain, request string) string {
 	return text
 }
 
+// TestExplainHolds checks the record of a search whose last entries are about a hold.
+func TestExplainHolds(t *testing.T) {
+	t.Parallel()
+	set, _, err := loading.Load(holdRules, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for request, want := range map[string]string{
+		"user=al,id=7,hold=settle":      "user key, id hold_id, hold hold: rule",
+		"team=a,user=al,id=7":           "team key, user key, id hold_id: rule",
+		"user=al,id=7,hold=keep":        "user key: wrong_hold id",
+		"user=al,id=7,hold=settle,x=y":  "user key: wrong_hold id",
+		"user=al,id=":                   "user key: wrong_hold id",
+		"user=al,hold=settle":           "user key: wrong_hold id",
+		"team=a,hold=settle":            "team key: wrong_hold id",
+		"user=al,path=x,id=7":           "user key, path key: rules_end_above",
+		"user=al,x=7":                   "user key, none: no_such_key",
+		"team=a,i=7":                    "team key, i wildcard: rule",
+		"team=a,user=al,id=7,hold=keep": "team key, user key: wrong_hold id",
+	} {
+		search, got := set.Domain([]byte("tree")).Explain(parseEntries(request)), ""
+		for i, s := range search.Steps {
+			if i > 0 {
+				got += ", "
+			}
+			if s.TakenIndex < 0 {
+				got += "none"
+			} else {
+				got += fmt.Sprintf("%s %s", s.Entry.Key, s.Candidates[s.TakenIndex].MatchKind)
+			}
+		}
+		if got += ": " + string(search.EndReason); search.HoldIDKey != "" {
+			got += " " + search.HoldIDKey
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", request, got, want)
+		}
+	}
+}
+
 func TestHoldOfAllocatesNothing(t *testing.T) {
 	set, _, err := loading.Load(holdRules, rules.Options{})
 	if err != nil {

@@ -199,6 +199,9 @@ func newCounter(c *limiter.Charge) admin.Counter {
 		Used: v.Before, Remaining: capacity - min(capacity, v.Before), ResetAfterSeconds: v.ResetAfter.Seconds(),
 		Refuses: v.Over, RetryAfterSeconds: v.RetryAfter.Seconds(),
 	}
+	if out.HoldSeconds = c.Algorithm.Hold.Seconds(); c.Algorithm.Kind == algorithm.Concurrency {
+		out.PeriodSeconds = 0
+	}
 	if c.Algorithm.Calendar != nil {
 		out.PeriodSeconds, out.CalendarWindow = 0, c.Rule.CalendarWindow()
 	}

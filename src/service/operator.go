@@ -1,7 +1,6 @@
 package service
 
 import (
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -63,23 +62,9 @@ func (o *operator) useRules(set *rules.Set) {
 	}
 	limits := make(map[ruleOfDomain]string)
 	for _, r := range set.Rules() {
-		limits[ruleOfDomain{r.Domain, r.FullName}] = limitText(r)
+		limits[ruleOfDomain{r.Domain, r.FullName}] = r.LimitText()
 	}
 	o.limits.Store(&limits)
-}
-
-// limitText returns the limit of r for people, such as "10 per minute".
-func limitText(r *rules.Rule) string {
-	window := r.Window()
-	switch {
-	case r.Unlimited:
-		return "unlimited"
-	case r.Limit.Calendar != nil:
-		window = r.CalendarWindow()
-	case r.Unit == rules.UnitUnknown:
-		window = rules.FormatDuration(r.Limit.Period)
-	}
-	return fmt.Sprintf("%d per %s", r.RequestsPerUnit(), window)
 }
 
 // State implements admin.Figures.

@@ -164,27 +164,3 @@ func TestOperatorHistory(t *testing.T) {
 		}
 	})
 }
-
-func TestLimitText(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"{unit: minute, requests_per_unit: 10}":                  "10 per minute",
-		"{unit: hour, requests_per_unit: 3, unit_multiplier: 6}": "3 per 6 hours",
-
-		"{unlimited: true}": "unlimited",
-
-		"{algorithm: sliding_window, period: 90s, requests_per_unit: 5}":                                "5 per 90 seconds",
-		"{algorithm: sliding_window, period: 1500ms, requests_per_unit: 5}":                             "5 per 1.5s",
-		"{algorithm: gcra, unit: minute, requests_per_unit: 6, burst: 20}":                              "6 per minute",
-		"{unit: month, calendar: true, anchor_day: 15, time_zone: Europe/Berlin, requests_per_unit: 7}": "7 per calendar month from day 15 in Europe/Berlin",
-		"{algorithm: first_hit_window, period: 1h, requests_per_unit: 4000000}":                         "4000000 per hour",
-	} {
-		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]")}}, rules.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := limitText(set.Rules()[0]); got != want {
-			t.Errorf("%s: got %q, want %q", text, got, want)
-		}
-	}
-}

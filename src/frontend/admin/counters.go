@@ -60,10 +60,12 @@ type Counter struct {
 	Algorithm string `json:"algorithm"`
 	// Limit is how many units pass at once, in PeriodSeconds if the algorithm is not gcra.
 	Limit uint64 `json:"limit"`
-	// PeriodSeconds is 0 if the limit has a calendar.
+	// PeriodSeconds is 0 if the limit has a calendar, and for a concurrency.
 	PeriodSeconds float64 `json:"period_seconds,omitempty"`
 	// CalendarWindow is the window of a limit with a calendar, in words. It is empty for other limits.
 	CalendarWindow string `json:"calendar_window,omitempty"`
+	// HoldSeconds is the time after which a hold expires. It is 0 for limits without holds.
+	HoldSeconds float64 `json:"hold_seconds,omitempty"`
 	// Used is the count, and Remaining what is left of the limit.
 	Used      uint64 `json:"used"`
 	Remaining uint64 `json:"remaining"`

@@ -151,8 +151,11 @@ func matchingText(report *admin.CounterReport) string {
 }
 
 func limitText(c *admin.Counter) string {
-	if c.Algorithm == algorithm.GCRA.String() {
+	switch c.Algorithm {
+	case algorithm.GCRA.String():
 		return fmt.Sprintf("%d at once", c.Limit)
+	case algorithm.Concurrency.String():
+		return fmt.Sprintf("%d at a time", c.Limit)
 	}
 	if c.CalendarWindow != "" {
 		return fmt.Sprintf("%d per %s", c.Limit, c.CalendarWindow)

@@ -29,6 +29,8 @@ func whyNoRule(search *rules.SearchRecord, n int) (why, hint string) {
 		why = "the descriptor ends at " + takenName(last) + ", which has no rate_limit; those below it are for descriptors with more entries"
 	case rules.EndReasonNoRateLimit:
 		why = takenName(last) + " has no rate_limit"
+	case rules.EndReasonWrongHold:
+		why = fmt.Sprintf("behind %s may come %s=<id>, and then hold=settle or hold=release, and nothing else", takenName(last), search.HoldIDKey)
 	case rules.EndReasonNoRuleMatches:
 		why = "no rule of the list matches"
 	case rules.EndReasonRuleFound:

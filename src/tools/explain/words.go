@@ -9,18 +9,7 @@ import (
 
 // limitInWords returns the limit of r for people: "2 per minute", "10 per minute, 4 at once".
 func limitInWords(r *rules.Rule) string {
-	if r.Unlimited {
-		return "unlimited"
-	}
-	l := &r.Limit
-	window := r.Rate.Window()
-	switch {
-	case r.HasPeriod:
-		window = rules.FormatDuration(l.Period)
-	case l.Calendar != nil:
-		window = r.CalendarWindow()
-	}
-	s := fmt.Sprintf("%d per %s", r.RequestsPerUnit(), window)
+	l, s := &r.Limit, r.LimitText()
 	if l.Kind == algorithm.GCRA {
 		s += fmt.Sprintf(", %d at once", l.Capacity())
 	}
@@ -28,7 +17,7 @@ func limitInWords(r *rules.Rule) string {
 		s += fmt.Sprintf(", %s apart", rules.FormatDuration(l.MinInterval))
 	}
 	switch {
-	case l.CountBlocked == rules.CountsBlockedByDefault(l):
+	case r.Unlimited, l.CountBlocked == rules.CountsBlockedByDefault(l):
 	case l.CountBlocked:
 		s += ", refused hits count"
 	default:

@@ -20,6 +20,8 @@ descriptors:
 - {key: f, rate_limit: {unit: month, calendar: true, anchor_day: 15, time_zone: Europe/Berlin, requests_per_unit: 1}}
 - {key: g, rate_limit: {unit: week, unit_multiplier: 2, calendar: true, requests_per_unit: 1}}
 - {key: h, rate_limit: {unit: day, calendar: true, requests_per_unit: 1}}
+- {key: i, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}
+- {key: j, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 9, hold: 30s, hold_id: id}}
 `)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -28,6 +30,7 @@ descriptors:
 		"3 per hour", "0 per 5 minutes, refused hits do not count", "10 per 1m30s, 4 at once, 100ms apart",
 		"10 per 1h, refused hits count", "unlimited",
 		"1 per calendar month from day 15 in Europe/Berlin", "1 per 2 calendar weeks from Monday in UTC", "1 per calendar day in UTC",
+		"4 at a time, each for at most 30s", "9 per hour, reservations charged after 30s, 9 at once",
 	} {
 		if got := limitInWords(set.Rules()[i]); got != want {
 			t.Errorf("got %q, want %q", got, want)

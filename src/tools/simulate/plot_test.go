@@ -67,6 +67,9 @@ func traces(t *testing.T) (list []trace) {
 		fmt.Fprintf(&requests, `{"at": %q, "request": {"domain": "d", "descriptors": [{"entries": [{"key": "all"}]}]}}`+"\n", at)
 	}
 	for _, kind := range algorithm.KindNames() {
+		if kind == algorithm.Concurrency.String() { // It has no window.
+			continue
+		}
 		set := load(t, "domain: d\ndescriptors: [{key: all, rate_limit: {algorithm: "+kind+", period: 10s, requests_per_unit: 10}}]")
 		out, _, err := simulated(t, Config{Rules: set}, bytes.NewReader(requests.Bytes()))
 		if err != nil {
