@@ -31,6 +31,12 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, check); n > 0 {
 			t.Errorf("%v allocations per request on an ordered list", n)
 		}
+		l.UseRules(load(t, heldRules))
+		req = parse("user=a,id=1 team=a,id=1:9 team=a,id=1,hold=settle:8 user=a,id=1,hold=release user=b,id=2-")
+		check()
+		if n := testing.AllocsPerRun(100, check); n > 0 {
+			t.Errorf("%v allocations per request with holds", n)
+		}
 		l.UseRules(load(t, "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n"))
 		req = parse("user=alex,trade= user=eve,look=x")
 		req.Domain = []byte("test")

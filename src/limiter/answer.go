@@ -44,9 +44,10 @@ type Status struct {
 	Rule *rules.Rule
 	// InQuotaMode says that the request is refused only if all its descriptors in quota mode are over.
 	InQuotaMode bool
-	// Amount is how many units Op charges or refunds.
+	// Amount is how many units Op charges, refunds or settles. A release of a hold gives back the hold's units instead.
 	Amount uint64
-	Op     algorithm.Op
+	// Op is what the descriptor does to the counters of Rule: Force settles a hold, and Refund gives units or a hold back.
+	Op algorithm.Op
 	// Charges are the limits that apply, in the order of the rules; nil if none applies.
 	Charges []Charge
 	// BindingCharge is the charge that callers are told about: of the charges that refuse, the
@@ -77,6 +78,8 @@ type Charge struct {
 	// Rule is the rule of the limit; nil if the limit came with the request.
 	Rule  *rules.Rule
 	Limit rules.Rate
+	// Op is Status.Op. That of a canary differs if only one of the rules has holds.
+	Op algorithm.Op
 	// Algorithm is the arithmetic of the limit.
 	Algorithm *algorithm.Limit
 	// CounterKey names the counter of the limit. The Answer owns the bytes.

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -89,6 +90,28 @@ func BenchmarkCheckManyKeys(b *testing.B) {
 		i = (i + 7919) % keys
 		req.Descriptors[0].Entries[0].Value = values[i]
 		if err := l.Check(b.Context(), req, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCheckHolds opens a hold and releases it: two requests.
+func BenchmarkCheckHolds(b *testing.B) {
+	l := start(b, limiter.Config{})
+	l.UseRules(load(b, "domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 1000, hold: 1s, hold_id: id}}]"))
+	take, release, a := parse("user=x,id=0"), parse("user=x,id=0,hold=release"), new(limiter.Answer)
+	take.Now, release.Now = time.Time{}, time.Time{}
+	id := make([]byte, 8)
+	take.Descriptors[0].Entries[1].Value, release.Descriptors[0].Entries[1].Value = id, id
+	b.ReportAllocs()
+	n := uint64(0)
+	for b.Loop() {
+		n++
+		binary.LittleEndian.PutUint64(id, n)
+		if err := l.Check(b.Context(), take, a); err != nil || a.Over {
+			b.Fatal(err, a.Over)
+		}
+		if err := l.Check(b.Context(), release, a); err != nil {
 			b.Fatal(err)
 		}
 	}

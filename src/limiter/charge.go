@@ -78,40 +78,69 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 		st.Amount = d.Amount
 	}
 	st.Amount = min(st.Amount, algorithm.MaxAmount)
-	if d.IsRefund {
-		st.Op = algorithm.Refund
-	}
+	st.Op = operationOf(d, rules.TakeHold)
 	if d.HasLimit {
 		limit, err := d.Limit.FixedWindowLimit()
 		if err != nil {
 			return fmt.Errorf("%w: descriptor %d: limit: %w", ErrInvalidRequest, i, err)
 		}
 		a.workspace.requestLimits = append(a.workspace.requestLimits, limit)
-		l.addCharge(req, a, i, Charge{Limit: d.Limit, Algorithm: &a.workspace.requestLimits[len(a.workspace.requestLimits)-1]})
+		l.addCharge(req, a, i, Charge{Limit: d.Limit, Op: st.Op, Algorithm: &a.workspace.requestLimits[len(a.workspace.requestLimits)-1]})
 	} else {
 		for _, canary := range st.canaryRules {
-			l.addRuleCharges(req, a, i, canary, true)
+			_, _ = l.addRuleCharges(req, a, i, canary, true) // A canary that cannot be charged has no effect.
 		}
 		if st.Rule != nil {
-			l.addRuleCharges(req, a, i, st.Rule, false)
+			var err error
+			if st.Op, err = l.addRuleCharges(req, a, i, st.Rule, false); err != nil {
+				return fmt.Errorf("%w: descriptor %d: %w", ErrInvalidRequest, i, err)
+			}
 		}
 	}
 	st.endChargeIndex = len(a.Charges)
 	return nil
 }
 
-// addRuleCharges adds a charge for each limit of rule, which req.Descriptors[i] matches.
-func (l *Limiter) addRuleCharges(req *Request, a *Answer, i int, rule *rules.Rule, canary bool) {
-	group, replacing := nextGroupID(a.workspace.batch), a.Domain.HasReplacingRules
-	for _, r := range rule.LimitsToCharge() {
-		if r.Unlimited || replacing && a.workspace.replacedRules.IsReplaced(r) {
-			continue
-		}
-		hit := l.addCharge(req, a, i, Charge{Rule: r, Limit: r.Rate, Algorithm: &r.Limit, IsCanary: canary})
-		if rule.ChargesAllOrNone && !l.cfg.ChargeAllOrNothing {
-			hit.GroupID, hit.Atomic = group, !req.Descriptors[i].IsRefund
+// operationOf returns what d does to the counters of its limits. A refund gives back the whole hold that it names.
+func operationOf(d *Descriptor, action rules.HoldAction) algorithm.Op {
+	switch {
+	case d.IsRefund || action == rules.ReleaseHold:
+		return algorithm.Refund
+	case action == rules.SettleHold:
+		return algorithm.Force
+	}
+	return algorithm.Charge
+}
+
+// addRuleCharges adds a charge for each limit of rule, which req.Descriptors[i] matches. A descriptor that settles or releases a hold
+// is charged only to limits with holds. addRuleCharges returns the operation. The error says what is wrong with the entries; nothing is
+// added then.
+func (l *Limiter) addRuleCharges(req *Request, a *Answer, i int, rule *rules.Rule, canary bool) (op algorithm.Op, err error) {
+	d := &req.Descriptors[i]
+	var holdName []byte
+	action := rules.TakeHold
+	if !req.IgnoresHolds {
+		if holdName, action, err = rule.HoldOf(d.Entries); err != nil {
+			return algorithm.Charge, err
 		}
 	}
+	op = operationOf(d, action)
+	holdID := backend.NewHoldID(holdName)
+	group, replacing := nextGroupID(a.workspace.batch), a.Domain.HasReplacingRules
+	for _, r := range rule.LimitsToCharge() {
+		isHeld := r.HoldIDKey != ""
+		if r.Unlimited || replacing && a.workspace.replacedRules.IsReplaced(r) || action != rules.TakeHold && !isHeld {
+			continue
+		}
+		hit := l.addCharge(req, a, i, Charge{Rule: r, Limit: r.Rate, Op: op, Algorithm: &r.Limit, IsCanary: canary})
+		if isHeld {
+			hit.HoldID = holdID
+		}
+		if rule.ChargesAllOrNone && !l.cfg.ChargeAllOrNothing {
+			hit.GroupID, hit.Atomic = group, op == algorithm.Charge
+		}
+	}
+	return op, nil
 }
 
 // addCharge adds c to the charges of req.Descriptors[i], and its hit to the batch. It returns
@@ -128,7 +157,7 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 		TagLength: tag,
 		Limit:     c.Algorithm,
 		Amount:    st.Amount,
-		Op:        st.Op,
+		Op:        c.Op,
 		GroupID:   nextGroupID(w.batch),
 		Fallback:  a.Domain.Fallback,
 	}
@@ -137,7 +166,7 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 		hit.SharesKey, hit.NoVeto, hit.StoresRemaining = c.Rule.ChargedWithOthers, c.Rule.ShadowMode, l.keyFormat.WritesDivvyKey(c.Rule)
 	}
 	if l.cfg.ChargeAllOrNothing {
-		hit.Atomic = !d.IsRefund
+		hit.Atomic = c.Op == algorithm.Charge
 		if len(a.Charges) > 0 && (!req.IndependentDescriptors || len(a.Charges) > st.firstChargeIndex) {
 			hit.GroupID-- // The hit belongs to the group of the previous one.
 		}

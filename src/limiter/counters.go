@@ -15,14 +15,10 @@ func (l *Limiter) CounterHits(req *Request, a *Answer, amount uint64) (*backend.
 	if err := l.addHits(req, a, l.ruleSet.Load(), batch); err != nil {
 		return nil, err
 	}
-	type counter struct {
-		key    string
-		window algorithm.Window
-	}
-	seen := make(map[counter]bool)
+	seen := make(map[counterID]bool)
 	hits := batch.Hits[:0]
 	for _, h := range batch.Hits {
-		if c := (counter{string(h.Key), h.Limit.Window()}); !seen[c] { // A canary may share a counter.
+		if c := counterOf(&h); !seen[c] { // A canary may share a counter.
 			seen[c] = true
 			h.Amount, h.Op, h.Atomic = min(amount, algorithm.MaxAmount), algorithm.Force, false
 			hits = append(hits, h)
@@ -31,6 +27,14 @@ func (l *Limiter) CounterHits(req *Request, a *Answer, amount uint64) (*backend.
 	batch.Hits, batch.Verdicts, batch.Now = hits, batch.Verdicts[:len(hits)], req.Now
 	return batch, nil
 }
+
+// counterID identifies a counter of the store.
+type counterID struct {
+	key    string
+	window algorithm.Window
+}
+
+func counterOf(h *backend.Hit) counterID { return counterID{string(h.Key), h.Limit.Window()} }
 
 // CounterPrefixes returns the starts of the keys of all counters whose descriptors begin with entries; see rules.KeyFormat.KeyPrefixes.
 func (l *Limiter) CounterPrefixes(domain []byte, entries []rules.Entry) ([]backend.KeyPrefix, error) {

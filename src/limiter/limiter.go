@@ -81,8 +81,8 @@ func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 // calls no Recorder. Its errors are those of Check.
 //
 // In the verdicts, Before is the count without the request, and Remaining the units that are left without it. DryRun decides each
-// hit as if earlier hits of the request had been charged to the counter that they share. If an earlier hit is refused, and its
-// limit does not count refused hits, Check may allow a later hit that DryRun refuses.
+// hit as if earlier hits of the request had been charged to the counter that they share; it ignores refunds, settlements and releases.
+// If an earlier hit is refused, and its limit does not count refused hits, Check may allow a later hit that DryRun refuses.
 func (l *Limiter) DryRun(ctx context.Context, req *Request, a *Answer) error {
 	return l.decideRequest(ctx, req, a, true)
 }
@@ -167,19 +167,20 @@ func (l *Limiter) validateRequest(req *Request, set *rules.Set) error {
 
 // makeDryRunHits replaces all hits of the batch by looks, which charge nothing.
 func (a *Answer) makeDryRunHits() {
-	type counter struct {
-		key    string
-		window algorithm.Window
+	type hold struct {
+		counter counterID
+		id      algorithm.HoldID
 	}
-	earlier, hits := make(map[counter]uint64), a.hits()
+	earlier, opened, hits := make(map[counterID]uint64), make(map[hold]bool), a.hits()
 	for i := range a.Charges {
 		c, h := &a.Charges[i], &hits[i]
-		refund := h.Op == algorithm.Refund
 		*h = h.AsLook()
-		if refund {
+		same := counterOf(h)
+		held := hold{same, h.HoldID}
+		if !c.Op.CanBeRefused() || opened[held] {
 			continue
 		}
-		same := counter{string(c.CounterKey), h.Limit.Window()}
+		opened[held] = h.HoldID != algorithm.HoldID{}
 		c.RequestedAmount += earlier[same]
 		earlier[same] = c.RequestedAmount
 		h.Amount = min(c.RequestedAmount, algorithm.MaxAmount)
@@ -187,7 +188,7 @@ func (a *Answer) makeDryRunHits() {
 }
 
 // correctDryRunVerdicts fixes the verdicts of looks that differ from those of the real hits:
-// a refund is never over, and a second hit on a counter with a minimum interval always is.
+// a refund, a settlement or a release is never over, and a second hit on a counter with a minimum interval always is.
 func (a *Answer) correctDryRunVerdicts() {
 	verdicts := a.verdicts()
 	for i := range a.Statuses {
@@ -195,7 +196,7 @@ func (a *Answer) correctDryRunVerdicts() {
 		for j := st.firstChargeIndex; j < st.endChargeIndex; j++ {
 			c, v := &a.Charges[j], &verdicts[j]
 			switch {
-			case st.Op == algorithm.Refund:
+			case !c.Op.CanBeRefused():
 				v.Over, v.WithinMinInterval, v.RetryAfter = false, false, 0
 			case c.RequestedAmount > st.Amount && c.Algorithm.MinInterval > 0:
 				v.Over, v.WithinMinInterval, v.RetryAfter = true, true, algorithm.Never

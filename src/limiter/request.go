@@ -38,6 +38,9 @@ type Request struct {
 	// IndependentDescriptors decides each descriptor as if it came in a request of its own: no rule replaces the rule of another
 	// descriptor, and no Status affects another one. So several requests of one domain share one call of the store.
 	IndependentDescriptors bool
+	// IgnoresHolds says that the entries name counters: they need not name a hold, and a hold that they name has no effect. It is for
+	// programs that look at counters.
+	IgnoresHolds bool
 	// Now is when the store decides the request. The zero time means the store's own clock.
 	Now time.Time
 	// Protocol is the protocol that the request came with. Recorders use it; it has no effect on the decision.
@@ -49,17 +52,17 @@ type Descriptor struct {
 	// Entries are the descriptor's keys and values, in order.
 	Entries []rules.Entry
 	// HasAmount says that Amount replaces Request.DefaultAmount for this descriptor. Then 0 units are
-	// a look at the counter, which charges nothing.
+	// a look at the counter, which charges nothing, or the settlement of a hold that nothing was used of.
 	HasAmount bool
 	Amount    uint64
-	// IsRefund returns the units to the counter instead of charging them.
+	// IsRefund returns the units to the counter instead of charging them. If the entries name a hold, it releases the hold.
 	IsRefund bool
 	// HasLimit says that Limit replaces the limits of the rules for this descriptor.
 	HasLimit bool
 	Limit    rules.Rate
 }
 
-// These are the errors that Check wraps. Their texts name no key, so callers may see them.
+// These are the errors that Check wraps. Their texts name no counter, so callers may see them.
 var (
 	// ErrInvalidRequest says that the request is invalid. The same request always fails.
 	ErrInvalidRequest = errors.New("bad request")

@@ -76,7 +76,7 @@ func (s *Service) changeLocalCounters(texts [][]byte, all bool) {
 
 // counterRequest returns a request for one unit with the descriptor of c.
 func counterRequest(c *admin.CounterChange) *limiter.Request {
-	return &limiter.Request{Domain: []byte(c.Domain), Descriptors: []limiter.Descriptor{{Entries: counterEntries(c)}}}
+	return &limiter.Request{Domain: []byte(c.Domain), Descriptors: []limiter.Descriptor{{Entries: counterEntries(c)}}, IgnoresHolds: true}
 }
 
 // counterEntries returns the entries of c. Of a pattern, the last value is a prefix.
