@@ -26,5 +26,7 @@
 //	the rule is where the       have no order               each node on the way is charged
 //	entries end
 //
+// Entries that name a hold, see [Rule.HoldOf], lead nowhere: in a tree of descriptors they follow those that lead to the rule.
+//
 // A match is charged to the rule's ChargedLimits, or to the rule itself if it has none. [KeyFormat] writes the key of each counter.
 package rules
