@@ -95,6 +95,6 @@ func (s *HoldSet) addRecord(b []byte, done bool) error {
 	} else {
 		s.units += h.unitsState
 	}
-	s.add(h, list)
+	s.link(s.add(h), list)
 	return nil
 }

@@ -67,14 +67,15 @@ func (s *HeldState) EmptyAt(l *Limit, at int64, v *Outcome) int64 {
 // are removed first, by a Look, too.
 func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Outcome {
 	now, expired := s.expireHolds(l, at)
-	view := s.Holds.view(l, now, id)
+	own := s.Holds.find(id)
+	view := s.Holds.view(l, now, own)
 	view.Expired = expired
 	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, func(op Op, amount uint64) Outcome { return s.takeBase(l, at, op, amount) })
 	switch change {
 	case OpenHold:
 		s.Holds.open(id, now, amount)
 	case CloseHold:
-		s.Holds.close(id, now)
+		s.Holds.close(own, id, now, 0)
 	}
 	return v
 }
@@ -95,20 +96,20 @@ func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) 
 	set := &s.Holds
 	now = set.advance(at)
 	for i := set.opened.first; i != 0; i = set.opened.first {
-		h := set.holds[i-1]
-		end := h.since + int64(l.Hold)
+		h := &set.holds[i-1]
+		end, units := h.since+int64(l.Hold), h.unitsState
 		if end > now {
 			break
 		}
 		expired++
-		set.forget(i)
 		if l.Kind == Concurrency || l.ReleaseUnsettled {
+			set.forget(i)
 			continue
 		}
-		if l.stillCounts(h.unitsState, at, now-end) {
-			s.takeBase(l, at, Force, h.unitsState)
+		if l.stillCounts(units, at, now-end) {
+			s.takeBase(l, at, Force, units)
 		}
-		set.addDone(h.id, end, h.unitsState)
+		set.close(i, h.id, end, units)
 	}
 	for i := set.done.first; i != 0 && set.holds[i-1].since+int64(l.Hold) <= now; i = set.done.first {
 		set.forget(i)
@@ -155,20 +156,24 @@ const (
 // HeldOutcome decides a hit on a counter with holds. isHeld says that the hit names a hold. base applies an operation to the state that
 // the counter has without its holds. HeldOutcome calls it with Looks, and then at most once with another operation.
 func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base func(op Op, amount uint64) Outcome) (v Outcome, change HoldChange) {
-	over, repeated := false, h.IsOpen || h.IsDone
-	baseOp, baseAmount := Look, uint64(0)
+	over, wait, excess := false, time.Duration(0), uint64(0)
+	baseOp, baseAmount, asksBase := Look, uint64(0), true
 	switch {
-	case op.CanBeRefused() && repeated:
+	case op.CanBeRefused() && (h.IsOpen || h.IsDone):
 	case op.CanBeRefused():
+		v = base(Look, h.OpenUnits+amount)
 		opens := amount > 0 && (isHeld || l.Kind == Concurrency)
-		over = base(Look, h.OpenUnits+amount).Over || opens && h.OpenHolds >= MaxOpenHolds
-		if op == Look || over {
-			break
-		}
-		if opens {
-			change = OpenHold
-		} else if !isHeld {
+		over = v.Over || opens && h.OpenHolds >= MaxOpenHolds
+		switch {
+		case over:
+			wait = h.retryAfter(l, amount, base)
+		case op == Charge && !opens && !isHeld:
 			baseOp, baseAmount = op, amount
+		default:
+			asksBase = false // A look that passes has the same figures for each amount.
+			if op == Charge && opens {
+				change = OpenHold
+			}
 		}
 	case !isHeld && l.Kind == Concurrency:
 		if op == Force && amount > 0 && h.OpenHolds < MaxOpenHolds {
@@ -180,27 +185,27 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base f
 	default:
 		change = CloseHold
 		if op == Force && l.Kind != Concurrency {
-			baseOp, baseAmount = op, amount
+			baseOp, baseAmount, excess = op, amount, amount-min(h.Units, amount)
 			if h.IsDone {
-				baseAmount -= min(h.Units, amount)
+				baseAmount = excess
 			}
-			v.HoldExcess = amount - min(h.Units, amount)
 		}
 	}
-	if over {
-		v.Over, v.RetryAfter = true, h.retryAfter(l, amount, base)
+	if asksBase {
+		v = base(baseOp, baseAmount)
 	}
-	b := base(baseOp, baseAmount)
-	v.HoldOpened, v.HoldClosed, v.HoldsExpired = change == OpenHold, change == CloseHold && h.IsOpen, h.Expired
-	v.Charged = b.Charged || change != KeepHolds
-	v.Before, v.ResetAfter = b.Before+h.OpenUnits, b.ResetAfter
+	v.Over, v.RetryAfter, v.FullUntil = over, wait, time.Time{}
+	v.HoldOpened, v.HoldClosed, v.HoldsExpired, v.HoldExcess = change == OpenHold, change == CloseHold && h.IsOpen, h.Expired, excess
+	v.Charged = v.Charged || change != KeepHolds
+	v.Before += h.OpenUnits
 	switch {
 	case v.HoldOpened:
 		h.OpenUnits, h.OpenHolds, h.NewestEnd = h.OpenUnits+amount, h.OpenHolds+1, l.Hold
 	case v.HoldClosed:
 		h.OpenUnits, h.OpenHolds = h.OpenUnits-h.Units, h.OpenHolds-1
 	}
-	v.After, v.Remaining = b.After+h.OpenUnits, b.Remaining-min(b.Remaining, h.OpenUnits)
+	v.After += h.OpenUnits
+	v.Remaining -= min(v.Remaining, h.OpenUnits)
 	if h.OpenHolds > 0 {
 		v.ResetAfter = max(v.ResetAfter, h.NewestEnd)
 	}

@@ -73,7 +73,7 @@ func TestHoldSet(t *testing.T) {
 				s.open(id, now, units)
 				want[id] = plainHold{now, units, false}
 			case known && grow:
-				s.close(id, now)
+				s.close(s.find(id), id, now, 0)
 				want[id] = plainHold{now, 0, true}
 			case known || s.IsEmpty():
 				if known {

@@ -67,15 +67,15 @@ func (s *HoldSet) advance(at int64) (now int64) {
 	return at + s.offset
 }
 
-// view returns what a hit on the hold id needs to know, at the time now of the set.
-func (s *HoldSet) view(l *Limit, now int64, id HoldID) (v HoldView) {
+// view returns what a hit needs to know at the time now of the set. own is 1 + the index of its hold, or 0 if that is not known.
+func (s *HoldSet) view(l *Limit, now int64, own uint32) (v HoldView) {
 	v.OpenHolds, v.OpenUnits = s.OpenHolds()
 	if i := s.opened.first; i != 0 {
 		v.OldestEnd = time.Duration(s.holds[i-1].since-now) + l.Hold
 		v.NewestEnd = time.Duration(s.lastOpened-now) + l.Hold
 	}
-	if i := s.find(id); i != 0 {
-		h := &s.holds[i-1]
+	if own != 0 {
+		h := &s.holds[own-1]
 		v.IsDone = h.isDone()
 		v.IsOpen, v.Units = !v.IsDone, h.unitsState&^doneBit
 	}
@@ -86,41 +86,45 @@ func (h *hold) isDone() bool { return h.unitsState&doneBit != 0 }
 
 // open adds an open hold. If id is zero, it ends only when it expires.
 func (s *HoldSet) open(id HoldID, now int64, units uint64) {
-	s.add(hold{id: id, since: now, unitsState: units}, &s.opened)
+	s.link(s.add(hold{id: id, since: now, unitsState: units}), &s.opened)
 	s.units += units
 	s.newest, s.lastOpened = now, now
 }
 
-// close makes the hold id done, whether it is known or not.
-func (s *HoldSet) close(id HoldID, now int64) {
-	if i := s.find(id); i != 0 {
-		s.forget(i)
-	}
-	s.addDone(id, now, 0)
-}
-
-// addDone adds a hold that is done. credit are the units that were charged when it expired.
-func (s *HoldSet) addDone(id HoldID, since int64, credit uint64) {
-	if s.done.count == MaxDoneHolds {
-		s.forget(s.done.first)
+// close makes the hold id done. i is what find returned for it, 0 if it is not known. credit are the units that were charged when it expired.
+func (s *HoldSet) close(i uint32, id HoldID, since int64, credit uint64) {
+	if i != 0 {
+		s.unlink(i)
+	} else {
+		i = s.add(hold{id: id})
 	}
 	if last := s.done.last; last != 0 {
 		since = max(since, s.holds[last-1].since) // A hold expires before an earlier one if the limit has a shorter Hold now.
 	}
-	s.add(hold{id: id, since: since, unitsState: credit | doneBit}, &s.done)
+	s.holds[i-1].since, s.holds[i-1].unitsState = since, credit|doneBit
+	s.link(i, &s.done)
 	s.newest = max(s.newest, since)
+	if s.done.count > MaxDoneHolds {
+		s.forget(s.done.first)
+	}
 }
 
-// add adds h to the end of a list.
-func (s *HoldSet) add(h hold, list *holdList) {
+// add adds h, which is in no list yet, and returns 1 + its index.
+func (s *HoldSet) add(h hold) (i uint32) {
 	if s.free == 0 {
 		s.resize(max(4, 2*len(s.holds)))
 	}
-	i := s.free
-	place := &s.holds[i-1]
-	s.free = place.next
+	i = s.free
+	s.free = s.holds[i-1].next
+	s.holds[i-1] = h
+	s.addToIndex(i)
+	return i
+}
+
+// link adds hold i, an index + 1, to the end of a list.
+func (s *HoldSet) link(i uint32, list *holdList) {
+	h := &s.holds[i-1]
 	h.prev, h.next = list.last, 0
-	*place = h
 	if list.last != 0 {
 		s.holds[list.last-1].next = i
 	} else {
@@ -128,11 +132,10 @@ func (s *HoldSet) add(h hold, list *holdList) {
 	}
 	list.last = i
 	list.count++
-	s.addToIndex(i)
 }
 
-// forget removes hold i, an index + 1. It frees memory if few holds are left.
-func (s *HoldSet) forget(i uint32) {
+// unlink removes hold i, an index + 1, from its list.
+func (s *HoldSet) unlink(i uint32) {
 	h := &s.holds[i-1]
 	list := &s.opened
 	if h.isDone() {
@@ -151,8 +154,13 @@ func (s *HoldSet) forget(i uint32) {
 		list.last = h.prev
 	}
 	list.count--
+}
+
+// forget removes hold i, an index + 1. It frees memory if few holds are left.
+func (s *HoldSet) forget(i uint32) {
+	s.unlink(i)
 	s.removeFromIndex(i)
-	*h = hold{next: s.free}
+	s.holds[i-1] = hold{next: s.free}
 	s.free = i
 	if n := int(s.opened.count + s.done.count); len(s.holds) > maxSmallHolds && n < len(s.holds)/4 {
 		s.resize(len(s.holds) / 2)
@@ -173,7 +181,7 @@ func (s *HoldSet) resize(size int) {
 	s.opened, s.done = holdList{}, holdList{}
 	for k, list := range []*holdList{&s.opened, &s.done} {
 		for i := lists[k].first; i != 0; i = old[i-1].next {
-			s.add(old[i-1], list)
+			s.link(s.add(old[i-1]), list)
 		}
 	}
 }

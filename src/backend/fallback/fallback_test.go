@@ -381,7 +381,7 @@ func TestGroups(t *testing.T) {
 func TestBound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := range 300 {
-		limit := &algorithm.Limit{Kind: algorithm.Kind(rnd.IntN(len(algorithm.KindNames()))), Max: 1 + rnd.Uint64N(12), Period: 10 * time.Second}
+		limit := &algorithm.Limit{Kind: algorithm.Kind(rnd.IntN(int(algorithm.Concurrency))), Max: 1 + rnd.Uint64N(12), Period: 10 * time.Second}
 		limit.CountBlocked = limit.Kind == algorithm.FixedWindow && rnd.IntN(2) == 0
 		if limit.Kind == algorithm.GCRA {
 			limit.Burst = rnd.Uint64N(6)

@@ -130,8 +130,7 @@ func sameOutside(a, b backend.Verdict) bool {
 func TestReferee(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	const rounds = 15
-	for name := range algorithm.KindNames() {
-		kind := algorithm.Kind(name)
+	for kind := range algorithm.Concurrency {
 		for _, countBlocked := range []bool{false, true} {
 			answered := 0
 			for range rounds {
@@ -155,8 +154,8 @@ func TestReferee(t *testing.T) {
 // Ten a second at a limit of ten a minute: the cache answers for nearly all that
 // is over, as the store would.
 func TestFlood(t *testing.T) {
-	for name := range algorithm.KindNames() {
-		l := &algorithm.Limit{Kind: algorithm.Kind(name), Max: 10, Period: time.Minute}
+	for kind := range algorithm.Concurrency {
+		l := &algorithm.Limit{Kind: kind, Max: 10, Period: time.Minute}
 		if l.Kind == algorithm.GCRA {
 			l.Burst = 9
 		}
@@ -190,7 +189,7 @@ func FuzzCache(f *testing.F) {
 	f.Add([]byte{0, 2, 1, 0, 4, 6, 0, 2, 2, 0, 4, 6, 0, 0, 1, 0, 200, 0, 0, 0, 1, 0, 1, 0}, uint8(3), true)
 	f.Fuzz(func(t *testing.T, script []byte, kind uint8, countBlocked bool) {
 		if len(script) <= 6*500 {
-			play(t, algorithm.Kind(int(kind)%len(algorithm.KindNames())), script, countBlocked)
+			play(t, algorithm.Kind(kind)%algorithm.Concurrency, script, countBlocked)
 		}
 	})
 }
