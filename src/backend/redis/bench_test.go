@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -151,6 +153,88 @@ func compareKinds(b *testing.B, keys int, most uint64) {
 		b.ReportMetric(float64(r.cpu+r.redis)/float64(base.cpu+base.redis), name+"-cpu-ratio")
 		b.ReportMetric(float64(r.redis)/float64(base.redis), name+"-redis-ratio")
 	}
+}
+
+// BenchmarkHolds compares hits on limits with holds to charges of a gcra, in one interleaved run with 64 calls in flight. The figures
+// are the µs that Redis needs for one script, from INFO commandstats, and the CPU µs per hit of Redis alone; both also as a ratio to
+// the charge. Keys are many and one. Each hold is opened and then settled or released.
+func BenchmarkHolds(b *testing.B) {
+	for _, keys := range []int{100_000, 1} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			for b.Loop() {
+				compareHolds(b, keys)
+			}
+		})
+	}
+}
+
+func compareHolds(b *testing.B, keys int) {
+	server := redistest.Start(b, redistest.Options{})
+	store := open(b, Config{Addr: server.Addr})
+	names := make([][]byte, keys)
+	for i := range names {
+		names[i] = fmt.Appendf(nil, "domain_user_%d_", i)
+	}
+	gcra := algorithm.Limit{Kind: algorithm.GCRA, Max: 1_000_000, Period: time.Hour, Burst: 999_999}
+	reserved := gcra
+	reserved.Hold = 10 * time.Minute
+	concurrency := algorithm.Limit{Kind: algorithm.Concurrency, Max: 100_000, Period: 30 * time.Second, Hold: 30 * time.Second}
+	kinds := []struct {
+		name  string
+		limit *algorithm.Limit
+		op    algorithm.Op
+		run   run
+		us    float64
+	}{
+		{name: "gcra", limit: &gcra}, {name: "acquire", limit: &concurrency}, {name: "release", limit: &concurrency, op: algorithm.Refund},
+		{name: "reserve", limit: &reserved}, {name: "settle", limit: &reserved, op: algorithm.Force},
+	}
+	batches := sync.Pool{New: func() any {
+		return &backend.Batch{Hits: make([]backend.Hit, 1), Verdicts: make([]backend.Verdict, 1)}
+	}}
+	const calls, rounds = 10_000, 5
+	for round := range rounds + 1 { // the first warms up
+		for i := range kinds {
+			k := &kinds[i]
+			server.Do(b, "CONFIG", "RESETSTAT")
+			r := measure(b, server, func(n int) {
+				batch := batches.Get().(*backend.Batch)
+				defer batches.Put(batch)
+				batch.Hits[0] = backend.Hit{Key: names[n*7919%keys], Limit: k.limit, Op: k.op, Amount: 1}
+				if k.limit.Hold > 0 {
+					batch.Hits[0].HoldID = backend.NewHoldID(fmt.Appendf(nil, "%d-%d", round, n))
+				}
+				if err := store.Take(context.Background(), batch); err != nil || batch.Verdicts[0].Err != nil || batch.Verdicts[0].Over {
+					b.Error(err, batch.Verdicts[0])
+				}
+			}, calls, 64)
+			if round > 0 {
+				k.run.add(r)
+				k.us += microsPerScript(b, server) / rounds
+			}
+		}
+	}
+	for _, k := range kinds {
+		b.ReportMetric(k.us, k.name+"-script-µs")
+		b.ReportMetric(k.us/kinds[0].us, k.name+"-script-ratio")
+		b.ReportMetric(float64(k.run.redis.Nanoseconds())/1000/calls/rounds, k.name+"-redis-µs/hit")
+		b.ReportMetric(float64(k.run.redis)/float64(kinds[0].run.redis), k.name+"-redis-ratio")
+	}
+}
+
+var scriptMicros = regexp.MustCompile(`cmdstat_evalsha:.*usec_per_call=([0-9.]+)`)
+
+// microsPerScript returns the mean time that Redis needed for EVALSHA since CONFIG RESETSTAT.
+func microsPerScript(b *testing.B, server *redistest.Server) float64 {
+	m := scriptMicros.FindStringSubmatch(fmt.Sprint(server.Do(b, "INFO", "commandstats")))
+	if m == nil {
+		b.Fatal("no EVALSHA in INFO commandstats")
+	}
+	us, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return us
 }
 
 func against(b *testing.B, keys, charges, inFlight int) {

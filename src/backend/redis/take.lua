@@ -176,7 +176,7 @@ make.g = function()
   -- refill returns the time in which amount comes back. Of a limit with holds
   -- ARGV has that of one unit. The product is exact, or longer than any tolerance.
   local function refill(h, amount)
-    if not h.held then return pair(h.rest) end
+    if not h.under then return pair(h.rest) end
     local one, thousands = pair(h.rest), floor(amount / 1000)
     local ns = one[2] * (amount - thousands * 1000)
     local us = one[1] * amount + one[2] * thousands + floor(ns / 1000)
@@ -354,29 +354,22 @@ make.n = function()
   }
 end
 
--- Limits with holds: the state of h.base, and a set of holds, which is a hash:
---   m         the sums, see pack
---   id        of an open hold "o", its place in the order and its units; of one
---             that is done "d", since when, and the units charged when it expired
---   o<place>  of an open hold, since when, and its id, or its units if it has none
---   d<place>  of a hold that is done, since when, and its id
--- Places from first to before next are open holds in the order of their times, or
--- gaps: the two ends of a gap are "g" and the place of the other end. The holds
--- that are done have no gaps; of an id that is there again the last place counts.
--- Reads and writes of a set go through a copy, which flush writes at the end.
+-- Limits with holds: a counter of the kind h.under, to which h.op and h.amount
+-- belong, and a set of holds; h.ask and h.units are those of the hit. The set is a
+-- hash of binary numbers and ids:
+--   m          the sums, see load
+--   an id      of an open hold its place and units (12 bytes); of one that is done
+--              since when, and what was charged when it expired (14 bytes)
+--   5 bytes    a place of the open holds, in the order of their times: since when
+--              (7 bytes), and the id or the units; or the other end of a gap (5)
+--   6 bytes    a place of those that are done, in their order: since when, the id
+-- A set is changed in memory until flush.
 make.h = function()
+  local pack, numbers = struct.pack, struct.unpack
   local most_open, most_done, chunk = 100000, 16384, 64
+  local sums = '>I7I7I7I7I7I7I3I5I5I5I3'
   local sets = {}
 
-  local function fetch(set, names)
-    local missing = {}
-    for _, name in ipairs(names) do
-      if set.fields[name] == nil then missing[#missing + 1] = name end
-    end
-    if #missing == 0 then return end
-    local values = call('HMGET', set.key, unpack(missing))
-    for i, name in ipairs(missing) do set.fields[name] = values[i] end
-  end
   local function get(set, name)
     local v = set.fields[name]
     if v == nil then
@@ -387,187 +380,182 @@ make.h = function()
   end
   local function put(set, name, value)
     set.fields[name] = value
-    set.changed[name] = true
-    set.dirty = true
+    set.changed[#set.changed + 1] = name
   end
-  -- Times that are near to the newest one take few bytes as the distance to it.
-  local function pack(set)
-    return cmsgpack.pack(set.newest, set.newest - set.opened, set.newest - set.oldest, set.newest - set.done_oldest, set.offset,
-      set.units, set.count, set.first, set.next, set.done_first, set.done_next)
-  end
-  local function load(h)
-    local set = sets[h.set]
-    if set then return set end
-    local values = call('HMGET', h.set, 'm', h.id)
-    set = {key = h.set, fields = {[h.id] = values[2]}, changed = {}, dirty = false, hold = h.hold, life = h.hold + h.keep}
-    if values[1] then
-      set.newest, set.opened, set.oldest, set.done_oldest, set.offset,
-        set.units, set.count, set.first, set.next, set.done_first, set.done_next = cmsgpack.unpack(values[1])
-      set.was = set.newest
-      set.opened, set.oldest, set.done_oldest = set.newest - set.opened, set.newest - set.oldest, set.newest - set.done_oldest
-    else
-      set.newest, set.opened, set.oldest, set.done_oldest, set.offset = 0, 0, 0, 0, 0
-      set.units, set.count, set.first, set.next, set.done_first, set.done_next = 0, 0, 0, 0, 0, 0
-    end
-    -- The time of a set never goes back.
-    set.now = now + set.offset
-    if set.now < set.newest then
-      set.offset, set.now, set.dirty = set.offset + set.newest - set.now, set.newest, true
-    end
-    sets[h.set] = set
-    return set
-  end
+  local function open_place(n) return pack('>I5', n) end
 
-  -- since returns the time at the start of an item, and what is behind it.
-  local function since(item)
-    local blank = item:find(' ', 1, true)
-    return tonumber(item:sub(1, blank - 1)), item:sub(blank + 1)
-  end
-  local function order(set, place) return get(set, 'o' .. text(place)) end
-  local function gap(item) return item:byte() == 103 and tonumber(item:sub(2)) end
-
-  local function open(set, h)
-    if set.count == 0 then set.oldest = set.now end
-    local amount, place = text(h.amount), text(set.next)
-    if h.id == '' then
-      put(set, 'o' .. place, text(set.now) .. ' ' .. amount)
-    else
-      put(set, 'o' .. place, text(set.now) .. ' ' .. h.id)
-      put(set, h.id, 'o' .. place .. ' ' .. amount)
-    end
-    set.next, set.count, set.units = set.next + 1, set.count + 1, set.units + h.amount
-    set.newest, set.opened = set.now, set.now
-  end
-  -- remove takes an open hold of so many units out of the order.
+  -- remove takes an open hold of so many units out of its place.
   local function remove(set, place, units)
+    local first, last, before, behind = place, place, '', ''
     set.count, set.units = set.count - 1, set.units - units
-    local first, last = place, place
-    put(set, 'o' .. text(place), false)
-    if place > set.first then
-      local other = gap(order(set, place - 1))
-      if other then
-        put(set, 'o' .. text(place - 1), false)
-        first = other
-      end
+    put(set, open_place(place), false)
+    if place > set.first then before = get(set, open_place(place - 1)) end
+    if place < set.next - 1 then behind = get(set, open_place(place + 1)) end
+    if #before == 5 then
+      put(set, open_place(place - 1), false)
+      first = numbers('>I5', before)
     end
-    if place < set.next - 1 then
-      local other = gap(order(set, place + 1))
-      if other then
-        put(set, 'o' .. text(place + 1), false)
-        last = other
-      end
+    if #behind == 5 then
+      put(set, open_place(place + 1), false)
+      last = numbers('>I5', behind)
     end
-    if first == set.first or last == set.next - 1 then
-      put(set, 'o' .. text(first), false)
-      put(set, 'o' .. text(last), false)
-      if first == set.first then set.first = last + 1 else set.next = first end
+    if first == set.first then
+      put(set, open_place(last), false)
+      set.first = last + 1
+      if #behind > 5 then set.oldest = numbers('>I7', behind) end
+    elseif last == set.next - 1 then
+      put(set, open_place(first), false)
+      set.next = first
     else
-      put(set, 'o' .. text(first), 'g' .. text(last))
-      put(set, 'o' .. text(last), 'g' .. text(first))
+      put(set, open_place(first), pack('>I5', last))
+      put(set, open_place(last), pack('>I5', first))
     end
   end
+  -- finish makes a hold done.
   local function finish(set, id, at, credit)
-    if set.done_first == set.done_next then
+    if set.dones == 0 then
       set.done_oldest = at
     elseif at < set.now then -- A hold expires before an earlier one if the limit has a shorter hold now.
-      at = max(at, (since(get(set, 'd' .. text(set.done_next - 1)))))
+      at = max(at, (numbers('>I7', get(set, pack('>I6', set.done_first + set.dones - 1)))))
     end
-    put(set, id, 'd' .. text(at) .. ' ' .. text(credit))
-    put(set, 'd' .. text(set.done_next), text(at) .. ' ' .. id)
-    set.done_next, set.newest = set.done_next + 1, max(set.newest, at)
+    put(set, id, pack('>I7I7', at, credit))
+    put(set, pack('>I6', set.done_first + set.dones), pack('>I7', at) .. id)
+    set.dones, set.newest = set.dones + 1, max(set.newest, at)
   end
-  -- forget removes the oldest holds that are done, if they have become so by due
-  -- or are too many.
-  local function forget(set, due)
-    local names, ids = {}, {}
-    for place = set.done_first, min(set.done_next, set.done_first + chunk) - 1 do names[#names + 1] = 'd' .. text(place) end
-    fetch(set, names)
-    for _, name in ipairs(names) do
-      local at, id = since(set.fields[name])
-      set.done_oldest = at
-      if at > due and set.done_next - set.done_first <= most_done then break end
-      put(set, name, false)
-      set.done_first = set.done_first + 1
-      ids[#ids + 1] = id
-      ids[id] = 'd' .. text(at) .. ' '
+
+  -- expirer returns what is rarely asked for.
+  local function expirer()
+    local function fetch(set, names)
+      local missing = {}
+      for _, name in ipairs(names) do
+        if set.fields[name] == nil then missing[#missing + 1] = name end
+      end
+      if #missing == 0 then return end
+      local values = call('HMGET', set.key, unpack(missing))
+      for i, name in ipairs(missing) do set.fields[name] = values[i] end
     end
-    fetch(set, ids)
-    for _, id in ipairs(ids) do
-      local record = set.fields[id]
-      if record and record:sub(1, #ids[id]) == ids[id] then put(set, id, false) end
+    -- forget removes the oldest holds that are done, if they have become so by due,
+    -- and leaves at most so many.
+    local function forget(set, due, most)
+      local names, ids = {}, {}
+      for place = set.done_first, set.done_first + min(set.dones, chunk) - 1 do names[#names + 1] = pack('>I6', place) end
+      fetch(set, names)
+      for _, name in ipairs(names) do
+        local at = numbers('>I7', set.fields[name])
+        set.done_oldest = at
+        if at > due and set.dones <= most then break end
+        ids[#ids + 1] = set.fields[name]:sub(8)
+        names[#ids] = at
+        put(set, name, false)
+        set.done_first, set.dones = set.done_first + 1, set.dones - 1
+      end
+      fetch(set, ids)
+      for i, id in ipairs(ids) do
+        local record = set.fields[id]
+        if record and #record == 14 and numbers('>I7', record) == names[i] then put(set, id, false) end
+      end
+    end
+    -- counts reports whether units that were charged so many µs ago still count.
+    local function counts(h, units, late)
+      if h.under == kinds.w then return now - late >= h.start end
+      if h.under == kinds.g then
+        local time = h.under.refill(h, units)
+        return time[1] > late or time[1] == late and time[2] > 0
+      end
+      return late < h.period
+    end
+    -- The open holds that have expired, and their units are charged.
+    return function(set, h)
+      local due, charge, size = set.now - h.hold, 0, 4
+      while set.count > 0 and set.oldest <= due do
+        local names, ids = {}, {}
+        for place = set.first, min(set.next, set.first + size) - 1 do names[#names + 1] = open_place(place) end
+        fetch(set, names)
+        for _, name in ipairs(names) do
+          if #set.fields[name] == 23 then ids[#ids + 1] = set.fields[name]:sub(8) end
+        end
+        fetch(set, ids)
+        local stop = set.first + #names
+        repeat
+          local item, units = get(set, open_place(set.first)), nil
+          local at = numbers('>I7', item)
+          set.oldest = at
+          if at > due then break end
+          h.expired = h.expired + 1
+          if #item == 23 then
+            local id = item:sub(8)
+            units = numbers('>I7', set.fields[id], 6)
+            put(set, id, false)
+            if not h.release then
+              if counts(h, units, due - at) then charge = charge + units end
+              finish(set, id, at + h.hold, units)
+            end
+          else
+            units = numbers('>I7', item, 8)
+          end
+          remove(set, set.first, units)
+        until set.count == 0 or set.first >= stop
+        size = min(size * 2, 1024)
+      end
+      if charge > 0 then
+        h.op, h.amount, h.text = 'f', charge, text(charge)
+        local s = h.under.look(h)
+        local _, add, a, b = h.under.judge(s, h)
+        if add ~= 0 then h.under.write(s, h, add, a, b) end
+      end
+      -- To forget some at a time is cheaper than to forget each in time. Virtual
+      -- time may go back, and must not find again what was forgotten.
+      if virtual >= 0 then
+        while set.dones > 0 and set.done_oldest <= due do forget(set, due, most_done) end
+      elseif set.dones > 0 and set.done_oldest <= due - h.hold / 4 then
+        forget(set, due, most_done)
+      end
+      while set.dones >= most_done do forget(set, due, most_done - chunk) end
     end
   end
 
-  -- counts reports whether units that were charged so many µs ago still count.
-  local function counts(h, units, late)
-    if h.base.kind == kinds.w then return now - late >= h.start end
-    if h.base.kind == kinds.g then
-      local time = h.base.kind.refill(h.base, units)
-      return time[1] > late or time[1] == late and time[2] > 0
-    end
-    return late < h.period
-  end
-  -- expire removes the open holds that have expired, and charges their units.
-  local function expire(h)
-    local set = load(h)
-    local due, charge, size = set.now - h.hold, 0, 4
-    h.expired = 0
-    while set.count > 0 and set.oldest <= due do
-      local names, ids = {}, {}
-      for place = set.first, min(set.next, set.first + size) - 1 do names[#names + 1] = 'o' .. text(place) end
-      fetch(set, names)
-      for i, name in ipairs(names) do
-        local item = set.fields[name]
-        if not gap(item) then
-          local _, id = since(item)
-          if #id == 16 then ids[#ids + 1] = id end
+  -- load returns the set of h, without the holds that have expired.
+  local function load(h)
+    local set = sets[h.set]
+    if not set then
+      local values = call('HMGET', h.set, 'm', h.id)
+      set = {
+        key = h.set, fields = {[h.id] = values[2]}, changed = {}, hold = h.hold, life = h.hold + h.keep, now = now,
+        newest = 0, opened = 0, oldest = 0, done_oldest = 0, offset = 0, units = 0, count = 0, first = 0, next = 0, done_first = 0, dones = 0,
+      }
+      if values[1] then
+        set.newest, set.opened, set.oldest, set.done_oldest, set.offset, set.units,
+          set.count, set.first, set.next, set.done_first, set.dones = numbers(sums, values[1])
+        set.now, set.was = now + set.offset, set.newest
+        if set.now < set.newest then -- The time of a set never goes back.
+          set.offset, set.now = set.offset + set.newest - set.now, set.newest
+          set.changed[1] = 'm'
         end
       end
-      fetch(set, ids)
-      local stop = set.first + #names
-      repeat
-        local at, id = since(order(set, set.first))
-        set.oldest = at
-        if at > due then break end
-        local units = tonumber(id)
-        if #id == 16 then
-          units = tonumber(set.fields[id]:match(' (%d+)$'))
-          put(set, id, false)
-        end
-        remove(set, set.first, units)
-        h.expired = h.expired + 1
-        if not h.release then
-          if counts(h, units, due - at) then charge = charge + units end
-          finish(set, id, at + h.hold, units)
-        end
-      until set.count == 0 or set.first >= stop
-      size = min(size * 2, 1024)
+      sets[h.set] = set
     end
-    if charge > 0 then
-      local b = h.base
-      b.op, b.amount, b.text = 'f', charge, text(charge)
-      local s = b.kind.look(b)
-      local _, add, x, y = b.kind.judge(s, b)
-      if add ~= 0 then b.kind.write(s, b, add, x, y) end
+    if not h.expired then
+      h.expired = 0
+      local due = set.now - h.hold
+      if set.count > 0 and set.oldest <= due or set.dones > 0 and set.done_oldest <= due or set.dones >= most_done then expirer()(set, h) end
     end
-    -- To forget some at a time is cheaper than to forget each in time. Virtual
-    -- time may go back, and must not find again what was forgotten.
-    local late = virtual < 0 and h.hold / 4 or 0
-    while set.done_first < set.done_next and set.done_oldest <= due - late do
-      forget(set, due)
-      if late > 0 then break end
-    end
-    while set.done_next - set.done_first > most_done do forget(set, due) end
+    return set
   end
 
   local function flush()
     for _, set in pairs(sets) do
-      if set.dirty then
-        local values, gone = {'m', pack(set)}, {}
-        for name in pairs(set.changed) do
-          if set.fields[name] then
+      if #set.changed > 0 then
+        local meta = pack(sums, set.newest, set.opened, set.oldest, set.done_oldest, set.offset, set.units,
+          set.count, set.first, set.next, set.done_first, set.dones)
+        -- With a value above 64 bytes Redis finds the fields of the hash by their hashes.
+        if set.count + set.dones > 16 then meta = meta .. meta end
+        set.fields.m = meta
+        local values, gone = {'m', meta}, {}
+        for _, name in ipairs(set.changed) do
+          local v = set.fields[name]
+          if v then
             values[#values + 1] = name
-            values[#values + 1] = set.fields[name]
+            values[#values + 1] = v
           else
             gone[#gone + 1] = name
           end
@@ -581,73 +569,77 @@ make.h = function()
           call('PEXPIRE', set.key, millis(set.life + half))
           set.was = set.newest
         end
-        set.changed, set.dirty = {}, false
+        set.changed = {}
       end
     end
   end
 
   return {
-    expire = expire,
+    load = load,
     flush = flush,
     drop = function() sets = {} end,
     look = function(h)
-      local set, s = load(h), h.base.kind.look(h.base)
-      s[6], s[7], s[8], s[9] = set.units, set.count, 0, set.opened + h.hold - set.now
-      s[10], s[11], s[12], s.set = 0, 0, h.expired, set
-      local record = h.id ~= '' and get(set, h.id)
-      if record and record:byte() == 111 then
-        s[10], s[11], s.place = 1, tonumber(record:match(' (%d+)$')), tonumber(record:match('^o(%d+)'))
+      local set = load(h)
+      local s, record = h.under.look(h), h.id ~= '' and get(set, h.id)
+      s.set, s[6], s[7], s[8], s[9], s[10], s[11], s[12] = set, set.units, set.count, 0, set.opened + h.hold - set.now, 0, 0, h.expired
+      if record and #record == 12 then
+        s.place, s[11] = numbers('>I5I7', record)
+        s[10] = 1
       elseif record then
-        local at, credit = since(record:sub(2))
-        if at + h.hold > set.now then s[10], s[11] = 2, tonumber(credit) end
+        local at, credit = numbers('>I7I7', record)
+        if at + h.hold > set.now then s[10], s[11] = 2, credit end
       end
       return s
     end,
     judge = function(s, h)
-      local set, b, op, over = s.set, h.base, nil, false
-      local named, unbased = h.id ~= '', h.base.kind == kinds.n
-      b.amount, s.change = h.amount, nil
-      if h.op == 'c' or h.op == 'l' then
+      local set, op = s.set, nil
+      local named, unbased = h.id ~= '', h.under == kinds.n
+      h.amount, s.add, s.change = h.units, 0, nil
+      if h.ask == 'c' or h.ask == 'l' then
         if s[10] > 0 then return false, 0 end
-        local opens = h.amount > 0 and (named or unbased)
-        b.op, b.amount = 'l', set.units + h.amount
-        over = b.kind.judge(s, b) or opens and set.count >= most_open
-        b.amount = h.amount
-        if over and set.count > 0 then s[8] = since(order(set, set.first)) + h.hold - set.now end
-        if over or h.op == 'l' then return over, 0 end
+        local opens = h.units > 0 and (named or unbased)
+        h.op, h.amount = 'l', set.units + h.units
+        local over = h.under.judge(s, h) or opens and set.count >= most_open
+        h.amount = h.units
+        if over and set.count > 0 then s[8] = numbers('>I7', get(set, open_place(set.first))) + h.hold - set.now end
+        if over or h.ask == 'l' then return over, 0 end
         if opens then s.change = 'open' elseif not named then op = 'c' end
       elseif not named and unbased then
-        if h.op == 'f' and h.amount > 0 and set.count < most_open then s.change = 'open' end
+        if h.ask == 'f' and h.units > 0 and set.count < most_open then s.change = 'open' end
       elseif not named then
-        op = h.op
-      elseif s[10] < 2 or h.op == 'f' and s[11] > 0 then
+        op = h.ask
+      elseif s[10] < 2 or h.ask == 'f' and s[11] > 0 then
         s.change = 'close'
-        if h.op == 'f' and not unbased then
+        if h.ask == 'f' and not unbased then
           op = 'f'
-          if s[10] == 2 then b.amount = h.amount - min(s[11], h.amount) end
+          if s[10] == 2 then h.amount = h.units - min(s[11], h.units) end
         end
       end
-      s.step = nil
       if op then
-        b.op, b.text = op, text(b.amount)
-        local _, add, x, y = b.kind.judge(s, b)
-        s.step = {add, x, y}
+        local _
+        h.op, h.text = op, text(h.amount)
+        _, s.add, s.a, s.b = h.under.judge(s, h)
       end
       return false, (op or s.change) and 1 or 0
     end,
     write = function(s, h)
-      local set, step = s.set, s.step
-      if step and step[1] ~= 0 then h.base.kind.write(s, h.base, step[1], step[2], step[3]) end
+      local set = s.set
+      if s.add ~= 0 then h.under.write(s, h, s.add, s.a, s.b) end
       if s.change == 'open' then
-        open(set, h)
+        local place = open_place(set.next)
+        if set.count == 0 then set.oldest = set.now end
+        if h.id == '' then
+          put(set, place, pack('>I7I7', set.now, h.units))
+        else
+          put(set, place, pack('>I7', set.now) .. h.id)
+          put(set, h.id, place .. pack('>I7', h.units))
+        end
+        set.next, set.count, set.units = set.next + 1, set.count + 1, set.units + h.units
+        set.newest, set.opened = set.now, set.now
       elseif s.change == 'close' then
         if s[10] == 1 then remove(set, s.place, s[11]) end
         finish(set, h.id, set.now, 0)
       end
-    end,
-    after = function(s, h)
-      s.add = s.step and s.step[1] or 0
-      if h.base.kind.after then h.base.kind.after(s, h.base) end
     end,
   }
 end
@@ -655,48 +647,55 @@ end
 local hits, seen, twice, atomic, held = {}, {}, false, false, false
 local k, a = 1, 2
 while k <= #KEYS do
-  local key, flags = KEYS[k], ARGV[a + 4] + 0
-  local h = {
-    key = key, kind = kinds[ARGV[a]], op = ARGV[a + 1], text = ARGV[a + 2], amount = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0, flags = flags,
-    ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min = ARGV[a + 7] + 0, rest = a + 8, numbers = 5,
-  }
-  if flags >= 8 then
-    h.held, held = true, true
-    local base = h
-    if h.kind ~= kinds.n then k = k + 1 end
+  local key, flags, h = KEYS[k], ARGV[a + 4] + 0, nil
+  if flags < 8 then
     h = {
-      key = key, kind = kinds.h, base = base, op = h.op, amount = h.amount, flags = flags % 8, period = h.period, numbers = 12,
-      set = KEYS[k], release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0, keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0,
+      key = key, kind = kinds[ARGV[a]], op = ARGV[a + 1], text = ARGV[a + 2], amount = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0, flags = flags,
+      ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min = ARGV[a + 7] + 0, rest = a + 8,
     }
-    a = a + 4
+    a = a + 12
+  else
+    h = {
+      key = key, kind = kinds.h, under = kinds[ARGV[a]], ask = ARGV[a + 1], op = 'l', text = '', amount = 0, units = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0,
+      flags = flags % 8, ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min = 0, rest = a + 8,
+      release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0, keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0,
+    }
+    if ARGV[a] ~= 'n' then k = k + 1 end
+    h.set, held, a = KEYS[k], true, a + 16
   end
-  k, a = k + 1, a + 12
+  k = k + 1
   hits[#hits + 1] = h
   twice = twice or seen[key]
   seen[key] = true
   atomic = atomic or flags % 4 >= 2
 end
 
+-- after adds to s what the verdict needs of the state behind the hit.
+local function after(s, h)
+  local kind = h.under or h.kind
+  if kind.after then kind.after(s, h) end
+end
+
 -- run does what h asks for, and returns whether it is over and what it found.
 local function run(h)
   local s = h.kind.look(h)
   local over, add, a, b = h.kind.judge(s, h)
+  if not h.under then s.add = add or 0 end
   if add ~= 0 then h.kind.write(s, h, add, a, b) end
-  s.add = add or 0
-  if h.kind.after then h.kind.after(s, h) end
+  after(s, h)
   return over, s
 end
 
 -- First all hits are tried. With each key there once, nobody changes what others
 -- find, and looking is enough; else they are charged, and taken back when one
 -- refuses. Holds expire in any case.
-if held then
-  for _, h in ipairs(hits) do
-    if h.base then h.kind.expire(h) end
-  end
-end
 local vetoed, tried, saved = false, {}, {}
 if atomic then
+  if held then
+    for _, h in ipairs(hits) do
+      if h.under then h.kind.load(h) end
+    end
+  end
   if twice then
     if held then kinds.h.flush() end
     for key in pairs(seen) do
@@ -731,26 +730,33 @@ if atomic then
   end
 end
 
-local reply = {vetoed and 1 or 0, now}
+local reply, n = {vetoed and 1 or 0, now}, 2
 local function put(h, s)
-  for i = 1, h.numbers do reply[#reply + 1] = s[i] or 0 end
+  for i = 1, h.under and 12 or 5 do
+    n = n + 1
+    reply[n] = s[i] or 0
+  end
 end
 for i, h in ipairs(hits) do
   local over, s
   if vetoed and h.flags % 4 >= 2 then
-    if h.op == 'r' or h.op == 'f' then h.amount = 0 end
-    over, s = tried[i][1], h.kind.look(h)
-    if h.base then
-      h.op = 'l'
+    over = tried[i][1]
+    if h.under then
+      if h.ask == 'r' or h.ask == 'f' then h.units = 0 end
+      h.ask, s = 'l', h.kind.look(h)
       h.kind.judge(s, h)
+    else
+      if h.op == 'r' or h.op == 'f' then h.amount = 0 end
+      s = h.kind.look(h)
     end
-    if h.kind.after then h.kind.after(s, h) end
+    after(s, h)
   elseif twice and atomic and not vetoed then
     over, s = tried[i][1], tried[i][2]
   else
     over, s = run(h)
   end
-  reply[#reply + 1] = over and 1 or 0
+  n = n + 1
+  reply[n] = over and 1 or 0
   put(h, s)
   if vetoed and h.flags % 4 >= 2 then put(h, tried[i][2]) end
 end
