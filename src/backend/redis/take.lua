@@ -51,7 +51,7 @@ make.w = function()
     write = function(s, h, add)
       if add < 0 then
         call('DECRBY', h.key, text(-add))
-      elseif call('INCRBY', h.key, h.text) == h.amount
+      elseif call('INCRBY', h.key, h.text or text(h.amount)) == h.amount
         -- A key that does not name its period may be that of a shorter one.
         or not h.key:find('|fw:', 1, true) and call('PTTL', h.key) * 1000 < h.period then
         call('EXPIRE', h.key, h.ttl)
@@ -173,18 +173,7 @@ make.g = function()
   end
   local function pair(i) return {ARGV[i] + 0, ARGV[i + 1] + 0} end
   local function above(a, b) return a[1] > b[1] or a[1] == b[1] and a[2] > b[2] end
-  -- refill returns the time in which amount comes back. Of a limit with holds
-  -- ARGV has that of one unit. The product is exact, or longer than any tolerance.
-  local function refill(h, amount)
-    if not h.under then return pair(h.rest) end
-    local one, thousands = pair(h.rest), floor(amount / 1000)
-    local ns = one[2] * (amount - thousands * 1000)
-    local us = one[1] * amount + one[2] * thousands + floor(ns / 1000)
-    if us >= century then return {century, 1} end
-    return {us, ns % 1000}
-  end
   return {
-    refill = refill,
     look = function(h)
       local us, ns, rest = string.match(call('GET', h.key) or '', '^(%-?%d+)%.(%d%d%d)(.*)$')
       if not us then return {none, 0, none} end
@@ -195,7 +184,7 @@ make.g = function()
       if h.max == 0 then
         return (h.op == 'c' or h.op == 'l') and h.amount > 0, 0
       end
-      local inc, tol = refill(h, h.amount), pair(h.rest + 2)
+      local inc, tol = h.under and kinds.h.refill(h, h.amount) or pair(h.rest), pair(h.rest + 2)
       local tat, ahead = {0, 0}, tol
       if blocked(h) then ahead = {century, 0} end
       if s[1] ~= none and s[1] >= now then tat = {s[1] - now, s[2]} end
@@ -346,14 +335,6 @@ make.l = function()
   }
 end
 
--- concurrency: nothing but its holds.
-make.n = function()
-  return {
-    look = function() return {} end,
-    judge = function(_, h) return (h.op == 'c' or h.op == 'l') and h.amount > h.max, 0 end,
-  }
-end
-
 -- Limits with holds: a counter of the kind h.under, to which h.op and h.amount
 -- belong, and a set of holds; h.ask and h.units are those of the hit. The set is a
 -- hash of binary numbers and ids:
@@ -367,7 +348,7 @@ end
 make.h = function()
   local pack, numbers = struct.pack, struct.unpack
   local most_open, most_done, chunk = 100000, 16384, 64
-  local sums = '>I7I7I7I7I7I7I3I5I5I5I3'
+  local sums, empty = '>I7I7I7I7I7I7I3I5I5I5I3', string.rep('\0', 63)
   local sets = {}
 
   local function get(set, name)
@@ -384,32 +365,76 @@ make.h = function()
   end
   local function open_place(n) return pack('>I5', n) end
 
-  -- remove takes an open hold of so many units out of its place.
+  -- refill returns the time in which units come back to a bucket, as a pair of µs
+  -- and ns: that of one unit is in ARGV. It is exact, or longer than any tolerance.
+  local function refill(h, units)
+    local us, ns, thousands = ARGV[h.rest] + 0, ARGV[h.rest + 1] + 0, floor(units / 1000)
+    local rest = ns * (units - thousands * 1000)
+    us = us * units + ns * thousands + floor(rest / 1000)
+    if us >= century then return {century, 1} end
+    return {us, rest % 1000}
+  end
+
+  -- concurrency: nothing but its holds.
+  make.n = function()
+    return {
+      look = function() return {} end,
+      judge = function(_, h) return (h.op == 'c' or h.op == 'l') and h.amount > h.max, 0 end,
+    }
+  end
+
+  -- remove takes an open hold of so many units out of its place. The first place
+  -- may be in a gap then, but not the last one.
   local function remove(set, place, units)
-    local first, last, before, behind = place, place, '', ''
+    local first, last = set.first, set.next - 1
     set.count, set.units = set.count - 1, set.units - units
+    if first == last then
+      set.next = first -- The next hold overwrites the place.
+      put(set, 'm', true)
+      return
+    end
     put(set, open_place(place), false)
-    if place > set.first then before = get(set, open_place(place - 1)) end
-    if place < set.next - 1 then behind = get(set, open_place(place + 1)) end
-    if #before == 5 then
+    if set.count == 0 then
+      for _, n in ipairs({first, place - 1, place + 1, last}) do put(set, open_place(n), false) end
+      set.next = first
+      return
+    end
+    if place == first then
+      set.first = place + 1
+      return
+    end
+    local from, to = place, place
+    local item = get(set, open_place(place - 1))
+    if #item == 5 then
       put(set, open_place(place - 1), false)
-      first = numbers('>I5', before)
+      from = numbers('>I5', item)
     end
-    if #behind == 5 then
+    item = place < last and get(set, open_place(place + 1)) or ''
+    if #item == 5 then
       put(set, open_place(place + 1), false)
-      last = numbers('>I5', behind)
+      to = numbers('>I5', item)
     end
-    if first == set.first then
+    if from <= first or to == last then
+      put(set, open_place(max(from, first)), false)
+      put(set, open_place(to), false)
+      if to == last then set.next = from else set.first = to + 1 end
+    else
+      put(set, open_place(from), pack('>I5', to))
+      put(set, open_place(to), pack('>I5', from))
+    end
+  end
+  -- oldest returns what is at the place of the oldest open hold, and since when.
+  local function oldest(set)
+    local item = get(set, open_place(set.first))
+    if #item == 5 then
+      local last = numbers('>I5', item)
+      put(set, open_place(set.first), false)
       put(set, open_place(last), false)
       set.first = last + 1
-      if #behind > 5 then set.oldest = numbers('>I7', behind) end
-    elseif last == set.next - 1 then
-      put(set, open_place(first), false)
-      set.next = first
-    else
-      put(set, open_place(first), pack('>I5', last))
-      put(set, open_place(last), pack('>I5', first))
+      item = get(set, open_place(set.first))
     end
+    set.oldest = numbers('>I7', item)
+    return item, set.oldest
   end
   -- finish makes a hold done.
   local function finish(set, id, at, credit)
@@ -459,7 +484,7 @@ make.h = function()
     local function counts(h, units, late)
       if h.under == kinds.w then return now - late >= h.start end
       if h.under == kinds.g then
-        local time = h.under.refill(h, units)
+        local time = refill(h, units)
         return time[1] > late or time[1] == late and time[2] > 0
       end
       return late < h.period
@@ -472,15 +497,15 @@ make.h = function()
         for place = set.first, min(set.next, set.first + size) - 1 do names[#names + 1] = open_place(place) end
         fetch(set, names)
         for _, name in ipairs(names) do
-          if #set.fields[name] == 23 then ids[#ids + 1] = set.fields[name]:sub(8) end
+          local item = set.fields[name]
+          if item and #item == 23 then ids[#ids + 1] = item:sub(8) end
         end
         fetch(set, ids)
         local stop = set.first + #names
         repeat
-          local item, units = get(set, open_place(set.first)), nil
-          local at = numbers('>I7', item)
-          set.oldest = at
+          local item, at = oldest(set)
           if at > due then break end
+          local units
           h.expired = h.expired + 1
           if #item == 23 then
             local id = item:sub(8)
@@ -498,7 +523,7 @@ make.h = function()
         size = min(size * 2, 1024)
       end
       if charge > 0 then
-        h.op, h.amount, h.text = 'f', charge, text(charge)
+        h.op, h.amount = 'f', charge
         local s = h.under.look(h)
         local _, add, a, b = h.under.judge(s, h)
         if add ~= 0 then h.under.write(s, h, add, a, b) end
@@ -519,18 +544,15 @@ make.h = function()
     local set = sets[h.set]
     if not set then
       local values = call('HMGET', h.set, 'm', h.id)
+      local newest, opened, oldest_since, done_oldest, offset, units, count, first, next, done_first, dones = numbers(sums, values[1] or empty)
       set = {
-        key = h.set, fields = {[h.id] = values[2]}, changed = {}, hold = h.hold, life = h.hold + h.keep, now = now,
-        newest = 0, opened = 0, oldest = 0, done_oldest = 0, offset = 0, units = 0, count = 0, first = 0, next = 0, done_first = 0, dones = 0,
+        key = h.set, fields = {[h.id] = values[2]}, changed = {}, hold = h.hold, life = h.hold + h.keep, now = now + offset, was = values[1] and newest,
+        newest = newest, opened = opened, oldest = oldest_since, done_oldest = done_oldest, offset = offset,
+        units = units, count = count, first = first, next = next, done_first = done_first, dones = dones,
       }
-      if values[1] then
-        set.newest, set.opened, set.oldest, set.done_oldest, set.offset, set.units,
-          set.count, set.first, set.next, set.done_first, set.dones = numbers(sums, values[1])
-        set.now, set.was = now + set.offset, set.newest
-        if set.now < set.newest then -- The time of a set never goes back.
-          set.offset, set.now = set.offset + set.newest - set.now, set.newest
-          set.changed[1] = 'm'
-        end
+      if set.now < newest then -- The time of a set never goes back.
+        set.offset, set.now = offset + newest - set.now, newest
+        put(set, 'm', true)
       end
       sets[h.set] = set
     end
@@ -577,6 +599,7 @@ make.h = function()
   return {
     load = load,
     flush = flush,
+    refill = refill,
     drop = function() sets = {} end,
     look = function(h)
       local set = load(h)
@@ -601,7 +624,10 @@ make.h = function()
         h.op, h.amount = 'l', set.units + h.units
         local over = h.under.judge(s, h) or opens and set.count >= most_open
         h.amount = h.units
-        if over and set.count > 0 then s[8] = numbers('>I7', get(set, open_place(set.first))) + h.hold - set.now end
+        if over and set.count > 0 then 
+          local _, at = oldest(set)
+          s[8] = at + h.hold - set.now
+        end
         if over or h.ask == 'l' then return over, 0 end
         if opens then s.change = 'open' elseif not named then op = 'c' end
       elseif not named and unbased then
@@ -617,7 +643,7 @@ make.h = function()
       end
       if op then
         local _
-        h.op, h.text = op, text(h.amount)
+        h.op = op
         _, s.add, s.a, s.b = h.under.judge(s, h)
       end
       return false, (op or s.change) and 1 or 0
@@ -641,6 +667,9 @@ make.h = function()
         finish(set, h.id, set.now, 0)
       end
     end,
+    after = function(s, h)
+      if h.under.after then h.under.after(s, h) end
+    end,
   }
 end
 
@@ -656,7 +685,7 @@ while k <= #KEYS do
     a = a + 12
   else
     h = {
-      key = key, kind = kinds.h, under = kinds[ARGV[a]], ask = ARGV[a + 1], op = 'l', text = '', amount = 0, units = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0,
+      key = key, kind = kinds.h, under = kinds[ARGV[a]], ask = ARGV[a + 1], op = 'l', amount = 0, units = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0,
       flags = flags % 8, ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min = 0, rest = a + 8,
       release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0, keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0,
     }
@@ -670,19 +699,13 @@ while k <= #KEYS do
   atomic = atomic or flags % 4 >= 2
 end
 
--- after adds to s what the verdict needs of the state behind the hit.
-local function after(s, h)
-  local kind = h.under or h.kind
-  if kind.after then kind.after(s, h) end
-end
-
 -- run does what h asks for, and returns whether it is over and what it found.
 local function run(h)
   local s = h.kind.look(h)
   local over, add, a, b = h.kind.judge(s, h)
   if not h.under then s.add = add or 0 end
   if add ~= 0 then h.kind.write(s, h, add, a, b) end
-  after(s, h)
+  if h.kind.after then h.kind.after(s, h) end
   return over, s
 end
 
@@ -749,7 +772,7 @@ for i, h in ipairs(hits) do
       if h.op == 'r' or h.op == 'f' then h.amount = 0 end
       s = h.kind.look(h)
     end
-    after(s, h)
+    if h.kind.after then h.kind.after(s, h) end
   elseif twice and atomic and not vetoed then
     over, s = tried[i][1], tried[i][2]
   else
