@@ -509,7 +509,7 @@ make.h = function()
           h.expired = h.expired + 1
           if #item == 23 then
             local id = item:sub(8)
-            units = numbers('>I7', set.fields[id], 6)
+            units = numbers('>I7', get(set, id), 6)
             put(set, id, false)
             if not h.release then
               if counts(h, units, due - at) then charge = charge + units end
