@@ -107,7 +107,7 @@ bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
 bench-redis: ## the Redis store beside a plain pool, its algorithms beside each other, interleaved, and small calls beside hostile ones
-	go test -run '^$$' -bench 'AgainstPlainPool|Algorithms|HostileCallers' -benchtime 1x ./src/backend/redis
+	go test -run '^$$' -bench 'AgainstPlainPool|Algorithms|Holds|HostileCallers' -benchtime 1x ./src/backend/redis
 
 bench-divvy: ## CPU of a HIT of divvy's protocol beside a server that echoes lines, in one interleaved run
 	go test -run '^$$' -bench AgainstEcho -benchtime 1x ./src/frontend/divvy

@@ -186,8 +186,11 @@ func compareHolds(b *testing.B, keys int) {
 		run   run
 		us    float64
 	}{
-		{name: "gcra", limit: &gcra}, {name: "acquire", limit: &concurrency}, {name: "release", limit: &concurrency, op: algorithm.Refund},
-		{name: "reserve", limit: &reserved}, {name: "settle", limit: &reserved, op: algorithm.Force},
+		{name: "gcra", limit: &gcra},
+		{name: "acquire", limit: &concurrency},
+		{name: "release", limit: &concurrency, op: algorithm.Refund},
+		{name: "reserve", limit: &reserved},
+		{name: "settle", limit: &reserved, op: algorithm.Force},
 	}
 	batches := sync.Pool{New: func() any {
 		return &backend.Batch{Hits: make([]backend.Hit, 1), Verdicts: make([]backend.Verdict, 1)}

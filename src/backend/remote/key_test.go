@@ -135,3 +135,31 @@ func TestLevelsShareASlot(t *testing.T) {
 		}
 	}
 }
+
+// All keys of a limit with holds have the same hash tag, and only the counter of a fixed window has its start.
+func TestKeysOfHolds(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 15, 12, 0, 30, 0, time.UTC)
+	month, err := algorithm.NewCalendar(algorithm.CalendarSpec{Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: 1, Location: time.UTC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		limit       algorithm.Limit
+		shares      bool
+		base, holds string
+	}{
+		{algorithm.Limit{Period: time.Minute, Hold: time.Second}, false, "{d_a_}b_|fw:60|held:1768478400", "{d_a_}b_|fw:60|holds"},
+		{algorithm.Limit{Period: time.Second, Hold: time.Second}, true, "{d_a_}b_|fw:1|held:1768478430", "{d_a_}b_|fw:1|holds"},
+		{algorithm.Limit{Period: 30 * day, Calendar: month, Hold: time.Second}, false, "{d_a_}b_|fw:1month/1/UTC|held:1767225600", "{d_a_}b_|fw:1month/1/UTC|holds"},
+		{algorithm.Limit{Kind: algorithm.GCRA, Period: 1500 * time.Millisecond, Hold: time.Second}, false, "{d_a_}b_|gc:1.5|held", "{d_a_}b_|gc:1.5|holds"},
+		{algorithm.Limit{Kind: algorithm.Concurrency, Period: time.Second, Hold: time.Second}, true, "{d_a_}b_|co", ""},
+		{algorithm.Limit{Kind: algorithm.GCRA, Period: time.Minute}, false, "{d_a_}b_|gc:60", ""},
+	} {
+		h := backend.Hit{Key: []byte("d_a_b_"), TagLength: 4, Limit: &tt.limit, SharesKey: tt.shares}
+		base, holds := string(AppendKey(nil, &h, now.UnixNano(), false)), string(AppendHoldsKey(nil, &h))
+		if base != tt.base || holds != tt.holds {
+			t.Errorf("%+v: %q and %q, want %q and %q", tt.limit, base, holds, tt.base, tt.holds)
+		}
+	}
+}
