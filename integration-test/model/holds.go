@@ -29,6 +29,7 @@ type hold struct {
 type holds struct {
 	list   []hold
 	newest int64 // the time of the last change
+	opened int64 // when the last one was opened, whatever became of it
 	ahead  int64 // how far the time of holds is ahead of the clock, which may have stepped back
 }
 
@@ -36,7 +37,7 @@ func (h *holds) String() string {
 	if len(h.list) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" %v %d %d", h.list, h.newest, h.ahead)
+	return fmt.Sprintf(" %v %d %d %d", h.list, h.newest, h.opened, h.ahead)
 }
 
 // now is the time of the holds. It does not go back behind the last change.
@@ -152,6 +153,7 @@ func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 		charge(w.amount)
 	default:
 		c.holds.add(hold{id: w.id, since: now, units: w.amount})
+		c.holds.opened = now
 	}
 	rest, newest := c.describeHeld(l, at, now, &v)
 	if wrote {
@@ -186,14 +188,12 @@ func (c *counter) wait(l *Limit, at, now, amount int64) time.Duration {
 }
 
 // describeHeld fills in what follows from the state after the hit. It returns how long what is charged counts, and
-// the newest hold is open.
+// the newest hold is open, or would be if it was not settled.
 func (c *counter) describeHeld(l *Limit, at, now int64, v *verdict) (rest, newest time.Duration) {
 	var base verdict
 	c.describe(l, at, 0, &base)
-	for _, o := range c.holds.list {
-		if !o.done {
-			newest = time.Duration(o.since + int64(l.Hold) - now)
-		}
+	if slices.ContainsFunc(c.holds.list, func(o hold) bool { return !o.done }) {
+		newest = time.Duration(c.holds.opened + int64(l.Hold) - now)
 	}
 	v.remaining = max(base.remaining-c.holds.open(), 0)
 	v.reset = max(base.reset, newest)

@@ -105,7 +105,7 @@ func chargesLater() mutation {
 // TestMutants checks that the checker finds a violation of each store with a known mistake, and
 // that Shrink reduces it to a script of a few lines.
 func TestMutants(t *testing.T) {
-	for _, tt := range slices.Concat(mutantCases, calendarMutants) {
+	for _, tt := range slices.Concat(mutantCases, holdMutants, calendarMutants) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			open := func(*Script) (lab, error) {

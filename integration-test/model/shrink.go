@@ -171,7 +171,7 @@ func shrinkLimit(s *Script, fails func(*Script) bool, i, r, l int) *Script {
 		changed := *limit(s)
 		change(&changed)
 		clash := !changed.sharesCounter(limit(s)) && s.Steps[i].Rules[r].any(changed.sharesCounter)
-		if changed != *limit(s) && !clash {
+		if changed != *limit(s) && !clash && changed.check() == nil {
 			s, _ = attempt(s, fails, func(c *Script) { *limit(c) = changed })
 		}
 	}
