@@ -102,7 +102,7 @@ func (r *Registry) UseRules(set *rules.Set) {
 			s.removedAt = now
 		}
 	}
-	var t setCounters
+	t := setCounters{make([]*ruleStats, set.RuleSlots()), make([]*ruleStats, set.DomainSlots())}
 	for _, rule := range set.Rules() {
 		s := r.ruleStats.openStats(rule.Domain, strings.TrimPrefix(rule.FullName, rule.Domain+"."))
 		if s.fullName == "" {
@@ -111,10 +111,10 @@ func (r *Registry) UseRules(set *rules.Set) {
 		if s.namedHits == nil && countsByKey(rule) {
 			s.namedHits = r.namedHits.acquireName(rulePrefixOf(rule.FullName))
 		}
-		t.ruleStats = append(t.ruleStats, s)
+		t.ruleStats[rule.Index] = s
 	}
 	for _, d := range set.Domains() {
-		t.domainStats = append(t.domainStats, r.ruleStats.openStats(d.Name, ""))
+		t.domainStats[d.Index] = r.ruleStats.openStats(d.Name, "")
 	}
 	r.ruleStats.deleteExpired(r.namedHits, now, r.namedHits.maxUnused)
 	r.setTables.UseSet(set, t)

@@ -27,6 +27,23 @@ type Options struct {
 	ChargesAllOrNothing bool
 	// Fallback decides hits that the store does not answer, unless the rules have on_store_failure.
 	Fallback backend.Fallback
+	// Source is the name of the source of the rules in messages, and DomainOwner returns that of the other source that has a domain, or
+	// "". DomainOwner is nil if there is only one source.
+	Source      string
+	DomainOwner func(domain string) string
+}
+
+// addOwnedDomain adds the problem of a domain that another source has, and returns whether there is one.
+func (o *Options) addOwnedDomain(problems *Problems, at Pos, domain string) bool {
+	if o.DomainOwner == nil {
+		return false
+	}
+	owner := o.DomainOwner(domain)
+	if owner != "" {
+		problems.Add(at, "remove it from one of them", "domain %s is in two sources of rules: %s has it already, so it is not taken from %s",
+			Quote(domain), owner, o.Source)
+	}
+	return owner != ""
 }
 
 // StoreSupport describes what the store of the counters supports. The zero value supports everything.
@@ -125,6 +142,7 @@ func (c *Compiler) addDomain(cfg *DomainConfig) *Domain {
 	switch {
 	case cfg.Domain == "":
 		c.problems.Add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
+	case c.options.addOwnedDomain(&c.problems, cfg.Pos, cfg.Domain):
 	case other == nil:
 		c.set.domainsByName[cfg.Domain] = d
 		c.set.domains = append(c.set.domains, d)
@@ -179,16 +197,10 @@ func (c *Compiler) Result() (*Set, Problems, error) {
 	}
 	c.warnUnknownReplacedNames()
 	c.warnDuplicateNames()
-	lists := 0
+	c.set.findOnlyOrderedList()
 	for _, d := range c.set.domains {
-		switch m := d.matcher.(type) {
-		case *descriptorTree:
-			c.warnHiddenDescriptors(&m.root)
-		case *orderedList:
-			if c.set.onlyOrderedListDomain = []byte(d.Name); lists > 0 {
-				c.set.onlyOrderedListDomain = nil
-			}
-			lists++
+		if t, is := d.matcher.(*descriptorTree); is {
+			c.warnHiddenDescriptors(&t.root)
 		}
 	}
 	for _, s := range c.inheritedSettings {

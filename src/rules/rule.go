@@ -13,7 +13,7 @@ import (
 // `charge: path`. Its Index is -1, and only FullName, Domain, Path, Pos, QuotaMode, AnswerMetadata, ChargedLimits and
 // ChargesAllOrNone are set.
 type Rule struct {
-	Index int // Index is that of the rule in Set.Rules.
+	Index int // Index is the rule's own number in its Set, below Set.RuleSlots.
 	// FullName is the name of the rule: the domain and the levels down to the rule, such as "basic.parent_p.child". The second and later
 	// limits of a list add their Name, or their number if it is empty: "basic.parent_p.child.2".
 	FullName string

@@ -13,7 +13,15 @@ type Set struct {
 	domains               []*Domain
 	rules                 []*Rule
 	onlyOrderedListDomain []byte
+	ruleSlots             int // ruleSlots is set by a Joiner. It may be larger than the number of rules.
+	domainSlots           int // domainSlots is set by a Joiner.
 }
+
+// RuleSlots returns the length of a table that Rule.Index can index. Indexes of a joined Set have gaps.
+func (s *Set) RuleSlots() int { return max(s.ruleSlots, len(s.rules)) }
+
+// DomainSlots returns the length of a table that Domain.Index can index.
+func (s *Set) DomainSlots() int { return max(s.domainSlots, len(s.domains)) }
 
 // Rules returns all rules in the order of their files. Callers must not change it.
 func (s *Set) Rules() []*Rule { return s.rules }
@@ -30,7 +38,7 @@ func (s *Set) OnlyOrderedListDomain() []byte { return s.onlyOrderedListDomain }
 
 // Domain holds the rules of one domain.
 type Domain struct {
-	Index         int // Index is that of the domain in Set.Domains.
+	Index         int // Index is the domain's own number in its Set, below Set.DomainSlots.
 	Name          string
 	FromDivvyFile bool // FromDivvyFile says that the domain comes from a rule file of divvy.
 	// Fallback decides limits that come with requests when the store does not answer.

@@ -68,7 +68,7 @@ func serveConfig(environ []string, rules, socket string) (Config, error) {
 		return Config{}, fmt.Errorf("settings:\n%w", err)
 	}
 	warnings = slices.Concat(warnings, more, env.Unknown(settings.Table()))
-	if rules != "" && s.UsesXDS() {
+	if rules != "" && !s.UsesFiles() {
 		return Config{}, errors.New("--config: CONFIG_TYPE=" + s.ConfigType + " says that rules come from a management server; leave out one of them")
 	}
 	for _, name := range []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {

@@ -15,6 +15,7 @@ import (
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/reload"
 )
 
 // health says whether this process should receive traffic, and if not, why. It becomes
@@ -37,13 +38,19 @@ type health struct {
 
 type ruleHealth struct {
 	healthyBeforeRules bool
-	needsDomain        bool          // needsDomain makes the process unhealthy without any domain.
-	rulesInForce       *rulesInForce // rulesInForce is nil before the first rules.
-	firstLoadFields    logrus.Fields // firstLoadFields are logged about the first rules, and nil before these.
-	domainCount        int           // domainCount is the number of domains of the rules in force.
-	lastLoadErr        error         // lastLoadErr is the error of the last load, or nil.
-	lastRefusedAt      time.Time
-	streamErr          error // streamErr is why there is no stream to the management server, or nil.
+	needsDomain        bool            // needsDomain makes the process unhealthy without any domain.
+	sources            []*sourceHealth // sources has one element for each source of rules.
+	firstLoadFields    logrus.Fields   // firstLoadFields are logged about the first rules, and nil before these.
+}
+
+// sourceHealth is the state of one source of rules. The lock of health guards all fields but name.
+type sourceHealth struct {
+	name          string
+	inForce       *rulesInForce // inForce is nil before the first rules.
+	domainCount   int           // domainCount is the number of domains of the rules in force.
+	lastLoadErr   error         // lastLoadErr is the error of the last load, or nil.
+	lastRefusedAt time.Time
+	streamErr     error // streamErr is why there is no stream to the management server, or nil.
 }
 
 // rulesInForce describes the rules in force, for figures.
@@ -146,7 +153,7 @@ func (h *health) components(a audience) []admin.Component {
 
 const shuttingDown = "shutting down"
 
-// partStates returns the states of the process, the rules, each store, and divvy's port if it is not open. The caller holds h.mu.
+// partStates returns the states of the process, the rules, each store, divvy's port if it is not open, and each of several sources. The caller holds h.mu.
 func (h *health) partStates(a audience) []admin.Component {
 	list := []admin.Component{{Name: "process"}, h.rules.component(a)}
 	if h.isStopping {
@@ -165,6 +172,11 @@ func (h *health) partStates(a audience) []admin.Component {
 	if h.divvy.portErr != nil {
 		list = append(list, admin.Component{Name: "divvy", NotReadyReason: a.chooseText("divvy's port is not open", h.divvy.portErr.Error())})
 	}
+	if len(h.rules.sources) > 1 {
+		for _, src := range h.rules.sources {
+			list = append(list, src.component(a, h.rules.healthyBeforeRules))
+		}
+	}
 	return list
 }
 
@@ -180,26 +192,51 @@ func (h *health) whyUnhealthy(a audience) string {
 	return ""
 }
 
+// hasAll reports whether all sources have loaded rules.
+func (r *ruleHealth) hasAll() bool {
+	return !slices.ContainsFunc(r.sources, func(src *sourceHealth) bool { return src.inForce == nil })
+}
+
+func (r *ruleHealth) domainCount() (n int) {
+	for _, src := range r.sources {
+		n += src.domainCount
+	}
+	return n
+}
+
+// component returns the state of all rules. With several sources, components of their own have the details.
 func (r *ruleHealth) component(a audience) admin.Component {
-	c := admin.Component{Name: "rules", Note: plural(r.domainCount, "domain")}
-	if r.rulesInForce != nil && r.domainCount == 0 {
+	domains := r.domainCount()
+	c := admin.Component{Name: "rules", Note: plural(domains, "domain")}
+	if len(r.sources) == 1 {
+		c = r.sources[0].component(a, r.healthyBeforeRules)
+	}
+	c.Name = "rules"
+	if c.NotReadyReason == "" && r.needsDomain && domains == 0 && (r.hasAll() || r.healthyBeforeRules) {
+		c.NotReadyReason = "no domain is loaded"
+	}
+	return c
+}
+
+// component returns the state of the rules of one source.
+func (src *sourceHealth) component(a audience, healthyBeforeRules bool) admin.Component {
+	c := admin.Component{Name: "rules from " + src.name, Note: plural(src.domainCount, "domain")}
+	if src.inForce != nil && src.domainCount == 0 {
 		c.Note += ", so everything passes"
 	}
-	if r.rulesInForce != nil && r.rulesInForce.Version != "" {
-		c.Note += ", version " + r.rulesInForce.Version
+	if src.inForce != nil && src.inForce.Version != "" {
+		c.Note += ", version " + src.inForce.Version
 	}
-	refused, stream := r.whyRefused(a), ""
-	if r.streamErr != nil {
-		stream = a.chooseText("there is no stream to the management server", firstProblem(r.streamErr))
+	refused, stream := src.whyRefused(a), ""
+	if src.streamErr != nil {
+		stream = a.chooseText("there is no stream to the management server", firstProblem(src.streamErr))
 	}
-	waits := r.rulesInForce == nil && !r.healthyBeforeRules
+	waits := src.inForce == nil && !healthyBeforeRules
 	switch {
 	case waits && refused+stream != "":
 		c.NotReadyReason = "no rules are loaded: " + cmp.Or(refused, stream)
 	case waits:
 		c.NotReadyReason = "the rules are not loaded yet"
-	case r.needsDomain && r.domainCount == 0:
-		c.NotReadyReason = "no domain is loaded"
 	default:
 		if refused != "" {
 			c.Note += ", the last load was " + refused
@@ -212,12 +249,39 @@ func (r *ruleHealth) component(a audience) admin.Component {
 }
 
 // whyRefused returns when and why the last load was refused; "" if it was not.
-func (r *ruleHealth) whyRefused(a audience) string {
-	if r.lastLoadErr == nil {
+func (src *sourceHealth) whyRefused(a audience) string {
+	if src.lastLoadErr == nil {
 		return ""
 	}
-	when := "refused at " + r.lastRefusedAt.UTC().Format(time.RFC3339)
-	return a.chooseText(when, when+": "+firstProblem(r.lastLoadErr))
+	when := "refused at " + src.lastRefusedAt.UTC().Format(time.RFC3339)
+	return a.chooseText(when, when+": "+firstProblem(src.lastLoadErr))
+}
+
+// isLoaded reports whether the source has loaded rules.
+func (src *sourceHealth) isLoaded(h *health) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return src.inForce != nil
+}
+
+// sourceFigures are the figures of one source among several.
+type sourceFigures struct {
+	Loaded  time.Time // Loaded is zero before the first rules.
+	Refused bool
+	Domains int
+}
+
+// figures returns a function that reads the figures of the source.
+func (src *sourceHealth) figures(h *health) func() sourceFigures {
+	return func() (f sourceFigures) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if src.inForce != nil {
+			f.Loaded = src.inForce.Loaded
+		}
+		f.Refused, f.Domains = src.lastLoadErr != nil, src.domainCount
+		return f
+	}
 }
 
 type healthFigures struct {
@@ -228,27 +292,79 @@ type healthFigures struct {
 func (h *health) figures() healthFigures {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return healthFigures{h.whyUnhealthy(callers) == "", h.rules.lastLoadErr != nil, h.rules.domainCount}
+	return healthFigures{h.whyUnhealthy(callers) == "", len(h.rules.refusals()) > 0, h.rules.domainCount()}
 }
 
+// refusals returns the sources whose last load was refused.
+func (r *ruleHealth) refusals() (list []*sourceHealth) {
+	for _, src := range r.sources {
+		if src.lastLoadErr != nil {
+			list = append(list, src)
+		}
+	}
+	return list
+}
+
+func (h *health) hasAllRules() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rules.hasAll()
+}
+
+// rulesInForce returns what describes the rules of all sources, or nil before the first rules.
 func (h *health) rulesInForce() *rulesInForce {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.rules.rulesInForce
+	return h.rules.inForce()
 }
 
-// writeRefusal writes a comment line for operators if the last load was refused. The rules in force then differ from the files.
+// inForce does what health.rulesInForce does. The caller holds the lock.
+func (r *ruleHealth) inForce() *rulesInForce {
+	if len(r.sources) == 1 {
+		return r.sources[0].inForce
+	}
+	var all *rulesInForce
+	var parts []reload.Part
+	var versions []string
+	for _, src := range r.sources {
+		if src.inForce == nil {
+			continue
+		}
+		if all == nil {
+			all = &rulesInForce{InForce: true}
+		}
+		if src.inForce.Loaded.After(all.Loaded) {
+			all.Loaded = src.inForce.Loaded
+		}
+		if src.inForce.Version != "" {
+			versions = append(versions, src.inForce.Version)
+		}
+		parts = append(parts, reload.Part{Name: src.name, Data: []byte(src.inForce.Hash)})
+	}
+	if all != nil {
+		all.Hash, all.Version = reload.HashOfParts(parts)[:16], strings.Join(versions, ", ")
+	}
+	return all
+}
+
+// writeRefusal writes a comment line for operators for each source whose last load was refused. The rules in force then differ from
+// those of the source.
 func (h *health) writeRefusal(w io.Writer) error {
 	h.mu.Lock()
-	why, state := h.rules.whyRefused(operators), "none are in force yet"
-	if h.rules.rulesInForce != nil {
-		state = "those below stay in force"
+	var lines []string
+	for _, src := range h.rules.refusals() {
+		state := "none are in force yet"
+		if src.inForce != nil {
+			state = "those below stay in force"
+		}
+		from := ""
+		if len(h.rules.sources) > 1 {
+			from = " from " + src.name
+		}
+		lines = append(lines, fmt.Sprintf("# newer rules%s were %s (%s)\n", from, src.whyRefused(operators), state))
 	}
 	h.mu.Unlock()
-	if why == "" {
-		return nil
-	}
-	_, err := fmt.Fprintf(w, "# newer rules were %s (%s)\n", why, state)
+	_, err := io.WriteString(w, strings.Join(lines, ""))
 	return err
 }
 

@@ -26,30 +26,53 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow *storeError)
 	return []audienceTest{
 		{name: "well", change: func(h *health) {}},
 		{
-			name:      "the first rules are refused",
-			change:    func(h *health) { h.rules.rulesInForce, h.rules.lastLoadErr, h.rules.lastRefusedAt = nil, refused, at },
+			name: "the first rules are refused",
+			change: func(h *health) {
+				h.rules.sources[0].inForce, h.rules.sources[0].lastLoadErr, h.rules.sources[0].lastRefusedAt = nil, refused, at
+			},
 			callers:   "no rules are loaded: refused at 2026-10-01T12:00:00Z",
 			operators: `no rules are loaded: refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:3:5: unknown key "hunter2" (and more, see the log)`,
 		},
 		{
 			name:         "later rules are refused",
-			change:       func(h *health) { h.rules.lastLoadErr, h.rules.lastRefusedAt = refused[1:], at },
+			change:       func(h *health) { h.rules.sources[0].lastLoadErr, h.rules.sources[0].lastRefusedAt = refused[1:], at },
 			callersNote:  "2 domains, the last load was refused at 2026-10-01T12:00:00Z",
 			operatorNote: `2 domains, the last load was refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:4:5: unknown key "hunter3"`,
 		},
 		{
 			name: "no stream, no rules",
 			change: func(h *health) {
-				h.rules.rulesInForce, h.rules.streamErr = nil, errors.New("xds server 10.1.2.3:18000: refused")
+				h.rules.sources[0].inForce, h.rules.sources[0].streamErr = nil, errors.New("xds server 10.1.2.3:18000: refused")
 			},
 			callers:   "no rules are loaded: there is no stream to the management server",
 			operators: "no rules are loaded: xds server 10.1.2.3:18000: refused",
 		},
 		{
 			name:         "no stream any more",
-			change:       func(h *health) { h.rules.streamErr = errors.New("xds server 10.1.2.3:18000: refused") },
+			change:       func(h *health) { h.rules.sources[0].streamErr = errors.New("xds server 10.1.2.3:18000: refused") },
 			callersNote:  "2 domains, there is no stream to the management server",
 			operatorNote: "2 domains, xds server 10.1.2.3:18000: refused",
+		},
+		{
+			name: "one of two sources has no rules",
+			change: func(h *health) {
+				h.rules.sources = append(h.rules.sources, &sourceHealth{name: "xds", streamErr: errors.New("xds server 10.1.2.3:18000: refused")})
+			},
+			callers:      "no rules are loaded: there is no stream to the management server",
+			operators:    "no rules are loaded: xds server 10.1.2.3:18000: refused",
+			callersNote:  "2 domains|2 domains|0 domains",
+			operatorNote: "2 domains|2 domains|0 domains",
+		},
+		{
+			name: "one of two sources is refused, and away",
+			change: func(h *health) {
+				away := &sourceHealth{name: "xds", inForce: &rulesInForce{Version: "7"}, domainCount: 3, lastLoadErr: refused[1:], lastRefusedAt: at}
+				away.streamErr = errors.New("xds server 10.1.2.3:18000: refused")
+				h.rules.sources = append(h.rules.sources, away)
+			},
+			callersNote: "5 domains|2 domains|3 domains, version 7, the last load was refused at 2026-10-01T12:00:00Z, there is no stream to the management server",
+			operatorNote: `5 domains|2 domains|3 domains, version 7, the last load was refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:4:5: unknown key "hunter3", ` +
+				"xds server 10.1.2.3:18000: refused",
 		},
 		{
 			name:      "the store was not asked",
@@ -97,7 +120,7 @@ func TestHealthAudiences(t *testing.T) {
 		Store: "redis", Addr: "10.1.2.3:6379", PingTime: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
 	})
 	for _, tt := range audienceTests(at, refused, lost, slow) {
-		h := health{rules: ruleHealth{rulesInForce: new(rulesInForce), domainCount: 2}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, degradedNote: func(time.Time) string { return "" }}
+		h := health{rules: ruleHealth{sources: []*sourceHealth{{name: "files", inForce: new(rulesInForce), domainCount: 2}}}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, degradedNote: func(time.Time) string { return "" }}
 		h.stores = []storeHealth{{name: "redis_pool"}}
 		h.update(tt.change)
 		for a, want := range map[audience][2]string{callers: {tt.callers, tt.callersNote}, operators: {tt.operators, tt.operatorNote}} {

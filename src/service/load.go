@@ -11,15 +11,15 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// onLoad puts the rules of a load in force, or records why it was refused.
-func (s *Service) onLoad(l reload.Result) {
+// onLoad puts the rules of a load of source in force, or records why it was refused. Only one source at a time may call it.
+func (s *Service) onLoad(source *ruleSource, l reload.Result) {
 	s.refuseUnlessOrderedList(&l)
 	logProblemList(s.log.Warn, l.Warnings, "warnings")
 	before := s.limiter.Rules()
 	if l.Err != nil {
 		s.rules.RefusedLoads.Add(1)
-		s.logProblems(l)
-		s.health.update(func(h *health) { h.rules.lastLoadErr, h.rules.lastRefusedAt = l.Err, l.ReadTime })
+		s.logProblems(source, l)
+		s.health.update(func(*health) { source.health.lastLoadErr, source.health.lastRefusedAt = l.Err, l.ReadTime })
 		if s.RequireOrderedList && before == nil {
 			select {
 			case s.rules.firstLoadFailed <- errors.New(firstProblem(l.Err)):
@@ -30,40 +30,36 @@ func (s *Service) onLoad(l reload.Result) {
 			return
 		}
 	}
-	s.logRules(l.Set)
+	own, set := l.Set, l.Set
+	if source.joined != nil {
+		set = source.joined.Join(own)
+	}
+	s.logRules(set)
 	if l.Err == nil {
 		s.rules.AcceptedLoads.Add(1)
 	}
-	s.counters.UseRules(l.Set) // The registry must know the rules before the limiter decides by them.
-	if s.statistics.divvyCounts != nil {
-		s.statistics.divvyCounts.UseRules(l.Set)
-	}
-	if s.operator != nil {
-		s.operator.useRules(l.Set)
-	}
-	s.store.prepareLocalFallback(l.Set)
-	s.limiter.UseRules(l.Set)
-	s.openDivvyIfNeeded(l.Set)
-	domains := len(l.Set.Domains())
-	facts := logrus.Fields{"domains": domains, "rules": len(l.Set.Rules()), "hash": l.Hash}
-	maps.Copy(facts, s.rules.logFields(l))
+	s.useRules(set)
+	domains := len(set.Domains())
+	facts := logrus.Fields{"domains": domains, "rules": len(set.Rules()), "hash": l.Hash}
+	maps.Copy(facts, source.logFields(l))
 	log := s.log.important.WithFields(facts)
 	if before == nil && domains == 0 {
-		log.Warnf("there are no rules, so everything passes: %s", s.rules.whyNoRules)
+		log.Warnf("there are no rules, so everything passes: %s", source.whyNoRules)
 	}
-	worksWithoutStore, recovered := s.healthyWithoutStore(l.Set), false
+	worksWithoutStore, recovered := s.healthyWithoutStore(set), false
 	s.health.update(func(h *health) {
-		recovered = h.rules.rulesInForce != nil && h.rules.lastLoadErr != nil && l.Err == nil
-		h.healthyWithoutStore, h.rules.domainCount, h.rules.lastLoadErr = worksWithoutStore, domains, l.Err
-		h.rules.rulesInForce = &rulesInForce{true, l.ReadTime, l.Hash, l.Version}
-		if h.rules.firstLoadFields == nil {
+		recovered = source.health.inForce != nil && source.health.lastLoadErr != nil && l.Err == nil
+		source.health.lastLoadErr, source.health.domainCount = l.Err, len(own.Domains())
+		source.health.inForce = &rulesInForce{true, l.ReadTime, l.Hash, l.Version}
+		h.healthyWithoutStore = worksWithoutStore
+		if h.rules.firstLoadFields == nil && (h.rules.hasAll() || h.rules.healthyBeforeRules) {
 			h.rules.firstLoadFields = facts
 		}
 	})
 	switch {
 	case before == nil: // The log line "ready" reports the first rules.
 	case domains == 0:
-		log.Warnf("rules reloaded: there are none, so everything passes: %s", s.rules.whyNoRules)
+		log.Warnf("rules reloaded: there are none, so everything passes: %s", source.whyNoRules)
 	case l.Err != nil:
 		log.Warn("rules reloaded in part: files and resources with problems stay as they were")
 	case recovered:
@@ -71,6 +67,20 @@ func (s *Service) onLoad(l reload.Result) {
 	default:
 		log.Info("rules reloaded")
 	}
+}
+
+// useRules puts the rules of set in force.
+func (s *Service) useRules(set *rules.Set) {
+	s.counters.UseRules(set) // The registry must know the rules before the limiter decides by them.
+	if s.statistics.divvyCounts != nil {
+		s.statistics.divvyCounts.UseRules(set)
+	}
+	if s.operator != nil {
+		s.operator.useRules(set)
+	}
+	s.store.prepareLocalFallback(set)
+	s.limiter.UseRules(set)
+	s.openDivvyIfNeeded(set)
 }
 
 const maxDescriptorsLogged = 10_000
@@ -103,14 +113,14 @@ func (s *Service) logRules(set *rules.Set) {
 	}
 }
 
-func (s *Service) logProblems(l reload.Result) {
+func (s *Service) logProblems(source *ruleSource, l reload.Result) {
 	state := "none are in force yet"
 	if l.Set != nil {
 		state = "domains that they do not touch take effect"
-	} else if s.limiter != nil && s.limiter.Rules() != nil {
+	} else if source.health.isLoaded(&s.health) {
 		state = "the old ones stay in force"
 	}
-	s.log.important.WithFields(s.rules.logFields(l)).Errorf("rules refused, %s", state)
+	s.log.important.WithFields(source.logFields(l)).Errorf("rules refused, %s", state)
 	var problems rules.Problems
 	if !errors.As(l.Err, &problems) {
 		s.log.important.Error(l.Err)

@@ -122,6 +122,7 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 	divvyAddr := net.TCPAddr{Port: 7}
 	last := true // needs no lock: one call at a time
 	h.degradedNote = func(time.Time) string { return h.unhealthyReason(operators) }
+	h.rules.sources = []*sourceHealth{new(sourceHealth)}
 	h.stores = []storeHealth{{name: "memory", hasAnswered: true, note: func() string { return h.unhealthyReason(operators) }}}
 	h.onChange = func(ok bool) { _ = h.components(operators); last = ok }
 	said := 0
@@ -139,8 +140,8 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 			all.Go(func() {
 				for n := range 500 {
 					h.update(func(h *health) {
-						if h.rules.rulesInForce = nil; (i+n)%2 == 0 {
-							h.rules.rulesInForce = new(rulesInForce)
+						if h.rules.sources[0].inForce = nil; (i+n)%2 == 0 {
+							h.rules.sources[0].inForce = new(rulesInForce)
 						}
 					})
 				}
@@ -148,7 +149,7 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 		}
 		all.Wait()
 		h.update(func(h *health) {
-			h.rules.rulesInForce, h.rules.firstLoadFields, h.divvy.lateAddr = nil, logrus.Fields{}, &divvyAddr
+			h.rules.sources[0].inForce, h.rules.firstLoadFields, h.divvy.lateAddr = nil, logrus.Fields{}, &divvyAddr
 		})
 	}()
 	select {

@@ -104,11 +104,11 @@ func (h *health) stateForOperator() (storeSince, loaded time.Time, hash string, 
 			storeSince = st.changedAt
 		}
 	}
-	if r := h.rules.rulesInForce; r != nil {
+	if r := h.rules.inForce(); r != nil {
 		loaded, hash = r.Loaded, r.Hash
 	}
-	if err := h.rules.lastLoadErr; err != nil {
-		problems = strings.Split(err.Error(), "\n")
+	for _, src := range h.rules.refusals() {
+		problems = append(problems, strings.Split(src.lastLoadErr.Error(), "\n")...)
 	}
 	return storeSince, loaded, hash, problems
 }

@@ -21,15 +21,53 @@ import (
 	"ratelimit/src/settings"
 )
 
-// ruleSource loads the rules, from files or from a management server.
-type ruleSource struct {
-	reloader        interface{ Reload() }             // Reload reads the rules again, even if nothing changed. It never blocks.
-	whyNoRules      string                            // whyNoRules is logged after a load without rules.
-	logFields       func(reload.Result) logrus.Fields // logFields returns the fields of each log line about a load.
-	firstLoadFailed chan error                        // firstLoadFailed receives why the first rules were refused, if RequireOrderedList is set.
+// ruleSources load the rules. There are several if CONFIG_TYPE names several.
+type ruleSources struct {
+	list            []*ruleSource
+	joined          *reload.Sources // joined is nil if there is only one source.
+	firstLoadFailed chan error      // firstLoadFailed receives why the first rules were refused, if RequireOrderedList is set.
 
 	AcceptedLoads, RefusedLoads metrics.Counter
 	FilesInForce                atomic.Int64
+}
+
+// ruleSource loads rules from files or from a management server.
+type ruleSource struct {
+	name       string                            // name is "files", "xds" or "xds2".
+	reloader   interface{ Reload() }             // Reload reads the rules again, even if nothing changed. It never blocks.
+	whyNoRules string                            // whyNoRules is logged after a load without rules.
+	logFields  func(reload.Result) logrus.Fields // logFields returns the fields of each log line about a load.
+	health     *sourceHealth
+	joined     *reload.Source // joined is nil if this is the only source.
+}
+
+// Reload makes all sources load their rules again, even if nothing changed. It never blocks.
+func (r *ruleSources) Reload() {
+	for _, source := range r.list {
+		source.reloader.Reload()
+	}
+}
+
+// addSource adds a source, which messages call by its description. The caller sets the rest of its fields.
+func (s *Service) addSource(name, description string) *ruleSource {
+	source := &ruleSource{name: name, health: &sourceHealth{name: name}}
+	if s.rules.joined != nil {
+		source.joined = s.rules.joined.Add(description)
+		s.counters.ShowFigures("source", name, source.health.figures(&s.health))
+	}
+	s.rules.list = append(s.rules.list, source)
+	s.health.rules.sources = append(s.health.rules.sources, source.health)
+	return source
+}
+
+// reloadConfig returns the configuration that all sources share.
+func (s *Service) reloadConfig(source *ruleSource, onLoad func(reload.Result)) reload.Config {
+	cfg := reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: onLoad}
+	if source.joined != nil {
+		source.joined.Configure(&cfg)
+		source.joined.Reload = func() { source.reloader.Reload() }
+	}
+	return cfg
 }
 
 func (s *Service) ruleOptions() rules.Options {
@@ -47,7 +85,6 @@ func (s *Service) requireOrderedList() error {
 		return nil
 	}
 	s.rules.firstLoadFailed = make(chan error, 1)
-	s.rules.logFields = fileLogFields
 	reads := &files.Reads{Timeout: s.Settings.RuntimeReadTimeout}
 	l, err := files.Read(context.Background(), reads, func() (l reload.Result, _ error) {
 		list, _, err := filerules.Read(s.RulesPath)
@@ -64,7 +101,7 @@ func (s *Service) requireOrderedList() error {
 	if l.Err == nil {
 		return nil
 	}
-	s.logProblems(l)
+	s.logProblems(&ruleSource{logFields: fileLogFields, health: new(sourceHealth)}, l)
 	return errors.New(firstProblem(l.Err))
 }
 
@@ -79,10 +116,26 @@ func (s *Service) refuseUnlessOrderedList(l *reload.Result) {
 
 func fileLogFields(l reload.Result) logrus.Fields { return logrus.Fields{"files": l.PartCount} }
 
-func (s *Service) buildSource() error {
-	if s.Settings.UsesXDS() {
-		return s.buildXDS()
+// buildSources builds the sources of rules in the order of CONFIG_TYPE.
+func (s *Service) buildSources() error {
+	sources, servers := s.Settings.RuleSources(), s.Settings.XDS.Servers
+	if len(sources) > 1 {
+		s.rules.joined = new(reload.Sources)
 	}
+	for _, source := range sources {
+		if source == settings.ConfigFile {
+			s.buildFiles()
+			continue
+		}
+		if err := s.buildXDS(servers[0]); err != nil {
+			return err
+		}
+		servers = servers[1:]
+	}
+	return nil
+}
+
+func (s *Service) buildFiles() {
 	cfg := filerules.Config{
 		Path:            filepath.Join(s.Settings.RuntimeRoot, s.Settings.RuntimeSubdirectory, s.Settings.RuntimeAppDirectory),
 		ElsewhereAdvice: "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules",
@@ -90,15 +143,6 @@ func (s *Service) buildSource() error {
 		Debounce:        s.Settings.RuntimeDebounce,
 		PollInterval:    s.Settings.RuntimePollInterval,
 		ReadTimeout:     s.Settings.RuntimeReadTimeout,
-		Config: reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: func(l reload.Result) {
-			s.counters.Counter("runtime.load_attempts").Add(1)
-			if l.Err != nil {
-				s.counters.Counter("runtime.load_failures").Add(1)
-			} else {
-				s.rules.FilesInForce.Store(int64(l.PartCount))
-			}
-			s.onLoad(l)
-		}},
 		OnMissingEvents: func(err error) { s.log.Warn(err) },
 	}
 	if s.RulesPath != "" {
@@ -107,65 +151,74 @@ func (s *Service) buildSource() error {
 	if s.RequireOrderedList {
 		cfg.OnlyFile, cfg.ElsewhereAdvice = true, "name another file"
 	}
-	s.rules.whyNoRules = filepath.Clean(cfg.Path) + " holds no rule files"
+	source := s.addSource("files", "the files in "+filepath.Clean(cfg.Path))
+	cfg.Config = s.reloadConfig(source, func(l reload.Result) {
+		s.counters.Counter("runtime.load_attempts").Add(1)
+		if l.Err != nil {
+			s.counters.Counter("runtime.load_failures").Add(1)
+		} else {
+			s.rules.FilesInForce.Store(int64(l.PartCount))
+		}
+		s.onLoad(source, l)
+	})
 	w := filerules.New(cfg)
-	s.rules.reloader, s.rules.logFields = w, fileLogFields
+	source.reloader, source.logFields, source.whyNoRules = w, fileLogFields, filepath.Clean(cfg.Path)+" holds no rule files"
 	s.runners = append(s.runners, w.Run)
 	s.counters.ShowFigures("files", "", &s.rules)
 	s.counters.ShowFigures("file reads", "", w)
-	return nil
 }
 
-func (s *Service) buildXDS() error {
-	x := s.Settings.XDS
+func (s *Service) buildXDS(x *settings.XDSServer) error {
+	all := &s.Settings.XDS
+	source := s.addSource(x.Name, "the xds server "+x.Server)
 	cfg := xdsrules.Config{
 		Server:          x.Server,
-		Delta:           s.Settings.ConfigType == settings.ConfigXDSDelta,
+		Delta:           x.Delta,
 		NodeID:          x.NodeID,
 		NodeMetadata:    x.NodeMetadata,
 		Headers:         x.Headers,
-		MaxMessageBytes: int(x.MaxMessageBytes),
+		MaxMessageBytes: int(all.MaxMessageBytes),
 		Pauses: xdsrules.Pauses{
-			First: x.RetryInterval, Initial: x.BackoffInitial, Growth: x.BackoffGrowth, Max: x.BackoffMax, Jitter: x.BackoffJitter,
+			First: all.RetryInterval, Initial: all.BackoffInitial, Growth: all.BackoffGrowth, Max: all.BackoffMax, Jitter: all.BackoffJitter,
 		},
-		Config: reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: s.onLoad},
+		Config: s.reloadConfig(source, func(l reload.Result) { s.onLoad(source, l) }),
 		OnConnect: func() {
 			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
-			s.health.update(func(h *health) { h.rules.streamErr = nil })
+			s.health.update(func(*health) { source.health.streamErr = nil })
 		},
-		OnTrouble: s.logXDSTrouble,
+		OnTrouble: func(reason error, pause time.Duration) { s.logXDSTrouble(source, reason, pause) },
 		OnSilence: func() {
-			s.log.Warnf("the xds server %s is there, but has no rules for us yet: does it know the node %q (CONFIG_GRPC_XDS_NODE_ID)?", x.Server, x.NodeID)
+			s.log.Warnf("the xds server %s is there, but has no rules for us yet: does it know the node %q (%sNODE_ID)?", x.Server, x.NodeID, x.Prefix)
 		},
 	}
 	if x.TLS {
 		cfg.TLS = (&certs.Client{
 			CA: x.CACert, Cert: x.ClientCert, Key: x.ClientKey,
-			CAName: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", PairName: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+			CAName: x.Prefix + "SERVER_TLS_CACERT", PairName: x.Prefix + "CLIENT_TLS_CERT and " + x.Prefix + "CLIENT_TLS_KEY",
 			ServerName: x.ServerName,
 		}).TLS
-		s.showClientCert("xds", x.ClientCert)
+		s.showClientCert(x.Name, x.ClientCert)
 	}
-	s.rules.logFields = func(u reload.Result) logrus.Fields {
+	source.logFields = func(u reload.Result) logrus.Fields {
 		return logrus.Fields{"xds": x.Server, "resources": u.PartCount, "version": u.Version}
 	}
-	s.rules.whyNoRules = fmt.Sprintf("the xds server %s has none for the node %q (CONFIG_GRPC_XDS_NODE_ID)", x.Server, x.NodeID)
+	source.whyNoRules = fmt.Sprintf("the xds server %s has none for the node %q (%sNODE_ID)", x.Server, x.NodeID, x.Prefix)
 	w, err := xdsrules.New(cfg)
 	if err != nil {
-		return fmt.Errorf("CONFIG_GRPC_XDS_SERVER_URL: %w", err)
+		return fmt.Errorf("%sSERVER_URL: %w", x.Prefix, err)
 	}
-	s.rules.reloader = w
+	source.reloader = w
 	s.runners = append(s.runners, w.Run)
-	s.counters.ShowFigures("xds", "", w.Stats)
+	s.counters.ShowFigures(x.Name, "", w.Stats)
 	return nil
 }
 
-// logXDSTrouble logs that there is no stream to the management server, and why.
-func (s *Service) logXDSTrouble(reason error, pause time.Duration) {
+// logXDSTrouble logs that there is no stream to a management server, and why.
+func (s *Service) logXDSTrouble(source *ruleSource, reason error, pause time.Duration) {
 	state := "there are no rules yet"
-	if s.limiter.Rules() != nil {
+	if source.health.isLoaded(&s.health) {
 		state = "the rules stay as they are"
 	}
 	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))
-	s.health.update(func(h *health) { h.rules.streamErr = reason })
+	s.health.update(func(*health) { source.health.streamErr = reason })
 }

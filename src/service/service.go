@@ -24,7 +24,7 @@ type Service struct {
 	store      store
 	counters   *metrics.Registry
 	limiter    *limiter.Limiter
-	rules      ruleSource
+	rules      ruleSources
 	frontends  frontends
 	health     health
 	statistics statistics
@@ -63,7 +63,7 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries})
-	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOperator, s.buildLimiter, s.buildSource, s.buildFrontends} {
+	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOperator, s.buildLimiter, s.buildSources, s.buildFrontends} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -151,14 +151,14 @@ func (s *Service) awaitStop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-deadline:
-			if s.limiter.Rules() == nil {
+			if !s.health.hasAllRules() {
 				return fmt.Errorf("%w: %s", errNoRulesInTime, s.health.unhealthyReason(operators))
 			}
 		case err := <-s.rules.firstLoadFailed:
 			return err
 		case sig := <-s.Signals:
 			if sig == syscall.SIGHUP {
-				s.rules.reloader.Reload()
+				s.rules.Reload()
 				continue
 			}
 			s.log.important.Infof("got %v, stopping", sig)

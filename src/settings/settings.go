@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ type Settings struct {
 	RecentDenials    int `env:"RECENT_DENIALS"`     // RecentDenials is the number of sampled denials that the operator's page has; 0 for none.
 	TopSubjectsRules int `env:"TOP_SUBJECTS_RULES"` // TopSubjectsRules is the number of rules whose subjects are ranked; 0 for none.
 
-	ConfigType              string        `env:"CONFIG_TYPE"` // ConfigType is ConfigFile, ConfigXDS or ConfigXDSDelta.
+	ConfigType              string        `env:"CONFIG_TYPE"` // ConfigType is a list of ConfigFile, ConfigXDS and ConfigXDSDelta.
 	RuntimeRoot             string        `env:"RUNTIME_ROOT"`
 	RuntimeSubdirectory     string        `env:"RUNTIME_SUBDIRECTORY"`
 	RuntimeAppDirectory     string        `env:"RUNTIME_APPDIRECTORY"`
@@ -133,7 +134,7 @@ type Settings struct {
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT"`
 }
 
-// These are the values of CONFIG_TYPE: rules come from files, or from a management server in one of the two variants of xDS.
+// These are the items of CONFIG_TYPE: rules come from files, or from a management server in one of the two variants of xDS.
 const (
 	ConfigFile     = "FILE"
 	ConfigXDS      = "GRPC_XDS_SOTW"
@@ -192,8 +193,38 @@ type Divvy struct {
 // DivvyPort is the default port of divvy.
 const DivvyPort = 8321
 
-// UsesXDS reports whether rules come from a management server.
-func (s *Settings) UsesXDS() bool { return s.ConfigType == ConfigXDS || s.ConfigType == ConfigXDSDelta }
+// RuleSources returns the items of ConfigType. Without any, rules come from files.
+func (s *Settings) RuleSources() []string {
+	if sources := list(s.ConfigType); len(sources) > 0 {
+		return sources
+	}
+	return []string{ConfigFile}
+}
+
+// UsesFiles reports whether rules come from files, at least some of them.
+func (s *Settings) UsesFiles() bool { return slices.Contains(s.RuleSources(), ConfigFile) }
+
+// validateSources checks CONFIG_TYPE and the settings of the management servers that it names.
+func (s *Settings) validateSources(r *reader) {
+	files, servers := 0, 0
+	for _, source := range s.RuleSources() {
+		switch source {
+		case ConfigFile:
+			files++
+		case ConfigXDS, ConfigXDSDelta:
+			servers++
+		default:
+			r.problem("CONFIG_TYPE", s.ConfigType, "write "+ConfigFile+", "+ConfigXDS+" or "+ConfigXDSDelta+", or several, separated by commas")
+			return
+		}
+	}
+	if files > 1 || servers > 2 {
+		r.problem("CONFIG_TYPE", s.ConfigType, "write "+ConfigFile+" once, and at most two management servers")
+	}
+	for _, server := range s.XDS.Servers {
+		server.validate(r)
+	}
+}
 
 // Read reads all settings from env. The error has all problems. The warnings are about variables that are set and have no effect.
 func Read(env Environment) (*Settings, []string, error) {
@@ -241,7 +272,7 @@ func (s *Settings) derive(r *reader) {
 	if s.Memcache.Conns < 1 {
 		s.Memcache.Conns = 2
 	}
-	s.XDS.derive()
+	s.XDS.derive(s.RuleSources())
 }
 
 // urlPath matches a path without characters that are special in URLs or in http.ServeMux.
@@ -249,12 +280,7 @@ var urlPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
 
 // validate checks what the table cannot check, such as variables that depend on each other.
 func (s *Settings) validate(r *reader) {
-	if s.ConfigType != ConfigFile && !s.UsesXDS() {
-		r.problem("CONFIG_TYPE", s.ConfigType, "write "+ConfigFile+", "+ConfigXDS+" or "+ConfigXDSDelta)
-	}
-	if s.UsesXDS() {
-		s.XDS.validate(r)
-	}
+	s.validateSources(r)
 	if s.NearLimitRatio == 0 {
 		r.problem("NEAR_LIMIT_RATIO", "0", "write a number above 0, up to 1")
 	}

@@ -62,7 +62,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"MEMORY_MAX_BYTES=1000: write a number of bytes, 131072 or more",
 		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
 		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
-		"CONFIG_TYPE=file: write FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA",
+		"CONFIG_TYPE=file: write FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA, or several, separated by commas",
 		"BACKEND_TYPE=disk: write memory, redis or memcache",
 		"GRPC_SERVER_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in GRPC_SERVER_TLS_KEY",
 		"DIVVY_PORT=x: write a port number, 0 to 65535",
@@ -383,20 +383,57 @@ func TestXDS(t *testing.T) {
 		t.Fatalf("%v, %q", err, warnings)
 	}
 	got := s.XDS
-	got.RandomFactor, got.JitterEnabled, got.HeaderText, got.MetadataText = 0, false, "", ""
+	if len(got.Servers) != 1 || got.Servers[0] != &s.XDS.First {
+		t.Errorf("the servers are %v", got.Servers)
+	}
+	got.RandomFactor, got.JitterEnabled, got.First.HeaderText, got.First.MetadataText, got.Second, got.Servers = 0, false, "", "", XDSServer{}, nil
 	want := XDS{
-		Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit", TLS: true, ClientCert: "/certs/tls.crt", ClientKey: "/certs/tls.key",
-		CACert: "/certs/ca.crt", ServerName: "gateway", NodeMetadata: map[string]string{"zone": "a", "pod": "p=1"},
-		Headers: map[string]string{"authorization": "Bearer a:b", "x-t": "1"}, MaxMessageBytes: 16 << 20,
+		First: XDSServer{
+			Name: "xds", Prefix: "CONFIG_GRPC_XDS_", Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit", TLS: true, ClientCert: "/certs/tls.crt", ClientKey: "/certs/tls.key",
+			CACert: "/certs/ca.crt", ServerName: "gateway", NodeMetadata: map[string]string{"zone": "a", "pod": "p=1"},
+			Headers: map[string]string{"authorization": "Bearer a:b", "x-t": "1"},
+		}, MaxMessageBytes: 16 << 20,
 		RetryInterval: time.Second, BackoffInitial: 2 * time.Second, BackoffMax: 90 * time.Second, BackoffGrowth: 2, BackoffJitter: 0.5,
 	}
 	if s.ConfigType != ConfigXDS || !reflect.DeepEqual(got, want) {
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
 	s, warnings, err = Read(env("CONFIG_TYPE=GRPC_XDS_SOTW"))
-	if err != nil || len(warnings) > 0 || s.XDS.Server != "localhost:18000" || s.XDS.NodeID != "default" || s.XDS.RetryInterval != 3*time.Second ||
+	if err != nil || len(warnings) > 0 || s.XDS.First.Server != "localhost:18000" || s.XDS.First.NodeID != "default" || s.XDS.RetryInterval != 3*time.Second ||
 		s.XDS.BackoffInitial != 10*time.Second || s.XDS.BackoffMax != time.Minute || s.XDS.BackoffGrowth != 2 || s.XDS.BackoffJitter != 0.5 {
 		t.Errorf("%v, %q, %+v", err, warnings, s.XDS)
+	}
+}
+
+func TestRuleSources(t *testing.T) {
+	for _, tt := range []struct{ env, problem, warning, servers string }{
+		{env: ""},
+		{env: "CONFIG_TYPE=FILE"},
+		{env: "CONFIG_TYPE=GRPC_XDS_DELTA", servers: "xds delta"},
+		{env: "CONFIG_TYPE=FILE,GRPC_XDS_SOTW", servers: "xds"},
+		{env: "CONFIG_TYPE=GRPC_XDS_SOTW, FILE, GRPC_XDS_DELTA|CONFIG_GRPC_XDS2_SERVER_URL=b:1", servers: "xds,xds2 delta"},
+		{env: "CONFIG_TYPE=GRPC_XDS_SOTW,GRPC_XDS_SOTW", servers: "xds,xds2", problem: "CONFIG_GRPC_XDS2_SERVER_URL=: write host:port; TLS is a matter of CONFIG_GRPC_XDS2_SERVER_USE_TLS"},
+		{env: "CONFIG_TYPE=FILE,FILE", problem: "CONFIG_TYPE=FILE,FILE: write FILE once, and at most two management servers"},
+		{env: "CONFIG_TYPE=FILE,x", problem: "CONFIG_TYPE=FILE,x: write FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA, or several, separated by commas", servers: "xds"},
+		{env: "CONFIG_TYPE=FILE,GRPC_XDS_SOTW|CONFIG_GRPC_XDS2_SERVER_URL=b:1", servers: "xds", warning: "CONFIG_GRPC_XDS2_SERVER_URL=… has no effect: CONFIG_TYPE names no second management server; remove it, or write one, such as CONFIG_TYPE=GRPC_XDS_SOTW,GRPC_XDS_DELTA"},
+	} {
+		s, warnings, err := Read(env(strings.Split(tt.env, "|")...))
+		problem := ""
+		if err != nil {
+			problem = err.Error()
+		}
+		var servers []string
+		if s != nil {
+			for _, x := range s.XDS.Servers {
+				servers = append(servers, x.Name)
+				if x.Delta {
+					servers[len(servers)-1] += " delta"
+				}
+			}
+		}
+		if err == nil && strings.Join(servers, ",") != tt.servers || problem != tt.problem || strings.Join(warnings, "|") != tt.warning {
+			t.Errorf("%s:\n got %s, %q, %s\nwant %s, %q, %s", tt.env, problem, warnings, servers, tt.problem, tt.warning, tt.servers)
+		}
 	}
 }
 
@@ -422,7 +459,7 @@ func TestXDSBackoff(t *testing.T) {
 func TestXDSProblems(t *testing.T) {
 	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
 	for _, tt := range []struct{ env, problem, warning string }{
-		{env: "CONFIG_TYPE=grpc_xds_sotw", problem: "CONFIG_TYPE=grpc_xds_sotw: write FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA"},
+		{env: "CONFIG_TYPE=grpc_xds_sotw", problem: "CONFIG_TYPE=grpc_xds_sotw: write FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA, or several, separated by commas"},
 		{env: "CONFIG_TYPE=FILE|CONFIG_GRPC_XDS_SERVER_URL=a:1", warning: "CONFIG_GRPC_XDS_SERVER_URL=… has no effect: CONFIG_TYPE is not GRPC_XDS_SOTW or GRPC_XDS_DELTA; remove it, or set CONFIG_TYPE=GRPC_XDS_SOTW"},
 		{env: "CONFIG_TYPE=FILE|" + headers + "=nonsense"},
 		{env: "CONFIG_GRPC_XDS_SERVER_URL=", problem: "CONFIG_GRPC_XDS_SERVER_URL=: write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS"},

@@ -14,16 +14,17 @@ import (
 func (s *Settings) warnUnused(r *reader) {
 	const fileRules = "CONFIG_TYPE is not " + ConfigXDS + " or " + ConfigXDSDelta
 	const xdsCert, xdsKey = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"
-	xds, sink, store := s.UsesXDS(), s.Sink, s.BackendType
+	xds, sink, store := len(s.XDS.Servers) > 0, s.Sink, s.BackendType
 	otherStore := map[string]string{"memory": "the counters are in memory", "redis": "the counters are in Redis", "memcache": "the counters are in Memcached"}[store]
 	parts := []optionalPart{
 		{isOff: !xds, reason: fileRules, fix: "set CONFIG_TYPE=" + ConfigXDS, variableNames: "CONFIG_GRPC_XDS_SERVER_URL"},
-		{isOff: s.ConfigType == ConfigFile, reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
-		{isOff: xds, reason: "rules come from the management server", namePrefixes: "RUNTIME_"},
+		{isOff: !xds, reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
+		{isOff: len(s.XDS.Servers) < 2, reason: "CONFIG_TYPE names no second management server", variableNames: "CONFIG_GRPC_XDS2_SERVER_URL", namePrefixes: "CONFIG_GRPC_XDS2_", fix: "write one, such as CONFIG_TYPE=" + ConfigXDS + "," + ConfigXDSDelta},
+		{isOff: !s.UsesFiles(), reason: "rules come from the management server", namePrefixes: "RUNTIME_"},
 		{isOff: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), reason: xdsKey + " is not set", fix: "set " + xdsKey, variableNames: xdsCert},
 		{isOff: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), reason: xdsCert + " is not set", fix: "set " + xdsCert, variableNames: xdsKey},
 		{
-			isOff: xds && !s.XDS.TLS, toggleVariable: "CONFIG_GRPC_XDS_SERVER_USE_TLS",
+			isOff: xds && !s.XDS.First.TLS, toggleVariable: "CONFIG_GRPC_XDS_SERVER_USE_TLS",
 			variableNames: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
 		},
 

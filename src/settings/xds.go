@@ -6,20 +6,14 @@ import (
 	"time"
 )
 
-// XDS describes the management server of the rules. It is used if CONFIG_TYPE is ConfigXDS or ConfigXDSDelta.
+// XDS describes the management servers of the rules.
 type XDS struct {
-	Server          string            `env:"CONFIG_GRPC_XDS_SERVER_URL"`
-	NodeID          string            `env:"CONFIG_GRPC_XDS_NODE_ID"`
-	MetadataText    string            `env:"CONFIG_GRPC_XDS_NODE_METADATA"`
-	NodeMetadata    map[string]string // NodeMetadata is MetadataText as a map.
-	HeaderText      string            `env:"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"`
-	Headers         map[string]string // Headers is HeaderText as a map.
-	TLS             bool              `env:"CONFIG_GRPC_XDS_SERVER_USE_TLS"`
-	CACert          string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT"`
-	ServerName      string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN"`
-	ClientCert      string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT"` // ClientCert is empty if there is no ClientKey.
-	ClientKey       string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY"`  // ClientKey is empty if there is no ClientCert.
-	MaxMessageBytes int64             `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"`
+	First  XDSServer `env:"CONFIG_GRPC_XDS_"`
+	Second XDSServer `env:"CONFIG_GRPC_XDS2_"`
+	// Servers are First and Second, as far as CONFIG_TYPE names them.
+	Servers []*XDSServer
+
+	MaxMessageBytes int64 `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"`
 	// RetryInterval is the pause after the first failure, BackoffInitial after the second. Each further pause is BackoffGrowth times as
 	// long, up to BackoffMax. BackoffJitter, from 0 to 1, is the share of a pause that is random.
 	RetryInterval  time.Duration `env:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"`
@@ -31,8 +25,35 @@ type XDS struct {
 	BackoffJitter  float64       // BackoffJitter is 0 if JitterEnabled is false.
 }
 
-// derive sets BackoffGrowth and BackoffJitter. It clears ClientCert and ClientKey if one of them is missing.
-func (x *XDS) derive() {
+// XDSServer describes a management server.
+type XDSServer struct {
+	Name         string            // Name is "xds" or "xds2", in figures and in the state.
+	Prefix       string            // Prefix is the start of the names of its variables.
+	Delta        bool              // Delta says that it sends delta xDS.
+	Server       string            `env:"SERVER_URL"`
+	NodeID       string            `env:"NODE_ID"`
+	MetadataText string            `env:"NODE_METADATA"`
+	NodeMetadata map[string]string // NodeMetadata is MetadataText as a map.
+	HeaderText   string            `env:"CLIENT_ADDITIONAL_HEADERS"`
+	Headers      map[string]string // Headers is HeaderText as a map.
+	TLS          bool              `env:"SERVER_USE_TLS"`
+	CACert       string            `env:"SERVER_TLS_CACERT"`
+	ServerName   string            `env:"SERVER_TLS_SAN"`
+	ClientCert   string            `env:"CLIENT_TLS_CERT"` // ClientCert is empty if there is no ClientKey.
+	ClientKey    string            `env:"CLIENT_TLS_KEY"`  // ClientKey is empty if there is no ClientCert.
+}
+
+// derive sets Servers, BackoffGrowth and BackoffJitter. sources is the list in CONFIG_TYPE.
+func (x *XDS) derive(sources []string) {
+	x.First.Name, x.First.Prefix = "xds", "CONFIG_GRPC_XDS_"
+	x.Second.Name, x.Second.Prefix = "xds2", "CONFIG_GRPC_XDS2_"
+	for _, source := range sources {
+		if all := []*XDSServer{&x.First, &x.Second}; source != ConfigFile && len(x.Servers) < len(all) {
+			server := all[len(x.Servers)]
+			server.Delta = source == ConfigXDSDelta
+			x.Servers = append(x.Servers, server)
+		}
+	}
 	x.BackoffGrowth, x.BackoffJitter = 2, float64(x.RandomFactor)
 	if x.RandomFactor > 1 {
 		x.BackoffGrowth, x.BackoffJitter = x.BackoffJitter, 0.5
@@ -40,8 +61,10 @@ func (x *XDS) derive() {
 	if !x.JitterEnabled {
 		x.BackoffJitter = 0
 	}
-	if x.ClientCert == "" || x.ClientKey == "" { // envoyproxy/ratelimit ignores one without the other, too
-		x.ClientCert, x.ClientKey = "", ""
+	for _, server := range []*XDSServer{&x.First, &x.Second} {
+		if server.ClientCert == "" || server.ClientKey == "" { // envoyproxy/ratelimit ignores one without the other, too
+			server.ClientCert, server.ClientKey = "", ""
+		}
 	}
 }
 
@@ -49,9 +72,9 @@ func (x *XDS) derive() {
 var headerKey = regexp.MustCompile(`^[-_.0-9a-z]+$`)
 
 // validate checks the server's address and sets NodeMetadata and Headers.
-func (x *XDS) validate(r *reader) {
+func (x *XDSServer) validate(r *reader) {
 	if x.Server == "" || strings.HasPrefix(x.Server, "http://") || strings.HasPrefix(x.Server, "https://") {
-		r.problem("CONFIG_GRPC_XDS_SERVER_URL", x.Server, "write host:port; TLS is a matter of CONFIG_GRPC_XDS_SERVER_USE_TLS")
+		r.problem(x.Prefix+"SERVER_URL", x.Server, "write host:port; TLS is a matter of "+x.Prefix+"SERVER_USE_TLS")
 	}
 	if x.MetadataText != "" {
 		x.readMetadata(r)
@@ -63,20 +86,20 @@ func (x *XDS) validate(r *reader) {
 
 // readMetadata sets NodeMetadata from "key=value,key=value". It skips an item without an equals sign, as envoyproxy/ratelimit does, and
 // warns of it.
-func (x *XDS) readMetadata(r *reader) {
+func (x *XDSServer) readMetadata(r *reader) {
 	x.NodeMetadata = make(map[string]string)
 	for item := range strings.SplitSeq(x.MetadataText, ",") {
 		if key, value, ok := strings.Cut(item, "="); ok {
 			x.NodeMetadata[key] = value
 		} else {
-			r.warn("CONFIG_GRPC_XDS_NODE_METADATA: %q is left out: it is not key=value", item)
+			r.warn("%sNODE_METADATA: %q is left out: it is not key=value", x.Prefix, item)
 		}
 	}
 }
 
 // readHeaders sets Headers from "name:value,name:value". Errors show no values, because they may be secret.
-func (x *XDS) readHeaders(r *reader) {
-	refuse := func(fix string) { r.problem("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "…", fix) }
+func (x *XDSServer) readHeaders(r *reader) {
+	refuse := func(fix string) { r.problem(x.Prefix+"CLIENT_ADDITIONAL_HEADERS", "…", fix) }
 	x.Headers = make(map[string]string)
 	for item := range strings.SplitSeq(x.HeaderText, ",") {
 		name, value, ok := strings.Cut(item, ":")

@@ -46,7 +46,7 @@ func New() *Counts { return &Counts{countsByLabel: make(map[string]*labelCounts)
 func (c *Counts) UseRules(set *rules.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var table []*labelCounts
+	table := make([]*labelCounts, set.RuleSlots())
 	for _, r := range set.Rules() {
 		l := c.countsByLabel[r.Name]
 		if l == nil {
@@ -56,7 +56,7 @@ func (c *Counts) UseRules(set *rules.Set) {
 		ok, over := ruleStatuses(r)
 		l.possibleStatuses[ok].Store(true)
 		l.possibleStatuses[over].Store(true)
-		table = append(table, l)
+		table[r.Index] = l
 	}
 	c.labelCountsByRule.UseSet(set, table)
 }

@@ -56,7 +56,7 @@ type Tracker struct {
 	random   func() uint64
 	hash     func(key []byte) uint64
 
-	tables  metrics.TablePerSet[[]*ruleSubjects] // The position in a table is Rule.Index, or the number of rules + Domain.Index.
+	tables  metrics.TablePerSet[[]*ruleSubjects] // The position in a table is Rule.Index, or Set.RuleSlots + Domain.Index.
 	ranked  atomic.Int64                         // ranked is the number of rules with rankings.
 	samples [kindCount]atomic.Int64              // samples counts the samples of all rules in this interval.
 
@@ -106,8 +106,8 @@ func (t *Tracker) UseRules(set *rules.Set) {
 	defer t.mu.Unlock()
 	old := t.rules
 	t.rules = make(map[ruleName]*ruleSubjects)
-	var table []*ruleSubjects
-	open := func(domain, rule string) {
+	table := make([]*ruleSubjects, set.RuleSlots()+set.DomainSlots())
+	open := func(index int, domain, rule string) {
 		name := ruleName{domain, rule}
 		r := old[name]
 		if r == nil {
@@ -121,13 +121,13 @@ func (t *Tracker) UseRules(set *rules.Set) {
 			}
 		}
 		t.rules[name] = r
-		table = append(table, r)
+		table[index] = r
 	}
 	for _, r := range set.Rules() {
-		open(r.Domain, r.FullName)
+		open(r.Index, r.Domain, r.FullName)
 	}
 	for _, d := range set.Domains() {
-		open(d.Name, RequestLimits)
+		open(set.RuleSlots()+d.Index, d.Name, RequestLimits)
 	}
 	for name, r := range old {
 		if t.rules[name] == nil {
@@ -161,7 +161,7 @@ func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
-			index := len(a.RuleSet.Rules()) + a.Domain.Index
+			index := a.RuleSet.RuleSlots() + a.Domain.Index
 			if c.Rule != nil {
 				index = c.Rule.Index
 			}

@@ -77,7 +77,7 @@ func New(cfg Config) *Watcher {
 		reloadSignal:       reload.NewSignal(),
 		scanReturnedSignal: reload.NewSignal(),
 		fileReads:          files.Reads{Timeout: cfg.ReadTimeout},
-		loader:             reload.Loader{Config: cfg.Config, CompileParts: loading.Load, IdentifyParts: loading.Identify, WholePlace: cfg.Path},
+		loader:             reload.Loader{Config: cfg.Config, AllowPartialFirstLoad: cfg.Turn != nil, CompileParts: loading.Load, IdentifyParts: loading.Identify, WholePlace: cfg.Path},
 	}
 }
 
@@ -236,6 +236,7 @@ func (w *Watcher) loadIfChanged(s *dirScan, at time.Time) {
 		return
 	}
 	w.lastContentsHash, w.loadEvenIfSame = sum, false
+	defer w.cfg.BeginLoad()()
 	out := reload.Result{ReadTime: at}
 	w.loader.Load(s.files, s.problems, &out)
 	if out.Set != nil {

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"ratelimit/src/rules"
@@ -65,6 +66,18 @@ type Config struct {
 	AllOrNothing bool
 	// OnLoad is called after each load, accepted or refused. Required.
 	OnLoad func(Result)
+	// Turn, if not nil, is locked from before a load is compiled until OnLoad returns. Even the first load may take effect in part then.
+	// [Source.Configure] sets it.
+	Turn sync.Locker
+}
+
+// BeginLoad locks Turn. The caller calls unlock when OnLoad has returned.
+func (c *Config) BeginLoad() (unlock func()) {
+	if c.Turn == nil {
+		return func() {}
+	}
+	c.Turn.Lock()
+	return c.Turn.Unlock
 }
 
 // Loader compiles the parts of each load and remembers the parts in force. One goroutine at a time may call it.

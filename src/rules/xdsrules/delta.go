@@ -178,7 +178,9 @@ func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (refusal
 	for i, r := range batch {
 		if problems := s.apply(r); len(problems) > 0 {
 			refusals[i] = cutText(problems.Error(), maxText)
+			unlock := w.cfg.BeginLoad()
 			w.cfg.OnLoad(reload.Result{Err: problems, Version: shortName(r.GetSystemVersionInfo()), ReadTime: time.Now()})
+			unlock()
 		}
 	}
 	if !slices.Contains(refusals, "") {
@@ -209,6 +211,7 @@ func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (refusal
 // loadSent loads the parts of all sent resources, under the server's version.
 func (w *Watcher) loadSent(parts []reload.Part, version string) {
 	s := &w.resources
+	defer w.cfg.BeginLoad()()
 	out := reload.Result{Version: shortName(version), ReadTime: time.Now()}
 	w.loader.Load(parts, nil, &out)
 	s.problems = ""

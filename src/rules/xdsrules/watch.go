@@ -264,6 +264,7 @@ func (w *Watcher) loadResponse(r *discovery.DiscoveryResponse) (refusal string, 
 		}
 		return w.lastVerdict.refusal, w.lastVerdict.repeatCount
 	}
+	defer w.cfg.BeginLoad()()
 	out := reload.Result{PartCount: len(parts), Version: shortName(r.GetVersionInfo()), Hash: v.contentsHash[:16], ReadTime: time.Now()}
 	if typeURL == TypeURL {
 		w.loader.Load(parts, nil, &out)
