@@ -95,6 +95,11 @@ func TestFigures(t *testing.T) {
 	s.ask("1")
 	section("xDS and TLS, /metrics", s.page("prometheus", "/metrics"))
 
+	s = launchThreeSources(t).service
+	s.until("ready", s.healthy)
+	section("several sources of rules, /stats", s.page("debug", "/stats"))
+	section("several sources of rules, /metrics", s.page("prometheus", "/metrics"))
+
 	section("statsd", pushedFigures(t, "USE_STATSD=true", "EXTRA_TAGS=env:test"))
 	section("DogStatsD", pushedFigures(t, "USE_DOG_STATSD=true", "EXTRA_TAGS=env:test"))
 	divvyMetrics, divvyStatsd := divvyFigures(t)

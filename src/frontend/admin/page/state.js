@@ -57,6 +57,9 @@ function facts(state) {
       name: "Rules loaded", value: isSet(rules.loaded_at) ? formatTime(rules.loaded_at) : "never", failed: rules.problems.length > 0,
       note: [isSet(rules.loaded_at) ? `${since(rules.loaded_at)} ago` : "", rules.problems.length > 0 ? "newer ones were refused" : ""].filter(Boolean).join(", "),
     },
+    ...state.components.filter(({ name }) => name.startsWith("rules from ")).map(({ name, note, why }) => ({
+      name: name.replace("rules", "Rules"), value: why || note, failed: Boolean(why),
+    })),
     { name: "Uptime", value: since(state.started_at), note: `since ${formatTime(state.started_at)}` },
     { name: "Replicas", value: state.replicas > 0 ? formatCount(state.replicas) : "unknown", note: state.replicas > 1 ? "share the store" : "" },
     { name: "Version", value: state.version || "unknown", note: state.commit.slice(0, 12) },

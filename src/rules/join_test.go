@@ -1,0 +1,80 @@
+package rules
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// compileDomain returns a Set with one domain that has n rules.
+func compileDomain(t *testing.T, name string, n int) *Set {
+	t.Helper()
+	cfg := DomainConfig{Domain: name}
+	for i := range n {
+		cfg.Descriptors = append(cfg.Descriptors, DescriptorConfig{
+			Key: fmt.Sprint("k", i), LimitsConfig: LimitsConfig{RateLimit: &RateLimitConfig{Unit: "day", RequestsPerUnit: 1}},
+		})
+	}
+	set, _, err := Compile([]DomainConfig{cfg}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// Whatever Sets come and go, each rule and domain has an index of its own, below the number of slots, and earlier joined Sets keep theirs.
+func TestJoiner(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	var j Joiner
+	sets := make([]*Set, 10)
+	most := 0
+	for step := range 500 {
+		n := random.IntN(20)
+		sets[random.IntN(len(sets))] = compileDomain(t, fmt.Sprint("d", step), n)
+		if random.IntN(4) == 0 {
+			sets[random.IntN(len(sets))] = nil
+		}
+		var now []*Set
+		ruleCount, domainCount := 0, 0
+		for _, s := range sets {
+			if s != nil {
+				now = append(now, s)
+				ruleCount, domainCount = ruleCount+len(s.Rules()), domainCount+1
+			}
+		}
+		all := j.Join(now)
+		most = max(most, ruleCount)
+		if len(all.Rules()) != ruleCount || len(all.Domains()) != domainCount || all.RuleSlots() > most {
+			t.Fatalf("step %d: %d rules in %d slots, %d domains; want %d rules, %d domains", step, len(all.Rules()), all.RuleSlots(), len(all.Domains()), ruleCount, domainCount)
+		}
+		usedRules, usedDomains := make([]bool, all.RuleSlots()), make([]bool, all.DomainSlots())
+		for _, r := range all.Rules() {
+			if usedRules[r.Index] {
+				t.Fatalf("step %d: two rules have the index %d", step, r.Index)
+			}
+			usedRules[r.Index] = true
+		}
+		for _, d := range all.Domains() {
+			if usedDomains[d.Index] || all.Domain([]byte(d.Name)) != d {
+				t.Fatalf("step %d: two domains have the index %d, or %s is not found", step, d.Index, d.Name)
+			}
+			usedDomains[d.Index] = true
+		}
+	}
+}
+
+func TestDomainOwner(t *testing.T) {
+	t.Parallel()
+	opt := Options{Source: "the files in /rules", DomainOwner: func(domain string) string {
+		if domain == "a" {
+			return "the xds server x:1"
+		}
+		return ""
+	}}
+	_, _, err := Compile([]DomainConfig{{Domain: "a"}, {Domain: "b"}}, opt)
+	const want = `domain "a" is in two sources of rules: the xds server x:1 has it already, so it is not taken from the files in /rules; remove it from one of them`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
