@@ -2,87 +2,259 @@ package integration
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+
+	"gopkg.in/yaml.v3"
 )
 
-const tokenBudgetDir = repository + "/examples/token-budget"
+const (
+	tokenBudgetDir  = repository + "/examples/token-budget"
+	tokenBudgetPage = "docs/recipes/token-budgets.md"
+)
 
-// The recipe for budgets of tokens, with a real Envoy: what a response used is charged
-// after it, and a user without budget is refused before the model is asked.
-func TestTokenBudget(t *testing.T) {
-	envoyBinary(t)
-	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if tokens := r.Header.Get("x-tokens"); tokens != "" {
-			_, _ = fmt.Fprintf(w, `{"choices": [{"message": {"content": "Hello"}}], "usage": {"total_tokens": %s}}`, tokens)
-			return
+// inAYear makes the windows of a rule file long, so that a test does not meet the end of one.
+func inAYear(t *testing.T, rules *document) { rules.set(t, "unit", "year") }
+
+// used waits until the counter of a user has the tokens, because Envoy does not wait for a settlement.
+func (r *holdsRecipe) used(t *testing.T, user string, want int) {
+	t.Helper()
+	r.until(t, fmt.Sprintf("%s used %d", user, want), func() error {
+		text, err := get("http://" + r.debug + "/explain?domain=llm&hits=0&descriptors=user=" + user)
+		if used := fmt.Sprintf(" %d used", want); err == nil && !strings.Contains(string(text), used) {
+			err = fmt.Errorf("no %q in\n%s", used, text)
 		}
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = fmt.Fprint(w, `{"error": {"message": "no"}}`)
-	}))
-	t.Cleanup(model.Close)
-
-	rules := newRuleDir(t)
-	rules.put(t, "llm.yaml", read(t, filepath.Join("examples", "token-budget", "rules", "llm.yaml")))
-	s := startService(t, rules.env()...)
-	config := readYAML(t, tokenBudgetDir+"/envoy.yaml")
-	config.move(t, map[string]string{
-		"0.0.0.0:8888":   anyPort,
-		"model:8000":     strings.TrimPrefix(model.URL, "http://"),
-		"ratelimit:8081": s.grpc,
+		return err
 	})
-	config.set(t, "timeout", "5s") // patience with a busy machine
-	p, address := startEnvoy(t, "front", config)
-	f := &front{process: p, url: "http://" + address}
+}
 
-	// charged waits until the counter of a user has the tokens, as Envoy does not wait for it.
-	charged := func(user string, want int) {
-		t.Helper()
-		p.until(t, fmt.Sprintf("%s used %d", user, want), func() error {
-			text, err := get("http://" + s.debug + "/explain?domain=llm&hits=0&descriptors=user=" + user)
-			if used := fmt.Sprintf("%d used", want); err == nil && !strings.Contains(string(text), used) {
-				err = fmt.Errorf("no %q in\n%s", used, text)
-			}
-			return err
-		})
+// exampleNumber returns the number that an example's rule file or Envoy configuration has under key.
+func exampleNumber(t *testing.T, file, key string) int {
+	t.Helper()
+	nodes := readYAML(t, file).at(key)
+	if len(nodes) != 1 {
+		t.Fatalf("%s has %d keys %s, want one", file, len(nodes), key)
 	}
-	for i, step := range []struct {
-		user, tokens string
-		want, used   int
-	}{
-		{"alex", "400", 200, 400},
-		{"alex", "500", 200, 900},
-		{"alex", "", 500, 900}, // an error is free
-		{"alex", "300", 200, 1200},
-		{"alex", "1", 429, 1200},
-		{"kim", "10", 200, 10},
-	} {
-		header := "x-user: " + step.user
-		if step.tokens != "" {
-			header += ",x-tokens: " + step.tokens
+	number, err := strconv.Atoi(nodes[0].Value)
+	if err != nil {
+		t.Fatalf("%s: %s: %v", file, key, err)
+	}
+	return number
+}
+
+// settleByHeader makes the configuration read the tokens from a header of the response, as the recipe says.
+func settleByHeader(t *testing.T, config *document) {
+	t.Helper()
+	var change struct {
+		HitsAddend struct {
+			Format string `yaml:"format"`
+		} `yaml:"hits_addend"`
+	}
+	if err := yaml.Unmarshal([]byte(blocks(t, tokenBudgetPage, "yml", "hits_addend:")[0]), &change); err != nil {
+		t.Fatal(err)
+	}
+	config.set(t, "format", change.HitsAddend.Format)
+}
+
+// addItems adds the items of the page's block that begins with begin to the lists under key.
+func addItems(t *testing.T, d *document, key, begin string) {
+	t.Helper()
+	var items yaml.Node
+	if err := yaml.Unmarshal([]byte(blocks(t, tokenBudgetPage, "yml", begin)[0]), &items); err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range d.at(key) {
+		list.Content = append(slices.Clone(items.Content[0].Content), list.Content...)
+	}
+}
+
+// The recipe for budgets of tokens, with a real Envoy: what a response used replaces what was reserved for it.
+func TestTokenBudget(t *testing.T) {
+	backend := func(w http.ResponseWriter, r *http.Request) {
+		kind, tokens := r.Header.Get("x-kind"), r.Header.Get("x-tokens")
+		w.Header().Set("Content-Type", kind)
+		switch kind {
+		case "application/json":
+			_, _ = fmt.Fprintf(w, `{"choices": [{"message": {"content": "Hello"}}], "usage": {"total_tokens": %s}}`, tokens)
+		case "text/event-stream":
+			_, _ = fmt.Fprintf(w, "data: {\"usage\": null}\n\ndata: {\"usage\": {\"total_tokens\": %s}}\n\ndata: [DONE]\n\n", tokens)
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
 		}
-		status, _, err := f.send(call{path: "/v1/chat/completions", header: header})
+	}
+	r := startHoldsRecipe(t, "token-budget", "llm.yaml", nil, func(t *testing.T, rules *document) {
+		inAYear(t, rules)
+		rules.set(t, "requests_per_unit", "2000")
+		rules.set(t, "hold", "2s")
+	}, backend)
+	plain, events := r.envoy(t, nil), r.envoy(t, func(t *testing.T, config *document) {
+		addItems(t, config, "http_filters", "- name: envoy.filters.http.sse_to_metadata")
+	})
+	for i, step := range []struct {
+		front              *front
+		user, kind, tokens string
+		want, used         int
+	}{
+		{plain, "alex", "application/json", "400", 200, 400},
+		{plain, "alex", "application/json", "900", 200, 1300}, // more than reserved
+		{plain, "alex", "", "", 500, 1300},                    // an error is free
+		{plain, "alex", "application/json", "0", 200, 1300},
+		{plain, "alex", "application/json", "300", 200, 1600},
+		{plain, "alex", "application/json", "1", 429, 1600}, // no room for a reservation
+		{plain, "kim", "application/json", "10", 200, 10},
+		{plain, "kim", "text/event-stream", "10", 200, 510}, // keeps its reservation
+		{events, "kim", "text/event-stream", "30", 200, 540},
+	} {
+		status, _, err := step.front.send(call{
+			path: "/v1/chat/completions", header: fmt.Sprintf("x-user: %s, x-kind: %s, x-tokens: %s", step.user, step.kind, step.tokens),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if status != step.want {
 			t.Errorf("request %d: status %d, want %d", i+1, status, step.want)
 		}
-		charged(step.user, step.used)
+		r.used(t, step.user, step.used)
 	}
 }
 
-// The page of the recipe shows both files as they are.
-func TestTokenBudgetPage(t *testing.T) {
-	page := read(t, "docs/recipes/token-budgets.md")
-	for name, block := range map[string]string{"rules/llm.yaml": "yaml", "envoy.yaml": "yml"} {
-		text := read(t, filepath.Join("examples", "token-budget", name))
-		if !strings.Contains(page, "```"+block+"\n"+text+"```") {
-			t.Errorf("docs/recipes/token-budgets.md does not show %s as it is", name)
+// A user who has 4 requests in progress has room for no other, and those that are refused use no tokens.
+func TestTokenBudgetAndConcurrency(t *testing.T) {
+	r := startHoldsRecipe(t, "token-budget", "llm.yaml", nil, func(t *testing.T, rules *document) {
+		inAYear(t, rules)
+		addItems(t, rules, "descriptors", "- key: slots")
+	}, streams{}.serve)
+	f := r.envoy(t, func(t *testing.T, config *document) { addItems(t, config, "rate_limits", "- actions:") })
+	f.fill(t, 4)
+	r.used(t, "alex", 4*exampleNumber(t, tokenBudgetDir+"/envoy.yaml", "number"))
+}
+
+// The pages of the recipes show both files as they are.
+func TestHoldsPages(t *testing.T) {
+	for page, dir := range map[string]string{tokenBudgetPage: "examples/token-budget", "docs/recipes/concurrency.md": "examples/concurrency"} {
+		for pattern, block := range map[string]string{"rules/*.yaml": "yaml", "envoy.yaml": "yml"} {
+			files, err := filepath.Glob(filepath.Join(repository, dir, pattern))
+			if err != nil || len(files) != 1 {
+				t.Fatalf("%s in %s: %v, %v, want one file", pattern, dir, files, err)
+			}
+			name, err := filepath.Rel(repository, files[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(read(t, page), "```"+block+"\n"+read(t, name)+"```") {
+				t.Errorf("%s does not show %s as it is", page, name)
+			}
+		}
+	}
+}
+
+// model is the backend of the recipe. It answers with a random number of tokens, and keeps a record of its own.
+type model struct {
+	reserved, budget int
+
+	mu        sync.Mutex
+	undecided int           // calls that the model waits for: they are neither refused nor here; guarded by mu
+	decided   chan struct{} // closed when undecided is 0; guarded by mu
+	open      int           // reserved tokens of calls that the model has not answered; guarded by mu
+	settled   int           // tokens of its answers; guarded by mu
+	excess    int           // tokens of its answers beyond what was reserved for them; guarded by mu
+	most      int           // the most that settled and open have been beyond budget and excess; guarded by mu
+}
+
+// decide counts a call that is refused or here, and returns what to wait for before the model answers.
+func (m *model) decide() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.undecided--; m.undecided == 0 {
+		close(m.decided)
+	}
+	return m.decided
+}
+
+func (m *model) serve(w http.ResponseWriter, _ *http.Request) {
+	m.mu.Lock()
+	m.open += m.reserved
+	m.most = max(m.most, m.settled+m.open-m.budget-m.excess)
+	m.mu.Unlock()
+	<-m.decide()
+	tokens := rand.IntN(2*m.reserved - 200) // less than reserved on average, and often more
+	m.mu.Lock()
+	m.open -= m.reserved
+	m.settled += tokens
+	m.excess += max(tokens-m.reserved, 0)
+	m.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("x-tokens", strconv.Itoa(tokens))
+	_, _ = fmt.Fprintf(w, `{"choices": [{"message": {"content": "Hello"}}], "usage": {"total_tokens": %d}}`, tokens)
+}
+
+// burst makes calls at once and returns how many got each status. The model answers when undecided calls are refused or at the model.
+func (m *model) burst(t *testing.T, f *front, calls, undecided int) map[int]int {
+	m.mu.Lock()
+	m.undecided, m.decided = undecided, make(chan struct{})
+	m.mu.Unlock()
+	var all sync.WaitGroup
+	statuses := make(chan int, calls)
+	for range calls {
+		all.Go(func() {
+			status, _, err := f.send(call{path: "/v1/chat/completions", header: "x-user: alex"})
+			if err != nil {
+				t.Error(err)
+			}
+			if status != http.StatusOK {
+				m.decide()
+			}
+			statuses <- status
+		})
+	}
+	all.Wait()
+	close(statuses)
+	count := make(map[int]int)
+	for status := range statuses {
+		count[status]++
+	}
+	return count
+}
+
+// A thousand calls at once never use more than the budget and what settlements exceed their reservations, by the record of the model.
+// The service has counted what the model has.
+func TestTokenBudgetOfParallelCalls(t *testing.T) {
+	const calls = 1000
+	for store, env := range holdStores {
+		for source, change := range map[string]func(*testing.T, *document){
+			"a header": settleByHeader, "the body": func(*testing.T, *document) {},
+		} {
+			t.Run(store+", tokens in "+source, func(t *testing.T) {
+				m := &model{
+					reserved: exampleNumber(t, tokenBudgetDir+"/envoy.yaml", "number"),
+					budget:   exampleNumber(t, tokenBudgetDir+"/rules/llm.yaml", "requests_per_unit"),
+				}
+				r := startHoldsRecipe(t, "token-budget", "llm.yaml", env(t), inAYear, m.serve)
+				f := r.envoy(t, change)
+				room := m.budget / m.reserved
+				if count, want := m.burst(t, f, calls, calls), (map[int]int{200: room, 429: calls - room}); !maps.Equal(count, want) {
+					t.Errorf("these statuses came this often: %v, want %v", count, want)
+				}
+				count := m.burst(t, f, calls, 1)
+				if count[200] == 0 || count[429] == 0 || count[200]+count[429] != calls {
+					t.Errorf("these statuses came this often: %v, want some of 200 and 429", count)
+				}
+
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				t.Logf("then %v; the model used %d tokens, %d more than reserved", count, m.settled, m.excess)
+				if over := max(m.most, m.settled-m.budget-m.excess); over > 0 {
+					t.Errorf("%d tokens too many were settled or open at once", over)
+				}
+				r.used(t, "alex", m.settled)
+			})
 		}
 	}
 }
