@@ -21,6 +21,7 @@ import (
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/counter"
 	"ratelimit/src/tools/denials"
+	"ratelimit/src/tools/diff"
 	"ratelimit/src/tools/explain"
 	"ratelimit/src/tools/ruletest"
 	"ratelimit/src/tools/simulate"
@@ -75,7 +76,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		return err
 	})
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(), ruletest.Command(),
-		simulate.Command(), schema, bench.Command(), top.Command(), denials.Command(), version, client.UpstreamCommand())
+		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), version, client.UpstreamCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		if cmd.Args == nil {
 			cmd.Args = noArguments

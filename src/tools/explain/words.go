@@ -7,8 +7,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// limitInWords returns the limit of r for people: "2 per minute", "10 per minute, 4 at once".
-func limitInWords(r *rules.Rule) string {
+// LimitInWords returns the limit of r for people: "2 per minute", "10 per minute, 4 at once".
+func LimitInWords(r *rules.Rule) string {
 	l, s := &r.Limit, r.LimitText()
 	if l.Kind == algorithm.GCRA {
 		s += fmt.Sprintf(", %d at once", l.Capacity())

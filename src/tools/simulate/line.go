@@ -21,7 +21,15 @@ type line struct {
 	request *limiter.Request
 	// refusal is the error of class limiter.ErrInvalidRequest with which the service would refuse the request.
 	refusal error
+	answer  string // answer is the recorded answer, one of the constants Answer…; empty if the line has none.
 }
+
+// These are the answers that a recording can have.
+const (
+	AnswerOK        = "OK"
+	AnswerOverLimit = "OVER_LIMIT"
+	AnswerError     = "ERROR" // The service answered with an error.
+)
 
 // InputError is an invalid line of the input. The lines before it have been decided and written.
 type InputError struct {
@@ -58,15 +66,18 @@ const (
 
 // parse parses a line that is not blank.
 func (p *parser) parse(text []byte) (l line, _ *InputError) {
-	at, request, err := splitLine(text)
+	parts, err := splitLine(text)
 	if err != nil {
 		return l, err
 	}
-	if l.at, err = p.parseTime(at); err != nil {
+	if l.at, err = p.parseTime(parts.at); err != nil {
+		return l, err
+	}
+	if l.answer, err = parseAnswer(parts.answer); err != nil {
 		return l, err
 	}
 	p.previous = l.at
-	l.request, l.refusal = p.parseRequest(request)
+	l.request, l.refusal = p.parseRequest(parts.request)
 	if l.refusal != nil && !errors.Is(l.refusal, limiter.ErrInvalidRequest) {
 		return l, invalidLine("write a RateLimitRequest as proto3 JSON", "the request is none: %v", l.refusal)
 	}
@@ -124,6 +135,19 @@ func (p *parser) parseTime(value []byte) (at time.Time, _ *InputError) {
 	return at, nil
 }
 
+// parseAnswer parses the value of "answer", which may be missing.
+func parseAnswer(value []byte) (answer string, _ *InputError) {
+	for _, answer := range []string{AnswerOK, AnswerOverLimit, AnswerError} {
+		if string(value) == `"`+answer+`"` {
+			return answer, nil
+		}
+	}
+	if value == nil {
+		return "", nil
+	}
+	return "", invalidLine(`write "OK", "OVER_LIMIT" or "ERROR", or leave it out`, `"answer" is %s`, brief(value))
+}
+
 // ParseInstant parses an RFC 3339 instant in the years 1970 to 2149, with a fraction of up to nanoseconds.
 func ParseInstant(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
@@ -143,15 +167,18 @@ func ParseInstant(text string) (time.Time, error) {
 
 func instantText(at time.Time) string { return at.Format(time.RFC3339Nano) }
 
-// splitLine returns the values of "at" and "request" in the JSON object text. It finds them by their commas and colons, which takes half
-// of the time that a json.Decoder takes.
-func splitLine(text []byte) (at, request []byte, _ *InputError) {
+// lineParts has the values of a line as JSON; nil for a missing one.
+type lineParts struct{ at, request, answer []byte }
+
+// splitLine returns the values in the JSON object text. It finds them by their commas and colons, which takes half of the time that a
+// json.Decoder takes.
+func splitLine(text []byte) (parts lineParts, _ *InputError) {
 	const form = `write {"at": ..., "request": ...}`
 	if !json.Valid(text) {
-		return nil, nil, invalidLine(form, "the line is not JSON: %s", syntaxProblem(text))
+		return parts, invalidLine(form, "the line is not JSON: %s", syntaxProblem(text))
 	}
 	if text = bytes.TrimSpace(text); text[0] != '{' {
-		return nil, nil, invalidLine(form, "the line is not a JSON object")
+		return parts, invalidLine(form, "the line is not a JSON object")
 	}
 	next := func() (part []byte) {
 		end := partEnd(text)
@@ -162,26 +189,28 @@ func splitLine(text []byte) (at, request []byte, _ *InputError) {
 		name, value := next(), next()
 		var key string
 		_ = json.Unmarshal(name, &key) // Names in valid JSON are strings, so Unmarshal does not fail.
-		target := &at
+		target := &parts.at
 		switch key {
 		case "at":
 		case "request":
-			target = &request
+			target = &parts.request
+		case "answer":
+			target = &parts.answer
 		default:
-			return nil, nil, invalidLine("remove it", "unknown key %s", brief(name))
+			return parts, invalidLine("remove it", "unknown key %s", brief(name))
 		}
 		if *target != nil {
-			return nil, nil, invalidLine("remove one", "%q is there twice", key)
+			return parts, invalidLine("remove one", "%q is there twice", key)
 		}
 		*target = value
 	}
 	switch {
-	case at == nil:
-		return nil, nil, invalidLine(`add "at": "1.5s", a time after the start, or an instant`, `there is no "at"`)
-	case request == nil:
-		return nil, nil, invalidLine(`add "request": {...}, a RateLimitRequest as proto3 JSON`, `there is no "request"`)
+	case parts.at == nil:
+		return parts, invalidLine(`add "at": "1.5s", a time after the start, or an instant`, `there is no "at"`)
+	case parts.request == nil:
+		return parts, invalidLine(`add "request": {...}, a RateLimitRequest as proto3 JSON`, `there is no "request"`)
 	}
-	return at, request, nil
+	return parts, nil
 }
 
 // syntaxProblem returns why text is not JSON.

@@ -176,16 +176,16 @@ func FuzzLine(f *testing.F) {
 		if (l.request == nil) != (l.refusal != nil) {
 			t.Errorf("%+v", l)
 		}
-		_, request, problem := splitLine(text)
+		parts, problem := splitLine(text)
 		if problem != nil {
 			t.Fatal(problem)
 		}
-		again := fmt.Appendf(nil, `{"at":%q,"request":%s}`, l.at.Format(time.RFC3339Nano), request)
+		again := fmt.Appendf(nil, `{"at":%q,"request":%s}`, l.at.Format(time.RFC3339Nano), parts.request)
 		l2, problem := p.parse(again)
 		if problem != nil {
 			t.Fatalf("%s: %v", again, problem)
 		}
-		fresh, err := rls.ParseJSON(request)
+		fresh, err := rls.ParseJSON(parts.request)
 		if !l2.at.Equal(l.at) || !reflect.DeepEqual(l2.request, l.request) || !reflect.DeepEqual(fresh, l.request) || fmt.Sprint(err) != fmt.Sprint(l.refusal) {
 			t.Errorf("%s: %+v, then %+v", again, l, l2)
 		}

@@ -7,6 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"time"
+
+	"ratelimit/src/limiter"
 )
 
 // MaxLine is the longest line of input in bytes, without its newline.
@@ -100,4 +104,44 @@ func (r *lineReader) fill(b *batch) error {
 func (r *lineReader) located(e *InputError) error {
 	e.Name, e.Line = r.name, r.number
 	return e
+}
+
+// RecordedRequest is a line of a recording.
+type RecordedRequest struct {
+	Line int       // Line is the line's number, from 1.
+	At   time.Time // At is in UTC.
+	// Request is shared by lines with the same text; Now is not set. It is nil if Refusal is set.
+	Request *limiter.Request
+	// Refusal is the error with which the service would refuse the request.
+	Refusal error
+	Answer  string // Answer is the recorded answer, one of the constants Answer…; empty if the line has none.
+}
+
+// Requests yields the lines of cfg.In in order, until the end of the input or of ctx. Of cfg it uses In, Name, Start and
+// AllowClockSteps. Its errors are those of Run; nothing follows an error.
+func Requests(ctx context.Context, cfg Config) iter.Seq2[RecordedRequest, error] {
+	cfg.setDefaults()
+	return func(yield func(RecordedRequest, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		for batches := startReading(ctx, &cfg); ; {
+			select {
+			case <-ctx.Done():
+				yield(RecordedRequest{}, ErrInterrupted)
+				return
+			case b := <-batches:
+				for _, l := range b.lines {
+					if !yield(RecordedRequest{l.number, l.at, l.request, l.refusal, l.answer}, nil) {
+						return
+					}
+				}
+				if b.end != nil && !errors.Is(b.end, io.EOF) {
+					yield(RecordedRequest{}, b.end)
+				}
+				if b.end != nil {
+					return
+				}
+			}
+		}
+	}
 }

@@ -41,6 +41,12 @@ type Config struct {
 	Progress func(Progress)
 }
 
+func (cfg *Config) setDefaults() {
+	if cfg.Start.IsZero() {
+		cfg.Start = DefaultStart
+	}
+}
+
 // DefaultStart is an instant at which all windows but those of weeks begin.
 var DefaultStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -60,9 +66,7 @@ var ErrInterrupted = errors.New("interrupted")
 // Run flushes the output before it waits for input, so a program can send lines one at a time. When ctx ends, Run does not wait for
 // a Read of the input that is under way.
 func Run(ctx context.Context, cfg Config) (*Summary, error) {
-	if cfg.Start.IsZero() {
-		cfg.Start = DefaultStart
-	}
+	cfg.setDefaults()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	now := time.Now()
@@ -144,6 +148,17 @@ func (r *run) reportProgress() {
 	r.cfg.Progress(Progress{Lines: r.summary.Lines, Virtual: r.summary.Last, Elapsed: now.Sub(r.startedAt)})
 }
 
+// AnswerOf returns the answer to a request that is over its limits, or not, or fails with err.
+func AnswerOf(over bool, err error) string {
+	switch {
+	case err != nil:
+		return AnswerError
+	case over:
+		return AnswerOverLimit
+	}
+	return AnswerOK
+}
+
 // decide decides on one line and writes the decision. It ignores the end of ctx, so that each counted decision is also written.
 func (r *run) decide(ctx context.Context, l *line) error {
 	err := l.refusal
@@ -158,9 +173,11 @@ func (r *run) decide(ctx context.Context, l *line) error {
 			return fmt.Errorf("%s:%d: %w", r.cfg.Name, l.number, err)
 		}
 		r.summary.addDecision(l.at, &r.answer, len(r.cfg.KeyPrefix))
+		r.summary.compareAnswer(l, AnswerOf(r.answer.Over, nil))
 	case errors.Is(err, limiter.ErrInvalidRequest):
 		r.decision = appendRefusal(r.decision[:0], l.at, err)
 		r.summary.addRefusal(l.at)
+		r.summary.compareAnswer(l, AnswerOf(false, err))
 	default:
 		return fmt.Errorf("%s:%d: %w", r.cfg.Name, l.number, err)
 	}

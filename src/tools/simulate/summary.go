@@ -21,6 +21,10 @@ type Summary struct {
 	OK, Over, Refused uint64
 	// Unmatched counts the descriptors that no rule answers: none matches, or another rule of the request replaces the one that does.
 	Unmatched uint64
+	// Recorded counts the lines with a recorded answer, and Differing those of them that the run answers differently. FirstDiffering is
+	// the number of the first such line.
+	Recorded, Differing uint64
+	FirstDiffering      int
 	// First and Last are the virtual times of the first and the last line.
 	First, Last time.Time
 	// Elapsed is the real time of the run.
@@ -56,6 +60,19 @@ func (s *Summary) addLine(at time.Time) {
 func (s *Summary) addRefusal(at time.Time) {
 	s.addLine(at)
 	s.Refused++
+}
+
+// compareAnswer compares the answer to a line with the recorded one.
+func (s *Summary) compareAnswer(l *line, answer string) {
+	if l.answer == "" {
+		return
+	}
+	s.Recorded++
+	if l.answer != answer {
+		if s.Differing++; s.Differing == 1 {
+			s.FirstDiffering = l.number
+		}
+	}
 }
 
 // addDecision counts an answer and its charges. It cuts the first prefixBytes off the keys of counters.
@@ -132,6 +149,11 @@ func (s *Summary) Write(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "requests: %d; OK: %d, OVER_LIMIT: %d, errors: %d; descriptors that met no rule: %d\n",
 		s.Lines, s.OK, s.Over, s.Refused, s.Unmatched)
+	if s.Differing > 0 {
+		fmt.Fprintf(&b, "answers as recorded: %d of %d; the first other one is on line %d\n", s.Recorded-s.Differing, s.Recorded, s.FirstDiffering)
+	} else if s.Recorded > 0 {
+		fmt.Fprintf(&b, "answers as recorded: all %d\n", s.Recorded)
+	}
 	if s.Lines > 0 {
 		fmt.Fprintf(&b, "%s to %s, %v of virtual time", instantText(s.First), instantText(s.Last), s.Last.Sub(s.First))
 		if s.Elapsed > 0 {

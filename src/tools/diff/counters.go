@@ -1,0 +1,177 @@
+package diff
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/backend/remote"
+	"ratelimit/src/rules"
+	"ratelimit/src/tools/explain"
+	"ratelimit/src/tools/output"
+)
+
+// What becomes of the counters of a rule.
+const (
+	CountersKept = "kept" // The counters go on.
+	CountersNew  = "new"  // The counters start anew, in every store.
+	// CountersNewRemote says that the counters start anew in Redis and Memcached only, whose names tell limits of one descriptor apart.
+	CountersNewRemote = "new in Redis and Memcached"
+	CountersNone      = "none" // The rule is unlimited, so it has no counters.
+)
+
+// counterComparer compares the names of counters, and their windows, as stores see them.
+type counterComparer struct {
+	keys          rules.KeyFormat
+	before, after *rules.Set
+}
+
+// compare tells what becomes of the counters of p.after, and why. The counters of a removed rule expire, unless another rule counts on.
+func (c *counterComparer) compare(p rulePair) (counters, why string) {
+	switch {
+	case p.after == nil && p.before.Unlimited, p.after != nil && p.after.Unlimited:
+		return CountersNone, ""
+	case p.after == nil:
+		if r := c.sameCounters(p.before, c.before, c.after); r != nil {
+			return CountersKept, "rule " + r.FullName + " counts on"
+		}
+		return CountersNone, "they expire with their windows"
+	case p.before == nil:
+		if r := c.sameCounters(p.after, c.after, c.before); r != nil {
+			return CountersKept, "those of rule " + r.FullName + " go on"
+		}
+		return CountersNew, "the rule is new"
+	case p.before.Unlimited:
+		return CountersNew, "the rule was unlimited and counted nothing"
+	}
+	entries := sampleEntries(p.after)
+	if p.after.ListSettings != nil && p.before.ListSettings != nil {
+		entries = append(entries, sampleEntries(p.before)...)
+	}
+	return c.difference(p.before, p.after, entries)
+}
+
+// difference compares the counters of two rules for the same entries.
+func (c *counterComparer) difference(before, after *rules.Rule, entries []rules.Entry) (counters, why string) {
+	oldHit, newHit := c.hit(c.before, before, entries), c.hit(c.after, after, entries)
+	reasons := windowReasons(&before.Limit, &after.Limit)
+	if !bytes.Equal(oldHit.Key, newHit.Key) {
+		reasons = append(reasons, fmt.Sprintf("the key is %s instead of %s", keyText(newHit.Key), keyText(oldHit.Key)))
+	}
+	if len(reasons) > 0 {
+		return CountersNew, strings.Join(reasons, "; ")
+	}
+	const now = 0 // Both names have the same start of a window.
+	was, is := remote.AppendKey(nil, oldHit, now, c.keys.EscapeKeys), remote.AppendKey(nil, newHit, now, c.keys.EscapeKeys)
+	if !bytes.Equal(was, is) {
+		return CountersNewRemote, fmt.Sprintf("there the key is %s instead of %s", keyText(is), keyText(was))
+	}
+	return CountersKept, ""
+}
+
+// keyText returns the key of sampleEntries for people, with `*` for any text.
+func keyText(key []byte) string {
+	return output.Printable(strings.ReplaceAll(string(key), anyText, "*"))
+}
+
+// hit returns a hit on the counter of r that entries lead to.
+func (c *counterComparer) hit(set *rules.Set, r *rules.Rule, entries []rules.Entry) *backend.Hit {
+	h := &backend.Hit{Limit: &r.Limit, SharesKey: r.ChargedWithOthers}
+	h.Key, h.TagLength = c.keys.AppendKey(nil, set.Domain([]byte(r.Domain)), r, entries)
+	return h
+}
+
+// windowReasons says what differs between the windows of two limits; nothing if algorithm.Limit.Window is equal.
+func windowReasons(before, after *algorithm.Limit) (reasons []string) {
+	was, is := before.Window(), after.Window()
+	if was == is {
+		return nil
+	}
+	if was.Kind != is.Kind {
+		reasons = append(reasons, fmt.Sprintf("the algorithm is %v instead of %v", is.Kind, was.Kind))
+	}
+	if before.Period != after.Period {
+		reasons = append(reasons, fmt.Sprintf("the window is %s instead of %s", rules.FormatDuration(after.Period), rules.FormatDuration(before.Period)))
+	}
+	if was.CalendarID != is.CalendarID {
+		reasons = append(reasons, "the borders of the windows differ: calendar")
+	}
+	if was.IsHeld != is.IsHeld {
+		reasons = append(reasons, "only one of the two has holds")
+	}
+	return reasons
+}
+
+// sameCounters returns the rule of set, among those that a request for r is charged to, that has the counters of r; nil for none.
+func (c *counterComparer) sameCounters(r *rules.Rule, own, set *rules.Set) *rules.Rule {
+	entries := sampleEntries(r)
+	mine := c.hit(own, r, entries)
+	for _, other := range chargedBy(set, r.Domain, entries) {
+		if !other.Unlimited && other.Limit.Window() == r.Limit.Window() && bytes.Equal(c.hit(set, other, entries).Key, mine.Key) {
+			return other
+		}
+	}
+	return nil
+}
+
+// instead returns the rules of the other side that requests for an added or removed rule are charged to.
+func (c *counterComparer) instead(p rulePair) (list []InsteadRule) {
+	var found []*rules.Rule
+	switch {
+	case p.before == nil:
+		found = chargedBy(c.before, p.after.Domain, sampleEntries(p.after))
+	case p.after == nil:
+		found = chargedBy(c.after, p.before.Domain, sampleEntries(p.before))
+	}
+	for _, r := range found {
+		list = append(list, InsteadRule{r.FullName, explain.LimitInWords(r)})
+	}
+	return list
+}
+
+// chargedBy returns the limits that a request with these entries is charged to.
+func chargedBy(set *rules.Set, domain string, entries []rules.Entry) []*rules.Rule {
+	d := set.Domain([]byte(domain))
+	if d == nil {
+		return nil
+	}
+	r, _ := d.FindRule(entries, new(rules.SearchScratch), nil)
+	if r == nil {
+		return nil
+	}
+	return r.LimitsToCharge()
+}
+
+// anyText stands for any bytes in sampleEntries. No rule is likely to name it.
+const anyText = "any\u00b7text"
+
+// sampleEntries returns entries that r matches, as long as no other rule takes them. Each `*` is any text.
+func sampleEntries(r *rules.Rule) (list []rules.Entry) {
+	add := func(key, value string) {
+		list = append(list, rules.Entry{Key: []byte(strings.ReplaceAll(key, "*", anyText)), Value: []byte(strings.ReplaceAll(value, "*", anyText))})
+	}
+	switch words := r.WordPath(); {
+	case words != nil:
+		for _, word := range words {
+			add(word, "")
+		}
+	case r.ListSettings != nil:
+		for _, key := range r.ListSettings.PerKeys {
+			add(key, "*")
+		}
+		for _, pair := range r.ListSettings.MatchPairs { // The last value of a key counts.
+			add(pair.Key, pair.Pattern)
+		}
+	default:
+		for i := range r.Path {
+			value := r.Path[i].Value()
+			if value == "" && !strings.Contains(r.Path[i].Key(), "*") {
+				value = "*"
+			}
+			add(r.Path[i].Key(), value)
+		}
+	}
+	return list
+}

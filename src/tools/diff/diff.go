@@ -1,0 +1,233 @@
+// Package diff tells what changes between two sets of rules: rules that are added, removed, loosened or tightened, and counters that
+// start anew. With a recording it also tells which requests get another answer.
+//
+//	pair.go      which old rule is which new rule
+//	setting.go   what differs between the two, and whether that is looser or tighter
+//	counters.go  whether the counters go on
+//	order.go     rules that changed places where the first match decides
+//	replay.go    the requests of a recording, decided by both sets
+//	text.go, markdown.go, command.go
+package diff
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/tools/check"
+	"ratelimit/src/tools/explain"
+)
+
+// Kinds of changes, in the order of reports.
+const (
+	KindAdded     = "added"
+	KindRemoved   = "removed"
+	KindTightened = "tightened"
+	KindLoosened  = "loosened"
+	KindChanged   = "changed"
+	KindRenamed   = "renamed"
+	KindMoved     = "moved"
+)
+
+var kinds = []string{KindAdded, KindRemoved, KindTightened, KindLoosened, KindChanged, KindRenamed, KindMoved}
+
+// Report is what changes between two sets of rules. Its JSON is that of --format json.
+type Report struct {
+	// Changed says that something differs.
+	Changed bool `json:"changed"`
+	Old     Size `json:"old"`
+	New     Size `json:"new"`
+	// Rules are sorted by kind, and of one kind as in the files.
+	Rules []RuleChange `json:"rules"`
+	// Exempt are descriptors without a limit of their own. Requests that match them do not meet the limits of wildcards and of keys alone.
+	Exempt      NameChanges `json:"without_limit"`
+	Domains     NameChanges `json:"domains"`
+	NewWarnings []Warning   `json:"new_warnings"`
+	// Replay is nil without a recording.
+	Replay *Replay `json:"replay,omitempty"`
+}
+
+// Size counts the contents of a set of rules.
+type Size struct {
+	Files   int `json:"files"`
+	Domains int `json:"domains"`
+	Rules   int `json:"rules"`
+}
+
+// NameChanges are names that only one side has.
+type NameChanges struct {
+	Added   []string `json:"added"`
+	Removed []string `json:"removed"`
+}
+
+// Warning is a warning about the new rules that the old ones did not have.
+type Warning struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+// RuleChange is a rule that differs.
+type RuleChange struct {
+	Kind string `json:"change"`
+	// Rule is the full name of the new rule, or that of a removed one. OldName is set if the name differs.
+	Rule    string `json:"rule"`
+	OldName string `json:"old_rule,omitempty"`
+	// At and OldAt are the places as file:line:column. One of them is empty for a rule that only one side has.
+	At    string `json:"at,omitempty"`
+	OldAt string `json:"old_at,omitempty"`
+	// Limit and OldLimit are in words, like At and OldAt.
+	Limit    string    `json:"limit,omitempty"`
+	OldLimit string    `json:"old_limit,omitempty"`
+	Settings []Setting `json:"settings,omitempty"`
+	// Instead has, for an added rule, the old rules that such requests were charged to, and for a removed rule the new ones.
+	Instead []InsteadRule `json:"instead,omitempty"`
+	// Counters tells whether the counters of the rule go on, one of the constants Counters…. CountersWhy has the reason if they do not.
+	Counters    string `json:"counters"`
+	CountersWhy string `json:"counters_why,omitempty"`
+}
+
+// InsteadRule is a rule that answers requests on the other side.
+type InsteadRule struct {
+	Rule  string `json:"rule"`
+	Limit string `json:"limit"`
+}
+
+// side is one set of rules, the old or the new one.
+type side struct {
+	check.Result
+	root string // root is the path that the user named.
+}
+
+// file returns the name of a rule's file in the directory; empty if the user named a single file.
+func (s *side) file(name string) string {
+	if inside, ok := strings.CutPrefix(name, strings.TrimRight(s.root, "/")+"/"); ok {
+		return inside
+	}
+	return ""
+}
+
+func (s *side) size() Size { return Size{s.Files, len(s.Set.Domains()), len(s.Set.Rules())} }
+
+// compare returns what changes from before to after. Both have a Set.
+func compare(before, after *side, keys rules.KeyFormat) *Report {
+	rep := &Report{Old: before.size(), New: after.size(), Rules: []RuleChange{}}
+	pairs := pairRules(before.Set.Rules(), after.Set.Rules())
+	moved := movedRules(pairs)
+	counters := counterComparer{keys: keys, before: before.Set, after: after.Set}
+	for _, p := range pairs {
+		c := compareRules(before, after, p, moved[p.after])
+		c.Counters, c.CountersWhy = counters.compare(p)
+		if c.Kind == "" && c.Counters != CountersKept && c.Counters != CountersNone {
+			c.Kind = KindChanged
+		}
+		if c.Kind != "" {
+			c.Instead = counters.instead(p)
+			rep.Rules = append(rep.Rules, c)
+		}
+	}
+	slices.SortStableFunc(rep.Rules, func(a, b RuleChange) int {
+		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
+	})
+	rep.Domains = compareNames(domainNames(before.Set), domainNames(after.Set))
+	rep.Exempt = compareNames(exemptNames(before.Set), exemptNames(after.Set))
+	rep.NewWarnings = newWarnings(before, after)
+	rep.Changed = len(rep.Rules)+len(rep.Domains.Added)+len(rep.Domains.Removed)+len(rep.Exempt.Added)+len(rep.Exempt.Removed)+len(rep.NewWarnings) > 0
+	return rep
+}
+
+// compareRules returns the change from p.before to p.after without its counters. hasMoved says that the rule changed places among
+// rules of which the first match decides. Kind is empty if nothing differs.
+func compareRules(before, after *side, p rulePair, hasMoved bool) (c RuleChange) {
+	if p.before != nil {
+		c.Rule, c.OldAt, c.OldLimit = p.before.FullName, p.before.Pos.String(), explain.LimitInWords(p.before)
+	}
+	if p.after != nil {
+		c.Rule, c.At, c.Limit = p.after.FullName, p.after.Pos.String(), explain.LimitInWords(p.after)
+	}
+	switch {
+	case p.before == nil:
+		c.Kind = KindAdded
+		return c
+	case p.after == nil:
+		c.Kind = KindRemoved
+		return c
+	}
+	var total effect
+	c.Settings, total = compareSettings(p.before, p.after)
+	c.Kind = total.kind()
+	if p.before.FullName != p.after.FullName {
+		c.OldName, c.Kind = p.before.FullName, cmp.Or(c.Kind, KindRenamed)
+	}
+	if hasMoved {
+		c.Settings, c.Kind = append(c.Settings, Setting{Name: "order", New: "among rules of which the first match decides"}), cmp.Or(c.Kind, KindMoved)
+	}
+	if was, is := before.file(p.before.Pos.File), after.file(p.after.Pos.File); was != is && was != "" && is != "" {
+		c.Settings, c.Kind = append(c.Settings, Setting{Name: "file", Old: was, New: is}), cmp.Or(c.Kind, KindMoved)
+	}
+	return c
+}
+
+func domainNames(set *rules.Set) (names []string) {
+	for _, d := range set.Domains() {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// exemptNames returns the names of the descriptors that have no limit themselves.
+func exemptNames(set *rules.Set) (names []string) {
+	limited := make(map[string]bool)
+	for _, r := range set.Rules() {
+		limited[r.FullName] = true
+	}
+	for _, d := range set.Domains() {
+		for _, name := range d.DescriptorNames() {
+			if !limited[name] {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// compareNames returns the names that only one of the lists has, in their order.
+func compareNames(before, after []string) NameChanges {
+	return NameChanges{Added: without(after, before), Removed: without(before, after)}
+}
+
+// without returns the names of list that other has not.
+func without(list, other []string) []string {
+	known := make(map[string]bool, len(other))
+	for _, name := range other {
+		known[name] = true
+	}
+	rest := []string{}
+	for _, name := range list {
+		if !known[name] {
+			rest = append(rest, name)
+		}
+	}
+	return rest
+}
+
+// newWarnings returns the warnings about the new rules that the old rules do not have in the same file. Lines may move, so that they
+// are not compared.
+func newWarnings(before, after *side) []Warning {
+	type warning struct{ file, message string }
+	known := make(map[warning]int)
+	for _, w := range before.Warnings {
+		known[warning{before.file(w.File), w.Message}]++
+	}
+	list := []Warning{}
+	for _, w := range after.Warnings {
+		same := warning{after.file(w.File), w.Message}
+		if known[same]--; known[same] < 0 {
+			list = append(list, Warning{w.File, w.Line, w.Col, w.Message, w.Fix})
+		}
+	}
+	return list
+}

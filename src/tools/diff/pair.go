@@ -1,0 +1,127 @@
+package diff
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"ratelimit/src/rules"
+)
+
+// rulePair is a rule before and after the change. One of the two is nil if only one side has the rule.
+type rulePair struct{ before, after *rules.Rule }
+
+// pairRules finds the new rule of each old rule. Rules that match the same requests belong together; else rules of the same `name`
+// in one domain, and the rules of a renamed domain. The result has the new rules in their order, and then the old ones without a new one.
+func pairRules(before, after []*rules.Rule) []rulePair {
+	p := pairing{newOf: make(map[*rules.Rule]*rules.Rule), oldOf: make(map[*rules.Rule]*rules.Rule)}
+	p.pairEqual(before, after, func(r *rules.Rule) string { return matchText(r, true) })
+	p.pairEqual(before, after, func(r *rules.Rule) string { return matchText(r, false) })
+	p.pairUnique(before, after, func(r *rules.Rule) string {
+		if r.Name == "" {
+			return ""
+		}
+		return r.Domain + "\x00" + r.Name
+	})
+	oldDomains, newDomains := domainsOf(before), domainsOf(after)
+	p.pairUnique(before, after, func(r *rules.Rule) string {
+		if oldDomains[r.Domain] && newDomains[r.Domain] {
+			return ""
+		}
+		return strings.TrimPrefix(matchText(r, true), r.Domain)
+	})
+	pairs := make([]rulePair, 0, len(after))
+	for _, r := range after {
+		pairs = append(pairs, rulePair{p.oldOf[r], r})
+	}
+	for _, r := range before {
+		if p.newOf[r] == nil {
+			pairs = append(pairs, rulePair{r, nil})
+		}
+	}
+	return pairs
+}
+
+func domainsOf(list []*rules.Rule) map[string]bool {
+	names := make(map[string]bool)
+	for _, r := range list {
+		names[r.Domain] = true
+	}
+	return names
+}
+
+// pairing has the pairs that are found so far.
+type pairing struct{ newOf, oldOf map[*rules.Rule]*rules.Rule }
+
+func (p *pairing) add(before, after *rules.Rule) { p.newOf[before], p.oldOf[after] = after, before }
+
+// unpaired returns the rules of list that are not in known, by their text. Rules with an empty text are left out.
+func unpaired(list []*rules.Rule, known map[*rules.Rule]*rules.Rule, text func(*rules.Rule) string) map[string][]*rules.Rule {
+	groups := make(map[string][]*rules.Rule)
+	for _, r := range list {
+		if known[r] != nil {
+			continue
+		}
+		if t := text(r); t != "" {
+			groups[t] = append(groups[t], r)
+		}
+	}
+	return groups
+}
+
+// pairEqual pairs rules with the same text. Of several limits of one descriptor, those with the same window belong together, then
+// those with the same name, then the first ones.
+func (p *pairing) pairEqual(before, after []*rules.Rule, text func(*rules.Rule) string) {
+	olds := unpaired(before, p.newOf, text)
+	for t, news := range unpaired(after, p.oldOf, text) {
+		for _, same := range []func(a, b *rules.Rule) bool{
+			func(a, b *rules.Rule) bool { return a.Name == b.Name && a.Limit.Window() == b.Limit.Window() },
+			func(a, b *rules.Rule) bool { return a.Limit.Window() == b.Limit.Window() && a.Unlimited == b.Unlimited },
+			func(a, b *rules.Rule) bool { return a.Name == b.Name },
+			func(*rules.Rule, *rules.Rule) bool { return true },
+		} {
+			news = slices.DeleteFunc(news, func(n *rules.Rule) bool {
+				i := slices.IndexFunc(olds[t], func(o *rules.Rule) bool { return same(o, n) })
+				if i >= 0 {
+					p.add(olds[t][i], n)
+					olds[t] = slices.Delete(olds[t], i, i+1)
+				}
+				return i >= 0
+			})
+		}
+	}
+}
+
+// pairUnique pairs rules whose text no other unpaired rule of their side has.
+func (p *pairing) pairUnique(before, after []*rules.Rule, text func(*rules.Rule) string) {
+	olds := unpaired(before, p.newOf, text)
+	for t, news := range unpaired(after, p.oldOf, text) {
+		if len(news) == 1 && len(olds[t]) == 1 {
+			p.add(olds[t][0], news[0])
+		}
+	}
+}
+
+// matchText tells which requests match r: the domain first, then the levels, the words or the match. withPer adds the keys by which a
+// rule of an ordered list counts.
+func matchText(r *rules.Rule, withPer bool) string {
+	parts := []string{r.Domain}
+	switch {
+	case r.ListSettings != nil:
+		parts = append(parts, "list", strconv.FormatBool(r.ListSettings.IsCanary))
+		for _, pair := range r.ListSettings.MatchPairs {
+			parts = append(parts, pair.Key, pair.Pattern)
+		}
+		if withPer {
+			parts = append(append(parts, "per"), r.ListSettings.PerKeys...)
+		}
+	case r.WordPath() != nil:
+		parts = append(append(parts, "words"), r.WordPath()...)
+	default:
+		parts = append(parts, "tree")
+		for i := range r.Path {
+			parts = append(parts, r.Path[i].Key(), r.Path[i].Value())
+		}
+	}
+	return strings.Join(parts, "\x00")
+}

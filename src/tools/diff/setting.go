@@ -1,0 +1,207 @@
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/rules"
+	"ratelimit/src/tools/explain"
+)
+
+// Setting is a setting of a rule that differs. A value is empty if the rule does not have the setting.
+type Setting struct {
+	Name string `json:"name"`
+	Old  string `json:"old"`
+	New  string `json:"new"`
+	// Effect is "looser" or "tighter"; empty if the setting is neither.
+	Effect string `json:"effect,omitempty"`
+}
+
+// effect collects what settings do: let more requests pass, fewer, or something that is neither.
+type effect struct{ looser, tighter, other, incomparable bool }
+
+func (e effect) String() string {
+	switch {
+	case e.looser && !e.tighter:
+		return "looser"
+	case e.tighter && !e.looser:
+		return "tighter"
+	}
+	return ""
+}
+
+// kind returns the kind of a change with this effect; empty if there is none.
+func (e effect) kind() string {
+	switch {
+	case e == effect{}:
+		return ""
+	case e.incomparable || e.looser == e.tighter:
+		return KindChanged
+	case e.looser:
+		return KindLoosened
+	}
+	return KindTightened
+}
+
+func (e effect) plus(f effect) effect {
+	return effect{e.looser || f.looser, e.tighter || f.tighter, e.other || f.other, e.incomparable || f.incomparable}
+}
+
+// inWords are the settings that explain.LimitInWords tells.
+var inWords = []string{
+	"unlimited", "unit", "unit_multiplier", "period", "calendar", "time_zone", "anchor_day", "week_starts", "requests_per_unit", "burst", "min_interval", "count_blocked",
+}
+
+// compareSettings returns the settings that differ, and their effect together.
+func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
+	add := func(name, was, is string, e effect) {
+		if was != is {
+			list = append(list, Setting{name, was, is, e.String()})
+			total = total.plus(e)
+		}
+	}
+	add("limit", explain.LimitInWords(before), explain.LimitInWords(after), limitEffect(before, after))
+	old, now := maps.Collect(before.LimitSettings()), maps.Collect(after.LimitSettings())
+	names := slices.Sorted(maps.Keys(now))
+	for name := range old {
+		if _, has := now[name]; !has {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		e := effect{other: true}
+		if name == "algorithm" {
+			old[name], now[name] = algorithmOf(before), algorithmOf(after)
+			e.incomparable = true
+		}
+		if !slices.Contains(inWords, name) {
+			add(name, settingText(old[name]), settingText(now[name]), e)
+		}
+	}
+	for _, flag := range []struct {
+		name    string
+		was, is bool
+		e       effect // e is the effect of true.
+	}{
+		{"shadow_mode", before.ShadowMode, after.ShadowMode, effect{looser: true}},
+		{"quota_mode", before.QuotaMode, after.QuotaMode, effect{looser: true}},
+		{"charge: path", before.HasChargePath, after.HasChargePath, effect{other: true}},
+		{"on_reject: none", before.ChargesAllOrNone, after.ChargesAllOrNone, effect{other: true}},
+		{"detailed_metric", before.DetailedMetric, after.DetailedMetric, effect{other: true}},
+	} {
+		if flag.was {
+			flag.e.looser, flag.e.tighter = flag.e.tighter, flag.e.looser
+		}
+		add(flag.name, fmt.Sprint(flag.was), fmt.Sprint(flag.is), flag.e)
+	}
+	add("metadata", metadataText(before), metadataText(after), effect{other: true})
+	shared := func(l *rules.Level) bool { return l.ShareThreshold }
+	share := effect{tighter: true}
+	if countLevels(before, shared) > countLevels(after, shared) {
+		share = effect{looser: true}
+	}
+	add("share_threshold", levelsText(before, shared), levelsText(after, shared), share)
+	inMetric := func(l *rules.Level) bool { return l.ValueToMetric }
+	add("value_to_metric", levelsText(before, inMetric), levelsText(after, inMetric), effect{other: true})
+	add("match", matchInWords(before), matchInWords(after), effect{other: true, incomparable: true})
+	add("per", perInWords(before), perInWords(after), effect{other: true, incomparable: true})
+	return list, total
+}
+
+func algorithmOf(r *rules.Rule) any {
+	if r.Unlimited {
+		return nil
+	}
+	return r.Limit.Kind.String()
+}
+
+// settingText returns a value of rules.Rule.LimitSettings as text; empty for nil.
+func settingText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case []string:
+		return strings.Join(v, ", ")
+	}
+	return fmt.Sprint(v)
+}
+
+func metadataText(r *rules.Rule) string {
+	if r.AnswerMetadata == nil {
+		return ""
+	}
+	return fmt.Sprint(r.AnswerMetadata) // fmt sorts the keys of maps.
+}
+
+func countLevels(r *rules.Rule, has func(*rules.Level) bool) (n int) {
+	for i := range r.Path {
+		if has(&r.Path[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// levelsText names the keys of the levels of r that have something.
+func levelsText(r *rules.Rule, has func(*rules.Level) bool) string {
+	var keys []string
+	for i := range r.Path {
+		if has(&r.Path[i]) {
+			keys = append(keys, r.Path[i].Key())
+		}
+	}
+	return strings.Join(keys, ", ")
+}
+
+func matchInWords(r *rules.Rule) string {
+	if r.ListSettings == nil {
+		return ""
+	}
+	return "{" + r.DivvyOperation() + "}"
+}
+
+func perInWords(r *rules.Rule) string {
+	if r.ListSettings == nil {
+		return ""
+	}
+	return strings.Join(r.ListSettings.PerKeys, ", ")
+}
+
+// limitEffect compares two limits. One is looser if it allows at least as many requests over a long time, and at least as many at once, and
+// if it does not ask for longer pauses or count more. Limits with different algorithms or calendars are neither.
+func limitEffect(before, after *rules.Rule) effect {
+	old, now := &before.Limit, &after.Limit
+	switch {
+	case before.Unlimited || after.Unlimited:
+		return effect{looser: after.Unlimited && !before.Unlimited, tighter: before.Unlimited && !after.Unlimited}
+	case old.Kind != now.Kind || old.Calendar.ID() != now.Calendar.ID():
+		return effect{other: true, incomparable: true}
+	}
+	e := effect{other: true}
+	direction := func(sign int) {
+		e.looser, e.tighter = e.looser || sign > 0, e.tighter || sign < 0
+	}
+	direction(compareRates(old, now))
+	direction(cmp.Compare(now.Capacity(), old.Capacity()))
+	direction(cmp.Compare(old.MinInterval, now.MinInterval))
+	if old.CountBlocked != now.CountBlocked {
+		e.looser, e.tighter = e.looser || old.CountBlocked, e.tighter || now.CountBlocked
+	}
+	return e
+}
+
+// compareRates returns 1 if now allows more per time than old does, -1 if it allows less, else 0.
+func compareRates(old, now *algorithm.Limit) int {
+	if old.Kind == algorithm.Concurrency {
+		return cmp.Compare(now.Max, old.Max)
+	}
+	nowHigh, nowLow := bits.Mul64(now.Max, uint64(old.Period))
+	oldHigh, oldLow := bits.Mul64(old.Max, uint64(now.Period))
+	return cmp.Or(cmp.Compare(nowHigh, oldHigh), cmp.Compare(nowLow, oldLow))
+}
