@@ -36,7 +36,7 @@ func TestDiffCommand(t *testing.T) {
 		{"old new --format markdown --requests two.jsonl", 1, "| tightened | `d.ip` | `2 per year` | `1 per year` |", ""},
 		{"old new --key-format v2", 1, "tightened", ""},
 
-		{"old bad", 2, "", "error: bad/a.yaml:3:6: unknown key \"kez\"; did you mean `key`?\nratelimit: diff: bad: 1 problem in 1 file"},
+		{"old bad", 2, "", "error: bad/a.yaml:3:6: unknown key \"kez\"; did you mean `key`?\n"},
 		{"none new", 2, "", "error: none: "},
 		{"old new --requests bad.jsonl", 2, "", "bad.jsonl:2: the line is not JSON"},
 		{"old new --requests answer.jsonl", 2, "", `answer.jsonl:1: "answer" is "maybe"; write "OK", "OVER_LIMIT" or "ERROR", or leave it out`},

@@ -20,6 +20,11 @@ const (
 	simulateLine  = `{"at":"1s","request":{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a_b"}]}]}}` + "\n"
 )
 
+// answered is simulateLine with a recorded answer.
+func answered(answer string) string {
+	return strings.Replace(simulateLine, "{", `{"answer":"`+answer+`",`, 1)
+}
+
 // simulateFiles writes files into a new directory.
 func simulateFiles(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
@@ -50,6 +55,8 @@ func TestSimulateCommand(t *testing.T) {
 		"instant.jsonl": strings.Replace(simulateLine, "1s", "2025-01-01T00:00:00Z", 1),
 		"back.jsonl":    simulateLine + strings.Replace(simulateLine, "1s", "0s", 1),
 		"empty.jsonl":   "",
+		"right.jsonl":   answered("OK") + simulateLine + answered("OVER_LIMIT"),
+		"wrong.jsonl":   answered("OK") + answered("OVER_LIMIT") + answered("ERROR"),
 	}))
 	over := `{"at":"2026-01-01T00:00:01Z","response":{"overallCode":"OVER_LIMIT"`
 	for _, tt := range []struct {
@@ -67,6 +74,8 @@ func TestSimulateCommand(t *testing.T) {
 		{"-config rules -start 2020-02-29T12:00:00.5+01:00", simulateLine, 0, 1, `{"at":"2020-02-29T11:00:01.5Z"`, ""},
 		{"--config rules instant.jsonl", "", 0, 1, `{"at":"2025-01-01T00:00:00Z"`, ""},
 		{"--config rules --allow-clock-steps back.jsonl", "", 0, 2, `{"at":"2026-01-01T00:00:00Z"`, ""},
+		{"--config rules right.jsonl", "", 0, 3, over, "\nanswers as recorded: all 2\n"},
+		{"--config rules wrong.jsonl", "", 0, 3, over, "\nanswers as recorded: 1 of 3; the first other one is on line 2\n"},
 		{"--config rules empty.jsonl", "", 0, 0, "", "requests: 0;"},
 		{"--config twice --merge-domain-configs", simulateLine, 0, 1, `"rule":"ip"`, ""},
 		{"--config odd", simulateLine, 0, 1, `"rule":"ip"`, "warning: odd/a.yaml:4:5: quota_mode has no effect"},

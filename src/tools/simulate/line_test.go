@@ -37,6 +37,7 @@ func TestInputErrors(t *testing.T) {
 		{`{"request":{}}`, `there is no "at"; add "at": "1.5s", a time after the start, or an instant`},
 		{`{"at":"1m"}`, `there is no "request"; add "request": {...}, a RateLimitRequest as proto3 JSON`},
 		{`{"at":"1m","request":{},"x":[{"]":"}"}]}`, `unknown key "x"; remove it`},
+		{`{"at":"1m","request":{},"answer":null}`, `"answer" is null; write "OK", "OVER_LIMIT" or "ERROR", or leave it out`},
 		{`{"At":"1m","request":{}}`, `unknown key "At"; remove it`},
 		{`{"` + strings.Repeat("x", 200) + `":1}`, `unknown key "` + strings.Repeat("x", 59) + `... (202 bytes); remove it`},
 		{`{"at":"1m","\u0061t":"1m","request":{}}`, `"at" is there twice; remove one`},
