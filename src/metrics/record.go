@@ -33,7 +33,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
-			r.countCharge(table.ruleStats, req, i, st, c)
+			r.countCharge(table.ruleStats, req, a, i, c)
 			failed = failed || c.Verdict.Err != nil
 		}
 	}
@@ -69,8 +69,9 @@ func countUnlimited(table []*ruleStats, r *rules.Rule) {
 	}
 }
 
-// countCharge counts c, a charge of descriptor i, whose status is st.
-func (r *Registry) countCharge(table []*ruleStats, req *limiter.Request, i int, st *limiter.Status, c *limiter.Charge) {
+// countCharge counts c, a charge of descriptor i.
+func (r *Registry) countCharge(table []*ruleStats, req *limiter.Request, a *limiter.Answer, i int, c *limiter.Charge) {
+	st := &a.Statuses[i]
 	var h *hitCounts
 	stats := &r.requestLimitStats
 	if c.Rule == nil {
@@ -87,15 +88,22 @@ func (r *Registry) countCharge(table []*ruleStats, req *limiter.Request, i int, 
 	if v := &c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
 		stats.unansweredCharges[v.Fallback].Add(1)
 	}
-	if st.Op == algorithm.Refund {
+	if c.Rule != nil && c.Rule.HoldIDKey != "" {
+		stats.holdCounts.add(&c.Verdict.Outcome)
+	}
+	if c.Op != algorithm.Charge { // A refund or a settlement is no hit.
 		if c.Verdict.Err == nil {
-			result[OutcomeRefunded].Add(1) // A refund is no hit.
+			outcome := OutcomeRefunded
+			if c.Op == algorithm.Force {
+				outcome = OutcomeSettled
+			}
+			result[outcome].Add(1)
 		}
 		return
 	}
 	h[totalHits].Add(st.Amount)
 	if c.Verdict.Err == nil {
-		result[r.countHits(h, st, c)].Add(1)
+		result[r.countHits(h, a, st, c)].Add(1)
 	}
 }
 
@@ -107,10 +115,13 @@ func (r *Registry) countCharge(table []*ruleStats, req *limiter.Request, i int, 
 //	count 7 -> 9:  2 within, 1 of them near
 //	count 8 -> 12: 2 near, 2 over
 //	count 0 -> 25: 2 near, 15 over
-func (r *Registry) countHits(h *hitCounts, st *limiter.Status, c *limiter.Charge) Outcome {
+func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status, c *limiter.Charge) Outcome {
 	v, amount := &c.Verdict, st.Amount
 	// Another limit of the request refused, so that this one was not charged.
 	uncharged := !v.Over && !v.Charged && amount > 0 && v.Fallback == backend.FallbackError
+	if c.Rule != nil && c.Rule.HoldIDKey != "" && !a.Over && !a.Shadowed {
+		uncharged = false // The hold is open already: the request was repeated.
+	}
 	if uncharged && st.Rule != nil && st.Rule.ChargesAllOrNone {
 		return OutcomeUncharged
 	}

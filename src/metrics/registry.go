@@ -104,8 +104,8 @@ func (r *Registry) ShowFigures(part, name string, source any) {
 	r.AddFigures(func() []Figure { return Figures(part, name, source) }, !slices.ContainsFunc(figureLines()[part], hasStat))
 }
 
-// decisionFigures returns the descriptors by rule and outcome, and the charges that the store
-// did not answer. It leaves out figures that are 0.
+// decisionFigures returns the descriptors by rule and outcome, the charges that the store did not answer, and the holds. It leaves
+// out figures that are 0, except those of holds of rules that have holds.
 func (r *Registry) decisionFigures() (list []Figure) {
 	add := func(key statsKey, s *ruleStats) {
 		for o := range s.outcomeCounts {
@@ -129,9 +129,21 @@ func (r *Registry) decisionFigures() (list []Figure) {
 	defer r.ruleStatsMu.Unlock()
 	for key, s := range r.ruleStats {
 		add(key, s)
+		if s.hasHolds {
+			list = append(list, s.holdFigures(key)...)
+		}
 	}
 	add(statsKey{rule: requestLimitsName}, &r.requestLimitStats)
 	add(statsKey{}, &r.unknownDomains.totalStats)
+	return list
+}
+
+// holdFigures returns the figures of the holds of a rule.
+func (s *ruleStats) holdFigures(key statsKey) []Figure {
+	list := Figures("holds", "", s.holdCounts.read())
+	for i := range list {
+		list[i].Labels = []string{"domain", key.domain, "rule", key.rule}
+	}
 	return list
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 	"weak"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
@@ -25,10 +26,11 @@ const (
 	OutcomeRefunded
 	OutcomeUnmatched
 	OutcomeUncharged // OutcomeUncharged hits are within the limit, but another limit refused the request.
+	OutcomeSettled   // OutcomeSettled descriptors settled a hold.
 	outcomeCount
 )
 
-var outcomeNames = [outcomeCount]string{"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched", "uncharged"}
+var outcomeNames = [outcomeCount]string{"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched", "uncharged", "settled"}
 
 // String returns the outcome in lower case, such as "within".
 func (o Outcome) String() string { return outcomeNames[o] }
@@ -39,8 +41,29 @@ type ruleStats struct {
 	fullName          string     // fullName is the full name of the rules, or empty for a domain.
 	namedHits         *namedHits // namedHits is nil if countsByKey is false for all rules with this key.
 	outcomeCounts     [outcomeCount]Counter
+	hasHolds          bool // hasHolds says that a rule with this key in force has holds. Registry.ruleStatsMu guards it.
+	holdCounts        holdCounts
 	unansweredCharges [4]Counter // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
 	removedAt         time.Time  // removedAt is when a reload removed the rule, or zero.
+}
+
+// holdCounts counts what became of the holds of a rule.
+type holdCounts struct{ opened, closed, expired, excessUnits Counter }
+
+// add adds what a hit did to holds.
+func (h *holdCounts) add(v *algorithm.Outcome) {
+	if v.HoldOpened {
+		h.opened.Add(1)
+	}
+	if v.HoldClosed {
+		h.closed.Add(1)
+	}
+	if v.HoldsExpired > 0 {
+		h.expired.Add(uint64(v.HoldsExpired))
+	}
+	if v.HoldExcess > 0 {
+		h.excessUnits.Add(v.HoldExcess)
+	}
 }
 
 // statsKey identifies a rule in its domain. The counters of a domain have an empty rule.
@@ -101,6 +124,7 @@ func (r *Registry) UseRules(set *rules.Set) {
 		if s.removedAt.IsZero() {
 			s.removedAt = now
 		}
+		s.hasHolds = false
 	}
 	t := setCounters{make([]*ruleStats, set.RuleSlots()), make([]*ruleStats, set.DomainSlots())}
 	for _, rule := range set.Rules() {
@@ -108,6 +132,7 @@ func (r *Registry) UseRules(set *rules.Set) {
 		if s.fullName == "" {
 			s.fullName = strings.Clone(rule.FullName)
 		}
+		s.hasHolds = s.hasHolds || rule.HoldIDKey != ""
 		if s.namedHits == nil && countsByKey(rule) {
 			s.namedHits = r.namedHits.acquireName(rulePrefixOf(rule.FullName))
 		}
@@ -179,6 +204,32 @@ func (r *Registry) ForEachDecisions(yield func(domain, name string, d Decisions)
 		}
 	}
 	yield("", requestLimitsName, r.requestLimitStats.decisions())
+}
+
+// Holds are the holds of a rule that this process opened, and found closed or expired.
+type Holds struct {
+	Opened, Expired uint64
+	Closed          uint64 // Closed are those that were settled or released.
+	ExcessUnits     uint64 // ExcessUnits are the units by which settlements exceeded their reservations.
+}
+
+// Open returns how many holds are open. It is 0 if this process closed more than it opened, because holds of other processes or of an
+// earlier start are among them.
+func (h Holds) Open() uint64 { return h.Opened - min(h.Opened, h.Closed+h.Expired) }
+
+// ForEachHolds calls yield for each rule in force that has holds. name is the full name of the rule.
+func (r *Registry) ForEachHolds(yield func(domain, name string, h Holds)) {
+	r.ruleStatsMu.Lock()
+	defer r.ruleStatsMu.Unlock()
+	for key, s := range r.ruleStats {
+		if s.hasHolds {
+			yield(key.domain, s.fullName, s.holdCounts.read())
+		}
+	}
+}
+
+func (h *holdCounts) read() Holds {
+	return Holds{Opened: h.opened.Load(), Closed: h.closed.Load(), Expired: h.expired.Load(), ExcessUnits: h.excessUnits.Load()}
 }
 
 // requestLimitsName stands for the limits that came with requests, where a rule is named.

@@ -388,8 +388,11 @@ func TestDecisions(t *testing.T) {
 	r.Record(ask, answer(set, 0, 10, 11))
 	r.Record(ask, answer(set, 2, 10, 11))
 	refund := answer(set, 0, 0, 1)
-	refund.Statuses[0].Op = algorithm.Refund
+	refund.Statuses[0].Charges[0].Op = algorithm.Refund
 	r.Record(ask, refund)
+	settlement := answer(set, 0, 0, 1)
+	settlement.Statuses[0].Charges[0].Op = algorithm.Force
+	r.Record(ask, settlement)
 	r.Record(ask, &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}}})
 	r.Record(ask, &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 3)})
 	requestLimits := answer(set, 0, 0, 1)
@@ -397,7 +400,7 @@ func TestDecisions(t *testing.T) {
 	r.Record(ask, requestLimits)
 	got := native(r, "ratelimit_decisions_total")
 	want := []string{
-		"/ unmatched=3", "/(request) within=1", "d/ unmatched=1", "d/ip near=1", "d/ip over=1", "d/ip refunded=1", "d/ip within=1",
+		"/ unmatched=3", "/(request) within=1", "d/ unmatched=1", "d/ip near=1", "d/ip over=1", "d/ip refunded=1", "d/ip settled=1", "d/ip within=1",
 		"d/staff unlimited=1", "d/trial shadow=1",
 	}
 	if !slices.Equal(got, want) {

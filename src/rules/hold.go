@@ -71,6 +71,19 @@ func (r *Rule) HoldOf(entries []Entry) (name []byte, action HoldAction, err erro
 	return name, action, nil
 }
 
+// WithoutHold returns the entries of a request that do not name a hold or say what to do with it. r is the rule that FindRule returned.
+func (r *Rule) WithoutHold(entries []Entry) []Entry {
+	switch {
+	case r.matchHoldIDKey == "":
+		return entries
+	case r.ListSettings == nil:
+		return entries[:min(len(r.Path), len(entries))]
+	}
+	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool {
+		return string(e.Key) == r.matchHoldIDKey || string(e.Key) == HoldActionKey
+	})
+}
+
 // acceptsBelow reports whether entries, which follow those that lead to r in a tree of descriptors, name a hold and what to do with it.
 func (r *Rule) acceptsBelow(entries []Entry) bool {
 	if r == nil || r.matchHoldIDKey == "" || string(entries[0].Key) != r.matchHoldIDKey || len(entries[0].Value) == 0 {

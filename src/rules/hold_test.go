@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"ratelimit/src/rules"
@@ -157,6 +158,32 @@ func TestHoldOfAllocatesNothing(t *testing.T) {
 		})
 		if n > 0 {
 			t.Errorf("%s: %v allocations", domain, n)
+		}
+	}
+}
+
+// TestWithoutHold checks which entries operators see of a request: not those that name or settle a hold.
+func TestWithoutHold(t *testing.T) {
+	t.Parallel()
+	set, _, err := loading.Load(holdRules, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ domain, request, want string }{
+		{"tree", "user=al,id=7,hold=settle", "user=al"},
+		{"tree", "team=a,id=7", "team=a"},
+		{"tree", "user=al,path=x", "user=al path=x"},
+		{"list", "hold=release,id=7,user=al,x=y", "user=al x=y"},
+		{"list", "x=y,id=7,hold=settle", "x=y id=7 hold=settle"},
+	} {
+		entries := parseEntries(test.request)
+		r, _ := set.Domain([]byte(test.domain)).FindRule(entries, &rules.SearchScratch{}, nil)
+		var got []string
+		for _, e := range r.WithoutHold(entries) {
+			got = append(got, string(e.Key)+"="+string(e.Value))
+		}
+		if text := strings.Join(got, " "); text != test.want {
+			t.Errorf("%s: %s: got %s, want %s", test.domain, test.request, text, test.want)
 		}
 	}
 }

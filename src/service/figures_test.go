@@ -47,6 +47,9 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 10, on_store_failure: allow}
 `
 
+// heldFigureRule is the rule with holds of figureRules. Memcached would refuse it.
+const heldFigureRule = "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}\n"
+
 // Every figure keeps its names, help text, type and labels: in /stats, in what a
 // scrape shows and in what statsd receives. Values are compared where the requests
 // decide them.
@@ -70,7 +73,7 @@ func TestFigures(t *testing.T) {
 	memcache := memcachedtest.Start(t, memcachedtest.Options{})
 
 	snapshot := "MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "counters")
-	s := askForFigures(t, launch(t, figureRules, append(prometheus, "DIVVY_PORT=0", "EXTRA_TAGS=env:test", snapshot)...))
+	s := askForFigures(t, launch(t, figureRules+heldFigureRule, append(prometheus, "DIVVY_PORT=0", "EXTRA_TAGS=env:test", snapshot)...))
 	section("memory, /stats", s.page("debug", "/stats"))
 	section("memory, /metrics", s.page("prometheus", "/metrics"))
 

@@ -8,6 +8,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/denials"
 	"ratelimit/src/metrics/history"
 	"ratelimit/src/metrics/subjects"
@@ -124,6 +125,10 @@ func (o *operator) Rates(search string, offset, limit int) admin.Rates {
 	if limits == nil { // No rules are loaded yet.
 		return rates
 	}
+	holds := make(map[ruleOfDomain]*admin.Holds)
+	o.service.counters.ForEachHolds(func(domain, rule string, h metrics.Holds) {
+		holds[ruleOfDomain{domain, rule}] = &admin.Holds{Open: h.Open(), Expired: h.Expired}
+	})
 	search = strings.ToLower(search)
 	for _, r := range current.Rules {
 		text, inForce := (*limits)[ruleOfDomain{r.Domain, r.Rule}]
@@ -131,7 +136,9 @@ func (o *operator) Rates(search string, offset, limit int) admin.Rates {
 			continue
 		}
 		if rates.MatchingRules++; rates.MatchingRules > offset && len(rates.Rules) < limit {
-			rates.Rules = append(rates.Rules, admin.RuleRates{Domain: r.Domain, Rule: r.Rule, Limit: text, PerSecond: admin.PerSecond(r.PerSecond)})
+			rates.Rules = append(rates.Rules, admin.RuleRates{
+				Domain: r.Domain, Rule: r.Rule, Limit: text, PerSecond: admin.PerSecond(r.PerSecond), Holds: holds[ruleOfDomain{r.Domain, r.Rule}],
+			})
 		}
 	}
 	return rates

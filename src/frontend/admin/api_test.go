@@ -111,7 +111,7 @@ func TestAPI(t *testing.T) {
 	f.rates = Rates{
 		Total:   PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4, Failed: 5},
 		Domains: []DomainRates{{"d", PerSecond{Admitted: 10}}},
-		Rules:   []RuleRates{{"d", "ip", "10 per minute", PerSecond{Denied: 1}}, {"d", "user", "1 per day", PerSecond{}}},
+		Rules:   []RuleRates{{"d", "ip", "10 per minute", PerSecond{Denied: 1}, nil}, {"d", "user", "1 per day", PerSecond{}, nil}},
 	}
 	f.deny(Denial{At: at, Protocol: "grpc", Domain: "d", Rule: "ip", Subject: "ip=1.2.3.4", Counter: "d_ip_1.2.3.4_0", RetryAfterSeconds: 1.5, Skipped: 7})
 	f.deny(Denial{At: at, Protocol: "json", Domain: "d", Rule: "user", Subject: "user=<b>", RetryAfterSeconds: NeverRetry})

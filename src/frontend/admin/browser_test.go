@@ -35,11 +35,11 @@ func newOperatorPortWithToken(t *testing.T, token string) *operatorPort {
 		Rules:      LoadedRules{Hash: "8f14e45fceea167a5a36dedd4bea2543", Domains: 2, Rules: 121, Files: 4, LoadedAt: now.Add(-20 * time.Minute)},
 	}
 	f.rates = Rates{Total: PerSecond{1234.5, 56.7, 12, 3, 0, 0}, Domains: []DomainRates{{"api", PerSecond{1200, 56, 12, 3, 0, 0}}, {"mail", PerSecond{34.5, 0.7, 0, 0, 0, 0}}}}
-	f.rates.Rules = []RuleRates{{"api", "api.tenant", "9000 per minute", PerSecond{Admitted: 99}}}
+	f.rates.Rules = []RuleRates{{"api", "api.tenant", "9000 per minute", PerSecond{Admitted: 99}, nil}}
 	for i := range 60 {
 		f.rates.Rules = append(f.rates.Rules,
-			RuleRates{"api", fmt.Sprintf("api.tenant.path_/v1/things/%d", i), "100 per second", PerSecond{Admitted: float64(80 / (i + 1)), Denied: float64(20 / (i + 1))}},
-			RuleRates{"mail", fmt.Sprintf("mail.to_%d@example.org", i), "5 per hour", PerSecond{}})
+			RuleRates{"api", fmt.Sprintf("api.tenant.path_/v1/things/%d", i), "100 per second", PerSecond{Admitted: float64(80 / (i + 1)), Denied: float64(20 / (i + 1))}, nil},
+			RuleRates{"mail", fmt.Sprintf("mail.to_%d@example.org", i), "5 per hour", PerSecond{}, nil})
 	}
 	p := &operatorPort{t: t, figures: f, address: "127.0.0.1:0", token: token}
 	p.start()
@@ -161,7 +161,7 @@ func testPageShowsTextOfStrangers(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
 	const hostile = `<img src=x onerror=alert(1)>`
 	port.figures.set(func(s *State, r *Rates) {
-		r.Rules = []RuleRates{{"d", "d." + hostile, hostile, PerSecond{}}}
+		r.Rules = []RuleRates{{"d", "d." + hostile, hostile, PerSecond{}, nil}}
 		r.Domains = []DomainRates{{"d", PerSecond{}}}
 		s.Rules.Problems = []string{hostile}
 	})
@@ -188,7 +188,7 @@ func testPageWithManyRules(t *testing.T, chromium *browser.Browser) {
 	port.figures.set(func(s *State, r *Rates) {
 		s.Rules.Rules, r.Rules = 10_000, nil
 		for i := range 10_000 {
-			r.Rules = append(r.Rules, RuleRates{"api", fmt.Sprintf("api.user_%05d", i), "10 per minute", PerSecond{Admitted: float64(10_000 - i)}})
+			r.Rules = append(r.Rules, RuleRates{"api", fmt.Sprintf("api.user_%05d", i), "10 per minute", PerSecond{Admitted: float64(10_000 - i)}, nil})
 		}
 	})
 	p := chromium.Open(t, port.url(), 1280)
@@ -223,12 +223,12 @@ func fillForPictures(f *fakeFigures) {
 	tenants := []string{"acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "wonka"}
 	paths := []string{"/v1/search", "/v1/orders", "/v1/export", "/login"}
 	f.top = make(map[string][]Subject)
-	f.rates.Rules = []RuleRates{{"api", "api.tenant", "60000 per minute", PerSecond{Admitted: 812, Denied: 24, Near: 61}}, {"mail", "mail.recipient", "20 per hour", PerSecond{Admitted: 8.4, Denied: 0.7}}}
+	f.rates.Rules = []RuleRates{{"api", "api.tenant", "60000 per minute", PerSecond{Admitted: 812, Denied: 24, Near: 61}, nil}, {"mail", "mail.recipient", "20 per hour", PerSecond{Admitted: 8.4, Denied: 0.7}, nil}}
 	for i, path := range paths {
-		f.rates.Rules = append(f.rates.Rules, RuleRates{"api", "api.tenant.path_" + path, fmt.Sprintf("%d per second", 50/(i+1)), PerSecond{Admitted: 240 / float64(i+1), Denied: 20 / float64(i+1), Near: 8 / float64(i+1)}})
+		f.rates.Rules = append(f.rates.Rules, RuleRates{"api", "api.tenant.path_" + path, fmt.Sprintf("%d per second", 50/(i+1)), PerSecond{Admitted: 240 / float64(i+1), Denied: 20 / float64(i+1), Near: 8 / float64(i+1)}, nil})
 	}
 	for i := range 40 {
-		f.rates.Rules = append(f.rates.Rules, RuleRates{"api", fmt.Sprintf("api.worker_batch-%02d", i+1), "10 per second, 40 at once", PerSecond{Admitted: float64(9 - i%9)}})
+		f.rates.Rules = append(f.rates.Rules, RuleRates{"api", fmt.Sprintf("api.worker_batch-%02d", i+1), "10 per second, 40 at once", PerSecond{Admitted: float64(9 - i%9)}, nil})
 	}
 	for i, tenant := range tenants {
 		hot := Subject{Domain: "api", Rule: "api.tenant", Subject: "tenant=" + tenant, Hits: uint64(21000 / (i + 1))}
@@ -315,7 +315,7 @@ func testPageKeyboard(t *testing.T, chromium *browser.Browser) {
 		t.Errorf("the rule is chosen: %s", got)
 	}
 	port.figures.set(func(_ *State, r *Rates) {
-		r.Rules = append([]RuleRates{{"aaa", "aaa.first", "1 per day", PerSecond{Admitted: 1000}}}, r.Rules...)
+		r.Rules = append([]RuleRates{{"aaa", "aaa.first", "1 per day", PerSecond{Admitted: 1000}, nil}}, r.Rules...)
 	})
 	p.Await("document.querySelector('#rules-table tbody button').textContent === 'aaa'")
 	if got := p.Text("document.activeElement.textContent"); got != "tenant" {

@@ -1,6 +1,9 @@
 package admin
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Figures is the source of the operator's page, of /api and of `ratelimit top`. Its methods are safe
 // for concurrent use and must not block.
@@ -89,7 +92,17 @@ type RuleRates struct {
 	Rule   string `json:"rule"`  // Rule is the full name of the rule, as in /rlconfig, such as "domain.key_value".
 	Limit  string `json:"limit"` // Limit is the limit for people, such as "10 per minute".
 	PerSecond
+	Holds *Holds `json:"holds,omitempty"` // Holds is nil for rules without holds.
 }
+
+// Holds are the holds of a rule that this process opened.
+type Holds struct {
+	Open    uint64 `json:"open"`    // Open is how many holds are open now.
+	Expired uint64 `json:"expired"` // Expired is how many holds expired since the start, because nothing settled or released them.
+}
+
+// String returns the holds for people: "3 open, 1 expired".
+func (h *Holds) String() string { return fmt.Sprintf("%d open, %d expired", h.Open, h.Expired) }
 
 // History are the rates of the last hour. The six lists are equally long, in decisions per second,
 // oldest first. The last value is that of the last step that has ended.

@@ -106,11 +106,15 @@ func appendPolicyHeaders(b []byte, a *limiter.Answer, shown *limiter.Status) []b
 }
 
 // appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds, which is all
-// that the draft allows. A caller that keeps to it is not refused. A window of the calendar has no w, because its length changes.
+// that the draft allows. A caller that keeps to it is not refused. A window of the calendar has no w, because its length changes. A
+// concurrency has no window, and its quota unit: `"streams";q=4;qu="concurrent-requests"`.
 func (p policy) appendPolicy(b []byte) []byte {
 	c := p.charge
 	b = appendParameter(p.appendName(b), ";q=", c.Algorithm.Max)
-	if c.Algorithm.Calendar == nil {
+	switch {
+	case c.Algorithm.Kind == algorithm.Concurrency:
+		b = append(b, `;qu="concurrent-requests"`...)
+	case c.Algorithm.Calendar == nil:
 		b = appendParameter(b, ";w=", uint64(limiter.SecondsRoundedUp(c.Algorithm.Period)))
 	}
 	if most := c.Algorithm.Capacity(); most != c.Algorithm.Max {

@@ -82,6 +82,9 @@ func TestPolicyHeaders(t *testing.T) {
 		c.Rule.Limit.Kind, c.Rule.Limit.Burst = algorithm.GCRA, 14
 	})
 	monthly := changed(perMinute("monthly", 3), func(c *limiter.Charge) { c.Rule.Limit.Calendar = new(algorithm.Calendar) })
+	concurrent := changed(perMinute("streams", 3), func(c *limiter.Charge) {
+		c.Rule.Limit.Kind, c.Rule.Limit.Max, c.Rule.Limit.Hold = algorithm.Concurrency, 4, time.Minute
+	})
 	plainBucket := changed(bucket, func(c *limiter.Charge) { c.Rule.Limit.Burst = 9 })
 	fromRequest := changed(limiter.Charge{Algorithm: &algorithm.Limit{Max: 5, Period: time.Hour}}, func(c *limiter.Charge) { c.Verdict.Remaining = 4 })
 	allowed := changed(perMinute("a", 9), func(c *limiter.Charge) { c.Verdict.Fallback, c.Verdict.ResetAfter = backend.FallbackAllow, 0 })
@@ -115,6 +118,7 @@ func TestPolicyHeaders(t *testing.T) {
 		"a window with a fraction":      {answerWith(charges{fraction}), "RateLimit-Policy: \"fraction\";q=10;w=2\nRateLimit: \"fraction\";r=3;t=42"},
 		"a window of the calendar":      {answerWith(charges{monthly}), "RateLimit-Policy: \"monthly\";q=10\nRateLimit: \"monthly\";r=3;t=42"},
 		"gcra with a burst":             {answerWith(charges{bucket}), "RateLimit-Policy: \"bucket\";q=10;w=60;ratelimit-at-once=15\nRateLimit: \"bucket\";r=12;t=42"},
+		"concurrency":                   {answerWith(charges{concurrent}), "RateLimit-Policy: \"streams\";q=4;qu=\"concurrent-requests\"\nRateLimit: \"streams\";r=3;t=42"},
 		"gcra":                          {answerWith(charges{plainBucket}), "RateLimit-Policy: \"bucket\";q=10;w=60\nRateLimit: \"bucket\";r=12;t=42"},
 		"limits of the request":         {answerWith(charges{fromRequest}, charges{fromRequest}), "RateLimit-Policy: \"request.1\";q=5;w=3600, \"request.2\";q=5;w=3600\nRateLimit: \"request.1\";r=4;t=0, \"request.2\";r=4;t=0"},
 		"shadow":                        {answerWith(charges{shadow}), "RateLimit-Policy: \"shadow\";q=10;w=60\nRateLimit: \"shadow\";r=0;t=42"},

@@ -20,7 +20,7 @@ type Denial struct {
 	Domain   string
 	// Rule is the name of the rule that refused. It is empty for a limit that came with the request.
 	Rule string
-	// Descriptor is the descriptor, as key=value,key=value. Each key and value is cut at 64
+	// Descriptor is the descriptor without the name of a hold, as key=value,key=value. Each key and value is cut at 64
 	// bytes. One with blanks, commas, control characters and the like is quoted as in Go.
 	Descriptor string
 	// Counter is the key of the limit's counter in the store, cut at 256 bytes. One with unprintable characters is quoted as in Go.
@@ -101,9 +101,12 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 	if !ok {
 		return
 	}
-	st := &a.Statuses[i]
+	st, entries := &a.Statuses[i], req.Descriptors[i].Entries
+	if st.Rule != nil {
+		entries = st.Rule.WithoutHold(entries)
+	}
 	d := Denial{
-		At: now, Protocol: req.Protocol, Descriptor: callertext.Descriptor(req.Descriptors[i].Entries), RetryAfter: st.RetryAfter,
+		At: now, Protocol: req.Protocol, Descriptor: callertext.Descriptor(entries), RetryAfter: st.RetryAfter,
 		StoreFailed: st.Fallback == backend.FallbackDeny, SkippedDenials: skipped,
 	}
 	if a.Domain != nil {

@@ -78,16 +78,13 @@ func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
 	}
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		if st.Op == algorithm.Refund {
-			continue
-		}
-		if r := st.Rule; r != nil && r.ChargedLimits == nil && r.Unlimited {
+		if r := st.Rule; r != nil && st.Op == algorithm.Charge && r.ChargedLimits == nil && r.Unlimited {
 			ok, _ := ruleStatuses(r)
 			table[r.Index].hitsByStatus[ok].Add(1)
 		}
 		for j := range st.Charges {
-			if r := st.Charges[j].Rule; r != nil {
-				table[r.Index].countCharge(&st.Charges[j])
+			if c := &st.Charges[j]; c.Rule != nil && c.Op == algorithm.Charge {
+				table[c.Rule.Index].countCharge(c)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ import (
 // Kind says which hits are counted.
 type Kind uint8
 
-// Refunds and looks are not counted. A denied hit is one that the limit refused, unless shadow mode let it pass.
+// Refunds, settlements of holds and looks are not counted. A denied hit is one that the limit refused, unless shadow mode let it pass.
 const (
 	Hits Kind = iota
 	DeniedHits
@@ -156,11 +156,11 @@ func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		if st.Amount == 0 || st.Op == algorithm.Refund {
-			continue
-		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
+			if st.Amount == 0 || c.Op != algorithm.Charge {
+				continue
+			}
 			index := a.RuleSet.RuleSlots() + a.Domain.Index
 			if c.Rule != nil {
 				index = c.Rule.Index

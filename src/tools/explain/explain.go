@@ -118,6 +118,9 @@ func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *rules.Sea
 	for i, r := range charged {
 		x.addCharge(d, st, r)
 		d.Charges[i].Canary = i < len(charged)-ofRule
+		if r.HoldIDKey != "" && d.Charges[i].Key != "" {
+			d.Charges[i].HoldName = entryValue(d.Entries, r.HoldIDKey)
+		}
 	}
 	switch {
 	case st.BindingCharge != nil:
@@ -128,6 +131,16 @@ func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *rules.Sea
 		d.Outcome, d.Reason = OutcomeReplaced, OutcomeReplaced
 		d.Why = "other rules of the request replace it"
 	}
+}
+
+// entryValue returns the value of the last entry with the key; empty if there is none.
+func entryValue(entries []rules.EntryText, key string) (value string) {
+	for _, e := range entries {
+		if e.Key == key {
+			value = e.Value
+		}
+	}
+	return value
 }
 
 // addCharge adds the limit of r to d. r is nil for the limit that came with the request.
@@ -144,7 +157,7 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 			c.LimitInWords, c.Limit = rateInWords(from.Limit), uint64(from.Limit.Requests)
 		}
 		c.setAlgorithm(from.Algorithm)
-		c.Key, c.Amount, c.Operation, c.EarlierAmount = string(from.CounterKey), st.Amount, st.Op.String(), from.RequestedAmount-st.Amount
+		c.Key, c.Amount, c.Operation, c.EarlierAmount = string(from.CounterKey), st.Amount, from.Op.String(), from.RequestedAmount-st.Amount
 		if x.counters {
 			c.State = counterState(from)
 			if from == st.BindingCharge {

@@ -72,8 +72,10 @@ type Charge struct {
 	SharedValues []string `json:"shared,omitempty"`
 	ReplacedBy   []string `json:"replaced_by,omitempty"`
 	Key          string   `json:"key,omitempty"`
-	Operation    string   `json:"op,omitempty"`
-	Amount       uint64   `json:"amount"`
+	// HoldName is the name of the hold that the request opens, settles or releases; empty if it names none.
+	HoldName  string `json:"hold,omitempty"`
+	Operation string `json:"op,omitempty"`
+	Amount    uint64 `json:"amount"`
 	// EarlierAmount is the amount that earlier descriptors of the request charge to the same counter.
 	EarlierAmount uint64 `json:"earlier,omitempty"`
 	State         *State `json:"now,omitempty"`

@@ -60,6 +60,7 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 1}
   - {key: vip, rate_limit: {unit: day, requests_per_unit: 9, replaces: [{name: per-user}]}}
   - {key: customer, rate_limit: {unit: month, calendar: true, anchor_day: 15, time_zone: Europe/Berlin, requests_per_unit: 1}}
+  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 1, hold: 30s, hold_id: id}}
 `
 
 // inDir goes to a directory with rules in rules/a.yaml, so that the places in

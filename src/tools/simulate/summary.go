@@ -94,9 +94,9 @@ func (s *Summary) addDecision(at time.Time, a *limiter.Answer, prefixBytes int) 
 			counts.hits += st.Amount
 			counts.admitted += st.Amount
 		}
-		if st.Op == algorithm.Charge && st.Amount > 0 {
-			for j := range st.Charges {
-				s.addCharge(at, &st.Charges[j], prefixBytes)
+		for j := range st.Charges {
+			if c := &st.Charges[j]; c.Op == algorithm.Charge && st.Amount > 0 {
+				s.addCharge(at, c, prefixBytes)
 			}
 		}
 	}

@@ -112,7 +112,11 @@ func (s *snapshot) domainLines(cells int) []string {
 func (s *snapshot) ruleLines(cells int) []string {
 	rows := make([][]string, 0, len(s.Rates.Rules))
 	for _, r := range s.Rates.Rules {
-		rows = append(rows, rateCells(r.Rule, r.PerSecond, r.Limit))
+		limit := r.Limit
+		if r.Holds != nil {
+			limit += " (" + r.Holds.String() + ")"
+		}
+		rows = append(rows, rateCells(r.Rule, r.PerSecond, limit))
 	}
 	return output.Table(cells, titled(rateColumns, "RULE", output.Column{Title: "LIMIT"}), rows)
 }

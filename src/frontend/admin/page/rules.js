@@ -108,10 +108,15 @@ export function createRules(onSelect) {
   };
 }
 
+// limitText returns the limit of a rule with its holds: "4 at a time (3 open, 1 expired)".
+function limitText({ limit, holds }) {
+  return holds ? `${limit} (${formatCount(holds.open)} open, ${formatCount(holds.expired)} expired)` : limit;
+}
+
 // flatRows returns a row for each rule, in the order of the service.
 function flatRows(rates) {
   return rates.rules.map((rule) => ({
-    domain: rule.domain, rule: rule.rule, depth: 0, label: rule.rule || `${rule.domain}: limits that came with requests`, limit: rule.limit, values: rule,
+    domain: rule.domain, rule: rule.rule, depth: 0, label: rule.rule || `${rule.domain}: limits that came with requests`, limit: limitText(rule), values: rule,
   }));
 }
 
@@ -131,7 +136,7 @@ function treeRows(rates) {
     }
     while (above.length > 0 && !rule.rule.startsWith(above.at(-1) + ".")) above.pop();
     const label = above.length > 0 ? rule.rule.slice(above.at(-1).length + 1) : ruleName(domain, rule.rule);
-    rows.push({ domain, rule: rule.rule, depth: above.length + 1, label: label || "limits that came with requests", limit: rule.limit, values: rule });
+    rows.push({ domain, rule: rule.rule, depth: above.length + 1, label: label || "limits that came with requests", limit: limitText(rule), values: rule });
     above.push(rule.rule);
   }
   return rows;
