@@ -61,3 +61,12 @@ func TestPartReturns(t *testing.T) {
 		t.Error("a huge part is kept")
 	}
 }
+
+// A hit that is sent as a look keeps the name of its hold: a hold that is open passes once more.
+func TestAsLookKeepsTheHold(t *testing.T) {
+	t.Parallel()
+	h := Hit{Amount: 3, Atomic: true, HoldID: NewHoldID([]byte("a"))}
+	if got := h.AsLook(); got.Op != algorithm.Look || got.Amount != 3 || got.Atomic || got.HoldID != h.HoldID {
+		t.Errorf("%+v", got)
+	}
+}

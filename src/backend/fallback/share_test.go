@@ -40,6 +40,12 @@ func TestShare(t *testing.T) {
 			4,
 			algorithm.Limit{Kind: algorithm.GCRA, Max: 8, Burst: 3, Period: time.Minute},
 		},
+		{
+			"holds at a time are divided, and their time is not",
+			algorithm.Limit{Kind: algorithm.Concurrency, Max: 10, Period: time.Minute, Hold: time.Minute},
+			4,
+			algorithm.Limit{Kind: algorithm.Concurrency, Max: 3, Period: time.Minute, Hold: time.Minute},
+		},
 		{"a bucket of one", algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second}, 7, algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second}},
 		{"a bucket of nothing", algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second}, 7, algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second}},
 	} {
@@ -60,6 +66,10 @@ func TestSharesSum(t *testing.T) {
 		case algorithm.SlidingWindow:
 			l.Max %= algorithm.MaxLoggedHits
 			l.MinInterval = time.Duration(interval) * time.Hour
+		case algorithm.Concurrency:
+			l.Max %= algorithm.MaxOpenHolds
+			l.Period = time.Duration(1+period%3600) * time.Second
+			l.Hold = l.Period
 		}
 		if l.Max == 0 {
 			l.Burst = 0

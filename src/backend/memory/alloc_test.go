@@ -3,6 +3,7 @@
 package memory
 
 import (
+	"encoding/binary"
 	"testing"
 	"time"
 
@@ -56,6 +57,37 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	for _, v := range batch.Verdicts[len(batch.Verdicts)-1:] {
 		if v.Over || !v.Charged {
 			t.Errorf("%+v", v)
+		}
+	}
+}
+
+// Once the sets of holds have grown, holds are taken, settled and released without an allocation, alone and in a group.
+func TestHoldsDoNotAllocate(t *testing.T) {
+	for _, limit := range []*algorithm.Limit{
+		{Kind: algorithm.GCRA, Max: 1 << 29, Burst: 1 << 29, Period: time.Second, Hold: time.Second},
+		{Kind: algorithm.Concurrency, Max: 100, Period: time.Second, Hold: time.Second},
+	} {
+		s, at, n := open(t, 0), epoch, uint64(0)
+		b, keys := backend.Batch{Hits: make([]backend.Hit, 3), Verdicts: make([]backend.Verdict, 3)}, []byte("abc")
+		sendHolds := func() {
+			n++
+			for _, op := range []algorithm.Op{algorithm.Charge, algorithm.Force} {
+				at = at.Add(5 * time.Millisecond)
+				b.Now = at
+				for i := range b.Hits {
+					b.Hits[i] = backend.Hit{Key: keys[i : i+1], Limit: limit, Amount: 1, Op: op, Atomic: i > 0, GroupID: uint16(min(i, 1))}
+					binary.LittleEndian.PutUint64(b.Hits[i].HoldID[:], n)
+				}
+				if err := s.Take(t.Context(), &b); err != nil || !b.Verdicts[0].Charged || !b.Verdicts[2].Charged {
+					t.Fatalf("%+v, %v", b.Verdicts, err)
+				}
+			}
+		}
+		for range 1000 {
+			sendHolds()
+		}
+		if n := testing.AllocsPerRun(1000, sendHolds); n > 0 {
+			t.Errorf("%v: %v allocations", limit.Kind, n)
 		}
 	}
 }

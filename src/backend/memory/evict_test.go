@@ -68,6 +68,8 @@ func long(most uint64) []*algorithm.Limit {
 		{Kind: algorithm.SlidingWindowCounter, Max: most, Period: 24 * time.Hour},
 		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour},
 		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour, MinInterval: 24 * time.Hour},
+		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour, Hold: time.Hour},
+		{Kind: algorithm.Concurrency, Max: most, Period: 24 * time.Hour, Hold: 24 * time.Hour},
 	}
 }
 

@@ -248,6 +248,8 @@ func TestCrowd(t *testing.T) {
 		{Kind: algorithm.SlidingWindowCounter, Max: 1 << 40, Period: time.Second},
 		{Kind: algorithm.GCRA, Max: 100, Period: time.Second, MinInterval: time.Second},
 		{Kind: algorithm.GCRA, Max: 100, Period: time.Minute},
+		{Kind: algorithm.SlidingWindow, Max: 1000, Period: time.Second, Hold: time.Minute},
+		{Kind: algorithm.Concurrency, Max: 100, Period: time.Minute, Hold: time.Minute},
 	}
 	var wg sync.WaitGroup
 	for c := range uint64(8) {
@@ -261,6 +263,9 @@ func TestCrowd(t *testing.T) {
 						Key: binary.BigEndian.AppendUint64(nil, rnd.Uint64N(20_000)>>rnd.IntN(15)), Limit: limits[rnd.IntN(len(limits))],
 						Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)), Atomic: rnd.IntN(2) == 0,
 					})
+					if h := &b.Hits[len(b.Hits)-1]; h.Limit.Hold > 0 {
+						h.HoldID[0] = byte(rnd.IntN(200))
+					}
 				}
 				if err := s.Take(t.Context(), &b); err != nil {
 					t.Error(err)

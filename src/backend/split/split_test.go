@@ -346,6 +346,28 @@ func TestConcurrentGroups(t *testing.T) {
 	}
 }
 
+// A group with a limit per second and a hold in the other store opens the hold only if both pass.
+func TestHoldsInGroups(t *testing.T) {
+	store, _, rest, _ := open(t)
+	slots := &algorithm.Limit{Kind: algorithm.Concurrency, Max: 2, Period: time.Minute, Hold: time.Minute}
+	group := func(name string) []backend.Hit {
+		hits := []backend.Hit{hit("second", 2, time.Second, 1), {Key: []byte("slots"), Limit: slots, Amount: 1, HoldID: backend.NewHoldID([]byte(name))}}
+		hits[0].Atomic, hits[1].Atomic = true, true
+		return hits
+	}
+	for i, want := range []struct {
+		name string
+		over bool
+		open uint64
+	}{{"a", false, 1}, {"a", false, 1}, {"b", true, 1}} {
+		v := send(t, store, epoch, group(want.name)...)
+		look := backend.Hit{Key: []byte("slots"), Limit: slots, Op: algorithm.Look}
+		if left := send(t, rest, epoch, look)[0]; (v[0].Over || v[1].Over) != want.over || left.Before != want.open {
+			t.Errorf("group %d: %+v, %d holds are open, want %d", i, v, left.Before, want.open)
+		}
+	}
+}
+
 func TestMisuse(t *testing.T) {
 	store, perSecond, rest, _ := open(t)
 	for name, b := range map[string]backend.Batch{
