@@ -324,8 +324,9 @@ func (ch *checker) known(units []unit, blind []bool) (out []unit) {
 		u := &units[i]
 		keys := u.counters()
 		if slices.ContainsFunc(keys, func(k string) bool { return ch.lost[k] }) {
-			// Whether the others of the group were charged is not known, either.
+			// Whether the others of the group were charged is not known, either, nor what arrived at the store.
 			ch.lose(keys)
+			ch.lose(u.keys)
 			blind[u.descriptor] = true
 			continue
 		}

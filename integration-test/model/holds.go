@@ -174,9 +174,10 @@ func (c *counter) credit(own hold) int64 {
 
 // wait is how long a refused hit waits: for what is charged already, or else for the oldest hold.
 func (c *counter) wait(l *Limit, at, now, amount int64) time.Duration {
-	m := methods[l.Kind]
-	if !m.fits(l, c, at, amount) {
-		retry, _ := m.waits(l, c, at, amount)
+	m, seen := methods[l.Kind], c.clone()
+	m.adopt(l, seen, at)
+	if !m.fits(l, seen, at, amount) {
+		retry, _ := m.waits(l, seen, at, amount)
 		return retry
 	}
 	for _, o := range c.holds.list {
