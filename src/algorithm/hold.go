@@ -66,11 +66,16 @@ func (s *HeldState) EmptyAt(l *Limit, at int64, v *Outcome) int64 {
 // Take applies op to the counter. id names the hold, or is zero for a hit that is none. Holds that have expired at the instant at
 // are removed first, by a Look, too.
 func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Outcome {
+	if l.Kind == FixedWindow {
+		if start, _ := l.WindowBounds(at); start > s.WindowStart {
+			s.WindowStart, s.Base.FixedWindowCount = start, 0
+		}
+	}
 	now, expired := s.expireHolds(l, at)
 	own := s.Holds.find(id)
 	view := s.Holds.view(l, now, own)
 	view.Expired = expired
-	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, func(op Op, amount uint64) Outcome { return s.takeBase(l, at, op, amount) })
+	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, func(op Op, amount uint64) Outcome { return s.Base.Take(l, at, op, amount) })
 	switch change {
 	case OpenHold:
 		s.Holds.open(id, now, amount)
@@ -78,16 +83,6 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 		s.Holds.close(own, id, now, 0)
 	}
 	return v
-}
-
-// takeBase applies op to Base. A Concurrency has no base: nothing is left of a hold that is not open.
-func (s *HeldState) takeBase(l *Limit, at int64, op Op, amount uint64) Outcome {
-	if l.Kind == FixedWindow {
-		if start, _ := l.WindowBounds(at); start > s.WindowStart {
-			s.WindowStart, s.Base.FixedWindowCount = start, 0
-		}
-	}
-	return s.Base.Take(l, at, op, amount)
 }
 
 // expireHolds removes the holds that have expired, and charges their units unless the limit says that they are released. It returns
@@ -107,7 +102,7 @@ func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) 
 			continue
 		}
 		if l.stillCounts(units, at, now-end) {
-			s.takeBase(l, at, Force, units)
+			s.Base.Take(l, at, Force, units)
 		}
 		set.close(i, h.id, end, units)
 	}

@@ -173,7 +173,7 @@ func checkGuarantee(t *testing.T, l *Limit, script []byte) {
 		if l.Kind == Concurrency && (units > l.Max || open > int(l.Max)) {
 			t.Fatalf("%d holds of %d units are open, of %d", open, units, l.Max)
 		}
-		if base := s.takeBase(l, at, Look, 0); base.Before+units > l.Capacity()+excess {
+		if base := s.Base.Take(l, at, Look, 0); base.Before+units > l.Capacity()+excess {
 			t.Fatalf("%d are charged and %d open, of %d and an excess of %d", base.Before, units, l.Capacity(), excess)
 		}
 		if added := v.After - v.Before; op == Charge && added != 0 && (added != amount || !v.HoldOpened) {
