@@ -15,7 +15,6 @@ import (
 type testSource struct {
 	*reload.Source
 	loader  reload.Loader
-	texts   []string // texts are what the last load read.
 	reloads int
 	outcome string // outcome has the domains of all sources after the last load, and its problems.
 }
