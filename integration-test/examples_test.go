@@ -89,12 +89,6 @@ var exampleCases = []struct {
 		{1, ask("report=weekly"), ask("OK 0/1 WEEK")},
 		{1, ask("report=quarterly"), ask("OK 0/1 3 MONTH")},
 	}},
-	{file: "holds.yaml", domain: "holds", realUnits: true, steps: []exampleStep{
-		{1, ask("stream=anna,request_id=1"), ask("OK 3/4 UNKNOWN")},
-		{1, ask("stream=anna,request_id=2"), ask("OK 2/4 UNKNOWN")},
-		{1, ask("stream=bert,request_id=3"), ask("OK 3/4 UNKNOWN")},
-		{1, ask("tokens=anna,request_id=4"), ask("OK 999999/1000000 DAY")},
-	}},
 	{file: "shadow.yaml", domain: "shadow", steps: []exampleStep{
 		{10, ask("plan=free,endpoint=/render"), ask("OK 0/10 YEAR")},
 		{1, ask("plan=free,endpoint=/render"), ask("OVER_LIMIT 0/10 YEAR")},

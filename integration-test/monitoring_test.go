@@ -29,7 +29,8 @@ var update = flag.Bool("update", false, "write examples/monitoring/prometheusrul
 // one without its management server.
 func scrapes(t *testing.T) scraped {
 	t.Helper()
-	const file = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n"
+	const file = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n" +
+		"- {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}\n"
 	all := make(scraped)
 	certificates := harness.NewCertificates(t)
 	server := redistest.Start(t, redistest.Options{})

@@ -13,7 +13,8 @@ import (
 )
 
 func TestPrometheus(t *testing.T) {
-	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m",
+	withHolds := oneRule + "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}\n"
+	s := launch(t, withHolds, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m",
 		"MEMORY_SNAPSHOT="+filepath.Join(t.TempDir(), "counters"))
 	s.until("ready", s.healthy)
 	for range 3 {
