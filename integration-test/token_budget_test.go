@@ -125,7 +125,7 @@ func TestTokenBudget(t *testing.T) {
 	}
 }
 
-// A user who has 4 requests in progress has room for no other, and those that are refused use no tokens.
+// Envoy answers 429 to the fifth request that a user has in progress. Refused requests use no tokens.
 func TestTokenBudgetAndConcurrency(t *testing.T) {
 	r := startHoldsRecipe(t, "token-budget", "llm.yaml", nil, func(t *testing.T, rules *document) {
 		inAYear(t, rules)

@@ -45,7 +45,7 @@ func (s *HeldState) Clone() HeldState {
 
 // Bytes returns the size of the memory that s refers to.
 func (s *HeldState) Bytes() int64 {
-	return s.Holds.Bytes() + recordBytes*int64(s.Base.SlidingLog.Cap())
+	return s.Holds.Bytes() + s.Base.SlidingLog.Bytes()
 }
 
 // EmptyAt returns an instant from which s decides all hits as the zero value does, if no hit comes before. v is the outcome of the last

@@ -186,8 +186,8 @@ func (s *HoldSet) resize(size int) {
 	}
 }
 
-// slot returns the place in the index where the search for id begins. A caller who does not know indexSeed cannot choose ids whose
-// searches begin at the same place.
+// slot returns the place in the index where the search for id begins. indexSeed is secret, so callers cannot choose ids that all begin
+// at one place and make each search long.
 func (s *HoldSet) slot(id *HoldID) int {
 	hash, _ := bits.Mul64(binary.LittleEndian.Uint64(id[:])*indexSeed, uint64(len(s.index)))
 	return int(hash)

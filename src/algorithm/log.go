@@ -22,6 +22,9 @@ type record struct {
 	runningTotal uint64 // runningTotal is the sum of the amounts up to and including this record.
 }
 
+// Bytes returns the size of the memory that g has allocated.
+func (g *Log) Bytes() int64 { return recordBytes * int64(g.Cap()) }
+
 // Clone returns a copy of g that shares no memory with it.
 func (g Log) Clone() Log {
 	g.reallocate()
@@ -46,7 +49,7 @@ func (g *Log) reallocate() {
 const MaxLogBytes = 8 + recordBytes*maxRecords
 
 const (
-	recordBytes = 16                // recordBytes is the size of an encoded record.
+	recordBytes = 16                // recordBytes is the size of a record, encoded and in memory.
 	maxRecords  = MaxLoggedHits + 1 // maxRecords is the length of the longest log: one record for each of the newest Max+1 units.
 )
 

@@ -95,6 +95,18 @@ type Charge struct {
 	IsCanary bool
 }
 
+// LongestRefusal returns the index in Statuses of the descriptor that is over its limits and has to wait longest; -1 if none is. Of equal
+// waits it is the first.
+func (a *Answer) LongestRefusal() int {
+	longest := -1
+	for i := range a.Statuses {
+		if st := &a.Statuses[i]; st.Over && (longest < 0 || st.RetryAfter > a.Statuses[longest].RetryAfter) {
+			longest = i
+		}
+	}
+	return longest
+}
+
 // IsUnlimited reports whether the descriptor matches an unlimited rule and no limit.
 func (st *Status) IsUnlimited() bool {
 	return st.Rule != nil && st.Rule.Unlimited && st.BindingCharge == nil

@@ -153,7 +153,8 @@ func (h *health) components(a audience) []admin.Component {
 
 const shuttingDown = "shutting down"
 
-// partStates returns the states of the process, the rules, each store, divvy's port if it is not open, and each of several sources. The caller holds h.mu.
+// partStates returns the states of the process, the rules, each store, divvy's port if it is not open, and each of several sources. The
+// caller holds h.mu.
 func (h *health) partStates(a audience) []admin.Component {
 	list := []admin.Component{{Name: "process"}, h.rules.component(a)}
 	if h.isStopping {

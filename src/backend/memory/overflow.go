@@ -21,9 +21,6 @@ type overflowStates struct {
 // wideState is a state of several numbers; see pack.
 type wideState [3]int64
 
-// logBytes returns the size of the hits in a log, 16 bytes each.
-func logBytes(g *algorithm.Log) int64 { return 16 * int64(g.Cap()) }
-
 // arena is a list of values with gaps that are used again.
 type arena[T any] struct {
 	items       []T
@@ -87,7 +84,7 @@ func (sh *shard) freeOverflowState(sl *slot) {
 	case wideForm:
 		o.wideStates.removeItem(sl.stateOrIndex)
 	case logForm:
-		o.logBytes -= logBytes(&o.logs.items[sl.stateOrIndex])
+		o.logBytes -= o.logs.items[sl.stateOrIndex].Bytes()
 		o.logs.removeItem(sl.stateOrIndex)
 	case heldForm:
 		o.heldBytes -= o.heldStates.items[sl.stateOrIndex].Bytes()
@@ -126,13 +123,13 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	if sl != nil {
 		log = &sh.overflow.logs.items[sl.stateOrIndex]
 	}
-	before := logBytes(log)
+	before := log.Bytes()
 	v := algorithm.TakeSliding(h.Limit, log, now, h.Op, h.Amount)
 	if !v.Charged {
 		sl.recordUse(h, &v, now)
 		return v
 	}
-	after := logBytes(log)
+	after := log.Bytes()
 	if sl == nil {
 		sl = sh.createSlot(h, id, expired, now)
 		sl.stateOrIndex = sh.ensureOverflow().logs.addItem(empty)

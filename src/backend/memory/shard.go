@@ -312,7 +312,7 @@ func (sh *shard) rebuildTable(size int, now int64) {
 		case logForm:
 			log := oldOverflow.logs.items[sl.stateOrIndex]
 			sl.stateOrIndex = sh.ensureOverflow().logs.addItem(log)
-			sh.overflow.logBytes += logBytes(&log)
+			sh.overflow.logBytes += log.Bytes()
 		case heldForm:
 			held := oldOverflow.heldStates.items[sl.stateOrIndex]
 			sl.stateOrIndex = sh.ensureOverflow().heldStates.addItem(held)

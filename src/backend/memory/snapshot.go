@@ -435,7 +435,7 @@ func (sh *shard) setLog(sl *slot, log algorithm.Log) {
 	o := sh.ensureOverflow()
 	sl.stateOrIndex = o.logs.addItem(log)
 	sl.setForm(logForm)
-	o.logBytes += logBytes(&log)
+	o.logBytes += log.Bytes()
 	sh.updateOverflowBytes()
-	sh.evictIfLarge(sl, logBytes(&log))
+	sh.evictIfLarge(sl, log.Bytes())
 }

@@ -21,8 +21,8 @@ type Config struct {
 	// MaxBytes caps the memory of all counters. A counter takes 32 bytes in a table that is at most three quarters full. A
 	// sliding window takes 40 bytes more, and 16 to 32 for each hit. A counter with holds takes 232 bytes more, and what HoldSet
 	// documents. At the cap counters are evicted in the order that rank documents; for a moment the cap may be exceeded by the size
-	// of one key. A sliding window or a counter with holds that takes more than half of it is dropped, too. Locks take 64 bytes more for each 32 KiB of the cap. Defaults to DefaultMaxBytes; the smallest cap is
-	// MinBytes.
+	// of one key. A sliding window or a counter with holds that takes more than half of it is dropped, too. Locks take 64 bytes more for
+	// each 32 KiB of the cap. Defaults to DefaultMaxBytes; the smallest cap is MinBytes.
 	MaxBytes int64
 	// ExpiryGrace is for how long an expired counter is kept at least. A clock that is set back further may or may not find it.
 	// Defaults to a second: enough for a request that reads the clock just before the edge of a window and gets the lock just
@@ -174,7 +174,8 @@ func (s *Store) takeHit(h *backend.Hit, id counterID, now int64) algorithm.Outco
 }
 
 // counterID identifies a counter: 91 bits of keyed hash over the key, the kind, period and calendar of its window, and the start of a fixed
-// window. A counter with holds has one id in all windows, since holds outlive them. Two of 10 million counters share an id with a probability of about 10^-14.
+// window. A counter with holds has one id in all windows, since holds outlive them. Two of 10 million counters share an id with a
+// probability of about 10^-14.
 type counterID struct {
 	hash uint64
 	tag  uint32 // tag is slot.tagFormRank without the form and the rank.

@@ -80,18 +80,13 @@ func (s *Sampler) recordDenied(now time.Time, req *limiter.Request, a *limiter.A
 		}
 		return
 	}
-	binding := -1
 	for i := range a.Statuses {
-		st := &a.Statuses[i]
-		if st.StoreFailed {
+		if a.Statuses[i].StoreFailed {
 			return // A failed request gets an error instead of a denial.
 		}
-		if st.Over && (binding < 0 || st.RetryAfter > a.Statuses[binding].RetryAfter) {
-			binding = i
-		}
 	}
-	if binding >= 0 {
-		s.sampleDenial(now, req, a, binding)
+	if i := a.LongestRefusal(); i >= 0 {
+		s.sampleDenial(now, req, a, i)
 	}
 }
 

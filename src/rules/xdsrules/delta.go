@@ -66,11 +66,10 @@ func (r *resource) size() int { return len(r.part.Key) + len(r.part.Name) + len(
 
 // apply changes sent as a response says. If it returns problems, the response is refused and changes nothing.
 func (s *resources) apply(r *discovery.DeltaDiscoveryResponse) rules.Problems {
-	var wrong reader
 	if typeURL := cmp.Or(r.GetTypeUrl(), TypeURL); typeURL != TypeURL {
-		wrong.addProblem("xds response", "send "+TypeURL, "its type is %q", shortName(typeURL))
-		return wrong.problems
+		return wrongType(typeURL)
 	}
+	var wrong reader
 	bytesAfter := s.sentBytes
 	for i, res := range r.GetResources() {
 		_, known := s.sent[res.GetName()]
@@ -104,6 +103,13 @@ func (s *resources) apply(r *discovery.DeltaDiscoveryResponse) rules.Problems {
 		}
 	}
 	return nil
+}
+
+// wrongType returns the problem of a response that has resources of another type.
+func wrongType(typeURL string) rules.Problems {
+	var wrong reader
+	wrong.addProblem("xds response", "send "+TypeURL, "its type is %q", shortName(typeURL))
+	return wrong.problems
 }
 
 func (r *resource) hasDataOf(other resource) bool {
@@ -170,22 +176,22 @@ func waitingDeltas(first serverResponse, more <-chan serverResponse) []*discover
 	}
 }
 
-// loadDeltas loads what responses change. For each it returns why it is refused, or "" if it is accepted. repeats is how often refused
-// resources came again without any change.
-func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (refusals []string, repeats int) {
+// loadDeltas loads what responses change. It returns the responses in their order.
+func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (loaded []loadedResponse, repeats int) {
 	s := &w.resources
-	refusals = make([]string, len(batch))
+	loaded = make([]loadedResponse, len(batch))
 	for i, r := range batch {
+		loaded[i].response = r
 		if problems := s.apply(r); len(problems) > 0 {
-			refusals[i] = cutText(problems.Error(), maxText)
+			loaded[i].refusal = cutText(problems.Error(), maxText)
 			unlock := w.cfg.BeginLoad()
 			w.cfg.OnLoad(reload.Result{Err: problems, Version: shortName(r.GetSystemVersionInfo()), ReadTime: time.Now()})
 			unlock()
 		}
 	}
-	if !slices.Contains(refusals, "") {
+	if !slices.ContainsFunc(loaded, func(l loadedResponse) bool { return l.refusal == "" }) {
 		s.repeatCount++
-		return refusals, s.repeatCount - 1
+		return loaded, s.repeatCount - 1
 	}
 	parts := s.parts()
 	if hash := reload.HashOfParts(parts); s.mustLoad || hash != s.loadedHash {
@@ -197,15 +203,15 @@ func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (refusal
 	}
 	refused := false
 	for i, r := range batch {
-		if refusals[i] == "" && s.problems != "" && s.refusesSome(r) {
-			refusals[i], refused = s.problems, true
+		if loaded[i].refusal == "" && s.problems != "" && s.refusesSome(r) {
+			loaded[i].refusal, refused = s.problems, true
 		}
 	}
 	if !refused {
-		return refusals, 0
+		return loaded, 0
 	}
 	s.repeatCount += repeats
-	return refusals, s.repeatCount
+	return loaded, s.repeatCount
 }
 
 // loadSent loads the parts of all sent resources, under the server's version.

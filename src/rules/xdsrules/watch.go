@@ -197,8 +197,7 @@ func (w *Watcher) serveStream(ctx context.Context, s *adsStream) error {
 	mayLoad := time.After(minLoadInterval - time.Since(w.lastLoadTime))
 	silence := time.After(silenceAfter)
 	var answerDue <-chan time.Time // answerDue fires when the responses in unanswered are to be answered.
-	var unanswered []serverResponse
-	var refusals []string // refusals has one text for each of unanswered.
+	var unanswered []loadedResponse
 	for {
 		select {
 		case <-ctx.Done():
@@ -216,28 +215,37 @@ func (w *Watcher) serveStream(ctx context.Context, s *adsStream) error {
 			if !open {
 				return s.endError
 			}
-			var repeats int
-			if sotw, ok := r.(*discovery.DiscoveryResponse); ok {
-				unanswered, refusals = []serverResponse{r}, []string{""}
-				refusals[0], repeats = w.loadResponse(sotw)
-			} else {
-				batch := waitingDeltas(r, s.responses)
-				var verdicts []string
-				verdicts, repeats = w.loadDeltas(batch)
-				for i, d := range batch {
-					unanswered, refusals = append(unanswered, d), append(refusals, verdicts[i])
-				}
+			if !w.cfg.Delta {
+				unanswered = nil // In state of the world an answer to the newest response is enough.
 			}
+			loaded, repeats := w.loadFrom(r, s.responses)
+			unanswered = append(unanswered, loaded...)
 			answerDue = time.After(refusalPause(repeats))
 			w.lastLoadTime = time.Now()
 			responses, mayLoad = nil, time.After(minLoadInterval)
 		case <-answerDue:
-			for i, r := range unanswered {
-				w.answerResponse(s, r, refusals[i])
+			for _, l := range unanswered {
+				w.answerResponse(s, l.response, l.refusal)
 			}
-			unanswered, refusals = nil, nil
+			unanswered = nil
 		}
 	}
+}
+
+// loadedResponse is a response that was loaded. refusal says why it is refused; it is empty if the response is accepted.
+type loadedResponse struct {
+	response serverResponse
+	refusal  string
+}
+
+// loadFrom loads first and, with delta xDS, the responses that can be received from more without waiting. repeats is how often refused
+// resources came again without any change.
+func (w *Watcher) loadFrom(first serverResponse, more <-chan serverResponse) (loaded []loadedResponse, repeats int) {
+	if r, ok := first.(*discovery.DiscoveryResponse); ok {
+		refusal, repeats := w.loadResponse(r)
+		return []loadedResponse{{r, refusal}}, repeats
+	}
+	return w.loadDeltas(waitingDeltas(first, more))
 }
 
 // refusalPause returns the pause before a response is answered that has come again so many times after it was refused.
@@ -269,9 +277,7 @@ func (w *Watcher) loadResponse(r *discovery.DiscoveryResponse) (refusal string, 
 	if typeURL == TypeURL {
 		w.loader.Load(parts, nil, &out)
 	} else {
-		var wrong reader
-		wrong.addProblem("xds response", "send "+TypeURL, "its type is %q", shortName(typeURL))
-		out.Err = wrong.problems
+		out.Err = wrongType(typeURL)
 	}
 	if out.Err != nil {
 		v.refusal = refusalText(out)

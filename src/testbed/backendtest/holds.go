@@ -33,18 +33,15 @@ var holdsText string
 // readHoldTables parses holds.txt.
 func readHoldTables(t *testing.T) (tables []holdTable) {
 	t.Helper()
-	parseLines(t, "holds.txt", holdsText, func(number int, line string) (err error) {
-		if name, ok := strings.CutPrefix(line, "== "); ok {
-			tables = append(tables, holdTable{name: name})
-			return nil
-		}
-		last := &tables[len(tables)-1]
-		if !strings.Contains(line, " -> ") {
-			last.limit, err = readHoldLimit(line)
-			return err
-		}
+	parseTables(t, "holds.txt", holdsText, func(name string) {
+		tables = append(tables, holdTable{name: name})
+	}, func(line string) (err error) {
+		tables[len(tables)-1].limit, err = readHoldLimit(line)
+		return err
+	}, func(number int, line string) error {
 		st, err := readHoldStep(line)
 		st.line = number
+		last := &tables[len(tables)-1]
 		last.steps = append(last.steps, st)
 		return err
 	})

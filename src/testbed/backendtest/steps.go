@@ -44,22 +44,35 @@ var stepsText string
 // readTables parses steps.txt.
 func readTables(t *testing.T) (tables []table) {
 	t.Helper()
-	parseLines(t, "steps.txt", stepsText, func(number int, line string) (err error) {
-		if name, ok := strings.CutPrefix(line, "== "); ok {
-			tables = append(tables, table{name: name})
-			return nil
-		}
-		last := &tables[len(tables)-1]
-		if !strings.Contains(line, " -> ") {
-			last.limit, err = readLimit(line)
-			return err
-		}
+	parseTables(t, "steps.txt", stepsText, func(name string) {
+		tables = append(tables, table{name: name})
+	}, func(line string) (err error) {
+		tables[len(tables)-1].limit, err = readLimit(line)
+		return err
+	}, func(number int, line string) error {
 		st, err := readStep(line)
 		st.line = number
+		last := &tables[len(tables)-1]
 		last.steps = append(last.steps, st)
 		return err
 	})
 	return tables
+}
+
+// parseTables parses a file of tables. It calls start with the name of each table, limit with the line of its limit, and step with the
+// line of each step.
+func parseTables(t *testing.T, file, text string, start func(name string), limit func(line string) error, step func(number int, line string) error) {
+	t.Helper()
+	parseLines(t, file, text, func(number int, line string) error {
+		if name, ok := strings.CutPrefix(line, "== "); ok {
+			start(name)
+			return nil
+		}
+		if !strings.Contains(line, " -> ") {
+			return limit(line)
+		}
+		return step(number, line)
+	})
 }
 
 // readLimit parses the line of a table that describes its limit.

@@ -149,7 +149,7 @@ func TestReplay(t *testing.T) {
 	if got := fmt.Sprint(r.Requests, r.OldOver, r.NewOver, r.NowOver, r.NowOK, r.Errors, r.Recorded, r.AsRecorded); got != "6 2 2 1 1 0 6 4" {
 		t.Errorf("got %s", got)
 	}
-	if got := fmt.Sprint(r.Subjects); got != "[{d.user user=alex 1 0 0} {d.user user=bob 0 1 0}]" {
+	if got := fmt.Sprint(r.Subjects); got != "[{d.user user=alex {1 0 0}} {d.user user=bob {0 1 0}}]" {
 		t.Errorf("got %s", got)
 	}
 	if len(r.Rules) != 1 || len(r.Rules[0].Examples) != 2 || r.Rules[0].Examples[0].Line != 3 || r.Rules[0].Examples[0].Request != "d: user=alex" {

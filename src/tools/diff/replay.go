@@ -22,11 +22,7 @@ type Replay struct {
 	// OldOver and NewOver count the requests that each side refuses.
 	OldOver uint64 `json:"old_over"`
 	NewOver uint64 `json:"new_over"`
-	// NowOver counts the requests that only the new rules refuse, NowOK those that only the old ones do, and Errors those with an
-	// error on one side only.
-	NowOver uint64 `json:"now_over"`
-	NowOK   uint64 `json:"now_ok"`
-	Errors  uint64 `json:"errors"`
+	Differences
 	// Recorded counts the requests with a recorded answer, and AsRecorded those of them that the old rules answer so.
 	Recorded   uint64 `json:"recorded"`
 	AsRecorded uint64 `json:"as_recorded"`
@@ -37,12 +33,33 @@ type Replay struct {
 	OmittedSubjects uint64              `json:"omitted_subjects,omitempty"`
 }
 
+// Differences counts requests with different answers.
+type Differences struct {
+	// NowOver counts the requests that only the new rules refuse, NowOK those that only the old ones do, and Errors those with an
+	// error on one side only.
+	NowOver uint64 `json:"now_over"`
+	NowOK   uint64 `json:"now_ok"`
+	Errors  uint64 `json:"errors"`
+}
+
+func (d *Differences) total() uint64 { return d.NowOver + d.NowOK + d.Errors }
+
+// add counts a request with the answers old and now, which differ.
+func (d *Differences) add(old, now string) {
+	switch {
+	case old == simulate.AnswerError || now == simulate.AnswerError:
+		d.Errors++
+	case now == simulate.AnswerOverLimit:
+		d.NowOver++
+	default:
+		d.NowOK++
+	}
+}
+
 // RuleDifference counts the different answers for which one rule is the reason: the rule that refuses on one side. Examples are the first.
 type RuleDifference struct {
-	Rule     string    `json:"rule"`
-	NowOver  uint64    `json:"now_over"`
-	NowOK    uint64    `json:"now_ok"`
-	Errors   uint64    `json:"errors"`
+	Rule string `json:"rule"`
+	Differences
 	Subjects uint64    `json:"subjects"`
 	Examples []Example `json:"examples"`
 }
@@ -51,9 +68,7 @@ type RuleDifference struct {
 type SubjectDifference struct {
 	Rule    string `json:"rule"`
 	Subject string `json:"subject"`
-	NowOver uint64 `json:"now_over"`
-	NowOK   uint64 `json:"now_ok"`
-	Errors  uint64 `json:"errors"`
+	Differences
 }
 
 // Example is a request with a different answer.
@@ -91,11 +106,7 @@ type replaySide struct {
 }
 
 func newReplaySide(set *rules.Set, cfg simulate.Config, maxBytes int64) (s replaySide, err error) {
-	mc := memory.Config{MaxBytes: maxBytes}
-	if cfg.AllowClockSteps {
-		mc.ExpiryGrace = memory.MaxExpiryGrace
-	}
-	if s.memory, err = memory.New(mc); err != nil {
+	if s.memory, err = cfg.NewMemory(maxBytes); err != nil {
 		return s, err
 	}
 	s.limiter = limiter.New(limiter.Config{Backend: s.memory, EscapeKeys: cfg.EscapeKeys, ChargeAllOrNothing: cfg.AllOrNothing})
@@ -168,9 +179,8 @@ func (r *replayer) count(req *simulate.RecordedRequest) {
 		return
 	}
 	rule, subject := "", ""
-	isError := old.outcome == simulate.AnswerError || now.outcome == simulate.AnswerError
 	switch {
-	case isError:
+	case old.outcome == simulate.AnswerError, now.outcome == simulate.AnswerError:
 	case now.outcome == simulate.AnswerOverLimit:
 		rule, subject = refusedBy(req.Request, &now.answer)
 	default:
@@ -194,38 +204,21 @@ func (r *replayer) count(req *simulate.RecordedRequest) {
 		bySubject = new(SubjectDifference) // It is not reported.
 		rep.OmittedSubjects++
 	}
-	for _, n := range []struct {
-		counts                         bool
-		total, ofTheRule, ofTheSubject *uint64
-	}{
-		{isError, &rep.Errors, &byRule.Errors, &bySubject.Errors},
-		{!isError && now.outcome == simulate.AnswerOverLimit, &rep.NowOver, &byRule.NowOver, &bySubject.NowOver},
-		{!isError && now.outcome == simulate.AnswerOK, &rep.NowOK, &byRule.NowOK, &bySubject.NowOK},
-	} {
-		if n.counts {
-			*n.total++
-			*n.ofTheRule++
-			*n.ofTheSubject++
-		}
+	for _, d := range []*Differences{&rep.Differences, &byRule.Differences, &bySubject.Differences} {
+		d.add(old.outcome, now.outcome)
 	}
 }
 
 // refusedBy returns the rule that refuses the request with the longest wait, and the subject whom it limits. The rule of a limit that
 // came with the request is empty.
 func refusedBy(req *limiter.Request, a *limiter.Answer) (rule, subject string) {
-	var binding *limiter.Charge
-	var entries []rules.Entry
-	wait := time.Duration(-1)
-	for i := range a.Statuses {
-		if st := &a.Statuses[i]; st.Over && st.BindingCharge != nil && st.RetryAfter > wait {
-			binding, entries, wait = st.BindingCharge, req.Descriptors[i].Entries, st.RetryAfter
-		}
-	}
-	if binding == nil {
+	i := a.LongestRefusal()
+	if i < 0 {
 		return "", ""
 	}
-	if binding.Rule != nil {
-		rule, entries = callertext.Name(binding.Rule.FullName), binding.Rule.AppendCounterEntries(nil, entries)
+	entries := req.Descriptors[i].Entries
+	if r := a.Statuses[i].BindingCharge.Rule; r != nil {
+		rule, entries = callertext.Name(r.FullName), r.AppendCounterEntries(nil, entries)
 	}
 	return rule, callertext.Descriptor(entries)
 }
@@ -256,10 +249,10 @@ func (r *replayer) sort() {
 		r.report.Subjects = append(r.report.Subjects, *d)
 	}
 	slices.SortFunc(r.report.Rules, func(a, b RuleDifference) int {
-		return cmp.Or(cmp.Compare(b.NowOver+b.NowOK+b.Errors, a.NowOver+a.NowOK+a.Errors), strings.Compare(a.Rule, b.Rule))
+		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Rule, b.Rule))
 	})
 	slices.SortFunc(r.report.Subjects, func(a, b SubjectDifference) int {
-		return cmp.Or(cmp.Compare(b.NowOver+b.NowOK+b.Errors, a.NowOver+a.NowOK+a.Errors), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Subject, b.Subject))
+		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Subject, b.Subject))
 	})
 	r.report.Subjects = r.report.Subjects[:min(len(r.report.Subjects), maxListedSubjects)]
 }

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -109,11 +110,7 @@ func (w *Warning) text() string {
 }
 
 func (c *RuleChange) writeText(b *strings.Builder) {
-	place := c.At
-	if place == "" {
-		place = c.OldAt
-	}
-	fmt.Fprintf(b, "%s %s %s (%s)", marks[c.Kind], c.Kind, output.Printable(c.Rule), output.Printable(place))
+	fmt.Fprintf(b, "%s %s %s (%s)", marks[c.Kind], c.Kind, output.Printable(c.Rule), output.Printable(cmp.Or(c.At, c.OldAt)))
 	if c.OldName != "" {
 		fmt.Fprintf(b, ", before: %s", output.Printable(c.OldName))
 	}
@@ -202,8 +199,8 @@ func (r *Replay) writeText(b *strings.Builder, most listed) {
 
 // summary counts the requests with another answer.
 func (r *Replay) summary() string {
-	text := fmt.Sprintf("%s replayed: %d get another answer", output.Plural(r.Requests, "request"), r.NowOver+r.NowOK+r.Errors)
-	if r.NowOver+r.NowOK+r.Errors > 0 {
+	text := fmt.Sprintf("%s replayed: %d get another answer", output.Plural(r.Requests, "request"), r.total())
+	if r.total() > 0 {
 		text += fmt.Sprintf(" (%d refused now, %d allowed now", r.NowOver, r.NowOK)
 		if r.Errors > 0 {
 			text += fmt.Sprintf(", %d with an error on one side", r.Errors)

@@ -35,11 +35,7 @@ func (opt *options) openStore(ctx context.Context, cfg *Config) (*store, error) 
 		}
 		return openRedis(ctx, rc)
 	}
-	mc := memory.Config{MaxBytes: opt.maxMemoryBytes}
-	if cfg.AllowClockSteps {
-		mc.ExpiryGrace = memory.MaxExpiryGrace
-	}
-	m, err := memory.New(mc)
+	m, err := cfg.NewMemory(opt.maxMemoryBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +45,15 @@ func (opt *options) openStore(ctx context.Context, cfg *Config) (*store, error) 
 		}
 		return nil
 	}}, nil
+}
+
+// NewMemory returns a store in memory for a replay with this configuration, of at most that many bytes.
+func (cfg *Config) NewMemory(maxBytes int64) (*memory.Store, error) {
+	mc := memory.Config{MaxBytes: maxBytes}
+	if cfg.AllowClockSteps {
+		mc.ExpiryGrace = memory.MaxExpiryGrace
+	}
+	return memory.New(mc)
 }
 
 const (
