@@ -15,7 +15,8 @@ type SearchRecord struct {
 	TriedRules      []TriedRule
 	UnlistedCount   int
 	ChargedCanaries []*Rule // ChargedCanaries are those that FindRule appends.
-	// HoldIDKey is the key of the entry that names a hold. It is set with EndReasonWrongHold.
+	// HoldIDKey is the key of the entry that names a hold. It is set with EndReasonWrongHold, and with EndReasonTooManyEntries if the
+	// rule where the rules end has holds.
 	HoldIDKey string
 	FoundRule *Rule // FoundRule is the result of FindRule; nil for no rule.
 	EndReason EndReason
@@ -130,12 +131,21 @@ func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 			search.addHoldSteps(n.rule, entries[i:])
 			return search
 		}
-		if key := string(entries[i].Key); n.acceptsHolds && (key == n.rule.matchHoldIDKey || key == HoldActionKey) && n.matchingChild(&entries[i], &joined) == nil {
-			search.EndReason, search.HoldIDKey = EndReasonWrongHold, n.rule.matchHoldIDKey
-			break
+		if n.acceptsHolds && n.matchingChild(&entries[i], &joined) == nil {
+			if n.rule.lacksHoldName(entries[i:]) {
+				search.addHoldSteps(n.rule, entries[i:])
+				return search
+			}
+			if key := string(entries[i].Key); key == n.rule.matchHoldIDKey || key == HoldActionKey {
+				search.EndReason, search.HoldIDKey = EndReasonWrongHold, n.rule.matchHoldIDKey
+				break
+			}
 		}
 		if n.children == nil && i > 0 {
 			search.EndReason = EndReasonTooManyEntries
+			if n.acceptsHolds {
+				search.HoldIDKey = n.rule.matchHoldIDKey
+			}
 			break
 		}
 		search.Steps = append(search.Steps, n.explainStep(&entries[i], &joined))
@@ -164,7 +174,7 @@ func (search *SearchRecord) addHoldSteps(r *Rule, entries []Entry) {
 	search.FoundRule, search.EndReason = r, EndReasonRuleFound
 	for i := range entries {
 		at, how := DescriptorPlace{Pos: r.Pos, Key: r.matchHoldIDKey}, MatchHoldID
-		if i > 0 {
+		if string(entries[i].Key) == HoldActionKey {
 			at.Key, at.Value, how = HoldActionKey, string(entries[i].Value), MatchHold
 		}
 		search.Steps = append(search.Steps, SearchStep{
@@ -239,6 +249,9 @@ func (n *node) explainNoMatch(s *SearchStep) EndReason {
 		return EndReasonNoSuchValue
 	}
 	s.SuggestedText, s.SameKeyBelow = keys.nearestName(s.Entry.Key), n.firstWithKeyBelow(s.Entry.Key)
+	if s.SuggestedText == "" && n.acceptsHolds {
+		s.SuggestedText = NearestWord(s.Entry.Key, slices.Values([]string{n.rule.matchHoldIDKey, HoldActionKey}))
+	}
 	return EndReasonNoSuchKey
 }
 

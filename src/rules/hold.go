@@ -38,37 +38,50 @@ func parseHoldAction(value []byte) (a HoldAction, known bool) {
 // the entries, or a canary. Of the LimitsToCharge, those with a HoldIDKey have holds. The name is empty for a request that names no
 // hold, and for rules without holds.
 //
-// An error says what is wrong with the request: in an ordered list an unknown action, or an action without the name of a hold;
-// anywhere a missing name of a hold where one of the limits is a concurrency. HoldOf allocates nothing unless it returns an error.
+// An error says what is wrong with the request: an unknown action, an action without the name of a hold, or a missing name of a hold
+// where one of the limits is a concurrency. HoldOf allocates nothing unless it returns an error.
 func (r *Rule) HoldOf(entries []Entry) (name []byte, action HoldAction, err error) {
 	if r.matchHoldIDKey == "" {
 		return nil, TakeHold, nil
 	}
-	hasAction := false
-	var value []byte
+	var actionEntry *Entry
 	if r.ListSettings != nil {
 		name = lastValueOfKey(entries, r.matchHoldIDKey)
 		if i := lastIndexOfKey(entries, HoldActionKey); i >= 0 {
-			hasAction, value = true, entries[i].Value
+			actionEntry = &entries[i]
 		}
 	} else if below := entries[min(len(r.Path), len(entries)):]; len(below) > 0 {
-		name = below[0].Value
-		if hasAction = len(below) > 1; hasAction {
-			value = below[1].Value
+		if string(below[0].Key) == r.matchHoldIDKey {
+			name, below = below[0].Value, below[1:]
+		}
+		switch len(below) {
+		case 1:
+			actionEntry = &below[0]
+		case 2:
+			return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, comes after the entry hold: send %s=<an id of the call> before it",
+				r.FullName, r.matchHoldIDKey, r.matchHoldIDKey)
 		}
 	}
-	if hasAction {
+	if actionEntry != nil {
 		var known bool
-		if action, known = parseHoldAction(value); !known {
-			return nil, TakeHold, fmt.Errorf("rule %s: hold=%s is unknown: send hold=settle or hold=release, or no such entry to take a hold",
-				r.FullName, Shorten(string(value)))
+		if action, known = parseHoldAction(actionEntry.Value); !known {
+			return nil, TakeHold, unknownHoldAction(r, string(actionEntry.Value))
 		}
 	}
-	if len(name) == 0 && (hasAction || r.matchHasConcurrency) {
+	if len(name) == 0 && (actionEntry != nil || r.matchHasConcurrency) {
 		return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, is missing or empty: send %s=<an id of the call>",
 			r.FullName, r.matchHoldIDKey, r.matchHoldIDKey)
 	}
 	return name, action, nil
+}
+
+// unknownHoldAction returns the error of a request whose entry hold has an unknown value.
+func unknownHoldAction(r *Rule, value string) error {
+	hint := ""
+	if meant := NearestWord(value, slices.Values([]string{SettleHold.String(), ReleaseHold.String()})); meant != "" {
+		hint = "did you mean hold=" + meant + "? "
+	}
+	return fmt.Errorf("rule %s: hold=%s is unknown: %ssend hold=settle or hold=release, or no such entry to take a hold", r.FullName, Shorten(value), hint)
 }
 
 // WithoutHold returns the entries of a request that do not name a hold or say what to do with it. r is the rule that FindRule returned.
@@ -84,19 +97,16 @@ func (r *Rule) WithoutHold(entries []Entry) []Entry {
 	})
 }
 
-// acceptsBelow reports whether entries, which follow those that lead to r in a tree of descriptors, name a hold and what to do with it.
+// acceptsBelow reports whether entries, which follow those that lead to r in a tree of descriptors, name a hold and perhaps an action.
+// HoldOf reports an empty name and an unknown action. r must have a hold.
 func (r *Rule) acceptsBelow(entries []Entry) bool {
-	if r == nil || r.matchHoldIDKey == "" || string(entries[0].Key) != r.matchHoldIDKey || len(entries[0].Value) == 0 {
-		return false
-	}
-	switch len(entries) {
-	case 1:
-		return true
-	case 2:
-		_, known := parseHoldAction(entries[1].Value)
-		return known && string(entries[1].Key) == HoldActionKey
-	}
-	return false
+	return string(entries[0].Key) == r.matchHoldIDKey && (len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == HoldActionKey)
+}
+
+// lacksHoldName reports whether entries, which no descriptor below r matches, have an action before the name of a hold, or without it,
+// which HoldOf reports. r must have a hold.
+func (r *Rule) lacksHoldName(entries []Entry) bool {
+	return string(entries[0].Key) == HoldActionKey && (len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == r.matchHoldIDKey)
 }
 
 // setMatchHold sets which holds requests that match r can name. r is what compileMatchedRule returns for the limits own, all others of

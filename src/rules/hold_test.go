@@ -50,17 +50,26 @@ func TestHoldOf(t *testing.T) {
 		{"tree", "user=al,id=7", `tree.user: take "7"; tree.user tree_user_al_`},
 		{"tree", "user=al,id=7,hold=settle", `tree.user: settle "7"; tree.user tree_user_al_`},
 		{"tree", "user=al,id=7,hold=release", `tree.user: release "7"; tree.user tree_user_al_`},
-		{"tree", "user=al,id=7,hold=keep", "no rule"},
+		{"tree", "user=al,id=7,hold=keep", "error: rule tree.user: hold=keep is unknown: send hold=settle or hold=release, or no such entry to take a hold"},
+		{"tree", "user=al,id=7,hold=settel", "error: rule tree.user: hold=settel is unknown: did you mean hold=settle? send hold=settle or hold=release, or no such entry to take a hold"},
 		{"tree", "user=al,id=7,hold=settle,x=y", "no rule"},
 		{"tree", "user=al,id=7,x=y", "no rule"},
-		{"tree", "user=al,id=", "no rule"},
-		{"tree", "user=al,hold=settle", "no rule"},
+		{"tree", "user=al,id=", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{"tree", "user=al,id=,hold=settle", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{"tree", "user=al,hold=settle", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{"tree", "user=al,hold=settel", "error: rule tree.user: hold=settel is unknown: did you mean hold=settle? send hold=settle or hold=release, or no such entry to take a hold"},
+		{"tree", "user=al,hold=settle,id=7", "error: rule tree.user: the entry id, which names the hold, comes after the entry hold: send id=<an id of the call> before it"},
+		{"tree", "user=al,hold=settle,x=y", "no rule"},
+		{"tree", "user=al,hold=settle,id=7,x=y", "no rule"},
 		{"tree", "id=7", "no rule"},
 		{"tree", "user=al,path=x", `tree.user.path: take ""; tree.user.path tree_user_al_path_x_`},
 		{"tree", "user=al,path=x,id=7", "no rule"},
 		{"tree", "team=a", `tree.team: take ""; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
 		{"tree", "team=a,id=7", `tree.team: take "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
 		{"tree", "team=a,user=al,id=7,hold=settle", `tree.team.user: settle "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_; tree.team_a.user_al tree_team_a_user_al_`},
+		{"tree", "team=a,id=", `tree.team: take ""; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
+		{"tree", "team=a,hold=release", "error: rule tree.team: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{"tree", "team=a,hold=i,x=y", "no rule"},
 		{"tree", "team=a,none=,id=7", `tree.team.none: take "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
 		{"tree", "team=a,ix=7", `tree.team.i*: take ""; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
 		{"list", "user=al", "error: rule list.user_*: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
@@ -112,15 +121,18 @@ func TestExplainHolds(t *testing.T) {
 	for request, want := range map[string]string{
 		"user=al,id=7,hold=settle":      "user key, id hold_id, hold hold: rule",
 		"team=a,user=al,id=7":           "team key, user key, id hold_id: rule",
-		"user=al,id=7,hold=keep":        "user key: wrong_hold id",
+		"user=al,id=7,hold=keep":        "user key, id hold_id, hold hold: rule",
 		"user=al,id=7,hold=settle,x=y":  "user key: wrong_hold id",
-		"user=al,id=":                   "user key: wrong_hold id",
-		"user=al,hold=settle":           "user key: wrong_hold id",
-		"team=a,hold=settle":            "team key: wrong_hold id",
+		"user=al,id=":                   "user key, id hold_id: rule",
+		"user=al,hold=settle":           "user key, hold hold: rule",
+		"user=al,hold=settle,x=y":       "user key: wrong_hold id",
+		"team=a,hold=settle,id=7":       "team key, hold hold, id hold_id: rule",
 		"user=al,path=x,id=7":           "user key, path key: rules_end_above",
 		"user=al,x=7":                   "user key, none: no_such_key",
+		"user=al,idd=7":                 "user key, none: no_such_key, meant id",
+		"team=a,user=al,x=7":            "team key, user key: rules_end_above id",
 		"team=a,i=7":                    "team key, i wildcard: rule",
-		"team=a,user=al,id=7,hold=keep": "team key, user key: wrong_hold id",
+		"team=a,user=al,id=7,hold=keep": "team key, user key, id hold_id, hold hold: rule",
 	} {
 		search, got := set.Domain([]byte("tree")).Explain(parseEntries(request)), ""
 		for i, s := range search.Steps {
@@ -135,6 +147,9 @@ func TestExplainHolds(t *testing.T) {
 		}
 		if got += ": " + string(search.EndReason); search.HoldIDKey != "" {
 			got += " " + search.HoldIDKey
+		}
+		if last := search.Steps[len(search.Steps)-1]; last.SuggestedText != "" {
+			got += ", meant " + last.SuggestedText
 		}
 		if got != want {
 			t.Errorf("%s: got %q, want %q", request, got, want)

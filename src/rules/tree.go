@@ -48,9 +48,14 @@ func (t *descriptorTree) findRule(entries []Entry, s *SearchScratch, canaries []
 		if n.acceptsHolds && n.rule.acceptsBelow(entries[i:]) {
 			break
 		}
-		if n = n.matchingChild(&entries[i], &s.joinedEntry); n == nil {
+		next := n.matchingChild(&entries[i], &s.joinedEntry)
+		if next == nil {
+			if n.acceptsHolds && n.rule.lacksHoldName(entries[i:]) {
+				break
+			}
 			return nil, canaries
 		}
+		n = next
 	}
 	return n.rule, canaries
 }

@@ -25,12 +25,15 @@ func whyNoRule(search *rules.SearchRecord, n int) (why, hint string) {
 		why = lastLevel(search) + " the key " + quoted(last.Entry.Key) + " has other values only" + noWildcard(last)
 	case rules.EndReasonTooManyEntries:
 		why = fmt.Sprintf("the rules end at %s, entry %d of %d", takenName(last), len(search.Steps), n)
+		if search.HoldIDKey != "" {
+			why += fmt.Sprintf(": only %s=<id> may follow, and then hold=settle or hold=release", search.HoldIDKey)
+		}
 	case rules.EndReasonTooFewEntries:
 		why = "the descriptor ends at " + takenName(last) + ", which has no rate_limit; those below it are for descriptors with more entries"
 	case rules.EndReasonNoRateLimit:
 		why = takenName(last) + " has no rate_limit"
 	case rules.EndReasonWrongHold:
-		why = fmt.Sprintf("behind %s may come %s=<id>, and then hold=settle or hold=release, and nothing else", takenName(last), search.HoldIDKey)
+		why = fmt.Sprintf("after %s only %s=<id> may follow, and then hold=settle or hold=release", takenName(last), search.HoldIDKey)
 	case rules.EndReasonNoRuleMatches:
 		why = "no rule of the list matches"
 	case rules.EndReasonRuleFound:
