@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
@@ -17,8 +19,8 @@ import (
 // Print writes shell commands that exceed the limit of a rule with few requests, and where to see them. httpAddr and debugAddr are the
 // addresses of these ports; nil if there is none. Print writes nothing if no rule is suited.
 func Print(w io.Writer, colored bool, set *rules.Set, httpAddr, debugAddr net.Addr) {
-	rule, request := bestExample(set)
-	if rule == nil {
+	x := bestExample(set)
+	if x == nil {
 		return
 	}
 	bold, plain := "", ""
@@ -33,18 +35,33 @@ func Print(w io.Writer, colored bool, set *rules.Set, httpAddr, debugAddr net.Ad
 	if local := localAddress(debugAddr); local != "" {
 		page = "These requests in a browser: http://" + local + "/\n\n"
 	}
+	each := ""
+	if x.hits > 0 {
+		each = fmt.Sprintf(", where each counts as %d", x.hits)
+	}
 	fmt.Fprintf(w, `
-The rule %s allows %d requests per %s, by the clock (UTC). Run this,
+The rule %s allows %s. Run this%s,
 and see 200 turn into 429:
 
   %sfor i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code}\n' %s -d '%s'; done%s
 
-The body of the answer to one request:
+%s
 
   %scurl -s %s -d '%s'%s
 
 %sCtrl-C stops the service.
-`, rule.FullName, rule.Requests, strings.ToLower(rule.Unit.String()), bold, rule.Requests+1, url, request, plain, bold, url, request, plain, page)
+`, x.rule.FullName, limitInWords(x.rule), each, bold, x.calls, url, x.request, plain, x.oneTitle, bold, url, x.oneRequest, plain, page)
+}
+
+// limitInWords returns what a rule allows: "2 requests per minute, by the clock (UTC)", "4 requests at a time, each for at most 30s".
+func limitInWords(r *rules.Rule) string {
+	switch {
+	case r.Limit.Kind == algorithm.Concurrency:
+		return fmt.Sprintf("%d requests at a time, each for at most %s", r.Requests, rules.FormatDuration(r.Limit.Hold))
+	case r.Limit.Calendar != nil:
+		return fmt.Sprintf("%d requests per %s", r.Requests, r.CalendarWindow())
+	}
+	return fmt.Sprintf("%d requests per %s, by the clock (UTC)", r.Requests, strings.ToLower(r.Unit.String()))
 }
 
 // localAddress returns host:port with which this machine reaches addr. It returns "" if addr is no TCP address.
@@ -60,23 +77,78 @@ func localAddress(addr net.Addr) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// bestExample returns the rule that shows best what a limit is, and a request as JSON that the rule matches. Such a rule has few
-// entries to type, a small limit that lets some requests pass, and a window that is longer than the demonstration. It returns nil if
-// there is none.
-func bestExample(set *rules.Set) (best *rules.Rule, request string) {
+// example is a rule, and requests that exceed its limit.
+type example struct {
+	rule *rules.Rule
+	// request is a request as JSON for between the single quotes of a shell. With a hold, $i outside of the quotes names it.
+	request string
+	calls   int    // calls is how often request is sent until it is refused.
+	hits    uint64 // hits is its hits_addend; 0 for none.
+	// oneRequest is one more request, and oneTitle says what it shows.
+	oneTitle, oneRequest string
+}
+
+const (
+	shortestTry = 10 * time.Second // shortestTry is longer than a demonstration takes.
+	mostCalls   = 20               // mostCalls is the most calls that are all for one unit. Larger limits get 5 calls for many units.
+)
+
+// bestExample returns the rule that shows best what a limit is, with requests that match it. Such a rule has few entries to type, a small
+// limit that lets some requests pass, and a window or hold that is longer than the demonstration. It returns nil if there is none.
+func bestExample(set *rules.Set) (best *example) {
 	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(matchingEntries(r))) }
 	for _, r := range set.Rules() {
-		if r.Unlimited || r.ShadowMode || r.Requests < 2 || best != nil && cost(r) >= cost(best) {
+		if r.Unlimited || r.ShadowMode || r.Requests < 2 || best != nil && cost(r) >= cost(best.rule) || !isSuited(r) {
 			continue
 		}
-		if r.Limit.Kind != algorithm.FixedWindow || r.UnitMultiplier > 1 || r.Unit == rules.UnitSecond || r.ChargedLimits != nil {
-			continue // The text that Print writes describes other limits.
-		}
-		if text, ok := exampleRequest(set, r); ok {
-			best, request = r, text
+		if x := newExample(set, r); x != nil {
+			best = x
 		}
 	}
-	return best, request
+	return best
+}
+
+// isSuited reports whether the text that Print writes describes the limit of r, and a demonstration ends before its window or holds do.
+func isSuited(r *rules.Rule) bool {
+	switch l := &r.Limit; {
+	case r.ChargedLimits != nil:
+		return false
+	case l.Kind == algorithm.Concurrency:
+		return l.Hold >= shortestTry
+	case l.Kind == algorithm.FixedWindow:
+		return l.Calendar != nil || r.UnitMultiplier <= 1 && r.Unit != rules.UnitSecond
+	}
+	return false
+}
+
+// newExample returns requests that exceed the limit of r. It returns nil if there are none, for example because another rule matches first.
+func newExample(set *rules.Set, r *rules.Rule) *example {
+	x := &example{rule: r, calls: int(r.Requests) + 1, oneTitle: "The body of the answer to one request:"}
+	if r.Requests > mostCalls {
+		x.hits, x.calls = uint64(r.Requests)/4, 5
+	}
+	entries := matchingEntries(r)
+	if len(entries) == 0 {
+		return nil
+	}
+	if r.Limit.Kind == algorithm.Concurrency {
+		const id = "$i" // A JSON string has it as it is.
+		entries = append(slices.DeleteFunc(entries, func(e rules.EntryText) bool { return e.Key == r.HoldIDKey }), rules.EntryText{Key: r.HoldIDKey, Value: id})
+		x.request = exampleRequest(set, r, entries, x.hits)
+		if i := strings.LastIndex(x.request, id); i >= 0 {
+			x.request = x.request[:i] + "'" + id + "'" + x.request[i+len(id):]
+		}
+		entries[len(entries)-1].Value = "1"
+		x.oneTitle = fmt.Sprintf("Request 1 ends with this. Then request %d passes, too:", x.calls)
+		x.oneRequest = exampleRequest(set, r, append(entries, rules.EntryText{Key: rules.HoldActionKey, Value: rules.ReleaseHold.String()}), 0)
+	} else {
+		x.request = exampleRequest(set, r, entries, x.hits)
+		x.oneRequest = x.request
+	}
+	if x.request == "" || x.oneRequest == "" {
+		return nil
+	}
+	return x
 }
 
 // matchingEntries returns the entries of a descriptor that matches the patterns of r.
@@ -96,28 +168,26 @@ func matchingEntries(r *rules.Rule) (entries []rules.EntryText) {
 	return entries
 }
 
-// exampleRequest returns a request as JSON that r matches. ok is false if another rule matches it first.
-func exampleRequest(set *rules.Set, r *rules.Rule) (request string, ok bool) {
+// exampleRequest returns a request as JSON with the entries, which r matches, and a hits_addend if hits is not 0. It returns "" if another
+// rule matches first, or if the JSON has a quote that a shell needs.
+func exampleRequest(set *rules.Set, r *rules.Rule, list []rules.EntryText, hits uint64) string {
 	type descriptor struct {
 		Entries []rules.EntryText `json:"entries"`
 	}
-	d := descriptor{matchingEntries(r)}
 	var entries []rules.Entry
-	for _, e := range d.Entries {
+	for _, e := range list {
 		entries = append(entries, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
 	}
-	if len(entries) == 0 {
-		return "", false
-	}
 	if found, _ := set.Domain([]byte(r.Domain)).FindRule(entries, &rules.SearchScratch{}, nil); found != r {
-		return "", false
+		return ""
 	}
 	text, err := json.Marshal(struct {
 		Domain      string       `json:"domain"`
 		Descriptors []descriptor `json:"descriptors"`
-	}{r.Domain, []descriptor{d}})
+		Hits        uint64       `json:"hits_addend,omitempty"`
+	}{r.Domain, []descriptor{{list}}, hits})
 	if err != nil || strings.Contains(string(text), "'") { // Print puts the text between single quotes, for a shell.
-		return "", false
+		return ""
 	}
-	return string(text), true
+	return string(text)
 }
