@@ -67,6 +67,8 @@ type Status struct {
 	// FallbackError, the zero value, if the store answered or if StoreFailed is set.
 	Fallback backend.Fallback
 
+	// isLive says that the live rules have decided the descriptor for the candidate rules, too; see HasSameVerdicts of rules.Relation.
+	isLive bool
 	// canaryRules are the rules in shadow mode that match before Rule in an ordered list.
 	canaryRules []*rules.Rule
 	// firstChargeIndex and endChargeIndex are the bounds of Charges in Answer.Charges.
@@ -171,6 +173,13 @@ type workspace struct {
 	canaryRules     []*rules.Rule     // canaryRules holds the canaries of all statuses.
 	requestLimits   []algorithm.Limit // requestLimits holds the limits that came with the request.
 	replacedRules   rules.ReplacedNames
+
+	// candidate is the decision of the candidate rules; nil until there are some. The next decision reuses it.
+	candidate      *Answer
+	candidateState candidateState
+	// live and relation are those of a decision of candidate rules, and nil in others.
+	live     *Answer
+	relation *rules.Relation
 }
 
 // clearForReuse makes a ready for the next decision. It keeps the memory.
@@ -179,6 +188,7 @@ func (a *Answer) clearForReuse() {
 	w.batch, w.firstHit = nil, 0
 	w.ownBatch = backend.Batch{Hits: w.ownBatch.Hits[:0], Verdicts: w.ownBatch.Verdicts[:0]}
 	w.counterKeys, w.canaryRules, w.requestLimits = w.counterKeys[:0], w.canaryRules[:0], w.requestLimits[:0]
+	w.candidateState, w.live, w.relation = candidateUnused, nil, nil
 	a.Statuses, a.Charges = a.Statuses[:0], a.Charges[:0]
 	a.Over, a.RetryAfter, a.Fallback = false, 0, backend.FallbackError
 	a.RuleSet, a.Domain, a.Shadowed = nil, nil, false
@@ -198,6 +208,9 @@ func (a *Answer) Reset(limit int) (small bool) {
 	clear(w.canaryRules)
 	w.findRuleScratch.Reset(limit * maxPooledKeyBytes)
 	a.clearForReuse()
+	if w.candidate != nil && !w.candidate.Reset(limit) {
+		w.candidate = nil
+	}
 	return max(cap(a.Statuses), cap(a.Charges), cap(w.ownBatch.Hits)) <= limit && cap(w.counterKeys) <= limit*maxPooledKeyBytes
 }
 
@@ -230,6 +243,10 @@ func (a *Answer) readVerdicts() (err error) {
 func (a *Answer) summarizeStatuses(cfg *Config, independent bool) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
+		if st.isLive {
+			*st = a.workspace.live.Statuses[i]
+			continue
+		}
 		if st.firstChargeIndex < st.endChargeIndex {
 			st.Charges = a.Charges[st.firstChargeIndex:st.endChargeIndex:st.endChargeIndex]
 		}

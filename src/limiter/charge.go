@@ -79,6 +79,10 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 	}
 	st.Amount = min(st.Amount, algorithm.MaxAmount)
 	st.Op = operationOf(d, rules.TakeHold)
+	if a.workspace.live != nil && l.hasLiveDecision(d, a, i) {
+		st.isLive, st.endChargeIndex = true, st.firstChargeIndex
+		return nil
+	}
 	if d.HasLimit {
 		limit, err := d.Limit.FixedWindowLimit()
 		if err != nil {
@@ -152,8 +156,11 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 	var tag int
 	w.counterKeys, tag = l.keyFormat.AppendKey(w.counterKeys, a.Domain, c.Rule, d.Entries)
 	c.CounterKey, c.RequestedAmount = w.counterKeys[start:len(w.counterKeys):len(w.counterKeys)], st.Amount
+	if w.live != nil && l.isLiveCounter(a, i, &c, d.Entries) {
+		w.counterKeys = append(w.counterKeys, candidateMarker...)
+	}
 	hit := backend.Hit{
-		Key:       c.CounterKey,
+		Key:       w.counterKeys[start:len(w.counterKeys):len(w.counterKeys)],
 		TagLength: tag,
 		Limit:     c.Algorithm,
 		Amount:    st.Amount,
@@ -164,6 +171,9 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 	if c.Rule != nil {
 		hit.Fallback = c.Rule.Fallback
 		hit.SharesKey, hit.NoVeto, hit.StoresRemaining = c.Rule.ChargedWithOthers, c.Rule.ShadowMode, l.keyFormat.WritesDivvyKey(c.Rule)
+	}
+	if w.live != nil {
+		hit.Fallback = backend.FallbackError // An answer that the store did not decide is not compared.
 	}
 	if l.cfg.ChargeAllOrNothing {
 		hit.Atomic = c.Op == algorithm.Charge

@@ -12,7 +12,7 @@ import (
 // The batch is valid until a is used again. Its errors are those of Check.
 func (l *Limiter) CounterHits(req *Request, a *Answer, amount uint64) (*backend.Batch, error) {
 	batch := &a.workspace.ownBatch
-	if err := l.addHits(req, a, l.ruleSet.Load(), batch); err != nil {
+	if err := l.addHits(req, a, l.inForce.Load().live, batch); err != nil {
 		return nil, err
 	}
 	seen := make(map[counterID]bool)
@@ -38,7 +38,7 @@ func counterOf(h *backend.Hit) counterID { return counterID{string(h.Key), h.Lim
 
 // CounterPrefixes returns the starts of the keys of all counters whose descriptors begin with entries; see rules.KeyFormat.KeyPrefixes.
 func (l *Limiter) CounterPrefixes(domain []byte, entries []rules.Entry) ([]backend.KeyPrefix, error) {
-	set := l.ruleSet.Load()
+	set := l.inForce.Load().live
 	if set == nil {
 		return nil, ErrNoRules
 	}

@@ -1,11 +1,15 @@
 // Package limiter decides requests: a Request in, an Answer out. It finds the rules that
 // apply, sends all hits of the request to the store in one batch, and applies shadow and quota modes to the verdicts.
 // Check decides one request, and CheckMany several requests in one batch.
+//
+// Candidate rules are judged beside the live ones, which are in force: their hits are in the same batch, on counters of their own, and a
+// CandidateRecorder learns whether they would answer differently. They change no answer.
 package limiter
 
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"ratelimit/src/algorithm"
@@ -25,6 +29,8 @@ type Config struct {
 	Backend backend.Backend
 	// Recorders count each decision, in order.
 	Recorders []Recorder
+	// Candidates learns how the candidate rules would decide. Required before UseCandidate.
+	Candidates CandidateRecorder
 	// KeyPrefix is the first part of every key in the store.
 	KeyPrefix string
 	// EscapeKeys escapes keys, so that different descriptors never share a counter. By
@@ -47,7 +53,17 @@ type Config struct {
 type Limiter struct {
 	cfg       Config
 	keyFormat rules.KeyFormat
-	ruleSet   atomic.Pointer[rules.Set]
+	inForce   atomic.Pointer[ruleSets] // inForce is never nil.
+
+	mu               sync.Mutex // mu is held while inForce is replaced, and guards the fields below.
+	candidateSet     *rules.Set // candidateSet is nil without candidate rules.
+	candidateRemoves func(domain string) bool
+}
+
+// ruleSets are the rules that decide a request.
+type ruleSets struct {
+	live      *rules.Set      // live is nil before the first UseRules.
+	candidate *candidateRules // candidate is nil without candidate rules.
 }
 
 // New returns a limiter without rules. Check fails with ErrNoRules until UseRules is called.
@@ -55,20 +71,26 @@ func New(cfg Config) *Limiter {
 	if cfg.MaxDescriptors <= 0 || cfg.MaxDescriptors > MaxDescriptors {
 		cfg.MaxDescriptors = MaxDescriptors
 	}
-	return &Limiter{
+	l := &Limiter{
 		cfg:       cfg,
 		keyFormat: rules.KeyFormat{Prefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys, UseDivvyKeys: cfg.UseDivvyKeys},
 	}
+	l.inForce.Store(new(ruleSets))
+	return l
 }
 
 // UseRules applies the rules in set to all requests that arrive from now on.
-func (l *Limiter) UseRules(set *rules.Set) { l.ruleSet.Store(set) }
+func (l *Limiter) UseRules(set *rules.Set) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inForce.Store(&ruleSets{set, l.relateCandidate(set)})
+}
 
 // ShadowMode returns Config.ShadowMode: whether every request is allowed.
 func (l *Limiter) ShadowMode() bool { return l.cfg.ShadowMode }
 
 // Rules returns the rule set in force; nil before the first UseRules.
-func (l *Limiter) Rules() *rules.Set { return l.ruleSet.Load() }
+func (l *Limiter) Rules() *rules.Set { return l.inForce.Load().live }
 
 // Check decides req and fills a, whose memory it reuses. Its errors wrap ErrInvalidRequest,
 // ErrNoRules or ErrStoreFailed, or are the context's. After an error a is not valid, with one
@@ -89,15 +111,17 @@ func (l *Limiter) DryRun(ctx context.Context, req *Request, a *Answer) error {
 
 // decideRequest does the work of Check or, if isDryRun is set, of DryRun.
 func (l *Limiter) decideRequest(ctx context.Context, req *Request, a *Answer, isDryRun bool) error {
-	batch := &a.workspace.ownBatch
-	if err := l.addHits(req, a, l.ruleSet.Load(), batch); err != nil {
+	batch, sets := &a.workspace.ownBatch, l.inForce.Load()
+	if err := l.addHits(req, a, sets.live, batch); err != nil {
 		return err
 	}
 	if isDryRun {
 		a.makeDryRunHits()
+	} else if sets.candidate != nil {
+		l.addCandidateHits(req, a, sets.candidate)
 	}
 	batch.Now = req.Now
-	if err := l.take(ctx, batch); err != nil {
+	if err := l.take(ctx, batch); err != nil && len(a.Charges) > 0 {
 		return err
 	}
 	return l.completeAnswer(req, a, isDryRun)
@@ -142,6 +166,9 @@ func (l *Limiter) completeAnswer(req *Request, a *Answer, isDryRun bool) error {
 		for _, r := range l.cfg.Recorders {
 			r.Record(req, a)
 		}
+	}
+	if a.workspace.candidateState != candidateUnused {
+		l.judgeCandidate(req, a, err)
 	}
 	return err
 }

@@ -82,12 +82,15 @@ func (it *Item) reset(limit int) {
 // Check of requests in turn differs in one way: the over-limit cache learns from a batch only for later batches. Until then the
 // store also decides, and counts, the other requests of the batch on a counter that has become full.
 func (l *Limiter) CheckMany(ctx context.Context, m *Many) {
-	set, batch := l.ruleSet.Load(), &m.batch
+	sets, batch := l.inForce.Load(), &m.batch
 	batch.Hits, batch.Verdicts, batch.Now = batch.Hits[:0], batch.Verdicts[:0], m.Now
 	for _, it := range m.Items() {
 		if it.Err == nil {
 			it.Request.Now = m.Now
-			it.Err = l.addHits(&it.Request, &it.Answer, set, batch)
+			it.Err = l.addHits(&it.Request, &it.Answer, sets.live, batch)
+			if it.Err == nil && sets.candidate != nil {
+				l.addCandidateHits(&it.Request, &it.Answer, sets.candidate)
+			}
 		}
 	}
 	err := l.take(ctx, batch)

@@ -1,0 +1,270 @@
+package limiter
+
+import (
+	"bytes"
+
+	"ratelimit/src/backend"
+	"ratelimit/src/rules"
+)
+
+// CandidateRecorder learns how the candidate rules would decide requests that the live rules have decided. It must be safe for concurrent
+// use.
+type CandidateRecorder interface {
+	// RecordCandidate is called after the Recorders, for each request while there are candidate rules. With IndependentDescriptors it is
+	// called once for all descriptors whose answer is the same, and once for each other one. The arguments are valid only during the call.
+	// After SameAnswer and NotJudged, candidate may be incomplete.
+	RecordCandidate(req *Request, live, candidate *Answer, j Judgement)
+}
+
+// Judgement says how the candidate rules would answer a request.
+type Judgement struct {
+	Result CandidateResult
+	// Count is how many requests or independent descriptors have the Result. It is 1 for a difference.
+	Count int
+	// Descriptor is the index of the descriptor that makes the difference: the one that refuses, or that is invalid. It is -1 if there is
+	// no difference.
+	Descriptor int
+}
+
+// CandidateResult is the answer of the candidate rules, compared with that of the live rules.
+type CandidateResult uint8
+
+const (
+	SameAnswer   CandidateResult = iota
+	WouldDeny                    // WouldDeny is a request that passed, and that the candidate rules would refuse.
+	WouldAdmit                   // WouldAdmit is a request that was refused, and that the candidate rules would let pass.
+	WouldBeError                 // WouldBeError is a request that the candidate rules would find invalid, because a hold has no name.
+	NotJudged                    // NotJudged is a request for which the store did not answer, under the live or the candidate rules.
+	NumCandidateResults
+)
+
+var candidateResultNames = [NumCandidateResults]string{"same", "would_deny", "would_admit", "would_be_error", "not_judged"}
+
+// String returns the result as metrics name it, such as "would_deny".
+func (r CandidateResult) String() string { return candidateResultNames[r] }
+
+// candidateState says what is known of the decision of the candidate rules before the store has answered.
+type candidateState uint8
+
+const (
+	candidateUnused  candidateState = iota // There are no candidate rules.
+	candidateSame                          // The candidate rules decide as the live ones.
+	candidatePending                       // The store decides.
+	candidateInvalid                       // The candidate rules find the request invalid.
+)
+
+// candidateMarker ends the key of a counter of a candidate limit whose key without it is that of a live limit. No key of a live limit ends
+// so: keys end with "_", or with digits in divvy's form.
+const candidateMarker = "|candidate"
+
+// candidateRules are the candidate rules, compared with the live ones.
+type candidateRules struct {
+	set      *rules.Set
+	relation *rules.Relation
+	domains  []candidateDomain // domains has an element for each live Domain.Index.
+}
+
+// candidateDomain is the candidate's version of a live domain.
+type candidateDomain struct {
+	domain *rules.Domain // domain is nil if the candidate does not have the domain.
+	isSame bool          // isSame says that all requests to the domain get the same answer.
+}
+
+// UseCandidate judges set beside the live rules from now on; nil ends that. The indexes of its rules and domains are those of this set
+// alone. removes reports whether a live domain that set does not have is removed by it; nil means that each one is.
+func (l *Limiter) UseCandidate(set *rules.Set, removes func(domain string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.candidateSet, l.candidateRemoves = set, removes
+	live := l.inForce.Load().live
+	l.inForce.Store(&ruleSets{live, l.relateCandidate(live)})
+}
+
+// Candidate returns the candidate rules; nil if there are none.
+func (l *Limiter) Candidate() *rules.Set {
+	if c := l.inForce.Load().candidate; c != nil {
+		return c.set
+	}
+	return nil
+}
+
+// relateCandidate compares the candidate rules with the live rules in set. It returns nil if one of them is missing. The caller holds l.mu.
+func (l *Limiter) relateCandidate(set *rules.Set) *candidateRules {
+	if l.candidateSet == nil || set == nil {
+		return nil
+	}
+	c := &candidateRules{
+		set: l.candidateSet, relation: rules.NewRelation(set, l.candidateSet, &l.keyFormat), domains: make([]candidateDomain, set.DomainSlots()),
+	}
+	for _, d := range set.Domains() {
+		next := c.set.Domain([]byte(d.Name))
+		isSame := next == nil && l.candidateRemoves != nil && !l.candidateRemoves(d.Name) || next != nil && c.relation.IsSameDomain(next)
+		c.domains[d.Index] = candidateDomain{next, isSame}
+	}
+	return c
+}
+
+// addCandidateHits adds the charges of the candidate rules to the decision of a.workspace.candidate, and their hits to the batch of a. The
+// live rules have added theirs.
+func (l *Limiter) addCandidateHits(req *Request, a *Answer, candidate *candidateRules) {
+	w := &a.workspace
+	if w.candidate == nil {
+		w.candidate = new(Answer)
+	}
+	c, batch := w.candidate, w.batch
+	w.candidateState = candidateSame
+	c.clearForReuse()
+	c.RuleSet = candidate.set
+	if a.Domain != nil {
+		next := &candidate.domains[a.Domain.Index]
+		if c.Domain = next.domain; next.isSame {
+			return
+		}
+	} else if c.Domain = candidate.set.Domain(req.Domain); c.Domain == nil {
+		return
+	}
+	first := len(batch.Hits)
+	c.workspace.batch, c.workspace.firstHit = batch, first
+	c.workspace.live, c.workspace.relation = a, candidate.relation
+	if l.addCharges(req, c) != nil {
+		batch.Hits, batch.Verdicts = batch.Hits[:first], batch.Verdicts[:first]
+		w.candidateState = candidateInvalid
+		return
+	}
+	for i := range c.Statuses {
+		if !c.Statuses[i].isLive {
+			w.candidateState = candidatePending
+			break
+		}
+	}
+}
+
+// hasLiveDecision reports whether the live rules decide descriptor i of a candidate's answer for the candidate rules, too.
+func (l *Limiter) hasLiveDecision(d *Descriptor, candidate *Answer, i int) bool {
+	live := candidate.workspace.live
+	switch {
+	case l.cfg.ChargeAllOrNothing: // Another descriptor may refuse the request.
+		return false
+	case d.HasLimit:
+		return live.Domain != nil
+	case live.Domain == nil:
+		return candidate.Statuses[i].Rule == nil
+	case candidate.Statuses[i].Rule == nil:
+		return live.Statuses[i].Rule == nil
+	}
+	return candidate.workspace.relation.HasSameVerdicts(live.Statuses[i].Rule, candidate.Statuses[i].Rule)
+}
+
+// isLiveCounter reports whether a live limit has the counter of c, a charge of descriptor i of a candidate's answer for entries.
+func (l *Limiter) isLiveCounter(candidate *Answer, i int, c *Charge, entries []rules.Entry) bool {
+	w := &candidate.workspace
+	live := w.live
+	switch {
+	case live.Domain == nil && (c.Rule == nil || !l.keyFormat.WritesDivvyKey(c.Rule)):
+		return false
+	case c.Rule == nil || w.relation.SharesCounters(c.Rule):
+		return true
+	case c.Rule.ListSettings != nil:
+		return false
+	}
+	window, st := c.Algorithm.Window(), &live.Statuses[i]
+	for j := st.firstChargeIndex; j < st.endChargeIndex; j++ {
+		if other := &live.Charges[j]; other.Algorithm.Window() == window && bytes.Equal(other.CounterKey, c.CounterKey) {
+			return true
+		}
+	}
+	// The live rules may have the counter although they do not charge this descriptor to it.
+	if n := len(c.Rule.Path); n > 0 && (n < len(entries) || live.Domain.HasReplacingRules) {
+		return l.hasLiveLimit(candidate, c, entries[:n])
+	}
+	return false
+}
+
+// hasLiveLimit reports whether a live limit has the counter of c, if entries lead to one.
+func (l *Limiter) hasLiveLimit(candidate *Answer, c *Charge, entries []rules.Entry) bool {
+	w := &candidate.workspace
+	domain, window := w.live.Domain, c.Algorithm.Window()
+	canaries := len(w.canaryRules)
+	var rule *rules.Rule
+	rule, w.canaryRules = domain.FindRule(entries, &w.findRuleScratch, w.canaryRules)
+	w.canaryRules = w.canaryRules[:canaries]
+	if rule == nil {
+		return false
+	}
+	end := len(w.counterKeys)
+	for _, r := range rule.LimitsToCharge() {
+		if r.Unlimited || r.Limit.Window() != window {
+			continue
+		}
+		w.counterKeys, _ = l.keyFormat.AppendKey(w.counterKeys, domain, r, entries)
+		isEqual := bytes.Equal(w.counterKeys[end:], c.CounterKey)
+		w.counterKeys = w.counterKeys[:end]
+		if isEqual {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeCandidate completes the decision of the candidate rules, compares it with that of a, and records the result. liveErr is the error
+// of a.
+func (l *Limiter) judgeCandidate(req *Request, a *Answer, liveErr error) {
+	c, state := a.workspace.candidate, a.workspace.candidateState
+	decisions := 1
+	if req.IndependentDescriptors {
+		decisions = len(req.Descriptors)
+	}
+	record := func(r CandidateResult, count, descriptor int) {
+		l.cfg.Candidates.RecordCandidate(req, a, c, Judgement{r, count, descriptor})
+	}
+	switch {
+	case liveErr != nil || a.Fallback != backend.FallbackError:
+		record(NotJudged, decisions, -1)
+		return
+	case state == candidateSame:
+		record(SameAnswer, decisions, -1)
+		return
+	case state == candidateInvalid:
+		record(WouldBeError, 1, c.invalidDescriptor(req))
+		return
+	case c.readVerdicts() != nil:
+		record(NotJudged, decisions, -1)
+		return
+	}
+	c.summarizeStatuses(&l.cfg, req.IndependentDescriptors)
+	switch {
+	case req.IndependentDescriptors:
+		same := 0
+		for i := range a.Statuses {
+			switch over := a.Statuses[i].Over && !l.cfg.ShadowMode; {
+			case over == (c.Statuses[i].Over && !l.cfg.ShadowMode):
+				same++
+			case over:
+				record(WouldAdmit, 1, i)
+			default:
+				record(WouldDeny, 1, i)
+			}
+		}
+		if same > 0 {
+			record(SameAnswer, same, -1)
+		}
+	case a.Over == c.Over:
+		record(SameAnswer, 1, -1)
+	case a.Over:
+		record(WouldAdmit, 1, a.LongestRefusal())
+	default:
+		record(WouldDeny, 1, c.LongestRefusal())
+	}
+}
+
+// invalidDescriptor returns the index of the first descriptor that the rules of a find invalid.
+func (a *Answer) invalidDescriptor(req *Request) int {
+	for i := range a.Statuses {
+		if rule := a.Statuses[i].Rule; rule != nil {
+			if _, _, err := rule.HoldOf(req.Descriptors[i].Entries); err != nil {
+				return i
+			}
+		}
+	}
+	return 0
+}
