@@ -41,6 +41,12 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, check); n > 0 {
 			t.Errorf("%v allocations per request with holds", n)
 		}
+		l.UseRules(load(t, enforceRules))
+		req = parse("user=user-0 user=user-1 none=x two=a team=a,member=b call=a,id=1")
+		check()
+		if n := testing.AllocsPerRun(100, check); n > 0 {
+			t.Errorf("%v allocations per request with enforce_percent", n)
+		}
 		l.UseRules(load(t, "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n"))
 		req = parse("user=alex,trade= user=eve,look=x")
 		req.Domain = []byte("test")

@@ -37,7 +37,7 @@ type Answer struct {
 
 // Status is the decision on one descriptor.
 type Status struct {
-	// Over says that the descriptor exceeds a limit that is not in shadow mode.
+	// Over says that the descriptor exceeds a limit that is enforced.
 	Over bool
 	// Rule is the rule that the descriptor matches; in an ordered list, the rule that answers. It is nil if no rule matches, if
 	// another rule of the request replaces the rule, or if the limit came with the request.
@@ -89,9 +89,11 @@ type Charge struct {
 	// RequestedAmount is Status.Amount. After DryRun it also includes what earlier descriptors of the
 	// request would charge to the same counter.
 	RequestedAmount uint64
-	// Over says that the limit refuses: it is exceeded, and not in shadow mode.
+	// Over says that the limit refuses: it is exceeded, and enforced.
 	Over    bool
 	Verdict backend.Verdict
+	// NotEnforced says that the rule's enforce_percent leaves out the counter, so that the limit counts and never refuses.
+	NotEnforced bool
 	// IsCanary says that the rule is in shadow mode, and that a later rule of the ordered
 	// list answers. Metrics count the verdict, which has no other effect.
 	IsCanary bool
@@ -113,6 +115,9 @@ func (a *Answer) LongestRefusal() int {
 func (st *Status) IsUnlimited() bool {
 	return st.Rule != nil && st.Rule.Unlimited && st.BindingCharge == nil
 }
+
+// InShadowMode reports whether the limit counts and never refuses: its rule is in shadow mode, or enforce_percent leaves out the counter.
+func (c *Charge) InShadowMode() bool { return c.NotEnforced || c.Rule != nil && c.Rule.ShadowMode }
 
 // RetryWait returns how long the same hit has to wait; not ok if it passed or can never pass.
 func (c *Charge) RetryWait() (wait time.Duration, ok bool) {
@@ -231,7 +236,7 @@ func (a *Answer) readVerdicts() (err error) {
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		c.Verdict = verdicts[i]
-		c.Over = c.Verdict.Over && (c.Rule == nil || !c.Rule.ShadowMode)
+		c.Over = c.Verdict.Over && !c.InShadowMode()
 		if err == nil && c.Verdict.Err != nil && !c.IsCanary {
 			err = fmt.Errorf("%w: %w", ErrStoreFailed, c.Verdict.Err)
 		}

@@ -18,6 +18,13 @@ const detailedRule = `
     rate_limit: {unit: minute, requests_per_unit: 1000000000}
 `
 
+// enforcedRule is like gold, and enforced for half of its counters.
+const enforcedRule = `
+  - key: part
+    quota_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1, enforce_percent: 50}
+`
+
 // wildcardRules are a hundred wildcards on one level.
 func wildcardRules() string {
 	var b strings.Builder
@@ -43,6 +50,7 @@ func BenchmarkCheck(b *testing.B) {
 		{"wildcards=100", wildcardRules(), "wild=/99/x/end", false},
 		{"detailed", detailedRule, "detailed=x", false},
 		{"unmatched", "", "nobody=x", false},
+		{"enforced=50%", enforcedRule, "part=user-123456", false},
 	} {
 		counters := metrics.New(metrics.Config{})
 		l := start(b, limiter.Config{Recorders: []limiter.Recorder{counters}, EscapeKeys: tt.escape})

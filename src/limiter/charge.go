@@ -170,7 +170,8 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 	}
 	if c.Rule != nil {
 		hit.Fallback = c.Rule.Fallback
-		hit.SharesKey, hit.NoVeto, hit.StoresRemaining = c.Rule.ChargedWithOthers, c.Rule.ShadowMode, l.keyFormat.WritesDivvyKey(c.Rule)
+		c.NotEnforced = c.Rule.Enforcement != nil && !c.Rule.IsEnforced(a.Domain, d.Entries, &w.findRuleScratch)
+		hit.SharesKey, hit.NoVeto, hit.StoresRemaining = c.Rule.ChargedWithOthers, c.InShadowMode(), l.keyFormat.WritesDivvyKey(c.Rule)
 	}
 	if w.live != nil {
 		hit.Fallback = backend.FallbackError // An answer that the store did not decide is not compared.

@@ -103,6 +103,9 @@ func (r *Registry) countCharge(table []*ruleStats, req *limiter.Request, a *limi
 	}
 	h[totalHits].Add(st.Amount)
 	if c.Verdict.Err == nil {
+		if c.NotEnforced {
+			stats.unenforced.Add(1)
+		}
 		result[r.countHits(h, a, st, c)].Add(1)
 	}
 }
@@ -162,7 +165,7 @@ func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status
 		// share of the limit did, earlier hits of the same group, or the minimum interval.
 	}
 	h[overLimit].Add(over)
-	if c.Rule != nil && c.Rule.ShadowMode {
+	if c.InShadowMode() {
 		h[shadowMode].Add(over)
 		return OutcomeShadow
 	}

@@ -104,7 +104,7 @@ func (r *Registry) ShowFigures(part, name string, source any) {
 	r.AddFigures(func() []Figure { return Figures(part, name, source) }, !slices.ContainsFunc(figureLines()[part], hasStat))
 }
 
-// decisionFigures returns the descriptors by rule and outcome, the charges that the store did not answer, and the holds. It leaves
+// decisionFigures returns the descriptors by rule and outcome, those that were not enforced, the charges that the store did not answer, and the holds. It leaves
 // out figures that are 0, except those of holds of rules that have holds.
 func (r *Registry) decisionFigures() (list []Figure) {
 	add := func(key statsKey, s *ruleStats) {
@@ -115,6 +115,12 @@ func (r *Registry) decisionFigures() (list []Figure) {
 					Labels: []string{"domain", key.domain, "rule", key.rule, "outcome", Outcome(o).String()},
 				})
 			}
+		}
+		if n := s.unenforced.Load(); n > 0 {
+			list = append(list, Figure{
+				MetricName: "ratelimit_unenforced_decisions_total", Help: "Decisions, over the limit or not, on counters that enforce_percent leaves out.", Value: int64(n),
+				Labels: []string{"domain", key.domain, "rule", key.rule},
+			})
 		}
 		for f := range s.unansweredCharges {
 			if n := s.unansweredCharges[f].Load(); n > 0 {

@@ -21,7 +21,7 @@ const (
 	OutcomeWithin Outcome = iota
 	OutcomeNear
 	OutcomeOver
-	OutcomeShadow // OutcomeShadow hits are over the limit, but allowed because the rule is in shadow mode.
+	OutcomeShadow // OutcomeShadow hits are over the limit, but allowed because the rule is in shadow mode or not enforced for the counter.
 	OutcomeUnlimited
 	OutcomeRefunded
 	OutcomeUnmatched
@@ -44,6 +44,7 @@ type ruleStats struct {
 	hasHolds          bool // hasHolds says that a rule with this key in force has holds. Registry.ruleStatsMu guards it.
 	holdCounts        holdCounts
 	unansweredCharges [4]Counter // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
+	unenforced        Counter    // unenforced counts decisions on counters that enforce_percent leaves out.
 	removedAt         time.Time  // removedAt is when a reload removed the rule, or zero.
 }
 
@@ -187,7 +188,7 @@ type Decisions struct {
 	Admitted uint64 // Admitted are the decisions in which the rule did not refuse, also if another rule did.
 	Denied   uint64 // Denied are the decisions in which the rule refused. Config.ShadowMode of the limiter does not matter here.
 	Near     uint64 // Near are those above Config.NearRatio of the limit.
-	Shadow   uint64 // Shadow are those over the limit of a rule in shadow mode.
+	Shadow   uint64 // Shadow are those over a limit that was not enforced: the rule is in shadow mode, or enforce_percent left out the counter.
 	Fallback uint64 // Fallback are those that on_store_failure decided, because the store did not answer.
 	Failed   uint64 // Failed are those that got an error as an answer, because the store did not answer.
 }

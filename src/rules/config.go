@@ -114,6 +114,8 @@ type RateLimitConfig struct {
 	MinInterval  *Positioned[time.Duration] `yaml:"min_interval"`     // MinInterval is 0 by default. Only sliding_window and gcra have it.
 	CountBlocked *Positioned[bool]          `yaml:"count_blocked"`    // CountBlocked is true by default for a fixed_window without Hold only.
 	Fallback     *Positioned[string]        `yaml:"on_store_failure"` // Fallback is DomainConfig.Fallback by default.
+	// EnforcePercent is the percentage of counters, 0 to 100, for which the limit is enforced. It is 100 by default.
+	EnforcePercent *Positioned[float64] `yaml:"enforce_percent"`
 	// Hold is the time after which a hold expires; without it hits cannot be held. HoldID is the key of the entry that names the hold.
 	// Unsettled is "charge", the default, or "release": what becomes of a reservation that expires.
 	Hold      *Positioned[time.Duration] `yaml:"hold"`

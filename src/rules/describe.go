@@ -26,7 +26,7 @@ func (r *Rule) String() string {
 		s += fmt.Sprintf(", unit_multiplier: %d", r.UnitMultiplier)
 	}
 	settings := maps.Collect(r.LimitSettings())
-	for _, name := range []string{"period", "calendar", "time_zone", "anchor_day", "week_starts", "algorithm", "burst", "min_interval", "count_blocked", "hold", "hold_id", "unsettled", "on_store_failure"} {
+	for _, name := range []string{"period", "calendar", "time_zone", "anchor_day", "week_starts", "algorithm", "burst", "min_interval", "count_blocked", "hold", "hold_id", "unsettled", "on_store_failure", "enforce_percent"} {
 		if value, set := settings[name]; set {
 			s += fmt.Sprintf(", %s: %v", name, value)
 		}
@@ -47,7 +47,7 @@ func (r *Rule) String() string {
 }
 
 // LimitSettings yields the keys and values of the limit as rule files have them, without settings that have their default. Values are
-// string, int, uint32, uint64, bool or []string.
+// string, int, uint32, uint64, float64, bool or []string.
 func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 	l, limited := &r.Limit, !r.Unlimited
 	var calendar algorithm.CalendarSpec
@@ -77,6 +77,7 @@ func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 		{"hold_id", l.Hold > 0, r.HoldIDKey},
 		{"unsettled", l.ReleaseUnsettled, "release"},
 		{"on_store_failure", limited && r.Fallback != backend.FallbackError, r.Fallback.String()},
+		{"enforce_percent", r.Enforcement != nil, r.EnforcePercent()},
 		{"name", r.Name != "", r.Name},
 		{"replaces", len(r.Replaces) > 0, r.Replaces},
 	}
@@ -117,7 +118,7 @@ func (r *Rule) LimitText() string {
 	case r.Unlimited:
 		return "unlimited"
 	case l.Kind == algorithm.Concurrency:
-		return fmt.Sprintf("%d at a time, each for at most %s", l.Max, FormatDuration(l.Hold))
+		return fmt.Sprintf("%d at a time, each for at most %s", l.Max, FormatDuration(l.Hold)) + r.enforcementText()
 	case l.Calendar != nil:
 		window = r.CalendarWindow()
 	case r.HasPeriod:
@@ -131,7 +132,15 @@ func (r *Rule) LimitText() string {
 	default:
 		text += ", reservations charged after " + FormatDuration(l.Hold)
 	}
-	return text
+	return text + r.enforcementText()
+}
+
+// enforcementText returns the percentage of counters for which the limit is enforced, as a part of LimitText; empty for all.
+func (r *Rule) enforcementText() string {
+	if r.Enforcement == nil {
+		return ""
+	}
+	return ", enforced for " + FormatPercent(r.EnforcePercent()) + "% of counters"
 }
 
 // CalendarWindow returns the window of a limit with a calendar for people, such as "calendar month from day 15 in Europe/Berlin" or

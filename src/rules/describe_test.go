@@ -99,6 +99,8 @@ func TestDescribeWindows(t *testing.T) {
 			"algorithm: concurrency, hold: 30s, hold_id: id",
 		"unit: day\nrequests_per_unit: 9\nhold: 1h\nhold_id: id\nunsettled: release\n": "d.a: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, " +
 			"hold: 1h, hold_id: id, unsettled: release",
+		"unit: day\nrequests_per_unit: 9\non_store_failure: deny\nenforce_percent: 0.5\n": "d.a: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, " +
+			"on_store_failure: deny, enforce_percent: 0.5",
 	} {
 		indented := strings.TrimRight(strings.ReplaceAll("\n"+limit, "\n", "\n    "), " ")
 		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented)}}, rules.Options{})
@@ -122,6 +124,8 @@ func TestLimitText(t *testing.T) {
 		"{unit: hour, requests_per_unit: 3, unit_multiplier: 6}": "3 per 6 hours",
 
 		"{unlimited: true}": "unlimited",
+		"{unit: minute, requests_per_unit: 10, enforce_percent: 2.5}":                                "10 per minute, enforced for 2.5% of counters",
+		"{algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id, enforce_percent: 0}": "4 at a time, each for at most 30s, enforced for 0% of counters",
 
 		"{algorithm: sliding_window, period: 90s, requests_per_unit: 5}":                                "5 per 1m30s",
 		"{algorithm: sliding_window, period: 1500ms, requests_per_unit: 5}":                             "5 per 1.5s",

@@ -42,6 +42,7 @@ func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p com
 	} else {
 		c.setLimit(r, limit)
 		r.Fallback = c.parseFallback(p.fallback, limit.Fallback)
+		c.setEnforcement(r, limit)
 	}
 	return r
 }
@@ -96,6 +97,7 @@ func (c *Compiler) checkBesideUnlimited(r *Rule, cfg *LimitsConfig, limit *RateL
 	refuseBesideUnlimited(c, "min_interval", limit.MinInterval)
 	refuseBesideUnlimited(c, "count_blocked", limit.CountBlocked)
 	refuseBesideUnlimited(c, "on_store_failure", limit.Fallback)
+	refuseBesideUnlimited(c, "enforce_percent", limit.EnforcePercent)
 	refuseBesideUnlimited(c, "hold", limit.Hold)
 	refuseBesideUnlimited(c, "hold_id", limit.HoldID)
 	refuseBesideUnlimited(c, "unsettled", limit.Unsettled)

@@ -119,6 +119,9 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedListRule, match []
 		r.ListSettings = &ListSettings{MatchPairs: match, PerKeys: per, IsCanary: cfg.ShadowMode}
 	}
 	for _, limit := range own {
+		if len(per) == 0 {
+			c.warnOneCounter(limit)
+		}
 		if limit.HoldIDKey == "" {
 			continue
 		}

@@ -146,6 +146,9 @@ func describe(r *rules.Rule) string {
 	if l := &r.Limit; l.Hold > 0 || r.HoldIDKey != "" {
 		s += fmt.Sprintf(", hold %v by %s, released %t", l.Hold, r.HoldIDKey, l.ReleaseUnsettled)
 	}
+	if r.Enforcement != nil {
+		s += fmt.Sprintf(", enforced for %v%%", r.EnforcePercent())
+	}
 	if r.Limit.CountBlocked != (r.Limit.Kind == algorithm.FixedWindow && r.Limit.Hold == 0 && !r.Unlimited) {
 		s += fmt.Sprintf(", count_blocked %t", r.Limit.CountBlocked)
 	}

@@ -31,6 +31,7 @@ type Rule struct {
 	Limit          algorithm.Limit
 	HoldIDKey      string           // HoldIDKey is the key of the entry that names a hold of Limit; empty if Limit has no holds.
 	Fallback       backend.Fallback // Fallback decides when the store does not answer.
+	Enforcement    *Enforcement     // Enforcement is nil if Limit is enforced for all counters.
 	ListSettings   *ListSettings    // ListSettings is nil for rules outside ordered lists.
 
 	// ChargedLimits are the limits that a match is charged to: those of levels above, outermost first, then its own. Their own

@@ -59,10 +59,11 @@ type matcher interface {
 	explain(entries []Entry) *SearchRecord
 }
 
-// SearchScratch is memory that FindRule keeps for its next call. Its zero value is ready to use.
+// SearchScratch is memory that FindRule and Rule.IsEnforced keep for their next call. Its zero value is ready to use.
 type SearchScratch struct {
 	joinedEntry  []byte   // joinedEntry is an entry in the form "key_value".
 	valuesBySlot [][]byte // valuesBySlot are the result of orderedList.valuesBySlot.
+	counterName  []byte   // counterName is the name of a counter that Rule.IsEnforced hashes.
 }
 
 // Reset forgets the last request. It frees each buffer that is larger than maxBytes.
@@ -71,6 +72,9 @@ func (s *SearchScratch) Reset(maxBytes int) {
 	clear(s.valuesBySlot[:cap(s.valuesBySlot)])
 	if cap(s.joinedEntry) > maxBytes {
 		s.joinedEntry = nil
+	}
+	if cap(s.counterName) > maxBytes {
+		s.counterName = nil
 	}
 	if cap(s.valuesBySlot) > maxBytes/sliceBytes {
 		s.valuesBySlot = nil

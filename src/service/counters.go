@@ -194,7 +194,7 @@ func (e counterEditor) read(ctx context.Context, req *limiter.Request) ([]admin.
 func newCounter(c *limiter.Charge) admin.Counter {
 	v, capacity := &c.Verdict, c.Algorithm.Capacity()
 	out := admin.Counter{
-		Rule: c.Rule.FullName, Key: string(c.CounterKey), Algorithm: c.Algorithm.Kind.String(), Shadow: c.Rule.ShadowMode,
+		Rule: c.Rule.FullName, Key: string(c.CounterKey), Algorithm: c.Algorithm.Kind.String(), Shadow: c.InShadowMode(),
 		Limit: capacity, PeriodSeconds: c.Algorithm.Period.Seconds(),
 		Used: v.Before, Remaining: capacity - min(capacity, v.Before), ResetAfterSeconds: v.ResetAfter.Seconds(),
 		Refuses: v.Over, RetryAfterSeconds: v.RetryAfter.Seconds(),

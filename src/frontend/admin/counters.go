@@ -75,7 +75,7 @@ type Counter struct {
 	// passes now, -1 if it never does.
 	Refuses           bool    `json:"refuses"`
 	RetryAfterSeconds float64 `json:"retry_after_seconds"`
-	// Shadow says that the rule is in shadow mode, so that a refusal has no effect.
+	// Shadow says that a refusal has no effect: the rule is in shadow mode, or its enforce_percent leaves out the counter.
 	Shadow bool `json:"shadow,omitempty"`
 	// Fallback is how the limit is decided because the store does not answer. It is empty if the store answers.
 	Fallback string `json:"fallback,omitempty"`

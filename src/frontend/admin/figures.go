@@ -66,7 +66,7 @@ type PerSecond struct {
 	Admitted float64 `json:"admitted"`
 	Denied   float64 `json:"denied"`
 	Near     float64 `json:"near"`     // Near is the part of Admitted that was close to the limit.
-	Shadow   float64 `json:"shadow"`   // Shadow is the part of Admitted that was over the limit of a rule in shadow mode.
+	Shadow   float64 `json:"shadow"`   // Shadow is the part of Admitted that was over a limit that was not enforced.
 	Fallback float64 `json:"fallback"` // Fallback is the part of Admitted and Denied that was decided without the store.
 	Failed   float64 `json:"failed"`   // Failed are decisions that were answered with an error, because the store did not answer.
 }

@@ -55,7 +55,7 @@ func (s *Server) refusesEveryRequest(st *limiter.Status) bool {
 		return false
 	}
 	for i := range st.Charges {
-		if r := st.Charges[i].Rule; r != nil && r.Limit.Max == 0 && !r.ShadowMode {
+		if c := &st.Charges[i]; c.Rule != nil && c.Rule.Limit.Max == 0 && !c.InShadowMode() {
 			return true
 		}
 	}

@@ -92,6 +92,9 @@ func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
 
 func (l *labelCounts) countCharge(c *limiter.Charge) {
 	ok, over := ruleStatuses(c.Rule)
+	if c.NotEnforced {
+		ok, over = statusCanaryAccepted, statusCanaryRejected
+	}
 	switch {
 	case c.Rule.Limit.Max == 0 || c.Verdict.Err == nil && c.Verdict.Over:
 		l.hitsByStatus[over].Add(1)

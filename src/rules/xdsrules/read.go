@@ -177,6 +177,9 @@ func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) rules.Rate
 	if v := m.GetCountBlocked(); v != nil {
 		cfg.CountBlocked = positioned(r, place, ".count_blocked", v.Value)
 	}
+	if v := m.GetEnforcePercent(); v != nil {
+		cfg.EnforcePercent = positioned(r, place, ".enforce_percent", v.Value)
+	}
 	return cfg
 }
 

@@ -159,6 +159,9 @@ func limitYAML(m *configv3.RateLimitPolicy) string {
 	if m.Unsettled != 0 {
 		fields = append(fields, "unsettled: "+text(strings.ToLower(m.Unsettled.String())))
 	}
+	if m.EnforcePercent != nil {
+		fields = append(fields, "enforce_percent: "+strconv.FormatFloat(m.EnforcePercent.Value, 'f', -1, 64))
+	}
 	if m.MinInterval != nil {
 		fields = append(fields, "min_interval: "+text(m.MinInterval.AsDuration().String()))
 	}
@@ -231,6 +234,8 @@ func wireOnly(m proto.Message) (found bool) {
 		case *durationpb.Duration:
 			n, s := m.GetNanos(), m.GetSeconds()
 			found = found || n <= -1e9 || n >= 1e9 || n < 0 && s > 0 || n > 0 && s < 0
+		case *wrapperspb.DoubleValue:
+			found = found || !(m.Value >= 0 && m.Value <= 100) // The reader of files refuses it before the compiler can.
 		case *structpb.Value:
 			if v, ok := m.GetKind().(*structpb.Value_NumberValue); ok {
 				found = found || math.IsNaN(v.NumberValue) || math.IsInf(v.NumberValue, 0)
@@ -506,6 +511,9 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 	}
 	if b.one(4) {
 		m.OnStoreFailure = configv3.OnStoreFailure(b.IntN(5))
+	}
+	if b.one(6) {
+		m.EnforcePercent = wrapperspb.Double(pick(b, 0, 0.5, 10, 10, 99.9, 100))
 	}
 	if b.one(5) {
 		m.Replaces = append(m.Replaces, &configv3.RateLimitReplace{Name: pick(b, "n", "m", "o")})

@@ -75,6 +75,8 @@ func (r *reader) readField(f field, target any) {
 		*target = positioned(r, f, r.readBool)
 	case **rules.Positioned[uint32]:
 		*target = positioned(r, f, r.readNumber)
+	case **rules.Positioned[float64]:
+		*target = positioned(r, f, r.readPercent)
 	case **rules.Positioned[time.Duration]:
 		*target = positioned(r, f, r.readDuration)
 	case *map[string]any:

@@ -173,6 +173,30 @@ func (r *reader) checkNumber(s scalar, at rules.Pos, name string, least, most in
 	return 1
 }
 
+// readPercent reads a field that is a percentage, 0 to 100, with or without a fraction.
+func (r *reader) readPercent(f field) float64 {
+	s := parseScalar(f.valueNode)
+	kind, text := s.kind, strings.ReplaceAll(s.text, "_", "")
+	percent, invalid := float64(s.intValue), error(nil)
+	if kind == rules.KindFraction {
+		percent, invalid = strconv.ParseFloat(text, 64)
+	}
+	inQuotes, _ := strconv.ParseFloat(strings.TrimSuffix(s.text, "%"), 64)
+	switch {
+	case invalid != nil: // The value is .inf or .nan, or too large.
+		r.addProblem(f.valueNode, "write 0 to 100", "%s is no finite number: %s", f.name, rules.Quote(s.text))
+	case kind == rules.KindBigInt, percent < 0 || percent > 100:
+		r.addProblem(f.valueNode, "write 0 to 100", "%s is out of range: %s", f.name, rules.Quote(s.text))
+	case kind == rules.KindInt, kind == rules.KindFraction:
+		return percent
+	case kind == rules.KindText && inQuotes > 0:
+		r.addProblem(f.valueNode, "write "+strings.TrimSuffix(s.text, "%")+", without quotes and %", "%s is text, not a number: %s", f.name, rules.Quote(s.text))
+	default:
+		r.addProblem(f.valueNode, "write a number from 0 to 100", "%s is %v, not a number", f.name, s.kind)
+	}
+	return 100
+}
+
 // durationPattern matches the texts that time.ParseDuration accepts, except a zero without a unit.
 var durationPattern = regexp.MustCompile(`^[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 

@@ -55,6 +55,7 @@ func (e effect) plus(f effect) effect {
 // inWords are the settings that explain.LimitInWords tells.
 var inWords = []string{
 	"unlimited", "unit", "unit_multiplier", "period", "calendar", "time_zone", "anchor_day", "week_starts", "requests_per_unit", "burst", "min_interval", "count_blocked",
+	"enforce_percent",
 }
 
 // compareSettings returns the settings that differ, and their effect together.
@@ -174,7 +175,7 @@ func perInWords(r *rules.Rule) string {
 }
 
 // limitEffect compares two limits. One is looser if it allows at least as many requests over a long time, and at least as many at once, and
-// if it does not ask for longer pauses or count more. Limits with different algorithms or calendars are neither.
+// if it does not ask for longer pauses, count more, or be enforced for more counters. Limits with different algorithms or calendars are neither.
 func limitEffect(before, after *rules.Rule) effect {
 	old, now := &before.Limit, &after.Limit
 	switch {
@@ -190,6 +191,7 @@ func limitEffect(before, after *rules.Rule) effect {
 	direction(compareRates(old, now))
 	direction(cmp.Compare(now.Capacity(), old.Capacity()))
 	direction(cmp.Compare(old.MinInterval, now.MinInterval))
+	direction(cmp.Compare(before.EnforcePercent(), after.EnforcePercent()))
 	if old.CountBlocked != now.CountBlocked {
 		e.looser, e.tighter = e.looser || old.CountBlocked, e.tighter || now.CountBlocked
 	}

@@ -157,6 +157,7 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 			c.LimitInWords, c.Limit = rateInWords(from.Limit), uint64(from.Limit.Requests)
 		}
 		c.setAlgorithm(from.Algorithm)
+		c.NotEnforced = from.NotEnforced
 		c.Key, c.Amount, c.Operation, c.EarlierAmount = string(from.CounterKey), st.Amount, from.Op.String(), from.RequestedAmount-st.Amount
 		if x.counters {
 			c.State = counterState(from)
@@ -180,6 +181,9 @@ func configuredLimit(r *rules.Rule) Charge {
 		return c
 	}
 	c.Limit, c.Fallback = uint64(r.Requests), fallbackName(r.Fallback)
+	if r.Enforcement != nil {
+		c.EnforcePercent = new(r.EnforcePercent())
+	}
 	for _, l := range r.Path {
 		if l.ShareThreshold {
 			c.SharedValues = append(c.SharedValues, keyAndValue(l.Key(), l.Value()))

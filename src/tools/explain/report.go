@@ -66,6 +66,10 @@ type Charge struct {
 	CountBlocked  bool   `json:"count_blocked"`
 	Shadow        bool   `json:"shadow"`
 	Canary        bool   `json:"canary,omitempty"`
+	// EnforcePercent is the percentage of counters for which the limit is enforced; nil for all. NotEnforced says that this counter is none of
+	// them.
+	EnforcePercent *float64 `json:"enforce_percent,omitempty"`
+	NotEnforced    bool     `json:"not_enforced,omitempty"`
 	// Fallback is the rule's on_store_failure; empty for error.
 	Fallback string `json:"on_store_failure,omitempty"`
 	// SharedValues lists the parts of the rule, as key=value, whose values share one counter.

@@ -38,8 +38,8 @@ type Summary struct {
 // ruleCounts counts the hits of one rule, without dry runs and refunds.
 type ruleCounts struct {
 	hits     uint64
-	admitted uint64 // admitted counts the hits that the rule admitted; a rule in shadow mode admits all.
-	over     uint64 // over counts the hits over the limit, also in shadow mode.
+	admitted uint64 // admitted counts the hits that the rule admitted; one that is not enforced, as in shadow mode, admits all.
+	over     uint64 // over counts the hits over the limit, enforced or not.
 	// firstOver and lastOver are the virtual times of the hits over the limit, in the order of the lines.
 	firstOver, lastOver time.Time
 	keys                keyCounts
@@ -136,6 +136,8 @@ func (s *Summary) Write(w io.Writer) error {
 			unused = append(unused, name)
 		case r.ShadowMode:
 			counts.writeRow(table, name+" (shadow)")
+		case r.Enforcement != nil:
+			counts.writeRow(table, name+" (enforced for "+rules.FormatPercent(r.EnforcePercent())+"%)")
 		default:
 			counts.writeRow(table, name)
 		}

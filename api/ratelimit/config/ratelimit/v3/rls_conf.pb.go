@@ -819,9 +819,11 @@ type RateLimitPolicy struct {
 	// The key of the entry that names a hold; required beside hold.
 	HoldId string `protobuf:"bytes,113,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	// What becomes of a reservation that expires; not for CONCURRENCY.
-	Unsettled     Unsettled `protobuf:"varint,114,opt,name=unsettled,proto3,enum=ratelimit.config.ratelimit.v3.Unsettled" json:"unsettled,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Unsettled Unsettled `protobuf:"varint,114,opt,name=unsettled,proto3,enum=ratelimit.config.ratelimit.v3.Unsettled" json:"unsettled,omitempty"`
+	// The percentage of counters for which the limit is enforced, 0 to 100; without it all.
+	EnforcePercent *wrapperspb.DoubleValue `protobuf:"bytes,115,opt,name=enforce_percent,json=enforcePercent,proto3" json:"enforce_percent,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RateLimitPolicy) Reset() {
@@ -987,6 +989,13 @@ func (x *RateLimitPolicy) GetUnsettled() Unsettled {
 	return Unsettled_UNSETTLED_DEFAULT
 }
 
+func (x *RateLimitPolicy) GetEnforcePercent() *wrapperspb.DoubleValue {
+	if x != nil {
+		return x.EnforcePercent
+	}
+	return nil
+}
+
 // RateLimitReplace names a rule that does not apply where this one does.
 type RateLimitReplace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1079,7 +1088,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\vrate_limits\x18g \x03(\v2..ratelimit.config.ratelimit.v3.RateLimitPolicyR\n" +
 	"rateLimits\x12=\n" +
 	"\x06charge\x18h \x01(\x0e2%.ratelimit.config.ratelimit.v3.ChargeR\x06charge\x12D\n" +
-	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xe1\a\n" +
+	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xa8\b\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -1101,7 +1110,8 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"weekStarts\x12-\n" +
 	"\x04hold\x18p \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\x17\n" +
 	"\ahold_id\x18q \x01(\tR\x06holdId\x12F\n" +
-	"\tunsettled\x18r \x01(\x0e2(.ratelimit.config.ratelimit.v3.UnsettledR\tunsettled\"&\n" +
+	"\tunsettled\x18r \x01(\x0e2(.ratelimit.config.ratelimit.v3.UnsettledR\tunsettled\x12E\n" +
+	"\x0fenforce_percent\x18s \x01(\v2\x1c.google.protobuf.DoubleValueR\x0eenforcePercent\"&\n" +
 	"\x10RateLimitReplace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name*f\n" +
 	"\rRateLimitUnit\x12\v\n" +
@@ -1186,6 +1196,7 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),    // 14: google.protobuf.Duration
 	(*wrapperspb.UInt32Value)(nil), // 15: google.protobuf.UInt32Value
 	(*wrapperspb.BoolValue)(nil),   // 16: google.protobuf.BoolValue
+	(*wrapperspb.DoubleValue)(nil), // 17: google.protobuf.DoubleValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
 	9,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
@@ -1215,11 +1226,12 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
 	1,  // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
 	14, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
 	3,  // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	17, // 27: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
