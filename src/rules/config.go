@@ -48,8 +48,20 @@ type DescriptorConfig struct {
 	ChargeMode  *Positioned[string] `yaml:"charge"` // ChargeMode is "leaf", the default, or "path". Nil inherits it.
 	// ValueToMetric shows this level's request value in the counter's name.
 	ValueToMetric bool `yaml:"value_to_metric"`
-	// ShareThreshold makes all values that a wildcard matches share a counter.
+	// ShareThreshold makes all values that a wildcard, CIDR or Regex matches share a counter.
 	ShareThreshold bool `yaml:"share_threshold"`
+	// CIDR are networks in CIDR notation, and Regex is a regular expression. At most one of Value, CIDR and Regex is set.
+	CIDR          *Positioned[[]Positioned[string]] `yaml:"cidr"`
+	Regex         *Positioned[string]               `yaml:"regex"`
+	CountByPrefix *PrefixLengthsConfig              `yaml:"count_by_prefix"` // CountByPrefix counts addresses by network; nil counts each value.
+}
+
+// PrefixLengthsConfig has the lengths of the networks by which addresses are counted. Addresses of a version whose length is nil are
+// counted each.
+type PrefixLengthsConfig struct {
+	Pos
+	V4 *Positioned[uint32] `yaml:"v4"`
+	V6 *Positioned[uint32] `yaml:"v6"`
 }
 
 // RuleConfig is a rule of an ordered list. The first rule that matches decides.

@@ -68,7 +68,7 @@ func (c *Compiler) setEnforcement(r *Rule, cfg *RateLimitConfig) {
 		// math.Abs turns -0, which xDS can send, into 0.
 		r.Enforcement = &Enforcement{math.Abs(v.Value), uint64(math.Ldexp(v.Value/100, 64)), v.Pos}
 	}
-	isFixed := func(l Level) bool { return l.ShareThreshold || !l.hasWildcard && l.Value() != "" }
+	isFixed := func(l Level) bool { return l.ShareThreshold || l.hasOneValue() }
 	if len(r.Path) > 0 && !slices.ContainsFunc(r.Path, func(l Level) bool { return !isFixed(l) }) {
 		c.warnOneCounter(r)
 	}

@@ -73,10 +73,10 @@ func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value
 type SearchStep struct {
 	Entry  EntryText `json:"entry"`
 	IsWord bool      `json:"word,omitempty"` // IsWord is set in a tree of limits, where Entry.Key is the word.
-	// Candidates are in the order in which the search tries them: exact key and value, wildcards in file order, key alone. All
-	// candidates behind the taken one match.
+	// Candidates are in the order in which the search tries them: exact key and value, networks from the longest, regular expressions
+	// and then wildcards in file order, key alone. All candidates behind the taken one match.
 	Candidates []Candidate `json:"candidates"`
-	// UnlistedCount counts wildcards that do not match and are not in Candidates, which has at most 20 of these, and at most 40 in all.
+	// UnlistedCount counts descriptors that do not match and are not in Candidates, which has at most 20 of these, and at most 40 in all.
 	UnlistedCount int `json:"unlisted"`
 	TakenIndex    int `json:"-"` // TakenIndex is the index of the taken candidate; -1 for none.
 	LevelKeyCount int `json:"-"` // LevelKeyCount is the number of keys on the level.
@@ -94,6 +94,7 @@ type Candidate struct {
 	Position  string           `json:"at"`    // Position is the position as file:line:col.
 	MatchKind MatchKind        `json:"how"`
 	Outcome   CandidateOutcome `json:"outcome"`
+	Reason    MatchReason      `json:"why,omitempty"` // Reason is empty if there is nothing to say.
 	// LeadsToRule is the name of the rule that the search would have found through this candidate. It is set only if the candidate has
 	// OutcomeEarlierTaken and the search found no rule.
 	LeadsToRule string `json:"leads,omitempty"`
@@ -110,10 +111,21 @@ type MatchKind string
 
 const (
 	MatchExact    MatchKind = "exact"    // MatchExact compares key and value for equality.
+	MatchCIDR     MatchKind = "cidr"     // MatchCIDR compares the value, an address, with networks.
+	MatchRegex    MatchKind = "regex"    // MatchRegex compares the value with a regular expression.
 	MatchWildcard MatchKind = "wildcard" // MatchWildcard compares "key_value" with a pattern.
 	MatchKeyAlone MatchKind = "key"      // MatchKeyAlone compares the key for equality and ignores the value.
 	MatchHoldID   MatchKind = "hold_id"  // MatchHoldID compares the key with the hold_id of the level above.
 	MatchHold     MatchKind = "hold"     // MatchHold compares the entry with hold=settle and hold=release.
+)
+
+// MatchReason tells more about a comparison.
+type MatchReason string
+
+const (
+	WhyNotAddress      MatchReason = "not_an_address"   // WhyNotAddress says that the value is not an IP address.
+	WhyOutsideNetworks MatchReason = "outside_networks" // WhyOutsideNetworks says that the address is in none of the networks.
+	WhyValueCut        MatchReason = "value_cut"        // WhyValueCut says that only the first MaxRegexValue bytes were compared.
 )
 
 const (
@@ -197,6 +209,9 @@ func (n *node) explainStep(e *Entry, joined *[]byte) SearchStep {
 			s.addCandidate(next, MatchExact, true)
 		}
 	}
+	if k != nil && k.matchers != nil {
+		k.matchers.explain(e.Value, &s)
+	}
 	if len(l.wildcardNodes) > 0 {
 		*joined = append(append(append((*joined)[:0], e.Key...), '_'), e.Value...)
 		for i := range l.wildcardNodes {
@@ -216,6 +231,11 @@ func (n *node) explainStep(e *Entry, joined *[]byte) SearchStep {
 
 // addCandidate adds n as a candidate, unless it is there already or the lists are full. The first candidate that matches is taken.
 func (s *SearchStep) addCandidate(n *node, how MatchKind, matches bool) {
+	s.addCandidateAt(n.place(), n, how, matches, "")
+}
+
+// addCandidateAt adds n like addCandidate, with the place and the reason to show.
+func (s *SearchStep) addCandidateAt(at DescriptorPlace, n *node, how MatchKind, matches bool, why MatchReason) {
 	for i := range s.Candidates {
 		// The text of a wildcard is also an exact value, and its key may be a key alone.
 		if c := &s.Candidates[i]; c.node == n && c.Outcome != OutcomeNoMatch {
@@ -235,7 +255,9 @@ func (s *SearchStep) addCandidate(n *node, how MatchKind, matches bool) {
 		s.UnlistedCount++
 		return
 	}
-	s.Candidates = append(s.Candidates, newCandidate(n.place(), how, outcome, n))
+	c := newCandidate(at, how, outcome, n)
+	c.Reason = why
+	s.Candidates = append(s.Candidates, c)
 }
 
 // explainNoMatch returns why no descriptor below n matches the entry of s. It sets SuggestedText and SameKeyBelow of s.
@@ -279,7 +301,7 @@ func (n *node) firstWithKeyBelow(key string) (first *DescriptorPlace) {
 			return
 		}
 		for name, k := range n.children.groupsByKey.all() {
-			for _, next := range k.nodesByValue.all() {
+			for next := range k.nodes() {
 				if left--; left < 0 {
 					return
 				}

@@ -19,7 +19,7 @@ func Charged(set *Set) []*Rule {
 			return
 		}
 		for _, k := range n.children.groupsByKey.all() {
-			for _, child := range k.nodesByValue.all() {
+			for child := range k.nodes() {
 				walk(child)
 			}
 		}

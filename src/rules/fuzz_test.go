@@ -84,8 +84,8 @@ func requestFor(r *rules.Rule) (request []rules.Entry, loose bool) {
 		}
 	}
 	for _, level := range r.Path {
-		request = append(request, rules.Entry{[]byte(level.Key()), []byte(level.Value())})
-		loose = loose || level.Value() == ""
+		request = append(request, rules.Entry{[]byte(level.Key()), []byte(level.SampleValue())})
+		loose = loose || level.Value() == "" || level.Kind != rules.LevelValue
 	}
 	return request, loose
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // KeyFormat writes the keys of the counters in the stores. <value> is the request's value; a level with share_threshold has the
-// pattern instead.
+// pattern instead, and one with count_by_prefix the network of an address.
 //
 //	<prefix><domain>_<key>_<value>_<key>_<value>_                                                  tree of descriptors
 //	<prefix><domain>_:<key>_<pattern>_:<key>_<value>_:<requests>/<period>_<algorithm>_             ordered list
@@ -26,7 +26,12 @@ type KeyFormat struct {
 	// [a=x_b_y] and [a=x][b=y] share a key.
 	//
 	// With it the bytes %_{}|: and control characters are escaped in domain, keys and values: `_` becomes %5F. So each part ends
-	// at the next `_`. A level with share_threshold is <key>_<key of the rule>:<value of the rule>_, where only it can have a `:`.
+	// at the next `_`. Only these levels have a `:`, so they share no key with others:
+	//
+	//	<key>_<key of the rule>:<value of the rule>_         share_threshold
+	//	<key>_<key of the rule>:cidr:<first network>_        share_threshold beside cidr
+	//	<key>_<key of the rule>:regex:<regular expression>_  share_threshold beside regex
+	//	<key>_:<network>_                                    count_by_prefix
 	EscapeKeys bool
 	// UseDivvyKeys writes the keys of limits that Button's divvy supports as divvy does, without prefix and escapes: those of first-hit
 	// windows in ordered lists. A canary then shares the counter of a rule that differs only in shadow_mode.
@@ -62,18 +67,14 @@ func (k *KeyFormat) AppendKey(dst []byte, d *Domain, r *Rule, entries []Entry) (
 	escape := k.EscapeKeys || listed
 	dst = k.appendDomain(dst, d, escape)
 	tag = len(dst) - start
-	shared := r != nil && r.hasSharedLevel
+	derived := r != nil && r.hasDerivedValue
 	for i := range entries {
 		e := &entries[i]
 		dst = append(appendKeyPart(dst, e.Key, escape), '_')
-		switch {
-		case !shared || !r.Path[i].ShareThreshold:
+		if derived {
+			dst = r.Path[i].appendCounterValue(dst, e, escape)
+		} else {
 			dst = appendKeyPart(dst, e.Value, escape)
-		case escape:
-			dst = append(appendEscaped(dst, r.Path[i].Key()), ':')
-			dst = appendEscaped(dst, r.Path[i].Value())
-		default:
-			dst = append(dst, r.Path[i].valuePattern(e.Key)...)
 		}
 		dst = append(dst, '_')
 		if i == 0 {
@@ -83,8 +84,29 @@ func (k *KeyFormat) AppendKey(dst []byte, d *Domain, r *Rule, entries []Entry) (
 	return dst, tag
 }
 
+// appendCounterValue appends the part of a key that stands for the value of e on level l.
+func (l *Level) appendCounterValue(dst []byte, e *Entry, escape bool) []byte {
+	network, counted := l.addresses.countedNetwork(e.Value)
+	switch {
+	case counted && escape:
+		var text [maxNetworkText]byte
+		return appendEscaped(append(dst, ':'), network.AppendTo(text[:0]))
+	case counted:
+		return network.AppendTo(dst)
+	case !l.ShareThreshold:
+		return appendKeyPart(dst, e.Value, escape)
+	case !escape:
+		return append(dst, l.valuePattern(e.Key)...)
+	}
+	dst = append(appendEscaped(dst, l.Key()), ':')
+	if l.Kind != LevelValue {
+		dst = append(append(dst, l.Kind.String()...), ':')
+	}
+	return appendEscaped(dst, l.Value())
+}
+
 // AppendCounterEntries appends the entries that tell the counter of r from other counters of r, for a request's entries. A value
-// that shares its counter with others has the pattern of the rule instead. r is the rule that the entries led to, or one of a level above.
+// that shares its counter with others has the pattern of the rule or its network instead. r is the rule that the entries led to, or one of a level above.
 //
 //   - In a tree of descriptors these are the entries down to the level of r.
 //   - In an ordered list they are those of `per`, or those of `match` with the rule's patterns if there is no `per`.
@@ -98,10 +120,13 @@ func (r *Rule) AppendCounterEntries(dst, entries []Entry) []Entry {
 	}
 	start := len(dst)
 	dst = append(dst, entries[:min(len(r.Path), len(entries))]...)
-	if r.hasSharedLevel {
+	if r.hasDerivedValue {
 		for i := range dst[start:] {
-			if l := &r.Path[i]; l.ShareThreshold {
-				dst[start+i].Value = []byte(l.valuePattern(entries[i].Key))
+			l, value := &r.Path[i], &dst[start+i].Value
+			if network, ok := l.addresses.countedNetwork(*value); ok {
+				*value = network.AppendTo(nil)
+			} else if l.ShareThreshold {
+				*value = []byte(l.valuePattern(entries[i].Key))
 			}
 		}
 	}

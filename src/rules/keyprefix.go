@@ -19,25 +19,67 @@ import (
 //
 // Without EscapeKeys, the keys of other descriptors may begin in the same way: those of [a=x_b_y] and [a=x][b=y] do.
 func (k *KeyFormat) KeyPrefixes(set *Set, d *Domain, entries []Entry) ([]backend.KeyPrefix, error) {
-	switch d.matcher.(type) {
+	switch m := d.matcher.(type) {
 	case *orderedList:
 		return k.listKeyPrefixes(set, d, entries)
 	case *limitTree:
 		return k.wordKeyPrefixes(set, d, entries), nil
+	case *descriptorTree:
+		return k.treeKeyPrefixes(d, m, entries), nil
 	}
+	return nil, nil
+}
+
+// treeKeyPrefixes returns the prefix in a tree of descriptors, and a second one if the values of the last key can be counted by network.
+func (k *KeyFormat) treeKeyPrefixes(d *Domain, t *descriptorTree, entries []Entry) []backend.KeyPrefix {
 	p := backend.KeyPrefix{Text: k.appendDomain(nil, d, k.EscapeKeys)}
-	for i, e := range entries {
+	n := &t.root // n is the descriptor that the entries before i lead to; nil for none.
+	var joined []byte
+	last := len(entries) - 1
+	for i := range entries[:last] {
+		e := &entries[i]
+		if n != nil {
+			n = n.matchingChild(e, &joined)
+		}
 		p.Text = append(appendKeyPart(p.Text, e.Key, k.EscapeKeys), '_')
-		p.Text = appendKeyPart(p.Text, e.Value, k.EscapeKeys)
-		if i == len(entries)-1 {
-			break
+		if n != nil {
+			counted := Level{addresses: n.addresses}
+			p.Text = counted.appendCounterValue(p.Text, e, k.EscapeKeys)
+		} else {
+			p.Text = appendKeyPart(p.Text, e.Value, k.EscapeKeys)
 		}
 		p.Text = append(p.Text, '_')
 		if i == 0 {
 			p.TagLength = len(p.Text)
 		}
 	}
-	return []backend.KeyPrefix{p}, nil
+	p.Text = append(appendKeyPart(p.Text, entries[last].Key, k.EscapeKeys), '_')
+	prefixes := []backend.KeyPrefix{p}
+	if k.EscapeKeys && n != nil && n.countsNetworksBelow(entries[last].Key) {
+		p.Text = append(slices.Clone(p.Text), ':')
+		prefixes = append(prefixes, p)
+	}
+	for i := range prefixes {
+		prefixes[i].Text = appendKeyPart(prefixes[i].Text, entries[last].Value, k.EscapeKeys)
+	}
+	return prefixes
+}
+
+// countsNetworksBelow reports whether a child of n with the key has count_by_prefix.
+func (n *node) countsNetworksBelow(key []byte) bool {
+	if n.children == nil {
+		return false
+	}
+	group := n.children.groupsByKey.find(key)
+	if group == nil {
+		return false
+	}
+	for child := range group.nodes() {
+		if child.addresses.countsNetworks() {
+			return true
+		}
+	}
+	return false
 }
 
 // wordKeyPrefixes returns the prefixes in a tree of limits: one for each number of words that the tags of its limits have.

@@ -30,6 +30,7 @@ func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p com
 	for i := range r.Path {
 		l := &r.Path[i]
 		r.hasSharedLevel = r.hasSharedLevel || l.ShareThreshold
+		r.hasDerivedValue = r.hasDerivedValue || l.ShareThreshold || l.addresses.countsNetworks()
 		r.metricNameHasValues = r.metricNameHasValues || strings.Contains(l.Key(), "*") || l.metricShowsValue()
 	}
 	if limit.UnitMultiplier != nil {

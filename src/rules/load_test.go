@@ -186,6 +186,15 @@ func describe(r *rules.Rule) string {
 		if l.ShareThreshold {
 			s += fmt.Sprintf(", %s shared", l.Key())
 		}
+		if l.Kind != rules.LevelValue {
+			s += fmt.Sprintf(", %s by %v", l.Key(), l.Kind)
+		}
+		if networks := l.Networks(); len(networks) > 0 {
+			s += fmt.Sprintf(" %v", networks)
+		}
+		if v4, v6 := l.CountedPrefixes(); v4+v6 > 0 {
+			s += fmt.Sprintf(", %s counted by /%d and /%d", l.Key(), v4, v6)
+		}
 	}
 	if len(r.Replaces) > 0 {
 		s += fmt.Sprintf(", replaces %d", len(r.Replaces))

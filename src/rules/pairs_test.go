@@ -42,6 +42,9 @@ var pairKeys = []pairKey{
 	{"descriptor", "detailed_metric", "true", nil},
 	{"descriptor", "value_to_metric", "true", nil},
 	{"descriptor", "share_threshold", "true", nil},
+	{"descriptor", "cidr", "10.0.0.0/8", nil},
+	{"descriptor", "regex", "^x", nil},
+	{"descriptor", "count_by_prefix", "{v4: 24}", nil},
 	{"descriptor", "metadata", "{x: y}", nil},
 	{"descriptor", "rate_limits", "several", nil},
 	{"rate_limit", "unit", "hour", nil},
@@ -116,7 +119,9 @@ func pairFile(ordered bool, keys ...pairKey) string {
 		outer["match"], outer["per"] = "{a: x*}", "[a]"
 		return "domain: d\nrules:\n- {" + write(outer) + "}\n- {match: {}, rate_limit: {unit: day, requests_per_unit: 1, name: other}}\n"
 	}
-	outer["key"], outer["value"] = "a", "x*"
+	if outer["key"] = "a"; outer["cidr"]+outer["regex"]+outer["count_by_prefix"] == "" {
+		outer["value"] = "x*"
+	}
 	outer["descriptors"] = "[{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]"
 	return "domain: d\ndescriptors:\n- {" + write(outer) + "}\n- {key: o, rate_limit: {unit: day, requests_per_unit: 1, name: other}}\n"
 }

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"net/netip"
+	"regexp/syntax"
 	"strings"
 
 	"ratelimit/src/algorithm"
@@ -47,6 +49,7 @@ type Rule struct {
 	HasPeriod     bool // HasPeriod says that the rule file has a period instead of a unit.
 
 	hasSharedLevel      bool      // hasSharedLevel says that some level of Path has ShareThreshold.
+	hasDerivedValue     bool      // hasDerivedValue says that some level of Path has ShareThreshold or count_by_prefix.
 	metricNameHasValues bool      // metricNameHasValues is the result of MetricNameHasValues, but for DetailedMetric.
 	limitSuffixLen      int32     // limitSuffixLen is the length of the end of FullName that tells apart limits of one descriptor, such as ".2".
 	matchHoldIDKey      string    // matchHoldIDKey is the HoldIDKey of those LimitsToCharge that have holds; empty if none has.
@@ -89,14 +92,16 @@ type Level struct {
 	keyLen         int32  // keyLen is the length of the key in levelName.
 	hasWildcard    bool   // hasWildcard says that levelName has a `*`.
 	ValueToMetric  bool   // ValueToMetric adds the request's value to the name of the metric.
-	ShareThreshold bool   // ShareThreshold lets all values that the wildcard matches share a counter.
+	ShareThreshold bool   // ShareThreshold lets all values that the level matches share a counter.
+	Kind           LevelKind
+	addresses      *addressLevel // addresses is nil for a level without cidr and count_by_prefix.
 }
 
 // newLevel returns the level of cfg, whose levelName is text.
-func newLevel(cfg *DescriptorConfig, text string) Level {
+func newLevel(cfg *DescriptorConfig, match *valueMatch, text string) Level {
 	return Level{
-		levelName: text, keyLen: int32(len(cfg.Key)), hasWildcard: strings.Contains(text, "*"),
-		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold,
+		levelName: text, keyLen: int32(len(cfg.Key)), hasWildcard: match.kind == LevelValue && strings.Contains(text, "*"),
+		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold, Kind: match.kind, addresses: match.addresses,
 	}
 }
 
@@ -111,7 +116,8 @@ func levelName(key, value string) string {
 // Key returns the key of the level.
 func (l *Level) Key() string { return l.levelName[:l.keyLen] }
 
-// Value returns the value of the level. It is empty if the level matches any value.
+// Value returns the value of the level: the first network of LevelCIDR, the expression of LevelRegex. It is empty if the level matches
+// any value.
 func (l *Level) Value() string {
 	if int(l.keyLen) == len(l.levelName) {
 		return ""
@@ -119,11 +125,48 @@ func (l *Level) Value() string {
 	return l.levelName[l.keyLen+1:]
 }
 
+// Networks returns the networks of LevelCIDR. Callers must not change it.
+func (l *Level) Networks() []netip.Prefix {
+	if l.addresses == nil {
+		return nil
+	}
+	return l.addresses.networks
+}
+
+// CountedPrefixes returns the lengths of the networks by which addresses are counted; 0 if each address is counted by itself.
+func (l *Level) CountedPrefixes() (v4, v6 int) {
+	if l.addresses == nil {
+		return 0, 0
+	}
+	return int(l.addresses.v4Bits), int(l.addresses.v6Bits)
+}
+
+// SampleValue returns a value that LevelCIDR or LevelRegex matches. It returns Value for LevelValue, and if it finds none.
+func (l *Level) SampleValue() string {
+	switch l.Kind {
+	case LevelCIDR:
+		if networks := l.Networks(); len(networks) > 0 {
+			return networks[0].Addr().String()
+		}
+	case LevelRegex:
+		if parsed, err := syntax.Parse(l.Value(), syntax.Perl); err == nil {
+			var b strings.Builder
+			if writeSample(&b, parsed); b.Len() > 0 {
+				return b.String()
+			}
+		}
+	}
+	return l.Value()
+}
+
 // metricShowsValue reports whether the name of the metric has the request's value, because of value_to_metric. It has not if all
 // requests have the same value or share a counter.
 func (l *Level) metricShowsValue() bool {
-	return l.ValueToMetric && !l.ShareThreshold && (l.hasWildcard || l.Value() == "")
+	return l.ValueToMetric && !l.ShareThreshold && !l.hasOneValue()
 }
+
+// hasOneValue reports whether all requests that the level matches have the same value.
+func (l *Level) hasOneValue() bool { return l.Kind == LevelValue && !l.hasWildcard && l.Value() != "" }
 
 // valuePattern returns the pattern "key_value" without "key_", the key of the request, in front. If the pattern does not start so,
 // because its key has a `*`, it returns the whole pattern.
@@ -163,7 +206,11 @@ func (r *Rule) appendMetricLevel(dst []byte, l *Level, e *Entry) []byte {
 		if len(e.Value) == 0 {
 			return append(dst, e.Key...)
 		}
-		return append(append(append(dst, e.Key...), '_'), e.Value...)
+		dst = append(append(dst, e.Key...), '_')
+		if network, ok := l.addresses.countedNetwork(e.Value); ok {
+			return network.AppendTo(dst)
+		}
+		return append(dst, e.Value...)
 	case !l.hasWildcard:
 		return append(dst, l.levelName...)
 	}

@@ -14,6 +14,7 @@ type node struct {
 	children     *nodeChildren    // children is nil if there are none.
 	acceptsHolds bool             // acceptsHolds says that rule has a hold_id, so that entries below the node can name a hold.
 	writtenPlace *DescriptorPlace // writtenPlace is the descriptor in the file. It is nil for the root, and if rule has the same position and path.
+	addresses    *addressLevel    // addresses is that of the node's Level.
 }
 
 // nodeChildren are the descriptors directly below a node.
@@ -25,7 +26,8 @@ type nodeChildren struct {
 // keyGroup holds the descriptors of one level that have the same key.
 type keyGroup struct {
 	anyValueNode *node            // anyValueNode is the descriptor without a value; nil if there is none.
-	nodesByValue nameTable[*node] // nodesByValue has all descriptors, that without a value too.
+	nodesByValue nameTable[*node] // nodesByValue has the descriptors with a value and that without.
+	matchers     *valueMatchers   // matchers has all other descriptors; nil if there are none.
 }
 
 // wildcardNode is a descriptor whose key or value has a `*`.
@@ -39,7 +41,7 @@ type wildcardNode struct {
 type DescriptorPlace struct {
 	Pos
 	Key   string
-	Value string // Value is empty if the descriptor matches any value.
+	Value string // Value is that of Level.Value.
 }
 
 func (t *descriptorTree) findRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule) {
@@ -60,8 +62,8 @@ func (t *descriptorTree) findRule(entries []Entry, s *SearchScratch, canaries []
 	return n.rule, canaries
 }
 
-// matchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then the first wildcard, then
-// the key alone. joined is a buffer that it reuses.
+// matchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then what valueMatchers finds,
+// then the first wildcard, then the key alone. joined is a buffer that it reuses.
 func (n *node) matchingChild(e *Entry, joined *[]byte) *node {
 	l := n.children
 	if l == nil {
@@ -70,6 +72,11 @@ func (n *node) matchingChild(e *Entry, joined *[]byte) *node {
 	k := l.groupsByKey.find(e.Key)
 	if k != nil && len(e.Value) > 0 {
 		if next := k.nodesByValue.find(e.Value); next != nil {
+			return next
+		}
+	}
+	if k != nil && k.matchers != nil {
+		if next := k.matchers.find(e.Value); next != nil {
 			return next
 		}
 	}
@@ -90,18 +97,32 @@ func (n *node) matchingChild(e *Entry, joined *[]byte) *node {
 	return nil
 }
 
-// addChild makes child a child of n, with the key and value of l. If n already has a child with these, addChild returns that one and
-// changes nothing.
-func (n *node) addChild(l *Level, child *node) (taken *node) {
+// groupOf returns the group of the children of n with the key, and adds it if there is none.
+func (n *node) groupOf(key string) *keyGroup {
 	if n.children == nil {
 		n.children = &nodeChildren{}
 	}
-	value := l.Value()
-	k := n.children.groupsByKey.find([]byte(l.Key()))
+	k := n.children.groupsByKey.find([]byte(key))
 	if k == nil {
 		k = &keyGroup{}
-		n.children.groupsByKey.add(l.Key(), k)
+		n.children.groupsByKey.add(key, k)
 	}
+	return k
+}
+
+// matchersOf returns the matchers of the children of n with the key, and adds them if there are none.
+func (n *node) matchersOf(key string) *valueMatchers {
+	k := n.groupOf(key)
+	if k.matchers == nil {
+		k.matchers = &valueMatchers{}
+	}
+	return k.matchers
+}
+
+// addChild makes child a child of n, with the key and value of l. If n already has a child with these, addChild returns that one and
+// changes nothing.
+func (n *node) addChild(l *Level, child *node) (taken *node) {
+	value, k := l.Value(), n.groupOf(l.Key())
 	if taken = k.nodesByValue.find([]byte(value)); taken != nil {
 		return taken
 	}
@@ -133,22 +154,14 @@ func (c *Compiler) compileDescriptors(n *node, list []DescriptorConfig, p compil
 	}
 	for i := range list {
 		cfg := &list[i]
-		if !c.countNameBytes(cfg.Pos, len(p.ruleName)+len(cfg.Key)+len(cfg.Value)+len("._")) {
+		match := c.compileValueMatch(cfg)
+		if !c.countNameBytes(cfg.Pos, len(p.ruleName)+len(cfg.Key)+len(match.text)+len("._")) {
 			return
 		}
-		child := &node{} // The limits of the child are checked even if n has another child with its key and value.
-		below := p.childPath(cfg)
+		child := &node{addresses: match.addresses} // The limits of the child are checked even if n has another child with its key and value.
+		below := p.childPath(cfg, &match)
 		here := &below.levels[len(p.levels)]
-		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value)
-		if cfg.Key == "" {
-			c.problems.Add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
-		} else if n.acceptsHolds && cfg.Key == n.rule.matchHoldIDKey {
-			c.problems.Add(cfg.Pos, "rename the key, or the hold_id above",
-				"%s is the hold_id of a limit above, so an entry with this key names a hold and never gets here", Quote(cfg.Key))
-		} else if other := n.addChild(here, child); other != nil {
-			c.problems.Add(cfg.Pos, "remove one, or join their limits and descriptors",
-				"descriptor %s is already defined at %v, on the same level", Quote(here.levelName), other.place().Pos)
-		}
+		c.addDescriptor(n, child, here, cfg, &match)
 		before := len(c.set.rules)
 		p.domain.descriptorNames = append(p.domain.descriptorNames, below.ruleName)
 		below.inheritance = c.inheritanceWith(p.inheritance, cfg.ChargeMode, cfg.OnReject)
@@ -166,10 +179,36 @@ func (c *Compiler) compileDescriptors(n *node, list []DescriptorConfig, p compil
 	}
 }
 
+// addDescriptor makes child the child of n that match leads to. here is its level.
+func (c *Compiler) addDescriptor(n, child *node, here *Level, cfg *DescriptorConfig, match *valueMatch) {
+	switch {
+	case cfg.Key == "":
+		c.problems.Add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
+		return
+	case n.acceptsHolds && cfg.Key == n.rule.matchHoldIDKey:
+		c.problems.Add(cfg.Pos, "rename the key, or the hold_id above",
+			"%s is the hold_id of a limit above, so an entry with this key names a hold and never gets here", Quote(cfg.Key))
+		return
+	}
+	switch match.kind {
+	case LevelCIDR:
+		c.addNetworks(n, here, child, match.places)
+	case LevelRegex:
+		if match.regex != nil {
+			c.addRegex(n, here, child, match.regex, cfg.Regex.Pos)
+		}
+	default:
+		if other := n.addChild(here, child); other != nil {
+			c.problems.Add(cfg.Pos, "remove one, or join their limits and descriptors",
+				"descriptor %s is already defined at %v, on the same level", Quote(here.levelName), other.place().Pos)
+		}
+	}
+}
+
 // childPath returns the path of the child cfg of the descriptor at p. Its key and its last level share memory.
-func (p compilePath) childPath(cfg *DescriptorConfig) compilePath {
-	key := p.ruleName + "." + levelName(cfg.Key, cfg.Value)
-	p.levels = append(slices.Clip(p.levels), newLevel(cfg, key[len(p.ruleName)+len("."):]))
+func (p compilePath) childPath(cfg *DescriptorConfig, match *valueMatch) compilePath {
+	key := p.ruleName + "." + levelName(cfg.Key, match.text)
+	p.levels = append(slices.Clip(p.levels), newLevel(cfg, match, key[len(p.ruleName)+len("."):]))
 	p.ruleName = key
 	return p
 }
@@ -178,11 +217,11 @@ func (p compilePath) childPath(cfg *DescriptorConfig) compilePath {
 func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath) {
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := &p.levels[len(p.levels)-1]
-	if cfg.ShareThreshold && !level.hasWildcard {
+	if cfg.ShareThreshold && !level.hasWildcard && level.Kind == LevelValue {
 		c.problems.Add(cfg.Pos, "add a `*` to the value, or remove share_threshold",
-			"share_threshold needs a wildcard, and %s has none", Quote(level.levelName))
+			"share_threshold needs a wildcard, cidr or regex, and %s has none", Quote(level.levelName))
 	}
-	if cfg.ValueToMetric && (cfg.ShareThreshold || !level.hasWildcard && cfg.Value != "") {
+	if cfg.ValueToMetric && (cfg.ShareThreshold || level.hasOneValue()) {
 		c.warnings.Add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", Quote(level.levelName))
 	}
 	if cfg.ValueToMetric && cfg.DetailedMetric && limited {
@@ -239,7 +278,11 @@ func (c *Compiler) warnHiddenDescriptors(n *node) {
 				warn(k.anyValueNode.place(), key, "remove it, or narrow the wildcard", "comes before a key alone and takes all of them", &wildcards[i])
 			}
 		}
-		for _, child := range k.nodesByValue.all() {
+		if k.matchers != nil {
+			c.warnUselessNetworks(k, &k.matchers.networks)
+			c.warnUselessRegexes(key, k, wildcards)
+		}
+		for child := range k.nodes() {
 			c.warnHiddenDescriptors(child)
 		}
 	}

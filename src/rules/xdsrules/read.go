@@ -89,8 +89,34 @@ func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLi
 			Descriptors:    r.readDescriptors(place, ".descriptors", m.GetDescriptors(), level+1),
 		}
 		cfg.DetailedMetric = m.GetDetailedMetric()
+		r.readValueMatch(place, m, &cfg)
 		return cfg
 	})
+}
+
+// readValueMatch reads cidr, regex and count_by_prefix of a descriptor.
+func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, cfg *rules.DescriptorConfig) {
+	networks := readList(r, place, ".cidr", m.GetCidr(), func(place, network string) rules.Positioned[string] {
+		return rules.Positioned[string]{Pos: rules.Pos{File: place}, Value: network}
+	})
+	if networks != nil {
+		cfg.CIDR = positioned(r, place, ".cidr", networks)
+	}
+	if v := m.GetRegex(); v != "" {
+		cfg.Regex = positioned(r, place, ".regex", v)
+	}
+	lengths := m.GetCountByPrefix()
+	if lengths == nil {
+		return
+	}
+	by := &rules.PrefixLengthsConfig{Pos: rules.Pos{File: r.placeOfPart(place, ".count_by_prefix")}}
+	if v := lengths.GetV4(); v != 0 {
+		by.V4 = positioned(r, by.File, ".v4", v)
+	}
+	if v := lengths.GetV6(); v != 0 {
+		by.V6 = positioned(r, by.File, ".v6", v)
+	}
+	cfg.CountByPrefix = by
 }
 
 func (r *reader) readRule(place string, m *configv3.RateLimitRule) rules.RuleConfig {

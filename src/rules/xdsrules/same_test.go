@@ -54,6 +54,19 @@ func descriptorsYAML(list []*configv3.RateLimitDescriptor) string {
 	var items []string
 	for _, m := range list {
 		fields := []string{"key: " + text(m.Key), "value: " + text(m.Value)}
+		if len(m.Cidr) > 0 {
+			var networks []string
+			for _, network := range m.Cidr {
+				networks = append(networks, text(network))
+			}
+			fields = append(fields, "cidr: ["+strings.Join(networks, ", ")+"]")
+		}
+		if m.Regex != "" {
+			fields = append(fields, "regex: "+text(m.Regex))
+		}
+		if by := m.CountByPrefix; by != nil {
+			fields = append(fields, "count_by_prefix: "+lengthsYAML(by))
+		}
 		for name, on := range map[string]bool{
 			"shadow_mode": m.ShadowMode, "quota_mode": m.QuotaMode, "detailed_metric": m.DetailedMetric,
 			"value_to_metric": m.ValueToMetric, "share_threshold": m.ShareThreshold,
@@ -75,6 +88,17 @@ func descriptorsYAML(list []*configv3.RateLimitDescriptor) string {
 		items = append(items, "{"+strings.Join(fields, ", ")+"}")
 	}
 	return "[" + strings.Join(items, ",\n") + "]"
+}
+
+func lengthsYAML(m *configv3.PrefixLengths) string {
+	var fields []string
+	if m.V4 != 0 {
+		fields = append(fields, fmt.Sprintf("v4: %d", m.V4))
+	}
+	if m.V6 != 0 {
+		fields = append(fields, fmt.Sprintf("v6: %d", m.V6))
+	}
+	return "{" + strings.Join(fields, ", ") + "}"
 }
 
 func rulesYAML(list []*configv3.RateLimitRule) string {
@@ -428,6 +452,9 @@ func (b builder) descriptors(depth int) (list []*configv3.RateLimitDescriptor) {
 			OnReject:       configv3.OnReject(max(0, b.IntN(8)-5)),
 			Descriptors:    b.descriptors(depth - 1),
 		}
+		if b.one(6) {
+			b.valueMatch(m)
+		}
 		m.ShareThreshold = strings.Contains(m.Key+m.Value, "*") && b.one(3) || b.one(100)
 		if b.one(100) {
 			m.Key = ""
@@ -453,6 +480,23 @@ func (b builder) descriptors(depth int) (list []*configv3.RateLimitDescriptor) {
 		list = append(list, m)
 	}
 	return list
+}
+
+// valueMatch gives m a cidr or a regex, which are mostly right, and counts by network.
+func (b builder) valueMatch(m *configv3.RateLimitDescriptor) {
+	m.Value = pick(b, "", "", "", "", "v")
+	switch b.IntN(3) {
+	case 0:
+		m.Regex = pick(b, "^v", "[ab]+$", "v|w", "^v$", ".*", "(")
+	case 1:
+		m.Cidr = append(m.Cidr, pick(b, "10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0", "10.0.0.1/8", "a"))
+		if b.one(2) {
+			m.Cidr = append(m.Cidr, pick(b, "10.1.0.0/16", "192.0.2.0/24", "::/0", ""))
+		}
+	}
+	if m.Regex == "" && b.one(2) || b.one(10) {
+		m.CountByPrefix = &configv3.PrefixLengths{V4: pick[uint32](b, 0, 24, 24, 7, 33), V6: pick[uint32](b, 0, 64, 64, 129)}
+	}
 }
 
 func (b builder) metadata() *structpb.Struct {

@@ -26,6 +26,7 @@ var (
 	ruleMapKind       = newMapKind[rules.RuleConfig]("a rule", "detailed_metric")
 	limitMapKind      = newMapKind[rules.RateLimitConfig]("a rate_limit")
 	replacesMapKind   = &mapKind{"replaces", map[string][]int{"name": nil}}
+	prefixesMapKind   = newMapKind[rules.PrefixLengthsConfig]("count_by_prefix")
 	mapKinds          = []*mapKind{fileMapKind, descriptorMapKind, ruleMapKind, limitMapKind, replacesMapKind}
 	// ignoredMapKind is a map inside a value that has no effect, of which a warning has told.
 	ignoredMapKind = &mapKind{}
@@ -83,6 +84,10 @@ func (r *reader) readField(f field, target any) {
 		*target = r.readMetadata(f)
 	case *[]rules.DescriptorConfig:
 		*target = r.readDescriptors(f)
+	case **rules.Positioned[[]rules.Positioned[string]]:
+		*target = r.readNetworks(f)
+	case **rules.PrefixLengthsConfig:
+		*target = r.readPrefixLengths(f)
 	case **rules.RateLimitConfig:
 		*target = r.readRateLimit(f)
 	case **rules.Positioned[[]rules.RateLimitConfig]:
@@ -119,7 +124,7 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 		switch {
 		case kind.hasKey(f.name):
 			return true
-		case !slices.ContainsFunc(mapKinds, func(other *mapKind) bool { return other.hasKey(f.name) }):
+		case kind == prefixesMapKind || !slices.ContainsFunc(mapKinds, func(other *mapKind) bool { return other.hasKey(f.name) }):
 			fix := "remove it"
 			if kind != ignoredMapKind {
 				known := slices.Sorted(maps.Keys(kind.fieldIndexByKey))
@@ -130,7 +135,7 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 		case kind != ignoredMapKind:
 			r.warnings.Add(f.keyPos, "move it or remove it", "%s has no effect in %s", f.name, kind.messageName)
 		}
-		if f.name != "metadata" && f.name != "match" && f.name != "per" { // The values of these keys may have any form.
+		if !slices.Contains([]string{"metadata", "match", "per", "cidr", "count_by_prefix"}, f.name) { // The values of these keys may have any form.
 			r.checkIgnoredValue(f.valueNode)
 		}
 		return false

@@ -63,13 +63,14 @@ func TestEveryKeyIsRead(t *testing.T) {
 	everyKeyIsRead[rules.DescriptorConfig](t, descriptorMapKind)
 	everyKeyIsRead[rules.RuleConfig](t, ruleMapKind)
 	everyKeyIsRead[rules.RateLimitConfig](t, limitMapKind)
+	everyKeyIsRead[rules.PrefixLengthsConfig](t, prefixesMapKind)
 }
 
 func everyKeyIsRead[T any](t *testing.T, kind *mapKind) {
 	t.Helper()
 	for name := range kind.fieldIndexByKey {
 		taken := false
-		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "[{}]", "[a]"} {
+		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "{v4: 24}", "[{}]", "[a]"} {
 			var cfg, zero T
 			docs, err := decodeDocuments([]byte("{"+name+": "+value+"}"), 1)
 			if err != nil {

@@ -196,12 +196,36 @@ func (r *reader) readTexts(f field) (list []rules.Positioned[string]) {
 		at := r.posOf(item)
 		item = resolveAlias(item)
 		if kind := kindOf(item); kind == rules.KindNull || kind == rules.KindMap || kind == rules.KindList {
-			r.problems.Add(at, "write a key", "%s is %v, not text", name, kind)
+			r.problems.Add(at, "write text", "%s is %v, not text", name, kind)
 			continue
 		}
 		list = append(list, rules.Positioned[string]{Pos: at, Value: r.readText(field{name: name, keyPos: at, valueNode: item})})
 	}
 	return list
+}
+
+// readNetworks reads a field that is a text or a list of texts.
+func (r *reader) readNetworks(f field) *rules.Positioned[[]rules.Positioned[string]] {
+	list := &rules.Positioned[[]rules.Positioned[string]]{Pos: r.posOf(f.valueNode)}
+	switch kindOf(f.valueNode) {
+	case rules.KindNull:
+		return nil
+	case rules.KindList:
+		list.Value = r.readTexts(f)
+	default:
+		list.Value = []rules.Positioned[string]{{Pos: list.Pos, Value: r.readText(f)}}
+	}
+	return list
+}
+
+// readPrefixLengths reads the field count_by_prefix.
+func (r *reader) readPrefixLengths(f field) *rules.PrefixLengthsConfig {
+	if !r.checkKind(f, rules.KindMap, "write `{v4: 24, v6: 64}`") {
+		return nil
+	}
+	cfg := &rules.PrefixLengthsConfig{Pos: r.posOf(f.valueNode)}
+	r.readMap(f.valueNode, prefixesMapKind, cfg)
+	return cfg
 }
 
 // readMatchPairs reads a field that is a map of keys to patterns.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"os"
@@ -272,6 +273,13 @@ var beyondSchema = []struct{ what, why string }{
 	{`what matches is charged to more than`, "adds up the levels of a path"},
 	{`the key .* is here twice`, "to a schema there is one"},
 	{`the tree is more than`, "a schema does not count how often it is entered"},
+	{`the network .* of the key .* is already at`, "compares two networks"},
+	{`regex ".*" of the key .* is already at`, "compares two descriptors"},
+	{`cidr (is not a network|is a network of IPv4 in IPv6|has bits behind)`, "calculates with an address"},
+	{`v[46]: .* is shorter than the network`, "compares two networks"},
+	{`regex (is not a regular expression|is longer|has .* steps)`, "does not parse or measure regular expressions"},
+	{`the key .* has more than .* regular expressions`, "counts descriptors"},
+	{`the regular expressions of the key .* have more than`, "does not measure regular expressions"},
 	{`no request gets to the rule`, "compares two rules"},
 	{`per names the key .* twice`, "5 and \"5\" are the same key"},
 	{`what matches may be charged to`, "adds up the rules in shadow mode"},
@@ -354,6 +362,13 @@ func TestSchemaRefuses(t *testing.T) {
 	files = append(files, textFile{"twice", []byte("domain: d\nrules: [{match: {}, per: [5, '5'], rate_limit: {unlimited: true}}]\n")})
 	for _, tree := range []string{"{a: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", "{[a]: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", strings.Repeat("{a: {children: ", 100) + "{a: {limits: [0, 1, 1]}}" + strings.Repeat("}}", 100)} {
 		files = append(files, textFile{"tree", []byte("schema: " + tree + "\n")})
+	}
+	for _, expression := range []string{"x%d", "x{49}%d", "%[1]T"} {
+		var list strings.Builder
+		for i := range 101 {
+			fmt.Fprintf(&list, "{key: a, regex: '"+expression+"'},", i)
+		}
+		files = append(files, textFile{expression, []byte("domain: d\ndescriptors: [" + list.String() + "]\n")})
 	}
 	used := make(map[string]bool)
 	refused := 0
@@ -502,6 +517,9 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		}{
 			{"key", 95, []string{"a", "a", "a", "'a*'", "5", "true", "''", "~"}},
 			{"value", 30, []string{"b", "'*'", "5", "~", "''", "2001-01-01"}},
+			{"cidr", 15, []string{"10.0.0.0/8", "'::/0'", "[10.0.0.0/8, '2001:db8::/32']", "10.0.0.1/8", "10.0.0.1", "[]", "~", "''", "5", "[~]", "{a: b}", "[[a]]"}},
+			{"regex", 15, []string{"'^a'", "'a$'", "'('", "''", "~", "5", "true", "[a]", "'" + strings.Repeat("x", 1001) + "'"}},
+			{"count_by_prefix", 15, []string{"{v4: 24}", "{v4: 24, v6: 64}", "{v4: 0}", "{v6: 129}", "{v4: ~}", "{}", "~", "5", "{v4: '24'}", "{v5: 1}", "{unit: 1}", "{v4: 7}"}},
 			{"share_threshold", 20, []string{"true", "false", "~", "'true'"}},
 			{"charge", 20, []string{"leaf", "path", "~", "tree", "''"}},
 			{"on_reject", 20, []string{"each", "none", "~", "no"}},

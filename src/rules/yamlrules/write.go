@@ -29,10 +29,18 @@ type ruleYAML struct {
 }
 
 type levelYAML struct {
-	Key            string `yaml:"key"`
-	Value          string `yaml:"value,omitempty"`
-	ValueToMetric  bool   `yaml:"value_to_metric,omitempty"`
-	ShareThreshold bool   `yaml:"share_threshold,omitempty"`
+	Key            string        `yaml:"key"`
+	Value          string        `yaml:"value,omitempty"`
+	CIDR           []string      `yaml:"cidr,omitempty,flow"` // CIDR has at most maxNetworksShown networks, and then the number of the others.
+	Regex          string        `yaml:"regex,omitempty"`
+	CountByPrefix  *prefixesYAML `yaml:"count_by_prefix,omitempty,flow"`
+	ValueToMetric  bool          `yaml:"value_to_metric,omitempty"`
+	ShareThreshold bool          `yaml:"share_threshold,omitempty"`
+}
+
+type prefixesYAML struct {
+	V4 int `yaml:"v4,omitempty"`
+	V6 int `yaml:"v6,omitempty"`
 }
 
 // Write writes all rules of s with their settings, as a list in file order. It holds few rules in memory at a time. The only possible
@@ -62,8 +70,8 @@ func ruleYAMLOf(r *rules.Rule) ruleYAML {
 		ShadowMode: r.ShadowMode, QuotaMode: r.QuotaMode, DetailedMetric: r.DetailedMetric, Metadata: r.AnswerMetadata,
 		RateLimit: limitYAMLOf(r),
 	}
-	for _, l := range r.Path {
-		out.Descriptors = append(out.Descriptors, levelYAML{l.Key(), l.Value(), l.ValueToMetric, l.ShareThreshold})
+	for i := range r.Path {
+		out.Descriptors = append(out.Descriptors, levelYAMLOf(&r.Path[i]))
 	}
 	if r.ListSettings != nil {
 		match := make(map[string]string)
@@ -77,6 +85,31 @@ func ruleYAMLOf(r *rules.Rule) ruleYAML {
 	}
 	if r.ChargesAllOrNone {
 		out.OnReject = "none"
+	}
+	return out
+}
+
+// maxNetworksShown is the most networks of a level that are written, because each rule below a descriptor has them.
+const maxNetworksShown = 20
+
+func levelYAMLOf(l *rules.Level) levelYAML {
+	out := levelYAML{Key: l.Key(), ValueToMetric: l.ValueToMetric, ShareThreshold: l.ShareThreshold}
+	switch l.Kind {
+	case rules.LevelCIDR:
+		networks := l.Networks()
+		for _, network := range networks[:min(len(networks), maxNetworksShown)] {
+			out.CIDR = append(out.CIDR, network.String())
+		}
+		if more := len(networks) - maxNetworksShown; more > 0 {
+			out.CIDR = append(out.CIDR, fmt.Sprintf("and %d more", more))
+		}
+	case rules.LevelRegex:
+		out.Regex = l.Value()
+	default:
+		out.Value = l.Value()
+	}
+	if v4, v6 := l.CountedPrefixes(); v4+v6 > 0 {
+		out.CountByPrefix = &prefixesYAML{v4, v6}
 	}
 	return out
 }

@@ -166,11 +166,15 @@ func sampleEntries(r *rules.Rule) (list []rules.Entry) {
 		}
 	default:
 		for i := range r.Path {
-			value := r.Path[i].Value()
-			if value == "" && !strings.Contains(r.Path[i].Key(), "*") {
-				value = "*"
+			l := &r.Path[i]
+			switch value := l.Value(); {
+			case l.Kind != rules.LevelValue:
+				add(l.Key(), l.SampleValue())
+			case value == "" && !strings.Contains(l.Key(), "*"):
+				add(l.Key(), "*")
+			default:
+				add(l.Key(), value)
 			}
-			add(r.Path[i].Key(), value)
 		}
 	}
 	return list

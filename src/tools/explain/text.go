@@ -24,15 +24,17 @@ var textTemplate string
 var actionLine = regexp.MustCompile(`(?m)^(\{\{(?:if|else|end|range|with|define|template|\$)[^}]*\}\})?\n`)
 
 var reportTemplate = template.Must(template.New("").Funcs(template.FuncMap{
-	"decision":    decisionText,
-	"entries":     entriesText,
-	"entry":       entryText,
-	"join":        strings.Join,
-	"keyAndValue": keyAndValue,
-	"number":      func(index int) int { return index + 1 },
-	"plural":      output.Plural,
-	"quoted":      quoted,
-	"state":       stateText,
+	"decision":      decisionText,
+	"entries":       entriesText,
+	"entry":         entryText,
+	"join":          strings.Join,
+	"keyAndValue":   keyAndValue,
+	"number":        func(index int) int { return index + 1 },
+	"maxRegexValue": func() int { return rules.MaxRegexValue },
+	"plural":        output.Plural,
+	"quoted":        quoted,
+	"reason":        reasonText,
+	"state":         stateText,
 }).Parse(actionLine.ReplaceAllString(textTemplate, "$1")))
 
 // Text is the report for people.
@@ -42,6 +44,17 @@ func (r *Report) Text() string {
 		return err.Error() // The template has a mistake.
 	}
 	return b.String()
+}
+
+// reasonText says why a candidate does not match.
+func reasonText(why rules.MatchReason) string {
+	switch why {
+	case rules.WhyNotAddress:
+		return "the value is not an address"
+	case rules.WhyOutsideNetworks:
+		return "the address is in none of its networks"
+	}
+	return "does not match"
 }
 
 // LimitsOfRule returns the number of limits that the rule charges, without those of canaries.

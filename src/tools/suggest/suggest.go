@@ -153,8 +153,12 @@ func newExample(set *rules.Set, r *rules.Rule) *example {
 
 // matchingEntries returns the entries of a descriptor that matches the patterns of r.
 func matchingEntries(r *rules.Rule) (entries []rules.EntryText) {
-	for _, l := range r.Path {
-		e := rules.EntryText{Key: strings.ReplaceAll(l.Key(), "*", ""), Value: strings.ReplaceAll(l.Value(), "*", "1")}
+	for i := range r.Path {
+		l := &r.Path[i]
+		e := rules.EntryText{Key: strings.ReplaceAll(l.Key(), "*", ""), Value: l.SampleValue()}
+		if l.Kind == rules.LevelValue {
+			e.Value = strings.ReplaceAll(l.Value(), "*", "1")
+		}
 		if l.Value() == "" {
 			e.Value = "any"
 		}

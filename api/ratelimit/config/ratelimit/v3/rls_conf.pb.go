@@ -661,8 +661,14 @@ type RateLimitDescriptor struct {
 	// Several limits instead of rate_limit, all of which are charged.
 	RateLimits []*RateLimitPolicy `protobuf:"bytes,103,rep,name=rate_limits,json=rateLimits,proto3" json:"rate_limits,omitempty"`
 	// For this descriptor and those below, unless they have their own.
-	Charge        Charge   `protobuf:"varint,104,opt,name=charge,proto3,enum=ratelimit.config.ratelimit.v3.Charge" json:"charge,omitempty"`
-	OnReject      OnReject `protobuf:"varint,105,opt,name=on_reject,json=onReject,proto3,enum=ratelimit.config.ratelimit.v3.OnReject" json:"on_reject,omitempty"`
+	Charge   Charge   `protobuf:"varint,104,opt,name=charge,proto3,enum=ratelimit.config.ratelimit.v3.Charge" json:"charge,omitempty"`
+	OnReject OnReject `protobuf:"varint,105,opt,name=on_reject,json=onReject,proto3,enum=ratelimit.config.ratelimit.v3.OnReject" json:"on_reject,omitempty"`
+	// Networks in CIDR notation, instead of value.
+	Cidr []string `protobuf:"bytes,106,rep,name=cidr,proto3" json:"cidr,omitempty"`
+	// A regular expression in the syntax of RE2, instead of value.
+	Regex string `protobuf:"bytes,107,opt,name=regex,proto3" json:"regex,omitempty"`
+	// Counts addresses by network; not beside value and regex.
+	CountByPrefix *PrefixLengths `protobuf:"bytes,108,opt,name=count_by_prefix,json=countByPrefix,proto3" json:"count_by_prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -788,6 +794,81 @@ func (x *RateLimitDescriptor) GetOnReject() OnReject {
 	return OnReject_ON_REJECT_INHERITED
 }
 
+func (x *RateLimitDescriptor) GetCidr() []string {
+	if x != nil {
+		return x.Cidr
+	}
+	return nil
+}
+
+func (x *RateLimitDescriptor) GetRegex() string {
+	if x != nil {
+		return x.Regex
+	}
+	return ""
+}
+
+func (x *RateLimitDescriptor) GetCountByPrefix() *PrefixLengths {
+	if x != nil {
+		return x.CountByPrefix
+	}
+	return nil
+}
+
+// PrefixLengths are the lengths of the networks by which addresses are counted;
+// with 0 each address of that version is counted apart.
+type PrefixLengths struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	V4            uint32                 `protobuf:"varint,1,opt,name=v4,proto3" json:"v4,omitempty"`
+	V6            uint32                 `protobuf:"varint,2,opt,name=v6,proto3" json:"v6,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrefixLengths) Reset() {
+	*x = PrefixLengths{}
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrefixLengths) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrefixLengths) ProtoMessage() {}
+
+func (x *PrefixLengths) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrefixLengths.ProtoReflect.Descriptor instead.
+func (*PrefixLengths) Descriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PrefixLengths) GetV4() uint32 {
+	if x != nil {
+		return x.V4
+	}
+	return 0
+}
+
+func (x *PrefixLengths) GetV6() uint32 {
+	if x != nil {
+		return x.V6
+	}
+	return 0
+}
+
 // RateLimitPolicy is one limit.
 type RateLimitPolicy struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -828,7 +909,7 @@ type RateLimitPolicy struct {
 
 func (x *RateLimitPolicy) Reset() {
 	*x = RateLimitPolicy{}
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[3]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +921,7 @@ func (x *RateLimitPolicy) String() string {
 func (*RateLimitPolicy) ProtoMessage() {}
 
 func (x *RateLimitPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[3]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +934,7 @@ func (x *RateLimitPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitPolicy.ProtoReflect.Descriptor instead.
 func (*RateLimitPolicy) Descriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{3}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RateLimitPolicy) GetUnit() RateLimitUnit {
@@ -1006,7 +1087,7 @@ type RateLimitReplace struct {
 
 func (x *RateLimitReplace) Reset() {
 	*x = RateLimitReplace{}
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[4]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1099,7 @@ func (x *RateLimitReplace) String() string {
 func (*RateLimitReplace) ProtoMessage() {}
 
 func (x *RateLimitReplace) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[4]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1112,7 @@ func (x *RateLimitReplace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitReplace.ProtoReflect.Descriptor instead.
 func (*RateLimitReplace) Descriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{4}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RateLimitReplace) GetName() string {
@@ -1070,7 +1151,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
 	"MatchEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x06\n" +
 	"\x13RateLimitDescriptor\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12M\n" +
@@ -1088,7 +1169,13 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\vrate_limits\x18g \x03(\v2..ratelimit.config.ratelimit.v3.RateLimitPolicyR\n" +
 	"rateLimits\x12=\n" +
 	"\x06charge\x18h \x01(\x0e2%.ratelimit.config.ratelimit.v3.ChargeR\x06charge\x12D\n" +
-	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\"\xa8\b\n" +
+	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\x12\x12\n" +
+	"\x04cidr\x18j \x03(\tR\x04cidr\x12\x14\n" +
+	"\x05regex\x18k \x01(\tR\x05regex\x12T\n" +
+	"\x0fcount_by_prefix\x18l \x01(\v2,.ratelimit.config.ratelimit.v3.PrefixLengthsR\rcountByPrefix\"/\n" +
+	"\rPrefixLengths\x12\x0e\n" +
+	"\x02v4\x18\x01 \x01(\rR\x02v4\x12\x0e\n" +
+	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xa8\b\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -1177,7 +1264,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
 	(DayOfWeek)(0),                 // 1: ratelimit.config.ratelimit.v3.DayOfWeek
@@ -1189,14 +1276,15 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(*RateLimitConfig)(nil),        // 7: ratelimit.config.ratelimit.v3.RateLimitConfig
 	(*RateLimitRule)(nil),          // 8: ratelimit.config.ratelimit.v3.RateLimitRule
 	(*RateLimitDescriptor)(nil),    // 9: ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	(*RateLimitPolicy)(nil),        // 10: ratelimit.config.ratelimit.v3.RateLimitPolicy
-	(*RateLimitReplace)(nil),       // 11: ratelimit.config.ratelimit.v3.RateLimitReplace
-	nil,                            // 12: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	(*structpb.Struct)(nil),        // 13: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 14: google.protobuf.Duration
-	(*wrapperspb.UInt32Value)(nil), // 15: google.protobuf.UInt32Value
-	(*wrapperspb.BoolValue)(nil),   // 16: google.protobuf.BoolValue
-	(*wrapperspb.DoubleValue)(nil), // 17: google.protobuf.DoubleValue
+	(*PrefixLengths)(nil),          // 10: ratelimit.config.ratelimit.v3.PrefixLengths
+	(*RateLimitPolicy)(nil),        // 11: ratelimit.config.ratelimit.v3.RateLimitPolicy
+	(*RateLimitReplace)(nil),       // 12: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 13: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 14: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
+	(*wrapperspb.UInt32Value)(nil), // 16: google.protobuf.UInt32Value
+	(*wrapperspb.BoolValue)(nil),   // 17: google.protobuf.BoolValue
+	(*wrapperspb.DoubleValue)(nil), // 18: google.protobuf.DoubleValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
 	9,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
@@ -1204,34 +1292,35 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
 	5,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
 	8,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
 	6,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
-	12, // 5: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	10, // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	10, // 7: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	13, // 5: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	11, // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	11, // 7: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
 	5,  // 8: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	13, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
-	10, // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	14, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
+	11, // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
 	9,  // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	13, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
-	10, // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	14, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
+	11, // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
 	4,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
 	5,  // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	0,  // 16: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
-	11, // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
-	14, // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
-	2,  // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	15, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
-	14, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
-	16, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
-	6,  // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
-	1,  // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
-	14, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
-	3,  // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
-	17, // 27: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	10, // 16: ratelimit.config.ratelimit.v3.RateLimitDescriptor.count_by_prefix:type_name -> ratelimit.config.ratelimit.v3.PrefixLengths
+	0,  // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
+	12, // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
+	15, // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
+	2,  // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
+	16, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
+	15, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
+	17, // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
+	6,  // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	1,  // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
+	15, // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
+	3,  // 27: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
+	18, // 28: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
@@ -1245,7 +1334,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc), len(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,120 @@
+package rules
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// maxAddressText is the length of the longest address: an IPv6 address that ends with an IPv4 address.
+const maxAddressText = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+
+// parseAddress returns the IP address that text is, in one of the forms that netip.ParseAddr accepts, without a zone. An IPv4-mapped
+// IPv6 address is returned as IPv4. Unlike netip.ParseAddr it allocates nothing, also not for text that is no address.
+func parseAddress(text []byte) (a netip.Addr, ok bool) {
+	if len(text) < len("::") || len(text) > maxAddressText {
+		return netip.Addr{}, false
+	}
+	for _, c := range text {
+		switch c {
+		case '.':
+			ip, ok := parseIPv4(text)
+			return netip.AddrFrom4(ip), ok
+		case ':':
+			ip, ok := parseIPv6(text)
+			return netip.AddrFrom16(ip).Unmap(), ok
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// parseIPv4 returns an address of four decimal numbers without leading zeros.
+func parseIPv4(text []byte) (ip [4]byte, ok bool) {
+	part, digits, number := 0, 0, 0
+	for _, c := range text {
+		switch {
+		case c == '.':
+			if digits == 0 || part == 3 {
+				return ip, false
+			}
+			ip[part] = byte(number)
+			part, digits, number = part+1, 0, 0
+		case c < '0' || c > '9' || digits > 0 && number == 0:
+			return ip, false
+		default:
+			digits++
+			if number = 10*number + int(c-'0'); number > 255 {
+				return ip, false
+			}
+		}
+	}
+	ip[3] = byte(number)
+	return ip, part == 3 && digits > 0
+}
+
+// parseIPv6 returns an address of eight groups of hexadecimal digits. Once, `::` may stand for one or more groups of zeros, and an IPv4
+// address for the last two groups.
+func parseIPv6(text []byte) (ip [16]byte, ok bool) {
+	n, gap := 0, -1 // n is the number of bytes of ip that are set, and gap the n at which `::` was.
+	if text[0] == ':' {
+		if len(text) < 2 || text[1] != ':' {
+			return ip, false
+		}
+		gap, text = 0, text[2:]
+	}
+	for len(text) > 0 {
+		group, digits := parseHexGroup(text)
+		if digits == 0 || n == len(ip) {
+			return ip, false
+		}
+		if digits < len(text) && text[digits] == '.' {
+			v4, ok := parseIPv4(text)
+			if !ok || n > len(ip)-len(v4) {
+				return ip, false
+			}
+			n += copy(ip[n:], v4[:])
+			break
+		}
+		binary.BigEndian.PutUint16(ip[n:], group)
+		n += 2
+		if text = text[digits:]; len(text) == 0 {
+			break
+		}
+		if text[0] != ':' || len(text) == 1 {
+			return ip, false
+		}
+		if text = text[1:]; text[0] == ':' {
+			if gap >= 0 {
+				return ip, false
+			}
+			gap, text = n, text[1:]
+		}
+	}
+	if gap < 0 {
+		return ip, n == len(ip)
+	}
+	if n == len(ip) {
+		return ip, false
+	}
+	copy(ip[len(ip)-(n-gap):], ip[gap:n])
+	clear(ip[gap : len(ip)-(n-gap)])
+	return ip, true
+}
+
+// parseHexGroup returns the number that text begins with, of at most four hexadecimal digits, and the count of its digits.
+func parseHexGroup(text []byte) (group uint16, digits int) {
+	for ; digits < len(text) && digits < 4; digits++ {
+		c := text[digits]
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return group, digits
+		}
+		group = group<<4 | uint16(c)
+	}
+	return group, digits
+}

@@ -1,0 +1,269 @@
+package rules
+
+import (
+	"errors"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+)
+
+// These bounds limit what one value of a request can cost.
+const (
+	// MaxRegexLength is the most bytes of a regular expression.
+	MaxRegexLength = 1000
+	// MaxRegexSteps is the most steps of a regular expression, see regexSteps.
+	MaxRegexSteps = 1000
+	// MaxRegexes is the most regular expressions of one key on one level, or of one ordered list.
+	MaxRegexes = 100
+	// MaxTotalRegexSteps is the most steps that these have together.
+	MaxTotalRegexSteps = 5000
+	// MaxRegexValue is the number of bytes at the start of a value that regular expressions are compared with.
+	MaxRegexValue = 2048
+)
+
+// regexList has the descriptors of one key on one level that have a `regex`, in file order.
+type regexList []regexNode
+
+type regexNode struct {
+	*regex
+	node *node
+}
+
+// find returns the descriptor of the first regular expression that matches a value, or nil.
+func (l regexList) find(value []byte) *node {
+	for i := range l {
+		if l[i].matches(value) {
+			return l[i].node
+		}
+	}
+	return nil
+}
+
+// explain adds the regular expressions that find tries to s, and those that match but come later.
+func (l regexList) explain(value []byte, s *SearchStep) {
+	for i := range l {
+		var why MatchReason
+		if len(value) > MaxRegexValue {
+			why = WhyValueCut
+		}
+		s.addCandidateAt(l[i].node.place(), l[i].node, MatchRegex, l[i].matches(value), why)
+	}
+}
+
+// regex is a compiled `regex`.
+type regex struct {
+	compiled *regexp.Regexp
+	parsed   *syntax.Regexp
+	steps    int // steps is the result of regexSteps.
+}
+
+// matches reports whether the expression matches value, of which it reads the first MaxRegexValue bytes. It allocates nothing, except
+// when package regexp enlarges its pools.
+func (r *regex) matches(value []byte) bool {
+	return r.compiled.Match(value[:min(len(value), MaxRegexValue)])
+}
+
+// compileRegex compiles a regular expression. It returns nil if there is a problem.
+func (c *Compiler) compileRegex(text *Positioned[string]) *regex {
+	refuse := func(fix, format string, args ...any) *regex {
+		c.problems.Add(text.Pos, fix, format, args...)
+		return nil
+	}
+	switch {
+	case text.Value == "":
+		return refuse("write an expression, or remove it", "regex is empty")
+	case len(text.Value) > MaxRegexLength:
+		return refuse("write a shorter one, or several descriptors", "regex is longer than %d bytes", MaxRegexLength)
+	}
+	parsed, err := syntax.Parse(text.Value, syntax.Perl)
+	var mistake *syntax.Error
+	if errors.As(err, &mistake) {
+		fix := "write it in the syntax of RE2, in single quotes"
+		if mistake.Code == syntax.ErrInvalidPerlOp {
+			fix = "RE2 has neither look-around nor back-references: write a descriptor for each case"
+		}
+		return refuse(fix, "regex is not a regular expression: %v in %s", mistake.Code, Quote(mistake.Expr))
+	}
+	steps := regexSteps(parsed)
+	if steps > MaxRegexSteps {
+		return refuse("repeat less, or write several descriptors", "regex has %d steps, and %d are the most: each character and class counts as often as it is repeated",
+			steps, MaxRegexSteps)
+	}
+	compiled, err := regexp.Compile(text.Value)
+	if err != nil { // It compiles, because it parses and is small.
+		return refuse("", "regex: %v", err)
+	}
+	return &regex{compiled, parsed, steps}
+}
+
+// regexSteps returns about how many instructions an expression has when it is compiled: each character, class, anchor and group counts
+// one, as often as it is repeated.
+func regexSteps(re *syntax.Regexp) int {
+	const most = 1 << 30 // It keeps products within an int.
+	steps := 1
+	if re.Op == syntax.OpLiteral {
+		steps = len(re.Rune)
+	}
+	for _, sub := range re.Sub {
+		steps += regexSteps(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		steps *= max(1, re.Min, re.Max)
+	}
+	return min(steps, most)
+}
+
+// addRegex makes child the descriptor of a regular expression below n.
+func (c *Compiler) addRegex(n *node, l *Level, child *node, r *regex, at Pos) {
+	list := &n.matchersOf(l.Key()).regexes
+	steps := r.steps
+	for _, other := range *list {
+		if steps += other.steps; other.compiled.String() == l.Value() {
+			c.problems.Add(at, "remove one, or join their limits and descriptors", "regex %s of the key %s is already at %v, on the same level",
+				Quote(l.Value()), Quote(l.Key()), other.node.place().Pos)
+			return
+		}
+	}
+	switch {
+	case len(*list) == MaxRegexes:
+		c.problems.Add(at, "join some with `|`, or use wildcards", "the key %s has more than %d regular expressions on one level", Quote(l.Key()), MaxRegexes)
+	case steps > MaxTotalRegexSteps:
+		c.problems.Add(at, "write simpler ones", "the regular expressions of the key %s have more than %d steps together on one level", Quote(l.Key()),
+			MaxTotalRegexSteps)
+	}
+	*list = append(*list, regexNode{r, child})
+}
+
+// shape is what is known of the texts that an expression matches.
+type shape struct {
+	isAnchored bool   // isAnchored says that each text begins with prefix; if not, prefix is empty.
+	prefix     string // prefix is the text behind the anchor `^`.
+	isWhole    bool   // isWhole says that each text with the prefix matches, and each text if prefix is empty.
+	isOne      bool   // isOne says that only prefix itself matches.
+}
+
+// shapeOf returns the shape of an expression. Where it is unsure, the fields are false.
+func shapeOf(re *syntax.Regexp) (s shape) {
+	parts := []*syntax.Regexp{re}
+	if re.Op == syntax.OpConcat {
+		parts = re.Sub
+	}
+	if len(parts) > 0 && parts[0].Op == syntax.OpBeginText {
+		s.isAnchored, parts = true, parts[1:]
+		if len(parts) > 0 && parts[0].Op == syntax.OpLiteral && parts[0].Flags&syntax.FoldCase == 0 {
+			s.prefix, parts = string(parts[0].Rune), parts[1:]
+		}
+		s.isOne = len(parts) == 1 && parts[0].Op == syntax.OpEndText && parts[0].Flags&syntax.WasDollar != 0 ||
+			len(parts) == 1 && parts[0].Op == syntax.OpEndText
+	}
+	s.isWhole = true
+	for _, part := range parts {
+		s.isWhole = s.isWhole && matchesEmpty(part)
+	}
+	return s
+}
+
+// matchesEmpty reports whether an expression matches the empty text at any place.
+func matchesEmpty(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpEmptyMatch, syntax.OpStar, syntax.OpQuest:
+		return true
+	case syntax.OpRepeat:
+		return re.Min == 0 || matchesEmpty(re.Sub[0])
+	case syntax.OpPlus, syntax.OpCapture:
+		return matchesEmpty(re.Sub[0])
+	case syntax.OpConcat:
+		for _, sub := range re.Sub {
+			if !matchesEmpty(sub) {
+				return false
+			}
+		}
+		return true
+	case syntax.OpAlternate:
+		for _, sub := range re.Sub {
+			if matchesEmpty(sub) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hides reports whether each text that t matches is matched by s, too, as far as that is known.
+func (s shape) hides(t shape) bool {
+	return s.isWhole && (s.prefix == "" || t.isAnchored && strings.HasPrefix(t.prefix, s.prefix))
+}
+
+// warnUselessRegexes warns of regular expressions of the group that no request gets to, or that hide what comes after them.
+func (c *Compiler) warnUselessRegexes(key string, k *keyGroup, wildcards []wildcardNode) {
+	list := k.matchers.regexes
+	for i := range list {
+		r, at := shapeOf(list[i].parsed), list[i].node.place().Pos
+		text := Quote(list[i].compiled.String())
+		if r.isOne {
+			if exact := k.nodesByValue.find([]byte(r.prefix)); exact != nil && r.prefix != "" {
+				c.warnings.Add(at, "remove one", "no request can match regex %s: the value at %v comes first and takes all of them", text, exact.place().Pos)
+			} else if r.prefix != "" {
+				c.warnings.Add(at, "write `value: "+r.prefix+"`, which is faster", "regex %s matches one value only", text)
+			}
+		}
+		for j := range i {
+			if shapeOf(list[j].parsed).hides(r) {
+				c.warnings.Add(at, "put the more specific one first, or remove one", "no request can match regex %s: regex %s at %v takes all of them",
+					text, Quote(list[j].compiled.String()), list[j].node.place().Pos)
+				break
+			}
+		}
+		for w := range min(len(wildcards), maxComparedItems) {
+			at := wildcards[w].node.place()
+			before, _, isWildcard := strings.Cut(at.Value, "*")
+			if isWildcard && at.Key == key && r.hides(shape{isAnchored: true, prefix: before}) {
+				c.warnings.Add(at.Pos, "remove one, or narrow the regex", "no request can match %s: regex %s comes before wildcards and takes all of them",
+					Quote(levelName(at.Key, at.Value)), text)
+			}
+		}
+		if r.isWhole && r.prefix == "" {
+			c.warnings.Add(at, "remove regex, or narrow it", "regex %s matches every value", text)
+			if k.anyValueNode != nil {
+				c.warnings.Add(k.anyValueNode.place().Pos, "remove it, or narrow the regex", "no request can match %s: regex %s at %v comes before a key alone and takes all of them",
+					Quote(key), text, at)
+			}
+		}
+	}
+}
+
+// writeSample writes a short text that most expressions of this form match.
+func writeSample(b *strings.Builder, re *syntax.Regexp) {
+	switch re.Op {
+	case syntax.OpLiteral:
+		b.WriteString(string(re.Rune))
+	case syntax.OpCharClass:
+		b.WriteRune(sampleRune(re.Rune))
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		b.WriteByte('x')
+	case syntax.OpRepeat:
+		for range re.Min {
+			writeSample(b, re.Sub[0])
+		}
+	case syntax.OpAlternate:
+		writeSample(b, re.Sub[0])
+	case syntax.OpStar, syntax.OpQuest:
+	default:
+		for _, sub := range re.Sub {
+			writeSample(b, sub)
+		}
+	}
+}
+
+// sampleRune returns a printable character of the class with these ranges if it has one, else its first character.
+func sampleRune(ranges []rune) rune {
+	for i := 0; i+1 < len(ranges); i += 2 {
+		if low := max(ranges[i], '0'); low <= min(ranges[i+1], 'z') {
+			return low
+		}
+	}
+	if len(ranges) == 0 {
+		return 0
+	}
+	return ranges[0]
+}

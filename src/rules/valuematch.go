@@ -1,0 +1,120 @@
+package rules
+
+import (
+	"iter"
+	"net/netip"
+	"strings"
+)
+
+// LevelKind is the way in which a level matches values.
+type LevelKind uint8
+
+const (
+	LevelValue LevelKind = iota // LevelValue is a level with a value, which may have wildcards, or without one.
+	LevelCIDR                   // LevelCIDR matches the addresses of networks.
+	LevelRegex                  // LevelRegex matches the values that match a regular expression.
+)
+
+// String returns the key of descriptors that makes such levels.
+func (k LevelKind) String() string { return [...]string{"value", "cidr", "regex"}[k] }
+
+// valueMatch is what a descriptor compares the values of its key with.
+type valueMatch struct {
+	kind      LevelKind
+	text      string        // text is the result of Level.Value.
+	addresses *addressLevel // addresses is that of the Level.
+	places    []Pos         // places are those of addresses.networks.
+	regex     *regex        // regex is nil if kind is not LevelRegex, or if the expression has a problem.
+}
+
+// compileValueMatch compiles value, cidr, regex and count_by_prefix of a descriptor.
+func (c *Compiler) compileValueMatch(cfg *DescriptorConfig) (m valueMatch) {
+	m.text = cfg.Value
+	if cfg.CIDR == nil && cfg.Regex == nil && cfg.CountByPrefix == nil {
+		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value)
+		return m
+	}
+	exclude := func(at Pos, name, other string) {
+		c.problems.Add(at, "keep one of them, or write a descriptor for each", "%s and %s exclude each other", name, other)
+	}
+	needsKey := func(at Pos, name string) {
+		if strings.Contains(cfg.Key, "*") {
+			c.problems.Add(at, "write the whole key", "%s needs a key without `*`: %s", name, Quote(cfg.Key))
+		}
+	}
+	var networks []netip.Prefix
+	if v := cfg.CIDR; v != nil {
+		m.kind, m.text = LevelCIDR, "cidr"
+		if networks, m.places = c.compileNetworks(v); len(networks) > 0 {
+			m.text = networks[0].String()
+		}
+		needsKey(v.Pos, "cidr")
+		if cfg.Value != "" {
+			exclude(v.Pos, "cidr", "value")
+		}
+	}
+	if v := cfg.Regex; v != nil {
+		m.kind, m.text, m.regex = LevelRegex, v.Value, c.compileRegex(v)
+		needsKey(v.Pos, "regex")
+		if cfg.Value != "" {
+			exclude(v.Pos, "regex", "value")
+		}
+		if cfg.CIDR != nil {
+			exclude(v.Pos, "regex", "cidr")
+		}
+	}
+	m.addresses = &addressLevel{networks: networks}
+	if cfg.CountByPrefix != nil {
+		c.compileCountByPrefix(cfg, m.addresses)
+	}
+	return m
+}
+
+// valueMatchers has the descriptors of a keyGroup that match more than one value of the key. A search tries its fields in their order,
+// after the exact values and before wildcards. The zero value has no descriptors.
+type valueMatchers struct {
+	networks networkTable
+	regexes  regexList
+}
+
+// find returns the first descriptor that matches a value, or nil.
+func (m *valueMatchers) find(value []byte) *node {
+	if n := m.networks.find(value); n != nil {
+		return n
+	}
+	return m.regexes.find(value)
+}
+
+// explain adds the descriptors that find tries, and those that match but come later, to s.
+func (m *valueMatchers) explain(value []byte, s *SearchStep) {
+	m.networks.explain(value, s)
+	m.regexes.explain(value, s)
+}
+
+// nodes yields each descriptor once.
+func (m *valueMatchers) nodes(yield func(*node) bool) {
+	for _, n := range m.networks.nodes {
+		if !yield(n) {
+			return
+		}
+	}
+	for i := range m.regexes {
+		if !yield(m.regexes[i].node) {
+			return
+		}
+	}
+}
+
+// nodes yields each descriptor of the group once, in any order.
+func (k *keyGroup) nodes() iter.Seq[*node] {
+	return func(yield func(*node) bool) {
+		for _, n := range k.nodesByValue.all() {
+			if !yield(n) {
+				return
+			}
+		}
+		if k.matchers != nil {
+			k.matchers.nodes(yield)
+		}
+	}
+}
