@@ -1,0 +1,87 @@
+package datafile
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// million returns a file of a million values, and the values.
+func million(kind Kind) (data []byte, values [][]byte) {
+	var b bytes.Buffer
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 1_000_000 {
+		v := fmt.Appendf(nil, "tenant-%07d", i)
+		values = append(values, v)
+		b.Write(v)
+		if kind == Limits {
+			fmt.Fprintf(&b, ",%d", 100*(1+r.IntN(1000)))
+		}
+		b.WriteByte('\n')
+	}
+	r.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+	var text []byte // The values of requests are in a cache, because they have just been read. So the searches read them in order.
+	for i, v := range values {
+		text = append(text, v...)
+		values[i] = text[len(text)-len(v):]
+	}
+	return b.Bytes(), values
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, kind := range []Kind{Values, Limits} {
+		data, values := million(kind)
+		b.Run(kind.String(), func(b *testing.B) {
+			var t *Table
+			for b.Loop() {
+				var problems []Problem
+				if t, problems = Parse("f", data, kind); problems != nil {
+					b.Fatal(problems)
+				}
+			}
+			b.ReportMetric(float64(t.SizeBytes())/float64(len(values)), "B/line")
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(time.Millisecond), "ms/op")
+		})
+	}
+}
+
+func BenchmarkFind(b *testing.B) {
+	for _, kind := range []Kind{Values, Limits} {
+		data, values := million(kind)
+		t, _ := Parse("f", data, kind)
+		other := make([][]byte, len(values))
+		byMap := make(map[string]uint32, len(values))
+		for i, v := range values {
+			other[i] = append(bytes.Clone(v), 'x')
+			byMap[string(v)] = 1
+		}
+		b.Run(kind.String()+"/map", func(b *testing.B) {
+			i := 0
+			for b.Loop() {
+				if byMap[string(values[i])] == 0 {
+					b.Fatal()
+				}
+				if i++; i == len(values) {
+					i = 0
+				}
+			}
+		})
+		for name, list := range map[string][][]byte{"present": values, "missing": other, "hot": values[:1000]} {
+			b.Run(kind.String()+"/"+name, func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					if _, found := t.Find(list[i]); found == (name == "missing") {
+						b.Fatal(found)
+					}
+					if i++; i == len(list) {
+						i = 0
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package datafile
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Kind is what the lines of a file have.
+type Kind uint8
+
+const (
+	Values Kind = iota // Values has a value a line.
+	Limits             // Limits has a value and its limit a line.
+)
+
+// String returns the key of rule files that names files of the kind.
+func (k Kind) String() string { return [...]string{"values_from", "limits_from"}[k] }
+
+// Bounds are the bounds of a file. They keep a file named by mistake, and one that compresses a great deal, from taking all memory.
+type Bounds struct {
+	TextBytes      int64 // TextBytes bounds the text, of compressed files that which comes out.
+	Lines          int   // Lines bounds all lines, also those without a value.
+	LineBytes      int   // LineBytes bounds one line.
+	DistinctLimits int   // DistinctLimits bounds the limits that differ.
+	Problems       int   // Problems is the number of problems after which reading stops.
+}
+
+// DefaultBounds are the bounds of Parse.
+var DefaultBounds = Bounds{TextBytes: 256 << 20, Lines: 10_000_000, LineBytes: 4096, DistinctLimits: 65_536, Problems: 50}
+
+// Problem is a mistake in a file. Line and Col count from 1; they are 0 if the problem is of the file as a whole.
+type Problem struct {
+	Line, Col int
+	Message   string
+	Fix       string
+}
+
+// Parse reads a file. With problems the table is nil. A name that ends in .gz is that of a file that gzip has compressed.
+func Parse(name string, data []byte, kind Kind) (*Table, []Problem) {
+	return ParseWithin(name, data, kind, DefaultBounds)
+}
+
+// ParseWithin is Parse with other bounds.
+func ParseWithin(name string, data []byte, kind Kind, bounds Bounds) (*Table, []Problem) {
+	p := &parser{kind: kind, bounds: bounds}
+	if kind == Limits {
+		p.limits, p.limitIndexes = []Limit{}, make(map[limitKey]int)
+	}
+	p.read(name, data)
+	if len(p.problems) > 0 {
+		return nil, p.problems
+	}
+	table := p.builder.build(p.limits, p.line, func(value []byte, first, second int) bool {
+		p.line = second
+		p.fail(1, "remove one of the two lines", "%s is in line %d already", quote(value), first)
+		return !p.stopped
+	})
+	if len(p.problems) > 0 {
+		return nil, p.problems
+	}
+	return table, nil
+}
+
+// parser reads the lines of one file.
+type parser struct {
+	kind         Kind
+	bounds       Bounds
+	builder      builder
+	line         int // line is the line that is read, from 1.
+	problems     []Problem
+	stopped      bool   // stopped is set by a problem after which nothing is read.
+	hasValueLine bool   // hasValueLine is set by the first line that is no comment and not blank.
+	unquoted     []byte // unquoted is the memory of the last value in quotes.
+
+	limits       []Limit          // limits has each limit once; nil for a file of values.
+	limitIndexes map[limitKey]int // limitIndexes has the index of each limit in limits.
+	lastLimit    []byte           // lastLimit is the text of the last limit, because lines often have the limit of the line above.
+	lastIndex    int              // lastIndex is the index of lastLimit.
+}
+
+// fail adds a problem at a column of the line; 0 stands for the whole line.
+func (p *parser) fail(col int, fix, format string, args ...any) {
+	p.problems = append(p.problems, Problem{p.line, col, fmt.Sprintf(format, args...), fix})
+	if len(p.problems) == p.bounds.Problems {
+		p.problems = append(p.problems, Problem{p.line, 0, "more lines may have problems: reading stopped here", ""})
+		p.stopped = true
+	}
+}
+
+// stop adds the last problem.
+func (p *parser) stop(fix, format string, args ...any) {
+	p.fail(0, fix, format, args...)
+	p.stopped = true
+}
+
+const (
+	shrinkFix     = "use several files, each for a descriptor of its own"
+	gzipFix       = "compress it again with gzip, or write it without .gz"
+	byteOrderMark = "\ufeff" // byteOrderMark is put before a text in UTF-8 by some editors and spreadsheets.
+	blanks        = " \t"
+)
+
+// read reads all lines into the builder.
+func (p *parser) read(name string, data []byte) {
+	text := io.Reader(bytes.NewReader(data))
+	if strings.HasSuffix(name, ".gz") {
+		unzipped, err := gzip.NewReader(text)
+		if err != nil {
+			p.stop(gzipFix, "is not compressed by gzip: %v", err)
+			return
+		}
+		text = unzipped
+	}
+	bounded := &io.LimitedReader{R: text, N: p.bounds.TextBytes + 1}
+	lines := bufio.NewReaderSize(bounded, p.bounds.LineBytes+len("\r\n"))
+	for !p.stopped {
+		line, err := lines.ReadSlice('\n')
+		if len(line) == 0 && err == io.EOF {
+			return
+		}
+		switch p.line++; {
+		case bounded.N == 0:
+			p.stop(shrinkFix, "has more than %d bytes of text", p.bounds.TextBytes)
+		case errors.Is(err, bufio.ErrBufferFull), len(withoutBreak(line)) > p.bounds.LineBytes:
+			p.stop("write one value a line", "a line is longer than %d bytes", p.bounds.LineBytes)
+		case err != nil && err != io.EOF:
+			p.stop(gzipFix, "the compressed text breaks off or is damaged: %v", err)
+		case p.line > p.bounds.Lines:
+			p.stop(shrinkFix, "has more than %d lines", p.bounds.Lines)
+		default:
+			p.readLine(withoutBreak(line))
+		}
+		if p.line%stepsPerYield == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+func withoutBreak(line []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
+}
+
+// readLine reads a line without its line break.
+func (p *parser) readLine(line []byte) {
+	text := line
+	if p.line == 1 {
+		text = bytes.TrimPrefix(line, []byte(byteOrderMark))
+	}
+	if len(bytes.TrimLeft(text, blanks)) == 0 || text[0] == '#' {
+		return
+	}
+	isFirst := !p.hasValueLine
+	if p.hasValueLine = true; isFirst && p.kind == Limits && isHeader(text) {
+		return
+	}
+	col := len(line) - len(text) + 1
+	value, rest, ok := p.readValue(text, col)
+	if !ok || !p.checkValue(value, text[0] == '"', col) {
+		return
+	}
+	limit := 0
+	if p.kind == Limits {
+		limit = p.readLimit(rest[1:], len(line)-len(rest)+2)
+	}
+	if limit >= 0 {
+		p.builder.add(value, limit, p.line)
+	}
+}
+
+// isHeader reports whether a line names the columns of a file of limits.
+func isHeader(line []byte) bool {
+	return string(line) == "value,requests_per_unit" || string(line) == "value,requests_per_unit,burst"
+}
+
+// readValue returns the value at the start of text, which is at a column of the line, and the rest of the line. In a file of limits the
+// rest starts with a comma. It is not ok after a problem.
+func (p *parser) readValue(text []byte, col int) (value, rest []byte, ok bool) {
+	if text[0] == '"' {
+		return p.readQuoted(text, col)
+	}
+	if p.kind == Values {
+		return text, nil, true
+	}
+	end := bytes.IndexByte(text, ',')
+	if end < 0 {
+		p.fail(col+len(text), "write value,requests_per_unit or value,unlimited", "the line has no limit: %s", quote(text))
+		return nil, nil, false
+	}
+	return text[:end], text[end:], true
+}
+
+// readQuoted is readValue for a value in quotes. A quote in it is written twice.
+func (p *parser) readQuoted(text []byte, col int) (value, rest []byte, ok bool) {
+	const fix = "write a quote that is part of the value twice, and quotes around the value"
+	p.unquoted = p.unquoted[:0]
+	for at := 1; ; at++ {
+		end := bytes.IndexByte(text[at:], '"')
+		if end < 0 {
+			p.fail(col, "add the closing quote on the same line, or "+fix, "the quote is not closed")
+			return nil, nil, false
+		}
+		p.unquoted = append(p.unquoted, text[at:at+end]...)
+		if at += end + 1; at == len(text) || text[at] != '"' {
+			value, rest, col = p.unquoted, text[at:], col+at
+			break
+		}
+		p.unquoted = append(p.unquoted, '"')
+	}
+	switch {
+	case p.kind == Values && len(rest) > 0:
+		p.fail(col, "remove it, or "+fix, "text after the closing quote: %s", quote(rest))
+		return nil, nil, false
+	case p.kind == Limits && (len(rest) == 0 || rest[0] != ','):
+		p.fail(col, "write a comma and the limit, or "+fix, "no comma after the closing quote")
+		return nil, nil, false
+	}
+	return value, rest, true
+}
+
+// checkValue reports whether a request can have the value. If not, it adds a problem.
+func (p *parser) checkValue(value []byte, quoted bool, col int) bool {
+	switch {
+	case len(value) == 0:
+		p.fail(col, "write a value, or remove the line", "the value is empty")
+	case !quoted && len(bytes.Trim(value, blanks)) < len(value):
+		p.fail(col, "remove the blanks, or write quotes around the value", "the value begins or ends with a blank: %s", quote(value))
+	case !utf8.Valid(value):
+		p.fail(col, "save the file as UTF-8", "the value is not UTF-8: %s", quote(value))
+	default:
+		return true
+	}
+	return false
+}
+
+// readLimit returns the index of the limit that text is: requests_per_unit, or with a comma and burst. col is the column of text. The
+// index is -1 after a problem.
+func (p *parser) readLimit(text []byte, col int) (index int) {
+	if len(p.limits) > 0 && bytes.Equal(text, p.lastLimit) {
+		return p.lastIndex
+	}
+	l, ok := p.parseLimit(text, col)
+	if !ok {
+		return -1
+	}
+	index, known := p.limitIndexes[l.key()]
+	if !known {
+		if index = len(p.limits); index == p.bounds.DistinctLimits {
+			p.stop("round them, or use several files", "has more than %d different limits", p.bounds.DistinctLimits)
+			return -1
+		}
+		p.limits, p.limitIndexes[l.key()] = append(p.limits, l), index
+	}
+	p.lastLimit, p.lastIndex = append(p.lastLimit[:0], text...), index
+	return index
+}
+
+// parseLimit parses a limit. If that is not possible, it adds a problem.
+func (p *parser) parseLimit(text []byte, col int) (l Limit, ok bool) {
+	requests, burst, hasBurst := bytes.Cut(text, []byte{','})
+	requests, burst = bytes.Trim(requests, blanks), bytes.Trim(burst, blanks)
+	l = Limit{Line: p.line, Col: col}
+	problem := ""
+	if l.Unlimited = string(requests) == "unlimited"; !l.Unlimited {
+		l.Requests, problem = parseNumber(requests)
+	}
+	burstCol := col + bytes.IndexByte(text, ',') + 1
+	switch {
+	case problem != "":
+		p.fail(col, "write a whole number from 0 to 4294967295, or unlimited", "requests_per_unit %s", problem)
+		return l, false
+	case !hasBurst || len(burst) == 0:
+		return l, true
+	case l.Unlimited:
+		p.fail(burstCol, "remove one of them", "unlimited and burst exclude each other")
+		return l, false
+	}
+	l.HasBurst = true
+	if l.Burst, problem = parseNumber(burst); problem != "" {
+		p.fail(burstCol, "write a whole number from 0 to 4294967294", "burst %s", problem)
+	}
+	return l, problem == ""
+}
+
+// parseNumber returns a number of 32 bits, or what is wrong with the text.
+func parseNumber(text []byte) (n uint32, problem string) {
+	value, err := strconv.ParseUint(string(text), 10, 32)
+	switch {
+	case err == nil:
+	case len(text) == 0:
+		problem = "is missing"
+	case errors.Is(err, strconv.ErrRange):
+		problem = "is out of range: " + quote(text)
+	default:
+		problem = "is not a whole number: " + quote(text)
+	}
+	return uint32(value), problem
+}
+
+// quote returns text in quotes for a message, cut to 60 bytes.
+func quote(text []byte) string {
+	const most = 60
+	if len(text) > most {
+		return fmt.Sprintf("%q... (%d bytes)", strings.ToValidUTF8(string(text[:most]), ""), len(text))
+	}
+	return fmt.Sprintf("%q", text)
+}

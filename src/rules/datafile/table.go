@@ -1,0 +1,144 @@
+package datafile
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"math/bits"
+)
+
+// Table is an immutable set of values. In a table of limits each value has a limit. It is safe for concurrent use.
+//
+// It is a hash table with a tag and a cell for each place. Tags are few bytes, so they are mostly in a cache of the CPU, and they tell
+// which cells to compare. All cells have one size, in which most values fit, so a search waits for main memory once:
+//
+//	tag    0 for a free place, else 8 bits of the hash
+//	cell   length (1 byte), value, index of the limit, line in the file
+//	       isLong, place in longValues, hash, index of the limit, line      a value that is longer than most
+type Table struct {
+	tags       []byte
+	cells      []byte
+	cellBytes  int
+	valueBytes int // valueBytes is the longest value in a cell, and at least longCellBytes if there are longer ones.
+	limitBytes int // limitBytes is the length of the index of a limit; 0 in a table of values.
+	lineBytes  int
+	longValues []byte // longValues has the length and the text of each value that is in no cell.
+	seed       maphash.Seed
+	len        int
+	limits     []Limit // limits has each limit of the file once; nil in a table of values.
+}
+
+const (
+	// maxCellValueBytes is the most bytes that a value takes in each cell.
+	maxCellValueBytes = 48
+	// longShare is the share of values that need not fit into a cell: one in 16.
+	longShare = 16
+	// isLong is the length in the cell of a long value.
+	isLong = 255
+	// longCellBytes is the size of what the cell of a long value has instead: its place and 32 bits of its hash.
+	longCellBytes = 8
+)
+
+// Len returns the number of values.
+func (t *Table) Len() int { return t.len }
+
+// Limits returns the different limits of the file, in the order in which they come first. Callers must not change it.
+func (t *Table) Limits() []Limit { return t.limits }
+
+// Sample returns a value of the table, which must not be empty. Callers must not change it.
+func (t *Table) Sample() []byte {
+	for place, tag := range t.tags {
+		if tag == 0 {
+			continue
+		}
+		cell := t.cell(place)
+		if cell[0] != isLong {
+			return cell[1 : 1+cell[0]]
+		}
+		return t.longValue(cell)
+	}
+	return nil
+}
+
+// SizeBytes returns the memory that the values take.
+func (t *Table) SizeBytes() int { return cap(t.tags) + cap(t.cells) + cap(t.longValues) }
+
+// Find reports whether the table has a value. In a table of limits it also returns the index of the value's limit in Limits.
+func (t *Table) Find(value []byte) (limit int, found bool) {
+	place, found := t.find(value, maphash.Bytes(t.seed, value))
+	if !found {
+		return 0, false
+	}
+	start := 1 + t.valueBytes
+	return readNumber(t.cell(place)[start : start+t.limitBytes]), true
+}
+
+// Line returns the line of a value in its file, from 1; 0 if the table does not have the value.
+func (t *Table) Line(value []byte) int {
+	place, found := t.find(value, maphash.Bytes(t.seed, value))
+	if !found {
+		return 0
+	}
+	return t.lineAt(place)
+}
+
+func (t *Table) lineAt(place int) int {
+	start := 1 + t.valueBytes + t.limitBytes
+	return readNumber(t.cell(place)[start : start+t.lineBytes])
+}
+
+func (t *Table) cell(place int) []byte { return t.cells[place*t.cellBytes : (place+1)*t.cellBytes] }
+
+// find returns the place of a value with the hash. If the table does not have the value, it returns the free place for it.
+func (t *Table) find(value []byte, hash uint64) (place int, found bool) {
+	// The first place depends on the upper bits of the hash, and the tag on the lowest ones.
+	first, _ := bits.Mul64(hash, uint64(len(t.tags)))
+	tag := tagOf(hash)
+	for place = int(first); t.tags[place] != 0; {
+		if t.tags[place] == tag && t.hasValue(t.cell(place), value, hash) {
+			return place, true
+		}
+		if place++; place == len(t.tags) {
+			place = 0
+		}
+	}
+	return place, false
+}
+
+// hasValue reports whether a cell has a value with the hash.
+func (t *Table) hasValue(cell, value []byte, hash uint64) bool {
+	if cell[0] != isLong {
+		return int(cell[0]) == len(value) && string(cell[1:1+len(value)]) == string(value)
+	}
+	if binary.LittleEndian.Uint32(cell[5:]) != uint32(hash) {
+		return false
+	}
+	return string(t.longValue(cell)) == string(value)
+}
+
+// longValue returns the long value of a cell.
+func (t *Table) longValue(cell []byte) []byte {
+	long := t.longValues[binary.LittleEndian.Uint32(cell[1:]):]
+	length, size := binary.Uvarint(long)
+	return long[size : size+int(length)]
+}
+
+// tagOf returns the tag of a hash, 1 to 255.
+func tagOf(hash uint64) byte { return max(byte(hash), 1) }
+
+// readNumber returns the number that b is, the lowest byte first.
+func readNumber(b []byte) (n int) {
+	for i, c := range b {
+		n |= int(c) << (8 * i)
+	}
+	return n
+}
+
+// putNumber makes b the number n.
+func putNumber(b []byte, n int) {
+	for i := range b {
+		b[i] = byte(n >> (8 * i))
+	}
+}
+
+// numberBytes returns how many bytes a number up to most takes.
+func numberBytes(most int) int { return (bits.Len(uint(most)) + 7) / 8 }
