@@ -27,8 +27,9 @@ type cell struct {
 	vitals       [3]vitals // before, the highest, after
 	first, again time.Duration
 	fullest      fullness // in the fullest stretch of all keys
-	admitted     int      // in all
+	admitted     int      // in all, but for holds
 	ideally      int      // by a store that does not fail
+	refusals     int      // of holds, each of which must have a reason
 }
 
 // tally is how many calls ended in which way.
@@ -94,7 +95,7 @@ func (c *cell) check(l *load) {
 		}
 	}
 	n := count(all)
-	c.late, c.admitted = n.of[late], n.of[passed]
+	c.late = n.of[late]
 	if float64(c.late) > mostLate*float64(c.calls)+1 {
 		c.complain("%d of %d calls were not answered within %v", c.late, c.calls, c.with.deadline)
 	}
@@ -114,7 +115,7 @@ func (c *cell) check(l *load) {
 		c.complain("with one of three primaries in trouble, the store decided %d of %d calls", d.byStore, d.all)
 	}
 	c.bodily()
-	c.hold(l, all)
+	c.judge(l, all)
 }
 
 // recovery finds when the store decided a call again, and from when on it nearly
@@ -172,26 +173,50 @@ func (f *fault) allowance(r rule) allowance {
 	return allowance(a)
 }
 
-// hold puts what was admitted before the oracle.
-func (c *cell) hold(l *load, all []call) {
-	admitted := make([][]span, len(l.keys))
-	sent := make([][]time.Time, len(l.keys))
+// judge puts what was admitted before the oracle.
+func (c *cell) judge(l *load, all []call) {
+	calls := make([][]call, len(l.keys))
 	for _, k := range all {
-		sent[k.key] = append(sent[k.key], k.sent)
-		if k.what == passed {
-			admitted[k.key] = append(admitted[k.key], span{k.sent, k.answered()})
-		}
+		calls[k.key] = append(calls[k.key], k)
 	}
 	for i, k := range l.keys {
-		f := fullest(k.rule.kind, c.fault.allowance(k.rule), admitted[i])
+		var f fullness
+		if a := c.fault.allowance(k.rule); k.rule.kind.isHeld() {
+			f = c.judgeHolds(k, a, calls[i])
+		} else {
+			f = c.judgeHits(k, a, calls[i])
+		}
 		if f.exceeded() {
 			c.complain("%s, %s: %d were admitted where %d may be", k.rule.name, k.value, f.admitted, f.most)
 		}
 		if i == 0 || f.fuller(c.fullest) {
 			c.fullest = f
 		}
-		c.ideally += ideal(k.rule.kind, sent[i])
 	}
+}
+
+func (c *cell) judgeHits(k key, a allowance, calls []call) fullness {
+	var admitted []span
+	var sent []time.Time
+	for _, each := range calls {
+		sent = append(sent, each.sent)
+		if each.what == passed {
+			admitted = append(admitted, span{each.sent, each.answered()})
+		}
+	}
+	c.admitted += len(admitted)
+	c.ideally += ideal(k.rule.kind, sent)
+	return fullest(k.rule.kind, a, admitted)
+}
+
+func (c *cell) judgeHolds(k key, a allowance, calls []call) fullness {
+	holds := holdsOf(calls)
+	complaint, refusals := wronglyRefused(k.rule.kind, holds, circumstances{recovery: c.at.recovery, lossy: c.fault.lost > 0 || c.fault.restarts > 0})
+	if complaint != "" {
+		c.complain("%s, %s: %s", k.rule.name, k.value, complaint)
+	}
+	c.refusals += refusals
+	return fullestHeld(k.rule.kind, a, holds)
 }
 
 func percentile(calls []call) time.Duration {

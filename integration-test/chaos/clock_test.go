@@ -26,7 +26,7 @@ var clockSteps = []struct {
 	at time.Duration // after the first
 	// fresh: nothing of what was used up counts any more. A bucket, which is one
 	// instant and no list, came back with the clock at the third step, so as not
-	// to be empty for five windows more, and fills again at the fifth.
+	// to be empty for five windows more, and fills again at the fifth. So do holds.
 	fresh, freshBucket bool
 }{
 	{at: 0, fresh: true},
@@ -57,11 +57,18 @@ func stepClock(t *testing.T, s *store) fullness {
 		// Another value each time: a counter outlives the test that made it.
 		value := fmt.Sprint("clock", start.UnixNano())
 		had := 0 // of the limit, since it was whole
+		days := make(map[time.Time]int)
 		for n, step := range clockSteps {
-			if step.fresh || step.freshBucket && r.kind == bucket {
+			now := start.Add(step.at)
+			day, _ := calendar.windowAt(now)
+			switch {
+			case r.kind == calendar:
+				had = days[day]
+			case step.fresh, step.freshBucket && (r.kind == bucket || r.kind.isHeld()):
 				had = 0
 			}
-			had += admits(t, l, r, value, start.Add(step.at))
+			had += admits(t, l, r, value, now)
+			days[day] = had
 			f := fullness{admitted: had, most: limit}
 			if f.exceeded() {
 				t.Errorf("%s, step %d: %d were admitted where %d may be", r.name, n+1, f.admitted, f.most)
@@ -86,7 +93,11 @@ func admits(t *testing.T, l *limiter.Limiter, r rule, value string, now time.Tim
 		Now:         now,
 	}
 	var answer limiter.Answer
-	for range 2 * limit {
+	for i := range 2 * limit {
+		if r.kind.isHeld() {
+			id := fmt.Sprint(now.UnixNano(), "-", i)
+			request.Descriptors[0].Entries = append(request.Descriptors[0].Entries[:1], rules.Entry{Key: []byte(holdIDKey), Value: []byte(id)})
+		}
 		if err := l.Check(t.Context(), &request, &answer); err != nil {
 			t.Fatal(err)
 		}

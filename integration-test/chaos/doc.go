@@ -4,8 +4,9 @@
 // Every fault is tried on every store that can have it. A trial sends calls before,
 // during and after the fault. It checks that calls are answered in time, that memory and
 // goroutines stay bounded, that the service recovers soon after its store, and that no
-// more is admitted than docs/reliability.md allows.
+// more is admitted than docs/reliability.md allows, and no hold refused without a reason.
 //
+//   - TestMutants shows that the oracle finds mistakes of stores.
 //   - TestFaultsInShort, a part of make test, tries each fault once, on one store.
 //   - TestEveryFault, make chaos, tries all of them, prints the figures, and with
 //     CHAOS=--write writes them to docs/reliability.md.

@@ -96,6 +96,13 @@ func wrongWords(t *testing.T, x *trial) outage {
 	var names []string
 	first := time.Now().Unix() / int64(period.Seconds()) * int64(period.Seconds())
 	for _, k := range x.keys {
+		if k.rule.kind == calendar {
+			for _, at := range []time.Time{time.Now(), time.Now().Add(time.Hour)} {
+				border, _ := calendar.windowAt(at)
+				names = append(names, fmt.Sprintf("%s|fw:1day/%s:%d", hashTag(k.rule, k.value), calendarZone, border.Unix()))
+			}
+			continue
+		}
 		form := "fw"
 		if strings.Contains(k.rule.yaml, "sliding_window_counter") {
 			form = "sc"

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ var topologyFaults = []fault{
 		},
 	},
 	{
-		name: "slot migration", does: "a slot moves to another primary, key by key, while it is counted in", short: cluster, effect: unfelt,
+		name: "slot migration", does: "two slots move to another primary, key by key, while they are counted in", short: cluster, effect: unfelt,
 		unlike: map[storeName]string{single: onlyClusters, sentinel: onlyClusters, memcached: onlyClusters},
 		begin:  slotMigration,
 	},
@@ -93,22 +94,36 @@ func clusterFailover(t *testing.T, s *store) outage {
 	}
 }
 
-// slotMigration moves the slot of the first key there and back.
+// slotMigration moves the slots of a key without holds and of one with them there and back.
 func slotMigration(t *testing.T, x *trial) outage {
 	t.Helper()
-	c, slot := x.store.cluster, redistest.KeySlot(hashTag(x.keys[0].rule, x.keys[0].value))
-	from := c.NodeForSlot(t, slot)
-	to := from
-	for _, other := range c.Primaries(t) {
-		if other != from {
-			to = other
+	c := x.store.cluster
+	var started []*redistest.Migration
+	for _, kind := range []kind{window, reservations} {
+		k := x.keys[slices.IndexFunc(x.keys, func(k key) bool { return k.rule.kind == kind })]
+		slot := redistest.KeySlot(hashTag(k.rule, k.value))
+		from := c.NodeForSlot(t, slot)
+		to := from
+		for _, other := range c.Primaries(t) {
+			if other != from {
+				to = other
+			}
 		}
+		m := c.StartMigration(t, slot, to)
+		m.Move(t, 1)
+		started = append(started, m)
 	}
-	m := c.StartMigration(t, slot, to)
-	m.Move(t, 1)
 	return outage{
-		end:     func() { m.Finish(t) },
-		restore: func() { c.MigrateSlot(t, slot, from) },
+		end: func() {
+			for _, m := range started {
+				m.Finish(t)
+			}
+		},
+		restore: func() {
+			for _, m := range started {
+				c.MigrateSlot(t, m.Slot, m.From)
+			}
+		},
 	}
 }
 

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +17,8 @@ import (
 )
 
 const (
-	// perKey is calls a second for each counter: twice what its limit lets through.
+	// perKey is calls a second for each counter: twice what its limit lets through. Of the
+	// calendar's counters, and of callers with holds, there are half as many.
 	perKey = 2 * limit * int(time.Second) / int(period)
 	// inFlight bounds the calls under way. Further ones are not made: callers
 	// that wait without bound would measure their own queue.
@@ -33,11 +35,14 @@ const (
 	late    // no answer by the deadline
 	unheard // something that the service never says
 	outcomes
+
+	unmade = outcomes // too many were under way
 )
 
 // call is one of them.
 type call struct {
 	key       int // of load.keys
+	hold      holdCall
 	sent      time.Time
 	took      time.Duration
 	what      outcome
@@ -57,9 +62,12 @@ type key struct {
 	request *rlsv3.RateLimitRequest
 }
 
+// keysOf are new counters: those of a calendar outlast a trial, and the next one has the
+// same store.
 func keysOf(rules []rule) (keys []key) {
+	prefix := "v" + strconv.FormatInt(time.Now().UnixMilli()%(36*36*36*36*36), 36) + "-"
 	for _, r := range rules {
-		for _, value := range values(r) {
+		for _, value := range values(r, prefix) {
 			keys = append(keys, key{rule: r, value: value, request: &rlsv3.RateLimitRequest{
 				Domain: domain,
 				Descriptors: []*commonv3.RateLimitDescriptor{
@@ -71,9 +79,23 @@ func keysOf(rules []rule) (keys []key) {
 	return keys
 }
 
+// turnsOf are the keys in the order in which they are asked for, again and again.
+func turnsOf(keys []key) (turns []int) {
+	for round := range 2 {
+		for i, k := range keys {
+			if round == 0 || !k.rule.kind.isHeld() && k.rule.kind != calendar {
+				turns = append(turns, i)
+			}
+		}
+	}
+	return turns
+}
+
 // load is calls at an even pace, whatever becomes of them.
 type load struct {
 	keys     []key
+	stub     rlsv3.RateLimitServiceClient
+	places   chan struct{} // one for each call under way
 	deadline time.Duration // of a call
 	stop     context.CancelFunc
 	done     chan struct{} // closed when the last call has ended
@@ -83,8 +105,8 @@ type load struct {
 	shed  int // not made, since too many were under way
 }
 
-// drive begins calls to addr, all keys in turn.
-func drive(t *testing.T, addr string, keys []key, deadline time.Duration) *load {
+// dial is a way to the service.
+func dial(t *testing.T, addr string) rlsv3.RateLimitServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -94,19 +116,22 @@ func drive(t *testing.T, addr string, keys []key, deadline time.Duration) *load 
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return rlsv3.NewRateLimitServiceClient(conn)
+}
+
+// drive begins calls to stub, all keys in turn.
+func drive(t *testing.T, stub rlsv3.RateLimitServiceClient, keys []key, deadline time.Duration) *load {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	l := &load{keys: keys, deadline: deadline, stop: stop, done: make(chan struct{})}
-	t.Cleanup(func() {
-		l.end()
-		_ = conn.Close()
-	})
-	stub := rlsv3.NewRateLimitServiceClient(conn)
+	l := &load{keys: keys, stub: stub, places: make(chan struct{}, inFlight), deadline: deadline, stop: stop, done: make(chan struct{})}
+	t.Cleanup(l.end)
 	go func() {
 		defer close(l.done)
-		var calls sync.WaitGroup
-		defer calls.Wait()
-		places := make(chan struct{}, inFlight)
-		rate := perKey * len(keys)
+		var callers sync.WaitGroup
+		defer callers.Wait()
+		turns := turnsOf(keys)
+		rate := perKey / 2 * len(turns)
 		begun, n := time.Now(), 0
 		for tick := time.NewTicker(5 * time.Millisecond); ; {
 			select {
@@ -117,17 +142,11 @@ func drive(t *testing.T, addr string, keys []key, deadline time.Duration) *load 
 			}
 			due := int(time.Since(begun).Seconds() * float64(rate))
 			for n = max(n, due-rate/10); n < due; n++ { // after a pause, not all at once
-				k := n % len(keys)
-				select {
-				case places <- struct{}{}:
-					calls.Go(func() {
-						l.call(stub, k)
-						<-places
-					})
-				default:
-					l.mu.Lock()
-					l.shed++
-					l.mu.Unlock()
+				k, turn := turns[n%len(turns)], n
+				if keys[k].rule.kind.isHeld() {
+					callers.Go(func() { l.holdFor(ctx, k, turn) })
+				} else if l.mayCall() {
+					callers.Go(func() { l.call(k, holdCall{}) })
 				}
 			}
 		}
@@ -135,11 +154,26 @@ func drive(t *testing.T, addr string, keys []key, deadline time.Duration) *load 
 	return l
 }
 
-func (l *load) call(stub rlsv3.RateLimitServiceClient, k int) {
+// mayCall takes a place for a call, if there is one.
+func (l *load) mayCall() bool {
+	select {
+	case l.places <- struct{}{}:
+		return true
+	default:
+		l.mu.Lock()
+		l.shed++
+		l.mu.Unlock()
+		return false
+	}
+}
+
+// call makes a call, for which mayCall has taken a place.
+func (l *load) call(k int, h holdCall) outcome {
+	defer func() { <-l.places }()
 	ctx, cancel := context.WithTimeout(context.Background(), l.deadline) // what has begun ends
 	defer cancel()
-	c := call{key: k, sent: time.Now()}
-	answer, err := stub.ShouldRateLimit(ctx, l.keys[k].request)
+	c := call{key: k, hold: h, sent: time.Now()}
+	answer, err := l.stub.ShouldRateLimit(ctx, h.request(l.keys[k].request))
 	c.took = time.Since(c.sent)
 	switch code := status.Code(err); {
 	case code == codes.OK && answer.GetOverallCode() == rlsv3.RateLimitResponse_OK:
@@ -157,6 +191,7 @@ func (l *load) call(stub rlsv3.RateLimitServiceClient, k int) {
 	l.mu.Lock()
 	l.calls = append(l.calls, c)
 	l.mu.Unlock()
+	return c.what
 }
 
 // end stops, and waits for what is under way.

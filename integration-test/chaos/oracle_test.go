@@ -41,13 +41,13 @@ func fullest(k kind, a allowance, admitted []span) (worst fullness) {
 		}
 	}
 	switch k {
-	case window:
+	case window, calendar:
 		seen := make(map[time.Time]bool)
 		for _, s := range admitted {
-			start := time.Unix(0, s.sent.UnixNano()/int64(period)*int64(period))
+			start, end := k.windowAt(s.sent)
 			if !seen[start] {
 				seen[start] = true
-				look(start, start.Add(period), int(a)*limit)
+				look(start, end, int(a)*limit)
 			}
 		}
 	case log:
@@ -80,8 +80,8 @@ func ideal(k kind, sent []time.Time) (admitted int) {
 	)
 	for _, at := range sent {
 		switch k {
-		case window:
-			if s := time.Unix(0, at.UnixNano()/int64(period)*int64(period)); !s.Equal(start) {
+		case window, calendar:
+			if s, _ := k.windowAt(at); !s.Equal(start) {
 				start, used = s, 0
 			}
 			if used < limit {

@@ -231,6 +231,8 @@ func (r *report) InFlight() int               { return inFlight }
 func (r *report) Limit() int                  { return limit }
 func (r *report) Period() time.Duration       { return period }
 func (r *report) PerKey() int                 { return perKey }
+func (r *report) Reserve() int                { return reserve }
+func (r *report) HoldTime() time.Duration     { return holdTime }
 func (r *report) Before() time.Duration       { return inFull.before }
 func (r *report) During() time.Duration       { return inFull.during }
 func (r *report) Bounds() string {

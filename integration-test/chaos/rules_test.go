@@ -24,10 +24,40 @@ const (
 type kind uint8
 
 const (
-	window kind = iota // limit in each period of the clock
-	log                // limit in any time of a period
-	bucket             // limit at once, and limit more in each period
+	window       kind = iota // limit in each period of the clock
+	log                      // limit in any time of a period
+	bucket                   // limit at once, and limit more in each period
+	calendar                 // limit in each day of calendarZone
+	slots                    // limit units at a time, each for holdTime
+	reservations             // a window in which units are reserved for holdTime, and then settled
 )
+
+// isHeld tells whether requests name holds.
+func (k kind) isHeld() bool { return k == slots || k == reservations }
+
+// holdIDKey is the key of the entry that names a hold.
+const holdIDKey = "id"
+
+// calendarZone has its borders at another time than most machines.
+const calendarZone = "Asia/Kolkata"
+
+var calendarLocation = func() *time.Location {
+	zone, err := time.LoadLocation(calendarZone)
+	if err != nil {
+		panic(err)
+	}
+	return zone
+}()
+
+// windowAt is the window that an instant is in.
+func (k kind) windowAt(at time.Time) (start, end time.Time) {
+	if k == calendar {
+		year, month, day := at.In(calendarLocation).Date()
+		return time.Date(year, month, day, 0, 0, 0, 0, calendarLocation), time.Date(year, month, day+1, 0, 0, 0, 0, calendarLocation)
+	}
+	start = time.Unix(0, at.UnixNano()/int64(period)*int64(period))
+	return start, start.Add(period)
+}
 
 // rule is a limit that calls are about.
 type rule struct {
@@ -41,20 +71,25 @@ type rule struct {
 func rulesFor(store storeName, period time.Duration) (list []rule) {
 	add := func(name string, k kind, yaml string) {
 		for _, local := range []bool{false, true} {
-			r := rule{name: name + "_error", kind: k, local: local, yaml: yaml + fmt.Sprintf("period: %v, requests_per_unit: %d", period, limit)}
+			r := rule{name: name + "_error", kind: k, local: local, yaml: yaml + fmt.Sprintf("requests_per_unit: %d", limit)}
 			if local {
 				r.name = name + "_local"
 			}
 			list = append(list, r)
 		}
 	}
-	add("fixed", window, "")
+	every := fmt.Sprintf("period: %v, ", period)
+	add("fixed", window, every)
+	add("calendar", calendar, "unit: day, calendar: true, time_zone: "+calendarZone+", ")
 	if store == memcached {
-		add("counter", window, "algorithm: sliding_window_counter, count_blocked: true, ")
+		add("counter", window, "algorithm: sliding_window_counter, count_blocked: true, "+every)
 		return list
 	}
-	add("log", log, "algorithm: sliding_window, ")
-	add("bucket", bucket, "algorithm: gcra, ")
+	add("log", log, "algorithm: sliding_window, "+every)
+	add("bucket", bucket, "algorithm: gcra, "+every)
+	hold := fmt.Sprintf("hold: %v, hold_id: %s, ", period/2, holdIDKey)
+	add("slots", slots, "algorithm: concurrency, "+hold)
+	add("reserved", reservations, every+hold)
 	return list
 }
 
@@ -73,11 +108,11 @@ func ruleFile(list []rule) string {
 }
 
 // values of a rule's descriptor are such that, in a cluster of three, the first
-// is counted by the first primary, and so on.
-func values(r rule) [thirds]string {
+// is counted by the first primary, and so on. They begin with prefix.
+func values(r rule, prefix string) [thirds]string {
 	var found [thirds]string
 	for n, missing := 0, thirds; missing > 0; n++ {
-		value := fmt.Sprint("v", n)
+		value := fmt.Sprint(prefix, n)
 		third := thirdOf(redistest.KeySlot(hashTag(r, value)))
 		if found[third] == "" {
 			found[third] = value

@@ -92,7 +92,7 @@ func attempt(t *testing.T, f *fault, s *store, with times) *cell {
 	x.service = startService(t, ruleFile(rules), append(s.env(t, host), with.env()...), x.hosts)
 
 	defer x.service.stop(t)
-	l := drive(t, x.service.grpc, x.keys, with.deadline)
+	l := drive(t, dial(t, x.service.grpc), x.keys, with.deadline)
 	defer l.end()
 	time.Sleep(warmUp)
 	watch := watchVitals(x.service)
