@@ -26,7 +26,7 @@ func (r *randomRules) pick(texts ...string) string { return texts[r.IntN(len(tex
 func (r *randomRules) limit(name string) string {
 	n := 1 + r.IntN(3)
 	text := r.pick(
-		fmt.Sprintf("unit: minute, requests_per_unit: %d", n), fmt.Sprintf("unit: minute, requests_per_unit: %d", n),
+		fmt.Sprintf("unit: minute, requests_per_unit: %d", n), fmt.Sprintf("unit: minute, requests_per_unit: %d, enforce_percent: 50", n),
 		fmt.Sprintf("unit: hour, requests_per_unit: %d", n), fmt.Sprintf("unit: minute, requests_per_unit: %d, algorithm: gcra", n),
 		fmt.Sprintf("unit: minute, requests_per_unit: %d, algorithm: sliding_window", n), "unlimited: true",
 		fmt.Sprintf("unit: minute, requests_per_unit: %d, hold: 20s, hold_id: id", n),

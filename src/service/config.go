@@ -72,9 +72,13 @@ func serveConfig(environ []string, rules, socket string) (Config, error) {
 		return Config{}, errors.New("--config: CONFIG_TYPE=" + s.ConfigType + " says that rules come from a management server; leave out one of them")
 	}
 	for _, name := range []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
-		if v := env[name]; v != "" && rules != "" {
+		isUsed := s.RuntimeCandidate != "" && name != "RUNTIME_SUBDIRECTORY" // The candidate rules are there.
+		if v := env[name]; v != "" && rules != "" && !isUsed {
 			warnings = append(warnings, fmt.Sprintf("%s=%s has no effect: --config says where the rules are; remove one of the two", name, v))
 		}
+	}
+	if path := s.CandidatePath(); path != "" && rules != "" && settings.Overlap(rules, path) {
+		return Config{}, fmt.Errorf("RUNTIME_CANDIDATE_SUBDIRECTORY: %s overlaps with --config %s; name a directory beside it", path, rules)
 	}
 	return Config{Settings: s, SettingsWarnings: warnings, RulesPath: rules}, nil
 }

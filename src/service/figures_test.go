@@ -103,6 +103,13 @@ func TestFigures(t *testing.T) {
 	section("several sources of rules, /stats", s.page("debug", "/stats"))
 	section("several sources of rules, /metrics", s.page("prometheus", "/metrics"))
 
+	s = launch(t, oneRule, append(prometheus, "RUNTIME_CANDIDATE_SUBDIRECTORY=next")...)
+	s.until("ready", s.healthy)
+	s.writeCandidate("rules.yaml", strings.Replace(oneRule, "requests_per_unit: 2", "requests_per_unit: 0", 1))
+	s.until("a candidate", func() bool { return s.candidate().Rules == 1 })
+	s.ask("1")
+	section("candidate rules, /metrics", s.page("prometheus", "/metrics"))
+
 	section("statsd", pushedFigures(t, "USE_STATSD=true", "EXTRA_TAGS=env:test"))
 	section("DogStatsD", pushedFigures(t, "USE_DOG_STATSD=true", "EXTRA_TAGS=env:test"))
 	divvyMetrics, divvyStatsd := divvyFigures(t)

@@ -182,19 +182,18 @@ func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 		}
 	}
 	debug := admin.DebugPages{
-		PprofEnabled: s.Settings.DebugPprof,
-		Counters:     counterEditor{s},
-		HasToken:     s.Settings.DebugToken != "",
-		Components:   func() []admin.Component { return s.health.components(operators) },
-		WriteRules: withRules(func(w io.Writer, set *rules.Set) (err error) {
-			for _, r := range set.Rules() {
-				if _, err = fmt.Fprintln(w, r); err != nil {
-					break
-				}
-			}
-			return err
-		}),
+		PprofEnabled:   s.Settings.DebugPprof,
+		Counters:       counterEditor{s},
+		HasToken:       s.Settings.DebugToken != "",
+		Components:     func() []admin.Component { return s.health.components(operators) },
+		WriteRules:     withRules(writeRuleLines),
 		WriteRulesYAML: withRules(yamlrules.Write),
+		WriteCandidateRules: func(w io.Writer) error {
+			if set := s.limiter.Candidate(); set != nil {
+				return writeRuleLines(w, set)
+			}
+			return nil
+		},
 		SortedFigures: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {
 				if !yield(st.Name, st.Value) {
@@ -211,6 +210,16 @@ func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 	}
 	// net/http/pprof extends the write timeout by the length of a profile.
 	return admin.AllowHosts(s.Settings.DebugAllowedHosts, admin.RequireToken(s.Settings.DebugToken, attempts, debug.Handler()))
+}
+
+// writeRuleLines writes one line for each rule.
+func writeRuleLines(w io.Writer, set *rules.Set) error {
+	for _, r := range set.Rules() {
+		if _, err := fmt.Fprintln(w, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // callRecorder returns the function that counts calls and their latency. gRPC calls are also

@@ -38,6 +38,9 @@ func (s *Service) onLoad(source *ruleSource, l reload.Result) {
 	if l.Err == nil {
 		s.rules.AcceptedLoads.Add(1)
 	}
+	if s.candidate != nil && source.name == "files" {
+		s.candidate.liveFiles.Store(own)
+	}
 	s.useRules(set)
 	domains := len(set.Domains())
 	facts := logrus.Fields{"domains": domains, "rules": len(set.Rules()), "hash": l.Hash}
@@ -79,6 +82,9 @@ func (s *Service) useRules(set *rules.Set) {
 		s.operator.useRules(set)
 	}
 	s.store.prepareLocalFallback(set)
+	if s.candidate != nil {
+		s.candidate.useLive(set)
+	}
 	s.limiter.UseRules(set)
 	s.openDivvyIfNeeded(set)
 }

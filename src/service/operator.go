@@ -61,11 +61,17 @@ func (o *operator) useRules(set *rules.Set) {
 	if o.subjects != nil {
 		o.subjects.UseRules(set)
 	}
+	limits := limitTexts(set)
+	o.limits.Store(&limits)
+}
+
+// limitTexts returns the limits of all rules for people.
+func limitTexts(set *rules.Set) map[ruleOfDomain]string {
 	limits := make(map[ruleOfDomain]string)
 	for _, r := range set.Rules() {
 		limits[ruleOfDomain{r.Domain, r.FullName}] = r.LimitText()
 	}
-	o.limits.Store(&limits)
+	return limits
 }
 
 // State implements admin.Figures.

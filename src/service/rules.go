@@ -137,7 +137,7 @@ func (s *Service) buildSources() error {
 
 func (s *Service) buildFiles() {
 	cfg := filerules.Config{
-		Path:            filepath.Join(s.Settings.RuntimeRoot, s.Settings.RuntimeSubdirectory, s.Settings.RuntimeAppDirectory),
+		Path:            s.Settings.RulesPath(),
 		ElsewhereAdvice: "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules",
 		IgnoreDotFiles:  s.Settings.RuntimeIgnoreDotFiles,
 		Debounce:        s.Settings.RuntimeDebounce,

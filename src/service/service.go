@@ -28,7 +28,8 @@ type Service struct {
 	frontends  frontends
 	health     health
 	statistics statistics
-	operator   *operator // operator is nil without a debug port.
+	operator   *operator  // operator is nil without a debug port.
+	candidate  *candidate // candidate is nil unless RUNTIME_CANDIDATE_SUBDIRECTORY is set.
 	// runners are started by Run, each in a goroutine. Servers return after frontends.stop, all others when the context ends.
 	runners []func(context.Context) error
 }
@@ -63,7 +64,7 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries})
-	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOperator, s.buildLimiter, s.buildSources, s.buildFrontends} {
+	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOperator, s.buildCandidate, s.buildLimiter, s.buildSources, s.buildFrontends} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -159,6 +160,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 		case sig := <-s.Signals:
 			if sig == syscall.SIGHUP {
 				s.rules.Reload()
+				s.candidate.reload()
 				continue
 			}
 			s.log.important.Infof("got %v, stopping", sig)

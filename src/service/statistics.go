@@ -119,9 +119,14 @@ func (s *Service) buildLimiter() error {
 	if s.operator != nil {
 		recorders = append(recorders, s.operator.recorders...)
 	}
+	var candidates limiter.CandidateRecorder
+	if s.candidate != nil {
+		candidates = s.candidate.differences
+	}
 	s.limiter = limiter.New(limiter.Config{
 		Backend:            s.store.Backend,
 		Recorders:          recorders,
+		Candidates:         candidates,
 		KeyPrefix:          s.Settings.CacheKeyPrefix,
 		EscapeKeys:         s.Settings.CacheKeyFormat == "v2",
 		UseDivvyKeys:       s.Settings.Divvy.KeyFormat == "upstream",

@@ -13,12 +13,18 @@ import (
 )
 
 func TestPrometheus(t *testing.T) {
-	withHolds := oneRule + "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}\n"
-	s := launch(t, withHolds, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m",
+	withMore := oneRule + "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}\n" +
+		"  - {key: trial, rate_limit: {unit: year, requests_per_unit: 1, enforce_percent: 0}}\n"
+	s := launch(t, withMore, "RUNTIME_CANDIDATE_SUBDIRECTORY=next", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m",
 		"MEMORY_SNAPSHOT="+filepath.Join(t.TempDir(), "counters"))
 	s.until("ready", s.healthy)
+	s.writeCandidate("rules.yaml", strings.Replace(oneRule, "requests_per_unit: 2", "requests_per_unit: 1", 1))
+	s.until("a candidate", func() bool { return s.candidate().Rules == 1 })
 	for range 3 {
 		s.ask("1")
+	}
+	if _, err := s.post("trial", "1"); err != nil {
+		t.Fatal(err)
 	}
 	code, body := s.get("prometheus", "/m")
 	for _, want := range []string{

@@ -9,6 +9,7 @@ package settings
 import (
 	"cmp"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -67,6 +68,7 @@ type Settings struct {
 	RuntimeRoot             string        `env:"RUNTIME_ROOT"`
 	RuntimeSubdirectory     string        `env:"RUNTIME_SUBDIRECTORY"`
 	RuntimeAppDirectory     string        `env:"RUNTIME_APPDIRECTORY"`
+	RuntimeCandidate        string        `env:"RUNTIME_CANDIDATE_SUBDIRECTORY"` // RuntimeCandidate is empty if there are no candidate rules.
 	RuntimeIgnoreDotFiles   bool          `env:"RUNTIME_IGNOREDOTFILES"`
 	RuntimeWatchRoot        bool          `env:"RUNTIME_WATCH_ROOT"`
 	RuntimeDebounce         time.Duration `env:"RUNTIME_DEBOUNCE"`
@@ -204,6 +206,28 @@ func (s *Settings) RuleSources() []string {
 // UsesFiles reports whether rules come from files, at least some of them.
 func (s *Settings) UsesFiles() bool { return slices.Contains(s.RuleSources(), ConfigFile) }
 
+// RulesPath returns the path of the directory of the rules.
+func (s *Settings) RulesPath() string {
+	return filepath.Join(s.RuntimeRoot, s.RuntimeSubdirectory, s.RuntimeAppDirectory)
+}
+
+// CandidatePath returns the path of the directory of the candidate rules; empty if there are none.
+func (s *Settings) CandidatePath() string {
+	if s.RuntimeCandidate == "" {
+		return ""
+	}
+	return filepath.Join(s.RuntimeRoot, s.RuntimeCandidate, s.RuntimeAppDirectory)
+}
+
+// Overlap reports whether one of two directories is the other, or is in it.
+func Overlap(a, b string) bool {
+	isIn := func(dir, path string) bool {
+		relative, err := filepath.Rel(dir, path)
+		return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
+	}
+	return isIn(a, b) || isIn(b, a)
+}
+
 // validateSources checks CONFIG_TYPE and the settings of the management servers that it names.
 func (s *Settings) validateSources(r *reader) {
 	files, servers := 0, 0
@@ -286,6 +310,9 @@ func (s *Settings) validate(r *reader) {
 	}
 	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
+	}
+	if path := s.CandidatePath(); path != "" && s.UsesFiles() && Overlap(s.RulesPath(), path) {
+		r.problem("RUNTIME_CANDIDATE_SUBDIRECTORY", s.RuntimeCandidate, "name a directory beside that of the rules: "+path+" and "+s.RulesPath()+" overlap")
 	}
 	s.validateStore(r)
 	if s.Divvy.Domain == "" && s.Divvy.DomainKey == "" {

@@ -20,7 +20,7 @@ func (s *Settings) warnUnused(r *reader) {
 		{isOff: !xds, reason: fileRules, fix: "set CONFIG_TYPE=" + ConfigXDS, variableNames: "CONFIG_GRPC_XDS_SERVER_URL"},
 		{isOff: !xds, reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
 		{isOff: len(s.XDS.Servers) < 2, reason: "CONFIG_TYPE names no second management server", variableNames: "CONFIG_GRPC_XDS2_SERVER_URL", namePrefixes: "CONFIG_GRPC_XDS2_", fix: "write one, such as CONFIG_TYPE=" + ConfigXDS + "," + ConfigXDSDelta},
-		{isOff: !s.UsesFiles(), reason: "rules come from the management server", namePrefixes: "RUNTIME_"},
+		{isOff: !s.UsesFiles() && s.RuntimeCandidate == "", reason: "rules come from the management server", namePrefixes: "RUNTIME_"},
 		{isOff: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), reason: xdsKey + " is not set", fix: "set " + xdsKey, variableNames: xdsCert},
 		{isOff: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), reason: xdsCert + " is not set", fix: "set " + xdsCert, variableNames: xdsKey},
 		{

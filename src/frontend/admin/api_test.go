@@ -18,7 +18,9 @@ type fakeFigures struct {
 	hour    *History             // hour replaces the history of two values.
 	top     map[string][]Subject // top replaces the subject that shows the query, by the kind of the query.
 	denials []Denial
-	added   chan struct{} // added is closed when a denial is added.
+	// candidate is nil if there is no directory for candidate rules.
+	candidate *Candidate
+	added     chan struct{} // added is closed when a denial is added.
 }
 
 func newFakeFigures() *fakeFigures {
@@ -75,6 +77,17 @@ func (f *fakeFigures) Denials(after uint64, limit int) []Denial {
 	defer f.mu.Unlock()
 	newer := f.denials[min(after, uint64(len(f.denials))):]
 	return slices.Clone(newer[max(0, len(newer)-limit):])
+}
+
+func (f *fakeFigures) Candidate(limit int) (c Candidate, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.candidate == nil {
+		return c, false
+	}
+	c = *f.candidate
+	c.DifferingRules = c.DifferingRules[:min(limit, len(c.DifferingRules))]
+	return c, true
 }
 
 func (f *fakeFigures) NextDenial(after uint64) <-chan struct{} {

@@ -78,7 +78,7 @@ func TestPageInBrowser(t *testing.T) {
 	chromium := browser.Start(t)
 	for name, test := range map[string]func(*testing.T, *browser.Browser){
 		"live": testPageIsLive, "strangers": testPageShowsTextOfStrangers, "rules": testPageWithManyRules, "looks": testPageLooks, "restart": testPageSurvivesRestart, "keyboard": testPageKeyboard, "descriptors": testPageDescriptors,
-		"token": testPageWithToken,
+		"token": testPageWithToken, "candidate": testPageOfCandidate,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -209,6 +209,7 @@ func testPageWithManyRules(t *testing.T, chromium *browser.Browser) {
 func fillForPictures(f *fakeFigures) {
 	now := time.Now()
 	f.state.Rules.Rules = 46
+	f.candidate = exampleCandidate("tenant=acme,path=/v1/search")
 	const steps = 360
 	f.hour = &History{Start: now.Add(-time.Hour), StepSeconds: 10}
 	for i := range steps {
@@ -246,6 +247,63 @@ func fillForPictures(f *fakeFigures) {
 	}
 }
 
+// exampleCandidate returns candidate rules with differences. Subjects and the names of rules are text.
+func exampleCandidate(text string) *Candidate {
+	now := time.Now()
+	return &Candidate{
+		Directory: "/rules/next/config", Hash: "0123456789abcdef", Domains: 2, Rules: 45, Files: 4, LoadedAt: now.Add(-time.Hour), Since: now.Add(-time.Hour),
+		RemovedDomains: []string{"mail"},
+		Requests:       CandidateRequests{1_203_441, CandidateDifferences{812, 44, 3}, 17},
+		DifferingRules: []CandidateRule{
+			{"api", "api." + text, "60000 per minute", "50000 per minute", CandidateDifferences{812, 0, 0}},
+			{"api", "api.ip", "10 per second", "", CandidateDifferences{0, 44, 3}},
+		},
+		DifferingRuleCount: 2,
+		Subjects:           []CandidateSubject{{"would_deny", "api", "api." + text, text, 700}, {"would_admit", "api", "api.ip", "ip=10.0.0.7", 44}},
+		Examples: []CandidateExample{
+			{8, now, "would_deny", "grpc", "api", "api." + text, text, 2.5}, {3, now, "would_admit", "json", "api", "api.ip", "ip=10.0.0.7", NeverRetry},
+		},
+	}
+}
+
+// The section of the candidate rules is there if there is a directory for them, and shows differences as they come.
+func testPageOfCandidate(t *testing.T, chromium *browser.Browser) {
+	port := newOperatorPort(t)
+	p := chromium.Open(t, port.url(), 1280)
+	p.Await(isConnected + " && document.getElementById('candidate').hidden && document.getElementById('candidate-link').hidden")
+	const hostile = `<img src=x onerror=alert(1)>`
+	set := func(c *Candidate) { port.figures.set(func(*State, *Rates) { port.figures.candidate = c }) }
+	set(&Candidate{Directory: "/rules/next", Problems: []string{"a.yaml:3:5: " + hostile}})
+	p.Await("document.getElementById('candidate-state').textContent === 'none in /rules/next'")
+	p.Await("document.getElementById('candidate-problems').textContent === 'The last candidate was refused: a.yaml:3:5: " + hostile + "'")
+	set(exampleCandidate(hostile))
+	p.Await(fmt.Sprintf(rowsOf, "candidate-rules") + " === 2")
+	for id, want := range map[string]string{
+		"candidate-problems":       "Domains that the candidate removes, so that all their requests would be admitted: mail",
+		"candidate-counts":         "Compared 1.2M Same answer 1.2M 100 % Would deny 812 0.067 % Would admit 44 0.0037 % Would be error 3 0.00025 % Not compared 17 the store did not answer",
+		"candidate-subjects-table": "Most affected subjects of the last hour Subject Result Requests " + hostile + " api: " + hostile + " would deny 700 ip=10.0.0.7 api: ip would admit 44",
+	} {
+		if got := p.Text("document.getElementById('" + id + "').innerText.replaceAll(/\\s+/g, ' ').trim()"); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", id, got, want)
+		}
+	}
+	if got, want := p.Text("document.querySelector('#candidate-rules-table tbody').innerText.replaceAll(/\\s+/g, ' ').trim()"),
+		hostile+" api 60000 per minute 50000 per minute 812 0 0 ip api 10 per second none 0 44 3"; got != want {
+		t.Errorf("rules:\n got %s\nwant %s", got, want)
+	}
+	p.Do("document.querySelector('#candidate-examples-table button').focus()")
+	p.Press("\r")
+	p.Await("document.getElementById('explain-domain').value === 'api'")
+	if got := p.Text("document.querySelectorAll('main img').length"); got != "0" {
+		t.Errorf("%s elements come from texts of callers", got)
+	}
+	set(nil)
+	p.Await("document.getElementById('candidate').hidden")
+	if problems := p.Problems("status of 400"); problems != nil {
+		t.Errorf("%q", problems)
+	}
+}
+
 // The page is dark or light as the user prefers, its texts can be read, and it fits a phone.
 func testPageLooks(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
@@ -253,6 +311,7 @@ func testPageLooks(t *testing.T, chromium *browser.Browser) {
 	p := chromium.Open(t, port.url(), 1280)
 	const isFilled = "document.querySelectorAll('#denials-table tbody tr').length === 30 && document.querySelectorAll('#rules-table tbody tr').length === 48 && document.querySelector('#chart canvas') !== null"
 	p.Await(isFilled)
+	p.Await("!document.getElementById('candidate').hidden && " + fmt.Sprintf(rowsOf, "candidate-examples") + " === 2")
 	const background = "getComputedStyle(document.body).backgroundColor"
 	p.PreferDark(false)
 	light := p.Text(background)

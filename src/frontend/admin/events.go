@@ -28,8 +28,9 @@ const (
 type Update struct {
 	State State `json:"state"`
 	// Rates has the busiest domains and rules.
-	Rates Rates       `json:"rates"`
-	Top   TopSubjects `json:"top"`
+	Rates     Rates       `json:"rates"`
+	Top       TopSubjects `json:"top"`
+	Candidate *Candidate  `json:"candidate,omitempty"` // Candidate is nil if no directory is set for candidate rules.
 }
 
 // TopSubjects are subjects of the last minute.
@@ -131,6 +132,9 @@ func (s *eventStream) computeUpdate() []byte {
 		State: s.api.state(),
 		Rates: s.api.ratesOf("", 0, updateRules),
 		Top:   TopSubjects{topOf(TopHot), topOf(TopDenied)},
+	}
+	if c, ok := s.api.candidate(updateSubjects); ok {
+		u.Candidate = &c
 	}
 	u.Rates.Domains = busiestDomains(u.Rates.Domains, updateDomains)
 	return event("update", u)

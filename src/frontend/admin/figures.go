@@ -25,6 +25,10 @@ type Figures interface {
 	// Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.
 	Denials(after uint64, limit int) []Denial
 
+	// Candidate returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if no directory
+	// is set for candidate rules.
+	Candidate(limit int) (c Candidate, ok bool)
+
 	// NextDenial returns a channel that is closed when a denial with an ID above after can be read.
 	NextDenial(after uint64) <-chan struct{}
 }

@@ -70,6 +70,11 @@ func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 }
 
+// Sample samples descriptor i of a, whoever denies it: for programs that choose the descriptors themselves.
+func (s *Sampler) Sample(req *limiter.Request, a *limiter.Answer, i int) {
+	s.sampleDenial(time.Now(), req, a, i)
+}
+
 // recordDenied samples the descriptor with the longest wait, or each denied independent descriptor.
 func (s *Sampler) recordDenied(now time.Time, req *limiter.Request, a *limiter.Answer) {
 	if req.IndependentDescriptors {
@@ -112,6 +117,8 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 		if c.Rule != nil {
 			d.Rule = callertext.Name(c.Rule.FullName)
 		}
+	} else if st.Rule != nil {
+		d.Rule = callertext.Name(st.Rule.FullName)
 	}
 	s.cfg.OnSample(d)
 }

@@ -161,11 +161,7 @@ func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 			if st.Amount == 0 || c.Op != algorithm.Charge {
 				continue
 			}
-			index := a.RuleSet.RuleSlots() + a.Domain.Index
-			if c.Rule != nil {
-				index = c.Rule.Index
-			}
-			r, bits := table[index], t.random()
+			r, bits := table[tableIndex(a, c)], t.random()
 			if bits&(sampleAll-1) < r.samplers[Hits].threshold.Load() {
 				t.count(r, Hits, c, st.Amount, req.Descriptors[i].Entries)
 			}
@@ -174,6 +170,25 @@ func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 			}
 		}
 	}
+}
+
+// Add counts hits of the kind for c, a charge of a for a descriptor with these entries. Record does not need it.
+func (t *Tracker) Add(kind Kind, a *limiter.Answer, c *limiter.Charge, hits uint64, entries []rules.Entry) {
+	table, ok := t.tables.TableOf(a.RuleSet)
+	if !ok {
+		return
+	}
+	if r := table[tableIndex(a, c)]; t.random()&(sampleAll-1) < r.samplers[kind].threshold.Load() {
+		t.count(r, kind, c, hits, entries)
+	}
+}
+
+// tableIndex returns the position of c in the table of a.RuleSet.
+func tableIndex(a *limiter.Answer, c *limiter.Charge) int {
+	if c.Rule == nil {
+		return a.RuleSet.RuleSlots() + a.Domain.Index
+	}
+	return c.Rule.Index
 }
 
 // count counts a sampled decision: the charge c of hits for a descriptor with these entries.

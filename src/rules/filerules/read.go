@@ -132,7 +132,7 @@ func (s *dirScan) readAll() {
 	volume := filepath.VolumeName(abs) + string(filepath.Separator)
 	path, info, err := s.resolveLinks(volume, abs[len(volume):])
 	switch {
-	case errors.Is(err, errStopped):
+	case errors.Is(err, errStopped), errors.Is(err, errNameMissing) && s.cfg.AllowMissing:
 	case errors.Is(err, errNameMissing):
 		s.addProblem(shown, "create it, or "+s.cfg.ElsewhereAdvice, "%v", err)
 	case err != nil:

@@ -26,6 +26,8 @@ type Config struct {
 	Path string
 	// AllowFile allows that Path is a file. OnlyFile demands it. The file is read whatever its name.
 	AllowFile, OnlyFile bool
+	// AllowMissing allows that Path is missing, as if it were an empty directory.
+	AllowMissing bool
 	// ElsewhereAdvice completes the advice of messages about a missing Path, such as "set RULES to another directory".
 	ElsewhereAdvice string
 	// IgnoreDotFiles skips files and directories whose names start with a dot. Names that start with two dots are always skipped.

@@ -7,6 +7,7 @@ import { createRates } from "./rates.js";
 import { createRules } from "./rules.js";
 import { createSubjects } from "./subjects.js";
 import { createDenials } from "./denials.js";
+import { createCandidate } from "./candidate.js";
 import { createExplain } from "./explain.js";
 
 const explain = createExplain();
@@ -14,6 +15,7 @@ const state = createState();
 const rates = createRates();
 const subjects = createSubjects(explain.explainSubject);
 const denials = createDenials(explain.explainSubject);
+const candidate = createCandidate(explain.explainSubject);
 const rules = createRules(select);
 
 byID("scope-all").addEventListener("click", () => select({ domain: "", rule: "" }));
@@ -46,6 +48,7 @@ listen({
     rates.update(data.rates, data.state);
     subjects.update(data.top);
     rules.update();
+    candidate.update(data.candidate);
     explain.setDomains(data.rates.domains);
   },
   onConnected() {

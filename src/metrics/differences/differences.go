@@ -1,0 +1,307 @@
+// Package differences counts the requests that the candidate rules would answer differently from the live ones: by rule, with the
+// subjects that are affected most, and with recent examples.
+package differences
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/callertext"
+	"ratelimit/src/metrics/denials"
+	"ratelimit/src/metrics/subjects"
+	"ratelimit/src/rules"
+)
+
+// Bounds on what a Tracker keeps.
+const (
+	// MaxRules is how many rules have counters of their own. Differences of further rules count for OtherRules.
+	MaxRules = 1000
+	// MaxSubjectRules is how many rules, those with most differences, have subjects: 110 KB each for requests that would be denied, and for
+	// those that would be admitted.
+	MaxSubjectRules = 20
+	// MaxExamples is how many examples of each result are kept, up to 2 KB each.
+	MaxExamples = 100
+
+	// Of each result at most examplesPerInterval are examples in each exampleInterval.
+	examplesPerInterval = 2
+	exampleInterval     = time.Second
+)
+
+// OtherRules is the name of the rule that stands for rules beyond MaxRules.
+const OtherRules = "(other)"
+
+// Results are the differences, in the order of reports.
+var Results = []limiter.CandidateResult{limiter.WouldDeny, limiter.WouldAdmit, limiter.WouldBeError}
+
+// Config is the configuration of a Tracker.
+type Config struct {
+	// SubjectRules is how many rules have subjects, at most MaxSubjectRules; 0 for none.
+	SubjectRules int
+	// Examples is how many examples of each result are kept, at most MaxExamples; 0 for none.
+	Examples int
+}
+
+// Tracker is a limiter.CandidateRecorder. Run must run meanwhile.
+type Tracker struct {
+	results    [limiter.NumCandidateResults]metrics.Counter
+	tables     [limiter.NumCandidateResults]metrics.TablePerSet[[]*ruleCell] // tables has those of Results. A rule's cell is at Rule.Index, that of limits in requests at Set.RuleSlots + Domain.Index.
+	bySubjects [limiter.NumCandidateResults]*subjects.Tracker                // bySubjects is nil for results without subjects.
+	samplers   [limiter.NumCandidateResults]*denials.Sampler                 // samplers and examples are nil for results without examples.
+	examples   [limiter.NumCandidateResults]*denials.Ring
+
+	mu    sync.Mutex // mu guards the fields below.
+	cells map[ruleName]*ruleCell
+	used  int // used is how many cells have counters.
+	other ruleCounts
+	since time.Time
+}
+
+type ruleName struct{ domain, rule string }
+
+// ruleCell is a rule that may have differences. Most rules have none.
+type ruleCell struct {
+	ruleName
+	counts atomic.Pointer[ruleCounts] // counts is nil before the first difference.
+}
+
+// ruleCounts counts the differences of a rule by result.
+type ruleCounts [limiter.NumCandidateResults]metrics.Counter
+
+// New returns a Tracker without rules.
+func New(cfg Config) *Tracker {
+	t := &Tracker{cells: make(map[ruleName]*ruleCell), since: time.Now()}
+	for _, r := range Results {
+		if n := min(cfg.SubjectRules, MaxSubjectRules); n > 0 && r != limiter.WouldBeError {
+			t.bySubjects[r] = subjects.New(n)
+		}
+		if n := min(cfg.Examples, MaxExamples); n > 0 {
+			t.examples[r] = denials.NewRing(n, time.Now())
+			t.samplers[r] = denials.New(denials.Config{MaxSamples: examplesPerInterval, Interval: exampleInterval, OnSample: t.examples[r].Add})
+		}
+	}
+	return t
+}
+
+// UseRules tells which rules are compared from now on. candidate is nil if there are no candidate rules. The caller then puts them in
+// force. Rules that keep their name keep their counts.
+func (t *Tracker) UseRules(live, candidate *rules.Set) {
+	if candidate == nil {
+		candidate = new(rules.Set)
+	}
+	if live == nil {
+		live = new(rules.Set)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.cells
+	t.cells = make(map[ruleName]*ruleCell)
+	liveTable, candidateTable := t.table(live, old), t.table(candidate, old)
+	for _, r := range Results {
+		set, table := candidate, candidateTable
+		if r == limiter.WouldAdmit { // The live rules refuse the request.
+			set, table = live, liveTable
+		}
+		t.tables[r].UseSet(set, table)
+		if s := t.bySubjects[r]; s != nil {
+			s.UseRules(set)
+		}
+	}
+	t.used = 0
+	for _, c := range t.cells {
+		if n := c.counts.Load(); n != nil && n != &t.other {
+			t.used++
+		}
+	}
+}
+
+// table returns the cells of set, and adds them to t.cells. Rules that are in old keep their cells. The caller holds t.mu.
+func (t *Tracker) table(set *rules.Set, old map[ruleName]*ruleCell) []*ruleCell {
+	table := make([]*ruleCell, set.RuleSlots()+set.DomainSlots())
+	open := func(index int, domain, rule string) {
+		name := ruleName{domain, rule}
+		if t.cells[name] == nil {
+			if t.cells[name] = old[name]; t.cells[name] == nil {
+				t.cells[ruleName{strings.Clone(domain), strings.Clone(rule)}] = &ruleCell{ruleName: ruleName{callertext.Name(domain), callertext.Name(rule)}}
+			}
+		}
+		table[index] = t.cells[name]
+	}
+	for _, r := range set.Rules() {
+		open(r.Index, r.Domain, r.FullName)
+	}
+	for _, d := range set.Domains() {
+		open(set.RuleSlots()+d.Index, d.Name, subjects.RequestLimits)
+	}
+	return table
+}
+
+// Reset forgets all counts, for other candidate rules. Examples and subjects stay until newer ones replace them, or their window ends.
+func (t *Tracker) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.results {
+		t.results[i].Store(0)
+		t.other[i].Store(0)
+	}
+	for _, c := range t.cells {
+		c.counts.Store(nil)
+	}
+	t.used, t.since = 0, time.Now()
+}
+
+// RecordCandidate implements limiter.CandidateRecorder. It allocates memory only for differences: for the first one of a rule, for examples
+// and for texts of subjects.
+func (t *Tracker) RecordCandidate(req *limiter.Request, live, candidate *limiter.Answer, j limiter.Judgement) {
+	t.results[j.Result].Add(uint64(j.Count))
+	if j.Descriptor < 0 {
+		return
+	}
+	a := candidate
+	if j.Result == limiter.WouldAdmit {
+		a = live
+	}
+	table, ok := t.tables[j.Result].TableOf(a.RuleSet)
+	if !ok || a.Domain == nil {
+		return // Two reloads happened during the request.
+	}
+	st := &a.Statuses[j.Descriptor]
+	index := a.RuleSet.RuleSlots() + a.Domain.Index
+	switch c := st.BindingCharge; {
+	case c != nil && c.Rule != nil:
+		index = c.Rule.Index
+	case c == nil && st.Rule != nil:
+		index = st.Rule.LimitsToCharge()[0].Index
+	}
+	t.countsOf(table[index])[j.Result].Add(1)
+	if s := t.bySubjects[j.Result]; s != nil && st.BindingCharge != nil {
+		s.Add(subjects.DeniedHits, a, st.BindingCharge, 1, req.Descriptors[j.Descriptor].Entries)
+	}
+	if s := t.samplers[j.Result]; s != nil {
+		s.Sample(req, a, j.Descriptor)
+	}
+}
+
+// countsOf returns the counters of c, or those that rules beyond MaxRules share.
+func (t *Tracker) countsOf(c *ruleCell) *ruleCounts {
+	if n := c.counts.Load(); n != nil {
+		return n
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := c.counts.Load()
+	if n == nil {
+		if n = &t.other; t.used < MaxRules {
+			n = new(ruleCounts)
+			t.used++
+		}
+		c.counts.Store(n)
+	}
+	return n
+}
+
+// Run keeps the windows of subjects up to date until ctx ends.
+func (t *Tracker) Run(ctx context.Context) error {
+	var wait sync.WaitGroup
+	for _, s := range t.bySubjects {
+		if s != nil {
+			wait.Go(func() { _ = s.Run(ctx) }) // It returns nil.
+		}
+	}
+	wait.Wait()
+	return nil
+}
+
+// RuleCounts are the differences of one rule, by result.
+type RuleCounts struct {
+	Domain, Rule string
+	Counts       [limiter.NumCandidateResults]uint64
+}
+
+// total returns the number of all differences.
+func (r *RuleCounts) total() (n uint64) {
+	for _, result := range Results {
+		n += r.Counts[result]
+	}
+	return n
+}
+
+// Rules returns the rules with differences, those with most first.
+func (t *Tracker) Rules() (list []RuleCounts) {
+	add := func(name ruleName, counts *ruleCounts) {
+		r := RuleCounts{Domain: name.domain, Rule: name.rule}
+		for i := range counts {
+			r.Counts[i] = counts[i].Load()
+		}
+		if r.total() > 0 {
+			list = append(list, r)
+		}
+	}
+	t.mu.Lock()
+	for _, c := range t.cells {
+		if n := c.counts.Load(); n != nil && n != &t.other {
+			add(c.ruleName, n)
+		}
+	}
+	add(ruleName{rule: OtherRules}, &t.other)
+	t.mu.Unlock()
+	slices.SortFunc(list, func(a, b RuleCounts) int {
+		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Domain, b.Domain), strings.Compare(a.Rule, b.Rule))
+	})
+	return list
+}
+
+// Results returns how many requests, or independent descriptors, had each result since the start or the last Reset.
+func (t *Tracker) Results() map[string]uint64 {
+	counts := make(map[string]uint64)
+	for r := range limiter.NumCandidateResults {
+		counts[r.String()] = t.results[r].Load()
+	}
+	return counts
+}
+
+// Since returns when counting began: the start, or the last Reset.
+func (t *Tracker) Since() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.since
+}
+
+// Subjects returns the subjects of all rules with the most differences of a result in the last hour, those with most first.
+func (t *Tracker) Subjects(now time.Time, r limiter.CandidateResult, limit int) []subjects.Subject {
+	if t.bySubjects[r] == nil {
+		return nil
+	}
+	return t.bySubjects[r].Top(now, subjects.Query{Kind: subjects.DeniedHits, Window: subjects.Hour, Limit: limit})
+}
+
+// Examples returns the newest examples of a result, newest first. An example is the denial that only one of both versions of the rules makes.
+func (t *Tracker) Examples(r limiter.CandidateResult, limit int) []denials.NumberedDenial {
+	if t.examples[r] == nil {
+		return nil
+	}
+	list := t.examples[r].After(0, limit)
+	slices.Reverse(list)
+	return list
+}
+
+// Figures returns the differences by rule and result, for metrics.Registry.AddFigures.
+func (t *Tracker) Figures() (list []metrics.Figure) {
+	for _, r := range t.Rules() {
+		for _, result := range Results {
+			if n := r.Counts[result]; n > 0 {
+				list = append(list, metrics.Figure{
+					MetricName: "ratelimit_candidate_differences_total", Help: "Requests that the candidate rules would answer differently, by the rule that refuses.",
+					Value: int64(n), Labels: []string{"domain", r.Domain, "rule", strings.TrimPrefix(r.Rule, r.Domain+"."), "result", result.String()},
+				})
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,243 @@
+package service
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics/denials"
+	"ratelimit/src/metrics/differences"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/reload"
+	"ratelimit/src/settings"
+)
+
+// candidate loads the candidate rules, which are judged beside the live ones, and counts the differences.
+type candidate struct {
+	service     *Service
+	path        string
+	differences *differences.Tracker
+	watcher     *filerules.Watcher
+	liveFiles   atomic.Pointer[rules.Set] // liveFiles are the live rules that come from files; nil before the first.
+
+	mu            sync.Mutex   // mu is held while rules are put in force, and guards the fields below.
+	live          *rules.Set   // live is nil before the first rules.
+	judged        *rules.Set   // judged is nil if there are no candidate rules.
+	joiner        rules.Joiner // joiner sets the indexes of judged.
+	hash          string       // hash is that of judged.
+	loadedAt      time.Time    // loadedAt is zero if there are no candidate rules.
+	files         int
+	limits        map[ruleOfDomain]string // limits are those of judged, for people.
+	lastLoadErr   error                   // lastLoadErr is why the last load was refused, or nil.
+	lastRefusedAt time.Time
+}
+
+// buildCandidate makes the source of the candidate rules, if there is a directory for them.
+func (s *Service) buildCandidate() error {
+	path := s.Settings.CandidatePath()
+	if path == "" {
+		return nil
+	}
+	c := &candidate{service: s, path: path}
+	c.differences = differences.New(differences.Config{SubjectRules: s.Settings.TopSubjectsRules, Examples: s.Settings.RecentDenials})
+	c.watcher = filerules.New(filerules.Config{
+		Config:          reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: c.onLoad},
+		Path:            path,
+		AllowMissing:    true,
+		ElsewhereAdvice: "set RUNTIME_CANDIDATE_SUBDIRECTORY to another directory",
+		IgnoreDotFiles:  s.Settings.RuntimeIgnoreDotFiles,
+		Debounce:        s.Settings.RuntimeDebounce,
+		PollInterval:    s.Settings.RuntimePollInterval,
+		ReadTimeout:     s.Settings.RuntimeReadTimeout,
+		OnMissingEvents: func(err error) { s.log.Warn(err) },
+	})
+	s.candidate = c
+	s.runners = append(s.runners, c.watcher.Run, c.differences.Run)
+	s.counters.ShowFigures("candidate", "", c.figures)
+	s.counters.AddFigures(c.differences.Figures, true)
+	return nil
+}
+
+// reload makes the source load the candidate rules again, even if nothing changed. It never blocks.
+func (c *candidate) reload() {
+	if c != nil {
+		c.watcher.Reload()
+	}
+}
+
+// useLive learns the live rules before the limiter decides by them.
+func (c *candidate) useLive(set *rules.Set) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live = set
+	c.differences.UseRules(c.live, c.judged)
+}
+
+// removes reports whether the candidate rules, which do not have a live domain, remove it. Domains of management servers stay.
+func (c *candidate) removes(domain string) bool {
+	sources := c.service.Settings.RuleSources()
+	if len(sources) == 1 || !slices.Contains(sources, settings.ConfigFile) {
+		return true
+	}
+	files := c.liveFiles.Load()
+	return files != nil && files.Domain([]byte(domain)) != nil
+}
+
+// onLoad judges the rules of a load from now on, or records why it was refused.
+func (c *candidate) onLoad(l reload.Result) {
+	log := c.service.log
+	logProblemList(log.Warn, l.Warnings, "warnings")
+	facts := fileLogFields(l)
+	if l.Err != nil {
+		state := "the live rules are judged alone"
+		if c.isJudged() {
+			state = "the old ones are still judged"
+		}
+		log.important.WithFields(facts).Errorf("candidate rules refused, %s", state)
+		logProblemList(log.important.Error, rules.ProblemsOf(l.Err), "problems")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lastLoadErr = l.Err; l.Err != nil {
+		c.lastRefusedAt = l.ReadTime
+	}
+	if l.Set == nil {
+		return
+	}
+	wasJudged := c.judged != nil
+	if len(l.Set.Domains()) == 0 {
+		c.judged, c.hash, c.loadedAt, c.files, c.limits = nil, "", time.Time{}, 0, nil
+	} else {
+		if l.Hash != c.hash {
+			c.differences.Reset()
+		}
+		c.judged, c.hash, c.loadedAt, c.files, c.limits = c.joiner.Join([]*rules.Set{l.Set}), l.Hash, l.ReadTime, l.PartCount, limitTexts(l.Set)
+	}
+	c.differences.UseRules(c.live, c.judged)
+	c.service.limiter.UseCandidate(c.judged, c.removes)
+	switch {
+	case c.judged != nil:
+		log.important.WithFields(facts).WithFields(logrus.Fields{"domains": len(l.Set.Domains()), "rules": len(l.Set.Rules()), "hash": l.Hash}).
+			Info("candidate rules loaded; they are judged and not enforced")
+	case wasJudged:
+		log.important.Infof("there are no candidate rules any more: %s has none", filepath.Clean(c.path))
+	}
+}
+
+func (c *candidate) isJudged() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.judged != nil
+}
+
+// candidateFigures are the figures of the candidate rules.
+type candidateFigures struct {
+	Results map[string]uint64
+	Loaded  time.Time
+	Rules   int
+	Refused bool
+}
+
+func (c *candidate) figures() candidateFigures {
+	f := candidateFigures{Results: c.differences.Results()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.Refused = c.lastLoadErr != nil
+	if f.Loaded = c.loadedAt; c.judged != nil {
+		f.Rules = len(c.judged.Rules())
+	} else {
+		f.Loaded = time.Unix(0, 0)
+	}
+	return f
+}
+
+// Candidate implements admin.Figures.
+func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
+	c := o.service.candidate
+	if c == nil {
+		return v, false
+	}
+	d := c.differences
+	c.mu.Lock()
+	v.Directory, v.Hash, v.LoadedAt, v.Files, v.Since = filepath.Clean(c.path), c.hash, c.loadedAt, c.files, d.Since()
+	if c.lastLoadErr != nil {
+		v.RefusedAt, v.Problems = c.lastRefusedAt, strings.Split(c.lastLoadErr.Error(), "\n")
+	}
+	live, judged, candidateLimits := c.live, c.judged, c.limits
+	c.mu.Unlock()
+	if judged != nil {
+		v.Domains, v.Rules = len(judged.Domains()), len(judged.Rules())
+		v.NewDomains, v.RemovedDomains = c.domainChanges(live, judged, limit)
+	}
+	results := d.Results()
+	count := func(r limiter.CandidateResult) uint64 { return results[r.String()] }
+	v.Requests = admin.CandidateRequests{
+		Same: count(limiter.SameAnswer), NotJudged: count(limiter.NotJudged), CandidateDifferences: admin.CandidateDifferences{
+			WouldDeny: count(limiter.WouldDeny), WouldAdmit: count(limiter.WouldAdmit), WouldBeError: count(limiter.WouldBeError),
+		},
+	}
+	differing := d.Rules()
+	v.DifferingRuleCount = len(differing)
+	liveLimits := o.limits.Load()
+	if liveLimits == nil {
+		liveLimits = new(map[ruleOfDomain]string)
+	}
+	for _, r := range differing[:min(limit, len(differing))] {
+		name := ruleOfDomain{r.Domain, r.Rule}
+		v.DifferingRules = append(v.DifferingRules, admin.CandidateRule{
+			Domain: r.Domain, Rule: r.Rule, LiveLimit: (*liveLimits)[name], CandidateLimit: candidateLimits[name], CandidateDifferences: admin.CandidateDifferences{
+				WouldDeny: r.Counts[limiter.WouldDeny], WouldAdmit: r.Counts[limiter.WouldAdmit], WouldBeError: r.Counts[limiter.WouldBeError],
+			},
+		})
+	}
+	now := time.Now()
+	for _, r := range differences.Results {
+		for _, s := range d.Subjects(now, r, limit) {
+			v.Subjects = append(v.Subjects, admin.CandidateSubject{Result: r.String(), Domain: s.Domain, Rule: s.Rule, Subject: s.Text, Requests: uint64(s.Hits + 0.5)})
+		}
+		for _, e := range d.Examples(r, limit) {
+			v.Examples = append(v.Examples, candidateExample(r, &e))
+		}
+	}
+	slices.SortStableFunc(v.Subjects, func(a, b admin.CandidateSubject) int { return int(b.Requests) - int(a.Requests) })
+	slices.SortStableFunc(v.Examples, func(a, b admin.CandidateExample) int { return b.At.Compare(a.At) })
+	v.Subjects, v.Examples = v.Subjects[:min(limit, len(v.Subjects))], v.Examples[:min(limit, len(v.Examples))]
+	return v, true
+}
+
+// domainChanges returns the domains that only the candidate rules have, and those that they remove; at most limit of each.
+func (c *candidate) domainChanges(live, judged *rules.Set, limit int) (added, removed []string) {
+	if live == nil {
+		return nil, nil
+	}
+	for _, d := range judged.Domains() {
+		if len(added) < limit && live.Domain([]byte(d.Name)) == nil {
+			added = append(added, d.Name)
+		}
+	}
+	for _, d := range live.Domains() {
+		if len(removed) < limit && judged.Domain([]byte(d.Name)) == nil && c.removes(d.Name) {
+			removed = append(removed, d.Name)
+		}
+	}
+	return added, removed
+}
+
+func candidateExample(r limiter.CandidateResult, d *denials.NumberedDenial) admin.CandidateExample {
+	seconds := d.RetryAfter.Seconds()
+	if d.RetryAfter == algorithm.Never {
+		seconds = admin.NeverRetry
+	}
+	return admin.CandidateExample{
+		ID: d.ID, At: d.At, Result: r.String(), Protocol: d.Protocol.String(), Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor, RetryAfterSeconds: seconds,
+	}
+}
