@@ -47,14 +47,14 @@ func (c *Compiler) compileCalendar(r *Rule, cfg *RateLimitConfig, kind algorithm
 	if isCalendarUnit {
 		spec.AnchorDay, spec.WeekStarts = c.parseAnchorDay(cfg.AnchorDay, unit), c.parseWeekStarts(cfg.WeekStarts, unit)
 	}
-	if calendar := c.calendars[spec]; calendar != nil || len(c.problems) > problems {
+	if calendar := c.shared.calendars[spec]; calendar != nil || len(c.problems) > problems {
 		return calendar
 	}
 	calendar, err := algorithm.NewCalendar(spec)
 	if err != nil {
 		return nil // A unit_multiplier of 0 or above 100 years, which windowLength has reported.
 	}
-	c.calendars[spec] = calendar
+	c.shared.calendars[spec] = calendar
 	return calendar
 }
 
@@ -70,7 +70,7 @@ func (c *Compiler) parseTimeZone(v *Positioned[string]) *time.Location {
 	if v == nil {
 		return time.UTC
 	}
-	if zone := c.zones[v.Value]; zone != nil {
+	if zone := c.shared.zones[v.Value]; zone != nil {
 		return zone
 	}
 	if _, known := slices.BinarySearch(zoneNames, v.Value); !known {
@@ -86,7 +86,7 @@ func (c *Compiler) parseTimeZone(v *Positioned[string]) *time.Location {
 		c.problems.Add(v.Pos, "repair the zone data of this host, or remove it: the program has its own", "cannot read the time zone %s: %v", Quote(v.Value), err)
 		return nil
 	}
-	c.zones[v.Value] = zone
+	c.shared.zones[v.Value] = zone
 	return zone
 }
 

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -27,23 +28,6 @@ type Options struct {
 	ChargesAllOrNothing bool
 	// Fallback decides hits that the store does not answer, unless the rules have on_store_failure.
 	Fallback backend.Fallback
-	// Source is the name of the source of the rules in messages, and DomainOwner returns that of the other source that has a domain, or
-	// "". DomainOwner is nil if there is only one source.
-	Source      string
-	DomainOwner func(domain string) string
-}
-
-// addOwnedDomain adds the problem of a domain that another source has, and returns whether there is one.
-func (o *Options) addOwnedDomain(problems *Problems, at Pos, domain string) bool {
-	if o.DomainOwner == nil {
-		return false
-	}
-	owner := o.DomainOwner(domain)
-	if owner != "" {
-		problems.Add(at, "remove it from one of them", "domain %s is in two sources of rules: %s has it already, so it is not taken from %s",
-			Quote(domain), owner, o.Source)
-	}
-	return owner != ""
 }
 
 // StoreSupport describes what the store of the counters supports. The zero value supports everything.
@@ -66,9 +50,39 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 	return c.Result()
 }
 
+// Shared is what the Compilers of one load share, if each of them compiles a part of the rules. Its zero value is ready to use. One
+// goroutine at a time may use it and its Compilers.
+type Shared struct {
+	totalNameBytes int                                            // totalNameBytes counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
+	zones          map[string]*time.Location                      // zones has the time zones of all limits, by name.
+	calendars      map[algorithm.CalendarSpec]*algorithm.Calendar // calendars has the calendars of all limits, so that equal ones share their last window.
+}
+
+// Reuse counts the names of a Set that a Compiler of an earlier load made, and that this load has again. It returns false if all names
+// together are too long.
+func (s *Shared) Reuse(set *Set) bool {
+	s.totalNameBytes += set.nameBytes
+	return s.totalNameBytes <= maxTotalNameBytes
+}
+
+// Release takes back a Set that was counted by Reuse or compiled by a Compiler of s.
+func (s *Shared) Release(set *Set) { s.totalNameBytes -= set.nameBytes }
+
+// NewCompiler returns a Compiler without configurations.
+func (s *Shared) NewCompiler(opt Options) *Compiler {
+	if s.zones == nil {
+		s.zones, s.calendars = make(map[string]*time.Location), make(map[algorithm.CalendarSpec]*algorithm.Calendar)
+	}
+	return &Compiler{
+		options: opt, shared: s, set: &Set{domainsByName: make(map[string]*Domain)},
+		countBlockedPos: make(map[*Rule]Pos), holdIDPos: make(map[*Rule]Pos),
+	}
+}
+
 // Compiler compiles configurations one by one.
 type Compiler struct {
 	options           Options
+	shared            *Shared
 	set               *Set
 	lastConfig        *DomainConfig // lastConfig is the configuration of the last AddConfig; nil before the first.
 	lastPath          compilePath   // lastPath is the path of the descriptors at the top of lastConfig.
@@ -77,11 +91,9 @@ type Compiler struct {
 	warnings          Problems
 	replacingRules    []replacingRule
 	inheritedSettings []*inheritedSetting
-	countBlockedPos   map[*Rule]Pos                                  // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
-	holdIDPos         map[*Rule]Pos                                  // holdIDPos maps limits with a hold_id to the position of that setting.
-	zones             map[string]*time.Location                      // zones has the time zones of all limits, by name.
-	calendars         map[algorithm.CalendarSpec]*algorithm.Calendar // calendars has the calendars of all limits, so that equal ones share their last window.
-	totalNameBytes    int                                            // totalNameBytes counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
+	countBlockedPos   map[*Rule]Pos // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
+	holdIDPos         map[*Rule]Pos // holdIDPos maps limits with a hold_id to the position of that setting.
+	namesTooLong      bool          // namesTooLong is set if a rule was not added because all names together are too long.
 }
 
 // compilePath is the place in a domain of what the compiler compiles.
@@ -101,12 +113,10 @@ type replacingRule struct {
 }
 
 // NewCompiler returns a Compiler without configurations.
-func NewCompiler(opt Options) *Compiler {
-	return &Compiler{
-		options: opt, set: &Set{domainsByName: make(map[string]*Domain)}, countBlockedPos: make(map[*Rule]Pos), holdIDPos: make(map[*Rule]Pos),
-		zones: make(map[string]*time.Location), calendars: make(map[algorithm.CalendarSpec]*algorithm.Calendar),
-	}
-}
+func NewCompiler(opt Options) *Compiler { return new(Shared).NewCompiler(opt) }
+
+// Discard forgets all configurations, whose names do not count any more. No other method may be called after it.
+func (c *Compiler) Discard() { c.shared.Release(c.set) }
 
 // AddConfig compiles a configuration. ExtendConfig may add to it until the next AddConfig.
 func (c *Compiler) AddConfig(cfg *DomainConfig) {
@@ -142,7 +152,6 @@ func (c *Compiler) addDomain(cfg *DomainConfig) *Domain {
 	switch {
 	case cfg.Domain == "":
 		c.problems.Add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
-	case c.options.addOwnedDomain(&c.problems, cfg.Pos, cfg.Domain):
 	case other == nil:
 		c.set.domainsByName[cfg.Domain] = d
 		c.set.domains = append(c.set.domains, d)
@@ -214,12 +223,17 @@ func (c *Compiler) Result() (*Set, Problems, error) {
 
 // countNameBytes counts the bytes of a new name. It returns false if all names together are too long.
 func (c *Compiler) countNameBytes(at Pos, size int) bool {
-	before := c.totalNameBytes
-	if c.totalNameBytes += size; before <= maxTotalNameBytes && c.totalNameBytes > maxTotalNameBytes {
+	c.shared.totalNameBytes += size
+	c.set.nameBytes += size
+	if c.shared.totalNameBytes <= maxTotalNameBytes {
+		return true
+	}
+	if !c.namesTooLong {
+		c.namesTooLong = true
 		c.problems.Add(at, "use fewer levels or shorter values",
 			"the names of the rules, with the levels above them, are longer than %d MB together", maxTotalNameBytes>>20)
 	}
-	return c.totalNameBytes <= maxTotalNameBytes
+	return false
 }
 
 // parseFallback returns the fallback that v, the value of on_store_failure, names. If v is nil, it returns the inherited one.
@@ -255,12 +269,19 @@ func (c *Compiler) warnUnknownReplacedNames() {
 
 // warnDuplicateNames warns of rules with the same name on different levels, such as c below a_b and b_c below a.
 func (c *Compiler) warnDuplicateNames() {
-	byKey := make(map[string]*Rule, len(c.set.rules))
+	byName := make(map[string]*Rule, len(c.set.rules))
 	for _, r := range c.set.rules {
-		if other := byKey[r.FullName]; other != nil {
-			c.warnings.Add(r.Pos, "rename one of them",
-				"%s is the name of the rule at %v, too: they share their statistics and may share counters", Quote(r.FullName), other.Pos)
+		if other := byName[r.FullName]; other != nil {
+			c.warnings = append(c.warnings, sameNameWarning(r, other))
 		}
-		byKey[r.FullName] = r
+		byName[r.FullName] = r
+	}
+}
+
+// sameNameWarning returns the warning that r has the name of other.
+func sameNameWarning(r, other *Rule) Problem {
+	return Problem{
+		Pos: r.Pos, Fix: "rename one of them",
+		Message: fmt.Sprintf("%s is the name of the rule at %v, too: they share their statistics and may share counters", Quote(r.FullName), other.Pos),
 	}
 }

@@ -1,18 +1,82 @@
 package rules
 
-// Joiner joins Sets that were compiled alone into one, so that a change of one of them need not compile the others again. Its zero value
-// is ready to use. One goroutine at a time may call it.
+// Union returns a Set with the domains of all sets, which have no domain in common and were each compiled alone. It shares their domains
+// and rules, so that a change of one of them need not compile the others again. Their indexes are not set: only a Joiner may use the
+// result.
+func Union(sets []*Set) *Set {
+	all := &Set{domainsByName: make(map[string]*Domain, len(sets)), units: sets}
+	rules := 0
+	for _, s := range sets {
+		rules += len(s.rules)
+	}
+	all.rules, all.domains = make([]*Rule, 0, rules), make([]*Domain, 0, len(sets))
+	for _, s := range sets {
+		all.rules = append(all.rules, s.rules...)
+		all.domains = append(all.domains, s.domains...)
+		for _, d := range s.domains {
+			all.domainsByName[d.Name] = d
+		}
+	}
+	all.findOnlyOrderedList()
+	return all
+}
+
+// WarnSameNames warns of rules of different Sets with the same name: c of the domain a.b and b.c of the domain a. Compilers warn of those
+// in one Set.
+func WarnSameNames(sets []*Set) (warnings Problems) {
+	domains := make(map[string]*Domain, len(sets))
+	for _, s := range sets {
+		for _, d := range s.domains {
+			domains[d.Name] = d
+		}
+	}
+	related := make(map[string]bool) // related has the domains whose names start with another one and a dot, and these others.
+	for name := range domains {
+		for i, c := range name {
+			if c == '.' && domains[name[:i]] != nil {
+				related[name], related[name[:i]] = true, true
+			}
+		}
+	}
+	if len(related) == 0 {
+		return nil
+	}
+	byName := make(map[string]*Rule)
+	for _, s := range sets {
+		for _, r := range s.rules {
+			if !related[r.Domain] {
+				continue
+			}
+			if other := byName[r.FullName]; other != nil && other.Domain != r.Domain {
+				warnings = append(warnings, sameNameWarning(r, other))
+			}
+			byName[r.FullName] = r
+		}
+	}
+	return warnings
+}
+
+// Joiner joins Sets and gives each rule and domain an index of its own. Its zero value is ready to use. One goroutine at a time may call
+// it.
 type Joiner struct {
-	joined        map[*Set]bool // joined are the Sets of the last Join.
+	joined        map[*Set]bool // joined are the Sets of the last Join that were compiled alone.
 	ruleIndexes   indexes
 	domainIndexes indexes
 }
 
-// Join returns a Set with the domains of all sets, which have no domain in common. It shares their domains and rules and sets their
-// indexes, so a Set in sets must be new, or one of the last Join. A Set that was left out may not come back.
+// Join returns the Union of all sets, with indexes. Each Set that was compiled alone must be new, or one of the last Join: one that was
+// left out may not come back.
 func (j *Joiner) Join(sets []*Set) *Set {
-	now := make(map[*Set]bool, len(sets))
+	var units []*Set
 	for _, s := range sets {
+		if s.units == nil {
+			units = append(units, s)
+		} else {
+			units = append(units, s.units...)
+		}
+	}
+	now := make(map[*Set]bool, len(units))
+	for _, s := range units {
 		now[s] = true
 	}
 	for s := range j.joined {
@@ -20,20 +84,14 @@ func (j *Joiner) Join(sets []*Set) *Set {
 			s.release(j)
 		}
 	}
-	all := &Set{domainsByName: make(map[string]*Domain)}
-	for _, s := range sets {
+	for _, s := range units {
 		if !j.joined[s] {
 			s.setIndexes(j)
 		}
-		all.rules = append(all.rules, s.rules...)
-		all.domains = append(all.domains, s.domains...)
-		for _, d := range s.domains {
-			all.domainsByName[d.Name] = d
-		}
 	}
 	j.joined = now
+	all := Union(units)
 	all.ruleSlots, all.domainSlots = j.ruleIndexes.end, j.domainIndexes.end
-	all.findOnlyOrderedList()
 	return all
 }
 

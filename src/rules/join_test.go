@@ -63,18 +63,3 @@ func TestJoiner(t *testing.T) {
 		}
 	}
 }
-
-func TestDomainOwner(t *testing.T) {
-	t.Parallel()
-	opt := Options{Source: "the files in /rules", DomainOwner: func(domain string) string {
-		if domain == "a" {
-			return "the xds server x:1"
-		}
-		return ""
-	}}
-	_, _, err := Compile([]DomainConfig{{Domain: "a"}, {Domain: "b"}}, opt)
-	const want = `domain "a" is in two sources of rules: the xds server x:1 has it already, so it is not taken from the files in /rules; remove it from one of them`
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-}

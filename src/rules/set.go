@@ -13,8 +13,10 @@ type Set struct {
 	domains               []*Domain
 	rules                 []*Rule
 	onlyOrderedListDomain []byte
-	ruleSlots             int // ruleSlots is set by a Joiner. It may be larger than the number of rules.
-	domainSlots           int // domainSlots is set by a Joiner.
+	ruleSlots             int    // ruleSlots is set by a Joiner. It may be larger than the number of rules.
+	domainSlots           int    // domainSlots is set by a Joiner.
+	units                 []*Set // units are the Sets that Union joined to this one. They are empty if it was compiled whole.
+	nameBytes             int    // nameBytes is the length of all names, as Shared counts it. It is 0 for joined Sets.
 }
 
 // RuleSlots returns the length of a table that Rule.Index can index. Indexes of a joined Set have gaps.
@@ -23,10 +25,11 @@ func (s *Set) RuleSlots() int { return max(s.ruleSlots, len(s.rules)) }
 // DomainSlots returns the length of a table that Domain.Index can index.
 func (s *Set) DomainSlots() int { return max(s.domainSlots, len(s.domains)) }
 
-// Rules returns all rules in the order of their files. Callers must not change it.
+// Rules returns all rules, domain by domain in the order of Domains, and within a domain in the order of the files. Callers must not change
+// it.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// Domains returns all domains in the order of their files. Callers must not change it.
+// Domains returns all domains in the order of their first files. Callers must not change it.
 func (s *Set) Domains() []*Domain { return s.domains }
 
 // Domain returns the domain with the name, or nil.

@@ -79,7 +79,7 @@ func New(cfg Config) *Watcher {
 		reloadSignal:       reload.NewSignal(),
 		scanReturnedSignal: reload.NewSignal(),
 		fileReads:          files.Reads{Timeout: cfg.ReadTimeout},
-		loader:             reload.Loader{Config: cfg.Config, AllowPartialFirstLoad: cfg.Turn != nil, CompileParts: loading.Load, IdentifyParts: loading.Identify, WholePlace: cfg.Path},
+		loader:             reload.Loader{Config: cfg.Config, Format: loading.Format(), AllowPartialFirstLoad: cfg.Turn != nil, WholePlace: cfg.Path},
 	}
 }
 

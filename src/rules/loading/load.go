@@ -7,12 +7,8 @@
 package loading
 
 import (
-	"errors"
-	"iter"
 	"math"
 	gopath "path"
-	"runtime"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -28,23 +24,31 @@ type RuleFile = reload.Part
 // Load compiles files into one Set. The error, if any, is rules.Problems with everything that is wrong in all files. The warnings
 // name what is valid but has no effect.
 func Load(files []RuleFile, opt rules.Options) (*rules.Set, rules.Problems, error) {
-	set, warnings, err := loadInParts(files, opt, minPartBytes)
-	if errors.Is(err, errNeedsWholeFile) {
-		set, warnings, err = loadInParts(files, opt, math.MaxInt/2)
-	}
-	return set, warnings, err
+	return reload.Compile(Format(), files, opt)
 }
 
-// Identify returns the name of each file, and its domain if that can be read.
-func Identify(files []RuleFile) []reload.PartIdentity {
-	ids := make([]reload.PartIdentity, len(files))
-	for i, f := range files {
-		ids[i].Name = f.Name
-		if cfg, _, _ := parseFile(f); cfg != nil {
-			ids[i].Domain = cfg.Domain
-		}
+// Format returns how rule files are read.
+func Format() reload.Format { return formatWithPieces(minPieceBytes) }
+
+// formatWithPieces returns a Format that reads YAML files in pieces of at least so many bytes.
+func formatWithPieces(minBytes int) reload.Format {
+	return reload.Format{
+		Identify: func(files []RuleFile) []reload.IdentifiedPart {
+			list := make([]reload.IdentifiedPart, len(files))
+			for i, f := range files {
+				list[i] = reload.IdentifiedPart{Part: f, PartIdentity: reload.PartIdentity{Name: f.Name, SortKey: f.Name}}
+			}
+			return list
+		},
+		Read: func(f *reload.IdentifiedPart, whole bool) []func() reload.Piece {
+			if whole {
+				return pieceReaders(f.Part, math.MaxInt/2)
+			}
+			return pieceReaders(f.Part, minBytes)
+		},
+		SortWarnings:    rules.Problems.Sort,
+		ArrangeProblems: rules.Problems.OnePerPlace,
 	}
-	return ids
 }
 
 // parseFile reads a file of any format.
@@ -64,70 +68,27 @@ func fileExtension(f RuleFile) string { return strings.ToLower(gopath.Ext(f.Name
 // IsYAML reports whether a file is YAML by its name.
 func IsYAML(f RuleFile) bool { return fileExtension(f) != ".ini" && fileExtension(f) != ".json" }
 
-// minPartBytes is the least size in bytes of the parts in which a file is parsed. A file smaller than two parts is parsed whole. Parts
+// minPieceBytes is the least size in bytes of the pieces in which a file is parsed. A file smaller than two pieces is parsed whole. Pieces
 // save memory: the YAML library takes some 25 bytes for each byte of text.
-const minPartBytes = 256 << 10
+const minPieceBytes = 256 << 10
 
-// errNeedsWholeFile is the error of load if a file cannot be parsed in parts.
-var errNeedsWholeFile = errors.New("loading: a file has to be read as a whole")
-
-// loadInParts does what Load does, with files in parts of at least minPartBytes bytes.
-func loadInParts(files []RuleFile, opt rules.Options, partBytes int) (*rules.Set, rules.Problems, error) {
-	c := rules.NewCompiler(opt)
-	var problems, warnings rules.Problems
-	for p := range resultsInOrder(partParsers(files, partBytes)) {
-		problems = append(problems, p.Problems...)
-		warnings = append(warnings, p.Warnings...)
-		switch {
-		case p.NeedsWholeFile:
-			return nil, nil, errNeedsWholeFile
-		case p.ContinuesConfig:
-			c.ExtendConfig(p.Config)
-		case p.Config != nil:
-			c.AddConfig(p.Config)
+// pieceReaders returns functions that parse a file. They parse a YAML file of at least two pieces in pieces.
+func pieceReaders(f RuleFile, minBytes int) (readers []func() reload.Piece) {
+	if len(f.Data)/2 >= minBytes && IsYAML(f) && utf8.Valid(f.Data) {
+		if list, ok := yamlrules.Split(f.Name, f.Data); ok {
+			for read := range list.PartReaders(minBytes) {
+				readers = append(readers, func() reload.Piece {
+					p := read()
+					return reload.Piece{
+						Config: p.Config, ContinuesConfig: p.ContinuesConfig, NeedsWholePart: p.NeedsWholeFile, Problems: p.Problems, Warnings: p.Warnings,
+					}
+				})
+			}
+			return readers
 		}
 	}
-	set, odd, err := c.Result()
-	warnings = append(warnings, odd...)
-	problems = append(problems, rules.ProblemsOf(err)...)
-	if len(problems) > 0 {
-		return nil, nil, problems.OnePerPlace()
-	}
-	warnings.Sort()
-	return set, warnings, nil
-}
-
-// partParsers returns functions that parse the files, in order. Files of at least two parts are parsed in parts.
-func partParsers(files []RuleFile, partBytes int) (functions []func() yamlrules.ParsedPart) {
-	for _, f := range files {
-		if len(f.Data)/2 >= partBytes && IsYAML(f) && utf8.Valid(f.Data) {
-			if list, ok := yamlrules.Split(f.Name, f.Data); ok {
-				functions = slices.AppendSeq(functions, list.PartReaders(partBytes))
-				continue
-			}
-		}
-		functions = append(functions, func() (p yamlrules.ParsedPart) {
-			p.Config, p.Problems, p.Warnings = parseFile(f)
-			return p
-		})
-	}
-	return functions
-}
-
-// resultsInOrder calls functions and yields their results in order. It runs as many functions at a time as there are CPUs.
-func resultsInOrder[T any](functions []func() T) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		var running []chan T // Each channel receives one result. The order is that of the functions.
-		for len(functions) > 0 || len(running) > 0 {
-			for len(functions) > 0 && len(running) < runtime.GOMAXPROCS(0) {
-				f, result := functions[0], make(chan T, 1)
-				functions, running = functions[1:], append(running, result)
-				go func() { result <- f() }()
-			}
-			if !yield(<-running[0]) {
-				return
-			}
-			running = running[1:]
-		}
-	}
+	return []func() reload.Piece{func() (p reload.Piece) {
+		p.Config, p.Problems, p.Warnings = parseFile(f)
+		return p
+	}}
 }

@@ -2,16 +2,17 @@ package loading
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/reload"
 	"ratelimit/src/testbed/testfiles"
 )
 
@@ -31,15 +32,12 @@ func FuzzSplit(f *testing.F) {
 func sameInParts(t *testing.T, data []byte) bool {
 	t.Helper()
 	files := []RuleFile{{Name: "a.yaml", Data: data}}
-	set, odd, err := loadInParts(files, rules.Options{}, 1)
-	inParts := 0
-	for range partParsers(files, 1) {
-		inParts++
-	}
-	if errors.Is(err, errNeedsWholeFile) || inParts == 1 {
+	pieces := pieceReaders(files[0], 1)
+	if len(pieces) == 1 || slices.ContainsFunc(pieces, func(read func() reload.Piece) bool { return read().NeedsWholePart }) {
 		return false
 	}
-	want, wantOdd, wantErr := loadInParts(files, rules.Options{}, math.MaxInt/2)
+	set, odd, err := reload.Compile(formatWithPieces(1), files, rules.Options{})
+	want, wantOdd, wantErr := reload.Compile(formatWithPieces(math.MaxInt/2), files, rules.Options{})
 	if wantErr != nil && strings.Contains(wantErr.Error(), notYAML) {
 		if err == nil || !strings.Contains(err.Error(), notYAML) {
 			t.Fatalf("%q: in parts %v, whole %v", data, err, wantErr)

@@ -9,7 +9,7 @@ import (
 
 // b.yaml is bad, so its domain stays as it was; that of a.yaml changes.
 func ExampleLoader() {
-	loader := reload.Loader{CompileParts: loading.Load, IdentifyParts: loading.Identify}
+	loader := reload.Loader{Format: loading.Format()}
 	for _, texts := range [][2]string{
 		{"domain: a\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: b\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]"},
 		{"domain: a\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: ["},

@@ -1,18 +1,17 @@
-// Package reload compiles what a source of rules sends, file by file or resource by resource, and remembers the parts in force.
-// When some parts of a load have problems, the others take effect as far as they share no domain with a bad part:
+// Package reload compiles what a source of rules sends, file by file or resource by resource. Each domain is compiled alone, and again only
+// when one of its parts has changed. When some parts of a load have problems, the others take effect as far as they share no domain with a
+// bad part:
 //
-//	parts -> compile -> no problem:  all parts are in force
-//	                 -> problems:    bad parts, and those that share their domains, stay as they were;
-//	                                 the others are compiled again and are in force
+//	parts -> read and compile the domains that changed -> no problem:  all parts are in force
+//	                                                   -> problems:    bad parts, and those that share their domains, stay as they were;
+//	                                                                   the others are in force
 package reload
 
 import (
 	"bytes"
 	"cmp"
-	"compress/flate"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/gob"
 	"encoding/hex"
 	"maps"
 	"slices"
@@ -25,9 +24,22 @@ import (
 
 // Part is a rule file, or a resource of a management server. A part is accepted or refused as a whole.
 type Part struct {
-	Name string // Name is the file's name in messages, or the resource's type URL.
-	Key  string // Key is the name by which delta xDS knows the resource; empty for other parts. Hashes do not depend on it.
-	Data []byte
+	Name   string // Name is the file's name in messages, or the resource's type URL.
+	Key    string // Key is the name by which delta xDS knows the resource; empty for other parts. Hashes do not depend on it.
+	Data   []byte
+	Digest Digest // Digest is that of Data. Zero stands for one that is not known yet.
+}
+
+// Digest is a hash of the contents of a part.
+type Digest [sha256.Size]byte
+
+// DigestOf returns the Digest of contents.
+func DigestOf(data []byte) Digest { return sha256.Sum256(data) }
+
+func (p *Part) setDigest() {
+	if p.Digest == (Digest{}) {
+		p.Digest = DigestOf(p.Data)
+	}
 }
 
 // PartIdentity tells which part a problem belongs to, and which rules the part has.
@@ -35,6 +47,7 @@ type PartIdentity struct {
 	Name         string
 	Domain       string // Domain is the domain whose rules the part has. It is empty if it cannot be read.
 	ProblemPlace string // ProblemPlace is the place of the part's problems, such as `xds resource "edge"`. It is empty if that is Name.
+	SortKey      string // SortKey is the order of parts of different loads that are in force together.
 }
 
 // Result tells what a load changed and what is wrong with it.
@@ -66,6 +79,10 @@ type Config struct {
 	AllOrNothing bool
 	// OnLoad is called after each load, accepted or refused. Required.
 	OnLoad func(Result)
+	// SourceName is the name of the source in messages, and DomainOwner returns that of the other source that has a domain, or "". Such a
+	// domain is a problem. DomainOwner is nil if there is only one source. [Source.Configure] sets both.
+	SourceName  string
+	DomainOwner func(domain string) string
 	// Turn, if not nil, is locked from before a load is compiled until OnLoad returns. Even the first load may take effect in part then.
 	// [Source.Configure] sets it.
 	Turn sync.Locker
@@ -80,65 +97,125 @@ func (c *Config) BeginLoad() (unlock func()) {
 	return c.Turn.Unlock
 }
 
-// Loader compiles the parts of each load and remembers the parts in force. One goroutine at a time may call it.
+// Loader compiles the parts of each load and remembers the rules in force. One goroutine at a time may call it.
 type Loader struct {
 	Config
+	Format Format
 	// AllowPartialFirstLoad allows a load with problems to take effect in part before any load was accepted.
 	AllowPartialFirstLoad bool
-	// CompileParts makes a Set of parts. Its error is [rules.Problems].
-	CompileParts func([]Part, rules.Options) (*rules.Set, rules.Problems, error)
-	// IdentifyParts returns the identity of each part. It is called for loads with problems only.
-	IdentifyParts func([]Part) []PartIdentity
 	// WholePlace is the place of problems that belong to no single part. Problems of resources need none.
 	WholePlace string
 
-	// SourceKeepsParts says that the source keeps the parts of the last load in memory anyway, so the Loader does not pack them.
-	SourceKeepsParts bool
-
-	// One of these has the parts in force, depending on SourceKeepsParts. Both are nil with AllOrNothing, and until a load with parts is
-	// accepted.
-	packedPartsInForce []byte
-	keptPartsInForce   []Part
+	inForce *load // inForce has the rules in force; nil before the first accepted load.
+	last    *load // last is the last load. It has what was compiled and is not in force.
+	joiner  rules.Joiner
 }
 
-// PartsInForce returns the parts in force, or none with AllOrNothing.
-func (l *Loader) PartsInForce() []Part {
-	if l.SourceKeepsParts {
-		return l.keptPartsInForce
+// PartsInForce returns the parts in force, without their Data.
+func (l *Loader) PartsInForce() (parts []Part) {
+	if l.inForce != nil {
+		for _, p := range l.inForce.parts {
+			parts = append(parts, p.Part)
+		}
 	}
-	return unpackParts(l.packedPartsInForce)
+	return parts
+}
+
+// Compile compiles parts into one Set. Its error is [rules.Problems].
+func Compile(format Format, parts []Part, opt rules.Options) (*rules.Set, rules.Problems, error) {
+	compiled, problems := compile(format, parts, opt)
+	if len(problems) > 0 {
+		return nil, nil, format.ArrangeProblems(problems)
+	}
+	var joiner rules.Joiner
+	return joiner.Join(compiled.sets()), compiled.warnings(format), nil
 }
 
 // Load compiles parts and sets Set, Warnings, Err, PartCount and Hash of out. problems are those found while the parts were read.
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
-	out.PartCount, out.Hash = len(parts), HashOfParts(parts)[:16]
-	set, warnings, err := l.CompileParts(parts, l.Options)
-	if problems = append(problems, rules.ProblemsOf(err)...); len(problems) > 0 {
+	now, found := compile(l.Format, parts, l.Options, l.inForce, l.last)
+	l.last = now
+	out.PartCount, out.Hash = len(parts), now.hash()[:16]
+	found = slices.Concat(l.domainConflicts(now), found) // Of two problems at one place the first one counts.
+	if problems = append(problems, l.Format.ArrangeProblems(found)...); len(problems) > 0 {
 		out.Err = problems
-		if parts = l.acceptableParts(parts, problems); len(parts) == 0 {
-			return
-		}
-		if set, warnings, err = l.CompileParts(parts, l.Options); err != nil {
+		if now = l.acceptable(now, problems); now == nil {
 			return
 		}
 	}
-	out.Set, out.Warnings, out.Hash = set, warnings, HashOfParts(parts)[:16]
-	switch {
-	case l.AllOrNothing:
-	case l.SourceKeepsParts:
-		l.keptPartsInForce = slices.Clip(parts)
-	default:
-		l.packedPartsInForce = packParts(parts)
+	l.inForce = now
+	out.Set, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.hash()[:16]
+	if l.Turn == nil { // Source.Join joins the rules of several sources.
+		out.Set = l.joiner.Join([]*rules.Set{out.Set})
 	}
 }
 
-// acceptableParts returns the parts that can be in force in spite of problems: the new parts, and the last good version of those that
-// are held back. It returns nil if these are in force now.
-func (l *Loader) acceptableParts(parts []Part, problems rules.Problems) (accepted []Part) {
-	if l.AllOrNothing || len(parts) == 0 || l.packedPartsInForce == nil && l.keptPartsInForce == nil && !l.AllowPartialFirstLoad {
+// sets returns the Sets of all units, of which none has problems.
+func (l *load) sets() []*rules.Set {
+	sets := make([]*rules.Set, len(l.units))
+	for i, u := range l.units {
+		sets[i] = u.set
+	}
+	return sets
+}
+
+func (l *load) warnings(format Format) (warnings rules.Problems) {
+	for _, u := range l.units {
+		warnings = append(warnings, u.warnings...)
+	}
+	warnings = append(warnings, rules.WarnSameNames(l.sets())...)
+	format.SortWarnings(warnings)
+	return warnings
+}
+
+func (l *load) hash() string {
+	parts := make([]Part, len(l.parts))
+	for i := range l.parts {
+		parts[i] = l.parts[i].Part
+	}
+	return HashOfParts(parts)
+}
+
+func (l *load) identities() []PartIdentity {
+	ids := make([]PartIdentity, len(l.parts))
+	for i := range l.parts {
+		ids[i] = l.parts[i].PartIdentity
+	}
+	return ids
+}
+
+// domainConflicts returns the problems of the domains that other sources have.
+func (l *Loader) domainConflicts(now *load) (problems rules.Problems) {
+	if l.DomainOwner == nil {
 		return nil
 	}
-	ids := l.IdentifyParts(parts)
+	for _, u := range now.units {
+		if u.domain == "" {
+			continue
+		}
+		owner := l.DomainOwner(u.domain)
+		if owner == "" {
+			continue
+		}
+		for _, at := range u.domainPos {
+			problems.Add(at, "remove it from one of them", "domain %s is in two sources of rules: %s has it already, so it is not taken from %s",
+				rules.Quote(u.domain), owner, l.SourceName)
+		}
+	}
+	return problems
+}
+
+// acceptable returns the rules that can be in force in spite of problems: the new parts, and the last good version of those that are held
+// back. It returns nil if these are in force now.
+func (l *Loader) acceptable(now *load, problems rules.Problems) *load {
+	before := l.inForce
+	if before == nil {
+		before = new(load)
+	}
+	if l.AllOrNothing || len(now.parts) == 0 || len(before.parts) == 0 && !l.AllowPartialFirstLoad {
+		return nil
+	}
+	ids := now.identities()
 	owner, bad := PartOfPlace(ids), make(map[string]bool, len(problems))
 	for _, p := range problems {
 		name := owner(p.File)
@@ -147,24 +224,42 @@ func (l *Loader) acceptableParts(parts []Part, problems rules.Problems) (accepte
 		}
 		bad[name] = true
 	}
-	before := l.PartsInForce()
-	beforeIDs := l.IdentifyParts(before)
-	held := heldBackParts(ids, beforeIDs, bad)
-	for i, p := range parts {
-		if !held[ids[i].Name] {
-			accepted = append(accepted, p)
-		}
-	}
-	for i, p := range before {
-		if held[beforeIDs[i].Name] {
-			accepted = append(accepted, p)
-		}
-	}
-	slices.SortStableFunc(accepted, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
-	if HashOfParts(accepted) == HashOfParts(before) {
+	held := heldBackParts(ids, before.identities(), bad)
+	accepted := new(load)
+	accepted.add(now, func(name string) bool { return !held[name] })
+	accepted.add(before, func(name string) bool { return held[name] })
+	if len(accepted.parts) == 0 || accepted.hash() == before.hash() || !accepted.fits(l.Format.MaxPlaceBytes) {
 		return nil
 	}
 	return accepted
+}
+
+// add adds the parts of other whose names fit, with their units. All parts of a unit fit, or none.
+func (l *load) add(other *load, fit func(name string) bool) {
+	for i := range other.parts {
+		if fit(other.parts[i].PartIdentity.Name) {
+			l.parts = append(l.parts, other.parts[i])
+		}
+	}
+	for _, u := range other.units {
+		if fit(u.parts[0].PartIdentity.Name) {
+			l.units = append(l.units, u)
+		}
+	}
+	slices.SortStableFunc(l.parts, func(a, b IdentifiedPart) int { return cmp.Compare(a.SortKey, b.SortKey) })
+	slices.SortStableFunc(l.units, func(a, b *unit) int { return cmp.Compare(a.parts[0].SortKey, b.parts[0].SortKey) })
+}
+
+// fits reports whether the names and the places of all units together are not too long.
+func (l *load) fits(maxPlaceBytes int) bool {
+	var shared rules.Shared
+	placeBytes := 0
+	for _, u := range l.units {
+		if placeBytes += u.placeBytes; u.set == nil || !shared.Reuse(u.set) || maxPlaceBytes > 0 && placeBytes > maxPlaceBytes {
+			return false
+		}
+	}
+	return true
 }
 
 // PartOfPlace returns a function from the place of a problem to the name of the part that has it, or "" if no part has it. A part has
@@ -192,35 +287,20 @@ func PartOfPlace(ids []PartIdentity) func(place string) string {
 
 // HashOfParts returns a hash of parts in 64 hex digits, which does not depend on their order. The Hash of a Result is its start.
 func HashOfParts(parts []Part) string {
-	sorted := slices.SortedFunc(slices.Values(parts), func(a, b Part) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.Data, b.Data))
+	sorted := slices.Clone(parts)
+	for i := range sorted {
+		sorted[i].setDigest()
+	}
+	slices.SortFunc(sorted, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.Digest[:], b.Digest[:]))
 	})
 	sum := sha256.New()
 	for _, p := range sorted {
-		for _, b := range [][]byte{[]byte(p.Name), p.Data} { // The lengths make "ab" and "c" differ from "a" and "bc".
-			sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
-			sum.Write(b)
-		}
+		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(p.Name)))) // The length makes "ab" and "c" differ from "a" and "bc".
+		sum.Write([]byte(p.Name))
+		sum.Write(p.Digest[:])
 	}
 	return hex.EncodeToString(sum.Sum(nil))
-}
-
-// packParts compresses parts, because a large set of rules is kept for a long time. It returns nil for no parts.
-func packParts(parts []Part) []byte {
-	if len(parts) == 0 {
-		return nil
-	}
-	var packed bytes.Buffer // A bytes.Buffer returns no errors, so the writers below return none.
-	w, _ := flate.NewWriter(&packed, flate.BestSpeed)
-	_ = gob.NewEncoder(w).Encode(parts)
-	_ = w.Close()
-	return bytes.Clone(packed.Bytes())
-}
-
-// unpackParts returns the parts that packParts compressed, and none for nil.
-func unpackParts(packed []byte) (parts []Part) {
-	_ = gob.NewDecoder(flate.NewReader(bytes.NewReader(packed))).Decode(&parts) // Decode fails for nil only.
-	return parts
 }
 
 // heldBackParts returns the names of the parts that have to stay as they were when the parts in bad have problems: the bad parts, and

@@ -42,7 +42,7 @@ func (s *Sources) Add(name string) *Source {
 // Configure sets in cfg what makes a load refuse the domains of other sources. Loads of all sources run one after the other.
 func (s *Source) Configure(cfg *Config) {
 	cfg.Turn = &s.sources.mu
-	cfg.Options.Source, cfg.Options.DomainOwner = s.Name, s.ownerOf
+	cfg.SourceName, cfg.DomainOwner = s.Name, s.ownerOf
 }
 
 // ownerOf returns the name of the other source that has a domain, or "".

@@ -1,7 +1,6 @@
 package xdsrules
 
 import (
-	"bytes"
 	"cmp"
 	"maps"
 	"slices"
@@ -89,7 +88,8 @@ func (s *resources) apply(r *discovery.DeltaDiscoveryResponse) rules.Problems {
 	}
 	for _, res := range r.GetResources() {
 		before, known := s.sent[res.GetName()]
-		now := resource{res.GetVersion(), reload.Part{Name: res.GetResource().GetTypeUrl(), Key: res.GetName(), Data: res.GetResource().GetValue()}}
+		data := res.GetResource().GetValue()
+		now := resource{res.GetVersion(), reload.Part{Name: res.GetResource().GetTypeUrl(), Key: res.GetName(), Data: data, Digest: reload.DigestOf(data)}}
 		if res.GetResource() == nil || known && before.hasDataOf(now) { // The bytes that are there keep being shared with the parts in force.
 			now.part = before.part
 		}
@@ -113,7 +113,7 @@ func wrongType(typeURL string) rules.Problems {
 }
 
 func (r *resource) hasDataOf(other resource) bool {
-	return r.part.Name == other.part.Name && bytes.Equal(r.part.Data, other.part.Data)
+	return r.part.Name == other.part.Name && r.part.Digest == other.part.Digest
 }
 
 // parts returns the parts of sent, sorted by name.

@@ -2,7 +2,9 @@ package xdsrules
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,7 +27,29 @@ const maxPlaceBytes = 64 << 20
 // Load compiles all resources of a response into one Set, as loading.Load compiles files. The error, if any, is rules.Problems
 // with the problems of all resources. No resources are an accepted, empty set. Their order does not matter.
 func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {
-	return compileParts(partsOf(resources), opt)
+	return reload.Compile(newFormat(), partsOf(resources), opt)
+}
+
+// newFormat returns how resources are read, for one source.
+func newFormat() reload.Format {
+	names := make(nameCache)
+	return reload.Format{
+		Identify: names.identify,
+		Read: func(p *reload.IdentifiedPart, _ bool) []func() reload.Piece {
+			return []func() reload.Piece{func() reload.Piece { return readPart(p) }}
+		},
+		SortWarnings: func(list rules.Problems) { slices.SortStableFunc(list, comparePlaces) },
+		ArrangeProblems: func(list rules.Problems) rules.Problems {
+			slices.SortStableFunc(list, comparePlaces)
+			// One mistake at one place is one problem, as with files.
+			return slices.CompactFunc(list, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
+		},
+		MaxPlaceBytes: maxPlaceBytes,
+		TooLarge: rules.Problem{
+			Pos: rules.Pos{File: "xds response"}, Fix: "use fewer levels, or fewer descriptors",
+			Message: fmt.Sprintf("the set is too large: the paths of its parts are longer than %d MB together", maxPlaceBytes>>20),
+		},
+	}
 }
 
 func partsOf(resources []*anypb.Any) []reload.Part {
@@ -36,90 +60,104 @@ func partsOf(resources []*anypb.Any) []reload.Part {
 	return parts
 }
 
-// parsedResource is a part of a load, and the message that it holds.
-type parsedResource struct {
-	reload.PartIdentity
-	message *configv3.RateLimitConfig // message is nil if it cannot be read.
+// resourceNames are the names in a resource.
+type resourceNames struct {
+	isRead       bool // isRead is false if the resource cannot be read.
+	name, domain string
 }
 
-// readResources reads the messages of parts, in their order. It adds problems to r. The place of a resource is its name, or its number
-// if it has none or an earlier one has the same name. Its name is the Key of its part, or else that in the message.
-func (r *reader) readResources(parts []reload.Part) []parsedResource {
-	list := make([]parsedResource, len(parts))
-	taken := make(map[string]bool) // taken has the places of earlier parts.
+// nameCache has the names of the resources of the last load, so that those that have not changed need not be read again. It is used by
+// one load at a time.
+type nameCache map[[2]string]resourceNames // The keys are the type URL and the digest.
+
+// namesOf returns the names in a resource.
+func namesOf(p reload.Part) resourceNames {
+	m, err := readMessage(p)
+	if err != nil {
+		return resourceNames{}
+	}
+	return resourceNames{true, m.GetName(), m.GetDomain()}
+}
+
+// identify returns the resources in the order in which they are compiled. The place of a resource is its name, or its number if it has none
+// or an earlier one has the same name. Its name is the Key of its part, or else that in the message.
+func (c nameCache) identify(parts []reload.Part) []reload.IdentifiedPart {
+	list := make([]reload.IdentifiedPart, len(parts))
+	known := make(nameCache, len(parts))
+	taken := make(map[string]bool, len(parts)) // taken has the places of earlier parts.
 	for i, p := range parts {
+		if p.Digest == (reload.Digest{}) {
+			p.Digest = reload.DigestOf(p.Data)
+		}
+		key := [2]string{p.Name, string(p.Digest[:])}
+		names, isKnown := c[key]
+		if !isKnown {
+			names = namesOf(p)
+		}
+		known[key] = names
 		place := fmt.Sprintf("xds resource %d", i+1)
-		useName := func(name string) {
+		if name := cmp.Or(p.Key, names.name); name != "" {
 			byName := fmt.Sprintf("xds resource %q", shortName(name))
 			if taken[byName] {
 				byName = fmt.Sprintf("%s, %q", place, shortName(name))
 			}
 			place, taken[byName] = byName, true
 		}
-		if p.Key != "" {
-			useName(p.Key)
+		id := reload.PartIdentity{Name: cmp.Or(p.Key, place), ProblemPlace: place, SortKey: names.sortKey()}
+		if names.isRead {
+			id.Name = cmp.Or(p.Key, names.name, "\x00"+names.domain) // A resource without a name is identified by its domain.
+			id.Domain = names.domain
 		}
-		list[i] = parsedResource{PartIdentity: reload.PartIdentity{Name: cmp.Or(p.Key, place), ProblemPlace: place}}
-		m := &configv3.RateLimitConfig{}
-		inner, err := unwrapResource(p)
-		if err == nil && !inner.MessageIs(m) {
-			r.addProblem(place, "send "+TypeURL, "its type is %q", shortName(inner.GetTypeUrl()))
-			continue
-		}
-		if err == nil {
-			err = proto.Unmarshal(inner.GetValue(), m)
-		}
-		if err != nil {
-			r.addProblem(place, "", "it cannot be read: %v", err)
-			continue
-		}
-		name := cmp.Or(p.Key, m.GetName(), "\x00"+m.GetDomain()) // A resource without a name is identified by its domain.
-		if p.Key == "" && m.GetName() != "" {
-			useName(m.GetName())
-		}
-		list[i] = parsedResource{reload.PartIdentity{Name: name, Domain: m.GetDomain(), ProblemPlace: place}, m}
+		list[i] = reload.IdentifiedPart{Part: p, PartIdentity: id}
 	}
+	clear(c)
+	maps.Copy(c, known)
+	// Servers keep resources in maps and send them in any order, which must not decide the outcome.
+	slices.SortStableFunc(list, func(a, b reload.IdentifiedPart) int { return strings.Compare(a.SortKey, b.SortKey) })
 	return list
 }
 
-// identifyParts returns the identities of parts.
-func identifyParts(parts []reload.Part) []reload.PartIdentity {
-	var r reader
-	ids := make([]reload.PartIdentity, 0, len(parts))
-	for _, one := range r.readResources(parts) {
-		ids = append(ids, one.PartIdentity)
+// sortKey returns the place of a resource in the order in which resources are compiled: sorted by name. Those without a name come last, in
+// the order in which they were sent.
+func (n *resourceNames) sortKey() string {
+	if n.name == "" {
+		return "~"
 	}
-	return ids
+	return "=" + n.name
 }
 
-// compileParts does what Load does, for parts.
-func compileParts(parts []reload.Part, opt rules.Options) (*rules.Set, rules.Problems, error) {
+// readMessage returns the message that a resource holds.
+func readMessage(p reload.Part) (*configv3.RateLimitConfig, error) {
+	m := &configv3.RateLimitConfig{}
+	inner, err := unwrapResource(p)
+	if err != nil {
+		return nil, err
+	}
+	if !inner.MessageIs(m) {
+		return nil, wrongTypeError(inner.GetTypeUrl())
+	}
+	return m, proto.Unmarshal(inner.GetValue(), m)
+}
+
+// wrongTypeError is the error of a resource that has the type URL of another type.
+type wrongTypeError string
+
+func (e wrongTypeError) Error() string { return fmt.Sprintf("its type is %q", shortName(string(e))) }
+
+// readPart reads a resource.
+func readPart(p *reload.IdentifiedPart) reload.Piece {
 	r := reader{placeBytesLeft: maxPlaceBytes}
-	list := slices.DeleteFunc(r.readResources(parts), func(one parsedResource) bool { return one.message == nil })
-	// Servers keep resources in maps and send them in any order, which must not decide the outcome. So they are sorted by name;
-	// resources without a name come last, in the order in which they were sent.
-	slices.SortStableFunc(list, func(a, b parsedResource) int {
-		x, y := a.message.GetName(), b.message.GetName()
-		if x == "" || y == "" {
-			return len(y) - len(x)
+	m, err := readMessage(p.Part)
+	if err != nil {
+		if wrong, ok := errors.AsType[wrongTypeError](err); ok {
+			r.addProblem(p.ProblemPlace, "send "+TypeURL, "%v", wrong)
+		} else {
+			r.addProblem(p.ProblemPlace, "", "it cannot be read: %v", err)
 		}
-		return strings.Compare(x, y)
-	})
-	configs := make([]rules.DomainConfig, 0, len(list))
-	for _, one := range list {
-		configs = append(configs, r.readDomain(one.ProblemPlace, one.message))
+		return reload.Piece{Problems: r.problems}
 	}
-	if r.placeBytesLeft < 0 { // Some messages were not read.
-		return nil, nil, r.problems
-	}
-	set, warnings, err := rules.Compile(configs, opt)
-	if r.problems = append(r.problems, rules.ProblemsOf(err)...); len(r.problems) > 0 {
-		slices.SortStableFunc(r.problems, comparePlaces)
-		// One mistake at one place is one problem, as with files.
-		return nil, nil, slices.CompactFunc(r.problems, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
-	}
-	slices.SortStableFunc(warnings, comparePlaces)
-	return set, warnings, nil
+	cfg := r.readDomain(p.ProblemPlace, m)
+	return reload.Piece{Config: &cfg, PlaceBytes: maxPlaceBytes - r.placeBytesLeft, Problems: r.problems}
 }
 
 // unwrapResource returns the resource that p holds. Servers that give resources a time to live send them in an envelope.

@@ -81,7 +81,11 @@ func TestOwner(t *testing.T) {
 		parts = append(parts, nil)
 	}
 	parts = append(parts, parts[0])
-	owner := reload.PartOfPlace(identifyParts(partsOf(parts)))
+	var ids []reload.PartIdentity
+	for _, p := range newFormat().Identify(partsOf(parts)) {
+		ids = append(ids, p.PartIdentity)
+	}
+	owner := reload.PartOfPlace(ids)
 	for place, want := range map[string]string{
 		`xds resource "a"`: "a",
 		`xds resource "a": descriptors[0].rate_limit`:         "a",

@@ -31,16 +31,14 @@ func (r *reader) addProblem(place, fix, format string, args ...any) {
 	r.problems.Add(rules.Pos{File: place}, fix, format, args...)
 }
 
-// placeOfPart returns the place of a part of a message, which is at the place outer. When all places together become too long it records
-// that, once, and returns outer.
+// placeOfPart returns the place of a part of a message, which is at the place outer. When all places together become too long it returns
+// outer.
 func (r *reader) placeOfPart(outer string, part ...string) string {
 	if r.placeBytesLeft < 0 {
 		return outer
 	}
 	place := outer + strings.Join(part, "")
-	if r.placeBytesLeft -= len(place); r.placeBytesLeft < 0 {
-		r.addProblem("xds response", "use fewer levels, or fewer descriptors", "the set is too large: the paths of its parts are longer than %d MB together", maxPlaceBytes>>20)
-	}
+	r.placeBytesLeft -= len(place)
 	return place
 }
 

@@ -116,7 +116,7 @@ func New(cfg Config) (*Watcher, error) {
 		nodeIdentity: node,
 		reloadSignal: reload.NewSignal(),
 		secretHider:  secretsOf(cfg.Headers),
-		loader:       reload.Loader{Config: cfg.Config, AllowPartialFirstLoad: true, CompileParts: compileParts, IdentifyParts: identifyParts, SourceKeepsParts: cfg.Delta},
+		loader:       reload.Loader{Config: cfg.Config, Format: newFormat(), AllowPartialFirstLoad: true},
 	}
 	w.resources.forgetVersions()
 	return w, conn.Close()

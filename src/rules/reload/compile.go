@@ -1,0 +1,378 @@
+package reload
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"runtime"
+	"slices"
+
+	"ratelimit/src/rules"
+)
+
+// Format tells how the parts of a source become rules.
+//
+// Another kind of part, such as a file of values that rule files name, fits in here: Identify lists it, so that it is hashed and held back;
+// Read gives the Piece of a rule file what it needs of the other part; and the unit of a domain has the other part among its parts, so that
+// a change of either compiles the domain again.
+type Format struct {
+	// Identify returns the parts in the order in which they are compiled, with their identities. Their Domain may be empty.
+	Identify func([]Part) []IdentifiedPart
+	// Read returns functions that each read a piece of a part. They run on several goroutines; their results are compiled in order. If
+	// whole is set, the part is read in one piece.
+	Read func(p *IdentifiedPart, whole bool) []func() Piece
+	// SortWarnings sorts warnings. ArrangeProblems sorts problems and removes those that repeat others.
+	SortWarnings    func(rules.Problems)
+	ArrangeProblems func(rules.Problems) rules.Problems
+	// MaxPlaceBytes bounds the PlaceBytes of all parts together, and TooLarge is the problem of more. Zero is no bound.
+	MaxPlaceBytes int
+	TooLarge      rules.Problem
+}
+
+// IdentifiedPart is a part and its identity.
+type IdentifiedPart struct {
+	Part
+	PartIdentity
+}
+
+// Piece is what was read of a part: all of it, or the next piece of a large one.
+type Piece struct {
+	Config             *rules.DomainConfig // Config is nil if there is nothing to compile.
+	ContinuesConfig    bool                // ContinuesConfig says that Config continues that of the piece before.
+	NeedsWholePart     bool                // NeedsWholePart says that the part must be read in one piece.
+	PlaceBytes         int                 // PlaceBytes is the length of the places of all that Config has, in bytes.
+	Problems, Warnings rules.Problems
+}
+
+// unit has the rules of one domain. It is compiled alone, and again only when one of its parts changes. A part without rules, such as a
+// file of tests, is a unit of its own.
+type unit struct {
+	domain     string           // domain is empty if the unit has no rules.
+	parts      []IdentifiedPart // parts have no Data.
+	domainPos  []rules.Pos      // domainPos has the position of the domain in each part that has rules.
+	set        *rules.Set       // set is nil if the unit has problems.
+	problems   rules.Problems
+	warnings   rules.Problems
+	placeBytes int
+}
+
+// partVersion is one version of a part. Parts with the same version have the same rules with the same positions.
+type partVersion struct {
+	name, place string
+	digest      Digest
+}
+
+// place returns the place of the part's problems.
+func (p *IdentifiedPart) place() string { return cmp.Or(p.ProblemPlace, p.PartIdentity.Name) }
+
+func (p *IdentifiedPart) version() partVersion {
+	return partVersion{p.Part.Name, p.place(), p.Digest}
+}
+
+func (p *IdentifiedPart) hasVersionOf(other *IdentifiedPart) bool {
+	return p.version() == other.version()
+}
+
+// load is a load that has been compiled, or the rules in force.
+type load struct {
+	parts []IdentifiedPart // parts have no Data, and their Domain.
+	units []*unit          // units are in the order of their first parts. Those with problems have no set.
+}
+
+// compiler compiles one load. Each round reads the parts of the domains that changed. Another round is needed if that shows that more
+// domains changed, or that a part must be read whole.
+type compiler struct {
+	Format
+	options    rules.Options
+	shared     rules.Shared
+	earlier    map[partVersion][]*unit // earlier are the units with sets of earlier loads.
+	parts      []IdentifiedPart
+	unitNames  []string // unitNames has the unitName of each part. It is empty until the part is read.
+	readWhole  map[int]bool
+	compiled   map[string]*unit // compiled has the units that are done.
+	placeBytes int
+}
+
+// compile compiles parts. It takes unchanged units from earlier loads.
+func compile(format Format, parts []Part, opt rules.Options, earlier ...*load) (*load, rules.Problems) {
+	c := &compiler{
+		Format: format, options: opt, parts: format.Identify(parts), earlier: make(map[partVersion][]*unit),
+		readWhole: make(map[int]bool), compiled: make(map[string]*unit),
+	}
+	c.unitNames = make([]string, len(c.parts))
+	for i := range c.parts {
+		c.parts[i].setDigest()
+	}
+	for _, l := range earlier {
+		c.addEarlier(l)
+	}
+	l := &load{parts: withoutData(c.parts)}
+	var problems rules.Problems
+	if !c.compileAll() {
+		for _, u := range c.compiled {
+			problems = append(problems, u.problems...)
+		}
+		return l, append(problems, c.TooLarge)
+	}
+	taken := make(map[string]bool)
+	for i, name := range c.unitNames {
+		u := c.compiled[name]
+		l.parts[i].Domain = u.domain
+		if !taken[name] {
+			taken[name] = true
+			l.units, problems = append(l.units, u), append(problems, u.problems...)
+			u.problems = nil
+		}
+	}
+	return l, problems
+}
+
+func withoutData(parts []IdentifiedPart) []IdentifiedPart {
+	parts = slices.Clone(parts)
+	for i := range parts {
+		parts[i].Data = nil
+	}
+	return parts
+}
+
+func (c *compiler) addEarlier(l *load) {
+	if l == nil {
+		return
+	}
+	for _, u := range l.units {
+		for i := range u.parts {
+			v := u.parts[i].version()
+			if u.set != nil && !slices.Contains(c.earlier[v], u) {
+				c.earlier[v] = append(c.earlier[v], u)
+			}
+		}
+	}
+}
+
+// unitName returns the name in unitNames of a part with the domain.
+func (c *compiler) unitName(part int, domain string) string {
+	if domain == "" {
+		return "part " + c.parts[part].place()
+	}
+	return "domain " + domain
+}
+
+// members returns the parts of each unit, in order, as far as they are known.
+func (c *compiler) members() map[string][]int {
+	members := make(map[string][]int)
+	for i, name := range c.unitNames {
+		if name != "" {
+			members[name] = append(members[name], i)
+		}
+	}
+	return members
+}
+
+// compileAll compiles all units. It returns false if the load is too large.
+func (c *compiler) compileAll() (complete bool) {
+	toRead := c.reuseUnits()
+	for len(toRead) > 0 {
+		if toRead, complete = c.compileRound(toRead); !complete {
+			return false
+		}
+	}
+	return true
+}
+
+// reuseUnits takes the units whose parts have not changed. It returns the parts of all others.
+func (c *compiler) reuseUnits() (toRead []int) {
+	for i := range c.parts {
+		if known := c.earlier[c.parts[i].version()]; len(known) > 0 {
+			c.unitNames[i] = c.unitName(i, known[0].domain)
+		}
+	}
+	members := c.members()
+	for i, name := range c.unitNames {
+		list := members[name]
+		if name == "" || list[0] != i {
+			continue
+		}
+		for _, u := range c.earlier[c.parts[i].version()] {
+			if c.hasParts(u, list) && c.shared.Reuse(u.set) {
+				c.compiled[name], c.placeBytes = u, c.placeBytes+u.placeBytes
+				break
+			}
+		}
+	}
+	for i, name := range c.unitNames {
+		if c.compiled[name] == nil {
+			toRead = append(toRead, i)
+		}
+	}
+	return toRead
+}
+
+func (c *compiler) hasParts(u *unit, list []int) bool {
+	return slices.EqualFunc(u.parts, list, func(p IdentifiedPart, i int) bool { return p.hasVersionOf(&c.parts[i]) })
+}
+
+// openUnit is a unit that is being compiled.
+type openUnit struct {
+	unit
+	compiler   *rules.Compiler
+	isDeferred bool // isDeferred is set if the next round compiles the unit, because this one does not read all its parts, or not whole.
+}
+
+// round is the state of compileRound.
+type round struct {
+	*compiler
+	open        map[string]*openUnit
+	openNames   []string         // openNames has the keys of open, in the order in which they were added.
+	outside     map[string][]int // outside has the parts of each unit that the round does not read.
+	needWhole   map[int]bool     // needWhole has the parts that are to be read in one piece.
+	withoutUnit []int            // withoutUnit are the parts in needWhole whose unit is not known.
+}
+
+// compileRound reads parts and compiles the units that consist of them. It returns the parts to read in the next round, and false if the
+// load is too large.
+func (c *compiler) compileRound(parts []int) (readNext []int, complete bool) {
+	r := &round{compiler: c, open: make(map[string]*openUnit), needWhole: make(map[int]bool)}
+	for _, i := range parts {
+		c.unitNames[i] = ""
+	}
+	r.outside = c.members()
+	for p := range inOrder(r.readers(parts)) {
+		if r.add(p); c.MaxPlaceBytes > 0 && c.placeBytes > c.MaxPlaceBytes {
+			for _, name := range r.openNames {
+				c.compiled[name] = &r.open[name].unit
+			}
+			return nil, false
+		}
+	}
+	return r.finish(), true
+}
+
+// partPiece is a piece of the part with the number.
+type partPiece struct {
+	part int
+	Piece
+}
+
+// readers yields the functions that read parts.
+func (r *round) readers(parts []int) iter.Seq[func() partPiece] {
+	return func(yield func(func() partPiece) bool) {
+		for _, i := range parts {
+			for _, read := range r.Read(&r.parts[i], r.readWhole[i]) {
+				if !yield(func() partPiece { return partPiece{i, read()} }) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// add compiles a piece.
+func (r *round) add(p partPiece) {
+	u := r.open[r.unitNames[p.part]]
+	switch {
+	case r.needWhole[p.part]:
+		return
+	case p.NeedsWholePart:
+		r.needWhole[p.part] = true
+		if u != nil {
+			u.isDeferred = true
+		} else {
+			r.withoutUnit = append(r.withoutUnit, p.part)
+		}
+		return
+	case !p.ContinuesConfig:
+		u = r.unitOf(p)
+	}
+	if u.isDeferred {
+		return
+	}
+	u.problems, u.warnings = append(u.problems, p.Problems...), append(u.warnings, p.Warnings...)
+	u.placeBytes, r.placeBytes = u.placeBytes+p.PlaceBytes, r.placeBytes+p.PlaceBytes
+	switch {
+	case p.ContinuesConfig:
+		u.compiler.ExtendConfig(p.Config)
+	case p.Config != nil:
+		u.compiler.AddConfig(p.Config)
+	}
+}
+
+// unitOf returns the unit of a part, whose first piece is p.
+func (r *round) unitOf(p partPiece) *openUnit {
+	domain, part := "", r.parts[p.part]
+	if p.Config != nil {
+		domain = p.Config.Domain
+	}
+	name := r.unitName(p.part, domain)
+	r.unitNames[p.part] = name
+	u := r.open[name]
+	if u == nil {
+		u = &openUnit{compiler: r.shared.NewCompiler(r.options), isDeferred: r.outside[name] != nil}
+		u.domain = domain
+		r.open[name], r.openNames = u, append(r.openNames, name)
+	}
+	part.Domain, part.Data = domain, nil
+	u.parts = append(u.parts, part)
+	if p.Config != nil {
+		u.domainPos = append(u.domainPos, p.Config.Pos)
+	}
+	return u
+}
+
+// finish ends the round. It returns the parts to read in the next one.
+func (r *round) finish() (readNext []int) {
+	members := r.members()
+	for _, name := range r.openNames {
+		u := r.open[name]
+		if u.isDeferred {
+			readNext = append(readNext, members[name]...)
+			u.compiler.Discard()
+			r.placeBytes -= u.placeBytes
+			if done := r.compiled[name]; done != nil {
+				r.forget(name, done)
+			}
+			continue
+		}
+		set, warnings, err := u.compiler.Result()
+		u.problems, u.warnings = append(u.problems, rules.ProblemsOf(err)...), append(u.warnings, warnings...)
+		if len(u.problems) == 0 {
+			u.set = set
+		}
+		r.compiled[name] = new(u.unit) // A copy lets the compiler be freed.
+	}
+	maps.Copy(r.readWhole, r.needWhole)
+	readNext = append(readNext, r.withoutUnit...)
+	slices.Sort(readNext)
+	return slices.Compact(readNext)
+}
+
+// forget takes back a unit that was compiled by an earlier round or load.
+func (r *round) forget(name string, u *unit) {
+	delete(r.compiled, name)
+	r.placeBytes -= u.placeBytes
+	if u.set != nil {
+		r.shared.Release(u.set)
+	}
+}
+
+// inOrder calls functions and yields their results in order. It runs as many functions at a time as there are CPUs.
+func inOrder[T any](functions iter.Seq[func() T]) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		var running []chan T // Each channel receives one result. The order is that of the functions.
+		for f := range functions {
+			if len(running) >= runtime.GOMAXPROCS(0) {
+				if !yield(<-running[0]) {
+					return
+				}
+				running = running[1:]
+			}
+			result := make(chan T, 1)
+			running = append(running, result)
+			go func() { result <- f() }()
+		}
+		for _, result := range running {
+			if !yield(<-result) {
+				return
+			}
+		}
+	}
+}
