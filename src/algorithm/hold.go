@@ -149,7 +149,7 @@ const (
 )
 
 // HeldOutcome decides a hit on a counter with holds. isHeld says that the hit names a hold. base applies an operation to the state that
-// the counter has without its holds. HeldOutcome calls it with Looks, and then at most once with another operation.
+// the counter has without its holds. HeldOutcome calls it with Looks, and at most once with another operation.
 func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base func(op Op, amount uint64) Outcome) (v Outcome, change HoldChange) {
 	over, wait, excess := false, time.Duration(0), uint64(0)
 	baseOp, baseAmount, asksBase := Look, uint64(0), true
@@ -161,6 +161,9 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base f
 		over = v.Over || opens && h.OpenHolds >= MaxOpenHolds
 		switch {
 		case over:
+			if v.Over && op == Charge && amount > 0 {
+				base(Charge, h.OpenUnits+amount) // It is refused as well. After a clock was set back it corrects the state, see package algorithm.
+			}
 			wait = h.retryAfter(l, amount, base)
 		case op == Charge && !opens && !isHeld:
 			baseOp, baseAmount = op, amount

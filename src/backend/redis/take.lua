@@ -621,14 +621,16 @@ make.h = function()
       if h.ask == 'c' or h.ask == 'l' then
         if s[10] > 0 then return false, 0 end
         local opens = h.units > 0 and (named or unbased)
-        h.op, h.amount = 'l', set.units + h.units
-        local over = h.under.judge(s, h) or opens and set.count >= most_open
+        h.op, h.amount = h.units > 0 and h.ask or 'l', set.units + h.units
+        local over, add, a, b = h.under.judge(s, h)
         h.amount = h.units
+        if over and add == nil then s.add, s.a, s.b = nil, a, b end -- The clock stepped back.
+        over = over or opens and set.count >= most_open
         if over and set.count > 0 then 
           local _, at = oldest(set)
           s[8] = at + h.hold - set.now
         end
-        if over or h.ask == 'l' then return over, 0 end
+        if over or h.ask == 'l' then return over, s.add end
         if opens then s.change = 'open' elseif not named then op = 'c' end
       elseif not named and unbased then
         if h.ask == 'f' and h.units > 0 and set.count < most_open then s.change = 'open' end
