@@ -26,12 +26,15 @@ func (s *HeldState) AppendBinary(b []byte) ([]byte, error) {
 	} {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
-	for _, first := range [...]uint32{set.opened.first, set.done.first} {
-		for i := first; i != 0; i = set.holds[i-1].next {
-			h := &set.holds[i-1]
-			b = append(b, h.id[:]...)
-			b = binary.LittleEndian.AppendUint64(b, uint64(h.since))
-			b = binary.LittleEndian.AppendUint64(b, h.unitsState&^doneBit)
+	for _, r := range [...]*holdRing{&set.opened, &set.done} {
+		for position := r.first; position != r.end; position++ {
+			row := &set.block[r.rowIndex(position)]
+			if row[rowUnits] == gapUnits {
+				continue
+			}
+			for _, n := range row {
+				b = binary.LittleEndian.AppendUint64(b, n)
+			}
 		}
 	}
 	return s.Base.SlidingLog.AppendBinary(b)
@@ -60,10 +63,14 @@ func (s *HeldState) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("algorithm: %d bytes have not %d open holds and %d that are done", len(b), open, done)
 	}
 	if open+done > 0 {
-		set.resize(int(open + done))
+		set.allocate(ringSize(uint32(open)), ringSize(uint32(done)))
 	}
 	for i := range open + done {
-		if err := set.addRecord(b[:holdRecord], i >= open); err != nil {
+		r := &set.opened
+		if i >= open {
+			r = &set.done
+		}
+		if err := set.addRecord(b[:holdRecord], r); err != nil {
 			return err
 		}
 		b = b[holdRecord:]
@@ -75,26 +82,21 @@ func (s *HeldState) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// addRecord adds an encoded hold to the end of its list.
-func (s *HoldSet) addRecord(b []byte, done bool) error {
-	h := hold{id: HoldID(b), since: int64(binary.LittleEndian.Uint64(b[16:])), unitsState: binary.LittleEndian.Uint64(b[24:])}
-	list := &s.opened
-	if done {
-		list = &s.done
-	}
+// addRecord adds an encoded hold to the end of r.
+func (s *HoldSet) addRecord(b []byte, r *holdRing) error {
+	id, since, units := HoldID(b), int64(binary.LittleEndian.Uint64(b[16:])), binary.LittleEndian.Uint64(b[24:])
+	p := s.find(id)
 	switch {
-	case h.unitsState > MaxAmount:
-		return fmt.Errorf("algorithm: a hold has %d units, more than 2^48", h.unitsState)
-	case h.since > s.newest || list.last != 0 && s.holds[list.last-1].since > h.since:
+	case units > MaxAmount:
+		return fmt.Errorf("algorithm: a hold has %d units, more than 2^48", units)
+	case since > s.newest || r.count > 0 && int64(s.block[r.rowIndex(r.end-1)][rowTime]) > since:
 		return errors.New("algorithm: the holds are not in the order of time")
-	case s.find(h.id) != 0:
-		return fmt.Errorf("algorithm: the hold %x is there twice", h.id)
+	case p.row != 0:
+		return fmt.Errorf("algorithm: the hold %x is there twice", id)
 	}
-	if done {
-		h.unitsState |= doneBit
-	} else {
-		s.units += h.unitsState
+	if r == &s.opened {
+		s.units += units
 	}
-	s.link(s.add(h), list)
+	s.append(r, p, id, since, units)
 	return nil
 }

@@ -78,9 +78,9 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, func(op Op, amount uint64) Outcome { return s.Base.Take(l, at, op, amount) })
 	switch change {
 	case OpenHold:
-		s.Holds.open(id, now, amount)
+		s.Holds.open(own, id, now, amount)
 	case CloseHold:
-		s.Holds.close(own, id, now, 0)
+		s.Holds.close(own, id, now)
 	}
 	return v
 }
@@ -90,25 +90,25 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) {
 	set := &s.Holds
 	now = set.advance(at)
-	for i := set.opened.first; i != 0; i = set.opened.first {
-		h := &set.holds[i-1]
-		end, units := h.since+int64(l.Hold), h.unitsState
+	for set.opened.count > 0 {
+		end := set.opened.oldest + int64(l.Hold)
 		if end > now {
 			break
 		}
 		expired++
 		if l.Kind == Concurrency || l.ReleaseUnsettled {
-			set.forget(i)
+			set.forgetOldest(&set.opened)
 			continue
 		}
-		if l.stillCounts(units, at, now-end) {
+		if units := set.oldestUnits(); l.stillCounts(units, at, now-end) {
 			s.Base.Take(l, at, Force, units)
 		}
-		set.close(i, h.id, end, units)
+		set.expireOldest(end)
 	}
-	for i := set.done.first; i != 0 && set.holds[i-1].since+int64(l.Hold) <= now; i = set.done.first {
-		set.forget(i)
+	for set.done.count > 0 && set.done.oldest+int64(l.Hold) <= now {
+		set.forgetOldest(&set.done)
 	}
+	set.tidy()
 	return now, expired
 }
 

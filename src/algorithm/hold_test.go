@@ -7,10 +7,13 @@ import (
 	"time"
 )
 
-// holdID returns the id of hold n. Ids of numbers that differ by 4096 begin their search in an index at the same place.
+// holdID returns the id of hold n. A search for every 64th begins at the start of an index.
 func holdID(n int) (id HoldID) {
-	binary.LittleEndian.PutUint64(id[:], uint64(n%4096)<<1|1)
-	binary.LittleEndian.PutUint64(id[8:], uint64(n))
+	binary.LittleEndian.PutUint64(id[:], uint64(n)<<1|1)
+	if n%64 == 0 {
+		binary.LittleEndian.PutUint64(id[:], hashSeeds[0])
+	}
+	binary.LittleEndian.PutUint64(id[8:], uint64(n)<<7)
 	return id
 }
 
@@ -26,16 +29,16 @@ func checkSet(t *testing.T, s *HoldSet, want map[HoldID]plainHold, ids int) {
 	open, units := 0, uint64(0)
 	for n := range ids {
 		id := holdID(n)
-		i := s.find(id)
+		p := s.find(id)
 		h, known := want[id]
-		if known != (i != 0) {
-			t.Fatalf("hold %d: found %t, want %t", n, i != 0, known)
+		if known != (p.row != 0) {
+			t.Fatalf("hold %d: found %t, want %t", n, p.row != 0, known)
 		}
 		if !known {
 			continue
 		}
-		if got := s.holds[i-1]; got.id != id || got.since != h.since || got.isDone() != h.isDone || got.unitsState&^doneBit != h.units {
-			t.Fatalf("hold %d: %+v, want %+v", n, got, h)
+		if row := s.block[p.row-1]; row.id() != id || int64(row[rowTime]) != h.since || s.isDone(p) != h.isDone || row[rowUnits] != h.units {
+			t.Fatalf("hold %d: %d, want %+v", n, row, h)
 		}
 		if !h.isDone {
 			open++
@@ -45,61 +48,74 @@ func checkSet(t *testing.T, s *HoldSet, want map[HoldID]plainHold, ids int) {
 	if gotOpen, gotUnits := s.OpenHolds(); gotOpen != open || gotUnits != units || int(s.opened.count+s.done.count) != len(want) {
 		t.Fatalf("%d open holds of %d units and %d done, want %d of %d among %d", gotOpen, gotUnits, s.done.count, open, units, len(want))
 	}
-	for _, list := range []holdList{s.opened, s.done} {
-		last := int64(0)
-		for i := list.first; i != 0; i = s.holds[i-1].next {
-			if s.holds[i-1].since < last {
-				t.Fatal("the list is not in the order of time")
+	for _, r := range []*holdRing{&s.opened, &s.done} {
+		last, count := int64(0), uint32(0)
+		for position := r.first; position != r.end; position++ {
+			row := s.block[r.rowIndex(position)]
+			if row[rowUnits] == gapUnits {
+				continue
 			}
-			last = s.holds[i-1].since
+			if since := int64(row[rowTime]); since < last || count == 0 && since != r.oldest {
+				t.Fatalf("a hold of %d after one of %d, and the oldest of %d", since, last, r.oldest)
+			}
+			last = int64(row[rowTime])
+			count++
+		}
+		if count != r.count || r.end-r.start > r.size {
+			t.Fatalf("%d holds in %+v", count, r)
 		}
 	}
 }
 
-// TestHoldSet adds, closes and forgets holds at random and compares the set with a map. It grows to thousands and shrinks again.
+// TestHoldSet opens, closes and forgets holds at random and compares the set with a map. It grows to thousands and shrinks again.
 func TestHoldSet(t *testing.T) {
 	const ids = 9000
 	rnd, want := rand.New(rand.NewPCG(1, 2)), make(map[HoldID]plainHold)
 	var s HoldSet
 	now, largest := int64(0), int64(0)
-	for round := range 30 {
+	forgetOldest := func(r *holdRing) {
+		row := s.block[r.rowIndex(r.first)]
+		delete(want, row.id())
+		s.forgetOldest(r)
+	}
+	for round := range 40 {
+		checkSet(t, &s, want, ids)
 		for range 600 {
 			now++
 			id := holdID(rnd.IntN(ids))
-			_, known := want[id]
-			switch grow := round < 15; {
-			case !known && grow:
-				units := 1 + rnd.Uint64N(9)
-				s.open(id, now, units)
-				want[id] = plainHold{now, units, false}
-			case known && grow:
-				s.close(s.find(id), id, now, 0)
-				want[id] = plainHold{now, 0, true}
-			case known || s.IsEmpty():
-				if known {
-					s.forget(s.find(id))
-				}
-				delete(want, id)
+			p, h := s.find(id), want[id]
+			switch grows := round%20 < 12; {
+			case !grows && s.opened.count > 0 && rnd.IntN(2) == 0:
+				forgetOldest(&s.opened)
+			case !grows && s.done.count > 0:
+				forgetOldest(&s.done)
+			case p.row == 0 && rnd.IntN(4) > 0:
+				h.units = 1 + rnd.Uint64N(9)
+				s.open(p, id, now, h.units)
+				want[id] = plainHold{now, h.units, false}
+			case s.opened.count > 0 && rnd.IntN(8) == 0:
+				row := s.block[s.opened.rowIndex(s.opened.first)]
+				s.expireOldest(now)
+				want[row.id()] = plainHold{now, row[rowUnits], true}
 			default:
-				oldest := s.opened.first
-				if oldest == 0 {
-					oldest = s.done.first
-				}
-				delete(want, s.holds[oldest-1].id)
-				s.forget(oldest)
+				s.close(p, id, now)
+				want[id] = plainHold{now, 0, true}
 			}
+			s.tidy()
 		}
-		checkSet(t, &s, want, ids)
 		largest = max(largest, s.Bytes())
 	}
 	for s.opened.count > 0 {
-		s.forget(s.opened.first)
+		forgetOldest(&s.opened)
 	}
 	for s.done.count > 0 {
-		s.forget(s.done.first)
+		forgetOldest(&s.done)
 	}
-	if !s.IsEmpty() || s.Bytes() > 1024 || largest < 100_000 {
-		t.Errorf("the empty set has %d bytes, of %d at most", s.Bytes(), largest)
+	for range 20 {
+		s.tidy()
+	}
+	if !s.IsEmpty() || s.Bytes() > 1024 || largest < 100_000 || s.units != 0 {
+		t.Errorf("the empty set has %d bytes, of %d at most, and %d units", s.Bytes(), largest, s.units)
 	}
 }
 
@@ -111,7 +127,7 @@ func TestDoneHoldsAreBounded(t *testing.T) {
 	for n := range MaxDoneHolds + 5 {
 		s.Take(l, int64(2+n), Refund, 1, holdID(n))
 	}
-	if s.Holds.find(holdID(4)) != 0 || s.Holds.find(holdID(5)) == 0 || s.Holds.done.count != MaxDoneHolds {
+	if s.Holds.find(holdID(4)).row != 0 || s.Holds.find(holdID(5)).row == 0 || s.Holds.done.count != MaxDoneHolds {
 		t.Errorf("%d done holds are remembered", s.Holds.done.count)
 	}
 	if v := s.Take(l, 1<<30, Charge, 1, holdID(1<<21)); !v.Over || v.Before != 1 {
@@ -133,6 +149,32 @@ func TestOpenHoldsAreBounded(t *testing.T) {
 	}
 	if v := s.Take(l, MaxOpenHolds, Charge, 1, HoldID{}); v.Over {
 		t.Errorf("a hit without a hold: %+v", v)
+	}
+}
+
+// A full set stays in its memory while holds are closed in any order and others are opened.
+func TestFullSetDoesNotGrow(t *testing.T) {
+	l := &Limit{Kind: Concurrency, Max: MaxOpenHolds, Period: time.Hour, Hold: time.Hour}
+	var s HeldState
+	rnd, open := rand.New(rand.NewPCG(1, 2)), []int(nil)
+	for n := range 2 * MaxOpenHolds {
+		if len(open) == MaxOpenHolds {
+			i := rnd.IntN(len(open))
+			s.Take(l, int64(n), Refund, 1, holdID(2*open[i]+1))
+			open[i], open = open[len(open)-1], open[:len(open)-1]
+		}
+		if v := s.Take(l, int64(n), Charge, 1, holdID(2*n+1)); !v.HoldOpened {
+			t.Fatalf("hold %d: %+v", n, v)
+		}
+		open = append(open, n)
+	}
+	for _, n := range open {
+		if s.Holds.find(holdID(2*n+1)).row == 0 {
+			t.Fatalf("hold %d is lost", n)
+		}
+	}
+	if s.Holds.opened.size > 1<<17 || s.Holds.done.size > 1<<15 || s.Bytes() > 6<<20 {
+		t.Errorf("%d and %d rows, %d bytes", s.Holds.opened.size, s.Holds.done.size, s.Bytes())
 	}
 }
 
