@@ -101,6 +101,45 @@ func TestDoneHoldsAreForgotten(t *testing.T) {
 	}
 }
 
+// A hold that is opened again after its name was free, but not forgotten yet, stays open when what was done before is forgotten.
+func TestReopenedHoldStaysOpen(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	store := open(t, Config{Addr: server.Addr})
+	l := &algorithm.Limit{Kind: algorithm.Concurrency, Max: 10, Period: time.Hour, Hold: time.Hour}
+	start := time.Now()
+	for i, step := range []struct {
+		at     time.Duration // 0: the clock of Redis, which forgets a quarter of a hold late
+		id     string
+		op     algorithm.Op
+		opened bool
+		after  uint64
+	}{
+		{at: -70 * time.Minute, id: "a", opened: true, after: 1},
+		{at: -69 * time.Minute, id: "a", op: algorithm.Refund},
+		{at: -68 * time.Minute, id: "b", op: algorithm.Refund},
+		{at: -67 * time.Minute, id: "c", op: algorithm.Refund},
+		{id: "a", opened: true, after: 1},
+		{id: "b", op: algorithm.Refund, after: 1},
+		{at: 30 * time.Minute, id: "a", after: 1},
+		{at: 30 * time.Minute, id: "b", after: 1},
+		{at: 30 * time.Minute, id: "c", opened: true, after: 2},
+		{at: 31 * time.Minute, id: "a", op: algorithm.Refund, after: 1},
+	} {
+		h := backend.Hit{Key: []byte("k_"), Limit: l, Amount: 1, Op: step.op, HoldID: backend.NewHoldID([]byte(step.id))}
+		b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1)}
+		if step.at != 0 {
+			b.Now = start.Add(step.at)
+		}
+		if err := store.Take(t.Context(), &b); err != nil || b.FirstErr() != nil {
+			t.Fatal(err, b.FirstErr())
+		}
+		if v := b.Verdicts[0]; v.HoldOpened != step.opened || v.After != step.after {
+			t.Errorf("step %d, %v of %s: opened %v and %d after, want %v and %d", i, step.op, step.id, v.HoldOpened, v.After, step.opened, step.after)
+		}
+	}
+}
+
 // The script keeps as many holds as package algorithm.
 func TestHoldBounds(t *testing.T) {
 	t.Parallel()
