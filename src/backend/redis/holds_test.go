@@ -147,7 +147,7 @@ func TestHoldBounds(t *testing.T) {
 		t.Errorf("take.lua lacks %q", want)
 	}
 	server := redistest.Start(t, redistest.Options{})
-	store := open(t, Config{Addr: server.Addr})
+	store := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Minute}}) // for scripts of thousands of hits
 	l := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Hour, Hold: time.Hour}
 	b := backend.Batch{Now: epoch}
 	for n := range algorithm.MaxDoneHolds + 1000 {

@@ -405,15 +405,16 @@ make.h = function()
         put(set, 'm', true)
         return
       end
-      local here, before, behind = pack('>I5', place), pack('>I5', place - 1), pack('>I5', place + 1)
+      local here = pack('>I5', place)
+      if place == first and set.count > 0 then
+        set.first = place + 1
+        put(set, here, false)
+        return
+      end
+      local before, behind = pack('>I5', place - 1), pack('>I5', place + 1)
       if set.count == 0 then
         for _, name in ipairs({pack('>I5', first), before, here, behind, pack('>I5', last)}) do put(set, name, false) end
         set.next = first
-        return
-      end
-      if place == first then
-        set.first = place + 1
-        put(set, here, false)
         return
       end
       -- The place joins the gaps beside it, whose ends there go unless they are ends of the gap that is there now.
@@ -782,7 +783,7 @@ if atomic then
   end
 end
 
-local reply, n = {vetoed and 1 or 0, now}, 2
+local reply, n = {vetoed and 1 or 0, now, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}, 2
 local function put(h, s)
   local counter = s.counter or s
   for i = 1, 5 do reply[n + i] = counter[i] or 0 end
