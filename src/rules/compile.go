@@ -94,6 +94,7 @@ type Compiler struct {
 	countBlockedPos   map[*Rule]Pos // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
 	holdIDPos         map[*Rule]Pos // holdIDPos maps limits with a hold_id to the position of that setting.
 	namesTooLong      bool          // namesTooLong is set if a rule was not added because all names together are too long.
+	quotaBuckets      bool          // quotaBuckets says that the domain of lastConfig has quota_buckets.
 }
 
 // compilePath is the place in a domain of what the compiler compiles.
@@ -123,6 +124,7 @@ func (c *Compiler) AddConfig(cfg *DomainConfig) {
 	c.finishConfig()
 	d := c.addDomain(cfg)
 	d.Fallback = c.parseFallback(c.options.Fallback, cfg.Fallback)
+	c.setQuotaBuckets(d, cfg)
 	c.lastConfig = cfg
 	c.lastPath = compilePath{
 		domain: d, ruleName: cfg.Domain, fallback: d.Fallback,

@@ -23,6 +23,8 @@ type DomainConfig struct {
 	// Fallback is one of backend.FallbackNames. It holds for limits without a fallback, also for those in requests. Nil stands for
 	// Options.Fallback.
 	Fallback *Positioned[string] `yaml:"on_store_failure"`
+	// QuotaBuckets is false by default. With true the rules also apply to quota buckets, so all limits must be divisible.
+	QuotaBuckets *Positioned[bool] `yaml:"quota_buckets"`
 }
 
 // LimitsConfig has what descriptors and rules of an ordered list have in common: limits, and how they are charged.

@@ -168,6 +168,9 @@ func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
 		return
 	}
 	c.checkStoreSupport(&l, cfg)
+	if c.quotaBuckets {
+		c.checkDivisible(&l, cfg)
+	}
 	r.Limit = l
 	c.warnUselessSettings(&l, cfg)
 	c.warnUnlikelyHold(r, &l, cfg)

@@ -47,6 +47,9 @@ type Domain struct {
 	// Fallback decides limits that come with requests when the store does not answer.
 	Fallback backend.Fallback
 
+	// HasQuotaBuckets says that the rules also apply to quota buckets. See CheckDivisible.
+	HasQuotaBuckets bool
+
 	// HasReplacingRules is set if a rule of the domain replaces others. Only then do callers need a ReplacedNames.
 	HasReplacingRules bool
 

@@ -63,7 +63,9 @@ func (s *Service) buildFrontends() error {
 		LargeRequestMemoryBytes: cfg.MaxBuffered / 4,
 		StoreIsRemote:           len(s.store.pools) > 0,
 	})
+	quotas := s.buildQuotas()
 	s.frontends.grpc = rls.NewServer(service, rls.ServerConfig{
+		Register:              quotas.Register,
 		TLS:                   s.ports.grpc.tlsConfig,
 		MaxMessageBytes:       cfg.GRPCMaxMessage,
 		MaxCallsPerConnection: uint32(cfg.GRPCMaxStreams),

@@ -37,6 +37,8 @@ type Settings struct {
 	GRPCMaxConns              int           `env:"GRPC_MAX_CONNECTIONS"`
 	MaxConnsSet               bool          // MaxConnsSet is set if any variable *_MAX_CONNECTIONS is set.
 	MemoryLimit               int64         // MemoryLimit is GOMEMLIMIT in bytes; math.MaxInt64 without a limit.
+	QuotaMaxBuckets           int           `env:"QUOTA_MAX_BUCKETS"`
+	QuotaAbandonAfter         time.Duration `env:"QUOTA_ABANDON_AFTER"`
 	GRPCMaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE"`
 	GRPCMaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE"`
 	GRPCMaxMessage            int           `env:"GRPC_MAX_MESSAGE_BYTES"`

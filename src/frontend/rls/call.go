@@ -124,13 +124,22 @@ type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(encproto.Name)} }
 
+// RawMessage is a message of a streaming call whose service encodes and decodes it itself. Its memory is reused.
+type RawMessage struct{ Bytes []byte }
+
 // Unmarshal decodes data into the message v. If v is a *callMemory, it keeps the bytes there.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*callMemory)
-	if !ok {
+	switch in := v.(type) {
+	case *callMemory:
+		in.receivedMessage = data.MaterializeToBuffer(mem.DefaultBufferPool())
+	case *RawMessage:
+		in.Bytes = in.Bytes[:0]
+		for _, part := range data {
+			in.Bytes = append(in.Bytes, part.ReadOnlyData()...)
+		}
+	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	in.receivedMessage = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	return nil
 }
 

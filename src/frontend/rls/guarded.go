@@ -139,6 +139,12 @@ func (c *longCall) RecvMsg(m any) error {
 
 // SendMsg queues the message m, and charges it to the connection until it is written.
 func (c *longCall) SendMsg(m any) error {
+	if raw, ok := m.(*RawMessage); ok {
+		out := newReply(len(raw.Bytes))
+		out.encodedMessage = append(out.encodedMessage[:0], raw.Bytes...)
+		out.chargeMemory(c.conn)
+		return c.ServerStream.SendMsg(out)
+	}
 	out, err := encodeMessage(c.conn, m.(proto.Message))
 	if err != nil {
 		return err

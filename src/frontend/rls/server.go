@@ -53,6 +53,8 @@ type ServerConfig struct {
 	StatsHandler stats.Handler
 	// ReflectionEnabled offers the services' descriptors to tools such as grpcurl.
 	ReflectionEnabled bool
+	// Register, if set, adds services whose calls are streams. Their handlers get messages as protobuf messages or as RawMessage.
+	Register func(grpc.ServiceRegistrar)
 	// MemoryBudget is charged for the memory that clients use. If it is nil, there is no bound.
 	MemoryBudget *connlimit.MemoryBudget
 	// UseGRPCGo serves all calls with grpc-go's HTTP/2 server instead of package h2.
@@ -136,6 +138,9 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 	services := guardedRegistrar{srv.grpcServer}
 	services.RegisterService(s.serviceDesc(), s)
 	healthpb.RegisterHealthServer(services, srv.healthServer)
+	if cfg.Register != nil {
+		cfg.Register(services)
+	}
 	if cfg.ReflectionEnabled {
 		reflection.Register(services)
 	}

@@ -66,6 +66,9 @@ func (r *reader) readDomain(place string, m *configv3.RateLimitConfig) rules.Dom
 		OnReject:    r.enumWord(place, ": on_reject", m.GetOnReject()),
 		Fallback:    r.enumWord(place, ": on_store_failure", m.GetOnStoreFailure()),
 	}
+	if m.GetQuotaBuckets() {
+		cfg.QuotaBuckets = positioned(r, place, ": quota_buckets", true)
+	}
 	if ordered := readList(r, place, ": rules", m.GetRules(), r.readRule); ordered != nil {
 		cfg.Rules = positioned(r, place, ": rules", ordered)
 	}

@@ -43,6 +43,9 @@ func inYAML(m *configv3.RateLimitConfig) []byte {
 	if m.OnReject != 0 {
 		fields = append(fields, "on_reject: "+text(strings.ToLower(m.OnReject.String())))
 	}
+	if m.QuotaBuckets {
+		fields = append(fields, "quota_buckets: true")
+	}
 	fields = append(fields, "descriptors: "+descriptorsYAML(m.Descriptors))
 	if len(m.Rules) > 0 {
 		fields = append(fields, "rules: "+rulesYAML(m.Rules))
@@ -390,6 +393,7 @@ func (b builder) anyOf() *configv3.RateLimitConfig {
 	if b.one(4) {
 		m.OnStoreFailure = configv3.OnStoreFailure(b.IntN(5))
 	}
+	m.QuotaBuckets = b.one(10)
 	if b.one(100) {
 		m.Charge, m.OnReject, m.OnStoreFailure = -1, 77, configv3.OnStoreFailure(pick[int32](b, 1, 5))
 	}

@@ -271,6 +271,7 @@ var beyondSchema = []struct{ what, why string }{
 	{`count_blocked: true and on_reject: none exclude`, "compares a limit with the levels above it"},
 	{`rule ".*" replaces itself`, "compares two values"},
 	{`what matches is charged to more than`, "adds up the levels of a path"},
+	{`.* cannot be divided into quotas`, "compares a limit with a key of the file"},
 	{`the key .* is here twice`, "to a schema there is one"},
 	{`the tree is more than`, "a schema does not count how often it is entered"},
 	{`the network .* of the key .* is already at`, "compares two networks"},

@@ -456,8 +456,10 @@ type RateLimitConfig struct {
 	Rules []*RateLimitRule `protobuf:"bytes,103,rep,name=rules,proto3" json:"rules,omitempty"`
 	// For all limits, unless they have their own.
 	OnStoreFailure OnStoreFailure `protobuf:"varint,104,opt,name=on_store_failure,json=onStoreFailure,proto3,enum=ratelimit.config.ratelimit.v3.OnStoreFailure" json:"on_store_failure,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Whether the rules also apply to the quota buckets of proxies.
+	QuotaBuckets  bool `protobuf:"varint,105,opt,name=quota_buckets,json=quotaBuckets,proto3" json:"quota_buckets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RateLimitConfig) Reset() {
@@ -537,6 +539,13 @@ func (x *RateLimitConfig) GetOnStoreFailure() OnStoreFailure {
 		return x.OnStoreFailure
 	}
 	return OnStoreFailure_ON_STORE_FAILURE_INHERITED
+}
+
+func (x *RateLimitConfig) GetQuotaBuckets() bool {
+	if x != nil {
+		return x.QuotaBuckets
+	}
+	return false
 }
 
 // RateLimitRule is one rule of an ordered list, of which the first that matches
@@ -1127,7 +1136,7 @@ var File_ratelimit_config_ratelimit_v3_rls_conf_proto protoreflect.FileDescripto
 
 const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
-	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xb5\x03\n" +
+	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xda\x03\n" +
 	"\x0fRateLimitConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12T\n" +
@@ -1135,7 +1144,8 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x06charge\x18e \x01(\x0e2%.ratelimit.config.ratelimit.v3.ChargeR\x06charge\x12D\n" +
 	"\ton_reject\x18f \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\x12B\n" +
 	"\x05rules\x18g \x03(\v2,.ratelimit.config.ratelimit.v3.RateLimitRuleR\x05rules\x12W\n" +
-	"\x10on_store_failure\x18h \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\"\x85\x04\n" +
+	"\x10on_store_failure\x18h \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\x12#\n" +
+	"\rquota_buckets\x18i \x01(\bR\fquotaBuckets\"\x85\x04\n" +
 	"\rRateLimitRule\x12M\n" +
 	"\x05match\x18\x01 \x03(\v27.ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntryR\x05match\x12\x10\n" +
 	"\x03per\x18\x02 \x03(\tR\x03per\x12M\n" +

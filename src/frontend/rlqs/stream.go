@@ -1,0 +1,152 @@
+// Package rlqs serves Envoy's RateLimitQuotaService v3: streams on which proxies report what they use of their quotas, and get assignments
+// of units. Package quota divides the limits.
+package rlqs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"ratelimit/src/frontend/rls"
+	"ratelimit/src/quota"
+	"ratelimit/src/rules"
+)
+
+// Config configures a Service.
+type Config struct {
+	// Divider divides the limits; required.
+	Divider *quota.Divider
+	// Rules returns the rule set in force, or nil if none is loaded; required.
+	Rules func() *rules.Set
+	// OnRefusedBucket, if set, gets the domain of a bucket that is reported beyond the bounds. It must be fast.
+	OnRefusedBucket func(domain string, err error)
+}
+
+// Service answers RateLimitQuotaService calls.
+type Service struct{ cfg Config }
+
+// New returns a service. Register offers it on a server.
+func New(cfg Config) *Service { return &Service{cfg} }
+
+// Register adds the service to a server of package rls.
+func (s *Service) Register(server grpc.ServiceRegistrar) {
+	original := &pb.RateLimitQuotaService_ServiceDesc
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: original.ServiceName,
+		HandlerType: (*any)(nil), // HandlerType accepts any service, since the handler calls no method of it.
+		Streams: []grpc.StreamDesc{{
+			StreamName: original.Streams[0].StreamName, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error { return s.serve(stream) },
+		}},
+		Metadata: original.Metadata,
+	}, s)
+}
+
+// serve reads the reports of one proxy, and sends its assignments, until the stream ends.
+func (s *Service) serve(stream grpc.ServerStream) error {
+	var in rls.RawMessage
+	if err := stream.RecvMsg(&in); err != nil {
+		return err
+	}
+	domain, err := s.domainOf(in.Bytes)
+	if err != nil {
+		return err
+	}
+	proxy := s.cfg.Divider.Connect(domain)
+	defer proxy.Close()
+	ctx, cancel := context.WithCancel(stream.Context())
+	sent := make(chan error, 1)
+	go func() { sent <- send(ctx, stream, proxy) }()
+	defer func() {
+		cancel()
+		<-sent
+	}()
+	for {
+		if err := s.readReports(proxy, domain, in.Bytes); err != nil {
+			return err
+		}
+		if err := stream.RecvMsg(&in); err != nil {
+			return err
+		}
+	}
+}
+
+// domainOf returns the domain of the first message of a stream, in memory of its own.
+func (s *Service) domainOf(message []byte) ([]byte, error) {
+	domain := bytes.Clone(domainField(message))
+	set := s.cfg.Rules()
+	switch {
+	case len(domain) == 0:
+		return nil, status.Error(codes.InvalidArgument, "the first report of the stream has no domain")
+	case set == nil:
+		return nil, status.Error(codes.Unavailable, "no rules are loaded yet")
+	}
+	switch d := set.Domain(domain); {
+	case d == nil:
+		return nil, status.Errorf(codes.FailedPrecondition, "the domain %s has no rules", rules.Quote(string(domain)))
+	case !d.HasQuotaBuckets:
+		return nil, status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`", rules.Quote(string(domain)))
+	}
+	return domain, nil
+}
+
+// readReports passes the usages of a message on to the divider. Buckets beyond the bounds get no assignment.
+func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error {
+	now := quota.Now()
+	r := reportReader{unread: message}
+	for r.next() {
+		if len(r.domain) > 0 && !bytes.Equal(r.domain, domain) {
+			return status.Errorf(codes.InvalidArgument, "a stream is for one domain: it began with %s, and now reports for %s",
+				rules.Quote(string(domain)), rules.Quote(string(r.domain)))
+		}
+		err := proxy.Report(r.bucketID, r.allowed, r.denied, now, r.entries)
+		if errors.Is(err, quota.ErrTooManyBuckets) {
+			if s.cfg.OnRefusedBucket != nil {
+				s.cfg.OnRefusedBucket(string(domain), err)
+			}
+			continue
+		}
+		if err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+	}
+	if r.err != nil {
+		return status.Error(codes.InvalidArgument, r.err.Error())
+	}
+	return nil
+}
+
+// actionsPerMessage bounds the size of a message to a proxy with many buckets.
+const actionsPerMessage = 1000
+
+// send sends the assignments of a proxy until ctx ends.
+func send(ctx context.Context, stream grpc.ServerStream, proxy *quota.Proxy) error {
+	var (
+		pending []quota.Assignment
+		out     rls.RawMessage
+	)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-proxy.Ready():
+		}
+		pending = proxy.TakePending(pending[:0])
+		for begin := 0; begin < len(pending); begin += actionsPerMessage {
+			out.Bytes = out.Bytes[:0]
+			for i := begin; i < min(begin+actionsPerMessage, len(pending)); i++ {
+				out.Bytes = appendActions(out.Bytes, &pending[i])
+			}
+			if err := stream.SendMsg(&out); err != nil {
+				return fmt.Errorf("rlqs: %w", err)
+			}
+		}
+		clear(pending)
+	}
+}

@@ -1,0 +1,390 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// Config configures a Divider.
+type Config struct {
+	// Find returns what units for the entries of a domain are charged to; required. It is limiter.Limiter.FindQuota.
+	Find func(domain []byte, entries []rules.Entry) (limiter.QuotaTarget, error)
+	// Rules returns the rule set in force; required.
+	Rules func() *rules.Set
+	// Backend keeps the counters; required.
+	Backend backend.Backend
+	// StoreTimeout bounds a call of Backend. Defaults to 1 s.
+	StoreTimeout time.Duration
+	// AbandonAfter is how long a proxy may use nothing of a bucket before it has to forget the bucket. Defaults to 10 minutes.
+	AbandonAfter time.Duration
+	// MaxBuckets is how many buckets all proxies may have together. Defaults to 100,000.
+	MaxBuckets int
+	// MaxBucketsPerProxy is how many buckets one proxy may have. Defaults to 20,000.
+	MaxBucketsPerProxy int
+	// StoreIsShared says that other replicas divide limits of the same Backend.
+	StoreIsShared bool
+	// VirtualTime makes the store decide at Instant.wall instead of by its own clock, for simulations.
+	VirtualTime bool
+	// OnUsage, if set, gets what a proxy reports, with the rule that its bucket matches, or nil. It must be fast.
+	OnUsage func(rule *rules.Rule, allowed, denied uint64)
+}
+
+// Divider divides limits among proxies. It is safe for concurrent use.
+type Divider struct {
+	cfg  Config
+	wake chan struct{} // wake has a value if there is work for the next round.
+
+	mu      sync.Mutex
+	buckets map[string]*bucket    // buckets are by domain and entries, see bucketName.
+	urgent  []*bucket             // urgent have work for the next round.
+	wheel   [wheelSlots][]*bucket // wheel has the buckets whose round is planned, by the remainder of their nextTick.
+	tick    int64                 // tick is the first tick whose slot of wheel was not taken.
+
+	stats Stats
+
+	// What follows belongs to Run.
+	replicaID algorithm.HoldID // replicaID is the first half of the ids of holds. See presence.
+	holds     uint64           // holds counts the holds.
+	round     []roundItem
+	batch     backend.Batch
+	claim     []claim
+}
+
+// Stats are figures of a Divider since its start.
+type Stats struct {
+	Proxies, Buckets, Members      atomic.Int64  // Proxies, Buckets and Members, pairs of both, are what there is now.
+	Assignments, Extensions        atomic.Uint64 // Assignments and Extensions were sent.
+	AssignedUnits                  atomic.Uint64
+	Abandoned                      atomic.Uint64 // Abandoned is how many proxies had to forget a bucket that they did not use.
+	UnassignedUnits                atomic.Uint64 // UnassignedUnits are units that proxies used without an assignment.
+	RefusedBuckets                 atomic.Uint64 // RefusedBuckets were reported beyond the bounds.
+	Races                          atomic.Uint64 // Races is how often another replica took units between a look and a charge.
+	StoreFailures                  atomic.Uint64
+	ShortBuckets, UnfairnessPermil atomic.Int64 // ShortBuckets is how many buckets could not give what is wanted, and UnfairnessPermil the worst of them.
+}
+
+// New returns a Divider. It does nothing until Run.
+func New(cfg Config) *Divider {
+	if cfg.StoreTimeout <= 0 {
+		cfg.StoreTimeout = time.Second
+	}
+	if cfg.AbandonAfter <= 0 {
+		cfg.AbandonAfter = 10 * time.Minute
+	}
+	if cfg.MaxBuckets <= 0 {
+		cfg.MaxBuckets = 100_000
+	}
+	if cfg.MaxBucketsPerProxy <= 0 {
+		cfg.MaxBucketsPerProxy = 20_000
+	}
+	return &Divider{cfg: cfg, wake: make(chan struct{}, 1), buckets: make(map[string]*bucket), replicaID: newReplicaID()}
+}
+
+// Stats returns the figures. They change while the Divider runs.
+func (d *Divider) Stats() *Stats { return &d.stats }
+
+const (
+	// tickTime is the time between two rounds, and wheelSlots how many rounds ahead a round can be planned.
+	tickTime   = 20 * time.Millisecond
+	wheelSlots = 1500
+	// bucketsPerCall is how many buckets share a call of the store.
+	bucketsPerCall = 256
+)
+
+// Instant is a point in time on two clocks: one that never steps, and the wall clock, which windows depend on.
+type Instant struct {
+	elapsed int64 // elapsed is in nanoseconds, and above 0.
+	wall    int64 // wall is in Unix nanoseconds.
+}
+
+// NewInstant returns the instant at which elapsed has passed since the start of the process, and the wall clock shows wall.
+func NewInstant(elapsed time.Duration, wall time.Time) Instant {
+	return Instant{int64(elapsed) + 1, wall.UnixNano()}
+}
+
+var processStart = time.Now()
+
+// Now returns the current instant.
+func Now() Instant {
+	now := time.Now()
+	return NewInstant(now.Sub(processStart), now)
+}
+
+// Run divides until ctx ends.
+func (d *Divider) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.wake:
+		case <-timer.C:
+		}
+		now := Now()
+		d.Step(ctx, now)
+		if d.stats.Buckets.Load() > 0 {
+			timer.Reset(time.Duration(int64(tickTime) - now.elapsed%int64(tickTime)))
+		}
+	}
+}
+
+// Step runs one round at the time now: it divides all buckets that are due. Tests call it instead of Run.
+func (d *Divider) Step(ctx context.Context, now Instant) {
+	due := d.takeDue(now)
+	for len(due) > 0 {
+		n := min(len(due), bucketsPerCall)
+		d.divide(ctx, due[:n], now)
+		due = due[n:]
+	}
+}
+
+// takeDue returns the buckets that have a round now.
+func (d *Divider) takeDue(now Instant) (due []*bucket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	due, d.urgent = d.urgent, nil
+	for _, b := range due {
+		b.nextTick = 0
+	}
+	tick := now.elapsed / int64(tickTime)
+	for d.tick = max(d.tick, tick-wheelSlots+1); d.tick <= tick; d.tick++ {
+		slot := &d.wheel[d.tick%wheelSlots]
+		for _, b := range *slot {
+			if 0 < b.nextTick && b.nextTick <= d.tick {
+				b.nextTick = 0
+				due = append(due, b)
+			}
+		}
+		clear(*slot)
+		*slot = (*slot)[:0]
+	}
+	return due
+}
+
+// schedule plans a round of b at the time at, as Instant.elapsed, unless an earlier one is planned.
+func (d *Divider) schedule(b *bucket, at int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tick := max((at+int64(tickTime)-1)/int64(tickTime), d.tick, 1)
+	if d.tick > 0 {
+		tick = min(tick, d.tick+wheelSlots-1)
+	}
+	if b.nextTick == 0 || tick < b.nextTick {
+		b.nextTick = tick
+		d.wheel[tick%wheelSlots] = append(d.wheel[tick%wheelSlots], b)
+	}
+}
+
+// hurry plans a round of b as soon as possible.
+func (d *Divider) hurry(b *bucket) {
+	d.mu.Lock()
+	if b.nextTick != urgentTick {
+		b.nextTick = urgentTick
+		d.urgent = append(d.urgent, b)
+	}
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// urgentTick is the nextTick of buckets in Divider.urgent.
+const urgentTick = -1
+
+// roundItem is a bucket in a round.
+type roundItem struct {
+	bucket      *bucket
+	looks, end  int    // looks and end are the bounds of the bucket's looks in the batch, or of its charges.
+	presence    int    // presence is the index of the look at the presence of all replicas, or -1.
+	units       uint64 // units is what the members get together.
+	hasAnswered bool
+}
+
+// divide gives units to the members of the buckets that are due: it looks how many units are left, divides them, and charges what the
+// members get. If another replica is faster, the charge is refused, and the next round tries again.
+func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
+	set := d.cfg.Rules()
+	if d.cfg.VirtualTime {
+		d.batch.Now = time.Unix(0, now.wall)
+	}
+	d.round, d.batch.Hits, d.batch.Verdicts = d.round[:0], d.batch.Hits[:0], d.batch.Verdicts[:0]
+	for i, b := range due {
+		item := roundItem{bucket: b, presence: -1}
+		b.mu.Lock()
+		d.refresh(b, set)
+		b.advance(now)
+		b.appendLooks(&d.batch, now, uint16(i))
+		item.end = len(d.batch.Hits)
+		item.looks = item.end - len(b.target.Hits)
+		if d.cfg.StoreIsShared && b.blanket() == AssignUnits {
+			d.appendPresence(b, now, uint16(i))
+			item.presence = len(d.batch.Hits) - 1
+		}
+		b.mu.Unlock()
+		d.round = append(d.round, item)
+	}
+	d.take(ctx)
+	looks := d.batch.Verdicts
+	d.batch.Hits, d.batch.Verdicts = d.batch.Hits[:0], nil
+	for i := range d.round {
+		item := &d.round[i]
+		b := item.bucket
+		b.mu.Lock()
+		var available uint64
+		verdicts := looks[item.looks:item.end]
+		available, item.hasAnswered = b.available(verdicts)
+		b.readLooks(verdicts, now)
+		if item.presence >= 0 {
+			b.readPresence(&looks[item.presence])
+		}
+		item.units = 0
+		if item.hasAnswered && b.blanket() == AssignUnits {
+			item.units, d.claim = b.plan(available, now, d.claim)
+		}
+		item.looks = len(d.batch.Hits)
+		if item.units > 0 {
+			for j := range b.target.Hits {
+				appendHit(&d.batch, &b.target.Hits[j], algorithm.Charge, item.units, uint16(i))
+			}
+		}
+		item.end = len(d.batch.Hits)
+		b.mu.Unlock()
+	}
+	d.take(ctx)
+	for i := range d.round {
+		item := &d.round[i]
+		d.finish(item, d.batch.Verdicts[item.looks:item.end], now)
+	}
+	clear(d.claim)
+}
+
+// refresh finds the target of b if another rule set is in force. A bucket whose target cannot be found is not limited.
+func (d *Divider) refresh(b *bucket, set *rules.Set) {
+	if set == nil || b.target.RuleSet == set {
+		return
+	}
+	target, err := d.cfg.Find(b.domain, b.entries)
+	if err != nil {
+		target = limiter.QuotaTarget{RuleSet: set}
+	}
+	b.use(target)
+}
+
+// take sends the batch to the store.
+func (d *Divider) take(ctx context.Context) {
+	if len(d.batch.Hits) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
+	defer cancel()
+	if err := d.cfg.Backend.Take(ctx, &d.batch); err != nil {
+		for i := range d.batch.Verdicts {
+			d.batch.Verdicts[i].Err = fmt.Errorf("quota: %w", err)
+		}
+	}
+}
+
+// finish sends the assignments of a round to the members of a bucket, and plans its next round. verdicts are those of the charges.
+func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instant) {
+	b := item.bucket
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.members) == 0 {
+		if !b.isRemoved {
+			b.isRemoved = true
+			d.forget(b)
+		}
+		return
+	}
+	charged := item.hasAnswered
+	for i := range verdicts {
+		v := &verdicts[i]
+		switch {
+		case v.Err != nil:
+			charged = false
+			d.stats.StoreFailures.Add(1)
+		case v.Over && !b.target.Hits[i].NoVeto && v.Fallback != backend.FallbackAllow:
+			charged = false
+			d.stats.Races.Add(1)
+		}
+	}
+	next := now.elapsed + int64(retryTime)
+	if action := b.blanket(); charged || action != AssignUnits {
+		next = d.assign(b, action, now.elapsed)
+	}
+	if b.isShortOfShare {
+		next = min(next, b.shareEnd)
+	}
+	d.schedule(b, min(next, now.elapsed+b.untilWindowEnd(now.wall)))
+}
+
+// retryTime is the time until the next round of a bucket whose units could not be charged.
+const retryTime = 100 * time.Millisecond
+
+// assign sends what was planned for the members of b that are due. It returns when the next round should be, as Instant.elapsed.
+func (d *Divider) assign(b *bucket, action Action, now int64) (next int64) {
+	next = now + min(int64(wheelSlots*tickTime), b.agingTime())
+	refills := b.agingTime() < noEnd // Units become available at any time.
+	for _, m := range b.members {
+		switch {
+		case !m.isDue:
+			continue
+		case !m.canAssign(now):
+			next = min(next, m.nextAssignment())
+			continue
+		case action != AssignUnits && action == m.newest.Action && m.newest.Bucket != nil:
+			d.extend(m, now)
+		case action != AssignUnits:
+			d.send(m, Assignment{Action: action}, now)
+		case m.planned > 0:
+			d.send(m, Assignment{Action: AssignUnits, Units: uint32(m.planned)}, now)
+		case m.newest.Action == AssignUnits && m.left(now) == 0 || m.mustReplace:
+			d.send(m, Assignment{Action: DenyAll}, now)
+		case m.expiresSoon(now):
+			d.extend(m, now)
+		}
+		m.planned, m.isDue, m.mustReplace = 0, b.isShort && (refills || b.isShortOfShare), false
+		if m.isDue {
+			next = min(next, max(m.nextAssignment(), now+int64(retryTime)))
+		}
+	}
+	return next
+}
+
+// send gives a new assignment to a proxy. Its units are charged.
+func (d *Divider) send(m *member, a Assignment, now int64) {
+	a.Bucket, a.TTL, a.Serial = m.bucket.id, m.ttl(), m.newest.Serial+1
+	m.assign(a.Units, now, now+int64(a.TTL))
+	for i := range m.outstanding {
+		m.outstanding[i] += uint64(a.Units)
+	}
+	m.taken += uint64(a.Units)
+	m.bucket.taken += uint64(a.Units)
+	m.unreported += uint64(a.Units)
+	m.reportedOfNewest, m.newest, m.assignedAt = 0, a, now
+	d.stats.Assignments.Add(1)
+	d.stats.AssignedUnits.Add(uint64(a.Units))
+	m.proxy.push(m)
+}
+
+// extend lets the newest assignment of a proxy hold for longer.
+func (d *Divider) extend(m *member, now int64) {
+	m.newest.TTL = m.ttl()
+	m.expiresAt = now + int64(m.newest.TTL)
+	d.stats.Extensions.Add(1)
+	m.proxy.pushExtension(m)
+}
+
+// ErrTooManyBuckets says that a proxy reports more buckets than the bounds of Config allow.
+var ErrTooManyBuckets = errors.New("too many quota buckets")

@@ -1,0 +1,150 @@
+package quota
+
+import (
+	"math"
+	"time"
+)
+
+// member is one proxy's part of a bucket. The bucket's lock guards it.
+type member struct {
+	account
+	proxy  *Proxy
+	bucket *bucket
+
+	// outstanding has, for each limit, the units that are charged in its current window for this proxy and not reported as used.
+	outstanding []uint64
+	// unreported is how many assigned units the proxy has not reported, whatever window they were charged in.
+	unreported uint64
+	taken      uint64 // taken is how many units the proxy got in the current fairness window of the bucket.
+	// reportedOfNewest is how many units were reported since the newest assignment.
+	reportedOfNewest uint64
+	newest           Assignment // newest is the newest assignment. Its Bucket is nil if there is none.
+
+	assignedAt int64 // assignedAt is when newest was sent first, as Instant.elapsed.
+
+	demand     float64 // demand is how many units a second the proxy's callers ask for.
+	interval   float64 // interval is the time between two reports in seconds.
+	lastReport int64   // lastReport and lastUse are instants, as Instant.elapsed; 0 before the first report.
+	lastUse    int64
+	isNew      bool // isNew says that only the first report has arrived, so demand is not known.
+	isDue      bool // isDue says that the next round may assign units.
+	// mustReplace says that the newest assignment was charged in a window that has ended.
+	mustReplace bool
+	planned     uint64 // planned is how many units the current round assigns.
+	isGone      bool   // isGone says that the stream has ended, or that the bucket was abandoned.
+
+	isPending bool // isPending says that the proxy has to be told of newest. Proxy.mu guards it.
+}
+
+const (
+	defaultInterval = 5.0 // seconds, until two reports have arrived; that of Envoy 1.40, whatever its reporting_interval is
+	minInterval     = 0.05
+	maxInterval     = 60.0
+)
+
+// report notes what the proxy reports at the time now, and returns how many units it let pass without an assignment.
+func (m *member) report(allowed, denied uint64, now int64) (unassigned uint64) {
+	if m.lastReport > 0 {
+		m.measure(float64(allowed)+float64(denied), float64(now-m.lastReport)/float64(time.Second))
+	} else {
+		m.isNew, m.interval = true, defaultInterval
+	}
+	if m.lastReport = now; allowed+denied > 0 || m.lastUse == 0 {
+		m.lastUse = now
+	}
+	used := min(allowed, m.unreported)
+	unassigned = allowed - used
+	m.account.report(used, now)
+	m.unreported = min(m.unreported-used, m.inUse())
+	m.reportedOfNewest += used
+	for i := range m.outstanding {
+		m.outstanding[i] -= min(m.outstanding[i], used)
+	}
+	return unassigned
+}
+
+// measure updates demand and interval with what callers asked for in seconds. Demand follows large changes at once, and a smaller fall by half.
+func (m *member) measure(asked, seconds float64) {
+	seconds = max(seconds, minInterval)
+	rate := asked / seconds
+	if m.demand/2 < rate && rate < m.demand && !m.isNew {
+		rate = (m.demand + rate) / 2
+	}
+	m.demand, m.isNew = rate, false
+	seconds = min(seconds, maxInterval)
+	if seconds < m.interval {
+		seconds = (m.interval + seconds) / 2
+	}
+	m.interval = seconds
+}
+
+// spare returns how many units of a limit are charged for the proxy, and cannot be used or reported any more.
+func (m *member) spare(limit int) uint64 {
+	return m.outstanding[limit] - min(m.outstanding[limit], m.inUse())
+}
+
+// hasSpare reports whether some limit has units that the proxy cannot use any more.
+func (m *member) hasSpare() bool {
+	for i := range m.outstanding {
+		if m.spare(i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// left returns how many units of its newest assignment the proxy has at most, at the time now.
+func (m *member) left(now int64) uint64 {
+	if m.newest.Bucket == nil || now >= m.expiresAt {
+		return 0
+	}
+	return uint64(m.newest.Units) - min(uint64(m.newest.Units), m.reportedOfNewest)
+}
+
+// needs returns how many units the proxy needs until its next report has been answered, or until the window ends, and q.floor more:
+// about as many as its callers ask for, and with headroom for more callers.
+func (m *member) needs(q *quantities) (units, withHeadroom uint64) {
+	asked := m.demand * min(m.interval+settleTime.Seconds()/2, q.windowSeconds)
+	const headroom = 1.25
+	return q.bounded(asked + math.Sqrt(asked)/2), q.bounded(asked * headroom)
+}
+
+// bounded returns units, rounded up, and the floor, at most the capacity.
+func (q *quantities) bounded(units float64) uint64 {
+	if units >= float64(q.capacity) {
+		return q.capacity
+	}
+	return min(uint64(math.Ceil(units))+q.floor, q.capacity)
+}
+
+// needsAssignment reports whether the proxy, after a report at the time now, should get units: it has none, it may use up what it has
+// before its next report, what it has expires before, or it has much more than it needs.
+func (m *member) needsAssignment(now int64, q *quantities) bool {
+	if m.newest.Bucket == nil || m.expiresSoon(now) || q.action != AssignUnits {
+		return m.newest.Bucket == nil || m.expiresSoon(now) || q.action != m.newest.Action
+	}
+	left := m.left(now)
+	_, want := m.needs(q)
+	return left < want*3/4 || left > q.tooMany(want)
+}
+
+// expiresSoon reports whether the assignment may expire before the next report is answered.
+func (m *member) expiresSoon(now int64) bool {
+	return m.expiresAt-now < int64((m.interval+settleTime.Seconds())*float64(time.Second))
+}
+
+// ttl returns for how long an assignment holds: until the next report but one has been answered, in whole seconds, as Envoy ignores fractions.
+func (m *member) ttl() time.Duration {
+	seconds := math.Ceil(2*m.interval + settleTime.Seconds())
+	return time.Duration(min(max(seconds, 2), 2*maxInterval)) * time.Second
+}
+
+// canAssign reports whether the proxy may get an assignment now.
+func (m *member) canAssign(now int64) bool {
+	return m.mustReplace || m.newest.Action != AssignUnits || now >= m.nextAssignment()
+}
+
+// isSilent reports whether the proxy has missed its last reports, so that it gets no more units.
+func (m *member) isSilent(now int64) bool {
+	return now-m.lastReport > int64((3*m.interval+settleTime.Seconds())*float64(time.Second))
+}

@@ -1,0 +1,267 @@
+package quota
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"time"
+
+	"ratelimit/src/rules"
+)
+
+// Action is what a proxy does with the requests of a bucket.
+type Action uint8
+
+const (
+	// AssignUnits lets Units requests pass, and refuses the others.
+	AssignUnits Action = iota
+	// AllowAll lets all requests pass.
+	AllowAll
+	// DenyAll refuses all requests.
+	DenyAll
+	// Abandon makes the proxy forget the bucket, and report it as a new one with its next request.
+	Abandon
+)
+
+// Assignment tells a proxy what to do with the requests of a bucket.
+type Assignment struct {
+	Bucket []byte // Bucket is the BucketId as a protobuf message. Callers must not change it.
+	Action Action
+	Units  uint32 // Units is set for AssignUnits only, and at least 1 there.
+	// IsExtension says that the proxy had these units, and that only TTL is new.
+	IsExtension bool
+	// Serial is another number for each assignment of a bucket, so that a proxy can tell new units from an extension of the old ones.
+	Serial uint32
+	TTL    time.Duration // TTL is for how long the assignment holds, in whole seconds.
+}
+
+// Proxy is a stream of one proxy. One goroutine may call Report and Close, and another one TakePending.
+type Proxy struct {
+	divider *Divider
+	domain  []byte
+	members map[string]*member // members are by BucketId as the proxy writes it.
+	ready   chan struct{}
+	spare   []*member // spare is the memory of an earlier pending. It belongs to TakePending.
+
+	mu      sync.Mutex
+	pending []*member // pending have a newest assignment that was not taken.
+}
+
+// Connect returns a Proxy for a new stream.
+func (d *Divider) Connect(domain []byte) *Proxy {
+	d.stats.Proxies.Add(1)
+	return &Proxy{divider: d, domain: bytes.Clone(domain), members: make(map[string]*member), ready: make(chan struct{}, 1)}
+}
+
+// Report notes what the proxy reports of a bucket. id is the BucketId as a protobuf message, valid only during the call. entries returns its
+// entries sorted by key; Report calls it for new buckets only. The error is ErrTooManyBuckets, or that of entries.
+func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries func() ([]rules.Entry, error)) error {
+	m := p.members[string(id)]
+	if m == nil {
+		list, err := entries()
+		if err != nil {
+			return err
+		}
+		if m, err = p.join(id, list); err != nil {
+			return err
+		}
+	}
+	b := m.bucket
+	b.mu.Lock()
+	unassigned := min(m.report(allowed, denied, now.elapsed), maxAssignedUnits)
+	b.unassigned += unassigned
+	p.divider.stats.UnassignedUnits.Add(unassigned)
+	idle := now.elapsed-m.lastUse >= int64(p.divider.cfg.AbandonAfter)
+	if q := b.quantities(now); !idle && !m.isDue {
+		m.isDue = m.needsAssignment(now.elapsed, &q)
+	}
+	isNew, isDue, rule := m.newest.Bucket == nil, m.isDue || b.unassigned > 0 || m.hasSpare(), b.target.Rule
+	b.mu.Unlock()
+	if f := p.divider.cfg.OnUsage; f != nil && allowed+denied > 0 {
+		f(rule, allowed, denied)
+	}
+	switch {
+	case idle && m.inUse() == 0:
+		p.abandon(string(id), m)
+	case isNew:
+		p.divider.hurry(b)
+	case isDue:
+		p.divider.schedule(b, now.elapsed)
+	}
+	return nil
+}
+
+// join makes the proxy a member of the bucket with these entries.
+func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
+	d := p.divider
+	if len(p.members) >= d.cfg.MaxBucketsPerProxy {
+		d.stats.RefusedBuckets.Add(1)
+		return nil, ErrTooManyBuckets
+	}
+	name := bucketName(p.domain, entries)
+	for {
+		b, err := d.bucketNamed(name, p.domain, id, entries)
+		if err != nil {
+			return nil, err
+		}
+		b.mu.Lock()
+		if b.isRemoved {
+			b.mu.Unlock()
+			continue
+		}
+		if i := slices.IndexFunc(b.members, func(m *member) bool { return m.proxy == p }); i >= 0 { // The same entries in another order.
+			m := b.members[i]
+			b.mu.Unlock()
+			p.members[string(id)] = m
+			return m, nil
+		}
+		d.refresh(b, d.cfg.Rules())
+		m := &member{proxy: p, bucket: b, outstanding: make([]uint64, len(b.target.Hits)), isDue: true}
+		b.members = append(b.members, m)
+		b.mu.Unlock()
+		d.stats.Members.Add(1)
+		p.members[string(id)] = m
+		return m, nil
+	}
+}
+
+// bucketNamed returns the bucket with the name. It makes one if there is none.
+func (d *Divider) bucketNamed(name string, domain, id []byte, entries []rules.Entry) (*bucket, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.buckets[name]
+	if b != nil {
+		return b, nil
+	}
+	if len(d.buckets) >= d.cfg.MaxBuckets {
+		d.stats.RefusedBuckets.Add(1)
+		return nil, ErrTooManyBuckets
+	}
+	b = &bucket{domain: bytes.Clone(domain), id: bytes.Clone(id), entries: make([]rules.Entry, len(entries))}
+	for i, e := range entries {
+		b.entries[i] = rules.Entry{Key: bytes.Clone(e.Key), Value: bytes.Clone(e.Value)}
+	}
+	d.buckets[name] = b
+	d.stats.Buckets.Add(1)
+	return b, nil
+}
+
+// bucketName returns a text that is different for different domains and entries.
+func bucketName(domain []byte, entries []rules.Entry) string {
+	var name []byte
+	add := func(text []byte) {
+		name = append(append(name, byte(len(text)>>16), byte(len(text)>>8), byte(len(text))), text...)
+	}
+	add(domain)
+	for _, e := range entries {
+		add(e.Key)
+		add(e.Value)
+	}
+	return string(name)
+}
+
+// abandon makes the proxy forget a bucket that it does not use.
+func (p *Proxy) abandon(id string, m *member) {
+	delete(p.members, id)
+	b := m.bucket
+	b.mu.Lock()
+	m.newest = Assignment{Bucket: b.id, Action: Abandon}
+	p.push(m)
+	b.mu.Unlock()
+	p.divider.leave(m)
+	p.divider.stats.Abandoned.Add(1)
+}
+
+// leave removes m from its bucket. Units that its proxy cannot use any more go back to the store, those that it may use do not.
+func (d *Divider) leave(m *member) {
+	b := m.bucket
+	b.mu.Lock()
+	freed := uint64(0)
+	for i := range m.outstanding {
+		b.freed[i] += m.spare(i)
+		freed += b.freed[i]
+	}
+	m.isGone = true
+	b.members = slices.DeleteFunc(b.members, func(other *member) bool { return other == m })
+	b.isRemoved = len(b.members) == 0 && freed == 0
+	removed := b.isRemoved
+	b.mu.Unlock()
+	d.stats.Members.Add(-1)
+	if removed {
+		d.forget(b)
+	} else {
+		d.hurry(b)
+	}
+}
+
+// forget removes a bucket without members.
+func (d *Divider) forget(b *bucket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name := bucketName(b.domain, b.entries); d.buckets[name] == b {
+		delete(d.buckets, name)
+		d.stats.Buckets.Add(-1)
+	}
+}
+
+// Close ends the stream: the proxy leaves all its buckets.
+func (p *Proxy) Close() {
+	for _, m := range p.members {
+		if !m.isGone {
+			p.divider.leave(m)
+		}
+	}
+	p.members = nil
+	p.divider.stats.Proxies.Add(-1)
+}
+
+// push adds the newest assignment of m to those that the stream sends. The caller holds the lock of the bucket.
+func (p *Proxy) push(m *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pushLocked(m)
+}
+
+// pushExtension adds the newest assignment of m, which holds for longer now. The caller holds the lock of the bucket.
+func (p *Proxy) pushExtension(m *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !m.isPending { // Otherwise the proxy does not have the units yet.
+		m.newest.IsExtension = true
+	}
+	p.pushLocked(m)
+}
+
+// pushLocked does the work of push. The caller holds p.mu.
+func (p *Proxy) pushLocked(m *member) {
+	if !m.isPending {
+		m.isPending = true
+		p.pending = append(p.pending, m)
+	}
+	select {
+	case p.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Ready returns a channel that gets a value when TakePending has something to return.
+func (p *Proxy) Ready() <-chan struct{} { return p.ready }
+
+// TakePending appends the newest assignments that were not taken. A slow stream misses those in between.
+func (p *Proxy) TakePending(dst []Assignment) []Assignment {
+	p.mu.Lock()
+	pending := p.pending
+	p.pending = p.spare[:0]
+	p.mu.Unlock()
+	for i, m := range pending {
+		m.bucket.mu.Lock()
+		p.mu.Lock()
+		m.isPending = false
+		p.mu.Unlock()
+		dst = append(dst, m.newest)
+		m.bucket.mu.Unlock()
+		pending[i] = nil
+	}
+	p.spare = pending
+	return dst
+}

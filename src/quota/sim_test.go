@@ -1,0 +1,233 @@
+package quota
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"ratelimit/src/backend"
+	"ratelimit/src/backend/memory"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+)
+
+// world is a simulation of proxies and replicas on a virtual clock, in steps of a millisecond. Proxies behave as Envoy does.
+type world struct {
+	t       testing.TB
+	random  *rand.Rand
+	now     time.Duration // now is the time since the start.
+	start   time.Time
+	store   backend.Backend
+	limiter *limiter.Limiter
+	nodes   []*Divider
+	proxies []*simProxy
+	events  []simEvent
+	// admitted has how many requests all proxies let pass in each window of a second.
+	admitted map[int64]int
+}
+
+type simEvent struct {
+	at  time.Duration
+	do  func()
+	seq int
+}
+
+func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world {
+	t.Helper()
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, random: rand.New(rand.NewPCG(seed, 1)), start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		store: store, limiter: limiter.New(limiter.Config{Backend: store}), admitted: make(map[int64]int),
+	}
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(rulesText)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.limiter.UseRules(set)
+	for range replicas {
+		w.nodes = append(w.nodes, New(Config{Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: store, VirtualTime: true, StoreIsShared: replicas > 1}))
+	}
+	return w
+}
+
+func (w *world) instant() Instant { return NewInstant(w.now, w.start.Add(w.now)) }
+
+func (w *world) after(d time.Duration, do func()) {
+	w.events = append(w.events, simEvent{w.now + d, do, len(w.events)})
+}
+
+func (w *world) delay() time.Duration { return time.Duration(w.random.IntN(20)) * time.Millisecond }
+
+// run lets the time pass.
+func (w *world) run(d time.Duration) {
+	for end := w.now + d; w.now < end; w.now += time.Millisecond {
+		slices.SortStableFunc(w.events, func(a, b simEvent) int { return cmp.Compare(a.at, b.at) })
+		for len(w.events) > 0 && w.events[0].at <= w.now {
+			e := w.events[0]
+			w.events = w.events[1:]
+			e.do()
+		}
+		for _, p := range w.proxies {
+			p.step()
+		}
+		for _, n := range w.nodes {
+			if w.now%tickTime == 0 || len(n.wake) > 0 {
+				select {
+				case <-n.wake:
+				default:
+				}
+				n.Step(context.Background(), w.instant())
+			}
+		}
+		for _, p := range w.proxies {
+			p.receive()
+		}
+	}
+}
+
+// simProxy is a proxy with one bucket.
+type simProxy struct {
+	world    *world
+	stream   *Proxy
+	rate     float64 // rate is how many requests a second arrive.
+	interval time.Duration
+	owed     float64
+
+	known           bool // known says that the bucket was reported.
+	allowed, denied uint64
+	lastReport      time.Duration
+	current         Assignment
+	left            uint64
+	expiresAt       time.Duration
+	total           int
+}
+
+func (w *world) connect(node int, rate float64, interval time.Duration) *simProxy {
+	p := &simProxy{world: w, stream: w.nodes[node].Connect([]byte("d")), rate: rate, interval: interval}
+	w.proxies = append(w.proxies, p)
+	return p
+}
+
+func (p *simProxy) step() {
+	w := p.world
+	if p.known && w.now-p.lastReport >= p.interval {
+		p.report()
+	}
+	for p.owed += p.rate / 1000; p.owed >= 1; p.owed-- {
+		if p.pass() {
+			p.allowed++
+			p.total++
+			w.admitted[int64(w.now/time.Second)]++
+		} else {
+			p.denied++
+		}
+		if !p.known {
+			p.known = true
+			p.report()
+		}
+	}
+}
+
+// pass decides a request: without an assignment none passes.
+func (p *simProxy) pass() bool {
+	switch {
+	case p.current.Bucket == nil || p.world.now >= p.expiresAt || p.current.Action == DenyAll:
+		return false
+	case p.current.Action == AllowAll:
+		return true
+	case p.left == 0:
+		return false
+	}
+	p.left--
+	return true
+}
+
+func (p *simProxy) report() {
+	allowed, denied := p.allowed, p.denied
+	p.allowed, p.denied, p.lastReport = 0, 0, p.world.now
+	p.world.after(p.world.delay(), func() {
+		err := p.stream.Report([]byte("id"), allowed, denied, p.world.instant(), func() ([]rules.Entry, error) {
+			return []rules.Entry{{Key: []byte("k"), Value: []byte("v")}}, nil
+		})
+		if err != nil {
+			p.world.t.Error(err)
+		}
+	})
+}
+
+func (p *simProxy) receive() {
+	for _, a := range p.stream.TakePending(nil) {
+		p.world.after(p.world.delay(), func() {
+			if a.Action == AssignUnits && (p.current.Bucket == nil || a.Serial != p.current.Serial || p.world.now >= p.expiresAt) {
+				p.left = uint64(a.Units)
+			}
+			p.current, p.expiresAt = a, p.world.now+a.TTL
+		})
+	}
+}
+
+// phase is a stretch of time in which each proxy asks for so many requests a second, and what they let pass in its last seconds.
+type phase struct {
+	asks  []float64
+	time  time.Duration
+	every []float64 // every is how many requests a second each proxy lets pass in the second half of the phase.
+}
+
+// The shares of proxies on one replica, and on two that share a store. Half of a phase is two reports of proxies that report every 5 s, as
+// Envoy does: by then the shares are those that the phase asks for.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	phases := []phase{
+		{asks: []float64{150, 0}, every: []float64{98, 0}},
+		{asks: []float64{0, 150}, every: []float64{0, 98}},
+		{asks: []float64{150, 150}, every: []float64{50, 50}},
+		{asks: []float64{20, 150}, every: []float64{20, 78}},
+		{asks: []float64{40, 40}, every: []float64{40, 40}},
+	}
+	for _, limit := range []string{"", ", algorithm: first_hit_window", ", algorithm: gcra", ", algorithm: sliding_window"} {
+		for replicas := 1; replicas <= 2; replicas++ {
+			t.Run(fmt.Sprintf("%d replicas%s", replicas, limit), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100"+limit+"}}]", replicas)
+				a, b := w.connect(0, 0, 5*time.Second), w.connect(replicas-1, 0, 5*time.Second)
+				for i, p := range phases {
+					a.rate, b.rate = p.asks[0], p.asks[1]
+					w.run(11 * time.Second)
+					before := [2]int{a.total, b.total}
+					w.run(10 * time.Second)
+					for j, proxy := range []*simProxy{a, b} {
+						got, want := float64(proxy.total-before[j])/10, p.every[j]
+						if tolerance := max(8, want/5); got < want-tolerance || got > want+tolerance {
+							t.Errorf("phase %d: proxy %d lets %.1f a second pass, want %.1f", i, j, got, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// A window of a minute is used up whatever the proxies do, and never exceeded by more than the units that a window of a second has.
+func TestLongWindow(t *testing.T) {
+	t.Parallel()
+	for replicas := 1; replicas <= 2; replicas++ {
+		w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6000}}]", replicas)
+		a, b := w.connect(0, 150, 5*time.Second), w.connect(replicas-1, 0, 5*time.Second)
+		w.run(20 * time.Second)
+		a.rate, b.rate = 20, 150
+		w.run(20 * time.Second)
+		a.rate = 150
+		w.run(20 * time.Second)
+		if sum := a.total + b.total; sum < 5850 || sum > 6000 {
+			t.Errorf("%d replicas: %d requests passed in the first minute, want 5850 to 6000", replicas, sum)
+		}
+	}
+}
