@@ -29,6 +29,8 @@ type Answer struct {
 	RuleSet *rules.Set
 	// Domain is the request's domain in the Set; nil if the Set has none of that name.
 	Domain *rules.Domain
+	// DecidedAt is when the store decided the request, in nanoseconds since the Unix epoch; see backend.Batch. It is 0 if nothing was charged.
+	DecidedAt int64
 	// Shadowed says that the request is over its limits, but allowed by Config.ShadowMode.
 	Shadowed bool
 
@@ -196,7 +198,7 @@ func (a *Answer) clearForReuse() {
 	w.candidateState, w.live, w.relation = candidateUnused, nil, nil
 	a.Statuses, a.Charges = a.Statuses[:0], a.Charges[:0]
 	a.Over, a.RetryAfter, a.Fallback = false, 0, backend.FallbackError
-	a.RuleSet, a.Domain, a.Shadowed = nil, nil, false
+	a.RuleSet, a.Domain, a.Shadowed, a.DecidedAt = nil, nil, false, 0
 }
 
 // maxPooledKeyBytes is how many bytes of keys a pooled Answer may keep for each charge.

@@ -160,6 +160,9 @@ func (l *Limiter) completeAnswer(req *Request, a *Answer, isDryRun bool) error {
 	if isDryRun {
 		a.correctDryRunVerdicts()
 	}
+	if len(a.Charges) > 0 {
+		a.DecidedAt = a.workspace.batch.DecidedAt
+	}
 	err := a.readVerdicts()
 	a.summarizeStatuses(&l.cfg, req.IndependentDescriptors)
 	if !isDryRun {

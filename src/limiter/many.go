@@ -83,7 +83,7 @@ func (it *Item) reset(limit int) {
 // store also decides, and counts, the other requests of the batch on a counter that has become full.
 func (l *Limiter) CheckMany(ctx context.Context, m *Many) {
 	sets, batch := l.inForce.Load(), &m.batch
-	batch.Hits, batch.Verdicts, batch.Now = batch.Hits[:0], batch.Verdicts[:0], m.Now
+	batch.Hits, batch.Verdicts, batch.Now, batch.DecidedAt = batch.Hits[:0], batch.Verdicts[:0], m.Now, 0
 	for _, it := range m.Items() {
 		if it.Err == nil {
 			it.Request.Now = m.Now

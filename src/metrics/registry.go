@@ -104,8 +104,8 @@ func (r *Registry) ShowFigures(part, name string, source any) {
 	r.AddFigures(func() []Figure { return Figures(part, name, source) }, !slices.ContainsFunc(figureLines()[part], hasStat))
 }
 
-// decisionFigures returns the descriptors by rule and outcome, those that were not enforced, the charges that the store did not answer, and the holds. It leaves
-// out figures that are 0, except those of holds of rules that have holds.
+// decisionFigures returns the descriptors by rule and outcome, the charges that the store did not answer, the holds, and the decisions that
+// were not enforced. It leaves out figures that are 0, except those of rules in force that have holds, or enforce_percent.
 func (r *Registry) decisionFigures() (list []Figure) {
 	add := func(key statsKey, s *ruleStats) {
 		for o := range s.outcomeCounts {
@@ -115,12 +115,6 @@ func (r *Registry) decisionFigures() (list []Figure) {
 					Labels: []string{"domain", key.domain, "rule", key.rule, "outcome", Outcome(o).String()},
 				})
 			}
-		}
-		if n := s.unenforced.Load(); n > 0 {
-			list = append(list, Figure{
-				MetricName: "ratelimit_unenforced_decisions_total", Help: "Decisions, over the limit or not, on counters that enforce_percent leaves out.", Value: int64(n),
-				Labels: []string{"domain", key.domain, "rule", key.rule},
-			})
 		}
 		for f := range s.unansweredCharges {
 			if n := s.unansweredCharges[f].Load(); n > 0 {
@@ -136,7 +130,10 @@ func (r *Registry) decisionFigures() (list []Figure) {
 	for key, s := range r.ruleStats {
 		add(key, s)
 		if s.hasHolds {
-			list = append(list, s.holdFigures(key)...)
+			list = append(list, figuresOfRule("holds", key, s.holdCounts.read())...)
+		}
+		if s.hasEnforcement {
+			list = append(list, figuresOfRule("enforcement", key, enforcement{s.unenforced.Load()})...)
 		}
 	}
 	add(statsKey{rule: requestLimitsName}, &r.requestLimitStats)
@@ -144,9 +141,12 @@ func (r *Registry) decisionFigures() (list []Figure) {
 	return list
 }
 
-// holdFigures returns the figures of the holds of a rule.
-func (s *ruleStats) holdFigures(key statsKey) []Figure {
-	list := Figures("holds", "", s.holdCounts.read())
+// enforcement is the source of the figures of a rule with enforce_percent.
+type enforcement struct{ Unenforced uint64 }
+
+// figuresOfRule returns the figures of a part of figures.txt with the labels of a rule.
+func figuresOfRule(part string, key statsKey, source any) []Figure {
+	list := Figures(part, "", source)
 	for i := range list {
 		list[i].Labels = []string{"domain", key.domain, "rule", key.rule}
 	}

@@ -44,6 +44,7 @@ type ruleStats struct {
 	hasHolds          bool // hasHolds says that a rule with this key in force has holds. Registry.ruleStatsMu guards it.
 	holdCounts        holdCounts
 	unansweredCharges [4]Counter // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
+	hasEnforcement    bool       // hasEnforcement says that a rule with this key in force has enforce_percent. Registry.ruleStatsMu guards it.
 	unenforced        Counter    // unenforced counts decisions on counters that enforce_percent leaves out.
 	removedAt         time.Time  // removedAt is when a reload removed the rule, or zero.
 }
@@ -125,7 +126,7 @@ func (r *Registry) UseRules(set *rules.Set) {
 		if s.removedAt.IsZero() {
 			s.removedAt = now
 		}
-		s.hasHolds = false
+		s.hasHolds, s.hasEnforcement = false, false
 	}
 	t := setCounters{make([]*ruleStats, set.RuleSlots()), make([]*ruleStats, set.DomainSlots())}
 	for _, rule := range set.Rules() {
@@ -134,6 +135,7 @@ func (r *Registry) UseRules(set *rules.Set) {
 			s.fullName = strings.Clone(rule.FullName)
 		}
 		s.hasHolds = s.hasHolds || rule.HoldIDKey != ""
+		s.hasEnforcement = s.hasEnforcement || rule.Enforcement != nil
 		if s.namedHits == nil && countsByKey(rule) {
 			s.namedHits = r.namedHits.acquireName(rulePrefixOf(rule.FullName))
 		}

@@ -47,8 +47,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 10, on_store_failure: allow}
 `
 
-// heldFigureRule is the rule with holds of figureRules. Memcached would refuse it.
-const heldFigureRule = "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}\n"
+// heldFigureRule is the rule with holds, and with enforce_percent, of figureRules. Memcached would refuse it.
+const heldFigureRule = "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id, enforce_percent: 10}}\n"
 
 // Every figure keeps its names, help text, type and labels: in /stats, in what a
 // scrape shows and in what statsd receives. Values are compared where the requests

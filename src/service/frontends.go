@@ -186,6 +186,7 @@ func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 	debug := admin.DebugPages{
 		PprofEnabled:   s.Settings.DebugPprof,
 		Counters:       counterEditor{s},
+		Recordings:     recorder{s},
 		HasToken:       s.Settings.DebugToken != "",
 		Components:     func() []admin.Component { return s.health.components(operators) },
 		WriteRules:     withRules(writeRuleLines),

@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/recording"
 	"ratelimit/src/service/tracing"
 )
 
@@ -28,8 +29,9 @@ type Service struct {
 	frontends  frontends
 	health     health
 	statistics statistics
-	operator   *operator  // operator is nil without a debug port.
-	candidate  *candidate // candidate is nil unless RUNTIME_CANDIDATE_SUBDIRECTORY is set.
+	operator   *operator           // operator is nil without a debug port.
+	candidate  *candidate          // candidate is nil unless RUNTIME_CANDIDATE_SUBDIRECTORY is set.
+	recorder   *recording.Recorder // recorder is nil without a debug port.
 	// runners are started by Run, each in a goroutine. Servers return after frontends.stop, all others when the context ends.
 	runners []func(context.Context) error
 }

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/denials"
 	"ratelimit/src/metrics/divvystats"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/metrics/push"
+	"ratelimit/src/metrics/recording"
 	"ratelimit/src/settings"
 )
 
@@ -115,6 +117,10 @@ func (s *Service) buildLimiter() error {
 	}
 	if n := s.Settings.LogDenials; n > 0 {
 		recorders = append(recorders, denials.New(denials.Config{MaxSamples: n, Interval: time.Second, OnSample: logDenial(s.log.deniedRequests)}))
+	}
+	if s.ports.debug.Listener != nil {
+		s.recorder = recording.New(rls.AppendJSONRequest)
+		recorders = append(recorders, s.recorder)
 	}
 	if s.operator != nil {
 		recorders = append(recorders, s.operator.recorders...)

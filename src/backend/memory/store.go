@@ -118,6 +118,7 @@ func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 		return err
 	}
 	now := b.UnixNano()
+	b.DecidedAt = now
 	if !backend.AnyAtomic(b.Hits) {
 		s.takeHits(b.Hits, b.Verdicts, now)
 		return nil

@@ -104,6 +104,7 @@ func (c *Cache) Take(ctx context.Context, b *backend.Batch) error {
 	s := pool.Get().(*scratch)
 	defer pool.release(s)
 	now := b.UnixNano()
+	b.DecidedAt = now
 	err := error(nil)
 	if c.refuseFullCounters(s, b, now) {
 		for i := range b.Hits {

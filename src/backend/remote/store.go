@@ -92,6 +92,7 @@ func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 		return err
 	}
 	now := b.UnixNano()
+	b.DecidedAt = now
 	size := 0
 	for i := range b.Hits {
 		size += len(b.Hits[i].Key)

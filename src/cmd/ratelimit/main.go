@@ -23,6 +23,7 @@ import (
 	"ratelimit/src/tools/denials"
 	"ratelimit/src/tools/diff"
 	"ratelimit/src/tools/explain"
+	"ratelimit/src/tools/record"
 	"ratelimit/src/tools/ruletest"
 	"ratelimit/src/tools/simulate"
 	"ratelimit/src/tools/top"
@@ -76,7 +77,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		return err
 	})
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(), ruletest.Command(),
-		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), version, client.UpstreamCommand())
+		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), record.Command(), version, client.UpstreamCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		if cmd.Args == nil {
 			cmd.Args = noArguments

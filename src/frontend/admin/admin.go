@@ -109,7 +109,9 @@ type DebugPages struct {
 	Figures Figures
 	// Counters serves /api/counters. If it is nil, there is no such page.
 	Counters Counters
-	// HasToken says that the port requires a token. Without one, only clients on this host may change counters.
+	// Recordings serves /api/record. If it is nil, there is no such page.
+	Recordings Recordings
+	// HasToken says that the port requires a token. Without one, only clients on this host may change counters and record requests.
 	HasToken bool
 	// PprofEnabled adds the pages with Go's profiles.
 	PprofEnabled bool
@@ -131,6 +133,9 @@ func (d DebugPages) Handler() http.Handler {
 	}
 	if d.Counters != nil {
 		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", sameOrigin(protectChange(d.HasToken, newCountersAPI(d.Counters))), http.MethodPost)
+	}
+	if d.Recordings != nil {
+		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; ?sample=10%&by=KEY&domain=D&for=1m&max_bytes=N", sameOrigin(recordAPI{d.Recordings, d.HasToken}))
 	}
 	if d.Figures != nil {
 		api := figuresAPI{d.Figures}

@@ -192,6 +192,23 @@ func (c *Client) Stream(ctx context.Context, method, path string, body any, line
 	return nil
 }
 
+// Open sends a GET of path, and calls read with the answer, whose body may go on until ctx ends. The time limit is for the beginning of
+// the answer. Errors of read are returned as they are.
+func (c *Client) Open(ctx context.Context, path string, query url.Values, accept string, read func(*http.Response) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := time.AfterFunc(c.timeout, cancel)
+	resp, err := c.send(ctx, http.MethodGet, path, query, nil, accept)
+	if !timer.Stop() {
+		return &Error{Temporary: true, Err: c.explainNoAnswer(context.DeadlineExceeded)}
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
+	return read(resp)
+}
+
 // send sends a request, and returns an answer with the status 200. The caller closes its body.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any, accept string) (*http.Response, error) {
 	u := c.base

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
@@ -19,7 +18,7 @@ import (
 func ruleNamesAsJSON(set *rules.Set) [][]byte {
 	names := make([][]byte, len(set.Rules()))
 	for i, r := range set.Rules() {
-		names[i] = appendString(nil, strings.TrimPrefix(r.FullName, r.Domain+"."))
+		names[i] = rls.AppendJSONString(nil, strings.TrimPrefix(r.FullName, r.Domain+"."))
 	}
 	return names
 }
@@ -61,7 +60,7 @@ func (r *run) appendVerdict(dst []byte, c *limiter.Charge) []byte {
 	}
 	reasons, _ := json.Marshal(c.OverReasons()) // json.Marshal never fails for strings.
 	dst = append(append(dst, `{"rule":`...), rule...)
-	dst = appendString(append(dst, `,"key":`...), c.CounterKey[len(r.cfg.KeyPrefix):])
+	dst = rls.AppendJSONString(append(dst, `,"key":`...), c.CounterKey[len(r.cfg.KeyPrefix):])
 	return fmt.Appendf(dst, `,"algorithm":"%v","over":%t,"limit":%d,"remaining":%d,"retry_after_us":%s,"reset_after_us":%d,"reasons":%s}`,
 		c.Algorithm.Kind, c.Verdict.Over, c.Algorithm.Capacity(), c.Verdict.Remaining, retryAfter,
 		limiter.MicrosecondsRoundedUp(c.Verdict.ResetAfter), reasons)
@@ -74,30 +73,12 @@ func appendRefusal(dst []byte, at time.Time, err error) []byte {
 		code = "RESOURCE_EXHAUSTED"
 	}
 	dst = fmt.Appendf(appendLineStart(dst, at), `,"error":{"code":"%s","message":`, code)
-	return append(appendString(dst, err.Error()), "}}\n"...)
+	return append(rls.AppendJSONString(dst, err.Error()), "}}\n"...)
 }
 
 // appendLineStart appends {"at":"...", the beginning of all lines of output.
 func appendLineStart(dst []byte, at time.Time) []byte {
 	dst = append(dst, `{"at":"`...)
 	dst = at.AppendFormat(dst, time.RFC3339Nano)
-	return append(dst, '"')
-}
-
-// appendString appends text as a JSON string. Bytes that are not UTF-8 become U+FFFD.
-func appendString[T string | []byte](dst []byte, text T) []byte {
-	dst = append(dst, '"')
-	for _, r := range string(text) {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r == '\n':
-			dst = append(dst, `\n`...)
-		case r < ' ' || r == 0x7f:
-			dst = fmt.Appendf(dst, `\u%04x`, r)
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
 	return append(dst, '"')
 }

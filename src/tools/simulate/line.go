@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,8 @@ type line struct {
 	// refusal is the error of class limiter.ErrInvalidRequest with which the service would refuse the request.
 	refusal error
 	answer  string // answer is the recorded answer, one of the constants Answer…; empty if the line has none.
+	// lost is how many requests the recording lacks here. If it is set, the line has no request.
+	lost uint64
 }
 
 // These are the answers that a recording can have.
@@ -77,6 +80,10 @@ func (p *parser) parse(text []byte) (l line, _ *InputError) {
 		return l, err
 	}
 	p.previous = l.at
+	if parts.lost != nil {
+		l.lost, err = parseLost(parts)
+		return l, err
+	}
 	l.request, l.refusal = p.parseRequest(parts.request)
 	if l.refusal != nil && !errors.Is(l.refusal, limiter.ErrInvalidRequest) {
 		return l, invalidLine("write a RateLimitRequest as proto3 JSON", "the request is none: %v", l.refusal)
@@ -148,6 +155,18 @@ func parseAnswer(value []byte) (answer string, _ *InputError) {
 	return "", invalidLine(`write "OK", "OVER_LIMIT" or "ERROR", or leave it out`, `"answer" is %s`, brief(value))
 }
 
+// parseLost parses the value of "lost", which stands in place of a request.
+func parseLost(parts lineParts) (n uint64, _ *InputError) {
+	if parts.request != nil || parts.answer != nil {
+		return 0, invalidLine("remove it", `"lost" is beside a request or an answer`)
+	}
+	n, err := strconv.ParseUint(string(parts.lost), 10, 64)
+	if err != nil || n == 0 {
+		return 0, invalidLine("write the number of requests that were not recorded, 1 or more", `"lost" is %s`, brief(parts.lost))
+	}
+	return n, nil
+}
+
 // ParseInstant parses an RFC 3339 instant in the years 1970 to 2149, with a fraction of up to nanoseconds.
 func ParseInstant(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
@@ -168,7 +187,7 @@ func ParseInstant(text string) (time.Time, error) {
 func instantText(at time.Time) string { return at.Format(time.RFC3339Nano) }
 
 // lineParts has the values of a line as JSON; nil for a missing one.
-type lineParts struct{ at, request, answer []byte }
+type lineParts struct{ at, request, answer, lost []byte }
 
 // splitLine returns the values in the JSON object text. It finds them by their commas and colons, which takes half of the time that a
 // json.Decoder takes.
@@ -196,6 +215,8 @@ func splitLine(text []byte) (parts lineParts, _ *InputError) {
 			target = &parts.request
 		case "answer":
 			target = &parts.answer
+		case "lost":
+			target = &parts.lost
 		default:
 			return parts, invalidLine("remove it", "unknown key %s", brief(name))
 		}
@@ -207,7 +228,7 @@ func splitLine(text []byte) (parts lineParts, _ *InputError) {
 	switch {
 	case parts.at == nil:
 		return parts, invalidLine(`add "at": "1.5s", a time after the start, or an instant`, `there is no "at"`)
-	case parts.request == nil:
+	case parts.request == nil && parts.lost == nil:
 		return parts, invalidLine(`add "request": {...}, a RateLimitRequest as proto3 JSON`, `there is no "request"`)
 	}
 	return parts, nil

@@ -117,7 +117,7 @@ type RecordedRequest struct {
 	Answer  string // Answer is the recorded answer, one of the constants Answer…; empty if the line has none.
 }
 
-// Requests yields the lines of cfg.In in order, until the end of the input or of ctx. Of cfg it uses In, Name, Start and
+// Requests yields the requests of cfg.In in order, until the end of the input or of ctx. Of cfg it uses In, Name, Start and
 // AllowClockSteps. Its errors are those of Run; nothing follows an error.
 func Requests(ctx context.Context, cfg Config) iter.Seq2[RecordedRequest, error] {
 	cfg.setDefaults()
@@ -131,7 +131,7 @@ func Requests(ctx context.Context, cfg Config) iter.Seq2[RecordedRequest, error]
 				return
 			case b := <-batches:
 				for _, l := range b.lines {
-					if !yield(RecordedRequest{l.number, l.at, l.request, l.refusal, l.answer}, nil) {
+					if l.lost == 0 && !yield(RecordedRequest{l.number, l.at, l.request, l.refusal, l.answer}, nil) {
 						return
 					}
 				}

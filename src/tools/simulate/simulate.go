@@ -161,6 +161,10 @@ func AnswerOf(over bool, err error) string {
 
 // decide decides on one line and writes the decision. It ignores the end of ctx, so that each counted decision is also written.
 func (r *run) decide(ctx context.Context, l *line) error {
+	if l.lost > 0 {
+		r.summary.Lost += l.lost
+		return nil
+	}
 	err := l.refusal
 	if err == nil {
 		req := *l.request // Lines with the same text share l.request, so the time is set in a copy.

@@ -25,6 +25,8 @@ type Summary struct {
 	// the number of the first such line.
 	Recorded, Differing uint64
 	FirstDiffering      int
+	// Lost counts the requests that the recording says it lacks.
+	Lost uint64
 	// First and Last are the virtual times of the first and the last line.
 	First, Last time.Time
 	// Elapsed is the real time of the run.
@@ -151,6 +153,9 @@ func (s *Summary) Write(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "requests: %d; OK: %d, OVER_LIMIT: %d, errors: %d; descriptors that met no rule: %d\n",
 		s.Lines, s.OK, s.Over, s.Refused, s.Unmatched)
+	if s.Lost > 0 {
+		fmt.Fprintf(&b, "requests that the recording lacks: %d; later answers on their counters may differ\n", s.Lost)
+	}
 	if s.Differing > 0 {
 		fmt.Fprintf(&b, "answers as recorded: %d of %d; the first other one is on line %d\n", s.Recorded-s.Differing, s.Recorded, s.FirstDiffering)
 	} else if s.Recorded > 0 {

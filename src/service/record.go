@@ -1,0 +1,46 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/metrics/recording"
+)
+
+// recorder is the admin.Recordings of a service.
+type recorder struct{ service *Service }
+
+// Record records requests until ctx ends or write fails. The log tells who has recorded what, because a recording has what callers sent.
+func (r recorder) Record(ctx context.Context, q admin.RecordQuery, client admin.Client, write func([]byte) error) error {
+	fields := logrus.Fields{"by": client.Addr, "percent": q.Percent, "for": q.For.String()}
+	for name, value := range map[string]string{"user": client.User, "by_key": q.ByKey, "domain": q.Domain} {
+		if value != "" {
+			fields[name] = value
+		}
+	}
+	bytes, hasStarted := 0, false
+	cfg := recording.Config{Percent: q.Percent, ByKey: q.ByKey, Domain: q.Domain}
+	err := r.service.recorder.Stream(ctx, cfg, func(lines []byte) error {
+		if !hasStarted {
+			hasStarted = true
+			r.service.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("requests are being recorded")
+		}
+		bytes += len(lines)
+		return write(lines)
+	})
+	if errors.Is(err, recording.ErrTooMany) {
+		return &admin.RecordError{
+			Status: http.StatusTooManyRequests,
+			Reason: fmt.Sprintf("%d recordings run, which are the most at a time; end one of them, or try again later", recording.MaxRecordings),
+		}
+	}
+	fields["bytes"] = bytes
+	r.service.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("the recording of requests has ended")
+	return err
+}

@@ -1,0 +1,157 @@
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/debugport"
+	"ratelimit/src/tools/output"
+)
+
+const (
+	// maxLineBytes is more than the longest line: the 64 KiB of a request can take six times as much in JSON.
+	maxLineBytes = 1 << 20
+	// progressPause is the time between two lines of progress.
+	progressPause = time.Second
+)
+
+// recording is a recording that is being received.
+type recording struct {
+	opt    *options
+	client *debugport.Client
+	out    io.Writer
+	errOut io.Writer
+	create func() (io.WriteCloser, error) // create makes the file to write instead of out; nil: there is none.
+
+	requests, lost uint64
+	bytes          int64
+	end            string // end is the value of admin.RecordEndTrailer.
+}
+
+// run records until the service ends the recording, or ctx ends, which is no error.
+func (r *recording) run(ctx context.Context) error {
+	query := url.Values{
+		"sample": {r.opt.sample}, "for": {r.opt.duration.String()}, "max_bytes": {strconv.FormatInt(r.opt.maxBytes, 10)},
+	}
+	if r.opt.byKey != "" {
+		query.Set("by", r.opt.byKey)
+	}
+	if r.opt.domain != "" {
+		query.Set("domain", r.opt.domain)
+	}
+	started := time.Now()
+	show := command.ProgressLine(r.errOut)
+	err := r.client.Open(ctx, "/api/record", query, "application/x-ndjson", func(resp *http.Response) error {
+		return r.receive(resp, func() { show("%s", r.text(time.Since(started))) })
+	})
+	show("")
+	interrupted := ctx.Err() != nil
+	if err == nil || interrupted && r.end == "" && !errors.As(err, new(*outputError)) {
+		fmt.Fprintf(r.errOut, "%s%s\n", r.text(time.Since(started)), r.endText(interrupted))
+		return nil
+	}
+	if r.requests > 0 {
+		fmt.Fprintln(r.errOut, r.text(time.Since(started)))
+	}
+	return err
+}
+
+// outputError is a failure of writing the recording.
+type outputError struct{ err error }
+
+func (e *outputError) Error() string { return "the recording cannot be written: " + e.err.Error() }
+func (e *outputError) Unwrap() error { return e.err }
+
+// receive writes the lines of an answer, and calls progress now and then.
+func (r *recording) receive(resp *http.Response, progress func()) error {
+	if r.create == nil {
+		return r.copyLines(resp, r.out, progress)
+	}
+	file, err := r.create()
+	if err != nil {
+		return &outputError{err}
+	}
+	err = r.copyLines(resp, file, progress)
+	if failed := file.Close(); failed != nil && err == nil {
+		err = &outputError{failed}
+	}
+	return err
+}
+
+// copyLines writes the lines of an answer to out.
+func (r *recording) copyLines(resp *http.Response, out io.Writer, progress func()) error {
+	lines := bufio.NewReaderSize(resp.Body, maxLineBytes)
+	buffered := bufio.NewWriterSize(out, 64<<10)
+	shown := time.Now()
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err == nil && len(line) > 1 { // An empty line says that the service is there.
+			r.count(line)
+			if _, err := buffered.Write(line); err != nil {
+				return &outputError{err}
+			}
+		}
+		if err != nil || lines.Buffered() == 0 { // The next line may take long.
+			if err := buffered.Flush(); err != nil {
+				return &outputError{err}
+			}
+		}
+		if time.Since(shown) >= progressPause {
+			shown = time.Now()
+			progress()
+		}
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			r.end = resp.Trailer.Get(admin.RecordEndTrailer)
+			return nil
+		}
+		if err != nil {
+			return &debugport.Error{Temporary: true, Err: fmt.Errorf("%s: the recording broke off: %w; its whole lines are written", r.client.Address, err)}
+		}
+	}
+}
+
+// lostKey follows the time of a line that says how many requests are missing.
+var lostKey = []byte(`","lost":`)
+
+// count counts a line.
+func (r *recording) count(line []byte) {
+	r.bytes += int64(len(line))
+	if !bytes.Contains(line[:min(len(line), 64)], lostKey) {
+		r.requests++
+		return
+	}
+	var missing struct{ Lost uint64 }
+	_ = json.Unmarshal(line, &missing) // The service writes no other such lines.
+	r.lost += missing.Lost
+}
+
+// text returns what is recorded so far.
+func (r *recording) text(took time.Duration) string {
+	text := fmt.Sprintf("%s in %v, %d bytes", output.Plural(r.requests, "request"), took.Round(100*time.Millisecond), r.bytes)
+	if r.lost > 0 {
+		text += fmt.Sprintf("; %d more were lost, so answers of a replay may differ", r.lost)
+	}
+	return text
+}
+
+// endText returns why the recording ended, if not after --for.
+func (r *recording) endText(interrupted bool) string {
+	switch {
+	case interrupted:
+		return "; ended early"
+	case r.end == admin.RecordEndMaxBytes:
+		return "; ended by --max-bytes"
+	}
+	return ""
+}

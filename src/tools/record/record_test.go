@@ -1,0 +1,145 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/tools/command"
+)
+
+// service is an admin.Recordings with some lines.
+type service struct {
+	lines []string
+	query admin.RecordQuery
+	err   error
+	// after runs behind the lines.
+	after func(ctx context.Context, write func([]byte) error) error
+}
+
+func (s *service) Record(ctx context.Context, q admin.RecordQuery, _ admin.Client, write func([]byte) error) error {
+	s.query = q
+	if s.err != nil {
+		return s.err
+	}
+	if err := write(nil); err != nil {
+		return err
+	}
+	for _, line := range s.lines {
+		if err := write([]byte(line)); err != nil {
+			return err
+		}
+	}
+	if s.after != nil {
+		return s.after(ctx, write)
+	}
+	return nil
+}
+
+// call runs `ratelimit record` on a service.
+func call(t *testing.T, s *service, args ...string) (out, errOut string, err error) {
+	t.Helper()
+	server := httptest.NewServer(admin.DebugPages{Recordings: s}.Handler())
+	defer server.Close()
+	var text, messages bytes.Buffer
+	cmd := Command()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetOut(&text)
+	cmd.SetErr(&messages)
+	cmd.SetArgs(append([]string{"--url", server.URL}, args...))
+	err = cmd.ExecuteContext(t.Context())
+	return text.String(), messages.String(), err
+}
+
+const (
+	okLine   = `{"at":"2026-11-27T08:00:00.123456789Z","request":{"domain":"\",\"lost\":9"},"answer":"OK"}` + "\n"
+	lostLine = `{"at":"2026-11-27T08:00:00.123456789Z","lost":12}` + "\n"
+)
+
+// TestRecord checks what is written, and what is said about it.
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	s := &service{lines: []string{okLine + okLine, lostLine}}
+	out, errOut, err := call(t, s, "--sample", "1/20", "--by", "user", "--domain", "d", "--for", "1h", "--max-bytes", "999")
+	if out != okLine+okLine+lostLine || err != nil || !strings.HasPrefix(errOut, "2 requests in ") ||
+		!strings.HasSuffix(errOut, fmt.Sprintf("s, %d bytes; 12 more were lost, so answers of a replay may differ\n", len(out))) {
+		t.Errorf("%v\n%s%s", err, out, errOut)
+	}
+	if want := (admin.RecordQuery{Percent: 5, ByKey: "user", Domain: "d", For: time.Hour, MaxBytes: 999}); s.query != want {
+		t.Errorf("asked for %+v, want %+v", s.query, want)
+	}
+	file := filepath.Join(t.TempDir(), "requests.jsonl")
+	out, errOut, err = call(t, s, "-o", file, "--max-bytes", fmt.Sprint(len(okLine)))
+	text, _ := os.ReadFile(file)
+	info, statErr := os.Stat(file)
+	if out != "" || string(text) != okLine || err != nil || statErr != nil || info.Mode().Perm() != 0o600 || !strings.HasSuffix(errOut, "; ended by --max-bytes\n") {
+		t.Errorf("%v %v\n%s%s%s", err, info, out, text, errOut)
+	}
+}
+
+// TestRefusals checks errors and exit codes.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args string
+		err  error
+		code int
+		want string
+	}{
+		{"--for 0s", nil, command.ExitInput, "--for 0s: write a time above 0s and up to 24h0m0s"},
+		{"--for 25h", nil, command.ExitInput, "--for 25h0m0s"},
+		{"--max-bytes 0", nil, command.ExitInput, "--max-bytes 0: write 1 to 1073741824"},
+		{"--sample 5", nil, command.ExitInput, `--sample "5": write a percentage`},
+		{"--by=", nil, command.ExitInput, "--by: write the key of an entry"},
+		{"--tls-ca x", nil, command.ExitInput, "add --tls"},
+		{"somewhere", nil, command.ExitInput, "unknown command"},
+		{"--wrong", nil, command.ExitInput, "unknown flag"},
+		{"", &admin.RecordError{Status: http.StatusTooManyRequests, Reason: "4 recordings run"}, command.ExitError, "status 429: 4 recordings run"},
+		{"-o /nowhere/x", nil, command.ExitError, "the recording cannot be written: open /nowhere/x"},
+		{"--url 127.0.0.1:1", nil, command.ExitError, "connection refused: start the service"},
+	} {
+		_, _, err := call(t, &service{err: tt.err}, strings.Fields(tt.args)...)
+		code := command.ExitError
+		if exit, ok := errors.AsType[command.Exit](err); ok {
+			code = exit.Code
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) || code != tt.code {
+			t.Errorf("%s: exit %d, %v; want %d, %s", tt.args, code, err, tt.code, tt.want)
+		}
+	}
+}
+
+// TestEarlyEnds checks recordings that end before their time: with Ctrl-C, which is no error, and with a lost connection.
+func TestEarlyEnds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &service{lines: []string{okLine}, after: func(ctx context.Context, write func([]byte) error) error {
+		cancel()
+		<-ctx.Done()
+		return nil
+	}}
+	server := httptest.NewServer(admin.DebugPages{Recordings: s}.Handler())
+	defer server.Close()
+	var out, errOut bytes.Buffer
+	cmd := Command()
+	cmd.SetOut(&out)
+	cmd.SetErr(&errOut)
+	cmd.SetArgs([]string{"--url", server.URL, "--for", "1h"})
+	if err := cmd.ExecuteContext(ctx); err != nil || !strings.HasSuffix(errOut.String(), "; ended early\n") {
+		t.Errorf("%v: %s", err, errOut.String())
+	}
+	s = &service{lines: []string{okLine}, after: func(context.Context, func([]byte) error) error { panic(http.ErrAbortHandler) }}
+	text, said, err := call(t, s)
+	if text != okLine || err == nil || !strings.Contains(err.Error(), "the recording broke off") || !strings.HasPrefix(said, "1 request ") {
+		t.Errorf("%v, %s%s", err, text, said)
+	}
+}
