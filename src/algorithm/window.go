@@ -43,6 +43,18 @@ func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, 
 	return v.After, v
 }
 
+// FixedOutcomeInstead returns what TakeFixed would have returned for the limit l instead of another one with the same windows, which
+// returned v for op and amount. Both limits have CountBlocked, so that the count does not depend on them.
+func FixedOutcomeInstead(l *Limit, v *Outcome, op Op, amount uint64) Outcome {
+	instead := *v
+	instead.Over, instead.Remaining, instead.RetryAfter = op.CanBeRefused() && min(v.Before+amount, MaxCount) > l.Max, 0, 0
+	instead.setRetryAfter(l, amount, v.ResetAfter)
+	if !instead.Over {
+		instead.Remaining = l.remainingAfter(v.After)
+	}
+	return instead
+}
+
 // FirstHitState is the state of a first-hit window.
 type FirstHitState struct {
 	Count     uint64

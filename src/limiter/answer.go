@@ -69,8 +69,7 @@ type Status struct {
 	// FallbackError, the zero value, if the store answered or if StoreFailed is set.
 	Fallback backend.Fallback
 
-	// isLive says that the live rules have decided the descriptor for the candidate rules, too; see HasSameVerdicts of rules.Relation.
-	isLive bool
+	basis statusBasis
 	// canaryRules are the rules in shadow mode that match before Rule in an ordered list.
 	canaryRules []*rules.Rule
 	// firstChargeIndex and endChargeIndex are the bounds of Charges in Answer.Charges.
@@ -187,6 +186,9 @@ type workspace struct {
 	// live and relation are those of a decision of candidate rules, and nil in others.
 	live     *Answer
 	relation *rules.Relation
+	// derivedCharges are the charges of statuses with basisLiveCounts, and derivedCount is their number.
+	derivedCharges []Charge
+	derivedCount   int
 }
 
 // clearForReuse makes a ready for the next decision. It keeps the memory.
@@ -195,7 +197,7 @@ func (a *Answer) clearForReuse() {
 	w.batch, w.firstHit = nil, 0
 	w.ownBatch = backend.Batch{Hits: w.ownBatch.Hits[:0], Verdicts: w.ownBatch.Verdicts[:0]}
 	w.counterKeys, w.canaryRules, w.requestLimits = w.counterKeys[:0], w.canaryRules[:0], w.requestLimits[:0]
-	w.candidateState, w.live, w.relation = candidateUnused, nil, nil
+	w.candidateState, w.live, w.relation, w.derivedCharges, w.derivedCount = candidateUnused, nil, nil, w.derivedCharges[:0], 0
 	a.Statuses, a.Charges = a.Statuses[:0], a.Charges[:0]
 	a.Over, a.RetryAfter, a.Fallback = false, 0, backend.FallbackError
 	a.RuleSet, a.Domain, a.Shadowed, a.DecidedAt = nil, nil, false, 0
@@ -213,12 +215,13 @@ func (a *Answer) Reset(limit int) (small bool) {
 	clear(w.ownBatch.Hits)
 	clear(w.ownBatch.Verdicts)
 	clear(w.canaryRules)
+	clear(w.derivedCharges)
 	w.findRuleScratch.Reset(limit * maxPooledKeyBytes)
 	a.clearForReuse()
 	if w.candidate != nil && !w.candidate.Reset(limit) {
 		w.candidate = nil
 	}
-	return max(cap(a.Statuses), cap(a.Charges), cap(w.ownBatch.Hits)) <= limit && cap(w.counterKeys) <= limit*maxPooledKeyBytes
+	return max(cap(a.Statuses), cap(a.Charges), cap(w.ownBatch.Hits), cap(w.derivedCharges)) <= limit && cap(w.counterKeys) <= limit*maxPooledKeyBytes
 }
 
 // hits returns the hits of a.Charges, in order.
@@ -250,7 +253,7 @@ func (a *Answer) readVerdicts() (err error) {
 func (a *Answer) summarizeStatuses(cfg *Config, independent bool) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		if st.isLive {
+		if st.basis == basisLiveVerdict {
 			*st = a.workspace.live.Statuses[i]
 			continue
 		}

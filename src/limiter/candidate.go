@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"bytes"
+	"slices"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
@@ -51,6 +53,15 @@ const (
 	candidateSame                          // The candidate rules decide as the live ones.
 	candidatePending                       // The store decides.
 	candidateInvalid                       // The candidate rules find the request invalid.
+)
+
+// statusBasis says what the Status of a candidate's answer is decided by. The Status of a live answer has basisHits.
+type statusBasis uint8
+
+const (
+	basisHits        statusBasis = iota // The descriptor has hits, on counters of the candidate.
+	basisLiveVerdict                    // The live Status is that of the candidate, see HasSameVerdicts of rules.Relation.
+	basisLiveCounts                     // The counts of the live limits are those of the candidate's, see HasSameCounts.
 )
 
 // candidateMarker ends the key of a counter of a candidate limit whose key without it is that of a live limit. No key of a live limit ends
@@ -132,27 +143,66 @@ func (l *Limiter) addCandidateHits(req *Request, a *Answer, candidate *candidate
 		return
 	}
 	for i := range c.Statuses {
-		if !c.Statuses[i].isLive {
+		if c.Statuses[i].basis != basisLiveVerdict {
 			w.candidateState = candidatePending
 			break
 		}
 	}
 }
 
-// hasLiveDecision reports whether the live rules decide descriptor i of a candidate's answer for the candidate rules, too.
-func (l *Limiter) hasLiveDecision(d *Descriptor, candidate *Answer, i int) bool {
-	live := candidate.workspace.live
-	switch {
-	case l.cfg.ChargeAllOrNothing: // Another descriptor may refuse the request.
-		return false
-	case d.HasLimit:
-		return live.Domain != nil
-	case live.Domain == nil:
-		return candidate.Statuses[i].Rule == nil
-	case candidate.Statuses[i].Rule == nil:
-		return live.Statuses[i].Rule == nil
+// candidateBasis returns what descriptor i of a candidate's answer is decided by.
+func (l *Limiter) candidateBasis(d *Descriptor, candidate *Answer, i int) statusBasis {
+	w := &candidate.workspace
+	live, rule := w.live, candidate.Statuses[i].Rule
+	if l.cfg.ChargeAllOrNothing { // Another descriptor may refuse the request.
+		return basisHits
 	}
-	return candidate.workspace.relation.HasSameVerdicts(live.Statuses[i].Rule, candidate.Statuses[i].Rule)
+	switch {
+	case d.HasLimit && live.Domain == nil:
+		return basisHits
+	case d.HasLimit:
+		return basisLiveVerdict
+	case live.Domain == nil || live.Statuses[i].Rule == nil:
+		if rule == nil {
+			return basisLiveVerdict
+		}
+	case rule == nil:
+	case w.relation.HasSameVerdicts(live.Statuses[i].Rule, rule):
+		return basisLiveVerdict
+	case !l.cfg.SkipsFullCounters && w.relation.HasSameCounts(live.Statuses[i].Rule, rule):
+		w.derivedCount += len(rule.LimitsToCharge())
+		return basisLiveCounts
+	}
+	return basisHits
+}
+
+// deriveCharges sets the charges of statuses with basisLiveCounts.
+func (a *Answer) deriveCharges(req *Request) {
+	w := &a.workspace
+	w.derivedCharges = slices.Grow(w.derivedCharges, w.derivedCount) // BindingCharge points into it, so it must not grow later.
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		if st.basis != basisLiveCounts {
+			continue
+		}
+		first, live := len(w.derivedCharges), &w.live.Statuses[i]
+		for _, r := range st.Rule.LimitsToCharge() {
+			window := r.Limit.Window()
+			for j := live.firstChargeIndex; j < live.endChargeIndex; j++ {
+				other := &w.live.Charges[j]
+				if other.Algorithm.Window() != window {
+					continue
+				}
+				c := Charge{Rule: r, Limit: r.Rate, Op: other.Op, Algorithm: &r.Limit, CounterKey: other.CounterKey, RequestedAmount: other.RequestedAmount}
+				c.NotEnforced = r.Enforcement != nil && !r.IsEnforced(a.Domain, req.Descriptors[i].Entries, &w.findRuleScratch)
+				c.Verdict.Outcome = algorithm.FixedOutcomeInstead(&r.Limit, &other.Verdict.Outcome, c.Op, st.Amount)
+				c.Over = c.Verdict.Over && !c.InShadowMode()
+				w.derivedCharges = append(w.derivedCharges, c)
+				break
+			}
+		}
+		st.Charges = w.derivedCharges[first:len(w.derivedCharges):len(w.derivedCharges)]
+	}
 }
 
 // isLiveCounter reports whether a live limit has the counter of c, a charge of descriptor i of a candidate's answer for entries.
@@ -231,6 +281,7 @@ func (l *Limiter) judgeCandidate(req *Request, a *Answer, liveErr error) {
 		record(NotJudged, decisions, -1)
 		return
 	}
+	c.deriveCharges(req)
 	c.summarizeStatuses(&l.cfg, req.IndependentDescriptors)
 	switch {
 	case req.IndependentDescriptors:

@@ -20,14 +20,14 @@ func (c *judgedCount) RecordCandidate(_ *limiter.Request, _, _ *limiter.Answer, 
 	c.Add(uint64(j.Count))
 }
 
-// candidateOf returns testRules with other numbers, so that no rule is the same.
+// candidateOf returns rules with other numbers, so that no rule is the same.
 func candidateOf(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
 	return load(tb, strings.NewReplacer("requests_per_unit: 1", "requests_per_unit: 3", "requests_per_unit: 2", "requests_per_unit: 4").Replace(text))
 }
 
-// BenchmarkCandidate compares a decision without a candidate, with one whose rules are the same, and with one whose rules all differ. The
-// three take turns, so that other work on the machine slows all of them alike. It reports the medians.
+// BenchmarkCandidate compares a decision without a candidate, with one whose rules are the same, with one whose rules all have other numbers,
+// and with one whose rules all have other windows. They take turns, so that other work on the machine slows all of them alike. It reports the medians.
 func BenchmarkCandidate(b *testing.B) {
 	for _, ask := range []string{"gold=x", "gold=x silver=x trial=x path=/pay,user=x"} {
 		b.Run(fmt.Sprintf("descriptors=%d", len(strings.Fields(ask))), func(b *testing.B) {
@@ -35,6 +35,9 @@ func BenchmarkCandidate(b *testing.B) {
 				func(*limiter.Limiter) {},
 				func(l *limiter.Limiter) { l.UseCandidate(load(b, testRules), nil) },
 				func(l *limiter.Limiter) { l.UseCandidate(candidateOf(b, testRules), nil) },
+				func(l *limiter.Limiter) {
+					l.UseCandidate(load(b, strings.NewReplacer("unit: minute", "unit: hour", "unit: hour", "unit: minute").Replace(testRules)), nil)
+				},
 			}
 			var limiters []*limiter.Limiter
 			for _, use := range variants {
@@ -68,7 +71,8 @@ func BenchmarkCandidate(b *testing.B) {
 			}
 			b.ReportMetric(median(0), "without-ns")
 			b.ReportMetric(median(1)/median(0), "same-ratio")
-			b.ReportMetric(median(2)/median(0), "differs-ratio")
+			b.ReportMetric(median(2)/median(0), "numbers-ratio")
+			b.ReportMetric(median(3)/median(0), "windows-ratio")
 		})
 	}
 }

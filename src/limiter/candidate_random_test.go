@@ -215,6 +215,7 @@ func TestCandidateChangesNothing(t *testing.T) {
 		}
 		cfg := limiter.Config{
 			EscapeKeys: random.IntN(2) == 0, ChargeAllOrNothing: random.IntN(4) == 0, ShadowMode: random.IntN(20) == 0, QuotaMode: random.IntN(20) == 0,
+			SkipsFullCounters: random.IntN(4) == 0,
 		}
 		got := new(judgements)
 		withCandidate := cfg

@@ -70,6 +70,12 @@ func TestCandidate(t *testing.T) {
 			"user=1", "over: over 0/1", "would_admit user",
 			"user=1", "over: over 0/1", "same",
 		}},
+		{"counts of the live limit", user(one), user(two), limiter.Config{SkipsFullCounters: true}, []string{
+			"user=1", "ok: ok 0/1", "same",
+			"user=1:3", "over: over 0/1", "same",
+			"user=1-", "ok: ok 0/1", "same",
+			"user=1:0", "over: over 0/1", "same",
+		}},
 		{"the domain is new", "domain: other\ndescriptors: []", user(one), limiter.Config{}, []string{
 			"user=1", "ok: -", "same",
 			"user=1", "ok: -", "would_deny user",
@@ -173,7 +179,7 @@ func TestCandidateStoreFails(t *testing.T) {
 	store, got := &failingStore{Backend: m}, new(judgements)
 	l, a := start(t, limiter.Config{Backend: store, Candidates: got}), new(limiter.Answer)
 	l.UseRules(load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 9}}]"))
-	l.UseCandidate(load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1, on_store_failure: deny}}]"), nil)
+	l.UseCandidate(load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1, count_blocked: false, on_store_failure: deny}}]"), nil)
 	for _, step := range []struct {
 		failing, judged string
 		want            error

@@ -79,9 +79,11 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 	}
 	st.Amount = min(st.Amount, algorithm.MaxAmount)
 	st.Op = operationOf(d, rules.TakeHold)
-	if a.workspace.live != nil && l.hasLiveDecision(d, a, i) {
-		st.isLive, st.endChargeIndex = true, st.firstChargeIndex
-		return nil
+	if a.workspace.live != nil {
+		if st.basis = l.candidateBasis(d, a, i); st.basis != basisHits {
+			st.endChargeIndex = st.firstChargeIndex
+			return nil
+		}
 	}
 	if d.HasLimit {
 		limit, err := d.Limit.FixedWindowLimit()

@@ -31,6 +31,9 @@ type Config struct {
 	Recorders []Recorder
 	// Candidates learns how the candidate rules would decide. Required before UseCandidate.
 	Candidates CandidateRecorder
+	// SkipsFullCounters says that Backend may refuse hits on full counters without counting them, so that the counts of a live limit are
+	// not those of a candidate limit with another number.
+	SkipsFullCounters bool
 	// KeyPrefix is the first part of every key in the store.
 	KeyPrefix string
 	// EscapeKeys escapes keys, so that different descriptors never share a counter. By

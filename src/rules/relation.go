@@ -14,19 +14,24 @@ type Relation struct {
 	sameDomains    []bool  // sameDomains says for each candidate Domain.Index that the live domain has the same rules.
 	twins          []*Rule // twins has for each candidate Rule.Index the live rule whose counters get the same hits; nil for none.
 	sharesCounters []bool  // sharesCounters says for each candidate Rule.Index that some counters of the rule are those of a live rule.
+	// countsAll and liveCountsAll say for each Rule.Index that the counts do not depend on the limit's number, modes or other rules.
+	countsAll, liveCountsAll []bool
 }
 
 // NewRelation compares two Sets whose keys k writes.
 func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
 	r := &Relation{
 		sameDomains: make([]bool, candidate.DomainSlots()), twins: make([]*Rule, candidate.RuleSlots()), sharesCounters: make([]bool, candidate.RuleSlots()),
+		countsAll: make([]bool, candidate.RuleSlots()), liveCountsAll: make([]bool, live.RuleSlots()),
 	}
+	liveReplaced, replaced := live.replacedLimits(), candidate.replacedLimits()
 	counters := make(map[counterSet]bool) // counters has the counters of live rules, as far as counterSetOf tells them.
 	liveRules := make(map[ruleName][]*Rule)
 	for _, rule := range live.rules {
 		if c, ok := counterSetOf(rule, k); ok {
 			counters[c] = true
 		}
+		r.liveCountsAll[rule.Index] = rule.countsAllHits(liveReplaced)
 		name := ruleName{rule.Domain, rule.FullName}
 		liveRules[name] = append(liveRules[name], rule)
 	}
@@ -50,11 +55,12 @@ func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
 			r.sharesCounters[rule.Index] = counters[c]
 		}
 		d := candidate.Domain([]byte(rule.Domain))
-		if r.sameDomains[d.Index] || !rule.countsOnlyExactMatches(d) {
+		r.countsAll[rule.Index] = rule.countsAllHits(replaced)
+		if r.sameDomains[d.Index] || !rule.countsOnlyExactMatches(replaced) {
 			continue
 		}
 		for _, other := range liveRules[ruleName{rule.Domain, rule.FullName}] {
-			if other.countsOnlyExactMatches(live.Domain([]byte(rule.Domain))) && content.isEqual(other, rule) {
+			if other.countsOnlyExactMatches(liveReplaced) && content.isEqual(other, rule) {
 				r.twins[rule.Index] = other
 			}
 		}
@@ -64,6 +70,20 @@ func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
 
 // ruleName names a rule. Several rules of a Set may have the same name.
 type ruleName struct{ domain, fullName string }
+
+// replacedLimit names limits that another rule of the domain replaces.
+type replacedLimit struct{ domain, name string }
+
+// replacedLimits returns the limits that some rule of s replaces.
+func (s *Set) replacedLimits() map[replacedLimit]bool {
+	replaced := make(map[replacedLimit]bool)
+	for _, r := range s.rules {
+		for _, name := range r.Replaces {
+			replaced[replacedLimit{r.Domain, name}] = true
+		}
+	}
+	return replaced
+}
 
 // addListTwins adds the twins in an ordered list: the rules before the first difference between both lists. The same requests get there.
 func (r *Relation) addListTwins(live, candidate *orderedList, k *KeyFormat, content *contentComparer) {
@@ -81,10 +101,16 @@ func (r *Relation) addListTwins(live, candidate *orderedList, k *KeyFormat, cont
 }
 
 // countsOnlyExactMatches reports whether the counters of r get the hits of exactly those requests whose descriptor is that of the counter,
-// whatever other rules the domain d has. It is true in a tree of descriptors if a counter is not shared by several values, and not charged
+// whatever other rules the domain has. replaced are the limits that other rules replace. It is true in a tree of descriptors if a counter is not shared by several values, and not charged
 // by requests that go on to levels below.
-func (r *Rule) countsOnlyExactMatches(d *Domain) bool {
-	return !d.HasReplacingRules && r.ListSettings == nil && r.wordPath == nil && !r.HasChargePath && !r.mergesValues()
+func (r *Rule) countsOnlyExactMatches(replaced map[replacedLimit]bool) bool {
+	return !replaced[replacedLimit{r.Domain, r.Name}] && r.ListSettings == nil && r.wordPath == nil && !r.HasChargePath && !r.mergesValues()
+}
+
+// countsAllHits reports whether the counts of r are the number of hits of those requests that countsOnlyExactMatches
+// means: refused hits count, and no other limit keeps hits from being counted.
+func (r *Rule) countsAllHits(replaced map[replacedLimit]bool) bool {
+	return !r.Unlimited && r.Limit.Kind == algorithm.FixedWindow && r.Limit.CountBlocked && r.Limit.Hold == 0 && !r.ChargesAllOrNone && r.countsOnlyExactMatches(replaced)
 }
 
 // mergesValues reports whether requests with different values share a counter of r, outside of ordered lists.
@@ -135,6 +161,26 @@ func (r *Relation) HasSameVerdicts(live, candidate *Rule) bool {
 		return r.twins[candidate.Index] == live
 	}
 	return slices.EqualFunc(live.LimitsToCharge(), candidate.LimitsToCharge(), func(l, c *Rule) bool { return r.twins[c.Index] == l })
+}
+
+// HasSameCounts reports whether the counters of the candidate rule would have the counts of those of the live rule, for a descriptor that
+// leads to both: each candidate limit then has a live limit with the same windows, and only the number or a mode differs. It is false if the
+// whole request is charged all or none. Both rules are those that FindRule returned.
+func (r *Relation) HasSameCounts(live, candidate *Rule) bool {
+	if live == nil || live.matchHoldIDKey != "" || candidate.matchHoldIDKey != "" {
+		return false
+	}
+	if live.ChargedLimits == nil && candidate.ChargedLimits == nil { // Most rules.
+		return r.countsAll[candidate.Index] && r.liveCountsAll[live.Index] && live.Limit.Window() == candidate.Limit.Window()
+	}
+	liveLimits := live.LimitsToCharge()
+	for _, c := range candidate.LimitsToCharge() {
+		same := func(l *Rule) bool { return r.liveCountsAll[l.Index] && l.Limit.Window() == c.Limit.Window() }
+		if !r.countsAll[c.Index] || !slices.ContainsFunc(liveLimits, same) {
+			return false
+		}
+	}
+	return true
 }
 
 // SharesCounters reports whether the counters of a candidate limit are those of a live limit, whatever the request. If it is false, and the

@@ -17,7 +17,7 @@ func loadText(t *testing.T, text string) *rules.Set {
 	return set
 }
 
-// The relation of two rules that a descriptor leads to: "same" if their verdicts are the same, "shared" if their counters are the same
+// The relation of two rules that a descriptor leads to: "same" if their verdicts are the same, "counts" if only their counts are, "shared" if their counters are the same
 // whatever the request, else "own".
 func TestRelation(t *testing.T) {
 	t.Parallel()
@@ -28,10 +28,32 @@ func TestRelation(t *testing.T) {
 	const pay, all = `{match: {path: /pay}, per: [user], ` + perMinute + `}`, `{match: {user: "*"}, per: [user], ` + perMinute + `}`
 	for _, tt := range []struct{ name, live, candidate, ask, want string }{
 		{"the same limit", tree("  - {key: user, " + perMinute + "}\n" + other), tree("  - {key: user, " + perMinute + "}"), "user=1", "same"},
-		{"another number", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, " + two + "}"), "user=1", "own"},
+		{"another number", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, " + two + "}"), "user=1", "counts"},
+		{"shadow mode", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, shadow_mode: true, " + perMinute + "}"), "user=1", "counts"},
+		{"another window", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1}}"), "user=1", "own"},
+		{
+			"an exception", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, " + perMinute + "}\n  - {key: user, value: bot, " + two + "}"),
+			"user=bot", "counts",
+		},
+		{
+			"refused hits do not count", tree("  - {key: user, " + perMinute + "}"),
+			tree("  - {key: user, rate_limit: {unit: minute, requests_per_unit: 2, count_blocked: false}}"), "user=1", "own",
+		},
+		{
+			"all or none", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]\n"),
+			tree("  - key: user\n    on_reject: none\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]"), "user=1", "own",
+		},
+		{
+			"one of several limits", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]\n"),
+			tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 3}, {unit: day, requests_per_unit: 2}]"), "user=1", "counts",
+		},
+		{
+			"one limit less", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]\n"),
+			tree("  - {key: user, " + two + "}"), "user=1", "counts",
+		},
 		{
 			"another metadata", tree("  - {key: user, metadata: {a: 1}, " + perMinute + "}"), tree("  - {key: user, metadata: {a: 2}, " + perMinute + "}"),
-			"user=1", "own",
+			"user=1", "counts",
 		},
 		{
 			"levels below are charged", tree("  - key: user\n    charge: path\n    " + perMinute + "\n" + other),
@@ -46,8 +68,13 @@ func TestRelation(t *testing.T) {
 			tree("  - {key: user, value: \"ab*\", share_threshold: true, " + perMinute + "}"), "user=ab", "own",
 		},
 		{
-			"rules are replaced", tree("  - {key: user, " + perMinute + "}\n  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}"),
-			tree("  - {key: user, " + perMinute + "}"), "user=1", "own",
+			"another rule is replaced", tree("  - {key: user, " + perMinute + "}\n  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}"),
+			tree("  - {key: user, " + perMinute + "}"), "user=1", "same",
+		},
+		{
+			"the rule is replaced",
+			tree("  - {key: user, rate_limit: {unit: day, requests_per_unit: 1, name: x}}\n  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}"),
+			tree("  - {key: user, rate_limit: {unit: day, requests_per_unit: 1, name: x}}"), "user=1", "own",
 		},
 		{
 			"several limits",
@@ -80,6 +107,8 @@ func TestRelation(t *testing.T) {
 			switch {
 			case r.HasSameVerdicts(was, is):
 				got = "same"
+			case r.HasSameCounts(was, is):
+				got = "counts"
 			case r.SharesCounters(is.LimitsToCharge()[0]):
 				got = "shared"
 			}

@@ -133,6 +133,7 @@ func (s *Service) buildLimiter() error {
 		Backend:            s.store.Backend,
 		Recorders:          recorders,
 		Candidates:         candidates,
+		SkipsFullCounters:  s.Settings.LocalCacheBytes > 0 && s.Settings.BackendType != "memory",
 		KeyPrefix:          s.Settings.CacheKeyPrefix,
 		EscapeKeys:         s.Settings.CacheKeyFormat == "v2",
 		UseDivvyKeys:       s.Settings.Divvy.KeyFormat == "upstream",

@@ -280,7 +280,7 @@ func testPageOfCandidate(t *testing.T, chromium *browser.Browser) {
 	p.Await(fmt.Sprintf(rowsOf, "candidate-rules") + " === 2")
 	for id, want := range map[string]string{
 		"candidate-problems":       "Domains that the candidate removes, so that all their requests would be admitted: mail",
-		"candidate-counts":         "Compared 1.2M Same answer 1.2M 100 % Would deny 812 0.067 % Would admit 44 0.0037 % Would be error 3 0.00025 % Not compared 17 the store did not answer",
+		"candidate-counts":         "Compared 1.2M Same answer 1.2M 99.93 % Would deny 812 0.067 % Would admit 44 0.0037 % Would be error 3 0.00025 % Not compared 17 the store did not answer",
 		"candidate-subjects-table": "Most affected subjects of the last hour Subject Result Requests " + hostile + " api: " + hostile + " would deny 700 ip=10.0.0.7 api: ip would admit 44",
 	} {
 		if got := p.Text("document.getElementById('" + id + "').innerText.replaceAll(/\\s+/g, ' ').trim()"); got != want {

@@ -85,10 +85,10 @@ export function createCandidate(onExplain) {
 // counts returns the numbers of requests, with their shares of all that were compared.
 function counts({ same, would_deny, would_admit, would_be_error, not_judged }) {
   const compared = same + would_deny + would_admit + would_be_error;
-  const share = (count) => (count > 0 ? `${Number((100 * count / compared).toPrecision(2))} %` : "");
+  const share = (count, digits = 2) => (count > 0 ? `${Number((100 * count / compared).toPrecision(digits))} %` : "");
   return [
     { name: "Compared", count: compared, note: "" },
-    { name: "Same answer", count: same, note: share(same) },
+    { name: "Same answer", count: same, note: share(same, 4) },
     { name: "Would deny", count: would_deny, note: share(would_deny) },
     { name: "Would admit", count: would_admit, note: share(would_admit) },
     { name: "Would be error", count: would_be_error, note: share(would_be_error) },
