@@ -134,6 +134,7 @@ func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimit
 	switch {
 	case len(p.limitsAbove) > 0:
 		p.chargePathSetting.hasEffect = true
+		c.refuseLimitsOfFileAbove(cfg.Pos, p.limitsAbove)
 	case len(ownLimits) == 0:
 		return nil
 	case len(ownLimits) == 1:

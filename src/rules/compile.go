@@ -6,6 +6,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/rules/datafile"
 )
 
 // MaxTreeDepth is the most levels of descriptors, or of words, below each other. Each rule holds the names of all levels above it.
@@ -103,6 +104,7 @@ type compilePath struct {
 	ruleName string // ruleName is the Rule.FullName of a rule at this place.
 	levels   []Level
 	inheritance
+	dataFiles        datafile.Files
 	hasNoNestedRules bool // hasNoNestedRules is set in ordered lists and trees of limits: no descriptors can be nested below their rules.
 	fallback         backend.Fallback
 }
@@ -127,7 +129,7 @@ func (c *Compiler) AddConfig(cfg *DomainConfig) {
 	c.setQuotaBuckets(d, cfg)
 	c.lastConfig = cfg
 	c.lastPath = compilePath{
-		domain: d, ruleName: cfg.Domain, fallback: d.Fallback,
+		domain: d, ruleName: cfg.Domain, fallback: d.Fallback, dataFiles: cfg.DataFiles,
 		inheritance: c.inheritanceWith(inheritance{}, cfg.ChargeMode, cfg.OnReject),
 	}
 	t, isTree := d.matcher.(*descriptorTree)

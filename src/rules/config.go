@@ -4,6 +4,8 @@ import (
 	gopath "path"
 	"strings"
 	"time"
+
+	"ratelimit/src/rules/datafile"
 )
 
 // DomainConfig is the rules of one domain as written. Rule files and control planes are read into it, and Compile checks it. A domain
@@ -17,6 +19,7 @@ type DomainConfig struct {
 	Rules         *Positioned[[]RuleConfig]      `yaml:"rules"` // Rules is the ordered list of the domain, or nil for a tree.
 	LimitTree     *Positioned[[]LimitNodeConfig] // LimitTree is a tree of limits; nil if the domain is none.
 	FromDivvyFile bool                           // FromDivvyFile says that Rules come from a rule file of divvy.
+	DataFiles     datafile.Files                 // DataFiles are the files that ValuesFrom and LimitsFrom name. They are nil for rules that do not come from files.
 	// ChargeMode and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.
 	ChargeMode *Positioned[string] `yaml:"charge"`
 	OnReject   *Positioned[string] `yaml:"on_reject"`
@@ -52,9 +55,12 @@ type DescriptorConfig struct {
 	ValueToMetric bool `yaml:"value_to_metric"`
 	// ShareThreshold makes all values that a wildcard, CIDR or Regex matches share a counter.
 	ShareThreshold bool `yaml:"share_threshold"`
-	// CIDR are networks in CIDR notation, and Regex is a regular expression. At most one of Value, CIDR and Regex is set.
+	// CIDR are networks in CIDR notation, and Regex is a regular expression. ValuesFrom and LimitsFrom are the paths of data files, from the
+	// directory of the rule file on. At most one of them and Value is set.
 	CIDR          *Positioned[[]Positioned[string]] `yaml:"cidr"`
 	Regex         *Positioned[string]               `yaml:"regex"`
+	ValuesFrom    *Positioned[string]               `yaml:"values_from"`
+	LimitsFrom    *Positioned[string]               `yaml:"limits_from"`
 	CountByPrefix *PrefixLengthsConfig              `yaml:"count_by_prefix"` // CountByPrefix counts addresses by network; nil counts each value.
 }
 
@@ -111,6 +117,7 @@ type RateLimitConfig struct {
 	Unit            string               `yaml:"unit"` // Unit is empty beside Period, and for a concurrency.
 	UnitPos         Pos                  // UnitPos is the position of the unit, or that of the limit if it has none.
 	RequestsPerUnit uint32               `yaml:"requests_per_unit"`
+	LacksRequests   bool                 // LacksRequests says that the file has no requests_per_unit. Management servers cannot tell that from 0.
 	UnitMultiplier  *uint32              `yaml:"unit_multiplier"` // UnitMultiplier is 1 by default.
 	Unlimited       bool                 `yaml:"unlimited"`
 	Name            string               `yaml:"name"`

@@ -17,6 +17,8 @@ func (r *Rule) String() string {
 	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.RequestsPerUnit())
 	if r.Unlimited {
 		limit = "unlimited"
+	} else if f := r.LimitsFile; f != nil {
+		limit = fmt.Sprintf("unit=%s limits_from=%s (%d values, %d limits)", r.Unit, f.Path, f.Table.Len(), len(f.Table.Limits()))
 	}
 	s := fmt.Sprintf("%s: %s, shadow_mode: %t, quota_mode: %t", r.FullName, limit, r.ShadowMode, r.QuotaMode)
 	if r.Unlimited && r.ListSettings != nil && r.Requests > 0 { // Answers to divvy's clients have this number.
@@ -54,6 +56,7 @@ func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 	if l.Calendar != nil {
 		calendar = l.Calendar.Spec()
 	}
+	hasLimitsFile := r.LimitsFile != nil
 	hasUnit := limited && !r.HasPeriod && l.Kind != algorithm.Concurrency
 	settings := [...]struct {
 		name  string
@@ -69,8 +72,8 @@ func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 		{"time_zone", calendar.Location != nil && calendar.Location != time.UTC, calendar.Location.String()},
 		{"anchor_day", calendar.AnchorDay > 1, calendar.AnchorDay},
 		{"week_starts", calendar.Unit == algorithm.CalendarWeek && calendar.WeekStarts != time.Monday, strings.ToLower(calendar.WeekStarts.String())},
-		{"requests_per_unit", limited || r.ListSettings != nil && r.Requests > 0, r.RequestsPerUnit()},
-		{"burst", limited && l.Kind == algorithm.GCRA, l.Burst},
+		{"requests_per_unit", limited && !hasLimitsFile || r.ListSettings != nil && r.Requests > 0, r.RequestsPerUnit()},
+		{"burst", limited && !hasLimitsFile && l.Kind == algorithm.GCRA, l.Burst},
 		{"min_interval", limited && l.MinInterval > 0, FormatDuration(l.MinInterval)},
 		{"count_blocked", limited && l.CountBlocked != CountsBlockedByDefault(l), l.CountBlocked},
 		{"hold", l.Hold > 0, FormatDuration(l.Hold)},
@@ -111,20 +114,23 @@ func (r *Rule) RequestsPerUnit() uint32 {
 	return r.Requests
 }
 
-// LimitText returns the limit for people: "10 per minute", "4 at a time, each for at most 30s", "unlimited".
+// LimitText returns the limit for people: "10 per minute", "4 at a time, each for at most 30s", "unlimited", "as in tenants.csv per hour".
 func (r *Rule) LimitText() string {
-	l, window := &r.Limit, r.Window()
+	l, window, number := &r.Limit, r.Window(), fmt.Sprint(r.RequestsPerUnit())
+	if r.LimitsFile != nil {
+		number = "as in " + r.LimitsFile.Path
+	}
 	switch {
 	case r.Unlimited:
 		return "unlimited"
 	case l.Kind == algorithm.Concurrency:
-		return fmt.Sprintf("%d at a time, each for at most %s", l.Max, FormatDuration(l.Hold)) + r.enforcementText()
+		return fmt.Sprintf("%s at a time, each for at most %s", number, FormatDuration(l.Hold)) + r.enforcementText()
 	case l.Calendar != nil:
 		window = r.CalendarWindow()
 	case r.HasPeriod:
 		window = FormatDuration(l.Period)
 	}
-	text := fmt.Sprintf("%d per %s", r.RequestsPerUnit(), window)
+	text := number + " per " + window
 	switch {
 	case l.Hold == 0:
 	case l.ReleaseUnsettled:

@@ -73,7 +73,7 @@ func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value
 type SearchStep struct {
 	Entry  EntryText `json:"entry"`
 	IsWord bool      `json:"word,omitempty"` // IsWord is set in a tree of limits, where Entry.Key is the word.
-	// Candidates are in the order in which the search tries them: exact key and value, networks from the longest, regular expressions
+	// Candidates are in the order in which the search tries them: exact key and value, files in file order, networks from the longest, regular expressions
 	// and then wildcards in file order, key alone. All candidates behind the taken one match.
 	Candidates []Candidate `json:"candidates"`
 	// UnlistedCount counts descriptors that do not match and are not in Candidates, which has at most 20 of these, and at most 40 in all.
@@ -94,7 +94,8 @@ type Candidate struct {
 	Position  string           `json:"at"`    // Position is the position as file:line:col.
 	MatchKind MatchKind        `json:"how"`
 	Outcome   CandidateOutcome `json:"outcome"`
-	Reason    MatchReason      `json:"why,omitempty"` // Reason is empty if there is nothing to say.
+	Reason    MatchReason      `json:"why,omitempty"`  // Reason is empty if there is nothing to say.
+	DataLine  string           `json:"line,omitempty"` // DataLine is the line of the value in a data file, as file:line.
 	// LeadsToRule is the name of the rule that the search would have found through this candidate. It is set only if the candidate has
 	// OutcomeEarlierTaken and the search found no rule.
 	LeadsToRule string `json:"leads,omitempty"`
@@ -110,13 +111,15 @@ func newCandidate(at DescriptorPlace, how MatchKind, outcome CandidateOutcome, n
 type MatchKind string
 
 const (
-	MatchExact    MatchKind = "exact"    // MatchExact compares key and value for equality.
-	MatchCIDR     MatchKind = "cidr"     // MatchCIDR compares the value, an address, with networks.
-	MatchRegex    MatchKind = "regex"    // MatchRegex compares the value with a regular expression.
-	MatchWildcard MatchKind = "wildcard" // MatchWildcard compares "key_value" with a pattern.
-	MatchKeyAlone MatchKind = "key"      // MatchKeyAlone compares the key for equality and ignores the value.
-	MatchHoldID   MatchKind = "hold_id"  // MatchHoldID compares the key with the hold_id of the level above.
-	MatchHold     MatchKind = "hold"     // MatchHold compares the entry with hold=settle and hold=release.
+	MatchExact      MatchKind = "exact"       // MatchExact compares key and value for equality.
+	MatchCIDR       MatchKind = "cidr"        // MatchCIDR compares the value, an address, with networks.
+	MatchRegex      MatchKind = "regex"       // MatchRegex compares the value with a regular expression.
+	MatchValuesFrom MatchKind = "values_from" // MatchValuesFrom searches the value in a file.
+	MatchLimitsFrom MatchKind = "limits_from" // MatchLimitsFrom searches the value in a file of values and limits.
+	MatchWildcard   MatchKind = "wildcard"    // MatchWildcard compares "key_value" with a pattern.
+	MatchKeyAlone   MatchKind = "key"         // MatchKeyAlone compares the key for equality and ignores the value.
+	MatchHoldID     MatchKind = "hold_id"     // MatchHoldID compares the key with the hold_id of the level above.
+	MatchHold       MatchKind = "hold"        // MatchHold compares the entry with hold=settle and hold=release.
 )
 
 // MatchReason tells more about a comparison.
@@ -125,6 +128,7 @@ type MatchReason string
 const (
 	WhyNotAddress      MatchReason = "not_an_address"   // WhyNotAddress says that the value is not an IP address.
 	WhyOutsideNetworks MatchReason = "outside_networks" // WhyOutsideNetworks says that the address is in none of the networks.
+	WhyNotInFile       MatchReason = "not_in_file"      // WhyNotInFile says that the value is not in the file.
 	WhyValueCut        MatchReason = "value_cut"        // WhyValueCut says that only the first MaxRegexValue bytes were compared.
 )
 

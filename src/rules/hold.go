@@ -205,9 +205,13 @@ func (c *Compiler) checkConcurrency(cfg *RateLimitConfig) {
 	if v := cfg.CountBlocked; v != nil {
 		c.problems.Add(v.Pos, "remove it", "count_blocked means nothing to the algorithm concurrency: a refused hit holds nothing")
 	}
-	if cfg.RequestsPerUnit > algorithm.MaxOpenHolds {
-		c.problems.Add(cfg.Pos, fmt.Sprintf("write at most %d", algorithm.MaxOpenHolds), "concurrency remembers each hold, and %d are too many",
-			cfg.RequestsPerUnit)
+	c.checkOpenHolds(cfg.Pos, cfg.RequestsPerUnit)
+}
+
+// checkOpenHolds checks how many holds a concurrency has at a time.
+func (c *Compiler) checkOpenHolds(at Pos, holds uint32) {
+	if holds > algorithm.MaxOpenHolds {
+		c.problems.Add(at, fmt.Sprintf("write at most %d", algorithm.MaxOpenHolds), "concurrency remembers each hold, and %d are too many", holds)
 	}
 }
 

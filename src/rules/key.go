@@ -31,6 +31,7 @@ type KeyFormat struct {
 	//	<key>_<key of the rule>:<value of the rule>_         share_threshold
 	//	<key>_<key of the rule>:cidr:<first network>_        share_threshold beside cidr
 	//	<key>_<key of the rule>:regex:<regular expression>_  share_threshold beside regex
+	//	<key>_<key of the rule>:values_from:<file>_          share_threshold beside values_from
 	//	<key>_:<network>_                                    count_by_prefix
 	EscapeKeys bool
 	// UseDivvyKeys writes the keys of limits that Button's divvy supports as divvy does, without prefix and escapes: those of first-hit

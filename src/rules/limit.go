@@ -36,6 +36,9 @@ func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p com
 	if limit.UnitMultiplier != nil {
 		r.UnitMultiplier = *limit.UnitMultiplier
 	}
+	if limit.LacksRequests && !limit.Unlimited {
+		c.warnings.Add(limit.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
+	}
 	c.set.rules = append(c.set.rules, r)
 	c.setReplacedNames(r, p, limit.Replaces)
 	if r.Unlimited {

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/datafile"
 	"ratelimit/src/rules/loading"
 )
 
@@ -22,7 +24,7 @@ import (
 //	-- want --
 //	all problems, or else the rules and the warnings
 //
-// A title that ends in "(merged)" loads with MergeDomains, one that ends in
+// Sections named *.txt or *.csv are data files. A title that ends in "(merged)" loads with MergeDomains, one that ends in
 // "(all or nothing)" with ChargesAllOrNothing, one that ends in "(small store)" for a store that cannot do much.
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
@@ -39,7 +41,7 @@ func TestLoad(t *testing.T) {
 			title, body, _ := strings.Cut(one, "\n")
 			t.Run(filepath.Base(path)+"/"+title, func(t *testing.T) {
 				var files []loading.RuleFile
-				want := ""
+				data, want := make(map[string]string), ""
 				_, body, _ = strings.Cut("\n"+body, "\n-- ")
 				for section := range strings.SplitSeq(body, "\n-- ") {
 					name, content, ok := strings.Cut(section+"\n", " --\n")
@@ -48,6 +50,8 @@ func TestLoad(t *testing.T) {
 						t.Fatalf("cannot read section %q", section)
 					case name == "want":
 						want = content
+					case strings.HasSuffix(name, ".txt"), strings.HasSuffix(name, ".csv"):
+						data[name] = content
 					default:
 						files = append(files, loading.RuleFile{Name: name, Data: []byte(content)})
 					}
@@ -59,12 +63,29 @@ func TestLoad(t *testing.T) {
 				if strings.HasSuffix(title, "(small store)") {
 					opt.Store = smallStore
 				}
-				if got := outcome(files, opt); got != want {
+				if got := outcome(withData(files, data), opt); got != want {
 					t.Errorf("got:\n%swant:\n%s", got, want)
 				}
 			})
 		}
 	}
+}
+
+// withData gives rule files the data files that they refer to, as far as texts has them.
+func withData(files []loading.RuleFile, texts map[string]string) []loading.RuleFile {
+	for i := range files {
+		f := &files[i]
+		f.DataFiles = make(datafile.Files)
+		for _, r := range loading.DataFiles(*f) {
+			data := &datafile.File{Path: r.Name, Problems: []datafile.Problem{{Message: "does not exist", Fix: "create the file, or fix the path"}}}
+			if text, has := texts[r.Name]; has {
+				data.Sum = sha256.Sum256([]byte(text))
+				data.Table, data.Problems = datafile.Parse(r.Name, []byte(text), r.Kind)
+			}
+			f.DataFiles[r] = data
+		}
+	}
+	return files
 }
 
 var smallStore = rules.StoreSupport{

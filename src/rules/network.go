@@ -156,6 +156,10 @@ func (c *Compiler) compileCountByPrefix(cfg *DescriptorConfig, l *addressLevel) 
 		refuse("value")
 	case cfg.Regex != nil:
 		refuse("regex")
+	case cfg.ValuesFrom != nil:
+		refuse("values_from")
+	case cfg.LimitsFrom != nil:
+		refuse("limits_from")
 	case cfg.ShareThreshold:
 		refuse("share_threshold")
 	case strings.Contains(cfg.Key, "*"):

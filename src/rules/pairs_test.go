@@ -45,6 +45,8 @@ var pairKeys = []pairKey{
 	{"descriptor", "cidr", "10.0.0.0/8", nil},
 	{"descriptor", "regex", "^x", nil},
 	{"descriptor", "count_by_prefix", "{v4: 24}", nil},
+	{"descriptor", "values_from", "values.txt", nil},
+	{"descriptor", "limits_from", "limits.csv", nil},
 	{"descriptor", "metadata", "{x: y}", nil},
 	{"descriptor", "rate_limits", "several", nil},
 	{"rate_limit", "unit", "hour", nil},
@@ -95,7 +97,7 @@ func pairFile(ordered bool, keys ...pairKey) string {
 				}
 			}
 		}
-		if limit["requests_per_unit"] == "" {
+		if limit["requests_per_unit"] == "" && outer["limits_from"] == "" {
 			limit["requests_per_unit"] = "5"
 		}
 		if limit["unit"] == "" && limit["period"] == "" && limit["algorithm"] != "concurrency" {
@@ -119,7 +121,7 @@ func pairFile(ordered bool, keys ...pairKey) string {
 		outer["match"], outer["per"] = "{a: x*}", "[a]"
 		return "domain: d\nrules:\n- {" + write(outer) + "}\n- {match: {}, rate_limit: {unit: day, requests_per_unit: 1, name: other}}\n"
 	}
-	if outer["key"] = "a"; outer["cidr"]+outer["regex"]+outer["count_by_prefix"] == "" {
+	if outer["key"] = "a"; outer["cidr"]+outer["regex"]+outer["count_by_prefix"]+outer["values_from"]+outer["limits_from"] == "" {
 		outer["value"] = "x*"
 	}
 	outer["descriptors"] = "[{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]"
@@ -128,7 +130,8 @@ func pairFile(ordered bool, keys ...pairKey) string {
 
 // compiledTo is all that a file means: its problems or warnings, or else its rules.
 func compiledTo(text string) (said, list string) {
-	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	files := withData([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, map[string]string{"values.txt": "x\n", "limits.csv": "x,5\n"})
+	set, warnings, err := loading.Load(files, rules.Options{})
 	switch {
 	case err != nil:
 		return "error: " + err.Error(), ""

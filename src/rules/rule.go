@@ -7,6 +7,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/rules/datafile"
 )
 
 // Rule is a limit as configured. It is immutable.
@@ -35,6 +36,9 @@ type Rule struct {
 	Fallback       backend.Fallback // Fallback decides when the store does not answer.
 	Enforcement    *Enforcement     // Enforcement is nil if Limit is enforced for all counters.
 	ListSettings   *ListSettings    // ListSettings is nil for rules outside ordered lists.
+	// LimitsFile is set if the limits are those of a file. Limit is a placeholder then. For a request, FindRule returns a copy of the rule
+	// with the limit of the value, and without LimitsFile.
+	LimitsFile *datafile.File
 
 	// ChargedLimits are the limits that a match is charged to: those of levels above, outermost first, then its own. Their own
 	// ChargedLimits are ignored. Nil stands for this rule alone.
@@ -94,14 +98,15 @@ type Level struct {
 	ValueToMetric  bool   // ValueToMetric adds the request's value to the name of the metric.
 	ShareThreshold bool   // ShareThreshold lets all values that the level matches share a counter.
 	Kind           LevelKind
-	addresses      *addressLevel // addresses is nil for a level without cidr and count_by_prefix.
+	addresses      *addressLevel  // addresses is nil for a level without cidr and count_by_prefix.
+	data           *datafile.File // data is nil for a level without values_from and limits_from.
 }
 
 // newLevel returns the level of cfg, whose levelName is text.
 func newLevel(cfg *DescriptorConfig, match *valueMatch, text string) Level {
 	return Level{
 		levelName: text, keyLen: int32(len(cfg.Key)), hasWildcard: match.kind == LevelValue && strings.Contains(text, "*"),
-		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold, Kind: match.kind, addresses: match.addresses,
+		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold, Kind: match.kind, addresses: match.addresses, data: match.data,
 	}
 }
 
@@ -116,7 +121,8 @@ func levelName(key, value string) string {
 // Key returns the key of the level.
 func (l *Level) Key() string { return l.levelName[:l.keyLen] }
 
-// Value returns the value of the level: the first network of LevelCIDR, the expression of LevelRegex. It is empty if the level matches
+// Value returns the value of the level: the first network of LevelCIDR, the expression of LevelRegex, the file of LevelValuesFrom and
+// LevelLimitsFrom as written. It is empty if the level matches
 // any value.
 func (l *Level) Value() string {
 	if int(l.keyLen) == len(l.levelName) {
@@ -133,6 +139,14 @@ func (l *Level) Networks() []netip.Prefix {
 	return l.addresses.networks
 }
 
+// Data returns the values of LevelValuesFrom and LevelLimitsFrom; nil for others.
+func (l *Level) Data() *datafile.Table {
+	if l.data == nil {
+		return nil
+	}
+	return l.data.Table
+}
+
 // CountedPrefixes returns the lengths of the networks by which addresses are counted; 0 if each address is counted by itself.
 func (l *Level) CountedPrefixes() (v4, v6 int) {
 	if l.addresses == nil {
@@ -141,12 +155,16 @@ func (l *Level) CountedPrefixes() (v4, v6 int) {
 	return int(l.addresses.v4Bits), int(l.addresses.v6Bits)
 }
 
-// SampleValue returns a value that LevelCIDR or LevelRegex matches. It returns Value for LevelValue, and if it finds none.
+// SampleValue returns a value that the level matches. It returns Value for LevelValue, and if it finds none.
 func (l *Level) SampleValue() string {
 	switch l.Kind {
 	case LevelCIDR:
 		if networks := l.Networks(); len(networks) > 0 {
 			return networks[0].Addr().String()
+		}
+	case LevelValuesFrom, LevelLimitsFrom:
+		if t := l.Data(); t.Len() > 0 {
+			return string(t.Sample())
 		}
 	case LevelRegex:
 		if parsed, err := syntax.Parse(l.Value(), syntax.Perl); err == nil {

@@ -154,7 +154,7 @@ func (c *Compiler) compileDescriptors(n *node, list []DescriptorConfig, p compil
 	}
 	for i := range list {
 		cfg := &list[i]
-		match := c.compileValueMatch(cfg)
+		match := c.compileValueMatch(cfg, p.dataFiles)
 		if !c.countNameBytes(cfg.Pos, len(p.ruleName)+len(cfg.Key)+len(match.text)+len("._")) {
 			return
 		}
@@ -166,13 +166,15 @@ func (c *Compiler) compileDescriptors(n *node, list []DescriptorConfig, p compil
 		p.domain.descriptorNames = append(p.domain.descriptorNames, below.ruleName)
 		below.inheritance = c.inheritanceWith(p.inheritance, cfg.ChargeMode, cfg.OnReject)
 		c.checkDescriptorSettings(cfg, below)
-		child.rule = c.compileMatchedRule(&cfg.LimitsConfig, below, c.compileOwnLimits(&cfg.LimitsConfig, below))
+		limits := c.limitsOfDescriptor(cfg)
+		child.rule = c.compileMatchedRule(limits, below, c.compileOwnLimits(limits, below))
 		child.acceptsHolds = child.rule != nil && child.rule.matchHoldIDKey != ""
 		if child.rule == nil || child.rule.Pos != cfg.Pos {
 			child.writtenPlace = &DescriptorPlace{cfg.Pos, here.Key(), here.Value()}
 		}
 		below.inheritance = below.forChildren(child.rule)
 		c.compileDescriptors(child, cfg.Descriptors, below)
+		c.addLimitsOfFile(n, child, cfg)
 		if len(c.set.rules) == before && (cfg.ValueToMetric || cfg.ShareThreshold) {
 			c.warnings.Add(cfg.Pos, "remove it", "value_to_metric and share_threshold have no effect without a rate_limit here or below")
 		}
@@ -197,6 +199,10 @@ func (c *Compiler) addDescriptor(n, child *node, here *Level, cfg *DescriptorCon
 		if match.regex != nil {
 			c.addRegex(n, here, child, match.regex, cfg.Regex.Pos)
 		}
+	case LevelValuesFrom, LevelLimitsFrom:
+		if match.data != nil {
+			c.addDataFile(n, here, child, cfg.Pos)
+		}
 	default:
 		if other := n.addChild(here, child); other != nil {
 			c.problems.Add(cfg.Pos, "remove one, or join their limits and descriptors",
@@ -219,7 +225,7 @@ func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath)
 	level := &p.levels[len(p.levels)-1]
 	if cfg.ShareThreshold && !level.hasWildcard && level.Kind == LevelValue {
 		c.problems.Add(cfg.Pos, "add a `*` to the value, or remove share_threshold",
-			"share_threshold needs a wildcard, cidr or regex, and %s has none", Quote(level.levelName))
+			"share_threshold needs a wildcard, cidr, regex or values_from, and %s has none", Quote(level.levelName))
 	}
 	if cfg.ValueToMetric && (cfg.ShareThreshold || level.hasOneValue()) {
 		c.warnings.Add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", Quote(level.levelName))

@@ -4,33 +4,40 @@ import (
 	"iter"
 	"net/netip"
 	"strings"
+
+	"ratelimit/src/rules/datafile"
 )
 
 // LevelKind is the way in which a level matches values.
 type LevelKind uint8
 
 const (
-	LevelValue LevelKind = iota // LevelValue is a level with a value, which may have wildcards, or without one.
-	LevelCIDR                   // LevelCIDR matches the addresses of networks.
-	LevelRegex                  // LevelRegex matches the values that match a regular expression.
+	LevelValue      LevelKind = iota // LevelValue is a level with a value, which may have wildcards, or without one.
+	LevelCIDR                        // LevelCIDR matches the addresses of networks.
+	LevelRegex                       // LevelRegex matches the values that match a regular expression.
+	LevelValuesFrom                  // LevelValuesFrom matches the values in a file.
+	LevelLimitsFrom                  // LevelLimitsFrom matches the values in a file, each with its limit.
 )
 
 // String returns the key of descriptors that makes such levels.
-func (k LevelKind) String() string { return [...]string{"value", "cidr", "regex"}[k] }
+func (k LevelKind) String() string {
+	return [...]string{"value", "cidr", "regex", "values_from", "limits_from"}[k]
+}
 
 // valueMatch is what a descriptor compares the values of its key with.
 type valueMatch struct {
 	kind      LevelKind
-	text      string        // text is the result of Level.Value.
-	addresses *addressLevel // addresses is that of the Level.
-	places    []Pos         // places are those of addresses.networks.
-	regex     *regex        // regex is nil if kind is not LevelRegex, or if the expression has a problem.
+	text      string         // text is the result of Level.Value.
+	addresses *addressLevel  // addresses is that of the Level.
+	places    []Pos          // places are those of addresses.networks.
+	regex     *regex         // regex is nil if kind is not LevelRegex, or if the expression has a problem.
+	data      *datafile.File // data is nil if kind is neither LevelValuesFrom nor LevelLimitsFrom, or if the file has a problem.
 }
 
-// compileValueMatch compiles value, cidr, regex and count_by_prefix of a descriptor.
-func (c *Compiler) compileValueMatch(cfg *DescriptorConfig) (m valueMatch) {
+// compileValueMatch compiles value, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
+func (c *Compiler) compileValueMatch(cfg *DescriptorConfig, files datafile.Files) (m valueMatch) {
 	m.text = cfg.Value
-	if cfg.CIDR == nil && cfg.Regex == nil && cfg.CountByPrefix == nil {
+	if cfg.CIDR == nil && cfg.Regex == nil && cfg.ValuesFrom == nil && cfg.LimitsFrom == nil && cfg.CountByPrefix == nil {
 		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value)
 		return m
 	}
@@ -63,6 +70,21 @@ func (c *Compiler) compileValueMatch(cfg *DescriptorConfig) (m valueMatch) {
 			exclude(v.Pos, "regex", "cidr")
 		}
 	}
+	for _, from := range []struct {
+		path *Positioned[string]
+		kind LevelKind
+		of   datafile.Kind
+	}{{cfg.ValuesFrom, LevelValuesFrom, datafile.Values}, {cfg.LimitsFrom, LevelLimitsFrom, datafile.Limits}} {
+		if v := from.path; v != nil {
+			if m.kind != LevelValue {
+				exclude(v.Pos, from.kind.String(), m.kind.String())
+			} else if cfg.Value != "" {
+				exclude(v.Pos, from.kind.String(), "value")
+			}
+			m.kind, m.text, m.data = from.kind, v.Value, c.compileDataFile(v, from.of, files)
+			needsKey(v.Pos, from.kind.String())
+		}
+	}
 	m.addresses = &addressLevel{networks: networks}
 	if cfg.CountByPrefix != nil {
 		c.compileCountByPrefix(cfg, m.addresses)
@@ -73,12 +95,16 @@ func (c *Compiler) compileValueMatch(cfg *DescriptorConfig) (m valueMatch) {
 // valueMatchers has the descriptors of a keyGroup that match more than one value of the key. A search tries its fields in their order,
 // after the exact values and before wildcards. The zero value has no descriptors.
 type valueMatchers struct {
+	data     dataList
 	networks networkTable
 	regexes  regexList
 }
 
 // find returns the first descriptor that matches a value, or nil.
 func (m *valueMatchers) find(value []byte) *node {
+	if n := m.data.find(value); n != nil {
+		return n
+	}
 	if n := m.networks.find(value); n != nil {
 		return n
 	}
@@ -87,12 +113,18 @@ func (m *valueMatchers) find(value []byte) *node {
 
 // explain adds the descriptors that find tries, and those that match but come later, to s.
 func (m *valueMatchers) explain(value []byte, s *SearchStep) {
+	m.data.explain(value, s)
 	m.networks.explain(value, s)
 	m.regexes.explain(value, s)
 }
 
 // nodes yields each descriptor once.
 func (m *valueMatchers) nodes(yield func(*node) bool) {
+	for i := range m.data {
+		if !yield(m.data[i].node) {
+			return
+		}
+	}
 	for _, n := range m.networks.nodes {
 		if !yield(n) {
 			return

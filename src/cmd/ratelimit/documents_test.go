@@ -16,6 +16,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
@@ -159,7 +160,7 @@ func TestDocumentsRules(t *testing.T) {
 				continue
 			}
 			count++
-			set, warnings, err := loading.Load([]loading.RuleFile{{Name: "limits.yaml", Data: []byte(e.text)}}, rules.Options{})
+			set, warnings, err := loading.Load(readWithData(t, loading.RuleFile{Name: "limits.yaml", Data: []byte(e.text)}), rules.Options{})
 			if err != nil || len(warnings) > 0 {
 				t.Errorf("%s: %v %v in\n%s", page, err, warnings, e.text)
 				continue
@@ -184,6 +185,26 @@ func TestDocumentsRules(t *testing.T) {
 	if count < 20 {
 		t.Errorf("only %d rule files found", count)
 	}
+}
+
+// readWithData returns a rule file with the data files of examples/tenants, if it refers to any.
+func readWithData(t *testing.T, f loading.RuleFile) []loading.RuleFile {
+	t.Helper()
+	if !loading.MayHaveDataFiles(f) {
+		return []loading.RuleFile{f}
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(projectRoot, "examples", "tenants", "rules"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tenants.yaml"), f.Data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, _, err := filerules.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 // Files of tests pass on the rule files of their page.

@@ -87,8 +87,10 @@ func TestTestCommand(t *testing.T) {
 
 // The tests of the example rules pass.
 func TestExampleTests(t *testing.T) {
-	if code, out, errOut := call(t, "ratelimit", "test", filepath.Join(projectRoot, "examples", "ratelimit", "tests")); code != 0 || !strings.HasPrefix(out, "ok    ") {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	for _, example := range []string{"ratelimit", "tenants"} {
+		if code, out, errOut := call(t, "ratelimit", "test", filepath.Join(projectRoot, "examples", example, "tests")); code != 0 || !strings.HasPrefix(out, "ok    ") {
+			t.Errorf("%s: exit %d\n%s%s", example, code, out, errOut)
+		}
 	}
 }
 

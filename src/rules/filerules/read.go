@@ -41,6 +41,7 @@ var defaultScanLimits = scanLimits{maxFileBytes: 64 << 20, maxTotalBytes: 256 <<
 func Read(path string) (files []loading.RuleFile, warnings rules.Problems, err error) {
 	s := newDirScan(context.Background(), Config{Path: path, AllowFile: true, ElsewhereAdvice: "name another one"})
 	s.readAll()
+	s.parseDataFiles()
 	if len(s.problems) > 0 {
 		err = s.problems
 	}
@@ -50,8 +51,10 @@ func Read(path string) (files []loading.RuleFile, warnings rules.Problems, err e
 // dirScan reads the directory of the rules once.
 type dirScan struct {
 	cfg           Config
-	ctx           context.Context          // When ctx ends, the scan stops.
-	limits        scanLimits               // Tests lower limits.
+	ctx           context.Context // When ctx ends, the scan stops.
+	limits        scanLimits      // Tests lower limits and dataLimits.
+	dataLimits    dataLimits
+	knownData     dataCache                // knownData is what an earlier scan found out about data files.
 	contentReader func(*os.File) io.Reader // contentReader returns the reader of a file's contents. Tests replace it.
 	// watchName is called before each read, with the name and its directory, a path without links. The name "" stands for any that may
 	// belong to rules.
@@ -66,6 +69,7 @@ type dirScan struct {
 	basePathWithLinks string   // basePathWithLinks is the absolute path of that directory as the user named it.
 	openedBase        *os.Root // openedBase is nil until the directory of the rules is open.
 	files             []loading.RuleFile
+	data              *dataScan // data has the data files; nil if the rule files were not read.
 	problems          rules.Problems
 	ignoredNames      []string
 	enclosingDirs     []string // enclosingDirs are the directories that readDir is in, outermost first, as paths without links.
@@ -77,7 +81,7 @@ type dirScan struct {
 func newDirScan(ctx context.Context, cfg Config) *dirScan {
 	cfg.Path = filepath.Clean(cfg.Path)
 	return &dirScan{
-		cfg: cfg, ctx: ctx, limits: defaultScanLimits,
+		cfg: cfg, ctx: ctx, limits: defaultScanLimits, dataLimits: defaultDataLimits,
 		contentReader: func(f *os.File) io.Reader { return f },
 		watchName:     func(string, string) {},
 	}
@@ -129,8 +133,12 @@ func (s *dirScan) readAll() {
 		s.addProblem(shown, "give the whole path", "the current directory is unknown: %v", err)
 		return
 	}
-	volume := filepath.VolumeName(abs) + string(filepath.Separator)
-	path, info, err := s.resolveLinks(volume, abs[len(volume):])
+	defer func() {
+		if s.openedBase != nil {
+			_ = s.openedBase.Close()
+		}
+	}()
+	path, info, err := s.resolveAbsolute(abs)
 	switch {
 	case errors.Is(err, errStopped), errors.Is(err, errNameMissing) && s.cfg.AllowMissing:
 	case errors.Is(err, errNameMissing):
@@ -142,15 +150,28 @@ func (s *dirScan) readAll() {
 	case info.IsDir():
 		s.basePathWithLinks = abs
 		if s.openBase(path, info) {
-			defer func() { _ = s.openedBase.Close() }()
 			s.readDir(path, shown, info)
+			s.sortFiles()
+			s.readDataFiles(shown, abs)
 		}
-	case s.cfg.AllowFile, s.cfg.OnlyFile: // The directory of the file need not be readable.
+	case s.cfg.AllowFile, s.cfg.OnlyFile: // The directory of the file need not be readable, unless data files are in it.
 		s.readFile(path, shown, info)
+		s.readDataFiles(filepath.Dir(shown), filepath.Dir(abs))
 	default:
 		s.addProblem(shown, s.cfg.ElsewhereAdvice, "is %s, not a directory", fileTypeNames[info.Mode().Type()])
 	}
+}
+
+func (s *dirScan) sortFiles() {
 	slices.SortFunc(s.files, func(a, b loading.RuleFile) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// parseDataFiles parses the data files after readAll. It returns what the next scan need not parse.
+func (s *dirScan) parseDataFiles() dataCache {
+	if s.data == nil {
+		return s.knownData
+	}
+	return s.data.parse(&s.knownData)
 }
 
 // openBase opens the directory of the rules. base is its path without links. From then on nothing outside it can be read. It returns

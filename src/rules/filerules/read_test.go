@@ -311,7 +311,7 @@ func TestLinksThatAppear(t *testing.T) {
 	s.readFile(base+"/a.yaml", "a.yaml", file)
 	s.readDir(base+"/d", "d", file)
 	if len(s.files) > 0 {
-		t.Errorf("read %s", s.files)
+		t.Errorf("read %v", s.files)
 	}
 	compare(t, "problems", dir, s.problems, `a.yaml: cannot be read: path escapes from parent; fix the path, or the disk
 		d: cannot be listed: path escapes from parent; fix the path, or the disk`)

@@ -74,6 +74,12 @@ func (s *dirScan) resolveLinks(dir, path string) (resolved string, info fs.FileI
 	return dir, info, err
 }
 
+// resolveAbsolute is resolveLinks for an absolute path.
+func (s *dirScan) resolveAbsolute(path string) (resolved string, info fs.FileInfo, err error) {
+	volume := filepath.VolumeName(path) + string(filepath.Separator)
+	return s.resolveLinks(volume, path[len(volume):])
+}
+
 // outsideError returns the error of a link that leads outside.
 func (s *dirScan) outsideError(link, target string) error {
 	return fmt.Errorf("the link %s leads to %s, %w, %s", link, target, errOutsideBase, s.basePath)

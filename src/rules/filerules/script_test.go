@@ -3,6 +3,8 @@
 package filerules
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,7 +23,8 @@ func TestMain(m *testing.M) {
 // play runs script in the directory dir, line by line. Paths are
 // below dir; "%" in a link's target is dir.
 //
-//	write F DOMAIN      an in-place write of a rule file, as with cp
+//	write F DOMAIN      an in-place write of a rule file, as with cp; DOMAIN<FILE has values_from: FILE
+//	lines F WORDS       a new file renamed over F, with a line for each word; compressed if F ends in .gz
 //	put F DOMAIN        a new file renamed over F, as editors save
 //	text F WORDS        an in-place write of just that
 //	size F BYTES        a file of so many zeros
@@ -31,7 +34,7 @@ func TestMain(m *testing.M) {
 //	chmod F MODE
 //	mv A B
 //	rm F                with all that is in it
-//	configmap D VERSION F=DOMAIN...   what the kubelet does, in its order
+//	configmap D VERSION F=DOMAIN...   what the kubelet does, in its order; F.txt=WORD,WORD is written as by lines
 func play(t *testing.T, dir, script string) {
 	t.Helper()
 	for line := range strings.Lines(script) {
@@ -53,6 +56,12 @@ func perform(dir, verb string, args []string) error {
 	case "put":
 		fresh := path + ".new"
 		if err := os.WriteFile(fresh, rulesOf(args[1]), 0o644); err != nil {
+			return err
+		}
+		return os.Rename(fresh, path)
+	case "lines":
+		fresh := path + "..new" // Half of a file of lines is a good file, too.
+		if err := os.WriteFile(fresh, linesOf(args[0], args[1:]), 0o644); err != nil {
 			return err
 		}
 		return os.Rename(fresh, path)
@@ -105,7 +114,11 @@ func configMap(dir, version string, files []string) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, rulesOf(domain), 0o644); err != nil {
+		content := rulesOf(domain)
+		if strings.Contains(name, ".txt") {
+			content = linesOf(name, strings.Split(domain, ","))
+		}
+		if err := os.WriteFile(path, content, 0o644); err != nil {
 			return err
 		}
 		top, _, _ := strings.Cut(name, "/")
@@ -141,8 +154,24 @@ func configMap(dir, version string, files []string) error {
 	return os.RemoveAll(filepath.Join(dir, old))
 }
 
+// linesOf returns a line for each word, compressed if the name ends in .gz.
+func linesOf(name string, words []string) []byte {
+	text := []byte(strings.Join(words, "\n") + "\n")
+	if !strings.HasSuffix(name, ".gz") {
+		return text
+	}
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(text) // to memory
+	_ = w.Close()
+	return b.Bytes()
+}
+
 // rulesOf returns a rule file.
 func rulesOf(domain string) []byte {
+	if domain, file, has := strings.Cut(domain, "<"); has {
+		return fmt.Appendf(nil, "domain: %s\ndescriptors:\n  - {key: k, values_from: %s, rate_limit: {unit: second, requests_per_unit: 1}}\n", domain, file)
+	}
 	return fmt.Appendf(nil, "domain: %s\ndescriptors:\n  - key: k\n    rate_limit: {unit: second, requests_per_unit: 1}\n", domain)
 }
 

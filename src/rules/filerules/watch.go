@@ -60,6 +60,7 @@ type Watcher struct {
 	events           *events    // events are the file system events since the last scan began.
 	hangingScans     []*dirScan // hangingScans are scans that exceeded ReadTimeout. They may have returned since.
 	lastWarning      string     // lastWarning is the warning that holds now; it is empty if events work.
+	knownData        dataCache  // knownData is what the last scan found out about data files.
 	lastContentsHash string
 	loadEvenIfSame   bool      // loadEvenIfSame is set if the next contents are loaded even if they have not changed.
 	readDeadline     time.Time // readDeadline is when the directory is read although changes continue. It is zero if there was no change.
@@ -113,6 +114,7 @@ func (w *Watcher) scanDir(ctx context.Context) *dirScan {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := newDirScan(ctx, w.cfg)
+	s.knownData = w.knownData
 	if w.HangingScans() == files.MaxHanging {
 		s.addProblem(w.cfg.Path, "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", files.MaxHanging)
 		return s
@@ -139,6 +141,7 @@ func (w *Watcher) scanDir(ctx context.Context) *dirScan {
 	if err == nil {
 		w.scanReturnedSignal.Clear()
 		w.warnOfMissingEvents()
+		w.knownData = s.parseDataFiles()
 		return s
 	}
 	w.hangingScans = append(w.hangingScans, s)

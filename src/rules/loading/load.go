@@ -79,6 +79,9 @@ func pieceReaders(f RuleFile, minBytes int) (readers []func() reload.Piece) {
 			for read := range list.PartReaders(minBytes) {
 				readers = append(readers, func() reload.Piece {
 					p := read()
+					if p.Config != nil {
+						p.Config.DataFiles = f.DataFiles
+					}
 					return reload.Piece{
 						Config: p.Config, ContinuesConfig: p.ContinuesConfig, NeedsWholePart: p.NeedsWholeFile, Problems: p.Problems, Warnings: p.Warnings,
 					}
@@ -88,7 +91,9 @@ func pieceReaders(f RuleFile, minBytes int) (readers []func() reload.Piece) {
 		}
 	}
 	return []func() reload.Piece{func() (p reload.Piece) {
-		p.Config, p.Problems, p.Warnings = parseFile(f)
+		if p.Config, p.Problems, p.Warnings = parseFile(f); p.Config != nil {
+			p.Config.DataFiles = f.DataFiles
+		}
 		return p
 	}}
 }

@@ -20,14 +20,17 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/datafile"
 )
 
 // Part is a rule file, or a resource of a management server. A part is accepted or refused as a whole.
 type Part struct {
-	Name   string // Name is the file's name in messages, or the resource's type URL.
-	Key    string // Key is the name by which delta xDS knows the resource; empty for other parts. Hashes do not depend on it.
-	Data   []byte
-	Digest Digest // Digest is that of Data. Zero stands for one that is not known yet.
+	Name string // Name is the file's name in messages, or the resource's type URL.
+	Key  string // Key is the name by which delta xDS knows the resource; empty for other parts. Hashes do not depend on it.
+	Data []byte
+	// DataFiles are the files that a rule file refers to. They are accepted and refused together with it.
+	DataFiles datafile.Files
+	Digest    Digest // Digest is that of Data and DataFiles. Zero stands for one that is not known yet.
 }
 
 // Digest is a hash of the contents of a part.
@@ -38,7 +41,9 @@ func DigestOf(data []byte) Digest { return sha256.Sum256(data) }
 
 func (p *Part) setDigest() {
 	if p.Digest == (Digest{}) {
-		p.Digest = DigestOf(p.Data)
+		if p.Digest = DigestOf(p.Data); len(p.DataFiles) > 0 {
+			p.Digest = DigestOf(p.DataFiles.AppendVersion(p.Digest[:]))
+		}
 	}
 }
 
@@ -217,7 +222,16 @@ func (l *Loader) acceptable(now *load, problems rules.Problems) *load {
 	}
 	ids := now.identities()
 	owner, bad := PartOfPlace(ids), make(map[string]bool, len(problems))
+	dataFiles := make(map[string]bool) // dataFiles has the paths of all data files. The rule files that name a bad one have a problem, too.
+	for _, p := range now.parts {
+		for _, f := range p.DataFiles {
+			dataFiles[f.Path] = true
+		}
+	}
 	for _, p := range problems {
+		if dataFiles[p.File] {
+			continue
+		}
 		name := owner(p.File)
 		if name == "" || p.File == l.WholePlace {
 			return nil

@@ -95,7 +95,7 @@ func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLi
 	})
 }
 
-// readValueMatch reads cidr, regex and count_by_prefix of a descriptor.
+// readValueMatch reads cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
 func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, cfg *rules.DescriptorConfig) {
 	networks := readList(r, place, ".cidr", m.GetCidr(), func(place, network string) rules.Positioned[string] {
 		return rules.Positioned[string]{Pos: rules.Pos{File: place}, Value: network}
@@ -105,6 +105,12 @@ func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, c
 	}
 	if v := m.GetRegex(); v != "" {
 		cfg.Regex = positioned(r, place, ".regex", v)
+	}
+	if v := m.GetValuesFrom(); v != "" {
+		cfg.ValuesFrom = positioned(r, place, ".values_from", v)
+	}
+	if v := m.GetLimitsFrom(); v != "" {
+		cfg.LimitsFrom = positioned(r, place, ".limits_from", v)
 	}
 	lengths := m.GetCountByPrefix()
 	if lengths == nil {

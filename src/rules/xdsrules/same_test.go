@@ -67,6 +67,12 @@ func descriptorsYAML(list []*configv3.RateLimitDescriptor) string {
 		if m.Regex != "" {
 			fields = append(fields, "regex: "+text(m.Regex))
 		}
+		if m.ValuesFrom != "" {
+			fields = append(fields, "values_from: "+text(m.ValuesFrom))
+		}
+		if m.LimitsFrom != "" {
+			fields = append(fields, "limits_from: "+text(m.LimitsFrom))
+		}
 		if by := m.CountByPrefix; by != nil {
 			fields = append(fields, "count_by_prefix: "+lengthsYAML(by))
 		}
@@ -497,6 +503,12 @@ func (b builder) valueMatch(m *configv3.RateLimitDescriptor) {
 		if b.one(2) {
 			m.Cidr = append(m.Cidr, pick(b, "10.1.0.0/16", "192.0.2.0/24", "::/0", ""))
 		}
+	}
+	if b.one(20) {
+		m.ValuesFrom = "values.txt"
+	}
+	if b.one(20) {
+		m.LimitsFrom = "limits.csv"
 	}
 	if m.Regex == "" && b.one(2) || b.one(10) {
 		m.CountByPrefix = &configv3.PrefixLengths{V4: pick[uint32](b, 0, 24, 24, 7, 33), V6: pick[uint32](b, 0, 64, 64, 129)}

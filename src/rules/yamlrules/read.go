@@ -168,9 +168,7 @@ func (r *reader) readLimitMap(n *yaml.Node, at rules.Pos, cfg *rules.RateLimitCo
 		}
 	}
 	cfg.HasReadProblem = len(r.problems) > before
-	if !hasRequests && !cfg.Unlimited && (cfg.Period != nil || cfg.Hold != nil || rules.ParseUnit(cfg.Unit) != rules.UnitUnknown) {
-		r.warnings.Add(cfg.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
-	}
+	cfg.LacksRequests = !hasRequests
 }
 
 func (r *reader) readReplaces(f field) []rules.Positioned[string] {

@@ -22,6 +22,7 @@ import (
 
 	"ratelimit/api"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/datafile"
 	"ratelimit/src/testbed/testfiles"
 )
 
@@ -168,8 +169,24 @@ func compile(f textFile) (*rules.Set, rules.Problems, error) {
 	if cfg == nil {
 		return nil, nil, nil
 	}
+	cfg.DataFiles = datafile.Files{}
+	addDataFiles(cfg.DataFiles, cfg.Descriptors)
 	set, more, err := rules.Compile([]rules.DomainConfig{*cfg}, rules.Options{})
 	return set, append(warnings, more...), err
+}
+
+// addDataFiles adds a file with one value for each that the descriptors name.
+func addDataFiles(files datafile.Files, list []rules.DescriptorConfig) {
+	for i := range list {
+		for r := range list[i].DataFiles() {
+			f := &datafile.File{Path: r.Name}
+			if f.Table, f.Problems = datafile.Parse(r.Name, []byte("x,5\n"), r.Kind); r.Name == "" {
+				f.Table, f.Problems = nil, []datafile.Problem{{Message: "the path is empty"}}
+			}
+			files[r] = f
+		}
+		addDataFiles(files, list[i].Descriptors)
+	}
 }
 
 // textCases are the files of testdata, and the names of their cases.
@@ -277,6 +294,9 @@ var beyondSchema = []struct{ what, why string }{
 	{`the network .* of the key .* is already at`, "compares two networks"},
 	{`regex ".*" of the key .* is already at`, "compares two descriptors"},
 	{`cidr (is not a network|is a network of IPv4 in IPv6|has bits behind)`, "calculates with an address"},
+	{`(values|limits)_from ".*" of the key .* is already at`, "compares two descriptors"},
+	{`the key .* has more than .* files`, "counts descriptors"},
+	{`charge: path cannot charge the limit at`, "compares a level with the levels above it"},
 	{`v[46]: .* is shorter than the network`, "compares two networks"},
 	{`regex (is not a regular expression|is longer|has .* steps)`, "does not parse or measure regular expressions"},
 	{`the key .* has more than .* regular expressions`, "counts descriptors"},
@@ -364,12 +384,15 @@ func TestSchemaRefuses(t *testing.T) {
 	for _, tree := range []string{"{a: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", "{[a]: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", strings.Repeat("{a: {children: ", 100) + "{a: {limits: [0, 1, 1]}}" + strings.Repeat("}}", 100)} {
 		files = append(files, textFile{"tree", []byte("schema: " + tree + "\n")})
 	}
-	for _, expression := range []string{"x%d", "x{49}%d", "%[1]T"} {
+	for _, descriptor := range []string{
+		"regex: 'x%d'", "regex: 'x{49}%d'", "regex: '%[1]T'", "values_from: f%d", "values_from: '%[1]T'",
+		"limits_from: a, charge: path, rate_limit: {unit: day}, descriptors: [{key: b%d, rate_limit: {unit: day}}]",
+	} {
 		var list strings.Builder
 		for i := range 101 {
-			fmt.Fprintf(&list, "{key: a, regex: '"+expression+"'},", i)
+			fmt.Fprintf(&list, "{key: a, "+descriptor+"},", i)
 		}
-		files = append(files, textFile{expression, []byte("domain: d\ndescriptors: [" + list.String() + "]\n")})
+		files = append(files, textFile{descriptor, []byte("domain: d\ndescriptors: [" + list.String() + "]\n")})
 	}
 	used := make(map[string]bool)
 	refused := 0
@@ -520,6 +543,8 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 			{"value", 30, []string{"b", "'*'", "5", "~", "''", "2001-01-01"}},
 			{"cidr", 15, []string{"10.0.0.0/8", "'::/0'", "[10.0.0.0/8, '2001:db8::/32']", "10.0.0.1/8", "10.0.0.1", "[]", "~", "''", "5", "[~]", "{a: b}", "[[a]]"}},
 			{"regex", 15, []string{"'^a'", "'a$'", "'('", "''", "~", "5", "true", "[a]", "'" + strings.Repeat("x", 1001) + "'"}},
+			{"values_from", 15, []string{"a.txt", "a", "''", "~", "5", "true", "[a]"}},
+			{"limits_from", 15, []string{"a.csv", "b.csv", "''", "~", "5", "{a: b}"}},
 			{"count_by_prefix", 15, []string{"{v4: 24}", "{v4: 24, v6: 64}", "{v4: 0}", "{v6: 129}", "{v4: ~}", "{}", "~", "5", "{v4: '24'}", "{v5: 1}", "{unit: 1}", "{v4: 7}"}},
 			{"share_threshold", 20, []string{"true", "false", "~", "'true'"}},
 			{"charge", 20, []string{"leaf", "path", "~", "tree", "''"}},

@@ -33,6 +33,9 @@ type levelYAML struct {
 	Value          string        `yaml:"value,omitempty"`
 	CIDR           []string      `yaml:"cidr,omitempty,flow"` // CIDR has at most maxNetworksShown networks, and then the number of the others.
 	Regex          string        `yaml:"regex,omitempty"`
+	ValuesFrom     string        `yaml:"values_from,omitempty"`
+	LimitsFrom     string        `yaml:"limits_from,omitempty"`
+	ValueCount     int           `yaml:"values,omitempty"` // ValueCount is the number of values in the file.
 	CountByPrefix  *prefixesYAML `yaml:"count_by_prefix,omitempty,flow"`
 	ValueToMetric  bool          `yaml:"value_to_metric,omitempty"`
 	ShareThreshold bool          `yaml:"share_threshold,omitempty"`
@@ -105,6 +108,10 @@ func levelYAMLOf(l *rules.Level) levelYAML {
 		}
 	case rules.LevelRegex:
 		out.Regex = l.Value()
+	case rules.LevelValuesFrom:
+		out.ValuesFrom, out.ValueCount = l.Value(), l.Data().Len()
+	case rules.LevelLimitsFrom:
+		out.LimitsFrom, out.ValueCount = l.Value(), l.Data().Len()
 	default:
 		out.Value = l.Value()
 	}

@@ -2,7 +2,6 @@
 package check
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,8 +49,11 @@ func compileAllDocuments(files []loading.RuleFile, opt rules.Options) (*rules.Se
 	problems := rules.ProblemsOf(err)
 	var configs []rules.DomainConfig
 	for _, f := range files {
-		if loading.IsYAML(f) && bytes.Contains(f.Data, []byte("\n---")) {
+		if loading.HasLaterDocuments(f) {
 			more, wrong, odd := yamlrules.ParseLaterDocuments(f.Name, f.Data)
+			for i := range more {
+				more[i].DataFiles = f.DataFiles
+			}
 			configs = append(configs, more...)
 			problems, warnings = append(problems, wrong...), append(warnings, odd...)
 		}

@@ -53,6 +53,8 @@ func reasonText(why rules.MatchReason) string {
 		return "the value is not an address"
 	case rules.WhyOutsideNetworks:
 		return "the address is in none of its networks"
+	case rules.WhyNotInFile:
+		return "the value is not in the file"
 	}
 	return "does not match"
 }

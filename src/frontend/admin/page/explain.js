@@ -126,12 +126,12 @@ function stateText(state) {
 
 const outcomes = { taken: "taken", behind: "also matches", no_match: "does not match", decides: "decides", canary: "canary, is charged" };
 const matchKinds = { exact: "key and value", wildcard: "wildcard", key: "key alone" };
-const reasons = { not_an_address: "the value is not an address", outside_networks: "the address is in none of its networks", value_cut: "compared with the start of the value" };
+const reasons = { not_an_address: "the value is not an address", outside_networks: "the address is in none of its networks", not_in_file: "the value is not in the file", value_cut: "compared with the start of the value" };
 
 function stepElement(step) {
   const candidates = step.candidates.map((candidate) => element("li", { class: candidate.outcome },
     element("span", { class: "mono", textContent: entryText(candidate) }),
-    ` ${[outcomes[candidate.outcome], matchKinds[candidate.how] ?? candidate.how, reasons[candidate.why]].filter(Boolean).join(", ")} `,
+    ` ${[outcomes[candidate.outcome], matchKinds[candidate.how] ?? candidate.how, reasons[candidate.why], candidate.line].filter(Boolean).join(", ")} `,
     element("span", { class: "muted", textContent: candidate.at })));
   if (step.unlisted > 0) candidates.push(element("li", { textContent: `${formatCount(step.unlisted)} more descriptors do not match` }));
   if (candidates.length === 0) candidates.push(element("li", { textContent: "nothing on this level has the key" }));

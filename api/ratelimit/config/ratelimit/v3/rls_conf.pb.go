@@ -679,6 +679,11 @@ type RateLimitDescriptor struct {
 	Regex string `protobuf:"bytes,107,opt,name=regex,proto3" json:"regex,omitempty"`
 	// Counts addresses by network; not beside value and regex.
 	CountByPrefix *PrefixLengths `protobuf:"bytes,108,opt,name=count_by_prefix,json=countByPrefix,proto3" json:"count_by_prefix,omitempty"`
+	// Files beside rule files, instead of value. A management server cannot send
+	// files, so both are refused: without these fields a server that copies rule
+	// files would send a descriptor for any value instead.
+	ValuesFrom    string `protobuf:"bytes,109,opt,name=values_from,json=valuesFrom,proto3" json:"values_from,omitempty"`
+	LimitsFrom    string `protobuf:"bytes,110,opt,name=limits_from,json=limitsFrom,proto3" json:"limits_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -823,6 +828,20 @@ func (x *RateLimitDescriptor) GetCountByPrefix() *PrefixLengths {
 		return x.CountByPrefix
 	}
 	return nil
+}
+
+func (x *RateLimitDescriptor) GetValuesFrom() string {
+	if x != nil {
+		return x.ValuesFrom
+	}
+	return ""
+}
+
+func (x *RateLimitDescriptor) GetLimitsFrom() string {
+	if x != nil {
+		return x.LimitsFrom
+	}
+	return ""
 }
 
 // PrefixLengths are the lengths of the networks by which addresses are counted;
@@ -1162,7 +1181,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
 	"MatchEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x06\n" +
 	"\x13RateLimitDescriptor\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12M\n" +
@@ -1183,7 +1202,11 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\ton_reject\x18i \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\x12\x12\n" +
 	"\x04cidr\x18j \x03(\tR\x04cidr\x12\x14\n" +
 	"\x05regex\x18k \x01(\tR\x05regex\x12T\n" +
-	"\x0fcount_by_prefix\x18l \x01(\v2,.ratelimit.config.ratelimit.v3.PrefixLengthsR\rcountByPrefix\"/\n" +
+	"\x0fcount_by_prefix\x18l \x01(\v2,.ratelimit.config.ratelimit.v3.PrefixLengthsR\rcountByPrefix\x12\x1f\n" +
+	"\vvalues_from\x18m \x01(\tR\n" +
+	"valuesFrom\x12\x1f\n" +
+	"\vlimits_from\x18n \x01(\tR\n" +
+	"limitsFrom\"/\n" +
 	"\rPrefixLengths\x12\x0e\n" +
 	"\x02v4\x18\x01 \x01(\rR\x02v4\x12\x0e\n" +
 	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xa8\b\n" +

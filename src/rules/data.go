@@ -1,0 +1,221 @@
+package rules
+
+import (
+	"iter"
+	"math"
+	"slices"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/rules/datafile"
+)
+
+// maxDataFilesPerKey is the most descriptors with values_from or limits_from that a key has on one level. Each is a search of its own.
+const maxDataFilesPerKey = 100
+
+// DataFiles yields what the descriptor says of data files.
+func (cfg *DescriptorConfig) DataFiles() iter.Seq[datafile.Reference] {
+	return func(yield func(datafile.Reference) bool) {
+		if v := cfg.ValuesFrom; v != nil && !yield(datafile.Reference{Name: v.Value, Kind: datafile.Values}) {
+			return
+		}
+		if v := cfg.LimitsFrom; v != nil {
+			yield(datafile.Reference{Name: v.Value, Kind: datafile.Limits})
+		}
+	}
+}
+
+// dataNode is a descriptor with values_from or limits_from.
+type dataNode struct {
+	kind LevelKind
+	file *datafile.File
+	node *node
+	// nodesByLimit has a node for each of the Limits of the file's Table. They differ from node in the rule only. It is nil for values_from.
+	nodesByLimit []*node
+}
+
+// dataList has the descriptors of one key on one level that have values_from or limits_from, in file order.
+type dataList []dataNode
+
+// find returns the first descriptor whose file has a value, or nil.
+func (l dataList) find(value []byte) *node {
+	for i := range l {
+		if n := l[i].find(value); n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+func (d *dataNode) find(value []byte) *node {
+	limit, found := d.file.Table.Find(value)
+	switch {
+	case !found:
+		return nil
+	case d.nodesByLimit != nil:
+		return d.nodesByLimit[limit]
+	}
+	return d.node
+}
+
+// explain adds the descriptors that find tries to s, and those that match but come later.
+func (l dataList) explain(value []byte, s *SearchStep) {
+	for i := range l {
+		at, how := l[i].node.place(), MatchValuesFrom
+		if l[i].kind == LevelLimitsFrom {
+			how = MatchLimitsFrom
+		}
+		if n := l[i].find(value); n != nil {
+			line := Pos{File: l[i].file.Path, Line: l[i].file.Table.Line(value)}
+			s.addCandidateAt(at, n, how, true, "")
+			s.Candidates[len(s.Candidates)-1].DataLine = line.String()
+		} else {
+			s.addCandidateAt(at, l[i].node, how, false, WhyNotInFile)
+		}
+	}
+}
+
+// compileDataFile compiles values_from or limits_from, whichever v is. It returns nil if there is a problem.
+func (c *Compiler) compileDataFile(v *Positioned[string], kind datafile.Kind, files datafile.Files) *datafile.File {
+	file := files[datafile.Reference{Name: v.Value, Kind: kind}]
+	if file == nil {
+		c.problems.Add(v.Pos, "put the rules into a file beside the data file, or write descriptors with `value`",
+			"%v needs rules in a file: rules of a management server cannot name files", kind)
+		return nil
+	}
+	if file.Table != nil {
+		return file
+	}
+	for _, p := range file.Problems {
+		if p.Line == 0 {
+			c.problems.Add(v.Pos, p.Fix, "%v %s: %s %s", kind, Quote(v.Value), file.Path, p.Message)
+			return nil
+		}
+		c.problems.Add(Pos{File: file.Path, Line: p.Line, Col: p.Col}, p.Fix, "%s", p.Message)
+	}
+	c.problems.Add(v.Pos, "correct the file", "%v %s: %s has problems, the first is in line %d", kind, Quote(v.Value), file.Path, file.Problems[0].Line)
+	return nil
+}
+
+// addDataFile makes child the descriptor of a data file below n.
+func (c *Compiler) addDataFile(n *node, l *Level, child *node, at Pos) {
+	list := &n.matchersOf(l.Key()).data
+	for _, other := range *list {
+		if other.file.Path == l.data.Path && other.kind == l.Kind {
+			c.problems.Add(at, "remove one, or join their limits and descriptors", "%v %s of the key %s is already at %v, on the same level",
+				l.Kind, Quote(l.Value()), Quote(l.Key()), other.node.place().Pos)
+			return
+		}
+	}
+	if len(*list) == maxDataFilesPerKey {
+		c.problems.Add(at, "join files", "the key %s has more than %d files on one level", Quote(l.Key()), maxDataFilesPerKey)
+		return
+	}
+	if l.data.Table.Len() == 0 {
+		c.warnings.Add(at, "add values, or remove the descriptor", "%s has no values, so the descriptor matches nothing", l.data.Path)
+	}
+	*list = append(*list, dataNode{kind: l.Kind, file: l.data, node: child})
+}
+
+// limitsOfDescriptor returns the limits of a descriptor. Those of limits_from get a placeholder for the numbers that the file has.
+func (c *Compiler) limitsOfDescriptor(cfg *DescriptorConfig) *LimitsConfig {
+	v, limit := cfg.LimitsFrom, cfg.RateLimit
+	if v == nil {
+		return &cfg.LimitsConfig
+	}
+	if cfg.ShareThreshold {
+		c.problems.Add(v.Pos, "remove one of them", "limits_from and share_threshold exclude each other: each value has a limit of its own")
+	}
+	limits := cfg.LimitsConfig
+	switch {
+	case cfg.RateLimits != nil:
+		c.problems.Add(v.Pos, "write a rate_limit, and a descriptor above or below for other limits", "limits_from and rate_limits exclude each other")
+	case limit == nil:
+		c.problems.Add(v.Pos, "add `rate_limit: {unit: hour}`, or another window; the file has the numbers", "limits_from needs a rate_limit")
+	case limit.Unlimited:
+		c.problems.Add(limit.Pos, "write unlimited in the lines of the file", "limits_from and unlimited exclude each other")
+	case !limit.LacksRequests:
+		c.problems.Add(limit.Pos, "remove requests_per_unit; for values that are not in the file, add a descriptor with the key alone",
+			"limits_from and requests_per_unit exclude each other: the file has the number")
+	case limit.Burst != nil:
+		c.problems.Add(limit.Burst.Pos, "write it into the lines of the file, behind the number of requests", "limits_from and burst exclude each other")
+	}
+	if limit != nil {
+		placeholder := *limit
+		placeholder.RequestsPerUnit, placeholder.LacksRequests, placeholder.Burst = 1, false, nil
+		limits.RateLimit = &placeholder
+	}
+	return &limits
+}
+
+// addLimitsOfFile adds a rule for each limit of a file, if cfg, the descriptor of the child of n, has limits_from. The rules share all but
+// the limit with child.rule.
+func (c *Compiler) addLimitsOfFile(n, child *node, cfg *DescriptorConfig) {
+	if cfg.LimitsFrom == nil || child.rule == nil || child.rule.Limit.Period == 0 { // A rule without a window has a problem.
+		return
+	}
+	list := n.matchersOf(cfg.Key).data
+	i := slices.IndexFunc(list, func(d dataNode) bool { return d.node == child })
+	if i < 0 {
+		return // The descriptor has a problem.
+	}
+	d, base, problems := &list[i], child.rule, len(c.problems)
+	base.LimitsFile = d.file
+	d.nodesByLimit = make([]*node, len(d.file.Table.Limits()))
+	for i, of := range d.file.Table.Limits() {
+		n := *d.node
+		n.rule = c.ruleWithLimit(base, d.file.Path, of)
+		d.nodesByLimit[i] = &n
+	}
+	if len(c.problems) > problems {
+		c.problems.Add(cfg.LimitsFrom.Pos, "correct the file, or the rate_limit", "limits_from %s: %s has limits that the rate_limit cannot have, the first is in line %d",
+			Quote(cfg.LimitsFrom.Value), d.file.Path, c.problems[problems].Line)
+	}
+}
+
+// ruleWithLimit returns base with a limit of a file.
+func (c *Compiler) ruleWithLimit(base *Rule, path string, of datafile.Limit) *Rule {
+	r := *base
+	r.LimitsFile = nil
+	if base.ChargedLimits != nil { // They are those of levels above, and base.
+		r.ChargedLimits = slices.Clone(base.ChargedLimits)
+		r.ChargedLimits[len(r.ChargedLimits)-1] = &r
+	}
+	if of.Unlimited {
+		r.Unlimited, r.Rate, r.Limit, r.HasPeriod, r.HoldIDKey, r.Enforcement, r.matchHasConcurrency = true, Rate{UnitMultiplier: 1}, algorithm.Limit{}, false, "", nil, false
+		return &r
+	}
+	at := Pos{File: path, Line: of.Line, Col: of.Col}
+	r.Requests, r.Limit.Max = of.Requests, uint64(of.Requests)
+	if r.Limit.Kind == algorithm.GCRA {
+		r.Limit.Burst = max(r.Limit.Max, 1) - 1
+		if of.HasBurst {
+			r.Limit.Burst = uint64(of.Burst)
+		}
+	}
+	switch {
+	case of.HasBurst && r.Limit.Kind != algorithm.GCRA:
+		c.problems.Add(at, "remove it, or write `algorithm: gcra` in the rule", "burst means nothing to the algorithm %v of the rule at %v", r.Limit.Kind, r.Pos)
+	case of.HasBurst && of.Burst == math.MaxUint32:
+		c.problems.Add(at, "write 0 to 4294967294", "burst is out of range: \"%d\"", of.Burst)
+	case r.Limit.Kind == algorithm.Concurrency:
+		c.checkOpenHolds(at, of.Requests)
+	default:
+		cfg := RateLimitConfig{Pos: at}
+		if of.HasBurst {
+			cfg.Burst = &Positioned[uint32]{at, of.Burst}
+		}
+		c.checkCountable(&r.Limit, &cfg)
+	}
+	return &r
+}
+
+// refuseLimitsOfFileAbove reports a limit above that comes from a file: it depends on a value that only the search knows.
+func (c *Compiler) refuseLimitsOfFileAbove(at Pos, above []*Rule) {
+	for _, r := range above {
+		if len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == LevelLimitsFrom {
+			c.problems.Add(at, "write `charge: leaf` here, or give the levels below descriptors of their own in the request",
+				"charge: path cannot charge the limit at %v, which is one of limits_from", r.Pos)
+			return
+		}
+	}
+}

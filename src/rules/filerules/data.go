@@ -1,0 +1,262 @@
+package filerules
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"ratelimit/src/rules/datafile"
+	"ratelimit/src/rules/loading"
+)
+
+// dataLimits bound the data files that rule files refer to.
+type dataLimits struct {
+	maxFileBytes  int64
+	maxTotalBytes int64 // maxTotalBytes is the most bytes that all data files may have together.
+	maxFiles      int
+}
+
+var defaultDataLimits = dataLimits{maxFileBytes: 256 << 20, maxTotalBytes: 1 << 30, maxFiles: 1000}
+
+// dataCache has what one scan found out about data files, so that the next one need not parse unchanged files again.
+type dataCache struct {
+	references map[datafile.Sum][]datafile.Reference // references has the data files that each rule file refers to, by its hash.
+	parsed     map[parsedKey]parsedData
+}
+
+// parsedKey tells apart what data files have: the same bytes have other values in a file of limits, and in a compressed one.
+type parsedKey struct {
+	sum          datafile.Sum
+	kind         datafile.Kind
+	isCompressed bool
+}
+
+type parsedData struct {
+	table    *datafile.Table
+	problems []datafile.Problem
+}
+
+func newDataCache() dataCache {
+	return dataCache{references: make(map[datafile.Sum][]datafile.Reference), parsed: make(map[parsedKey]parsedData)}
+}
+
+// dataScan reads the data files that the rule files of a scan refer to.
+type dataScan struct {
+	*dirScan
+	shownBase  string                    // shownBase is the directory of the rules in messages.
+	byPath     map[dataPath]*scannedData // byPath has each file once, and a file of two kinds twice.
+	inOrder    []*scannedData            // inOrder has the files of byPath.
+	usedNames  map[string]bool           // usedNames has the last elements of all paths.
+	references map[datafile.Sum][]datafile.Reference
+	totalBytes int64 // totalBytes is the size of all data files so far.
+}
+
+type dataPath struct {
+	shown string
+	kind  datafile.Kind
+}
+
+// scannedData is a data file that was found.
+type scannedData struct {
+	datafile.File
+	kind    datafile.Kind
+	content []byte // content is nil if the cache has what is in the file.
+}
+
+func (d *scannedData) key() parsedKey {
+	return parsedKey{d.Sum, d.kind, strings.HasSuffix(d.Path, ".gz")}
+}
+
+// fail makes a problem that of the whole file.
+func (d *scannedData) fail(fix, format string, args ...any) {
+	d.Problems = []datafile.Problem{{Message: fmt.Sprintf(format, args...), Fix: fix}}
+}
+
+// readDataFiles reads the data files that the rule files refer to, as far as s.knownData does not have what is in them. shownBase is the
+// directory of the rules in messages, and abs the absolute path of that directory.
+func (s *dirScan) readDataFiles(shownBase, abs string) {
+	d := &dataScan{
+		dirScan: s, shownBase: shownBase, byPath: make(map[dataPath]*scannedData), usedNames: make(map[string]bool),
+		references: make(map[datafile.Sum][]datafile.Reference),
+	}
+	s.data = d
+	for i := range s.files {
+		f := &s.files[i]
+		list := d.referencesOf(f)
+		if len(list) > 0 && s.openedBase == nil && !d.openBaseOfFile(abs) {
+			return
+		}
+		for _, r := range list {
+			data := d.find(filepath.Join(filepath.Dir(f.Name), filepath.FromSlash(r.Name)), r)
+			if s.isStopped || s.ctx.Err() != nil {
+				return
+			}
+			if f.DataFiles == nil {
+				f.DataFiles = make(datafile.Files)
+			}
+			f.DataFiles[r] = &data.File
+		}
+	}
+	s.ignoredNames = slices.DeleteFunc(s.ignoredNames, func(name string) bool { return d.usedNames[name] })
+}
+
+// openBaseOfFile opens the directory of the rules if that is the directory of the only rule file.
+func (d *dataScan) openBaseOfFile(abs string) bool {
+	path, info, err := d.resolveAbsolute(abs)
+	if err != nil {
+		if !errors.Is(err, errStopped) {
+			d.addProblem(d.shownBase, howToFix(err), "cannot be read: %v", err)
+		}
+		return false
+	}
+	d.basePathWithLinks = abs
+	return d.openBase(path, info)
+}
+
+// referencesOf returns the data files that a rule file refers to.
+func (d *dataScan) referencesOf(f *loading.RuleFile) []datafile.Reference {
+	if !loading.MayHaveDataFiles(*f) {
+		return nil
+	}
+	sum := datafile.Sum(sha256.Sum256(f.Data))
+	list, known := d.knownData.references[sum]
+	if !known {
+		list = loading.DataFiles(*f)
+	}
+	d.references[sum] = list
+	return list
+}
+
+// find returns the data file with a path, and reads it if it is new.
+func (d *dataScan) find(shown string, r datafile.Reference) *scannedData {
+	d.usedNames[filepath.Base(shown)] = true
+	data := d.byPath[dataPath{shown, r.Kind}]
+	if data != nil {
+		return data
+	}
+	data = &scannedData{File: datafile.File{Path: shown}, kind: r.Kind}
+	d.byPath[dataPath{shown, r.Kind}] = data
+	d.inOrder = append(d.inOrder, data)
+	path, isLocal := filepath.Rel(d.shownBase, shown)
+	switch {
+	case r.Name == "":
+		data.fail("write the path of a file", "the path is empty")
+	case filepath.IsAbs(filepath.FromSlash(r.Name)):
+		data.fail("write the path from the directory of the rule file on", "the path is absolute")
+	case isLocal != nil || !filepath.IsLocal(path):
+		data.fail("put the file there", "is not in the directory of the rules, %s", d.shownBase)
+	case len(d.inOrder) > d.dataLimits.maxFiles:
+		data.fail("join files", "the rules refer to more than %d files", d.dataLimits.maxFiles)
+	default:
+		d.read(data, path)
+	}
+	return data
+}
+
+// read finds the file at path, from the directory of the rules on, and reads it.
+func (d *dataScan) read(data *scannedData, path string) {
+	path, info, err := d.resolveLinks(d.basePath, path)
+	switch {
+	case errors.Is(err, errStopped):
+		return
+	case errors.Is(err, errNameMissing):
+		data.fail("create the file, or fix the path", "does not exist")
+		return
+	case errors.Is(err, errOutsideBase):
+		data.fail("put the file itself there", "%v", err)
+		return
+	case err != nil:
+		data.fail(howToFix(err), "cannot be read: %v", err)
+		return
+	}
+	if !d.acceptsData(data, info.Mode(), info.Size()) || d.enterPlace(path, info) != nil {
+		return
+	}
+	f, err := d.openFile(path)
+	if err == nil {
+		err = d.readOpened(data, f)
+		_ = f.Close()
+	}
+	if err != nil {
+		data.fail(howToFix(err), "cannot be read: %v", errorWithoutPath(err))
+	}
+}
+
+// acceptsData returns whether a file of that mode and size may be read.
+func (d *dataScan) acceptsData(data *scannedData, mode fs.FileMode, size int64) bool {
+	switch {
+	case mode.IsDir():
+		data.fail("write the path of a file", "is a directory")
+	case !mode.IsRegular():
+		data.fail("put a file in its place", "is %s, not a file", fileTypeNames[mode.Type()])
+	case size > d.dataLimits.maxFileBytes:
+		data.fail("use several files, or compress it", "is larger than %d MiB", d.dataLimits.maxFileBytes>>20)
+	case d.totalBytes+size > d.dataLimits.maxTotalBytes:
+		data.fail("compress files", "the data files are larger than %d MiB together", d.dataLimits.maxTotalBytes>>20)
+	default:
+		return true
+	}
+	return false
+}
+
+// readOpened sets Sum, and the content unless the last scan knew it. Hashing alone allocates nothing, and most scans find no change.
+func (d *dataScan) readOpened(data *scannedData, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || !d.acceptsData(data, info.Mode(), info.Size()) { // The file may have been replaced since its size was read.
+		return err
+	}
+	bound := d.dataLimits.maxFileBytes + 1
+	hash := sha256.New()
+	size, err := io.CopyBuffer(hash, struct{ io.Reader }{io.LimitReader(d.contentReader(f), bound)}, make([]byte, 64<<10))
+	if err != nil || !d.acceptsData(data, info.Mode(), size) {
+		return err
+	}
+	d.totalBytes += size
+	data.Sum = datafile.Sum(hash.Sum(nil))
+	if _, known := d.knownData.parsed[data.key()]; known {
+		return nil
+	}
+	if _, err = f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	content := make([]byte, 0, size+1)
+	for err == nil && int64(len(content)) < bound {
+		content = slices.Grow(content, 1)
+		var n int
+		n, err = d.contentReader(f).Read(content[len(content):min(cap(content), int(bound))])
+		content = content[:len(content)+n]
+	}
+	if err != io.EOF {
+		return err
+	}
+	data.content, data.Sum = content, datafile.Sum(sha256.Sum256(content))
+	return nil
+}
+
+// parse parses the files whose contents known does not have, and returns what the next scan need not parse.
+func (d *dataScan) parse(known *dataCache) dataCache {
+	next := newDataCache()
+	next.references = d.references
+	for _, data := range d.inOrder {
+		key := data.key()
+		if data.Sum == (datafile.Sum{}) { // The file could not be read.
+			continue
+		}
+		p, isParsed := next.parsed[key]
+		if !isParsed {
+			p, isParsed = known.parsed[key]
+		}
+		if !isParsed {
+			p.table, p.problems = datafile.Parse(data.Path, data.content, data.kind)
+		}
+		next.parsed[key] = p
+		data.content, data.Table, data.Problems = nil, p.table, p.problems
+	}
+	return next
+}

@@ -1,0 +1,44 @@
+package loading
+
+import (
+	"bytes"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/datafile"
+	"ratelimit/src/rules/yamlrules"
+)
+
+// HasLaterDocuments reports whether a file may have more YAML documents than one. Only the first takes effect.
+func HasLaterDocuments(f RuleFile) bool { return IsYAML(f) && bytes.Contains(f.Data, []byte("\n---")) }
+
+// MayHaveDataFiles reports whether DataFiles may return any. It only searches for the words values_from and limits_from.
+func MayHaveDataFiles(f RuleFile) bool {
+	return bytes.Contains(f.Data, []byte(datafile.Values.String())) || bytes.Contains(f.Data, []byte(datafile.Limits.String()))
+}
+
+// DataFiles returns the data files that a rule file refers to, each once. It parses the file.
+func DataFiles(f RuleFile) (list []datafile.Reference) {
+	seen := make(map[datafile.Reference]bool)
+	var walk func([]rules.DescriptorConfig)
+	walk = func(descriptors []rules.DescriptorConfig) {
+		for i := range descriptors {
+			for r := range descriptors[i].DataFiles() {
+				if !seen[r] {
+					seen[r] = true
+					list = append(list, r)
+				}
+			}
+			walk(descriptors[i].Descriptors)
+		}
+	}
+	if cfg, _, _ := parseFile(f); cfg != nil {
+		walk(cfg.Descriptors)
+	}
+	if HasLaterDocuments(f) { // Only `ratelimit check` looks at these.
+		later, _, _ := yamlrules.ParseLaterDocuments(f.Name, f.Data)
+		for i := range later {
+			walk(later[i].Descriptors)
+		}
+	}
+	return list
+}
