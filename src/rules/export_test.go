@@ -65,3 +65,5 @@ var LevelName = levelName
 func KeyParts(r *Rule) string {
 	return r.ListSettings.keyFormat.constantText()
 }
+
+var ParseAddress = parseAddress

@@ -76,7 +76,7 @@ func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []MatchPair, size in
 		return nil, 0
 	}
 	for _, p := range cfg.Match.Value {
-		c.warnMisleadingValue(p.Pos, p.Key, p.Pattern)
+		c.warnMisleadingValue(p.Pos, p.Key, p.Pattern, true)
 		match = append(match, MatchPair{p.Key, p.Pattern})
 		size += len(p.Key) + len(p.Pattern) + len("._")
 	}

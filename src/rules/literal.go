@@ -14,14 +14,14 @@ const maskedAddressKey = "masked_remote_address"
 var freeTextKeys = map[string]bool{"generic_key": true, "header_match": true, "query_match": true}
 
 // warnMisleadingValue warns of a value that was probably meant as a network or a regular expression. No request would match it, because
-// values match as they are written, except for `*`.
-func (c *Compiler) warnMisleadingValue(at Pos, key, value string) {
+// values match as they are written, except for `*`. inList says that the value is in an ordered list, which has neither cidr nor regex.
+func (c *Compiler) warnMisleadingValue(at Pos, key, value string, inList bool) {
 	if freeTextKeys[key] {
 		return
 	}
 	if strings.Contains(value, "/") {
 		if network, err := netip.ParsePrefix(value); err == nil {
-			c.warnNetworkValue(at, key, value, network)
+			c.warnNetworkValue(at, key, value, network, inList)
 			return
 		}
 	}
@@ -29,7 +29,13 @@ func (c *Compiler) warnMisleadingValue(at Pos, key, value string) {
 		return
 	}
 	fix := "write each value, use `*` for any text, or let Envoy match the expression and send a value of its own"
-	if as, ok := regexpPattern(value); ok {
+	switch as, ok := regexpPattern(value); {
+	case !inList:
+		fix = "write `regex: '" + strings.ReplaceAll(value, "'", "''") + "'` instead of value"
+		if ok {
+			fix += fmt.Sprintf(", or `value: %q`, which is faster", as)
+		}
+	case ok:
 		fix = fmt.Sprintf("write %q", as)
 	}
 	c.warnings.Add(at, fix,
@@ -37,7 +43,7 @@ func (c *Compiler) warnMisleadingValue(at Pos, key, value string) {
 }
 
 // warnNetworkValue warns of a value in CIDR notation.
-func (c *Compiler) warnNetworkValue(at Pos, key, value string, network netip.Prefix) {
+func (c *Compiler) warnNetworkValue(at Pos, key, value string, network netip.Prefix, inList bool) {
 	masked := network.Masked()
 	if key == maskedAddressKey {
 		if network != masked {
@@ -47,7 +53,9 @@ func (c *Compiler) warnNetworkValue(at Pos, key, value string, network netip.Pre
 		return
 	}
 	fix := fmt.Sprintf("`key: %s`, and use Envoy's action of that name with a prefix length of %d", maskedAddressKey, masked.Bits())
-	if as, ok := networkPattern(masked); ok {
+	if as, ok := networkPattern(masked); !inList {
+		fix = fmt.Sprintf("`cidr: %v` instead of value", masked)
+	} else if ok {
 		fix = fmt.Sprintf("%q, or %s", as, fix)
 	}
 	c.warnings.Add(at, "write "+fix,

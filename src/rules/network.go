@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/gaissmai/bart"
@@ -11,14 +10,15 @@ import (
 
 // networkTable finds descriptors by the longest network that contains an address. The zero value is empty.
 type networkTable struct {
-	byPrefix *bart.Table[*network] // byPrefix is nil if there are no networks.
-	nodes    []*node               // nodes are the descriptors with networks, in file order.
+	byPrefix *bart.Table[network] // byPrefix is nil if there are no networks.
+	places   []Pos                // places are those of the networks.
+	nodes    []*node              // nodes are the descriptors with networks, in file order.
 }
 
-// network is a network in the `cidr` of a descriptor.
+// network is what a networkTable has of a network. It has no pointer to its place, so that a search reads less memory.
 type network struct {
-	at   Pos
-	node *node
+	node       *node
+	placeIndex uint32 // placeIndex is the index in networkTable.places.
 }
 
 // find returns the descriptor of the longest network that contains the address in value. It returns nil if there is none, or if value is
@@ -27,27 +27,28 @@ func (t *networkTable) find(value []byte) *node {
 	if t.byPrefix == nil {
 		return nil
 	}
-	if address, ok := parseAddress(value); ok {
-		if found, ok := t.byPrefix.Lookup(address); ok {
-			return found.node
-		}
+	address, ok := parseAddress(value)
+	if !ok {
+		return nil
 	}
-	return nil
+	found, _ := t.byPrefix.Lookup(address)
+	return found.node
 }
 
-// add adds a network of a descriptor. If the table already has the network, add returns that one and changes nothing.
-func (t *networkTable) add(prefix netip.Prefix, n *network) (taken *network) {
+// add adds a network of a descriptor. If the table already has the network, add returns the place of that one and changes nothing.
+func (t *networkTable) add(prefix netip.Prefix, at Pos, n *node) (taken Pos, ok bool) {
 	if t.byPrefix == nil {
-		t.byPrefix = new(bart.Table[*network])
+		t.byPrefix = new(bart.Table[network])
 	}
 	if taken, has := t.byPrefix.Get(prefix); has {
-		return taken
+		return t.places[taken.placeIndex], false
 	}
-	t.byPrefix.Insert(prefix, n)
-	if !slices.Contains(t.nodes[max(0, len(t.nodes)-1):], n.node) {
-		t.nodes = append(t.nodes, n.node)
+	t.byPrefix.Insert(prefix, network{n, uint32(len(t.places))})
+	t.places = append(t.places, at)
+	if len(t.nodes) == 0 || t.nodes[len(t.nodes)-1] != n {
+		t.nodes = append(t.nodes, n)
 	}
-	return nil
+	return Pos{}, true
 }
 
 // explain adds the networks that contain the address in value to s, the longest first. If there are none, it adds the descriptors, and
@@ -61,7 +62,7 @@ func (t *networkTable) explain(value []byte, s *SearchStep) {
 	if isAddress {
 		for prefix, network := range t.byPrefix.Supernets(netip.PrefixFrom(address, address.BitLen())) {
 			at := network.node.place()
-			at.Pos, at.Value = network.at, prefix.String()
+			at.Pos, at.Value = t.places[network.placeIndex], prefix.String()
 			s.addCandidateAt(at, network.node, MatchCIDR, true, "")
 			found = true
 		}
@@ -203,8 +204,8 @@ func (c *Compiler) prefixLength(version string, length *Positioned[uint32], netw
 func (c *Compiler) addNetworks(n *node, l *Level, child *node, places []Pos) {
 	table := &n.matchersOf(l.Key()).networks
 	for i, prefix := range l.addresses.networks {
-		if taken := table.add(prefix, &network{places[i], child}); taken != nil {
-			c.problems.Add(places[i], "remove one of them", "the network %v of the key %s is already at %v, on the same level", prefix, Quote(l.Key()), taken.at)
+		if taken, ok := table.add(prefix, places[i], child); !ok {
+			c.problems.Add(places[i], "remove one of them", "the network %v of the key %s is already at %v, on the same level", prefix, Quote(l.Key()), taken)
 		}
 	}
 }
@@ -224,18 +225,18 @@ func (c *Compiler) warnUselessNetworks(k *keyGroup, t *networkTable) {
 	switch {
 	case k.anyValueNode != nil || has4 == has6:
 	case has4:
-		warn(v4.at, all4, "IPv4", all6)
+		warn(t.places[v4.placeIndex], all4, "IPv4", all6)
 	default:
-		warn(v6.at, all6, "IPv6", all4)
+		warn(t.places[v6.placeIndex], all6, "IPv6", all4)
 	}
-	c.warnCoveredNetworks(t.byPrefix)
+	c.warnCoveredNetworks(t)
 }
 
 // warnCoveredNetworks warns of networks whose addresses are all in longer networks of the table.
-func (c *Compiler) warnCoveredNetworks(table *bart.Table[*network]) {
-	full := make(map[netip.Prefix]bool, table.Size()) // full has the networks all of whose addresses are in the networks seen so far.
-	var byBits [129][]netip.Prefix                    // byBits has the networks in full by their length.
-	for prefix := range table.All() {
+func (c *Compiler) warnCoveredNetworks(t *networkTable) {
+	full := make(map[netip.Prefix]bool, t.byPrefix.Size()) // full has the networks all of whose addresses are in the networks seen so far.
+	var byBits [129][]netip.Prefix                         // byBits has the networks in full by their length.
+	for prefix := range t.byPrefix.All() {
 		full[prefix] = true
 		byBits[prefix.Bits()] = append(byBits[prefix.Bits()], prefix)
 	}
@@ -248,8 +249,8 @@ func (c *Compiler) warnCoveredNetworks(table *bart.Table[*network]) {
 			if !full[parent] {
 				full[parent] = true
 				byBits[bits-1] = append(byBits[bits-1], parent)
-			} else if covered, has := table.Get(parent); has {
-				c.warnings.Add(covered.at, "remove it", "no address gets to the network %v: longer networks on the same level take all of them", parent)
+			} else if covered, has := t.byPrefix.Get(parent); has {
+				c.warnings.Add(t.places[covered.placeIndex], "remove it", "no address gets to the network %v: longer networks on the same level take all of them", parent)
 			}
 		}
 	}

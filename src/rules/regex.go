@@ -100,17 +100,17 @@ func (c *Compiler) compileRegex(text *Positioned[string]) *regex {
 // one, as often as it is repeated.
 func regexSteps(re *syntax.Regexp) int {
 	const most = 1 << 30 // It keeps products within an int.
-	steps := 1
 	if re.Op == syntax.OpLiteral {
-		steps = len(re.Rune)
+		return len(re.Rune)
 	}
+	steps := 0
 	for _, sub := range re.Sub {
 		steps += regexSteps(sub)
 	}
 	if re.Op == syntax.OpRepeat {
 		steps *= max(1, re.Min, re.Max)
 	}
-	return min(steps, most)
+	return min(1+steps, most)
 }
 
 // addRegex makes child the descriptor of a regular expression below n.

@@ -155,7 +155,11 @@ func (l *Level) CountedPrefixes() (v4, v6 int) {
 	return int(l.addresses.v4Bits), int(l.addresses.v6Bits)
 }
 
-// SampleValue returns a value that the level matches. It returns Value for LevelValue, and if it finds none.
+// CountsNetworks reports whether the level counts addresses by network.
+func (l *Level) CountsNetworks() bool { return l.addresses.countsNetworks() }
+
+// SampleValue returns a value that the level matches. It returns Value if it finds none, and for LevelValue, unless the level counts
+// networks.
 func (l *Level) SampleValue() string {
 	switch l.Kind {
 	case LevelCIDR:
@@ -165,6 +169,12 @@ func (l *Level) SampleValue() string {
 	case LevelValuesFrom, LevelLimitsFrom:
 		if t := l.Data(); t.Len() > 0 {
 			return string(t.Sample())
+		}
+	case LevelValue:
+		if v4, v6 := l.CountedPrefixes(); v4 > 0 {
+			return "192.0.2.1"
+		} else if v6 > 0 {
+			return "2001:db8::1"
 		}
 	case LevelRegex:
 		if parsed, err := syntax.Parse(l.Value(), syntax.Perl); err == nil {

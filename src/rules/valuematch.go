@@ -38,7 +38,7 @@ type valueMatch struct {
 func (c *Compiler) compileValueMatch(cfg *DescriptorConfig, files datafile.Files) (m valueMatch) {
 	m.text = cfg.Value
 	if cfg.CIDR == nil && cfg.Regex == nil && cfg.ValuesFrom == nil && cfg.LimitsFrom == nil && cfg.CountByPrefix == nil {
-		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value)
+		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value, false)
 		return m
 	}
 	exclude := func(at Pos, name, other string) {
@@ -48,6 +48,10 @@ func (c *Compiler) compileValueMatch(cfg *DescriptorConfig, files datafile.Files
 		if strings.Contains(cfg.Key, "*") {
 			c.problems.Add(at, "write the whole key", "%s needs a key without `*`: %s", name, Quote(cfg.Key))
 		}
+	}
+	if cfg.Key == maskedAddressKey && (cfg.CIDR != nil || cfg.CountByPrefix != nil) {
+		c.warnings.Add(cfg.Pos, "use Envoy's action remote_address, or write the network as `value`",
+			"%s has networks as values, not addresses, so cidr and count_by_prefix have no effect", Quote(cfg.Key))
 	}
 	var networks []netip.Prefix
 	if v := cfg.CIDR; v != nil {
@@ -149,4 +153,34 @@ func (k *keyGroup) nodes() iter.Seq[*node] {
 			k.matchers.nodes(yield)
 		}
 	}
+}
+
+// MostRegexes returns the most regular expressions that one descriptor of a request can be compared with.
+func (d *Domain) MostRegexes() int {
+	if t, is := d.matcher.(*descriptorTree); is {
+		return t.root.mostRegexes()
+	}
+	return 0
+}
+
+// mostRegexes returns the most regular expressions below n that entries can be compared with.
+func (n *node) mostRegexes() (most int) {
+	if n.children == nil {
+		return 0
+	}
+	afterWildcard := 0 // A request with any key can get to a wildcard.
+	for i := range n.children.wildcardNodes {
+		afterWildcard = max(afterWildcard, n.children.wildcardNodes[i].node.mostRegexes())
+	}
+	for _, k := range n.children.groupsByKey.all() {
+		here, after := 0, afterWildcard
+		if k.matchers != nil {
+			here = len(k.matchers.regexes)
+		}
+		for child := range k.nodes() {
+			after = max(after, child.mostRegexes())
+		}
+		most = max(most, here+after)
+	}
+	return max(most, afterWildcard)
 }

@@ -240,6 +240,10 @@ func (r *reader) readMatchPairs(f field) *rules.Positioned[[]rules.MatchPairConf
 		case kindOf(f.valueNode) == rules.KindNull:
 			r.problems.Add(f.keyPos, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
 			return false
+		case isValueMatch(f.valueNode):
+			r.problems.Add(f.keyPos, "write a pattern with `*`, or `descriptors` instead of `rules`",
+				"the key %s has cidr or regex, which an ordered list does not support", rules.Quote(f.name))
+			return false
 		}
 		f.name = parseScalar(f.keyNode).text
 		r.checkUTF8(f.keyNode, f.name)
@@ -254,6 +258,9 @@ func (r *reader) readMatchPairs(f field) *rules.Positioned[[]rules.MatchPairConf
 	}
 	return list
 }
+
+// isValueMatch reports whether n is a map with cidr or regex, as descriptors have them.
+func isValueMatch(n *yaml.Node) bool { return hasTopKey(n, "cidr") || hasTopKey(n, "regex") }
 
 // checkScalarKey reports whether the key of f is a scalar. Another key is a problem; name is the key's name in the message.
 func (r *reader) checkScalarKey(f *field, name string) bool {

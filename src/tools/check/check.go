@@ -110,6 +110,19 @@ func (r *Result) Summary() string {
 		output.Plural(r.Files, "file"), output.Plural(len(r.Set.Domains()), "domain"), output.Plural(len(r.Set.Rules()), "rule"), output.Plural(len(r.Warnings), "warning"))
 }
 
+// RegexLines says for each domain with regular expressions how many of them one descriptor of a request can be compared with.
+func (r *Result) RegexLines() (lines []string) {
+	if r.Set == nil {
+		return nil
+	}
+	for _, d := range r.Set.Domains() {
+		if most := d.MostRegexes(); most > 0 {
+			lines = append(lines, fmt.Sprintf("domain %s: a descriptor is compared with at most %s", rules.Quote(d.Name), output.Plural(most, "regular expression")))
+		}
+	}
+	return lines
+}
+
 // JSON prints the result as one JSON object.
 func (r *Result) JSON(to io.Writer) error {
 	type problem struct {
@@ -121,14 +134,24 @@ func (r *Result) JSON(to io.Writer) error {
 		Fix      string `json:"fix,omitempty"`
 	}
 	body := struct {
-		OK       bool      `json:"ok"`
-		Files    int       `json:"files"`
-		Domains  int       `json:"domains"`
-		Rules    int       `json:"rules"`
-		Problems []problem `json:"problems"`
+		OK      bool `json:"ok"`
+		Files   int  `json:"files"`
+		Domains int  `json:"domains"`
+		Rules   int  `json:"rules"`
+		// Regexes has the most regular expressions that a descriptor is compared with, by domain.
+		Regexes  map[string]int `json:"regexes,omitempty"`
+		Problems []problem      `json:"problems"`
 	}{OK: r.Set != nil, Files: r.Files, Problems: []problem{}}
 	if r.Set != nil {
 		body.Domains, body.Rules = len(r.Set.Domains()), len(r.Set.Rules())
+		for _, d := range r.Set.Domains() {
+			if most := d.MostRegexes(); most > 0 {
+				if body.Regexes == nil {
+					body.Regexes = make(map[string]int)
+				}
+				body.Regexes[d.Name] = most
+			}
+		}
 	}
 	r.all(func(severity string, p rules.Problem) {
 		body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.Message, p.Fix})

@@ -30,7 +30,7 @@ descriptors:
 			"a.yaml:3:3 d.a: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false\n" +
 				"warning: a.yaml:4:1: only the first document of a file is read; put it into a file of its own\n" +
 				"warning: a.yaml:7:3: the value \"^/api/.*$\" looks like a regular expression, and matches only as it is written: " +
-				"`*` stands for any text, all else for itself; write \"/api/*\"\n",
+				"`*` stands for any text, all else for itself; write `regex: '^/api/.*$'` instead of value, or `value: \"/api/*\"`, which is faster\n",
 		},
 		{
 			"what is wrong in documents behind the first",
@@ -72,6 +72,26 @@ descriptors:
 				t.Errorf("got:\n%swant:\n%s", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestRegexLines(t *testing.T) {
+	t.Parallel()
+	const text = `domain: d
+descriptors:
+- {key: a, regex: x, descriptors: [{key: b, regex: y}, {key: b, regex: z}, {key: c, regex: z}]}
+- {key: a, regex: y}
+- {key: "*", value: "*", descriptors: [{key: b, regex: x}, {key: b, regex: y}, {key: b, regex: z}]}
+`
+	files := []loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e\ndescriptors: [{key: a}]\n")}}
+	set, _, err := loading.Load(files, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The entry a=1 is compared with x and y. Then the wildcard matches, and b=1 is compared with three.
+	const want = `[domain "d": a descriptor is compared with at most 5 regular expressions]`
+	if got := fmt.Sprint((&Result{Set: set}).RegexLines()); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

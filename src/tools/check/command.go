@@ -65,6 +65,9 @@ func printProblems(out io.Writer, l Result, format string) (err error) {
 	case l.Set == nil:
 		return errors.New(l.Summary())
 	case format != "json":
+		for _, line := range l.RegexLines() {
+			fmt.Fprintln(out, line)
+		}
 		_, err = fmt.Fprintf(out, "ok: %s\n", l.Summary())
 	}
 	return err

@@ -47,6 +47,12 @@ func (c *counterComparer) compare(p rulePair) (counters, why string) {
 		return CountersNew, "the rule was unlimited and counted nothing"
 	}
 	entries := sampleEntries(p.after)
+	for i := range min(len(p.before.Path), len(p.after.Path)) {
+		// A sample that is an address shows whether the old rule counted networks.
+		if l := &p.before.Path[i]; l.CountsNetworks() && p.after.Path[i].Kind == rules.LevelValue {
+			entries[i].Value = []byte(l.SampleValue())
+		}
+	}
 	if p.after.ListSettings != nil && p.before.ListSettings != nil {
 		entries = append(entries, sampleEntries(p.before)...)
 	}
@@ -168,7 +174,7 @@ func sampleEntries(r *rules.Rule) (list []rules.Entry) {
 		for i := range r.Path {
 			l := &r.Path[i]
 			switch value := l.Value(); {
-			case l.Kind != rules.LevelValue:
+			case l.Kind != rules.LevelValue || l.CountsNetworks():
 				add(l.Key(), l.SampleValue())
 			case value == "" && !strings.Contains(l.Key(), "*"):
 				add(l.Key(), "*")

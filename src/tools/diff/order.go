@@ -9,7 +9,7 @@ import (
 )
 
 // movedRules returns the new rules that changed places among rules of which the first match decides: those of an ordered list, and
-// wildcards on one level of a tree. Of two rules that changed places it returns one.
+// wildcards, and regular expressions of one key, on one level of a tree. Of two rules that changed places it returns one.
 func movedRules(pairs []rulePair) map[*rules.Rule]bool {
 	// Each group is a list of rules of which the first match decides. A rule with wildcards on several levels is in several groups.
 	groups := make(map[string][]rulePair)
@@ -22,8 +22,13 @@ func movedRules(pairs []rulePair) map[*rules.Rule]bool {
 		}
 		above := p.after.Domain + "\x00tree"
 		for i := range p.after.Path {
-			text := p.after.Path[i].Key() + "\x00" + p.after.Path[i].Value()
-			if strings.Contains(text, "*") {
+			l := &p.after.Path[i]
+			text := l.Key() + "\x00" + l.Kind.String() + "\x00" + l.Value()
+			switch {
+			case l.Kind == rules.LevelRegex:
+				group := above + "\x00regex\x00" + l.Key()
+				groups[group] = append(groups[group], p)
+			case l.Kind == rules.LevelValue && strings.Contains(text, "*"):
 				groups[above] = append(groups[above], p)
 			}
 			above += "\x00" + text

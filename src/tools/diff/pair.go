@@ -120,7 +120,7 @@ func matchText(r *rules.Rule, withPer bool) string {
 	default:
 		parts = append(parts, "tree")
 		for i := range r.Path {
-			parts = append(parts, r.Path[i].Key(), r.Path[i].Value())
+			parts = append(parts, r.Path[i].Key(), r.Path[i].Kind.String(), r.Path[i].Value())
 		}
 	}
 	return strings.Join(parts, "\x00")

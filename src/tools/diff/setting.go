@@ -3,6 +3,7 @@ package diff
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"math/bits"
 	"slices"
@@ -110,6 +111,8 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	add("share_threshold", levelsText(before, shared), levelsText(after, shared), share)
 	inMetric := func(l *rules.Level) bool { return l.ValueToMetric }
 	add("value_to_metric", levelsText(before, inMetric), levelsText(after, inMetric), effect{other: true})
+	add("cidr", networksText(before), networksText(after), effect{other: true, incomparable: true})
+	add("count_by_prefix", prefixesText(before), prefixesText(after), effect{other: true, incomparable: true})
 	add("match", matchInWords(before), matchInWords(after), effect{other: true, incomparable: true})
 	add("per", perInWords(before), perInWords(after), effect{other: true, incomparable: true})
 	return list, total
@@ -158,6 +161,39 @@ func levelsText(r *rules.Rule, has func(*rules.Level) bool) string {
 		}
 	}
 	return strings.Join(keys, ", ")
+}
+
+// networksText returns the networks of the levels of r that have several: the first is a part of the rule's name.
+func networksText(r *rules.Rule) string {
+	const shown = 20 // A level can have 100,000 networks.
+	var parts []string
+	for i := range r.Path {
+		networks := r.Path[i].Networks()
+		if len(networks) < 2 {
+			continue
+		}
+		text := fmt.Sprint(networks[:min(len(networks), shown)])
+		if more := len(networks) - shown; more > 0 {
+			hash := fnv.New64a()
+			for _, network := range networks {
+				fmt.Fprintln(hash, network)
+			}
+			text += fmt.Sprintf(" and %d more (%x)", more, hash.Sum64())
+		}
+		parts = append(parts, r.Path[i].Key()+" "+text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// prefixesText returns the levels of r that count addresses by network.
+func prefixesText(r *rules.Rule) string {
+	var parts []string
+	for i := range r.Path {
+		if v4, v6 := r.Path[i].CountedPrefixes(); v4+v6 > 0 {
+			parts = append(parts, fmt.Sprintf("%s {v4: %d, v6: %d}", r.Path[i].Key(), v4, v6))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func matchInWords(r *rules.Rule) string {

@@ -156,10 +156,10 @@ func matchingEntries(r *rules.Rule) (entries []rules.EntryText) {
 	for i := range r.Path {
 		l := &r.Path[i]
 		e := rules.EntryText{Key: strings.ReplaceAll(l.Key(), "*", ""), Value: l.SampleValue()}
-		if l.Kind == rules.LevelValue {
+		if l.Kind == rules.LevelValue && !l.CountsNetworks() {
 			e.Value = strings.ReplaceAll(l.Value(), "*", "1")
 		}
-		if l.Value() == "" {
+		if e.Value == "" {
 			e.Value = "any"
 		}
 		entries = append(entries, e)
