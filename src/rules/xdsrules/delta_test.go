@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/reload"
 	"ratelimit/src/testbed/xdstest"
 )
 
@@ -377,5 +379,46 @@ func TestDeltaTooMuch(t *testing.T) {
 	}
 	if want := len(large) + len(TypeURL) + 1; s.sentBytes != want {
 		t.Errorf("%d bytes are counted, want %d", s.sentBytes, want)
+	}
+}
+
+// A change of one resource compiles the domains that it touches, and no other.
+func TestChangeCompilesOneDomain(t *testing.T) {
+	t.Parallel()
+	loader := reload.Loader{Format: newFormat()}
+	part := func(key, domain string, limit uint32) reload.Part {
+		p := partsOf([]*anypb.Any{anyOf(t, &configv3.RateLimitConfig{Name: key, Domain: domain, Descriptors: []*configv3.RateLimitDescriptor{{
+			Key: "k", RateLimit: &configv3.RateLimitPolicy{Unit: configv3.RateLimitUnit_DAY, RequestsPerUnit: limit},
+		}}})})[0]
+		p.Key = key
+		return p
+	}
+	var before *rules.Set
+	for i, step := range []struct {
+		parts    []reload.Part
+		compiled string
+	}{
+		{[]reload.Part{part("a", "x", 1), part("b", "y", 1), part("c", "z", 1)}, "x y z"},
+		{[]reload.Part{part("a", "x", 1), part("b", "y", 2), part("c", "z", 1)}, "y"},
+		{[]reload.Part{part("a", "x", 1), part("c", "z", 1)}, ""},
+		{[]reload.Part{part("c", "z", 1), part("d", "y", 1), part("a", "x", 1)}, "y"},
+		{[]reload.Part{part("a", "w", 1), part("c", "x", 1), part("d", "y", 1)}, "w x"},
+	} {
+		var out reload.Result
+		loader.Load(step.parts, nil, &out)
+		if out.Err != nil {
+			t.Fatal(out.Err)
+		}
+		var compiled []string
+		for _, d := range out.Set.Domains() {
+			if before == nil || before.Domain([]byte(d.Name)) != d {
+				compiled = append(compiled, d.Name)
+			}
+		}
+		slices.Sort(compiled)
+		if got := strings.Join(compiled, " "); got != step.compiled {
+			t.Errorf("step %d compiled %q, want %q", i+1, got, step.compiled)
+		}
+		before = out.Set
 	}
 }
