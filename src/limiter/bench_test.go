@@ -9,6 +9,9 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+	"ratelimit/src/testbed/testfiles"
 )
 
 // detailedRule is counted under names with request values.
@@ -99,6 +102,38 @@ func BenchmarkCheckManyKeys(b *testing.B) {
 		req.Descriptors[0].Entries[0].Value = values[i]
 		if err := l.Check(b.Context(), req, a); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCheckDomains asks one of many domains, or all in turn, where the processor has neither their rules nor their counters in its
+// cache.
+func BenchmarkCheckDomains(b *testing.B) {
+	for _, domains := range []int{10, 10_000} {
+		var files []loading.RuleFile
+		for name, text := range testfiles.Fleet(domains, 40) {
+			files = append(files, loading.RuleFile{Name: name, Data: text})
+		}
+		set, _, err := loading.Load(files, rules.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, step := range []int{0, 7919} {
+			l := start(b, limiter.Config{})
+			l.UseRules(set)
+			req, a := parse("path=/v1/items/7"), new(limiter.Answer)
+			req.Now = time.Time{}
+			b.Run(fmt.Sprintf("domains=%d,in turn=%v", domains, step > 0), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					i = (i + step) % domains
+					req.Domain = append(req.Domain[:0], set.Domains()[i].Name...)
+					if err := l.Check(b.Context(), req, a); err != nil || a.Domain == nil {
+						b.Fatal(err)
+					}
+				}
+			})
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (c *Compiler) Discard() { c.shared.Release(c.set) }
 
 // AddConfig compiles a configuration. ExtendConfig may add to it until the next AddConfig.
 func (c *Compiler) AddConfig(cfg *DomainConfig) {
-	c.finishConfig()
+	c.FinishConfig()
 	d := c.addDomain(cfg)
 	d.Fallback = c.parseFallback(c.options.Fallback, cfg.Fallback)
 	c.setQuotaBuckets(d, cfg)
@@ -184,12 +184,14 @@ func (c *Compiler) ExtendConfig(cfg *DomainConfig) {
 	}
 }
 
-// finishConfig compiles the rules or the tree of limits of lastConfig, after the last ExtendConfig.
-func (c *Compiler) finishConfig() {
+// FinishConfig compiles what is left of the configuration of the last AddConfig, whose memory can be freed then. AddConfig and Result do so,
+// too. ExtendConfig may not be called before the next AddConfig.
+func (c *Compiler) FinishConfig() {
 	cfg := c.lastConfig
 	if cfg == nil {
 		return
 	}
+	c.lastConfig = nil
 	switch m := c.lastPath.domain.matcher.(type) {
 	case *orderedList:
 		if len(cfg.Descriptors) > 0 {
@@ -203,7 +205,7 @@ func (c *Compiler) finishConfig() {
 
 // Result returns what Compile returns for all added configurations.
 func (c *Compiler) Result() (*Set, Problems, error) {
-	c.finishConfig()
+	c.FinishConfig()
 	if len(c.problems) > 0 {
 		c.problems.Sort()
 		return nil, nil, c.problems

@@ -226,6 +226,7 @@ type round struct {
 	outside     map[string][]int // outside has the parts of each unit that the round does not read.
 	needWhole   map[int]bool     // needWhole has the parts that are to be read in one piece.
 	withoutUnit []int            // withoutUnit are the parts in needWhole whose unit is not known.
+	lastName    string           // lastName is the unit of the last piece.
 }
 
 // compileRound reads parts and compiles the units that consist of them. It returns the parts to read in the next round, and false if the
@@ -237,7 +238,11 @@ func (c *compiler) compileRound(parts []int) (readNext []int, complete bool) {
 	}
 	r.outside = c.members()
 	for p := range inOrder(r.readers(parts)) {
-		if r.add(p); c.MaxPlaceBytes > 0 && c.placeBytes > c.MaxPlaceBytes {
+		if u := r.open[r.lastName]; u != nil && !p.ContinuesConfig {
+			u.compiler.FinishConfig() // The configuration takes more memory than the rules.
+		}
+		r.add(p)
+		if r.lastName = r.unitNames[p.part]; c.MaxPlaceBytes > 0 && c.placeBytes > c.MaxPlaceBytes {
 			for _, name := range r.openNames {
 				c.compiled[name] = &r.open[name].unit
 			}

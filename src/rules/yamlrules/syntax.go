@@ -44,6 +44,14 @@ func (r *reader) readDocument(data []byte) *yaml.Node {
 
 // decodeDocuments parses up to most documents of data. The error tells that the document after the returned ones is not YAML.
 func decodeDocuments(data []byte, most int) (documents []*yaml.Node, err error) {
+	if root, ok := parsePlain(data); ok {
+		return []*yaml.Node{{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}, Line: root.Line, Column: root.Column}}, nil
+	}
+	return decodeAnyDocuments(data, most)
+}
+
+// decodeAnyDocuments does what decodeDocuments does, with yaml.v3 alone.
+func decodeAnyDocuments(data []byte, most int) (documents []*yaml.Node, err error) {
 	defer func() { // yaml.v3 has panicked on unusual input before.
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the parser failed: %v", p)
