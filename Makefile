@@ -132,7 +132,7 @@ chaos: ## every fault on every store, some five minutes, with a table; CHAOS=--w
 siege: ## every attack on the service in full size, several minutes, with a table; SIEGE=--write writes docs/attacks.md
 	@$(HERE) go test -count=1 -timeout 40m -v -run '^TestSiege$$' ./integration-test/siege -full $(SIEGE) | grep -Ev '^ *(=== |--- PASS)'
 
-model: ## play random schedules of calls, reloads, faults and clock moves against an exact model, for MODELTIME (1m) on each store
+model: ## play random schedules of calls, reloads, faults, crashes and clock moves against an exact model, for MODELTIME (1m) on each store
 	go test -count=1 -timeout 0 -run TestRandom -v ./integration-test/model -during $(MODELTIME) -seed $(SEED)
 
 soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew

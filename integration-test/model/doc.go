@@ -18,8 +18,22 @@
 // Where nothing can be known, the checker says nothing: of counters that a store may
 // have forgotten when the clock stepped back, or by its own clock.
 //
-// Of several replicas on one store no such checker could know much. TestRandomReplicas
-// cuts them off from it at random, and adds up what passed.
+// The store "replicas" is several services that share one Redis, where one after the other has a fault or
+// crashes and is started anew (fleet_test.go). They keep nothing themselves, so the same checker judges them
+// as one service. Of replicas that answer by themselves without the store it could not know much:
+// TestRandomReplicas cuts them off at random, and adds up what passed.
+//
+// TestMutants and TestReplicaMutants show that the checker finds known mistakes.
+//
+// The tests have these flags; `make model` sets the second and the third:
+//
+//	-seeds 100    plays so many scripts on each store
+//	-during 10m   plays for so long on each store, if -seeds is not set
+//	-seed 7       is the seed of the first script, 1 by default; with 0 it is a random one
+//	-script file  is what TestReplay plays
+//
+// Without flags a few scripts are played on each store. One store is chosen with -run, such as
+// -run TestRandom/replicas.
 //
 // A script is played with
 //

@@ -27,6 +27,7 @@ var cans = []struct {
 	{Can{Store: "fallback", Faults: []Fault{Down, Lost, Stall}, Short: true, Fallback: true, Holds: true}, 6},
 	{Can{Store: "redis", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true}, 5},
 	{Can{Store: "cached-redis", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true}, 4},
+	{Can{Store: "replicas", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe, Crash, Crash, Crash}, Holds: true, AllHeld: true}, 4},
 	{Can{Store: "memcached", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset}, CountingOnly: true}, 4},
 }
 

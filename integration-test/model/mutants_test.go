@@ -119,30 +119,37 @@ func TestMutants(t *testing.T) {
 			if tt.back {
 				can = Can{Store: "fallback", Faults: []Fault{Down}, Fallback: true}
 			}
-			for seed := tt.first; seed < tt.first+200; seed++ {
-				out, err := play(Random(seed, can), open)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if out.Violation == nil {
-					continue
-				}
-				smallest := Shrink(out.Violation.Script, 500, func(s *Script) bool {
-					out, err := play(s, open)
-					return err == nil && out.Violation != nil
-				})
-				if len(smallest.Steps) > tt.most {
-					t.Errorf("seed %d: %d steps are left, want %d:\n%s", seed, len(smallest.Steps), tt.most, smallest)
-				}
-				if out, err := play(smallest, (&labs{t: t}).open); err != nil || out.Violation != nil {
-					t.Errorf("the right store fails it, too: %v, %v", err, out.Violation)
-				}
-				t.Logf("seed %d\n%s", seed, smallest)
-				return
-			}
-			t.Error("nobody noticed")
+			notice(t, tt.first, tt.most, can, open, (&labs{t: t}).open)
 		})
 	}
+}
+
+// notice checks that a script from the seed first on is violated by a mutant, and has at most so many steps when it
+// is small, which the right store does as it should.
+func notice(t *testing.T, first uint64, most int, can Can, mutant, right func(*Script) (lab, error)) {
+	t.Helper()
+	for seed := first; seed < first+200; seed++ {
+		out, err := play(Random(seed, can), mutant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.Violation == nil {
+			continue
+		}
+		smallest := Shrink(out.Violation.Script, 500, func(s *Script) bool {
+			out, err := play(s, mutant)
+			return err == nil && out.Violation != nil
+		})
+		if len(smallest.Steps) > most {
+			t.Errorf("seed %d: %d steps are left, want %d:\n%s", seed, len(smallest.Steps), most, smallest)
+		}
+		if out, err := play(smallest, right); err != nil || out.Violation != nil {
+			t.Errorf("the right store fails it, too: %v, %v", err, out.Violation)
+		}
+		t.Logf("seed %d\n%s", seed, smallest)
+		return
+	}
+	t.Error("nobody noticed")
 }
 
 type mutantCase struct {

@@ -12,8 +12,8 @@ type Can struct {
 	// CountingOnly: fixed windows and sliding window counters that count what they
 	// refuse, and no groups; what Memcached can do.
 	CountingOnly bool
-	// Holds: limits with holds.
-	Holds bool
+	// Holds: limits with holds. AllHeld: all rules have some.
+	Holds, AllHeld bool
 	// Short: windows by the second, too. Not where counters expire by the clock on
 	// the wall.
 	Short bool
@@ -60,7 +60,7 @@ func (g *dice) chance(percent int) bool { return g.IntN(100) < percent }
 func (g *dice) newRules() (rules Rules) {
 	for _, key := range []string{"a", "b", "c"} {
 		r := Rule{Key: key, None: g.chance(30) && !g.can.CountingOnly, Shadow: g.chance(10)}
-		held := g.can.Holds && g.chance(40)
+		held := g.can.AllHeld || g.can.Holds && g.chance(40)
 		for range g.one(1, 1, 1, 2, 2, 3) {
 			l := g.limit()
 			if r.None && l.Period == time.Second {

@@ -43,15 +43,19 @@ type redisLab struct {
 }
 
 func (r *redisServer) open(s *Script) (lab, error) {
-	r.proxy.Heal()
 	if _, err := r.server.Try("FLUSHALL"); err != nil {
 		return nil, err
 	}
+	return r.connect(s.Store == "cached-redis")
+}
+
+// connect opens a store on what the server has.
+func (r *redisServer) connect(cached bool) (*redisLab, error) {
+	r.proxy.Heal()
 	store, err := redis.New(redis.Config{Addr: r.proxy.Addr, Config: remote.Config{Timeout: storeTimeout, DialTimeout: storeTimeout}})
 	if err != nil {
 		return nil, err
 	}
-	cached := s.Store == "cached-redis"
 	l := &redisLab{redisServer: r, store: store, front: store, cached: cached, done: make(chan error, 1)}
 	if cached {
 		l.front = overlimit.New(store, 0)

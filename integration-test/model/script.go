@@ -33,9 +33,9 @@ type Script struct {
 var Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Stores are what a script may run on: the counters of one process, those split by
-// second behind the over-limit cache, Redis, Redis behind that cache, Memcached, and
-// memory behind what honours on_store_failure.
-var Stores = []string{"memory", "split", "redis", "cached-redis", "memcached", "fallback"}
+// second behind the over-limit cache, Redis, Redis behind that cache, Memcached,
+// memory behind what honours on_store_failure, and one Redis that three replicas share.
+var Stores = []string{"memory", "split", "redis", "cached-redis", "memcached", "fallback", "replicas"}
 
 // Step is one line: exactly one field is set.
 type Step struct {
@@ -77,10 +77,12 @@ const (
 	Reset Fault = "reset"
 	// Wipe: the store has lost all counters, and goes on.
 	Wipe Fault = "wipe"
+	// Crash: a replica ends while it answers the next request, and a new one starts when the fault ends.
+	Crash Fault = "crash"
 )
 
 // Faults are all of them.
-var Faults = []Fault{None, Down, Lost, Stall, Slow, Reset, Wipe}
+var Faults = []Fault{None, Down, Lost, Stall, Slow, Reset, Wipe, Crash}
 
 // String is the script as a text; Parse reads it.
 func (s *Script) String() string {

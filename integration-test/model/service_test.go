@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,8 @@ type service struct {
 	served chan error
 	clock  atomic.Int64 // in nanoseconds since the Unix epoch
 	why    atomic.Value // string: the last failure, which callers are not told of
+	// asksStore has an element if the store was asked since it was empty.
+	asksStore chan struct{}
 }
 
 // patience bounds every call. Nothing should take as long.
@@ -49,9 +52,9 @@ func newPrefix() string { return fmt.Sprintf("%d_", services.Add(1)) }
 
 // start is a service on l's store, whose keys begin with prefix.
 func start(l lab, prefix string) (*service, error) {
-	s := &service{lab: l, served: make(chan error, 1)}
+	s := &service{lab: l, served: make(chan error, 1), asksStore: make(chan struct{}, 1)}
 	s.clock.Store(Start.UnixNano())
-	s.limiter = limiter.New(limiter.Config{Backend: &tap{l.backend(), &s.clock}, KeyPrefix: prefix})
+	s.limiter = limiter.New(limiter.Config{Backend: &tap{l.backend(), s}, KeyPrefix: prefix})
 	headers := &rls.HeaderNames{Limit: "l", Remaining: "r", Reset: "t"}
 	cfg := rls.Config{Limiter: s.limiter, HeaderNames: headers, OnError: func(err error) { s.why.Store(err.Error()) }}
 	switch l.(type) {
@@ -87,14 +90,18 @@ func (s *service) close() error {
 	return err
 }
 
-// tap tells the store the script's time.
+// tap tells the store the script's time, and its service that the store is asked.
 type tap struct {
 	backend.Backend
-	clock *atomic.Int64
+	service *service
 }
 
 func (t *tap) Take(ctx context.Context, b *backend.Batch) error {
-	b.Now = time.Unix(0, t.clock.Load())
+	b.Now = time.Unix(0, t.service.clock.Load())
+	select {
+	case t.service.asksStore <- struct{}{}:
+	default:
+	}
 	return t.Backend.Take(ctx, b)
 }
 
@@ -225,7 +232,7 @@ func play(s *Script, open func(*Script) (lab, error)) (out Outcome, err error) {
 			err = closed
 		}
 	}()
-	real, err := start(l, newPrefix())
+	real, err := startAll(l, newPrefix())
 	if err != nil {
 		return out, err
 	}
@@ -234,12 +241,6 @@ func play(s *Script, open func(*Script) (lab, error)) (out Outcome, err error) {
 			err = closed
 		}
 	}()
-	if err := real.Reload(Rules{}.YAML()); err != nil {
-		return out, err
-	}
-	if err := real.well(func() error { return nil }); err != nil {
-		return out, err
-	}
 	if out, err = Run(s, real); err == nil && out.Violation == nil {
 		if wrong := l.check(); wrong != nil {
 			out.Violation = &Violation{s, len(s.Steps), wrong.Error()}
@@ -253,16 +254,25 @@ func play(s *Script, open func(*Script) (lab, error)) (out Outcome, err error) {
 type labs struct {
 	t     testing.TB
 	redis *redisServer
+	ways  []*redisServer // of replicas, to the server of redis
 	cache *memcachedServer
 }
 
 func (ls *labs) open(s *Script) (lab, error) {
+	if ls.redis == nil && slices.Contains([]string{"redis", "cached-redis", "replicas"}, s.Store) {
+		ls.redis = startRedis(ls.t)
+	}
 	switch s.Store {
 	case "redis", "cached-redis":
-		if ls.redis == nil {
-			ls.redis = startRedis(ls.t)
-		}
 		return ls.redis.open(s)
+	case "replicas":
+		if ls.ways == nil {
+			ls.ways = []*redisServer{ls.redis}
+			for range 2 {
+				ls.ways = append(ls.ways, &redisServer{ls.redis.server, harness.StartProxy(ls.t, ls.redis.server.Addr)})
+			}
+		}
+		return openFleet(ls.ways)
 	case "memcached":
 		if ls.cache == nil {
 			ls.cache = startMemcached(ls.t)

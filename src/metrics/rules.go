@@ -98,6 +98,26 @@ func (p *TablePerSet[T]) UseSet(set *rules.Set, table T) {
 	p.setTables.Store(next)
 }
 
+// InForce returns the Set in force and its table. The Set is nil before the first UseSet.
+func (p *TablePerSet[T]) InForce() (set *rules.Set, table T) {
+	if t := p.setTables.Load(); t != nil {
+		return t.set, t.table
+	}
+	return nil, table
+}
+
+// clearPosition clears a position of a table, which may be shorter. Another rule may get the position later.
+func clearPosition[T any](table []*T, i int) {
+	if i < len(table) {
+		table[i] = nil
+	}
+}
+
+// nextTable returns a table of n positions that starts with the values of table.
+func nextTable[T any](table []T, n int) []T {
+	return slices.Concat(table, make([]T, max(n-len(table), 0)))[:n]
+}
+
 // TableOf returns the table of set. It returns false if set is older than the last two Sets.
 func (p *TablePerSet[T]) TableOf(set *rules.Set) (table T, ok bool) {
 	switch t := p.setTables.Load(); {
@@ -122,30 +142,44 @@ func (r *Registry) UseRules(set *rules.Set) {
 	r.ruleStatsMu.Lock()
 	defer r.ruleStatsMu.Unlock()
 	now := r.now()
-	for _, s := range r.ruleStats {
-		if s.removedAt.IsZero() {
-			s.removedAt = now
+	before, old := r.setTables.InForce()
+	t := setCounters{nextTable(old.ruleStats, set.RuleSlots()), nextTable(old.domainStats, set.DomainSlots())}
+	added, removed := set.Changes(before)
+	for _, u := range removed {
+		for _, rule := range u.Rules() {
+			s := old.ruleStats[rule.Index]
+			s.removedAt, s.hasHolds, s.hasEnforcement = now, false, false
+			clearPosition(t.ruleStats, rule.Index)
 		}
-		s.hasHolds, s.hasEnforcement = false, false
+		for _, d := range u.Domains() {
+			old.domainStats[d.Index].removedAt = now
+			clearPosition(t.domainStats, d.Index)
+		}
 	}
-	t := setCounters{make([]*ruleStats, set.RuleSlots()), make([]*ruleStats, set.DomainSlots())}
-	for _, rule := range set.Rules() {
-		s := r.ruleStats.openStats(rule.Domain, strings.TrimPrefix(rule.FullName, rule.Domain+"."))
-		if s.fullName == "" {
-			s.fullName = strings.Clone(rule.FullName)
+	for _, u := range added {
+		for _, rule := range u.Rules() {
+			t.ruleStats[rule.Index] = r.openRuleStats(rule)
 		}
-		s.hasHolds = s.hasHolds || rule.HoldIDKey != ""
-		s.hasEnforcement = s.hasEnforcement || rule.Enforcement != nil
-		if s.namedHits == nil && countsByKey(rule) {
-			s.namedHits = r.namedHits.acquireName(rulePrefixOf(rule.FullName))
+		for _, d := range u.Domains() {
+			t.domainStats[d.Index] = r.ruleStats.openStats(d.Name, "")
 		}
-		t.ruleStats[rule.Index] = s
-	}
-	for _, d := range set.Domains() {
-		t.domainStats[d.Index] = r.ruleStats.openStats(d.Name, "")
 	}
 	r.ruleStats.deleteExpired(r.namedHits, now, r.namedHits.maxUnused)
 	r.setTables.UseSet(set, t)
+}
+
+// openRuleStats returns the counters of a rule and marks them as in force.
+func (r *Registry) openRuleStats(rule *rules.Rule) *ruleStats {
+	s := r.ruleStats.openStats(rule.Domain, strings.TrimPrefix(rule.FullName, rule.Domain+"."))
+	if s.fullName == "" {
+		s.fullName = strings.Clone(rule.FullName)
+	}
+	s.hasHolds = s.hasHolds || rule.HoldIDKey != ""
+	s.hasEnforcement = s.hasEnforcement || rule.Enforcement != nil
+	if s.namedHits == nil && countsByKey(rule) {
+		s.namedHits = r.namedHits.acquireName(rulePrefixOf(rule.FullName))
+	}
+	return s
 }
 
 // openStats returns the counters of a rule or domain and marks them as in force.

@@ -1,5 +1,7 @@
 package rules
 
+import "slices"
+
 // Union returns a Set with the domains of all sets, which have no domain in common and were each compiled alone. It shares their domains
 // and rules, so that a change of one of them need not compile the others again. Their indexes are not set: only a Joiner may use the
 // result.
@@ -69,11 +71,7 @@ type Joiner struct {
 func (j *Joiner) Join(sets []*Set) *Set {
 	var units []*Set
 	for _, s := range sets {
-		if s.units == nil {
-			units = append(units, s)
-		} else {
-			units = append(units, s.units...)
-		}
+		units = append(units, s.compiledAlone()...)
 	}
 	now := make(map[*Set]bool, len(units))
 	for _, s := range units {
@@ -93,6 +91,34 @@ func (j *Joiner) Join(sets []*Set) *Set {
 	all := Union(units)
 	all.ruleSlots, all.domainSlots = j.ruleIndexes.end, j.domainIndexes.end
 	return all
+}
+
+// Changes returns what differs between before, a Set or nil, and s: Sets with the rules and domains that only s has, and those that only
+// before has. All others are the same rules, with the same indexes.
+func (s *Set) Changes(before *Set) (added, removed []*Set) {
+	var old []*Set
+	if before != nil {
+		old = before.compiledAlone()
+	}
+	known := make(map[*Set]bool, len(old))
+	for _, u := range old {
+		known[u] = true
+	}
+	for _, u := range s.compiledAlone() {
+		if !known[u] {
+			added = append(added, u)
+		}
+		delete(known, u)
+	}
+	return added, slices.DeleteFunc(old, func(u *Set) bool { return !known[u] })
+}
+
+// compiledAlone returns a new list of the Sets that were compiled alone and joined to s: s itself if it was compiled alone.
+func (s *Set) compiledAlone() []*Set {
+	if s.units == nil {
+		return []*Set{s}
+	}
+	return slices.Clone(s.units)
 }
 
 // setIndexes gives the rules and domains of s indexes that no other Set of j has.

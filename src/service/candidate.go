@@ -29,15 +29,14 @@ type candidate struct {
 	watcher     *filerules.Watcher
 	liveFiles   atomic.Pointer[rules.Set] // liveFiles are the live rules that come from files; nil before the first.
 
-	mu            sync.Mutex   // mu is held while rules are put in force, and guards the fields below.
-	live          *rules.Set   // live is nil before the first rules.
-	judged        *rules.Set   // judged is nil if there are no candidate rules.
-	joiner        rules.Joiner // joiner sets the indexes of judged.
-	hash          string       // hash is that of judged.
-	loadedAt      time.Time    // loadedAt is zero if there are no candidate rules.
+	mu            sync.Mutex // mu is held while rules are put in force, and guards the fields below.
+	live          *rules.Set // live is nil before the first rules.
+	judged        *rules.Set // judged is nil if there are no candidate rules.
+	hash          string     // hash is that of judged.
+	loadedAt      time.Time  // loadedAt is zero if there are no candidate rules.
 	files         int
-	limits        map[ruleOfDomain]string // limits are those of judged, for people.
-	lastLoadErr   error                   // lastLoadErr is why the last load was refused, or nil.
+	limits        ruleLimits // limits are those of judged.
+	lastLoadErr   error      // lastLoadErr is why the last load was refused, or nil.
 	lastRefusedAt time.Time
 }
 
@@ -115,13 +114,14 @@ func (c *candidate) onLoad(l reload.Result) {
 	}
 	wasJudged := c.judged != nil
 	if len(l.Set.Domains()) == 0 {
-		c.judged, c.hash, c.loadedAt, c.files, c.limits = nil, "", time.Time{}, 0, nil
+		c.judged, c.hash, c.loadedAt, c.files = nil, "", time.Time{}, 0
 	} else {
 		if l.Hash != c.hash {
 			c.differences.Reset()
 		}
-		c.judged, c.hash, c.loadedAt, c.files, c.limits = c.joiner.Join([]*rules.Set{l.Set}), l.Hash, l.ReadTime, l.PartCount, limitTexts(l.Set)
+		c.judged, c.hash, c.loadedAt, c.files = l.Set, l.Hash, l.ReadTime, l.PartCount
 	}
+	c.limits.use(l.Set)
 	c.differences.UseRules(c.live, c.judged)
 	c.service.limiter.UseCandidate(c.judged, c.removes)
 	switch {
@@ -172,7 +172,7 @@ func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
 	if c.lastLoadErr != nil {
 		v.RefusedAt, v.Problems = c.lastRefusedAt, strings.Split(c.lastLoadErr.Error(), "\n")
 	}
-	live, judged, candidateLimits := c.live, c.judged, c.limits
+	live, judged := c.live, c.judged
 	c.mu.Unlock()
 	if judged != nil {
 		v.Domains, v.Rules = len(judged.Domains()), len(judged.Rules())
@@ -187,14 +187,10 @@ func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
 	}
 	differing := d.Rules()
 	v.DifferingRuleCount = len(differing)
-	liveLimits := o.limits.Load()
-	if liveLimits == nil {
-		liveLimits = new(map[ruleOfDomain]string)
-	}
 	for _, r := range differing[:min(limit, len(differing))] {
 		name := ruleOfDomain{r.Domain, r.Rule}
 		v.DifferingRules = append(v.DifferingRules, admin.CandidateRule{
-			Domain: r.Domain, Rule: r.Rule, LiveLimit: (*liveLimits)[name], CandidateLimit: candidateLimits[name], CandidateDifferences: admin.CandidateDifferences{
+			Domain: r.Domain, Rule: r.Rule, LiveLimit: o.limits.text(name), CandidateLimit: c.limits.text(name), CandidateDifferences: admin.CandidateDifferences{
 				WouldDeny: r.Counts[limiter.WouldDeny], WouldAdmit: r.Counts[limiter.WouldAdmit], WouldBeError: r.Counts[limiter.WouldBeError],
 			},
 		})

@@ -2,7 +2,7 @@ package service
 
 import (
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -23,10 +23,10 @@ type operator struct {
 	history   *history.History
 	subjects  *subjects.Tracker // subjects is nil if TOP_SUBJECTS_RULES is 0.
 	denials   *denials.Ring     // denials is nil if RECENT_DENIALS is 0.
-	limits    atomic.Pointer[map[ruleOfDomain]string]
+	limits    ruleLimits        // limits are those of the rules in force.
 }
 
-// ruleOfDomain names a rule. The values of operator.limits are the limits of the rules in force, for people.
+// ruleOfDomain names a rule.
 type ruleOfDomain struct{ domain, rule string }
 
 // At most denialsPerInterval denials of each denialInterval go to the page: 100 per second, spread over the second.
@@ -61,17 +61,50 @@ func (o *operator) useRules(set *rules.Set) {
 	if o.subjects != nil {
 		o.subjects.UseRules(set)
 	}
-	limits := limitTexts(set)
-	o.limits.Store(&limits)
+	o.limits.use(set)
 }
 
-// limitTexts returns the limits of all rules for people.
-func limitTexts(set *rules.Set) map[ruleOfDomain]string {
-	limits := make(map[ruleOfDomain]string)
-	for _, r := range set.Rules() {
-		limits[ruleOfDomain{r.Domain, r.FullName}] = r.LimitText()
+// ruleLimits tells the limits of the rules of a Set, for people.
+type ruleLimits struct {
+	mu     sync.RWMutex
+	set    *rules.Set // set is nil before the first use.
+	byName map[ruleOfDomain]*rules.Rule
+}
+
+// use makes set the Set whose limits l tells.
+func (l *ruleLimits) use(set *rules.Set) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.set == nil {
+		l.byName = make(map[ruleOfDomain]*rules.Rule)
 	}
-	return limits
+	added, removed := set.Changes(l.set)
+	for _, u := range removed {
+		for _, r := range u.Rules() {
+			delete(l.byName, ruleOfDomain{r.Domain, r.FullName})
+		}
+	}
+	for _, u := range added {
+		for _, r := range u.Rules() {
+			l.byName[ruleOfDomain{r.Domain, r.FullName}] = r
+		}
+	}
+	l.set = set
+}
+
+// find returns the rule with the name; nil if the Set has none.
+func (l *ruleLimits) find(name ruleOfDomain) *rules.Rule {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.byName[name]
+}
+
+// text returns the limit of the rule with the name; empty if the Set has none.
+func (l *ruleLimits) text(name ruleOfDomain) string {
+	if r := l.find(name); r != nil {
+		return r.LimitText()
+	}
+	return ""
 }
 
 // State implements admin.Figures.
@@ -127,23 +160,20 @@ func (o *operator) Rates(search string, offset, limit int) admin.Rates {
 	for _, d := range current.Domains {
 		rates.Domains = append(rates.Domains, admin.DomainRates{Domain: d.Domain, PerSecond: admin.PerSecond(d.PerSecond)})
 	}
-	limits := o.limits.Load()
-	if limits == nil { // No rules are loaded yet.
-		return rates
-	}
 	holds := make(map[ruleOfDomain]*admin.Holds)
 	o.service.counters.ForEachHolds(func(domain, rule string, h metrics.Holds) {
 		holds[ruleOfDomain{domain, rule}] = &admin.Holds{Open: h.Open(), Expired: h.Expired}
 	})
 	search = strings.ToLower(search)
 	for _, r := range current.Rules {
-		text, inForce := (*limits)[ruleOfDomain{r.Domain, r.Rule}]
-		if !inForce || !strings.Contains(strings.ToLower(r.Rule), search) {
+		name := ruleOfDomain{r.Domain, r.Rule}
+		rule := o.limits.find(name)
+		if rule == nil || !strings.Contains(strings.ToLower(r.Rule), search) {
 			continue
 		}
 		if rates.MatchingRules++; rates.MatchingRules > offset && len(rates.Rules) < limit {
 			rates.Rules = append(rates.Rules, admin.RuleRates{
-				Domain: r.Domain, Rule: r.Rule, Limit: text, PerSecond: admin.PerSecond(r.PerSecond), Holds: holds[ruleOfDomain{r.Domain, r.Rule}],
+				Domain: r.Domain, Rule: r.Rule, Limit: rule.LimitText(), PerSecond: admin.PerSecond(r.PerSecond), Holds: holds[name],
 			})
 		}
 	}

@@ -173,7 +173,17 @@ make.g = function()
   end
   local function pair(i) return {ARGV[i] + 0, ARGV[i + 1] + 0} end
   local function above(a, b) return a[1] > b[1] or a[1] == b[1] and a[2] > b[2] end
+  -- refill returns the time in which units come back, where ARGV has that of one
+  -- unit. It is exact, or longer than any tolerance.
+  local function refill(h, units)
+    local us, ns, thousands = ARGV[h.rest] + 0, ARGV[h.rest + 1] + 0, floor(units / 1000)
+    local rest = ns * (units - thousands * 1000)
+    us = us * units + ns * thousands + floor(rest / 1000)
+    if us >= century then return {century, 1} end
+    return {us, rest % 1000}
+  end
   return {
+    refill = refill,
     look = function(h)
       local us, ns, rest = string.match(call('GET', h.key) or '', '^(%-?%d+)%.(%d%d%d)(.*)$')
       if not us then return {none, 0, none} end
@@ -184,7 +194,7 @@ make.g = function()
       if h.max == 0 then
         return (h.op == 'c' or h.op == 'l') and h.amount > 0, 0
       end
-      local inc, tol = h.under and kinds.h.refill(h, h.amount) or pair(h.rest), pair(h.rest + 2)
+      local inc, tol = h.set and refill(h, h.amount) or pair(h.rest), pair(h.rest + 2)
       local tat, ahead = {0, 0}, tol
       if blocked(h) then ahead = {century, 0} end
       if s[1] ~= none and s[1] >= now then tat = {s[1] - now, s[2]} end
@@ -319,7 +329,6 @@ make.l = function()
       end
       call('PEXPIRE', h.key, millis(max(h.period, h.min)))
     end,
-    -- after adds what the verdict needs of the state behind the hit.
     after = function(s, h)
       s[3] = none
       if call('LLEN', h.key) < 2 then return end
@@ -336,20 +345,23 @@ make.l = function()
 end
 
 -- Limits with holds: a counter of the kind h.under, to which h.op and h.amount
--- belong, and a set of holds; h.ask and h.units are those of the hit. The set is a
--- hash of binary numbers and ids:
+-- belong, and a set of holds; h.ask and h.units are those of the hit. A limit of
+-- concurrency has no h.under, nothing but its holds. The set is a hash of binary
+-- numbers and ids:
 --   m          the sums, see load
 --   an id      of an open hold its place and units (12 bytes); of one that is done
---              since when, and what was charged when it expired (14 bytes)
+--              since when, what was charged when it expired, and its chunk (18)
 --   5 bytes    a place of the open holds, in the order of their times: since when
 --              (7 bytes), and the id or the units; or the other end of a gap (5)
---   6 bytes    a place of those that are done, in their order: since when, the id
--- A set is changed in memory until flush.
+--   d          the newest holds that are done, in the order in which they became
+--              so: for each since when (7 bytes), and the id
+--   4 bytes    a chunk of the older ones, a former d; the numbers of chunks wrap
+-- A set is changed in memory until flush. Where a table is made with nils, they
+-- are room for what comes: a table that grows is dear.
 make.h = function()
   local pack, numbers = struct.pack, struct.unpack
-  local most_open, most_done, chunk = 100000, 16384, 64
-  local sums, empty = '>I7I7I7I7I7I7I3I5I5I5I3', string.rep('\0', 63)
-  local sets = {}
+  local most_open, most_done = 100000, 16384
+  local sums, sets = '>I7I7I7I7I7I7I3I5I5I4I2I3', {}
 
   local function get(set, name)
     local v = set.fields[name]
@@ -360,96 +372,106 @@ make.h = function()
     return v
   end
   local function put(set, name, value)
+    local changed = set.changed
     set.fields[name] = value
-    set.changed[#set.changed + 1] = name
+    changed[#changed + 1] = name
   end
-  local function open_place(n) return pack('>I5', n) end
-
-  -- refill returns the time in which units come back to a bucket, as a pair of µs
-  -- and ns: that of one unit is in ARGV. It is exact, or longer than any tolerance.
-  local function refill(h, units)
-    local us, ns, thousands = ARGV[h.rest] + 0, ARGV[h.rest + 1] + 0, floor(units / 1000)
-    local rest = ns * (units - thousands * 1000)
-    us = us * units + ns * thousands + floor(rest / 1000)
-    if us >= century then return {century, 1} end
-    return {us, rest % 1000}
-  end
-
-  -- concurrency: nothing but its holds.
-  make.n = function()
-    return {
-      look = function() return {} end,
-      judge = function(_, h) return (h.op == 'c' or h.op == 'l') and h.amount > h.max, 0 end,
-    }
-  end
-
-  -- remove takes an open hold of so many units out of its place. The first place
-  -- may be in a gap then, but not the last one.
-  local function remove(set, place, units)
-    local first, last = set.first, set.next - 1
-    set.count, set.units = set.count - 1, set.units - units
-    if first == last then
-      set.next = first -- The next hold overwrites the place.
-      put(set, 'm', true)
-      return
-    end
-    put(set, open_place(place), false)
-    if set.count == 0 then
-      for _, n in ipairs({first, place - 1, place + 1, last}) do put(set, open_place(n), false) end
-      set.next = first
-      return
-    end
-    if place == first then
-      set.first = place + 1
-      return
-    end
-    local from, to = place, place
-    local item = get(set, open_place(place - 1))
-    if #item == 5 then
-      put(set, open_place(place - 1), false)
-      from = numbers('>I5', item)
-    end
-    item = place < last and get(set, open_place(place + 1)) or ''
-    if #item == 5 then
-      put(set, open_place(place + 1), false)
-      to = numbers('>I5', item)
-    end
-    if from <= first or to == last then
-      put(set, open_place(max(from, first)), false)
-      put(set, open_place(to), false)
-      if to == last then set.next = from else set.first = to + 1 end
-    else
-      put(set, open_place(from), pack('>I5', to))
-      put(set, open_place(to), pack('>I5', from))
-    end
-  end
+  local function is_large(set) return set.count + set.dones > 16 end
   -- oldest returns what is at the place of the oldest open hold, and since when.
   local function oldest(set)
-    local item = get(set, open_place(set.first))
+    local item = get(set, pack('>I5', set.first))
     if #item == 5 then
       local last = numbers('>I5', item)
-      put(set, open_place(set.first), false)
-      put(set, open_place(last), false)
+      put(set, pack('>I5', set.first), false)
+      put(set, pack('>I5', last), false)
       set.first = last + 1
-      item = get(set, open_place(set.first))
+      item = get(set, pack('>I5', set.first))
     end
     set.oldest = numbers('>I7', item)
     return item, set.oldest
   end
-  -- finish makes a hold done.
-  local function finish(set, id, at, credit)
-    if set.dones == 0 then
-      set.done_oldest = at
-    elseif at < set.now then -- A hold expires before an earlier one if the limit has a shorter hold now.
-      at = max(at, (numbers('>I7', get(set, pack('>I6', set.done_first + set.dones - 1)))))
+
+  -- closer returns what ends holds.
+  local function closer()
+    local chunk = 8
+    local function chunk_name(n) return pack('>I4', n % 4294967296) end
+    -- remove takes an open hold of so many units out of its place. The first place
+    -- may be in a gap then, but not the last one.
+    local function remove(set, place, units)
+      local first, last = set.first, set.next - 1
+      set.count, set.units = set.count - 1, set.units - units
+      if first == last then
+        set.next = first -- The next hold overwrites the place.
+        put(set, 'm', true)
+        return
+      end
+      local here = pack('>I5', place)
+      if place == first and set.count > 0 then
+        set.first = place + 1
+        put(set, here, false)
+        return
+      end
+      local before, behind = pack('>I5', place - 1), pack('>I5', place + 1)
+      if set.count == 0 then
+        for _, name in ipairs({pack('>I5', first), before, here, behind, pack('>I5', last)}) do put(set, name, false) end
+        set.next = first
+        return
+      end
+      -- The place joins the gaps beside it, whose ends there go unless they are ends of the gap that is there now.
+      if place < last and set.fields[before] == nil and set.fields[behind] == nil then
+        local values = call('HMGET', set.key, before, behind)
+        set.fields[before], set.fields[behind] = values[1], values[2]
+      end
+      local from, to, item = place, place, get(set, before)
+      if #item == 5 then from = numbers('>I5', item) end
+      item = place < last and get(set, behind) or ''
+      if #item == 5 then to = numbers('>I5', item) end
+      local is_outside = from <= first or to == last
+      if from < place and (is_outside or from < place - 1) then put(set, before, false) end
+      if to > place and (is_outside or to > place + 1) then put(set, behind, false) end
+      if is_outside or from < place and place < to then put(set, here, false) end
+      if not is_outside then
+        local start, stop = pack('>I5', from), pack('>I5', to)
+        put(set, start, stop)
+        if from < to then put(set, stop, start) end
+        return
+      end
+      put(set, pack('>I5', max(from, first)), false)
+      put(set, pack('>I5', to), false)
+      if to == last then set.next = from else set.first = to + 1 end
     end
-    put(set, id, pack('>I7I7', at, credit))
-    put(set, pack('>I6', set.done_first + set.dones), pack('>I7', at) .. id)
-    set.dones, set.newest = set.dones + 1, max(set.newest, at)
+    -- finish makes a hold done. A small set has small chunks, as a value above 64
+    -- bytes would make it large.
+    local function finish(set, id, at, credit)
+      local newest = get(set, 'd') or ''
+      if set.dones == 0 then
+        set.done_oldest = at
+      elseif at < set.now then -- A hold expires before an earlier one if the limit has a shorter hold now.
+        at = max(at, (numbers('>I7', newest, #newest - 22)))
+      end
+      if #newest >= 23 * (is_large(set) and chunk or 2) then
+        put(set, chunk_name(set.done_first + set.chunks), newest)
+        set.chunks, newest = set.chunks + 1, ''
+      end
+      local since = pack('>I7', at)
+      put(set, id, since .. pack('>I7', credit) .. chunk_name(set.done_first + set.chunks))
+      put(set, 'd', newest .. since .. id)
+      set.dones, set.newest = set.dones + 1, max(set.newest, at)
+    end
+    -- forgo makes a chunk forget a hold that was done and gets another record.
+    local function forgo(set, name, id)
+      if name == chunk_name(set.done_first + set.chunks) then name = 'd' end
+      local dones = get(set, name)
+      for i = 8, #dones, 23 do
+        if dones:sub(i, i + 15) == id then put(set, name, dones:sub(1, i - 1) .. string.rep('\0', 16) .. dones:sub(i + 16)) end
+      end
+    end
+    return remove, finish, forgo, chunk_name
   end
 
   -- expirer returns what is rarely asked for.
   local function expirer()
+    local remove, finish, _, chunk_name = closer()
     local function fetch(set, names)
       local missing = {}
       for _, name in ipairs(names) do
@@ -459,32 +481,27 @@ make.h = function()
       local values = call('HMGET', set.key, unpack(missing))
       for i, name in ipairs(missing) do set.fields[name] = values[i] end
     end
-    -- forget removes the oldest holds that are done, if they have become so by due,
-    -- and leaves at most so many.
-    local function forget(set, due, most)
-      local names, ids = {}, {}
-      for place = set.done_first, set.done_first + min(set.dones, chunk) - 1 do names[#names + 1] = pack('>I6', place) end
-      fetch(set, names)
-      for _, name in ipairs(names) do
-        local at = numbers('>I7', set.fields[name])
-        set.done_oldest = at
-        if at > due and set.dones <= most then break end
-        ids[#ids + 1] = set.fields[name]:sub(8)
-        names[#ids] = at
-        put(set, name, false)
-        set.done_first, set.dones = set.done_first + 1, set.dones - 1
+    -- forget removes the holds that are done since due from the oldest chunk.
+    local function forget(set, due)
+      local name = set.chunks > 0 and chunk_name(set.done_first) or 'd'
+      local old, left = get(set, name), ''
+      for i = 1, #old, 23 do
+        set.done_oldest = numbers('>I7', old, i)
+        if set.done_oldest > due then
+          left = old:sub(i)
+          break
+        end
+        put(set, old:sub(i + 7, i + 22), false)
+        set.dones = set.dones - 1
       end
-      fetch(set, ids)
-      for i, id in ipairs(ids) do
-        local record = set.fields[id]
-        if record and #record == 14 and numbers('>I7', record) == names[i] then put(set, id, false) end
-      end
+      put(set, name, left ~= '' and left)
+      if left == '' and name ~= 'd' then set.done_first, set.chunks = (set.done_first + 1) % 4294967296, set.chunks - 1 end
     end
     -- counts reports whether units that were charged so many µs ago still count.
     local function counts(h, units, late)
       if h.under == kinds.w then return now - late >= h.start end
       if h.under == kinds.g then
-        local time = refill(h, units)
+        local time = h.under.refill(h, units)
         return time[1] > late or time[1] == late and time[2] > 0
       end
       return late < h.period
@@ -494,7 +511,7 @@ make.h = function()
       local due, charge, size = set.now - h.hold, 0, 4
       while set.count > 0 and set.oldest <= due do
         local names, ids = {}, {}
-        for place = set.first, min(set.next, set.first + size) - 1 do names[#names + 1] = open_place(place) end
+        for place = set.first, min(set.next, set.first + size) - 1 do names[#names + 1] = pack('>I5', place) end
         fetch(set, names)
         for _, name in ipairs(names) do
           local item = set.fields[name]
@@ -531,146 +548,149 @@ make.h = function()
       -- To forget some at a time is cheaper than to forget each in time. Virtual
       -- time may go back, and must not find again what was forgotten.
       if virtual >= 0 then
-        while set.dones > 0 and set.done_oldest <= due do forget(set, due, most_done) end
+        while set.dones > 0 and set.done_oldest <= due do forget(set, due) end
       elseif set.dones > 0 and set.done_oldest <= due - h.hold / 4 then
-        forget(set, due, most_done)
+        forget(set, due)
       end
-      while set.dones >= most_done do forget(set, due, most_done - chunk) end
-    end
-  end
-
-  -- load returns the set of h, without the holds that have expired.
-  local function load(h)
-    local set = sets[h.set]
-    if not set then
-      local values = call('HMGET', h.set, 'm', h.id)
-      local newest, opened, oldest_since, done_oldest, offset, units, count, first, next, done_first, dones = numbers(sums, values[1] or empty)
-      set = {
-        key = h.set, fields = {[h.id] = values[2]}, changed = {}, hold = h.hold, life = h.hold + h.keep, now = now + offset, was = values[1] and newest,
-        newest = newest, opened = opened, oldest = oldest_since, done_oldest = done_oldest, offset = offset,
-        units = units, count = count, first = first, next = next, done_first = done_first, dones = dones,
-      }
-      if set.now < newest then -- The time of a set never goes back.
-        set.offset, set.now = offset + newest - set.now, newest
-        put(set, 'm', true)
-      end
-      sets[h.set] = set
-    end
-    if not h.expired then
-      h.expired = 0
-      local due = set.now - h.hold
-      if set.count > 0 and set.oldest <= due or set.dones > 0 and set.done_oldest <= due or set.dones >= most_done then expirer()(set, h) end
-    end
-    return set
-  end
-
-  local function flush()
-    for _, set in pairs(sets) do
-      if #set.changed > 0 then
-        local meta = pack(sums, set.newest, set.opened, set.oldest, set.done_oldest, set.offset, set.units,
-          set.count, set.first, set.next, set.done_first, set.dones)
-        -- With a value above 64 bytes Redis finds the fields of the hash by their hashes.
-        if set.count + set.dones > 16 then meta = meta .. meta end
-        set.fields.m = meta
-        local values, gone = {'m', meta}, {}
-        for _, name in ipairs(set.changed) do
-          local v = set.fields[name]
-          if v then
-            values[#values + 1] = name
-            values[#values + 1] = v
-          else
-            gone[#gone + 1] = name
-          end
-        end
-        for i = 1, #values, 4000 do call('HSET', set.key, unpack(values, i, min(i + 3999, #values))) end
-        for i = 1, #gone, 4000 do call('HDEL', set.key, unpack(gone, i, min(i + 3999, #gone))) end
-        -- The hash lives for as long as its last hold matters, and up to half a
-        -- hold more, so that few changes need a PEXPIRE.
-        local half = set.hold / 2
-        if virtual >= 0 or not set.was or floor(set.was / half) ~= floor(set.newest / half) then
-          call('PEXPIRE', set.key, millis(set.life + half))
-          set.was = set.newest
-        end
-        set.changed = {}
-      end
+      while set.dones >= most_done do forget(set, set.newest) end
     end
   end
 
   return {
-    load = load,
-    flush = flush,
-    refill = refill,
-    drop = function() sets = {} end,
+    sets = sets,
+    -- The state has what the verdict needs of the holds, in the order of the reply.
+    -- Holds that have expired are removed first.
     look = function(h)
-      local set = load(h)
-      local s, record = h.under.look(h), h.id ~= '' and get(set, h.id)
-      s.set, s[6], s[7], s[8], s[9], s[10], s[11], s[12] = set, set.units, set.count, 0, set.opened + h.hold - set.now, 0, 0, h.expired
+      local set, id = sets[h.set], h.id
+      if not set then
+        local values
+        if h.ask == 'r' or h.ask == 'f' then
+          values = call('HMGET', h.set, 'm', id, 'd')
+        else
+          values = call('HMGET', h.set, 'm', id)
+        end
+        local meta = values[1]
+        local newest, opened, oldest_since, done_oldest, offset, units, count, first, next, done_first, chunks, dones =
+          numbers(sums, meta or string.rep('\0', 64))
+        set = {
+          key = h.set, fields = {[id] = values[2], d = values[3]}, changed = {nil, nil, nil, nil, nil, nil, nil, nil}, hold = h.hold, life = h.hold + h.keep, now = now + offset,
+          was = meta and newest, newest = newest, opened = opened, oldest = oldest_since, done_oldest = done_oldest, offset = offset,
+          units = units, count = count, first = first, next = next, done_first = done_first, chunks = chunks, dones = dones,
+          large = count + dones > 16,
+        }
+        if set.now < newest then -- The time of a set never goes back.
+          set.offset, set.now = offset + newest - set.now, newest
+          put(set, 'm', true)
+        end
+        sets[h.set] = set
+      end
+      if not h.expired then
+        h.expired = 0
+        local due = set.now - h.hold
+        if set.count > 0 and set.oldest <= due or set.dones > 0 and set.done_oldest <= due or set.dones >= most_done then expirer()(set, h) end
+      end
+      local record, known, units, place, chunk = id ~= '' and get(set, id), 0, 0, nil, nil
       if record and #record == 12 then
-        s.place, s[11] = numbers('>I5I7', record)
-        s[10] = 1
+        place, units = numbers('>I5I7', record)
+        known = 1
       elseif record then
         local at, credit = numbers('>I7I7', record)
-        if at + h.hold > set.now then s[10], s[11] = 2, credit end
+        chunk = record:sub(15)
+        if at + h.hold > set.now then known, units = 2, credit end
       end
-      return s
+      return {
+        set.units, set.count, 0, set.opened + h.hold - set.now, known, units, h.expired,
+        set = set, counter = h.under and h.under.look(h) or {}, place = place, chunk = chunk, change = false, add = 0,
+      }
     end,
     judge = function(s, h)
-      local set, op = s.set, nil
-      local named, unbased = h.id ~= '', h.under == kinds.n
-      h.amount, s.add, s.change = h.units, 0, nil
+      local set, under, named, op = s.set, h.under, h.id ~= '', nil
+      local known, credit = s[5], s[6]
+      h.amount, s.change = h.units, false
       if h.ask == 'c' or h.ask == 'l' then
-        if s[10] > 0 then return false, 0 end
-        local opens = h.units > 0 and (named or unbased)
+        if known > 0 then return false, 0 end
+        local opens, over, add, a, b = h.units > 0 and (named or not under), nil, 0, nil, nil
         h.op, h.amount = h.units > 0 and h.ask or 'l', set.units + h.units
-        local over, add, a, b = h.under.judge(s, h)
+        if under then over, add, a, b = under.judge(s.counter, h) else over = h.amount > h.max end
         h.amount = h.units
-        if over and add == nil then s.add, s.a, s.b = nil, a, b end -- The clock stepped back.
+        if add or not over then add = 0 end -- nil: the clock stepped back.
         over = over or opens and set.count >= most_open
-        if over and set.count > 0 then 
+        if over and set.count > 0 then
           local _, at = oldest(set)
-          s[8] = at + h.hold - set.now
+          s[3] = at + h.hold - set.now
         end
-        if over or h.ask == 'l' then return over, s.add end
-        if opens then s.change = 'open' elseif not named then op = 'c' end
-      elseif not named and unbased then
+        if over or h.ask == 'l' then return over, add, a, b end
+        if opens then s.change = 'open' elseif not named and under then op = 'c' end
+      elseif not named and not under then
         if h.ask == 'f' and h.units > 0 and set.count < most_open then s.change = 'open' end
       elseif not named then
         op = h.ask
-      elseif s[10] < 2 or h.ask == 'f' and s[11] > 0 then
+      elseif known < 2 or h.ask == 'f' and credit > 0 then
         s.change = 'close'
-        if h.ask == 'f' and not unbased then
+        if h.ask == 'f' and under then
           op = 'f'
-          if s[10] == 2 then h.amount = h.units - min(s[11], h.units) end
+          if known == 2 then h.amount = h.units - min(credit, h.units) end
         end
       end
-      if op then
-        local _
-        h.op = op
-        _, s.add, s.a, s.b = h.under.judge(s, h)
-      end
-      return false, (op or s.change) and 1 or 0
+      if not op then return false, 0 end
+      h.op = op
+      local _, add, a, b = under.judge(s.counter, h)
+      return false, add, a, b
     end,
-    write = function(s, h)
-      local set = s.set
-      if s.add ~= 0 then h.under.write(s, h, s.add, s.a, s.b) end
-      if s.change == 'open' then
-        local place = open_place(set.next)
-        if set.count == 0 then set.oldest = set.now end
-        if h.id == '' then
-          put(set, place, pack('>I7I7', set.now, h.units))
-        else
-          put(set, place, pack('>I7', set.now) .. h.id)
-          put(set, h.id, place .. pack('>I7', h.units))
+    write = function(s, h, add, a, b)
+      local set, id = s.set, h.id
+      if add ~= 0 then h.under.write(s.counter, h, add, a, b) end
+      if not s.change then return end
+      if s.chunk or s.change == 'close' then
+        local remove, finish, forgo = closer()
+        if s.chunk then forgo(set, s.chunk, id) end
+        if s.change == 'close' then
+          if s.place then remove(set, s.place, s[6]) end
+          finish(set, id, set.now, 0)
+          return
         end
-        set.next, set.count, set.units = set.next + 1, set.count + 1, set.units + h.units
-        set.newest, set.opened = set.now, set.now
-      elseif s.change == 'close' then
-        if s[10] == 1 then remove(set, s.place, s[11]) end
-        finish(set, h.id, set.now, 0)
       end
+      local place = pack('>I5', set.next)
+      if set.count == 0 then set.oldest = set.now end
+      if id == '' then
+        put(set, place, pack('>I7I7', set.now, h.units))
+      else
+        put(set, place, pack('>I7', set.now) .. id)
+        put(set, id, place .. pack('>I7', h.units))
+      end
+      set.next, set.count, set.units = set.next + 1, set.count + 1, set.units + h.units
+      set.newest, set.opened = set.now, set.now
     end,
-    after = function(s, h)
-      if h.under.after then h.under.after(s, h) end
+    flush = function()
+      for _, set in pairs(sets) do
+        if #set.changed > 0 then
+          local meta = pack(sums, set.newest, set.opened, set.oldest, set.done_oldest, set.offset, set.units,
+            set.count, set.first, set.next, set.done_first, set.chunks, set.dones)
+          -- Once it has had a value above 64 bytes, Redis finds the fields of the hash by their hashes.
+          if is_large(set) and not set.large then meta, set.large = meta .. meta, true end
+          set.fields.m = meta
+          local values, gone = {'m', meta, nil, nil, nil, nil, nil, nil, nil, nil}, {}
+          for _, name in ipairs(set.changed) do
+            local v = set.fields[name]
+            if v then
+              values[#values + 1] = name
+              values[#values + 1] = v
+            else
+              gone[#gone + 1] = name
+            end
+          end
+          for i = 1, #values, 4000 do call('HSET', set.key, unpack(values, i, min(i + 3999, #values))) end
+          for i = 1, #gone, 4000 do call('HDEL', set.key, unpack(gone, i, min(i + 3999, #gone))) end
+          -- The hash lives for as long as its last hold matters, and up to half a
+          -- hold more, so that few changes need a PEXPIRE.
+          local half = set.hold / 2
+          if virtual >= 0 or not set.was or floor(set.was / half) ~= floor(set.newest / half) then
+            call('PEXPIRE', set.key, millis(set.life + half))
+            set.was = set.newest
+          end
+          set.changed = {}
+        end
+      end
     end,
   }
 end
@@ -687,7 +707,7 @@ while k <= #KEYS do
     a = a + 12
   else
     h = {
-      key = key, kind = kinds.h, under = kinds[ARGV[a]], ask = ARGV[a + 1], op = 'l', amount = 0, units = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0,
+      key = key, kind = kinds.h, under = ARGV[a] ~= 'n' and kinds[ARGV[a]], ask = ARGV[a + 1], op = 'l', amount = 0, units = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0,
       flags = flags % 8, ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min = 0, rest = a + 8,
       release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0, keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0,
     }
@@ -701,13 +721,21 @@ while k <= #KEYS do
   atomic = atomic or flags % 4 >= 2
 end
 
+-- after adds to the state what the verdict needs of that behind the hit.
+local function after(h, s)
+  local kind, counter = h.under or h.kind, s.counter or s
+  if kind.after then
+    counter.add = s.add
+    kind.after(counter, h)
+  end
+end
 -- run does what h asks for, and returns whether it is over and what it found.
 local function run(h)
   local s = h.kind.look(h)
   local over, add, a, b = h.kind.judge(s, h)
-  if not h.under then s.add = add or 0 end
-  if add ~= 0 then h.kind.write(s, h, add, a, b) end
-  if h.kind.after then h.kind.after(s, h) end
+  s.add = add or 0
+  if add ~= 0 or s.change then h.kind.write(s, h, add, a, b) end
+  after(h, s)
   return over, s
 end
 
@@ -718,7 +746,7 @@ local vetoed, tried, saved = false, {}, {}
 if atomic then
   if held then
     for _, h in ipairs(hits) do
-      if h.under then h.kind.load(h) end
+      if h.set then h.kind.look(h) end
     end
   end
   if twice then
@@ -742,7 +770,7 @@ if atomic then
     if over and h.flags < 4 then vetoed = true end
   end
   if twice and vetoed then
-    if held then kinds.h.drop() end
+    for name in pairs(held and kinds.h.sets or {}) do kinds.h.sets[name] = nil end
     for _, v in ipairs(saved) do
       call('DEL', v[1])
       if v[2] == 'list' then
@@ -755,18 +783,20 @@ if atomic then
   end
 end
 
-local reply, n = {vetoed and 1 or 0, now}, 2
+local reply, n = {vetoed and 1 or 0, now, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}, 2
 local function put(h, s)
-  for i = 1, h.under and 12 or 5 do
-    n = n + 1
-    reply[n] = s[i] or 0
-  end
+  local counter = s.counter or s
+  for i = 1, 5 do reply[n + i] = counter[i] or 0 end
+  n = n + 5
+  if not h.set then return end
+  for i = 1, 7 do reply[n + i] = s[i] end
+  n = n + 7
 end
 for i, h in ipairs(hits) do
   local over, s
   if vetoed and h.flags % 4 >= 2 then
     over = tried[i][1]
-    if h.under then
+    if h.set then
       if h.ask == 'r' or h.ask == 'f' then h.units = 0 end
       h.ask, s = 'l', h.kind.look(h)
       h.kind.judge(s, h)
@@ -774,7 +804,7 @@ for i, h in ipairs(hits) do
       if h.op == 'r' or h.op == 'f' then h.amount = 0 end
       s = h.kind.look(h)
     end
-    if h.kind.after then h.kind.after(s, h) end
+    after(h, s)
   elseif twice and atomic and not vetoed then
     over, s = tried[i][1], tried[i][2]
   else

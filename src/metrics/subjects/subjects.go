@@ -104,38 +104,56 @@ func New(maxRules int) *Tracker {
 func (t *Tracker) UseRules(set *rules.Set) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.rules
-	t.rules = make(map[ruleName]*ruleSubjects)
+	before, old := t.tables.InForce()
+	added, removed := set.Changes(before)
 	table := make([]*ruleSubjects, set.RuleSlots()+set.DomainSlots())
-	open := func(index int, domain, rule string) {
-		name := ruleName{domain, rule}
-		r := old[name]
-		if r == nil {
-			r = t.rules[name] // Two rules may have the same name.
+	gone := make(map[ruleName]*ruleSubjects)
+	if before != nil { // Rules that are not in added or removed keep their positions.
+		copy(table[:set.RuleSlots()], old[:before.RuleSlots()])
+		copy(table[set.RuleSlots():], old[before.RuleSlots():])
+	}
+	remove := func(domain, rule string, before, now int) {
+		gone[ruleName{domain, rule}] = old[before]
+		if now < len(table) {
+			table[now] = nil // Another rule may get the position later.
 		}
+	}
+	for _, u := range removed {
+		for _, r := range u.Rules() {
+			remove(r.Domain, r.FullName, r.Index, r.Index)
+		}
+		for _, d := range u.Domains() {
+			remove(d.Name, RequestLimits, before.RuleSlots()+d.Index, set.RuleSlots()+d.Index)
+		}
+	}
+	open := func(domain, rule string) *ruleSubjects {
+		name := ruleName{domain, rule}
+		r := t.rules[name]
 		if r == nil {
 			r = &ruleSubjects{ruleName: ruleName{callertext.Name(domain), callertext.Name(rule)}}
 			for i := range r.samplers {
 				r.samplers[i].setWeight(1)
 				r.samplers[i].maxSamples = maxSamples
 			}
+			t.rules[name] = r
 		}
-		t.rules[name] = r
-		table[index] = r
+		delete(gone, name)
+		return r
 	}
-	for _, r := range set.Rules() {
-		open(r.Index, r.Domain, r.FullName)
-	}
-	for _, d := range set.Domains() {
-		open(set.RuleSlots()+d.Index, d.Name, RequestLimits)
-	}
-	for name, r := range old {
-		if t.rules[name] == nil {
-			r.mu.Lock()
-			r.isRemoved = true
-			t.dropRankings(r)
-			r.mu.Unlock()
+	for _, u := range added {
+		for _, r := range u.Rules() {
+			table[r.Index] = open(r.Domain, r.FullName)
 		}
+		for _, d := range u.Domains() {
+			table[set.RuleSlots()+d.Index] = open(d.Name, RequestLimits)
+		}
+	}
+	for name, r := range gone {
+		delete(t.rules, name)
+		r.mu.Lock()
+		r.isRemoved = true
+		t.dropRankings(r)
+		r.mu.Unlock()
 	}
 	t.tables.UseSet(set, table)
 }

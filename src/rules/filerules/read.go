@@ -17,6 +17,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/reload"
 )
 
 // scanLimits bound the memory and time that a directory named by mistake, such as /, can cost.
@@ -316,7 +317,7 @@ func (s *dirScan) readFile(path, shown string, info fs.FileInfo) {
 		s.isStopped = true
 		s.addProblem(s.cfg.Path, "remove files that hold no rules, or "+s.cfg.ElsewhereAdvice, "the files are larger than %d MiB together", s.limits.maxTotalBytes>>20)
 	case s.acceptsFile(shown, mode, int64(len(data))): // A file may have been replaced, or may have grown, since its size was read.
-		s.files = append(s.files, loading.RuleFile{Name: shown, Data: data})
+		s.files = append(s.files, loading.RuleFile{Name: shown, Data: data, Digest: reload.DigestOf(data)})
 	}
 }
 

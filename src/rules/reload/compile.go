@@ -77,6 +77,7 @@ func (p *IdentifiedPart) hasVersionOf(other *IdentifiedPart) bool {
 type load struct {
 	parts []IdentifiedPart // parts have no Data, and their Domain.
 	units []*unit          // units are in the order of their first parts. Those with problems have no set.
+	hash  string           // hash is the HashOfParts.
 }
 
 // compiler compiles one load. Each round reads the parts of the domains that changed. Another round is needed if that shows that more
@@ -107,6 +108,7 @@ func compile(format Format, parts []Part, opt rules.Options, earlier ...*load) (
 		c.addEarlier(l)
 	}
 	l := &load{parts: withoutData(c.parts)}
+	l.setHash()
 	var problems rules.Problems
 	if !c.compileAll() {
 		for _, u := range c.compiled {

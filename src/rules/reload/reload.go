@@ -140,7 +140,7 @@ func Compile(format Format, parts []Part, opt rules.Options) (*rules.Set, rules.
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	now, found := compile(l.Format, parts, l.Options, l.inForce, l.last)
 	l.last = now
-	out.PartCount, out.Hash = len(parts), now.hash()[:16]
+	out.PartCount, out.Hash = len(parts), now.hash[:16]
 	found = slices.Concat(l.domainConflicts(now), found) // Of two problems at one place the first one counts.
 	if problems = append(problems, l.Format.ArrangeProblems(found)...); len(problems) > 0 {
 		out.Err = problems
@@ -149,7 +149,7 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 		}
 	}
 	l.inForce = now
-	out.Set, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.hash()[:16]
+	out.Set, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.hash[:16]
 	if l.Turn == nil { // Source.Join joins the rules of several sources.
 		out.Set = l.joiner.Join([]*rules.Set{out.Set})
 	}
@@ -173,12 +173,13 @@ func (l *load) warnings(format Format) (warnings rules.Problems) {
 	return warnings
 }
 
-func (l *load) hash() string {
+// setHash sets hash to that of all parts.
+func (l *load) setHash() {
 	parts := make([]Part, len(l.parts))
 	for i := range l.parts {
 		parts[i] = l.parts[i].Part
 	}
-	return HashOfParts(parts)
+	l.hash = HashOfParts(parts)
 }
 
 func (l *load) identities() []PartIdentity {
@@ -242,7 +243,8 @@ func (l *Loader) acceptable(now *load, problems rules.Problems) *load {
 	accepted := new(load)
 	accepted.add(now, func(name string) bool { return !held[name] })
 	accepted.add(before, func(name string) bool { return held[name] })
-	if len(accepted.parts) == 0 || accepted.hash() == before.hash() || !accepted.fits(l.Format.MaxPlaceBytes) {
+	accepted.setHash()
+	if len(accepted.parts) == 0 || accepted.hash == before.hash || !accepted.fits(l.Format.MaxPlaceBytes) {
 		return nil
 	}
 	return accepted
