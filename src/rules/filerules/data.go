@@ -13,6 +13,7 @@ import (
 
 	"ratelimit/src/rules/datafile"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/reload"
 )
 
 // dataLimits bound the data files that rule files refer to.
@@ -99,6 +100,7 @@ func (s *dirScan) readDataFiles(shownBase, abs string) {
 			}
 			if f.DataFiles == nil {
 				f.DataFiles = make(datafile.Files)
+				f.Digest = reload.Digest{} // It depends on the data files, which are not read yet.
 			}
 			f.DataFiles[r] = &data.File
 		}
