@@ -249,7 +249,7 @@ func (c *Compiler) parseFallback(inherited backend.Fallback, v *Positioned[strin
 	}
 	f, known := backend.ParseFallback(v.Value)
 	if !known {
-		c.problems.Add(v.Pos, "write "+JoinWithOr(backend.FallbackNames()), "on_store_failure is not known: %s", Quote(v.Value))
+		c.problems.Add(v.Pos, SuggestFix(v.Value, backend.FallbackNames(), "write "+JoinWithOr(backend.FallbackNames())), "on_store_failure is not known: %s", Quote(v.Value))
 	}
 	return f
 }

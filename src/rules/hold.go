@@ -165,7 +165,7 @@ func (c *Compiler) setHold(r *Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
 	case v.Value == "release":
 		l.ReleaseUnsettled = true
 	case v.Value != "charge":
-		c.problems.Add(v.Pos, "write charge or release", "unsettled is neither charge nor release: %s", Quote(v.Value))
+		c.problems.Add(v.Pos, SuggestFix(v.Value, []string{"charge", "release"}, "write charge or release"), "unsettled is neither charge nor release: %s", Quote(v.Value))
 	}
 }
 

@@ -121,17 +121,20 @@ func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
 	known := true
 	if a := cfg.Algorithm; a != nil {
 		if l.Kind, known = algorithm.ParseKind(a.Value); !known {
-			c.problems.Add(a.Pos, "write "+JoinWithOr(algorithm.KindNames()), "the algorithm %s is not known", Quote(a.Value))
+			c.problems.Add(a.Pos, SuggestFix(a.Value, algorithm.KindNames(), "write "+JoinWithOr(algorithm.KindNames())),
+				"the algorithm %s is not known", Quote(a.Value))
 		}
 	}
-	if l.Kind == algorithm.Concurrency {
+	if l.Kind == algorithm.Concurrency || !known && cfg.Hold != nil && cfg.Unit == "" && cfg.Period == nil { // It was probably meant to be concurrency.
 		r.Unit, r.UnitMultiplier = UnitUnknown, 1
-		c.checkConcurrency(cfg)
 	} else {
 		l.Period = c.windowLength(r, cfg)
 	}
 	if !known {
 		return
+	}
+	if l.Kind == algorithm.Concurrency {
+		c.checkConcurrency(cfg)
 	}
 	l.Calendar = c.compileCalendar(r, cfg, l.Kind)
 	c.setHold(r, &l, cfg)
@@ -214,7 +217,8 @@ func (c *Compiler) windowLength(r *Rule, cfg *RateLimitConfig) time.Duration {
 		c.problems.Add(cfg.UnitPos, "add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`",
 			"the rate_limit has no unit")
 	default:
-		c.problems.Add(cfg.UnitPos, "write second, minute, hour, day, week, month or year", "unit %s is not known", Quote(cfg.Unit))
+		words := []string{"second", "minute", "hour", "day", "week", "month", "year"}
+		c.problems.Add(cfg.UnitPos, SuggestFix(cfg.Unit, words, "write "+JoinWithOr(words)), "unit %s is not known", Quote(cfg.Unit))
 	}
 	return l.Period
 }

@@ -30,9 +30,9 @@ func NearestWord(word string, known iter.Seq[string]) string {
 	return best
 }
 
-// SuggestKeyFix returns the fix for an unknown key of a map: the known key that was probably meant, or otherwise.
-func SuggestKeyFix(key string, known []string, otherwise string) string {
-	near := strings.ReplaceAll(strings.ToLower(key), "-", "_")
+// SuggestFix returns the fix for an unknown key or value: the known one that was probably meant, or otherwise.
+func SuggestFix(word string, known []string, otherwise string) string {
+	near := strings.ReplaceAll(strings.ToLower(word), "-", "_")
 	if !slices.Contains(known, near) {
 		near = NearestWord(near, slices.Values(known))
 	}

@@ -169,7 +169,7 @@ func (f *reader) numberField(r *divvyRule, key string) (n uint32, has bool) {
 
 // warnUnknownKey warns of a key that is none of known.
 func (f *reader) warnUnknownKey(at rules.Pos, key string, known []string) {
-	f.warnings.Add(at, rules.SuggestKeyFix(key, known, "remove it"), "the key %s means nothing here", rules.Quote(key))
+	f.warnings.Add(at, rules.SuggestFix(key, known, "remove it"), "the key %s means nothing here", rules.Quote(key))
 }
 
 // warnDivvyDiffers warns of what divvy 1.7.1 does differently from its documentation.

@@ -36,6 +36,6 @@ descriptors:
 `)}}, rules.Options{})
 	fmt.Println(err)
 	// Output:
-	// a.yaml:5:13: unit "minutes" is not known; write second, minute, hour, day, week, month or year
+	// a.yaml:5:13: unit "minutes" is not known; did you mean `minute`?
 	// a.yaml:6:26: requests_per_unit is a fraction: "1.5"; write a whole number; for less than one per unit use a longer unit or unit_multiplier
 }

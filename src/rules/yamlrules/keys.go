@@ -128,7 +128,7 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 			fix := "remove it"
 			if kind != ignoredMapKind {
 				known := slices.Sorted(maps.Keys(kind.fieldIndexByKey))
-				fix = rules.SuggestKeyFix(f.name, known, "known in "+kind.messageName+": "+strings.Join(known, ", "))
+				fix = rules.SuggestFix(f.name, known, "known in "+kind.messageName+": "+strings.Join(known, ", "))
 			}
 			r.problems.Add(f.keyPos, fix, "unknown key %s", rules.Quote(f.name))
 			return false

@@ -66,7 +66,7 @@ func (r *reader) readLimitNode(f *Field, depth int) rules.LimitNodeConfig {
 			}
 			cfg.Children = r.readLimitNodes(in.Value.fields, depth+1)
 		default:
-			r.problems.Add(in.Pos, rules.SuggestKeyFix(in.Name, []string{"limits", "children"}, "known here: limits or children"), "unknown key %s",
+			r.problems.Add(in.Pos, rules.SuggestFix(in.Name, []string{"limits", "children"}, "known here: limits or children"), "unknown key %s",
 				rules.Quote(in.Name))
 		}
 	}
