@@ -216,7 +216,11 @@ func (c *cell) judgeHolds(k key, a allowance, calls []call) fullness {
 		c.complain("%s, %s: %s", k.rule.name, k.value, complaint)
 	}
 	c.refusals += refusals
-	return fullestHeld(k.rule.kind, a, holds)
+	f, text := fullestHeld(k.rule.kind, a, holds)
+	if f.exceeded() {
+		c.complain("%s, %s has these calls:%s", k.rule.name, k.value, text)
+	}
+	return f
 }
 
 func percentile(calls []call) time.Duration {

@@ -39,6 +39,10 @@ const (
 	unmade = outcomes // too many were under way
 )
 
+var outcomeNames = [outcomes]string{"OK", "OVER", "ERROR", "LATE", "UNHEARD"}
+
+func (o outcome) String() string { return outcomeNames[o] }
+
 // call is one of them.
 type call struct {
 	key       int // of load.keys
@@ -180,7 +184,7 @@ func (l *load) call(k int, h holdCall) outcome {
 		c.what = passed
 	case code == codes.OK && answer.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT:
 		c.what = over
-	case code == codes.Unavailable:
+	case code == codes.Unavailable, code == codes.ResourceExhausted: // The store is too slow for the request.
 		c.what, c.complaint = unavailable, err.Error()
 	case code == codes.DeadlineExceeded:
 		c.what, c.complaint = late, err.Error()

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func holdCalls(t *testing.T, text string) (calls []call) {
 			c.hold.action = map[string]holdAction{"take": take, "release": release}[action]
 		}
 		c.sent, c.took = midnight.Add(time.Duration(sent)*time.Millisecond), time.Duration(answered-sent)*time.Millisecond
-		c.what, c.locally = map[string]outcome{"OK": passed, "OVER": over, "ERROR": unavailable, "LATE": late}[what], where == "local"
+		c.what, c.locally = outcome(slices.Index(outcomeNames[:], what)), where == "local"
 		calls = append(calls, c)
 	}
 	return calls
@@ -67,10 +68,20 @@ func TestFullestHeld(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if got := fullestHeld(test.kind, 1, holdsOf(holdCalls(t, test.calls))); got.admitted != test.want || got.most != limit {
+			if got, _ := fullestHeld(test.kind, 1, holdsOf(holdCalls(t, test.calls))); got.admitted != test.want || got.most != limit {
 				t.Errorf("got %+v, want %d of %d", got, test.want, limit)
 			}
 		})
+	}
+}
+
+// The calls of what is too full are told as this test reads them.
+func TestFullestHeldTells(t *testing.T) {
+	t.Parallel()
+	const calls = "1 take 0-5 OK; 1 settle:3 8-9 ERROR; 1 settle:3 12-15 OK local; 2 take 20-25 OK"
+	_, got := fullestHeld(reservations, 1, holdsOf(holdCalls(t, calls+"; 3 take 1-2 OVER; 4 take 3-4 LATE")))
+	if want := "\n" + strings.ReplaceAll(calls, "; ", "\n"); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -81,23 +82,48 @@ func (h *hold) certain(k kind) (list []stretch) {
 }
 
 // fullestHeld holds the callers of one key to the guarantee of holds: what was settled in a window and what is
-// open exceed the limit by at most what settlements exceed their reservations.
-func fullestHeld(k kind, a allowance, holds []*hold) fullness {
+// open exceed the limit by at most what settlements exceed their reservations. calls are those of the holds that
+// count in the fullest instant, one a line as in TestFullestHeld, in milliseconds from the start of the window.
+func fullestHeld(k kind, a allowance, holds []*hold) (worst fullness, calls string) {
 	var all []stretch
 	for _, h := range holds {
 		all = append(all, h.certain(k)...)
 	}
-	worst := fullness{most: int(a) * limit}
-	for _, at := range all {
+	worst.most = int(a) * limit
+	var at time.Time
+	for _, begin := range all {
 		units := 0
 		for _, s := range all {
-			if !s.from.After(at.from) && s.to.After(at.from) {
+			if s.contains(begin.from) {
 				units += s.units
 			}
 		}
-		worst.admitted = max(worst.admitted, units)
+		if units > worst.admitted {
+			worst.admitted, at = units, begin.from
+		}
 	}
-	return worst
+	start, _ := k.windowAt(at)
+	for _, h := range holds {
+		if slices.ContainsFunc(h.certain(k), func(s stretch) bool { return s.contains(at) }) {
+			calls += h.text(start)
+		}
+	}
+	return worst, calls
+}
+
+func (s stretch) contains(at time.Time) bool { return !s.from.After(at) && s.to.After(at) }
+
+// text is the calls about a hold, as holdCalls reads them.
+func (h *hold) text(start time.Time) string {
+	var b strings.Builder
+	for _, c := range slices.Concat(h.takes, h.ends) {
+		action := [...]string{take: "take", settle: fmt.Sprint("settle:", c.hold.units), release: "release"}[c.hold.action]
+		fmt.Fprintf(&b, "\n%d %s %d-%d %v", h.id, action, c.sent.Sub(start).Milliseconds(), c.answered().Sub(start).Milliseconds(), c.what)
+		if c.locally {
+			b.WriteString(" local")
+		}
+	}
+	return b.String()
 }
 
 // circumstances are what an oracle must know of a fault to tell what may have happened.
