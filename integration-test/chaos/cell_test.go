@@ -14,6 +14,7 @@ type cell struct {
 	with       times
 	unmeasured string // why there is nothing to see on this machine
 	disturbed  bool   // calls failed before the fault
+	broken     bool   // too much was admitted, or refused without a reason, which no busy machine explains
 	problems   []string
 	virtual    *fullness // for faults of the clock, which have no phases
 
@@ -187,6 +188,7 @@ func (c *cell) judge(l *load, all []call) {
 			f = c.judgeHits(k, a, calls[i])
 		}
 		if f.exceeded() {
+			c.broken = true
 			c.complain("%s, %s: %d were admitted where %d may be", k.rule.name, k.value, f.admitted, f.most)
 		}
 		if i == 0 || f.fuller(c.fullest) {
@@ -213,6 +215,7 @@ func (c *cell) judgeHolds(k key, a allowance, calls []call) fullness {
 	holds := holdsOf(calls)
 	complaint, refusals := wronglyRefused(k.rule.kind, holds, circumstances{recovery: c.at.recovery, lossy: c.fault.lost > 0 || c.fault.restarts > 0})
 	if complaint != "" {
+		c.broken = true
 		c.complain("%s, %s: %s", k.rule.name, k.value, complaint)
 	}
 	c.refusals += refusals

@@ -51,7 +51,7 @@ func (w times) env() []string {
 // attempts are the times that a trial is begun in which something goes wrong while
 // the machine is busy, as calls show that fail before there is a fault, and short
 // sleeps that end late. What is seen then need not be the service's doing; but
-// what goes wrong each time is.
+// what goes wrong each time is, and what breaks a limit.
 const attempts = 4
 
 // try has one fault on one store, and returns what was seen.
@@ -61,7 +61,7 @@ func try(t *testing.T, f *fault, s *store, with times) (c *cell) {
 		machine := watchMachine()
 		c = attempt(t, f, s, with)
 		busy := machine.end()
-		if n == attempts-1 || len(c.problems) == 0 || !busy && !c.disturbed {
+		if n == attempts-1 || len(c.problems) == 0 || c.broken || !busy && !c.disturbed {
 			break
 		}
 		t.Logf("the machine is busy, so this is tried again: %s", strings.Join(c.problems, "; "))

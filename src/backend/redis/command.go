@@ -299,7 +299,8 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 	b = appendBulk(b, id)
 	b = appendBulkNumber(b, l.Hold.Microseconds())
 	b = appendBulkNumber(b, expiredHoldLife(l).Microseconds())
-	return appendBulkNumber(b, h.WindowStart)
+	b = appendBulkNumber(b, h.WindowStart)
+	return appendBulkNumber(b, h.WindowEnd)
 }
 
 // expiredHoldLife returns how long a hold that expired is kept: at least as long as it may still be charged. See algorithm.HeldState.

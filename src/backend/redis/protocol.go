@@ -47,8 +47,8 @@ func (p *protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 			keyEnd := len(c.Keys)
 			c.Keys = remote.AppendHoldsKey(c.Keys, h)
 			if hit.HoldsKeyBytes = len(c.Keys) - keyEnd; h.Limit.Hold > 0 && h.Limit.Kind == algorithm.FixedWindow {
-				start, _ := h.Limit.WindowBounds(now)
-				hit.WindowStart = start / int64(time.Microsecond)
+				start, stop := h.Limit.WindowBounds(now)
+				hit.WindowStart, hit.WindowEnd = start/int64(time.Microsecond), stop/int64(time.Microsecond)
 			}
 			hit.CountDown = h.StoresRemaining && !virtual
 			hit.SetTTL(remote.WindowTTL(h.Limit, now), p.cfg.ExpirationJitter, virtual)

@@ -24,7 +24,7 @@ var takeScript string
 
 const (
 	scriptArgsPerHit     = 12
-	scriptArgsOfHolds    = 4
+	scriptArgsOfHolds    = 5
 	replyNumbersPerState = 5
 	replyNumbersOfHolds  = 7
 )

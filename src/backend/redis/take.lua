@@ -2,7 +2,7 @@
 -- period and min (µs), and where in ARGV the rest is: of a bucket the increment
 -- and the tolerance, as pairs of µs and ns. Of a limit with holds follow the id,
 -- the time of a hold, how long at most one that expired still counts, and the
--- start of the fixed window (µs).
+-- start and the end of the fixed window (µs; 0 for other kinds).
 -- Times are whole µs, which doubles hold exactly until the year 2255.
 local call, floor, max, min = redis.call, math.floor, math.max, math.min
 local none, year2025, century = -1, 1735689600000000, 3153600000000000
@@ -507,9 +507,9 @@ make.h = function()
       return late < h.period
     end
     -- The open holds that have expired, and their units are charged.
-    return function(set, h)
+    return function(set, h, last)
       local due, charge, size = set.now - h.hold, 0, 4
-      while set.count > 0 and set.oldest <= due do
+      while set.count > 0 and set.oldest <= last do
         local names, ids = {}, {}
         for place = set.first, min(set.next, set.first + size) - 1 do names[#names + 1] = pack('>I5', place) end
         fetch(set, names)
@@ -521,7 +521,7 @@ make.h = function()
         local stop = set.first + #names
         repeat
           local item, at = oldest(set)
-          if at > due then break end
+          if at > last then break end
           local units
           h.expired = h.expired + 1
           if #item == 23 then
@@ -587,7 +587,10 @@ make.h = function()
       if not h.expired then
         h.expired = 0
         local due = set.now - h.hold
-        if set.count > 0 and set.oldest <= due or set.dones > 0 and set.done_oldest <= due or set.dones >= most_done then expirer()(set, h) end
+        -- A hit that was sent in the last fixed window knows no counter of this one, in
+        -- which holds may have expired: the next hit charges them.
+        local last = h.stop > 0 and min(due, h.stop - 1 + set.offset - h.hold) or due
+        if set.count > 0 and set.oldest <= last or set.dones > 0 and set.done_oldest <= due or set.dones >= most_done then expirer()(set, h, last) end
       end
       local record, known, units, place, chunk = id ~= '' and get(set, id), 0, 0, nil, nil
       if record and #record == 12 then
@@ -709,10 +712,10 @@ while k <= #KEYS do
     h = {
       key = key, kind = kinds.h, under = ARGV[a] ~= 'n' and kinds[ARGV[a]], ask = ARGV[a + 1], op = 'l', amount = 0, units = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0,
       flags = flags % 8, ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min = 0, rest = a + 8,
-      release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0, keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0,
+      release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0, keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0, stop = ARGV[a + 16] + 0,
     }
     if ARGV[a] ~= 'n' then k = k + 1 end
-    h.set, held, a = KEYS[k], true, a + 16
+    h.set, held, a = KEYS[k], true, a + 17
   end
   k = k + 1
   hits[#hits + 1] = h

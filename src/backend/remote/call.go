@@ -56,8 +56,8 @@ type Hit struct {
 	HoldID    algorithm.HoldID
 	// HoldsKeyBytes is the length of the second key of a limit with holds, which was appended to Call.Keys behind the first one; 0 for none.
 	HoldsKeyBytes int
-	// WindowStart is the start of the fixed window of a limit with holds, in µs since the Unix epoch.
-	WindowStart int64
+	// WindowStart and WindowEnd are the bounds of the fixed window of a limit with holds, in µs since the Unix epoch.
+	WindowStart, WindowEnd int64
 	// Delete says that the key is deleted, and that Limit, Amount and Op have no meaning.
 	Delete bool
 	// MinTTL is the number of seconds that the key has to live, TTL is the same with jitter.
