@@ -80,7 +80,7 @@ func (b *bucket) use(target limiter.QuotaTarget) {
 	}
 	b.windows, b.freed = make([]window, len(target.Hits)), make([]uint64, len(target.Hits))
 	for _, m := range b.members {
-		m.outstanding, m.isDue = make([]uint64, len(target.Hits)), true
+		m.outstanding, m.isDue, m.mustReplace = make([]uint64, len(target.Hits)), true, true
 	}
 }
 
@@ -121,8 +121,9 @@ func (b *bucket) advance(now Instant) {
 	}
 	aged := b.agingTime()
 	for _, m := range b.members {
-		if m.newest.Bucket != nil && !m.isSilent(now.elapsed) && (crossed || now.elapsed-m.assignedAt >= aged) {
-			m.isDue, m.mustReplace = true, true
+		if m.newest.Bucket != nil && (crossed || now.elapsed-m.assignedAt >= aged) {
+			m.mustReplace = true
+			m.isDue = m.isDue || !m.isSilent(now.elapsed)
 		}
 		if now.elapsed >= b.fairEnd {
 			m.taken = 0
@@ -212,7 +213,16 @@ func (b *bucket) readLooks(verdicts []backend.Verdict, now Instant) {
 		}
 		if outstanding > v.Before {
 			b.forgetOutstanding(i)
+			b.replaceAll(now.elapsed)
 		}
+	}
+}
+
+// replaceAll makes all members get new units, because those that they have are no longer charged.
+func (b *bucket) replaceAll(now int64) {
+	for _, m := range b.members {
+		m.mustReplace = true
+		m.isDue = m.isDue || !m.isSilent(now)
 	}
 }
 
@@ -258,7 +268,14 @@ func (b *bucket) quantities(now Instant) quantities {
 	return quantities{b.blanket(), float64(replaced) / float64(time.Second), b.rate(), b.floor(), b.capacity()}
 }
 
-// plan divides the available units among the members that are due, and returns the sum of what they get. It sets member.planned.
+// startRound decides which members the round may give an assignment.
+func (b *bucket) startRound(now int64) {
+	for _, m := range b.members {
+		m.planned, m.isInRound = 0, m.isDue && m.canAssign(now)
+	}
+}
+
+// plan divides the available units among the members in the round, and returns the sum of what they get. It sets member.planned.
 func (b *bucket) plan(available uint64, now Instant, claims []claim) (sum uint64, _ []claim) {
 	claims = claims[:0]
 	allowed := b.allowance(available, now)
@@ -266,7 +283,7 @@ func (b *bucket) plan(available uint64, now Instant, claims []claim) (sum uint64
 	b.rotation++
 	for i := range b.members {
 		m := b.members[(i+b.rotation)%len(b.members)]
-		if m.planned = 0; !m.isDue || !m.canAssign(now.elapsed) {
+		if !m.isInRound {
 			continue
 		}
 		c := claim{taken: m.taken, member: m}

@@ -248,6 +248,7 @@ func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 		if item.presence >= 0 {
 			b.readPresence(&looks[item.presence])
 		}
+		b.startRound(now.elapsed)
 		item.units = 0
 		if item.hasAnswered && b.blanket() == AssignUnits {
 			item.units, d.claim = b.plan(available, now, d.claim)
@@ -340,8 +341,8 @@ func (d *Divider) assign(b *bucket, action Action, now int64) (next int64) {
 		switch {
 		case !m.isDue:
 			continue
-		case !m.canAssign(now):
-			next = min(next, m.nextAssignment())
+		case !m.isInRound:
+			next = min(next, max(m.nextAssignment(), now))
 			continue
 		case action != AssignUnits && action == m.newest.Action && m.newest.Bucket != nil:
 			d.extend(m, now)

@@ -31,6 +31,7 @@ type member struct {
 	// mustReplace says that the newest assignment was charged in a window that has ended.
 	mustReplace bool
 	planned     uint64 // planned is how many units the current round assigns.
+	isInRound   bool   // isInRound says that the current round has decided what the proxy gets. It may have joined later.
 	isGone      bool   // isGone says that the stream has ended, or that the bucket was abandoned.
 
 	isPending bool // isPending says that the proxy has to be told of newest. Proxy.mu guards it.
@@ -93,9 +94,10 @@ func (m *member) hasSpare() bool {
 	return false
 }
 
-// left returns how many units of its newest assignment the proxy has at most, at the time now.
+// left returns how many units of its newest assignment the proxy has at most, at the time now. It is 0 when an extension could arrive
+// too late: with it, a proxy whose assignment has expired gets all units anew.
 func (m *member) left(now int64) uint64 {
-	if m.newest.Bucket == nil || now >= m.expiresAt {
+	if m.newest.Bucket == nil || now >= m.expiresAt-int64(settleTime) {
 		return 0
 	}
 	return uint64(m.newest.Units) - min(uint64(m.newest.Units), m.reportedOfNewest)
@@ -120,8 +122,11 @@ func (q *quantities) bounded(units float64) uint64 {
 // needsAssignment reports whether the proxy, after a report at the time now, should get units: it has none, it may use up what it has
 // before its next report, what it has expires before, or it has much more than it needs.
 func (m *member) needsAssignment(now int64, q *quantities) bool {
-	if m.newest.Bucket == nil || m.expiresSoon(now) || q.action != AssignUnits {
-		return m.newest.Bucket == nil || m.expiresSoon(now) || q.action != m.newest.Action
+	switch {
+	case m.newest.Bucket == nil || m.mustReplace || m.expiresSoon(now):
+		return true
+	case q.action != AssignUnits:
+		return q.action != m.newest.Action
 	}
 	left := m.left(now)
 	_, want := m.needs(q)

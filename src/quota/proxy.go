@@ -115,7 +115,9 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 			p.members[string(id)] = m
 			return m, nil
 		}
-		d.refresh(b, d.cfg.Rules())
+		if b.target.RuleSet == nil { // Later only a round may refresh it, because the verdicts of a round belong to the target.
+			d.refresh(b, d.cfg.Rules())
+		}
 		m := &member{proxy: p, bucket: b, outstanding: make([]uint64, len(b.target.Hits)), isDue: true}
 		b.members = append(b.members, m)
 		b.mu.Unlock()

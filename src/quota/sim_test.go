@@ -47,15 +47,29 @@ func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world 
 		t: t, random: rand.New(rand.NewPCG(seed, 1)), start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		store: store, limiter: limiter.New(limiter.Config{Backend: store}), admitted: make(map[int64]int),
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(rulesText)}}, rules.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.limiter.UseRules(set)
+	w.useRules(rulesText)
 	for range replicas {
 		w.nodes = append(w.nodes, New(Config{Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: store, VirtualTime: true, StoreIsShared: replicas > 1}))
 	}
 	return w
+}
+
+func (w *world) useRules(text string) {
+	w.t.Helper()
+	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.limiter.UseRules(set)
+}
+
+// bucketOf returns the only bucket of a node.
+func (w *world) bucketOf(node int) *bucket {
+	for _, b := range w.nodes[node].buckets {
+		return b
+	}
+	w.t.Fatal("no bucket")
+	return nil
 }
 
 func (w *world) instant() Instant { return NewInstant(w.now, w.start.Add(w.now)) }

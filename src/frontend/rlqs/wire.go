@@ -37,7 +37,7 @@ type reportReader struct {
 // domainField returns the domain of a RateLimitQuotaUsageReports, or nothing if it has none or is malformed.
 func domainField(message []byte) (domain []byte) {
 	_ = eachField(message, func(number protowire.Number, _ uint64, text []byte) {
-		if number == 1 {
+		if number == 1 && text != nil {
 			domain = text
 		}
 	})
@@ -53,18 +53,19 @@ func (r *reportReader) next() bool {
 			return false
 		}
 		r.unread = r.unread[n:]
-		switch number {
-		case 1:
+		switch {
+		case text == nil: // A number, which no field of the message is.
+		case number == 1:
 			r.domain = text
-		case 2:
+		case number == 2:
 			r.bucketID, r.allowed, r.denied = nil, 0, 0
 			r.err = eachField(text, func(number protowire.Number, value uint64, text []byte) {
-				switch number {
-				case 1:
+				switch {
+				case number == 1 && text != nil:
 					r.bucketID = text
-				case 3:
+				case number == 3 && text == nil:
 					r.allowed = value
-				case 4:
+				case number == 4 && text == nil:
 					r.denied = value
 				}
 			})
@@ -85,15 +86,16 @@ func (r *reportReader) next() bool {
 func (r *reportReader) entries() ([]rules.Entry, error) {
 	var list []rules.Entry
 	err := eachField(r.bucketID, func(number protowire.Number, _ uint64, text []byte) {
-		if number != 1 {
+		if number != 1 || text == nil {
 			return
 		}
 		var e rules.Entry
 		if err := eachField(text, func(number protowire.Number, _ uint64, text []byte) {
-			switch number {
-			case 1:
+			switch {
+			case text == nil:
+			case number == 1:
 				e.Key = text
-			case 2:
+			case number == 2:
 				e.Value = text
 			}
 		}); err != nil {
@@ -119,7 +121,8 @@ func (r *reportReader) entries() ([]rules.Entry, error) {
 	return list, nil
 }
 
-// eachField calls do for each field of a message: with the value of a number, or the bytes of a text or message.
+// eachField calls do for each field of a message: with the value of a number, or the bytes of a text or
+// message, which are nil for a number.
 func eachField(message []byte, do func(number protowire.Number, value uint64, text []byte)) error {
 	for len(message) > 0 {
 		number, value, text, n := consumeField(message)

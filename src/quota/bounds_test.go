@@ -1,0 +1,76 @@
+package quota
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"ratelimit/src/rules"
+)
+
+// Buckets beyond the bounds are refused, and those of a stream that ends are forgotten.
+func TestBucketsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	n := w.nodes[0]
+	n.cfg.MaxBuckets, n.cfg.MaxBucketsPerProxy = 5, 3
+	report := func(p *Proxy, i int) error {
+		text := []byte(fmt.Sprint(i))
+		return p.Report(text, 0, 1<<63, w.instant(), func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: text}}, nil })
+	}
+	a, b := n.Connect([]byte("d")), n.Connect([]byte("d"))
+	for i := range 100 {
+		if err := report(a, i); (err != nil) != (i >= 3) || err != nil && !errors.Is(err, ErrTooManyBuckets) {
+			t.Errorf("bucket %d of the first proxy: %v", i, err)
+		}
+		if err := report(b, 100+i); (err != nil) != (i >= 2) {
+			t.Errorf("bucket %d of the second proxy: %v", i, err)
+		}
+	}
+	w.now += time.Second
+	n.Step(t.Context(), w.instant())
+	a.Close()
+	b.Close()
+	w.now += time.Minute
+	n.Step(t.Context(), w.instant())
+	s := n.Stats()
+	if s.Buckets.Load() != 0 || s.Members.Load() != 0 || s.Proxies.Load() != 0 || len(n.buckets) != 0 {
+		t.Errorf("after the streams ended: %d buckets, %d members, %d proxies", s.Buckets.Load(), s.Members.Load(), s.Proxies.Load())
+	}
+	if got := s.RefusedBuckets.Load(); got != 97+98 {
+		t.Errorf("%d buckets were refused, want 195", got)
+	}
+}
+
+// A stream that takes nothing keeps one assignment for each of its buckets.
+func TestUntakenAssignmentsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	p := w.nodes[0].Connect([]byte("d"))
+	for range 1000 {
+		if err := p.Report([]byte("id"), 0, 1000, w.instant(), oneEntry); err != nil {
+			t.Fatal(err)
+		}
+		w.now += 100 * time.Millisecond
+		w.nodes[0].Step(t.Context(), w.instant())
+	}
+	if len(p.pending) != 1 {
+		t.Errorf("%d assignments wait, want 1", len(p.pending))
+	}
+}
+
+// When other limits come into force, proxies get new units, which are charged to the new counters.
+func TestReloadReplacesUnits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 100}}]", 1)
+	p := w.connect(0, 50, 5*time.Second)
+	w.run(500 * time.Millisecond)
+	first := p.current
+	w.useRules("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}]")
+	w.nodes[0].hurry(w.bucketOf(0))
+	w.run(100 * time.Millisecond)
+	if p.current.Serial == first.Serial || p.current.Action != AssignUnits {
+		t.Errorf("after the reload: %+v, before: %+v", p.current, first)
+	}
+}

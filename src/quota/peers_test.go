@@ -1,0 +1,126 @@
+package quota
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/limiter"
+)
+
+func TestPresencesAddUp(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 1000 {
+		var sum uint64
+		var want presence
+		for range 1 + random.IntN(10) {
+			p := presence{random.Uint64N(1000), random.Uint64N(1000), random.Uint64N(16000)}
+			sum += p.packed()
+			want = presence{want.proxies + p.proxies, want.above + p.above, want.demand + p.demand}
+		}
+		if got := unpackPresence(sum); got != want {
+			t.Fatalf("unpacked %+v, want %+v", got, want)
+		}
+	}
+	if p := (presence{1 << 60, 1 << 60, 1 << 60}).packed(); p >= presenceLimit.Max {
+		t.Errorf("the largest presence is %d, the counter ends at %d", p, presenceLimit.Max)
+	}
+}
+
+// sharesOf returns which part of 100 units a second each replica takes, whose proxies ask for so many a second.
+func sharesOf(replicas [][]float64) (shares []float64) {
+	hits := []backend.Hit{{Limit: &algorithm.Limit{Kind: algorithm.FixedWindow, Max: 100, Period: time.Second}}}
+	proxies := 0
+	for _, asks := range replicas {
+		proxies += len(asks)
+	}
+	buckets := make([]*bucket, len(replicas))
+	var sum uint64
+	for i, asks := range replicas {
+		buckets[i] = &bucket{target: limiter.QuotaTarget{Hits: hits}}
+		for _, demand := range asks {
+			buckets[i].members = append(buckets[i].members, &member{demand: demand})
+		}
+		buckets[i].peers.others.proxies = uint64(proxies - len(asks))
+		buckets[i].peers.published = buckets[i].presence()
+		sum += buckets[i].peers.published.packed()
+	}
+	for _, b := range buckets {
+		b.peers.others = unpackPresence(sum).minus(b.peers.published)
+		shares = append(shares, b.share())
+	}
+	return shares
+}
+
+func TestShareOfReplicas(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		asks [][]float64
+		want []float64
+	}{
+		{[][]float64{{500}}, []float64{1}},
+		{[][]float64{{500}, {500}}, []float64{0.5, 0.5}},
+		{[][]float64{{500}, {500, 500, 500}}, []float64{0.25, 0.75}},
+		{[][]float64{{10, 20}, {90, 90}}, []float64{0.3, 0.7}},
+		{[][]float64{{0}, {500}}, []float64{0, 1}},
+	} {
+		for i, got := range sharesOf(tt.asks) {
+			if math.Abs(got-tt.want[i]) > 0.02 {
+				t.Errorf("%v: replica %d has the share %.3f, want %.3f", tt.asks, i, got, tt.want[i])
+			}
+		}
+	}
+}
+
+// maxMin returns what each proxy gets of 100 units if all are divided in one place.
+func maxMin(replicas [][]float64) (sums []float64) {
+	var claims []claim
+	for _, asks := range replicas {
+		for _, a := range asks {
+			claims = append(claims, claim{want: uint64(a * 1000)})
+		}
+	}
+	divide(100_000, claims)
+	for _, asks := range replicas {
+		sum := uint64(0)
+		for range asks {
+			sum += claims[0].got
+			claims = claims[1:]
+		}
+		sums = append(sums, float64(sum)/100_000)
+	}
+	return sums
+}
+
+// If proxies ask for more than there is, replicas take together no more than there is, and a replica never much more than one place would
+// give its proxies.
+func TestSharesNeverExceedMaxMin(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 2000 {
+		replicas := make([][]float64, 2+random.IntN(3))
+		total := 0.0
+		for i := range replicas {
+			for range 1 + random.IntN(5) {
+				ask := random.Float64() * random.Float64() * 150
+				replicas[i], total = append(replicas[i], ask), total+ask
+			}
+		}
+		if total < 100 {
+			continue
+		}
+		sum, exact := 0.0, maxMin(replicas)
+		for i, got := range sharesOf(replicas) {
+			if sum += got; got > exact[i]+0.05 {
+				t.Errorf("%.0f: replica %d takes %.3f, max-min is %.3f", replicas, i, got, exact[i])
+			}
+		}
+		if sum > 1.02 {
+			t.Errorf("%.0f: replicas take %.3f together", replicas, sum)
+		}
+	}
+}
