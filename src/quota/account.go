@@ -70,9 +70,6 @@ func (a *account) assign(units uint32, now, expiresAt int64) {
 	a.expiresAt = expiresAt
 }
 
-// extend notes that the newest assignment was sent again with a later end.
-func (a *account) extend(expiresAt int64) { a.expiresAt = expiresAt }
-
 // report notes a report of allowed units that arrives now: assignments that have settled replace those before them.
 func (a *account) report(allowed uint64, now int64) {
 	settled := 0

@@ -18,17 +18,22 @@ import (
 
 // world is a simulation of proxies and replicas on a virtual clock, in steps of a millisecond. Proxies behave as Envoy does.
 type world struct {
-	t       testing.TB
-	random  *rand.Rand
-	now     time.Duration // now is the time since the start.
-	start   time.Time
-	store   backend.Backend
-	limiter *limiter.Limiter
-	nodes   []*Divider
-	proxies []*simProxy
-	events  []simEvent
-	// admitted has how many requests all proxies let pass in each window of a second.
-	admitted map[int64]int
+	t        testing.TB
+	random   *rand.Rand
+	now      time.Duration // now is the time since the start.
+	start    time.Time
+	store    backend.Backend
+	limiter  *limiter.Limiter
+	nodes    []*Divider
+	proxies  []*simProxy
+	events   []simEvent
+	replicas int
+	// slowest is the longest time of a message; most take less than 20 ms.
+	slowest time.Duration
+	// wallOffset is by how much the wall clock was stepped.
+	wallOffset time.Duration
+	callerRate int    // callerRate is how many requests a second other callers send, while guard is set.
+	guard      *guard // guard, if set, checks what is admitted.
 }
 
 type simEvent struct {
@@ -45,13 +50,18 @@ func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world 
 	}
 	w := &world{
 		t: t, random: rand.New(rand.NewPCG(seed, 1)), start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		store: store, limiter: limiter.New(limiter.Config{Backend: store}), admitted: make(map[int64]int),
+		store: store, limiter: limiter.New(limiter.Config{Backend: store}), replicas: replicas,
 	}
 	w.useRules(rulesText)
 	for range replicas {
-		w.nodes = append(w.nodes, New(Config{Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: store, VirtualTime: true, StoreIsShared: replicas > 1}))
+		w.nodes = append(w.nodes, w.newNode())
 	}
 	return w
+}
+
+// newNode returns a replica.
+func (w *world) newNode() *Divider {
+	return New(Config{Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: w.store, VirtualTime: true, StoreIsShared: w.replicas > 1})
 }
 
 func (w *world) useRules(text string) {
@@ -72,13 +82,18 @@ func (w *world) bucketOf(node int) *bucket {
 	return nil
 }
 
-func (w *world) instant() Instant { return NewInstant(w.now, w.start.Add(w.now)) }
+func (w *world) instant() Instant { return NewInstant(w.now, w.start.Add(w.now+w.wallOffset)) }
 
 func (w *world) after(d time.Duration, do func()) {
 	w.events = append(w.events, simEvent{w.now + d, do, len(w.events)})
 }
 
-func (w *world) delay() time.Duration { return time.Duration(w.random.IntN(20)) * time.Millisecond }
+func (w *world) delay() time.Duration {
+	if w.slowest > 0 && w.random.IntN(10) == 0 {
+		return time.Duration(w.random.Int64N(int64(w.slowest)))
+	}
+	return time.Duration(w.random.IntN(20)) * time.Millisecond
+}
 
 // run lets the time pass.
 func (w *world) run(d time.Duration) {
@@ -88,6 +103,10 @@ func (w *world) run(d time.Duration) {
 			e := w.events[0]
 			w.events = w.events[1:]
 			e.do()
+		}
+		if w.guard != nil {
+			w.guard.tick()
+			w.call()
 		}
 		for _, p := range w.proxies {
 			p.step()
@@ -122,24 +141,53 @@ type simProxy struct {
 	left            uint64
 	expiresAt       time.Duration
 	total           int
+	isSilent        bool          // isSilent says that the proxy uses its units, and does not report.
+	inFlight        uint64        // inFlight is how many units are on the way to the proxy.
+	sent, received  time.Duration // sent and received are when the last message of each direction arrives: messages keep their order.
 }
 
 func (w *world) connect(node int, rate float64, interval time.Duration) *simProxy {
-	p := &simProxy{world: w, stream: w.nodes[node].Connect([]byte("d")), rate: rate, interval: interval}
+	p := &simProxy{world: w, rate: rate, interval: interval}
+	p.connectTo(node)
 	w.proxies = append(w.proxies, p)
 	return p
 }
 
+// connectTo starts a stream to a replica. The old one is gone with what was on the way.
+func (p *simProxy) connectTo(node int) {
+	p.stream, p.inFlight = p.world.nodes[node].Connect([]byte("d")), 0
+	p.sent, p.received, p.lastReport = 0, 0, 0
+}
+
+// reconnect ends the stream, and starts one to another replica.
+func (p *simProxy) reconnect(node int) {
+	p.stream.Close()
+	p.connectTo(node)
+}
+
+// inOrder calls do after the delay of a message, unless the stream ends before, and not before the last message of its direction.
+func (p *simProxy) inOrder(last *time.Duration, do func()) {
+	*last = max(*last, p.world.now+p.world.delay())
+	stream := p.stream
+	p.world.after(*last-p.world.now, func() {
+		if p.stream == stream {
+			do()
+		}
+	})
+}
+
 func (p *simProxy) step() {
 	w := p.world
-	if p.known && w.now-p.lastReport >= p.interval {
+	if p.known && !p.isSilent && w.now-p.lastReport >= p.interval {
 		p.report()
 	}
 	for p.owed += p.rate / 1000; p.owed >= 1; p.owed-- {
 		if p.pass() {
 			p.allowed++
 			p.total++
-			w.admitted[int64(w.now/time.Second)]++
+			if w.guard != nil {
+				w.guard.admit()
+			}
 		} else {
 			p.denied++
 		}
@@ -167,7 +215,7 @@ func (p *simProxy) pass() bool {
 func (p *simProxy) report() {
 	allowed, denied := p.allowed, p.denied
 	p.allowed, p.denied, p.lastReport = 0, 0, p.world.now
-	p.world.after(p.world.delay(), func() {
+	p.inOrder(&p.sent, func() {
 		err := p.stream.Report([]byte("id"), allowed, denied, p.world.instant(), func() ([]rules.Entry, error) {
 			return []rules.Entry{{Key: []byte("k"), Value: []byte("v")}}, nil
 		})
@@ -179,7 +227,14 @@ func (p *simProxy) report() {
 
 func (p *simProxy) receive() {
 	for _, a := range p.stream.TakePending(nil) {
-		p.world.after(p.world.delay(), func() {
+		isNew := a.Action == AssignUnits && !a.IsExtension
+		if isNew {
+			p.inFlight += uint64(a.Units)
+		}
+		p.inOrder(&p.received, func() {
+			if isNew {
+				p.inFlight -= uint64(a.Units)
+			}
 			if a.Action == AssignUnits && (p.current.Bucket == nil || a.Serial != p.current.Serial || p.world.now >= p.expiresAt) {
 				p.left = uint64(a.Units)
 			}
@@ -191,7 +246,6 @@ func (p *simProxy) receive() {
 // phase is a stretch of time in which each proxy asks for so many requests a second, and what they let pass in its last seconds.
 type phase struct {
 	asks  []float64
-	time  time.Duration
 	every []float64 // every is how many requests a second each proxy lets pass in the second half of the phase.
 }
 

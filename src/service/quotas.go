@@ -20,6 +20,8 @@ func (s *Service) buildQuotas() *rlqs.Service {
 		Backend:      s.store.Backend,
 		AbandonAfter: abandonAfter,
 		MaxBuckets:   s.Settings.QuotaMaxBuckets,
+		// Replicas tell each other through the store what their proxies want.
+		StoreIsShared: s.Settings.BackendType != "memory",
 	})
 	s.runners = append(s.runners, divider.Run)
 	s.counters.ShowFigures("quota", "", divider.Stats())
