@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-var scheduleCount = flag.Int("quota.schedules", 12, "how many random schedules TestRandomSchedules plays for each limit")
+var scheduleCount = flag.Int("quota.schedules", 3, "how many random schedules TestRandomSchedules plays for each limit")
 
 // guard checks, for the only bucket of a world, what docs/rlqs.md says of each window.
 type guard struct {
