@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +56,7 @@ type Divider struct {
 	// What follows belongs to Run.
 	replicaID algorithm.HoldID // replicaID is the first half of the ids of holds. See presence.
 	holds     uint64           // holds counts the holds.
+	countedAt int64            // countedAt is the last second in which the short buckets were counted.
 	round     []roundItem
 	batch     backend.Batch
 	claim     []claim
@@ -140,12 +143,34 @@ func (d *Divider) Run(ctx context.Context) error {
 
 // Step runs one round at the time now: it divides all buckets that are due. Tests call it instead of Run.
 func (d *Divider) Step(ctx context.Context, now Instant) {
+	if second := now.elapsed / int64(time.Second); second != d.countedAt {
+		d.countedAt = second
+		d.countShortBuckets()
+	}
 	due := d.takeDue(now)
 	for len(due) > 0 {
 		n := min(len(due), bucketsPerCall)
 		d.divide(ctx, due[:n], now)
 		due = due[n:]
 	}
+}
+
+// countShortBuckets sets the figures of the buckets that are short.
+func (d *Divider) countShortBuckets() {
+	d.mu.Lock()
+	buckets := slices.AppendSeq(make([]*bucket, 0, len(d.buckets)), maps.Values(d.buckets))
+	d.mu.Unlock()
+	short, worst := int64(0), 0.0
+	for _, b := range buckets {
+		b.mu.Lock()
+		if b.isShort {
+			short++
+			worst = max(worst, b.unfairness)
+		}
+		b.mu.Unlock()
+	}
+	d.stats.ShortBuckets.Store(short)
+	d.stats.UnfairnessPermil.Store(int64(1000 * worst))
 }
 
 // takeDue returns the buckets that have a round now.
