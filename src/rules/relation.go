@@ -114,7 +114,7 @@ func (r *Rule) countsAllHits(replaced map[replacedLimit]bool) bool {
 }
 
 // mergesValues reports whether requests with different values share a counter of r, outside of ordered lists.
-func (r *Rule) mergesValues() bool { return r.hasSharedLevel }
+func (r *Rule) mergesValues() bool { return r.hasDerivedValue }
 
 // counterSet identifies the counters of rules of which it is known, without a request, that they share all or none of their counters.
 type counterSet struct {

@@ -68,6 +68,10 @@ func TestRelation(t *testing.T) {
 			tree("  - {key: user, value: \"ab*\", share_threshold: true, " + perMinute + "}"), "user=ab", "own",
 		},
 		{
+			"networks share a counter", tree("  - {key: ip, count_by_prefix: {v4: 24}, " + perMinute + "}"),
+			tree("  - {key: ip, count_by_prefix: {v4: 24}, " + two + "}\n  - {key: ip, cidr: 10.0.0.0/28, " + two + "}"), "ip=10.0.0.77", "shared",
+		},
+		{
 			"another rule is replaced", tree("  - {key: user, " + perMinute + "}\n  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}"),
 			tree("  - {key: user, " + perMinute + "}"), "user=1", "same",
 		},
