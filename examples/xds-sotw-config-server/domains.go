@@ -82,8 +82,11 @@ func set(m protoreflect.Message, field protoreflect.FieldDescriptor, value *yaml
 			texts.Set(protoreflect.ValueOfString(key).MapKey(), v)
 		}
 	case field.IsList():
-		list := m.Mutable(field).List()
-		for _, item := range value.Content {
+		list, items := m.Mutable(field).List(), value.Content
+		if value.Kind == yaml.ScalarNode { // a list of one, as of `cidr`
+			items = []*yaml.Node{value}
+		}
+		for _, item := range items {
 			v, err := convert(field, list.NewElement(), resolve(item))
 			if err != nil {
 				return err

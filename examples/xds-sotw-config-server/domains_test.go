@@ -83,7 +83,13 @@ func TestDomains(t *testing.T) {
 func list(s *rules.Set) string {
 	var lines []string
 	for _, r := range s.Rules() {
-		lines = append(lines, fmt.Sprintf("%v %+v %v %q %v %v", r, r.Limit, r.AnswerMetadata, r.Replaces, r.DetailedMetric, r.Path))
+		line := fmt.Sprintf("%v %+v %v %q %v", r, r.Limit, r.AnswerMetadata, r.Replaces, r.DetailedMetric)
+		for i := range r.Path {
+			l := &r.Path[i]
+			v4, v6 := l.CountedPrefixes()
+			line += fmt.Sprintf(" [%v %q %q %v %d %d %v %v]", l.Kind, l.Key(), l.Value(), l.Networks(), v4, v6, l.ValueToMetric, l.ShareThreshold)
+		}
+		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n")
 }
