@@ -61,8 +61,11 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 	proxy := s.cfg.Divider.Connect(domain)
 	defer proxy.Close()
 	ctx, cancel := context.WithCancel(stream.Context())
-	sent := make(chan error, 1)
-	go func() { sent <- send(ctx, stream, proxy) }()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_ = send(ctx, stream, proxy) // If the stream breaks, RecvMsg fails, too.
+	}()
 	defer func() {
 		cancel()
 		<-sent

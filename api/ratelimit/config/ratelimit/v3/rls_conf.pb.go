@@ -14,15 +14,14 @@
 package configv3
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
 	wrapperspb "google.golang.org/protobuf/types/known/wrapperspb"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -1297,32 +1296,29 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescData
 }
 
-var (
-	file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-	file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes  = make([]protoimpl.MessageInfo, 7)
-	file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes   = []any{
-		RateLimitUnit(0),               // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
-		DayOfWeek(0),                   // 1: ratelimit.config.ratelimit.v3.DayOfWeek
-		Algorithm(0),                   // 2: ratelimit.config.ratelimit.v3.Algorithm
-		Unsettled(0),                   // 3: ratelimit.config.ratelimit.v3.Unsettled
-		Charge(0),                      // 4: ratelimit.config.ratelimit.v3.Charge
-		OnReject(0),                    // 5: ratelimit.config.ratelimit.v3.OnReject
-		OnStoreFailure(0),              // 6: ratelimit.config.ratelimit.v3.OnStoreFailure
-		(*RateLimitConfig)(nil),        // 7: ratelimit.config.ratelimit.v3.RateLimitConfig
-		(*RateLimitRule)(nil),          // 8: ratelimit.config.ratelimit.v3.RateLimitRule
-		(*RateLimitDescriptor)(nil),    // 9: ratelimit.config.ratelimit.v3.RateLimitDescriptor
-		(*PrefixLengths)(nil),          // 10: ratelimit.config.ratelimit.v3.PrefixLengths
-		(*RateLimitPolicy)(nil),        // 11: ratelimit.config.ratelimit.v3.RateLimitPolicy
-		(*RateLimitReplace)(nil),       // 12: ratelimit.config.ratelimit.v3.RateLimitReplace
-		nil,                            // 13: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-		(*structpb.Struct)(nil),        // 14: google.protobuf.Struct
-		(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
-		(*wrapperspb.UInt32Value)(nil), // 16: google.protobuf.UInt32Value
-		(*wrapperspb.BoolValue)(nil),   // 17: google.protobuf.BoolValue
-		(*wrapperspb.DoubleValue)(nil), // 18: google.protobuf.DoubleValue
-	}
-)
-
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
+	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
+	(DayOfWeek)(0),                 // 1: ratelimit.config.ratelimit.v3.DayOfWeek
+	(Algorithm)(0),                 // 2: ratelimit.config.ratelimit.v3.Algorithm
+	(Unsettled)(0),                 // 3: ratelimit.config.ratelimit.v3.Unsettled
+	(Charge)(0),                    // 4: ratelimit.config.ratelimit.v3.Charge
+	(OnReject)(0),                  // 5: ratelimit.config.ratelimit.v3.OnReject
+	(OnStoreFailure)(0),            // 6: ratelimit.config.ratelimit.v3.OnStoreFailure
+	(*RateLimitConfig)(nil),        // 7: ratelimit.config.ratelimit.v3.RateLimitConfig
+	(*RateLimitRule)(nil),          // 8: ratelimit.config.ratelimit.v3.RateLimitRule
+	(*RateLimitDescriptor)(nil),    // 9: ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	(*PrefixLengths)(nil),          // 10: ratelimit.config.ratelimit.v3.PrefixLengths
+	(*RateLimitPolicy)(nil),        // 11: ratelimit.config.ratelimit.v3.RateLimitPolicy
+	(*RateLimitReplace)(nil),       // 12: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 13: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 14: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
+	(*wrapperspb.UInt32Value)(nil), // 16: google.protobuf.UInt32Value
+	(*wrapperspb.BoolValue)(nil),   // 17: google.protobuf.BoolValue
+	(*wrapperspb.DoubleValue)(nil), // 18: google.protobuf.DoubleValue
+}
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
 	9,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
 	4,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
