@@ -30,7 +30,7 @@ descriptors:
 			b.Run(fmt.Sprintf("%s/inFlight=2x%d", store, inFlight), func(b *testing.B) {
 				var args [][]string
 				for _, candidate := range []string{"", live, strings.Replace(live, "1000000000", "999999999", 1), strings.Replace(live, "hour", "day", 1)} {
-					args = append(args, startBenched(b, store, live, candidate))
+					args = append(args, startBenched(b, b.TempDir(), store, live, candidate))
 				}
 				cost := make([][]float64, len(args))
 				for b.Loop() {
@@ -52,11 +52,10 @@ descriptors:
 	}
 }
 
-// startBenched starts the binary with live and candidate rules, and Redis if that is the store. It returns the arguments of `ratelimit bench`
-// that name the service and its processes.
-func startBenched(b *testing.B, store, live, candidate string) []string {
+// startBenched starts the binary with live rules in root/config and candidate rules, and Redis if that is the store. It returns the arguments
+// of `ratelimit bench` that name the service and its processes.
+func startBenched(b *testing.B, root, store, live, candidate string) []string {
 	b.Helper()
-	root := b.TempDir()
 	for dir, text := range map[string]string{"config": live, "next/config": candidate} {
 		dir = filepath.Join(root, dir)
 		if err := os.MkdirAll(dir, 0o755); err != nil {

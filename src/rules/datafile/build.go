@@ -3,7 +3,7 @@ package datafile
 import (
 	"encoding/binary"
 	"hash/maphash"
-	"runtime"
+	"time"
 )
 
 // builder collects the values of a Table.
@@ -18,8 +18,12 @@ type builder struct {
 // chunkBytes is the size of a chunk of a builder; the first ones are smaller. Chunks need not be copied to grow.
 const chunkBytes = 1 << 20
 
-// stepsPerYield is the number of values after which the loader of a table lets requests run that wait for a CPU: every 30 µs or so.
-const stepsPerYield = 256
+// stepsPerBreak is the number of values after which Break is called: every millisecond or so.
+const stepsPerBreak = 8192
+
+// Break lets requests run for a millisecond, while a file is loaded. runtime.Gosched would not do: the scheduler finds the goroutine that
+// yields before it looks at the network, so that requests would wait up to 10 ms while the garbage collector has the other CPUs.
+func Break() { time.Sleep(50 * time.Microsecond) }
 
 // add adds a value, which is not empty.
 func (b *builder) add(value []byte, limit, line int) {
@@ -51,8 +55,8 @@ func (b *builder) all(yield func(value []byte, limit, line int) (goOn bool)) {
 				return
 			}
 			chunk = chunk[end+size+more:]
-			if steps++; steps%stepsPerYield == 0 {
-				runtime.Gosched()
+			if steps++; steps%stepsPerBreak == 0 {
+				Break()
 			}
 		}
 		b.chunks[i] = nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -138,8 +137,8 @@ func (p *parser) read(name string, data []byte) {
 		default:
 			p.readLine(withoutBreak(line))
 		}
-		if p.line%stepsPerYield == 0 {
-			runtime.Gosched()
+		if p.line%stepsPerBreak == 0 {
+			Break()
 		}
 	}
 }

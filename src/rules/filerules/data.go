@@ -23,6 +23,9 @@ type dataLimits struct {
 	maxFiles      int
 }
 
+// bytesPerBreak is the number of bytes of a data file after which requests run that wait for a CPU: every millisecond or so.
+const bytesPerBreak = 1 << 20
+
 var defaultDataLimits = dataLimits{maxFileBytes: 256 << 20, maxTotalBytes: 1 << 30, maxFiles: 1000}
 
 // dataCache has what one scan found out about data files, so that the next one need not parse unchanged files again.
@@ -207,15 +210,21 @@ func (d *dataScan) acceptsData(data *scannedData, mode fs.FileMode, size int64) 
 	return false
 }
 
-// readOpened sets Sum, and the content unless the last scan knew it. Hashing alone allocates nothing, and most scans find no change.
+// readOpened sets Sum, and the content unless the last scan knew it. Hashing alone takes no memory for the content, and most scans find no change.
 func (d *dataScan) readOpened(data *scannedData, f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !d.acceptsData(data, info.Mode(), info.Size()) { // The file may have been replaced since its size was read.
 		return err
 	}
 	bound := d.dataLimits.maxFileBytes + 1
-	hash := sha256.New()
-	size, err := io.CopyBuffer(hash, struct{ io.Reader }{io.LimitReader(d.contentReader(f), bound)}, make([]byte, 64<<10))
+	hash, buffer := sha256.New(), make([]byte, 64<<10)
+	size, err := int64(0), error(nil)
+	for block := int64(bytesPerBreak); block == bytesPerBreak && err == nil; size += block {
+		if size > 0 {
+			datafile.Break()
+		}
+		block, err = io.CopyBuffer(hash, io.LimitReader(d.contentReader(f), min(bytesPerBreak, bound-size)), buffer)
+	}
 	if err != nil || !d.acceptsData(data, info.Mode(), size) {
 		return err
 	}
