@@ -69,7 +69,7 @@ func dataContent(t testing.TB, name, text string) string {
 	return b.String()
 }
 
-// Data files are edited, broken and mended, as files and in a ConfigMap, and the service follows.
+// Data files are edited, broken and fixed, as files and in a ConfigMap, and the service follows.
 func TestDataFiles(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"files", "ConfigMap"} {

@@ -135,7 +135,7 @@ type circumstances struct {
 // grace is how long after the recovery a store may still do what arrived during the fault.
 const grace = time.Second
 
-// decider is who counts: the store, or the process itself during an outage.
+// decider is what counts: the store, or the process itself during an outage.
 type decider struct{ locally bool }
 
 func (d decider) decided(c call) bool {

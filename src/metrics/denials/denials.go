@@ -70,7 +70,7 @@ func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 }
 
-// Sample samples descriptor i of a, whoever denies it: for programs that choose the descriptors themselves.
+// Sample samples descriptor i of a, denied or not: for programs that choose the descriptors themselves.
 func (s *Sampler) Sample(req *limiter.Request, a *limiter.Answer, i int) {
 	s.sampleDenial(time.Now(), req, a, i)
 }
