@@ -118,7 +118,7 @@ func (r *Rule) RequestsPerUnit() uint32 {
 func (r *Rule) LimitText() string {
 	l, window, number := &r.Limit, r.Window(), fmt.Sprint(r.RequestsPerUnit())
 	if r.LimitsFile != nil {
-		number = "as in " + r.LimitsFile.Path
+		number = "as in " + r.Path[len(r.Path)-1].Value()
 	}
 	switch {
 	case r.Unlimited:

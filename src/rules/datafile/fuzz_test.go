@@ -116,6 +116,16 @@ func FuzzTable(f *testing.F) {
 				t.Fatalf("%q: %v, %+v", v, found, table.Limits())
 			}
 		}
+		count := 0
+		for v, index := range table.All() {
+			if requests, has := values[string(v)]; !has || table.Limits()[index].Requests != requests {
+				t.Fatalf("%q is there, with %+v", v, table.Limits()[index])
+			}
+			count++
+		}
+		if count != len(values) {
+			t.Fatalf("%d values, want %d", count, len(values))
+		}
 		if _, found := table.Find(other); found != hasKey(values, string(other)) {
 			t.Fatalf("%q: %v", other, found)
 		}

@@ -3,6 +3,7 @@ package datafile
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"iter"
 	"math/bits"
 )
 
@@ -46,17 +47,29 @@ func (t *Table) Limits() []Limit { return t.limits }
 
 // Sample returns a value of the table, which must not be empty. Callers must not change it.
 func (t *Table) Sample() []byte {
-	for place, tag := range t.tags {
-		if tag == 0 {
-			continue
-		}
-		cell := t.cell(place)
-		if cell[0] != isLong {
-			return cell[1 : 1+cell[0]]
-		}
-		return t.longValue(cell)
+	for value := range t.All() {
+		return value
 	}
 	return nil
+}
+
+// All yields all values in any order, each with the index of its limit in Limits. Callers must not change them.
+func (t *Table) All() iter.Seq2[[]byte, int] {
+	return func(yield func([]byte, int) bool) {
+		for place, tag := range t.tags {
+			if tag == 0 {
+				continue
+			}
+			cell := t.cell(place)
+			value := cell[1 : 1+min(int(cell[0]), t.valueBytes)]
+			if cell[0] == isLong {
+				value = t.longValue(cell)
+			}
+			if !yield(value, t.limitAt(place)) {
+				return
+			}
+		}
+	}
 }
 
 // SizeBytes returns the memory that the values take.
@@ -68,8 +81,12 @@ func (t *Table) Find(value []byte) (limit int, found bool) {
 	if !found {
 		return 0, false
 	}
+	return t.limitAt(place), true
+}
+
+func (t *Table) limitAt(place int) int {
 	start := 1 + t.valueBytes
-	return readNumber(t.cell(place)[start : start+t.limitBytes]), true
+	return readNumber(t.cell(place)[start : start+t.limitBytes])
 }
 
 // Line returns the line of a value in its file, from 1; 0 if the table does not have the value.

@@ -202,3 +202,40 @@ func outsideCode(line string) (parts []string) {
 	}
 	return parts
 }
+
+// Data files are compared by their values, wherever they are.
+func TestDataFiles(t *testing.T) {
+	t.Parallel()
+	const rulesText = "domain: d\ndescriptors:\n- {key: a, values_from: v.txt, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: a, limits_from: l.csv, rate_limit: {unit: day}}\n"
+	read := func(values, limits string) *side {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"a.yaml": rulesText, "v.txt": values, "l.csv": limits} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := check.Load([]string{dir}, rules.Options{})
+		if r.Set == nil {
+			t.Fatal(r.Problems)
+		}
+		return &side{r, dir}
+	}
+	before := read("x\ny\n", "p,1\nq,2\nr,unlimited\n")
+	for _, tt := range []struct{ values, limits, want string }{
+		{"# same\ny\nx\n", "q,2\np,1\nr,unlimited\n", ""},
+		{"x\nz\nu\n", "p,1\nq,2\nr,unlimited\n", "changed d.a_v.txt values_from: 2 values -> 3 values: 2 added, 1 removed"},
+		{"x\ny\n", "p,2\nq,2\nr,unlimited\n", "loosened d.a_l.csv limits_from: 3 values -> 3 values: 1 raised"},
+		{"x\ny\n", "p,1\nq,1\nr,9\n", "tightened d.a_l.csv limits_from: 3 values -> 3 values: 2 lowered"},
+		{"x\ny\n", "p,unlimited\nq,1\nr,unlimited\ns,1\n", "changed d.a_l.csv limits_from: 3 values -> 4 values: 1 added, 1 raised, 1 lowered"},
+	} {
+		got := ""
+		for _, r := range compare(before, read(tt.values, tt.limits), rules.KeyFormat{}).Rules {
+			for _, s := range r.Settings {
+				got += fmt.Sprintf("%s %s %s: %s -> %s", r.Kind, r.Rule, s.Name, s.Old, s.New)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("got %s, want %s", got, tt.want)
+		}
+	}
+}
