@@ -102,7 +102,7 @@ func (s *Service) domainOf(message []byte) ([]byte, error) {
 // readReports passes the usages of a message on to the divider. Buckets beyond the bounds get no assignment.
 func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error {
 	now := quota.Now()
-	r := reportReader{unread: message}
+	r := newReportReader(message)
 	for r.next() {
 		if len(r.domain) > 0 && !bytes.Equal(r.domain, domain) {
 			return status.Errorf(codes.InvalidArgument, "a stream is for one domain: it began with %s, and now reports for %s",

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 )
@@ -26,7 +27,7 @@ var (
 
 // reportReader reads the usages of a RateLimitQuotaUsageReports. Its texts point into the message.
 type reportReader struct {
-	unread []byte
+	fields rls.Fields
 	domain []byte // domain is the last one that was read.
 
 	bucketID        []byte
@@ -34,84 +35,89 @@ type reportReader struct {
 	err             error // err is set if next returned false because the message is malformed.
 }
 
-// domainField returns the domain of a RateLimitQuotaUsageReports, or nothing if it has none or is malformed.
+func newReportReader(message []byte) reportReader {
+	return reportReader{fields: rls.Fields{Message: message}}
+}
+
+// domainField returns the domain of a RateLimitQuotaUsageReports. If the message is malformed, it returns what stands before the mistake.
 func domainField(message []byte) (domain []byte) {
-	_ = eachField(message, func(number protowire.Number, _ uint64, text []byte) {
-		if number == 1 && text != nil {
-			domain = text
+	for f := (rls.Fields{Message: message}); f.Next(); {
+		if f.Tag == 1<<3|rls.BytesType {
+			domain = f.Bytes
 		}
-	})
+	}
 	return domain
 }
 
 // next reads the next usage. It returns false at the end of the message and after an error.
 func (r *reportReader) next() bool {
-	for len(r.unread) > 0 && r.err == nil {
-		number, _, text, n := consumeField(r.unread)
-		if n < 0 {
-			r.err = errMalformed
-			return false
-		}
-		r.unread = r.unread[n:]
-		switch {
-		case text == nil: // A number, which no field of the message is.
-		case number == 1:
-			r.domain = text
-		case number == 2:
-			r.bucketID, r.allowed, r.denied = nil, 0, 0
-			r.err = eachField(text, func(number protowire.Number, value uint64, text []byte) {
-				switch {
-				case number == 1 && text != nil:
-					r.bucketID = text
-				case number == 3 && text == nil:
-					r.allowed = value
-				case number == 4 && text == nil:
-					r.denied = value
-				}
-			})
-			switch {
-			case r.err != nil:
-				return false
-			case len(r.bucketID) > maxBucketIDBytes:
-				r.err = fmt.Errorf("a bucket_id has %d bytes, at most %d are allowed", len(r.bucketID), maxBucketIDBytes)
-				return false
-			}
-			return true
+	for r.err == nil && r.fields.Next() {
+		switch r.fields.Tag {
+		case 1<<3 | rls.BytesType:
+			r.domain = r.fields.Bytes
+		case 2<<3 | rls.BytesType:
+			r.readUsage(r.fields.Bytes)
+			return r.err == nil
 		}
 	}
+	if r.fields.Err != nil {
+		r.err = errMalformed
+	}
 	return false
+}
+
+// readUsage reads a BucketQuotaUsage. It sets r.err if that is wrong.
+func (r *reportReader) readUsage(message []byte) {
+	r.bucketID, r.allowed, r.denied = nil, 0, 0
+	f := rls.Fields{Message: message}
+	for f.Next() {
+		switch f.Tag {
+		case 1<<3 | rls.BytesType:
+			r.bucketID = f.Bytes
+		case 3<<3 | rls.VarintType:
+			r.allowed = f.Number
+		case 4<<3 | rls.VarintType:
+			r.denied = f.Number
+		}
+	}
+	switch {
+	case f.Err != nil:
+		r.err = errMalformed
+	case len(r.bucketID) > maxBucketIDBytes:
+		r.err = fmt.Errorf("a bucket_id has %d bytes, at most %d are allowed", len(r.bucketID), maxBucketIDBytes)
+	}
 }
 
 // entries returns the entries of the BucketId, sorted by key. Of several entries with one key the last one counts.
 func (r *reportReader) entries() ([]rules.Entry, error) {
 	var list []rules.Entry
-	err := eachField(r.bucketID, func(number protowire.Number, _ uint64, text []byte) {
-		if number != 1 || text == nil {
-			return
+	id := rls.Fields{Message: r.bucketID}
+	for id.Next() {
+		if id.Tag != 1<<3|rls.BytesType {
+			continue
 		}
 		var e rules.Entry
-		if err := eachField(text, func(number protowire.Number, _ uint64, text []byte) {
-			switch {
-			case text == nil:
-			case number == 1:
-				e.Key = text
-			case number == 2:
-				e.Value = text
+		f := rls.Fields{Message: id.Bytes}
+		for f.Next() {
+			switch f.Tag {
+			case 1<<3 | rls.BytesType:
+				e.Key = f.Bytes
+			case 2<<3 | rls.BytesType:
+				e.Value = f.Bytes
 			}
-		}); err != nil {
-			r.err = err
+		}
+		if f.Err != nil {
+			return nil, errMalformed
 		}
 		if i := slices.IndexFunc(list, func(other rules.Entry) bool { return bytes.Equal(other.Key, e.Key) }); i >= 0 {
 			list[i] = e
 		} else if len(list) <= maxBucketEntries {
 			list = append(list, e)
 		}
-	})
+	}
 	switch {
-	case err != nil:
-		return nil, err
-	case r.err != nil:
-		return nil, r.err
+	case id.Err != nil:
+		return nil, errMalformed
 	case len(list) == 0:
 		return nil, errEmptyID
 	case len(list) > maxBucketEntries:
@@ -119,40 +125,6 @@ func (r *reportReader) entries() ([]rules.Entry, error) {
 	}
 	slices.SortFunc(list, func(a, b rules.Entry) int { return bytes.Compare(a.Key, b.Key) })
 	return list, nil
-}
-
-// eachField calls do for each field of a message: with the value of a number, or the bytes of a text or
-// message, which are nil for a number.
-func eachField(message []byte, do func(number protowire.Number, value uint64, text []byte)) error {
-	for len(message) > 0 {
-		number, value, text, n := consumeField(message)
-		if n < 0 {
-			return errMalformed
-		}
-		message = message[n:]
-		do(number, value, text)
-	}
-	return nil
-}
-
-// consumeField reads a field. n is its length, or negative if it is malformed. Fields of fixed length have the number 0.
-func consumeField(message []byte) (number protowire.Number, value uint64, text []byte, n int) {
-	number, kind, tagLen := protowire.ConsumeTag(message)
-	if tagLen < 0 {
-		return 0, 0, nil, tagLen
-	}
-	switch rest := message[tagLen:]; kind {
-	case protowire.VarintType:
-		value, n = protowire.ConsumeVarint(rest)
-	case protowire.BytesType:
-		text, n = protowire.ConsumeBytes(rest)
-	default:
-		number, n = 0, protowire.ConsumeFieldValue(number, kind, rest)
-	}
-	if n < 0 {
-		return 0, 0, nil, n
-	}
-	return number, value, text, tagLen + n
 }
 
 // bucketActionField is the number of RateLimitQuotaResponse.bucket_action.

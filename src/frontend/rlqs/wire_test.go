@@ -25,7 +25,7 @@ type usage struct {
 
 // readUsages returns what reportReader reads.
 func readUsages(message []byte) (usages []usage, err error) {
-	r := reportReader{unread: message}
+	r := newReportReader(message)
 	for r.next() {
 		list, err := r.entries()
 		if errors.Is(err, errEmptyID) {

@@ -3,8 +3,6 @@ package rls
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -39,48 +37,48 @@ type requestDecoder struct {
 func (d *requestDecoder) decode(data []byte, req *limiter.Request) error {
 	d.requestStart = len(d.entries)
 	*req = limiter.Request{Descriptors: req.Descriptors[:0]}
-	f := protobufFields{unreadBytes: data}
-	for f.nextField() {
-		switch f.tag {
-		case 1<<3 | bytesWireType:
-			req.Domain = f.bytesValue
-		case 2<<3 | bytesWireType:
+	f := Fields{Message: data}
+	for f.Next() {
+		switch f.Tag {
+		case 1<<3 | BytesType:
+			req.Domain = f.Bytes
+		case 2<<3 | BytesType:
 			if len(req.Descriptors) == limiter.MaxDescriptors {
 				return errTooManyDescriptors
 			}
-			if err := d.decodeDescriptor(f.bytesValue, req); err != nil {
+			if err := d.decodeDescriptor(f.Bytes, req); err != nil {
 				return err
 			}
-		case 3<<3 | varintWireType:
-			req.DefaultAmount = uint64(uint32(f.varintValue))
+		case 3<<3 | VarintType:
+			req.DefaultAmount = uint64(uint32(f.Number))
 		}
 	}
-	return f.err
+	return f.Err
 }
 
 func (d *requestDecoder) decodeDescriptor(data []byte, req *limiter.Request) error {
 	first := len(d.entries)
 	descriptor := limiter.Descriptor{}
 	hasMultiplier := false
-	f := protobufFields{unreadBytes: data}
-	for f.nextField() {
+	f := Fields{Message: data}
+	for f.Next() {
 		var err error
-		switch f.tag {
-		case 1<<3 | bytesWireType:
+		switch f.Tag {
+		case 1<<3 | BytesType:
 			if len(d.entries)-d.requestStart == maxRequestEntries {
 				return errTooManyEntries
 			}
-			err = d.decodeEntry(f.bytesValue)
-		case 2<<3 | bytesWireType:
+			err = d.decodeEntry(f.Bytes)
+		case 2<<3 | BytesType:
 			if !descriptor.HasLimit {
 				descriptor.HasLimit, descriptor.Limit = true, rules.Rate{Unit: unitFromNumber(0), UnitMultiplier: 1}
 			}
-			err = decodeLimitOverride(f.bytesValue, &descriptor.Limit, &hasMultiplier)
-		case 3<<3 | bytesWireType:
+			err = decodeLimitOverride(f.Bytes, &descriptor.Limit, &hasMultiplier)
+		case 3<<3 | BytesType:
 			descriptor.HasAmount = true
-			err = decodeWrappedNumber(f.bytesValue, &descriptor.Amount)
-		case 4<<3 | varintWireType:
-			descriptor.IsRefund = f.varintValue != 0
+			err = decodeWrappedNumber(f.Bytes, &descriptor.Amount)
+		case 4<<3 | VarintType:
+			descriptor.IsRefund = f.Number != 0
 		}
 		if err != nil {
 			return err
@@ -88,97 +86,57 @@ func (d *requestDecoder) decodeDescriptor(data []byte, req *limiter.Request) err
 	}
 	descriptor.Entries = d.entries[first:len(d.entries):len(d.entries)]
 	req.Descriptors = append(req.Descriptors, descriptor)
-	return f.err
+	return f.Err
 }
 
 func (d *requestDecoder) decodeEntry(data []byte) error {
 	var e rules.Entry
-	f := protobufFields{unreadBytes: data}
-	for f.nextField() {
-		switch f.tag {
-		case 1<<3 | bytesWireType:
-			e.Key = f.bytesValue
-		case 2<<3 | bytesWireType:
-			e.Value = f.bytesValue
+	f := Fields{Message: data}
+	for f.Next() {
+		switch f.Tag {
+		case 1<<3 | BytesType:
+			e.Key = f.Bytes
+		case 2<<3 | BytesType:
+			e.Value = f.Bytes
 		}
 	}
 	d.entries = append(d.entries, e)
-	return f.err
+	return f.Err
 }
 
 // decodeLimitOverride reads the fields of a RateLimitOverride into q. It sets hasMultiplier if q gets a
 // Multiplier from data; before, q.Multiplier is the default of 1.
 func decodeLimitOverride(data []byte, q *rules.Rate, hasMultiplier *bool) error {
-	f := protobufFields{unreadBytes: data}
-	for f.nextField() {
-		switch f.tag {
-		case 1<<3 | varintWireType:
-			q.Requests = uint32(f.varintValue)
-		case 2<<3 | varintWireType:
-			q.Unit = unitFromNumber(int32(f.varintValue))
-		case 3<<3 | bytesWireType:
+	f := Fields{Message: data}
+	for f.Next() {
+		switch f.Tag {
+		case 1<<3 | VarintType:
+			q.Requests = uint32(f.Number)
+		case 2<<3 | VarintType:
+			q.Unit = unitFromNumber(int32(f.Number))
+		case 3<<3 | BytesType:
 			m := uint64(q.UnitMultiplier)
 			if !*hasMultiplier {
 				m, *hasMultiplier = 0, true
 			}
-			if err := decodeWrappedNumber(f.bytesValue, &m); err != nil {
+			if err := decodeWrappedNumber(f.Bytes, &m); err != nil {
 				return err
 			}
 			q.UnitMultiplier = uint32(m)
 		}
 	}
-	return f.err
+	return f.Err
 }
 
 // decodeWrappedNumber reads a UInt64Value or a UInt32Value into to.
 func decodeWrappedNumber(data []byte, to *uint64) error {
-	f := protobufFields{unreadBytes: data}
-	for f.nextField() {
-		if f.tag == 1<<3|varintWireType {
-			*to = f.varintValue
+	f := Fields{Message: data}
+	for f.Next() {
+		if f.Tag == 1<<3|VarintType {
+			*to = f.Number
 		}
 	}
-	return f.err
-}
-
-const (
-	varintWireType = uint64(protowire.VarintType)
-	bytesWireType  = uint64(protowire.BytesType)
-)
-
-// protobufFields iterates over the fields of a protobuf message. nextField sets tag to the number and
-// the type of a field, as number<<3 | type. It sets varintValue or bytesValue to the field's value.
-type protobufFields struct {
-	unreadBytes []byte
-	tag         uint64
-	varintValue uint64
-	bytesValue  []byte
-	err         error // err is set if nextField returned false because the message is malformed.
-}
-
-// nextField reads the next field. It returns false at the end of the message and after an error.
-func (f *protobufFields) nextField() bool {
-	if len(f.unreadBytes) == 0 {
-		return false
-	}
-	number, kind, n := protowire.ConsumeTag(f.unreadBytes)
-	if n >= 0 {
-		f.tag, f.unreadBytes = protowire.EncodeTag(number, kind), f.unreadBytes[n:]
-		switch uint64(kind) {
-		case varintWireType:
-			f.varintValue, n = protowire.ConsumeVarint(f.unreadBytes)
-		case bytesWireType:
-			f.bytesValue, n = protowire.ConsumeBytes(f.unreadBytes)
-		default:
-			n = protowire.ConsumeFieldValue(number, kind, f.unreadBytes)
-		}
-	}
-	if n < 0 {
-		f.err = errMalformedProtobuf
-		return false
-	}
-	f.unreadBytes = f.unreadBytes[n:]
-	return true
+	return f.Err
 }
 
 // unitFromNumber returns the unit with the number n in the enum of responses, or UnitUnknown. The enum of

@@ -106,8 +106,8 @@ func estimateProtobufMemory(data []byte) int64 {
 	descriptors := limiter.MaxDescriptors
 	if len(data) < maxBytesToCountDescriptors {
 		descriptors = 0
-		for f := (protobufFields{unreadBytes: data}); f.nextField(); {
-			if f.tag == 2<<3|bytesWireType {
+		for f := (Fields{Message: data}); f.Next(); {
+			if f.Tag == 2<<3|BytesType {
 				descriptors++
 			}
 		}
