@@ -74,3 +74,35 @@ func TestReloadReplacesUnits(t *testing.T) {
 		t.Errorf("after the reload: %+v, before: %+v", p.current, first)
 	}
 }
+
+// A proxy that wrote the entries of a bucket in two orders, and had to forget the bucket, starts anew with either of them.
+func TestAbandonedInAnotherOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	n := w.nodes[0]
+	n.cfg.AbandonAfter = time.Minute
+	p := n.Connect([]byte("d"))
+	for _, step := range []struct {
+		id      string
+		denied  uint64
+		after   time.Duration
+		members int64
+		want    Action
+	}{
+		{"one order", 1, 0, 1, AssignUnits},
+		{"another order", 1, 0, 1, AssignUnits},
+		{"one order", 0, time.Minute, 0, Abandon},
+		{"another order", 1, time.Second, 1, AssignUnits},
+	} {
+		w.now += step.after
+		if err := p.Report([]byte(step.id), 0, step.denied, w.instant(), oneEntry); err != nil {
+			t.Fatal(err)
+		}
+		w.now += time.Second
+		n.Step(t.Context(), w.instant())
+		got, members := p.TakePending(nil), n.Stats().Members.Load()
+		if members != step.members || len(got) > 0 && got[len(got)-1].Action != step.want || len(got) == 0 && step.id == "one order" {
+			t.Errorf("%s: %d members and %+v, want %d and action %d", step.id, members, got, step.members, step.want)
+		}
+	}
+}

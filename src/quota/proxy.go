@@ -57,7 +57,7 @@ func (d *Divider) Connect(domain []byte) *Proxy {
 // entries sorted by key; Report calls it for new buckets only. The error is ErrTooManyBuckets, or that of entries.
 func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries func() ([]rules.Entry, error)) error {
 	m := p.members[string(id)]
-	if m == nil {
+	if m == nil || m.isGone { // A bucket that was abandoned under another order of its entries is gone, too.
 		list, err := entries()
 		if err != nil {
 			return err
@@ -72,16 +72,18 @@ func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries f
 	b.unassigned += unassigned
 	p.divider.stats.UnassignedUnits.Add(unassigned)
 	idle := now.elapsed-m.lastUse >= int64(p.divider.cfg.AbandonAfter)
-	if q := b.quantities(now); !idle && !m.isDue {
+	if !idle && !m.isDue {
+		q := b.quantities(now)
 		m.isDue = m.needsAssignment(now.elapsed, &q)
 	}
 	isNew, isDue, rule := m.newest.Bucket == nil, m.isDue || b.unassigned > 0 || m.hasSpare(), b.target.Rule
+	isUnused := idle && m.inUse() == 0
 	b.mu.Unlock()
 	if f := p.divider.cfg.OnUsage; f != nil && allowed+denied > 0 {
 		f(rule, allowed, denied)
 	}
 	switch {
-	case idle && m.inUse() == 0:
+	case isUnused:
 		p.abandon(string(id), m)
 	case isNew:
 		p.divider.hurry(b)
