@@ -25,10 +25,10 @@ type bucket struct {
 	fairEnd     int64    // fairEnd is when member.taken starts again at 0, as Instant.elapsed.
 	fairSeconds float64  // fairSeconds is the time between two values of fairEnd.
 	unassigned  uint64   // unassigned is how many units proxies used without an assignment, and that are not charged yet.
-	freed       []uint64
-	rotation    int     // rotation is the member that comes first in the next division.
-	unfairness  float64 // unfairness is the result of the last division, see unfairnessOf.
-	isShort     bool    // isShort says that the last division could not give all members what they want.
+	freed       []uint64 // freed has, for each limit, the units of members that have left, which go back to the store.
+	rotation    int      // rotation is the member that comes first in the next division.
+	unfairness  float64  // unfairness is the result of the last division, see unfairnessOf.
+	isShort     bool     // isShort says that the last division could not give all members what they want.
 	peers       peers
 	// taken is how many units all members got in the current fairness window. Until shareEnd, as Instant.elapsed, they get at most their
 	// share of what there is; isShortOfShare says that they want more.
@@ -75,6 +75,7 @@ func (b *bucket) floor() uint64 { return b.capacity() / 20 / uint64(max(len(b.me
 func (b *bucket) use(target limiter.QuotaTarget) {
 	same := b.target.SameCounters(&target)
 	b.target = target
+	b.peers.use(target.Hits)
 	if same {
 		return
 	}
@@ -122,8 +123,7 @@ func (b *bucket) advance(now Instant) {
 	aged := b.agingTime()
 	for _, m := range b.members {
 		if m.newest.Bucket != nil && (crossed || now.elapsed-m.assignedAt >= aged) {
-			m.mustReplace = true
-			m.isDue = m.isDue || !m.isSilent(now.elapsed)
+			m.replace(now.elapsed)
 		}
 		if now.elapsed >= b.fairEnd {
 			m.taken = 0
@@ -213,16 +213,10 @@ func (b *bucket) readLooks(verdicts []backend.Verdict, now Instant) {
 		}
 		if outstanding > v.Before {
 			b.forgetOutstanding(i)
-			b.replaceAll(now.elapsed)
+			for _, m := range b.members {
+				m.replace(now.elapsed)
+			}
 		}
-	}
-}
-
-// replaceAll makes all members get new units, because those that they have are no longer charged.
-func (b *bucket) replaceAll(now int64) {
-	for _, m := range b.members {
-		m.mustReplace = true
-		m.isDue = m.isDue || !m.isSilent(now)
 	}
 }
 

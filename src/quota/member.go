@@ -32,7 +32,7 @@ type member struct {
 	mustReplace bool
 	planned     uint64 // planned is how many units the current round assigns.
 	isInRound   bool   // isInRound says that the current round has decided what the proxy gets. It may have joined later.
-	isGone      bool   // isGone says that the stream has ended, or that the bucket was abandoned.
+	isGone      bool   // isGone says that the stream has ended, or that the bucket was abandoned. Only the goroutine of Report uses it.
 
 	isPending bool // isPending says that the proxy has to be told of newest. Proxy.mu guards it.
 }
@@ -147,6 +147,12 @@ func (m *member) ttl() time.Duration {
 // canAssign reports whether the proxy may get an assignment now.
 func (m *member) canAssign(now int64) bool {
 	return m.mustReplace || m.newest.Action != AssignUnits || now >= m.nextAssignment()
+}
+
+// replace makes the proxy get new units, because those that it has are no longer charged. A silent proxy gets them when it reports.
+func (m *member) replace(now int64) {
+	m.mustReplace = true
+	m.isDue = m.isDue || !m.isSilent(now)
 }
 
 // isSilent reports whether the proxy has missed its last reports, so that it gets no more units.

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"math"
@@ -66,6 +67,15 @@ type peers struct {
 	published   presence
 	publishedAt int64            // publishedAt is as Instant.elapsed; 0 if nothing is published.
 	id          algorithm.HoldID // id is that of the published hold.
+	hit         backend.Hit      // hit is on the counter of all presences, without an operation. It is zero if nothing limits the bucket.
+}
+
+// use replaces hit by that for a bucket that is charged by hits.
+func (p *peers) use(hits []backend.Hit) {
+	p.hit = backend.Hit{}
+	if len(hits) > 0 {
+		p.hit = backend.Hit{Key: append(bytes.Clone(hits[0].Key), presenceKeySuffix...), TagLength: hits[0].TagLength, Limit: presenceLimit, NoVeto: hits[0].NoVeto}
+	}
 }
 
 // newReplicaID returns a HoldID whose first half is random. The second half is for a number.
@@ -77,11 +87,8 @@ func newReplicaID() (id algorithm.HoldID) {
 
 // appendPresence appends the hits that publish what the proxies of b want, if it has changed, and ask for the sum of all replicas.
 func (d *Divider) appendPresence(b *bucket, now Instant, group uint16) {
-	own := b.presence()
-	hit := b.target.Hits[0]
-	hit.Key = append(append([]byte(nil), hit.Key...), presenceKeySuffix...)
-	hit.Limit, hit.SharesKey, hit.StoresRemaining, hit.Fallback = presenceLimit, false, false, backend.FallbackError
-	p := &b.peers
+	own, p := b.presence(), &b.peers
+	hit := p.hit
 	if p.publishedAt == 0 || own.differsFrom(p.published) || now.elapsed-p.publishedAt > int64(presenceTime/2) {
 		if p.publishedAt > 0 {
 			hit.HoldID = p.id
@@ -96,8 +103,7 @@ func (d *Divider) appendPresence(b *bucket, now Instant, group uint16) {
 			appendHit(&d.batch, &hit, algorithm.Charge, own.packed(), group)
 		}
 	}
-	hit.HoldID = algorithm.HoldID{}
-	appendHit(&d.batch, &hit, algorithm.Look, 0, group)
+	appendHit(&d.batch, &p.hit, algorithm.Look, 0, group)
 }
 
 // readPresence learns from the verdict of a look at the sum of all presences.
@@ -149,10 +155,7 @@ func (b *bucket) share() float64 {
 	own := b.presence()
 	proxies := float64(own.proxies + others.proxies)
 	upToEqual := float64(own.demand+others.demand) / demandUnit
-	above := float64(own.above + others.above)
-	if above == 0 || upToEqual >= proxies {
-		above = max(above, 1)
-	}
+	above := max(float64(own.above+others.above), 1)
 	level := 1 + max(proxies-upToEqual, 0)/above // level is what a proxy gets at most, in equal shares.
 	var wanted float64
 	for _, m := range b.members {

@@ -21,7 +21,7 @@ func (s *Service) buildQuotas() *rlqs.Service {
 		AbandonAfter: abandonAfter,
 		MaxBuckets:   s.Settings.QuotaMaxBuckets,
 		// Replicas tell each other through the store what their proxies want.
-		StoreIsShared: s.Settings.BackendType != "memory",
+		StoreIsShared: len(s.store.pools) > 0,
 	})
 	s.runners = append(s.runners, divider.Run)
 	s.counters.ShowFigures("quota", "", divider.Stats())
