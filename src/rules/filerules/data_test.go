@@ -82,34 +82,24 @@ var dataSituations = []situation{
 // Each change of a data file is found by events alone, and by polling alone.
 func TestDataSituations(t *testing.T) {
 	t.Parallel()
-	for _, tt := range dataSituations {
-		for mode, change := range map[string]func(*Watcher){
-			"events": nil,
-			"polls":  func(w *Watcher) { w.newEventWatcher, w.cfg.PollInterval = noEvents, 10*time.Millisecond },
-		} {
-			t.Run(tt.name+" by "+mode, func(t *testing.T) {
-				t.Parallel()
-				dir := realDir(t)
-				play(t, dir, tt.steps[0].do)
-				r := run(t, dir, tt.cfg, change)
-				for i, s := range tt.steps {
-					if i > 0 {
-						play(t, dir, s.do)
-					}
-					want := strings.ReplaceAll(s.want, "%", filepath.Join(dir, "data/config/rules"))
-					last := "nothing"
-					for deadline := time.After(patience); last != want && (!strings.Contains(want, "refused:") || !strings.HasPrefix(last, want)); {
-						select {
-						case l := <-r.loads:
-							last = found(l)
-						case <-deadline:
-							t.Fatalf("after %q: want %q, the last load was %q", s.do, want, last)
-						}
-					}
+	eachMode(t, dataSituations, func(t *testing.T, dir string, r *running, steps []step) {
+		t.Helper()
+		for i, s := range steps {
+			if i > 0 {
+				play(t, dir, s.do)
+			}
+			want := strings.ReplaceAll(s.want, "%", filepath.Join(dir, "data/config/rules"))
+			last := "nothing"
+			for deadline := time.After(patience); last != want && (!strings.Contains(want, "refused:") || !strings.HasPrefix(last, want)); {
+				select {
+				case l := <-r.loads:
+					last = found(l)
+				case <-deadline:
+					t.Fatalf("after %q: want %q, the last load was %q", s.do, want, last)
 				}
-			})
+			}
 		}
-	}
+	})
 }
 
 // A file that has not changed is not parsed again, also if it was held back in between.

@@ -163,7 +163,24 @@ var situations = []situation{
 // Each change of a directory of rules is found by events alone, and by polling alone.
 func TestSituations(t *testing.T) {
 	t.Parallel()
-	for _, tt := range situations {
+	eachMode(t, situations, func(t *testing.T, dir string, r *running, steps []step) {
+		t.Helper()
+		before := "-"
+		for i, s := range steps {
+			if i > 0 {
+				play(t, dir, s.do)
+			}
+			if s.want != before { // else nothing is loaded
+				r.until(t, s.want)
+			}
+			before = s.want
+		}
+	})
+}
+
+// eachMode plays the first step of each situation, starts a watcher that uses events alone or polling alone, and calls playRest.
+func eachMode(t *testing.T, list []situation, playRest func(t *testing.T, dir string, r *running, steps []step)) {
+	for _, tt := range list {
 		for mode, change := range map[string]func(*Watcher){
 			"events": nil,
 			"polls":  func(w *Watcher) { w.newEventWatcher, w.cfg.PollInterval = noEvents, 10*time.Millisecond },
@@ -172,17 +189,7 @@ func TestSituations(t *testing.T) {
 				t.Parallel()
 				dir := realDir(t)
 				play(t, dir, tt.steps[0].do)
-				r := run(t, dir, tt.cfg, change)
-				before := "-"
-				for _, s := range tt.steps {
-					if s != tt.steps[0] {
-						play(t, dir, s.do)
-					}
-					if s.want != before { // else nothing is loaded
-						r.until(t, s.want)
-					}
-					before = s.want
-				}
+				playRest(t, dir, run(t, dir, tt.cfg, change), tt.steps)
 			})
 		}
 	}
