@@ -13,15 +13,18 @@ import (
 	"testing"
 	"time"
 
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"ratelimit/src/testbed/harness"
 )
 
-// serving asks gRPC's health service and about a limit over TLS.
+// serving asks gRPC's health service, about a limit and for a quota over TLS. The rules have no quotas.
 func (s *service) serving(cfg *tls.Config) error {
 	s.t.Helper()
 	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(cfg)))
@@ -33,7 +36,16 @@ func (s *service) serving(cfg *tls.Config) error {
 	defer cancel()
 	_, failed := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request("d", "ip"))
-	return errors.Join(failed, err)
+	quotas, noStream := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
+	if noStream == nil {
+		noStream = quotas.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "d"})
+	}
+	if noStream == nil {
+		if _, noStream = quotas.Recv(); status.Code(noStream) == codes.FailedPrecondition {
+			noStream = nil
+		}
+	}
+	return errors.Join(failed, err, noStream)
 }
 
 func TestTLS(t *testing.T) { eachEngine(t, testTLS) }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
@@ -42,7 +43,12 @@ func (s *Service) Register(server grpc.ServiceRegistrar) {
 		HandlerType: (*any)(nil), // HandlerType accepts any service, since the handler calls no method of it.
 		Streams: []grpc.StreamDesc{{
 			StreamName: original.Streams[0].StreamName, ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, stream grpc.ServerStream) error { return s.serve(stream) },
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				if err := s.serve(stream); !errors.Is(err, io.EOF) {
+					return err
+				}
+				return nil // The proxy has closed the stream.
+			},
 		}},
 		Metadata: original.Metadata,
 	}, s)
@@ -77,26 +83,34 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(&in); err != nil {
 			return err
 		}
+		if err := s.checkDomain(domain); err != nil { // A reload may have taken the quotas away.
+			return err
+		}
 	}
 }
 
 // domainOf returns the domain of the first message of a stream, in memory of its own.
 func (s *Service) domainOf(message []byte) ([]byte, error) {
 	domain := bytes.Clone(domainField(message))
-	set := s.cfg.Rules()
-	switch {
-	case len(domain) == 0:
+	if len(domain) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "the first report of the stream has no domain")
-	case set == nil:
-		return nil, status.Error(codes.Unavailable, "no rules are loaded yet")
+	}
+	return domain, s.checkDomain(domain)
+}
+
+// checkDomain returns an error if the rules in force have no quotas for the domain.
+func (s *Service) checkDomain(domain []byte) error {
+	set := s.cfg.Rules()
+	if set == nil {
+		return status.Error(codes.Unavailable, "no rules are loaded yet")
 	}
 	switch d := set.Domain(domain); {
 	case d == nil:
-		return nil, status.Errorf(codes.FailedPrecondition, "the domain %s has no rules", rules.Quote(string(domain)))
+		return status.Errorf(codes.FailedPrecondition, "the domain %s has no rules", rules.Quote(string(domain)))
 	case !d.HasQuotaBuckets:
-		return nil, status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`", rules.Quote(string(domain)))
+		return status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`", rules.Quote(string(domain)))
 	}
-	return domain, nil
+	return nil
 }
 
 // readReports passes the usages of a message on to the divider. Buckets beyond the bounds get no assignment.
