@@ -65,6 +65,7 @@ type Divider struct {
 // Stats are figures of a Divider since its start.
 type Stats struct {
 	Proxies, Buckets, Members      atomic.Int64  // Proxies, Buckets and Members, pairs of both, are what there is now.
+	Reports, Responses             atomic.Uint64 // Reports are the messages of proxies, and Responses those to them. The front end counts them.
 	Assignments, Extensions        atomic.Uint64 // Assignments and Extensions were sent.
 	AssignedUnits                  atomic.Uint64
 	Abandoned                      atomic.Uint64 // Abandoned is how many proxies had to forget a bucket that they did not use.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
@@ -70,7 +71,7 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_ = send(ctx, stream, proxy) // If the stream breaks, RecvMsg fails, too.
+		_ = send(ctx, stream, proxy, &s.cfg.Divider.Stats().Responses) // If the stream breaks, RecvMsg fails, too.
 	}()
 	defer func() {
 		cancel()
@@ -115,6 +116,7 @@ func (s *Service) checkDomain(domain []byte) error {
 
 // readReports passes the usages of a message on to the divider. Buckets beyond the bounds get no assignment.
 func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error {
+	s.cfg.Divider.Stats().Reports.Add(1)
 	now := quota.Now()
 	r := newReportReader(message)
 	for r.next() {
@@ -142,8 +144,8 @@ func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error 
 // actionsPerMessage bounds the size of a message to a proxy with many buckets.
 const actionsPerMessage = 1000
 
-// send sends the assignments of a proxy until ctx ends.
-func send(ctx context.Context, stream grpc.ServerStream, proxy *quota.Proxy) error {
+// send sends the assignments of a proxy until ctx ends. It counts the messages.
+func send(ctx context.Context, stream grpc.ServerStream, proxy *quota.Proxy, responses *atomic.Uint64) error {
 	var (
 		pending []quota.Assignment
 		out     rls.RawMessage
@@ -163,6 +165,7 @@ func send(ctx context.Context, stream grpc.ServerStream, proxy *quota.Proxy) err
 			if err := stream.SendMsg(&out); err != nil {
 				return fmt.Errorf("rlqs: %w", err)
 			}
+			responses.Add(1)
 		}
 		clear(pending)
 	}

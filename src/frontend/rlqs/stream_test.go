@@ -249,6 +249,11 @@ func TestFirstReport(t *testing.T) {
 				t.Errorf("step %d: %q, want %q", i, got, step.want)
 			}
 		}
+		st := f.divider.Stats()
+		if reports := st.Reports.Load(); reports != 5 {
+			t.Errorf("%d reports were counted, want 5", reports)
+		}
+		harness.Until(t, "5 responses are counted", func() bool { return st.Responses.Load() >= 5 }) // Two assignments of one report may need two.
 	})
 }
 
