@@ -5,8 +5,9 @@ import "sync/atomic"
 // memoryBudget is the memory cap of a store and what is used of it.
 //
 // Keys are spread evenly, so each table may have an equal share. Logs vary in size a
-// thousandfold, so they take what they need, and tables share the rest. Above the cap shards
-// shrinkTable in turn; each drops the counters that have been idle for longest in it.
+// thousandfold, so they take what they need, and tables share the rest, but at least a quarter of
+// the cap: a shard that must evict from a handful of counters evicts one in use. Above the cap
+// the shards shrink in turn; each drops the counters that have been idle for longest in it.
 type memoryBudget struct {
 	maxBytes        int64 // maxBytes is Config.MaxBytes.
 	graceNanos      int64 // graceNanos is Config.ExpiryGrace in nanoseconds.
@@ -26,7 +27,7 @@ func (b *memoryBudget) isExceeded(freed int64) bool { return b.usedBytes.Load()-
 
 // bytesPerShard returns how much memory each shard may have for its slots and names.
 func (b *memoryBudget) bytesPerShard() int {
-	return int(max(b.maxBytes-b.overflowBytes.Load(), 0) / b.numShards)
+	return int(max(b.maxBytes-b.overflowBytes.Load(), b.maxBytes/4) / b.numShards)
 }
 
 // slotsPerShard returns how many slots a shard may have, if each has a name of so many bytes on average. Three quarters of the slots
