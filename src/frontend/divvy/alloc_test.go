@@ -5,6 +5,8 @@ package divvy
 import (
 	"strings"
 	"testing"
+
+	"ratelimit/src/frontend/pipeline"
 )
 
 // The race detector empties pools at random, so this runs without it: see
@@ -13,15 +15,13 @@ import (
 // HITs on a connection that is there allocate nothing.
 func TestHitDoesNotAllocate(t *testing.T) {
 	s := build(t, Config{})
-	c := &conn{srv: s, tcpConn: &script{}, Conn: &script{}}
-	c.inputBuffer.resize(readBufferBytes)
+	c, r := &session{srv: s}, new(pipeline.Replies)
 	burst := []byte(strings.Repeat("HIT ip=10.0.0.1 method=GET\nHIT user=x action=y\nhit ip=\xff\n", 20))
 	hit := func() {
-		c.inputBuffer.recordRead(copy(c.inputBuffer.freeSpace(), burst))
-		if n, err := c.answerLines(false); n != 60 || err != nil {
+		if consumed, n, err := c.Answer(t.Context(), burst, false, r); n != 60 || consumed != len(burst) || err != nil {
 			t.Fatalf("%d lines, %v", n, err)
 		}
-		c.Conn.(*script).said.Reset()
+		r.Reset()
 	}
 	hit()
 	if n := testing.AllocsPerRun(100, hit); n > 0 {

@@ -2,24 +2,26 @@ package divvy
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"time"
 	"unicode/utf8"
 
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
 
-// batch holds the requests of one read, which the limiter decides in one call, and their
-// replies. Connections share batches through a pool.
+// batch holds the requests of one read, which the limiter decides in one call. Connections share batches through a pool.
 type batch struct {
 	srv           *Server
+	ctx           context.Context // ctx is that of the requests.
 	req           limiter.Request
 	answer        limiter.Answer
 	entries       []rules.Entry
-	repairedLines []byte        // repairedLines holds copies of lines that were not UTF-8, made valid.
-	replies       *bytes.Buffer // replies holds replies that have not been written yet.
+	repairedLines []byte            // repairedLines holds copies of lines that were not UTF-8, made valid.
+	replies       *pipeline.Replies // replies gets the replies.
 }
 
 // A batch with more memory than this is not pooled again.
@@ -29,28 +31,18 @@ const (
 	maxPooledCharges = 4 * limiter.MaxDescriptors
 )
 
-func (s *Server) newBatch() *batch {
+func (s *Server) newBatch(ctx context.Context, replies *pipeline.Replies) *batch {
 	b := s.batchPool.Get().(*batch)
-	b.replies = s.bufferPool.Get().(*bytes.Buffer)
+	b.ctx, b.replies = ctx, replies
 	return b
 }
 
-// returnToPool puts b into its pool. It returns the replies, for releaseReplies: a client that does
-// not read its replies keeps them in memory, but not the batch.
-func (b *batch) returnToPool() *bytes.Buffer {
-	replies := b.replies
-	b.replies = nil
+// returnToPool puts b into its pool.
+func (b *batch) returnToPool() {
+	b.ctx, b.replies = nil, nil
 	if cap(b.entries) <= maxBatchEntries && cap(b.repairedLines) <= maxPooledBytes && b.answer.Reset(maxPooledCharges) {
 		b.clearRequests()
 		b.srv.batchPool.Put(b)
-	}
-	return replies
-}
-
-func (s *Server) releaseReplies(replies *bytes.Buffer) {
-	if replies.Cap() <= maxPooledBytes {
-		replies.Reset()
-		s.bufferPool.Put(replies)
 	}
 }
 
@@ -64,7 +56,7 @@ func (b *batch) clearRequests() {
 
 // addRequest adds the request in line, which must not change until decideRequests. If the request does
 // not fit into the batch, addRequest first decides the earlier ones, and may return the fault of one of them.
-func (b *batch) addRequest(line []byte) *fault {
+func (b *batch) addRequest(line []byte) *pipeline.Fault {
 	cfg := &b.srv.cfg
 	if len(b.req.Descriptors) >= cfg.MaxPipelinedRequests || len(b.entries) >= maxBatchEntries {
 		if f := b.decideRequests(); f != nil {
@@ -81,7 +73,7 @@ func (b *batch) addRequest(line []byte) *fault {
 		line = b.repairedLines[begin:]
 	}
 	first := len(b.entries)
-	var f *fault
+	var f *pipeline.Fault
 	if b.entries, f = parseHit(b.entries, line); f != nil {
 		return f
 	}
@@ -118,13 +110,13 @@ func (b *batch) takeDomain(first int) []byte {
 
 // decideRequests decides the added requests, appends their replies, and removes the requests. If a
 // request fails, decideRequests returns its fault and appends no further replies.
-func (b *batch) decideRequests() *fault {
+func (b *batch) decideRequests() *pipeline.Fault {
 	if len(b.req.Descriptors) == 0 {
 		return nil
 	}
 	start := time.Now()
 	b.req.Now = b.srv.now
-	err := b.srv.cfg.Limiter.Check(b.srv.ctx, &b.req, &b.answer)
+	err := b.srv.cfg.Limiter.Check(b.ctx, &b.req, &b.answer)
 	answered, f := b.appendReplies(err)
 	if err != nil && f != nil {
 		b.srv.cfg.OnFailure(err)
@@ -140,12 +132,12 @@ func (b *batch) decideRequests() *fault {
 
 // appendReplies appends the replies for b.answer; err is the error of Check. It returns how many
 // replies it appended, and the fault of the first request without a reply.
-func (b *batch) appendReplies(err error) (answered int, f *fault) {
+func (b *batch) appendReplies(err error) (answered int, f *pipeline.Fault) {
 	switch {
 	case errors.Is(err, limiter.ErrNoRules):
 		return 0, errNotReady
 	case errors.Is(err, limiter.ErrInvalidRequest):
-		return 0, &fault{errorCodeUnknown, err.Error()}
+		return 0, &pipeline.Fault{Text: err.Error()}
 	case err != nil && !errors.Is(err, limiter.ErrStoreFailed):
 		return 0, errInternal
 	case b.answer.Domain == nil:

@@ -81,7 +81,7 @@ func serveEcho(l net.Listener) error {
 			return err
 		}
 		go func() {
-			buf := make([]byte, readBufferBytes)
+			buf := make([]byte, 4<<10)
 			for {
 				n, err := c.Read(buf)
 				if err != nil {

@@ -4,17 +4,17 @@
 package divvy
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 )
 
@@ -41,7 +41,7 @@ type Config struct {
 
 // Limits bound what clients can use.
 type Limits struct {
-	// MaxLineBytes is the longest line in bytes, without its end, at most 64 MiB. Defaults to 1 MiB.
+	// MaxLineBytes is the longest line in bytes, without its end, less than 64 MiB. Defaults to 1 MiB.
 	MaxLineBytes int
 	// MaxConnections is how many connections may be open. If all are, connlimit.Listener closes one
 	// or refuses the new one. Defaults to 10,000.
@@ -71,44 +71,28 @@ const defaultMaxLineBytes = 1 << 20
 
 // Server answers clients of divvy. Create it with New.
 type Server struct {
+	*pipeline.Server
 	cfg           Config
 	defaultDomain []byte
 	now           time.Time // now is the time of all requests in tests. The zero time means the store's clock.
-	listener      *connlimit.Listener
 
-	batchPool  sync.Pool // batchPool holds *batch values without replies.
-	bufferPool sync.Pool // bufferPool holds *bytes.Buffer values for replies.
+	batchPool sync.Pool // batchPool holds *batch values.
 
-	answeredHits  atomic.Uint64
-	errorReplies  map[string]*atomic.Uint64 // errorReplies counts ERR replies by code.
-	longLineBytes atomic.Int64              // longLineBytes is the size of all buffers for long lines, at most maxLongLineMemory.
-
-	ctx              context.Context // ctx is the context of all requests. When it ends, connections are closed.
-	cancel           context.CancelFunc
-	stoppingCtx      context.Context // Shutdown ends stoppingCtx.
-	startStopping    context.CancelFunc
-	lastReadDeadline time.Time // lastReadDeadline is the read deadline of all connections after stoppingCtx has ended.
-
-	mu             sync.Mutex
-	refusedConns   int // refusedConns is how many refused connections are open; guarded by mu.
-	connGoroutines sync.WaitGroup
+	answeredHits atomic.Uint64
+	errorReplies map[string]*atomic.Uint64 // errorReplies counts ERR replies by code.
 }
 
 // New returns a server without a listener. It fails if cfg is invalid.
 func New(cfg Config) (*Server, error) {
 	cfg.MaxLineBytes = cmp.Or(cfg.MaxLineBytes, defaultMaxLineBytes)
-	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 10_000)
 	cfg.MaxPipelinedRequests = cmp.Or(cfg.MaxPipelinedRequests, 128)
-	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	switch {
 	case cfg.Limiter == nil:
 		return nil, errors.New("divvy: Config.Limiter is missing")
 	case cfg.Domain == "" && cfg.DomainKey == "":
 		return nil, errors.New("divvy: Config.Domain and Config.DomainKey are both empty")
-	case cfg.MaxLineBytes < 0 || cfg.MaxConnections < 0 || cfg.MaxPipelinedRequests < 0 || cfg.WriteTimeout < 0:
+	case cfg.MaxLineBytes < 0 || cfg.MaxPipelinedRequests < 0:
 		return nil, errors.New("divvy: a limit is negative")
-	case cfg.MaxLineBytes > maxLongLineMemory:
-		return nil, fmt.Errorf("divvy: the longest line is %d bytes, more than %d", cfg.MaxLineBytes, maxLongLineMemory)
 	case cfg.MaxPipelinedRequests > limiter.MaxDescriptors:
 		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelinedRequests, limiter.MaxDescriptors)
 	}
@@ -123,21 +107,23 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, defaultDomain: []byte(cfg.Domain)}
 	s.errorReplies = map[string]*atomic.Uint64{errorCodeUnknown: {}, errorCodeUnknownCommand: {}}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.stoppingCtx, s.startStopping = context.WithCancel(s.ctx)
 	s.batchPool.New = func() any {
 		return &batch{srv: s, req: limiter.Request{IndependentDescriptors: true, Protocol: limiter.ProtocolDivvy}}
 	}
-	s.bufferPool.New = func() any { return new(bytes.Buffer) }
-	limit := connlimit.Config{
-		MaxConnections: cfg.MaxConnections, UnreadTimeout: cfg.WriteTimeout,
-		MemoryBudget: cfg.MemoryBudget, OnlyManualCharges: true, OnRefuse: s.startConn,
-	}
-	if cfg.TLS != nil {
-		limit.GreetingWrites = tlsGreetingWrites
-	}
-	s.listener = connlimit.New(nil, limit)
-	return s, nil
+	server, err := pipeline.New(pipeline.Config{
+		Protocol: "divvy", Request: "line",
+		NewSession: func(net.Addr) pipeline.Session { return &session{srv: s} },
+		FaultReply: s.faultReply,
+		TLS:        cfg.TLS,
+		OnPanic:    cfg.OnPanic,
+		Limits: pipeline.Limits{
+			MaxInputBytes:  cfg.MaxLineBytes + len("\r\n"),
+			MaxConnections: cfg.MaxConnections, MemoryBudget: cfg.MemoryBudget,
+			IdleTimeout: cfg.IdleTimeout, WriteTimeout: cfg.WriteTimeout,
+		},
+	})
+	s.Server = server
+	return s, err
 }
 
 // Stats are the figures of a Server, counted since the start.
@@ -151,7 +137,7 @@ type Stats struct {
 
 // Stats returns the server's figures.
 func (s *Server) Stats() Stats {
-	st := Stats{Stats: s.listener.Stats(), AnsweredHits: s.answeredHits.Load(), ErrorReplies: make(map[string]uint64)}
+	st := Stats{Stats: s.Server.Stats(), AnsweredHits: s.answeredHits.Load(), ErrorReplies: make(map[string]uint64)}
 	for code, n := range s.errorReplies {
 		st.ErrorReplies[code] = n.Load()
 	}

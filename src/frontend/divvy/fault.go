@@ -1,47 +1,52 @@
 package divvy
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"ratelimit/src/frontend/pipeline"
 )
 
-// These are the codes of ERR replies.
+// These are the codes of ERR replies. Faults without a code have errorCodeUnknown.
 const (
 	errorCodeUnknown        = "unknown"
 	errorCodeUnknownCommand = "unknown-command"
 )
 
-// fault is an ERR reply. It ends the connection.
-type fault struct{ code, text string }
-
-// Error returns the reply without its line end. Line ends in the text, which may quote the client, become spaces.
-func (f *fault) Error() string {
-	return "ERR " + f.code + ` "` + lineEndReplacer.Replace(f.text) + `"`
+// faultReply returns the ERR reply for f, which ends the connection, and counts it.
+func (s *Server) faultReply(f *pipeline.Fault) []byte {
+	s.errorReplies[cmp.Or(f.Code, errorCodeUnknown)].Add(1)
+	return append(appendFault(nil, f), '\n')
 }
 
+// appendFault appends the ERR reply for f without its line end.
+func appendFault(dst []byte, f *pipeline.Fault) []byte {
+	return fmt.Appendf(dst, `ERR %s "%s"`, cmp.Or(f.Code, errorCodeUnknown), lineEndReplacer.Replace(f.Text))
+}
+
+// lineEndReplacer makes spaces of the line ends in texts, which may quote the client.
 var lineEndReplacer = strings.NewReplacer("\n", " ", "\r", " ")
 
 // The texts of errOpenQuote and errUnexpectedEnd are those of Button's divvy.
 var (
-	errOpenQuote        = &fault{errorCodeUnknown, "Unexpected end of quoted string."}
-	errUnexpectedEnd    = &fault{errorCodeUnknown, "Unexpected end of input string."}
-	errTooManyPairs     = newFaultf("More than %d keys.", maxRequestPairs)
-	errTooManyLongLines = &fault{errorCodeUnknown, "Too many long lines at once, try again later."}
-	errNotReady         = &fault{errorCodeUnknown, "No rules are loaded yet."}
-	errStore            = &fault{errorCodeUnknown, "The store did not answer."}
-	errInternal         = &fault{errorCodeUnknown, "Internal error."}
-	errNoReply          = &fault{} // errNoReply ends the connection without an ERR reply.
+	errOpenQuote     = newFaultf("Unexpected end of quoted string.")
+	errUnexpectedEnd = newFaultf("Unexpected end of input string.")
+	errTooManyPairs  = newFaultf("More than %d keys.", maxRequestPairs)
+	errNotReady      = newFaultf("No rules are loaded yet.")
+	errStore         = newFaultf("The store did not answer.")
+	errInternal      = newFaultf("Internal error.")
 )
 
-func newFaultf(format string, args ...any) *fault {
-	return &fault{errorCodeUnknown, fmt.Sprintf(format, args...)}
+func newFaultf(format string, args ...any) *pipeline.Fault {
+	return &pipeline.Fault{Text: fmt.Sprintf(format, args...)}
 }
 
-func errLongLine(most int) *fault { return newFaultf("Line is longer than %d bytes.", most) }
+func errLongLine(most int) *pipeline.Fault { return newFaultf("Line is longer than %d bytes.", most) }
 
 // errExpectedText returns the fault of a line that has rest where want must be.
-func errExpectedText(want string, rest []byte) *fault {
+func errExpectedText(want string, rest []byte) *pipeline.Fault {
 	_, size := utf8.DecodeRune(rest)
 	return newFaultf("Expected %s, found '%s'", want, rest[:size])
 }

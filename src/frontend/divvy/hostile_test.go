@@ -26,7 +26,7 @@ import (
 // no listener, so a test in a bubble decides what time it is.
 func pipe(s *Server) net.Conn {
 	client, server := net.Pipe()
-	s.startConn(s.listener.AdmitConn(server))
+	s.StartConn(server)
 	return client
 }
 
@@ -169,54 +169,6 @@ func TestMillionPipelined(t *testing.T) {
 	}
 }
 
-// The buffers of all connections for long lines are bounded together.
-func TestManyLongLines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{})
-		begun := strings.Repeat("x", defaultMaxLineBytes-10)
-		var all []net.Conn
-		refused := 0
-		for range maxLongLineMemory/defaultMaxLineBytes + 8 {
-			c := pipe(s)
-			all = append(all, c)
-			go func() { _, _ = io.WriteString(c, begun) }() // all of it, or until it is refused
-			go func() {
-				if got, _ := io.ReadAll(c); string(got) == "ERR unknown \"Too many long lines at once, try again later.\"\n" {
-					refused++ // one at a time
-				}
-			}()
-			synctest.Wait()
-		}
-		if refused < 8 || refused > 16 {
-			t.Errorf("%d refused", refused)
-		}
-		if held := s.longLineBytes.Load(); held > maxLongLineMemory {
-			t.Errorf("%d bytes held", held)
-		}
-		for _, c := range all {
-			_ = c.Close()
-		}
-		synctest.Wait()
-		if held := s.longLineBytes.Load(); held != 0 {
-			t.Errorf("%d bytes are never given back", held)
-		}
-		c := pipe(s)
-		go func() {
-			_, _ = io.WriteString(c, "HIT ip=1 x="+begun[:1000]+"\nHIT ip=1 x="+begun[:100_000]+"\nHIT ip=1\n")
-		}()
-		for _, want := range []string{"OK true 4294967295 0\n", "OK true 4294967295 0\n", "OK true 1 10\n"} {
-			if got := line(t, c); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		}
-		synctest.Wait()
-		if held := s.longLineBytes.Load(); held != 0 {
-			t.Errorf("%d bytes are kept for short lines", held)
-		}
-		s.Shutdown(t.Context())
-	})
-}
-
 // While all connections are active, a new one is refused, with an ERR for its first
 // request. Otherwise the longest idle one makes room.
 func TestFullPort(t *testing.T) {
@@ -281,34 +233,6 @@ func TestLongLinesCountInTheBudget(t *testing.T) {
 	})
 }
 
-// The number of refused connections that wait for their ERR is bounded.
-func TestRefusalsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{Limits: Limits{MaxConnections: 1}})
-		pipe(s)
-		var turned []net.Conn
-		refused := func() net.Conn {
-			client, server := net.Pipe()
-			s.startConn(server)
-			return client
-		}
-		for range maxRefusedConns {
-			turned = append(turned, refused())
-		}
-		synctest.Wait()
-		if !closed(refused()) {
-			t.Error("one more is kept")
-		}
-		time.Sleep(drainTime)
-		for _, c := range turned {
-			if !closed(c) {
-				t.Fatal("one is never closed")
-			}
-		}
-		s.Shutdown(t.Context())
-	})
-}
-
 // Unread input after an ERR does not lose the replies before it.
 func TestErrBeforeUnreadInput(t *testing.T) {
 	addr := start(t, build(t, Config{}))
@@ -357,7 +281,7 @@ func TestTLSHandshakeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, Config{TLS: new(tls.Config)})
 		begun := time.Now()
-		if !closed(pipe(s)) || time.Since(begun) != handshakeTimeout {
+		if !closed(pipe(s)) || time.Since(begun) != 5*time.Second {
 			t.Errorf("it took %v", time.Since(begun))
 		}
 		s.Shutdown(t.Context())
@@ -392,7 +316,7 @@ func TestShutdown(t *testing.T) {
 			}
 		}
 		<-done
-		if took := time.Since(begun); took > shutdownReadTime {
+		if took := time.Since(begun); took > 100*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
 		s.Shutdown(t.Context()) // once more is no harm

@@ -1,53 +1,61 @@
 package divvy
 
-import "bytes"
+import (
+	"bytes"
+	"context"
 
-// lineBuffer splits input into lines. A line is valid until the next call of freeSpace. The input that
-// nextLine has not returned yet is buf[lineBegin:inputEnd]; buf[lineBegin:scannedEnd] has no line end.
-type lineBuffer struct {
-	buf                             []byte
-	lineBegin, scannedEnd, inputEnd int
+	"ratelimit/src/frontend/pipeline"
+)
+
+// session answers the lines of one connection.
+type session struct {
+	srv     *Server
+	scanned int // scanned is how many bytes at the start of the next input have no line end.
 }
 
-// nextLine returns the next line without "\n" or "\r\n". If atEnd is set, the last line needs no line end.
-func (l *lineBuffer) nextLine(atEnd bool) (line []byte, ok bool) {
-	i := bytes.IndexByte(l.buf[l.scannedEnd:l.inputEnd], '\n')
-	if i < 0 {
-		l.scannedEnd = l.inputEnd
-		line = l.buf[l.lineBegin:l.inputEnd]
-		if !atEnd || len(line) == 0 {
-			return nil, false
+// Answer implements pipeline.Session.
+func (s *session) Answer(ctx context.Context, input []byte, atEnd bool, r *pipeline.Replies) (consumed, requests int, err error) {
+	b := s.srv.newBatch(ctx, r)
+	var f *pipeline.Fault
+	for f == nil {
+		line, size := s.nextLine(input[consumed:], atEnd)
+		if size == 0 {
+			break
 		}
-		l.lineBegin = l.inputEnd
-		return line, true
+		consumed += size
+		requests++
+		f = b.addRequest(line)
+		if err := r.FlushIfLarge(); err != nil {
+			return consumed, requests, err
+		}
 	}
-	line = l.buf[l.lineBegin : l.scannedEnd+i]
-	l.lineBegin = l.scannedEnd + i + 1
-	l.scannedEnd = l.lineBegin
-	return bytes.TrimSuffix(line, carriageReturn), true
+	if earlier := b.decideRequests(); earlier != nil {
+		f = earlier
+	}
+	if most := s.srv.cfg.MaxLineBytes; f == nil && len(input)-consumed > most+1 { // One more byte may be the "\r" of the line end.
+		f = errLongLine(most)
+	}
+	b.returnToPool()
+	if f != nil {
+		return consumed, requests, f
+	}
+	return consumed, requests, nil
+}
+
+// nextLine returns the first line of input without "\n" or "\r\n", and its size with them. If atEnd is set, the last line needs no line
+// end. The size is 0 if there is no whole line.
+func (s *session) nextLine(input []byte, atEnd bool) (line []byte, size int) {
+	i := bytes.IndexByte(input[s.scanned:], '\n')
+	if i < 0 && !atEnd {
+		s.scanned = len(input)
+		return nil, 0
+	}
+	end := s.scanned + i
+	s.scanned = 0
+	if i < 0 {
+		return input, len(input)
+	}
+	return bytes.TrimSuffix(input[:end], carriageReturn), end + 1
 }
 
 var carriageReturn = []byte("\r")
-
-// pendingBytes returns how many bytes of an incomplete line have been read.
-func (l *lineBuffer) pendingBytes() int { return l.inputEnd - l.lineBegin }
-
-// freeSpace returns the free part of the buffer. The caller must have called nextLine until it returned
-// false. The result is empty if an incomplete line fills the buffer.
-func (l *lineBuffer) freeSpace() []byte {
-	if l.lineBegin > 0 {
-		l.inputEnd = copy(l.buf, l.buf[l.lineBegin:l.inputEnd])
-		l.lineBegin, l.scannedEnd = 0, l.inputEnd
-	}
-	return l.buf[l.inputEnd:]
-}
-
-// recordRead tells l that n bytes were read into freeSpace().
-func (l *lineBuffer) recordRead(n int) { l.inputEnd += n }
-
-// resize changes the buffer's size to n bytes. The incomplete line must fit into them.
-func (l *lineBuffer) resize(n int) {
-	buf := make([]byte, n)
-	l.inputEnd = copy(buf, l.buf[l.lineBegin:l.inputEnd])
-	l.buf, l.lineBegin, l.scannedEnd = buf, 0, l.inputEnd
-}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"unicode/utf8"
 
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/rules"
 )
 
@@ -22,13 +23,13 @@ const maxRequestPairs = 1000
 // A string may be empty. White space before the word is an error.
 //
 // Source: Button's divvy, README section "Protocol", and its parser.
-func parseHit(entries []rules.Entry, line []byte) ([]rules.Entry, *fault) {
+func parseHit(entries []rules.Entry, line []byte) ([]rules.Entry, *pipeline.Fault) {
 	word, rest, ok := cutToken(line)
 	switch {
 	case !ok:
 		return entries, errOpenQuote
 	case !isHitCommand(word):
-		return entries, &fault{errorCodeUnknownCommand, "Unrecognized command: " + string(bytes.ToUpper(word))}
+		return entries, &pipeline.Fault{Code: errorCodeUnknownCommand, Text: "Unrecognized command: " + string(bytes.ToUpper(word))}
 	}
 	pairs := pairFinder{firstEntryIndex: len(entries)}
 	rest = bytes.TrimFunc(rest, isSpace)

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/rules"
 )
 
 // show is what parse makes of a line, in one: pairs in Go's quotes, or the ERR.
-func show(entries []rules.Entry, f *fault) string {
+func show(entries []rules.Entry, f *pipeline.Fault) string {
 	if f != nil {
-		return f.Error()
+		return string(appendFault(nil, f))
 	}
 	var parts []string
 	for _, e := range entries {
@@ -193,7 +194,7 @@ func FuzzParse(f *testing.F) {
 		if got, want := show(entries, fault), oracle(string(line)); got != want {
 			t.Errorf("%q: got %s, want %s", line, got, want)
 		}
-		if fault != nil && strings.ContainsAny(fault.Error(), "\r\n") {
+		if fault != nil && bytes.ContainsAny(appendFault(nil, fault), "\r\n") {
 			t.Errorf("%q: the reply is more than one line: %q", line, fault)
 		}
 	})

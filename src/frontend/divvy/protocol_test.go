@@ -3,6 +3,7 @@ package divvy
 import (
 	"testing"
 
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 )
 
@@ -19,14 +20,14 @@ func TestProtocol(t *testing.T) {
 	got := new(protocolRecorder)
 	s := build(t, Config{Limiter: decide(t, limiter.Config{Recorders: []limiter.Recorder{got}})})
 	for range 3 {
-		b := s.newBatch()
+		b := s.newBatch(t.Context(), new(pipeline.Replies))
 		if f := b.addRequest([]byte("HIT ip=10.0.0.1\n")); f != nil {
 			t.Fatal(f)
 		}
 		if f := b.decideRequests(); f != nil {
 			t.Fatal(f)
 		}
-		s.releaseReplies(b.returnToPool())
+		b.returnToPool()
 	}
 	for i, p := range got.protocols {
 		if p != limiter.ProtocolDivvy {

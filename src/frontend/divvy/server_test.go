@@ -16,6 +16,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
@@ -398,7 +399,7 @@ func TestConfig(t *testing.T) {
 		{Domain: "d"},
 		{Limiter: l},
 		{Limiter: l, Domain: "d", Limits: Limits{MaxLineBytes: -1}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxLineBytes: maxLongLineMemory + 1}},
+		{Limiter: l, Domain: "d", Limits: Limits{MaxLineBytes: pipeline.MaxLargeInputBytes}},
 		{Limiter: l, Domain: "d", Limits: Limits{MaxConnections: -1}},
 		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelinedRequests: -1}},
 		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelinedRequests: limiter.MaxDescriptors + 1}},

@@ -21,6 +21,7 @@ type script struct {
 	net.Conn
 	packets [][]byte
 	said    bytes.Buffer
+	closed  chan struct{}
 }
 
 func (s *script) Read(p []byte) (int, error) {
@@ -35,15 +36,20 @@ func (s *script) Read(p []byte) (int, error) {
 }
 
 func (s *script) Write(p []byte) (int, error)      { return s.said.Write(p) }
-func (s *script) Close() error                     { return nil }
 func (s *script) SetReadDeadline(time.Time) error  { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
+func (s *script) RemoteAddr() net.Addr             { return nil }
+
+func (s *script) Close() error {
+	close(s.closed)
+	return nil
+}
 
 // play returns the replies to a client that sends these packets.
 func play(s *Server, packets ...[]byte) string {
-	c := &script{packets: packets}
-	s.startConn(s.listener.AdmitConn(c))
-	s.connGoroutines.Wait()
+	c := &script{packets: packets, closed: make(chan struct{})}
+	s.StartConn(c)
+	<-c.closed
 	return c.said.String()
 }
 
@@ -129,9 +135,9 @@ func FuzzStream(f *testing.F) {
 func TestBatchLetsGo(t *testing.T) {
 	s := build(t, Config{})
 	play(s, []byte("HIT ip=1\nHIT ip=2\nHIT ip=\xff\n"))
-	b := s.newBatch()
+	b := s.newBatch(t.Context(), nil)
 	defer b.returnToPool()
-	if len(b.entries)+len(b.repairedLines)+b.replies.Len()+len(b.req.Descriptors) > 0 || b.answer.RuleSet != nil {
+	if len(b.entries)+len(b.repairedLines)+len(b.req.Descriptors) > 0 || b.answer.RuleSet != nil {
 		t.Errorf("left: %+v", b)
 	}
 	if slices.ContainsFunc(b.entries[:cap(b.entries)], func(e rules.Entry) bool { return e.Key != nil }) {

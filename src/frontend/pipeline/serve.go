@@ -1,4 +1,4 @@
-package divvy
+package pipeline
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxRefusedConns is how many refused connections may wait for an ERR. Others are closed at once.
+	// maxRefusedConns is how many refused connections may wait for their reply. Others are closed at once.
 	maxRefusedConns = 128
 	// minAcceptPause and maxAcceptPause bound the pause after temporary errors of accept, which doubles each time.
 	minAcceptPause, maxAcceptPause = 5 * time.Millisecond, time.Second
@@ -36,7 +36,7 @@ func (s *Server) Serve(raw net.Listener) error {
 		case s.stoppingCtx.Err() != nil:
 			return nil
 		case !ok || !temporary.Temporary():
-			return fmt.Errorf("divvy: %w", err)
+			return fmt.Errorf("%s: %w", s.cfg.Protocol, err)
 		default:
 			pause = min(max(minAcceptPause, 2*pause), maxAcceptPause)
 			select {
@@ -44,6 +44,13 @@ func (s *Server) Serve(raw net.Listener) error {
 			case <-s.stoppingCtx.Done():
 			}
 		}
+	}
+}
+
+// StartConn serves raw on a new goroutine, as if the listener had accepted it.
+func (s *Server) StartConn(raw net.Conn) {
+	if c := s.listener.AdmitConn(raw); c != nil {
+		s.startConn(c)
 	}
 }
 
@@ -64,7 +71,7 @@ func (s *Server) startConn(raw net.Conn) {
 		_ = raw.Close() // The client has sent nothing that must be answered.
 		return
 	}
-	serve := c.serveLines
+	serve := c.answerRequests
 	if c.isRefused {
 		serve = c.awaitRefusedRequest
 		s.refusedConns++
@@ -81,7 +88,7 @@ func (s *Server) startConn(raw net.Conn) {
 // removeConn closes c and releases all that it holds.
 func (s *Server) removeConn(c *conn) {
 	_ = c.tcpConn.Close() // All replies have been written.
-	s.longLineBytes.Add(-c.longLineBytes)
+	s.largeInputBytes.Add(-c.largeInputBytes)
 	if c.isRefused {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -1,0 +1,210 @@
+package pipeline
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"ratelimit/src/frontend/connlimit"
+)
+
+const (
+	// readBufferBytes is the size of a connection's buffer, unless a request is larger.
+	readBufferBytes = 4 << 10
+	// MaxLargeInputBytes is how many bytes the buffers for large requests of all connections may have
+	// together. Otherwise they could need MaxConnections times MaxInputBytes.
+	MaxLargeInputBytes = 64 << 20
+	// flushThresholdBytes is how many bytes of replies are collected before they are written.
+	flushThresholdBytes = 32 << 10
+
+	// handshakeTimeout is how long a TLS handshake may take.
+	handshakeTimeout = 5 * time.Second
+	// drainTime is how long a connection stays half open after the reply for a fault, so that the client can read it.
+	drainTime = time.Second
+)
+
+// ErrEnd ends a connection without a reply. The client can read the replies that were written before.
+var ErrEnd = errors.New("the connection ends")
+
+// errInternal is the fault of a connection whose session panicked.
+var errInternal = &Fault{Text: "Internal error."}
+
+// conn is one connection. Only its goroutine uses it, but Shutdown sets deadlines of tcpConn and closes it.
+type conn struct {
+	net.Conn        // The embedded Conn is tcpConn, or TLS over tcpConn.
+	tcpConn         net.Conn
+	memoryAccount   *connlimit.MemoryAccount
+	isRefused       bool // isRefused says that the port has no room for the connection. Then memoryAccount and session are nil.
+	srv             *Server
+	session         Session
+	input           inputBuffer
+	largeInputBytes int64    // largeInputBytes is the size of input beyond readBufferBytes.
+	replies         *Replies // replies is nil unless requests are being answered.
+}
+
+// recoverPanic handles a panic: it writes the collected replies, and that of a fault. It must be deferred.
+func (c *conn) recoverPanic() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	c.srv.cfg.OnPanic(p, debug.Stack())
+	if c.replies != nil && c.writeReplies(c.replies.Bytes()) != nil {
+		return
+	}
+	c.sendFaultReply(errInternal)
+}
+
+// sendFaultReply tells the client why answerRequests ended, if reason is a *Fault, and gives it time to read that.
+func (c *conn) sendFaultReply(reason error) {
+	f, ok := reason.(*Fault)
+	switch {
+	case ok:
+		if c.writeReplies(c.srv.cfg.FaultReply(f)) != nil {
+			return
+		}
+	case reason != ErrEnd:
+		return
+	}
+	c.drainInput()
+}
+
+// answerRequests answers requests until the connection ends. It returns a *Fault, or another error.
+func (c *conn) answerRequests() error {
+	if t, ok := c.Conn.(*tls.Conn); ok {
+		_ = c.tcpConn.SetDeadline(time.Now().Add(handshakeTimeout)) // If SetDeadline fails, the handshake fails, too.
+		if err := t.Handshake(); err != nil {
+			return err
+		}
+	}
+	c.session = c.srv.cfg.NewSession(c.RemoteAddr())
+	c.input.resize(readBufferBytes)
+	c.setReadDeadline()
+	for {
+		n, err := c.Read(c.input.freeSpace())
+		c.input.recordRead(n)
+		answered, failed := c.answerInput(errors.Is(err, io.EOF))
+		switch {
+		case failed != nil:
+			return failed
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return c.timeoutReason()
+		case err != nil:
+			return err
+		case answered > 0:
+			c.setReadDeadline()
+		}
+		if err := c.fitInputBuffer(); err != nil {
+			return err
+		}
+	}
+}
+
+// setReadDeadline sets the read deadline for the next request. If that fails, Read returns the same error.
+func (c *conn) setReadDeadline() {
+	var deadline time.Time
+	if c.srv.cfg.IdleTimeout > 0 {
+		deadline = time.Now().Add(c.srv.cfg.IdleTimeout)
+	}
+	_ = c.tcpConn.SetReadDeadline(deadline)
+	if c.srv.stoppingCtx.Err() != nil { // The deadline of Shutdown comes first.
+		_ = c.tcpConn.SetReadDeadline(c.srv.lastReadDeadline)
+	}
+}
+
+// timeoutReason returns the reason to end the connection after the read deadline. Only clients that have sent a
+// part of a request get a reply: others would take it for the reply to their next request.
+func (c *conn) timeoutReason() error {
+	if c.srv.stoppingCtx.Err() != nil || len(c.input.pending()) == 0 {
+		return ErrEnd
+	}
+	return &Fault{Text: fmt.Sprintf("No whole %s within %v.", c.srv.cfg.Request, c.srv.cfg.IdleTimeout)}
+}
+
+// answerInput answers the complete requests that have been read. It returns their number, and the reason to end the connection.
+func (c *conn) answerInput(atEnd bool) (n int, reason error) {
+	r := c.srv.newReplies(c)
+	c.replies = r
+	consumed, n, reason := c.session.Answer(c.srv.ctx, c.input.pending(), atEnd, r)
+	c.input.consume(consumed)
+	c.replies = nil
+	if err := c.writeReplies(r.Bytes()); err != nil {
+		reason = err
+	}
+	c.srv.releaseReplies(r)
+	return n, reason
+}
+
+// fitInputBuffer doubles a read buffer that a request fills, and shrinks a large one that is not needed.
+func (c *conn) fitInputBuffer() error {
+	size := len(c.input.buf)
+	switch pending := len(c.input.pending()); {
+	case pending == size && size >= c.srv.cfg.MaxInputBytes:
+		return c.tooManyFault() // The session should have refused the request.
+	case pending == size:
+		size = min(2*size, max(c.srv.cfg.MaxInputBytes, readBufferBytes))
+	case size > readBufferBytes && pending < readBufferBytes/2:
+		size = readBufferBytes
+	}
+	more := int64(size - len(c.input.buf))
+	if more == 0 {
+		return nil
+	}
+	if c.srv.largeInputBytes.Add(more) > MaxLargeInputBytes && more > 0 {
+		c.srv.largeInputBytes.Add(-more)
+		return c.tooManyFault()
+	}
+	c.largeInputBytes += more
+	if more < 0 {
+		c.memoryAccount.ReleaseBytes(-more)
+	} else if !c.memoryAccount.HoldBytes(more) {
+		return c.tooManyFault()
+	}
+	c.input.resize(size)
+	return nil
+}
+
+// tooManyFault returns the fault of a request for which there is no memory.
+func (c *conn) tooManyFault() *Fault {
+	return &Fault{Text: fmt.Sprintf("Too many long %ss at once, try again later.", c.srv.cfg.Request)}
+}
+
+// writeReplies writes replies. It fails if the client does not read them within WriteTimeout.
+func (c *conn) writeReplies(replies []byte) error {
+	if len(replies) == 0 {
+		return nil
+	}
+	if !c.memoryAccount.HoldBytes(int64(len(replies))) {
+		return net.ErrClosed
+	}
+	defer c.memoryAccount.ReleaseBytes(int64(len(replies)))
+	_ = c.tcpConn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) // If SetWriteDeadline fails, Write fails, too.
+	_, err := c.Write(replies)
+	return err
+}
+
+// awaitRefusedRequest waits for the first request of a refused connection, and returns the fault for it.
+func (c *conn) awaitRefusedRequest() error {
+	_ = c.tcpConn.SetReadDeadline(time.Now().Add(drainTime)) // If SetReadDeadline fails, Read fails, too.
+	if n, err := c.Read(make([]byte, 1)); n == 0 {
+		return err
+	}
+	return &Fault{Text: fmt.Sprintf("More than %d connections.", c.srv.cfg.MaxConnections)}
+}
+
+// drainInput closes the sending side and discards what the client still sends. If the connection
+// were closed with unread input, TCP would drop replies that are on their way.
+func (c *conn) drainInput() {
+	if t, ok := c.Conn.(*tls.Conn); ok && t.CloseWrite() != nil {
+		return
+	}
+	half, ok := c.tcpConn.(interface{ CloseWrite() error })
+	if ok && half.CloseWrite() == nil && c.tcpConn.SetReadDeadline(time.Now().Add(drainTime)) == nil {
+		_, _ = io.Copy(io.Discard, c.tcpConn) // Copy ends when the client closes the connection, or at the deadline.
+	}
+}
