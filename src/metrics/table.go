@@ -2,6 +2,7 @@ package metrics
 
 import (
 	_ "embed"
+	"math"
 	"reflect"
 	"strings"
 	"sync"
@@ -41,7 +42,7 @@ var figureLines = sync.OnceValue(func() map[string][]figureLine {
 
 // Figures returns the figures that figures.txt declares for part. name replaces $ in their names. source has the fields and
 // methods that the table names, or is a function that returns such a value. Their values are numbers, switches, instants,
-// durations, distributions, counters, or maps with a number for each key. There are no figures while source returns a nil pointer.
+// durations, fractions, distributions, counters, or maps with a number for each key. There are no figures while source returns a nil pointer.
 func Figures(part, name string, source any) (list []Figure) {
 	all := reflect.ValueOf(source)
 	if all.Kind() == reflect.Func {
@@ -81,6 +82,9 @@ func followPath(v reflect.Value, path string) reflect.Value {
 	return v
 }
 
+// fractionDivisor is the Divisor of numbers that need not be whole.
+const fractionDivisor = 1000
+
 // figureOf returns the figure with the value v. It leaves out labels whose path leads to an empty text.
 func (l *figureLine) figureOf(all reflect.Value, name, key string, v reflect.Value) Figure {
 	f, names := l.template, strings.NewReplacer("$", name, "*", key)
@@ -110,6 +114,8 @@ func (l *figureLine) figureOf(all reflect.Value, name, key string, v reflect.Val
 		f.Value, f.Divisor = value.UnixMicro(), int64(time.Second/time.Microsecond)
 	case time.Duration:
 		f.Value, f.Divisor = value.Microseconds(), int64(time.Second/time.Microsecond)
+	case float64:
+		f.Value, f.Divisor = int64(math.Round(min(value, math.MaxInt64/fractionDivisor-1)*fractionDivisor)), fractionDivisor
 	case bool:
 		if value {
 			f.Value = 1

@@ -3,6 +3,7 @@ package metrics
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -49,6 +50,12 @@ func TestFigures(t *testing.T) {
 	list = Figures("config in force", "", source{Hash: "h", Version: "v"})
 	if len(list) != 2 || list[1].Value != 0 || !slices.Equal(list[1].Labels, []string{"hash", "h", "version", "v"}) {
 		t.Errorf("with a version: %+v", list)
+	}
+	for value, want := range map[float64]int64{0: 0, 0.5714: 571, 12: 12_000, 1e30: 9_223_372_036_854_773_760} {
+		f := figureLines()["quota"][0].figureOf(reflect.Value{}, "", "", reflect.ValueOf(value))
+		if f.Value != want || f.Divisor != 1000 {
+			t.Errorf("the fraction %v is %d/%d, want %d/1000", value, f.Value, f.Divisor, want)
+		}
 	}
 	var calls Counter
 	calls.Add(3)

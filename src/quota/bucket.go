@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ type bucket struct {
 	id      []byte        // id is the BucketId as a protobuf message.
 
 	nextTick int64 // nextTick is when the bucket has its next round, see Divider.schedule. Divider.mu guards it.
+	position int   // position is that in Divider.list. Divider.mu guards it.
 
 	mu          sync.Mutex // mu guards what follows.
 	members     []*member
@@ -27,8 +29,8 @@ type bucket struct {
 	unassigned  uint64   // unassigned is how many units proxies used without an assignment, and that are not charged yet.
 	freed       []uint64 // freed has, for each limit, the units of members that have left, which go back to the store.
 	rotation    int      // rotation is the member that comes first in the next division.
-	unfairness  float64  // unfairness is the result of the last division, see unfairnessOf.
-	isShort     bool     // isShort says that the last division could not give all members what they want.
+	isShort     bool     // isShort says that the last division could not give all members what they want, the floor included.
+	figures     bucketFigures
 	peers       peers
 	// taken is how many units all members got in the current fairness window. Until shareEnd, as Instant.elapsed, they get at most their
 	// share of what there is; isShortOfShare says that they want more.
@@ -294,7 +296,7 @@ func (b *bucket) plan(available uint64, now Instant, claims []claim) (sum uint64
 		}
 	}
 	divide(allowed, claims)
-	b.unfairness, b.isShort = unfairnessOf(claims)
+	b.isShort = slices.ContainsFunc(claims, func(c claim) bool { return c.got < c.want })
 	b.isShortOfShare = b.isShort && allowed < available
 	for i := range claims {
 		c := &claims[i]
@@ -329,20 +331,4 @@ func (b *bucket) allowance(available uint64, now Instant) uint64 {
 func newcomerUnits(available uint64, q *quantities) uint64 {
 	average := min(q.rate*2*defaultInterval, float64(q.capacity))
 	return max(min(available/2, uint64(average)+max(q.capacity/20, 10)), q.floor, 1)
-}
-
-// unfairnessOf returns by what fraction the smallest share of the claims that got less than they want is below the largest one, and
-// whether there are such claims.
-func unfairnessOf(claims []claim) (fraction float64, isShort bool) {
-	smallest, largest := uint64(1<<64-1), uint64(0)
-	for i := range claims {
-		if c := &claims[i]; c.got < c.want {
-			isShort = true
-			smallest, largest = min(smallest, c.taken+c.got), max(largest, c.taken+c.got)
-		}
-	}
-	if largest == 0 || !isShort {
-		return 0, isShort
-	}
-	return float64(largest-smallest) / float64(largest), true
 }

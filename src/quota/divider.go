@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,8 +45,10 @@ type Divider struct {
 
 	mu      sync.Mutex
 	buckets map[string]*bucket    // buckets are by domain and entries, see bucketName.
+	list    []*bucket             // list has all buckets in no order.
 	urgent  []*bucket             // urgent have work for the next round.
 	wheel   [wheelSlots][]*bucket // wheel has the buckets whose round is planned, by the remainder of their nextTick.
+	left    leftUnits             // left is that of buckets that are gone.
 	tick    int64                 // tick is the first tick whose slot of wheel was not taken.
 
 	stats Stats
@@ -56,7 +56,7 @@ type Divider struct {
 	// What follows belongs to Run.
 	replicaID algorithm.HoldID // replicaID is the first half of the ids of holds. See presence.
 	holds     uint64           // holds counts the holds.
-	countedAt int64            // countedAt is the last second in which the short buckets were counted.
+	countedAt int64            // countedAt is the last second in which Totals were added up.
 	round     []roundItem
 	batch     backend.Batch
 	claim     []claim
@@ -64,16 +64,17 @@ type Divider struct {
 
 // Stats are figures of a Divider since its start.
 type Stats struct {
-	Proxies, Buckets, Members      atomic.Int64  // Proxies, Buckets and Members, pairs of both, are what there is now.
-	Reports, Responses             atomic.Uint64 // Reports are the messages of proxies, and Responses those to them. The front end counts them.
-	Assignments, Extensions        atomic.Uint64 // Assignments and Extensions were sent.
-	AssignedUnits                  atomic.Uint64
-	Abandoned                      atomic.Uint64 // Abandoned is how many proxies had to forget a bucket that they did not use.
-	UnassignedUnits                atomic.Uint64 // UnassignedUnits are units that proxies used without an assignment.
-	RefusedBuckets                 atomic.Uint64 // RefusedBuckets were reported beyond the bounds.
-	Races                          atomic.Uint64 // Races is how often another replica took units between a look and a charge.
-	StoreFailures                  atomic.Uint64
-	ShortBuckets, UnfairnessPermil atomic.Int64 // ShortBuckets is how many buckets could not give what is wanted, and UnfairnessPermil the worst of them.
+	Proxies, Buckets, Members atomic.Int64  // Proxies, Buckets and Members, pairs of both, are what there is now.
+	Reports, Responses        atomic.Uint64 // Reports are the messages of proxies, and Responses those to them. The front end counts them.
+	Assignments, Extensions   atomic.Uint64 // Assignments and Extensions were sent.
+	AssignedUnits             atomic.Uint64
+	Abandoned                 atomic.Uint64 // Abandoned is how many proxies had to forget a bucket that they did not use.
+	UnassignedUnits           atomic.Uint64 // UnassignedUnits are units that proxies used without an assignment.
+	RefusedBuckets            atomic.Uint64 // RefusedBuckets were reported beyond the bounds.
+	Races                     atomic.Uint64 // Races is how often another replica took units between a look and a charge.
+	StoreFailures             atomic.Uint64
+
+	totals atomic.Pointer[Totals]
 }
 
 // New returns a Divider. It does nothing until Run.
@@ -146,7 +147,7 @@ func (d *Divider) Run(ctx context.Context) error {
 func (d *Divider) Step(ctx context.Context, now Instant) {
 	if second := now.elapsed / int64(time.Second); second != d.countedAt {
 		d.countedAt = second
-		d.countShortBuckets()
+		d.addUp(now.elapsed)
 	}
 	due := d.takeDue(now)
 	for len(due) > 0 {
@@ -154,24 +155,6 @@ func (d *Divider) Step(ctx context.Context, now Instant) {
 		d.divide(ctx, due[:n], now)
 		due = due[n:]
 	}
-}
-
-// countShortBuckets sets the figures of the buckets that are short.
-func (d *Divider) countShortBuckets() {
-	d.mu.Lock()
-	buckets := slices.AppendSeq(make([]*bucket, 0, len(d.buckets)), maps.Values(d.buckets))
-	d.mu.Unlock()
-	short, worst := int64(0), 0.0
-	for _, b := range buckets {
-		b.mu.Lock()
-		if b.isShort {
-			short++
-			worst = max(worst, b.unfairness)
-		}
-		b.mu.Unlock()
-	}
-	d.stats.ShortBuckets.Store(short)
-	d.stats.UnfairnessPermil.Store(int64(1000 * worst))
 }
 
 // takeDue returns the buckets that have a round now.
@@ -400,6 +383,7 @@ func (d *Divider) send(m *member, a Assignment, now int64) {
 	m.bucket.taken += uint64(a.Units)
 	m.unreported += uint64(a.Units)
 	m.reportedOfNewest, m.newest, m.assignedAt = 0, a, now
+	m.bucket.count(m, now)
 	d.stats.Assignments.Add(1)
 	d.stats.AssignedUnits.Add(uint64(a.Units))
 	m.proxy.push(m)

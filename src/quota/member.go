@@ -34,6 +34,8 @@ type member struct {
 	isInRound   bool   // isInRound says that the current round has decided what the proxy gets. It may have joined later.
 	isGone      bool   // isGone says that the stream has ended, or that the bucket was abandoned. Only the goroutine of Report uses it.
 
+	figures memberFigures
+
 	isPending bool // isPending says that the proxy has to be told of newest. Proxy.mu guards it.
 }
 

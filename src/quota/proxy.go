@@ -37,6 +37,9 @@ type Assignment struct {
 
 // Proxy is a stream of one proxy. One goroutine may call Report and Close, and another one TakePending.
 type Proxy struct {
+	// Peer names the proxy for people, by its address. Only the owner of the stream sets it, before the first Report.
+	Peer string
+
 	divider *Divider
 	domain  []byte
 	members map[string]*member // members are by BucketId as the proxy writes it.
@@ -76,6 +79,8 @@ func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries f
 		q := b.quantities(now)
 		m.isDue = m.needsAssignment(now.elapsed, &q)
 	}
+	m.figures.measure(allowed, denied, now.elapsed, b.fairSeconds)
+	b.count(m, now.elapsed)
 	isNew, isDue, rule := m.newest.Bucket == nil, m.isDue || b.unassigned > 0 || m.hasSpare(), b.target.Rule
 	isUnused := idle && m.inUse() == 0
 	b.mu.Unlock()
@@ -146,6 +151,7 @@ func (d *Divider) bucketNamed(name string, domain, id []byte, entries []rules.En
 		b.entries[i] = rules.Entry{Key: bytes.Clone(e.Key), Value: bytes.Clone(e.Value)}
 	}
 	d.buckets[name] = b
+	b.position, d.list = len(d.list), append(d.list, b)
 	d.stats.Buckets.Add(1)
 	return b, nil
 }
@@ -186,6 +192,7 @@ func (d *Divider) leave(m *member) {
 		freed += b.freed[i]
 	}
 	m.isGone = true
+	b.noteLeave(m)
 	b.members = slices.DeleteFunc(b.members, func(other *member) bool { return other == m })
 	b.isRemoved = len(b.members) == 0 && freed == 0
 	removed := b.isRemoved
@@ -205,6 +212,12 @@ func (d *Divider) forget(b *bucket) {
 	if name := bucketName(b.domain, b.entries); d.buckets[name] == b {
 		delete(d.buckets, name)
 		d.stats.Buckets.Add(-1)
+		last := len(d.list) - 1
+		d.list[b.position] = d.list[last]
+		d.list[b.position].position = b.position
+		d.list[last] = nil
+		d.list = d.list[:last]
+		d.left.add(b.figures.left)
 	}
 }
 
