@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -103,8 +105,8 @@ func (n *namedHitTable) forgetName(x *namedHits) {
 	delete(n.byPrefix, x.prefix)
 }
 
-// appendStats appends the counters of all names to stats. A flush leaves out counters that are 0.
-func (n *namedHitTable) appendStats(stats []Stat, now time.Time, flush bool) []Stat {
+// namesToShow returns all names. flush says that they are shown by a flush.
+func (n *namedHitTable) namesToShow(now time.Time, flush bool) []*namedHits {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for x, first := range n.firstFlushes {
@@ -118,11 +120,14 @@ func (n *namedHitTable) appendStats(stats []Stat, now time.Time, flush bool) []S
 		}
 		clear(n.unflushedNames)
 	}
-	for _, x := range n.byPrefix {
-		for i := range x.hitCounts {
-			if value := x.hitCounts[i].Load(); value > 0 || !flush {
-				stats = append(stats, Stat{x.prefix + hitCounterNames[i], KindCounter, int64(value)})
-			}
+	return slices.AppendSeq(make([]*namedHits, 0, len(n.byPrefix)), maps.Values(n.byPrefix))
+}
+
+// appendStats appends the counters of a name to stats. A flush leaves out counters that are 0.
+func (x *namedHits) appendStats(stats []Stat, flush bool) []Stat {
+	for i := range x.hitCounts {
+		if value := x.hitCounts[i].Load(); value > 0 || !flush {
+			stats = append(stats, Stat{x.prefix + hitCounterNames[i], KindCounter, int64(value)})
 		}
 	}
 	return stats

@@ -15,7 +15,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		r.unknownDomains.counterOf(req.Domain).Add(n)
 		return
 	}
-	table, ok := r.setTables.TableOf(a.RuleSet)
+	table, ok := r.tables.TableOf(a.RuleSet)
 	if !ok {
 		return // Two reloads happened during the request, so the counters may be gone.
 	}
@@ -27,13 +27,13 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		st := &a.Statuses[i]
 		switch {
 		case st.Rule == nil && len(st.Charges) == 0:
-			table.domainStats[a.Domain.Index].outcomeCounts[OutcomeUnmatched].Add(1)
+			r.domainStatsOf(&table, a.RuleSet, a.Domain).outcomeCounts[OutcomeUnmatched].Add(1)
 		case st.Rule != nil:
-			countUnlimited(table.ruleStats, st.Rule)
+			r.countUnlimited(&table, a.RuleSet, st.Rule)
 		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
-			r.countCharge(table.ruleStats, req, a, i, c)
+			r.countCharge(&table, req, a, i, c)
 			failed = failed || c.Verdict.Err != nil
 		}
 	}
@@ -57,27 +57,27 @@ func countDecisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter
 	return n
 }
 
-// countUnlimited counts a descriptor of r as OutcomeUnlimited, under r or the unlimited rules among r.Charges.
-func countUnlimited(table []*ruleStats, r *rules.Rule) {
-	if r.ChargedLimits == nil && r.Unlimited {
-		table[r.Index].outcomeCounts[OutcomeUnlimited].Add(1)
+// countUnlimited counts a descriptor of rule as OutcomeUnlimited, under rule or the unlimited rules among its ChargedLimits.
+func (r *Registry) countUnlimited(table *RuleTable[ruleStats], set *rules.Set, rule *rules.Rule) {
+	if rule.ChargedLimits == nil && rule.Unlimited {
+		r.statsOf(table, set, rule).outcomeCounts[OutcomeUnlimited].Add(1)
 	}
-	for _, c := range r.ChargedLimits {
+	for _, c := range rule.ChargedLimits {
 		if c.Unlimited {
-			table[c.Index].outcomeCounts[OutcomeUnlimited].Add(1)
+			r.statsOf(table, set, c).outcomeCounts[OutcomeUnlimited].Add(1)
 		}
 	}
 }
 
 // countCharge counts c, a charge of descriptor i.
-func (r *Registry) countCharge(table []*ruleStats, req *limiter.Request, a *limiter.Answer, i int, c *limiter.Charge) {
+func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request, a *limiter.Answer, i int, c *limiter.Charge) {
 	st := &a.Statuses[i]
 	var h *hitCounts
 	stats := &r.requestLimitStats
 	if c.Rule == nil {
 		h = r.clientNames.requestLimitCounts(req.Domain, req.Descriptors[i].Entries)
 	} else {
-		stats = table[c.Rule.Index]
+		stats = r.statsOf(table, a.RuleSet, c.Rule)
 		if countsByKey(c.Rule) {
 			h = &stats.namedHits.hitCounts
 		} else {

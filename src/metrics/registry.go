@@ -32,15 +32,15 @@ type Registry struct {
 
 	globalShadow, storeErrors *Counter
 	unknownDomains            *unknownDomains
-	setTables                 TablePerSet[setCounters]
+	tables                    RuleTables[ruleStats] // ruleStatsMu guards changes.
 	namedHits                 *namedHitTable
 	clientNames               *nameCache // clientNames has the names that contain text from clients.
 	requestLimitStats         ruleStats  // requestLimitStats has the outcomes of limits that came with requests.
 
 	figureSources figureSources
 
-	ruleStatsMu sync.Mutex // ruleStatsMu guards ruleStats.
-	ruleStats   ruleStatsByKey
+	ruleStatsMu sync.Mutex // ruleStatsMu guards ruleStats. The first decision of a rule waits for it, so it is held for a short time only.
+	ruleStats   statsByKey
 }
 
 // figureSources are all figures except the counters of rules.
@@ -61,7 +61,7 @@ func New(cfg Config) *Registry {
 		nearRatio:     cfg.NearRatio,
 		now:           cfg.Now,
 		namedHits:     newNames(most),
-		ruleStats:     make(ruleStatsByKey),
+		ruleStats:     statsByKey{byKey: make(map[statsKey]*ruleStats), removed: make(map[*ruleStats]bool)},
 		figureSources: figureSources{counters: make(map[string]*Counter)},
 	}
 	r.clientNames = newNameCache(most, r.namedHits)
@@ -107,7 +107,7 @@ func (r *Registry) ShowFigures(part, name string, source any) {
 // decisionFigures returns the descriptors by rule and outcome, the charges that the store did not answer, the holds, and the decisions that
 // were not enforced. It leaves out figures that are 0, except those of rules in force that have holds, or enforce_percent.
 func (r *Registry) decisionFigures() (list []Figure) {
-	add := func(key statsKey, s *ruleStats) {
+	add := func(s *ruleStats, key statsKey) {
 		for o := range s.outcomeCounts {
 			if n := s.outcomeCounts[o].Load(); n > 0 {
 				list = append(list, Figure{
@@ -125,19 +125,17 @@ func (r *Registry) decisionFigures() (list []Figure) {
 			}
 		}
 	}
-	r.ruleStatsMu.Lock()
-	defer r.ruleStatsMu.Unlock()
-	for key, s := range r.ruleStats {
-		add(key, s)
-		if s.hasHolds {
-			list = append(list, figuresOfRule("holds", key, s.holdCounts.read())...)
+	for _, s := range r.knownStats() {
+		add(s, s.key)
+		if s.hasHolds.Load() {
+			list = append(list, figuresOfRule("holds", s.key, s.holdCounts.read())...)
 		}
-		if s.hasEnforcement {
-			list = append(list, figuresOfRule("enforcement", key, enforcement{s.unenforced.Load()})...)
+		if s.hasEnforcement.Load() {
+			list = append(list, figuresOfRule("enforcement", s.key, enforcement{s.unenforced.Load()})...)
 		}
 	}
-	add(statsKey{rule: requestLimitsName}, &r.requestLimitStats)
-	add(statsKey{}, &r.unknownDomains.totalStats)
+	add(&r.requestLimitStats, statsKey{rule: requestLimitsName})
+	add(&r.unknownDomains.totalStats, statsKey{})
 	return list
 }
 
@@ -170,12 +168,35 @@ func (r *Registry) FlushStats() []Stat { return r.readStats(true) }
 
 func (r *Registry) readStats(flush bool) []Stat {
 	stats := Stats(r.registeredFigures(false))
-	r.ruleStatsMu.Lock()
 	now := r.now()
+	r.ruleStatsMu.Lock()
 	r.ruleStats.deleteExpired(r.namedHits, now, math.MaxInt)
-	stats = r.namedHits.appendStats(stats, now, flush)
+	names := r.namedHits.namesToShow(now, flush)
 	r.ruleStatsMu.Unlock()
+	for _, x := range names {
+		stats = x.appendStats(stats, flush)
+	}
+	if !flush {
+		stats = r.appendUndecided(stats)
+	}
 	return sortAndAddUp(stats)
+}
+
+// appendUndecided appends the counters of the rules in force that have not decided anything yet, which are 0.
+func (r *Registry) appendUndecided(stats []Stat) []Stat {
+	set, table := r.tables.InForce()
+	if set == nil {
+		return stats
+	}
+	for _, rule := range set.Rules() {
+		if table.Rule(rule).Load() == nil && countsByKey(rule) {
+			prefix := rulePrefixOf(rule.FullName)
+			for _, name := range hitCounterNames {
+				stats = append(stats, Stat{Name: prefix + name})
+			}
+		}
+	}
+	return stats
 }
 
 // registeredFigures returns the registered counters and figures. native adds those that only Prometheus shows.

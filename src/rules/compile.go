@@ -212,6 +212,7 @@ func (c *Compiler) Result() (*Set, Problems, error) {
 	}
 	c.warnUnknownReplacedNames()
 	c.warnDuplicateNames()
+	c.set.divideRules()
 	c.set.findOnlyOrderedList()
 	for _, d := range c.set.domains {
 		if t, is := d.matcher.(*descriptorTree); is {

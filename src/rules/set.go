@@ -35,9 +35,33 @@ func (s *Set) Domains() []*Domain { return s.domains }
 // Domain returns the domain with the name, or nil.
 func (s *Set) Domain(name []byte) *Domain { return s.domainsByName[string(name)] }
 
+// Rule returns a rule of the domain with the full name, or nil. It searches the rules of the domain one by one.
+func (s *Set) Rule(domain, fullName string) *Rule {
+	if d := s.domainsByName[domain]; d != nil {
+		for _, r := range d.rules {
+			if r.FullName == fullName {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
 // OnlyOrderedListDomain returns the name of the domain that is an ordered list. It returns nil if no domain is one, or several are.
 // Callers must not change it.
 func (s *Set) OnlyOrderedListDomain() []byte { return s.onlyOrderedListDomain }
+
+// divideRules gives each domain its rules.
+func (s *Set) divideRules() {
+	if len(s.domains) == 1 {
+		s.domains[0].rules = s.rules
+		return
+	}
+	for _, r := range s.rules {
+		d := s.domainsByName[r.Domain]
+		d.rules = append(d.rules, r)
+	}
+}
 
 // Domain holds the rules of one domain.
 type Domain struct {
@@ -54,6 +78,7 @@ type Domain struct {
 	HasReplacingRules bool
 
 	pos             Pos
+	rules           []*Rule // rules are the result of Rules.
 	matcher         matcher
 	escapedName     string   // escapedName is Name as escaped keys have it, see KeyFormat.
 	descriptorNames []string // descriptorNames are the result of DescriptorNames.
@@ -101,6 +126,9 @@ func (d *Domain) FindRule(entries []Entry, s *SearchScratch, canaries []*Rule) (
 
 // Explain searches like FindRule and returns a record of the search for people. It is slower than FindRule and allocates.
 func (d *Domain) Explain(entries []Entry) *SearchRecord { return d.matcher.explain(entries) }
+
+// Rules returns the rules of the domain in the order of the files. Callers must not change it.
+func (d *Domain) Rules() []*Rule { return d.rules }
 
 // DescriptorNames returns the names of all descriptors in file order, also of those without a limit. Names have the form of
 // Rule.FullName. A descriptor with several limits has a name for each. Callers must not change it.

@@ -2,13 +2,12 @@ package service
 
 import (
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/denials"
 	"ratelimit/src/metrics/history"
 	"ratelimit/src/metrics/subjects"
@@ -65,38 +64,17 @@ func (o *operator) useRules(set *rules.Set) {
 }
 
 // ruleLimits tells the limits of the rules of a Set, for people.
-type ruleLimits struct {
-	mu     sync.RWMutex
-	set    *rules.Set // set is nil before the first use.
-	byName map[ruleOfDomain]*rules.Rule
-}
+type ruleLimits struct{ set atomic.Pointer[rules.Set] } // set is nil before the first use.
 
 // use makes set the Set whose limits l tells.
-func (l *ruleLimits) use(set *rules.Set) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.set == nil {
-		l.byName = make(map[ruleOfDomain]*rules.Rule)
-	}
-	added, removed := set.Changes(l.set)
-	for _, u := range removed {
-		for _, r := range u.Rules() {
-			delete(l.byName, ruleOfDomain{r.Domain, r.FullName})
-		}
-	}
-	for _, u := range added {
-		for _, r := range u.Rules() {
-			l.byName[ruleOfDomain{r.Domain, r.FullName}] = r
-		}
-	}
-	l.set = set
-}
+func (l *ruleLimits) use(set *rules.Set) { l.set.Store(set) }
 
 // find returns the rule with the name; nil if the Set has none.
 func (l *ruleLimits) find(name ruleOfDomain) *rules.Rule {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.byName[name]
+	if set := l.set.Load(); set != nil {
+		return set.Rule(name.domain, name.rule)
+	}
+	return nil
 }
 
 // text returns the limit of the rule with the name; empty if the Set has none.
@@ -151,33 +129,6 @@ func (h *health) stateForOperator() (storeSince, loaded time.Time, hash string, 
 		problems = append(problems, strings.Split(src.lastLoadErr.Error(), "\n")...)
 	}
 	return storeSince, loaded, hash, problems
-}
-
-// Rates implements admin.Figures.
-func (o *operator) Rates(search string, offset, limit int) admin.Rates {
-	current := o.history.Current()
-	rates := admin.Rates{Total: admin.PerSecond(current.Total)}
-	for _, d := range current.Domains {
-		rates.Domains = append(rates.Domains, admin.DomainRates{Domain: d.Domain, PerSecond: admin.PerSecond(d.PerSecond)})
-	}
-	holds := make(map[ruleOfDomain]*admin.Holds)
-	o.service.counters.ForEachHolds(func(domain, rule string, h metrics.Holds) {
-		holds[ruleOfDomain{domain, rule}] = &admin.Holds{Open: h.Open(), Expired: h.Expired}
-	})
-	search = strings.ToLower(search)
-	for _, r := range current.Rules {
-		name := ruleOfDomain{r.Domain, r.Rule}
-		rule := o.limits.find(name)
-		if rule == nil || !strings.Contains(strings.ToLower(r.Rule), search) {
-			continue
-		}
-		if rates.MatchingRules++; rates.MatchingRules > offset && len(rates.Rules) < limit {
-			rates.Rules = append(rates.Rules, admin.RuleRates{
-				Domain: r.Domain, Rule: r.Rule, Limit: rule.LimitText(), PerSecond: admin.PerSecond(r.PerSecond), Holds: holds[name],
-			})
-		}
-	}
-	return rates
 }
 
 // History implements admin.Figures.

@@ -68,8 +68,9 @@ type Rates struct {
 	PerSecond
 }
 
-// Current are the rates over the last ten seconds. Rules has all rules with counters in the registry, except limits of requests.
-// Domains and Rules are sorted by decisions per second, then by name. Callers must not change them.
+// Current are the rates over the last ten seconds. Domains and Rules have all that have decided something and were not removed more than
+// an hour ago; Rules has no limits of requests. Both are sorted by admitted and denied decisions per second, then by name. Callers must
+// not change them.
 type Current struct {
 	Total          PerSecond
 	Domains, Rules []Rates
@@ -281,7 +282,7 @@ func giveRings[K comparable](all map[K]*series, limit int, step int64) {
 }
 
 // Hour returns the history of a rule, or of a domain if rule is empty, or of all rules if both are empty. ok is false if the name
-// is unknown, or if other rules were busier and have a history instead.
+// is unknown, or if other rules were busier and have a history instead. A rule that has not decided anything has rates of 0.
 func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -293,10 +294,13 @@ func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	default:
 		s = &h.total
 	}
-	if s == nil || s.ring == nil && s.average > 0 {
+	if s == nil && !h.cfg.Registry.HasRule(domain, rule) || s != nil && s.ring == nil && s.average > 0 {
 		return Hour{}, false
 	}
-	r := s.ring
+	var r *ring
+	if s != nil {
+		r = s.ring
+	}
 	if r == nil { // There were no decisions yet.
 		r = &ring{firstStep: h.total.ring.firstStep}
 	}

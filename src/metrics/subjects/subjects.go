@@ -11,6 +11,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,14 +57,20 @@ type Tracker struct {
 	random   func() uint64
 	hash     func(key []byte) uint64
 
-	tables  metrics.TablePerSet[[]*ruleSubjects] // The position in a table is Rule.Index, or Set.RuleSlots + Domain.Index.
-	ranked  atomic.Int64                         // ranked is the number of rules with rankings.
-	samples [kindCount]atomic.Int64              // samples counts the samples of all rules in this interval.
+	tables  metrics.RuleTables[ruleSubjects] // The subjects of a domain are those of RequestLimits. mu guards changes.
+	ranked  atomic.Int64                     // ranked is the number of rules with rankings.
+	samples [kindCount]atomic.Int64          // samples counts the samples of all rules in this interval.
 
 	advancedAt atomic.Int64 // advancedAt is the time of the last advance, in nanoseconds since 1970. It is 0 before the first one.
 
-	mu           sync.Mutex // mu guards the fields below.
-	rules        map[ruleName]*ruleSubjects
+	mu    sync.Mutex                 // mu guards rules and changes of tables.
+	rules map[ruleName]*ruleSubjects // rules has the rules in force that have decided something.
+
+	activatedMu sync.Mutex      // activatedMu guards activated.
+	activated   []*ruleSubjects // activated has the rules that became active since the last advance.
+
+	// Only advance uses these fields.
+	active       []*ruleSubjects       // active has the rules that were active in the last intervals. Removed ones stay until they are idle.
 	activeByKind [kindCount][]activity // activeByKind is memory that is used again.
 }
 
@@ -73,10 +80,10 @@ type ruleName struct{ domain, rule string }
 type ruleSubjects struct {
 	ruleName
 	samplers [kindCount]sampler
-	isActive atomic.Bool // isActive says that advance must look at the rule.
-	rate     float64     // rate is the moving average of decisions per interval, over about a minute. Only advance uses it.
+	rate     float64 // rate is the moving average of decisions per interval, over about a minute. Only advance uses it.
 
 	mu        sync.Mutex // mu guards the fields below, and those of samplers that say so.
+	isActive  bool       // isActive says that the rule is in Tracker.active or Tracker.activated.
 	isRemoved bool       // isRemoved says that a reload removed the rule, so that it gets no rankings.
 	isRanked  bool       // isRanked says that the rule may have rankings.
 	since     time.Time  // since is when the rule got its rankings. It is zero until the first advance after that.
@@ -104,58 +111,92 @@ func New(maxRules int) *Tracker {
 func (t *Tracker) UseRules(set *rules.Set) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before, old := t.tables.InForce()
-	added, removed := set.Changes(before)
-	table := make([]*ruleSubjects, set.RuleSlots()+set.DomainSlots())
+	_, old := t.tables.InForce()
+	table, added, removed := t.tables.Next(set)
 	gone := make(map[ruleName]*ruleSubjects)
-	if before != nil { // Rules that are not in added or removed keep their positions.
-		copy(table[:set.RuleSlots()], old[:before.RuleSlots()])
-		copy(table[set.RuleSlots():], old[before.RuleSlots():])
-	}
-	remove := func(domain, rule string, before, now int) {
-		gone[ruleName{domain, rule}] = old[before]
-		if now < len(table) {
-			table[now] = nil // Another rule may get the position later.
-		}
-	}
 	for _, u := range removed {
 		for _, r := range u.Rules() {
-			remove(r.Domain, r.FullName, r.Index, r.Index)
+			if s := old.Rule(r).Load(); s != nil {
+				gone[ruleName{r.Domain, r.FullName}] = s
+			}
 		}
 		for _, d := range u.Domains() {
-			remove(d.Name, RequestLimits, before.RuleSlots()+d.Index, set.RuleSlots()+d.Index)
-		}
-	}
-	open := func(domain, rule string) *ruleSubjects {
-		name := ruleName{domain, rule}
-		r := t.rules[name]
-		if r == nil {
-			r = &ruleSubjects{ruleName: ruleName{callertext.Name(domain), callertext.Name(rule)}}
-			for i := range r.samplers {
-				r.samplers[i].setWeight(1)
-				r.samplers[i].maxSamples = maxSamples
+			if s := old.Domain(d).Load(); s != nil {
+				gone[ruleName{d.Name, RequestLimits}] = s
 			}
-			t.rules[name] = r
 		}
-		delete(gone, name)
-		return r
 	}
 	for _, u := range added {
 		for _, r := range u.Rules() {
-			table[r.Index] = open(r.Domain, r.FullName)
+			if name := (ruleName{r.Domain, r.FullName}); t.rules[name] != nil {
+				table.Rule(r).Store(t.rules[name])
+				delete(gone, name)
+			}
 		}
 		for _, d := range u.Domains() {
-			table[set.RuleSlots()+d.Index] = open(d.Name, RequestLimits)
+			if name := (ruleName{d.Name, RequestLimits}); t.rules[name] != nil {
+				table.Domain(d).Store(t.rules[name])
+				delete(gone, name)
+			}
 		}
 	}
 	for name, r := range gone {
 		delete(t.rules, name)
-		r.mu.Lock()
-		r.isRemoved = true
-		t.dropRankings(r)
-		r.mu.Unlock()
+		t.remove(r)
 	}
 	t.tables.UseSet(set, table)
+}
+
+// remove keeps a rule that is not in force from having rankings.
+func (t *Tracker) remove(r *ruleSubjects) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isRemoved = true
+	t.dropRankings(r)
+}
+
+// subjectsOf returns the subjects of the rule that c charges, or of the domain if c charges a limit of the request. table is that of
+// a.RuleSet. The first call for a rule makes them.
+func (t *Tracker) subjectsOf(table *metrics.RuleTable[ruleSubjects], a *limiter.Answer, c *limiter.Charge) *ruleSubjects {
+	if c.Rule == nil {
+		if r := table.Domain(a.Domain).Load(); r != nil {
+			return r
+		}
+	} else if r := table.Rule(c.Rule).Load(); r != nil {
+		return r
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name := ruleName{a.Domain.Name, RequestLimits}
+	if c.Rule != nil {
+		name = ruleName{c.Rule.Domain, c.Rule.FullName}
+	}
+	r := t.rules[name]
+	if r == nil {
+		r = newRuleSubjects(name)
+	}
+	var inForce bool
+	if c.Rule == nil {
+		inForce = t.tables.StoreDomain(a.RuleSet, a.Domain, r)
+	} else {
+		inForce = t.tables.StoreRule(a.RuleSet, c.Rule, r)
+	}
+	if inForce {
+		t.rules[ruleName{strings.Clone(name.domain), strings.Clone(name.rule)}] = r // The copies let the texts of the Set be freed.
+	} else {
+		t.remove(r)
+	}
+	return r
+}
+
+// newRuleSubjects returns the subjects of a rule that all decisions are sampled of.
+func newRuleSubjects(name ruleName) *ruleSubjects {
+	r := &ruleSubjects{ruleName: ruleName{callertext.Name(name.domain), callertext.Name(name.rule)}}
+	for i := range r.samplers {
+		r.samplers[i].setWeight(1)
+		r.samplers[i].maxSamples = maxSamples
+	}
+	return r
 }
 
 // dropRankings takes the rankings from r. The caller holds r.mu.
@@ -166,7 +207,8 @@ func (t *Tracker) dropRankings(r *ruleSubjects) {
 	}
 }
 
-// Record implements limiter.Recorder. It allocates memory only for a rule that gets rankings, and for its first texts.
+// Record implements limiter.Recorder. It allocates memory only for the first decision of a rule, for a rule that gets rankings, and for its
+// first texts.
 func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 	table, ok := t.tables.TableOf(a.RuleSet)
 	if !ok || a.Domain == nil {
@@ -179,7 +221,7 @@ func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 			if st.Amount == 0 || c.Op != algorithm.Charge {
 				continue
 			}
-			r, bits := table[tableIndex(a, c)], t.random()
+			r, bits := t.subjectsOf(&table, a, c), t.random()
 			if bits&(sampleAll-1) < r.samplers[Hits].threshold.Load() {
 				t.count(r, Hits, c, st.Amount, req.Descriptors[i].Entries)
 			}
@@ -196,26 +238,21 @@ func (t *Tracker) Add(kind Kind, a *limiter.Answer, c *limiter.Charge, hits uint
 	if !ok {
 		return
 	}
-	if r := table[tableIndex(a, c)]; t.random()&(sampleAll-1) < r.samplers[kind].threshold.Load() {
+	if r := t.subjectsOf(&table, a, c); t.random()&(sampleAll-1) < r.samplers[kind].threshold.Load() {
 		t.count(r, kind, c, hits, entries)
 	}
-}
-
-// tableIndex returns the position of c in the table of a.RuleSet.
-func tableIndex(a *limiter.Answer, c *limiter.Charge) int {
-	if c.Rule == nil {
-		return a.RuleSet.RuleSlots() + a.Domain.Index
-	}
-	return c.Rule.Index
 }
 
 // count counts a sampled decision: the charge c of hits for a descriptor with these entries.
 func (t *Tracker) count(r *ruleSubjects, kind Kind, c *limiter.Charge, hits uint64, entries []rules.Entry) {
 	hash := max(t.hash(c.CounterKey), 1)
 	isBusy := t.samples[kind].Add(1) > 2*maxSamples
-	r.isActive.Store(true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.isActive {
+		r.isActive = true
+		t.activate(r)
+	}
 	weighted := float64(r.samplers[kind].count(isBusy)) * float64(hits)
 	rank := r.rankings[kind]
 	if rank == nil {
@@ -238,6 +275,13 @@ func (t *Tracker) count(r *ruleSubjects, kind Kind, c *limiter.Charge, hits uint
 			s.rank(hash, count, subject)
 		}
 	}
+}
+
+// activate makes advance look at r.
+func (t *Tracker) activate(r *ruleSubjects) {
+	t.activatedMu.Lock()
+	defer t.activatedMu.Unlock()
+	t.activated = append(t.activated, r)
 }
 
 // reserve reports whether r may have rankings: it has some already, or there are less than maxRules rules that have. The caller
@@ -298,10 +342,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 }
 
 // advance ends a sampling interval: it moves the windows, chooses the rules with rankings, and shares out the samples of the next
-// interval.
+// interval. Only one goroutine at a time may call it.
 func (t *Tracker) advance(now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	elapsed := samplingInterval
 	if last := t.advancedAt.Load(); last != 0 {
 		elapsed = max(now.Sub(time.Unix(0, last)), time.Millisecond)
@@ -311,12 +353,16 @@ func (t *Tracker) advance(now time.Time) {
 		t.samples[kind].Store(0)
 		t.activeByKind[kind] = t.activeByKind[kind][:0]
 	}
+	t.activatedMu.Lock()
+	t.active, t.activated = append(t.active, t.activated...), nil
+	t.activatedMu.Unlock()
 	var busiest, idlest *ruleSubjects // busiest is the busiest rule without rankings, idlest the least busy one with rankings.
-	for _, r := range t.rules {
-		if !r.isActive.Load() {
-			continue
+	stillActive := t.active[:0]
+	for _, r := range t.active {
+		isRanked, isActive := t.endInterval(r, now, float64(samplingInterval)/float64(elapsed))
+		if isActive {
+			stillActive = append(stillActive, r)
 		}
-		isRanked := t.endInterval(r, now, float64(samplingInterval)/float64(elapsed))
 		switch {
 		case isRanked && (idlest == nil || r.rate < idlest.rate):
 			idlest = r
@@ -324,6 +370,8 @@ func (t *Tracker) advance(now time.Time) {
 			busiest = r
 		}
 	}
+	clear(t.active[len(stillActive):])
+	t.active = stillActive
 	// The factor keeps rules that are about as busy from replacing each other.
 	if busiest != nil && idlest != nil && t.ranked.Load() >= int64(t.maxRules) && busiest.rate > 2*idlest.rate {
 		t.replace(idlest, busiest)
@@ -352,8 +400,8 @@ func (t *Tracker) replace(old, next *ruleSubjects) {
 }
 
 // endInterval ends the interval of r, and adds what r did to t.activeByKind. perInterval converts numbers to those of an interval
-// of the usual length. It reports whether r has rankings. The caller holds t.mu.
-func (t *Tracker) endInterval(r *ruleSubjects, now time.Time, perInterval float64) (isRanked bool) {
+// of the usual length. It reports whether r has rankings, and whether the next advance must look at it.
+func (t *Tracker) endInterval(r *ruleSubjects, now time.Time, perInterval float64) (isRanked, isActive bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.isRanked && r.since.IsZero() {
@@ -381,10 +429,10 @@ func (t *Tracker) endInterval(r *ruleSubjects, now time.Time, perInterval float6
 		}
 	}
 	if isIdle && !r.isRanked && r.rate < 0.01 {
-		r.isActive.Store(false)
+		r.isActive = false
 		r.rate = 0
 	}
-	return r.isRanked
+	return r.isRanked, r.isActive
 }
 
 // Query asks for subjects. Empty names mean all domains, or all rules of a domain.

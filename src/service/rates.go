@@ -1,0 +1,105 @@
+package service
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/history"
+	"ratelimit/src/rules"
+)
+
+// Rates implements admin.Figures. Rules with decisions in the last ten seconds come first, the busiest ones first, then all others by name.
+func (o *operator) Rates(search string, offset, limit int) admin.Rates {
+	current := o.history.Current()
+	page := ratesPage{operator: o, search: strings.ToLower(search), offset: offset, limit: limit, known: make(map[ruleOfDomain]history.PerSecond)}
+	page.holds = make(map[ruleOfDomain]*admin.Holds)
+	o.service.counters.ForEachHolds(func(domain, rule string, h metrics.Holds) {
+		page.holds[ruleOfDomain{domain, rule}] = &admin.Holds{Open: h.Open(), Expired: h.Expired}
+	})
+	page.Total = admin.PerSecond(current.Total)
+	set := o.limits.set.Load()
+	if set == nil {
+		return page.Rates
+	}
+	page.Domains = domainRates(current, set)
+	for _, r := range current.Rules {
+		name := ruleOfDomain{r.Domain, r.Rule}
+		page.known[name] = r.PerSecond
+		if rule := set.Rule(r.Domain, r.Rule); rule != nil && isBusy(r.PerSecond) && page.matches(r.Rule) {
+			page.add(rule)
+		}
+	}
+	for _, d := range slices.SortedFunc(slices.Values(set.Domains()), func(a, b *rules.Domain) int { return strings.Compare(a.Name, b.Name) }) {
+		page.addIdle(d)
+	}
+	return page.Rates
+}
+
+func isBusy(p history.PerSecond) bool { return p.Admitted+p.Denied > 0 }
+
+// domainRates returns the rates of the domains that have rates or rules.
+func domainRates(current *history.Current, set *rules.Set) (list []admin.DomainRates) {
+	known := make(map[string]bool, len(current.Domains))
+	for _, d := range current.Domains {
+		known[d.Domain] = true
+		list = append(list, admin.DomainRates{Domain: d.Domain, PerSecond: admin.PerSecond(d.PerSecond)})
+	}
+	for _, d := range set.Domains() {
+		if !known[d.Name] && len(d.Rules()) > 0 {
+			list = append(list, admin.DomainRates{Domain: d.Name})
+		}
+	}
+	slices.SortFunc(list, func(a, b admin.DomainRates) int {
+		return cmp.Or(cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Domain, b.Domain))
+	})
+	return list
+}
+
+// ratesPage is a page of the list of rules.
+type ratesPage struct {
+	admin.Rates
+	operator      *operator
+	search        string // search is in lower case.
+	offset, limit int
+	known         map[ruleOfDomain]history.PerSecond // known has the rates of the rules that have decided something.
+	holds         map[ruleOfDomain]*admin.Holds
+}
+
+func (p *ratesPage) matches(rule string) bool {
+	return p.search == "" || strings.Contains(strings.ToLower(rule), p.search)
+}
+
+// add adds a rule that matches to the list.
+func (p *ratesPage) add(rule *rules.Rule) {
+	if p.MatchingRules++; p.MatchingRules > p.offset && len(p.Rules) < p.limit {
+		name := ruleOfDomain{rule.Domain, rule.FullName}
+		p.Rules = append(p.Rules, admin.RuleRates{
+			Domain: rule.Domain, Rule: rule.FullName, Limit: rule.LimitText(), PerSecond: admin.PerSecond(p.known[name]), Holds: p.holds[name],
+		})
+	}
+}
+
+// addIdle adds the matching rules of a domain that had no decisions. It sorts them only if some of them are on the page.
+func (p *ratesPage) addIdle(d *rules.Domain) {
+	isLeftOut := func(r *rules.Rule) bool {
+		return len(p.known) > 0 && isBusy(p.known[ruleOfDomain{r.Domain, r.FullName}]) || !p.matches(r.FullName)
+	}
+	count := 0
+	for _, r := range d.Rules() {
+		if !isLeftOut(r) {
+			count++
+		}
+	}
+	if p.MatchingRules+count <= p.offset || len(p.Rules) == p.limit {
+		p.MatchingRules += count
+		return
+	}
+	idle := slices.DeleteFunc(slices.Clone(d.Rules()), isLeftOut)
+	slices.SortStableFunc(idle, func(a, b *rules.Rule) int { return strings.Compare(a.FullName, b.FullName) })
+	for _, r := range idle {
+		p.add(r)
+	}
+}

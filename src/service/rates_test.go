@@ -1,0 +1,86 @@
+package service
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/metrics/history"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/loading"
+)
+
+// The list of rules has busy rules first, the busiest before the others, and then all others by name.
+func TestRatesOfAllRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var files []loading.RuleFile
+		for _, domain := range []string{"b", "a", "empty"} {
+			text := "domain: " + domain + "\n"
+			if domain != "empty" {
+				text += "descriptors: [{key: y, rate_limit: {unit: day, requests_per_unit: 1}}, {key: X, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
+			}
+			files = append(files, loading.RuleFile{Name: domain + ".yaml", Data: []byte(text)})
+		}
+		set, _, err := loading.Load(files, rules.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry := metrics.New(metrics.Config{})
+		registry.UseRules(set)
+		o := &operator{service: &Service{counters: registry}, history: history.New(history.Config{Registry: registry})}
+		if got := o.Rates("", 0, 10); got.MatchingRules != 0 {
+			t.Errorf("before the first load: got %+v", got)
+		}
+		o.useRules(set)
+		ctx := t.Context()
+		go func() { _ = o.history.Run(ctx) }()
+		synctest.Wait()
+		for rule, n := range map[string]int{"b.y": 10, "b.X": 20} {
+			r := set.Rule("b", rule)
+			for range n {
+				registry.Record(&limiter.Request{Domain: []byte("b"), Descriptors: make([]limiter.Descriptor, 1)}, &limiter.Answer{
+					RuleSet: set, Domain: set.Domain([]byte("b")),
+					Statuses: []limiter.Status{{Rule: r, Amount: 1, Charges: []limiter.Charge{{Rule: r, Limit: r.Rate}}}},
+				})
+			}
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		for _, tt := range []struct {
+			search        string
+			offset, limit int
+			want          string
+		}{
+			{"", 0, 10, "4: b.X 2, b.y 1, a.X 0, a.y 0"},
+			{"", 1, 2, "4: b.y 1, a.X 0"},
+			{"", 3, 5, "4: a.y 0"},
+			{"", 4, 5, "4: "},
+			{"", 0, 1, "4: b.X 2"},
+			{"x", 0, 5, "2: b.X 2, a.X 0"},
+			{"A.", 0, 5, "2: a.X 0, a.y 0"},
+			{"none", 0, 5, "0: "},
+		} {
+			r := o.Rates(tt.search, tt.offset, tt.limit)
+			var list, domains []string
+			for _, rule := range r.Rules {
+				list = append(list, fmt.Sprintf("%s %.0f", rule.Rule, rule.Admitted))
+			}
+			if got := fmt.Sprintf("%d: %s", r.MatchingRules, strings.Join(list, ", ")); got != tt.want {
+				t.Errorf("%q %d %d: got %s, want %s", tt.search, tt.offset, tt.limit, got, tt.want)
+			}
+			for _, d := range r.Domains {
+				domains = append(domains, fmt.Sprintf("%s %.0f", d.Domain, d.Admitted))
+			}
+			if got, want := strings.Join(domains, ", "), "b 3, a 0"; got != want {
+				t.Errorf("got domains %s, want %s", got, want)
+			}
+		}
+		if h, ok := o.History("a", "a.X"); !ok || len(h.Admitted) != 1 || h.Admitted[0] != 0 {
+			t.Errorf("history of a rule without decisions: %+v, %t", h, ok)
+		}
+	})
+}
