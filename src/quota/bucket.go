@@ -81,7 +81,7 @@ func (b *bucket) use(target limiter.QuotaTarget) {
 	if same {
 		return
 	}
-	b.windows, b.freed = make([]window, len(target.Hits)), make([]uint64, len(target.Hits))
+	b.windows, b.freed, b.fairEnd = make([]window, len(target.Hits)), make([]uint64, len(target.Hits)), 0
 	for _, m := range b.members {
 		m.outstanding, m.isDue, m.mustReplace = make([]uint64, len(target.Hits)), true, true
 	}
@@ -122,16 +122,16 @@ func (b *bucket) advance(now Instant) {
 		}
 		b.forgetOutstanding(i)
 	}
-	aged := b.agingTime()
+	aged, isFairEnd := b.agingTime(), crossed || now.elapsed >= b.fairEnd
 	for _, m := range b.members {
 		if m.newest.Bucket != nil && (crossed || now.elapsed-m.assignedAt >= aged) {
 			m.replace(now.elapsed)
 		}
-		if now.elapsed >= b.fairEnd {
+		if isFairEnd {
 			m.taken = 0
 		}
 	}
-	if now.elapsed >= b.fairEnd {
+	if isFairEnd {
 		length := min(b.untilWindowEnd(now.wall), max(aged, int64(time.Second)), int64(maxFairTime))
 		b.fairSeconds = time.Duration(length).Seconds()
 		b.fairEnd, b.shareEnd, b.taken = now.elapsed+length, now.elapsed+length*6/10, 0

@@ -70,11 +70,15 @@ type peers struct {
 	hit         backend.Hit      // hit is on the counter of all presences, without an operation. It is zero if nothing limits the bucket.
 }
 
-// use replaces hit by that for a bucket that is charged by hits.
+// use replaces hit by that for a bucket that is charged by hits. What was published for another counter expires.
 func (p *peers) use(hits []backend.Hit) {
+	old := p.hit.Key
 	p.hit = backend.Hit{}
 	if len(hits) > 0 {
 		p.hit = backend.Hit{Key: append(bytes.Clone(hits[0].Key), presenceKeySuffix...), TagLength: hits[0].TagLength, Limit: presenceLimit, NoVeto: hits[0].NoVeto}
+	}
+	if !bytes.Equal(old, p.hit.Key) {
+		p.others, p.published, p.publishedAt = presence{}, presence{}, 0
 	}
 }
 

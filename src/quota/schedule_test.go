@@ -1,79 +1,80 @@
 package quota
 
 import (
-	"context"
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
-	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/algorithm"
 )
 
-var scheduleCount = flag.Int("quota.schedules", 3, "how many random schedules TestRandomSchedules plays for each limit")
+var scheduleCount = flag.Int("quota.schedules", 2, "how many random schedules TestRandomSchedules plays for each case")
 
-// guard checks, for the only bucket of a world, what docs/rlqs.md says of each window.
-type guard struct {
-	world    *world
-	limit    int
-	period   time.Duration
-	rolls    bool // rolls says that windows have no borders: each window that ends now is checked.
-	window   int64
-	admitted int
-	carried  int   // carried is what was assigned and neither used nor expired when the window began.
-	counts   []int // counts and carries have a value for each millisecond, if rolls is set.
-	carries  []int
-	sum      int // sum is what was admitted since the last restart of the counts.
+// schedule is a case of TestRandomSchedules.
+type schedule struct {
+	buckets []string // buckets defaults to one.
+	rules   []string // rules has the text of the descriptors. A schedule starts with the first, and changes to a random one.
+	start   string   // start is when the schedule begins, if that matters.
+	// steps says that the wall clock may be stepped. That would let more pass in windows without borders.
+	steps bool
 }
 
-// unused returns what proxies may still use, and what is on the way to them.
-func (g *guard) unused() (units int) {
-	for _, p := range g.world.proxies {
-		units += int(p.inFlight)
-		if p.current.Action == AssignUnits && g.world.now < p.expiresAt {
-			units += int(p.left)
-		}
-	}
-	return units
-}
+const perSecond = "[{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]"
 
-func (g *guard) restart() {
-	g.admitted, g.carried, g.counts, g.carries, g.sum = 0, g.unused(), nil, nil, 0
-}
-
-// tick starts a window if one begins now.
-func (g *guard) tick() {
-	if g.rolls {
-		g.counts, g.carries = append(g.counts, g.sum), append(g.carries, g.unused())
-		return
-	}
-	if window := g.world.instant().wall / int64(g.period); window != g.window {
-		g.window = window
-		g.restart()
-	}
-}
-
-func (g *guard) admit() {
-	w := g.world
-	if g.admitted++; !g.rolls {
-		if g.admitted > g.limit+g.carried {
-			w.t.Fatalf("at %v: %d admitted in one window: the limit is %d, and %d were carried over", w.now, g.admitted, g.limit, g.carried)
-		}
-		return
-	}
-	g.sum++
-	begin := max(0, len(g.counts)-int(g.period/time.Millisecond))
-	if got := g.sum - g.counts[begin]; got > 2*g.limit+g.carries[begin] {
-		w.t.Fatalf("at %v: %d admitted within %v: twice the limit of %d, and %d were carried over", w.now, got, g.period, g.limit, g.carries[begin])
-	}
+var schedules = map[string]schedule{
+	"second":     {rules: []string{perSecond}, steps: true},
+	"minute":     {rules: []string{"[{key: k, rate_limit: {unit: minute, requests_per_unit: 3000}}]"}, steps: true},
+	"two limits": {rules: []string{"[{key: k, rate_limits: [{unit: second, requests_per_unit: 100}, {unit: minute, requests_per_unit: 2000}]}]"}, steps: true},
+	"calendar": {
+		rules: []string{"[{key: k, rate_limit: {unit: day, requests_per_unit: 2000, calendar: true, time_zone: Europe/Berlin}}]"},
+		start: "2026-03-29T21:59:40Z", steps: true,
+	},
+	"first hit":       {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: first_hit_window}}]"}},
+	"sliding":         {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: sliding_window}}]"}},
+	"sliding counter": {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: sliding_window_counter}}]"}},
+	"gcra":            {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra}}]"}},
+	"gcra with a small burst": {
+		rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra, burst: 19}}]"},
+	},
+	"three buckets of a rule": {buckets: []string{"k=a", "k=b", "k=c"}, rules: []string{perSecond}, steps: true},
+	"buckets that share a limit": {
+		buckets: []string{"k=a z=1", "k=a z=2", "k=b z=1"}, steps: true,
+		rules: []string{"[{key: k, charge: path, rate_limit: {unit: second, requests_per_unit: 100}, descriptors: [{key: z, rate_limit: {unit: second, requests_per_unit: 60}}]}]"},
+	},
+	"shadow mode below a limit": {
+		buckets: []string{"k=a z=1", "k=a z=2"}, steps: true,
+		rules: []string{"[{key: k, charge: path, rate_limit: {unit: second, requests_per_unit: 100}, descriptors: [{key: z, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 5}}]}]"},
+	},
+	"reloads": {
+		buckets: []string{"k=a", "k=b"}, steps: true,
+		rules: []string{
+			perSecond,
+			"[{key: k, rate_limit: {unit: second, requests_per_unit: 30}}]",
+			"[{key: k, rate_limit: {unit: minute, requests_per_unit: 3000}}]",
+			"[{key: k, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 10}}]",
+			"[{key: k, value: a, rate_limit: {unlimited: true}}, {key: k, rate_limits: [{unit: second, requests_per_unit: 50}, {unit: hour, requests_per_unit: 900}]}]",
+			"[{key: other, rate_limit: {unit: second, requests_per_unit: 10}}]",
+			"[{key: k, rate_limit: {unit: second, requests_per_unit: 0}}]",
+		},
+	},
+	"reloads to other algorithms": {
+		rules: []string{
+			perSecond,
+			"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra}}]",
+			"[{key: k, rate_limit: {unit: second, requests_per_unit: 50, algorithm: sliding_window}}]",
+			"[{key: k, rate_limit: {unit: second, requests_per_unit: 80, algorithm: first_hit_window}}]",
+		},
+	},
 }
 
 // disturb does something random to the world.
-func (w *world) disturb(steps bool) {
+func (w *world) disturb(s *schedule) {
 	p := w.proxies[w.random.IntN(len(w.proxies))]
+	b := p.buckets[w.random.IntN(len(p.buckets))]
 	node := w.random.IntN(len(w.nodes))
-	switch w.random.IntN(9) {
+	switch w.random.IntN(13) {
 	case 0:
 		if len(w.proxies) < 8 {
 			w.connect(node, w.random.Float64()*200, time.Duration(1+w.random.IntN(5))*time.Second)
@@ -85,17 +86,29 @@ func (w *world) disturb(steps bool) {
 	case 3:
 		p.isSilent = !p.isSilent
 	case 4:
-		p.denied += 1 << 62
+		b.denied += 1 << 62
 	case 5:
-		w.callerRate = w.random.IntN(3) * 30
+		w.guards.callerRate = w.random.IntN(3) * 30
 	case 6:
-		if steps {
+		if s.steps {
 			w.wallOffset += time.Duration(w.random.IntN(6000)-3000) * time.Millisecond
 		}
+	case 7:
+		b.lie = w.random.Int64N(1 << w.random.IntN(62))
+	case 8:
+		b.lie = -w.random.Int64N(200)
+	case 9, 10:
+		if len(s.rules) > 1 {
+			w.useRules(w.text(s.rules[w.random.IntN(len(s.rules))]))
+		}
+	case 11:
+		b.rate = 0 // Long enough, and the proxy has to forget the bucket.
 	default:
-		p.rate = w.random.Float64() * w.random.Float64() * 400
+		b.rate = w.random.Float64() * w.random.Float64() * 400
 	}
 }
+
+func (w *world) text(descriptors string) string { return "domain: d\ndescriptors: " + descriptors }
 
 // crash ends a replica, and connects its proxies to another one.
 func (w *world) crash(node int) {
@@ -108,58 +121,93 @@ func (w *world) crash(node int) {
 	}
 }
 
-// call asks for units as other callers do.
-func (w *world) call() {
-	if w.random.IntN(1000) >= w.callerRate {
-		return
+// newSchedule returns the world in which a schedule is played.
+func newSchedule(t *testing.T, s *schedule, seed uint64) *world {
+	t.Helper()
+	w := newWorld(t, seed, "domain: d\ndescriptors: "+s.rules[0], 2+int(seed%2))
+	w.slowest, w.abandonAfter = 400*time.Millisecond, 8*time.Second
+	for i := range w.nodes {
+		w.nodes[i] = w.newNode()
 	}
-	req := limiter.Request{
-		Domain: []byte("d"), Now: time.Unix(0, w.instant().wall),
-		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("k"), Value: []byte("v")}}}},
+	if s.start != "" {
+		start, err := time.Parse(time.RFC3339, s.start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.start = start
 	}
-	var a limiter.Answer
-	if err := w.limiter.Check(context.Background(), &req, &a); err != nil {
-		w.t.Fatal(err)
+	if s.buckets != nil {
+		w.buckets = bucketIDs(s.buckets...)
 	}
-	if !a.Over {
-		w.guard.admit()
+	w.guards = &guards{world: w}
+	w.guards.watch()
+	for i := range 3 {
+		w.connect(i%len(w.nodes), 50*float64(i+1), time.Duration(1+2*i)*time.Second)
 	}
+	return w
 }
 
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		keys   string
-		limit  int
-		period time.Duration
-		rolls  bool
-	}{
-		"second":     {"rate_limit: {unit: second, requests_per_unit: 100}", 100, time.Second, false},
-		"minute":     {"rate_limit: {unit: minute, requests_per_unit: 3000}", 3000, time.Minute, false},
-		"two limits": {"rate_limits: [{unit: second, requests_per_unit: 100}, {unit: minute, requests_per_unit: 2000}]", 100, time.Second, false},
-		"first hit":  {"rate_limit: {unit: second, requests_per_unit: 100, algorithm: first_hit_window}", 100, time.Second, true},
-		"sliding":    {"rate_limit: {unit: second, requests_per_unit: 100, algorithm: sliding_window}", 100, time.Second, true},
-		"gcra":       {"rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra}", 100, time.Second, true},
-	} {
+	for name, s := range schedules {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(*scheduleCount) {
-				text := "domain: d\ndescriptors: [{key: k, " + tt.keys + "}]"
-				w := newWorld(t, seed, text, 2+int(seed%2))
-				w.slowest = 400 * time.Millisecond
-				w.guard = &guard{world: w, limit: tt.limit, period: tt.period, rolls: tt.rolls}
-				for i := range 3 {
-					w.connect(i%len(w.nodes), 50*float64(i+1), time.Duration(1+2*i)*time.Second)
-				}
+				w := newSchedule(t, &s, seed)
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("seed %d", seed)
+					}
+				})
 				for range 40 {
 					w.run(time.Duration(rand.New(rand.NewPCG(seed, uint64(w.now))).IntN(2000)) * time.Millisecond)
-					w.disturb(!tt.rolls)
+					w.disturb(&s)
 				}
+				w.settle()
 				if t.Failed() {
-					t.Fatalf("seed %d", seed)
+					return
 				}
 			}
 		})
+	}
+}
+
+// settle lets all proxies ask for more than there is, and checks that they get nearly all of it, in equal shares.
+func (w *world) settle() {
+	w.guards.callerRate, w.slowest = 0, 0
+	for _, p := range w.proxies {
+		p.isSilent = false
+		for _, b := range p.buckets {
+			b.lie, b.rate = 0, 200
+		}
+	}
+	w.run(22 * time.Second)
+	for _, p := range w.proxies {
+		for _, b := range p.buckets {
+			b.total = 0
+		}
+	}
+	const seconds = 10
+	w.run(seconds * time.Second)
+	for _, g := range w.guards.inOrder() {
+		l, sum, least := g.limit, 0, 1<<62
+		for _, p := range w.proxies {
+			for _, b := range p.buckets {
+				if slices.Contains(g.buckets, b.id) {
+					sum, least = sum+b.total, min(least, b.total)
+				}
+			}
+		}
+		isOnly := !slices.ContainsFunc(g.buckets, func(id string) bool { return len(w.guards.byBucket[id]) > 1 })
+		if !isOnly || l.Period != time.Second || l.Kind == algorithm.SlidingWindowCounter || l.Capacity() < l.Max {
+			continue
+		}
+		if all := int(l.Max) * seconds; sum < all*85/100 || sum > all+int(l.Max) {
+			w.t.Errorf("%s: at the end %d of %d units were used in %d s", g.name, sum, all, seconds)
+		}
+		if equal := int(l.Max) * seconds / len(w.proxies) / len(g.buckets); l.Kind == algorithm.FixedWindow && len(g.buckets) == 1 && least < equal/2 {
+			w.t.Errorf("%s: at the end a proxy used %d units in %d s, an equal share is %d", g.name, least, seconds, equal)
+		}
 	}
 }
 
@@ -171,16 +219,15 @@ func TestUtilisation(t *testing.T) {
 		w.connect(i%2, 500, 5*time.Second)
 	}
 	w.run(20 * time.Second)
-	before := 0
 	for _, p := range w.proxies {
-		before += p.total
+		p.total = 0
 	}
 	w.run(30 * time.Second)
-	after := -before
+	got := 0
 	for _, p := range w.proxies {
-		after += p.total
+		got += p.total
 	}
-	if after < 30*1000*9/10 {
-		t.Errorf("%d of 30,000 units were used, want 90 %%", after)
+	if got < 30*1000*9/10 {
+		t.Errorf("%d of 30,000 units were used, want 90 %%", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,22 +19,43 @@ import (
 
 // world is a simulation of proxies and replicas on a virtual clock, in steps of a millisecond. Proxies behave as Envoy does.
 type world struct {
-	t        testing.TB
-	random   *rand.Rand
-	now      time.Duration // now is the time since the start.
-	start    time.Time
-	store    backend.Backend
-	limiter  *limiter.Limiter
-	nodes    []*Divider
-	proxies  []*simProxy
-	events   []simEvent
-	replicas int
+	t            testing.TB
+	random       *rand.Rand
+	now          time.Duration // now is the time since the start.
+	start        time.Time
+	store        backend.Backend
+	limiter      *limiter.Limiter
+	nodes        []*Divider
+	proxies      []*simProxy
+	events       []simEvent
+	replicas     int
+	abandonAfter time.Duration // abandonAfter is Config.AbandonAfter.
 	// slowest is the longest time of a message; most take less than 20 ms.
 	slowest time.Duration
 	// wallOffset is by how much the wall clock was stepped.
 	wallOffset time.Duration
-	callerRate int    // callerRate is how many requests a second other callers send, while guard is set.
-	guard      *guard // guard, if set, checks what is admitted.
+	// buckets are the quota buckets of each proxy.
+	buckets []simBucketID
+	guards  *guards // guards, if set, check what is admitted.
+}
+
+// simBucketID names a quota bucket.
+type simBucketID struct {
+	id      string
+	entries []rules.Entry // entries are sorted by key.
+}
+
+// bucketIDs returns the buckets that texts such as "k=v z=1" name. The entries are sorted by key.
+func bucketIDs(texts ...string) (ids []simBucketID) {
+	for _, text := range texts {
+		b := simBucketID{id: text}
+		for _, pair := range strings.Fields(text) {
+			key, value, _ := strings.Cut(pair, "=")
+			b.entries = append(b.entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
+		}
+		ids = append(ids, b)
+	}
+	return ids
 }
 
 type simEvent struct {
@@ -50,7 +72,7 @@ func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world 
 	}
 	w := &world{
 		t: t, random: rand.New(rand.NewPCG(seed, 1)), start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		store: store, limiter: limiter.New(limiter.Config{Backend: store}), replicas: replicas,
+		store: store, limiter: limiter.New(limiter.Config{Backend: store}), replicas: replicas, buckets: bucketIDs("k=v"),
 	}
 	w.useRules(rulesText)
 	for range replicas {
@@ -61,7 +83,10 @@ func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world 
 
 // newNode returns a replica.
 func (w *world) newNode() *Divider {
-	return New(Config{Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: w.store, VirtualTime: true, StoreIsShared: w.replicas > 1})
+	return New(Config{
+		Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: w.store, VirtualTime: true, StoreIsShared: w.replicas > 1,
+		AbandonAfter: w.abandonAfter,
+	})
 }
 
 func (w *world) useRules(text string) {
@@ -71,6 +96,9 @@ func (w *world) useRules(text string) {
 		w.t.Fatal(err)
 	}
 	w.limiter.UseRules(set)
+	if w.guards != nil {
+		w.guards.watch()
+	}
 }
 
 // bucketOf returns the only bucket of a node.
@@ -104,9 +132,9 @@ func (w *world) run(d time.Duration) {
 			w.events = w.events[1:]
 			e.do()
 		}
-		if w.guard != nil {
-			w.guard.tick()
-			w.call()
+		if w.guards != nil {
+			w.guards.tick()
+			w.guards.call()
 		}
 		for _, p := range w.proxies {
 			p.step()
@@ -126,28 +154,42 @@ func (w *world) run(d time.Duration) {
 	}
 }
 
-// simProxy is a proxy with one bucket.
+// simProxy is a proxy.
 type simProxy struct {
-	world    *world
-	stream   *Proxy
-	rate     float64 // rate is how many requests a second arrive.
-	interval time.Duration
-	owed     float64
+	*simBucket // simBucket is the first of buckets, the only one in most tests.
+	buckets    []*simBucket
+	world      *world
+	stream     *Proxy
+	interval   time.Duration
+	lastReport time.Duration
+	isSilent   bool // isSilent says that the proxy uses its units, and does not report.
+	// sent and received are when the last message of each direction arrives: messages keep their order.
+	sent, received time.Duration
+}
+
+// simBucket is what a proxy does with the requests of a bucket.
+type simBucket struct {
+	simBucketID
+	rate float64 // rate is how many requests a second arrive.
+	owed float64
 
 	known           bool // known says that the bucket was reported.
 	allowed, denied uint64
-	lastReport      time.Duration
 	current         Assignment
 	left            uint64
 	expiresAt       time.Duration
-	total           int
-	isSilent        bool          // isSilent says that the proxy uses its units, and does not report.
-	inFlight        uint64        // inFlight is how many units are on the way to the proxy.
-	sent, received  time.Duration // sent and received are when the last message of each direction arrives: messages keep their order.
+	total           int    // total is how many requests passed.
+	inFlight        uint64 // inFlight is how many units are on the way to the proxy.
+	lie             int64  // lie is what the next report adds to allowed.
 }
 
+// connect adds a proxy with the same rate in each bucket.
 func (w *world) connect(node int, rate float64, interval time.Duration) *simProxy {
-	p := &simProxy{world: w, rate: rate, interval: interval}
+	p := &simProxy{world: w, interval: interval}
+	for _, id := range w.buckets {
+		p.buckets = append(p.buckets, &simBucket{simBucketID: id, rate: rate})
+	}
+	p.simBucket = p.buckets[0]
 	p.connectTo(node)
 	w.proxies = append(w.proxies, p)
 	return p
@@ -155,8 +197,11 @@ func (w *world) connect(node int, rate float64, interval time.Duration) *simProx
 
 // connectTo starts a stream to a replica. The old one is gone with what was on the way.
 func (p *simProxy) connectTo(node int) {
-	p.stream, p.inFlight = p.world.nodes[node].Connect([]byte("d")), 0
+	p.stream = p.world.nodes[node].Connect([]byte("d"))
 	p.sent, p.received, p.lastReport = 0, 0, 0
+	for _, b := range p.buckets {
+		b.inFlight = 0
+	}
 }
 
 // reconnect ends the stream, and starts one to another replica.
@@ -178,47 +223,66 @@ func (p *simProxy) inOrder(last *time.Duration, do func()) {
 
 func (p *simProxy) step() {
 	w := p.world
-	if p.known && !p.isSilent && w.now-p.lastReport >= p.interval {
-		p.report()
-	}
-	for p.owed += p.rate / 1000; p.owed >= 1; p.owed-- {
-		if p.pass() {
-			p.allowed++
-			p.total++
-			if w.guard != nil {
-				w.guard.admit()
+	isDue := !p.isSilent && w.now-p.lastReport >= p.interval
+	for _, b := range p.buckets {
+		if b.known && isDue {
+			p.report(b)
+		}
+		for b.owed += b.rate / 1000; b.owed >= 1; b.owed-- {
+			switch action := b.pass(w.now); action {
+			case DenyAll:
+				b.denied++
+			default:
+				b.allowed++
+				b.total++
+				if w.guards != nil && action == AssignUnits {
+					w.guards.admit(b.id)
+				}
 			}
-		} else {
-			p.denied++
+			if !b.known {
+				b.known = true
+				p.report(b)
+			}
 		}
-		if !p.known {
-			p.known = true
-			p.report()
-		}
+	}
+	if isDue {
+		p.lastReport = w.now
 	}
 }
 
-// pass decides a request: without an assignment none passes.
-func (p *simProxy) pass() bool {
+// pass decides a request. It returns DenyAll, or the action by which the request passes. Without an assignment none passes.
+func (b *simBucket) pass(now time.Duration) Action {
 	switch {
-	case p.current.Bucket == nil || p.world.now >= p.expiresAt || p.current.Action == DenyAll:
-		return false
-	case p.current.Action == AllowAll:
-		return true
-	case p.left == 0:
-		return false
+	case b.current.Bucket == nil || now >= b.expiresAt || b.current.Action == DenyAll:
+		return DenyAll
+	case b.current.Action == AllowAll:
+		return AllowAll
+	case b.left == 0:
+		return DenyAll
 	}
-	p.left--
-	return true
+	b.left--
+	return AssignUnits
 }
 
-func (p *simProxy) report() {
-	allowed, denied := p.allowed, p.denied
-	p.allowed, p.denied, p.lastReport = 0, 0, p.world.now
+// unused returns how many units the proxy may still use, and how many are on the way to it.
+func (b *simBucket) unused(now time.Duration) uint64 {
+	if b.current.Action == AssignUnits && now < b.expiresAt {
+		return b.inFlight + b.left
+	}
+	return b.inFlight
+}
+
+func (p *simProxy) report(b *simBucket) {
+	allowed, denied := b.allowed, b.denied
+	if w := p.world; b.lie != 0 {
+		allowed = uint64(max(int64(min(allowed, 1<<62))+b.lie, 0))
+		if b.allowed > allowed {
+			w.guards.hide(b.id, int(b.allowed-allowed))
+		}
+	}
+	b.allowed, b.denied, b.lie = 0, 0, 0
 	p.inOrder(&p.sent, func() {
-		err := p.stream.Report([]byte("id"), allowed, denied, p.world.instant(), func() ([]rules.Entry, error) {
-			return []rules.Entry{{Key: []byte("k"), Value: []byte("v")}}, nil
-		})
+		err := p.stream.Report([]byte(b.id), allowed, denied, p.world.instant(), func() ([]rules.Entry, error) { return b.entries, nil })
 		if err != nil {
 			p.world.t.Error(err)
 		}
@@ -227,20 +291,30 @@ func (p *simProxy) report() {
 
 func (p *simProxy) receive() {
 	for _, a := range p.stream.TakePending(nil) {
+		b := p.buckets[slices.IndexFunc(p.buckets, func(b *simBucket) bool { return b.id == string(a.Bucket) })]
 		isNew := a.Action == AssignUnits && !a.IsExtension
 		if isNew {
-			p.inFlight += uint64(a.Units)
+			b.inFlight += uint64(a.Units)
 		}
 		p.inOrder(&p.received, func() {
 			if isNew {
-				p.inFlight -= uint64(a.Units)
+				b.inFlight -= uint64(a.Units)
 			}
-			if a.Action == AssignUnits && (p.current.Bucket == nil || a.Serial != p.current.Serial || p.world.now >= p.expiresAt) {
-				p.left = uint64(a.Units)
-			}
-			p.current, p.expiresAt = a, p.world.now+a.TTL
+			b.apply(&a, p.world.now)
 		})
 	}
+}
+
+// apply does what an assignment says.
+func (b *simBucket) apply(a *Assignment, now time.Duration) {
+	if a.Action == Abandon {
+		b.known, b.current, b.left, b.allowed, b.denied = false, Assignment{}, 0, 0, 0
+		return
+	}
+	if a.Action == AssignUnits && (b.current.Bucket == nil || a.Serial != b.current.Serial || now >= b.expiresAt) {
+		b.left = uint64(a.Units)
+	}
+	b.current, b.expiresAt = *a, now+a.TTL
 }
 
 // phase is a stretch of time in which each proxy asks for so many requests a second, and what they let pass in its last seconds.
