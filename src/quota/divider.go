@@ -336,10 +336,13 @@ func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instan
 	if b.isShortOfShare {
 		next = min(next, b.shareEnd)
 	}
+	if item.presence >= 0 && b.peers.published == (presence{}) {
+		next = min(next, now.elapsed+int64(retryTime))
+	}
 	d.schedule(b, min(next, now.elapsed+b.untilWindowEnd(now.wall)))
 }
 
-// retryTime is the time until the next round of a bucket whose units could not be charged.
+// retryTime is the time until the next round of a bucket whose units could not be charged, or whose presence is not published.
 const retryTime = 100 * time.Millisecond
 
 // assign sends what was planned for the members of b that are due. It returns when the next round should be, as Instant.elapsed.

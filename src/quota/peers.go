@@ -105,16 +105,30 @@ func (d *Divider) appendPresence(b *bucket, now Instant, group uint16) {
 			binary.LittleEndian.PutUint64(p.id[8:], d.holds)
 			hit.HoldID = p.id
 			appendHit(&d.batch, &hit, algorithm.Charge, own.packed(), group)
+			d.batch.Hits[len(d.batch.Hits)-1].Atomic = false // It passes although a limit of the bucket is exceeded.
 		}
 	}
 	appendHit(&d.batch, &p.hit, algorithm.Look, 0, group)
 }
 
-// readPresence learns from the verdict of a look at the sum of all presences.
+// readPresence learns from the verdict of a look at the sum of all presences. If that of this replica is not in it, the next round publishes
+// it again.
 func (b *bucket) readPresence(v *backend.Verdict) {
-	if v.Err == nil {
-		b.peers.others = unpackPresence(presenceLimit.Max - v.Remaining).minus(b.peers.published)
+	p := &b.peers
+	if v.Err != nil {
+		p.published = presence{} // It may have been published or not.
+		return
 	}
+	sum := unpackPresence(presenceLimit.Max - v.Remaining)
+	p.others = sum.minus(p.published)
+	if p.published.isMissingIn(sum) {
+		p.published = presence{}
+	}
+}
+
+// isMissingIn reports whether the sum cannot contain p, because the store has lost it.
+func (p presence) isMissingIn(sum presence) bool {
+	return sum.proxies < p.proxies || sum.above < p.above || sum.demand < p.demand
 }
 
 // rate returns how many units a second the limits of the bucket give.

@@ -8,6 +8,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 )
 
@@ -123,4 +124,36 @@ func TestSharesNeverExceedMaxMin(t *testing.T) {
 			t.Errorf("%.0f: replicas take %.3f together", replicas, sum)
 		}
 	}
+}
+
+// Replicas know each other's proxies although the limit is exceeded, and soon after the store has lost what they told it.
+func TestPresenceIsPublished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 2)
+	expect := func(when string) {
+		t.Helper()
+		w.run(3 * time.Second)
+		for i := range w.nodes {
+			if got := w.bucketOf(i).peers.others.proxies; got != 1 {
+				t.Errorf("%s replica %d knows %d proxies of others, want 1", when, i, got)
+			}
+		}
+	}
+	w.connect(0, 150, 5*time.Second)
+	w.run(time.Second)
+	other := backend.Batch{Now: w.start.Add(w.now)}
+	appendHit(&other, &w.bucketOf(0).target.Hits[0], algorithm.Force, 2000, 0)
+	if err := w.store.Take(t.Context(), &other); err != nil {
+		t.Fatal(err)
+	}
+	w.connect(1, 150, 5*time.Second)
+	expect("beyond the limit,")
+	empty, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range w.nodes {
+		n.cfg.Backend = empty
+	}
+	expect("on an empty store,")
 }
