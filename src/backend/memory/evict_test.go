@@ -73,10 +73,18 @@ func long(most uint64) []*algorithm.Limit {
 	}
 }
 
+// floodCounters returns how many counters with a limit fill a store of 1 MiB some five times.
+func floodCounters(limit *algorithm.Limit) uint64 {
+	if limit.Hold > 0 {
+		return 20_000
+	}
+	return 100_000
+}
+
 // What is over its limit stays so, without being asked, while others come that fill
 // the store some five times, and so does a group of limits.
 func TestDenyingCountersSurviveAFlood(t *testing.T) {
-	const maxBytes, others = 1 << 20, 150_000
+	const maxBytes = 1 << 20
 	few, many, one := long(3), long(100), long(1)
 	for name, flood := range map[string][]*algorithm.Limit{"nearly empty": many, "full": one} {
 		for k, limit := range flood {
@@ -103,8 +111,9 @@ func TestDenyingCountersSurviveAFlood(t *testing.T) {
 					group(epoch)
 				}
 				at := epoch
-				for n := range uint64(others) {
-					if n%1000 == 0 {
+				others := floodCounters(limit)
+				for n := range others {
+					if n%(others/100) == 0 {
 						at = at.Add(time.Second)
 					}
 					hit(s, n, limit, at)
@@ -135,7 +144,8 @@ func TestFloodOfDenyingCounters(t *testing.T) {
 			s := open(t, maxBytes)
 			day := &algorithm.Limit{Max: 1_000_000, Period: 24 * time.Hour, CountBlocked: true}
 			at, second := epoch, uint64(0)
-			for n := range uint64(100_000) {
+			others := floodCounters(limit)
+			for n := range others {
 				if n%500 == 0 {
 					at = at.Add(time.Second)
 					second++
@@ -153,7 +163,7 @@ func TestFloodOfDenyingCounters(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 			var k [8]byte
-			binary.BigEndian.PutUint64(k[:], 100_000-1)
+			binary.BigEndian.PutUint64(k[:], others-1)
 			if v := send(t, s, at, backend.Hit{Key: k[:], Limit: limit, Op: algorithm.Look, Amount: 1}); !v.Over {
 				t.Error("the last of the flood was forgotten")
 			}
@@ -172,7 +182,7 @@ func TestNearlyEmptyCountersGoFirst(t *testing.T) {
 			hit(s, 1<<40+k, day, epoch)
 		}
 	}
-	for n := range uint64(300_000) {
+	for n := range uint64(100_000) {
 		hit(s, n, day, epoch.Add(time.Hour+time.Duration(n/1000)*time.Second))
 	}
 	for k := range uint64(halfFull) {

@@ -202,7 +202,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 	good := snapshotOf(t, s, epoch)
 	refused := func(name string, snapshot []byte, at time.Time, want string) {
 		t.Helper()
-		into := open(t, 0)
+		into := open(t, MinBytes)
 		_, err := into.ReadSnapshot(bytes.NewReader(snapshot), at)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
