@@ -93,6 +93,7 @@ func (c *candidate) removes(domain string) bool {
 
 // onLoad judges the rules of a load from now on, or records why it was refused.
 func (c *candidate) onLoad(l reload.Result) {
+	defer c.service.Heap.RulesLoaded()
 	log := c.service.log
 	logProblemList(log.Warn, l.Warnings, "warnings")
 	facts := fileLogFields(l)

@@ -13,6 +13,7 @@ import (
 
 // onLoad puts the rules of a load of source in force, or records why it was refused. Only one source at a time may call it.
 func (s *Service) onLoad(source *ruleSource, l reload.Result) {
+	defer s.Heap.RulesLoaded()
 	s.refuseUnlessOrderedList(&l)
 	logProblemList(s.log.Warn, l.Warnings, "warnings")
 	before := s.limiter.Rules()

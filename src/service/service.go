@@ -72,6 +72,7 @@ func New(cfg Config) (_ *Service, err error) {
 		}
 	}
 	s.Heap.Watch(s.store.counterBytes, cfg.Settings.MemoryMaxBytes)
+	s.runners = append(s.runners, s.Heap.Run)
 	s.buildHealth()
 	return s, nil
 }

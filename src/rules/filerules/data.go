@@ -236,16 +236,13 @@ func (d *dataScan) readOpened(data *scannedData, f *os.File) error {
 	if _, err = f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	content := make([]byte, 0, size+1)
-	for err == nil && int64(len(content)) < bound {
-		content = slices.Grow(content, 1)
-		var n int
-		n, err = d.contentReader(f).Read(content[len(content):min(cap(content), int(bound))])
-		content = content[:len(content)+n]
-	}
-	if err != io.EOF {
+	content, err := readUpTo(d.contentReader(f), size, bound)
+	d.totalBytes -= size
+	if err != nil || !d.acceptsData(data, info.Mode(), int64(len(content))) { // The file may have grown in between.
+		data.Sum = datafile.Sum{}
 		return err
 	}
+	d.totalBytes += int64(len(content))
 	data.content, data.Sum = content, datafile.Sum(sha256.Sum256(content))
 	return nil
 }

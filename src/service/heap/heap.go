@@ -1,11 +1,12 @@
 // Package heap sets the garbage collector's target and the memory limit from what lives on
-// the heap.
+// the heap, and returns memory to the system after loads of rules.
 package heap
 
 import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strings"
 	"sync/atomic"
 )
 
@@ -28,6 +29,8 @@ type Tuner struct {
 	previousGCPercent   int   // previousGCPercent is restored by Stop.
 	previousMemoryLimit int64 // previousMemoryLimit is GOMEMLIMIT, which Stop restores.
 	counterMemory       atomic.Pointer[counterMemory]
+	rulesLoaded         chan struct{} // rulesLoaded has a message after a load of rules.
+	returnUnused        func()        // returnUnused is returnUnusedMemory. Tests replace it.
 }
 
 // counterMemory is the memory of the counters in this process, and its cap.
@@ -42,7 +45,10 @@ func Tune(lookup func(string) (string, bool)) *Tuner {
 	if gogc, _ := lookup("GOGC"); gogc != "" {
 		return nil
 	}
-	t := &Tuner{previousGCPercent: debug.SetGCPercent(100), previousMemoryLimit: debug.SetMemoryLimit(-1)}
+	t := &Tuner{
+		previousGCPercent: debug.SetGCPercent(100), previousMemoryLimit: debug.SetMemoryLimit(-1),
+		rulesLoaded: make(chan struct{}, 1), returnUnused: returnUnusedMemory,
+	}
 	t.tune(&collectionMarker{new(byte)})
 	return t
 }
@@ -88,6 +94,7 @@ type memoryUse struct {
 	nonHeapBytes    int64 // nonHeapBytes is for stacks and the Go runtime.
 	counterBytes    int64 // counterBytes is a part of liveHeapBytes.
 	maxCounterBytes int64 // maxCounterBytes is the cap on counters, or 0 if none are in this process.
+	unusedHeapBytes int64 // unusedHeapBytes is memory of the heap that has garbage or nothing, and that the system has not got back.
 }
 
 func memoryInUse() memoryUse {
@@ -101,8 +108,12 @@ func memoryInUse() memoryUse {
 	}
 	metrics.Read(s)
 	u := memoryUse{liveHeapBytes: int64(s[0].Value.Uint64()), nonHeapBytes: int64(s[1].Value.Uint64())}
+	u.unusedHeapBytes = -u.liveHeapBytes
 	for _, heap := range s[2:] {
 		u.nonHeapBytes -= int64(heap.Value.Uint64())
+		if !strings.HasPrefix(heap.Name, "/memory/classes/heap/released:") {
+			u.unusedHeapBytes += int64(heap.Value.Uint64())
+		}
 	}
 	return u
 }

@@ -1,9 +1,12 @@
 package heap
 
 import (
+	"context"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -14,17 +17,17 @@ func TestMemoryUse(t *testing.T) {
 		percent int
 		limit   int64
 	}{
-		{memoryUse{0, 0, 0, 0}, 1600, 0},
-		{memoryUse{1 * mib, 0, 0, 0}, 1600, 0},
-		{memoryUse{8 * mib, 0, 0, 0}, 800, 0},
-		{memoryUse{16 * mib, 0, 0, 0}, 400, 0},
-		{memoryUse{64 * mib, 0, 0, 0}, 100, 0},
-		{memoryUse{1 << 40, 0, 0, 0}, 100, 0},
-		{memoryUse{8 * mib, 12 * mib, 0, 256 * mib}, 800, 296 * mib},
-		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib}, 59, 296 * mib},
-		{memoryUse{264 * mib, 12 * mib, 256 * mib, 256 * mib}, 7, 296 * mib},
-		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib}, 9, 356 * mib}, // the 28 MiB that are no counters may double
-		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40}, 1, 8<<40 + 40*mib},
+		{memoryUse{}, 1600, 0},
+		{memoryUse{1 * mib, 0, 0, 0, 0}, 1600, 0},
+		{memoryUse{8 * mib, 0, 0, 0, 0}, 800, 0},
+		{memoryUse{16 * mib, 0, 0, 0, 0}, 400, 0},
+		{memoryUse{64 * mib, 0, 0, 0, 0}, 100, 0},
+		{memoryUse{1 << 40, 0, 0, 0, 0}, 100, 0},
+		{memoryUse{8 * mib, 12 * mib, 0, 256 * mib, 0}, 800, 296 * mib},
+		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib, 0}, 59, 296 * mib},
+		{memoryUse{264 * mib, 12 * mib, 256 * mib, 256 * mib, 0}, 7, 296 * mib},
+		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib, 0}, 9, 356 * mib}, // the 28 MiB that are no counters may double
+		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40, 0}, 1, 8<<40 + 40*mib},
 	} {
 		limit := int64(0)
 		if tt.maxCounterBytes > 0 {
@@ -33,6 +36,64 @@ func TestMemoryUse(t *testing.T) {
 		if percent := tt.gcPercent(); percent != tt.percent || limit != tt.limit {
 			t.Errorf("%+v: GOGC %d, a limit of %d MiB", tt, percent, limit>>20)
 		}
+	}
+}
+
+func TestIsWorthRelease(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		liveMiB, unusedMiB int64
+		want               bool
+	}{
+		{0, 0, false}, {10, 64, false}, {10, 65, true}, {1000, 500, false}, {1000, 501, true}, {10, -5, false},
+	} {
+		u := memoryUse{liveHeapBytes: tt.liveMiB * mib, unusedHeapBytes: tt.unusedMiB * mib}
+		if got := u.isWorthRelease(); got != tt.want {
+			t.Errorf("%+v: got %t", tt, got)
+		}
+	}
+	if u := memoryInUse(); u.unusedHeapBytes < -u.liveHeapBytes || u.unusedHeapBytes > 1<<40 {
+		t.Errorf("%d bytes of the heap are unused", u.unusedHeapBytes)
+	}
+}
+
+// Memory is returned once, some time after the last of several loads.
+func TestMemoryIsReturnedAfterLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var releases atomic.Int32
+		tuner := &Tuner{rulesLoaded: make(chan struct{}, 1), returnUnused: func() { releases.Add(1) }}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- tuner.Run(ctx) }()
+		for _, step := range []struct {
+			loads int
+			wait  time.Duration
+			want  int32
+		}{
+			{loads: 0, wait: time.Hour, want: 0},
+			{loads: 3, wait: quietBeforeRelease - time.Second, want: 0},
+			{loads: 1, wait: quietBeforeRelease - time.Second, want: 0},
+			{loads: 0, wait: 2 * time.Second, want: 1},
+			{loads: 0, wait: time.Hour, want: 1},
+		} {
+			for range step.loads {
+				tuner.RulesLoaded()
+			}
+			time.Sleep(step.wait)
+			synctest.Wait()
+			if n := releases.Load(); n != step.want {
+				t.Errorf("%+v: memory was returned %d times", step, n)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	var none *Tuner
+	none.RulesLoaded()
+	if err := none.Run(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
