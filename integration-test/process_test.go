@@ -83,6 +83,19 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
+// kill ends the program without a warning.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	p.stopped = true
+	if err := p.running(); err != nil {
+		t.Error(err)
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Errorf("killing %s: %v", p.name, err)
+	}
+	<-p.ended
+}
+
 // running is an error once the program has ended.
 func (p *process) running() error {
 	select {
