@@ -69,7 +69,7 @@ define UNIT_TESTS
 '$(HERE) go test -C $(CONFIG_SERVER) -json -race ./...'
 endef
 define BLACK_BOX_TESTS
-'$(HERE) go test -json -race -timeout 15m -p 1 ./integration-test ./integration-test/chaos ./integration-test/soak' \
+'$(HERE) go test -json -race -timeout 15m -p 2 ./integration-test ./integration-test/chaos ./integration-test/soak' \
 '$(HERE) go test -json -timeout 15m ./integration-test/siege' \
 '$(HERE) go test -C integration-test/kubernetes -json -count=1 ./...'
 endef
