@@ -92,10 +92,11 @@ type Compiler struct {
 	warnings          Problems
 	replacingRules    []replacingRule
 	inheritedSettings []*inheritedSetting
-	countBlockedPos   map[*Rule]Pos // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
-	holdIDPos         map[*Rule]Pos // holdIDPos maps limits with a hold_id to the position of that setting.
-	namesTooLong      bool          // namesTooLong is set if a rule was not added because all names together are too long.
-	quotaBuckets      bool          // quotaBuckets says that the domain of lastConfig has quota_buckets.
+	countBlockedPos   map[*Rule]Pos    // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
+	holdIDPos         map[*Rule]Pos    // holdIDPos maps limits with a hold_id to the position of that setting.
+	namesTooLong      bool             // namesTooLong is set if a rule was not added because all names together are too long.
+	quotaBuckets      bool             // quotaBuckets says that the domain of lastConfig has quota_buckets.
+	warnedKeys        map[keyPair]bool // warnedKeys are the keys in that domain of which checkKeyOrder has warned.
 }
 
 // compilePath is the place in a domain of what the compiler compiles.
@@ -104,6 +105,7 @@ type compilePath struct {
 	ruleName string // ruleName is the Rule.FullName of a rule at this place.
 	levels   []Level
 	inheritance
+	bucketKeys
 	dataFiles        datafile.Files
 	hasNoNestedRules bool // hasNoNestedRules is set in ordered lists and trees of limits: no descriptors can be nested below their rules.
 	fallback         backend.Fallback

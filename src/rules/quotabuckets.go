@@ -1,6 +1,10 @@
 package rules
 
-import "ratelimit/src/algorithm"
+import (
+	"strings"
+
+	"ratelimit/src/algorithm"
+)
 
 // setQuotaBuckets sets d.HasQuotaBuckets, before the limits of cfg are compiled. All files of a domain must agree.
 func (c *Compiler) setQuotaBuckets(d *Domain, cfg *DomainConfig) {
@@ -12,6 +16,7 @@ func (c *Compiler) setQuotaBuckets(d *Domain, cfg *DomainConfig) {
 	if d.HasQuotaBuckets = c.quotaBuckets; !c.quotaBuckets {
 		return
 	}
+	c.warnedKeys = nil
 	at := cfg.QuotaBuckets.Pos
 	if c.options.Store.CannotChargeAllOrNone {
 		c.problems.Add(at, "remove it, or use "+c.options.Store.adviseOtherStores(), "%s cannot divide limits among proxies", c.options.Store.StoreName)
@@ -31,4 +36,64 @@ func (c *Compiler) checkDivisible(l *algorithm.Limit, cfg *RateLimitConfig) {
 	case l.MinInterval > 0:
 		c.problems.Add(cfg.MinInterval.Pos, "put it into a domain without quota_buckets", "min_interval cannot be divided into quotas: each proxy would have to know of the hits of all others")
 	}
+}
+
+// bucketKeys says which entries of a quota bucket can lead to a place in a tree of descriptors. The entries of a bucket have different
+// keys, and are sorted by them.
+type bucketKeys struct {
+	last      string // last is the smallest key that the last of these entries can have.
+	isNoneLed bool   // isNoneLed says that no bucket can get to the place.
+}
+
+// with returns the bucketKeys of a child at level.
+func (k bucketKeys) with(level *Level) bucketKeys {
+	key, found := level.smallestKeyAfter(k.last)
+	return bucketKeys{key, k.isNoneLed || !found}
+}
+
+// smallestKeyAfter returns the smallest key greater than last that an entry can have to match l.
+func (l *Level) smallestKeyAfter(last string) (key string, found bool) {
+	if !l.hasWildcard {
+		return l.Key(), l.Key() > last
+	}
+	// A wildcard matches key_value, so the key ends at some underscore of the text before the wildcard, or goes on after that text.
+	start, _, _ := strings.Cut(l.levelName, "*")
+	for i := range len(start) {
+		if start[i] == '_' && start[:i] > last {
+			return start[:i], true
+		}
+	}
+	switch {
+	case start > last:
+		return start, true
+	case strings.HasPrefix(last, start):
+		return last + "\x00", true
+	}
+	return "", false
+}
+
+// keyPair is a key of a descriptor and that of the descriptor above it.
+type keyPair struct{ above, key string }
+
+// checkKeyOrder warns of a descriptor with limits that no bucket can get to, once for each pair of keys. p is the path above it.
+func (c *Compiler) checkKeyOrder(cfg *DescriptorConfig, p, below compilePath) {
+	if !below.isNoneLed || p.isNoneLed || len(p.levels) == 0 { // An empty key at the top is an error.
+		return
+	}
+	pair := keyPair{p.levels[len(p.levels)-1].Key(), cfg.Key}
+	if c.warnedKeys[pair] {
+		return
+	}
+	if c.warnedKeys == nil {
+		c.warnedKeys = make(map[keyPair]bool)
+	}
+	c.warnedKeys[pair] = true
+	above, key := Quote(pair.above), Quote(pair.key)
+	if pair.above == pair.key {
+		c.warnings.Add(cfg.Pos, "put the limit one level higher, or into a domain without quota_buckets",
+			"no quota bucket can match %s below %s: a bucket has one entry for each key", key, above)
+		return
+	}
+	c.warnings.Add(cfg.Pos, "put "+key+" above "+above+", or the limits into a domain without quota_buckets",
+		"no quota bucket can match %s below %s: the entries of a bucket are sorted by key, so %s comes first", key, above, key)
 }

@@ -173,8 +173,12 @@ func (c *Compiler) compileDescriptors(n *node, list []DescriptorConfig, p compil
 			child.writtenPlace = &DescriptorPlace{cfg.Pos, here.Key(), here.Value()}
 		}
 		below.inheritance = below.forChildren(child.rule)
+		below.bucketKeys = p.bucketKeys.with(here)
 		c.compileDescriptors(child, cfg.Descriptors, below)
 		c.addLimitsOfFile(n, child, cfg)
+		if c.quotaBuckets && len(c.set.rules) > before {
+			c.checkKeyOrder(cfg, p, below)
+		}
 		if len(c.set.rules) == before && (cfg.ValueToMetric || cfg.ShareThreshold) {
 			c.warnings.Add(cfg.Pos, "remove it", "value_to_metric and share_threshold have no effect without a rate_limit here or below")
 		}
