@@ -148,7 +148,7 @@ func (s *Stats) Totals() Totals {
 }
 
 // unfairnessEvery is in how many seconds the unfairness of each bucket is computed once, because that visits all members.
-const unfairnessEvery = 4
+const unfairnessEvery = 10
 
 // addUp sets the Totals.
 func (d *Divider) addUp(now int64) {

@@ -169,3 +169,35 @@ func TestInsertSorted(t *testing.T) {
 		t.Errorf("%v, want %v", list, want)
 	}
 }
+
+// A snapshot of 10,000 buckets with 100 proxies each, all of them short.
+func BenchmarkSnapshot(b *testing.B) {
+	d := New(Config{})
+	proxies := make([]*Proxy, 100)
+	for i := range proxies {
+		proxies[i] = d.Connect([]byte("d"))
+	}
+	for i := range 10_000 {
+		bucket := &bucket{domain: []byte("d"), entries: []rules.Entry{{Key: []byte("k"), Value: fmt.Append(nil, i)}}}
+		d.list = append(d.list, bucket)
+		for j, p := range proxies {
+			m := &member{proxy: p, bucket: bucket, demand: float64(j), lastReport: 1, interval: 5, figures: memberFigures{isShort: true, askedRate: 2, admittedRate: 1}}
+			bucket.members = append(bucket.members, m)
+			bucket.count(m, 1)
+		}
+	}
+	for _, part := range []struct {
+		name string
+		do   func()
+	}{
+		{"20 buckets", func() { d.Snapshot("", 20, 10, NewInstant(time.Second, time.Unix(0, 0))) }},
+		{"totals", func() { d.addUp(int64(time.Second)) }},
+	} {
+		b.Run(part.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				part.do()
+			}
+		})
+	}
+}

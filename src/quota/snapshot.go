@@ -52,7 +52,7 @@ type ProxyState struct {
 }
 
 // Snapshot returns up to maxBuckets buckets of a domain, or of all domains if it is empty, those with most demand first, with up to
-// maxProxies proxies each; both are at least 1. count is how many buckets there are. Reports wait at most while a bucket, or the list of buckets, is copied.
+// maxProxies proxies each. count is how many buckets there are. Reports wait at most while a bucket, or the list of buckets, is copied.
 func (d *Divider) Snapshot(domain string, maxBuckets, maxProxies int, now Instant) (list []BucketState, count int) {
 	d.mu.Lock()
 	buckets := slices.Clone(d.list)
@@ -85,10 +85,10 @@ func compareEntries(a, b rules.Entry) int {
 	return cmp.Or(bytes.Compare(a.Key, b.Key), bytes.Compare(a.Value, b.Value))
 }
 
-// insertSorted inserts an item into a sorted list, which keeps the first most items. most is at least 1.
+// insertSorted inserts an item into a sorted list, which keeps the first most items.
 func insertSorted[T any](list []T, item T, most int, order func(a, b T) int) []T {
 	if len(list) == most {
-		if order(item, list[most-1]) >= 0 {
+		if most == 0 || order(item, list[most-1]) >= 0 {
 			return list
 		}
 		list = list[:most-1]

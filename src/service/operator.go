@@ -109,6 +109,11 @@ func (o *operator) State() admin.State {
 	if set := s.limiter.Rules(); set != nil {
 		st.Rules.Domains, st.Rules.Rules = len(set.Domains()), len(set.Rules())
 	}
+	if s.divider != nil {
+		if t := quotaTotals(s.divider.Stats()); !t.IsZero() {
+			st.Quotas = &t
+		}
+	}
 	return st
 }
 

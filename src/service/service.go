@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/recording"
+	"ratelimit/src/quota"
 	"ratelimit/src/service/tracing"
 )
 
@@ -29,6 +30,7 @@ type Service struct {
 	frontends  frontends
 	health     health
 	statistics statistics
+	divider    *quota.Divider      // divider is nil if no quotas are served.
 	operator   *operator           // operator is nil without a debug port.
 	candidate  *candidate          // candidate is nil unless RUNTIME_CANDIDATE_SUBDIRECTORY is set.
 	recorder   *recording.Recorder // recorder is nil without a debug port.

@@ -35,6 +35,7 @@ func (a figuresAPI) pages() []apiPage {
 		{"/api/rates", "decisions per second of domains and rules, as JSON; ?search=TEXT&offset=0&limit=100", []string{"search", "offset", "limit"}, a.rates},
 		{"/api/history", "decisions per second of the last hour, as JSON; ?domain=D&rule=R", []string{"domain", "rule"}, a.history},
 		{"/api/top", "subjects with most hits or denials, as JSON; ?kind=hot|denied&window=minute|hour&domain=D&rule=R&limit=20", []string{"kind", "window", "domain", "rule", "limit"}, a.top},
+		{"/api/quotas", "quotas of proxies, those with most demand first, as JSON; ?domain=D&bucket=key=value,key=value&limit=20&proxies=10", []string{"domain", "bucket", "limit", "proxies"}, a.quotas},
 		{"/api/denials", "sampled denials, as JSON; ?after=ID&limit=100", []string{"after", "limit"}, a.denials},
 	}
 }

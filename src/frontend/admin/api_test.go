@@ -20,6 +20,7 @@ type fakeFigures struct {
 	denials []Denial
 	// candidate is nil if there is no directory for candidate rules.
 	candidate *Candidate
+	quotas    Quotas
 	added     chan struct{} // added is closed when a denial is added.
 }
 
@@ -88,6 +89,22 @@ func (f *fakeFigures) Candidate(limit int) (c Candidate, ok bool) {
 	c = *f.candidate
 	c.DifferingRules = c.DifferingRules[:min(limit, len(c.DifferingRules))]
 	return c, true
+}
+
+func (f *fakeFigures) Quotas(q QuotaQuery) Quotas {
+	f.mu.Lock()
+	quotas := f.quotas
+	f.mu.Unlock()
+	quotas.Buckets = slices.DeleteFunc(slices.Clone(quotas.Buckets), func(b QuotaBucket) bool {
+		return q.Domain != "" && b.Domain != q.Domain || q.Bucket != nil && b.Bucket != strings.Join(q.Bucket, ",")
+	})
+	quotas.MatchingBuckets = len(quotas.Buckets)
+	quotas.Buckets = quotas.Buckets[:min(q.Buckets, len(quotas.Buckets))]
+	for i := range quotas.Buckets {
+		b := &quotas.Buckets[i]
+		b.Proxies = b.Proxies[:min(q.Proxies, len(b.Proxies))]
+	}
+	return quotas
 }
 
 func (f *fakeFigures) NextDenial(after uint64) <-chan struct{} {

@@ -78,7 +78,7 @@ func TestPageInBrowser(t *testing.T) {
 	chromium := browser.Start(t)
 	for name, test := range map[string]func(*testing.T, *browser.Browser){
 		"live": testPageIsLive, "strangers": testPageShowsTextOfStrangers, "rules": testPageWithManyRules, "looks": testPageLooks, "restart": testPageSurvivesRestart, "keyboard": testPageKeyboard, "descriptors": testPageDescriptors,
-		"token": testPageWithToken, "candidate": testPageOfCandidate,
+		"token": testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -210,6 +210,7 @@ func fillForPictures(f *fakeFigures) {
 	now := time.Now()
 	f.state.Rules.Rules = 46
 	f.candidate = exampleCandidate("tenant=acme,path=/v1/search")
+	f.quotas = exampleQuotas("env=prod,name=web")
 	const steps = 360
 	f.hour = &History{Start: now.Add(-time.Hour), StepSeconds: 10}
 	for i := range steps {

@@ -30,6 +30,7 @@ type Update struct {
 	// Rates has the busiest domains and rules.
 	Rates     Rates       `json:"rates"`
 	Top       TopSubjects `json:"top"`
+	Quotas    *Quotas     `json:"quotas,omitempty"`    // Quotas is nil if no proxy has quotas.
 	Candidate *Candidate  `json:"candidate,omitempty"` // Candidate is nil if no directory is set for candidate rules.
 }
 
@@ -132,6 +133,8 @@ func (s *eventStream) computeUpdate() []byte {
 		State: s.api.state(),
 		Rates: s.api.ratesOf("", 0, updateRules),
 		Top:   TopSubjects{topOf(TopHot), topOf(TopDenied)},
+
+		Quotas: s.api.updateQuotas(),
 	}
 	if c, ok := s.api.candidate(updateSubjects); ok {
 		u.Candidate = &c

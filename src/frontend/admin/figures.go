@@ -25,6 +25,9 @@ type Figures interface {
 	// Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.
 	Denials(after uint64, limit int) []Denial
 
+	// Quotas returns the quota buckets that q asks for, those with most demand first, and the totals of all.
+	Quotas(q QuotaQuery) Quotas
+
 	// Candidate returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if no directory
 	// is set for candidate rules.
 	Candidate(limit int) (c Candidate, ok bool)
@@ -50,6 +53,8 @@ type State struct {
 	Rules      LoadedRules `json:"rules"`
 	// Replicas is how many replicas share the store, 0 if this is unknown.
 	Replicas int `json:"replicas"`
+	// Quotas are the totals of quotas. It is nil if no proxy has any.
+	Quotas *QuotaTotals `json:"quotas,omitempty"`
 }
 
 // LoadedRules describes the rules in force.

@@ -13,6 +13,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"ratelimit/src/frontend/rls"
@@ -66,6 +67,9 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 		return err
 	}
 	proxy := s.cfg.Divider.Connect(domain)
+	if p, ok := peer.FromContext(stream.Context()); ok {
+		proxy.Peer = p.Addr.String()
+	}
 	defer proxy.Close()
 	ctx, cancel := context.WithCancel(stream.Context())
 	sent := make(chan struct{})

@@ -56,6 +56,14 @@ func (s *snapshot) isStore(c admin.Component) bool {
 	return strings.HasPrefix(c.Name, s.State.Store) || strings.HasPrefix(s.State.Store, c.Name)
 }
 
+// quotaLines describes the quotas in one line, or in none if no proxy has any.
+func (s *snapshot) quotaLines() []string {
+	if q := s.State.Quotas; q != nil {
+		return []string{"quotas: " + q.String()}
+	}
+	return nil
+}
+
 // problemLines says why the service is not ready, what is wrong with its store, and what the last reload refused.
 func (s *snapshot) problemLines() (lines []string) {
 	for _, c := range s.State.Components {
@@ -144,6 +152,7 @@ func (s *snapshot) text(cells int) string {
 		}
 	}
 	write(s.stateLine())
+	write(s.quotaLines()...)
 	write(s.problemLines()...)
 	for _, lines := range [][]string{
 		s.domainLines(cells), s.ruleLines(cells), subjectLines(cells, deniedTitle, s.Window, s.Denied), subjectLines(cells, hotTitle, s.Window, s.Hot),

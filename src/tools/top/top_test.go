@@ -127,6 +127,21 @@ path=/pay,user=eve            10    600  shop.path_/pay
 	}
 }
 
+// Quotas have a line while proxies have some.
+func TestQuotas(t *testing.T) {
+	t.Parallel()
+	s := example()
+	s.state.Quotas = &admin.QuotaTotals{Proxies: 3, Buckets: 2, ShortBuckets: 1, DemandPerSecond: 320.5, Units: 110}
+	want := "\nquotas: 3 proxies, 2 buckets, 1 of them short, 320 units a second asked for, 110 assigned\n\nDOMAIN"
+	if got, err := call(t, s.start(t)); !strings.Contains(got, want) || err != nil {
+		t.Errorf("%v\n%s\nwant%s", err, got, want)
+	}
+	m := &model{snapshot: &snapshot{State: s.state, Rates: s.rates}, width: 200, height: 30}
+	if lines := m.view(time.Now()); len(lines) > m.height || !strings.HasPrefix(lines[1].text, "quotas: ") {
+		t.Errorf("on a screen of %d lines: %+v", m.height, lines)
+	}
+}
+
 // An operator sees that Redis is down, though the process stays ready.
 func TestStoreThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()

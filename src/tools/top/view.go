@@ -96,7 +96,7 @@ func (m *model) layout() layout {
 	if m.height >= 20 {
 		l.hot = subjects
 	}
-	used := headLines + len(m.problemLines()) + footLines
+	used := headLines + len(m.snapshot.quotaLines()) + len(m.problemLines()) + footLines
 	for _, rows := range []int{l.domains, l.denied, l.hot} {
 		if rows > 0 {
 			used += tableLines + rows
@@ -154,6 +154,7 @@ func (m *model) view(now time.Time) (lines []line) {
 		state = "as of " + age(now.Sub(m.fetchedAt)) + " ago: " + state
 	}
 	add(titleStyle, state)
+	add(plainStyle, s.quotaLines()...)
 	add(alertStyle, m.problemLines()...)
 	addTable(s.domainLines(m.width), 0, l.domains)
 	addTable(s.ruleLines(m.width), m.firstRule, l.rules)

@@ -7,6 +7,7 @@ import { createRates } from "./rates.js";
 import { createRules } from "./rules.js";
 import { createSubjects } from "./subjects.js";
 import { createDenials } from "./denials.js";
+import { createQuotas } from "./quotas.js";
 import { createCandidate } from "./candidate.js";
 import { createExplain } from "./explain.js";
 
@@ -15,6 +16,7 @@ const state = createState();
 const rates = createRates();
 const subjects = createSubjects(explain.explainSubject);
 const denials = createDenials(explain.explainSubject);
+const quotas = createQuotas(explain.explainSubject);
 const candidate = createCandidate(explain.explainSubject);
 const rules = createRules(select);
 
@@ -48,6 +50,7 @@ listen({
     rates.update(data.rates, data.state);
     subjects.update(data.top);
     rules.update();
+    quotas.update(data.quotas);
     candidate.update(data.candidate);
     explain.setDomains(data.rates.domains);
   },
