@@ -198,6 +198,7 @@ func (w *quotaWorld) until(t *testing.T, problem string, want ...int) (reports [
 			total += n
 			isReached = isReached && (want[i] < 0 || n >= want[i]-quotaLimit/10 && n <= want[i]+quotaLimit/10)
 		}
+		t.Logf("%d: %d pass in one second, want %d", second, got, want)
 		second++
 		if !isReached || total*100 < quotaLimit*95 || total*100 > quotaLimit*105 {
 			return fmt.Errorf("%d pass in one second, want %d", got, want)

@@ -5,6 +5,7 @@
 // during and after the fault. It checks that calls are answered in time, that memory and
 // goroutines stay bounded, that the service recovers soon after its store, and that no
 // more is admitted than docs/reliability.md allows, and no hold refused without a reason.
+// Streams of quotas outlive the fault.
 //
 //   - TestMutants shows that the oracle finds mistakes of stores.
 //   - TestFaultsInShort, a part of make test, tries each fault once, on one store.

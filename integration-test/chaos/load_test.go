@@ -73,7 +73,7 @@ func keysOf(rules []rule) (keys []key) {
 	for _, r := range rules {
 		for _, value := range values(r, prefix) {
 			keys = append(keys, key{rule: r, value: value, request: &rlsv3.RateLimitRequest{
-				Domain: domain,
+				Domain: r.domain,
 				Descriptors: []*commonv3.RateLimitDescriptor{
 					{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: r.name, Value: value}}},
 				},

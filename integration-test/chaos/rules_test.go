@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	domain = "chaos"
+	domain      = "chaos"
+	quotaDomain = "quotas_" + domain // for rules with quotas
 
 	// Windows are short, so that a trial sees several of them, and calls are
 	// twice as many as may pass, so that nothing can be admitted too much and not
@@ -61,23 +62,16 @@ func (k kind) windowAt(at time.Time) (start, end time.Time) {
 
 // rule is a limit that calls are about.
 type rule struct {
-	name  string // the key of its descriptor
-	kind  kind
-	local bool   // counts in memory while its store does not answer; others say so
-	yaml  string // of rate_limit
+	domain string
+	name   string // the key of its descriptor
+	kind   kind
+	local  bool   // counts in memory while its store does not answer; others say so
+	yaml   string // of rate_limit
 }
 
 // rulesFor are those that a store can count by, in windows of so long.
 func rulesFor(store storeName, period time.Duration) (list []rule) {
-	add := func(name string, k kind, yaml string) {
-		for _, local := range []bool{false, true} {
-			r := rule{name: name + "_error", kind: k, local: local, yaml: yaml + fmt.Sprintf("requests_per_unit: %d", limit)}
-			if local {
-				r.name = name + "_local"
-			}
-			list = append(list, r)
-		}
-	}
+	add := func(name string, k kind, yaml string) { list = append(list, bothPolicies(domain, name, k, yaml)...) }
 	every := fmt.Sprintf("period: %v, ", period)
 	add("fixed", window, every)
 	add("calendar", calendar, "unit: day, calendar: true, time_zone: "+calendarZone+", ")
@@ -93,10 +87,30 @@ func rulesFor(store storeName, period time.Duration) (list []rule) {
 	return list
 }
 
-// ruleFile is the rules as a file.
+// bothPolicies are two rules with a limit: one whose requests fail while the store does not answer, and one that counts in memory.
+func bothPolicies(domain, name string, k kind, yaml string) (list []rule) {
+	for _, local := range []bool{false, true} {
+		r := rule{domain: domain, name: name + "_error", kind: k, local: local, yaml: yaml + fmt.Sprintf("requests_per_unit: %d", limit)}
+		if local {
+			r.name = name + "_local"
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// quotaRulesFor are the rules of quotas that a store can count.
+func quotaRulesFor(store storeName) []rule {
+	if store == memcached {
+		return nil
+	}
+	return bothPolicies(quotaDomain, "quota", window, fmt.Sprintf("period: %v, ", period))
+}
+
+// ruleFile is the rules of one domain as a file.
 func ruleFile(list []rule) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
+	fmt.Fprintf(&b, "domain: %s\nquota_buckets: %t\ndescriptors:\n", list[0].domain, list[0].domain == quotaDomain)
 	for _, r := range list {
 		policy := "error"
 		if r.local {
@@ -135,5 +149,5 @@ func thirdOf(slot int) int {
 // hashTag is what all counters of a value have in their names, and what places
 // them in a cluster.
 func hashTag(r rule, value string) string {
-	return fmt.Sprintf("{%s_%s_%s_}", domain, r.name, value)
+	return fmt.Sprintf("{%s_%s_%s_}", r.domain, r.name, value)
 }

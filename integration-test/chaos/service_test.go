@@ -27,7 +27,7 @@ type service struct {
 }
 
 // startService starts it and waits until it is healthy.
-func startService(t *testing.T, rules string, env []string, hosts string) *service {
+func startService(t *testing.T, rules [][]rule, env []string, hosts string) *service {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -38,8 +38,13 @@ func startService(t *testing.T, rules string, env []string, hosts string) *servi
 	if err := os.MkdirAll(config, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(config, "chaos.yaml"), []byte(rules), 0o644); err != nil {
-		t.Fatal(err)
+	for _, list := range rules {
+		if len(list) == 0 {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(config, list[0].domain+".yaml"), []byte(ruleFile(list)), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s := &service{client: http.Client{Timeout: harness.Deadline}}
 	s.proc = harness.Process{Path: path, Args: []string{"serve"}, Log: filepath.Join(dir, "log")}

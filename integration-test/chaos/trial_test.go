@@ -77,7 +77,7 @@ func attempt(t *testing.T, f *fault, s *store, with times) *cell {
 		c.virtual = &worst
 		return c
 	}
-	rules := rulesFor(s.name, period)
+	rules, quotaRules := rulesFor(s.name, period), quotaRulesFor(s.name)
 	x := &trial{store: s, keys: keysOf(rules)}
 	host := ""
 	if f.named {
@@ -89,11 +89,13 @@ func attempt(t *testing.T, f *fault, s *store, with times) *cell {
 		putHost(t, x.hosts, "127.0.0.1")
 	}
 	s.stands(t)
-	x.service = startService(t, ruleFile(rules), append(s.env(t, host), with.env()...), x.hosts)
+	x.service = startService(t, [][]rule{rules, quotaRules}, append(s.env(t, host), with.env()...), x.hosts)
 
 	defer x.service.stop(t)
 	l := drive(t, dial(t, x.service.grpc), x.keys, with.deadline)
 	defer l.end()
+	q := connectProxies(t, x.service.grpc, keysOf(quotaRules))
+	defer q.end()
 	time.Sleep(warmUp)
 	watch := watchVitals(x.service)
 	c.at.begin = time.Now()
@@ -114,14 +116,17 @@ func attempt(t *testing.T, f *fault, s *store, with times) *cell {
 	o.end()
 	c.at.recovery = time.Now()
 	awaitRecovery(l, c.at.recovery, with.after)
+	q.awaitUnits(c.at.recovery)
 	c.at.end = time.Now()
 	c.vitals[1] = watch.end()
 	c.vitals[2] = vitalsAtRest(x.service, c.vitals[0])
 	l.end()
+	q.end()
 	if o.restore != nil {
 		o.restore()
 	}
 	c.check(l)
+	c.judgeQuotas(q)
 	return c
 }
 
