@@ -26,12 +26,10 @@ const maxUnsettled = 3
 //	report 10 allowed                 40            40
 //	it expires, report 5 after 1 s     0            35   35 were not used: spare
 type account struct {
-	unsettled [maxUnsettled]assigned // unsettled are the newest assignments, oldest first, of which the first count are set.
-	count     uint8
-	// hasSettledReport says that the last report came after the settled assignment had settled, so what is reported next comes from it.
-	hasSettledReport bool
-	settledUnits     uint32 // settledUnits is what may be left of the newest assignment that has settled.
-	expiresAt        int64  // expiresAt is when the newest assignment expires, as Instant.elapsed; 0 without one.
+	unsettled    [maxUnsettled]assigned // unsettled are the newest assignments, oldest first, of which the first count are set.
+	count        uint8
+	settledUnits uint32 // settledUnits is what may be left of the newest assignment that had settled when the last report came.
+	expiresAt    int64  // expiresAt is when the newest assignment expires, as Instant.elapsed; 0 without one.
 }
 
 // assigned is an assignment that the proxy may not have received yet.
@@ -61,7 +59,6 @@ func (a *account) nextAssignment() int64 {
 func (a *account) assign(units uint32, now, expiresAt int64) {
 	if a.count == maxUnsettled {
 		a.settledUnits += min(a.unsettled[0].units, 1<<32-1-a.settledUnits)
-		a.hasSettledReport = false
 		copy(a.unsettled[:], a.unsettled[1:])
 		a.count--
 	}
@@ -81,10 +78,10 @@ func (a *account) report(allowed uint64, now int64) {
 		*a = account{}
 		return
 	case settled > 0:
-		a.settledUnits, a.hasSettledReport = a.unsettled[settled-1].units, true
+		a.settledUnits = a.unsettled[settled-1].units
 		copy(a.unsettled[:], a.unsettled[settled:a.count])
 		a.count -= uint8(settled)
-	case a.hasSettledReport && a.count == 0:
+	case a.count == 0: // What is reported comes from the settled assignment, as the report before this one came after it had settled.
 		a.settledUnits -= uint32(min(allowed, uint64(a.settledUnits)))
 	}
 }

@@ -36,6 +36,14 @@ func TestAccount(t *testing.T) {
 			{at: 12*s - 1, report: 0, inUse: 100, outstanding: 100},
 			{at: 12 * s, report: 0, inUse: 0, outstanding: 100},
 		},
+		"a report while a newer assignment is on its way": {
+			{at: 1 * s, assign: 100, inUse: 100, outstanding: 100},
+			{at: 2 * s, report: 0, inUse: 100, outstanding: 100},
+			{at: 3 * s, assign: 50, inUse: 150, outstanding: 150},
+			{at: 3100 * ms, report: 30, inUse: 150, outstanding: 120},
+			{at: 4 * s, report: 10, inUse: 50, outstanding: 110},
+			{at: 4100 * ms, report: 10, inUse: 40, outstanding: 100},
+		},
 		"more assignments than are known one by one": {
 			{at: 1000 * ms, assign: 1, inUse: 1, outstanding: 1},
 			{at: 1001 * ms, assign: 2, inUse: 3, outstanding: 3},
@@ -60,6 +68,27 @@ func TestAccount(t *testing.T) {
 			if m.inUse() != step.inUse || m.outstanding[0] != step.outstanding {
 				t.Errorf("%s, step %d: in use %d, outstanding %d; want %d, %d", name, i, m.inUse(), m.outstanding[0], step.inUse, step.outstanding)
 			}
+		}
+	}
+}
+
+// What a proxy reports after its assignment has expired was used without one.
+func TestUseAfterExpiry(t *testing.T) {
+	t.Parallel()
+	m := &member{outstanding: make([]uint64, 1)}
+	m.assign(100, 1, int64(10*time.Second))
+	m.outstanding[0], m.unreported = 100, 100
+	for i, step := range []struct {
+		at               time.Duration
+		allowed, without uint64
+	}{
+		{5 * time.Second, 10, 0},
+		{11*time.Second - 1, 10, 0},
+		{11 * time.Second, 10, 0},
+		{12 * time.Second, 10, 10},
+	} {
+		if got := m.report(step.allowed, 0, int64(step.at)); got != step.without {
+			t.Errorf("step %d: %d units without an assignment, want %d", i, got, step.without)
 		}
 	}
 }

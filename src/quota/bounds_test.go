@@ -67,11 +67,14 @@ func TestReloadReplacesUnits(t *testing.T) {
 	p := w.connect(0, 50, 5*time.Second)
 	w.run(500 * time.Millisecond)
 	first := p.current
-	w.useRules("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}]")
-	w.nodes[0].hurry(w.bucketOf(0))
-	w.run(100 * time.Millisecond)
-	if p.current.Serial == first.Serial || p.current.Action != AssignUnits {
-		t.Errorf("after the reload: %+v, before: %+v", p.current, first)
+	for _, limit := range []int{1000, 5} {
+		w.useRules(fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, unit_multiplier: %d, requests_per_unit: %[1]d}}]", limit))
+		w.nodes[0].hurry(w.bucketOf(0))
+		w.run(100 * time.Millisecond)
+		if p.current.Serial == first.Serial || p.current.Action != AssignUnits || p.current.Units > uint32(limit) {
+			t.Errorf("after the reload to %d: %+v, before: %+v", limit, p.current, first)
+		}
+		first = p.current
 	}
 }
 

@@ -58,13 +58,13 @@ func (b *bucket) blanket() Action {
 
 // capacity returns how many units the bucket can give at once.
 func (b *bucket) capacity() uint64 {
-	capacity := uint64(algorithm.MaxAmount)
+	capacity := uint64(maxAssignedUnits)
 	for i := range b.target.Hits {
 		if h := &b.target.Hits[i]; !h.NoVeto {
 			capacity = min(capacity, h.Limit.Capacity())
 		}
 	}
-	return min(capacity, maxAssignedUnits)
+	return capacity
 }
 
 // maxAssignedUnits is the most units of one assignment: what a token bucket of Envoy can hold.
@@ -179,9 +179,25 @@ func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
 	}
 }
 
-// refundMargin is how long before the end of a window nothing is given back to it, because the refund could arrive in the next one. Only
-// limits whose windows have borders get units back: in others, a refund would make room that the charge no longer takes.
+// refundMargin is how long before the end of a window nothing is given back to it, because the refund could arrive in the next one. If it
+// does all the same, because the process was stopped meanwhile, appendLateRefunds corrects it. Only limits whose windows have borders get
+// units back: in others, a refund would make room that the charge no longer takes.
 const refundMargin = 100 * time.Millisecond
+
+// appendLateRefunds appends the hits that charge again what refunds gave back to a later window than that of now. refunds are hits begin to end
+// of a batch that the store has decided. Only fixed windows are sure to follow the clock of this process.
+func appendLateRefunds(dst, refunds *backend.Batch, begin, end int, now Instant) {
+	for i := begin; i < end; i++ {
+		h, v := &refunds.Hits[i], &refunds.Verdicts[i]
+		if h.Op != algorithm.Refund || h.Limit.Kind != algorithm.FixedWindow || v.Before <= v.After || refunds.DecidedAt == 0 {
+			continue
+		}
+		meant, _ := h.Limit.WindowBounds(now.wall)
+		if decided, _ := h.Limit.WindowBounds(refunds.DecidedAt); decided != meant {
+			appendHit(dst, h, algorithm.Force, v.Before-v.After, h.GroupID)
+		}
+	}
+}
 
 // takeSpare returns how many units of a limit no proxy can use any more, and forgets them.
 func (b *bucket) takeSpare(limit int) uint64 {
@@ -202,13 +218,11 @@ func (b *bucket) takeSpare(limit int) uint64 {
 // readLooks learns from the verdicts of looks when first-hit windows end, and whether counters have disappeared.
 func (b *bucket) readLooks(verdicts []backend.Verdict, now Instant) {
 	for i := range verdicts {
-		v, l := &verdicts[i], b.target.Hits[i].Limit
+		v := &verdicts[i]
 		if v.Err != nil || v.Fallback != backend.FallbackError {
 			continue
 		}
-		if l.Kind == algorithm.FirstHitWindow && v.Before > 0 {
-			b.windows[i] = window{now.wall, now.wall + int64(v.ResetAfter)}
-		}
+		b.learnWindow(i, v, now)
 		var outstanding uint64
 		for _, m := range b.members {
 			outstanding += m.outstanding[i]
@@ -219,6 +233,13 @@ func (b *bucket) readLooks(verdicts []backend.Verdict, now Instant) {
 				m.replace(now.elapsed)
 			}
 		}
+	}
+}
+
+// learnWindow learns from the verdict of a look or a charge when a first-hit window ends.
+func (b *bucket) learnWindow(limit int, v *backend.Verdict, now Instant) {
+	if b.target.Hits[limit].Limit.Kind == algorithm.FirstHitWindow && v.After > 0 {
+		b.windows[limit] = window{now.wall, now.wall + int64(v.ResetAfter)}
 	}
 }
 

@@ -58,7 +58,8 @@ type Divider struct {
 	holds     uint64           // holds counts the holds.
 	countedAt int64            // countedAt is the last second in which Totals were added up.
 	round     []roundItem
-	batch     backend.Batch
+	looks     backend.Batch // looks has the hits of appendLooks and appendPresence.
+	charges   backend.Batch
 	claim     []claim
 }
 
@@ -153,7 +154,9 @@ func (d *Divider) Step(ctx context.Context, now Instant) {
 	for len(due) > 0 {
 		n := min(len(due), bucketsPerCall)
 		d.divide(ctx, due[:n], now)
-		due = due[n:]
+		if due = due[n:]; !d.cfg.VirtualTime {
+			now = Now()
+		}
 	}
 }
 
@@ -213,68 +216,72 @@ const urgentTick = -1
 
 // roundItem is a bucket in a round.
 type roundItem struct {
-	bucket      *bucket
-	looks, end  int    // looks and end are the bounds of the bucket's looks in the batch, or of its charges.
-	presence    int    // presence is the index of the look at the presence of all replicas, or -1.
-	units       uint64 // units is what the members get together.
-	hasAnswered bool
+	bucket *bucket
+	// begin is the bucket's first hit in Divider.looks. looks and end are the bounds of its looks there.
+	begin, looks, end     int
+	presence              int    // presence is the index there of the look at the presence of all replicas, or -1.
+	charges, endOfCharges int    // charges and endOfCharges are the bounds of its charges in Divider.charges.
+	units                 uint64 // units is what the members get together.
+	hasAnswered           bool
 }
 
 // divide gives units to the members of the buckets that are due: it looks how many units are left, divides them, and charges what the
 // members get. If another replica is faster, the charge is refused, and the next round tries again.
 func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 	set := d.cfg.Rules()
-	if d.cfg.VirtualTime {
-		d.batch.Now = time.Unix(0, now.wall)
+	for _, batch := range []*backend.Batch{&d.looks, &d.charges} {
+		*batch = backend.Batch{Hits: batch.Hits[:0], Verdicts: batch.Verdicts[:0]}
+		if d.cfg.VirtualTime {
+			batch.Now = time.Unix(0, now.wall)
+		}
 	}
-	d.round, d.batch.Hits, d.batch.Verdicts = d.round[:0], d.batch.Hits[:0], d.batch.Verdicts[:0]
+	d.round = d.round[:0]
 	for i, b := range due {
-		item := roundItem{bucket: b, presence: -1}
+		item := roundItem{bucket: b, begin: len(d.looks.Hits), presence: -1}
 		b.mu.Lock()
 		d.refresh(b, set)
 		b.advance(now)
-		b.appendLooks(&d.batch, now, uint16(i))
-		item.end = len(d.batch.Hits)
+		b.appendLooks(&d.looks, now, uint16(i))
+		item.end = len(d.looks.Hits)
 		item.looks = item.end - len(b.target.Hits)
 		if d.cfg.StoreIsShared && b.blanket() == AssignUnits {
 			d.appendPresence(b, now, uint16(i))
-			item.presence = len(d.batch.Hits) - 1
+			item.presence = len(d.looks.Hits) - 1
 		}
 		b.mu.Unlock()
 		d.round = append(d.round, item)
 	}
-	d.take(ctx)
-	looks := d.batch.Verdicts
-	d.batch.Hits, d.batch.Verdicts = d.batch.Hits[:0], nil
+	d.take(ctx, &d.looks)
 	for i := range d.round {
 		item := &d.round[i]
 		b := item.bucket
 		b.mu.Lock()
 		var available uint64
-		verdicts := looks[item.looks:item.end]
+		verdicts := d.looks.Verdicts[item.looks:item.end]
 		available, item.hasAnswered = b.available(verdicts)
 		b.readLooks(verdicts, now)
 		if item.presence >= 0 {
-			b.readPresence(&looks[item.presence])
+			b.readPresence(&d.looks.Verdicts[item.presence])
 		}
 		b.startRound(now.elapsed)
 		item.units = 0
 		if item.hasAnswered && b.blanket() == AssignUnits {
 			item.units, d.claim = b.plan(available, now, d.claim)
 		}
-		item.looks = len(d.batch.Hits)
+		appendLateRefunds(&d.charges, &d.looks, item.begin, item.looks, now)
+		item.charges = len(d.charges.Hits)
 		if item.units > 0 {
 			for j := range b.target.Hits {
-				appendHit(&d.batch, &b.target.Hits[j], algorithm.Charge, item.units, uint16(i))
+				appendHit(&d.charges, &b.target.Hits[j], algorithm.Charge, item.units, uint16(i))
 			}
 		}
-		item.end = len(d.batch.Hits)
+		item.endOfCharges = len(d.charges.Hits)
 		b.mu.Unlock()
 	}
-	d.take(ctx)
+	d.take(ctx, &d.charges)
 	for i := range d.round {
 		item := &d.round[i]
-		d.finish(item, d.batch.Verdicts[item.looks:item.end], now)
+		d.finish(item, d.charges.Verdicts[item.charges:item.endOfCharges], now)
 	}
 	clear(d.claim)
 }
@@ -292,15 +299,15 @@ func (d *Divider) refresh(b *bucket, set *rules.Set) {
 }
 
 // take sends the batch to the store.
-func (d *Divider) take(ctx context.Context) {
-	if len(d.batch.Hits) == 0 {
+func (d *Divider) take(ctx context.Context, batch *backend.Batch) {
+	if len(batch.Hits) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
 	defer cancel()
-	if err := d.cfg.Backend.Take(ctx, &d.batch); err != nil {
-		for i := range d.batch.Verdicts {
-			d.batch.Verdicts[i].Err = fmt.Errorf("quota: %w", err)
+	if err := d.cfg.Backend.Take(ctx, batch); err != nil {
+		for i := range batch.Verdicts {
+			batch.Verdicts[i].Err = fmt.Errorf("quota: %w", err)
 		}
 	}
 }
@@ -327,6 +334,8 @@ func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instan
 		case v.Over && !b.target.Hits[i].NoVeto && v.Fallback != backend.FallbackAllow:
 			charged = false
 			d.stats.Races.Add(1)
+		case v.Fallback == backend.FallbackError:
+			b.learnWindow(i, v, now)
 		}
 	}
 	next := now.elapsed + int64(retryTime)
@@ -402,3 +411,6 @@ func (d *Divider) extend(m *member, now int64) {
 
 // ErrTooManyBuckets says that a proxy reports more buckets than the bounds of Config allow.
 var ErrTooManyBuckets = errors.New("too many quota buckets")
+
+// ErrTooMuchMemory says that Proxy.Memory refused the memory of another bucket. The stream must end.
+var ErrTooMuchMemory = errors.New("too much memory for quota buckets")

@@ -27,6 +27,7 @@ type member struct {
 	lastReport int64   // lastReport and lastUse are instants, as Instant.elapsed; 0 before the first report.
 	lastUse    int64
 	isNew      bool // isNew says that only the first report has arrived, so demand is not known.
+	madeBucket bool // madeBucket says that the proxy holds the memory of the bucket.
 	isDue      bool // isDue says that the next round may assign units.
 	// mustReplace says that the newest assignment was charged in a window that has ended.
 	mustReplace bool

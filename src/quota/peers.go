@@ -96,7 +96,7 @@ func (d *Divider) appendPresence(b *bucket, now Instant, group uint16) {
 	if p.publishedAt == 0 || own.differsFrom(p.published) || now.elapsed-p.publishedAt > int64(presenceTime/2) {
 		if p.publishedAt > 0 {
 			hit.HoldID = p.id
-			appendHit(&d.batch, &hit, algorithm.Refund, 0, group)
+			appendHit(&d.looks, &hit, algorithm.Refund, 0, group)
 		}
 		p.publishedAt, p.published = 0, presence{}
 		if len(b.members) > 0 {
@@ -104,11 +104,11 @@ func (d *Divider) appendPresence(b *bucket, now Instant, group uint16) {
 			p.id, p.published, p.publishedAt = d.replicaID, own, now.elapsed
 			binary.LittleEndian.PutUint64(p.id[8:], d.holds)
 			hit.HoldID = p.id
-			appendHit(&d.batch, &hit, algorithm.Charge, own.packed(), group)
-			d.batch.Hits[len(d.batch.Hits)-1].Atomic = false // It passes although a limit of the bucket is exceeded.
+			appendHit(&d.looks, &hit, algorithm.Charge, own.packed(), group)
+			d.looks.Hits[len(d.looks.Hits)-1].Atomic = false // It passes although a limit of the bucket is exceeded.
 		}
 	}
-	appendHit(&d.batch, &p.hit, algorithm.Look, 0, group)
+	appendHit(&d.looks, &p.hit, algorithm.Look, 0, group)
 }
 
 // readPresence learns from the verdict of a look at the sum of all presences. If that of this replica is not in it, the next round publishes

@@ -157,3 +157,37 @@ func TestPresenceIsPublished(t *testing.T) {
 	}
 	expect("on an empty store,")
 }
+
+// Other replicas know within a round what proxies report.
+func TestPresenceFollowsReports(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 2)
+	a := w.connect(0, 150, time.Second)
+	w.connect(1, 150, time.Second)
+	w.run(5 * time.Second)
+	for _, rate := range []float64{10, 90, 30} {
+		a.rate = rate
+		w.run(2500 * time.Millisecond)
+		own, b := w.bucketOf(0), w.bucketOf(1)
+		if got := own.peers.published; own.presence().differsFrom(got) || b.peers.others.differsFrom(got) {
+			t.Errorf("%.0f a second: the replica has %+v and published %+v, the other one knows %+v", rate, own.presence(), got, b.peers.others)
+		}
+	}
+}
+
+// A replica that died has no share after presenceTime.
+func TestPresenceOfADeadReplica(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 2)
+	w.connect(0, 150, time.Second)
+	w.connect(1, 150, time.Second)
+	w.run(5 * time.Second)
+	if got := w.bucketOf(0).peers.others.proxies; got != 1 {
+		t.Errorf("%d other proxies, want 1", got)
+	}
+	w.nodes, w.proxies = w.nodes[:1], w.proxies[:1]
+	w.run(presenceTime + 2*time.Second)
+	if got := w.bucketOf(0).peers.others.proxies; got != 0 {
+		t.Errorf("%v after the death of the replica: %d other proxies", presenceTime, got)
+	}
+}

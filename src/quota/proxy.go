@@ -37,6 +37,9 @@ type Assignment struct {
 
 // Proxy is a stream of one proxy. One goroutine may call Report and Close, and another one TakePending.
 type Proxy struct {
+	// Memory, if set, counts what the divider keeps for the proxy. Only the owner of the stream sets it, before the first Report.
+	Memory Memory
+	held   int64 // held is how many bytes of Memory the proxy holds.
 	// Peer names the proxy for people, by its address. Only the owner of the stream sets it, before the first Report.
 	Peer string
 
@@ -50,6 +53,14 @@ type Proxy struct {
 	pending []*member // pending have a newest assignment that was not taken.
 }
 
+// Memory bounds the memory of proxies.
+type Memory interface {
+	// Hold adds bytes. It returns false if there is too much; then the stream must end.
+	Hold(bytes int64) bool
+	// Release subtracts bytes that Hold added.
+	Release(bytes int64)
+}
+
 // Connect returns a Proxy for a new stream.
 func (d *Divider) Connect(domain []byte) *Proxy {
 	d.stats.Proxies.Add(1)
@@ -57,7 +68,7 @@ func (d *Divider) Connect(domain []byte) *Proxy {
 }
 
 // Report notes what the proxy reports of a bucket. id is the BucketId as a protobuf message, valid only during the call. entries returns its
-// entries sorted by key; Report calls it for new buckets only. The error is ErrTooManyBuckets, or that of entries.
+// entries sorted by key; Report calls it for new buckets only. The error is ErrTooManyBuckets, ErrTooMuchMemory, or that of entries.
 func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries func() ([]rules.Entry, error)) error {
 	m := p.members[string(id)]
 	if m == nil || m.isGone { // A bucket that was abandoned under another order of its entries is gone, too.
@@ -74,21 +85,20 @@ func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries f
 	unassigned := min(m.report(allowed, denied, now.elapsed), maxAssignedUnits)
 	b.unassigned += unassigned
 	p.divider.stats.UnassignedUnits.Add(unassigned)
-	idle := now.elapsed-m.lastUse >= int64(p.divider.cfg.AbandonAfter)
-	if !idle && !m.isDue {
+	if !m.isDue {
 		q := b.quantities(now)
 		m.isDue = m.needsAssignment(now.elapsed, &q)
 	}
 	m.figures.measure(allowed, denied, now.elapsed, b.fairSeconds)
 	b.count(m, now.elapsed)
 	isNew, isDue, rule := m.newest.Bucket == nil, m.isDue || b.unassigned > 0 || m.hasSpare(), b.target.Rule
-	isUnused := idle && m.inUse() == 0
+	isIdle := now.elapsed-m.lastUse >= int64(p.divider.cfg.AbandonAfter)
 	b.mu.Unlock()
 	if f := p.divider.cfg.OnUsage; f != nil && allowed+denied > 0 {
 		f(rule, allowed, denied)
 	}
 	switch {
-	case isUnused:
+	case isIdle:
 		p.abandon(string(id), m)
 	case isNew:
 		p.divider.hurry(b)
@@ -105,10 +115,21 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 		d.stats.RefusedBuckets.Add(1)
 		return nil, ErrTooManyBuckets
 	}
+	if !p.hold(memoryOfID(id) + bytesPerBucket) {
+		return nil, ErrTooMuchMemory
+	}
+	isMade := false
+	defer func() {
+		if !isMade {
+			p.release(bytesPerBucket)
+		}
+	}()
 	name := bucketName(p.domain, entries)
 	for {
-		b, err := d.bucketNamed(name, p.domain, id, entries)
-		if err != nil {
+		var b *bucket
+		var err error
+		if b, isMade, err = d.bucketNamed(name, p.domain, id, entries); err != nil {
+			p.release(memoryOfID(id))
 			return nil, err
 		}
 		b.mu.Lock()
@@ -125,7 +146,7 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 		if b.target.RuleSet == nil { // Later only a round may refresh it, because the verdicts of a round belong to the target.
 			d.refresh(b, d.cfg.Rules())
 		}
-		m := &member{proxy: p, bucket: b, outstanding: make([]uint64, len(b.target.Hits)), isDue: true}
+		m := &member{proxy: p, bucket: b, madeBucket: isMade, outstanding: make([]uint64, len(b.target.Hits)), isDue: true}
 		b.members = append(b.members, m)
 		b.mu.Unlock()
 		d.stats.Members.Add(1)
@@ -134,17 +155,41 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 	}
 }
 
-// bucketNamed returns the bucket with the name. It makes one if there is none.
-func (d *Divider) bucketNamed(name string, domain, id []byte, entries []rules.Entry) (*bucket, error) {
+// These are about how many bytes a member and a bucket take, without texts. TestMemoryOfBuckets checks them.
+const (
+	bytesPerMember = 700
+	bytesPerBucket = 1600
+)
+
+// memoryOfID returns about how many bytes a bucket with this id takes of a proxy: its part of the bucket, and six copies of the texts, in the
+// names of the bucket and of its counters.
+func memoryOfID[T []byte | string](id T) int64 { return bytesPerMember + 6*int64(len(id)) }
+
+func (p *Proxy) hold(bytes int64) bool {
+	if p.Memory != nil && !p.Memory.Hold(bytes) {
+		return false
+	}
+	p.held += bytes
+	return true
+}
+
+func (p *Proxy) release(bytes int64) {
+	if p.held -= bytes; p.Memory != nil {
+		p.Memory.Release(bytes)
+	}
+}
+
+// bucketNamed returns the bucket with the name. If there is none, it makes one, and isMade is true.
+func (d *Divider) bucketNamed(name string, domain, id []byte, entries []rules.Entry) (_ *bucket, isMade bool, _ error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := d.buckets[name]
 	if b != nil {
-		return b, nil
+		return b, false, nil
 	}
 	if len(d.buckets) >= d.cfg.MaxBuckets {
 		d.stats.RefusedBuckets.Add(1)
-		return nil, ErrTooManyBuckets
+		return nil, false, ErrTooManyBuckets
 	}
 	b = &bucket{domain: bytes.Clone(domain), id: bytes.Clone(id), entries: make([]rules.Entry, len(entries))}
 	for i, e := range entries {
@@ -153,7 +198,7 @@ func (d *Divider) bucketNamed(name string, domain, id []byte, entries []rules.En
 	d.buckets[name] = b
 	b.position, d.list = len(d.list), append(d.list, b)
 	d.stats.Buckets.Add(1)
-	return b, nil
+	return b, true, nil
 }
 
 // bucketName returns a text that is different for different domains and entries.
@@ -170,9 +215,13 @@ func bucketName(domain []byte, entries []rules.Entry) string {
 	return string(name)
 }
 
-// abandon makes the proxy forget a bucket that it does not use.
+// abandon makes the proxy forget a bucket that it does not use. Units that it still has stay charged.
 func (p *Proxy) abandon(id string, m *member) {
 	delete(p.members, id)
+	p.release(memoryOfID(id))
+	if m.madeBucket {
+		p.release(bytesPerBucket)
+	}
 	b := m.bucket
 	b.mu.Lock()
 	m.newest = Assignment{Bucket: b.id, Action: Abandon}
@@ -229,6 +278,7 @@ func (p *Proxy) Close() {
 		}
 	}
 	p.members = nil
+	p.release(p.held)
 	p.divider.stats.Proxies.Add(-1)
 }
 

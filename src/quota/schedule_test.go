@@ -10,7 +10,7 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-var scheduleCount = flag.Int("quota.schedules", 2, "how many random schedules TestRandomSchedules plays for each case")
+var scheduleCount = flag.Int("quota.schedules", 1, "how many random schedules TestRandomSchedules plays for each case")
 
 // schedule is a case of TestRandomSchedules.
 type schedule struct {

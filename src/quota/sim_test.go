@@ -311,8 +311,13 @@ func (b *simBucket) apply(a *Assignment, now time.Duration) {
 		b.known, b.current, b.left, b.allowed, b.denied = false, Assignment{}, 0, 0, 0
 		return
 	}
-	if a.Action == AssignUnits && (b.current.Bucket == nil || a.Serial != b.current.Serial || now >= b.expiresAt) {
+	had := b.current
+	switch {
+	case a.Action != AssignUnits:
+	case !a.IsExtension || had.Action != AssignUnits || had.Bucket == nil || now >= b.expiresAt:
 		b.left = uint64(a.Units)
+	case a.Serial != had.Serial: // As Envoy does: the new bucket is as full as the old one was.
+		b.left = b.left * uint64(a.Units) / uint64(had.Units)
 	}
 	b.current, b.expiresAt = *a, now+a.TTL
 }

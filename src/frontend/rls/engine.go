@@ -95,6 +95,10 @@ func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 // longCallsKey is the key of a connection's *h2guard.LongCalls in the contexts of its calls.
 type longCallsKey struct{}
 
+// StreamMemory returns what counts the memory that the streams of a connection hold. ctx is the context of a stream that
+// ServerConfig.Register has added. The result may be nil, and then counts nothing.
+func StreamMemory(ctx context.Context) *h2guard.LongCalls { return longCallsOf(ctx) }
+
 // longCallsOf returns what bounds the long calls of the connection that a call came on; nil for calls that came without a server.
 func longCallsOf(ctx context.Context) *h2guard.LongCalls {
 	if l, ok := ctx.Value(longCallsKey{}).(*h2guard.LongCalls); ok {
