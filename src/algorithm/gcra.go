@@ -9,11 +9,14 @@ import (
 // bucket is full again. LastHit is the instant of the last recorded hit, or 0 if no MinInterval needs it.
 type GCRAState struct{ TAT, LastHit int64 }
 
-// EmissionInterval returns the time in which one unit comes back: Period / Max in nanoseconds, rounded
+// EmissionInterval returns the time in which one unit comes back: Emission, or Period / Max in nanoseconds, rounded
 // down; 0 if Max is 0. For 10 a minute it is 6 s.
 func (l *Limit) EmissionInterval() int64 {
-	if l.Max == 0 {
+	switch {
+	case l.Max == 0:
 		return 0
+	case l.Emission > 0:
+		return int64(l.Emission)
 	}
 	return int64(uint64(l.Period) / l.Max)
 }

@@ -83,6 +83,9 @@ type Limit struct {
 	Calendar *Calendar
 	// Burst is how many units a GCRA lets pass at once beyond the first. Other kinds have 0.
 	Burst uint64
+	// Emission, if set, is the EmissionInterval of a GCRA instead of Period / Max. So a caller can change the rate of a counter, which
+	// Window does not tell from others with this Period. Rules have none.
+	Emission time.Duration
 	// MinInterval is the shortest time since the last recorded hit, in whole microseconds up
 	// to MaxPeriod, or 0. Only SlidingWindow and GCRA have one.
 	MinInterval time.Duration
@@ -164,6 +167,8 @@ func (l *Limit) Validate() error {
 		return fmt.Errorf("algorithm: the minimum interval must be whole microseconds, got %v", l.MinInterval)
 	case l.Kind == SlidingWindow && l.Max > MaxLoggedHits:
 		return fmt.Errorf("algorithm: %v remembers each hit, so its limit is at most %d; %v has no such bound", l.Kind, MaxLoggedHits, SlidingWindowCounter)
+	case l.Emission < 0 || l.Emission > 0 && (l.Kind != GCRA || l.Max == 0):
+		return fmt.Errorf("algorithm: %v of %d has no emission interval of %v", l.Kind, l.Max, l.Emission)
 	case l.Kind == GCRA && l.Max > uint64(l.Period):
 		return fmt.Errorf("algorithm: %v lets at most one unit pass in a nanosecond, which %d in %v exceed", l.Kind, l.Max, l.Period)
 	case l.Kind == GCRA && l.Max > 0 && (l.Burst == math.MaxUint64 || l.RefillTime(l.Burst+1) > int64(MaxPeriod)):

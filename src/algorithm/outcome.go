@@ -108,6 +108,7 @@ func (v *Outcome) setRetryAfter(l *Limit, amount uint64, wait time.Duration) {
 func (v *Outcome) setFullUntil(l *Limit, at, wait int64) {
 	switch {
 	case l.CountBlocked && l.Kind != FirstHitWindow: // each refused hit changes the next outcome
+	case l.Emission > 0: // the next hit may come with another burst
 	case l.Max == 0, wait > math.MaxInt64-at:
 		v.FullUntil = endOfTime
 	case wait > 0:

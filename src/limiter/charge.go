@@ -73,11 +73,7 @@ func (a *Answer) findRules(descriptors []Descriptor, statuses []Status) {
 func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 	d, st := &req.Descriptors[i], &a.Statuses[i]
 	st.firstChargeIndex = len(a.Charges)
-	st.Amount = max(req.DefaultAmount, 1)
-	if d.HasAmount {
-		st.Amount = d.Amount
-	}
-	st.Amount = min(st.Amount, algorithm.MaxAmount)
+	st.Amount = d.amount(req)
 	st.Op = operationOf(d, rules.TakeHold)
 	if a.workspace.live != nil {
 		if st.basis = l.candidateBasis(d, a, i); st.basis != basisHits {
@@ -105,6 +101,25 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 	}
 	st.endChargeIndex = len(a.Charges)
 	return nil
+}
+
+// addCallerCharge adds the charge of req.CallerLimit. Its counter is that of no rule.
+func (l *Limiter) addCallerCharge(req *Request, a *Answer) {
+	d, w := &req.Descriptors[0], &a.workspace
+	w.counterKeys = append(append(append(append(w.counterKeys, l.cfg.KeyPrefix...), req.Domain...), ':'), d.Entries[0].Value...)
+	st := Status{Op: operationOf(d, rules.TakeHold), Amount: d.amount(req), endChargeIndex: 1}
+	a.Statuses = append(a.Statuses, st)
+	a.Charges = append(a.Charges, Charge{Op: st.Op, Algorithm: req.CallerLimit, CounterKey: w.counterKeys, RequestedAmount: st.Amount})
+	w.batch.Hits = append(w.batch.Hits, backend.Hit{Key: w.counterKeys, Limit: req.CallerLimit, Amount: st.Amount, Op: st.Op, GroupID: nextGroupID(w.batch)})
+	w.batch.Verdicts = append(w.batch.Verdicts, backend.Verdict{})
+}
+
+// amount returns how many units d charges, refunds or settles.
+func (d *Descriptor) amount(req *Request) uint64 {
+	if d.HasAmount {
+		return min(d.Amount, algorithm.MaxAmount)
+	}
+	return min(max(req.DefaultAmount, 1), algorithm.MaxAmount)
 }
 
 // operationOf returns what d does to the counters of its limits. A refund gives back the whole hold that it names.

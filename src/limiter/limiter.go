@@ -120,7 +120,7 @@ func (l *Limiter) decideRequest(ctx context.Context, req *Request, a *Answer, is
 	}
 	if isDryRun {
 		a.makeDryRunHits()
-	} else if sets.candidate != nil {
+	} else if sets.candidate != nil && req.CallerLimit == nil {
 		l.addCandidateHits(req, a, sets.candidate)
 	}
 	batch.Now = req.Now
@@ -137,6 +137,10 @@ func (l *Limiter) addHits(req *Request, a *Answer, set *rules.Set, batch *backen
 	a.RuleSet, a.workspace.batch, a.workspace.firstHit = set, batch, first
 	if err := l.validateRequest(req, set); err != nil {
 		return err
+	}
+	if req.CallerLimit != nil {
+		l.addCallerCharge(req, a)
+		return nil
 	}
 	a.Domain = set.Domain(req.Domain)
 	err := l.addCharges(req, a)
@@ -192,7 +196,7 @@ func (l *Limiter) validateRequest(req *Request, set *rules.Set) error {
 		return errNoDescriptors
 	case len(req.Descriptors) > limit:
 		return fmt.Errorf("%w: %d descriptors, at most %d are allowed", ErrRequestTooLarge, len(req.Descriptors), limit)
-	case set == nil:
+	case set == nil && req.CallerLimit == nil:
 		return ErrNoRules
 	}
 	return nil

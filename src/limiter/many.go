@@ -88,7 +88,7 @@ func (l *Limiter) CheckMany(ctx context.Context, m *Many) {
 		if it.Err == nil {
 			it.Request.Now = m.Now
 			it.Err = l.addHits(&it.Request, &it.Answer, sets.live, batch)
-			if it.Err == nil && sets.candidate != nil {
+			if it.Err == nil && sets.candidate != nil && it.Request.CallerLimit == nil {
 				l.addCandidateHits(&it.Request, &it.Answer, sets.candidate)
 			}
 		}

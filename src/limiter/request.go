@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
 )
 
@@ -20,10 +21,11 @@ const (
 	ProtocolGRPC
 	ProtocolJSON
 	ProtocolDivvy
+	ProtocolRESP
 	protocolCount
 )
 
-var protocolNames = [protocolCount]string{"", "grpc", "json", "divvy"}
+var protocolNames = [protocolCount]string{"", "grpc", "json", "divvy", "resp"}
 
 // String returns the protocol in lower case, such as "grpc". ProtocolUnknown is empty.
 func (p Protocol) String() string { return protocolNames[p] }
@@ -41,6 +43,9 @@ type Request struct {
 	// IgnoresHolds says that the entries name counters: they need not name a hold, and a hold that they name has no effect. It is for
 	// programs that look at counters.
 	IgnoresHolds bool
+	// CallerLimit, if set, is the only limit of the request, and no rule applies to it, as with CL.THROTTLE. It is a GCRA with an
+	// Emission. The request has one descriptor. Domain and the value of its first entry name the counter.
+	CallerLimit *algorithm.Limit
 	// Now is when the store decides the request. The zero time means the store's own clock.
 	Now time.Time
 	// Protocol is the protocol that the request came with. Recorders use it; it has no effect on the decision.

@@ -9,6 +9,10 @@ import (
 
 // Record implements limiter.Recorder: it counts one decision.
 func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
+	if req.CallerLimit != nil {
+		r.recordCallerLimit(&a.Statuses[0])
+		return
+	}
 	if a.Domain == nil {
 		n := uint64(len(a.Statuses))
 		r.unknownDomains.totalStats.outcomeCounts[OutcomeUnmatched].Add(n)
@@ -40,6 +44,22 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if failed {
 		r.storeErrors.Add(countDecisions(req, a, func(st *limiter.Status) bool { return st.StoreFailed }))
 	}
+}
+
+// recordCallerLimit counts the decision on a request with a CallerLimit, as one of the limits that came with requests.
+func (r *Registry) recordCallerLimit(st *limiter.Status) {
+	outcome := OutcomeWithin
+	switch {
+	case st.StoreFailed:
+		r.requestLimitStats.unansweredCharges[backend.FallbackError].Add(1)
+		r.storeErrors.Add(1)
+		return
+	case st.Op == algorithm.Refund:
+		outcome = OutcomeRefunded
+	case st.Over:
+		outcome = OutcomeOver
+	}
+	r.requestLimitStats.outcomeCounts[outcome].Add(1)
 }
 
 // countDecisions returns for how many decisions in a holds is true. A request is one decision, which

@@ -55,7 +55,7 @@ func (p *ports) lowerConnCaps(cfg *settings.Settings, r processLimits) (lowered 
 	operators := min(operatorConns, max(minPortConns, room/32))
 	p.debug.maxConns, p.health.maxConns, p.prometheus.maxConns = operators, operators, operators
 	room -= 3 * operators
-	used := slices.DeleteFunc([]*port{p.http, p.grpc, p.divvy}, func(p *port) bool { return p.maxConns == 0 })
+	used := slices.DeleteFunc([]*port{p.http, p.grpc, p.divvy, p.resp}, func(p *port) bool { return p.maxConns == 0 })
 	slices.SortStableFunc(used, func(a, b *port) int { return cmp.Compare(a.maxConns, b.maxConns) })
 	share := 0
 	var tooHigh []string
@@ -79,7 +79,7 @@ func (p *ports) lowerConnCaps(cfg *settings.Settings, r processLimits) (lowered 
 // warning if the environment sets them (configured) or no port takes many.
 func (p *ports) logLoweredCaps(log *logrus.Logger, configured bool, lowered string) {
 	level := logrus.InfoLevel
-	if configured || max(p.http.maxConns, p.grpc.maxConns, p.divvy.maxConns) < warnBelowConns {
+	if configured || max(p.http.maxConns, p.grpc.maxConns, p.divvy.maxConns, p.resp.maxConns) < warnBelowConns {
 		level = logrus.WarnLevel
 	}
 	log.Log(level, lowered)

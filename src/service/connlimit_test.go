@@ -278,7 +278,7 @@ func TestLoweredCapsAreLogged(t *testing.T) {
 		var out output
 		log := logrus.New()
 		log.SetOutput(&out)
-		(&ports{http: &port{maxConns: tt.caps.http}, grpc: &port{maxConns: tt.caps.grpc}, divvy: &port{}}).logLoweredCaps(log, tt.set, "lowered")
+		(&ports{http: &port{maxConns: tt.caps.http}, grpc: &port{maxConns: tt.caps.grpc}, divvy: &port{}, resp: &port{}}).logLoweredCaps(log, tt.set, "lowered")
 		if !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%+v: %s, want %s", tt, out.String(), tt.want)
 		}

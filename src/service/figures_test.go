@@ -73,7 +73,7 @@ func TestFigures(t *testing.T) {
 	memcache := memcachedtest.Start(t, memcachedtest.Options{})
 
 	snapshot := "MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "counters")
-	s := askForFigures(t, launch(t, figureRules+heldFigureRule, append(prometheus, "DIVVY_PORT=0", "EXTRA_TAGS=env:test", snapshot)...))
+	s := askForFigures(t, launch(t, figureRules+heldFigureRule, append(prometheus, "DIVVY_PORT=0", "RESP_PORT=0", "EXTRA_TAGS=env:test", snapshot)...))
 	section("memory, /stats", s.page("debug", "/stats"))
 	section("memory, /metrics", s.page("prometheus", "/metrics"))
 
@@ -268,7 +268,7 @@ func receiveLines(t *testing.T) (conn net.PacketConn, received func(last string)
 
 var (
 	foreignFigure = regexp.MustCompile(`^(# (HELP|TYPE) )?(go|process|promhttp)_`)
-	steadyFigure  = regexp.MustCompile(`rate_limit|service\.|should_rate_limit|config_load|decisions|unanswered|total_requests|divvy|shop\.|fallback|series|mapping|stats\.`)
+	steadyFigure  = regexp.MustCompile(`rate_limit|service\.|should_rate_limit|config_load|decisions|unanswered|total_requests|divvy|resp\.|shop\.|fallback|series|mapping|stats\.`)
 	movingFigure  = regexp.MustCompile(`\|ms|seconds|connections`)
 	lastWord      = regexp.MustCompile(`(:)?( ?)[-0-9.e+]+((\|(c|g|ms)(\|#.*)?)?)$`)
 	changing      = regexp.MustCompile(`(version|commit|go|hash)="[^"]*"`)

@@ -95,6 +95,9 @@ func (s *Service) buildFrontends() error {
 	}
 	s.serveHTTP(s.ports.debug, s.debugHandler(attempts))
 	s.serveHTTP(s.ports.health, s.handleProbes(http.NewServeMux()))
+	if err := s.buildRESP(failed, attempts); err != nil {
+		return err
+	}
 	return s.buildDivvy(failed)
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 type ports struct {
-	http, grpc, debug, health, prometheus, divvy *port
+	http, grpc, debug, health, prometheus, divvy, resp *port
 
 	budget *connlimit.MemoryBudget // budget bounds the bytes that connections of all ports hold together.
 }
@@ -69,6 +69,10 @@ func newPorts(s *settings.Settings) *ports {
 		prometheus: &port{name: "prometheus", opensAtStart: s.Sink == settings.SinkPrometheus, addrVariable: "PROMETHEUS_ADDR", addr: s.PrometheusAddr, connLimits: web},
 		divvy:      &port{name: "divvy", opensAtStart: s.Divvy.OpensAtStart, addrVariable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port)},
 	}
+	p.resp = &port{name: "resp", opensAtStart: s.RESP.Enabled, addrVariable: "RESP_PORT", addr: hostPort(s.RESP.Host, s.RESP.Port)}
+	if s.RESP.Enabled {
+		p.resp.maxConns, p.resp.tls, p.resp.tlsVariable = s.RESP.MaxConns, s.RESP.TLS, "RESP_TLS_CERT"
+	}
 	if s.Divvy.OpensAtStart || s.Divvy.OpensWhenNeeded {
 		p.divvy.maxConns, p.divvy.tls, p.divvy.tlsVariable = s.Divvy.MaxConns, s.Divvy.TLS, "DIVVY_TLS_CERT"
 	}
@@ -89,7 +93,7 @@ func hostPort(host string, port int) string { return net.JoinHostPort(host, strc
 
 // all lists the ports in the order in which they are opened.
 func (p *ports) all() []*port {
-	return []*port{p.http, p.grpc, p.debug, p.health, p.prometheus, p.divvy}
+	return []*port{p.http, p.grpc, p.debug, p.health, p.prometheus, p.divvy, p.resp}
 }
 
 func (p *ports) opened() []*port {

@@ -19,7 +19,7 @@ func TestTakenPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct{ variable, name string }{{"PORT", "http"}, {"GRPC_PORT", "grpc"}, {"DEBUG_PORT", "debug"}, {"DIVVY_PORT", "divvy"}} {
+	for _, tt := range []struct{ variable, name string }{{"PORT", "http"}, {"GRPC_PORT", "grpc"}, {"DEBUG_PORT", "debug"}, {"DIVVY_PORT", "divvy"}, {"RESP_PORT", "resp"}} {
 		s := launch(t, oneRule, tt.variable+"="+port)
 		want := fmt.Sprintf("the %s port 127.0.0.1:%s is taken: stop what listens there, or set %s", tt.name, port, tt.variable)
 		if err := s.wait(); err == nil || err.Error() != want {

@@ -79,8 +79,8 @@ func New(cfg Config) (_ *Service, err error) {
 	return s, nil
 }
 
-// Addr returns the address of an open port: http, grpc, debug, health, prometheus or
-// divvy. It returns nil if that port is not open.
+// Addr returns the address of an open port: http, grpc, debug, health, prometheus, divvy
+// or resp. It returns nil if that port is not open.
 func (s *Service) Addr(name string) net.Addr {
 	for _, p := range s.ports.opened() {
 		if p.name == name {

@@ -73,7 +73,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 	}
 	s.write("rules.yaml", text)
 	environ := []string{
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "DIVVY_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "DIVVY_HOST=127.0.0.1", "RESP_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
 		"RUNTIME_ROOT=" + filepath.Dir(s.dir), "RUNTIME_DEBOUNCE=10ms", "DISABLE_STATS=true",
 	}
 	var rules, socket string

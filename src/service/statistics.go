@@ -22,7 +22,7 @@ type statistics struct {
 	// divvyCounts counts under divvy's names. It is nil unless SinkDivvy is chosen.
 	divvyCounts *divvystats.Counts
 	// latency has the times of decisions by protocol.
-	latency struct{ grpc, json, divvy metrics.Histogram }
+	latency struct{ grpc, json, divvy, resp metrics.Histogram }
 	// sendTimings passes n equal durations to the sink. It does nothing if the sink takes none.
 	sendTimings func(name string, n int, took time.Duration)
 	// hitTimingName is the name of the times of HITs for sendTimings. Empty: they are not sent.

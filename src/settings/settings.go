@@ -56,6 +56,7 @@ type Settings struct {
 	HTTPTLS    ServerTLS `env:"HTTP_"`
 	DebugTLS   ServerTLS `env:"DEBUG_"`
 	Divvy      Divvy     `env:"DIVVY_"`
+	RESP       RESP      `env:"RESP_"`
 	// DivvyVariables are divvy's own variables. Nil unless ReadDivvy has set it.
 	DivvyVariables *DivvyVariables
 
@@ -194,6 +195,19 @@ type Divvy struct {
 	TLS             ServerTLS
 }
 
+// RESP describes the port for clients of Redis.
+type RESP struct {
+	Enabled         bool          // Enabled is set if RESP_PORT names a port.
+	Host            string        `env:"HOST"`
+	Port            int           `env:"PORT"`
+	Password        string        `env:"PASSWORD"` // Password is empty if clients need none.
+	MaxCommandBytes int64         `env:"MAX_COMMAND_BYTES"`
+	MaxConns        int           `env:"MAX_CONNECTIONS"`
+	MaxPipelined    int           `env:"MAX_PIPELINED"`
+	IdleTimeout     time.Duration `env:"IDLE_TIMEOUT"` // IdleTimeout is how long a connection may be idle; 0 for no limit.
+	TLS             ServerTLS
+}
+
 // DivvyPort is the default port of divvy.
 const DivvyPort = 8321
 
@@ -267,6 +281,7 @@ func Read(env Environment) (*Settings, []string, error) {
 // derive sets the fields that depend on several variables or on whether one is set.
 func (s *Settings) derive(r *reader) {
 	s.Health = r.isSet("HEALTH_PORT") && r.env["HEALTH_PORT"] != "off"
+	s.RESP.Enabled = r.isSet("RESP_PORT") && r.env["RESP_PORT"] != "off"
 	s.Divvy.OpensAtStart = r.isSet("DIVVY_PORT") && r.env["DIVVY_PORT"] != "off"
 	if s.Divvy.OpensWhenNeeded = !r.isSet("DIVVY_PORT"); s.Divvy.OpensWhenNeeded {
 		s.Divvy.Port = DivvyPort
@@ -276,12 +291,12 @@ func (s *Settings) derive(r *reader) {
 	for i, host := range s.DebugAllowedHosts {
 		s.DebugAllowedHosts[i] = strings.ToLower(host)
 	}
-	for _, name := range []string{"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS"} {
+	for _, name := range []string{"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS", "RESP_MAX_CONNECTIONS"} {
 		_, isSet := r.env[name]
 		s.MaxConnsSet = s.MaxConnsSet || isSet
 	}
 	s.GRPCTLS.On = s.GRPCUseTLS
-	for _, t := range []*ServerTLS{&s.HTTPTLS, &s.DebugTLS, &s.Divvy.TLS} {
+	for _, t := range []*ServerTLS{&s.HTTPTLS, &s.DebugTLS, &s.Divvy.TLS, &s.RESP.TLS} {
 		t.On = t.Cert != "" || t.Key != ""
 	}
 	s.Sink = s.sink(r)
@@ -353,4 +368,5 @@ func (s *Settings) validate(r *reader) {
 	s.HTTPTLS.validate(r, "HTTP_")
 	s.DebugTLS.validate(r, "DEBUG_")
 	s.Divvy.TLS.validate(r, "DIVVY_")
+	s.RESP.TLS.validate(r, "RESP_")
 }

@@ -65,12 +65,13 @@ func (s *Settings) warnUnused(r *reader) {
 		{isOff: !s.Tracing.Enabled, toggleVariable: "TRACING_ENABLED", namePrefixes: "TRACING_EXPORTER_PROTOCOL"},
 		{isOff: s.GRPCUDS != "", reason: "GRPC_UDS is set", namePrefixes: "GRPC_PORT"},
 		{isOff: !s.Divvy.OpensAtStart && !s.Divvy.OpensWhenNeeded, reason: "DIVVY_PORT is off", namePrefixes: "DIVVY_"},
+		{isOff: !s.RESP.Enabled, reason: "RESP_PORT is off", namePrefixes: "RESP_"},
 		{
 			isOff: !s.GRPCTLS.On, toggleVariable: "GRPC_SERVER_USE_TLS",
 			variableNames: "GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN",
 		},
 	}
-	for prefix, t := range map[string]*ServerTLS{"HTTP_": &s.HTTPTLS, "DEBUG_": &s.DebugTLS, "DIVVY_": &s.Divvy.TLS} {
+	for prefix, t := range map[string]*ServerTLS{"HTTP_": &s.HTTPTLS, "DEBUG_": &s.DebugTLS, "DIVVY_": &s.Divvy.TLS, "RESP_": &s.RESP.TLS} {
 		parts = append(parts, optionalPart{
 			isOff: !t.On, reason: "that port speaks plain text", fix: "set " + prefix + "TLS_CERT and " + prefix + "TLS_KEY",
 			variableNames: prefix + "TLS_CLIENT_CACERT " + prefix + "TLS_CLIENT_SAN",

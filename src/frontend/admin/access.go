@@ -37,7 +37,7 @@ func RequireToken(token string, attempts Attempts, next http.Handler) http.Handl
 			_, sent, _ = r.BasicAuth()
 		}
 		if sent != "" {
-			client := clientKey(r)
+			client := ClientKey(r.RemoteAddr)
 			if wait := attempts.Add(client); wait > 0 {
 				w.Header().Set("Retry-After", fmt.Sprint(int(math.Ceil(wait.Seconds()))))
 				http.Error(w, "too many wrong tokens came from this address; wait as long as Retry-After says", http.StatusTooManyRequests)
@@ -54,12 +54,12 @@ func RequireToken(token string, attempts Attempts, next http.Handler) http.Handl
 	})
 }
 
-// clientKey returns the address of a client without its port. Of an IPv6 address it returns the network of 64 bits, because one
-// host may have all addresses there.
-func clientKey(r *http.Request) string {
-	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+// ClientKey returns the client whose attempts count together, for the address and port of one: the address. Of an IPv6 address it is the
+// network of 64 bits, because one host may have all addresses there.
+func ClientKey(remoteAddr string) string {
+	addr, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {
-		return r.RemoteAddr
+		return remoteAddr
 	}
 	ip := addr.Addr().Unmap()
 	if ip.Is6() {

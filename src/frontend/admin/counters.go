@@ -175,6 +175,16 @@ func (c *CounterChange) check() error {
 	return nil
 }
 
+// PerformChange performs a change that names a whole descriptor, for a front end other than HTTP. Its errors are those of Counters.
+func PerformChange(ctx context.Context, counters Counters, c *CounterChange, client Client) (*CounterReport, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	return counters.Change(ctx, *c, client, func(int) {})
+}
+
 // countersAPI answers /api/counters.
 type countersAPI struct {
 	counters Counters

@@ -45,6 +45,8 @@ type conn struct {
 	input           inputBuffer
 	largeInputBytes int64    // largeInputBytes is the size of input beyond readBufferBytes.
 	replies         *Replies // replies is nil unless requests are being answered.
+	// readDeadlineSetAt and writeDeadlineSetAt are when the deadlines were set last.
+	readDeadlineSetAt, writeDeadlineSetAt time.Time
 }
 
 // recoverPanic handles a panic: it writes the collected replies, and that of a fault. It must be deferred.
@@ -105,11 +107,25 @@ func (c *conn) answerRequests() error {
 	}
 }
 
+// deadlinePrecision is by how much a deadline may come early. A deadline is not set again before, because that costs a tenth of what it
+// takes to answer a request.
+const deadlinePrecision = time.Second
+
+// isRecent reports whether a deadline that was set at setAt for a timeout need not be set again.
+func isRecent(setAt, now time.Time, timeout time.Duration) bool {
+	return timeout >= 10*deadlinePrecision && now.Sub(setAt) < deadlinePrecision
+}
+
 // setReadDeadline sets the read deadline for the next request. If that fails, Read returns the same error.
 func (c *conn) setReadDeadline() {
+	now, timeout := time.Now(), c.srv.cfg.IdleTimeout
+	if isRecent(c.readDeadlineSetAt, now, timeout) || timeout == 0 && !c.readDeadlineSetAt.IsZero() {
+		return
+	}
+	c.readDeadlineSetAt = now
 	var deadline time.Time
-	if c.srv.cfg.IdleTimeout > 0 {
-		deadline = time.Now().Add(c.srv.cfg.IdleTimeout)
+	if timeout > 0 {
+		deadline = now.Add(timeout)
 	}
 	_ = c.tcpConn.SetReadDeadline(deadline)
 	if c.srv.stoppingCtx.Err() != nil { // The deadline of Shutdown comes first.
@@ -183,7 +199,10 @@ func (c *conn) writeReplies(replies []byte) error {
 		return net.ErrClosed
 	}
 	defer c.memoryAccount.ReleaseBytes(int64(len(replies)))
-	_ = c.tcpConn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)) // If SetWriteDeadline fails, Write fails, too.
+	if now, timeout := time.Now(), c.srv.cfg.WriteTimeout; !isRecent(c.writeDeadlineSetAt, now, timeout) {
+		c.writeDeadlineSetAt = now
+		_ = c.tcpConn.SetWriteDeadline(now.Add(timeout)) // If SetWriteDeadline fails, Write fails, too.
+	}
 	_, err := c.Write(replies)
 	return err
 }

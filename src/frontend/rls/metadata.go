@@ -3,7 +3,6 @@ package rls
 import (
 	"fmt"
 	"maps"
-	"math"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/structpb"
@@ -117,26 +116,13 @@ func chargesMetadata(st *limiter.Status) []any {
 	return list
 }
 
-// limitTreeSummary combines all levels of a path in a tree of limits: [limited, limit, remaining, retry after, reset after].
-// limited is 1 if any level is over. limit and remaining are the smallest of all levels, the times the longest, in seconds and
-// rounded up. A retry of -1 means that the request need not or cannot wait.
-//
-// Source: bradennapier's gist on redis-cell.
+// limitTreeSummary returns the summary of all levels of a path in a tree of limits: [limited, limit, remaining, retry after, reset after].
 func limitTreeSummary(st *limiter.Status) []any {
-	limited, limit, remaining := 0, uint32(math.MaxUint32), uint64(math.MaxUint64)
-	retry, reset := int64(-1), int64(0)
-	for i := range st.Charges {
-		c := &st.Charges[i]
-		if c.Verdict.Over {
-			limited = 1
-		}
-		if wait, ok := c.RetryWait(); ok {
-			retry = max(retry, limiter.SecondsRoundedUp(wait))
-		}
-		limit, remaining = min(limit, c.Limit.Requests), min(remaining, c.Verdict.Remaining)
-		reset = max(reset, limiter.SecondsRoundedUp(c.Verdict.ResetAfter))
+	l, limited := st.SummarizeLevels(), 0
+	if l.Limited {
+		limited = 1
 	}
-	return []any{limited, limit, remaining, retry, reset}
+	return []any{limited, l.Limit, l.Remaining, l.RetrySeconds, l.ResetSeconds}
 }
 
 // mergeMetadata returns the fields of a and those that only b has. It merges maps that both have. It

@@ -112,6 +112,9 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 	if a.Domain != nil {
 		d.Domain = callertext.Name(a.Domain.Name)
 	}
+	if req.CallerLimit != nil {
+		d.Domain = callertext.Name(string(req.Domain))
+	}
 	if c := st.BindingCharge; c != nil {
 		d.Counter = callertext.CounterKey(c.CounterKey)
 		if c.Rule != nil {

@@ -82,7 +82,7 @@ type line struct {
 
 // Record implements limiter.Recorder.
 func (r *Recorder) Record(req *limiter.Request, a *limiter.Answer) {
-	if list := r.active.Load(); list != nil {
+	if list := r.active.Load(); list != nil && req.CallerLimit == nil { // Recordings have no limits of callers.
 		r.record(*list, req, a)
 	}
 }

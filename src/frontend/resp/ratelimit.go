@@ -1,0 +1,246 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// rateLimitArgs are the arguments of RATELIMIT.
+type rateLimitArgs struct {
+	domain      []byte
+	pairs       [][]byte // pairs are keys and their values.
+	hasHits     bool
+	hits        uint64
+	refund, dry bool
+}
+
+// parseRateLimit reads the arguments of a command:
+//
+//	RATELIMIT domain key value [key value ...] [HITS n] [REFUND] [DRY]
+//
+// The options begin with the first one that stands in the place of a key, other than the first key. So no value is taken for an option.
+func parseRateLimit(args [][]byte) (r rateLimitArgs, err *replyError) {
+	r.domain = args[1]
+	i := 2
+	for i < len(args) && (i == 2 || !isOption(args[i])) {
+		if i+1 == len(args) {
+			return r, &replyError{codeERR, fmt.Sprintf("the key %s has no value", quoted(args[i]))}
+		}
+		i += 2
+	}
+	r.pairs = args[2:i]
+	for ; i < len(args); i++ {
+		switch option := args[i]; {
+		case bytes.EqualFold(option, optionRefund):
+			r.refund = true
+		case bytes.EqualFold(option, optionDry):
+			r.dry = true
+		case bytes.EqualFold(option, optionHits) && i+1 < len(args):
+			i++
+			n, ok := parseInteger(args[i])
+			if !ok || n < 0 {
+				return r, &replyError{codeERR, fmt.Sprintf("HITS %s is no number of 0 or more", quoted(args[i]))}
+			}
+			r.hits, r.hasHits = uint64(n), true
+		case bytes.EqualFold(option, optionHits):
+			return r, &replyError{codeERR, "HITS has no number"}
+		default:
+			return r, &replyError{codeERR, fmt.Sprintf("%s follows an option, and is none; write HITS n, REFUND or DRY", quoted(option))}
+		}
+	}
+	return r, nil
+}
+
+var optionHits, optionRefund, optionDry = []byte("HITS"), []byte("REFUND"), []byte("DRY")
+
+func isOption(arg []byte) bool {
+	return bytes.EqualFold(arg, optionHits) || bytes.EqualFold(arg, optionRefund) || bytes.EqualFold(arg, optionDry)
+}
+
+// quoted returns the start of an argument, for errors.
+func quoted(arg []byte) string { return fmt.Sprintf("%.64q", arg) }
+
+func (r *rateLimitArgs) descriptor(entries []rules.Entry) limiter.Descriptor {
+	return limiter.Descriptor{Entries: entries, HasAmount: r.hasHits, Amount: r.hits, IsRefund: r.refund}
+}
+
+func runRateLimit(s *session, b *batch, args [][]byte) *replyError {
+	r, err := parseRateLimit(args)
+	if err != nil {
+		return err
+	}
+	if r.dry {
+		return s.dryRun(b, &r)
+	}
+	b.addRequest(r.domain, r.descriptor(b.addEntries(r.pairs...)), nil, appendRateLimitReply)
+	return nil
+}
+
+// dryRun answers RATELIMIT with DRY.
+func (s *session) dryRun(b *batch, r *rateLimitArgs) *replyError {
+	b.decide()
+	var it limiter.Item
+	it.Request = limiter.Request{
+		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP, Now: s.srv.now,
+	}
+	it.Err = s.srv.cfg.Limiter.DryRun(b.ctx, &it.Request, &it.Answer)
+	if err := s.srv.requestError(&it); err != nil {
+		return err
+	}
+	b.replies.Write(appendRateLimitReply(b.replies.AvailableBuffer(), &it, &b.scratch))
+	return nil
+}
+
+// entriesOf returns entries with the keys and values of pairs, for commands that are not decided with others.
+func entriesOf(pairs [][]byte) []rules.Entry {
+	entries := make([]rules.Entry, 0, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		entries = append(entries, rules.Entry{Key: pairs[i], Value: pairs[i+1]})
+	}
+	return entries
+}
+
+// appendRateLimitReply appends five integers: whether the request is limited, the limit, what remains of it, and the seconds until the
+// same request would pass, or -1, and until the counter is empty. Of several limits it tells the binding one. Without a limit, the limit and
+// what remains are -1.
+func appendRateLimitReply(dst []byte, it *limiter.Item, _ *replyScratch) []byte {
+	st := &it.Answer.Statuses[0]
+	c := st.BindingCharge
+	if c == nil {
+		return appendFive(dst, limiter.Level{Limit: -1, Remaining: -1, RetrySeconds: -1})
+	}
+	l := limiter.Level{
+		Limited: it.Answer.Over, Limit: int64(c.Algorithm.Capacity()), Remaining: int64(c.Verdict.Remaining),
+		RetrySeconds: -1, ResetSeconds: limiter.SecondsRoundedUp(st.ResetAfter),
+	}
+	if l.Limited && it.Answer.RetryAfter != algorithm.Never {
+		l.RetrySeconds = limiter.SecondsRoundedUp(it.Answer.RetryAfter)
+	}
+	return appendFive(dst, l)
+}
+
+// appendFive appends the integers that CL.THROTTLE replies.
+func appendFive(dst []byte, l limiter.Level) []byte {
+	return appendIntegers(append(dst, "*5\r\n"...), l)
+}
+
+func appendIntegers(dst []byte, l limiter.Level) []byte {
+	limited := int64(0)
+	if l.Limited {
+		limited = 1
+	}
+	for _, n := range [...]int64{limited, l.Limit, l.Remaining, l.RetrySeconds, l.ResetSeconds} {
+		dst = appendInteger(dst, n)
+	}
+	return dst
+}
+
+// runTree charges a path of a tree of limits: RATELIMIT.TREE domain quantity word [word ...].
+func runTree(s *session, b *batch, args [][]byte) *replyError {
+	domain, words := args[1], args[3:]
+	quantity, ok := parseInteger(args[2])
+	if !ok {
+		return errNoInteger(args[2])
+	}
+	set := s.srv.cfg.Limiter.Rules()
+	if set == nil {
+		return errLoading
+	}
+	if d := set.Domain(domain); d != nil && !d.IsLimitTree() {
+		return &replyError{codeERR, fmt.Sprintf("the rules of the domain %s are no tree of limits; use RATELIMIT", rules.Quote(string(domain)))}
+	}
+	for _, word := range words {
+		if len(word) == 0 {
+			return &replyError{codeERR, "a word of the path is empty"}
+		}
+	}
+	if len(words)%2 == 1 {
+		words = append(words, nil) // The last entry has no value. The slice has room, or is copied.
+	}
+	b.addRequest(domain, amountOf(quantity, b.addEntries(words...)), nil, appendTreeReply)
+	return nil
+}
+
+// amountOf returns a descriptor that charges quantity, or gives it back if it is negative.
+func amountOf(quantity int64, entries []rules.Entry) limiter.Descriptor {
+	d := limiter.Descriptor{Entries: entries, HasAmount: true, Amount: uint64(quantity)}
+	if quantity < 0 {
+		d.Amount, d.IsRefund = uint64(-max(quantity, -algorithm.MaxAmount)), true
+	}
+	return d
+}
+
+// appendTreeReply appends an array with the summary of all levels, and an array of the levels: each with the words of its path, joined
+// by ":", and its own five integers.
+func appendTreeReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
+	st := &it.Answer.Statuses[0]
+	dst = appendFive(appendArray(dst, 2), st.SummarizeLevels())
+	dst = appendArray(dst, len(st.Charges))
+	for i := range st.Charges {
+		c := &st.Charges[i]
+		s.entries = c.Rule.AppendCounterEntries(s.entries[:0], it.Request.Descriptors[0].Entries)
+		s.path = s.path[:0]
+		for _, e := range s.entries {
+			for _, word := range [][]byte{e.Key, e.Value} {
+				if len(word) > 0 {
+					s.path = append(append(s.path, word...), ':')
+				}
+			}
+		}
+		dst = appendBulk(appendArray(dst, 6), bytes.TrimSuffix(s.path, []byte(":")))
+		dst = appendIntegers(dst, c.Level())
+	}
+	return dst
+}
+
+// runExplain says which rules apply to a request: RATELIMIT.EXPLAIN with the arguments of RATELIMIT.
+func runExplain(s *session, b *batch, args [][]byte) *replyError {
+	r, err := parseRateLimit(args)
+	switch {
+	case err != nil:
+		return err
+	case s.srv.cfg.Explain == nil:
+		return errUnknownCommand(args)
+	}
+	req := limiter.Request{Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP}
+	text, failure := s.srv.cfg.Explain(b.ctx, &req)
+	if failure != nil {
+		return s.srv.operationError(failure)
+	}
+	b.replies.Write(appendText(b.replies.AvailableBuffer(), s.isRESP3, text))
+	return nil
+}
+
+// runReset resets the counters of a descriptor: RATELIMIT.RESET domain key value [key value ...].
+func runReset(s *session, b *batch, args [][]byte) *replyError {
+	switch pairs := args[2:]; {
+	case len(pairs)%2 != 0:
+		return &replyError{codeERR, fmt.Sprintf("the key %s has no value", quoted(args[len(args)-1]))}
+	case s.srv.cfg.Reset == nil:
+		return errUnknownCommand(args)
+	}
+	client := Client{User: s.user}
+	if s.client != nil {
+		client.Addr = s.client.String()
+	}
+	n, failure := s.srv.cfg.Reset(b.ctx, string(args[1]), entriesOf(args[2:]), client)
+	if failure != nil {
+		return s.srv.operationError(failure)
+	}
+	b.replies.Write(appendInteger(b.replies.AvailableBuffer(), int64(n)))
+	return nil
+}
+
+// operationError returns the error reply of a command for operators.
+func (s *Server) operationError(err error) *replyError {
+	if client := new(ClientError); errors.As(err, &client) {
+		return &replyError{codeERR, client.Text}
+	}
+	s.cfg.OnFailure(err)
+	return &replyError{codeERR, "the command failed; the log says why, at the level debug"}
+}

@@ -1,0 +1,79 @@
+package resp
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// These are the codes of error replies. Clients of Redis act on some of them.
+const (
+	codeERR       = "ERR"
+	codeLoading   = "LOADING"
+	codeNoAuth    = "NOAUTH"
+	codeNoPerm    = "NOPERM"
+	codeNoProto   = "NOPROTO"
+	codeWrongPass = "WRONGPASS"
+)
+
+var errorCodes = []string{codeERR, codeLoading, codeNoAuth, codeNoPerm, codeNoProto, codeWrongPass}
+
+// replyError is an error reply. The connection goes on.
+type replyError struct{ code, text string }
+
+// Error returns the reply without its type and its end.
+func (e *replyError) Error() string { return e.code + " " + e.text }
+
+// lineEndReplacer makes spaces of the line ends in texts, which may quote the client.
+var lineEndReplacer = strings.NewReplacer("\n", " ", "\r", " ")
+
+// writeError writes the reply for e, and counts it.
+func (s *Server) writeError(w *bytes.Buffer, e *replyError) {
+	s.errorReplies[e.code].Add(1)
+	b := append(w.AvailableBuffer(), '-')
+	b = append(append(append(b, e.code...), ' '), lineEndReplacer.Replace(e.text)...)
+	w.Write(append(b, "\r\n"...))
+}
+
+func appendHeader(dst []byte, kind byte, n int64) []byte {
+	dst = append(dst, kind)
+	if 0 <= n && n < 10 {
+		return append(dst, byte('0'+n), '\r', '\n')
+	}
+	return append(strconv.AppendInt(dst, n, 10), '\r', '\n')
+}
+
+func appendArray(dst []byte, n int) []byte     { return appendHeader(dst, '*', int64(n)) }
+func appendInteger(dst []byte, n int64) []byte { return appendHeader(dst, ':', n) }
+func appendSimple(dst []byte, text string) []byte {
+	return append(append(append(dst, '+'), text...), "\r\n"...)
+}
+
+func appendBulk[T string | []byte](dst []byte, text T) []byte {
+	return append(append(appendHeader(dst, '$', int64(len(text))), text...), "\r\n"...)
+}
+
+// appendMap appends the start of a map of n keys and their values. RESP2 has no maps, so there it is an array.
+func appendMap(dst []byte, isRESP3 bool, n int) []byte {
+	if isRESP3 {
+		return appendHeader(dst, '%', int64(n))
+	}
+	return appendArray(dst, 2*n)
+}
+
+// appendNull appends the reply for a missing text.
+func appendNull(dst []byte, isRESP3 bool) []byte {
+	if isRESP3 {
+		return append(dst, "_\r\n"...)
+	}
+	return append(dst, "$-1\r\n"...)
+}
+
+// appendText appends a text for people, which RESP3 tells from other strings.
+func appendText(dst []byte, isRESP3 bool, text string) []byte {
+	if !isRESP3 {
+		return appendBulk(dst, text)
+	}
+	dst = append(appendHeader(dst, '=', int64(len("txt:")+len(text))), "txt:"...)
+	return append(append(dst, text...), "\r\n"...)
+}

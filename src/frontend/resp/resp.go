@@ -1,0 +1,167 @@
+// Package resp serves RESP, the protocol of Redis, in the versions 2 and 3. So every client of Redis is a client of the limiter:
+// RATELIMIT asks the rules, RATELIMIT.TREE a tree of limits, and CL.THROTTLE is that of redis-cell. All of these that have arrived on a
+// connection are decided together, with one call of the store.
+package resp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/frontend/pipeline"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// Config configures a Server.
+type Config struct {
+	// Limiter decides the requests; required.
+	Limiter *limiter.Limiter
+	// ThrottleRefusal, if set, says why CL.THROTTLE is refused: the store cannot count it.
+	ThrottleRefusal string
+	// Version is the version that HELLO and INFO tell.
+	Version string
+	// TLS, if set, encrypts every connection.
+	TLS *tls.Config
+	Access
+	Operations
+	Limits
+	Events
+}
+
+// Operations are commands for operators. They are refused where the function is nil.
+type Operations struct {
+	// Explain returns a text that says which rules apply to a request, and why.
+	Explain func(context.Context, *limiter.Request) (string, error)
+	// Reset resets the counters of the descriptor, and returns how many there are. client goes into the log.
+	Reset func(ctx context.Context, domain string, entries []rules.Entry, client Client) (counters int, err error)
+}
+
+// Client is the sender of a command for operators.
+type Client struct {
+	Addr string
+	User string // User is the name that AUTH sent. Nothing checks it.
+}
+
+// ClientError is an error whose text is for the client. The texts of other errors are not sent.
+type ClientError struct{ Text string }
+
+func (e *ClientError) Error() string { return e.Text }
+
+// Limits bound what clients can use.
+type Limits struct {
+	// MaxCommandBytes is the longest command in bytes. Defaults to 1 MiB.
+	MaxCommandBytes int
+	// MaxConnections is how many connections may be open; see pipeline.Limits.
+	MaxConnections int
+	// MemoryBudget, if set, is charged for long commands, and for replies while they are written.
+	MemoryBudget *connlimit.MemoryBudget
+	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most limiter.MaxDescriptors. Defaults to 128.
+	MaxPipelined int
+	// IdleTimeout is how long a connection may go without a complete command. 0 means no bound.
+	IdleTimeout time.Duration
+	// WriteTimeout is how long a client may block a write by not reading. Defaults to 10 seconds.
+	WriteTimeout time.Duration
+}
+
+// Events are callbacks. They must be fast and safe for concurrent use.
+type Events struct {
+	// OnDecisions is called after n requests were decided together. took is how long that took.
+	OnDecisions func(n int, took time.Duration)
+	// OnFailure is called with the error of a request that the limiter could not decide.
+	OnFailure func(error)
+	// OnPanic is called for each panic that ended a connection.
+	OnPanic func(value any, stack []byte)
+}
+
+// Server answers clients of Redis. Create it with New.
+type Server struct {
+	*pipeline.Server
+	cfg     Config
+	started time.Time
+	now     time.Time // now is the time of all requests in tests. The zero time means the store's clock.
+
+	commandList    []*command
+	commandsByName map[string]*command // commandsByName also has the refused commands.
+
+	batchPool sync.Pool // batchPool holds *batch values.
+	lastID    atomic.Uint64
+
+	commands     atomic.Uint64
+	errorReplies map[string]*atomic.Uint64 // errorReplies counts error replies by code.
+}
+
+// New returns a server without a listener. It fails if cfg is invalid.
+func New(cfg Config) (*Server, error) {
+	cfg.MaxCommandBytes = cmp.Or(cfg.MaxCommandBytes, 1<<20)
+	cfg.MaxPipelined = cmp.Or(cfg.MaxPipelined, 128)
+	switch {
+	case cfg.Limiter == nil:
+		return nil, errors.New("resp: Config.Limiter is missing")
+	case cfg.MaxCommandBytes < minCommandBytes:
+		return nil, fmt.Errorf("resp: the longest command has %d bytes, less than %d", cfg.MaxCommandBytes, minCommandBytes)
+	case cfg.MaxPipelined < 0 || cfg.MaxPipelined > limiter.MaxDescriptors:
+		return nil, fmt.Errorf("resp: %d requests at a time are not between 1 and %d", cfg.MaxPipelined, limiter.MaxDescriptors)
+	}
+	if cfg.OnDecisions == nil {
+		cfg.OnDecisions = func(int, time.Duration) {}
+	}
+	if cfg.OnFailure == nil {
+		cfg.OnFailure = func(error) {}
+	}
+	if cfg.OnPanic == nil {
+		cfg.OnPanic = func(any, []byte) {}
+	}
+	s := &Server{cfg: cfg, started: time.Now(), commandList: newCommandList(), errorReplies: make(map[string]*atomic.Uint64)}
+	s.commandsByName = indexCommands(s.commandList)
+	for _, code := range errorCodes {
+		s.errorReplies[code] = new(atomic.Uint64)
+	}
+	s.batchPool.New = func() any { return &batch{srv: s} }
+	server, err := pipeline.New(pipeline.Config{
+		Protocol: "resp", Request: "command",
+		NewSession: s.newSession,
+		FaultReply: s.faultReply,
+		TLS:        cfg.TLS,
+		OnPanic:    cfg.OnPanic,
+		Limits: pipeline.Limits{
+			MaxInputBytes:  cfg.MaxCommandBytes,
+			MaxConnections: cfg.MaxConnections, MemoryBudget: cfg.MemoryBudget,
+			IdleTimeout: cfg.IdleTimeout, WriteTimeout: cfg.WriteTimeout,
+		},
+	})
+	s.Server = server
+	return s, err
+}
+
+// faultReply returns the error reply for f, which ends the connection, and counts it.
+func (s *Server) faultReply(f *pipeline.Fault) []byte {
+	var b bytes.Buffer
+	s.writeError(&b, &replyError{codeERR, f.Text})
+	return b.Bytes()
+}
+
+// Stats are the figures of a Server, counted since the start.
+type Stats struct {
+	connlimit.Stats
+	// Commands counts complete commands.
+	Commands uint64
+	// ErrorReplies counts error replies by code. It has an element for each code.
+	ErrorReplies map[string]uint64
+}
+
+// Stats returns the server's figures.
+func (s *Server) Stats() Stats {
+	st := Stats{Stats: s.Server.Stats(), Commands: s.commands.Load(), ErrorReplies: make(map[string]uint64)}
+	for code, n := range s.errorReplies {
+		st.ErrorReplies[code] = n.Load()
+	}
+	return st
+}

@@ -1,0 +1,129 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/frontend/resp"
+	"ratelimit/src/frontend/rls"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// buildRESP makes the server for clients of Redis if the settings ask for it. It calls failed for requests that the store did not answer.
+// attempts bounds wrong passwords together with those on the debug port.
+func (s *Service) buildRESP(failed func(error), attempts admin.Attempts) error {
+	p, cfg := s.ports.resp, &s.Settings.RESP
+	if p.Listener == nil {
+		return nil
+	}
+	s.counters.ShowFigures("latency", "resp", &s.statistics.latency.resp)
+	panics := s.counters.Counter("ratelimit.service.panics")
+	throttleRefusal := ""
+	if s.Settings.BackendType == "memcache" {
+		throttleRefusal = "CL.THROTTLE needs counters in memory or in Redis; they are in Memcached"
+	}
+	server, err := resp.New(resp.Config{
+		Limiter:         s.limiter,
+		ThrottleRefusal: throttleRefusal,
+		Version:         s.Version,
+		TLS:             p.tlsConfig,
+		Access: resp.Access{
+			Password:       cfg.Password,
+			OperatorToken:  s.Settings.DebugToken,
+			AddAttempt:     func(client net.Addr) time.Duration { return attempts.Add(admin.ClientKey(client.String())) },
+			ForgiveAttempt: func(client net.Addr) { attempts.Forgive(admin.ClientKey(client.String())) },
+		},
+		Operations: resp.Operations{Explain: s.explainText(), Reset: s.resetCounters},
+		Limits: resp.Limits{
+			MaxCommandBytes: int(cfg.MaxCommandBytes),
+			MaxConnections:  p.maxConns,
+			MemoryBudget:    s.ports.budget,
+			MaxPipelined:    cfg.MaxPipelined,
+			IdleTimeout:     cfg.IdleTimeout,
+		},
+		Events: resp.Events{
+			OnDecisions: s.statistics.latency.resp.ObserveMany,
+			OnFailure: func(err error) {
+				if errors.Is(err, limiter.ErrStoreFailed) {
+					failed(err)
+					return
+				}
+				s.log.Debugf("resp: a command failed: %v", err)
+			},
+			OnPanic: func(value any, stack []byte) {
+				panics.Add(1)
+				s.log.WithField("stack", string(stack)).Errorf("resp: panic: %v", value)
+			},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	s.counters.ShowFigures("resp", "", server.Stats)
+	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error { server.Shutdown(ctx); return nil })
+	s.runners = append(s.runners, func(context.Context) error { return server.Serve(p.Listener) })
+	return nil
+}
+
+// explainText returns a function that explains a request in the words of /explain; nil if the service cannot.
+func (s *Service) explainText() func(context.Context, *limiter.Request) (string, error) {
+	if s.Explain == nil {
+		return nil
+	}
+	h := s.Explain(s.limiter)
+	return func(ctx context.Context, req *limiter.Request) (string, error) {
+		body := rls.AppendJSONRequest(nil, req, req.Descriptors)
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/explain", bytes.NewReader(body))
+		if err != nil {
+			return "", err
+		}
+		var page pageWriter
+		h.ServeHTTP(&page, r)
+		if text := page.body.String(); page.status == http.StatusOK || page.status == 0 {
+			return text, nil
+		}
+		return "", &resp.ClientError{Text: string(bytes.TrimSpace(page.body.Bytes()))}
+	}
+}
+
+// pageWriter is an http.ResponseWriter that keeps what is written.
+type pageWriter struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (p *pageWriter) Header() http.Header {
+	if p.header == nil {
+		p.header = make(http.Header)
+	}
+	return p.header
+}
+
+func (p *pageWriter) WriteHeader(status int)         { p.status = status }
+func (p *pageWriter) Write(text []byte) (int, error) { return p.body.Write(text) }
+
+// resetCounters resets the counters of a descriptor on all replicas, as /api/counters does.
+func (s *Service) resetCounters(ctx context.Context, domain string, entries []rules.Entry, client resp.Client) (counters int, err error) {
+	c := admin.CounterChange{Action: admin.ActionReset, Domain: domain}
+	for _, e := range entries {
+		c.Descriptor = append(c.Descriptor, admin.CounterEntry{Key: string(e.Key), Value: string(e.Value)})
+	}
+	report, err := admin.PerformChange(ctx, counterEditor{s}, &c, admin.Client{Addr: client.Addr, User: client.User})
+	if refused := new(admin.CounterError); errors.As(err, &refused) {
+		return 0, &resp.ClientError{Text: refused.Reason}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if report.Warning != "" {
+		return 0, &resp.ClientError{Text: report.Warning}
+	}
+	return len(report.Counters), nil
+}
