@@ -44,52 +44,8 @@ func divvyClient(t *testing.T) (node, packages string) {
 
 // findDivvyClient installs the client once into the user's cache directory.
 var findDivvyClient = sync.OnceValues(func() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "ratelimit-test", "divvy-client-"+divvyClientVersion)
-	packages := filepath.Join(dir, "node_modules")
-	if isDivvyClient(packages) {
-		return packages, nil
-	}
-	if err := installDivvyClient(dir); err != nil {
-		return "", fmt.Errorf("installing @button/divvy-client %s from npm: %w", divvyClientVersion, err)
-	}
-	if !isDivvyClient(packages) {
-		return "", fmt.Errorf("%s holds no @button/divvy-client", packages)
-	}
-	return packages, nil
+	return installOnce("divvy-client-"+divvyClientVersion, npmInstall("@button/divvy-client", divvyClientVersion))
 })
-
-func isDivvyClient(packages string) bool {
-	_, err := os.Stat(filepath.Join(packages, "@button", "divvy-client", "package.json"))
-	return err == nil
-}
-
-// installDivvyClient works in a directory of its own and renames that when all is
-// done, so dir is never half made, also when two test runs begin together.
-func installDivvyClient(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	draft, err := os.MkdirTemp(filepath.Dir(dir), "divvy-client-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(draft) }() // it is gone if all went well
-	install := exec.CommandContext(ctx, "npm", "install", "--prefix", draft, "--no-audit", "--no-fund", "--ignore-scripts",
-		"@button/divvy-client@"+divvyClientVersion)
-	if out, err := install.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
-	if err := os.Rename(draft, dir); err != nil && !isDivvyClient(filepath.Join(dir, "node_modules")) {
-		return err
-	}
-	return nil
-}
 
 // clientStep is one of testdata/divvy-client.js.
 type clientStep struct {

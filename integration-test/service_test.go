@@ -63,7 +63,7 @@ type service struct {
 	*process
 	http, grpc, debug, prometheus string // host:port; prometheus only when it is on
 	divvy                         string // the same; "": not known yet
-	health                        string // only when it is on
+	health, resp                  string // only when they are on
 }
 
 // startService starts the service and waits until it is ready.
@@ -157,6 +157,8 @@ func (s *service) readLog(t *testing.T) (ready bool) {
 				s.divvy = field["address"]
 			case "health":
 				s.health = field["address"]
+			case "resp":
+				s.resp = field["address"]
 			}
 		case "ready":
 			ready = true
