@@ -18,18 +18,24 @@ import (
 )
 
 // BenchmarkCandidateCost compares the CPU time of a gRPC call, that of Redis included, without candidate rules, with equal ones, with ones that
-// have other numbers, and with ones that have other windows. The services take turns, so that other work on the machine slows all of them alike. It reports medians.
+// have other numbers, with ones that have other windows, and with ones that have three windows each. The services take turns, so that other work
+// on the machine slows all of them alike. It reports medians.
 func BenchmarkCandidateCost(b *testing.B) {
 	const live = `domain: bench
 descriptors:
   - key: user
     rate_limit: {unit: hour, requests_per_unit: 1000000000}
 `
+	const three = `domain: bench
+descriptors:
+  - key: user
+    rate_limits: [{unit: minute, requests_per_unit: 1000000000}, {unit: day, requests_per_unit: 1000000000}, {unit: day, requests_per_unit: 1000000000, algorithm: sliding_window_counter}]
+`
 	for _, store := range []string{"memory", "redis"} {
 		for _, inFlight := range []int{1, 32, 256} {
 			b.Run(fmt.Sprintf("%s/inFlight=2x%d", store, inFlight), func(b *testing.B) {
 				var args [][]string
-				for _, candidate := range []string{"", live, strings.Replace(live, "1000000000", "999999999", 1), strings.Replace(live, "hour", "day", 1)} {
+				for _, candidate := range []string{"", live, strings.Replace(live, "1000000000", "999999999", 1), strings.Replace(live, "hour", "day", 1), three} {
 					args = append(args, startBenched(b, b.TempDir(), store, live, candidate))
 				}
 				cost := make([][]float64, len(args))
@@ -47,6 +53,7 @@ descriptors:
 				b.ReportMetric(median(cost[1])/without, "same-ratio")
 				b.ReportMetric(median(cost[2])/without, "numbers-ratio")
 				b.ReportMetric(median(cost[3])/without, "windows-ratio")
+				b.ReportMetric(median(cost[4])/without, "three-ratio")
 			})
 		}
 	}

@@ -17,7 +17,7 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		escape, hasCandidate := i%2 == 0, i/2 == 0
 		l := start(t, limiter.Config{EscapeKeys: escape, Candidates: new(judgedCount)})
 		if hasCandidate {
-			l.UseCandidate(candidateOf(t, testRules), nil)
+			l.UseCandidate(limiter.Candidate{Set: candidateOf(t, testRules)})
 		}
 		req, a := parse("ip=1_2 path=/pay,user=x file=/f/1"), new(limiter.Answer)
 		check := func() {

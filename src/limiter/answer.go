@@ -183,9 +183,9 @@ type workspace struct {
 	// candidate is the decision of the candidate rules; nil until there are some. The next decision reuses it.
 	candidate      *Answer
 	candidateState candidateState
-	// live and relation are those of a decision of candidate rules, and nil in others.
-	live     *Answer
-	relation *rules.Relation
+	// live and candidateRules are those of a decision of candidate rules, and nil in others.
+	live           *Answer
+	candidateRules *candidateRules
 	// derivedCharges are the charges of statuses with basisLiveCounts, and derivedCount is their number.
 	derivedCharges []Charge
 	derivedCount   int
@@ -197,7 +197,7 @@ func (a *Answer) clearForReuse() {
 	w.batch, w.firstHit = nil, 0
 	w.ownBatch = backend.Batch{Hits: w.ownBatch.Hits[:0], Verdicts: w.ownBatch.Verdicts[:0]}
 	w.counterKeys, w.canaryRules, w.requestLimits = w.counterKeys[:0], w.canaryRules[:0], w.requestLimits[:0]
-	w.candidateState, w.live, w.relation, w.derivedCharges, w.derivedCount = candidateUnused, nil, nil, w.derivedCharges[:0], 0
+	w.candidateState, w.live, w.candidateRules, w.derivedCharges, w.derivedCount = candidateUnused, nil, nil, w.derivedCharges[:0], 0
 	a.Statuses, a.Charges = a.Statuses[:0], a.Charges[:0]
 	a.Over, a.RetryAfter, a.Fallback = false, 0, backend.FallbackError
 	a.RuleSet, a.Domain, a.Shadowed, a.DecidedAt = nil, nil, false, 0

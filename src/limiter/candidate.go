@@ -14,7 +14,7 @@ import (
 type CandidateRecorder interface {
 	// RecordCandidate is called after the Recorders, for each request while there are candidate rules. With IndependentDescriptors it is
 	// called once for all descriptors whose answer is the same, and once for each other one. The arguments are valid only during the call.
-	// After SameAnswer and NotJudged, candidate may be incomplete.
+	// After SameAnswer, NotJudged and NotSampled, candidate may be incomplete.
 	RecordCandidate(req *Request, live, candidate *Answer, j Judgement)
 }
 
@@ -37,10 +37,11 @@ const (
 	WouldAdmit                   // WouldAdmit is a request that was refused, and that the candidate rules would let pass.
 	WouldBeError                 // WouldBeError is a request that the candidate rules would find invalid, because a hold has no name.
 	NotJudged                    // NotJudged is a request for which the store did not answer, under the live or the candidate rules.
+	NotSampled                   // NotSampled is a request that needs a counter which is not in the sample, see AdjustSample.
 	NumCandidateResults
 )
 
-var candidateResultNames = [NumCandidateResults]string{"same", "would_deny", "would_admit", "would_be_error", "not_judged"}
+var candidateResultNames = [NumCandidateResults]string{"same", "would_deny", "would_admit", "would_be_error", "not_judged", "not_sampled"}
 
 // String returns the result as metrics name it, such as "would_deny".
 func (r CandidateResult) String() string { return candidateResultNames[r] }
@@ -51,7 +52,7 @@ type candidateState uint8
 const (
 	candidateUnused  candidateState = iota // There are no candidate rules.
 	candidateSame                          // The candidate rules decide as the live ones.
-	candidatePending                       // The store decides.
+	candidatePending                       // The store decides, or the sample leaves the request out.
 	candidateInvalid                       // The candidate rules find the request invalid.
 )
 
@@ -62,17 +63,29 @@ const (
 	basisHits        statusBasis = iota // The descriptor has hits, on counters of the candidate.
 	basisLiveVerdict                    // The live Status is that of the candidate, see HasSameVerdicts of rules.Relation.
 	basisLiveCounts                     // The counts of the live limits are those of the candidate's, see HasSameCounts.
+	basisNone                           // The descriptor is not decided, because its counters are not in the sample.
 )
 
 // candidateMarker ends the key of a counter of a candidate limit whose key without it is that of a live limit. No key of a live limit ends
 // so: keys end with "_", or with digits in divvy's form.
 const candidateMarker = "|candidate"
 
+// Candidate are candidate rules.
+type Candidate struct {
+	// Set are the rules. The indexes of its rules and domains are those of this set alone. Nil: there are none.
+	Set *rules.Set
+	// Hash is the same for the same rules. Replicas whose candidate rules have the same Hash have the same sample.
+	Hash string
+	// Removes reports whether a live domain that Set does not have is removed by it. Nil: each one is.
+	Removes func(domain string) bool
+}
+
 // candidateRules are the candidate rules, compared with the live ones.
 type candidateRules struct {
-	set      *rules.Set
+	Candidate
 	relation *rules.Relation
 	domains  []candidateDomain // domains has an element for each live Domain.Index.
+	sampled  uint64            // sampled is the largest rules.SampleHash of a counter in the sample.
 }
 
 // candidateDomain is the candidate's version of a live domain.
@@ -81,12 +94,14 @@ type candidateDomain struct {
 	isSame bool          // isSame says that all requests to the domain get the same answer.
 }
 
-// UseCandidate judges set beside the live rules from now on; nil ends that. The indexes of its rules and domains are those of this set
-// alone. removes reports whether a live domain that set does not have is removed by it; nil means that each one is.
-func (l *Limiter) UseCandidate(set *rules.Set, removes func(domain string) bool) {
+// UseCandidate judges c beside the live rules from now on. The zero value ends that.
+func (l *Limiter) UseCandidate(c Candidate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.candidateSet, l.candidateRemoves = set, removes
+	if c.Hash != l.candidate.Hash || c.Set == nil {
+		l.sampleStep = 0
+	}
+	l.candidate = c
 	live := l.inForce.Load().live
 	l.inForce.Store(&ruleSets{live, l.relateCandidate(live)})
 }
@@ -94,22 +109,23 @@ func (l *Limiter) UseCandidate(set *rules.Set, removes func(domain string) bool)
 // Candidate returns the candidate rules; nil if there are none.
 func (l *Limiter) Candidate() *rules.Set {
 	if c := l.inForce.Load().candidate; c != nil {
-		return c.set
+		return c.Set
 	}
 	return nil
 }
 
 // relateCandidate compares the candidate rules with the live rules in set. It returns nil if one of them is missing. The caller holds l.mu.
 func (l *Limiter) relateCandidate(set *rules.Set) *candidateRules {
-	if l.candidateSet == nil || set == nil {
+	if l.candidate.Set == nil || set == nil {
 		return nil
 	}
 	c := &candidateRules{
-		set: l.candidateSet, relation: rules.NewRelation(set, l.candidateSet, &l.keyFormat), domains: make([]candidateDomain, set.DomainSlots()),
+		Candidate: l.candidate, relation: rules.NewRelation(set, l.candidate.Set, &l.keyFormat), domains: make([]candidateDomain, set.DomainSlots()),
+		sampled: largestSampled(l.sampleStep),
 	}
 	for _, d := range set.Domains() {
-		next := c.set.Domain([]byte(d.Name))
-		isSame := next == nil && l.candidateRemoves != nil && !l.candidateRemoves(d.Name) || next != nil && c.relation.IsSameDomain(next)
+		next := c.Set.Domain([]byte(d.Name))
+		isSame := next == nil && c.Removes != nil && !c.Removes(d.Name) || next != nil && c.relation.IsSameDomain(next)
 		c.domains[d.Index] = candidateDomain{next, isSame}
 	}
 	return c
@@ -125,18 +141,18 @@ func (l *Limiter) addCandidateHits(req *Request, a *Answer, candidate *candidate
 	c, batch := w.candidate, w.batch
 	w.candidateState = candidateSame
 	c.clearForReuse()
-	c.RuleSet = candidate.set
+	c.RuleSet = candidate.Set
 	if a.Domain != nil {
 		next := &candidate.domains[a.Domain.Index]
 		if c.Domain = next.domain; next.isSame {
 			return
 		}
-	} else if c.Domain = candidate.set.Domain(req.Domain); c.Domain == nil {
+	} else if c.Domain = candidate.Set.Domain(req.Domain); c.Domain == nil {
 		return
 	}
 	first := len(batch.Hits)
 	c.workspace.batch, c.workspace.firstHit = batch, first
-	c.workspace.live, c.workspace.relation = a, candidate.relation
+	c.workspace.live, c.workspace.candidateRules = a, candidate
 	if l.addCharges(req, c) != nil {
 		batch.Hits, batch.Verdicts = batch.Hits[:first], batch.Verdicts[:first]
 		w.candidateState = candidateInvalid
@@ -154,12 +170,9 @@ func (l *Limiter) addCandidateHits(req *Request, a *Answer, candidate *candidate
 func (l *Limiter) candidateBasis(d *Descriptor, candidate *Answer, i int) statusBasis {
 	w := &candidate.workspace
 	live, rule := w.live, candidate.Statuses[i].Rule
-	if l.cfg.ChargeAllOrNothing { // Another descriptor may refuse the request.
-		return basisHits
-	}
 	switch {
+	case l.cfg.ChargeAllOrNothing: // Another descriptor may refuse the request.
 	case d.HasLimit && live.Domain == nil:
-		return basisHits
 	case d.HasLimit:
 		return basisLiveVerdict
 	case live.Domain == nil || live.Statuses[i].Rule == nil:
@@ -167,11 +180,14 @@ func (l *Limiter) candidateBasis(d *Descriptor, candidate *Answer, i int) status
 			return basisLiveVerdict
 		}
 	case rule == nil:
-	case w.relation.HasSameVerdicts(live.Statuses[i].Rule, rule):
+	case w.candidateRules.relation.HasSameVerdicts(live.Statuses[i].Rule, rule):
 		return basisLiveVerdict
-	case !l.cfg.SkipsFullCounters && w.relation.HasSameCounts(live.Statuses[i].Rule, rule):
+	case !l.cfg.SkipsFullCounters && w.candidateRules.relation.HasSameCounts(live.Statuses[i].Rule, rule):
 		w.derivedCount += len(rule.LimitsToCharge())
 		return basisLiveCounts
+	}
+	if !isSampled(candidate, rule, d) {
+		return basisNone
 	}
 	return basisHits
 }
@@ -212,7 +228,7 @@ func (l *Limiter) isLiveCounter(candidate *Answer, i int, c *Charge, entries []r
 	switch {
 	case live.Domain == nil && (c.Rule == nil || !l.keyFormat.WritesDivvyKey(c.Rule)):
 		return false
-	case c.Rule == nil || w.relation.SharesCounters(c.Rule):
+	case c.Rule == nil || w.candidateRules.relation.SharesCounters(c.Rule):
 		return true
 	case c.Rule.ListSettings != nil:
 		return false
@@ -281,30 +297,45 @@ func (l *Limiter) judgeCandidate(req *Request, a *Answer, liveErr error) {
 		record(NotJudged, decisions, -1)
 		return
 	}
+	if !req.IndependentDescriptors && slices.ContainsFunc(c.Statuses, func(st Status) bool { return st.basis == basisNone }) {
+		record(NotSampled, 1, -1)
+		return
+	}
 	c.deriveCharges(req)
 	c.summarizeStatuses(&l.cfg, req.IndependentDescriptors)
 	switch {
 	case req.IndependentDescriptors:
-		same := 0
-		for i := range a.Statuses {
-			switch over := a.Statuses[i].Over && !l.cfg.ShadowMode; {
-			case over == (c.Statuses[i].Over && !l.cfg.ShadowMode):
-				same++
-			case over:
-				record(WouldAdmit, 1, i)
-			default:
-				record(WouldDeny, 1, i)
-			}
-		}
-		if same > 0 {
-			record(SameAnswer, same, -1)
-		}
+		l.judgeIndependent(a, c, record)
 	case a.Over == c.Over:
 		record(SameAnswer, 1, -1)
 	case a.Over:
 		record(WouldAdmit, 1, a.LongestRefusal())
 	default:
 		record(WouldDeny, 1, c.LongestRefusal())
+	}
+}
+
+// judgeIndependent compares the decision of the candidate rules on each descriptor with that of a.
+func (l *Limiter) judgeIndependent(a, candidate *Answer, record func(r CandidateResult, count, descriptor int)) {
+	same, notSampled := 0, 0
+	for i := range a.Statuses {
+		was, is := a.Statuses[i].Over && !l.cfg.ShadowMode, candidate.Statuses[i].Over && !l.cfg.ShadowMode
+		switch {
+		case candidate.Statuses[i].basis == basisNone:
+			notSampled++
+		case was == is:
+			same++
+		case was:
+			record(WouldAdmit, 1, i)
+		default:
+			record(WouldDeny, 1, i)
+		}
+	}
+	if same > 0 {
+		record(SameAnswer, same, -1)
+	}
+	if notSampled > 0 {
+		record(NotSampled, notSampled, -1)
 	}
 }
 

@@ -33,10 +33,10 @@ func BenchmarkCandidate(b *testing.B) {
 		b.Run(fmt.Sprintf("descriptors=%d", len(strings.Fields(ask))), func(b *testing.B) {
 			variants := []func(l *limiter.Limiter){
 				func(*limiter.Limiter) {},
-				func(l *limiter.Limiter) { l.UseCandidate(load(b, testRules), nil) },
-				func(l *limiter.Limiter) { l.UseCandidate(candidateOf(b, testRules), nil) },
+				func(l *limiter.Limiter) { l.UseCandidate(limiter.Candidate{Set: load(b, testRules)}) },
+				func(l *limiter.Limiter) { l.UseCandidate(limiter.Candidate{Set: candidateOf(b, testRules)}) },
 				func(l *limiter.Limiter) {
-					l.UseCandidate(load(b, strings.NewReplacer("unit: minute", "unit: hour", "unit: hour", "unit: minute").Replace(testRules)), nil)
+					l.UseCandidate(limiter.Candidate{Set: load(b, strings.NewReplacer("unit: minute", "unit: hour", "unit: hour", "unit: minute").Replace(testRules))})
 				},
 			}
 			var limiters []*limiter.Limiter

@@ -138,7 +138,7 @@ func TestCandidate(t *testing.T) {
 			tt.cfg.Candidates = got
 			l, a := start(t, tt.cfg), new(limiter.Answer)
 			l.UseRules(load(t, tt.live))
-			l.UseCandidate(load(t, tt.candidate), nil)
+			l.UseCandidate(limiter.Candidate{Set: load(t, tt.candidate)})
 			for i := 0; i < len(tt.steps); i += 3 {
 				if err := l.Check(t.Context(), parse(tt.steps[i]), a); err != nil {
 					t.Fatal(err)
@@ -179,7 +179,7 @@ func TestCandidateStoreFails(t *testing.T) {
 	store, got := &failingStore{Backend: m}, new(judgements)
 	l, a := start(t, limiter.Config{Backend: store, Candidates: got}), new(limiter.Answer)
 	l.UseRules(load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 9}}]"))
-	l.UseCandidate(load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1, count_blocked: false, on_store_failure: deny}}]"), nil)
+	l.UseCandidate(limiter.Candidate{Set: load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1, count_blocked: false, on_store_failure: deny}}]")})
 	for _, step := range []struct {
 		failing, judged string
 		want            error
@@ -203,7 +203,7 @@ func TestCandidateMany(t *testing.T) {
 	t.Parallel()
 	got := new(judgements)
 	l, m := start(t, limiter.Config{Candidates: got}), limiter.Many{Now: epoch}
-	l.UseCandidate(candidateOf(t, testRules), nil)
+	l.UseCandidate(limiter.Candidate{Set: candidateOf(t, testRules)})
 	for range 2 {
 		for _, ask := range []string{"ip=1 ip=1", "gold=1", "ip=1", "ip=2"} {
 			addRequest(&m, parse(ask))
@@ -244,12 +244,12 @@ func TestCandidateReload(t *testing.T) {
 		})
 	}
 	for range 20 {
-		l.UseCandidate(candidateOf(t, testRules), nil)
+		l.UseCandidate(limiter.Candidate{Set: candidateOf(t, testRules)})
 		if l.Candidate() == nil {
 			t.Error("there is no candidate")
 		}
 		l.UseRules(load(t, testRules))
-		l.UseCandidate(nil, nil)
+		l.UseCandidate(limiter.Candidate{})
 	}
 	callers.Wait()
 	if l.Candidate() != nil {

@@ -78,6 +78,10 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 	if a.workspace.live != nil {
 		if st.basis = l.candidateBasis(d, a, i); st.basis != basisHits {
 			st.endChargeIndex = st.firstChargeIndex
+			if st.basis == basisNone && st.Rule != nil && !req.IgnoresHolds {
+				_, _, err := st.Rule.HoldOf(d.Entries)
+				return invalidDescriptor(i, err)
+			}
 			return nil
 		}
 	}
@@ -95,7 +99,7 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 		if st.Rule != nil {
 			var err error
 			if st.Op, err = l.addRuleCharges(req, a, i, st.Rule, false); err != nil {
-				return fmt.Errorf("%w: descriptor %d: %w", ErrInvalidRequest, i, err)
+				return invalidDescriptor(i, err)
 			}
 		}
 	}
@@ -120,6 +124,14 @@ func (d *Descriptor) amount(req *Request) uint64 {
 		return min(d.Amount, algorithm.MaxAmount)
 	}
 	return min(max(req.DefaultAmount, 1), algorithm.MaxAmount)
+}
+
+// invalidDescriptor returns the error of a request whose descriptor i has err; nil if that is nil.
+func invalidDescriptor(i int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: descriptor %d: %w", ErrInvalidRequest, i, err)
 }
 
 // operationOf returns what d does to the counters of its limits. A refund gives back the whole hold that it names.

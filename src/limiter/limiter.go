@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
@@ -31,6 +32,11 @@ type Config struct {
 	Recorders []Recorder
 	// Candidates learns how the candidate rules would decide. Required before UseCandidate.
 	Candidates CandidateRecorder
+	// CandidateLoad is the CPU time that candidate rules may take, as a share of that of the live rules. Beyond it only a sample of their
+	// counters is judged, see AdjustSample.
+	CandidateLoad float64
+	// HitTime returns an estimate of the CPU time of a hit, that of the store included. Nil: Backend is in memory.
+	HitTime func(*backend.Hit) time.Duration
 	// SkipsFullCounters says that Backend may refuse hits on full counters without counting them, so that the counts of a live limit are
 	// not those of a candidate limit with another number.
 	SkipsFullCounters bool
@@ -58,9 +64,13 @@ type Limiter struct {
 	keyFormat rules.KeyFormat
 	inForce   atomic.Pointer[ruleSets] // inForce is never nil.
 
-	mu               sync.Mutex // mu is held while inForce is replaced, and guards the fields below.
-	candidateSet     *rules.Set // candidateSet is nil without candidate rules.
-	candidateRemoves func(domain string) bool
+	ruleTimes totalTimes // ruleTimes is what live and candidate rules cost while there are candidate rules.
+
+	mu          sync.Mutex // mu is held while inForce is replaced, and guards the fields below.
+	candidate   Candidate
+	sampleStep  uint64
+	timesBefore ruleTimes // timesBefore is what ruleTimes was at adjustedAt, the last AdjustSample.
+	adjustedAt  time.Time
 }
 
 // ruleSets are the rules that decide a request.
@@ -127,7 +137,10 @@ func (l *Limiter) decideRequest(ctx context.Context, req *Request, a *Answer, is
 	if err := l.take(ctx, batch); err != nil && len(a.Charges) > 0 {
 		return err
 	}
-	return l.completeAnswer(req, a, isDryRun)
+	var times ruleTimes
+	err := l.completeAnswer(req, a, isDryRun, &times)
+	l.ruleTimes.add(times)
+	return err
 }
 
 // addHits finds the rules of req in set, and adds its charges to a and their hits to batch. After an error it has added no hits.
@@ -162,8 +175,8 @@ func (l *Limiter) take(ctx context.Context, batch *backend.Batch) error {
 }
 
 // completeAnswer sets the decision in a, which follows from the verdicts of the store. It calls the Recorders unless isDryRun is
-// set. It returns the first failure of the store that leaves a descriptor undecided.
-func (l *Limiter) completeAnswer(req *Request, a *Answer, isDryRun bool) error {
+// set. It adds to times if there are candidate rules, and returns the first failure of the store that leaves a descriptor undecided.
+func (l *Limiter) completeAnswer(req *Request, a *Answer, isDryRun bool, times *ruleTimes) error {
 	if isDryRun {
 		a.correctDryRunVerdicts()
 	}
@@ -178,6 +191,7 @@ func (l *Limiter) completeAnswer(req *Request, a *Answer, isDryRun bool) error {
 		}
 	}
 	if a.workspace.candidateState != candidateUnused {
+		times.addRequest(&l.cfg, a)
 		l.judgeCandidate(req, a, err)
 	}
 	return err

@@ -94,13 +94,15 @@ func (l *Limiter) CheckMany(ctx context.Context, m *Many) {
 		}
 	}
 	err := l.take(ctx, batch)
+	var times ruleTimes
 	for _, it := range m.Items() {
 		switch {
 		case it.Err != nil:
 		case err != nil && len(it.Answer.Charges) > 0:
 			it.Err = err
 		default:
-			it.Err = l.completeAnswer(&it.Request, &it.Answer, false)
+			it.Err = l.completeAnswer(&it.Request, &it.Answer, false, &times)
 		}
 	}
+	l.ruleTimes.add(times)
 }

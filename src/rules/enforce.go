@@ -2,7 +2,6 @@ package rules
 
 import (
 	"math"
-	"slices"
 	"strconv"
 
 	"ratelimit/src/backend/siphash"
@@ -43,13 +42,19 @@ func (r *Rule) IsEnforced(d *Domain, entries []Entry, s *SearchScratch) bool {
 	if r.Enforcement == nil {
 		return true
 	}
+	low, _ := hashCounterName(d, r, entries, s)
+	return low < r.Enforcement.threshold
+}
+
+// hashCounterName returns two independent hashes of the name of the counter of r for a request's entries in d. See IsEnforced for the name;
+// r is as for KeyFormat.AppendKey.
+func hashCounterName(d *Domain, r *Rule, entries []Entry, s *SearchScratch) (low, high uint64) {
 	name, tag := counterNameFormat.AppendKey(s.counterName[:0], d, r, entries)
 	s.counterName = name
-	if r.ListSettings != nil {
+	if r != nil && r.ListSettings != nil {
 		name = name[:tag]
 	}
-	low, _ := enforcementKey.Sum128(0, name)
-	return low < r.Enforcement.threshold
+	return enforcementKey.Sum128(0, name)
 }
 
 // setEnforcement sets r.Enforcement from enforce_percent.
@@ -68,8 +73,7 @@ func (c *Compiler) setEnforcement(r *Rule, cfg *RateLimitConfig) {
 		// math.Abs turns -0, which xDS can send, into 0.
 		r.Enforcement = &Enforcement{math.Abs(v.Value), uint64(math.Ldexp(v.Value/100, 64)), v.Pos}
 	}
-	isFixed := func(l Level) bool { return l.ShareThreshold || l.hasOneValue() }
-	if len(r.Path) > 0 && !slices.ContainsFunc(r.Path, func(l Level) bool { return !isFixed(l) }) {
+	if len(r.Path) > 0 && r.hasOneCounter() {
 		c.warnOneCounter(r)
 	}
 }

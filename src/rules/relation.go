@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -186,3 +187,26 @@ func (r *Relation) HasSameCounts(live, candidate *Rule) bool {
 // SharesCounters reports whether the counters of a candidate limit are those of a live limit, whatever the request. If it is false, and the
 // limit is in a tree, the request tells: a live limit has the counter if the entries lead to it as well.
 func (r *Relation) SharesCounters(candidate *Rule) bool { return r.sharesCounters[candidate.Index] }
+
+// SampleHash returns a hash of the counter that a request's entries have in d, by which a sample of the counters of r is chosen. r is as for
+// KeyFormat.AppendKey. The hash depends on the same as IsEnforced, and is independent of the hash there. All limits that one descriptor is
+// charged to are in the sample, or none: r is the first of them, whose counter the counters of the others tell. It is math.MaxUint64 for a
+// rule with one counter for all requests: such a counter costs most, and leaves a sample first.
+func SampleHash(d *Domain, r *Rule, entries []Entry, s *SearchScratch) uint64 {
+	if r != nil && r.hasOneCounter() {
+		return math.MaxUint64
+	}
+	_, high := hashCounterName(d, r, entries, s)
+	return high
+}
+
+// hasOneCounter reports whether all requests that r matches share a counter.
+func (r *Rule) hasOneCounter() bool {
+	switch {
+	case r.ListSettings != nil:
+		return len(r.ListSettings.PerKeys) == 0
+	case r.wordPath != nil:
+		return !slices.Contains(r.wordPath.words, "*")
+	}
+	return !slices.ContainsFunc(r.Path, func(l Level) bool { return !l.ShareThreshold && !l.hasOneValue() })
+}

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"context"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +13,9 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics/denials"
@@ -60,10 +65,51 @@ func (s *Service) buildCandidate() error {
 		OnMissingEvents: func(err error) { s.log.Warn(err) },
 	})
 	s.candidate = c
-	s.runners = append(s.runners, c.watcher.Run, c.differences.Run)
+	s.runners = append(s.runners, c.watcher.Run, c.differences.Run, c.adjustSample)
 	s.counters.ShowFigures("candidate", "", c.figures)
 	s.counters.AddFigures(c.differences.Figures, true)
 	return nil
+}
+
+// hitTime returns the limiter.Config.HitTime of a store.
+func hitTime(backendType string) func(*backend.Hit) time.Duration {
+	switch backendType {
+	case "memory":
+		return nil
+	case "redis":
+		return redis.HitTime
+	default:
+		return func(*backend.Hit) time.Duration { return 2 * remote.CommandCost }
+	}
+}
+
+// sampleInterval is how often the sample of the counters of candidate rules is compared with what they cost.
+const sampleInterval = time.Second
+
+// adjustSample keeps the cost of the candidate rules within CANDIDATE_MAX_LOAD until ctx ends.
+func (c *candidate) adjustSample(ctx context.Context) error {
+	tick := time.NewTicker(sampleInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if c.service.limiter.AdjustSample(ctx) {
+				c.service.log.important.Infof("%s %% of the counters of candidate rules are judged, which CANDIDATE_MAX_LOAD=%v allows",
+					rules.FormatPercent(c.sampledPercent()), c.service.Settings.CandidateMaxLoad)
+			}
+		}
+	}
+}
+
+// sampledPercent returns the percentage of the counters of candidate limits that are judged, rounded.
+func (c *candidate) sampledPercent() float64 {
+	percent := 100 * c.service.limiter.CandidateShare()
+	if percent < 1 {
+		return math.Round(percent*1e4) / 1e4
+	}
+	return math.Round(percent*10) / 10
 }
 
 // reload makes the source load the candidate rules again, even if nothing changed. It never blocks.
@@ -124,7 +170,7 @@ func (c *candidate) onLoad(l reload.Result) {
 	}
 	c.limits.use(l.Set)
 	c.differences.UseRules(c.live, c.judged)
-	c.service.limiter.UseCandidate(c.judged, c.removes)
+	c.service.limiter.UseCandidate(limiter.Candidate{Set: c.judged, Hash: c.hash, Removes: c.removes})
 	switch {
 	case c.judged != nil:
 		log.important.WithFields(facts).WithFields(logrus.Fields{"domains": len(l.Set.Domains()), "rules": len(l.Set.Rules()), "hash": l.Hash}).
@@ -145,11 +191,12 @@ type candidateFigures struct {
 	Results map[string]uint64
 	Loaded  time.Time
 	Rules   int
+	Sampled float64
 	Refused bool
 }
 
 func (c *candidate) figures() candidateFigures {
-	f := candidateFigures{Results: c.differences.Results()}
+	f := candidateFigures{Results: c.differences.Results(), Sampled: c.service.limiter.CandidateShare()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.Refused = c.lastLoadErr != nil
@@ -179,10 +226,11 @@ func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
 		v.Domains, v.Rules = len(judged.Domains()), len(judged.Rules())
 		v.NewDomains, v.RemovedDomains = c.domainChanges(live, judged, limit)
 	}
+	v.SampledPercent = c.sampledPercent()
 	results := d.Results()
 	count := func(r limiter.CandidateResult) uint64 { return results[r.String()] }
 	v.Requests = admin.CandidateRequests{
-		Same: count(limiter.SameAnswer), NotJudged: count(limiter.NotJudged), CandidateDifferences: admin.CandidateDifferences{
+		Same: count(limiter.SameAnswer), NotJudged: count(limiter.NotJudged), NotSampled: count(limiter.NotSampled), CandidateDifferences: admin.CandidateDifferences{
 			WouldDeny: count(limiter.WouldDeny), WouldAdmit: count(limiter.WouldAdmit), WouldBeError: count(limiter.WouldBeError),
 		},
 	}

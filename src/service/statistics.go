@@ -125,7 +125,7 @@ func (s *Service) buildLimiter() error {
 	if s.operator != nil {
 		recorders = append(recorders, s.operator.recorders...)
 	}
-	var candidates limiter.CandidateRecorder
+	var candidates limiter.CandidateRecorder // candidates is nil, and not a nil *differences.Tracker, without candidate rules.
 	if s.candidate != nil {
 		candidates = s.candidate.differences
 	}
@@ -133,6 +133,8 @@ func (s *Service) buildLimiter() error {
 		Backend:            s.store.Backend,
 		Recorders:          recorders,
 		Candidates:         candidates,
+		CandidateLoad:      float64(s.Settings.CandidateMaxLoad),
+		HitTime:            hitTime(s.Settings.BackendType),
 		SkipsFullCounters:  s.Settings.LocalCacheBytes > 0 && s.Settings.BackendType != "memory",
 		KeyPrefix:          s.Settings.CacheKeyPrefix,
 		EscapeKeys:         s.Settings.CacheKeyFormat == "v2",

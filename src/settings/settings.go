@@ -72,6 +72,7 @@ type Settings struct {
 	RuntimeSubdirectory     string        `env:"RUNTIME_SUBDIRECTORY"`
 	RuntimeAppDirectory     string        `env:"RUNTIME_APPDIRECTORY"`
 	RuntimeCandidate        string        `env:"RUNTIME_CANDIDATE_SUBDIRECTORY"` // RuntimeCandidate is empty if there are no candidate rules.
+	CandidateMaxLoad        float32       `env:"CANDIDATE_MAX_LOAD"`
 	RuntimeIgnoreDotFiles   bool          `env:"RUNTIME_IGNOREDOTFILES"`
 	RuntimeWatchRoot        bool          `env:"RUNTIME_WATCH_ROOT"`
 	RuntimeDebounce         time.Duration `env:"RUNTIME_DEBOUNCE"`

@@ -21,6 +21,7 @@ func (s *Settings) warnUnused(r *reader) {
 		{isOff: !xds, reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
 		{isOff: len(s.XDS.Servers) < 2, reason: "CONFIG_TYPE names no second management server", variableNames: "CONFIG_GRPC_XDS2_SERVER_URL", namePrefixes: "CONFIG_GRPC_XDS2_", fix: "write one, such as CONFIG_TYPE=" + ConfigXDS + "," + ConfigXDSDelta},
 		{isOff: !s.UsesFiles() && s.RuntimeCandidate == "", reason: "rules come from the management server", namePrefixes: "RUNTIME_"},
+		{isOff: s.RuntimeCandidate == "", reason: "RUNTIME_CANDIDATE_SUBDIRECTORY is not set", namePrefixes: "CANDIDATE_MAX_LOAD"},
 		{isOff: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), reason: xdsKey + " is not set", fix: "set " + xdsKey, variableNames: xdsCert},
 		{isOff: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), reason: xdsCert + " is not set", fix: "set " + xdsCert, variableNames: xdsKey},
 		{

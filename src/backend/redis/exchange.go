@@ -20,6 +20,8 @@ type exchange struct {
 	// A batch that the network delays until after that EXPIRE can still leave a key without
 	// a time to live, if Redis lost the key meanwhile.
 	keysWithoutTTL map[string]*expireCommand
+	// scriptConn is the last connection to whose server the script was sent. A server that starts anew has new connections.
+	scriptConn     *remote.Conn
 	nextExpireTime time.Time // nextExpireTime is when to send EXPIRE for keysWithoutTTL.
 }
 
@@ -42,11 +44,17 @@ func (*exchange) Close() {}
 // Send sends the pipeline, and then the scripts that Redis does not know with their text.
 func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.SentBatch, error) {
 	sent := remote.SentBatch{Commands: len(x.commands)}
-	if x.includeScriptText() {
-		sent.ExtraCost = scriptTextCost
-	}
 	started := time.Now()
-	err := l.Perform(x.roundTrip)
+	err := l.Perform(func(c *remote.Conn) error {
+		if x.includeScriptText(c == x.scriptConn) {
+			sent.ExtraCost = scriptTextCost
+		}
+		err := x.roundTrip(c)
+		if err == nil && x.scripts.usedCount > 0 {
+			x.scriptConn = c // After NOSCRIPT, too: the text follows.
+		}
+		return err
+	})
 	if err == nil && x.collectUnknownScripts() {
 		err = l.Do(ctx, x.extraCommands.roundTrip)
 	}

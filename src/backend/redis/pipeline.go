@@ -21,8 +21,13 @@ type pipeline struct {
 	// same slot, only the last one is there, so hits that alternate on them are not added up.
 	lastIncrementByHash [incrementTableSize]*increment
 	addends             []addend
-	hitCount            int // hitCount is the number of hits in the commands.
-	commandBytes        []byte
+	// scriptKeyHashes has the hashes of the keys of the first scripts, scriptKeyCount in number. keyFollowsScript says that a command comes
+	// behind a script with the same key, or that there are more keys than scriptKeyHashes holds.
+	scriptKeyHashes  [16]uint64
+	scriptKeyCount   int
+	keyFollowsScript bool
+	hitCount         int // hitCount is the number of hits in the commands.
+	commandBytes     []byte
 }
 
 const incrementTableSize = 1 << 10
@@ -38,6 +43,7 @@ func (p *pipeline) Reset() {
 		p.lastIncrementByHash[cmd.keyHash%incrementTableSize] = nil
 	}
 	p.commands, p.addends, p.hitCount = p.commands[:0], p.addends[:0], 0
+	p.scriptKeyCount, p.keyFollowsScript = 0, false
 	p.increments.reset()
 	p.lookups.reset()
 	p.scripts.reset()
@@ -50,14 +56,16 @@ func (p *pipeline) AddHits(c *remote.Call, begin, end int) bool {
 	h, before := &c.Hits[begin], len(p.commands)
 	switch {
 	case h.Delete:
-		p.closeIncrement(c.Key(begin))
-		p.expireCache.forgetKey(p.expireCache.hashOfKey(c.Key(begin))) // The next hit creates the key again.
+		p.expireCache.forgetKey(p.closeIncrement(c.Key(begin))) // The next hit creates the key again.
 		d := p.deletions.nextItem()
 		d.sendAsking, d.call, d.hitIndex = c.SendAsking, c, begin
 		p.commands = append(p.commands, d)
 	case h.GroupEnd > 0:
 		for i := begin; i < end; i++ {
 			p.closeIncrement(c.Key(i))
+		}
+		for i := begin; i < end; i++ {
+			p.addScriptKey(p.expireCache.hashOfKey(c.Key(i)))
 		}
 		s := p.scripts.nextItem()
 		s.sendAsking, s.call, s.firstHit, s.endHit = c.SendAsking, c, begin, end
@@ -73,29 +81,50 @@ func (p *pipeline) AddHits(c *remote.Call, begin, end int) bool {
 	return len(p.commands) > before
 }
 
-// includeScriptText sends the first script with its text if there are several commands, and
-// reports whether it does. A script that the server did not know would be sent again after
-// the commands behind it, but hits of one call on one key must keep their order.
-func (p *pipeline) includeScriptText() bool {
-	if p.scripts.usedCount == 0 || len(p.commands) == 1 {
+// includeScriptText sends the first script with its text if there are several commands, unless the server is known to have the script, and
+// reports whether it does. A script that the server did not know would be sent again after the commands behind it, but hits of one call on
+// one key must keep their order, even if someone has just removed all scripts from the server.
+func (p *pipeline) includeScriptText(isKnown bool) bool {
+	if p.scripts.usedCount == 0 || len(p.commands) == 1 || isKnown && !p.keyFollowsScript {
 		return false
 	}
 	p.scripts.items[0].withText = true
 	return true
 }
 
+// addScriptKey notes that a script has a key with that hash.
+func (p *pipeline) addScriptKey(keyHash uint64) {
+	if p.scriptKeyCount == len(p.scriptKeyHashes) {
+		p.keyFollowsScript = true
+		return
+	}
+	p.scriptKeyHashes[p.scriptKeyCount] = keyHash
+	p.scriptKeyCount++
+}
+
+// noteKey notes that a command has a key with that hash.
+func (p *pipeline) noteKey(keyHash uint64) {
+	if p.scriptKeyCount > 0 && !p.keyFollowsScript {
+		p.keyFollowsScript = slices.Contains(p.scriptKeyHashes[:p.scriptKeyCount], keyHash)
+	}
+}
+
 // closeIncrement makes later hits on key start a new increment, because another command
-// between the two must see only the earlier hits.
-func (p *pipeline) closeIncrement(key []byte) {
-	if c := p.lastIncrementByHash[p.expireCache.hashOfKey(key)%incrementTableSize]; c != nil && bytes.Equal(c.key, key) {
+// between the two must see only the earlier hits. It returns the hash of key.
+func (p *pipeline) closeIncrement(key []byte) (keyHash uint64) {
+	keyHash = p.expireCache.hashOfKey(key)
+	p.noteKey(keyHash)
+	if c := p.lastIncrementByHash[keyHash%incrementTableSize]; c != nil && bytes.Equal(c.key, key) {
 		c.closedToHits = true
 	}
+	return keyHash
 }
 
 // addIncrement adds hit i of c to the last increment of its key, or to a new one.
 func (p *pipeline) addIncrement(c *remote.Call, i int) {
 	h, key := &c.Hits[i], c.Key(i)
 	keyHash := p.expireCache.hashOfKey(key)
+	p.noteKey(keyHash)
 	cmd := p.lastIncrementByHash[keyHash%incrementTableSize]
 	if cmd == nil || cmd.closedToHits || cmd.sumOfAmounts+h.Amount > maxIncrementSum || !bytes.Equal(cmd.key, key) {
 		cmd = p.increments.nextItem()

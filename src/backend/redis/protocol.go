@@ -58,7 +58,7 @@ func (p *protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 			case needsScript(h):
 				hit.GroupEnd = i + 1
 			}
-			hit.Cost = estimateCost(&hit, len(c.Keys)-keyStart)
+			hit.Cost = estimateCost(h.Limit, hit.GroupEnd > 0, len(c.Keys)-keyStart)
 			c.AddHit(hit)
 		}
 	}
@@ -70,14 +70,23 @@ func needsScript(h *backend.Hit) bool {
 	return h.StoresRemaining || h.Limit.Hold > 0 || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
 }
 
-// estimateCost returns the estimated time in which the server counts h.
-func estimateCost(h *remote.Hit, keyBytes int) time.Duration {
+// HitTime returns an estimate of the CPU time that a hit takes, of Redis and of this process, as measured where many commands go with a few
+// scripts.
+func HitTime(h *backend.Hit) time.Duration {
+	if h.Atomic || needsScript(h) {
+		return 4 * estimateCost(h.Limit, true, 0)
+	}
+	return 5 * remote.CommandCost / 2
+}
+
+// estimateCost returns the estimated time in which the server counts a hit on l, in a script or with a command.
+func estimateCost(l *algorithm.Limit, inScript bool, keyBytes int) time.Duration {
 	switch {
-	case h.GroupEnd == 0:
+	case !inScript:
 		return remote.CommandCost + time.Duration(keyBytes)*keyByteCost
-	case h.Limit.Hold > 0:
+	case l.Hold > 0:
 		return heldHitCost + time.Duration(keyBytes)*scriptByteCost
-	case h.Limit.Kind == algorithm.SlidingWindow:
+	case l.Kind == algorithm.SlidingWindow:
 		return slidingLogHitCost + time.Duration(keyBytes)*scriptByteCost
 	}
 	return scriptHitCost + time.Duration(keyBytes)*scriptByteCost

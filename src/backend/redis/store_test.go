@@ -671,3 +671,41 @@ func TestNew(t *testing.T) {
 		}
 	}
 }
+
+// The text of the script is sent once for each connection, and again for hits that need their order.
+func TestScriptTextIsSentOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr})
+	for _, step := range []struct {
+		name, first, second string // first is a key for a script, second one for a command.
+		flush               bool
+		want                string // want are the calls of EVAL and EVALSHA.
+	}{
+		{"at first", "a_", "b_", false, "1 0"},
+		{"the server has it", "a_", "b_", false, "1 1"},
+		{"the same key", "a_", "a_", false, "2 1"},
+		{"the server has lost it", "a_", "b_", true, "3 2"},
+		{"the server has it again", "a_", "b_", false, "3 3"},
+	} {
+		if step.flush {
+			server.Do(t, "SCRIPT", "FLUSH")
+		}
+		b := backend.Batch{Verdicts: make([]backend.Verdict, 2), Hits: []backend.Hit{
+			{Key: []byte(step.first), Limit: window(100, time.Hour), Amount: 1, Op: algorithm.Refund},
+			{Key: []byte(step.second), Limit: window(100, time.Hour), Amount: 1, GroupID: 1},
+		}}
+		if err := s.Take(t.Context(), &b); err != nil || b.FirstErr() != nil {
+			t.Fatal(err, b.FirstErr())
+		}
+		stats, calls := fmt.Sprint(server.Do(t, "INFO", "commandstats")), [2]string{"0", "0"}
+		for i, name := range []string{"eval", "evalsha"} {
+			if _, rest, ok := strings.Cut(stats, "cmdstat_"+name+":calls="); ok {
+				calls[i], _, _ = strings.Cut(rest, ",")
+			}
+		}
+		if got := strings.Join(calls[:], " "); got != step.want {
+			t.Errorf("%s: EVAL and EVALSHA: %s calls, want %s", step.name, got, step.want)
+		}
+	}
+}

@@ -254,7 +254,7 @@ func exampleCandidate(text string) *Candidate {
 	return &Candidate{
 		Directory: "/rules/next/config", Hash: "0123456789abcdef", Domains: 2, Rules: 45, Files: 4, LoadedAt: now.Add(-time.Hour), Since: now.Add(-time.Hour),
 		RemovedDomains: []string{"mail"},
-		Requests:       CandidateRequests{1_203_441, CandidateDifferences{812, 44, 3}, 17},
+		Requests:       CandidateRequests{1_203_441, CandidateDifferences{812, 44, 3}, 17, 98_000}, SampledPercent: 38.6,
 		DifferingRules: []CandidateRule{
 			{"api", "api." + text, "60000 per minute", "50000 per minute", CandidateDifferences{812, 0, 0}},
 			{"api", "api.ip", "10 per second", "", CandidateDifferences{0, 44, 3}},
@@ -281,7 +281,7 @@ func testPageOfCandidate(t *testing.T, chromium *browser.Browser) {
 	p.Await(fmt.Sprintf(rowsOf, "candidate-rules") + " === 2")
 	for id, want := range map[string]string{
 		"candidate-problems":       "Domains that the candidate removes, so that all their requests would be admitted: mail",
-		"candidate-counts":         "Compared 1.2M Same answer 1.2M 99.93 % Would deny 812 0.067 % Would admit 44 0.0037 % Would be error 3 0.00025 % Not compared 17 the store did not answer",
+		"candidate-counts":         "Compared 1.2M Same answer 1.2M 99.93 % Would deny 812 0.067 % Would admit 44 0.0037 % Would be error 3 0.00025 % Not compared 17 the store did not answer Not in the sample 98,000 38.6 % of counters are judged",
 		"candidate-subjects-table": "Most affected subjects of the last hour Subject Result Requests " + hostile + " api: " + hostile + " would deny 700 ip=10.0.0.7 api: ip would admit 44",
 	} {
 		if got := p.Text("document.getElementById('" + id + "').innerText.replaceAll(/\\s+/g, ' ').trim()"); got != want {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,6 +26,10 @@ type Candidate struct {
 	NewDomains     []string `json:"new_domains"`
 	RemovedDomains []string `json:"removed_domains"`
 
+	// SampledPercent is the percentage of the counters of candidate limits that are judged, 100 for all. Counters that are those of live limits
+	// are always judged.
+	SampledPercent float64 `json:"sampled_percent"`
+
 	Since    time.Time         `json:"since"` // Since is when counting began: when these candidate rules came.
 	Requests CandidateRequests `json:"requests"`
 	// DifferingRules are rules with differences, those with most first. DifferingRuleCount is how many there are.
@@ -45,7 +50,8 @@ type CandidateDifferences struct {
 type CandidateRequests struct {
 	Same uint64 `json:"same"`
 	CandidateDifferences
-	NotJudged uint64 `json:"not_judged"` // NotJudged could not be compared, because the store did not answer.
+	NotJudged  uint64 `json:"not_judged"`  // NotJudged could not be compared, because the store did not answer.
+	NotSampled uint64 `json:"not_sampled"` // NotSampled were not compared, because they need a counter that is not judged.
 }
 
 // CandidateRule is a rule that refuses requests under one version of the rules, and not under the other.
@@ -142,6 +148,10 @@ func (c *Candidate) writeText(w io.Writer) error {
 	r := &c.Requests
 	_, _ = fmt.Fprintf(w, "\n%d requests compared since %s: %d would be denied, %d would be admitted, %d would be errors, %d have the same answer; %d could not be compared\n",
 		r.Same+r.WouldDeny+r.WouldAdmit+r.WouldBeError, ago(c.Since), r.WouldDeny, r.WouldAdmit, r.WouldBeError, r.Same, r.NotJudged)
+	if c.SampledPercent < 100 || r.NotSampled > 0 {
+		_, _ = fmt.Fprintf(w, "%d requests were not compared, to bound the cost: %s %% of the counters that only the candidate has are judged\n",
+			r.NotSampled, strconv.FormatFloat(c.SampledPercent, 'f', -1, 64))
+	}
 	if len(c.DifferingRules) > 0 {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		_, _ = fmt.Fprintln(table, "\nRULE\tLIVE\tCANDIDATE\tWOULD DENY\tWOULD ADMIT\tWOULD BE ERROR")

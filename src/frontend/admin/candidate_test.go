@@ -30,7 +30,7 @@ newer ones were refused at 2026-11-23T12:00:00Z:
   b.yaml:2:1: bad`)
 	f.candidate = &Candidate{
 		Directory: "/rules/next", Hash: "0123", Domains: 1, Rules: 3, Files: 1, LoadedAt: at, Since: at, NewDomains: []string{"e"}, RemovedDomains: []string{"f", "g"},
-		Requests: CandidateRequests{90, CandidateDifferences{7, 2, 1}, 5},
+		Requests: CandidateRequests{90, CandidateDifferences{7, 2, 1}, 5, 300}, SampledPercent: 38.6,
 		DifferingRules: []CandidateRule{
 			{"d", "d.user", "10 per minute", "5 per minute", CandidateDifferences{7, 0, 0}}, {"d", "d.ip", "1 per day", "", CandidateDifferences{0, 2, 1}},
 		},
@@ -43,6 +43,7 @@ domains that only the candidate has: e
 domains that the candidate removes, so that all their requests would be admitted: f, g
 
 100 requests compared since 2026-11-23T12:00:00Z: 7 would be denied, 2 would be admitted, 1 would be errors, 90 have the same answer; 5 could not be compared
+300 requests were not compared, to bound the cost: 38.6 % of the counters that only the candidate has are judged
 
 RULE    LIVE           CANDIDATE     WOULD DENY  WOULD ADMIT  WOULD BE ERROR
 d.user  10 per minute  5 per minute  7           0            0
@@ -55,7 +56,7 @@ user=bob             7         would_deny  d.user
 EXAMPLE               RESULT      DOMAIN  SUBJECT   RULE
 2026-11-23T12:00:00Z  would_deny  d       user=bob  d.user`)
 	check("/candidate?format=json&limit=1", 200, `{"directory":"/rules/next","hash":"0123","domains":1,"rules":3,"files":1,"loaded_at":"2026-11-23T12:00:00Z","problems":[],`+
-		`"new_domains":["e"],"removed_domains":["f","g"],"since":"2026-11-23T12:00:00Z","requests":{"same":90,"would_deny":7,"would_admit":2,"would_be_error":1,"not_judged":5},`+
+		`"new_domains":["e"],"removed_domains":["f","g"],"sampled_percent":38.6,"since":"2026-11-23T12:00:00Z","requests":{"same":90,"would_deny":7,"would_admit":2,"would_be_error":1,"not_judged":5,"not_sampled":300},`+
 		`"differing_rules":[{"domain":"d","rule":"d.user","live_limit":"10 per minute","candidate_limit":"5 per minute","would_deny":7,"would_admit":0,"would_be_error":0}],"differing_rule_count":5,`+
 		`"subjects":[{"result":"would_deny","domain":"d","rule":"d.user","subject":"user=bob","requests":7}],`+
 		`"examples":[{"id":9,"at":"2026-11-23T12:00:00Z","result":"would_deny","protocol":"grpc","domain":"d","rule":"d.user","subject":"user=bob","retry_after_seconds":2.5}]}`)

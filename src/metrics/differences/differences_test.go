@@ -47,7 +47,7 @@ func (s *service) use(candidate string) {
 	s.tb.Helper()
 	s.candidate = load(s.tb, candidate)
 	s.Tracker.UseRules(s.live, s.candidate)
-	s.decider.UseCandidate(s.candidate, nil)
+	s.decider.UseCandidate(limiter.Candidate{Set: s.candidate})
 }
 
 // ask sends a request with a descriptor key=value for each word.
@@ -120,7 +120,7 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.ask, s.report(), step.want)
 		}
 	}
-	if got, want := fmt.Sprint(s.Results()), "map[not_judged:0 same:7 would_admit:2 would_be_error:1 would_deny:2]"; got != want {
+	if got, want := fmt.Sprint(s.Results()), "map[not_judged:0 not_sampled:0 same:7 would_admit:2 would_be_error:1 would_deny:2]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if list := s.Figures(); len(list) != 3 || list[0].Value != 2 || strings.Join(list[0].Labels, " ") != "domain d rule ip result would_deny" {

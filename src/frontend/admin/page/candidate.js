@@ -67,7 +67,7 @@ export function createCandidate(onExplain) {
         key: ({ text }) => text,
         create: ({ text, kind }) => element("p", { class: `notice ${kind}`, textContent: text }),
       });
-      updateRows(byID("candidate-counts"), counts(candidate.requests), {
+      updateRows(byID("candidate-counts"), counts(candidate), {
         key: ({ name }) => name,
         create: ({ name }) => element("div", {}, element("dt", { textContent: name }), element("dd"), element("dd", { class: "muted" })),
         update(row, { count, note }) {
@@ -83,7 +83,7 @@ export function createCandidate(onExplain) {
 }
 
 // counts returns the numbers of requests, with their shares of all that were compared.
-function counts({ same, would_deny, would_admit, would_be_error, not_judged }) {
+function counts({ sampled_percent, requests: { same, would_deny, would_admit, would_be_error, not_judged, not_sampled } }) {
   const compared = same + would_deny + would_admit + would_be_error;
   const share = (count, digits = 2) => (count > 0 ? `${Number((100 * count / compared).toPrecision(digits))} %` : "");
   return [
@@ -93,6 +93,8 @@ function counts({ same, would_deny, would_admit, would_be_error, not_judged }) {
     { name: "Would admit", count: would_admit, note: share(would_admit) },
     { name: "Would be error", count: would_be_error, note: share(would_be_error) },
     { name: "Not compared", count: not_judged, note: not_judged > 0 ? "the store did not answer" : "" },
+    ...(sampled_percent < 100 || not_sampled > 0
+      ? [{ name: "Not in the sample", count: not_sampled, note: `${sampled_percent} % of counters are judged` }] : []),
   ];
 }
 
