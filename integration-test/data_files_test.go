@@ -122,28 +122,21 @@ func swapConfigMap(t *testing.T, dir string, version int, files map[string]strin
 }
 
 // BenchmarkNeighbourOfReload compares the latency of calls to one domain while nothing changes, while a file of a million lines that no rule
-// names is replaced twice a second, and while one that a rule of another domain names is. They take turns, so that other work on the machine
-// slows all of them alike. It reports medians.
+// names is replaced, and while one that a rule of another domain names is replaced as soon as the last one is in force. They take turns, so
+// that other work on the machine slows all of them alike. It reports medians.
 func BenchmarkNeighbourOfReload(b *testing.B) {
 	const live = "domain: bench\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n"
 	const other = "domain: other\ndescriptors:\n  - {key: tenant, values_from: named.txt, rate_limit: {unit: day, requests_per_unit: 0}}\n"
 	root := b.TempDir()
 	args := startBenched(b, root, "memory", live, "")
-	var versions [2][]byte
+	r := &replacer{root: root, replaced: make(map[string]int)}
 	for n := range 2_000_000 {
-		versions[n%2] = fmt.Appendf(versions[n%2], "tenant-%07d\n", n)
+		r.versions[n%2] = fmt.Appendf(r.versions[n%2], "tenant-%07d\n", n)
 	}
-	replace := func(name string, content []byte) {
-		draft := filepath.Join(root, "draft")
-		if err := os.WriteFile(draft, content, 0o644); err != nil {
-			b.Error(err)
-		}
-		if err := os.Rename(draft, filepath.Join(root, "config", name)); err != nil {
-			b.Error(err)
-		}
-	}
-	replace("named.txt", versions[1])
-	replace("other.yaml", []byte(other))
+	r.replace(b, "named.txt")
+	reloads := r.reloads(b)
+	r.replace(b, "other.yaml", other)
+	r.awaitReload(b, reloads)
 	type series struct{ p50, p99 []float64 }
 	names := []string{"", "unnamed.txt", "named.txt"} // names has the file that is replaced in each turn; "" for none.
 	latencies := make(map[string]*series)
@@ -152,19 +145,11 @@ func BenchmarkNeighbourOfReload(b *testing.B) {
 			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(stopped)
-				for i := 0; name != ""; i++ {
-					replace(name, versions[i%2])
-					select {
-					case <-stop:
-						return
-					case <-time.After(500 * time.Millisecond):
-					}
-				}
+				r.keepReplacing(b, name, stop)
 			}()
 			l := latencyOf(b, args)
 			close(stop)
 			<-stopped
-			time.Sleep(time.Second) // The last file is loaded before the next turn.
 			if latencies[name] == nil {
 				latencies[name] = new(series)
 			}
@@ -177,6 +162,71 @@ func BenchmarkNeighbourOfReload(b *testing.B) {
 		slices.Sort(s.p99)
 		b.ReportMetric(s.p50[len(s.p50)/2], label+"-p50-µs")
 		b.ReportMetric(s.p99[len(s.p99)/2], label+"-p99-µs")
+	}
+	slices.Sort(r.times)
+	b.ReportMetric(float64(r.times[len(r.times)/2].Milliseconds()), "in-force-ms")
+}
+
+// replacer replaces files in root/config by other versions.
+type replacer struct {
+	root     string
+	versions [2][]byte
+	replaced map[string]int  // replaced counts the replacements of each file.
+	times    []time.Duration // times are how long it took until replaced files were in force.
+}
+
+// replace replaces a file by the next version, or by text.
+func (r *replacer) replace(b *testing.B, name string, text ...string) {
+	content := r.versions[r.replaced[name]%2]
+	r.replaced[name]++
+	if len(text) > 0 {
+		content = []byte(text[0])
+	}
+	draft := filepath.Join(r.root, "draft")
+	if err := os.WriteFile(draft, content, 0o644); err != nil {
+		b.Error(err)
+	}
+	if err := os.Rename(draft, filepath.Join(r.root, "config", name)); err != nil {
+		b.Error(err)
+	}
+}
+
+// keepReplacing replaces a file again and again until stop is closed. It waits until named.txt is in force, and as long for another file.
+func (r *replacer) keepReplacing(b *testing.B, name string, stop <-chan struct{}) {
+	for name != "" {
+		reloads, start := r.reloads(b), time.Now()
+		r.replace(b, name)
+		if name == "named.txt" {
+			r.awaitReload(b, reloads)
+			r.times = append(r.times, time.Since(start))
+		} else if len(r.times) > 0 {
+			time.Sleep(r.times[len(r.times)-1])
+		} else {
+			time.Sleep(time.Second)
+		}
+		select {
+		case <-stop:
+			return
+		default:
+		}
+	}
+}
+
+// reloads returns how often the service has reloaded its rules.
+func (r *replacer) reloads(b *testing.B) int {
+	text, err := os.ReadFile(filepath.Join(r.root, "log"))
+	if err != nil {
+		b.Error(err)
+	}
+	return bytes.Count(text, []byte("rules reloaded"))
+}
+
+func (r *replacer) awaitReload(b *testing.B, before int) {
+	for deadline := time.Now().Add(time.Minute); r.reloads(b) == before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Error("a replaced file is not in force after a minute")
+			return
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -84,4 +85,39 @@ func BenchmarkFind(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkFindBesideMap searches for each of a million values in turn, in a table and in a Go map, which take turns every 20,000 searches,
+// so that other work on the machine slows both alike. It reports medians of all turns.
+func BenchmarkFindBesideMap(b *testing.B) {
+	data, values := million(Values)
+	t, _ := Parse("f", data, Values)
+	byMap := make(map[string]bool, len(values))
+	for _, v := range values {
+		byMap[string(v)] = true
+	}
+	const turn = 20_000
+	searches := map[string]func(v []byte) bool{
+		"table-ns": func(v []byte) bool { _, found := t.Find(v); return found },
+		"map-ns":   func(v []byte) bool { return byMap[string(v)] },
+	}
+	times := make(map[string][]float64)
+	for b.Loop() {
+		for part := range slices.Chunk(values, turn) {
+			for name, find := range searches {
+				start := time.Now()
+				for _, v := range part {
+					if !find(v) {
+						b.Fatalf("%s: %s is missing", name, v)
+					}
+				}
+				times[name] = append(times[name], float64(time.Since(start))/turn)
+			}
+		}
+	}
+	for name, list := range times {
+		slices.Sort(list)
+		b.ReportMetric(list[len(list)/2], name)
+	}
+	b.ReportMetric(0, "ns/op")
 }

@@ -3,7 +3,6 @@ package datafile
 import (
 	"encoding/binary"
 	"hash/maphash"
-	"time"
 )
 
 // builder collects the values of a Table.
@@ -17,13 +16,6 @@ type builder struct {
 
 // chunkBytes is the size of a chunk of a builder; the first ones are smaller. Chunks need not be copied to grow.
 const chunkBytes = 1 << 20
-
-// stepsPerBreak is the number of values after which Break is called: every millisecond or so.
-const stepsPerBreak = 8192
-
-// Break lets requests run for a millisecond, while a file is loaded. runtime.Gosched would not do: the scheduler finds the goroutine that
-// yields before it looks at the network, so that requests would wait up to 10 ms while the garbage collector has the other CPUs.
-func Break() { time.Sleep(50 * time.Microsecond) }
 
 // add adds a value, which is not empty.
 func (b *builder) add(value []byte, limit, line int) {
@@ -42,8 +34,9 @@ func (b *builder) add(value []byte, limit, line int) {
 	}
 }
 
-// all yields all values in the order of the file, with the index of their limit and their line. It frees each chunk that it has read.
-func (b *builder) all(yield func(value []byte, limit, line int) (goOn bool)) {
+// all yields all values in the order of the file, with the index of their limit and their line, as fast as pacer allows. It frees each
+// chunk that it has read.
+func (b *builder) all(pacer *Pacer, yield func(value []byte, limit, line int) (goOn bool)) {
 	steps := 0
 	for i, chunk := range b.chunks {
 		for len(chunk) > 0 {
@@ -55,8 +48,8 @@ func (b *builder) all(yield func(value []byte, limit, line int) (goOn bool)) {
 				return
 			}
 			chunk = chunk[end+size+more:]
-			if steps++; steps%stepsPerBreak == 0 {
-				Break()
+			if steps++; steps%linesPerStep == 0 {
+				pacer.Step()
 			}
 		}
 		b.chunks[i] = nil
@@ -65,7 +58,7 @@ func (b *builder) all(yield func(value []byte, limit, line int) (goOn bool)) {
 
 // build returns a table of the values, which it frees. limits are nil for a table of values, and maxLine is the last line that a value has. It calls twice
 // with each value that is there twice, and with the lines of both, until twice returns false; the table is of no use then.
-func (b *builder) build(limits []Limit, maxLine int, twice func(value []byte, first, second int) (goOn bool)) *Table {
+func (b *builder) build(pacer *Pacer, limits []Limit, maxLine int, twice func(value []byte, first, second int) (goOn bool)) *Table {
 	t := &Table{
 		seed: maphash.MakeSeed(), len: b.len, limits: limits, valueBytes: b.cellValueBytes(), lineBytes: numberBytes(maxLine),
 		tags: make([]byte, b.len+b.len/2+1), // At most two thirds of the places are taken, so that searches are short.
@@ -75,7 +68,8 @@ func (b *builder) build(limits []Limit, maxLine int, twice func(value []byte, fi
 	}
 	t.cellBytes = 1 + t.valueBytes + t.limitBytes + t.lineBytes
 	t.cells = make([]byte, len(t.tags)*t.cellBytes)
-	b.all(func(value []byte, limit, line int) bool {
+	useHugePages(t.cells)
+	b.all(pacer, func(value []byte, limit, line int) bool {
 		hash := maphash.Bytes(t.seed, value)
 		place, found := t.find(value, hash)
 		if found {

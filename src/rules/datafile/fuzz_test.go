@@ -56,7 +56,7 @@ func FuzzParse(f *testing.F) {
 		}
 		bounds := DefaultBounds
 		bounds.Problems = 5
-		table, problems := ParseWithin("f", []byte(text), kind, bounds)
+		table, problems := ParseWithin("f", []byte(text), kind, bounds, new(Pacer))
 		if (table == nil) == (problems == nil) || len(problems) > 6 {
 			t.Fatal(table, problems)
 		}

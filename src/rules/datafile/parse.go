@@ -44,12 +44,12 @@ type Problem struct {
 
 // Parse reads a file. With problems the table is nil. A name that ends in .gz is that of a file that gzip has compressed.
 func Parse(name string, data []byte, kind Kind) (*Table, []Problem) {
-	return ParseWithin(name, data, kind, DefaultBounds)
+	return ParseWithin(name, data, kind, DefaultBounds, new(Pacer))
 }
 
-// ParseWithin is Parse with other bounds.
-func ParseWithin(name string, data []byte, kind Kind, bounds Bounds) (*Table, []Problem) {
-	p := &parser{kind: kind, bounds: bounds}
+// ParseWithin is Parse with other bounds, as fast as pacer allows.
+func ParseWithin(name string, data []byte, kind Kind, bounds Bounds, pacer *Pacer) (*Table, []Problem) {
+	p := &parser{kind: kind, bounds: bounds, pacer: pacer}
 	if kind == Limits {
 		p.limits, p.limitIndexes = []Limit{}, make(map[limitKey]int)
 	}
@@ -57,7 +57,7 @@ func ParseWithin(name string, data []byte, kind Kind, bounds Bounds) (*Table, []
 	if len(p.problems) > 0 {
 		return nil, p.problems
 	}
-	table := p.builder.build(p.limits, p.line, func(value []byte, first, second int) bool {
+	table := p.builder.build(pacer, p.limits, p.line, func(value []byte, first, second int) bool {
 		p.line = second
 		p.fail(1, "remove one of the two lines", "%s is in line %d already", quote(value), first)
 		return !p.stopped
@@ -72,6 +72,7 @@ func ParseWithin(name string, data []byte, kind Kind, bounds Bounds) (*Table, []
 type parser struct {
 	kind         Kind
 	bounds       Bounds
+	pacer        *Pacer
 	builder      builder
 	line         int // line is the line that is read, from 1.
 	problems     []Problem
@@ -137,8 +138,8 @@ func (p *parser) read(name string, data []byte) {
 		default:
 			p.readLine(withoutBreak(line))
 		}
-		if p.line%stepsPerBreak == 0 {
-			Break()
+		if p.line%linesPerStep == 0 {
+			p.pacer.Step()
 		}
 	}
 }

@@ -129,7 +129,7 @@ func TestParseProblems(t *testing.T) {
 		{"f", Limits, "a,1\nb,2\nc,3\n", []string{"3:0: has more than 2 different limits"}},
 		{"f.gz", Values, "a\n", []string{"0:0: is not compressed by gzip: unexpected EOF"}},
 	} {
-		_, problems := ParseWithin(tt.file, []byte(tt.text), tt.kind, small)
+		_, problems := ParseWithin(tt.file, []byte(tt.text), tt.kind, small, new(Pacer))
 		var got []string
 		for _, p := range problems {
 			got = append(got, fmt.Sprintf("%d:%d: %s", p.Line, p.Col, p.Message))
@@ -157,7 +157,7 @@ func TestParseHostileGzip(t *testing.T) {
 		"long text":       {gzipped(t, strings.Repeat("#"+strings.Repeat("x", 4000)+"\n", 300)), "has more than 1048576 bytes of text"},
 		"behind the text": {append(slices.Clone(good), "x"...), "the compressed text breaks off or is damaged: unexpected EOF"},
 	} {
-		table, problems := ParseWithin("f.gz", tt.data, Values, bounds)
+		table, problems := ParseWithin("f.gz", tt.data, Values, bounds, new(Pacer))
 		if table != nil || len(problems) == 0 || problems[len(problems)-1].Message != tt.want {
 			t.Errorf("%s: %v; want %s", name, problems, tt.want)
 		}

@@ -23,8 +23,11 @@ type dataLimits struct {
 	maxFiles      int
 }
 
-// bytesPerBreak is the number of bytes of a data file after which requests run that wait for a CPU: every millisecond or so.
-const bytesPerBreak = 1 << 20
+// readBlockBytes is the number of bytes of a data file that are read and hashed at a time.
+const readBlockBytes = 64 << 10
+
+// maxGentleBytes is how many bytes of data files are read with the Pacer of the scan. The others are read fast, because of ReadTimeout.
+const maxGentleBytes = 128 << 20
 
 var defaultDataLimits = dataLimits{maxFileBytes: 256 << 20, maxTotalBytes: 1 << 30, maxFiles: 1000}
 
@@ -58,7 +61,8 @@ type dataScan struct {
 	inOrder    []*scannedData            // inOrder has the files of byPath.
 	usedNames  map[string]bool           // usedNames has the last elements of all paths.
 	references map[datafile.Sum][]datafile.Reference
-	totalBytes int64 // totalBytes is the size of all data files so far.
+	totalBytes int64          // totalBytes is the size of all data files so far.
+	fastPacer  datafile.Pacer // fastPacer replaces dirScan.pacer after maxGentleBytes.
 }
 
 type dataPath struct {
@@ -216,35 +220,57 @@ func (d *dataScan) readOpened(data *scannedData, f *os.File) error {
 	if err != nil || !d.acceptsData(data, info.Mode(), info.Size()) { // The file may have been replaced since its size was read.
 		return err
 	}
-	bound := d.dataLimits.maxFileBytes + 1
-	hash, buffer := sha256.New(), make([]byte, 64<<10)
-	size, err := int64(0), error(nil)
-	for block := int64(bytesPerBreak); block == bytesPerBreak && err == nil; size += block {
-		if size > 0 {
-			datafile.Break()
-		}
-		block, err = io.CopyBuffer(hash, io.LimitReader(d.contentReader(f), min(bytesPerBreak, bound-size)), buffer)
-	}
+	_, size, sum, err := d.readBlocks(f, nil)
 	if err != nil || !d.acceptsData(data, info.Mode(), size) {
 		return err
 	}
-	d.totalBytes += size
-	data.Sum = datafile.Sum(hash.Sum(nil))
-	if _, known := d.knownData.parsed[data.key()]; known {
-		return nil
-	}
-	if _, err = f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	content, err := readUpTo(d.contentReader(f), size, bound)
-	d.totalBytes -= size
-	if err != nil || !d.acceptsData(data, info.Mode(), int64(len(content))) { // The file may have grown in between.
+	data.Sum = sum
+	if _, known := d.knownData.parsed[data.key()]; !known {
 		data.Sum = datafile.Sum{}
-		return err
+		if _, err = f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		var content []byte
+		content, size, sum, err = d.readBlocks(f, make([]byte, 0, size+1)) // A full buffer would have to grow before it shows that nothing follows.
+		if err != nil || !d.acceptsData(data, info.Mode(), size) {         // The file may have grown in between.
+			return err
+		}
+		data.content, data.Sum = content, sum
 	}
-	d.totalBytes += int64(len(content))
-	data.content, data.Sum = content, datafile.Sum(sha256.Sum256(content))
+	d.totalBytes += size
 	return nil
+}
+
+// readBlocks reads a file up to one byte more than it may have. It returns the number of bytes and their hash. It appends the bytes to
+// content unless that is nil.
+func (d *dataScan) readBlocks(f *os.File, content []byte) (_ []byte, size int64, sum datafile.Sum, err error) {
+	hash, reader, bound := sha256.New(), d.contentReader(f), d.dataLimits.maxFileBytes+1
+	var block []byte
+	if content == nil {
+		block = make([]byte, readBlockBytes)
+	}
+	pacer := &d.pacer
+	for size < bound && err == nil {
+		if content != nil {
+			content = slices.Grow(content, 1)
+			block = content[len(content):min(len(content)+readBlockBytes, cap(content))]
+		}
+		var n int
+		n, err = reader.Read(block[:min(int64(len(block)), bound-size)])
+		hash.Write(block[:n])
+		size += int64(n)
+		if content != nil {
+			content = content[:len(content)+n]
+		}
+		if d.totalBytes+size > maxGentleBytes {
+			pacer = &d.fastPacer
+		}
+		pacer.Step()
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return content, size, datafile.Sum(hash.Sum(nil)), err
 }
 
 // parse parses the files whose contents known does not have, and returns what the next scan need not parse.
@@ -261,7 +287,7 @@ func (d *dataScan) parse(known *dataCache) dataCache {
 			p, isParsed = known.parsed[key]
 		}
 		if !isParsed {
-			p.table, p.problems = datafile.Parse(data.Path, data.content, data.kind)
+			p.table, p.problems = datafile.ParseWithin(data.Path, data.content, data.kind, datafile.DefaultBounds, &d.pacer)
 		}
 		next.parsed[key] = p
 		data.content, data.Table, data.Problems = nil, p.table, p.problems

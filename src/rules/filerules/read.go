@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/datafile"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
 )
@@ -53,6 +54,7 @@ func Read(path string) (files []loading.RuleFile, warnings rules.Problems, err e
 type dirScan struct {
 	cfg           Config
 	ctx           context.Context // When ctx ends, the scan stops.
+	pacer         datafile.Pacer  // pacer is for data files.
 	limits        scanLimits      // Tests lower limits and dataLimits.
 	dataLimits    dataLimits
 	knownData     dataCache                // knownData is what an earlier scan found out about data files.

@@ -115,6 +115,7 @@ func (w *Watcher) scanDir(ctx context.Context) *dirScan {
 	defer cancel()
 	s := newDirScan(ctx, w.cfg)
 	s.knownData = w.knownData
+	s.pacer.Gentle = w.loader.HasRules()
 	if w.HangingScans() == files.MaxHanging {
 		s.addProblem(w.cfg.Path, "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", files.MaxHanging)
 		return s

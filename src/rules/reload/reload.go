@@ -116,6 +116,9 @@ type Loader struct {
 	joiner  rules.Joiner
 }
 
+// HasRules reports whether rules are in force.
+func (l *Loader) HasRules() bool { return l.inForce != nil }
+
 // PartsInForce returns the parts in force, without their Data.
 func (l *Loader) PartsInForce() (parts []Part) {
 	if l.inForce != nil {

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package datafile
+
+// useHugePages does nothing.
+func useHugePages([]byte) {}

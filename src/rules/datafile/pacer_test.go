@@ -1,0 +1,47 @@
+package datafile
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A load at the start is hardly slowed down. A reload takes a sixth of a CPU, in short bursts, and after some seconds a half.
+func TestPacer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name       string
+		gentle     bool
+		step, work time.Duration // work is done in steps.
+		min, max   time.Duration // min and max bound the time that the load takes.
+		burst      time.Duration // burst is the longest time without a rest.
+	}{
+		{"nothing", true, time.Microsecond, 0, 0, 0, 0},
+		{"start", false, 25 * time.Microsecond, time.Second, time.Second, 1026 * time.Millisecond, fastBurst},
+		{"small", true, 25 * time.Microsecond, 75 * time.Microsecond, 75 * time.Microsecond, 75 * time.Microsecond, gentleBurst},
+		{"reload", true, 25 * time.Microsecond, 500 * time.Millisecond, 2900 * time.Millisecond, 3 * time.Second, gentleBurst},
+		{"long reload", true, 25 * time.Microsecond, 4 * time.Second, 10500 * time.Millisecond, 11 * time.Second, gentleBurst},
+		{"steps that take long", true, 10 * time.Millisecond, 100 * time.Millisecond, 140 * time.Millisecond, 150 * time.Millisecond, 10 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, start := Pacer{Gentle: tt.gentle}, time.Now()
+			p.Step()
+			burst, longest := time.Duration(0), time.Duration(0)
+			for done := time.Duration(0); done < tt.work; done += tt.step {
+				time.Sleep(tt.step) // the work
+				burst += tt.step
+				longest = max(longest, burst)
+				before := time.Now()
+				if p.Step(); time.Now().After(before) {
+					burst = 0
+				}
+			}
+			if took := time.Since(start); took < tt.min || took > tt.max {
+				t.Errorf("%s: took %v, want %v to %v", tt.name, took, tt.min, tt.max)
+			}
+			if longest > tt.burst {
+				t.Errorf("%s: works for %v without a rest", tt.name, longest)
+			}
+		})
+	}
+}
