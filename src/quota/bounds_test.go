@@ -3,6 +3,7 @@ package quota
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -107,5 +108,89 @@ func TestAbandonedInAnotherOrder(t *testing.T) {
 		if members != step.members || len(got) > 0 && got[len(got)-1].Action != step.want || len(got) == 0 && step.id == "one order" {
 			t.Errorf("%s: %d members and %+v, want %d and action %d", step.id, members, got, step.members, step.want)
 		}
+	}
+}
+
+// counted is a Memory that counts.
+type counted struct{ bytes, most int64 }
+
+func (c *counted) Hold(bytes int64) bool {
+	if c.bytes+bytes > c.most {
+		return false
+	}
+	c.bytes += bytes
+	return true
+}
+
+func (c *counted) Release(bytes int64) { c.bytes -= bytes }
+
+// What a proxy holds is about what its buckets take. The test does not run beside others, which would allocate.
+func TestMemoryOfBuckets(t *testing.T) {
+	const proxies, buckets = 20, 500
+	w := newWorld(t, 1, perMinute, 1)
+	n := w.nodes[0]
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	held := &counted{most: 1 << 40}
+	list := make([]*Proxy, proxies)
+	for i := range list {
+		list[i] = n.Connect([]byte("d"))
+		list[i].Memory = held
+	}
+	var pending []Assignment
+	for round := range 3 {
+		w.now += 5 * time.Second
+		for _, p := range list {
+			for i := range buckets {
+				value := fmt.Appendf(nil, "a value as long as many are %d", i)
+				err := p.Report(value, 0, uint64(round), w.instant(), func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: value}}, nil })
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.round(w.now)
+		for _, p := range list {
+			pending = p.TakePending(pending[:0])
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	took := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("%d buckets of %d proxies take %d bytes of the heap, the proxies hold %d", buckets, proxies, took, held.bytes)
+	if took > held.bytes || took < held.bytes/4 {
+		t.Errorf("%d bytes of the heap are taken, and %d held", took, held.bytes)
+	}
+	for _, p := range list {
+		p.Close()
+	}
+	w.round(w.now + time.Minute)
+	if held.bytes != 0 {
+		t.Errorf("%d bytes are held after the streams ended", held.bytes)
+	}
+	runtime.KeepAlive(n)
+}
+
+// A stream with a little memory has to end when it reports more buckets.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, perMinute, 1)
+	held := &counted{most: 20 << 10}
+	p := w.nodes[0].Connect([]byte("d"))
+	p.Memory = held
+	for i := 0; ; i++ {
+		value := fmt.Append(nil, i)
+		err := p.Report(value, 0, 1, w.instant(), func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: value}}, nil })
+		if errors.Is(err, ErrTooMuchMemory) {
+			break
+		}
+		if err != nil || i == 100 {
+			t.Fatalf("bucket %d: %v", i, err)
+		}
+	}
+	p.Close()
+	if s := w.nodes[0].Stats(); held.bytes != 0 || s.Buckets.Load() != 0 {
+		t.Errorf("after the end: %d bytes and %d buckets", held.bytes, s.Buckets.Load())
 	}
 }

@@ -17,8 +17,11 @@ type bucket struct {
 	entries []rules.Entry // entries are sorted by key.
 	id      []byte        // id is the BucketId as a protobuf message.
 
-	nextTick int64 // nextTick is when the bucket has its next round, see Divider.schedule. Divider.mu guards it.
-	position int   // position is that in Divider.list. Divider.mu guards it.
+	// nextTick is when the bucket has its next round, see Divider.schedule. next and previous are its neighbours in Divider.wheel. Divider.mu guards
+	// all three.
+	nextTick       int64
+	next, previous *bucket
+	position       int // position is that in Divider.list. Divider.mu guards it.
 
 	mu          sync.Mutex // mu guards what follows.
 	members     []*member

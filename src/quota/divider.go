@@ -44,12 +44,12 @@ type Divider struct {
 	wake chan struct{} // wake has a value if there is work for the next round.
 
 	mu      sync.Mutex
-	buckets map[string]*bucket    // buckets are by domain and entries, see bucketName.
-	list    []*bucket             // list has all buckets in no order.
-	urgent  []*bucket             // urgent have work for the next round.
-	wheel   [wheelSlots][]*bucket // wheel has the buckets whose round is planned, by the remainder of their nextTick.
-	left    leftUnits             // left is that of buckets that are gone.
-	tick    int64                 // tick is the first tick whose slot of wheel was not taken.
+	buckets map[string]*bucket  // buckets are by domain and entries, see bucketName.
+	list    []*bucket           // list has all buckets in no order.
+	urgent  []*bucket           // urgent have work for the next round.
+	wheel   [wheelSlots]*bucket // wheel has lists of the buckets whose round is planned, by the remainder of their nextTick.
+	left    leftUnits           // left is that of buckets that are gone.
+	tick    int64               // tick is the first tick whose slot of wheel was not taken.
 
 	stats Stats
 
@@ -57,6 +57,7 @@ type Divider struct {
 	replicaID algorithm.HoldID // replicaID is the first half of the ids of holds. See presence.
 	holds     uint64           // holds counts the holds.
 	countedAt int64            // countedAt is the last second in which Totals were added up.
+	due       []*bucket
 	round     []roundItem
 	looks     backend.Batch // looks has the hits of appendLooks and appendPresence.
 	charges   backend.Batch
@@ -150,37 +151,33 @@ func (d *Divider) Step(ctx context.Context, now Instant) {
 		d.countedAt = second
 		d.addUp(now.elapsed)
 	}
-	due := d.takeDue(now)
-	for len(due) > 0 {
+	d.takeDue(now)
+	for due := d.due; len(due) > 0; {
 		n := min(len(due), bucketsPerCall)
 		d.divide(ctx, due[:n], now)
 		if due = due[n:]; !d.cfg.VirtualTime {
 			now = Now()
 		}
 	}
+	clear(d.due)
 }
 
-// takeDue returns the buckets that have a round now.
-func (d *Divider) takeDue(now Instant) (due []*bucket) {
+// takeDue sets due to the buckets that have a round now.
+func (d *Divider) takeDue(now Instant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	due, d.urgent = d.urgent, nil
-	for _, b := range due {
-		b.nextTick = 0
-	}
+	d.due, d.urgent = d.urgent, d.due[:0]
 	tick := now.elapsed / int64(tickTime)
 	for d.tick = max(d.tick, tick-wheelSlots+1); d.tick <= tick; d.tick++ {
-		slot := &d.wheel[d.tick%wheelSlots]
-		for _, b := range *slot {
-			if 0 < b.nextTick && b.nextTick <= d.tick {
-				b.nextTick = 0
-				due = append(due, b)
-			}
+		for d.wheel[d.tick%wheelSlots] != nil {
+			b := d.wheel[d.tick%wheelSlots]
+			d.unschedule(b)
+			d.due = append(d.due, b)
 		}
-		clear(*slot)
-		*slot = (*slot)[:0]
 	}
-	return due
+	for _, b := range d.due {
+		b.nextTick = 0
+	}
 }
 
 // schedule plans a round of b at the time at, as Instant.elapsed, unless an earlier one is planned.
@@ -192,15 +189,37 @@ func (d *Divider) schedule(b *bucket, at int64) {
 		tick = min(tick, d.tick+wheelSlots-1)
 	}
 	if b.nextTick == 0 || tick < b.nextTick {
-		b.nextTick = tick
-		d.wheel[tick%wheelSlots] = append(d.wheel[tick%wheelSlots], b)
+		d.unschedule(b)
+		first := &d.wheel[tick%wheelSlots]
+		b.nextTick, b.next = tick, *first
+		if *first != nil {
+			(*first).previous = b
+		}
+		*first = b
 	}
+}
+
+// unschedule takes b out of the wheel, so that the wheel keeps no bucket that is gone. The caller holds mu.
+func (d *Divider) unschedule(b *bucket) {
+	if b.nextTick <= 0 {
+		return
+	}
+	if b.previous != nil {
+		b.previous.next = b.next
+	} else {
+		d.wheel[b.nextTick%wheelSlots] = b.next
+	}
+	if b.next != nil {
+		b.next.previous = b.previous
+	}
+	b.nextTick, b.next, b.previous = 0, nil, nil
 }
 
 // hurry plans a round of b as soon as possible.
 func (d *Divider) hurry(b *bucket) {
 	d.mu.Lock()
 	if b.nextTick != urgentTick {
+		d.unschedule(b)
 		b.nextTick = urgentTick
 		d.urgent = append(d.urgent, b)
 	}
@@ -283,7 +302,10 @@ func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 		item := &d.round[i]
 		d.finish(item, d.charges.Verdicts[item.charges:item.endOfCharges], now)
 	}
-	clear(d.claim)
+	clear(d.claim) // What is gone must not stay in memory.
+	clear(d.round)
+	clear(d.looks.Hits)
+	clear(d.charges.Hits)
 }
 
 // refresh finds the target of b if another rule set is in force. A bucket whose target cannot be found is not limited.

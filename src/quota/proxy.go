@@ -115,13 +115,13 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 		d.stats.RefusedBuckets.Add(1)
 		return nil, ErrTooManyBuckets
 	}
-	if !p.hold(memoryOfID(id) + bytesPerBucket) {
+	if !p.hold(memberMemory(len(id)) + bucketMemory(len(id))) {
 		return nil, ErrTooMuchMemory
 	}
 	isMade := false
 	defer func() {
 		if !isMade {
-			p.release(bytesPerBucket)
+			p.release(bucketMemory(len(id)))
 		}
 	}()
 	name := bucketName(p.domain, entries)
@@ -129,7 +129,7 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 		var b *bucket
 		var err error
 		if b, isMade, err = d.bucketNamed(name, p.domain, id, entries); err != nil {
-			p.release(memoryOfID(id))
+			p.release(memberMemory(len(id)))
 			return nil, err
 		}
 		b.mu.Lock()
@@ -157,13 +157,15 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 
 // These are about how many bytes a member and a bucket take, without texts. TestMemoryOfBuckets checks them.
 const (
-	bytesPerMember = 700
+	bytesPerMember = 500
 	bytesPerBucket = 1600
 )
 
-// memoryOfID returns about how many bytes a bucket with this id takes of a proxy: its part of the bucket, and six copies of the texts, in the
-// names of the bucket and of its counters.
-func memoryOfID[T []byte | string](id T) int64 { return bytesPerMember + 6*int64(len(id)) }
+// memberMemory returns about how many bytes a member takes whose bucket has an id of so many bytes.
+func memberMemory(idBytes int) int64 { return bytesPerMember + int64(idBytes) }
+
+// bucketMemory returns about how many bytes a bucket takes: its names and those of its counters are six copies of the id.
+func bucketMemory(idBytes int) int64 { return bytesPerBucket + 6*int64(idBytes) }
 
 func (p *Proxy) hold(bytes int64) bool {
 	if p.Memory != nil && !p.Memory.Hold(bytes) {
@@ -218,9 +220,9 @@ func bucketName(domain []byte, entries []rules.Entry) string {
 // abandon makes the proxy forget a bucket that it does not use. Units that it still has stay charged.
 func (p *Proxy) abandon(id string, m *member) {
 	delete(p.members, id)
-	p.release(memoryOfID(id))
+	p.release(memberMemory(len(id)))
 	if m.madeBucket {
-		p.release(bytesPerBucket)
+		p.release(bucketMemory(len(id)))
 	}
 	b := m.bucket
 	b.mu.Lock()
@@ -261,6 +263,7 @@ func (d *Divider) forget(b *bucket) {
 	if name := bucketName(b.domain, b.entries); d.buckets[name] == b {
 		delete(d.buckets, name)
 		d.stats.Buckets.Add(-1)
+		d.unschedule(b)
 		last := len(d.list) - 1
 		d.list[b.position] = d.list[last]
 		d.list[b.position].position = b.position

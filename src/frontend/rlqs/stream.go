@@ -66,7 +66,10 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
+	memory, held := rls.StreamMemory(stream.Context()), int64(0) // held is what in holds.
+	defer func() { memory.Release(held) }()
 	proxy := s.cfg.Divider.Connect(domain)
+	proxy.Memory = memory
 	if p, ok := peer.FromContext(stream.Context()); ok {
 		proxy.Peer = p.Addr.String()
 	}
@@ -82,6 +85,12 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 		<-sent
 	}()
 	for {
+		if more := int64(cap(in.Bytes)) - held; more > 0 { // The memory of the largest message is kept for the next ones.
+			held += more
+			if !memory.Hold(more) {
+				return errTooMuchMemory
+			}
+		}
 		if err := s.readReports(proxy, domain, in.Bytes); err != nil {
 			return err
 		}
@@ -135,7 +144,10 @@ func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error 
 			}
 			continue
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, quota.ErrTooMuchMemory):
+			return errTooMuchMemory
+		case err != nil:
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 	}
@@ -145,8 +157,10 @@ func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error 
 	return nil
 }
 
-// actionsPerMessage bounds the size of a message to a proxy with many buckets.
-const actionsPerMessage = 1000
+var errTooMuchMemory = status.Error(codes.ResourceExhausted, "all callers together hold too much memory, and this connection holds the most (MAX_BUFFERED_BYTES)")
+
+// maxMessageBytes is how long a message gets before the next one starts.
+const maxMessageBytes = 32 << 10
 
 // send sends the assignments of a proxy until ctx ends. It counts the messages.
 func send(ctx context.Context, stream grpc.ServerStream, proxy *quota.Proxy, responses *atomic.Uint64) error {
@@ -161,14 +175,15 @@ func send(ctx context.Context, stream grpc.ServerStream, proxy *quota.Proxy, res
 		case <-proxy.Ready():
 		}
 		pending = proxy.TakePending(pending[:0])
-		for begin := 0; begin < len(pending); begin += actionsPerMessage {
-			out.Bytes = out.Bytes[:0]
-			for i := begin; i < min(begin+actionsPerMessage, len(pending)); i++ {
-				out.Bytes = appendActions(out.Bytes, &pending[i])
+		for i := range pending {
+			out.Bytes = appendActions(out.Bytes, &pending[i])
+			if len(out.Bytes) < maxMessageBytes && i < len(pending)-1 {
+				continue
 			}
 			if err := stream.SendMsg(&out); err != nil {
 				return fmt.Errorf("rlqs: %w", err)
 			}
+			out.Bytes = out.Bytes[:0]
 			responses.Add(1)
 		}
 		clear(pending)
