@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/testbed/harness"
@@ -43,6 +46,7 @@ func scrapes(t *testing.T) scraped {
 	} {
 		rules := newRuleDir(t)
 		rules.put(t, "d.yaml", file)
+		rules.put(t, "quotas.yaml", "domain: quotas\nquota_buckets: true\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 10}}]\n")
 		u := startWith(t, rules, append(env, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")...)
 		for range 12 { // within, near and over
 			u.ask(t, "d", "a=1")
@@ -51,6 +55,8 @@ func scrapes(t *testing.T) scraped {
 		if slices.Contains(env, "REDIS_URL="+server.Addr) {
 			server.Stop()
 			u.ask(t, "d", "a=2")
+		} else {
+			reportQuota(t, u.grpc, "quotas", map[string]string{"a": "1"})
 		}
 		rules.put(t, "d.yaml", "domain: [\n")
 		u.until(t, "bad rules are refused", func() error {
@@ -78,6 +84,28 @@ func scrapes(t *testing.T) scraped {
 	}
 	all.add(string(text))
 	return all
+}
+
+// reportQuota reports a quota bucket as a proxy does that refused a request and let another one pass, and waits for the answer.
+func reportQuota(t *testing.T, address, domain string, bucket map[string]string) {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	stream, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+	if err == nil {
+		err = stream.Send(&quotapb.RateLimitQuotaUsageReports{Domain: domain, BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			{BucketId: &quotapb.BucketId{Bucket: bucket}, NumRequestsAllowed: 1, NumRequestsDenied: 1},
+		}})
+	}
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // alertFile is what ours uses of Prometheus' rule files; other keys are errors.

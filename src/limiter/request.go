@@ -22,10 +22,11 @@ const (
 	ProtocolJSON
 	ProtocolDivvy
 	ProtocolRESP
+	ProtocolRLQS // ProtocolRLQS is for requests that a proxy decided by a quota, and reported. No Request has it.
 	protocolCount
 )
 
-var protocolNames = [protocolCount]string{"", "grpc", "json", "divvy", "resp"}
+var protocolNames = [protocolCount]string{"", "grpc", "json", "divvy", "resp", "rlqs"}
 
 // String returns the protocol in lower case, such as "grpc". ProtocolUnknown is empty.
 func (p Protocol) String() string { return protocolNames[p] }

@@ -62,6 +62,34 @@ func (r *Registry) recordCallerLimit(st *limiter.Status) {
 	r.requestLimitStats.outcomeCounts[outcome].Add(1)
 }
 
+// RecordQuota counts requests that a proxy decided by its quota of a bucket: for each limit of the bucket, else for the unlimited rule that
+// it matches, or for the domain.
+func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admitted, denied uint64) {
+	if target.RuleSet == nil {
+		return
+	}
+	table, ok := r.tables.TableOf(target.RuleSet)
+	if !ok {
+		return // Two reloads happened since the bucket found its rules.
+	}
+	count := func(s *ruleStats) {
+		s.quotaAdmitted.Add(admitted)
+		s.quotaDenied.Add(denied)
+	}
+	for _, rule := range target.Rules {
+		count(r.statsOf(&table, target.RuleSet, rule))
+	}
+	switch {
+	case len(target.Rules) > 0:
+	case target.Rule != nil && target.Rule.Index >= 0:
+		count(r.statsOf(&table, target.RuleSet, target.Rule))
+	default:
+		if d := target.RuleSet.Domain(domain); d != nil {
+			count(r.domainStatsOf(&table, target.RuleSet, d))
+		}
+	}
+}
+
 // countDecisions returns for how many decisions in a holds is true. A request is one decision, which
 // matches; each independent descriptor is a decision of its own.
 func countDecisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter.Status) bool) uint64 {

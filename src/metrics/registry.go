@@ -104,7 +104,7 @@ func (r *Registry) ShowFigures(part, name string, source any) {
 	r.AddFigures(func() []Figure { return Figures(part, name, source) }, !slices.ContainsFunc(figureLines()[part], hasStat))
 }
 
-// decisionFigures returns the descriptors by rule and outcome, the charges that the store did not answer, the holds, and the decisions that
+// decisionFigures returns the descriptors by rule and outcome, the requests that proxies decided by quotas, the charges that the store did not answer, the holds, and the decisions that
 // were not enforced. It leaves out figures that are 0, except those of rules in force that have holds, or enforce_percent.
 func (r *Registry) decisionFigures() (list []Figure) {
 	add := func(s *ruleStats, key statsKey) {
@@ -113,6 +113,17 @@ func (r *Registry) decisionFigures() (list []Figure) {
 				list = append(list, Figure{
 					MetricName: "ratelimit_decisions_total", Help: "Descriptors by what became of them.", Value: int64(n),
 					Labels: []string{"domain", key.domain, "rule", key.rule, "outcome", Outcome(o).String()},
+				})
+			}
+		}
+		for _, q := range []struct {
+			result string
+			n      uint64
+		}{{"admitted", s.quotaAdmitted.Load()}, {"denied", s.quotaDenied.Load()}} {
+			if q.n > 0 {
+				list = append(list, Figure{
+					MetricName: "ratelimit_quota_requests_total", Help: "Requests that proxies decided by quotas, as they reported.", Value: int64(q.n),
+					Labels: []string{"domain", key.domain, "rule", key.rule, "result", q.result},
 				})
 			}
 		}

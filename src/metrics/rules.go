@@ -40,6 +40,8 @@ type ruleStats struct {
 	outcomeCounts     [outcomeCount]Counter
 	holdCounts        holdCounts
 	unansweredCharges [4]Counter  // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
+	quotaAdmitted     Counter     // quotaAdmitted and quotaDenied count requests that proxies decided by quotas.
+	quotaDenied       Counter
 	unenforced        Counter     // unenforced counts decisions on counters that enforce_percent leaves out.
 	hasHolds          atomic.Bool // hasHolds says that a rule with this key in force has holds.
 	hasEnforcement    atomic.Bool // hasEnforcement says that a rule with this key in force has enforce_percent.
@@ -75,8 +77,10 @@ func countsByKey(r *rules.Rule) bool { return !r.Unlimited && !r.MetricNameHasVa
 // Decisions counts the decisions on a rule. Each charge of a descriptor is one decision, which is Admitted, Denied or Failed. Near and
 // Shadow are parts of Admitted, and Fallback is a part of Admitted and Denied.
 type Decisions struct {
-	Admitted uint64 // Admitted are the decisions in which the rule did not refuse, also if another rule did.
-	Denied   uint64 // Denied are the decisions in which the rule refused. Config.ShadowMode of the limiter does not matter here.
+	// Admitted are the decisions in which the rule did not refuse, also if another rule did. Denied are those in which it refused.
+	// Config.ShadowMode of the limiter does not matter here. Both include what proxies decided by quotas.
+	Admitted, Denied uint64
+
 	Near     uint64 // Near are those above Config.NearRatio of the limit.
 	Shadow   uint64 // Shadow are those over a limit that was not enforced: the rule is in shadow mode, or enforce_percent left out the counter.
 	Fallback uint64 // Fallback are those that on_store_failure decided, because the store did not answer.
@@ -125,7 +129,8 @@ const requestLimitsName = "(request)"
 func (s *ruleStats) decisions() Decisions {
 	o := func(outcome Outcome) uint64 { return s.outcomeCounts[outcome].Load() }
 	d := Decisions{Denied: o(OutcomeOver), Near: o(OutcomeNear), Shadow: o(OutcomeShadow)}
-	d.Admitted = o(OutcomeWithin) + d.Near + d.Shadow + o(OutcomeUnlimited) + o(OutcomeUncharged)
+	d.Admitted = o(OutcomeWithin) + d.Near + d.Shadow + o(OutcomeUnlimited) + o(OutcomeUncharged) + s.quotaAdmitted.Load()
+	d.Denied += s.quotaDenied.Load()
 	for f := range s.unansweredCharges {
 		if n := s.unansweredCharges[f].Load(); backend.Fallback(f) == backend.FallbackError {
 			d.Failed = n

@@ -34,8 +34,16 @@ type Config struct {
 	StoreIsShared bool
 	// VirtualTime makes the store decide at Instant.wall instead of by its own clock, for simulations.
 	VirtualTime bool
-	// OnUsage, if set, gets what a proxy reports, with the rule that its bucket matches, or nil. It must be fast.
-	OnUsage func(rule *rules.Rule, allowed, denied uint64)
+	// OnUsage, if set, gets what proxies report. It must be fast, and keep nothing of it.
+	OnUsage func(Usage)
+}
+
+// Usage is what a proxy reports of a bucket.
+type Usage struct {
+	Domain          []byte
+	Entries         []rules.Entry // Entries are sorted by key.
+	Target          limiter.QuotaTarget
+	Allowed, Denied uint64 // Allowed and Denied are how many requests passed, and were refused, at most 2^32-1 each.
 }
 
 // Divider divides limits among proxies. It is safe for concurrent use.

@@ -91,11 +91,11 @@ func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries f
 	}
 	m.figures.measure(allowed, denied, now.elapsed, b.fairSeconds)
 	b.count(m, now.elapsed)
-	isNew, isDue, rule := m.newest.Bucket == nil, m.isDue || b.unassigned > 0 || m.hasSpare(), b.target.Rule
+	isNew, isDue, target := m.newest.Bucket == nil, m.isDue || b.unassigned > 0 || m.hasSpare(), b.target
 	isIdle := now.elapsed-m.lastUse >= int64(p.divider.cfg.AbandonAfter)
 	b.mu.Unlock()
-	if f := p.divider.cfg.OnUsage; f != nil && allowed+denied > 0 {
-		f(rule, allowed, denied)
+	if f := p.divider.cfg.OnUsage; f != nil && allowed|denied > 0 {
+		f(Usage{b.domain, b.entries, target, min(allowed, maxAssignedUnits), min(denied, maxAssignedUnits)})
 	}
 	switch {
 	case isIdle:

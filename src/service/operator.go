@@ -22,6 +22,7 @@ type operator struct {
 	history   *history.History
 	subjects  *subjects.Tracker // subjects is nil if TOP_SUBJECTS_RULES is 0.
 	denials   *denials.Ring     // denials is nil if RECENT_DENIALS is 0.
+	sampler   *denials.Sampler  // sampler adds to denials.
 	limits    ruleLimits        // limits are those of the rules in force.
 }
 
@@ -49,7 +50,8 @@ func (s *Service) buildOperator() error {
 	}
 	if n := s.Settings.RecentDenials; n > 0 {
 		o.denials = denials.NewRing(n, o.startedAt)
-		o.recorders = append(o.recorders, denials.New(denials.Config{MaxSamples: denialsPerInterval, Interval: denialInterval, OnSample: o.denials.Add}))
+		o.sampler = denials.New(denials.Config{MaxSamples: denialsPerInterval, Interval: denialInterval, OnSample: o.denials.Add})
+		o.recorders = append(o.recorders, o.sampler)
 	}
 	s.operator = o
 	return nil

@@ -5,11 +5,17 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/rlqs"
+	"ratelimit/src/limiter"
 	"ratelimit/src/metrics/callertext"
+	"ratelimit/src/metrics/denials"
+	"ratelimit/src/metrics/subjects"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 )
@@ -28,6 +34,12 @@ func (s *Service) buildQuotas() *rlqs.Service {
 		MaxBuckets:   s.Settings.QuotaMaxBuckets,
 		// Replicas tell each other through the store what their proxies want.
 		StoreIsShared: len(s.store.pools) > 0,
+		OnUsage: func(u quota.Usage) {
+			s.counters.RecordQuota(&u.Target, u.Domain, u.Allowed, u.Denied)
+			if s.operator != nil {
+				s.operator.recordUsage(&u)
+			}
+		},
 	})
 	s.divider = divider
 	s.runners = append(s.runners, divider.Run)
@@ -42,6 +54,46 @@ func (s *Service) buildQuotas() *rlqs.Service {
 			}
 		},
 	})
+}
+
+// usageCharge is what the subjects need of a report.
+type usageCharge struct {
+	answer limiter.Answer
+	charge limiter.Charge
+}
+
+var usageCharges = sync.Pool{New: func() any { return new(usageCharge) }}
+
+// recordUsage shows what a proxy decided by a quota among subjects and denials, as if this service had decided it.
+func (o *operator) recordUsage(u *quota.Usage) {
+	if o.subjects != nil && len(u.Target.Hits) > 0 {
+		c := usageCharges.Get().(*usageCharge)
+		c.answer.RuleSet, c.answer.Domain = u.Target.RuleSet, u.Target.RuleSet.Domain(u.Domain)
+		for i := range u.Target.Hits {
+			c.charge.Rule, c.charge.CounterKey = u.Target.Rules[i], u.Target.Hits[i].Key
+			o.subjects.Add(subjects.Hits, &c.answer, &c.charge, u.Allowed+u.Denied, u.Entries)
+			if u.Denied > 0 && !u.Target.Hits[i].NoVeto {
+				o.subjects.Add(subjects.DeniedHits, &c.answer, &c.charge, u.Denied, u.Entries)
+			}
+		}
+		*c = usageCharge{}
+		usageCharges.Put(c)
+	}
+	if o.sampler != nil && u.Denied > 0 {
+		now := time.Now()
+		o.sampler.AddMany(now, u.Denied, func() denials.Denial {
+			d := denials.Denial{Protocol: limiter.ProtocolRLQS, Domain: callertext.Name(string(u.Domain)), Descriptor: callertext.Descriptor(u.Entries)}
+			if i := slices.IndexFunc(u.Target.Hits, func(h backend.Hit) bool { return !h.NoVeto }); i >= 0 {
+				h := &u.Target.Hits[i]
+				d.Rule, d.Counter = callertext.Name(u.Target.Rules[i].FullName), callertext.CounterKey(h.Key)
+				if h.Limit.Kind == algorithm.FixedWindow { // Other limits give units at any time.
+					_, end := h.Limit.WindowBounds(now.UnixNano())
+					d.RetryAfter = time.Duration(end - now.UnixNano())
+				}
+			}
+			return d
+		})
+	}
 }
 
 // Quotas implements admin.Figures.

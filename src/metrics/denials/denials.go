@@ -75,6 +75,16 @@ func (s *Sampler) Sample(req *limiter.Request, a *limiter.Answer, i int) {
 	s.sampleDenial(time.Now(), req, a, i)
 }
 
+// AddMany samples n denials as one, which sample returns: it counts the others as skipped. sample need not set At and SkippedDenials.
+func (s *Sampler) AddMany(now time.Time, n uint64, sample func() Denial) {
+	s.skippedSinceSample.Add(n - 1)
+	if skipped, ok := s.countDenial(now); ok {
+		d := sample()
+		d.At, d.SkippedDenials = now, skipped
+		s.cfg.OnSample(d)
+	}
+}
+
 // recordDenied samples the descriptor with the longest wait, or each denied independent descriptor.
 func (s *Sampler) recordDenied(now time.Time, req *limiter.Request, a *limiter.Answer) {
 	if req.IndependentDescriptors {

@@ -1,6 +1,7 @@
 package denials
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,6 +164,20 @@ func denied(t *testing.T) *limiter.Answer {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// Many denials at once are one sample. The others are skipped, also if the interval has enough samples.
+func TestAddMany(t *testing.T) {
+	t.Parallel()
+	var got []Denial
+	s := New(Config{MaxSamples: 1, Interval: time.Second, OnSample: func(d Denial) { got = append(got, d) }})
+	for _, step := range []struct{ at, n int64 }{{0, 5}, {0, 7}, {1, 1}} {
+		s.AddMany(time.Unix(step.at, 0), uint64(step.n), func() Denial { return Denial{Domain: "d"} })
+	}
+	want := []Denial{{At: time.Unix(0, 0), Domain: "d", SkippedDenials: 4}, {At: time.Unix(1, 0), Domain: "d", SkippedDenials: 7}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
 }
 
 // Several goroutines together take no more than the rate, and lose none.
