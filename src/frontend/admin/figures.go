@@ -159,7 +159,7 @@ const NeverRetry = -1
 type Denial struct {
 	ID       uint64    `json:"id"` // ID grows by one with each sampled denial of this process. The first one follows from the time of its start, so IDs also grow over a restart.
 	At       time.Time `json:"at"`
-	Protocol string    `json:"protocol"` // Protocol is that of the request: "grpc", "json" or "divvy", or "rlqs" if a proxy decided it by a quota.
+	Protocol string    `json:"protocol"` // Protocol is that of the request: "grpc", "json", "divvy" or "resp", or "rlqs" if a proxy decided it by a quota.
 	Domain   string    `json:"domain"`
 	Rule     string    `json:"rule"`    // Rule is empty for a limit that came with the request.
 	Subject  string    `json:"subject"` // Subject is the descriptor, as key=value,key=value. Callers chose its text.
