@@ -39,8 +39,8 @@ type ruleStats struct {
 	namedHits         *namedHits // namedHits is nil if countsByKey is false for all rules with this key.
 	outcomeCounts     [outcomeCount]Counter
 	holdCounts        holdCounts
-	unansweredCharges [4]Counter  // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
-	quotaAdmitted     Counter     // quotaAdmitted and quotaDenied count requests that proxies decided by quotas.
+	unansweredCharges [4]Counter // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
+	quotaAdmitted     Counter    // quotaAdmitted and quotaDenied count requests that proxies decided by quotas.
 	quotaDenied       Counter
 	unenforced        Counter     // unenforced counts decisions on counters that enforce_percent leaves out.
 	hasHolds          atomic.Bool // hasHolds says that a rule with this key in force has holds.
