@@ -521,7 +521,7 @@ func (s *search) right(p *path, t int) bool {
 			whole = false
 			continue
 		}
-		decisions[d] = r.decide(limits, p.verdicts[call][d])
+		decisions[d] = r.decide(&ask[d], limits, p.verdicts[call][d])
 		if decisions[d].Status != got.Statuses[d] {
 			s.nearest = fmt.Sprintf("request %d, %v: got %v, want %v", call+1, ask[d], got.Statuses[d], decisions[d].Status)
 			return false

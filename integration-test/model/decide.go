@@ -100,7 +100,7 @@ func (rs Rules) units(call int, ask Ask, at int64) (units []unit) {
 			continue
 		}
 		w := wish{amount: d.Amount, id: d.Hold, action: d.Action}
-		whole := unit{call: call, descriptor: i, at: at, wish: w, atomic: r.None && d.Amount >= 0 && d.Action == "", shadow: r.Shadow}
+		whole := unit{call: call, descriptor: i, at: at, wish: w, atomic: r.None && d.Amount >= 0 && d.Action == "", shadow: r.shadows(d)}
 		for _, l := range r.asked(d) {
 			whole.keys, whole.limits = append(whole.keys, counterName(d, l)), append(whole.limits, l)
 		}
@@ -235,8 +235,8 @@ type decision struct {
 	never bool
 }
 
-// decide is the answer of a rule from the verdicts of its limits.
-func (r *Rule) decide(limits []*Limit, verdicts []verdict) decision {
+// decide is the answer of a rule on a descriptor from the verdicts of its limits.
+func (r *Rule) decide(on *Descriptor, limits []*Limit, verdicts []verdict) decision {
 	if r == nil {
 		return decision{Status: Status{Limit: -1}}
 	}
@@ -245,7 +245,7 @@ func (r *Rule) decide(limits []*Limit, verdicts []verdict) decision {
 	for i := range verdicts {
 		v, l := &verdicts[i], limits[i]
 		reset = max(reset, told(l, v.reset))
-		if !v.over || r.Shadow {
+		if !v.over || r.shadows(on) {
 			if !d.Over && (binding < 0 || v.remaining < verdicts[binding].remaining) {
 				binding = i
 			}

@@ -22,13 +22,13 @@ var cans = []struct {
 	Can
 	seeds int
 }{
-	{Can{Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true, Holds: true}, 12},
-	{Can{Store: "split", Single: true, Faults: []Fault{Down, Lost, Stall}, Short: true, Holds: true}, 8},
-	{Can{Store: "fallback", Faults: []Fault{Down, Lost, Stall}, Short: true, Fallback: true, Holds: true}, 6},
-	{Can{Store: "redis", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true}, 5},
-	{Can{Store: "cached-redis", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true}, 4},
-	{Can{Store: "replicas", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe, Crash, Crash, Crash}, Holds: true, AllHeld: true}, 4},
-	{Can{Store: "memcached", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset}, CountingOnly: true}, 4},
+	{Can{Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true, Holds: true, Percents: true}, 12},
+	{Can{Store: "split", Single: true, Faults: []Fault{Down, Lost, Stall}, Short: true, Holds: true, Percents: true}, 8},
+	{Can{Store: "fallback", Faults: []Fault{Down, Lost, Stall}, Short: true, Fallback: true, Holds: true, Percents: true}, 6},
+	{Can{Store: "redis", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true, Percents: true}, 5},
+	{Can{Store: "cached-redis", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true, Percents: true}, 4},
+	{Can{Store: "replicas", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe, Crash, Crash, Crash}, Holds: true, AllHeld: true, Percents: true}, 4},
+	{Can{Store: "memcached", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset}, CountingOnly: true, Percents: true}, 4},
 }
 
 func firstSeed() uint64 {

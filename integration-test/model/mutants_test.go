@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -120,6 +121,35 @@ func TestMutants(t *testing.T) {
 				can = Can{Store: "fallback", Faults: []Fault{Down}, Fallback: true}
 			}
 			notice(t, tt.first, tt.most, can, open, (&labs{t: t}).open)
+		})
+	}
+}
+
+// otherRules is a lab whose service has other rules than the script says.
+type otherRules struct {
+	lab
+	change *strings.Replacer
+}
+
+func (o otherRules) rules(yaml string) string { return o.change.Replace(yaml) }
+
+// A service that enforces a limit for other counters than enforce_percent says is noticed.
+func TestEnforcementMutants(t *testing.T) {
+	for _, tt := range []struct {
+		name, is, becomes string
+		first             uint64 // first is the first seed that finds it, which saves the others.
+	}{
+		{"enforces all", "enforce_percent: 1}", "enforce_percent: 99}", 2},
+		{"enforces one counter more", "enforce_percent: 50", "enforce_percent: 53", 60},
+		{"enforces one counter less", "enforce_percent: 44", "enforce_percent: 42", 13},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			open := func(*Script) (lab, error) {
+				right, err := newFlaky(false, nil)
+				return otherRules{right, strings.NewReplacer(tt.is, tt.becomes)}, err
+			}
+			notice(t, tt.first, 5, Can{Store: "memory", Short: true, Percents: true}, open, (&labs{t: t}).open)
 		})
 	}
 }

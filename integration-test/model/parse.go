@@ -145,7 +145,7 @@ func (s *Script) rule(line string) error {
 	head, tail, ok := strings.Cut(line, ":")
 	words := strings.Fields(head)
 	if !ok || len(words) == 0 || !name.MatchString(words[0]) || words[0] == Probe {
-		return fmt.Errorf("%q is no rule: want key: limit, or key none shadow: limit + limit", strings.TrimSpace(line))
+		return fmt.Errorf("%q is no rule: want key: limit, or key none shadow 50%%: limit + limit", strings.TrimSpace(line))
 	}
 	r := Rule{Key: words[0]}
 	for _, word := range words[1:] {
@@ -154,8 +154,14 @@ func (s *Script) rule(line string) error {
 			r.None = true
 		case word == "shadow":
 			r.Shadow = true
+		case strings.HasSuffix(word, "%"):
+			percent, err := strconv.Atoi(strings.TrimSuffix(word, "%"))
+			if err != nil || percent < 1 || percent > 99 || fmt.Sprintf("%d%%", percent) != word {
+				return fmt.Errorf("%q is not 1%% to 99%%", word)
+			}
+			r.Percent = percent
 		default:
-			return fmt.Errorf("%q is not none or shadow", word)
+			return fmt.Errorf("%q is not none, shadow or a percentage", word)
 		}
 	}
 	for text := range strings.SplitSeq(tail, "+") {

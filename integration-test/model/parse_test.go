@@ -12,7 +12,7 @@ store split
 
 rules
   a: fixed_window 3/1m0s
-  b none shadow: gcra 3/1m30s burst 0 interval 2s local + sliding_window 5/1h0m0s interval 1.5s deny
+  b none shadow 50%: gcra 3/1m30s burst 0 interval 2s local + sliding_window 5/1h0m0s interval 1.5s deny
   c: concurrency 3 hold 30s deny
   d: fixed_window 5/2week zone Europe/Berlin starts monday hold 1m0s release + fixed_window 5/1month zone UTC anchor 15
 at 1.5s

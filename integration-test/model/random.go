@@ -17,6 +17,8 @@ type Can struct {
 	// Short: windows by the second, too. Not where counters expire by the clock on
 	// the wall.
 	Short bool
+	// Percents: limits that are enforced for a percentage of counters.
+	Percents bool
 	// Fallback: rules say what becomes of hits without the store.
 	Fallback bool
 	// Single: one request at a time. The checker assumes that a request charges its
@@ -74,10 +76,16 @@ func (g *dice) newRules() (rules Rules) {
 				r.Limits = append(r.Limits, l)
 			}
 		}
+		if g.can.Percents && g.chance(30) {
+			r.Percent = g.percent()
+		}
 		rules = append(rules, r)
 	}
 	return rules
 }
+
+// percent is one that enforces a limit for some of the values, or for all or none.
+func (g *dice) percent() int { return int(g.one(0, 1, 20, 44, 50, 60, 90)) }
 
 // mayCount reports whether l may count what it refuses: beside on_reject: none that is an
 // error, but for the default of fixed windows, which does nothing there.
@@ -233,6 +241,10 @@ func (g *dice) change() {
 	r := &g.rules[g.IntN(len(g.rules))]
 	r.Limits = slices.Clone(r.Limits)
 	l := &r.Limits[g.IntN(len(r.Limits))]
+	if g.can.Percents && g.chance(20) {
+		r.Percent = g.percent()
+		return
+	}
 	switch g.IntN(3) {
 	case 0:
 		l.Max = g.one(1, 2, 3, 5, 8, 13)

@@ -64,7 +64,18 @@ type Rule struct {
 	None bool
 	// Shadow is shadow_mode.
 	Shadow bool
-	Limits []Limit
+	// Percent is enforce_percent of all limits, 1 to 99; 0: they are enforced for all values.
+	Percent int
+	Limits  []Limit
+}
+
+// enforcedFrom is the enforce_percent from which a limit is enforced for a descriptor, rounded up. All replicas and versions of the service
+// have to agree with it; for other descriptors it is not known.
+var enforcedFrom = map[string]int{"a=1": 43, "a=2": 75, "b=1": 43, "b=2": 53, "c=1": 46, "c=2": 16}
+
+// shadows reports whether the limits of r never refuse d.
+func (r *Rule) shadows(d *Descriptor) bool {
+	return r.Shadow || r.Percent > 0 && r.Percent < enforcedFrom[d.Key+"="+d.Value]
 }
 
 // Rules are what is configured.
@@ -160,6 +171,9 @@ func (rs Rules) YAML() string {
 			if l.Fallback != "" {
 				fmt.Fprintf(&b, ", on_store_failure: %s", l.Fallback)
 			}
+			if r.Percent > 0 {
+				fmt.Fprintf(&b, ", enforce_percent: %d", r.Percent)
+			}
 			b.WriteString("}\n")
 		}
 	}
@@ -177,6 +191,9 @@ func (r *Rule) String() string {
 		if flag.on {
 			b.WriteString(" " + flag.word)
 		}
+	}
+	if r.Percent > 0 {
+		fmt.Fprintf(&b, " %d%%", r.Percent)
 	}
 	b.WriteString(":")
 	for i := range r.Limits {

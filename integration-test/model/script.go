@@ -12,7 +12,7 @@ import (
 //	store redis                               # one of Stores
 //	rules                                     # in force from here on
 //	  a: gcra 3/1m0s burst 2 counting
-//	  b none shadow: fixed_window 5/1h0m0s + sliding_window 2/1m0s interval 3s
+//	  b none shadow 50%: fixed_window 5/1h0m0s + sliding_window 2/1m0s interval 3s
 //	  c: concurrency 3 hold 30s + fixed_window 5/2week zone Europe/Berlin starts monday hold 1m0s release
 //	at 1.5s                                   # the clock, since Start; may go back
 //	ask a=1 b=7*3                             # two descriptors, 1 and 3 units

@@ -129,6 +129,9 @@ func shrinkRules(s *Script, fails func(*Script) bool) *Script {
 			if s.Steps[i].Rules[r].None {
 				s, _ = attempt(s, fails, func(c *Script) { c.Steps[i].Rules[r].None = false })
 			}
+			if s.Steps[i].Rules[r].Percent > 0 {
+				s, _ = attempt(s, fails, func(c *Script) { c.Steps[i].Rules[r].Percent = 0 })
+			}
 			if s.Steps[i].Rules[r].Shadow {
 				s, _ = attempt(s, fails, func(c *Script) { c.Steps[i].Rules[r].Shadow = false })
 			}
