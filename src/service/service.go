@@ -60,6 +60,7 @@ func New(cfg Config) (_ *Service, err error) {
 			s.close()
 		}
 	}()
+	s.Heap.AwaitRules()
 	if err := s.ports.open(); err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ type Tuner struct {
 	previousGCPercent   int   // previousGCPercent is restored by Stop.
 	previousMemoryLimit int64 // previousMemoryLimit is GOMEMLIMIT, which Stop restores.
 	counterMemory       atomic.Pointer[counterMemory]
+	awaitsRules         atomic.Bool   // awaitsRules is set by AwaitRules until the first RulesLoaded.
 	rulesLoaded         chan struct{} // rulesLoaded has a message after a load of rules.
 	returnUnused        func()        // returnUnused is returnUnusedMemory. Tests replace it.
 }
@@ -76,6 +77,7 @@ func (t *Tuner) tune(c *collectionMarker) {
 		return
 	}
 	u := memoryInUse()
+	u.awaitsRules = t.awaitsRules.Load()
 	if m := t.counterMemory.Load(); m != nil {
 		u.counterBytes, u.maxCounterBytes = min(m.bytes(), u.liveHeapBytes), m.maxBytes
 		debug.SetMemoryLimit(min(u.memoryLimit(), t.previousMemoryLimit))
@@ -95,6 +97,7 @@ type memoryUse struct {
 	counterBytes    int64 // counterBytes is a part of liveHeapBytes.
 	maxCounterBytes int64 // maxCounterBytes is the cap on counters, or 0 if none are in this process.
 	unusedHeapBytes int64 // unusedHeapBytes is memory of the heap that has garbage or nothing, and that the system has not got back.
+	awaitsRules     bool  // awaitsRules says that no rules have been loaded yet.
 }
 
 func memoryInUse() memoryUse {
@@ -119,12 +122,16 @@ func memoryInUse() memoryUse {
 }
 
 // gcPercent returns the GOGC with which the heap grows enough. Memory without counters may double at
-// least, as with Go's own rule. The heap starts with 4 MiB, so GOGC is at most 1600.
+// least, as with Go's own rule, but only grow by half before the first rules, which are most of it. The heap starts with 4 MiB, so GOGC is at
+// most 1600.
 //
 //	live 8 MiB,   no counters         -> 800, collect at 72 MiB
 //	live 264 MiB, counters 256 of 256 -> 7,   collect at 282 MiB
 func (u memoryUse) gcPercent() int {
 	other := u.liveHeapBytes - u.counterBytes
+	if u.awaitsRules {
+		other /= 2
+	}
 	room := max(minGrowthBytes, other)
 	if left := u.maxCounterBytes + otherMemoryBytes - programBytes - runtimeBytes - u.liveHeapBytes; u.maxCounterBytes > 0 && left < room {
 		room = max(left, other, minGrowthNearLimitBytes)

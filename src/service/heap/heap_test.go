@@ -18,16 +18,17 @@ func TestMemoryUse(t *testing.T) {
 		limit   int64
 	}{
 		{memoryUse{}, 1600, 0},
-		{memoryUse{1 * mib, 0, 0, 0, 0}, 1600, 0},
-		{memoryUse{8 * mib, 0, 0, 0, 0}, 800, 0},
-		{memoryUse{16 * mib, 0, 0, 0, 0}, 400, 0},
-		{memoryUse{64 * mib, 0, 0, 0, 0}, 100, 0},
-		{memoryUse{1 << 40, 0, 0, 0, 0}, 100, 0},
-		{memoryUse{8 * mib, 12 * mib, 0, 256 * mib, 0}, 800, 296 * mib},
-		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib, 0}, 59, 296 * mib},
-		{memoryUse{264 * mib, 12 * mib, 256 * mib, 256 * mib, 0}, 7, 296 * mib},
-		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib, 0}, 9, 356 * mib}, // the 28 MiB that are no counters may double
-		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40, 0}, 1, 8<<40 + 40*mib},
+		{memoryUse{1 * mib, 0, 0, 0, 0, false}, 1600, 0},
+		{memoryUse{8 * mib, 0, 0, 0, 0, false}, 800, 0},
+		{memoryUse{16 * mib, 0, 0, 0, 0, false}, 400, 0},
+		{memoryUse{64 * mib, 0, 0, 0, 0, false}, 100, 0},
+		{memoryUse{1 << 40, 0, 0, 0, 0, false}, 100, 0},
+		{memoryUse{8 * mib, 12 * mib, 0, 256 * mib, 0, false}, 800, 296 * mib},
+		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib, 0, false}, 59, 296 * mib},
+		{memoryUse{264 * mib, 12 * mib, 256 * mib, 256 * mib, 0, false}, 7, 296 * mib},
+		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib, 0, false}, 9, 356 * mib}, // the 28 MiB that are no counters may double
+		{memoryUse{200 * mib, 0, 0, 0, 0, true}, 50, 0},
+		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40, 0, false}, 1, 8<<40 + 40*mib},
 	} {
 		limit := int64(0)
 		if tt.maxCounterBytes > 0 {
@@ -45,7 +46,7 @@ func TestIsWorthRelease(t *testing.T) {
 		liveMiB, unusedMiB int64
 		want               bool
 	}{
-		{0, 0, false}, {10, 64, false}, {10, 65, true}, {1000, 500, false}, {1000, 501, true}, {10, -5, false},
+		{0, 0, false}, {10, 64, false}, {10, 65, true}, {900, 300, false}, {900, 301, true}, {10, -5, false},
 	} {
 		u := memoryUse{liveHeapBytes: tt.liveMiB * mib, unusedHeapBytes: tt.unusedMiB * mib}
 		if got := u.isWorthRelease(); got != tt.want {
