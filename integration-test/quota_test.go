@@ -23,7 +23,7 @@ const (
 	quotaPage  = "docs/rlqs.md"
 	quotaFile  = repository + "/examples/envoy/quota.yaml"
 	quotaLimit = 40  // a second
-	quotaAsked = 120 // requests a second that a busy Envoy gets
+	quotaAsked = 100 // requests a second that a busy Envoy gets
 )
 
 // quotaWorld is two Envoys that enforce one limit themselves, and two replicas that divide it among them. Each Envoy has a replica of
