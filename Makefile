@@ -46,7 +46,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-e2e fuzz chaos siege model soak audit docs docker_image clean bootstrap compile tests
+.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-e2e fuzz chaos siege model soak audit docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -112,6 +112,9 @@ bench-redis: ## the Redis store beside a plain pool, its algorithms beside each 
 
 bench-divvy: ## CPU of a HIT of divvy's protocol beside a server that echoes lines, in one interleaved run
 	go test -run '^$$' -bench AgainstEcho -benchtime 1x ./src/frontend/divvy
+
+bench-resp: ## CPU of RATELIMIT and CL.THROTTLE beside INCR in redis-server, interleaved
+	go test -run '^$$' -bench RESPAgainstRedis -benchtime 15x ./integration-test
 
 bench-memcached: ## the Memcached store beside the Redis store, in one interleaved run
 	go test -run '^$$' -bench AgainstRedis -benchtime 1x ./src/backend/memcached

@@ -55,6 +55,11 @@ func validateCases() []validateCase {
 		{Limit{Kind: FirstHitWindow, Max: 1, Period: s, Calendar: &Calendar{}}, "algorithm: first_hit_window has no calendar"},
 		{Limit{Kind: GCRA, Max: 1, Period: s, Calendar: &Calendar{}}, "algorithm: gcra has no calendar"},
 
+		{Limit{Kind: GCRA, Max: 1, Period: MaxPeriod, Emission: 1, Burst: 1}, ""},
+		{Limit{Kind: GCRA, Period: s, Emission: 1}, "algorithm: gcra of 0 has no emission interval of 1ns"},
+		{Limit{Max: 1, Period: s, Emission: s}, "algorithm: fixed_window of 1 has no emission interval of 1s"},
+		{Limit{Kind: GCRA, Max: 1, Period: s, Emission: s, Burst: 1 << 40}, "algorithm: the burst takes longer than 100 years to fill"},
+
 		{Limit{Max: 1, Period: s, Burst: 1}, "algorithm: fixed_window has no burst"},
 		{Limit{Kind: FirstHitWindow, Max: 1, Period: s, Burst: 1}, "algorithm: first_hit_window has no burst"},
 		{Limit{Kind: SlidingWindow, Max: 1, Period: s, Burst: 1}, "algorithm: sliding_window has no burst"},

@@ -125,12 +125,14 @@ func TestRESPOverTLS(t *testing.T) {
 func TestThrottleInStores(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
+	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
 	memcache := memcachedtest.Start(t, memcachedtest.Options{})
 	for _, tt := range []struct {
 		vars []string
 		want string
 	}{
 		{[]string{"REDIS_URL=" + redis.Addr, "REDIS_TIMEOUT=10s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000"}, "*5 :0 :2 :0|*5 :1 :2 :0|*5 :0 :4 :1"},
+		{[]string{"REDIS_TYPE=cluster", "REDIS_URL=" + strings.Join(cluster.Addrs, ","), "REDIS_TIMEOUT=10s"}, "*5 :0 :2 :0|*5 :1 :2 :0|*5 :0 :4 :1"},
 		{[]string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcache.Addr}, "-ERR CL.THROTTLE needs counters in memory or in Redis; they are in Memcached"},
 	} {
 		s := launch(t, oneRule, append(tt.vars, "RESP_PORT=0")...)

@@ -23,6 +23,9 @@ type session struct {
 	isRESP3                   bool
 	name, libName, libVersion string
 	isEnding                  bool // isEnding is set by QUIT.
+	// lastName and lastCommand are those of the last command that was found: clients send the same one again and again.
+	lastName    []byte
+	lastCommand *command
 }
 
 func (s *Server) newSession(client net.Addr) pipeline.Session {
@@ -82,7 +85,12 @@ type command struct {
 
 // run answers a command, or adds its request to b.
 func (s *session) run(b *batch, args [][]byte) {
-	cmd := s.srv.findCommand(args[0])
+	cmd := s.lastCommand
+	if !bytes.Equal(args[0], s.lastName) {
+		if cmd = s.srv.findCommand(args[0]); cmd != nil {
+			s.lastName, s.lastCommand = append(s.lastName[:0], args[0]...), cmd
+		}
+	}
 	err := s.check(cmd, args)
 	if err != nil || !cmd.isDecided {
 		b.decide()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -77,6 +78,7 @@ func TestOrder(t *testing.T) {
 			r.Record(parse("d u=1"), answer(start, 0, false))
 			r.Record(parse("d u=3"), answer(start, 20, true))
 			r.Record(parse("d u=2"), answer(start, 10, false))
+			r.Record(&limiter.Request{CallerLimit: new(algorithm.Limit)}, answer(start, 15, false)) // Not recorded.
 			time.Sleep(110 * time.Millisecond)
 			r.Record(parse("d u=5"), answer(start, 109, false))
 			r.Record(parse("d u=4"), answer(start, 95, false))

@@ -1,0 +1,25 @@
+package metrics
+
+import (
+	"testing"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+)
+
+// Requests with a limit of the caller count as limits that came with requests, and as no unknown domain.
+func TestCallerLimits(t *testing.T) {
+	t.Parallel()
+	r := New(Config{NearRatio: 0.8})
+	req := &limiter.Request{Domain: []byte("cl.throttle"), CallerLimit: new(algorithm.Limit)}
+	for _, st := range []limiter.Status{{}, {}, {Over: true}, {Op: algorithm.Refund}, {StoreFailed: true}} {
+		r.Record(req, &limiter.Answer{Statuses: []limiter.Status{st}})
+	}
+	got := &r.requestLimitStats.outcomeCounts
+	if got[OutcomeWithin].Load() != 2 || got[OutcomeOver].Load() != 1 || got[OutcomeRefunded].Load() != 1 {
+		t.Errorf("got %d within, %d over, %d refunded", got[OutcomeWithin].Load(), got[OutcomeOver].Load(), got[OutcomeRefunded].Load())
+	}
+	if n := r.unknownDomains.totalStats.outcomeCounts[OutcomeUnmatched].Load(); n != 0 {
+		t.Errorf("%d of unknown domains", n)
+	}
+}
