@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"math"
 	"slices"
 	"strings"
@@ -131,7 +130,7 @@ func bucketEntries(pairs []string) []rules.Entry {
 		key, value, _ := strings.Cut(pair, "=")
 		entries[i] = rules.Entry{Key: []byte(key), Value: []byte(value)}
 	}
-	slices.SortStableFunc(entries, func(a, b rules.Entry) int { return bytes.Compare(a.Key, b.Key) })
+	quota.SortEntries(entries)
 	return entries
 }
 

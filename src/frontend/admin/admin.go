@@ -129,7 +129,7 @@ func (d DebugPages) Handler() http.Handler {
 	handle("/stats", "all counters and gauges; ?format=json for JSON", formattedPage{d.writeStatsText, d.writeStatsJSON, "json", "application/json"})
 	handle("/readyz", "whether each component is ready, with addresses, paths and problems", ReadyHandler(d.Components))
 	if d.ExplainHandler != nil {
-		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
+		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or bucket=key=value,key=value for a quota bucket, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
 	}
 	if d.Counters != nil {
 		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", sameOrigin(protectChange(d.HasToken, newCountersAPI(d.Counters))), http.MethodPost)

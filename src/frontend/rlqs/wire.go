@@ -123,7 +123,7 @@ func (r *reportReader) entries() ([]rules.Entry, error) {
 	case len(list) > maxBucketEntries:
 		return nil, fmt.Errorf("a bucket_id has more than %d entries", maxBucketEntries)
 	}
-	slices.SortFunc(list, func(a, b rules.Entry) int { return bytes.Compare(a.Key, b.Key) })
+	quota.SortEntries(list)
 	return list, nil
 }
 

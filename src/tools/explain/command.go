@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -36,6 +38,7 @@ type options struct {
 	url         string // url is that of a service's debug port.
 	port        debugport.Options
 	request     client.Request
+	bucket      string // bucket has the entries of a quota bucket, key=value,key=value; empty for a request.
 	requestFile string // requestFile names a file that replaces request; "-" is stdin.
 	asJSON      bool
 }
@@ -51,6 +54,7 @@ func Command() *cobra.Command {
 	f.StringVar(&opt.keyFormat, "key-format", "v1", "with --config, how keys are written: v1, or v2")
 	f.StringVar(&opt.url, "url", "", "the debug port of a service, http://localhost:6070")
 	opt.request.AddFlags(f)
+	f.StringVar(&opt.bucket, "bucket", "", "a quota bucket of the domain instead of a request, key=value,key=value")
 	f.StringVar(&opt.requestFile, "request", "", "file with the request as JSON, - for stdin")
 	f.BoolVar(&opt.asJSON, "json", false, "print one object")
 	opt.port.AddFlags(f)
@@ -59,15 +63,18 @@ func Command() *cobra.Command {
 
 // run explains the request and prints the report.
 func (opt *options) run(cmd *cobra.Command) error {
-	request, err := opt.requestJSON(cmd)
-	if err != nil {
+	if err := opt.check(cmd); err != nil {
 		return err
 	}
 	var report *Report
-	if opt.url != "" {
-		report, err = opt.askService(cmd.Context(), request)
-	} else {
-		report, err = opt.readRules(cmd.Context(), request, cmd.ErrOrStderr())
+	var err error
+	switch {
+	case opt.bucket != "" && opt.url != "":
+		report, err = opt.askServiceForBucket(cmd.Context())
+	case opt.bucket != "":
+		report, err = opt.explainBucketOfFiles(cmd.Context(), cmd.ErrOrStderr())
+	default:
+		report, err = opt.explainRequest(cmd)
 	}
 	if err != nil {
 		return err
@@ -79,14 +86,42 @@ func (opt *options) run(cmd *cobra.Command) error {
 	return err
 }
 
-// requestJSON checks the flags and returns the request as proto3 JSON.
-func (opt *options) requestJSON(cmd *cobra.Command) ([]byte, error) {
+// check checks the flags.
+func (opt *options) check(cmd *cobra.Command) error {
 	if (opt.rulePath == "") == (opt.url == "") {
-		return nil, errors.New("name either rules with --config or a service with --url")
+		return errors.New("name either rules with --config or a service with --url")
 	}
 	if opt.keyFormat != "v1" && opt.keyFormat != "v2" {
-		return nil, fmt.Errorf("--key-format %s: write v1 or v2", opt.keyFormat)
+		return fmt.Errorf("--key-format %s: write v1 or v2", opt.keyFormat)
 	}
+	if opt.bucket == "" {
+		return nil
+	}
+	if opt.request.Domain == "" {
+		return errors.New("name the domain of the bucket with --domain")
+	}
+	for _, name := range []string{"descriptors", "path", "hits", "refund", "request"} {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--bucket asks for a quota bucket, not for a request: leave out --%s", name)
+		}
+	}
+	return nil
+}
+
+// explainRequest explains a request by rules in files, or by those of a service.
+func (opt *options) explainRequest(cmd *cobra.Command) (*Report, error) {
+	request, err := opt.requestJSON(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if opt.url != "" {
+		return opt.askService(cmd.Context(), request)
+	}
+	return opt.readRules(cmd.Context(), request, cmd.ErrOrStderr())
+}
+
+// requestJSON returns the request as proto3 JSON.
+func (opt *options) requestJSON(cmd *cobra.Command) ([]byte, error) {
 	if opt.requestFile == "" {
 		msg, err := opt.request.FromFlags(cmd.Flags())
 		if err != nil {
@@ -105,16 +140,12 @@ func (opt *options) requestJSON(cmd *cobra.Command) ([]byte, error) {
 	return os.ReadFile(opt.requestFile)
 }
 
-// readRules explains a request by the rules in files, without counters. It prints the problems of the files.
-func (opt *options) readRules(ctx context.Context, request []byte, problems io.Writer) (*Report, error) {
+// newLimiter returns a limiter with the rules in files, and without counters. It prints the problems of the files.
+func (opt *options) newLimiter(problems io.Writer) (*limiter.Limiter, error) {
 	loaded := check.Load([]string{opt.rulePath}, opt.ruleOptions)
 	if loaded.Set == nil {
 		loaded.Report(problems)
 		return nil, errors.New("the rules have problems; fix them first")
-	}
-	req, err := rls.ParseJSON(request)
-	if err != nil {
-		return nil, fmt.Errorf("the request is not a RateLimitRequest: %w", err)
 	}
 	empty, err := memory.New(memory.Config{MaxBytes: memory.MinBytes})
 	if err != nil {
@@ -122,11 +153,60 @@ func (opt *options) readRules(ctx context.Context, request []byte, problems io.W
 	}
 	l := limiter.New(limiter.Config{Backend: empty, EscapeKeys: opt.keyFormat == "v2"})
 	l.UseRules(loaded.Set)
+	return l, nil
+}
+
+// readRules explains a request by the rules in files.
+func (opt *options) readRules(ctx context.Context, request []byte, problems io.Writer) (*Report, error) {
+	l, err := opt.newLimiter(problems)
+	if err != nil {
+		return nil, err
+	}
+	req, err := rls.ParseJSON(request)
+	if err != nil {
+		return nil, fmt.Errorf("the request is not a RateLimitRequest: %w", err)
+	}
 	var answer limiter.Answer
 	if err := l.DryRun(ctx, req, &answer); err != nil {
 		return nil, err
 	}
 	return NewReport(req, &answer, false), nil
+}
+
+// explainBucketOfFiles explains a bucket by the rules in files.
+func (opt *options) explainBucketOfFiles(ctx context.Context, problems io.Writer) (*Report, error) {
+	entries, err := client.ParseEntries(opt.bucket)
+	if err != nil {
+		return nil, fmt.Errorf("--bucket %w", err)
+	}
+	l, err := opt.newLimiter(problems)
+	if err != nil {
+		return nil, err
+	}
+	return explainBucket(ctx, l, []byte(opt.request.Domain), entries, false)
+}
+
+// askServiceForBucket has a running service explain a bucket, and adds what its proxies have.
+func (opt *options) askServiceForBucket(ctx context.Context) (*Report, error) {
+	port, err := opt.port.NewClient(strings.TrimSuffix(opt.url, "/explain"))
+	if err != nil {
+		return nil, fmt.Errorf("--url: %w", err)
+	}
+	defer port.Close()
+	report, query := new(Report), url.Values{"domain": {opt.request.Domain}, "bucket": {opt.bucket}}
+	if err := port.Get(ctx, "/explain", query, report); err != nil {
+		return nil, err
+	}
+	var quotas admin.Quotas
+	var failed *debugport.Error
+	switch err := port.Get(ctx, "/api/quotas", query, &quotas); {
+	case errors.As(err, &failed) && failed.Status == http.StatusNotFound: // No proxy has the bucket.
+	case err != nil:
+		return nil, err
+	case report.Bucket != nil && len(quotas.Buckets) > 0:
+		report.Bucket.Now = &quotas.Buckets[0]
+	}
+	return report, nil
 }
 
 // askService has a running service explain a request.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/output"
 )
@@ -21,17 +23,16 @@ const maxDescriptors = 100
 // query of a GET, or the body of a POST in the form of /json.
 func Handler(l *limiter.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		req, asJSON, err := readRequest(w, r)
-		var answer limiter.Answer
+		q, err := readQuestion(w, r)
+		var report *Report
 		if err == nil {
-			err = l.DryRun(r.Context(), req, &answer)
+			report, err = q.answer(r.Context(), l)
 		}
 		if err != nil {
 			rls.WriteError(w, err)
 			return
 		}
-		report := NewReport(req, &answer, true)
-		if asJSON {
+		if q.asJSON {
 			w.Header().Set("Content-Type", "application/json")
 			_ = output.WriteJSON(w, report) // The write fails only if the caller has gone.
 			return
@@ -45,31 +46,71 @@ func badRequest(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{limiter.ErrInvalidRequest}, args...)...)
 }
 
-// readRequest returns the request to explain. asJSON reports whether the caller wants the report as JSON.
-func readRequest(w http.ResponseWriter, r *http.Request) (req *limiter.Request, asJSON bool, err error) {
+// question is what a caller of /explain asks for: a request, or a bucket of a domain.
+type question struct {
+	request *limiter.Request // request is nil if bucket is set.
+	domain  []byte           // domain is that of bucket.
+	bucket  []rules.Entry
+	asJSON  bool // asJSON says that the caller wants the report as JSON.
+}
+
+// answer explains the request or the bucket by the rules and counters of l.
+func (q *question) answer(ctx context.Context, l *limiter.Limiter) (*Report, error) {
+	if q.bucket != nil {
+		return explainBucket(ctx, l, q.domain, q.bucket, true)
+	}
+	var answer limiter.Answer
+	if err := l.DryRun(ctx, q.request, &answer); err != nil {
+		return nil, err
+	}
+	return NewReport(q.request, &answer, true), nil
+}
+
+// readQuestion reads what a caller asks for.
+func readQuestion(w http.ResponseWriter, r *http.Request) (q question, err error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, false, badRequest("the query cannot be read: %v", err)
+		return q, badRequest("the query cannot be read: %v", err)
 	}
 	format := query.Get("format")
 	if format != "" && format != "json" {
-		return nil, false, badRequest("format %q is not known; leave it out, or write json", format)
+		return q, badRequest("format %q is not known; leave it out, or write json", format)
 	}
-	asJSON = format == "json" || strings.Contains(r.Header.Get("Accept"), "application/json")
+	q.asJSON = format == "json" || strings.Contains(r.Header.Get("Accept"), "application/json")
 	switch r.Method { // The debug port admits only GET, HEAD and POST.
 	case http.MethodGet, http.MethodHead:
-		req, err = parseQuery(query)
+		if query.Has("bucket") {
+			return q, q.readBucket(query)
+		}
+		q.request, err = parseQuery(query)
 	default:
 		query.Del("format")
 		if len(query) > 0 {
-			return nil, false, badRequest("with POST the body has the whole request; leave out the query, but for format")
+			return q, badRequest("with POST the body has the whole request; leave out the query, but for format")
 		}
-		req, err = rls.ReadJSON(w, r)
+		q.request, err = rls.ReadJSON(w, r)
 	}
-	if err == nil && len(req.Descriptors) > maxDescriptors {
-		err = badRequest("%d descriptors; ask for %d at most at a time", len(req.Descriptors), maxDescriptors)
+	if err == nil && len(q.request.Descriptors) > maxDescriptors {
+		err = badRequest("%d descriptors; ask for %d at most at a time", len(q.request.Descriptors), maxDescriptors)
 	}
-	return req, asJSON, err
+	return q, err
+}
+
+// readBucket reads a query that asks for a bucket.
+func (q *question) readBucket(query url.Values) (err error) {
+	const form = "write ?domain=D&bucket=key=value,key=value"
+	for name, values := range query {
+		if name != "bucket" && name != "domain" && name != "format" || len(values) > 1 {
+			return badRequest("%s=%q makes no sense beside bucket; %s", name, values, form)
+		}
+	}
+	if q.domain = []byte(query.Get("domain")); len(q.domain) == 0 {
+		return badRequest("the domain of the bucket is missing; %s", form)
+	}
+	if q.bucket, err = client.ParseEntries(query.Get("bucket")); err != nil {
+		return badRequest("bucket=%w", err)
+	}
+	return nil
 }
 
 func parseQuery(query url.Values) (*limiter.Request, error) {

@@ -10,6 +10,7 @@ type Report struct {
 	DomainKnown bool         `json:"domain_known"`
 	Descriptors []Descriptor `json:"descriptors"`
 	Decision    *Decision    `json:"now,omitempty"`
+	Bucket      *Bucket      `json:"bucket,omitempty"` // Bucket is set for a quota bucket.
 }
 
 // Decision is the decision on the request.

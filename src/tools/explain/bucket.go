@@ -1,0 +1,156 @@
+package explain
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/limiter"
+	"ratelimit/src/quota"
+	"ratelimit/src/rules"
+	"ratelimit/src/tools/output"
+)
+
+// Bucket explains a quota bucket. The only descriptor of its report has the same entries, sorted by key.
+type Bucket struct {
+	Entries []rules.EntryText `json:"entries"` // Entries are in the order of the question.
+	// Reordered says that the descriptor has them in another order.
+	Reordered bool `json:"reordered"`
+	// HasQuotas says that the domain has quota_buckets: true.
+	HasQuotas bool `json:"quota_buckets"`
+	// Action is what proxies do: units, allow_all or deny_all; empty without quotas.
+	Action string `json:"action,omitempty"`
+	// The fields below are those of quota.Division.
+	AtOnce        uint64  `json:"at_once,omitempty"`
+	RatePerSecond float64 `json:"rate_per_second,omitempty"`
+	NewProxyUnits uint64  `json:"new_proxy_units,omitempty"`
+	IdleUnits     uint64  `json:"idle_units,omitempty"`
+	// Now is the state of the bucket in a service; nil if no proxy has the bucket.
+	Now *admin.QuotaBucket `json:"now,omitempty"`
+}
+
+// explainBucket explains the bucket of a domain with these entries by the rules of l, without a charge. counters says that the store of l
+// has the counters of a service.
+func explainBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries []rules.Entry, counters bool) (*Report, error) {
+	sorted := slices.Clone(entries)
+	quota.SortEntries(sorted)
+	for i := range len(sorted) - 1 {
+		if bytes.Equal(sorted[i].Key, sorted[i+1].Key) {
+			return nil, badRequest("a bucket has one entry for each key, and %s is there twice", quoted(string(sorted[i].Key)))
+		}
+	}
+	req := &limiter.Request{Domain: domain, Descriptors: []limiter.Descriptor{{Entries: sorted, HasAmount: true}}, IgnoresHolds: true}
+	var answer limiter.Answer
+	if err := l.DryRun(ctx, req, &answer); err != nil {
+		return nil, err
+	}
+	report := NewReport(req, &answer, counters)
+	report.Decision = nil // A bucket is no request.
+	b := &Bucket{
+		Entries:   make([]rules.EntryText, len(entries)),
+		Reordered: !slices.EqualFunc(entries, sorted, func(a, b rules.Entry) bool { return bytes.Equal(a.Key, b.Key) }),
+		HasQuotas: answer.Domain != nil && answer.Domain.HasQuotaBuckets,
+	}
+	for i, e := range entries {
+		b.Entries[i] = e.Text()
+	}
+	report.Bucket = b
+	if !b.HasQuotas {
+		return report, nil
+	}
+	target, err := l.FindQuota(domain, sorted)
+	if err != nil {
+		return nil, err
+	}
+	d := quota.DivisionOf(target)
+	b.AtOnce, b.RatePerSecond, b.NewProxyUnits, b.IdleUnits = d.AtOnce, d.RatePerSecond, d.NewProxyUnits, d.IdleUnits
+	switch d.Action {
+	case quota.AllowAll:
+		b.Action = admin.QuotaAllowAll
+	case quota.DenyAll:
+		b.Action = admin.QuotaDenyAll
+	default:
+		b.Action = admin.QuotaUnits
+	}
+	return report, nil
+}
+
+// DivisionLines tell how the limits are divided, and what proxies have now.
+func (b *Bucket) DivisionLines() (lines []string) {
+	switch b.Action {
+	case admin.QuotaAllowAll:
+		lines = append(lines, "proxies let all requests pass, because no limit refuses")
+	case admin.QuotaDenyAll:
+		lines = append(lines, "proxies refuse all requests, because a limit lets nothing pass")
+	case admin.QuotaUnits:
+		lines = append(lines,
+			fmt.Sprintf("divided among proxies by what they ask for: %s at once, %s a second in the long run", output.Plural(int(b.AtOnce), "unit"), shortNumber(b.RatePerSecond)),
+			fmt.Sprintf("if 2 ask for more, each gets %s a second; of 10, %s", shortNumber(b.RatePerSecond/2), shortNumber(b.RatePerSecond/10)),
+			fmt.Sprintf("a new proxy gets up to %s; those without traffic keep %d together", output.Plural(int(b.NewProxyUnits), "unit"), b.IdleUnits))
+	}
+	if b.Now == nil {
+		return lines
+	}
+	n := b.Now
+	lines = append(lines, fmt.Sprintf("now %d proxies, and %d of other replicas, ask for %s a second and have %s", n.ProxyCount, n.OtherProxyCount, shortNumber(n.DemandPerSecond), output.Plural(int(n.Units), "unit")))
+	if n.ShortSeconds > 0 {
+		lines = append(lines, fmt.Sprintf("  for %s one has refused more than a tenth of its requests; the worst-off gets %.0f %% less than its share", secondsText(n.ShortSeconds), 100*n.Unfairness))
+	}
+	if n.LeftUnits > 0 {
+		lines = append(lines, fmt.Sprintf("  proxies that are gone may use %s for %s more", output.Plural(int(n.LeftUnits), "unit"), secondsText(n.LeftSeconds)))
+	}
+	for i := range n.Proxies {
+		lines = append(lines, "  "+proxyText(&n.Proxies[i]))
+	}
+	if more := n.ProxyCount - len(n.Proxies); more > 0 {
+		lines = append(lines, fmt.Sprintf("  and %d more, which ask for less", more))
+	}
+	return lines
+}
+
+// proxyText describes what a proxy has of a bucket.
+func proxyText(p *admin.QuotaProxy) string {
+	text := fmt.Sprintf("%s asks for %s a second: ", output.Printable(p.Peer), shortNumber(p.DemandPerSecond))
+	switch p.Action {
+	case "":
+		return text + "no assignment yet"
+	case admin.QuotaAllowAll:
+		text += "all pass"
+	case admin.QuotaDenyAll:
+		text += "none passes"
+	default:
+		text += output.Plural(int(p.Units), "unit")
+	}
+	text += ", assigned " + secondsText(p.AssignedSeconds) + " ago, "
+	if p.ExpiresInSeconds > 0 {
+		text += "expires in " + secondsText(p.ExpiresInSeconds)
+	} else {
+		text += "expired"
+	}
+	text += ", reported " + secondsText(p.ReportedSeconds) + " ago"
+	if p.Silent {
+		text += ", silent"
+	}
+	return text
+}
+
+// secondsText returns a time for people: with tenths below ten seconds.
+func secondsText(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// shortNumber returns a number with up to three digits after the point.
+func shortNumber(n float64) string {
+	if n >= 100 {
+		return strconv.FormatFloat(n, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(n, 'g', 3, 64)
+}

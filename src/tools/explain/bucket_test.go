@@ -1,0 +1,132 @@
+package explain_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ratelimit/src/frontend/admin"
+	"ratelimit/src/limiter"
+	"ratelimit/src/tools/explain"
+)
+
+const bucketRules = `domain: q
+quota_buckets: true
+descriptors:
+- {key: env, descriptors: [{key: name, rate_limit: {unit: minute, requests_per_unit: 600}}]}
+- {key: closed, rate_limit: {unit: second, requests_per_unit: 0}}
+- {key: free, rate_limit: {unlimited: true}}
+`
+
+// explainBucket runs `ratelimit explain` with args.
+func explainBucket(t *testing.T, args ...string) (out string, err error) {
+	t.Helper()
+	var b bytes.Buffer
+	cmd := explain.Command()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetOut(&b)
+	cmd.SetErr(&b)
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return b.String(), err
+}
+
+func TestBucketOfFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"q.yaml": bucketRules, "r.yaml": "domain: r\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		args string
+		want string // want is in the output or in the error.
+	}{
+		{"--domain q --bucket name=web,env=prod", "bucket name=web, env=prod: its entries are sorted by key, and then match as those of a request\nq: env=prod, name=web\n"},
+		{"--domain q --bucket name=web,env=prod", "    looks only at counter q_env_prod_name_web_\n  divided among proxies by what they ask for: 600 units at once, 10 a second in the long run\n" +
+			"  if 2 ask for more, each gets 5 a second; of 10, 1\n  a new proxy gets up to 130 units; those without traffic keep 30 together\n"},
+		{"--domain q --bucket env=prod,name=web", "bucket env=prod, name=web\nq: env=prod, name=web\n"},
+		{"--domain q --bucket closed=x", "\n  proxies refuse all requests, because a limit lets nothing pass\n"},
+		{"--domain q --bucket free=x", "\n  proxies let all requests pass, because no limit refuses\n"},
+		{"--domain q --bucket none=x", "\n  proxies let all requests pass, because no limit refuses\n"},
+		{"--domain r --bucket a=x", "bucket a=x\n  no quotas: the rules of r have no `quota_buckets: true`, so the service refuses the streams of proxies\nr: a=x\n"},
+		{"--domain s --bucket a=x", "bucket a=x\ns: a=x\n  no rule: no rules have the domain s\n"},
+		{"--domain q --bucket a=x,a=y", "a bucket has one entry for each key, and a is there twice"},
+		{"--domain q --bucket a", "--bucket a: write key=value, separated by commas"},
+		{"--bucket a=x", "name the domain of the bucket with --domain"},
+		{"--domain q --bucket a=x --descriptors a=x", "leave out --descriptors"},
+		{"--domain q --bucket a=x --hits 2", "leave out --hits"},
+		{"--domain q --bucket free=x --json", `"bucket": {`},
+	} {
+		out, err := explainBucket(t, append([]string{"--config", dir}, strings.Fields(tt.args)...)...)
+		if err != nil {
+			out = err.Error()
+		}
+		if !strings.Contains(out, tt.want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", tt.args, out, tt.want)
+		}
+	}
+}
+
+// A service says what the counter has, and which proxies have units.
+func TestBucketOfService(t *testing.T) {
+	t.Parallel()
+	quotas := admin.Quotas{Buckets: []admin.QuotaBucket{{
+		DemandPerSecond: 12.5, Units: 90, ShortSeconds: 72, Unfairness: 0.25, LeftUnits: 1, LeftSeconds: 8.25, ProxyCount: 5, OtherProxyCount: 1,
+		Proxies: []admin.QuotaProxy{
+			{Peer: "10.0.0.7:4", DemandPerSecond: 10, Action: admin.QuotaUnits, Units: 90, AssignedSeconds: 0.5, ExpiresInSeconds: 10.4, ReportedSeconds: 2},
+			{Peer: "10.0.0.8:4", DemandPerSecond: 2.5, Action: admin.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31, Silent: true},
+			{Peer: "10.0.0.9:4", DemandPerSecond: 0, Action: admin.QuotaAllowAll, AssignedSeconds: 1, ExpiresInSeconds: 1, ReportedSeconds: 1},
+			{Peer: "10.0.0.9:\x1b"},
+		},
+	}}}
+	mux := http.NewServeMux()
+	mux.Handle("/explain", explain.Handler(start(t, limiter.Config{}, bucketRules)))
+	mux.HandleFunc("/api/quotas", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("bucket") != "name=web,env=prod" {
+			http.Error(w, "no proxy has it", http.StatusNotFound)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(quotas)
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	want := `    now 0 used, 600 left: passes
+  divided among proxies by what they ask for: 600 units at once, 10 a second in the long run
+  if 2 ask for more, each gets 5 a second; of 10, 1
+  a new proxy gets up to 130 units; those without traffic keep 30 together
+  now 5 proxies, and 1 of other replicas, ask for 12.5 a second and have 90 units
+    for 1m12s one has refused more than a tenth of its requests; the worst-off gets 25 % less than its share
+    proxies that are gone may use 1 unit for 8.3s more
+    10.0.0.7:4 asks for 10 a second: 90 units, assigned 500ms ago, expires in 10s, reported 2s ago
+    10.0.0.8:4 asks for 2.5 a second: none passes, assigned 30s ago, expired, reported 31s ago, silent
+    10.0.0.9:4 asks for 0 a second: all pass, assigned 1s ago, expires in 1s, reported 1s ago
+    "10.0.0.9:\x1b" asks for 0 a second: no assignment yet
+    and 1 more, which ask for less
+`
+	got, err := explainBucket(t, "--url", server.URL, "--domain", "q", "--bucket", "name=web,env=prod")
+	if err != nil || !strings.HasSuffix(got, want) {
+		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+	if got, err = explainBucket(t, "--url", server.URL, "--domain", "q", "--bucket", "free=x"); err != nil || !strings.HasSuffix(got, "no limit refuses\n") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	for query, want := range map[string]string{
+		"bucket=a=b":                 "the domain of the bucket is missing",
+		"domain=q&bucket=a":          "write key=value, separated by commas",
+		"domain=q&bucket=a=b&hits=3": "hits=[\"3\"] makes no sense beside bucket",
+		"domain=q&bucket=a=b,a=c":    "a is there twice",
+	} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/explain?"+query, nil))
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: got %d %s, want 400 with %s", query, w.Code, w.Body, want)
+		}
+	}
+}
