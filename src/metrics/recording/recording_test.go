@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -258,7 +259,7 @@ func BenchmarkRecord(b *testing.B) {
 		cfg  *Config
 	}{{"none", nil}, {"not chosen", &Config{Percent: 1e-9}}, {"not chosen by key", &Config{Percent: 1e-9, ByKey: "user"}}, {"chosen", &Config{Percent: 100}}} {
 		b.Run(tt.name, func(b *testing.B) {
-			r := newRecorder()
+			r := New(rls.AppendJSONRequest)
 			if tt.cfg != nil {
 				rec := &recording{cfg: *tt.cfg, threshold: 1}
 				if tt.cfg.Percent == 100 {
