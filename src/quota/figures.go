@@ -101,7 +101,7 @@ func (b *bucket) count(m *member, now int64) {
 func (b *bucket) noteLeave(m *member) {
 	left := &b.figures.left
 	left.units = left.at(m.lastReport)
-	left.add(leftUnits{m.inUse(), m.expiresAt})
+	left.add(leftUnits{min(m.inUse(), m.unreported), m.expiresAt})
 	b.count(m, m.lastReport)
 }
 

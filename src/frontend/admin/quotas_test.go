@@ -84,9 +84,9 @@ func testPageOfQuotas(t *testing.T, chromium *browser.Browser) {
 	p.Press("\r")
 	p.Await(fmt.Sprintf(rowsOf, "quotas") + " === 5")
 	for i, want := range []string{
-		hostile + " quotas: env.name 100 per second 301 100 3 + 2 short for 1 min 12 s; one proxy has 25 % less than its share; 20 units left by dead proxies, for 8 s Explain",
+		hostile + " quotas: env.name 100 per second 301 100 3 + 2 short for 1 min 12 s; one proxy has 25 % less than its share; up to 20 units left by dead proxies, for 8 s Explain",
 		"10.0.0.7:41022 60/s of 200/s admitted 200 60, 30 in use refuses requests, assigned 0.5 s ago, expires in 11 s, reported 2 s ago",
-		"10.0.0.8:33000 45/s of 101/s admitted 101 none passes silent, assigned 30 s ago, expired, reported 31 s ago",
+		"10.0.0.8:33000 45/s of 101/s admitted 101 none left silent, assigned 30 s ago, expired, reported 31 s ago",
 		"and 1 more, which ask for less; /api/quotas lists them",
 		"env=test,name=web quotas: no rule no limit 20 all pass 1 enough for all Explain",
 	} {

@@ -96,12 +96,16 @@ func (b *Bucket) DivisionLines() (lines []string) {
 		return lines
 	}
 	n := b.Now
-	lines = append(lines, fmt.Sprintf("now %d proxies, and %d of other replicas, ask for %s a second and have %s", n.ProxyCount, n.OtherProxyCount, shortNumber(n.DemandPerSecond), output.Plural(int(n.Units), "unit")))
+	lines = append(lines, fmt.Sprintf("now proxies ask for %s a second and have %s: %d of this replica, %d of others", shortNumber(n.DemandPerSecond), output.Plural(int(n.Units), "unit"), n.ProxyCount, n.OtherProxyCount))
 	if n.ShortSeconds > 0 {
-		lines = append(lines, fmt.Sprintf("  for %s one has refused more than a tenth of its requests; the worst-off gets %.0f %% less than its share", secondsText(n.ShortSeconds), 100*n.Unfairness))
+		line := fmt.Sprintf("  for %s one has refused more than a tenth of its requests", secondsText(n.ShortSeconds))
+		if n.Unfairness >= 0.01 {
+			line += fmt.Sprintf("; the worst-off gets %.0f %% less than its share", 100*n.Unfairness)
+		}
+		lines = append(lines, line)
 	}
 	if n.LeftUnits > 0 {
-		lines = append(lines, fmt.Sprintf("  proxies that are gone may use %s for %s more", output.Plural(int(n.LeftUnits), "unit"), secondsText(n.LeftSeconds)))
+		lines = append(lines, fmt.Sprintf("  proxies that are gone may use up to %s for %s more", output.Plural(int(n.LeftUnits), "unit"), secondsText(n.LeftSeconds)))
 	}
 	for i := range n.Proxies {
 		lines = append(lines, "  "+proxyText(&n.Proxies[i]))
@@ -121,7 +125,7 @@ func proxyText(p *admin.QuotaProxy) string {
 	case admin.QuotaAllowAll:
 		text += "all pass"
 	case admin.QuotaDenyAll:
-		text += "none passes"
+		text += "no units left"
 	default:
 		text += output.Plural(int(p.Units), "unit")
 	}

@@ -101,11 +101,11 @@ func TestBucketOfService(t *testing.T) {
   divided among proxies by what they ask for: 600 units at once, 10 a second in the long run
   if 2 ask for more, each gets 5 a second; of 10, 1
   a new proxy gets up to 130 units; those without traffic keep 30 together
-  now 5 proxies, and 1 of other replicas, ask for 12.5 a second and have 90 units
+  now proxies ask for 12.5 a second and have 90 units: 5 of this replica, 1 of others
     for 1m12s one has refused more than a tenth of its requests; the worst-off gets 25 % less than its share
-    proxies that are gone may use 1 unit for 8.3s more
+    proxies that are gone may use up to 1 unit for 8.3s more
     10.0.0.7:4 asks for 10 a second: 90 units, assigned 500ms ago, expires in 10s, reported 2s ago
-    10.0.0.8:4 asks for 2.5 a second: none passes, assigned 30s ago, expired, reported 31s ago, silent
+    10.0.0.8:4 asks for 2.5 a second: no units left, assigned 30s ago, expired, reported 31s ago, silent
     10.0.0.9:4 asks for 0 a second: all pass, assigned 1s ago, expires in 1s, reported 1s ago
     "10.0.0.9:\x1b" asks for 0 a second: no assignment yet
     and 1 more, which ask for less

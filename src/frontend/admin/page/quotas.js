@@ -3,6 +3,7 @@
 import { byID, element, formatCount, formatRate, formatSeconds, ruleName, setText, updateRows } from "./dom.js";
 
 const actionNames = { "": "none yet", units: "", allow_all: "all pass", deny_all: "none passes" };
+const proxyActionNames = { ...actionNames, deny_all: "none left" };
 
 // createQuotas returns the section of quotas. It calls onExplain(domain, bucket).
 export function createQuotas(onExplain) {
@@ -47,7 +48,7 @@ export function createQuotas(onExplain) {
   function updateProxy(row, proxy) {
     setText(row.children[0], proxy.peer || "a proxy");
     const admitted = proxy.asked_per_second > 0 ? `${formatRate(proxy.admitted_per_second)}/s of ${formatRate(proxy.asked_per_second)}/s admitted` : "";
-    const units = actionNames[proxy.action] || `${formatCount(proxy.units)}, ${formatCount(proxy.in_use)} in use`;
+    const units = proxyActionNames[proxy.action] || `${formatCount(proxy.units)}, ${formatCount(proxy.in_use)} in use`;
     showCells(row, [admitted, formatRate(proxy.demand_per_second), units, "", proxyState(proxy)]);
     row.children[5].classList.toggle("of-denied", proxy.short || proxy.silent);
   }
@@ -117,7 +118,7 @@ function bucketState({ short_seconds, unfairness, left_units, left_seconds }) {
   const parts = [];
   if (short_seconds > 0) parts.push(`short for ${formatSeconds(short_seconds)}`);
   if (unfairness >= 0.01) parts.push(`one proxy has ${Math.round(100 * unfairness)} % less than its share`);
-  if (left_units > 0) parts.push(`${formatCount(left_units)} units left by dead proxies, for ${formatSeconds(left_seconds)}`);
+  if (left_units > 0) parts.push(`up to ${formatCount(left_units)} units left by dead proxies, for ${formatSeconds(left_seconds)}`);
   return parts.join("; ") || "enough for all";
 }
 
