@@ -46,7 +46,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-e2e fuzz chaos siege model soak audit docs docker_image clean bootstrap compile tests
+.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -118,6 +118,9 @@ bench-resp: ## CPU of RATELIMIT and CL.THROTTLE beside INCR in redis-server, int
 
 bench-memcached: ## the Memcached store beside the Redis store, in one interleaved run
 	go test -run '^$$' -bench AgainstRedis -benchtime 1x ./src/backend/memcached
+
+bench-quotas: ## CPU and memory of 10,000 quota buckets that 100 proxies report each second, beside decisions of as many requests
+	go test -run '^$$' -bench Quotas -benchtime 5x ./src/frontend/rlqs
 
 bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
 	$(HERE) go run ./integration-test/e2e $(E2E)

@@ -126,7 +126,7 @@ func (c *counted) Release(bytes int64) { c.bytes -= bytes }
 
 // What a proxy holds is about what its buckets take. The test does not run beside others, which would allocate.
 func TestMemoryOfBuckets(t *testing.T) {
-	const proxies, buckets = 20, 500
+	const proxies, buckets = 20, 200
 	w := newWorld(t, 1, perMinute, 1)
 	n := w.nodes[0]
 	runtime.GC()

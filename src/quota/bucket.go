@@ -27,10 +27,12 @@ type bucket struct {
 	members     []*member
 	target      limiter.QuotaTarget
 	windows     []window // windows has the current window of each limit.
+	lastRound   int64    // lastRound is when the last round began, as Instant.elapsed.
 	fairEnd     int64    // fairEnd is when member.taken starts again at 0, as Instant.elapsed.
 	fairSeconds float64  // fairSeconds is the time between two values of fairEnd.
 	unassigned  uint64   // unassigned is how many units proxies used without an assignment, and that are not charged yet.
 	freed       []uint64 // freed has, for each limit, the units of members that have left, which go back to the store.
+	outstanding []uint64 // outstanding has, for each limit, the sum of member.outstanding when the round asked the store.
 	rotation    int      // rotation is the member that comes first in the next division.
 	isShort     bool     // isShort says that the last division could not give all members what they want, the floor included.
 	figures     bucketFigures
@@ -85,6 +87,7 @@ func (b *bucket) use(target limiter.QuotaTarget) {
 		return
 	}
 	b.windows, b.freed, b.fairEnd = make([]window, len(target.Hits)), make([]uint64, len(target.Hits)), 0
+	b.outstanding = make([]uint64, len(target.Hits))
 	for _, m := range b.members {
 		m.outstanding, m.isDue, m.mustReplace = make([]uint64, len(target.Hits)), true, true
 	}
@@ -126,12 +129,14 @@ func (b *bucket) advance(now Instant) {
 		b.forgetOutstanding(i)
 	}
 	aged, isFairEnd := b.agingTime(), crossed || now.elapsed >= b.fairEnd
-	for _, m := range b.members {
-		if m.newest.Bucket != nil && (crossed || now.elapsed-m.assignedAt >= aged) {
-			m.replace(now.elapsed)
-		}
-		if isFairEnd {
-			m.taken = 0
+	if crossed || isFairEnd || aged < noEnd { // Otherwise there is nothing to do for the members.
+		for _, m := range b.members {
+			if m.newest.Bucket != nil && (crossed || now.elapsed-m.assignedAt >= aged) {
+				m.replace(now.elapsed)
+			}
+			if isFairEnd {
+				m.taken = 0
+			}
 		}
 	}
 	if isFairEnd {
@@ -202,13 +207,17 @@ func appendLateRefunds(dst, refunds *backend.Batch, begin, end int, now Instant)
 	}
 }
 
-// takeSpare returns how many units of a limit no proxy can use any more, and forgets them.
+// takeSpare returns how many units of a limit no proxy can use any more, and forgets them. It sets b.outstanding to what is left.
 func (b *bucket) takeSpare(limit int) uint64 {
 	spare := b.freed[limit]
-	b.freed[limit] = 0
+	b.freed[limit], b.outstanding[limit] = 0, 0
 	for _, m := range b.members {
+		if m.outstanding[limit] == 0 {
+			continue
+		}
 		units := m.spare(limit)
 		m.outstanding[limit] -= units
+		b.outstanding[limit] += m.outstanding[limit]
 		if limit == 0 {
 			m.taken -= min(m.taken, units)
 			b.taken -= min(b.taken, units)
@@ -226,11 +235,7 @@ func (b *bucket) readLooks(verdicts []backend.Verdict, now Instant) {
 			continue
 		}
 		b.learnWindow(i, v, now)
-		var outstanding uint64
-		for _, m := range b.members {
-			outstanding += m.outstanding[i]
-		}
-		if outstanding > v.Before {
+		if b.outstanding[i] > v.Before {
 			b.forgetOutstanding(i)
 			for _, m := range b.members {
 				m.replace(now.elapsed)
@@ -288,21 +293,33 @@ func (b *bucket) quantities(now Instant) quantities {
 	return quantities{b.blanket(), float64(replaced) / float64(time.Second), b.rate(), b.floor(), b.capacity()}
 }
 
-// startRound decides which members the round may give an assignment.
-func (b *bucket) startRound(now int64) {
+// startRound appends the members that are due, and decides which of them the round may give an assignment.
+func (b *bucket) startRound(due []*member, now int64) []*member {
+	b.lastRound = now
 	for _, m := range b.members {
-		m.planned, m.isInRound = 0, m.isDue && m.canAssign(now)
+		if m.isDue {
+			m.planned, m.isInRound = 0, m.canAssign(now)
+			due = append(due, m)
+		}
 	}
+	return due
 }
 
-// plan divides the available units among the members in the round, and returns the sum of what they get. It sets member.planned.
-func (b *bucket) plan(available uint64, now Instant, claims []claim) (sum uint64, _ []claim) {
+// nextRound returns when a report that arrives now may have its round. Many proxies share a round, because it visits all members.
+func (b *bucket) nextRound(now int64) int64 { return max(now, b.lastRound+int64(roundSpacing)) }
+
+// roundSpacing is the shortest time between two rounds of a bucket, but for those at the end of a window and those for new members. It is much
+// shorter than what member.needs adds for the time of an answer.
+const roundSpacing = 100 * time.Millisecond
+
+// plan divides the available units among the due members that are in the round, and returns the sum of what they get. It sets member.planned.
+func (b *bucket) plan(due []*member, available uint64, now Instant, claims []claim) (sum uint64, _ []claim) {
 	claims = claims[:0]
 	allowed := b.allowance(available, now)
 	wished, q := uint64(0), b.quantities(now)
 	b.rotation++
-	for i := range b.members {
-		m := b.members[(i+b.rotation)%len(b.members)]
+	for i := range due {
+		m := due[(i+b.rotation)%len(due)]
 		if !m.isInRound {
 			continue
 		}

@@ -67,6 +67,7 @@ type Divider struct {
 	countedAt int64            // countedAt is the last second in which Totals were added up.
 	due       []*bucket
 	round     []roundItem
+	members   []*member     // members has the due members of all buckets of the round.
 	looks     backend.Batch // looks has the hits of appendLooks and appendPresence.
 	charges   backend.Batch
 	claim     []claim
@@ -246,6 +247,7 @@ type roundItem struct {
 	bucket *bucket
 	// begin is the bucket's first hit in Divider.looks. looks and end are the bounds of its looks there.
 	begin, looks, end     int
+	members               [2]int // members are the bounds of its due members in Divider.members.
 	presence              int    // presence is the index there of the look at the presence of all replicas, or -1.
 	charges, endOfCharges int    // charges and endOfCharges are the bounds of its charges in Divider.charges.
 	units                 uint64 // units is what the members get together.
@@ -262,7 +264,7 @@ func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 			batch.Now = time.Unix(0, now.wall)
 		}
 	}
-	d.round = d.round[:0]
+	d.round, d.members = d.round[:0], d.members[:0]
 	for i, b := range due {
 		item := roundItem{bucket: b, begin: len(d.looks.Hits), presence: -1}
 		b.mu.Lock()
@@ -290,10 +292,12 @@ func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 		if item.presence >= 0 {
 			b.readPresence(&d.looks.Verdicts[item.presence])
 		}
-		b.startRound(now.elapsed)
+		first := len(d.members)
+		d.members = b.startRound(d.members, now.elapsed)
+		item.members = [2]int{first, len(d.members)}
 		item.units = 0
 		if item.hasAnswered && b.blanket() == AssignUnits {
-			item.units, d.claim = b.plan(available, now, d.claim)
+			item.units, d.claim = b.plan(d.members[first:], available, now, d.claim)
 		}
 		appendLateRefunds(&d.charges, &d.looks, item.begin, item.looks, now)
 		item.charges = len(d.charges.Hits)
@@ -312,6 +316,7 @@ func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 	}
 	clear(d.claim) // What is gone must not stay in memory.
 	clear(d.round)
+	clear(d.members)
 	clear(d.looks.Hits)
 	clear(d.charges.Hits)
 }
@@ -370,7 +375,7 @@ func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instan
 	}
 	next := now.elapsed + int64(retryTime)
 	if action := b.blanket(); charged || action != AssignUnits {
-		next = d.assign(b, action, now.elapsed)
+		next = d.assign(b, d.members[item.members[0]:item.members[1]], action, now.elapsed)
 	}
 	if b.isShortOfShare {
 		next = min(next, b.shareEnd)
@@ -384,13 +389,13 @@ func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instan
 // retryTime is the time until the next round of a bucket whose units could not be charged, or whose presence is not published.
 const retryTime = 100 * time.Millisecond
 
-// assign sends what was planned for the members of b that are due. It returns when the next round should be, as Instant.elapsed.
-func (d *Divider) assign(b *bucket, action Action, now int64) (next int64) {
+// assign sends what was planned for the due members of b. It returns when the next round should be, as Instant.elapsed.
+func (d *Divider) assign(b *bucket, due []*member, action Action, now int64) (next int64) {
 	next = now + min(int64(wheelSlots*tickTime), b.agingTime())
 	refills := b.agingTime() < noEnd // Units become available at any time.
-	for _, m := range b.members {
+	for _, m := range due {
 		switch {
-		case !m.isDue:
+		case m.isGone:
 			continue
 		case !m.isInRound:
 			next = min(next, max(m.nextAssignment(), now))

@@ -33,7 +33,7 @@ type member struct {
 	mustReplace bool
 	planned     uint64 // planned is how many units the current round assigns.
 	isInRound   bool   // isInRound says that the current round has decided what the proxy gets. It may have joined later.
-	isGone      bool   // isGone says that the stream has ended, or that the bucket was abandoned. Only the goroutine of Report uses it.
+	isGone      bool   // isGone says that the stream has ended, or that the bucket was abandoned. The goroutine of Report sets it, and reads it without the lock.
 
 	figures memberFigures
 

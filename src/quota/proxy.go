@@ -92,6 +92,7 @@ func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries f
 	m.figures.measure(allowed, denied, now.elapsed, b.fairSeconds)
 	b.count(m, now.elapsed)
 	isNew, isDue, target := m.newest.Bucket == nil, m.isDue || b.unassigned > 0 || m.hasSpare(), b.target
+	nextRound := b.nextRound(now.elapsed)
 	isIdle := now.elapsed-m.lastUse >= int64(p.divider.cfg.AbandonAfter)
 	b.mu.Unlock()
 	if f := p.divider.cfg.OnUsage; f != nil && allowed|denied > 0 {
@@ -103,7 +104,7 @@ func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries f
 	case isNew:
 		p.divider.hurry(b)
 	case isDue:
-		p.divider.schedule(b, now.elapsed)
+		p.divider.schedule(b, nextRound)
 	}
 	return nil
 }

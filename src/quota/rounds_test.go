@@ -358,7 +358,7 @@ func TestProxiesTakeTurns(t *testing.T) {
 // Units that go back do not count as taken in the division.
 func TestSpareIsNotTaken(t *testing.T) {
 	t.Parallel()
-	b := &bucket{freed: []uint64{5}, taken: 100}
+	b := &bucket{freed: []uint64{5}, outstanding: make([]uint64, 1), taken: 100}
 	b.members = []*member{{outstanding: []uint64{50}, taken: 80}, {outstanding: []uint64{10}, taken: 20, account: account{settledUnits: 10}}}
 	if spare := b.takeSpare(0); spare != 55 || b.members[0].taken != 30 || b.members[1].taken != 20 || b.taken != 50 || b.takeSpare(0) != 0 {
 		t.Errorf("%d units are spare; %d and %d of %d are taken", spare, b.members[0].taken, b.members[1].taken, b.taken)
@@ -388,5 +388,21 @@ func TestAllowance(t *testing.T) {
 		if got := b.allowance(tt.available, NewInstant(tt.at, time.Unix(100, int64(tt.at)))); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}
+	}
+}
+
+// A report of a bucket that the proxy has reported before allocates nothing.
+func TestReportsAllocateNothing(t *testing.T) {
+	w := newWorld(t, 1, perMinute, 1)
+	p := w.nodes[0].Connect([]byte("d"))
+	w.report(p, 0, 10, time.Second)
+	id := []byte("k=v")
+	if n := testing.AllocsPerRun(100, func() {
+		w.now += time.Second
+		if err := p.Report(id, 5, 5, w.instant(), oneEntry); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
