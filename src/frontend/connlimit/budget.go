@@ -73,6 +73,8 @@ func (a *MemoryAccount) HoldBytes(n int64) bool {
 	switch {
 	case a == nil:
 		return true
+	case n == 0: // The budget is memory that all connections write to, so each write costs.
+		return a.heldBytes.Load() >= 0
 	case a.heldBytes.Add(n) < 0:
 		return false
 	case a.budget.heldBytes.Add(n) > a.budget.maxBytes:
@@ -83,7 +85,7 @@ func (a *MemoryAccount) HoldBytes(n int64) bool {
 
 // ReleaseBytes subtracts n bytes that HoldBytes added. After eviction and Close it does nothing.
 func (a *MemoryAccount) ReleaseBytes(n int64) {
-	if a != nil && a.heldBytes.Add(-n) >= 0 {
+	if a != nil && n != 0 && a.heldBytes.Add(-n) >= 0 {
 		a.budget.heldBytes.Add(-n)
 	}
 }
