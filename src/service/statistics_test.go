@@ -60,7 +60,8 @@ func TestPrometheus(t *testing.T) {
 	for _, row := range strings.Split(table, "\n")[1:] {
 		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
 		for _, name := range regexp.MustCompile(`ratelimit_[a-z_]+`).FindAllString(cell, -1) {
-			if !strings.Contains(body, "\n# TYPE "+name+" ") {
+			startsLater := name == "ratelimit_quota_requests_total" // It starts with the first report of a proxy: see TestQuotaUsage.
+			if !startsLater && !strings.Contains(body, "\n# TYPE "+name+" ") {
 				t.Errorf("docs/monitoring.md names %s, which a scrape does not have", name)
 			}
 		}
