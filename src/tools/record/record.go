@@ -24,6 +24,8 @@ const (
 	maxLineBytes = 1 << 20
 	// progressPause is the time between two lines of progress.
 	progressPause = time.Second
+	// lastLinesTime is how long lines are received after ctx ends. The service sends a line up to 0.2 s after the request.
+	lastLinesTime = 300 * time.Millisecond
 )
 
 // recording is a recording that is being received.
@@ -39,7 +41,7 @@ type recording struct {
 	end            string // end is the value of admin.RecordEndTrailer.
 }
 
-// run records until the service ends the recording, or ctx ends, which is no error.
+// run records until the service ends the recording, or until shortly after ctx ends, which is no error.
 func (r *recording) run(ctx context.Context) error {
 	query := url.Values{
 		"sample": {r.opt.sample}, "for": {r.opt.duration.String()}, "max_bytes": {strconv.FormatInt(r.opt.maxBytes, 10)},
@@ -50,9 +52,12 @@ func (r *recording) run(ctx context.Context) error {
 	if r.opt.domain != "" {
 		query.Set("domain", r.opt.domain)
 	}
+	receiving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastLinesTime, stop) })()
 	started := time.Now()
 	show := command.ProgressLine(r.errOut)
-	err := r.client.Open(ctx, "/api/record", query, "application/x-ndjson", func(resp *http.Response) error {
+	err := r.client.Open(receiving, "/api/record", query, "application/x-ndjson", func(resp *http.Response) error {
 		return r.receive(resp, func() { show("%s", r.text(time.Since(started))) })
 	})
 	show("")

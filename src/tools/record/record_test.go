@@ -124,8 +124,9 @@ func TestEarlyEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &service{lines: []string{okLine}, after: func(ctx context.Context, write func([]byte) error) error {
 		cancel()
+		err := write([]byte(okLine)) // A request before Ctrl-C, whose line is on its way.
 		<-ctx.Done()
-		return nil
+		return err
 	}}
 	server := httptest.NewServer(admin.DebugPages{Recordings: s}.Handler())
 	defer server.Close()
@@ -134,8 +135,8 @@ func TestEarlyEnds(t *testing.T) {
 	cmd.SetOut(&out)
 	cmd.SetErr(&errOut)
 	cmd.SetArgs([]string{"--url", server.URL, "--for", "1h"})
-	if err := cmd.ExecuteContext(ctx); err != nil || !strings.HasSuffix(errOut.String(), "; ended early\n") {
-		t.Errorf("%v: %s", err, errOut.String())
+	if err := cmd.ExecuteContext(ctx); err != nil || !strings.HasSuffix(errOut.String(), "; ended early\n") || out.String() != okLine+okLine {
+		t.Errorf("%v: %s%s", err, out.String(), errOut.String())
 	}
 	s = &service{lines: []string{okLine}, after: func(context.Context, func([]byte) error) error { panic(http.ErrAbortHandler) }}
 	text, said, err := call(t, s)
