@@ -72,7 +72,14 @@ type statsKey struct{ domain, rule string }
 
 // countsByKey reports whether the hits of r count under the key of r. Hits of per-value
 // rules count under values of the request; hits of unlimited rules have no hit counters.
-func countsByKey(r *rules.Rule) bool { return !r.Unlimited && !r.MetricNameHasValues() }
+func countsByKey(r *rules.Rule) bool {
+	return (!r.Unlimited || hasLimitsOfFile(r)) && !r.MetricNameHasValues()
+}
+
+// hasLimitsOfFile reports whether r has limits_from. Some lines of the file may be unlimited, and others not.
+func hasLimitsOfFile(r *rules.Rule) bool {
+	return len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == rules.LevelLimitsFrom
+}
 
 // Decisions counts the decisions on a rule. Each charge of a descriptor is one decision, which is Admitted, Denied or Failed. Near and
 // Shadow are parts of Admitted, and Fallback is a part of Admitted and Denied.

@@ -164,6 +164,7 @@ func (c *Compiler) addLimitsOfFile(n, child *node, cfg *DescriptorConfig) {
 	for i, of := range d.file.Table.Limits() {
 		n := *d.node
 		n.rule = c.ruleWithLimit(base, d.file.Path, of)
+		c.set.copies = append(c.set.copies, ruleCopy{base, n.rule})
 		d.nodesByLimit[i] = &n
 	}
 	if len(c.problems) > problems {

@@ -126,6 +126,9 @@ func (s *Set) setIndexes(j *Joiner) {
 	for _, r := range s.rules {
 		r.Index = j.ruleIndexes.take()
 	}
+	for _, c := range s.copies {
+		c.copy.Index = c.rule.Index
+	}
 	for _, d := range s.domains {
 		d.Index = j.domainIndexes.take()
 	}

@@ -12,12 +12,16 @@ type Set struct {
 	domainsByName         map[string]*Domain
 	domains               []*Domain
 	rules                 []*Rule
+	copies                []ruleCopy // copies are the copies of rules with limits_from. They have the Index of their rule.
 	onlyOrderedListDomain []byte
 	ruleSlots             int    // ruleSlots is set by a Joiner. It may be larger than the number of rules.
 	domainSlots           int    // domainSlots is set by a Joiner.
 	units                 []*Set // units are the Sets that Union joined to this one. They are empty if it was compiled whole.
 	nameBytes             int    // nameBytes is the length of all names, as Shared counts it. It is 0 for joined Sets.
 }
+
+// ruleCopy is a rule with limits_from and the copy of it that has one of the limits.
+type ruleCopy struct{ rule, copy *Rule }
 
 // RuleSlots returns the length of a table that Rule.Index can index. Indexes of a joined Set have gaps.
 func (s *Set) RuleSlots() int { return max(s.ruleSlots, len(s.rules)) }
