@@ -62,6 +62,9 @@ func (r *Registry) statsOf(table *RuleTable[ruleStats], set *rules.Set, rule *ru
 	r.ruleStatsMu.Lock()
 	defer r.ruleStatsMu.Unlock()
 	s := r.openRuleStats(rule)
+	if now := r.tables.RuleInForce(set, rule); now != nil && now != rule {
+		r.openRuleStats(now) // The rule was unlimited, for example, and is limited now: it needs counters of hits before others find them.
+	}
 	if !r.tables.StoreRule(set, rule, s) {
 		r.ruleStats.remove(s, r.now())
 	}

@@ -101,13 +101,20 @@ func (p *RuleTables[T]) StoreRule(set *rules.Set, r *rules.Rule, v *T) (inForce 
 	if table, ok := p.TableOf(set); ok {
 		table.Rule(r).Store(v)
 	}
-	now, table := p.InForce()
-	if now != set {
-		if r = now.Rule(r.Domain, r.FullName); r != nil {
-			table.Rule(r).Store(v)
-		}
+	now := p.RuleInForce(set, r)
+	if now != nil {
+		_, table := p.InForce()
+		table.Rule(now).Store(v)
 	}
-	return r != nil
+	return now != nil
+}
+
+// RuleInForce returns the rule in force with the name of r, a rule of set; r itself if set is in force, and nil if there is none.
+func (p *RuleTables[T]) RuleInForce(set *rules.Set, r *rules.Rule) *rules.Rule {
+	if now, _ := p.InForce(); now != set {
+		return now.Rule(r.Domain, r.FullName)
+	}
+	return r
 }
 
 // StoreDomain is StoreRule for a domain.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
@@ -132,6 +133,24 @@ func TestFirstDecisionsDuringReloads(t *testing.T) {
 	}
 	slices.Sort(want)
 	if got = decided(r); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A request that began before a reload decides the first time by a rule that was unlimited then and is limited now.
+func TestFirstDecisionByARuleThatWasUnlimited(t *testing.T) {
+	t.Parallel()
+	old := load(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]")
+	now := load(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 10}}]")
+	r := New(Config{NearRatio: 0.8})
+	r.UseRules(old)
+	r.UseRules(now)
+	r.Record(ask, &limiter.Answer{RuleSet: old, Domain: old.Domains()[0], Statuses: []limiter.Status{{Rule: old.Rules()[0]}}})
+	hit(r, now, 0, "v")
+	if got, want := strings.Join(decided(r), " "), "d.a=2"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := total(r); !slices.Equal(got, []string{"d.a=1"}) {
 		t.Errorf("got %q", got)
 	}
 }
