@@ -87,7 +87,7 @@ func TestStandingStillIsNoOverload(t *testing.T) {
 	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
-	s := open(t, Config{Servers: []string{proxy.Addr}, MaxInFlight: 4, Config: remote.Config{Timeout: 3 * time.Second, BreakerFailures: 1, Connections: 1}}) // A busy machine needs a second for so many hits.
+	s := open(t, Config{Servers: []string{proxy.Addr}, MaxInFlight: 4, Config: remote.Config{Timeout: time.Second, BreakerFailures: 1, Connections: 1}})
 	recovers(t, s)
 	answered := s.Stats().Commands
 	go func() {
