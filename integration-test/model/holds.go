@@ -143,6 +143,9 @@ func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 		}
 	case known >= 0: // it passed before
 	case !m.fits(l, c, at, w.amount+open):
+		if !w.look && w.amount > 0 {
+			m.adopt(l, c, at)
+		}
 		v.over = true
 		v.never = w.amount > l.capacity()
 		if !v.never {
