@@ -41,6 +41,12 @@ func TestShare(t *testing.T) {
 			algorithm.Limit{Kind: algorithm.GCRA, Max: 8, Burst: 3, Period: time.Minute},
 		},
 		{
+			"so does one with an emission interval",
+			algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Burst: 14, Period: algorithm.MaxPeriod, Emission: 2 * time.Second},
+			4,
+			algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Burst: 3, Period: algorithm.MaxPeriod, Emission: 8 * time.Second},
+		},
+		{
 			"holds at a time are divided, and their time is not",
 			algorithm.Limit{Kind: algorithm.Concurrency, Max: 10, Period: time.Minute, Hold: time.Minute},
 			4,

@@ -544,6 +544,7 @@ func TestRuleHash(t *testing.T) {
 		{Period: 1},
 		{Burst: 1},
 		{MinInterval: 1},
+		{Emission: 1},
 		{CountBlocked: true},
 		{Hold: 1},
 		{Calendar: calendar(algorithm.CalendarDay)},

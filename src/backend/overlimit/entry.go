@@ -34,8 +34,9 @@ func (h *idHasher) ruleHash(l *algorithm.Limit) uint64 {
 		window       algorithm.Window
 		max, burst   uint64
 		minInterval  time.Duration
+		emission     time.Duration
 		countBlocked bool
-	}{l.Window(), l.Max, l.Burst, l.MinInterval, l.CountBlocked}
+	}{l.Window(), l.Max, l.Burst, l.MinInterval, l.Emission, l.CountBlocked}
 	return maphash.Comparable(h[0], fields)
 }
 
