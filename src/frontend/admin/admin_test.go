@@ -101,7 +101,7 @@ func TestDebug(t *testing.T) {
 	const index = `/debug/pprof/: list of the profiles of this process
 /debug/pprof/profile: CPU profile; ?seconds=30
 /debug/pprof/trace: execution trace; ?seconds=1
-/explain: which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or POST the body of /json; ?format=json for JSON
+/explain: which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or bucket=key=value,key=value for a quota bucket, or POST the body of /json; ?format=json for JSON
 /readyz: whether each component is ready, with addresses, paths and problems
 /rlconfig: the loaded rules, one per line; ?format=yaml for all their properties
 /stats: all counters and gauges; ?format=json for JSON
