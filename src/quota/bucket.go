@@ -27,6 +27,7 @@ type bucket struct {
 	members     []*member
 	target      limiter.QuotaTarget
 	windows     []window // windows has the current window of each limit.
+	slides      []window // slides has, for each sliding window, the stretch of time in which freed and member.outstanding were charged.
 	lastRound   int64    // lastRound is when the last round began, as Instant.elapsed.
 	fairEnd     int64    // fairEnd is when member.taken starts again at 0, as Instant.elapsed.
 	fairSeconds float64  // fairSeconds is the time between two values of fairEnd.
@@ -86,7 +87,8 @@ func (b *bucket) use(target limiter.QuotaTarget) {
 	if same {
 		return
 	}
-	b.windows, b.freed, b.fairEnd = make([]window, len(target.Hits)), make([]uint64, len(target.Hits)), 0
+	b.windows, b.slides = make([]window, len(target.Hits)), make([]window, len(target.Hits))
+	b.freed, b.fairEnd = make([]uint64, len(target.Hits)), 0
 	b.outstanding = make([]uint64, len(target.Hits))
 	for _, m := range b.members {
 		m.outstanding, m.isDue, m.mustReplace = make([]uint64, len(target.Hits)), true, true
@@ -118,13 +120,16 @@ func (b *bucket) advance(now Instant) {
 	crossed := false
 	for i := range b.windows {
 		w := &b.windows[i]
-		if *w != (window{}) && w.contains(now.wall) {
+		if w.contains(now.wall) || b.slides[i].contains(now.wall) {
 			continue
 		}
 		crossed = crossed || *w != (window{}) && !b.target.Hits[i].NoVeto
 		*w = window{}
-		if l := b.target.Hits[i].Limit; l.Kind == algorithm.FixedWindow {
+		switch l := b.target.Hits[i].Limit; l.Kind {
+		case algorithm.FixedWindow:
 			w.start, w.end = l.WindowBounds(now.wall)
+		case algorithm.SlidingWindow, algorithm.SlidingWindowCounter:
+			b.slides[i].start, b.slides[i].end = algorithm.WindowBounds(now.wall, l.Period)
 		}
 		b.forgetOutstanding(i)
 	}
@@ -146,14 +151,20 @@ func (b *bucket) advance(now Instant) {
 	}
 }
 
-// agingTime returns after how long an assignment must be replaced because its units no longer count in the store: the shortest period of the
-// limits whose windows have no borders, or noEnd.
+// agingTime returns after how long an assignment must be replaced because its units no longer count in the store, or noEnd: of the limits whose
+// windows have no borders, the shortest period, or the time in which a gcra is as new.
 func (b *bucket) agingTime() int64 {
 	shortest := noEnd
 	for i := range b.windows {
-		if h := &b.target.Hits[i]; b.windows[i] == (window{}) && !h.NoVeto {
-			shortest = min(shortest, int64(h.Limit.Period))
+		h := &b.target.Hits[i]
+		if b.windows[i] != (window{}) || h.NoVeto {
+			continue
 		}
+		age := int64(h.Limit.Period)
+		if h.Limit.Kind == algorithm.GCRA {
+			age = min(age, max(h.Limit.BurstTolerance(), int64(assignmentSpacing)))
+		}
+		shortest = min(shortest, age)
 	}
 	return shortest
 }
@@ -178,7 +189,7 @@ func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
 		if unassigned > 0 {
 			appendHit(batch, &b.target.Hits[i], algorithm.Force, unassigned, group)
 		}
-		if spare := b.takeSpare(i); spare > 0 && b.windows[i].contains(now.wall+int64(refundMargin)) {
+		if spare := b.takeSpare(i); spare > 0 && b.takesRefund(i, now.wall+int64(refundMargin)) {
 			appendHit(batch, &b.target.Hits[i], algorithm.Refund, min(spare, algorithm.MaxAmount), group)
 		}
 	}
@@ -188,9 +199,14 @@ func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
 }
 
 // refundMargin is how long before the end of a window nothing is given back to it, because the refund could arrive in the next one. If it
-// does all the same, because the process was stopped meanwhile, appendLateRefunds corrects it. Only limits whose windows have borders get
-// units back: in others, a refund would make room that the charge no longer takes.
+// does all the same, because the process was stopped meanwhile, appendLateRefunds corrects it.
 const refundMargin = 100 * time.Millisecond
+
+// takesRefund reports whether what was charged to a limit still counts at an instant. A gcra gets nothing back: a refund could make room
+// that the charge no longer takes.
+func (b *bucket) takesRefund(limit int, wall int64) bool {
+	return b.windows[limit].contains(wall) || b.slides[limit].contains(wall)
+}
 
 // appendLateRefunds appends the hits that charge again what refunds gave back to a later window than that of now. refunds are hits begin to end
 // of a batch that the store has decided. Only fixed windows are sure to follow the clock of this process.

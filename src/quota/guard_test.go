@@ -31,9 +31,9 @@ type guard struct {
 	carried   int // carried is what was assigned and neither used nor expired when the window began.
 	hidden    int // hidden is how many units were used in the window that proxies did not report.
 
-	// counts, carries and hides have a value for each millisecond if the windows have no borders: what was admitted and hidden since
-	// the last restart, and what was carried.
-	counts, carries, hides []int
+	// counts, carries, hides and returns have a value for each millisecond if the windows have no borders: what was admitted, hidden and
+	// returned since the last restart, and what was carried.
+	counts, carries, hides, returns []int
 }
 
 // mostCharged returns how many units may be charged to the counter in any one period, if the windows have no borders.
@@ -147,6 +147,7 @@ func (g *guard) unused() (units int) {
 func (g *guard) tick() {
 	if g.limit.Kind != algorithm.FixedWindow {
 		g.counts, g.carries, g.hides = append(g.counts, g.admitted), append(g.carries, g.unused()), append(g.hides, g.hidden)
+		g.returns = append(g.returns, g.world.returned)
 		return
 	}
 	if _, end := g.limit.WindowBounds(g.world.instant().wall); end != g.windowEnd {
@@ -170,7 +171,11 @@ func (g *guard) admit() {
 	period := int(g.limit.Period / time.Millisecond)
 	begin := max(0, len(g.counts)-period)
 	got, hidden := g.admitted-g.counts[begin], g.hidden-g.hides[max(0, begin-period)]
-	if most := g.mostCharged(); got > most+g.carries[begin]+hidden {
+	most := g.mostCharged()
+	if g.limit.Kind == algorithm.SlidingWindow { // What goes back makes room at once, and leaves the window when an earlier hit would have.
+		most += w.returned - g.returns[max(0, begin-period)]
+	}
+	if got > most+g.carries[begin]+hidden {
 		w.t.Fatalf("%s: at %v %d admitted within %v: at most %d are charged, %d were carried over, and proxies hid %d",
 			g.name, w.now, got, g.limit.Period, most, g.carries[begin], hidden)
 	}

@@ -34,7 +34,13 @@ var schedules = map[string]schedule{
 	"first hit":       {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: first_hit_window}}]"}},
 	"sliding":         {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: sliding_window}}]"}},
 	"sliding counter": {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: sliding_window_counter}}]"}},
-	"gcra":            {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra}}]"}},
+	"long sliding": {
+		rules: []string{"[{key: k, rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 1000, algorithm: sliding_window}}]"},
+	},
+	"long sliding counter": {
+		rules: []string{"[{key: k, rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 1000, algorithm: sliding_window_counter}}]"},
+	},
+	"gcra": {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra}}]"}},
 	"gcra with a small burst": {
 		rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra, burst: 19}}]"},
 	},

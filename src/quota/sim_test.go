@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
@@ -37,6 +38,24 @@ type world struct {
 	// buckets are the quota buckets of each proxy.
 	buckets []simBucketID
 	guards  *guards // guards, if set, check what is admitted.
+	// returned is how many units have gone back to sliding windows.
+	returned int
+}
+
+// returnCounter is the store of a replica. It counts world.returned.
+type returnCounter struct {
+	backend.Backend
+	world *world
+}
+
+func (c returnCounter) Take(ctx context.Context, b *backend.Batch) error {
+	err := c.Backend.Take(ctx, b)
+	for i := range b.Hits {
+		if h, v := &b.Hits[i], &b.Verdicts[i]; h.Op == algorithm.Refund && h.Limit.Kind == algorithm.SlidingWindow && err == nil {
+			c.world.returned += int(v.Before - v.After)
+		}
+	}
+	return err
 }
 
 // simBucketID names a quota bucket.
@@ -84,7 +103,7 @@ func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world 
 // newNode returns a replica.
 func (w *world) newNode() *Divider {
 	return New(Config{
-		Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: w.store, VirtualTime: true, StoreIsShared: w.replicas > 1,
+		Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: returnCounter{w.store, w}, VirtualTime: true, StoreIsShared: w.replicas > 1,
 		AbandonAfter: w.abandonAfter,
 	})
 }
@@ -375,6 +394,43 @@ func TestLongWindow(t *testing.T) {
 		w.run(20 * time.Second)
 		if sum := a.total + b.total; sum < 5850 || sum > 6000 {
 			t.Errorf("%d replicas: %d requests passed in the first minute, want 5850 to 6000", replicas, sum)
+		}
+	}
+}
+
+// What proxies do not use of a limit goes back, so that they can use nearly all of it, whatever their number, their reports and the algorithm.
+func TestUse(t *testing.T) {
+	t.Parallel()
+	for rule, least := range map[string]float64{ // least is which part of the limit passes at least if proxies ask for more.
+		"unit: second, requests_per_unit: 100":                                     0.97,
+		"unit: minute, requests_per_unit: 6000":                                    0.95,
+		"unit: second, requests_per_unit: 100, algorithm: gcra":                    0.85,
+		"unit: minute, requests_per_unit: 6000, algorithm: gcra, burst: 50":        0.95,
+		"unit: minute, requests_per_unit: 6000, algorithm: sliding_window":         0.95,
+		"unit: minute, requests_per_unit: 6000, algorithm: sliding_window_counter": 0.8,
+		"unit: minute, requests_per_unit: 6000, algorithm: first_hit_window":       0.9,
+	} {
+		for _, interval := range []time.Duration{time.Second, 5 * time.Second} {
+			for _, proxies := range []int{1, 2, 5} {
+				for demand, want := range map[float64]float64{40: 39, 80: 75, 120: 100 * least} {
+					w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {"+rule+"}}]", 1)
+					for range proxies {
+						w.connect(0, demand/float64(proxies), interval)
+					}
+					w.run(30 * time.Second)
+					passed := 0
+					for _, p := range w.proxies {
+						passed -= p.total
+					}
+					w.run(60 * time.Second)
+					for _, p := range w.proxies {
+						passed += p.total
+					}
+					if got := float64(passed) / 60; got < want {
+						t.Errorf("%s: %d proxies that report every %v ask for %.0f a second, and %.1f pass, want %.0f or more", rule, proxies, interval, demand, got, want)
+					}
+				}
+			}
 		}
 	}
 }
