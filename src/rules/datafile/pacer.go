@@ -5,7 +5,7 @@ import "time"
 // Pacer interrupts the load of a file, so that requests run meanwhile. Its zero value is for the start, when requests wait for the rules: it
 // interrupts the load for a moment every two milliseconds. One goroutine at a time may use it.
 type Pacer struct {
-	// Gentle is for reloads. It works for bursts of about 100 microseconds and rests at least five times as long after each, so that a load
+	// Gentle is for reloads. It works for bursts of about 50 microseconds and rests at least ten times as long after each, so that a load
 	// delays no request noticeably, also if there are few CPUs.
 	Gentle bool
 
@@ -18,11 +18,11 @@ const (
 	fastBurst = 2 * time.Millisecond
 	fastRest  = 50 * time.Microsecond
 
-	gentleBurst     = 100 * time.Microsecond
-	maxGentleBurst  = 300 * time.Microsecond
-	restsPerBurst   = 5
+	gentleBurst     = 50 * time.Microsecond
+	maxGentleBurst  = 100 * time.Microsecond
+	restsPerBurst   = 10
 	maxCountedBurst = time.Millisecond // maxCountedBurst bounds the rest after a burst that other processes made longer.
-	gentleTime      = 4 * time.Second  // gentleTime is after what time a load rests only as long as it works, because later changes wait for it.
+	gentleTime      = 8 * time.Second  // gentleTime is after what time a load rests only as long as it works, because later changes wait for it.
 )
 
 // linesPerStep is the number of lines after which Step is called: every 30 microseconds or so.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A load at the start is hardly slowed down. A reload takes a sixth of a CPU, in short bursts, and after some seconds a half.
+// A load at the start is hardly slowed down. A reload takes a tenth of a CPU, in short bursts, and after some seconds a half.
 func TestPacer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -18,10 +18,10 @@ func TestPacer(t *testing.T) {
 	}{
 		{"nothing", true, time.Microsecond, 0, 0, 0, 0},
 		{"start", false, 25 * time.Microsecond, time.Second, time.Second, 1026 * time.Millisecond, fastBurst},
-		{"small", true, 25 * time.Microsecond, 75 * time.Microsecond, 75 * time.Microsecond, 75 * time.Microsecond, gentleBurst},
-		{"reload", true, 25 * time.Microsecond, 500 * time.Millisecond, 2900 * time.Millisecond, 3 * time.Second, gentleBurst},
-		{"long reload", true, 25 * time.Microsecond, 4 * time.Second, 10500 * time.Millisecond, 11 * time.Second, gentleBurst},
-		{"steps that take long", true, 10 * time.Millisecond, 100 * time.Millisecond, 140 * time.Millisecond, 150 * time.Millisecond, 10 * time.Millisecond},
+		{"small", true, 25 * time.Microsecond, 25 * time.Microsecond, 25 * time.Microsecond, 25 * time.Microsecond, gentleBurst},
+		{"reload", true, 25 * time.Microsecond, 500 * time.Millisecond, 5400 * time.Millisecond, 5600 * time.Millisecond, gentleBurst},
+		{"long reload", true, 25 * time.Microsecond, 4 * time.Second, 14 * time.Second, 15 * time.Second, gentleBurst},
+		{"steps that take long", true, 10 * time.Millisecond, 100 * time.Millisecond, 190 * time.Millisecond, 200 * time.Millisecond, 10 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, start := Pacer{Gentle: tt.gentle}, time.Now()
