@@ -122,7 +122,7 @@ func memoryInUse() memoryUse {
 }
 
 // gcPercent returns the GOGC with which the heap grows enough. Memory without counters may double at
-// least, as with Go's own rule, but only grow by half before the first rules, which are most of it. The heap starts with 4 MiB, so GOGC is at
+// least, as with Go's own rule, but only grow by three quarters before the first rules, which are most of it. The heap starts with 4 MiB, so GOGC is at
 // most 1600.
 //
 //	live 8 MiB,   no counters         -> 800, collect at 72 MiB
@@ -130,7 +130,7 @@ func memoryInUse() memoryUse {
 func (u memoryUse) gcPercent() int {
 	other := u.liveHeapBytes - u.counterBytes
 	if u.awaitsRules {
-		other /= 2
+		other = other / 4 * 3
 	}
 	room := max(minGrowthBytes, other)
 	if left := u.maxCounterBytes + otherMemoryBytes - programBytes - runtimeBytes - u.liveHeapBytes; u.maxCounterBytes > 0 && left < room {

@@ -27,7 +27,7 @@ func TestMemoryUse(t *testing.T) {
 		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib, 0, false}, 59, 296 * mib},
 		{memoryUse{264 * mib, 12 * mib, 256 * mib, 256 * mib, 0, false}, 7, 296 * mib},
 		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib, 0, false}, 9, 356 * mib}, // the 28 MiB that are no counters may double
-		{memoryUse{200 * mib, 0, 0, 0, 0, true}, 50, 0},
+		{memoryUse{200 * mib, 0, 0, 0, 0, true}, 75, 0},
 		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40, 0, false}, 1, 8<<40 + 40*mib},
 	} {
 		limit := int64(0)
