@@ -27,7 +27,6 @@ type bucket struct {
 	members     []*member
 	target      limiter.QuotaTarget
 	windows     []window // windows has the current window of each limit.
-	slides      []window // slides has, for each sliding window, the stretch of time in which freed and member.outstanding were charged.
 	lastRound   int64    // lastRound is when the last round began, as Instant.elapsed.
 	fairEnd     int64    // fairEnd is when member.taken starts again at 0, as Instant.elapsed.
 	fairSeconds float64  // fairSeconds is the time between two values of fairEnd.
@@ -87,25 +86,33 @@ func (b *bucket) use(target limiter.QuotaTarget) {
 	if same {
 		return
 	}
-	b.windows, b.slides = make([]window, len(target.Hits)), make([]window, len(target.Hits))
-	b.freed, b.fairEnd = make([]uint64, len(target.Hits)), 0
+	b.windows, b.freed, b.fairEnd = make([]window, len(target.Hits)), make([]uint64, len(target.Hits)), 0
 	b.outstanding = make([]uint64, len(target.Hits))
 	for _, m := range b.members {
 		m.outstanding, m.isDue, m.mustReplace = make([]uint64, len(target.Hits)), true, true
 	}
 }
 
-// window is a window of a limit in Unix nanoseconds. It is zero for limits whose windows have no borders, and for a first-hit window that
-// has not started.
+// window is the stretch of time in which what proxies did not use goes back to a limit, in Unix nanoseconds. It is the window of the limit, or
+// for a sliding window the part in which an unused unit still counts. It is zero for a gcra, and for a first-hit window that has not started.
 type window struct{ start, end int64 }
 
 func (w window) contains(wall int64) bool { return w.start <= wall && wall < w.end }
+
+// endsAtOnce reports whether all that was charged to a limit stops counting together, when its window ends. A first-hit window must have started.
+func (b *bucket) endsAtOnce(limit int) bool {
+	switch b.target.Hits[limit].Limit.Kind {
+	case algorithm.FixedWindow, algorithm.FirstHitWindow:
+		return b.windows[limit] != (window{})
+	}
+	return false
+}
 
 // untilWindowEnd returns how long the first window that ends still lasts, or noEnd if none has a border.
 func (b *bucket) untilWindowEnd(wall int64) (first int64) {
 	first = noEnd
 	for i, w := range b.windows {
-		if w.end > 0 && !b.target.Hits[i].NoVeto {
+		if b.endsAtOnce(i) && !b.target.Hits[i].NoVeto {
 			first = min(first, w.end-wall)
 		}
 	}
@@ -120,16 +127,16 @@ func (b *bucket) advance(now Instant) {
 	crossed := false
 	for i := range b.windows {
 		w := &b.windows[i]
-		if w.contains(now.wall) || b.slides[i].contains(now.wall) {
+		if w.contains(now.wall) {
 			continue
 		}
-		crossed = crossed || *w != (window{}) && !b.target.Hits[i].NoVeto
+		crossed = crossed || b.endsAtOnce(i) && !b.target.Hits[i].NoVeto
 		*w = window{}
 		switch l := b.target.Hits[i].Limit; l.Kind {
 		case algorithm.FixedWindow:
 			w.start, w.end = l.WindowBounds(now.wall)
 		case algorithm.SlidingWindow, algorithm.SlidingWindowCounter:
-			b.slides[i].start, b.slides[i].end = algorithm.WindowBounds(now.wall, l.Period)
+			w.start, w.end = algorithm.WindowBounds(now.wall, l.Period)
 		}
 		b.forgetOutstanding(i)
 	}
@@ -157,7 +164,7 @@ func (b *bucket) agingTime() int64 {
 	shortest := noEnd
 	for i := range b.windows {
 		h := &b.target.Hits[i]
-		if b.windows[i] != (window{}) || h.NoVeto {
+		if b.endsAtOnce(i) || h.NoVeto {
 			continue
 		}
 		age := int64(h.Limit.Period)
@@ -189,7 +196,7 @@ func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
 		if unassigned > 0 {
 			appendHit(batch, &b.target.Hits[i], algorithm.Force, unassigned, group)
 		}
-		if spare := b.takeSpare(i); spare > 0 && b.takesRefund(i, now.wall+int64(refundMargin)) {
+		if spare := b.takeSpare(i); spare > 0 && b.windows[i].contains(now.wall+int64(refundMargin)) {
 			appendHit(batch, &b.target.Hits[i], algorithm.Refund, min(spare, algorithm.MaxAmount), group)
 		}
 	}
@@ -199,14 +206,9 @@ func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
 }
 
 // refundMargin is how long before the end of a window nothing is given back to it, because the refund could arrive in the next one. If it
-// does all the same, because the process was stopped meanwhile, appendLateRefunds corrects it.
+// does all the same, because the process was stopped meanwhile, appendLateRefunds corrects it. A gcra gets nothing back: a refund could make
+// room that the charge no longer takes.
 const refundMargin = 100 * time.Millisecond
-
-// takesRefund reports whether what was charged to a limit still counts at an instant. A gcra gets nothing back: a refund could make room
-// that the charge no longer takes.
-func (b *bucket) takesRefund(limit int, wall int64) bool {
-	return b.windows[limit].contains(wall) || b.slides[limit].contains(wall)
-}
 
 // appendLateRefunds appends the hits that charge again what refunds gave back to a later window than that of now. refunds are hits begin to end
 // of a batch that the store has decided. Only fixed windows are sure to follow the clock of this process.

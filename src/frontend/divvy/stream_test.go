@@ -2,65 +2,21 @@ package divvy
 
 import (
 	"bytes"
-	"io"
 	"math/rand/v2"
-	"net"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/testbed/harness"
 )
-
-// script is a connection whose client sends packets and then closes its side.
-type script struct {
-	net.Conn
-	packets [][]byte
-	said    bytes.Buffer
-	closed  chan struct{}
-}
-
-func (s *script) Read(p []byte) (int, error) {
-	if len(s.packets) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, s.packets[0])
-	if s.packets[0] = s.packets[0][n:]; len(s.packets[0]) == 0 {
-		s.packets = s.packets[1:]
-	}
-	return n, nil
-}
-
-func (s *script) Write(p []byte) (int, error)      { return s.said.Write(p) }
-func (s *script) SetReadDeadline(time.Time) error  { return nil }
-func (s *script) SetWriteDeadline(time.Time) error { return nil }
-func (s *script) RemoteAddr() net.Addr             { return nil }
-
-func (s *script) Close() error {
-	close(s.closed)
-	return nil
-}
 
 // play returns the replies to a client that sends these packets.
 func play(s *Server, packets ...[]byte) string {
-	c := &script{packets: packets, closed: make(chan struct{})}
-	s.StartConn(c)
-	<-c.closed
-	return c.said.String()
-}
-
-// cut returns stream in packets of up to size() bytes.
-func cut(stream []byte, size func() int) (packets [][]byte) {
-	for len(stream) > 0 {
-		n := min(size(), len(stream))
-		packets = append(packets, stream[:n])
-		stream = stream[n:]
-	}
-	return packets
+	return harness.PlayPackets(s.StartConn, nil, packets...)
 }
 
 // wellFormed is any number of OKs and at most one ERR, which is the end.
@@ -93,7 +49,7 @@ func FuzzStream(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
 		s := fresh(t, 128)
-		whole := play(s, cut(stream, func() int { return len(stream) })...)
+		whole := play(s, harness.CutPackets(stream, func() int { return len(stream) })...)
 		if !wellFormed.MatchString(whole) {
 			t.Fatalf("%q is answered %q", stream, whole)
 		}
@@ -113,7 +69,7 @@ func FuzzStream(f *testing.F) {
 			"by the byte": func() int { return 1 },
 			"at random":   func() int { return 1 + random.IntN(40) },
 		} {
-			if got := play(fresh(t, 1+random.IntN(5)), cut(stream, size)...); got != whole {
+			if got := play(fresh(t, 1+random.IntN(5)), harness.CutPackets(stream, size)...); got != whole {
 				t.Errorf("%q: %s %q, at once %q", stream, name, got, whole)
 			}
 		}

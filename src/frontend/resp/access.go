@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Access says who may do what.
+// Access has the passwords of clients and of operators.
 type Access struct {
 	// Password is what clients must send with AUTH before other commands. Empty: nothing.
 	Password string

@@ -1,9 +1,7 @@
 package resp
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
+	"ratelimit/src/testbed/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -96,36 +95,6 @@ func build(tb testing.TB, cfg Config) *Server {
 	return s
 }
 
-// script is a connection whose client sends packets and then closes its side.
-type script struct {
-	net.Conn
-	addr    net.Addr
-	packets [][]byte
-	said    bytes.Buffer
-	closed  chan struct{}
-}
-
-func (s *script) Read(p []byte) (int, error) {
-	if len(s.packets) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, s.packets[0])
-	if s.packets[0] = s.packets[0][n:]; len(s.packets[0]) == 0 {
-		s.packets = s.packets[1:]
-	}
-	return n, nil
-}
-
-func (s *script) Write(p []byte) (int, error)      { return s.said.Write(p) }
-func (s *script) RemoteAddr() net.Addr             { return s.addr }
-func (s *script) SetReadDeadline(time.Time) error  { return nil }
-func (s *script) SetWriteDeadline(time.Time) error { return nil }
-
-func (s *script) Close() error {
-	close(s.closed)
-	return nil
-}
-
 var (
 	loopback  = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1000}
 	elsewhere = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1000}
@@ -133,10 +102,7 @@ var (
 
 // play returns the replies to a client at addr that sends these packets.
 func play(s *Server, addr net.Addr, packets ...[]byte) string {
-	c := &script{addr: addr, packets: packets, closed: make(chan struct{})}
-	s.StartConn(c)
-	<-c.closed
-	return c.said.String()
+	return harness.PlayPackets(s.StartConn, addr, packets...)
 }
 
 // exchange is a command, and the reply in a short form: lines are separated by blanks.

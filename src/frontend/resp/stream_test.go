@@ -8,17 +8,8 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/testbed/harness"
 )
-
-// cut returns stream in packets of up to size() bytes.
-func cut(stream []byte, size func() int) (packets [][]byte) {
-	for len(stream) > 0 {
-		n := min(size(), len(stream))
-		packets = append(packets, stream[:n])
-		stream = stream[n:]
-	}
-	return packets
-}
 
 // FuzzStream checks that any input gets well-formed replies, at least one for each command that is not empty, and that neither packets nor
 // pipelining change a byte of them.
@@ -41,7 +32,7 @@ func FuzzStream(f *testing.F) {
 			return // These tell times.
 		}
 		s := fresh(t, 128)
-		whole := play(s, elsewhere, cut(stream, func() int { return len(stream) })...)
+		whole := play(s, elsewhere, harness.CutPackets(stream, func() int { return len(stream) })...)
 		replies := splitReplies(t, whole)
 		errs := uint64(0)
 		for _, r := range replies {
@@ -58,7 +49,7 @@ func FuzzStream(f *testing.F) {
 		}
 		random := rand.New(rand.NewPCG(seed, 1))
 		for name, size := range map[string]func() int{"by the byte": func() int { return 1 }, "at random": func() int { return 1 + random.IntN(40) }} {
-			if got := play(fresh(t, 1+random.IntN(5)), elsewhere, cut(stream, size)...); got != whole {
+			if got := play(fresh(t, 1+random.IntN(5)), elsewhere, harness.CutPackets(stream, size)...); got != whole {
 				t.Errorf("%q: %s %q, at once %q", stream, name, got, whole)
 			}
 		}
