@@ -52,13 +52,19 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// settingsTables are the generated tables: the page, and the name in the marks around them.
+// settingsTables are the generated tables: the page, the name in the marks around them, and the sections that the page has, separated by
+// commas. Without sections it has all variables.
 var settingsTables = []struct {
 	page, name string
 	variables  func() []settings.Variable
+	sections   string
 }{
-	{"docs/settings.md", "settings", settings.Table},
-	{"docs/migrating-from-divvy.md", "settings of divvy", settings.DivvyTable},
+	{"docs/settings.md", "settings", settings.Table, "Logs, Operator's page, Limiting, Answers, Shutdown"},
+	{"docs/settings-ports.md", "settings", settings.Table, "Listeners, TLS, Divvy, RESP"},
+	{"docs/settings-rules.md", "settings", settings.Table, "Rules, Rules over xDS"},
+	{"docs/settings-stores.md", "settings", settings.Table, "Redis, Memcached, When the store does not answer"},
+	{"docs/settings-statistics.md", "settings", settings.Table, "Statistics, Tracing"},
+	{"docs/migrating-from-divvy.md", "settings of divvy", settings.DivvyTable, ""},
 }
 
 func settingsMarkdown(table []settings.Variable) string {
@@ -81,7 +87,9 @@ func settingsMarkdown(table []settings.Variable) string {
 	return b.String() + "\n"
 }
 
+// Each variable is in the table of exactly one page.
 func TestSettingsTables(t *testing.T) {
+	pages := make(map[string]int)
 	for _, table := range settingsTables {
 		text := document(t, table.page)
 		begin := "<!-- " + table.name + ": written by `make docs`, held to the code by a test -->\n"
@@ -91,7 +99,14 @@ func TestSettingsTables(t *testing.T) {
 		if !ok || !ok2 {
 			t.Fatalf("%s: the marks around the table of %s are gone", table.page, table.name)
 		}
-		want := settingsMarkdown(table.variables())
+		variables := table.variables()
+		if sections := strings.Split(table.sections, ", "); table.sections != "" {
+			variables = slices.DeleteFunc(variables, func(v settings.Variable) bool { return !slices.Contains(sections, v.Section) })
+		}
+		for _, v := range variables {
+			pages[table.name+" "+v.Name]++
+		}
+		want := settingsMarkdown(variables)
 		if *update {
 			if err := os.WriteFile(filepath.Join(projectRoot, table.page), []byte(before+begin+want+end+after), 0o644); err != nil {
 				t.Fatal(err)
@@ -100,6 +115,16 @@ func TestSettingsTables(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("the table of %s in %s is not that of the code: run `make docs`", table.name, table.page)
+		}
+	}
+	for name, n := range pages {
+		if n != 1 {
+			t.Errorf("%s is on %d pages, want 1: see settingsTables", name, n)
+		}
+	}
+	for _, v := range settings.Table() {
+		if pages["settings "+v.Name] == 0 {
+			t.Errorf("%s is on no page: add its section, %s, to settingsTables", v.Name, v.Section)
 		}
 	}
 }
