@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
@@ -98,7 +97,15 @@ func (r *Result) Report(to io.Writer) {
 
 // GitHub prints warnings and problems as workflow commands, which GitHub shows in a pull request.
 func (r *Result) GitHub(to io.Writer) {
-	r.all(func(severity string, p rules.Problem) { fmt.Fprintln(to, gitHubCommand(severity, p)) })
+	r.all(func(severity string, p rules.Problem) { fmt.Fprintln(to, Annotation(severity, p)) })
+}
+
+// Annotation returns p as an annotation of its place.
+func Annotation(severity string, p rules.Problem) output.Annotation {
+	return output.Annotation{
+		Severity: severity, File: p.File, Line: p.Line, Col: p.Col,
+		Text: rules.Problem{Message: p.Message, Fix: p.Fix}.String(),
+	}
 }
 
 // Summary returns the numbers of files, domains, rules and warnings in one line, or the number of problems if there are any.
@@ -157,28 +164,4 @@ func (r *Result) JSON(to io.Writer) error {
 		body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.Message, p.Fix})
 	})
 	return json.NewEncoder(to).Encode(body)
-}
-
-// gitHubText escapes the text of a workflow command of GitHub; gitHubValue escapes its parameters, such as the file name.
-var (
-	gitHubText  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
-	gitHubValue = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-)
-
-// gitHubCommand returns the workflow command with which GitHub annotates the place of p.
-func gitHubCommand(severity string, p rules.Problem) string {
-	var place []string
-	if p.File != "" {
-		place = append(place, "file="+gitHubValue.Replace(p.File))
-	}
-	if p.Line > 0 {
-		place = append(place, fmt.Sprintf("line=%d", p.Line))
-	}
-	if p.Col > 0 {
-		place = append(place, fmt.Sprintf("col=%d", p.Col))
-	}
-	if len(place) > 0 {
-		severity += " "
-	}
-	return "::" + severity + strings.Join(place, ",") + "::" + gitHubText.Replace(rules.Problem{Message: p.Message, Fix: p.Fix}.String())
 }

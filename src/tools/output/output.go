@@ -1,4 +1,4 @@
-// Package output writes what commands print: text for people, and JSON for programs.
+// Package output writes what commands print: text for people, JSON for programs, and annotations for GitHub.
 package output
 
 import (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,8 @@ var help string
 type options struct {
 	run     string
 	verbose bool
-	asJSON  bool
+	format  string
+	asJSON  bool // asJSON is another way to write format json.
 }
 
 // Command returns `ratelimit test`.
@@ -32,13 +34,20 @@ func Command() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&opt.run, "run", "", "only the tests whose name matches this regular expression")
 	f.BoolVarP(&opt.verbose, "verbose", "v", false, "print the tests that pass, too")
-	f.BoolVar(&opt.asJSON, "json", false, "print one object")
+	f.StringVar(&opt.format, "format", "text", "how results are printed: text, json, or github")
+	f.BoolVar(&opt.asJSON, "json", false, "the same as --format json")
 	return cmd
 }
 
 func (opt *options) test(cmd *cobra.Command, paths []string) error {
 	if len(paths) == 0 {
 		return command.InvalidInput(errors.New("name files of tests, or directories that have some"))
+	}
+	if opt.asJSON {
+		opt.format = "json"
+	}
+	if !slices.Contains([]string{"text", "json", "github"}, opt.format) {
+		return command.InvalidInput(fmt.Errorf("--format %s: write text, json or github", opt.format))
 	}
 	var pick *regexp.Regexp
 	if opt.run != "" {
@@ -64,11 +73,15 @@ func (opt *options) test(cmd *cobra.Command, paths []string) error {
 }
 
 func (opt *options) print(out io.Writer, sum *Summary) error {
-	if opt.asJSON {
+	if opt.format == "json" {
 		return output.WriteJSON(out, sum)
 	}
 	for i := range sum.Files {
-		if _, err := io.WriteString(out, sum.Files[i].Text(opt.verbose)); err != nil {
+		text := sum.Files[i].GitHub
+		if opt.format == "text" {
+			text = func() string { return sum.Files[i].Text(opt.verbose) }
+		}
+		if _, err := io.WriteString(out, text()); err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,10 @@ package ruletest
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
+	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/output"
 )
 
@@ -13,13 +15,10 @@ func (r *Result) Text(verbose bool) string {
 	for _, p := range r.Problems {
 		fmt.Fprintf(&b, "error: %s\n", p)
 	}
-	failed, requests := 0, 0
 	for i := range r.Tests {
 		t := &r.Tests[i]
-		requests += t.Requests
 		switch {
 		case !t.Passed:
-			failed++
 			fmt.Fprintf(&b, "--- FAIL: %s (%s)\n", output.Printable(t.Name), t.At)
 			for j := range t.Failures {
 				t.Failures[j].print(&b)
@@ -28,17 +27,47 @@ func (r *Result) Text(verbose bool) string {
 			fmt.Fprintf(&b, "--- PASS: %s (%s)\n", output.Printable(t.Name), output.Plural(t.Requests, "request"))
 		}
 	}
+	b.WriteString(r.summary())
+	return b.String()
+}
+
+// GitHub returns the result as workflow commands, which annotate problems and failures at their lines, and a line for the file.
+func (r *Result) GitHub() string {
+	var b strings.Builder
+	for _, p := range r.problems {
+		fmt.Fprintln(&b, check.Annotation("error", p))
+	}
+	for i := range r.Tests {
+		for j := range r.Tests[i].Failures {
+			f, text := &r.Tests[i].Failures[j], new(strings.Builder)
+			fmt.Fprintf(text, "test %s failed\n", strconv.Quote(r.Tests[i].Name))
+			f.print(text)
+			fmt.Fprintln(&b, output.Annotation{Severity: "error", File: f.pos.File, Line: f.pos.Line, Col: f.pos.Col, Text: strings.TrimSuffix(text.String(), "\n")})
+		}
+	}
+	b.WriteString(r.summary())
+	return b.String()
+}
+
+// summary returns the line for the file.
+func (r *Result) summary() string {
+	failed, requests := 0, 0
+	for i := range r.Tests {
+		requests += r.Tests[i].Requests
+		if !r.Tests[i].Passed {
+			failed++
+		}
+	}
 	switch {
 	case len(r.Problems) > 0:
-		fmt.Fprintf(&b, "BAD   %s  %s\n", r.File, output.Plural(len(r.Problems), "problem"))
+		return fmt.Sprintf("BAD   %s  %s\n", r.File, output.Plural(len(r.Problems), "problem"))
 	case failed > 0:
-		fmt.Fprintf(&b, "FAIL  %s  %d of %s failed\n", r.File, failed, output.Plural(len(r.Tests), "test"))
+		return fmt.Sprintf("FAIL  %s  %d of %s failed\n", r.File, failed, output.Plural(len(r.Tests), "test"))
 	case len(r.Tests) == 0:
-		fmt.Fprintf(&b, "ok    %s  no tests to run\n", r.File)
+		return fmt.Sprintf("ok    %s  no tests to run\n", r.File)
 	default:
-		fmt.Fprintf(&b, "ok    %s  %s, %s\n", r.File, output.Plural(len(r.Tests), "test"), output.Plural(requests, "request"))
+		return fmt.Sprintf("ok    %s  %s, %s\n", r.File, output.Plural(len(r.Tests), "test"), output.Plural(requests, "request"))
 	}
-	return b.String()
 }
 
 func (f *Failure) print(b *strings.Builder) {

@@ -199,6 +199,9 @@ func TestFormIsDocumented(t *testing.T) {
 	var fields func(t reflect.Type, path string)
 	fields = func(typ reflect.Type, path string) {
 		for f := range typ.Fields() {
+			if !f.IsExported() {
+				continue
+			}
 			name, of := f.Tag.Get("json"), f.Type
 			if of.Kind() == reflect.Slice {
 				name, of = name+"[]", of.Elem()

@@ -23,6 +23,7 @@ type Result struct {
 	File     string   `json:"file"`
 	Problems []string `json:"problems"` // Problems say why the tests of the file cannot run; empty if they ran.
 	Tests    []Test   `json:"tests"`
+	problems rules.Problems
 }
 
 // Test is the result of a test.
@@ -32,6 +33,7 @@ type Test struct {
 	Passed   bool      `json:"passed"`
 	Requests int       `json:"requests"`
 	Failures []Failure `json:"failures"`
+	pos      rules.Pos
 }
 
 // Failure is a step whose answers were not as expected.
@@ -45,6 +47,7 @@ type Failure struct {
 	Failed      int             `json:"failed"`
 	Differences []Difference    `json:"differences"`
 	Explanation *explain.Report `json:"explanation"`
+	pos         rules.Pos
 }
 
 // Difference is a part of an answer that is not as expected.
@@ -56,11 +59,15 @@ type Difference struct {
 
 // badResult returns the result of a file whose tests cannot run because of problems.
 func badResult(file string, problems rules.Problems) Result {
-	r := Result{File: file, Problems: make([]string, len(problems)), Tests: []Test{}}
-	for i, p := range problems {
-		r.Problems[i] = p.String()
+	r := Result{File: file, Problems: []string{}, Tests: []Test{}}
+	for _, p := range problems {
+		r.addProblem(p)
 	}
 	return r
+}
+
+func (r *Result) addProblem(p rules.Problem) {
+	r.Problems, r.problems = append(r.Problems, p.String()), append(r.problems, p)
 }
 
 // Run runs the tests of f. If pick is not nil, it runs only tests whose names match pick.
@@ -73,7 +80,7 @@ func (f *File) Run(ctx context.Context, pick *regexp.Regexp) Result {
 		}
 		done, err := f.run(ctx, t)
 		if err != nil {
-			r.Problems = append(r.Problems, err.Error())
+			r.addProblem(rules.Problem{Message: err.Error()})
 		}
 		r.Tests = append(r.Tests, done)
 	}
@@ -82,7 +89,7 @@ func (f *File) Run(ctx context.Context, pick *regexp.Regexp) Result {
 
 // run runs t on an empty store.
 func (f *File) run(ctx context.Context, t *test) (Test, error) {
-	out := Test{Name: t.name, At: t.Pos.String(), Failures: []Failure{}}
+	out := Test{Name: t.name, At: t.Pos.String(), Failures: []Failure{}, pos: t.Pos}
 	store, err := memory.New(memory.Config{})
 	if err != nil {
 		return out, err
@@ -122,7 +129,7 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 			failure = &Failure{
 				At: s.Pos.String(), Time: s.at.String(), Ask: shortForm(&s.request),
 				Repetition: i + 1, Times: s.times, Differences: differences,
-				Explanation: explain.NewReport(&s.request, &a, true),
+				Explanation: explain.NewReport(&s.request, &a, true), pos: s.Pos,
 			}
 		}
 		failure.Failed++
