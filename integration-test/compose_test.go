@@ -18,6 +18,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/memcachedtest"
 	"ratelimit/src/testbed/redistest"
 )
@@ -493,8 +494,8 @@ func TestComposeEnvoys(t *testing.T) {
 			if !strings.HasPrefix(s.Image, "envoyproxy/envoy:") {
 				continue
 			}
-			if want := "envoyproxy/envoy:distroless-v" + envoyVersion[:strings.LastIndex(envoyVersion, ".")]; !strings.HasPrefix(s.Image, want) {
-				t.Errorf("%s: image %s, want %s…: the tests run Envoy %s", name, s.Image, want, envoyVersion)
+			if want := "envoyproxy/envoy:distroless-v" + harness.EnvoyVersion[:strings.LastIndex(harness.EnvoyVersion, ".")]; !strings.HasPrefix(s.Image, want) {
+				t.Errorf("%s: image %s, want %s…: the tests run Envoy %s", name, s.Image, want, harness.EnvoyVersion)
 			}
 			if len(s.Command) < 2 || s.Command[0] != "-c" {
 				t.Fatalf("%s: command %q, want -c and a file", name, s.Command)

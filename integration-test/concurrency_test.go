@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -31,7 +32,7 @@ type holdsRecipe struct {
 // startHoldsRecipe serves the rules in examples/NAME/rules. change edits their file.
 func startHoldsRecipe(t *testing.T, name, file string, env []string, change func(*testing.T, *document), backend http.HandlerFunc) *holdsRecipe {
 	t.Helper()
-	envoyBinary(t) // or skip, before the service is built
+	harness.Envoy(t) // or skip, before the service is built
 	r := &holdsRecipe{dir: filepath.Join(repository, "examples", name), backend: httptest.NewServer(backend)}
 	t.Cleanup(r.backend.Close)
 	doc := readYAML(t, filepath.Join(r.dir, "rules", file))

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"ratelimit/src/testbed/harness"
 )
 
 const year = 365 * 24 * 60 * 60 // seconds
@@ -21,7 +23,7 @@ const year = 365 * 24 * 60 * 60 // seconds
 // The comments of proxy.yaml show requests and promise answers. Here they are
 // sent as they stand there.
 func TestEnvoyDemoAsPromised(t *testing.T) {
-	envoyBinary(t) // or skip, before the service is built
+	harness.Envoy(t) // or skip, before the service is built
 	rules := newRuleDir(t)
 	rules.putExample(t, "example.yaml")
 	f := startFront(t, startService(t, rules.env()...).grpc, false)
@@ -74,7 +76,7 @@ func statuses(promise string) ([]int, error) {
 
 // More than the comments say, and the same in other words.
 func TestEnvoyDemo(t *testing.T) {
-	envoyBinary(t)
+	harness.Envoy(t)
 	rules := newRuleDir(t)
 	rules.putExample(t, "example.yaml")
 	f := startFront(t, startService(t, rules.env()...).grpc, false)
@@ -115,7 +117,7 @@ func TestEnvoyDemo(t *testing.T) {
 
 // What callers read about their limit, in Envoy's words.
 func TestEnvoyHeaders(t *testing.T) {
-	envoyBinary(t)
+	harness.Envoy(t)
 	rules := newRuleDir(t)
 	rules.putExample(t, "example.yaml")
 	f := startFront(t, startService(t, rules.env()...).grpc, false)
@@ -172,7 +174,7 @@ func TestEnvoyHeaders(t *testing.T) {
 
 // The window in Envoy's header is the whole one, unit times multiplier.
 func TestEnvoyHeadersOfLongWindows(t *testing.T) {
-	envoyBinary(t)
+	harness.Envoy(t)
 	tests := []struct{ rule, want string }{
 		{"{unit: day, requests_per_unit: 7}", "7, 7;w=86400"},
 		{"{unit: week, requests_per_unit: 7}", "7, 7;w=604800"},
@@ -201,7 +203,7 @@ func TestEnvoyHeadersOfLongWindows(t *testing.T) {
 // A changed rule file takes hold while requests run, and none of them notices
 // in any other way.
 func TestEnvoyDuringReload(t *testing.T) {
-	envoyBinary(t)
+	harness.Envoy(t)
 	allow := func(n int) string {
 		return fmt.Sprintf("domain: rl\ndescriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: %d}}]\n", n)
 	}
@@ -261,7 +263,7 @@ func TestEnvoyDuringReload(t *testing.T) {
 
 // TestEnvoyWithEachEngine sends requests in parallel. Envoy asks about all of them on one connection, and each counts once.
 func TestEnvoyWithEachEngine(t *testing.T) {
-	envoyBinary(t)
+	harness.Envoy(t)
 	const workers, requestsEach, limit = 16, 25, 150
 	rules := newRuleDir(t)
 	rules.put(t, "rules.yaml", fmt.Sprintf("domain: rl\ndescriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: %d}}]\n", limit))
@@ -297,7 +299,7 @@ func TestEnvoyWithEachEngine(t *testing.T) {
 // Without the service Envoy does what failure_mode_deny says, and obeys the
 // service again once it is back.
 func TestEnvoyWithoutService(t *testing.T) {
-	envoyBinary(t)
+	harness.Envoy(t)
 	tests := []struct {
 		name            string
 		failureModeDeny bool
@@ -353,7 +355,7 @@ func TestEnvoyWithoutService(t *testing.T) {
 func TestEnvoyValidatesExamples(t *testing.T) {
 	for _, path := range []string{proxyFile, mockFile, repository + "/examples/envoy/quota.yaml", tokenBudgetDir + "/envoy.yaml", repository + "/examples/concurrency/envoy.yaml"} {
 		t.Run(path, func(t *testing.T) {
-			out, err := exec.Command(envoyBinary(t), "--mode", "validate", "--log-level", "warning", "--config-path", path).CombinedOutput()
+			out, err := exec.Command(harness.Envoy(t), "--mode", "validate", "--log-level", "warning", "--config-path", path).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v:\n%s", err, out)
 			}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/src/testbed/harness"
 )
 
 const (
@@ -61,7 +63,7 @@ func startFront(t *testing.T, serviceAddress string, failureModeDeny bool) *fron
 func startEnvoy(t *testing.T, name string, config *document) (p *process, address string) {
 	t.Helper()
 	adminFile := filepath.Join(t.TempDir(), "admin")
-	p = start(t, name, exec.Command(envoyBinary(t),
+	p = start(t, name, exec.Command(harness.Envoy(t),
 		"--config-path", config.write(t, name+".yaml"),
 		"--config-yaml", onAnyPort,
 		"--admin-address-path", adminFile,

@@ -39,7 +39,7 @@ type quotaWorld struct {
 // startQuotas starts a world without requests.
 func startQuotas(t *testing.T) *quotaWorld {
 	t.Helper()
-	envoyBinary(t) // or skip, before the service is built
+	harness.Envoy(t) // or skip, before the service is built
 	rules := newRuleDir(t)
 	doc := readYAML(t, repository+"/examples/quota/config/quotas.yaml")
 	doc.set(t, "requests_per_unit", strconv.Itoa(quotaLimit))

