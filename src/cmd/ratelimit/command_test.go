@@ -360,7 +360,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("serve --help lacks %s", v.Name)
 		}
 	}
-	for _, name := range []string{"", "serve", "divvy", "client", "check", "explain", "test", "simulate", "bench", "top", "denials", "record", "version"} {
+	for _, name := range []string{"", "serve", "divvy", "client", "check", "explain", "test", "simulate", "bench", "top", "denials", "record", "man", "version"} {
 		code, help, _ := call(t, strings.Fields("ratelimit "+name+" --help")...)
 		if code != 0 || !strings.Contains(help, "Examples:") {
 			t.Errorf("%s --help: exit %d, no examples", name, code)
@@ -392,7 +392,7 @@ func TestCompletions(t *testing.T) {
 func TestHelpTexts(t *testing.T) {
 	const name = "testdata/help.txt"
 	var all strings.Builder
-	for _, cmd := range append([]string{""}, strings.Fields("client check explain test simulate record top denials schema bench version")...) {
+	for _, cmd := range append([]string{""}, strings.Fields("client check explain test simulate record top denials schema bench man version")...) {
 		_, help, _ := call(t, strings.Fields("ratelimit "+cmd+" --help")...)
 		fmt.Fprintf(&all, "$ ratelimit %s --help\n%s\n", cmd, help)
 	}

@@ -23,6 +23,7 @@ import (
 	"ratelimit/src/tools/denials"
 	"ratelimit/src/tools/diff"
 	"ratelimit/src/tools/explain"
+	"ratelimit/src/tools/man"
 	"ratelimit/src/tools/record"
 	"ratelimit/src/tools/ruletest"
 	"ratelimit/src/tools/simulate"
@@ -68,7 +69,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	version := newCommand("version", func(*cobra.Command, []string) error {
+	versionCmd := newCommand("version", func(*cobra.Command, []string) error {
 		_, err := fmt.Fprintln(out, versionText())
 		return err
 	})
@@ -77,7 +78,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		return err
 	})
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(), ruletest.Command(),
-		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), record.Command(), version, client.UpstreamCommand())
+		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), record.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		if cmd.Args == nil {
 			cmd.Args = noArguments

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -64,6 +65,15 @@ func serve(cmd *cobra.Command, configure func() (service.Config, error)) error {
 		}
 		cfg.Output, cfg.Signals, cfg.Heap = o, signals, tuner
 		cfg.Explain = explain.Handler
+		onReady := cfg.OnReady
+		cfg.OnReady = func(r service.Ready) {
+			if onReady != nil {
+				onReady(r)
+			}
+			if err := notifySystemd(os.Getenv("NOTIFY_SOCKET")); err != nil {
+				log.Print(err)
+			}
+		}
 		cfg.Version, cfg.Commit = version, revision()
 		s, err := service.New(cfg)
 		if err == nil {
