@@ -36,4 +36,6 @@ USER 65532:65532
 # HTTP (/json, /healthcheck), gRPC, the debug pages, and divvy's line protocol,
 # which opens only for rules of divvy or with DIVVY_PORT.
 EXPOSE 8080 8081 6070 8321
+# The image has no shell and no curl, so the binary asks itself. Kubernetes ignores this.
+HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 CMD ["/bin/ratelimit", "health"]
 ENTRYPOINT ["/bin/ratelimit"]

@@ -66,7 +66,7 @@ func parseDockerfile(text string) ([]stage, error) {
 			stages = append(stages, s)
 			continue
 		}
-		if !slices.Contains([]string{"ARG", "COPY", "ENTRYPOINT", "EXPOSE", "RUN", "USER", "WORKDIR"}, i.name) {
+		if !slices.Contains([]string{"ARG", "COPY", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "RUN", "USER", "WORKDIR"}, i.name) {
 			return nil, fmt.Errorf("line %d: unknown instruction %q", i.line, i.name)
 		}
 		if len(stages) == 0 {
@@ -117,6 +117,8 @@ func TestDockerfileShips(t *testing.T) {
 		"ENTRYPOINT": {`["/bin/ratelimit"]`},
 		"COPY":       {"--from=build /out/ /bin/"},
 		"RUN":        nil, // there is nothing to run it with
+
+		"HEALTHCHECK": {`--interval=5s --timeout=3s --start-period=30s --retries=3 CMD ["/bin/ratelimit", "health"]`},
 	}
 	for name, args := range want {
 		if got := shipped.all(name); !slices.Equal(got, args) {

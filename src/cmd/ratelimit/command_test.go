@@ -392,7 +392,7 @@ func TestCompletions(t *testing.T) {
 func TestHelpTexts(t *testing.T) {
 	const name = "testdata/help.txt"
 	var all strings.Builder
-	for _, cmd := range append([]string{""}, strings.Fields("client check explain test simulate record top denials schema bench man version")...) {
+	for _, cmd := range append([]string{""}, strings.Fields("client check explain test simulate record top denials health schema bench man version")...) {
 		_, help, _ := call(t, strings.Fields("ratelimit "+cmd+" --help")...)
 		fmt.Fprintf(&all, "$ ratelimit %s --help\n%s\n", cmd, help)
 	}

@@ -23,6 +23,7 @@ import (
 	"ratelimit/src/tools/denials"
 	"ratelimit/src/tools/diff"
 	"ratelimit/src/tools/explain"
+	"ratelimit/src/tools/health"
 	"ratelimit/src/tools/man"
 	"ratelimit/src/tools/record"
 	"ratelimit/src/tools/ruletest"
@@ -78,7 +79,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		return err
 	})
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(), ruletest.Command(),
-		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), record.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
+		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), record.Command(), health.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		if cmd.Args == nil {
 			cmd.Args = noArguments

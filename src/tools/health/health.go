@@ -1,0 +1,149 @@
+// Package health asks the service on the same machine whether it is ready.
+package health
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ratelimit/src/settings"
+	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/output"
+)
+
+//go:embed help.txt
+var help string
+
+// maxAnswerBytes bounds how much of an answer is read.
+const maxAnswerBytes = 4096
+
+// Command returns `ratelimit health`.
+func Command() *cobra.Command {
+	var timeout time.Duration
+	cmd := command.New(help, func(cmd *cobra.Command, _ []string) error {
+		if timeout <= 0 {
+			return command.InvalidInput(fmt.Errorf("--timeout %v: write a time above 0s", timeout))
+		}
+		answer, err := ask(cmd.Context(), timeout, settings.NewEnvironment(os.Environ()))
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), answer)
+		return err
+	})
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "time limit, connecting included")
+	cmd.SetFlagErrorFunc(command.InvalidFlags)
+	return cmd
+}
+
+// port is an address that answers /healthcheck.
+type port struct {
+	variable string // variable is the setting that names the port.
+	host     string
+	number   int
+	tls      bool
+}
+
+// ask returns the answer of a service that is ready. The service was started with env.
+func ask(ctx context.Context, timeout time.Duration, env settings.Environment) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s, _, _ := settings.Read(env) // The service has refused to start if the settings are wrong, so nothing answers then.
+	p := port{"PORT", s.Host, s.Port, s.HTTPTLS.Cert != ""}
+	if s.Health {
+		p = port{"HEALTH_PORT", s.HealthHost, s.HealthPort, false}
+	}
+	answer, err := p.get(ctx)
+	if s.Health || !errors.Is(err, syscall.ECONNREFUSED) {
+		return answer, err
+	}
+	// `ratelimit serve` has opened PORT before all others, so this is `ratelimit divvy`, or nothing.
+	d, _, _ := settings.ReadDivvy(env)
+	conn, dialErr := (&net.Dialer{}).DialContext(ctx, "tcp", port{host: d.Divvy.Host, number: d.Divvy.Port}.addr())
+	if dialErr != nil {
+		return "", err
+	}
+	_ = conn.Close() // Nothing was sent.
+	return "OK: divvy's port is open", nil
+}
+
+// addr returns host:port, with the address of this machine if the port is open on all addresses.
+func (p port) addr() string {
+	host := cmp.Or(p.host, "0.0.0.0")
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip.Is6() {
+			host = "::1"
+		}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(p.number))
+}
+
+// get returns the answer of /healthcheck. Its status is 200.
+func (p port) get(ctx context.Context) (string, error) {
+	if p.number == 0 {
+		return "", fmt.Errorf("%s=0 lets the service choose a port that health cannot know: set HEALTH_PORT", p.variable)
+	}
+	conn, err := p.dial(ctx)
+	if err != nil {
+		return "", p.explain(err)
+	}
+	defer func() { _ = conn.Close() }() // All that matters has been read.
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline) // SetDeadline fails only if the connection is closed, and so does Write.
+	}
+	if _, err := io.WriteString(conn, "GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+		return "", p.explain(err)
+	}
+	r := bufio.NewReader(io.LimitReader(conn, maxAnswerBytes))
+	if begin, _ := r.Peek(4); string(begin) == "ERR " { // PORT is that of `ratelimit divvy`, which knows no GET.
+		return "OK: divvy's port answers", nil
+	}
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return "", p.explain(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
+	text, _ := io.ReadAll(resp.Body)         // The status is known without the text.
+	said := output.Printable(strings.ToValidUTF8(strings.TrimSpace(string(text)), "?"))
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: status %d: %s", p.addr(), resp.StatusCode, cmp.Or(said, resp.Status))
+	}
+	return said, nil
+}
+
+func (p port) dial(ctx context.Context) (net.Conn, error) {
+	if !p.tls {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", p.addr())
+	}
+	// The certificate is for the name that callers use, which is not the name of this connection. Nothing secret is sent.
+	return (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", p.addr()) //nolint:gosec // see above
+}
+
+// explain says what to do about err, the error of a request without an answer.
+func (p port) explain(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: no answer in time", p.addr())
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%s: %w: no service is on %s", p.addr(), syscall.ECONNREFUSED, p.variable)
+	case p.tls:
+		return fmt.Errorf("%s: %w: if HTTP_TLS_CLIENT_CACERT is set, set HEALTH_PORT", p.addr(), err)
+	}
+	return fmt.Errorf("%s: %w: is a rate limit service on %s?", p.addr(), err, p.variable)
+}
