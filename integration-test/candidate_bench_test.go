@@ -32,8 +32,11 @@ descriptors:
     rate_limits: [{unit: minute, requests_per_unit: 1000000000}, {unit: day, requests_per_unit: 1000000000}, {unit: day, requests_per_unit: 1000000000, algorithm: sliding_window_counter}]
 `
 	for _, store := range []string{"memory", "redis"} {
-		for _, inFlight := range []int{1, 32, 256} {
-			b.Run(fmt.Sprintf("%s/inFlight=2x%d", store, inFlight), func(b *testing.B) {
+		for _, load := range []struct {
+			workload string
+			inFlight int
+		}{{"uniform", 1}, {"uniform", 32}, {"uniform", 256}, {"multi", 32}} {
+			b.Run(fmt.Sprintf("%s/%s/inFlight=2x%d", store, load.workload, load.inFlight), func(b *testing.B) {
 				var args [][]string
 				for _, candidate := range []string{"", live, strings.Replace(live, "1000000000", "999999999", 1), strings.Replace(live, "hour", "day", 1), three} {
 					args = append(args, startBenched(b, b.TempDir(), store, live, candidate))
@@ -41,7 +44,7 @@ descriptors:
 				cost := make([][]float64, len(args))
 				for b.Loop() {
 					for i := range args {
-						cost[i] = append(cost[i], microsPerCall(b, inFlight, args[i]))
+						cost[i] = append(cost[i], microsPerCall(b, load.workload, load.inFlight, args[i]))
 					}
 				}
 				median := func(list []float64) float64 {
@@ -116,14 +119,14 @@ func startBenched(b *testing.B, root, store, live, candidate string) []string {
 var grpcAddress = regexp.MustCompile(`msg=listening address="([^"]+)" port=grpc`)
 
 // microsPerCall sends calls for a second and returns the CPU time of one, in microseconds.
-func microsPerCall(b *testing.B, inFlight int, args []string) float64 {
+func microsPerCall(b *testing.B, workload string, inFlight int, args []string) float64 {
 	b.Helper()
 	path, err := buildService()
 	if err != nil {
 		b.Fatal(err)
 	}
 	out, err := exec.Command(path, append([]string{
-		"bench", "--json", "--client", "lean", "--workload", "uniform", "--keys", "100000", "--connections", "2", "--in-flight", fmt.Sprint(inFlight),
+		"bench", "--json", "--client", "lean", "--workload", workload, "--keys", "100000", "--connections", "2", "--in-flight", fmt.Sprint(inFlight),
 		"--warmup", "300ms", "--duration", "1s",
 	}, args...)...).Output()
 	var r bench.Result
