@@ -46,7 +46,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs docker_image clean bootstrap compile tests
+.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image clean bootstrap compile tests
 
 all: build lint test ## build, lint and test
 
@@ -54,7 +54,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ratelimit ./src/cmd/ratelimit
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ratelimit ./src/cmd/ratelimit
 
 run: build ## serve the example rules from memory, and print a curl to try
 	DISABLE_STATS=true exec ./bin/ratelimit serve --try --config examples/ratelimit/config
@@ -160,6 +160,21 @@ docs: ## write the tables of settings, the help texts, the plot of algorithms an
 	go test ./src/cmd/ratelimit -run 'TestSettingsTables|TestHelpTexts' -update
 	go test ./src/tools/simulate -run TestPlot -update
 	go test ./integration-test -run TestPrometheusRule -update
+
+release-check: ## make a release without publishing it, look into its files, and install its packages on a clean Debian (needs root)
+	$(HERE) go test -count=1 -timeout 90m -v ./integration-test/release -full
+
+# What the archives and packages of a release hold beside the binary; .goreleaser.yaml calls it.
+release-files:
+	@rm -rf bin/release && mkdir -p bin/release/man bin/release/completions
+	@$(HERE) CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/release/ratelimit ./src/cmd/ratelimit
+	@bin/release/ratelimit man bin/release/man && gzip -9n bin/release/man/*
+	@for shell in bash zsh fish; do bin/release/ratelimit completion $$shell >bin/release/completions/ratelimit.$$shell; done
+	@rm bin/release/ratelimit
+
+release-notes: ## print the part of CHANGELOG.md about VERSION, for the page of a release
+	@awk -v version='$(VERSION:v%=%)' '/^## /{on = index($$0, "## [" version "]") == 1; found = found || on; next} /^\[[^]]*\]: /{next} on; \
+	  END{if (!found) {print "CHANGELOG.md has no section [" version "]" >"/dev/stderr"; exit 1}}' CHANGELOG.md
 
 docker_image: ## build the image (needs docker)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .

@@ -387,7 +387,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 	for _, doc := range append(documents(t), "CONTRIBUTING.md", "SECURITY.md") {
 		data := document(t, doc)
-		for _, m := range regexp.MustCompile("(?:`|\n)make ([a-z_]+)").FindAllStringSubmatch(data, -1) {
+		for _, m := range regexp.MustCompile("(?:`|\n)make ([a-z0-9_-]+)").FindAllStringSubmatch(data, -1) {
 			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
 				t.Errorf("%s names `make %s`", doc, m[1])
 			}
