@@ -111,7 +111,7 @@ func (r *Registry) decisionFigures() (list []Figure) {
 		for o := range s.outcomeCounts {
 			if n := s.outcomeCounts[o].Load(); n > 0 {
 				list = append(list, Figure{
-					MetricName: "ratelimit_decisions_total", Help: "Descriptors by what became of them.", Value: int64(n),
+					MetricName: "ratelimit_decisions_total", Help: "Descriptors by what became of them.", Unit: "{descriptor}", Value: int64(n),
 					Labels: []string{"domain", key.domain, "rule", key.rule, "outcome", Outcome(o).String()},
 				})
 			}
@@ -122,7 +122,7 @@ func (r *Registry) decisionFigures() (list []Figure) {
 		}{{"admitted", s.quotaAdmitted.Load()}, {"denied", s.quotaDenied.Load()}} {
 			if q.n > 0 {
 				list = append(list, Figure{
-					MetricName: "ratelimit_quota_requests_total", Help: "Requests that proxies decided by quotas, as they reported.", Value: int64(q.n),
+					MetricName: "ratelimit_quota_requests_total", Help: "Requests that proxies decided by quotas, as they reported.", Unit: "{request}", Value: int64(q.n),
 					Labels: []string{"domain", key.domain, "rule", key.rule, "result", q.result},
 				})
 			}
@@ -130,7 +130,7 @@ func (r *Registry) decisionFigures() (list []Figure) {
 		for f := range s.unansweredCharges {
 			if n := s.unansweredCharges[f].Load(); n > 0 {
 				list = append(list, Figure{
-					MetricName: "ratelimit_unanswered_total", Help: "Charges that the store did not answer, by what was done instead.", Value: int64(n),
+					MetricName: "ratelimit_unanswered_total", Help: "Charges that the store did not answer, by what was done instead.", Unit: "{charge}", Value: int64(n),
 					Labels: []string{"domain", key.domain, "rule", key.rule, "instead", backend.Fallback(f).String()},
 				})
 			}
@@ -209,6 +209,9 @@ func (r *Registry) appendUndecided(stats []Stat) []Stat {
 	}
 	return stats
 }
+
+// Figures returns all figures but the counters of rules and of names from clients, in no order.
+func (r *Registry) Figures() []Figure { return r.registeredFigures(true) }
 
 // registeredFigures returns the registered counters and figures. native adds those that only Prometheus shows.
 func (r *Registry) registeredFigures(native bool) (list []Figure) {

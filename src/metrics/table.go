@@ -26,10 +26,10 @@ var figureLines = sync.OnceValue(func() map[string][]figureLine {
 			part = name
 		}
 		columns := strings.Fields(line)
-		if len(columns) < 4 || columns[0] == "#" {
+		if len(columns) < 5 || columns[0] == "#" {
 			continue
 		}
-		f := Figure{StatName: strings.Trim(columns[2], "-"), Help: strings.Join(columns[4:], " ")}
+		f := Figure{StatName: strings.Trim(columns[2], "-"), Unit: strings.Trim(columns[4], "-"), Help: strings.Join(columns[5:], " ")}
 		if columns[0] == "gauge" {
 			f.Kind = KindGauge
 		}
@@ -39,6 +39,17 @@ var figureLines = sync.OnceValue(func() map[string][]figureLine {
 	}
 	return lines
 })
+
+// Declarations returns a figure without a value for each line of figures.txt, by part. Its names contain $ and *.
+func Declarations() map[string][]Figure {
+	list := make(map[string][]Figure)
+	for part, lines := range figureLines() {
+		for _, line := range lines {
+			list[part] = append(list[part], line.template)
+		}
+	}
+	return list
+}
 
 // Figures returns the figures that figures.txt declares for part. name replaces $ in their names. source has the fields and
 // methods that the table names, or is a function that returns such a value. Their values are numbers, switches, instants,

@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/recording"
 	"ratelimit/src/quota"
+	"ratelimit/src/service/otlpmetrics"
 	"ratelimit/src/service/tracing"
 )
 
@@ -22,7 +23,8 @@ type Service struct {
 	Config
 	log        *logs
 	ports      *ports
-	tracing    *tracing.Provider // tracing is nil if it is off.
+	tracing    *tracing.Provider   // tracing is nil if it is off.
+	otlp       *otlpmetrics.Sender // otlp is nil unless metrics are sent over OTLP.
 	store      store
 	counters   *metrics.Registry
 	limiter    *limiter.Limiter
@@ -69,7 +71,7 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries})
-	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOperator, s.buildCandidate, s.buildLimiter, s.buildSources, s.buildFrontends} {
+	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOTLP, s.buildOperator, s.buildCandidate, s.buildLimiter, s.buildSources, s.buildFrontends} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -93,7 +95,7 @@ func (s *Service) Addr(name string) net.Addr {
 
 func (s *Service) close() {
 	s.ports.close()
-	s.endTracing(context.Background())
+	s.endTelemetry(context.Background())
 	if f := s.store.snapshot; f != nil {
 		if err := f.Close(); err != nil {
 			s.log.Warnf("stopping: %v", err)
@@ -176,7 +178,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 }
 
 // stop makes the service unhealthy at once, waits for the drain delay, refuses new calls
-// while running ones finish, writes the last snapshot, and sends spans. Another signal ends all waiting.
+// while running ones finish, writes the last snapshot, and sends spans and metrics. Another signal ends all waiting.
 func (s *Service) stop() {
 	s.health.update(func(h *health) { h.isStopping = true })
 	patient, cancel := context.WithCancel(context.Background())
@@ -204,34 +206,5 @@ func (s *Service) stop() {
 		s.log.important.Warnf("stopping: %v", err)
 	}
 	s.writeLastSnapshot(patient)
-	s.endTracing(patient)
-}
-
-func (s *Service) startTracing() (*tracing.Provider, error) {
-	cfg := s.Settings.Tracing
-	if !cfg.Enabled {
-		return nil, nil
-	}
-	return tracing.New(context.Background(), tracing.Config{
-		Protocol:     cfg.Protocol,
-		ServiceName:  cfg.ServiceName,
-		Namespace:    cfg.Namespace,
-		InstanceID:   cfg.InstanceID,
-		Version:      s.Version,
-		SamplingRate: float64(cfg.SamplingRate),
-		OnLoss: func(spans int, err error) {
-			s.log.Warnf("the collector did not take %d spans: %v", spans, err)
-		},
-	})
-}
-
-// spanFlushTimeout bounds how long the last spans are sent, as in envoyproxy/ratelimit.
-const spanFlushTimeout = 5 * time.Second
-
-func (s *Service) endTracing(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, spanFlushTimeout)
-	defer cancel()
-	if err := s.tracing.Shutdown(ctx); err != nil {
-		s.log.Warnf("stopping: %v", err)
-	}
+	s.endTelemetry(patient)
 }

@@ -410,10 +410,10 @@ func TestCollectorAway(t *testing.T) {
 		signals              int
 		bound                time.Duration // of the stop
 	}{
-		{"silent", "http", silent.Addr().String(), 1, spanFlushTimeout},
+		{"silent", "http", silent.Addr().String(), 1, telemetryTimeout},
 		{"silent", "grpc", silent.Addr().String(), 2, 0},
 		{"gone", "http", gone, 1, 0},
-		{"gone", "grpc", gone, 1, spanFlushTimeout},
+		{"gone", "grpc", gone, 1, telemetryTimeout},
 	} {
 		t.Run(tt.name+" "+tt.protocol, func(t *testing.T) {
 			collectorAt(t, tt.addr)

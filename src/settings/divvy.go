@@ -39,6 +39,7 @@ func ReadDivvy(env Environment) (*Settings, []string, error) {
 	s.NoGRPC = !r.isSet("GRPC_PORT") && !r.isSet("GRPC_UDS")
 	s.NoDebug = !r.isSet("DEBUG_PORT")
 	s.Sink = SinkDivvy
+	s.OTLPMetrics.On = s.OTLPMetrics.Exporter == "otlp"
 	return s, append(r.warnings, warnings...), errors.Join(r.err(), err)
 }
 

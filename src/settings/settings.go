@@ -136,6 +136,7 @@ type Settings struct {
 	StatsMaxSeries        int               `env:"STATS_MAX_SERIES"`
 
 	Tracing         Tracing       `env:"TRACING_"`
+	OTLPMetrics     OTLPMetrics   `env:"OTEL_"`
 	ShutdownDrain   time.Duration `env:"SHUTDOWN_DRAIN"`
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT"`
 }
@@ -167,6 +168,17 @@ type Tracing struct {
 	Namespace    string  `env:"SERVICE_NAMESPACE"`
 	InstanceID   string  `env:"SERVICE_INSTANCE_ID"`
 	SamplingRate float32 `env:"SAMPLING_RATE"`
+}
+
+// OTLPMetrics says how metrics are sent to an OpenTelemetry collector.
+type OTLPMetrics struct {
+	On                   bool   // On is set if metrics are sent.
+	Protocol             string // Protocol is "http" or "grpc".
+	Exporter             string `env:"METRICS_EXPORTER"`
+	ProtocolOfAllSignals string `env:"EXPORTER_OTLP_PROTOCOL"`
+	ProtocolOfMetrics    string `env:"EXPORTER_OTLP_METRICS_PROTOCOL"`
+	IntervalMilliseconds int    `env:"METRIC_EXPORT_INTERVAL"`
+	TimeoutMilliseconds  int    `env:"METRIC_EXPORT_TIMEOUT"`
 }
 
 // Failure is the behaviour while the store does not answer.
@@ -301,6 +313,9 @@ func (s *Settings) derive(r *reader) {
 		t.On = t.Cert != "" || t.Key != ""
 	}
 	s.Sink = s.sink(r)
+	otel := &s.OTLPMetrics
+	otel.On = otel.Exporter == "otlp" && !s.DisableStats
+	otel.Protocol = strings.TrimSuffix(cmp.Or(otel.ProtocolOfMetrics, otel.ProtocolOfAllSignals), "/protobuf")
 	if s.Sink == SinkDogStatsd {
 		for _, id := range s.MogrifierNames {
 			s.Mogrifiers = append(s.Mogrifiers, r.mogrifier(id))

@@ -338,11 +338,40 @@ func TestSinks(t *testing.T) {
 		{"USE_STATSD=true USE_PROMETHEUS=true", SinkNone, true},
 		{"USE_DOG_STATSD=true USE_PROMETHEUS=true", SinkNone, true},
 		{"DISABLE_STATS=true USE_DOG_STATSD=true USE_PROMETHEUS=true", SinkNone, false},
+		{"OTEL_METRICS_EXPORTER=otlp", SinkNone, false},
+		{"OTEL_METRICS_EXPORTER=otlp USE_STATSD=true", SinkStatsd, false},
+		{"OTEL_METRICS_EXPORTER=otlp USE_PROMETHEUS=true", SinkPrometheus, false},
+		{"OTEL_METRICS_EXPORTER=prometheus", SinkStatsd, true},
 	} {
 		s, _, err := Read(env(strings.Fields(tt.env)...))
 		if s.Sink != tt.want || (err != nil) != tt.err {
 			t.Errorf("%s: sink %d, %v", tt.env, s.Sink, err)
 		}
+	}
+}
+
+func TestOTLPMetrics(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		env      string
+		on       bool
+		protocol string
+	}{
+		{"", false, "http"},
+		{"OTEL_METRICS_EXPORTER=none", false, "http"},
+		{"OTEL_METRICS_EXPORTER=otlp", true, "http"},
+		{"OTEL_METRICS_EXPORTER=otlp DISABLE_STATS=true", false, "http"},
+		{"OTEL_METRICS_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=grpc", true, "grpc"},
+		{"OTEL_METRICS_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/protobuf", true, "http"},
+	} {
+		s, warnings, err := Read(env(strings.Fields(tt.env)...))
+		got := s.OTLPMetrics
+		if err != nil || len(warnings) > 0 || got.On != tt.on || got.Protocol != tt.protocol || got.IntervalMilliseconds != 60_000 || got.TimeoutMilliseconds != 30_000 {
+			t.Errorf("%s: %+v, %q, %v", tt.env, got, warnings, err)
+		}
+	}
+	if s, _, err := ReadDivvy(env("OTEL_METRICS_EXPORTER=otlp")); !s.OTLPMetrics.On || err != nil {
+		t.Errorf("divvy: %+v, %v", s.OTLPMetrics, err)
 	}
 }
 

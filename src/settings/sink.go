@@ -20,23 +20,26 @@ const (
 	SinkDivvy // with divvy's names; DivvyVariables.Statsd and DivvyVariables.HTTP say where
 )
 
-// sink returns the destination of statistics. It is statsd unless USE_STATSD is false or another sink is on.
+// sink returns the destination of statistics. It is statsd unless USE_STATSD is false, another sink is on, or metrics are sent over OTLP.
 func (s *Settings) sink(r *reader) Sink {
 	if s.DisableStats {
 		return SinkNone
 	}
-	statsd := s.UseStatsd && (r.isSet("USE_STATSD") || !s.UseDogStatsd && !s.UsePrometheus)
+	otlp := s.OTLPMetrics.Exporter == "otlp"
+	statsd := s.UseStatsd && (r.isSet("USE_STATSD") || !s.UseDogStatsd && !s.UsePrometheus && !otlp)
 	var chosen []Sink
 	for sink, isOn := range map[Sink]bool{SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd, SinkPrometheus: s.UsePrometheus} {
 		if isOn {
 			chosen = append(chosen, sink)
 		}
 	}
-	switch len(chosen) {
-	case 0:
-		return SinkLog
-	case 1:
+	switch {
+	case len(chosen) == 1:
 		return chosen[0]
+	case len(chosen) == 0 && otlp:
+		return SinkNone
+	case len(chosen) == 0:
+		return SinkLog
 	}
 	r.problem("", "", "more than one of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS is true: choose one")
 	return SinkNone

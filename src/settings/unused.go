@@ -52,7 +52,8 @@ func (s *Settings) warnUnused(r *reader) {
 		{isOff: sink != SinkDogStatsd, toggleVariable: "USE_DOG_STATSD", variableNames: "USE_DOG_STATSD_MOGRIFIERS"},
 		{isOff: sink == SinkDogStatsd, reason: "DogStatsD is always udp", namePrefixes: "STATSD_PROTOCOL"},
 		{isOff: sink != SinkDogStatsd && sink != SinkStatsd, reason: "nothing is sent to statsd", namePrefixes: "STATSD_"},
-		{isOff: sink == SinkNone, reason: "nothing is sent", namePrefixes: "STATS_FLUSH_INTERVAL EXTRA_TAGS"},
+		{isOff: sink == SinkNone, reason: "nothing is sent", namePrefixes: "STATS_FLUSH_INTERVAL"},
+		{isOff: sink == SinkNone && !s.OTLPMetrics.On, reason: "nothing is sent", namePrefixes: "EXTRA_TAGS"},
 		{isOff: sink != SinkPrometheus, reason: "USE_PROMETHEUS is not true", namePrefixes: "PROMETHEUS_"},
 
 		{isOff: !s.LimitHeaders, toggleVariable: "LIMIT_RESPONSE_HEADERS_ENABLED", variableNames: "LIMIT_RESPONSE_HEADERS_FORMAT"},

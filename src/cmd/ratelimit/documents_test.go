@@ -63,7 +63,7 @@ var settingsTables = []struct {
 	{"docs/settings-ports.md", "settings", settings.Table, "Listeners, TLS, Divvy, RESP"},
 	{"docs/settings-rules.md", "settings", settings.Table, "Rules, Rules over xDS"},
 	{"docs/settings-stores.md", "settings", settings.Table, "Redis, Memcached, When the store does not answer"},
-	{"docs/settings-statistics.md", "settings", settings.Table, "Statistics, Tracing"},
+	{"docs/settings-statistics.md", "settings", settings.Table, "Statistics, OpenTelemetry"},
 	{"docs/migrating-from-divvy.md", "settings of divvy", settings.DivvyTable, ""},
 }
 

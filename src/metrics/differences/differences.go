@@ -298,7 +298,7 @@ func (t *Tracker) Figures() (list []metrics.Figure) {
 			if n := r.Counts[result]; n > 0 {
 				list = append(list, metrics.Figure{
 					MetricName: "ratelimit_candidate_differences_total", Help: "Requests that the candidate rules would answer differently, by the rule that refuses.",
-					Value: int64(n), Labels: []string{"domain", r.Domain, "rule", strings.TrimPrefix(r.Rule, r.Domain+"."), "result", result.String()},
+					Unit: "{request}", Value: int64(n), Labels: []string{"domain", r.Domain, "rule", strings.TrimPrefix(r.Rule, r.Domain+"."), "result", result.String()},
 				})
 			}
 		}

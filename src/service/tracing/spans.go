@@ -14,6 +14,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/stats"
+
+	"ratelimit/src/service/otlp"
 )
 
 // maxClientText bounds each text of a client in a span, in bytes.
@@ -84,8 +86,8 @@ func (p *Provider) Decision() func(ctx context.Context, domain string, request f
 		ctx, span := p.tracer.Start(ctx, "ShouldRateLimit Execution")
 		if span.IsRecording() {
 			span.SetAttributes(
-				attribute.String("domain", clipText(domain, maxClientText)),
-				attribute.String("request string", clipText(request.String(), maxClientText)),
+				attribute.String("domain", otlp.ClipText(domain, maxClientText)),
+				attribute.String("request string", otlp.ClipText(request.String(), maxClientText)),
 			)
 		}
 		return ctx, func(problem string) {

@@ -5,29 +5,24 @@ package tracing
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/google/uuid"
 	"go.opentelemetry.io/contrib/propagators/b3"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"ratelimit/src/service/otlp"
 )
 
 // Config is the configuration of a Provider. The exporters read the address, headers, certificates and timeouts from the
 // environment variables OTEL_EXPORTER_OTLP_*. The SDK reads OTEL_BSP_*.
 type Config struct {
-	Protocol    string // Protocol is "http" or "grpc". Defaults to "http".
-	ServiceName string // ServiceName is service.name of the resource. Defaults to "RateLimit".
-	Namespace   string // Namespace is service.namespace of the resource, or empty.
-	InstanceID  string // InstanceID is service.instance.id. Defaults to a random UUID.
-	Version     string // Version is service.version of the resource, or empty.
+	Protocol string       // Protocol is "http" or "grpc". Defaults to "http".
+	Process  otlp.Process // Process is the resource of the spans.
 	// SamplingRate is the share of traced requests, from 0 (none) to 1 (all). It does not
 	// apply if the caller sent a sampling decision.
 	SamplingRate float64
@@ -42,23 +37,20 @@ type Provider struct {
 	sdk        *sdktrace.TracerProvider
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
-	reporter   *lossReporter
+	losses     *otlp.Losses
 }
 
 // New returns a Provider. It does not connect before the first spans are sent. The SDK starts a goroutine, which Shutdown stops.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	cfg.Protocol = cmp.Or(cfg.Protocol, "http")
-	if err := checkVariables(cfg.Protocol); err != nil {
+	problems := []error{otlp.Traces.CheckVariables(cfg.Protocol)}
+	for _, name := range []string{"MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE", "SCHEDULE_DELAY"} {
+		problems = append(problems, otlp.CheckVariable("OTEL_BSP_"+name, otlp.WholeNumberFrom(1)))
+	}
+	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	about := []attribute.KeyValue{
-		semconv.ServiceName(cmp.Or(cfg.ServiceName, "RateLimit")),
-		semconv.ServiceInstanceID(cmp.Or(cfg.InstanceID, uuid.NewString())),
-		semconv.ServiceNamespace(cfg.Namespace),
-		semconv.ServiceVersion(cfg.Version),
-	}
-	about = slices.DeleteFunc(about, func(a attribute.KeyValue) bool { return a.Value.AsString() == "" })
-	process, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(about...))
+	process, err := cfg.Process.Resource(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -75,14 +67,14 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	p := &Provider{
-		reporter: newLossReporter(exporter, cfg.OnLoss),
+		losses: otlp.NewLosses(otlp.Traces, cfg.OnLoss),
 		// Of several headers the last propagator applies, so W3C takes precedence over B3.
 		propagator: propagation.NewCompositeTextMapPropagator(b3.New(), propagation.TraceContext{}, propagation.Baggage{}),
 	}
 	p.sdk = sdktrace.NewTracerProvider(
 		sdktrace.WithResource(process),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.SamplingRate))),
-		sdktrace.WithBatcher(p.reporter),
+		sdktrace.WithBatcher(lossReporter{exporter, p.losses}),
 	)
 	p.tracer = p.sdk.Tracer("ratelimit")
 	return p, nil
@@ -95,7 +87,7 @@ func (p *Provider) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	// With ctx itself, the SDK would return before its goroutine has stopped.
-	defer context.AfterFunc(ctx, p.reporter.cancelExports)()
+	defer context.AfterFunc(ctx, p.losses.CancelExports)()
 	if err := p.sdk.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}

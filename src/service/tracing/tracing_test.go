@@ -3,17 +3,14 @@ package tracing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -208,35 +205,6 @@ func TestVariables(t *testing.T) {
 	if _, err := New(t.Context(), Config{Protocol: "thrift"}); err == nil {
 		t.Error("thrift is a protocol")
 	}
-}
-
-// failing is an exporter that fails, for a reason.
-type failing struct{ reason error }
-
-func (f failing) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return f.reason }
-func (failing) Shutdown(context.Context) error                               { return nil }
-
-func TestLossIsToldOnceAMinute(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=Basic%20dXNlcjpwdw%3D%3D")
-	synctest.Test(t, func(t *testing.T) {
-		var told []string
-		c := newLossReporter(failing{errors.New("sent Basic dXNlcjpwdw==, or dXNlcjpwdw==: " + strings.Repeat("x", 1000) + "\xff")},
-			func(spans int, err error) { told = append(told, fmt.Sprint(spans, " ", err)) })
-		for range 1000 { // 1000 batches of 3 in 100 s
-			if err := c.ExportSpans(t.Context(), make([]sdktrace.ReadOnlySpan, 3)); err != nil {
-				t.Fatal(err) // it would end up with a global handler
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		want := "sent … …, or …: "
-		want += strings.Repeat("x", maxErrorText-len(want))
-		if !slices.Equal(told, []string{"3 " + want, "1800 " + want, "1197 " + want}) {
-			t.Errorf("%q", told)
-		}
-	})
 }
 
 // A batch that a silent collector holds does not outlive the context.

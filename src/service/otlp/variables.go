@@ -1,4 +1,4 @@
-package tracing
+package otlp
 
 import (
 	"crypto/tls"
@@ -14,24 +14,31 @@ import (
 	"ratelimit/src/files/certs"
 )
 
-// variablePrefixes has the prefixes of the exporters' variables. The second one takes precedence.
-var variablePrefixes = []string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"}
+// Signal is what an exporter sends, as the names of its variables spell it: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
+type Signal string
 
-// checkVariables returns the mistakes in variables of the exporters and the SDK, which would
-// ignore them or write their values to stderr. Errors contain no values, which may be secret.
-func checkVariables(protocol string) error {
+// The signals that this program sends.
+const (
+	Traces  Signal = "TRACES"
+	Metrics Signal = "METRICS"
+)
+
+// variablePrefixes returns the prefixes of the exporter's variables. The second one takes precedence.
+func (s Signal) variablePrefixes() [2]string {
+	return [2]string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_" + string(s) + "_"}
+}
+
+// CheckVariables returns the mistakes in variables of the exporter, which would ignore them or write their values to stderr. protocol is
+// "http" or "grpc". Errors contain no values, which may be secret.
+func (s Signal) CheckVariables(protocol string) error {
 	var problems []error
 	check := func(prefix, name string, refuse func(text string) error) {
-		if text := trimmedVariable(prefix + name); text != "" {
-			if err := refuse(text); err != nil {
-				problems = append(problems, fmt.Errorf("%s%s=…: %w", prefix, name, err))
-			}
-		}
+		problems = append(problems, CheckVariable(prefix+name, refuse))
 	}
-	for _, prefix := range variablePrefixes {
+	for _, prefix := range s.variablePrefixes() {
 		check(prefix, "ENDPOINT", func(text string) error { return checkEndpoint(text, protocol) })
 		check(prefix, "HEADERS", checkHeaders)
-		check(prefix, "TIMEOUT", wholeNumberFrom(0))
+		check(prefix, "TIMEOUT", WholeNumberFrom(0))
 		check(prefix, "CERTIFICATE", func(file string) error { _, err := certs.Authorities(file); return err })
 		cert, key := trimmedVariable(prefix+"CLIENT_CERTIFICATE"), trimmedVariable(prefix+"CLIENT_KEY")
 		if (cert == "") != (key == "") {
@@ -40,10 +47,17 @@ func checkVariables(protocol string) error {
 			problems = append(problems, fmt.Errorf("%sCLIENT_CERTIFICATE=…: %w", prefix, err))
 		}
 	}
-	for _, name := range []string{"MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE", "SCHEDULE_DELAY"} {
-		check("OTEL_BSP_", name, wholeNumberFrom(1))
-	}
 	return errors.Join(problems...)
+}
+
+// CheckVariable returns the error of refuse for the value of an environment variable that is set.
+func CheckVariable(name string, refuse func(text string) error) error {
+	if text := trimmedVariable(name); text != "" {
+		if err := refuse(text); err != nil {
+			return fmt.Errorf("%s=…: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // trimmedVariable returns the value of an environment variable without blanks around it.
@@ -68,8 +82,8 @@ func checkHeaders(text string) error {
 	return nil
 }
 
-// wholeNumberFrom returns a check for whole numbers that are not below least.
-func wholeNumberFrom(least int) func(text string) error {
+// WholeNumberFrom returns a check for whole numbers that are not below least.
+func WholeNumberFrom(least int) func(text string) error {
 	return func(text string) error {
 		if n, err := strconv.Atoi(text); err != nil || n < least {
 			return fmt.Errorf("write a whole number, %d or more", least)
