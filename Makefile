@@ -32,6 +32,9 @@ SIEGE ?=
 # CHAOS=--write has `make chaos` write docs/reliability.md anew.
 CHAOS ?=
 
+# The Helm that packages and tests the chart; it is built from its Go module.
+HELM_VERSION := v4.3.1
+
 # A module of its own, which ./... leaves out.
 CONFIG_SERVER := examples/xds-sotw-config-server
 
@@ -46,7 +49,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image clean bootstrap compile tests
+.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image clean bootstrap compile tests chart helm-check
 
 all: build lint test ## build, lint and test
 
@@ -142,6 +145,9 @@ siege: ## every attack on the service in full size, several minutes, with a tabl
 model: ## play random schedules of calls, reloads, faults, crashes and clock moves against an exact model, for MODELTIME (1m) on each store
 	go test -count=1 -timeout 0 -run TestRandom -v ./integration-test/model -during $(MODELTIME) -seed $(SEED)
 
+helm-check: ## the Helm chart: lint it, render it for a table of values, start the service from it, install it at an API server
+	$(HERE) go test -count=1 -timeout 60m -v ./integration-test/helm -full | grep -Ev '^ *=== '
+
 soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew
 	$(HERE) go test -count=1 -timeout 0 -v -run TestSoak ./integration-test/soak -duration $(DURATION)
 
@@ -156,10 +162,15 @@ audit: ## known vulnerabilities in all modules and the tools; asks VULNDB (https
 	  esac; \
 	done; [ -z "$${found:-}" ] || { echo "make audit: there are known vulnerabilities, see above"; exit 1; }
 
-docs: ## write the tables of settings, the help texts, the plot of algorithms and the alerts for the operator anew
+docs: ## write the tables of settings, the help texts, the plot of algorithms, the alerts for the operator and the chart's copies anew
 	go test ./src/cmd/ratelimit -run 'TestSettingsTables|TestHelpTexts' -update
 	go test ./src/tools/simulate -run TestPlot -update
 	go test ./integration-test -run TestPrometheusRule -update
+	go test ./integration-test/helm -update
+
+chart: ## package the Helm chart into bin, with Helm from its Go module
+	GOBIN='$(CURDIR)/bin' $(HERE) go install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)
+	bin/helm package deploy/helm/ratelimit --destination bin
 
 release-check: ## make a release without publishing it, look into its files, and install its packages on a clean Debian (needs root)
 	$(HERE) go test -count=1 -timeout 90m -v ./integration-test/release -full

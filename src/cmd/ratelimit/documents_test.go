@@ -385,14 +385,14 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, doc := range append(documents(t), "CONTRIBUTING.md", "SECURITY.md") {
+	for _, doc := range append(documents(t), "CONTRIBUTING.md", "SECURITY.md", "deploy/helm/ratelimit/README.md") {
 		data := document(t, doc)
 		for _, m := range regexp.MustCompile("(?:`|\n)make ([a-z0-9_-]+)").FindAllStringSubmatch(data, -1) {
 			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
 				t.Errorf("%s names `make %s`", doc, m[1])
 			}
 		}
-		for _, m := range regexp.MustCompile("`((?:src|docs|examples|integration-test|tools)/[a-zA-Z0-9_./-]+)`").FindAllStringSubmatch(data, -1) {
+		for _, m := range regexp.MustCompile("`((?:src|docs|deploy|examples|integration-test|tools)/[a-zA-Z0-9_./-]+)`").FindAllStringSubmatch(data, -1) {
 			_, err := os.Stat(filepath.Join(projectRoot, m[1]))
 			if _, room := os.Stat(filepath.Join(projectRoot, "src", m[1])); err != nil && (doc != "docs/architecture.md" || room != nil) {
 				t.Errorf("%s names %s, which does not exist", doc, m[1])
@@ -429,7 +429,7 @@ func TestDocumentsAreShortAndListed(t *testing.T) {
 func TestDocumentsLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	count := 0
-	for _, page := range append(documents(t), "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md") {
+	for _, page := range append(documents(t), "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "deploy/helm/ratelimit/README.md") {
 		for _, m := range link.FindAllStringSubmatch(withoutCode(document(t, page)), -1) {
 			if strings.Contains(m[1], "://") {
 				continue

@@ -50,7 +50,7 @@ func installGoProgram(ctx context.Context, pkg, version string) (string, error) 
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(draft) }()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	install := exec.CommandContext(ctx, "go", "install", pkg+"@"+version)
 	install.Env = append(os.Environ(), "GOBIN="+draft)
