@@ -65,6 +65,8 @@ type Status struct {
 	ResetAfter time.Duration
 	// StoreFailed says that the descriptor is undecided, because the store did not answer for a limit.
 	StoreFailed bool
+	// Err is the error of an independent descriptor that is invalid; it wraps ErrInvalidRequest. Then only Rule is valid beside it.
+	Err error
 	// Fallback is how the first charge without an answer of the store was decided. It is
 	// FallbackError, the zero value, if the store answered or if StoreFailed is set.
 	Fallback backend.Fallback

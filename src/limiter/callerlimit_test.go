@@ -13,7 +13,7 @@ import (
 // callerRequest asks for amount units of a limit of two at once, one back each second.
 func callerRequest(limit *algorithm.Limit, name string, amount uint64) limiter.Request {
 	d := limiter.Descriptor{Entries: []rules.Entry{{Key: []byte("key"), Value: []byte(name)}}, HasAmount: true, Amount: amount}
-	return limiter.Request{Domain: []byte("caller"), Descriptors: []limiter.Descriptor{d}, CallerLimit: limit}
+	return limiter.Request{Domain: []byte("caller"), Descriptors: []limiter.Descriptor{d}, CallerLimits: []algorithm.Limit{*limit}}
 }
 
 // A limit of the caller needs no rules, is decided with other requests in one batch, and no candidate rules judge it.

@@ -171,6 +171,8 @@ func (l *Limiter) candidateBasis(d *Descriptor, candidate *Answer, i int) status
 	w := &candidate.workspace
 	live, rule := w.live, candidate.Statuses[i].Rule
 	switch {
+	case live.Statuses[i].Err != nil:
+		return basisLiveVerdict
 	case l.cfg.ChargeAllOrNothing: // Another descriptor may refuse the request.
 	case d.HasLimit && live.Domain == nil:
 	case d.HasLimit:
@@ -278,10 +280,12 @@ func (l *Limiter) judgeCandidate(req *Request, a *Answer, liveErr error) {
 	c, state := a.workspace.candidate, a.workspace.candidateState
 	decisions := 1
 	if req.IndependentDescriptors {
-		decisions = len(req.Descriptors)
+		decisions = a.countValid()
 	}
 	record := func(r CandidateResult, count, descriptor int) {
-		l.cfg.Candidates.RecordCandidate(req, a, c, Judgement{r, count, descriptor})
+		if count > 0 {
+			l.cfg.Candidates.RecordCandidate(req, a, c, Judgement{r, count, descriptor})
+		}
 	}
 	switch {
 	case liveErr != nil || a.Fallback != backend.FallbackError:
@@ -321,6 +325,9 @@ func (l *Limiter) judgeIndependent(a, candidate *Answer, record func(r Candidate
 	for i := range a.Statuses {
 		was, is := a.Statuses[i].Over && !l.cfg.ShadowMode, candidate.Statuses[i].Over && !l.cfg.ShadowMode
 		switch {
+		case a.Statuses[i].Err != nil:
+		case candidate.Statuses[i].Err != nil:
+			record(WouldBeError, 1, i)
 		case candidate.Statuses[i].basis == basisNone:
 			notSampled++
 		case was == is:
@@ -331,12 +338,18 @@ func (l *Limiter) judgeIndependent(a, candidate *Answer, record func(r Candidate
 			record(WouldDeny, 1, i)
 		}
 	}
-	if same > 0 {
-		record(SameAnswer, same, -1)
+	record(SameAnswer, same, -1)
+	record(NotSampled, notSampled, -1)
+}
+
+// countValid returns how many statuses have no Err.
+func (a *Answer) countValid() (n int) {
+	for i := range a.Statuses {
+		if a.Statuses[i].Err == nil {
+			n++
+		}
 	}
-	if notSampled > 0 {
-		record(NotSampled, notSampled, -1)
-	}
+	return n
 }
 
 // invalidDescriptor returns the index of the first descriptor that the rules of a find invalid.

@@ -26,12 +26,25 @@ func (l *Limiter) addCharges(req *Request, a *Answer) error {
 		end := begin + together
 		a.findRules(req.Descriptors[begin:end], a.Statuses[begin:end])
 		for i := begin; i < end; i++ {
-			if err := l.addDescriptorCharges(req, a, i); err != nil {
+			err := l.addDescriptorCharges(req, a, i)
+			if err != nil && !req.IndependentDescriptors {
 				return err
+			}
+			if err != nil {
+				a.refuseDescriptor(i, err)
 			}
 		}
 	}
 	return nil
+}
+
+// refuseDescriptor sets the Err of independent descriptor i, and removes the charges that it has so far.
+func (a *Answer) refuseDescriptor(i int, err error) {
+	first, batch := a.Statuses[i].firstChargeIndex, a.workspace.batch
+	a.Charges = a.Charges[:first]
+	n := a.workspace.firstHit + first
+	batch.Hits, batch.Verdicts = batch.Hits[:n], batch.Verdicts[:n]
+	a.Statuses[i] = Status{Err: err, Rule: a.Statuses[i].Rule, firstChargeIndex: first, endChargeIndex: first}
 }
 
 // findRules sets the rules of statuses, except those that another rule of statuses replaces.
@@ -80,7 +93,7 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 			st.endChargeIndex = st.firstChargeIndex
 			if st.basis == basisNone && st.Rule != nil && !req.IgnoresHolds {
 				_, _, err := st.Rule.HoldOf(d.Entries)
-				return invalidDescriptor(i, err)
+				return invalidDescriptor(req, i, err)
 			}
 			return nil
 		}
@@ -88,7 +101,7 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 	if d.HasLimit {
 		limit, err := d.Limit.FixedWindowLimit()
 		if err != nil {
-			return fmt.Errorf("%w: descriptor %d: limit: %w", ErrInvalidRequest, i, err)
+			return invalidDescriptor(req, i, fmt.Errorf("limit: %w", err))
 		}
 		a.workspace.requestLimits = append(a.workspace.requestLimits, limit)
 		l.addCharge(req, a, i, Charge{Limit: d.Limit, Op: st.Op, Algorithm: &a.workspace.requestLimits[len(a.workspace.requestLimits)-1]})
@@ -99,7 +112,7 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 		if st.Rule != nil {
 			var err error
 			if st.Op, err = l.addRuleCharges(req, a, i, st.Rule, false); err != nil {
-				return invalidDescriptor(i, err)
+				return invalidDescriptor(req, i, err)
 			}
 		}
 	}
@@ -107,15 +120,19 @@ func (l *Limiter) addDescriptorCharges(req *Request, a *Answer, i int) error {
 	return nil
 }
 
-// addCallerCharge adds the charge of req.CallerLimit. Its counter is that of no rule.
-func (l *Limiter) addCallerCharge(req *Request, a *Answer) {
-	d, w := &req.Descriptors[0], &a.workspace
-	w.counterKeys = append(append(append(append(w.counterKeys, l.cfg.KeyPrefix...), req.Domain...), ':'), d.Entries[0].Value...)
-	st := Status{Op: operationOf(d, rules.TakeHold), Amount: d.amount(req), endChargeIndex: 1}
-	a.Statuses = append(a.Statuses, st)
-	a.Charges = append(a.Charges, Charge{Op: st.Op, Algorithm: req.CallerLimit, CounterKey: w.counterKeys, RequestedAmount: st.Amount})
-	w.batch.Hits = append(w.batch.Hits, backend.Hit{Key: w.counterKeys, Limit: req.CallerLimit, Amount: st.Amount, Op: st.Op, GroupID: nextGroupID(w.batch)})
-	w.batch.Verdicts = append(w.batch.Verdicts, backend.Verdict{})
+// addCallerCharges adds the charges of req.CallerLimits. Their counters are those of no rule.
+func (l *Limiter) addCallerCharges(req *Request, a *Answer) {
+	w := &a.workspace
+	for i := range req.Descriptors {
+		d, limit, start := &req.Descriptors[i], &req.CallerLimits[i], len(w.counterKeys)
+		w.counterKeys = append(append(append(append(w.counterKeys, l.cfg.KeyPrefix...), req.Domain...), ':'), d.Entries[0].Value...)
+		key := w.counterKeys[start:len(w.counterKeys):len(w.counterKeys)]
+		st := Status{Op: operationOf(d, rules.TakeHold), Amount: d.amount(req), firstChargeIndex: i, endChargeIndex: i + 1}
+		a.Statuses = append(a.Statuses, st)
+		a.Charges = append(a.Charges, Charge{Op: st.Op, Algorithm: limit, CounterKey: key, RequestedAmount: st.Amount})
+		w.batch.Hits = append(w.batch.Hits, backend.Hit{Key: key, Limit: limit, Amount: st.Amount, Op: st.Op, GroupID: nextGroupID(w.batch)})
+		w.batch.Verdicts = append(w.batch.Verdicts, backend.Verdict{})
+	}
 }
 
 // amount returns how many units d charges, refunds or settles.
@@ -126,10 +143,14 @@ func (d *Descriptor) amount(req *Request) uint64 {
 	return min(max(req.DefaultAmount, 1), algorithm.MaxAmount)
 }
 
-// invalidDescriptor returns the error of a request whose descriptor i has err; nil if that is nil.
-func invalidDescriptor(i int, err error) error {
+// invalidDescriptor returns the error of a request whose descriptor i has err; nil if that is nil. An independent descriptor is the only one
+// of its request.
+func invalidDescriptor(req *Request, i int, err error) error {
 	if err == nil {
 		return nil
+	}
+	if req.IndependentDescriptors {
+		i = 0
 	}
 	return fmt.Errorf("%w: descriptor %d: %w", ErrInvalidRequest, i, err)
 }
@@ -179,13 +200,14 @@ func (l *Limiter) addRuleCharges(req *Request, a *Answer, i int, rule *rules.Rul
 // addCharge adds c to the charges of req.Descriptors[i], and its hit to the batch. It returns
 // the hit, which is valid until the next one is added. Hits of one group are adjacent. With
 // ChargeAllOrNothing the whole request is one group, else each hit is a group of its own.
-func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.Hit {
+func (l *Limiter) addCharge(req *Request, a *Answer, i int, charge Charge) *backend.Hit {
 	d, st, w := &req.Descriptors[i], &a.Statuses[i], &a.workspace
-	start := len(w.counterKeys)
+	a.Charges = append(a.Charges, charge)
+	c, start := &a.Charges[len(a.Charges)-1], len(w.counterKeys)
 	var tag int
 	w.counterKeys, tag = l.keyFormat.AppendKey(w.counterKeys, a.Domain, c.Rule, d.Entries)
 	c.CounterKey, c.RequestedAmount = w.counterKeys[start:len(w.counterKeys):len(w.counterKeys)], st.Amount
-	if w.live != nil && l.isLiveCounter(a, i, &c, d.Entries) {
+	if w.live != nil && l.isLiveCounter(a, i, c, d.Entries) {
 		w.counterKeys = append(w.counterKeys, candidateMarker...)
 	}
 	hit := backend.Hit{
@@ -207,11 +229,10 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, c Charge) *backend.H
 	}
 	if l.cfg.ChargeAllOrNothing {
 		hit.Atomic = c.Op == algorithm.Charge
-		if len(a.Charges) > 0 && (!req.IndependentDescriptors || len(a.Charges) > st.firstChargeIndex) {
+		if len(a.Charges) > 1 && (!req.IndependentDescriptors || len(a.Charges)-1 > st.firstChargeIndex) {
 			hit.GroupID-- // The hit belongs to the group of the previous one.
 		}
 	}
-	a.Charges = append(a.Charges, c)
 	w.batch.Verdicts = append(w.batch.Verdicts, backend.Verdict{})
 	w.batch.Hits = append(w.batch.Hits, hit)
 	return &w.batch.Hits[len(w.batch.Hits)-1]

@@ -243,3 +243,25 @@ func TestTimesOfHolds(t *testing.T) {
 		}
 	}
 }
+
+// An invalid independent descriptor has an error of its own, charges nothing, and is no decision.
+func TestIndependentInvalid(t *testing.T) {
+	t.Parallel()
+	recorded := new(recorder)
+	l := start(t, limiter.Config{Recorders: []limiter.Recorder{recorded}})
+	l.UseRules(load(t, heldRules))
+	req, a := parse("plain=x:2 user=u plain=x"), new(limiter.Answer)
+	req.IndependentDescriptors = true
+	if err := l.Check(t.Context(), req, a); err != nil || len(a.Charges) != 2 || recorded.n != 1 {
+		t.Fatalf("%v, %d charges, %d records", err, len(a.Charges), recorded.n)
+	}
+	invalid := a.Statuses[1]
+	if !errors.Is(invalid.Err, limiter.ErrInvalidRequest) || !strings.Contains(invalid.Err.Error(), "descriptor 0") || len(invalid.Charges) > 0 {
+		t.Errorf("the invalid one: %+v", invalid)
+	}
+	for i, want := range map[int]uint64{0: 3, 2: 2} {
+		if st := &a.Statuses[i]; st.Err != nil || st.BindingCharge.Verdict.Remaining != want {
+			t.Errorf("descriptor %d: %+v", i, st)
+		}
+	}
+}

@@ -130,7 +130,7 @@ func (l *Limiter) decideRequest(ctx context.Context, req *Request, a *Answer, is
 	}
 	if isDryRun {
 		a.makeDryRunHits()
-	} else if sets.candidate != nil && req.CallerLimit == nil {
+	} else if sets.candidate != nil && len(req.CallerLimits) == 0 {
 		l.addCandidateHits(req, a, sets.candidate)
 	}
 	batch.Now = req.Now
@@ -151,8 +151,8 @@ func (l *Limiter) addHits(req *Request, a *Answer, set *rules.Set, batch *backen
 	if err := l.validateRequest(req, set); err != nil {
 		return err
 	}
-	if req.CallerLimit != nil {
-		l.addCallerCharge(req, a)
+	if len(req.CallerLimits) > 0 {
+		l.addCallerCharges(req, a)
 		return nil
 	}
 	a.Domain = set.Domain(req.Domain)
@@ -210,7 +210,7 @@ func (l *Limiter) validateRequest(req *Request, set *rules.Set) error {
 		return errNoDescriptors
 	case len(req.Descriptors) > limit:
 		return fmt.Errorf("%w: %d descriptors, at most %d are allowed", ErrRequestTooLarge, len(req.Descriptors), limit)
-	case set == nil && req.CallerLimit == nil:
+	case set == nil && len(req.CallerLimits) == 0:
 		return ErrNoRules
 	}
 	return nil

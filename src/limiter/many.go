@@ -36,7 +36,7 @@ type Item struct {
 	Err error
 }
 
-// Add adds an item with an empty request and returns it. Its Request.Descriptors has no elements, but may have capacity for some.
+// Add adds an item with an empty request and returns it. Descriptors and CallerLimits have no elements, but may have capacity for some.
 // The item is valid until Reset.
 func (m *Many) Add() *Item {
 	if m.used == len(m.items) {
@@ -66,13 +66,13 @@ func (m *Many) Reset(limit int) {
 
 // reset removes the request and the decision. It frees the memory if that has room for more than limit charges or descriptors.
 func (it *Item) reset(limit int) {
-	descriptors := it.Request.Descriptors
-	if !it.Answer.Reset(limit) || cap(descriptors) > limit {
+	descriptors, limits := it.Request.Descriptors, it.Request.CallerLimits
+	if !it.Answer.Reset(limit) || max(cap(descriptors), cap(limits)) > limit {
 		*it = Item{}
 		return
 	}
 	clear(descriptors)
-	it.Request, it.Err = Request{Descriptors: descriptors[:0]}, nil
+	it.Request, it.Err = Request{Descriptors: descriptors[:0], CallerLimits: limits[:0]}, nil
 }
 
 // CheckMany decides the requests of m in their order with one call of the store, and sets Answer and Err of each item. It decides
@@ -88,7 +88,7 @@ func (l *Limiter) CheckMany(ctx context.Context, m *Many) {
 		if it.Err == nil {
 			it.Request.Now = m.Now
 			it.Err = l.addHits(&it.Request, &it.Answer, sets.live, batch)
-			if it.Err == nil && sets.candidate != nil && it.Request.CallerLimit == nil {
+			if it.Err == nil && sets.candidate != nil && len(it.Request.CallerLimits) == 0 {
 				l.addCandidateHits(&it.Request, &it.Answer, sets.candidate)
 			}
 		}

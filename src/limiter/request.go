@@ -39,14 +39,15 @@ type Request struct {
 	// DefaultAmount is how many units a descriptor without its own Amount charges. 0 means 1, as in Envoy.
 	DefaultAmount uint64
 	// IndependentDescriptors decides each descriptor as if it came in a request of its own: no rule replaces the rule of another
-	// descriptor, and no Status affects another one. So several requests of one domain share one call of the store.
+	// descriptor, and no Status affects another one. So several requests of one domain share one call of the store. If a descriptor is
+	// invalid, Status.Err says so, and the others are decided.
 	IndependentDescriptors bool
 	// IgnoresHolds says that the entries name counters: they need not name a hold, and a hold that they name has no effect. It is for
 	// programs that look at counters.
 	IgnoresHolds bool
-	// CallerLimit, if set, is the only limit of the request, and no rule applies to it, as with CL.THROTTLE. It is a GCRA with an
-	// Emission. The request has one descriptor. Domain and the value of its first entry name the counter.
-	CallerLimit *algorithm.Limit
+	// CallerLimits, if not empty, has the only limit of each descriptor, and no rules apply to the request, as with CL.THROTTLE. They are
+	// GCRAs with an Emission. Domain and the value of the first entry of a descriptor name its counter. The descriptors are independent.
+	CallerLimits []algorithm.Limit
 	// Now is when the store decides the request. The zero time means the store's own clock.
 	Now time.Time
 	// Protocol is the protocol that the request came with. Recorders use it; it has no effect on the decision.

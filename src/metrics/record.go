@@ -9,8 +9,10 @@ import (
 
 // Record implements limiter.Recorder: it counts one decision.
 func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
-	if req.CallerLimit != nil {
-		r.recordCallerLimit(&a.Statuses[0])
+	if len(req.CallerLimits) > 0 {
+		for i := range a.Statuses {
+			r.recordCallerLimit(&a.Statuses[i])
+		}
 		return
 	}
 	if a.Domain == nil {
@@ -30,6 +32,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
+		case st.Err != nil:
 		case st.Rule == nil && len(st.Charges) == 0:
 			r.domainStatsOf(&table, a.RuleSet, a.Domain).outcomeCounts[OutcomeUnmatched].Add(1)
 		case st.Rule != nil:
@@ -46,7 +49,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 }
 
-// recordCallerLimit counts the decision on a request with a CallerLimit, as one of the limits that came with requests.
+// recordCallerLimit counts the decision on a descriptor with a CallerLimit, as one of the limits that came with requests.
 func (r *Registry) recordCallerLimit(st *limiter.Status) {
 	outcome := OutcomeWithin
 	switch {

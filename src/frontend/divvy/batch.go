@@ -146,6 +146,8 @@ func (b *batch) appendReplies(err error) (answered int, f *pipeline.Fault) {
 	for i := range b.answer.Statuses {
 		st := &b.answer.Statuses[i]
 		switch {
+		case st.Err != nil:
+			return i, &pipeline.Fault{Text: st.Err.Error()}
 		case err == nil || !st.StoreFailed:
 			b.replies.Write(b.srv.appendReply(b.replies.AvailableBuffer(), st))
 		case b.srv.refusesEveryRequest(st):

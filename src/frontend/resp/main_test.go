@@ -33,6 +33,8 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 0}
   - key: free
     rate_limit: {unlimited: true}
+  - key: job
+    rate_limit: {algorithm: concurrency, requests_per_unit: 2, hold: 30s, hold_id: id}
 `
 	treeRules = `
 schema:

@@ -77,7 +77,8 @@ func runRateLimit(s *session, b *batch, args [][]byte) *replyError {
 	if r.dry {
 		return s.dryRun(b, &r)
 	}
-	b.addRequest(r.domain, r.descriptor(b.addEntries(r.pairs...)), nil, appendRateLimitReply)
+	d := r.descriptor(b.addEntries(r.pairs...))
+	b.addRequest(r.domain, &d, nil, appendRateLimitReply)
 	return nil
 }
 
@@ -89,10 +90,10 @@ func (s *session) dryRun(b *batch, r *rateLimitArgs) *replyError {
 		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP, Now: s.srv.now,
 	}
 	it.Err = s.srv.cfg.Limiter.DryRun(b.ctx, &it.Request, &it.Answer)
-	if err := s.srv.requestError(&it); err != nil {
+	if err := s.srv.requestError(&it, 0); err != nil {
 		return err
 	}
-	b.replies.Write(appendRateLimitReply(b.replies.AvailableBuffer(), &it, &b.scratch))
+	b.replies.Write(appendRateLimitReply(b.replies.AvailableBuffer(), &it, 0, &b.scratch))
 	return nil
 }
 
@@ -108,36 +109,40 @@ func entriesOf(pairs [][]byte) []rules.Entry {
 // appendRateLimitReply appends five integers: whether the request is limited, the limit, what remains of it, and the seconds until the
 // same request would pass, or -1, and until the counter is empty. Of several limits it tells the binding one. Without a limit, the limit and
 // what remains are -1.
-func appendRateLimitReply(dst []byte, it *limiter.Item, _ *replyScratch) []byte {
-	st := &it.Answer.Statuses[0]
+func appendRateLimitReply(dst []byte, it *limiter.Item, i int, s *replyScratch) []byte {
+	st := &it.Answer.Statuses[i]
 	c := st.BindingCharge
 	if c == nil {
-		return appendFive(dst, limiter.Level{Limit: -1, Remaining: -1, RetrySeconds: -1})
+		return s.appendFive(dst, limiter.Level{Limit: -1, Remaining: -1, RetrySeconds: -1})
 	}
 	l := limiter.Level{
-		Limited: it.Answer.Over, Limit: int64(c.Algorithm.Capacity()), Remaining: int64(c.Verdict.Remaining),
+		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(c.Algorithm.Capacity()), Remaining: int64(c.Verdict.Remaining),
 		RetrySeconds: -1, ResetSeconds: limiter.SecondsRoundedUp(st.ResetAfter),
 	}
-	if l.Limited && it.Answer.RetryAfter != algorithm.Never {
-		l.RetrySeconds = limiter.SecondsRoundedUp(it.Answer.RetryAfter)
+	if l.Limited && st.RetryAfter != algorithm.Never {
+		l.RetrySeconds = limiter.SecondsRoundedUp(st.RetryAfter)
 	}
-	return appendFive(dst, l)
+	return s.appendFive(dst, l)
 }
 
 // appendFive appends the integers that CL.THROTTLE replies.
-func appendFive(dst []byte, l limiter.Level) []byte {
-	return appendIntegers(append(dst, "*5\r\n"...), l)
+func (s *replyScratch) appendFive(dst []byte, l limiter.Level) []byte {
+	return s.appendIntegers(append(dst, "*5\r\n"...), l)
 }
 
-func appendIntegers(dst []byte, l limiter.Level) []byte {
-	limited := int64(0)
-	if l.Limited {
-		limited = 1
+func (s *replyScratch) appendIntegers(dst []byte, l limiter.Level) []byte {
+	if len(s.limitText) == 0 || l.Limited != s.last.Limited || l.Limit != s.last.Limit {
+		limited := int64(0)
+		if l.Limited {
+			limited = 1
+		}
+		s.limitText = appendInteger(appendInteger(s.limitText[:0], limited), l.Limit)
 	}
-	for _, n := range [...]int64{limited, l.Limit, l.Remaining, l.RetrySeconds, l.ResetSeconds} {
-		dst = appendInteger(dst, n)
+	if len(s.timesText) == 0 || l.RetrySeconds != s.last.RetrySeconds || l.ResetSeconds != s.last.ResetSeconds {
+		s.timesText = appendInteger(appendInteger(s.timesText[:0], l.RetrySeconds), l.ResetSeconds)
 	}
-	return dst
+	s.last = l
+	return append(appendInteger(append(dst, s.limitText...), l.Remaining), s.timesText...)
 }
 
 // runTree charges a path of a tree of limits: RATELIMIT.TREE domain quantity word [word ...].
@@ -162,7 +167,8 @@ func runTree(s *session, b *batch, args [][]byte) *replyError {
 	if len(words)%2 == 1 {
 		words = append(words, nil) // The last entry has no value. The slice has room, or is copied.
 	}
-	b.addRequest(domain, amountOf(quantity, b.addEntries(words...)), nil, appendTreeReply)
+	d := amountOf(quantity, b.addEntries(words...))
+	b.addRequest(domain, &d, nil, appendTreeReply)
 	return nil
 }
 
@@ -177,13 +183,13 @@ func amountOf(quantity int64, entries []rules.Entry) limiter.Descriptor {
 
 // appendTreeReply appends an array with the summary of all levels, and an array of the levels: each with the words of its path, joined
 // by ":", and its own five integers.
-func appendTreeReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
-	st := &it.Answer.Statuses[0]
-	dst = appendFive(appendArray(dst, 2), st.SummarizeLevels())
+func appendTreeReply(dst []byte, it *limiter.Item, i int, s *replyScratch) []byte {
+	st := &it.Answer.Statuses[i]
+	dst = s.appendFive(appendArray(dst, 2), st.SummarizeLevels())
 	dst = appendArray(dst, len(st.Charges))
-	for i := range st.Charges {
-		c := &st.Charges[i]
-		s.entries = c.Rule.AppendCounterEntries(s.entries[:0], it.Request.Descriptors[0].Entries)
+	for j := range st.Charges {
+		c := &st.Charges[j]
+		s.entries = c.Rule.AppendCounterEntries(s.entries[:0], it.Request.Descriptors[i].Entries)
 		s.path = s.path[:0]
 		for _, e := range s.entries {
 			for _, word := range [][]byte{e.Key, e.Value} {
@@ -193,7 +199,7 @@ func appendTreeReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 			}
 		}
 		dst = appendBulk(appendArray(dst, 6), bytes.TrimSuffix(s.path, []byte(":")))
-		dst = appendIntegers(dst, c.Level())
+		dst = s.appendIntegers(dst, c.Level())
 	}
 	return dst
 }

@@ -81,6 +81,15 @@ var conversations = []struct {
 		{"RATELIMIT api unknown a", "*5 :0 :-1 :-1 :-1 :0"},
 		{"RATELIMIT nothing a b", `-ERR no rules are loaded for the domain "nothing"`},
 	}},
+	{name: "an invalid request between others, which are decided", talk: []exchange{
+		{"RATELIMIT api user a", "*5 :0 :5 :4 :-1 :3600"},
+		{"RATELIMIT api job a", `-ERR bad request: descriptor 0: rule api.job: the entry id, which names the hold, is missing or empty: send id=<an id of the call>`},
+		{"RATELIMIT api user a", "*5 :0 :5 :3 :-1 :3600"},
+		{"RATELIMIT nothing a b", `-ERR no rules are loaded for the domain "nothing"`},
+		{"CL.THROTTLE a 4 5 10", "*5 :0 :5 :4 :-1 :2"},
+		{"CL.THROTTLE a 4 5 10", "*5 :0 :5 :3 :-1 :4"},
+		{"RATELIMIT api user a", "*5 :0 :5 :2 :-1 :3600"},
+	}},
 	{name: "arguments of RATELIMIT", talk: []exchange{
 		{"RATELIMIT api user", "-ERR wrong number of arguments for 'ratelimit' command"},
 		{"RATELIMIT api user a path", `-ERR the key "path" has no value`},

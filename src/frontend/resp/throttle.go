@@ -35,8 +35,7 @@ func runThrottle(s *session, b *batch, args [][]byte) *replyError {
 		return err
 	}
 	d := amountOf(numbers[3], b.addEntries(throttleKey, args[1]))
-	b.limits = append(b.limits, limit)
-	b.addRequest(throttleDomainBytes, d, &b.limits[len(b.limits)-1], appendThrottleReply)
+	b.addRequest(throttleDomainBytes, &d, &limit, appendThrottleReply)
 	return nil
 }
 
@@ -68,16 +67,17 @@ func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
 // the same request would pass, or -1, and until the limit is as new.
 //
 // Source: redis-cell 0.4.0.
-func appendThrottleReply(dst []byte, it *limiter.Item, _ *replyScratch) []byte {
-	limit, v := it.Request.CallerLimit, &it.Answer.Charges[0].Verdict
+func appendThrottleReply(dst []byte, it *limiter.Item, i int, s *replyScratch) []byte {
+	st := &it.Answer.Statuses[i]
+	limit, v := &it.Request.CallerLimits[i], &st.Charges[0].Verdict
 	l := limiter.Level{
-		Limited: it.Answer.Over, Limit: int64(limit.Capacity()), Remaining: throttleRemaining(limit, v.ResetAfter),
+		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(limit.Capacity()), Remaining: throttleRemaining(limit, v.ResetAfter),
 		RetrySeconds: -1, ResetSeconds: throttleSeconds(v.ResetAfter),
 	}
 	if l.Limited && v.RetryAfter != algorithm.Never {
 		l.RetrySeconds = throttleSeconds(v.RetryAfter)
 	}
-	return appendFive(dst, l)
+	return s.appendFive(dst, l)
 }
 
 // throttleSeconds returns d in seconds, rounded up, without a rest of less than a millisecond: 2.0004 s are 2 s.

@@ -122,7 +122,7 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 	if a.Domain != nil {
 		d.Domain = callertext.Name(a.Domain.Name)
 	}
-	if req.CallerLimit != nil {
+	if len(req.CallerLimits) > 0 {
 		d.Domain = callertext.Name(string(req.Domain))
 	}
 	if c := st.BindingCharge; c != nil {

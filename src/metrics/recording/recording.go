@@ -82,7 +82,7 @@ type line struct {
 
 // Record implements limiter.Recorder.
 func (r *Recorder) Record(req *limiter.Request, a *limiter.Answer) {
-	if list := r.active.Load(); list != nil && req.CallerLimit == nil { // Recordings have no limits of callers.
+	if list := r.active.Load(); list != nil && len(req.CallerLimits) == 0 { // Recordings have no limits of callers.
 		r.record(*list, req, a)
 	}
 }
@@ -103,7 +103,7 @@ func (r *Recorder) record(list []*recording, req *limiter.Request, a *limiter.An
 			continue
 		}
 		for i := range req.Descriptors { // Each is a request of its own.
-			if one := req.Descriptors[i : i+1]; rec.chooses(one) {
+			if one := req.Descriptors[i : i+1]; a.Statuses[i].Err == nil && rec.chooses(one) {
 				rec.add(r, at, req, one, answerOf(a.Statuses[i:i+1], a.Statuses[i].Over && !a.Shadowed))
 			}
 		}

@@ -79,7 +79,7 @@ func TestOrder(t *testing.T) {
 			r.Record(parse("d u=1"), answer(start, 0, false))
 			r.Record(parse("d u=3"), answer(start, 20, true))
 			r.Record(parse("d u=2"), answer(start, 10, false))
-			r.Record(&limiter.Request{CallerLimit: new(algorithm.Limit)}, answer(start, 15, false)) // Not recorded.
+			r.Record(&limiter.Request{CallerLimits: make([]algorithm.Limit, 1)}, answer(start, 15, false)) // Not recorded.
 			time.Sleep(110 * time.Millisecond)
 			r.Record(parse("d u=5"), answer(start, 109, false))
 			r.Record(parse("d u=4"), answer(start, 95, false))
