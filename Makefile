@@ -142,6 +142,10 @@ chaos: ## every fault on every store, some five minutes, with a table; CHAOS=--w
 siege: ## every attack on the service in full size, several minutes, with a table; SIEGE=--write writes docs/attacks.md
 	@$(HERE) go test -count=1 -timeout 40m -v -run '^TestSiege$$' ./integration-test/siege -full $(SIEGE) | grep -Ev '^ *(=== |--- PASS)'
 
+.PHONY: action-check
+action-check: ## lint the workflows, and run the example's workflow with act, which is built first
+	@$(HERE) go test -count=1 -timeout 20m -v ./integration-test/action -full | grep -Ev '^ *(=== |--- PASS)'
+
 model: ## play random schedules of calls, reloads, faults, crashes and clock moves against an exact model, for MODELTIME (1m) on each store
 	go test -count=1 -timeout 0 -run TestRandom -v ./integration-test/model -during $(MODELTIME) -seed $(SEED)
 

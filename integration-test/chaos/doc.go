@@ -12,6 +12,6 @@
 //   - TestEveryFault, make chaos, tries all of them, prints the figures, and with
 //     CHAOS=--write writes them to docs/reliability.md.
 //
-// It needs Linux, redis-server, redis-sentinel and memcached. RATELIMIT_BIN names
+// It needs Linux, redis-server and memcached. RATELIMIT_BIN names
 // a binary to try instead of this repository's.
 package chaos

@@ -1,13 +1,8 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
-
-	"gopkg.in/yaml.v3"
 )
 
 func TestDiffCommand(t *testing.T) {
@@ -55,47 +50,5 @@ func TestDiffCommand(t *testing.T) {
 		if code != tt.code || !strings.Contains(out.String(), tt.out) || !strings.Contains(errOut.String(), tt.err) {
 			t.Errorf("%s: exit %d\n%s%s\nwant exit %d, %s\n%s", tt.args, code, out.String(), errOut.String(), tt.code, tt.out, tt.err)
 		}
-	}
-}
-
-// The example of a workflow is YAML, and the commands and flags of ratelimit in it exist.
-func TestGitHubActionsExample(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(projectRoot, "examples", "github-actions", "rate-limits.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var workflow struct {
-		On   map[string]any
-		Jobs map[string]struct {
-			Steps []struct{ Name, Uses, Run string }
-		}
-	}
-	if err := yaml.Unmarshal(data, &workflow); err != nil {
-		t.Fatal(err)
-	}
-	found := make(map[string]bool)
-	for name, job := range workflow.Jobs {
-		for _, step := range job.Steps {
-			if (step.Uses == "") == (step.Run == "") {
-				t.Errorf("%s: the step %q needs either uses or run", name, step.Name)
-			}
-			for _, m := range regexp.MustCompile(`(?m)^ratelimit (.*?)(?: >.*)?$`).FindAllStringSubmatch(step.Run, -1) {
-				root := commands(new(output), new(output))
-				cmd, rest, err := root.Find(strings.Fields(m[1]))
-				if err != nil || cmd == root {
-					t.Errorf("ratelimit %s: no such command", m[1])
-					continue
-				}
-				found[cmd.Name()] = true
-				if err := cmd.ParseFlags(rest); err != nil {
-					t.Errorf("ratelimit %s: %v", m[1], err)
-				} else if err := cmd.Args(cmd, cmd.Flags().Args()); err != nil {
-					t.Errorf("ratelimit %s: %v", m[1], err)
-				}
-			}
-		}
-	}
-	if _, ok := workflow.On["pull_request"]; !ok || !found["check"] || !found["test"] || !found["diff"] {
-		t.Errorf("on %v, found %v", workflow.On, found)
 	}
 }

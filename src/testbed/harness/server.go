@@ -1,11 +1,13 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -29,12 +31,13 @@ type Server struct {
 	name string
 }
 
-// NewServer prepares the program called name; packages are those of Debian and Ubuntu that have it. The caller sets Configure and
-// AskPID before Launch.
+// NewServer prepares the program called name; packages are those of Debian and Ubuntu that have it. A variable of the environment
+// may name another program of its kind: REDIS_SERVER for redis-server. The caller sets Configure and AskPID before Launch.
 func NewServer(t testing.TB, name, packages string) Server {
 	t.Helper()
+	program := cmp.Or(os.Getenv(strings.ToUpper(strings.ReplaceAll(name, "-", "_"))), name)
 	return Server{
-		Process: Process{Path: Program(t, name, packages), Log: filepath.Join(t.TempDir(), "log")},
+		Process: Process{Path: Program(t, program, packages), Log: filepath.Join(t.TempDir(), "log")},
 		Port:    FreePort,
 		t:       t,
 		name:    name,

@@ -49,7 +49,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		lines = append(lines, "tls-cluster yes")
 	}
 	// Each node gets its id and its slots before it is connected to the others.
-	c := &Cluster{Nodes: startAll(t, 6, "redis-server", o.Server, lines, func(i int, s *Server) error {
+	c := &Cluster{Nodes: startAll(t, 6, o.Server, lines, func(i int, s *Server) error {
 		id, err := s.Try("CLUSTER", "MYID")
 		if err != nil {
 			return err

@@ -43,21 +43,23 @@ var sentinelPeriods = []any{
 	"ELECTION-TIMEOUT", 2000, "TILT-PERIOD", 2000,
 }
 
+const sentinelFlag = "--sentinel" // makes redis-server a sentinel
+
 // StartSentinel returns after the replicas follow the primary, and each sentinel has found all replicas and the other sentinels.
 func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	t.Helper()
 	const name = "mymaster"
 	lines := o.Server.configLines(t)
-	servers := startAll(t, 1, "redis-server", o.Server, lines, nil)
+	servers := startAll(t, 1, o.Server, lines, nil)
 	host, port, err := net.SplitHostPort(servers[0].PublicAddr())
 	must(t, err)
-	servers = append(servers, startAll(t, 2, "redis-server", o.Server, append(lines, "replicaof "+host+" "+port), nil)...)
+	servers = append(servers, startAll(t, 2, o.Server, append(lines, "replicaof "+host+" "+port), nil)...)
 	c := &Sentinel{PrimaryName: name, Servers: servers}
 	// A sentinel asks the primary for its replicas when it starts, and again much later.
 	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.checkReplicas(servers[0]) })
 
 	downAfter := cmp.Or(o.DownAfter, 700*time.Millisecond)
-	c.Sentinels = startAll(t, 3, "redis-sentinel", Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate}, append([]string{
+	c.Sentinels = startAll(t, 3, Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate, Args: []string{sentinelFlag}}, append([]string{
 		"sentinel monitor " + name + " " + host + " " + port + " 2",
 		"sentinel auth-user " + name + " " + admin,
 		"sentinel auth-pass " + name + " " + adminPassword,

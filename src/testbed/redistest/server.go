@@ -1,5 +1,6 @@
 // Package redistest starts real Redis programs for tests: single servers, sentinels and clusters, with passwords and TLS. It
-// needs redis-server and redis-sentinel 7.0 or later on the PATH; without them a test is skipped, or fails with CI=true.
+// needs redis-server 7.0 or later on the PATH, or the path of such a server in REDIS_SERVER; without it a test is skipped, or fails
+// with CI=true.
 //
 // Everything listens on the loopback interface and ends with its test. The output of a failed test includes the logs of its
 // programs.
@@ -56,7 +57,7 @@ type Options struct {
 	Args []string
 }
 
-// Server is one redis-server or redis-sentinel.
+// Server is one redis-server, which may be a sentinel.
 type Server struct {
 	harness.Server
 	Proxy *harness.Proxy // nil without Options.Proxy
@@ -69,17 +70,17 @@ type Server struct {
 // Start runs a redis-server and returns after it has answered.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	return startAll(t, 1, "redis-server", o, o.configLines(t), nil)[0]
+	return startAll(t, 1, o, o.configLines(t), nil)[0]
 }
 
 // startAll starts n servers at once, with these lines of configuration. It calls prepare, if not nil, for each server that
 // answers.
-func startAll(t testing.TB, n int, program string, o Options, configLines []string, prepare func(i int, s *Server) error) []*Server {
+func startAll(t testing.TB, n int, o Options, configLines []string, prepare func(i int, s *Server) error) []*Server {
 	t.Helper()
 	servers := make([]*Server, n)
 	var all errgroup.Group
 	for i := range servers {
-		s := newServer(t, program, o)
+		s := newServer(t, o)
 		servers[i] = s
 		all.Go(func() error {
 			if err := s.launch(configLines); err != nil || prepare == nil {
@@ -143,13 +144,13 @@ func quote(text string) string {
 
 // newServer prepares a server, and starts its proxy if it has one. It may end the test, so only the goroutine of the test may call
 // it.
-func newServer(t testing.TB, program string, o Options) *Server {
+func newServer(t testing.TB, o Options) *Server {
 	t.Helper()
-	s := &Server{Server: harness.NewServer(t, program, "redis-server redis-sentinel"), options: o}
+	s := &Server{Server: harness.NewServer(t, "redis-server", "redis-server"), options: o}
 	s.Configure = s.configure
 	s.AskPID = func(timeout time.Duration) (string, error) {
 		reply, err := s.try(timeout, "INFO", "server")
-		if err == nil && program == "redis-sentinel" {
+		if err == nil && slices.Contains(o.Args, sentinelFlag) {
 			_, err = s.try(timeout, sentinelPeriods...)
 		}
 		return parseFields(reply)["process_id"], err

@@ -149,7 +149,7 @@ func TestTakenPort(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	taken := l.Addr().(*net.TCPAddr).Port
 	calls := 0
-	s := newServer(t, "redis-server", Options{})
+	s := newServer(t, Options{})
 	s.Port = func() (int, error) {
 		if calls++; calls < 3 {
 			return taken, nil
@@ -177,7 +177,7 @@ func TestForeignServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := true
-	s := newServer(t, "redis-server", Options{})
+	s := newServer(t, Options{})
 	s.Port = func() (int, error) {
 		if first {
 			first = false
@@ -192,7 +192,7 @@ func TestForeignServer(t *testing.T) {
 
 func TestStartTellsWhy(t *testing.T) {
 	t.Parallel()
-	err := newServer(t, "redis-server", Options{}).launch([]string{"no-such-directive 1"})
+	err := newServer(t, Options{}).launch([]string{"no-such-directive 1"})
 	if err == nil || !strings.Contains(err.Error(), "no-such-directive") {
 		t.Errorf("the error does not show the log: %v", err)
 	}
@@ -218,6 +218,7 @@ func (v *verdict) Skip(args ...any) {
 
 func TestMissingProgram(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
+	t.Setenv("REDIS_SERVER", "")
 	for ci, want := range map[string]string{
 		"":     "skip: this test needs redis-server",
 		"true": "fatal: this test needs redis-server",

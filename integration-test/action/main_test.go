@@ -1,0 +1,192 @@
+package action
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"ratelimit/src/testbed/harness"
+)
+
+var full = flag.Bool("full", false, "also run what make action-check runs")
+
+var buildDir string // set by TestMain before any test runs
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "ratelimit-action-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	buildDir = dir
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// binary is the program, built once.
+var binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
+		return filepath.Abs(path)
+	}
+	path := filepath.Join(buildDir, "ratelimit")
+	out, err := exec.Command("go", "build", "-o", path, "ratelimit/src/cmd/ratelimit").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, err
+})
+
+func program(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"bash", "git", "curl", "jq"} {
+		harness.Program(t, name, name)
+	}
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// path returns the absolute path of a file of this repository.
+func path(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("../..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// result is what a command printed, on both streams, and its exit code.
+type result struct {
+	out  string
+	code int
+}
+
+// call runs a command in a directory with these variables besides PATH and HOME.
+func call(t *testing.T, dir string, env map[string]string, args ...string) result {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir, cmd.Env = dir, []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + buildDir, "GIT_CONFIG_NOSYSTEM=1",
+	}
+	for name, value := range env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return result{string(out), cmd.ProcessState.ExitCode()}
+}
+
+// git runs git in a directory, and ends the test if it fails.
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	r := call(t, dir, nil, append([]string{"git"}, args...)...)
+	if r.code != 0 {
+		t.Fatalf("git %v: exit %d\n%s", args, r.code, r.out)
+	}
+	return strings.TrimSpace(r.out)
+}
+
+// write writes files below a directory. Empty contents delete a file.
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		err := os.Remove(path)
+		if text != "" {
+			if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+				err = os.WriteFile(path, []byte(text), 0o600)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// example is a copy of examples/rules-repo, made as its README says, as a git repository with the branch change, which starts from
+// origin/main.
+var example = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(buildDir, "example")
+	out, err := exec.Command("bash", "-ec", `
+cp -rL ../../examples/rules-repo "$0"
+cd "$0"
+git init -q -b main
+git config user.name test
+git config user.email test@localhost
+git add -A
+git commit -q -m rules
+git update-ref refs/remotes/origin/main HEAD
+git checkout -q -b change`, dir).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	return dir, err
+})
+
+// newRepository returns a copy of example whose newest commit makes the changes.
+func newRepository(t *testing.T, changes map[string]string) string {
+	t.Helper()
+	from, err := example()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "repository")
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	if write(t, dir, changes); len(changes) > 0 {
+		git(t, dir, "add", "-A")
+		git(t, dir, "commit", "-q", "-m", "change")
+	}
+	return dir
+}
+
+// shop returns the rules of the example with another limit for users.
+func shop(limit string) string {
+	return "domain: shop\ndescriptors:\n  - key: user\n    " + limit + "\n  - key: ip\n    rate_limit: {unit: minute, requests_per_unit: 100}\n"
+}
+
+const (
+	fourAMinute  = "rate_limit: {unit: minute, requests_per_unit: 4}"
+	threeAMinute = "rate_limit: {unit: minute, requests_per_unit: 3}"
+	mistake      = "rate_limt: {unit: minute, requests_per_unit: 4}"
+	oddValue     = "value: 10.0.0.0/8\n    rate_limit: {unit: minute, requests_per_unit: 4}"
+)
+
+// expect reports the texts that are not in got in this order.
+func expect(t *testing.T, got string, want ...string) {
+	t.Helper()
+	rest := got
+	for _, text := range want {
+		_, after, ok := strings.Cut(rest, text)
+		if !ok {
+			t.Errorf("no %q in\n%s", text, got)
+			return
+		}
+		rest = after
+	}
+}
