@@ -35,6 +35,9 @@ CHAOS ?=
 # The Helm that packages and tests the chart; it is built from its Go module.
 HELM_VERSION := v4.3.1
 
+# An Envoy Gateway that `make gateway-check` built before; empty: the one in your cache directory, built if there is none.
+GATEWAY_BIN ?=
+
 # A module of its own, which ./... leaves out.
 CONFIG_SERVER := examples/xds-sotw-config-server
 
@@ -49,7 +52,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image clean bootstrap compile tests chart helm-check
+.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image clean bootstrap compile tests chart helm-check gateway-check
 
 all: build lint test ## build, lint and test
 
@@ -151,6 +154,9 @@ model: ## play random schedules of calls, reloads, faults, crashes and clock mov
 
 helm-check: ## the Helm chart: lint it, render it for a table of values, start the service from it, install it at an API server
 	$(HERE) go test -count=1 -timeout 60m -v ./integration-test/helm -full | grep -Ev '^ *=== '
+
+gateway-check: ## a real Envoy Gateway and a real Envoy with this service; the first run builds Envoy Gateway; GATEWAY_BIN=PATH takes another
+	@GATEWAY_BIN='$(GATEWAY_BIN)' $(HERE) go test -count=1 -timeout 60m -v ./integration-test/gateway -full | grep --line-buffered -Ev '^ *=== '
 
 soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew
 	$(HERE) go test -count=1 -timeout 0 -v -run TestSoak ./integration-test/soak -duration $(DURATION)

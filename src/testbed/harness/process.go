@@ -150,6 +150,7 @@ type Process struct {
 	Path string
 	Args []string
 	Env  []string // the environment; nil means that of the test
+	Dir  string   // the working directory; "" means that of the test
 	Log  string   // the path of the log file; each start appends to it
 
 	last atomic.Pointer[start]
@@ -179,7 +180,7 @@ func (p *Process) Start() error {
 		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Process.Signal(syscall.SIGCONT)) // a paused program receives nothing
 	}
 	cmd.WaitDelay = StopTimeout
-	cmd.Env = p.Env
+	cmd.Env, cmd.Dir = p.Env, p.Dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = killedWithParent()
 	if err := cmd.Start(); err != nil {
