@@ -173,10 +173,10 @@ audit: ## known vulnerabilities in all modules and the tools; asks VULNDB (https
 	done; [ -z "$${found:-}" ] || { echo "make audit: there are known vulnerabilities, see above"; exit 1; }
 
 docs: ## write the tables of settings, the help texts, the plot of algorithms, the alerts for the operator and the chart's copies anew
-	go test ./src/cmd/ratelimit -run 'TestSettingsTables|TestHelpTexts' -update
+	go test ./src/cmd/ratelimit -run 'TestSettings|TestDocumentsInTheChart|TestHelpTexts' -update
 	go test ./src/tools/simulate -run TestPlot -update
 	go test ./integration-test -run TestPrometheusRule -update
-	go test ./integration-test/helm -update
+	go test ./integration-test/helm -run TestChart -update
 
 chart: ## package the Helm chart into bin, with Helm from its Go module
 	GOBIN='$(CURDIR)/bin' $(HERE) go install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)

@@ -141,7 +141,7 @@ func goVersions(t *testing.T, path string) (oldest, toolchain string) {
 func TestGoVersionsAgree(t *testing.T) {
 	t.Parallel()
 	oldest, toolchain := goVersions(t, "go.mod")
-	for _, dir := range []string{"examples/xds-sotw-config-server", "integration-test/kubernetes", "tools"} {
+	for _, dir := range []string{"examples/xds-sotw-config-server", "integration-test/helm/apiserver", "integration-test/kubernetes", "tools"} {
 		if o, c := goVersions(t, dir+"/go.mod"); o != oldest || c != toolchain {
 			t.Errorf("%s/go.mod: go %s, toolchain go%s; want %s and %s as in go.mod", dir, o, c, oldest, toolchain)
 		}

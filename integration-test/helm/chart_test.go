@@ -53,21 +53,6 @@ func holdFile(t *testing.T, path, want string) {
 	}
 }
 
-// A chart reads no files outside its directory, so it has copies.
-func TestChartCopies(t *testing.T) {
-	for copied, from := range map[string]string{
-		"alerts.yaml":    "examples/monitoring/alerts.yaml",
-		"dashboard.json": "examples/monitoring/dashboard.json",
-		"api.yaml":       "examples/kubernetes/rules/api.yaml",
-	} {
-		want := read(t, filepath.Join(repository, from))
-		if copied == "api.yaml" { // Its first line is for readers of kustomize's files.
-			_, want, _ = strings.Cut(want, "\n")
-		}
-		holdFile(t, filepath.Join(chartDir, "files", copied), want)
-	}
-}
-
 // schema is as much of values.schema.json as tests look at.
 type schema struct {
 	Ref        string             `json:"$ref"`
@@ -173,11 +158,6 @@ func settingNames() []string {
 		}
 	}
 	return slices.Sorted(slices.Values(append(names, goVariables...)))
-}
-
-// The chart has a list of all settings, and so refuses misspelled ones.
-func TestChartSettings(t *testing.T) {
-	holdFile(t, chartDir+"/files/settings.txt", strings.Join(settingNames(), "\n")+"\n")
 }
 
 // Every variable that a template or a document of the chart names is a setting.
