@@ -36,7 +36,7 @@ func installGoProgram(ctx context.Context, pkg, version string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	name := path.Base(pkg)
+	name := programName(pkg)
 	dir := filepath.Join(cache, "ratelimit-test")
 	file := filepath.Join(dir, name+"-"+version)
 	if _, err := os.Stat(file); err == nil {
@@ -50,7 +50,7 @@ func installGoProgram(ctx context.Context, pkg, version string) (string, error) 
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(draft) }()
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute) // The largest programs take many minutes on two busy cores.
 	defer cancel()
 	install := exec.CommandContext(ctx, "go", "install", pkg+"@"+version)
 	install.Env = append(os.Environ(), "GOBIN="+draft)
@@ -58,4 +58,13 @@ func installGoProgram(ctx context.Context, pkg, version string) (string, error) 
 		return "", fmt.Errorf("this test needs %s: %s: %w\n%s", name, strings.Join(install.Args, " "), err, out)
 	}
 	return file, os.Rename(filepath.Join(draft, name), file) // Of two test runs that install it at the same time, the later one wins.
+}
+
+// programName returns the name of the program that `go install` makes of a package: that of its folder, without the major version of a module.
+func programName(pkg string) string {
+	dir, name := path.Split(pkg)
+	if strings.HasPrefix(name, "v") && strings.Trim(name[1:], "0123456789") == "" {
+		name = path.Base(dir)
+	}
+	return name
 }
