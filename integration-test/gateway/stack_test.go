@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,6 +33,9 @@ type stack struct {
 	merged   string // the address of the gateway "merged"
 }
 
+// fixedPorts are those of the service, of Envoy Gateway's servers of xDS for Envoy and for the service, of its health and its metrics.
+var fixedPorts = []int{8081, 18000, 18001, 18081, 19001}
+
 // startStack starts all, with all cases, and returns after Envoy has sent a request to a server behind it.
 func startStack(t *testing.T, cases []*policyCase) *stack {
 	t.Helper()
@@ -43,7 +47,7 @@ func startStack(t *testing.T, cases []*policyCase) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, port := range []int{8081, 18000, 18001, 18081, 19001} {
+	for _, port := range fixedPorts {
 		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
 		if err != nil {
 			t.Fatalf("Envoy Gateway has fixed ports, so no other program may use them: %v", err)
@@ -181,6 +185,9 @@ func (s *stack) rules() (string, error) {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	port, err := harness.FreePort()
+	for err == nil && slices.Contains(fixedPorts, port) {
+		port, err = harness.FreePort()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
