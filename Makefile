@@ -147,7 +147,11 @@ siege: ## every attack on the service in full size, several minutes, with a tabl
 
 .PHONY: action-check
 action-check: ## lint the workflows, and run the example's workflow with act, which is built first
-	@$(HERE) go test -count=1 -timeout 20m -v ./integration-test/action -full | grep -Ev '^ *(=== |--- PASS)'
+	@$(HERE) go test -count=1 -timeout 20m -v ./integration-test/action -full | grep --line-buffered -Ev '^ *(=== |--- PASS)'
+
+.PHONY: editor-check
+editor-check: ## completion and diagnostics of rule files in yaml-language-server
+	@$(HERE) go test -count=1 -timeout 10m -v ./integration-test/editor -full | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
 model: ## play random schedules of calls, reloads, faults, crashes and clock moves against an exact model, for MODELTIME (1m) on each store
 	go test -count=1 -timeout 0 -run TestRandom -v ./integration-test/model -during $(MODELTIME) -seed $(SEED)

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"ratelimit/src/tools/command"
@@ -26,34 +27,96 @@ func TestSchemaFile(t *testing.T) {
 	}
 }
 
-// The examples name the path of the schema.
-func TestExamplesNameTheSchema(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(projectRoot, "examples", "ratelimit", "config", "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
+// yamlFiles returns the text of all YAML files of the project, by path.
+func yamlFiles(t *testing.T) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	for _, root := range []string{"examples", "deploy", "integration-test", "src", ".github"} {
+		err := filepath.WalkDir(filepath.Join(projectRoot, root), func(path string, entry os.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() || !regexp.MustCompile(`\.ya?ml$`).MatchString(path) {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			if err == nil {
+				path, err = filepath.Rel(projectRoot, path)
+			}
+			files[path] = string(data)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	return files
+}
+
+// isRules reports whether a YAML file has rules, and not tests of rules or anything else.
+func isRules(text string) bool {
+	return regexp.MustCompile(`(?m)^(domain|schema):`).MatchString(text) && !regexp.MustCompile(`(?m)^(tests|apiVersion):`).MatchString(text)
+}
+
+// Each example of rules names the path of the schema in its first line, for editors. The rules of examples/kubernetes do not: they are
+// also a file of the Helm chart, where the path is another one.
+func TestExamplesNameTheSchema(t *testing.T) {
 	want, err := os.Stat(filepath.Join(projectRoot, "api", "ratelimit.schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
-	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, _, _ := bytes.Cut(data, []byte("\n"))
-		m := regexp.MustCompile(`^# yaml-language-server: \$schema=(\S+)$`).FindSubmatch(first)
-		if m == nil {
+	for path, text := range yamlFiles(t) {
+		if !isRules(text) || !strings.HasPrefix(path, "examples") || strings.HasPrefix(path, "examples/kubernetes") {
 			continue
 		}
-		found++
-		got, err := os.Stat(filepath.Join(filepath.Dir(path), string(m[1])))
+		first, _, _ := strings.Cut(text, "\n")
+		m := regexp.MustCompile(`^# yaml-language-server: \$schema=(\S+)$`).FindStringSubmatch(first)
+		if m == nil {
+			t.Errorf("the first line of %s does not name the schema", path)
+			continue
+		}
+		got, err := os.Stat(filepath.Join(projectRoot, filepath.Dir(path), m[1]))
 		if err != nil || !os.SameFile(got, want) {
 			t.Errorf("%s names %s, which is not the schema: %v", path, m[1], err)
 		}
 	}
-	if found == 0 {
-		t.Error("no example names the schema")
+}
+
+// The entry for SchemaStore in docs/rule-keys.md matches rule files, and no other YAML file of the project.
+func TestSchemaStoreEntry(t *testing.T) {
+	_, text, _ := strings.Cut(document(t, "docs/rule-keys.md"), "```json\n{\n  \"name\"")
+	text, _, _ = strings.Cut(text, "```")
+	var entry struct {
+		Name, Description, URL string
+		FileMatch              []string
+	}
+	if err := json.Unmarshal([]byte("{\"name\""+text), &entry); err != nil {
+		t.Fatalf("docs/rule-keys.md: %v in\n%s", err, text)
+	}
+	if entry.Name == "" || entry.Description == "" || !strings.HasSuffix(entry.URL, "/api/ratelimit.schema.json") {
+		t.Errorf("got %+v", entry)
+	}
+	matched := make(map[string]bool)
+	files := yamlFiles(t)
+	files["shop.ratelimit.yaml"], files["deep/shop.ratelimit.yml"], files["x/ratelimit/config/a.yml"] = "domain: d", "domain: d", "domain: d"
+	for path, text := range files {
+		for _, pattern := range entry.FileMatch {
+			// A pattern is compared with as many of the last names of the path as it has itself.
+			tail, names := strings.TrimPrefix(pattern, "**/"), strings.Split(path, "/")
+			names = names[max(0, len(names)-strings.Count(tail, "/")-1):]
+			if ok, err := filepath.Match(tail, strings.Join(names, "/")); err != nil {
+				t.Fatal(err)
+			} else if ok && !isRules(text) {
+				t.Errorf("%s matches %s, which has no rules", pattern, path)
+			} else if ok {
+				matched[pattern] = true
+				delete(files, path)
+			}
+		}
+	}
+	for path := range files {
+		if strings.HasPrefix(path, "examples/ratelimit/config/") {
+			t.Errorf("no pattern matches %s", path)
+		}
+	}
+	if len(matched) != len(entry.FileMatch) {
+		t.Errorf("of %q, only %v match a file", entry.FileMatch, matched)
 	}
 }
