@@ -6,6 +6,7 @@ package metrics
 import (
 	"cmp"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -102,6 +103,17 @@ func (r *Registry) AddFigures(read func() []Figure, isNative bool) {
 func (r *Registry) ShowFigures(part, name string, source any) {
 	hasStat := func(l figureLine) bool { return l.template.StatName != "" }
 	r.AddFigures(func() []Figure { return Figures(part, name, source) }, !slices.ContainsFunc(figureLines()[part], hasStat))
+}
+
+// ShowBuild registers the figure that has the versions of this program and of Go as labels.
+func (r *Registry) ShowBuild(version, commit string) {
+	r.ShowFigures("build", "", build{true, version, commit, runtime.Version()})
+}
+
+// build is the source of the figures of ShowBuild.
+type build struct {
+	Running             bool
+	Version, Commit, Go string
 }
 
 // decisionFigures returns the descriptors by rule and outcome, the requests that proxies decided by quotas, the charges that the store did not answer, the holds, and the decisions that

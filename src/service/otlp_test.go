@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -215,6 +216,13 @@ func TestOTLPMetrics(t *testing.T) {
 	}
 }
 
+// hasFamily reports whether the newest export has a metric of that name.
+func (c *metricsCollector) hasFamily(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(slices.Collect(maps.Keys(c.series)), func(s string) bool { return strings.HasPrefix(s, name+"{") })
+}
+
 // about returns an attribute of the resource.
 func (c *metricsCollector) about(name string) string {
 	c.mu.Lock()
@@ -241,7 +249,7 @@ func TestOTLPMetricsAreFlushed(t *testing.T) {
 		t.Error(err)
 	}
 	over := c.value(`ratelimit_decisions_total{domain="d",outcome="over",rule="ip"}`)
-	if c.count() != 1 || over != 1 || c.about("zone") != "a" || len(c.about("service.instance.id")) != 36 {
+	if c.count() != 1 || over != 1 || !c.hasFamily("ratelimit_build_info") || c.about("zone") != "a" || len(c.about("service.instance.id")) != 36 {
 		t.Errorf("%d exports, %v over, %v", c.count(), over, c.resource)
 	}
 }

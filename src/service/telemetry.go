@@ -8,6 +8,7 @@ import (
 	"ratelimit/src/service/otlp"
 	"ratelimit/src/service/otlpmetrics"
 	"ratelimit/src/service/tracing"
+	"ratelimit/src/settings"
 )
 
 // process describes this process to an OpenTelemetry collector.
@@ -47,6 +48,9 @@ func (s *Service) buildOTLP() (err error) {
 			s.log.Warnf("the collector did not take %d exports of metrics: %v", exports, err)
 		},
 	})
+	if s.Settings.Sink != settings.SinkPrometheus { // The exporter of Prometheus shows it, too.
+		s.counters.ShowBuild(s.Version, s.Commit)
+	}
 	if err == nil {
 		s.runners = append(s.runners, s.otlp.Run)
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,9 +90,8 @@ func New(cfg Config) (*Exporter, error) {
 	}
 	e.gatherer = prometheus.Gatherers{registry, prometheus.GathererFunc(e.gatherMetrics)}
 	e.scrapeHandler = promhttp.InstrumentMetricHandler(process, scrapeHandler(e.gatherer, cfg.OnWarn))
-	cfg.Registry.ShowFigures("exporter", "", func() exporterFigures {
-		return exporterFigures{true, e.droppedTimings.Load(), cfg.Version, cfg.Commit, runtime.Version()}
-	})
+	cfg.Registry.ShowBuild(cfg.Version, cfg.Commit)
+	cfg.Registry.ShowFigures("exporter", "", func() exporterFigures { return exporterFigures{e.droppedTimings.Load()} })
 	return e, nil
 }
 
@@ -172,11 +170,7 @@ const (
 	skippedHelp = "Figures that cannot be shown, because another metric has the name or a label is not allowed."
 )
 
-type exporterFigures struct {
-	Running             bool
-	DroppedTimings      uint64
-	Version, Commit, Go string // Go is the version of Go.
-}
+type exporterFigures struct{ DroppedTimings uint64 }
 
 // gatherMetrics returns the metrics of one scrape. Native metrics come first: if a mapping
 // gives the same name to other figures, these are skipped.

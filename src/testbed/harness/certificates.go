@@ -48,6 +48,7 @@ type Spec struct {
 	Hosts      []string // the DNS names of the certificate; nil means localhost and the address 127.0.0.1
 	Expired    bool
 	Begins     time.Duration // the time until the certificate becomes valid; 0 means that it became valid two days ago
+	Lasts      time.Duration // how long the certificate stays valid; 0 means a day
 	Other      bool          // says that OtherCA signs the certificate, not CA
 }
 
@@ -94,7 +95,7 @@ func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: spec.CommonName},
 		NotBefore:   time.Now().Add(begins),
-		NotAfter:    time.Now().Add(max(begins, 0) + 24*time.Hour),
+		NotAfter:    time.Now().Add(max(begins, 0) + cmp.Or(spec.Lasts, 24*time.Hour)),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames:    spec.Hosts,

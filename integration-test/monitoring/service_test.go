@@ -1,0 +1,207 @@
+package monitoring
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"ratelimit/src/testbed/harness"
+)
+
+const repository = "../.."
+
+var full = flag.Bool("full", false, "break services until each alert fires; takes three minutes")
+
+var binary string // the program, built by TestMain if -full is set
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if !*full {
+		return m.Run(), nil
+	}
+	// Faults mostly wait, however many cores there are. A missing program is a failure.
+	if err := errors.Join(flag.Set("test.parallel", "6"), os.Setenv("CI", "true")); err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "ratelimit-monitoring-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if binary, err = filepath.Abs(os.Getenv("RATELIMIT_BIN")); err != nil {
+		return 0, err
+	}
+	if os.Getenv("RATELIMIT_BIN") == "" {
+		binary = filepath.Join(dir, "ratelimit")
+		build := exec.Command("go", "build", "-trimpath", "-o", binary, "./src/cmd/ratelimit")
+		build.Dir = repository
+		if out, err := build.CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("%s: %w\n%s", build, err, out)
+		}
+	}
+	return m.Run(), nil
+}
+
+// read returns a file of examples/monitoring.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "examples", "monitoring", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// service is a running service and where it listens.
+type service struct {
+	harness.Process
+	http, grpc, prometheus string
+	rules                  string // the directory of its rules
+}
+
+// startService starts the service with a rule file and these variables, and waits until it listens. It is stopped at the end of the test.
+func startService(t *testing.T, rules string, env ...string) *service {
+	t.Helper()
+	root := t.TempDir()
+	s := &service{rules: filepath.Join(root, "config")}
+	if err := os.Mkdir(s.rules, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if rules != "" {
+		s.write(t, rules)
+	}
+	// All services have the same names of rule files, because the hash of the rules depends on them.
+	s.Log, s.Path, s.Args = filepath.Join(root, "log"), "/usr/bin/env", []string{"-C", root, binary, "serve"}
+	s.Env = append([]string{
+		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "RUNTIME_ROOT=.", "RUNTIME_DEBOUNCE=10ms",
+	}, env...)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop()
+		if t.Failed() {
+			s.ShowLog(t, "the service")
+		}
+	})
+	harness.Await(t, harness.Deadline, "the service listens", func() error {
+		if err := s.Exited(); err != nil {
+			return harness.Permanent{Err: err}
+		}
+		text, err := os.ReadFile(s.Log)
+		for _, m := range regexp.MustCompile(`msg=listening address="(\S+)" port=(\w+)`).FindAllStringSubmatch(string(text), -1) {
+			if addr := map[string]*string{"http": &s.http, "grpc": &s.grpc, "prometheus": &s.prometheus}[m[2]]; addr != nil {
+				*addr = m[1]
+			}
+		}
+		if err == nil && (s.http == "" || s.grpc == "" || s.prometheus == "") {
+			err = errors.New("it does not say where")
+		}
+		return err
+	})
+	return s
+}
+
+// write puts a rule file in force.
+func (s *service) write(t *testing.T, rules string) {
+	t.Helper()
+	path := filepath.Join(s.rules, "rules.yaml")
+	if err := errors.Join(os.WriteFile(path+".new", []byte(rules), 0o600), os.Rename(path+".new", path)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// traffic calls ask in an endless loop, every pause, until the returned function is called or the test ends.
+func traffic(t *testing.T, pause time.Duration, ask func(n int)) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := 0; ctx.Err() == nil; n++ {
+			ask(n)
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// ask sends a request over JSON about descriptors, each with entries such as ip=1,id=2. Errors are what faults cause.
+func (s *service) ask(domain string, descriptors ...string) {
+	var list []string
+	for _, d := range descriptors {
+		var entries []string
+		for entry := range strings.SplitSeq(d, ",") {
+			key, value, _ := strings.Cut(entry, "=")
+			entries = append(entries, fmt.Sprintf(`{"key":%q,"value":%q}`, key, value))
+		}
+		list = append(list, `{"entries":[`+strings.Join(entries, ",")+`]}`)
+	}
+	body := fmt.Sprintf(`{"domain":%q,"descriptors":[%s]}`, domain, strings.Join(list, ","))
+	if resp, err := web.Post("http://"+s.http+"/json", "application/json", strings.NewReader(body)); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// dial connects to the gRPC port.
+func (s *service) dial(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// proxy opens a stream of a proxy, and returns a function that reports a bucket a=value.
+func (s *service) proxy(t *testing.T, domain string) (report func(value string, admitted, denied uint64)) {
+	t.Helper()
+	stream, err := pb.NewRateLimitQuotaServiceClient(s.dial(t)).StreamRateLimitQuotas(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			if _, err := stream.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	return func(value string, admitted, denied uint64) {
+		_ = stream.Send(&pb.RateLimitQuotaUsageReports{Domain: domain, BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			{BucketId: &pb.BucketId{Bucket: map[string]string{"a": value}}, TimeElapsed: durationpb.New(200 * time.Millisecond), NumRequestsAllowed: admitted, NumRequestsDenied: denied},
+		}})
+	}
+}
