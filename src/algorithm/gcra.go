@@ -38,7 +38,7 @@ func (l *Limit) RefillTime(amount uint64) int64 {
 //
 // With 10 a minute and Burst 2, one unit comes back every 6 s: three pass at once, and the next one after 6 s.
 //
-// Without CountBlocked TAT is at most BurstTolerance ahead of at. With CountBlocked refused hits and charges beyond the burst
+// Without CountBlocked and KeepsDebt TAT is at most BurstTolerance ahead of at. With CountBlocked refused hits and charges beyond the burst
 // become a debt: TAT is up to MaxPeriod ahead. Until it is at most BurstTolerance ahead, even a hit of 0 is refused. A TAT
 // further ahead than these bounds counts as the bound, and a LastHit after at as at.
 //
@@ -51,7 +51,7 @@ func TakeGCRA(l *Limit, s GCRAState, at int64, op Op, amount uint64) (GCRAState,
 	}
 	emission, tolerance := l.EmissionInterval(), l.BurstTolerance()
 	maxAhead := tolerance
-	if l.CountBlocked {
+	if l.CountBlocked || l.KeepsDebt {
 		maxAhead = int64(MaxPeriod)
 	}
 	// All variables below hold times relative to the instant at.

@@ -226,6 +226,33 @@ func TestGCRAWithAnotherLimit(t *testing.T) {
 	}
 }
 
+// A limit that keeps its debt waits for all of it after it has shrunk, as redis-cell does.
+func TestGCRAKeepsDebt(t *testing.T) {
+	small := Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 2, KeepsDebt: true}
+	large := Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 9, KeepsDebt: true}
+	at, second := thursday.UnixNano(), int64(time.Second)
+	s, _ := TakeGCRA(&large, GCRAState{}, at, Charge, 10) // It owes 60 s, and the small limit lets owe 18 s.
+	for i, step := range []struct {
+		after        int64 // after is in seconds.
+		op           Op
+		amount       uint64
+		over         bool
+		retry, reset time.Duration
+	}{
+		{0, Charge, 1, true, 48 * time.Second, 60 * time.Second},
+		{0, Charge, 0, true, 42 * time.Second, 60 * time.Second},
+		{10, Charge, 3, true, 50 * time.Second, 50 * time.Second},
+		{10, Refund, 5, false, 0, 20 * time.Second},
+		{20, Charge, 1, false, 0, 16 * time.Second},
+	} {
+		var v Outcome
+		s, v = TakeGCRA(&small, s, at+step.after*second, step.op, step.amount)
+		if v.Over != step.over || v.RetryAfter != step.retry || v.ResetAfter != step.reset {
+			t.Errorf("step %d: %+v", i+1, v)
+		}
+	}
+}
+
 // A user of redis-cell printed what 101 calls say, a millisecond apart, that
 // charge 15 30 60 for the user and 5 10 15 for the user's trades: limited, limit,
 // remaining, and the seconds of retry and reset, which were cut off then.

@@ -86,6 +86,9 @@ type Limit struct {
 	// Emission, if set, is the EmissionInterval of a GCRA instead of Period / Max. So a caller can change the rate of a counter, which
 	// Window does not tell from others with this Period. Rules have none.
 	Emission time.Duration
+	// KeepsDebt says that a GCRA keeps debt beyond its BurstTolerance, which was charged with a larger Burst: a hit waits for all of it.
+	// Otherwise a counter forgets that debt, and so heals after a clock that was far ahead is set back. Rules never keep it.
+	KeepsDebt bool
 	// MinInterval is the shortest time since the last recorded hit, in whole microseconds up
 	// to MaxPeriod, or 0. Only SlidingWindow and GCRA have one.
 	MinInterval time.Duration

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/divvy"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -34,15 +35,15 @@ func (s *Service) buildDivvy(failed func(error)) error {
 		DomainKey:          d.DomainKey,
 		TLS:                s.ports.divvy.tlsConfig,
 		RoundSecondsUp:     d.Rounding == "up",
-		Limits: divvy.Limits{
-			MaxLineBytes:         int(d.MaxLineBytes),
-			MaxConnections:       s.ports.divvy.maxConns,
-			MemoryBudget:         s.ports.budget,
-			MaxPipelinedRequests: d.MaxPipelined,
-			IdleTimeout:          d.IdleTimeout,
+		MaxLineBytes:       int(d.MaxLineBytes),
+		MaxPipelined:       d.MaxPipelined,
+		Limits: pipeline.Limits{
+			MaxConnections: s.ports.divvy.maxConns,
+			MemoryBudget:   s.ports.budget,
+			IdleTimeout:    d.IdleTimeout,
 		},
-		Events: divvy.Events{
-			OnHits: s.hitsRecorder(),
+		Events: pipeline.Events{
+			OnDecisions: s.hitsRecorder(),
 			OnFailure: func(err error) {
 				if errors.Is(err, limiter.ErrStoreFailed) {
 					failed(err)

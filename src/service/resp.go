@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/frontend/resp"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
@@ -39,15 +40,15 @@ func (s *Service) buildRESP(failed func(error), attempts admin.Attempts) error {
 			AddAttempt:     func(client net.Addr) time.Duration { return attempts.Add(admin.ClientKey(client.String())) },
 			ForgiveAttempt: func(client net.Addr) { attempts.Forgive(admin.ClientKey(client.String())) },
 		},
-		Operations: resp.Operations{Explain: s.explainText(), Reset: s.resetCounters},
-		Limits: resp.Limits{
-			MaxCommandBytes: int(cfg.MaxCommandBytes),
-			MaxConnections:  p.maxConns,
-			MemoryBudget:    s.ports.budget,
-			MaxPipelined:    cfg.MaxPipelined,
-			IdleTimeout:     cfg.IdleTimeout,
+		Operations:   resp.Operations{Explain: s.explainText(), Reset: s.resetCounters},
+		MaxPipelined: cfg.MaxPipelined,
+		Limits: pipeline.Limits{
+			MaxInputBytes:  int(cfg.MaxCommandBytes),
+			MaxConnections: p.maxConns,
+			MemoryBudget:   s.ports.budget,
+			IdleTimeout:    cfg.IdleTimeout,
 		},
-		Events: resp.Events{
+		Events: pipeline.Events{
 			OnDecisions: s.statistics.latency.resp.ObserveMany,
 			OnFailure: func(err error) {
 				if errors.Is(err, limiter.ErrStoreFailed) {

@@ -278,8 +278,11 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 		}
 	}
 	kind := scriptKinds[l.Kind]
-	if h.CountDown {
+	switch {
+	case h.CountDown:
 		kind = "d"
+	case l.KeepsDebt:
+		kind = "k"
 	}
 	b = appendBulk(b, kind)
 	b = appendBulk(b, scriptOps[h.Op])

@@ -196,7 +196,7 @@ make.g = function()
       end
       local inc, tol = h.set and refill(h, h.amount) or pair(h.rest), pair(h.rest + 2)
       local tat, ahead = {0, 0}, tol
-      if blocked(h) then ahead = {century, 0} end
+      if blocked(h) or h.keeps then ahead = {century, 0} end
       if s[1] ~= none and s[1] >= now then tat = {s[1] - now, s[2]} end
       if above(tat, ahead) then tat = ahead end
       local next = more(tat, inc)
@@ -235,6 +235,17 @@ make.g = function()
       end
     end,
   }
+end
+
+-- A gcra that keeps debt beyond its burst, which was charged with a larger one.
+make.k = function()
+  local gcra = make.g()
+  local judge = gcra.judge
+  gcra.judge = function(s, h)
+    h.keeps = true
+    return judge(s, h)
+  end
+  return gcra
 end
 
 -- sliding_window: a list, newest first, of "time:total", where total is that of

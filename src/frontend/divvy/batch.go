@@ -58,7 +58,7 @@ func (b *batch) clearRequests() {
 // not fit into the batch, addRequest first decides the earlier ones, and may return the fault of one of them.
 func (b *batch) addRequest(line []byte) *pipeline.Fault {
 	cfg := &b.srv.cfg
-	if len(b.req.Descriptors) >= cfg.MaxPipelinedRequests || len(b.entries) >= maxBatchEntries {
+	if len(b.req.Descriptors) >= cfg.MaxPipelined || len(b.entries) >= maxBatchEntries {
 		if f := b.decideRequests(); f != nil {
 			return f
 		}
@@ -123,7 +123,7 @@ func (b *batch) decideRequests() *pipeline.Fault {
 	}
 	if answered > 0 {
 		b.srv.answeredHits.Add(uint64(answered))
-		b.srv.cfg.OnHits(answered, time.Since(start))
+		b.srv.cfg.OnDecisions(answered, time.Since(start))
 	}
 	clear(b.req.Descriptors)
 	b.req.Descriptors = b.req.Descriptors[:0]

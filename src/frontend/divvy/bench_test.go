@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
@@ -53,7 +54,7 @@ func serveBench(kind string) error {
 		counters.UseRules(set)
 		lim.UseRules(set)
 		latency := new(metrics.Histogram)
-		s, err := New(Config{Limiter: lim, Domain: "kitchen", Events: Events{OnHits: latency.ObserveMany}})
+		s, err := New(Config{Limiter: lim, Domain: "kitchen", Events: pipeline.Events{OnDecisions: latency.ObserveMany}})
 		if err != nil {
 			return err
 		}

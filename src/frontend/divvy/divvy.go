@@ -35,36 +35,12 @@ type Config struct {
 	// RoundSecondsUp rounds the seconds in replies up. By default they are rounded to the nearest,
 	// as in divvy, so a reply may say 0 in the last half second.
 	RoundSecondsUp bool
-	Limits
-	Events
-}
-
-// Limits bound what clients can use.
-type Limits struct {
-	// MaxLineBytes is the longest line in bytes, without its end, less than 64 MiB. Defaults to 1 MiB.
+	// MaxLineBytes is the longest line in bytes, without its end, less than 64 MiB. Defaults to 1 MiB. It sets MaxInputBytes.
 	MaxLineBytes int
-	// MaxConnections is how many connections may be open. If all are, connlimit.Listener closes one
-	// or refuses the new one. Defaults to 10,000.
-	MaxConnections int
-	// MemoryBudget, if set, is charged for long lines, and for replies while they are written.
-	MemoryBudget *connlimit.MemoryBudget
-	// MaxPipelinedRequests is how many requests of a connection the limiter decides in one call, at
-	// most limiter.MaxDescriptors. Defaults to 128.
-	MaxPipelinedRequests int
-	// IdleTimeout is how long a connection may go without a complete line. 0 means no bound.
-	IdleTimeout time.Duration
-	// WriteTimeout is how long a client may block a write by not reading. Defaults to 10 seconds.
-	WriteTimeout time.Duration
-}
-
-// Events are callbacks. They must be fast and safe for concurrent use.
-type Events struct {
-	// OnHits is called after n HITs were answered with OK. took is how long the decision took.
-	OnHits func(n int, took time.Duration)
-	// OnFailure is called with each error of the limiter that ended a connection.
-	OnFailure func(error)
-	// OnPanic is called for each panic that ended a connection.
-	OnPanic func(value any, stack []byte)
+	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most limiter.MaxDescriptors. Defaults to 128.
+	MaxPipelined int
+	pipeline.Limits
+	pipeline.Events
 }
 
 const defaultMaxLineBytes = 1 << 20
@@ -79,34 +55,26 @@ type Server struct {
 	batchPool sync.Pool // batchPool holds *batch values.
 
 	answeredHits atomic.Uint64
-	errorReplies map[string]*atomic.Uint64 // errorReplies counts ERR replies by code.
+	errorReplies pipeline.ErrorCounts
 }
 
 // New returns a server without a listener. It fails if cfg is invalid.
 func New(cfg Config) (*Server, error) {
 	cfg.MaxLineBytes = cmp.Or(cfg.MaxLineBytes, defaultMaxLineBytes)
-	cfg.MaxPipelinedRequests = cmp.Or(cfg.MaxPipelinedRequests, 128)
+	cfg.MaxPipelined = cmp.Or(cfg.MaxPipelined, 128)
 	switch {
 	case cfg.Limiter == nil:
 		return nil, errors.New("divvy: Config.Limiter is missing")
 	case cfg.Domain == "" && cfg.DomainKey == "":
 		return nil, errors.New("divvy: Config.Domain and Config.DomainKey are both empty")
-	case cfg.MaxLineBytes < 0 || cfg.MaxPipelinedRequests < 0:
+	case cfg.MaxLineBytes < 0 || cfg.MaxPipelined < 0:
 		return nil, errors.New("divvy: a limit is negative")
-	case cfg.MaxPipelinedRequests > limiter.MaxDescriptors:
-		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelinedRequests, limiter.MaxDescriptors)
+	case cfg.MaxPipelined > limiter.MaxDescriptors:
+		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelined, limiter.MaxDescriptors)
 	}
-	if cfg.OnHits == nil {
-		cfg.OnHits = func(int, time.Duration) {}
-	}
-	if cfg.OnFailure == nil {
-		cfg.OnFailure = func(error) {}
-	}
-	if cfg.OnPanic == nil {
-		cfg.OnPanic = func(any, []byte) {}
-	}
-	s := &Server{cfg: cfg, defaultDomain: []byte(cfg.Domain)}
-	s.errorReplies = map[string]*atomic.Uint64{errorCodeUnknown: {}, errorCodeUnknownCommand: {}}
+	cfg.SetDefaults()
+	cfg.MaxInputBytes = cfg.MaxLineBytes + len("\r\n")
+	s := &Server{cfg: cfg, defaultDomain: []byte(cfg.Domain), errorReplies: pipeline.NewErrorCounts(errorCodeUnknown, errorCodeUnknownCommand)}
 	s.batchPool.New = func() any {
 		return &batch{srv: s, req: limiter.Request{IndependentDescriptors: true, Protocol: limiter.ProtocolDivvy}}
 	}
@@ -116,11 +84,7 @@ func New(cfg Config) (*Server, error) {
 		FaultReply: s.faultReply,
 		TLS:        cfg.TLS,
 		OnPanic:    cfg.OnPanic,
-		Limits: pipeline.Limits{
-			MaxInputBytes:  cfg.MaxLineBytes + len("\r\n"),
-			MaxConnections: cfg.MaxConnections, MemoryBudget: cfg.MemoryBudget,
-			IdleTimeout: cfg.IdleTimeout, WriteTimeout: cfg.WriteTimeout,
-		},
+		Limits:     cfg.Limits,
 	})
 	s.Server = server
 	return s, err
@@ -137,9 +101,5 @@ type Stats struct {
 
 // Stats returns the server's figures.
 func (s *Server) Stats() Stats {
-	st := Stats{Stats: s.Server.Stats(), AnsweredHits: s.answeredHits.Load(), ErrorReplies: make(map[string]uint64)}
-	for code, n := range s.errorReplies {
-		st.ErrorReplies[code] = n.Load()
-	}
-	return st
+	return Stats{Stats: s.Server.Stats(), AnsweredHits: s.answeredHits.Load(), ErrorReplies: s.errorReplies.Read()}
 }

@@ -17,7 +17,7 @@ const (
 
 // faultReply returns the ERR reply for f, which ends the connection, and counts it.
 func (s *Server) faultReply(f *pipeline.Fault) []byte {
-	s.errorReplies[cmp.Or(f.Code, errorCodeUnknown)].Add(1)
+	s.errorReplies.Add(cmp.Or(f.Code, errorCodeUnknown))
 	return append(appendFault(nil, f), '\n')
 }
 

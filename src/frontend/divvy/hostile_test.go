@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/testbed/harness"
 )
 
@@ -40,7 +41,7 @@ func closed(c net.Conn) bool {
 // many packets it sends meanwhile. Complete lines keep a connection open.
 func TestSlowLoris(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{Limits: Limits{IdleTimeout: 10 * time.Minute}})
+		s := build(t, Config{Limits: pipeline.Limits{IdleTimeout: 10 * time.Minute}})
 		c := pipe(s)
 		for range 3 {
 			time.Sleep(9 * time.Minute)
@@ -71,7 +72,7 @@ func TestSlowLoris(t *testing.T) {
 // An idle client is closed without a line.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{Limits: Limits{IdleTimeout: time.Minute}})
+		s := build(t, Config{Limits: pipeline.Limits{IdleTimeout: time.Minute}})
 		c := pipe(s)
 		begun := time.Now()
 		if got := rest(t, c); got != "" || time.Since(begun) != time.Minute {
@@ -115,7 +116,7 @@ func TestNeverReads(t *testing.T) {
 
 // A client that sends endlessly and never reads is closed.
 func TestFloodWithoutReading(t *testing.T) {
-	s := build(t, Config{Limits: Limits{WriteTimeout: 200 * time.Millisecond}})
+	s := build(t, Config{Limits: pipeline.Limits{WriteTimeout: 200 * time.Millisecond}})
 	c := dial(t, start(t, s))
 	flood := strings.Repeat("HIT ip=1\n", 10_000)
 	for {
@@ -176,7 +177,7 @@ func TestFullPort(t *testing.T) {
 	var addr string
 	var in []net.Conn
 	for try := 0; ; try++ {
-		s = build(t, Config{Limits: Limits{MaxConnections: 2}})
+		s = build(t, Config{Limits: pipeline.Limits{MaxConnections: 2}})
 		addr, in = start(t, s), nil
 		active := time.Now()
 		for range 2 {
@@ -214,7 +215,7 @@ func TestFullPort(t *testing.T) {
 func TestLongLinesCountInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := connlimit.NewMemoryBudget(1 << 20)
-		s := build(t, Config{Limits: Limits{MemoryBudget: held}})
+		s := build(t, Config{Limits: pipeline.Limits{MemoryBudget: held}})
 		small, large := pipe(s), pipe(s)
 		send(t, small, strings.Repeat("x", 100_000))
 		go func() { _, _ = io.WriteString(large, strings.Repeat("x", 1_000_000)) }() // until it is closed
@@ -251,7 +252,7 @@ func TestErrBeforeUnreadInput(t *testing.T) {
 func TestTLS(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil) // has some for 127.0.0.1
 	defer certificates.Close()
-	s := build(t, Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, Limits: Limits{MaxConnections: 1}})
+	s := build(t, Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, Limits: pipeline.Limits{MaxConnections: 1}})
 	addr := start(t, s)
 	trust := certificates.Client().Transport.(*http.Transport).TLSClientConfig
 	for _, said := range []string{"HIT ip=1\n", "HIT ip=1\nEGGPLANT\nHIT ip=1\n"} {
@@ -321,7 +322,7 @@ func TestShutdown(t *testing.T) {
 		}
 		s.Shutdown(t.Context()) // once more is no harm
 
-		s = build(t, Config{Limits: Limits{WriteTimeout: time.Hour}})
+		s = build(t, Config{Limits: pipeline.Limits{WriteTimeout: time.Hour}})
 		deaf := pipe(s)
 		send(t, deaf, "HIT ip=1\n")
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

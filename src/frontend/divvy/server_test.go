@@ -203,7 +203,7 @@ func TestConversations(t *testing.T) {
 			"HIT ip=1\nHIT ip=1\nHIT ip=1\nHIT ip=2\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\nOK true 1 10\n",
 			"HIT ip=2\n", "OK true 0 10\n",
 		}},
-		{"batches of one", Config{Limits: Limits{MaxPipelinedRequests: 1}}, []string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"}},
+		{"batches of one", Config{MaxPipelined: 1}, []string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"}},
 		{"CRLF, and no end", Config{}, []string{"HIT ip=1\r\nhit \"ip\"=\"1\"", "OK true 1 10\nOK true 0 10\n"}},
 		{"nothing", Config{}, []string{"", ""}},
 		{"always denied", Config{}, []string{"HIT ip=10.0.0.7\nHIT ip=10.0.0.7\n", "OK false 0 -1\nOK false 0 -1\n"}},
@@ -227,7 +227,7 @@ func TestConversations(t *testing.T) {
 			"\n", "ERR unknown-command \"Unrecognized command: \"\n",
 			"HIT ip\nHIT ip=2", "ERR unknown \"Unexpected end of input string.\"\n",
 		}},
-		{"long lines", Config{Limits: Limits{MaxLineBytes: 12}}, []string{
+		{"long lines", Config{MaxLineBytes: 12}, []string{
 			"HIT ip=12345\r\nHIT ip=12345\nHIT ip=12345", "OK true 1 10\nOK true 0 10\nOK false 0 10\n",
 			"HIT ip=123456\nHIT ip=2\n", "ERR unknown \"Line is longer than 12 bytes.\"\n",
 			"HIT ip=123456", "ERR unknown \"Line is longer than 12 bytes.\"\n",
@@ -319,7 +319,7 @@ func TestStoreTrouble(t *testing.T) {
 	panics := 0
 	s := build(t, Config{
 		Limiter: decide(t, limiter.Config{Backend: lossy{store}}),
-		Events: Events{ // one at a time
+		Events: pipeline.Events{ // one at a time
 			OnFailure: func(err error) { failures = append(failures, err) },
 			OnPanic:   func(any, []byte) { panics++ },
 		},
@@ -398,12 +398,12 @@ func TestConfig(t *testing.T) {
 	for _, cfg := range []Config{
 		{Domain: "d"},
 		{Limiter: l},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxLineBytes: -1}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxLineBytes: pipeline.MaxLargeInputBytes}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxConnections: -1}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelinedRequests: -1}},
-		{Limiter: l, Domain: "d", Limits: Limits{MaxPipelinedRequests: limiter.MaxDescriptors + 1}},
-		{Limiter: l, Domain: "d", Limits: Limits{WriteTimeout: -1}},
+		{Limiter: l, Domain: "d", MaxLineBytes: -1},
+		{Limiter: l, Domain: "d", MaxLineBytes: pipeline.MaxLargeInputBytes},
+		{Limiter: l, Domain: "d", Limits: pipeline.Limits{MaxConnections: -1}},
+		{Limiter: l, Domain: "d", MaxPipelined: -1},
+		{Limiter: l, Domain: "d", MaxPipelined: limiter.MaxDescriptors + 1},
+		{Limiter: l, Domain: "d", Limits: pipeline.Limits{WriteTimeout: -1}},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is good", cfg)
@@ -414,10 +414,10 @@ func TestConfig(t *testing.T) {
 	})
 }
 
-// Stats and OnHits count the same HITs.
+// Stats and OnDecisions count the same HITs.
 func TestStats(t *testing.T) {
 	hits := make(chan int, 10)
-	s := build(t, Config{Events: Events{OnHits: func(n int, took time.Duration) {
+	s := build(t, Config{Events: pipeline.Events{OnDecisions: func(n int, took time.Duration) {
 		if took < 0 || took > time.Minute {
 			t.Errorf("it took %v", took)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/testbed/harness"
@@ -34,8 +35,8 @@ func FuzzStream(f *testing.F) {
 		l := limiter.New(limiter.Config{Backend: store})
 		l.UseRules(set)
 		return build(t, Config{
-			Limiter: l, DomainKey: "d", Domain: "kitchen", Limits: Limits{MaxLineBytes: 64, MaxPipelinedRequests: pipelined},
-			Events: Events{OnPanic: func(value any, _ []byte) { t.Errorf("panic: %v", value) }},
+			Limiter: l, DomainKey: "d", Domain: "kitchen", MaxLineBytes: 64, MaxPipelined: pipelined,
+			Events: pipeline.Events{OnPanic: func(value any, _ []byte) { t.Errorf("panic: %v", value) }},
 		})
 	}
 	for _, seed := range []string{

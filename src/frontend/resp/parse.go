@@ -14,7 +14,7 @@ const (
 	maxInlineBytes = 64 << 10
 	// maxHeaderBytes is the longest line that tells a number of arguments or a length.
 	maxHeaderBytes = 32
-	// minCommandBytes is the least value of Limits.MaxCommandBytes. It has room for the bounds of clients without a password.
+	// minCommandBytes is the least value of Config.MaxInputBytes. It has room for the bounds of clients without a password.
 	minCommandBytes = 1 << 10
 	// maxKeptArgs is how many arguments a parser keeps the memory for.
 	maxKeptArgs = 16

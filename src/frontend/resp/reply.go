@@ -30,7 +30,7 @@ var lineEndReplacer = strings.NewReplacer("\n", " ", "\r", " ")
 
 // writeError writes the reply for e, and counts it.
 func (s *Server) writeError(w *bytes.Buffer, e *replyError) {
-	s.errorReplies[e.code].Add(1)
+	s.errorReplies.Add(e.code)
 	b := append(w.AvailableBuffer(), '-')
 	b = append(append(append(b, e.code...), ' '), lineEndReplacer.Replace(e.text)...)
 	w.Write(append(b, "\r\n"...))

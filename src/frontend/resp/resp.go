@@ -32,8 +32,11 @@ type Config struct {
 	TLS *tls.Config
 	Access
 	Operations
-	Limits
-	Events
+	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most limiter.MaxDescriptors. Defaults to 128.
+	MaxPipelined int
+	// Limits bound what clients can use. MaxInputBytes, the longest command, defaults to 1 MiB.
+	pipeline.Limits
+	pipeline.Events
 }
 
 // Operations are commands for operators. They are refused where the function is nil.
@@ -55,32 +58,6 @@ type ClientError struct{ Text string }
 
 func (e *ClientError) Error() string { return e.Text }
 
-// Limits bound what clients can use.
-type Limits struct {
-	// MaxCommandBytes is the longest command in bytes. Defaults to 1 MiB.
-	MaxCommandBytes int
-	// MaxConnections is how many connections may be open; see pipeline.Limits.
-	MaxConnections int
-	// MemoryBudget, if set, is charged for long commands, and for replies while they are written.
-	MemoryBudget *connlimit.MemoryBudget
-	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most limiter.MaxDescriptors. Defaults to 128.
-	MaxPipelined int
-	// IdleTimeout is how long a connection may go without a complete command. 0 means no bound.
-	IdleTimeout time.Duration
-	// WriteTimeout is how long a client may block a write by not reading. Defaults to 10 seconds.
-	WriteTimeout time.Duration
-}
-
-// Events are callbacks. They must be fast and safe for concurrent use.
-type Events struct {
-	// OnDecisions is called after n requests were decided together. took is how long that took.
-	OnDecisions func(n int, took time.Duration)
-	// OnFailure is called with the error of a request that the limiter could not decide.
-	OnFailure func(error)
-	// OnPanic is called for each panic that ended a connection.
-	OnPanic func(value any, stack []byte)
-}
-
 // Server answers clients of Redis. Create it with New.
 type Server struct {
 	*pipeline.Server
@@ -95,35 +72,24 @@ type Server struct {
 	lastID    atomic.Uint64
 
 	commands     atomic.Uint64
-	errorReplies map[string]*atomic.Uint64 // errorReplies counts error replies by code.
+	errorReplies pipeline.ErrorCounts
 }
 
 // New returns a server without a listener. It fails if cfg is invalid.
 func New(cfg Config) (*Server, error) {
-	cfg.MaxCommandBytes = cmp.Or(cfg.MaxCommandBytes, 1<<20)
+	cfg.MaxInputBytes = cmp.Or(cfg.MaxInputBytes, 1<<20)
 	cfg.MaxPipelined = cmp.Or(cfg.MaxPipelined, 128)
 	switch {
 	case cfg.Limiter == nil:
 		return nil, errors.New("resp: Config.Limiter is missing")
-	case cfg.MaxCommandBytes < minCommandBytes:
-		return nil, fmt.Errorf("resp: the longest command has %d bytes, less than %d", cfg.MaxCommandBytes, minCommandBytes)
+	case cfg.MaxInputBytes < minCommandBytes:
+		return nil, fmt.Errorf("resp: the longest command has %d bytes, less than %d", cfg.MaxInputBytes, minCommandBytes)
 	case cfg.MaxPipelined < 0 || cfg.MaxPipelined > limiter.MaxDescriptors:
 		return nil, fmt.Errorf("resp: %d requests at a time are not between 1 and %d", cfg.MaxPipelined, limiter.MaxDescriptors)
 	}
-	if cfg.OnDecisions == nil {
-		cfg.OnDecisions = func(int, time.Duration) {}
-	}
-	if cfg.OnFailure == nil {
-		cfg.OnFailure = func(error) {}
-	}
-	if cfg.OnPanic == nil {
-		cfg.OnPanic = func(any, []byte) {}
-	}
-	s := &Server{cfg: cfg, started: time.Now(), commandList: newCommandList(), errorReplies: make(map[string]*atomic.Uint64)}
+	cfg.SetDefaults()
+	s := &Server{cfg: cfg, started: time.Now(), commandList: newCommandList(), errorReplies: pipeline.NewErrorCounts(errorCodes...)}
 	s.commandsByName = indexCommands(s.commandList)
-	for _, code := range errorCodes {
-		s.errorReplies[code] = new(atomic.Uint64)
-	}
 	s.batchPool.New = func() any { return &batch{srv: s} }
 	server, err := pipeline.New(pipeline.Config{
 		Protocol: "resp", Request: "command",
@@ -131,11 +97,7 @@ func New(cfg Config) (*Server, error) {
 		FaultReply: s.faultReply,
 		TLS:        cfg.TLS,
 		OnPanic:    cfg.OnPanic,
-		Limits: pipeline.Limits{
-			MaxInputBytes:  cfg.MaxCommandBytes,
-			MaxConnections: cfg.MaxConnections, MemoryBudget: cfg.MemoryBudget,
-			IdleTimeout: cfg.IdleTimeout, WriteTimeout: cfg.WriteTimeout,
-		},
+		Limits:     cfg.Limits,
 	})
 	s.Server = server
 	return s, err
@@ -159,9 +121,5 @@ type Stats struct {
 
 // Stats returns the server's figures.
 func (s *Server) Stats() Stats {
-	st := Stats{Stats: s.Server.Stats(), Commands: s.commands.Load(), ErrorReplies: make(map[string]uint64)}
-	for code, n := range s.errorReplies {
-		st.ErrorReplies[code] = n.Load()
-	}
-	return st
+	return Stats{Stats: s.Server.Stats(), Commands: s.commands.Load(), ErrorReplies: s.errorReplies.Read()}
 }

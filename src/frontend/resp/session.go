@@ -67,7 +67,7 @@ func (s *session) parseLimits() parseLimits {
 	if s.rights == mayAuthenticate {
 		return limitsBeforeAuth
 	}
-	return parseLimits{s.srv.cfg.MaxCommandBytes, maxArgs}
+	return parseLimits{s.srv.cfg.MaxInputBytes, maxArgs}
 }
 
 // command is a command that clients can send.

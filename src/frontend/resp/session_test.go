@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -266,7 +267,7 @@ func TestPipelineIsOneCall(t *testing.T) {
 			store := &counting{Backend: newStore(t)}
 			l := limiter.New(limiter.Config{Backend: store})
 			l.UseRules(loadRules(t))
-			s := build(t, Config{Limiter: l, Limits: Limits{MaxPipelined: tt.pipelined}})
+			s := build(t, Config{Limiter: l, MaxPipelined: tt.pipelined})
 			if play(s, elsewhere, tt.packets...); store.calls != tt.want {
 				t.Errorf("%d calls, want %d", store.calls, tt.want)
 			}
@@ -290,7 +291,7 @@ func TestFailures(t *testing.T) {
 	silent := limiter.New(limiter.Config{Backend: failing{}})
 	silent.UseRules(loadRules(t))
 	const away = "-ERR the store did not answer; the request may have been counted"
-	s := build(t, Config{Limiter: silent, Events: Events{OnFailure: func(error) { failures++ }}})
+	s := build(t, Config{Limiter: silent, Events: pipeline.Events{OnFailure: func(error) { failures++ }}})
 	converse(t, s, elsewhere, []exchange{
 		{"RATELIMIT api user a", away},
 		{"CL.THROTTLE a 1 1 1", away},
@@ -314,11 +315,11 @@ func TestConfig(t *testing.T) {
 	l := limiter.New(limiter.Config{})
 	for _, cfg := range []Config{
 		{},
-		{Limiter: l, Limits: Limits{MaxCommandBytes: 1023}},
-		{Limiter: l, Limits: Limits{MaxCommandBytes: 1 << 30}},
-		{Limiter: l, Limits: Limits{MaxPipelined: -1}},
-		{Limiter: l, Limits: Limits{MaxPipelined: limiter.MaxDescriptors + 1}},
-		{Limiter: l, Limits: Limits{MaxConnections: -1}},
+		{Limiter: l, Limits: pipeline.Limits{MaxInputBytes: 1023}},
+		{Limiter: l, Limits: pipeline.Limits{MaxInputBytes: 1 << 30}},
+		{Limiter: l, MaxPipelined: -1},
+		{Limiter: l, MaxPipelined: limiter.MaxDescriptors + 1},
+		{Limiter: l, Limits: pipeline.Limits{MaxConnections: -1}},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is good", cfg)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/rules"
 	"ratelimit/src/testbed/harness"
 )
@@ -25,7 +26,7 @@ func FuzzStream(f *testing.F) {
 		f.Add(seed, uint64(len(seed)))
 	}
 	fresh := func(t *testing.T, pipelined int) *Server {
-		return build(t, Config{Limits: Limits{MaxCommandBytes: minCommandBytes, MaxPipelined: pipelined}})
+		return build(t, Config{MaxPipelined: pipelined, Limits: pipeline.Limits{MaxInputBytes: minCommandBytes}})
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
 		if bytes.Contains(bytes.ToUpper(stream), []byte("INFO")) || bytes.Contains(bytes.ToUpper(stream), []byte("LIST")) {

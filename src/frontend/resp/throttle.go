@@ -59,7 +59,7 @@ func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
 		return algorithm.Limit{}, &replyError{codeERR, "Cell error: the burst takes longer than 100 years to fill"}
 	}
 	return algorithm.Limit{
-		Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: time.Duration(emission), Burst: uint64(burst),
+		Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: time.Duration(emission), Burst: uint64(burst), KeepsDebt: true,
 	}, nil
 }
 
