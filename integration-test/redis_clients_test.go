@@ -18,16 +18,19 @@ const (
 	redisPyVersion   = "8.1.0"
 )
 
+// redisExamples are programs that ask the service with clients of Redis.
+const redisExamples = "../examples/redis-clients"
+
 // redisLibraries are client libraries of Redis, each with a function that returns the start of a command, to which port, protocol and name
 // are added, and a variable for it.
 var redisLibraries = map[string]func() (args []string, env string, err error){
 	"redis-py": func() ([]string, string, error) {
 		python, err := installOnce("redis-py-"+redisPyVersion, pipInstall("redis", redisPyVersion))
-		return []string{python, "testdata/redis-client.py"}, "", err
+		return []string{python, redisExamples + "/client.py"}, "", err
 	},
 	"node-redis": func() ([]string, string, error) {
 		packages, err := installOnce("node-redis-"+nodeRedisVersion, npmInstall("redis", nodeRedisVersion))
-		return []string{"node", "testdata/redis-client.js"}, "NODE_PATH=" + packages, err
+		return []string{"node", redisExamples + "/client.js"}, "NODE_PATH=" + packages, err
 	},
 	"go-redis": func() ([]string, string, error) {
 		cache, err := os.UserCacheDir()
@@ -35,7 +38,7 @@ var redisLibraries = map[string]func() (args []string, env string, err error){
 			return nil, "", err
 		}
 		program := filepath.Join(cache, "ratelimit-test", "redisclient") // Go builds it again only if the module has changed.
-		out, err := exec.Command("go", "build", "-C", "redisclient", "-o", program, ".").CombinedOutput()
+		out, err := exec.Command("go", "build", "-C", redisExamples+"/go", "-o", program, ".").CombinedOutput()
 		if err != nil {
 			return nil, "", &exec.Error{Name: string(out), Err: err}
 		}
@@ -46,16 +49,7 @@ var redisLibraries = map[string]func() (args []string, env string, err error){
 // startRESP starts a service with rules for clients of Redis, and a password.
 func startRESP(t *testing.T) (port string, s *service) {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"api.yaml":    "domain: api\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 10}}]\n",
-		"limits.yaml": `{schema: {user: {children: {"*": {limits: [15, 30, 60000], children: {trade: {limits: [5, 10, 15000]}}}}}}}`,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s = startServiceFrom(t, dir, "RESP_HOST=127.0.0.1", "RESP_PORT=0", "RESP_PASSWORD=open")
+	s = startServiceFrom(t, redisExamples+"/config", "RESP_HOST=127.0.0.1", "RESP_PORT=0", "RESP_PASSWORD=open")
 	_, port, err := net.SplitHostPort(s.resp)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +92,7 @@ func TestRedisLibraries(t *testing.T) {
 	}
 }
 
-// librarySession returns what the programs in testdata are answered, as withoutTimes returns it.
+// librarySession returns what the programs in redisExamples are answered, as withoutTimes returns it.
 func librarySession(name string) []any {
 	five := func(limited, limit, remaining float64) []any { return []any{limited, limit, remaining} }
 	level := func(path string, limit, remaining float64) []any { return []any{path, 0.0, limit, remaining} }
@@ -163,5 +157,23 @@ func TestRedisPrograms(t *testing.T) {
 	}
 	if out := run("redis-benchmark", "-q", "-n", "2000", "-c", "50", "-P", "16", "-r", "1000", "RATELIMIT", "api", "user", "__rand_int__"); !strings.Contains(out, "requests per second") {
 		t.Errorf("redis-benchmark: %s", out)
+	}
+}
+
+// The session of the example shows what its comments say.
+func TestRedisSession(t *testing.T) {
+	port, _ := startRESP(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, redisExamples+"/session.sh", port).CombinedOutput()
+	numbers := strings.Fields(string(out))
+	if err != nil || len(numbers) != 20+5+2*6 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// Limited, limit and remaining of each reply; the times depend on the clock.
+	for i, want := range []string{"0 10 9", "0 10 6", "1 10 6", "0 16 15", "0 6 5", "user:alex 0 16"} {
+		if got := strings.Join(numbers[5*i:5*i+3], " "); got != want {
+			t.Errorf("reply %d: got %s, want %s", i+1, got, want)
+		}
 	}
 }

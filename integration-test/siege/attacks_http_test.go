@@ -225,7 +225,7 @@ func askHTTP(addr, ask string, until time.Time) (codes []int, err error) {
 // be left to make new ones with.
 func noFiles(x *trial) {
 	var idle []net.Conn
-	for _, addr := range []string{x.service.http, x.service.grpc, x.service.divvy, x.service.debug, x.service.prometheus} {
+	for _, addr := range []string{x.service.http, x.service.grpc, x.service.divvy, x.service.resp, x.service.debug, x.service.prometheus} {
 		idle = append(idle, fillPort(addr, 300)...)
 	}
 	files, err := x.service.kernelVitals()

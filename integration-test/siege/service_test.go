@@ -46,7 +46,7 @@ type service struct {
 	took   time.Duration // from the start until it was ready
 
 	http, grpc, debug, prometheus, health string // addresses
-	divvy                                 string
+	divvy, resp                           string
 
 	client http.Client
 }
@@ -86,8 +86,8 @@ func startService(t *testing.T, o options) *service {
 		script += fmt.Sprintf(" 2>%q", o.log)
 	}
 	s.proc = harness.Process{Path: "/bin/sh", Args: []string{"-c", script, "sh", path, "serve"}, Log: filepath.Join(s.dir, "log")}
-	var ports [6]string
-	for i, addr := range []*string{&s.http, &s.grpc, &s.debug, &s.prometheus, &s.health, &s.divvy} {
+	var ports [7]string
+	for i, addr := range []*string{&s.http, &s.grpc, &s.debug, &s.prometheus, &s.health, &s.divvy, &s.resp} {
 		port, err := harness.FreePort()
 		if err != nil {
 			t.Fatal(err)
@@ -100,6 +100,7 @@ func startService(t *testing.T, o options) *service {
 		"HOST=127.0.0.1", "PORT=" + ports[0], "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + ports[1],
 		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=" + ports[2], "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=" + s.prometheus,
 		"HEALTH_HOST=127.0.0.1", "HEALTH_PORT=" + ports[4], "DIVVY_HOST=127.0.0.1", "DIVVY_PORT=" + ports[5], "DIVVY_DOMAIN=siege",
+		"RESP_HOST=127.0.0.1", "RESP_PORT=" + ports[6],
 		"RUNTIME_ROOT=" + s.dir, "RUNTIME_DEBOUNCE=10ms", "RUNTIME_POLL_INTERVAL=0",
 		"SHUTDOWN_TIMEOUT=1s",
 	}, o.env...)

@@ -1,4 +1,4 @@
-// Asks a server with node-redis: redis-client.js PORT PROTOCOL NAME. It prints what redis-client.py prints.
+// Asks a service with node-redis: client.js PORT PROTOCOL NAME. It prints what client.py prints.
 'use strict';
 
 const { createClient } = require('redis');

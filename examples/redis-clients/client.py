@@ -1,6 +1,6 @@
-"""Asks a server with redis-py: redis-client.py PORT PROTOCOL NAME.
+"""Asks a service with redis-py: client.py PORT PROTOCOL NAME. PROTOCOL is 2 or 3, NAME the user who is limited.
 
-It prints the results of its commands as a list of JSON, errors as "error: text". The other clients print the same.
+It prints the results of its commands as a list of JSON, errors as "error: text". The clients in other languages print the same.
 """
 import json
 import sys

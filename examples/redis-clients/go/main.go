@@ -1,4 +1,4 @@
-// Command redisclient asks a server with go-redis: redisclient PORT PROTOCOL NAME. It prints what testdata/redis-client.py prints.
+// Command redisclient asks a service with go-redis: redisclient PORT PROTOCOL NAME. It prints what ../client.py prints.
 package main
 
 import (
