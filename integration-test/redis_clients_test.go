@@ -171,7 +171,7 @@ func TestRedisSession(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// Limited, limit and remaining of each reply; the times depend on the clock.
-	for i, want := range []string{"0 10 9", "0 10 6", "1 10 6", "0 16 15", "0 6 5", "user:alex 0 16"} {
+	for i, want := range []string{"0 10 9", "0 10 6", "1 10 0", "0 16 15", "0 6 5", "user:alex 0 16"} {
 		if got := strings.Join(numbers[5*i:5*i+3], " "); got != want {
 			t.Errorf("reply %d: got %s, want %s", i+1, got, want)
 		}

@@ -12,6 +12,6 @@ port="${1:-6380}"
 
 ask RATELIMIT api user alex             # one of the ten requests of a year
 ask RATELIMIT api user alex HITS 3      # three more
-ask RATELIMIT api user alex HITS 7      # only six are left, so it is refused and charges nothing
+ask RATELIMIT api user alex HITS 7      # six are left, so it is refused; a fixed window counts it all the same
 ask CL.THROTTLE alex 15 30 60           # redis-cell's command, with the limit in it
 ask RATELIMIT.TREE limits 1 user alex trade # each level of a tree

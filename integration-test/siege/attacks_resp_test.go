@@ -43,7 +43,7 @@ func array(args ...string) string {
 
 // respUnread sends commands until the service takes no more, on each connection.
 func respUnread(x *trial) {
-	idle := fillPort(x.service.resp, pick(x, 100, 1000))
+	idle := fillPort(x.service.resp, pick(x, 50, 100))
 	defer leave(idle)
 	pipeline := strings.Repeat(array("RATELIMIT", "siege", "neighbour", "x")+array("CL.THROTTLE", "x", "1", "1", "1")+array("COMMAND"), 200)
 	var sent, stuck atomic.Int64
@@ -51,6 +51,7 @@ func respUnread(x *trial) {
 	for _, c := range idle {
 		all.Go(func() {
 			_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+			_ = c.(*net.TCPConn).SetWriteBuffer(4 << 10)
 			_ = c.SetWriteDeadline(time.Now().Add(pick(x, 500*time.Millisecond, 15*time.Second)))
 			for {
 				n, err := io.WriteString(c, pipeline)

@@ -85,7 +85,7 @@ func (c *conn) answerRequests() error {
 		}
 	}
 	c.session = c.srv.cfg.NewSession(c.RemoteAddr())
-	c.input.resize(readBufferBytes)
+	c.input.resize(readBufferBytes, &c.srv.largeBuffers)
 	c.setReadDeadline()
 	for {
 		n, err := c.Read(c.input.freeSpace())
@@ -181,7 +181,7 @@ func (c *conn) fitInputBuffer() error {
 	} else if !c.memoryAccount.HoldBytes(more) {
 		return c.tooManyFault()
 	}
-	c.input.resize(size)
+	c.input.resize(size, &c.srv.largeBuffers)
 	return nil
 }
 

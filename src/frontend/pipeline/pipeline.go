@@ -72,7 +72,8 @@ type Server struct {
 	cfg      Config
 	listener *connlimit.Listener
 
-	repliesPool     sync.Pool    // repliesPool holds *Replies values.
+	repliesPool     sync.Pool // repliesPool holds *Replies values.
+	largeBuffers    largeBuffers
 	largeInputBytes atomic.Int64 // largeInputBytes is the size of all buffers for large requests, at most MaxLargeInputBytes.
 
 	ctx              context.Context // ctx is the context of all requests. When it ends, connections are closed.

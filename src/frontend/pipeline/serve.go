@@ -89,6 +89,7 @@ func (s *Server) startConn(raw net.Conn) {
 func (s *Server) removeConn(c *conn) {
 	_ = c.tcpConn.Close() // All replies have been written.
 	s.largeInputBytes.Add(-c.largeInputBytes)
+	s.largeBuffers.put(c.input.buf)
 	if c.isRefused {
 		s.mu.Lock()
 		defer s.mu.Unlock()
