@@ -3,7 +3,7 @@
 #   docker build -t ratelimit .
 #   docker build -t ratelimit:1.2.3 --build-arg VERSION=1.2.3 --build-arg COMMIT="$(git rev-parse HEAD)" .
 #   docker buildx build --platform linux/amd64,linux/arm64 -t ratelimit .
-#   docker run -v ./rules:/rules:ro -p 8080:8080 -p 8081:8081 ratelimit serve --config /rules
+#   docker run -v "$PWD/rules:/rules:ro" -p 8080:8080 -p 8081:8081 ratelimit serve --config /rules
 
 # The compiler runs on the machine that builds, whatever it builds for: Go
 # cross-compiles, and under emulation it would take many times as long.

@@ -29,6 +29,9 @@ E2E ?=
 # SIEGE=--write has `make siege` write docs/attacks.md anew.
 SIEGE ?=
 
+# ENGINE=own has `make docker-check` start an engine, though this machine has one.
+ENGINE ?=
+
 # CHAOS=--write has `make chaos` write docs/reliability.md anew.
 CHAOS ?=
 
@@ -52,7 +55,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image clean bootstrap compile tests chart helm-check gateway-check
+.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
 
 all: build lint test ## build, lint and test
 
@@ -207,6 +210,9 @@ release-notes: ## print the part of CHANGELOG.md about VERSION, for the page of 
 
 docker_image: ## build the image (needs docker)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .
+
+docker-check: ## build and run the image and the compose files with a real Docker, or with one that it starts; ENGINE=own always starts one
+	@$(HERE) go test -count=1 -timeout 45m -v -run '^TestDocker$$' ./integration-test/docker -full -engine '$(ENGINE)' | grep --line-buffered -Ev '^ *=== (PAUSE|CONT|NAME)'
 
 clean: ## remove what build made
 	rm -rf bin

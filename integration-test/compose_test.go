@@ -40,6 +40,7 @@ type composeService struct {
 	Volumes     []mount               `yaml:"volumes"`
 	Ports       []published           `yaml:"ports"`
 	Healthcheck *healthcheck          `yaml:"healthcheck"`
+	StopGrace   time.Duration         `yaml:"stop_grace_period"`
 }
 
 type dependency struct {
@@ -130,7 +131,7 @@ func eachCompose(t *testing.T, test func(t *testing.T, path string, c compose)) 
 // knownVariable is a setting of the service. The list is of the families that
 // a compose file may want, so that a slip of the pen is found.
 var knownVariable = regexp.MustCompile(`^(HOST|PORT|(GRPC|DEBUG)_(HOST|PORT)|LOG_(LEVEL|FORMAT)|BACKEND_TYPE|CONFIG_TYPE` +
-	`|RUNTIME_(ROOT|SUBDIRECTORY|APPDIRECTORY|IGNOREDOTFILES)|USE_(STATSD|PROMETHEUS)|STATSD_(HOST|PORT)|SHUTDOWN_TIMEOUT|MEMORY_MAX_BYTES` +
+	`|RUNTIME_(ROOT|SUBDIRECTORY|APPDIRECTORY|IGNOREDOTFILES)|USE_(STATSD|PROMETHEUS)|DISABLE_STATS|STATSD_(HOST|PORT)|SHUTDOWN_TIMEOUT|MEMORY_MAX_BYTES` +
 	`|REDIS_PERSECOND|REDIS_(PERSECOND_)?(URL|TYPE|SOCKET_TYPE)|MEMCACHE_HOST_PORT)$`)
 
 func TestComposeIsSound(t *testing.T) {
@@ -224,6 +225,9 @@ func TestComposeServiceMatchesImage(t *testing.T) {
 		s := c.Services["ratelimit"]
 		if got := s.containerPorts(); !slices.Equal(got, exposed) {
 			t.Errorf("ports %d, and the image exposes %d", got, exposed)
+		}
+		if shutdown := 30 * time.Second; s.StopGrace <= shutdown { // Docker's own is 10 s
+			t.Errorf("it is killed after %v, and calls in flight have SHUTDOWN_TIMEOUT, %v, to finish", s.StopGrace, shutdown)
 		}
 		dir := configFlag(t, s.Command)
 		rules, ok := s.host(dir)
