@@ -172,6 +172,7 @@ gateway-check: ## a real Envoy Gateway and a real Envoy with this service; the f
 soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew
 	$(HERE) go test -count=1 -timeout 0 -v -run TestSoak ./integration-test/soak -duration $(DURATION)
 
+# The module integration-test/helm/apiserver is left out: only a test builds it, and nothing of it is shipped.
 audit: ## known vulnerabilities in all modules and the tools; asks VULNDB (https://vuln.go.dev)
 	@for dir in . $(CONFIG_SERVER) integration-test/kubernetes examples/redis-clients/go tools; do \
 	  echo "== $$dir"; what=./...; [ $$dir != tools ] || what="tool ./..."; \
