@@ -19,7 +19,8 @@ type recorder struct{ service *Service }
 // Record records requests until ctx ends or write fails. The log tells who has recorded what, because a recording has what callers sent.
 func (r recorder) Record(ctx context.Context, q admin.RecordQuery, client admin.Client, write func([]byte) error) error {
 	fields := logrus.Fields{"by": client.Addr, "percent": q.Percent, "for": q.For.String()}
-	for name, value := range map[string]string{"user": client.User, "by_key": q.ByKey, "domain": q.Domain} {
+	optional := logrus.Fields{"user": client.User, "by_key": q.ByKey, "domain": q.Domain}
+	for name, value := range optional {
 		if value != "" {
 			fields[name] = value
 		}
