@@ -58,8 +58,8 @@ func buildAndRun(m *testing.M) (code int, err error) {
 // service is a running service and where it listens.
 type service struct {
 	harness.Process
-	http, grpc, debug, prometheus, divvy string
-	rules                                string // the directory of its rules
+	http, grpc, debug, prometheus, divvy, resp string
+	rules                                      string // the directory of its rules
 }
 
 // startService starts the service with these variables and no others, and waits
@@ -78,7 +78,7 @@ func startService(t *testing.T, env ...string) *service {
 	s.Path = "/usr/bin/env" // which becomes the service
 	s.Args = append([]string{
 		"-i", "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-		"DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=soak",
+		"DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=soak", "RESP_HOST=127.0.0.1", "RESP_PORT=0",
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "STATS_MAX_SERIES=500",
 		"RUNTIME_ROOT=" + root, "RUNTIME_DEBOUNCE=10ms",
 	}, append(env, binary, "serve")...)
@@ -100,11 +100,11 @@ func startService(t *testing.T, env ...string) *service {
 			err = errors.New("it does not say so")
 		}
 		for _, m := range regexp.MustCompile(`msg=listening address="(\S+)" port=(\w+)`).FindAllStringSubmatch(string(text), -1) {
-			*map[string]*string{"http": &s.http, "grpc": &s.grpc, "debug": &s.debug, "prometheus": &s.prometheus, "divvy": &s.divvy}[m[2]] = m[1]
+			*map[string]*string{"http": &s.http, "grpc": &s.grpc, "debug": &s.debug, "prometheus": &s.prometheus, "divvy": &s.divvy, "resp": &s.resp}[m[2]] = m[1]
 		}
 		return err
 	})
-	if s.http == "" || s.grpc == "" || s.debug == "" || s.prometheus == "" || s.divvy == "" {
+	if s.http == "" || s.grpc == "" || s.debug == "" || s.prometheus == "" || s.divvy == "" || s.resp == "" {
 		t.Fatalf("it does not say where it listens: %+v", s)
 	}
 	return s

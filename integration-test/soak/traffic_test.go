@@ -105,10 +105,10 @@ func (s *service) steady(ctx context.Context, c *tally) error {
 	})
 }
 
-// comers are clients that come, ask and go: over gRPC, /json and divvy.
+// comers are clients that come, ask and go: over gRPC, /json, divvy and RESP.
 func (s *service) comers(ctx context.Context, c *tally) error {
 	return forever(ctx, 20*time.Millisecond, func(n int) error {
-		switch n % 3 {
+		switch n % 4 {
 		case 0:
 			conn, err := dial(s.grpc)
 			if err != nil {
@@ -135,6 +135,8 @@ func (s *service) comers(ctx context.Context, c *tally) error {
 			}
 			c.add(code, fmt.Sprintf("/json: %s %s", resp.Status, text))
 			return resp.Body.Close()
+		case 2:
+			return s.askRedis(c)
 		}
 		return s.hit(c)
 	})
@@ -163,6 +165,41 @@ func (s *service) hit(c *tally) error {
 			return nil // it ends the connection
 		default:
 			c.add(codes.Unknown, fmt.Sprintf("divvy: %q, %v", line, err))
+			return nil
+		}
+	}
+	return nil
+}
+
+// askRedis asks a few times as a client of Redis, at once, and leaves.
+func (s *service) askRedis(c *tally) error {
+	conn, err := net.DialTimeout("tcp", s.resp, harnessCall)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(harnessCall)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(conn, "RATELIMIT soak user %x\r\nRATELIMIT soak path %x\r\n", rand.Uint64(), rand.Uint64()); err != nil {
+		return err
+	}
+	in := bufio.NewReader(conn)
+	for range 2 {
+		line, err := in.ReadString('\n')
+		switch {
+		case line == "*5\r\n":
+			for range 5 {
+				if line, err = in.ReadString('\n'); err != nil || line[0] != ':' {
+					c.add(codes.Unknown, fmt.Sprintf("RESP: %q, %v", line, err))
+					return nil
+				}
+			}
+			c.add(codes.OK, "")
+		case strings.HasPrefix(line, "-ERR the store did not answer"):
+			c.add(codes.Unavailable, "")
+		default:
+			c.add(codes.Unknown, fmt.Sprintf("RESP: %q, %v", line, err))
 			return nil
 		}
 	}
