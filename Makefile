@@ -160,6 +160,10 @@ action-check: ## lint the workflows, and run the example's workflow with act, wh
 editor-check: ## completion and diagnostics of rule files in yaml-language-server
 	@$(HERE) go test -count=1 -timeout 10m -v ./integration-test/editor -full | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
+.PHONY: matrix-check
+matrix-check: ## the stores' tests with each Redis, Valkey and Memcached that can be had, and unit tests with the two last releases of Go
+	@$(HERE) go test -count=1 -timeout 120m -parallel 3 -v ./integration-test/matrix -full | grep --line-buffered -Ev '^ *(=== |--- PASS)'
+
 model: ## play random schedules of calls, reloads, faults, crashes and clock moves against an exact model, for MODELTIME (1m) on each store
 	go test -count=1 -timeout 0 -run TestRandom -v ./integration-test/model -during $(MODELTIME) -seed $(SEED)
 
