@@ -139,11 +139,13 @@ func readAlerts(t *testing.T) []alert {
 }
 
 // Each alert asks for what a scrape has, says what it means, and has a test in
-// which it fires.
+// which it fires and is resolved.
 func TestAlerts(t *testing.T) {
 	var tests struct {
 		Tests []struct {
+			Name  string `yaml:"name"`
 			Exprs []struct {
+				Expr    string `yaml:"expr"`
 				Samples []struct {
 					Labels string `yaml:"labels"`
 				} `yaml:"exp_samples"`
@@ -155,6 +157,9 @@ func TestAlerts(t *testing.T) {
 	}
 	fires := make(map[string]bool)
 	for _, test := range tests.Tests {
+		if last := test.Exprs[len(test.Exprs)-1]; !strings.HasPrefix(last.Expr, "ALERTS") || len(last.Samples) > 0 {
+			t.Errorf("%s: it ends before all alerts are resolved", test.Name)
+		}
 		for _, e := range test.Exprs {
 			for _, s := range e.Samples {
 				if m := regexp.MustCompile(`alertname="(\w+)", alertstate="firing"`).FindStringSubmatch(s.Labels); m != nil {

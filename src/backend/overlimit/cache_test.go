@@ -546,6 +546,7 @@ func TestRuleHash(t *testing.T) {
 		{MinInterval: 1},
 		{Emission: 1},
 		{CountBlocked: true},
+		{KeepsDebt: true},
 		{Hold: 1},
 		{Calendar: calendar(algorithm.CalendarDay)},
 		{Calendar: calendar(algorithm.CalendarYear)},

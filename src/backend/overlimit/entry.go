@@ -36,7 +36,8 @@ func (h *idHasher) ruleHash(l *algorithm.Limit) uint64 {
 		minInterval  time.Duration
 		emission     time.Duration
 		countBlocked bool
-	}{l.Window(), l.Max, l.Burst, l.MinInterval, l.Emission, l.CountBlocked}
+		keepsDebt    bool
+	}{l.Window(), l.Max, l.Burst, l.MinInterval, l.Emission, l.CountBlocked, l.KeepsDebt}
 	return maphash.Comparable(h[0], fields)
 }
 
