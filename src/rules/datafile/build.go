@@ -71,16 +71,17 @@ func (b *builder) build(pacer *Pacer, limits []Limit, maxLine int, twice func(va
 	t.inGroup = min(t.groupBytes/(1+t.cellBytes), maxInGroup)
 	t.tagBits = (1<<(8*t.inGroup) - 1) & (everyByte << 7)
 	bytesPerValue := min(t.groupBytes*cellsPerTwoValues/(2*t.inGroup), maxBytesPerValue)
-	t.data = make([]byte, (b.len*bytesPerValue/t.groupBytes+1)*t.groupBytes)
+	t.groups = b.len*bytesPerValue/t.groupBytes + 1
+	t.data = make([]byte, t.groups*t.groupBytes)
 	useHugePages(t.data)
 	b.all(pacer, func(value []byte, limit, line int) bool {
 		hash := maphash.Bytes(t.seed, value)
-		group, i, found := t.find(value, hash)
-		cell := t.cell(group, i)
+		place, tag, found := t.find(value, hash)
+		cell := t.data[place : place+t.cellBytes]
 		if found {
 			return twice(value, t.line(cell), line)
 		}
-		group[i] = tagOf(hash)
+		t.data[tag] = tagOf(hash)
 		t.putCell(cell, value, hash)
 		tail := cell[1+t.valueBytes:]
 		putNumber(tail[:t.limitBytes], limit)

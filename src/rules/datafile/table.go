@@ -20,6 +20,7 @@ import (
 //	       isLong, place in longValues, hash, index of the limit, line      a value that is longer than most
 type Table struct {
 	data       []byte // data has the groups.
+	groups     int
 	groupBytes int
 	inGroup    int    // inGroup is the number of cells, and of tags, in a group; at most maxInGroup.
 	tagBits    uint64 // tagBits has the highest bit of each tag in a group.
@@ -71,7 +72,7 @@ func (t *Table) All() iter.Seq2[[]byte, int] {
 	return func(yield func([]byte, int) bool) {
 		for group := range slices.Chunk(t.data, t.groupBytes) {
 			for i := 0; i < t.inGroup && group[i] != 0; i++ {
-				cell := t.cell(group, i)
+				cell := group[t.inGroup+i*t.cellBytes:]
 				value := cell[1 : 1+min(int(cell[0]), t.valueBytes)]
 				if cell[0] == isLong {
 					value = t.longValue(cell)
@@ -89,61 +90,62 @@ func (t *Table) SizeBytes() int { return cap(t.data) + cap(t.longValues) }
 
 // Find reports whether the table has a value. In a table of limits it also returns the index of the value's limit in Limits.
 func (t *Table) Find(value []byte) (limit int, found bool) {
-	group, i, found := t.find(value, maphash.Bytes(t.seed, value))
+	cell, _, found := t.find(value, maphash.Bytes(t.seed, value))
 	if !found {
 		return 0, false
 	}
-	return t.limit(t.cell(group, i)), true
+	return t.limit(t.data[cell:]), true
 }
 
 // Line returns the line of a value in its file, from 1; 0 if the table does not have the value.
 func (t *Table) Line(value []byte) int {
-	group, i, found := t.find(value, maphash.Bytes(t.seed, value))
+	cell, _, found := t.find(value, maphash.Bytes(t.seed, value))
 	if !found {
 		return 0
 	}
-	return t.line(t.cell(group, i))
+	return t.line(t.data[cell:])
 }
 
-// limit returns the index of the limit of a cell's value.
+// limit returns the index of the limit of a cell's value. More may follow the cell.
 func (t *Table) limit(cell []byte) int {
 	start := 1 + t.valueBytes
 	return readNumber(cell[start : start+t.limitBytes])
 }
 
-// line returns the line of a cell's value.
-func (t *Table) line(cell []byte) int { return readNumber(cell[1+t.valueBytes+t.limitBytes:]) }
-
-// cell returns a cell of a group.
-func (t *Table) cell(group []byte, i int) []byte {
-	start := t.inGroup + i*t.cellBytes
-	return group[start : start+t.cellBytes]
+// line returns the line of a cell's value. More may follow the cell.
+func (t *Table) line(cell []byte) int {
+	start := 1 + t.valueBytes + t.limitBytes
+	return readNumber(cell[start : start+t.lineBytes])
 }
 
-// find returns the group of a value with the hash, and its cell there. If the table does not have the value, they are the free cell for it.
-func (t *Table) find(value []byte, hash uint64) (group []byte, i int, found bool) {
+// find returns where the cell of a value with the hash begins in data. If the table does not have the value, it is a free cell for it. tag is where
+// the cell's tag is.
+func (t *Table) find(value []byte, hash uint64) (cell, tag int, found bool) {
 	// The first group depends on the upper bits of the hash, and the tag on the lowest ones.
-	first, _ := bits.Mul64(hash, uint64(len(t.data)/t.groupBytes))
-	tag := everyByte * uint64(tagOf(hash))
-	for start := int(first) * t.groupBytes; ; {
-		group = t.data[start : start+t.groupBytes]
-		tags := binary.LittleEndian.Uint64(group)
-		// Each byte of candidates has its highest bit set if the tag is the one sought, or, rarely, if a lower tag is and this one differs in one bit.
-		different := tags ^ tag
-		for candidates := (different - everyByte) &^ different & t.tagBits; candidates != 0; candidates &= candidates - 1 {
-			i = bits.TrailingZeros64(candidates) / 8
-			if t.hasValue(t.cell(group, i), value, hash) {
-				return group, i, true
+	first, _ := bits.Mul64(hash, uint64(t.groups))
+	sought := everyByte * uint64(tagOf(hash))
+	for group := int(first) * t.groupBytes; ; {
+		tags := binary.LittleEndian.Uint64(t.data[group:])
+		// Each byte of same has its highest bit set if the tag is the one sought, or, rarely, if a lower tag is and this one differs in one bit.
+		different := tags ^ sought
+		for same := (different - everyByte) &^ different & t.tagBits; same != 0; same &= same - 1 {
+			tag := group + bits.TrailingZeros64(same)/8
+			if cell := t.cellOf(group, tag); t.hasValue(t.data[cell:], value, hash) {
+				return cell, tag, true
 			}
 		}
-		if group[t.inGroup-1] == 0 {
-			return group, bytes.IndexByte(group, 0), false
+		if t.data[group+t.inGroup-1] == 0 {
+			tag := group + bytes.IndexByte(t.data[group:group+t.inGroup], 0)
+			return t.cellOf(group, tag), tag, false
 		}
-		if start += t.groupBytes; start == len(t.data) {
-			start = 0
+		if group += t.groupBytes; group == len(t.data) {
+			group = 0
 		}
 	}
 }
+
+// cellOf returns where the cell of a tag in a group begins.
+func (t *Table) cellOf(group, tag int) int { return group + t.inGroup + (tag-group)*t.cellBytes }
 
 const everyByte = 0x0101010101010101
 
