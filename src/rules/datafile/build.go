@@ -59,31 +59,25 @@ func (b *builder) all(pacer *Pacer, yield func(value []byte, limit, line int) (g
 // build returns a table of the values, which it frees. limits are nil for a table of values, and maxLine is the last line that a value has. It calls twice
 // with each value that is there twice, and with the lines of both, until twice returns false; the table is of no use then.
 func (b *builder) build(pacer *Pacer, limits []Limit, maxLine int, twice func(value []byte, first, second int) (goOn bool)) *Table {
-	t := &Table{seed: maphash.MakeSeed(), len: b.len, limits: limits, valueBytes: b.cellValueBytes(), lineBytes: numberBytes(maxLine)}
+	t := &Table{
+		seed: maphash.MakeSeed(), len: b.len, limits: limits, valueBytes: b.cellValueBytes(), lineBytes: numberBytes(maxLine),
+		tags: make([]byte, b.len+b.len/2+1), // At most two thirds of the places are taken, so that searches are short.
+	}
 	if limits != nil {
 		t.limitBytes = numberBytes(max(len(limits)-1, 0))
 	}
 	t.cellBytes = 1 + t.valueBytes + t.limitBytes + t.lineBytes
-	t.groupBytes = cacheLineBytes
-	if 3*(1+t.cellBytes) > cacheLineBytes {
-		t.groupBytes = 2 * cacheLineBytes
-	}
-	t.inGroup = min(t.groupBytes/(1+t.cellBytes), maxInGroup)
-	t.tagBits = (1<<(8*t.inGroup) - 1) & (everyByte << 7)
-	bytesPerValue := min(t.groupBytes*cellsPerTwoValues/(2*t.inGroup), maxBytesPerValue)
-	t.groups = b.len*bytesPerValue/t.groupBytes + 1
-	t.data = make([]byte, t.groups*t.groupBytes)
-	useHugePages(t.data)
+	t.cells = make([]byte, len(t.tags)*t.cellBytes)
+	useHugePages(t.cells)
 	b.all(pacer, func(value []byte, limit, line int) bool {
 		hash := maphash.Bytes(t.seed, value)
-		place, tag, found := t.find(value, hash)
-		cell := t.data[place : place+t.cellBytes]
+		place, found := t.find(value, hash)
 		if found {
-			return twice(value, t.line(cell), line)
+			return twice(value, t.lineAt(place), line)
 		}
-		t.data[tag] = tagOf(hash)
-		t.putCell(cell, value, hash)
-		tail := cell[1+t.valueBytes:]
+		t.tags[place] = tagOf(hash)
+		t.putCell(t.cell(place), value, hash)
+		tail := t.cell(place)[1+t.valueBytes:]
 		putNumber(tail[:t.limitBytes], limit)
 		putNumber(tail[t.limitBytes:], line)
 		return true
