@@ -14,6 +14,10 @@ type builder struct {
 	record  []byte
 }
 
+// touchedBytes is the size of the part of a new table that the system clears at once. build touches each part before it uses them in any order,
+// because a Step after each keeps the load from clearing many in one burst.
+const touchedBytes = 2 << 20
+
 // chunkBytes is the size of a chunk of a builder; the first ones are smaller. Chunks need not be copied to grow.
 const chunkBytes = 1 << 20
 
@@ -69,6 +73,10 @@ func (b *builder) build(pacer *Pacer, limits []Limit, maxLine int, twice func(va
 	t.cellBytes = 1 + t.valueBytes + t.limitBytes + t.lineBytes
 	t.cells = make([]byte, len(t.tags)*t.cellBytes)
 	useHugePages(t.cells)
+	for i := 0; i < len(t.cells); i += touchedBytes {
+		t.cells[i] = 0
+		pacer.Step()
+	}
 	b.all(pacer, func(value []byte, limit, line int) bool {
 		hash := maphash.Bytes(t.seed, value)
 		place, found := t.find(value, hash)
