@@ -17,6 +17,8 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"ratelimit/src/testbed/harness"
 )
 
 const repository = ".." // the repository's root, seen from this package
@@ -30,18 +32,7 @@ var client = &http.Client{Timeout: patience}
 
 // buildService builds the service, once for all tests, into a directory that
 // TestMain removes.
-var buildService = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
-		return filepath.Abs(path)
-	}
-	path := filepath.Join(buildDir, "ratelimit")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, "./src/cmd/ratelimit")
-	build.Dir = repository
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
-	}
-	return path, nil
-})
+var buildService = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })
 
 var buildDir string // set by TestMain before any test runs
 

@@ -34,17 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // binary is the program, built once.
-var binary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
-		return filepath.Abs(path)
-	}
-	path := filepath.Join(buildDir, "ratelimit")
-	out, err := exec.Command("go", "build", "-o", path, "ratelimit/src/cmd/ratelimit").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, err
-})
+var binary = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })
 
 func program(t *testing.T) string {
 	t.Helper()

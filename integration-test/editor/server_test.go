@@ -41,7 +41,7 @@ type diagnostic struct {
 	Source  string
 }
 
-// startServer starts a server and tells it who asks. The end of the test ends it.
+// startServer starts a language server and sends it the initialize request. The test stops the server when it ends.
 func startServer(t *testing.T, args ...string) *languageClient {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)

@@ -4,13 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
-)
 
-const repository = "../.."
+	"ratelimit/src/testbed/harness"
+)
 
 var full = flag.Bool("full", false, "run Envoy Gateway, which is built if there is none; see make gateway-check")
 
@@ -49,16 +47,4 @@ func onlyFull(t *testing.T) {
 }
 
 // serviceBinary builds the service once. RATELIMIT_BIN names another binary.
-var serviceBinary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
-		return filepath.Abs(path)
-	}
-	path := filepath.Join(buildDir, "ratelimit")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, "./src/cmd/ratelimit")
-	build.Dir = repository
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
-	}
-	return path, nil
-})
+var serviceBinary = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })

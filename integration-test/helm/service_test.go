@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,15 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var buildService = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(buildDir, "ratelimit")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, "./src/cmd/ratelimit")
-	build.Dir = repository
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
-	}
-	return path, nil
-})
+var buildService = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })
 
 // binary returns the path of the service, which it builds once.
 func binary(t *testing.T) string {

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -50,16 +49,8 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if binary, err = filepath.Abs(os.Getenv("RATELIMIT_BIN")); err != nil {
+	if binary, err = harness.BuildService(dir); err != nil {
 		return 0, err
-	}
-	if os.Getenv("RATELIMIT_BIN") == "" {
-		binary = filepath.Join(dir, "ratelimit")
-		build := exec.Command("go", "build", "-trimpath", "-o", binary, "./src/cmd/ratelimit")
-		build.Dir = repository
-		if out, err := build.CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("%s: %w\n%s", build, err, out)
-		}
 	}
 	return m.Run(), nil
 }

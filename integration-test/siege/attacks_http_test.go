@@ -103,25 +103,28 @@ func unfinishedBodies(x *trial) {
 	body := head + `{"domain":"` + strings.Repeat("a", length-1-len(`{"domain":"`))
 	idle := fillPort(x.service.http, n)
 	defer leave(idle)
-	var mu sync.Mutex
-	sent := 0
+	sent := sendAll(idle, body)
+	x.awaitSample()
+	x.note("%d of %d bodies were taken", sent, n)
+}
+
+// sendAll sends a text to each connection, 32 at a time, and returns how many took it within two seconds.
+func sendAll(conns []net.Conn, text string) (taken int64) {
+	var count atomic.Int64
 	var all sync.WaitGroup
 	places := make(chan struct{}, 32)
-	for _, c := range idle {
+	for _, c := range conns {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
 			_ = c.SetDeadline(time.Now().Add(2 * time.Second))
-			if _, err := io.WriteString(c, body); err == nil {
-				mu.Lock()
-				sent++
-				mu.Unlock()
+			if _, err := io.WriteString(c, text); err == nil {
+				count.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	x.awaitSample()
-	x.note("%d of %d bodies were taken", sent, n)
+	return count.Load()
 }
 
 // unreadJSON asks again and again, with sockets that take little and are never read.

@@ -73,22 +73,9 @@ func respHalves(x *trial) {
 	defer leave(idle)
 	const size = 1<<20 - 64
 	half := fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s", size, strings.Repeat("a", size-1))
-	var taken atomic.Int64
-	var all sync.WaitGroup
-	places := make(chan struct{}, 32)
-	for _, c := range idle {
-		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
-			_ = c.SetDeadline(time.Now().Add(2 * time.Second))
-			if _, err := io.WriteString(c, half); err == nil {
-				taken.Add(1)
-			}
-		})
-	}
-	all.Wait()
+	taken := sendAll(idle, half)
 	x.awaitSample()
-	x.note("%d of %d halves of commands were sent", taken.Load(), len(idle))
+	x.note("%d of %d halves of commands were sent", taken, len(idle))
 }
 
 // respGarbage sends what is no command, each time on a new connection, which must get an error or an answer.

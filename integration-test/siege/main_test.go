@@ -4,10 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
+
+	"ratelimit/src/testbed/harness"
 )
 
 const repository = "../.."
@@ -43,16 +43,4 @@ func run(m *testing.M) (code int, err error) {
 }
 
 // binary is the program, built once, as it is shipped.
-var binary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
-		return filepath.Abs(path)
-	}
-	path := filepath.Join(buildDir, "ratelimit")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, "./src/cmd/ratelimit")
-	build.Dir = repository
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
-	}
-	return path, nil
-})
+var binary = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -36,16 +35,8 @@ func buildAndRun(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if binary, err = filepath.Abs(os.Getenv("RATELIMIT_BIN")); err != nil {
+	if binary, err = harness.BuildService(dir); err != nil {
 		return 0, err
-	}
-	if os.Getenv("RATELIMIT_BIN") == "" {
-		binary = filepath.Join(dir, "ratelimit")
-		build := exec.Command("go", "build", "-trimpath", "-o", binary, "./src/cmd/ratelimit")
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("%s: %w\n%s", build, err, out)
-		}
 	}
 	// All stores at the same time, whatever the machine has: services that are not
 	// asked for all they can give have room beside each other.

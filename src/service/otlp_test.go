@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -40,21 +39,8 @@ type metricsCollector struct {
 func startMetricsCollector(t *testing.T, protocol string) *metricsCollector {
 	t.Helper()
 	c := new(metricsCollector)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if protocol == "grpc" {
-		srv := grpc.NewServer()
-		collectorpb.RegisterMetricsServiceServer(srv, c)
-		go func() { _ = srv.Serve(l) }()
-		t.Cleanup(srv.Stop)
-	} else {
-		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: c}}
-		srv.Start()
-		t.Cleanup(srv.Close)
-	}
-	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://"+l.Addr().String()+map[string]string{"http/protobuf": "/v1/metrics"}[protocol])
+	addr := serveOTLP(t, protocol, func(srv *grpc.Server) { collectorpb.RegisterMetricsServiceServer(srv, c) }, c)
+	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://"+addr+map[string]string{"http/protobuf": "/v1/metrics"}[protocol])
 	return c
 }
 

@@ -45,22 +45,28 @@ type span struct {
 func startCollector(t *testing.T, protocol string) *collector {
 	t.Helper()
 	c := new(collector)
+	collectorAt(t, serveOTLP(t, protocol, func(srv *grpc.Server) { collectorpb.RegisterTraceServiceServer(srv, c) }, c))
+	return c
+}
+
+// serveOTLP serves a collector over the protocol, with what register adds to a gRPC server or with h, and returns its address.
+func serveOTLP(t *testing.T, protocol string, register func(*grpc.Server), h http.Handler) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if protocol == "grpc" {
 		srv := grpc.NewServer()
-		collectorpb.RegisterTraceServiceServer(srv, c)
+		register(srv)
 		go func() { _ = srv.Serve(l) }()
 		t.Cleanup(srv.Stop)
 	} else {
-		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: c}}
+		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}
 		srv.Start()
 		t.Cleanup(srv.Close)
 	}
-	collectorAt(t, l.Addr().String())
-	return c
+	return l.Addr().String()
 }
 
 func collectorAt(t *testing.T, addr string) {
