@@ -222,7 +222,7 @@ func (r *replacer) reloads(b *testing.B) int {
 }
 
 func (r *replacer) awaitReload(b *testing.B, before int) {
-	for deadline := time.Now().Add(time.Minute); r.reloads(b) == before; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); r.reloads(b) == before; time.Sleep(250 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.Error("a replaced file is not in force after a minute")
 			return
@@ -230,7 +230,7 @@ func (r *replacer) awaitReload(b *testing.B, before int) {
 	}
 }
 
-// latencyOf sends 2,000 calls a second for three seconds.
+// latencyOf sends 2,000 calls a second for eight seconds.
 func latencyOf(b *testing.B, args []string) bench.Latency {
 	b.Helper()
 	path, err := buildService()
@@ -239,7 +239,7 @@ func latencyOf(b *testing.B, args []string) bench.Latency {
 	}
 	out, err := exec.Command(path, append([]string{
 		"bench", "--json", "--client", "lean", "--workload", "uniform", "--keys", "1000", "--connections", "2", "--rate", "2000",
-		"--warmup", "200ms", "--duration", "3s",
+		"--warmup", "200ms", "--duration", "8s",
 	}, args...)...).Output()
 	var r bench.Result
 	if err != nil || json.Unmarshal(out, &r) != nil {

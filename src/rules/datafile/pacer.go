@@ -5,8 +5,8 @@ import "time"
 // Pacer interrupts the load of a file, so that requests run meanwhile. Its zero value is for the start, when requests wait for the rules: it
 // interrupts the load for a moment every two milliseconds. One goroutine at a time may use it.
 type Pacer struct {
-	// Gentle is for reloads. It works for bursts of about 50 microseconds and rests at least ten times as long after each, so that a load
-	// delays no request noticeably, also if there are few CPUs.
+	// Gentle is for reloads. It works for bursts of about 30 microseconds and rests 40 times as long after each. So a load delays fewer
+	// requests than one in a hundred, also if there are few CPUs.
 	Gentle bool
 
 	start      time.Time // start is zero before the first Step.
@@ -18,15 +18,15 @@ const (
 	fastBurst = 2 * time.Millisecond
 	fastRest  = 50 * time.Microsecond
 
-	gentleBurst     = 50 * time.Microsecond
-	maxGentleBurst  = 100 * time.Microsecond
-	restsPerBurst   = 10
+	gentleBurst     = 30 * time.Microsecond
+	maxGentleBurst  = 60 * time.Microsecond
+	restsPerBurst   = 40
 	maxCountedBurst = time.Millisecond // maxCountedBurst bounds the rest after a burst that other processes made longer.
-	gentleTime      = 8 * time.Second  // gentleTime is after what time a load rests only as long as it works, because later changes wait for it.
+	gentleTime      = 25 * time.Second // gentleTime is after what time a load rests only as long as it works, because later changes wait for it.
 )
 
-// linesPerStep is the number of lines after which Step is called: every 30 microseconds or so.
-const linesPerStep = 128
+// linesPerStep is the number of lines after which Step is called: every 15 microseconds or so.
+const linesPerStep = 64
 
 // Step sleeps if the burst is over. It is called after every few microseconds of work. runtime.Gosched would not do: the scheduler finds the
 // goroutine that yields before it looks at the network, so that requests would wait up to 10 ms while the garbage collector has the other
