@@ -21,8 +21,8 @@ const (
 	gentleBurst     = 30 * time.Microsecond
 	maxGentleBurst  = 60 * time.Microsecond
 	restsPerBurst   = 40
-	maxCountedBurst = time.Millisecond // maxCountedBurst bounds the rest after a burst that other processes made longer.
-	gentleTime      = 25 * time.Second // gentleTime is after what time a load rests only as long as it works, because later changes wait for it.
+	maxCountedBurst = 250 * time.Microsecond // maxCountedBurst bounds the rest after a burst that other processes made longer.
+	gentleTime      = 25 * time.Second       // gentleTime is after what time a load rests only as long as it works, because later changes wait for it.
 )
 
 // linesPerStep is the number of lines after which Step is called: every 15 microseconds or so.

@@ -21,7 +21,7 @@ func TestPacer(t *testing.T) {
 		{"small", true, 25 * time.Microsecond, 25 * time.Microsecond, 25 * time.Microsecond, 25 * time.Microsecond, gentleBurst},
 		{"reload", true, 25 * time.Microsecond, 500 * time.Millisecond, 20 * time.Second, 21 * time.Second, 50 * time.Microsecond},
 		{"long reload", true, 25 * time.Microsecond, 4 * time.Second, 31 * time.Second, 32500 * time.Millisecond, 50 * time.Microsecond},
-		{"steps that take long", true, 10 * time.Millisecond, 100 * time.Millisecond, 460 * time.Millisecond, 500 * time.Millisecond, 10 * time.Millisecond},
+		{"steps that take long", true, 10 * time.Millisecond, 100 * time.Millisecond, 190 * time.Millisecond, 200 * time.Millisecond, 10 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, start := Pacer{Gentle: tt.gentle}, time.Now()

@@ -27,7 +27,7 @@ type dataLimits struct {
 const readBlockBytes = 64 << 10
 
 // maxGentleBytes is how many bytes of data files are read with the Pacer of the scan. The others are read fast, because of ReadTimeout.
-const maxGentleBytes = 128 << 20
+const maxGentleBytes = 32 << 20
 
 var defaultDataLimits = dataLimits{maxFileBytes: 256 << 20, maxTotalBytes: 1 << 30, maxFiles: 1000}
 
