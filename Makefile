@@ -55,7 +55,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
+.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
 
 all: build lint test ## build, lint and test
 
@@ -63,7 +63,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ratelimit ./src/cmd/ratelimit
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o bin/ratelimit ./src/cmd/ratelimit
 
 run: build ## serve the example rules from memory, and print a curl to try
 	DISABLE_STATS=true exec ./bin/ratelimit serve --try --config examples/ratelimit/config
@@ -130,6 +130,9 @@ bench-memcached: ## the Memcached store beside the Redis store, in one interleav
 
 bench-quotas: ## CPU and memory of 10,000 quota buckets that 100 proxies report each second, beside decisions of as many requests
 	go test -run '^$$' -bench Quotas -benchtime 5x ./src/frontend/rlqs
+
+profile: ## measure where CPU time goes, and write src/cmd/ratelimit/calls.pgo, from which builds inline; for a machine without other work
+	$(HERE) go test -count=1 -timeout 10m -v ./integration-test/profile -write
 
 bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
 	$(HERE) go run ./integration-test/e2e $(E2E)
@@ -204,7 +207,7 @@ release-check: ## make a release without publishing it, look into its files, and
 # What the archives and packages of a release hold beside the binary; .goreleaser.yaml calls it.
 release-files:
 	@rm -rf bin/release && mkdir -p bin/release/man bin/release/completions
-	@$(HERE) CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/release/ratelimit ./src/cmd/ratelimit
+	@$(HERE) CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o bin/release/ratelimit ./src/cmd/ratelimit
 	@bin/release/ratelimit man bin/release/man && gzip -9n bin/release/man/*
 	@for shell in bash zsh fish; do bin/release/ratelimit completion $$shell >bin/release/completions/ratelimit.$$shell; done
 	@rm bin/release/ratelimit

@@ -9,12 +9,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/bench"
 )
 
@@ -56,7 +56,7 @@ const (
 
 // open builds the program and starts the services that are needed. close ends it, also
 // after an error.
-func (l *lab) open(ctx context.Context, root string, needed []serviceKey) error {
+func (l *lab) open(ctx context.Context, needed []serviceKey) error {
 	var err error
 	if l.dir, err = os.MkdirTemp("", "ratelimit-e2e-"); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (l *lab) open(ctx context.Context, root string, needed []serviceKey) error 
 	if err := os.WriteFile(filepath.Join(l.dir, "config", "bench.yaml"), []byte(rules), 0o600); err != nil {
 		return err
 	}
-	if err := l.build(ctx, root); err != nil {
+	if l.binary, err = harness.BuildService(l.dir); err != nil {
 		return err
 	}
 	if err := l.startEmpty(ctx); err != nil {
@@ -99,17 +99,6 @@ func (l *lab) close() error {
 		problems = append(problems, os.RemoveAll(l.dir))
 	}
 	return errors.Join(problems...)
-}
-
-func (l *lab) build(ctx context.Context, root string) error {
-	l.binary = filepath.Join(l.dir, "ratelimit")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", l.binary, "./src/cmd/ratelimit")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build` does
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, text)
-	}
-	return nil
 }
 
 // runtimeEnv is how Go's runtime is set in all servers of ours and the empty one.

@@ -160,7 +160,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	fmt.Fprintln(progress, "Building, and starting the servers.")
 	l := &lab{opt: &opt, redisServer: redis, progress: progress}
 	defer func() { err = errors.Join(err, l.close()) }()
-	if err := l.open(ctx, root, picked.services(opt.engines)); err != nil {
+	if err := l.open(ctx, picked.services(opt.engines)); err != nil {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}

@@ -182,10 +182,6 @@ func TestInterrupted(t *testing.T) {
 // What the generator says against a server becomes the case's problem.
 func TestLoad(t *testing.T) {
 	linuxOnly(t)
-	root, err := moduleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	l := &lab{opt: &options{duration: minDuration, gogc: 400}}
 	defer func() {
 		if err := l.close(); err != nil {
@@ -198,7 +194,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s: %v", l.dir, err)
 		}
 	}()
-	if err := l.open(t.Context(), root, []serviceKey{{inMemory, grpcGo}}); err != nil {
+	if err := l.open(t.Context(), []serviceKey{{inMemory, grpcGo}}); err != nil {
 		t.Fatal(err)
 	}
 	gone := l.empty

@@ -210,7 +210,7 @@ func causeCallsWait(t *testing.T, l *lab, job string) func() {
 
 // ready returns nil if the service is ready.
 func (s *service) ready() error {
-	resp, err := web.Get("http://" + s.http + "/readyz")
+	resp, err := web.Get("http://" + s.Addrs["http"] + "/readyz")
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (l *lab) scrape(t *testing.T, job string, services ...*service) {
 	t.Helper()
 	var addrs []string
 	for _, s := range services {
-		addrs = append(addrs, s.prometheus)
+		addrs = append(addrs, s.Addrs["prometheus"])
 	}
 	text, err := json.Marshal([]any{map[string]any{"targets": addrs, "labels": map[string]string{"job": job}}})
 	if err == nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -65,11 +64,10 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// service is a running service and where it listens.
+// service is a running service.
 type service struct {
-	harness.Process
-	http, grpc, prometheus string
-	rules                  string // the directory of its rules
+	harness.Service
+	rules string // the directory of its rules
 }
 
 // startService starts the service with a rule file and these variables, and waits until it listens. It is stopped at the end of the test.
@@ -89,30 +87,7 @@ func startService(t *testing.T, rules string, env ...string) *service {
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "RUNTIME_ROOT=.", "RUNTIME_DEBOUNCE=10ms",
 	}, env...)
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Stop()
-		if t.Failed() {
-			s.ShowLog(t, "the service")
-		}
-	})
-	harness.Await(t, harness.Deadline, "the service listens", func() error {
-		if err := s.Exited(); err != nil {
-			return harness.Permanent{Err: err}
-		}
-		text, err := os.ReadFile(s.Log)
-		for _, m := range regexp.MustCompile(`msg=listening address="(\S+)" port=(\w+)`).FindAllStringSubmatch(string(text), -1) {
-			if addr := map[string]*string{"http": &s.http, "grpc": &s.grpc, "prometheus": &s.prometheus}[m[2]]; addr != nil {
-				*addr = m[1]
-			}
-		}
-		if err == nil && (s.http == "" || s.grpc == "" || s.prometheus == "") {
-			err = errors.New("it does not say where")
-		}
-		return err
-	})
+	s.Start(t, "http", "grpc", "prometheus")
 	return s
 }
 
@@ -160,7 +135,7 @@ func (s *service) ask(domain string, descriptors ...string) {
 		list = append(list, `{"entries":[`+strings.Join(entries, ",")+`]}`)
 	}
 	body := fmt.Sprintf(`{"domain":%q,"descriptors":[%s]}`, domain, strings.Join(list, ","))
-	if resp, err := web.Post("http://"+s.http+"/json", "application/json", strings.NewReader(body)); err == nil {
+	if resp, err := web.Post("http://"+s.Addrs["http"]+"/json", "application/json", strings.NewReader(body)); err == nil {
 		_ = resp.Body.Close()
 	}
 }
@@ -168,7 +143,7 @@ func (s *service) ask(domain string, descriptors ...string) {
 // dial connects to the gRPC port.
 func (s *service) dial(t *testing.T) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(s.Addrs["grpc"], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

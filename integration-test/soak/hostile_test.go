@@ -16,58 +16,55 @@ import (
 
 // attacks are what no good client does. Each gets a connection to a port, on which
 // every call fails after a while, and does not care what becomes of it.
-func (s *service) attacks() []attack {
-	return []attack{
-		{s.grpc, silence},
-		{s.grpc, rubbish},
-		{s.grpc, rapidReset},
-		{s.grpc, halfAMessage},
-		{s.grpc, rubbishMessages},
-		{s.grpc, watchAndLeave},
-		{s.http, silence},
-		{s.http, rubbish},
-		{s.http, say("POST /json HTTP/1.1\r\nHost: a\r\nContent-Le")},
-		{s.http, say("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{\"domain\":")},
-		{s.http, say("POST /json HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n")},
-		{s.http, say("POST /json HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 100<<10))},
-		{s.http, body(strings.Repeat(`{"descriptors":[`, 50_000))},
-		{s.http, body(strings.Repeat("a", 2<<20))},
-		{s.http, body(`{"domain":"soak","descriptors":[{"entries":[` + strings.Repeat(`{},`, 20_000) + `{}]}]}`)},
-		{s.http, say(strings.Repeat("GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n", 200))},
-		{s.divvy, silence},
-		{s.divvy, rubbish},
-		{s.divvy, say("HIT user=half")},
-		{s.divvy, say(strings.Repeat("HIT user=a\n", 2000))},
-		{s.divvy, say("HIT user=" + strings.Repeat("a", 2<<20))},
-		{s.divvy, say("HIT " + strings.Repeat("a=b ", 2000) + "\n")},
-		{s.divvy, say("GET / HTTP/1.1\r\n\r\n")},
-		{s.resp, silence},
-		{s.resp, rubbish},
-		{s.resp, say("*2\r\n$4\r\nECHO\r\n$1000000\r\n")},
-		{s.resp, say(strings.Repeat("RATELIMIT soak user a\r\n", 2000))},
-		{s.resp, say(strings.Repeat("COMMAND\r\n", 2000))},
-		{s.resp, say("*1\r\n$9223372036854775807\r\n")},
-		{s.debug, silence},
-		{s.debug, rubbish},
-		{s.debug, say("GET /stats HTTP/1.1\r\nHost: a\r\n\r\n")},
-		{s.debug, say("GET /explain?domain=soak" + strings.Repeat("&descriptors=a=b", 500) + " HTTP/1.1\r\nHost: a\r\n\r\n")},
-		{s.prometheus, say("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")},
-		{s.prometheus, rubbish},
-	}
+var attacks = []attack{
+	{"grpc", silence},
+	{"grpc", rubbish},
+	{"grpc", rapidReset},
+	{"grpc", halfAMessage},
+	{"grpc", rubbishMessages},
+	{"grpc", watchAndLeave},
+	{"http", silence},
+	{"http", rubbish},
+	{"http", say("POST /json HTTP/1.1\r\nHost: a\r\nContent-Le")},
+	{"http", say("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{\"domain\":")},
+	{"http", say("POST /json HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n")},
+	{"http", say("POST /json HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 100<<10))},
+	{"http", body(strings.Repeat(`{"descriptors":[`, 50_000))},
+	{"http", body(strings.Repeat("a", 2<<20))},
+	{"http", body(`{"domain":"soak","descriptors":[{"entries":[` + strings.Repeat(`{},`, 20_000) + `{}]}]}`)},
+	{"http", say(strings.Repeat("GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n", 200))},
+	{"divvy", silence},
+	{"divvy", rubbish},
+	{"divvy", say("HIT user=half")},
+	{"divvy", say(strings.Repeat("HIT user=a\n", 2000))},
+	{"divvy", say("HIT user=" + strings.Repeat("a", 2<<20))},
+	{"divvy", say("HIT " + strings.Repeat("a=b ", 2000) + "\n")},
+	{"divvy", say("GET / HTTP/1.1\r\n\r\n")},
+	{"resp", silence},
+	{"resp", rubbish},
+	{"resp", say("*2\r\n$4\r\nECHO\r\n$1000000\r\n")},
+	{"resp", say(strings.Repeat("RATELIMIT soak user a\r\n", 2000))},
+	{"resp", say(strings.Repeat("COMMAND\r\n", 2000))},
+	{"resp", say("*1\r\n$9223372036854775807\r\n")},
+	{"debug", silence},
+	{"debug", rubbish},
+	{"debug", say("GET /stats HTTP/1.1\r\nHost: a\r\n\r\n")},
+	{"debug", say("GET /explain?domain=soak" + strings.Repeat("&descriptors=a=b", 500) + " HTTP/1.1\r\nHost: a\r\n\r\n")},
+	{"prometheus", say("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")},
+	{"prometheus", rubbish},
 }
 
 type attack struct {
-	addr string
+	port string
 	do   func(net.Conn)
 }
 
 // assault has one attack after the other. Connections end in one of three ways:
 // with a FIN, with a RST, or half.
 func (s *service) assault(ctx context.Context) error {
-	attacks := s.attacks()
 	return forever(ctx, 15*time.Millisecond, func(n int) error {
 		a := attacks[n%len(attacks)]
-		raw, err := net.DialTimeout("tcp", a.addr, harnessCall)
+		raw, err := net.DialTimeout("tcp", s.Addrs[a.port], harnessCall)
 		if err != nil {
 			return err
 		}

@@ -46,11 +46,10 @@ func buildAndRun(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// service is a running service and where it listens.
+// service is a running service.
 type service struct {
-	harness.Process
-	http, grpc, debug, prometheus, divvy, resp string
-	rules                                      string // the directory of its rules
+	harness.Service
+	rules string // the directory of its rules
 }
 
 // startService starts the service with these variables and no others, and waits
@@ -73,31 +72,11 @@ func startService(t *testing.T, env ...string) *service {
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "STATS_MAX_SERIES=500",
 		"RUNTIME_ROOT=" + root, "RUNTIME_DEBOUNCE=10ms",
 	}, append(env, binary, "serve")...)
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Stop()
-		if t.Failed() {
-			s.ShowLog(t, "the service")
-		}
-	})
-	harness.Await(t, harness.Deadline, "the service is ready", func() error {
-		if err := s.Exited(); err != nil {
-			return harness.Permanent{Err: err}
-		}
+	s.Start(t, "http", "grpc", "debug", "prometheus", "divvy", "resp")
+	harness.Until(t, "the service is ready", func() bool {
 		text, err := os.ReadFile(s.Log)
-		if err == nil && !strings.Contains(string(text), "msg=ready") {
-			err = errors.New("it does not say so")
-		}
-		for _, m := range regexp.MustCompile(`msg=listening address="(\S+)" port=(\w+)`).FindAllStringSubmatch(string(text), -1) {
-			*map[string]*string{"http": &s.http, "grpc": &s.grpc, "debug": &s.debug, "prometheus": &s.prometheus, "divvy": &s.divvy, "resp": &s.resp}[m[2]] = m[1]
-		}
-		return err
+		return err == nil && strings.Contains(string(text), "msg=ready")
 	})
-	if s.http == "" || s.grpc == "" || s.debug == "" || s.prometheus == "" || s.divvy == "" || s.resp == "" {
-		t.Fatalf("it does not say where it listens: %+v", s)
-	}
 	return s
 }
 
@@ -119,7 +98,7 @@ func page(url string) (string, error) {
 
 // stats reads the figures of the debug port.
 func (s *service) stats() (map[string]float64, error) {
-	text, err := page("http://" + s.debug + "/stats")
+	text, err := page("http://" + s.Addrs["debug"] + "/stats")
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +115,7 @@ func (s *service) stats() (map[string]float64, error) {
 // sample reads the figures, in the order of figures.
 func (s *service) sample() ([]float64, error) {
 	// A collection first: what is counted then is alive.
-	profile, err := page("http://" + s.debug + "/debug/pprof/heap?gc=1&debug=1")
+	profile, err := page("http://" + s.Addrs["debug"] + "/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func TestSoak(t *testing.T) {
 func soak(t *testing.T, at place) {
 	s := startService(t, at.env...)
 	var c tally
-	conn, err := dial(s.grpc)
+	conn, err := dial(s.Addrs["grpc"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func (s *service) check(t *testing.T, c *tally, at place) {
 	}
 	harness.Await(t, harness.Deadline, "the service answers again", func() error {
 		var after tally
-		conn, err := dial(s.grpc)
+		conn, err := dial(s.Addrs["grpc"])
 		if err != nil {
 			return err
 		}

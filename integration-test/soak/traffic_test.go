@@ -94,7 +94,7 @@ const harnessCall = 20 * time.Second
 
 // steady is a client that stays.
 func (s *service) steady(ctx context.Context, c *tally) error {
-	conn, err := dial(s.grpc)
+	conn, err := dial(s.Addrs["grpc"])
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *service) comers(ctx context.Context, c *tally) error {
 	return forever(ctx, 20*time.Millisecond, func(n int) error {
 		switch n % 4 {
 		case 0:
-			conn, err := dial(s.grpc)
+			conn, err := dial(s.Addrs["grpc"])
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (s *service) comers(ctx context.Context, c *tally) error {
 			return conn.Close()
 		case 1:
 			body := fmt.Sprintf(`{"domain":"soak","descriptors":[{"entries":[{"key":"user","value":"%x"}]}]}`, rand.Uint64())
-			resp, err := web.Post("http://"+s.http+"/json", "application/json", strings.NewReader(body))
+			resp, err := web.Post("http://"+s.Addrs["http"]+"/json", "application/json", strings.NewReader(body))
 			if err != nil {
 				return err
 			}
@@ -144,7 +144,7 @@ func (s *service) comers(ctx context.Context, c *tally) error {
 
 // hit asks a few times over divvy's protocol, at once, and leaves.
 func (s *service) hit(c *tally) error {
-	conn, err := net.DialTimeout("tcp", s.divvy, harnessCall)
+	conn, err := net.DialTimeout("tcp", s.Addrs["divvy"], harnessCall)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *service) hit(c *tally) error {
 
 // askRedis asks a few times as a client of Redis, at once, and leaves.
 func (s *service) askRedis(c *tally) error {
-	conn, err := net.DialTimeout("tcp", s.resp, harnessCall)
+	conn, err := net.DialTimeout("tcp", s.Addrs["resp"], harnessCall)
 	if err != nil {
 		return err
 	}
@@ -250,8 +250,8 @@ func (s *service) reload(ctx context.Context) error {
 func (s *service) scrape(ctx context.Context) error {
 	return forever(ctx, 500*time.Millisecond, func(int) error {
 		for _, url := range []string{
-			s.prometheus + "/metrics", s.debug + "/rlconfig?format=yaml", s.debug + "/stats?format=json", s.http + "/livez",
-			s.debug + "/explain?domain=soak&descriptors=user=a,b=c&descriptors=path=x",
+			s.Addrs["prometheus"] + "/metrics", s.Addrs["debug"] + "/rlconfig?format=yaml", s.Addrs["debug"] + "/stats?format=json", s.Addrs["http"] + "/livez",
+			s.Addrs["debug"] + "/explain?domain=soak&descriptors=user=a,b=c&descriptors=path=x",
 		} {
 			text, err := page("http://" + url)
 			if err != nil && !strings.Contains(err.Error(), "503") { // /explain asks the store

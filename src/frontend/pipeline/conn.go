@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -100,6 +101,11 @@ func (c *conn) answerRequests() error {
 			return err
 		case answered > 0:
 			c.setReadDeadline()
+		}
+		if answered > 1 {
+			// A client that pipelines has the CPU for one batch at a time. When its turn comes again, it has often sent the next
+			// batch, and the read need not wait for the network: a tenth of the CPU time of a batch of 16.
+			runtime.Gosched()
 		}
 		if err := c.fitInputBuffer(); err != nil {
 			return err

@@ -5,6 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
 )
 
 // BuildService returns the path of the service's program, which it builds into dir as it is shipped. RATELIMIT_BIN names another one.
@@ -12,11 +15,59 @@ func BuildService(dir string) (string, error) {
 	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
 		return filepath.Abs(path)
 	}
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list -m: %w (run it inside the project)", err)
+	}
 	path := filepath.Join(dir, "ratelimit")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, "ratelimit/src/cmd/ratelimit")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=src/cmd/ratelimit/calls.pgo", "-o", path, "./src/cmd/ratelimit")
+	build.Dir, build.Env = strings.TrimSpace(string(root)), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
 	}
 	return path, nil
+}
+
+// Service is a running service.
+type Service struct {
+	Process
+	// Addrs has the address of each port, by its name in the log, such as "grpc".
+	Addrs map[string]string
+}
+
+// listening finds the addresses in a log.
+var listening = regexp.MustCompile(`msg=listening address="(\S+)" port=(\w+)`)
+
+// Start starts the service, and waits until it has logged the addresses of these ports. It is stopped at the end of the test, and shows its log
+// if that failed.
+func (s *Service) Start(t testing.TB, ports ...string) {
+	t.Helper()
+	if err := s.Process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop()
+		if t.Failed() {
+			s.ShowLog(t, "the service")
+		}
+	})
+	Await(t, Deadline, "the service listens", func() error {
+		if err := s.Exited(); err != nil {
+			return Permanent{err}
+		}
+		text, err := os.ReadFile(s.Log)
+		if err != nil {
+			return err
+		}
+		s.Addrs = make(map[string]string)
+		for _, m := range listening.FindAllSubmatch(text, -1) {
+			s.Addrs[string(m[2])] = string(m[1])
+		}
+		for _, port := range ports {
+			if s.Addrs[port] == "" {
+				return fmt.Errorf("it has not logged its port %s", port)
+			}
+		}
+		return nil
+	})
 }
