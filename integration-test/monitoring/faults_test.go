@@ -31,7 +31,7 @@ type fault struct {
 	cause func(t *testing.T, l *lab, job string) (repair func())
 }
 
-// Each alert of the shipped file is of one of these, of startFault, or of notCaused.
+// Each alert of the shipped file is of one of these, or RatelimitAbsent, which TestFaults awaits before it starts the first service.
 var faults = []fault{
 	{"refused", []string{"RatelimitRulesRefused"}, func(t *testing.T, l *lab, job string) func() {
 		s := startService(t, goodRules)
@@ -129,6 +129,7 @@ var faults = []fault{
 			report(fmt.Sprint("new", n), 100, 0)
 		})
 	}},
+	{"quota-bursts", []string{"RatelimitQuotaUnfair"}, causeUnfair},
 	{"snapshot", []string{"RatelimitSnapshotFails"}, func(t *testing.T, l *lab, job string) func() {
 		dir := filepath.Join(t.TempDir(), "snapshots")
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -158,12 +159,6 @@ var faults = []fault{
 			}
 		}
 	}},
-}
-
-// notCaused has alerts that no fault here causes, with the reason.
-var notCaused = map[string]string{
-	"RatelimitAbsent":      "TestFaults awaits it before it starts the first service",
-	"RatelimitQuotaUnfair": "it fires when the division of quotas is unfair, which it is not; promtool's test has it",
 }
 
 func causeControlPlaneLost(t *testing.T, l *lab, job string) func() {

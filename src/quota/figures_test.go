@@ -201,3 +201,39 @@ func BenchmarkSnapshot(b *testing.B) {
 		})
 	}
 }
+
+// What makes a division unfair: callers that come in bursts, in a window that is shorter than the time between bursts, and answers that do
+// not reach a proxy. One of two proxies has 40 requests a second, and the limit is 20.
+func TestUnfairness(t *testing.T) {
+	t.Parallel()
+	const second, tenSeconds = "unit: second, requests_per_unit: 20", "unit: second, unit_multiplier: 10, requests_per_unit: 200"
+	for _, tt := range []struct {
+		what, limit string
+		rate, burst float64 // The other proxy has rate requests a second, and burst requests at once every 4.1 s.
+		isDeaf      bool    // isDeaf says that no answers reach it after its first ones.
+		least, most float64 // least and most are the unfairness a minute later, for half a minute.
+	}{
+		{"steady", second, 40, 0, false, 0, 0.1},
+		{"bursts in a long window", tenSeconds, 0, 80, false, 0, 0.3},
+		{"bursts in a short window", second, 0, 80, false, 0.6, 1},
+		{"no answers", second, 40, 0, true, 0.9, 1},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {"+tt.limit+"}}]", 1)
+			w.connect(0, 40, 5*time.Second)
+			other := w.connect(0, tt.rate, 5*time.Second)
+			w.run(time.Second)
+			if tt.isDeaf {
+				other.received = time.Hour
+			}
+			for range 22 {
+				w.run(4100 * time.Millisecond)
+				other.owed += tt.burst
+				if got := w.nodes[0].Stats().Totals().Unfairness; w.now > time.Minute && (got < tt.least || got > tt.most) {
+					t.Errorf("after %v one proxy gets %.2f less than its share, want %.2f to %.2f", w.now, got, tt.least, tt.most)
+				}
+			}
+		})
+	}
+}
