@@ -23,22 +23,31 @@ type block struct {
 	lines []string
 }
 
-// blocksIn returns the commands in the comments of a compose file. They are indented by three spaces.
-func blocksIn(t *testing.T, path string) (blocks []block) {
+// commandsIn returns the commands in the comments of a file. They are indented by three spaces.
+func commandsIn(t *testing.T, path string) (commands []string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^#   (\S.*)$`).FindAllStringSubmatch(string(text), -1) {
+		commands = append(commands, m[1])
+	}
+	return commands
+}
+
+// blocksIn returns the commands in the comments of a compose file.
+func blocksIn(t *testing.T, path string) (blocks []block) {
+	t.Helper()
+	for _, command := range commandsIn(t, path) {
 		switch {
-		case regexp.MustCompile(`docker compose .*up\b`).MatchString(m[1]):
-			blocks = append(blocks, block{up: m[1]})
+		case regexp.MustCompile(`docker compose .*up\b`).MatchString(command):
+			blocks = append(blocks, block{up: command})
 		case len(blocks) == 0:
-			t.Fatalf("%s: %s stands above the command that starts the services", path, m[1])
+			t.Fatalf("%s: %s stands above the command that starts the services", path, command)
 		default:
 			b := &blocks[len(blocks)-1]
-			b.lines = append(b.lines, m[1])
+			b.lines = append(b.lines, command)
 		}
 	}
 	return blocks

@@ -38,6 +38,7 @@ func TestDocker(t *testing.T) {
 	t.Run("hardened", e.testHardened)
 	t.Run("unhealthy", e.testUnhealthy)
 	t.Run("divvy", e.testDivvy)
+	t.Run("ci", func(t *testing.T) { e.testCI(t, source) })
 	for _, file := range []string{"docker-compose.yml", "docker-compose-example.yml"} {
 		t.Run(file, func(t *testing.T) { e.testCompose(t, source, file) })
 	}
@@ -54,6 +55,7 @@ func TestPlan(t *testing.T) {
 	if rows := tableRows(t); len(rows) < 7 {
 		t.Errorf("README.md: %d rows with a request to Envoy", len(rows))
 	}
+	ciCommands(t)
 	for file, want := range map[string]int{"docker-compose.yml": 5, "docker-compose-example.yml": 1} {
 		if blocks := blocksIn(t, filepath.Join(repository, file)); len(blocks) != want || len(blocks[0].lines) < 2 {
 			t.Errorf("%s: commands %q, want %d that start services", file, blocks, want)
@@ -65,7 +67,7 @@ func TestPlan(t *testing.T) {
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ratelimit")
-	for _, name := range []string{"Dockerfile", ".dockerignore", "docker-compose.yml", "docker-compose-example.yml", "go.mod", "go.sum", "api", "src", "examples"} {
+	for _, name := range []string{"Dockerfile", ".dockerignore", "docker-compose.yml", "docker-compose-example.yml", "go.mod", "go.sum", "api", "src", "examples", "deploy/ci"} {
 		from := os.DirFS(repository)
 		info, err := fs.Stat(from, name)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -114,7 +115,7 @@ func runIsolated(t *testing.T) {
 		t.Fatal("no engine answers (docker version), and only root can start one: start Docker, name an engine in DOCKER_HOST, or run this as root")
 	}
 	for name, pkg := range map[string]string{
-		"dockerd": "docker.io", "containerd": "docker.io", "runc": "docker.io", "unshare": "util-linux", "ip": "iproute2", "iptables": "iptables", "curl": "curl",
+		"dockerd": "docker.io", "containerd": "docker.io", "runc": "docker.io", "unshare": "util-linux", "ip": "iproute2", "iptables": "iptables", "curl": "curl", "git": "git", "mmdebstrap": "mmdebstrap",
 	} {
 		if _, err := exec.LookPath(name); err != nil {
 			t.Fatalf("%v (Debian: apt-get install %s)", err, pkg)
@@ -134,13 +135,14 @@ func runIsolated(t *testing.T) {
 		removeControlGroups(t, filepath.Base(dir))
 	}()
 	makeStandIns(t, dir)
+	startProxy(t, dir)
 
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	inside := exec.CommandContext(ctx, "unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
-		self, "-test.v", "-test.run=^TestDocker$", "-test.timeout=40m", "-full")
+		self, "-test.v", "-test.run="+flag.Lookup("test.run").Value.String(), "-test.timeout=40m", "-full")
 	inside.Env = append(os.Environ(), insideVariable+"="+dir, "TMPDIR="+dir)
 	inside.Stdout, inside.Stderr = os.Stdout, os.Stderr
 	inside.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

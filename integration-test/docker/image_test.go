@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/json"
@@ -170,12 +171,14 @@ func (e *engine) start(t *testing.T, args ...string) *container {
 	t.Helper()
 	c := &container{e, e.run(t, append([]string{"run", "-d"}, args...)...)}
 	t.Cleanup(func() {
-		remove := e.command(t.Context(), "rm", "-f", "-v", c.id)
+		ctx := context.WithoutCancel(t.Context()) // It has ended.
 		if t.Failed() {
-			logs, _ := e.command(t.Context(), "logs", "--tail", "50", c.id).CombinedOutput()
+			logs, _ := e.command(ctx, "logs", "--tail", "50", c.id).CombinedOutput()
 			t.Logf("the log of %s:\n%s", args, logs)
 		}
-		_ = remove.Run()
+		if out, err := e.command(ctx, "rm", "-f", "-v", c.id).CombinedOutput(); err != nil {
+			t.Errorf("docker rm: %v\n%s", err, out)
+		}
 	})
 	return c
 }

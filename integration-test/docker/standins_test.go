@@ -45,6 +45,7 @@ var standIns = []standIn{
 		// The real image accepts connections from other containers, too.
 		config: []string{"USER 65532", "WORKDIR /tmp", `ENTRYPOINT ["sh", "-c", "exec \"$@\" --protected-mode no", "sh"]`},
 	},
+	{prefix: "debian:12", from: "packages of Debian, by mmdebstrap", fill: fillDebian, config: []string{`CMD ["bash"]`}},
 	{prefix: "memcached:", from: "memcached of this machine", fill: fillPrograms("memcached", "memcached"), config: []string{"USER 65532"}},
 	{
 		prefix: "prom/statsd-exporter:", from: "the same release, as a Go module",
@@ -56,16 +57,16 @@ var standIns = []standIn{
 	},
 }
 
-// standInNames returns the names of all images in the Dockerfile and in the compose files, but for the service's own.
+// standInNames returns the names of all images in the Dockerfiles and in the compose files, but for the service's own.
 func standInNames(t *testing.T) (names []string) {
 	t.Helper()
-	for _, name := range []string{"Dockerfile", "docker-compose.yml", "docker-compose-example.yml"} {
+	for _, name := range []string{"Dockerfile", ciFile, "docker-compose.yml", "docker-compose-example.yml"} {
 		text, err := os.ReadFile(filepath.Join(repository, name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range regexp.MustCompile(`(?m)^(?:FROM(?: --platform=\S+)?| +image:) (\S+)`).FindAllStringSubmatch(string(text), -1) {
-			if m[1] != "ratelimit:local" && !slices.Contains(names, m[1]) {
+			if m[1] != "ratelimit:local" && m[1] != "${RATELIMIT}" && !slices.Contains(names, m[1]) {
 				names = append(names, m[1])
 			}
 		}
@@ -221,6 +222,28 @@ func fillPrograms(names, packages string) func(t *testing.T, r *root) {
 	}
 }
 
+// fillDebian leaves out devices: containers have their own.
+func fillDebian(t *testing.T, r *root) {
+	t.Helper()
+	f, err := os.Open(harness.Debian(t, "apt", "--variant=apt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // It is only read.
+	for archive := tar.NewReader(f); ; {
+		h, err := archive.Next()
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Name = filepath.Join("/", h.Name); h.Name != "/" && !strings.HasPrefix(h.Name, "/dev/") {
+			r.write(t, h, archive)
+		}
+	}
+}
+
 func fillDistroless(t *testing.T, r *root) {
 	t.Helper()
 	r.text(t, "/etc/passwd", "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n")
@@ -260,7 +283,7 @@ func fillGo(t *testing.T, r *root) {
 	compiled := filepath.Join(cache, "ratelimit-test", "docker-go-build")
 	for _, arch := range []string{"amd64", "arm64"} {
 		t.Logf("compiling for %s into %s", arch, compiled)
-		goCommand(program, []string{"build", "-trimpath", "-o", filepath.Join(t.TempDir(), "ratelimit"), "./src/cmd/ratelimit"},
+		goCommand(program, []string{"build", "-trimpath", "-pgo=src/cmd/ratelimit/calls.pgo", "-o", filepath.Join(t.TempDir(), "ratelimit"), "./src/cmd/ratelimit"},
 			"GOTOOLCHAIN=local", "GOCACHE="+compiled, "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	}
 	r.tree(t, compiled, "/gocache", "trim.txt")

@@ -16,10 +16,9 @@ import (
 )
 
 const (
-	debianRelease = "bookworm"
-	firstRefusal  = time.Minute     // firstRefusal bounds the time from `dpkg -i` to the first request that is refused.
-	maxExposure   = 15              // maxExposure is the worst rating of `systemd-analyze security`, times ten.
-	patience      = 2 * time.Minute // patience bounds what should take seconds.
+	firstRefusal = time.Minute     // firstRefusal bounds the time from `dpkg -i` to the first request that is refused.
+	maxExposure  = 15              // maxExposure is the worst rating of `systemd-analyze security`, times ten.
+	patience     = 2 * time.Minute // patience bounds what should take seconds.
 )
 
 // container is a Debian that systemd has booted, without network.
@@ -29,26 +28,14 @@ type container struct {
 	init string // init is the pid of its systemd.
 }
 
-// bootDebian boots a clean Debian. The archive of its file system is made once and kept in the user's cache directory.
+// bootDebian boots a clean Debian.
 func bootDebian(t *testing.T) *container {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test boots a container: run it as root")
 	}
 	nspawn := harness.Program(t, "systemd-nspawn", "systemd-container")
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	archive := filepath.Join(cache, "ratelimit-test", "debian-"+debianRelease+"-systemd.tar")
-	if _, err := os.Stat(archive); err != nil {
-		t.Log("fetching a clean Debian, once")
-		draft := archive + ".new"
-		run(t, ".", nil, harness.Program(t, "mmdebstrap", "mmdebstrap"), "--variant=minbase", "--include=systemd,curl", debianRelease, draft)
-		if err := os.Rename(draft, archive); err != nil {
-			t.Fatal(err)
-		}
-	}
+	archive := harness.Debian(t, "systemd", "--variant=minbase", "--include=systemd,curl")
 	root := filepath.Join(t.TempDir(), "debian")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
