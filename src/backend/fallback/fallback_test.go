@@ -236,10 +236,10 @@ func TestMisuse(t *testing.T) {
 // What is decided here passes the suite of all stores.
 func TestSuite(t *testing.T) {
 	t.Run("up", func(t *testing.T) {
-		backendtest.Run(t, func(t *testing.T) backend.Backend { return open(t, inMemory(t), 1) })
+		backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend { return open(t, inMemory(t), 1) })
 	})
 	t.Run("down", func(t *testing.T) {
-		backendtest.Suite{NoFullUntil: true}.Run(t, func(t *testing.T) backend.Backend {
+		backendtest.Suite{NoFullUntil: true, Brief: true}.Run(t, func(t *testing.T) backend.Backend {
 			next := inMemory(t)
 			next.down.Store(true)
 			return asLocal{open(t, next, 1)}

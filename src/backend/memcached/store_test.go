@@ -111,7 +111,9 @@ func TestSuite(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			servers, addrs := tt.servers(t)
-			all.Run(t, func(t *testing.T) backend.Backend {
+			suite := all
+			suite.Brief = tt.name != "tcp"
+			suite.Run(t, func(t *testing.T) backend.Backend {
 				for _, s := range servers {
 					s.Flush(t)
 				}

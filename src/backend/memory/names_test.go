@@ -63,7 +63,7 @@ func found(tb testing.TB, s *Store, dryRun bool, prefixes ...string) (names []st
 }
 
 func TestSuiteWithNames(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backend.Backend { return openWith(t, Config{KeepNames: true}) })
+	backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend { return openWith(t, Config{KeepNames: true}) })
 }
 
 // Counters are found and reset by the start of their keys, whatever their kind.
@@ -149,7 +149,7 @@ func TestCapHoldsWithNames(t *testing.T) {
 			day := &algorithm.Limit{Max: 1_000_000, Period: 24 * time.Hour, CountBlocked: true}
 			strict := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: 24 * time.Hour}
 			at, seconds := epoch, uint64(0)
-			for n := range uint64(200_000) {
+			for n := range uint64(80_000) {
 				if n%500 == 0 {
 					at = at.Add(time.Second)
 					seconds++

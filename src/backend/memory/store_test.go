@@ -134,7 +134,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestSuiteWithGrace(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backend.Backend {
+	backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend {
 		s, err := New(Config{ExpiryGrace: MaxExpiryGrace})
 		if err != nil {
 			t.Fatal(err)

@@ -120,7 +120,7 @@ func (f forgetful) Take(ctx context.Context, b *backend.Batch) error {
 
 // What the cache does not know is answered as the store does.
 func TestSuite(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backend.Backend {
+	backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend {
 		return forgetful{New(counters(t), 0)}
 	})
 }

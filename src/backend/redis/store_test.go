@@ -50,7 +50,7 @@ func clientTLS(t *testing.T, certs *harness.Certificates) func() (*tls.Config, e
 }
 
 // some is for what is about the way to Redis, whatever travels on it.
-var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}}
+var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}, Brief: true}
 
 func TestSuite(t *testing.T) {
 	t.Parallel()

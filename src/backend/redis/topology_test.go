@@ -38,7 +38,7 @@ func TestSuiteOnSentinel(t *testing.T) {
 		Credentials: secret("secret"),
 		Sentinel:    &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs, Credentials: secret("watch")},
 	}
-	backendtest.Run(t, func(t *testing.T) backend.Backend {
+	backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend {
 		set.Primary(t).Do(t, "FLUSHALL")
 		return open(t, cfg)
 	})
@@ -72,7 +72,7 @@ func TestSuiteOnCluster(t *testing.T) {
 	t.Run("one slot", func(t *testing.T) {
 		tagged := cfg
 		tagged.TagKeys = true
-		backendtest.Run(t, func(t *testing.T) backend.Backend {
+		backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend {
 			clear(t)
 			return oneSlot{open(t, tagged)}
 		})

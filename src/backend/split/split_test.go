@@ -81,7 +81,7 @@ func hit(key string, most uint64, period time.Duration, n uint64) backend.Hit {
 }
 
 func TestSuite(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backend.Backend { return New(counters(t), counters(t)) })
+	backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend { return New(counters(t), counters(t)) })
 }
 
 func TestOneStoreGetsTheBatchItself(t *testing.T) {

@@ -24,6 +24,9 @@ type Suite struct {
 	InexactBackwards []algorithm.Kind
 	// NoFullUntil says that the store never returns a FullUntil.
 	NoFullUntil bool
+	// Brief has a fifth of the random requests. It is for a store that another test asks all of them, and that is only reached in another
+	// way, or is behind a layer that has tests of its own.
+	Brief bool
 }
 
 // Run tests the stores that open returns for the whole contract of backend.Backend. Each call of open returns a store without

@@ -240,7 +240,11 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 		suite: suite, rnd: randomOf(t), now: epoch, latest: epoch,
 		referee: make(referee), versions: make(map[keyName]int),
 	}
-	for round := range 1000 {
+	rounds := 1000
+	if suite.Brief {
+		rounds = 200
+	}
+	for round := range rounds {
 		p.moveClock()
 		b := backend.Batch{Hits: p.batch(limits)}
 		got := send(t, store, p.now, b.Hits...)
@@ -290,7 +294,11 @@ func maxPerPeriod(l *algorithm.Limit) uint64 {
 func (suite *Suite) testBound(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		rnd, store := randomOf(t), open(t)
-		for timeline := range 6 {
+		timelines := 6
+		if suite.Brief {
+			timelines = 2
+		}
+		for timeline := range timelines {
 			limit := &algorithm.Limit{Kind: kind, Max: 1 + rnd.Uint64N(20), Period: time.Minute, CountBlocked: timeline%2 == 0}
 			if kind == algorithm.GCRA {
 				limit.Burst = rnd.Uint64N(20)
