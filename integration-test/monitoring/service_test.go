@@ -81,11 +81,10 @@ func startService(t *testing.T, rules string, env ...string) *service {
 	if rules != "" {
 		s.write(t, rules)
 	}
-	// All services have the same names of rule files, because the hash of the rules depends on them.
-	s.Log, s.Path, s.Args = filepath.Join(root, "log"), "/usr/bin/env", []string{"-C", root, binary, "serve"}
+	s.Log, s.Path, s.Args = filepath.Join(root, "log"), binary, []string{"serve"}
 	s.Env = append([]string{
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "RUNTIME_ROOT=.", "RUNTIME_DEBOUNCE=10ms",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "RUNTIME_ROOT=" + root, "RUNTIME_DEBOUNCE=10ms",
 	}, env...)
 	s.Start(t, "http", "grpc", "prometheus")
 	return s

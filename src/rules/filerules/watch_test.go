@@ -167,6 +167,10 @@ func TestLoadTellsWhatItRead(t *testing.T) {
 	if again := r.until(t, "a"); again.Hash != l.Hash {
 		t.Error("the same contents have another hash")
 	}
+	play(t, dir, "mkdir data/config/rules/moved\nmv data/config/rules/a.yaml data/config/rules/moved/z.yaml")
+	if moved := r.until(t, "a"); moved.Hash != l.Hash {
+		t.Error("the same contents in another file have another hash")
+	}
 	if want := filepath.Join(dir, "data/config/rules"); r.cfg.Path != want {
 		t.Errorf("Path is %s, want %s", r.cfg.Path, want)
 	}

@@ -78,6 +78,8 @@ type load struct {
 	parts []IdentifiedPart // parts have no Data, and their Domain.
 	units []*unit          // units are in the order of their first parts. Those with problems have no set.
 	hash  string           // hash is the HashOfParts.
+	// contentsHash is that of the parts without their names. The Hash of a Result is its start.
+	contentsHash string
 }
 
 // compiler compiles one load. Each round reads the parts of the domains that changed. Another round is needed if that shows that more
@@ -108,7 +110,7 @@ func compile(format Format, parts []Part, opt rules.Options, earlier ...*load) (
 		c.addEarlier(l)
 	}
 	l := &load{parts: withoutData(c.parts)}
-	l.setHash()
+	l.setHashes()
 	var problems rules.Problems
 	if !c.compileAll() {
 		for _, u := range c.compiled {

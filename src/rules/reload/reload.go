@@ -68,8 +68,8 @@ type Result struct {
 	PartCount int
 	// Version is the management server's version, cut to 60 bytes; empty for files.
 	Version string
-	// Hash is 16 hex digits of a hash of the parts in Set, or of all parts that were read when Set is nil. Servers with the same
-	// Hash and Options have the same rules.
+	// Hash is 16 hex digits of a hash of the contents of the parts in Set, or of all parts that were read when Set is nil. Servers with the
+	// same Hash and Options have the same rules, whatever the files are called.
 	Hash string
 	// ReadTime is when the parts were read.
 	ReadTime time.Time
@@ -143,7 +143,7 @@ func Compile(format Format, parts []Part, opt rules.Options) (*rules.Set, rules.
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	now, found := compile(l.Format, parts, l.Options, l.inForce, l.last)
 	l.last = now
-	out.PartCount, out.Hash = len(parts), now.hash[:16]
+	out.PartCount, out.Hash = len(parts), now.contentsHash[:16]
 	found = slices.Concat(l.domainConflicts(now), found) // Of two problems at one place the first one counts.
 	if problems = append(problems, l.Format.ArrangeProblems(found)...); len(problems) > 0 {
 		out.Err = problems
@@ -152,7 +152,7 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 		}
 	}
 	l.inForce = now
-	out.Set, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.hash[:16]
+	out.Set, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.contentsHash[:16]
 	if l.Turn == nil { // Source.Join joins the rules of several sources.
 		out.Set = l.joiner.Join([]*rules.Set{out.Set})
 	}
@@ -176,13 +176,17 @@ func (l *load) warnings(format Format) (warnings rules.Problems) {
 	return warnings
 }
 
-// setHash sets hash to that of all parts.
-func (l *load) setHash() {
+// setHashes sets the hashes of all parts.
+func (l *load) setHashes() {
 	parts := make([]Part, len(l.parts))
 	for i := range l.parts {
 		parts[i] = l.parts[i].Part
 	}
 	l.hash = HashOfParts(parts)
+	for i := range parts {
+		parts[i].Name = ""
+	}
+	l.contentsHash = HashOfParts(parts)
 }
 
 func (l *load) identities() []PartIdentity {
@@ -246,7 +250,7 @@ func (l *Loader) acceptable(now *load, problems rules.Problems) *load {
 	accepted := new(load)
 	accepted.add(now, func(name string) bool { return !held[name] })
 	accepted.add(before, func(name string) bool { return held[name] })
-	accepted.setHash()
+	accepted.setHashes()
 	if len(accepted.parts) == 0 || accepted.hash == before.hash || !accepted.fits(l.Format.MaxPlaceBytes) {
 		return nil
 	}
@@ -304,7 +308,7 @@ func PartOfPlace(ids []PartIdentity) func(place string) string {
 	}
 }
 
-// HashOfParts returns a hash of parts in 64 hex digits, which does not depend on their order. The Hash of a Result is its start.
+// HashOfParts returns a hash of parts in 64 hex digits, which does not depend on their order.
 func HashOfParts(parts []Part) string {
 	sorted := slices.Clone(parts)
 	for i := range sorted {
