@@ -2,7 +2,7 @@ package datafile
 
 import (
 	"encoding/binary"
-	"hash/maphash"
+	"math/rand/v2"
 )
 
 // builder collects the values of a Table.
@@ -64,11 +64,11 @@ func (b *builder) all(pacer *Pacer, yield func(value []byte, limit, line int) (g
 // with each value that is there twice, and with the lines of both, until twice returns false; the table is of no use then.
 func (b *builder) build(pacer *Pacer, limits []Limit, maxLine int, twice func(value []byte, first, second int) (goOn bool)) *Table {
 	t := &Table{
-		seed: maphash.MakeSeed(), len: b.len, limits: limits, valueBytes: b.cellValueBytes(), lineBytes: numberBytes(maxLine),
+		seed: rand.Uint64(), len: b.len, limits: limits, valueBytes: b.cellValueBytes(), lineBytes: numberBytes(maxLine),
 		tags: make([]byte, b.len+b.len/2+1), // At most two thirds of the places are taken, so that searches are short.
 	}
 	if limits != nil {
-		t.limitBytes = numberBytes(max(len(limits)-1, 0))
+		t.limitBytes = 2
 	}
 	t.cellBytes = 1 + t.valueBytes + t.limitBytes + t.lineBytes
 	t.cells = make([]byte, len(t.tags)*t.cellBytes)
@@ -78,8 +78,7 @@ func (b *builder) build(pacer *Pacer, limits []Limit, maxLine int, twice func(va
 		pacer.Step()
 	}
 	b.all(pacer, func(value []byte, limit, line int) bool {
-		hash := maphash.Bytes(t.seed, value)
-		place, found := t.find(value, hash)
+		place, hash, found := t.find(value)
 		if found {
 			return twice(value, t.lineAt(place), line)
 		}

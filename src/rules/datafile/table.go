@@ -2,7 +2,6 @@ package datafile
 
 import (
 	"encoding/binary"
-	"hash/maphash"
 	"iter"
 	"math/bits"
 )
@@ -10,7 +9,8 @@ import (
 // Table is an immutable set of values. In a table of limits each value has a limit. It is safe for concurrent use.
 //
 // It is a hash table with a tag and a cell for each place. Tags are few bytes, so they are mostly in a cache of the CPU, and they tell
-// which cells to compare. All cells have one size, in which most values fit, so a search waits for main memory once:
+// which cells to compare. All cells have one size, in which most values fit, so a search waits for main memory once. A search has so few
+// instructions that the CPU starts the next ones while it waits; that is why find is one long function:
 //
 //	tag    0 for a free place, else 8 bits of the hash
 //	cell   length (1 byte), value, index of the limit, line in the file
@@ -20,10 +20,10 @@ type Table struct {
 	cells      []byte
 	cellBytes  int
 	valueBytes int // valueBytes is the longest value in a cell, and at least longCellBytes if there are longer ones.
-	limitBytes int // limitBytes is the length of the index of a limit; 0 in a table of values.
+	limitBytes int // limitBytes is the length of the index of a limit: 2, and 0 in a table of values.
 	lineBytes  int
 	longValues []byte // longValues has the length and the text of each value that is in no cell.
-	seed       maphash.Seed
+	seed       uint64 // seed is random, so that nobody can choose values that all have one place.
 	len        int
 	limits     []Limit // limits has each limit of the file once; nil in a table of values.
 }
@@ -77,7 +77,7 @@ func (t *Table) SizeBytes() int { return cap(t.tags) + cap(t.cells) + cap(t.long
 
 // Find reports whether the table has a value. In a table of limits it also returns the index of the value's limit in Limits.
 func (t *Table) Find(value []byte) (limit int, found bool) {
-	place, found := t.find(value, maphash.Bytes(t.seed, value))
+	place, _, found := t.find(value)
 	if !found {
 		return 0, false
 	}
@@ -85,13 +85,15 @@ func (t *Table) Find(value []byte) (limit int, found bool) {
 }
 
 func (t *Table) limitAt(place int) int {
-	start := 1 + t.valueBytes
-	return readNumber(t.cell(place)[start : start+t.limitBytes])
+	if t.limitBytes == 0 {
+		return 0
+	}
+	return int(binary.LittleEndian.Uint16(t.cells[place*t.cellBytes+1+t.valueBytes:]))
 }
 
 // Line returns the line of a value in its file, from 1; 0 if the table does not have the value.
 func (t *Table) Line(value []byte) int {
-	place, found := t.find(value, maphash.Bytes(t.seed, value))
+	place, _, found := t.find(value)
 	if !found {
 		return 0
 	}
@@ -105,23 +107,49 @@ func (t *Table) lineAt(place int) int {
 
 func (t *Table) cell(place int) []byte { return t.cells[place*t.cellBytes : (place+1)*t.cellBytes] }
 
-// find returns the place of a value with the hash. If the table does not have the value, it returns the free place for it.
-func (t *Table) find(value []byte, hash uint64) (place int, found bool) {
+// find returns the place of a value, and its hash. If the table does not have the value, it returns the free place for it.
+func (t *Table) find(value []byte) (place int, hash uint64, found bool) {
+	n := len(value)
+	hash = t.seed ^ uint64(n)
+	var first, last uint64 // The first and the last eight bytes, which are all bytes of most values. Of fewer than eight bytes last has all.
+	if n >= 8 {
+		first, last = binary.LittleEndian.Uint64(value), binary.LittleEndian.Uint64(value[n-8:])
+		for rest := value; len(rest) > 8; rest = rest[8:] {
+			hash = fold(hash^binary.LittleEndian.Uint64(rest), 0x9e3779b97f4a7c15)
+		}
+	} else {
+		for _, c := range value {
+			last = last<<8 | uint64(c)
+		}
+	}
+	hash = fold(hash^last, 0xd6e8feb86659fd93)
 	// The first place depends on the upper bits of the hash, and the tag on the lowest ones.
-	first, _ := bits.Mul64(hash, uint64(len(t.tags)))
-	tag := tagOf(hash)
-	for place = int(first); t.tags[place] != 0; {
-		if t.tags[place] == tag && t.hasValue(t.cell(place), value, hash) {
-			return place, true
+	upper, _ := bits.Mul64(hash, uint64(len(t.tags)))
+	wanted := tagOf(hash)
+	for place = int(upper); ; {
+		tag := t.tags[place]
+		if tag == wanted {
+			cell := t.cells[place*t.cellBytes:]
+			if 8 <= n && n <= 16 && len(cell) > 16 && int(cell[0]) == n &&
+				binary.LittleEndian.Uint64(cell[1:]) == first && binary.LittleEndian.Uint64(cell[n-7:]) == last || t.hasValue(cell, value, hash) {
+				return place, hash, true
+			}
+		} else if tag == 0 {
+			return place, hash, false
 		}
 		if place++; place == len(t.tags) {
 			place = 0
 		}
 	}
-	return place, false
 }
 
-// hasValue reports whether a cell has a value with the hash.
+// fold mixes the bits of a and b: it returns the upper half of their product XOR the lower one.
+func fold(a, b uint64) uint64 {
+	upper, lower := bits.Mul64(a, b)
+	return upper ^ lower
+}
+
+// hasValue reports whether the cell at the start of cell has a value with the hash.
 func (t *Table) hasValue(cell, value []byte, hash uint64) bool {
 	if cell[0] != isLong {
 		return int(cell[0]) == len(value) && string(cell[1:1+len(value)]) == string(value)
