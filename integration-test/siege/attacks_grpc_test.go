@@ -28,11 +28,11 @@ var grpcAttacks = []attack{
 	},
 	{
 		letter: "D", name: "window of zero", does: "calls of 1,000 descriptors over connections that give replies no window, `MAX_BUFFERED_BYTES=16MiB`",
-		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: windowOfZero,
+		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: windowOfZero, goroutines: 3400, // The memory has room for 3,300 of these calls.
 	},
 	{
 		letter: "D", name: "replies that are not read", does: "the same over connections with large windows, whose socket is never read; they are closed once nothing was written for 10 s",
-		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: fullSocket,
+		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: fullSocket, goroutines: 3400, // The memory has room for 3,300 of these calls.
 	},
 	{
 		letter: "D", name: "watches of health", does: "thousands of `Watch` calls over a few connections",

@@ -28,7 +28,7 @@ func hungFile(path string) (remove, release func() error, err error) {
 	if err := os.WriteFile(path, nil, 0o644); err != nil {
 		return nil, nil, err
 	}
-	fd, err := syscall.Open("/dev/fuse", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	fd, err := syscall.Open("/dev/fuse", syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("/dev/fuse: %w", err), os.Remove(path))
 	}
@@ -36,28 +36,26 @@ func hungFile(path string) (remove, release func() error, err error) {
 	if err := syscall.Mount("siege", path, "fuse", syscall.MS_NODEV|syscall.MS_NOSUID, options); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("mounting a file system: %w", err), syscall.Close(fd), os.Remove(path))
 	}
-	go answerFuse(fd)
+	f := os.NewFile(uintptr(fd), "/dev/fuse") // Its Close ends a Read that waits, which keeps the file system alive.
+	go answerFuse(f)
 	unmount := func() error {
 		if err := syscall.Unmount(path, 2); err != nil { // MNT_DETACH
 			return fmt.Errorf("unmounting: %w", err)
 		}
 		return os.Remove(path)
 	}
-	return unmount, func() error { return syscall.Close(fd) }, nil
+	return unmount, f.Close, nil
 }
 
 // answerFuse answers until the file system is gone.
-func answerFuse(fd int) {
+func answerFuse(f *os.File) {
 	request := make([]byte, 256<<10)
 	for {
-		n, err := syscall.Read(fd, request)
-		if err != nil {
-			if errors.Is(err, syscall.EINTR) || errors.Is(err, syscall.ENOENT) {
-				continue // the request was taken back
-			}
-			return
+		n, err := f.Read(request)
+		if errors.Is(err, syscall.ENOENT) {
+			continue // the request was taken back
 		}
-		if n < 40 {
+		if err != nil || n < 40 {
 			return
 		}
 		le := little.LittleEndian
@@ -84,7 +82,7 @@ func answerFuse(fd int) {
 		le.PutUint32(reply, uint32(16+len(body)))
 		le.PutUint32(reply[4:], uint32(-int32(errno)))
 		le.PutUint64(reply[8:], unique)
-		if _, err := syscall.Write(fd, append(reply, body...)); err != nil && !errors.Is(err, syscall.ENOENT) {
+		if _, err := f.Write(append(reply, body...)); err != nil && !errors.Is(err, syscall.ENOENT) {
 			return
 		}
 	}
