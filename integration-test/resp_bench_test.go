@@ -65,24 +65,20 @@ func startBenchedRESP(b *testing.B) (cpu func() time.Duration, port string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	free, err := harness.FreePort()
-	if err != nil {
-		b.Fatal(err)
-	}
 	dir := b.TempDir()
 	rules := "domain: api\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}]\n"
 	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	p := &harness.Process{Path: path, Args: []string{"serve", "--config", dir}, Log: filepath.Join(b.TempDir(), "log"), Env: []string{
+	p := &harness.Service{Process: harness.Process{Path: path, Args: []string{"serve", "--config", dir}, Log: filepath.Join(b.TempDir(), "log"), Env: []string{
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "DISABLE_STATS=true",
-		"RESP_HOST=127.0.0.1", fmt.Sprintf("RESP_PORT=%d", free),
-	}}
-	if err := p.Start(); err != nil {
+		"RESP_HOST=127.0.0.1", "RESP_PORT=0",
+	}}}
+	p.Start(b, "resp")
+	_, port, err = net.SplitHostPort(p.Addrs["resp"])
+	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(p.Stop)
-	port = fmt.Sprint(free)
 	harness.Until(b, "the service answers", func() bool {
 		out, _ := exec.Command("redis-cli", "-p", port, "RATELIMIT", "api", "user", "x").Output()
 		return strings.HasPrefix(string(out), "0\n")

@@ -106,8 +106,8 @@ func (e *engine) shell(t *testing.T, dir, command string) result {
 	return result{string(out), cmd.ProcessState.ExitCode()}
 }
 
-// rulesCheckout returns a clone of a repository that is laid out as examples/rules-repo, on a branch whose commit makes a change of
-// rules/shop.yaml, as sed describes it. The file base has the commit before. All files belong to a user who is not in the image.
+// rulesCheckout returns a clone of a repository that is laid out as examples/rules-repo. The last commit of its branch runs sed with change on
+// rules/shop.yaml, and the file base names the commit before. The image does not know the user who owns all files.
 func (e *engine) rulesCheckout(t *testing.T, source, change string) string {
 	t.Helper()
 	harness.Program(t, "git", "git")

@@ -23,7 +23,7 @@ type Table struct {
 	limitBytes int // limitBytes is the length of the index of a limit: 2, and 0 in a table of values.
 	lineBytes  int
 	longValues []byte // longValues has the length and the text of each value that is in no cell.
-	seed       uint64 // seed is random, so that nobody can choose values that all have one place.
+	seed       uint64 // seed is random, so that nobody can find out which values share a place.
 	len        int
 	limits     []Limit // limits has each limit of the file once; nil in a table of values.
 }

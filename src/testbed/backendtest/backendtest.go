@@ -24,7 +24,7 @@ type Suite struct {
 	InexactBackwards []algorithm.Kind
 	// NoFullUntil says that the store never returns a FullUntil.
 	NoFullUntil bool
-	// Brief has a fifth of the random requests. It is for a store that another test asks all of them, and that is only reached in another
+	// Brief repeats random tests a fifth or a third as often. It is for a store that another test asks all of them, and that is only reached in another
 	// way, or is behind a layer that has tests of its own.
 	Brief bool
 }
@@ -55,6 +55,14 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	if !suite.OnlyCountBlocked {
 		t.Run("holds", func(t *testing.T) { suite.testHolds(t, open) })
 	}
+}
+
+// count returns how often a random test is repeated: brief times if the suite is brief, and otherwise whole times.
+func (suite *Suite) count(whole, brief int) int {
+	if suite.Brief {
+		return brief
+	}
+	return whole
 }
 
 // addKinds adds all kinds if Kinds is empty, but for Concurrency, which testHolds tests.

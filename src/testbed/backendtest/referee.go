@@ -240,11 +240,7 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 		suite: suite, rnd: randomOf(t), now: epoch, latest: epoch,
 		referee: make(referee), versions: make(map[keyName]int),
 	}
-	rounds := 1000
-	if suite.Brief {
-		rounds = 200
-	}
-	for round := range rounds {
+	for round := range suite.count(1000, 200) {
 		p.moveClock()
 		b := backend.Batch{Hits: p.batch(limits)}
 		got := send(t, store, p.now, b.Hits...)
@@ -294,11 +290,7 @@ func maxPerPeriod(l *algorithm.Limit) uint64 {
 func (suite *Suite) testBound(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		rnd, store := randomOf(t), open(t)
-		timelines := 6
-		if suite.Brief {
-			timelines = 2
-		}
-		for timeline := range timelines {
+		for timeline := range suite.count(6, 2) {
 			limit := &algorithm.Limit{Kind: kind, Max: 1 + rnd.Uint64N(20), Period: time.Minute, CountBlocked: timeline%2 == 0}
 			if kind == algorithm.GCRA {
 				limit.Burst = rnd.Uint64N(20)
