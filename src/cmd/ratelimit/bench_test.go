@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -103,27 +102,23 @@ func TestBenchErrors(t *testing.T) {
 
 func TestBenchNull(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out, errOut output
-	ended := make(chan int, 1)
-	go func() {
-		ended <- run(ctx, commands(&out, &errOut), []string{"ratelimit", "bench", "--null", "127.0.0.1:0", "--null-workers", "2"})
-	}()
+	null := startProgram(t, "ratelimit", "bench", "--null", "127.0.0.1:0", "--null-workers", "2")
 	line := regexp.MustCompile(`^listening on (\S+)\n$`)
 	harness.Await(t, harness.Deadline, "the server listens", func() error {
-		if !line.MatchString(out.String()) {
-			return fmt.Errorf("%s%s", out.String(), errOut.String())
+		if !line.MatchString(null.out.String()) {
+			return fmt.Errorf("%s%s", null.out.String(), null.errOut.String())
 		}
 		return nil
 	})
-	code, text, problem := call(t, "ratelimit", "bench", "--requests", "100", "--warmup", "0s", line.FindStringSubmatch(out.String())[1])
+	code, text, problem := call(t, "ratelimit", "bench", "--requests", "100", "--warmup", "0s", line.FindStringSubmatch(null.out.String())[1])
 	if code != command.ExitOK || !regexp.MustCompile(`\n +100 +0 +0\n`).MatchString(text) {
 		t.Errorf("exit %d: %s%s", code, text, problem)
 	}
-	cancel()
-	if code := <-ended; code != command.ExitOK || errOut.String() != "" {
-		t.Errorf("exit %d: %s", code, errOut.String())
+	if err := null.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-null.code; code != command.ExitOK || null.errOut.String() != "" {
+		t.Errorf("exit %d: %s", code, null.errOut.String())
 	}
 }
 

@@ -43,12 +43,9 @@ func TestDiffCommand(t *testing.T) {
 		{"old new --memory-max-bytes 1", 2, "", "--memory-max-bytes 1: write 131072 or more"},
 		{"old new --what", 2, "", "diff: unknown flag: --what"},
 	} {
-		var out, errOut output
-		root := commands(&out, &errOut)
-		root.SetIn(strings.NewReader(simulateLine))
-		code := run(t.Context(), root, append([]string{"ratelimit", "diff"}, strings.Fields(tt.args)...))
-		if code != tt.code || !strings.Contains(out.String(), tt.out) || !strings.Contains(errOut.String(), tt.err) {
-			t.Errorf("%s: exit %d\n%s%s\nwant exit %d, %s\n%s", tt.args, code, out.String(), errOut.String(), tt.code, tt.out, tt.err)
+		code, out, errOut := callWithInput(t, simulateLine, append([]string{"ratelimit", "diff"}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.Contains(out, tt.out) || !strings.Contains(errOut, tt.err) {
+			t.Errorf("%s: exit %d\n%s%s\nwant exit %d, %s\n%s", tt.args, code, out, errOut, tt.code, tt.out, tt.err)
 		}
 	}
 }

@@ -342,22 +342,20 @@ func TestDocumentsSimulate(t *testing.T) {
 	if m == nil {
 		t.Fatal("the example was not found")
 	}
-	var out, errOut output
-	root := commands(&out, &errOut)
-	root.SetIn(strings.NewReader(m[1]))
 	t.Chdir(projectRoot)
-	if code := run(t.Context(), root, append([]string{"ratelimit"}, strings.Fields(m[2])...)); code != command.ExitOK {
-		t.Fatalf("exit %d: %s", code, errOut.String())
+	code, out, errOut := callWithInput(t, m[1], append([]string{"ratelimit"}, strings.Fields(m[2])...)...)
+	if code != command.ExitOK {
+		t.Fatalf("exit %d: %s", code, errOut)
 	}
 	var folded bytes.Buffer
 	if err := json.Compact(&folded, []byte(m[3])); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "\n"+strings.TrimSpace(folded.String())+"\n") {
-		t.Errorf("no %s in\n%s", folded.String(), out.String())
+	if !strings.Contains(out, "\n"+strings.TrimSpace(folded.String())+"\n") {
+		t.Errorf("no %s in\n%s", folded.String(), out)
 	}
-	if !strings.HasPrefix(errOut.String(), m[4]) {
-		t.Errorf("got %s\nwant %s", errOut.String(), m[4])
+	if !strings.HasPrefix(errOut, m[4]) {
+		t.Errorf("got %s\nwant %s", errOut, m[4])
 	}
 }
 

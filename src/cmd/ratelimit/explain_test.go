@@ -77,11 +77,7 @@ func TestExplainFiles(t *testing.T) {
 		{[]string{"--url", "http://user:secret@127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"leave out the password"}},
 		{[]string{"--url", "http://127.0.0.1:1", "--request", file(t, "broken.json", "{")}, 1, []string{"the request is not JSON"}},
 	} {
-		var o, e output
-		root := commands(&o, &e)
-		root.SetIn(strings.NewReader(asked))
-		code := run(t.Context(), root, append([]string{"ratelimit", "explain"}, tt.args...))
-		out, errOut := o.String(), e.String()
+		code, out, errOut := callWithInput(t, asked, append([]string{"ratelimit", "explain"}, tt.args...)...)
 		if code != tt.code {
 			t.Errorf("%q: exit %d, want %d\n%s%s", tt.args, code, tt.code, out, errOut)
 		}

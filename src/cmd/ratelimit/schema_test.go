@@ -13,16 +13,16 @@ import (
 
 // The program prints the committed schema.
 func TestSchemaFile(t *testing.T) {
-	var out, errOut output
-	if code := run(t.Context(), commands(&out, &errOut), []string{"ratelimit", "schema"}); code != command.ExitOK {
-		t.Fatalf("exit %d: %s", code, errOut.String())
+	code, out, errOut := call(t, "ratelimit", "schema")
+	if code != command.ExitOK {
+		t.Fatalf("exit %d: %s", code, errOut)
 	}
 	path := filepath.Join(projectRoot, "api", "ratelimit.schema.json")
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(data) != out.String() {
+	if string(data) != out {
 		t.Error("api/ratelimit.schema.json is not what `ratelimit schema` prints")
 	}
 }

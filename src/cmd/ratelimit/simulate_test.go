@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -104,15 +103,12 @@ func TestSimulateCommand(t *testing.T) {
 		{"--config rules --backend redis --redis-url 127.0.0.1:1", simulateLine, 1, 0, "", "simulate: no answer from Redis: redis: 127.0.0.1:1: "},
 		{"--config rules .", "", 1, 0, "", "simulate: .:1: read .: "},
 	} {
-		var out, errOut output
-		root := commands(&out, &errOut)
-		root.SetIn(strings.NewReader(tt.stdin))
-		code := run(t.Context(), root, append([]string{"ratelimit", "simulate"}, strings.Fields(tt.args)...))
-		if n := strings.Count(out.String(), "\n"); code != tt.code || n != tt.lines || !strings.Contains(out.String(), tt.out) || !strings.Contains(errOut.String(), tt.err) {
-			t.Errorf("%s: exit %d, %d lines\n%s%s\nwant exit %d, %d lines, %s\n%s", tt.args, code, n, out.String(), errOut.String(), tt.code, tt.lines, tt.out, tt.err)
+		code, out, errOut := callWithInput(t, tt.stdin, append([]string{"ratelimit", "simulate"}, strings.Fields(tt.args)...)...)
+		if n := strings.Count(out, "\n"); code != tt.code || n != tt.lines || !strings.Contains(out, tt.out) || !strings.Contains(errOut, tt.err) {
+			t.Errorf("%s: exit %d, %d lines\n%s%s\nwant exit %d, %d lines, %s\n%s", tt.args, code, n, out, errOut, tt.code, tt.lines, tt.out, tt.err)
 		}
-		if strings.Contains(errOut.String(), "secret") {
-			t.Errorf("%s: a password is shown: %s", tt.args, errOut.String())
+		if strings.Contains(errOut, "secret") {
+			t.Errorf("%s: a password is shown: %s", tt.args, errOut)
 		}
 	}
 }
@@ -173,27 +169,12 @@ func TestSimulateOnRedis(t *testing.T) {
 	}
 }
 
-// interactive is a run on Redis that reads its input line by line.
-type interactive struct {
-	to          *io.PipeWriter
-	out, errOut output
-	code        chan int
-}
-
-// startSimulate sends a first line and waits for the answer.
-func startSimulate(ctx context.Context, t *testing.T, server *redistest.Server) *interactive {
+// startSimulate starts a run on Redis that reads its input line by line, sends a first line and waits for the answer.
+func startSimulate(t *testing.T, server *redistest.Server) *background {
 	t.Helper()
-	in, to := io.Pipe()
-	t.Cleanup(func() { _ = to.Close() })
-	s := &interactive{to: to, code: make(chan int, 1)}
-	root := commands(&s.out, &s.errOut)
-	root.SetIn(in)
-	args := []string{
-		"ratelimit", "simulate", "--config", simulateFiles(t, map[string]string{"rules.yaml": simulateRules}),
-		"--backend", "redis", "--redis-url", server.Addr,
-	}
-	go func() { s.code <- run(ctx, root, args) }()
-	_, _ = io.WriteString(to, simulateLine)
+	s := startProgram(t, "ratelimit", "simulate", "--config", simulateFiles(t, map[string]string{"rules.yaml": simulateRules}),
+		"--backend", "redis", "--redis-url", server.Addr)
+	_, _ = io.WriteString(s.in, simulateLine)
 	harness.Await(t, 10*time.Second, "a decision", func() error {
 		if !strings.HasSuffix(s.out.String(), "\n") {
 			return fmt.Errorf("there is none: %s", s.errOut.String())
@@ -208,12 +189,13 @@ func TestSimulateInterrupted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Do(t, "SET", "mine", "1")
-	ctx, cancel := context.WithCancel(t.Context())
-	s := startSimulate(ctx, t, server)
+	s := startSimulate(t, server)
 	if keys := fmt.Sprint(server.Do(t, "KEYS", "*")); !strings.Contains(keys, "simulate-") {
 		t.Errorf("keys on the way: %s", keys)
 	}
-	cancel()
+	if err := s.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
 	if got := <-s.code; got != command.ExitError || !strings.Contains(s.errOut.String(), "simulate: interrupted") || !strings.Contains(s.errOut.String(), "requests: 1;") {
 		t.Errorf("exit %d: %s", got, s.errOut.String())
 	}
@@ -226,9 +208,9 @@ func TestSimulateInterrupted(t *testing.T) {
 func TestSimulateLosesRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	s := startSimulate(t.Context(), t, server)
+	s := startSimulate(t, server)
 	server.Stop()
-	_, _ = io.WriteString(s.to, simulateLine)
+	_, _ = io.WriteString(s.in, simulateLine)
 	if got := <-s.code; got != command.ExitError || !strings.Contains(s.errOut.String(), "simulate: stdin:2: the store did not answer: redis: ") ||
 		!strings.Contains(s.errOut.String(), "keys that begin with simulate-") {
 		t.Errorf("exit %d: %s", got, s.errOut.String())

@@ -13,9 +13,9 @@ import (
 	"ratelimit/src/tools/command"
 )
 
-// commandWords returns the words for cobra: the name of a command, then its arguments. args[0] may name a command, because images
-// have links such as ratelimit_client. So may args[1], because compose files repeat `/bin/ratelimit` after the entry point. Long flags
-// may have one dash, as in envoyproxy/ratelimit's tools:
+// commandWords returns the words for cobra: the name of a command, then its arguments. They are never nil, because cobra would read
+// os.Args instead. args[0] may name a command, because images have links such as ratelimit_client. So may args[1], because compose
+// files repeat `/bin/ratelimit` after the entry point. Long flags may have one dash, as in envoyproxy/ratelimit's tools:
 //
 //	ratelimit_config_check -config_dir x -> check --config_dir x
 func commandWords(args []string) []string {
@@ -29,7 +29,7 @@ func commandWords(args []string) []string {
 	if name == client.UpstreamName {
 		return args
 	}
-	var words []string
+	words := []string{}
 	for i, a := range args {
 		if a == "--" {
 			return append(words, args[i:]...)
@@ -96,7 +96,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := fmt.Sprintf("`ratelimit %s --help` shows what it takes", cmd.Name())
+	hint := fmt.Sprintf("`%s --help` shows what it takes", cmd.CommandPath())
 	if cmd.Name() == "serve" {
 		hint = suggestCommand(cmd.Root(), args[0], hint)
 	}

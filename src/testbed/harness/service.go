@@ -10,12 +10,22 @@ import (
 	"testing"
 )
 
+// startDir is the directory in which the program of the tests was started. Tests may change the working directory.
+var startDir, errStartDir = os.Getwd()
+
 // BuildService returns the path of the service's program, which it builds into dir as it is shipped. RATELIMIT_BIN names another one.
 func BuildService(dir string) (string, error) {
-	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
-		return filepath.Abs(path)
+	if errStartDir != nil {
+		return "", errStartDir
 	}
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if path := os.Getenv("RATELIMIT_BIN"); filepath.IsAbs(path) {
+		return path, nil
+	} else if path != "" {
+		return filepath.Join(startDir, path), nil
+	}
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}")
+	list.Dir = startDir
+	root, err := list.Output()
 	if err != nil {
 		return "", fmt.Errorf("go list -m: %w (run it inside the project)", err)
 	}
