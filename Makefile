@@ -68,22 +68,23 @@ build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
 run: build ## serve the example rules from memory, and print a curl to try
 	DISABLE_STATS=true exec ./bin/ratelimit serve --try --config examples/ratelimit/config
 
-# What `make test` runs, one command a line. The allocation tests run without the race
+# What `make test` runs, one command a line. A test that fails runs once more, alone, at the end: testreport then
+# sets RUN and PACKAGES. The allocation tests run without the race
 # detector, which allocates; so does the siege, whose attackers it would slow down.
 # Kubernetes' types are a module of their own, whose cache does not see manifests.
 define UNIT_TESTS
-'$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$(go list $(PKG) | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")' \
-'$(HERE) go test -json -run Allocate $$(grep -rl "^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)' \
-'$(HERE) go test -C tools -json ./...' \
-'$(HERE) go test -C $(CONFIG_SERVER) -json -race ./...'
+'$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")}' \
+'$(HERE) go test -json -run Allocate $$RUN $${PACKAGES:-$$(grep -rl "^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
+'$(HERE) go test -C tools -json $$RUN $${PACKAGES:-./...}' \
+'$(HERE) go test -C $(CONFIG_SERVER) -json -race $$RUN $${PACKAGES:-./...}'
 endef
 define BLACK_BOX_TESTS
-'$(HERE) go test -json -race -timeout 15m -p 2 ./integration-test ./integration-test/chaos ./integration-test/soak' \
-'$(HERE) go test -json -timeout 15m ./integration-test/siege' \
-'$(HERE) go test -C integration-test/kubernetes -json -count=1 ./...'
+'$(HERE) go test -json -race -timeout 15m -p 2 $$RUN $${PACKAGES:-./integration-test ./integration-test/chaos ./integration-test/soak}' \
+'$(HERE) go test -json -timeout 15m $$RUN $${PACKAGES:-./integration-test/siege}' \
+'$(HERE) go test -C integration-test/kubernetes -json -count=1 $$RUN $${PACKAGES:-./...}'
 endef
 
-test: testreport ## run all tests with the race detector, real Envoy included; ends with a line of totals
+test: testreport ## run all tests with the race detector, real Envoy included; a failed one once more; ends with totals
 	@bin/testreport $(UNIT_TESTS) $(BLACK_BOX_TESTS)
 
 integration_tests: testreport ## run only the black-box tests in integration-test

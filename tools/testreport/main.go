@@ -1,17 +1,24 @@
 // Command testreport runs test commands one after the other and ends with one line of
-// totals. Each argument is a shell command that runs `go test -json`:
+// totals. Each argument is a shell command that runs `go test -json`, with two variables:
 //
-//	testreport 'go test -json ./src/...' 'go test -json ./integration-test'
+//	testreport 'go test -json $RUN ${PACKAGES:-./src/...}' 'go test -json $RUN ${PACKAGES:-./integration-test}'
+//
+// Both variables are empty at first. A test that fails runs once more, alone, after all
+// commands: its command then runs with RUN="-count=1 -run ^TestName$" and PACKAGES set to
+// its package. A package that failed outside of its tests, or did not reach its end, runs
+// once more as a whole. What passes then is passed, and named in a line "flaky: NAME".
+// More than maxRetries failures are no accident, so nothing runs again.
 //
 // It prints a line for each package, the output of tests that failed, and why tests
 // were skipped. A failed command does not stop those behind it. The exit code is 0 if
-// all commands succeeded, else 1.
+// all commands succeeded, or did so in the end, else 1.
 package main
 
 import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -19,26 +26,21 @@ import (
 	"time"
 )
 
+const maxRetries = 10
+
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: testreport 'go test -json ./...' ...")
+		fmt.Fprintln(os.Stderr, "usage: testreport 'go test -json $RUN ${PACKAGES:-./...}' ...")
 		os.Exit(2)
 	}
 	start := time.Now()
-	var r report
-	ok := true
-	for _, line := range os.Args[1:] {
-		before := r.failed
-		if err := r.run(line); err != nil {
-			ok = false
-			if r.failed == before {
-				r.failed++ // it could not run its tests
-			}
-			fmt.Printf("%s: %v\n", line, err)
-		}
+	r := report{out: os.Stdout}
+	for _, command := range os.Args[1:] {
+		r.run(command)
 	}
+	r.retry()
 	r.print(time.Since(start))
-	if !ok || r.failed > 0 {
+	if r.failed > 0 {
 		os.Exit(1)
 	}
 }
@@ -54,18 +56,89 @@ type event struct {
 
 // report counts the tests of all commands. Subtests are counted on their own.
 type report struct {
+	out                     io.Writer
 	passed, failed, skipped int
 	subtests                int
-	reasons                 []string             // of skipped tests, "test: reason"
-	output                  map[[2]string]string // of tests and packages under way
-	broken                  map[string]bool      // packages of which a test failed
+	reasons                 []string  // of skipped tests, "test: reason"
+	failures                []failure // each counts once in failed
+	flaky                   []failure // failures that passed when they ran again
 }
 
-// run runs one command and adds its tests to r. A line that is not JSON is printed as
-// it is: the compiler writes such lines.
-func (r *report) run(line string) error {
-	cmd := exec.Command("bash", "-c", line)
+// failure is something that failed and can run again: a test, a package or a command.
+type failure struct {
+	command string
+	pkg     string // "": the command failed without a test
+	test    string // "": the package failed outside of its tests, or did not reach its end
+}
+
+func (f failure) String() string {
+	switch {
+	case f.pkg == "":
+		return f.command
+	case f.test == "":
+		return f.pkg
+	}
+	return f.pkg + "." + f.test
+}
+
+// run runs a command and adds its tests to r. It returns whether the command succeeded.
+func (r *report) run(command string, variables ...string) bool {
+	cmd := exec.Command("bash", "-c", command)
+	cmd.Env = append(os.Environ(), append([]string{"RUN=", "PACKAGES="}, variables...)...)
 	cmd.Stderr = os.Stderr
+	c := reader{report: r, command: command, output: make(map[[2]string]string), failed: make(map[string][]string)}
+	before := len(r.failures)
+	err := c.read(cmd)
+	if err != nil {
+		fmt.Fprintf(r.out, "%s: %v\n", command, err)
+		if len(r.failures) == before {
+			r.fail(failure{command: command})
+		}
+	}
+	return err == nil
+}
+
+func (r *report) fail(f failure) {
+	r.failed++
+	r.failures = append(r.failures, f)
+}
+
+// retry runs each failure once more, alone.
+func (r *report) retry() {
+	failures := r.failures
+	if len(failures) > maxRetries {
+		fmt.Fprintf(r.out, "%d failures: none of them runs again\n", len(failures))
+		return
+	}
+	for _, f := range failures {
+		if f.pkg == "" {
+			continue
+		}
+		run := "-count=1"
+		if f.test != "" {
+			run += " -run ^" + f.test + "$"
+		}
+		fmt.Fprintf(r.out, "once more, alone: %v\n", f)
+		again := report{out: r.out}
+		if again.run(f.command, "RUN="+run, "PACKAGES="+f.pkg) && again.passed > 0 {
+			r.failed--
+			r.passed++
+			r.flaky = append(r.flaky, f)
+		}
+	}
+}
+
+// reader reads the events of one command.
+type reader struct {
+	*report
+	command string
+	output  map[[2]string]string // of tests and packages under way
+	failed  map[string][]string  // by package, its failed tests
+}
+
+// read runs cmd and reads what it writes. A line that is not JSON is printed as it is:
+// the compiler writes such lines.
+func (c *reader) read(cmd *exec.Cmd) error {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -73,12 +146,11 @@ func (r *report) run(line string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	r.output, r.broken = make(map[[2]string]string), make(map[string]bool)
 	lines := bufio.NewReader(out)
 	for {
 		text, err := lines.ReadString('\n')
 		if text != "" {
-			r.line(text)
+			c.line(text)
 		}
 		if err != nil {
 			break
@@ -87,73 +159,82 @@ func (r *report) run(line string) error {
 	return cmd.Wait()
 }
 
-func (r *report) line(text string) {
+func (c *reader) line(text string) {
 	var e event
 	if json.Unmarshal([]byte(text), &e) != nil {
-		fmt.Print(text)
+		fmt.Fprint(c.out, text)
 		return
 	}
 	key := [2]string{e.Package, e.Test}
 	switch e.Action {
 	case "output", "build-output":
 		if !strings.HasPrefix(e.Output, "=== ") {
-			r.output[key] += e.Output
+			c.output[key] += e.Output
 		}
 		return
 	case "pass", "fail", "skip":
 	case "build-fail":
-		fmt.Print(r.output[key])
+		fmt.Fprint(c.out, c.output[key])
 		return
 	default:
 		return
 	}
 	if e.Test == "" {
-		r.endPackage(e, r.output[key])
+		c.endPackage(e, c.output[key])
 	} else {
-		r.endTest(e, r.output[key])
+		c.endTest(e, c.output[key])
 	}
-	delete(r.output, key)
+	delete(c.output, key)
 }
 
 // endTest counts a test, and prints the output of one that failed.
-func (r *report) endTest(e event, output string) {
-	if strings.Contains(e.Test, "/") {
-		r.subtests++
-	} else {
-		switch e.Action {
-		case "pass":
-			r.passed++
-		case "fail":
-			r.failed++
-		}
+func (c *reader) endTest(e event, output string) {
+	subtest := strings.Contains(e.Test, "/")
+	if subtest {
+		c.subtests++
 	}
 	switch e.Action {
+	case "pass":
+		if !subtest {
+			c.passed++
+		}
 	case "fail":
-		r.broken[e.Package] = true
-		fmt.Print(output)
+		if !subtest {
+			c.failed[e.Package] = append(c.failed[e.Package], e.Test)
+		}
+		fmt.Fprint(c.out, output)
 	case "skip":
-		r.skipped++
-		r.reasons = append(r.reasons, e.Test+": "+reason(output))
+		c.skipped++
+		c.reasons = append(c.reasons, e.Test+": "+reason(output))
 	}
 }
 
-// endPackage prints the line of a package. A package that fails without a failed test,
-// because it panicked or does not compile, counts as one.
-func (r *report) endPackage(e event, output string) {
+// endPackage prints the line of a package, and notes what failed in it.
+func (c *reader) endPackage(e event, output string) {
 	switch {
 	case e.Action == "fail":
-		fmt.Print(output)
-		fmt.Printf("FAIL %7.1fs  %s\n", e.Elapsed, e.Package)
-		if !r.broken[e.Package] {
-			r.failed++
+		fmt.Fprint(c.out, output)
+		fmt.Fprintf(c.out, "FAIL %7.1fs  %s\n", e.Elapsed, e.Package)
+		tests := c.failed[e.Package]
+		if len(tests) == 0 || !complete(output) {
+			tests = []string{""} // all of them run again
+		}
+		for _, test := range tests {
+			c.fail(failure{c.command, e.Package, test})
 		}
 	case e.Action == "pass":
 		cached := ""
 		if strings.Contains(output, "(cached)") {
 			cached = " (cached)"
 		}
-		fmt.Printf("ok   %7.1fs  %s%s\n", e.Elapsed, e.Package, cached)
+		fmt.Fprintf(c.out, "ok   %7.1fs  %s%s\n", e.Elapsed, e.Package, cached)
 	}
+}
+
+// complete reports whether the tests of a package that failed ran to the last one: then
+// package testing writes the line FAIL, which it does not after a panic.
+func complete(output string) bool {
+	return slices.Contains(strings.Split(output, "\n"), "FAIL")
 }
 
 // reason is what a skipped test said, without the place.
@@ -169,12 +250,16 @@ func reason(output string) string {
 
 func (r *report) print(took time.Duration) {
 	if len(r.reasons) > 0 {
-		fmt.Println("\nSkipped:")
+		fmt.Fprintln(r.out, "\nSkipped:")
 		slices.Sort(r.reasons)
 		for _, reason := range slices.Compact(r.reasons) {
-			fmt.Println("  " + reason)
+			fmt.Fprintln(r.out, "  "+reason)
 		}
 	}
-	fmt.Printf("\n%d subtests ran in %v.\n", r.subtests, took.Round(time.Second))
-	fmt.Printf("tests: %d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+	fmt.Fprintln(r.out)
+	for _, f := range r.flaky {
+		fmt.Fprintf(r.out, "flaky: %v\n", f)
+	}
+	fmt.Fprintf(r.out, "%d subtests ran in %v.\n", r.subtests, took.Round(time.Second))
+	fmt.Fprintf(r.out, "tests: %d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
 }
