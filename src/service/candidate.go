@@ -57,6 +57,7 @@ func (s *Service) buildCandidate() error {
 		Config:          reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: c.onLoad},
 		Path:            path,
 		AllowMissing:    true,
+		ReadSiblings:    s.Settings.ReadsSiblings(),
 		ElsewhereAdvice: "set RUNTIME_CANDIDATE_SUBDIRECTORY to another directory",
 		IgnoreDotFiles:  s.Settings.RuntimeIgnoreDotFiles,
 		Debounce:        s.Settings.RuntimeDebounce,

@@ -126,6 +126,7 @@ func TestCandidateDirectory(t *testing.T) {
 		{"RUNTIME_CANDIDATE_SUBDIRECTORY=."},
 		{"RUNTIME_CANDIDATE_SUBDIRECTORY=next", "RUNTIME_APPDIRECTORY="},
 		{"RUNTIME_CANDIDATE_SUBDIRECTORY=next", "RUNTIME_SUBDIRECTORY=next/config/more"},
+		{"RUNTIME_CANDIDATE_SUBDIRECTORY=config.next", "RUNTIME_SUBDIRECTORY="},
 	} {
 		s := launch(t, oneRule, vars...)
 		if err := s.wait(); err == nil || !strings.Contains(err.Error(), "RUNTIME_CANDIDATE_SUBDIRECTORY") || !strings.Contains(err.Error(), "overlap") {

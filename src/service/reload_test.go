@@ -50,7 +50,7 @@ func TestReload(t *testing.T) {
 	s.until("a forced load", func() bool { return loads() > before })
 }
 
-// A reload to no rules takes effect, with a warning.
+// A reload to no rules takes effect, with a warning. Where files are left out instead, it is refused.
 func TestReloadToNothing(t *testing.T) {
 	t.Parallel()
 	s := launch(t, oneRule)
@@ -61,12 +61,12 @@ func TestReloadToNothing(t *testing.T) {
 	s.until("a warning", s.logged("there are none, so everything passes: "+s.dir+" holds no rule files"))
 	s.write("rules.conf", oneRule)
 	s.until("what was left out", s.logged("which leaves out rules.conf"))
-	s.until("a warning again", func() bool { return strings.Count(s.log.String(), "so everything passes") == 2 })
-	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "0 domains, so everything passes") {
+	s.until("a refusal", s.logged("rules refused, the old ones stay in force"))
+	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "0 domains, so everything passes, the last load was refused") {
 		t.Errorf("/readyz: %d %s", code, page)
 	}
 	s.write("rules.yaml", "domain: [\n")
-	s.until("refused", s.logged("rules refused, the old ones stay in force"))
+	s.until("refused", s.logged("rules.yaml:1:9: not YAML"))
 	s.write("rules.yaml", oneRule)
 	s.until("fixed", s.logged("the problems are fixed"))
 }

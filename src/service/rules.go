@@ -138,6 +138,7 @@ func (s *Service) buildSources() error {
 func (s *Service) buildFiles() {
 	cfg := filerules.Config{
 		Path:            s.Settings.RulesPath(),
+		ReadSiblings:    s.Settings.ReadsSiblings(),
 		ElsewhereAdvice: "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules",
 		IgnoreDotFiles:  s.Settings.RuntimeIgnoreDotFiles,
 		Debounce:        s.Settings.RuntimeDebounce,
@@ -146,7 +147,7 @@ func (s *Service) buildFiles() {
 		OnMissingEvents: func(err error) { s.log.Warn(err) },
 	}
 	if s.RulesPath != "" {
-		cfg.Path, cfg.AllowFile, cfg.ElsewhereAdvice = s.RulesPath, true, "name another one with --config"
+		cfg.Path, cfg.AllowFile, cfg.ReadSiblings, cfg.ElsewhereAdvice = s.RulesPath, true, false, "name another one with --config"
 	}
 	if s.RequireOrderedList {
 		cfg.OnlyFile, cfg.ElsewhereAdvice = true, "name another file"

@@ -240,6 +240,12 @@ func (s *Settings) RulesPath() string {
 	return filepath.Join(s.RuntimeRoot, s.RuntimeSubdirectory, s.RuntimeAppDirectory)
 }
 
+// ReadsSiblings reports whether rules are also in the files and directories beside RulesPath whose names begin with that of the directory
+// and a dot, as for envoyproxy/ratelimit: config.yaml and config.d/ beside config/.
+func (s *Settings) ReadsSiblings() bool {
+	return s.RuntimeWatchRoot && s.RuntimeAppDirectory != "" && filepath.Base(s.RuntimeAppDirectory) == s.RuntimeAppDirectory
+}
+
 // CandidatePath returns the path of the directory of the candidate rules; empty if there are none.
 func (s *Settings) CandidatePath() string {
 	if s.RuntimeCandidate == "" {
@@ -255,6 +261,17 @@ func Overlap(a, b string) bool {
 		return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
 	}
 	return isIn(a, b) || isIn(b, a)
+}
+
+// overlapsWithCandidate reports whether the rules and the candidate rules are in one directory, or one of them is in what is read beside the
+// directory of the others.
+func (s *Settings) overlapsWithCandidate() bool {
+	live, candidate := s.RulesPath(), s.CandidatePath()
+	isBeside := func(dir, path string) bool {
+		relative, err := filepath.Rel(filepath.Dir(dir), path)
+		return err == nil && s.ReadsSiblings() && strings.HasPrefix(relative, filepath.Base(dir)+".")
+	}
+	return Overlap(live, candidate) || isBeside(live, candidate) || isBeside(candidate, live)
 }
 
 // validateSources checks CONFIG_TYPE and the settings of the management servers that it names.
@@ -344,7 +361,7 @@ func (s *Settings) validate(r *reader) {
 	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
-	if path := s.CandidatePath(); path != "" && s.UsesFiles() && Overlap(s.RulesPath(), path) {
+	if path := s.CandidatePath(); path != "" && s.UsesFiles() && s.overlapsWithCandidate() {
 		r.problem("RUNTIME_CANDIDATE_SUBDIRECTORY", s.RuntimeCandidate, "name a directory beside that of the rules: "+path+" and "+s.RulesPath()+" overlap")
 	}
 	s.validateStore(r)

@@ -97,7 +97,7 @@ func (s *dirScan) readDataFiles(shownBase, abs string) {
 	for i := range s.files {
 		f := &s.files[i]
 		list := d.referencesOf(f)
-		if len(list) > 0 && s.openedBase == nil && !d.openBaseOfFile(abs) {
+		if len(list) > 0 && s.openedBase == nil && !d.openBase(abs) {
 			return
 		}
 		for _, r := range list {
@@ -115,17 +115,23 @@ func (s *dirScan) readDataFiles(shownBase, abs string) {
 	s.ignoredNames = slices.DeleteFunc(s.ignoredNames, func(name string) bool { return d.usedNames[name] })
 }
 
-// openBaseOfFile opens the directory of the rules if that is the directory of the only rule file.
-func (d *dataScan) openBaseOfFile(abs string) bool {
+// openBase opens the directory of the rules, with the absolute path abs. It returns false after recording a problem.
+func (d *dataScan) openBase(abs string) bool {
 	path, info, err := d.resolveAbsolute(abs)
+	if err == nil {
+		if d.enterPlace(path, info) != nil {
+			return false
+		}
+		d.openedBase, err = os.OpenRoot(path)
+	}
 	if err != nil {
 		if !errors.Is(err, errStopped) {
-			d.addProblem(d.shownBase, howToFix(err), "cannot be read: %v", err)
+			d.addProblem(d.shownBase, howToFix(err), "cannot be read: %v", errorWithoutPath(err))
 		}
 		return false
 	}
-	d.basePathWithLinks = abs
-	return d.openBase(path, info)
+	d.basePath, d.basePathWithLinks = path, abs
+	return true
 }
 
 // referencesOf returns the data files that a rule file refers to.

@@ -12,7 +12,8 @@
 // place or rename, a Kubernetes ConfigMap that swaps its ..data link, a link to a release directory, and a directory that
 // disappears and returns. PollInterval finds changes on file systems without events, such as NFS.
 //
-// Files are opened beneath the directory ([os.Root]), so no link in it leads outside. Each scan runs in a goroutine. After
-// ReadTimeout the Watcher no longer waits for it, and later scans stop at the same place until the file there is replaced, Reload
-// is called, or the read returns: one hanging file costs one goroutine.
+// A link to a rule file may lead anywhere. Data files are opened beneath the directory ([os.Root]), so no link to one leads outside.
+//
+// Each scan runs in a goroutine. After ReadTimeout the Watcher no longer waits for it, and later scans stop at the same place until the
+// file there is replaced, Reload is called, or the read returns: one hanging file costs one goroutine.
 package filerules

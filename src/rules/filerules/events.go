@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -26,14 +28,26 @@ type events struct {
 	maxWatchedDirs      int
 	missingEventsReason error // missingEventsReason is the first reason why changes may cause no event; nil if there is none.
 
-	mu sync.Mutex // mu guards namesByDir.
-	// namesByDir has the names whose changes matter in each watched directory. "" stands for all names that may belong to rules.
-	namesByDir map[string]map[string]bool
+	mu         sync.Mutex               // mu guards namesByDir.
+	namesByDir map[string]*watchedNames // namesByDir has the names whose changes matter in each watched directory.
+}
+
+// watchedNames are names in a directory.
+type watchedNames struct {
+	exact map[string]bool
+	// prefixes are the beginnings of all other names, as far as these may belong to rules.
+	prefixes []string
+}
+
+// includes returns whether name is one of the names.
+func (n *watchedNames) includes(name string) bool {
+	hasPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	return n.exact[name] || slices.ContainsFunc(n.prefixes, hasPrefix) && !isSkippedName(name, false)
 }
 
 // newEvents returns events without watched names. It starts a goroutine, which close stops.
 func newEvents(open func() (*fsnotify.Watcher, error), maxDirs int) *events {
-	e := &events{changeSignal: reload.NewSignal(), maxWatchedDirs: maxDirs, namesByDir: make(map[string]map[string]bool)}
+	e := &events{changeSignal: reload.NewSignal(), maxWatchedDirs: maxDirs, namesByDir: make(map[string]*watchedNames)}
 	var err error
 	if e.watcher, err = open(); err != nil {
 		e.missingEventsReason = fmt.Errorf("no file system events: %w%s", err, systemLimitAdvice(err))
@@ -43,10 +57,19 @@ func newEvents(open func() (*fsnotify.Watcher, error), maxDirs int) *events {
 	return e
 }
 
-// watchName reports changes of a name in the directory dir, a path without links. The name "" stands for any that may belong to rules.
-// It has no effect after close.
+// watchName reports changes of a name in the directory dir, a path without links. It has no effect after close.
 func (e *events) watchName(dir, name string) {
-	if e.watcher == nil || !e.addName(dir, name) {
+	e.watch(dir, func(n *watchedNames) { n.exact[name] = true })
+}
+
+// watchPrefix reports changes of all names in the directory dir that begin with prefix and may belong to rules.
+func (e *events) watchPrefix(dir, prefix string) {
+	e.watch(dir, func(n *watchedNames) { n.prefixes = append(n.prefixes, prefix) })
+}
+
+// watch watches the directory dir. add adds the names whose changes matter.
+func (e *events) watch(dir string, add func(*watchedNames)) {
+	if e.watcher == nil || !e.addNames(dir, add) {
 		return
 	}
 	err := e.watcher.Add(dir)
@@ -56,19 +79,21 @@ func (e *events) watchName(dir, name string) {
 	}
 }
 
-// addName adds name to the names of dir, and returns whether dir is a new directory to watch.
-func (e *events) addName(dir, name string) bool {
+// addNames calls add with the names of dir, and returns whether dir is a new directory to watch.
+func (e *events) addNames(dir string, add func(*watchedNames)) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if names := e.namesByDir[dir]; names != nil {
-		names[name] = true
+		add(names)
 		return false
 	}
 	if len(e.namesByDir) == e.maxWatchedDirs {
 		e.missingEventsReason = cmp.Or(e.missingEventsReason, fmt.Errorf("no file system events from some directories: there are more than %d", e.maxWatchedDirs))
 		return false
 	}
-	e.namesByDir[dir] = map[string]bool{name: true}
+	names := &watchedNames{exact: make(map[string]bool)}
+	add(names)
+	e.namesByDir[dir] = names
 	return true
 }
 
@@ -101,8 +126,8 @@ func (e *events) isReadByScan(path string) bool {
 	if e.namesByDir[path] != nil {
 		return true
 	}
-	names, name := e.namesByDir[filepath.Dir(path)], filepath.Base(path)
-	return names[name] || names[""] && !isSkippedName(name, false)
+	names := e.namesByDir[filepath.Dir(path)]
+	return names != nil && names.includes(filepath.Base(path))
 }
 
 // close stops all watches. It may be called twice, and on nil.

@@ -35,19 +35,20 @@ var defaultScanLimits = scanLimits{maxFileBytes: 64 << 20, maxTotalBytes: 256 <<
 // *.ini or *.json, and files without a suffix that have a `domain`. It skips names that start with two dots, where Kubernetes keeps
 // copies, and the locks and backups of editors. If path is a file, Read reads that file alone, whatever its name.
 //
-// Each part of path may be a link to anywhere. A link in the directory is followed if it stays inside; a link that leads outside
-// is a problem.
+// Each part of path may be a link to anywhere. A link in the directory is followed to a file anywhere, and to a directory inside.
 //
 // The names of the files start with path as given. The error is [rules.Problems] with all that cannot be read; Read returns the
-// other files with it. The warnings name skipped files that may have been meant as rules.
+// other files with it. The warnings name what is left out beside good files: files that may have been meant as rules, and links that lead
+// nowhere, or to a directory outside. If there are no rule files beside these, they are problems.
 func Read(path string) (files []loading.RuleFile, warnings rules.Problems, err error) {
 	s := newDirScan(context.Background(), Config{Path: path, AllowFile: true, ElsewhereAdvice: "name another one"})
 	s.readAll()
 	s.parseDataFiles()
-	if len(s.problems) > 0 {
-		err = s.problems
+	problems, warnings := s.findings(nil)
+	if len(problems) > 0 {
+		err = problems
 	}
-	return s.files, s.warnings(), err
+	return s.files, warnings, err
 }
 
 // dirScan reads the directory of the rules once.
@@ -59,9 +60,9 @@ type dirScan struct {
 	dataLimits    dataLimits
 	knownData     dataCache                // knownData is what an earlier scan found out about data files.
 	contentReader func(*os.File) io.Reader // contentReader returns the reader of a file's contents. Tests replace it.
-	// watchName is called before each read, with the name and its directory, a path without links. The name "" stands for any that may
-	// belong to rules.
-	watchName func(dir, name string)
+	// watchName is called before each read, with the name and its directory, a path without links. watchPrefix is called before the
+	// directory is listed: all names in it that begin with prefix may belong to rules.
+	watchName, watchPrefix func(dir, name string)
 	// avoidedPlaces are the places where earlier scans hang. The scan stops at the first of them.
 	avoidedPlaces []*scannedPlace
 	// currentPlace is the place that the scan reads now; other goroutines may load it.
@@ -70,15 +71,16 @@ type dirScan struct {
 
 	basePath          string   // basePath is the path of the directory of the rules without links.
 	basePathWithLinks string   // basePathWithLinks is the absolute path of that directory as the user named it.
-	openedBase        *os.Root // openedBase is nil until the directory of the rules is open.
+	openedBase        *os.Root // openedBase is nil until data files are read. From then on nothing outside that directory can be read.
 	files             []loading.RuleFile
 	data              *dataScan // data has the data files; nil if the rule files were not read.
 	problems          rules.Problems
-	ignoredNames      []string
-	enclosingDirs     []string // enclosingDirs are the directories that readDir is in, outermost first, as paths without links.
-	entryCount        int      // entryCount counts the files and directories so far.
-	totalBytes        int64    // totalBytes is the size of all files so far.
-	isStopped         bool     // isStopped is set when a limit is exceeded, and at an avoided place.
+	skippedLinks      rules.Problems // skippedLinks are the links that are not followed.
+	ignoredNames      []string       // ignoredNames are the names of files that are not read, because of their suffixes.
+	enclosingDirs     []string       // enclosingDirs are the directories that readDir is in, outermost first, as paths without links.
+	entryCount        int            // entryCount counts the files and directories so far.
+	totalBytes        int64          // totalBytes is the size of all files so far.
+	isStopped         bool           // isStopped is set when a limit is exceeded, and at an avoided place.
 }
 
 func newDirScan(ctx context.Context, cfg Config) *dirScan {
@@ -87,6 +89,7 @@ func newDirScan(ctx context.Context, cfg Config) *dirScan {
 		cfg: cfg, ctx: ctx, limits: defaultScanLimits, dataLimits: defaultDataLimits,
 		contentReader: func(f *os.File) io.Reader { return f },
 		watchName:     func(string, string) {},
+		watchPrefix:   func(string, string) {},
 	}
 }
 
@@ -141,9 +144,15 @@ func (s *dirScan) readAll() {
 			_ = s.openedBase.Close()
 		}
 	}()
+	if s.cfg.ReadSiblings {
+		s.readSiblings(abs)
+	}
+	hasSiblings := len(s.files) > 0
 	path, info, err := s.resolveAbsolute(abs)
 	switch {
-	case errors.Is(err, errStopped), errors.Is(err, errNameMissing) && s.cfg.AllowMissing:
+	case errors.Is(err, errStopped), errors.Is(err, errNameMissing) && s.cfg.AllowMissing && !hasSiblings:
+	case errors.Is(err, errNameMissing) && hasSiblings:
+		s.readDataFiles(filepath.Dir(shown), filepath.Dir(abs))
 	case errors.Is(err, errNameMissing):
 		s.addProblem(shown, "create it, or "+s.cfg.ElsewhereAdvice, "%v", err)
 	case err != nil:
@@ -151,18 +160,33 @@ func (s *dirScan) readAll() {
 	case info.IsDir() && s.cfg.OnlyFile:
 		s.addProblem(shown, s.cfg.ElsewhereAdvice, "is a directory, not a file")
 	case info.IsDir():
-		s.basePathWithLinks = abs
-		if s.openBase(path, info) {
-			s.readDir(path, shown, info)
-			s.sortFiles()
-			s.readDataFiles(shown, abs)
-		}
+		s.basePath = path
+		s.readDir(path, shown, info)
+		s.sortFiles()
+		s.readDataFiles(shown, abs)
 	case s.cfg.AllowFile, s.cfg.OnlyFile: // The directory of the file need not be readable, unless data files are in it.
 		s.readFile(path, shown, info)
 		s.readDataFiles(filepath.Dir(shown), filepath.Dir(abs))
 	default:
 		s.addProblem(shown, s.cfg.ElsewhereAdvice, "is %s, not a directory", fileTypeNames[info.Mode().Type()])
 	}
+}
+
+// readSiblings reads the files and directories beside the directory of the rules, abs, whose names begin with its name and a dot.
+func (s *dirScan) readSiblings(abs string) {
+	dir, info, err := s.resolveAbsolute(filepath.Dir(abs))
+	if err != nil || s.enterPlace(dir, info) != nil {
+		return // Resolving abs finds the same problem.
+	}
+	prefix := filepath.Base(abs) + "."
+	s.watchPrefix(dir, prefix)
+	entries, err := s.listDir(dir)
+	if err != nil {
+		return // The directory of the rules can be readable all the same.
+	}
+	s.basePath = dir
+	s.readEntries(dir, filepath.Dir(s.cfg.Path), slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), prefix) }))
+	s.sortFiles()
 }
 
 func (s *dirScan) sortFiles() {
@@ -177,25 +201,10 @@ func (s *dirScan) parseDataFiles() dataCache {
 	return s.data.parse(&s.knownData)
 }
 
-// openBase opens the directory of the rules. base is its path without links. From then on nothing outside it can be read. It returns
-// false after recording a problem.
-func (s *dirScan) openBase(base string, info fs.FileInfo) bool {
-	if s.enterPlace(base, info) != nil {
-		return false
-	}
-	opened, err := os.OpenRoot(base)
-	if err != nil {
-		s.addProblem(s.cfg.Path, howToFix(err), "cannot be listed: %v", errorWithoutPath(err))
-		return false
-	}
-	s.openedBase, s.basePath = opened, base
-	return true
-}
-
 // readDir reads the directory dir, a path without links. Problems call it shown.
 func (s *dirScan) readDir(dir, shown string, info fs.FileInfo) {
 	if slices.Contains(s.enclosingDirs, dir) {
-		s.addProblem(shown, "remove the link", "the link leads back to %s, which it is in", dir)
+		s.skipLink(shown, "remove the link", "the link leads back to %s, which it is in", dir)
 		return
 	}
 	if len(s.enclosingDirs) == s.limits.maxDirDepth {
@@ -207,11 +216,16 @@ func (s *dirScan) readDir(dir, shown string, info fs.FileInfo) {
 	if s.enterPlace(dir, info) != nil {
 		return
 	}
-	s.watchName(dir, "")
+	s.watchPrefix(dir, "")
 	entries, err := s.listDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // The directory may have been deleted just now.
 		s.addProblem(shown, howToFix(err), "cannot be listed: %v", errorWithoutPath(err))
 	}
+	s.readEntries(dir, shown, entries)
+}
+
+// readEntries reads names in the directory dir, a path without links. Problems call it shown.
+func (s *dirScan) readEntries(dir, shown string, entries []fs.DirEntry) {
 	for _, e := range entries {
 		if isSkippedName(e.Name(), s.cfg.IgnoreDotFiles) {
 			continue
@@ -259,14 +273,14 @@ func (s *dirScan) readEntry(dir string, e fs.DirEntry, shown string) {
 	path, info, err := s.resolveLinks(dir, name)
 	switch {
 	case errors.Is(err, errStopped):
-	case errors.Is(err, errOutsideBase) && !isRuleFile(name) && holdsNoRules(name):
-	case errors.Is(err, errOutsideBase):
-		s.addProblem(shown, "put the file or directory itself here", "%v", err)
 	case errors.Is(err, errNameMissing) && !isLink: // The name was deleted after it was listed.
-	case errors.Is(err, errNameMissing):
-		s.addProblem(shown, "fix the link or remove it", "the link leads nowhere: %v", err)
+	case leadsNowhere(err) && !isRuleFile(name) && holdsNoRules(name):
+	case leadsNowhere(err):
+		s.skipLink(shown, "fix the link or remove it", "the link leads nowhere: %v", err)
 	case err != nil:
 		s.addProblem(shown, howToFix(err)+", or remove it", "cannot be read: %v", err)
+	case info.IsDir() && isLink && !isInside(path, s.basePath):
+		s.skipLink(shown, "put the directory itself here, or link its files", "the link leads to the directory %s, which is outside of %s", path, s.basePath)
 	case info.IsDir():
 		s.readDir(path, shown, info)
 	case isRuleFile(name), mayHoldRules(name) && s.hasDomain(path, info):
@@ -355,8 +369,30 @@ func (s *dirScan) addProblem(file, fix, format string, args ...any) {
 	s.problems.Add(rules.Pos{File: file}, fix, format, args...)
 }
 
-// warnings returns one warning that names the ignored files that may have been meant as rules: envoyproxy/ratelimit reads every file.
-func (s *dirScan) warnings() rules.Problems {
+// skipLink records a link that is not followed.
+func (s *dirScan) skipLink(link, fix, format string, args ...any) {
+	s.skippedLinks.Add(rules.Pos{File: link}, fix, format, args...)
+}
+
+// findings returns what is wrong with the files, and what is left out. What is left out is a warning beside good files, and a problem
+// where nothing else is: a service without its rules lets everything pass. So is a link in place of a file that is in force.
+func (s *dirScan) findings(isInForce func(file string) bool) (problems, warnings rules.Problems) {
+	problems, warnings = s.problems, s.leftOut()
+	for _, p := range s.skippedLinks {
+		if isInForce != nil && isInForce(p.File) {
+			problems = append(problems, p)
+		} else {
+			warnings = append(warnings, p)
+		}
+	}
+	if len(s.files) == 0 && len(problems) == 0 {
+		return warnings, nil
+	}
+	return problems, warnings
+}
+
+// leftOut returns one problem that names the ignored files that may have been meant as rules: envoyproxy/ratelimit reads every file.
+func (s *dirScan) leftOut() rules.Problems {
 	const maxNamed = 5
 	names := slices.DeleteFunc(slices.Clone(s.ignoredNames), holdsNoRules)
 	if len(names) == 0 {

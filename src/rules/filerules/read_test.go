@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,7 +114,7 @@ var readTests = []readTest{
 			link v1/c %/current`,
 		path:     "current",
 		want:     "current/a.yaml current/b.yaml",
-		problems: "%/current/c: the link leads back to %/v1, which it is in; remove the link",
+		warnings: "%/current/c: the link leads back to %/v1, which it is in; remove the link",
 	},
 	{
 		name: "links that lead outside",
@@ -136,18 +135,12 @@ var readTests = []readTest{
 			link rules/i.yaml %/rules/sub/../../secret
 			link rules/notes.md ../secret
 			link rules/sub/up ../..`,
-		path: "rules",
-		want: "rules/fine.yaml",
-		problems: `%/rules/a.yaml: the link %/rules/a.yaml leads to ../secret, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/b.yaml: the link %/rules/b.yaml leads to %/secret, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/c: the link %/rules/c leads to ../other, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/d.yaml: the link %/rules/d.yaml leads to sub/../../rules/fine.yaml, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/e.yaml: the link %/rules/a.yaml leads to ../secret, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/f.yaml: the link %/rules/f.yaml leads to %/rules2, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/g.yaml: the link %/rules/g.yaml leads to ../nowhere, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/h.yaml: the link %/rules/h.yaml leads to /dev/null, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/i.yaml: the link %/rules/i.yaml leads to %/rules/sub/../../secret, outside the directory of the rules, %/rules; put the file or directory itself here
-			%/rules/sub/up: the link %/rules/sub/up leads to ../.., outside the directory of the rules, %/rules; put the file or directory itself here`,
+		path:     "rules",
+		want:     "rules/a.yaml rules/b.yaml rules/d.yaml rules/e.yaml rules/f.yaml rules/fine.yaml rules/i.yaml",
+		problems: "%/rules/h.yaml: is a device, not a file; put a file in its place, or remove it",
+		warnings: `%/rules/c: the link leads to the directory %/other, which is outside of %/rules; put the directory itself here, or link its files
+			%/rules/g.yaml: the link leads nowhere: %/nowhere does not exist; fix the link or remove it
+			%/rules/sub/up: the link leads to the directory %, which is outside of %/rules; put the directory itself here, or link its files`,
 	},
 	{
 		name:     "one file that is a device",
@@ -204,9 +197,20 @@ var readTests = []readTest{
 			link d/e/top %
 			link self.yaml self.yaml`,
 		want: "d/a.yaml",
-		problems: `%/d/e/top: the link leads back to %, which it is in; remove the link
+		warnings: `%/d/e/top: the link leads back to %, which it is in; remove the link
 			%/d/e/up: the link leads back to %/d, which it is in; remove the link
-			%/self.yaml: cannot be read: %/self.yaml: more than 40 links in a row; fix the path, or the disk, or remove it`,
+			%/self.yaml: the link leads nowhere: %/self.yaml: more than 40 links in a row; fix the link or remove it`,
+	},
+	{
+		name: "nothing but what is left out",
+		tree: `write a.conf a
+			write b.toml b
+			text README hello
+			link c.yaml nowhere
+			link d ..`,
+		problems: `%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a ` + "`" + `domain` + "`" + `, are read, which leaves out a.conf, b.toml; rename what holds rules, move the rest elsewhere
+			%/c.yaml: the link leads nowhere: %/nowhere does not exist; fix the link or remove it
+			%/d: the link leads to the directory $, which is outside of %; put the directory itself here, or link its files`,
 	},
 	{
 		name: "everything that is wrong",
@@ -217,11 +221,11 @@ var readTests = []readTest{
 			write g.yaml g
 			link h.yaml g.yaml/x`,
 		want: "g.yaml",
-		problems: `%/a.yaml: the link leads nowhere: %/nowhere does not exist; fix the link or remove it
-			%/c.yaml: is a named pipe, not a file; put a file in its place, or remove it
+		problems: `%/c.yaml: is a named pipe, not a file; put a file in its place, or remove it
 			%/d.yaml: is a named pipe, not a file; put a file in its place, or remove it
-			%/f.yaml: is larger than 64 MiB; remove it if it does not hold rules, or split it
-			%/h.yaml: cannot be read: %/g.yaml is not a directory; fix the path, or the disk, or remove it`,
+			%/f.yaml: is larger than 64 MiB; remove it if it does not hold rules, or split it`,
+		warnings: `%/a.yaml: the link leads nowhere: %/nowhere does not exist; fix the link or remove it
+			%/h.yaml: the link leads nowhere: %/g.yaml is not a directory; fix the link or remove it`,
 	},
 	{
 		name:     "too deep",
@@ -240,7 +244,11 @@ func TestRead(t *testing.T) {
 			if tt.ignore {
 				s := newDirScan(t.Context(), Config{Path: filepath.Join(dir, tt.path), IgnoreDotFiles: true})
 				s.readAll()
-				files, warnings, err = s.files, s.warnings(), s.problems
+				files, err = s.files, nil
+				problems, left := s.findings(nil)
+				if warnings = left; len(problems) > 0 {
+					err = problems
+				}
 			}
 			var problems rules.Problems
 			if err != nil && !errors.As(err, &problems) {
@@ -266,7 +274,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// compare compares problems with lines, in which % is dir.
+// compare compares problems with lines, in which % is dir and $ the directory above.
 func compare(t *testing.T, what, dir string, got rules.Problems, want string) {
 	t.Helper()
 	var gotten, wanted []string
@@ -274,7 +282,7 @@ func compare(t *testing.T, what, dir string, got rules.Problems, want string) {
 		gotten = append(gotten, p.String())
 	}
 	for line := range strings.Lines(want) {
-		wanted = append(wanted, strings.ReplaceAll(strings.TrimSpace(line), "%", dir))
+		wanted = append(wanted, strings.NewReplacer("%", dir, "$", filepath.Dir(dir)).Replace(strings.TrimSpace(line)))
 	}
 	if g, w := strings.Join(gotten, "\n"), strings.Join(wanted, "\n"); g != w {
 		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
@@ -292,34 +300,26 @@ func realDir(t *testing.T) string {
 	return dir
 }
 
-// What is a link when it is opened, but was a file or a directory when it was looked
-// at, leads nowhere else.
+// A data file that is a link when it is opened, but was a file when it was looked at, leads nowhere else.
 func TestLinksThatAppear(t *testing.T) {
 	dir := realDir(t)
-	play(t, dir, "write secret s\nmkdir other\nwrite other/b.yaml b\nmkdir rules/d\nwrite rules/a.yaml a")
+	play(t, dir, "lines secret s\nmkdir rules\nlines rules/f.txt x")
 	s := newDirScan(t.Context(), Config{})
 	base := filepath.Join(dir, "rules")
-	if !s.openBase(base, nil) {
+	d := &dataScan{dirScan: s, shownBase: base}
+	if !d.openBase(base) {
 		t.Fatal(s.problems)
 	}
 	defer func() { _ = s.openedBase.Close() }()
-	file, err := os.Lstat(base + "/a.yaml")
-	if err != nil {
-		t.Fatal(err)
+	play(t, dir, "link rules/f.txt ../secret")
+	if _, err := s.openFile(base + "/f.txt"); err == nil || errorWithoutPath(err).Error() != "path escapes from parent" {
+		t.Errorf("opened, or %v", err)
 	}
-	play(t, dir, "rm rules/d\nlink rules/a.yaml ../secret\nlink rules/d ../other")
-	s.readFile(base+"/a.yaml", "a.yaml", file)
-	s.readDir(base+"/d", "d", file)
-	if len(s.files) > 0 {
-		t.Errorf("read %v", s.files)
-	}
-	compare(t, "problems", dir, s.problems, `a.yaml: cannot be read: path escapes from parent; fix the path, or the disk
-		d: cannot be listed: path escapes from parent; fix the path, or the disk`)
 }
 
 func TestReadNamesFilesAsGiven(t *testing.T) {
 	dir := realDir(t)
-	play(t, dir, "mkdir config\nwrite config/a.yaml a\nlink config/b.yaml nowhere")
+	play(t, dir, "mkdir config\nwrite config/a.yaml a\nfifo config/b.yaml")
 	t.Chdir(dir)
 	for given, want := range map[string]string{
 		"config":   "config/a.yaml",

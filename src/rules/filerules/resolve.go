@@ -13,18 +13,24 @@ import (
 // maxLinks bounds the links on the way to one file, as Linux does.
 const maxLinks = 40
 
-// resolve returns these errors.
+// resolveLinks returns these errors.
 var (
-	errNameMissing = errors.New("does not exist")
-	errOutsideBase = errors.New("outside the directory of the rules")
+	errNameMissing  = errors.New("does not exist")
+	errNotDirectory = errors.New("is not a directory")
+	errTooManyLinks = fmt.Errorf("more than %d links in a row", maxLinks)
+	errOutsideBase  = errors.New("outside the directory of the rules")
 )
 
+// leadsNowhere returns whether err says that there is nothing at the end of a link.
+func leadsNowhere(err error) bool {
+	return errors.Is(err, errNameMissing) || errors.Is(err, errNotDirectory) || errors.Is(err, errTooManyLinks)
+}
+
 // resolveLinks follows path, below the directory dir, through all links, and calls watchName for each name on the way. Neither dir nor
-// the returned path has links in it. Unlike filepath.EvalSymlinks it never leaves the directory of the rules, once that is open. An
-// absolute link may name that directory by the path with links or by the one without.
+// the returned path has links in it. Unlike filepath.EvalSymlinks it never leaves the directory of the rules once that is open, which it
+// is while data files are read. An absolute link may name that directory by the path with links or by the one without.
 //
-// The error is errNameMissing if a name does not exist, errOutsideBase if a link leads outside, and errStopped if enterPlace returned
-// it.
+// The error is errStopped if enterPlace returned it, one of the errors above, or that of the file system.
 func (s *dirScan) resolveLinks(dir, path string) (resolved string, info fs.FileInfo, err error) {
 	names := strings.Split(path, string(filepath.Separator))
 	links := 0
@@ -36,7 +42,7 @@ func (s *dirScan) resolveLinks(dir, path string) (resolved string, info fs.FileI
 		case "", ".":
 			continue
 		case "..":
-			if dir == s.basePath {
+			if s.openedBase != nil && dir == s.basePath {
 				return "", nil, s.outsideError(link, target)
 			}
 			dir, info = filepath.Dir(dir), nil
@@ -56,7 +62,7 @@ func (s *dirScan) resolveLinks(dir, path string) (resolved string, info fs.FileI
 			continue
 		}
 		if links++; links > maxLinks {
-			return "", nil, fmt.Errorf("%s: more than %d links in a row", next, maxLinks)
+			return "", nil, fmt.Errorf("%s: %w", next, errTooManyLinks)
 		}
 		link, target = next, nextTarget
 		rest := target
@@ -116,11 +122,17 @@ func (s *dirScan) lookUpName(path string) (info fs.FileInfo, target string, err 
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("%s %w", path, errNameMissing)
 	case errors.Is(err, syscall.ENOTDIR):
-		err = fmt.Errorf("%s is not a directory", filepath.Dir(path))
+		err = fmt.Errorf("%s %w", filepath.Dir(path), errNotDirectory)
 	case err != nil:
 		err = &fs.PathError{Op: operation, Path: path, Err: errorWithoutPath(err)}
 	}
 	return info, filepath.FromSlash(target), err
+}
+
+// isInside returns whether path is dir, or is in it. Neither has links in it.
+func isInside(path, dir string) bool {
+	relative, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(relative)
 }
 
 // pathInsideBase returns path, which is in the directory base, relative to base.

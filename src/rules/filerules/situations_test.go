@@ -124,13 +124,45 @@ var situations = []situation{
 		{"mkdir data/config/rules/..far2\nwrite data/config/rules/..far2/e.yaml e\nlink data/config/rules/more ..far2", "d e"},
 		{"write data/config/rules/..far2/f.yaml f", "d e f"},
 	}},
-	{"a link leads outside, and is replaced", Config{}, []step{
-		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\nwrite data/config/secret s", "a"},
-		{"link data/config/rules/b.yaml ../secret", "refused:/b.yaml leads to ../secret, outside the directory of the rules"},
+	{"a link leads outside, changes there, and is replaced", Config{}, []step{
+		{"mkdir data/config/rules\nmkdir far\nwrite data/config/rules/a.yaml a\nwrite far/s s", "a"},
+		{"link data/config/rules/b.yaml ../../../far/s", "a s"},
+		{"write far/s t", "a t"},
+		{"put far/s u", "a u"},
+		{"rm far", "refused:/far does not exist; fix the link or remove it"}, // What is in force stays.
+		{"mkdir far\nwrite far/s v", "a v"},
 		{"put data/config/rules/b.yaml b", "a b"},
-		{"link data/config/rules/c %/data/config", "refused:outside the directory of the rules"},
-		{"link data/config/rules/c %/data/config/rules/..2026", "refused:/..2026 does not exist; fix the link or remove it"},
+		{"link data/config/rules/c %/data/config", "a b"}, // A warning.
+		{"link data/config/rules/c %/data/config/rules/..2026", "a b"},
 		{"mkdir data/config/rules/..2026\nwrite data/config/rules/..2026/c.yaml c", "a b c"},
+		{"link data/config/rules/c %/data/config", "refused:is outside of"},
+	}},
+	{"a link leads nowhere from the start", Config{}, []step{
+		{"mkdir data/config/rules\nlink data/config/rules/b.yaml ../b", "refused:/data/config/b does not exist; fix the link or remove it"},
+		{"write data/config/rules/a.yaml a", "a"},
+		{"write data/config/b b", "a b"},
+	}},
+	{"files beside the directory", Config{ReadSiblings: true}, []step{
+		{"", "refused:/data does not exist; create it"},
+		{"mkdir data/config\nwrite data/config/rules.yaml a", "a"},
+		{"write data/config/rules.one.yaml b\nwrite data/config/rulesx.yaml x\nwrite data/config/rule.yaml x", "a b"},
+		{"mkdir data/config/rules\nwrite data/config/rules/c.yaml c", "a b c"},
+		{"mkdir data/config/rules.d/e\nwrite data/config/rules.d/e/f.yaml d", "a b c d"},
+		{"put data/config/rules.yaml e", "b c d e"},
+		{"text data/config/rules.one.yaml {\nwrite data/config/rules/c.yaml f", "b d e f, refused:rules.one.yaml:1:"},
+		{"rm data/config/rules.one.yaml", "d e f"},
+		{"rm data/config/rules.yaml\nrm data/config/rules.d", "f"},
+		{"rm data/config/rules", "refused:/data/config/rules does not exist; create it"},
+	}},
+	{"data files of files beside the directory", Config{ReadSiblings: true}, []step{
+		{"mkdir data/config\nlines data/config/f.txt x\nwrite data/config/rules.yaml a<f.txt", "a"},
+		{"mkdir data/config/rules\nlines data/config/rules/f.txt x\nwrite data/config/rules.yaml b<f.txt", "refused:is not in the directory of the rules"},
+		{"write data/config/rules.yaml b<rules/f.txt", "b"},
+	}},
+	{"only files that are not read", Config{}, []step{
+		{"mkdir data/config/rules\nwrite data/config/rules/a.conf a", "refused:which leaves out a.conf; rename what holds rules, move the rest elsewhere"},
+		{"mv data/config/rules/a.conf data/config/rules/a.yaml", "a"},
+		{"mv data/config/rules/a.yaml data/config/rules/a.toml", "refused:which leaves out a.toml"}, // What is in force stays.
 	}},
 	{"refused, and refused, and mended", Config{}, []step{
 		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a", "a"},

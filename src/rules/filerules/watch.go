@@ -28,6 +28,9 @@ type Config struct {
 	AllowFile, OnlyFile bool
 	// AllowMissing allows that Path is missing, as if it were an empty directory.
 	AllowMissing bool
+	// ReadSiblings also reads what is beside Path and has a name that begins with that of Path and a dot: config.yaml and config.d/ beside
+	// config. Path may be missing then.
+	ReadSiblings bool
 	// ElsewhereAdvice completes the advice of messages about a missing Path, such as "set RULES to another directory".
 	ElsewhereAdvice string
 	// IgnoreDotFiles skips files and directories whose names start with a dot. Names that start with two dots are always skipped.
@@ -123,7 +126,7 @@ func (w *Watcher) scanDir(ctx context.Context) *dirScan {
 	w.hangingScans = slices.DeleteFunc(w.hangingScans, func(s *dirScan) bool { return s.hasReturned.Load() })
 	w.closeEvents()
 	w.events = newEvents(w.newEventWatcher, w.maxWatchedDirs)
-	s.watchName = w.events.watchName
+	s.watchName, s.watchPrefix = w.events.watchName, w.events.watchPrefix
 	if w.contentReader != nil {
 		s.contentReader = w.contentReader
 	}
@@ -228,14 +231,10 @@ func (w *Watcher) waitForChange(ctx context.Context) {
 
 // loadIfChanged loads what a scan read, unless the last load read the same.
 func (w *Watcher) loadIfChanged(s *dirScan, at time.Time) {
+	problems, warnings := s.findings(w.loader.HasPartAt)
 	contents := slices.Clone(s.files)
-	for _, p := range s.problems {
+	for _, p := range slices.Concat(problems, s.skippedLinks) {
 		contents = append(contents, loading.RuleFile{Name: p.String()})
-	}
-	if len(s.files) == 0 {
-		for _, name := range s.ignoredNames { // A warning names the ignored files.
-			contents = append(contents, loading.RuleFile{Name: name})
-		}
 	}
 	sum := reload.HashOfParts(contents)
 	if sum == w.lastContentsHash && !w.loadEvenIfSame {
@@ -244,9 +243,9 @@ func (w *Watcher) loadIfChanged(s *dirScan, at time.Time) {
 	w.lastContentsHash, w.loadEvenIfSame = sum, false
 	defer w.cfg.BeginLoad()()
 	out := reload.Result{ReadTime: at}
-	w.loader.Load(s.files, s.problems, &out)
+	w.loader.Load(s.files, problems, &out)
 	if out.Set != nil {
-		out.Warnings = append(s.warnings(), out.Warnings...)
+		out.Warnings = append(warnings, out.Warnings...)
 	}
 	w.cfg.OnLoad(out)
 }

@@ -209,7 +209,7 @@ func TestWhatMatters(t *testing.T) {
 		mkdir v1/config/rules/..far
 		write v1/config/rules/..far/x b
 		link v1/config/rules/b.yaml ..far/x`)
-	w := New(Config{Path: filepath.Join(dir, "data/config/rules")})
+	w := New(Config{Path: filepath.Join(dir, "data/config/rules"), ReadSiblings: true})
 	defer w.closeEvents()
 	if s := w.scanDir(t.Context()); len(s.files) != 2 || len(s.problems) > 0 {
 		t.Fatalf("%d files, %v", len(s.files), s.problems)
@@ -223,6 +223,10 @@ func TestWhatMatters(t *testing.T) {
 		"v1":                                      true,
 		"v1/config":                               true,
 		"v1/configs":                              false,
+		"v1/config.yaml":                          false,
+		"v1/config/rules.yaml":                    true,
+		"v1/config/rules.yaml~":                   false,
+		"v1/config/rule":                          false,
 		"v1/config/rules":                         true,
 		"v1/config/rules/a.yaml":                  true,
 		"v1/config/rules/new":                     true, // may be a directory

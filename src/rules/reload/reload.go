@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -118,6 +119,14 @@ type Loader struct {
 
 // HasRules reports whether rules are in force.
 func (l *Loader) HasRules() bool { return l.inForce != nil }
+
+// HasPartAt reports whether the file at path is in force, or one below it if path is a directory.
+func (l *Loader) HasPartAt(path string) bool {
+	return l.inForce != nil && slices.ContainsFunc(l.inForce.parts, func(p IdentifiedPart) bool {
+		rest, found := strings.CutPrefix(p.Part.Name, path)
+		return found && (rest == "" || os.IsPathSeparator(rest[0]))
+	})
+}
 
 // PartsInForce returns the parts in force, without their Data.
 func (l *Loader) PartsInForce() (parts []Part) {
