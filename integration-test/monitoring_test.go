@@ -86,8 +86,8 @@ func scrapes(t *testing.T) scraped {
 	return all
 }
 
-// reportQuota reports a quota bucket as a proxy does that refused a request and let another one pass, and waits for the answer.
-func reportQuota(t *testing.T, address, domain string, bucket map[string]string) {
+// reportQuota reports a quota bucket as a proxy does that refused a request and let another one pass, and returns the answer.
+func reportQuota(t *testing.T, address, domain string, bucket map[string]string) (answer *quotapb.RateLimitQuotaResponse) {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -101,11 +101,12 @@ func reportQuota(t *testing.T, address, domain string, bucket map[string]string)
 		}})
 	}
 	if err == nil {
-		_, err = stream.Recv()
+		answer, err = stream.Recv()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return answer
 }
 
 // alertFile is what ours uses of Prometheus' rule files; other keys are errors.

@@ -74,6 +74,16 @@ descriptors:
 		},
 	},
 	{
+		name: "differs: with a limit of 0 a look is over before the first charge, too",
+		rules: `
+descriptors:
+- {key: none, rate_limit: {unit: year, requests_per_unit: 0}}
+`,
+		steps: []step{
+			{ask: "none [hits 0]", want: "OVER_LIMIT 0/0 YEAR", counts: "none"},
+		},
+	},
+	{
 		name: "shadow_mode counts what is over",
 		rules: `
 descriptors:

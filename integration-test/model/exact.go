@@ -107,11 +107,11 @@ func (c *counter) apply(l *Limit, at, amount int64) verdict {
 	}
 	switch {
 	case l.Kind == GCRA && l.Max == 0: // a bucket that holds nothing
-		return verdict{over: amount > 0, never: amount > 0}
+		return verdict{over: amount >= 0, never: amount >= 0}
 	case amount < 0:
 		wrote = m.give(l, c, at, -amount) > 0
 	default:
-		v.over = !m.fits(l, c, at, amount) || !m.distance(l, c, at)
+		v.over = l.Max == 0 || !m.fits(l, c, at, amount) || !m.distance(l, c, at)
 		switch {
 		case amount > 0 && (!v.over || l.Counting):
 			m.record(l, c, at, amount)
@@ -130,10 +130,10 @@ func (c *counter) apply(l *Limit, at, amount int64) verdict {
 // look is the verdict on a charge that changes nothing.
 func (c *counter) look(l *Limit, at, amount int64) verdict {
 	if l.Kind == GCRA && l.Max == 0 {
-		return verdict{over: amount > 0, never: amount > 0}
+		return verdict{over: true, never: true}
 	}
 	m := methods[l.Kind]
-	v := verdict{over: !m.fits(l, c, at, amount) || !m.distance(l, c, at)}
+	v := verdict{over: l.Max == 0 || !m.fits(l, c, at, amount) || !m.distance(l, c, at)}
 	c.describe(l, at, amount, &v)
 	return v
 }
@@ -142,7 +142,7 @@ func (c *counter) look(l *Limit, at, amount int64) verdict {
 func (c *counter) describe(l *Limit, at, amount int64, v *verdict) {
 	m, seen := methods[l.Kind], c.clone()
 	m.adopt(l, seen, at)
-	v.never = v.over && amount > l.capacity()
+	v.never = v.over && !l.canPass(amount)
 	var retry time.Duration
 	retry, v.reset = m.waits(l, seen, at, amount)
 	if !v.over || l.tellsRest() { // what more would pass, whatever its distance
@@ -171,7 +171,7 @@ type tried interface {
 // until no hit matters any more.
 func byTrying(m tried, l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
 	now := m.now(l, c, at)
-	if amount <= l.capacity() {
+	if l.canPass(amount) {
 		retry = wait(now, func(then int64) bool { return m.fits(l, c, then, amount) && m.distance(l, c, then) })
 	}
 	return retry, wait(now, func(then int64) bool { return m.empty(l, c, then) })

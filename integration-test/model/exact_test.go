@@ -117,7 +117,7 @@ func exactCases() []exactCase {
 		}},
 		{"a bucket that holds nothing", Limit{Kind: GCRA, Max: 0, Period: time.Minute}, []exactStep{
 			{at: 0, amount: 1, over: true, retry: -1},
-			{at: 0, amount: 0},
+			{at: 0, amount: 0, over: true, retry: -1},
 			{at: 0, amount: -1},
 		}},
 	}

@@ -142,12 +142,12 @@ func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 			c.holds.add(hold{id: w.id, since: now, done: true})
 		}
 	case known >= 0: // it passed before
-	case !m.fits(l, c, at, w.amount+open):
+	case l.Max == 0 || !m.fits(l, c, at, w.amount+open):
 		if !w.look && w.amount > 0 {
 			m.adopt(l, c, at)
 		}
 		v.over = true
-		v.never = w.amount > l.capacity()
+		v.never = !l.canPass(w.amount)
 		if !v.never {
 			v.retry = c.wait(l, at, now, w.amount)
 		}

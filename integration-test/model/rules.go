@@ -57,6 +57,9 @@ func (l *Limit) capacity() int64 {
 	return l.Max
 }
 
+// canPass says whether amount passes an empty counter. A limit of 0 refuses even 0 units.
+func (l *Limit) canPass(amount int64) bool { return max(amount, 1) <= l.capacity() }
+
 // Rule is a descriptor of one entry; each of its values is counted apart.
 type Rule struct {
 	Key string

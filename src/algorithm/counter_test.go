@@ -123,7 +123,7 @@ func checkVerdict(t *testing.T, before, after *counter, at int64, op Op, amount 
 		{v.Remaining <= l.Capacity()-min(v.After, l.Capacity()), "no more is left than the limit less the count"},
 		{!v.WithinMinInterval || v.Over, "what the interval refuses is over"},
 		{(v.RetryAfter == 0) == !v.Over, "there is a wait exactly when it is over"},
-		{(v.RetryAfter == Never) == (v.Over && amount > l.Capacity()), "only what exceeds the whole limit waits for ever"},
+		{(v.RetryAfter == Never) == (v.Over && max(amount, 1) > l.Capacity()), "only what an empty counter refuses waits for ever"},
 		{v.RetryAfter >= 0 && v.ResetAfter >= 0, "time does not go back"},
 		{v.FullUntil.IsZero() || v.FullUntil.After(time.Unix(0, at)), "full is full until later"},
 	} {

@@ -56,12 +56,12 @@ func firstHitTables() []table {
 		{name: "a limit of 0 lets nothing pass", limit: polite(0), turns: []turn{
 			{take: 1, over: true, retry: Never, full: always},
 			{op: Look, take: 1, over: true, retry: Never, full: always},
-			{take: 0, full: always},
+			{take: 0, over: true, retry: Never, full: always},
 		}},
 		{name: "a limit of 0, and refused hits count", limit: counting(0), turns: []turn{
 			{take: 1, over: true, charged: true, to: 1, retry: Never, reset: 10 * s, full: always},
-			{at: 2 * s, take: 0, over: true, from: 1, to: 1, retry: 8 * s, reset: 8 * s, full: always},
-			{at: 10 * s, take: 0, full: always},
+			{at: 2 * s, take: 0, over: true, from: 1, to: 1, retry: Never, reset: 8 * s, full: always},
+			{at: 10 * s, take: 0, over: true, retry: Never, full: always},
 		}},
 		{name: "refunds", limit: polite(5), turns: []turn{
 			{op: Refund, take: 3, left: 5}, // nothing there, nothing written

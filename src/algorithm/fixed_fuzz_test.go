@@ -44,7 +44,7 @@ func (s *simulator) window(at int64) (count, admitted uint64) {
 // hit applies op and says whether it passes.
 func (s *simulator) hit(at int64, op Op, amount uint64) (passes bool) {
 	count, _ := s.window(at)
-	passes = count+amount <= s.limit.Max
+	passes = s.limit.Max > 0 && count+amount <= s.limit.Max
 	switch op {
 	case Look:
 	case Charge:

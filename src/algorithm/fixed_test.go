@@ -128,9 +128,9 @@ func fixedCases() []fixedCase {
 		}},
 		{name: "a limit of 0 lets nothing pass", limit: envoy(0, m), steps: []step{
 			{op: Look, take: 1, over: true, retry: Never, reset: m, full: true},
-			{op: Look, take: 0, reset: m, full: true},
+			{op: Look, take: 0, over: true, retry: Never, reset: m, full: true},
 			{take: 1, over: true, charged: true, count: 1, retry: Never, reset: m, full: true},
-			{at: 59 * s, take: 0, over: true, charged: true, count: 1, retry: s, reset: s, full: true},
+			{at: 59 * s, take: 0, over: true, charged: true, count: 1, retry: Never, reset: s, full: true},
 		}},
 		{name: "refunds", limit: envoy(5, m), steps: []step{
 			{op: Refund, take: 3, left: 5, reset: m}, // nothing there, nothing written
@@ -202,7 +202,7 @@ func checkFixed(t *testing.T, l *Limit, count uint64, at int64, op Op, amount, a
 		{!v.Over || v.Remaining == 0, "over leaves nothing"},
 		{v.Over || v.Remaining == l.Max-min(l.Max, after), "what is left is the limit less the count"},
 		{(v.RetryAfter == 0) == !v.Over, "there is a wait exactly when it is over"},
-		{(v.RetryAfter == Never) == (v.Over && amount > l.Max), "only what exceeds the whole limit waits for ever"},
+		{(v.RetryAfter == Never) == (v.Over && max(amount, 1) > l.Max), "only what an empty counter refuses waits for ever"},
 		{!v.Over || v.RetryAfter == Never || v.RetryAfter == v.ResetAfter, "the wait ends with the window"},
 		{v.ResetAfter == time.Duration(end-at), "the limit is whole again at the window's end"},
 		{0 < v.ResetAfter && v.ResetAfter <= l.Period, "the window ends within a period"},

@@ -45,7 +45,7 @@ func (l *Limit) RefillTime(amount uint64) int64 {
 // Source: ITU-T I.371, virtual scheduling algorithm; redis-cell for the reply.
 func TakeGCRA(l *Limit, s GCRAState, at int64, op Op, amount uint64) (GCRAState, Outcome) {
 	if l.Max == 0 {
-		v := Outcome{Over: op.CanBeRefused() && amount > 0, FullUntil: endOfTime}
+		v := Outcome{Over: op.isOver(l, amount), FullUntil: endOfTime}
 		v.setRetryAfter(l, amount, 0)
 		return s, v
 	}

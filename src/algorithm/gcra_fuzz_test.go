@@ -18,7 +18,7 @@ type cell struct {
 func (c *cell) apply(at int64, op Op, amount uint64) Outcome {
 	l := c.limit
 	if l.Max == 0 { // an error in redis-cell
-		if op == Refund || op == Force || amount == 0 {
+		if op == Refund || op == Force {
 			return Outcome{FullUntil: forever}
 		}
 		return Outcome{Over: true, RetryAfter: Never, FullUntil: forever}

@@ -97,10 +97,10 @@ func gcraTables() []table {
 		{name: "a limit of 0 lets nothing pass and keeps nothing", limit: Limit{Kind: GCRA, Period: m, CountBlocked: true, MinInterval: s}, turns: []turn{
 			{take: 1, over: true, retry: Never, full: always},
 			{op: Look, take: 1, over: true, retry: Never, full: always},
-			{take: 0, full: always},
+			{take: 0, over: true, retry: Never, full: always},
 			{op: Force, take: 1, full: always},
 			{op: Refund, take: 1, full: always},
-			{take: 0, full: always},
+			{take: 0, over: true, retry: Never, full: always},
 		}},
 		{name: "a distance", limit: limit(1*s, false), turns: []turn{
 			{take: 1, charged: true, to: 1, left: 2, reset: 6 * s, full: 1 * s},

@@ -213,7 +213,7 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base f
 // retryAfter returns how long a hit that was refused has to wait: for the base alone, or else until the oldest hold expires. If holds are
 // settled or released earlier, it may pass earlier.
 func (h *HoldView) retryAfter(l *Limit, amount uint64, base func(op Op, amount uint64) Outcome) time.Duration {
-	if amount > l.Capacity() {
+	if !l.CanPass(amount) {
 		return Never
 	}
 	if b := base(Look, amount); b.Over {

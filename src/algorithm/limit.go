@@ -74,7 +74,7 @@ const MaxLoggedHits = 1_000_000
 // Limit is the limit of one rule. It must not change while hits use it.
 type Limit struct {
 	Kind Kind
-	// Max is how many units pass in one Period. With 0 nothing passes.
+	// Max is how many units pass in one Period. With 0 nothing passes, not even a hit of 0 units.
 	Max uint64
 	// Period is the window's length, in (0, MaxPeriod]: whole seconds for FixedWindow, whole
 	// microseconds, the precision of Redis' clock, for the others. Beside a Calendar it is the nominal length, such as 30 days for a month.
@@ -132,6 +132,9 @@ func (l *Limit) Capacity() uint64 {
 	}
 	return l.Max
 }
+
+// CanPass reports whether a hit of amount passes if the counter is empty. With a Max of 0 no hit does.
+func (l *Limit) CanPass(amount uint64) bool { return max(amount, 1) <= l.Capacity() }
 
 // Validate returns an error that tells the author of the rule what is wrong with l.
 func (l *Limit) Validate() error {

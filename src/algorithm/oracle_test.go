@@ -29,7 +29,11 @@ type world interface {
 func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 	now := w.see(at)
 	v := Outcome{Before: w.count(0)}
-	count, interval := w.refused(0, amount)
+	refused := func(d int64, amount uint64) (count, interval bool) {
+		count, interval = w.refused(d, amount)
+		return count || l.Max == 0, interval
+	}
+	count, interval := refused(0, amount)
 	asks := op == Charge || op == Look
 	v.Over, v.WithinMinInterval = asks && (count || interval), asks && interval
 	switch {
@@ -46,7 +50,7 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 	}
 	v.After = w.count(0)
 	passes := func(d int64, amount uint64) bool {
-		count, interval := w.refused(d, amount)
+		count, interval := refused(d, amount)
 		return !count && !interval
 	}
 	if v.Over {
@@ -56,7 +60,7 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 		}
 	}
 	if !v.Over || l.Kind == FirstHitWindow || l.Kind == SlidingWindow || l.Kind == GCRA {
-		v.Remaining = most(func(n uint64) bool { count, _ := w.refused(0, n); return !count })
+		v.Remaining = most(func(n uint64) bool { count, _ := refused(0, n); return !count })
 	}
 	reset, _ := first(w.horizon(), w.fresh)
 	v.ResetAfter = time.Duration(reset)

@@ -49,6 +49,9 @@ func (o Op) Valid() bool { return o < numOps }
 // CanBeRefused reports whether o can be refused.
 func (o Op) CanBeRefused() bool { return o == Charge || o == Look }
 
+// isOver reports whether l refuses o, where sum is the count with the amount of o. With a Max of 0 that is so even for an amount of 0.
+func (o Op) isOver(l *Limit, sum uint64) bool { return o.CanBeRefused() && (sum > l.Max || l.Max == 0) }
+
 // addsAmount reports whether o adds its amount to the counter. over says that o was refused.
 func (o Op) addsAmount(l *Limit, over bool) bool {
 	return o == Force || o == Charge && (!over || l.CountBlocked)
@@ -95,9 +98,9 @@ type Outcome struct {
 // Never is the RetryAfter of a hit that can never pass: longer than any other wait.
 const Never time.Duration = math.MaxInt64
 
-// setRetryAfter sets RetryAfter if v is over: to wait, or to Never for more than the capacity.
+// setRetryAfter sets RetryAfter if v is over: to wait, or to Never for an amount that can never pass.
 func (v *Outcome) setRetryAfter(l *Limit, amount uint64, wait time.Duration) {
-	if v.Over && amount > l.Capacity() {
+	if v.Over && !l.CanPass(amount) {
 		v.RetryAfter = Never
 	} else if v.Over {
 		v.RetryAfter = wait

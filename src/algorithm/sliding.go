@@ -81,7 +81,7 @@ func (s *SlidingSnapshot) Outcome(l *Limit, op Op, amount uint64) (v Outcome) {
 func (s *SlidingSnapshot) setDecision(v *Outcome, l *Limit, op Op, amount uint64) {
 	v.Before = s.UnitsInWindow
 	v.WithinMinInterval = op.CanBeRefused() && s.NewestAge < l.MinInterval
-	v.Over = v.WithinMinInterval || op.CanBeRefused() && s.UnitsInWindow+amount > l.Max
+	v.Over = v.WithinMinInterval || op.isOver(l, s.UnitsInWindow+amount)
 	v.After = op.countAfterOp(l, v.Over, s.UnitsInWindow, amount, MaxScriptCount)
 	v.Charged = amount > 0 && (op.addsAmount(l, v.Over) || op == Refund && s.UnitsInWindow > 0)
 }

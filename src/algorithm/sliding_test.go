@@ -95,14 +95,14 @@ func slidingTables() []table {
 		}},
 		{name: "a limit of 0 lets nothing pass", limit: polite(0), turns: []turn{
 			{take: 1, over: true, retry: Never, full: always},
-			{take: 0, full: always},
+			{take: 0, over: true, retry: Never, full: always},
 			{op: Force, take: 1, charged: true, to: 1, reset: 10 * s, full: always},
-			{take: 0, over: true, from: 1, to: 1, retry: 10 * s, reset: 10 * s, full: always},
+			{take: 0, over: true, from: 1, to: 1, retry: Never, reset: 10 * s, full: always},
 		}},
 		{name: "a limit of 0, and refused hits count", limit: counting(0), turns: []turn{
 			{take: 1, over: true, charged: true, to: 1, retry: Never, reset: 10 * s},
-			{at: 2 * s, take: 0, over: true, from: 1, to: 1, retry: 8 * s, reset: 8 * s},
-			{at: 10 * s, take: 0},
+			{at: 2 * s, take: 0, over: true, from: 1, to: 1, retry: Never, reset: 8 * s},
+			{at: 10 * s, take: 0, over: true, retry: Never},
 		}},
 		{name: "refunds take the newest out", limit: polite(3), turns: []turn{
 			{op: Refund, take: 1, left: 3}, // nothing there, nothing written

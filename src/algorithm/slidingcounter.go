@@ -42,7 +42,7 @@ func TakeSlidingCounter(l *Limit, s SlidingCounterState, at int64, op Op, amount
 	moved, now := s.advanceTo(at, l.Period)
 	elapsed := now - moved.WindowStart
 	v := Outcome{Before: moved.estimatedCount(elapsed, l.Period)}
-	v.Over = op.CanBeRefused() && min(v.Before+amount, MaxCount) > l.Max
+	v.Over = op.isOver(l, min(v.Before+amount, MaxCount))
 	after := moved
 	after.CurrentCount = op.countAfterOp(l, v.Over, moved.CurrentCount, amount, MaxScriptCount)
 	v.Charged = after.CurrentCount != moved.CurrentCount
@@ -83,7 +83,7 @@ func (s SlidingCounterState) timeUntilReset(elapsed int64, period time.Duration)
 func (s SlidingCounterState) waitForUnits(l *Limit, elapsed int64, amount uint64) time.Duration {
 	period := int64(l.Period)
 	switch {
-	case amount > l.Max:
+	case !l.CanPass(amount):
 		return Never
 	case s.CurrentCount <= l.Max-amount: // The wait ends in the current window.
 		return time.Duration(max(timeToShrink(s.PreviousCount, l.Max-amount-s.CurrentCount, period)-elapsed, 0))

@@ -66,14 +66,14 @@ func slidingCounterTables() []table {
 		}},
 		{name: "a limit of 0 lets nothing pass", limit: polite(0), turns: []turn{
 			{take: 1, over: true, retry: Never, full: always},
-			{take: 0, full: always},
+			{take: 0, over: true, retry: Never, full: always},
 			{op: Force, take: 1, charged: true, to: 1, reset: 2 * m, full: always},
-			{take: 0, over: true, from: 1, to: 1, retry: 2 * m, reset: 2 * m, full: always},
+			{take: 0, over: true, from: 1, to: 1, retry: Never, reset: 2 * m, full: always},
 		}},
 		{name: "a limit of 0, and refused hits count", limit: counting(0), turns: []turn{
 			{take: 1, over: true, charged: true, to: 1, retry: Never, reset: 2 * m},
-			{at: m, take: 0, over: true, from: 1, to: 1, retry: m, reset: m},
-			{at: 2 * m, take: 0},
+			{at: m, take: 0, over: true, from: 1, to: 1, retry: Never, reset: m},
+			{at: 2 * m, take: 0, over: true, retry: Never},
 		}},
 		{name: "refunds are for the current window", limit: polite(10), turns: []turn{
 			{op: Refund, take: 1, left: 10}, // nothing there, nothing written
@@ -168,7 +168,7 @@ func TestSlidingCounterDecidesExactly(t *testing.T) {
 						s := SlidingCounterState{WindowStart: 10 * period, PreviousCount: previous, CurrentCount: current}
 						_, v := TakeSlidingCounter(&limit, s, 10*period+elapsed, Look, amount)
 						exact := previous*uint64(period-elapsed)+(current+amount)*period > most*period
-						if v.Over != exact {
+						if v.Over != (exact || most == 0) {
 							t.Errorf("%+v after %d of %d, %d more of %d: over is %t", s, elapsed, period, amount, most, v.Over)
 						}
 					}

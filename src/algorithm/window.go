@@ -30,7 +30,7 @@ func WindowBounds(at int64, period time.Duration) (start, end int64) {
 func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {
 	_, end := l.WindowBounds(at)
 	v := Outcome{Before: count, ResetAfter: time.Duration(end - at)}
-	v.Over = op.CanBeRefused() && min(count+amount, MaxCount) > l.Max
+	v.Over = op.isOver(l, min(count+amount, MaxCount))
 	v.After = op.countAfterOp(l, v.Over, count, amount, MaxCount)
 	v.Charged = op.addsAmount(l, v.Over) || v.After != count
 	v.setRetryAfter(l, amount, v.ResetAfter)
@@ -47,7 +47,7 @@ func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, 
 // returned v for op and amount. Both limits have CountBlocked, so that the count does not depend on them.
 func FixedOutcomeInstead(l *Limit, v *Outcome, op Op, amount uint64) Outcome {
 	instead := *v
-	instead.Over, instead.Remaining, instead.RetryAfter = op.CanBeRefused() && min(v.Before+amount, MaxCount) > l.Max, 0, 0
+	instead.Over, instead.Remaining, instead.RetryAfter = op.isOver(l, min(v.Before+amount, MaxCount)), 0, 0
 	instead.setRetryAfter(l, amount, v.ResetAfter)
 	if !instead.Over {
 		instead.Remaining = l.remainingAfter(v.After)
@@ -75,7 +75,7 @@ func TakeFirstHit(l *Limit, s FirstHitState, at int64, op Op, amount uint64) (Fi
 	}
 	before.WindowEnd = min(before.WindowEnd, latest)
 	v := Outcome{Before: before.Count}
-	v.Over = op.CanBeRefused() && min(before.Count+amount, MaxScriptCount) > l.Max
+	v.Over = op.isOver(l, min(before.Count+amount, MaxScriptCount))
 	v.After = op.countAfterOp(l, v.Over, before.Count, amount, MaxScriptCount)
 	v.Charged = v.After != v.Before
 	after := FirstHitState{Count: v.After, WindowEnd: before.WindowEnd}

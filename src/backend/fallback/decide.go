@@ -84,7 +84,7 @@ func (s *Store) countLocally(ctx context.Context, b *backend.Batch, p *takeScrat
 }
 
 // canNeverPass reports whether h is refused whatever its counter holds, such as with a limit of 0.
-func canNeverPass(h *backend.Hit) bool { return h.Op.CanBeRefused() && h.Amount > h.Limit.Capacity() }
+func canNeverPass(h *backend.Hit) bool { return h.Op.CanBeRefused() && !h.Limit.CanPass(h.Amount) }
 
 // fallbackDenies reports whether the fallback of h refuses it without counting.
 func fallbackDenies(h *backend.Hit) bool {

@@ -204,10 +204,10 @@ func stepsCases() []stepsCase {
 		{"a limit of 0", fixed(0, m), []step{
 			{op: look, n: 1, over: true, retry: algorithm.Never, reset: m, asked: true},
 			{op: look, n: 1, over: true, retry: algorithm.Never, reset: m},
-			{op: look, n: 0, reset: m, asked: true},
+			{op: look, n: 0, over: true, retry: algorithm.Never, reset: m, asked: true},
 			{n: 1, over: true, after: 1, retry: algorithm.Never, reset: m, asked: true},
 			{n: 1, over: true, after: 1, retry: algorithm.Never, reset: m},
-			{n: 0, over: true, after: 1, retry: m, reset: m},
+			{n: 0, over: true, after: 1, retry: algorithm.Never, reset: m},
 		}},
 		{"a refund makes room at once", fixed(2, m), []step{
 			{n: 3, over: true, after: 3, retry: algorithm.Never, reset: m, asked: true},

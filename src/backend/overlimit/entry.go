@@ -106,7 +106,7 @@ func (e *cacheEntry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bo
 	l, look, left := h.Limit, algorithm.Look, time.Duration(e.validUntil-at)
 	switch l.Kind {
 	case algorithm.FixedWindow:
-		// While the count is at most Max, a hit of 0 passes, and a hit that counts although it is refused changes later verdicts:
+		// While the count is at most Max, a hit of 0 passes unless Max is 0, and a hit that counts although it is refused changes later verdicts:
 		// the store must decide both. Beyond Max all hits are over, and counting more changes nothing.
 		counts := h.Op == algorithm.Charge && l.CountBlocked && (!h.Atomic || h.NoVeto)
 		if e.counterState <= l.Max && (h.Amount == 0 || counts) {
@@ -114,7 +114,7 @@ func (e *cacheEntry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bo
 		}
 		v.Outcome = algorithm.Outcome{Over: true, Before: e.counterState, After: e.counterState, RetryAfter: left, ResetAfter: left}
 		v.FullUntil = time.Unix(0, e.validUntil)
-		if h.Amount > l.Max {
+		if !l.CanPass(h.Amount) {
 			v.RetryAfter = algorithm.Never
 		}
 	case algorithm.FirstHitWindow:

@@ -34,11 +34,14 @@ local kinds = setmetatable({}, {__index = function(t, name)
   return kind
 end})
 
+-- exceeds says whether a sum of units is over h.max. Nothing passes a limit of 0,
+-- not even a hit of 0.
+local function exceeds(h, sum) return sum > h.max or h.max == 0 end
 local function judge_count(n, h, room)
   if h.op == 'r' then return false, -min(n, h.amount) end
   local add = min(h.amount, room or h.amount)
   if h.op == 'f' then return false, add end
-  local over = n + h.amount > h.max
+  local over = exceeds(h, n + h.amount)
   if h.op == 'c' and (not over or blocked(h)) then return over, add end
   return over, 0
 end
@@ -145,7 +148,7 @@ make.c = function()
       local add = min(h.amount, most - s[3])
       if h.op == 'f' then return false, add end
       local room = h.max - s[3] - h.amount
-      local over = room < 0 or not fits(s[2], h.period - max(now - s[1], 0), room, h.period)
+      local over = room < 0 or h.max == 0 or not fits(s[2], h.period - max(now - s[1], 0), room, h.period)
       if h.op == 'c' and (not over or blocked(h)) then return over, add end
       return over, 0
     end,
@@ -192,7 +195,7 @@ make.g = function()
     end,
     judge = function(s, h)
       if h.max == 0 then
-        return (h.op == 'c' or h.op == 'l') and h.amount > 0, 0
+        return h.op == 'c' or h.op == 'l', 0
       end
       local inc, tol = h.set and refill(h, h.amount) or pair(h.rest), pair(h.rest + 2)
       local tat, ahead = {0, 0}, tol
@@ -302,7 +305,7 @@ make.l = function()
       if h.op == 'r' then return false, -min(used, h.amount) end
       local add = h.amount
       if h.op == 'f' then return false, add end
-      local over = used + h.amount > h.max or s[2] ~= none and s.now - s[2] < h.min
+      local over = exceeds(h, used + h.amount) or s[2] ~= none and s.now - s[2] < h.min
       if h.op == 'c' and (not over or blocked(h)) then return over, add end
       return over, 0
     end,
@@ -625,7 +628,7 @@ make.h = function()
         if known > 0 then return false, 0 end
         local opens, over, add, a, b = h.units > 0 and (named or not under), nil, 0, nil, nil
         h.op, h.amount = h.units > 0 and h.ask or 'l', set.units + h.units
-        if under then over, add, a, b = under.judge(s.counter, h) else over = h.amount > h.max end
+        if under then over, add, a, b = under.judge(s.counter, h) else over = exceeds(h, h.amount) end
         h.amount = h.units
         if add or not over then add = 0 end -- nil: the clock stepped back.
         over = over or opens and set.count >= most_open
