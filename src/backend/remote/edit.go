@@ -135,9 +135,9 @@ func (s *Store) servers(ctx context.Context) (*Table, error) {
 // searchedPrefixes returns the starts of the names that AppendKey gives the counters: with and without a hash tag.
 func searchedPrefixes(prefixes []backend.KeyPrefix) (texts [][]byte) {
 	for _, p := range prefixes {
-		tagged := append([]byte{'{'}, p.Text...)
+		tagged := appendTagStart(nil, p.Text)
 		if p.TagLength > 0 {
-			tagged = append(append(tagged[:1+p.TagLength:1+p.TagLength], '}'), p.Text[p.TagLength:]...)
+			tagged = append(append(appendTagStart(nil, p.Text[:p.TagLength]), '}'), p.Text[p.TagLength:]...)
 		}
 		texts = append(texts, p.Text, tagged)
 	}

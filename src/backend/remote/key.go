@@ -36,8 +36,8 @@ var keyMarkers = [...]string{
 //
 // The key of a CountDown hit is not changed.
 //
-// A `}` in the hash tag ends it early, at the same place in all keys with this tag. If it is the first byte, Redis hashes the
-// whole key instead, so the counters of one descriptor may be on several servers. Escaped keys have no `}`.
+// A `}` in the hash tag ends it early, at the same place in all keys with this tag. An empty hash tag is none, so a `}` in front is written
+// as %7D. Escaped keys have no `}`.
 func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	l := h.Limit
 	if h.StoresRemaining {
@@ -82,9 +82,7 @@ func appendWindowKey(dst []byte, h *backend.Hit) []byte {
 	if tag == 0 {
 		tag = len(h.Key)
 	}
-	dst = append(dst, '{')
-	dst = append(dst, h.Key[:tag]...)
-	dst = append(dst, '}')
+	dst = append(appendTagStart(dst, h.Key[:tag]), '}')
 	dst = append(dst, h.Key[tag:]...)
 	dst = append(dst, keyMarkers[l.Kind]...)
 	switch {
@@ -94,6 +92,15 @@ func appendWindowKey(dst []byte, h *backend.Hit) []byte {
 		return append(dst, l.Calendar.String()...)
 	}
 	return strconv.AppendFloat(dst, l.Period.Seconds(), 'f', -1, 64)
+}
+
+// appendTagStart appends the start of a hash tag, with its brace.
+func appendTagStart(dst, tag []byte) []byte {
+	dst = append(dst, '{')
+	if len(tag) > 0 && tag[0] == '}' {
+		dst, tag = append(dst, "%7D"...), tag[1:]
+	}
+	return append(dst, tag...)
 }
 
 func appendStart(dst []byte, l *algorithm.Limit, now int64) []byte {

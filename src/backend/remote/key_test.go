@@ -123,6 +123,9 @@ func TestLevelsShareASlot(t *testing.T) {
 		{"{p}d_a_1_", "{p"},
 		{"d_a_{1}_", "d_a_{1"}, // a value that was not escaped
 		{"d}_a_1_", "d"},
+		{"}d_a_1_", "%7Dd_a_1_"},
+		{"}", "%7D"},
+		{"}}_a_1_", "%7D"},
 	} {
 		for _, rest := range []string{"", "b_2_", "b_}_", "b_2_c_{3}_"} {
 			for _, period := range []time.Duration{time.Second, 5 * time.Minute, time.Hour} {
@@ -130,6 +133,10 @@ func TestLevelsShareASlot(t *testing.T) {
 				key := string(AppendKey(nil, &h, epoch.UnixNano(), true))
 				if got := hashTag(key); got != tt.want {
 					t.Errorf("%s is placed by %s, want %s", key, got, tt.want)
+				}
+				found := searchedPrefixes([]backend.KeyPrefix{{Text: h.Key, TagLength: h.TagLength}, {Text: h.Key[:len(tt.first)]}})
+				if !HasAnyPrefix([]byte(key), found[1:2]) || !HasAnyPrefix([]byte(key), found[3:]) {
+					t.Errorf("%s is not found by %q", key, found)
 				}
 			}
 		}
