@@ -57,6 +57,7 @@ func TestExplainFiles(t *testing.T) {
 		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip=1", "--refund"}, 0, []string{"gives 1 hit back to counter"}},
 		{[]string{"--config", config, "--request", request}, 0, []string{`ip="1, 2"`, "charges 3 hits"}},
 		{[]string{"--config", config, "--request", "-"}, 0, []string{`ip="1, 2"`, "charges 3 hits"}},
+		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip=/items?page=2,key=dGVzdA=="}, 0, []string{"d: ip=/items?page=2, key=dGVzdA==\n", "the rules end at ip, entry 1 of 2"}},
 		{[]string{"--config", config, "--domain", "D", "--descriptors", "ip=1"}, 0, []string{"no rules have the domain D", "did you mean d?"}},
 		{[]string{"--config", config, "--key-format", "v2", "--domain", "d", "--descriptors", "ip=1_2"}, 0, []string{"counter d_ip_1%5F2_"}},
 		{[]string{"--config", config, "--key-format", "v3", "--domain", "d", "--descriptors", "ip=1_2"}, 1, []string{"write v1 or v2"}},
@@ -170,6 +171,9 @@ func TestExplainCharges(t *testing.T) {
 	}
 	if _, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1", "", ""); !strings.Contains(text, "now 3 used, 0 left: is over, passes in ") {
 		t.Errorf("got %s", text)
+	}
+	if code, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=dGVzdA==", "", ""); code != 200 || !strings.Contains(text, "d_ip_dGVzdA==_\n") {
+		t.Errorf("a value with =: %d %s", code, text)
 	}
 	if _, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1&refund=true", "", ""); !strings.Contains(text, "gives 1 hit back") {
 		t.Errorf("got %s", text)

@@ -81,11 +81,11 @@ func (r *Request) message() (*pb.RateLimitRequest, error) {
 	return msg, nil
 }
 
-// ParseEntries parses a descriptor in the form key=value,key=value.
+// ParseEntries parses a descriptor in the form key=value,key=value. A value may contain =, as base64 and query strings do.
 func ParseEntries(text string) (entries []rules.Entry, err error) {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(pair, "=")
-		if !ok || strings.Contains(value, "=") {
+		if !ok {
 			return nil, fmt.Errorf("%s: write key=value, separated by commas; %q is not that", text, pair)
 		}
 		entries = append(entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
