@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -71,6 +72,15 @@ func (c *Conn) bytesToCharge(n int) int64 {
 		return 0
 	}
 	return int64(n)
+}
+
+// SyscallConn returns the socket, for servers that read without a buffer. Reads of it are not charged.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	socket, ok := c.Conn.(syscall.Conn)
+	if !ok || c.bytesToCharge(1) > 0 {
+		return nil, errors.ErrUnsupported
+	}
+	return socket.SyscallConn()
 }
 
 // MarkBusy tells the listener that the client waits for an answer. The listener does not close a busy

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,11 +21,14 @@ type Batch struct {
 	Calls    []Call
 	Received time.Time // Received is when the calls arrived.
 
-	conn   *conn
-	ctx    context.Context
-	all    []Call // all has the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
-	out    []byte // out has the frames of the answers to Calls so far.
-	buffer []byte // buffer is what messages refer to if the batch is handed over, else nil. conn.mu guards it.
+	conn *conn
+	ctx  context.Context
+	all  []Call // all has the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
+	// byStream has the indices of all in the order of streams. It is empty if all is in that order, and before the first find.
+	byStream    []int32
+	isUnordered bool   // isUnordered says that all is not in the order of streams.
+	out         []byte // out has the frames of the answers to Calls so far.
+	buffer      []byte // buffer is what messages refer to if the batch is handed over, else nil. conn.mu guards it.
 }
 
 // Call is one call.
@@ -43,7 +47,7 @@ type Call struct {
 // releaseBatch returns b for reuse.
 func (s *Server) releaseBatch(b *Batch) {
 	clear(b.all)
-	*b = Batch{all: b.all[:0], out: b.out[:0]}
+	*b = Batch{all: b.all[:0], byStream: b.byStream[:0], out: b.out[:0]}
 	if cap(b.out) > maxKeptAnswers {
 		b.out = nil
 	}
@@ -53,11 +57,40 @@ func (s *Server) releaseBatch(b *Batch) {
 // Context ends with the connection and, with Config.DecideWaits, after the longest timeout of Calls.
 func (b *Batch) Context() context.Context { return b.ctx }
 
+// add adds a call. The caller holds conn.mu.
+func (b *Batch) add(call Call) {
+	n := len(b.all)
+	b.isUnordered = b.isUnordered || n > 0 && b.all[n-1].streamID > call.streamID
+	b.all = append(b.all, call)
+}
+
+// find returns the call of a stream; nil if there is none. No call follows any more. The caller holds conn.mu.
+func (b *Batch) find(streamID uint32) *Call {
+	if b.isUnordered && len(b.byStream) == 0 {
+		for i := range b.all {
+			b.byStream = append(b.byStream, int32(i))
+		}
+		slices.SortFunc(b.byStream, func(x, y int32) int { return cmp.Compare(b.all[x].streamID, b.all[y].streamID) })
+	}
+	at := func(i int) *Call {
+		if b.isUnordered {
+			i = int(b.byStream[i])
+		}
+		return &b.all[i]
+	}
+	i := sort.Search(len(b.all), func(i int) bool { return at(i).streamID >= streamID })
+	if i == len(b.all) || at(i).streamID != streamID {
+		return nil
+	}
+	return at(i)
+}
+
 // sort sorts the calls by timeout, because the store gives up at the shortest timeout of a batch. The caller holds conn.mu.
 func (b *Batch) sort() {
 	byTimeout := func(x, y Call) int { return cmp.Compare(timeoutClass(x.Timeout), timeoutClass(y.Timeout)) }
 	if !slices.IsSortedFunc(b.all, byTimeout) {
 		slices.SortStableFunc(b.all, byTimeout)
+		b.isUnordered = true
 	}
 }
 

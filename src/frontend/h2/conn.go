@@ -68,7 +68,9 @@ func (c *conn) serve() {
 	c.mu.Lock()
 	c.out = c.server.appendGreeting(c.out)
 	c.flush()
-	c.buffer = c.server.newBuffer(0)
+	if c.socket = openSocket(c); c.socket == nil {
+		c.buffer = c.server.newBuffer(0)
+	}
 	c.mu.Unlock()
 	c.readFrames()
 }
@@ -113,7 +115,7 @@ func (c *conn) release() {
 	}
 	c.mu.Unlock()
 	if isLast {
-		c.account.ReleaseBytes(int64(len(c.block.payload)))
+		c.account.ReleaseBytes(int64(len(c.block.payload)) + c.chargedBytes)
 		c.account.Close()
 		c.server.forget(c)
 	}

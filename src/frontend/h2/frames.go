@@ -186,7 +186,7 @@ func (c *conn) receiveFrame(f *frame) error {
 	}
 	rule := &frameRules[f.kind]
 	if f.kind != frameData {
-		c.waste++ // A call makes up for its HEADERS.
+		c.waste++ // openStream takes it back for the HEADERS of a stream.
 	}
 	opened := f.streamID%2 == 1 && f.streamID <= c.lastStreamID
 	switch {
@@ -282,7 +282,9 @@ func (c *conn) receivePriority(f *frame) error {
 }
 
 func (c *conn) receiveReset(f *frame) error {
-	c.endByID(f.streamID)
+	if c.endByID(f.streamID) {
+		c.waste++
+	}
 	if f.streamID == c.lastResetID {
 		c.lastResetID-- // The client has ended the stream, too, so that nothing may follow.
 	}

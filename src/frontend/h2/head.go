@@ -10,6 +10,8 @@ const (
 	maxBlockBytes    = 64 << 10 // maxBlockBytes is how long a header block may be before its decompression.
 	maxContinuations = 16       // maxContinuations is in how many frames a header block may continue.
 	maxHeadBlock     = 64       // maxHeadBlock is how long a block may be that is recognized when it comes again.
+	maxFields        = 100      // maxFields is how many fields a header list may have: Envoy's default.
+	maxKeptHead      = 2 << 10  // maxKeptHead is how many bytes a connection keeps of a head for the next one.
 )
 
 // blockReader reads the header blocks of a connection. Only the reader uses it.
@@ -68,13 +70,21 @@ func (c *conn) receiveContinuation(f *frame) error {
 	return c.receiveBlock(&done)
 }
 
-// receiveBlock handles a complete header block: the head of a new stream, or the trailers of an open one, which are only checked.
+// receiveBlock handles a complete header block.
 func (c *conn) receiveBlock(f *frame) error {
 	err := c.readHead(f.payload)
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.receiveHead(f.streamID, f.has(flagEndStream))
 	}
-	h, id, endsStream := &c.head, f.streamID, f.has(flagEndStream)
+	if c.head.keptBytes() > maxKeptHead { // A client could open many connections, and leave a long list on each.
+		c.head, c.headBlock = head{}, c.headBlock[:0]
+	}
+	return err
+}
+
+// receiveHead handles c.head: the head of a new stream, or the trailers of an open one, which are only checked.
+func (c *conn) receiveHead(id uint32, endsStream bool) (err error) {
+	h := &c.head
 	if id <= c.lastStreamID {
 		s := c.find(id)
 		isClosed := s == nil || s.isReceived
@@ -92,7 +102,7 @@ func (c *conn) receiveBlock(f *frame) error {
 	c.keepOpening()
 	c.lastStreamID = id
 	switch {
-	case h.bytes > c.server.cfg.MaxHeaderBytes:
+	case c.isLong(h):
 		return streamError(id, codeEnhanceYourCalm)
 	case h.has(meansMalformed) || h.meanings&verbMeanings == 0 || h.meanings&pathMeanings == 0 || !h.has(meansScheme):
 		return streamError(id, codeProtocol)
@@ -117,15 +127,22 @@ func (c *conn) readHead(block []byte) error {
 		if f == nil {
 			break
 		}
-		// The rest of a list that is too long is still decoded, because it may change the dynamic table.
-		if h.bytes += f.size(); h.bytes <= c.server.cfg.MaxHeaderBytes {
+		h.bytes += f.size()
+		h.count++
+		if !c.isLong(h) { // The rest of a long list is still decoded, because it may change the dynamic table.
 			h.add(f)
 		}
 	}
+	c.decoder.end()
 	if c.decoder.isRepeatable && len(block) <= maxHeadBlock {
 		c.headBlock = append(c.headBlock, block...)
 	}
 	return nil
+}
+
+// isLong reports whether the server does not accept a list of so many fields, or bytes.
+func (c *conn) isLong(h *head) bool {
+	return h.bytes > c.server.cfg.MaxHeaderBytes || h.count > maxFields
 }
 
 // head is the content of a header block: of the one that opens a stream, or of trailers.
@@ -133,12 +150,16 @@ type head struct {
 	meanings uint32 // meanings has a bit for each meaning of a field. The request is malformed if it has meansMalformed.
 	timeout  time.Duration
 	length   int64 // length is the content-length; -1 if there is none.
-	bytes    int   // bytes is the size of the header list.
+	bytes    int   // bytes is the size of the header list, as RFC 9113 section 6.5.2 counts it.
+	count    int   // count is how many fields the list has.
 	// verb, path and authority are pseudo-header fields, fields the others. A request to Config.Path only has those that gRPC defines.
 	verb, path, authority []byte
 	fields                []field
 	texts                 texts // texts is the memory of all names and values.
 }
+
+// keptBytes returns the size of the memory of h.
+func (h *head) keptBytes() int { return cap(h.fields)*fieldBytes + cap(h.texts) }
 
 func (h *head) has(m meaning) bool { return h.meanings&(1<<m) != 0 }
 

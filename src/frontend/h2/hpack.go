@@ -3,6 +3,7 @@ package h2
 import (
 	"encoding/binary"
 	"slices"
+	"unsafe"
 
 	"golang.org/x/net/http2/hpack"
 )
@@ -12,6 +13,9 @@ type field struct {
 	name, value []byte
 	meaning     meaning
 }
+
+// fieldBytes is the size of a field without its texts.
+const fieldBytes = int(unsafe.Sizeof(field{}))
 
 // fieldOverhead is what RFC 7541 section 4.1 adds to the length of a field.
 const fieldOverhead = 32
@@ -36,7 +40,7 @@ func (t *texts) Write(p []byte) (int, error) {
 
 const (
 	maxTableBytes = 4096              // maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
-	maxKeptTexts  = 4 * maxTableBytes // maxKeptTexts is how many bytes of texts a decoder has before it frees unused ones.
+	maxKeptTexts  = 3 * maxTableBytes // maxKeptTexts is how many bytes of texts a decoder has before it frees unused ones.
 	staticFields  = 61                // staticFields is the length of the static table.
 	// maxLiteralBytes bounds the literal fields of a block. Each costs time for its length, and three bytes can stand for 4 KB.
 	maxLiteralBytes = 1 << 20
@@ -75,6 +79,9 @@ func newStaticTable(methodPath string) *[staticFields]field {
 	return table
 }
 
+// keptBytes returns the size of the memory of d.
+func (d *decoder) keptBytes() int { return cap(d.texts) + cap(d.dynamic)*fieldBytes }
+
 // begin starts a header block.
 func (d *decoder) begin(block []byte) {
 	d.block, d.mayResize, d.isRepeatable, d.literalBytes = block, true, true, 0
@@ -84,7 +91,24 @@ func (d *decoder) begin(block []byte) {
 func (d *decoder) shrink() {
 	d.dynamic, d.evicted = slices.Clone(d.dynamic[d.evicted:]), 0
 	d.moveTexts(make([]byte, 0, d.dynamicBytes))
-	d.block, d.decoded = nil, field{} // They refer to a read buffer.
+}
+
+// end ends a header block. The decoder then refers neither to the block nor to many texts that are not in the dynamic table.
+func (d *decoder) end() {
+	d.block, d.decoded = nil, field{}
+	d.freeTexts()
+}
+
+// freeTexts frees texts that are not in the dynamic table, if there are many.
+func (d *decoder) freeTexts() {
+	memory := d.texts
+	if len(memory) <= maxKeptTexts && cap(memory) <= 2*maxKeptTexts {
+		return
+	}
+	if cap(memory) > 2*maxKeptTexts { // A very long text was decoded.
+		memory = nil
+	}
+	d.moveTexts(memory)
 }
 
 // moveTexts moves the texts of the dynamic table to memory, which may be that of d.texts: no text moves to the right.
@@ -133,12 +157,7 @@ func (d *decoder) indexed(prefix uint) (*field, error) {
 
 // literal reads a field whose name is an index with a prefix of that many bits, or 0 and a text. insert adds it to the table.
 func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
-	if memory := d.texts; len(memory) > maxKeptTexts {
-		if cap(memory) > 2*maxKeptTexts { // A very long text was decoded.
-			memory = nil
-		}
-		d.moveTexts(memory)
-	}
+	d.freeTexts()
 	f := &d.decoded
 	if d.block[0]&(1<<prefix-1) == 0 {
 		d.block = d.block[1:]

@@ -3,9 +3,12 @@ package h2
 import "time"
 
 const (
-	maxWaste        = 1000 // maxWaste is how much waste a connection may have. Each setting is 1, and each frame that is not of a call.
-	wastePerSecond  = 1000 // wastePerSecond is how much waste is forgotten per second.
-	wasteOfCall     = 4    // wasteOfCall is how much waste is forgotten with each call that the server answers.
+	maxWaste       = 1000 // maxWaste is how much waste a connection may have. Each setting is 1, and each frame that is not of a call.
+	wastePerSecond = 1000 // wastePerSecond is how much waste is forgotten per second.
+	wasteOfCall    = 4    // wasteOfCall is how much waste each answer makes up for.
+	// maxCredit is for how much later waste answers can make up: when a store stands still, many clients take back their calls
+	// while the answers are on the way.
+	maxCredit       = 10_000
 	wasteOfData     = 2    // wasteOfData is how much waste is forgotten with long DATA, for which clients send two WINDOW_UPDATE.
 	longData        = 1024 // longData is the length of such a frame.
 	minUsefulData   = 64   // minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
@@ -24,7 +27,7 @@ const (
 
 // limits is what bounds the time and the work of a connection.
 type limits struct {
-	waste    int
+	waste    int       // waste is negative if answers make up for later waste.
 	lastTick time.Time // lastTick is when the connection was last checked.
 	leaveAt  time.Time // leaveAt is the end of Config.MaxConnectionAge.
 	leftAt   time.Time // leftAt is when the first GOAWAY was queued.
@@ -35,8 +38,11 @@ type limits struct {
 	pingStrikes int // pingStrikes counts PINGs that came too early.
 }
 
-// forgetWaste subtracts n from the waste.
-func (c *conn) forgetWaste(n int) { c.waste = max(c.waste-n, 0) }
+// forgetWaste subtracts up to n from the waste.
+func (c *conn) forgetWaste(n int) { c.waste -= min(n, max(c.waste, 0)) }
+
+// creditAnswers makes up for waste with n answers.
+func (c *conn) creditAnswers(n int) { c.waste = max(c.waste-n*wasteOfCall, -maxCredit) }
 
 // watchConns checks all connections until the server stops.
 func (s *Server) watchConns() {

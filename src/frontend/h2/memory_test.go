@@ -15,7 +15,7 @@ import (
 
 // isSmall reports whether the connection has no more memory than an idle one needs. The caller holds mu.
 func (c *conn) isSmall() bool {
-	return len(c.buffer) == smallBufferBytes && cap(c.out)+cap(c.spare) == 0 && cap(c.head.fields) == 0 &&
+	return (c.socket != nil || len(c.buffer) == smallBufferBytes) && cap(c.out)+cap(c.spare) == 0 && cap(c.head.fields) == 0 &&
 		cap(c.decoder.texts) < 2*maxTableBytes && cap(c.decoder.dynamic) < 2*maxTableBytes/fieldOverhead
 }
 
@@ -157,6 +157,71 @@ func idleMemory(t testing.TB, conns int, fresh bool) int64 {
 		_ = raw.Close()
 	}
 	return perConn
+}
+
+// TestChargedMemory opens connections that leave as much behind as they can, and compares the memory in use with what the accounts
+// hold. It is not parallel, so that other tests do not change the memory.
+func TestChargedMemory(t *testing.T) {
+	const conns, slack = 300, 20 << 10
+	for name, attack := range map[string]func(c *client){
+		"a list of references": func(c *client) {
+			block := c.encode(append(requestFields(methodPath), "a", strings.Repeat("y", 1000))...) + strings.Repeat("\xbe", 1900)
+			c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), block)
+		},
+		"a list of references that comes again": func(c *client) {
+			c.call("x", "a", strings.Repeat("y", 3000))
+			for range 2 {
+				c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), strings.Repeat("\xbe", maxHeadBlock))
+			}
+		},
+		"a long text": func(c *client) {
+			c.frame(frameHeaders, flagEndHeaders, c.newID(), c.encode("a", strings.Repeat("a", 16<<10)))
+		},
+		"half a frame":   func(c *client) { c.write("\x00\x3f\xff\x00\x00\x00\x00\x00\x01" + strings.Repeat("x", 10<<10)) },
+		"half a block":   func(c *client) { c.frame(frameHeaders, 0, c.newID(), strings.Repeat("\x90", 10<<10)) },
+		"half a message": func(c *client) { c.frame(frameData, 0, c.open(), prefixed(strings.Repeat("x", 12<<10))[:10<<10]) },
+		"many open calls": func(c *client) {
+			for range 500 {
+				c.open()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, Config{})
+			var sent recordingConn
+			attacker := newClient(t, &sent)
+			attacker.greet()
+			attacker.frame(framePing, 0, 0, endPing)
+			attack(attacker)
+			attacker.must(attacker.out.Flush())
+			before := memoryInUse()
+			for range conns {
+				raw, err := net.Dial("tcp", s.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = raw.Close() })
+				if _, err := raw.Write(sent.Bytes()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			harness.AwaitQuiet(t, 200*time.Millisecond, "all has been read", func() (reads int64) {
+				for _, c := range s.openConns(nil) {
+					c.mu.Lock()
+					reads += int64(c.lastRead.Nanosecond())
+					c.mu.Unlock()
+				}
+				return reads
+			})
+			inUse, charged := (memoryInUse()-before)/conns, int64(0)
+			for i := range conns {
+				charged += s.account(i).held.Load() / conns
+			}
+			if inUse > charged*13/10+slack {
+				t.Errorf("each connection uses %d bytes, and is charged %d", inUse, charged)
+			}
+		})
+	}
 }
 
 // TestIdleMemory is not parallel, so that other tests do not change the memory.

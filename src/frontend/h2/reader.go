@@ -15,17 +15,22 @@ const (
 	maxHandedOver    = 64                   // maxHandedOver is how many batches of a connection may be handed over at a time.
 	maxQueuedBytes   = 256 << 10            // maxQueuedBytes is how much unwritten output a connection may have until its input waits.
 	maxSpareBytes    = 64 << 10             // maxSpareBytes is how much memory a connection keeps for output.
+	plannedBytes     = 8 << 10              // plannedBytes is how much each connection may keep: what its owner plans for an idle one.
 	shrinkAfter      = time.Second          // shrinkAfter is how long a connection is idle before it frees memory.
 )
 
 // reader is the reading side of a connection. Its goroutine is the only one that reads and decodes frames.
 type reader struct {
-	// buffer[unread:end] is input without a complete frame. Only the reader changes these fields.
+	// buffer[unread:end] is input without a complete frame. Only the reader changes these fields. buffer is nil while the reader
+	// waits for input from socket.
 	buffer      []byte
+	socket      *socket // socket is nil if input can only be read from conn.net.
 	unread, end int
 	frame       frame // frame is the one that receive handles. A local variable would be allocated in each call.
 	lastRead    time.Time
 	isShrunk    bool // isShrunk says that shrink has been called since lastRead.
+
+	chargedBytes int64 // chargedBytes is what chargeKept has charged.
 
 	batch       *Batch        // batch has the complete calls of the current read; nil if there are none.
 	deciding    *Batch        // deciding is the batch that the reader decides; nil if it must not be handed over.
@@ -58,8 +63,18 @@ func (c *conn) replaceBuffer(n int) (old []byte) {
 
 // readFrames makes the calling goroutine the reader, until the connection ends or another goroutine becomes its reader.
 func (c *conn) readFrames() {
-	for c.handleInput(c.net.Read(c.buffer[c.end:])) {
+	for c.handleInput(c.read()) {
 	}
+}
+
+// read waits for input and reads it.
+func (c *conn) read() (int, error) {
+	if c.socket != nil && c.end == 0 {
+		c.server.releaseBuffer(c.buffer)
+		c.buffer, c.frame.payload = nil, nil // Both refer to the same memory.
+		return c.socket.readInto()
+	}
+	return c.net.Read(c.buffer[c.end:])
 }
 
 // handleInput handles the n bytes and the error of a read. It returns whether the calling goroutine still is the reader.
@@ -99,13 +114,37 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 		c.end, c.unread = copy(c.buffer, c.buffer[c.unread:c.end]), 0
 	}
 	c.flush()
+	c.chargeKept()
 	c.endIfDone()
 	return true
 }
 
+// keptBytes returns how much memory the connection keeps between two reads, beside its streams. Only the reader calls it.
+func (c *conn) keptBytes() int64 {
+	n := cap(c.out) + cap(c.spare) + c.head.keptBytes() + c.decoder.keptBytes()
+	if c.socket == nil || c.end > 0 {
+		n += len(c.buffer)
+	}
+	return int64(n)
+}
+
+// chargeKept charges what the connection keeps until the next read, as far as it exceeds plannedBytes. The caller holds mu.
+func (c *conn) chargeKept() {
+	n := max(c.keptBytes()-plannedBytes, 0)
+	if more := n - c.chargedBytes; more > 0 {
+		c.chargedBytes = n
+		c.hold(more)
+	} else if more < 0 {
+		c.chargedBytes = n
+		c.account.ReleaseBytes(-more)
+	}
+}
+
 // shrink frees the memory that an idle connection does not need. The caller holds mu.
 func (c *conn) shrink() error {
-	c.server.releaseBuffer(c.replaceBuffer(c.end))
+	if c.buffer != nil {
+		c.server.releaseBuffer(c.replaceBuffer(c.end))
+	}
 	c.decoder.shrink()
 	c.head, c.headBlock, c.spare, c.frame.payload, c.isShrunk = head{}, nil, nil, nil, true
 	if len(c.out) == 0 {
@@ -114,6 +153,7 @@ func (c *conn) shrink() error {
 	if len(c.streams) == 0 {
 		c.streams = make(map[uint32]*stream)
 	}
+	c.chargeKept()
 	return c.net.SetReadDeadline(time.Time{})
 }
 
@@ -143,6 +183,9 @@ func (c *conn) answer(mayHandOver bool) (isReader bool) {
 	}
 	c.handedOver = slices.DeleteFunc(c.handedOver, func(other *Batch) bool { return other == b })
 	c.sendAnswers(b)
+	if b.out == nil { // The memory for output is that of batches, so that waiting connections hold none.
+		b.out, c.spare = c.spare, nil
+	}
 	if !isReader {
 		c.account.ReleaseBytes(int64(len(b.buffer)))
 		c.server.releaseBuffer(b.buffer)
@@ -179,12 +222,20 @@ func (c *conn) undecided(yield func(*Call) bool) {
 	}
 }
 
-// findDeciding returns the call that undecided yields with this stream; nil if there is none. The caller holds mu.
-func (c *conn) findDeciding(streamID uint32) *Call {
-	for call := range c.undecided {
-		if call.streamID == streamID {
-			return call
+// findUndecided returns the call that undecided yields with this stream, and when it arrived; nil if there is none. Clients may
+// ask for thousands in a row, while thousands are undecided. The caller holds mu.
+func (c *conn) findUndecided(streamID uint32) (call *Call, received time.Time) {
+	if b := c.batch; b != nil { // A client that takes back a call of the same read most often takes back the last one.
+		for i := len(b.all) - 1; i >= 0; i-- {
+			if b.all[i].streamID == streamID {
+				return &b.all[i], c.lastRead
+			}
 		}
 	}
-	return nil
+	for _, b := range c.handedOver {
+		if call := b.find(streamID); call != nil {
+			return call, b.Received
+		}
+	}
+	return nil, time.Time{}
 }

@@ -68,6 +68,7 @@ func (c *conn) sendAnswers(b *Batch) {
 		c.window -= sum
 		c.activeStreams -= uint32(len(b.Calls))
 		c.pingStrikes = 0
+		c.creditAnswers(len(b.Calls))
 		c.out, b.out = b.out, c.out // No answer is copied.
 	} else {
 		c.out = slices.Grow(c.out, len(b.out))
@@ -93,6 +94,7 @@ func (c *conn) sendAnswer(b *Batch, call *Call) {
 			c.out = append(c.out, b.out[call.start:call.end]...)
 			c.window -= n
 			c.pingStrikes = 0
+			c.creditAnswers(1)
 		}
 		c.activeStreams--
 		return
@@ -133,7 +135,7 @@ func (c *conn) sendData(s *stream) {
 		return
 	}
 	c.out = append(c.out, s.trailers...)
-	c.forgetWaste(wasteOfCall)
+	c.creditAnswers(1)
 	c.pingStrikes = 0
 	if s.isReceived {
 		c.endStream(s)
@@ -161,7 +163,7 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 	s := c.find(f.streamID)
 	if s != nil {
 		window = &s.window
-	} else if call := c.findDeciding(f.streamID); call != nil {
+	} else if call, _ := c.findUndecided(f.streamID); call != nil {
 		window = &call.window
 	} else {
 		return nil // The stream has ended.
@@ -177,11 +179,12 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 
 // resumeStreams sends what waits for windows that have grown. It returns an error if that of a stream is too large (section 6.9.2).
 func (c *conn) resumeStreams() error {
-	c.waste += len(c.streams) / streamsPerWaste
-	highest := c.opening.window
+	highest, concerned := c.opening.window, len(c.streams)
 	for call := range c.undecided {
 		highest = max(highest, call.window)
+		concerned++
 	}
+	c.waste += concerned / streamsPerWaste
 	for _, s := range c.streams {
 		highest = max(highest, s.window)
 		if len(s.out) > 0 {

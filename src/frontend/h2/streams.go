@@ -23,7 +23,8 @@ type stream struct {
 	state     streamState
 	heldBytes int64 // heldBytes is what the stream holds of the account.
 
-	timeout       time.Duration // timeout is that of a call that is collecting.
+	opened        time.Time
+	timeout       time.Duration // timeout is the grpc-timeout; 0 if there is none.
 	length        int64         // length is the content-length; -1 if there is none.
 	receivedBytes int64
 	receiveWindow int64  // receiveWindow is how many bytes the client may send now.
@@ -82,12 +83,13 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 		return streamError(id, codeProtocol)
 	}
 	c.activeStreams++
+	c.waste-- // An open stream is no waste: its HEADERS count if it ends without an answer.
 	if h.isCall() && !isReceived {
-		c.opening = stream{id: id, timeout: h.timeout, length: h.length, receiveWindow: firstWindow}
+		c.opening = stream{id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow}
 		return nil
 	}
 	request := newRequest(h)
-	kept := c.keep(stream{id: id, length: h.length, receiveWindow: firstWindow, isReceived: isReceived})
+	kept := c.keep(stream{id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow, isReceived: isReceived})
 	c.holdFor(kept, int64(h.bytes))
 	if request == nil {
 		return streamError(id, codeProtocol)
@@ -142,8 +144,7 @@ func (c *conn) complete(s *stream, data []byte) {
 		c.batch = c.server.batches.Get().(*Batch)
 	}
 	call := Call{Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes, window: s.window}
-	c.batch.all = append(c.batch.all, call)
-	c.forgetWaste(wasteOfCall)
+	c.batch.add(call)
 	c.remove(s)
 }
 
@@ -185,18 +186,33 @@ func (c *conn) endStream(s *stream) {
 	}
 }
 
-// endByID ends a stream or a call of this number, if there is one.
-func (c *conn) endByID(id uint32) {
+// endByID ends a stream or a call of this number, if there is one. It returns whether the client could still have waited for the
+// answer: then the stream is waste.
+func (c *conn) endByID(id uint32) (isEarly bool) {
 	if s := c.find(id); s != nil {
+		opened, timeout := s.opened, s.timeout
 		c.endStream(s)
-	} else if call := c.findDeciding(id); call != nil {
-		call.isReset = true
+		return c.isEarly(opened, timeout)
 	}
+	call, received := c.findUndecided(id)
+	if call == nil || call.isReset {
+		return false
+	}
+	call.isReset = true
+	return c.isEarly(received, call.Timeout)
 }
 
-// resetStream ends a stream of this number, if it is open, and tells the client why.
+// isEarly reports whether a call that arrived at the time received is taken back before its timeout. Timeouts of less than
+// lateAfter do not count, because a client could take back as many calls as it likes.
+func (c *conn) isEarly(received time.Time, timeout time.Duration) bool {
+	return timeout < lateAfter || c.lastRead.Sub(received) < timeout-timeout/8 // The client's clock started before.
+}
+
+// resetStream ends a stream of this number, if it is open, and tells the client why. Only codeNone follows an answer.
 func (c *conn) resetStream(id uint32, code errorCode) {
-	c.endByID(id)
+	if c.endByID(id) && code != codeNone {
+		c.waste++
+	}
 	c.lastResetID = max(c.lastResetID, id)
 	c.out = appendNumberFrame(c.out, frameResetStream, id, uint32(code))
 }

@@ -1,0 +1,62 @@
+//go:build unix
+
+package h2
+
+import (
+	"io"
+	"syscall"
+)
+
+// socket reads a connection without a buffer while nothing has arrived: a waiting connection holds no memory for input.
+type socket struct {
+	raw  syscall.RawConn
+	read func(fd uintptr) (done bool)
+	n    int   // n and err are the result of read.
+	err  error // err is nil, io.EOF or an error of the system.
+	conn *conn
+}
+
+// openSocket returns nil if c has no socket of its own, as with TLS.
+func openSocket(c *conn) *socket {
+	sc, ok := c.net.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	s := &socket{raw: raw, conn: c}
+	s.read = s.tryRead
+	return s
+}
+
+// readInto waits for input, and reads it into a new buffer of the connection.
+func (s *socket) readInto() (int, error) {
+	if err := s.raw.Read(s.read); err != nil {
+		return 0, err
+	}
+	return s.n, s.err
+}
+
+// tryRead reads what has arrived. It returns false, and gives the buffer back, if that is nothing.
+func (s *socket) tryRead(fd uintptr) (done bool) {
+	c := s.conn
+	c.buffer = c.server.newBuffer(smallBufferBytes)
+	for {
+		s.n, s.err = syscall.Read(int(fd), c.buffer)
+		switch {
+		case s.err == syscall.EINTR:
+			continue
+		case s.err == syscall.EAGAIN:
+			c.server.releaseBuffer(c.buffer)
+			c.buffer = nil
+			return false
+		case s.err != nil:
+			s.n = 0
+		case s.n == 0:
+			s.err = io.EOF
+		}
+		return true
+	}
+}
