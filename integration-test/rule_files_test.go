@@ -199,3 +199,33 @@ func TestOnlyFilesThatAreLeftOut(t *testing.T) {
 		t.Errorf("rules of %q are in force", got)
 	}
 }
+
+// What is given to `check` by mistake is named, with what to do instead.
+func TestCheckNamesTheMistake(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, text, want string }{
+		{
+			"map.yaml", "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    domain: d\n",
+			`a Kubernetes object, "ConfigMap" of "v1", not a rule file; write each text below ` + "`data` to a file of its own",
+		},
+		{
+			"crd.json", `{"apiVersion": "example.com/v1", "kind": "RateLimit", "spec": {"domain": "d"}}`,
+			`a Kubernetes object, "RateLimit" of "example.com/v1", not a rule file; apply it to the cluster`,
+		},
+		{
+			"number.yaml", "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 1e3}}\n",
+			`number.yaml:3:55: requests_per_unit is a floating-point number: "1e3"; write 1000`,
+		},
+		{
+			"value.yaml", "domain: d\ndescriptors:\n- {key: k, value: 1e3}\n",
+			`value.yaml:3:19: value is a floating-point number, not text: "1e3"; write "1e3", in quotes`,
+		},
+	} {
+		path := filepath.Join(t.TempDir(), tt.name)
+		write(t, path, tt.text)
+		out, err := run("check", path)
+		if err == nil || !strings.Contains(out, tt.want) || strings.Count(out, "error: ") != 1 {
+			t.Errorf("%s: %v\n got %s\nwant %s", tt.name, err, out, tt.want)
+		}
+	}
+}

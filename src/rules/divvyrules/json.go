@@ -12,12 +12,12 @@ import (
 	"ratelimit/src/rules"
 )
 
-// IsDivvyJSON reports whether a JSON file has rules of divvy. A file with `domain` or `schema` at its top has not: package yamlrules
-// reads it, because JSON is YAML too.
+// IsDivvyJSON reports whether a JSON file has rules of divvy. A file with `domain` or `schema` at its top has not, nor has an object of
+// Kubernetes: package yamlrules reads it, because JSON is YAML too.
 func IsDivvyJSON(data []byte) bool {
 	var top map[string]json.RawMessage
 	_ = json.Unmarshal(bytes.TrimPrefix(data, byteOrderMark), &top) // ParseJSON reports the error.
-	return top["domain"] == nil && top["schema"] == nil
+	return top["domain"] == nil && top["schema"] == nil && (top["apiVersion"] == nil || top["kind"] == nil)
 }
 
 // ParseJSON reads a rule file of divvy in its JSON form: `overrides`, a list of rules, and `default`, the last of them. The
@@ -74,7 +74,7 @@ func (v jsonValue) kind() rules.ValueKind {
 		return kind
 	}
 	if bytes.ContainsAny(v.rawJSON, ".eE") {
-		return rules.KindFraction
+		return rules.KindFloat
 	}
 	return rules.KindInt
 }
@@ -85,7 +85,7 @@ func (v jsonValue) text() string {
 	switch v.kind() {
 	case rules.KindText:
 		_ = json.Unmarshal(v.rawJSON, &text) // rawJSON is valid.
-	case rules.KindFraction:
+	case rules.KindFloat:
 		if f, _ := strconv.ParseFloat(text, 64); f == float64(int64(f)) && f >= 0 && f < 1<<53 {
 			text = strconv.FormatInt(int64(f), 10)
 		}

@@ -157,7 +157,7 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 // not maps.
 func (r *reader) checkIgnoredValue(n *yaml.Node) {
 	switch kind := kindOf(n); kind {
-	case rules.KindFraction, rules.KindBigInt:
+	case rules.KindFloat, rules.KindBigInt:
 		r.addProblem(n, "write a whole number, or put it in quotes", "%s is %v", rules.Quote(n.Value), kind)
 	case rules.KindMap:
 		r.readKnownFields(n, ignoredMapKind)

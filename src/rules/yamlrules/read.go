@@ -43,9 +43,12 @@ func ParseLaterDocuments(file string, data []byte) (configs []rules.DomainConfig
 	return configs, r.problems, r.warnings
 }
 
-// readConfig reads a document of any kind. It returns nil for tests of rules.
+// readConfig reads a document of any kind. It returns nil for tests of rules, and for what holds no rules.
 func (r *reader) readConfig(root *yaml.Node) *rules.DomainConfig {
 	switch {
+	case isKubernetesObject(root):
+		r.reportKubernetesObject(root)
+		return nil
 	case isRuleFile(root):
 		return r.readRuleFile(root)
 	case hasTopKey(root, "tests"):
@@ -58,6 +61,28 @@ func (r *reader) readConfig(root *yaml.Node) *rules.DomainConfig {
 // isRuleFile reports whether a document has rules in Envoy's format: it has the key `domain`, or neither `tests` nor `schema`.
 func isRuleFile(root *yaml.Node) bool {
 	return hasTopKey(root, "domain") || !hasTopKey(root, "tests") && !hasTopKey(root, "schema")
+}
+
+// isKubernetesObject reports whether a document is an object of Kubernetes, such as a ConfigMap, and not a rule file.
+func isKubernetesObject(root *yaml.Node) bool {
+	return hasTopKey(root, "apiVersion") && hasTopKey(root, "kind") && !hasTopKey(root, "domain")
+}
+
+// reportKubernetesObject reports that a document is an object of Kubernetes, and says where rules belong instead.
+func (r *reader) reportKubernetesObject(root *yaml.Node) {
+	value := func(key string) string {
+		for i := 0; i < len(root.Content); i += 2 {
+			if root.Content[i].Value == key {
+				return resolveAlias(root.Content[i+1]).Value
+			}
+		}
+		return ""
+	}
+	kind, fix := value("kind"), "apply it to the cluster, where a controller reads it; a rule file begins with `domain: <name>`"
+	if kind == "ConfigMap" {
+		fix = "write each text below `data` to a file of its own and check these; the service reads a ConfigMap that is mounted as its directory"
+	}
+	r.problems.Add(r.posOf(root), fix, "the file is a Kubernetes object, %s of %s, not a rule file", rules.Quote(kind), rules.Quote(value("apiVersion")))
 }
 
 // hasTopKey reports whether a document has the key at its top.

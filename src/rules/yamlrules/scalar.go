@@ -74,7 +74,7 @@ func parseScalar(n *yaml.Node) scalar {
 	}
 	s.kind, s.intValue = parseNumberKind(n.Value)
 	if s.kind == rules.KindInt && tagged && n.ShortTag() == "!!float" {
-		s.kind = rules.KindFraction
+		s.kind = rules.KindFloat
 	}
 	return s
 }
@@ -93,7 +93,7 @@ func parseNumberKind(text string) (rules.ValueKind, int64) {
 		return rules.KindBigInt, 0
 	}
 	if floatPattern.MatchString(plain) || floatWordPattern.MatchString(text) {
-		return rules.KindFraction, 0
+		return rules.KindFloat, 0
 	}
 	return rules.KindText, 0
 }
@@ -103,7 +103,7 @@ func (r *reader) readText(f field) string {
 	switch s := parseScalar(f.valueNode); s.kind {
 	case rules.KindNull:
 		return ""
-	case rules.KindFraction, rules.KindBigInt:
+	case rules.KindFloat, rules.KindBigInt:
 		r.addProblem(f.valueNode, fmt.Sprintf("write %q, in quotes", s.text), "%s is %v, not text: %s", f.name, s.kind, rules.Quote(s.text))
 		return s.text // For an empty text the compiler would report a second problem.
 	case rules.KindMap, rules.KindList:
@@ -152,23 +152,30 @@ func (r *reader) readNumber(f field) uint32 {
 // checkNumber returns the value of s, which is at the position at, if that is a whole number from least to most. Another value is a
 // problem, in which name stands for s, and checkNumber returns 1: the compiler could report 0 as a second problem.
 func (r *reader) checkNumber(s scalar, at rules.Pos, name string, least, most int64) int64 {
-	text := rules.Quote(s.text)
+	text, what := rules.Quote(s.text), s.kind.String()
+	number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
+	isWhole := err == nil && number == math.Trunc(number) // 1e3 and 1000.0 are whole, and yet no integers to YAML.
+	if s.kind == rules.KindFloat && err == nil && !isWhole {
+		what = "a fraction"
+	}
 	switch {
 	case s.kind == rules.KindInt && least <= s.intValue && s.intValue <= most:
 		return s.intValue
-	case s.kind == rules.KindFraction && invalidOctalPattern.MatchString(s.text):
+	case s.kind == rules.KindFloat && invalidOctalPattern.MatchString(s.text):
 		r.problems.Add(at, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", name, text)
-	case s.kind == rules.KindInt, s.kind == rules.KindBigInt, s.kind == rules.KindFraction && longIntegerPattern.MatchString(s.text):
+	case s.kind == rules.KindInt, s.kind == rules.KindBigInt, s.kind == rules.KindFloat && longIntegerPattern.MatchString(s.text):
 		r.problems.Add(at, fmt.Sprintf("write %d to %d", least, most), "%s is out of range: %s", name, text)
-	case s.kind == rules.KindFraction && name == "requests_per_unit":
+	case s.kind == rules.KindFloat && isWhole && float64(least) <= number && number <= float64(most):
+		r.problems.Add(at, fmt.Sprintf("write %.0f", number), "%s is %s: %s", name, what, text)
+	case s.kind == rules.KindFloat && name == "requests_per_unit":
 		r.problems.Add(at, "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
-			"%s is a fraction: %s", name, text)
-	case s.kind == rules.KindFraction:
-		r.problems.Add(at, "write a whole number", "%s is a fraction: %s", name, text)
+			"%s is %s: %s", name, what, text)
+	case s.kind == rules.KindFloat:
+		r.problems.Add(at, "write a whole number", "%s is %s: %s", name, what, text)
 	case s.kind == rules.KindText && wholeNumberPattern.MatchString(s.text):
 		r.problems.Add(at, "remove the quotes", "%s is text, not a number: %s", name, text)
 	default:
-		r.problems.Add(at, "write a whole number", "%s is %v, not a number", name, s.kind)
+		r.problems.Add(at, "write a whole number", "%s is %s, not a number", name, what)
 	}
 	return 1
 }
@@ -178,7 +185,7 @@ func (r *reader) readPercent(f field) float64 {
 	s := parseScalar(f.valueNode)
 	kind, text := s.kind, strings.ReplaceAll(s.text, "_", "")
 	percent, invalid := float64(s.intValue), error(nil)
-	if kind == rules.KindFraction {
+	if kind == rules.KindFloat {
 		percent, invalid = strconv.ParseFloat(text, 64)
 	}
 	inQuotes, _ := strconv.ParseFloat(strings.TrimSuffix(s.text, "%"), 64)
@@ -187,7 +194,7 @@ func (r *reader) readPercent(f field) float64 {
 		r.addProblem(f.valueNode, "write 0 to 100", "%s is no finite number: %s", f.name, rules.Quote(s.text))
 	case kind == rules.KindBigInt, percent < 0 || percent > 100:
 		r.addProblem(f.valueNode, "write 0 to 100", "%s is out of range: %s", f.name, rules.Quote(s.text))
-	case kind == rules.KindInt, kind == rules.KindFraction:
+	case kind == rules.KindInt, kind == rules.KindFloat:
 		return percent
 	case kind == rules.KindText && inQuotes > 0:
 		r.addProblem(f.valueNode, "write "+strings.TrimSuffix(s.text, "%")+", without quotes and %", "%s is text, not a number: %s", f.name, rules.Quote(s.text))
@@ -210,7 +217,7 @@ func (r *reader) readDuration(f field) time.Duration {
 		kind, _ = parseNumberKind(text) // A number in quotes has no unit either.
 	}
 	switch d, err := time.ParseDuration(text); {
-	case kind == rules.KindInt || kind == rules.KindBigInt || kind == rules.KindFraction:
+	case kind == rules.KindInt || kind == rules.KindBigInt || kind == rules.KindFloat:
 		r.addProblem(f.valueNode, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, rules.Quote(text))
 	case kind != rules.KindText:
 		r.addProblem(f.valueNode, durationAdvice, "%s is %v, not a duration", f.name, kind)
@@ -234,7 +241,7 @@ func (r *reader) readMetadataScalar(n *yaml.Node) any {
 		return s.boolValue
 	case rules.KindInt:
 		return float64(s.intValue)
-	case rules.KindBigInt, rules.KindFraction:
+	case rules.KindBigInt, rules.KindFloat:
 		number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
 			r.addProblem(n, "write a finite number, or put it in quotes", "%s cannot be sent in an answer", rules.Quote(s.text))

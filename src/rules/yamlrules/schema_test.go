@@ -110,7 +110,7 @@ func (c *toJSON) value(n *yaml.Node) (any, error) {
 			return nil, errNoJSON
 		}
 		return json.Number(i.String()), nil
-	case rules.KindFraction:
+	case rules.KindFloat:
 		f, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		text, err2 := json.Marshal(f)
 		if err != nil || err2 != nil {
@@ -318,7 +318,7 @@ var beyondSchema = []struct{ what, why string }{
 	{`a burst of .* takes longer than 100 years to come back`, "multiplies"},
 	{`the time zone .* is not known`, "the list of time zones is long"},
 	{`enforce_percent is no finite number`, "JSON has no such numbers"},
-	{`.* is a fraction`, "1.0 and 1e3 are whole numbers to a schema"},
+	{`.* is a (fraction|floating-point number)`, "1.0 and 1e3 are whole numbers to a schema"},
 	{`.* begins with 0 as octal numbers do`, "08 is eight to YAML 1.2"},
 	{`.* is a number of more than 64 bits`, "editors have 53 bits of it"},
 	{`".*" cannot be sent in an answer`, "JSON has no such numbers"},
