@@ -87,7 +87,7 @@ func (s *Service) buildFrontends() error {
 		s.runners = append(s.runners, func(context.Context) error { return s.frontends.grpc.Serve(l) })
 	}
 	requests := http.NewServeMux()
-	requests.Handle("/json", s.tracing.HTTP("/json", service.JSONHandler()))
+	requests.Handle("/json", s.early.hold(s.tracing.HTTP("/json", service.JSONHandler())))
 	s.serveHTTP(s.ports.http, s.handleProbes(requests))
 	attempts, err := newTokenAttempts()
 	if err != nil {

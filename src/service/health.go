@@ -306,6 +306,13 @@ func (r *ruleHealth) refusals() (list []*sourceHealth) {
 	return list
 }
 
+// hasAllRulesWith reports whether all sources but src have loaded rules.
+func (h *health) hasAllRulesWith(src *sourceHealth) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !slices.ContainsFunc(h.rules.sources, func(other *sourceHealth) bool { return other != src && other.inForce == nil })
+}
+
 func (h *health) hasAllRules() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,12 +22,10 @@ func (s *Service) onLoad(source *ruleSource, l reload.Result) {
 		s.logProblems(source, l)
 		s.health.update(func(*health) { source.health.lastLoadErr, source.health.lastRefusedAt = l.Err, l.ReadTime })
 		if s.RequireOrderedList && before == nil {
-			select {
-			case s.rules.firstLoadFailed <- errors.New(firstProblem(l.Err)):
-			default: // The channel is full: an earlier refusal of rules already ends the process.
-			}
+			s.rules.failStart(errors.New(firstProblem(l.Err)))
 		}
 		if l.Set == nil {
+			s.early.release()
 			return
 		}
 	}
@@ -50,6 +48,12 @@ func (s *Service) onLoad(source *ruleSource, l reload.Result) {
 	if before == nil && domains == 0 {
 		log.Warnf("there are no rules, so everything passes: %s", source.whyNoRules)
 	}
+	if s.health.hasAllRulesWith(source.health) {
+		if err := s.admitCallers(); err != nil {
+			s.rules.failStart(err)
+			return
+		}
+	}
 	worksWithoutStore, recovered := s.healthyWithoutStore(set), false
 	s.health.update(func(h *health) {
 		recovered = source.health.inForce != nil && source.health.lastLoadErr != nil && l.Err == nil
@@ -70,6 +74,14 @@ func (s *Service) onLoad(source *ruleSource, l reload.Result) {
 		log.Warn("rules reloaded, the problems are fixed")
 	default:
 		log.Info("rules reloaded")
+	}
+}
+
+// failStart ends the process because of err.
+func (r *ruleSources) failStart(err error) {
+	select {
+	case r.firstLoadFailed <- err:
+	default: // The channel is full: an earlier error already ends the process.
 	}
 }
 
@@ -121,7 +133,7 @@ func (s *Service) logRules(set *rules.Set) {
 }
 
 func (s *Service) logProblems(source *ruleSource, l reload.Result) {
-	state := "none are in force yet"
+	state := "none are in force yet" + s.closedPortsNote()
 	if l.Set != nil {
 		state = "domains that they do not touch take effect"
 	} else if source.health.isLoaded(&s.health) {

@@ -30,6 +30,7 @@ type ports struct {
 type port struct {
 	name         string // name is in the log and in the names of metrics.
 	opensAtStart bool
+	awaitsRules  bool   // awaitsRules says that a port that opens at the start lets clients connect when rules are in force, and not before.
 	addrVariable string // addrVariable is the setting to change if the address is taken.
 	addr         string // addr is host:port.
 	socket       string // socket is the path of a unix socket, which replaces addr if it is set.
@@ -42,7 +43,8 @@ type port struct {
 	alpn        []string    // alpn lists the protocols that TLS negotiates.
 	tlsConfig   *tls.Config // tlsConfig is nil if the port speaks plain text.
 
-	net.Listener // Listener is nil if the port is not open.
+	net.Listener               // Listener is nil if the port is not open.
+	late         *lateListener // late is what Listener wraps if the port awaits rules, else nil.
 }
 
 // newPorts returns the ports that the settings ask for, not open yet.
@@ -57,7 +59,7 @@ func newPorts(s *settings.Settings) *ports {
 			tls: s.HTTPTLS, tlsVariable: "HTTP_TLS_CERT", alpn: http1,
 		},
 		grpc: &port{
-			name: "grpc", opensAtStart: !s.NoGRPC, addrVariable: "GRPC_PORT", addr: hostPort(s.GRPCHost, s.GRPCPort), socket: s.GRPCUDS,
+			name: "grpc", opensAtStart: !s.NoGRPC, awaitsRules: true, addrVariable: "GRPC_PORT", addr: hostPort(s.GRPCHost, s.GRPCPort), socket: s.GRPCUDS,
 			maxConns: s.GRPCMaxConns, connLimits: &connlimit.Config{GreetingWrites: grpcHandshakeWrites},
 			tls: s.GRPCTLS, tlsVariable: "GRPC_SERVER_TLS_CERT", alpn: []string{"h2"},
 		},
@@ -67,9 +69,9 @@ func newPorts(s *settings.Settings) *ports {
 		},
 		health:     &port{name: "health", opensAtStart: s.Health, addrVariable: "HEALTH_PORT", addr: hostPort(s.HealthHost, s.HealthPort), connLimits: web},
 		prometheus: &port{name: "prometheus", opensAtStart: s.Sink == settings.SinkPrometheus, addrVariable: "PROMETHEUS_ADDR", addr: s.PrometheusAddr, connLimits: web},
-		divvy:      &port{name: "divvy", opensAtStart: s.Divvy.OpensAtStart, addrVariable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port)},
+		divvy:      &port{name: "divvy", opensAtStart: s.Divvy.OpensAtStart, awaitsRules: true, addrVariable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port)},
 	}
-	p.resp = &port{name: "resp", opensAtStart: s.RESP.Enabled, addrVariable: "RESP_PORT", addr: hostPort(s.RESP.Host, s.RESP.Port)}
+	p.resp = &port{name: "resp", opensAtStart: s.RESP.Enabled, awaitsRules: true, addrVariable: "RESP_PORT", addr: hostPort(s.RESP.Host, s.RESP.Port)}
 	if s.RESP.Enabled {
 		p.resp.maxConns, p.resp.tls, p.resp.tlsVariable = s.RESP.MaxConns, s.RESP.TLS, "RESP_TLS_CERT"
 	}
@@ -100,7 +102,8 @@ func (p *ports) opened() []*port {
 	return slices.DeleteFunc(p.all(), func(p *port) bool { return p.Listener == nil })
 }
 
-// open opens the ports that are on, until one fails; call close then.
+// open opens the ports that are on, until one fails; call close then. Those that await rules get their address, and clients cannot
+// connect to them before openForCallers.
 func (p *ports) open() error {
 	for _, p := range p.all() {
 		if !p.opensAtStart {
@@ -113,6 +116,20 @@ func (p *ports) open() error {
 		p.Listener = l
 	}
 	return nil
+}
+
+// openForCallers lets clients connect to the ports that await rules, and returns these.
+func (p *ports) openForCallers() (opened []*port, _ error) {
+	for _, p := range p.opened() {
+		if p.late == nil {
+			continue
+		}
+		if err := p.late.open(); err != nil {
+			return nil, p.explainError(err)
+		}
+		opened = append(opened, p)
+	}
+	return opened, nil
 }
 
 // close closes all open ports. Servers have closed most of them before.
@@ -132,21 +149,10 @@ func (p *ports) addresses() logrus.Fields {
 
 // listen opens the port and bounds its connections. It does not set p.Listener.
 func (p *port) listen(ctx context.Context) (net.Listener, error) {
-	network, addr := "tcp", p.addr
-	if p.socket != "" {
-		network, addr = "unix", p.socket
-		if err := removeUnusedSocket(ctx, p.socket); err != nil {
-			return nil, fmt.Errorf("GRPC_UDS: %w", err)
-		}
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, network, addr)
+	l, err := p.bind(ctx)
 	switch {
-	case err != nil && p.socket != "":
-		return nil, fmt.Errorf("GRPC_UDS: %w", err)
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("the %s port %s is taken: stop what listens there, or set %s", p.name, p.addr, p.addrVariable)
 	case err != nil:
-		return nil, fmt.Errorf("the %s port: %w", p.name, err)
+		return nil, p.explainError(err)
 	case p.connLimits == nil:
 		return l, nil
 	}
@@ -156,6 +162,46 @@ func (p *port) listen(ctx context.Context) (net.Listener, error) {
 		cfg.GreetingWrites += tlsHandshakeWrites
 	}
 	return connlimit.New(l, cfg), nil
+}
+
+// bind takes the address of the port, and sets p.late if the port awaits rules.
+func (p *port) bind(ctx context.Context) (net.Listener, error) {
+	switch {
+	case p.socket != "":
+		if err := removeUnusedSocket(ctx, p.socket); err != nil {
+			return nil, err
+		}
+		p.late = newLateListener(lateUnixSocket{p.socket})
+	case p.opensAtStart && p.awaitsRules:
+		socket, err := bindTCP(p.addr)
+		if err != nil {
+			return nil, err
+		}
+		p.late = newLateListener(socket)
+	default:
+		return new(net.ListenConfig).Listen(ctx, "tcp", p.addr)
+	}
+	return p.late, nil
+}
+
+// explainError returns the error for a port that cannot be opened because of err.
+func (p *port) explainError(err error) error {
+	switch {
+	case p.socket != "":
+		return fmt.Errorf("GRPC_UDS: %w", err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("the %s port %s is taken: stop what listens there, or set %s", p.name, p.addr, p.addrVariable)
+	default:
+		return fmt.Errorf("the %s port: %w", p.name, err)
+	}
+}
+
+// listenUnix listens on the unix socket path. It replaces the socket of a process that ended.
+func listenUnix(path string) (net.Listener, error) {
+	if err := removeUnusedSocket(context.Background(), path); err != nil {
+		return nil, err
+	}
+	return new(net.ListenConfig).Listen(context.Background(), "unix", path)
 }
 
 // removeUnusedSocket removes the socket file of a process that ended. A file on which a process answers is an error.

@@ -23,9 +23,11 @@ import (
 
 // ruleSources load the rules. There are several if CONFIG_TYPE names several.
 type ruleSources struct {
-	list            []*ruleSource
-	joined          *reload.Sources // joined is nil if there is only one source.
-	firstLoadFailed chan error      // firstLoadFailed receives why the first rules were refused, if RequireOrderedList is set.
+	list   []*ruleSource
+	joined *reload.Sources // joined is nil if there is only one source.
+	// firstLoadFailed receives why the first rules cannot be used, which ends the process: they were refused and RequireOrderedList is set, or
+	// a port cannot be opened.
+	firstLoadFailed chan error
 
 	AcceptedLoads, RefusedLoads metrics.Counter
 	FilesInForce                atomic.Int64
@@ -84,7 +86,6 @@ func (s *Service) requireOrderedList() error {
 	if !s.RequireOrderedList {
 		return nil
 	}
-	s.rules.firstLoadFailed = make(chan error, 1)
 	reads := &files.Reads{Timeout: s.Settings.RuntimeReadTimeout}
 	l, err := files.Read(context.Background(), reads, func() (l reload.Result, _ error) {
 		list, _, err := filerules.Read(s.RulesPath)
@@ -216,7 +217,7 @@ func (s *Service) buildXDS(x *settings.XDSServer) error {
 
 // logXDSTrouble logs that there is no stream to a management server, and why.
 func (s *Service) logXDSTrouble(source *ruleSource, reason error, pause time.Duration) {
-	state := "there are no rules yet"
+	state := "there are no rules yet" + s.closedPortsNote()
 	if source.health.isLoaded(&s.health) {
 		state = "the rules stay as they are"
 	}

@@ -30,6 +30,7 @@ type Service struct {
 	limiter    *limiter.Limiter
 	rules      ruleSources
 	frontends  frontends
+	early      earlyRequests
 	health     health
 	statistics statistics
 	divider    *quota.Divider      // divider is nil if no quotas are served.
@@ -40,10 +41,11 @@ type Service struct {
 	runners []func(context.Context) error
 }
 
-// New opens the ports that the settings ask for and builds all parts. Call Run next: it
-// answers requests, and closes what New opened.
+// New opens the ports that the settings ask for and builds all parts. Call Run next: it answers requests, and closes what New opened.
+// The ports of callers refuse connections until rules are in force, so that no caller meets a service that cannot decide.
 func New(cfg Config) (_ *Service, err error) {
-	s := &Service{Config: cfg}
+	s := &Service{Config: cfg, early: newEarlyRequests()}
+	s.rules.firstLoadFailed = make(chan error, 1)
 	if s.log, err = newLogs(cfg.Settings, cfg.Output); err != nil {
 		return nil, err
 	}
@@ -116,8 +118,16 @@ const afterServersTimeout = 1500 * time.Millisecond
 func (s *Service) Run(ctx context.Context) error {
 	defer s.close()
 	for _, p := range s.ports.opened() {
-		s.log.logListening(p.name, p.Addr())
+		if p.late == nil {
+			s.log.logListening(p.name, p.Addr())
+		}
 	}
+	if s.Settings.ForceStartWithoutConfig {
+		if err := s.admitCallers(); err != nil {
+			return err
+		}
+	}
+	defer time.AfterFunc(earlyRequestPatience, s.early.release).Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -181,6 +191,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 // while running ones finish, writes the last snapshot, and sends spans and metrics. Another signal ends all waiting.
 func (s *Service) stop() {
 	s.health.update(func(h *health) { h.isStopping = true })
+	s.early.release()
 	patient, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {

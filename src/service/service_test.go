@@ -298,22 +298,24 @@ func TestNotReady(t *testing.T) {
 	if got := s.ask("1"); got != http.StatusServiceUnavailable {
 		t.Errorf("got %d", got)
 	}
+	if _, body := s.get("debug", "/rlconfig"); !strings.HasSuffix(body, "(none are in force yet)\n") {
+		t.Errorf("/rlconfig without rules: %s", body)
+	}
+	if strings.Contains(s.log.String(), "port=grpc") {
+		t.Error("the gRPC port is open without rules")
+	}
+	s.write("rules.yaml", oneRule)
 	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, body := s.get("debug", "/rlconfig"); !strings.HasSuffix(body, "(none are in force yet)\n") {
-		t.Errorf("/rlconfig without rules: %s", body)
-	}
 	serving := func(want healthpb.HealthCheckResponse_ServingStatus) func() bool {
 		return func() bool {
 			resp, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
 			return err == nil && resp.GetStatus() == want
 		}
 	}
-	s.until("not serving", serving(healthpb.HealthCheckResponse_NOT_SERVING))
-	s.write("rules.yaml", oneRule)
 	s.until("serving", serving(healthpb.HealthCheckResponse_SERVING))
 	if got := s.ask("1"); got != 200 || !s.healthy() {
 		t.Errorf("got %d", got)

@@ -277,7 +277,7 @@ func testTracing(t *testing.T, engine string) {
 // Spans of failures are marked, and hold no more than the answer to the caller.
 func TestTracedErrors(t *testing.T) {
 	c := startCollector(t, "http")
-	s := launch(t, "domain: [\n", "TRACING_ENABLED=true")
+	s := launch(t, "domain: [\n", "TRACING_ENABLED=true", "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
 	s.until("refused", s.logged("rules refused"))
 	if err := s.call([]string{"ip"}, traceparent(0, "01")...); err == nil {
 		t.Error("no error without rules")

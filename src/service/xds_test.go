@@ -195,7 +195,7 @@ func TestXDSNotReady(t *testing.T) {
 	m.Publish(t, "default", "1", &configv3.RateLimitConfig{Name: "d"})
 	s.until("what is wrong with them", says(`Z: xds resource \"d\": the domain is missing`))
 	m.Stop()
-	s.until("the loss", s.logged("(there are no rules yet, next attempt in "))
+	s.until("the loss", s.logged("(there are no rules yet and the ports of callers stay closed, next attempt in "))
 	if !says("the domain is missing")() {
 		t.Error("the rules are not what is said to be wrong any more")
 	}
