@@ -353,7 +353,7 @@ func TestEnvoyWithoutService(t *testing.T) {
 
 // Envoy itself finds nothing wrong with the examples, and nothing outdated.
 func TestEnvoyValidatesExamples(t *testing.T) {
-	for _, path := range []string{proxyFile, mockFile, repository + "/examples/envoy/quota.yaml", tokenBudgetDir + "/envoy.yaml", repository + "/examples/concurrency/envoy.yaml"} {
+	for _, path := range []string{proxyFile, mockFile, repository + "/examples/envoy/quota.yaml", tcpFile, tokenBudgetDir + "/envoy.yaml", repository + "/examples/concurrency/envoy.yaml"} {
 		t.Run(path, func(t *testing.T) {
 			out, err := exec.Command(harness.Envoy(t), "--mode", "validate", "--log-level", "warning", "--config-path", path).CombinedOutput()
 			if err != nil {
