@@ -122,6 +122,24 @@ func (st *Status) IsUnlimited() bool {
 // InShadowMode reports whether the limit counts and never refuses: its rule is in shadow mode, or enforce_percent leaves out the counter.
 func (c *Charge) InShadowMode() bool { return c.NotEnforced || c.Rule != nil && c.Rule.ShadowMode }
 
+// ChargedUnits returns the units that the limit was charged. A reservation charges nothing when it is made: its settlement charges
+// the real amount, or what exceeds the reservation if that has expired. A refused hit charges nothing, even if the limit counts it.
+func (c *Charge) ChargedUnits() uint64 {
+	v := &c.Verdict
+	reserves := c.Rule != nil && c.Rule.HoldIDKey != "" && c.Rule.Limit.Kind != algorithm.Concurrency
+	switch {
+	case c.Op == algorithm.Force && v.HoldClosed && reserves:
+		return c.RequestedAmount
+	case c.Op == algorithm.Force && reserves:
+		return v.HoldExcess
+	case c.Op != algorithm.Charge, v.Over, v.Err != nil:
+		return 0
+	case reserves && c.HasCounterVerdict() && (v.HoldOpened || !v.Charged):
+		return 0 // It opened a hold, or repeats the request that did.
+	}
+	return c.RequestedAmount
+}
+
 // RetryWait returns how long the same hit has to wait; not ok if it passed or can never pass.
 func (c *Charge) RetryWait() (wait time.Duration, ok bool) {
 	return c.Verdict.RetryAfter, c.Verdict.Over && c.Verdict.RetryAfter != algorithm.Never

@@ -140,7 +140,7 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 		stats.unansweredCharges[v.Fallback].Add(1)
 	}
 	if c.Rule != nil && c.Rule.HoldIDKey != "" {
-		stats.holdCounts.add(&c.Verdict.Outcome)
+		stats.holdCounts.add(&c.Verdict.Outcome, c.ChargedUnits())
 	}
 	if c.Op != algorithm.Charge { // A refund or a settlement is no hit.
 		if c.Verdict.Err == nil {

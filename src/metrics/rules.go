@@ -49,10 +49,13 @@ type ruleStats struct {
 }
 
 // holdCounts counts what became of the holds of a rule.
-type holdCounts struct{ opened, closed, expired, excessUnits Counter }
+type holdCounts struct{ opened, closed, expired, chargedUnits, excessUnits Counter }
 
-// add adds what a hit did to holds.
-func (h *holdCounts) add(v *algorithm.Outcome) {
+// add adds what a hit did to holds, and the units that it charged.
+func (h *holdCounts) add(v *algorithm.Outcome, charged uint64) {
+	if charged > 0 {
+		h.chargedUnits.Add(charged)
+	}
 	if v.HoldOpened {
 		h.opened.Add(1)
 	}
@@ -110,6 +113,7 @@ func (r *Registry) ForEachDecisions(yield func(domain, name string, d Decisions)
 type Holds struct {
 	Opened, Expired uint64
 	Closed          uint64 // Closed are those that were settled or released.
+	ChargedUnits    uint64 // ChargedUnits are the units that were charged; see limiter.Charge.ChargedUnits.
 	ExcessUnits     uint64 // ExcessUnits are the units by which settlements exceeded their reservations.
 }
 
@@ -127,7 +131,10 @@ func (r *Registry) ForEachHolds(yield func(domain, name string, h Holds)) {
 }
 
 func (h *holdCounts) read() Holds {
-	return Holds{Opened: h.opened.Load(), Closed: h.closed.Load(), Expired: h.expired.Load(), ExcessUnits: h.excessUnits.Load()}
+	return Holds{
+		Opened: h.opened.Load(), Closed: h.closed.Load(), Expired: h.expired.Load(),
+		ChargedUnits: h.chargedUnits.Load(), ExcessUnits: h.excessUnits.Load(),
+	}
 }
 
 // requestLimitsName stands for the limits that came with requests, where a rule is named.

@@ -17,7 +17,7 @@ func (o *operator) Rates(search string, offset, limit int) admin.Rates {
 	page := ratesPage{operator: o, search: strings.ToLower(search), offset: offset, limit: limit, known: make(map[ruleOfDomain]history.PerSecond)}
 	page.holds = make(map[ruleOfDomain]*admin.Holds)
 	o.service.counters.ForEachHolds(func(domain, rule string, h metrics.Holds) {
-		page.holds[ruleOfDomain{domain, rule}] = &admin.Holds{Open: h.Open(), Expired: h.Expired}
+		page.holds[ruleOfDomain{domain, rule}] = &admin.Holds{Open: h.Open(), Expired: h.Expired, Charged: h.ChargedUnits}
 	})
 	page.Total = admin.PerSecond(current.Total)
 	set := o.limits.set.Load()

@@ -108,10 +108,13 @@ type RuleRates struct {
 type Holds struct {
 	Open    uint64 `json:"open"`    // Open is how many holds are open now.
 	Expired uint64 `json:"expired"` // Expired is how many holds expired since the start, because nothing settled or released them.
+	Charged uint64 `json:"charged"` // Charged is how many units were charged since the start: by settlements, and by requests without a hold.
 }
 
-// String returns the holds for people: "3 open, 1 expired".
-func (h *Holds) String() string { return fmt.Sprintf("%d open, %d expired", h.Open, h.Expired) }
+// String returns the holds for people: "3 open, 1 expired, 900 charged".
+func (h *Holds) String() string {
+	return fmt.Sprintf("%d open, %d expired, %d charged", h.Open, h.Expired, h.Charged)
+}
 
 // History are the rates of the last hour. The six lists are equally long, in decisions per second,
 // oldest first. The last value is that of the last step that has ended.

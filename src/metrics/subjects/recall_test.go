@@ -65,7 +65,7 @@ func newQuestion(set *rules.Set, rule int) *question {
 	r := set.Rules()[rule]
 	q.req.Descriptors = []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(r.Path[0].Key())}}}}
 	q.a.RuleSet, q.a.Domain = set, set.Domain([]byte(r.Domain))
-	q.a.Charges = []limiter.Charge{{Rule: r}}
+	q.a.Charges = []limiter.Charge{{Rule: r, RequestedAmount: 1}}
 	q.a.Statuses = []limiter.Status{{Rule: r, Amount: 1, Charges: q.a.Charges}}
 	return q
 }
@@ -74,7 +74,7 @@ func newQuestion(set *rules.Set, rule int) *question {
 func (q *question) set(value []byte, amount uint64, denied bool) {
 	q.req.Descriptors[0].Entries[0].Value = value
 	q.a.Charges[0].CounterKey, q.a.Charges[0].Over = value, denied
-	q.a.Statuses[0].Amount, q.a.Over = amount, denied
+	q.a.Statuses[0].Amount, q.a.Charges[0].RequestedAmount, q.a.Over = amount, amount, denied
 }
 
 const twoRules = `

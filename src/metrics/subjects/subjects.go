@@ -26,7 +26,8 @@ import (
 // Kind says which hits are counted.
 type Kind uint8
 
-// Refunds, settlements of holds and looks are not counted. A denied hit is one that the limit refused, unless shadow mode let it pass.
+// Hits are what a limit charges or refuses, and what the store did not answer. A settlement counts, and its reservation does not. Refunds and looks are not counted. A denied hit
+// is one that the limit refused, unless shadow mode let it pass.
 const (
 	Hits Kind = iota
 	DeniedHits
@@ -218,12 +219,16 @@ func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 		st := &a.Statuses[i]
 		for j := range st.Charges {
 			c := &st.Charges[j]
-			if st.Amount == 0 || c.Op != algorithm.Charge {
+			hits := c.ChargedUnits()
+			if c.Op == algorithm.Charge && (c.Verdict.Over || c.Verdict.Err != nil) {
+				hits = c.RequestedAmount
+			}
+			if hits == 0 {
 				continue
 			}
 			r, bits := t.subjectsOf(&table, a, c), t.random()
 			if bits&(sampleAll-1) < r.samplers[Hits].threshold.Load() {
-				t.count(r, Hits, c, st.Amount, req.Descriptors[i].Entries)
+				t.count(r, Hits, c, hits, req.Descriptors[i].Entries)
 			}
 			if a.Over && c.Over && bits>>32 < r.samplers[DeniedHits].threshold.Load() {
 				t.count(r, DeniedHits, c, st.Amount, req.Descriptors[i].Entries)

@@ -110,6 +110,10 @@ descriptors:
     descriptors:
       - key: size
         rate_limit: {unit: minute, requests_per_unit: 100}
+  - key: held
+    rate_limit: {unit: day, requests_per_unit: 10, hold: 30s, hold_id: id}
+  - key: parallel
+    rate_limit: {algorithm: concurrency, requests_per_unit: 1, hold: 30s, hold_id: id}
 `
 
 const listRules = `
@@ -126,7 +130,7 @@ const wordRules = "schema: {user: {children: {'*': {limits: [15, 30, 60], childr
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	limit := limiter.Descriptor{HasLimit: true, Limit: rules.Rate{Requests: 1, Unit: rules.UnitDay, UnitMultiplier: 1}}
-	refund, look := limiter.Descriptor{IsRefund: true}, limiter.Descriptor{HasAmount: true}
+	refund, look, nine := limiter.Descriptor{IsRefund: true}, limiter.Descriptor{HasAmount: true}, limiter.Descriptor{HasAmount: true, Amount: 9}
 	for _, tt := range []struct {
 		name, domain, asked string
 		like                limiter.Descriptor // like has the fields of each descriptor besides its entries.
@@ -147,6 +151,10 @@ func TestDecisions(t *testing.T) {
 		{name: "no domain", domain: "nowhere", asked: "ip=1"},
 		{name: "ordered list", domain: "list", asked: "path=/pay/1,ip=a,x=1 path=/pay/2,ip=a m=GET,x=2 y=1", hits: "list.path_/pay* ip=a 2; list.default (all) 1; list.m_GET m=GET 1", denied: "list.path_/pay* ip=a 1"},
 		{name: "tree of limits", domain: "test", asked: "user=alex,trade=", hits: "test.user.* user=alex 1; test.user.*.trade user=alex,trade 1"},
+		{name: "reservations", domain: "d", like: nine, asked: "held=a,id=1 held=a,id=1 held=b,id=2 held=b,id=3 held=c", hits: "d.held held=b 9; d.held held=c 9", denied: "d.held held=b 9"},
+		{name: "settlements", domain: "d", like: nine, asked: "held=a,id=1 held=a,id=1,hold=settle held=a,id=1,hold=settle held=b,id=2,hold=settle", hits: "d.held held=a 9; d.held held=b 9"},
+		{name: "releases", domain: "d", like: nine, asked: "held=a,id=1 held=a,id=1,hold=release"},
+		{name: "concurrency", domain: "d", asked: "parallel=a,id=1 parallel=a,id=2 parallel=a,id=1,hold=release", hits: "d.parallel parallel=a 2", denied: "d.parallel parallel=a 1"},
 		{name: "odd texts", domain: "d", asked: "ip=\x1b[31m", hits: `d.ip ip="\x1b[31m" 1`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -108,9 +108,9 @@ export function createRules(onSelect) {
   };
 }
 
-// limitText returns the limit of a rule with its holds: "4 at a time (3 open, 1 expired)".
+// limitText returns the limit of a rule with its holds: "4 at a time (3 open, 1 expired, 900 charged)".
 function limitText({ limit, holds }) {
-  return holds ? `${limit} (${formatCount(holds.open)} open, ${formatCount(holds.expired)} expired)` : limit;
+  return holds ? `${limit} (${formatCount(holds.open)} open, ${formatCount(holds.expired)} expired, ${formatCount(holds.charged)} charged)` : limit;
 }
 
 // flatRows returns a row for each rule, in the order of the service.
