@@ -78,21 +78,8 @@ func (ch *checker) clock(at time.Duration) {
 	if !back {
 		return
 	}
-	standsStill := func(k string) bool {
-		// The cache reckons from the clock, where a log stands still at its newest hit.
-		return ch.traits.Cached && strings.Contains(k, " "+string(Sliding)+" ")
-	}
-	for i := range ch.worlds {
-		for _, u := range ch.worlds[i].pending { // what may have been charged, too
-			for _, k := range u.keys {
-				if standsStill(k) {
-					ch.lost[k] = true
-				}
-			}
-		}
-	}
 	ch.loseIf(func(k string, c *counter) bool {
-		return c.until <= ch.seen+forgotten || ch.traits.Forward && strings.Contains(k, string(Counter)) || standsStill(k)
+		return c.until <= ch.seen+forgotten || ch.traits.Forward && strings.Contains(k, string(Counter))
 	})
 }
 

@@ -172,9 +172,10 @@ func (u *unit) do(s state, wall time.Duration) (state, []verdict) {
 			c = s[k].clone()
 		}
 		tried, v := verdicts[i], c.take(u.limits[i], u.at, u.asLook())
-		if u.limits[i].Hold > 0 {
-			before[k] = c
+		if c.wrote {
+			c.wrote, c.written = false, wall
 		}
+		before[k] = c
 		switch {
 		case !tried.over:
 			v.retry, v.never = 0, false
@@ -197,9 +198,10 @@ func (u *unit) asLook() wish {
 	return w
 }
 
-// leavesTrace reports whether u may change its counters: a look at holds removes those that have expired.
+// leavesTrace reports whether u may change its counters: a look at holds removes those that have expired, and one after the clock stepped
+// back starts waits.
 func (u *unit) leavesTrace() bool {
-	return u.wish.amount != 0 || slices.ContainsFunc(u.limits, func(l *Limit) bool { return l.Hold > 0 })
+	return u.wish.amount != 0 || slices.ContainsFunc(u.limits, func(l *Limit) bool { return l.Kind != Fixed || l.Hold > 0 })
 }
 
 // uncounted are the counters of u that a cache in front of the store may leave as they

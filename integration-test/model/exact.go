@@ -81,8 +81,8 @@ type method interface {
 	record(l *Limit, c *counter, at, amount int64)
 	// give takes amount back; how much of it was there.
 	give(l *Limit, c *counter, at, amount int64) int64
-	// adopt makes the changes of a charge that was refused.
-	adopt(l *Limit, c *counter, at int64)
+	// adopt makes the changes of a charge or a look after the clock stepped back, and reports whether there are any.
+	adopt(l *Limit, c *counter, at int64) bool
 }
 
 var methods = map[Kind]method{Fixed: fixed{}, FirstHit: firstHit{}, Sliding: sliding{}, Counter: twoBuckets{}, GCRA: bucket{}, Concurrency: slots{}}
@@ -101,40 +101,41 @@ func (c *counter) take(l *Limit, at int64, w wish) verdict {
 // apply decides on amount, below 0 a refund, and counts it.
 func (c *counter) apply(l *Limit, at, amount int64) verdict {
 	m, v, wrote := methods[l.Kind], verdict{}, false
-	now := at // what the answer is reckoned from, whatever is given back
-	if t, ok := m.(tried); ok {
-		now = t.now(l, c, at)
-	}
 	switch {
 	case l.Kind == GCRA && l.Max == 0: // a bucket that holds nothing
 		return verdict{over: amount >= 0, never: amount >= 0}
 	case amount < 0:
 		wrote = m.give(l, c, at, -amount) > 0
 	default:
+		wrote = m.adopt(l, c, at)
 		v.over = l.Max == 0 || !m.fits(l, c, at, amount) || !m.distance(l, c, at)
-		switch {
-		case amount > 0 && (!v.over || l.Counting):
+		if amount > 0 && (!v.over || l.Counting) {
 			m.record(l, c, at, amount)
 			wrote = true
-		case amount > 0:
-			m.adopt(l, c, at)
 		}
 	}
-	c.describe(l, now, amount, &v)
-	if wrote {
-		c.until, c.life, c.wrote = now+int64(v.reset), v.reset, true
-	}
+	c.describe(l, at, amount, &v)
+	c.noteWrite(wrote, at, v.reset)
 	return v
 }
 
-// look is the verdict on a charge that changes nothing.
+// noteWrite notes that nothing matters any more after the reset.
+func (c *counter) noteWrite(wrote bool, at int64, reset time.Duration) {
+	if wrote {
+		c.until, c.life, c.wrote = at+int64(reset), reset, true
+	}
+}
+
+// look is the verdict on a charge that counts nothing.
 func (c *counter) look(l *Limit, at, amount int64) verdict {
 	if l.Kind == GCRA && l.Max == 0 {
 		return verdict{over: true, never: true}
 	}
 	m := methods[l.Kind]
+	wrote := m.adopt(l, c, at)
 	v := verdict{over: l.Max == 0 || !m.fits(l, c, at, amount) || !m.distance(l, c, at)}
 	c.describe(l, at, amount, &v)
+	c.noteWrite(wrote, at, v.reset)
 	return v
 }
 
@@ -154,13 +155,11 @@ func (c *counter) describe(l *Limit, at, amount int64, v *verdict) {
 }
 
 // tellsRest reports whether a refused hit is told what is left: callers expect 0 of fixed
-// windows, and of estimates.
-func (l *Limit) tellsRest() bool { return l.Kind != Fixed && l.Kind != Counter }
+// windows.
+func (l *Limit) tellsRest() bool { return l.Kind != Fixed }
 
 // tried is a method whose waits are found by trying.
 type tried interface {
-	// now is the instant that counts, as a clock that steps back may be held up.
-	now(l *Limit, c *counter, at int64) int64
 	fits(l *Limit, c *counter, at, amount int64) bool
 	distance(l *Limit, c *counter, at int64) bool
 	// empty says that no hit matters any more to the next.
@@ -170,11 +169,10 @@ type tried interface {
 // byTrying finds how long it takes until amount passes if no other hit comes before, and
 // until no hit matters any more.
 func byTrying(m tried, l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
-	now := m.now(l, c, at)
 	if l.canPass(amount) {
-		retry = wait(now, func(then int64) bool { return m.fits(l, c, then, amount) && m.distance(l, c, then) })
+		retry = wait(at, func(then int64) bool { return m.fits(l, c, then, amount) && m.distance(l, c, then) })
 	}
-	return retry, wait(now, func(then int64) bool { return m.empty(l, c, then) })
+	return retry, wait(at, func(then int64) bool { return m.empty(l, c, then) })
 }
 
 // wait is the least time after now from which on ok holds.

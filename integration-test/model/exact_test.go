@@ -91,8 +91,8 @@ func exactCases() []exactCase {
 			{at: 75 * s, amount: 7, over: true, retry: 60 * s, reset: 105 * s},    // 4 x 45/60 = 3
 			{at: 75 * s, amount: 11, over: true, retry: -1, reset: 105 * s},       //
 			{at: 180 * s, amount: 10, left: 0, reset: 120 * s},                    // all is past
-			{at: 170 * s, amount: 1, over: true, retry: 66 * s, reset: 120 * s},   // stands still at 180 s
-			{at: 180 * s, amount: -11, left: 10},                                  //
+			{at: 170 * s, amount: 1, over: true, retry: 16 * s, reset: 70 * s},    // all is of the window before
+			{at: 180 * s, amount: -11, left: 0, reset: 60 * s},                    // nothing of this one
 		}},
 		{"a bucket", Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 2}, []exactStep{
 			{at: 0, amount: 3, left: 0, reset: 18 * s},

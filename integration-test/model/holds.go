@@ -112,10 +112,6 @@ func (w *wish) releases() bool { return w.action == Release || w.action == "" &&
 // are in addition to them.
 func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 	m := methods[l.Kind]
-	base := at
-	if t, ok := m.(tried); ok {
-		base = t.now(l, c, at)
-	}
 	now, wrote := c.expire(l, at)
 	v, own := verdict{}, hold{}
 	known := c.holds.find(w.id)
@@ -129,6 +125,10 @@ func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 		}
 	}
 	open := c.holds.open()
+	settles := w.action == Settle && (!own.done || own.units > 0) && l.Kind != Concurrency
+	if refunds := w.id == "" && w.amount < 0; !settles && !refunds {
+		wrote = m.adopt(l, c, at) || wrote
+	}
 	switch {
 	case w.id == "" && w.amount < 0:
 		wrote = m.give(l, c, at, -w.amount) > 0 || wrote
@@ -143,9 +143,6 @@ func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 		}
 	case known >= 0: // it passed before
 	case l.Max == 0 || !m.fits(l, c, at, w.amount+open):
-		if !w.look && w.amount > 0 {
-			m.adopt(l, c, at)
-		}
 		v.over = true
 		v.never = !l.canPass(w.amount)
 		if !v.never {
@@ -161,7 +158,7 @@ func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 	rest, newest := c.describeHeld(l, at, now, &v)
 	if wrote {
 		c.life, c.wrote = rest, true
-		c.until = base + int64(rest)
+		c.until = at + int64(rest)
 	}
 	c.until = max(c.until, at+int64(newest), c.holds.newest-c.holds.ahead+int64(l.Hold))
 	return v

@@ -59,9 +59,8 @@ func (c *counter) keep(counts func(h *hit) bool) {
 // distances nor refused hits matter.
 type plain struct{}
 
-func (plain) now(_ *Limit, _ *counter, at int64) int64    { return at }
 func (plain) distance(_ *Limit, _ *counter, _ int64) bool { return true }
-func (plain) adopt(_ *Limit, _ *counter, _ int64)         {}
+func (plain) adopt(_ *Limit, _ *counter, _ int64) bool    { return false }
 
 // fixed counts the hits of the window that the clock shows.
 type fixed struct{ plain }
@@ -118,7 +117,11 @@ func (f firstHit) waits(l *Limit, c *counter, at, amount int64) (retry, reset ti
 
 // adopt: a window that started in the future, by a clock that stepped back, starts
 // now.
-func (firstHit) adopt(_ *Limit, c *counter, at int64) { c.begun = min(c.begun, at) }
+func (firstHit) adopt(_ *Limit, c *counter, at int64) bool {
+	ahead := c.begun > at
+	c.begun = min(c.begun, at)
+	return ahead
+}
 
 func (f firstHit) record(l *Limit, c *counter, at, amount int64) {
 	if !f.running(l, c, at) {
@@ -139,33 +142,26 @@ func (f firstHit) give(l *Limit, c *counter, at, amount int64) int64 {
 	return given
 }
 
-// sliding counts the hits of the period that ends now. Its clock does not go back
-// behind its newest hit.
+// sliding counts the hits of the period that ends now. Those that are later than now, because
+// the clock stepped back, are of now.
 type sliding struct{}
-
-func (sliding) now(_ *Limit, c *counter, at int64) int64 {
-	if n := len(c.hits); n > 0 {
-		return max(at, c.hits[n-1].at)
-	}
-	return at
-}
 
 func (sliding) recent(l *Limit, at int64) func(h *hit) bool {
 	return func(h *hit) bool { return at-h.at < int64(l.Period) }
 }
 
 func (s sliding) fits(l *Limit, c *counter, at, amount int64) bool {
-	return c.sum(s.recent(l, s.now(l, c, at)))+amount <= l.Max
+	return c.sum(s.recent(l, at))+amount <= l.Max
 }
 
-func (s sliding) distance(l *Limit, c *counter, at int64) bool {
+func (sliding) distance(l *Limit, c *counter, at int64) bool {
 	n := len(c.hits)
-	return n == 0 || s.now(l, c, at)-c.hits[n-1].at >= int64(l.Interval)
+	return n == 0 || at-c.hits[n-1].at >= int64(l.Interval)
 }
 
 // empty: also the distance to the newest is a thing of the past.
 func (s sliding) empty(l *Limit, c *counter, at int64) bool {
-	return c.sum(s.recent(l, s.now(l, c, at))) == 0 && s.distance(l, c, at)
+	return c.sum(s.recent(l, at)) == 0 && s.distance(l, c, at)
 }
 
 func (s sliding) waits(l *Limit, c *counter, at, amount int64) (retry, reset time.Duration) {
@@ -175,11 +171,11 @@ func (s sliding) waits(l *Limit, c *counter, at, amount int64) (retry, reset tim
 // record also forgets hits, as is documented: those before the newest ones that
 // exceed the limit by themselves, and those that have left.
 func (s sliding) record(l *Limit, c *counter, at, amount int64) {
-	now := s.now(l, c, at)
-	c.hits = append(c.hits, hit{at: now, amount: amount})
+	s.adopt(l, c, at)
+	c.hits = append(c.hits, hit{at: at, amount: amount})
 	matters := max(l.Period, l.Interval)
-	c.keep(func(h *hit) bool { return now-h.at < int64(matters) || h.at == now })
-	for first := c.hits[0].at; first < now; first = c.hits[0].at {
+	c.keep(func(h *hit) bool { return at-h.at < int64(matters) || h.at == at })
+	for first := c.hits[0].at; first < at; first = c.hits[0].at {
 		if c.sum(func(h *hit) bool { return h.at > first }) <= l.Max {
 			return
 		}
@@ -188,32 +184,46 @@ func (s sliding) record(l *Limit, c *counter, at, amount int64) {
 }
 
 func (s sliding) give(l *Limit, c *counter, at, amount int64) int64 {
-	return c.takeBack(amount, s.recent(l, s.now(l, c, at)))
+	given := c.takeBack(amount, s.recent(l, at))
+	if given > 0 {
+		s.adopt(l, c, at)
+	}
+	return given
 }
 
-func (sliding) adopt(_ *Limit, _ *counter, _ int64) {}
+func (sliding) adopt(_ *Limit, c *counter, at int64) (ahead bool) {
+	for i := range c.hits {
+		ahead = ahead || c.hits[i].at > at
+		c.hits[i].at = min(c.hits[i].at, at)
+	}
+	return ahead
+}
 
 // twoBuckets counts the hits of the window that the clock shows, and of those of
-// the window before the share that a period ending now would still cover. Its
-// clock does not go back behind the window it counts in.
+// the window before the share that a period ending now would still cover. If the clock
+// stepped back behind the window that it counts in, all that counts is of the window that the clock shows.
 type twoBuckets struct{ plain }
 
 func (twoBuckets) counted(l *Limit, c *counter, from int64) int64 {
 	return c.sum(func(h *hit) bool { return edge(l, h.at) == from })
 }
 
-func (b twoBuckets) now(_ *Limit, c *counter, at int64) int64 {
-	if len(c.hits) > 0 {
-		return max(at, c.begun)
+func (b twoBuckets) adopt(l *Limit, c *counter, at int64) bool {
+	if edge(l, at) >= c.begun || len(c.hits) == 0 {
+		return false
 	}
-	return at
+	b.forget(l, c)
+	c.begun = edge(l, at)
+	for i := range c.hits {
+		c.hits[i].at = at
+	}
+	return true
 }
 
 // estimate is exact: no rounding.
 func (b twoBuckets) estimate(l *Limit, c *counter, at int64) *big.Rat {
-	now := b.now(l, c, at)
-	from := edge(l, now)
-	share := big.NewRat(from+int64(l.Period)-now, int64(l.Period))
+	from := edge(l, at)
+	share := big.NewRat(from+int64(l.Period)-at, int64(l.Period))
 	share.Mul(share, big.NewRat(b.counted(l, c, from-int64(l.Period)), 1))
 	return share.Add(share, big.NewRat(b.counted(l, c, from), 1))
 }
@@ -224,7 +234,7 @@ func (b twoBuckets) fits(l *Limit, c *counter, at, amount int64) bool {
 }
 
 func (b twoBuckets) empty(l *Limit, c *counter, at int64) bool {
-	from := edge(l, b.now(l, c, at))
+	from := edge(l, at)
 	return b.counted(l, c, from) == 0 && b.counted(l, c, from-int64(l.Period)) == 0
 }
 
@@ -234,9 +244,9 @@ func (b twoBuckets) waits(l *Limit, c *counter, at, amount int64) (retry, reset 
 
 // record forgets the windows before the last one.
 func (b twoBuckets) record(l *Limit, c *counter, at, amount int64) {
-	now := b.now(l, c, at)
-	c.begun = edge(l, now)
-	c.hits = append(c.hits, hit{at: now, amount: amount})
+	b.adopt(l, c, at)
+	c.begun = edge(l, at)
+	c.hits = append(c.hits, hit{at: at, amount: amount})
 	b.forget(l, c)
 }
 
@@ -245,10 +255,12 @@ func (b twoBuckets) forget(l *Limit, c *counter) {
 }
 
 func (b twoBuckets) give(l *Limit, c *counter, at, amount int64) int64 {
-	now := b.now(l, c, at)
-	given := c.takeBack(amount, inWindow(l, now))
+	seen := c.clone()
+	b.adopt(l, seen, at)
+	given := seen.takeBack(amount, inWindow(l, at))
 	if given > 0 {
-		c.begun = edge(l, now)
+		*c = *seen
+		c.begun = edge(l, at)
 		b.forget(l, c)
 	}
 	return given
@@ -311,8 +323,6 @@ func (b bucket) owe(l *Limit, c *counter, at int64, owed *big.Int) {
 	}
 }
 
-func (bucket) now(_ *Limit, _ *counter, at int64) int64 { return at }
-
 func (b bucket) fits(l *Limit, c *counter, at, amount int64) bool {
 	owed := b.owed(l, c, at)
 	return new(big.Int).Add(owed, cost(l, amount)).Cmp(cost(l, l.Burst+1)) <= 0
@@ -359,9 +369,12 @@ func (b bucket) give(l *Limit, c *counter, at, amount int64) int64 {
 
 // adopt: the wait of a refused charge begins now, so what a clock that stepped
 // back left too far ahead is pulled in.
-func (b bucket) adopt(l *Limit, c *counter, at int64) {
+func (b bucket) adopt(l *Limit, c *counter, at int64) bool {
+	ahead := c.last > at
 	if b.raw(c, at).Cmp(b.most(l)) > 0 {
 		b.owe(l, c, at, b.most(l))
+		ahead = true
 	}
 	c.last = min(c.last, at)
+	return ahead
 }

@@ -40,8 +40,8 @@ func (w *firstHits) count(d int64) uint64 {
 	return count
 }
 
-// refusedCharge is an event of no amount in a window that there is.
-func (w *firstHits) refusedCharge() {
+// setBack is an event of no amount in a window that there is.
+func (w *firstHits) setBack() {
 	began, _ := w.window()
 	if len(w.events) > 0 && w.now < began+int64(w.limit.Period) {
 		w.events = append(w.events, event{at: w.now})

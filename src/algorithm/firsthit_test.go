@@ -100,13 +100,12 @@ func firstHitTables() []table {
 			{at: 9 * s, take: 1, over: true, from: 2, to: 2, retry: 1 * s, reset: 1 * s, full: 10 * s},
 			{at: 10 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
 		}},
-		{name: "the wait starts with the first charge that is refused", limit: polite(2), turns: []turn{
+		{name: "the wait starts with the first look", limit: polite(2), turns: []turn{
 			{at: h, take: 2, charged: true, to: 2, reset: 10 * s, full: h + 10*s},
 			{at: 1 * s, op: Look, take: 1, over: true, from: 2, to: 2, retry: 10 * s, reset: 10 * s, full: 11 * s},
-			{at: 2 * s, take: 0, from: 2, to: 2, reset: 10 * s, full: 12 * s}, // asks for nothing
-			{at: 3 * s, take: 1, over: true, from: 2, to: 2, retry: 10 * s, reset: 10 * s, full: 13 * s},
-			{at: 12 * s, op: Look, take: 1, over: true, from: 2, to: 2, retry: 1 * s, reset: 1 * s, full: 13 * s},
-			{at: 13 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 2 * s, take: 0, from: 2, to: 2, reset: 9 * s, full: 11 * s}, // asks for nothing
+			{at: 3 * s, take: 1, over: true, from: 2, to: 2, retry: 8 * s, reset: 8 * s, full: 11 * s},
+			{at: 11 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
 		}},
 		{name: "a refund finds the window of a clock that stepped back", limit: polite(2), turns: []turn{
 			{at: h, take: 2, charged: true, to: 2, reset: 10 * s, full: h + 10*s},

@@ -67,9 +67,11 @@ func (s *HeldState) EmptyAt(l *Limit, at int64, v *Outcome) int64 {
 // are removed first, by a Look, too.
 func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Outcome {
 	if l.Kind == FixedWindow {
-		if start, _ := l.WindowBounds(at); start > s.WindowStart {
-			s.WindowStart, s.Base.FixedWindowCount = start, 0
+		start, _ := l.WindowBounds(at)
+		if start > s.WindowStart {
+			s.Base.FixedWindowCount = 0
 		}
+		s.WindowStart = start // A clock that was set back finds the count in its own window.
 	}
 	now, expired := s.expireHolds(l, at)
 	own := s.Holds.find(id)
@@ -161,9 +163,6 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base f
 		over = v.Over || opens && h.OpenHolds >= MaxOpenHolds
 		switch {
 		case over:
-			if v.Over && op == Charge && amount > 0 {
-				base(Charge, h.OpenUnits+amount) // It is refused as well. After a clock was set back it corrects the state, see package algorithm.
-			}
 			wait = h.retryAfter(l, amount, base)
 		case op == Charge && !opens && !isHeld:
 			baseOp, baseAmount = op, amount

@@ -5,8 +5,8 @@
 // In all Take functions at is the instant in nanoseconds since the Unix epoch, and amount is
 // at most [MaxAmount]. The zero value of a state is a counter without hits.
 //
-// The caller must store the returned state even if Charged is false. If a clock was set back, the state of a first-hit window or
-// a GCRA is too far ahead. Then the next charge corrects it, also when it is refused, so that its wait starts at once.
+// The caller must store the returned state even if Charged is false. If a clock was set back, a state is too far ahead. Then the next
+// charge or look corrects it, also when it is refused, so that its wait starts at once.
 package algorithm
 
 import (

@@ -31,6 +31,12 @@ func (g Log) Clone() Log {
 	return g
 }
 
+// Newest returns the instant of the newest hit, or a negative one if there is none.
+func (g *Log) Newest() int64 {
+	d := g.NewDraft()
+	return d.newestRecord().instant
+}
+
 // Len returns the number of records. Hits of one instant share a record.
 func (g *Log) Len() int { return len(g.allRecords) - g.numRemoved }
 
@@ -192,6 +198,14 @@ func (d *LogDraft) removeUnits(amount uint64) {
 	d.truncateRecords(n)
 	if n > 0 {
 		d.replaceRecordsFrom(n-1, record{d.newestRecord().instant, total - amount})
+	}
+}
+
+// moveFutureHitsTo makes one record at the instant at of all records that are later.
+func (d *LogDraft) moveFutureHitsTo(at int64) {
+	if newest := d.newestRecord(); newest.instant > at {
+		d.truncateRecords(d.firstRecordAfter(at))
+		d.addUnits(at, newest.runningTotal-d.newestRecord().runningTotal)
 	}
 }
 

@@ -43,10 +43,9 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 		}
 	case op == Refund:
 		v.Charged = w.give(amount) > 0
-	case op == Charge && amount > 0:
-		if w, ok := w.(interface{ refusedCharge() }); ok { // it may change something all the same
-			w.refusedCharge()
-		}
+	}
+	if w, ok := w.(interface{ setBack() }); ok && asks && !v.Charged { // it may change something all the same
+		w.setBack()
 	}
 	v.After = w.count(0)
 	passes := func(d int64, amount uint64) bool {
@@ -59,7 +58,7 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 			v.RetryAfter = Never
 		}
 	}
-	if !v.Over || l.Kind == FirstHitWindow || l.Kind == SlidingWindow || l.Kind == GCRA {
+	if !v.Over || l.Kind != FixedWindow {
 		v.Remaining = most(func(n uint64) bool { count, _ := refused(0, n); return !count })
 	}
 	reset, _ := first(w.horizon(), w.fresh)

@@ -25,7 +25,7 @@ type Op uint8
 const (
 	// Charge asks for an amount, and counts it if it passes or the limit has CountBlocked.
 	Charge Op = iota
-	// Look asks whether an amount would pass, and writes nothing.
+	// Look asks whether an amount would pass, and charges nothing.
 	Look
 	// Refund subtracts an amount from the count, down to 0. It is never refused and never creates a counter.
 	Refund
@@ -77,7 +77,7 @@ type Outcome struct {
 	// Before and After are the count before and after this hit. They are equal if nothing was charged.
 	Before, After uint64
 	// Remaining is the amount that would still pass after this hit and after the minimum interval. As in envoyproxy/ratelimit, it
-	// is 0 if a fixed window or a sliding window counter refuses the hit.
+	// is 0 if a fixed window refuses the hit.
 	Remaining uint64
 	// RetryAfter is how long the same hit must wait before it passes: 0 if it passed, Never if it can never pass.
 	RetryAfter time.Duration
@@ -133,7 +133,7 @@ func UnchargedOutcome(l *Limit, look, tried Outcome) Outcome {
 		v.RetryAfter = 0
 	case !look.Over:
 		v.RetryAfter = tried.RetryAfter
-		if l.Kind == FixedWindow || l.Kind == SlidingWindowCounter {
+		if l.Kind == FixedWindow {
 			v.Remaining = 0
 		}
 	}

@@ -8,14 +8,16 @@ import "time"
 // with CountBlocked. So with CountBlocked a caller that retries faster than the limit, or than
 // MinInterval, stays refused. For MinInterval a hit of several units is one hit.
 //
-// If at is before the newest hit, the clock was set back, and the newest hit is now. The log keeps the newest Max+1 units, which
-// decide all charges. Older units are neither in the next Before nor can they be refunded.
+// If hits are later than at, the clock was set back. Then they count as hits at the instant at, so they leave the window at most one
+// period later. The log keeps the newest Max+1 units, which decide all charges. Older units are neither in the next Before nor can
+// they be refunded.
 //
 // Source: ClassDojo's rolling-rate-limiter, README.
 func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) (v Outcome) {
 	d := g.NewDraft()
+	clockWasSetBack := d.newestRecord().instant > at
 	d.Take(&v, l, at, op, amount)
-	if v.Charged {
+	if v.Charged || clockWasSetBack && op.CanBeRefused() {
 		g.commitDraft(&d)
 	}
 	return v
@@ -23,44 +25,44 @@ func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) (v Outcome) {
 
 // Take is TakeSliding on a draft, with one at for all calls. It sets *v, which must be zero.
 func (d *LogDraft) Take(v *Outcome, l *Limit, at int64, op Op, amount uint64) {
-	now := max(at, d.newestRecord().instant)
-	first := d.firstRecordAfter(now - int64(l.Period))
-	s := SlidingSnapshot{Now: now, UnitsInWindow: d.unitsFrom(first), NewestAge: time.Duration(now - d.newestRecord().instant)}
+	d.moveFutureHitsTo(at)
+	first := d.firstRecordAfter(at - int64(l.Period))
+	s := SlidingSnapshot{Now: at, UnitsInWindow: d.unitsFrom(first), NewestAge: time.Duration(at - d.newestRecord().instant)}
 	s.setDecision(v, l, op, amount)
 	if v.Charged {
 		if op == Refund {
 			d.removeUnits(v.Before - v.After)
 		} else {
-			d.addUnits(now, amount)
+			d.addUnits(at, amount)
 			if l.MinInterval > l.Period {
-				first = d.firstRecordAfter(now - int64(l.MinInterval))
+				first = d.firstRecordAfter(at - int64(l.MinInterval))
 			}
 			d.trimOldRecords(first, l.Max)
 		}
-		first = d.firstRecordAfter(now - int64(l.Period))
+		first = d.firstRecordAfter(at - int64(l.Period))
 	}
-	s.NewestAgeAfter = time.Duration(now - d.newestRecord().instant)
-	s.WaitForAmount = d.waitForUnits(l, first, now, amount)
+	s.NewestAgeAfter = time.Duration(at - d.newestRecord().instant)
+	s.WaitForAmount = d.waitForUnits(l, first, at, amount)
 	s.WaitForOneUnit = s.WaitForAmount
 	if amount != 1 {
-		s.WaitForOneUnit = d.waitForUnits(l, first, now, 1)
+		s.WaitForOneUnit = d.waitForUnits(l, first, at, 1)
 	}
 	s.setWaitsAndRemaining(v, l, amount)
 }
 
 // waitForUnits returns the time until enough records have left the window for amount to pass, or 0 if it
 // passes now or never. first is the index of the first record in the window.
-func (d *LogDraft) waitForUnits(l *Limit, first int, now int64, amount uint64) time.Duration {
+func (d *LogDraft) waitForUnits(l *Limit, first int, at int64, amount uint64) time.Duration {
 	if amount > l.Max || d.unitsFrom(first) <= l.Max-amount {
 		return 0
 	}
-	return time.Duration(d.recordAt(d.firstRecordFollowedByAtMost(first, l.Max-amount)).instant + int64(l.Period) - now)
+	return time.Duration(d.recordAt(d.firstRecordFollowedByAtMost(first, l.Max-amount)).instant + int64(l.Period) - at)
 }
 
 // SlidingSnapshot is all that the outcome of a hit on a sliding window depends on. A store that
 // keeps the hits elsewhere fills it in.
 type SlidingSnapshot struct {
-	Now           int64  // Now is the current instant, or that of the newest hit if it is later.
+	Now           int64
 	UnitsInWindow uint64 // UnitsInWindow is the sum of the amounts in the window before this hit.
 	// NewestAge and NewestAgeAfter are the age of the newest hit before and after this hit is
 	// recorded, or at least MaxPeriod if there is none.

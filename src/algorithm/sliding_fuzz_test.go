@@ -1,13 +1,17 @@
 package algorithm
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // logged is the world of a sliding window: all that was recorded, one entry for
 // each instant, oldest first.
 type logged struct {
-	limit  *Limit
-	events []event
-	now    int64
+	limit *Limit
+	// stored are the events, and events the same as the clock sees them: those of the future are of now.
+	stored, events []event
+	now            int64
 	// forgets is what the arithmetic does after each hit it records: an entry goes
 	// when those after it are more than the limit, or when no hit can meet it any
 	// more. The next count shows the former, and so does what can be given back;
@@ -15,17 +19,29 @@ type logged struct {
 	forgets, added bool
 }
 
-// see lets no clock go back.
 func (w *logged) see(at int64) int64 {
 	if w.added && w.forgets {
 		w.forget()
+		w.setBack()
 	}
 	w.added = false
-	w.now = at
-	for _, e := range w.events {
-		w.now = max(w.now, e.at)
+	w.now, w.events = at, nil
+	for _, e := range w.stored {
+		w.append(min(e.at, at), e.amount)
 	}
 	return w.now
+}
+
+// setBack keeps the events as the clock sees them.
+func (w *logged) setBack() { w.stored = slices.Clone(w.events) }
+
+// append adds to the newest event, or makes a new one.
+func (w *logged) append(at int64, amount uint64) {
+	if n := len(w.events); n > 0 && w.events[n-1].at == at {
+		w.events[n-1].amount += amount
+	} else {
+		w.events = append(w.events, event{at: at, amount: amount})
+	}
 }
 
 func (w *logged) live(e event, d int64) bool { return e.at > w.now+d-int64(w.limit.Period) }
@@ -54,11 +70,8 @@ func (w *logged) fresh(d int64) bool {
 
 func (w *logged) add(amount uint64) {
 	w.added = true
-	if n := len(w.events); n > 0 && w.events[n-1].at == w.now {
-		w.events[n-1].amount += amount
-	} else {
-		w.events = append(w.events, event{at: w.now, amount: amount})
-	}
+	w.append(w.now, amount)
+	w.setBack()
 }
 
 func (w *logged) forget() {
@@ -84,6 +97,9 @@ func (w *logged) give(amount uint64) uint64 {
 		if last.amount -= taken; last.amount == 0 {
 			w.events = w.events[:len(w.events)-1]
 		}
+	}
+	if given > 0 {
+		w.setBack()
 	}
 	return given
 }
@@ -112,7 +128,7 @@ func TestSlidingForgetsOnlyWhatDoesNotMatter(t *testing.T) {
 		if !ok {
 			t.Fatal("a bad script")
 		}
-		tl.give, tl.force = false, true
+		tl.back, tl.give, tl.force = false, false, true
 		c := &counter{limit: &tl.limit}
 		w := &logged{limit: &tl.limit}
 		tl.play(func(m moment) Outcome {

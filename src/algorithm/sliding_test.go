@@ -163,17 +163,25 @@ func slidingTables() []table {
 			{at: 59 * s, take: 1, over: true, interval: true, left: 2, retry: 1 * s, reset: 1 * s, full: 60 * s},
 			{at: 60 * s, take: 1, charged: true, to: 1, left: 1, reset: 60 * s, full: 120 * s},
 		}},
-		{name: "a clock that steps back stands still", limit: polite(2), turns: []turn{
+		{name: "a clock that steps back makes later hits hits of now", limit: polite(2), turns: []turn{
 			{at: h, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
-			{at: 0, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: h + 10*s},
-			{at: 1 * s, take: 1, over: true, from: 2, to: 2, retry: 10 * s, reset: 10 * s, full: h + 10*s},
-			{at: h + 10*s - 1, take: 1, over: true, from: 2, to: 2, retry: 1, reset: 1, full: h + 10*s},
-			{at: h + 10*s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+			{at: 0, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 10 * s},
+			{at: 1 * s, take: 1, over: true, from: 2, to: 2, retry: 9 * s, reset: 9 * s, full: 10 * s},
+			{at: 10*s - 1, take: 1, over: true, from: 2, to: 2, retry: 1, reset: 1, full: 10 * s},
+			{at: 10 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
+		}},
+		{name: "a clock that steps back within the window", limit: polite(3), turns: []turn{
+			{at: 0, take: 1, charged: true, to: 1, left: 2, reset: 10 * s},
+			{at: 5 * s, take: 1, charged: true, from: 1, to: 2, left: 1, reset: 10 * s},
+			{at: 6 * s, take: 1, charged: true, from: 2, to: 3, reset: 10 * s, full: 10 * s},
+			{at: 4 * s, op: Look, take: 2, over: true, from: 3, to: 3, retry: 10 * s, reset: 10 * s, full: 10 * s},
+			{at: 10 * s, take: 1, charged: true, from: 2, to: 3, reset: 10 * s, full: 14 * s},
+			{at: 14 * s, take: 2, charged: true, from: 1, to: 3, reset: 10 * s, full: 20 * s},
 		}},
 		{name: "a clock that steps back, and a distance", limit: limit(2, 1*s, false), turns: []turn{
 			{at: h, take: 1, charged: true, to: 1, left: 1, reset: 10 * s, full: h + 1*s},
-			{at: 0, take: 1, over: true, interval: true, from: 1, to: 1, left: 1, retry: 1 * s, reset: 10 * s, full: h + 1*s},
-			{at: h + 1*s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: h + 10*s},
+			{at: 0, take: 0, over: true, interval: true, from: 1, to: 1, left: 1, retry: 1 * s, reset: 10 * s, full: 1 * s},
+			{at: 1 * s, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 10 * s},
 		}},
 		{name: "a clock that steps forward", limit: polite(1), turns: []turn{
 			{take: 1, charged: true, to: 1, reset: 10 * s, full: 10 * s},

@@ -12,19 +12,19 @@ type SlidingCounterState struct {
 	PreviousCount, CurrentCount uint64
 }
 
-// advanceTo returns the buckets at the instant at. now is at, or s.WindowStart if the clock was set back
-// to before s.WindowStart. Buckets of another period start elsewhere and count as empty.
-func (s SlidingCounterState) advanceTo(at int64, period time.Duration) (moved SlidingCounterState, now int64) {
+// advanceTo returns the buckets at the instant at. If the clock was set back to an earlier window, all that counts is counted in that
+// window. So it counts for at most two windows more. Buckets of another period start elsewhere and count as empty.
+func (s SlidingCounterState) advanceTo(at int64, period time.Duration) SlidingCounterState {
 	start, end := WindowBounds(at, period)
 	switch {
 	case start == s.WindowStart:
-		return s, at
+		return s
 	case start == s.WindowStart+int64(period):
-		return SlidingCounterState{WindowStart: start, PreviousCount: s.CurrentCount}, at
-	case end <= s.WindowStart && s.PreviousCount+s.CurrentCount > 0:
-		return s, s.WindowStart
+		return SlidingCounterState{WindowStart: start, PreviousCount: s.CurrentCount}
+	case end <= s.WindowStart:
+		return SlidingCounterState{WindowStart: start, CurrentCount: min(s.PreviousCount+s.CurrentCount, MaxScriptCount)}
 	}
-	return SlidingCounterState{WindowStart: start}, at
+	return SlidingCounterState{WindowStart: start}
 }
 
 // TakeSlidingCounter applies op to s and returns the buckets to store.
@@ -39,8 +39,8 @@ func (s SlidingCounterState) advanceTo(at int64, period time.Duration) (moved Sl
 //
 // Source: Cloudflare, "How we built rate limiting capable of scaling to millions of domains".
 func TakeSlidingCounter(l *Limit, s SlidingCounterState, at int64, op Op, amount uint64) (SlidingCounterState, Outcome) {
-	moved, now := s.advanceTo(at, l.Period)
-	elapsed := now - moved.WindowStart
+	moved := s.advanceTo(at, l.Period)
+	elapsed := at - moved.WindowStart
 	v := Outcome{Before: moved.estimatedCount(elapsed, l.Period)}
 	v.Over = op.isOver(l, min(v.Before+amount, MaxCount))
 	after := moved
@@ -50,13 +50,12 @@ func TakeSlidingCounter(l *Limit, s SlidingCounterState, at int64, op Op, amount
 	v.ResetAfter = after.timeUntilReset(elapsed, l.Period)
 	if v.Over {
 		v.RetryAfter = after.waitForUnits(l, elapsed, amount)
-	} else {
-		v.Remaining = l.remainingAfter(v.After)
 	}
+	v.Remaining = l.remainingAfter(v.After)
 	if v.After >= l.Max && !l.CountBlocked {
-		v.setFullUntil(l, now, int64(after.waitForUnits(l, elapsed, 1)))
+		v.setFullUntil(l, at, int64(after.waitForUnits(l, elapsed, 1)))
 	}
-	if !v.Charged {
+	if clockWasSetBack := moved.WindowStart < s.WindowStart; !v.Charged && !(clockWasSetBack && op.CanBeRefused()) {
 		return s, v
 	}
 	return after, v

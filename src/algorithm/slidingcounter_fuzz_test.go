@@ -1,16 +1,20 @@
 package algorithm
 
 import (
+	"maps"
 	"math/big"
 	"testing"
 )
 
-// estimated is the world of a sliding window counter: it adds up all that was
-// counted window by window, and estimates in exact fractions.
+// estimated is the world of a sliding window counter: it has what was counted in
+// each window, and estimates in exact fractions.
 type estimated struct {
-	limit  *Limit
-	events []event
-	counts map[int64]uint64 // by the window's number
+	limit *Limit
+	// stored is what was counted by the number of the window, of which storedWindow is the last.
+	stored       map[int64]uint64
+	storedWindow int64
+	// counts is the same as the clock sees it: what a later window counts is of the current one.
+	counts map[int64]uint64
 	window int64
 	// elapsed is how much of the window has gone by.
 	elapsed int64
@@ -18,34 +22,26 @@ type estimated struct {
 
 func (w *estimated) see(at int64) int64 {
 	period := int64(w.limit.Period)
-	w.counts = make(map[int64]uint64)
-	move := func(at int64) {
-		w.window, w.elapsed = w.place(at), at%period
-		if w.window > at/period { // the clock stepped back
-			w.elapsed = 0
-		}
+	w.window, w.elapsed, w.counts = at/period, at%period, maps.Clone(w.stored)
+	if w.counts == nil {
+		w.counts = make(map[int64]uint64)
 	}
-	for _, e := range w.events {
-		move(e.at)
-		if e.give {
-			w.counts[w.window] -= e.amount
-		} else {
-			w.counts[w.window] += e.amount
-		}
+	if w.storedWindow > w.window {
+		w.counts = map[int64]uint64{w.window: w.stored[w.storedWindow] + w.stored[w.storedWindow-1]}
 	}
-	move(at)
-	return w.window*period + w.elapsed
+	return at
 }
 
-// place is the window that at is counted in: its own, or the last one if that
-// is later and anything still counts. What has stopped counting never does again.
-func (w *estimated) place(at int64) int64 {
-	own := at / int64(w.limit.Period)
-	if w.counts[w.window] == 0 && w.counts[w.window-1] == 0 {
-		clear(w.counts)
-		return own
+// store keeps the counts of the last two windows.
+func (w *estimated) store() {
+	w.storedWindow = w.window
+	w.stored = map[int64]uint64{w.window: w.counts[w.window], w.window - 1: w.counts[w.window-1]}
+}
+
+func (w *estimated) setBack() {
+	if w.storedWindow > w.window {
+		w.store()
 	}
-	return max(own, w.window)
 }
 
 // estimate is the numerator of the count; the denominator is the period.
@@ -73,16 +69,16 @@ func (w *estimated) refused(d int64, amount uint64) (count, interval bool) {
 func (w *estimated) fresh(d int64) bool { return w.estimate(d).Sign() == 0 }
 
 func (w *estimated) add(amount uint64) {
-	w.events = append(w.events, event{at: w.window*int64(w.limit.Period) + w.elapsed, amount: amount})
 	w.counts[w.window] += amount
+	w.store()
 }
 
 // give takes from the current window only.
 func (w *estimated) give(amount uint64) uint64 {
 	given := min(amount, w.counts[w.window])
 	if given > 0 {
-		w.events = append(w.events, event{at: w.window*int64(w.limit.Period) + w.elapsed, amount: given, give: true})
 		w.counts[w.window] -= given
+		w.store()
 	}
 	return given
 }

@@ -18,7 +18,7 @@ func slidingCounterTables() []table {
 		{name: "the example of the comment", limit: polite(10), turns: []turn{
 			{at: 0, take: 8, charged: true, to: 8, left: 2, reset: 2 * m},
 			{at: 75 * s, take: 3, charged: true, from: 6, to: 9, left: 1, reset: 105 * s},                              // 8 x 0.75 = 6
-			{at: 75 * s, op: Look, take: 2, over: true, from: 9, to: 9, retry: 7500 * ms, reset: 105 * s},              // until 8 x 0.625 = 5
+			{at: 75 * s, op: Look, take: 2, over: true, from: 9, to: 9, left: 1, retry: 7500 * ms, reset: 105 * s},     // until 8 x 0.625 = 5
 			{at: 75 * s, take: 1, charged: true, from: 9, to: 10, reset: 105 * s, full: 82500 * ms},                    // the same
 			{at: 82500*ms - 1, take: 1, over: true, from: 10, to: 10, retry: 1, reset: 97500*ms + 1, full: 82500 * ms}, // 5 and a bit
 			{at: 82500 * ms, take: 1, charged: true, from: 9, to: 10, reset: 97500 * ms, full: 90 * s},
@@ -42,7 +42,7 @@ func slidingCounterTables() []table {
 			{at: 10 * s, take: 5, over: true, from: 10, to: 10, retry: 80 * s, reset: 110 * s, full: m + 6*s},
 			{at: 10 * s, take: 10, over: true, from: 10, to: 10, retry: 110 * s, reset: 110 * s, full: m + 6*s},
 			{at: 10 * s, take: 11, over: true, from: 10, to: 10, retry: Never, reset: 110 * s, full: m + 6*s},
-			{at: m + 30*s - 1, take: 5, over: true, from: 6, to: 6, retry: 1, reset: 30*s + 1},
+			{at: m + 30*s - 1, take: 5, over: true, from: 6, to: 6, left: 4, retry: 1, reset: 30*s + 1},
 			{at: m + 30*s, take: 5, charged: true, from: 5, to: 10, reset: 90 * s, full: m + 36*s},
 		}},
 		{name: "refused hits count", limit: counting(10), turns: []turn{
@@ -58,9 +58,9 @@ func slidingCounterTables() []table {
 		{name: "looks and nothing asked", limit: polite(3), turns: []turn{
 			{take: 0, left: 3},
 			{op: Look, take: 3, left: 3},
-			{op: Look, take: 4, over: true, retry: Never},
+			{op: Look, take: 4, over: true, left: 3, retry: Never},
 			{take: 2, charged: true, to: 2, left: 1, reset: 2 * m},
-			{op: Look, take: 2, over: true, from: 2, to: 2, retry: 90 * s, reset: 2 * m},
+			{op: Look, take: 2, over: true, from: 2, to: 2, left: 1, retry: 90 * s, reset: 2 * m},
 			{at: m + 30*s, op: Look, take: 2, from: 1, to: 1, left: 2, reset: 30 * s},
 			{at: m + 30*s, take: 0, from: 1, to: 1, left: 2, reset: 30 * s},
 		}},
@@ -89,11 +89,17 @@ func slidingCounterTables() []table {
 			{take: 0, over: true, from: 15, to: 15, retry: 80 * s, reset: 2 * m, full: 84 * s},      // 15 x 40/60 = 10
 			{op: Refund, take: 1, charged: true, from: 15, to: 14, reset: 2 * m, full: 81428571429}, // never over
 		}},
-		{name: "a clock that steps back stands at the window's beginning", limit: polite(10), turns: []turn{
+		{name: "a clock that steps back finds the hits in its own window", limit: polite(10), turns: []turn{
 			{at: h, take: 4, charged: true, to: 4, left: 6, reset: 2 * m},
-			{at: 0, take: 6, charged: true, from: 4, to: 10, reset: 2 * m, full: h + 66*s},
-			{at: h - 1, take: 1, over: true, from: 10, to: 10, retry: 66 * s, reset: 2 * m, full: h + 66*s},
-			{at: h + 66*s, take: 1, charged: true, from: 9, to: 10, reset: 114 * s, full: h + 72*s},
+			{at: 0, take: 6, charged: true, from: 4, to: 10, reset: 2 * m, full: 66 * s},
+			{at: 1 * s, take: 1, over: true, from: 10, to: 10, retry: 65 * s, reset: 2*m - s, full: 66 * s},
+			{at: 66 * s, take: 1, charged: true, from: 9, to: 10, reset: 114 * s, full: 72 * s},
+		}},
+		{name: "after a step back a look begins the wait, and so does a refused hit of nothing", limit: polite(10), turns: []turn{
+			{at: h, op: Force, take: 11, charged: true, to: 11, reset: 2 * m, full: h + 70909090910},
+			{at: 30 * s, op: Look, take: 5, over: true, from: 11, to: 11, retry: 30*s + 32727272728, reset: 90 * s, full: 70909090910},
+			{at: 40 * s, take: 0, over: true, from: 11, to: 11, retry: 20*s + 5454545455, reset: 80 * s, full: 70909090910},
+			{at: 62727272728, op: Look, take: 5, over: true, from: 11, to: 11, retry: 30 * s, reset: 57272727272, full: 70909090910},
 		}},
 		{name: "a clock that steps back within the window goes back", limit: polite(10), turns: []turn{
 			{at: 0, take: 8, charged: true, to: 8, left: 2, reset: 2 * m},

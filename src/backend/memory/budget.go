@@ -15,6 +15,7 @@ type memoryBudget struct {
 	usedBytes       atomic.Int64 // usedBytes is the size of all tables, names and overflows.
 	overflowBytes   atomic.Int64 // overflowBytes is the size of all overflows.
 	evictedCounters atomic.Int64 // evictedCounters is Stats.EvictedKeys.
+	usesVirtualTime atomic.Bool  // usesVirtualTime says that callers have set Batch.Now.
 }
 
 func (b *memoryBudget) addOverflowBytes(bytes int64) {

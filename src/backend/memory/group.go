@@ -126,7 +126,7 @@ func (g *groupScratch) tryHit(sh *shard, h *backend.Hit, i int, now int64) (v al
 		previous := &g.trials[t.previousTrial]
 		t.counterState, t.copyIndex = previous.counterState, previous.copyIndex
 	} else {
-		t.counterState, _ = sh.counterState(h.Limit, t.id, now)
+		t.counterState = sh.counterState(h.Limit, t.id, now)
 	}
 	if h.Limit.Kind != algorithm.SlidingWindow {
 		return t.counterState.Take(h.Limit, now, h.Op, h.Amount)

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"math"
+	"time"
 	"unsafe"
 
 	"ratelimit/src/algorithm"
@@ -115,6 +116,15 @@ func (sh *shard) evictIfLarge(sl *slot, bytes int64) {
 	}
 }
 
+// readClockAgain returns the time of a hit that comes at now, before the newest hit of its counter. The other hit may have read the clock
+// later and got the lock first. Then the clock is beyond the newest hit by now, unless it was set back.
+func (sh *shard) readClockAgain(now int64) int64 {
+	if sh.budget.usesVirtualTime.Load() {
+		return now
+	}
+	return max(now, time.Now().UnixNano())
+}
+
 // applySlidingHit is apply for a sliding window, whose log is changed in place.
 func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	sl, expired := sh.findSlot(id, now)
@@ -123,9 +133,13 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	if sl != nil {
 		log = &sh.overflow.logs.items[sl.stateOrIndex]
 	}
-	before := log.Bytes()
+	before, newest := log.Bytes(), log.Newest()
+	if newest > now {
+		now = sh.readClockAgain(now)
+	}
 	v := algorithm.TakeSliding(h.Limit, log, now, h.Op, h.Amount)
-	if !v.Charged {
+	setBackBy := max(newest-log.Newest(), 0)
+	if !v.Charged && setBackBy == 0 {
 		sl.recordUse(h, &v, now)
 		return v
 	}
@@ -136,8 +150,8 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 		sl.setForm(logForm)
 	}
 	sl.recordUse(h, &v, now)
-	// If a clock was set back, an earlier hit may expire later than this one.
-	sl.expiresAt = max(sl.expiresAt, now+int64(v.ResetAfter)+sh.budget.graceNanos)
+	// An earlier hit may have come with a longer minimum interval.
+	sl.expiresAt = max(sl.expiresAt-setBackBy, now+int64(v.ResetAfter)+sh.budget.graceNanos)
 	sh.overflow.logBytes += after - before
 	sh.updateOverflowBytes()
 	if log.Len() == 0 {

@@ -95,10 +95,10 @@ func (sh *shard) applyPackedHit(h *backend.Hit, id counterID, now int64) algorit
 	if sl != nil {
 		st = sh.unpackState(h.Limit, sl)
 	}
-	arrival, first := st.GCRA, st.FirstHit
+	arrival, first, buckets := st.GCRA, st.FirstHit, st.SlidingCounter
 	v := st.Take(h.Limit, now, h.Op, h.Amount)
-	// A refused hit may change a state that is too far ahead of the clock.
-	if v.Charged || st.GCRA != arrival || st.FirstHit != first {
+	// Even a look may change a state that is too far ahead of the clock.
+	if v.Charged || st.GCRA != arrival || st.FirstHit != first || st.SlidingCounter != buckets {
 		if sl == nil {
 			sl = sh.createSlot(h, id, expired, now)
 		}

@@ -81,25 +81,19 @@ func (sh *shard) unpackState(l *algorithm.Limit, sl *slot) (st algorithm.State) 
 	return st
 }
 
-// counterState returns the state of id and its slot, if it has one. A log must not be written to.
-func (sh *shard) counterState(l *algorithm.Limit, id counterID, now int64) (st algorithm.State, sl *slot) {
-	if sl, _ = sh.findSlot(id, now); sl != nil {
+// counterState returns the state of id. A log must not be written to.
+func (sh *shard) counterState(l *algorithm.Limit, id counterID, now int64) (st algorithm.State) {
+	if sl, _ := sh.findSlot(id, now); sl != nil {
 		st = sh.unpackState(l, sl)
 	}
-	return st, sl
+	return st
 }
 
 // lookOutcome returns the outcome of h.AsLook().
 func (sh *shard) lookOutcome(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
-	if h.Limit.Hold > 0 {
-		look := h.AsLook()
-		v := sh.applyHeldHit(&look, id, now)
-		sl, _ := sh.findSlot(id, now)
-		sl.recordUse(h, &v, now)
-		return v
-	}
-	st, sl := sh.counterState(h.Limit, id, now)
-	v := st.Take(h.Limit, now, algorithm.Look, h.AsLook().Amount)
+	look := h.AsLook()
+	v := sh.applyHit(&look, id, now)
+	sl, _ := sh.findSlot(id, now)
 	sl.recordUse(h, &v, now)
 	return v
 }

@@ -119,6 +119,9 @@ func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 	}
 	now := b.UnixNano()
 	b.DecidedAt = now
+	if !b.Now.IsZero() && !s.budget.usesVirtualTime.Load() {
+		s.budget.usesVirtualTime.Store(true)
+	}
 	if !backend.AnyAtomic(b.Hits) {
 		s.takeHits(b.Hits, b.Verdicts, now)
 		return nil

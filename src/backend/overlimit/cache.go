@@ -151,9 +151,7 @@ func (c *Cache) findRefusal(s *scratch, id counterID, h *backend.Hit, now int64)
 	}
 	e := decodeEntry(value)
 	switch {
-	case now < e.validSince:
-		return v, false // a clock was set back
-	case now >= e.validUntil || e.ruleHash != c.ruleHash(h):
+	case now < e.validSince, now >= e.validUntil, e.ruleHash != c.ruleHash(h): // Before validSince, a clock was set back.
 		c.entries.Del(s.idBuffer[:])
 		return v, false
 	}

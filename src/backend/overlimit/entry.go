@@ -57,9 +57,6 @@ type cacheEntry struct {
 // A sliding window gets an entry if exactly Max units count and h asks for one unit. Then nothing changes until the oldest hit
 // leaves the window, after RetryAfter. No limit gets an entry whose later outcomes depend on refused hits or on a minimum
 // interval. A sliding window counter gets none, because its estimate shrinks all the time.
-//
-// While the store's clock is behind the newest hit of a sliding window, the window stands
-// still, but the waits of the entry pass. Then the entry ends too early, and the store is asked.
 func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e cacheEntry, ok bool) {
 	if v.Err != nil || !v.Over || v.FullUntil.IsZero() {
 		return e, false

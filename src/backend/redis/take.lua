@@ -63,17 +63,22 @@ make.w = function()
   }
 end
 
+-- corrects returns add, or nil if a charge or a look adds nothing to a state that
+-- is ahead of the clock: it is written as look returned it, so that its wait starts.
+local function corrects(s, h, add)
+  if add == 0 and s.ahead and (h.op == 'c' or h.op == 'l') then return nil end
+  return add
+end
+
 -- A window from its first hit, {count, end}. An end that is more than a period
--- ahead comes from a clock that stepped back: it is a period ahead, and a charge
--- stores that although it is refused, as its wait starts now.
+-- ahead comes from a clock that was set back: it is a period ahead.
 local function window(h, n, e)
   local latest = now + h.period
-  return {n, min(e, latest), pulled = e > latest}
+  return {n, min(e, latest), ahead = e > latest}
 end
 local function judge_window(s, h)
   local over, add = judge_count(s[1], h, most - s[1])
-  if add == 0 and s.pulled and h.op == 'c' and h.amount > 0 then return over, nil end
-  return over, add
+  return over, corrects(s, h, add)
 end
 
 -- first_hit_window: "count end".
@@ -141,6 +146,8 @@ make.c = function()
       start, p, n = tonumber(start or 0), tonumber(p or 0), tonumber(n or 0)
       if p == 0 and n == 0 or this > start + h.period then return {this, 0, 0} end
       if this == start + h.period then return {this, n, 0} end
+      -- The clock was set back: all that counts is of its window.
+      if this < start then return {this, 0, min(p + n, most), ahead = true} end
       return {start, p, n}
     end,
     judge = function(s, h)
@@ -148,12 +155,12 @@ make.c = function()
       local add = min(h.amount, most - s[3])
       if h.op == 'f' then return false, add end
       local room = h.max - s[3] - h.amount
-      local over = room < 0 or h.max == 0 or not fits(s[2], h.period - max(now - s[1], 0), room, h.period)
-      if h.op == 'c' and (not over or blocked(h)) then return over, add end
-      return over, 0
+      local over = room < 0 or h.max == 0 or not fits(s[2], h.period - (now - s[1]), room, h.period)
+      if h.op == 'l' or over and not blocked(h) then add = 0 end
+      return over, corrects(s, h, add)
     end,
     write = function(s, h, add)
-      local value = text(s[1]) .. ' ' .. text(s[2]) .. ' ' .. text(s[3] + add)
+      local value = text(s[1]) .. ' ' .. text(s[2]) .. ' ' .. text(s[3] + (add or 0))
       call('SET', h.key, value, 'PX', millis(s[1] + 2 * h.period - now))
     end,
   }
@@ -214,9 +221,9 @@ make.g = function()
       end
       if h.op == 'f' then return false, add, next, now end
       over = over or last ~= none and h.min > 0 and now - last < h.min
-      if h.op == 'c' and (not over or blocked(h)) then return over, add, next, now end
-      -- A charge that has to wait begins to do so now, also if the clock stepped back.
-      if h.op == 'c' and add > 0 and s[1] ~= none and (s[3] > now or above({s[1] - now, s[2]}, ahead)) then
+      if h.op == 'c' and add > 0 and (not over or blocked(h)) then return over, add, next, now end
+      -- After the clock was set back, the wait begins now.
+      if s[1] ~= none and (s[3] > now or above({s[1] - now, s[2]}, ahead)) then
         if s[1] < now then tat = {s[1] - now, s[2]} end
         return over, nil, tat, last
       end
@@ -283,19 +290,25 @@ make.l = function()
   local function leaves(key, room)
     local _, total = mark(key, 0)
     local _, at = seek(key, total - room, true)
-    return at
+    return min(at, now)
+  end
+  -- gather makes one mark of now of all marks that are later.
+  local function gather(s, h)
+    call('LTRIM', h.key, 1 - seek(h.key, now + 1), -1)
+    if call('LLEN', h.key) > 1 and mark(h.key, 0) == now then call('LPOP', h.key) end
+    call('LPUSH', h.key, text(now) .. ':' .. text(s.total))
   end
   return {
     look = function(h)
       local s = {0, none, none, none, none, drop = 0, base = 0, total = 0, size = call('LLEN', h.key)}
       if s.size == 0 then return s end
       local newest, whole = mark(h.key, 0)
-      if s.size > 1 then s[2] = newest end
-      s.now, s.total = max(now, s[2]), whole
-      local place = seek(h.key, s.now - h.period + 1)
+      if s.size > 1 then s[2], s.ahead = min(newest, now), newest > now end
+      s.total = whole
+      local place = seek(h.key, now - h.period + 1)
       local _, base = mark(h.key, 1 - place)
       s.base = base
-      if place > 2 and h.min > h.period then place = seek(h.key, s.now - h.min + 1) end
+      if place > 2 and h.min > h.period then place = seek(h.key, now - h.min + 1) end
       s.drop = place - 2
       s[1] = s.total - s.base
       return s
@@ -305,11 +318,16 @@ make.l = function()
       if h.op == 'r' then return false, -min(used, h.amount) end
       local add = h.amount
       if h.op == 'f' then return false, add end
-      local over = exceeds(h, used + h.amount) or s[2] ~= none and s.now - s[2] < h.min
-      if h.op == 'c' and (not over or blocked(h)) then return over, add end
-      return over, 0
+      local over = exceeds(h, used + h.amount) or s[2] ~= none and now - s[2] < h.min
+      if h.op == 'l' or over and not blocked(h) then add = 0 end
+      return over, corrects(s, h, add)
     end,
     write = function(s, h, add)
+      if s.ahead then gather(s, h) end
+      if not add then
+        call('PEXPIRE', h.key, millis(max(h.period, h.min)))
+        return
+      end
       if add < 0 then
         local left = s.total + add
         local _, base = mark(h.key, -1)
@@ -322,12 +340,11 @@ make.l = function()
         call('LSET', h.key, 0, text(at) .. ':' .. text(left))
         return
       end
-      local at = s.now or now
       if s.size == 0 then call('LPUSH', h.key, '0:0') end
       if s.drop > 0 then call('LTRIM', h.key, 0, -1 - s.drop) end
       local total = s.total + add
-      if s[2] == at then call('LPOP', h.key) end -- hits of one instant are one mark
-      call('LPUSH', h.key, text(at) .. ':' .. text(total))
+      if s[2] == now then call('LPOP', h.key) end -- hits of one instant are one mark
+      call('LPUSH', h.key, text(now) .. ':' .. text(total))
       -- Forget what matters to no hit: more than the limit came after it.
       local place = seek(h.key, total - h.max, true)
       if place > 2 then call('LTRIM', h.key, 0, 1 - place) end
@@ -346,7 +363,7 @@ make.l = function()
     after = function(s, h)
       s[3] = none
       if call('LLEN', h.key) < 2 then return end
-      s[3] = mark(h.key, 0)
+      s[3] = min(mark(h.key, 0), now)
       local used = s[1] + (s.add or 0)
       if h.max > 0 and used + 1 > h.max then s[5] = leaves(h.key, h.max - 1) end
       if h.amount == 1 then
@@ -623,14 +640,14 @@ make.h = function()
     judge = function(s, h)
       local set, under, named, op = s.set, h.under, h.id ~= '', nil
       local known, credit = s[5], s[6]
-      h.amount, s.change = h.units, false
-      if h.ask == 'c' or h.ask == 'l' then
-        if known > 0 then return false, 0 end
-        local opens, over, add, a, b = h.units > 0 and (named or not under), nil, 0, nil, nil
-        h.op, h.amount = h.units > 0 and h.ask or 'l', set.units + h.units
-        if under then over, add, a, b = under.judge(s.counter, h) else over = exceeds(h, h.amount) end
-        h.amount = h.units
-        if add or not over then add = 0 end -- nil: the clock stepped back.
+      local asks, over, add, a, b = h.ask == 'c' or h.ask == 'l', false, 0, nil, nil
+      -- A look at the counter corrects it if the clock was set back.
+      h.op, h.amount, s.change = 'l', asks and known == 0 and set.units + h.units or 0, false
+      if under then over, add, a, b = under.judge(s.counter, h) else over = exceeds(h, h.amount) end
+      h.amount = h.units
+      if asks then
+        if known > 0 then return false, add, a, b end
+        local opens = h.units > 0 and (named or not under)
         over = over or opens and set.count >= most_open
         if over and set.count > 0 then
           local _, at = oldest(set)
@@ -649,9 +666,9 @@ make.h = function()
           if known == 2 then h.amount = h.units - min(credit, h.units) end
         end
       end
-      if not op then return false, 0 end
+      if not op then return false, add, a, b end
       h.op = op
-      local _, add, a, b = under.judge(s.counter, h)
+      over, add, a, b = under.judge(s.counter, h)
       return false, add, a, b
     end,
     write = function(s, h, add, a, b)
@@ -812,16 +829,15 @@ end
 for i, h in ipairs(hits) do
   local over, s
   if vetoed and h.flags % 4 >= 2 then
-    over = tried[i][1]
     if h.set then
       if h.ask == 'r' or h.ask == 'f' then h.units = 0 end
-      h.ask, s = 'l', h.kind.look(h)
-      h.kind.judge(s, h)
+      h.ask = 'l'
     else
       if h.op == 'r' or h.op == 'f' then h.amount = 0 end
-      s = h.kind.look(h)
+      h.op = 'l'
     end
-    after(h, s)
+    over, s = run(h)
+    over = tried[i][1]
   elseif twice and atomic and not vetoed then
     over, s = tried[i][1], tried[i][2]
   else

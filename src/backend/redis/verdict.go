@@ -83,7 +83,6 @@ func (s *counterState) outcome(l *algorithm.Limit, now int64, op algorithm.Op, a
 // slidingState reads the state of a sliding_window. After the count come the instants in µs, or -1, of the newest hit, the newest
 // hit after the charge, and the hits that must leave the window to make room for the amount and for one unit.
 func (s *counterState) slidingState(l *algorithm.Limit, now int64) algorithm.SlidingSnapshot {
-	now = max(now, s[1]*int64(time.Microsecond))
 	ago := func(us int64) time.Duration {
 		if us < 0 {
 			return algorithm.MaxPeriod

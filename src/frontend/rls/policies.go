@@ -124,13 +124,16 @@ func (p policy) appendPolicy(b []byte) []byte {
 }
 
 // appendServiceLimit appends the item of RateLimit: `"per-ip";r=7;t=42`. If the answer has Retry-After, a window that ends later has
-// no t, since Retry-After must not be earlier than the end of a window.
+// no t, since Retry-After must not be earlier than the end of a window. Neither has a limit that refuses the request for ever.
 func (p policy) appendServiceLimit(b []byte, a *limiter.Answer) []byte {
 	v := &p.charge.Verdict
 	b = appendParameter(p.appendName(b), ";r=", v.Remaining)
 	window := v.ResetAfter
-	if p.charge.Over && v.RetryAfter != algorithm.Never {
+	if p.charge.Over {
 		window = v.RetryAfter
+	}
+	if window == algorithm.Never {
+		return b
 	}
 	if hasRetryAfter(a) && limiter.SecondsRoundedUp(window) > limiter.SecondsRoundedUp(a.RetryAfter) {
 		return b

@@ -113,8 +113,9 @@ func TestPolicyHeaders(t *testing.T) {
 		"denied":               {answerWith(charges{denied(perMinute("a", 0), 8500*time.Millisecond)}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0;t=9\nRetry-After: 9"},
 		// No window ends after Retry-After, so the day has no t.
 		"denied beside a longer window": {answerWith(charges{denied(perMinute("a", 0), 8*time.Second), daily}), "RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"a\";r=0;t=8, \"daily\";r=500\nRetry-After: 8"},
-		"never":                         {answerWith(charges{denied(perMinute("a", 0), algorithm.Never)}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0;t=42"},
-		"a limit of 0":                  {answerWith(charges{noHits}), "RateLimit-Policy: \"zero\";q=0;w=60\nRateLimit: \"zero\";r=0;t=42"},
+		"never":                         {answerWith(charges{denied(perMinute("a", 0), algorithm.Never)}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0"},
+		"a limit of 0":                  {answerWith(charges{noHits}), "RateLimit-Policy: \"zero\";q=0;w=60\nRateLimit: \"zero\";r=0"},
+		"never beside another":          {answerWith(charges{denied(perMinute("a", 3), algorithm.Never), daily}), "RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"a\";r=0, \"daily\";r=500;t=18000"},
 		"a window with a fraction":      {answerWith(charges{fraction}), "RateLimit-Policy: \"fraction\";q=10;w=2\nRateLimit: \"fraction\";r=3;t=42"},
 		"a window of the calendar":      {answerWith(charges{monthly}), "RateLimit-Policy: \"monthly\";q=10\nRateLimit: \"monthly\";r=3;t=42"},
 		"gcra with a burst":             {answerWith(charges{bucket}), "RateLimit-Policy: \"bucket\";q=10;w=60;ratelimit-at-once=15\nRateLimit: \"bucket\";r=12;t=42"},

@@ -146,7 +146,7 @@ func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) 
 
 // remainingAfterRefusal returns the Remaining of a hit that is refused at that count.
 func remainingAfterRefusal(l *algorithm.Limit, count uint64) uint64 {
-	if l.Kind == algorithm.FixedWindow || l.Kind == algorithm.SlidingWindowCounter {
+	if l.Kind == algorithm.FixedWindow {
 		return 0
 	}
 	return l.Capacity() - min(count, l.Capacity())

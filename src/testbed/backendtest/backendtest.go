@@ -50,6 +50,7 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	t.Run("batch", func(t *testing.T) { suite.testBatch(t, open) })
 	t.Run("bound", func(t *testing.T) { suite.testBound(t, open) })
 	t.Run("referee", func(t *testing.T) { suite.testReferee(t, open) })
+	t.Run("clock set back", func(t *testing.T) { suite.testClockSetBack(t, open) })
 	t.Run("editor", func(t *testing.T) { suite.testEditor(t, open) })
 	t.Run("concurrent", func(t *testing.T) { suite.testConcurrent(t, open) })
 	if !suite.OnlyCountBlocked {

@@ -46,10 +46,10 @@ func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
 		}
 		return v
 	}
-	firstHit, arrival := st.FirstHit, st.GCRA
+	firstHit, arrival, buckets, newest := st.FirstHit, st.GCRA, st.SlidingCounter, st.SlidingLog.Newest()
 	v := st.Take(h.Limit, now, h.Op, h.Amount)
-	if v.Charged || st.FirstHit != firstHit || st.GCRA != arrival { // After a clock was set back, a refused hit may shorten a window.
-		st.expires = now + int64(v.ResetAfter)
+	if v.Charged || st.FirstHit != firstHit || st.GCRA != arrival || st.SlidingCounter != buckets || st.SlidingLog.Newest() != newest {
+		st.expires = now + int64(v.ResetAfter) // After a clock was set back, a look may shorten a window.
 	}
 	return v
 }
@@ -96,7 +96,7 @@ func (r referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
 			verdicts[i].Outcome = st.apply(&hits[i], now)
 		} else {
 			seen := hits[i].AsLook()
-			verdicts[i].Outcome = algorithm.UnchargedOutcome(hits[i].Limit, st.clone().apply(&seen, now), verdicts[i].Outcome)
+			verdicts[i].Outcome = algorithm.UnchargedOutcome(hits[i].Limit, st.apply(&seen, now), verdicts[i].Outcome)
 		}
 		verdicts[i].HoldsExpired = expired[i]
 	}

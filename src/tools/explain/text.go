@@ -88,7 +88,11 @@ func stateText(s *State) string {
 	if *s.Before > 0 && (!s.Over || s.RetryAfterUS == nil) {
 		text += ", whole again in " + durationText(s.ResetAfterUS)
 	}
-	if slices.Contains(s.Reasons, "interval") {
+	count, interval := slices.Contains(s.Reasons, "count"), slices.Contains(s.Reasons, "interval")
+	switch {
+	case count && interval:
+		text += ", more than is left and too soon after the last hit"
+	case interval:
 		text += ", too soon after the last hit"
 	}
 	text += ": " + passText(s.Over, s.RetryAfterUS)

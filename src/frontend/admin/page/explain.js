@@ -118,7 +118,7 @@ function stateText(state) {
   if (state.before === undefined) return `the store does not answer, so on_store_failure decides: ${state.degraded}`;
   const parts = [`${formatCount(state.before)} used, ${formatCount(state.remaining)} left`];
   if (state.before > 0) parts.push(`whole again in ${formatSeconds(state.reset_after_us / 1e6)}`);
-  if (state.reasons?.includes("interval")) parts.push("too soon after the last hit");
+  if (state.reasons?.includes("interval")) parts.push(`${state.reasons.includes("count") ? "more than is left and " : ""}too soon after the last hit`);
   if (state.cached) parts.push("from the over-limit cache");
   if (state.degraded) parts.push(`decided by ${state.degraded}, because the store did not answer`);
   return `${parts.join(", ")}. ${state.over ? retryText(state) : "A request passes."}`;
