@@ -210,7 +210,7 @@ func TestFallback(t *testing.T) {
 }
 
 // A refusal that charged nothing tells what a smaller request could still take, but for
-// fixed windows and estimates, of which callers expect 0.
+// fixed windows, of which callers expect 0.
 func TestRefusedRemaining(t *testing.T) {
 	s := watch(t)
 	l := start(t, limiter.Config{Backend: s})
@@ -228,7 +228,7 @@ descriptors:
 	for _, tt := range []struct {
 		key  string
 		want uint64
-	}{{"bucket", 3}, {"first", 3}, {"log", 3}, {"apart", 3}, {"estimate", 0}, {"fixed", 0}, {"all", 3}} {
+	}{{"bucket", 3}, {"first", 3}, {"log", 3}, {"apart", 3}, {"estimate", 3}, {"fixed", 0}, {"all", 3}} {
 		var a limiter.Answer
 		req := parse(tt.key + "=x")
 		for _, hits := range []uint64{2, 4} {

@@ -264,11 +264,11 @@ func policyHeaders(a *limiter.Answer, shown *limiter.Status) (list []*core.Heade
 		item = httpsfv.NewItem(name)
 		item.Params.Add("r", int64(c.Verdict.Remaining))
 		end := c.Verdict.ResetAfter
-		if c.Over && c.Verdict.RetryAfter != algorithm.Never {
+		if c.Over {
 			end = c.Verdict.RetryAfter
 		}
 		t, retry := limiter.SecondsRoundedUp(end), limiter.SecondsRoundedUp(min(a.RetryAfter, 1<<62))
-		if !a.Over || a.RetryAfter == algorithm.Never || t <= retry {
+		if end != algorithm.Never && (!a.Over || a.RetryAfter == algorithm.Never || t <= retry) {
 			item.Params.Add("t", t)
 		}
 		limits = append(limits, item)
