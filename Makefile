@@ -32,6 +32,9 @@ SIEGE ?=
 # ENGINE=own has `make docker-check` start an engine, though this machine has one.
 ENGINE ?=
 
+# Flags of `make differential`; integration-test/differential/doc.go has them.
+DIFFERENTIAL ?=
+
 # CHAOS=--write has `make chaos` write docs/reliability.md anew.
 CHAOS ?=
 
@@ -176,6 +179,10 @@ helm-check: ## the Helm chart: lint it, render it for a table of values, start t
 
 gateway-check: ## a real Envoy Gateway and a real Envoy with this service; the first run builds Envoy Gateway; GATEWAY_BIN=PATH takes another
 	@GATEWAY_BIN='$(GATEWAY_BIN)' $(HERE) go test -count=1 -timeout 60m -v ./integration-test/gateway -full | grep --line-buffered -Ev '^ *=== '
+
+.PHONY: differential
+differential: ## envoyproxy/ratelimit and the service side by side, with 1,000 sets of random rules; DIFFERENTIAL='-seed 2' plays others
+	@$(HERE) go test -count=1 -timeout 60m -v -run TestDifferential ./integration-test/differential -full $(DIFFERENTIAL) | grep --line-buffered -Ev '^ *=== '
 
 soak: ## load, faults and hostile clients for DURATION (2m), and whether the process grew
 	$(HERE) go test -count=1 -timeout 0 -v -run TestSoak ./integration-test/soak -duration $(DURATION)
