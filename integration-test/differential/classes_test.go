@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
 // class is a kind of differences that are meant.
@@ -34,15 +35,29 @@ var classes = []class{
 	{
 		name: "codes", sentence: "Errors are `INVALID_ARGUMENT` and `UNAVAILABLE` instead of `UNKNOWN`",
 		explains: func(d *difference) bool {
-			return d.what == "answer gRPC code" && strings.HasPrefix(d.upstream, "Unknown\n") && strings.HasPrefix(d.here, "InvalidArgument\n")
+			return d.what == "answer gRPC code" && strings.HasPrefix(d.upstream, "Unknown") && strings.HasPrefix(d.here, "InvalidArgument")
+		},
+	},
+	{
+		name: "method", sentence: "405 for methods other than POST", diverges: true,
+		explains: func(d *difference) bool { return d.request != nil && d.request.get },
+	},
+	{
+		name: "addends", sentence: "Addends are capped at 2^48.", diverges: true,
+		explains: func(d *difference) bool {
+			return slices.ContainsFunc(d.asked, func(q *request) bool { return q.anyAddend(func(n uint64) bool { return n > maxAddend }) })
+		},
+	},
+	{
+		name: "headers of the largest limit", sentence: "A limit of 4,294,967,295 of which all is left has headers, too.",
+		explains: func(d *difference) bool {
+			return d.what == "answer headers" && d.upstream == "" && strings.Contains(d.here, ": 4294967295, ")
 		},
 	},
 	{
 		name: "retry-after", sentence: "A refusal has a fourth header, `Retry-After`.",
 		explains: func(d *difference) bool {
-			theirs, _, _ := strings.Cut(d.upstream, "\n")
-			ours, _, _ := strings.Cut(d.here, "\n")
-			rest, ok := strings.CutPrefix(ours, theirs)
+			rest, ok := strings.CutPrefix(d.here, d.upstream)
 			return d.what == "answer headers" && ok && strings.HasPrefix(rest, ", Retry-After: ")
 		},
 	},
@@ -57,7 +72,7 @@ var classes = []class{
 				return d.upstream == "refused" && d.rules.sameJoined()
 			}
 			return d.request != nil && d.request.anyEntry(func(key, value string) bool {
-				return d.rules.any(func(r *descriptor) bool { return r.key != key && r.joined() == key+"_"+value })
+				return d.rules.any(func(r *descriptor) bool { return r.key != key && (r.joined() == key+"_"+value || r.joined() == key) })
 			})
 		},
 	},
@@ -68,11 +83,16 @@ var classes = []class{
 		},
 	},
 	{
+		name: "no key for nothing", sentence: "A counter that nothing is charged to gets no key.",
+		explains: func(d *difference) bool {
+			return d.env.has("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") && strings.HasPrefix(d.what, "redis ") && d.upstream == "0" && d.here == "no such key"
+		},
+	},
+	{
 		name: "stop is atomic", sentence: "The counter that refuses does not grow, and rules in shadow mode refuse nothing.", diverges: true,
 		explains: func(d *difference) bool {
-			return d.env.has("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") && (strings.HasPrefix(d.what, "redis ") || slices.ContainsFunc(decided, func(end string) bool {
-				return strings.HasPrefix(d.what, "answer ") && strings.HasSuffix(d.what, end)
-			}))
+			return d.env.has("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") && (d.refuses() || d.rules.any(func(r *descriptor) bool { return r.hasFlag("shadow_mode") })) &&
+				(strings.HasPrefix(d.what, "redis ") || strings.HasPrefix(d.what, "answer ") && slices.ContainsFunc(decided, func(end string) bool { return strings.HasSuffix(d.what, end) }))
 		},
 	},
 	{
@@ -89,7 +109,9 @@ var classes = []class{
 	},
 	{
 		name: "over-limit cache", sentence: "a limit of a request has an entry of its own", diverges: true,
-		explains: func(d *difference) bool { return d.env.has("LOCAL_CACHE_SIZE_IN_BYTES") && d.sharedCounter() },
+		explains: func(d *difference) bool {
+			return d.env.has("LOCAL_CACHE_SIZE_IN_BYTES") && (d.next != nil || d.sharedCounter())
+		},
 	},
 	{
 		name: "limit without entries", sentence: "A limit of a request without entries counts as `domain.total_hits`",
@@ -129,32 +151,23 @@ var classes = []class{
 	{
 		name: "older: quota mode", sentence: "A quota rule that is over never refuses a request, and its status is `OK` without a time until reset.",
 		explains: func(d *difference) bool {
-			if !d.env.has("QUOTA_MODE") && !d.rules.any(func(r *descriptor) bool { return r.hasFlag("quota_mode") || r.mistake == "quota_mode: 1" }) {
-				return false
-			}
-			switch {
-			case strings.Contains(d.what, "dynamic metadata quotaMode"), d.what == "answer headers", d.what == "answer overall code", d.what == "answer HTTP status",
-				strings.Contains(d.what, ".global_shadow_mode"):
-				return true
-			case strings.HasSuffix(d.what, " code"):
-				return strings.HasPrefix(d.upstream, "OK\n") && strings.HasPrefix(d.here, "OVER_LIMIT\n")
-			}
-			return strings.HasSuffix(d.what, " reset") && strings.HasPrefix(d.upstream, "0s\n")
+			return d.olderQuota() && (strings.HasPrefix(d.what, "answer status") || strings.HasPrefix(d.what, "answer dynamic metadata quotaMode") ||
+				d.what == "answer headers" || d.what == "answer overall code" || d.what == "answer HTTP status")
+		},
+	},
+	{
+		name: "older: quota mode and global shadow mode", sentence: "A quota rule that is over never refuses a request, and its status is `OK` without a time until reset.",
+		explains: func(d *difference) bool {
+			return strings.Contains(d.what, ".global_shadow_mode") && (d.env.has("QUOTA_MODE") || d.rules.any(func(r *descriptor) bool { return r.hasFlag("quota_mode") }))
 		},
 	},
 	{
 		name: "older: quota fields", sentence: "Dynamic metadata have no `quotaModeEnabled` and `quotaModeViolations`.",
-		explains: func(d *difference) bool {
-			return strings.Contains(d.what, "dynamic metadata quotaModeEnabled") && strings.HasPrefix(d.upstream, "false\n")
-		},
+		explains: func(d *difference) bool { return d.what == "answer dynamic metadata quotaModeEnabled" },
 	},
 	{
 		name: "crash", sentence: "A limit in a request without a valid unit is answered `INVALID_ARGUMENT`.", diverges: true,
-		explains: func(d *difference) bool {
-			return d.request != nil && d.request.asksWithLimit(func(l *commonv3.RateLimitDescriptor_RateLimitOverride) bool {
-				return l.GetUnit() == 0 || l.GetUnit() > 7
-			})
-		},
+		explains: func(d *difference) bool { return d.request != nil && d.request.asksWithLimit(noUnit) },
 	},
 }
 
@@ -168,6 +181,23 @@ var hitCounter = regexp.MustCompile(`^[a-z_]+(\.__.*)?$`)
 func (all *rules) any(f func(*descriptor) bool) (found bool) {
 	all.walk(func(d *descriptor) { found = found || f(d) })
 	return found
+}
+
+// refuses reports whether one of the answers has a status that is over its limit.
+func (d *difference) refuses() bool {
+	return slices.ContainsFunc(d.answers[:], func(a answer) bool {
+		return slices.ContainsFunc(a.response.GetStatuses(), func(s *rlsv3.RateLimitResponse_DescriptorStatus) bool {
+			return s.GetCode() == rlsv3.RateLimitResponse_OVER_LIMIT
+		})
+	})
+}
+
+// olderQuota reports whether upstream's answer has a status as quota rules that are over have it in older versions: with a limit, and
+// without a time until reset.
+func (d *difference) olderQuota() bool {
+	return slices.ContainsFunc(d.answers[0].response.GetStatuses(), func(s *rlsv3.RateLimitResponse_DescriptorStatus) bool {
+		return s.GetCurrentLimit() != nil && s.GetDurationUntilReset() == nil
+	})
 }
 
 // sharedCounter reports whether the requests so far asked for one counter with two limits, one of which came with a request.

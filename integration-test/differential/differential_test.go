@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestDifferential(t *testing.T) {
 	}
 	p := &pair{
 		t:        t,
-		root:     t.TempDir(),
+		root:     filepath.Join(t.TempDir(), "current"),
 		upstream: newSide(t, "upstream", harness.GoProgram(t, upstreamPackage, upstreamVersion)),
 		here:     newSide(t, "here", path, "RUNTIME_DEBOUNCE=1ms", "DEBUG_TOKEN="),
 	}
@@ -68,6 +69,11 @@ func (p *pair) playEnvironment(n int, sum *tally) {
 		r := randomFor(n, i+1)
 		tr := &trial{rules: randomRules(r)}
 		tr.requests = randomRequests(r, tr.rules)
+		if one(r, 4) && tr.rules.mistakes() == "" {
+			if next := tr.rules.changed(r); next.text("") != tr.rules.text("") { // this service does not count rules that stay
+				tr.next = next
+			}
+		}
 		sum.add(p, n, tr)
 	}
 	for _, s := range []*side{p.upstream, p.here} {
@@ -78,15 +84,23 @@ func (p *pair) playEnvironment(n int, sum *tally) {
 // playsOfDisturbed is how often a trial that a second's end disturbed is played.
 const playsOfDisturbed = 3
 
-// add plays a trial, and counts and shows what it found.
+// add plays a trial, and counts and shows what it found. After a difference that is meant, and after which the counters of both programs
+// differ, the rest is played in another domain.
 func (s *tally) add(p *pair, n int, tr *trial) {
+	s.trials++
+	for tr != nil {
+		tr = s.addPart(p, n, tr)
+	}
+}
+
+// addPart is add for the part up to such a difference, and returns the rest.
+func (s *tally) addPart(p *pair, n int, tr *trial) (rest *trial) {
 	var out outcome
 	for range playsOfDisturbed {
 		if out = p.play(tr); !out.disturbed {
 			break
 		}
 	}
-	s.trials++
 	s.requests += out.compared
 	for flag, count := range map[bool]*int{out.refused: &s.refused, out.crashed: &s.crashes, out.disturbed: &s.disturbed} {
 		if flag {
@@ -106,9 +120,10 @@ func (s *tally) add(p *pair, n int, tr *trial) {
 			p.t.Errorf("environment %d of seed %d: no class explains this:\n%s", n, *seed, p.shrink(tr, d))
 		}
 	}
-	if len(out.found) > 0 && out.found[len(out.found)-1].class != nil && out.found[len(out.found)-1].class.diverges {
+	if out.rest != nil {
 		s.diverged++
 	}
+	return out.rest
 }
 
 // kind names what differs, without numbers and names of the trial.
@@ -144,7 +159,14 @@ func (all *rules) mistakes() string {
 
 func (d *difference) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n  upstream: %s\n  here:     %s\nenvironment: %s\nrules:\n%s", d.what, d.upstream, d.here, d.env, d.rules.text(d.domain))
+	fmt.Fprintf(&b, "%s\n  upstream: %s\n  here:     %s\n", d.what, d.upstream, d.here)
+	if d.request != nil {
+		fmt.Fprintf(&b, "answers to the last request\n  upstream: %s\n  here:     %s\n", d.answers[0], d.answers[1])
+	}
+	fmt.Fprintf(&b, "environment: %s\nrules:\n%s", d.env, d.rules.text(d.domain))
+	if d.next != nil {
+		fmt.Fprintf(&b, "rules of the second half:\n%s", d.next.text(d.domain))
+	}
 	for i, q := range d.asked {
 		fmt.Fprintf(&b, "request %d: %s\n", i+1, q.text(d.domain))
 	}
@@ -152,8 +174,8 @@ func (d *difference) String() string {
 }
 
 func (s *tally) log(t *testing.T) {
-	t.Logf("%d sets of rules (%d refused by both) and %d requests were compared; %d sets ended early at a difference that is meant, upstream ended at %d, "+
-		"and %d were disturbed by the clock", s.trials, s.refused, s.requests, s.diverged, s.crashes, s.disturbed)
+	t.Logf("%d sets of rules (%d refused by both) and %d requests were compared; counters differed %d times after a difference that is meant, upstream "+
+		"ended at %d requests, and %d sets were disturbed by the clock", s.trials, s.refused, s.requests, s.diverged, s.crashes, s.disturbed)
 	names := slices.SortedFunc(maps.Keys(s.classes), func(a, b string) int { return cmp.Compare(s.classes[b], s.classes[a]) })
 	for _, name := range names {
 		t.Logf("%6d %s", s.classes[name], name)

@@ -1,7 +1,6 @@
 package differential
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strings"
 )
@@ -54,11 +53,14 @@ func (e environment) has(name string) bool {
 	return false
 }
 
+// sameExpiries reports whether both programs choose the same expiry: without a random part.
+func (e environment) sameExpiries() bool {
+	return e.has("EXPIRATION_JITTER_MAX_SECONDS=0") || e.has("EXPIRATION_JITTER_MAX_SECONDS=1") || e.has("EXPIRATION_JITTER_MAX_SECONDS=-5")
+}
+
 func (e environment) String() string { return strings.Join(e.vars, " ") }
 
 // randomFor returns the random numbers of one part of the run: they do not depend on other parts.
 func randomFor(environment, configuration int) *rand.Rand {
 	return rand.New(rand.NewPCG(*seed, uint64(environment)<<32|uint64(configuration)))
 }
-
-func environmentName(n int, e environment) string { return fmt.Sprintf("environment %d: %s", n, e) }

@@ -21,6 +21,7 @@ type request struct {
 	message *rlsv3.RateLimitRequest // its domain is set when it is sent
 	domain  string                  // instead of that of the rules; unknownDomain or noDomain
 	body    string                  // sent to /json instead of message; $domain stands for the domain
+	get     bool                    // over /json, with the method GET
 	badText bool                    // the bytes of badMark in message are replaced by some that are no UTF-8
 }
 
@@ -29,6 +30,8 @@ const (
 	noDomain      = "-"
 
 	badMark = "QZQZ"
+
+	maxAddend = 1 << 48 // this service charges no more at once
 )
 
 // badBytes replace badMark: a message of protobuf has a length before each text, so they are as many.
@@ -61,6 +64,7 @@ func randomRequests(r *rand.Rand, all *rules) []*request {
 
 func randomRequest(r *rand.Rand, all *rules) *request {
 	q := &request{json: one(r, 3), message: new(rlsv3.RateLimitRequest)}
+	q.get = q.json && one(r, 150)
 	if q.json && one(r, 10) {
 		q.body = pick(r, bodies)
 		return q
@@ -79,7 +83,7 @@ func randomRequest(r *rand.Rand, all *rules) *request {
 			q.message.Descriptors = append(q.message.Descriptors, randomQuestion(r, all))
 		}
 	}
-	if !q.json && one(r, 40) {
+	if !q.json && one(r, 120) {
 		q.addBadText(r)
 	}
 	return q
@@ -117,7 +121,7 @@ func randomQuestion(r *rand.Rand, all *rules) *commonv3.RateLimitDescriptor {
 	if one(r, 6) {
 		question.HitsAddend = wrapperspb.UInt64(uint64(r.IntN(4)))
 		if one(r, 12) {
-			question.HitsAddend.Value = pick(r, []uint64{1000, 1 << 33, 1<<48 - 1})
+			question.HitsAddend.Value = pick(r, []uint64{1000, 1 << 33, maxAddend - 1, maxAddend, maxAddend + 1, 1 << 62, 1 << 63, 1<<64 - 1})
 		}
 	}
 	if one(r, 20) {
@@ -187,6 +191,8 @@ func (q *request) wire(domain string) ([]byte, error) {
 // text shows the request to a reader.
 func (q *request) text(domain string) string {
 	switch {
+	case q.get:
+		return "GET /json"
 	case q.body != "":
 		return "POST /json " + strings.ReplaceAll(q.body, "$domain", domain)
 	case q.json:
@@ -199,6 +205,16 @@ func (q *request) text(domain string) string {
 	return text
 }
 
+// anyAddend reports whether f is true for a number of hits in the request.
+func (q *request) anyAddend(f func(uint64) bool) bool {
+	for _, d := range q.message.GetDescriptors() {
+		if d.GetHitsAddend() != nil && f(d.GetHitsAddend().GetValue()) {
+			return true
+		}
+	}
+	return f(uint64(q.message.GetHitsAddend()))
+}
+
 // asksWithLimit reports whether a descriptor has a limit of its own for which f is true.
 func (q *request) asksWithLimit(f func(*commonv3.RateLimitDescriptor_RateLimitOverride) bool) bool {
 	for _, d := range q.message.GetDescriptors() {
@@ -207,4 +223,9 @@ func (q *request) asksWithLimit(f func(*commonv3.RateLimitDescriptor_RateLimitOv
 		}
 	}
 	return false
+}
+
+// noUnit reports whether a limit of a request has no unit that upstream knows.
+func noUnit(l *commonv3.RateLimitDescriptor_RateLimitOverride) bool {
+	return l.GetUnit() == 0 || l.GetUnit() > 7
 }

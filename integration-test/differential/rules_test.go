@@ -199,23 +199,62 @@ func (d *descriptor) hasFlag(name string) bool {
 func (all *rules) text(domain string) string {
 	fields := []string{"domain: " + domain}
 	if len(all.descriptors) > 0 {
-		var b strings.Builder
-		writeDescriptors(&b, all.descriptors, "")
-		fields = append(fields, "descriptors:\n"+strings.TrimSuffix(b.String(), "\n"))
+		fields = append(fields, "descriptors:\n"+descriptorsText(all.descriptors, ""))
 	}
 	return strings.Join(withMistake(fields, all.mistake), "\n") + "\n"
 }
 
-func writeDescriptors(b *strings.Builder, list []*descriptor, indent string) {
+// files are the rule files of this domain: one, or two that are merged. Upstream merges files in random order, so patterns, whose order
+// matters, are all in the first.
+func (all *rules) files(domain string, merged bool) []string {
+	if !merged {
+		return []string{all.text(domain)}
+	}
+	first, second := &rules{mistake: all.mistake}, new(rules)
+	for _, d := range all.descriptors {
+		if strings.Contains(d.joined(), "*") {
+			first.descriptors = append(first.descriptors, d)
+		} else {
+			second.descriptors = append(second.descriptors, d)
+		}
+	}
+	return []string{first.text(domain), second.text(domain)}
+}
+
+// changed returns rules in which some limits are others, and some descriptors are left out.
+func (all *rules) changed(r *rand.Rand) *rules {
+	return &rules{descriptors: changed(r, all.descriptors)}
+}
+
+func changed(r *rand.Rand, list []*descriptor) []*descriptor {
+	var left []*descriptor
+	for _, d := range list {
+		if one(r, 10) {
+			continue
+		}
+		next := *d
+		if d.limit != nil && one(r, 2) {
+			next.limit = randomLimit(r)
+		}
+		next.children = changed(r, d.children)
+		left = append(left, &next)
+	}
+	return left
+}
+
+// descriptorsText is a list of descriptors in YAML.
+func descriptorsText(list []*descriptor, indent string) string {
+	var lines []string
 	for _, d := range list {
 		for i, field := range d.fields(indent + "  ") {
 			start := indent + "  "
 			if i == 0 {
 				start = indent + "- "
 			}
-			b.WriteString(start + field + "\n")
+			lines = append(lines, start+field)
 		}
 	}
+	return strings.Join(lines, "\n")
 }
 
 // fields are the lines of a descriptor. A mistake takes the place of a field of its name.
@@ -232,9 +271,7 @@ func (d *descriptor) fields(indent string) []string {
 		fields = append(fields, "metadata: "+d.metadata)
 	}
 	if len(d.children) > 0 {
-		var b strings.Builder
-		writeDescriptors(&b, d.children, indent)
-		fields = append(fields, "descriptors:\n"+strings.TrimSuffix(b.String(), "\n"))
+		fields = append(fields, "descriptors:\n"+descriptorsText(d.children, indent))
 	}
 	return withMistake(fields, d.mistake)
 }

@@ -26,7 +26,7 @@ func (p *pair) shrink(tr *trial, d difference) string {
 		}
 		return false
 	}
-	if d.request != nil {
+	if d.request != nil && tr.next == nil {
 		tr = &trial{rules: tr.rules, requests: d.asked}
 	}
 	tr = shrinkRequests(tr, fails)
@@ -37,7 +37,7 @@ func (p *pair) shrink(tr *trial, d difference) string {
 // shrinkRequests leaves requests out, from the first on, while the trial fails.
 func shrinkRequests(tr *trial, fails func(*trial) bool) *trial {
 	for i := 0; i < len(tr.requests); {
-		smaller := &trial{rules: tr.rules, requests: slices.Delete(slices.Clone(tr.requests), i, i+1)}
+		smaller := &trial{rules: tr.rules, next: tr.next, requests: slices.Delete(slices.Clone(tr.requests), i, i+1)}
 		if fails(smaller) {
 			tr = smaller
 		} else {
@@ -54,7 +54,7 @@ func shrinkRules(tr *trial, fails func(*trial) bool) {
 		if !ok {
 			return
 		}
-		if next := (&trial{rules: smaller, requests: tr.requests}); fails(next) {
+		if next := (&trial{rules: smaller, next: tr.next, requests: tr.requests}); fails(next) {
 			tr = next
 		} else {
 			i++

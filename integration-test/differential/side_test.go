@@ -68,7 +68,7 @@ func (s *side) start(t *testing.T, root string, env environment) {
 	s.http, s.grpc, s.debug = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1], "127.0.0.1:"+ports[2]
 	s.proc = harness.Process{Path: s.path, Log: filepath.Join(t.TempDir(), s.name+".log"), Env: slices.Concat([]string{
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=" + ports[0], "GRPC_PORT=" + ports[1], "DEBUG_PORT=" + ports[2],
-		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + s.main.Addr, "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=" + s.sec.Addr,
 		"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + s.sink.port, "STATS_FLUSH_INTERVAL=20ms",
 	}, s.own, env.vars)}
@@ -130,7 +130,7 @@ func (s *side) ask(ctx context.Context, q *request, domain string) (answer, erro
 		return answer{}, err
 	}
 	if q.json {
-		return s.post(ctx, data)
+		return s.post(ctx, q, data)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -143,8 +143,12 @@ func (s *side) ask(ctx context.Context, q *request, domain string) (answer, erro
 	return a, proto.Unmarshal(reply, a.response)
 }
 
-func (s *side) post(ctx context.Context, body []byte) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.http+"/json", bytes.NewReader(body))
+func (s *side) post(ctx context.Context, q *request, body []byte) (answer, error) {
+	method := http.MethodPost
+	if q.get {
+		method = http.MethodGet
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.http+"/json", bytes.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}

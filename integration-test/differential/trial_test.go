@@ -23,23 +23,38 @@ type pair struct {
 	env      environment
 	upstream *side
 	here     *side
-	root     string // RUNTIME_ROOT of both
+	root     string // RUNTIME_ROOT of both: a symbolic link to the last rules
 	domains  int    // how many domains were made
+	loads    int    // how many rules were made
 }
 
 // trial is one set of rules and the requests for it.
 type trial struct {
 	rules    *rules
 	requests []*request
+	next     *rules // in force before the second half of the requests; nil: rules stay
+}
+
+// after returns a trial with the requests after the i-th; nil: there are none.
+func (tr *trial) after(i int) *trial {
+	left := &trial{rules: tr.rules, requests: tr.requests[i+1:]}
+	if tr.next != nil && i >= len(tr.requests)/2 {
+		left.rules = tr.next
+	}
+	if len(left.requests) == 0 {
+		return nil
+	}
+	return left
 }
 
 // outcome is what a trial showed.
 type outcome struct {
 	found     []difference
-	compared  int  // requests
-	refused   bool // both refuse the rules
-	crashed   bool // upstream ended
-	disturbed bool // a second ended while a request was answered
+	compared  int    // requests
+	rest      *trial // what was not compared because the counters of both differ since then; nil: nothing
+	refused   bool   // both refuse the rules
+	crashed   bool   // upstream ended
+	disturbed bool   // a second ended while a request was answered
 }
 
 // difference is one thing that both programs do not do alike.
@@ -47,11 +62,12 @@ type difference struct {
 	what           string // "load", "rlconfig", "answer", "redis" or "counters", with the place
 	upstream, here string
 	env            environment
-	rules          *rules
+	rules, next    *rules
 	domain         string
 	request        *request // nil: not of one request
 	asked          []*request
-	class          *class // nil: none
+	answers        [2]answer // of upstream and this service, to request
+	class          *class    // nil: none
 }
 
 // sameSecond is the part of a second in which requests are sent.
@@ -83,7 +99,7 @@ func (p *pair) play(tr *trial) (out outcome) {
 
 func (p *pair) tryPlay(tr *trial, domain string) (out outcome, err error) {
 	report := func(d difference) (goOn bool) {
-		d.env, d.rules, d.domain = p.env, tr.rules, domain
+		d.env, d.rules, d.next, d.domain = p.env, tr.rules, tr.next, domain
 		d.class = classOf(&d)
 		out.found = append(out.found, d)
 		return d.class != nil && !d.class.diverges
@@ -91,25 +107,21 @@ func (p *pair) tryPlay(tr *trial, domain string) (out outcome, err error) {
 	if err := errors.Join(p.upstream.forget(), p.here.forget()); err != nil {
 		return out, err
 	}
-	good, err := p.load(tr.rules, domain)
-	if err != nil {
-		return out, err
-	}
-	if good[0] != good[1] {
-		report(difference{what: "load", upstream: loadText(good[0]), here: loadText(good[1])})
-		return out, nil
-	}
-	if !good[0] {
-		out.refused = true
-		return out, nil
-	}
-	if d, err := p.compareDumps(domain); err != nil || d != nil && !report(*d) {
+	if goOn, err := p.reload(tr.rules, domain, &out, report); err != nil || !goOn {
 		return out, err
 	}
 	before := [2]map[string]int64{p.upstream.sink.snapshot(comparedCounters...), p.here.sink.snapshot(comparedCounters...)}
-	keys := &keyComparison{expiries: !p.env.has("EXPIRATION_JITTER_MAX_SECONDS=20") && p.env.has("EXPIRATION_JITTER_MAX_SECONDS"), seen: make(map[string]bool)}
+	keys := &keyComparison{expiries: p.env.sameExpiries(), seen: make(map[string]bool)}
 	for i, q := range tr.requests {
+		if tr.next != nil && i == len(tr.requests)/2 {
+			if goOn, err := p.reload(tr.next, domain, &out, report); err != nil || !goOn {
+				return out, err
+			}
+		}
 		found, same, err := p.exchange(q, domain, keys)
+		if errors.Is(err, errCrashed) && !q.asksWithLimit(noUnit) {
+			p.t.Logf("upstream ended at a request that has a unit: %s\n%s", q.text(domain), tr.rules.text(domain))
+		}
 		if err != nil {
 			return out, err
 		}
@@ -120,6 +132,7 @@ func (p *pair) tryPlay(tr *trial, domain string) (out outcome, err error) {
 		for _, d := range found {
 			d.request, d.asked = q, tr.requests[:i+1]
 			if !report(d) {
+				out.rest = tr.after(i)
 				return out, nil
 			}
 		}
@@ -129,6 +142,24 @@ func (p *pair) tryPlay(tr *trial, domain string) (out outcome, err error) {
 		report(d)
 	}
 	return out, nil
+}
+
+// reload brings rules into force, and reports whether the trial goes on.
+func (p *pair) reload(all *rules, domain string, out *outcome, report func(difference) bool) (goOn bool, err error) {
+	good, err := p.load(all, domain)
+	if err != nil {
+		return false, err
+	}
+	if good[0] != good[1] {
+		report(difference{what: "load", upstream: loadText(good[0]), here: loadText(good[1])})
+		return false, nil
+	}
+	if !good[0] {
+		out.refused = true
+		return false, nil
+	}
+	d, err := p.compareDumps(domain)
+	return err == nil && (d == nil || report(*d)), err
 }
 
 func loadText(good bool) string {
@@ -141,10 +172,19 @@ func loadText(good bool) string {
 // putRules makes a set of rules the only one.
 func (p *pair) putRules(domain string, all *rules) {
 	p.t.Helper()
-	dir := filepath.Join(p.root, "ratelimit", "config")
-	draft := filepath.Join(p.root, "draft")
-	err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(draft, []byte(all.text(domain)), 0o600), os.Rename(draft, filepath.Join(dir, "rules.yaml")))
-	if err != nil {
+	p.loads++
+	version := fmt.Sprintf("%s.%d", p.root, p.loads)
+	dir := filepath.Join(version, "ratelimit", "config")
+	errs := []error{os.MkdirAll(dir, 0o755)}
+	for i, text := range all.files(domain, p.env.has("MERGE_DOMAIN_CONFIG")) {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, fmt.Sprintf("rules%d.yaml", i)), []byte(text), 0o600))
+	}
+	draft := p.root + ".draft"
+	errs = append(errs, os.Symlink(version, draft), os.Rename(draft, p.root))
+	if p.loads > 2 {
+		errs = append(errs, os.RemoveAll(fmt.Sprintf("%s.%d", p.root, p.loads-2)))
+	}
+	if err := errors.Join(errs...); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -228,7 +268,7 @@ func (p *pair) exchange(q *request, domain string, keys *keyComparison) (found [
 	}
 	found = append(compareAnswers(answers[0], answers[1]), keys.compare(theirs, ours)...)
 	for i := range found {
-		found[i].upstream, found[i].here = found[i].upstream+"\n    in "+answers[0].String(), found[i].here+"\n    in "+answers[1].String()
+		found[i].answers = answers
 	}
 	return found, true, nil
 }
