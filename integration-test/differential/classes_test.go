@@ -83,6 +83,18 @@ var classes = []class{
 		},
 	},
 	{
+		name: "ban", sentence: "**`requests_per_unit: 0` refuses a `hits_addend` of 0**", diverges: true,
+		explains: func(d *difference) bool {
+			theirs := d.answers[0].response.GetStatuses()
+			for i, s := range d.answers[1].response.GetStatuses() {
+				if banned := s.GetCurrentLimit() != nil && s.GetCurrentLimit().GetRequestsPerUnit() == 0; banned && i < len(theirs) && s.GetCode() != theirs[i].GetCode() {
+					return true
+				}
+			}
+			return false
+		},
+	},
+	{
 		name: "no key for nothing", sentence: "A counter that nothing is charged to gets no key.",
 		explains: func(d *difference) bool {
 			return d.env.has("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") && strings.HasPrefix(d.what, "redis ") && d.upstream == "0" && d.here == "no such key"
