@@ -2,15 +2,12 @@ package rls
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/encoding"
-	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -60,24 +57,6 @@ func guardedConn(ctx context.Context) *h2guard.Conn {
 	return nil
 }
 
-// refuseCompressedCall returns an error if the messages of a call are compressed, before any of them is read. If a library
-// registers gzip for its own clients, grpc-go also unpacks gzip in servers: 4 KB into 4 MiB.
-func refuseCompressedCall(ctx context.Context) error {
-	stream := grpc.ServerTransportStreamFromContext(ctx)
-	in, ok := stream.(interface{ RecvCompress() string })
-	if !ok {
-		return nil
-	}
-	name := in.RecvCompress()
-	if name == "" || name == encoding.Identity {
-		return nil
-	}
-	if err := stream.SetHeader(grpcmetadata.Pairs("grpc-accept-encoding", encoding.Identity)); err != nil {
-		return fmt.Errorf("rls: refusing grpc-encoding %q: %w", name, err)
-	}
-	return status.Errorf(codes.Unimplemented, "grpc-encoding %q is not supported: send messages uncompressed (identity)", name)
-}
-
 // guardedRegistrar adds services with guarded unary methods to a server. Server.interceptStreams guards streams.
 type guardedRegistrar struct{ *grpc.Server }
 
@@ -91,11 +70,23 @@ func (r guardedRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.Server.RegisterService(&guarded, impl)
 }
 
-// guardUnaryHandler makes handler refuse compressed calls and charge its reply to the connection.
+// guardUnaryHandler makes handler charge compressed requests and its reply to the connection.
 func guardUnaryHandler(handler grpc.MethodHandler) grpc.MethodHandler {
 	return func(impl any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-		if err := refuseCompressedCall(ctx); err != nil {
+		isCompressed, err := prepareCompression(ctx)
+		if err != nil {
 			return nil, err
+		}
+		if isCompressed {
+			var memory expandedMemory
+			defer func() { memory.release(ctx) }()
+			packed := decode
+			decode = func(v any) error {
+				if err := packed(v); err != nil {
+					return err
+				}
+				return memory.hold(ctx, v)
+			}
 		}
 		out, err := handler(impl, ctx, decode, intercept)
 		if ctx.Err() != nil {

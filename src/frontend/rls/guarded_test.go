@@ -2,14 +2,17 @@ package rls
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -22,8 +25,10 @@ import (
 	grpcmetadata "google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/rules"
 	"ratelimit/src/testbed/harness"
 )
@@ -49,55 +54,119 @@ func (nopCloser) Close() error { return nil }
 
 func init() { encoding.RegisterCompressor(noisy{}) }
 
-// A message that is compressed is refused before it is unpacked, in every service
-// and whatever compressors are registered.
-func TestCompressedCallsAreRefused(t *testing.T) {
+// compressedCalls makes a call with a short message to each service.
+func compressedCalls(t *testing.T, conn *grpc.ClientConn) map[string]func(header *grpcmetadata.MD, name string) error {
+	health := healthpb.NewHealthClient(conn)
+	return map[string]func(*grpcmetadata.MD, string) error{
+		"ShouldRateLimit": func(header *grpcmetadata.MD, name string) error {
+			answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1")), grpc.UseCompressor(name), grpc.Header(header))
+			if err == nil && answer.GetOverallCode() != pb.RateLimitResponse_OK {
+				err = fmt.Errorf("answer %v", answer)
+			}
+			return err
+		},
+		"Check": func(header *grpcmetadata.MD, name string) error {
+			_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName}, grpc.UseCompressor(name), grpc.Header(header))
+			return err
+		},
+		"Watch": func(header *grpcmetadata.MD, name string) error {
+			stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName}, grpc.UseCompressor(name))
+			if err != nil {
+				return err
+			}
+			_, err = stream.Recv()
+			*header, _ = stream.Header() // err says more.
+			return err
+		},
+	}
+}
+
+// Every service takes messages that gzip has compressed. Other encodings are refused before a message is unpacked, whatever compressors
+// are registered.
+func TestCompressedCalls(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
 		_, conn := dial(t, start(t, nil), cfg)
-		health := healthpb.NewHealthClient(conn)
-		for _, name := range []string{"gzip", "noisy"} {
-			for what, call := range map[string]func(...grpc.CallOption) error{
-				"ShouldRateLimit": func(o ...grpc.CallOption) error {
-					_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", strings.Repeat("x", 1000))), o...)
-					return err
-				},
-				"Check": func(o ...grpc.CallOption) error {
-					_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName}, o...)
-					return err
-				},
-				"Watch": func(o ...grpc.CallOption) error {
-					stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName}, o...)
-					if err != nil {
-						return err
-					}
-					_, err = stream.Recv()
-					if header, headerErr := stream.Header(); headerErr == nil && err != nil {
-						for _, opt := range o {
-							if h, ok := opt.(grpc.HeaderCallOption); ok {
-								*h.HeaderAddr = header
-							}
-						}
-					}
-					return err
-				},
-			} {
+		for what, call := range compressedCalls(t, conn) {
+			for _, name := range []string{"gzip", "identity"} {
 				var header grpcmetadata.MD
-				err := call(grpc.UseCompressor(name), grpc.Header(&header))
-				if status.Code(err) != codes.Unimplemented {
-					t.Errorf("%s with %s: %v, want Unimplemented", what, name, err)
+				if err := call(&header, name); err != nil {
+					t.Errorf("%s with %s: %v", what, name, err)
 				}
-				if got := header.Get("grpc-accept-encoding"); len(got) != 1 || got[0] != "identity" {
-					t.Errorf("%s with %s: grpc-accept-encoding is %q, want identity", what, name, got)
+				if got := header.Get("grpc-encoding"); len(got) > 0 && got[0] != "identity" {
+					t.Errorf("%s with %s: the answer has the encoding %q", what, name, got)
 				}
+			}
+			var header grpcmetadata.MD
+			if err := call(&header, "noisy"); status.Code(err) != codes.Unimplemented {
+				t.Errorf("%s with noisy: %v, want Unimplemented", what, err)
+			}
+			if got := header.Get("grpc-accept-encoding"); len(got) != 1 || got[0] != "identity,gzip" {
+				t.Errorf("%s with noisy: grpc-accept-encoding is %q, want identity,gzip", what, got)
 			}
 		}
 		if n := unpacked.Load(); n > 0 {
 			t.Errorf("%d messages were unpacked", n)
 		}
-		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1")), grpc.UseCompressor("identity")); err != nil {
-			t.Errorf("identity: %v", err)
+	})
+}
+
+// A compressed message may have 16 times its length, or 8 KiB, and is charged to its connection until its call ends.
+func TestExpansion(t *testing.T) {
+	random := func(n int) string {
+		b := make([]byte, n)
+		for i, r := 0, rand.New(rand.NewPCG(1, 2)); i < n; i++ {
+			b[i] = 'a' + byte(r.IntN(26))
+		}
+		return string(b)
+	}
+	equal := make([]*common.RateLimitDescriptor, 300) // 6 KiB, which gzip makes to 70 bytes.
+	for i := range equal {
+		equal[i] = descriptor("nothing", "1234567")
+	}
+	tests := []struct {
+		name string
+		req  *pb.RateLimitRequest
+		want codes.Code
+	}{
+		{"a long value", request(descriptor("ip", random(1<<20))), codes.OK},
+		{"many equal descriptors", request(equal...), codes.OK},
+		{"a bomb", request(descriptor("ip", strings.Repeat("x", 3<<20))), codes.Internal},
+		{"a small bomb", request(descriptor("ip", strings.Repeat("x", 10<<10))), codes.Internal},
+		{"a message that is too long", request(descriptor("ip", random(5<<20))), codes.ResourceExhausted},
+	}
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		for _, tt := range tests {
+			cfg.MemoryBudget = connlimit.NewMemoryBudget(64 << 20)
+			_, conn := dial(t, start(t, nil), cfg)
+			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), tt.req, grpc.UseCompressor("gzip"))
+			if status.Code(err) != tt.want {
+				t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			harness.Until(t, "nothing is charged", func() bool { return cfg.MemoryBudget.HeldBytes() == 0 })
 		}
 	})
+}
+
+// The unpacked message is charged while its call is decided: it does not fit beside a smaller budget.
+func TestExpansionIsCharged(t *testing.T) {
+	budget := connlimit.NewMemoryBudget(1 << 10)
+	account := budget.OpenAccount(func(int64) {})
+	guard := h2guard.New(budget)
+	ctx := context.WithValue(t.Context(), longCallsKey{}, guard.LongCalls(account))
+	var m expandedMemory
+	small := &healthpb.HealthCheckRequest{Service: strings.Repeat("x", 100)}
+	if err := m.hold(ctx, small); err != nil || account.HeldBytes() != int64(proto.Size(small)) {
+		t.Errorf("%v, %d bytes are charged", err, account.HeldBytes())
+	}
+	if m.release(ctx); account.HeldBytes() != 0 {
+		t.Errorf("%d bytes stay charged", account.HeldBytes())
+	}
+	if err := m.hold(ctx, &healthpb.HealthCheckRequest{Service: strings.Repeat("x", 2<<10)}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestFewLongCalls(t *testing.T) {

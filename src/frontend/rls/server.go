@@ -117,9 +117,12 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 	}
 	srv.streamsCtx, srv.closeStreams = context.WithCancel(context.Background())
 	srv.connsCtx, srv.closeConns = context.WithCancel(context.Background())
+	maxMessageBytes := cmp.Or(cfg.MaxMessageBytes, 4<<20)
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.MaxRecvMsgSize(cmp.Or(cfg.MaxMessageBytes, 4<<20)),
+		grpc.MaxRecvMsgSize(maxMessageBytes),
+		//lint:ignore SA1019 its successor, encoding.RegisterCompressor, is for all servers and clients of the process
+		grpc.RPCDecompressor(newGzipDecompressor(maxMessageBytes)),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(srv.interceptStreams(s)),
 	}
@@ -236,7 +239,7 @@ const handlerPatience = time.Second
 // then waits for its client is left behind, and its next use of the stream fails.
 func (srv *Server) interceptStreams(s *Service) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if err := refuseCompressedCall(stream.Context()); err != nil {
+		if _, err := prepareCompression(stream.Context()); err != nil {
 			return err
 		}
 		longCalls := longCallsOf(stream.Context())
