@@ -16,6 +16,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/metrics/denials"
+	"ratelimit/src/metrics/unmatched"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
 )
@@ -115,6 +116,22 @@ func logDenial(to *logrus.Logger) func(denials.Denial) {
 			fields["skipped"] = d.SkippedDenials
 		}
 		to.WithFields(fields).Info("denied")
+	}
+}
+
+// unmatchedLinesPerSecond bounds the lines about descriptors without a rule, which callers cause.
+const unmatchedLinesPerSecond = 10
+
+func logUnmatched(to *logrus.Logger) func(unmatched.Sample) {
+	return func(s unmatched.Sample) {
+		fields, message := logrus.Fields{"domain": s.Domain, "keys": s.Keys, "reason": s.Reason}, "no rule applies"
+		if s.IsUnknownDomain {
+			fields, message = logrus.Fields{"domain": s.Domain}, "unknown domain"
+		}
+		if s.Skipped > 0 {
+			fields["skipped"] = s.Skipped
+		}
+		to.WithFields(fields).Debug(message)
 	}
 }
 

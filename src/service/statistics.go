@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
@@ -14,6 +16,7 @@ import (
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/metrics/push"
 	"ratelimit/src/metrics/recording"
+	"ratelimit/src/metrics/unmatched"
 	"ratelimit/src/settings"
 )
 
@@ -117,6 +120,9 @@ func (s *Service) buildLimiter() error {
 	}
 	if n := s.Settings.LogDenials; n > 0 {
 		recorders = append(recorders, denials.New(denials.Config{MaxSamples: n, Interval: time.Second, OnSample: logDenial(s.log.deniedRequests)}))
+	}
+	if s.log.IsLevelEnabled(logrus.DebugLevel) {
+		recorders = append(recorders, unmatched.New(unmatchedLinesPerSecond, logUnmatched(s.log.Logger)))
 	}
 	if s.ports.debug.Listener != nil {
 		s.recorder = recording.New(rls.AppendJSONRequest)

@@ -2,14 +2,12 @@
 package denials
 
 import (
-	"math"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics/callertext"
+	"ratelimit/src/metrics/throttle"
 )
 
 // Denial is a denied request, or a denied descriptor of a request with independent descriptors. Its texts refer to no memory of
@@ -45,22 +43,13 @@ type Config struct {
 
 // Sampler is a limiter.Recorder that samples denials.
 type Sampler struct {
-	cfg Config
-
-	// fullInterval is the number of an interval that already has MaxSamples, so that its further denials need no lock.
-	fullInterval       atomic.Int64
-	skippedSinceSample atomic.Uint64
-
-	mu                    sync.Mutex // mu guards the fields below.
-	lastInterval          int64      // lastInterval is the number of the interval of the last sample.
-	samplesInLastInterval int
+	throttle *throttle.Throttle
+	onSample func(Denial)
 }
 
 // New returns a Sampler.
 func New(cfg Config) *Sampler {
-	s := &Sampler{cfg: cfg}
-	s.fullInterval.Store(math.MinInt64)
-	return s
+	return &Sampler{throttle.New(cfg.MaxSamples, cfg.Interval), cfg.OnSample}
 }
 
 // Record implements limiter.Recorder. It allocates memory only for samples.
@@ -77,11 +66,11 @@ func (s *Sampler) Sample(req *limiter.Request, a *limiter.Answer, i int) {
 
 // AddMany samples n denials as one, which sample returns: it counts the others as skipped. sample need not set At and SkippedDenials.
 func (s *Sampler) AddMany(now time.Time, n uint64, sample func() Denial) {
-	s.skippedSinceSample.Add(n - 1)
-	if skipped, ok := s.countDenial(now); ok {
+	s.throttle.Skip(n - 1)
+	if skipped, ok := s.throttle.Pass(now); ok {
 		d := sample()
 		d.At, d.SkippedDenials = now, skipped
-		s.cfg.OnSample(d)
+		s.onSample(d)
 	}
 }
 
@@ -107,7 +96,7 @@ func (s *Sampler) recordDenied(now time.Time, req *limiter.Request, a *limiter.A
 
 // sampleDenial samples the denial of descriptor i, unless this interval already has enough samples.
 func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.Answer, i int) {
-	skipped, ok := s.countDenial(now)
+	skipped, ok := s.throttle.Pass(now)
 	if !ok {
 		return
 	}
@@ -133,27 +122,5 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 	} else if st.Rule != nil {
 		d.Rule = callertext.Name(st.Rule.FullName)
 	}
-	s.cfg.OnSample(d)
-}
-
-// countDenial counts a denial and reports whether to sample it. skipped is the number of denials since the last sample.
-func (s *Sampler) countDenial(now time.Time) (skipped uint64, ok bool) {
-	interval := now.UnixNano() / int64(s.cfg.Interval)
-	if s.fullInterval.Load() == interval {
-		s.skippedSinceSample.Add(1)
-		return 0, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if interval != s.lastInterval {
-		s.lastInterval, s.samplesInLastInterval = interval, 0
-	}
-	if s.samplesInLastInterval >= s.cfg.MaxSamples { // Another goroutine took the last sample after the test above.
-		s.skippedSinceSample.Add(1)
-		return 0, false
-	}
-	if s.samplesInLastInterval++; s.samplesInLastInterval == s.cfg.MaxSamples {
-		s.fullInterval.Store(interval)
-	}
-	return s.skippedSinceSample.Swap(0), true
+	s.onSample(d)
 }

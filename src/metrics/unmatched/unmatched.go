@@ -1,0 +1,91 @@
+// Package unmatched samples descriptors to which no rule applies, for the log, with the reason. Its samples contain the keys of a
+// descriptor, which a proxy's configuration names, and no value, which may be secret.
+package unmatched
+
+import (
+	"fmt"
+	"time"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics/callertext"
+	"ratelimit/src/metrics/throttle"
+	"ratelimit/src/rules"
+)
+
+// Sample is a descriptor without a rule. Its texts refer to no memory of the request.
+type Sample struct {
+	Domain string
+	// IsUnknownDomain says that no rules have the domain. Keys and Reason are empty then.
+	IsUnknownDomain bool
+	Keys            string // Keys has the keys of the entries, separated by commas.
+	Reason          string
+	Skipped         uint64 // Skipped is the number of descriptors without a rule since the last sample.
+}
+
+// Sampler is a limiter.Recorder that samples descriptors without a rule.
+type Sampler struct {
+	throttle *throttle.Throttle
+	onSample func(Sample)
+}
+
+// New returns a Sampler that gives at most perSecond samples a second to onSample. onSample runs on the goroutine of the request, so it must
+// not block, and on several at a time.
+func New(perSecond int, onSample func(Sample)) *Sampler {
+	return &Sampler{throttle.New(perSecond, time.Second), onSample}
+}
+
+// Record implements limiter.Recorder. It allocates memory only for samples.
+func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
+	if len(req.CallerLimits) > 0 {
+		return
+	}
+	for i := range a.Statuses {
+		if st := &a.Statuses[i]; st.Rule != nil || len(st.Charges) > 0 || st.Err != nil {
+			continue
+		}
+		skipped, ok := s.throttle.Pass(time.Now())
+		if !ok {
+			continue
+		}
+		sample := Sample{Domain: callertext.Name(string(req.Domain)), IsUnknownDomain: a.Domain == nil, Skipped: skipped}
+		if a.Domain != nil {
+			sample.Keys, sample.Reason = keysText(req.Descriptors[i].Entries), reason(a.Domain, req.Descriptors[i].Entries)
+		}
+		s.onSample(sample)
+	}
+}
+
+// keysText returns the keys of entries without their values.
+func keysText(entries []rules.Entry) string {
+	keys := make([]rules.Entry, len(entries))
+	for i, e := range entries {
+		keys[i].Key = e.Key
+	}
+	return callertext.Descriptor(keys)
+}
+
+// reason returns why no rule of the domain applies to a descriptor with these entries.
+func reason(d *rules.Domain, entries []rules.Entry) string {
+	search := d.Explain(entries)
+	at, n := len(search.Steps), len(entries)
+	switch search.EndReason {
+	case rules.EndReasonNoEntries:
+		return "the descriptor has no entries"
+	case rules.EndReasonNoSuchKey:
+		return fmt.Sprintf("no rule has the key of entry %d of %d in this place", at, n)
+	case rules.EndReasonNoSuchValue:
+		return fmt.Sprintf("no rule has the value of entry %d of %d", at, n)
+	case rules.EndReasonTooManyEntries:
+		return fmt.Sprintf("the rules end at entry %d of %d", at, n)
+	case rules.EndReasonTooFewEntries:
+		return fmt.Sprintf("the rules below entry %d need more entries", n)
+	case rules.EndReasonNoRateLimit:
+		return fmt.Sprintf("the rule for entry %d has no rate_limit", n)
+	case rules.EndReasonWrongHold:
+		return "the last entries are about a hold, and in the wrong form"
+	case rules.EndReasonNoRuleMatches:
+		return "no rule of the list matches"
+	case rules.EndReasonRuleFound:
+	}
+	return "another rule of the request replaces the rule"
+}
