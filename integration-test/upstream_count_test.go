@@ -128,6 +128,17 @@ descriptors:
 			{ask: "a [hits 2]", want: "OK 25/90 YEAR", counts: "a: total_hits 2, within_limit 2, near_limit 2"},
 		},
 	}})
+	prove(t, []string{"NEAR_LIMIT_RATIO=0"}, []sentence{{
+		name: "NEAR_LIMIT_RATIO=0: every admitted hit is near",
+		rules: `
+descriptors:
+- {key: a, rate_limit: {unit: year, requests_per_unit: 3}}
+`,
+		steps: []step{
+			{ask: "a", want: "OK 2/3 YEAR", counts: "a: total_hits 1, within_limit 1, near_limit 1"},
+			{ask: "a [hits 3]", want: "OVER_LIMIT 0/3 YEAR", counts: "a: total_hits 3, near_limit 2, over_limit 1"},
+		},
+	}})
 }
 
 var upstreamStatKeysCases = []sentence{

@@ -33,8 +33,11 @@ type port struct {
 	awaitsRules  bool   // awaitsRules says that a port that opens at the start lets clients connect when rules are in force, and not before.
 	addrVariable string // addrVariable is the setting to change if the address is taken.
 	addr         string // addr is host:port.
-	socket       string // socket is the path of a unix socket, which replaces addr if it is set.
-	maxConns     int    // maxConns is 0 for a port that is never opened.
+	// isOptional is set if the service runs without the port when its address cannot be used, as envoyproxy/ratelimit does. A taken
+	// address is an error for all ports.
+	isOptional bool
+	socket     string // socket is the path of a unix socket, which replaces addr if it is set.
+	maxConns   int    // maxConns is 0 for a port that is never opened.
 	// connLimits bounds connections. Nil: the server of the port does so itself.
 	connLimits *connlimit.Config
 
@@ -64,12 +67,15 @@ func newPorts(s *settings.Settings) *ports {
 			tls: s.GRPCTLS, tlsVariable: "GRPC_SERVER_TLS_CERT", alpn: []string{"h2"},
 		},
 		debug: &port{
-			name: "debug", opensAtStart: !s.NoDebug, addrVariable: "DEBUG_PORT", addr: hostPort(s.DebugHost, s.DebugPort), connLimits: web,
+			name: "debug", opensAtStart: !s.NoDebug, isOptional: true, addrVariable: "DEBUG_PORT", addr: hostPort(s.DebugHost, s.DebugPort), connLimits: web,
 			tls: s.DebugTLS, tlsVariable: "DEBUG_TLS_CERT", alpn: http1,
 		},
-		health:     &port{name: "health", opensAtStart: s.Health, addrVariable: "HEALTH_PORT", addr: hostPort(s.HealthHost, s.HealthPort), connLimits: web},
-		prometheus: &port{name: "prometheus", opensAtStart: s.Sink == settings.SinkPrometheus, addrVariable: "PROMETHEUS_ADDR", addr: s.PrometheusAddr, connLimits: web},
-		divvy:      &port{name: "divvy", opensAtStart: s.Divvy.OpensAtStart, awaitsRules: true, addrVariable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port)},
+		health: &port{name: "health", opensAtStart: s.Health, addrVariable: "HEALTH_PORT", addr: hostPort(s.HealthHost, s.HealthPort), connLimits: web},
+		prometheus: &port{
+			name: "prometheus", opensAtStart: s.Sink == settings.SinkPrometheus, isOptional: true, addrVariable: "PROMETHEUS_ADDR",
+			addr: s.PrometheusAddr, connLimits: web,
+		},
+		divvy: &port{name: "divvy", opensAtStart: s.Divvy.OpensAtStart, awaitsRules: true, addrVariable: "DIVVY_PORT", addr: hostPort(s.Divvy.Host, s.Divvy.Port)},
 	}
 	p.resp = &port{name: "resp", opensAtStart: s.RESP.Enabled, awaitsRules: true, addrVariable: "RESP_PORT", addr: hostPort(s.RESP.Host, s.RESP.Port)}
 	if s.RESP.Enabled {
@@ -85,7 +91,7 @@ func newPorts(s *settings.Settings) *ports {
 		p.grpc.maxConns = 0
 	}
 	if s.Sink == settings.SinkDivvy {
-		p.divvy.addrVariable = "PORT"
+		p.divvy.addrVariable, p.prometheus.isOptional = "PORT", false
 		p.prometheus.opensAtStart, p.prometheus.addrVariable, p.prometheus.addr = s.DivvyVariables.HTTP, "HTTP_SERVICE_PORT", hostPort("", s.DivvyVariables.HTTPPort)
 	}
 	return p
@@ -102,18 +108,22 @@ func (p *ports) opened() []*port {
 	return slices.DeleteFunc(p.all(), func(p *port) bool { return p.Listener == nil })
 }
 
-// open opens the ports that are on, until one fails; call close then. Those that await rules get their address, and clients cannot
-// connect to them before openForCallers.
-func (p *ports) open() error {
+// open opens the ports that are on, until one fails; call close then. It calls onMissing for an optional port that cannot be opened.
+// Ports that await rules get their address, and clients cannot connect to them before openForCallers.
+func (p *ports) open(onMissing func(error)) error {
 	for _, p := range p.all() {
 		if !p.opensAtStart {
 			continue
 		}
 		l, err := p.listen(context.Background())
-		if err != nil {
+		switch {
+		case err == nil:
+			p.Listener = l
+		case p.isOptional && !errors.Is(err, syscall.EADDRINUSE):
+			onMissing(fmt.Errorf("%w; the service runs without that port: correct %s", err, p.addrVariable))
+		default:
 			return err
 		}
-		p.Listener = l
 	}
 	return nil
 }
@@ -190,7 +200,7 @@ func (p *port) explainError(err error) error {
 	case p.socket != "":
 		return fmt.Errorf("GRPC_UDS: %w", err)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("the %s port %s is taken: stop what listens there, or set %s", p.name, p.addr, p.addrVariable)
+		return takenError{fmt.Sprintf("the %s port %s is taken: stop what listens there, or set %s", p.name, p.addr, p.addrVariable)}
 	default:
 		return fmt.Errorf("the %s port: %w", p.name, err)
 	}
@@ -203,6 +213,13 @@ func listenUnix(path string) (net.Listener, error) {
 	}
 	return new(net.ListenConfig).Listen(context.Background(), "unix", path)
 }
+
+// takenError is an EADDRINUSE with a better text.
+type takenError struct{ text string }
+
+func (e takenError) Error() string { return e.text }
+
+func (takenError) Unwrap() error { return syscall.EADDRINUSE }
 
 // removeUnusedSocket removes the socket file of a process that ended. A file on which a process answers is an error.
 func removeUnusedSocket(ctx context.Context, path string) error {

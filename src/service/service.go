@@ -65,7 +65,7 @@ func New(cfg Config) (_ *Service, err error) {
 		}
 	}()
 	s.Heap.AwaitRules()
-	if err := s.ports.open(); err != nil {
+	if err := s.ports.open(func(err error) { s.log.alwaysShown.Error(err) }); err != nil {
 		return nil, err
 	}
 	s.warnOpenDebug()

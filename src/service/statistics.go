@@ -1,7 +1,6 @@
 package service
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -104,7 +103,7 @@ func (s *Service) buildPrometheus() error {
 		OnWarn:                     func(err error) { s.log.Warn(err) },
 	})
 	if err != nil {
-		return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
+		return err
 	}
 	s.statistics.sendTimings = exporter.ObserveTimings
 	mux := http.NewServeMux()

@@ -83,16 +83,10 @@ func TestLastFlush(t *testing.T) {
 }
 
 func TestBadStatistics(t *testing.T) {
-	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("mappings: {"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct {
 		vars []string
 		want string
 	}{
-		{[]string{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_MAPPER_YAML=" + bad}, "PROMETHEUS_MAPPER_YAML"},
-		{[]string{"USE_PROMETHEUS=true", "PROMETHEUS_PATH=metrics"}, "PROMETHEUS_PATH"},
 		{[]string{"USE_PROMETHEUS=true", "USE_DOG_STATSD=true"}, "choose one"},
 		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A"}, "DOG_STATSD_MOGRIFIER_A"},
 		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A", "DOG_STATSD_MOGRIFIER_A_PATTERN=(", "DOG_STATSD_MOGRIFIER_A_NAME=a"}, "DOG_STATSD_MOGRIFIER_A"},

@@ -29,6 +29,7 @@ func (s *Service) startTracing() (*tracing.Provider, error) {
 		OnLoss: func(spans int, err error) {
 			s.log.Warnf("the collector did not take %d spans: %v", spans, err)
 		},
+		OnMistake: func(err error) { s.log.Warn(err) },
 	})
 }
 
@@ -47,6 +48,7 @@ func (s *Service) buildOTLP() (err error) {
 		OnLoss: func(exports int, err error) {
 			s.log.Warnf("the collector did not take %d exports of metrics: %v", exports, err)
 		},
+		OnMistake: func(err error) { s.log.Warn(err) },
 	})
 	if s.Settings.Sink != settings.SinkPrometheus { // The exporter of Prometheus shows it, too.
 		s.counters.ShowBuild(s.Version, s.Commit)

@@ -30,17 +30,18 @@ type DivvyVariables struct {
 // ReadDivvy reads the settings of `ratelimit divvy`: divvy's own variables, and those of Read that isReplaced does not exclude. The
 // warnings and the error are like those of Read.
 func ReadDivvy(env Environment) (*Settings, []string, error) {
-	own, r := new(DivvyVariables), newReader(env)
+	own, r := new(DivvyVariables), newReader(env, slices.Concat(Table(), DivvyTable()))
 	r.fill(own, DivvyTable())
 	own.derive(r)
 	s, warnings, err := Read(own.translate(r))
 	s.DivvyVariables = own
 	s.NoHTTP = true
 	s.NoGRPC = !r.isSet("GRPC_PORT") && !r.isSet("GRPC_UDS")
-	s.NoDebug = !r.isSet("DEBUG_PORT")
+	s.NoDebug = s.NoDebug || !r.isSet("DEBUG_PORT")
 	s.Sink = SinkDivvy
 	s.OTLPMetrics.On = s.OTLPMetrics.Exporter == "otlp"
-	return s, append(r.warnings, warnings...), errors.Join(r.err(), err)
+	ownWarnings, ownErr := r.result()
+	return s, append(ownWarnings, warnings...), errors.Join(ownErr, err)
 }
 
 // derive sets the fields that depend on several variables.

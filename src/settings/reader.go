@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,33 +35,105 @@ type reader struct {
 }
 
 // problem is a mistake in the value of a variable, and how to fix it. A mistake in several variables has no name and no value.
-type problem struct{ name, value, fix string }
-
-func newReader(env Environment) *reader {
-	return &reader{env: env, hasRefusedValue: make(map[string]bool), defaultByName: memoryDefaults(env.memoryLimit())}
+type problem struct {
+	name, value, fix string
+	// instead says what the service does instead of ending the start, such as "10ms is used". It is empty if the start ends.
+	instead string
 }
 
-// err returns all problems as one error, or nil.
-func (r *reader) err() error {
+func (p problem) String() string {
+	text := p.fix
+	if p.name != "" {
+		text = p.name + "=" + p.value + ": " + text
+	}
+	if p.instead != "" {
+		text += "; " + p.instead
+	}
+	return text
+}
+
+// newReader returns a reader of the variables in table. It does not change env.
+func newReader(env Environment, table []Variable) *reader {
+	r := &reader{env: maps.Clone(env), hasRefusedValue: make(map[string]bool), defaultByName: memoryDefaults(env.memoryLimit())}
+	for _, v := range table {
+		r.removeServiceLink(v.Name)
+		r.trimLineBreak(v.Name)
+	}
+	return r
+}
+
+// serviceLink matches the value that Kubernetes gives to X_PORT for a Service x, such as tcp://10.96.0.7:8321.
+var serviceLink = regexp.MustCompile(`^(tcp|udp|sctp)://`)
+
+// removeServiceLink removes the variable if Kubernetes set it for a Service whose name is like ours: DIVVY_PORT for the Service divvy.
+func (r *reader) removeServiceLink(name string) {
+	service, isPort := strings.CutSuffix(name, "_PORT")
+	if value := r.env[name]; isPort && r.isSet(service+"_SERVICE_HOST") && serviceLink.MatchString(value) {
+		delete(r.env, name)
+		r.warn("%s=%s has no effect: it is Kubernetes' link to a Service, not a port of this service; set enableServiceLinks: false in the pod", name, value)
+	}
+}
+
+// trimLineBreak removes line breaks at the end of the value, which come from `echo` and from the last line of a file. CACHE_KEY_PREFIX
+// keeps them, because envoyproxy/ratelimit has them in its keys.
+func (r *reader) trimLineBreak(name string) {
+	if trimmed := strings.TrimRight(r.env[name], "\r\n"); trimmed != r.env[name] && name != "CACHE_KEY_PREFIX" {
+		r.env[name] = trimmed
+		r.warn("%s ends with a line break, which is left out", name)
+	}
+}
+
+// result returns all warnings, and the problems that end the start as one error.
+func (r *reader) result() (warnings []string, err error) {
 	var list []error
+	warnings = r.warnings
 	for _, p := range r.problems {
-		if p.name != "" {
-			p.fix = p.name + "=" + p.value + ": " + p.fix
+		if p.instead != "" {
+			warnings = append(warnings, p.String())
+		} else {
+			list = append(list, errors.New(p.String()))
 		}
-		list = append(list, errors.New(p.fix))
 	}
-	return errors.Join(list...)
+	return warnings, errors.Join(list...)
 }
 
-// problem records a problem of a variable. It ignores further problems of a variable whose value was refused.
-func (r *reader) problem(name, value, fix string) {
+// problem records a problem of a variable, which ends the start. It ignores further problems of a variable whose value was refused.
+func (r *reader) problem(name, value, fix string) { r.forgive(name, value, fix, "") }
+
+// forgive records a problem that does not end the start, because envoyproxy/ratelimit serves with such a value. instead says what the
+// service does instead.
+func (r *reader) forgive(name, value, fix, instead string) {
 	if !r.hasRefusedValue[name] {
-		r.problems = append(r.problems, problem{name, value, fix})
+		r.problems = append(r.problems, problem{name, value, fix, instead})
 	}
+}
+
+// isForgiven reports whether forgive was called for a variable.
+func (r *reader) isForgiven(name string) bool {
+	return slices.ContainsFunc(r.problems, func(p problem) bool { return p.name == name && p.instead != "" })
 }
 
 func (r *reader) warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+}
+
+func (r *reader) warnEmpty(name, fallback string) {
+	r.warn("%s is set but empty; its default %s is used", name, fallback)
+}
+
+// useDefaultUnless replaces the value of a variable of the type text by its default, and warns of it, unless isValid returns true.
+func (r *reader) useDefaultUnless(isValid func(string) bool, name string, value *string, fix string) {
+	if isValid(*value) {
+		return
+	}
+	table := Table()
+	fallback := table[slices.IndexFunc(table, func(v Variable) bool { return v.Name == name })].Default
+	if *value == "" {
+		r.warnEmpty(name, fallback)
+	} else {
+		r.forgive(name, *value, fix, fallback+" is used")
+	}
+	*value = fallback
 }
 
 // isSet reports whether a variable is set and not empty.

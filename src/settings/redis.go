@@ -40,10 +40,24 @@ func (c *Redis) validate(r *reader, prefix string) {
 		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", strconv.Itoa(c.ClusterParallelism), "write 0 or more; it has no effect")
 	}
 	if c.Timeout > 0 && c.PipelineWindow >= c.Timeout && !r.hasRefusedValue[prefix+"TIMEOUT"] {
-		r.problem(prefix+"PIPELINE_WINDOW", c.PipelineWindow.String(), "no call would be answered within "+prefix+"TIMEOUT, "+c.Timeout.String()+": write a shorter one")
+		r.forgive(prefix+"PIPELINE_WINDOW", c.PipelineWindow.String(), "no call would be answered within "+prefix+"TIMEOUT, "+c.Timeout.String()+": write a shorter one", "0s is used")
+		c.PipelineWindow = 0
 	}
+	if trimmed := strings.Trim(c.URL, " \t\r\n\"'"); trimmed != c.URL {
+		r.warn("%sURL begins or ends with blanks or quotes, which are left out", prefix)
+		c.URL = trimmed
+	}
+	r.warnOddPassword(prefix+"AUTH", c.Auth)
+	r.warnOddPassword(prefix+"SENTINEL_AUTH", c.SentinelAuth)
 	if !r.hasRefusedValue[prefix+"TYPE"] {
 		c.readURL(r, func(word string) string { return prefix + word })
+	}
+}
+
+// warnOddPassword warns of a password that begins or ends with a blank or a quote. Few have them, but shells and files of variables add them.
+func (r *reader) warnOddPassword(name, password string) {
+	if strings.Trim(password, " \t\"'") != password {
+		r.warn("%s begins or ends with a blank or a quote, which is sent as a part of the password; remove it if Redis refuses the password", name)
 	}
 }
 
@@ -58,7 +72,8 @@ func ParseRedis(kind, url string, nameOf func(word string) string) (Redis, error
 	default:
 		r.problem(nameOf("TYPE"), kind, "write single, sentinel or cluster")
 	}
-	return c, r.err()
+	_, err := r.result()
+	return c, err
 }
 
 // readURL sets the addresses, credentials, TLS and database that URL contains. Errors never show URL, because it may contain a

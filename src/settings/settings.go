@@ -8,9 +8,7 @@ package settings
 
 import (
 	"cmp"
-	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -298,14 +296,16 @@ func (s *Settings) validateSources(r *reader) {
 
 // Read reads all settings from env. The error has all problems. The warnings are about variables that are set and have no effect.
 func Read(env Environment) (*Settings, []string, error) {
-	r := newReader(env)
+	table := Table()
+	r := newReader(env, table)
 	s := &Settings{MemoryLimit: env.memoryLimit()}
-	r.fill(s, Table())
+	r.fill(s, table)
 	r.warnWithoutEffect()
 	s.derive(r)
 	s.validate(r)
 	s.warnUnused(r)
-	return s, r.warnings, r.err()
+	warnings, err := r.result()
+	return s, warnings, err
 }
 
 // derive sets the fields that depend on several variables or on whether one is set.
@@ -316,6 +316,7 @@ func (s *Settings) derive(r *reader) {
 	if s.Divvy.OpensWhenNeeded = !r.isSet("DIVVY_PORT"); s.Divvy.OpensWhenNeeded {
 		s.Divvy.Port = DivvyPort
 	}
+	s.NoDebug = r.isForgiven("DEBUG_PORT")
 	_, isSet := r.env["DIVVY_DOMAIN"]
 	s.Divvy.UseOnlyList = !isSet
 	for i, host := range s.DebugAllowedHosts {
@@ -338,10 +339,6 @@ func (s *Settings) derive(r *reader) {
 			s.Mogrifiers = append(s.Mogrifiers, r.mogrifier(id))
 		}
 	}
-	if s.PrometheusPath == "" {
-		s.PrometheusPath = "/metrics"
-		r.warn("PROMETHEUS_PATH is set but empty; its default /metrics is used")
-	}
 	s.Redis.PoolSize, s.RedisPerSecond.PoolSize = cmp.Or(s.Redis.PoolSize, 10), cmp.Or(s.RedisPerSecond.PoolSize, 10)
 	if s.Memcache.Conns < 1 {
 		s.Memcache.Conns = 2
@@ -349,15 +346,12 @@ func (s *Settings) derive(r *reader) {
 	s.XDS.derive(s.RuleSources())
 }
 
-// urlPath matches a path without characters that are special in URLs or in http.ServeMux.
-var urlPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
+// headerFix says what to write instead of a refused name of a header.
+const headerFix = "write the name of an HTTP header"
 
 // validate checks what the table cannot check, such as variables that depend on each other.
 func (s *Settings) validate(r *reader) {
 	s.validateSources(r)
-	if s.NearLimitRatio == 0 {
-		r.problem("NEAR_LIMIT_RATIO", "0", "write a number above 0, up to 1")
-	}
 	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
 		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
@@ -368,34 +362,14 @@ func (s *Settings) validate(r *reader) {
 	if s.Divvy.Domain == "" && s.Divvy.DomainKey == "" {
 		r.problem("DIVVY_DOMAIN", "", "write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY")
 	}
-	if s.Sink == SinkStatsd || s.Sink == SinkDogStatsd {
-		if s.StatsdHost == "" {
-			r.problem("STATSD_HOST", "", "write the name of the host")
-		}
-		if s.StatsdPort == 0 {
-			r.problem("STATSD_PORT", "0", "write the port")
-		}
+	s.validateStatistics(r)
+	if name := s.Failure.DegradedHeader; name != "" && !httpguts.ValidHeaderFieldName(name) {
+		r.problem("LIMIT_DEGRADED_HEADER", name, headerFix)
 	}
-	for key := range s.ExtraTags {
-		if s.Sink == SinkPrometheus && (key == "le" || key == "quantile") {
-			r.problem("EXTRA_TAGS", key, "Prometheus uses a label of that name itself: choose another")
-		}
-	}
-	if p := s.PrometheusPath; !urlPath.MatchString(p) || p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/") {
-		r.problem("PROMETHEUS_PATH", p, "write a path such as /metrics")
-	}
-	for _, header := range []struct {
-		used        bool
-		name, value string
-	}{
-		{s.LimitHeaders, "LIMIT_LIMIT_HEADER", s.LimitHeader},
-		{s.LimitHeaders, "LIMIT_REMAINING_HEADER", s.RemainingHeader},
-		{s.LimitHeaders, "LIMIT_RESET_HEADER", s.ResetHeader},
-		{s.Failure.DegradedHeader != "", "LIMIT_DEGRADED_HEADER", s.Failure.DegradedHeader},
-	} {
-		if header.used && !httpguts.ValidHeaderFieldName(header.value) {
-			r.problem(header.name, header.value, "write the name of an HTTP header")
-		}
+	if s.LimitHeaders {
+		r.useDefaultUnless(httpguts.ValidHeaderFieldName, "LIMIT_LIMIT_HEADER", &s.LimitHeader, headerFix)
+		r.useDefaultUnless(httpguts.ValidHeaderFieldName, "LIMIT_REMAINING_HEADER", &s.RemainingHeader, headerFix)
+		r.useDefaultUnless(httpguts.ValidHeaderFieldName, "LIMIT_RESET_HEADER", &s.ResetHeader, headerFix)
 	}
 	s.GRPCTLS.validate(r, "GRPC_")
 	s.HTTPTLS.validate(r, "HTTP_")

@@ -2,8 +2,10 @@ package settings
 
 import (
 	"maps"
+	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -45,6 +47,38 @@ func (s *Settings) sink(r *reader) Sink {
 	return SinkNone
 }
 
+// urlPath matches a path without characters that are special in URLs or in http.ServeMux.
+var urlPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]*$`)
+
+func isURLPath(p string) bool {
+	return urlPath.MatchString(p) && (p == "/" || path.Clean(p) == strings.TrimSuffix(p, "/"))
+}
+
+// validateStatistics checks the settings of the sink.
+func (s *Settings) validateStatistics(r *reader) {
+	if s.Sink == SinkStatsd || s.Sink == SinkDogStatsd {
+		r.useDefaultUnless(func(host string) bool { return host != "" }, "STATSD_HOST", &s.StatsdHost, "")
+	}
+	r.useDefaultUnless(isURLPath, "PROMETHEUS_PATH", &s.PrometheusPath, "write a path such as /metrics")
+	if _, err := strconv.ParseUint(s.PrometheusAddr, 10, 16); err == nil {
+		r.forgive("PROMETHEUS_ADDR", s.PrometheusAddr, "write host:port, or :port", ":"+s.PrometheusAddr+" is used")
+		s.PrometheusAddr = ":" + s.PrometheusAddr
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.ExtraTags)) {
+		fix := ""
+		switch {
+		case key == "":
+			fix = "write a name before each colon"
+		case s.Sink == SinkPrometheus && (key == "le" || key == "quantile"):
+			fix = "Prometheus uses a label of that name itself: choose another"
+		default:
+			continue
+		}
+		r.forgive("EXTRA_TAGS", key+":"+s.ExtraTags[key], fix, "that tag is left out")
+		delete(s.ExtraTags, key)
+	}
+}
+
 // Mogrifier renames statistics that match Pattern and adds DogStatsD tags. Name and the values of Tags may refer to groups of Pattern
 // as $1.
 type Mogrifier struct {
@@ -67,7 +101,8 @@ func (r *reader) mogrifier(id string) (m Mogrifier) {
 	if tags == "" {
 		return m
 	}
-	if m.Tags, err = pairs(tags); err != nil {
+	m.Tags, err = pairs(tags)
+	if _, isUnnamed := m.Tags[""]; err != nil || isUnnamed {
 		r.problem(prefix+"_TAGS", tags, Variable{Type: "map"}.fix())
 	} else if slices.Contains(slices.Collect(maps.Values(m.Tags)), "") {
 		r.problem(prefix+"_TAGS", tags, "write a value behind each colon")

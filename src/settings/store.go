@@ -91,16 +91,35 @@ func (s *Settings) validateMemcache(r *reader) {
 	case m.SRV != "":
 		r.problem("MEMCACHE_SRV", m.SRV, "write _service._proto.name, such as _memcache._tcp.example.com")
 	}
-	for _, addr := range m.Servers {
-		if !strings.Contains(addr, "/") && !isHostPort(addr) {
-			r.problem("MEMCACHE_HOST_PORT", addr, "write host:port, or the path of a socket, for each server")
-		}
+	for i, addr := range m.Servers {
+		m.Servers[i] = r.memcacheServer(addr)
 	}
 	m.TLSFiles.validate(r, "MEMCACHE_TLS_")
 	if s.StopIncrementWhenOver {
-		r.problem("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true",
-			"Memcached cannot charge several limits all or none: write false, or set BACKEND_TYPE to memory or redis")
+		r.forgive("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true",
+			"Memcached cannot charge several limits all or none: write false, or set BACKEND_TYPE to memory or redis", "false is used")
+		s.StopIncrementWhenOver = false
 	}
+}
+
+// memcacheServer returns an item of MEMCACHE_HOST_PORT, with the usual port or the host localhost if it has none.
+func (r *reader) memcacheServer(addr string) string {
+	const fix = "write host:port, or the path of a socket, for each server"
+	completed := addr
+	switch {
+	case strings.Contains(addr, "/"):
+		return addr
+	case !strings.Contains(addr, ":"):
+		completed += ":11211"
+	case strings.HasPrefix(addr, ":"):
+		completed = "localhost" + addr
+	}
+	if !isHostPort(completed) {
+		r.problem("MEMCACHE_HOST_PORT", addr, fix)
+	} else if completed != addr {
+		r.forgive("MEMCACHE_HOST_PORT", addr, fix, completed+" is used")
+	}
+	return completed
 }
 
 // ServerTLS is the TLS configuration of one port. All files are PEM files.
@@ -123,7 +142,13 @@ func (t *ServerTLS) validate(r *reader, prefix string) {
 	case t.Key == "":
 		r.problem(key, "", "write the path of a PEM file with the key of "+cert)
 	case t.ClientName != "" && t.ClientCA == "":
-		r.problem(nameOf("TLS_CLIENT_SAN"), t.ClientName, "clients need no certificate: set "+nameOf("TLS_CLIENT_CACERT")+", too")
+		fix := "clients need no certificate: set " + nameOf("TLS_CLIENT_CACERT") + ", too"
+		if prefix == "GRPC_" { // envoyproxy/ratelimit has only this one
+			r.forgive(nameOf("TLS_CLIENT_SAN"), t.ClientName, fix, "all clients may connect")
+			t.ClientName = ""
+		} else {
+			r.problem(nameOf("TLS_CLIENT_SAN"), t.ClientName, fix)
+		}
 	}
 }
 
@@ -135,9 +160,10 @@ type TLSFiles struct {
 	SkipHostname bool   `env:"SKIP_HOSTNAME_VERIFICATION"` // SkipHostname is set to accept any name in the certificate of the store.
 }
 
-// validate checks that there is a key for a certificate. prefix is the start of the names of the variables.
+// validate removes a certificate without a key, or a key without a certificate. prefix is the start of the names of the variables.
 func (f *TLSFiles) validate(r *reader, prefix string) {
 	if (f.ClientCert == "") != (f.ClientKey == "") {
-		r.problem(prefix+"CLIENT_CERT", f.ClientCert, "it goes with "+prefix+"CLIENT_KEY: set both or neither")
+		r.forgive(prefix+"CLIENT_CERT", f.ClientCert, "it goes with "+prefix+"CLIENT_KEY: set both or neither", "no client certificate is sent")
+		f.ClientCert, f.ClientKey = "", ""
 	}
 }

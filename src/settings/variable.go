@@ -22,6 +22,10 @@ type Variable struct {
 	Meaning string
 
 	bounds string // for a number, such as "1 to 100" or "10ms or more, or 0"; for a word, the words it may be, such as "tcp, udp"
+	// instead says what replaces a number or word that is not within bounds: "nearest" is the nearest bound, "default" the default, and
+	// with "none" the port is not opened. It is empty if such a value ends the start. Variables of envoyproxy/ratelimit have it if that
+	// serves with such a value.
+	instead string
 }
 
 // Each line of these tables has four columns, separated by tabs: name, type with bounds, default and meaning. A line that starts
@@ -48,7 +52,8 @@ func parseTable(text string) (table []Variable) {
 			continue
 		}
 		v := Variable{Section: section, Name: columns[0], Default: columns[2], Meaning: columns[3]}
-		v.Type, v.bounds, _ = strings.Cut(columns[1], " ")
+		v.Type, v.instead, _ = strings.Cut(columns[1], ", else ")
+		v.Type, v.bounds, _ = strings.Cut(v.Type, " ")
 		if v.Type == "word" {
 			v.Meaning += ": " + v.bounds
 		}
@@ -63,7 +68,7 @@ var typeHints = map[string]struct{ what, hint, bounds string }{
 	"map":      {"key:value, separated by commas, with one colon in each", "", ""},
 	"port":     {"a port number", ", 0 to 65535", "0 to 65535"},
 	"count":    {"a whole number", " above 0", "1 or more"},
-	"integer":  {"a whole number", "", ""},
+	"integer":  {"a whole number", "", "-2147483648 or more"},
 	"bytes":    {"a number of bytes", "", "1 or more"},
 	"number":   {"a number", " such as 0.8", ""},
 	"duration": {"a duration", " with its unit, such as 500ms, 30s, 1h30m", "0s or more"},
@@ -125,17 +130,37 @@ func (r *reader) set(field reflect.Value, v Variable) {
 	switch {
 	case text == "" && v.Type != "text":
 		if isSet && v.Default != "" {
-			r.warn("%s is set but empty; its default %s is used", v.Name, v.Default)
+			r.warnEmpty(v.Name, v.Default)
 		}
 	case !isSet, text == "off" && v.Type == "port" && v.Default == "": // "off" is the default of an optional port
-	case v.assign(field, text) != nil:
-		r.problem(v.Name, text, v.fix())
-		r.hasRefusedValue[v.Name] = true
+	default:
+		r.setValue(field, v, text)
 	}
 }
 
-// errRefused is returned for a refused value. Users see Variable.fix instead of it.
-var errRefused = errors.New("refused")
+// setValue sets field to text, or to what replaces it.
+func (r *reader) setValue(field reflect.Value, v Variable, text string) {
+	switch err := v.assign(field, text); {
+	case err == nil:
+	case v.instead == "" || !errors.Is(err, errOutOfBounds) && !strings.HasPrefix(v.Name, "OTEL_"): // OpenTelemetry ignores wrong values
+		r.problem(v.Name, text, v.fix())
+		r.hasRefusedValue[v.Name] = true
+	case v.instead == "none":
+		r.forgive(v.Name, text, v.fix(), "that port is not opened")
+	case v.instead == "default" && v.Default == "":
+		r.forgive(v.Name, text, v.fix(), "it is ignored")
+	default:
+		replacement := v.replacement(text, field.Interface())
+		_ = v.assign(field, replacement) // returns no error: a test assigns all replacements
+		r.forgive(v.Name, text, v.fix(), replacement+" is used")
+	}
+}
+
+// Users see Variable.fix instead of these errors.
+var (
+	errRefused     = errors.New("refused")       // errRefused is returned for a value that does not have the type of its variable.
+	errOutOfBounds = errors.New("out of bounds") // errOutOfBounds is returned for a value with the right type.
+)
 
 // assign sets field to the value of text. If text does not have the type of v or is out of its bounds, it returns an error and does
 // not change field.
@@ -145,7 +170,7 @@ func (v Variable) assign(field reflect.Value, text string) error {
 		words := strings.Split(bounds, ", ")
 		i := slices.IndexFunc(words, func(w string) bool { return strings.EqualFold(w, text) })
 		if i < 0 {
-			return errRefused
+			return errOutOfBounds
 		}
 		text, bounds = words[i], ""
 	}
@@ -159,20 +184,45 @@ func (v Variable) assign(field reflect.Value, text string) error {
 	return err
 }
 
-// checkBounds returns an error unless number is within bounds, such as "1 to 100" or "10ms or more, or 0". The numbers in bounds are
-// written as values of the type of zero.
+// checkBounds returns errOutOfBounds unless number is within bounds, see cutBounds. The numbers in bounds are written as values of the
+// type of zero.
 func checkBounds(bounds string, number float64, zero any) error {
-	bounds, or0 := strings.CutSuffix(bounds, ", or 0")
-	low, high, both := strings.Cut(strings.TrimSuffix(bounds, " or more"), " to ")
+	low, high, or0 := cutBounds(bounds, zero)
 	_, least, err := parse(low, zero)
 	most := math.MaxFloat64
-	if both && err == nil {
+	if high != "" && err == nil {
 		_, most, err = parse(high, zero)
 	}
-	if err == nil && !(or0 && number == 0) && !(number >= least && number <= most) { // NaN is refused, too
-		err = errRefused
+	if err == nil && !(or0 && number == 0) && !(number >= least && number <= most) { // NaN is out of bounds, too
+		err = errOutOfBounds
 	}
 	return err
+}
+
+// cutBounds returns the parts of bounds such as "1 to 100" or "10ms or more, or 0". high is empty if there is no upper bound.
+func cutBounds(bounds string, zero any) (low, high string, or0 bool) {
+	bounds, or0 = strings.CutSuffix(bounds, ", or 0")
+	low, high, _ = strings.Cut(strings.TrimSuffix(bounds, " or more"), " to ")
+	if _, isInt := zero.(int); isInt && high == "" {
+		high = strconv.Itoa(math.MaxInt32)
+	}
+	return low, high, or0
+}
+
+// replacement returns what replaces text, a value of the type of zero that is out of bounds. See instead. NaN has no nearest bound.
+func (v Variable) replacement(text string, zero any) string {
+	low, high, or0 := cutBounds(cmp.Or(v.bounds, typeHints[v.Type].bounds), zero)
+	_, number, _ := parse(text, zero)
+	_, least, _ := parse(low, zero)
+	switch {
+	case v.instead == "default" || math.IsNaN(number):
+		return v.Default
+	case or0 && number <= 0:
+		return "0"
+	case number > least:
+		return high
+	}
+	return low
 }
 
 // parse returns the value of text in the type of zero. If it is a number, number is the same; a duration is one of nanoseconds. Whole
@@ -184,7 +234,7 @@ func parse(text string, zero any) (value any, number float64, err error) {
 	case bool:
 		value, err = strconv.ParseBool(text)
 	case int:
-		n, err := strconv.ParseInt(text, 0, 32)
+		n, err := strconv.ParseInt(text, 0, 64) // checkBounds refuses more than 32 bits
 		return int(n), float64(n), err
 	case int64:
 		n, err := strconv.ParseInt(text, 0, 64)
@@ -215,12 +265,12 @@ func list(text string) (items []string) {
 	return items
 }
 
-// pairs reads "key:value,key:value". It returns an error if a key is empty or a value contains a colon.
+// pairs reads "key:value,key:value". It returns an error if a value contains a colon.
 func pairs(text string) (map[string]string, error) {
 	m := make(map[string]string)
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(pair, ":")
-		if !ok || key == "" || strings.Contains(value, ":") {
+		if !ok || strings.Contains(value, ":") {
 			return nil, errRefused
 		}
 		m[key] = value

@@ -108,8 +108,8 @@ func (x *XDSServer) readHeaders(r *reader) {
 		case !ok:
 			refuse("write name:value, separated by commas")
 			return
-		case !headerKey.MatchString(name) || strings.HasPrefix(name, "grpc-"):
-			refuse("a name is none that gRPC sends: write letters, digits, - _ and . and do not begin with grpc-")
+		case !headerKey.MatchString(name):
+			refuse("a name is none that gRPC sends: write letters, digits, - _ and .")
 			return
 		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) && !strings.HasSuffix(name, "-bin"):
 			refuse("the value of " + name + " is not printable ASCII")

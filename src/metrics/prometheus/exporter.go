@@ -35,8 +35,8 @@ type Config struct {
 	Tags map[string]string
 	// Version and Commit of this program are labels of ratelimit_build_info.
 	Version, Commit string
-	// OnWarn, if set, gets problems that do not stop the exporter, such as a missing mapping
-	// file or a scrape that could not show all figures.
+	// OnWarn, if set, gets problems that do not stop the exporter, such as a mapping file
+	// that cannot be used or a scrape that could not show all figures.
 	OnWarn func(error)
 }
 
@@ -52,7 +52,7 @@ type Exporter struct {
 	scrapeMu       sync.Mutex // scrapeMu guards mapped.
 }
 
-// New returns an Exporter. It returns an error if the mapping file is not valid.
+// New returns an Exporter.
 func New(cfg Config) (*Exporter, error) {
 	if cfg.Registry == nil {
 		return nil, errors.New("prometheus: Registry is nil: set Config.Registry")
@@ -60,12 +60,9 @@ func New(cfg Config) (*Exporter, error) {
 	if cfg.OnWarn == nil {
 		cfg.OnWarn = func(error) {}
 	}
-	m, err := loadMapping(cfg.MappingFile, cfg.ResponseTimeAsMilliseconds)
-	switch {
-	case m == nil:
+	m, err := loadMapping(cfg.MappingFile, cfg.ResponseTimeAsMilliseconds, cfg.OnWarn)
+	if err != nil {
 		return nil, err
-	case err != nil:
-		cfg.OnWarn(err)
 	}
 	e := &Exporter{cfg: cfg, tags: make(prometheus.Labels)}
 	for key, value := range cfg.Tags {

@@ -312,10 +312,13 @@ func TestMappingFileIsMissingOrWrong(t *testing.T) {
 	}
 	for _, tt := range tests {
 		path := file(t, tt.text)
-		_, err := New(Config{Registry: metrics.New(metrics.Config{}), MappingFile: path})
-		if err == nil || !strings.HasPrefix(err.Error(), "prometheus: mapping file "+path+": ") || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s:\n got %v\nwant %s", tt.text, err, tt.want)
+		warning := ""
+		e := exporter(t, Config{MappingFile: path, OnWarn: func(err error) { warning = err.Error() }})
+		if !strings.HasPrefix(warning, "prometheus: mapping file "+path+": ") || !strings.Contains(warning, tt.want) || !strings.HasSuffix(warning, "; the built-in mapping is used") {
+			t.Errorf("%s:\n got %s\nwant %s", tt.text, warning, tt.want)
 		}
+		e.ObserveTimings("ratelimit_server.Check.response_time", 1, time.Second)
+		expect(t, e, "^ratelimit_service_response_time_seconds_count", `ratelimit_service_response_time_seconds_count{grpc_method="Check"} 1`)
 	}
 }
 

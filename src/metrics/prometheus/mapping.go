@@ -17,30 +17,34 @@ import (
 //go:embed builtin.yaml
 var builtinYAML string
 
-// errNoMapping is the warning if a configured mapping file does not exist.
-var errNoMapping = errors.New("there is no such file; the built-in mapping is used")
+// errNoMapping is the error if a configured mapping file does not exist.
+var errNoMapping = errors.New("there is no such file")
 
-// loadMapping reads the mapping file at path. If path is empty, it returns the built-in
-// mapping. If the file does not exist, it returns the built-in mapping and errNoMapping.
-func loadMapping(path string, milliseconds bool) (*mapper.MetricMapper, error) {
+// loadMapping reads the mapping file at path. If path is empty, or if the file cannot be used, it returns the built-in mapping. It gives
+// the reason to onWarn.
+func loadMapping(path string, milliseconds bool, onWarn func(error)) (*mapper.MetricMapper, error) {
 	if path == "" {
 		return builtinMapping(milliseconds)
 	}
+	m, err := readMapping(path)
+	if err != nil {
+		onWarn(fmt.Errorf("prometheus: mapping file %s: %w; the built-in mapping is used", path, err))
+		return builtinMapping(milliseconds)
+	}
+	return m, nil
+}
+
+func readMapping(path string) (*mapper.MetricMapper, error) {
 	// Kubernetes mounts a directory in place of a file that does not exist.
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
-		m, err := builtinMapping(milliseconds)
-		return m, errors.Join(err, fmt.Errorf("prometheus: mapping file %s: %w", path, errNoMapping))
+		return nil, errNoMapping
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("prometheus: mapping file: %w", err)
+		return nil, err
 	}
-	m, err := parseMapping(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("prometheus: mapping file %s: %w", path, err)
-	}
-	return m, nil
+	return parseMapping(string(text))
 }
 
 // builtinMapping returns the built-in mapping; milliseconds removes the scale of its timings.

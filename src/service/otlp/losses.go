@@ -71,7 +71,7 @@ func (s Signal) newSecretRemover() *strings.Replacer {
 	for _, prefix := range s.variablePrefixes() {
 		for header := range strings.SplitSeq(os.Getenv(prefix+"HEADERS"), ",") {
 			_, value, _ := strings.Cut(header, "=")
-			value, _ = url.PathUnescape(value) // The error can be ignored, because CheckVariables has checked the value.
+			value, _ = url.PathUnescape(value) // The error can be ignored, because IgnoreMistakes has removed such a variable.
 			for _, text := range append(strings.Fields(value), strings.TrimSpace(value)) {
 				if len(text) >= 4 { // Shorter texts are not secret and occur in other words.
 					pairs = append(pairs, text, "…")

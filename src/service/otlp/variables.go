@@ -2,7 +2,6 @@ package otlp
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -28,36 +27,47 @@ func (s Signal) variablePrefixes() [2]string {
 	return [2]string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_" + string(s) + "_"}
 }
 
-// CheckVariables returns the mistakes in variables of the exporter, which would ignore them or write their values to stderr. protocol is
-// "http" or "grpc". Errors contain no values, which may be secret.
-func (s Signal) CheckVariables(protocol string) error {
-	var problems []error
-	check := func(prefix, name string, refuse func(text string) error) {
-		problems = append(problems, CheckVariable(prefix+name, refuse))
+// OnMistake is called for a variable that is ignored. The error contains no value, which may be secret. Nil: nothing is called.
+type OnMistake func(error)
+
+// ignore removes a variable from the environment of the process. The SDK would ignore it, too, but write its value to stderr.
+func (f OnMistake) ignore(name string, mistake error) {
+	_ = os.Unsetenv(name) // It fails only for names that no variable can have.
+	if f != nil {
+		f(fmt.Errorf("%s=…: %w; it is ignored", name, mistake))
 	}
-	for _, prefix := range s.variablePrefixes() {
-		check(prefix, "ENDPOINT", func(text string) error { return checkEndpoint(text, protocol) })
-		check(prefix, "HEADERS", checkHeaders)
-		check(prefix, "TIMEOUT", WholeNumberFrom(0))
-		check(prefix, "CERTIFICATE", func(file string) error { _, err := certs.Authorities(file); return err })
-		cert, key := trimmedVariable(prefix+"CLIENT_CERTIFICATE"), trimmedVariable(prefix+"CLIENT_KEY")
-		if (cert == "") != (key == "") {
-			problems = append(problems, fmt.Errorf("%sCLIENT_CERTIFICATE=…: set it and %sCLIENT_KEY, or neither", prefix, prefix))
-		} else if _, err := tls.LoadX509KeyPair(cert, key); cert != "" && err != nil {
-			problems = append(problems, fmt.Errorf("%sCLIENT_CERTIFICATE=…: %w", prefix, err))
-		}
-	}
-	return errors.Join(problems...)
 }
 
-// CheckVariable returns the error of refuse for the value of an environment variable that is set.
-func CheckVariable(name string, refuse func(text string) error) error {
-	if text := trimmedVariable(name); text != "" {
-		if err := refuse(text); err != nil {
-			return fmt.Errorf("%s=…: %w", name, err)
+// IgnoreMistakes ignores the variables of the exporter that cannot be read, as OpenTelemetry's specification says. protocol is "http" or
+// "grpc".
+func (s Signal) IgnoreMistakes(protocol string, on OnMistake) {
+	for _, prefix := range s.variablePrefixes() {
+		IgnoreMistake(prefix+"ENDPOINT", func(text string) error { return checkEndpoint(text, protocol) }, on)
+		IgnoreMistake(prefix+"HEADERS", checkHeaders, on)
+		IgnoreMistake(prefix+"TIMEOUT", WholeNumberFrom(0), on)
+		IgnoreMistake(prefix+"CERTIFICATE", func(file string) error { _, err := certs.Authorities(file); return err }, on)
+		certVariable, keyVariable := prefix+"CLIENT_CERTIFICATE", prefix+"CLIENT_KEY"
+		switch cert, key := trimmedVariable(certVariable), trimmedVariable(keyVariable); {
+		case cert == "" && key != "":
+			on.ignore(keyVariable, fmt.Errorf("set it and %s, or neither", certVariable))
+		case cert != "" && key == "":
+			on.ignore(certVariable, fmt.Errorf("set it and %s, or neither", keyVariable))
+		case cert != "":
+			if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+				on.ignore(certVariable, err)
+				on.ignore(keyVariable, fmt.Errorf("%s cannot be read", certVariable))
+			}
 		}
 	}
-	return nil
+}
+
+// IgnoreMistake ignores a variable if check returns an error for its value.
+func IgnoreMistake(name string, check func(text string) error, on OnMistake) {
+	if text := trimmedVariable(name); text != "" {
+		if err := check(text); err != nil {
+			on.ignore(name, err)
+		}
+	}
 }
 
 // trimmedVariable returns the value of an environment variable without blanks around it.

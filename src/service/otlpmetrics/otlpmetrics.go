@@ -32,6 +32,8 @@ type Config struct {
 	// OnLoss, if set, is called at most once a minute, and at the end, if exports failed. It gets the number of exports that failed since
 	// the last call, and the last error, without the values of OTEL_EXPORTER_OTLP_HEADERS.
 	OnLoss func(exports int, err error)
+	// OnMistake, if set, gets the mistakes in these variables. A variable with a mistake is ignored.
+	OnMistake otlp.OnMistake
 }
 
 // Sender sends figures while Run runs, and once more in Shutdown.
@@ -58,10 +60,8 @@ type exporter interface {
 func New(ctx context.Context, cfg Config) (*Sender, error) {
 	cfg.Protocol = cmp.Or(cfg.Protocol, "http")
 	cfg.Interval, cfg.Timeout = cmp.Or(cfg.Interval, time.Minute), cmp.Or(cfg.Timeout, 30*time.Second)
-	const preference = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
-	if err := errors.Join(otlp.Metrics.CheckVariables(cfg.Protocol), otlp.CheckVariable(preference, checkTemporality)); err != nil {
-		return nil, err
-	}
+	otlp.Metrics.IgnoreMistakes(cfg.Protocol, cfg.OnMistake)
+	otlp.IgnoreMistake("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", checkTemporality, cfg.OnMistake)
 	s := &Sender{cfg: cfg, start: time.Now(), losses: otlp.NewLosses(otlp.Metrics, cfg.OnLoss)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	var err error

@@ -5,7 +5,6 @@ package tracing
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"go.opentelemetry.io/contrib/propagators/b3"
@@ -29,6 +28,8 @@ type Config struct {
 	// OnLoss, if set, is called at most once a minute, and at the end, if spans were lost. It gets their number since the last
 	// call, and the last error, without the values of OTEL_EXPORTER_OTLP_HEADERS.
 	OnLoss func(spans int, err error)
+	// OnMistake, if set, gets the mistakes in these variables. A variable with a mistake is ignored.
+	OnMistake otlp.OnMistake
 }
 
 // Provider makes spans and sends them. The methods of a nil Provider return nil, or the handler
@@ -43,12 +44,9 @@ type Provider struct {
 // New returns a Provider. It does not connect before the first spans are sent. The SDK starts a goroutine, which Shutdown stops.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	cfg.Protocol = cmp.Or(cfg.Protocol, "http")
-	problems := []error{otlp.Traces.CheckVariables(cfg.Protocol)}
+	otlp.Traces.IgnoreMistakes(cfg.Protocol, cfg.OnMistake)
 	for _, name := range []string{"MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE", "SCHEDULE_DELAY"} {
-		problems = append(problems, otlp.CheckVariable("OTEL_BSP_"+name, otlp.WholeNumberFrom(1)))
-	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
+		otlp.IgnoreMistake("OTEL_BSP_"+name, otlp.WholeNumberFrom(1), cfg.OnMistake)
 	}
 	process, err := cfg.Process.Resource(ctx)
 	if err != nil {
