@@ -62,7 +62,8 @@ func headers(list []*corev3.HeaderValue) string {
 	return strings.Join(texts, ", ")
 }
 
-// compareMetadata compares each part of the dynamic metadata. A limit of the request is shown as text whose spaces vary.
+// compareMetadata compares each part of the dynamic metadata. A limit of the request is shown as text whose spaces
+// vary.
 func compareMetadata(a, b map[string]any, compare func(what string, a, b any)) {
 	parts := maps.Clone(a)
 	maps.Copy(parts, b)

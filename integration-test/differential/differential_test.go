@@ -84,8 +84,8 @@ func (p *pair) playEnvironment(n int, sum *tally) {
 // playsOfDisturbed is how often a trial that a second's end disturbed is played.
 const playsOfDisturbed = 3
 
-// add plays a trial, and counts and shows what it found. After a difference that is meant, and after which the counters of both programs
-// differ, the rest is played in another domain.
+// add plays a trial, and counts and shows what it found. After a difference that is meant, and after which the
+// counters of both programs differ, the rest is played in another domain.
 func (s *tally) add(p *pair, n int, tr *trial) {
 	s.trials++
 	for tr != nil {

@@ -2,6 +2,7 @@ package differential
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -55,7 +56,7 @@ func (e environment) has(name string) bool {
 
 // sameExpiries reports whether both programs choose the same expiry: without a random part.
 func (e environment) sameExpiries() bool {
-	return e.has("EXPIRATION_JITTER_MAX_SECONDS=0") || e.has("EXPIRATION_JITTER_MAX_SECONDS=1") || e.has("EXPIRATION_JITTER_MAX_SECONDS=-5")
+	return slices.ContainsFunc([]string{"0", "1", "-5"}, func(jitter string) bool { return e.has("EXPIRATION_JITTER_MAX_SECONDS=" + jitter) })
 }
 
 func (e environment) String() string { return strings.Join(e.vars, " ") }

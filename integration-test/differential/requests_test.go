@@ -34,6 +34,9 @@ const (
 	maxAddend = 1 << 48 // this service charges no more at once
 )
 
+// oddTexts are values of requests only.
+var oddTexts = []string{"\x00", "new\nline", "tab\t", "*", strings.Repeat("long", 100), " ", "192.168.1.1:80", "1.2.3.4.5"}
+
 // badBytes replace badMark: a message of protobuf has a length before each text, so they are as many.
 var badBytes = []byte{0xff, 0xfe, 'a', 0x80}
 
@@ -149,7 +152,7 @@ func randomEntry(r *rand.Rand, d *descriptor) *commonv3.RateLimitDescriptor_Entr
 	case !d.hasValue && !one(r, 5):
 		e.Value = pick(r, append(ruleValues, oddValues...))
 	case one(r, 25):
-		e.Value = pick(r, append(oddValues, "\x00", "new\nline", "tab\t", "*", strings.Repeat("long", 100), " ", "192.168.1.1:80", "1.2.3.4.5"))
+		e.Value = pick(r, append(oddValues, oddTexts...))
 	case one(r, 40):
 		e.Key = pick(r, []string{"", "a_b", "unknown", "a.b", "A"})
 	}
@@ -203,29 +206,4 @@ func (q *request) text(domain string) string {
 		text += fmt.Sprintf(" (%s stands for the bytes % x)", badMark, badBytes)
 	}
 	return text
-}
-
-// anyAddend reports whether f is true for a number of hits in the request.
-func (q *request) anyAddend(f func(uint64) bool) bool {
-	for _, d := range q.message.GetDescriptors() {
-		if d.GetHitsAddend() != nil && f(d.GetHitsAddend().GetValue()) {
-			return true
-		}
-	}
-	return f(uint64(q.message.GetHitsAddend()))
-}
-
-// asksWithLimit reports whether a descriptor has a limit of its own for which f is true.
-func (q *request) asksWithLimit(f func(*commonv3.RateLimitDescriptor_RateLimitOverride) bool) bool {
-	for _, d := range q.message.GetDescriptors() {
-		if d.GetLimit() != nil && f(d.GetLimit()) {
-			return true
-		}
-	}
-	return false
-}
-
-// noUnit reports whether a limit of a request has no unit that upstream knows.
-func noUnit(l *commonv3.RateLimitDescriptor_RateLimitOverride) bool {
-	return l.GetUnit() == 0 || l.GetUnit() > 7
 }

@@ -204,8 +204,8 @@ func (all *rules) text(domain string) string {
 	return strings.Join(withMistake(fields, all.mistake), "\n") + "\n"
 }
 
-// files are the rule files of this domain: one, or two that are merged. Upstream merges files in random order, so patterns, whose order
-// matters, are all in the first.
+// files are the rule files of this domain: one, or two that are merged. Upstream merges files in random order, so
+// patterns, whose order matters, are all in the first.
 func (all *rules) files(domain string, merged bool) []string {
 	if !merged {
 		return []string{all.text(domain)}

@@ -48,7 +48,8 @@ var client = &http.Client{Timeout: patience}
 
 func newSide(t *testing.T, name, path string, own ...string) *side {
 	t.Helper()
-	s := &side{name: name, path: path, own: own, sink: startSink(t), main: redistest.Start(t, redistest.Options{}), sec: redistest.Start(t, redistest.Options{})}
+	s := &side{name: name, path: path, own: own, sink: startSink(t)}
+	s.main, s.sec = redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
 	s.conns = []*redistest.Client{s.main.Client(t), s.sec.Client(t)}
 	t.Cleanup(s.stop)
 	return s
@@ -67,9 +68,11 @@ func (s *side) start(t *testing.T, root string, env environment) {
 	}
 	s.http, s.grpc, s.debug = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1], "127.0.0.1:"+ports[2]
 	s.proc = harness.Process{Path: s.path, Log: filepath.Join(t.TempDir(), s.name+".log"), Env: slices.Concat([]string{
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=" + ports[0], "GRPC_PORT=" + ports[1], "DEBUG_PORT=" + ports[2],
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"PORT=" + ports[0], "GRPC_PORT=" + ports[1], "DEBUG_PORT=" + ports[2],
 		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + s.main.Addr, "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=" + s.sec.Addr,
+		"REDIS_TIMEOUT=10s", "REDIS_PERSECOND_TIMEOUT=10s", // a busy machine may take longer than this service's default
 		"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + s.sink.port, "STATS_FLUSH_INTERVAL=20ms",
 	}, s.own, env.vars)}
 	if err := s.proc.Start(); err != nil {
@@ -233,7 +236,7 @@ func (s *side) loads() (good, bad int64) {
 	return sum(all, serviceStats+"config_load_success"), sum(all, serviceStats+"config_load_error")
 }
 
-// rlconfig returns the lines of /rlconfig about a domain, sorted.
+// rlconfig returns the lines of /rlconfig about a domain, sorted by the names of the rules.
 func (s *side) rlconfig(domain string) ([]string, error) {
 	resp, err := client.Get("http://" + s.debug + "/rlconfig")
 	if err != nil {
@@ -250,6 +253,12 @@ func (s *side) rlconfig(domain string) ([]string, error) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
-	slices.SortFunc(lines, cmp.Compare)
+	slices.SortFunc(lines, func(a, b string) int { return cmp.Compare(ruleName(a), ruleName(b)) })
 	return lines, nil
+}
+
+// ruleName is the part of a line of /rlconfig before what the rule allows.
+func ruleName(line string) string {
+	end := max(strings.LastIndex(line, ": unit="), strings.LastIndex(line, ": unlimited"))
+	return line[:max(end, 0)]
 }
