@@ -229,3 +229,54 @@ func TestCheckNamesTheMistake(t *testing.T) {
 		}
 	}
 }
+
+// An empty `value` matches every value, as for envoyproxy/ratelimit, and the service and `check` say so. `exact` is for the empty value.
+func TestEmptyValue(t *testing.T) {
+	t.Parallel()
+	rules := newRuleDir(t)
+	rules.put(t, "a.yaml", `domain: d
+descriptors:
+- {key: every, value: "", rate_limit: {unit: year, requests_per_unit: 0}}
+- {key: user, exact: "", rate_limit: {unit: year, requests_per_unit: 0}}
+- {key: user, exact: "a*", rate_limit: {unit: year, requests_per_unit: 0}}
+- {key: user, rate_limit: {unit: year, requests_per_unit: 9}}
+- key: path
+  exact: ""
+  descriptors:
+  - {key: user, exact: "", rate_limit: {unit: year, requests_per_unit: 0}}
+`)
+	const warning = `an empty value matches every value of the key \"every\"; remove it if that is meant; write `
+	s := startService(t, rules.env()...)
+	if log := s.log(t); !strings.Contains(log, "level=warning msg=\""+filepath.Join(rules.files, "a.yaml")+":3:16: "+warning) || strings.Count(log, "an empty value") != 1 {
+		t.Error("the log has no such warning, or more")
+	}
+	out, err := run("check", rules.files)
+	if err != nil || strings.Count(out, "warning: ") != 1 || !strings.Contains(out, strings.ReplaceAll(warning, `\`, "")) {
+		t.Errorf("check: %v: %s", err, out)
+	}
+	for _, tt := range []struct {
+		descriptor string
+		want       rlsv3.RateLimitResponse_Code
+	}{
+		{"every=x", rlsv3.RateLimitResponse_OVER_LIMIT},
+		{"every=", rlsv3.RateLimitResponse_OVER_LIMIT},
+		{"user=", rlsv3.RateLimitResponse_OVER_LIMIT},
+		{"user=a*", rlsv3.RateLimitResponse_OVER_LIMIT},
+		{"user=ab", rlsv3.RateLimitResponse_OK},
+		{"user=x", rlsv3.RateLimitResponse_OK},
+		{"path=,user=", rlsv3.RateLimitResponse_OVER_LIMIT},
+		{"path=x,user=", rlsv3.RateLimitResponse_OK},
+		{"path=,user=x", rlsv3.RateLimitResponse_OK},
+	} {
+		if _, answer := s.ask(t, "d", tt.descriptor); answer.OverallCode != tt.want {
+			t.Errorf("%s: %v, want %v", tt.descriptor, answer.OverallCode, tt.want)
+		}
+	}
+	if status, text := page(t, s.debug, "/rlconfig?format=yaml"); status != http.StatusOK || !strings.Contains(text, "- key: user\n      exact: \"\"\n") {
+		t.Errorf("/rlconfig is %d: %s", status, text)
+	}
+	out, err = run("explain", "--config", rules.files, "--domain", "d", "--descriptors", "user=")
+	if err != nil || !strings.Contains(out, "d.user_") {
+		t.Errorf("explain: %v: %s", err, out)
+	}
+}

@@ -48,15 +48,17 @@ type LimitsConfig struct {
 type DescriptorConfig struct {
 	LimitsConfig
 	Key         string              `yaml:"key"`
-	Value       string              `yaml:"value"` // Value is empty if the descriptor matches any value.
+	Value       string              `yaml:"value"` // Value is empty if the descriptor matches any value, unless Exact is set.
 	Descriptors []DescriptorConfig  `yaml:"descriptors"`
 	ChargeMode  *Positioned[string] `yaml:"charge"` // ChargeMode is "leaf", the default, or "path". Nil inherits it.
 	// ValueToMetric shows this level's request value in the counter's name.
 	ValueToMetric bool `yaml:"value_to_metric"`
 	// ShareThreshold makes all values that a wildcard, CIDR or Regex matches share a counter.
 	ShareThreshold bool `yaml:"share_threshold"`
-	// CIDR are networks in CIDR notation, and Regex is a regular expression. ValuesFrom and LimitsFrom are the paths of data files, from the
-	// directory of the rule file on. At most one of them and Value is set.
+	// Exact is the only value that the descriptor matches, which may be empty. CIDR are networks in CIDR notation, and Regex is a regular
+	// expression. ValuesFrom and LimitsFrom are the paths of data files, from the directory of the rule file on. At most one of them and
+	// Value is set.
+	Exact         *Positioned[string]               `yaml:"exact"`
 	CIDR          *Positioned[[]Positioned[string]] `yaml:"cidr"`
 	Regex         *Positioned[string]               `yaml:"regex"`
 	ValuesFrom    *Positioned[string]               `yaml:"values_from"`

@@ -208,8 +208,8 @@ func (n *node) explainStep(e *Entry, joined *[]byte) SearchStep {
 	}
 	s.LevelKeyCount = l.groupsByKey.len()
 	k := l.groupsByKey.find(e.Key)
-	if k != nil && len(e.Value) > 0 {
-		if next := k.nodesByValue.find(e.Value); next != nil {
+	if k != nil {
+		if next := k.exactNode(e.Value); next != nil {
 			s.addCandidate(next, MatchExact, true)
 		}
 	}

@@ -155,6 +155,8 @@ func (c *Compiler) compileCountByPrefix(cfg *DescriptorConfig, l *addressLevel) 
 	switch {
 	case cfg.Value != "":
 		refuse("value")
+	case cfg.Exact != nil:
+		refuse("exact")
 	case cfg.Regex != nil:
 		refuse("regex")
 	case cfg.ValuesFrom != nil:

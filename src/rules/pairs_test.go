@@ -42,6 +42,7 @@ var pairKeys = []pairKey{
 	{"descriptor", "detailed_metric", "true", nil},
 	{"descriptor", "value_to_metric", "true", nil},
 	{"descriptor", "share_threshold", "true", nil},
+	{"descriptor", "exact", "x*", nil},
 	{"descriptor", "cidr", "10.0.0.0/8", nil},
 	{"descriptor", "regex", "^x", nil},
 	{"descriptor", "count_by_prefix", "{v4: 24}", nil},
@@ -121,7 +122,7 @@ func pairFile(ordered bool, keys ...pairKey) string {
 		outer["match"], outer["per"] = "{a: x*}", "[a]"
 		return "domain: d\nrules:\n- {" + write(outer) + "}\n- {match: {}, rate_limit: {unit: day, requests_per_unit: 1, name: other}}\n"
 	}
-	if outer["key"] = "a"; outer["cidr"]+outer["regex"]+outer["count_by_prefix"]+outer["values_from"]+outer["limits_from"] == "" {
+	if outer["key"] = "a"; outer["exact"]+outer["cidr"]+outer["regex"]+outer["count_by_prefix"]+outer["values_from"]+outer["limits_from"] == "" {
 		outer["value"] = "x*"
 	}
 	outer["descriptors"] = "[{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]"

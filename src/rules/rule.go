@@ -92,7 +92,7 @@ func (r *Rule) LimitsToCharge() []*Rule {
 
 // Level is one key and value, or a key alone, of a rule's path.
 type Level struct {
-	levelName      string // levelName is "key_value", or "key" without a value.
+	levelName      string // levelName is "key_value", or "key" if any value matches.
 	keyLen         int32  // keyLen is the length of the key in levelName.
 	hasWildcard    bool   // hasWildcard says that levelName has a `*`.
 	ValueToMetric  bool   // ValueToMetric adds the request's value to the name of the metric.
@@ -122,8 +122,7 @@ func levelName(key, value string) string {
 func (l *Level) Key() string { return l.levelName[:l.keyLen] }
 
 // Value returns the value of the level: the first network of LevelCIDR, the expression of LevelRegex, the file of LevelValuesFrom and
-// LevelLimitsFrom as written. It is empty if the level matches
-// any value.
+// LevelLimitsFrom as written. It is empty if the level matches any value, or if LevelExact matches the empty one.
 func (l *Level) Value() string {
 	if int(l.keyLen) == len(l.levelName) {
 		return ""
@@ -194,7 +193,9 @@ func (l *Level) metricShowsValue() bool {
 }
 
 // hasOneValue reports whether all requests that the level matches have the same value.
-func (l *Level) hasOneValue() bool { return l.Kind == LevelValue && !l.hasWildcard && l.Value() != "" }
+func (l *Level) hasOneValue() bool {
+	return l.Kind == LevelExact || l.Kind == LevelValue && !l.hasWildcard && l.Value() != ""
+}
 
 // valuePattern returns the pattern "key_value" without "key_", the key of the request, in front. If the pattern does not start so,
 // because its key has a `*`, it returns the whole pattern.

@@ -25,9 +25,10 @@ type nodeChildren struct {
 
 // keyGroup holds the descriptors of one level that have the same key.
 type keyGroup struct {
-	anyValueNode *node            // anyValueNode is the descriptor without a value; nil if there is none.
-	nodesByValue nameTable[*node] // nodesByValue has the descriptors with a value and that without.
-	matchers     *valueMatchers   // matchers has all other descriptors; nil if there are none.
+	anyValueNode   *node            // anyValueNode is the descriptor without a value; nil if there is none.
+	emptyValueNode *node            // emptyValueNode is the descriptor with `exact: ""`; nil if there is none.
+	nodesByValue   nameTable[*node] // nodesByValue has the descriptors with a value, exact or not, and that without.
+	matchers       *valueMatchers   // matchers has all other descriptors; nil if there are none.
 }
 
 // wildcardNode is a descriptor whose key or value has a `*`.
@@ -70,8 +71,8 @@ func (n *node) matchingChild(e *Entry, joined *[]byte) *node {
 		return nil
 	}
 	k := l.groupsByKey.find(e.Key)
-	if k != nil && len(e.Value) > 0 {
-		if next := k.nodesByValue.find(e.Value); next != nil {
+	if k != nil {
+		if next := k.exactNode(e.Value); next != nil {
 			return next
 		}
 	}
@@ -95,6 +96,14 @@ func (n *node) matchingChild(e *Entry, joined *[]byte) *node {
 		return k.anyValueNode
 	}
 	return nil
+}
+
+// exactNode returns the descriptor with exactly that value, or nil.
+func (k *keyGroup) exactNode(value []byte) *node {
+	if len(value) == 0 {
+		return k.emptyValueNode
+	}
+	return k.nodesByValue.find(value)
 }
 
 // groupOf returns the group of the children of n with the key, and adds it if there is none.
@@ -123,6 +132,12 @@ func (n *node) matchersOf(key string) *valueMatchers {
 // changes nothing.
 func (n *node) addChild(l *Level, child *node) (taken *node) {
 	value, k := l.Value(), n.groupOf(l.Key())
+	if l.Kind == LevelExact && value == "" {
+		if taken = k.emptyValueNode; taken == nil {
+			k.emptyValueNode = child
+		}
+		return taken
+	}
 	if taken = k.nodesByValue.find([]byte(value)); taken != nil {
 		return taken
 	}
@@ -218,6 +233,9 @@ func (c *Compiler) addDescriptor(n, child *node, here *Level, cfg *DescriptorCon
 // childPath returns the path of the child cfg of the descriptor at p. Its key and its last level share memory.
 func (p compilePath) childPath(cfg *DescriptorConfig, match *valueMatch) compilePath {
 	key := p.ruleName + "." + levelName(cfg.Key, match.text)
+	if match.kind == LevelExact && match.text == "" {
+		key += "_"
+	}
 	p.levels = append(slices.Clip(p.levels), newLevel(cfg, match, key[len(p.ruleName)+len("."):]))
 	p.ruleName = key
 	return p
@@ -227,7 +245,7 @@ func (p compilePath) childPath(cfg *DescriptorConfig, match *valueMatch) compile
 func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath) {
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := &p.levels[len(p.levels)-1]
-	if cfg.ShareThreshold && !level.hasWildcard && level.Kind == LevelValue {
+	if cfg.ShareThreshold && !level.hasWildcard && (level.Kind == LevelValue || level.Kind == LevelExact) {
 		c.problems.Add(cfg.Pos, "add a `*` to the value, or remove share_threshold",
 			"share_threshold needs a wildcard, cidr, regex or values_from, and %s has none", Quote(level.levelName))
 	}

@@ -17,11 +17,12 @@ const (
 	LevelRegex                       // LevelRegex matches the values that match a regular expression.
 	LevelValuesFrom                  // LevelValuesFrom matches the values in a file.
 	LevelLimitsFrom                  // LevelLimitsFrom matches the values in a file, each with its limit.
+	LevelExact                       // LevelExact matches one value, which may be empty. A `*` in it is an ordinary character.
 )
 
 // String returns the key of descriptors that makes such levels.
 func (k LevelKind) String() string {
-	return [...]string{"value", "cidr", "regex", "values_from", "limits_from"}[k]
+	return [...]string{"value", "cidr", "regex", "values_from", "limits_from", "exact"}[k]
 }
 
 // valueMatch is what a descriptor compares the values of its key with.
@@ -34,10 +35,10 @@ type valueMatch struct {
 	data      *datafile.File // data is nil if kind is neither LevelValuesFrom nor LevelLimitsFrom, or if the file has a problem.
 }
 
-// compileValueMatch compiles value, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
+// compileValueMatch compiles value, exact, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
 func (c *Compiler) compileValueMatch(cfg *DescriptorConfig, files datafile.Files) (m valueMatch) {
 	m.text = cfg.Value
-	if cfg.CIDR == nil && cfg.Regex == nil && cfg.ValuesFrom == nil && cfg.LimitsFrom == nil && cfg.CountByPrefix == nil {
+	if cfg.Exact == nil && cfg.CIDR == nil && cfg.Regex == nil && cfg.ValuesFrom == nil && cfg.LimitsFrom == nil && cfg.CountByPrefix == nil {
 		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value, false)
 		return m
 	}
@@ -73,6 +74,15 @@ func (c *Compiler) compileValueMatch(cfg *DescriptorConfig, files datafile.Files
 		if cfg.CIDR != nil {
 			exclude(v.Pos, "regex", "cidr")
 		}
+	}
+	if v := cfg.Exact; v != nil {
+		if m.kind != LevelValue {
+			exclude(v.Pos, "exact", m.kind.String())
+		} else if cfg.Value != "" {
+			exclude(v.Pos, "exact", "value")
+		}
+		m.kind, m.text = LevelExact, v.Value
+		needsKey(v.Pos, "exact")
 	}
 	for _, from := range []struct {
 		path *Positioned[string]
@@ -144,6 +154,9 @@ func (m *valueMatchers) nodes(yield func(*node) bool) {
 // nodes yields each descriptor of the group once, in any order.
 func (k *keyGroup) nodes() iter.Seq[*node] {
 	return func(yield func(*node) bool) {
+		if k.emptyValueNode != nil && !yield(k.emptyValueNode) {
+			return
+		}
 		for _, n := range k.nodesByValue.all() {
 			if !yield(n) {
 				return

@@ -95,13 +95,16 @@ func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLi
 	})
 }
 
-// readValueMatch reads cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
+// readValueMatch reads exact, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
 func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, cfg *rules.DescriptorConfig) {
 	networks := readList(r, place, ".cidr", m.GetCidr(), func(place, network string) rules.Positioned[string] {
 		return rules.Positioned[string]{Pos: rules.Pos{File: place}, Value: network}
 	})
 	if networks != nil {
 		cfg.CIDR = positioned(r, place, ".cidr", networks)
+	}
+	if m != nil && m.Exact != nil {
+		cfg.Exact = positioned(r, place, ".exact", m.GetExact())
 	}
 	if v := m.GetRegex(); v != "" {
 		cfg.Regex = positioned(r, place, ".regex", v)

@@ -56,13 +56,19 @@ func inYAML(m *configv3.RateLimitConfig) []byte {
 func descriptorsYAML(list []*configv3.RateLimitDescriptor) string {
 	var items []string
 	for _, m := range list {
-		fields := []string{"key: " + text(m.Key), "value: " + text(m.Value)}
+		fields := []string{"key: " + text(m.Key)}
+		if m.Value != "" { // In a file an explicit empty value is a warning.
+			fields = append(fields, "value: "+text(m.Value))
+		}
 		if len(m.Cidr) > 0 {
 			var networks []string
 			for _, network := range m.Cidr {
 				networks = append(networks, text(network))
 			}
 			fields = append(fields, "cidr: ["+strings.Join(networks, ", ")+"]")
+		}
+		if m.Exact != nil {
+			fields = append(fields, "exact: "+text(m.GetExact()))
 		}
 		if m.Regex != "" {
 			fields = append(fields, "regex: "+text(m.Regex))
@@ -503,6 +509,9 @@ func (b builder) valueMatch(m *configv3.RateLimitDescriptor) {
 		if b.one(2) {
 			m.Cidr = append(m.Cidr, pick(b, "10.1.0.0/16", "192.0.2.0/24", "::/0", ""))
 		}
+	}
+	if b.one(5) {
+		m.Exact = proto.String(pick(b, "", "v", "v*"))
 	}
 	if b.one(20) {
 		m.ValuesFrom = "values.txt"

@@ -145,8 +145,22 @@ func readItems[T any](r *reader, f field, form, name string, read func(item *yam
 func (r *reader) readDescriptors(f field) []rules.DescriptorConfig {
 	return readItems(r, f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos, cfg *rules.DescriptorConfig) {
 		cfg.Pos = at
-		r.readMap(item, descriptorMapKind, cfg)
+		for _, f := range r.readMap(item, descriptorMapKind, cfg) {
+			r.checkEmptyValue(f, cfg)
+		}
 	})
+}
+
+// checkEmptyValue warns of an empty value: it matches every value, as in envoyproxy/ratelimit, and may be meant as the empty one.
+func (r *reader) checkEmptyValue(f field, cfg *rules.DescriptorConfig) {
+	const forEmpty = "write `exact: \"\"` for the empty value"
+	hasOther := cfg.Exact != nil || cfg.CIDR != nil || cfg.Regex != nil || cfg.ValuesFrom != nil || cfg.LimitsFrom != nil
+	switch {
+	case f.name == "exact" && kindOf(f.valueNode) == rules.KindNull:
+		r.problems.Add(f.keyPos, forEmpty, "exact has no value")
+	case f.name == "value" && cfg.Value == "" && !hasOther:
+		r.warnings.Add(f.keyPos, "remove it if that is meant; "+forEmpty, "an empty value matches every value of the key %s", rules.Quote(cfg.Key))
+	}
 }
 
 func (r *reader) readRules(f field) *rules.Positioned[[]rules.RuleConfig] {

@@ -31,6 +31,7 @@ type ruleYAML struct {
 type levelYAML struct {
 	Key            string        `yaml:"key"`
 	Value          string        `yaml:"value,omitempty"`
+	Exact          *string       `yaml:"exact,omitempty"`
 	CIDR           []string      `yaml:"cidr,omitempty,flow"` // CIDR has at most maxNetworksShown networks, and then the number of the others.
 	Regex          string        `yaml:"regex,omitempty"`
 	ValuesFrom     string        `yaml:"values_from,omitempty"`
@@ -106,6 +107,9 @@ func levelYAMLOf(l *rules.Level) levelYAML {
 		if more := len(networks) - maxNetworksShown; more > 0 {
 			out.CIDR = append(out.CIDR, fmt.Sprintf("and %d more", more))
 		}
+	case rules.LevelExact:
+		value := l.Value()
+		out.Exact = &value
 	case rules.LevelRegex:
 		out.Regex = l.Value()
 	case rules.LevelValuesFrom:

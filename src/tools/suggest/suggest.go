@@ -159,7 +159,7 @@ func matchingEntries(r *rules.Rule) (entries []rules.EntryText) {
 		if l.Kind == rules.LevelValue && !l.CountsNetworks() {
 			e.Value = strings.ReplaceAll(l.Value(), "*", "1")
 		}
-		if e.Value == "" {
+		if e.Value == "" && l.Kind != rules.LevelExact {
 			e.Value = "any"
 		}
 		entries = append(entries, e)

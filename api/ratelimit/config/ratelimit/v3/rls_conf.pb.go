@@ -657,7 +657,7 @@ func (x *RateLimitRule) GetMetadata() *structpb.Struct {
 type RateLimitDescriptor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Empty for any value.
+	// Empty for any value. See exact for the empty one.
 	Value          string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	RateLimit      *RateLimitPolicy       `protobuf:"bytes,3,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
 	Descriptors    []*RateLimitDescriptor `protobuf:"bytes,4,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
@@ -681,8 +681,11 @@ type RateLimitDescriptor struct {
 	// Files beside rule files, instead of value. A management server cannot send
 	// files, so both are refused: without these fields a server that copies rule
 	// files would send a descriptor for any value instead.
-	ValuesFrom    string `protobuf:"bytes,109,opt,name=values_from,json=valuesFrom,proto3" json:"values_from,omitempty"`
-	LimitsFrom    string `protobuf:"bytes,110,opt,name=limits_from,json=limitsFrom,proto3" json:"limits_from,omitempty"`
+	ValuesFrom string `protobuf:"bytes,109,opt,name=values_from,json=valuesFrom,proto3" json:"values_from,omitempty"`
+	LimitsFrom string `protobuf:"bytes,110,opt,name=limits_from,json=limitsFrom,proto3" json:"limits_from,omitempty"`
+	// Exactly this value, instead of value: `*` is an ordinary character, and ""
+	// is the empty value.
+	Exact         *string `protobuf:"bytes,111,opt,name=exact,proto3,oneof" json:"exact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -839,6 +842,13 @@ func (x *RateLimitDescriptor) GetValuesFrom() string {
 func (x *RateLimitDescriptor) GetLimitsFrom() string {
 	if x != nil {
 		return x.LimitsFrom
+	}
+	return ""
+}
+
+func (x *RateLimitDescriptor) GetExact() string {
+	if x != nil && x.Exact != nil {
+		return *x.Exact
 	}
 	return ""
 }
@@ -1180,7 +1190,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
 	"MatchEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\a\n" +
 	"\x13RateLimitDescriptor\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12M\n" +
@@ -1205,7 +1215,9 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\vvalues_from\x18m \x01(\tR\n" +
 	"valuesFrom\x12\x1f\n" +
 	"\vlimits_from\x18n \x01(\tR\n" +
-	"limitsFrom\"/\n" +
+	"limitsFrom\x12\x19\n" +
+	"\x05exact\x18o \x01(\tH\x00R\x05exact\x88\x01\x01B\b\n" +
+	"\x06_exact\"/\n" +
 	"\rPrefixLengths\x12\x0e\n" +
 	"\x02v4\x18\x01 \x01(\rR\x02v4\x12\x0e\n" +
 	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xa8\b\n" +
@@ -1361,6 +1373,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 	if File_ratelimit_config_ratelimit_v3_rls_conf_proto != nil {
 		return
 	}
+	file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
