@@ -40,7 +40,7 @@ descriptors:
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				caller := rlsv3.NewRateLimitServiceClient(conn)
 				for n, want := range []rlsv3.RateLimitResponse_Code{rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT} {
 					answer, err := caller.ShouldRateLimit(t.Context(), request("d", "plain=a", "script=a"))

@@ -41,7 +41,7 @@ func askAtOnce(target string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	answer, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request("d", "ip=1"))

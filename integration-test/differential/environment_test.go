@@ -22,7 +22,7 @@ var choices = []struct {
 	{"LIMIT_LIMIT_HEADER", []string{"", "", "x-limit"}},
 	{"LIMIT_REMAINING_HEADER", []string{"", "", "X-Rest"}},
 	{"LIMIT_RESET_HEADER", []string{"", "", "x-reset"}},
-	{"NEAR_LIMIT_RATIO", []string{"", "", "0.5", "1", "0.33"}},
+	{"NEAR_LIMIT_RATIO", []string{"", "", "0.5", "1", "0.33", "0"}},
 	{"CACHE_KEY_PREFIX", []string{"", "", "p", "prefix:", "a_"}},
 	{"SHADOW_MODE", []string{"", "", "", "", "true"}},
 	{"QUOTA_MODE", []string{"", "", "", "", "", "", "true"}},

@@ -99,8 +99,16 @@ func TestMatches(t *testing.T) {
 		pattern, text string
 		want          bool
 	}{
-		{"a_*", "a_", true}, {"a_*", "b_x", false}, {"a_x*y", "a_xy", true}, {"a_x*y", "a_x1y", true}, {"a_x*y", "a_x1", false},
-		{"*", "", true}, {"**", "x", true}, {"a*b*c", "a1b2c", true}, {"a*b*c", "a1c", false}, {"ab*bc", "abc", false},
+		{"a_*", "a_", true},
+		{"a_*", "b_x", false},
+		{"a_x*y", "a_xy", true},
+		{"a_x*y", "a_x1y", true},
+		{"a_x*y", "a_x1", false},
+		{"*", "", true},
+		{"**", "x", true},
+		{"a*b*c", "a1b2c", true},
+		{"a*b*c", "a1c", false},
+		{"ab*bc", "abc", false},
 	} {
 		if got := matches(c.pattern, c.text); got != c.want {
 			t.Errorf("matches(%q, %q) is %t", c.pattern, c.text, got)
