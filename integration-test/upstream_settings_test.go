@@ -68,7 +68,7 @@ var oddTable = []oddSettings{
 	{in: "memory", names: "HOST GRPC_HOST", serves: []odd{{"localhost", ""}}, ends: []odd{{"x.invalid", "x.invalid"}, {"300.1.1.1", "300.1.1.1"}}},
 	{in: "memory", names: "PORT GRPC_PORT", serves: []odd{{"", isEmpty}, {"0x0", ""}}, ends: badPorts},
 	{in: "memory", names: "DEBUG_HOST", serves: []odd{
-		{"localhost", ""}, {"x.invalid", "the service runs without that port: correct DEBUG_PORT"}, {"[::1]", "the service runs without that port"}, {"192.0.2.1", "the service runs without that port"},
+		{"localhost", ""}, {"x.invalid", "the service runs without that port: correct DEBUG_HOST or DEBUG_PORT"}, {"[::1]", "the service runs without that port"}, {"192.0.2.1", "the service runs without that port"},
 	}},
 	{in: "memory", names: "DEBUG_PORT", serves: []odd{
 		{"", isEmpty}, {"-1", "$NAME=-1: write a port number, 0 to 65535; that port is not opened"}, {"70000", "that port is not opened"},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -120,7 +121,11 @@ func (p *ports) open(onMissing func(error)) error {
 		case err == nil:
 			p.Listener = l
 		case p.isOptional && !errors.Is(err, syscall.EADDRINUSE):
-			onMissing(fmt.Errorf("%w; the service runs without that port: correct %s", err, p.addrVariable))
+			variables := p.addrVariable
+			if name, isPort := strings.CutSuffix(variables, "_PORT"); isPort {
+				variables = name + "_HOST or " + variables
+			}
+			onMissing(fmt.Errorf("%w; the service runs without that port: correct %s", err, variables))
 		default:
 			return err
 		}

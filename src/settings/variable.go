@@ -29,7 +29,7 @@ type Variable struct {
 }
 
 // Each line of these tables has four columns, separated by tabs: name, type with bounds, default and meaning. A line that starts
-// with # starts a section.
+// with # starts a section. "duration 10ms or more, else nearest" replaces 1ms by 10ms with a warning, see Variable.instead.
 var (
 	//go:embed settings.txt
 	settingsText string
