@@ -7,6 +7,7 @@ import (
 
 	"github.com/mediocregopher/radix/v4/resp/resp3"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
 )
 
@@ -64,6 +65,24 @@ func errorReplyWord(err error) string {
 	}
 	word, _, _ := strings.Cut(string(reply), " ")
 	return word
+}
+
+// isForeignValue reports whether reply says that a key holds what no counter is: a value of another type, or a text instead of a number.
+func isForeignValue(reply error) bool {
+	return errorReplyWord(reply) == "WRONGTYPE" || errors.Is(reply, errNoNumber) || strings.Contains(reply.Error(), "value is not an integer")
+}
+
+// algorithmOf returns the name of the algorithm that the first counter of c is for.
+func algorithmOf(c command) string {
+	script, ok := c.(*script)
+	if !ok {
+		return algorithm.FixedWindow.String()
+	}
+	l := &script.call.Hits[script.firstHit].Limit
+	if l.Hold > 0 && l.Kind != algorithm.Concurrency {
+		return l.Kind.String() + " with hold"
+	}
+	return l.Kind.String()
 }
 
 // redirectFromReply returns the remote.Redirect for MOVED, ASK or TRYAGAIN from the node at addr. It

@@ -89,6 +89,9 @@ func (x *exchange) deliverResults(sent *remote.SentBatch, addr string, failure e
 			err = failure
 		}
 		if r.errorReply != nil {
+			if isForeignValue(r.errorReply) && x.cfg.OnForeignValue != nil {
+				x.cfg.OnForeignValue(algorithmOf(c), addr)
+			}
 			switch word := errorReplyWord(r.errorReply); word {
 			case "READONLY", "LOADING", "MASTERDOWN", "NOAUTH":
 				sent.DisconnectReason, sent.LayoutChanged = r.errorReply, true

@@ -66,6 +66,9 @@ func readInteger(br *bufio.Reader) (int64, error) {
 	return strconv.ParseInt(string(line[1:]), 10, 64)
 }
 
+// errNoNumber is the error of a lookup that found a text.
+const errNoNumber Error = "a counter holds something else than a number"
+
 // readCounter reads the reply to GET: a number as text, or null, which is 0.
 func readCounter(br *bufio.Reader) (int64, error) {
 	line, err := readLineOfType(br, '$')
@@ -85,7 +88,7 @@ func readCounter(br *bufio.Reader) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, Error("a counter holds something else than a number")
+		return 0, errNoNumber
 	}
 	return n, nil
 }
