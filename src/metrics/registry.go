@@ -22,6 +22,8 @@ type Config struct {
 	// MaxSeries bounds the names that contain text from clients. If there are more, the
 	// least recently used name is evicted. Defaults to 10,000.
 	MaxSeries int
+	// SanitizeDots replaces dots in keys and values by "_" in the compatible names of counters, where a dot starts a new level.
+	SanitizeDots bool
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
@@ -29,6 +31,7 @@ type Config struct {
 // Registry is a limiter.Recorder that holds all counters of the process.
 type Registry struct {
 	nearRatio float32
+	dot       byte // dot stands for each dot within a key or a value in compatible names.
 	now       func() time.Time
 
 	globalShadow, storeErrors *Counter
@@ -60,12 +63,16 @@ func New(cfg Config) *Registry {
 	most := cmp.Or(cfg.MaxSeries, 10_000)
 	r := &Registry{
 		nearRatio:     cfg.NearRatio,
+		dot:           '.',
 		now:           cfg.Now,
 		namedHits:     newNames(most),
 		ruleStats:     statsByKey{byKey: make(map[statsKey]*ruleStats), removed: make(map[*ruleStats]bool)},
 		figureSources: figureSources{counters: make(map[string]*Counter)},
 	}
-	r.clientNames = newNameCache(most, r.namedHits)
+	if cfg.SanitizeDots {
+		r.dot = '_'
+	}
+	r.clientNames = newNameCache(most, r.namedHits, r.dot)
 	r.unknownDomains = &unknownDomains{newCounter: r.Counter, countersByName: make(map[string]*Counter)}
 	r.globalShadow = r.Counter("ratelimit.service.global_shadow_mode")
 	r.storeErrors = r.Counter("ratelimit.service.call.should_rate_limit.redis_error")
@@ -213,7 +220,7 @@ func (r *Registry) appendUndecided(stats []Stat) []Stat {
 	}
 	for _, rule := range set.Rules() {
 		if table.Rule(rule).Load() == nil && countsByKey(rule) {
-			prefix := rulePrefixOf(rule.FullName)
+			prefix := rulePrefixOf(rule.MetricName(r.dot))
 			for _, name := range hitCounterNames {
 				stats = append(stats, Stat{Name: prefix + name})
 			}

@@ -115,7 +115,7 @@ func (r *Registry) openRuleStats(rule *rules.Rule) *ruleStats {
 		s.hasEnforcement.Store(true)
 	}
 	if s.namedHits == nil && countsByKey(rule) {
-		s.namedHits = r.namedHits.acquireName(rulePrefixOf(rule.FullName))
+		s.namedHits = r.namedHits.acquireName(rulePrefixOf(rule.MetricName(r.dot)))
 	}
 	return s
 }

@@ -16,6 +16,7 @@ import (
 type nameCache struct {
 	seed      maphash.Seed
 	namedHits *namedHitTable
+	dot       byte    // dot stands for each dot within a key or a value.
 	Evicted   Counter // Evicted counts the names that made room for others.
 	shards    []nameCacheShard
 }
@@ -36,8 +37,8 @@ type cachedName struct {
 	hits     *namedHits
 }
 
-func newNameCache(most int, n *namedHitTable) *nameCache {
-	c := &nameCache{seed: maphash.MakeSeed(), namedHits: n, shards: make([]nameCacheShard, min(most, nameCacheShardCount))}
+func newNameCache(most int, n *namedHitTable, dot byte) *nameCache {
+	c := &nameCache{seed: maphash.MakeSeed(), namedHits: n, dot: dot, shards: make([]nameCacheShard, min(most, nameCacheShardCount))}
 	for i := range c.shards {
 		c.shards[i].maxNames = most / len(c.shards)
 		c.shards[i].byHash = make(map[uint64]*list.Element)
@@ -51,7 +52,7 @@ const stackNameBytes = 256
 // perValueCounts returns the counters of a rule whose name contains values of the request.
 func (c *nameCache) perValueCounts(rule *rules.Rule, entries []rules.Entry) *hitCounts {
 	var stack [stackNameBytes]byte
-	return c.countsOf(rule.AppendMetricName(stack[:0], entries))
+	return c.countsOf(rule.AppendMetricName(stack[:0], entries, c.dot))
 }
 
 // requestLimitCounts returns the counters of a limit that came with a request. In domain d, the
@@ -61,11 +62,13 @@ func (c *nameCache) requestLimitCounts(domain []byte, entries []rules.Entry) *hi
 	name := append(stack[:0], domain...)
 	for i := range entries {
 		name = append(name, '.')
+		start := len(name)
 		name = append(name, entries[i].Key...)
 		if len(entries[i].Value) > 0 {
 			name = append(name, '_')
 			name = append(name, entries[i].Value...)
 		}
+		rules.ReplaceDots(name[start:], c.dot)
 	}
 	return c.countsOf(name)
 }

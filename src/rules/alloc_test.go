@@ -19,7 +19,7 @@ func TestMatchAllocates(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			if r, _ := d.FindRule(list, &scratch, nil); r != nil {
 				key, _ = format.AppendKey(key[:0], d, r, list)
-				key = r.AppendMetricName(key[:0], list)
+				key = r.AppendMetricName(key[:0], list, '.')
 			}
 		}); n > 0 {
 			t.Errorf("%s: %v allocations", request, n)

@@ -62,7 +62,7 @@ descriptors:
 			if tag != first {
 				t.Errorf("%s: the tag of %s has %d bytes, want %d", tt.entries, key, tag, first)
 			}
-			got = append(got, string(key)+" "+string(r.AppendMetricName(nil, request)))
+			got = append(got, string(key)+" "+string(r.AppendMetricName(nil, request, '.')))
 		}
 		if s := strings.Join(got, ", "); s != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.entries, s, tt.want)

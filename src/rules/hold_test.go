@@ -106,7 +106,7 @@ func holdText(d *rules.Domain, request string) string {
 	text := fmt.Sprintf("%s: %v %q", r.FullName, action, name)
 	for _, limit := range r.LimitsToCharge() {
 		key, _ := (&rules.KeyFormat{}).AppendKey(nil, d, limit, entries)
-		text += fmt.Sprintf("; %s %s", limit.AppendMetricName(nil, entries), key)
+		text += fmt.Sprintf("; %s %s", limit.AppendMetricName(nil, entries, '.'), key)
 	}
 	return text
 }

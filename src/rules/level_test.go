@@ -98,7 +98,7 @@ func TestNames(t *testing.T) {
 		if got, _ := new(rules.KeyFormat).AppendKey(nil, domain, rule, entries); string(got) != "d_"+tt.key {
 			t.Errorf("%s: kept under %s, want d_%s", tt.entries, got, tt.key)
 		}
-		if got := string(rule.AppendMetricName(nil, entries)); got != tt.name {
+		if got := string(rule.AppendMetricName(nil, entries, '.')); got != tt.name {
 			t.Errorf("%s: counted as %s, want %s", tt.entries, got, tt.name)
 		}
 	}

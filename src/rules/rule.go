@@ -210,18 +210,62 @@ func (l *Level) valuePattern(key []byte) string {
 func (r *Rule) MetricNameHasValues() bool { return r.DetailedMetric || r.metricNameHasValues }
 
 // AppendMetricName appends the name of the metric that counts a hit: FullName, with the request's values if the rule has detailed_metric
-// or value_to_metric. The first len(Path) entries must be those that led to the rule.
+// or value_to_metric. The first len(Path) entries must be those that led to the rule. dot stands for each dot within a key or a value.
 //
 // Source: envoyproxy/ratelimit, README sections "Detailed metrics" and "Value to metric".
-func (r *Rule) AppendMetricName(dst []byte, entries []Entry) []byte {
+func (r *Rule) AppendMetricName(dst []byte, entries []Entry, dot byte) []byte {
 	if !r.MetricNameHasValues() {
-		return append(dst, r.FullName...)
+		return append(dst, r.MetricName(dot)...)
 	}
 	dst = append(dst, r.Domain...)
 	for i := range min(len(entries), len(r.Path)) {
+		start := len(dst) + len(".")
 		dst = r.appendMetricLevel(append(dst, '.'), &r.Path[i], &entries[i])
+		ReplaceDots(dst[start:], dot)
 	}
 	return append(dst, r.FullName[len(r.FullName)-int(r.limitSuffixLen):]...)
+}
+
+// ReplaceDots replaces each dot in text, a part of a metric's name, by dot.
+func ReplaceDots(text []byte, dot byte) {
+	for i := range text {
+		if text[i] == '.' {
+			text[i] = dot
+		}
+	}
+}
+
+// MetricName returns FullName with dot in the place of each dot within a key or a value. The dots of the domain, those between the levels,
+// and those of a name that the file gives to a rule stay.
+func (r *Rule) MetricName(dot byte) string {
+	if dot == '.' {
+		return r.FullName
+	}
+	var parts []string // parts are the keys and values in FullName, in order.
+	for i := range r.Path {
+		parts = append(parts, r.Path[i].levelName)
+	}
+	if r.wordPath != nil {
+		parts = r.wordPath.words
+	}
+	if r.ListSettings != nil {
+		for _, p := range r.ListSettings.MatchPairs {
+			parts = append(parts, levelName(p.Key, p.Pattern))
+		}
+	}
+	name, rest := []byte(r.Domain), r.FullName[len(r.Domain):]
+	for _, part := range parts {
+		before, behind, found := strings.Cut(rest, "."+part)
+		if !found {
+			continue
+		}
+		name = append(append(name, before...), '.')
+		start := len(name)
+		name = append(name, part...)
+		ReplaceDots(name[start:], dot)
+		rest = behind
+	}
+	return string(append(name, rest...))
 }
 
 // appendMetricLevel appends the name of one level. As in envoyproxy/ratelimit, a level with a wildcard in its key becomes the request's

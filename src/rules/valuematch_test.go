@@ -75,7 +75,7 @@ func TestValueMatches(t *testing.T) {
 			continue
 		}
 		key, _ := (&rules.KeyFormat{EscapeKeys: true}).AppendKey(nil, d, rule, request)
-		if name := string(rule.AppendMetricName(nil, request)); rule.FullName != tt.rule || string(key) != "d_"+tt.key || name != tt.name {
+		if name := string(rule.AppendMetricName(nil, request, '.')); rule.FullName != tt.rule || string(key) != "d_"+tt.key || name != tt.name {
 			t.Errorf("%s: rule %s, key %s, name %s; want %s, d_%s, %s", tt.request, rule.FullName, key, name, tt.rule, tt.key, tt.name)
 		}
 	}

@@ -72,7 +72,7 @@ func New(cfg Config) (_ *Service, err error) {
 	if s.tracing, err = s.startTracing(); err != nil {
 		return nil, err
 	}
-	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries})
+	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries, SanitizeDots: cfg.Settings.SanitizeDots})
 	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOTLP, s.buildOperator, s.buildCandidate, s.buildLimiter, s.buildSources, s.buildFrontends} {
 		if err := build(); err != nil {
 			return nil, err

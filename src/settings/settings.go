@@ -132,6 +132,7 @@ type Settings struct {
 	StatsFlushInterval    time.Duration     `env:"STATS_FLUSH_INTERVAL"`
 	ExtraTags             map[string]string `env:"EXTRA_TAGS"`
 	StatsMaxSeries        int               `env:"STATS_MAX_SERIES"`
+	SanitizeDots          bool              `env:"SANITIZE_DESCRIPTOR_METRIC_DOTS"`
 
 	Tracing         Tracing       `env:"TRACING_"`
 	OTLPMetrics     OTLPMetrics   `env:"OTEL_"`
