@@ -81,7 +81,7 @@ type method interface {
 	record(l *Limit, c *counter, at, amount int64)
 	// give takes amount back; how much of it was there.
 	give(l *Limit, c *counter, at, amount int64) int64
-	// adopt makes the changes of a charge or a look after the clock stepped back, and reports whether there are any.
+	// adopt makes the changes of the first hit after the clock stepped back, and reports whether there are any.
 	adopt(l *Limit, c *counter, at int64) bool
 }
 
@@ -105,7 +105,8 @@ func (c *counter) apply(l *Limit, at, amount int64) verdict {
 	case l.Kind == GCRA && l.Max == 0: // a bucket that holds nothing
 		return verdict{over: amount >= 0, never: amount >= 0}
 	case amount < 0:
-		wrote = m.give(l, c, at, -amount) > 0
+		wrote = m.adopt(l, c, at)
+		wrote = m.give(l, c, at, -amount) > 0 || wrote
 	default:
 		wrote = m.adopt(l, c, at)
 		v.over = l.Max == 0 || !m.fits(l, c, at, amount) || !m.distance(l, c, at)

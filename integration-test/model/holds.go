@@ -29,7 +29,6 @@ type hold struct {
 type holds struct {
 	list   []hold
 	newest int64 // the time of the last change
-	opened int64 // when the last one was opened, whatever became of it
 	ahead  int64 // how far the time of holds is ahead of the clock, which may have stepped back
 }
 
@@ -37,13 +36,14 @@ func (h *holds) String() string {
 	if len(h.list) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" %v %d %d %d", h.list, h.newest, h.opened, h.ahead)
+	return fmt.Sprintf(" %v %d %d", h.list, h.newest, h.ahead)
 }
 
-// now is the time of the holds. It does not go back behind the last change.
-func (h *holds) now(at int64) int64 {
+// now is the time of the holds. It does not go back behind the last change; back reports whether the clock has.
+func (h *holds) now(at int64) (now int64, back bool) {
+	back = h.newest-at > h.ahead
 	h.ahead = max(h.ahead, h.newest-at)
-	return at + h.ahead
+	return at + h.ahead, back
 }
 
 func (h *holds) find(id string) int {
@@ -67,35 +67,25 @@ func (h *holds) add(o hold) {
 	h.list, h.newest = append(h.list, o), max(h.newest, o.since)
 }
 
-// expire ends holds that are open for too long: what is not released is charged, unless it would
-// be forgotten again by now. It forgets those that are done for as long.
+// expire ends holds that are open for too long: what is not released is charged as of when it ended. It forgets those that
+// are done for as long.
 func (c *counter) expire(l *Limit, at int64) (now int64, charged bool) {
-	now = c.holds.now(at)
+	now, back := c.holds.now(at)
 	ends := func(o hold) int64 { return o.since + int64(l.Hold) }
 	for _, o := range slices.Clone(c.holds.list) {
 		if ends(o) > now || o.done || l.Kind == Concurrency || l.Release {
 			continue
 		}
-		if then := at - (now - ends(o)); l.matters(o.units, then, at) {
-			methods[l.Kind].record(l, c, at, o.units)
-			charged = true
+		then := at - (now - ends(o))
+		if back { // nobody knows when
+			then = at
 		}
+		methods[l.Kind].record(l, c, then, o.units)
+		charged = true
 		c.holds.add(hold{id: o.id, since: ends(o), units: o.units, done: true})
 	}
 	c.holds.list = slices.DeleteFunc(c.holds.list, func(o hold) bool { return ends(o) <= now })
 	return now, charged
-}
-
-// matters reports whether units that are charged then still count at a later instant.
-func (l *Limit) matters(units, then, at int64) bool {
-	switch l.Kind {
-	case Fixed:
-		from, _ := bounds(l, at)
-		return then >= from
-	case GCRA:
-		return at-then < cost(l, units).Int64()
-	}
-	return at-then < int64(l.Period)
 }
 
 // wish is what a descriptor asks of a limit.
@@ -125,10 +115,7 @@ func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 		}
 	}
 	open := c.holds.open()
-	settles := w.action == Settle && (!own.done || own.units > 0) && l.Kind != Concurrency
-	if refunds := w.id == "" && w.amount < 0; !settles && !refunds {
-		wrote = m.adopt(l, c, at) || wrote
-	}
+	wrote = m.adopt(l, c, at) || wrote
 	switch {
 	case w.id == "" && w.amount < 0:
 		wrote = m.give(l, c, at, -w.amount) > 0 || wrote
@@ -146,21 +133,19 @@ func (c *counter) applyHeld(l *Limit, at int64, w wish) verdict {
 		v.over = true
 		v.never = !l.canPass(w.amount)
 		if !v.never {
-			v.retry = c.wait(l, at, now, w.amount)
+			v.retry = c.wait(l, at, w.amount)
 		}
 	case w.look || w.amount == 0:
 	case w.id == "":
 		charge(w.amount)
 	default:
 		c.holds.add(hold{id: w.id, since: now, units: w.amount})
-		c.holds.opened = now
 	}
-	rest, newest := c.describeHeld(l, at, now, &v)
+	rest := c.describeHeld(l, at, &v)
 	if wrote {
 		c.life, c.wrote = rest, true
-		c.until = at + int64(rest)
 	}
-	c.until = max(c.until, at+int64(newest), c.holds.newest-c.holds.ahead+int64(l.Hold))
+	c.until = max(c.until, at+int64(v.reset), c.holds.newest-c.holds.ahead+int64(l.Hold))
 	return v
 }
 
@@ -172,33 +157,36 @@ func (c *counter) credit(own hold) int64 {
 	return 0
 }
 
-// wait is how long a refused hit waits: for what is charged already, or else for the oldest hold.
-func (c *counter) wait(l *Limit, at, now, amount int64) time.Duration {
-	m, seen := methods[l.Kind], c.clone()
-	m.adopt(l, seen, at)
-	if !m.fits(l, seen, at, amount) {
-		retry, _ := m.waits(l, seen, at, amount)
-		return retry
-	}
-	for _, o := range c.holds.list {
-		if !o.done {
-			return time.Duration(o.since + int64(l.Hold) - now)
-		}
-	}
-	return 0
+// wait is how long a refused hit waits, if no other comes.
+func (c *counter) wait(l *Limit, at, amount int64) time.Duration {
+	return wait(at, func(then int64) bool {
+		seen := c.clone()
+		seen.expire(l, then)
+		return methods[l.Kind].fits(l, seen, then, amount+seen.holds.open())
+	})
 }
 
-// describeHeld fills in what follows from the state after the hit. It returns how long what is charged counts, and
-// the newest hold is open, or would be if it was not settled.
-func (c *counter) describeHeld(l *Limit, at, now int64, v *verdict) (rest, newest time.Duration) {
+// describeHeld fills in what follows from the state after the hit. It returns how long what is charged counts.
+func (c *counter) describeHeld(l *Limit, at int64, v *verdict) (rest time.Duration) {
 	var base verdict
 	c.describe(l, at, 0, &base)
-	if slices.ContainsFunc(c.holds.list, func(o hold) bool { return !o.done }) {
-		newest = time.Duration(c.holds.opened + int64(l.Hold) - now)
+	v.remaining, v.reset = max(base.remaining-c.holds.open(), 0), base.reset
+	for i := len(c.holds.list) - 1; i >= 0; i-- {
+		if c.holds.list[i].done {
+			continue
+		}
+		// The newest hold ends, and what it charges counts for some more time.
+		seen := c.clone()
+		end := c.holds.list[i].since + int64(l.Hold) - c.holds.ahead
+		seen.expire(l, end)
+		var then verdict
+		if l.Kind != Concurrency && !l.Release {
+			seen.describe(l, end, 0, &then)
+		}
+		v.reset = max(v.reset, time.Duration(end-at)+then.reset)
+		break
 	}
-	v.remaining = max(base.remaining-c.holds.open(), 0)
-	v.reset = max(base.reset, newest)
-	return base.reset, newest
+	return base.reset
 }
 
 // slots count only what is held.

@@ -56,10 +56,10 @@ func holdCases() []holdCase {
 		}},
 		{"a budget", Limit{Kind: Fixed, Max: 10, Period: time.Minute, Hold: 30 * s}, []holdStep{
 			{at: 0, wish: takes("a", 6), left: 4, reset: 60 * s},
-			{at: 1 * s, wish: takes("b", 6), over: true, left: 4, retry: 29 * s, reset: 59 * s},
+			{at: 1 * s, wish: takes("b", 6), over: true, left: 4, retry: 59 * s, reset: 59 * s},
 			{at: 2 * s, wish: settles("a", 2), left: 8, reset: 58 * s},
 			{at: 2 * s, wish: takes("b", 6), left: 2, reset: 58 * s},
-			{at: 3 * s, wish: takes("", 3), over: true, left: 2, retry: 29 * s, reset: 57 * s},
+			{at: 3 * s, wish: takes("", 3), over: true, left: 2, retry: 57 * s, reset: 57 * s},
 			{at: 3 * s, wish: takes("", 2), left: 0, reset: 57 * s},
 			{at: 4 * s, wish: settles("b", 9), reset: 56 * s}, // 3 more than reserved
 			{at: 4 * s, wish: settles("b", 9), reset: 56 * s},
@@ -71,7 +71,7 @@ func holdCases() []holdCase {
 			{at: 31 * s, wish: takes("b", 0), left: 4, reset: 29 * s},
 			{at: 32 * s, wish: settles("a", 7), left: 3, reset: 28 * s}, // 6 were charged
 			{at: 33 * s, wish: settles("a", 9), left: 3, reset: 27 * s},
-			{at: 59 * s, wish: takes("c", 3), left: 0, reset: 30 * s},
+			{at: 59 * s, wish: takes("c", 3), left: 0, reset: 61 * s},
 			{at: 90 * s, wish: takes("d", 8), over: true, left: 7, retry: 30 * s, reset: 30 * s},
 		}},
 		{"expired and released", Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 9, Hold: 30 * s, Release: true}, []holdStep{
@@ -81,9 +81,9 @@ func holdCases() []holdCase {
 			{at: 60 * s, wish: takes("c", 10), left: 0, reset: 30 * s}, // what a took is there again since 43 s
 		}},
 		{"the clock steps back", Limit{Kind: Sliding, Max: 4, Period: time.Minute, Hold: 30 * s}, []holdStep{
-			{at: 20 * s, wish: takes("a", 2), left: 2, reset: 30 * s},
-			{at: 10 * s, wish: takes("b", 2), left: 0, reset: 30 * s}, // 20 s of the holds
-			{at: 39 * s, wish: takes("c", 1), over: true, retry: 1 * s, reset: 1 * s},
+			{at: 20 * s, wish: takes("a", 2), left: 2, reset: 90 * s},
+			{at: 10 * s, wish: takes("b", 2), left: 0, reset: 90 * s}, // 20 s of the holds
+			{at: 39 * s, wish: takes("c", 1), over: true, retry: 61 * s, reset: 61 * s},
 			{at: 40 * s, wish: takes("c", 1), over: true, retry: 60 * s, reset: 60 * s},
 		}},
 	}

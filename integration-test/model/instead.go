@@ -44,7 +44,7 @@ func (u *unit) doInstead(s state, wall time.Duration) (state, []verdict) {
 	for i, l := range u.limits {
 		amount := u.wish.amount
 		refusable := amount >= 0 && u.wish.action == ""
-		never := refusable && amount > l.capacity()
+		never := refusable && !l.canPass(amount)
 		switch {
 		case l.Fallback == "allow" && !never: // as for the first request
 			verdicts[i].remaining = max(l.capacity()-max(amount, -amount), 0)

@@ -77,9 +77,7 @@ func TakeGCRA(l *Limit, s GCRAState, at int64, op Op, amount uint64) (GCRAState,
 	}
 	v.setFullUntil(l, at, max(next+emission-tolerance, intervalEnd))
 	if !v.Charged {
-		if op.CanBeRefused() {
-			s.TAT, s.LastHit = min(s.TAT, at+maxAhead), min(s.LastHit, at)
-		}
+		s.TAT, s.LastHit = min(s.TAT, at+maxAhead), min(s.LastHit, at)
 		return s, v
 	}
 	s = GCRAState{}

@@ -88,7 +88,7 @@ func (c *cell) apply(at int64, op Op, amount uint64) Outcome {
 				c.tat, c.last = nil, nil // nothing is left to remember
 			}
 		}
-	case asks && c.tat != nil: // pulled in
+	case c.tat != nil: // pulled in
 		c.tat, c.last = least(c.tat, farthest), last
 	}
 	v.After = used(stored)

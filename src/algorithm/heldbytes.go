@@ -22,7 +22,7 @@ func (s *HeldState) AppendBinary(b []byte) ([]byte, error) {
 		s.Base.FirstHit.Count, uint64(s.Base.FirstHit.WindowEnd),
 		uint64(s.Base.SlidingCounter.WindowStart), s.Base.SlidingCounter.PreviousCount, s.Base.SlidingCounter.CurrentCount,
 		uint64(s.Base.GCRA.TAT), uint64(s.Base.GCRA.LastHit),
-		uint64(set.newest), uint64(set.lastOpened), uint64(set.offset), uint64(set.opened.count), uint64(set.done.count),
+		uint64(set.newest), uint64(set.lastOpened()), uint64(set.offset), uint64(set.opened.count), uint64(set.done.count),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
@@ -56,7 +56,7 @@ func (s *HeldState) UnmarshalBinary(b []byte) error {
 		},
 	}
 	set := &read.Holds
-	set.newest, set.lastOpened, set.offset = int64(number(9)), int64(number(10)), int64(number(11))
+	set.newest, set.offset = int64(number(9)), int64(number(11))
 	open, done := number(12), number(13)
 	b = b[heldHeadBytes:]
 	if open > MaxOpenHolds || done > MaxDoneHolds || uint64(len(b)) < holdRecord*(open+done) {

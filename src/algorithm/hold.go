@@ -56,7 +56,7 @@ func (s *HeldState) EmptyAt(l *Limit, at int64, v *Outcome) int64 {
 		forgotten := time.Duration(s.Holds.newest-at-s.Holds.offset) + l.Hold
 		if s.Holds.opened.count > 0 && l.Kind != Concurrency && !l.ReleaseUnsettled {
 			// When the holds expire, their units are charged, and their ids are remembered.
-			forgotten += max(l.Hold, l.Period, time.Duration(l.BurstTolerance()))
+			forgotten += max(l.Hold, 2*l.Period, time.Duration(l.BurstTolerance()))
 		}
 		wait = max(wait, forgotten)
 	}
@@ -75,35 +75,47 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 	}
 	now, expired := s.expireHolds(l, at)
 	own := s.Holds.find(id)
-	view := s.Holds.view(l, now, own)
+	view := s.Holds.view(own)
 	view.Expired = expired
-	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, func(op Op, amount uint64) Outcome { return s.Base.Take(l, at, op, amount) })
+	base := func(op Op, amount uint64) Outcome { return s.Base.Take(l, at, op, amount) }
+	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, base)
 	switch change {
 	case OpenHold:
 		s.Holds.open(own, id, now, amount)
 	case CloseHold:
 		s.Holds.close(own, id, now)
 	}
+	if count, units := s.Holds.OpenHolds(); count > 0 {
+		f := Forecast{
+			At: at, Base: s.Base, OpenUnits: units, NewestEnd: time.Duration(s.Holds.lastOpened()-now) + l.Hold,
+			set: &s.Holds, position: s.Holds.opened.first, setAhead: now - at,
+		}
+		f.SetWaits(&v, l, amount, base)
+	}
 	return v
 }
 
-// expireHolds removes the holds that have expired, and charges their units unless the limit says that they are released. It returns
-// the time of the set, see HoldSet.advance, and the number of open holds that have expired.
+// expireHolds removes the holds that have expired. It charges their units at the time when they expired, unless the limit says that they
+// are released. It returns the time of the set, see HoldSet.advance, and the number of open holds that have expired.
 func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) {
 	set := &s.Holds
-	now = set.advance(at)
+	now, setBack := set.advance(at)
 	for set.opened.count > 0 {
 		end := set.opened.oldest + int64(l.Hold)
 		if end > now {
 			break
 		}
 		expired++
-		if l.Kind == Concurrency || l.ReleaseUnsettled {
+		if l.releasesExpired() {
 			set.forgetOldest(&set.opened)
 			continue
 		}
-		if units := set.oldestUnits(); l.stillCounts(units, at, now-end) {
-			s.Base.Take(l, at, Force, units)
+		chargedAt := at
+		if !setBack {
+			chargedAt -= now - end
+		}
+		if l.Kind != FixedWindow || chargedAt >= s.WindowStart {
+			s.Base.Take(l, chargedAt, Force, set.oldestUnits())
 		}
 		set.expireOldest(end)
 	}
@@ -114,25 +126,13 @@ func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) 
 	return now, expired
 }
 
-// stillCounts reports whether units that were charged late nanoseconds before the instant at still count against l.
-func (l *Limit) stillCounts(units uint64, at, late int64) bool {
-	switch l.Kind {
-	case FixedWindow:
-		start, _ := l.WindowBounds(at)
-		return at-late >= start
-	case GCRA:
-		return late < l.RefillTime(units)
-	}
-	return late < int64(l.Period)
-}
+// releasesExpired reports whether holds of l that expire are given back.
+func (l *Limit) releasesExpired() bool { return l.Kind == Concurrency || l.ReleaseUnsettled }
 
 // HoldView is what the holds of a counter mean for one hit, after expired holds were removed.
 type HoldView struct {
 	OpenUnits uint64 // OpenUnits are the units of all open holds.
 	OpenHolds int
-	// OldestEnd and NewestEnd are the times until the oldest open hold expires, and until the last one that was opened does. Without
-	// open holds they have no meaning.
-	OldestEnd, NewestEnd time.Duration
 	// IsOpen and IsDone say what became of the hit's own hold. Both are false for a hold that is not known.
 	IsOpen, IsDone bool
 	// Units are those of the hit's own hold if it is open. If it is done they are the units that were charged when it expired.
@@ -153,7 +153,7 @@ const (
 // HeldOutcome decides a hit on a counter with holds. isHeld says that the hit names a hold. base applies an operation to the state that
 // the counter has without its holds. HeldOutcome calls it with Looks, and at most once with another operation.
 func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base func(op Op, amount uint64) Outcome) (v Outcome, change HoldChange) {
-	over, wait, excess := false, time.Duration(0), uint64(0)
+	over, excess := false, uint64(0)
 	baseOp, baseAmount, asksBase := Look, uint64(0), true
 	switch {
 	case op.CanBeRefused() && (h.IsOpen || h.IsDone):
@@ -163,7 +163,6 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base f
 		over = v.Over || opens && h.OpenHolds >= MaxOpenHolds
 		switch {
 		case over:
-			wait = h.retryAfter(l, amount, base)
 		case op == Charge && !opens && !isHeld:
 			baseOp, baseAmount = op, amount
 		default:
@@ -191,32 +190,20 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base f
 	if asksBase {
 		v = base(baseOp, baseAmount)
 	}
-	v.Over, v.RetryAfter, v.FullUntil = over, wait, time.Time{}
+	v.Over, v.RetryAfter, v.FullUntil = over, 0, time.Time{}
+	if over {
+		v.RetryAfter = base(Look, amount).RetryAfter // without open holds
+	}
 	v.HoldOpened, v.HoldClosed, v.HoldsExpired, v.HoldExcess = change == OpenHold, change == CloseHold && h.IsOpen, h.Expired, excess
 	v.Charged = v.Charged || change != KeepHolds
 	v.Before += h.OpenUnits
 	switch {
 	case v.HoldOpened:
-		h.OpenUnits, h.OpenHolds, h.NewestEnd = h.OpenUnits+amount, h.OpenHolds+1, l.Hold
+		h.OpenUnits += amount
 	case v.HoldClosed:
-		h.OpenUnits, h.OpenHolds = h.OpenUnits-h.Units, h.OpenHolds-1
+		h.OpenUnits -= h.Units
 	}
 	v.After += h.OpenUnits
 	v.Remaining -= min(v.Remaining, h.OpenUnits)
-	if h.OpenHolds > 0 {
-		v.ResetAfter = max(v.ResetAfter, h.NewestEnd)
-	}
 	return v, change
-}
-
-// retryAfter returns how long a hit that was refused has to wait: for the base alone, or else until the oldest hold expires. If holds are
-// settled or released earlier, it may pass earlier.
-func (h *HoldView) retryAfter(l *Limit, amount uint64, base func(op Op, amount uint64) Outcome) time.Duration {
-	if !l.CanPass(amount) {
-		return Never
-	}
-	if b := base(Look, amount); b.Over {
-		return b.RetryAfter
-	}
-	return h.OldestEnd
 }

@@ -93,6 +93,9 @@ func (s *HoldSet) leaveGap(p place) {
 	if p.row-1 == r.rowIndex(r.first) {
 		s.skipGaps(r)
 	}
+	for r.end != r.first && s.block[r.rowIndex(r.end-1)][rowUnits] == gapUnits {
+		r.end-- // The last row always has a hold.
+	}
 }
 
 // forgetOldest removes the oldest hold of r. Its item in the index is removed later.

@@ -1,9 +1,6 @@
 package algorithm
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // HoldSet has the holds of one counter: the open ones and those that are done, each in the order in which they became so. The zero
 // value is empty.
@@ -20,13 +17,12 @@ import (
 // Its clock never goes back. If the caller's clock is set back, offset makes up for it, so that the holds that are open then live at
 // most one more Limit.Hold.
 type HoldSet struct {
-	block      []holdRow
-	opened     holdRing
-	done       holdRing
-	units      uint64 // units are those of all open holds.
-	newest     int64  // newest is the time of the last hold that was opened or became done.
-	lastOpened int64  // lastOpened is the time of the last hold that was opened.
-	offset     int64  // offset is added to the caller's clock.
+	block  []holdRow
+	opened holdRing
+	done   holdRing
+	units  uint64 // units are those of all open holds.
+	newest int64  // newest is the time of the last hold that was opened or became done.
+	offset int64  // offset is added to the caller's clock.
 }
 
 // place is where a hold is. Making room for another hold changes places.
@@ -52,19 +48,24 @@ func (s *HoldSet) Clone() HoldSet {
 	return c
 }
 
-// advance sets the clock to the caller's instant at, and returns the time of the set.
-func (s *HoldSet) advance(at int64) (now int64) {
-	s.offset += max(s.newest-(at+s.offset), 0)
-	return at + s.offset
+// advance sets the clock to the caller's instant at, and returns the time of the set, and whether the caller's clock was set back.
+func (s *HoldSet) advance(at int64) (now int64, setBack bool) {
+	behind := max(s.newest-(at+s.offset), 0)
+	s.offset += behind
+	return at + s.offset, behind > 0
 }
 
-// view returns what a hit needs to know at the time now of the set. own is the place of its hold.
-func (s *HoldSet) view(l *Limit, now int64, own place) (v HoldView) {
-	v.OpenHolds, v.OpenUnits = s.OpenHolds()
-	if s.opened.count > 0 {
-		v.OldestEnd = time.Duration(s.opened.oldest-now) + l.Hold
-		v.NewestEnd = time.Duration(s.lastOpened-now) + l.Hold
+// lastOpened returns the time of the newest open hold, or 0 if there is none.
+func (s *HoldSet) lastOpened() int64 {
+	if s.opened.count == 0 {
+		return 0
 	}
+	return int64(s.block[s.opened.rowIndex(s.opened.end-1)][rowTime])
+}
+
+// view returns what a hit needs to know. own is the place of its hold.
+func (s *HoldSet) view(own place) (v HoldView) {
+	v.OpenHolds, v.OpenUnits = s.OpenHolds()
 	if own.row != 0 {
 		v.IsDone = s.isDone(own)
 		v.IsOpen, v.Units = !v.IsDone, s.block[own.row-1][rowUnits]
@@ -82,7 +83,7 @@ func (s *HoldSet) open(p place, id HoldID, now int64, units uint64) {
 	}
 	s.append(&s.opened, p, id, now, units)
 	s.units += units
-	s.newest, s.lastOpened = now, now
+	s.newest = now
 }
 
 // close makes the hold id done at the time now. p is what find returned for id.

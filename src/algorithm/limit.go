@@ -6,7 +6,7 @@
 // at most [MaxAmount]. The zero value of a state is a counter without hits.
 //
 // The caller must store the returned state even if Charged is false. If a clock was set back, a state is too far ahead. Then the next
-// charge or look corrects it, also when it is refused, so that its wait starts at once.
+// operation corrects it, also a look and a charge that is refused, so that the wait starts at once.
 package algorithm
 
 import (

@@ -44,7 +44,7 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 	case op == Refund:
 		v.Charged = w.give(amount) > 0
 	}
-	if w, ok := w.(interface{ setBack() }); ok && asks && !v.Charged { // it may change something all the same
+	if w, ok := w.(interface{ setBack() }); ok && !v.Charged { // it may change something all the same
 		w.setBack()
 	}
 	v.After = w.count(0)

@@ -17,7 +17,7 @@ func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) (v Outcome) {
 	d := g.NewDraft()
 	clockWasSetBack := d.newestRecord().instant > at
 	d.Take(&v, l, at, op, amount)
-	if v.Charged || clockWasSetBack && op.CanBeRefused() {
+	if v.Charged || clockWasSetBack {
 		g.commitDraft(&d)
 	}
 	return v

@@ -55,7 +55,7 @@ func TakeSlidingCounter(l *Limit, s SlidingCounterState, at int64, op Op, amount
 	if v.After >= l.Max && !l.CountBlocked {
 		v.setFullUntil(l, at, int64(after.waitForUnits(l, elapsed, 1)))
 	}
-	if clockWasSetBack := moved.WindowStart < s.WindowStart; !v.Charged && !(clockWasSetBack && op.CanBeRefused()) {
+	if clockWasSetBack := moved.WindowStart < s.WindowStart; !v.Charged && !clockWasSetBack {
 		return s, v
 	}
 	return after, v

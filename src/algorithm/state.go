@@ -31,5 +31,7 @@ func (s *State) Take(l *Limit, at int64, op Op, amount uint64) (v Outcome) {
 
 // takeUnheld applies op to a Concurrency without its holds, which is always empty.
 func takeUnheld(l *Limit, op Op, amount uint64) Outcome {
-	return Outcome{Over: op.isOver(l, amount), Remaining: l.Max}
+	v := Outcome{Over: op.isOver(l, amount), Remaining: l.Max}
+	v.setRetryAfter(l, amount, 0)
+	return v
 }

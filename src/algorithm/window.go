@@ -90,7 +90,7 @@ func TakeFirstHit(l *Limit, s FirstHitState, at int64, op Op, amount uint64) (Fi
 	if after.Count >= l.Max {
 		v.setFullUntil(l, at, after.WindowEnd-at)
 	}
-	if clockWasSetBack := s.WindowEnd > latest; !v.Charged && !(clockWasSetBack && op.CanBeRefused()) {
+	if clockWasSetBack := s.WindowEnd > latest; !v.Charged && !clockWasSetBack {
 		return s, v
 	}
 	return after, v

@@ -313,6 +313,8 @@ func expiredHoldLife(l *algorithm.Limit) time.Duration {
 		return l.Hold
 	case l.Kind == algorithm.GCRA:
 		return max(l.Hold, time.Duration(l.BurstTolerance()))
+	case l.Kind == algorithm.SlidingWindowCounter:
+		return max(l.Hold, 2*l.Period)
 	}
 	return max(l.Hold, l.Period+l.Period/16) // Calendar windows may be longer than Period: 31 days instead of 30, 25 hours instead of 24.
 }
@@ -360,13 +362,20 @@ func (c *script) readReply(br *bufio.Reader) error {
 	refused, now := next() == 1, next()
 	for i := c.firstHit; i < c.endHit; i++ {
 		h := &c.call.Hits[i]
-		count := stateNumbers(&h.Limit)
+		states := 1
 		if refused && h.Atomic {
-			count *= 2
+			states = 2
 		}
-		numbers := append(c.replyNumbers[:0], now)
-		for range 1 + count {
-			numbers = append(numbers, next())
+		numbers := append(c.replyNumbers[:0], now, next())
+		for range states {
+			for range stateNumbers(&h.Limit) {
+				numbers = append(numbers, next())
+			}
+			if h.Limit.Hold > 0 {
+				for range replyNumbersPerHold * min(max(numbers[len(numbers)-replyNumbersOfHolds+holdsInReply], 0), int64(left)) {
+					numbers = append(numbers, next())
+				}
+			}
 		}
 		c.call.SetResult(i, remote.Result{ScriptReply: numbers})
 	}

@@ -17,7 +17,8 @@ import (
 // if its limit has holds, see appendScriptArgs.
 //
 // The reply is 1 if the group was refused, else 0, the time, and for each hit 1 if it is over the limit, else 0, and stateNumbers
-// numbers: the state before it, from which package algorithm makes the verdict. A hit that was not charged because the group
+// numbers: the state before it, from which package algorithm makes the verdict. If its limit has holds, some of those that are open
+// behind it follow, each with replyNumbersPerHold numbers. A hit that was not charged because the group
 // was refused has a second state: the one it would find if the hits before it had been charged.
 //
 //go:embed take.lua
@@ -28,6 +29,8 @@ const (
 	scriptArgsOfHolds    = 5
 	replyNumbersPerState = 5
 	replyNumbersOfHolds  = 7
+	holdsInReply         = 2 // holdsInReply is which of the replyNumbersOfHolds says how many open holds follow.
+	replyNumbersPerHold  = 3
 )
 
 // stateNumbers returns how many numbers the state of a counter of l has.

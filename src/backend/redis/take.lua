@@ -63,10 +63,10 @@ make.w = function()
   }
 end
 
--- corrects returns add, or nil if a charge or a look adds nothing to a state that
--- is ahead of the clock: it is written as look returned it, so that its wait starts.
-local function corrects(s, h, add)
-  if add == 0 and s.ahead and (h.op == 'c' or h.op == 'l') then return nil end
+-- corrects returns add, or nil if a hit adds nothing to a state that is ahead of
+-- the clock: it is written as look returned it, so that its wait starts.
+local function corrects(s, add)
+  if add == 0 and s.ahead then return nil end
   return add
 end
 
@@ -78,7 +78,7 @@ local function window(h, n, e)
 end
 local function judge_window(s, h)
   local over, add = judge_count(s[1], h, most - s[1])
-  return over, corrects(s, h, add)
+  return over, corrects(s, add)
 end
 
 -- first_hit_window: "count end".
@@ -151,13 +151,13 @@ make.c = function()
       return {start, p, n}
     end,
     judge = function(s, h)
-      if h.op == 'r' then return false, -min(s[3], h.amount) end
+      if h.op == 'r' then return false, corrects(s, -min(s[3], h.amount)) end
       local add = min(h.amount, most - s[3])
-      if h.op == 'f' then return false, add end
+      if h.op == 'f' then return false, corrects(s, add) end
       local room = h.max - s[3] - h.amount
       local over = room < 0 or h.max == 0 or not fits(s[2], h.period - (now - s[1]), room, h.period)
       if h.op == 'l' or over and not blocked(h) then add = 0 end
-      return over, corrects(s, h, add)
+      return over, corrects(s, add)
     end,
     write = function(s, h, add)
       local value = text(s[1]) .. ' ' .. text(s[2]) .. ' ' .. text(s[3] + (add or 0))
@@ -215,12 +215,13 @@ make.g = function()
       local add = h.amount > 0 and 1 or 0
       local last = s[3]
       if last ~= none then last = min(last, now) end
+      local asks = h.op == 'c' or h.op == 'l'
       if h.op == 'r' then
         local back = less(tat, inc)
-        return false, above(tat, back) and 1 or 0, back, last
+        if above(tat, back) then return false, 1, back, last end
       end
-      if h.op == 'f' then return false, add, next, now end
-      over = over or last ~= none and h.min > 0 and now - last < h.min
+      if h.op == 'f' and add > 0 then return false, add, next, now end
+      over = asks and (over or last ~= none and h.min > 0 and now - last < h.min)
       if h.op == 'c' and add > 0 and (not over or blocked(h)) then return over, add, next, now end
       -- After the clock was set back, the wait begins now.
       if s[1] ~= none and (s[3] > now or above({s[1] - now, s[2]}, ahead)) then
@@ -292,6 +293,11 @@ make.l = function()
     local _, at = seek(key, total - room, true)
     return min(at, now)
   end
+  -- leaves_for returns which hit must leave the window for an amount to pass, if one must.
+  local function leaves_for(s, h, amount)
+    if amount <= h.max and s[1] + (s.add or 0) + amount > h.max then return leaves(h.key, h.max - amount) end
+    return none
+  end
   -- gather makes one mark of now of all marks that are later.
   local function gather(s, h)
     call('LTRIM', h.key, 1 - seek(h.key, now + 1), -1)
@@ -315,12 +321,12 @@ make.l = function()
     end,
     judge = function(s, h)
       local used = s[1]
-      if h.op == 'r' then return false, -min(used, h.amount) end
+      if h.op == 'r' then return false, corrects(s, -min(used, h.amount)) end
       local add = h.amount
-      if h.op == 'f' then return false, add end
+      if h.op == 'f' then return false, corrects(s, add) end
       local over = exceeds(h, used + h.amount) or s[2] ~= none and now - s[2] < h.min
       if h.op == 'l' or over and not blocked(h) then add = 0 end
-      return over, corrects(s, h, add)
+      return over, corrects(s, add)
     end,
     write = function(s, h, add)
       if s.ahead then gather(s, h) end
@@ -360,17 +366,15 @@ make.l = function()
       end
       call('PEXPIRE', h.key, millis(max(h.period, h.min)))
     end,
+    leaves = leaves_for,
     after = function(s, h)
       s[3] = none
       if call('LLEN', h.key) < 2 then return end
       s[3] = min(mark(h.key, 0), now)
-      local used = s[1] + (s.add or 0)
-      if h.max > 0 and used + 1 > h.max then s[5] = leaves(h.key, h.max - 1) end
-      if h.amount == 1 then
-        s[4] = s[5]
-      elseif h.amount <= h.max and used + h.amount > h.max then
-        s[4] = leaves(h.key, h.max - h.amount)
-      end
+      -- Of a limit with holds, h.amount has the units of open holds, too.
+      local other = h.set and h.units or 1
+      if h.max > 0 then s[5] = leaves_for(s, h, other) end
+      s[4] = h.amount == other and s[5] or leaves_for(s, h, h.amount)
     end,
   }
 end
@@ -392,6 +396,7 @@ end
 make.h = function()
   local pack, numbers = struct.pack, struct.unpack
   local most_open, most_done = 100000, 16384
+  local most_seen = 32
   local sums, sets = '>I7I7I7I7I7I7I3I5I5I4I2I3', {}
 
   local function get(set, name)
@@ -469,7 +474,12 @@ make.h = function()
       end
       put(set, pack('>I5', max(from, first)), false)
       put(set, pack('>I5', to), false)
-      if to == last then set.next = from else set.first = to + 1 end
+      if to == last then
+        set.next = from
+        set.opened = numbers('>I7', get(set, pack('>I5', from - 1)))
+      else
+        set.first = to + 1
+      end
     end
     -- finish makes a hold done. A small set has small chunks, as a value above 64
     -- bytes would make it large.
@@ -500,10 +510,9 @@ make.h = function()
     return remove, finish, forgo, chunk_name
   end
 
-  -- expirer returns what is rarely asked for.
-  local function expirer()
-    local remove, finish, _, chunk_name = closer()
-    local function fetch(set, names)
+  -- fetch reads the open holds at size places from place on, and returns the place behind them.
+  local function fetch(set, place, size)
+    local function read(names)
       local missing = {}
       for _, name in ipairs(names) do
         if set.fields[name] == nil then missing[#missing + 1] = name end
@@ -512,6 +521,25 @@ make.h = function()
       local values = call('HMGET', set.key, unpack(missing))
       for i, name in ipairs(missing) do set.fields[name] = values[i] end
     end
+    local names, ids = {}, {}
+    for p = place, min(set.next, place + size) - 1 do names[#names + 1] = pack('>I5', p) end
+    read(names)
+    for _, name in ipairs(names) do
+      local item = set.fields[name]
+      if item and #item == 23 then ids[#ids + 1] = item:sub(8) end
+    end
+    read(ids)
+    return place + #names
+  end
+  -- units_of returns the units of the open hold that a place has.
+  local function units_of(set, item)
+    if #item == 23 then return (numbers('>I7', get(set, item:sub(8)), 6)) end
+    return (numbers('>I7', item, 8))
+  end
+
+  -- expirer returns what is rarely asked for.
+  local function expirer()
+    local remove, finish, _, chunk_name = closer()
     -- forget removes the holds that are done since due from the oldest chunk.
     local function forget(set, due)
       local name = set.chunks > 0 and chunk_name(set.done_first) or 'd'
@@ -528,54 +556,44 @@ make.h = function()
       put(set, name, left ~= '' and left)
       if left == '' and name ~= 'd' then set.done_first, set.chunks = (set.done_first + 1) % 4294967296, set.chunks - 1 end
     end
-    -- counts reports whether units that were charged so many µs ago still count.
-    local function counts(h, units, late)
-      if h.under == kinds.w then return now - late >= h.start end
-      if h.under == kinds.g then
-        local time = h.under.refill(h, units)
-        return time[1] > late or time[1] == late and time[2] > 0
-      end
-      return late < h.period
+    -- charge charges units at the time of so many µs ago.
+    local function charge(h, units, late)
+      local clock = now
+      now, h.op, h.amount = now - late, 'f', units
+      local s = h.under.look(h)
+      local _, add, a, b = h.under.judge(s, h)
+      if add ~= 0 then h.under.write(s, h, add, a, b) end
+      now = clock
     end
-    -- The open holds that have expired, and their units are charged.
+    -- The open holds that have expired, and their units are charged at the time when
+    -- they did. After the clock was set back, nobody knows when that was.
     return function(set, h, last)
-      local due, charge, size = set.now - h.hold, 0, 4
+      local due, sum, size = set.now - h.hold, 0, 4
       while set.count > 0 and set.oldest <= last do
-        local names, ids = {}, {}
-        for place = set.first, min(set.next, set.first + size) - 1 do names[#names + 1] = pack('>I5', place) end
-        fetch(set, names)
-        for _, name in ipairs(names) do
-          local item = set.fields[name]
-          if item and #item == 23 then ids[#ids + 1] = item:sub(8) end
-        end
-        fetch(set, ids)
-        local stop = set.first + #names
+        local stop = fetch(set, set.first, size)
         repeat
           local item, at = oldest(set)
           if at > last then break end
-          local units
+          local units = units_of(set, item)
           h.expired = h.expired + 1
           if #item == 23 then
             local id = item:sub(8)
-            units = numbers('>I7', get(set, id), 6)
             put(set, id, false)
             if not h.release then
-              if counts(h, units, due - at) then charge = charge + units end
+              local late = set.stepped and 0 or due - at
+              if h.under ~= kinds.w then
+                charge(h, units, late)
+              elseif now - late >= h.start then
+                sum = sum + units -- In a window the time does not matter.
+              end
               finish(set, id, at + h.hold, units)
             end
-          else
-            units = numbers('>I7', item, 8)
           end
           remove(set, set.first, units)
         until set.count == 0 or set.first >= stop
         size = min(size * 2, 1024)
       end
-      if charge > 0 then
-        h.op, h.amount = 'f', charge
-        local s = h.under.look(h)
-        local _, add, a, b = h.under.judge(s, h)
-        if add ~= 0 then h.under.write(s, h, add, a, b) end
-      end
+      if sum > 0 then charge(h, sum, 0) end
       -- To forget some at a time is cheaper than to forget each in time. Virtual
       -- time may go back, and must not find again what was forgotten.
       if virtual >= 0 then
@@ -610,7 +628,7 @@ make.h = function()
           large = count + dones > 16,
         }
         if set.now < newest then -- The time of a set never goes back.
-          set.offset, set.now = offset + newest - set.now, newest
+          set.offset, set.now, set.stepped = offset + newest - set.now, newest, true
           put(set, 'm', true)
         end
         sets[h.set] = set
@@ -633,7 +651,7 @@ make.h = function()
         if at + h.hold > set.now then known, units = 2, credit end
       end
       return {
-        set.units, set.count, 0, set.opened + h.hold - set.now, known, units, h.expired,
+        set.units, set.count, 0, 0, known, units, h.expired,
         set = set, counter = h.under and h.under.look(h) or {}, place = place, chunk = chunk, change = false, add = 0,
       }
     end,
@@ -649,10 +667,6 @@ make.h = function()
         if known > 0 then return false, add, a, b end
         local opens = h.units > 0 and (named or not under)
         over = over or opens and set.count >= most_open
-        if over and set.count > 0 then
-          local _, at = oldest(set)
-          s[3] = at + h.hold - set.now
-        end
         if over or h.ask == 'l' then return over, add, a, b end
         if opens then s.change = 'open' elseif not named and under then op = 'c' end
       elseif not named and not under then
@@ -694,6 +708,31 @@ make.h = function()
       end
       set.next, set.count, set.units = set.next + 1, set.count + 1, set.units + h.units
       set.newest, set.opened = set.now, set.now
+    end,
+    -- foresee adds to the state what the waits depend on: when the newest open hold
+    -- expires, and the oldest of them: for each when it expires, its units and, where
+    -- it is released from a sliding window, which hit must leave that as well.
+    foresee = function(s, h, over)
+      local set, under, ends = s.set, h.under, {}
+      s.ends, s[4], h.amount = ends, set.opened + h.hold - set.now, h.units + set.units
+      local chained = not h.release and (under == kinds.g or under == kinds.f) and set.count > 1
+      if set.count == 0 or not over and not chained then return end
+      local place, open, stop = set.first, set.units, set.first
+      while place < set.next and s[3] < most_seen do
+        if place >= stop then stop = fetch(set, place, most_seen) end
+        local item = get(set, pack('>I5', place))
+        if #item == 5 then
+          place = numbers('>I5', item) + 1
+        else
+          local units, leaves = units_of(set, item), none
+          open = open - units
+          if over and h.release and under == kinds.l then leaves = under.leaves(s.counter, h, h.units + open) end
+          ends[#ends + 1] = numbers('>I7', item) + h.hold - set.now
+          ends[#ends + 1] = units
+          ends[#ends + 1] = leaves
+          s[3], place = s[3] + 1, place + 1
+        end
+      end
     end,
     flush = function()
       for _, set in pairs(sets) do
@@ -756,8 +795,9 @@ while k <= #KEYS do
 end
 
 -- after adds to the state what the verdict needs of that behind the hit.
-local function after(h, s)
+local function after(h, s, over)
   local kind, counter = h.under or h.kind, s.counter or s
+  if h.set then h.kind.foresee(s, h, over) end
   if kind.after then
     counter.add = s.add
     kind.after(counter, h)
@@ -769,7 +809,7 @@ local function run(h)
   local over, add, a, b = h.kind.judge(s, h)
   s.add = add or 0
   if add ~= 0 or s.change then h.kind.write(s, h, add, a, b) end
-  after(h, s)
+  after(h, s, over)
   return over, s
 end
 
@@ -825,6 +865,8 @@ local function put(h, s)
   if not h.set then return end
   for i = 1, 7 do reply[n + i] = s[i] end
   n = n + 7
+  for i = 1, 3 * s[3] do reply[n + i] = s.ends[i] end
+  n = n + 3 * s[3]
 end
 for i, h in ipairs(hits) do
   local over, s

@@ -29,7 +29,11 @@ func outcome(c *remote.Call, i int, h *backend.Hit, now int64) algorithm.Outcome
 	if h.Limit.Kind != algorithm.FixedWindow {
 		now = numbers[0] * int64(time.Microsecond)
 	}
-	over, state, refused := numbers[1] == 1, numbers[2:2+stateNumbers(h.Limit)], numbers[2+stateNumbers(h.Limit):]
+	over, state := numbers[1] == 1, numbers[2:]
+	refused := state[stateNumbers(h.Limit):]
+	if h.Limit.Hold > 0 {
+		refused = refused[replyNumbersPerHold*state[replyNumbersPerState+holdsInReply]:]
+	}
 	if len(refused) == 0 {
 		return outcomeOfState(state, h, now)
 	}
@@ -41,43 +45,85 @@ func outcome(c *remote.Call, i int, h *backend.Hit, now int64) algorithm.Outcome
 
 // outcomeOfState returns the outcome of h on a state, as takeScript returns it.
 func outcomeOfState(numbers []int64, h *backend.Hit, now int64) algorithm.Outcome {
-	l, base := h.Limit, counterState(numbers)
-	if l.Hold == 0 {
-		return base.outcome(l, now, h.Op, h.Amount)
+	counter := counterState(numbers)
+	if h.Limit.Hold > 0 {
+		return heldOutcome(&counter, numbers[replyNumbersPerState:], h, now)
 	}
-	holds := numbers[replyNumbersPerState:]
+	return counter.outcome(h.Limit, now, h.Op, h.Amount)
+}
+
+// heldOutcome returns the outcome of h on a counter with holds.
+func heldOutcome(counter *counterState, holds []int64, h *backend.Hit, now int64) algorithm.Outcome {
+	l := h.Limit
 	micros := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	view := algorithm.HoldView{
-		OpenUnits: uint64(holds[0]), OpenHolds: int(holds[1]), OldestEnd: micros(holds[2]), NewestEnd: micros(holds[3]),
-		IsOpen: holds[4] == 1, IsDone: holds[4] == 2, Units: uint64(holds[5]), Expired: uint32(holds[6]),
+		OpenUnits: uint64(holds[0]), OpenHolds: int(holds[1]), IsOpen: holds[4] == 1, IsDone: holds[4] == 2, Units: uint64(holds[5]), Expired: uint32(holds[6]),
 	}
-	v, _ := algorithm.HeldOutcome(l, view, h.Op, h.Amount, h.HoldID != algorithm.HoldID{}, func(op algorithm.Op, amount uint64) algorithm.Outcome {
-		return base.outcome(l, now, op, amount)
-	})
+	f := algorithm.Forecast{At: now, Base: counter.state(l.Kind), NewestEnd: micros(holds[3])}
+	var ends [algorithm.MaxForecastHolds]algorithm.HoldEnd
+	var leaves [algorithm.MaxForecastHolds]int64
+	list := holds[replyNumbersOfHolds:]
+	for i := range min(int(holds[holdsInReply]), len(ends)) {
+		n := list[replyNumbersPerHold*i:]
+		ends[i], leaves[i] = algorithm.HoldEnd{In: micros(n[0]), Units: uint64(n[1])}, n[2]
+		f.Ends = ends[:i+1]
+	}
+	base := func(op algorithm.Op, amount uint64) algorithm.Outcome {
+		if l.Kind != algorithm.SlidingWindow {
+			return f.Base.Take(l, now, op, amount)
+		}
+		open := f.OpenUnits
+		state := *counter
+		if amount == h.Amount { // without open holds
+			state[3] = state[4]
+		}
+		for i := range f.Ends {
+			if open -= min(ends[i].Units, open); open > 0 && amount == h.Amount+open {
+				state[3] = leaves[i]
+			}
+		}
+		return state.outcome(l, now, op, amount)
+	}
+	v, _ := algorithm.HeldOutcome(l, view, h.Op, h.Amount, h.HoldID != algorithm.HoldID{}, base)
+	f.OpenUnits = view.OpenUnits
+	count := view.OpenHolds
+	switch {
+	case v.HoldOpened:
+		f.OpenUnits, count = f.OpenUnits+h.Amount, count+1
+	case v.HoldClosed:
+		f.OpenUnits, count = f.OpenUnits-view.Units, count-1
+	}
+	if count > 0 {
+		f.SetWaits(&v, l, h.Amount, base)
+	}
 	return v
 }
 
-// outcome returns the outcome that package algorithm computes from the state.
-func (s *counterState) outcome(l *algorithm.Limit, now int64, op algorithm.Op, amount uint64) (v algorithm.Outcome) {
+// state returns the state of a counter of a kind. That of a sliding window is not known.
+func (s *counterState) state(kind algorithm.Kind) (st algorithm.State) {
 	count := func(n int64) uint64 { return uint64(max(n, 0)) }
 	instant := func(us int64) int64 { return max(us, 0) * int64(time.Microsecond) } // A missing instant is -1 µs and becomes 0.
-	switch l.Kind {
+	switch kind {
 	case algorithm.FixedWindow:
-		_, v = algorithm.TakeFixed(l, count(s[0]), now, op, amount)
+		st.FixedWindowCount = count(s[0])
 	case algorithm.FirstHitWindow:
-		_, v = algorithm.TakeFirstHit(l, algorithm.FirstHitState{Count: count(s[0]), WindowEnd: instant(s[1])}, now, op, amount)
-	case algorithm.SlidingWindow:
-		state := s.slidingState(l, now)
-		v = state.Outcome(l, op, amount)
+		st.FirstHit = algorithm.FirstHitState{Count: count(s[0]), WindowEnd: instant(s[1])}
 	case algorithm.SlidingWindowCounter:
-		buckets := algorithm.SlidingCounterState{WindowStart: instant(s[0]), PreviousCount: count(s[1]), CurrentCount: count(s[2])}
-		_, v = algorithm.TakeSlidingCounter(l, buckets, now, op, amount)
+		st.SlidingCounter = algorithm.SlidingCounterState{WindowStart: instant(s[0]), PreviousCount: count(s[1]), CurrentCount: count(s[2])}
 	case algorithm.GCRA:
-		_, v = algorithm.TakeGCRA(l, algorithm.GCRAState{TAT: instant(s[0]) + s[1], LastHit: instant(s[2])}, now, op, amount)
-	case algorithm.Concurrency:
-		v = (&algorithm.State{}).Take(l, now, op, amount)
+		st.GCRA = algorithm.GCRAState{TAT: instant(s[0]) + s[1], LastHit: instant(s[2])}
 	}
-	return v
+	return st
+}
+
+// outcome returns the outcome that package algorithm computes from the state.
+func (s *counterState) outcome(l *algorithm.Limit, now int64, op algorithm.Op, amount uint64) algorithm.Outcome {
+	if l.Kind == algorithm.SlidingWindow {
+		state := s.slidingState(l, now)
+		return state.Outcome(l, op, amount)
+	}
+	st := s.state(l.Kind)
+	return st.Take(l, now, op, amount)
 }
 
 // slidingState reads the state of a sliding_window. After the count come the instants in µs, or -1, of the newest hit, the newest

@@ -91,6 +91,7 @@ func readHoldStep(line string) (st holdStep, err error) {
 // testHolds tests limits with holds.
 func (suite *Suite) testHolds(t *testing.T, open func(*testing.T) backend.Backend) {
 	t.Run("steps", func(t *testing.T) { suite.testHoldSteps(t, open) })
+	t.Run("waits", func(t *testing.T) { suite.testHoldWaits(t, open) })
 	t.Run("plain limits have counters of their own", func(t *testing.T) { testPlainBesideHeld(t, open(t)) })
 	if backend.EditorOf(open(t)).SetCounts(t.Context(), new(backend.Batch)) == nil {
 		t.Run("set counts", func(t *testing.T) { testSetHeldCount(t, open(t)) })

@@ -32,6 +32,7 @@ func TestRefereePassesTables(t *testing.T) {
 	suite.addKinds()
 	suite.testSteps(t, open)
 	suite.testHoldSteps(t, open)
+	suite.testHoldWaits(t, open)
 	testPlainBesideHeld(t, open(t))
 	testConcurrentHolds(t, open(t))
 }
