@@ -185,14 +185,11 @@ func startMarked(t *testing.T, env ...string) *service {
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", secretRules)
 	s := startServiceUnready(t, append(append(rules.env(), "LOG_LEVEL=trace", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
-		"DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=d", "LIMIT_RESPONSE_HEADERS_ENABLED=true",
+		"DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=d", "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true",
 		"DEBUG_TOKEN="+secretMark+"-debug"), env...)...)
 	s.until(t, "divvy's port is open", func() error {
-		for line := range strings.Lines(s.log(t)) {
-			if _, after, ok := strings.Cut(line, `msg=listening address="`); ok && strings.Contains(line, "port=divvy") {
-				s.divvy, _, _ = strings.Cut(after, `"`)
-				return nil
-			}
+		if s.readLog(t); s.divvy != "" && s.grpc != "" {
+			return nil
 		}
 		return fmt.Errorf("it does not say where")
 	})

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 
+	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/testbed/xdstest"
 )
 
@@ -229,4 +230,35 @@ func TestSecondStartWithoutRules(t *testing.T) {
 	// The cleanup of each service sends SIGTERM and checks the exit code. This one still waits for rules then.
 	waiting := runService(t, "RUNTIME_ROOT="+dir+"/none", "GRPC_PORT="+freePort(t))
 	waiting.untilLogged(t, "does not exist; create it")
+}
+
+// After a start without Redis the service is healthy as soon as calls succeed, however long the pauses between two log lines are.
+func TestHealthFollowsRedis(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	redis.Stop()
+	rules := newRuleDir(t)
+	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 5}}]")
+	s := runService(t, append(rules.env(), "DISABLE_STATS=true", "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=1s", "REDIS_STARTUP_INITIAL_INTERVAL=1h", "REDIS_STARTUP_MAX_INTERVAL=1h")...)
+	s.untilLogged(t, "not ready: Redis does not answer")
+	s.readLog(t)
+	redis.Restart(t)
+	s.until(t, "a call succeeds", func() error {
+		if status := s.postJSON(t); status != http.StatusOK {
+			return fmt.Errorf("status %d", status)
+		}
+		return nil
+	})
+	succeeded := time.Now()
+	s.until(t, "the service is healthy", func() error {
+		if code, text := s.healthcheck(t); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, text)
+		}
+		return nil
+	})
+	if took := time.Since(succeeded); took > 2*time.Second {
+		t.Errorf("it was healthy %v after the first call", took)
+	}
+	if n := strings.Count(s.log(t), "not ready: Redis does not answer"); n != 1 {
+		t.Errorf("it is said %d times", n)
+	}
 }

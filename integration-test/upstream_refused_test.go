@@ -157,7 +157,7 @@ func TestUpstreamRefusedAtStart(t *testing.T) {
 	u := &upstream{rules: rules, service: runService(t, append(rules.env(), "RUNTIME_DEBOUNCE=10ms")...)}
 	u.until(t, "it listens and has read the rules", func() error {
 		u.readLog(t)
-		if u.grpc == "" || u.service.http == "" || u.debug == "" {
+		if u.service.http == "" || u.debug == "" {
 			return errors.New("it does not say where it listens")
 		}
 		if u.stats(t)[serviceStats+"config_load_error"] == 0 {
@@ -165,10 +165,10 @@ func TestUpstreamRefusedAtStart(t *testing.T) {
 		}
 		return nil
 	})
-	u.dial(t)
-	t.Run("differs: with a refused first configuration it answers UNAVAILABLE", func(t *testing.T) {
-		for _, protocol := range protocols {
-			u.runStep(t, protocol, "d", 1, step{ask: "a", fails: codes.Unavailable, service: "call.should_rate_limit.service_error 1"})
+	t.Run("differs: with a refused first configuration /json answers 503, and the gRPC port is closed", func(t *testing.T) {
+		u.runStep(t, "json", "d", 1, step{ask: "a", fails: codes.Unavailable, service: "call.should_rate_limit.service_error 1"})
+		if u.readLog(t); u.grpc != "" {
+			t.Errorf("the gRPC port is open: %s", u.grpc)
 		}
 	})
 	t.Run("differs: it is unready, and says since when", func(t *testing.T) {
@@ -177,13 +177,15 @@ func TestUpstreamRefusedAtStart(t *testing.T) {
 		}
 	})
 	t.Run("domain is checked first, descriptors second, configuration third", func(t *testing.T) {
-		u.runStep(t, "grpc", "d", 1, step{domain: noDomain, ask: "a", fails: codes.InvalidArgument})
-		u.runStep(t, "grpc", "d", 2, step{ask: "", fails: codes.InvalidArgument})
+		u.runStep(t, "json", "d", 1, step{domain: noDomain, ask: "a", fails: codes.InvalidArgument})
+		u.runStep(t, "json", "d", 2, step{ask: "", fails: codes.InvalidArgument})
 	})
 	t.Run("differs: it becomes ready with the first good set", func(t *testing.T) {
 		u.reload(t, func() {
 			u.rules.put(t, "a.yaml", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 5}}\n")
 		}, "config_load_success")
+		u.awaitReady(t)
+		u.dial(t)
 		u.runStep(t, "grpc", "d", 1, step{ask: "a", want: "OK 4/5 YEAR"})
 		u.until(t, "it is healthy", func() error {
 			if status, text := u.healthcheck(t); status != http.StatusOK {

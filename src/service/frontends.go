@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -77,9 +81,7 @@ func (s *Service) buildFrontends() error {
 		MemoryBudget:          s.ports.budget,
 		StatsHandler:          s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 		UseGRPCGo:             cfg.GRPCEngine == settings.EngineGRPCGo,
-		OnProtocolError: func(client net.Addr, err error) {
-			s.log.Debugf("the gRPC connection from %v was closed: %v", client, err)
-		},
+		OnProtocolError:       s.protocolErrorRecorder(),
 	})
 	s.counters.ShowFigures("guard", "", s.frontends.grpc.Stats)
 	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error { s.frontends.grpc.Shutdown(ctx); return nil })
@@ -215,7 +217,11 @@ func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 		debug.ExplainHandler = s.Explain(s.limiter)
 	}
 	// net/http/pprof extends the write timeout by the length of a profile.
-	return admin.AllowHosts(s.Settings.DebugAllowedHosts, admin.RequireToken(s.Settings.DebugToken, attempts, debug.Handler()))
+	hosts := s.Settings.DebugAllowedHosts
+	if own, err := os.Hostname(); err == nil { // In a pod this is its name.
+		hosts = append(slices.Clone(hosts), strings.ToLower(own))
+	}
+	return admin.AllowHosts(hosts, admin.RequireToken(s.Settings.DebugToken, attempts, debug.Handler()))
 }
 
 // writeRuleLines writes one line for each rule.
@@ -254,6 +260,18 @@ func (s *Service) callRecorder() func(protocol, method string, calls int, took t
 	}
 }
 
+// protocolErrorRecorder returns the function that logs why gRPC connections were closed.
+func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
+	wrong := &logThrottle{interval: time.Minute}
+	return func(client net.Addr, err error) {
+		if !rls.IsWrongProtocol(err) {
+			s.log.Debugf("the gRPC connection from %v was closed: %v", client, err)
+		} else if n := wrong.addEvent(time.Now()); n > 0 {
+			s.log.Warnf("the gRPC port cannot answer %d connections since this was last said; the last one is from %v: %v", n, client, err)
+		}
+	}
+}
+
 // errorRecorder returns the function that counts requests without an answer and logs panics.
 func (s *Service) errorRecorder() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
@@ -278,16 +296,19 @@ func (s *Service) errorRecorder() func(error) {
 }
 
 // logThrottle bounds how often a message that may concern every request is logged.
-type logThrottle struct{ eventsSinceLog, lastLogNanoseconds atomic.Int64 }
+type logThrottle struct {
+	interval                           time.Duration // interval is the shortest time between two messages. Defaults to logThrottleInterval.
+	eventsSinceLog, lastLogNanoseconds atomic.Int64
+}
 
-// logThrottleInterval is the shortest time between two messages of a throttle.
+// logThrottleInterval is the default of logThrottle.interval.
 const logThrottleInterval = 10 * time.Second
 
 // addEvent counts one event. When it is time to log, it returns the number of events since the last message, else 0.
 func (r *logThrottle) addEvent(now time.Time) int64 {
 	r.eventsSinceLog.Add(1)
 	last := r.lastLogNanoseconds.Load()
-	if now.UnixNano()-last < int64(logThrottleInterval) || !r.lastLogNanoseconds.CompareAndSwap(last, now.UnixNano()) {
+	if now.UnixNano()-last < int64(cmp.Or(r.interval, logThrottleInterval)) || !r.lastLogNanoseconds.CompareAndSwap(last, now.UnixNano()) {
 		return 0
 	}
 	return r.eventsSinceLog.Swap(0)

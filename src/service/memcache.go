@@ -52,6 +52,9 @@ func (s *Service) buildMemcached() (backend.Backend, error) {
 			return nil, err
 		}
 	}
+	if len(from.Servers) > 0 && !strings.Contains(from.Servers[0], "/") {
+		p.tlsCheck = storeTLSCheck{"tcp", from.Servers[0], from.TLS, "MEMCACHE_TLS"}
+	}
 	out, err := memcached.New(mc)
 	if err != nil {
 		return nil, err

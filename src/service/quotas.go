@@ -43,13 +43,19 @@ func (s *Service) buildQuotas() *rlqs.Service {
 	s.divider = divider
 	s.runners = append(s.runners, divider.Run)
 	s.counters.ShowFigures("quota", "", divider.Stats())
-	refused := new(logThrottle)
+	refused, refusedStreams := new(logThrottle), &logThrottle{interval: time.Minute}
 	return rlqs.New(rlqs.Config{
 		Divider: divider,
 		Rules:   s.limiter.Rules,
 		OnRefusedBucket: func(domain string, err error) {
 			if n := refused.addEvent(time.Now()); n > 0 {
 				s.log.Warnf("%d quota buckets got no assignment since this was last said; the last one is of domain %q: %v (QUOTA_MAX_BUCKETS)", n, domain, err)
+			}
+		},
+		OnRefusedStream: func(reason string) {
+			if n := refusedStreams.addEvent(time.Now()); n > 0 {
+				s.log.Warnf("%d quota streams were refused since this was last said; the last one: %s. "+
+					"Write `quota_buckets: true` into the rules of the domain that the proxy's rate_limit_quota filter names", n, reason)
 			}
 		},
 	})

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -48,12 +49,13 @@ type pool struct {
 	labelInMessages string
 	timeoutSetting  string // timeoutSetting is the name of a variable, for messages.
 	alwaysPing      bool   // alwaysPing continues pings after the first answer, because health depends on them.
-	// The pause between two pings at the start doubles from firstPingPause to maxPingPause.
+	// Before the first answer, the time between two messages about the failed pings doubles from firstPingPause to maxPingPause.
 	firstPingPause, maxPingPause time.Duration
 	startTimeout                 time.Duration     // startTimeout ends the process if no ping has succeeded. 0 means no timeout.
 	BatchHits                    metrics.Sizes     // BatchHits has the number of hits of each batch.
 	BatchTimes                   metrics.Histogram // BatchTimes has the duration of each batch.
 	pingTimeout                  time.Duration
+	tlsCheck                     storeTLSCheck
 	storeClient
 }
 
@@ -191,6 +193,7 @@ func (s *Service) buildOneRedis(p *pool, from settings.Redis, hits string) (*red
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
 	}
+	p.tlsCheck = storeTLSCheck{cmp.Or(rc.Network, "tcp"), from.Addrs[0], from.TLS, strings.TrimSuffix(p.timeoutSetting, "TIMEOUT") + "TLS"}
 	out, err := redis.New(rc)
 	if err != nil {
 		return nil, err
@@ -271,7 +274,8 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 // pingUntilHealthy pings p and tells health whether it answers. It returns after the first answer unless alwaysPing is set.
 func (s *Service) pingUntilHealthy(ctx context.Context, p *pool) error {
 	i := slices.Index(s.store.pools, p)
-	started, pause, wasUp := time.Now(), p.firstPingPause, false
+	started, pause, wasUp := time.Now(), min(p.firstPingPause, maxPauseBeforeAnswer), false
+	nextLog, logPause, nextCheck := started, p.firstPingPause, started
 	for {
 		err := p.ping(ctx)
 		if ctx.Err() != nil {
@@ -298,26 +302,41 @@ func (s *Service) pingUntilHealthy(ctx context.Context, p *pool) error {
 			if p.startTimeout > 0 && time.Since(started) > p.startTimeout {
 				return fmt.Errorf("REDIS_STARTUP_MAX_ELAPSED_TIME has passed: %w", err)
 			}
-			if worksWithoutStore {
-				s.log.Warnf("%v; on_store_failure decides", err)
-				pause = min(pause, maxPauseWithoutStore)
-			} else {
-				s.log.Warnf("not ready: %v", err)
+			if now := time.Now(); now.After(nextLog) {
+				if worksWithoutStore {
+					s.log.Warnf("%v; on_store_failure decides", err)
+				} else {
+					s.log.Warnf("not ready: %v", err)
+				}
+				nextLog = now.Add(logPause)
+				logPause = min(2*logPause, p.maxPingPause)
 			}
+			if now := time.Now(); now.After(nextCheck) {
+				nextCheck = now.Add(tlsCheckInterval)
+				s.adviseTLS(ctx, p)
+			}
+			pause = min(2*pause, p.maxPingPause, maxPauseBeforeAnswer)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		case <-ctx.Done():
 			return nil
 		}
-		if !wasUp {
-			pause = min(2*pause, p.maxPingPause)
-		}
 	}
 }
 
-// maxPauseWithoutStore is the longest pause between two pings if requests are answered without the store.
-const maxPauseWithoutStore = time.Second
+// maxPauseBeforeAnswer is the longest pause between two pings before the first answer. Calls succeed as soon after the store is there,
+// because that is also the longest pause between two probes of its breaker.
+const maxPauseBeforeAnswer = 500 * time.Millisecond
+
+// adviseTLS logs what to do if p does not answer because only one of the service and the store uses TLS.
+func (s *Service) adviseTLS(ctx context.Context, p *pool) {
+	ctx, cancel := context.WithTimeout(ctx, p.pingTimeout)
+	defer cancel()
+	if advice := p.tlsCheck.advice(ctx); advice != "" {
+		s.log.Warnf("%s at %s", p.productName, advice)
+	}
+}
 
 func (p *pool) ping(ctx context.Context) *storeError {
 	ctx, cancel := context.WithTimeout(ctx, p.pingTimeout)

@@ -73,7 +73,10 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // Encode fails only if the client has gone.
 }
 
-// AllowHosts passes requests to next if their Host header is an IP address, localhost or one of names,
+// clusterSuffixes end the names of services and pods in a Kubernetes cluster. Nobody can register such names in the public DNS.
+var clusterSuffixes = []string{".svc", ".cluster.local"}
+
+// AllowHosts passes requests to next if their Host header is an IP address, localhost, a name of a cluster or one of names,
 // which must be in lower case. This stops DNS rebinding: otherwise, a web page whose host name
 // resolves to this address could send requests from an operator's browser.
 func AllowHosts(names []string, next http.Handler) http.Handler {
@@ -83,8 +86,9 @@ func AllowHosts(names []string, next http.Handler) http.Handler {
 			host = name
 		}
 		host = strings.ToLower(strings.Trim(host, "[]"))
-		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && !slices.Contains(names, host) {
-			http.Error(w, fmt.Sprintf("the Host header %q is not an IP address, not localhost and not in DEBUG_ALLOWED_HOSTS", host), http.StatusForbidden)
+		isOfCluster := slices.ContainsFunc(clusterSuffixes, func(suffix string) bool { return strings.HasSuffix(host, suffix) })
+		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && !isOfCluster && !slices.Contains(names, host) {
+			http.Error(w, fmt.Sprintf("the Host header %q is not an IP address, localhost, a name of a cluster (*.svc, *.cluster.local) or of this host: add it to DEBUG_ALLOWED_HOSTS", host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

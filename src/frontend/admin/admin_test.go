@@ -193,6 +193,8 @@ func TestHosts(t *testing.T) {
 	for host, want := range map[string]int{
 		"127.0.0.1": 200, "127.0.0.1:6070": 200, "10.1.2.3:80": 200, "[::1]:6070": 200, "[::1]": 200, "[fe80::1%25eth0]:6070": 200,
 		"localhost": 200, "LocalHost:6070": 200, "debug.example": 200, "Debug.Example:6070": 200,
+		"ratelimit-debug.ns.svc": 200, "ratelimit-debug.ns.svc:6070": 200, "Pod-0.ratelimit.ns.svc.cluster.local": 200,
+		"svc": 403, "attacker.svc.example": 403, "xsvc": 403, "cluster.local": 403, "attacker.cluster.local.example": 403,
 		"": 403, "attacker.example": 403, "attacker.example:6070": 403, "127.0.0.1.attacker.example": 403, "localhost.attacker.example:6070": 403, "debug.example.": 403, "1": 403,
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

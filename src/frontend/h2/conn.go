@@ -82,7 +82,10 @@ func (c *conn) handshake() (ok bool) {
 		return true
 	}
 	t := tls.Server(c.raw, c.server.cfg.TLS)
-	if t.HandshakeContext(c.ctx) != nil {
+	if err := t.HandshakeContext(c.ctx); err != nil {
+		if wrong := WrongHandshake(err); wrong != nil {
+			c.server.cfg.OnProtocolError(c.raw.RemoteAddr(), wrong)
+		}
 		return false
 	}
 	state := t.ConnectionState()

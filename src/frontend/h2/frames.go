@@ -143,7 +143,7 @@ func (c *conn) receive() error {
 		n := min(len(input), len(clientPreface))
 		switch {
 		case string(input[:n]) != clientPreface[:n]:
-			return connError(codeProtocol, "the connection preface is not that of HTTP/2")
+			return violation{code: codeProtocol, reason: "the connection preface is not that of HTTP/2", cause: WrongProtocol(input)}
 		case n < len(clientPreface):
 			return nil
 		}
@@ -389,11 +389,19 @@ type violation struct {
 	streamID uint32
 	code     errorCode
 	reason   string
+	cause    error // cause is nil, or a *WrongProtocolError.
 }
 
-func connError(code errorCode, reason string) error { return violation{0, code, reason} }
-func streamError(id uint32, code errorCode) error   { return violation{id, code, "a stream is reset"} }
+func connError(code errorCode, reason string) error { return violation{code: code, reason: reason} }
+func streamError(id uint32, code errorCode) error {
+	return violation{streamID: id, code: code, reason: "a stream is reset"}
+}
+
+func (v violation) Unwrap() error { return v.cause }
 
 func (v violation) Error() string {
+	if v.cause != nil {
+		return v.cause.Error()
+	}
 	return fmt.Sprintf("h2: %s (error code %d, stream %d)", v.reason, v.code, v.streamID)
 }

@@ -32,7 +32,8 @@ type Config struct {
 	ConnContext func(ctx context.Context, a Account) context.Context
 	// OnPanic gets the value and the stack of each panic in Decide and Handler.
 	OnPanic func(value any, stack []byte)
-	// OnProtocolError gets the reason for which a connection to a client was ended. It must be fast.
+	// OnProtocolError gets the reason for which a connection to a client was ended: a *WrongProtocolError if the client speaks HTTP/1.1 or
+	// TLS, or none. It must be fast.
 	OnProtocolError func(client net.Addr, err error)
 
 	// TLS, if set, encrypts every connection. Clients must negotiate "h2".

@@ -29,6 +29,8 @@ type Config struct {
 	Rules func() *rules.Set
 	// OnRefusedBucket, if set, gets the domain of a bucket that is reported beyond the bounds. It must be fast.
 	OnRefusedBucket func(domain string, err error)
+	// OnRefusedStream, if set, gets the reason for which the rules in force allow a proxy no quotas. It must be fast.
+	OnRefusedStream func(reason string)
 }
 
 // Service answers RateLimitQuotaService calls.
@@ -113,18 +115,21 @@ func (s *Service) domainOf(message []byte) ([]byte, error) {
 }
 
 // checkDomain returns an error if the rules in force have no quotas for the domain.
-func (s *Service) checkDomain(domain []byte) error {
+func (s *Service) checkDomain(domain []byte) (err error) {
 	set := s.cfg.Rules()
 	if set == nil {
 		return status.Error(codes.Unavailable, "no rules are loaded yet")
 	}
 	switch d := set.Domain(domain); {
 	case d == nil:
-		return status.Errorf(codes.FailedPrecondition, "the domain %s has no rules", rules.Quote(string(domain)))
+		err = status.Errorf(codes.FailedPrecondition, "the domain %s has no rules", rules.Quote(string(domain)))
 	case !d.HasQuotaBuckets:
-		return status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`", rules.Quote(string(domain)))
+		err = status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`", rules.Quote(string(domain)))
 	}
-	return nil
+	if err != nil && s.cfg.OnRefusedStream != nil {
+		s.cfg.OnRefusedStream(status.Convert(err).Message())
+	}
+	return err
 }
 
 // readReports passes the usages of a message on to the divider. Buckets beyond the bounds get no assignment.

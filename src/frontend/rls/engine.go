@@ -2,7 +2,6 @@ package rls
 
 import (
 	"context"
-	"net"
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
@@ -59,9 +58,6 @@ func (s *Service) decideBatch(b *h2.Batch) {
 // newEngine returns the HTTP/2 server of srv. It decides the calls of ShouldRateLimit in batches, and passes all other requests to
 // srv.grpcServer; with tracing, these too.
 func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
-	if cfg.OnProtocolError == nil {
-		cfg.OnProtocolError = func(net.Addr, error) {}
-	}
 	path := shouldRateLimit
 	if cfg.StatsHandler != nil || s.cfg.StartSpan != nil {
 		path = "" // Only srv.grpcServer can tell them of each call.

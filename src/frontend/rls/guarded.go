@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"ratelimit/src/frontend/h2"
 	"ratelimit/src/frontend/h2guard"
 )
 
@@ -21,6 +22,7 @@ type guardedCredentials struct {
 	credentials.TransportCredentials
 	guard    *h2guard.Guard
 	connsCtx context.Context
+	onError  func(client net.Addr, err error) // onError gets each *h2.WrongProtocolError.
 }
 
 // guardedAuthInfo tells handlers which connection a call came on.
@@ -35,10 +37,32 @@ func (c guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	defer context.AfterFunc(c.connsCtx, cut)()
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
+		if wrong := h2.WrongHandshake(err); wrong != nil {
+			c.onError(raw.RemoteAddr(), wrong)
+		}
 		return nil, nil, err
 	}
+	conn = &firstReadConn{Conn: conn, onError: c.onError}
 	guarded := c.guard.WrapConn(c.connsCtx, conn, cut)
 	return guarded, guardedAuthInfo{info, guarded}, nil
+}
+
+// firstReadConn reports a client that does not speak HTTP/2.
+type firstReadConn struct {
+	net.Conn
+	onError func(client net.Addr, err error) // onError is nil after the first read.
+}
+
+// Read reads from the connection.
+func (c *firstReadConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.onError != nil && n > 0 {
+		if wrong := h2.WrongProtocol(p[:n]); wrong != nil {
+			c.onError(c.RemoteAddr(), wrong)
+		}
+		c.onError = nil
+	}
+	return n, err
 }
 
 // Clone returns a copy, as credentials.TransportCredentials requires.

@@ -59,8 +59,15 @@ type ServerConfig struct {
 	MemoryBudget *connlimit.MemoryBudget
 	// UseGRPCGo serves all calls with grpc-go's HTTP/2 server instead of package h2.
 	UseGRPCGo bool
-	// OnProtocolError, if set, gets the reason for which package h2 has ended a connection. It must be fast.
+	// OnProtocolError, if set, gets the reason for which package h2 has ended a connection. It must be fast. IsWrongProtocol tells which of
+	// these errors need a change of settings; they come with UseGRPCGo, too.
 	OnProtocolError func(client net.Addr, err error)
+}
+
+// IsWrongProtocol reports whether err, of OnProtocolError, says that a client does not speak what the port does. Its text says what to do.
+func IsWrongProtocol(err error) bool {
+	_, wrong := errors.AsType[*h2.WrongProtocolError](err)
+	return wrong
 }
 
 // handshakeTimeout bounds the TLS handshake of a client. grpc-go's default is two minutes.
@@ -111,6 +118,9 @@ type Stats struct {
 
 // NewServer returns a server without a listener, whose health is NOT_SERVING.
 func NewServer(s *Service, cfg ServerConfig) *Server {
+	if cfg.OnProtocolError == nil {
+		cfg.OnProtocolError = func(net.Addr, error) {}
+	}
 	srv := &Server{
 		guard:        h2guard.New(cfg.MemoryBudget),
 		healthServer: health.NewServer(),
@@ -158,7 +168,7 @@ func (srv *Server) connectionOptions(cfg ServerConfig) []grpc.ServerOption {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
 	return []grpc.ServerOption{
-		grpc.Creds(guardedCredentials{creds, srv.guard, srv.connsCtx}),
+		grpc.Creds(guardedCredentials{creds, srv.guard, srv.connsCtx, cfg.OnProtocolError}),
 		grpc.NumStreamWorkers(StreamWorkerCount()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxHeaderListSize(maxHeaderBytes),

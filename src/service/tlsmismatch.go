@@ -1,0 +1,70 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// storeTLSCheck finds out why a store does not answer: perhaps only one of the service and the store uses TLS, which neither is told.
+type storeTLSCheck struct {
+	network, addr string // addr is the first address of the store.
+	isOn          bool   // isOn says that the service uses TLS.
+	setting       string // setting is the variable that turns TLS on, such as REDIS_TLS.
+}
+
+// tlsCheckInterval is the shortest time between two checks of a store.
+const tlsCheckInterval = time.Minute
+
+// advice returns what is wrong and what to do about it; "" if TLS is not the problem. It opens one connection, on which it
+// sends no password.
+func (c *storeTLSCheck) advice(ctx context.Context) string {
+	switch {
+	case !c.isOn && c.speaksTLS(ctx):
+		return fmt.Sprintf("%s speaks TLS and the service does not: set %s=true, or name a port without TLS", c.addr, c.setting)
+	case c.isOn && c.speaksPlainText(ctx):
+		return fmt.Sprintf("%s does not speak TLS and the service does: set %s=false, or name the port for TLS", c.addr, c.setting)
+	}
+	return ""
+}
+
+// dial opens a connection that is closed by the end of ctx at the latest.
+func (c *storeTLSCheck) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, c.network, c.addr)
+	if err != nil {
+		return nil, err
+	}
+	deadline, _ := ctx.Deadline()
+	return conn, conn.SetDeadline(deadline)
+}
+
+// speaksTLS reports whether the store answers a TLS handshake, whatever its certificate.
+func (c *storeTLSCheck) speaksTLS(ctx context.Context) bool {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
+	alert := new(net.OpError)
+	return err == nil || errors.As(err, &alert) && alert.Op == "remote error"
+}
+
+// speaksPlainText reports whether the store answers a line of text. To PING, Redis answers PONG or an error, and Memcached ERROR.
+func (c *storeTLSCheck) speaksPlainText(ctx context.Context) bool {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	first := make([]byte, 1)
+	n, _ := conn.Read(first) // An error is an answer that did not come.
+	return n == 1 && strings.Contains("+-E", string(first))
+}
