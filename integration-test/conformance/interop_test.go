@@ -90,9 +90,9 @@ func TestInterop(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			g := grpc.NewServer()
+			g := newGRPC()
 			testpb.RegisterTestServiceServer(g, interop.NewTestServer())
-			test.cfg.Handler = g
+			handle(&test.cfg, g)
 			args := []string{"interop-client", serve(t, test.cfg)}
 			for _, c := range interopCases {
 				if c.name != needsMetadata || test.cfg.Path != testpb.TestService_UnaryCall_FullMethodName {

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
 
 	"ratelimit/src/frontend/h2"
 )
@@ -37,6 +40,47 @@ func newServer(cfg h2.Config, report func(format string, args ...any)) *h2.Serve
 		cfg.IsLarge = func([]byte) bool { return false }
 	}
 	return h2.NewServer(cfg)
+}
+
+// newGRPC returns a server of grpc-go for the Handler of an h2.Server.
+func newGRPC(options ...grpc.ServerOption) *grpc.Server {
+	return grpc.NewServer(append(options, grpc.StreamInterceptor(
+		func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			return handler(service, &pacedStream{ServerStream: stream})
+		}))...)
+}
+
+// pacedStream asks the h2.Server for each message.
+type pacedStream struct {
+	grpc.ServerStream
+	hasReceived bool
+}
+
+func (s *pacedStream) RecvMsg(m any) error {
+	if s.hasReceived {
+		h2.NextMessage(s.Context())
+	}
+	s.hasReceived = true
+	return s.ServerStream.RecvMsg(m)
+}
+
+// handle lets cfg pass requests on to g.
+func handle(cfg *h2.Config, g *grpc.Server) {
+	services := g.GetServiceInfo()
+	cfg.Handler = g
+	cfg.KindOf = func(path string) h2.MethodKind {
+		name, method, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		for _, m := range services[name].Methods {
+			switch {
+			case m.Name != method:
+			case m.IsClientStream || m.IsServerStream:
+				return h2.StreamMethod
+			default:
+				return h2.UnaryMethod
+			}
+		}
+		return h2.UnknownMethod
+	}
 }
 
 // noAccount allows any amount of memory.

@@ -102,8 +102,8 @@ func runConformanceServer(args []string) error {
 		Decide:          decideConformance,
 		IsLarge:         hasErrorOrMetadata,
 		MaxMessageBytes: limit,
-		Handler:         conformanceHandler(limit),
 	}
+	handle(&cfg, conformanceHandler(limit))
 	if args[0] == "handled" {
 		cfg.Path = ""
 	}
@@ -169,7 +169,7 @@ func conformanceHandler(limit int) *grpc.Server {
 			},
 		})
 	}
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(limit))
+	g := newGRPC(grpc.MaxRecvMsgSize(limit))
 	g.RegisterService(service, nil)
 	return g
 }

@@ -81,7 +81,7 @@ func TestWindowCredit(t *testing.T) {
 func TestStreamCredit(t *testing.T) {
 	t.Parallel()
 	c := startServer(t, Config{}).connect()
-	body := prefixed(strings.Repeat("x", 50_000)) + strings.Repeat("more", 1000)
+	body := "\x01" + prefixed(strings.Repeat("x", 60_000))[1:]
 	id := c.open()
 	for rest := body; rest != ""; rest = rest[min(len(rest), 10_000):] {
 		c.frame(frameData, 0, id, rest[:min(len(rest), 10_000)])

@@ -154,10 +154,13 @@ func timeoutClass(d time.Duration) int {
 }
 
 const (
-	grpcInternal       = 13
-	messagePrefixBytes = 5        // messagePrefixBytes is the size of a flag for compression and of the length of a message.
-	maxKeptAnswers     = 64 << 10 // maxKeptAnswers is how many bytes of answers a batch keeps for its next use.
-	maxErrorText       = 4 << 10  // maxErrorText is how many bytes of an error text a client gets.
+	grpcDeadlineExceeded = 4
+	grpcInternal         = 13
+
+	deadlineText       = "context deadline exceeded" // deadlineText is what gRPC servers say.
+	messagePrefixBytes = 5                           // messagePrefixBytes is the size of a flag for compression and of the length of a message.
+	maxKeptAnswers     = 64 << 10                    // maxKeptAnswers is how many bytes of answers a batch keeps for its next use.
+	maxErrorText       = 4 << 10                     // maxErrorText is how many bytes of an error text a client gets.
 )
 
 // Header blocks of answers. They use no dynamic table, so that they are always the same.
@@ -181,11 +184,15 @@ func (b *Batch) Reply(i int, message []byte) {
 // Fail answers Calls[i] with a status of gRPC other than OK, and an error text.
 func (b *Batch) Fail(i int, grpcStatus int, text string) {
 	call := &b.Calls[i]
-	block := appendField(slices.Clone(grpcHeaders), "grpc-status", strconv.Itoa(grpcStatus))
-	block = appendField(block, "grpc-message", percentEncode(text))
+	block := appendStatus(slices.Clone(grpcHeaders), grpcStatus, text)
 	call.start, call.dataBytes = len(b.out), 0
 	b.out = appendHeaderFrame(b.out, flagEndHeaders|flagEndStream, call.streamID, block)
 	call.end = len(b.out)
+}
+
+// appendStatus appends the fields of a status of gRPC other than OK.
+func appendStatus(block []byte, grpcStatus int, text string) []byte {
+	return appendField(appendField(block, "grpc-status", strconv.Itoa(grpcStatus)), "grpc-message", percentEncode(text))
 }
 
 // percentEncode returns text as gRPC sends a grpc-message.

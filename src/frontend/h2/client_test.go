@@ -28,6 +28,7 @@ const (
 	// methodPath is the method that Decide answers in tests, otherPath one that Handler answers.
 	methodPath = "/test.Service/Method"
 	otherPath  = "/test.Service/Other"
+	streamPath = "/test.Service/Stream"
 	// patience bounds every wait of a test. Only tests that fail wait so long.
 	patience = 10 * time.Second
 )
@@ -80,6 +81,9 @@ func startServerOn(t testing.TB, cfg Config, l net.Listener) *testServer {
 	if cfg.IsLarge == nil {
 		cfg.IsLarge = func([]byte) bool { return false }
 	}
+	if cfg.KindOf == nil {
+		cfg.KindOf = kindOf
+	}
 	if cfg.OnPanic == nil {
 		cfg.OnPanic = func(value any, stack []byte) { t.Errorf("panic: %v\n%s", value, stack) }
 	}
@@ -101,6 +105,17 @@ func startServerOn(t testing.TB, cfg Config, l net.Listener) *testServer {
 		s.checkReleased()
 	})
 	return s
+}
+
+// kindOf returns the kind of the methods of tests.
+func kindOf(path string) MethodKind {
+	switch path {
+	case methodPath, otherPath:
+		return UnaryMethod
+	case streamPath:
+		return StreamMethod
+	}
+	return UnknownMethod
 }
 
 // echo answers every call with its message.
@@ -309,10 +324,23 @@ func (c *client) open(more ...string) uint32 {
 	return id
 }
 
-// openOther sends the headers of a request to Handler. It returns the stream.
+// openOther sends the headers of a request that is not gRPC's, which Handler answers at once. It returns the stream.
 func (c *client) openOther(more ...string) uint32 {
 	id := c.newID()
-	c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields(otherPath, more...)...))
+	c.frame(frameHeaders, flagEndHeaders, id, c.encode(otherFields(more...)...))
+	return id
+}
+
+// otherFields returns the fields of a request that is not gRPC's.
+func otherFields(more ...string) []string {
+	fields := []string{":method", "POST", ":scheme", "http", ":path", otherPath, ":authority", "test", "content-type", "text/plain"}
+	return append(fields, more...)
+}
+
+// openMethod sends the headers of a gRPC call that Handler answers. It returns the stream.
+func (c *client) openMethod(path string, more ...string) uint32 {
+	id := c.newID()
+	c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields(path, more...)...))
 	return id
 }
 

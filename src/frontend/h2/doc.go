@@ -32,13 +32,13 @@
 //
 //	          headers of the method        message complete          answer queued
 //	  idle ───────────────────► collecting ───────────► deciding ─────────────► replying ──► closed
-//	   │                            │ irregular, large                              ▲
-//	   │ headers of others          ▼                       handler returns         │
+//	   │                            │ irregular, large, other unary methods         ▲
+//	   │ streams, not gRPC          ▼                       handler returns         │
 //	   └───────────────► waiting ──► handled ───────────────────────────────────────┘
 //
-//	collecting  the message is incomplete
+//	collecting  the first message of a unary method is incomplete: it takes no goroutine
 //	deciding    the call is in a batch; it has no entry in conn.streams
-//	waiting     the connection runs maxHandlers handlers; this one starts after the end of another
+//	waiting     the connection runs maxHandlersOfConn handlers, or the server maxHandlers; this one starts after the end of another
 //	handled     Config.Handler runs
 //	replying    the rest of the answer waits for the client's flow control window
 //
@@ -50,7 +50,7 @@
 //	3.4 preface             frames.go    6 lengths and streams   frames.go, frameRules
 //	4.1 frame format        frames.go    6.1-6.7 DATA to PING    frames.go
 //	4.3 header compression  hpack.go     6.8 GOAWAY              conn.go
-//	5.1 stream states       streams.go   6.9 flow control        send.go, handler.go
+//	5.1 stream states       streams.go   6.9 flow control        send.go, exchange.go
 //	5.1.2 concurrency       streams.go   6.10 CONTINUATION       head.go
 //	5.4 errors              conn.go      8.1.1 malformed         head.go, frames.go
 //	7 error codes           frames.go    8.2, 8.3 fields         fields.go, head.go

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,9 +19,13 @@ const (
 	meansOtherVerb
 	meansScheme
 	meansAuthority
-	meansGRPC      // meansGRPC is a content type of gRPC with protobuf.
-	meansOtherType // meansOtherType is any other content type.
+	meansGRPC       // meansGRPC is a content type of gRPC with protobuf.
+	meansOtherCodec // meansOtherCodec is a content type of gRPC with another codec, or with parameters.
+	meansOtherType  // meansOtherType is any other content type.
 	meansTimeout
+	meansBadTimeout // meansBadTimeout is a grpc-timeout that gRPC does not define.
+	meansHost
+	meansHosts // meansHosts is a second host.
 	meansLength
 	meansEncoding  // meansEncoding is a compression, or another thing that Decide does not understand.
 	meansMalformed // meansMalformed is a field that RFC 9113 section 8.2 or 8.3 forbids, or the method CONNECT.
@@ -37,7 +42,8 @@ const (
 var nameMeanings = map[string]meaning{
 	":path": meansPath, ":method": meansOtherVerb, ":scheme": meansScheme, ":authority": meansAuthority,
 	"content-type": meansOtherType, "grpc-timeout": meansTimeout, "content-length": meansLength, "grpc-encoding": meansEncoding,
-	"te": meansMalformed, "connection": meansMalformed, "proxy-connection": meansMalformed, "keep-alive": meansMalformed,
+	"host": meansHost,
+	"te":   meansMalformed, "connection": meansMalformed, "proxy-connection": meansMalformed, "keep-alive": meansMalformed,
 	"transfer-encoding": meansMalformed, "upgrade": meansMalformed,
 }
 
@@ -54,7 +60,7 @@ func classify(name, value []byte, methodPath string) meaning {
 	switch {
 	case !isValidValue(value) || !isKnown && !isValidName(name):
 		return meansMalformed
-	case m == meansNothing || m == meansTimeout || m == meansLength:
+	case m == meansNothing || m == meansTimeout || m == meansLength || m == meansHost:
 		return m
 	case m == meansPath && len(value) > 0 && string(value) == methodPath:
 		return meansMethod
@@ -62,7 +68,19 @@ func classify(name, value []byte, methodPath string) meaning {
 	if special, ok := valueMeanings[[2]string{string(name), string(value)}]; ok {
 		return special
 	}
+	if m == meansOtherType && IsGRPC(string(value)) {
+		return meansOtherCodec
+	}
 	return m
+}
+
+// grpcType is the content type of gRPC.
+const grpcType = "application/grpc"
+
+// IsGRPC reports whether a content type is gRPC's, with any codec and parameters.
+func IsGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, grpcType)
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 // isNameByte has the bytes of which the names of fields consist: tokens of RFC 9110 section 5.6.2 without upper case.
@@ -88,17 +106,28 @@ var timeoutUnits = [256]time.Duration{
 	'n': time.Nanosecond, 'u': time.Microsecond, 'm': time.Millisecond, 'S': time.Second, 'M': time.Minute, 'H': time.Hour,
 }
 
-// parseTimeout reads a grpc-timeout, such as 20m for 20 ms; 0 if it is not valid. A timeout of 0 becomes a nanosecond.
-func parseTimeout(value []byte) time.Duration {
+// parseTimeout reads a grpc-timeout, such as 20m for 20 ms. ok is false if it is not valid.
+func parseTimeout(value []byte) (d time.Duration, ok bool) {
 	const mostDigits, longest = 8, 24 * time.Hour // 99,999,999 hours would overflow.
 	digits := len(value) - 1
 	if digits < 1 || digits > mostDigits {
-		return 0
+		return 0, false
 	}
 	n, err := strconv.ParseUint(string(value[:digits]), 10, 32)
 	unit := timeoutUnits[value[digits]]
 	if err != nil || unit == 0 {
-		return 0
+		return 0, false
 	}
-	return max(min(time.Duration(n), longest/unit)*unit, 1)
+	return min(time.Duration(n), longest/unit) * unit, true
+}
+
+// formatTimeout writes a grpc-timeout of at least a nanosecond, rounded down.
+func formatTimeout(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return strconv.FormatInt(int64(max(d, 1)), 10) + "n"
+	case d < time.Minute:
+		return strconv.FormatInt(d.Microseconds(), 10) + "u"
+	}
+	return strconv.FormatInt(d.Milliseconds(), 10) + "m"
 }

@@ -29,8 +29,8 @@ func TestParseTimeout(t *testing.T) {
 		{"3H", 3 * time.Hour},
 		{"00000001S", time.Second},
 		{"99999999n", 99_999_999},
-		{"0n", 1},
-		{"0S", 1}, // The deadline has passed, but 0 would mean none.
+		{"0n", 0},
+		{"0S", 0},
 		{"25H", 24 * time.Hour},
 		{"99999999H", 24 * time.Hour},
 		{"99999999M", 24 * time.Hour},
@@ -50,9 +50,9 @@ func TestParseTimeout(t *testing.T) {
 		{"0x1S", invalid},
 		{"１S", invalid},
 	} {
-		got := parseTimeout([]byte(test.text))
-		if ok := got != 0; ok != (test.want != invalid) || ok && got != test.want {
-			t.Errorf("%q is %v, not %v", test.text, got, test.want)
+		got, ok := parseTimeout([]byte(test.text))
+		if ok != (test.want != invalid) || ok && got != test.want {
+			t.Errorf("%q is %v, %t, not %v", test.text, got, ok, test.want)
 		}
 	}
 }
@@ -70,11 +70,11 @@ func FuzzParseTimeout(f *testing.F) {
 			unit := units[text[n-1]]
 			isValid = err == nil && unit != 0
 			if isValid {
-				want = time.Duration(min(max(float64(count)*float64(unit), 1), float64(24*time.Hour)))
+				want = time.Duration(min(float64(count)*float64(unit), float64(24*time.Hour)))
 			}
 		}
-		if got := parseTimeout([]byte(text)); (got != 0) != isValid || got != want {
-			t.Errorf("%q is %v, not %v, %t", text, got, want, isValid)
+		if got, ok := parseTimeout([]byte(text)); ok != isValid || got != want {
+			t.Errorf("%q is %v, %t, not %v, %t", text, got, ok, want, isValid)
 		}
 	})
 }

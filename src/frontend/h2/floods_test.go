@@ -345,7 +345,7 @@ func TestSmallWindows(t *testing.T) {
 						c.sync()
 					}
 					c.expectReset(c.nextID-2, codeRefusedStream)
-					if held := s.account(0).held.Load(); held < floodStreams*10_000 || held > floodStreams*30_000 {
+					if held := s.account(0).held.Load(); held < floodStreams*10_000 || held > floodStreams*13_000 {
 						t.Errorf("the answers hold %d bytes", held)
 					}
 					for range 60 {
@@ -388,7 +388,7 @@ func TestHeldBytes(t *testing.T) {
 			for range 300 {
 				c.openOther(many...)
 			}
-		}, 300 * 48_000, 300 * 70_000},
+		}, 300*48_000 + maxHandlersOfConn*handlerBytes, 300*70_000 + maxHandlersOfConn*handlerBytes},
 		{"header lists of calls", func(c *client) {
 			for range 300 {
 				c.open(many...)
@@ -404,7 +404,7 @@ func TestHeldBytes(t *testing.T) {
 			for range 50 {
 				c.frame(frameData, 0, c.openOther(), strings.Repeat("x", 10_000))
 			}
-		}, 50 * 10_000, 50 * 20_000},
+		}, 50 * (10_000 + handlerBytes), 50 * (13_000 + handlerBytes)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g := newGate()

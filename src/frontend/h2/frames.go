@@ -241,10 +241,14 @@ func (c *conn) receiveData(f *frame) error {
 		return c.endReceipt(s, s.body)
 	case s.state == collecting:
 		c.sendCredit(s, 0)
-		if !c.isRegular(s.body, false) {
+		switch {
+		case s.request != nil:
+			c.handleWhenReady(s)
+		case !c.isRegular(s.body, false):
 			c.handleCollected(s)
 		}
-	default:
+	case s.state == handled:
+		c.sendCredit(s, s.exchange.waitingBytes())
 		s.tellHandler()
 	}
 	return nil
@@ -255,7 +259,7 @@ func (c *conn) endReceipt(s *stream, data []byte) error {
 	if s.length >= 0 && s.receivedBytes != s.length {
 		return streamError(s.id, codeProtocol)
 	}
-	if s.state == collecting && c.isRegular(data, true) {
+	if s.state == collecting && s.request == nil && c.isRegular(data, true) {
 		c.complete(s, data)
 		return nil
 	}
@@ -266,8 +270,11 @@ func (c *conn) endReceipt(s *stream, data []byte) error {
 		s.body = append(s.body, data...)
 		c.holdFor(s, int64(len(data)))
 	}
-	if s.state == collecting {
+	switch {
+	case s.state == collecting && s.request == nil:
 		c.handleCollected(s)
+	case s.state == collecting:
+		c.handleWhenReady(s)
 	}
 	s.tellHandler()
 	return nil

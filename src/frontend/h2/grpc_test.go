@@ -30,7 +30,6 @@ import (
 )
 
 const (
-	streamPath = "/test.Service/Stream"
 	// maxTestMessage is the size of the largest message in these tests.
 	maxTestMessage = 100_000
 	oddText        = "50 %41 of ümlauts\n\tare \x7f odd"
@@ -78,7 +77,10 @@ func newGRPC() *grpc.Server {
 		return wrapperspb.String("handled " + m.Value), nil
 	}
 	stream := func(_ any, s grpc.ServerStream) error {
-		for {
+		for i := 0; ; i++ {
+			if i > 0 {
+				NextMessage(s.Context())
+			}
 			var m wrapperspb.StringValue
 			if err := s.RecvMsg(&m); errors.Is(err, io.EOF) {
 				return nil
@@ -101,7 +103,7 @@ func newGRPC() *grpc.Server {
 
 // grpcConfig returns a configuration with decideText and newGRPC.
 func grpcConfig() Config {
-	return Config{Decide: decideText, DecideWaits: true, Handler: newGRPC(), MaxMessageBytes: maxTestMessage / 2, MaxStreams: 100}
+	return Config{Decide: decideText, DecideWaits: true, Handler: newGRPC(), MaxMessageBytes: maxTestMessage, MaxStreams: 100}
 }
 
 // dialGRPC returns a client of s.
@@ -150,7 +152,7 @@ func TestGRPCCalls(t *testing.T) {
 		{name: "decided, panic", path: methodPath, text: "panic", want: "internal error", code: codes.Internal, panics: "decide"},
 		{name: "handled", path: otherPath, text: "x", want: "handled x"},
 		{name: "handled, failed", path: otherPath, text: "fail", want: strings.ToValidUTF8(oddText, ""), code: codes.FailedPrecondition},
-		{name: "too large for Decide", path: methodPath, text: large, want: "handled " + large},
+		{name: "large", path: methodPath, text: large, want: "decided " + large},
 		{name: "too large", path: methodPath, text: tooLarge, want: "grpc: received message larger than max (100004 vs. 100000)", code: codes.ResourceExhausted},
 		{name: "compressed", path: methodPath, text: "x", opts: []grpc.CallOption{grpc.UseCompressor(gzip.Name)}, want: "handled x"},
 		{name: "another content type", path: methodPath, text: "x", opts: []grpc.CallOption{grpc.CallContentSubtype("proto")}, want: "decided x"},
@@ -193,7 +195,7 @@ func TestGRPCDeadlines(t *testing.T) {
 	message, err := proto.Marshal(wrapperspb.String("wait"))
 	c.must(err)
 	c.expectStatus(c.call(string(message), "grpc-timeout", "600m"), "10")
-	id := c.openOther("grpc-timeout", "600m")
+	id := c.openMethod(otherPath, "grpc-timeout", "600m")
 	c.finishCall(id, string(message))
 	c.expectStatus(id, "10")
 	id = c.open("grpc-timeout", "600m")
@@ -292,9 +294,16 @@ func TestGRPCRefusals(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	id = c.newID()
-	c.frame(frameHeaders, flagEndHeaders|flagEndStream, id, c.encode(":method", "GET", ":scheme", "http", ":path", methodPath, "content-type", "application/grpc"))
-	if a := c.ended(id); a.fields[":status"] != "405" {
+	c.frame(frameHeaders, flagEndHeaders|flagEndStream, id, c.encode(":method", "GET", ":scheme", "http", ":authority", "a", ":path", methodPath, "content-type", "application/grpc"))
+	if a := c.ended(id); a.fields[":status"] != "405" || a.fields["grpc-status"] != "13" || a.blocks != 1 {
 		t.Errorf("%+v", a)
+	}
+	for _, path := range []string{methodPath[1:], "/test.Service/%4dethod", methodPath + "?x=1", "http://evil" + methodPath} {
+		id := c.openMethod(path)
+		c.finishCall(id, "x")
+		if c.expectStatus(id, "12"); c.answers[id].blocks != 1 || c.answers[id].fields["trailer"] != "" {
+			t.Errorf("%s: %+v", path, c.answers[id])
+		}
 	}
 	id = c.open()
 	c.frame(frameData, flagEndStream, id, "\x01\x00\x00\x00\x01x") // Compressed, but the headers do not say how.

@@ -2,78 +2,158 @@ package h2
 
 import (
 	"context"
-	"errors"
-	"io"
+	"encoding/binary"
+	"fmt"
 	"net/http"
 	"net/url"
 	"runtime/debug"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
+	"time"
 )
 
 const (
-	maxWaitingRequests = 1000            // maxWaitingRequests is how many requests of a connection may wait for a handler.
-	maxHandlerOutput   = 64 << 10        // maxHandlerOutput is how many bytes a handler may write before it waits for the client.
-	creditStep         = firstWindow / 4 // creditStep is how many bytes are used before the client may send as many again.
+	maxHandlers       = 800 // maxHandlers is how many handlers run at a time, without those of streams.
+	maxHandlersOfConn = 100 // maxHandlersOfConn is how many handlers of a connection run at a time, streams included.
 )
 
-// newRequest returns the request for Handler, without what handle adds; nil if the path is malformed.
+// What a request for Handler takes, as measured with grpc-go's server.
+const (
+	requestBytes = 1 << 10  // requestBytes is about how many bytes a request needs that waits for its message, without its fields.
+	perField     = 192      // perField is about how many bytes a field needs beside what RFC 9113 counts.
+	handlerBytes = 24 << 10 // handlerBytes is about how many bytes a handler needs, most of it for three goroutines.
+	streamExtra  = 18 << 10 // streamExtra is how much more that of a stream needs: a goroutine that waits with a buffer.
+)
+
+// newRequest returns the request for Handler, without what startHandler adds. The path stays what the client sent: gRPC looks up
+// methods by it, and knows no escapes and no query.
 func newRequest(h *head) *http.Request {
-	target, err := url.ParseRequestURI(string(h.path))
-	if err != nil && string(h.path) != "*" {
-		return nil
-	}
 	header := make(http.Header, len(h.fields))
 	for i := range h.fields {
 		header.Add(string(h.fields[i].name), string(h.fields[i].value))
 	}
+	path := string(h.path)
 	return &http.Request{
-		Method: string(h.verb), URL: target, RequestURI: string(h.path), Host: string(h.authority), ContentLength: h.length, Header: header,
+		Method: string(h.verb), URL: &url.URL{Path: path}, RequestURI: path, Host: string(h.authority), ContentLength: h.length, Header: header,
 	}
 }
 
-// handleCollected passes a call that is collecting on to Handler.
+// openRequest opens a stream for a request that Handler answers. The caller holds mu, as for all
+// functions of this file.
+func (c *conn) openRequest(s stream, h *head) {
+	kept := c.keep(s)
+	c.holdFor(kept, requestBytes+int64(len(h.fields)*perField+h.bytes))
+	if kept.isGRPC = h.meanings&(1<<meansGRPC|1<<meansOtherCodec) != 0; kept.isGRPC {
+		if status, code, text := h.refusal(); status != 0 {
+			c.refuse(kept, status, code, text)
+			return
+		}
+		kept.kind = c.server.cfg.KindOf(string(h.path))
+	}
+	kept.request = newRequest(h)
+	c.handleWhenReady(kept)
+}
+
+// refusal returns how gRPC refuses a request of gRPC because of its headers; 0 if it does not.
+func (h *head) refusal() (httpStatus, grpcStatus int, text string) {
+	switch {
+	case h.has(meansHosts):
+		return http.StatusBadRequest, grpcInternal, "there are several host headers"
+	case h.has(meansBadTimeout):
+		return http.StatusBadRequest, grpcInternal, "malformed grpc-timeout"
+	case h.meanings&(1<<meansAuthority|1<<meansHost) == 0:
+		return http.StatusBadRequest, grpcInternal, "no host or :authority header present"
+	case !h.has(meansPost):
+		return http.StatusMethodNotAllowed, grpcInternal, fmt.Sprintf("Received a HEADERS frame with :method %q which should be POST", h.verb)
+	case h.has(meansTimeout) && h.timeout == 0:
+		return http.StatusOK, grpcDeadlineExceeded, deadlineText
+	}
+	return 0, 0, ""
+}
+
+// refuse answers a request without a handler.
+func (c *conn) refuse(s *stream, httpStatus, grpcStatus int, text string) {
+	block := appendField(nil, ":status", strconv.Itoa(httpStatus))
+	block = appendStatus(appendField(block, "content-type", grpcType), grpcStatus, text)
+	s.trailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, s.id, block)
+	s.state = replying
+	c.sendData(s)
+}
+
+// handleCollected lets Handler answer a call that is collecting.
 func (c *conn) handleCollected(s *stream) {
-	r := newRequest(&head{verb: []byte(http.MethodPost), path: []byte(c.server.cfg.Path), length: s.length})
-	r.Header.Set("Content-Type", "application/grpc")
-	r.Header.Set("Te", "trailers")
-	if s.timeout > 0 {
-		r.Header.Set("Grpc-Timeout", strconv.FormatInt(s.timeout.Milliseconds()+1, 10)+"m")
-	}
-	c.handle(s, r)
+	s.request = newRequest(&head{verb: []byte(http.MethodPost), path: []byte(c.server.cfg.Path), length: s.length})
+	s.isGRPC, s.kind = true, UnaryMethod
+	s.request.Header.Set("Content-Type", grpcType)
+	s.request.Header.Set("Te", "trailers")
+	c.holdFor(s, requestBytes)
+	c.handleWhenReady(s)
 }
 
-// handle lets Handler answer the request of a stream, at once or after other requests. The caller holds mu.
-func (c *conn) handle(s *stream, r *http.Request) {
-	if c.phase == closed {
+// handleWhenReady lets Handler answer a request, unless it is one of a unary method whose message is incomplete.
+func (c *conn) handleWhenReady(s *stream) {
+	if s.state != collecting || c.phase == closed {
 		return
 	}
-	ctx, cancel := context.WithCancel(c.handlerCtx)
-	r.Proto, r.ProtoMajor, r.RemoteAddr, r.TLS = "HTTP/2.0", 2, c.net.RemoteAddr().String(), c.tls
-	x := &exchange{conn: c, stream: s, request: r.WithContext(ctx), cancel: cancel, header: make(http.Header)}
-	x.request.Body, x.changed.L, s.exchange = x, &c.mu, x
-	switch {
-	case c.runningHandlers < maxHandlers:
-		c.startHandler(s)
-	case len(c.waiting) < maxWaitingRequests:
+	if _, isComplete := c.firstMessage(s.body); isComplete || s.isReceived || s.kind != UnaryMethod {
 		s.state = waiting
 		c.waiting = append(c.waiting, s)
-	default:
-		c.resetStream(s.id, codeRefusedStream)
+		c.startHandlers()
+	}
+}
+
+// firstMessage returns how many bytes of body are its first message, with the prefix, and whether that is the whole message. All
+// of a message that is too long counts as whole: Handler need not wait to refuse it.
+func (c *conn) firstMessage(body []byte) (n int, isComplete bool) {
+	if len(body) < messagePrefixBytes {
+		return len(body), false
+	}
+	length := int(binary.BigEndian.Uint32(body[1:]))
+	if length > c.server.cfg.MaxMessageBytes {
+		return len(body), true
+	}
+	n = min(messagePrefixBytes+length, len(body))
+	return n, n == messagePrefixBytes+length
+}
+
+// startHandlers starts the handlers of requests that wait, as many as may run.
+func (c *conn) startHandlers() {
+	for len(c.waiting) > 0 && c.runningHandlers < maxHandlersOfConn && c.phase != closed {
+		s := c.waiting[0]
+		waited := time.Since(s.opened)
+		if s.timeout > 0 && waited >= s.timeout {
+			c.waiting = c.waiting[1:]
+			c.refuse(s, http.StatusOK, grpcDeadlineExceeded, deadlineText)
+			continue
+		}
+		if s.kind != StreamMethod && !c.server.slots.take(c) {
+			return // The end of another handler calls startHandlers.
+		}
+		c.waiting = c.waiting[1:]
+		if s.timeout > 0 {
+			s.request.Header.Set("Grpc-Timeout", formatTimeout(s.timeout-waited))
+		}
+		c.startHandler(s)
 	}
 }
 
 // startHandler runs Handler in a goroutine.
 func (c *conn) startHandler(s *stream) {
+	r := s.request
+	r.Proto, r.ProtoMajor, r.RemoteAddr, r.TLS = "HTTP/2.0", 2, c.net.RemoteAddr().String(), c.tls
+	x := &exchange{conn: c, stream: s, header: make(http.Header)}
+	ctx, cancel := context.WithCancel(context.WithValue(c.handlerCtx, exchangeKey{}, x))
+	x.request, x.cancel, x.wanted = r.WithContext(ctx), cancel, 1
+	x.request.Body, x.changed.L, s.exchange, s.request = x, &c.mu, x, nil
 	s.state = handled
 	c.runningHandlers++
-	c.holdFor(s, handlerBytes)
-	c.spawn(s.exchange.run)
+	if c.holdFor(s, handlerBytes); s.kind == StreamMethod {
+		c.holdFor(s, streamExtra)
+	}
+	c.spawn(x.run)
 }
 
-// run runs Handler, and then the next request that waits.
+// run runs Handler, and then other requests that wait.
 func (x *exchange) run() {
 	c, crashed := x.conn, true
 	defer func() {
@@ -82,165 +162,56 @@ func (x *exchange) run() {
 		}
 		x.cancel()
 		c.mu.Lock()
-		defer c.mu.Unlock()
 		x.end(crashed)
 		c.runningHandlers--
-		if len(c.waiting) > 0 {
-			next := c.waiting[0]
-			c.waiting = c.waiting[1:]
-			c.startHandler(next)
-		}
+		c.startHandlers()
 		c.flush()
 		c.endIfDone()
+		c.mu.Unlock()
+		if x.stream.kind != StreamMethod {
+			c.server.slots.release()
+		}
 	}()
 	c.server.cfg.Handler.ServeHTTP(x, x.request)
 	crashed = false
 }
 
-// errStreamEnded is the error of a body and a response after the end of their stream.
-var errStreamEnded = errors.New("h2: the stream has ended")
-
-// exchange is the body of a request to Handler, and the writer of its answer. After the handler has returned, it does nothing.
-type exchange struct {
-	conn    *conn
-	stream  *stream
-	request *http.Request
-	cancel  func() // cancel ends the context of the request.
-
-	changed      sync.Cond // changed tells the handler of a new state, input, or less output.
-	isBodyClosed bool      // isBodyClosed says that the handler wants no more input.
-
-	header      http.Header
-	trailerKeys []string // trailerKeys are the keys that the header "Trailer" announces.
-	isStarted   bool     // isStarted says that the headers are queued.
+// handlerSlots bounds the handlers of a server. Connections that wait for one take turns.
+type handlerSlots struct {
+	mu      sync.Mutex
+	used    int     // guarded by mu
+	waiting []*conn // guarded by mu; each once, the oldest first
 }
 
-// Read waits for input and reads it. It returns io.EOF after all input.
-func (x *exchange) Read(p []byte) (int, error) {
-	c, s := x.conn, x.stream
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.flush() // The client may wait for it before it sends more.
-	for len(s.body) == 0 && !s.isReceived && !x.isBodyClosed && s.state == handled {
-		x.changed.Wait()
+// take takes a slot for a handler of c. If none is free, it returns false; release will call c.startHandlers. The caller holds c.mu.
+func (h *handlerSlots) take(c *conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.used < maxHandlers {
+		h.used++
+		return true
 	}
-	switch {
-	case s.state != handled || x.isBodyClosed:
-		return 0, errStreamEnded
-	case len(s.body) == 0:
-		return 0, io.EOF
+	if !c.awaitsSlot {
+		c.awaitsSlot = true
+		h.waiting = append(h.waiting, c)
 	}
-	n := copy(p, s.body)
-	s.body = s.body[n:]
-	s.heldBytes -= int64(n)
-	c.account.ReleaseBytes(int64(n))
-	c.sendCredit(s, len(s.body))
-	c.flush()
-	return n, nil
+	return false
 }
 
-// Close ends a Read that waits.
-func (x *exchange) Close() error {
-	x.conn.mu.Lock()
-	defer x.conn.mu.Unlock()
-	x.isBodyClosed = true
-	x.changed.Broadcast()
-	return nil
-}
-
-// sendCredit lets the client send as much as has been used, if that is much. The rest of what it has sent is unused.
-func (c *conn) sendCredit(s *stream, unused int) {
-	if credit := firstWindow - s.receiveWindow - int64(unused); credit >= creditStep && !s.isReceived {
-		c.out = appendNumberFrame(c.out, frameWindowUpdate, s.id, uint32(credit))
-		s.receiveWindow += credit
-	}
-}
-
-// Header returns the headers, and after Write the trailers.
-func (x *exchange) Header() http.Header { return x.header }
-
-// WriteHeader queues the headers with an HTTP status. Only the first call has an effect.
-func (x *exchange) WriteHeader(status int) {
-	x.conn.mu.Lock()
-	defer x.conn.mu.Unlock()
-	x.start(status)
-}
-
-// Write queues p, and waits while the client is slow. It fails after the end of the stream.
-func (x *exchange) Write(p []byte) (int, error) {
-	c, s := x.conn, x.stream
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	x.start(http.StatusOK)
-	if len(s.out) > maxHandlerOutput {
+// release frees a slot, and lets connections that wait take it. The caller holds no mu.
+func (h *handlerSlots) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.used--
+	for len(h.waiting) > 0 && h.used < maxHandlers {
+		c := h.waiting[0]
+		h.waiting = h.waiting[1:]
+		c.awaitsSlot = false
+		h.mu.Unlock() // take needs it.
+		c.mu.Lock()
+		c.startHandlers()
 		c.flush()
+		c.mu.Unlock()
+		h.mu.Lock()
 	}
-	for len(s.out) > maxHandlerOutput && s.state == handled {
-		x.changed.Wait()
-	}
-	if s.state != handled {
-		return 0, errStreamEnded
-	}
-	if len(s.out) == 0 {
-		s.lastProgress = c.lastTick
-	}
-	s.out = append(s.out, p...)
-	c.holdFor(s, int64(len(p)))
-	c.sendData(s)
-	c.awaitDrained()
-	return len(p), nil
-}
-
-// Flush writes what is queued.
-func (x *exchange) Flush() {
-	x.conn.mu.Lock()
-	defer x.conn.mu.Unlock()
-	x.start(http.StatusOK)
-	x.conn.flush()
-}
-
-// start queues the headers, if they are not queued yet. The caller holds mu, as for the following methods.
-func (x *exchange) start(status int) {
-	if x.isStarted || x.stream.state != handled {
-		return
-	}
-	x.isStarted = true
-	for key := range strings.SplitSeq(strings.Join(x.header["Trailer"], ","), ",") {
-		x.trailerKeys = append(x.trailerKeys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
-	}
-	block := x.appendHeader(appendField(nil, ":status", strconv.Itoa(status)), false)
-	x.conn.out = appendHeaderFrame(x.conn.out, flagEndHeaders, x.stream.id, block)
-}
-
-// end ends the response after its handler has returned; with an error if it panicked.
-func (x *exchange) end(crashed bool) {
-	c, s := x.conn, x.stream
-	if crashed && s.state == handled {
-		c.resetStream(s.id, codeInternal)
-	}
-	if s.state == ended {
-		c.activeStreams--
-		return
-	}
-	x.start(http.StatusOK)
-	block := x.appendHeader(nil, true)
-	if s.trailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, s.id, block); block == nil {
-		s.trailers = appendFrame(nil, frameData, flagEndStream, s.id, nil)
-	}
-	s.state = replying
-	c.sendData(s)
-}
-
-// appendHeader appends the fields of the header, or those of the trailers, except what belongs to a connection in HTTP/1.
-func (x *exchange) appendHeader(block []byte, ofTrailers bool) []byte {
-	for key, values := range x.header {
-		name, isTrailer := strings.CutPrefix(key, http.TrailerPrefix)
-		name, isTrailer = strings.ToLower(name), isTrailer || slices.Contains(x.trailerKeys, key)
-		for _, value := range values {
-			if isTrailer == ofTrailers && classify([]byte(name), nil, "") != meansMalformed && isValidValue([]byte(value)) {
-				block = appendField(block, name, value)
-			}
-		}
-	}
-	return block
 }

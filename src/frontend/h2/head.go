@@ -147,11 +147,11 @@ func (c *conn) isLong(h *head) bool {
 
 // head is the content of a header block: of the one that opens a stream, or of trailers.
 type head struct {
-	meanings uint32 // meanings has a bit for each meaning of a field. The request is malformed if it has meansMalformed.
-	timeout  time.Duration
-	length   int64 // length is the content-length; -1 if there is none.
-	bytes    int   // bytes is the size of the header list, as RFC 9113 section 6.5.2 counts it.
-	count    int   // count is how many fields the list has.
+	meanings uint32        // meanings has a bit for each meaning of a field. The request is malformed if it has meansMalformed.
+	timeout  time.Duration // timeout is the grpc-timeout, if h has meansTimeout and not meansBadTimeout.
+	length   int64         // length is the content-length; -1 if there is none.
+	bytes    int           // bytes is the size of the header list, as RFC 9113 section 6.5.2 counts it.
+	count    int           // count is how many fields the list has.
 	// verb, path and authority are pseudo-header fields, fields the others. A request to Config.Path only has those that gRPC defines.
 	verb, path, authority []byte
 	fields                []field
@@ -165,7 +165,8 @@ func (h *head) has(m meaning) bool { return h.meanings&(1<<m) != 0 }
 
 // isCall reports whether Decide can answer the request, if its message is regular.
 func (h *head) isCall() bool {
-	return h.has(meansMethod) && h.has(meansPost) && h.has(meansGRPC) && !h.has(meansOtherType) && !h.has(meansEncoding)
+	const needs, forbids = 1<<meansMethod | 1<<meansPost | 1<<meansGRPC, 1<<meansOtherType | 1<<meansOtherCodec | 1<<meansEncoding | 1<<meansBadTimeout | 1<<meansHosts
+	return h.meanings&(needs|forbids) == needs && h.meanings&(1<<meansAuthority|1<<meansHost) != 0 && (h.timeout > 0 || !h.has(meansTimeout))
 }
 
 // add adds a field, and checks it (RFC 9113 sections 8.2 and 8.3).
@@ -189,8 +190,13 @@ func (h *head) add(f *field) {
 	}
 	switch f.meaning {
 	case meansTimeout:
-		if h.timeout = parseTimeout(f.value); h.timeout == 0 {
-			h.meanings |= 1 << meansEncoding // Handler answers.
+		var ok bool
+		if h.timeout, ok = parseTimeout(f.value); !ok {
+			h.meanings |= 1 << meansBadTimeout
+		}
+	case meansHost:
+		if before&(1<<meansHost) != 0 {
+			h.meanings |= 1 << meansHosts
 		}
 	case meansLength:
 		n, err := strconv.ParseUint(string(f.value), 10, 63)

@@ -45,7 +45,6 @@ var malformed = map[string][]string{
 	"8.3.1 two paths":                    {":method", "POST", ":scheme", "http", ":path", methodPath, ":path", otherPath},
 	"8.3.1 two authorities":              {":method", "POST", ":scheme", "http", ":path", methodPath, ":authority", "a", ":authority", "b"},
 	"8.3.1 empty path":                   {":method", "POST", ":scheme", "http", ":path", ""},
-	"8.3.1 path without a slash":         requestFields(methodPath[1:]),
 	"8.5 CONNECT":                        {":method", "CONNECT", ":authority", "a:1"},
 	"8.1.1 content-length -1":            requestFields(methodPath, "content-length", "-1"),
 	"8.1.1 content-length +1":            requestFields(methodPath, "content-length", "+1"),
@@ -139,7 +138,14 @@ func TestRequestsOutOfTheOrdinary(t *testing.T) {
 	}
 	grpcFields := []string{"content-type", "application/grpc", "te", "trailers"}
 	run(t, (*testServer).connect, []rule{
-		{"no authority", call(append([]string{":method", "POST", ":scheme", "http", ":path", methodPath}, grpcFields...)...), answered("x")},
+		{
+			"no authority", call(append([]string{":method", "POST", ":scheme", "http", ":path", methodPath}, grpcFields...)...),
+			func(c *client) { c.expectStatus(1, "13") },
+		},
+		{"no authority but a host", call(append([]string{":method", "POST", ":scheme", "http", ":path", methodPath, "host", "a"}, grpcFields...)...), answered("x")},
+		{"two hosts", call(requestFields(methodPath, "host", "a", "host", "b")...), func(c *client) { c.expectStatus(1, "13") }},
+		{"timeout of 0", call(requestFields(methodPath, "grpc-timeout", "0n")...), func(c *client) { c.expectStatus(1, "4") }},
+		{"empty timeout", call(requestFields(methodPath, "grpc-timeout", "")...), func(c *client) { c.expectStatus(1, "13") }},
 		{"empty authority", call(append([]string{":method", "POST", ":scheme", "http", ":authority", "", ":path", methodPath}, grpcFields...)...), answered("x")},
 		{"another order", call(append([]string{":path", methodPath, ":authority", "a", ":scheme", "http", ":method", "POST"}, grpcFields...)...), answered("x")},
 		{"host that differs", call(requestFields(methodPath, "host", "other")...), answered("x")},

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/src/testbed/harness"
 )
@@ -162,7 +166,7 @@ func idleMemory(t testing.TB, conns int, fresh bool) int64 {
 // TestChargedMemory opens connections that leave as much behind as they can, and compares the memory in use with what the accounts
 // hold. It is not parallel, so that other tests do not change the memory.
 func TestChargedMemory(t *testing.T) {
-	const conns, slack = 300, 20 << 10
+	const conns, slack = 300, 28 << 10 // slack includes the client's socket, and what the race detector adds.
 	for name, attack := range map[string]func(c *client){
 		"a list of references": func(c *client) {
 			block := c.encode(append(requestFields(methodPath), "a", strings.Repeat("y", 1000))...) + strings.Repeat("\xbe", 1900)
@@ -177,8 +181,23 @@ func TestChargedMemory(t *testing.T) {
 		"a long text": func(c *client) {
 			c.frame(frameHeaders, flagEndHeaders, c.newID(), c.encode("a", strings.Repeat("a", 16<<10)))
 		},
-		"half a frame":   func(c *client) { c.write("\x00\x3f\xff\x00\x00\x00\x00\x00\x01" + strings.Repeat("x", 10<<10)) },
-		"half a block":   func(c *client) { c.frame(frameHeaders, 0, c.newID(), strings.Repeat("\x90", 10<<10)) },
+		"half a frame": func(c *client) { c.write("\x00\x3f\xff\x00\x00\x00\x00\x00\x01" + strings.Repeat("x", 10<<10)) },
+		"half a block": func(c *client) { c.frame(frameHeaders, 0, c.newID(), strings.Repeat("\x90", 10<<10)) },
+		"requests with many fields": func(c *client) {
+			for range 20 {
+				c.openMethod(otherPath, slices.Repeat([]string{"a", "b"}, 90)...)
+			}
+		},
+		"requests with long fields": func(c *client) {
+			for range 20 {
+				c.openMethod(otherPath, slices.Repeat([]string{"a", strings.Repeat("y", 100)}, 90)...)
+			}
+		},
+		"requests without a message": func(c *client) {
+			for range 100 {
+				c.openMethod(otherPath)
+			}
+		},
 		"half a message": func(c *client) { c.frame(frameData, 0, c.open(), prefixed(strings.Repeat("x", 12<<10))[:10<<10]) },
 		"many open calls": func(c *client) {
 			for range 500 {
@@ -221,6 +240,35 @@ func TestChargedMemory(t *testing.T) {
 				t.Errorf("each connection uses %d bytes, and is charged %d", inUse, charged)
 			}
 		})
+	}
+}
+
+// TestHandlerMemory compares the memory of handlers of grpc-go that wait with what the account holds for them. It is not parallel.
+func TestHandlerMemory(t *testing.T) {
+	const conns = maxHandlers / maxHandlersOfConn
+	for _, path := range []string{otherPath, streamPath} {
+		s := startServer(t, grpcConfig())
+		message, _ := proto.Marshal(wrapperspb.String("wait")) // A text can always be encoded.
+		before := memoryInUse()
+		for i := range conns {
+			c := s.connect()
+			for range maxHandlersOfConn {
+				c.frame(frameData, 0, c.openMethod(path), prefixed(string(message)))
+			}
+			c.flush()
+			harness.Until(t, "handlers run", func() bool {
+				return len(s.openConns(nil)) == i+1 && s.account(i).held.Load() > maxHandlersOfConn*handlerBytes
+			})
+		}
+		time.Sleep(100 * time.Millisecond) // Handlers reach the place where they wait.
+		inUse, charged := memoryInUse()-before, int64(0)
+		for i := range conns {
+			charged += s.account(i).held.Load()
+		}
+		t.Logf("%s: %d bytes for each handler, charged %d", path, inUse/maxHandlers, charged/maxHandlers)
+		if inUse > charged*13/10+conns*(100<<10) {
+			t.Errorf("%s: %d handlers use %d bytes, and are charged %d", path, maxHandlers, inUse, charged)
+		}
 	}
 }
 

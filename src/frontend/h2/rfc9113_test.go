@@ -402,7 +402,8 @@ func TestRFC9113FlowControl(t *testing.T) {
 			c.finishCall(id, "x")
 		}, answered("x")},
 		{"6.9.1 DATA exceeds the window of its stream", func(c *client) {
-			id := c.open() // The message is too long for Decide, and Handler has no time to read.
+			id := c.openMethod(streamPath) // Handler wants no second message.
+			c.frame(frameData, 0, id, prefixed("x"))
 			for range 100 {
 				c.frame(frameData, 0, id, full)
 			}

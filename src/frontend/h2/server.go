@@ -26,6 +26,8 @@ type Config struct {
 	IsLarge func(message []byte) bool
 	// Handler answers other requests, and calls with compressed messages, several messages or an unusual content type.
 	Handler http.Handler
+	// KindOf returns how Handler answers the requests of gRPC with this path.
+	KindOf func(path string) MethodKind
 	// OpenAccount returns the account of a new connection. When memory runs out, its owner may call evict, which does not block.
 	OpenAccount func(evict func()) Account
 	// ConnContext returns the context for all requests of a connection to Handler.
@@ -40,7 +42,7 @@ type Config struct {
 	TLS *tls.Config
 	// HandshakeTimeout bounds the TLS handshake, and then the connection preface. Defaults to 5 s.
 	HandshakeTimeout time.Duration
-	// MaxMessageBytes is the size of the largest message that Decide gets. Defaults to 4 MiB.
+	// MaxMessageBytes is the size of the largest message that Decide and Handler accept. Defaults to 4 MiB.
 	MaxMessageBytes int
 	// MaxHeaderBytes bounds the header list of a request, as RFC 9113 section 6.5.2 counts it. Defaults to 64 KiB.
 	MaxHeaderBytes int
@@ -54,6 +56,19 @@ type Config struct {
 	// may run for MaxConnectionAgeGrace after that; 0 means any time.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 }
+
+// MethodKind is how Handler answers the requests of a method.
+type MethodKind uint8
+
+const (
+	// UnknownMethod is for requests that Handler refuses at once.
+	UnknownMethod MethodKind = iota
+	// UnaryMethod is for requests with one message. Handler gets them when it is complete, and the body ends after it.
+	UnaryMethod
+	// StreamMethod is for requests with any number of messages. Handler calls NextMessage before it reads each but the first, and
+	// bounds how many streams there are.
+	StreamMethod
+)
 
 // Account counts the memory of one connection. Its methods may be called from any goroutine.
 type Account interface {
@@ -76,6 +91,7 @@ type Server struct {
 	batches     sync.Pool // batches holds *Batch values.
 	buffers     sync.Pool // buffers holds *[largeBufferBytes]byte values.
 	staticTable *[staticFields]field
+	slots       handlerSlots
 	ctx         context.Context
 	closeConns  context.CancelFunc // closeConns ends ctx, the context of all connections.
 

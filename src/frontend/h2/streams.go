@@ -2,6 +2,7 @@ package h2
 
 import (
 	"encoding/binary"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -36,15 +37,16 @@ type stream struct {
 	trailers     []byte    // trailers are the frames after out. They end the stream.
 	lastProgress time.Time // lastProgress is when out last became shorter, or not empty.
 
-	exchange *exchange // exchange is nil if the request is not for Handler.
+	request  *http.Request // request is for Handler, until exchange has it; nil if Decide can answer.
+	isGRPC   bool          // isGRPC says that a request for Handler has a content type of gRPC.
+	kind     MethodKind    // kind is that of the path of a gRPC request for Handler.
+	exchange *exchange     // exchange is set in state handled, and after it.
 }
 
 const (
-	firstWindow  = 65535   // firstWindow is the size of all flow control windows at first (RFC 9113 section 6.9.2).
-	connWindow   = 1 << 20 // connWindow is the size of a connection's window for DATA from the client.
-	streamBytes  = 512     // streamBytes is about how many bytes a stream needs without its body.
-	handlerBytes = 8 << 10 // handlerBytes is about how many bytes a handler needs.
-	maxHandlers  = 100     // maxHandlers is how many handlers of a connection run at a time.
+	firstWindow = 65535   // firstWindow is the size of all flow control windows at first (RFC 9113 section 6.9.2).
+	connWindow  = 1 << 20 // connWindow is the size of a connection's window for DATA from the client.
+	streamBytes = 512     // streamBytes is about how many bytes a stream needs without its body.
 )
 
 // streamTable has the streams of a connection.
@@ -57,6 +59,7 @@ type streamTable struct {
 	lastResetID     uint32 // lastResetID is the highest stream that the server has reset. Frames that follow are ignored.
 	runningHandlers int
 	waiting         []*stream // waiting has the streams in this state, the oldest first.
+	awaitsSlot      bool      // awaitsSlot says that handlerSlots.waiting has the connection; guarded by the mu there.
 	receiveWindow   int64     // receiveWindow is how many bytes of DATA the client may send on the connection.
 }
 
@@ -82,19 +85,14 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 	if isReceived && h.length > 0 {
 		return streamError(id, codeProtocol)
 	}
+	s := stream{id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow, isReceived: isReceived}
 	c.activeStreams++
 	c.waste-- // An open stream is no waste: its HEADERS count if it ends without an answer.
 	if h.isCall() && !isReceived {
-		c.opening = stream{id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow}
-		return nil
+		c.opening = s
+	} else {
+		c.openRequest(s, h)
 	}
-	request := newRequest(h)
-	kept := c.keep(stream{id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow, isReceived: isReceived})
-	c.holdFor(kept, int64(h.bytes))
-	if request == nil {
-		return streamError(id, codeProtocol)
-	}
-	c.handle(kept, request)
 	return nil
 }
 

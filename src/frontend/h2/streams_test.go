@@ -3,11 +3,13 @@ package h2
 import (
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // gate is a Decide and a Handler that wait until it is open. It counts the calls and requests in it.
@@ -93,7 +95,7 @@ func toDeciding(c *client)   { c.call("x"); c.flush() }
 func toHandled(c *client)    { c.openOther(); c.flush() }
 
 func toWaiting(c *client) {
-	for range maxHandlers + 1 {
+	for range maxHandlersOfConn + 1 {
 		c.openOther()
 	}
 	c.flush()
@@ -128,16 +130,21 @@ func TestStreamStates(t *testing.T) {
 		{"idle to handled by content type", toIdle, noStream, sends(func(c *client) {
 			c.frame(frameHeaders, flagEndHeaders, c.newID(), c.encode(":method", "POST", ":scheme", "http", ":path", methodPath, "content-type", "text/plain"))
 		}), handled, 1, func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) }},
-		{"idle to handled by method", toIdle, noStream, sends(func(c *client) {
-			c.frame(frameHeaders, flagEndHeaders, c.newID(), c.encode(":method", "GET", ":scheme", "http", ":path", methodPath, "content-type", "application/grpc"))
-		}), handled, 1, func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) }},
 		{
-			"idle to handled by compression", toIdle, noStream, sends(func(c *client) { c.open("grpc-encoding", "gzip") }), handled, 1,
+			"idle to collecting for Handler", toIdle, noStream, sends(func(c *client) { c.openMethod(otherPath) }), collecting, 1,
 			func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) },
 		},
 		{
-			"idle to handled by timeout", toIdle, noStream, sends(func(c *client) { c.open("grpc-timeout", "1x") }), handled, 1,
+			"idle to collecting for Handler by compression", toIdle, noStream, sends(func(c *client) { c.open("grpc-encoding", "gzip") }), collecting, 1,
 			func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) },
+		},
+		{
+			"collecting to handled: a message for Handler", func(c *client) { c.openMethod(otherPath); c.flush() }, collecting,
+			sends(func(c *client) { c.frame(frameData, 0, 1, x) }), handled, 1, func(c *client) { c.expectBody(1, x) },
+		},
+		{
+			"collecting to closed by a timeout of 0", toIdle, noStream, sends(func(c *client) { c.open("grpc-timeout", "0n") }), noStream, 0,
+			func(c *client) { c.expectStatus(1, "4") },
 		},
 		{
 			"idle to handled without a body", toIdle, noStream, sends(func(c *client) { sendHead(requestFields(methodPath)...)(c) }), handled, 1,
@@ -161,7 +168,7 @@ func TestStreamStates(t *testing.T) {
 		},
 		{
 			"collecting to handled: two messages", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, 0, 1, x+x) }),
-			handled, 1, func(c *client) { c.frame(frameData, flagEndStream, 1, ""); c.expectBody(1, x+x) },
+			handled, 1, func(c *client) { c.expectBody(1, x) },
 		},
 		{
 			"collecting to handled: half a message", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, flagEndStream, 1, x[:5]) }),
@@ -254,34 +261,75 @@ func (st *streamStep) endWaiting(c *client) {
 	}
 }
 
-// TestWaitingRequests checks that requests above maxHandlers wait, and that those above maxWaitingRequests are refused.
+// TestWaitingRequests checks that requests above maxHandlersOfConn wait, that those above maxHandlers of all connections take turns,
+// and that a request which waits too long is refused.
 func TestWaitingRequests(t *testing.T) {
+	const conns, calls = 10, maxHandlersOfConn + 20
+	g := newGate()
+	inFakeTime(t, Config{Handler: g}, func(t *testing.T, s *testServer) {
+		g.opened = make(chan struct{})
+		defer g.open()
+		var clients []*client
+		for i := range conns {
+			c := s.connect()
+			clients = append(clients, c)
+			for range calls {
+				c.finishCall(c.openMethod(otherPath, "grpc-timeout", "1H"), "x")
+			}
+			c.finishCall(c.openMethod(otherPath, "grpc-timeout", "1S"), "x")
+			c.sync()
+			synctest.Wait()
+			if n, want := g.running.Load(), min(int64(i+1)*maxHandlersOfConn, maxHandlers); n != want {
+				t.Errorf("%d handlers run for %d connections, want %d", n, i+1, want)
+			}
+		}
+		for _, c := range clients {
+			c.reset(2*calls - 1) // It waits, and never starts.
+			c.sync()
+		}
+		time.Sleep(2 * time.Second)
+		g.open()
+		for _, c := range clients {
+			for id := uint32(1); id < 2*calls-1; id += 2 {
+				c.expectBody(id, prefixed("x"))
+			}
+			c.expectStatus(2*calls+1, strconv.Itoa(grpcDeadlineExceeded))
+		}
+		synctest.Wait()
+		if n := g.total.Load(); n != conns*(calls-1) {
+			t.Errorf("%d handlers ran, want %d", n, conns*(calls-1))
+		}
+		if s.slots.used != 0 || len(s.slots.waiting) != 0 {
+			t.Errorf("%d handlers are left, and %d connections wait", s.slots.used, len(s.slots.waiting))
+		}
+	})
+}
+
+// TestHandlersStartWithAMessage: a request takes no handler before its message is complete.
+func TestHandlersStartWithAMessage(t *testing.T) {
 	g := newGate()
 	inFakeTime(t, Config{Handler: g}, func(t *testing.T, s *testServer) {
 		g.opened = make(chan struct{})
 		defer g.open()
 		c := s.connect()
-		for range maxHandlers + maxWaitingRequests {
-			sendHead(requestFields(otherPath)...)(c)
-			c.sync()
-			wait(1e9/wastePerSecond)(c, s) // So many at once would be a flood.
-			wait(1e9/wastePerSecond)(c, s)
+		for range maxHandlersOfConn {
+			c.frame(frameData, 0, c.openMethod(otherPath), prefixed("message")[:8])
 		}
-		refused := c.openOther()
-		c.expectReset(refused, codeRefusedStream)
-		s.expectActive(maxHandlers + maxWaitingRequests)
-		c.reset(1 + 2*maxHandlers) // It waits, and never starts.
 		c.sync()
-		s.expectActive(maxHandlers + maxWaitingRequests - 1)
-		if n := g.most.Load(); n != maxHandlers {
-			t.Errorf("%d handlers run, want %d", n, maxHandlers)
+		synctest.Wait()
+		if n := g.running.Load(); n != 0 {
+			t.Fatalf("%d handlers run", n)
+		}
+		for id := uint32(1); id < 2*maxHandlersOfConn; id += 2 {
+			c.frame(frameData, 0, id, prefixed("message")[8:])
+		}
+		c.sync()
+		synctest.Wait()
+		if n := g.running.Load(); n != maxHandlersOfConn {
+			t.Fatalf("%d handlers run", n)
 		}
 		g.open()
-		c.expectBody(refused-2, "")
-		s.expectActive(0)
-		if n := g.total.Load(); n != maxHandlers+maxWaitingRequests-1 {
-			t.Errorf("%d handlers ran, want %d", n, maxHandlers+maxWaitingRequests-1)
-		}
+		c.expectBody(1, prefixed("message"))
 	})
 }
 
@@ -339,21 +387,21 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestTimeoutOfCollected checks that a call that is collected first and then handled keeps its timeout, in whole milliseconds.
+// TestTimeoutOfCollected checks that a call that is collected first and then handled keeps its timeout.
 func TestTimeoutOfCollected(t *testing.T) {
-	t.Parallel()
-	c := startServer(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Header.Get("grpc-timeout"))
-	})}).connect()
-	for timeout, want := range map[string]string{"": "", "1n": "1m", "20m": "21m", "1H": "3600001m", "99999999H": "86400001m"} {
-		var more []string
-		if timeout != "" {
-			more = []string{"grpc-timeout", timeout}
+	handler := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("grpc-timeout")) }
+	inFakeTime(t, Config{Handler: http.HandlerFunc(handler)}, func(_ *testing.T, s *testServer) {
+		c := s.connect()
+		for timeout, want := range map[string]string{"": "", "1n": "1n", "20m": "20000u", "1H": "3600000m", "99999999H": "86400000m"} {
+			var more []string
+			if timeout != "" {
+				more = []string{"grpc-timeout", timeout}
+			}
+			id := c.open(more...)
+			c.frame(frameData, flagEndStream, id, "\x01"+prefixed("compressed")[1:])
+			c.expectBody(id, want)
 		}
-		id := c.open(more...)
-		c.frame(frameData, flagEndStream, id, "\x01"+prefixed("compressed")[1:])
-		c.expectBody(id, want)
-	}
+	})
 }
 
 // TestHandlerMissesNothing checks that a handler learns of input that arrives while it writes to a client that is slow.

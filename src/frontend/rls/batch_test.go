@@ -150,6 +150,7 @@ func (c *batchClient) call(t *testing.T, timeout string, message []byte) uint32 
 		{":method", "POST"},
 		{":scheme", "http"},
 		{":path", shouldRateLimit},
+		{":authority", "x"},
 		{"content-type", "application/grpc"},
 		{"te", "trailers"},
 	}

@@ -2,7 +2,13 @@ package rls
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/h2"
@@ -55,19 +61,29 @@ func (s *Service) decideBatch(b *h2.Batch) {
 	}
 }
 
-// newEngine returns the HTTP/2 server of srv. It decides the calls of ShouldRateLimit in batches, and passes all other requests to
-// srv.grpcServer; with tracing, these too.
+// newEngine returns the HTTP/2 server of srv, whose services are registered. It decides the calls of ShouldRateLimit in batches, and
+// passes all other requests to srv.grpcServer; with tracing, these too.
 func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 	path := shouldRateLimit
 	if cfg.StatsHandler != nil || s.cfg.StartSpan != nil {
 		path = "" // Only srv.grpcServer can tell them of each call.
+	}
+	kinds := make(map[string]h2.MethodKind)
+	for name, service := range srv.grpcServer.GetServiceInfo() {
+		for _, m := range service.Methods {
+			kinds["/"+name+"/"+m.Name] = h2.UnaryMethod
+			if m.IsClientStream || m.IsServerStream {
+				kinds["/"+name+"/"+m.Name] = h2.StreamMethod
+			}
+		}
 	}
 	return h2.NewServer(h2.Config{
 		Path:        path,
 		Decide:      s.decideBatch,
 		DecideWaits: s.cfg.StoreIsRemote,
 		IsLarge:     func(message []byte) bool { return estimateProtobufMemory(message) >= minReservedBytes },
-		Handler:     srv.grpcServer,
+		Handler:     http.HandlerFunc(srv.serveOther),
+		KindOf:      func(path string) h2.MethodKind { return kinds[path] },
 		OpenAccount: func(evict func()) h2.Account {
 			return cfg.MemoryBudget.OpenAccount(func(int64) { evict() })
 		},
@@ -86,6 +102,19 @@ func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 		MaxConnectionAge:      cfg.MaxConnectionAge,
 		MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
 	})
+}
+
+// serveOther answers what the engine does not decide. grpc-go answers requests that are not gRPC's without a status of gRPC.
+func (srv *Server) serveOther(w http.ResponseWriter, r *http.Request) {
+	contentType := r.Header.Get("Content-Type")
+	if h2.IsGRPC(contentType) {
+		srv.grpcServer.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/grpc")
+	w.Header().Set("Grpc-Status", strconv.Itoa(int(codes.InvalidArgument)))
+	w.Header().Set("Grpc-Message", url.PathEscape(fmt.Sprintf("invalid gRPC request content-type %q", contentType)))
+	w.WriteHeader(http.StatusUnsupportedMediaType)
 }
 
 // longCallsKey is the key of a connection's *h2guard.LongCalls in the contexts of its calls.

@@ -126,8 +126,9 @@ func guardUnaryHandler(handler grpc.MethodHandler) grpc.MethodHandler {
 // longCall is a call that lasts until its client or the server ends it, such as a health watch.
 type longCall struct {
 	grpc.ServerStream
-	ctx  context.Context
-	conn *h2guard.Conn
+	ctx         context.Context
+	conn        *h2guard.Conn
+	hasReceived bool // hasReceived is set by the first RecvMsg.
 }
 
 const (
@@ -143,6 +144,10 @@ func (c *longCall) Context() context.Context { return c.ctx }
 
 // RecvMsg reads a message into m. It fails if the message is longer than maxLongCallMessageBytes.
 func (c *longCall) RecvMsg(m any) error {
+	if c.hasReceived {
+		h2.NextMessage(c.ctx)
+	}
+	c.hasReceived = true
 	if err := c.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func TestLargestHeaders(t *testing.T) {
 		}
 		var block bytes.Buffer
 		enc := hpack.NewEncoder(&block)
-		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {"content-type", "application/grpc"}, {"x-long", strings.Repeat("x", 2*maxHeaderBytes)}} {
+		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {":authority", "x"}, {"content-type", "application/grpc"}, {"x-long", strings.Repeat("x", 2*maxHeaderBytes)}} {
 			if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 				t.Fatal(err)
 			}

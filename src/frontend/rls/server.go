@@ -145,9 +145,6 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		options = append(options, grpc.StatsHandler(cfg.StatsHandler))
 	}
 	srv.grpcServer = grpc.NewServer(options...)
-	if !cfg.UseGRPCGo {
-		srv.engine = srv.newEngine(s, cfg)
-	}
 	services := guardedRegistrar{srv.grpcServer}
 	services.RegisterService(s.serviceDesc(), s)
 	healthpb.RegisterHealthServer(services, srv.healthServer)
@@ -156,6 +153,9 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 	}
 	if cfg.ReflectionEnabled {
 		reflection.Register(services)
+	}
+	if !cfg.UseGRPCGo {
+		srv.engine = srv.newEngine(s, cfg)
 	}
 	srv.SetServing(false)
 	return srv
@@ -264,7 +264,7 @@ func (srv *Server) interceptStreams(s *Service) grpc.StreamServerInterceptor {
 			var err error
 			defer func() { done <- err }()
 			defer s.recoverPanic(&err)
-			err = handler(service, &longCall{stream, ctx, guardedConn(stream.Context())})
+			err = handler(service, &longCall{ServerStream: stream, ctx: ctx, conn: guardedConn(stream.Context())})
 		}()
 		select {
 		case err := <-done:
