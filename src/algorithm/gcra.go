@@ -21,6 +21,17 @@ func (l *Limit) EmissionInterval() int64 {
 	return int64(uint64(l.Period) / l.Max)
 }
 
+// NearestExactRates returns the largest Max up to l.Max, and the smallest Max from l.Max on, with which a GCRA refills as fast as they say,
+// but for at most 0.1 %. Both are l.Max if that is one of them. Above a million units a second, not every rate is: the interval is whole
+// nanoseconds. With 70 million a second it would be 14 ns, which is 71,428,571 a second.
+func (l *Limit) NearestExactRates() (below, above uint64) {
+	period, interval := uint64(l.Period), uint64(l.EmissionInterval())
+	if lost := period - interval*l.Max; l.Emission > 0 || lost <= interval*l.Max/1000 {
+		return l.Max, l.Max
+	}
+	return period / (interval + 1), period / interval
+}
+
 // BurstTolerance returns the time in which an empty bucket fills, in nanoseconds.
 func (l *Limit) BurstTolerance() int64 { return l.EmissionInterval() * int64(l.Burst+1) }
 

@@ -125,6 +125,12 @@ func (l *Limit) WindowBounds(at int64) (start, end int64) {
 	return WindowBounds(at, l.Period)
 }
 
+// HasExactRate reports whether a GCRA refills as fast as Max says, but for at most 0.1 %.
+func (l *Limit) HasExactRate() bool {
+	below, _ := l.NearestExactRates()
+	return below == l.Max
+}
+
 // Capacity returns the largest amount that can pass at once.
 func (l *Limit) Capacity() uint64 {
 	if l.Kind == GCRA && l.Max > 0 {
@@ -177,6 +183,9 @@ func (l *Limit) Validate() error {
 		return fmt.Errorf("algorithm: %v of %d has no emission interval of %v", l.Kind, l.Max, l.Emission)
 	case l.Kind == GCRA && l.Max > uint64(l.Period):
 		return fmt.Errorf("algorithm: %v lets at most one unit pass in a nanosecond, which %d in %v exceed", l.Kind, l.Max, l.Period)
+	case l.Kind == GCRA && l.Max > 0 && !l.HasExactRate():
+		below, above := l.NearestExactRates()
+		return fmt.Errorf("algorithm: %v counts in whole nanoseconds, which cannot be %d in %v; the nearest rates are %d and %d", l.Kind, l.Max, l.Period, below, above)
 	case l.Kind == GCRA && l.Max > 0 && (l.Burst == math.MaxUint64 || l.RefillTime(l.Burst+1) > int64(MaxPeriod)):
 		return errors.New("algorithm: the burst takes longer than 100 years to fill")
 	}

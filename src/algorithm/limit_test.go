@@ -94,11 +94,27 @@ func validateCases() []validateCase {
 			Limit{Kind: GCRA, Max: 1<<32 - 1, Period: s},
 			"algorithm: gcra lets at most one unit pass in a nanosecond, which 4294967295 in 1s exceed",
 		},
-		{Limit{Kind: GCRA, Max: 1<<32 - 1, Period: 5 * s, Burst: 1<<32 - 2}, ""},
+		{Limit{Kind: GCRA, Max: 2_500_000_000, Period: 5 * s, Burst: 1<<32 - 2}, ""},
 		{Limit{Kind: GCRA, Max: 1_000_000_000, Period: s, Burst: 999_999_999}, ""}, // one in a nanosecond
 		{
 			Limit{Kind: GCRA, Max: 1_000_000_001, Period: s},
 			"algorithm: gcra lets at most one unit pass in a nanosecond, which 1000000001 in 1s exceed",
+		},
+
+		// Whole nanoseconds are right within 0.1 %, or refused.
+		{Limit{Kind: GCRA, Max: 999_999, Period: s}, ""},
+		{Limit{Kind: GCRA, Max: 1_998_002, Period: s}, ""}, // 500 ns, and 0.1 % faster
+		{Limit{Kind: GCRA, Max: 7, Period: time.Microsecond}, "algorithm: gcra counts in whole nanoseconds, which cannot be 7 in 1µs; the nearest rates are 6 and 7"},
+		{Limit{Kind: GCRA, Max: 50_000_000, Period: s}, ""},
+		{
+			Limit{Kind: GCRA, Max: 70_000_000, Period: s},
+			"algorithm: gcra counts in whole nanoseconds, which cannot be 70000000 in 1s; the nearest rates are 66666666 and 71428571",
+		},
+		{Limit{Kind: GCRA, Max: 66_666_666, Period: s}, ""},
+		{Limit{Kind: GCRA, Max: 71_428_571, Period: s}, ""},
+		{
+			Limit{Kind: GCRA, Max: 600_000_000, Period: s},
+			"algorithm: gcra counts in whole nanoseconds, which cannot be 600000000 in 1s; the nearest rates are 500000000 and 1000000000",
 		},
 
 		// Buckets that take 100 years to fill, and a nanosecond more.

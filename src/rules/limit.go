@@ -260,6 +260,10 @@ func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool
 	case l.Kind == algorithm.GCRA && l.EmissionInterval() == 0:
 		c.problems.Add(cfg.Pos, "use a smaller requests_per_unit, or a longer window",
 			"gcra lets one hit pass in a nanosecond at most, and %d in %s are more", l.Max, period)
+	case l.Kind == algorithm.GCRA && !l.HasExactRate():
+		below, above := l.NearestExactRates()
+		c.problems.Add(cfg.Pos, fmt.Sprintf("write %d or %d, or a rate of at most 1000000 in a second", below, above),
+			"gcra counts in whole nanoseconds, which cannot be %d in %s within 0.1 %%", l.Max, period)
 	case l.Kind == algorithm.GCRA && cfg.Burst != nil:
 		c.problems.Add(cfg.Burst.Pos, "write a smaller one",
 			"a burst of %d takes longer than 100 years to come back, with %d in %s", l.Burst, l.Max, period)

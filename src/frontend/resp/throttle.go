@@ -47,12 +47,15 @@ func errNoInteger(arg []byte) *replyError {
 //
 // Source: redis-cell. It divides floating point numbers and cuts the result to whole nanoseconds.
 func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
-	emission := math.Trunc(float64(period) * float64(time.Second) / float64(count))
+	exact := float64(period) * float64(time.Second) / float64(count)
+	emission := math.Trunc(exact)
 	switch {
 	case count == 0 || period == 0 || emission == 0:
 		return algorithm.Limit{}, &replyError{codeERR, "Cell error: Store error: Zero rates are not supported"}
 	case count < 0 || period < 0 || burst < -1:
 		return algorithm.Limit{}, &replyError{codeERR, "Cell error: max_burst is less than -1, or count_per_period or period are negative"}
+	case exact > emission*1.001: // redis-cell would let more than 0.1 % more pass.
+		return algorithm.Limit{}, &replyError{codeERR, "Cell error: the rate is above a million a second, and one unit takes no whole number of nanoseconds"}
 	case burst == -1: // Nothing passes.
 		return algorithm.Limit{Kind: algorithm.GCRA, Period: algorithm.MaxPeriod}, nil
 	case emission*(float64(burst)+1) > float64(algorithm.MaxPeriod):

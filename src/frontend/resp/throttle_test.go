@@ -147,3 +147,13 @@ func TestThrottleLimits(t *testing.T) {
 		}
 	}
 }
+
+// A rate is right within 0.1 %, or refused.
+func TestThrottleRates(t *testing.T) {
+	for count, want := range map[int64]time.Duration{1_000_000: 1000, 999_999: 1000, 50_000_000: 20, 70_000_000: 0, 600_000_000: 0} {
+		limit, err := throttleLimit(1, count, 1)
+		if limit.Emission != want || (err == nil) != (want > 0) {
+			t.Errorf("%d in a second: an interval of %v, %v, want %v", count, limit.Emission, err, want)
+		}
+	}
+}

@@ -315,6 +315,7 @@ var beyondSchema = []struct{ what, why string }{
 	{`fixed_window needs a period of whole seconds`, "calculates with a duration of several units"},
 	{`a (period|min_interval|hold) of .* has a fraction of a microsecond`, "calculates with a duration of several units"},
 	{`gcra lets one hit pass in a nanosecond at most`, "divides"},
+	{`gcra counts in whole nanoseconds`, "divides"},
 	{`a burst of .* takes longer than 100 years to come back`, "multiplies"},
 	{`the time zone .* is not known`, "the list of time zones is long"},
 	{`enforce_percent is no finite number`, "JSON has no such numbers"},
