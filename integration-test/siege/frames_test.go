@@ -17,6 +17,7 @@ import (
 
 const (
 	shouldRateLimit  = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+	checkHealth      = "/grpc.health.v1.Health/Check"
 	watchHealth      = "/grpc.health.v1.Health/Watch"
 	serverReflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 )

@@ -9,7 +9,7 @@ import (
 
 // attacks are all there are.
 func attacks() (all []*attack) {
-	for _, table := range [][]attack{grpcAttacks, quotaAttacks, respAttacks, storeAttacks, logAttacks, httpAttacks, memoryAttacks, ruleAttacks, metricAttacks, clockAttacks, candidateAttacks} {
+	for _, table := range [][]attack{grpcAttacks, wireAttacks, quotaAttacks, respAttacks, storeAttacks, logAttacks, httpAttacks, memoryAttacks, ruleAttacks, metricAttacks, clockAttacks, candidateAttacks} {
 		for i := range table {
 			all = append(all, &table[i])
 		}

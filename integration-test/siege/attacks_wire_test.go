@@ -1,0 +1,96 @@
+package siege
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/net/http2"
+)
+
+// Attacks on what a connection of HTTP/2 can make the service keep without a call.
+var wireAttacks = []attack{
+	{
+		letter: "D", name: "lists of references", does: "400 connections (3,500 in full) that each leave one block of 2 KB, whose 1,900 bytes refer to one field",
+		strike: referenceLists,
+	},
+	{
+		letter: "D", name: "bodies in small frames", does: "streams of other methods that send their message in DATA frames of 64 bytes, and never end it: 8 MB (50 MB in full) over 8 connections",
+		strike: smallFrames,
+	},
+	{
+		letter: "D", name: "requests of many fields", does: "calls of 95 fields of a byte without a message, 100 over each of 60 connections, and as many without fields",
+		strike: manyFields,
+	},
+	{
+		letter: "K", name: "rapid resets on Redis", does: "calls that are taken back at once while Redis decides them, 846,000 in full",
+		store: redis, strike: rapidResets,
+	},
+}
+
+func referenceLists(x *trial) {
+	list := x.wires(pick(x, 400, 3500), true)
+	defer hangUp(list)
+	var closed atomic.Int64
+	together(list, func(_ int, w *wire) {
+		w.head.Reset()
+		// Literal with indexing: "a" with a long value is entry 62 then.
+		block := append([]byte{0x40, 1, 'a', 0x7f, 0x81, 0x07}, strings.Repeat("y", 1024)...)
+		block = append(block, slices.Repeat([]byte{0xbe}, 1900)...)
+		err := w.write(func() error {
+			return w.f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: true, EndStream: true})
+		})
+		if err != nil || w.ping() != nil {
+			closed.Add(1)
+		}
+	})
+	x.awaitSample()
+	x.note("%d connections, of which %d were closed", len(list), closed.Load())
+}
+
+func smallFrames(x *trial) {
+	list := x.wires(8, true)
+	defer hangUp(list)
+	x.endSoon(list)
+	each := pick(x, 1<<20, 6<<20)
+	var sent, closed atomic.Int64
+	together(list, func(_ int, w *wire) {
+		// 64 bytes are the least that is no waste, which would end the connection.
+		part := message(false, make([]byte, 60<<10))[:64]
+		for n := 0; n < each; n += 50 << 10 {
+			stream, err := w.open(checkHealth)
+			for m := 0; err == nil && m < 50<<10; m += len(part) {
+				err = w.data(stream, part, false)
+				sent.Add(int64(len(part)))
+			}
+			if err != nil {
+				closed.Add(1)
+				return
+			}
+		}
+	})
+	x.awaitSample()
+	x.note("%d MiB were sent, %d of %d connections were closed for it", sent.Load()>>20, closed.Load(), len(list))
+}
+
+func manyFields(x *trial) {
+	list := x.wires(60, true)
+	defer hangUp(list)
+	x.endSoon(list)
+	var sent, closed atomic.Int64
+	together(list, func(i int, w *wire) {
+		fields := slices.Repeat([]string{"a", "b"}, 90)
+		if i%2 == 0 {
+			fields = nil
+		}
+		for range 100 {
+			if _, err := w.open(checkHealth, fields...); err != nil {
+				closed.Add(1)
+				return
+			}
+			sent.Add(1)
+		}
+	})
+	x.awaitSample()
+	x.note("%d calls were begun, %d of %d connections were closed for it", sent.Load(), closed.Load(), len(list))
+}
