@@ -58,7 +58,7 @@ func TestThrottle(t *testing.T) {
 			{0, "3 30 60 5", ":1 :4 :0 :-1 :32"},
 			{26 * second, "3 30 60", ":0 :4 :0 :-1 :8"},
 		}},
-		{"nothing passes", []step{{0, "-1 1 1", ":1 :0 :0 :-1 :0"}, {0, "-1 1 1 0", ":0 :0 :0 :-1 :0"}}},
+		{"nothing passes", []step{{0, "-1 1 1", ":1 :0 :0 :-1 :0"}, {0, "-1 1 1 0", ":1 :0 :0 :-1 :0"}}},
 		{"errors", []step{
 			{0, "1 0 1", "-ERR Cell error: Store error: Zero rates are not supported"},
 			{0, "1 1 0", "-ERR Cell error: Store error: Zero rates are not supported"},
