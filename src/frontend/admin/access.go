@@ -71,6 +71,22 @@ func ClientKey(remoteAddr string) string {
 	return ip.String()
 }
 
+// protectFromSites refuses requests that a browser sends for a page of another origin, and keeps browsers from taking an answer for a
+// script or for HTML. A page of another origin could not read an answer, but could hold all places of /api/events, or slow the process
+// down with profiles. Links of other sites lead only to the operator's page.
+func protectFromSites(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		site := r.Header.Get("Sec-Fetch-Site")
+		isLink := r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+		if site == "" || site == "none" || site == "same-origin" || isLink { // Programs other than browsers send no such header.
+			next.ServeHTTP(w, r)
+			return
+		}
+		http.Error(w, fmt.Sprintf("a page of another origin sent this request (Sec-Fetch-Site: %.20q); only pages of this port may", site), http.StatusForbidden)
+	})
+}
+
 // protectChange passes requests that change something to next if they come from an operator:
 //   - without a token, only clients on this host may change anything, and no proxy may stand between;
 //   - browsers may send a change only from a page of this port;

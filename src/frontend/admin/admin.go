@@ -136,19 +136,19 @@ func (d DebugPages) Handler() http.Handler {
 		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or bucket=key=value,key=value for a quota bucket, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
 	}
 	if d.Counters != nil {
-		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", sameOrigin(protectChange(d.HasToken, newCountersAPI(d.Counters))), http.MethodPost)
+		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", protectChange(d.HasToken, newCountersAPI(d.Counters)), http.MethodPost)
 	}
 	if d.Recordings != nil {
-		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; ?sample=10%&by=KEY&domain=D&for=1m&max_bytes=N", sameOrigin(recordAPI{d.Recordings, d.HasToken}))
+		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; ?sample=10%&by=KEY&domain=D&for=1m&max_bytes=N", recordAPI{d.Recordings, d.HasToken})
 	}
 	if d.Figures != nil {
 		api := figuresAPI{d.Figures}
 		for _, page := range api.pages() {
-			handle(page.path, page.help, sameOrigin(page))
+			handle(page.path, page.help, page)
 		}
 		handle("/candidate", "which requests the candidate rules would answer differently; ?limit=20, ?format=json for JSON, ?format=rlconfig for the candidate rules",
-			sameOrigin(candidatePage{api, d.WriteCandidateRules}))
-		handle("/api/events", "the same figures each second, and each sampled denial, as server-sent events", sameOrigin(newEventStream(api)))
+			candidatePage{api, d.WriteCandidateRules})
+		handle("/api/events", "the same figures each second, and each sampled denial, as server-sent events", newEventStream(api))
 		help = append(help, "/: this list; in a browser, the operator's page")
 		addPageFiles(mux)
 	}
@@ -173,7 +173,7 @@ func (d DebugPages) Handler() http.Handler {
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "Prometheus metrics have their own port: set USE_PROMETHEUS=true and PROMETHEUS_ADDR", http.StatusNotFound)
 	})
-	return mux
+	return protectFromSites(mux)
 }
 
 // allowMethods passes requests to next if their method is GET, HEAD or one of further.

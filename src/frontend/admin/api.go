@@ -54,7 +54,6 @@ func (page apiPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.notFound != "":
 		http.Error(w, p.notFound, http.StatusNotFound)
 	default:
-		w.Header().Set("X-Content-Type-Options", "nosniff")
 		writeJSON(w, http.StatusOK, body)
 	}
 }

@@ -104,7 +104,6 @@ func (page candidatePage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := parseParameters(r.URL.RawQuery, []string{"format", "limit"})
 	format, limit := p.oneOf("format", "text", "json", "rlconfig"), p.limit(defaultSubjects)
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if p.err != nil {
 		http.Error(w, p.err.Error(), http.StatusBadRequest)
 		return

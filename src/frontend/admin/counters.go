@@ -199,7 +199,6 @@ func newCountersAPI(c Counters) *countersAPI {
 // application/x-ndjson" the answer to a pattern has a line for each progress before the report.
 func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	var change CounterChange
 	var err error
 	if r.Method == http.MethodPost {

@@ -18,6 +18,9 @@ const (
 	updateInterval = time.Second
 	// eventWriteTimeout is how long a listener may take to read an event.
 	eventWriteTimeout = 5 * time.Second
+	// minListening is how long a listener stays at least. While all places are taken, a new one ends the oldest that has had its time:
+	// the system takes megabytes for a client that reads nothing, so a write need not fail for hours.
+	minListening = time.Minute
 	// Bounds on what one update lists.
 	updateDomains  = 50
 	updateRules    = 20
@@ -43,31 +46,57 @@ type TopSubjects struct {
 // eventStream answers /api/events with server-sent events: "update" each second, and "denial" for each sampled denial. A stream begins
 // with an update and the newest denials. All listeners share one computation of an update. It starts no goroutine.
 type eventStream struct {
-	api    figuresAPI
-	places chan struct{} // places holds one element for each listener.
+	api figuresAPI
 
-	mu         sync.Mutex // mu guards the fields below.
-	update     []byte     // update is the newest event "update".
+	mu         sync.Mutex  // mu guards the fields below.
+	listeners  []*listener // listeners has the oldest first.
+	update     []byte      // update is the newest event "update".
 	computedAt time.Time
 }
 
-func newEventStream(api figuresAPI) *eventStream {
-	return &eventStream{api: api, places: make(chan struct{}, maxListeners)}
+// listener is a connection to /api/events.
+type listener struct {
+	since   time.Time
+	evicted chan struct{} // evicted is closed when the listener must make room.
 }
 
-// ServeHTTP sends events until the client has gone, the client does not read, or the server stops.
+func newEventStream(api figuresAPI) *eventStream { return &eventStream{api: api} }
+
+// join adds a listener, for which the oldest one may have to make room. It returns nil if there is no room.
+func (s *eventStream) join() *listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if len(s.listeners) == maxListeners {
+		if now.Sub(s.listeners[0].since) < minListening {
+			return nil
+		}
+		close(s.listeners[0].evicted)
+		s.listeners = slices.Delete(s.listeners, 0, 1)
+	}
+	l := &listener{now, make(chan struct{})}
+	s.listeners = append(s.listeners, l)
+	return l
+}
+
+// leave removes a listener that has not been evicted.
+func (s *eventStream) leave(l *listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = slices.DeleteFunc(s.listeners, func(other *listener) bool { return other == l })
+}
+
+// ServeHTTP sends events until the client has gone, does not read, or must make room, or the server stops.
 func (s *eventStream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.places <- struct{}{}:
-		defer func() { <-s.places }()
-	default:
+	l := s.join()
+	if l == nil {
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, fmt.Sprintf("%d listeners are connected to /api/events; close one of them", maxListeners), http.StatusServiceUnavailable)
 		return
 	}
+	defer s.leave(l)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Accel-Buffering", "no") // A proxy must pass each event on at once.
 	if r.Method == http.MethodHead {
 		return
@@ -81,11 +110,11 @@ func (s *eventStream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return controller.Flush()
 	}
-	s.sendEvents(r, send)
+	s.sendEvents(r, l, send)
 }
 
-// sendEvents calls send with each event until send fails or the request ends.
-func (s *eventStream) sendEvents(r *http.Request, send func([]byte) error) {
+// sendEvents calls send with each event until send fails, the request ends, or the listener must make room.
+func (s *eventStream) sendEvents(r *http.Request, l *listener, send func([]byte) error) {
 	ticker := time.NewTicker(updateInterval)
 	defer ticker.Stop()
 	if send(s.currentUpdate()) != nil {
@@ -97,6 +126,8 @@ func (s *eventStream) sendEvents(r *http.Request, send func([]byte) error) {
 		var events []byte
 		select {
 		case <-r.Context().Done():
+			return
+		case <-l.evicted:
 			return
 		case <-nextDenial:
 			events, lastID = s.denialsAfter(lastID)

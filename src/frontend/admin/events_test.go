@@ -225,3 +225,42 @@ func TestEventsOverTCP(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Listeners that never read, and for which the system takes what is sent, make room for others after a minute, the oldest first.
+func TestListenersMakeRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := pagesWith(newFakeFigures())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ends := make(chan int, maxListeners)
+		for i := range maxListeners {
+			go func() {
+				w := &deafRecorder{newStreamRecorder()}
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/events", nil).WithContext(ctx))
+				ends <- i
+			}()
+			time.Sleep(time.Second)
+		}
+		for i := range 3 {
+			var w *streamRecorder
+			for w = listen(ctx, h); ; w = listen(ctx, h) {
+				if text := <-w.writes; strings.HasPrefix(text, "event: update") {
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if first := <-ends; first != i {
+				t.Errorf("listener %d made room, want %d", first, i)
+			}
+		}
+		if len(ends) > 0 {
+			t.Errorf("%d more listeners were ended", len(ends))
+		}
+	})
+}
+
+// deafRecorder takes everything, as the buffers of the system do.
+type deafRecorder struct{ *streamRecorder }
+
+func (*deafRecorder) Write(p []byte) (int, error) { return len(p), nil }

@@ -46,7 +46,6 @@ func pageFile(name string) http.Handler {
 		h := w.Header()
 		h.Set("Content-Type", pageContentTypes[path.Ext(name)])
 		h.Set("Content-Security-Policy", pagePolicy)
-		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store") // An old script must not meet a new service.
@@ -68,18 +67,5 @@ func forBrowsers(page, text http.Handler) http.Handler {
 			return
 		}
 		text.ServeHTTP(w, r)
-	})
-}
-
-// sameOrigin refuses requests that a browser sends for a page of another origin. Such a page could not read the
-// answer, but could hold all places of /api/events.
-func sameOrigin(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch site := r.Header.Get("Sec-Fetch-Site"); site {
-		case "", "none", "same-origin": // Programs other than browsers send no such header.
-			next.ServeHTTP(w, r)
-		default:
-			http.Error(w, "a page of another origin sent this request (Sec-Fetch-Site: "+site+"); only pages of this port may", http.StatusForbidden)
-		}
 	})
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -12,10 +13,12 @@ import (
 	"testing"
 )
 
-// getWith requests a page with one header.
-func getWith(h http.Handler, path, name, value string) *httptest.ResponseRecorder {
+// getWith requests a page with headers: a name, its value, and so on.
+func getWith(h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
-	r.Header.Set(name, value)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
@@ -135,16 +138,57 @@ func TestPlotLibraryIsUnchanged(t *testing.T) {
 	}
 }
 
-// A page of another origin gets no figures and holds no place of a listener.
+// Pages of other origins reach no page of the port and hold no place of a listener; a link leads to the operator's page.
 func TestSameOrigin(t *testing.T) {
 	t.Parallel()
-	h := pagesWith(newFakeFigures())
+	h := everyPage()
 	for site, want := range map[string]int{"": 200, "none": 200, "same-origin": 200, "same-site": 403, "cross-site": 403, "other": 403} {
 		if w := getWith(h, "/api/state", "Sec-Fetch-Site", site); w.Code != want {
 			t.Errorf("%q: got %d %s", site, w.Code, w.Body)
 		}
 	}
-	if w := getWith(h, "/api/events", "Sec-Fetch-Site", "cross-site"); w.Code != 403 {
-		t.Errorf("events: got %d %s", w.Code, w.Body)
+	pages := regexp.MustCompile(`(?m)^(/\S*): `).FindAllStringSubmatch(getWith(h, "/", "Accept", "*/*").Body.String(), -1)
+	if len(pages) < 15 {
+		t.Fatalf("the list has %d pages", len(pages))
 	}
+	for _, page := range append(pages, []string{"", "/page.js"}, []string{"", "/missing"}, []string{"", "/metrics"}) {
+		w := getWith(h, page[1], "Sec-Fetch-Site", "cross-site")
+		if w.Code != 403 || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: got %d %s, %v", page[1], w.Code, w.Body, w.Header())
+		}
+	}
+	for path, want := range map[string]int{"/": 200, "/stats": 403, "/debug/pprof/profile": 403} {
+		w := getWith(h, path, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document")
+		if w.Code != want {
+			t.Errorf("a link to %s: got %d", path, w.Code)
+		}
+	}
+	if w := getWith(h, "/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"); w.Code != 403 {
+		t.Errorf("a frame: got %d", w.Code)
+	}
+}
+
+// No browser takes an answer of the port for a script or for HTML.
+func TestNoSniff(t *testing.T) {
+	t.Parallel()
+	h := everyPage()
+	for _, path := range []string{"/", "/rlconfig", "/stats", "/stats?format=json", "/readyz", "/explain", "/candidate", "/api/state", "/missing", "/page.js", "/debug/pprof/"} {
+		if w := getWith(h, path, "Accept", "*/*"); w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %d, %v", path, w.Code, w.Header())
+		}
+	}
+}
+
+// everyPage returns all pages of the port.
+func everyPage() http.Handler {
+	write := func(w io.Writer) error {
+		_, err := io.WriteString(w, "<script>alert(1)</script>")
+		return err
+	}
+	return DebugPages{
+		WriteRules: write, WriteRulesYAML: write, WriteCandidateRules: write,
+		SortedFigures: func(func(string, int64) bool) {}, Components: func() []Component { return nil },
+		ExplainHandler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = write(w) }),
+		Figures:        newFakeFigures(), Counters: new(fakeCounters), Recordings: new(fakeRecordings), PprofEnabled: true,
+	}.Handler()
 }

@@ -125,7 +125,6 @@ type recordAPI struct {
 // ServeHTTP streams a recording. A recording has what callers sent, so that without a token only programs on this host may start one.
 func (a recordAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if !a.hasToken && !isLocal(r) {
 		http.Error(w, "set DEBUG_TOKEN to record requests from other hosts; without it, only programs on the host of the service may, without a proxy", http.StatusForbidden)
 		return
