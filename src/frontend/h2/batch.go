@@ -154,6 +154,7 @@ func timeoutClass(d time.Duration) int {
 }
 
 const (
+	grpcInvalidArgument  = 3
 	grpcDeadlineExceeded = 4
 	grpcInternal         = 13
 

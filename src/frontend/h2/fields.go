@@ -2,6 +2,7 @@ package h2
 
 import (
 	"bytes"
+	"encoding/base64"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,8 @@ const (
 	meansTimeout
 	meansBadTimeout // meansBadTimeout is a grpc-timeout that gRPC does not define.
 	meansHost
-	meansHosts // meansHosts is a second host.
+	meansHosts     // meansHosts is a second host.
+	meansBadBinary // meansBadBinary is binary metadata that is not base64.
 	meansLength
 	meansEncoding  // meansEncoding is a compression, or another thing that Decide does not understand.
 	meansMalformed // meansMalformed is a field that RFC 9113 section 8.2 or 8.3 forbids, or the method CONNECT.
@@ -60,6 +62,8 @@ func classify(name, value []byte, methodPath string) meaning {
 	switch {
 	case !isValidValue(value) || !isKnown && !isValidName(name):
 		return meansMalformed
+	case !isKnown && bytes.HasSuffix(name, []byte("-bin")) && !isBase64(value):
+		return meansBadBinary
 	case m == meansNothing || m == meansTimeout || m == meansLength || m == meansHost:
 		return m
 	case m == meansPath && len(value) > 0 && string(value) == methodPath:
@@ -72,6 +76,16 @@ func classify(name, value []byte, methodPath string) meaning {
 		return meansOtherCodec
 	}
 	return m
+}
+
+// isBase64 reports whether value is base64, with or without padding.
+func isBase64(value []byte) bool {
+	encoding := base64.RawStdEncoding
+	if len(value)%4 == 0 {
+		encoding = base64.StdEncoding
+	}
+	_, err := encoding.DecodeString(string(value))
+	return err == nil
 }
 
 // grpcType is the content type of gRPC.

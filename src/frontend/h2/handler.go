@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -51,16 +52,43 @@ func (c *conn) openRequest(s stream, h *head) {
 		kept.kind = c.server.cfg.KindOf(string(h.path))
 	}
 	kept.request = newRequest(h)
+	if kept.isGRPC && h.has(meansOtherType) { // gRPC takes the type that it knows.
+		types := kept.request.Header["Content-Type"]
+		kept.request.Header["Content-Type"] = slices.DeleteFunc(types, func(t string) bool { return !IsGRPC(t) })
+	}
 	c.handleWhenReady(kept)
 }
+
+// OnlyGRPC returns a handler that passes requests of gRPC on to h, and refuses others as gRPC servers do.
+func OnlyGRPC(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		contentType := r.Header.Get("Content-Type")
+		status, code, text := http.StatusUnsupportedMediaType, grpcInvalidArgument, fmt.Sprintf("invalid gRPC request content-type %q", contentType)
+		switch {
+		case slices.ContainsFunc(r.Header["Content-Type"], IsGRPC):
+			h.ServeHTTP(w, r)
+			return
+		case len(r.Header["Host"]) > 1:
+			status, code, text = http.StatusBadRequest, grpcInternal, severalHosts
+		}
+		w.Header().Set("Content-Type", grpcType)
+		w.Header().Set("Grpc-Status", strconv.Itoa(code))
+		w.Header().Set("Grpc-Message", percentEncode(text))
+		w.WriteHeader(status)
+	})
+}
+
+const severalHosts = "there are several host headers"
 
 // refusal returns how gRPC refuses a request of gRPC because of its headers; 0 if it does not.
 func (h *head) refusal() (httpStatus, grpcStatus int, text string) {
 	switch {
 	case h.has(meansHosts):
-		return http.StatusBadRequest, grpcInternal, "there are several host headers"
+		return http.StatusBadRequest, grpcInternal, severalHosts
 	case h.has(meansBadTimeout):
 		return http.StatusBadRequest, grpcInternal, "malformed grpc-timeout"
+	case h.has(meansBadBinary):
+		return http.StatusBadRequest, grpcInternal, "malformed binary metadata"
 	case h.meanings&(1<<meansAuthority|1<<meansHost) == 0:
 		return http.StatusBadRequest, grpcInternal, "no host or :authority header present"
 	case !h.has(meansPost):

@@ -2,13 +2,7 @@ package rls
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"net/url"
-	"strconv"
 	"time"
-
-	"google.golang.org/grpc/codes"
 
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/h2"
@@ -82,7 +76,7 @@ func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 		Decide:      s.decideBatch,
 		DecideWaits: s.cfg.StoreIsRemote,
 		IsLarge:     func(message []byte) bool { return estimateProtobufMemory(message) >= minReservedBytes },
-		Handler:     http.HandlerFunc(srv.serveOther),
+		Handler:     h2.OnlyGRPC(srv.grpcServer),
 		KindOf:      func(path string) h2.MethodKind { return kinds[path] },
 		OpenAccount: func(evict func()) h2.Account {
 			return cfg.MemoryBudget.OpenAccount(func(int64) { evict() })
@@ -102,19 +96,6 @@ func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 		MaxConnectionAge:      cfg.MaxConnectionAge,
 		MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
 	})
-}
-
-// serveOther answers what the engine does not decide. grpc-go answers requests that are not gRPC's without a status of gRPC.
-func (srv *Server) serveOther(w http.ResponseWriter, r *http.Request) {
-	contentType := r.Header.Get("Content-Type")
-	if h2.IsGRPC(contentType) {
-		srv.grpcServer.ServeHTTP(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", "application/grpc")
-	w.Header().Set("Grpc-Status", strconv.Itoa(int(codes.InvalidArgument)))
-	w.Header().Set("Grpc-Message", url.PathEscape(fmt.Sprintf("invalid gRPC request content-type %q", contentType)))
-	w.WriteHeader(http.StatusUnsupportedMediaType)
 }
 
 // longCallsKey is the key of a connection's *h2guard.LongCalls in the contexts of its calls.
