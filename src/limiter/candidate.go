@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"bytes"
+	"context"
 	"slices"
 
 	"ratelimit/src/algorithm"
@@ -133,7 +134,7 @@ func (l *Limiter) relateCandidate(set *rules.Set) *candidateRules {
 
 // addCandidateHits adds the charges of the candidate rules to the decision of a.workspace.candidate, and their hits to the batch of a. The
 // live rules have added theirs.
-func (l *Limiter) addCandidateHits(req *Request, a *Answer, candidate *candidateRules) {
+func (l *Limiter) addCandidateHits(ctx context.Context, req *Request, a *Answer, candidate *candidateRules) {
 	w := &a.workspace
 	if w.candidate == nil {
 		w.candidate = new(Answer)
@@ -153,9 +154,11 @@ func (l *Limiter) addCandidateHits(req *Request, a *Answer, candidate *candidate
 	first := len(batch.Hits)
 	c.workspace.batch, c.workspace.firstHit = batch, first
 	c.workspace.live, c.workspace.candidateRules = a, candidate
-	if l.addCharges(req, c) != nil {
+	if err := l.addCharges(ctx, req, c); err != nil {
 		batch.Hits, batch.Verdicts = batch.Hits[:first], batch.Verdicts[:first]
-		w.candidateState = candidateInvalid
+		if w.candidateState = candidateInvalid; ctx.Err() != nil {
+			w.candidateState = candidateUnused // The caller has gone.
+		}
 		return
 	}
 	for i := range c.Statuses {

@@ -1,6 +1,8 @@
 package limiter
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -9,9 +11,9 @@ import (
 	"ratelimit/src/rules"
 )
 
-// addCharges finds the rules of all descriptors and adds a charge for each limit.
-func (l *Limiter) addCharges(req *Request, a *Answer) error {
-	together, batch := len(req.Descriptors), a.workspace.batch
+// addCharges finds the rules of all descriptors and adds a charge for each limit. It stops when ctx ends.
+func (l *Limiter) addCharges(ctx context.Context, req *Request, a *Answer) error {
+	together, batch, search := len(req.Descriptors), a.workspace.batch, &a.workspace.findRuleScratch
 	a.Statuses = append(a.Statuses, make([]Status, together)...)
 	if a.Domain == nil {
 		return nil
@@ -24,10 +26,14 @@ func (l *Limiter) addCharges(req *Request, a *Answer) error {
 	}
 	for begin := 0; begin < len(req.Descriptors); begin += together {
 		end := begin + together
+		search.Begin(ctx)
 		a.findRules(req.Descriptors[begin:end], a.Statuses[begin:end])
 		for i := begin; i < end; i++ {
 			err := l.addDescriptorCharges(req, a, i)
-			if err != nil && !req.IndependentDescriptors {
+			if searchErr := search.Err(); searchErr != nil {
+				err = stoppedSearch(searchErr)
+			}
+			if err != nil && (!req.IndependentDescriptors || ctx.Err() != nil) {
 				return err
 			}
 			if err != nil {
@@ -36,6 +42,14 @@ func (l *Limiter) addCharges(req *Request, a *Answer) error {
 		}
 	}
 	return nil
+}
+
+// stoppedSearch returns the error of a request whose search for rules has stopped with err.
+func stoppedSearch(err error) error {
+	if errors.Is(err, rules.ErrTooMuchRegexWork) {
+		return fmt.Errorf("%w: %w", ErrRequestTooLarge, err)
+	}
+	return fmt.Errorf("limiter: %w", err)
 }
 
 // refuseDescriptor sets the Err of independent descriptor i, and removes the charges that it has so far.

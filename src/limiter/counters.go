@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"fmt"
 
 	"ratelimit/src/algorithm"
@@ -12,7 +13,7 @@ import (
 // The batch is valid until a is used again. Its errors are those of Check.
 func (l *Limiter) CounterHits(req *Request, a *Answer, amount uint64) (*backend.Batch, error) {
 	batch := &a.workspace.ownBatch
-	if err := l.addHits(req, a, l.inForce.Load().live, batch); err != nil {
+	if err := l.addHits(context.Background(), req, a, l.inForce.Load().live, batch); err != nil {
 		return nil, err
 	}
 	seen := make(map[counterID]bool)

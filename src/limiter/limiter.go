@@ -125,13 +125,13 @@ func (l *Limiter) DryRun(ctx context.Context, req *Request, a *Answer) error {
 // decideRequest does the work of Check or, if isDryRun is set, of DryRun.
 func (l *Limiter) decideRequest(ctx context.Context, req *Request, a *Answer, isDryRun bool) error {
 	batch, sets := &a.workspace.ownBatch, l.inForce.Load()
-	if err := l.addHits(req, a, sets.live, batch); err != nil {
+	if err := l.addHits(ctx, req, a, sets.live, batch); err != nil {
 		return err
 	}
 	if isDryRun {
 		a.makeDryRunHits()
 	} else if sets.candidate != nil && len(req.CallerLimits) == 0 {
-		l.addCandidateHits(req, a, sets.candidate)
+		l.addCandidateHits(ctx, req, a, sets.candidate)
 	}
 	batch.Now = req.Now
 	if err := l.take(ctx, batch); err != nil && len(a.Charges) > 0 {
@@ -144,7 +144,7 @@ func (l *Limiter) decideRequest(ctx context.Context, req *Request, a *Answer, is
 }
 
 // addHits finds the rules of req in set, and adds its charges to a and their hits to batch. After an error it has added no hits.
-func (l *Limiter) addHits(req *Request, a *Answer, set *rules.Set, batch *backend.Batch) error {
+func (l *Limiter) addHits(ctx context.Context, req *Request, a *Answer, set *rules.Set, batch *backend.Batch) error {
 	a.clearForReuse()
 	first := len(batch.Hits)
 	a.RuleSet, a.workspace.batch, a.workspace.firstHit = set, batch, first
@@ -156,7 +156,7 @@ func (l *Limiter) addHits(req *Request, a *Answer, set *rules.Set, batch *backen
 		return nil
 	}
 	a.Domain = set.Domain(req.Domain)
-	err := l.addCharges(req, a)
+	err := l.addCharges(ctx, req, a)
 	if err != nil {
 		batch.Hits, batch.Verdicts = batch.Hits[:first], batch.Verdicts[:first]
 	}

@@ -87,9 +87,9 @@ func (l *Limiter) CheckMany(ctx context.Context, m *Many) {
 	for _, it := range m.Items() {
 		if it.Err == nil {
 			it.Request.Now = m.Now
-			it.Err = l.addHits(&it.Request, &it.Answer, sets.live, batch)
+			it.Err = l.addHits(ctx, &it.Request, &it.Answer, sets.live, batch)
 			if it.Err == nil && sets.candidate != nil && len(it.Request.CallerLimits) == 0 {
-				l.addCandidateHits(&it.Request, &it.Answer, sets.candidate)
+				l.addCandidateHits(ctx, &it.Request, &it.Answer, sets.candidate)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"bytes"
+	"context"
 	"slices"
 
 	"ratelimit/src/algorithm"
@@ -34,7 +35,7 @@ func (l *Limiter) FindQuota(domain []byte, entries []rules.Entry) (QuotaTarget, 
 	var a Answer
 	batch := &a.workspace.ownBatch
 	req := Request{Domain: domain, Descriptors: []Descriptor{{Entries: entries}}, IgnoresHolds: true}
-	if err := l.addHits(&req, &a, l.Rules(), batch); err != nil {
+	if err := l.addHits(context.Background(), &req, &a, l.Rules(), batch); err != nil {
 		return QuotaTarget{}, err
 	}
 	t := QuotaTarget{RuleSet: a.RuleSet, Rule: a.Statuses[0].Rule, Hits: batch.Hits}

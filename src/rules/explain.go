@@ -141,13 +141,13 @@ const (
 func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 	search := &SearchRecord{EndReason: EndReasonNoEntries, Steps: make([]SearchStep, 0, min(len(entries), MaxTreeDepth+1))}
 	n := &t.root
-	var joined []byte
+	var scratch SearchScratch
 	for i := range entries {
 		if n.acceptsHolds && n.rule.acceptsBelow(entries[i:]) {
 			search.addHoldSteps(n.rule, entries[i:])
 			return search
 		}
-		if n.acceptsHolds && n.matchingChild(&entries[i], &joined) == nil {
+		if n.acceptsHolds && n.matchingChild(&entries[i], &scratch) == nil {
 			if n.rule.lacksHoldName(entries[i:]) {
 				search.addHoldSteps(n.rule, entries[i:])
 				return search
@@ -164,7 +164,7 @@ func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 			}
 			break
 		}
-		search.Steps = append(search.Steps, n.explainStep(&entries[i], &joined))
+		search.Steps = append(search.Steps, n.explainStep(&entries[i], &scratch))
 		step := &search.Steps[i]
 		if step.TakenIndex < 0 {
 			search.EndReason = n.explainNoMatch(step)
@@ -181,7 +181,7 @@ func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 			search.EndReason = EndReasonTooFewEntries
 		}
 	}
-	search.setLeadsToRule(entries, &joined)
+	search.setLeadsToRule(entries, &scratch)
 	return search
 }
 
@@ -200,7 +200,7 @@ func (search *SearchRecord) addHoldSteps(r *Rule, entries []Entry) {
 }
 
 // explainStep returns the search of the level below n for an entry. It takes the node that child returns.
-func (n *node) explainStep(e *Entry, joined *[]byte) SearchStep {
+func (n *node) explainStep(e *Entry, scratch *SearchScratch) SearchStep {
 	s := SearchStep{Entry: e.Text(), Candidates: []Candidate{}, TakenIndex: -1}
 	l := n.children
 	if l == nil { // The domain is empty.
@@ -217,12 +217,12 @@ func (n *node) explainStep(e *Entry, joined *[]byte) SearchStep {
 		k.matchers.explain(e.Value, &s)
 	}
 	if len(l.wildcardNodes) > 0 {
-		*joined = append(append(append((*joined)[:0], e.Key...), '_'), e.Value...)
+		scratch.joinedEntry = append(append(append(scratch.joinedEntry[:0], e.Key...), '_'), e.Value...)
 		for i := range l.wildcardNodes {
 			w := &l.wildcardNodes[i]
 			// People are told of a wildcard that does not match if it may have been meant for this key.
 			key := w.node.place().Key
-			if matches := w.matches(*joined); matches || key == string(e.Key) || strings.Contains(key, "*") {
+			if matches := w.matches(scratch.joinedEntry); matches || key == string(e.Key) || strings.Contains(key, "*") {
 				s.addCandidate(w.node, MatchWildcard, matches)
 			}
 		}
@@ -324,7 +324,7 @@ func (n *node) firstWithKeyBelow(key string) (first *DescriptorPlace) {
 }
 
 // setLeadsToRule sets LeadsToRule of the candidates with OutcomeEarlierTaken.
-func (search *SearchRecord) setLeadsToRule(entries []Entry, joined *[]byte) {
+func (search *SearchRecord) setLeadsToRule(entries []Entry, scratch *SearchScratch) {
 	for i := range search.Steps {
 		s := &search.Steps[i]
 		if s.TakenIndex < 0 {
@@ -333,7 +333,7 @@ func (search *SearchRecord) setLeadsToRule(entries []Entry, joined *[]byte) {
 		for j := s.TakenIndex + 1; j < len(s.Candidates); j++ {
 			n := s.Candidates[j].node
 			for e := i + 1; e < len(entries) && n != nil; e++ {
-				n = n.matchingChild(&entries[e], joined)
+				n = n.matchingChild(&entries[e], scratch)
 			}
 			if n != nil && n.rule != nil {
 				s.Candidates[j].LeadsToRule = n.rule.FullName

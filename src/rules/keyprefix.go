@@ -34,12 +34,12 @@ func (k *KeyFormat) KeyPrefixes(set *Set, d *Domain, entries []Entry) ([]backend
 func (k *KeyFormat) treeKeyPrefixes(d *Domain, t *descriptorTree, entries []Entry) []backend.KeyPrefix {
 	p := backend.KeyPrefix{Text: k.appendDomain(nil, d, k.EscapeKeys)}
 	n := &t.root // n is the descriptor that the entries before i lead to; nil for none.
-	var joined []byte
+	var scratch SearchScratch
 	last := len(entries) - 1
 	for i := range entries[:last] {
 		e := &entries[i]
 		if n != nil {
-			n = n.matchingChild(e, &joined)
+			n = n.matchingChild(e, &scratch)
 		}
 		p.Text = append(appendKeyPart(p.Text, e.Key, k.EscapeKeys), '_')
 		if n != nil {

@@ -93,12 +93,20 @@ func (l *orderedList) valuesBySlot(values [][]byte, entries []Entry) [][]byte {
 	return values
 }
 
+// setValues sets the values that a search with s compares.
+func (l *orderedList) setValues(s *SearchScratch, entries []Entry) {
+	s.valuesBySlot, s.bytesOfValues = l.valuesBySlot(s.valuesBySlot, entries), 0
+	for _, value := range s.valuesBySlot {
+		s.bytesOfValues += len(value)
+	}
+}
+
 func (l *orderedList) findRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule) {
-	s.valuesBySlot = l.valuesBySlot(s.valuesBySlot, entries)
-	decides := l.decidingIndex(s.valuesBySlot)
+	l.setValues(s, entries)
+	decides := l.decidingIndex(s)
 	var lastCanary *Rule
 	for _, i := range l.canaryIndexes {
-		if i > decides {
+		if i > decides || !s.bounds.allowsText(s.bytesOfValues) {
 			break
 		}
 		if !l.rules[i].matches(s.valuesBySlot) {
@@ -119,23 +127,24 @@ func (l *orderedList) findRule(entries []Entry, s *SearchScratch, canaries []*Ru
 }
 
 // decidingIndex returns the index of the first rule that matches and is not a canary; len(l.rules) if there is none.
-func (l *orderedList) decidingIndex(values [][]byte) int {
-	best := l.firstMatchIndex(l.rulesWithoutExactValue, values, len(l.rules))
+// The values are those of setValues.
+func (l *orderedList) decidingIndex(s *SearchScratch) int {
+	best := l.firstMatchIndex(l.rulesWithoutExactValue, s, len(l.rules))
 	for slot, rules := range l.rulesByExactValue {
-		if rules != nil && values[slot] != nil {
-			best = l.firstMatchIndex(rules[string(values[slot])], values, best)
+		if value := s.valuesBySlot[slot]; rules != nil && value != nil {
+			best = l.firstMatchIndex(rules[string(value)], s, best)
 		}
 	}
 	return best
 }
 
 // firstMatchIndex returns the first index in list, which is in ascending order, whose rule matches. It returns best if that is less.
-func (l *orderedList) firstMatchIndex(list []int, values [][]byte, best int) int {
+func (l *orderedList) firstMatchIndex(list []int, s *SearchScratch, best int) int {
 	for _, i := range list {
-		if i >= best {
+		if i >= best || !s.bounds.allowsText(s.bytesOfValues) {
 			break
 		}
-		if l.rules[i].matches(values) {
+		if l.rules[i].matches(s.valuesBySlot) {
 			return i
 		}
 	}
@@ -201,7 +210,7 @@ func (l *orderedList) firstHidingRule(i int, match []MatchPair, s *SearchScratch
 	for j, p := range match {
 		entries[j] = Entry{[]byte(p.Key), []byte(p.Pattern)}
 	}
-	s.valuesBySlot = l.valuesBySlot(s.valuesBySlot, entries)
-	by = l.decidingIndex(s.valuesBySlot)
+	l.setValues(s, entries)
+	by = l.decidingIndex(s)
 	return by, by < i
 }

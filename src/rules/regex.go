@@ -30,13 +30,28 @@ type regexNode struct {
 }
 
 // find returns the descriptor of the first regular expression that matches a value, or nil.
-func (l regexList) find(value []byte) *node {
+func (l regexList) find(value []byte, b *searchBounds) (found *node) {
+	if len(l) == 0 {
+		return nil
+	}
+	value = value[:min(len(value), MaxRegexValue)]
+	if n, ok := b.recall(&l[0], value); ok {
+		return n
+	}
+	before := b.regexWork
 	for i := range l {
+		if !b.allowsRegex(l[i].steps * (len(value) + 1)) {
+			return nil
+		}
 		if l[i].matches(value) {
-			return l[i].node
+			found = l[i].node
+			break
 		}
 	}
-	return nil
+	if b.regexWork-before >= minRememberedWork {
+		b.remember(matchedValue{&l[0], value, found})
+	}
+	return found
 }
 
 // explain adds the regular expressions that find tries to s, and those that match but come later.

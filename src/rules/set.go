@@ -96,15 +96,18 @@ type matcher interface {
 
 // SearchScratch is memory that FindRule and Rule.IsEnforced keep for their next call. Its zero value is ready to use.
 type SearchScratch struct {
-	joinedEntry  []byte   // joinedEntry is an entry in the form "key_value".
-	valuesBySlot [][]byte // valuesBySlot are the result of orderedList.valuesBySlot.
-	counterName  []byte   // counterName is the name of a counter that Rule.IsEnforced hashes.
+	joinedEntry   []byte   // joinedEntry is an entry in the form "key_value".
+	valuesBySlot  [][]byte // valuesBySlot are the result of orderedList.valuesBySlot.
+	bytesOfValues int      // bytesOfValues is the length of valuesBySlot together.
+	counterName   []byte   // counterName is the name of a counter that Rule.IsEnforced hashes.
+	bounds        searchBounds
 }
 
 // Reset forgets the last request. It frees each buffer that is larger than maxBytes.
 func (s *SearchScratch) Reset(maxBytes int) {
 	const sliceBytes = 24 // A []byte without its content takes 24 bytes.
 	clear(s.valuesBySlot[:cap(s.valuesBySlot)])
+	s.bounds.reset()
 	if cap(s.joinedEntry) > maxBytes {
 		s.joinedEntry = nil
 	}
@@ -117,6 +120,7 @@ func (s *SearchScratch) Reset(maxBytes int) {
 }
 
 // FindRule returns the rule that applies to a descriptor with these entries, or nil. It allocates nothing once s has grown.
+// After SearchScratch.Begin the result is valid only if SearchScratch.Err is nil.
 //
 //   - In a tree of descriptors, that is the rule at which the entries end. On each level an exact key and value is preferred to
 //     wildcards, which are tried in file order, and those to a key alone. The search never goes back to a level. Behind the entries of
@@ -125,6 +129,9 @@ func (s *SearchScratch) Reset(maxBytes int) {
 //     canaries, because they are charged too. If only canaries match, FindRule returns the last one.
 //   - In a tree of limits it is the deepest node that the words of the entries lead to, charged with the nodes above it.
 func (d *Domain) FindRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule) {
+	if !s.bounds.allows(workOfDescriptor) {
+		return nil, canaries
+	}
 	return d.matcher.findRule(entries, s, canaries)
 }
 

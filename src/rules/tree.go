@@ -51,7 +51,7 @@ func (t *descriptorTree) findRule(entries []Entry, s *SearchScratch, canaries []
 		if n.acceptsHolds && n.rule.acceptsBelow(entries[i:]) {
 			break
 		}
-		next := n.matchingChild(&entries[i], &s.joinedEntry)
+		next := n.matchingChild(&entries[i], s)
 		if next == nil {
 			if n.acceptsHolds && n.rule.lacksHoldName(entries[i:]) {
 				break
@@ -64,8 +64,8 @@ func (t *descriptorTree) findRule(entries []Entry, s *SearchScratch, canaries []
 }
 
 // matchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then what valueMatchers finds,
-// then the first wildcard, then the key alone. joined is a buffer that it reuses.
-func (n *node) matchingChild(e *Entry, joined *[]byte) *node {
+// then the first wildcard, then the key alone. It returns any of them if the bounds of s stop it.
+func (n *node) matchingChild(e *Entry, s *SearchScratch) *node {
 	l := n.children
 	if l == nil {
 		return nil
@@ -77,16 +77,19 @@ func (n *node) matchingChild(e *Entry, joined *[]byte) *node {
 		}
 	}
 	if k != nil && k.matchers != nil {
-		if next := k.matchers.find(e.Value); next != nil {
+		if next := k.matchers.find(e.Value, &s.bounds); next != nil {
 			return next
 		}
 	}
 	if len(l.wildcardNodes) > 0 {
-		text := append((*joined)[:0], e.Key...)
+		text := append(s.joinedEntry[:0], e.Key...)
 		text = append(text, '_')
 		text = append(text, e.Value...)
-		*joined = text
+		s.joinedEntry = text
 		for i := range l.wildcardNodes {
+			if !s.bounds.allowsText(len(text)) {
+				return nil
+			}
 			if l.wildcardNodes[i].matches(text) {
 				return l.wildcardNodes[i].node
 			}

@@ -115,14 +115,14 @@ type valueMatchers struct {
 }
 
 // find returns the first descriptor that matches a value, or nil.
-func (m *valueMatchers) find(value []byte) *node {
+func (m *valueMatchers) find(value []byte, b *searchBounds) *node {
 	if n := m.data.find(value); n != nil {
 		return n
 	}
 	if n := m.networks.find(value); n != nil {
 		return n
 	}
-	return m.regexes.find(value)
+	return m.regexes.find(value, b)
 }
 
 // explain adds the descriptors that find tries, and those that match but come later, to s.
