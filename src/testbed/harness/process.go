@@ -177,7 +177,7 @@ func (p *Process) Start() error {
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, p.Path, p.Args...)
 	cmd.Cancel = func() error {
-		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Process.Signal(syscall.SIGCONT)) // a paused program receives nothing
+		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Process.Signal(resumeSignal)) // a paused program receives nothing
 	}
 	cmd.WaitDelay = StopTimeout
 	cmd.Env, cmd.Dir = p.Env, p.Dir
@@ -293,7 +293,7 @@ func (p *Process) CPU() (time.Duration, error) {
 
 // Pause returns after the kernel has stopped the program.
 func (p *Process) Pause() error {
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
+	if err := p.Signal(pauseSignal); err != nil {
 		return err
 	}
 	return Retry(Deadline, func() error {

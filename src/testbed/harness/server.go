@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -128,7 +127,7 @@ func (s *Server) Kill() { s.check("kill", s.Process.Kill()) }
 func (s *Server) Pause() { s.check("pause", s.Process.Pause()) }
 
 // Resume continues a paused process.
-func (s *Server) Resume() { s.check("resume", s.Signal(syscall.SIGCONT)) }
+func (s *Server) Resume() { s.check("resume", s.Signal(resumeSignal)) }
 
 // CPU returns the user and system time of the process since its start, in steps of 10 ms. It works on Linux only.
 func (s *Server) CPU() time.Duration {
