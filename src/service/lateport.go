@@ -26,17 +26,18 @@ func newLateListener(socket boundSocket) *lateListener {
 	return &lateListener{socket: socket, changed: make(chan struct{})}
 }
 
-// open lets clients connect. It does nothing after Close, and after the first call.
-func (l *lateListener) open() (err error) {
+// open lets clients connect, and reports whether they could not before. It does nothing after Close, and after the first call.
+func (l *lateListener) open() (isNew bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isEnded || l.inner != nil {
-		return nil
+		return false, nil
 	}
-	if l.inner, err = l.socket.listen(); err == nil {
-		close(l.changed)
+	if l.inner, err = l.socket.listen(); err != nil {
+		return false, err
 	}
-	return err
+	close(l.changed)
+	return true, nil
 }
 
 // Accept waits for open and then for a client.

@@ -133,16 +133,19 @@ func (p *ports) open(onMissing func(error)) error {
 	return nil
 }
 
-// openForCallers lets clients connect to the ports that await rules, and returns these.
+// openForCallers lets clients connect to the ports that await rules, and returns those that were not open before.
 func (p *ports) openForCallers() (opened []*port, _ error) {
 	for _, p := range p.opened() {
 		if p.late == nil {
 			continue
 		}
-		if err := p.late.open(); err != nil {
+		isNew, err := p.late.open()
+		if err != nil {
 			return nil, p.explainError(err)
 		}
-		opened = append(opened, p)
+		if isNew {
+			opened = append(opened, p)
+		}
 	}
 	return opened, nil
 }
