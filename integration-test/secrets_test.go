@@ -226,6 +226,9 @@ func nothingSecretWithoutAStore(t *testing.T) {
 		"sentinels that are none":     {"REDIS_TYPE=SENTINEL", "REDIS_URL=main,redis://:" + secretMark + "@" + other.Addr, "REDIS_SENTINEL_AUTH=" + secretMark, "REDIS_AUTH=" + secretMark},
 		"a cluster that is none":      {"REDIS_TYPE=CLUSTER", "REDIS_URL=redis://:" + secretMark + "@" + other.Addr + ",redis://:" + secretMark + "@127.0.0.1:1"},
 		"headers for no xDS server":   {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark},
+		"headers of OTLP":             {"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_HEADERS=" + secretMark},
+		"headers of OTLP's metrics":   {"OTEL_METRICS_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_METRICS_HEADERS=a b=" + secretMark},
+		"a collector that is none":    {"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=" + secretMark, "OTEL_EXPORTER_OTLP_TIMEOUT=" + secretMark},
 		"headers for another server":  {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + other.Addr, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,18 +263,17 @@ func nothingSecretInRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, env := range map[string][]string{
-		"an URL":          {"REDIS_URL=redis://user:" + secretMark + "@host:port/" + secretMark},
-		"another scheme":  {"REDIS_URL=http://user:" + secretMark + "@host:1"},
-		"several":         {"REDIS_URL=user:" + secretMark + "@a:1,b:1"},
-		"a sentinel":      {"REDIS_TYPE=SENTINEL", "REDIS_URL=main," + secretMark},
-		"a node":          {"REDIS_TYPE=CLUSTER", "REDIS_URL=redis://:" + secretMark + "@a:1/7"},
-		"a second URL":    {"REDIS_URL=a:1", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=redis://:" + secretMark + "@:1"},
-		"headers of xDS":  {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=" + secretMark},
-		"names of those":  {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:" + secretMark},
-		"headers of OTLP": {"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_HEADERS=" + secretMark},
-		"a key as cert":   {"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + swapped, "GRPC_SERVER_TLS_KEY=" + certificates.Server.Key},
-		"keys of two":     {"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + certificates.Client.Cert, "GRPC_SERVER_TLS_KEY=" + certificates.Server.Key},
-		"keys for Redis":  {"REDIS_URL=rediss://a:1", "REDIS_TLS_CLIENT_CERT=" + swapped, "REDIS_TLS_CLIENT_KEY=" + certificates.Server.Key},
+		"an URL":         {"REDIS_URL=redis://user:" + secretMark + "@host:port/" + secretMark},
+		"another scheme": {"REDIS_URL=http://user:" + secretMark + "@host:1"},
+		"several":        {"REDIS_URL=user:" + secretMark + "@a:1,b:1"},
+		"a sentinel":     {"REDIS_TYPE=SENTINEL", "REDIS_URL=main," + secretMark},
+		"a node":         {"REDIS_TYPE=CLUSTER", "REDIS_URL=redis://:" + secretMark + "@a:1/7"},
+		"a second URL":   {"REDIS_URL=a:1", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=redis://:" + secretMark + "@:1"},
+		"headers of xDS": {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=" + secretMark},
+		"names of those": {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:" + secretMark},
+		"a key as cert":  {"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + swapped, "GRPC_SERVER_TLS_KEY=" + certificates.Server.Key},
+		"keys of two":    {"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + certificates.Client.Cert, "GRPC_SERVER_TLS_KEY=" + certificates.Server.Key},
+		"keys for Redis": {"REDIS_URL=rediss://a:1", "REDIS_TLS_CLIENT_CERT=" + swapped, "REDIS_TLS_CLIENT_KEY=" + certificates.Server.Key},
 	} {
 		t.Run("refused: "+name, func(t *testing.T) {
 			t.Parallel()
