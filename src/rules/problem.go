@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -17,15 +18,19 @@ type Pos struct {
 	Line, Col int
 }
 
-// String returns file:line:col, or as much of it as is known.
+// String returns file:line:col, or as much of it as is known. It quotes a name with characters that are not printable.
 func (p Pos) String() string {
+	file := p.File
+	if strings.ContainsFunc(file, isUnprintable) {
+		file = strconv.Quote(file)
+	}
 	switch {
 	case p.Line == 0:
-		return p.File
+		return file
 	case p.Col == 0:
-		return fmt.Sprintf("%s:%d", p.File, p.Line)
+		return fmt.Sprintf("%s:%d", file, p.Line)
 	}
-	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
+	return fmt.Sprintf("%s:%d:%d", file, p.Line, p.Col)
 }
 
 // compare orders positions by file, line and column.
@@ -120,11 +125,13 @@ func Quote(s string) string {
 // Shorten returns s for a message. If s is longer than 200 bytes or not printable, it returns what Quote does.
 func Shorten(s string) string {
 	const most = 200
-	if len(s) > most || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if len(s) > most || strings.ContainsFunc(s, isUnprintable) {
 		return Quote(s)
 	}
 	return s
 }
+
+func isUnprintable(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
 
 // JoinWithOr returns "a, b or c" for the words a, b and c. There must be at least two.
 func JoinWithOr(words []string) string {

@@ -320,7 +320,7 @@ func TestReadmeTry(t *testing.T) {
 	if problems != nil {
 		t.Fatal(problems)
 	}
-	var out output
+	var out sharedBuffer
 	suggest.Print(&out, false, set, nil, nil)
 	for line := range strings.Lines(out.String()) {
 		if line = strings.TrimSpace(line); strings.Contains(line, "curl") {

@@ -17,19 +17,19 @@ import (
 	"ratelimit/src/tools/explain"
 )
 
-// output is a buffer that several goroutines may write and read.
-type output struct {
+// sharedBuffer is a buffer that several goroutines may write and read.
+type sharedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *sharedBuffer) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.Write(p)
 }
 
-func (o *output) String() string {
+func (o *sharedBuffer) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
@@ -40,7 +40,7 @@ type running struct {
 	t *testing.T
 	*service.Service
 	rules string // the file
-	log   output
+	log   sharedBuffer
 }
 
 const oneRule = `

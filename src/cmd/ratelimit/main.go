@@ -25,6 +25,7 @@ import (
 	"ratelimit/src/tools/explain"
 	"ratelimit/src/tools/health"
 	"ratelimit/src/tools/man"
+	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/record"
 	"ratelimit/src/tools/ruletest"
 	"ratelimit/src/tools/simulate"
@@ -52,7 +53,7 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 		e = command.Exit{Code: command.ExitError, Reason: err}
 	}
 	if e.Reason != nil {
-		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", strings.ReplaceAll(cmd.CommandPath(), " ", ": "), e.Reason)
+		fmt.Fprintf(output.Escaping(root.ErrOrStderr()), "%s: %v\n", strings.ReplaceAll(cmd.CommandPath(), " ", ": "), e.Reason)
 	}
 	return e.Code
 }

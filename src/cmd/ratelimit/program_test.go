@@ -65,7 +65,7 @@ func finish(t *testing.T, cmd *exec.Cmd, in string) (code int, out, errOut strin
 type background struct {
 	*exec.Cmd
 	in          io.WriteCloser
-	out, errOut output
+	out, errOut sharedBuffer
 	code        chan int // has the exit status after the end
 }
 

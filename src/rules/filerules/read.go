@@ -204,7 +204,7 @@ func (s *dirScan) parseDataFiles() dataCache {
 // readDir reads the directory dir, a path without links. Problems call it shown.
 func (s *dirScan) readDir(dir, shown string, info fs.FileInfo) {
 	if slices.Contains(s.enclosingDirs, dir) {
-		s.skipLink(shown, "remove the link", "the link leads back to %s, which it is in", dir)
+		s.skipLink(shown, "remove the link", "the link leads back to %s, which it is in", rules.Shorten(dir))
 		return
 	}
 	if len(s.enclosingDirs) == s.limits.maxDirDepth {
@@ -280,7 +280,7 @@ func (s *dirScan) readEntry(dir string, e fs.DirEntry, shown string) {
 	case err != nil:
 		s.addProblem(shown, howToFix(err)+", or remove it", "cannot be read: %v", err)
 	case info.IsDir() && isLink && !isInside(path, s.basePath):
-		s.skipLink(shown, "put the directory itself here, or link its files", "the link leads to the directory %s, which is outside of %s", path, s.basePath)
+		s.skipLink(shown, "put the directory itself here, or link its files", "the link leads to the directory %s, which is outside of %s", rules.Shorten(path), s.basePath)
 	case info.IsDir():
 		s.readDir(path, shown, info)
 	case isRuleFile(name), mayHoldRules(name) && s.hasDomain(path, info):

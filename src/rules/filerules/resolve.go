@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"ratelimit/src/rules"
 )
 
 // maxLinks bounds the links on the way to one file, as Linux does.
@@ -62,7 +64,7 @@ func (s *dirScan) resolveLinks(dir, path string) (resolved string, info fs.FileI
 			continue
 		}
 		if links++; links > maxLinks {
-			return "", nil, fmt.Errorf("%s: %w", next, errTooManyLinks)
+			return "", nil, fmt.Errorf("%s: %w", rules.Shorten(next), errTooManyLinks)
 		}
 		link, target = next, nextTarget
 		rest := target
@@ -88,7 +90,7 @@ func (s *dirScan) resolveAbsolute(path string) (resolved string, info fs.FileInf
 
 // outsideError returns the error of a link that leads outside.
 func (s *dirScan) outsideError(link, target string) error {
-	return fmt.Errorf("the link %s leads to %s, %w, %s", link, target, errOutsideBase, s.basePath)
+	return fmt.Errorf("the link %s leads to %s, %w, %s", rules.Shorten(link), rules.Shorten(target), errOutsideBase, s.basePath)
 }
 
 // splitAbsoluteTarget splits the absolute target of a link into the directory where it starts and the rest. inside is false if the
@@ -120,9 +122,9 @@ func (s *dirScan) lookUpName(path string) (info fs.FileInfo, target string, err 
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = fmt.Errorf("%s %w", path, errNameMissing)
+		err = fmt.Errorf("%s %w", rules.Shorten(path), errNameMissing)
 	case errors.Is(err, syscall.ENOTDIR):
-		err = fmt.Errorf("%s %w", filepath.Dir(path), errNotDirectory)
+		err = fmt.Errorf("%s %w", rules.Shorten(filepath.Dir(path)), errNotDirectory)
 	case err != nil:
 		err = &fs.PathError{Op: operation, Path: path, Err: errorWithoutPath(err)}
 	}

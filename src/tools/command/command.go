@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/service"
+	"ratelimit/src/tools/output"
 )
 
 // Exit codes, the same for every command.
@@ -44,11 +45,17 @@ func InvalidInput(err error) error {
 func InvalidFlags(_ *cobra.Command, err error) error { return InvalidInput(err) }
 
 // New returns a command with the texts of help: a line of usage, a line of summary, an empty line, a description, "Examples:" and
-// examples. The caller adds flags, and sets Args if the command takes arguments.
+// examples. The caller adds flags, and sets Args if the command takes arguments. What run writes to the outputs of the command cannot
+// control a terminal; output.Raw takes that away.
 func New(help string, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	head, body, _ := strings.Cut(help, "\n\n")
 	long, examples, _ := strings.Cut(body, "Examples:\n")
-	cmd := &cobra.Command{RunE: run, Long: strings.TrimSpace(long), Example: strings.TrimRight(examples, "\n")}
+	escaped := func(cmd *cobra.Command, args []string) error {
+		cmd.SetOut(output.Escaping(cmd.OutOrStdout()))
+		cmd.SetErr(output.Escaping(cmd.ErrOrStderr()))
+		return run(cmd, args)
+	}
+	cmd := &cobra.Command{RunE: escaped, Long: strings.TrimSpace(long), Example: strings.TrimRight(examples, "\n")}
 	cmd.Use, cmd.Short, _ = strings.Cut(head, "\n")
 	return cmd
 }
@@ -63,8 +70,13 @@ func UntilSignal(ctx context.Context, more ...os.Signal) (context.Context, conte
 // ProgressLine returns a function that overwrites the last line of the terminal w with formatted text; "" clears the line. If w is
 // no terminal, the function does nothing.
 func ProgressLine(w io.Writer) func(format string, args ...any) {
+	w = output.Raw(w)
 	if !service.IsTerminal(w) {
 		return func(string, ...any) {}
 	}
-	return func(format string, args ...any) { fmt.Fprintf(w, "\r\x1b[K"+format, args...) }
+	text := output.Escaping(w)
+	return func(format string, args ...any) {
+		fmt.Fprint(w, "\r\x1b[K")
+		fmt.Fprintf(text, format, args...)
+	}
 }

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // Plural returns "1 file" or "2 files". n is an integer of any type.
@@ -45,24 +43,6 @@ func writeJSON(w io.Writer, v any, indent string) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	_, err := w.Write(escapeJSON(text.Bytes()))
+	_, err := w.Write(escape(text.Bytes()))
 	return err
-}
-
-// escapeJSON returns JSON with \u escapes of all characters that are not printable, except ends of lines. encoding/json leaves some of
-// them, such as U+009B, which starts control sequences as ESC [ does.
-func escapeJSON(text []byte) []byte {
-	escaped := make([]byte, 0, len(text))
-	for _, r := range string(text) { // All of these are in strings, since JSON has no others elsewhere.
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
-			escaped = utf8.AppendRune(escaped, r)
-		case r > 0xFFFF:
-			high, low := utf16.EncodeRune(r)
-			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, high, low)
-		default:
-			escaped = fmt.Appendf(escaped, `\u%04x`, r)
-		}
-	}
-	return escaped
 }

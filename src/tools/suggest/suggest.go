@@ -14,6 +14,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
+	"ratelimit/src/tools/output"
 )
 
 // Print writes shell commands that exceed the limit of a rule with few requests, and where to see them. httpAddr and debugAddr are the
@@ -50,7 +51,7 @@ and see 200 turn into 429:
   %scurl -s %s -d '%s'%s
 
 %sCtrl-C stops the service.
-`, x.rule.FullName, limitInWords(x.rule), each, bold, x.calls, url, x.request, plain, x.oneTitle, bold, url, x.oneRequest, plain, page)
+`, output.Escaped(x.rule.FullName), limitInWords(x.rule), each, bold, x.calls, url, output.Escaped(x.request), plain, x.oneTitle, bold, url, output.Escaped(x.oneRequest), plain, page)
 }
 
 // limitInWords returns what a rule allows: "2 requests per minute, by the clock (UTC)", "4 requests at a time, each for at most 30s".

@@ -97,9 +97,9 @@ func (opt *options) run(cmd *cobra.Command, address string) error {
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
+	out := output.Raw(cmd.OutOrStdout())
 	if opt.once || opt.asJSON || !canShowLive(out) {
-		return opt.print(out, first)
+		return opt.print(cmd.OutOrStdout(), first)
 	}
 	m := &model{sortBy: opt.sortBy, window: opt.filter.window}
 	m.receive(first, nil, time.Now())
@@ -125,7 +125,7 @@ func (opt *options) print(out io.Writer, s *snapshot) error {
 		return output.WriteJSON(out, s)
 	}
 	cells := 0
-	if f, ok := out.(*os.File); ok && service.IsTerminal(out) {
+	if f, ok := output.Raw(out).(*os.File); ok && service.IsTerminal(f) {
 		cells, _ = terminalSize(f)
 	}
 	_, err := io.WriteString(out, s.text(cells))
