@@ -85,13 +85,14 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 	if isReceived && h.length > 0 {
 		return streamError(id, codeProtocol)
 	}
-	s := stream{id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow, isReceived: isReceived}
 	c.activeStreams++
 	c.waste-- // An open stream is no waste: its HEADERS count if it ends without an answer.
 	if h.isCall() && !isReceived {
-		c.opening = s
+		s := &c.opening
+		*s = stream{}
+		s.id, s.opened, s.timeout, s.length, s.receiveWindow = id, c.lastRead, h.timeout, h.length, firstWindow
 	} else {
-		c.openRequest(s, h)
+		c.openRequest(stream{id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow, isReceived: isReceived}, h)
 	}
 	return nil
 }
