@@ -58,9 +58,8 @@ func dialWire(addr string, settings ...http2.Setting) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{conn: conn, f: http2.NewFramer(conn, conn), next: 1, replies: make(map[uint32]*reply), initial: 65535, window: 65535, streams: make(map[uint32]int64)}
-	w.moved = sync.NewCond(&w.mu)
-	w.enc = hpack.NewEncoder(&w.head)
+	w := newWire(conn)
+	w.conn, w.f = conn, http2.NewFramer(conn, conn)
 	w.f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -69,6 +68,14 @@ func dialWire(addr string, settings ...http2.Setting) (*wire, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return w, nil
+}
+
+// newWire returns a wire that only writes, to out.
+func newWire(out io.Writer) *wire {
+	w := &wire{f: http2.NewFramer(out, nil), next: 1, replies: make(map[uint32]*reply), initial: 65535, window: 65535, streams: make(map[uint32]int64)}
+	w.moved = sync.NewCond(&w.mu)
+	w.enc = hpack.NewEncoder(&w.head)
+	return w
 }
 
 // until ends all waiting when ctx ends, by closing the connection.
