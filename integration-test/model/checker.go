@@ -14,6 +14,9 @@ type Traits struct {
 	OwnClock bool
 	// Cached: a cache refuses what it knows to be over, uncounted.
 	Cached bool
+	// UpstreamCounts: of a fixed window only the count is kept, as in envoyproxy/ratelimit, so what was refused also uses up a limit
+	// that is raised.
+	UpstreamCounts bool
 	// Forward: a sliding window counter is kept under the window that the clock
 	// shows, so its answers are not exact when the clock steps back.
 	Forward bool
@@ -95,7 +98,16 @@ func (ch *checker) loseIf(lost func(k string, c *counter) bool) {
 }
 
 // reload puts rules in force.
-func (ch *checker) reload(rules Rules) { ch.rules = rules }
+func (ch *checker) reload(rules Rules) {
+	ch.rules = slices.Clone(rules)
+	for i := range ch.rules {
+		r := &ch.rules[i]
+		r.Limits = slices.Clone(r.Limits)
+		for j := range r.Limits {
+			r.Limits[j].UpstreamCounts = ch.traits.UpstreamCounts
+		}
+	}
+}
 
 // become is told of a fault once it is there, or of its end once the store is well.
 func (ch *checker) become(f Fault) {

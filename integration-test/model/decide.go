@@ -209,7 +209,7 @@ func (u *unit) leavesTrace() bool {
 func (u *unit) uncounted(s state) (keys []string) {
 	for i, l := range u.limits {
 		c := s[u.keys[i]]
-		if u.wish.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(inWindow(l, u.at)) > l.Max {
+		if u.wish.amount > 0 && l.Kind == Fixed && l.Counting && c != nil && c.sum(fixed{}.counted(l, c, u.at)) > l.Max {
 			keys = append(keys, u.keys[i])
 		}
 	}

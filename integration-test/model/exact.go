@@ -16,6 +16,9 @@ type hit struct {
 	// cost is how much time a bucket needs for it; negative for what was given
 	// back. Buckets keep it, since the limit may change meanwhile.
 	cost *big.Int
+	// refused is that of a fixed window that counts what it refuses, and under is the limit of the last refusal.
+	refused bool
+	under   int64
 }
 
 // counter is what is known of a value of a rule under one limit: the hits that
@@ -49,6 +52,9 @@ func (c *counter) String() string {
 	var b strings.Builder
 	for _, h := range c.hits {
 		fmt.Fprintf(&b, "%d@%d", h.amount, h.at)
+		if h.refused {
+			fmt.Fprintf(&b, "!%d", h.under)
+		}
 		if h.cost != nil {
 			fmt.Fprintf(&b, "~%v", h.cost)
 		}

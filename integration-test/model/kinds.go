@@ -2,6 +2,7 @@ package model
 
 import (
 	"math/big"
+	"slices"
 	"time"
 )
 
@@ -62,7 +63,8 @@ type plain struct{}
 func (plain) distance(_ *Limit, _ *counter, _ int64) bool { return true }
 func (plain) adopt(_ *Limit, _ *counter, _ int64) bool    { return false }
 
-// fixed counts the hits of the window that the clock shows.
+// fixed counts the hits of the window that the clock shows. Refused hits count, too, until the limit is raised, unless the store keeps
+// only a count.
 type fixed struct{ plain }
 
 func inWindow(l *Limit, at int64) func(h *hit) bool {
@@ -70,8 +72,21 @@ func inWindow(l *Limit, at int64) func(h *hit) bool {
 	return func(h *hit) bool { return from <= h.at && h.at < to }
 }
 
-func (fixed) fits(l *Limit, c *counter, at, amount int64) bool {
-	return c.sum(inWindow(l, at))+amount <= l.Max
+// counted returns what says which hits count under l.
+func (fixed) counted(l *Limit, c *counter, at int64) func(h *hit) bool {
+	in := inWindow(l, at)
+	raised := !slices.ContainsFunc(c.hits, func(h hit) bool { return in(&h) && h.refused && h.under >= l.Max })
+	return func(h *hit) bool { return in(h) && (!raised || !h.refused) }
+}
+
+// forget removes the hits of the window that count no more.
+func (fixed) forget(l *Limit, c *counter, at int64, counted func(h *hit) bool) {
+	in := inWindow(l, at)
+	c.keep(func(h *hit) bool { return !in(h) || counted(h) })
+}
+
+func (f fixed) fits(l *Limit, c *counter, at, amount int64) bool {
+	return c.sum(f.counted(l, c, at))+amount <= l.Max
 }
 
 // waits are both until the window ends, whether anybody was there or not: what a
@@ -82,12 +97,29 @@ func (fixed) waits(l *Limit, _ *counter, at, _ int64) (retry, reset time.Duratio
 	return left, left
 }
 
-func (fixed) record(_ *Limit, c *counter, at, amount int64) {
-	c.hits = append(c.hits, hit{at: at, amount: amount})
+// record: the last refusal says what is a raised limit.
+func (f fixed) record(l *Limit, c *counter, at, amount int64) {
+	refused := l.Counting && !l.UpstreamCounts && (l.Max == 0 || !f.fits(l, c, at, amount))
+	f.forget(l, c, at, f.counted(l, c, at))
+	if in := inWindow(l, at); refused {
+		for i := range c.hits {
+			if in(&c.hits[i]) {
+				c.hits[i].under = l.Max
+			}
+		}
+	}
+	c.hits = append(c.hits, hit{at: at, amount: amount, refused: refused, under: l.Max})
 }
 
-func (fixed) give(l *Limit, c *counter, at, amount int64) int64 {
-	return c.takeBack(amount, inWindow(l, at))
+// give takes back what was admitted first.
+func (f fixed) give(l *Limit, c *counter, at, amount int64) int64 {
+	counted := f.counted(l, c, at)
+	given := c.takeBack(amount, func(h *hit) bool { return counted(h) && !h.refused })
+	given += c.takeBack(amount-given, counted)
+	if given > 0 {
+		f.forget(l, c, at, counted)
+	}
+	return given
 }
 
 // firstHit counts the hits of the window that began with the first one.

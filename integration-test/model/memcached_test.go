@@ -47,7 +47,9 @@ func (m *memcachedServer) open() (lab, error) {
 }
 
 func (l *memcachedLab) backend() backend.Backend { return l.store }
-func (l *memcachedLab) traits() Traits           { return Traits{OwnClock: true, Forward: true} }
+func (l *memcachedLab) traits() Traits {
+	return Traits{OwnClock: true, UpstreamCounts: true, Forward: true}
+}
 
 func (l *memcachedLab) fault(f Fault) error {
 	l.proxy.Heal()

@@ -67,7 +67,9 @@ func (r *redisServer) connect(cached bool) (*redisLab, error) {
 }
 
 func (l *redisLab) backend() backend.Backend { return l.front }
-func (l *redisLab) traits() Traits           { return Traits{OwnClock: true, Cached: l.cached} }
+func (l *redisLab) traits() Traits {
+	return Traits{OwnClock: true, UpstreamCounts: true, Cached: l.cached}
+}
 
 func (l *redisLab) fault(f Fault) error {
 	if f == Wipe {

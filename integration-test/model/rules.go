@@ -35,6 +35,8 @@ type Limit struct {
 	Interval time.Duration
 	// Counting is count_blocked.
 	Counting bool
+	// UpstreamCounts says that the store keeps only the count of a Fixed, and not what was refused. It is not part of a rule: the checker sets it.
+	UpstreamCounts bool
 	// Calendar is that of a Fixed without a Period.
 	Calendar Calendar
 	// Hold is how long a hold is open; 0: there are none. Release is unsettled: release.

@@ -17,7 +17,7 @@ type counter struct {
 // apply applies op, and stores what there is to store.
 func (c *counter) apply(at int64, op Op, amount uint64) (v Outcome) {
 	if start, _ := WindowBounds(at, c.limit.Period); c.limit.Kind == FixedWindow && start != c.window {
-		c.window, c.FixedWindowCount = start, 0
+		c.window, c.FixedWindow = start, FixedState{}
 	}
 	return c.Take(c.limit, at, op, amount)
 }
@@ -31,7 +31,7 @@ func (c *counter) clone() *counter {
 
 // same reports whether c and d keep the same.
 func (c *counter) same(d *counter) bool {
-	return c.window == d.window && c.FixedWindowCount == d.FixedWindowCount && c.FirstHit == d.FirstHit && c.SlidingCounter == d.SlidingCounter &&
+	return c.window == d.window && c.FixedWindow == d.FixedWindow && c.FirstHit == d.FirstHit && c.SlidingCounter == d.SlidingCounter &&
 		c.GCRA == d.GCRA && c.SlidingLog.totalBeforeFirst == d.SlidingLog.totalBeforeFirst && slices.Equal(c.SlidingLog.liveRecords(), d.SlidingLog.liveRecords())
 }
 

@@ -18,7 +18,7 @@ const MaxHeldBytes = heldHeadBytes + holdRecord*(MaxOpenHolds+MaxDoneHolds) + Ma
 func (s *HeldState) AppendBinary(b []byte) ([]byte, error) {
 	set := &s.Holds
 	for _, n := range [...]uint64{
-		uint64(s.WindowStart), s.Base.FixedWindowCount,
+		uint64(s.WindowStart), s.Base.FixedWindow.Count,
 		s.Base.FirstHit.Count, uint64(s.Base.FirstHit.WindowEnd),
 		uint64(s.Base.SlidingCounter.WindowStart), s.Base.SlidingCounter.PreviousCount, s.Base.SlidingCounter.CurrentCount,
 		uint64(s.Base.GCRA.TAT), uint64(s.Base.GCRA.LastHit),
@@ -49,10 +49,10 @@ func (s *HeldState) UnmarshalBinary(b []byte) error {
 	read := HeldState{
 		WindowStart: int64(number(0)),
 		Base: State{
-			FixedWindowCount: number(1),
-			FirstHit:         FirstHitState{number(2), int64(number(3))},
-			SlidingCounter:   SlidingCounterState{int64(number(4)), number(5), number(6)},
-			GCRA:             GCRAState{int64(number(7)), int64(number(8))},
+			FixedWindow:    FixedState{Count: number(1)},
+			FirstHit:       FirstHitState{number(2), int64(number(3))},
+			SlidingCounter: SlidingCounterState{int64(number(4)), number(5), number(6)},
+			GCRA:           GCRAState{int64(number(7)), int64(number(8))},
 		},
 	}
 	set := &read.Holds

@@ -69,7 +69,7 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 	if l.Kind == FixedWindow {
 		start, _ := l.WindowBounds(at)
 		if start > s.WindowStart {
-			s.Base.FixedWindowCount = 0
+			s.Base.FixedWindow.Count = 0
 		}
 		s.WindowStart = start // A clock that was set back finds the count in its own window.
 	}

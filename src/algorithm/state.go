@@ -3,18 +3,18 @@ package algorithm
 // State is the state of a counter of any kind. A counter uses only the field of its kind. The
 // zero value is a counter without hits.
 type State struct {
-	FixedWindowCount uint64 // FixedWindowCount is the count of the current fixed window.
-	FirstHit         FirstHitState
-	SlidingCounter   SlidingCounterState
-	GCRA             GCRAState
-	SlidingLog       Log
+	FixedWindow    FixedState // FixedWindow is the current fixed window.
+	FirstHit       FirstHitState
+	SlidingCounter SlidingCounterState
+	GCRA           GCRAState
+	SlidingLog     Log
 }
 
 // Take applies op to s with the Take function of the limit's kind.
 func (s *State) Take(l *Limit, at int64, op Op, amount uint64) (v Outcome) {
 	switch l.Kind {
 	case FixedWindow:
-		s.FixedWindowCount, v = TakeFixed(l, s.FixedWindowCount, at, op, amount)
+		v = s.FixedWindow.Take(l, at, op, amount)
 	case FirstHitWindow:
 		s.FirstHit, v = TakeFirstHit(l, s.FirstHit, at, op, amount)
 	case SlidingWindow:

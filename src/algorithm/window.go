@@ -43,6 +43,53 @@ func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, 
 	return v.After, v
 }
 
+// FixedState is the state of a fixed window that also knows which hits were refused, so that they do not use up a limit that is raised.
+type FixedState struct {
+	Count      uint64 // Count is the count of TakeFixed: what was admitted, and what was refused and counted.
+	Refused    uint64 // Refused is the part of Count that was refused.
+	RefusedMax uint64 // RefusedMax is the Max under which a hit was refused last. It is 0 if Refused is.
+}
+
+// Take applies op to the window. It does what TakeFixed does, except under a larger Max than that under which hits were refused. Then
+// only what was admitted counts, and the next hit that changes the count forgets what was refused:
+//
+//	1 a month:  a charge of 1 passes      count 1
+//	            a charge of 1 is refused  count 2, of which 1 was refused under 1
+//	2 a month:  a charge of 1 passes      count 2
+//	            a charge of 1 is refused  count 3, of which 1 was refused under 2
+//
+// A refund gives back what was admitted first.
+func (s *FixedState) Take(l *Limit, at int64, op Op, amount uint64) Outcome {
+	_, v := TakeFixed(l, s.CountUnder(l), at, op, amount)
+	s.Record(l, &v)
+	return v
+}
+
+// CountUnder returns the count that a hit under l sees.
+func (s *FixedState) CountUnder(l *Limit) uint64 {
+	if l.Max > s.RefusedMax {
+		return s.Count - s.Refused
+	}
+	return s.Count
+}
+
+// Record changes s as the outcome v of TakeFixed says, which saw CountUnder(l).
+func (s *FixedState) Record(l *Limit, v *Outcome) {
+	if v.After == v.Before {
+		return
+	}
+	if l.Max > s.RefusedMax {
+		s.Refused = 0
+	}
+	if v.Over {
+		s.Refused, s.RefusedMax = s.Refused+v.After-v.Before, l.Max
+	}
+	s.Count, s.Refused = v.After, min(s.Refused, v.After)
+	if s.Refused == 0 {
+		s.RefusedMax = 0
+	}
+}
+
 // FixedOutcomeInstead returns what TakeFixed would have returned for the limit l instead of another one with the same windows, which
 // returned v for op and amount. Both limits have CountBlocked, so that the count does not depend on them.
 func FixedOutcomeInstead(l *Limit, v *Outcome, op Op, amount uint64) Outcome {

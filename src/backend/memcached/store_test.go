@@ -86,6 +86,7 @@ var all = backendtest.Suite{
 	Kinds:            CountableKinds(),
 	OnlyCountBlocked: true,
 	NoGroups:         true,
+	UpstreamCounts:   true,
 	InexactBackwards: []algorithm.Kind{algorithm.SlidingWindowCounter},
 }
 

@@ -11,9 +11,12 @@ import (
 // A snapshot is magic, the version of its format in 4 bytes, and chunks. A chunk has the length of its data, a checksum and the data.
 // The checksum is a CRC-32C of all data up to and including this chunk, so a chunk that is missing or elsewhere is found, too. A chunk
 // of length 0 is the last one. All numbers are little-endian.
+//
+// Version 1 has no counters with holds, and has a random bit where a slot or a name says that it is one. Versions 1 and 2 do not say what
+// fixed windows have refused.
 const (
 	magic              = "ratelimit counters\n\x00"
-	snapshotVersion    = 2 // Version 1 has no counters with holds, and has a random bit where a slot or a name says that it is one.
+	snapshotVersion    = 3
 	chunkHeaderBytes   = 8
 	maxChunkBytes      = 64 << 10 // maxChunkBytes is the length of the longest chunk with its header.
 	snapshotStartBytes = len(magic) + 4

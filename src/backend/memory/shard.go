@@ -73,16 +73,22 @@ func (sh *shard) applyHit(h *backend.Hit, id counterID, now int64) algorithm.Out
 		return sh.applyPackedHit(h, id, now)
 	}
 	sl, expired := sh.findSlot(id, now)
-	var count uint64
+	var st algorithm.FixedState
 	if sl != nil {
-		count = sl.stateOrIndex
+		st = sh.fixedState(sl)
 	}
-	after, v := algorithm.TakeFixed(h.Limit, count, now, h.Op, h.Amount)
-	if after != count {
+	after, v := algorithm.TakeFixed(h.Limit, st.CountUnder(h.Limit), now, h.Op, h.Amount)
+	if after != v.Before {
 		if sl == nil {
 			sl = sh.createSlot(h, id, expired, now)
 		}
-		sl.stateOrIndex, sl.expiresAt = after, now+int64(v.ResetAfter)+sh.budget.graceNanos
+		if v.Over || st.Refused > 0 {
+			st.Record(h.Limit, &v)
+			sh.setFixedState(sl, &st)
+		} else {
+			sl.stateOrIndex = after
+		}
+		sl.expiresAt = now + int64(v.ResetAfter) + sh.budget.graceNanos
 	}
 	sl.recordUse(h, &v, now)
 	return v

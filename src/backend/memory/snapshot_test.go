@@ -55,6 +55,8 @@ var snapshotLimits = []*algorithm.Limit{
 	{Kind: algorithm.SlidingWindow, Max: 20, Period: time.Minute, Hold: 20 * time.Second, ReleaseUnsettled: true},
 	{Kind: algorithm.GCRA, Max: 20, Burst: 9, Period: time.Minute, Hold: 10 * time.Second},
 	{Kind: algorithm.Concurrency, Max: 20, Period: 30 * time.Second, Hold: 30 * time.Second},
+	// A fixed window that shares the counters of the first one, whose limit is lower.
+	{Kind: algorithm.FixedWindow, Max: 40, Period: time.Minute, CountBlocked: true},
 }
 
 // randomBatch returns a batch of hits on some of 300 counters.
@@ -226,7 +228,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 	refused("of tomorrow", good, epoch.Add(-24*time.Hour), "it is of 2026-01-01T00:00:00Z, 24h0m0s ahead of the clock")
 	newer := append([]byte(nil), good...)
 	newer[len(magic)]++
-	refused("newer", newer, epoch, "version 3 of the format, and this program reads versions 1 to 2")
+	refused("newer", newer, epoch, "version 4 of the format, and this program reads versions 1 to 3")
 }
 
 // rawSnapshot returns a snapshot with that stream, whatever it is.

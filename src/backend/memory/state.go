@@ -11,14 +11,14 @@ import (
 //
 // Slots have 32 bytes for every kind, so there is one table and one order of eviction. The 16 bytes of count and expires hold
 //
-//	fixed window      the count; the window is part of the id
+//	fixed window      the count; the window is part of the id. See setFixedState for refused hits
 //	first-hit window  the count, and the end of the window plus the grace
 //	sliding counter   both counts, 32 bits each, and the start of the current window plus
 //	                  two periods and the grace
 //	gcra              the arrival time
 //
 // The overflow holds, at the cost of a cache miss, buckets with counts of 2^32 or more or an
-// end beyond the year 2262, arrivals with a last hit, and the logs of sliding windows.
+// end beyond the year 2262, arrivals with a last hit, fixed windows that have refused many hits, and the logs of sliding windows.
 func (sh *shard) packState(l *algorithm.Limit, sl *slot, st *algorithm.State) {
 	grace := sh.budget.graceNanos
 	switch l.Kind {
@@ -59,7 +59,7 @@ func (sh *shard) unpackState(l *algorithm.Limit, sl *slot) (st algorithm.State) 
 	}
 	switch l.Kind {
 	case algorithm.FixedWindow:
-		st.FixedWindowCount = sl.stateOrIndex
+		st.FixedWindow = sh.fixedState(sl)
 	case algorithm.FirstHitWindow:
 		st.FirstHit = algorithm.FirstHitState{Count: sl.stateOrIndex, WindowEnd: sl.expiresAt - sh.budget.graceNanos}
 	case algorithm.SlidingWindowCounter:
@@ -79,6 +79,47 @@ func (sh *shard) unpackState(l *algorithm.Limit, sl *slot) (st algorithm.State) 
 		st.SlidingLog = sh.overflow.logs.items[sl.stateOrIndex]
 	}
 	return st
+}
+
+// A fixed window in a slot that has counted refused hits has hasRefused, and three numbers of refusedBits bits.
+const (
+	hasRefused  = 1 << 63
+	refusedBits = 21
+	refusedMask = 1<<refusedBits - 1
+)
+
+// setFixedState writes s to sl. Without refused hits stateOrIndex is the count. With them it has what was admitted, what was refused and
+// the Max of the last refusal, or is in the overflow if one of these is above refusedMask.
+func (sh *shard) setFixedState(sl *slot, s *algorithm.FixedState) {
+	n, admitted := s.Count, s.Count-s.Refused
+	if s.Refused > 0 {
+		if (admitted|s.Refused|s.RefusedMax)&^refusedMask != 0 {
+			sh.setWideState(sl, wideState{int64(s.Count), int64(s.Refused), int64(s.RefusedMax)})
+			return
+		}
+		n = hasRefused | s.RefusedMax<<(2*refusedBits) | s.Refused<<refusedBits | admitted
+	}
+	sh.freeOverflowState(sl)
+	sl.stateOrIndex = n
+}
+
+// fixedState returns the state of sl, a fixed window.
+func (sh *shard) fixedState(sl *slot) algorithm.FixedState {
+	if sl.form() == wideForm || sl.stateOrIndex&hasRefused != 0 {
+		return sh.refusingState(sl)
+	}
+	return algorithm.FixedState{Count: sl.stateOrIndex}
+}
+
+// refusingState is fixedState for a window that has counted refused hits.
+func (sh *shard) refusingState(sl *slot) algorithm.FixedState {
+	n := sl.stateOrIndex
+	if sl.form() == wideForm {
+		w := &sh.overflow.wideStates.items[n]
+		return algorithm.FixedState{Count: uint64(w[0]), Refused: uint64(w[1]), RefusedMax: uint64(w[2])}
+	}
+	refused := n >> refusedBits & refusedMask
+	return algorithm.FixedState{Count: n&refusedMask + refused, Refused: refused, RefusedMax: n >> (2 * refusedBits) & refusedMask}
 }
 
 // counterState returns the state of id. A log must not be written to.

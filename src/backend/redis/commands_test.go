@@ -32,7 +32,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 	server := redistest.Start(t, redistest.Options{})
 	server.Do(t, acl...)
-	backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend {
+	backendtest.Suite{UpstreamCounts: true, Brief: true}.Run(t, func(t *testing.T) backend.Backend {
 		server.Do(t, "FLUSHALL")
 		return open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) { return "me", "secret", nil }})
 	})

@@ -50,7 +50,7 @@ func clientTLS(t *testing.T, certs *harness.Certificates) func() (*tls.Config, e
 }
 
 // some is for what is about the way to Redis, whatever travels on it.
-var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}, Brief: true}
+var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}, UpstreamCounts: true, Brief: true}
 
 func TestSuite(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestSuite(t *testing.T) {
 		options redistest.Options
 		config  func(*redistest.Server) Config
 	}{
-		{"tcp", backendtest.Suite{}, redistest.Options{}, func(s *redistest.Server) Config { return Config{Addr: s.Addr} }},
+		{"tcp", backendtest.Suite{UpstreamCounts: true}, redistest.Options{}, func(s *redistest.Server) Config { return Config{Addr: s.Addr} }},
 		{"unix socket", some, redistest.Options{UnixSocket: true}, func(s *redistest.Server) Config {
 			return Config{Network: "unix", Addr: s.Socket, Config: remote.Config{Connections: 1}}
 		}},

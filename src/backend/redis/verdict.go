@@ -105,7 +105,7 @@ func (s *counterState) state(kind algorithm.Kind) (st algorithm.State) {
 	instant := func(us int64) int64 { return max(us, 0) * int64(time.Microsecond) } // A missing instant is -1 µs and becomes 0.
 	switch kind {
 	case algorithm.FixedWindow:
-		st.FixedWindowCount = count(s[0])
+		st.FixedWindow.Count = count(s[0])
 	case algorithm.FirstHitWindow:
 		st.FirstHit = algorithm.FirstHitState{Count: count(s[0]), WindowEnd: instant(s[1])}
 	case algorithm.SlidingWindowCounter:

@@ -22,6 +22,9 @@ type Suite struct {
 	// InexactBackwards are the kinds for which the store is not exact when the clock is set back, because the window of the clock
 	// is part of a counter's name.
 	InexactBackwards []algorithm.Kind
+	// UpstreamCounts says that the store keeps of a fixed window only the count, as envoyproxy/ratelimit does. So refused hits that count
+	// also use up the room of a limit that is raised.
+	UpstreamCounts bool
 	// NoFullUntil says that the store never returns a FullUntil.
 	NoFullUntil bool
 	// Brief repeats random tests a fifth or a third as often. It is for a store that another test asks all of them, and that is only reached in another
@@ -49,6 +52,7 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	}
 	t.Run("batch", func(t *testing.T) { suite.testBatch(t, open) })
 	t.Run("bound", func(t *testing.T) { suite.testBound(t, open) })
+	t.Run("raised limit", func(t *testing.T) { suite.testRaisedLimit(t, open) })
 	t.Run("referee", func(t *testing.T) { suite.testReferee(t, open) })
 	t.Run("clock set back", func(t *testing.T) { suite.testClockSetBack(t, open) })
 	t.Run("editor", func(t *testing.T) { suite.testEditor(t, open) })

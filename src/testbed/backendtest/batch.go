@@ -59,7 +59,7 @@ func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) backend.Backen
 			store, limit := open(t), countingBlocked(kind, 3, limit.Period)
 			before := time.Now()
 			v := send(t, store, time.Time{}, backend.Hit{Key: []byte("k"), Limit: limit, Amount: 3})[0]
-			want := referee{}.takeGroup([]backend.Hit{{Key: []byte("k"), Limit: limit, Amount: 3}}, before.UnixNano())[0]
+			want := newReferee(false).takeGroup([]backend.Hit{{Key: []byte("k"), Limit: limit, Amount: 3}}, before.UnixNano())[0]
 			if v.ResetAfter > want.ResetAfter+time.Second || v.ResetAfter < want.ResetAfter-time.Minute {
 				t.Errorf("resets in %v, want about %v", v.ResetAfter, want.ResetAfter)
 			}

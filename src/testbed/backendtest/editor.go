@@ -61,7 +61,7 @@ func (suite *Suite) testReset(t *testing.T, store backend.Backend, kind algorith
 	if after := send(t, store, later, backend.Hit{Key: other.Key, Limit: limit, Op: look})[0]; !suite.equal(before, after) {
 		t.Errorf("the reset of another counter changed %+v to %+v", before, after)
 	}
-	referee := referee{}
+	referee := newReferee(false)
 	for i := range 3 {
 		h.Op = []algorithm.Op{look, charge, charge}[i]
 		got, want := send(t, store, later, h)[0], referee.takeGroup([]backend.Hit{h}, later.UnixNano())[0]

@@ -13,8 +13,15 @@ import (
 	"ratelimit/src/backend"
 )
 
-// referee is a slow and simple store: a map of counters. It tries a group on copies, which it drops if a hit refuses.
-type referee map[counter]*state
+// referee is a slow and simple store. It tries a group on copies, which it drops if a hit refuses.
+type referee struct {
+	counters       map[counter]*state
+	upstreamCounts bool // upstreamCounts is Suite.UpstreamCounts.
+}
+
+func newReferee(upstreamCounts bool) *referee {
+	return &referee{make(map[counter]*state), upstreamCounts}
+}
 
 // counter identifies a counter of the referee.
 type counter struct {
@@ -28,7 +35,9 @@ type state struct {
 	algorithm.State
 	held    algorithm.HeldState // held is used instead of State if the limit has holds.
 	expires int64               // the instant at which the counter expires, or shortly before
-	reused  bool                // says that held was used after expires. It may have charges that the store has dropped.
+	// upstreamCounts is that of the referee.
+	upstreamCounts bool
+	reused         bool // says that held was used after expires. It may have charges that the store has dropped.
 }
 
 func (st *state) clone() *state {
@@ -48,6 +57,9 @@ func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
 	}
 	firstHit, arrival, buckets, newest := st.FirstHit, st.GCRA, st.SlidingCounter, st.SlidingLog.Newest()
 	v := st.Take(h.Limit, now, h.Op, h.Amount)
+	if st.upstreamCounts {
+		st.FixedWindow = algorithm.FixedState{Count: st.FixedWindow.Count}
+	}
 	if v.Charged || st.FirstHit != firstHit || st.GCRA != arrival || st.SlidingCounter != buckets || st.SlidingLog.Newest() != newest {
 		st.expires = now + int64(v.ResetAfter) // After a clock was set back, a look may shorten a window.
 	}
@@ -63,15 +75,15 @@ func counterOf(h *backend.Hit, now int64) counter {
 }
 
 // stateOf returns the state of c, which it creates if there is none.
-func (r referee) stateOf(c counter) *state {
-	if r[c] == nil {
-		r[c] = new(state)
+func (r *referee) stateOf(c counter) *state {
+	if r.counters[c] == nil {
+		r.counters[c] = &state{upstreamCounts: r.upstreamCounts}
 	}
-	return r[c]
+	return r.counters[c]
 }
 
 // takeGroup decides a group. Holds expire even if a hit refuses the group.
-func (r referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
+func (r *referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
 	verdicts, expired := make([]backend.Verdict, len(hits)), make([]uint32, len(hits))
 	for i := range hits {
 		if h := hits[i]; h.Limit.Hold > 0 {
@@ -79,7 +91,7 @@ func (r referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
 			expired[i] = r.stateOf(counterOf(&h, now)).apply(&h, now).HoldsExpired
 		}
 	}
-	trial := make(referee)
+	trial := make(map[counter]*state)
 	vetoed := false
 	for i := range hits {
 		c := counterOf(&hits[i], now)
@@ -138,7 +150,7 @@ type randomTest struct {
 	rnd      *rand.Rand
 	now      time.Time
 	latest   time.Time // the latest value of now
-	referee  referee
+	referee  *referee
 	versions map[keyName]int // how often a name got a new key
 }
 
@@ -184,7 +196,7 @@ func (p *randomTest) setBack(by time.Duration) {
 	p.now = p.now.Add(-by)
 	forgotten := make(map[string]bool)
 	soon := p.latest.Add(time.Minute).UnixNano()
-	for c, st := range p.referee {
+	for c, st := range p.referee.counters {
 		if st.expires <= soon || st.reused || c.window.IsHeld && c.window.Kind == algorithm.FixedWindow || slices.Contains(p.suite.InexactBackwards, c.window.Kind) {
 			forgotten[fmt.Sprint(c.window.Kind, c.key)] = true
 		}
@@ -238,7 +250,7 @@ func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) backend.Back
 func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*algorithm.Limit) {
 	p := randomTest{
 		suite: suite, rnd: randomOf(t), now: epoch, latest: epoch,
-		referee: make(referee), versions: make(map[keyName]int),
+		referee: newReferee(suite.UpstreamCounts), versions: make(map[keyName]int),
 	}
 	for round := range suite.count(1000, 200) {
 		p.moveClock()

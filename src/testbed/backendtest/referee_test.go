@@ -11,7 +11,7 @@ import (
 // refereeStore is the referee as a store, so that the tables can be tested before a store exists that passes them.
 type refereeStore struct {
 	mu      sync.Mutex
-	referee referee
+	referee *referee
 }
 
 func (s *refereeStore) Take(_ context.Context, b *backend.Batch) error {
@@ -27,7 +27,7 @@ func (s *refereeStore) Take(_ context.Context, b *backend.Batch) error {
 }
 
 func TestRefereePassesTables(t *testing.T) {
-	open := func(*testing.T) backend.Backend { return &refereeStore{referee: make(referee)} }
+	open := func(*testing.T) backend.Backend { return &refereeStore{referee: newReferee(false)} }
 	var suite Suite
 	suite.addKinds()
 	suite.testSteps(t, open)
