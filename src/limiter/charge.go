@@ -13,14 +13,12 @@ import (
 
 // addCharges finds the rules of all descriptors and adds a charge for each limit. It stops when ctx ends.
 func (l *Limiter) addCharges(ctx context.Context, req *Request, a *Answer) error {
-	together, batch, search := len(req.Descriptors), a.workspace.batch, &a.workspace.findRuleScratch
+	together, search := len(req.Descriptors), &a.workspace.findRuleScratch
 	a.Statuses = append(a.Statuses, make([]Status, together)...)
 	if a.Domain == nil {
 		return nil
 	}
-	a.Charges = slices.Grow(a.Charges, together)                                 // Most descriptors have one charge.
 	a.workspace.requestLimits = slices.Grow(a.workspace.requestLimits, together) // Charges point into requestLimits, so it must not grow later.
-	batch.Hits, batch.Verdicts = slices.Grow(batch.Hits, together), slices.Grow(batch.Verdicts, together)
 	if req.IndependentDescriptors {
 		together = 1
 	}
@@ -28,6 +26,7 @@ func (l *Limiter) addCharges(ctx context.Context, req *Request, a *Answer) error
 		end := begin + together
 		search.Begin(ctx)
 		a.findRules(req.Descriptors[begin:end], a.Statuses[begin:end])
+		a.makeRoom(req, begin, end)
 		for i := begin; i < end; i++ {
 			err := l.addDescriptorCharges(req, a, i)
 			if searchErr := search.Err(); searchErr != nil {
@@ -42,6 +41,37 @@ func (l *Limiter) addCharges(ctx context.Context, req *Request, a *Answer) error
 		}
 	}
 	return nil
+}
+
+// makeRoom makes room for the charges of descriptors begin to end, and for one of each that follows, so that adding them does not grow
+// the slices again and again. Their rules are found.
+func (a *Answer) makeRoom(req *Request, begin, end int) {
+	const (
+		keyOverhead = 24      // keyOverhead is about what a key has beside the domain and the entries, such as the window.
+		maxKeyRoom  = 2 << 20 // Not each rule is charged, so room for long keys is made when they come.
+	)
+	charges, keyBytes := len(req.Descriptors)-end, 0
+	for i := begin; i < end; i++ {
+		st := &a.Statuses[i]
+		n := 1
+		if st.Rule != nil {
+			n = len(st.Rule.LimitsToCharge())
+		}
+		for _, canary := range st.canaryRules {
+			n += len(canary.LimitsToCharge())
+		}
+		charges += n
+		if n > 1 {
+			keyLength := keyOverhead + len(req.Domain)
+			for _, e := range req.Descriptors[i].Entries {
+				keyLength += len(e.Key) + len(e.Value) + len("__")
+			}
+			keyBytes += n * keyLength
+		}
+	}
+	w := &a.workspace
+	a.Charges, w.counterKeys = slices.Grow(a.Charges, charges), slices.Grow(w.counterKeys, min(keyBytes, maxKeyRoom))
+	w.batch.Hits, w.batch.Verdicts = slices.Grow(w.batch.Hits, charges), slices.Grow(w.batch.Verdicts, charges)
 }
 
 // stoppedSearch returns the error of a request whose search for rules has stopped with err.

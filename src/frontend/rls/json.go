@@ -133,8 +133,9 @@ type syntaxError string
 
 func (e syntaxError) Error() string { return string(e) }
 
+// readBody reads the body of r into memory that is allocated once if the length is known, and is charged to the connection before.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	body, err := readCharged(http.MaxBytesReader(w, r.Body, maxBodyBytes), r.ContentLength, connlimit.AccountFromContext(r.Context()))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, fmt.Errorf("%w: the body is larger than 1 MiB", limiter.ErrRequestTooLarge)
 	}
@@ -142,6 +143,33 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the body could not be read", limiter.ErrInvalidRequest)
 	}
 	return body, nil
+}
+
+// readCharged reads all of in, which has that length, or one that is unknown if it is negative. conn is charged for memory until it is
+// full: what is read into it is charged by the connection.
+func readCharged(in io.Reader, length int64, conn *connlimit.MemoryAccount) (body []byte, err error) {
+	room := int64(0) // room is what conn is charged here.
+	defer func() { conn.ReleaseBytes(room) }()
+	more := min(max(length, 0), maxBodyBytes) + bytes.MinRead
+	for err == nil {
+		if len(body) == cap(body) {
+			if room += more; !conn.HoldBytes(more) {
+				return nil, context.Canceled
+			}
+			body = append(make([]byte, 0, int64(cap(body))+more), body...)
+			more = int64(cap(body))
+		}
+		var n int
+		n, err = in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		read := min(int64(n), room)
+		conn.ReleaseBytes(read)
+		room -= read
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return body, err
 }
 
 // errorPositionPattern matches the line and the column at the start of most error texts of protojson.

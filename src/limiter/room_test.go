@@ -1,0 +1,50 @@
+package limiter_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"ratelimit/src/backend"
+	"ratelimit/src/limiter"
+)
+
+func pick(is bool, yes, no uintptr) uintptr {
+	if is {
+		return yes
+	}
+	return no
+}
+
+// The charges of a request are counted before memory for them is allocated, so that none of it becomes garbage by growing.
+func TestChargesAreAllocatedOnce(t *testing.T) {
+	const perDescriptor, perCharge = 20, unsafe.Sizeof(limiter.Charge{}) + unsafe.Sizeof(backend.Hit{}) + unsafe.Sizeof(backend.Verdict{})
+	for _, together := range []bool{false, true} {
+		c := cost{cfg: limiter.Config{ChargeAllOrNothing: together}, make: func(n int) (string, *limiter.Request) {
+			_, req := descriptors(func(i int) string { return fmt.Sprint("user-", i) })(n)
+			return limits(perDescriptor), req
+		}}
+		l, req := c.open(t, limiter.MaxDescriptors)
+		// The counters are made, and pools are filled.
+		for range 2 {
+			if err := l.Check(t.Context(), req, new(limiter.Answer)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var before, after runtime.MemStats
+		const times = 4
+		runtime.ReadMemStats(&before)
+		for range times {
+			if err := l.Check(t.Context(), req, new(limiter.Answer)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		got, charges := (after.TotalAlloc-before.TotalAlloc)/times, uint64(limiter.MaxDescriptors*perDescriptor)
+		// More is for keys, for statuses, and for the trials of the store before it charges a group.
+		if most := charges * uint64(perCharge+pick(together, 256, 96)); got > most {
+			t.Errorf("together %t: %d bytes were allocated for %d charges of %d bytes, want at most %d", together, got, charges, perCharge, most)
+		}
+	}
+}
