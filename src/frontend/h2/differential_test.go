@@ -28,7 +28,9 @@ func FuzzAgainstGRPCGo(f *testing.F) {
 	go func() { served <- theirs.Serve(l) }()
 	f.Cleanup(func() {
 		theirs.Stop()
-		<-served
+		if err := <-served; err != nil {
+			f.Error(err)
+		}
 	})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var clients [2]*client
