@@ -3,6 +3,7 @@
 package heap
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -41,7 +42,7 @@ type counterMemory struct {
 }
 
 // Tune sets the growth of the heap after each collection until Stop is called. It returns
-// nil if GOGC is set. GOMEMLIMIT always holds.
+// nil if GOGC is set. GOMEMLIMIT always holds; unless GOGC is set, it includes the program.
 func Tune(lookup func(string) (string, bool)) *Tuner {
 	if gogc, _ := lookup("GOGC"); gogc != "" {
 		return nil
@@ -80,7 +81,9 @@ func (t *Tuner) tune(c *collectionMarker) {
 	u.awaitsRules = t.awaitsRules.Load()
 	if m := t.counterMemory.Load(); m != nil {
 		u.counterBytes, u.maxCounterBytes = min(m.bytes(), u.liveHeapBytes), m.maxBytes
-		debug.SetMemoryLimit(min(u.memoryLimit(), t.previousMemoryLimit))
+		debug.SetMemoryLimit(min(u.memoryLimit(), withoutProgram(t.previousMemoryLimit)))
+	} else {
+		debug.SetMemoryLimit(withoutProgram(t.previousMemoryLimit))
 	}
 	debug.SetGCPercent(u.gcPercent())
 	runtime.SetFinalizer(c, t.tune)
@@ -137,6 +140,18 @@ func (u memoryUse) gcPercent() int {
 		room = max(left, other, minGrowthNearLimitBytes)
 	}
 	return int(min(max(100*room/max(u.liveHeapBytes, 1), 1), 1600))
+}
+
+// withoutProgram returns a limit on the memory of the Go runtime with which the process stays within limit: the heap grows to the limit
+// before Go collects, and the program is resident besides. A limit that has hardly room for the program loses at most a quarter.
+//
+//	224 MiB -> 200 MiB
+//	32 MiB  -> 24 MiB
+func withoutProgram(limit int64) int64 {
+	if limit == math.MaxInt64 {
+		return limit
+	}
+	return max(limit-programBytes, limit/4*3)
 }
 
 // memoryLimit returns the limit on the memory of the runtime, which then returns unused memory at

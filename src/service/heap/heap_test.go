@@ -2,6 +2,7 @@ package heap
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
@@ -95,6 +96,31 @@ func TestMemoryIsReturnedAfterLoads(t *testing.T) {
 	none.RulesLoaded()
 	if err := none.Run(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// GOMEMLIMIT bounds the process: Go's own limit leaves room for the program, with counters and without.
+func TestMemoryLimitIncludesProgram(t *testing.T) {
+	const mib = 1 << 20
+	before := debug.SetMemoryLimit(224 * mib)
+	defer debug.SetMemoryLimit(before)
+	gc := Tune(func(string) (string, bool) { return "", false })
+	if got := debug.SetMemoryLimit(-1); got != 200*mib {
+		t.Errorf("the limit is %d MiB, want 200", got/mib)
+	}
+	gc.Watch(func() int64 { return 0 }, 1<<40)
+	gc.tune(&collectionMarker{new(byte)})
+	if got := debug.SetMemoryLimit(-1); got != 200*mib {
+		t.Errorf("with counters the limit is %d MiB, want 200", got/mib)
+	}
+	gc.Stop()
+	if got := debug.SetMemoryLimit(-1); got != 224*mib {
+		t.Errorf("the limit is %d MiB in the end, want 224", got/mib)
+	}
+	for limit, want := range map[int64]int64{math.MaxInt64: math.MaxInt64, 32 * mib: 24 * mib} {
+		if got := withoutProgram(limit); got != want {
+			t.Errorf("of %d bytes %d are for the runtime, want %d", limit, got, want)
+		}
 	}
 }
 
