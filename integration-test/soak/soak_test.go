@@ -41,7 +41,7 @@ func TestSoak(t *testing.T) {
 			return place{env: []string{"BACKEND_TYPE=memory", "MEMORY_MAX_BYTES=4194304"}}
 		},
 		"redis": func(t *testing.T) place {
-			server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"}})
+			server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "volatile-lfu"}})
 			proxy := harness.StartProxy(t, server.Addr)
 			return place{[]string{"REDIS_URL=" + proxy.Addr, "REDIS_TIMEOUT=200ms", "LOCAL_CACHE_SIZE_IN_BYTES=1048576"}, server, proxy}
 		},
