@@ -62,3 +62,52 @@ func TestReservationsCountAsCharged(t *testing.T) {
 		})
 	}
 }
+
+// A hold that nothing settles is charged when it expires, and so it is in the operator's figures, unless the limit releases it.
+func TestExpiredReservationsCountAsCharged(t *testing.T) {
+	t.Parallel()
+	for store, open := range map[string]func(*testing.T) []string{
+		"memory": func(*testing.T) []string { return nil },
+		"redis": func(t *testing.T) []string {
+			return []string{"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_TIMEOUT=5s"}
+		},
+	} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			rules := newRuleDir(t)
+			rules.put(t, "d.yaml", `domain: d
+descriptors:
+- {key: user, rate_limit: {unit: year, requests_per_unit: 1000, hold: 50ms, hold_id: id}}
+- {key: guest, rate_limit: {unit: year, requests_per_unit: 1000, hold: 50ms, hold_id: id, unsettled: release}}
+`)
+			u := startWith(t, rules, append(open(t), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")...)
+			for _, key := range []string{"user", "guest"} {
+				u.send(t, "json", "d", step{ask: key + "=al, id=1 [hits 500]"})
+				soon(t, "the hold has expired", func() error {
+					u.send(t, "json", "d", step{ask: key + "=al [hits 0]"})
+					values, _ := u.scrape(t, "/metrics")
+					if got := values[`ratelimit_holds_expired_total{domain="d",rule="`+key+`"}`]; got != 1 {
+						return fmt.Errorf("%v holds have expired", got)
+					}
+					return nil
+				})
+			}
+			values, _ := u.scrape(t, "/metrics")
+			for key, want := range map[string]float64{"user": 500, "guest": 0} {
+				if got := values[`ratelimit_hold_charged_units_total{domain="d",rule="`+key+`"}`]; got != want {
+					t.Errorf("%v units of %s were charged, want %v", got, key, want)
+				}
+			}
+			soon(t, "the hottest subject has the units", func() error {
+				var top []admin.Subject
+				if err := json.Unmarshal([]byte(u.page(t, "/api/top")), &top); err != nil {
+					return err
+				}
+				if len(top) != 1 || top[0].Subject != "user=al" || top[0].Hits != 500 {
+					return fmt.Errorf("%+v", top)
+				}
+				return nil
+			})
+		})
+	}
+}

@@ -73,10 +73,10 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 		}
 		s.WindowStart = start // A clock that was set back finds the count in its own window.
 	}
-	now, expired := s.expireHolds(l, at)
+	now, expired, expiredUnits := s.expireHolds(l, at)
 	own := s.Holds.find(id)
 	view := s.Holds.view(own)
-	view.Expired = expired
+	view.Expired, view.ExpiredUnits = expired, expiredUnits
 	base := func(op Op, amount uint64) Outcome { return s.Base.Take(l, at, op, amount) }
 	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, base)
 	switch change {
@@ -96,8 +96,8 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 }
 
 // expireHolds removes the holds that have expired. It charges their units at the time when they expired, unless the limit says that they
-// are released. It returns the time of the set, see HoldSet.advance, and the number of open holds that have expired.
-func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) {
+// are released. It returns the time of the set, see HoldSet.advance, the number of open holds that have expired, and the units charged.
+func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32, charged uint64) {
 	set := &s.Holds
 	now, setBack := set.advance(at)
 	for set.opened.count > 0 {
@@ -110,12 +110,14 @@ func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) 
 			set.forgetOldest(&set.opened)
 			continue
 		}
+		units := set.oldestUnits()
+		charged += units
 		chargedAt := at
 		if !setBack {
 			chargedAt -= now - end
 		}
 		if l.Kind != FixedWindow || chargedAt >= s.WindowStart {
-			s.Base.Take(l, chargedAt, Force, set.oldestUnits())
+			s.Base.Take(l, chargedAt, Force, units)
 		}
 		set.expireOldest(end)
 	}
@@ -123,7 +125,7 @@ func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32) 
 		set.forgetOldest(&set.done)
 	}
 	set.tidy()
-	return now, expired
+	return now, expired, charged
 }
 
 // releasesExpired reports whether holds of l that expire are given back.
@@ -139,6 +141,8 @@ type HoldView struct {
 	Units uint64
 	// Expired is how many open holds expired just before this hit.
 	Expired uint32
+	// ExpiredUnits are the units that these were charged.
+	ExpiredUnits uint64
 }
 
 // HoldChange is what a hit does to its own hold.
@@ -195,6 +199,7 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base f
 		v.RetryAfter = base(Look, amount).RetryAfter // without open holds
 	}
 	v.HoldOpened, v.HoldClosed, v.HoldsExpired, v.HoldExcess = change == OpenHold, change == CloseHold && h.IsOpen, h.Expired, excess
+	v.ExpiredUnits = h.ExpiredUnits
 	v.Charged = v.Charged || change != KeepHolds
 	v.Before += h.OpenUnits
 	switch {

@@ -89,6 +89,8 @@ type Outcome struct {
 	HoldOpened, HoldClosed bool
 	// HoldsExpired is how many open holds of the counter were found to have expired.
 	HoldsExpired uint32
+	// ExpiredUnits are the units that these holds were charged, which is 0 if the limit releases them.
+	ExpiredUnits uint64
 	// HoldExcess is by how much a settlement exceeded what was reserved.
 	HoldExcess uint64
 	// FullUntil is the instant before which no unit passes. It is zero if one might pass; then the refusal must not be cached.

@@ -123,8 +123,17 @@ func (st *Status) IsUnlimited() bool {
 func (c *Charge) InShadowMode() bool { return c.NotEnforced || c.Rule != nil && c.Rule.ShadowMode }
 
 // ChargedUnits returns the units that the limit was charged. A reservation charges nothing when it is made: its settlement charges
-// the real amount, or what exceeds the reservation if that has expired. A refused hit charges nothing, even if the limit counts it.
+// the real amount, or what exceeds the reservation if that has expired. Reservations of the counter that had expired before the hit are
+// charged with it, unless the limit releases them. A refused hit charges nothing by itself, even if the limit counts it.
 func (c *Charge) ChargedUnits() uint64 {
+	if c.Verdict.Err != nil {
+		return 0
+	}
+	return c.Verdict.ExpiredUnits + c.unitsOfHit()
+}
+
+// unitsOfHit is ChargedUnits without those of expired reservations.
+func (c *Charge) unitsOfHit() uint64 {
 	v := &c.Verdict
 	reserves := c.Rule != nil && c.Rule.HoldIDKey != "" && c.Rule.Limit.Kind != algorithm.Concurrency
 	switch {
@@ -132,7 +141,7 @@ func (c *Charge) ChargedUnits() uint64 {
 		return c.RequestedAmount
 	case c.Op == algorithm.Force && reserves:
 		return v.HoldExcess
-	case c.Op != algorithm.Charge, v.Over, v.Err != nil:
+	case c.Op != algorithm.Charge, v.Over:
 		return 0
 	case reserves && c.HasCounterVerdict() && (v.HoldOpened || !v.Charged):
 		return 0 // It opened a hold, or repeats the request that did.

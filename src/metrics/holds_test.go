@@ -37,19 +37,19 @@ func TestHoldFigures(t *testing.T) {
 	record(algorithm.Charge, algorithm.Outcome{Charged: true, Before: 1, After: 1}) // Without a hold.
 	record(algorithm.Charge, algorithm.Outcome{Before: 1, After: 1})                // A repeated request is within the limit.
 	record(algorithm.Charge, algorithm.Outcome{Charged: true, Before: 1, After: 2, HoldOpened: true})
-	record(algorithm.Charge, algorithm.Outcome{Charged: true, After: 1, HoldOpened: true, HoldsExpired: 1})
+	record(algorithm.Charge, algorithm.Outcome{Charged: true, After: 1, HoldOpened: true, HoldsExpired: 1, ExpiredUnits: 5})
 	record(algorithm.Force, algorithm.Outcome{Charged: true, Before: 1, HoldClosed: true})
 	record(algorithm.Force, algorithm.Outcome{Charged: true, Before: 1, HoldExcess: 3}) // The hold has expired.
 	record(algorithm.Refund, algorithm.Outcome{})
 	want = []string{
 		"decisions_total d/user refunded=1", "decisions_total d/user settled=2", "decisions_total d/user within=5", "holds_opened_total d/user=3",
-		"holds_closed_total d/user=1", "holds_expired_total d/user=1", "hold_charged_units_total d/user=9", "hold_excess_units_total d/user=3",
+		"holds_closed_total d/user=1", "holds_expired_total d/user=1", "hold_charged_units_total d/user=14", "hold_excess_units_total d/user=3",
 	}
 	if got := figures(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	r.ForEachHolds(func(domain, name string, h Holds) {
-		if want := (Holds{Opened: 3, Closed: 1, Expired: 1, ChargedUnits: 9, ExcessUnits: 3}); domain != "d" || name != "d.user" || h != want || h.Open() != 1 {
+		if want := (Holds{Opened: 3, Closed: 1, Expired: 1, ChargedUnits: 14, ExcessUnits: 3}); domain != "d" || name != "d.user" || h != want || h.Open() != 1 {
 			t.Errorf("%s %s: %+v, %d open", domain, name, h, h.Open())
 		}
 	})

@@ -68,6 +68,7 @@ func (s *Store) takeGroup(hits []backend.Hit, verdicts []backend.Verdict, now in
 		}
 		if t.previousTrial < 0 && !t.hasNext {
 			v.HoldsExpired += tried.HoldsExpired // The trial of such a hit has removed them.
+			v.ExpiredUnits += tried.ExpiredUnits
 		}
 		if k == len(g.hitPlaces)-1 || s.shardOf(g.hitPlaces[k+1].lowHash()) != sh {
 			sweep = sh.countWrite() || sweep

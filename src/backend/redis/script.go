@@ -28,7 +28,7 @@ const (
 	scriptArgsPerHit     = 12
 	scriptArgsOfHolds    = 5
 	replyNumbersPerState = 5
-	replyNumbersOfHolds  = 7
+	replyNumbersOfHolds  = 8
 	holdsInReply         = 2 // holdsInReply is which of the replyNumbersOfHolds says how many open holds follow.
 	replyNumbersPerHold  = 3
 )

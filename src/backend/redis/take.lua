@@ -576,6 +576,7 @@ make.h = function()
           if at > last then break end
           local units = units_of(set, item)
           h.expired = h.expired + 1
+          if not h.release then h.charged = h.charged + units end
           if #item == 23 then
             local id = item:sub(8)
             put(set, id, false)
@@ -634,7 +635,7 @@ make.h = function()
         sets[h.set] = set
       end
       if not h.expired then
-        h.expired = 0
+        h.expired, h.charged = 0, 0
         local due = set.now - h.hold
         -- A hit that was sent in the last fixed window knows no counter of this one, in
         -- which holds may have expired: the next hit charges them.
@@ -651,7 +652,7 @@ make.h = function()
         if at + h.hold > set.now then known, units = 2, credit end
       end
       return {
-        set.units, set.count, 0, 0, known, units, h.expired,
+        set.units, set.count, 0, 0, known, units, h.expired, h.charged,
         set = set, counter = h.under and h.under.look(h) or {}, place = place, chunk = chunk, change = false, add = 0,
       }
     end,
@@ -863,8 +864,8 @@ local function put(h, s)
   for i = 1, 5 do reply[n + i] = counter[i] or 0 end
   n = n + 5
   if not h.set then return end
-  for i = 1, 7 do reply[n + i] = s[i] end
-  n = n + 7
+  for i = 1, 8 do reply[n + i] = s[i] end
+  n = n + 8
   for i = 1, 3 * s[3] do reply[n + i] = s.ends[i] end
   n = n + 3 * s[3]
 end

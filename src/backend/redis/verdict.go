@@ -58,6 +58,7 @@ func heldOutcome(counter *counterState, holds []int64, h *backend.Hit, now int64
 	micros := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	view := algorithm.HoldView{
 		OpenUnits: uint64(holds[0]), OpenHolds: int(holds[1]), IsOpen: holds[4] == 1, IsDone: holds[4] == 2, Units: uint64(holds[5]), Expired: uint32(holds[6]),
+		ExpiredUnits: uint64(holds[7]),
 	}
 	f := algorithm.Forecast{At: now, Base: counter.state(l.Kind), NewestEnd: micros(holds[3])}
 	var ends [algorithm.MaxForecastHolds]algorithm.HoldEnd

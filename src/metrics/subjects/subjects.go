@@ -221,7 +221,7 @@ func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 			c := &st.Charges[j]
 			hits := c.ChargedUnits()
 			if c.Op == algorithm.Charge && (c.Verdict.Over || c.Verdict.Err != nil) {
-				hits = c.RequestedAmount
+				hits += c.RequestedAmount
 			}
 			if hits == 0 {
 				continue

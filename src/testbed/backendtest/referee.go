@@ -84,11 +84,11 @@ func (r *referee) stateOf(c counter) *state {
 
 // takeGroup decides a group. Holds expire even if a hit refuses the group.
 func (r *referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
-	verdicts, expired := make([]backend.Verdict, len(hits)), make([]uint32, len(hits))
+	verdicts, expired := make([]backend.Verdict, len(hits)), make([]algorithm.Outcome, len(hits))
 	for i := range hits {
 		if h := hits[i]; h.Limit.Hold > 0 {
 			h.Op, h.Amount, h.HoldID = look, 0, algorithm.HoldID{}
-			expired[i] = r.stateOf(counterOf(&h, now)).apply(&h, now).HoldsExpired
+			expired[i] = r.stateOf(counterOf(&h, now)).apply(&h, now)
 		}
 	}
 	trial := make(map[counter]*state)
@@ -110,7 +110,7 @@ func (r *referee) takeGroup(hits []backend.Hit, now int64) []backend.Verdict {
 			seen := hits[i].AsLook()
 			verdicts[i].Outcome = algorithm.UnchargedOutcome(hits[i].Limit, st.apply(&seen, now), verdicts[i].Outcome)
 		}
-		verdicts[i].HoldsExpired = expired[i]
+		verdicts[i].HoldsExpired, verdicts[i].ExpiredUnits = expired[i].HoldsExpired, expired[i].ExpiredUnits
 	}
 	return verdicts
 }
@@ -256,9 +256,9 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 		p.moveClock()
 		b := backend.Batch{Hits: p.batch(limits)}
 		got := send(t, store, p.now, b.Hits...)
-		expired, forgotten := 0, 0
+		expired, forgotten, units, forgottenUnits := 0, 0, 0, 0
 		for _, v := range got {
-			expired += int(v.HoldsExpired)
+			expired, units = expired+int(v.HoldsExpired), units+int(v.ExpiredUnits)
 		}
 		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
 			for j, want := range p.referee.takeGroup(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
@@ -266,14 +266,17 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, group %d, atomic %t, no veto %t, %+v\n got %+v\nwant %+v", round, i+j, len(b.Hits), p.now,
 						h.Op, h.Amount, h.Key, h.GroupID, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
 				}
-				expired -= int(want.HoldsExpired)
-				if want.Before == 0 {
-					forgotten += int(want.HoldsExpired) // The store may have dropped the counter, which counts nothing.
+				expired, units = expired-int(want.HoldsExpired), units-int(want.ExpiredUnits)
+				if want.Before == 0 { // The store may have dropped the counter, which counts nothing.
+					forgotten, forgottenUnits = forgotten+int(want.HoldsExpired), forgottenUnits+int(want.ExpiredUnits)
 				}
 			}
 		}
 		if expired > 0 || expired < -forgotten {
 			t.Fatalf("round %d at %v: the store reports %+d expired holds", round, p.now, expired)
+		}
+		if units > 0 || units < -forgottenUnits {
+			t.Fatalf("round %d at %v: the store reports %+d units of expired holds", round, p.now, units)
 		}
 	}
 }
