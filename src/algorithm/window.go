@@ -60,25 +60,25 @@ type FixedState struct {
 //
 // A refund gives back what was admitted first.
 func (s *FixedState) Take(l *Limit, at int64, op Op, amount uint64) Outcome {
-	_, v := TakeFixed(l, s.CountUnder(l), at, op, amount)
+	_, v := TakeFixed(l, s.CountUnder(l, op), at, op, amount)
 	s.Record(l, &v)
 	return v
 }
 
-// CountUnder returns the count that a hit under l sees.
-func (s *FixedState) CountUnder(l *Limit) uint64 {
-	if l.Max > s.RefusedMax {
+// CountUnder returns the count that op under l sees. Refunds see all of it.
+func (s *FixedState) CountUnder(l *Limit, op Op) uint64 {
+	if l.Max > s.RefusedMax && op != Refund {
 		return s.Count - s.Refused
 	}
 	return s.Count
 }
 
-// Record changes s as the outcome v of TakeFixed says, which saw CountUnder(l).
+// Record changes s as the outcome v of TakeFixed says, which saw CountUnder(l, op).
 func (s *FixedState) Record(l *Limit, v *Outcome) {
 	if v.After == v.Before {
 		return
 	}
-	if l.Max > s.RefusedMax {
+	if l.Max > s.RefusedMax && v.After > v.Before {
 		s.Refused = 0
 	}
 	if v.Over {

@@ -291,7 +291,7 @@ func TestOutages(t *testing.T) {
 			{2 * time.Second, down, 1, algorithm.Charge, true}, // a half of 10
 			{3 * time.Second, up, 6, algorithm.Charge, false},
 			{4 * time.Second, up, 1, algorithm.Charge, true},
-		}, 5 * time.Second, 11, 6},
+		}, 5 * time.Second, 11, 5}, // What was refused under the half does not count under all of it.
 		{"a share lasts for two outages of one window", polite, 2, []step{
 			{0, down, 3, algorithm.Charge, false},
 			{1 * time.Second, up, 4, algorithm.Charge, false},

@@ -74,7 +74,7 @@ func TestResetPrefixes(t *testing.T) {
 			send(t, s, epoch, backend.Hit{Key: fmt.Appendf(nil, "user_%02d_", k), Limit: limit, Amount: 1})
 		}
 	}
-	counters := len(snapshotLimits) - 1 // The two buckets of a minute are one counter.
+	counters := len(snapshotLimits) - 2 // The two fixed windows of a minute are one counter, and so are the two gcra.
 	all := found(t, s, true, "user_")
 	if len(all) != 100*counters || all[0] != "user_00_ (10s sliding_window)" {
 		t.Fatalf("%d names, the first is %q", len(all), all[0])

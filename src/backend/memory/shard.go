@@ -77,7 +77,7 @@ func (sh *shard) applyHit(h *backend.Hit, id counterID, now int64) algorithm.Out
 	if sl != nil {
 		st = sh.fixedState(sl)
 	}
-	after, v := algorithm.TakeFixed(h.Limit, st.CountUnder(h.Limit), now, h.Op, h.Amount)
+	after, v := algorithm.TakeFixed(h.Limit, st.CountUnder(h.Limit, h.Op), now, h.Op, h.Amount)
 	if after != v.Before {
 		if sl == nil {
 			sl = sh.createSlot(h, id, expired, now)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Names and texts of files cannot control the terminal, whichever command prints them: not by escape sequences, and not by an end of a
@@ -57,8 +58,8 @@ descriptors:
 		code := run(t.Context(), commands(&out, &out), append([]string{"ratelimit"}, args...))
 		text := out.String()
 		if i := strings.IndexFunc(text, func(r rune) bool {
-			return r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == unicode.ReplacementChar
-		}); i >= 0 {
+			return r != '\n' && r != '\t' && !unicode.IsPrint(r)
+		}); i >= 0 || !utf8.ValidString(text) {
 			t.Errorf("%q: at byte %d of\n%q", args, i, text)
 		}
 		if code != 0 && strings.Contains(text, "\nok: 1 file, 1 domain, 1 rule, 0 warnings") && args[0] == "check" {
