@@ -24,9 +24,8 @@ const clockPeriod = time.Hour
 // it has seen.
 var clockSteps = []struct {
 	at time.Duration // after the first
-	// fresh: nothing of what was used up counts any more. A bucket, which is one
-	// instant and no list, came back with the clock at the third step, so as not
-	// to be empty for five windows more, and fills again at the fifth. So do holds.
+	// fresh: nothing of what was used up counts any more. The hits of a bucket and of a log came back with the clock
+	// at the third step, so that they do not refuse for five windows more, and have expired at the fifth. So have holds.
 	fresh, freshBucket bool
 }{
 	{at: 0, fresh: true},
@@ -64,7 +63,7 @@ func stepClock(t *testing.T, s *store) fullness {
 			switch {
 			case r.kind == calendar:
 				had = days[day]
-			case step.fresh, step.freshBucket && (r.kind == bucket || r.kind.isHeld()):
+			case step.fresh, step.freshBucket && (r.kind == bucket || r.kind == log || r.kind.isHeld()):
 				had = 0
 			}
 			had += admits(t, l, r, value, now)
