@@ -78,7 +78,7 @@ func startBenched(b *testing.B, root, store, live, candidate string) []string {
 			b.Fatal(err)
 		}
 	}
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -121,7 +121,7 @@ var grpcAddress = regexp.MustCompile(`msg=listening address="([^"]+)" port=grpc`
 // microsPerCall sends calls for a second and returns the CPU time of one, in microseconds.
 func microsPerCall(b *testing.B, workload string, inFlight int, args []string) float64 {
 	b.Helper()
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/bench"
 )
 
@@ -233,7 +234,7 @@ func (r *replacer) awaitReload(b *testing.B, before int) {
 // latencyOf sends 2,000 calls a second for eight seconds.
 func latencyOf(b *testing.B, args []string) bench.Latency {
 	b.Helper()
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ratelimit/src/testbed/harness"
 )
 
 // `ratelimit denials --follow` prints what the service denies, and survives a restart of it. SIGTERM and Ctrl-C end it with status 0.
@@ -20,7 +22,7 @@ func TestDenialsAreFollowed(t *testing.T) {
 	}
 	s := startServiceFrom(t, dir)
 	program := func(args ...string) *exec.Cmd {
-		path, err := buildService()
+		path, err := harness.BuiltService()
 		if err != nil {
 			t.Fatal(err)
 		}

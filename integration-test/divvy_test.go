@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ratelimit/src/testbed/harness"
 )
 
 // divvy is a running `ratelimit divvy`.
@@ -27,7 +29,7 @@ var divvyListens = regexp.MustCompile(`(?m)^Listening on port TCP port (\d+), (.
 // startDivvy starts `ratelimit divvy` on a free port and waits until it listens.
 func startDivvy(t *testing.T, config string, env ...string) *divvy {
 	t.Helper()
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +196,7 @@ func TestDivvyProcess(t *testing.T) {
 	write("[default]\ncreditLimit = 0\n")
 	d.until(t, "the good rules are in force, on a connection that was open", func() error { return hit("OK false 0 -1\n") })
 
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

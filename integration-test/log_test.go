@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
 
@@ -174,7 +175,7 @@ func startPiped(t *testing.T, env ...string) (*service, *os.File) {
 // ends by SIGPIPE without a word, as programs in a pipe do.
 func TestClosedPipes(t *testing.T) {
 	t.Parallel()
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"ratelimit/src/testbed/harness"
 )
 
 // recordedRules count by user with several algorithms, whose answers depend on the time.
@@ -126,7 +128,7 @@ func sendAll(t *testing.T, s *service, users []string) (requests, refused int) {
 // ends it with Ctrl-C; want is 0 for any number.
 func startRecording(t *testing.T, s *service, name string, args ...string) (path string, wait func(want int) string) {
 	t.Helper()
-	binary, err := buildService()
+	binary, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +208,7 @@ func TestRecordingEndsWithTheService(t *testing.T) {
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", recordedRules)
 	s := startService(t, rules.env()...)
-	binary, err := buildService()
+	binary, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

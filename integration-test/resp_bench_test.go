@@ -61,7 +61,7 @@ func BenchmarkRESPAgainstRedis(b *testing.B) {
 // startBenchedRESP starts the service with a rule for users. It returns a function that returns its CPU time, and the port.
 func startBenchedRESP(b *testing.B) (cpu func() time.Duration, port string) {
 	b.Helper()
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		b.Fatal(err)
 	}

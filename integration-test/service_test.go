@@ -3,7 +3,6 @@ package integration
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -30,24 +28,7 @@ var logField = regexp.MustCompile(`(\w+)=("[^"]*"|\S*)`)
 // client gives up on a request long before the test run does.
 var client = &http.Client{Timeout: patience}
 
-// buildService builds the service, once for all tests, into a directory that
-// TestMain removes.
-var buildService = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })
-
-var buildDir string // set by TestMain before any test runs
-
-func TestMain(m *testing.M) {
-	var err error
-	if buildDir, err = os.MkdirTemp("", "ratelimit-integration-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := os.RemoveAll(buildDir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.RunTests(m, nil) }
 
 // service is a running rate limit service.
 type service struct {
@@ -110,7 +91,7 @@ func runService(t *testing.T, env ...string) *service {
 // nothing of the machine it is tested on.
 func serviceCommand(t *testing.T, env ...string) *exec.Cmd {
 	t.Helper()
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +179,7 @@ func (s *service) ask(t *testing.T, domain string, descriptors ...string) (statu
 
 // run runs another command of the service's binary and returns its output.
 func run(args ...string) (string, error) {
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		return "", err
 	}

@@ -12,13 +12,14 @@ import (
 	"syscall"
 	"testing"
 
+	"ratelimit/src/testbed/harness"
 	"ratelimit/src/testbed/redistest"
 )
 
 // However a simulation on Redis ends, it has written what it decided and takes
 // its keys with it.
 func TestSimulateCleansUp(t *testing.T) {
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,33 +15,14 @@ import (
 
 var full = flag.Bool("full", false, "also run what make action-check runs")
 
-var buildDir string // set by TestMain before any test runs
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	dir, err := os.MkdirTemp("", "ratelimit-action-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	buildDir = dir
-	code := m.Run()
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// binary is the program, built once.
-var binary = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })
+func TestMain(m *testing.M) { harness.RunTests(m, nil) }
 
 func program(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"bash", "git", "curl", "jq"} {
 		harness.Program(t, name, name)
 	}
-	path, err := binary()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +50,7 @@ func call(t *testing.T, dir string, env map[string]string, args ...string) resul
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + buildDir, "GIT_CONFIG_NOSYSTEM=1",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + harness.BuildDir(), "GIT_CONFIG_NOSYSTEM=1",
 	}
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -120,7 +101,7 @@ func read(t *testing.T, path string) string {
 // example is a copy of examples/rules-repo, made as its README says, as a git repository with the branch change, which starts from
 // origin/main.
 var example = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(buildDir, "example")
+	dir := filepath.Join(harness.BuildDir(), "example")
 	out, err := exec.Command("bash", "-ec", `
 cp -rL ../../examples/rules-repo "$0"
 cd "$0"

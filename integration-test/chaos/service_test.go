@@ -29,7 +29,7 @@ type service struct {
 // startService starts it and waits until it is healthy.
 func startService(t *testing.T, rules [][]rule, env []string, hosts string) *service {
 	t.Helper()
-	path, err := binary()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -228,7 +228,7 @@ func onEvery(t *testing.T, atOnce int, each func(*testing.T, *store)) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		t.Skip("this test needs Linux: it looks into /proc")
 	}
-	if _, err := binary(); err != nil {
+	if _, err := harness.BuiltService(); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("on", func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestDifferential(t *testing.T) {
 	if !*full {
 		t.Skip("this needs envoyproxy/ratelimit: make differential")
 	}
-	path, err := serviceBinary()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,6 @@ package gateway
 
 import (
 	"flag"
-	"fmt"
-	"os"
-	"sync"
 	"testing"
 
 	"ratelimit/src/testbed/harness"
@@ -12,30 +9,13 @@ import (
 
 var full = flag.Bool("full", false, "run Envoy Gateway, which is built if there is none; see make gateway-check")
 
-var buildDir string // TestMain sets it before any test runs
-
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	if *full {
-		// Who asks for everything must not get a skipped test for a missing program.
-		if err := os.Setenv("CI", "true"); err != nil {
-			return 0, err
+	harness.RunTests(m, func() error {
+		if *full {
+			return harness.MissingProgramsFail()
 		}
-	}
-	if buildDir, err = os.MkdirTemp("", "ratelimit-gateway-"); err != nil {
-		return 0, err
-	}
-	code = m.Run()
-	return code, os.RemoveAll(buildDir)
+		return nil
+	})
 }
 
 // onlyFull skips a test without -full.
@@ -45,6 +25,3 @@ func onlyFull(t *testing.T) {
 		t.Skip("this needs Envoy Gateway: make gateway-check")
 	}
 }
-
-// serviceBinary builds the service once. RATELIMIT_BIN names another binary.
-var serviceBinary = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })

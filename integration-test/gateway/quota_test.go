@@ -53,7 +53,7 @@ func TestQuotaPolicy(t *testing.T) {
 	}
 	controller := xdstest.Start(t, l)
 	controller.Publish(t, "envoy-ai-gateway-ratelimit", "1", quotaPolicy())
-	binary, err := serviceBinary()
+	binary, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

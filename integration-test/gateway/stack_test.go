@@ -43,7 +43,7 @@ func startStack(t *testing.T, cases []*policyCase) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := serviceBinary()
+	service, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,27 +18,12 @@ import (
 	"ratelimit/src/testbed/redistest"
 )
 
-var buildDir string // set by TestMain before any test runs
+func TestMain(m *testing.M) { harness.RunTests(m, nil) }
 
-func TestMain(m *testing.M) {
-	var err error
-	if buildDir, err = os.MkdirTemp("", "ratelimit-helm-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := os.RemoveAll(buildDir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
-
-var buildService = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })
-
-// binary returns the path of the service, which it builds once.
+// binary returns the path of the service's program.
 func binary(t *testing.T) string {
 	t.Helper()
-	path, err := buildService()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,33 +25,15 @@ var full = flag.Bool("full", false, "break services until each alert fires; take
 
 var binary string // the program, built by TestMain if -full is set
 
+// TestMain lets faults run beside each other: they mostly wait, however many cores there are.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	if !*full {
-		return m.Run(), nil
-	}
-	// Faults mostly wait, however many cores there are. A missing program is a failure.
-	if err := errors.Join(flag.Set("test.parallel", "6"), os.Setenv("CI", "true")); err != nil {
-		return 0, err
-	}
-	dir, err := os.MkdirTemp("", "ratelimit-monitoring-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if binary, err = harness.BuildService(dir); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	harness.RunTests(m, func() (err error) {
+		if !*full {
+			return nil
+		}
+		binary, err = harness.BuiltService()
+		return errors.Join(err, flag.Set("test.parallel", "6"), harness.MissingProgramsFail())
+	})
 }
 
 // read returns a file of examples/monitoring.

@@ -2,9 +2,6 @@ package siege
 
 import (
 	"flag"
-	"fmt"
-	"os"
-	"sync"
 	"testing"
 
 	"ratelimit/src/testbed/harness"
@@ -18,29 +15,7 @@ var (
 	write = flag.Bool("write", false, "with --full: write docs/attacks.md anew")
 )
 
-var buildDir string // set by TestMain before any test runs
-
+// TestMain lets quiet attacks run beside each other: they mostly wait, however many cores there are.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	harness.RunTests(m, func() error { return flag.Set("test.parallel", "4") })
 }
-
-func run(m *testing.M) (code int, err error) {
-	// Quiet attacks mostly wait, however many cores there are.
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		return 0, err
-	}
-	if buildDir, err = os.MkdirTemp("", "ratelimit-siege-"); err != nil {
-		return 0, err
-	}
-	code = m.Run()
-	return code, os.RemoveAll(buildDir)
-}
-
-// binary is the program, built once, as it is shipped.
-var binary = sync.OnceValues(func() (string, error) { return harness.BuildService(buildDir) })

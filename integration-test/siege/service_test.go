@@ -60,7 +60,7 @@ descriptors:
 // end of the test.
 func startService(t *testing.T, o options) *service {
 	t.Helper()
-	path, err := binary()
+	path, err := harness.BuiltService()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,9 +240,29 @@ func (s *service) goroutines() (int, error) {
 	return strconv.Atoi(m[1])
 }
 
+// liveBytes sums figures of the heap's profile, such as HeapAlloc, after a collection.
+func (s *service) liveBytes(figures ...string) (sum int64, err error) {
+	profile, err := s.get("http://" + s.debug + "/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range figures {
+		m := regexp.MustCompile(`(?m)^# ` + name + ` = (\d+)`).FindStringSubmatch(profile)
+		if m == nil {
+			return 0, fmt.Errorf("the profile of the heap has no %s", name)
+		}
+		n, err := strconv.ParseInt(m[1], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
 // vitals are all, after a collection.
 func (s *service) vitals() (v vitals, err error) {
-	profile, err := s.get("http://" + s.debug + "/debug/pprof/heap?gc=1&debug=1")
+	heap, err := s.liveBytes("HeapAlloc")
 	if err != nil {
 		return v, err
 	}
@@ -253,13 +273,8 @@ func (s *service) vitals() (v vitals, err error) {
 	if v, err = s.kernelVitals(); err != nil {
 		return v, err
 	}
-	v.Goroutines = goroutines
-	m := regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`).FindStringSubmatch(profile)
-	if m == nil {
-		return v, errors.New("the profile of the heap does not say how large it is")
-	}
-	v.Heap, err = strconv.ParseInt(m[1], 10, 64)
-	return v, err
+	v.Goroutines, v.Heap = goroutines, heap
+	return v, nil
 }
 
 // lines are those of the log.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"ratelimit/src/testbed/harness"
 )
 
 // attacks are all there are.
@@ -47,7 +49,7 @@ func lay(t *testing.T, with size, done func(*result)) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		t.Skip("this test needs Linux: it looks into /proc")
 	}
-	if _, err := binary(); err != nil {
+	if _, err := harness.BuiltService(); err != nil {
 		t.Fatal(err)
 	}
 	for _, quiet := range []bool{true, false} {

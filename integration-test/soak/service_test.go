@@ -20,30 +20,13 @@ import (
 // binary is the service, built by TestMain.
 var binary string
 
+// TestMain lets all stores run at the same time, whatever the machine has: services that are not asked for all they can give have
+// room beside each other.
 func TestMain(m *testing.M) {
-	code, err := buildAndRun(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func buildAndRun(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "ratelimit-soak-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if binary, err = harness.BuildService(dir); err != nil {
-		return 0, err
-	}
-	// All stores at the same time, whatever the machine has: services that are not
-	// asked for all they can give have room beside each other.
-	if err := flag.Set("test.parallel", "3"); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	harness.RunTests(m, func() (err error) {
+		binary, err = harness.BuiltService()
+		return errors.Join(err, flag.Set("test.parallel", "3"))
+	})
 }
 
 // service is a running service.

@@ -1,0 +1,47 @@
+package harness
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+)
+
+// buildDir is for what tests build. RunTests sets it before the tests, and removes it after them.
+var buildDir string
+
+// BuildDir returns a directory that RunTests removes after the tests.
+func BuildDir() string { return buildDir }
+
+// BuiltService returns the path of the service's program, see BuildService. It is built once. The package's TestMain must call RunTests.
+var BuiltService = sync.OnceValues(func() (string, error) { return BuildService(buildDir) })
+
+// RunTests is the TestMain of a package that starts the service. It reads the flags, calls prepare unless that is nil, runs the tests,
+// and ends the process.
+func RunTests(m *testing.M, prepare func() error) {
+	flag.Parse()
+	code, err := runTests(m, prepare)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M, prepare func() error) (code int, err error) {
+	if buildDir, err = os.MkdirTemp("", "ratelimit-tests-"); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(buildDir)) }()
+	if prepare != nil {
+		if err := prepare(); err != nil {
+			return 0, err
+		}
+	}
+	return m.Run(), nil
+}
+
+// MissingProgramsFail makes tests fail that would be skipped because a program is missing: who asks for everything gets everything.
+func MissingProgramsFail() error { return os.Setenv("CI", "true") }
