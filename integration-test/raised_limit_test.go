@@ -7,7 +7,7 @@ import (
 	"ratelimit/src/testbed/redistest"
 )
 
-// raisedLimit has rules and a data file with a limit for two callers, who are limited by a rule and by the file.
+// raisedLimit has rules and a data file: a rule limits one caller, and the file another.
 type raisedLimit struct {
 	*upstream
 	rules ruleDir

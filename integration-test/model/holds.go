@@ -77,7 +77,7 @@ func (c *counter) expire(l *Limit, at int64) (now int64, charged bool) {
 			continue
 		}
 		then := at - (now - ends(o))
-		if back { // nobody knows when
+		if back { // When the hold expired is not known.
 			then = at
 		}
 		methods[l.Kind].record(l, c, then, o.units)

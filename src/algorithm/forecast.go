@@ -4,7 +4,7 @@ import "time"
 
 // HoldEnd is when an open hold expires, and its units.
 type HoldEnd struct {
-	In    time.Duration // In is the time until it expires.
+	In    time.Duration // until it expires
 	Units uint64
 }
 
@@ -14,10 +14,10 @@ const MaxForecastHolds = 32
 
 // Forecast is what becomes of a counter with open holds if no other hit comes: each hold expires, and its units are charged or released.
 type Forecast struct {
-	At        int64         // At is the instant of the hit.
-	Base      State         // Base is the state without the holds after the hit. Its SlidingLog is not used.
-	OpenUnits uint64        // OpenUnits are the units of all open holds after the hit.
-	NewestEnd time.Duration // NewestEnd is the time until the newest open hold expires.
+	At        int64         // the hit, in Unix nanoseconds
+	Base      State         // after the hit, without its holds; SlidingLog is not used
+	OpenUnits uint64        // of all open holds, after the hit
+	NewestEnd time.Duration // until the newest open hold expires
 	// Ends are the open holds after the hit, the oldest first, or the first MaxForecastHolds of them. They may be missing if there is only
 	// one, or if set has them.
 	Ends []HoldEnd

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a clock was set back, each wait that a hit is told is true, and shorter than one window, or two of a sliding window counter. It
-// does not matter who asks in between.
+// After a clock was set back, each wait that a hit is told is true, and shorter than one window, or two of a sliding window counter.
+// Questions in between change nothing.
 func TestWaitsAfterClockWasSetBack(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(10, 1))
 	for kind := range Concurrency {

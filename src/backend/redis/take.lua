@@ -566,7 +566,7 @@ make.h = function()
       now = clock
     end
     -- The open holds that have expired, and their units are charged at the time when
-    -- they did. After the clock was set back, nobody knows when that was.
+    -- they did. After the clock was set back, that time is not known.
     return function(set, h, last)
       local due, sum, size = set.now - h.hold, 0, 4
       while set.count > 0 and set.oldest <= last do

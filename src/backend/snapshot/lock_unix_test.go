@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A file that somebody put in place of the lock file is not changed, and the error names it.
+// A file in place of the lock file is not changed, and the error names it.
 func TestLockFileChangesNoOther(t *testing.T) {
 	t.Parallel()
 	const text = "what an operator needs, which is longer than a number"
