@@ -102,7 +102,7 @@ lint: ## vet, builds for other systems, format and static checks, with pinned to
 	$(HERE) go -C integration-test/kubernetes vet ./...
 	$(HERE) go -C examples/redis-clients/go vet ./...
 	for os in darwin windows; do GOOS=$$os GOARCH= go build ./... || exit 1; done
-	@out=$$($(TOOL) gofumpt -l src integration-test $(CONFIG_SERVER)); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
+	@out=$$($(TOOL) gofumpt -l src testbed integration-test $(CONFIG_SERVER)); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	$(TOOL) staticcheck ./...
 	cd $(CONFIG_SERVER) && $(HERE) go tool -modfile=../../tools/go.mod staticcheck ./...
 	$(TOOL) errcheck -exclude .errcheck ./...
@@ -116,7 +116,7 @@ proto: ## generate the Go code of the .proto files in api
 	@$(HERE) bin/protogen api go tool -modfile=tools/go.mod protoc-gen-go
 
 fmt: ## format all code
-	$(TOOL) gofumpt -w src integration-test $(CONFIG_SERVER)
+	$(TOOL) gofumpt -w src testbed integration-test $(CONFIG_SERVER)
 
 bench: ## run the benchmarks; BENCH=Check PKG=./src/limiter picks some
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
@@ -143,7 +143,7 @@ bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write wri
 	$(HERE) go run ./integration-test/e2e $(E2E)
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
-	@grep -rl "^func Fuzz" --include="*_test.go" src integration-test | while read -r file; do \
+	@grep -rl "^func Fuzz" --include="*_test.go" src testbed integration-test | while read -r file; do \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
 	    echo "== $$target ($$(dirname "$$file"))"; \
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \

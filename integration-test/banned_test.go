@@ -11,8 +11,8 @@ import (
 
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
 )
 
 // A limit of 0 is a ban. A proxy that asks with 0 hits and charges at the end must hear of it, on each port, with each algorithm and store.

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/tools/bench"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // BenchmarkCandidateCost compares the CPU time of a gRPC call, that of Redis included, without candidate rules, with equal ones, with ones that

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // candidateState returns what /candidate says.

@@ -18,9 +18,9 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
 )
 
 var composeFiles = []string{"docker-compose.yml", "docker-compose-example.yml"}

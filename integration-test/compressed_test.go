@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // for the client of this test
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // A client of grpc-go that compresses its calls with gzip is answered, over each engine, and counted in Redis like others.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // holdStores are the stores that count holds: their names, and the environment of a service with a new one.

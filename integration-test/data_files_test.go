@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/bench"
+	"ratelimit/testbed/harness"
 )
 
 const tenantRules = `domain: tenants

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // `ratelimit denials --follow` prints what the service denies, and survives a restart of it. SIGTERM and Ctrl-C end it with status 0.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // divvyClientVersion is the newest release of @button/divvy-client.

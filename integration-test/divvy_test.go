@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // divvy is a running `ratelimit divvy`.

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 const year = 365 * 24 * 60 * 60 // seconds

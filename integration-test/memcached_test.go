@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/memcachedtest"
 )
 
 // Processes that share servers admit together what one alone would, to the hit,

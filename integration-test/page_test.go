@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/browser"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/browser"
+	"ratelimit/testbed/harness"
 )
 
 // The operator's page of the built program: it shows load, denials and explanations, finds a rule among 10,000, and connects again

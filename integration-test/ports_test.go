@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // fillPort opens n connections to addr that each send hello and then nothing. They are

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // raisedLimit has rules and a data file: a rule limits one caller, and the file another.

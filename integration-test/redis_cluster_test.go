@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // Redis Cluster takes a call with several keys only if they have one hash tag. An empty one, `{}`, is none: so would be that of a domain or

@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // Behind a proxy that shards Redis, limits hold, and the servers are sent

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // The operator's figures count what was charged, and not what was reserved. The compatible counters count requests, as upstream does.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // BenchmarkRESPAgainstRedis compares the CPU time of RATELIMIT and CL.THROTTLE, with counters in memory, with that of INCR in redis-server.

@@ -3,7 +3,7 @@ package integration
 import (
 	"testing"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // With SANITIZE_DESCRIPTOR_METRIC_DOTS no dot of a key or value starts a new level of a counter's name. Matching, answers and keys of

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // However a simulation on Redis ends, it has written what it decided and takes

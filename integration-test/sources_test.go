@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/xdstest"
 )
 
 // sources are the three sources of rules of TestSources, and the environment of a service that uses them all.

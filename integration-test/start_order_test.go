@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 
-	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/xdstest"
 )
 
 // startOrderRule limits (ip, 1) of domain d to 5 per year.

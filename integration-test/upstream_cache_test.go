@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // withCache is a service's environment with a Redis of its own and the over-limit cache in front of it.

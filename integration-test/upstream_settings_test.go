@@ -16,10 +16,10 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/settings"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/xdstest"
 )
 
 // oddSettings is a row of the table of odd values: the service starts once for each variable and value, beside the variables of a

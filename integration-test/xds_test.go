@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/xdstest"
 )
 
 // untilRules waits until /rlconfig is as wanted.

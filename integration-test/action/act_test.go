@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 var full = flag.Bool("full", false, "also run what make action-check runs")

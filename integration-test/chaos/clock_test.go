@@ -13,7 +13,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // clockPeriod is that of the rules here, longer than the test takes: the store

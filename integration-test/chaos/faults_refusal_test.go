@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // refusals are faults in which the store answers, and does not count.

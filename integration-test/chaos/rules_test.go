@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 const (

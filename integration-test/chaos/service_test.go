@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // degradedHeader marks answers that were given without the store.

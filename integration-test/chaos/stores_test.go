@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
 )
 
 // storeName is a column of the table.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // times are those of a trial. After lasts longer, if need be, until the service

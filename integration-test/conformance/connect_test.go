@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // conformanceFeatures limit the cases to unary calls of gRPC: other protocols than gRPC, other encodings than protobuf, and

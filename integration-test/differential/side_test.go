@@ -24,8 +24,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // side is one of the two programs, with its Redis and its statsd server.

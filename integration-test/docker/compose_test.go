@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // block is a command in a compose file's comments that starts services, and the commands below it.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // insideVariable is set in the process that runs in the namespaces of its own engine; it has the directory with the stand-ins.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // standIn is how an image is made from local files that takes the place of a base image.

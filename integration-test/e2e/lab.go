@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/bench"
+	"ratelimit/testbed/harness"
 )
 
 // lab is the servers, all running, of which one at a time is asked.

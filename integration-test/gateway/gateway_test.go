@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // All policies are in force at once, and each is enforced.

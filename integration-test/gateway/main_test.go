@@ -4,7 +4,7 @@ import (
 	"flag"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 var full = flag.Bool("full", false, "run Envoy Gateway, which is built if there is none; see make gateway-check")

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/xdstest"
 )
 
 // quotaPolicy has the shape of what Envoy AI Gateway's controller sends for a QuotaPolicy: below each backend its models, and below

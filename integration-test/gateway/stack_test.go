@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // stack is everything that takes part: Redis, the service, Envoy Gateway with its Envoy, and the servers behind Envoy.

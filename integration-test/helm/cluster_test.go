@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // cluster is an API server of Kubernetes with etcd. It has no controllers, no scheduler and no nodes.

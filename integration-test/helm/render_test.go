@@ -16,7 +16,7 @@ import (
 
 	"ratelimit/src/service"
 	"ratelimit/src/settings"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // needFull skips a test that only `make helm-check` runs, where a missing program fails the test.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 func TestMain(m *testing.M) { harness.RunTests(m, nil) }

@@ -24,12 +24,12 @@ func onlyInFull(t *testing.T) {
 // runs are the arguments of go test for the variable that names a server.
 var runs = map[string][][]string{
 	"REDIS_SERVER": {
-		{"./src/testbed/redistest", "./src/backend/redis"},
+		{"./testbed/redistest", "./src/backend/redis"},
 		{"./src/service", "-run", "Redis"},
 		{"./integration-test", "-run", "^TestRedis(SharedByThree|AsDocumentedUpstream)$"},
 	},
 	"MEMCACHED": {
-		{"./src/testbed/memcachedtest", "./src/backend/memcached"},
+		{"./testbed/memcachedtest", "./src/backend/memcached"},
 		{"./src/service", "-run", "Memcache"},
 		{"./integration-test", "-run", "^TestMemcached"},
 	},

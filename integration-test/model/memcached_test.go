@@ -7,8 +7,8 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memcached"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
 )
 
 // memcachedServer is as redisServer.

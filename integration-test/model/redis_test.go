@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // A script waits this long for a store that does not answer; slow is what a

@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // replicas are services that share one Redis, each with a way to it of its own, and

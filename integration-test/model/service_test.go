@@ -23,7 +23,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // service is the real one, in this process: the gRPC front end at a loopback

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // startEnvoy starts an Envoy with examples/envoy/quota.yaml, which asks s for quotas, and returns a function that sends it a request.

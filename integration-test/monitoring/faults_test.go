@@ -13,9 +13,9 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/xdstest"
 )
 
 const (

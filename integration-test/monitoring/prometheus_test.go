@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // lab is a Prometheus with the shipped alerts, in a hurry.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // packaged are files of both packages, with their permissions. All belong to root.

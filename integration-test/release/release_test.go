@@ -22,7 +22,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // made is a release that goreleaser made of a copy of the repository.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // firstCompared is the commit that is compared while there is no release: the first one whose records of holds in Redis are those of 1.0.0.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // Attacks on recordings and on candidate rules.

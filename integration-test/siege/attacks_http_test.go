@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // Attacks on the HTTP port and on file descriptors.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // memoryGroup is a control group that bounds the memory of the service. The kernel

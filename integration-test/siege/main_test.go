@@ -4,7 +4,7 @@ import (
 	"flag"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 const repository = "../.."

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // attacks are all there are.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // chatterbox is a proxy that adds a reply when it is told to.

@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/testfiles"
+	"ratelimit/testbed/testfiles"
 )
 
 // detailedRule is counted under names with request values.

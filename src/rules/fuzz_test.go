@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/yamlrules"
-	"ratelimit/src/testbed/testfiles"
+	"ratelimit/testbed/testfiles"
 )
 
 // FuzzYAML reads, compiles and asks whatever comes; nothing may panic, each

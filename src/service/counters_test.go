@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
 )
 
 const counterRules = `

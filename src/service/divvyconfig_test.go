@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 const bakery = `

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 const fallbackRules = `

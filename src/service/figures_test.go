@@ -19,10 +19,10 @@ import (
 
 	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/xdstest"
 )
 
 var updateFigures = flag.Bool("update-figures", false, "write src/metrics/testdata/figures.txt instead of comparing with it")

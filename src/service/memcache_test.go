@@ -10,8 +10,8 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"ratelimit/src/backend/memcached"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
 )
 
 const memcacheRules = `

@@ -18,7 +18,7 @@ import (
 	"ratelimit/src/metrics/history"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // api reads a page under /api into v.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // quotaProxy is a stream of a proxy that asks for a bucket with each of some keys, again and again.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
 )
 
 // respSession sends commands over RESP, one after the other.

@@ -23,8 +23,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"ratelimit/src/settings"
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/suggest"
+	"ratelimit/testbed/harness"
 )
 
 // output is a buffer that several goroutines may write and read.

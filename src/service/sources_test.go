@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/xdstest"
 )
 
 // named is a domain with a limit for ip.

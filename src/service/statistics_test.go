@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
 )
 
 func TestPrometheus(t *testing.T) {

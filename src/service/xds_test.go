@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/xdstest"
 )
 
 // domain is the domain d with a limit for ip.

@@ -14,7 +14,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/split"
-	"ratelimit/src/testbed/backendtest"
+	"ratelimit/testbed/backendtest"
 )
 
 var (

@@ -14,8 +14,8 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/memcachedtest"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/memcachedtest"
+	"ratelimit/testbed/redistest"
 )
 
 // run is what one run of calls cost.

@@ -16,8 +16,8 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
 )
 
 // takeWithin makes a call whose caller has so much time; 0: as much as it likes.

@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/memcachedtest"
 )
 
 const hotKey = "hot_1767225600"

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
 )
 
 // zone is a DNS server that knows one SRV record.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/memcachedtest"
 )
 
 // A server that does not list its keys is an error that says so.

@@ -16,8 +16,8 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
 )
 
 // faultTimeout is how long calls wait in the tests of faults, and patience how

@@ -13,7 +13,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // liar is a server that answers each line with what reply says, and checks truly.

@@ -7,7 +7,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/memcachedtest"
 )
 
 func TestAppendKey(t *testing.T) {

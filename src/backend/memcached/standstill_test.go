@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
 )
 
 // While a server stands still every call ends at its deadline, or at the timeout,

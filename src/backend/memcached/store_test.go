@@ -12,9 +12,9 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/backendtest"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/memcachedtest"
+	"ratelimit/testbed/backendtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/memcachedtest"
 )
 
 // open runs a store until the test ends.

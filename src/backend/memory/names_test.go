@@ -15,7 +15,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/testbed/backendtest"
+	"ratelimit/testbed/backendtest"
 )
 
 // auditNames checks that each counter of shard i has its name, and returns the memory of the names.

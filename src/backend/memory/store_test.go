@@ -10,7 +10,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/testbed/backendtest"
+	"ratelimit/testbed/backendtest"
 )
 
 func TestSlotBytes(t *testing.T) {

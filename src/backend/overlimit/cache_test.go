@@ -16,7 +16,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/testbed/backendtest"
+	"ratelimit/testbed/backendtest"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"ratelimit/src/backend"
-	"ratelimit/src/testbed/backendtest"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/backendtest"
+	"ratelimit/testbed/redistest"
 )
 
 // What docs/redis.md says is used of Redis is enough for everything.

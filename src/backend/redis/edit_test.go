@@ -8,7 +8,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // A search says which right is missing, and finds more keys than one SCAN returns.

@@ -9,7 +9,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // With the eviction policy of the example, a flood of keys that callers let live for 100 years, as with CL.THROTTLE, takes away no limit

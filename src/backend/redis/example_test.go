@@ -15,7 +15,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // Three at once, then one every 20 s, counted in the Redis at addr. It says

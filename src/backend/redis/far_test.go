@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // Making a connection takes several round trips, and may take longer than a call:

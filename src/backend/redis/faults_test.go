@@ -16,8 +16,8 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // faultTimeout is how long calls wait in the tests of faults, slack how much

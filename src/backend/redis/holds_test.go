@@ -10,7 +10,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // Hundreds of holds that are opened, settled, released and expire in random order agree with algorithm.HeldState, and leave nothing

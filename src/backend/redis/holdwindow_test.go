@@ -8,7 +8,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // A hit waits in a server that stands still until the next fixed window has begun and a hold has expired in it. The server decides the hit in

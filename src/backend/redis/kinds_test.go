@@ -10,7 +10,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // The script and the arithmetic of package algorithm come to the same, hit by

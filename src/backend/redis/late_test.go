@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // A caller whose time passes while the reply is being handed out gets it, up to as long

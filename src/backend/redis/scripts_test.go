@@ -8,7 +8,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 func TestScriptsSurviveAFlush(t *testing.T) {

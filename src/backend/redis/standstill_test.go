@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // While a server stands still every call ends at its deadline, or at the timeout,

@@ -17,9 +17,9 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/backendtest"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/backendtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // open runs a store until the test ends.

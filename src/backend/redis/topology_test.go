@@ -22,9 +22,9 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/backendtest"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/backendtest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 func secret(password string) func() (string, string, error) {

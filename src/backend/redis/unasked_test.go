@@ -13,8 +13,8 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // owner is a caller with a counter of its own, which no other comes near.

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 var errGone = errors.New("gone")

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // A reply that has arrived is read also when this process comes to it after the deadline.

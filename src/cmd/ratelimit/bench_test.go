@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/bench"
 	"ratelimit/src/tools/command"
+	"ratelimit/testbed/harness"
 )
 
 func TestBench(t *testing.T) {

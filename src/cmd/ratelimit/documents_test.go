@@ -390,7 +390,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 				t.Errorf("%s names `make %s`", doc, m[1])
 			}
 		}
-		for _, m := range regexp.MustCompile("`((?:src|docs|deploy|examples|integration-test|tools)/[a-zA-Z0-9_./-]+)`").FindAllStringSubmatch(data, -1) {
+		for _, m := range regexp.MustCompile("`((?:src|testbed|docs|deploy|examples|integration-test|tools)/[a-zA-Z0-9_./-]+)`").FindAllStringSubmatch(data, -1) {
 			_, err := os.Stat(filepath.Join(projectRoot, m[1]))
 			if _, room := os.Stat(filepath.Join(projectRoot, "src", m[1])); err != nil && (doc != "docs/architecture.md" || room != nil) {
 				t.Errorf("%s names %s, which does not exist", doc, m[1])

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/tools/explain"
+	"ratelimit/testbed/redistest"
 )
 
 const explainRules = `

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"ratelimit/src/service"
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/explain"
+	"ratelimit/testbed/harness"
 )
 
 // sharedBuffer is a buffer that several goroutines may write and read.

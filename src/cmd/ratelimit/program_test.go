@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // All tests of the command line run the built program. Inside a test, cobra would see the arguments of `go test`.

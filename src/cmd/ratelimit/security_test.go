@@ -80,7 +80,7 @@ func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := make(map[string]bool)
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for _, dir := range []string{"src", "integration-test"} {
+	for _, dir := range []string{"src", "testbed", "integration-test"} {
 		err := filepath.WalkDir(filepath.Join(projectRoot, dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err

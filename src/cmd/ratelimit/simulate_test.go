@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
-	"ratelimit/src/testbed/redistest"
 	"ratelimit/src/tools/command"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 const (

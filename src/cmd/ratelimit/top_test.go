@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
 	"ratelimit/src/tools/command"
+	"ratelimit/testbed/harness"
 )
 
 // top and denials show what a service has denied, if they have its token.

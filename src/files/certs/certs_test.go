@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/files/certs"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

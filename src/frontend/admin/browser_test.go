@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/browser"
+	"ratelimit/testbed/browser"
 )
 
 // operatorPort is a debug port that can stop and start again on the same address.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/browser"
+	"ratelimit/testbed/browser"
 )
 
 // exampleQuotas returns two buckets, one of which is short. bucket is its text.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // A request that was read as a whole makes its connection busy until the answer, over

@@ -20,7 +20,7 @@ import (
 
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/pipeline"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // pipe serves a connection of which the test has the other end. The server has

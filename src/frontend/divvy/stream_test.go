@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // play returns the replies to a client that sends these packets.

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // TestWindowCredit checks that the server gives back the window of the connection for all DATA, once: for calls, for requests

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // h2specCases is how many cases h2spec 2.2.1 has.

@@ -14,7 +14,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/rules"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // FuzzStream checks that any input gets well-formed replies, at least one for each command that is not empty, and that neither packets nor

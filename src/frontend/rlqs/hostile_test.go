@@ -15,7 +15,7 @@ import (
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/frontend/rls"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // expectService checks that a new stream of an honest proxy is answered.

@@ -26,7 +26,7 @@ import (
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

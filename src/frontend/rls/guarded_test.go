@@ -30,7 +30,7 @@ import (
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/rules"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // unpacked counts what noisy unpacks.

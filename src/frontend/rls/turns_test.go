@@ -20,7 +20,7 @@ import (
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // manyIPs are n descriptors of a request on the wire.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // A server that goes away is noticed, what was counted meanwhile is kept, and

@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/metrics/subjects"
 	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
-	"ratelimit/src/testbed/testfiles"
+	"ratelimit/testbed/testfiles"
 )
 
 // cpuTime returns the CPU time of the process so far, which other processes do not lengthen as they do the time on the wall.

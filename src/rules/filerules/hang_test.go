@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules/reload"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // hanging makes reads of one file never return, until release.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules/reload"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"

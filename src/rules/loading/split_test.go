@@ -13,7 +13,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
-	"ratelimit/src/testbed/testfiles"
+	"ratelimit/testbed/testfiles"
 )
 
 const notYAML = "not YAML"

@@ -18,7 +18,7 @@ import (
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/xdstest"
 )
 
 // inDeltaLab runs a test as inLab does, with delta xDS.

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/xdstest"
 )
 
 // script is a management server that calls do for each stream.

@@ -17,7 +17,7 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules/reload"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/xdstest"
 )
 
 // lab is a Watcher in a bubble with its own clock and network. The journal has a line for each

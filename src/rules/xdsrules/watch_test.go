@@ -11,7 +11,7 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
-	"ratelimit/src/testbed/xdstest"
+	"ratelimit/testbed/xdstest"
 )
 
 // requestsOf is what the server was told: version, nonce and error of each request.

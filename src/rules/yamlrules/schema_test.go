@@ -23,7 +23,7 @@ import (
 	"ratelimit/api"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/datafile"
-	"ratelimit/src/testbed/testfiles"
+	"ratelimit/testbed/testfiles"
 )
 
 var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {

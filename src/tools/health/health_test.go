@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"ratelimit/src/settings"
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 func portOf(l net.Listener) string { return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) }

@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/redis"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // fill keeps counters of every form under keys with prefix and with other prefixes, and

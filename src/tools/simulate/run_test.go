@@ -17,7 +17,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // A caller that waits for the answer to a line gets it before it writes the next line.

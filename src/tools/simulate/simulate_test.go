@@ -16,7 +16,7 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/loading"
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 var update = flag.Bool("update", false, "write what is expected in testdata anew")

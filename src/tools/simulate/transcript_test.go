@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/testbed/redistest"
+	"ratelimit/testbed/redistest"
 )
 
 // The tree of limits of bradennapier's gist about redis-cell.

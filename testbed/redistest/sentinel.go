@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // SentinelOptions configure a primary, its replicas and their sentinels.

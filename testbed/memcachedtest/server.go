@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // Options configure a server. The zero value is plain TCP.

@@ -13,7 +13,7 @@ import (
 func Seed(f *testing.F) {
 	f.Helper()
 	_, here, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(here), "..", "..", "..")
+	root := filepath.Join(filepath.Dir(here), "..", "..")
 	for _, pattern := range []string{"src/rules/testdata/*.txt", "examples/ratelimit/config/*.yaml"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(paths) == 0 {

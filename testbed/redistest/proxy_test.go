@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // proxyLab is a proxy before a server of Redis.

@@ -13,7 +13,7 @@ import (
 	"github.com/mediocregopher/radix/v4/resp"
 	"github.com/mediocregopher/radix/v4/resp/resp3"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // Error is an error reply, its code first: "WRONGTYPE Operation against …".

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 
 	"go.uber.org/goleak"
 )

@@ -4,7 +4,7 @@ import (
 	"net"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 func TestSentinel(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 // admin is the user of this package's own commands. It may run every command, with any password; AUTH and masterauth demand one.

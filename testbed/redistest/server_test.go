@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

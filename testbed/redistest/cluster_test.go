@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 func TestCluster(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/mediocregopher/radix/v4"
 
-	"ratelimit/src/testbed/harness"
+	"ratelimit/testbed/harness"
 )
 
 const (
