@@ -35,7 +35,7 @@ type Config struct {
 	// Needed reports whether this process remembers anything of the store's counters. While it is false, Run reads no version.
 	Needed func() bool
 	// OnChange is called with the texts of new changes, oldest first. If all is false, there may be others, whose texts are unknown. So
-	// it is after the first read of a version, because there may have been changes since the process started.
+	// it is after the first read of a version above 0, because there may have been changes since the process started.
 	OnChange func(texts [][]byte, all bool)
 }
 
@@ -120,7 +120,9 @@ func (f *Feed) poll(ctx context.Context, r *reader) {
 		return
 	case !r.hasVersion:
 		*r = reader{hasVersion: true, version: now}
-		f.cfg.OnChange(nil, now == 0)
+		if now > 0 { // Some of the changes may be younger than what this process remembers.
+			f.cfg.OnChange(nil, false)
+		}
 		return
 	case now < r.version || now-r.version > maxTexts: // The store has lost the version, or there are many changes.
 		*r = reader{hasVersion: true, version: now}

@@ -197,6 +197,23 @@ func TestTextsThatAreMissing(t *testing.T) {
 	})
 }
 
+// A store that answers late and knows of no change does not make a replica forget what it has cached since its start.
+func TestFirstReadWithoutChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared(t)
+		s.set(func() { s.down = true })
+		r := startReplica(t, s)
+		time.Sleep(time.Second)
+		s.set(func() { s.down = false })
+		time.Sleep(2 * PollPause)
+		wantCalls(t, r)
+		publish(t, r.Feed, "first")
+		time.Sleep(PollPause)
+		wantCalls(t, r, `["first"] true`)
+	})
+}
+
 // A replica that remembers nothing asks nothing.
 func TestNotNeeded(t *testing.T) {
 	t.Parallel()
