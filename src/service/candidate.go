@@ -16,21 +16,21 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
+	"ratelimit/src/candidate"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics/denials"
-	"ratelimit/src/metrics/differences"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 	"ratelimit/src/settings"
 )
 
-// candidate loads the candidate rules, which are judged beside the live ones, and counts the differences.
-type candidate struct {
+// candidateSource loads the candidate rules, which are judged beside the live ones, and counts the differences.
+type candidateSource struct {
 	service     *Service
 	path        string
-	differences *differences.Tracker
+	differences *candidate.Tracker
 	watcher     *filerules.Watcher
 	liveFiles   atomic.Pointer[rules.Set] // liveFiles are the live rules that come from files; nil before the first.
 
@@ -51,8 +51,8 @@ func (s *Service) buildCandidate() error {
 	if path == "" {
 		return nil
 	}
-	c := &candidate{service: s, path: path}
-	c.differences = differences.New(differences.Config{SubjectRules: s.Settings.TopSubjectsRules, Examples: s.Settings.RecentDenials})
+	c := &candidateSource{service: s, path: path}
+	c.differences = candidate.New(candidate.Config{SubjectRules: s.Settings.TopSubjectsRules, Examples: s.Settings.RecentDenials})
 	c.watcher = filerules.New(filerules.Config{
 		Config:          reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: c.onLoad},
 		Path:            path,
@@ -88,7 +88,7 @@ func hitTime(backendType string) func(*backend.Hit) time.Duration {
 const sampleInterval = time.Second
 
 // adjustSample keeps the cost of the candidate rules within CANDIDATE_MAX_LOAD until ctx ends.
-func (c *candidate) adjustSample(ctx context.Context) error {
+func (c *candidateSource) adjustSample(ctx context.Context) error {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for {
@@ -105,7 +105,7 @@ func (c *candidate) adjustSample(ctx context.Context) error {
 }
 
 // sampledPercent returns the percentage of the counters of candidate limits that are judged, rounded.
-func (c *candidate) sampledPercent() float64 {
+func (c *candidateSource) sampledPercent() float64 {
 	percent := 100 * c.service.limiter.CandidateShare()
 	if percent < 1 {
 		return math.Round(percent*1e4) / 1e4
@@ -114,14 +114,14 @@ func (c *candidate) sampledPercent() float64 {
 }
 
 // reload makes the source load the candidate rules again, even if nothing changed. It never blocks.
-func (c *candidate) reload() {
+func (c *candidateSource) reload() {
 	if c != nil {
 		c.watcher.Reload()
 	}
 }
 
 // useLive learns the live rules before the limiter decides by them.
-func (c *candidate) useLive(set *rules.Set) {
+func (c *candidateSource) useLive(set *rules.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live = set
@@ -129,7 +129,7 @@ func (c *candidate) useLive(set *rules.Set) {
 }
 
 // removes reports whether the candidate rules, which do not have a live domain, remove it. Domains of management servers stay.
-func (c *candidate) removes(domain string) bool {
+func (c *candidateSource) removes(domain string) bool {
 	sources := c.service.Settings.RuleSources()
 	if len(sources) == 1 || !slices.Contains(sources, settings.ConfigFile) {
 		return true
@@ -139,7 +139,7 @@ func (c *candidate) removes(domain string) bool {
 }
 
 // onLoad judges the rules of a load from now on, or records why it was refused.
-func (c *candidate) onLoad(l reload.Result) {
+func (c *candidateSource) onLoad(l reload.Result) {
 	defer c.service.Heap.RulesLoaded()
 	log := c.service.log
 	logProblemList(log.Warn, l.Warnings, "warnings")
@@ -181,7 +181,7 @@ func (c *candidate) onLoad(l reload.Result) {
 	}
 }
 
-func (c *candidate) isJudged() bool {
+func (c *candidateSource) isJudged() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.judged != nil
@@ -196,7 +196,7 @@ type candidateFigures struct {
 	Refused bool
 }
 
-func (c *candidate) figures() candidateFigures {
+func (c *candidateSource) figures() candidateFigures {
 	f := candidateFigures{Results: c.differences.Results(), Sampled: c.service.limiter.CandidateShare()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,7 +246,7 @@ func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
 		})
 	}
 	now := time.Now()
-	for _, r := range differences.Results {
+	for _, r := range candidate.Results {
 		for _, s := range d.Subjects(now, r, limit) {
 			v.Subjects = append(v.Subjects, admin.CandidateSubject{Result: r.String(), Domain: s.Domain, Rule: s.Rule, Subject: s.Text, Requests: uint64(s.Hits + 0.5)})
 		}
@@ -261,7 +261,7 @@ func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
 }
 
 // domainChanges returns the domains that only the candidate rules have, and those that they remove; at most limit of each.
-func (c *candidate) domainChanges(live, judged *rules.Set, limit int) (added, removed []string) {
+func (c *candidateSource) domainChanges(live, judged *rules.Set, limit int) (added, removed []string) {
 	if live == nil {
 		return nil, nil
 	}

@@ -35,7 +35,7 @@ type Service struct {
 	statistics statistics
 	divider    *quota.Divider      // divider is nil if no quotas are served.
 	operator   *operator           // operator is nil without a debug port.
-	candidate  *candidate          // candidate is nil unless RUNTIME_CANDIDATE_SUBDIRECTORY is set.
+	candidate  *candidateSource    // candidate is nil unless RUNTIME_CANDIDATE_SUBDIRECTORY is set.
 	recorder   *recording.Recorder // recorder is nil without a debug port.
 	// runners are started by Run, each in a goroutine. Servers return after frontends.stop, all others when the context ends.
 	runners []func(context.Context) error

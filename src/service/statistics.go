@@ -130,7 +130,7 @@ func (s *Service) buildLimiter() error {
 	if s.operator != nil {
 		recorders = append(recorders, s.operator.recorders...)
 	}
-	var candidates limiter.CandidateRecorder // candidates is nil, and not a nil *differences.Tracker, without candidate rules.
+	var candidates limiter.CandidateRecorder // candidates is nil, and not a nil *candidate.Tracker, without candidate rules.
 	if s.candidate != nil {
 		candidates = s.candidate.differences
 	}

@@ -1,6 +1,6 @@
-// Package differences counts the requests that the candidate rules would answer differently from the live ones: by rule, with the
+// Package candidate counts the requests that the candidate rules would answer differently from the live ones: by rule, with the
 // subjects that are affected most, and with recent examples.
-package differences
+package candidate
 
 import (
 	"cmp"

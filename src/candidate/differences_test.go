@@ -1,4 +1,4 @@
-package differences
+package candidate
 
 import (
 	"fmt"
