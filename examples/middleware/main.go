@@ -17,7 +17,7 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // What the service allows: five requests a minute from one address.
@@ -44,7 +44,7 @@ func run(ctx context.Context, redisAddr string) error {
 	if err != nil {
 		return err
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
 	if err != nil {
 		return err
 	}

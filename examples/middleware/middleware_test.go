@@ -15,12 +15,12 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 func start(t *testing.T, store backend.Backend) http.Handler {
 	t.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,13 +15,13 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // domains are the messages that say what rule files say, one a file, named for
 // it. A file is checked before, so what is read here is known to make sense.
-func domains(files []loading.RuleFile, opt rules.Options) ([]*configv3.RateLimitConfig, error) {
-	if _, _, err := loading.Load(files, opt); err != nil {
+func domains(files []filerules.File, opt rules.Options) ([]*configv3.RateLimitConfig, error) {
+	if _, _, err := filerules.Load(files, opt); err != nil {
 		return nil, err
 	}
 	var list []*configv3.RateLimitConfig

@@ -9,7 +9,6 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/xdsrules"
 )
 
@@ -51,9 +50,9 @@ func TestDomains(t *testing.T) {
 		t.Fatalf("%d examples, %v", len(examples), err)
 	}
 	files := append(examples,
-		loading.RuleFile{Name: "everything.yaml", Data: []byte(everything)},
-		loading.RuleFile{Name: "some_test.yaml", Data: []byte("rules: .\ntests: []\n")})
-	want, _, err := loading.Load(files, rules.Options{})
+		filerules.File{Name: "everything.yaml", Data: []byte(everything)},
+		filerules.File{Name: "some_test.yaml", Data: []byte("rules: .\ntests: []\n")})
+	want, _, err := filerules.Load(files, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +102,7 @@ func TestRefused(t *testing.T) {
 		"domain: d\n<<: {charge: leaf}":  "<< is not understood here",
 		"domain: d\ndescriptors: [{}]\n": "x.yaml:2:15: the descriptor has no key",
 	} {
-		if list, err := domains([]loading.RuleFile{{Name: "x.yaml", Data: []byte(text)}}, rules.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		if list, err := domains([]filerules.File{{Name: "x.yaml", Data: []byte(text)}}, rules.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v", text, list, err)
 		}
 	}

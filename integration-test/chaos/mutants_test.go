@@ -18,7 +18,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // mutants are stores with a mistake, and what the oracle says of it. Each changes the hits of a store in
@@ -156,7 +156,7 @@ func newStub(t *testing.T, list []rule, hit func(*backend.Hit)) *stub {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // checkYAML holds the YAML of rules to what the service makes of it.
 func checkYAML(t *testing.T, rs Rules) {
 	t.Helper()
 	text := rs.YAML()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

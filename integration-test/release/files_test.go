@@ -11,7 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
 )
 
@@ -73,8 +73,8 @@ func TestPackagedFiles(t *testing.T) {
 	if !strings.HasPrefix(s.MemorySnapshot, "/var/lib/ratelimit/") {
 		t.Errorf("environment: counters are in %s, which is not the state directory of the unit", s.MemorySnapshot)
 	}
-	file := loading.RuleFile{Name: "example.yaml", Data: []byte(read(t, "deploy/systemd/rules/example.yaml"))}
-	if _, warnings, err := loading.Load([]loading.RuleFile{file}, rules.Options{}); err != nil || len(warnings) > 0 {
+	file := filerules.File{Name: "example.yaml", Data: []byte(read(t, "deploy/systemd/rules/example.yaml"))}
+	if _, warnings, err := filerules.Load([]filerules.File{file}, rules.Options{}); err != nil || len(warnings) > 0 {
 		t.Errorf("%v, %q", err, warnings)
 	}
 	scripts, err := filepath.Glob(filepath.Join(repository, "deploy/systemd/*/p*"))

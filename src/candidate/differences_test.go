@@ -9,12 +9,12 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

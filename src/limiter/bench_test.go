@@ -10,7 +10,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/testfiles"
 )
 
@@ -110,11 +110,11 @@ func BenchmarkCheckManyKeys(b *testing.B) {
 // cache.
 func BenchmarkCheckDomains(b *testing.B) {
 	for _, domains := range []int{10, 10_000} {
-		var files []loading.RuleFile
+		var files []filerules.File
 		for name, text := range testfiles.Fleet(domains, 40) {
-			files = append(files, loading.RuleFile{Name: name, Data: text})
+			files = append(files, filerules.File{Name: name, Data: text})
 		}
-		set, _, err := loading.Load(files, rules.Options{})
+		set, _, err := filerules.Load(files, rules.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

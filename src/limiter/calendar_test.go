@@ -7,14 +7,14 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // TestCalendarBesidePlainWindow charges one descriptor to a month of 30 days and to one of the calendar, which have one period. Their
 // counters are apart, also in a dry run, and the answer has the border.
 func TestCalendarBesidePlainWindow(t *testing.T) {
 	t.Parallel()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(`
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`
 domain: d
 descriptors:
 - key: ip

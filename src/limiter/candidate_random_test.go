@@ -13,7 +13,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // randomRules writes random rules. Rules with equal draws have equal texts, so two versions that share most draws are alike.
@@ -102,7 +102,7 @@ func randomSet(form int, versions []uint64) *rules.Set {
 	r := &randomRules{}
 	r.text.WriteString("domain: d\n")
 	[]func([]uint64){r.tree, r.tree, r.list, r.words}[form](versions)
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "test.yaml", Data: []byte(r.text.String())}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(r.text.String())}}, rules.Options{})
 	if err != nil {
 		return nil
 	}

@@ -8,12 +8,12 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // A limiter inside another program: rules, a store, and a question.
 func Example() {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "api.yaml", Data: []byte(`
+	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(`
 domain: api
 descriptors:
   - key: user

@@ -14,7 +14,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // addRequest adds a copy of req to m, as a front end that decodes it into the item.
@@ -191,8 +191,8 @@ func (r *transcript) Record(req *limiter.Request, a *limiter.Answer) {
 // manyRules has four domains: a tree of descriptors, charges of several limits, an ordered list, and other algorithms.
 func manyRules(tb testing.TB) *rules.Set {
 	tb.Helper()
-	named := func(name, text string) loading.RuleFile {
-		return loading.RuleFile{Name: name + ".yaml", Data: []byte(strings.Replace(text, "domain: d\n", "domain: "+name+"\n", 1))}
+	named := func(name, text string) filerules.File {
+		return filerules.File{Name: name + ".yaml", Data: []byte(strings.Replace(text, "domain: d\n", "domain: "+name+"\n", 1))}
 	}
 	const algorithms = `domain: d
 descriptors:
@@ -200,7 +200,7 @@ descriptors:
   - {key: log, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: sliding_window}}
   - {key: estimate, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: sliding_window_counter}}
 `
-	set, _, err := loading.Load([]loading.RuleFile{
+	set, _, err := filerules.Load([]filerules.File{
 		named("d", testRules), named("charges", chargeRules), named("list", orderedRules), named("algorithms", algorithms),
 	}, rules.Options{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 const seriesRules = `
@@ -413,7 +413,7 @@ func TestDecisions(t *testing.T) {
 // BenchmarkRecord is what counting costs a request, also for a rule whose
 // counters are named after a value of the request.
 func BenchmarkRecord(b *testing.B) {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(seriesRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(seriesRules)}}, rules.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

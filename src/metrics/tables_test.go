@@ -9,26 +9,26 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 )
 
 // fleet loads versions of the rules of several domains, which keep the rules of the domains that do not change.
 type fleet struct{ loader reload.Loader }
 
-func newFleet() *fleet { return &fleet{reload.Loader{Format: loading.Format()}} }
+func newFleet() *fleet { return &fleet{reload.Loader{Format: filerules.Format()}} }
 
 // load loads a file for each of domains: "a x y" has the rules a.x and a.y.
 func (f *fleet) load(t *testing.T, domains ...string) *rules.Set {
 	t.Helper()
-	var files []loading.RuleFile
+	var files []filerules.File
 	for _, text := range domains {
 		keys := strings.Fields(text)
 		text = "domain: " + keys[0] + "\ndescriptors:\n"
 		for _, key := range keys[1:] {
 			text += fmt.Sprintf("- {key: %s, rate_limit: {unit: day, requests_per_unit: 10}}\n", key)
 		}
-		files = append(files, loading.RuleFile{Name: keys[0] + ".yaml", Data: []byte(text)})
+		files = append(files, filerules.File{Name: keys[0] + ".yaml", Data: []byte(text)})
 	}
 	var out reload.Result
 	if f.loader.Load(files, nil, &out); out.Err != nil {

@@ -15,7 +15,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // world is a simulation of proxies and replicas on a virtual clock, in steps of a millisecond. Proxies behave as Envoy does.
@@ -110,7 +110,7 @@ func (w *world) newNode() *Divider {
 
 func (w *world) useRules(text string) {
 	w.t.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // What a request is charged to: each limit with its key in the store and its
@@ -36,7 +36,7 @@ descriptors:
   - {key: port, value_to_metric: true, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: day, requests_per_unit: 1, name: daily}]}
 - {key: only, rate_limits: [{unit: day, requests_per_unit: 1, name: one}]}
 `
-	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
@@ -89,7 +89,7 @@ descriptors:
     - {unit: day, requests_per_unit: 1, name: slow}
 - {key: relief, rate_limits: [{unit: second, requests_per_unit: 1, replaces: [{name: fast}]}, {unit: day, requests_per_unit: 1, replaces: [{name: user}]}]}
 `
-	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
@@ -150,7 +150,7 @@ descriptors:
   - {key: none, quota_mode: true}
   - {key: one, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}

@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // dataDomain compiles one rule file, of the domain d, with its data files.
 func dataDomain(t testing.TB, text string, data map[string]string) (*rules.Set, *rules.Domain) {
 	t.Helper()
-	set, _, err := loading.Load(withData([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, data), rules.Options{})
+	set, _, err := filerules.Load(withData([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, data), rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

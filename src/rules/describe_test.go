@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 )
 
 // Ordered lists and trees of limits, as operators see them.
 func TestDescribeOthers(t *testing.T) {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(`
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`
 domain: d
 rules:
 - {match: {p: /a*, ip: "*"}, per: [ip, user], shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 3, name: n}}
@@ -103,7 +103,7 @@ func TestDescribeWindows(t *testing.T) {
 			"on_store_failure: deny, enforce_percent: 0.5",
 	} {
 		indented := strings.TrimRight(strings.ReplaceAll("\n"+limit, "\n", "\n    "), " ")
-		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented)}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestLimitText(t *testing.T) {
 		"{unit: day, requests_per_unit: 1000, hold: 10m, hold_id: id}":                                  "1000 per day, reservations charged after 10m",
 		"{unit: day, calendar: true, requests_per_unit: 5, hold: 10m, hold_id: id, unsettled: release}": "5 per calendar day in UTC, reservations released after 10m",
 	} {
-		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]")}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]")}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

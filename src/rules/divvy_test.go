@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 func loadFile(t testing.TB, path string) (*rules.Set, rules.Problems) {
@@ -16,7 +16,7 @@ func loadFile(t testing.TB, path string) (*rules.Set, rules.Problems) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, warnings, err := loading.Load([]loading.RuleFile{{Name: path, Data: data}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: path, Data: data}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +93,11 @@ resetSeconds=0
 [default]
 creditLimit=0
 `
-	a, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(yaml)}}, rules.Options{})
+	a, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(yaml)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _, err := loading.Load([]loading.RuleFile{{Name: "kitchen.ini", Data: []byte(ini)}}, rules.Options{})
+	b, _, err := filerules.Load([]filerules.File{{Name: "kitchen.ini", Data: []byte(ini)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

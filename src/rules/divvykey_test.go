@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // The keys of divvy, for those limits that it has.
 func TestDivvyKeys(t *testing.T) {
-	set, _, err := loading.Load([]loading.RuleFile{
+	set, _, err := filerules.Load([]filerules.File{
 		{Name: "kitchen.ini", Data: []byte(`
 [m=GET path=/p/* ip=*]
 creditLimit=3

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/testbed/testfiles"
 )
@@ -30,9 +30,9 @@ func FuzzYAML(f *testing.F) {
 		if cfg == nil && len(problems) == 0 && !hasTests(data) {
 			t.Fatalf("%q is neither good nor bad", data)
 		}
-		files := []loading.RuleFile{{Name: "a.yaml", Data: data}}
-		set, odd, err := loading.Load(files, rules.Options{})
-		set2, odd2, err2 := loading.Load(files, rules.Options{})
+		files := []filerules.File{{Name: "a.yaml", Data: data}}
+		set, odd, err := filerules.Load(files, rules.Options{})
+		set2, odd2, err2 := filerules.Load(files, rules.Options{})
 		if fmt.Sprint(err) != fmt.Sprint(err2) || !reflect.DeepEqual(odd, odd2) {
 			t.Fatalf("two loads of %q differ:\n%v %v\n%v %v", data, err, odd, err2, odd2)
 		}

@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // holdRules are domains in which requests name holds: a tree, an ordered list, and a tree of limits without holds.
-var holdRules = []loading.RuleFile{
+var holdRules = []filerules.File{
 	{Name: "tree.yaml", Data: []byte(`
 domain: tree
 descriptors:
@@ -41,7 +41,7 @@ rules:
 // TestHoldOf checks which rule a request finds, where it counts, and what it does with which hold.
 func TestHoldOf(t *testing.T) {
 	t.Parallel()
-	set, _, err := loading.Load(holdRules, rules.Options{})
+	set, _, err := filerules.Load(holdRules, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func holdText(d *rules.Domain, request string) string {
 // TestExplainHolds checks the record of a search whose last entries are about a hold.
 func TestExplainHolds(t *testing.T) {
 	t.Parallel()
-	set, _, err := loading.Load(holdRules, rules.Options{})
+	set, _, err := filerules.Load(holdRules, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestExplainHolds(t *testing.T) {
 }
 
 func TestHoldOfAllocatesNothing(t *testing.T) {
-	set, _, err := loading.Load(holdRules, rules.Options{})
+	set, _, err := filerules.Load(holdRules, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestHoldOfAllocatesNothing(t *testing.T) {
 // TestWithoutHold checks which entries operators see of a request: not those that name or settle a hold.
 func TestWithoutHold(t *testing.T) {
 	t.Parallel()
-	set, _, err := loading.Load(holdRules, rules.Options{})
+	set, _, err := filerules.Load(holdRules, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // How keys are written, with their tags in braces.
@@ -29,7 +29,7 @@ descriptors:
   - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: "st*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 const prefixRules = `
@@ -40,11 +40,11 @@ rules:
 // The prefixes of entries are those that begin the keys of matching requests, and no others.
 func TestKeyPrefixes(t *testing.T) {
 	t.Parallel()
-	files := []loading.RuleFile{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}
+	files := []filerules.File{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}
 	for i, text := range strings.Split(prefixRules, "---\n") {
-		files = append(files, loading.RuleFile{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(text)})
+		files = append(files, filerules.File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(text)})
 	}
-	set, _, err := loading.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // orderedSet is a domain d of rules written as "a=b c=d per e canary name=x",
@@ -153,7 +153,7 @@ rules:
 	}
 	slices.Sort(want)
 	for _, text := range []string{text, moved} {
-		set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ rules:
 		}
 	}
 	// A limit that a request brings has a key of its own.
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/datafile"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // TestLoad plays the cases of testdata/*.txt. A case is
@@ -40,7 +40,7 @@ func TestLoad(t *testing.T) {
 		for one := range strings.SplitSeq(text, "\n== ") {
 			title, body, _ := strings.Cut(one, "\n")
 			t.Run(filepath.Base(path)+"/"+title, func(t *testing.T) {
-				var files []loading.RuleFile
+				var files []filerules.File
 				data, want := make(map[string]string), ""
 				_, body, _ = strings.Cut("\n"+body, "\n-- ")
 				for section := range strings.SplitSeq(body, "\n-- ") {
@@ -53,7 +53,7 @@ func TestLoad(t *testing.T) {
 					case strings.HasSuffix(name, ".txt"), strings.HasSuffix(name, ".csv"):
 						data[name] = content
 					default:
-						files = append(files, loading.RuleFile{Name: name, Data: []byte(content)})
+						files = append(files, filerules.File{Name: name, Data: []byte(content)})
 					}
 				}
 				opt := rules.Options{
@@ -72,11 +72,11 @@ func TestLoad(t *testing.T) {
 }
 
 // withData gives rule files the data files that they refer to, as far as texts has them.
-func withData(files []loading.RuleFile, texts map[string]string) []loading.RuleFile {
+func withData(files []filerules.File, texts map[string]string) []filerules.File {
 	for i := range files {
 		f := &files[i]
 		f.DataFiles = make(datafile.Files)
-		for _, r := range loading.DataFiles(*f) {
+		for _, r := range filerules.DataFiles(*f) {
 			data := &datafile.File{Path: r.Name, Problems: []datafile.Problem{{Message: "does not exist", Fix: "create the file, or fix the path"}}}
 			if text, has := texts[r.Name]; has {
 				data.Sum = sha256.Sum256([]byte(text))
@@ -94,8 +94,8 @@ var smallStore = rules.StoreSupport{
 }
 
 // outcome is all that comes of loading files, as text.
-func outcome(files []loading.RuleFile, opt rules.Options) string {
-	set, warnings, err := loading.Load(files, opt)
+func outcome(files []filerules.File, opt rules.Options) string {
+	set, warnings, err := filerules.Load(files, opt)
 	if err != nil {
 		return err.Error() + "\n"
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 func TestProblemText(t *testing.T) {
@@ -36,7 +36,7 @@ func TestProblemsError(t *testing.T) {
 		51:  "and 1 more",
 		999: "and 949 more",
 	} {
-		_, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors:\n" + strings.Repeat("- 5\n", lines))}}, rules.Options{})
+		_, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors:\n" + strings.Repeat("- 5\n", lines))}}, rules.Options{})
 		var problems rules.Problems
 		if !errors.As(err, &problems) || len(problems) != lines {
 			t.Fatalf("%d wrong lines: %d problems", lines, len(problems))
@@ -65,7 +65,7 @@ func TestProblemsSort(t *testing.T) {
 // TestRuleString pins the line that operators' tools read, which is that of
 // envoyproxy/ratelimit unless there is what that does not know.
 func TestRuleString(t *testing.T) {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(`domain: d
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(`domain: d
 descriptors:
 - {key: a, value: b, shadow_mode: yes, rate_limit: {unit: week, requests_per_unit: 5, unit_multiplier: 1}}
 - {key: c, quota_mode: yes, rate_limit: {unit: day, requests_per_unit: 6, unit_multiplier: 7}}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // The warning of unsorted keys comes if, and only if, no bucket gets to the limit of a chain of descriptors: all buckets of some keys and
@@ -26,7 +26,7 @@ func TestKeyOrderAgainstAllBuckets(t *testing.T) {
 		}
 		text := "domain: d\nquota_buckets: true\ndescriptors: [{" + strings.Join(chain, ", descriptors: [{") +
 			", rate_limit: {unit: day, requests_per_unit: 1}" + strings.Repeat("}]", len(chain)) + "\n"
-		set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+		set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

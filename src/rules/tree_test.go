@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // compiled turns an outline into a domain: a line is "key" or "key=value",
@@ -352,7 +352,7 @@ func TestDomains(t *testing.T) {
 
 // An empty set is a good one.
 func TestNoConfiguration(t *testing.T) {
-	set, warnings, err := loading.Load(nil, rules.Options{})
+	set, warnings, err := filerules.Load(nil, rules.Options{})
 	if err != nil || len(warnings) > 0 || len(set.Domains()) != 0 || len(set.Rules()) != 0 || set.Domain(nil) != nil {
 		t.Error(set, warnings, err)
 	}

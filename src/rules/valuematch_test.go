@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // loaded returns the only domain of a rule file.
 func loaded(t testing.TB, text string) (*rules.Domain, rules.Problems) {
 	t.Helper()
-	set, warnings, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

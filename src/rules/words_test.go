@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 const treeText = `
@@ -29,7 +29,7 @@ schema:
 // The levels that a path of words is charged to, with their keys; the tag ends
 // at the bar.
 func TestTreeOfLimits(t *testing.T) {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

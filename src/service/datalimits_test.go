@@ -12,7 +12,6 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/rules/loading"
 )
 
 // Decisions by lines of a file count for the rule with limits_from, in each of several domains, also if the first one is by an unlimited line.
@@ -32,7 +31,7 @@ func TestLimitsFromAreCountedByRule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := loading.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

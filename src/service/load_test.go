@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // The log of a load is bounded, however many rules there are.
@@ -20,7 +20,7 @@ func TestLogOfManyRules(t *testing.T) {
 	for i := range maxDescriptorsLogged + 5 {
 		fmt.Fprintf(&text, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text.String())}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text.String())}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/history"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/redistest"
 )
 
@@ -128,7 +128,7 @@ func TestOperatorStateOfRedis(t *testing.T) {
 // A history has the rates of all kinds.
 func TestOperatorHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(oneRule)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(oneRule)}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

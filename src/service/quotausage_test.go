@@ -18,7 +18,7 @@ import (
 	"ratelimit/src/metrics/subjects"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 const quotaRules = `
@@ -106,7 +106,7 @@ func TestQuotaUsage(t *testing.T) {
 
 // A report costs the operator's figures no allocation.
 func TestUsageAllocatesNothing(t *testing.T) {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "q.yaml", Data: []byte(quotaRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "q.yaml", Data: []byte(quotaRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,21 +11,21 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/history"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // The list of rules has busy rules first, the busiest before the others, and then all others by name.
 func TestRatesOfAllRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var files []loading.RuleFile
+		var files []filerules.File
 		for _, domain := range []string{"b", "a", "empty"} {
 			text := "domain: " + domain + "\n"
 			if domain != "empty" {
 				text += "descriptors: [{key: y, rate_limit: {unit: day, requests_per_unit: 1}}, {key: X, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
 			}
-			files = append(files, loading.RuleFile{Name: domain + ".yaml", Data: []byte(text)})
+			files = append(files, filerules.File{Name: domain + ".yaml", Data: []byte(text)})
 		}
-		set, _, err := loading.Load(files, rules.Options{})
+		set, _, err := filerules.Load(files, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/xdsrules"
 	"ratelimit/src/settings"
@@ -91,7 +90,7 @@ func (s *Service) requireOrderedList() error {
 		list, _, err := filerules.Read(s.RulesPath)
 		l.PartCount, l.Err = len(list), err
 		if err == nil {
-			l.Set, _, l.Err = loading.Load(list, s.ruleOptions())
+			l.Set, _, l.Err = filerules.Load(list, s.ruleOptions())
 		}
 		return l, nil
 	})

@@ -14,14 +14,14 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/redistest"
 )
 
 // Three at once, then one every 20 s, counted in the Redis at addr. It says
 // whether each of so many calls is over the limit, and how long it has to wait.
 func logins(ctx context.Context, w io.Writer, addr string, calls int) error {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "logins.yaml", Data: []byte(`
+	set, _, err := filerules.Load([]filerules.File{{Name: "logins.yaml", Data: []byte(`
 domain: logins
 descriptors:
 - key: user

@@ -17,7 +17,6 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/suggest"
@@ -185,7 +184,7 @@ func TestDocumentsRules(t *testing.T) {
 				continue
 			}
 			count++
-			set, warnings, err := loading.Load(readWithData(t, loading.RuleFile{Name: "limits.yaml", Data: []byte(e.text)}), rules.Options{})
+			set, warnings, err := filerules.Load(readWithData(t, filerules.File{Name: "limits.yaml", Data: []byte(e.text)}), rules.Options{})
 			if err != nil || len(warnings) > 0 {
 				t.Errorf("%s: %v %v in\n%s", page, err, warnings, e.text)
 				continue
@@ -213,10 +212,10 @@ func TestDocumentsRules(t *testing.T) {
 }
 
 // readWithData returns a rule file with the data files of examples/tenants, if it refers to any.
-func readWithData(t *testing.T, f loading.RuleFile) []loading.RuleFile {
+func readWithData(t *testing.T, f filerules.File) []filerules.File {
 	t.Helper()
-	if !loading.MayHaveDataFiles(f) {
-		return []loading.RuleFile{f}
+	if !filerules.MayHaveDataFiles(f) {
+		return []filerules.File{f}
 	}
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(projectRoot, "examples", "tenants", "rules"))); err != nil {
@@ -361,7 +360,7 @@ func TestDocumentsSimulate(t *testing.T) {
 
 func exampleRules(t *testing.T) (*rules.Set, error) {
 	t.Helper()
-	var files []loading.RuleFile
+	var files []filerules.File
 	paths, err := filepath.Glob(filepath.Join(projectRoot, "examples", "ratelimit", "config", "*.yaml"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no examples: %v", err)
@@ -371,9 +370,9 @@ func exampleRules(t *testing.T) (*rules.Set, error) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, loading.RuleFile{Name: path, Data: data})
+		files = append(files, filerules.File{Name: path, Data: data})
 	}
-	set, _, err := loading.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, rules.Options{})
 	return set, err
 }
 

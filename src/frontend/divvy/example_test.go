@@ -10,12 +10,12 @@ import (
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // A server of divvy's protocol inside another program, and a client of it.
 func Example() {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "kitchen.yaml", Data: []byte(`
+	set, _, err := filerules.Load([]filerules.File{{Name: "kitchen.yaml", Data: []byte(`
 domain: kitchen
 descriptors:
   - key: ip

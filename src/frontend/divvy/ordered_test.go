@@ -6,7 +6,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // If exactly one ordered list is loaded, it decides HITs that name no domain.
@@ -23,11 +23,11 @@ func TestOnlyList(t *testing.T) {
 		{"domain: one" + list, "domain: other" + list, "HIT\n", none},
 		{"domain: one" + list, "domain: divvy" + list, "HIT of=one\nHIT\n", "OK true 7 0\nOK true 7 0\n"},
 	} {
-		files := []loading.RuleFile{{Name: "first.yaml", Data: []byte(tt.first)}}
+		files := []filerules.File{{Name: "first.yaml", Data: []byte(tt.first)}}
 		if tt.second != "" {
-			files = append(files, loading.RuleFile{Name: "second.yaml", Data: []byte(tt.second)})
+			files = append(files, filerules.File{Name: "second.yaml", Data: []byte(tt.second)})
 		}
-		set, _, err := loading.Load(files, rules.Options{})
+		set, _, err := filerules.Load(files, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ matchPolicy = canary
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

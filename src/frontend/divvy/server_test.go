@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
 
@@ -73,11 +73,11 @@ descriptors:
 
 func load(tb testing.TB, files ...string) *rules.Set {
 	tb.Helper()
-	var list []loading.RuleFile
+	var list []filerules.File
 	for _, text := range files {
-		list = append(list, loading.RuleFile{Name: "test.yaml", Data: []byte(text)})
+		list = append(list, filerules.File{Name: "test.yaml", Data: []byte(text)})
 	}
-	set, _, err := loading.Load(list, rules.Options{})
+	set, _, err := filerules.Load(list, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

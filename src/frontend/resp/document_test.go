@@ -9,7 +9,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // inWords writes the reply that text starts with as redis-cli does, and returns the rest of text. indent is the space before all lines but
@@ -51,7 +51,7 @@ func TestDocument(t *testing.T) {
 	page := read("resp.md")
 	api := regexp.MustCompile("(?s)```yaml\n(domain: api.*?)```").FindStringSubmatch(page)
 	tree := regexp.MustCompile("(?s)```yaml\n(schema:.*?)```").FindStringSubmatch(read("rules.md"))
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "api.yaml", Data: []byte(api[1])}, {Name: "limits.yaml", Data: []byte(tree[1])}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(api[1])}, {Name: "limits.yaml", Data: []byte(tree[1])}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

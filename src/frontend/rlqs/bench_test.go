@@ -17,7 +17,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 var benchBuckets = flag.Int("quota.buckets", 10_000, "how many buckets BenchmarkQuotas has")
@@ -42,7 +42,7 @@ func newCrowd(b *testing.B, unit string, buckets, proxies int) *crowd {
 	}
 	perUnit := map[string]int{"second": 10, "minute": 600}[unit] * proxies
 	text := fmt.Sprintf("domain: d\nquota_buckets: true\ndescriptors: [{key: name, rate_limit: {unit: %s, requests_per_unit: %d}}]", unit, perUnit)
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

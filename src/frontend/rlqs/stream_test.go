@@ -25,7 +25,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
 
@@ -109,11 +109,11 @@ func startWithoutRules(t *testing.T, cfg rls.ServerConfig) *fixture {
 
 func (f *fixture) useRules(t *testing.T, texts ...string) {
 	t.Helper()
-	var files []loading.RuleFile
+	var files []filerules.File
 	for i, text := range texts {
-		files = append(files, loading.RuleFile{Name: fmt.Sprint(i, ".yaml"), Data: []byte(text)})
+		files = append(files, filerules.File{Name: fmt.Sprint(i, ".yaml"), Data: []byte(text)})
 	}
-	set, _, err := loading.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

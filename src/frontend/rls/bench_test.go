@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // manyJSON is a body of /json with n descriptors of several entries.
@@ -93,7 +93,7 @@ func inMemory(tb testing.TB) *Service {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n")}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n")}}, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -10,12 +10,12 @@ import (
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // limits returns a limiter over memory with one rule: two requests a year for each user.
 func limits() (*limiter.Limiter, error) {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "api.yaml", Data: []byte(`
+	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(`
 domain: api
 descriptors:
   - key: user

@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // asked returns the status of a limit. A negative remaining is over, with that many
@@ -150,7 +150,7 @@ descriptors:
 func TestMetadata(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.MetadataEnabled = true
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(metadataRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(metadataRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestMetadata(t *testing.T) {
 func TestMetadataOfPaths(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.MetadataEnabled = true
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestBurst(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.MetadataEnabled = true
 	f.cfg.HeaderNames = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(`
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`
 domain: d
 descriptors:
   - {key: burst, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, burst: 20}}

@@ -30,7 +30,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 const testRules = `
@@ -60,7 +60,7 @@ func start(t testing.TB, backend backend.Backend) *fixture {
 		}
 		backend = store
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(testRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(testRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

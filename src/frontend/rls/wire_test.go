@@ -20,7 +20,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // wireRules have one of everything that an answer depends on.
@@ -76,7 +76,7 @@ func (h headerFormat) names() *HeaderNames {
 // time.
 func wireFixture(t testing.TB, headers headerFormat) *fixture {
 	t.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

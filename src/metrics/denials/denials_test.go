@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 const text = `
@@ -35,7 +35,7 @@ descriptors:
 // start returns a limiter on the rules above that tells r of its decisions.
 func start(t *testing.T, cfg limiter.Config, r limiter.Recorder) *limiter.Limiter {
 	t.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

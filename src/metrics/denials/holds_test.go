@@ -6,7 +6,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // TestDenialsOfHolds checks that the name of a hold is not in the sample of a denial.
@@ -16,7 +16,7 @@ func TestDenialsOfHolds(t *testing.T) {
 		"domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, hold_id: id}}]",
 		"domain: d\nrules: [{match: {user: '*'}, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, hold_id: id}}]",
 	} {
-		set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 const kitchen = `
@@ -70,7 +70,7 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) use(text string) {
 	f.t.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "k.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "k.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

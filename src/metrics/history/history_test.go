@@ -14,7 +14,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -61,7 +61,7 @@ func start(t *testing.T, cfg Config, text string) *fixture {
 
 func (f *fixture) use(t *testing.T, text string) {
 	t.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func BenchmarkRead(b *testing.B) {
 	for i := range 10_000 {
 		fmt.Fprintf(&text, "  - {key: k%d, rate_limit: {unit: year, requests_per_unit: 1}}\n", i)
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(text.String())}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text.String())}}, rules.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // BenchmarkShare decides batches of 32 requests on 100,000 counters in memory. Rounds with a Tracker and without one alternate,
@@ -29,7 +29,7 @@ func BenchmarkShare(b *testing.B) {
 				b.Fatal(err)
 			}
 			text := fmt.Sprintf("domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: %d}}]", tt.limit)
-			set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+			set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

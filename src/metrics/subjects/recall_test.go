@@ -12,7 +12,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // zipf draws ranks from 0 up, with probabilities proportional to 1/(rank+1)^exponent.
@@ -38,7 +38,7 @@ func (z *zipf) draw() int {
 // seededTracker returns a Tracker on the rules whose random numbers are always the same.
 func seededTracker(t testing.TB, maxRules int, seed uint64, text string) (*Tracker, *rules.Set) {
 	t.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

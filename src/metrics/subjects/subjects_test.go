@@ -13,7 +13,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -159,7 +159,7 @@ func TestDecisions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			set, _, err := loading.Load([]loading.RuleFile{
+			set, _, err := filerules.Load([]filerules.File{
 				{Name: "d.yaml", Data: []byte(manyRules)}, {Name: "list.yaml", Data: []byte(listRules)}, {Name: "test.yaml", Data: []byte(wordRules)},
 			}, rules.Options{})
 			if err != nil {
@@ -233,7 +233,7 @@ func TestReload(t *testing.T) {
 	tracker.advance(noon)
 	ask(tracker, old, 0, "a", 1, false)
 	ask(tracker, old, 1, "b", 1, false)
-	fresh, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte(`
+	fresh, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`
 domain: d
 descriptors:
   - key: new

@@ -10,7 +10,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/divvyrules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // FuzzINI and FuzzJSON read whatever comes: nothing panics, the same text gives
@@ -61,7 +61,7 @@ func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byt
 			t.Fatalf("%q: the problem %q has no place or no words", data, p)
 		}
 	}
-	set, _, err := loading.Load([]loading.RuleFile{{Name: name, Data: data}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: name, Data: data}}, rules.Options{})
 	var all rules.Problems
 	switch {
 	case err != nil && !errors.As(err, &all), len(problems) > 0 && err == nil:

@@ -9,7 +9,6 @@ import (
 
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/subjects"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
 	"ratelimit/testbed/testfiles"
 )
@@ -54,10 +53,10 @@ func BenchmarkFleet(b *testing.B) {
 	measure(b, "read", func(b *testing.B) { read(b) })
 	files := read(b)
 	measure(b, "first load", func(*testing.B) {
-		loader := reload.Loader{Format: loading.Format()}
+		loader := reload.Loader{Format: Format()}
 		loader.Load(files, nil, new(reload.Result))
 	})
-	loader := reload.Loader{Format: loading.Format()}
+	loader := reload.Loader{Format: Format()}
 	var out reload.Result
 	requests := 200
 	change := func(b *testing.B) {

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"ratelimit/src/rules/datafile"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
 )
 
@@ -135,14 +134,14 @@ func (d *dataScan) openBase(abs string) bool {
 }
 
 // referencesOf returns the data files that a rule file refers to.
-func (d *dataScan) referencesOf(f *loading.RuleFile) []datafile.Reference {
-	if !loading.MayHaveDataFiles(*f) {
+func (d *dataScan) referencesOf(f *File) []datafile.Reference {
+	if !MayHaveDataFiles(*f) {
 		return nil
 	}
 	sum := datafile.Sum(sha256.Sum256(f.Data))
 	list, known := d.knownData.references[sum]
 	if !known {
-		list = loading.DataFiles(*f)
+		list = DataFiles(*f)
 	}
 	d.references[sum] = list
 	return list

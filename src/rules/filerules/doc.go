@@ -1,5 +1,10 @@
-// Package filerules loads rules from a directory of rule files, or from one file, and loads them again whenever their contents
-// change.
+// Package filerules reads rule files of all formats, compiles them into one Set, and does so again whenever they change.
+//
+//	YAML, with `domain` or `schema`, in *.json too  ->  yamlrules   \
+//	*.ini, and *.json of divvy                      ->  divvyrules  -> configurations -> reload -> *rules.Set
+//
+// [Load] compiles files that have been read, on all CPUs and large YAML files in pieces. [Read] reads a directory or a file. A
+// [Watcher] does both whenever the contents change:
 //
 //	          +----------------------- an event, Reload or Poll ----------------------+
 //	          v                                                                       |

@@ -17,7 +17,6 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/datafile"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
 )
 
@@ -40,7 +39,7 @@ var defaultScanLimits = scanLimits{maxFileBytes: 64 << 20, maxTotalBytes: 256 <<
 // The names of the files start with path as given. The error is [rules.Problems] with all that cannot be read; Read returns the
 // other files with it. The warnings name what is left out beside good files: files that may have been meant as rules, and links that lead
 // nowhere, or to a directory outside. If there are no rule files beside these, they are problems.
-func Read(path string) (files []loading.RuleFile, warnings rules.Problems, err error) {
+func Read(path string) (files []File, warnings rules.Problems, err error) {
 	s := newDirScan(context.Background(), Config{Path: path, AllowFile: true, ElsewhereAdvice: "name another one"})
 	s.readAll()
 	s.parseDataFiles()
@@ -72,7 +71,7 @@ type dirScan struct {
 	basePath          string   // basePath is the path of the directory of the rules without links.
 	basePathWithLinks string   // basePathWithLinks is the absolute path of that directory as the user named it.
 	openedBase        *os.Root // openedBase is nil until data files are read. From then on nothing outside that directory can be read.
-	files             []loading.RuleFile
+	files             []File
 	data              *dataScan // data has the data files; nil if the rule files were not read.
 	problems          rules.Problems
 	skippedLinks      rules.Problems // skippedLinks are the links that are not followed.
@@ -190,7 +189,7 @@ func (s *dirScan) readSiblings(abs string) {
 }
 
 func (s *dirScan) sortFiles() {
-	slices.SortFunc(s.files, func(a, b loading.RuleFile) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // parseDataFiles parses the data files after readAll. It returns what the next scan need not parse.
@@ -348,7 +347,7 @@ func (s *dirScan) readFile(path, shown string, info fs.FileInfo) {
 		s.isStopped = true
 		s.addProblem(s.cfg.Path, "remove files that hold no rules, or "+s.cfg.ElsewhereAdvice, "the files are larger than %d MiB together", s.limits.maxTotalBytes>>20)
 	case s.acceptsFile(shown, mode, int64(len(data))): // A file may have been replaced, or may have grown, since its size was read.
-		s.files = append(s.files, loading.RuleFile{Name: shown, Data: data, Digest: reload.DigestOf(data)})
+		s.files = append(s.files, File{Name: shown, Data: data, Digest: reload.DigestOf(data)})
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"ratelimit/src/files"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/reload"
 )
 
@@ -83,7 +82,7 @@ func New(cfg Config) *Watcher {
 		reloadSignal:       reload.NewSignal(),
 		scanReturnedSignal: reload.NewSignal(),
 		fileReads:          files.Reads{Timeout: cfg.ReadTimeout},
-		loader:             reload.Loader{Config: cfg.Config, Format: loading.Format(), AllowPartialFirstLoad: cfg.Turn != nil, WholePlace: cfg.Path},
+		loader:             reload.Loader{Config: cfg.Config, Format: Format(), AllowPartialFirstLoad: cfg.Turn != nil, WholePlace: cfg.Path},
 	}
 }
 
@@ -234,7 +233,7 @@ func (w *Watcher) loadIfChanged(s *dirScan, at time.Time) {
 	problems, warnings := s.findings(w.loader.HasPartAt)
 	contents := slices.Clone(s.files)
 	for _, p := range slices.Concat(problems, s.skippedLinks) {
-		contents = append(contents, loading.RuleFile{Name: p.String()})
+		contents = append(contents, File{Name: p.String()})
 	}
 	sum := reload.HashOfParts(contents)
 	if sum == w.lastContentsHash && !w.loadEvenIfSame {

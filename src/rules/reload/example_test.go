@@ -3,13 +3,13 @@ package reload_test
 import (
 	"fmt"
 
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 )
 
 // b.yaml is bad, so its domain stays as it was; that of a.yaml changes.
 func ExampleLoader() {
-	loader := reload.Loader{Format: loading.Format()}
+	loader := reload.Loader{Format: filerules.Format()}
 	for _, texts := range [][2]string{
 		{"domain: a\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: b\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]"},
 		{"domain: a\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: ["},

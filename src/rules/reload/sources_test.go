@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 )
 
@@ -22,7 +22,7 @@ type testSource struct {
 func newTestSource(sources *reload.Sources, name string) *testSource {
 	s := &testSource{Source: sources.Add(name)}
 	s.Reload = func() { s.reloads++ }
-	s.loader = reload.Loader{AllowPartialFirstLoad: true, Format: loading.Format()}
+	s.loader = reload.Loader{AllowPartialFirstLoad: true, Format: filerules.Format()}
 	s.Configure(&s.loader.Config)
 	s.loader.OnLoad = func(l reload.Result) {
 		var domains []string

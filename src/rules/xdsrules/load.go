@@ -24,7 +24,7 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 // place of thousands. 100,000 rules with places of 100 bytes need 10 MB.
 const maxPlaceBytes = 64 << 20
 
-// Load compiles all resources of a response into one Set, as loading.Load compiles files. The error, if any, is rules.Problems
+// Load compiles all resources of a response into one Set, as filerules.Load compiles files. The error, if any, is rules.Problems
 // with the problems of all resources. No resources are an accepted, empty set. Their order does not matter.
 func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {
 	return reload.Compile(newFormat(), partsOf(resources), opt)

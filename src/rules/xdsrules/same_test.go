@@ -26,7 +26,7 @@ import (
 	"ratelimit/api"
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 )
 
@@ -349,7 +349,7 @@ func sameAsFile(t testing.TB, m *configv3.RateLimitConfig) bool {
 		return false
 	}
 	file := inYAML(m)
-	set2, warnings2, err2 := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: file}}, rules.Options{})
+	set2, warnings2, err2 := filerules.Load([]filerules.File{{Name: "a.yaml", Data: file}}, rules.Options{})
 	var problems2 rules.Problems
 	errors.As(err2, &problems2)
 	if !slices.Equal(said(problems), said(problems2)) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 )
 
@@ -108,7 +108,7 @@ const writtenYAML = `- rule: d.path_/f/*.user
 `
 
 func TestWrite(t *testing.T) {
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(writtenRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(writtenRules)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

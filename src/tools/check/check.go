@@ -9,7 +9,6 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/tools/output"
 )
@@ -22,11 +21,11 @@ type Result struct {
 }
 
 // Load reads and compiles the files, and the directories of files, at paths.
-func Load(paths []string, opt rules.Options) Result { return load(paths, opt, loading.Load) }
+func Load(paths []string, opt rules.Options) Result { return load(paths, opt, filerules.Load) }
 
-// load does what Load does, with a function that compiles files as loading.Load does.
-func load(paths []string, opt rules.Options, compile func([]loading.RuleFile, rules.Options) (*rules.Set, rules.Problems, error)) (r Result) {
-	var files []loading.RuleFile
+// load does what Load does, with a function that compiles files as filerules.Load does.
+func load(paths []string, opt rules.Options, compile func([]filerules.File, rules.Options) (*rules.Set, rules.Problems, error)) (r Result) {
+	var files []filerules.File
 	for _, path := range paths {
 		more, warnings, err := filerules.Read(path)
 		files = append(files, more...)
@@ -41,14 +40,14 @@ func load(paths []string, opt rules.Options, compile func([]loading.RuleFile, ru
 	return r
 }
 
-// compileAllDocuments does what loading.Load does, and also checks the later documents of YAML files. These never take effect: as in
+// compileAllDocuments does what filerules.Load does, and also checks the later documents of YAML files. These never take effect: as in
 // envoyproxy/ratelimit, the set has the rules of the first documents only.
-func compileAllDocuments(files []loading.RuleFile, opt rules.Options) (*rules.Set, rules.Problems, error) {
-	set, warnings, err := loading.Load(files, opt)
+func compileAllDocuments(files []filerules.File, opt rules.Options) (*rules.Set, rules.Problems, error) {
+	set, warnings, err := filerules.Load(files, opt)
 	problems := rules.ProblemsOf(err)
 	var configs []rules.DomainConfig
 	for _, f := range files {
-		if loading.HasLaterDocuments(f) {
+		if filerules.HasLaterDocuments(f) {
 			more, wrong, odd := yamlrules.ParseLaterDocuments(f.Name, f.Data)
 			for i := range more {
 				more[i].DataFiles = f.DataFiles

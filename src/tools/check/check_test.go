@@ -5,19 +5,19 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 func TestCompileAllDocuments(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		what  string
-		files []loading.RuleFile
+		files []filerules.File
 		want  string
 	}{
 		{
 			"good documents behind the first",
-			[]loading.RuleFile{{Name: "a.yaml", Data: []byte(`domain: d
+			[]filerules.File{{Name: "a.yaml", Data: []byte(`domain: d
 descriptors:
 - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
 ---
@@ -34,7 +34,7 @@ descriptors:
 		},
 		{
 			"what is wrong in documents behind the first",
-			[]loading.RuleFile{
+			[]filerules.File{
 				{Name: "a.yaml", Data: []byte(`domain: d
 descriptors:
 - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
@@ -83,8 +83,8 @@ descriptors:
 - {key: a, regex: y}
 - {key: "*", value: "*", descriptors: [{key: b, regex: x}, {key: b, regex: y}, {key: b, regex: z}]}
 `
-	files := []loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e\ndescriptors: [{key: a}]\n")}}
-	set, _, err := loading.Load(files, rules.Options{})
+	files := []filerules.File{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e\ndescriptors: [{key: a}]\n")}}
+	set, _, err := filerules.Load(files, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

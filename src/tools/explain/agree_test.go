@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/tools/explain"
 )
 
@@ -103,7 +103,7 @@ func FuzzAgrees(f *testing.F) {
 			"user=", "ip=1", "ip=, 2=", "user=bob, now=", "user=*", "user=bob, trade=now", "user=alex limit=2", "user=alex refund",
 		}},
 	}
-	set, _, err := loading.Load([]loading.RuleFile{
+	set, _, err := filerules.Load([]filerules.File{
 		{Name: "a.yaml", Data: []byte(everything)}, {Name: "o.yaml", Data: []byte(everythingOrdered)}, {Name: "t.yaml", Data: []byte(everyLevel)},
 	}, rules.Options{})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/tools/explain"
 )
 
@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write testdata/explain.txt anew")
 // start returns a limiter over memory.
 func start(t testing.TB, cfg limiter.Config, text string) *limiter.Limiter {
 	t.Helper()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

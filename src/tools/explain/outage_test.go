@@ -8,7 +8,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/tools/explain"
 )
 
@@ -33,7 +33,7 @@ func TestOutage(t *testing.T) {
 		backend.FallbackDeny:  "now the count is unknown, since the store does not answer: is refused, by on_store_failure: deny",
 		backend.FallbackAllow: "now the count is unknown, since the store does not answer: passes, by on_store_failure: allow",
 	} {
-		set, _, err := loading.Load([]loading.RuleFile{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 func TestLimitInWords(t *testing.T) {
 	t.Parallel()
-	set, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(`
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(`
 domain: d
 descriptors:
 - {key: a, rate_limit: {unit: hour, requests_per_unit: 3}}

@@ -9,7 +9,6 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/rules/loading"
 	"ratelimit/src/tools/check"
 )
 
@@ -60,13 +59,13 @@ func (s *Summary) add(r Result) {
 }
 
 // readPath reads a file of tests, or all files of tests in a directory.
-func readPath(path string) ([]loading.RuleFile, rules.Problems) {
+func readPath(path string) ([]filerules.File, rules.Problems) {
 	files, _, err := filerules.Read(path)
 	problems := check.Problems(err)
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return files, problems
 	}
-	files = slices.DeleteFunc(files, func(f loading.RuleFile) bool {
+	files = slices.DeleteFunc(files, func(f filerules.File) bool {
 		return !strings.HasSuffix(f.Name, "_test.yaml") && !strings.HasSuffix(f.Name, "_test.yml")
 	})
 	if len(files) == 0 && len(problems) == 0 {

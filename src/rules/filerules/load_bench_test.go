@@ -1,10 +1,9 @@
-package loading
+package filerules
 
 import (
 	"bytes"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,7 +16,7 @@ func BenchmarkLoad10000(b *testing.B) {
 	for i := range 10_000 {
 		fmt.Fprintf(&text, "  - key: path\n    value: /v1/items/%d\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, i+1)
 	}
-	files := []RuleFile{{Name: "a.yaml", Data: []byte(text.String())}}
+	files := []File{{Name: "a.yaml", Data: []byte(text.String())}}
 	b.ReportAllocs()
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {
@@ -35,7 +34,7 @@ func BenchmarkLoadPaths(b *testing.B) {
 		fmt.Fprintf(&text, "- key: tenant\n  value: t%d\n  rate_limits:\n  - {unit: second, requests_per_unit: 1}\n  - {unit: day, requests_per_unit: 5}\n", i)
 		text.WriteString("  descriptors:\n  - {key: path, rate_limit: {unit: minute, requests_per_unit: 2}}\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 2}}\n")
 	}
-	files := []RuleFile{{Name: "a.yaml", Data: []byte(text.String())}}
+	files := []File{{Name: "a.yaml", Data: []byte(text.String())}}
 	b.ReportAllocs()
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {
@@ -50,15 +49,15 @@ func BenchmarkLoadPaths(b *testing.B) {
 func BenchmarkLoadDoubled(b *testing.B) {
 	const n = 10_000
 	const limit = "rate_limit: {unit: minute, requests_per_unit: 5}"
-	file := func(domain string, from, to int, format string) RuleFile {
+	file := func(domain string, from, to int, format string) File {
 		var text strings.Builder
 		fmt.Fprintf(&text, "domain: %s\ndescriptors:\n", domain)
 		for i := from; i < to; i++ {
 			fmt.Fprintf(&text, format, i)
 		}
-		return RuleFile{Name: domain + ".yaml", Data: []byte(text.String())}
+		return File{Name: domain + ".yaml", Data: []byte(text.String())}
 	}
-	split := func(n, size int, format string) (files []RuleFile) {
+	split := func(n, size int, format string) (files []File) {
 		for from := 0; from < n; from += size {
 			files = append(files, file(fmt.Sprintf("d%d", from), from, from+size, format))
 		}
@@ -67,24 +66,24 @@ func BenchmarkLoadDoubled(b *testing.B) {
 	const value = "- {key: user, value: u%d, " + limit + "}\n"
 	for _, bench := range []struct {
 		name  string
-		files func(n int) []RuleFile
+		files func(n int) []File
 	}{
-		{"values of a key", func(n int) []RuleFile { return split(n, n, value) }},
-		{"keys", func(n int) []RuleFile { return split(n, n, "- {key: user%d, "+limit+"}\n") }},
-		{"levels below others", func(n int) []RuleFile {
+		{"values of a key", func(n int) []File { return split(n, n, value) }},
+		{"keys", func(n int) []File { return split(n, n, "- {key: user%d, "+limit+"}\n") }},
+		{"levels below others", func(n int) []File {
 			return split(n, n, "- {key: user, value: u%d, descriptors: [{key: path, "+limit+"}]}\n")
 		}},
-		{"domains", func(n int) []RuleFile { return split(n, 10, value) }},
-		{"size of each file", func(n int) []RuleFile { return split(n, n/10, value) }},
-		{"ordered list", func(n int) []RuleFile {
+		{"domains", func(n int) []File { return split(n, 10, value) }},
+		{"size of each file", func(n int) []File { return split(n, n/10, value) }},
+		{"ordered list", func(n int) []File {
 			f := file("d", 0, n, "- {match: {user: u%d}, "+limit+"}\n")
 			f.Data = bytes.Replace(f.Data, []byte("descriptors:"), []byte("rules:"), 1)
-			return []RuleFile{f}
+			return []File{f}
 		}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			var took [2]time.Duration
-			files := [2][]RuleFile{bench.files(n), bench.files(2 * n)}
+			files := [2][]File{bench.files(n), bench.files(2 * n)}
 			for b.Loop() {
 				for i := range files {
 					start := cpuTime(b)
@@ -97,15 +96,4 @@ func BenchmarkLoadDoubled(b *testing.B) {
 			b.ReportMetric(float64(took[1])/float64(took[0]), "x/doubling")
 		})
 	}
-}
-
-// cpuTime is the CPU time of the process so far, which other processes do not lengthen as they do
-// the time on the wall.
-func cpuTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -1,10 +1,4 @@
-// Package loading reads rule files of all formats and compiles them into one Set.
-//
-//	YAML, with `domain` or `schema`, in *.json too  ->  yamlrules   \
-//	*.ini, and *.json of divvy                      ->  divvyrules  -> configurations -> rules.Compiler -> *rules.Set
-//
-// Files are read on all CPUs, large YAML files in parts.
-package loading
+package filerules
 
 import (
 	"math"
@@ -18,12 +12,12 @@ import (
 	"ratelimit/src/rules/yamlrules"
 )
 
-// RuleFile is a rule file that has been read.
-type RuleFile = reload.Part
+// File is a rule file that has been read.
+type File = reload.Part
 
 // Load compiles files into one Set. The error, if any, is rules.Problems with everything that is wrong in all files. The warnings
 // name what is valid but has no effect.
-func Load(files []RuleFile, opt rules.Options) (*rules.Set, rules.Problems, error) {
+func Load(files []File, opt rules.Options) (*rules.Set, rules.Problems, error) {
 	return reload.Compile(Format(), files, opt)
 }
 
@@ -33,7 +27,7 @@ func Format() reload.Format { return formatWithPieces(minPieceBytes) }
 // formatWithPieces returns a Format that reads YAML files in pieces of at least so many bytes.
 func formatWithPieces(minBytes int) reload.Format {
 	return reload.Format{
-		Identify: func(files []RuleFile) []reload.IdentifiedPart {
+		Identify: func(files []File) []reload.IdentifiedPart {
 			list := make([]reload.IdentifiedPart, len(files))
 			for i, f := range files {
 				list[i] = reload.IdentifiedPart{Part: f, PartIdentity: reload.PartIdentity{Name: f.Name, SortKey: f.Name}}
@@ -52,7 +46,7 @@ func formatWithPieces(minBytes int) reload.Format {
 }
 
 // parseFile reads a file of any format.
-func parseFile(f RuleFile) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
+func parseFile(f File) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
 	switch ext := fileExtension(f); {
 	case ext == ".ini":
 		return divvyrules.ParseINI(f.Name, f.Data)
@@ -63,18 +57,18 @@ func parseFile(f RuleFile) (cfg *rules.DomainConfig, problems, warnings rules.Pr
 }
 
 // fileExtension returns the end of the file's name in lower case, such as ".yaml".
-func fileExtension(f RuleFile) string { return strings.ToLower(gopath.Ext(f.Name)) }
+func fileExtension(f File) string { return strings.ToLower(gopath.Ext(f.Name)) }
 
-// IsYAML reports whether a file is YAML by its name.
-func IsYAML(f RuleFile) bool { return fileExtension(f) != ".ini" && fileExtension(f) != ".json" }
+// isYAML reports whether a file is YAML by its name.
+func isYAML(f File) bool { return fileExtension(f) != ".ini" && fileExtension(f) != ".json" }
 
 // minPieceBytes is the least size in bytes of the pieces in which a file is parsed. A file smaller than two pieces is parsed whole. Pieces
 // save memory: the YAML library takes some 25 bytes for each byte of text.
 const minPieceBytes = 256 << 10
 
 // pieceReaders returns functions that parse a file. They parse a YAML file of at least two pieces in pieces.
-func pieceReaders(f RuleFile, minBytes int) (readers []func() reload.Piece) {
-	if len(f.Data)/2 >= minBytes && IsYAML(f) && utf8.Valid(f.Data) {
+func pieceReaders(f File, minBytes int) (readers []func() reload.Piece) {
+	if len(f.Data)/2 >= minBytes && isYAML(f) && utf8.Valid(f.Data) {
 		if list, ok := yamlrules.Split(f.Name, f.Data); ok {
 			for read := range list.PartReaders(minBytes) {
 				readers = append(readers, func() reload.Piece {

@@ -1,4 +1,4 @@
-package loading
+package filerules
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func FuzzSplit(f *testing.F) {
 // than reading it at once.
 func sameInParts(t *testing.T, data []byte) bool {
 	t.Helper()
-	files := []RuleFile{{Name: "a.yaml", Data: data}}
+	files := []File{{Name: "a.yaml", Data: data}}
 	pieces := pieceReaders(files[0], 1)
 	if len(pieces) == 1 || slices.ContainsFunc(pieces, func(read func() reload.Piece) bool { return read().NeedsWholePart }) {
 		return false
@@ -132,7 +132,7 @@ func TestLargeFile(t *testing.T) {
 		{"- key: @\n", at + ":8: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
 		{"- {key: &x a}\n- {key: *x, value: b}\n", ""},
 	} {
-		set, _, err := Load([]RuleFile{{Name: "a.yaml", Data: list(bad, tt.with)}}, rules.Options{})
+		set, _, err := Load([]File{{Name: "a.yaml", Data: list(bad, tt.with)}}, rules.Options{})
 		if got := fmt.Sprint(err); err != nil && got != tt.want || err == nil && tt.want != "" {
 			t.Errorf("%q:\n got %s\nwant %s", tt.with, got, tt.want)
 		}

@@ -1,4 +1,4 @@
-package loading
+package filerules
 
 import (
 	"bytes"
@@ -9,15 +9,15 @@ import (
 )
 
 // HasLaterDocuments reports whether a file may have more YAML documents than one. Only the first takes effect.
-func HasLaterDocuments(f RuleFile) bool { return IsYAML(f) && bytes.Contains(f.Data, []byte("\n---")) }
+func HasLaterDocuments(f File) bool { return isYAML(f) && bytes.Contains(f.Data, []byte("\n---")) }
 
 // MayHaveDataFiles reports whether DataFiles may return any. It only searches for the words values_from and limits_from.
-func MayHaveDataFiles(f RuleFile) bool {
+func MayHaveDataFiles(f File) bool {
 	return bytes.Contains(f.Data, []byte(datafile.Values.String())) || bytes.Contains(f.Data, []byte(datafile.Limits.String()))
 }
 
 // DataFiles returns the data files that a rule file refers to, each once. It parses the file.
-func DataFiles(f RuleFile) (list []datafile.Reference) {
+func DataFiles(f File) (list []datafile.Reference) {
 	seen := make(map[datafile.Reference]bool)
 	var walk func([]rules.DescriptorConfig)
 	walk = func(descriptors []rules.DescriptorConfig) {

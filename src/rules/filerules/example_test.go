@@ -1,15 +1,15 @@
-package loading_test
+package filerules_test
 
 import (
 	"fmt"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/loading"
+	"ratelimit/src/rules/filerules"
 )
 
 // Files of all formats become one set of rules.
 func ExampleLoad() {
-	set, warnings, err := loading.Load([]loading.RuleFile{
+	set, warnings, err := filerules.Load([]filerules.File{
 		{Name: "shop.yaml", Data: []byte("domain: shop\ndescriptors:\n  - key: path\n    rate_limit: {unit: second, requests_per_unit: 100}\n")},
 		{Name: "kitchen.ini", Data: []byte("[default]\ncreditLimit = 5\nresetSeconds = 60\n")},
 	}, rules.Options{})
@@ -27,7 +27,7 @@ func ExampleLoad() {
 
 // Everything that is wrong is reported at once, with its place and how to fix it.
 func ExampleLoad_problems() {
-	_, _, err := loading.Load([]loading.RuleFile{{Name: "a.yaml", Data: []byte(`domain: a
+	_, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(`domain: a
 descriptors:
   - key: user
     rate_limit:
