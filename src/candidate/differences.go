@@ -13,9 +13,9 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/callertext"
-	"ratelimit/src/metrics/denials"
-	"ratelimit/src/metrics/subjects"
+	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/denials"
+	"ratelimit/src/operator/subjects"
 	"ratelimit/src/rules"
 )
 

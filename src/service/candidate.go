@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/candidate"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics/denials"
+	"ratelimit/src/operator/denials"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"

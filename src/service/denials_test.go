@@ -8,7 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/metrics/denials"
+	"ratelimit/src/operator/denials"
 )
 
 // With LOG_DENIALS a denied request is logged, at any level; without it, none is.

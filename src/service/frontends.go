@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -23,6 +21,7 @@ import (
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
+	"ratelimit/src/operator/throttle"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/settings"
@@ -262,12 +261,13 @@ func (s *Service) callRecorder() func(protocol, method string, calls int, took t
 
 // protocolErrorRecorder returns the function that logs why gRPC connections were closed.
 func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
-	wrong := &logThrottle{interval: time.Minute}
+	wrong := throttle.New(1, time.Minute)
 	return func(client net.Addr, err error) {
 		if !rls.IsWrongProtocol(err) {
 			s.log.Debugf("the gRPC connection from %v was closed: %v", client, err)
-		} else if n := wrong.addEvent(time.Now()); n > 0 {
-			s.log.Warnf("the gRPC port cannot answer %d connections since this was last said; the last one is from %v: %v", n, client, err)
+		} else if skipped, ok := wrong.Pass(time.Now()); ok {
+			s.log.Warnf("the gRPC port cannot answer %d connections since this was last said; the last one is from %v: %v",
+				skipped+1, client, err)
 		}
 	}
 }
@@ -276,7 +276,7 @@ func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
 func (s *Service) errorRecorder() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
 	panics := s.counters.Counter("ratelimit.service.panics")
-	storeFailures := new(logThrottle)
+	storeFailures := throttle.New(1, logInterval)
 	return func(err error) {
 		var p *rls.PanicError
 		switch {
@@ -285,31 +285,12 @@ func (s *Service) errorRecorder() func(error) {
 			s.log.WithField("stack", string(p.Stack)).Error(err)
 		case errors.Is(err, limiter.ErrStoreFailed): // The registry counts an error of the store as redis_error.
 			s.log.Debugf("request failed: %v", err)
-			if n := storeFailures.addEvent(time.Now()); n > 0 {
-				s.log.Warnf("%d requests could not be decided since this was last said; the last one: %v", n, err)
+			if skipped, ok := storeFailures.Pass(time.Now()); ok {
+				s.log.Warnf("%d requests could not be decided since this was last said; the last one: %v", skipped+1, err)
 			}
 		default:
 			failures.Add(1)
 			s.log.Debugf("request failed: %v", err)
 		}
 	}
-}
-
-// logThrottle bounds how often a message that may concern every request is logged.
-type logThrottle struct {
-	interval                           time.Duration // interval is the shortest time between two messages. Defaults to logThrottleInterval.
-	eventsSinceLog, lastLogNanoseconds atomic.Int64
-}
-
-// logThrottleInterval is the default of logThrottle.interval.
-const logThrottleInterval = 10 * time.Second
-
-// addEvent counts one event. When it is time to log, it returns the number of events since the last message, else 0.
-func (r *logThrottle) addEvent(now time.Time) int64 {
-	r.eventsSinceLog.Add(1)
-	last := r.lastLogNanoseconds.Load()
-	if now.UnixNano()-last < int64(cmp.Or(r.interval, logThrottleInterval)) || !r.lastLogNanoseconds.CompareAndSwap(last, now.UnixNano()) {
-		return 0
-	}
-	return r.eventsSinceLog.Swap(0)
 }

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/metrics/denials"
-	"ratelimit/src/metrics/unmatched"
+	"ratelimit/src/operator/denials"
+	"ratelimit/src/operator/unmatched"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
 )
@@ -118,6 +118,9 @@ func logDenial(to *logrus.Logger) func(denials.Denial) {
 		to.WithFields(fields).Info("denied")
 	}
 }
+
+// logInterval has at most one line about something that may concern every request.
+const logInterval = 10 * time.Second
 
 // unmatchedLinesPerSecond bounds the lines about descriptors without a rule, which callers cause.
 const unmatchedLinesPerSecond = 10

@@ -8,9 +8,9 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics/denials"
-	"ratelimit/src/metrics/history"
-	"ratelimit/src/metrics/subjects"
+	"ratelimit/src/operator/denials"
+	"ratelimit/src/operator/history"
+	"ratelimit/src/operator/subjects"
 	"ratelimit/src/rules"
 )
 

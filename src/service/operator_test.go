@@ -15,7 +15,7 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/history"
+	"ratelimit/src/operator/history"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/redistest"

@@ -12,9 +12,10 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/rlqs"
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics/callertext"
-	"ratelimit/src/metrics/denials"
-	"ratelimit/src/metrics/subjects"
+	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/denials"
+	"ratelimit/src/operator/subjects"
+	"ratelimit/src/operator/throttle"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 )
@@ -43,19 +44,20 @@ func (s *Service) buildQuotas() *rlqs.Service {
 	s.divider = divider
 	s.runners = append(s.runners, divider.Run)
 	s.counters.ShowFigures("quota", "", divider.Stats())
-	refused, refusedStreams := new(logThrottle), &logThrottle{interval: time.Minute}
+	refused, refusedStreams := throttle.New(1, logInterval), throttle.New(1, time.Minute)
 	return rlqs.New(rlqs.Config{
 		Divider: divider,
 		Rules:   s.limiter.Rules,
 		OnRefusedBucket: func(domain string, err error) {
-			if n := refused.addEvent(time.Now()); n > 0 {
-				s.log.Warnf("%d quota buckets got no assignment since this was last said; the last one is of domain %q: %v (QUOTA_MAX_BUCKETS)", n, domain, err)
+			if skipped, ok := refused.Pass(time.Now()); ok {
+				s.log.Warnf("%d quota buckets got no assignment since this was last said; the last one is of domain %q: %v (QUOTA_MAX_BUCKETS)",
+					skipped+1, domain, err)
 			}
 		},
 		OnRefusedStream: func(reason string) {
-			if n := refusedStreams.addEvent(time.Now()); n > 0 {
+			if skipped, ok := refusedStreams.Pass(time.Now()); ok {
 				s.log.Warnf("%d quota streams were refused since this was last said; the last one: %s. "+
-					"Write `quota_buckets: true` into the rules of the domain that the proxy's rate_limit_quota filter names", n, reason)
+					"Write `quota_buckets: true` into the rules of the domain that the proxy's rate_limit_quota filter names", skipped+1, reason)
 			}
 		},
 	})

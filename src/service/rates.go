@@ -7,7 +7,7 @@ import (
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/history"
+	"ratelimit/src/operator/history"
 	"ratelimit/src/rules"
 )
 

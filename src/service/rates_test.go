@@ -9,7 +9,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/history"
+	"ratelimit/src/operator/history"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/metrics/recording"
+	"ratelimit/src/operator/recording"
 )
 
 // recorder is the admin.Recordings of a service.

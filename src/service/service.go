@@ -12,7 +12,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/recording"
+	"ratelimit/src/operator/recording"
 	"ratelimit/src/quota"
 	"ratelimit/src/service/otlpmetrics"
 	"ratelimit/src/service/tracing"

@@ -10,12 +10,12 @@ import (
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/denials"
 	"ratelimit/src/metrics/divvystats"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/metrics/push"
-	"ratelimit/src/metrics/recording"
-	"ratelimit/src/metrics/unmatched"
+	"ratelimit/src/operator/denials"
+	"ratelimit/src/operator/recording"
+	"ratelimit/src/operator/unmatched"
 	"ratelimit/src/settings"
 )
 

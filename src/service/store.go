@@ -26,6 +26,7 @@ import (
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
+	"ratelimit/src/operator/throttle"
 	"ratelimit/src/settings"
 )
 
@@ -181,9 +182,9 @@ func (s *Service) buildOneRedis(p *pool, from settings.Redis, hits string) (*red
 	p.productName = "Redis"
 	p.alwaysPing, p.firstPingPause, p.maxPingPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
 	rc := redis.Config{Config: s.poolConfig(p, from.PoolSize, from.Timeout), PipelineLimit: from.PipelineLimit}
-	foreign := &logThrottle{interval: time.Minute}
+	foreign := throttle.New(1, time.Minute)
 	rc.OnForeignValue = func(algorithm, addr string) {
-		if foreign.addEvent(time.Now()) > 0 {
+		if _, ok := foreign.Pass(time.Now()); ok {
 			s.log.Errorf("Redis at %s holds what is no counter under the key of a %s limit, so requests to it fail: another program writes to keys of this service. "+
 				"Give the service its own database (REDIS_URL) or its own CACHE_KEY_PREFIX, or delete the key", addr, algorithm)
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/subjects"
+	"ratelimit/src/operator/subjects"
 	"ratelimit/src/rules/reload"
 	"ratelimit/testbed/testfiles"
 )

@@ -11,7 +11,7 @@ import (
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics/callertext"
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/simulate"
 )

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics/callertext"
-	"ratelimit/src/metrics/throttle"
+	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/throttle"
 	"ratelimit/src/rules"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics/callertext"
-	"ratelimit/src/metrics/throttle"
+	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/throttle"
 )
 
 // Denial is a denied request, or a denied descriptor of a request with independent descriptors. Its texts refer to no memory of

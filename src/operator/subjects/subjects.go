@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/metrics/callertext"
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/rules"
 )
 

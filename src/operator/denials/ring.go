@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"ratelimit/src/metrics/callertext"
+	"ratelimit/src/operator/callertext"
 )
 
 // maxRingDescriptorBytes bounds the descriptor of a denial in a Ring, in bytes. The texts of a denial then have less than 2 KiB.
