@@ -29,6 +29,10 @@ func TestDocument(t *testing.T) {
 			rows[cells[0]] = cells[1:]
 		}
 	}
+	figures, err := os.ReadFile(filepath.Join(repository, figuresFile))
+	if err != nil || !strings.HasPrefix(string(figures), strings.Join(newReport().figureRows()[0][:3], ",")) {
+		t.Errorf("%s has other columns, %v: make chaos CHAOS=--write", figuresFile, err)
+	}
 	for i := range faults {
 		f := &faults[i]
 		for k, s := range storeNames {
@@ -43,6 +47,8 @@ func TestDocument(t *testing.T) {
 			}
 			if cell := row[k]; !strings.HasPrefix(cell, want) && !strings.HasPrefix(cell, "not measured: ") {
 				t.Errorf("%s: %s on %s is %q", documentFile, f.name, s, cell)
+			} else if strings.HasPrefix(cell, want+"back") && !strings.Contains(string(figures), f.name+","+string(s)+",") {
+				t.Errorf("%s has no figures of %s on %s", figuresFile, f.name, s)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package chaos
 import (
 	"bytes"
 	_ "embed" // the document's template
+	"encoding/csv"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,7 +16,10 @@ import (
 	"unicode/utf8"
 )
 
-const documentFile = "docs/reliability.md"
+const (
+	documentFile = "docs/reliability.md"
+	figuresFile  = "docs/reliability.csv"
+)
 
 // report is everything that was seen.
 type report struct {
@@ -122,7 +126,7 @@ func (r *report) verdicts() [][]string {
 }
 
 var figureTitles = []string{
-	"calls", "by the store", "in memory", "`UNAVAILABLE`", "late", "longest", "p99 before, after", "first", "lasting",
+	"calls", "by the store", "in memory", "UNAVAILABLE", "late", "longest", "p99 before, after", "first", "lasting",
 	"goroutines", "files", "MiB", "fullest stretch", "admitted",
 }
 
@@ -147,7 +151,7 @@ func (c *cell) figures() []string {
 	return row
 }
 
-// figureRows are the table of the figures.
+// figureRows are the lines of figuresFile.
 func (r *report) figureRows() [][]string {
 	rows := [][]string{append([]string{"fault", "store"}, figureTitles...)}
 	for i := range faults {
@@ -215,8 +219,8 @@ func markdown(rows [][]string) string {
 var documentTemplate string
 
 // What the template asks for.
-func (r *report) Table() string   { return markdown(r.rows()) }
-func (r *report) Figures() string { return markdown(r.figureRows()) }
+func (r *report) Table() string { return markdown(r.rows()) }
+
 func (r *report) Faults() string {
 	rows := [][]string{{"fault", "what is done"}}
 	for _, f := range faults {
@@ -253,6 +257,13 @@ func (r *report) document() ([]byte, error) {
 func (r *report) write() error {
 	text, err := r.document()
 	if err != nil {
+		return err
+	}
+	var figures bytes.Buffer
+	if err := csv.NewWriter(&figures).WriteAll(r.figureRows()); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(repository, figuresFile), figures.Bytes(), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(repository, documentFile), text, 0o644)
