@@ -12,7 +12,7 @@
 //     may have no time to live. The count before each hit is computed in order of arrival;
 //   - lookup: GET;
 //   - script, for a group that is charged together or not at all, and for all algorithms
-//     but fixed windows: EVALSHA or EVAL of take.lua;
+//     but fixed windows: EVALSHA or EVAL of takeScript;
 //   - deletion: DEL, for a counter that an operator resets;
 //   - expireCommand: EXPIRE for a key that Redis had lost.
 //

@@ -144,7 +144,7 @@ func TestReopenedHoldStaysOpen(t *testing.T) {
 func TestHoldBounds(t *testing.T) {
 	t.Parallel()
 	if want := fmt.Sprintf("most_open, most_done = %d, %d\n", algorithm.MaxOpenHolds, algorithm.MaxDoneHolds); !strings.Contains(takeScript, want) {
-		t.Errorf("take.lua lacks %q", want)
+		t.Errorf("holds.lua lacks %q", want)
 	}
 	server := redistest.Start(t, redistest.Options{})
 	store := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Minute}}) // for scripts of thousands of hits

@@ -12,17 +12,30 @@ import (
 // takeScript does what INCRBY cannot: all algorithms but fixed_window, fixed windows that do not count refused hits, refunds,
 // which stop at zero, groups of hits that are charged together or not at all, and limits with holds.
 //
-// KEYS has a key for each hit, in order, followed by that of its holds if it is another one. A key may occur twice. ARGV has the
-// time in µs since the Unix epoch, or -1 for the clock of Redis, and then scriptArgsPerHit for each hit and scriptArgsOfHolds more
-// if its limit has holds, see appendScriptArgs.
+// KEYS has the key of each hit, in order, followed by the key of its holds if that is another one. A key may occur twice. ARGV has
+// the time in µs since the Unix epoch, or -1 for the clock of Redis, and then the arguments of each hit, see appendScriptArgs.
 //
 // The reply is 1 if the group was refused, else 0, the time, and for each hit 1 if it is over the limit, else 0, and stateNumbers
-// numbers: the state before it, from which package algorithm makes the verdict. If its limit has holds, some of those that are open
-// behind it follow, each with replyNumbersPerHold numbers. A hit that was not charged because the group
+// numbers: the state before it, from which package algorithm makes the verdict. If its limit has holds, some of the holds that are
+// open behind it follow, each with replyNumbersPerHold numbers. A hit that was not charged because the group
 // was refused has a second state: the one it would find if the hits before it had been charged.
-//
-//go:embed take.lua
-var takeScript string
+var takeScript = commonLua + windowLua + slidingLua + gcraLua + holdsLua + takeLua
+
+// The parts of takeScript. The later ones use the earlier ones.
+var (
+	//go:embed common.lua
+	commonLua string
+	//go:embed window.lua
+	windowLua string
+	//go:embed sliding.lua
+	slidingLua string
+	//go:embed gcra.lua
+	gcraLua string
+	//go:embed holds.lua
+	holdsLua string
+	//go:embed take.lua
+	takeLua string
+)
 
 const (
 	scriptArgsPerHit     = 12
