@@ -53,7 +53,8 @@ func newConn(s *Server, raw net.Conn) *conn {
 	c.handlerCtx = s.cfg.ConnContext(c.ctx, c.account)
 	c.drained.L, c.streams = &c.mu, make(map[uint32]*stream)
 	c.decoder = decoder{methodPath: s.cfg.Path, static: s.staticTable, maxBytes: maxTableBytes}
-	c.receiveWindow, c.window, c.initialWindow, c.goAwayID = connWindow, firstWindow, firstWindow, maxWindow
+	c.receiveWindow, c.window, c.goAwayID = connWindow, firstWindow, maxWindow
+	c.initialWindow, c.largestWindow = firstWindow, firstWindow
 	now, age := time.Now(), s.cfg.MaxConnectionAge
 	c.lastTick, c.lastRead = now, now
 	c.leaveAt = now.Add(age - age/10 + rand.N(age/5+1)) // Clients that came together leave one after the other.
@@ -145,6 +146,10 @@ func (c *conn) closeLocked() {
 // endStreams ends all streams, and the waiting for them. The caller holds mu.
 func (c *conn) endStreams() {
 	c.endByID(c.opening.id)
+	for _, s := range c.blocked {
+		s.isBlocked = false
+	}
+	c.blocked = nil
 	for _, s := range c.streams {
 		c.endStream(s)
 	}

@@ -353,7 +353,7 @@ func (c *conn) receiveSettings(f *frame) error {
 		return nil
 	}
 	c.waste += len(f.payload) / settingBytes
-	before := c.initialWindow
+	window := c.initialWindow
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
 		id, value := binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])
 		switch {
@@ -362,7 +362,7 @@ func (c *conn) receiveSettings(f *frame) error {
 		case id == settingEnablePush && value > 1, id == settingMaxFrameSize && (value < maxFrameBytes || value >= 1<<24):
 			return connError(codeProtocol, "a setting is out of range")
 		case id == settingInitialWindowSize:
-			c.initialWindow = int64(value)
+			window = int64(value)
 		}
 	}
 	if c.phase == awaitingSettings {
@@ -370,10 +370,7 @@ func (c *conn) receiveSettings(f *frame) error {
 		_ = c.net.SetDeadline(time.Time{}) // If this fails, so does the next read.
 	}
 	c.out = appendFrame(c.out, frameSettings, flagAck, 0, nil)
-	if c.initialWindow > before {
-		return c.resumeStreams()
-	}
-	return nil
+	return c.setInitialWindow(window)
 }
 
 // errorCode is an error code of RFC 9113 section 7.

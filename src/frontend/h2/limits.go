@@ -13,6 +13,7 @@ const (
 	longData        = 1024 // longData is the length of such a frame.
 	minUsefulData   = 64   // minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
 	streamsPerWaste = 64   // streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
+	windowGrowth    = 4    // windowGrowth: windows that grow by a quarter or more beyond the largest so far are no waste.
 	maxPingStrikes  = 2    // maxPingStrikes is how many pings may come too early, as in other gRPC servers.
 
 	maxPingAnswerTime = 20 * time.Second       // maxPingAnswerTime is how long a client may take to answer a ping.
@@ -100,10 +101,11 @@ func (c *conn) check(now time.Time) {
 	}
 }
 
-// isStalled reports whether the client has not read for maxStallTime, on the connection or on a stream.
+// isStalled reports whether the client has not read for maxStallTime, on the connection or on a stream. Streams that wait for the window
+// of the connection take turns.
 func (c *conn) isStalled(now time.Time) bool {
 	for _, s := range c.streams {
-		if len(s.out) > 0 && now.Sub(s.lastProgress) > maxStallTime {
+		if len(s.out) > 0 && now.Sub(s.lastProgress) > maxStallTime && (!s.isBlocked || now.Sub(c.lastProgress) > maxStallTime) {
 			return true
 		}
 	}

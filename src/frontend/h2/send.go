@@ -17,6 +17,10 @@ type sender struct {
 
 	window        int64 // window is how many bytes of DATA the client takes on the connection.
 	initialWindow int64 // initialWindow is the client's SETTINGS_INITIAL_WINDOW_SIZE. Windows of streams are relative to it.
+	largestWindow int64 // largestWindow is the largest initialWindow so far.
+	// blocked has the streams whose output waits for window, the oldest first, so that a WINDOW_UPDATE costs no search among all streams.
+	blocked      []*stream
+	lastProgress time.Time // lastProgress is the tick before DATA was last sent on the connection.
 }
 
 // flush writes the queued output, unless another goroutine does. The caller holds mu, which flush releases while it writes.
@@ -114,6 +118,10 @@ func (c *conn) sendData(s *stream) {
 	for len(s.out) > 0 {
 		n := min(int64(len(s.out)), maxFrameBytes, c.window, s.window+c.initialWindow)
 		if n <= 0 {
+			if c.window <= 0 && s.window+c.initialWindow > 0 && !s.isBlocked {
+				s.isBlocked = true
+				c.blocked = append(c.blocked, s)
+			}
 			return
 		}
 		c.out = appendFrame(c.out, frameData, 0, s.id, s.out[:n])
@@ -124,7 +132,7 @@ func (c *conn) sendData(s *stream) {
 		s.heldBytes -= n
 		c.account.ReleaseBytes(n)
 		if n >= minUsefulData { // A client that wants only some bytes at a time still has to be done in time.
-			s.lastProgress = c.lastTick
+			s.lastProgress, c.lastProgress = c.lastTick, c.lastTick
 		}
 		if n >= longData {
 			c.forgetWaste(wasteOfData)
@@ -154,10 +162,8 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 		if c.window += n; c.window > maxWindow {
 			return connError(codeFlowControl, "the window of the connection is too large")
 		}
-		if c.window > n {
-			return nil // No stream has waited for it.
-		}
-		return c.resumeStreams()
+		c.resumeBlocked()
+		return nil
 	}
 	var window *int64
 	s := c.find(f.streamID)
@@ -177,14 +183,52 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 	return nil
 }
 
-// resumeStreams sends what waits for windows that have grown. It returns an error if that of a stream is too large (section 6.9.2).
-func (c *conn) resumeStreams() error {
+// resumeBlocked sends what waits for the window of the connection, the oldest first.
+func (c *conn) resumeBlocked() {
+	for len(c.blocked) > 0 && c.window > 0 {
+		s := c.blocked[0]
+		c.sendData(s)
+		if len(s.out) == 0 || c.window > 0 { // Otherwise it is still the next one.
+			c.unblock(s)
+		}
+	}
+}
+
+// unblock removes s from c.blocked, if it is there.
+func (c *conn) unblock(s *stream) {
+	switch {
+	case !s.isBlocked:
+		return
+	case c.blocked[0] == s:
+		c.blocked = c.blocked[1:]
+	default:
+		c.blocked = slices.DeleteFunc(c.blocked, func(other *stream) bool { return other == s })
+	}
+	s.isBlocked = false
+	if len(c.blocked) == 0 {
+		c.blocked = nil
+	}
+}
+
+// setInitialWindow changes the windows of all streams, and sends what waits for them. It returns an error if that of a stream is too
+// large (section 6.9.2).
+func (c *conn) setInitialWindow(size int64) error {
+	before := c.initialWindow
+	c.initialWindow = size
+	if size <= before {
+		return nil
+	}
 	highest, concerned := c.opening.window, len(c.streams)
 	for call := range c.undecided {
 		highest = max(highest, call.window)
 		concerned++
 	}
-	c.waste += concerned / streamsPerWaste
+	// Clients that measure the bandwidth enlarge their windows some ten times, however many streams they have.
+	if size >= c.largestWindow+c.largestWindow/windowGrowth {
+		c.largestWindow = size
+	} else {
+		c.waste += concerned / streamsPerWaste
+	}
 	for _, s := range c.streams {
 		highest = max(highest, s.window)
 		if len(s.out) > 0 {

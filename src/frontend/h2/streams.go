@@ -35,6 +35,7 @@ type stream struct {
 	window       int64     // window is the send window relative to conn.initialWindow.
 	out          []byte    // out is DATA that waits for window.
 	trailers     []byte    // trailers are the frames after out. They end the stream.
+	isBlocked    bool      // isBlocked says that conn.blocked has the stream.
 	lastProgress time.Time // lastProgress is when out last became shorter, or not empty.
 
 	request  *http.Request // request is for Handler, until exchange has it; nil if Decide can answer.
@@ -177,6 +178,7 @@ func (c *conn) endStream(s *stream) {
 		c.activeStreams--
 	}
 	c.remove(s)
+	c.unblock(s)
 	c.account.ReleaseBytes(s.heldBytes)
 	s.state, s.body, s.out = ended, nil, nil
 	if s.exchange != nil {
