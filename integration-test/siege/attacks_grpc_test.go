@@ -473,32 +473,55 @@ func (x *trial) controlFlood(frames []byte, chunk, most int, end time.Time) (sen
 }
 
 func rapidResets(x *trial) {
-	list := x.wires(pick(x, 8, 16), true)
-	defer hangUp(list)
-	each := pick(x, 96_000, 846_000) / max(len(list), 1)
+	connections := pick(x, 8, 16)
+	sent, closed := x.resets(connections, pick(x, 96_000, 846_000)/connections, time.Now().Add(x.atMost))
+	x.note("%d resets were sent, %d connections were closed for it", sent, closed)
+}
+
+// resets takes back calls at once over n connections, up to so many over each of them. A connection that is closed for it is replaced
+// until the end.
+func (x *trial) resets(n, each int, end time.Time) (sent, closed int64) {
 	content := message(false, same(1, "neighbour", "reset"))
-	var sent, closed atomic.Int64
-	together(list, func(_ int, w *wire) {
-		for range each {
-			stream, err := w.open(shouldRateLimit)
-			if err == nil {
-				err = w.write(func() error { return w.f.WriteData(stream, true, content) })
+	var resets, ends atomic.Int64
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for left := each; left > 0 && time.Now().Before(end); {
+				list := x.wires(1, true)
+				if len(list) == 0 {
+					return
+				}
+				err := error(nil)
+				for ; left > 0 && err == nil && time.Now().Before(end); left-- {
+					if err = list[0].takeBack(content); err == nil {
+						resets.Add(1)
+					}
+				}
+				if err != nil {
+					ends.Add(1)
+				}
+				hangUp(list)
 			}
-			if err == nil {
-				err = w.write(func() error { return w.f.WriteRSTStream(stream, http2.ErrCodeCancel) })
-			}
-			w.mu.Lock()
-			delete(w.replies, stream)
-			delete(w.streams, stream)
-			w.mu.Unlock()
-			if err != nil {
-				closed.Add(1)
-				return
-			}
-			sent.Add(1)
-		}
-	})
-	x.note("%d resets were sent, %d of %d connections were closed for it", sent.Load(), closed.Load(), len(list))
+		})
+	}
+	all.Wait()
+	return resets.Load(), ends.Load()
+}
+
+// takeBack makes a call and resets its stream.
+func (w *wire) takeBack(content []byte) error {
+	stream, err := w.open(shouldRateLimit)
+	if err == nil {
+		err = w.write(func() error { return w.f.WriteData(stream, true, content) })
+	}
+	if err == nil {
+		err = w.write(func() error { return w.f.WriteRSTStream(stream, http2.ErrCodeCancel) })
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.replies, stream)
+	delete(w.streams, stream)
+	return err
 }
 
 // reflectionUnread asks for descriptors again and again and reads no answer.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -23,8 +24,8 @@ var wireAttacks = []attack{
 		strike: manyFields,
 	},
 	{
-		letter: "K", name: "rapid resets on Redis", does: "calls that are taken back at once while Redis decides them, 846,000 in full",
-		store: redis, strike: rapidResets,
+		letter: "K", name: "rapid resets on Redis", does: "calls that are taken back at once while Redis decides them, over 8 connections (in full for 8 s each over 2, 8 and 16)",
+		store: redis, strike: resetsOnRedis,
 	},
 }
 
@@ -93,4 +94,24 @@ func manyFields(x *trial) {
 	})
 	x.awaitSample()
 	x.note("%d calls were begun, %d of %d connections were closed for it", sent.Load(), closed.Load(), len(list))
+}
+
+// resetsOnRedis compares how the neighbour is served while different numbers of connections take back their calls.
+func resetsOnRedis(x *trial) {
+	counts := []int{8}
+	if x.full {
+		counts = []int{2, 8, 16}
+	}
+	for _, n := range counts {
+		begun := time.Now()
+		sent, closed := x.resets(n, 1<<30, begun.Add(pick(x, 2*time.Second, 8*time.Second)))
+		q := x.neighbour.between(begun, time.Now())
+		x.note("%d connections: %d resets, %d times closed for it; the neighbour's p99 %v, %d of %d failed", n, sent, closed, q.p99.Round(time.Millisecond/10), q.failed, q.calls)
+		if most := 10 * time.Millisecond; x.full && q.p99 > most {
+			x.suspect("with %d connections the neighbour's p99 is %v, want at most %v", n, q.p99, most)
+		}
+		if x.full && float64(q.failed) > x.mostFailed*float64(q.calls) {
+			x.suspect("with %d connections %d of the neighbour's %d calls failed", n, q.failed, q.calls)
+		}
+	}
 }
