@@ -60,23 +60,22 @@ func TestExplainFiles(t *testing.T) {
 		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip=/items?page=2,key=dGVzdA=="}, 0, []string{"d: ip=/items?page=2, key=dGVzdA==\n", "the rules end at ip, entry 1 of 2"}},
 		{[]string{"--config", config, "--domain", "D", "--descriptors", "ip=1"}, 0, []string{"no rules have the domain D", "did you mean d?"}},
 		{[]string{"--config", config, "--key-format", "v2", "--domain", "d", "--descriptors", "ip=1_2"}, 0, []string{"counter d_ip_1%5F2_"}},
-		{[]string{"--config", config, "--key-format", "v3", "--domain", "d", "--descriptors", "ip=1_2"}, 1, []string{"write v1 or v2"}},
-		{nil, 1, []string{"name either rules with --config or a service with --url"}},
-		{[]string{"--config", config, "--url", "http://localhost", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"name either"}},
-		{[]string{"--config", config, "--descriptors", "ip=1"}, 1, []string{"name a domain"}},
-		{[]string{"--config", config, "--domain", "d"}, 1, []string{"name at least one descriptor"}},
-		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip"}, 1, []string{`"ip" is not that`}},
+		{[]string{"--config", config, "--key-format", "v3", "--domain", "d", "--descriptors", "ip=1_2"}, 2, []string{"write v1 or v2"}},
+		{nil, 2, []string{"name a domain"}},
+		{[]string{"--config", config, "--address", "localhost", "--domain", "d", "--descriptors", "ip=1"}, 2, []string{"name either rules with --config or a service with --address"}},
+		{[]string{"--config", config, "--descriptors", "ip=1"}, 2, []string{"name a domain"}},
+		{[]string{"--config", config, "--domain", "d"}, 2, []string{"name at least one descriptor"}},
+		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip"}, 2, []string{`"ip" is not that`}},
 		{[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user/alex/trade"}, 0, []string{"\n  alex\n    takes * (", "charges 1 hit to counter limits_user_alex_trade_"}},
-		{[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user//trade"}, 1, []string{"-path user//trade: write words, with a slash between each two"}},
-		{[]string{"--config", config, "--request", request, "--hits", "2"}, 1, []string{"leave out --hits"}},
+		{[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user//trade"}, 2, []string{"-path user//trade: write words, with a slash between each two"}},
+		{[]string{"--config", config, "--request", request, "--hits", "2"}, 2, []string{"leave out --hits"}},
 		{[]string{"--config", config, "--request", config}, 1, []string{"the request is not a RateLimitRequest"}},
 		{[]string{"--config", config, "--request", file(t, "none.json", `{"domain":"d"}`)}, 1, []string{"bad request: there are no descriptors"}},
 		{[]string{"--config", config, "--request", filepath.Join(t.TempDir(), "none")}, 1, []string{"no such file"}},
 		{[]string{"--config", request, "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"error: " + request, "the rules have problems"}},
-		{[]string{"--url", "http://127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"connection refused"}},
-		{[]string{"--url", "http://user:secret@[", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"explain: --url: "}},
-		{[]string{"--url", "http://user:secret@127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"leave out the password"}},
-		{[]string{"--url", "http://127.0.0.1:1", "--request", file(t, "broken.json", "{")}, 1, []string{"the request is not JSON"}},
+		{[]string{"--address", "127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"connection refused"}},
+		{[]string{"--address", "http://user:secret@127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 2, []string{"leave out the password"}},
+		{[]string{"--address", "127.0.0.1:1", "--request", file(t, "broken.json", "{")}, 1, []string{"the request is not JSON"}},
 	} {
 		code, out, errOut := callWithInput(t, asked, append([]string{"ratelimit", "explain"}, tt.args...)...)
 		if code != tt.code {
@@ -155,7 +154,7 @@ func TestExplainCharges(t *testing.T) {
 				t.Fatalf("%d %s", code, text)
 			}
 		case 3:
-			code, out, errOut := call(t, "ratelimit", "explain", "--url", s.address("debug"), "--domain", "d", "--descriptors", "ip=1", "--descriptors", "ip=10.0")
+			code, out, errOut := call(t, "ratelimit", "explain", "--address", s.address("debug"), "--domain", "d", "--descriptors", "ip=1", "--descriptors", "ip=10.0")
 			if code != 0 || !strings.Contains(out, "shadow mode") || !strings.HasSuffix(out, "now the request passes\n") {
 				t.Fatalf("exit %d\n%s%s", code, out, errOut)
 			}
@@ -178,14 +177,8 @@ func TestExplainCharges(t *testing.T) {
 	if _, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1&refund=true", "", ""); !strings.Contains(text, "gives 1 hit back") {
 		t.Errorf("got %s", text)
 	}
-	if code, out, _ := call(t, "ratelimit", "explain", "--url", "http://"+s.address("debug")+"/explain", "--domain", "d", "--descriptors", "ip=1", "--json"); code != 0 || !json.Valid([]byte(out)) {
-		t.Errorf("exit %d, %s", code, out)
-	}
-	if code, _, errOut := call(t, "ratelimit", "explain", "--url", "http://"+s.address("http"), "--domain", "d", "--descriptors", "ip=1"); code != 1 || !strings.Contains(errOut, "has no /explain") {
+	if code, _, errOut := call(t, "ratelimit", "explain", "--address", s.address("http"), "--domain", "d", "--descriptors", "ip=1"); code != 1 || !strings.Contains(errOut, "has no /explain") {
 		t.Errorf("another port: exit %d, %s", code, errOut)
-	}
-	if code, _, errOut := call(t, "ratelimit", "explain", "--url", "http://"+s.address("debug")+"/stats", "--domain", "d", "--descriptors", "ip=1"); code != 1 || !strings.Contains(errOut, "write only the host and the port") {
-		t.Errorf("another page: exit %d, %s", code, errOut)
 	}
 }
 

@@ -25,12 +25,12 @@ var helpTables = sync.OnceValue(func() *strings.Replacer {
 })
 
 // newCommand returns a command with the texts of the file help/NAME.txt.
-func newCommand(name string, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+func newCommand(name string, check cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	text, err := helpTexts.ReadFile("help/" + name + ".txt")
 	if err != nil {
 		panic(err) // A file is missing in the source code.
 	}
-	return command.New(helpTables().Replace(string(text)), run)
+	return command.New(helpTables().Replace(string(text)), check, run)
 }
 
 func settingsText(table []settings.Variable) string {

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"ratelimit/api"
 	"ratelimit/src/tools/bench"
@@ -61,31 +60,23 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 // commands returns the program's command, with all others below it. They write to out, and errors to errOut.
 func commands(out, errOut io.Writer) *cobra.Command {
 	serve := serveCommand()
-	root := newCommand("ratelimit", serve.RunE)
+	root := newCommand("ratelimit", nil, serve.RunE)
 	root.Version = versionText()
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.Flags().AddFlagSet(serve.Flags())
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(out)
 	root.SetErr(errOut)
-	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
-	})
-	versionCmd := newCommand("version", func(*cobra.Command, []string) error {
+	versionCmd := newCommand("version", nil, func(*cobra.Command, []string) error {
 		_, err := fmt.Fprintln(out, versionText())
 		return err
 	})
-	schema := newCommand("schema", func(*cobra.Command, []string) error {
+	schema := newCommand("schema", nil, func(*cobra.Command, []string) error {
 		_, err := out.Write(api.Schema)
 		return err
 	})
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(), ruletest.Command(),
 		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), record.Command(), health.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
-	for _, cmd := range append(root.Commands(), root) {
-		if cmd.Args == nil {
-			cmd.Args = noArguments
-		}
-	}
 	return root
 }
 

@@ -21,7 +21,7 @@ import (
 func serveCommand() *cobra.Command {
 	var rulePath string
 	var try bool
-	cmd := newCommand("serve", func(cmd *cobra.Command, _ []string) error {
+	cmd := newCommand("serve", noWords, func(cmd *cobra.Command, _ []string) error {
 		return serve(cmd, func() (service.Config, error) {
 			cfg, err := service.ServeConfig(os.Environ(), rulePath)
 			if try {
@@ -39,16 +39,15 @@ func serveCommand() *cobra.Command {
 }
 
 func divvyCommand() *cobra.Command {
-	cmd := newCommand("divvy", func(cmd *cobra.Command, args []string) error {
-		return serve(cmd, func() (service.Config, error) { return service.DivvyConfig(os.Environ(), args[0]) })
-	})
-	cmd.Args = func(_ *cobra.Command, args []string) error {
+	oneFile := func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return errors.New("name one file of rules: ratelimit divvy CONFIG")
 		}
 		return nil
 	}
-	return cmd
+	return newCommand("divvy", oneFile, func(cmd *cobra.Command, args []string) error {
+		return serve(cmd, func() (service.Config, error) { return service.DivvyConfig(os.Environ(), args[0]) })
+	})
 }
 
 // serve runs the service that configure configures, until a signal stops it.

@@ -28,14 +28,14 @@ func TestTopAndDenials(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"top", "denials"} {
-		if code, _, errOut := call(t, "ratelimit", name, address); code != command.ExitError || !strings.Contains(errOut, "needs a token: set DEBUG_TOKEN") {
+		if code, _, errOut := call(t, "ratelimit", name, "--address", address); code != command.ExitError || !strings.Contains(errOut, "needs a token: set DEBUG_TOKEN") {
 			t.Errorf("%s without the token: exit %d, %s", name, code, errOut)
 		}
-		if code, _, errOut := call(t, "ratelimit", name, "--token-file", token, s.address("http")); code != command.ExitError || !strings.Contains(errOut, "name the debug port") {
+		if code, _, errOut := call(t, "ratelimit", name, "--token-file", token, "--address", s.address("http")); code != command.ExitError || !strings.Contains(errOut, "name the debug port") {
 			t.Errorf("%s of another port: exit %d, %s", name, code, errOut)
 		}
 	}
-	explain := []string{"ratelimit", "explain", "--url", address, "--domain", "d", "--descriptors", "ip=10.0.0.7"}
+	explain := []string{"ratelimit", "explain", "--address", address, "--domain", "d", "--descriptors", "ip=10.0.0.7"}
 	if code, _, errOut := call(t, explain...); code != command.ExitError || !strings.Contains(errOut, "needs a token: set DEBUG_TOKEN") {
 		t.Errorf("explain without the token: exit %d, %s", code, errOut)
 	}
@@ -44,7 +44,7 @@ func TestTopAndDenials(t *testing.T) {
 	}
 	var out string
 	harness.Until(t, "top shows the denied subject", func() bool {
-		code, text, errOut := call(t, "ratelimit", "top", "--domain", "d", "--token-file", token, address)
+		code, text, errOut := call(t, "ratelimit", "top", "--domain", "d", "--token-file", token, "--address", address)
 		if code != command.ExitOK {
 			t.Fatalf("exit %d, %s", code, errOut)
 		}
@@ -58,7 +58,7 @@ func TestTopAndDenials(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	_, out, _ = call(t, "ratelimit", "top", "--json", "--token-file", token, address)
+	_, out, _ = call(t, "ratelimit", "top", "--json", "--token-file", token, "--address", address)
 	var snapshot struct {
 		Denied []struct{ Rule string }
 	}
@@ -66,7 +66,7 @@ func TestTopAndDenials(t *testing.T) {
 		t.Errorf("%v, %+v in\n%s", err, snapshot, out)
 	}
 	harness.Until(t, "denials prints the denial", func() bool {
-		_, out, _ = call(t, "ratelimit", "denials", "--rule", "d.ip", "--token-file", token, address)
+		_, out, _ = call(t, "ratelimit", "denials", "--rule", "d.ip", "--token-file", token, "--address", address)
 		return strings.Count(out, "\n") == 2
 	})
 	if !strings.Contains(out, "json      d       d.ip") || !strings.Contains(out, `10.0.0.7\u202e`) {

@@ -91,14 +91,11 @@ func suggestCommand(root *cobra.Command, name, otherwise string) string {
 	return otherwise
 }
 
-// noArguments is the Args of commands that take only flags.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
+// noWords is the check of `ratelimit serve`: a word after it is likely meant to be a command.
+func noWords(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		hint := suggestCommand(cmd.Root(), args[0], fmt.Sprintf("`%s --help` shows what it takes", cmd.CommandPath()))
+		return fmt.Errorf("takes no argument %q; %s", args[0], hint)
 	}
-	hint := fmt.Sprintf("`%s --help` shows what it takes", cmd.CommandPath())
-	if cmd.Name() == "serve" {
-		hint = suggestCommand(cmd.Root(), args[0], hint)
-	}
-	return command.InvalidInput(fmt.Errorf("takes no argument %q; %s", args[0], hint))
+	return nil
 }

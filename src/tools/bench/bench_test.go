@@ -372,7 +372,7 @@ func TestConfigProblems(t *testing.T) {
 		{func(c *Config) { c.Duration = -1 }, "duration -1ns: must be from 0s to 24h0m0s"},
 		{func(c *Config) { c.Warmup = -1 }, "warmup -1ns: must be"},
 		{func(c *Config) { c.Timeout = 0 }, "timeout 0s: must be from 1µs to 10m0s"},
-		{func(c *Config) { c.Workload = "cold" }, `workload "cold": must be one of hot, uniform, zipf, multi, overlimit, nomatch`},
+		{func(c *Config) { c.Workload = "cold" }, `workload "cold": must be one of uniform, hot, zipf, multi, overlimit, nomatch`},
 		{func(c *Config) { c.Keys = 0 }, "keys 0: must be from 1 to 1000000"},
 		{func(c *Config) { c.Domain = "" }, "bytes in domain 0: must be from 1 to 1024"},
 		{func(c *Config) { c.Key = strings.Repeat("x", 1025) }, "bytes in key 1025: must be"},

@@ -20,6 +20,7 @@ import (
 
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/reach"
 )
 
 //go:embed help.txt
@@ -27,9 +28,9 @@ var help string
 
 // options are the flags of `ratelimit bench` that have no field in Config.
 type options struct {
-	tls    client.TLS
-	pids   []string // pids have the form N or NAME=N.
-	asJSON bool
+	service reach.Service
+	pids    []string // pids have the form N or NAME=N.
+	asJSON  bool
 	// nullAddr is where to serve an empty service, host:port. If it is empty, the command loads a service.
 	nullAddr string
 	// nullWorkers is the number of goroutines of the empty service. 0: one for each call.
@@ -40,13 +41,19 @@ type options struct {
 func Command() *cobra.Command {
 	var opt options
 	var cfg Config
-	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
+	check := func(cmd *cobra.Command, args []string) error {
+		if opt.nullAddr != "" && (len(args) > 0 || cmd.Flags().Changed("address")) {
+			return errors.New("--null serves, and an address is what to load: give one of them")
+		}
+		if err := opt.service.Argument(cmd, args); err != nil || opt.nullAddr != "" {
+			return err
+		}
+		return opt.complete(&cfg, cmd.Flags())
+	}
+	cmd := command.New(help, check, func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := command.UntilSignal(cmd.Context())
 		defer stop()
 		if opt.nullAddr != "" {
-			if len(args) > 0 {
-				return errors.New("--null serves, and an address is what to load: give one of them")
-			}
 			var lc net.ListenConfig
 			l, err := lc.Listen(ctx, "tcp", opt.nullAddr)
 			if err != nil {
@@ -55,29 +62,19 @@ func Command() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "listening on %s\n", l.Addr())
 			return serveNull(ctx, l, opt.nullWorkers)
 		}
-		cfg.Addr = "localhost:8081"
-		if len(args) > 0 {
-			cfg.Addr = args[0]
-		}
-		if err := opt.complete(&cfg, cmd.Flags()); err != nil {
-			return err
-		}
 		return opt.run(ctx, cmd, cfg)
 	})
-	cmd.Args = cobra.MaximumNArgs(1)
 	f := cmd.Flags()
-	f.SortFlags = false
-	f.StringVar(&cfg.Client, "client", grpcGo, "what makes the calls: "+strings.Join(Clients, ", "))
+	command.Choice(cmd, &cfg.Client, "client", "what makes the calls: "+strings.Join(Clients, ", "), Clients...)
 	f.IntVar(&cfg.Connections, "connections", 2, "connections to open")
 	f.IntVar(&cfg.InFlight, "in-flight", 32, "calls under way on each connection")
 	f.Float64Var(&cfg.Rate, "rate", 0, "calls due a second; without it the next call starts when one ends")
 	f.DurationVar(&cfg.Duration, "duration", 10*time.Second, "how long to measure")
 	f.Uint64Var(&cfg.Requests, "requests", 0, "how many calls to measure, instead of --duration, or until then if both are given")
 	f.DurationVar(&cfg.Warmup, "warmup", time.Second, "how long to make calls before that")
-	f.DurationVar(&cfg.Timeout, "timeout", 5*time.Second, "time limit of each call")
 	f.DurationVar(&cfg.Linger, "linger", 0, "how long to keep the connections open, idle, after the run")
 	f.BoolVar(&cfg.FreshHeaders, "fresh-headers", false, "send a new traceparent and x-request-id with each call")
-	f.StringVar(&cfg.Workload, "workload", "uniform", "what to ask: "+strings.Join(Workloads, ", "))
+	command.Choice(cmd, &cfg.Workload, "workload", "what to ask: "+strings.Join(Workloads, ", "), Workloads...)
 	f.StringVar(&cfg.Domain, "domain", "bench", "domain to ask")
 	f.StringVar(&cfg.Key, "key", "user", "key of the descriptors' entries")
 	f.IntVar(&cfg.Keys, "keys", 100_000, "how many values of the key there are, at most a million")
@@ -85,13 +82,13 @@ func Command() *cobra.Command {
 	f.Uint64Var(&cfg.Seed, "seed", 1, "beginning of the pseudorandom numbers")
 	f.StringArrayVar(&opt.pids, "pid", nil, "N or NAME=N: a process whose CPU time to report (Linux, steps of 10 ms); repeatable")
 	f.BoolVar(&opt.asJSON, "json", false, "print one JSON object")
-	opt.tls.AddFlags(f)
+	opt.service.AddGRPCFlags(f)
 	f.StringVar(&opt.nullAddr, "null", "", "serve an empty service on this address, host:port, instead of loading one")
 	f.Uint32Var(&opt.nullWorkers, "null-workers", 0, "goroutines that --null keeps for calls; 0: a new one for each")
 	return cmd
 }
 
-// complete checks the flags, and sets the processes and the credentials of cfg.
+// complete checks the flags, and sets the address, the credentials and the processes of cfg.
 func (opt *options) complete(cfg *Config, f *pflag.FlagSet) error {
 	if f.Changed("rate") && cfg.Rate == 0 {
 		return errors.New("--rate 0: must be above 0; leave it out to have the next call start when one ends")
@@ -125,9 +122,12 @@ func (opt *options) complete(cfg *Config, f *pflag.FlagSet) error {
 		}
 		cfg.Processes = append(cfg.Processes, Process{Name: name, PID: pid})
 	}
-	var err error
-	cfg.Credentials, err = opt.tls.Credentials()
-	return err
+	target, tls, err := opt.service.GRPC()
+	if err != nil {
+		return err
+	}
+	cfg.Addr, cfg.Credentials, cfg.Timeout = target, client.Credentials(tls), opt.service.Timeout
+	return cfg.validate()
 }
 
 // run makes the calls and prints progress and result.

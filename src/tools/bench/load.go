@@ -20,7 +20,7 @@ import (
 )
 
 // Workloads are the names of all workloads.
-var Workloads = []string{"hot", "uniform", "zipf", "multi", "overlimit", "nomatch"}
+var Workloads = []string{"uniform", "hot", "zipf", "multi", "overlimit", "nomatch"}
 
 const (
 	noRuleKey        = "no_rule_has_this_key" // noRuleKey is the key in requests of the workload nomatch.

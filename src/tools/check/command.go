@@ -21,26 +21,24 @@ var help string
 func Command() *cobra.Command {
 	var dir, backend, format string
 	var opt rules.Options
-	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
+	needPath := func(_ *cobra.Command, args []string) error {
+		if dir == "" && len(args) == 0 {
+			return errors.New("name a directory or files to check")
+		}
+		return nil
+	}
+	cmd := command.New(help, needPath, func(cmd *cobra.Command, args []string) error {
 		if dir != "" {
 			args = append(args, dir)
 		}
-		if len(args) == 0 {
-			return errors.New("name a directory or files to check")
-		}
-		switch backend {
-		case "memory", "redis", "memcache", "memcached":
-			opt.Store = service.StoreLimits(strings.TrimSuffix(backend, "d"))
-		default:
-			return fmt.Errorf("--backend %s: write memory, redis or memcache", backend)
-		}
+		opt.Store = service.StoreLimits(strings.TrimSuffix(backend, "d"))
 		return printProblems(cmd.OutOrStdout(), load(args, opt, compileAllDocuments), format)
 	})
-	cmd.Args = cobra.ArbitraryArgs
 	f := cmd.Flags()
-	f.StringVar(&backend, "backend", "memory", "the BACKEND_TYPE they are for: memory and redis can count by all rules, memcache by some")
+	command.Choice(cmd, &backend, "backend", "the BACKEND_TYPE they are for: memory and redis can count by all rules, memcache by some",
+		"memory", "redis", "memcache", "memcached")
 	f.StringVar(&dir, "config-dir", "", "a directory to check, as envoyproxy/ratelimit's tool names it")
-	f.StringVar(&format, "format", "text", "how problems are printed: text, json, or github")
+	command.Choice(cmd, &format, "format", "how problems are printed: text, json, or github", "text", "json", "github")
 	f.BoolVar(&opt.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
 	return cmd
 }
@@ -54,8 +52,6 @@ func printProblems(out io.Writer, l Result, format string) (err error) {
 		l.GitHub(out)
 	case "json":
 		err = l.JSON(out)
-	default:
-		return fmt.Errorf("--format %s: write text, json or github", format)
 	}
 	switch {
 	case err != nil:

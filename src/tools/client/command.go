@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	_ "embed"
 	"fmt"
 	"io"
-	"time"
+	"math"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
@@ -14,8 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"ratelimit/src/files/certs"
 	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/reach"
 )
 
 //go:embed help.txt
@@ -23,42 +24,46 @@ var help string
 
 // options are the flags of `ratelimit client`.
 type options struct {
+	service reach.Service
 	request Request
-	target  string // target is the server, host:port or unix:///path.
-	tls     TLS
 	repeat  int
 	asJSON  bool
-	timeout time.Duration
+
+	message *pb.RateLimitRequest // message is set by check.
 }
 
 // Command returns `ratelimit client`.
 func Command() *cobra.Command {
 	var opt options
-	cmd := command.New(help, func(cmd *cobra.Command, _ []string) error {
-		if opt.repeat < 1 {
-			return fmt.Errorf("--repeat %d: ask at least once", opt.repeat)
-		}
-		msg, err := opt.request.FromFlags(cmd.Flags())
-		if err != nil {
-			return err
-		}
-		return opt.send(cmd.Context(), cmd.OutOrStdout(), msg)
+	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error {
+		return opt.send(cmd.Context(), cmd.OutOrStdout())
 	})
 	f := cmd.Flags()
-	f.StringVar(&opt.target, "dial-string", "localhost:8081", "address of the server, or unix:///path")
 	opt.request.AddFlags(f)
-	f.IntVar(&opt.repeat, "repeat", 1, "how many times to ask")
+	command.Number(f, &opt.repeat, "repeat", 1, 1, math.MaxInt, "how many times to ask")
 	f.BoolVar(&opt.asJSON, "json", false, "print answers as proto3 JSON, one per line")
-	f.DurationVar(&opt.timeout, "timeout", 5*time.Second, "time limit of each request, connecting included")
-	opt.tls.AddFlags(f)
+	opt.service.AddGRPCFlags(f)
 	f.String("oltp-protocol", "", "")
 	_ = f.MarkDeprecated("oltp-protocol", "the client does not trace") // MarkDeprecated fails only if there is no such flag.
 	return cmd
 }
 
-// send sends msg as often as opt says and prints each answer.
-func (opt *options) send(ctx context.Context, out io.Writer, msg *pb.RateLimitRequest) error {
-	conn, err := opt.tls.dial(opt.target)
+// check sets the message that the flags describe.
+func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
+	if err := command.NoArguments(cmd, args); err != nil {
+		return err
+	}
+	opt.message, err = opt.request.FromFlags(cmd.Flags())
+	return err
+}
+
+// send sends the message as often as opt says and prints each answer.
+func (opt *options) send(ctx context.Context, out io.Writer) error {
+	target, cfg, err := opt.service.GRPC()
+	if err != nil {
+		return command.InvalidInput(err)
+	}
+	conn, err := dial(target, cfg)
 	if err != nil {
 		return err
 	}
@@ -66,13 +71,13 @@ func (opt *options) send(ctx context.Context, out io.Writer, msg *pb.RateLimitRe
 	server := pb.NewRateLimitServiceClient(conn)
 	var last pb.RateLimitResponse_Code
 	for range opt.repeat {
-		callCtx, cancel := context.WithTimeout(ctx, opt.timeout)
-		resp, err := server.ShouldRateLimit(callCtx, msg)
+		callCtx, cancel := context.WithTimeout(ctx, opt.service.Timeout)
+		resp, err := server.ShouldRateLimit(callCtx, opt.message)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("%s: %w", opt.target, err)
+			return fmt.Errorf("%s: %w", target, err)
 		}
-		text := answerText(msg, resp)
+		text := answerText(opt.message, resp)
 		if opt.asJSON {
 			line, err := protojson.Marshal(resp)
 			if err != nil {
@@ -91,41 +96,15 @@ func (opt *options) send(ctx context.Context, out io.Writer, msg *pb.RateLimitRe
 	return nil
 }
 
-// TLS configures TLS from flags. The zero value is plain text.
-type TLS struct {
-	enabled bool
-	files   certs.Client
+// dial returns a connection to target, host:port or unix:///path; in plain text if cfg is nil. The first call opens it.
+func dial(target string, cfg *tls.Config) (*grpc.ClientConn, error) {
+	return grpc.NewClient(target, grpc.WithTransportCredentials(Credentials(cfg)))
 }
 
-// AddFlags adds the flags of t to f, a FlagSet of pflag or of the standard library.
-func (t *TLS) AddFlags(f interface {
-	BoolVar(p *bool, name string, value bool, usage string)
-	StringVar(p *string, name, value, usage string)
-},
-) {
-	f.BoolVar(&t.enabled, "grpc-use-tls", false, "use TLS")
-	f.StringVar(&t.files.CA, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
-	f.StringVar(&t.files.Cert, "grpc-cert-file", "", "PEM file of the client's certificate chain")
-	f.StringVar(&t.files.Key, "grpc-key-file", "", "PEM file of the client's key")
-}
-
-// Credentials returns the gRPC credentials that the flags describe.
-func (t *TLS) Credentials() (credentials.TransportCredentials, error) {
-	if !t.enabled {
-		return insecure.NewCredentials(), nil
+// Credentials returns gRPC's form of cfg; nil is plain text.
+func Credentials(cfg *tls.Config) credentials.TransportCredentials {
+	if cfg == nil {
+		return insecure.NewCredentials()
 	}
-	cfg, err := t.files.TLS()
-	if err != nil {
-		return nil, err
-	}
-	return credentials.NewTLS(cfg), nil
-}
-
-// dial returns a connection to target, host:port or unix:///path. The first call opens it.
-func (t *TLS) dial(target string) (*grpc.ClientConn, error) {
-	creds, err := t.Credentials()
-	if err != nil {
-		return nil, err
-	}
-	return grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	return credentials.NewTLS(cfg)
 }

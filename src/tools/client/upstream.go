@@ -1,6 +1,7 @@
 package client
 
 import (
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -8,7 +9,9 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
+	"ratelimit/src/files/certs"
 	"ratelimit/src/tools/command"
 )
 
@@ -29,7 +32,8 @@ func UpstreamCommand() *cobra.Command {
 
 func runUpstream(cmd *cobra.Command, args []string) error {
 	var target, tracing string
-	var tls TLS
+	var useTLS bool
+	var files certs.Client
 	var request upstreamRequest
 	out := cmd.OutOrStdout()
 	f := flag.NewFlagSet(UpstreamName, flag.ContinueOnError)
@@ -37,7 +41,10 @@ func runUpstream(cmd *cobra.Command, args []string) error {
 	f.StringVar(&target, "dial_string", "localhost:8081", "`address` of the server")
 	f.StringVar(&request.Domain, "domain", "", "`domain` to ask")
 	f.Var(&request, "descriptors", "one descriptor, `key=value,key=value`; repeatable")
-	tls.AddFlags(f)
+	f.BoolVar(&useTLS, "grpc-use-tls", false, "use TLS")
+	f.StringVar(&files.CA, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
+	f.StringVar(&files.Cert, "grpc-cert-file", "", "PEM file of the client's certificate chain")
+	f.StringVar(&files.Key, "grpc-key-file", "", "PEM file of the client's key")
 	f.StringVar(&tracing, "oltp-protocol", "", "accepted, and without effect: the client does not trace")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -49,7 +56,15 @@ func runUpstream(cmd *cobra.Command, args []string) error {
 	if tracing != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "-oltp-protocol has no effect: the client does not trace")
 	}
-	conn, err := tls.dial(target)
+	var cfg *tls.Config
+	var err error
+	if useTLS {
+		cfg, err = files.TLS()
+	}
+	var conn *grpc.ClientConn
+	if err == nil {
+		conn, err = dial(target, cfg)
+	}
 	if err != nil {
 		fmt.Fprintf(out, "error connecting: %v\n", err)
 		return command.Exit{Code: command.ExitError}

@@ -20,7 +20,7 @@ import (
 const (
 	ExitOK        = 0
 	ExitError     = 1
-	ExitInput     = 2 // an unknown command or argument; simulate and test: also an invalid flag, file or line of input
+	ExitInput     = 2 // an unknown command, an invalid argument or flag; diff, simulate and test: also an invalid file or line of input
 	ExitOverLimit = 3 // client: the request is over its limit
 )
 
@@ -41,28 +41,46 @@ func InvalidInput(err error) error {
 	return Exit{ExitInput, err}
 }
 
-// InvalidFlags makes the program exit with ExitInput if the flags of a command are invalid. It is a cobra FlagErrorFunc.
-func InvalidFlags(_ *cobra.Command, err error) error { return InvalidInput(err) }
-
 // New returns a command with the texts of help: a line of usage, a line of summary, an empty line, a description, "Examples:" and
-// examples. The caller adds flags, and sets Args if the command takes arguments. What run writes to the outputs of the command cannot
-// control a terminal; output.Raw takes that away.
-func New(help string, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+// examples. The caller adds flags. check checks the arguments and the flags: the program exits with ExitInput for its error, as it does for
+// an unknown flag. Nil: the command takes no arguments. What run writes to the outputs of the command cannot control a terminal; output.Raw
+// takes that away.
+func New(help string, check cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	if check == nil {
+		check = NoArguments
+	}
 	head, body, _ := strings.Cut(help, "\n\n")
 	long, examples, _ := strings.Cut(body, "Examples:\n")
-	escaped := func(cmd *cobra.Command, args []string) error {
+	cmd := &cobra.Command{Long: strings.TrimSpace(long), Example: strings.TrimRight(examples, "\n")}
+	cmd.Use, cmd.Short, _ = strings.Cut(head, "\n")
+	cmd.Args = func(cmd *cobra.Command, args []string) error { return InvalidInput(check(cmd, args)) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cmd.SetOut(output.Escaping(cmd.OutOrStdout()))
 		cmd.SetErr(output.Escaping(cmd.ErrOrStderr()))
 		return run(cmd, args)
 	}
-	cmd := &cobra.Command{RunE: escaped, Long: strings.TrimSpace(long), Example: strings.TrimRight(examples, "\n")}
-	cmd.Use, cmd.Short, _ = strings.Cut(head, "\n")
+	cmd.SetFlagErrorFunc(invalidFlags)
+	cmd.SetGlobalNormalizationFunc(normalize)
+	cmd.Flags().SortFlags = false
 	return cmd
 }
 
-// UntilSignal returns a context that ends at Ctrl-C, SIGTERM and the given signals. A second signal ends the program.
-func UntilSignal(ctx context.Context, more ...os.Signal) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, append(more, os.Interrupt, syscall.SIGTERM)...)
+// NoArguments is the check of commands that take only flags.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("takes no argument %q; `%s --help` shows what it takes", args[0], cmd.CommandPath())
+}
+
+// UntilSignal returns a context that ends at Ctrl-C, SIGTERM and SIGHUP, which nohup makes the program ignore. A second signal ends the
+// program.
+func UntilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, signals...)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }

@@ -2,6 +2,7 @@
 package counter
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/service"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/debugport"
+	"ratelimit/src/tools/reach"
 )
 
 //go:embed help.txt
@@ -23,8 +24,7 @@ var help string
 
 // options are the flags of `ratelimit counter`.
 type options struct {
-	address string
-	port    debugport.Options
+	service reach.Service
 	path    string // path is a descriptor of a tree of limits, user/alex/trade.
 	used    uint64
 	literal bool // literal takes a * at the end of a value as it is.
@@ -32,7 +32,7 @@ type options struct {
 	yes     bool // yes resets the counters of a pattern without a question.
 	asJSON  bool
 
-	hasUsed    bool
+	change     *admin.CounterChange // change is set by check.
 	isTerminal func(io.Reader) bool
 }
 
@@ -46,22 +46,12 @@ func Command() *cobra.Command {
 }
 
 func (opt *options) command() *cobra.Command {
-	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
-		opt.hasUsed = cmd.Flags().Changed("used")
-		change, err := opt.parse(args)
-		if err != nil {
-			return command.InvalidInput(err)
-		}
-		client, err := opt.port.NewClient(opt.address)
-		if err != nil {
-			return command.InvalidInput(err)
-		}
-		defer client.Close()
-		ctx, stop := command.UntilSignal(cmd.Context())
-		defer stop()
-		return (&run{opt: opt, client: client, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}).perform(ctx, change)
+	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error {
+		return opt.service.Ask(cmd, func(ctx context.Context, client *reach.Client) error {
+			r := run{opt: opt, client: client, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
+			return r.perform(ctx, opt.change)
+		})
 	})
-	cmd.Args = cobra.ArbitraryArgs // parse checks them.
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -69,22 +59,26 @@ func (opt *options) command() *cobra.Command {
 		return actions, cobra.ShellCompDirectiveNoFileComp
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringVar(&opt.path, "path", "", "the descriptor as a path of words, user/alex/trade, for trees of limits")
 	f.Uint64Var(&opt.used, "used", 0, "with set, how many units the counters shall hold")
 	f.BoolVar(&opt.dryRun, "dry-run", false, "change nothing, and print what would be changed")
 	f.BoolVar(&opt.yes, "yes", false, "reset the counters of a pattern without a question")
 	f.BoolVar(&opt.literal, "literal", false, "a * at the end of a value is no pattern")
 	f.BoolVar(&opt.asJSON, "json", false, "print one object")
-	f.StringVar(&opt.address, "address", debugport.DefaultAddress, "the debug port of the service, host:port")
-	opt.port.AddFlags(f)
+	opt.service.AddDebugFlags(f)
 	return cmd
 }
 
 var actions = []string{admin.ActionGet, admin.ActionReset, admin.ActionSet}
 
-// parse returns the change that the arguments and flags ask for.
-func (opt *options) parse(args []string) (*admin.CounterChange, error) {
+// check sets the change that the arguments and flags ask for.
+func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
+	opt.change, err = opt.parse(args, cmd.Flags().Changed("used"))
+	return err
+}
+
+// parse returns the change that the arguments and flags ask for. hasUsed says that --used is one of them.
+func (opt *options) parse(args []string, hasUsed bool) (*admin.CounterChange, error) {
 	switch {
 	case len(args) == 0:
 		return nil, errors.New("say what to do: get, reset or set")
@@ -107,13 +101,13 @@ func (opt *options) parse(args []string) (*admin.CounterChange, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case c.Action == admin.ActionSet && !opt.hasUsed:
+	case c.Action == admin.ActionSet && !hasUsed:
 		return nil, errors.New("set needs --used, the number of units that the counters shall hold")
 	case c.Action == admin.ActionSet && isPattern:
 		return nil, errors.New("set takes no pattern; name one descriptor, or add --literal if the value ends with *")
-	case c.Action != admin.ActionSet && opt.hasUsed:
+	case c.Action != admin.ActionSet && hasUsed:
 		return nil, fmt.Errorf("--used belongs to set, not to %s", c.Action)
-	case opt.hasUsed:
+	case hasUsed:
 		c.Used = &opt.used
 	}
 	return c, nil

@@ -16,14 +16,14 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
+	"ratelimit/src/tools/reach"
 )
 
 // run performs one change.
 type run struct {
 	opt         *options
-	client      *debugport.Client
+	client      *reach.Client
 	in          io.Reader
 	out, errOut io.Writer
 }

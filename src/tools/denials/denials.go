@@ -14,8 +14,8 @@ import (
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
+	"ratelimit/src/tools/reach"
 )
 
 const (
@@ -26,15 +26,6 @@ const (
 	// maxFetched is how many denials the service lists at most.
 	maxFetched = 1000
 )
-
-// options are the flags of `ratelimit denials`.
-type options struct {
-	port         debugport.Options
-	domain, rule string // Empty for all.
-	limit        int
-	follow       bool
-	asJSON       bool
-}
 
 // follower prints the denials of a service.
 type follower struct {
@@ -49,7 +40,7 @@ type follower struct {
 }
 
 // newFollower returns a follower of the service that client asks.
-func newFollower(opt *options, client *debugport.Client, out, errOut io.Writer) *follower {
+func newFollower(opt *options, client *reach.Client, out, errOut io.Writer) *follower {
 	get := func(ctx context.Context, after uint64, limit int) (list []admin.Denial, err error) {
 		query := url.Values{"after": {strconv.FormatUint(after, 10)}, "limit": {strconv.Itoa(limit)}}
 		err = client.Get(ctx, "/api/denials", query, &list)
@@ -93,7 +84,7 @@ func (f *follower) run(ctx context.Context) error {
 	pause, failed := pollInterval, false
 	for f.opt.follow && sleep(ctx, pause) {
 		list, err := f.get(ctx, f.lastID, maxFetched)
-		problem, _ := errors.AsType[*debugport.Error](err)
+		problem, _ := errors.AsType[*reach.Error](err)
 		switch {
 		case err == nil:
 			if failed {

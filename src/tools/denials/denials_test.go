@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
+	"ratelimit/src/tools/reach"
 )
 
 // ring is a source of figures that has denials. Its other figures are those of admin.Figures, which is nil.
@@ -55,7 +55,7 @@ func call(t *testing.T, r *ring, args ...string) (string, error) {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
-	cmd.SetArgs(append(args, server.URL))
+	cmd.SetArgs(append(args, "--address", server.URL))
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
 }
@@ -109,7 +109,7 @@ func TestFlags(t *testing.T) {
 		{"--limit 0", "--limit 0: write 1 to 1000"},
 		{"--limit 1001", "--limit 1001: write 1 to 1000"},
 		{"--tls-ca x", "add --tls"},
-		{"other", "accepts at most 1 arg"},
+		{"other", "--address names the service: leave out"},
 	} {
 		out, err := call(t, r, append(strings.Fields(tt.args), "--json")...)
 		if err != nil {
@@ -175,7 +175,7 @@ func TestFollow(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- f.run(ctx) }()
-		gone := &debugport.Error{Temporary: true, Err: errors.New("gone")}
+		gone := &reach.Error{Temporary: true, Err: errors.New("gone")}
 		for i, step := range []struct {
 			act             func()
 			after           time.Duration
@@ -207,7 +207,7 @@ func TestFollow(t *testing.T) {
 func TestFollowGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		refused := &debugport.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
+		refused := &reach.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
 		calls := 0
 		f := &follower{opt: &options{limit: 2, follow: true}, out: new(recorder), errOut: new(recorder)}
 		f.get = func(context.Context, uint64, int) ([]admin.Denial, error) {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -23,121 +22,126 @@ import (
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
+	"ratelimit/src/tools/reach"
 )
 
 //go:embed help.txt
 var help string
 
-// options are the flags of `ratelimit explain`. Either rulePath or url is set.
+// options are the flags of `ratelimit explain`.
 type options struct {
-	rulePath    string
+	rulePath    string // rulePath is empty to ask the service.
 	ruleOptions rules.Options
-	keyFormat   string
-	url         string // url is that of a service's debug port.
-	port        debugport.Options
+	escapeKeys  bool
+	service     reach.Service
 	request     client.Request
 	bucket      string // bucket has the entries of a quota bucket, key=value,key=value; empty for a request.
 	requestFile string // requestFile names a file that replaces request; "-" is stdin.
 	asJSON      bool
+
+	requestJSON []byte        // requestJSON is set by check, from request.
+	entries     []rules.Entry // entries are set by check: those of bucket.
 }
 
 // Command returns `ratelimit explain`.
 func Command() *cobra.Command {
 	var opt options
-	cmd := command.New(help, func(cmd *cobra.Command, _ []string) error { return opt.run(cmd) })
+	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error { return opt.run(cmd) })
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringVar(&opt.rulePath, "config", "", "directory or file with the rules")
 	f.BoolVar(&opt.ruleOptions.MergeDomains, "merge-domain-configs", false, "with --config, allow one domain in several files")
-	f.StringVar(&opt.keyFormat, "key-format", "v1", "with --config, how keys are written: v1, or v2")
-	f.StringVar(&opt.url, "url", "", "the debug port of a service, http://localhost:6070")
+	command.KeyFormat(cmd, &opt.escapeKeys, "with --config, how keys are written: v1, or v2")
 	opt.request.AddFlags(f)
 	f.StringVar(&opt.bucket, "bucket", "", "a quota bucket of the domain instead of a request, key=value,key=value")
 	f.StringVar(&opt.requestFile, "request", "", "file with the request as JSON, - for stdin")
 	f.BoolVar(&opt.asJSON, "json", false, "print one object")
-	opt.port.AddFlags(f)
+	opt.service.AddDebugFlags(f)
 	return cmd
 }
 
-// run explains the request and prints the report.
-func (opt *options) run(cmd *cobra.Command) error {
-	if err := opt.check(cmd); err != nil {
+// check checks the arguments and flags, and parses what they ask for.
+func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
+	f := cmd.Flags()
+	if opt.rulePath != "" && f.Changed("address") {
+		return errors.New("name either rules with --config or a service with --address")
+	}
+	if err := command.NoArguments(cmd, args); err != nil {
 		return err
 	}
-	var report *Report
-	var err error
-	switch {
-	case opt.bucket != "" && opt.url != "":
-		report, err = opt.askServiceForBucket(cmd.Context())
-	case opt.bucket != "":
-		report, err = opt.explainBucketOfFiles(cmd.Context(), cmd.ErrOrStderr())
-	default:
-		report, err = opt.explainRequest(cmd)
+	leaveOut := func(why string, names ...string) error {
+		for _, name := range names {
+			if f.Changed(name) {
+				return fmt.Errorf("%s: leave out --%s", why, name)
+			}
+		}
+		return nil
 	}
+	switch {
+	case opt.bucket != "" && opt.request.Domain == "":
+		return errors.New("name the domain of the bucket with --domain")
+	case opt.bucket != "":
+		if opt.entries, err = client.ParseEntries(opt.bucket); err != nil {
+			return fmt.Errorf("--bucket %w", err)
+		}
+		return leaveOut("--bucket asks for a quota bucket, not for a request", "descriptors", "path", "hits", "refund", "request")
+	case opt.requestFile != "":
+		return leaveOut("--request has the whole request", "domain", "descriptors", "hits", "refund")
+	}
+	msg, err := opt.request.FromFlags(f)
 	if err != nil {
 		return err
 	}
-	if opt.asJSON {
+	opt.requestJSON, err = protojson.Marshal(msg)
+	return err
+}
+
+// run explains the request or the bucket, and prints the report.
+func (opt *options) run(cmd *cobra.Command) error {
+	report, err := opt.explain(cmd)
+	switch {
+	case err != nil:
+		return err
+	case opt.asJSON:
 		return output.WriteJSON(cmd.OutOrStdout(), report)
 	}
 	_, err = io.WriteString(cmd.OutOrStdout(), report.Text())
 	return err
 }
 
-// check checks the flags.
-func (opt *options) check(cmd *cobra.Command) error {
-	if (opt.rulePath == "") == (opt.url == "") {
-		return errors.New("name either rules with --config or a service with --url")
+// explain explains the request or the bucket by rules in files, or by those of a service.
+func (opt *options) explain(cmd *cobra.Command) (report *Report, err error) {
+	request := opt.requestJSON
+	switch opt.requestFile {
+	case "":
+	case "-":
+		request, err = io.ReadAll(cmd.InOrStdin())
+	default:
+		request, err = os.ReadFile(opt.requestFile)
 	}
-	if opt.keyFormat != "v1" && opt.keyFormat != "v2" {
-		return fmt.Errorf("--key-format %s: write v1 or v2", opt.keyFormat)
-	}
-	if opt.bucket == "" {
-		return nil
-	}
-	if opt.request.Domain == "" {
-		return errors.New("name the domain of the bucket with --domain")
-	}
-	for _, name := range []string{"descriptors", "path", "hits", "refund", "request"} {
-		if cmd.Flags().Changed(name) {
-			return fmt.Errorf("--bucket asks for a quota bucket, not for a request: leave out --%s", name)
-		}
-	}
-	return nil
-}
-
-// explainRequest explains a request by rules in files, or by those of a service.
-func (opt *options) explainRequest(cmd *cobra.Command) (*Report, error) {
-	request, err := opt.requestJSON(cmd)
 	if err != nil {
 		return nil, err
 	}
-	if opt.url != "" {
-		return opt.askService(cmd.Context(), request)
-	}
-	return opt.readRules(cmd.Context(), request, cmd.ErrOrStderr())
-}
-
-// requestJSON returns the request as proto3 JSON.
-func (opt *options) requestJSON(cmd *cobra.Command) ([]byte, error) {
-	if opt.requestFile == "" {
-		msg, err := opt.request.FromFlags(cmd.Flags())
-		if err != nil {
+	if opt.rulePath != "" {
+		l, err := opt.newLimiter(cmd.ErrOrStderr())
+		switch {
+		case err != nil:
 			return nil, err
+		case opt.bucket != "":
+			return explainBucket(cmd.Context(), l, []byte(opt.request.Domain), opt.entries, false)
 		}
-		return protojson.Marshal(msg)
+		return explainRequest(cmd.Context(), l, request)
 	}
-	for _, name := range []string{"domain", "descriptors", "hits", "refund"} {
-		if cmd.Flags().Changed(name) {
-			return nil, fmt.Errorf("--request has the whole request: leave out --%s", name)
+	report = new(Report)
+	return report, opt.service.Ask(cmd, func(ctx context.Context, c *reach.Client) error {
+		switch {
+		case opt.bucket != "":
+			return opt.askForBucket(ctx, c, report)
+		case !json.Valid(request):
+			return errors.New("the request is not JSON: write a RateLimitRequest as proto3 JSON")
 		}
-	}
-	if opt.requestFile == "-" {
-		return io.ReadAll(cmd.InOrStdin())
-	}
-	return os.ReadFile(opt.requestFile)
+		return c.Do(ctx, http.MethodPost, "/explain", nil, json.RawMessage(request), report)
+	})
 }
 
 // newLimiter returns a limiter with the rules in files, and without counters. It prints the problems of the files.
@@ -151,17 +155,13 @@ func (opt *options) newLimiter(problems io.Writer) (*limiter.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := limiter.New(limiter.Config{Backend: empty, EscapeKeys: opt.keyFormat == "v2"})
+	l := limiter.New(limiter.Config{Backend: empty, EscapeKeys: opt.escapeKeys})
 	l.UseRules(loaded.Set)
 	return l, nil
 }
 
-// readRules explains a request by the rules in files.
-func (opt *options) readRules(ctx context.Context, request []byte, problems io.Writer) (*Report, error) {
-	l, err := opt.newLimiter(problems)
-	if err != nil {
-		return nil, err
-	}
+// explainRequest explains a request by rules in files.
+func explainRequest(ctx context.Context, l *limiter.Limiter, request []byte) (*Report, error) {
 	req, err := rls.ParseJSON(request)
 	if err != nil {
 		return nil, fmt.Errorf("the request is not a RateLimitRequest: %w", err)
@@ -173,55 +173,20 @@ func (opt *options) readRules(ctx context.Context, request []byte, problems io.W
 	return NewReport(req, &answer, false), nil
 }
 
-// explainBucketOfFiles explains a bucket by the rules in files.
-func (opt *options) explainBucketOfFiles(ctx context.Context, problems io.Writer) (*Report, error) {
-	entries, err := client.ParseEntries(opt.bucket)
-	if err != nil {
-		return nil, fmt.Errorf("--bucket %w", err)
-	}
-	l, err := opt.newLimiter(problems)
-	if err != nil {
-		return nil, err
-	}
-	return explainBucket(ctx, l, []byte(opt.request.Domain), entries, false)
-}
-
-// askServiceForBucket has a running service explain a bucket, and adds what its proxies have.
-func (opt *options) askServiceForBucket(ctx context.Context) (*Report, error) {
-	port, err := opt.port.NewClient(strings.TrimSuffix(opt.url, "/explain"))
-	if err != nil {
-		return nil, fmt.Errorf("--url: %w", err)
-	}
-	defer port.Close()
-	report, query := new(Report), url.Values{"domain": {opt.request.Domain}, "bucket": {opt.bucket}}
-	if err := port.Get(ctx, "/explain", query, report); err != nil {
-		return nil, err
+// askForBucket has a running service explain a bucket, and adds what its proxies have.
+func (opt *options) askForBucket(ctx context.Context, c *reach.Client, report *Report) error {
+	query := url.Values{"domain": {opt.request.Domain}, "bucket": {opt.bucket}}
+	if err := c.Get(ctx, "/explain", query, report); err != nil {
+		return err
 	}
 	var quotas admin.Quotas
-	var failed *debugport.Error
-	switch err := port.Get(ctx, "/api/quotas", query, &quotas); {
+	var failed *reach.Error
+	switch err := c.Get(ctx, "/api/quotas", query, &quotas); {
 	case errors.As(err, &failed) && failed.Status == http.StatusNotFound: // No proxy has the bucket.
 	case err != nil:
-		return nil, err
+		return err
 	case report.Bucket != nil && len(quotas.Buckets) > 0:
 		report.Bucket.Now = &quotas.Buckets[0]
 	}
-	return report, nil
-}
-
-// askService has a running service explain a request.
-func (opt *options) askService(ctx context.Context, request []byte) (*Report, error) {
-	port, err := opt.port.NewClient(strings.TrimSuffix(opt.url, "/explain"))
-	if err != nil {
-		return nil, fmt.Errorf("--url: %w", err)
-	}
-	defer port.Close()
-	if !json.Valid(request) {
-		return nil, errors.New("the request is not JSON: write a RateLimitRequest as proto3 JSON")
-	}
-	report := new(Report)
-	if err := port.Do(ctx, http.MethodPost, "/explain", nil, json.RawMessage(request), report); err != nil {
-		return nil, err
-	}
-	return report, nil
+	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/output"
+	"ratelimit/src/tools/reach"
 )
 
 //go:embed help.txt
@@ -32,37 +33,47 @@ var help string
 // maxAnswerBytes bounds how much of an answer is read.
 const maxAnswerBytes = 4096
 
+// defaultPort is that of an address without one: PORT of a service with default settings.
+const defaultPort = "8080"
+
 // Command returns `ratelimit health`.
 func Command() *cobra.Command {
+	var address string
 	var timeout time.Duration
-	cmd := command.New(help, func(cmd *cobra.Command, _ []string) error {
-		if timeout <= 0 {
-			return command.InvalidInput(fmt.Errorf("--timeout %v: write a time above 0s", timeout))
-		}
-		answer, err := ask(cmd.Context(), timeout, settings.NewEnvironment(os.Environ()))
+	cmd := command.New(help, nil, func(cmd *cobra.Command, _ []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+		defer cancel()
+		answer, err := ask(ctx, address, settings.NewEnvironment(os.Environ()))
 		if err != nil {
 			return err
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), answer)
 		return err
 	})
-	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "time limit, connecting included")
-	cmd.SetFlagErrorFunc(command.InvalidFlags)
+	f := cmd.Flags()
+	f.StringVar(&address, "address", "", "the HTTP or the health port of a service, instead of that of the environment")
+	command.Time(f, &timeout, "timeout", 2*time.Second, 0, "time limit, connecting included")
 	return cmd
 }
 
 // port is an address that answers /healthcheck.
 type port struct {
-	variable string // variable is the setting that names the port.
+	variable string // variable is the setting or the flag that names the port.
 	host     string
 	number   int
 	tls      bool
 }
 
-// ask returns the answer of a service that is ready. The service was started with env.
-func ask(ctx context.Context, timeout time.Duration, env settings.Environment) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// ask returns the answer of a service that is ready: that at address, or if that is empty, one that was started with env.
+func ask(ctx context.Context, address string, env settings.Environment) (string, error) {
+	if address != "" {
+		u, err := reach.ParseAddress(address, defaultPort)
+		if err != nil {
+			return "", command.InvalidInput(err)
+		}
+		number, _ := strconv.Atoi(u.Port()) // A URL's port is a number.
+		return port{"--address", u.Hostname(), number, u.Scheme == "https"}.get(ctx)
+	}
 	s, _, _ := settings.Read(env) // The service has refused to start if the settings are wrong, so nothing answers then.
 	p := port{"PORT", s.Host, s.Port, s.HTTPTLS.Cert != ""}
 	if s.Health {

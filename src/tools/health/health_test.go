@@ -2,6 +2,7 @@ package health
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"io"
 	"log"
@@ -109,7 +110,9 @@ func TestAsk(t *testing.T) {
 			if tt.want == "no answer in time" {
 				within = 500 * time.Millisecond
 			}
-			got, err := ask(t.Context(), within, settings.NewEnvironment(strings.Fields(tt.env)))
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			got, err := ask(ctx, "", settings.NewEnvironment(strings.Fields(tt.env)))
 			isOK := strings.HasPrefix(tt.want, "OK")
 			switch {
 			case isOK && (err != nil || got != tt.want):

@@ -20,7 +20,16 @@ var help string
 
 // Command returns `ratelimit man`. version returns the version that stands in the footer of each page.
 func Command(version string) *cobra.Command {
-	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
+	oneDirectory := func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return errors.New("name one directory for the pages: ratelimit man DIR")
+		}
+		return nil
+	}
+	cmd := command.New(help, oneDirectory, func(cmd *cobra.Command, args []string) error {
+		if err := os.MkdirAll(args[0], 0o755); err != nil {
+			return err
+		}
 		for _, page := range append([]*cobra.Command{cmd.Root()}, pages(cmd.Root())...) {
 			name := filepath.Join(args[0], pageName(page)+".1")
 			if err := os.WriteFile(name, []byte(Page(page, version)), 0o644); err != nil {
@@ -29,12 +38,6 @@ func Command(version string) *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return command.InvalidInput(errors.New("name one directory for the pages: ratelimit man DIR"))
-		}
-		return nil
-	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}

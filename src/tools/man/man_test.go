@@ -30,9 +30,9 @@ Paragraph.
 Examples:
   ratelimit cut --big x
   .hidden
-`, func(*cobra.Command, []string) error { return nil })
-	cut.Flags().IntP("count", "n", 7, "`LINES` to cut")
+`, nil, func(*cobra.Command, []string) error { return nil })
 	cut.Flags().Bool("big", false, "cut big files")
+	cut.Flags().IntP("count", "n", 7, "`LINES` to cut")
 	cut.Flags().String("secret", "", "not shown")
 	_ = cut.Flags().MarkHidden("secret") // The flag is there.
 	root.AddCommand(cut, &cobra.Command{Use: "old", Hidden: true, Run: func(*cobra.Command, []string) {}}, Command("v1.2.3"))
@@ -105,10 +105,10 @@ ratelimit cut \-\-big x
 	}
 }
 
-// The command writes a page for the program and for each command that is not hidden.
+// The command writes a page for the program and for each command that is not hidden, into a directory that it makes.
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "new/man")
 	root := example()
 	root.SetArgs([]string{"man", dir})
 	if err := root.Execute(); err != nil {
@@ -125,7 +125,7 @@ func TestCommand(t *testing.T) {
 	if want := ".SH \"COMMANDS\"\n.TP\n\\fBcut\\fR\nCut a file\n"; err != nil || !strings.Contains(string(page), want) {
 		t.Errorf("%v, no %s in\n%s", err, want, page)
 	}
-	for _, args := range [][]string{{"man"}, {"man", dir, dir}, {"man", dir + "/none"}} {
+	for _, args := range [][]string{{"man"}, {"man", dir, dir}, {"man", dir + "/ratelimit.1/none"}} {
 		root := example()
 		root.SetArgs(args)
 		root.SilenceErrors, root.SilenceUsage = true, true

@@ -15,8 +15,8 @@ import (
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
+	"ratelimit/src/tools/reach"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 // recording is a recording that is being received.
 type recording struct {
 	opt    *options
-	client *debugport.Client
+	client *reach.Client
 	out    io.Writer
 	errOut io.Writer
 	create func() (io.WriteCloser, error) // create makes the file to write instead of out; nil: there is none.
@@ -121,7 +121,7 @@ func (r *recording) copyLines(resp *http.Response, out io.Writer, progress func(
 			return nil
 		}
 		if err != nil {
-			return &debugport.Error{Temporary: true, Err: fmt.Errorf("%s: the recording broke off: %w; its whole lines are written", r.client.Address, err)}
+			return &reach.Error{Temporary: true, Err: fmt.Errorf("%s: the recording broke off: %w; its whole lines are written", r.client.Address, err)}
 		}
 	}
 }

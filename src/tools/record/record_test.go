@@ -55,7 +55,7 @@ func call(t *testing.T, s *service, args ...string) (out, errOut string, err err
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetOut(&text)
 	cmd.SetErr(&messages)
-	cmd.SetArgs(append([]string{"--url", server.URL}, args...))
+	cmd.SetArgs(append([]string{"--address", server.URL}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	return text.String(), messages.String(), err
 }
@@ -96,16 +96,16 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{"--for 0s", nil, command.ExitInput, "--for 0s: write a time above 0s and up to 24h0m0s"},
-		{"--for 25h", nil, command.ExitInput, "--for 25h0m0s"},
+		{"--for 25h", nil, command.ExitInput, "--for 25h: write a time above 0s and up to 24h0m0s"},
 		{"--max-bytes 0", nil, command.ExitInput, "--max-bytes 0: write 1 to 1073741824"},
 		{"--sample 5", nil, command.ExitInput, `--sample "5": write a percentage`},
 		{"--by=", nil, command.ExitInput, "--by: write the key of an entry"},
 		{"--tls-ca x", nil, command.ExitInput, "add --tls"},
-		{"somewhere", nil, command.ExitInput, "unknown command"},
+		{"somewhere", nil, command.ExitInput, `takes no argument "somewhere"`},
 		{"--wrong", nil, command.ExitInput, "unknown flag"},
 		{"", &admin.RecordError{Status: http.StatusTooManyRequests, Reason: "4 recordings run"}, command.ExitError, "status 429: 4 recordings run"},
 		{"-o /nowhere/x", nil, command.ExitError, "the recording cannot be written: open /nowhere/x"},
-		{"--url 127.0.0.1:1", nil, command.ExitError, "connection refused: start the service"},
+		{"--address 127.0.0.1:1", nil, command.ExitError, "connection refused: start the service"},
 	} {
 		_, _, err := call(t, &service{err: tt.err}, strings.Fields(tt.args)...)
 		code := command.ExitError
@@ -134,7 +134,7 @@ func TestEarlyEnds(t *testing.T) {
 	cmd := Command()
 	cmd.SetOut(&out)
 	cmd.SetErr(&errOut)
-	cmd.SetArgs([]string{"--url", server.URL, "--for", "1h"})
+	cmd.SetArgs([]string{"--address", server.URL, "--for", "1h"})
 	if err := cmd.ExecuteContext(ctx); err != nil || !strings.HasSuffix(errOut.String(), "; ended early\n") || out.String() != okLine+okLine {
 		t.Errorf("%v: %s%s", err, out.String(), errOut.String())
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -23,44 +22,41 @@ type options struct {
 	verbose bool
 	format  string
 	asJSON  bool // asJSON is another way to write format json.
+
+	pick *regexp.Regexp // pick is set by check, from run; nil picks all tests.
 }
 
 // Command returns `ratelimit test`.
 func Command() *cobra.Command {
 	var opt options
-	cmd := command.New(help, opt.test)
-	cmd.Args = cobra.ArbitraryArgs
-	cmd.SetFlagErrorFunc(command.InvalidFlags)
+	cmd := command.New(help, opt.check, opt.test)
 	f := cmd.Flags()
 	f.StringVar(&opt.run, "run", "", "only the tests whose name matches this regular expression")
 	f.BoolVarP(&opt.verbose, "verbose", "v", false, "print the tests that pass, too")
-	f.StringVar(&opt.format, "format", "text", "how results are printed: text, json, or github")
+	command.Choice(cmd, &opt.format, "format", "how results are printed: text, json, or github", "text", "json", "github")
 	f.BoolVar(&opt.asJSON, "json", false, "the same as --format json")
 	return cmd
 }
 
-func (opt *options) test(cmd *cobra.Command, paths []string) error {
+// check checks the arguments and flags.
+func (opt *options) check(_ *cobra.Command, paths []string) (err error) {
 	if len(paths) == 0 {
-		return command.InvalidInput(errors.New("name files of tests, or directories that have some"))
+		return errors.New("name files of tests, or directories that have some")
 	}
-	if opt.asJSON {
-		opt.format = "json"
-	}
-	if !slices.Contains([]string{"text", "json", "github"}, opt.format) {
-		return command.InvalidInput(fmt.Errorf("--format %s: write text, json or github", opt.format))
-	}
-	var pick *regexp.Regexp
 	if opt.run != "" {
-		var err error
-		if pick, err = regexp.Compile(opt.run); err != nil {
-			return command.InvalidInput(fmt.Errorf("--run: %w", err))
+		if opt.pick, err = regexp.Compile(opt.run); err != nil {
+			return fmt.Errorf("--run: %w", err)
 		}
 	}
-	sum := RunPaths(cmd.Context(), paths, pick)
+	return nil
+}
+
+func (opt *options) test(cmd *cobra.Command, paths []string) error {
+	sum := RunPaths(cmd.Context(), paths, opt.pick)
 	if err := opt.print(cmd.OutOrStdout(), sum); err != nil {
 		return err
 	}
-	if pick != nil && sum.Passed+sum.Failed == 0 && sum.Bad == 0 {
+	if opt.pick != nil && sum.Passed+sum.Failed == 0 && sum.Bad == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "ratelimit: test: no test has a name that matches %s\n", opt.run)
 	}
 	switch {
@@ -73,7 +69,7 @@ func (opt *options) test(cmd *cobra.Command, paths []string) error {
 }
 
 func (opt *options) print(out io.Writer, sum *Summary) error {
-	if opt.format == "json" {
+	if opt.asJSON || opt.format == "json" {
 		return output.WriteJSON(out, sum)
 	}
 	for i := range sum.Files {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -27,87 +28,83 @@ var help string
 
 // options are the flags of `ratelimit simulate` that have no field in Config.
 type options struct {
-	rulePaths      []string
-	ruleOptions    rules.Options
-	start          string
-	keyFormat      string
-	backend        string
-	maxMemoryBytes int64
-	redisType      string
-	redisURL       string
-	redisAuthFile  string
-	redis          settings.Redis // redis is set by complete, from the other redis flags.
+	rulePaths     []string
+	ruleOptions   rules.Options
+	start         string
+	backend       string
+	redisType     string
+	redisURL      string
+	redisAuthFile string
+	redis         settings.Redis // redis is set by check, from the other redis flags.
 }
 
 // Command returns `ratelimit simulate`.
 func Command() *cobra.Command {
 	var opt options
 	var cfg Config
-	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
-		if err := opt.complete(&cfg); err != nil {
+	check := func(cmd *cobra.Command, args []string) error {
+		if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
+			return err
+		}
+		return opt.check(&cfg)
+	}
+	cmd := command.New(help, check, func(cmd *cobra.Command, args []string) error {
+		end, err := cfg.OpenInput(cmd, strings.Join(args, ""))
+		if err != nil {
 			return command.InvalidInput(err)
 		}
-		cfg.Name, cfg.In, cfg.Out = "stdin", cmd.InOrStdin(), cmd.OutOrStdout()
-		if len(args) > 0 && args[0] != "-" {
-			file, err := os.Open(args[0])
-			if err != nil {
-				return command.InvalidInput(err)
-			}
-			defer func() { _ = file.Close() }() // A file that was only read loses nothing.
-			cfg.Name, cfg.In = args[0], file
-		}
+		defer end()
+		cfg.Out = cmd.OutOrStdout()
 		return opt.run(cmd.Context(), cmd.ErrOrStderr(), cfg)
 	})
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		return command.InvalidInput(cobra.MaximumNArgs(1)(cmd, args))
-	}
-	cmd.SetFlagErrorFunc(command.InvalidFlags)
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringArrayVar(&opt.rulePaths, "config", nil, "rule file, or directory of rule files; repeatable")
 	f.BoolVar(&opt.ruleOptions.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
 	f.StringVar(&opt.start, "start", DefaultStart.Format(time.RFC3339), "instant that durations count from")
-	f.BoolVar(&cfg.AllowClockSteps, "allow-clock-steps", false, "take lines that are earlier than those before them")
-	f.BoolVar(&cfg.AllOrNothing, "stop-when-over", false, "charge a request only if none of its descriptors is over the limit")
-	f.StringVar(&opt.keyFormat, "key-format", "v1", "how keys are written: v1, or v2")
-	f.StringVar(&opt.backend, "backend", "memory", "where the counters are: memory, or redis")
-	f.Int64Var(&opt.maxMemoryBytes, "memory-max-bytes", 1<<30, "cap on the memory of counters; a run that needs more fails")
+	cfg.AddFlags(cmd)
+	command.Choice(cmd, &opt.backend, "backend", "where the counters are: memory, or redis", "memory", "redis")
 	f.StringVar(&opt.redisURL, "redis-url", "", "where Redis is, as in REDIS_URL: host:port, redis://user:password@host:port/db, rediss://, a socket; sentinels or nodes with --redis-type")
 	f.StringVar(&opt.redisType, "redis-type", "single", "what --redis-url is about: single, sentinel, cluster")
 	f.StringVar(&opt.redisAuthFile, "redis-auth-file", "", "file with the password of Redis, or user:password")
 	return cmd
 }
 
-// complete checks the flags, and sets cfg.Start, cfg.EscapeKeys and opt.redis.
-func (opt *options) complete(cfg *Config) error {
+// AddFlags adds the flags of commands that replay a recording.
+func (cfg *Config) AddFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	command.KeyFormat(cmd, &cfg.EscapeKeys, "how keys are written: v1, or v2")
+	f.BoolVar(&cfg.AllOrNothing, "stop-when-over", false, "charge a request only if none of its descriptors is over the limit")
+	f.BoolVar(&cfg.AllowClockSteps, "allow-clock-steps", false, "take lines of the recording that are earlier than those before them")
+	command.Number(f, &cfg.MaxMemoryBytes, "memory-max-bytes", 1<<30, memory.MinBytes, math.MaxInt64,
+		"cap on the memory of counters, for each set of rules; a run that needs more fails")
+}
+
+// OpenInput sets Name and In: to the file at path, or to the input of cmd if path is empty or "-". The caller calls end after the run.
+func (cfg *Config) OpenInput(cmd *cobra.Command, path string) (end func(), err error) {
+	if path == "" || path == "-" {
+		cfg.Name, cfg.In = "stdin", cmd.InOrStdin()
+		return func() {}, nil
+	}
+	file, err := os.Open(path)
+	cfg.Name, cfg.In = path, file
+	return func() { _ = file.Close() }, err // A file that was only read loses nothing.
+}
+
+// check checks the flags, and sets cfg.Start and opt.redis.
+func (opt *options) check(cfg *Config) (err error) {
 	if len(opt.rulePaths) == 0 {
 		return errors.New("name rule files, or a directory of them, with --config")
 	}
-	var err error
 	if cfg.Start, err = ParseInstant(opt.start); err != nil {
 		return fmt.Errorf("--start %s: %w; write an instant such as 2026-01-01T00:00:00Z", opt.start, err)
 	}
-	switch strings.ToLower(opt.keyFormat) {
-	case "v1":
-	case "v2":
-		cfg.EscapeKeys = true
-	default:
-		return fmt.Errorf("--key-format %s: write v1 or v2", opt.keyFormat)
-	}
-	switch opt.backend {
-	case "memory":
-		if opt.maxMemoryBytes < memory.MinBytes {
-			return fmt.Errorf("--memory-max-bytes %d: write %d or more", opt.maxMemoryBytes, memory.MinBytes)
-		}
-		if opt.redisURL != "" {
-			return errors.New("--redis-url: it goes with --backend redis")
-		}
-	case "redis":
+	if opt.backend == "redis" {
 		opt.redis, err = settings.ParseRedis(opt.redisType, opt.redisURL, func(word string) string { return "--redis-" + strings.ToLower(word) })
 		opt.redis.AuthFile = opt.redisAuthFile
 		return err
-	default:
-		return fmt.Errorf("--backend %s: write memory or redis", opt.backend)
+	}
+	if opt.redisURL != "" {
+		return errors.New("--redis-url: it goes with --backend redis")
 	}
 	return nil
 }
@@ -120,7 +117,7 @@ func (opt *options) run(ctx context.Context, errOut io.Writer, cfg Config) error
 	}
 	cfg.Rules = loaded.Set
 
-	ctx, stop := command.UntilSignal(ctx, syscall.SIGHUP)
+	ctx, stop := command.UntilSignal(ctx)
 	defer stop()
 	// SIGPIPE would end the program when the reader of the output ends. If the signal is caught, the write fails, and the program
 	// closes the store.
@@ -135,7 +132,7 @@ func (opt *options) run(ctx context.Context, errOut io.Writer, cfg Config) error
 		return err
 	}
 	if s.bytes != nil {
-		gc.Watch(s.bytes, opt.maxMemoryBytes)
+		gc.Watch(s.bytes, cfg.MaxMemoryBytes)
 	}
 	cfg.Backend, cfg.KeyPrefix = s.Backend, s.keyPrefix
 	show := command.ProgressLine(errOut)

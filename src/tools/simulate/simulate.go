@@ -31,6 +31,8 @@ type Config struct {
 	Start time.Time
 	// AllowClockSteps accepts lines whose time is before that of an earlier line.
 	AllowClockSteps bool
+	// MaxMemoryBytes caps the memory of counters in this process.
+	MaxMemoryBytes int64
 	// In has one request per line. Required.
 	In io.Reader
 	// Name is the name of In in error messages. Required.

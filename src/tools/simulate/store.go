@@ -35,7 +35,7 @@ func (opt *options) openStore(ctx context.Context, cfg *Config) (*store, error) 
 		}
 		return openRedis(ctx, rc)
 	}
-	m, err := cfg.NewMemory(opt.maxMemoryBytes)
+	m, err := cfg.NewMemory(cfg.MaxMemoryBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -4,19 +4,16 @@ package top
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"io"
 	"os"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/service"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
+	"ratelimit/src/tools/reach"
 )
 
 //go:embed help.txt
@@ -30,104 +27,60 @@ const (
 
 // options are the flags of `ratelimit top`.
 type options struct {
-	port   debugport.Options
-	filter filter
-	sortBy string
-	limit  int
-	once   bool
-	asJSON bool
+	service reach.Service
+	filter  filter
+	sortBy  string
+	once    bool
+	asJSON  bool
 }
 
 // Command returns `ratelimit top`.
 func Command() *cobra.Command {
 	var opt options
-	cmd := command.New(help, func(cmd *cobra.Command, args []string) error {
-		return opt.run(cmd, debugport.AddressOf(args))
+	cmd := command.New(help, opt.service.Argument, func(cmd *cobra.Command, _ []string) error {
+		return opt.service.Ask(cmd, func(ctx context.Context, client *reach.Client) error { return opt.run(ctx, cmd, client) })
 	})
-	cmd.Args = cobra.MaximumNArgs(1)
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&opt.once, "once", false, "print one snapshot as text and exit; the default if the output is no terminal")
 	f.BoolVar(&opt.asJSON, "json", false, "print one snapshot as a JSON object and exit")
-	f.StringVar(&opt.sortBy, "sort", sortAdmitted, "how domains and rules are sorted: admitted, denied, or name")
-	f.StringVar(&opt.filter.window, "window", windowMinute, "time of the hottest and most denied subjects: minute, or hour")
+	command.Choice(cmd, &opt.sortBy, "sort", "how domains and rules are sorted: admitted, denied, or name",
+		sortAdmitted, sortDenied, sortName)
+	command.Choice(cmd, &opt.filter.window, "window", "time of the hottest and most denied subjects: minute, or hour",
+		windowMinute, windowHour)
 	f.StringVar(&opt.filter.domain, "domain", "", "show only this domain")
 	f.StringVar(&opt.filter.rule, "rule", "", "show only the rule with this full name, as in the column RULE")
-	f.IntVar(&opt.limit, "limit", 20, "most rules, and most subjects of each kind, of a snapshot: 1 to 1000. The live view scrolls through all")
-	opt.port.AddFlags(f)
+	command.Number(f, &opt.filter.subjects, "limit", 20, 1, maxListed,
+		"most rules, and most subjects of each kind: 1 to 1000")
+	opt.service.AddDebugFlags(f)
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	for name, words := range map[string][]string{"sort": {sortAdmitted, sortDenied, sortName}, "window": {windowMinute, windowHour}} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // It fails only if there is no such flag.
-	}
 	return cmd
 }
 
-// validate returns an error if the value of a flag is not allowed.
-func (opt *options) validate() error {
-	switch opt.sortBy {
-	case sortAdmitted, sortDenied, sortName:
-	default:
-		return fmt.Errorf("--sort %s: write admitted, denied or name", output.Printable(opt.sortBy))
+// run shows the service that client asks: live if the output is a terminal that knows control sequences, else one snapshot.
+func (opt *options) run(ctx context.Context, cmd *cobra.Command, client *reach.Client) error {
+	next := func(ctx context.Context) (*snapshot, error) {
+		s, err := fetch(ctx, client, opt.filter)
+		if err == nil {
+			s.sort(opt.sortBy)
+			s.cut(opt.filter.subjects)
+		}
+		return s, err
 	}
-	switch opt.filter.window {
-	case windowMinute, windowHour:
-	default:
-		return fmt.Errorf("--window %s: write minute or hour", output.Printable(opt.filter.window))
-	}
-	if opt.limit < 1 || opt.limit > maxListed {
-		return fmt.Errorf("--limit %d: write 1 to %d", opt.limit, maxListed)
-	}
-	return nil
-}
-
-// run shows the service at address.
-func (opt *options) run(cmd *cobra.Command, address string) error {
-	if err := opt.validate(); err != nil {
-		return err
-	}
-	client, err := opt.port.NewClient(address)
+	s, err := next(ctx)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	ctx, stop := command.UntilSignal(cmd.Context(), syscall.SIGHUP)
-	defer stop()
-	opt.filter.subjects = opt.limit
-	first, err := fetch(ctx, client, opt.filter)
-	if err != nil {
-		return err
-	}
-	out := output.Raw(cmd.OutOrStdout())
-	if opt.once || opt.asJSON || !canShowLive(out) {
-		return opt.print(cmd.OutOrStdout(), first)
-	}
-	m := &model{sortBy: opt.sortBy, window: opt.filter.window}
-	m.receive(first, nil, time.Now())
-	return withTerminal(cmd.InOrStdin(), out.(*os.File), func(sc screen) error {
-		return runLive(ctx, m, sc, func(ctx context.Context, window string) (*snapshot, error) {
-			f := opt.filter
-			f.window = window
-			return fetch(ctx, client, f)
-		})
-	})
-}
-
-// canShowLive reports whether out is a terminal that knows control sequences.
-func canShowLive(out io.Writer) bool {
-	return service.IsTerminal(out) && os.Getenv("TERM") != "dumb"
-}
-
-// print writes s to out, as text or JSON.
-func (opt *options) print(out io.Writer, s *snapshot) error {
-	s.sort(opt.sortBy)
-	s.cut(opt.limit)
+	out := cmd.OutOrStdout()
 	if opt.asJSON {
 		return output.WriteJSON(out, s)
 	}
-	cells := 0
-	if f, ok := output.Raw(out).(*os.File); ok && service.IsTerminal(f) {
-		cells, _ = terminalSize(f)
+	width := 0
+	if terminal, ok := output.Raw(out).(*os.File); ok && service.IsTerminal(terminal) {
+		if !opt.once && os.Getenv("TERM") != "dumb" {
+			return watch(ctx, terminal, func() (width, height int) { return terminalSize(terminal) }, s, next)
+		}
+		width, _ = terminalSize(terminal)
 	}
-	_, err := io.WriteString(out, s.text(cells))
+	_, err = io.WriteString(out, s.text(width))
 	return err
 }

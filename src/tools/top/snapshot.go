@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
+	"ratelimit/src/tools/reach"
 )
 
 // maxListed is how many rules and subjects the service lists at most.
@@ -43,7 +43,7 @@ type snapshot struct {
 }
 
 // fetch asks the service for a snapshot. If f names a domain or a rule that the service does not have, the error lists some of them.
-func fetch(ctx context.Context, c *debugport.Client, f filter) (*snapshot, error) {
+func fetch(ctx context.Context, c *reach.Client, f filter) (*snapshot, error) {
 	s := &snapshot{Address: c.Address, Window: f.window, Denied: []admin.Subject{}, Hot: []admin.Subject{}}
 	if err := c.Get(ctx, "/api/state", nil, &s.State); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,17 +16,17 @@ func (s *snapshot) stateLine() string {
 	st := &s.State
 	parts := []string{readiness(st.Ready), st.Store}
 	if !st.StoreSince.IsZero() {
-		parts[1] += " (" + s.storeState() + " for " + age(st.Now.Sub(st.StoreSince)) + ")"
+		parts[1] += " (" + s.storeState() + " for " + ageText(st.Now.Sub(st.StoreSince)) + ")"
 	}
 	rules := fmt.Sprintf("%s in %s", output.Plural(st.Rules.Rules, "rule"), output.Plural(st.Rules.Domains, "domain"))
 	if !st.Rules.LoadedAt.IsZero() {
-		rules += ", loaded " + age(st.Now.Sub(st.Rules.LoadedAt)) + " ago"
+		rules += ", loaded " + ageText(st.Now.Sub(st.Rules.LoadedAt)) + " ago"
 	}
 	parts = append(parts, rules)
 	if st.Replicas > 0 {
 		parts = append(parts, output.Plural(st.Replicas, "replica"))
 	}
-	parts = append(parts, "up "+age(st.Now.Sub(st.StartedAt)), "version "+st.Version)
+	parts = append(parts, "up "+ageText(st.Now.Sub(st.StartedAt)), "version "+st.Version)
 	return output.Printable(s.Address + ": " + strings.Join(parts, "; "))
 }
 
@@ -137,36 +138,57 @@ func subjectLines(cells int, title, window string, list []admin.Subject) []strin
 	return output.Table(cells, titled(subjectColumns, title+", LAST "+strings.ToUpper(window)), rows)
 }
 
-// The titles of the two tables of subjects.
-const (
-	deniedTitle = "MOST DENIED"
-	hotTitle    = "HOTTEST"
-)
+// tables returns the tables of s, each with "(none)" if it has no rows. cells is the width of the terminal, 0 for no bound.
+func (s *snapshot) tables(cells int) (domains, rules, denied, hot []string) {
+	titled := func(lines []string) []string {
+		if len(lines) == 1 {
+			lines = append(lines, "(none)")
+		}
+		return lines
+	}
+	return s.domainLines(cells), titled(s.ruleLines(cells)), titled(subjectLines(cells, "MOST DENIED", s.Window, s.Denied)),
+		titled(subjectLines(cells, "HOTTEST", s.Window, s.Hot))
+}
+
+// head returns the lines above the tables.
+func (s *snapshot) head() []string {
+	return slices.Concat([]string{s.stateLine()}, s.quotaLines(), s.problemLines())
+}
+
+// join returns the head and the tables, with an empty line before each table. listed is how many rules are in the tables.
+func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []string) {
+	lines = head
+	for _, table := range tables {
+		lines = append(append(lines, ""), table...)
+	}
+	if more := s.Rates.MatchingRules - listed; more > 0 {
+		lines = append(lines, "", output.Plural(more, "more rule")+"; --limit lists more rules, --domain those of one domain")
+	}
+	return lines
+}
 
 // text returns s as --once prints it. cells is the width of the terminal, 0 for no bound.
 func (s *snapshot) text(cells int) string {
-	var b strings.Builder
-	write := func(lines ...string) {
-		for _, line := range lines {
-			b.WriteString(line + "\n")
-		}
+	domains, rules, denied, hot := s.tables(cells)
+	return strings.Join(s.join(s.head(), len(s.Rates.Rules), domains, rules, denied, hot), "\n") + "\n"
+}
+
+// screen returns the lines of a screen. The rules get what the other tables leave. age is that of s, and problem why there is no newer
+// snapshot, or nil.
+func (s *snapshot) screen(width, height int, age time.Duration, problem error) []string {
+	head := s.head()
+	if problem != nil {
+		head[0] = "as of " + ageText(age) + " ago: " + head[0]
+		head = slices.Insert(head, 1, problem.Error())
 	}
-	write(s.stateLine())
-	write(s.quotaLines()...)
-	write(s.problemLines()...)
-	for _, lines := range [][]string{
-		s.domainLines(cells), s.ruleLines(cells), subjectLines(cells, deniedTitle, s.Window, s.Denied), subjectLines(cells, hotTitle, s.Window, s.Hot),
-	} {
-		write("")
-		write(lines...)
-		if len(lines) == 1 {
-			write("(none)")
-		}
-	}
-	if more := s.Rates.MatchingRules - len(s.Rates.Rules); more > 0 {
-		write("", fmt.Sprintf("%s more; --limit lists more rules, --domain those of one domain", output.Plural(more, "rule")))
-	}
-	return b.String()
+	domains, rules, denied, hot := s.tables(width)
+	domains = domains[:min(len(domains), 3+height/10)]
+	denied, hot = denied[:min(len(denied), 2+height/8)], hot[:min(len(hot), 2+height/8)]
+	const emptyLines, moreLines = 4, 2
+	room := height - len(head) - len(domains) - len(denied) - len(hot) - emptyLines - moreLines
+	rules = rules[:max(1, min(len(rules), room))]
+	lines := s.join(head, min(len(s.Rates.Rules), len(rules)-1), domains, rules, denied, hot)
+	return lines[:min(len(lines), height)]
 }
 
 // rate returns decisions per second in a few characters: "0", "<0.1", "3.2", "1204", "1.2M".
@@ -184,8 +206,8 @@ func rate(r float64) string {
 	return strconv.FormatFloat(r/1e6, 'f', 1, 64) + "M"
 }
 
-// age returns a time in its largest unit, rounded down: "59s", "5m", "26h", "3d".
-func age(d time.Duration) string {
+// ageText returns a time in its largest unit, rounded down: "59s", "5m", "26h", "3d".
+func ageText(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"

@@ -15,10 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/tools/debugport"
 	"ratelimit/src/tools/output"
 )
 
@@ -95,7 +92,7 @@ func call(t *testing.T, address string, args ...string) (out string, err error) 
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetOut(&b)
 	cmd.SetErr(&b)
-	cmd.SetArgs(append(args, address))
+	cmd.SetArgs(append(args, "--address", address))
 	err = cmd.ExecuteContext(t.Context())
 	return strings.ReplaceAll(b.String(), strings.TrimPrefix(address, "http://"), "ADDRESS"), err
 }
@@ -136,9 +133,9 @@ func TestQuotas(t *testing.T) {
 	if got, err := call(t, s.start(t)); !strings.Contains(got, want) || err != nil {
 		t.Errorf("%v\n%s\nwant%s", err, got, want)
 	}
-	m := &model{snapshot: &snapshot{State: s.state, Rates: s.rates}, width: 200, height: 30}
-	if lines := m.view(time.Now()); len(lines) > m.height || !strings.HasPrefix(lines[1].text, "quotas: ") {
-		t.Errorf("on a screen of %d lines: %+v", m.height, lines)
+	shown := &snapshot{State: s.state, Rates: s.rates}
+	if lines := shown.screen(200, 30, 0, nil); len(lines) > 30 || !strings.HasPrefix(lines[1], "quotas: ") {
+		t.Errorf("on a screen of 30 lines: %q", lines)
 	}
 }
 
@@ -232,7 +229,7 @@ func TestFlags(t *testing.T) {
 		{"--limit 0", "--limit 0: write 1 to 1000", admin.TopQuery{}},
 		{"--limit 1001", "--limit 1001: write 1 to 1000", admin.TopQuery{}},
 		{"--timeout -1s", "--timeout -1s: write a time above 0s", admin.TopQuery{}},
-		{"another", "accepts at most 1 arg", admin.TopQuery{}},
+		{"another", "--address names the service: leave out", admin.TopQuery{}},
 	} {
 		s := example()
 		out, err := call(t, s.start(t), append(strings.Fields(tt.args), "--json")...)
@@ -278,31 +275,14 @@ func TestHostileTexts(t *testing.T) {
 		}
 		expectPrintable(t, out)
 	}
-	client, err := portOptions(t).NewClient(address)
-	if err != nil {
-		t.Fatal(err)
+	var shown snapshot
+	text, err := call(t, address, "--json")
+	if err != nil || json.Unmarshal([]byte(text), &shown) != nil {
+		t.Fatalf("%v\n%s", err, text)
 	}
-	defer client.Close()
-	snapshot, err := fetch(t.Context(), client, filter{window: windowMinute, subjects: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &model{sortBy: sortName, window: windowMinute}
-	m.receive(snapshot, nil, time.Now())
 	for width := 1; width < 250; width += 7 {
-		m.resize(width, 60)
-		m.receive(nil, errors.New(hostile), time.Now())
-		expectPrintable(t, withoutSequences(frame(m.view(time.Now()), width)))
+		expectPrintable(t, withoutSequences(frame(shown.screen(width, 60, 0, errors.New(hostile)), width)))
 	}
-}
-
-// portOptions returns the defaults of the flags.
-func portOptions(t *testing.T) *debugport.Options {
-	t.Helper()
-	o := new(debugport.Options)
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o.AddFlags(f)
-	return o
 }
 
 func expectPrintable(t *testing.T, text string) {
@@ -314,9 +294,9 @@ func expectPrintable(t *testing.T, text string) {
 	}
 }
 
-// withoutSequences removes the control sequences that frame writes.
+// withoutSequences removes the control sequences that watch writes.
 func withoutSequences(text string) string {
-	for _, s := range []string{startOfPage, clearLine, restOfPage, plainText, "\r", styleSequences[titleStyle], styleSequences[alertStyle], styleSequences[dimStyle]} {
+	for _, s := range []string{enterScreen, leaveScreen, startOfPage, clearLine, restOfPage, "\r"} {
 		text = strings.ReplaceAll(text, s, "")
 	}
 	return text
@@ -334,93 +314,10 @@ func exampleSnapshot(rules int) *snapshot {
 	return s
 }
 
-func TestKeys(t *testing.T) {
+func TestScreen(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		sent string
-		want []key
-		rest string
-	}{
-		{"", nil, ""},
-		{"qadnmh", []key{keyQuit, keySortAdmitted, keySortDenied, keySortName, keyMinute, keyHour}, ""},
-		{"\x03", []key{keyQuit}, ""},
-		{"xyz\x00ü", nil, ""},
-		{"\x1b[A\x1b[B\x1bOA\x1bOB", []key{keyUp, keyDown, keyUp, keyDown}, ""},
-		{"\x1b[5~\x1b[6~\x1b[H\x1b[F\x1b[1~\x1b[4~", []key{keyPageUp, keyPageDown, keyFirst, keyLast, keyFirst, keyLast}, ""},
-		{"d\x1b[", []key{keySortDenied}, "\x1b["},
-		{"\x1b", nil, "\x1b"},
-		{"\x1bq", []key{keyQuit}, ""},                // Escape, and then q
-		{"\x1b[15~\x1b[1;5Cq", []key{keyQuit}, ""},   // F5 and Ctrl-Right mean nothing
-		{"\x1b[" + strings.Repeat("1", 20), nil, ""}, // no end
-		{"\x1b[200~q\x1b[201~", []key{keyQuit}, ""},  // pasted
-		{"\x1b[M !!", []key{keyPageDown}, ""},        // not asked for: a click, whose blank is a key
-		{strings.Repeat("\x1b[B", 3), []key{keyDown, keyDown, keyDown}, ""},
-	} {
-		got, rest := decodeKeys(tt.sent)
-		if !slices.Equal(got, tt.want) || rest != tt.rest {
-			t.Errorf("%q: %v and %q, want %v and %q", tt.sent, got, rest, tt.want, tt.rest)
-		}
-	}
-}
-
-func FuzzKeys(f *testing.F) {
-	for _, sent := range []string{"q", "\x1b[A", "\x1b", "\x1b[1;5", "\x1bO", "ü"} {
-		f.Add(sent, sent)
-	}
-	f.Fuzz(func(t *testing.T, first, second string) {
-		keys, rest := decodeKeys(first)
-		if len(rest) > maxSequenceBytes+1 || !strings.HasSuffix(first, rest) || len(keys) > len(first) {
-			t.Errorf("%q: %v and %q", first, keys, rest)
-		}
-		_, _ = decodeKeys(rest + second)
-	})
-}
-
-func TestPress(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		keys         []key
-		first, rules string // the first rule on the screen, and which ones the last line says
-		sort, window string
-		wantQuit     bool
-	}{
-		{nil, "shop.r00", "rules 1-5 of 30", sortAdmitted, windowMinute, false},
-		{[]key{keyDown, keyDown, keyUp}, "shop.r07", "rules 2-6 of 30", sortAdmitted, windowMinute, false},
-		{[]key{keyPageDown, keyPageDown, keyPageUp}, "shop.r05", "rules 6-10 of 30", sortAdmitted, windowMinute, false},
-		{[]key{keyUp, keyPageUp}, "shop.r00", "rules 1-5 of 30", sortAdmitted, windowMinute, false},
-		{[]key{keyLast, keyDown, keyPageDown}, "shop.r25", "rules 26-30 of 30", sortAdmitted, windowMinute, false},
-		{[]key{keyLast, keyFirst}, "shop.r00", "rules 1-5 of 30", sortAdmitted, windowMinute, false},
-		{[]key{keyDown, keySortDenied}, "shop.r23", "rules 1-5 of 30", sortDenied, windowMinute, false},
-		{[]key{keySortDenied, keySortName}, "shop.r00", "rules 1-5 of 30", sortName, windowMinute, false},
-		{[]key{keySortName, keySortAdmitted, keyHour}, "shop.r00", "rules 1-5 of 30", sortAdmitted, windowHour, false},
-		{[]key{keyHour, keyMinute}, "shop.r00", "rules 1-5 of 30", sortAdmitted, windowMinute, false},
-		{[]key{keyQuit}, "shop.r00", "rules 1-5 of 30", sortAdmitted, windowMinute, true},
-	} {
-		m := &model{sortBy: sortAdmitted, window: windowMinute}
-		m.receive(exampleSnapshot(30), nil, time.Now())
-		m.resize(200, 24)
-		quit := false
-		for _, k := range tt.keys {
-			quit = m.press(k)
-		}
-		text := withoutSequences(frame(m.view(time.Now()), 200))
-		_, table, _ := strings.Cut(text, "\nRULE")
-		if first := strings.Fields(strings.Split(table, "\n")[1])[0]; first != tt.first || !strings.HasSuffix(text, tt.rules) {
-			t.Errorf("%v: the first rule is %s, want %s, %s in\n%s", tt.keys, first, tt.first, tt.rules, text)
-		}
-		if quit != tt.wantQuit || m.sortBy != tt.sort || m.window != tt.window {
-			t.Errorf("%v: quit %t, sorted by %s, window %s", tt.keys, quit, m.sortBy, m.window)
-		}
-	}
-}
-
-func TestView(t *testing.T) {
-	t.Parallel()
-	m := &model{sortBy: sortDenied, window: windowMinute}
-	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	m.receive(exampleSnapshot(3), nil, at)
-	m.resize(80, 24)
-	m.receive(nil, errors.New("a:6070: connection refused"), at)
+	s := exampleSnapshot(12)
+	s.sort(sortDenied)
 	want := `as of 12s ago: a:6070: ready; redis (answering for 1m); 3 rules in 2 domains, l…
 a:6070: connection refused
 
@@ -430,49 +327,40 @@ shop              34        10       0         0           0         0
 accounts        1200       2.0       0         0           0         0
 
 RULE      ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
-shop.r02         1.0       2.0       0         0           0         0
-shop.r01         2.0       1.0       0         0           0         0
-shop.r00         3.0         0       0         0           0         0
-
+shop.r05         1.0        11       0         0           0         0
+shop.r10         2.0        10       0         0           0         0
+shop.r03         3.0       9.0       0         0           0         0
+shop.r08         4.0       8.0       0         0           0         0
+shop.r01         5.0       7.0       0         0           0         0
 
 MOST DENIED, LAST MINUTE  PER SECOND  HITS  RULE
 path=/pay,user=eve               9.5   570  shop.path_/pay
-
-
 
 HOTTEST, LAST MINUTE  PER SECOND   HITS  RULE
 login=alex                   800  48000  accounts.login
 path=/pay,user=eve            10    600  shop.path_/pay
 
-q quit  a/d/n sort: denied  m/h subjects: minute  arrows: rules 1-3 of 3`
-	if got := withoutSequences(frame(m.view(at.Add(12*time.Second)), 80)); got != want {
+7 more rules; --limit lists more rules, --domain those of one domain`
+	lines := s.screen(80, 23, 12*time.Second, errors.New("a:6070: connection refused"))
+	if got := withoutSequences(frame(lines, 80)); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
 
-// Whatever the size of the terminal, the screen fits, and has the keys in its last line.
-func TestResize(t *testing.T) {
+// Whatever the size of the terminal, the screen fits.
+func TestSizes(t *testing.T) {
 	t.Parallel()
-	m := &model{sortBy: sortAdmitted, window: windowMinute}
-	m.receive(exampleSnapshot(40), nil, time.Now())
+	s := exampleSnapshot(40)
 	for height := 1; height < 80; height++ {
 		for _, width := range []int{1, 10, 40, 79, 80, 81, 200} {
-			m.resize(width, height)
-			m.press(keyLast)
-			lines := strings.Split(withoutSequences(frame(m.view(time.Now()), width)), "\n")
+			lines := strings.Split(withoutSequences(frame(s.screen(width, height, 0, errors.New("gone")), width)), "\n")
 			for _, l := range lines {
 				if output.Cells(l) > width {
 					t.Fatalf("%d x %d: a line of %d: %s", width, height, output.Cells(l), l)
 				}
 			}
-			if len(lines) > height || !strings.HasPrefix(lines[len(lines)-1], output.Shorten("q quit", width)[:1]) {
-				t.Fatalf("%d x %d: %d lines, the last is %s", width, height, len(lines), lines[len(lines)-1])
-			}
-			if height > 24 && len(lines) != height {
-				t.Errorf("%d x %d: only %d lines", width, height, len(lines))
-			}
-			if m.firstRule < 0 || m.firstRule+m.layout().rules > 40 && m.firstRule > 0 {
-				t.Errorf("%d x %d: rules from %d", width, height, m.firstRule)
+			if len(lines) > height || height > 16 && height < 50 && len(lines) != height {
+				t.Errorf("%d x %d: %d lines", width, height, len(lines))
 			}
 		}
 	}
@@ -480,8 +368,6 @@ func TestResize(t *testing.T) {
 
 // fakeTerminal is a terminal in tests.
 type fakeTerminal struct {
-	keys chan string
-
 	mu            sync.Mutex
 	out           strings.Builder
 	width, height int
@@ -493,11 +379,15 @@ func (f *fakeTerminal) Write(p []byte) (int, error) {
 	return f.out.Write(p)
 }
 
-// last returns the frame that was written last.
-func (f *fakeTerminal) last() string {
+// all returns what was written, and last the frame that was written last.
+func (f *fakeTerminal) all() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	frames := strings.Split(f.out.String(), startOfPage)
+	return f.out.String()
+}
+
+func (f *fakeTerminal) last() string {
+	frames := strings.Split(f.all(), startOfPage)
 	return withoutSequences(frames[len(frames)-1])
 }
 
@@ -507,105 +397,55 @@ func (f *fakeTerminal) resize(width, height int) {
 	f.width, f.height = width, height
 }
 
-func (f *fakeTerminal) screen() screen {
-	return screen{out: f, keys: f.keys, size: func() (int, int) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.width, f.height
-	}}
+func (f *fakeTerminal) size() (width, height int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.width, f.height
 }
 
-func TestLive(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		terminal := &fakeTerminal{keys: make(chan string), width: 100, height: 30}
-		m := &model{sortBy: sortAdmitted, window: windowMinute}
-		m.receive(exampleSnapshot(3), nil, time.Now())
-		var fetches atomic.Int64
-		var failing atomic.Bool
-		fetch := func(_ context.Context, window string) (*snapshot, error) {
-			n := int(fetches.Add(1))
-			time.Sleep(300 * time.Millisecond)
-			if failing.Load() {
-				return nil, errors.New("gone")
-			}
-			s := exampleSnapshot(3 + n)
-			s.Window = window
-			return s, nil
-		}
-		done := make(chan error)
-		go func() { done <- runLive(t.Context(), m, terminal.screen(), fetch) }()
-		for _, step := range []struct {
-			act   func()
-			after time.Duration
-			want  string // is on the screen
-		}{
-			{func() {}, 0, "rules 1-3 of 3"},
-			{func() {}, 1250 * time.Millisecond, "rules 1-3 of 3"}, // the first fetch runs
-			{func() {}, 100 * time.Millisecond, "rules 1-4 of 4"},
-			{func() { terminal.keys <- "\x1b["; terminal.keys <- "Bn" }, 0, "sort: name"},
-			{func() { terminal.keys <- "h" }, 0, "subjects: hour"},
-			{func() {}, 400 * time.Millisecond, "LAST HOUR"}, // is fetched at once
-			{func() { terminal.resize(12, 10) }, 250 * time.Millisecond, "a:6070: rea…"},
-			{func() { terminal.resize(100, 30); failing.Store(true) }, 2500 * time.Millisecond, "gone"},
-			{func() { failing.Store(false) }, 2500 * time.Millisecond, "rules 1-10 of 10"},
-		} {
-			step.act()
-			time.Sleep(step.after)
-			synctest.Wait()
-			if got := terminal.last(); !strings.Contains(got, step.want) {
-				t.Errorf("after %v and %d fetches: no %s in\n%s", step.after, fetches.Load(), step.want, got)
-			}
-		}
-		terminal.keys <- "xq"
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A signal and a closed keyboard end the view or not, and a fetch that hangs does not delay it.
-func TestLiveEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		terminal := &fakeTerminal{keys: make(chan string), width: 100, height: 30}
-		m := &model{sortBy: sortAdmitted, window: windowMinute}
-		m.receive(exampleSnapshot(3), nil, time.Now())
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() {
-			done <- runLive(ctx, m, terminal.screen(), func(ctx context.Context, _ string) (*snapshot, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			})
-		}()
-		close(terminal.keys)
-		time.Sleep(5 * time.Second)
-		select {
-		case err := <-done:
-			t.Fatalf("ended with %v", err)
-		default:
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A panic of a fetch is one of runLive, so that the terminal is restored.
-func TestLivePanics(t *testing.T) {
+// The live view follows the service and the size of the terminal, survives failures, and leaves the terminal as it was.
+func TestWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		terminal := &fakeTerminal{width: 100, height: 30}
-		m := &model{sortBy: sortAdmitted, window: windowMinute}
-		m.receive(exampleSnapshot(3), nil, time.Now())
-		defer func() {
-			if p := recover(); p != "a bug" {
-				t.Errorf("panicked with %v", p)
+		var failing, hanging atomic.Bool
+		rules := 3
+		next := func(ctx context.Context) (*snapshot, error) {
+			if failing.Load() {
+				return nil, errors.New("gone")
 			}
-		}()
-		_ = runLive(t.Context(), m, terminal.screen(), func(context.Context, string) (*snapshot, error) { panic("a bug") })
+			if hanging.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			rules++
+			return exampleSnapshot(rules), nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- watch(ctx, terminal, terminal.size, exampleSnapshot(3), next) }()
+		for _, step := range []struct {
+			act  func()
+			want string // is on the screen after 1.1 s
+		}{
+			{func() {}, "\nshop.r03 "},
+			{func() { terminal.resize(12, 10) }, "a:6070: rea…"},
+			{func() { terminal.resize(100, 30); failing.Store(true) }, "as of 1s ago: a:6070: ready"},
+			{func() {}, "\ngone\n"},
+			{func() { failing.Store(false) }, "\nshop.r05 "},
+			{func() { hanging.Store(true) }, "\nshop.r05 "},
+		} {
+			step.act()
+			time.Sleep(1100 * time.Millisecond)
+			synctest.Wait()
+			if got := terminal.last(); !strings.Contains(got, step.want) {
+				t.Errorf("no %s in\n%s", step.want, got)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil || !strings.HasPrefix(terminal.all(), enterScreen) || !strings.HasSuffix(terminal.all(), leaveScreen) {
+			t.Errorf("%v after %q", err, terminal.all())
+		}
 	})
 }
 
@@ -617,7 +457,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]string{-1: "0s", 59 * time.Second: "59s", time.Hour - 1: "59m", 47 * time.Hour: "47h", 49 * time.Hour: "2d"} {
-		if got := age(d); got != want {
+		if got := ageText(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}

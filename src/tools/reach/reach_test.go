@@ -1,4 +1,4 @@
-package debugport
+package reach
 
 import (
 	"encoding/pem"
@@ -17,16 +17,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// options returns Options from flags.
-func options(t *testing.T, args ...string) *Options {
+// debug returns a Service from the flags of a debug port.
+func debug(t *testing.T, args ...string) *Service {
 	t.Helper()
-	var o Options
+	var s Service
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o.AddFlags(f)
+	s.AddDebugFlags(f)
 	if err := f.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return &o
+	return &s
 }
 
 // write writes a file and returns its path.
@@ -56,13 +56,52 @@ func TestAddresses(t *testing.T) {
 		"localhost:6070/api/state": "address localhost:6070/api/state: write only the host and the port, such as localhost:6070",
 	} {
 		var got string
-		if u, err := parseAddress(address); err != nil {
+		if u, err := ParseAddress(address, "6070"); err != nil {
 			got = err.Error()
 		} else {
 			got = u.String()
 		}
 		if got != want {
 			t.Errorf("%q: %s\nwant %s", address, got, want)
+		}
+	}
+}
+
+// Each command finds its own port of a service that RATELIMIT_ADDRESS names, and --address comes first.
+func TestWhichService(t *testing.T) {
+	for _, tt := range []struct{ variable, flag, debug, grpc string }{
+		{"", "", "http://localhost:6070", "localhost:8081"},
+		{"rl.example", "", "http://rl.example:6070", "rl.example:8081"},
+		{"rl.example:1", "", "http://rl.example:1", "rl.example:1"},
+		{"rl.example", "10.0.0.7:2", "http://10.0.0.7:2", "10.0.0.7:2"},
+		{"https://rl.example", "", "https://rl.example:6070", "rl.example:8081 with TLS"},
+		{"rl.example", "unix:///run/rl", "", "unix:///run/rl"},
+		{"rl.example", "dns:///rl:3", "", "dns:///rl:3"},
+		{"a/b", "", "address a/b: write only the host and the port, such as a", "address a/b: write only the host and the port, such as a"},
+	} {
+		t.Setenv("RATELIMIT_ADDRESS", tt.variable)
+		var args []string
+		if tt.flag != "" {
+			args = []string{"--address", tt.flag}
+		}
+		if c, err := debug(t, args...).newClient(); tt.debug != "" && (err == nil && c.base.String() != tt.debug || err != nil && err.Error() != tt.debug) {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		var s Service
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		s.AddGRPCFlags(f)
+		if err := f.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		target, tls, err := s.GRPC()
+		if tls != nil {
+			target += " with TLS"
+		}
+		if err != nil {
+			target = err.Error()
+		}
+		if target != tt.grpc {
+			t.Errorf("%+v: %s", tt, target)
 		}
 	}
 }
@@ -79,22 +118,28 @@ func TestInvalidFlags(t *testing.T) {
 		{[]string{"--tls-ca", "ca.crt"}, "have no effect without TLS: add --tls"},
 		{[]string{"--tls", "--tls-ca", "/none"}, "--tls-ca"},
 		{[]string{"--tls", "--tls-cert", "/none"}, "--tls-cert and --tls-key"},
-		{[]string{"--timeout", "0s"}, "--timeout 0s: write a time above 0s"},
 	} {
-		if _, err := options(t, tt.args...).NewClient("localhost"); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := debug(t, tt.args...).newClient(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %s", tt.args, err, tt.want)
 		}
 	}
 }
 
-// get asks a server for /api/state, and returns the answer or the error, in which ADDRESS stands for that of the server.
-func get(t *testing.T, o *Options, address string) (answer string, err error) {
+// client returns a client of the debug port at address.
+func client(t *testing.T, address string, args ...string) *Client {
 	t.Helper()
-	c, err := o.NewClient(address)
+	c, err := debug(t, append(args, "--address", address)...).newClient()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(c.http.CloseIdleConnections)
+	return c
+}
+
+// get asks a server for /api/state, and returns the answer or the error, in which ADDRESS stands for that of the server.
+func get(t *testing.T, address string, args ...string) (answer string, err error) {
+	t.Helper()
+	c := client(t, address, args...)
 	err = c.Get(t.Context(), "/api/state", url.Values{"a": {"b c"}}, &answer)
 	return answer, err
 }
@@ -114,7 +159,7 @@ func TestToken(t *testing.T) {
 		{"secret", []string{"--token-file", write(t, "other\n")}, "/api/state?a=b+c Bearer other"},
 	} {
 		t.Setenv("DEBUG_TOKEN", tt.variable)
-		if got, err := get(t, options(t, tt.args...), s.URL); got != tt.want || err != nil {
+		if got, err := get(t, s.URL, tt.args...); got != tt.want || err != nil {
 			t.Errorf("%+v: %q, %v", tt, got, err)
 		}
 	}
@@ -147,7 +192,7 @@ func TestAnswersThatAreErrors(t *testing.T) {
 			w.WriteHeader(tt.status)
 			_, _ = io.WriteString(w, tt.body)
 		}))
-		_, err := get(t, options(t), s.URL)
+		_, err := get(t, s.URL)
 		problem, ok := errors.AsType[*Error](err)
 		if !ok || strings.ReplaceAll(err.Error(), strings.TrimPrefix(s.URL, "http://"), "A") != tt.want || problem.Temporary != tt.isTemporary || problem.Status != tt.status {
 			t.Errorf("%d: %v\nwant %s", tt.status, err, tt.want)
@@ -197,7 +242,7 @@ func TestNoAnswer(t *testing.T) {
 		{"gRPC", other.Addr().String(), nil, "it may be the gRPC port: name the debug port"},
 		{"unknown authority", host(secure), []string{"--tls"}, "name the authority of the service's certificate with --tls-ca"},
 	} {
-		if _, err := get(t, options(t, tt.args...), tt.address); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := get(t, tt.address, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
 	}
@@ -206,7 +251,7 @@ func TestNoAnswer(t *testing.T) {
 		if len(args) == 2 {
 			address = secure.URL
 		}
-		if got, err := get(t, options(t, args...), address); got != "hello" || err != nil {
+		if got, err := get(t, address, args...); got != "hello" || err != nil {
 			t.Errorf("%q: %q, %v", args, got, err)
 		}
 	}
@@ -219,17 +264,13 @@ func TestDo(t *testing.T) {
 		_, _ = io.WriteString(w, `["`+r.Method+`","`+r.Header.Get("Content-Type")+`",`+string(body)+`]`)
 	}))
 	defer s.Close()
-	c, err := options(t).NewClient(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := client(t, s.URL)
 	var got []any
 	if err := c.Do(t.Context(), http.MethodPost, "/x", nil, map[string]int{"a": 1}, &got); err != nil || len(got) != 3 || got[0] != "POST" || got[1] != "application/json" {
 		t.Errorf("%v, %v", got, err)
 	}
-	if o := options(t); o.timeout != 5*time.Second {
-		t.Errorf("the default timeout is %v", o.timeout)
+	if c.timeout != 5*time.Second {
+		t.Errorf("the default timeout is %v", c.timeout)
 	}
 }
 
@@ -244,14 +285,10 @@ func TestStream(t *testing.T) {
 		_, _ = io.WriteString(w, "one\ntwo\nthree\n") // A failed write fails the test.
 	}))
 	defer server.Close()
-	c, err := (&Options{timeout: time.Minute}).NewClient(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := client(t, server.URL)
 	var lines []string
 	errEnough := errors.New("enough")
-	err = c.Stream(t.Context(), http.MethodPost, "/api/counters", map[string]int{}, func(text []byte) error {
+	err := c.Stream(t.Context(), http.MethodPost, "/api/counters", map[string]int{}, func(text []byte) error {
 		if lines = append(lines, string(text)); len(lines) == 2 {
 			return errEnough
 		}

@@ -1,5 +1,4 @@
-// Package debugport asks the debug port of a running service, for commands that show what it does.
-package debugport
+package reach
 
 import (
 	"bufio"
@@ -11,58 +10,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
-	"ratelimit/src/files/certs"
 	"ratelimit/src/tools/output"
 )
 
-// DefaultAddress is the debug port of a service on this machine with default settings.
-const DefaultAddress = "localhost:6070"
-
-// AddressOf returns the address among the arguments of a command that takes one or none.
-func AddressOf(args []string) string {
-	if len(args) > 0 {
-		return args[0]
-	}
-	return DefaultAddress
-}
-
 const (
-	defaultPort = "6070"
-	// tokenVariable is the environment variable with the token. The service reads the same one.
-	tokenVariable = "DEBUG_TOKEN"
 	// maxAnswerBytes bounds how much of an answer is read.
 	maxAnswerBytes = 64 << 20
 	// maxErrorBytes is how much of an error's text is shown.
 	maxErrorBytes = 1000
 )
-
-// Options say how to reach a debug port. There is no flag for the token itself, because other users of the machine can read flags.
-type Options struct {
-	useTLS    bool
-	files     certs.Client
-	tokenFile string
-	timeout   time.Duration
-}
-
-// AddFlags adds the flags that set the fields of o.
-func (o *Options) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.tokenFile, "token-file", "", "file with the service's DEBUG_TOKEN; else the environment variable DEBUG_TOKEN is sent")
-	f.BoolVar(&o.useTLS, "tls", false, "use TLS; an address that starts with https:// does so, too")
-	f.StringVar(&o.files.CA, "tls-ca", "", "with TLS, PEM file of authorities to trust, besides the system's")
-	f.StringVar(&o.files.Cert, "tls-cert", "", "with TLS, PEM file of the client's certificate chain")
-	f.StringVar(&o.files.Key, "tls-key", "", "with TLS, PEM file of the client's key")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "time limit of each request")
-}
 
 // Client asks one debug port. It is safe for concurrent use.
 type Client struct {
@@ -75,76 +37,26 @@ type Client struct {
 	http    http.Client
 }
 
-// NewClient returns a client for an address such as "localhost:6070", "10.0.0.7" or "https://rl.example:6070". It does not connect.
-func (o *Options) NewClient(address string) (*Client, error) {
-	base, err := parseAddress(address)
+// newClient returns a client for the debug port. It does not connect.
+func (s *Service) newClient() (*Client, error) {
+	base, err := ParseAddress(strings.TrimSuffix(s.address, "/explain"), s.defaultPort) // As links to an explanation end.
 	if err != nil {
 		return nil, err
 	}
-	if o.useTLS {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if transport.TLSClientConfig, err = s.tls(base.Scheme == "https"); err != nil {
+		return nil, err
+	}
+	if transport.TLSClientConfig != nil {
 		base.Scheme = "https"
 	}
-	if base.Scheme == "http" && o.files.CA+o.files.Cert+o.files.Key != "" {
-		return nil, errors.New("--tls-ca, --tls-cert and --tls-key have no effect without TLS: add --tls")
-	}
-	if o.timeout <= 0 {
-		return nil, fmt.Errorf("--timeout %v: write a time above 0s", o.timeout)
-	}
-	token, err := o.readToken()
-	if err != nil {
+	c := &Client{Address: base.Host, base: *base, timeout: s.Timeout}
+	if c.token, err = s.readToken(); err != nil {
 		return nil, err
-	}
-	c := &Client{Address: base.Host, base: *base, token: token, timeout: o.timeout}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if base.Scheme == "https" {
-		o.files.CAName, o.files.PairName = "--tls-ca", "--tls-cert and --tls-key"
-		if transport.TLSClientConfig, err = o.files.TLS(); err != nil {
-			return nil, err
-		}
 	}
 	c.http.Transport = transport
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for Address only.
 	return c, nil
-}
-
-// Close closes idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
-
-// parseAddress returns the URL of a debug port without a path.
-func parseAddress(address string) (*url.URL, error) {
-	text := address
-	if !strings.Contains(text, "://") {
-		text = "http://" + text
-	}
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("address %s: write host:port, such as %s, or https://host:port", output.Printable(address), DefaultAddress)
-	case u.User != nil:
-		return nil, fmt.Errorf("address of %s: leave out the password, which other users of this machine could read; set %s or use --token-file", u.Host, tokenVariable)
-	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
-		return nil, fmt.Errorf("address %s: write only the host and the port, such as %s", output.Printable(address), u.Host)
-	}
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), defaultPort)
-	}
-	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
-}
-
-// readToken returns the token, which is empty if none is set.
-func (o *Options) readToken() (string, error) {
-	if o.tokenFile == "" {
-		return strings.TrimSpace(os.Getenv(tokenVariable)), nil
-	}
-	text, err := os.ReadFile(o.tokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" || strings.ContainsAny(token, "\r\n") {
-		return "", fmt.Errorf("--token-file %s: write the token in the file, on one line", o.tokenFile)
-	}
-	return token, nil
 }
 
 // Get decodes the JSON that the service answers to a GET of path into answer. The error says what to do.
@@ -166,7 +78,7 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 		return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return &Error{Status: resp.StatusCode, Err: fmt.Errorf("%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default", c.Address, path, err, DefaultAddress)}
+		return &Error{Status: resp.StatusCode, Err: fmt.Errorf("%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default", c.Address, path, err, debugAddress)}
 	}
 	return nil
 }
@@ -274,7 +186,7 @@ func (c *Client) explainNoAnswer(err error) error {
 	case isPlainText, strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		advice = "the port does not use TLS: leave out --tls and https://"
 	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), spokeFirst):
-		return fmt.Errorf("%s does not answer with HTTP/1; it may be the gRPC port: name the debug port, %s by default", c.Address, DefaultAddress)
+		return fmt.Errorf("%s does not answer with HTTP/1; it may be the gRPC port: name the debug port, %s by default", c.Address, debugAddress)
 	case isCertificateError(err):
 		advice = "name the authority of the service's certificate with --tls-ca"
 	default:
@@ -298,7 +210,7 @@ func (c *Client) explainStatus(resp *http.Response, path string, text []byte) er
 	case resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%s refuses the token: send the %s that the service was started with", c.Address, tokenVariable)
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("%s has no %s (%s): name the debug port of a service that is as new as this program, %s by default", c.Address, path, said, DefaultAddress)
+		return fmt.Errorf("%s has no %s (%s): name the debug port of a service that is as new as this program, %s by default", c.Address, path, said, debugAddress)
 	case resp.StatusCode == http.StatusBadRequest && strings.Contains(said, "HTTP request to an HTTPS server"):
 		return fmt.Errorf("%s uses TLS: add --tls", c.Address)
 	}

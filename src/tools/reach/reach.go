@@ -1,0 +1,162 @@
+// Package reach is how commands reach a running service: its address, token and TLS, by the same flags and variables for all of them.
+package reach
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"ratelimit/src/files/certs"
+	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/output"
+)
+
+const (
+	// addressVariable is the environment variable with the address of the service, for all commands that ask one.
+	addressVariable = "RATELIMIT_ADDRESS"
+	// tokenVariable is the environment variable with the token. The service reads the same one.
+	tokenVariable = "DEBUG_TOKEN"
+	// debugAddress and grpcAddress are ports of a service on this machine with default settings.
+	debugAddress = "localhost:6070"
+	grpcAddress  = "localhost:8081"
+)
+
+// Service says how to reach a port of a service. AddDebugFlags or AddGRPCFlags add the flags that set it. There is no flag for the token
+// itself, because other users of the machine can read flags.
+type Service struct {
+	// Timeout bounds each request.
+	Timeout time.Duration
+
+	address     string
+	defaultPort string
+	tokenFile   string
+	useTLS      bool
+	files       certs.Client
+}
+
+// AddDebugFlags adds the flags of commands that ask the debug port.
+func (s *Service) AddDebugFlags(f *pflag.FlagSet) {
+	s.addAddress(f, debugAddress, "the debug port of the service")
+	f.StringVar(&s.tokenFile, "token-file", "", "file with the service's DEBUG_TOKEN; else the environment variable DEBUG_TOKEN is sent")
+	s.addTLS(f)
+}
+
+// AddGRPCFlags adds the flags of commands that call the gRPC port.
+func (s *Service) AddGRPCFlags(f *pflag.FlagSet) {
+	s.addAddress(f, grpcAddress, "the gRPC port of the service, or unix:///path")
+	s.addTLS(f)
+}
+
+func (s *Service) addAddress(f *pflag.FlagSet, byDefault, usage string) {
+	s.defaultPort = byDefault[strings.LastIndexByte(byDefault, ':')+1:]
+	f.StringVar(&s.address, "address", cmp.Or(os.Getenv(addressVariable), byDefault), usage+"; else that of RATELIMIT_ADDRESS")
+	f.Lookup("address").DefValue = byDefault // The help text is the same in every environment.
+}
+
+func (s *Service) addTLS(f *pflag.FlagSet) {
+	f.BoolVar(&s.useTLS, "tls", false, "use TLS; an address that starts with https:// does so, too")
+	f.StringVar(&s.files.CA, "tls-ca", "", "with TLS, PEM file of authorities to trust, besides the system's")
+	f.StringVar(&s.files.Cert, "tls-cert", "", "with TLS, PEM file of the client's certificate chain")
+	f.StringVar(&s.files.Key, "tls-key", "", "with TLS, PEM file of the client's key")
+	command.Time(f, &s.Timeout, "timeout", 5*time.Second, 0, "time limit of each request, connecting included")
+}
+
+// Argument is the check of commands whose address was their argument in an earlier version, and may be it still.
+func (s *Service) Argument(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case len(args) > 1:
+		return command.NoArguments(cmd, args[1:])
+	case cmd.Flags().Changed("address"):
+		return fmt.Errorf("--address names the service: leave out %q", args[0])
+	}
+	s.address = args[0]
+	return nil
+}
+
+// Ask calls ask with a client of the debug port, and a context that ends at a signal.
+func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *Client) error) error {
+	client, err := s.newClient()
+	if err != nil {
+		return command.InvalidInput(err)
+	}
+	defer client.http.CloseIdleConnections()
+	ctx, stop := command.UntilSignal(cmd.Context())
+	defer stop()
+	return ask(ctx, client)
+}
+
+// GRPC returns the address of the gRPC port, as gRPC writes targets, and the configuration of TLS, which is nil without TLS.
+func (s *Service) GRPC() (target string, cfg *tls.Config, err error) {
+	target, isHTTPS := s.address, false
+	if scheme, _, found := strings.Cut(target, ":"); !found || scheme != "unix" && !strings.Contains(target, ":///") {
+		u, err := ParseAddress(target, s.defaultPort)
+		if err != nil {
+			return "", nil, err
+		}
+		target, isHTTPS = u.Host, u.Scheme == "https"
+	}
+	cfg, err = s.tls(isHTTPS)
+	return target, cfg, err
+}
+
+// tls returns the configuration of TLS; nil if the flags, and the address, which is that of an https URL or not, ask for none.
+func (s *Service) tls(isHTTPS bool) (*tls.Config, error) {
+	switch {
+	case s.useTLS || isHTTPS:
+		s.files.CAName, s.files.PairName = "--tls-ca", "--tls-cert and --tls-key"
+		return s.files.TLS()
+	case s.files.CA+s.files.Cert+s.files.Key != "":
+		return nil, errors.New("--tls-ca, --tls-cert and --tls-key have no effect without TLS: add --tls")
+	}
+	return nil, nil
+}
+
+// ParseAddress returns the URL, without a path, that an address stands for, such as "localhost:6070", "10.0.0.7" or "https://rl.example".
+func ParseAddress(address, defaultPort string) (*url.URL, error) {
+	text := address
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("address %s: write host:port, such as localhost:%s, or https://host:port", output.Printable(address), defaultPort)
+	case u.User != nil:
+		return nil, fmt.Errorf("address of %s: leave out the password, which other users of this machine could read; set %s or use --token-file",
+			u.Host, tokenVariable)
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
+		return nil, fmt.Errorf("address %s: write only the host and the port, such as %s", output.Printable(address), u.Host)
+	}
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), defaultPort)
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
+
+// readToken returns the token, which is empty if none is set.
+func (s *Service) readToken() (string, error) {
+	if s.tokenFile == "" {
+		return strings.TrimSpace(os.Getenv(tokenVariable)), nil
+	}
+	text, err := os.ReadFile(s.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsAny(token, "\r\n") {
+		return "", fmt.Errorf("--token-file %s: write the token in the file, on one line", s.tokenFile)
+	}
+	return token, nil
+}
