@@ -58,7 +58,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
+.PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
 
 all: build lint test ## build, lint and test
 
@@ -71,27 +71,29 @@ build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
 run: build ## serve the example rules from memory, and print a curl to try
 	DISABLE_STATS=true exec ./bin/ratelimit serve --try --config examples/ratelimit/config
 
-# What `make test` runs, one command a line. A test that fails runs once more, alone, at the end: testreport then
-# sets RUN and PACKAGES. The allocation tests run without the race
-# detector, which allocates; so does the siege, whose attackers it would slow down.
-# Kubernetes' types are a module of their own, whose cache does not see manifests.
-define UNIT_TESTS
-'$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")}' \
+# What `make test` and `make test-long` run, one command a line. A test that fails runs once more, alone, at the end: testreport then
+# sets RUN and PACKAGES. The allocation tests run without the race detector, which allocates; so does the siege, whose attackers it
+# would slow down. Kubernetes' types are a module of their own, whose cache does not see manifests.
+define TESTS
+'$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
 '$(HERE) go test -json -run Allocate $$RUN $${PACKAGES:-$$(grep -rl "^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
 '$(HERE) go test -C tools -json $$RUN $${PACKAGES:-./...}' \
 '$(HERE) go test -C $(CONFIG_SERVER) -json -race $$RUN $${PACKAGES:-./...}'
 endef
-define BLACK_BOX_TESTS
+define LONG_TESTS
+'$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list ./integration-test/... | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")}' \
 '$(HERE) go test -json -race -timeout 15m -p 2 $$RUN $${PACKAGES:-./integration-test ./integration-test/chaos ./integration-test/soak}' \
 '$(HERE) go test -json -timeout 15m $$RUN $${PACKAGES:-./integration-test/siege}' \
 '$(HERE) go test -C integration-test/kubernetes -json -count=1 $$RUN $${PACKAGES:-./...}'
 endef
 
-test: testreport ## run all tests with the race detector, real Envoy included; a failed one once more; ends with totals
-	@bin/testreport $(UNIT_TESTS) $(BLACK_BOX_TESTS)
+test: testreport ## run the tests of all packages with the race detector, real stores included; a failed one once more; ends with totals
+	@bin/testreport $(TESTS)
 
-integration_tests: testreport ## run only the black-box tests in integration-test
-	@bin/testreport $(BLACK_BOX_TESTS)
+test-long: testreport ## run the built binary with real programs: Envoy, browsers, packages, and short forms of chaos, siege, soak and model
+	@bin/testreport $(LONG_TESTS)
+
+integration_tests: test-long
 
 testreport:
 	@$(HERE) go build -C tools -o ../bin/testreport ./testreport

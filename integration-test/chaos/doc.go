@@ -8,7 +8,7 @@
 // Streams of quotas outlive the fault.
 //
 //   - TestMutants shows that the oracle finds mistakes of stores.
-//   - TestFaultsInShort, a part of make test, tries each fault once, on one store.
+//   - TestFaultsInShort, a part of make test-long, tries each fault once, on one store.
 //   - TestEveryFault, make chaos, tries all of them, prints the figures, and with
 //     CHAOS=--write writes them to docs/reliability.md.
 //

@@ -14,7 +14,7 @@
 //
 // Two tests run the attacks:
 //
-//   - TestSiegeInShort, a part of make test, scales each attack down.
+//   - TestSiegeInShort, a part of make test-long, scales each attack down.
 //   - TestSiege, make siege, has them in full size and takes several minutes. With
 //     SIEGE=--write it writes docs/attacks.md.
 //
