@@ -51,8 +51,7 @@ func uniqueKeys(x *trial) {
 	if err != nil {
 		return // it is gone, and that is noticed
 	}
-	// 64 MiB more than the cap, and what a few requests under way need.
-	most := memoryCap(x) + 64<<20 + 8<<20
+	most := memoryCap(x) + 64<<20
 	x.note("%d MiB at most were resident after %d keys, with a cap of %d", peak>>20, n, memoryCap(x)>>20)
 	if peak > most {
 		x.complain("%d MiB were resident, want at most %d", peak>>20, most>>20)

@@ -4,6 +4,8 @@ package memory
 
 import (
 	"encoding/binary"
+	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -113,5 +115,38 @@ func TestGroupsOnLongLogsDoNotAllocate(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, sendBatch); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// The store takes no more memory than it says, while it grows and when it is full: blocks are larger than what is asked for.
+func TestBytesAreWhatTheHeapTakes(t *testing.T) {
+	const maxBytes = 8 << 20
+	heapBytes := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for _, nameBytes := range []int{0, 20, 100} {
+		before := heapBytes()
+		s := openWith(t, Config{MaxBytes: maxBytes, KeepNames: nameBytes > 0})
+		shards := heapBytes() - before
+		day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
+		b := backend.Batch{Hits: []backend.Hit{{Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
+		for n := range 240_000 {
+			b.Hits[0].Key = fmt.Appendf(b.Hits[0].Key[:0], "%0*d", nameBytes, n)
+			if err := s.Take(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+			if n%10_000 != 0 {
+				continue
+			}
+			if took, says := heapBytes()-before-shards, s.Bytes(); took > says+says/100+64<<10 || says > maxBytes {
+				t.Fatalf("names of %d bytes, %d counters: the store takes %d bytes and says %d", nameBytes, n, took, says)
+			}
+		}
+		if st := s.Stats(); st.EvictedKeys == 0 || st.Bytes < maxBytes*3/4 {
+			t.Errorf("names of %d bytes: %+v", nameBytes, st)
+		}
 	}
 }

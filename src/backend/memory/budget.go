@@ -1,6 +1,10 @@
 package memory
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
 
 // memoryBudget is the memory cap of a store and what is used of it.
 //
@@ -34,8 +38,29 @@ func (b *memoryBudget) bytesPerShard() int {
 // slotsPerShard returns how many slots a shard may have, if each has a name of so many bytes on average. Three quarters of the slots
 // are in use at most, so a third of the memory for names is free or has names that are no longer needed.
 func (b *memoryBudget) slotsPerShard(nameBytes int) int {
-	return min(b.bytesPerShard()/(slotBytes+nameBytes), maxTableSlots)
+	slots := min(b.bytesPerShard()/(slotBytes+nameBytes), maxTableSlots)
+	return largestBlock(slots*slotBytes) / slotBytes
 }
+
+// largestBlock returns the size of the largest block of memory of up to size bytes. The runtime has blocks of some 70 sizes, and a
+// slice takes the next larger one: up to an eighth more than it needs.
+func largestBlock(size int) int {
+	sizes := blockSizes()
+	i, found := slices.BinarySearch(sizes, size)
+	if found {
+		return size
+	}
+	return sizes[max(i-1, 0)]
+}
+
+// blockSizes returns the sizes of the blocks of memory for tables and names, in order.
+var blockSizes = sync.OnceValue(func() (sizes []int) {
+	for size := 0; size < maxTableSlots*slotBytes; {
+		size = cap(slices.Grow([]byte(nil), size+1))
+		sizes = append(sizes, size)
+	}
+	return sizes
+})
 
 // An expired log may belong to a key that is never used again. So every writesPerSweep-th write to a
 // shard checks the next shards of the store, with slotsPerSweep slots or more. Then a log is freed after as

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -131,15 +132,16 @@ func (sh *shard) compactNames() {
 	l.entries = kept
 }
 
-// resizeNames moves the names to memory of a size in bytes that is large enough.
+// resizeNames moves the names to memory of at least size bytes, which is enough for them. With size 0 it removes them.
 func (sh *shard) resizeNames(size int) {
 	l := sh.names
-	sh.budget.usedBytes.Add(int64(size - cap(l.entries)))
+	before := cap(l.entries)
 	if size == 0 {
 		*l = nameLog{}
-		return
+	} else {
+		l.entries = append(slices.Grow([]byte(nil), size), l.entries...)
 	}
-	l.entries = append(make([]byte, 0, size), l.entries...)
+	sh.budget.usedBytes.Add(int64(cap(l.entries) - before))
 }
 
 // shrinkNames removes the names of counters that are not in the table, and frees memory that they leave.
@@ -165,7 +167,7 @@ func (sh *shard) makeNameRoom(size int, now int64) (moved bool) {
 		}
 		return false
 	}
-	most := sh.budget.bytesPerShard() - len(sh.slots)*slotBytes
+	most := largestBlock(sh.budget.bytesPerShard() - len(sh.slots)*slotBytes)
 	if want := min(max((len(l.entries)+size)*3/2, minTableSlots*size), most); want > cap(l.entries)+cap(l.entries)/8 && len(l.entries)+size <= want {
 		sh.resizeNames(want)
 		return false

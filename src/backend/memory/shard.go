@@ -3,6 +3,7 @@ package memory
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"ratelimit/src/algorithm"
@@ -299,11 +300,12 @@ func (sh *shard) freeMemory() {
 	sh.slots, sh.takenSlots, sh.overflow = nil, 0, nil
 }
 
-// rebuildTable moves all live counters to a new table of size slots, but at least minTableSlots.
+// rebuildTable moves all live counters to a new table of at least size slots, and at least minTableSlots.
 func (sh *shard) rebuildTable(size int, now int64) {
 	old, oldOverflow := sh.slots, sh.overflow
 	sh.freeMemory()
-	sh.slots = make([]slot, max(size, minTableSlots))
+	sh.slots = slices.Grow([]slot(nil), max(size, minTableSlots))
+	sh.slots = sh.slots[:cap(sh.slots)]
 	sh.budget.usedBytes.Add(int64(len(sh.slots)) * slotBytes)
 	for i := range old {
 		if !old[i].isLive(now) {

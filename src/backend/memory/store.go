@@ -22,7 +22,7 @@ type Config struct {
 	// sliding window takes 40 bytes more, and 16 to 32 for each hit. A counter with holds takes 232 bytes more, and what HoldSet
 	// documents. At the cap counters are evicted in the order that rank documents; for a moment the cap may be exceeded by the size
 	// of one key. A sliding window or a counter with holds that takes more than half of it is dropped, too. Locks take 64 bytes more for
-	// each 32 KiB of the cap. Defaults to DefaultMaxBytes; the smallest cap is MinBytes.
+	// each 32 KiB of the cap, and 96 with names. Defaults to DefaultMaxBytes; the smallest cap is MinBytes.
 	MaxBytes int64
 	// ExpiryGrace is for how long an expired counter is kept at least. A clock that is set back further may or may not find it.
 	// Defaults to a second: enough for a request that reads the clock just before the edge of a window and gets the lock just

@@ -43,7 +43,7 @@ func audit(tb testing.TB, s *Store) {
 	var total, canary int64
 	for i := range s.shards {
 		sh := &s.shards[i]
-		total += int64(len(sh.slots))*slotBytes + auditNames(tb, i, sh)
+		total += int64(cap(sh.slots))*slotBytes + auditNames(tb, i, sh)
 		taken, used := 0, make(map[[2]uint64]bool)
 		for j := range sh.slots {
 			sl := &sh.slots[j]

@@ -18,7 +18,7 @@ const minGrowthBytes = 64 << 20
 
 const (
 	otherMemoryBytes        = 64 << 20 // otherMemoryBytes bounds the memory beside counters, connections and requests.
-	programBytes            = 24 << 20 // programBytes is the program file, which Go's memory limit does not count.
+	programBytes            = 28 << 20 // programBytes is what Go's memory limit does not count: the pages of the program file in use, and what the heap overshoots.
 	runtimeBytes            = 12 << 20 // runtimeBytes is the memory of the Go runtime in an idle process.
 	idleLiveBytes           = 8 << 20  // idleLiveBytes is live on the heap of an idle process without counters.
 	minGrowthNearLimitBytes = 8 << 20
@@ -129,7 +129,7 @@ func memoryInUse() memoryUse {
 // most 1600.
 //
 //	live 8 MiB,   no counters         -> 800, collect at 72 MiB
-//	live 264 MiB, counters 256 of 256 -> 7,   collect at 282 MiB
+//	live 264 MiB, counters 256 of 256 -> 6,   collect at 280 MiB
 func (u memoryUse) gcPercent() int {
 	other := u.liveHeapBytes - u.counterBytes
 	if u.awaitsRules {
@@ -145,7 +145,7 @@ func (u memoryUse) gcPercent() int {
 // withoutProgram returns a limit on the memory of the Go runtime with which the process stays within limit: the heap grows to the limit
 // before Go collects, and the program is resident besides. A limit that has hardly room for the program loses at most a quarter.
 //
-//	224 MiB -> 200 MiB
+//	224 MiB -> 196 MiB
 //	32 MiB  -> 24 MiB
 func withoutProgram(limit int64) int64 {
 	if limit == math.MaxInt64 {
@@ -158,8 +158,8 @@ func withoutProgram(limit int64) int64 {
 // once; without it the process may keep a tenth of the heap unused. Live memory without
 // counters may double, so that many rules do not cause constant collections.
 //
-//	cap 256 MiB, live beside counters 8 MiB,  12 MiB beside the heap -> 296 MiB
-//	cap 256 MiB, live beside counters 28 MiB, 32 MiB beside the heap -> 356 MiB
+//	cap 256 MiB, live beside counters 8 MiB,  12 MiB beside the heap -> 292 MiB
+//	cap 256 MiB, live beside counters 28 MiB, 32 MiB beside the heap -> 352 MiB
 func (u memoryUse) memoryLimit() int64 {
 	ownBytes := otherMemoryBytes - programBytes + max(u.nonHeapBytes-runtimeBytes, 0)
 	return u.maxCounterBytes + ownBytes + 2*max(u.liveHeapBytes-u.counterBytes-idleLiveBytes, 0)
