@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/testbed/redistest"
 )
 
 // candidateState returns what /candidate says.
-func (s *service) candidateState(t *testing.T) (c admin.Candidate) {
+func (s *service) candidateState(t *testing.T) (c operator.Candidate) {
 	t.Helper()
 	resp, err := client.Get("http://" + s.debug + "/candidate?format=json")
 	if err != nil {

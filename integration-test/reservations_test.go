@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/testbed/redistest"
 )
 
@@ -35,7 +35,7 @@ func TestReservationsCountAsCharged(t *testing.T) {
 				}
 			}
 			soon(t, "the hottest subjects are counted", func() error {
-				var top []admin.Subject
+				var top []operator.Subject
 				if err := json.Unmarshal([]byte(u.page(t, "/api/top")), &top); err != nil {
 					return err
 				}
@@ -48,8 +48,8 @@ func TestReservationsCountAsCharged(t *testing.T) {
 				}
 				return nil
 			})
-			var rates admin.Rates
-			if err := json.Unmarshal([]byte(u.page(t, "/api/rates")), &rates); err != nil || len(rates.Rules) != 1 || *rates.Rules[0].Holds != (admin.Holds{Charged: 920}) {
+			var rates operator.Rates
+			if err := json.Unmarshal([]byte(u.page(t, "/api/rates")), &rates); err != nil || len(rates.Rules) != 1 || *rates.Rules[0].Holds != (operator.Holds{Charged: 920}) {
 				t.Errorf("rates: %+v, %v", rates.Rules, err)
 			}
 			values, _ := u.scrape(t, "/metrics")
@@ -99,7 +99,7 @@ descriptors:
 				}
 			}
 			soon(t, "the hottest subject has the units", func() error {
-				var top []admin.Subject
+				var top []operator.Subject
 				if err := json.Unmarshal([]byte(u.page(t, "/api/top")), &top); err != nil {
 					return err
 				}

@@ -121,6 +121,12 @@ type Holds struct {
 // earlier start are among them.
 func (h Holds) Open() uint64 { return h.Opened - min(h.Opened, h.Closed+h.Expired) }
 
+// RuleName names a rule in figures, also after the rule has gone. Rule is its full name.
+type RuleName struct{ Domain, Rule string }
+
+// NameOf returns the name of r.
+func NameOf(r *rules.Rule) RuleName { return RuleName{r.Domain, r.FullName} }
+
 // ForEachHolds calls yield for each rule in force that has holds. name is the full name of the rule.
 func (r *Registry) ForEachHolds(yield func(domain, name string, h Holds)) {
 	for _, s := range r.knownStats() {

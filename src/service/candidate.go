@@ -12,13 +12,13 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/candidate"
-	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/operator"
 	"ratelimit/src/operator/denials"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
@@ -40,8 +40,7 @@ type candidateSource struct {
 	hash          string     // hash is that of judged.
 	loadedAt      time.Time  // loadedAt is zero if there are no candidate rules.
 	files         int
-	limits        ruleLimits // limits are those of judged.
-	lastLoadErr   error      // lastLoadErr is why the last load was refused, or nil.
+	lastLoadErr   error // lastLoadErr is why the last load was refused, or nil.
 	lastRefusedAt time.Time
 }
 
@@ -169,7 +168,6 @@ func (c *candidateSource) onLoad(l reload.Result) {
 		}
 		c.judged, c.hash, c.loadedAt, c.files = l.Set, l.Hash, l.ReadTime, l.PartCount
 	}
-	c.limits.use(l.Set)
 	c.differences.UseRules(c.live, c.judged)
 	c.service.limiter.UseCandidate(limiter.Candidate{Set: c.judged, Hash: c.hash, Removes: c.removes})
 	switch {
@@ -209,9 +207,8 @@ func (c *candidateSource) figures() candidateFigures {
 	return f
 }
 
-// Candidate implements admin.Figures.
-func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
-	c := o.service.candidate
+// report returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if c is nil.
+func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 	if c == nil {
 		return v, false
 	}
@@ -230,17 +227,18 @@ func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
 	v.SampledPercent = c.sampledPercent()
 	results := d.Results()
 	count := func(r limiter.CandidateResult) uint64 { return results[r.String()] }
-	v.Requests = admin.CandidateRequests{
-		Same: count(limiter.SameAnswer), NotJudged: count(limiter.NotJudged), NotSampled: count(limiter.NotSampled), CandidateDifferences: admin.CandidateDifferences{
+	v.Requests = operator.CandidateRequests{
+		Same: count(limiter.SameAnswer), NotJudged: count(limiter.NotJudged), NotSampled: count(limiter.NotSampled), CandidateDifferences: operator.CandidateDifferences{
 			WouldDeny: count(limiter.WouldDeny), WouldAdmit: count(limiter.WouldAdmit), WouldBeError: count(limiter.WouldBeError),
 		},
 	}
 	differing := d.Rules()
 	v.DifferingRuleCount = len(differing)
 	for _, r := range differing[:min(limit, len(differing))] {
-		name := ruleOfDomain{r.Domain, r.Rule}
-		v.DifferingRules = append(v.DifferingRules, admin.CandidateRule{
-			Domain: r.Domain, Rule: r.Rule, LiveLimit: o.limits.text(name), CandidateLimit: c.limits.text(name), CandidateDifferences: admin.CandidateDifferences{
+		name := metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
+		v.DifferingRules = append(v.DifferingRules, operator.CandidateRule{
+			Domain: r.Domain, Rule: r.Rule, LiveLimit: operator.LimitText(live, name), CandidateLimit: operator.LimitText(judged, name),
+			CandidateDifferences: operator.CandidateDifferences{
 				WouldDeny: r.Counts[limiter.WouldDeny], WouldAdmit: r.Counts[limiter.WouldAdmit], WouldBeError: r.Counts[limiter.WouldBeError],
 			},
 		})
@@ -248,14 +246,14 @@ func (o *operator) Candidate(limit int) (v admin.Candidate, ok bool) {
 	now := time.Now()
 	for _, r := range candidate.Results {
 		for _, s := range d.Subjects(now, r, limit) {
-			v.Subjects = append(v.Subjects, admin.CandidateSubject{Result: r.String(), Domain: s.Domain, Rule: s.Rule, Subject: s.Text, Requests: uint64(s.Hits + 0.5)})
+			v.Subjects = append(v.Subjects, operator.CandidateSubject{Result: r.String(), Domain: s.Domain, Rule: s.Rule, Subject: s.Text, Requests: uint64(s.Hits + 0.5)})
 		}
 		for _, e := range d.Examples(r, limit) {
 			v.Examples = append(v.Examples, candidateExample(r, &e))
 		}
 	}
-	slices.SortStableFunc(v.Subjects, func(a, b admin.CandidateSubject) int { return int(b.Requests) - int(a.Requests) })
-	slices.SortStableFunc(v.Examples, func(a, b admin.CandidateExample) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(v.Subjects, func(a, b operator.CandidateSubject) int { return int(b.Requests) - int(a.Requests) })
+	slices.SortStableFunc(v.Examples, func(a, b operator.CandidateExample) int { return b.At.Compare(a.At) })
 	v.Subjects, v.Examples = v.Subjects[:min(limit, len(v.Subjects))], v.Examples[:min(limit, len(v.Examples))]
 	return v, true
 }
@@ -278,12 +276,8 @@ func (c *candidateSource) domainChanges(live, judged *rules.Set, limit int) (add
 	return added, removed
 }
 
-func candidateExample(r limiter.CandidateResult, d *denials.NumberedDenial) admin.CandidateExample {
-	seconds := d.RetryAfter.Seconds()
-	if d.RetryAfter == algorithm.Never {
-		seconds = admin.NeverRetry
-	}
-	return admin.CandidateExample{
-		ID: d.ID, At: d.At, Result: r.String(), Protocol: d.Protocol.String(), Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor, RetryAfterSeconds: seconds,
+func candidateExample(r limiter.CandidateResult, d *denials.NumberedDenial) operator.CandidateExample {
+	return operator.CandidateExample{
+		ID: d.ID, At: d.At, Result: r.String(), Protocol: d.Protocol.String(), Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor, RetryAfterSeconds: operator.RetrySeconds(d.RetryAfter),
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 )
 
 // writeCandidate replaces a file of the candidate rules, which are in the directory next beside that of the live rules.
@@ -31,9 +31,9 @@ func (s *service) removeCandidates() {
 	}
 }
 
-func (s *service) candidate() admin.Candidate {
+func (s *service) candidate() operator.Candidate {
 	s.t.Helper()
-	return api[admin.Candidate](s, "/candidate?format=json")
+	return api[operator.Candidate](s, "/candidate?format=json")
 }
 
 // The candidate rules come, are refused, change and go. The live rules answer alone, and the process is ready all the time.
@@ -57,11 +57,11 @@ func TestCandidateRules(t *testing.T) {
 		t.Errorf("the live rules answer %v", codes)
 	}
 	c := s.candidate()
-	if want := (admin.CandidateRequests{Same: 2, CandidateDifferences: admin.CandidateDifferences{WouldDeny: 1}}); c.Requests != want || len(c.DifferingRules) != 1 {
+	if want := (operator.CandidateRequests{Same: 2, CandidateDifferences: operator.CandidateDifferences{WouldDeny: 1}}); c.Requests != want || len(c.DifferingRules) != 1 {
 		t.Fatalf("got %+v, want %+v", c, want)
 	}
-	if d, want := c.DifferingRules[0], (admin.CandidateRule{
-		Domain: "d", Rule: "d.ip", LiveLimit: "2 per year", CandidateLimit: "1 per year", CandidateDifferences: admin.CandidateDifferences{WouldDeny: 1},
+	if d, want := c.DifferingRules[0], (operator.CandidateRule{
+		Domain: "d", Rule: "d.ip", LiveLimit: "2 per year", CandidateLimit: "1 per year", CandidateDifferences: operator.CandidateDifferences{WouldDeny: 1},
 	}); d != want {
 		t.Errorf("got %+v, want %+v", d, want)
 	}
@@ -105,7 +105,7 @@ func (s *service) keepsCountsOfSameCandidate() {
 	}
 	s.writeCandidate("rules.yaml", strings.Replace(oneRule, "requests_per_unit: 2", "requests_per_unit: 3", 1))
 	s.until("another candidate", func() bool { return s.candidate().Hash != first.Hash })
-	if c := s.candidate(); c.Requests != (admin.CandidateRequests{}) || len(c.DifferingRules) > 0 || !c.Since.After(first.Since) {
+	if c := s.candidate(); c.Requests != (operator.CandidateRequests{}) || len(c.DifferingRules) > 0 || !c.Since.After(first.Since) {
 		s.t.Errorf("another candidate: %+v", c)
 	}
 	s.ask("1")

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/settings"
@@ -38,8 +36,6 @@ type Config struct {
 	OnReady func(Ready)
 	// Heap tunes the garbage collector to the memory of the counters. Nil: Go's defaults apply.
 	Heap *heap.Tuner
-	// Explain returns the handler of /explain on the debug port. Nil: the port has no such page.
-	Explain func(*limiter.Limiter) http.Handler
 	// Version and Commit are shown by metrics and traces.
 	Version, Commit string
 }

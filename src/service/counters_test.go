@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
 )
@@ -52,7 +52,7 @@ func (s *service) change(body string, headers ...string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-func (s *service) changed(body string) (report admin.CounterReport) {
+func (s *service) changed(body string) (report operator.CounterReport) {
 	s.t.Helper()
 	code, text := s.change(body)
 	if err := json.Unmarshal([]byte(text), &report); code != 200 || err != nil || report.Warning != "" {

@@ -21,6 +21,7 @@ import (
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
+	"ratelimit/src/operator"
 	"ratelimit/src/operator/throttle"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
@@ -173,7 +174,7 @@ func (s *Service) probes() map[string]http.Handler {
 	return map[string]http.Handler{
 		"/healthcheck": admin.HealthcheckHandler(func() string { return s.health.unhealthyReason(callers) }),
 		"/livez":       admin.LiveHandler(),
-		"/readyz":      admin.ReadyHandler(func() []admin.Component { return s.health.components(callers) }),
+		"/readyz":      admin.ReadyHandler(func() []operator.Component { return s.health.components(callers) }),
 	}
 }
 
@@ -189,10 +190,11 @@ func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 	}
 	debug := admin.DebugPages{
 		PprofEnabled:   s.Settings.DebugPprof,
-		Counters:       counterEditor{s},
-		Recordings:     recorder{s},
+		Limiter:        s.limiter,
+		ChangeCounters: s.editor.Change,
+		Record:         s.record,
 		HasToken:       s.Settings.DebugToken != "",
-		Components:     func() []admin.Component { return s.health.components(operators) },
+		Components:     func() []operator.Component { return s.health.components(operators) },
 		WriteRules:     withRules(writeRuleLines),
 		WriteRulesYAML: withRules(yamlrules.Write),
 		WriteCandidateRules: func(w io.Writer) error {
@@ -209,11 +211,8 @@ func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 			}
 		},
 	}
-	if s.operator != nil {
-		debug.Figures = s.operator
-	}
-	if s.Explain != nil {
-		debug.ExplainHandler = s.Explain(s.limiter)
+	if s.ports.debug.Listener != nil {
+		debug.Figures = &operator.Figures{Observer: s.observer, Divider: s.divider, Service: s.stateForOperators, CandidateRules: s.candidate.report}
 	}
 	// net/http/pprof extends the write timeout by the length of a profile.
 	hosts := s.Settings.DebugAllowedHosts

@@ -13,7 +13,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
 )
@@ -136,7 +136,7 @@ func (h *health) unhealthyReason(a audience) string {
 }
 
 // components returns the state of each part, with remarks that do not count.
-func (h *health) components(a audience) []admin.Component {
+func (h *health) components(a audience) []operator.Component {
 	h.mu.Lock()
 	list := h.partStates(a)
 	h.mu.Unlock()
@@ -146,7 +146,7 @@ func (h *health) components(a audience) []admin.Component {
 		}
 	}
 	if note := h.degradedNote(time.Now()); note != "" {
-		list = slices.Insert(list, 2+len(h.stores), admin.Component{Name: "counting", Note: note})
+		list = slices.Insert(list, 2+len(h.stores), operator.Component{Name: "counting", Note: note})
 	}
 	return list
 }
@@ -155,13 +155,13 @@ const shuttingDown = "shutting down"
 
 // partStates returns the states of the process, the rules, each store, divvy's port if it is not open, and each of several sources. The
 // caller holds h.mu.
-func (h *health) partStates(a audience) []admin.Component {
-	list := []admin.Component{{Name: "process"}, h.rules.component(a)}
+func (h *health) partStates(a audience) []operator.Component {
+	list := []operator.Component{{Name: "process"}, h.rules.component(a)}
 	if h.isStopping {
 		list[0].NotReadyReason = shuttingDown
 	}
 	for _, st := range h.stores {
-		c := admin.Component{Name: st.name}
+		c := operator.Component{Name: st.name}
 		if st.lastErr != nil {
 			c.NotReadyReason = a.chooseText(st.lastErr.forCallers, firstProblem(st.lastErr))
 		}
@@ -171,7 +171,7 @@ func (h *health) partStates(a audience) []admin.Component {
 		list = append(list, c)
 	}
 	if h.divvy.portErr != nil {
-		list = append(list, admin.Component{Name: "divvy", NotReadyReason: a.chooseText("divvy's port is not open", h.divvy.portErr.Error())})
+		list = append(list, operator.Component{Name: "divvy", NotReadyReason: a.chooseText("divvy's port is not open", h.divvy.portErr.Error())})
 	}
 	if len(h.rules.sources) > 1 {
 		for _, src := range h.rules.sources {
@@ -206,9 +206,9 @@ func (r *ruleHealth) domainCount() (n int) {
 }
 
 // component returns the state of all rules. With several sources, components of their own have the details.
-func (r *ruleHealth) component(a audience) admin.Component {
+func (r *ruleHealth) component(a audience) operator.Component {
 	domains := r.domainCount()
-	c := admin.Component{Name: "rules", Note: plural(domains, "domain")}
+	c := operator.Component{Name: "rules", Note: plural(domains, "domain")}
 	if len(r.sources) == 1 {
 		c = r.sources[0].component(a, r.healthyBeforeRules)
 	}
@@ -220,8 +220,8 @@ func (r *ruleHealth) component(a audience) admin.Component {
 }
 
 // component returns the state of the rules of one source.
-func (src *sourceHealth) component(a audience, healthyBeforeRules bool) admin.Component {
-	c := admin.Component{Name: "rules from " + src.name, Note: plural(src.domainCount, "domain")}
+func (src *sourceHealth) component(a audience, healthyBeforeRules bool) operator.Component {
+	c := operator.Component{Name: "rules from " + src.name, Note: plural(src.domainCount, "domain")}
 	if src.inForce != nil && src.domainCount == 0 {
 		c.Note += ", so everything passes"
 	}

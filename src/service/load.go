@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/sirupsen/logrus"
+
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
-
-	"github.com/sirupsen/logrus"
 )
 
 // onLoad puts the rules of a load of source in force, or records why it was refused. Only one source at a time may call it.
@@ -91,9 +91,7 @@ func (s *Service) useRules(set *rules.Set) {
 	if s.statistics.divvyCounts != nil {
 		s.statistics.divvyCounts.UseRules(set)
 	}
-	if s.operator != nil {
-		s.operator.useRules(set)
-	}
+	s.observer.UseRules(set)
 	s.store.prepareLocalFallback(set)
 	if s.candidate != nil {
 		s.candidate.useLive(set)

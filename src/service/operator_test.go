@@ -1,23 +1,15 @@
 package service
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"ratelimit/src/backend/memory"
-	"ratelimit/src/frontend/admin"
-	"ratelimit/src/limiter"
-	"ratelimit/src/metrics"
-	"ratelimit/src/operator/history"
-	"ratelimit/src/rules"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/src/operator"
 	"ratelimit/testbed/redistest"
 )
 
@@ -53,7 +45,7 @@ func TestOperatorFigures(t *testing.T) {
 		for kind, want := range map[string]string{"hot": "d.ip ip=1 10; d.ip ip=calm 1", "denied": "d.ip ip=1 8"} {
 			for _, window := range []string{"minute", "hour"} {
 				var got []string
-				for _, x := range api[[]admin.Subject](s, "/api/top?kind="+kind+"&window="+window+"&domain=d&rule=d.ip") {
+				for _, x := range api[[]operator.Subject](s, "/api/top?kind="+kind+"&window="+window+"&domain=d&rule=d.ip") {
 					got = append(got, fmt.Sprintf("%s %s %d", x.Rule, x.Subject, x.Hits))
 				}
 				if got := strings.Join(got, "; "); got != want {
@@ -61,7 +53,7 @@ func TestOperatorFigures(t *testing.T) {
 				}
 			}
 		}
-		list := api[[]admin.Denial](s, "/api/denials")
+		list := api[[]operator.Denial](s, "/api/denials")
 		total, protocols := 0, []string{}
 		for i, d := range list {
 			total += 1 + int(d.Skipped)
@@ -74,14 +66,14 @@ func TestOperatorFigures(t *testing.T) {
 			t.Errorf("%d denials over %v", total, protocols)
 		}
 		s.until("rates", func() bool {
-			r := api[admin.Rates](s, "/api/rates?search=IP")
+			r := api[operator.Rates](s, "/api/rates?search=IP")
 			return r.MatchingRules == 1 && r.Rules[0].Rule == "d.ip" && r.Rules[0].Limit == "2 per year" && r.Rules[0].Denied > 0 &&
 				r.Total == r.Domains[0].PerSecond && r.Total == r.Rules[0].PerSecond
 		})
-		if r := api[admin.Rates](s, "/api/rates?search=other"); r.MatchingRules != 0 || r.Total.Denied == 0 {
+		if r := api[operator.Rates](s, "/api/rates?search=other"); r.MatchingRules != 0 || r.Total.Denied == 0 {
 			t.Errorf("got %+v", r)
 		}
-		if h := api[admin.History](s, "/api/history?domain=d&rule=d.ip"); h.StepSeconds != 10 || h.Start.IsZero() {
+		if h := api[operator.History](s, "/api/history?domain=d&rule=d.ip"); h.StepSeconds != 10 || h.Start.IsZero() {
 			t.Errorf("got %+v", h)
 		}
 		if code, _ := s.get("debug", "/api/history?domain=d&rule=d.none"); code != http.StatusNotFound {
@@ -98,17 +90,17 @@ func TestOperatorState(t *testing.T) {
 	for range 3 {
 		s.ask("1")
 	}
-	if top, denied := api[[]admin.Subject](s, "/api/top"), api[[]admin.Denial](s, "/api/denials"); len(top)+len(denied) > 0 {
+	if top, denied := api[[]operator.Subject](s, "/api/top"), api[[]operator.Denial](s, "/api/denials"); len(top)+len(denied) > 0 {
 		t.Errorf("got %+v and %+v", top, denied)
 	}
-	st := api[admin.State](s, "/api/state")
+	st := api[operator.State](s, "/api/state")
 	if !st.Ready || st.Store != "memory" || !st.StoreSince.IsZero() || st.Replicas != 1 || st.Rules.Domains != 1 || st.Rules.Rules != 1 ||
 		st.Rules.Files != 1 || st.Rules.Hash == "" || st.Rules.LoadedAt.IsZero() || len(st.Rules.Problems) > 0 || st.StartedAt.IsZero() {
 		t.Errorf("got %+v", st)
 	}
 	s.write("rules.yaml", "domain: d\ndescriptors: [{keyy: a}, {key: b, rate_limit: {}}]")
-	s.until("refused", func() bool { return len(api[admin.State](s, "/api/state").Rules.Problems) > 1 })
-	after := api[admin.State](s, "/api/state")
+	s.until("refused", func() bool { return len(api[operator.State](s, "/api/state").Rules.Problems) > 1 })
+	after := api[operator.State](s, "/api/state")
 	if !strings.Contains(after.Rules.Problems[0], "rules.yaml:2:") || after.Rules.Hash != st.Rules.Hash || !after.Rules.LoadedAt.Equal(st.Rules.LoadedAt) {
 		t.Errorf("got %+v", after.Rules)
 	}
@@ -120,47 +112,7 @@ func TestOperatorStateOfRedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, oneRule, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr, "REPLICAS=3")
 	s.until("ready", s.healthy)
-	if st := api[admin.State](s, "/api/state"); st.Store != "redis" || time.Since(st.StoreSince).Abs() > time.Minute || st.Replicas != 3 {
+	if st := api[operator.State](s, "/api/state"); st.Store != "redis" || time.Since(st.StoreSince).Abs() > time.Minute || st.Replicas != 3 {
 		t.Errorf("got %+v", st)
 	}
-}
-
-// A history has the rates of all kinds.
-func TestOperatorHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(oneRule)}}, rules.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		store, err := memory.New(memory.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		registry := metrics.New(metrics.Config{NearRatio: 0.5})
-		l := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{registry}})
-		registry.UseRules(set)
-		l.UseRules(set)
-		o := &operator{history: history.New(history.Config{Registry: registry})}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- o.history.Run(ctx) }()
-		synctest.Wait()
-		req := &limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}}}}}
-		for range 10 {
-			if err := l.Check(ctx, req, new(limiter.Answer)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(10*time.Second + time.Millisecond)
-		synctest.Wait()
-		h, ok := o.History("d", "d.ip")
-		got := fmt.Sprintf("%.2g %.2g %.2g %.2g %.2g %.2g", h.Admitted, h.Denied, h.Near, h.Shadow, h.Fallback, h.Failed)
-		if want := "[0.2] [0.8] [0.1] [0] [0] [0]"; !ok || got != want || h.StepSeconds != 10 {
-			t.Errorf("got %s, %t, want %s", got, ok, want)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -11,14 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"ratelimit/src/backend"
-	"ratelimit/src/frontend/admin"
-	"ratelimit/src/limiter"
-	"ratelimit/src/operator/denials"
-	"ratelimit/src/operator/subjects"
-	"ratelimit/src/quota"
-	"ratelimit/src/rules"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/src/operator"
 )
 
 const quotaRules = `
@@ -41,7 +34,7 @@ func TestQuotaUsage(t *testing.T) {
 	t.Parallel()
 	s := launch(t, quotaRules, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)
-	if st := api[admin.State](s, "/api/state"); st.Quotas != nil {
+	if st := api[operator.State](s, "/api/state"); st.Quotas != nil {
 		t.Errorf("without proxies: %+v", st.Quotas)
 	}
 	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -70,18 +63,18 @@ func TestQuotaUsage(t *testing.T) {
 		_, page := s.get("prometheus", "/metrics")
 		return strings.Contains(page, `ratelimit_quota_requests_total{domain="q",result="denied",rule=""} 2`)
 	})
-	v := api[admin.Quotas](s, "/api/quotas?domain=q&bucket=name=web,env=prod")
+	v := api[operator.Quotas](s, "/api/quotas?domain=q&bucket=name=web,env=prod")
 	if len(v.Buckets) != 1 || len(v.Buckets[0].Proxies) != 1 {
 		t.Fatalf("/api/quotas: %+v", v)
 	}
 	b, p := v.Buckets[0], v.Buckets[0].Proxies[0]
-	if b.Bucket != "env=prod,name=web" || b.Rule != "q.env.name" || !slices.Equal(b.Limits, []string{"1000 per year"}) || b.Action != admin.QuotaUnits || b.DemandPerSecond <= 0 || b.ProxyCount != 1 {
+	if b.Bucket != "env=prod,name=web" || b.Rule != "q.env.name" || !slices.Equal(b.Limits, []string{"1000 per year"}) || b.Action != operator.QuotaUnits || b.DemandPerSecond <= 0 || b.ProxyCount != 1 {
 		t.Errorf("/api/quotas: %+v", b)
 	}
-	if !strings.HasPrefix(p.Peer, "127.0.0.1:") || p.Action != admin.QuotaUnits || p.Units == 0 || p.ExpiresInSeconds <= 0 {
+	if !strings.HasPrefix(p.Peer, "127.0.0.1:") || p.Action != operator.QuotaUnits || p.Units == 0 || p.ExpiresInSeconds <= 0 {
 		t.Errorf("/api/quotas: %+v", p)
 	}
-	if all := api[admin.Quotas](s, "/api/quotas?limit=1"); all.Total.Proxies != 1 || all.Total.Buckets != 2 || all.MatchingBuckets != 2 || len(all.Buckets) != 1 {
+	if all := api[operator.Quotas](s, "/api/quotas?limit=1"); all.Total.Proxies != 1 || all.Total.Buckets != 2 || all.MatchingBuckets != 2 || len(all.Buckets) != 1 {
 		t.Errorf("/api/quotas: %+v", all)
 	}
 	_, page := s.get("prometheus", "/metrics")
@@ -93,31 +86,13 @@ func TestQuotaUsage(t *testing.T) {
 			t.Errorf("%s is not in\n%s", line, page)
 		}
 	}
-	if d := api[[]admin.Denial](s, "/api/denials"); len(d) == 0 || d[0].Subject != "env=prod,name=web" || d[0].Rule != "q.env.name" || d[0].Protocol != "rlqs" || d[0].RetryAfterSeconds <= 0 {
+	if d := api[[]operator.Denial](s, "/api/denials"); len(d) == 0 || d[0].Subject != "env=prod,name=web" || d[0].Rule != "q.env.name" || d[0].Protocol != "rlqs" || d[0].RetryAfterSeconds <= 0 {
 		t.Errorf("denials: %+v", d)
 	}
-	if top := api[[]admin.Subject](s, "/api/top?kind=denied"); len(top) != 1 || top[0].Subject != "env=prod,name=web" || top[0].Hits != 41 {
+	if top := api[[]operator.Subject](s, "/api/top?kind=denied"); len(top) != 1 || top[0].Subject != "env=prod,name=web" || top[0].Hits != 41 {
 		t.Errorf("most denied: %+v", top)
 	}
-	if top := api[[]admin.Subject](s, "/api/top?kind=hot"); len(top) != 1 || top[0].Hits != 101 {
+	if top := api[[]operator.Subject](s, "/api/top?kind=hot"); len(top) != 1 || top[0].Hits != 101 {
 		t.Errorf("hottest: %+v", top)
-	}
-}
-
-// A report costs the operator's figures no allocation.
-func TestUsageAllocatesNothing(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "q.yaml", Data: []byte(quotaRules)}}, rules.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &operator{subjects: subjects.New(8), sampler: denials.New(denials.Config{Interval: time.Hour, OnSample: func(denials.Denial) {}})}
-	o.subjects.UseRules(set)
-	rule := set.Rules()[0]
-	u := quota.Usage{
-		Domain: []byte("q"), Entries: bucketEntries([]string{"name=web", "env=prod"}), Allowed: 5, Denied: 7,
-		Target: limiter.QuotaTarget{RuleSet: set, Rule: rule, Rules: []*rules.Rule{rule}, Hits: []backend.Hit{{Key: []byte("q_env_prod_name_web_"), Limit: &rule.Limit}}},
-	}
-	if n := testing.AllocsPerRun(1000, func() { o.recordUsage(&u) }); n > 0 {
-		t.Errorf("a report allocates %.0f times", n)
 	}
 }

@@ -10,14 +10,12 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/src/operator/recording"
 )
 
-// recorder is the admin.Recordings of a service.
-type recorder struct{ service *Service }
-
-// Record records requests until ctx ends or write fails. The log tells who has recorded what, because a recording has what callers sent.
-func (r recorder) Record(ctx context.Context, q admin.RecordQuery, client admin.Client, write func([]byte) error) error {
+// record records requests until ctx ends or write fails. The log tells who has recorded what, because a recording has what callers sent.
+func (s *Service) record(ctx context.Context, q admin.RecordQuery, client operator.Client, write func([]byte) error) error {
 	fields := logrus.Fields{"by": client.Addr, "percent": q.Percent, "for": q.For.String()}
 	optional := logrus.Fields{"user": client.User, "by_key": q.ByKey, "domain": q.Domain}
 	for name, value := range optional {
@@ -27,10 +25,10 @@ func (r recorder) Record(ctx context.Context, q admin.RecordQuery, client admin.
 	}
 	bytes, hasStarted := 0, false
 	cfg := recording.Config{Percent: q.Percent, ByKey: q.ByKey, Domain: q.Domain}
-	err := r.service.recorder.Stream(ctx, cfg, func(lines []byte) error {
+	err := s.recorder.Stream(ctx, cfg, func(lines []byte) error {
 		if !hasStarted {
 			hasStarted = true
-			r.service.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("requests are being recorded")
+			s.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("requests are being recorded")
 		}
 		bytes += len(lines)
 		return write(lines)
@@ -42,6 +40,6 @@ func (r recorder) Record(ctx context.Context, q admin.RecordQuery, client admin.
 		}
 	}
 	fields["bytes"] = bytes
-	r.service.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("the recording of requests has ended")
+	s.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("the recording of requests has ended")
 	return err
 }

@@ -1,18 +1,16 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"time"
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/frontend/resp"
-	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
 	"ratelimit/src/rules"
 )
 
@@ -40,7 +38,7 @@ func (s *Service) buildRESP(failed func(error), attempts admin.Attempts) error {
 			AddAttempt:     func(client net.Addr) time.Duration { return attempts.Add(admin.ClientKey(client.String())) },
 			ForgiveAttempt: func(client net.Addr) { attempts.Forgive(admin.ClientKey(client.String())) },
 		},
-		Operations:   resp.Operations{Explain: s.explainText(), Reset: s.resetCounters},
+		Operations:   resp.Operations{Reset: s.resetCounters},
 		MaxPipelined: cfg.MaxPipelined,
 		Limits: pipeline.Limits{
 			MaxInputBytes:  int(cfg.MaxCommandBytes),
@@ -72,52 +70,14 @@ func (s *Service) buildRESP(failed func(error), attempts admin.Attempts) error {
 	return nil
 }
 
-// explainText returns a function that explains a request in the words of /explain; nil if the service cannot.
-func (s *Service) explainText() func(context.Context, *limiter.Request) (string, error) {
-	if s.Explain == nil {
-		return nil
-	}
-	h := s.Explain(s.limiter)
-	return func(ctx context.Context, req *limiter.Request) (string, error) {
-		body := rls.AppendJSONRequest(nil, req, req.Descriptors)
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/explain", bytes.NewReader(body))
-		if err != nil {
-			return "", err
-		}
-		var page pageWriter
-		h.ServeHTTP(&page, r)
-		if text := page.body.String(); page.status == http.StatusOK || page.status == 0 {
-			return text, nil
-		}
-		return "", &resp.ClientError{Text: string(bytes.TrimSpace(page.body.Bytes()))}
-	}
-}
-
-// pageWriter is an http.ResponseWriter that keeps what is written.
-type pageWriter struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (p *pageWriter) Header() http.Header {
-	if p.header == nil {
-		p.header = make(http.Header)
-	}
-	return p.header
-}
-
-func (p *pageWriter) WriteHeader(status int)         { p.status = status }
-func (p *pageWriter) Write(text []byte) (int, error) { return p.body.Write(text) }
-
 // resetCounters resets the counters of a descriptor on all replicas, as /api/counters does.
 func (s *Service) resetCounters(ctx context.Context, domain string, entries []rules.Entry, client resp.Client) (counters int, err error) {
-	c := admin.CounterChange{Action: admin.ActionReset, Domain: domain}
+	c := operator.CounterChange{Action: operator.ActionReset, Domain: domain}
 	for _, e := range entries {
-		c.Descriptor = append(c.Descriptor, admin.CounterEntry{Key: string(e.Key), Value: string(e.Value)})
+		c.Descriptor = append(c.Descriptor, operator.CounterEntry{Key: string(e.Key), Value: string(e.Value)})
 	}
-	report, err := admin.PerformChange(ctx, counterEditor{s}, &c, admin.Client{Addr: client.Addr, User: client.User})
-	if refused := new(admin.CounterError); errors.As(err, &refused) {
+	report, err := s.editor.ChangeDescriptor(ctx, &c, operator.Client{Addr: client.Addr, User: client.User})
+	if refused := new(operator.CounterError); errors.As(err, &refused) {
 		return 0, &resp.ClientError{Text: refused.Reason}
 	}
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
@@ -98,7 +98,7 @@ func TestRESPDenials(t *testing.T) {
 	c.ask("RATELIMIT d ip 1 HITS 3")
 	c.ask("CL.THROTTLE alice 0 1 60 2")
 	var got []string
-	for _, d := range api[[]admin.Denial](s, "/api/denials") {
+	for _, d := range api[[]operator.Denial](s, "/api/denials") {
 		got = append(got, d.Protocol+" "+d.Domain+" "+d.Rule+" "+d.Subject+" "+d.Counter)
 	}
 	if want := "resp d d.ip ip=1 d_ip_1_; resp cl.throttle  key=alice cl.throttle:alice"; strings.Join(got, "; ") != want {

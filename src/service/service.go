@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
+	"ratelimit/src/operator"
 	"ratelimit/src/operator/recording"
 	"ratelimit/src/quota"
 	"ratelimit/src/service/otlpmetrics"
@@ -33,8 +34,9 @@ type Service struct {
 	early      earlyRequests
 	health     health
 	statistics statistics
-	divider    *quota.Divider      // divider is nil if no quotas are served.
-	operator   *operator           // operator is nil without a debug port.
+	divider    *quota.Divider // divider is nil if no quotas are served.
+	observer   *operator.Observer
+	editor     *operator.Editor
 	candidate  *candidateSource    // candidate is nil unless RUNTIME_CANDIDATE_SUBDIRECTORY is set.
 	recorder   *recording.Recorder // recorder is nil without a debug port.
 	// runners are started by Run, each in a goroutine. Servers return after frontends.stop, all others when the context ends.
@@ -73,7 +75,7 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries, SanitizeDots: cfg.Settings.SanitizeDots})
-	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOTLP, s.buildOperator, s.buildCandidate, s.buildLimiter, s.buildSources, s.buildFrontends} {
+	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOTLP, s.buildObserver, s.buildCandidate, s.buildLimiter, s.buildEditor, s.buildSources, s.buildFrontends} {
 		if err := build(); err != nil {
 			return nil, err
 		}

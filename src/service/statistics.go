@@ -127,9 +127,7 @@ func (s *Service) buildLimiter() error {
 		s.recorder = recording.New(rls.AppendJSONRequest)
 		recorders = append(recorders, s.recorder)
 	}
-	if s.operator != nil {
-		recorders = append(recorders, s.operator.recorders...)
-	}
+	recorders = append(recorders, s.observer.Recorders()...)
 	var candidates limiter.CandidateRecorder // candidates is nil, and not a nil *candidate.Tracker, without candidate rules.
 	if s.candidate != nil {
 		candidates = s.candidate.differences

@@ -35,9 +35,10 @@ type store struct {
 	backend.Backend
 	pools        []*pool         // pools has one or two of Redis or one of Memcached, and is empty for memory.
 	fallback     *fallback.Store // fallback is nil if counters are in memory, which always answers.
-	changes      *changes.Feed   // changes tells replicas of changes that operators make. It is nil if counters are in memory.
-	counterBytes func() int64    // counterBytes returns the memory of the counters in this process.
-	snapshot     *snapshot.File  // snapshot is nil without MEMORY_SNAPSHOT.
+	clearCache   func()          // clearCache empties the over-limit cache.
+	hasCache     bool
+	counterBytes func() int64   // counterBytes returns the memory of the counters in this process.
+	snapshot     *snapshot.File // snapshot is nil without MEMORY_SNAPSHOT.
 
 	lastBreakerChange atomic.Int64 // lastBreakerChange is when a breaker last opened or closed, in nanoseconds since 1970; 0 if none did.
 }
@@ -129,6 +130,7 @@ func (p *pool) slowError(e *remote.SlowError) *storeError {
 // over-limit cache in front, if it is on, and the fallback in front of that.
 func (s *Service) buildStore() error {
 	cfg := s.Settings
+	s.store.clearCache = func() {}
 	var err error
 	switch cfg.BackendType {
 	case "memory":
@@ -147,13 +149,11 @@ func (s *Service) buildStore() error {
 	if err != nil {
 		return err
 	}
-	var cache *overlimit.Cache
 	if cfg.LocalCacheBytes > 0 {
-		cache = overlimit.New(s.store.Backend, int(cfg.LocalCacheBytes))
-		s.store.Backend = cache
+		cache := overlimit.New(s.store.Backend, int(cfg.LocalCacheBytes))
+		s.store.Backend, s.store.clearCache, s.store.hasCache = cache, cache.Clear, true
 		s.counters.ShowFigures("overlimit", "", cache.Stats)
 	}
-	s.buildChanges(cache)
 	return s.buildFallback()
 }
 

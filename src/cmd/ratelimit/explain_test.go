@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/tools/explain"
+	"ratelimit/src/operator/explain"
 	"ratelimit/testbed/redistest"
 )
 

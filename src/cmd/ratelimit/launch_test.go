@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"ratelimit/src/service"
-	"ratelimit/src/tools/explain"
 	"ratelimit/testbed/harness"
 )
 
@@ -68,7 +67,7 @@ func launch(t *testing.T, text string, variables ...string) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		stopped <- service.WithOutput(io.Discard, &r.log, func(o *service.Output) (err error) {
-			cfg.Output, cfg.Explain = o, explain.Handler
+			cfg.Output = o
 			r.Service, err = service.New(cfg)
 			built <- err
 			if err == nil {

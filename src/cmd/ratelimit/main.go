@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/api"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/bench"
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/client"
@@ -24,7 +25,6 @@ import (
 	"ratelimit/src/tools/explain"
 	"ratelimit/src/tools/health"
 	"ratelimit/src/tools/man"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/record"
 	"ratelimit/src/tools/ruletest"
 	"ratelimit/src/tools/simulate"

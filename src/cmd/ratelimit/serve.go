@@ -10,11 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/operator/output"
 	"ratelimit/src/service"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/explain"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/suggest"
 )
 
@@ -64,7 +63,6 @@ func serve(cmd *cobra.Command, configure func() (service.Config, error)) error {
 			return err
 		}
 		cfg.Output, cfg.Signals, cfg.Heap = o, signals, tuner
-		cfg.Explain = explain.Handler
 		onReady := cfg.OnReady
 		cfg.OnReady = func(r service.Ready) {
 			if onReady != nil {

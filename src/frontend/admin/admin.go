@@ -1,5 +1,5 @@
 // Package admin serves pages for operators over HTTP: health, the loaded rules, the figures and
-// profiles. It imports no other part of the service; the caller passes in functions.
+// profiles. The caller passes in functions.
 package admin
 
 import (
@@ -15,6 +15,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
 )
 
 // HealthcheckHandler answers 200 and "OK" while reason returns an empty string, else 500 and the reason.
@@ -29,15 +32,6 @@ func HealthcheckHandler(reason func() string) http.Handler {
 	})
 }
 
-// Component is the state of one part of the service.
-type Component struct {
-	Name string `json:"name"`
-	// NotReadyReason says why the component is not ready. It is empty if the component is ready.
-	NotReadyReason string `json:"why,omitempty"`
-	// Note is further information, such as the number of domains.
-	Note string `json:"note,omitempty"`
-}
-
 // LiveHandler always answers 200.
 func LiveHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -46,10 +40,10 @@ func LiveHandler() http.Handler {
 }
 
 // ReadyHandler answers 200 with the components if all are ready, else 503. components must not block.
-func ReadyHandler(components func() []Component) http.Handler {
+func ReadyHandler(components func() []operator.Component) http.Handler {
 	type component struct {
 		Ready bool `json:"ready"`
-		Component
+		operator.Component
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		body := struct {
@@ -106,15 +100,15 @@ type DebugPages struct {
 	// SortedFigures yields the names and values of all figures, sorted by name.
 	SortedFigures iter.Seq2[string, int64]
 	// Components returns the components for /readyz, with addresses and paths.
-	Components func() []Component
-	// ExplainHandler serves /explain. If it is nil, there is no such page.
-	ExplainHandler http.Handler
+	Components func() []operator.Component
+	// Limiter explains requests at /explain. If it is nil, there is no such page.
+	Limiter *limiter.Limiter
 	// Figures is the source of the operator's page and of /api. If it is nil, there are no such pages.
 	Figures Figures
-	// Counters serves /api/counters. If it is nil, there is no such page.
-	Counters Counters
-	// Recordings serves /api/record. If it is nil, there is no such page.
-	Recordings Recordings
+	// ChangeCounters serves /api/counters. If it is nil, there is no such page.
+	ChangeCounters ChangeCounters
+	// Record serves /api/record. If it is nil, there is no such page.
+	Record Record
 	// HasToken says that the port requires a token. Without one, only clients on this host may change counters and record requests.
 	HasToken bool
 	// PprofEnabled adds the pages with Go's profiles.
@@ -132,14 +126,14 @@ func (d DebugPages) Handler() http.Handler {
 	handle("/rlconfig", "the loaded rules, one per line; ?format=yaml for all their properties", formattedPage{d.WriteRules, d.WriteRulesYAML, "yaml", "application/yaml"})
 	handle("/stats", "all counters and gauges; ?format=json for JSON", formattedPage{d.writeStatsText, d.writeStatsJSON, "json", "application/json"})
 	handle("/readyz", "whether each component is ready, with addresses, paths and problems", ReadyHandler(d.Components))
-	if d.ExplainHandler != nil {
-		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or bucket=key=value,key=value for a quota bucket, or POST the body of /json; ?format=json for JSON", d.ExplainHandler, http.MethodPost)
+	if d.Limiter != nil {
+		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or bucket=key=value,key=value for a quota bucket, or POST the body of /json; ?format=json for JSON", explainHandler(d.Limiter), http.MethodPost)
 	}
-	if d.Counters != nil {
-		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", protectChange(d.HasToken, newCountersAPI(d.Counters)), http.MethodPost)
+	if d.ChangeCounters != nil {
+		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", protectChange(d.HasToken, newCountersAPI(d.ChangeCounters)), http.MethodPost)
 	}
-	if d.Recordings != nil {
-		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; ?sample=10%&by=KEY&domain=D&for=1m&max_bytes=N", recordAPI{d.Recordings, d.HasToken})
+	if d.Record != nil {
+		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; ?sample=10%&by=KEY&domain=D&for=1m&max_bytes=N", recordAPI{d.Record, d.HasToken})
 	}
 	if d.Figures != nil {
 		api := figuresAPI{d.Figures}

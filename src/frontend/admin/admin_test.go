@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
 )
 
 func get(h http.Handler, path string) *httptest.ResponseRecorder {
@@ -30,8 +33,8 @@ func TestHealthcheck(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	parts := []Component{{Name: "rules", Note: "2 domains"}, {Name: "redis", NotReadyReason: `it "hangs"`}}
-	h := ReadyHandler(func() []Component { return parts })
+	parts := []operator.Component{{Name: "rules", Note: "2 domains"}, {Name: "redis", NotReadyReason: `it "hangs"`}}
+	h := ReadyHandler(func() []operator.Component { return parts })
 	for _, want := range []struct {
 		code int
 		body string
@@ -93,10 +96,12 @@ func TestDebug(t *testing.T) {
 			}
 			return err
 		},
-		SortedFigures:  func(yield func(string, int64) bool) { _ = yield("a.hits", 12) && yield("b", -1) },
-		Components:     func() []Component { return []Component{{Name: "rules", NotReadyReason: "a.yaml:3:5: unknown key"}} },
-		ExplainHandler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("because of " + r.URL.RawQuery)) }),
-		PprofEnabled:   true,
+		SortedFigures: func(yield func(string, int64) bool) { _ = yield("a.hits", 12) && yield("b", -1) },
+		Components: func() []operator.Component {
+			return []operator.Component{{Name: "rules", NotReadyReason: "a.yaml:3:5: unknown key"}}
+		},
+		Limiter:      limiter.New(limiter.Config{}),
+		PprofEnabled: true,
 	}
 	const index = `/debug/pprof/: list of the profiles of this process
 /debug/pprof/profile: CPU profile; ?seconds=30
@@ -120,7 +125,7 @@ func TestDebug(t *testing.T) {
 		{"/rlconfig?format=yaml", 200, "- rule: d.ip\n"},
 		{"/rlconfig?format=xml", 400, "unknown format \"xml\"; leave it out, or use yaml\n"},
 		{"/readyz", 503, `{"ready":false,"components":[{"ready":false,"name":"rules","why":"a.yaml:3:5: unknown key"}]}` + "\n"},
-		{"/explain?domain=d", 200, "because of domain=d"},
+		{"/explain?domain=d&descriptors=a=b", 503, limiter.ErrNoRules.Error() + "\n"},
 		{"/stats", 200, "a.hits: 12\nb: -1\n"},
 		{"/stats?format=json", 200, "{\n  \"a.hits\": 12,\n  \"b\": -1\n}\n"},
 		{"/stats?format=xml", 400, "unknown format \"xml\"; leave it out, or use json\n"},
@@ -136,7 +141,7 @@ func TestDebug(t *testing.T) {
 	if w := get(debug.Handler(), "/rlconfig?format=yaml"); w.Code != 500 || w.Body.String() != "no yaml today\n" {
 		t.Errorf("a failure: %d %s", w.Code, w.Body)
 	}
-	debug.PprofEnabled, debug.ExplainHandler = false, nil
+	debug.PprofEnabled, debug.Limiter = false, nil
 	for _, path := range []string{"/explain", "/debug/pprof/", "/debug/pprof/heap"} {
 		if w := get(debug.Handler(), path); w.Code != 404 {
 			t.Errorf("%s is off: got %d", path, w.Code)
@@ -155,8 +160,8 @@ func TestDebugMethods(t *testing.T) {
 	t.Parallel()
 	none := func(io.Writer) error { return nil }
 	debug := DebugPages{
-		WriteRules: none, WriteRulesYAML: none, SortedFigures: func(func(string, int64) bool) {}, Components: func() []Component { return nil },
-		ExplainHandler: LiveHandler(), PprofEnabled: true,
+		WriteRules: none, WriteRulesYAML: none, SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
+		Limiter: limiter.New(limiter.Config{}), PprofEnabled: true,
 	}
 	const reads = "GET, HEAD"
 	for _, page := range []struct{ path, allow string }{
@@ -172,7 +177,7 @@ func TestDebugMethods(t *testing.T) {
 			w := httptest.NewRecorder()
 			debug.Handler().ServeHTTP(w, httptest.NewRequest(method, page.path, nil))
 			if slices.Contains(strings.Split(page.allow, ", "), method) {
-				if w.Code != 200 {
+				if want := map[bool]int{false: 200, true: 400}[page.path == "/explain"]; w.Code != want { // The request to explain is missing.
 					t.Errorf("%s %s: got %d", method, page.path, w.Code)
 				}
 			} else if w.Code != 405 || w.Header().Get("Allow") != page.allow || !strings.Contains(w.Body.String(), page.allow) {

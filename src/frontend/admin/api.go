@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"ratelimit/src/operator"
 )
 
 // Bounds on what one answer of /api lists.
@@ -17,6 +19,37 @@ const (
 	defaultDenials  = 100
 	maxListed       = 1000
 )
+
+// Figures is the source of the operator's page, of /api and of `ratelimit top`. Its methods are safe
+// for concurrent use and must not block.
+type Figures interface {
+	State() operator.State
+
+	// Rates returns the rates of all domains, and of the rules whose full name contains search, in
+	// any case. An empty search finds all rules. Rules are sorted by requests per second, the busiest
+	// first, then by name. Rates leaves out the first offset rules and returns at most limit.
+	Rates(search string, offset, limit int) operator.Rates
+
+	// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service
+	// if both are empty. ok is false if there is no such domain or rule, or no history of it.
+	History(domain, rule string) (h operator.History, ok bool)
+
+	// Top returns the subjects that q asks for, those with most hits first.
+	Top(q operator.TopQuery) []operator.Subject
+
+	// Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.
+	Denials(after uint64, limit int) []operator.Denial
+
+	// Quotas returns the quota buckets that q asks for, those with most demand first, and the totals of all.
+	Quotas(q operator.QuotaQuery) operator.Quotas
+
+	// Candidate returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if no directory
+	// is set for candidate rules.
+	Candidate(limit int) (c operator.Candidate, ok bool)
+
+	// NextDenial returns a channel that is closed when a denial with an ID above after can be read.
+	NextDenial(after uint64) <-chan struct{}
+}
 
 // figuresAPI answers the pages under /api.
 type figuresAPI struct{ figures Figures }
@@ -59,7 +92,7 @@ func (page apiPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // state returns the state with lists that are never null in JSON.
-func (a figuresAPI) state() State {
+func (a figuresAPI) state() operator.State {
 	s := a.figures.State()
 	s.Components, s.Rules.Problems = listOf(s.Components), listOf(s.Rules.Problems)
 	return s
@@ -73,7 +106,7 @@ func (a figuresAPI) rates(p *parameters) any {
 	return a.ratesOf(search, offset, limit)
 }
 
-func (a figuresAPI) ratesOf(search string, offset, limit int) Rates {
+func (a figuresAPI) ratesOf(search string, offset, limit int) operator.Rates {
 	r := a.figures.Rates(search, offset, limit)
 	r.Domains, r.Rules = listOf(r.Domains), listOf(r.Rules)
 	return r
@@ -98,9 +131,9 @@ func (a figuresAPI) history(p *parameters) any {
 }
 
 func (a figuresAPI) top(p *parameters) any {
-	q := TopQuery{
-		Kind:   p.oneOf("kind", TopHot, TopDenied),
-		Window: p.oneOf("window", WindowMinute, WindowHour),
+	q := operator.TopQuery{
+		Kind:   p.oneOf("kind", operator.TopHot, operator.TopDenied),
+		Window: p.oneOf("window", operator.WindowMinute, operator.WindowHour),
 		Domain: p.text("domain"),
 		Rule:   p.text("rule"),
 		Limit:  p.limit(defaultSubjects),

@@ -8,19 +8,21 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ratelimit/src/operator"
 )
 
 // fakeFigures are Figures whose content a test sets.
 type fakeFigures struct {
 	mu      sync.Mutex // mu guards the fields below.
-	state   State
-	rates   Rates
-	hour    *History             // hour replaces the history of two values.
-	top     map[string][]Subject // top replaces the subject that shows the query, by the kind of the query.
-	denials []Denial
+	state   operator.State
+	rates   operator.Rates
+	hour    *operator.History             // hour replaces the history of two values.
+	top     map[string][]operator.Subject // top replaces the subject that shows the query, by the kind of the query.
+	denials []operator.Denial
 	// candidate is nil if there is no directory for candidate rules.
-	candidate *Candidate
-	quotas    Quotas
+	candidate *operator.Candidate
+	quotas    operator.Quotas
 	added     chan struct{} // added is closed when a denial is added.
 }
 
@@ -29,23 +31,23 @@ func newFakeFigures() *fakeFigures {
 }
 
 // set changes the content.
-func (f *fakeFigures) set(change func(*State, *Rates)) {
+func (f *fakeFigures) set(change func(*operator.State, *operator.Rates)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.state, &f.rates)
 }
 
-func (f *fakeFigures) State() State {
+func (f *fakeFigures) State() operator.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state
 }
 
-func (f *fakeFigures) Rates(search string, offset, limit int) Rates {
+func (f *fakeFigures) Rates(search string, offset, limit int) operator.Rates {
 	f.mu.Lock()
 	r := f.rates
 	f.mu.Unlock()
-	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(r RuleRates) bool {
+	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(r operator.RuleRates) bool {
 		return !strings.Contains(strings.ToLower(r.Domain+" "+r.Rule), strings.ToLower(search))
 	})
 	r.MatchingRules = len(r.Rules)
@@ -54,8 +56,8 @@ func (f *fakeFigures) Rates(search string, offset, limit int) Rates {
 	return r
 }
 
-func (f *fakeFigures) History(domain, rule string) (History, bool) {
-	h := History{Start: f.State().Now, StepSeconds: 10, Admitted: []float64{1, 2.5}}
+func (f *fakeFigures) History(domain, rule string) (operator.History, bool) {
+	h := operator.History{Start: f.State().Now, StepSeconds: 10, Admitted: []float64{1, 2.5}}
 	if f.hour != nil {
 		h = *f.hour
 	}
@@ -63,24 +65,24 @@ func (f *fakeFigures) History(domain, rule string) (History, bool) {
 }
 
 // Top returns one subject that shows the query.
-func (f *fakeFigures) Top(q TopQuery) []Subject {
+func (f *fakeFigures) Top(q operator.TopQuery) []operator.Subject {
 	if q.Domain == "none" {
 		return nil
 	}
 	if list := f.top[q.Kind]; list != nil {
 		return list
 	}
-	return []Subject{{Domain: q.Domain, Rule: q.Rule, Subject: fmt.Sprintf("%s of a %s", q.Kind, q.Window), Hits: uint64(q.Limit), PerSecond: 0.5}}
+	return []operator.Subject{{Domain: q.Domain, Rule: q.Rule, Subject: fmt.Sprintf("%s of a %s", q.Kind, q.Window), Hits: uint64(q.Limit), PerSecond: 0.5}}
 }
 
-func (f *fakeFigures) Denials(after uint64, limit int) []Denial {
+func (f *fakeFigures) Denials(after uint64, limit int) []operator.Denial {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	newer := f.denials[min(after, uint64(len(f.denials))):]
 	return slices.Clone(newer[max(0, len(newer)-limit):])
 }
 
-func (f *fakeFigures) Candidate(limit int) (c Candidate, ok bool) {
+func (f *fakeFigures) Candidate(limit int) (c operator.Candidate, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.candidate == nil {
@@ -91,11 +93,11 @@ func (f *fakeFigures) Candidate(limit int) (c Candidate, ok bool) {
 	return c, true
 }
 
-func (f *fakeFigures) Quotas(q QuotaQuery) Quotas {
+func (f *fakeFigures) Quotas(q operator.QuotaQuery) operator.Quotas {
 	f.mu.Lock()
 	quotas := f.quotas
 	f.mu.Unlock()
-	quotas.Buckets = slices.DeleteFunc(slices.Clone(quotas.Buckets), func(b QuotaBucket) bool {
+	quotas.Buckets = slices.DeleteFunc(slices.Clone(quotas.Buckets), func(b operator.QuotaBucket) bool {
 		return q.Domain != "" && b.Domain != q.Domain || q.Bucket != nil && b.Bucket != strings.Join(q.Bucket, ",")
 	})
 	quotas.MatchingBuckets = len(quotas.Buckets)
@@ -119,7 +121,7 @@ func (f *fakeFigures) NextDenial(after uint64) <-chan struct{} {
 }
 
 // deny adds a denial and sets its ID.
-func (f *fakeFigures) deny(d Denial) {
+func (f *fakeFigures) deny(d operator.Denial) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d.ID = uint64(len(f.denials)) + 1
@@ -130,21 +132,21 @@ func (f *fakeFigures) deny(d Denial) {
 
 // pagesWith returns the handler of a debug port with these figures.
 func pagesWith(f Figures) http.Handler {
-	return DebugPages{SortedFigures: func(func(string, int64) bool) {}, Components: func() []Component { return nil }, Figures: f}.Handler()
+	return DebugPages{SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil }, Figures: f}.Handler()
 }
 
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	f := newFakeFigures()
-	f.state = State{Version: "1.2.3", Commit: "abc", Now: at, StartedAt: at.Add(-time.Hour), Ready: true, Store: "memory", Replicas: 2}
-	f.rates = Rates{
-		Total:   PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4, Failed: 5},
-		Domains: []DomainRates{{"d", PerSecond{Admitted: 10}}},
-		Rules:   []RuleRates{{"d", "ip", "10 per minute", PerSecond{Denied: 1}, nil}, {"d", "user", "1 per day", PerSecond{}, nil}},
+	f.state = operator.State{Version: "1.2.3", Commit: "abc", Now: at, StartedAt: at.Add(-time.Hour), Ready: true, Store: "memory", Replicas: 2}
+	f.rates = operator.Rates{
+		Total:   operator.PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4, Failed: 5},
+		Domains: []operator.DomainRates{{Domain: "d", PerSecond: operator.PerSecond{Admitted: 10}}},
+		Rules:   []operator.RuleRates{{Domain: "d", Rule: "ip", Limit: "10 per minute", PerSecond: operator.PerSecond{Denied: 1}}, {Domain: "d", Rule: "user", Limit: "1 per day", PerSecond: operator.PerSecond{}}},
 	}
-	f.deny(Denial{At: at, Protocol: "grpc", Domain: "d", Rule: "ip", Subject: "ip=1.2.3.4", Counter: "d_ip_1.2.3.4_0", RetryAfterSeconds: 1.5, Skipped: 7})
-	f.deny(Denial{At: at, Protocol: "json", Domain: "d", Rule: "user", Subject: "user=<b>", RetryAfterSeconds: NeverRetry})
+	f.deny(operator.Denial{At: at, Protocol: "grpc", Domain: "d", Rule: "ip", Subject: "ip=1.2.3.4", Counter: "d_ip_1.2.3.4_0", RetryAfterSeconds: 1.5, Skipped: 7})
+	f.deny(operator.Denial{At: at, Protocol: "json", Domain: "d", Rule: "user", Subject: "user=<b>", RetryAfterSeconds: operator.NeverRetry})
 	const (
 		state = `{"version":"1.2.3","commit":"abc","now":"2026-11-23T12:00:00Z","started_at":"2026-11-23T11:00:00Z","ready":true,"components":[],"store":"memory",` +
 			`"rules":{"hash":"","domains":0,"rules":0,"files":0,"problems":[]},"replicas":2}`

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
+	"ratelimit/src/rules"
 	"ratelimit/testbed/browser"
 )
 
@@ -29,17 +32,17 @@ func newOperatorPort(t *testing.T) *operatorPort { return newOperatorPortWithTok
 func newOperatorPortWithToken(t *testing.T, token string) *operatorPort {
 	now := time.Now()
 	f := newFakeFigures()
-	f.state = State{
+	f.state = operator.State{
 		Version: "1.2.3", Commit: "abcdef0123456789", Now: now, StartedAt: now.Add(-3 * time.Hour), Ready: true, Store: "redis", StoreSince: now.Add(-50 * time.Minute), Replicas: 3,
-		Components: []Component{{Name: "rules", Note: "2 domains"}, {Name: "redis_pool"}},
-		Rules:      LoadedRules{Hash: "8f14e45fceea167a5a36dedd4bea2543", Domains: 2, Rules: 121, Files: 4, LoadedAt: now.Add(-20 * time.Minute)},
+		Components: []operator.Component{{Name: "rules", Note: "2 domains"}, {Name: "redis_pool"}},
+		Rules:      operator.LoadedRules{Hash: "8f14e45fceea167a5a36dedd4bea2543", Domains: 2, Rules: 121, Files: 4, LoadedAt: now.Add(-20 * time.Minute)},
 	}
-	f.rates = Rates{Total: PerSecond{1234.5, 56.7, 12, 3, 0, 0}, Domains: []DomainRates{{"api", PerSecond{1200, 56, 12, 3, 0, 0}}, {"mail", PerSecond{34.5, 0.7, 0, 0, 0, 0}}}}
-	f.rates.Rules = []RuleRates{{"api", "api.tenant", "9000 per minute", PerSecond{Admitted: 99}, nil}}
+	f.rates = operator.Rates{Total: operator.PerSecond{Admitted: 1234.5, Denied: 56.7, Near: 12, Shadow: 3}, Domains: []operator.DomainRates{{Domain: "api", PerSecond: operator.PerSecond{Admitted: 1200, Denied: 56, Near: 12, Shadow: 3}}, {Domain: "mail", PerSecond: operator.PerSecond{Admitted: 34.5, Denied: 0.7}}}}
+	f.rates.Rules = []operator.RuleRates{{Domain: "api", Rule: "api.tenant", Limit: "9000 per minute", PerSecond: operator.PerSecond{Admitted: 99}}}
 	for i := range 60 {
 		f.rates.Rules = append(f.rates.Rules,
-			RuleRates{"api", fmt.Sprintf("api.tenant.path_/v1/things/%d", i), "100 per second", PerSecond{Admitted: float64(80 / (i + 1)), Denied: float64(20 / (i + 1))}, nil},
-			RuleRates{"mail", fmt.Sprintf("mail.to_%d@example.org", i), "5 per hour", PerSecond{}, nil})
+			operator.RuleRates{Domain: "api", Rule: fmt.Sprintf("api.tenant.path_/v1/things/%d", i), Limit: "100 per second", PerSecond: operator.PerSecond{Admitted: float64(80 / (i + 1)), Denied: float64(20 / (i + 1))}},
+			operator.RuleRates{Domain: "mail", Rule: fmt.Sprintf("mail.to_%d@example.org", i), Limit: "5 per hour", PerSecond: operator.PerSecond{}})
 	}
 	p := &operatorPort{t: t, figures: f, address: "127.0.0.1:0", token: token}
 	p.start()
@@ -54,11 +57,11 @@ func (p *operatorPort) start() {
 		p.t.Fatal(err)
 	}
 	p.address = listener.Addr().String()
+	rulesOfNone := limiter.New(limiter.Config{})
+	rulesOfNone.UseRules(new(rules.Set))
 	pages := DebugPages{
-		SortedFigures: func(func(string, int64) bool) {}, Components: func() []Component { return nil }, Figures: p.figures,
-		ExplainHandler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "explained <b>nothing</b>", http.StatusBadRequest)
-		}),
+		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil }, Figures: p.figures,
+		Limiter: rulesOfNone,
 	}
 	p.server = &http.Server{Handler: RequireToken(p.token, unlimited{}, pages.Handler()), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	go func(s *http.Server) { _ = s.Serve(listener) }(p.server)
@@ -95,9 +98,9 @@ func testPageIsLive(t *testing.T, chromium *browser.Browser) {
 	p.Await("document.querySelector('#series .value').textContent === '1,235/s'")
 	p.Await("document.getElementById('ready').textContent === 'Ready'")
 	p.Await("document.querySelector('#chart canvas') !== null")
-	port.figures.set(func(s *State, r *Rates) {
+	port.figures.set(func(s *operator.State, r *operator.Rates) {
 		r.Total.Admitted = 7
-		s.Ready, s.Components = false, []Component{{Name: "redis_pool", NotReadyReason: "no answer"}, {Name: "counting", Note: "degraded: on_store_failure decides"}, {Name: "rules", Note: "2 domains"}}
+		s.Ready, s.Components = false, []operator.Component{{Name: "redis_pool", NotReadyReason: "no answer"}, {Name: "counting", Note: "degraded: on_store_failure decides"}, {Name: "rules", Note: "2 domains"}}
 		s.Rules.Problems = []string{"a.yaml:3:5: unknown key"}
 	})
 	p.Await("document.querySelector('#series .value').textContent === '7/s'")
@@ -114,7 +117,7 @@ func testPageIsLive(t *testing.T, chromium *browser.Browser) {
 		}
 	}
 	for i := range 3 {
-		port.figures.deny(Denial{At: time.Now(), Protocol: "grpc", Domain: "api", Rule: "api.user", Subject: fmt.Sprintf("user=u%d", i), RetryAfterSeconds: NeverRetry})
+		port.figures.deny(operator.Denial{At: time.Now(), Protocol: "grpc", Domain: "api", Rule: "api.user", Subject: fmt.Sprintf("user=u%d", i), RetryAfterSeconds: operator.NeverRetry})
 	}
 	p.Await(fmt.Sprintf(rowsOf, "denials") + " === 3")
 	if got := p.Text("document.querySelector('#denials-table tbody').innerText.replaceAll(/\\s+/g, ' ')"); got == "" {
@@ -160,12 +163,12 @@ func testPageWithToken(t *testing.T, chromium *browser.Browser) {
 func testPageShowsTextOfStrangers(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
 	const hostile = `<img src=x onerror=alert(1)>`
-	port.figures.set(func(s *State, r *Rates) {
-		r.Rules = []RuleRates{{"d", "d." + hostile, hostile, PerSecond{}, nil}}
-		r.Domains = []DomainRates{{"d", PerSecond{}}}
+	port.figures.set(func(s *operator.State, r *operator.Rates) {
+		r.Rules = []operator.RuleRates{{Domain: "d", Rule: "d." + hostile, Limit: hostile, PerSecond: operator.PerSecond{}}}
+		r.Domains = []operator.DomainRates{{Domain: "d", PerSecond: operator.PerSecond{}}}
 		s.Rules.Problems = []string{hostile}
 	})
-	port.figures.deny(Denial{Domain: "d", Rule: hostile, Subject: hostile, Counter: hostile, Protocol: hostile})
+	port.figures.deny(operator.Denial{Domain: "d", Rule: hostile, Subject: hostile, Counter: hostile, Protocol: hostile})
 	p := chromium.Open(t, port.url(), 1280)
 	p.Await(fmt.Sprintf(rowsOf, "denials") + " === 1")
 	p.Await(fmt.Sprintf(rowsOf, "rules") + " === 2")
@@ -173,11 +176,11 @@ func testPageShowsTextOfStrangers(t *testing.T, chromium *browser.Browser) {
 		t.Errorf("the subject is %q", got)
 	}
 	p.Click("#denials-table tbody button")
-	p.Await("document.getElementById('explain-result').textContent === 'explained <b>nothing</b>'")
+	p.Await("document.getElementById('explain-result').textContent.includes('<img src')")
 	if got := p.Text("document.querySelectorAll('main img, main b').length"); got != "0" {
 		t.Errorf("%s elements come from texts of callers", got)
 	}
-	if problems := p.Problems("status of 400"); problems != nil {
+	if problems := p.Problems(); problems != nil {
 		t.Errorf("%q", problems)
 	}
 }
@@ -185,10 +188,10 @@ func testPageShowsTextOfStrangers(t *testing.T, chromium *browser.Browser) {
 // 10,000 rules are searched and paged by the service.
 func testPageWithManyRules(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
-	port.figures.set(func(s *State, r *Rates) {
+	port.figures.set(func(s *operator.State, r *operator.Rates) {
 		s.Rules.Rules, r.Rules = 10_000, nil
 		for i := range 10_000 {
-			r.Rules = append(r.Rules, RuleRates{"api", fmt.Sprintf("api.user_%05d", i), "10 per minute", PerSecond{Admitted: float64(10_000 - i)}, nil})
+			r.Rules = append(r.Rules, operator.RuleRates{Domain: "api", Rule: fmt.Sprintf("api.user_%05d", i), Limit: "10 per minute", PerSecond: operator.PerSecond{Admitted: float64(10_000 - i)}})
 		}
 	})
 	p := chromium.Open(t, port.url(), 1280)
@@ -212,7 +215,7 @@ func fillForPictures(f *fakeFigures) {
 	f.candidate = exampleCandidate("tenant=acme,path=/v1/search")
 	f.quotas = exampleQuotas("env=prod,name=web")
 	const steps = 360
-	f.hour = &History{Start: now.Add(-time.Hour), StepSeconds: 10}
+	f.hour = &operator.History{Start: now.Add(-time.Hour), StepSeconds: 10}
 	for i := range steps {
 		wave, burst := math.Sin(float64(i)/60), math.Max(0, 1-math.Abs(float64(i-230))/25)
 		jitter := float64((i*7919)%97) / 97
@@ -224,24 +227,24 @@ func fillForPictures(f *fakeFigures) {
 	}
 	tenants := []string{"acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "wonka"}
 	paths := []string{"/v1/search", "/v1/orders", "/v1/export", "/login"}
-	f.top = make(map[string][]Subject)
-	f.rates.Rules = []RuleRates{{"api", "api.tenant", "60000 per minute", PerSecond{Admitted: 812, Denied: 24, Near: 61}, nil}, {"mail", "mail.recipient", "20 per hour", PerSecond{Admitted: 8.4, Denied: 0.7}, nil}}
+	f.top = make(map[string][]operator.Subject)
+	f.rates.Rules = []operator.RuleRates{{Domain: "api", Rule: "api.tenant", Limit: "60000 per minute", PerSecond: operator.PerSecond{Admitted: 812, Denied: 24, Near: 61}}, {Domain: "mail", Rule: "mail.recipient", Limit: "20 per hour", PerSecond: operator.PerSecond{Admitted: 8.4, Denied: 0.7}}}
 	for i, path := range paths {
-		f.rates.Rules = append(f.rates.Rules, RuleRates{"api", "api.tenant.path_" + path, fmt.Sprintf("%d per second", 50/(i+1)), PerSecond{Admitted: 240 / float64(i+1), Denied: 20 / float64(i+1), Near: 8 / float64(i+1)}, nil})
+		f.rates.Rules = append(f.rates.Rules, operator.RuleRates{Domain: "api", Rule: "api.tenant.path_" + path, Limit: fmt.Sprintf("%d per second", 50/(i+1)), PerSecond: operator.PerSecond{Admitted: 240 / float64(i+1), Denied: 20 / float64(i+1), Near: 8 / float64(i+1)}})
 	}
 	for i := range 40 {
-		f.rates.Rules = append(f.rates.Rules, RuleRates{"api", fmt.Sprintf("api.worker_batch-%02d", i+1), "10 per second, 40 at once", PerSecond{Admitted: float64(9 - i%9)}, nil})
+		f.rates.Rules = append(f.rates.Rules, operator.RuleRates{Domain: "api", Rule: fmt.Sprintf("api.worker_batch-%02d", i+1), Limit: "10 per second, 40 at once", PerSecond: operator.PerSecond{Admitted: float64(9 - i%9)}})
 	}
 	for i, tenant := range tenants {
-		hot := Subject{Domain: "api", Rule: "api.tenant", Subject: "tenant=" + tenant, Hits: uint64(21000 / (i + 1))}
+		hot := operator.Subject{Domain: "api", Rule: "api.tenant", Subject: "tenant=" + tenant, Hits: uint64(21000 / (i + 1))}
 		hot.PerSecond = float64(hot.Hits) / 60
-		denied := Subject{Domain: "api", Rule: "api.tenant.path_" + paths[i%4], Subject: "tenant=" + tenant + ",path=" + paths[i%4], Hits: uint64(1300 / (i + 1))}
+		denied := operator.Subject{Domain: "api", Rule: "api.tenant.path_" + paths[i%4], Subject: "tenant=" + tenant + ",path=" + paths[i%4], Hits: uint64(1300 / (i + 1))}
 		denied.PerSecond = float64(denied.Hits) / 60
-		f.top[TopHot], f.top[TopDenied] = append(f.top[TopHot], hot), append(f.top[TopDenied], denied)
+		f.top[operator.TopHot], f.top[operator.TopDenied] = append(f.top[operator.TopHot], hot), append(f.top[operator.TopDenied], denied)
 	}
 	for i := range 30 {
 		tenant, path := tenants[i%len(tenants)], paths[i%len(paths)]
-		f.deny(Denial{
+		f.deny(operator.Denial{
 			At: now.Add(time.Duration(i-30) * 700 * time.Millisecond), Protocol: "grpc", Domain: "api", Rule: "api.tenant.path_" + path, Subject: "tenant=" + tenant + ",path=" + path,
 			Counter: "api_tenant_" + tenant + "_path_" + path + "_1795476060", RetryAfterSeconds: float64(i%7) * 0.4, Skipped: uint64(i % 3 * 17),
 		})
@@ -249,20 +252,20 @@ func fillForPictures(f *fakeFigures) {
 }
 
 // exampleCandidate returns candidate rules with differences. Subjects and the names of rules are text.
-func exampleCandidate(text string) *Candidate {
+func exampleCandidate(text string) *operator.Candidate {
 	now := time.Now()
-	return &Candidate{
+	return &operator.Candidate{
 		Directory: "/rules/next/config", Hash: "0123456789abcdef", Domains: 2, Rules: 45, Files: 4, LoadedAt: now.Add(-time.Hour), Since: now.Add(-time.Hour),
 		RemovedDomains: []string{"mail"},
-		Requests:       CandidateRequests{1_203_441, CandidateDifferences{812, 44, 3}, 17, 98_000}, SampledPercent: 38.6,
-		DifferingRules: []CandidateRule{
-			{"api", "api." + text, "60000 per minute", "50000 per minute", CandidateDifferences{812, 0, 0}},
-			{"api", "api.ip", "10 per second", "", CandidateDifferences{0, 44, 3}},
+		Requests:       operator.CandidateRequests{Same: 1_203_441, CandidateDifferences: operator.CandidateDifferences{WouldDeny: 812, WouldAdmit: 44, WouldBeError: 3}, NotJudged: 17, NotSampled: 98_000}, SampledPercent: 38.6,
+		DifferingRules: []operator.CandidateRule{
+			{Domain: "api", Rule: "api." + text, LiveLimit: "60000 per minute", CandidateLimit: "50000 per minute", CandidateDifferences: operator.CandidateDifferences{WouldDeny: 812}},
+			{Domain: "api", Rule: "api.ip", LiveLimit: "10 per second", CandidateDifferences: operator.CandidateDifferences{WouldAdmit: 44, WouldBeError: 3}},
 		},
 		DifferingRuleCount: 2,
-		Subjects:           []CandidateSubject{{"would_deny", "api", "api." + text, text, 700}, {"would_admit", "api", "api.ip", "ip=10.0.0.7", 44}},
-		Examples: []CandidateExample{
-			{8, now, "would_deny", "grpc", "api", "api." + text, text, 2.5}, {3, now, "would_admit", "json", "api", "api.ip", "ip=10.0.0.7", NeverRetry},
+		Subjects:           []operator.CandidateSubject{{Result: "would_deny", Domain: "api", Rule: "api." + text, Subject: text, Requests: 700}, {Result: "would_admit", Domain: "api", Rule: "api.ip", Subject: "ip=10.0.0.7", Requests: 44}},
+		Examples: []operator.CandidateExample{
+			{ID: 8, At: now, Result: "would_deny", Protocol: "grpc", Domain: "api", Rule: "api." + text, Subject: text, RetryAfterSeconds: 2.5}, {ID: 3, At: now, Result: "would_admit", Protocol: "json", Domain: "api", Rule: "api.ip", Subject: "ip=10.0.0.7", RetryAfterSeconds: operator.NeverRetry},
 		},
 	}
 }
@@ -273,8 +276,10 @@ func testPageOfCandidate(t *testing.T, chromium *browser.Browser) {
 	p := chromium.Open(t, port.url(), 1280)
 	p.Await(isConnected + " && document.getElementById('candidate').hidden && document.getElementById('candidate-link').hidden")
 	const hostile = `<img src=x onerror=alert(1)>`
-	set := func(c *Candidate) { port.figures.set(func(*State, *Rates) { port.figures.candidate = c }) }
-	set(&Candidate{Directory: "/rules/next", Problems: []string{"a.yaml:3:5: " + hostile}})
+	set := func(c *operator.Candidate) {
+		port.figures.set(func(*operator.State, *operator.Rates) { port.figures.candidate = c })
+	}
+	set(&operator.Candidate{Directory: "/rules/next", Problems: []string{"a.yaml:3:5: " + hostile}})
 	p.Await("document.getElementById('candidate-state').textContent === 'none in /rules/next'")
 	p.Await("document.getElementById('candidate-problems').textContent === 'The last candidate was refused: a.yaml:3:5: " + hostile + "'")
 	set(exampleCandidate(hostile))
@@ -300,7 +305,7 @@ func testPageOfCandidate(t *testing.T, chromium *browser.Browser) {
 	}
 	set(nil)
 	p.Await("document.getElementById('candidate').hidden")
-	if problems := p.Problems("status of 400"); problems != nil {
+	if problems := p.Problems(); problems != nil {
 		t.Errorf("%q", problems)
 	}
 }
@@ -339,15 +344,15 @@ func testPageLooks(t *testing.T, chromium *browser.Browser) {
 // The page says that it is disconnected, and connects again by itself. Denials of the new process follow those of the old one.
 func testPageSurvivesRestart(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
-	port.figures.deny(Denial{Subject: "before"})
+	port.figures.deny(operator.Denial{Subject: "before"})
 	p := chromium.Open(t, port.url(), 1280)
 	p.Await(fmt.Sprintf(rowsOf, "denials") + " === 1")
 	port.stop()
 	p.Await("document.getElementById('connection').textContent === 'Disconnected, trying again'")
 	p.Await("document.getElementById('disconnected').innerText.startsWith('Disconnected since ')")
 	port.figures = newFakeFigures()
-	port.figures.state = State{StartedAt: time.Now(), Version: "1.2.4"}
-	port.figures.deny(Denial{Subject: "after"})
+	port.figures.state = operator.State{StartedAt: time.Now(), Version: "1.2.4"}
+	port.figures.deny(operator.Denial{Subject: "after"})
 	port.start()
 	p.Await(isConnected + " && document.getElementById('disconnected').hidden")
 	p.Await(fmt.Sprintf(rowsOf, "denials") + " === 2")
@@ -374,8 +379,8 @@ func testPageKeyboard(t *testing.T, chromium *browser.Browser) {
 	if got := p.Text("document.querySelectorAll('#rules-table [aria-pressed=true]').length + document.activeElement.ariaPressed"); got != "1true" {
 		t.Errorf("the rule is chosen: %s", got)
 	}
-	port.figures.set(func(_ *State, r *Rates) {
-		r.Rules = append([]RuleRates{{"aaa", "aaa.first", "1 per day", PerSecond{Admitted: 1000}, nil}}, r.Rules...)
+	port.figures.set(func(_ *operator.State, r *operator.Rates) {
+		r.Rules = append([]operator.RuleRates{{Domain: "aaa", Rule: "aaa.first", Limit: "1 per day", PerSecond: operator.PerSecond{Admitted: 1000}}}, r.Rules...)
 	})
 	p.Await("document.querySelector('#rules-table tbody button').textContent === 'aaa'")
 	if got := p.Text("document.activeElement.textContent"); got != "tenant" {

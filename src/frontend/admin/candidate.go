@@ -1,93 +1,14 @@
 package admin
 
 import (
-	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
-	"text/tabwriter"
-	"time"
+
+	"ratelimit/src/operator"
 )
 
-// Candidate tells how the candidate rules would answer requests that the live rules decide.
-type Candidate struct {
-	Directory string `json:"directory"`
-	Hash      string `json:"hash"` // Hash is the same for the same rules. It is empty if there are no candidate rules.
-	Domains   int    `json:"domains"`
-	Rules     int    `json:"rules"`
-	Files     int    `json:"files"`
-	// LoadedAt is when the candidate rules were loaded, zero if there are none. RefusedAt is when the last load was refused, zero if it was
-	// not, and Problems are its mistakes.
-	LoadedAt  time.Time `json:"loaded_at,omitzero"`
-	RefusedAt time.Time `json:"refused_at,omitzero"`
-	Problems  []string  `json:"problems"`
-	// NewDomains are only in the candidate rules, RemovedDomains only in the live ones.
-	NewDomains     []string `json:"new_domains"`
-	RemovedDomains []string `json:"removed_domains"`
-
-	// SampledPercent is the percentage of the counters of candidate limits that are judged, 100 for all. Counters that are those of live limits
-	// are always judged.
-	SampledPercent float64 `json:"sampled_percent"`
-
-	Since    time.Time         `json:"since"` // Since is when counting began: when these candidate rules came.
-	Requests CandidateRequests `json:"requests"`
-	// DifferingRules are rules with differences, those with most first. DifferingRuleCount is how many there are.
-	DifferingRules     []CandidateRule    `json:"differing_rules"`
-	DifferingRuleCount int                `json:"differing_rule_count"`
-	Subjects           []CandidateSubject `json:"subjects"` // Subjects are those with most differences in the last hour.
-	Examples           []CandidateExample `json:"examples"` // Examples are the newest sampled differences, newest first.
-}
-
-// CandidateDifferences are numbers of requests that the candidate rules would answer differently.
-type CandidateDifferences struct {
-	WouldDeny    uint64 `json:"would_deny"`     // WouldDeny passed, and would be denied.
-	WouldAdmit   uint64 `json:"would_admit"`    // WouldAdmit were denied, and would pass.
-	WouldBeError uint64 `json:"would_be_error"` // WouldBeError would get an error, because they name no hold.
-}
-
-// CandidateRequests are the numbers of all requests since Candidate.Since.
-type CandidateRequests struct {
-	Same uint64 `json:"same"`
-	CandidateDifferences
-	NotJudged  uint64 `json:"not_judged"`  // NotJudged could not be compared, because the store did not answer.
-	NotSampled uint64 `json:"not_sampled"` // NotSampled were not compared, because they need a counter that is not judged.
-}
-
-// CandidateRule is a rule that refuses requests under one version of the rules, and not under the other.
-type CandidateRule struct {
-	Domain string `json:"domain"`
-	Rule   string `json:"rule"`
-	// LiveLimit and CandidateLimit are the limits for people. One is empty if the rule is only in the other version.
-	LiveLimit      string `json:"live_limit"`
-	CandidateLimit string `json:"candidate_limit"`
-	CandidateDifferences
-}
-
-// CandidateSubject is a subject whose requests would be answered differently. Requests is an estimate for the last hour.
-type CandidateSubject struct {
-	Result   string `json:"result"` // Result is "would_deny" or "would_admit".
-	Domain   string `json:"domain"`
-	Rule     string `json:"rule"`
-	Subject  string `json:"subject"` // Subject is the descriptor, as key=value,key=value. Callers chose its text.
-	Requests uint64 `json:"requests"`
-}
-
-// CandidateExample is a sampled request that would be answered differently.
-type CandidateExample struct {
-	ID       uint64    `json:"id"`
-	At       time.Time `json:"at"`
-	Result   string    `json:"result"`
-	Protocol string    `json:"protocol"`
-	Domain   string    `json:"domain"`
-	Rule     string    `json:"rule"`
-	Subject  string    `json:"subject"` // Subject is the descriptor, as key=value,key=value. Callers chose its text.
-	// RetryAfterSeconds is how long the version of the rules that refuses lets the caller wait, or NeverRetry.
-	RetryAfterSeconds float64 `json:"retry_after_seconds"`
-}
-
 // candidate returns the candidate rules with lists that are never null in JSON.
-func (a figuresAPI) candidate(limit int) (Candidate, bool) {
+func (a figuresAPI) candidate(limit int) (operator.Candidate, bool) {
 	c, ok := a.figures.Candidate(limit)
 	c.Problems, c.NewDomains, c.RemovedDomains = listOf(c.Problems), listOf(c.NewDomains), listOf(c.RemovedDomains)
 	c.DifferingRules, c.Subjects, c.Examples = listOf(c.DifferingRules), listOf(c.Subjects), listOf(c.Examples)
@@ -117,82 +38,6 @@ func (page candidatePage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case format == "rlconfig":
 		streamPage(w, "text/plain; charset=utf-8", page.writeRules)
 	default:
-		streamPage(w, "text/plain; charset=utf-8", c.writeText)
+		streamPage(w, "text/plain; charset=utf-8", c.WriteText)
 	}
-}
-
-// writeText writes the report for a terminal.
-func (c *Candidate) writeText(w io.Writer) error {
-	ago := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-	state := "there are none; put the next rules there to compare them with the live ones"
-	if !c.LoadedAt.IsZero() {
-		state = fmt.Sprintf("%s in %s, hash %s, loaded at %s; judged beside the live rules, and not enforced",
-			plural(c.Rules, "rule"), plural(c.Domains, "domain"), c.Hash, ago(c.LoadedAt))
-	}
-	_, _ = fmt.Fprintf(w, "candidate rules in %s: %s\n", c.Directory, state) // streamPage passes a bufio.Writer, which keeps the error until Flush.
-	if !c.RefusedAt.IsZero() {
-		_, _ = fmt.Fprintf(w, "newer ones were refused at %s:\n  %s\n", ago(c.RefusedAt), strings.Join(c.Problems, "\n  "))
-	}
-	for _, domains := range []struct {
-		text string
-		list []string
-	}{{"only the candidate has", c.NewDomains}, {"the candidate removes, so that all their requests would be admitted", c.RemovedDomains}} {
-		if len(domains.list) > 0 {
-			_, _ = fmt.Fprintf(w, "domains that %s: %s\n", domains.text, strings.Join(domains.list, ", "))
-		}
-	}
-	if c.LoadedAt.IsZero() {
-		return nil
-	}
-	r := &c.Requests
-	_, _ = fmt.Fprintf(w, "\n%d requests compared since %s: %d would be denied, %d would be admitted, %d would be errors, %d have the same answer; %d could not be compared\n",
-		r.Same+r.WouldDeny+r.WouldAdmit+r.WouldBeError, ago(c.Since), r.WouldDeny, r.WouldAdmit, r.WouldBeError, r.Same, r.NotJudged)
-	if c.SampledPercent < 100 || r.NotSampled > 0 {
-		_, _ = fmt.Fprintf(w, "%d requests were not compared, to bound the cost: %s %% of the counters that only the candidate has are judged\n",
-			r.NotSampled, strconv.FormatFloat(c.SampledPercent, 'f', -1, 64))
-	}
-	if len(c.DifferingRules) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(table, "\nRULE\tLIVE\tCANDIDATE\tWOULD DENY\tWOULD ADMIT\tWOULD BE ERROR")
-		for _, d := range c.DifferingRules {
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\n", d.Rule, limitOrNone(d.LiveLimit), limitOrNone(d.CandidateLimit), d.WouldDeny, d.WouldAdmit, d.WouldBeError)
-		}
-		_ = table.Flush()
-		if more := c.DifferingRuleCount - len(c.DifferingRules); more > 0 {
-			_, _ = fmt.Fprintf(w, "and %s more\n", plural(more, "rule"))
-		}
-	}
-	if len(c.Subjects) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(table, "\nSUBJECT (last hour)\tREQUESTS\tRESULT\tRULE")
-		for _, s := range c.Subjects {
-			_, _ = fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", s.Subject, s.Requests, s.Result, s.Rule)
-		}
-		_ = table.Flush()
-	}
-	if len(c.Examples) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(table, "\nEXAMPLE\tRESULT\tDOMAIN\tSUBJECT\tRULE")
-		for _, e := range c.Examples {
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", ago(e.At), e.Result, e.Domain, e.Subject, e.Rule)
-		}
-		_ = table.Flush()
-	}
-	return nil
-}
-
-// limitOrNone returns a limit, or "none" for a rule that one version of the rules does not have.
-func limitOrNone(limit string) string {
-	if limit == "" {
-		return "none"
-	}
-	return limit
-}
-
-// plural returns n and noun, such as "1 rule" or "2 rules".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

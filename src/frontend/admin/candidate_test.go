@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ratelimit/src/operator"
 )
 
 // The page has text for curl, JSON for programs, and the rules.
@@ -23,20 +25,20 @@ func TestCandidatePage(t *testing.T) {
 		}
 	}
 	check("/candidate", 404, "there are no candidate rules: set RUNTIME_CANDIDATE_SUBDIRECTORY to a directory beside that of the rules")
-	f.candidate = &Candidate{Directory: "/rules/next", RefusedAt: at, Problems: []string{"a.yaml:1:1: bad", "b.yaml:2:1: bad"}}
+	f.candidate = &operator.Candidate{Directory: "/rules/next", RefusedAt: at, Problems: []string{"a.yaml:1:1: bad", "b.yaml:2:1: bad"}}
 	check("/candidate", 200, `candidate rules in /rules/next: there are none; put the next rules there to compare them with the live ones
 newer ones were refused at 2026-11-23T12:00:00Z:
   a.yaml:1:1: bad
   b.yaml:2:1: bad`)
-	f.candidate = &Candidate{
+	f.candidate = &operator.Candidate{
 		Directory: "/rules/next", Hash: "0123", Domains: 1, Rules: 3, Files: 1, LoadedAt: at, Since: at, NewDomains: []string{"e"}, RemovedDomains: []string{"f", "g"},
-		Requests: CandidateRequests{90, CandidateDifferences{7, 2, 1}, 5, 300}, SampledPercent: 38.6,
-		DifferingRules: []CandidateRule{
-			{"d", "d.user", "10 per minute", "5 per minute", CandidateDifferences{7, 0, 0}}, {"d", "d.ip", "1 per day", "", CandidateDifferences{0, 2, 1}},
+		Requests: operator.CandidateRequests{Same: 90, CandidateDifferences: operator.CandidateDifferences{WouldDeny: 7, WouldAdmit: 2, WouldBeError: 1}, NotJudged: 5, NotSampled: 300}, SampledPercent: 38.6,
+		DifferingRules: []operator.CandidateRule{
+			{Domain: "d", Rule: "d.user", LiveLimit: "10 per minute", CandidateLimit: "5 per minute", CandidateDifferences: operator.CandidateDifferences{WouldDeny: 7}}, {Domain: "d", Rule: "d.ip", LiveLimit: "1 per day", CandidateDifferences: operator.CandidateDifferences{WouldAdmit: 2, WouldBeError: 1}},
 		},
 		DifferingRuleCount: 5,
-		Subjects:           []CandidateSubject{{"would_deny", "d", "d.user", "user=bob", 7}},
-		Examples:           []CandidateExample{{9, at, "would_deny", "grpc", "d", "d.user", "user=bob", 2.5}},
+		Subjects:           []operator.CandidateSubject{{Result: "would_deny", Domain: "d", Rule: "d.user", Subject: "user=bob", Requests: 7}},
+		Examples:           []operator.CandidateExample{{ID: 9, At: at, Result: "would_deny", Protocol: "grpc", Domain: "d", Rule: "d.user", Subject: "user=bob", RetryAfterSeconds: 2.5}},
 	}
 	check("/candidate", 200, `candidate rules in /rules/next: 3 rules in 1 domain, hash 0123, loaded at 2026-11-23T12:00:00Z; judged beside the live rules, and not enforced
 domains that only the candidate has: e

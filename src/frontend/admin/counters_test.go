@@ -10,17 +10,19 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"ratelimit/src/operator"
 )
 
 // fakeCounters records the last change, and answers with report or err.
 type fakeCounters struct {
-	change CounterChange
-	who    Client
-	report CounterReport
+	change operator.CounterChange
+	who    operator.Client
+	report operator.CounterReport
 	err    error
 }
 
-func (f *fakeCounters) Change(ctx context.Context, c CounterChange, who Client, progress func(int)) (*CounterReport, error) {
+func (f *fakeCounters) Change(ctx context.Context, c operator.CounterChange, who operator.Client, progress func(int)) (*operator.CounterReport, error) {
 	f.change, f.who = c, who
 	if c.IsPattern() {
 		progress(7)
@@ -56,8 +58,8 @@ func TestCounters(t *testing.T) {
 		{http.MethodPost, "", `{"action":"set","domain":"d","descriptor":[{"key":"user","value":"alex"}],"used":7}`, ""},
 		{http.MethodPost, "", `{"action":"set","domain":"d","descriptor":[{"key":"user","value":"alex"}],"used":0}`, ""},
 	} {
-		fake := &fakeCounters{report: CounterReport{Counters: []Counter{{Rule: "d.user", Used: 3}}}}
-		h := DebugPages{Counters: fake}.Handler()
+		fake := &fakeCounters{report: operator.CounterReport{Counters: []operator.Counter{{Rule: "d.user", Used: 3}}}}
+		h := DebugPages{ChangeCounters: fake.Change}.Handler()
 		w := ask(h, tt.method, tt.query, tt.body)
 		if tt.want == "" {
 			tt.want = tt.body
@@ -66,7 +68,7 @@ func TestCounters(t *testing.T) {
 		if w.Code != 200 || err != nil || string(got) != tt.want {
 			t.Errorf("%s %s%s: %d %s, change %s, want %s", tt.method, tt.query, tt.body, w.Code, w.Body, got, tt.want)
 		}
-		var report CounterReport
+		var report operator.CounterReport
 		if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil || report.Counters[0].Used != 3 {
 			t.Errorf("%s: %v", w.Body, err)
 		}
@@ -81,7 +83,7 @@ func TestClientOfAChange(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/api/counters", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	r.SetBasicAuth(strings.Repeat("é", 100), "secret")
-	DebugPages{Counters: fake, HasToken: true}.Handler().ServeHTTP(httptest.NewRecorder(), r)
+	DebugPages{ChangeCounters: fake.Change, HasToken: true}.Handler().ServeHTTP(httptest.NewRecorder(), r)
 	if fake.who.Addr != r.RemoteAddr || len(fake.who.User) != maxUserNameBytes {
 		t.Errorf("%+v", fake.who)
 	}
@@ -131,13 +133,13 @@ func TestHostileChanges(t *testing.T) {
 			if tt.query != "" {
 				method = http.MethodGet
 			}
-			w := ask(DebugPages{Counters: fake}.Handler(), method, tt.query, tt.body)
+			w := ask(DebugPages{ChangeCounters: fake.Change}.Handler(), method, tt.query, tt.body)
 			if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.reason) || fake.change.Action != "" {
 				t.Errorf("%d %.200s, change %+v; want %d, %q", w.Code, w.Body, fake.change, tt.code, tt.reason)
 			}
 		})
 	}
-	if w := ask(DebugPages{Counters: new(fakeCounters)}.Handler(), http.MethodDelete, "", ""); w.Code != http.StatusMethodNotAllowed {
+	if w := ask(DebugPages{ChangeCounters: new(fakeCounters).Change}.Handler(), http.MethodDelete, "", ""); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("DELETE: %d", w.Code)
 	}
 }
@@ -149,10 +151,10 @@ func TestErrorsOfChanges(t *testing.T) {
 		code int
 	}{
 		{errors.New("redis: no answer"), 503},
-		{&CounterError{404, "no limit applies"}, 404},
-		{fmt.Errorf("rule x: %w", &CounterError{400, "add ip"}), 400},
+		{&operator.CounterError{Status: 404, Reason: "no limit applies"}, 404},
+		{fmt.Errorf("rule x: %w", &operator.CounterError{Status: 400, Reason: "add ip"}), 400},
 	} {
-		w := ask(DebugPages{Counters: &fakeCounters{err: tt.err}}.Handler(), http.MethodGet, "?domain=d&entry=a=b", "")
+		w := ask(DebugPages{ChangeCounters: (&fakeCounters{err: tt.err}).Change}.Handler(), http.MethodGet, "?domain=d&entry=a=b", "")
 		if w.Code != tt.code || strings.TrimSpace(w.Body.String()) != tt.err.Error() {
 			t.Errorf("%v: %d %s", tt.err, w.Code, w.Body)
 		}
@@ -163,8 +165,8 @@ func TestErrorsOfChanges(t *testing.T) {
 func TestProgressOfAPattern(t *testing.T) {
 	t.Parallel()
 	const query = "?domain=d&entry=a=x*"
-	fake := &fakeCounters{report: CounterReport{Matching: 7, Names: []string{"d_a_x1_"}}}
-	h := DebugPages{Counters: fake}.Handler()
+	fake := &fakeCounters{report: operator.CounterReport{Matching: 7, Names: []string{"d_a_x1_"}}}
+	h := DebugPages{ChangeCounters: fake.Change}.Handler()
 	w := ask(h, http.MethodGet, query, "", "Accept", "application/x-ndjson")
 	lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
 	if len(lines) != 2 || lines[0] != `{"progress":7}` || !strings.Contains(lines[1], `"matching":7`) {
@@ -185,7 +187,12 @@ func TestPatternsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		wait := make(chan struct{})
-		api := newCountersAPI(&slowCounters{wait})
+		api := newCountersAPI(func(_ context.Context, c operator.CounterChange, _ operator.Client, _ func(int)) (*operator.CounterReport, error) {
+			if c.IsPattern() {
+				<-wait
+			}
+			return new(operator.CounterReport), nil
+		})
 		for range maxPatterns {
 			go ask(api, http.MethodGet, "?domain=d&entry=a=x*", "")
 		}
@@ -204,21 +211,11 @@ func TestPatternsAreBounded(t *testing.T) {
 	})
 }
 
-// slowCounters answers patterns when wait is closed.
-type slowCounters struct{ wait chan struct{} }
-
-func (s *slowCounters) Change(_ context.Context, c CounterChange, _ Client, _ func(int)) (*CounterReport, error) {
-	if c.IsPattern() {
-		<-s.wait
-	}
-	return new(CounterReport), nil
-}
-
 // A page of another site cannot make the service search for a pattern either.
 func TestReadsFromOtherSites(t *testing.T) {
 	t.Parallel()
 	fake := new(fakeCounters)
-	h := DebugPages{Counters: fake}.Handler()
+	h := DebugPages{ChangeCounters: fake.Change}.Handler()
 	if w := ask(h, http.MethodGet, "?domain=d&entry=a=x*", "", "Sec-Fetch-Site", "cross-site"); w.Code != http.StatusForbidden || fake.change.Action != "" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"ratelimit/src/operator"
 )
 
 const (
@@ -29,18 +31,18 @@ const (
 
 // Update is the data of the event "update" of /api/events.
 type Update struct {
-	State State `json:"state"`
+	State operator.State `json:"state"`
 	// Rates has the busiest domains and rules.
-	Rates     Rates       `json:"rates"`
-	Top       TopSubjects `json:"top"`
-	Quotas    *Quotas     `json:"quotas,omitempty"`    // Quotas is nil if no proxy has quotas.
-	Candidate *Candidate  `json:"candidate,omitempty"` // Candidate is nil if no directory is set for candidate rules.
+	Rates     operator.Rates      `json:"rates"`
+	Top       TopSubjects         `json:"top"`
+	Quotas    *operator.Quotas    `json:"quotas,omitempty"`    // Quotas is nil if no proxy has quotas.
+	Candidate *operator.Candidate `json:"candidate,omitempty"` // Candidate is nil if no directory is set for candidate rules.
 }
 
 // TopSubjects are subjects of the last minute.
 type TopSubjects struct {
-	Hot    []Subject `json:"hot"`
-	Denied []Subject `json:"denied"`
+	Hot    []operator.Subject `json:"hot"`
+	Denied []operator.Subject `json:"denied"`
 }
 
 // eventStream answers /api/events with server-sent events: "update" each second, and "denial" for each sampled denial. A stream begins
@@ -157,13 +159,13 @@ func (s *eventStream) currentUpdate() []byte {
 }
 
 func (s *eventStream) computeUpdate() []byte {
-	topOf := func(kind string) []Subject {
-		return listOf(s.api.figures.Top(TopQuery{Kind: kind, Window: WindowMinute, Limit: updateSubjects}))
+	topOf := func(kind string) []operator.Subject {
+		return listOf(s.api.figures.Top(operator.TopQuery{Kind: kind, Window: operator.WindowMinute, Limit: updateSubjects}))
 	}
 	u := Update{
 		State: s.api.state(),
 		Rates: s.api.ratesOf("", 0, updateRules),
-		Top:   TopSubjects{topOf(TopHot), topOf(TopDenied)},
+		Top:   TopSubjects{topOf(operator.TopHot), topOf(operator.TopDenied)},
 
 		Quotas: s.api.updateQuotas(),
 	}
@@ -175,9 +177,9 @@ func (s *eventStream) computeUpdate() []byte {
 }
 
 // busiestDomains returns at most limit domains, those with most decisions per second first.
-func busiestDomains(domains []DomainRates, limit int) []DomainRates {
+func busiestDomains(domains []operator.DomainRates, limit int) []operator.DomainRates {
 	domains = slices.Clone(domains)
-	slices.SortStableFunc(domains, func(a, b DomainRates) int {
+	slices.SortStableFunc(domains, func(a, b operator.DomainRates) int {
 		return cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied)
 	})
 	return listOf(domains[:min(limit, len(domains))])

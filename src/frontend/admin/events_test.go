@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ratelimit/src/operator"
 )
 
 // countedFigures count how often a state is computed.
@@ -22,7 +24,7 @@ type countedFigures struct {
 	states atomic.Int64
 }
 
-func (c *countedFigures) State() State {
+func (c *countedFigures) State() operator.State {
 	c.states.Add(1)
 	return c.fakeFigures.State()
 }
@@ -74,11 +76,11 @@ func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeFigures()
 		f.state.Store = "memory"
-		f.rates = Rates{Total: PerSecond{Admitted: 3}}
+		f.rates = operator.Rates{Total: operator.PerSecond{Admitted: 3}}
 		for i := range 120 {
-			f.rates.Domains = append(f.rates.Domains, DomainRates{fmt.Sprint("d", i), PerSecond{Denied: float64(i)}})
-			f.rates.Rules = append(f.rates.Rules, RuleRates{Domain: "d", Rule: fmt.Sprint("d.", i)})
-			f.deny(Denial{Subject: fmt.Sprint("ip=", i)})
+			f.rates.Domains = append(f.rates.Domains, operator.DomainRates{Domain: fmt.Sprint("d", i), PerSecond: operator.PerSecond{Denied: float64(i)}})
+			f.rates.Rules = append(f.rates.Rules, operator.RuleRates{Domain: "d", Rule: fmt.Sprint("d.", i)})
+			f.deny(operator.Denial{Subject: fmt.Sprint("ip=", i)})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		w := listen(ctx, pagesWith(f))
@@ -106,11 +108,11 @@ func TestEvents(t *testing.T) {
 		if n := strings.Count(past, "event: denial\n"); n != 100 || !strings.Contains(past, `"ip=20"`) || !strings.Contains(past, `"ip=119"`) {
 			t.Errorf("the stream begins with %d denials:\n%.300s", n, past)
 		}
-		f.deny(Denial{Subject: "ip=new"})
+		f.deny(operator.Denial{Subject: "ip=new"})
 		if name, data = w.next(t); name != "denial" || !strings.Contains(data, `"id":121`) || time.Since(begin) != 0 {
 			t.Errorf("after %v: %s %s", time.Since(begin), name, data)
 		}
-		f.set(func(s *State, _ *Rates) { s.Store = "redis" })
+		f.set(func(s *operator.State, _ *operator.Rates) { s.Store = "redis" })
 		for i := range 3 {
 			if name, data = w.next(t); name != "update" || !strings.Contains(data, `"store":"redis"`) || time.Since(begin) != time.Duration(i+1)*time.Second {
 				t.Errorf("after %v: %s %.100s", time.Since(begin), name, data)
@@ -168,7 +170,7 @@ func TestEventsShareUpdates(t *testing.T) {
 // goneFigures announce denials that cannot be read, as a ring does that was overwritten.
 type goneFigures struct{ *fakeFigures }
 
-func (goneFigures) Denials(uint64, int) []Denial { return nil }
+func (goneFigures) Denials(uint64, int) []operator.Denial { return nil }
 
 // A stream ends when a write fails, and does not loop while announced denials cannot be read.
 func TestEventsEnd(t *testing.T) {
@@ -179,7 +181,7 @@ func TestEventsEnd(t *testing.T) {
 		w.fail = true
 		pagesWith(f).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/events", nil)) // returns
 
-		f.deny(Denial{})
+		f.deny(operator.Denial{})
 		ctx, cancel := context.WithCancel(t.Context())
 		w = listen(ctx, pagesWith(goneFigures{f}))
 		for range 2 {

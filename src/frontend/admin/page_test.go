@@ -11,6 +11,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
 )
 
 // getWith requests a page with headers: a name, its value, and so on.
@@ -187,8 +190,8 @@ func everyPage() http.Handler {
 	}
 	return DebugPages{
 		WriteRules: write, WriteRulesYAML: write, WriteCandidateRules: write,
-		SortedFigures: func(func(string, int64) bool) {}, Components: func() []Component { return nil },
-		ExplainHandler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = write(w) }),
-		Figures:        newFakeFigures(), Counters: new(fakeCounters), Recordings: new(fakeRecordings), PprofEnabled: true,
+		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
+		Limiter: limiter.New(limiter.Config{}),
+		Figures: newFakeFigures(), ChangeCounters: new(fakeCounters).Change, Record: new(fakeRecordings).Record, PprofEnabled: true,
 	}.Handler()
 }

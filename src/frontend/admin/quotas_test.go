@@ -5,23 +5,24 @@ import (
 	"strings"
 	"testing"
 
+	"ratelimit/src/operator"
 	"ratelimit/testbed/browser"
 )
 
 // exampleQuotas returns two buckets, one of which is short. bucket is its text.
-func exampleQuotas(bucket string) Quotas {
-	return Quotas{
-		Total: QuotaTotals{Proxies: 3, Buckets: 2, DemandPerSecond: 320.5, Units: 110, LeftUnits: 20, ShortBuckets: 1, Unfairness: 0.25},
-		Buckets: []QuotaBucket{
+func exampleQuotas(bucket string) operator.Quotas {
+	return operator.Quotas{
+		Total: operator.QuotaTotals{Proxies: 3, Buckets: 2, DemandPerSecond: 320.5, Units: 110, LeftUnits: 20, ShortBuckets: 1, Unfairness: 0.25},
+		Buckets: []operator.QuotaBucket{
 			{
-				Domain: "quotas", Bucket: bucket, Rule: "quotas.env.name", Limits: []string{"100 per second"}, Action: QuotaUnits, DemandPerSecond: 300.5, Units: 100,
+				Domain: "quotas", Bucket: bucket, Rule: "quotas.env.name", Limits: []string{"100 per second"}, Action: operator.QuotaUnits, DemandPerSecond: 300.5, Units: 100,
 				ShortSeconds: 72, Unfairness: 0.25, LeftUnits: 20, LeftSeconds: 8, ProxyCount: 3, OtherProxyCount: 2,
-				Proxies: []QuotaProxy{
-					{Peer: "10.0.0.7:41022", DemandPerSecond: 200, AskedPerSecond: 200, AdmittedPerSecond: 60, Short: true, Action: QuotaUnits, Units: 60, InUse: 30, AssignedSeconds: 0.5, ExpiresInSeconds: 10.5, ReportedSeconds: 2},
-					{Peer: "10.0.0.8:33000", DemandPerSecond: 100.5, AskedPerSecond: 100.5, AdmittedPerSecond: 45, Silent: true, Action: QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31},
+				Proxies: []operator.QuotaProxy{
+					{Peer: "10.0.0.7:41022", DemandPerSecond: 200, AskedPerSecond: 200, AdmittedPerSecond: 60, Short: true, Action: operator.QuotaUnits, Units: 60, InUse: 30, AssignedSeconds: 0.5, ExpiresInSeconds: 10.5, ReportedSeconds: 2},
+					{Peer: "10.0.0.8:33000", DemandPerSecond: 100.5, AskedPerSecond: 100.5, AdmittedPerSecond: 45, Silent: true, Action: operator.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31},
 				},
 			},
-			{Domain: "quotas", Bucket: "env=test,name=web", Action: QuotaAllowAll, DemandPerSecond: 20, ProxyCount: 1, Proxies: []QuotaProxy{{Peer: "10.0.0.7:41022", ReportedSeconds: 1}}},
+			{Domain: "quotas", Bucket: "env=test,name=web", Action: operator.QuotaAllowAll, DemandPerSecond: 20, ProxyCount: 1, Proxies: []operator.QuotaProxy{{Peer: "10.0.0.7:41022", ReportedSeconds: 1}}},
 		},
 	}
 }
@@ -59,7 +60,7 @@ func TestQuotasAPI(t *testing.T) {
 			t.Errorf("%s: got %d\n%s\nwant %d\n%s", tt.query, w.Code, got, tt.code, tt.want)
 		}
 	}
-	if got := (&QuotaTotals{Proxies: 1, Buckets: 2, ShortBuckets: 1, Units: 7, LeftUnits: 3}).String(); got != "1 proxy, 2 buckets, 1 of them short, 0 units a second asked for, 7 assigned, 3 left by proxies that are gone" {
+	if got := (&operator.QuotaTotals{Proxies: 1, Buckets: 2, ShortBuckets: 1, Units: 7, LeftUnits: 3}).String(); got != "1 proxy, 2 buckets, 1 of them short, 0 units a second asked for, 7 assigned, 3 left by proxies that are gone" {
 		t.Errorf("for people: %s", got)
 	}
 }
@@ -70,7 +71,9 @@ func testPageOfQuotas(t *testing.T, chromium *browser.Browser) {
 	p := chromium.Open(t, port.url(), 1280)
 	p.Await(isConnected + " && document.getElementById('quotas').hidden && document.getElementById('quotas-link').hidden")
 	const hostile = `env=<img src=x onerror=alert(1)>`
-	set := func(q Quotas) { port.figures.set(func(*State, *Rates) { port.figures.quotas = q }) }
+	set := func(q operator.Quotas) {
+		port.figures.set(func(*operator.State, *operator.Rates) { port.figures.quotas = q })
+	}
 	set(exampleQuotas(hostile))
 	p.Await(fmt.Sprintf(rowsOf, "quotas") + " === 2")
 	text := func(element, want string) {
@@ -97,7 +100,7 @@ func testPageOfQuotas(t *testing.T, chromium *browser.Browser) {
 	if got := p.Text("document.querySelectorAll('main img').length"); got != "0" {
 		t.Errorf("%s elements come from texts of proxies", got)
 	}
-	set(Quotas{})
+	set(operator.Quotas{})
 	p.Await("document.getElementById('quotas').hidden")
 	if problems := p.Problems("status of 400"); problems != nil {
 		t.Errorf("%q", problems)

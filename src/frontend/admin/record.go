@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ratelimit/src/operator"
 )
 
 // RecordQuery says which requests a recording has, and when it ends.
@@ -26,12 +28,9 @@ type RecordQuery struct {
 	MaxBytes int64
 }
 
-// Recordings records live requests.
-type Recordings interface {
-	// Record calls write with whole lines of JSON until ctx ends or write returns an error. Its error is that of write, or a *RecordError.
-	// client goes into the log.
-	Record(ctx context.Context, q RecordQuery, client Client, write func(lines []byte) error) error
-}
+// Record calls write with whole lines of JSON until ctx ends or write returns an error. Its error is that of write, or a *RecordError.
+// client goes into the log.
+type Record func(ctx context.Context, q RecordQuery, client operator.Client, write func(lines []byte) error) error
 
 // RecordError is a refusal of a recording.
 type RecordError struct {
@@ -118,8 +117,8 @@ func parseRecordQuery(query string) (q RecordQuery, err error) {
 
 // recordAPI answers /api/record.
 type recordAPI struct {
-	recordings Recordings
-	hasToken   bool
+	record   Record
+	hasToken bool
 }
 
 // ServeHTTP streams a recording. A recording has what callers sent, so that without a token only programs on this host may start one.
@@ -141,13 +140,13 @@ func (a recordAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), q.For)
 	defer cancel()
-	client := Client{Addr: r.RemoteAddr}
+	client := operator.Client{Addr: r.RemoteAddr}
 	if user, _, ok := r.BasicAuth(); ok {
 		client.User = user[:min(len(user), maxUserNameBytes)]
 	}
 	out := &recordWriter{w: w, left: q.MaxBytes}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // The server's read timeout would end the request. It fails only in tests, for connections without deadlines.
-	err = a.recordings.Record(ctx, q, client, out.write)
+	err = a.record(ctx, q, client, out.write)
 	refusal, isRefused := errors.AsType[*RecordError](err)
 	switch {
 	case isRefused:

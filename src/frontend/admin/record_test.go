@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ratelimit/src/operator"
 )
 
 // fakeRecordings write lines, and then wait for the end of the context if they are asked to.
@@ -19,10 +21,10 @@ type fakeRecordings struct {
 	waits  bool
 	err    error
 	query  RecordQuery
-	client Client
+	client operator.Client
 }
 
-func (f *fakeRecordings) Record(ctx context.Context, q RecordQuery, client Client, write func([]byte) error) error {
+func (f *fakeRecordings) Record(ctx context.Context, q RecordQuery, client operator.Client, write func([]byte) error) error {
 	f.query, f.client = q, client
 	if f.err != nil {
 		return f.err
@@ -106,7 +108,7 @@ func TestWhoMayRecord(t *testing.T) {
 			r.Header.Set(tt.header[0], tt.header[1])
 		}
 		w := httptest.NewRecorder()
-		DebugPages{Recordings: f, HasToken: tt.hasToken}.Handler().ServeHTTP(w, r)
+		DebugPages{Record: f.Record, HasToken: tt.hasToken}.Handler().ServeHTTP(w, r)
 		if w.Code != tt.want || (w.Code == http.StatusOK) != (w.Body.String() == "\n{}\n") || w.Code != http.StatusOK && f.query.ByKey != "" && tt.err == nil {
 			t.Errorf("%s: %d %q, want %d", tt.name, w.Code, w.Body, tt.want)
 		}
@@ -114,7 +116,7 @@ func TestWhoMayRecord(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodHead} {
 		f := &fakeRecordings{}
 		r, w := httptest.NewRequest(method, "/api/record", nil), httptest.NewRecorder()
-		DebugPages{Recordings: f, HasToken: true}.Handler().ServeHTTP(w, r)
+		DebugPages{Record: f.Record, HasToken: true}.Handler().ServeHTTP(w, r)
 		if f.query != (RecordQuery{}) || (w.Code == http.StatusOK) != (method == http.MethodHead) {
 			t.Errorf("%s: %d, started %+v", method, w.Code, f.query)
 		}
@@ -132,7 +134,7 @@ func TestRecordEnds(t *testing.T) {
 		{"for=1h&max_bytes=16", "\n" + lines[0], RecordEndMaxBytes},
 		{"for=1h&max_bytes=7", "\n", RecordEndMaxBytes},
 	} {
-		server := httptest.NewServer(DebugPages{Recordings: &fakeRecordings{lines: lines}}.Handler())
+		server := httptest.NewServer(DebugPages{Record: (&fakeRecordings{lines: lines}).Record}.Handler())
 		resp, err := http.Get(server.URL + "/api/record?" + tt.query)
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +152,7 @@ func TestRecordEnds(t *testing.T) {
 func TestRecordOverTCP(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
-	f := recordingsFunc(func(ctx context.Context, write func([]byte) error) error {
+	record := func(ctx context.Context, _ RecordQuery, _ operator.Client, write func([]byte) error) error {
 		var err error
 		for err == nil && ctx.Err() == nil {
 			err = write([]byte(strings.Repeat("x", 1000) + "\n"))
@@ -158,12 +160,12 @@ func TestRecordOverTCP(t *testing.T) {
 		}
 		ended <- errors.Join(err, ctx.Err())
 		return err
-	})
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: DebugPages{Recordings: f}.Handler(), ReadTimeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond}
+	server := &http.Server{Handler: DebugPages{Record: record}.Handler(), ReadTimeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -187,11 +189,4 @@ func TestRecordOverTCP(t *testing.T) {
 	if err := <-served; err != http.ErrServerClosed {
 		t.Error(err)
 	}
-}
-
-// recordingsFunc is a function as Recordings.
-type recordingsFunc func(ctx context.Context, write func([]byte) error) error
-
-func (f recordingsFunc) Record(ctx context.Context, _ RecordQuery, _ Client, write func([]byte) error) error {
-	return f(ctx, write)
 }

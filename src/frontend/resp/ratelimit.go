@@ -7,6 +7,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 )
 
@@ -207,18 +208,20 @@ func appendTreeReply(dst []byte, it *limiter.Item, i int, s *replyScratch) []byt
 // runExplain says which rules apply to a request: RATELIMIT.EXPLAIN with the arguments of RATELIMIT.
 func runExplain(s *session, b *batch, args [][]byte) *replyError {
 	r, err := parseRateLimit(args)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case s.srv.cfg.Explain == nil:
-		return errUnknownCommand(args)
 	}
 	req := limiter.Request{Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP}
-	text, failure := s.srv.cfg.Explain(b.ctx, &req)
-	if failure != nil {
+	report, failure := explain.Request(b.ctx, s.srv.cfg.Limiter, &req, true)
+	switch {
+	case errors.Is(failure, limiter.ErrInvalidRequest), errors.Is(failure, limiter.ErrNoRules):
+		return &replyError{codeERR, failure.Error()}
+	case errors.Is(failure, limiter.ErrStoreFailed):
+		return &replyError{codeERR, limiter.ErrStoreFailed.Error()}
+	case failure != nil:
 		return s.srv.operationError(failure)
 	}
-	b.replies.Write(appendText(b.replies.AvailableBuffer(), s.isRESP3, text))
+	b.replies.Write(appendText(b.replies.AvailableBuffer(), s.isRESP3, report.Text()))
 	return nil
 }
 

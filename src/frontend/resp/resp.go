@@ -41,8 +41,6 @@ type Config struct {
 
 // Operations are commands for operators. They are refused where the function is nil.
 type Operations struct {
-	// Explain returns a text that says which rules apply to a request, and why.
-	Explain func(context.Context, *limiter.Request) (string, error)
 	// Reset resets the counters of the descriptor, and returns how many there are. client goes into the log.
 	Reset func(ctx context.Context, domain string, entries []rules.Entry, client Client) (counters int, err error)
 }

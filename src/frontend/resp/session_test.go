@@ -160,11 +160,24 @@ func (a attempts) access(password, token string) Access {
 	}
 }
 
+// An explanation is the text of /explain, and changes nothing.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	s := build(t, Config{})
+	for hello, want := range map[string]string{"": "$", "HELLO 3\r\n": "txt:api: user=a\n"} {
+		got := play(s, loopback, []byte(hello+"RATELIMIT.EXPLAIN api user a\r\nRATELIMIT.EXPLAIN api user a path\r\nPING\r\n"))
+		for _, want := range []string{want, "charges 1 hit to counter api_user_a_\n    now 0 used, 5 left: passes", `-ERR the key "path" has no value`, "+PONG"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%sno %q in\n%s", hello, want, got)
+			}
+		}
+	}
+}
+
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	const denied, wrong = "-NOAUTH Authentication required.", "-WRONGPASS invalid username-password pair or user is disabled."
 	operations := Operations{
-		Explain: func(context.Context, *limiter.Request) (string, error) { return "because", nil },
 		Reset: func(_ context.Context, domain string, entries []rules.Entry, client Client) (int, error) {
 			switch {
 			case domain == "broken":
@@ -184,7 +197,6 @@ func TestAccess(t *testing.T) {
 	}{
 		{"no password, on this host", "", "", loopback, []exchange{
 			reset,
-			{"RATELIMIT.EXPLAIN api user a", "$7 because"},
 			{"RATELIMIT.RESET none user a", "-ERR no limit"},
 			{"RATELIMIT.RESET broken user a", "-ERR the command failed; the log says why, at the level debug"},
 			{"RATELIMIT.RESET api user a path", `-ERR the key "path" has no value`},
@@ -215,7 +227,6 @@ func TestAccess(t *testing.T) {
 			{"HELLO 3 AUTH default secret", "%7 $6 server $9 ratelimit $7 version $5 0.0.0 $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0"},
 			{"PING", "+PONG"},
 			{"AUTH token", "+OK"},
-			{"RATELIMIT.EXPLAIN api user a", "=11 txt:because"},
 		}},
 		{"an empty token opens nothing", "secret", "", elsewhere, []exchange{{"AUTH", "-ERR wrong number of arguments for 'auth' command"}, {"AUTH default \x00", wrong}}},
 	} {

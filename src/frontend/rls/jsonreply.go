@@ -54,7 +54,7 @@ func (s *Service) jsonReply(c *callMemory, headers http.Header) ([]byte, error) 
 // headers and dynamic metadata. It fails if the name of a rule is not UTF-8.
 func AppendJSONResponse(b []byte, a *limiter.Answer) (_ []byte, err error) {
 	b = append(b, `{"overallCode":"`...)
-	b = append(b, CodeName(a.Over)...)
+	b = append(b, limiter.CodeName(a.Over)...)
 	b = append(b, `","statuses":[`...)
 	for i := range a.Statuses {
 		if b, err = appendJSONStatus(b, &a.Statuses[i]); err != nil {
@@ -65,17 +65,9 @@ func AppendJSONResponse(b []byte, a *limiter.Answer) (_ []byte, err error) {
 	return append(closeJSONBracket(b, ']'), '}'), nil
 }
 
-// CodeName returns the name of an overall code or of the code of a status: OVER_LIMIT or OK.
-func CodeName(over bool) string {
-	if over {
-		return "OVER_LIMIT"
-	}
-	return "OK"
-}
-
 func appendJSONStatus(b []byte, st *limiter.Status) ([]byte, error) {
 	b = append(b, `{"code":"`...)
-	b = append(append(b, CodeName(st.Over)...), `",`...)
+	b = append(append(b, limiter.CodeName(st.Over)...), `",`...)
 	c := st.BindingCharge
 	if c == nil {
 		if st.IsUnlimited() {

@@ -40,6 +40,18 @@ func AppendDescriptor(dst []byte, entries []rules.Entry) []byte {
 	return dst
 }
 
+// ParseDescriptor parses a descriptor in the form key=value,key=value. A value may contain =, as base64 and query strings do.
+func ParseDescriptor(text string) (entries []rules.Entry, err error) {
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, fmt.Errorf("%s: write key=value, separated by commas; %q is not that", text, pair)
+		}
+		entries = append(entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
+	}
+	return entries, nil
+}
+
 // Name returns a copy of the name of a domain or rule, cut at 256 bytes.
 func Name(name string) string { return strings.Clone(Cut(name, maxNameBytes)) }
 

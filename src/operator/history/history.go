@@ -35,8 +35,16 @@ const (
 	ticksPerStep = int(Step / tick)
 )
 
-// PerSecond are decisions per second; see metrics.Decisions.
-type PerSecond struct{ Admitted, Denied, Near, Shadow, Fallback, Failed float64 }
+// PerSecond are rates in decisions per second; see metrics.Decisions. A decision is one descriptor
+// of a request that a rule limits. Each decision is admitted or denied, or has failed.
+type PerSecond struct {
+	Admitted float64 `json:"admitted"`
+	Denied   float64 `json:"denied"`
+	Near     float64 `json:"near"`     // Near is the part of Admitted that was close to the limit.
+	Shadow   float64 `json:"shadow"`   // Shadow is the part of Admitted that was over a limit that was not enforced.
+	Fallback float64 `json:"fallback"` // Fallback is the part of Admitted and Denied that was decided without the store.
+	Failed   float64 `json:"failed"`   // Failed are decisions that were answered with an error, because the store did not answer.
+}
 
 // values are the same numbers as an array, which is easier to add up.
 type values [numValues]float64
@@ -89,7 +97,7 @@ type History struct {
 	mu           sync.Mutex // mu guards the fields below.
 	total        series
 	domains      map[string]*series
-	rules        map[ruleName]*series
+	rules        map[metrics.RuleName]*series
 	current      *Current                    // current is nil if there was a reading since it was made.
 	readings     int64                       // readings is the number of readings.
 	lastReading  time.Time                   // lastReading is zero before the first reading.
@@ -97,8 +105,6 @@ type History struct {
 	steps        int64                       // steps is the number of steps that have ended.
 	lastStepEnd  time.Time
 }
-
-type ruleName struct{ domain, rule string }
 
 // series are the numbers of a rule, of a domain, or of all rules together.
 type series struct {
@@ -120,7 +126,7 @@ type ring struct {
 // New returns an empty History.
 func New(cfg Config) *History {
 	cfg.MaxDomains, cfg.MaxRules = cmp.Or(cfg.MaxDomains, 100), cmp.Or(cfg.MaxRules, 500)
-	return &History{cfg: cfg, total: series{ring: new(ring)}, domains: make(map[string]*series), rules: make(map[ruleName]*series)}
+	return &History{cfg: cfg, total: series{ring: new(ring)}, domains: make(map[string]*series), rules: make(map[metrics.RuleName]*series)}
 }
 
 // Run reads the counters every two seconds until ctx ends.
@@ -155,7 +161,7 @@ func (h *History) read(now time.Time) {
 		d.recent[slot] = [numValues]float32{}
 	}
 	h.cfg.Registry.ForEachDecisions(func(domain, name string, d metrics.Decisions) {
-		s := seriesOf(h.rules, ruleName{domain, name}, h.readings)
+		s := seriesOf(h.rules, metrics.RuleName{Domain: domain, Rule: name}, h.readings)
 		added := s.addedSince(h.valuesOf(d))
 		if isFirst {
 			return // Nothing says when these decisions were made.
@@ -165,7 +171,7 @@ func (h *History) read(now time.Time) {
 			s.add(slot, added)
 		}
 	})
-	maps.DeleteFunc(h.rules, func(_ ruleName, s *series) bool { return s.lastReading != h.readings })
+	maps.DeleteFunc(h.rules, func(_ metrics.RuleName, s *series) bool { return s.lastReading != h.readings })
 	maps.DeleteFunc(h.domains, func(_ string, s *series) bool { return s.lastReading != h.readings && !isFirst })
 	if inStep := now.Sub(h.lastStepEnd); inStep >= Step-tick/2 { // Ticks may come a little early.
 		h.endStep(inStep)
@@ -286,7 +292,7 @@ func giveRings[K comparable](all map[K]*series, limit int, step int64) {
 func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.rules[ruleName{domain, rule}]
+	s := h.rules[metrics.RuleName{Domain: domain, Rule: rule}]
 	switch {
 	case rule != "":
 	case domain != "":
@@ -326,8 +332,8 @@ func (h *History) Current() *Current {
 		}
 	}
 	for name, s := range h.rules {
-		if name.domain != "" {
-			c.Rules = append(c.Rules, Rates{name.domain, name.rule, h.rateOf(s)})
+		if name.Domain != "" {
+			c.Rules = append(c.Rules, Rates{name.Domain, name.Rule, h.rateOf(s)})
 		}
 	}
 	for _, list := range [][]Rates{c.Domains, c.Rules} {

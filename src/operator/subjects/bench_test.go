@@ -102,7 +102,7 @@ func BenchmarkRecord(b *testing.B) {
 				q.set(values[i], 1, false)
 				tracker.Record(&q.req, &q.a)
 			}
-			s := &tracker.rules[ruleName{"d", "d.user"}].samplers[Hits]
+			s := &tracker.rules[metrics.RuleName{Domain: "d", Rule: "d.user"}].samplers[Hits]
 			s.setWeight(tt.weight)
 			b.ReportAllocs()
 			i := 0

@@ -64,8 +64,8 @@ type Tracker struct {
 
 	advancedAt atomic.Int64 // advancedAt is the time of the last advance, in nanoseconds since 1970. It is 0 before the first one.
 
-	mu    sync.Mutex                 // mu guards rules and changes of tables.
-	rules map[ruleName]*ruleSubjects // rules has the rules in force that have decided something.
+	mu    sync.Mutex                         // mu guards rules and changes of tables.
+	rules map[metrics.RuleName]*ruleSubjects // rules has the rules in force that have decided something.
 
 	activatedMu sync.Mutex      // activatedMu guards activated.
 	activated   []*ruleSubjects // activated has the rules that became active since the last advance.
@@ -75,11 +75,9 @@ type Tracker struct {
 	activeByKind [kindCount][]activity // activeByKind is memory that is used again.
 }
 
-type ruleName struct{ domain, rule string }
-
 // ruleSubjects are the subjects of one rule.
 type ruleSubjects struct {
-	ruleName
+	metrics.RuleName
 	samplers [kindCount]sampler
 	rate     float64 // rate is the moving average of decisions per interval, over about a minute. Only advance uses it.
 
@@ -104,7 +102,7 @@ func New(maxRules int) *Tracker {
 		maxRules: maxRules,
 		random:   rand.Uint64,
 		hash:     func(key []byte) uint64 { return maphash.Bytes(seed, key) },
-		rules:    make(map[ruleName]*ruleSubjects),
+		rules:    make(map[metrics.RuleName]*ruleSubjects),
 	}
 }
 
@@ -114,28 +112,28 @@ func (t *Tracker) UseRules(set *rules.Set) {
 	defer t.mu.Unlock()
 	_, old := t.tables.InForce()
 	table, added, removed := t.tables.Next(set)
-	gone := make(map[ruleName]*ruleSubjects)
+	gone := make(map[metrics.RuleName]*ruleSubjects)
 	for _, u := range removed {
 		for _, r := range u.Rules() {
 			if s := old.Rule(r).Load(); s != nil {
-				gone[ruleName{r.Domain, r.FullName}] = s
+				gone[metrics.NameOf(r)] = s
 			}
 		}
 		for _, d := range u.Domains() {
 			if s := old.Domain(d).Load(); s != nil {
-				gone[ruleName{d.Name, RequestLimits}] = s
+				gone[metrics.RuleName{Domain: d.Name, Rule: RequestLimits}] = s
 			}
 		}
 	}
 	for _, u := range added {
 		for _, r := range u.Rules() {
-			if name := (ruleName{r.Domain, r.FullName}); t.rules[name] != nil {
+			if name := metrics.NameOf(r); t.rules[name] != nil {
 				table.Rule(r).Store(t.rules[name])
 				delete(gone, name)
 			}
 		}
 		for _, d := range u.Domains() {
-			if name := (ruleName{d.Name, RequestLimits}); t.rules[name] != nil {
+			if name := (metrics.RuleName{Domain: d.Name, Rule: RequestLimits}); t.rules[name] != nil {
 				table.Domain(d).Store(t.rules[name])
 				delete(gone, name)
 			}
@@ -168,9 +166,9 @@ func (t *Tracker) subjectsOf(table *metrics.RuleTable[ruleSubjects], a *limiter.
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	name := ruleName{a.Domain.Name, RequestLimits}
+	name := metrics.RuleName{Domain: a.Domain.Name, Rule: RequestLimits}
 	if c.Rule != nil {
-		name = ruleName{c.Rule.Domain, c.Rule.FullName}
+		name = metrics.NameOf(c.Rule)
 	}
 	r := t.rules[name]
 	if r == nil {
@@ -183,7 +181,7 @@ func (t *Tracker) subjectsOf(table *metrics.RuleTable[ruleSubjects], a *limiter.
 		inForce = t.tables.StoreRule(a.RuleSet, c.Rule, r)
 	}
 	if inForce {
-		t.rules[ruleName{strings.Clone(name.domain), strings.Clone(name.rule)}] = r // The copies let the texts of the Set be freed.
+		t.rules[metrics.RuleName{Domain: strings.Clone(name.Domain), Rule: strings.Clone(name.Rule)}] = r // The copies let the texts of the Set be freed.
 	} else {
 		t.remove(r)
 	}
@@ -191,8 +189,8 @@ func (t *Tracker) subjectsOf(table *metrics.RuleTable[ruleSubjects], a *limiter.
 }
 
 // newRuleSubjects returns the subjects of a rule that all decisions are sampled of.
-func newRuleSubjects(name ruleName) *ruleSubjects {
-	r := &ruleSubjects{ruleName: ruleName{callertext.Name(name.domain), callertext.Name(name.rule)}}
+func newRuleSubjects(name metrics.RuleName) *ruleSubjects {
+	r := &ruleSubjects{RuleName: metrics.RuleName{Domain: callertext.Name(name.Domain), Rule: callertext.Name(name.Rule)}}
 	for i := range r.samplers {
 		r.samplers[i].setWeight(1)
 		r.samplers[i].maxSamples = maxSamples
@@ -462,7 +460,7 @@ func (t *Tracker) Top(now time.Time, q Query) []Subject {
 	t.mu.Lock()
 	var asked []*ruleSubjects
 	for name, r := range t.rules {
-		if (q.Domain == "" || name.domain == q.Domain) && (q.Rule == "" || name.rule == q.Rule) {
+		if (q.Domain == "" || name.Domain == q.Domain) && (q.Rule == "" || name.Rule == q.Rule) {
 			asked = append(asked, r)
 		}
 	}
@@ -494,7 +492,7 @@ func (r *ruleSubjects) appendSubjects(list []Subject, now time.Time, q Query) []
 	}
 	w.forEach(share, func(subject []byte, hits float64) {
 		if hits >= 0.5 {
-			list = append(list, Subject{r.domain, r.rule, string(subject), hits, hits / counted.Seconds()})
+			list = append(list, Subject{r.Domain, r.Rule, string(subject), hits, hits / counted.Seconds()})
 		}
 	})
 	return list

@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 )
@@ -273,7 +274,7 @@ func TestQuietRuleBesideBusyRule(t *testing.T) {
 	if got := show(tracker.Top(now, Query{Domain: "d", Rule: "d.ip", Limit: 10})); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if w := tracker.rules[ruleName{"d", "d.user"}].samplers[Hits].weight; w < 5 || w > 10 {
+	if w := tracker.rules[metrics.RuleName{Domain: "d", Rule: "d.user"}].samplers[Hits].weight; w < 5 || w > 10 {
 		t.Errorf("a sample of the busy rule stands for %d decisions", w)
 	}
 }
@@ -333,7 +334,7 @@ func TestBurst(t *testing.T) {
 	for range 40 {
 		tracker.advance(noon)
 	}
-	if w := tracker.rules[ruleName{"d", "d.user"}].samplers[Hits].weight; w != 1 {
+	if w := tracker.rules[metrics.RuleName{Domain: "d", Rule: "d.user"}].samplers[Hits].weight; w != 1 {
 		t.Errorf("a sample stands for %d decisions after 10 s without any", w)
 	}
 }

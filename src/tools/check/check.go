@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
-	"ratelimit/src/tools/output"
 )
 
 // Result is what Load found in rule files.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/operator/callertext"
 )
 
 // Request is a request as people write it.
@@ -68,7 +68,7 @@ func (r *Request) FromFlags(f *pflag.FlagSet) (*pb.RateLimitRequest, error) {
 func (r *Request) message() (*pb.RateLimitRequest, error) {
 	msg := &pb.RateLimitRequest{Domain: r.Domain}
 	for _, text := range r.Descriptors {
-		entries, err := ParseEntries(text)
+		entries, err := callertext.ParseDescriptor(text)
 		if err != nil {
 			return nil, err
 		}
@@ -79,18 +79,6 @@ func (r *Request) message() (*pb.RateLimitRequest, error) {
 		msg.Descriptors = append(msg.Descriptors, d)
 	}
 	return msg, nil
-}
-
-// ParseEntries parses a descriptor in the form key=value,key=value. A value may contain =, as base64 and query strings do.
-func ParseEntries(text string) (entries []rules.Entry, err error) {
-	for pair := range strings.SplitSeq(text, ",") {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, fmt.Errorf("%s: write key=value, separated by commas; %q is not that", text, pair)
-		}
-		entries = append(entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
-	}
-	return entries, nil
 }
 
 // newDescriptor returns a descriptor with the hits of r, without entries.

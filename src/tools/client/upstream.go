@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"ratelimit/src/files/certs"
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/tools/command"
 )
 
@@ -90,7 +91,7 @@ type upstreamRequest struct{ Request }
 // Set adds a descriptor.
 func (r *upstreamRequest) Set(text string) error {
 	r.Descriptors = append(r.Descriptors, text)
-	if _, err := ParseEntries(text); err != nil {
+	if _, err := callertext.ParseDescriptor(text); err != nil {
 		return fmt.Errorf("invalid descriptor list: %w", err)
 	}
 	return nil

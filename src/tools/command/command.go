@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/operator/output"
 	"ratelimit/src/service"
-	"ratelimit/src/tools/output"
 )
 
 // Exit codes, the same for every command.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator/output"
 )
 
 // olderNames are names of flags that an earlier version had. They still work, and no help text shows them.

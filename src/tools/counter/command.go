@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/src/service"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/reach"
@@ -32,7 +32,7 @@ type options struct {
 	yes     bool // yes resets the counters of a pattern without a question.
 	asJSON  bool
 
-	change     *admin.CounterChange // change is set by check.
+	change     *operator.CounterChange // change is set by check.
 	isTerminal func(io.Reader) bool
 }
 
@@ -69,7 +69,7 @@ func (opt *options) command() *cobra.Command {
 	return cmd
 }
 
-var actions = []string{admin.ActionGet, admin.ActionReset, admin.ActionSet}
+var actions = []string{operator.ActionGet, operator.ActionReset, operator.ActionSet}
 
 // check sets the change that the arguments and flags ask for.
 func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
@@ -78,7 +78,7 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 }
 
 // parse returns the change that the arguments and flags ask for. hasUsed says that --used is one of them.
-func (opt *options) parse(args []string, hasUsed bool) (*admin.CounterChange, error) {
+func (opt *options) parse(args []string, hasUsed bool) (*operator.CounterChange, error) {
 	switch {
 	case len(args) == 0:
 		return nil, errors.New("say what to do: get, reset or set")
@@ -87,7 +87,7 @@ func (opt *options) parse(args []string, hasUsed bool) (*admin.CounterChange, er
 	case len(args) == 1:
 		return nil, fmt.Errorf("name a domain and a descriptor: ratelimit counter %s DOMAIN KEY=VALUE", args[0])
 	}
-	c := &admin.CounterChange{Action: args[0], Domain: args[1], DryRun: opt.dryRun}
+	c := &operator.CounterChange{Action: args[0], Domain: args[1], DryRun: opt.dryRun}
 	var err error
 	switch {
 	case opt.path != "" && len(args) > 2:
@@ -101,11 +101,11 @@ func (opt *options) parse(args []string, hasUsed bool) (*admin.CounterChange, er
 	switch {
 	case err != nil:
 		return nil, err
-	case c.Action == admin.ActionSet && !hasUsed:
+	case c.Action == operator.ActionSet && !hasUsed:
 		return nil, errors.New("set needs --used, the number of units that the counters shall hold")
-	case c.Action == admin.ActionSet && isPattern:
+	case c.Action == operator.ActionSet && isPattern:
 		return nil, errors.New("set takes no pattern; name one descriptor, or add --literal if the value ends with *")
-	case c.Action != admin.ActionSet && hasUsed:
+	case c.Action != operator.ActionSet && hasUsed:
 		return nil, fmt.Errorf("--used belongs to set, not to %s", c.Action)
 	case hasUsed:
 		c.Used = &opt.used
@@ -114,7 +114,7 @@ func (opt *options) parse(args []string, hasUsed bool) (*admin.CounterChange, er
 }
 
 // entries returns the entries that key=value stand for.
-func (opt *options) entries(args []string) (entries []admin.CounterEntry, err error) {
+func (opt *options) entries(args []string) (entries []operator.CounterEntry, err error) {
 	if len(args) == 0 {
 		return nil, errors.New("name a descriptor: KEY=VALUE, in the order of the rules, or --path word/word")
 	}
@@ -123,9 +123,9 @@ func (opt *options) entries(args []string) (entries []admin.CounterEntry, err er
 		if !ok {
 			return nil, fmt.Errorf("%q: write KEY=VALUE, or --path word/word for a tree of limits", arg)
 		}
-		e := admin.CounterEntry{Key: key, Value: value}
+		e := operator.CounterEntry{Key: key, Value: value}
 		if !opt.literal {
-			e = admin.ParseCounterEntry(arg)
+			e = operator.ParseCounterEntry(arg)
 		}
 		if e.Prefix != nil && i < len(args)-1 {
 			return nil, fmt.Errorf("%q: only the last value may end with *; --literal takes it as it is", arg)
@@ -136,7 +136,7 @@ func (opt *options) entries(args []string) (entries []admin.CounterEntry, err er
 }
 
 // pathEntries returns the entries that --path stands for. A pattern becomes the value of the word before it.
-func (opt *options) pathEntries() (entries []admin.CounterEntry, err error) {
+func (opt *options) pathEntries() (entries []operator.CounterEntry, err error) {
 	words := strings.Split(opt.path, "/")
 	for i, word := range words {
 		prefix, isPattern := strings.CutSuffix(word, "*")
@@ -151,7 +151,7 @@ func (opt *options) pathEntries() (entries []admin.CounterEntry, err error) {
 		case isPattern:
 			entries[i-1].Prefix = &prefix
 		default:
-			entries = append(entries, admin.CounterEntry{Key: word})
+			entries = append(entries, operator.CounterEntry{Key: word})
 		}
 	}
 	return entries, nil

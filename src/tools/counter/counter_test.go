@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/src/tools/command"
 )
 
@@ -98,7 +98,7 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-func reportText(t *testing.T, r admin.CounterReport) string {
+func reportText(t *testing.T, r operator.CounterReport) string {
 	t.Helper()
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -110,20 +110,20 @@ func reportText(t *testing.T, r admin.CounterReport) string {
 func TestReports(t *testing.T) {
 	t.Parallel()
 	prefix := "al"
-	one := []admin.CounterEntry{{Key: "user", Value: "alex"}}
-	before := []admin.Counter{{Rule: "d.user", Key: "d_user_alex_", Algorithm: "fixed_window", Limit: 5, PeriodSeconds: 60, Used: 5, ResetAfterSeconds: 12.34, Refuses: true, RetryAfterSeconds: 12.34}}
-	after := []admin.Counter{{Rule: "d.user", Key: "d_user_alex_", Algorithm: "fixed_window", Limit: 5, PeriodSeconds: 60, Remaining: 5}}
+	one := []operator.CounterEntry{{Key: "user", Value: "alex"}}
+	before := []operator.Counter{{Rule: "d.user", Key: "d_user_alex_", Algorithm: "fixed_window", Limit: 5, PeriodSeconds: 60, Used: 5, ResetAfterSeconds: 12.34, Refuses: true, RetryAfterSeconds: 12.34}}
+	after := []operator.Counter{{Rule: "d.user", Key: "d_user_alex_", Algorithm: "fixed_window", Limit: 5, PeriodSeconds: 60, Remaining: 5}}
 	for _, tt := range []struct {
 		name   string
-		report admin.CounterReport
+		report operator.CounterReport
 		want   []string
 	}{
-		{"get", admin.CounterReport{CounterChange: admin.CounterChange{Action: "get", Descriptor: one}, Counters: before}, []string{"USED", "d.user  5     5 in 1m  0", "is refused for 12.3s  fixed_window  d_user_alex_"}},
-		{"reset", admin.CounterReport{CounterChange: admin.CounterChange{Action: "reset", Descriptor: one}, Before: before, Counters: after}, []string{"5 -> 0", "passes"}},
-		{"dry run", admin.CounterReport{CounterChange: admin.CounterChange{Action: "reset", Descriptor: one, DryRun: true}, Counters: before}, []string{"dry run: nothing was changed"}},
-		{"never", admin.CounterReport{CounterChange: admin.CounterChange{Action: "get", Descriptor: one}, Counters: []admin.Counter{{Algorithm: "gcra", Limit: 3, Refuses: true, RetryAfterSeconds: -1, Shadow: true, Fallback: "local"}}}, []string{"3 at once", "is refused (shadow) (store does not answer: local)"}},
-		{"calendar", admin.CounterReport{CounterChange: admin.CounterChange{Action: "get", Descriptor: one}, Counters: []admin.Counter{{Algorithm: "fixed_window", Limit: 5, CalendarWindow: "calendar day in UTC"}}}, []string{"  5 per calendar day in UTC  "}},
-		{"pattern", admin.CounterReport{CounterChange: admin.CounterChange{Action: "get", Descriptor: []admin.CounterEntry{{Key: "user", Prefix: &prefix}}}, Matching: 12, Names: []string{"d_user_al1_", "d_\x1b[2J"}}, []string{"12 counters match\n", "  d_user_al1_\n", `  "d_\x1b[2J"`, "  and 10 more\n"}},
+		{"get", operator.CounterReport{CounterChange: operator.CounterChange{Action: "get", Descriptor: one}, Counters: before}, []string{"USED", "d.user  5     5 in 1m  0", "is refused for 12.3s  fixed_window  d_user_alex_"}},
+		{"reset", operator.CounterReport{CounterChange: operator.CounterChange{Action: "reset", Descriptor: one}, Before: before, Counters: after}, []string{"5 -> 0", "passes"}},
+		{"dry run", operator.CounterReport{CounterChange: operator.CounterChange{Action: "reset", Descriptor: one, DryRun: true}, Counters: before}, []string{"dry run: nothing was changed"}},
+		{"never", operator.CounterReport{CounterChange: operator.CounterChange{Action: "get", Descriptor: one}, Counters: []operator.Counter{{Algorithm: "gcra", Limit: 3, Refuses: true, RetryAfterSeconds: -1, Shadow: true, Fallback: "local"}}}, []string{"3 at once", "is refused (shadow) (store does not answer: local)"}},
+		{"calendar", operator.CounterReport{CounterChange: operator.CounterChange{Action: "get", Descriptor: one}, Counters: []operator.Counter{{Algorithm: "fixed_window", Limit: 5, CalendarWindow: "calendar day in UTC"}}}, []string{"  5 per calendar day in UTC  "}},
+		{"pattern", operator.CounterReport{CounterChange: operator.CounterChange{Action: "get", Descriptor: []operator.CounterEntry{{Key: "user", Prefix: &prefix}}}, Matching: 12, Names: []string{"d_user_al1_", "d_\x1b[2J"}}, []string{"12 counters match\n", "  d_user_al1_\n", `  "d_\x1b[2J"`, "  and 10 more\n"}},
 	} {
 		p := &port{answer: reportText(t, tt.report) + "\n"}
 		args := []string{"get", "d", "user=alex"}
@@ -147,7 +147,7 @@ func TestReports(t *testing.T) {
 func TestQuestion(t *testing.T) {
 	t.Parallel()
 	prefix := "al"
-	answer := reportText(t, admin.CounterReport{CounterChange: admin.CounterChange{Action: "reset", Descriptor: []admin.CounterEntry{{Key: "user", Prefix: &prefix}}}, Matching: 2, Names: []string{"a", "b"}})
+	answer := reportText(t, operator.CounterReport{CounterChange: operator.CounterChange{Action: "reset", Descriptor: []operator.CounterEntry{{Key: "user", Prefix: &prefix}}}, Matching: 2, Names: []string{"a", "b"}})
 	for typed, changes := range map[string]int{"y\n": 2, "YES\n": 2, "n\n": 1, "\n": 1, "": 1} {
 		p := &port{answer: answer + "\n"}
 		out, errOut, err := perform(t, p, true, typed, "reset", "d", "user=al*")

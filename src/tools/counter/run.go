@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/reach"
 )
 
@@ -29,7 +29,7 @@ type run struct {
 }
 
 // perform sends c, and prints the report. Before it resets the counters of a pattern, it asks.
-func (r *run) perform(ctx context.Context, c *admin.CounterChange) error {
+func (r *run) perform(ctx context.Context, c *operator.CounterChange) error {
 	if c.IsPattern() && c.Changes() && !r.opt.yes {
 		if err := r.confirm(ctx, c); err != nil {
 			return err
@@ -51,7 +51,7 @@ func (r *run) perform(ctx context.Context, c *admin.CounterChange) error {
 }
 
 // confirm asks whether the counters of a pattern shall be reset. The error says why they shall not.
-func (r *run) confirm(ctx context.Context, c *admin.CounterChange) error {
+func (r *run) confirm(ctx context.Context, c *operator.CounterChange) error {
 	if !r.opt.isTerminal(r.in) {
 		return command.InvalidInput(errors.New("a pattern resets many counters: look at them with --dry-run, and then add --yes"))
 	}
@@ -74,8 +74,8 @@ func (r *run) confirm(ctx context.Context, c *admin.CounterChange) error {
 }
 
 // send sends c, and returns the report. It shows the progress of a pattern on a terminal.
-func (r *run) send(ctx context.Context, c *admin.CounterChange) (*admin.CounterReport, error) {
-	report := new(admin.CounterReport)
+func (r *run) send(ctx context.Context, c *operator.CounterChange) (*operator.CounterReport, error) {
+	report := new(operator.CounterReport)
 	if !c.IsPattern() {
 		return report, r.client.Do(ctx, http.MethodPost, "/api/counters", nil, c, report)
 	}
@@ -107,7 +107,7 @@ func (r *run) send(ctx context.Context, c *admin.CounterChange) (*admin.CounterR
 }
 
 // print writes the report as text for people.
-func (r *run) print(report *admin.CounterReport) error {
+func (r *run) print(report *operator.CounterReport) error {
 	if report.IsPattern() {
 		text := matchingText(report)
 		if report.Changes() {
@@ -134,7 +134,7 @@ func (r *run) print(report *admin.CounterReport) error {
 }
 
 // matchingText says how many counters a pattern matches, and names some.
-func matchingText(report *admin.CounterReport) string {
+func matchingText(report *operator.CounterReport) string {
 	var b strings.Builder
 	verb := "match"
 	if report.Matching == 1 {
@@ -150,7 +150,7 @@ func matchingText(report *admin.CounterReport) string {
 	return b.String()
 }
 
-func limitText(c *admin.Counter) string {
+func limitText(c *operator.Counter) string {
 	switch c.Algorithm {
 	case algorithm.GCRA.String():
 		return fmt.Sprintf("%d at once", c.Limit)
@@ -164,7 +164,7 @@ func limitText(c *admin.Counter) string {
 }
 
 // requestText says what a request for one unit gets.
-func requestText(c *admin.Counter) string {
+func requestText(c *operator.Counter) string {
 	text := "passes"
 	switch {
 	case c.Refuses && c.RetryAfterSeconds < 0:

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"time"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/reach"
 )
 
@@ -32,7 +32,7 @@ type follower struct {
 	opt     *options
 	address string // address of the service, for messages
 	// get returns the newest denials with an ID above after, at most limit, oldest first.
-	get    func(ctx context.Context, after uint64, limit int) ([]admin.Denial, error)
+	get    func(ctx context.Context, after uint64, limit int) ([]operator.Denial, error)
 	out    io.Writer
 	errOut io.Writer
 	lastID uint64 // lastID is the ID of the newest denial that was received.
@@ -41,7 +41,7 @@ type follower struct {
 
 // newFollower returns a follower of the service that client asks.
 func newFollower(opt *options, client *reach.Client, out, errOut io.Writer) *follower {
-	get := func(ctx context.Context, after uint64, limit int) (list []admin.Denial, err error) {
+	get := func(ctx context.Context, after uint64, limit int) (list []operator.Denial, err error) {
 		query := url.Values{"after": {strconv.FormatUint(after, 10)}, "limit": {strconv.Itoa(limit)}}
 		err = client.Get(ctx, "/api/denials", query, &list)
 		return list, err
@@ -50,11 +50,11 @@ func newFollower(opt *options, client *reach.Client, out, errOut io.Writer) *fol
 }
 
 // print prints those of list that the flags ask for, at most the newest limit.
-func (f *follower) print(list []admin.Denial, limit int) error {
+func (f *follower) print(list []operator.Denial, limit int) error {
 	for _, d := range list {
 		f.lastID = max(f.lastID, d.ID)
 	}
-	chosen := slices.DeleteFunc(list, func(d admin.Denial) bool {
+	chosen := slices.DeleteFunc(list, func(d operator.Denial) bool {
 		return f.opt.domain != "" && d.Domain != f.opt.domain || f.opt.rule != "" && d.Rule != f.opt.rule
 	})
 	chosen = chosen[max(0, len(chosen)-limit):]
@@ -137,7 +137,7 @@ var columns = []string{"TIME", "PROTOCOL", "DOMAIN", "RULE", "WAIT", "SKIPPED", 
 type lineWriter struct{ widths []int }
 
 // write writes a line for each denial, before the first one the titles.
-func (w *lineWriter) write(out io.Writer, list []admin.Denial) error {
+func (w *lineWriter) write(out io.Writer, list []operator.Denial) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (w *lineWriter) line(row []string) string {
 }
 
 // cells returns the columns of d. Texts that are not printable are quoted.
-func cells(d *admin.Denial) []string {
+func cells(d *operator.Denial) []string {
 	row := []string{
 		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, orDash(d.Rule), waitText(d.RetryAfterSeconds),
 		strconv.FormatUint(d.Skipped, 10), d.Subject,
@@ -191,7 +191,7 @@ func cells(d *admin.Denial) []string {
 // waitText returns a wait in milliseconds, or in whole seconds from 10 s on, rounded up: "250ms", "3m13s", or "never".
 func waitText(seconds float64) string {
 	switch {
-	case seconds == admin.NeverRetry:
+	case seconds == operator.NeverRetry:
 		return "never"
 	case seconds < 10:
 		seconds = math.Ceil(seconds*1000) / 1000

@@ -16,21 +16,22 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/reach"
 )
 
-// ring is a source of figures that has denials. Its other figures are those of admin.Figures, which is nil.
+// ring is a source of figures that has denials. Its other figures are those of operator.Figures, which is nil.
 type ring struct {
-	admin.Figures
+	operator.Figures
 	mu   sync.Mutex
-	list []admin.Denial
+	list []operator.Denial
 }
 
-func (r *ring) Denials(after uint64, limit int) []admin.Denial {
+func (r *ring) Denials(after uint64, limit int) []operator.Denial {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	newer := slices.DeleteFunc(slices.Clone(r.list), func(d admin.Denial) bool { return d.ID <= after })
+	newer := slices.DeleteFunc(slices.Clone(r.list), func(d operator.Denial) bool { return d.ID <= after })
 	return newer[max(0, len(newer)-limit):]
 }
 
@@ -41,7 +42,7 @@ func (r *ring) add(domain string, n int) {
 	for range n {
 		id := uint64(len(r.list) + 1)
 		at := time.Date(2026, 11, 23, 12, 0, int(id), 0, time.UTC)
-		r.list = append(r.list, admin.Denial{ID: id, At: at, Protocol: "grpc", Domain: domain, Rule: domain + ".key", Subject: fmt.Sprintf("key=%d", id)})
+		r.list = append(r.list, operator.Denial{ID: id, At: at, Protocol: "grpc", Domain: domain, Rule: domain + ".key", Subject: fmt.Sprintf("key=%d", id)})
 	}
 }
 
@@ -63,9 +64,9 @@ func call(t *testing.T, r *ring, args ...string) (string, error) {
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 23, 13, 0, 0, 123456789, time.FixedZone("", 3600))
-	r := &ring{list: []admin.Denial{
+	r := &ring{list: []operator.Denial{
 		{ID: 7, At: at, Protocol: "grpc", Domain: "accounts", Rule: "accounts.login", Subject: "login=alex", Counter: "accounts_login_alex_", RetryAfterSeconds: 192.0004},
-		{ID: 8, At: at.Add(time.Second), Protocol: "divvy", Domain: "d", Subject: "a=ü,b=日本", RetryAfterSeconds: admin.NeverRetry, Skipped: 1234},
+		{ID: 8, At: at.Add(time.Second), Protocol: "divvy", Domain: "d", Subject: "a=ü,b=日本", RetryAfterSeconds: operator.NeverRetry, Skipped: 1234},
 		{ID: 9, At: at.Add(time.Hour), Protocol: "json", Domain: "d", Rule: "d.\x1b[2J", Subject: "key=\u009b31m\n", RetryAfterSeconds: 0.25},
 	}}
 	got, err := call(t, r)
@@ -80,7 +81,7 @@ func TestPrint(t *testing.T) {
 	got, err = call(t, r, "--json")
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 	for i, line := range lines {
-		var d admin.Denial
+		var d operator.Denial
 		if err := json.Unmarshal([]byte(line), &d); err != nil || d.ID != r.list[i].ID || d.Subject != r.list[i].Subject || output.Printable(line) != line {
 			t.Errorf("%v in %q", err, line)
 		}
@@ -118,9 +119,9 @@ func TestFlags(t *testing.T) {
 			}
 			continue
 		}
-		got, printed := "none", []admin.Denial{}
+		got, printed := "none", []operator.Denial{}
 		for dec := json.NewDecoder(strings.NewReader(out)); dec.More(); {
-			var d admin.Denial
+			var d operator.Denial
 			if err := dec.Decode(&d); err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +142,7 @@ func TestFlags(t *testing.T) {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[float64]string{
-		0: "0s", 0.0001: "1ms", 0.25: "250ms", 9.9991: "10s", 10.1: "11s", 192: "3m12s", 3600: "1h", admin.NeverRetry: "never", 3.2e9: "888888h53m20s",
+		0: "0s", 0.0001: "1ms", 0.25: "250ms", 9.9991: "10s", 10.1: "11s", 192: "3m12s", 3600: "1h", operator.NeverRetry: "never", 3.2e9: "888888h53m20s",
 	} {
 		if got := waitText(seconds); got != want {
 			t.Errorf("%v: %s, want %s", seconds, got, want)
@@ -158,7 +159,7 @@ func TestFollow(t *testing.T) {
 		var out, errOut recorder
 		var failure error
 		f := &follower{opt: &options{limit: 2, follow: true}, address: "rl:6070", out: &out, errOut: &errOut}
-		f.get = func(_ context.Context, after uint64, limit int) ([]admin.Denial, error) {
+		f.get = func(_ context.Context, after uint64, limit int) ([]operator.Denial, error) {
 			r.mu.Lock()
 			err := failure
 			r.mu.Unlock()
@@ -210,7 +211,7 @@ func TestFollowGivesUp(t *testing.T) {
 		refused := &reach.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
 		calls := 0
 		f := &follower{opt: &options{limit: 2, follow: true}, out: new(recorder), errOut: new(recorder)}
-		f.get = func(context.Context, uint64, int) ([]admin.Denial, error) {
+		f.get = func(context.Context, uint64, int) ([]operator.Denial, error) {
 			if calls++; calls > 2 {
 				return nil, refused
 			}
@@ -219,7 +220,7 @@ func TestFollowGivesUp(t *testing.T) {
 		if err := f.run(t.Context()); err != error(refused) || calls != 3 {
 			t.Errorf("%v after %d calls", err, calls)
 		}
-		f.get = func(context.Context, uint64, int) ([]admin.Denial, error) { return nil, refused }
+		f.get = func(context.Context, uint64, int) ([]operator.Denial, error) { return nil, refused }
 		if err := f.run(t.Context()); err != error(refused) {
 			t.Errorf("at first: %v", err)
 		}

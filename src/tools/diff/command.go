@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/simulate"
 )
 

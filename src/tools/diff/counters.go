@@ -8,9 +8,9 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
+	"ratelimit/src/operator/explain"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/explain"
-	"ratelimit/src/tools/output"
 )
 
 // What becomes of the counters of a rule.

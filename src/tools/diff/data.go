@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/datafile"
-	"ratelimit/src/tools/output"
 )
 
 // dataChange is what differs between two versions of a data file.

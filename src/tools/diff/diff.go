@@ -14,9 +14,9 @@ import (
 	"slices"
 	"strings"
 
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/check"
-	"ratelimit/src/tools/explain"
 )
 
 // Kinds of changes, in the order of reports.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator/output"
 )
 
 // maxMarkdownBytes bounds the Markdown. A comment on GitHub has at most 65,536 characters.

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/explain"
 )
 
 // Setting is a setting of a rule that differs. A value is empty if the rule does not have the setting.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator/output"
 )
 
 // listed is how many rules, subjects and names of a kind text and Markdown list.

@@ -1,3 +1,4 @@
+// Package explain is the command that tells which rules a request matches, and why.
 package explain
 
 import (
@@ -11,18 +12,21 @@ import (
 	"net/url"
 	"os"
 
+	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/explain"
+
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/reach"
 )
 
@@ -81,7 +85,7 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 	case opt.bucket != "" && opt.request.Domain == "":
 		return errors.New("name the domain of the bucket with --domain")
 	case opt.bucket != "":
-		if opt.entries, err = client.ParseEntries(opt.bucket); err != nil {
+		if opt.entries, err = callertext.ParseDescriptor(opt.bucket); err != nil {
 			return fmt.Errorf("--bucket %w", err)
 		}
 		return leaveOut("--bucket asks for a quota bucket, not for a request", "descriptors", "path", "hits", "refund", "request")
@@ -110,7 +114,7 @@ func (opt *options) run(cmd *cobra.Command) error {
 }
 
 // explain explains the request or the bucket by rules in files, or by those of a service.
-func (opt *options) explain(cmd *cobra.Command) (report *Report, err error) {
+func (opt *options) explain(cmd *cobra.Command) (report *explain.Report, err error) {
 	request := opt.requestJSON
 	switch opt.requestFile {
 	case "":
@@ -128,11 +132,11 @@ func (opt *options) explain(cmd *cobra.Command) (report *Report, err error) {
 		case err != nil:
 			return nil, err
 		case opt.bucket != "":
-			return explainBucket(cmd.Context(), l, []byte(opt.request.Domain), opt.entries, false)
+			return explain.QuotaBucket(cmd.Context(), l, []byte(opt.request.Domain), opt.entries, false)
 		}
 		return explainRequest(cmd.Context(), l, request)
 	}
-	report = new(Report)
+	report = new(explain.Report)
 	return report, opt.service.Ask(cmd, func(ctx context.Context, c *reach.Client) error {
 		switch {
 		case opt.bucket != "":
@@ -161,25 +165,21 @@ func (opt *options) newLimiter(problems io.Writer) (*limiter.Limiter, error) {
 }
 
 // explainRequest explains a request by rules in files.
-func explainRequest(ctx context.Context, l *limiter.Limiter, request []byte) (*Report, error) {
+func explainRequest(ctx context.Context, l *limiter.Limiter, request []byte) (*explain.Report, error) {
 	req, err := rls.ParseJSON(request)
 	if err != nil {
 		return nil, fmt.Errorf("the request is not a RateLimitRequest: %w", err)
 	}
-	var answer limiter.Answer
-	if err := l.DryRun(ctx, req, &answer); err != nil {
-		return nil, err
-	}
-	return NewReport(req, &answer, false), nil
+	return explain.Request(ctx, l, req, false)
 }
 
 // askForBucket has a running service explain a bucket, and adds what its proxies have.
-func (opt *options) askForBucket(ctx context.Context, c *reach.Client, report *Report) error {
+func (opt *options) askForBucket(ctx context.Context, c *reach.Client, report *explain.Report) error {
 	query := url.Values{"domain": {opt.request.Domain}, "bucket": {opt.bucket}}
 	if err := c.Get(ctx, "/explain", query, report); err != nil {
 		return err
 	}
-	var quotas admin.Quotas
+	var quotas operator.Quotas
 	var failed *reach.Error
 	switch err := c.Get(ctx, "/api/quotas", query, &quotas); {
 	case errors.As(err, &failed) && failed.Status == http.StatusNotFound: // No proxy has the bucket.

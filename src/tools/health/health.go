@@ -21,9 +21,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/operator/output"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/reach"
 )
 

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator/output"
 )
 
 const (

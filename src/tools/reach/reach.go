@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"ratelimit/src/files/certs"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/output"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/reach"
 )
 

@@ -14,10 +14,11 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
 	"ratelimit/src/tools/command"
 )
 
-// service is an admin.Recordings with some lines.
+// service records some lines.
 type service struct {
 	lines []string
 	query admin.RecordQuery
@@ -26,7 +27,7 @@ type service struct {
 	after func(ctx context.Context, write func([]byte) error) error
 }
 
-func (s *service) Record(ctx context.Context, q admin.RecordQuery, _ admin.Client, write func([]byte) error) error {
+func (s *service) Record(ctx context.Context, q admin.RecordQuery, _ operator.Client, write func([]byte) error) error {
 	s.query = q
 	if s.err != nil {
 		return s.err
@@ -48,7 +49,7 @@ func (s *service) Record(ctx context.Context, q admin.RecordQuery, _ admin.Clien
 // call runs `ratelimit record` on a service.
 func call(t *testing.T, s *service, args ...string) (out, errOut string, err error) {
 	t.Helper()
-	server := httptest.NewServer(admin.DebugPages{Recordings: s}.Handler())
+	server := httptest.NewServer(admin.DebugPages{Record: s.Record}.Handler())
 	defer server.Close()
 	var text, messages bytes.Buffer
 	cmd := Command()
@@ -128,7 +129,7 @@ func TestEarlyEnds(t *testing.T) {
 		<-ctx.Done()
 		return err
 	}}
-	server := httptest.NewServer(admin.DebugPages{Recordings: s}.Handler())
+	server := httptest.NewServer(admin.DebugPages{Record: s.Record}.Handler())
 	defer server.Close()
 	var out, errOut bytes.Buffer
 	cmd := Command()

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/output"
 )
 
 //go:embed help.txt

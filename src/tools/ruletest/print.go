@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/check"
-	"ratelimit/src/tools/output"
 )
 
 // Text returns the result as `go test` would print it: each failure, with verbose also each test that passed, and a line for the file.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/tools/check"
-	"ratelimit/src/tools/output"
 )
 
 // File is a file of tests, with the rules that they test.

@@ -11,11 +11,10 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
-	"ratelimit/src/tools/explain"
 )
 
 // Result is the result of a file. Its JSON form is stable: fields are only added.
@@ -144,7 +143,7 @@ var statusFields = []struct {
 	read func(*reader, *yamlrules.Value, string) string
 	of   func(*limiter.Status) string
 }{
-	{"code", (*reader).code, func(st *limiter.Status) string { return rls.CodeName(st.Over) }},
+	{"code", (*reader).code, func(st *limiter.Status) string { return limiter.CodeName(st.Over) }},
 	{"rule", (*reader).optionalText, ruleKey},
 	{"limit", (*reader).numberText, bindingNumber(func(c *limiter.Charge) uint64 { return uint64(c.Limit.Requests) })},
 	{"remaining", (*reader).numberText, bindingNumber(func(c *limiter.Charge) uint64 { return c.Verdict.Remaining })},
@@ -170,7 +169,7 @@ func (s *step) compare(a *limiter.Answer, repetition int) (list []Difference) {
 		}
 	}
 	if n := len(s.expect); n > 0 {
-		differ("answer", rls.CodeName(a.Over), s.expect[min(repetition, n-1)])
+		differ("answer", limiter.CodeName(a.Over), s.expect[min(repetition, n-1)])
 	}
 	if repetition < s.times-1 {
 		return list

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/frontend/rls"
+	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
 )
@@ -175,7 +175,7 @@ func (r *reader) instant(v *yamlrules.Value, name string) time.Time {
 // code reads the code of an answer.
 func (r *reader) code(v *yamlrules.Value, name string) string {
 	text, _ := v.Text()
-	if text != rls.CodeName(false) && text != rls.CodeName(true) {
+	if text != limiter.CodeName(false) && text != limiter.CodeName(true) {
 		r.Add(v.Pos, "write OK or OVER_LIMIT", "%s is %s", name, quoteValue(v))
 	}
 	return text

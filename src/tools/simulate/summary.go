@@ -9,8 +9,8 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/output"
 )
 
 // Summary counts the decisions of a run.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/output"
 )
 
 // Print writes shell commands that exceed the limit of a rule with few requests, and where to see them. httpAddr and debugAddr are the

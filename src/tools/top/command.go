@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/service"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/output"
 	"ratelimit/src/tools/reach"
 )
 
@@ -21,8 +21,8 @@ var help string
 
 // The names of --window.
 const (
-	windowMinute = admin.WindowMinute
-	windowHour   = admin.WindowHour
+	windowMinute = operator.WindowMinute
+	windowHour   = operator.WindowHour
 )
 
 // options are the flags of `ratelimit top`.

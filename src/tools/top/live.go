@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator/output"
 )
 
 // refreshInterval is how often the live view asks the service.

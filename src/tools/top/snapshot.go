@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"ratelimit/src/frontend/admin"
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/reach"
 )
 
@@ -26,7 +26,7 @@ const (
 
 // filter says what a snapshot has.
 type filter struct {
-	window   string // window of the subjects: admin.WindowMinute or admin.WindowHour
+	window   string // window of the subjects: operator.WindowMinute or operator.WindowHour
 	domain   string // domain is empty for all domains.
 	rule     string // rule is the full name of a rule; empty for all rules.
 	subjects int    // subjects is how many subjects of each kind are listed at most.
@@ -34,17 +34,17 @@ type filter struct {
 
 // snapshot is what the service does at one moment. Its JSON is the output of --json.
 type snapshot struct {
-	Address string          `json:"address"`
-	Window  string          `json:"window"` // Window is that of the subjects.
-	State   admin.State     `json:"state"`
-	Rates   admin.Rates     `json:"rates"`
-	Denied  []admin.Subject `json:"denied"`
-	Hot     []admin.Subject `json:"hot"`
+	Address string             `json:"address"`
+	Window  string             `json:"window"` // Window is that of the subjects.
+	State   operator.State     `json:"state"`
+	Rates   operator.Rates     `json:"rates"`
+	Denied  []operator.Subject `json:"denied"`
+	Hot     []operator.Subject `json:"hot"`
 }
 
 // fetch asks the service for a snapshot. If f names a domain or a rule that the service does not have, the error lists some of them.
 func fetch(ctx context.Context, c *reach.Client, f filter) (*snapshot, error) {
-	s := &snapshot{Address: c.Address, Window: f.window, Denied: []admin.Subject{}, Hot: []admin.Subject{}}
+	s := &snapshot{Address: c.Address, Window: f.window, Denied: []operator.Subject{}, Hot: []operator.Subject{}}
 	if err := c.Get(ctx, "/api/state", nil, &s.State); err != nil {
 		return nil, err
 	}
@@ -58,8 +58,8 @@ func fetch(ctx context.Context, c *reach.Client, f filter) (*snapshot, error) {
 	}
 	for _, top := range []struct {
 		kind string
-		list *[]admin.Subject
-	}{{admin.TopDenied, &s.Denied}, {admin.TopHot, &s.Hot}} {
+		list *[]operator.Subject
+	}{{operator.TopDenied, &s.Denied}, {operator.TopHot, &s.Hot}} {
 		query := url.Values{"kind": {top.kind}, "window": {f.window}, "limit": {strconv.Itoa(min(f.subjects, maxListed))}}
 		if domain != "" {
 			query.Set("domain", domain)
@@ -88,7 +88,7 @@ func (s *snapshot) applyFilter(f filter) (domain string, err error) {
 	if domain != "" && !slices.Contains(known, domain) {
 		return "", fmt.Errorf("--domain %s: there is no such domain; the service has %s", output.Printable(domain), listed(known))
 	}
-	s.Rates.Rules = slices.DeleteFunc(s.Rates.Rules, func(r admin.RuleRates) bool {
+	s.Rates.Rules = slices.DeleteFunc(s.Rates.Rules, func(r operator.RuleRates) bool {
 		return domain != "" && r.Domain != domain || f.rule != "" && r.Rule != f.rule
 	})
 	if f.rule != "" {
@@ -98,11 +98,11 @@ func (s *snapshot) applyFilter(f filter) (domain string, err error) {
 		domain = s.Rates.Rules[0].Domain
 	}
 	s.Rates.MatchingRules = len(s.Rates.Rules)
-	s.Rates.Domains = slices.DeleteFunc(s.Rates.Domains, func(d admin.DomainRates) bool { return d.Domain != domain })
+	s.Rates.Domains = slices.DeleteFunc(s.Rates.Domains, func(d operator.DomainRates) bool { return d.Domain != domain })
 	return domain, nil
 }
 
-func domainNames(list []admin.DomainRates) (names []string) {
+func domainNames(list []operator.DomainRates) (names []string) {
 	for _, d := range list {
 		names = append(names, d.Domain)
 	}
@@ -127,16 +127,16 @@ func listed(names []string) string {
 
 // sort sorts domains and rules by a name of --sort. Equal ones are sorted by name.
 func (s *snapshot) sort(by string) {
-	slices.SortFunc(s.Rates.Domains, func(a, b admin.DomainRates) int {
+	slices.SortFunc(s.Rates.Domains, func(a, b operator.DomainRates) int {
 		return cmp.Or(compareRates(by, a.PerSecond, b.PerSecond), cmp.Compare(a.Domain, b.Domain))
 	})
-	slices.SortFunc(s.Rates.Rules, func(a, b admin.RuleRates) int {
+	slices.SortFunc(s.Rates.Rules, func(a, b operator.RuleRates) int {
 		return cmp.Or(compareRates(by, a.PerSecond, b.PerSecond), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule))
 	})
 }
 
 // compareRates returns a negative number if a is listed before b.
-func compareRates(by string, a, b admin.PerSecond) int {
+func compareRates(by string, a, b operator.PerSecond) int {
 	switch by {
 	case sortAdmitted:
 		return cmp.Or(cmp.Compare(b.Admitted, a.Admitted), cmp.Compare(b.Denied, a.Denied))

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"ratelimit/src/frontend/admin"
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 )
 
 // stateLine describes the process, its store and its rules.
@@ -53,7 +53,7 @@ func (s *snapshot) storeState() string {
 }
 
 // isStore reports whether c is a store. There may be two Redis, whose names begin with that of the store. That of memcached is shorter.
-func (s *snapshot) isStore(c admin.Component) bool {
+func (s *snapshot) isStore(c operator.Component) bool {
 	return strings.HasPrefix(c.Name, s.State.Store) || strings.HasPrefix(s.State.Store, c.Name)
 }
 
@@ -105,7 +105,7 @@ func titled(columns []output.Column, title string, more ...output.Column) []outp
 	return append(append([]output.Column{{Title: title}}, columns[1:]...), more...)
 }
 
-func rateCells(name string, r admin.PerSecond, more ...string) []string {
+func rateCells(name string, r operator.PerSecond, more ...string) []string {
 	return append([]string{name, rate(r.Admitted), rate(r.Denied), rate(r.Near), rate(r.Shadow), rate(r.Fallback), rate(r.Failed)}, more...)
 }
 
@@ -130,7 +130,7 @@ func (s *snapshot) ruleLines(cells int) []string {
 	return output.Table(cells, titled(rateColumns, "RULE", output.Column{Title: "LIMIT"}), rows)
 }
 
-func subjectLines(cells int, title, window string, list []admin.Subject) []string {
+func subjectLines(cells int, title, window string, list []operator.Subject) []string {
 	rows := make([][]string, 0, len(list))
 	for _, s := range list {
 		rows = append(rows, []string{s.Subject, rate(s.PerSecond), strconv.FormatUint(s.Hits, 10), s.Rule})

@@ -16,32 +16,33 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 )
 
-// fakeService is a source of figures with fixed content. Figures that a test does not set are those of admin.Figures, which is nil.
+// fakeService is a source of figures with fixed content. Figures that a test does not set are those of operator.Figures, which is nil.
 type fakeService struct {
-	admin.Figures
-	state admin.State
-	rates admin.Rates
-	top   map[string][]admin.Subject // top has the subjects of each kind.
+	operator.Figures
+	state operator.State
+	rates operator.Rates
+	top   map[string][]operator.Subject // top has the subjects of each kind.
 
 	mu      sync.Mutex
-	queries []admin.TopQuery
+	queries []operator.TopQuery
 }
 
-func (s *fakeService) State() admin.State { return s.state }
+func (s *fakeService) State() operator.State { return s.state }
 
 // Rates returns the rules whose name contains search, the busiest first.
-func (s *fakeService) Rates(search string, _, limit int) admin.Rates {
+func (s *fakeService) Rates(search string, _, limit int) operator.Rates {
 	r := s.rates
-	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(r admin.RuleRates) bool { return !strings.Contains(r.Rule, search) })
+	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(r operator.RuleRates) bool { return !strings.Contains(r.Rule, search) })
 	r.MatchingRules = len(r.Rules)
 	r.Rules = r.Rules[:min(limit, len(r.Rules))]
 	return r
 }
 
-func (s *fakeService) Top(q admin.TopQuery) []admin.Subject {
+func (s *fakeService) Top(q operator.TopQuery) []operator.Subject {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queries = append(s.queries, q)
@@ -56,28 +57,28 @@ func (s *fakeService) start(t *testing.T) string {
 	return server.URL
 }
 
-func ruleRates(domain, rule, limit string, admitted, denied float64) admin.RuleRates {
-	return admin.RuleRates{Domain: domain, Rule: rule, Limit: limit, PerSecond: admin.PerSecond{Admitted: admitted, Denied: denied}}
+func ruleRates(domain, rule, limit string, admitted, denied float64) operator.RuleRates {
+	return operator.RuleRates{Domain: domain, Rule: rule, Limit: limit, PerSecond: operator.PerSecond{Admitted: admitted, Denied: denied}}
 }
 
 // example is a service with two domains and three rules.
 func example() *fakeService {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	state := admin.State{Version: "v1.2.3", Now: now, StartedAt: now.Add(-27 * time.Hour), Ready: true, Store: "redis", StoreSince: now.Add(-90 * time.Second), Replicas: 2}
-	state.Rules = admin.LoadedRules{Domains: 2, Rules: 3, Files: 1, LoadedAt: now.Add(-5 * time.Minute)}
-	rates := admin.Rates{Total: admin.PerSecond{Admitted: 1234.5, Denied: 12, Near: 3.25, Shadow: 0.01, Fallback: 2e6}}
-	rates.Domains = []admin.DomainRates{
-		{Domain: "accounts", PerSecond: admin.PerSecond{Admitted: 1200, Denied: 2}},
-		{Domain: "shop", PerSecond: admin.PerSecond{Admitted: 34.5, Denied: 10}},
+	state := operator.State{Version: "v1.2.3", Now: now, StartedAt: now.Add(-27 * time.Hour), Ready: true, Store: "redis", StoreSince: now.Add(-90 * time.Second), Replicas: 2}
+	state.Rules = operator.LoadedRules{Domains: 2, Rules: 3, Files: 1, LoadedAt: now.Add(-5 * time.Minute)}
+	rates := operator.Rates{Total: operator.PerSecond{Admitted: 1234.5, Denied: 12, Near: 3.25, Shadow: 0.01, Fallback: 2e6}}
+	rates.Domains = []operator.DomainRates{
+		{Domain: "accounts", PerSecond: operator.PerSecond{Admitted: 1200, Denied: 2}},
+		{Domain: "shop", PerSecond: operator.PerSecond{Admitted: 34.5, Denied: 10}},
 	}
-	rates.Rules = []admin.RuleRates{
+	rates.Rules = []operator.RuleRates{
 		ruleRates("accounts", "accounts.login", "3 per 5 minutes", 1200, 2),
 		ruleRates("shop", "shop.path_/pay", "10 per second", 34.5, 10),
 		ruleRates("shop", "shop.ip", "100 per minute", 0, 0),
 	}
-	return &fakeService{state: state, rates: rates, top: map[string][]admin.Subject{
-		admin.TopDenied: {{Domain: "shop", Rule: "shop.path_/pay", Subject: "path=/pay,user=eve", PerSecond: 9.5, Hits: 570}},
-		admin.TopHot: {
+	return &fakeService{state: state, rates: rates, top: map[string][]operator.Subject{
+		operator.TopDenied: {{Domain: "shop", Rule: "shop.path_/pay", Subject: "path=/pay,user=eve", PerSecond: 9.5, Hits: 570}},
+		operator.TopHot: {
 			{Domain: "accounts", Rule: "accounts.login", Subject: "login=alex", PerSecond: 800, Hits: 48000},
 			{Domain: "shop", Rule: "shop.path_/pay", Subject: "path=/pay,user=eve", PerSecond: 10, Hits: 600},
 		},
@@ -128,7 +129,7 @@ path=/pay,user=eve            10    600  shop.path_/pay
 func TestQuotas(t *testing.T) {
 	t.Parallel()
 	s := example()
-	s.state.Quotas = &admin.QuotaTotals{Proxies: 3, Buckets: 2, ShortBuckets: 1, DemandPerSecond: 320.5, Units: 110}
+	s.state.Quotas = &operator.QuotaTotals{Proxies: 3, Buckets: 2, ShortBuckets: 1, DemandPerSecond: 320.5, Units: 110}
 	want := "\nquotas: 3 proxies, 2 buckets, 1 of them short, 320 units a second asked for, 110 assigned\n\nDOMAIN"
 	if got, err := call(t, s.start(t)); !strings.Contains(got, want) || err != nil {
 		t.Errorf("%v\n%s\nwant%s", err, got, want)
@@ -144,17 +145,17 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		store     string
-		component admin.Component
+		component operator.Component
 		want      string // is the first words of the state and the line below it.
 	}{
-		{"redis", admin.Component{Name: "redis_pool", Note: "1 server without an answer, only probed"}, "redis (in this state for 5s); \nredis_pool: 1 server without an answer, only probed\n"},
-		{"redis", admin.Component{Name: "redis_pool", NotReadyReason: "no answer"}, "redis (not answering for 5s); \nredis_pool: no answer\n"},
-		{"memcached", admin.Component{Name: "memcache", Note: "slow"}, "memcached (in this state for 5s); \nmemcache: slow\n"},
-		{"redis", admin.Component{Name: "counting", Note: "degraded"}, "redis (answering for 5s); \ncounting: degraded\n"},
-		{"redis", admin.Component{Name: "rules", Note: "2 domains"}, "redis (answering for 5s); \n\n"},
+		{"redis", operator.Component{Name: "redis_pool", Note: "1 server without an answer, only probed"}, "redis (in this state for 5s); \nredis_pool: 1 server without an answer, only probed\n"},
+		{"redis", operator.Component{Name: "redis_pool", NotReadyReason: "no answer"}, "redis (not answering for 5s); \nredis_pool: no answer\n"},
+		{"memcached", operator.Component{Name: "memcache", Note: "slow"}, "memcached (in this state for 5s); \nmemcache: slow\n"},
+		{"redis", operator.Component{Name: "counting", Note: "degraded"}, "redis (answering for 5s); \ncounting: degraded\n"},
+		{"redis", operator.Component{Name: "rules", Note: "2 domains"}, "redis (answering for 5s); \n\n"},
 	} {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		s := &fakeService{state: admin.State{Store: tt.store, Now: now, StoreSince: now.Add(-5 * time.Second), Components: []admin.Component{{Name: "process"}, tt.component}}}
+		s := &fakeService{state: operator.State{Store: tt.store, Now: now, StoreSince: now.Add(-5 * time.Second), Components: []operator.Component{{Name: "process"}, tt.component}}}
 		got, err := call(t, s.start(t))
 		state, lines, _ := strings.Cut(got, "0 rules")
 		_, state, _ = strings.Cut(state, "READY; ")
@@ -167,7 +168,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 
 func TestOnceWithNothing(t *testing.T) {
 	t.Parallel()
-	s := &fakeService{state: admin.State{Store: "memory", Components: []admin.Component{{Name: "rules", NotReadyReason: "none is loaded"}, {Name: "store"}}}}
+	s := &fakeService{state: operator.State{Store: "memory", Components: []operator.Component{{Name: "rules", NotReadyReason: "none is loaded"}, {Name: "store"}}}}
 	s.state.Rules.Problems = []string{"a.yaml:1:1: x", "b", "c", "d", "e"}
 	got, err := call(t, s.start(t), "--window", "hour")
 	want := `ADDRESS: NOT READY; memory; 0 rules in 0 domains; up 0s; version 
@@ -198,7 +199,7 @@ HOTTEST, LAST HOUR  PER SECOND  HITS  RULE
 func TestFilterAtTheStart(t *testing.T) {
 	t.Parallel()
 	s := example()
-	s.rates = admin.Rates{}
+	s.rates = operator.Rates{}
 	address := s.start(t)
 	for _, args := range [][]string{{"--domain", "shop"}, {"--rule", "shop.ip"}, {"--domain", "shop", "--rule", "shop.ip"}} {
 		out, err := call(t, address, args...)
@@ -213,23 +214,23 @@ func TestFlags(t *testing.T) {
 	for _, tt := range []struct {
 		args  string
 		rules string // the rules of the snapshot, or a part of the error
-		query admin.TopQuery
+		query operator.TopQuery
 	}{
-		{"", "accounts.login shop.path_/pay shop.ip", admin.TopQuery{Kind: "denied", Window: "minute", Limit: 20}},
-		{"--sort denied --limit 2", "shop.path_/pay accounts.login", admin.TopQuery{Kind: "denied", Window: "minute", Limit: 2}},
-		{"--sort name --window hour", "accounts.login shop.ip shop.path_/pay", admin.TopQuery{Kind: "denied", Window: "hour", Limit: 20}},
-		{"--domain shop", "shop.path_/pay shop.ip", admin.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Limit: 20}},
-		{"--rule shop.ip", "shop.ip", admin.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Rule: "shop.ip", Limit: 20}},
-		{"--rule shop.ip --domain shop", "shop.ip", admin.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Rule: "shop.ip", Limit: 20}},
-		{"--rule shop.ip --domain accounts", "--rule shop.ip: there is no such rule", admin.TopQuery{}},
-		{"--rule shop", "--rule shop: there is no such rule", admin.TopQuery{}},
-		{"--domain sho", "--domain sho: there is no such domain; the service has accounts, shop", admin.TopQuery{}},
-		{"--sort hits", "--sort hits: write admitted, denied or name", admin.TopQuery{}},
-		{"--window day", "--window day: write minute or hour", admin.TopQuery{}},
-		{"--limit 0", "--limit 0: write 1 to 1000", admin.TopQuery{}},
-		{"--limit 1001", "--limit 1001: write 1 to 1000", admin.TopQuery{}},
-		{"--timeout -1s", "--timeout -1s: write a time above 0s", admin.TopQuery{}},
-		{"another", "--address names the service: leave out", admin.TopQuery{}},
+		{"", "accounts.login shop.path_/pay shop.ip", operator.TopQuery{Kind: "denied", Window: "minute", Limit: 20}},
+		{"--sort denied --limit 2", "shop.path_/pay accounts.login", operator.TopQuery{Kind: "denied", Window: "minute", Limit: 2}},
+		{"--sort name --window hour", "accounts.login shop.ip shop.path_/pay", operator.TopQuery{Kind: "denied", Window: "hour", Limit: 20}},
+		{"--domain shop", "shop.path_/pay shop.ip", operator.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Limit: 20}},
+		{"--rule shop.ip", "shop.ip", operator.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Rule: "shop.ip", Limit: 20}},
+		{"--rule shop.ip --domain shop", "shop.ip", operator.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Rule: "shop.ip", Limit: 20}},
+		{"--rule shop.ip --domain accounts", "--rule shop.ip: there is no such rule", operator.TopQuery{}},
+		{"--rule shop", "--rule shop: there is no such rule", operator.TopQuery{}},
+		{"--domain sho", "--domain sho: there is no such domain; the service has accounts, shop", operator.TopQuery{}},
+		{"--sort hits", "--sort hits: write admitted, denied or name", operator.TopQuery{}},
+		{"--window day", "--window day: write minute or hour", operator.TopQuery{}},
+		{"--limit 0", "--limit 0: write 1 to 1000", operator.TopQuery{}},
+		{"--limit 1001", "--limit 1001: write 1 to 1000", operator.TopQuery{}},
+		{"--timeout -1s", "--timeout -1s: write a time above 0s", operator.TopQuery{}},
+		{"another", "--address names the service: leave out", operator.TopQuery{}},
 	} {
 		s := example()
 		out, err := call(t, s.start(t), append(strings.Fields(tt.args), "--json")...)
@@ -261,12 +262,12 @@ func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	s := example()
 	s.state.Version, s.state.Store = hostile, hostile
-	s.state.Components = []admin.Component{{Name: hostile, NotReadyReason: hostile}}
+	s.state.Components = []operator.Component{{Name: hostile, NotReadyReason: hostile}}
 	s.state.Rules.Problems = []string{hostile}
 	s.rates.Domains[0].Domain = hostile
 	s.rates.Rules[0] = ruleRates(hostile, hostile, hostile, 1, 1)
-	s.top[admin.TopHot][0] = admin.Subject{Domain: hostile, Rule: hostile, Subject: hostile}
-	s.top[admin.TopDenied][0] = s.top[admin.TopHot][0]
+	s.top[operator.TopHot][0] = operator.Subject{Domain: hostile, Rule: hostile, Subject: hostile}
+	s.top[operator.TopDenied][0] = s.top[operator.TopHot][0]
 	address := s.start(t)
 	for _, args := range [][]string{nil, {"--json"}, {"--domain", hostile}, {"--domain", hostile + "x"}, {"--rule", hostile + "x"}, {"--sort", hostile}} {
 		out, err := call(t, address, args...)
@@ -305,7 +306,7 @@ func withoutSequences(text string) string {
 // exampleSnapshot returns a snapshot with a number of rules, of which each has fewer admitted and more denied than the one before.
 func exampleSnapshot(rules int) *snapshot {
 	e := example()
-	s := &snapshot{Address: "a:6070", Window: windowMinute, State: e.state, Rates: e.rates, Denied: e.top[admin.TopDenied], Hot: e.top[admin.TopHot]}
+	s := &snapshot{Address: "a:6070", Window: windowMinute, State: e.state, Rates: e.rates, Denied: e.top[operator.TopDenied], Hot: e.top[operator.TopHot]}
 	s.Rates.Rules = nil
 	for i := range rules {
 		s.Rates.Rules = append(s.Rates.Rules, ruleRates("shop", fmt.Sprintf("shop.r%02d", (i*7)%rules), "1 per day", float64(rules-i), float64(i)))

@@ -1,4 +1,4 @@
-package explain
+package admin
 
 import (
 	"context"
@@ -11,20 +11,21 @@ import (
 
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/explain"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/client"
-	"ratelimit/src/tools/output"
 )
 
-// maxDescriptors bounds the descriptors of a request to explain: the report may take a hundred times the bytes of an entry.
-const maxDescriptors = 100
+// maxExplained bounds the descriptors of a request to explain: the report may take a hundred times the bytes of an entry.
+const maxExplained = 100
 
-// Handler answers /explain on the debug port with the decision that the limiter would make, and charges nothing. The request is the
-// query of a GET, or the body of a POST in the form of /json.
-func Handler(l *limiter.Limiter) http.Handler {
+// explainHandler answers /explain with the decision that the limiter would make, and charges nothing. The request is the query of a GET,
+// or the body of a POST in the form of /json.
+func explainHandler(l *limiter.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, err := readQuestion(w, r)
-		var report *Report
+		var report *explain.Report
 		if err == nil {
 			report, err = q.answer(r.Context(), l)
 		}
@@ -55,15 +56,11 @@ type question struct {
 }
 
 // answer explains the request or the bucket by the rules and counters of l.
-func (q *question) answer(ctx context.Context, l *limiter.Limiter) (*Report, error) {
+func (q *question) answer(ctx context.Context, l *limiter.Limiter) (*explain.Report, error) {
 	if q.bucket != nil {
-		return explainBucket(ctx, l, q.domain, q.bucket, true)
+		return explain.QuotaBucket(ctx, l, q.domain, q.bucket, true)
 	}
-	var answer limiter.Answer
-	if err := l.DryRun(ctx, q.request, &answer); err != nil {
-		return nil, err
-	}
-	return NewReport(q.request, &answer, true), nil
+	return explain.Request(ctx, l, q.request, true)
 }
 
 // readQuestion reads what a caller asks for.
@@ -90,8 +87,8 @@ func readQuestion(w http.ResponseWriter, r *http.Request) (q question, err error
 		}
 		q.request, err = rls.ReadJSON(w, r)
 	}
-	if err == nil && len(q.request.Descriptors) > maxDescriptors {
-		err = badRequest("%d descriptors; ask for %d at most at a time", len(q.request.Descriptors), maxDescriptors)
+	if err == nil && len(q.request.Descriptors) > maxExplained {
+		err = badRequest("%d descriptors; ask for %d at most at a time", len(q.request.Descriptors), maxExplained)
 	}
 	return q, err
 }
@@ -107,7 +104,7 @@ func (q *question) readBucket(query url.Values) (err error) {
 	if q.domain = []byte(query.Get("domain")); len(q.domain) == 0 {
 		return badRequest("the domain of the bucket is missing; %s", form)
 	}
-	if q.bucket, err = client.ParseEntries(query.Get("bucket")); err != nil {
+	if q.bucket, err = callertext.ParseDescriptor(query.Get("bucket")); err != nil {
 		return badRequest("bucket=%w", err)
 	}
 	return nil
@@ -136,7 +133,7 @@ func parseQuery(query url.Values) (*limiter.Request, error) {
 	req := &limiter.Request{Domain: []byte(query.Get("domain"))}
 	for _, text := range query["descriptors"] {
 		var err error
-		if d.Entries, err = client.ParseEntries(text); err != nil {
+		if d.Entries, err = callertext.ParseDescriptor(text); err != nil {
 			return nil, badRequest("descriptors=%w", err)
 		}
 		req.Descriptors = append(req.Descriptors, d)

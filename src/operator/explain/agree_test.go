@@ -11,9 +11,9 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/tools/explain"
 )
 
 // tap notes what goes through it to a store.

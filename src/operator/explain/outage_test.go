@@ -7,9 +7,9 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/tools/explain"
 )
 
 // unanswered is a store in front of one that does not answer: it decides as

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/tools/output"
+	"ratelimit/src/operator/output"
 )
 
 func TestAnnotation(t *testing.T) {

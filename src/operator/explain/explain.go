@@ -1,15 +1,24 @@
 package explain
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
+
+// Request explains req by the rules and counters of l, without a charge. counters says that the store of l has the counters of a service.
+func Request(ctx context.Context, l *limiter.Limiter, req *limiter.Request, counters bool) (*Report, error) {
+	var answer limiter.Answer
+	if err := l.DryRun(ctx, req, &answer); err != nil {
+		return nil, err
+	}
+	return NewReport(req, &answer, counters), nil
+}
 
 // NewReport explains req by the limiter's answer to it, and keeps a reference to neither. Without counters the report has no
 // decision and no states of counters. If the answer is from Check, the states are those before the charge.
@@ -22,7 +31,7 @@ func NewReport(req *limiter.Request, a *limiter.Answer, counters bool) *Report {
 	}
 	if counters {
 		r.Decision = &Decision{
-			Code: rls.CodeName(a.Over), RetryAfterUS: retryMicroseconds(a.Over, a.RetryAfter), Shadowed: a.Shadowed,
+			Code: limiter.CodeName(a.Over), RetryAfterUS: retryMicroseconds(a.Over, a.RetryAfter), Shadowed: a.Shadowed,
 			Degraded: fallbackName(a.Fallback),
 		}
 	}
@@ -86,7 +95,7 @@ func (x *explainer) descriptor(i int) Descriptor {
 	}
 	if x.counters {
 		d.Status = &Status{
-			Code: rls.CodeName(st.Over), RetryAfterUS: retryMicroseconds(st.Over, st.RetryAfter),
+			Code: limiter.CodeName(st.Over), RetryAfterUS: retryMicroseconds(st.Over, st.RetryAfter),
 			ResetAfterUS: limiter.MicrosecondsRoundedUp(st.ResetAfter), Degraded: fallbackName(st.Fallback),
 		}
 	}

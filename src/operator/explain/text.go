@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/backend"
-	"ratelimit/src/frontend/rls"
+	"ratelimit/src/limiter"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/output"
 )
 
 //go:embed text.tmpl
@@ -71,7 +71,7 @@ func (d Descriptor) LimitsOfRule() (n int) {
 
 // decisionText tells whether a request or a descriptor passes. degraded is the fallback that decided; empty if the store did.
 func decisionText(code string, retryAfterUS *int64, degraded string) string {
-	over := code == rls.CodeName(true)
+	over := code == limiter.CodeName(true)
 	if over && retryAfterUS != nil && degraded == backend.FallbackDeny.String() {
 		return "is refused" // The wait is unknown without the store.
 	}
@@ -81,7 +81,7 @@ func decisionText(code string, retryAfterUS *int64, degraded string) string {
 // stateText describes the state of a counter.
 func stateText(s *State) string {
 	if s.Before == nil {
-		return "the count is unknown, since the store does not answer: " + decisionText(rls.CodeName(s.Over), s.RetryAfterUS, s.Degraded) +
+		return "the count is unknown, since the store does not answer: " + decisionText(limiter.CodeName(s.Over), s.RetryAfterUS, s.Degraded) +
 			", by on_store_failure: " + s.Degraded
 	}
 	text := strconv.FormatUint(*s.Before, 10) + " used, " + strconv.FormatUint(*s.Remaining, 10) + " left"

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/output"
 )
 
 // Bucket explains a quota bucket. The only descriptor of its report has the same entries, sorted by key.
@@ -30,17 +30,17 @@ type Bucket struct {
 	NewProxyUnits uint64  `json:"new_proxy_units,omitempty"`
 	IdleUnits     uint64  `json:"idle_units,omitempty"`
 	// Now is the state of the bucket in a service; nil if no proxy has the bucket.
-	Now *admin.QuotaBucket `json:"now,omitempty"`
+	Now *operator.QuotaBucket `json:"now,omitempty"`
 }
 
-// explainBucket explains the bucket of a domain with these entries by the rules of l, without a charge. counters says that the store of l
+// QuotaBucket explains the bucket of a domain with these entries by the rules of l, without a charge. counters says that the store of l
 // has the counters of a service.
-func explainBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries []rules.Entry, counters bool) (*Report, error) {
+func QuotaBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries []rules.Entry, counters bool) (*Report, error) {
 	sorted := slices.Clone(entries)
 	quota.SortEntries(sorted)
 	for i := range len(sorted) - 1 {
 		if bytes.Equal(sorted[i].Key, sorted[i+1].Key) {
-			return nil, badRequest("a bucket has one entry for each key, and %s is there twice", quoted(string(sorted[i].Key)))
+			return nil, fmt.Errorf("%w: a bucket has one entry for each key, and %s is there twice", limiter.ErrInvalidRequest, quoted(string(sorted[i].Key)))
 		}
 	}
 	req := &limiter.Request{Domain: domain, Descriptors: []limiter.Descriptor{{Entries: sorted, HasAmount: true}}, IgnoresHolds: true}
@@ -70,11 +70,11 @@ func explainBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entri
 	b.AtOnce, b.RatePerSecond, b.NewProxyUnits, b.IdleUnits = d.AtOnce, d.RatePerSecond, d.NewProxyUnits, d.IdleUnits
 	switch d.Action {
 	case quota.AllowAll:
-		b.Action = admin.QuotaAllowAll
+		b.Action = operator.QuotaAllowAll
 	case quota.DenyAll:
-		b.Action = admin.QuotaDenyAll
+		b.Action = operator.QuotaDenyAll
 	default:
-		b.Action = admin.QuotaUnits
+		b.Action = operator.QuotaUnits
 	}
 	return report, nil
 }
@@ -82,11 +82,11 @@ func explainBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entri
 // DivisionLines tell how the limits are divided, and what proxies have now.
 func (b *Bucket) DivisionLines() (lines []string) {
 	switch b.Action {
-	case admin.QuotaAllowAll:
+	case operator.QuotaAllowAll:
 		lines = append(lines, "proxies let all requests pass, because no limit refuses")
-	case admin.QuotaDenyAll:
+	case operator.QuotaDenyAll:
 		lines = append(lines, "proxies refuse all requests, because a limit lets nothing pass")
-	case admin.QuotaUnits:
+	case operator.QuotaUnits:
 		lines = append(lines,
 			fmt.Sprintf("divided among proxies by what they ask for: %s at once, %s a second in the long run", output.Plural(int(b.AtOnce), "unit"), shortNumber(b.RatePerSecond)),
 			fmt.Sprintf("if 2 ask for more, each gets %s a second; of 10, %s", shortNumber(b.RatePerSecond/2), shortNumber(b.RatePerSecond/10)),
@@ -117,14 +117,14 @@ func (b *Bucket) DivisionLines() (lines []string) {
 }
 
 // proxyText describes what a proxy has of a bucket.
-func proxyText(p *admin.QuotaProxy) string {
+func proxyText(p *operator.QuotaProxy) string {
 	text := fmt.Sprintf("%s asks for %s a second: ", output.Printable(p.Peer), shortNumber(p.DemandPerSecond))
 	switch p.Action {
 	case "":
 		return text + "no assignment yet"
-	case admin.QuotaAllowAll:
+	case operator.QuotaAllowAll:
 		text += "all pass"
-	case admin.QuotaDenyAll:
+	case operator.QuotaDenyAll:
 		text += "no units left"
 	default:
 		text += output.Plural(int(p.Units), "unit")

@@ -1,32 +1,32 @@
-package service
+package operator
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 
-	"ratelimit/src/frontend/admin"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/history"
 	"ratelimit/src/rules"
 )
 
-// Rates implements admin.Figures. Rules with decisions in the last ten seconds come first, the busiest ones first, then all others by name.
-func (o *operator) Rates(search string, offset, limit int) admin.Rates {
-	current := o.history.Current()
-	page := ratesPage{operator: o, search: strings.ToLower(search), offset: offset, limit: limit, known: make(map[ruleOfDomain]history.PerSecond)}
-	page.holds = make(map[ruleOfDomain]*admin.Holds)
-	o.service.counters.ForEachHolds(func(domain, rule string, h metrics.Holds) {
-		page.holds[ruleOfDomain{domain, rule}] = &admin.Holds{Open: h.Open(), Expired: h.Expired, Charged: h.ChargedUnits}
+// Rates returns the rates of all domains, and of the rules whose full name contains search, in any case. It leaves out the first offset
+// rules and returns at most limit. Rules with decisions in the last ten seconds come first, the busiest ones first, then all others by name.
+func (f *Figures) Rates(search string, offset, limit int) Rates {
+	current := f.history.Current()
+	page := ratesPage{search: strings.ToLower(search), offset: offset, limit: limit, known: make(map[metrics.RuleName]PerSecond)}
+	page.holds = make(map[metrics.RuleName]*Holds)
+	f.registry.ForEachHolds(func(domain, rule string, h metrics.Holds) {
+		page.holds[metrics.RuleName{Domain: domain, Rule: rule}] = &Holds{Open: h.Open(), Expired: h.Expired, Charged: h.ChargedUnits}
 	})
-	page.Total = admin.PerSecond(current.Total)
-	set := o.limits.set.Load()
+	page.Total = current.Total
+	set := f.rules.Load()
 	if set == nil {
 		return page.Rates
 	}
 	page.Domains = domainRates(current, set)
 	for _, r := range current.Rules {
-		name := ruleOfDomain{r.Domain, r.Rule}
+		name := metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
 		page.known[name] = r.PerSecond
 		if rule := set.Rule(r.Domain, r.Rule); rule != nil && isBusy(r.PerSecond) && page.matches(r.Rule) {
 			page.add(rule)
@@ -38,21 +38,21 @@ func (o *operator) Rates(search string, offset, limit int) admin.Rates {
 	return page.Rates
 }
 
-func isBusy(p history.PerSecond) bool { return p.Admitted+p.Denied > 0 }
+func isBusy(p PerSecond) bool { return p.Admitted+p.Denied > 0 }
 
 // domainRates returns the rates of the domains that have rates or rules.
-func domainRates(current *history.Current, set *rules.Set) (list []admin.DomainRates) {
+func domainRates(current *history.Current, set *rules.Set) (list []DomainRates) {
 	known := make(map[string]bool, len(current.Domains))
 	for _, d := range current.Domains {
 		known[d.Domain] = true
-		list = append(list, admin.DomainRates{Domain: d.Domain, PerSecond: admin.PerSecond(d.PerSecond)})
+		list = append(list, DomainRates{Domain: d.Domain, PerSecond: d.PerSecond})
 	}
 	for _, d := range set.Domains() {
 		if !known[d.Name] && len(d.Rules()) > 0 {
-			list = append(list, admin.DomainRates{Domain: d.Name})
+			list = append(list, DomainRates{Domain: d.Name})
 		}
 	}
-	slices.SortFunc(list, func(a, b admin.DomainRates) int {
+	slices.SortFunc(list, func(a, b DomainRates) int {
 		return cmp.Or(cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Domain, b.Domain))
 	})
 	return list
@@ -60,12 +60,11 @@ func domainRates(current *history.Current, set *rules.Set) (list []admin.DomainR
 
 // ratesPage is a page of the list of rules.
 type ratesPage struct {
-	admin.Rates
-	operator      *operator
+	Rates
 	search        string // search is in lower case.
 	offset, limit int
-	known         map[ruleOfDomain]history.PerSecond // known has the rates of the rules that have decided something.
-	holds         map[ruleOfDomain]*admin.Holds
+	known         map[metrics.RuleName]PerSecond // known has the rates of the rules that have decided something.
+	holds         map[metrics.RuleName]*Holds
 }
 
 func (p *ratesPage) matches(rule string) bool {
@@ -75,9 +74,9 @@ func (p *ratesPage) matches(rule string) bool {
 // add adds a rule that matches to the list.
 func (p *ratesPage) add(rule *rules.Rule) {
 	if p.MatchingRules++; p.MatchingRules > p.offset && len(p.Rules) < p.limit {
-		name := ruleOfDomain{rule.Domain, rule.FullName}
-		p.Rules = append(p.Rules, admin.RuleRates{
-			Domain: rule.Domain, Rule: rule.FullName, Limit: rule.LimitText(), PerSecond: admin.PerSecond(p.known[name]), Holds: p.holds[name],
+		name := metrics.NameOf(rule)
+		p.Rules = append(p.Rules, RuleRates{
+			Domain: rule.Domain, Rule: rule.FullName, Limit: rule.LimitText(), PerSecond: p.known[name], Holds: p.holds[name],
 		})
 	}
 }
@@ -85,7 +84,7 @@ func (p *ratesPage) add(rule *rules.Rule) {
 // addIdle adds the matching rules of a domain that had no decisions. It sorts them only if some of them are on the page.
 func (p *ratesPage) addIdle(d *rules.Domain) {
 	isLeftOut := func(r *rules.Rule) bool {
-		return len(p.known) > 0 && isBusy(p.known[ruleOfDomain{r.Domain, r.FullName}]) || !p.matches(r.FullName)
+		return len(p.known) > 0 && isBusy(p.known[metrics.NameOf(r)]) || !p.matches(r.FullName)
 	}
 	count := 0
 	for _, r := range d.Rules() {

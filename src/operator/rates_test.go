@@ -1,4 +1,4 @@
-package service
+package operator
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/operator/history"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 )
@@ -31,11 +30,11 @@ func TestRatesOfAllRules(t *testing.T) {
 		}
 		registry := metrics.New(metrics.Config{})
 		registry.UseRules(set)
-		o := &operator{service: &Service{counters: registry}, history: history.New(history.Config{Registry: registry})}
+		o := &Figures{Observer: NewObserver(Config{Registry: registry})}
 		if got := o.Rates("", 0, 10); got.MatchingRules != 0 {
 			t.Errorf("before the first load: got %+v", got)
 		}
-		o.useRules(set)
+		o.UseRules(set)
 		ctx := t.Context()
 		go func() { _ = o.history.Run(ctx) }()
 		synctest.Wait()

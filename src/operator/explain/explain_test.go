@@ -16,9 +16,9 @@ import (
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/tools/explain"
 )
 
 var update = flag.Bool("update", false, "write testdata/explain.txt anew")

@@ -1,39 +1,19 @@
-package admin
+package operator
 
 import (
 	"fmt"
 	"time"
+
+	"ratelimit/src/operator/history"
 )
 
-// Figures is the source of the operator's page, of /api and of `ratelimit top`. Its methods are safe
-// for concurrent use and must not block.
-type Figures interface {
-	State() State
-
-	// Rates returns the rates of all domains, and of the rules whose full name contains search, in
-	// any case. An empty search finds all rules. Rules are sorted by requests per second, the busiest
-	// first, then by name. Rates leaves out the first offset rules and returns at most limit.
-	Rates(search string, offset, limit int) Rates
-
-	// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service
-	// if both are empty. ok is false if there is no such domain or rule, or no history of it.
-	History(domain, rule string) (h History, ok bool)
-
-	// Top returns the subjects that q asks for, those with most hits first.
-	Top(q TopQuery) []Subject
-
-	// Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.
-	Denials(after uint64, limit int) []Denial
-
-	// Quotas returns the quota buckets that q asks for, those with most demand first, and the totals of all.
-	Quotas(q QuotaQuery) Quotas
-
-	// Candidate returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if no directory
-	// is set for candidate rules.
-	Candidate(limit int) (c Candidate, ok bool)
-
-	// NextDenial returns a channel that is closed when a denial with an ID above after can be read.
-	NextDenial(after uint64) <-chan struct{}
+// Component is the state of one part of the service.
+type Component struct {
+	Name string `json:"name"`
+	// NotReadyReason says why the component is not ready. It is empty if the component is ready.
+	NotReadyReason string `json:"why,omitempty"`
+	// Note is further information, such as the number of domains.
+	Note string `json:"note,omitempty"`
 }
 
 // State is the state of this process.
@@ -69,16 +49,8 @@ type LoadedRules struct {
 	Problems []string `json:"problems"`
 }
 
-// PerSecond are rates over the last 10 seconds, in decisions per second. A decision is one descriptor
-// of a request that a rule limits. Each decision is admitted or denied, or has failed.
-type PerSecond struct {
-	Admitted float64 `json:"admitted"`
-	Denied   float64 `json:"denied"`
-	Near     float64 `json:"near"`     // Near is the part of Admitted that was close to the limit.
-	Shadow   float64 `json:"shadow"`   // Shadow is the part of Admitted that was over a limit that was not enforced.
-	Fallback float64 `json:"fallback"` // Fallback is the part of Admitted and Denied that was decided without the store.
-	Failed   float64 `json:"failed"`   // Failed are decisions that were answered with an error, because the store did not answer.
-}
+// PerSecond are rates over the last 10 seconds.
+type PerSecond = history.PerSecond
 
 // Rates are the rates of the whole service, of each domain, and of some rules.
 type Rates struct {

@@ -10,8 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/tools/explain"
 )
 
@@ -22,6 +26,22 @@ descriptors:
 - {key: closed, rate_limit: {unit: second, requests_per_unit: 0}}
 - {key: free, rate_limit: {unlimited: true}}
 `
+
+// start returns a limiter over memory.
+func start(t *testing.T, text string) *limiter.Limiter {
+	t.Helper()
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter.New(limiter.Config{Backend: store})
+	l.UseRules(set)
+	return l
+}
 
 // explainBucket runs `ratelimit explain` with args.
 func explainBucket(t *testing.T, args ...string) (out string, err error) {
@@ -77,17 +97,17 @@ func TestBucketOfFiles(t *testing.T) {
 // A service says what the counter has, and which proxies have units.
 func TestBucketOfService(t *testing.T) {
 	t.Parallel()
-	quotas := admin.Quotas{Buckets: []admin.QuotaBucket{{
+	quotas := operator.Quotas{Buckets: []operator.QuotaBucket{{
 		DemandPerSecond: 12.5, Units: 90, ShortSeconds: 72, Unfairness: 0.25, LeftUnits: 1, LeftSeconds: 8.25, ProxyCount: 5, OtherProxyCount: 1,
-		Proxies: []admin.QuotaProxy{
-			{Peer: "10.0.0.7:4", DemandPerSecond: 10, Action: admin.QuotaUnits, Units: 90, AssignedSeconds: 0.5, ExpiresInSeconds: 10.4, ReportedSeconds: 2},
-			{Peer: "10.0.0.8:4", DemandPerSecond: 2.5, Action: admin.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31, Silent: true},
-			{Peer: "10.0.0.9:4", DemandPerSecond: 0, Action: admin.QuotaAllowAll, AssignedSeconds: 1, ExpiresInSeconds: 1, ReportedSeconds: 1},
+		Proxies: []operator.QuotaProxy{
+			{Peer: "10.0.0.7:4", DemandPerSecond: 10, Action: operator.QuotaUnits, Units: 90, AssignedSeconds: 0.5, ExpiresInSeconds: 10.4, ReportedSeconds: 2},
+			{Peer: "10.0.0.8:4", DemandPerSecond: 2.5, Action: operator.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31, Silent: true},
+			{Peer: "10.0.0.9:4", DemandPerSecond: 0, Action: operator.QuotaAllowAll, AssignedSeconds: 1, ExpiresInSeconds: 1, ReportedSeconds: 1},
 			{Peer: "10.0.0.9:\x1b"},
 		},
 	}}}
 	mux := http.NewServeMux()
-	mux.Handle("/explain", explain.Handler(start(t, limiter.Config{}, bucketRules)))
+	mux.Handle("/explain", admin.DebugPages{Limiter: start(t, bucketRules)}.Handler())
 	mux.HandleFunc("/api/quotas", func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("bucket") != "name=web,env=prod" {
 			http.Error(w, "no proxy has it", http.StatusNotFound)

@@ -1,0 +1,190 @@
+// Package operator has what operators see and change: rates, subjects, denials, quotas, counters. The operator's page, the JSON under /api
+// and the tools speak its types, which are stable in JSON: later versions only add fields.
+package operator
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
+	"ratelimit/src/metrics"
+	"ratelimit/src/operator/denials"
+	"ratelimit/src/operator/history"
+	"ratelimit/src/operator/subjects"
+	"ratelimit/src/quota"
+	"ratelimit/src/rules"
+)
+
+// At most denialsPerInterval denials of each denialInterval are kept: 100 per second, spread over the second.
+const (
+	denialsPerInterval = 5
+	denialInterval     = 50 * time.Millisecond
+)
+
+// Config is the configuration of an Observer.
+type Config struct {
+	Registry *metrics.Registry
+	// ShadowMode says that the limiter allows every request, so that no decision is a denial.
+	ShadowMode bool
+	// SubjectRules is how many rules have subjects. 0 means none.
+	SubjectRules int
+	// Denials is how many denials are kept. 0 means none.
+	Denials int
+}
+
+// Observer watches the decisions of a limiter. Without subjects and denials it costs nothing while decisions are made.
+type Observer struct {
+	registry  *metrics.Registry
+	startedAt time.Time
+	history   *history.History
+	subjects  *subjects.Tracker         // nil without subjects
+	denials   *denials.Ring             // nil without denials
+	sampler   *denials.Sampler          // fills denials
+	rules     atomic.Pointer[rules.Set] // nil before the first rules
+}
+
+// NewObserver returns an Observer without rules.
+func NewObserver(cfg Config) *Observer {
+	o := &Observer{registry: cfg.Registry, startedAt: time.Now()}
+	o.history = history.New(history.Config{Registry: cfg.Registry, ShadowMode: cfg.ShadowMode})
+	if n := cfg.SubjectRules; n > 0 {
+		o.subjects = subjects.New(n)
+	}
+	if n := cfg.Denials; n > 0 {
+		o.denials = denials.NewRing(n, o.startedAt)
+		o.sampler = denials.New(denials.Config{MaxSamples: denialsPerInterval, Interval: denialInterval, OnSample: o.denials.Add})
+	}
+	return o
+}
+
+// Recorders returns what a limiter must tell its decisions.
+func (o *Observer) Recorders() (list []limiter.Recorder) {
+	if o.subjects != nil {
+		list = append(list, o.subjects)
+	}
+	if o.sampler != nil {
+		list = append(list, o.sampler)
+	}
+	return list
+}
+
+// Runners returns what must run meanwhile.
+func (o *Observer) Runners() []func(context.Context) error {
+	list := []func(context.Context) error{o.history.Run}
+	if o.subjects != nil {
+		list = append(list, o.subjects.Run)
+	}
+	return list
+}
+
+// UseRules learns the rules before the limiter decides by them.
+func (o *Observer) UseRules(set *rules.Set) {
+	if o.subjects != nil {
+		o.subjects.UseRules(set)
+	}
+	o.rules.Store(set)
+}
+
+// LimitText returns the limit of the rule in force with the name, for people. It is empty if there is no such rule.
+func (o *Observer) LimitText(name metrics.RuleName) string { return LimitText(o.rules.Load(), name) }
+
+// LimitText returns the limit of the rule with the name, for people. It is empty if set is nil or has no such rule.
+func LimitText(set *rules.Set, name metrics.RuleName) string {
+	if set == nil {
+		return ""
+	}
+	if r := set.Rule(name.Domain, name.Rule); r != nil {
+		return r.LimitText()
+	}
+	return ""
+}
+
+// Figures are what operators see of a service. Its methods are safe for concurrent use and do not block.
+type Figures struct {
+	*Observer
+	Divider *quota.Divider
+	// Service returns the state of the process, of its store and its rules.
+	Service func() State
+	// CandidateRules returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if no
+	// directory is set for candidate rules.
+	CandidateRules func(limit int) (c Candidate, ok bool)
+}
+
+// State returns the state of the service, with the totals of quotas.
+func (f *Figures) State() State {
+	s := f.Service()
+	s.StartedAt = f.startedAt
+	if t := quotaTotals(f.Divider.Stats()); !t.IsZero() {
+		s.Quotas = &t
+	}
+	return s
+}
+
+// Candidate returns what CandidateRules returns.
+func (f *Figures) Candidate(limit int) (Candidate, bool) { return f.CandidateRules(limit) }
+
+// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service if both are empty. ok is false if
+// there is no such domain or rule, or no history of it.
+func (f *Figures) History(domain, rule string) (list History, ok bool) {
+	hour, ok := f.history.Hour(domain, rule)
+	if !ok {
+		return History{}, false
+	}
+	list = History{Start: hour.Start, StepSeconds: int(history.Step / time.Second)}
+	for _, v := range hour.Values {
+		list.Admitted, list.Denied = append(list.Admitted, v.Admitted), append(list.Denied, v.Denied)
+		list.Near, list.Shadow = append(list.Near, v.Near), append(list.Shadow, v.Shadow)
+		list.Fallback, list.Failed = append(list.Fallback, v.Fallback), append(list.Failed, v.Failed)
+	}
+	return list, true
+}
+
+// Top returns the subjects that q asks for, those with most hits first.
+func (f *Figures) Top(q TopQuery) (list []Subject) {
+	if f.subjects == nil {
+		return nil
+	}
+	query := subjects.Query{Domain: q.Domain, Rule: q.Rule, Limit: q.Limit}
+	if q.Kind == TopDenied {
+		query.Kind = subjects.DeniedHits
+	}
+	if q.Window == WindowHour {
+		query.Window = subjects.Hour
+	}
+	for _, s := range f.subjects.Top(time.Now(), query) {
+		list = append(list, Subject{Domain: s.Domain, Rule: s.Rule, Subject: s.Text, PerSecond: s.PerSecond, Hits: uint64(s.Hits + 0.5)})
+	}
+	return list
+}
+
+// Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.
+func (f *Figures) Denials(after uint64, limit int) (list []Denial) {
+	if f.denials == nil {
+		return nil
+	}
+	for _, d := range f.denials.After(after, limit) {
+		list = append(list, Denial{
+			ID: d.ID, At: d.At, Protocol: d.Protocol.String(), Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor,
+			Counter: d.Counter, RetryAfterSeconds: RetrySeconds(d.RetryAfter), Skipped: d.SkippedDenials,
+		})
+	}
+	return list
+}
+
+// RetrySeconds returns a time to wait as operators see it: in seconds, or NeverRetry.
+func RetrySeconds(wait time.Duration) float64 {
+	if wait == algorithm.Never {
+		return NeverRetry
+	}
+	return wait.Seconds()
+}
+
+// NextDenial returns a channel that is closed when a denial with an ID above after can be read. It is nil if no denials are kept.
+func (f *Figures) NextDenial(after uint64) <-chan struct{} {
+	if f.denials == nil {
+		return nil
+	}
+	return f.denials.Next(after)
+}
