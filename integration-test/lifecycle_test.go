@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +22,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+
+	"ratelimit/testbed/harness"
 )
 
 // steadyLoad is a client that asks at an even pace, until it is stopped, whatever
@@ -217,7 +218,9 @@ func TestReloadUnderLoad(t *testing.T) {
 // Idle connections cost little, and nothing after they are closed.
 func TestIdleConnections(t *testing.T) {
 	const connections = 10_000
-	raiseFileLimit(t, connections+1000)
+	if err := harness.RaiseFileLimit(connections + 1000); err != nil {
+		t.Skip(err)
+	}
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: user}]")
 	// Ports share the file descriptors, so the others get few of them.
@@ -286,22 +289,4 @@ func (p *process) resident(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return kB << 10
-}
-
-// raiseFileLimit lets this process, and those it starts, open so many files.
-func raiseFileLimit(t *testing.T, n uint64) {
-	t.Helper()
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if limit.Max < n {
-		t.Skipf("a process may open %d files here, and %d are needed", limit.Max, n)
-	}
-	if limit.Cur < n {
-		limit.Cur = n
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -145,7 +145,7 @@ func runIsolated(t *testing.T) {
 		self, "-test.v", "-test.run="+flag.Lookup("test.run").Value.String(), "-test.timeout=40m", "-full")
 	inside.Env = append(os.Environ(), insideVariable+"="+dir, "TMPDIR="+dir)
 	inside.Stdout, inside.Stderr = os.Stdout, os.Stderr
-	inside.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	inside.SysProcAttr = harness.KilledWithParent()
 	if err := inside.Run(); err != nil {
 		t.Fatalf("the test with an engine of its own: %v", cmp.Or(ctx.Err(), err))
 	}

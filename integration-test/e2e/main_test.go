@@ -81,8 +81,12 @@ func TestWithoutRedis(t *testing.T) {
 // dead fails the test if a process is still there.
 func dead(t *testing.T, pid int) {
 	t.Helper()
-	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("process %d: %v, want %v", pid, err, syscall.ESRCH)
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = p.Signal(syscall.Signal(0))
+	}
+	if !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("process %d: %v, want %v", pid, err, os.ErrProcessDone)
 	}
 }
 

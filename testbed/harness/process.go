@@ -182,7 +182,7 @@ func (p *Process) Start() error {
 	cmd.WaitDelay = StopTimeout
 	cmd.Env, cmd.Dir = p.Env, p.Dir
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = killedWithParent()
+	cmd.SysProcAttr = KilledWithParent()
 	if err := cmd.Start(); err != nil {
 		stop()
 		return err

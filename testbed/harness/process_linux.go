@@ -2,8 +2,8 @@ package harness
 
 import "syscall"
 
-// killedWithParent makes the kernel kill a program when the test process dies without its cleanups, as it does when go test runs
+// KilledWithParent makes the kernel kill a program when the test process dies without its cleanups, as it does when go test runs
 // out of time.
-func killedWithParent() *syscall.SysProcAttr {
+func KilledWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

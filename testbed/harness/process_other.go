@@ -4,5 +4,5 @@ package harness
 
 import "syscall"
 
-// killedWithParent has no effect on this system: programs outlive a test process that dies without its cleanups.
-func killedWithParent() *syscall.SysProcAttr { return nil }
+// KilledWithParent has no effect on this system: programs outlive a test process that dies without its cleanups.
+func KilledWithParent() *syscall.SysProcAttr { return nil }

@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/testbed/harness"
 )
 
 // BenchmarkHolds compares, in one interleaved run, calls on counters with holds with plain charges: of as many counters, and of counters
@@ -135,9 +135,9 @@ func median(list []float64) float64 {
 }
 
 func cpu(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	used, err := harness.CPUTime()
+	if err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return used
 }

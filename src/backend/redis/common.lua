@@ -50,3 +50,13 @@ local function corrects(s, add)
   if add == 0 and s.ahead then return nil end
   return add
 end
+
+-- read returns what the pattern finds in the text at a key; nil if there is none. Where another program has written
+-- there, the hit fails and the text stays: isForeignValue knows the error.
+local function read(key, pattern)
+  local value = call('GET', key)
+  if not value then return nil end
+  local first, second, third = string.match(value, pattern)
+  if not first then error('the key holds no counter') end
+  return first, second, third
+end

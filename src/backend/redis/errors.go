@@ -67,9 +67,11 @@ func errorReplyWord(err error) string {
 	return word
 }
 
-// isForeignValue reports whether reply says that a key holds what no counter is: a value of another type, or a text instead of a number.
+// isForeignValue reports whether reply says that a key holds what no counter is: a value of another type, or another text.
 func isForeignValue(reply error) bool {
-	return errorReplyWord(reply) == "WRONGTYPE" || errors.Is(reply, errNoNumber) || strings.Contains(reply.Error(), "value is not an integer")
+	text := reply.Error()
+	return errorReplyWord(reply) == "WRONGTYPE" || errors.Is(reply, errNoNumber) ||
+		strings.Contains(text, "value is not an integer") || strings.Contains(text, "the key holds no counter")
 }
 
 // algorithmOf returns the name of the algorithm that the first counter of c is for.

@@ -34,7 +34,7 @@ local function gcra()
   return {
     name = 'gcra',
     look = function(h)
-      local us, ns, rest = string.match(call('GET', h.key) or '', '^(%-?%d+)%.(%d%d%d)(.*)$')
+      local us, ns, rest = read(h.key, '^(%-?%d+)%.(%d%d%d)(.*)$')
       if not us then return {missing, 0, missing} end
       local last = tonumber(string.match(rest, '^ (%-?%d+)$') or '')
       return {tonumber(us) + year_2025, tonumber(ns), last and last + year_2025 or missing}

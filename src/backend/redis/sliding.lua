@@ -24,7 +24,7 @@ local function sliding_window_counter()
   end
   return {
     look = function(h)
-      local start, previous, current = string.match(call('GET', h.key) or '', '^(%d+) (%d+) (%d+)$')
+      local start, previous, current = read(h.key, '^(%d+) (%d+) (%d+)$')
       local this = now - now % h.period
       start, previous, current = tonumber(start or 0), tonumber(previous or 0), tonumber(current or 0)
       if previous == 0 and current == 0 or this > start + h.period then return {this, 0, 0} end

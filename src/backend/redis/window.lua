@@ -4,7 +4,7 @@
 local function fixed_window()
   return {
     name = 'fixed_window',
-    look = function(h) return {tonumber(call('GET', h.key) or 0)} end,
+    look = function(h) return {tonumber(read(h.key, '^%-?%d+$') or 0)} end,
     judge = function(s, h) return judge_count(s[1], h) end,
     write = function(s, h, add)
       if add < 0 then
@@ -37,7 +37,7 @@ local function first_hit_window()
   return {
     name = 'first_hit_window',
     look = function(h)
-      local count, window_end = string.match(call('GET', h.key) or '', '^(%d+) (%d+)$')
+      local count, window_end = read(h.key, '^(%d+) (%d+)$')
       if not count or tonumber(window_end) <= now then return {0, 0} end
       return first_hit_state(h, tonumber(count), tonumber(window_end))
     end,
@@ -57,7 +57,7 @@ end
 local function divvy_window()
   return {
     look = function(h)
-      local left = tonumber(call('GET', h.key) or '')
+      local left = tonumber(read(h.key, '^%-?%d+$') or '')
       if not left then return {0, 0} end
       local ms = call('PTTL', h.key)
       if ms < 0 then

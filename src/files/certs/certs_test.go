@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -402,7 +401,7 @@ func TestReadHangs(t *testing.T) {
 		panic("unreachable")
 	}
 	pipe := filepath.Join(f.dir, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+	if err := harness.MakePipe(pipe); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(pipe, f.cert); err != nil {

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/harness"
 )
 
 // benchServer names the variable that makes this test binary a server to
@@ -63,13 +63,13 @@ func serveBench(kind string) error {
 	go func() { _ = serve(l) }() // until the process ends
 	fmt.Println(l.Addr())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		used, err := harness.CPUTime()
+		if err != nil {
 			return err
 		}
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		fmt.Println(u.Utime.Nano()+u.Stime.Nano(), m.Mallocs)
+		fmt.Println(used.Nanoseconds(), m.Mallocs)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/harness"
 )
 
 var benchBuckets = flag.Int("quota.buckets", 10_000, "how many buckets BenchmarkQuotas has")
@@ -99,11 +99,11 @@ func (c *crowd) second(b *testing.B) {
 
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+	used, err := harness.CPUTime()
+	if err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	return used
 }
 
 func heap() uint64 {

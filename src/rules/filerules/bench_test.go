@@ -3,24 +3,24 @@ package filerules
 import (
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/subjects"
 	"ratelimit/src/rules/reload"
+	"ratelimit/testbed/harness"
 	"ratelimit/testbed/testfiles"
 )
 
 // cpuTime returns the CPU time of the process so far, which other processes do not lengthen as they do the time on the wall.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	used, err := harness.CPUTime()
+	if err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return used
 }
 
 // measure runs step in a benchmark with the name, and reports the CPU time that it takes on all CPUs.
