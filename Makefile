@@ -157,6 +157,7 @@ chaos: ## every fault on every store, some five minutes, with a table; CHAOS=--w
 
 siege: ## every attack on the service in full size, several minutes, with a table; SIEGE=--write writes docs/attacks.md
 	@$(HERE) go test -count=1 -timeout 40m -v -run '^TestSiege$$' ./integration-test/siege -full $(SIEGE) | grep -Ev '^ *(=== |--- PASS)'
+	@$(HERE) go test -count=1 -timeout 20m -v -run '^TestManyCallsInFlight$$' ./integration-test -full | grep -Ev '^ *(=== |--- PASS)'
 
 .PHONY: monitoring-check
 monitoring-check: ## break services until each alert fires in a real Prometheus and is resolved, and ask for each panel of the dashboard
