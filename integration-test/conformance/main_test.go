@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"strings"
@@ -46,21 +47,16 @@ func newServer(cfg h2.Config, report func(format string, args ...any)) *h2.Serve
 func newGRPC(options ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append(options, grpc.StreamInterceptor(
 		func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			return handler(service, &pacedStream{ServerStream: stream})
+			return handler(service, &pacedStream{stream})
 		}))...)
 }
 
 // pacedStream asks the h2.Server for each message.
-type pacedStream struct {
-	grpc.ServerStream
-	hasReceived bool
-}
+type pacedStream struct{ grpc.ServerStream }
 
 func (s *pacedStream) RecvMsg(m any) error {
-	if s.hasReceived {
-		h2.NextMessage(s.Context())
-	}
-	s.hasReceived = true
+	h2.AwaitMessage(s.Context(), math.MaxInt32)
+	h2.AcceptMessage(s.Context())
 	return s.ServerStream.RecvMsg(m)
 }
 

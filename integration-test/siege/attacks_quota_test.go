@@ -25,6 +25,10 @@ var quotaAttacks = []attack{
 		letter: "K", name: "floods of quota reports", does: "streams that report 2^63 requests of each of 1,000 quota buckets, again and again, and read no answer; as many silent ones",
 		rules: quotaRules, strike: reportFlood,
 	},
+	{
+		letter: "D", name: "long quota reports", does: "eight streams of each connection with reports that are as long as they may be, that are compressed, that stay unfinished, and that are refused for their 4 MiB",
+		rules: quotaRules, strike: longReports,
+	},
 }
 
 const quotaRules = "- {key: bucket, rate_limit: {unit: second, requests_per_unit: 100}}\nquota_buckets: true\n"
@@ -40,7 +44,7 @@ func usage(bucket string, n uint64) string {
 func newBuckets(x *trial) {
 	list := x.wires(pick(x, 8, 16), true)
 	defer hangUp(list)
-	const inMessage, nameBytes = 100, 3 << 10
+	const inMessage, nameBytes = 20, 3 << 10                          // A report is less than 64 KiB long.
 	each := (320 << 20) / (inMessage * nameBytes) / max(len(list), 1) // more than the memory, together
 	var sent, closed atomic.Int64
 	together(list, func(i int, w *wire) {
@@ -91,4 +95,42 @@ func reportFlood(x *trial) {
 		}
 	})
 	x.note("%d reports of 1,000 buckets were sent", reports.Load())
+}
+
+// longReports reports the same long names again and again. What stays unfinished is sent once.
+func longReports(x *trial) {
+	list := x.wires(pick(x, 8, 60), true)
+	defer hangUp(list)
+	report := func(bytes int) []byte {
+		text := field(1, "siege")
+		for n := 0; len(text)+3<<10 < bytes; n++ {
+			text += usage(fmt.Sprint(n, strings.Repeat("v", 3000)), 1)
+		}
+		return []byte(text)
+	}
+	const unfinished = 3
+	long := message(false, report(64<<10))
+	contents := [8][]byte{
+		long, message(false, report(4<<20)), message(true, gzipped(report(64<<10))), unfinished: long[:len(long)-1],
+		4: message(true, gzipped(report(1<<20))), 5: long, 6: long, 7: long,
+	}
+	end := time.Now().Add(pick(x, time.Second, 10*time.Second))
+	var sent atomic.Int64
+	together(list, func(_ int, w *wire) {
+		var streams [len(contents)]uint32
+		var err error
+		for n := 0; err == nil && time.Now().Before(end); n++ {
+			k := n % len(streams)
+			if stream := streams[k]; stream == 0 || w.isAnswered(stream) {
+				streams[k], err = w.open(streamQuotas, "grpc-encoding", []string{"identity", "gzip"}[contents[k][0]])
+			} else if k == unfinished {
+				continue
+			}
+			if err == nil {
+				err = w.data(streams[k], contents[k], false)
+				sent.Add(1)
+			}
+		}
+	})
+	x.note("%d reports were sent", sent.Load())
 }

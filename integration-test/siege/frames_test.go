@@ -159,6 +159,13 @@ func (w *wire) data(stream uint32, data []byte, end bool) error {
 	return nil
 }
 
+// isAnswered reports whether a call has its answer.
+func (w *wire) isAnswered(stream uint32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replies[stream].ended
+}
+
 // reserve waits for room in the windows, and reserves up to n bytes of it.
 func (w *wire) reserve(stream uint32, n int) (int, error) {
 	w.mu.Lock()

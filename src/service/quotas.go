@@ -33,8 +33,9 @@ func (s *Service) buildQuotas() *rlqs.Service {
 	s.counters.ShowFigures("quota", "", divider.Stats())
 	refused, refusedStreams := throttle.New(1, logInterval), throttle.New(1, time.Minute)
 	return rlqs.New(rlqs.Config{
-		Divider: divider,
-		Rules:   s.limiter.Rules,
+		Divider:        divider,
+		Rules:          s.limiter.Rules,
+		MaxReportBytes: s.Settings.QuotaMaxReportBytes,
 		OnRefusedBucket: func(domain string, err error) {
 			if skipped, ok := refused.Pass(time.Now()); ok {
 				s.log.Warnf("%d quota buckets got no assignment since this was last said; the last one is of domain %q: %v (QUOTA_MAX_BUCKETS)",
@@ -43,8 +44,7 @@ func (s *Service) buildQuotas() *rlqs.Service {
 		},
 		OnRefusedStream: func(reason string) {
 			if skipped, ok := refusedStreams.Pass(time.Now()); ok {
-				s.log.Warnf("%d quota streams were refused since this was last said; the last one: %s. "+
-					"Write `quota_buckets: true` into the rules of the domain that the proxy's rate_limit_quota filter names", skipped+1, reason)
+				s.log.Warnf("%d quota streams were refused since this was last said; the last one: %s", skipped+1, reason)
 			}
 		},
 	})

@@ -37,6 +37,7 @@ type Settings struct {
 	MemoryLimit               int64         // MemoryLimit is GOMEMLIMIT in bytes; math.MaxInt64 without a limit.
 	QuotaMaxBuckets           int           `env:"QUOTA_MAX_BUCKETS"`
 	QuotaAbandonAfter         time.Duration `env:"QUOTA_ABANDON_AFTER"`
+	QuotaMaxReportBytes       int           `env:"QUOTA_MAX_REPORT_BYTES"`
 	GRPCMaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE"`
 	GRPCMaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE"`
 	GRPCMaxMessage            int           `env:"GRPC_MAX_MESSAGE_BYTES"`

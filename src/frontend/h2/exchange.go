@@ -2,6 +2,7 @@ package h2
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
@@ -28,9 +29,10 @@ type exchange struct {
 
 	changed      sync.Cond // changed tells the handler of a new state, input, or less output.
 	isBodyClosed bool      // isBodyClosed says that the handler wants no more input.
-	// wanted is how many messages the handler may read that it has not begun. unread is the rest of the one that it has begun.
-	// readBytes is the size of what it has read since it wanted the last one: that is kept for it, and still charged.
-	wanted, unread, readBytes int
+	isAwaiting   bool      // isAwaiting says that AwaitMessage waits.
+	// accepted is how many messages the handler may read that it has not begun. unread is the rest of the one that it has begun.
+	// readBytes is the size of what it has read since AwaitMessage: that is kept for it, and still charged.
+	accepted, unread, readBytes int
 
 	header      http.Header
 	trailerKeys []string // trailerKeys are the keys that the header "Trailer" announces.
@@ -42,21 +44,48 @@ type exchange struct {
 // exchangeKey is the key of an *exchange in the context of its request.
 type exchangeKey struct{}
 
-// NextMessage lets Handler read one more message of a stream. ctx is that of the request. Handler calls it when it has used the
-// message before; what the client sends until then waits in the connection.
-func NextMessage(ctx context.Context) {
+// AwaitMessage waits for the next message of a stream. It returns the length that the client has announced, or 0 if there is none.
+// ctx is the context of the request. Handler calls it when it has used the message before; what the client sends until then waits in
+// the connection. It returns before the message is complete if that is longer than maxBytes: then Handler must refuse it. Otherwise
+// Handler can read the message after AcceptMessage.
+func AwaitMessage(ctx context.Context, maxBytes int) (length int) {
 	x, ok := ctx.Value(exchangeKey{}).(*exchange)
 	if !ok {
-		return
+		return 0
 	}
 	c, s := x.conn, x.stream
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	x.wanted++
+	x.isAwaiting = true
 	if s.state == handled {
 		x.releaseRead()
 	}
-	x.changed.Broadcast()
+	for s.state == handled && !s.isReceived && !x.isBodyClosed {
+		if _, isComplete := c.firstMessage(s.body); isComplete || announcedLength(s.body) > maxBytes {
+			break
+		}
+		x.changed.Wait()
+	}
+	x.isAwaiting = false
+	return announcedLength(s.body)
+}
+
+// AcceptMessage lets Handler read the message that AwaitMessage has found.
+func AcceptMessage(ctx context.Context) {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		x.conn.mu.Lock()
+		defer x.conn.mu.Unlock()
+		x.accepted++
+		x.changed.Broadcast()
+	}
+}
+
+// announcedLength returns the length of the first message in body, of which some may be missing; 0 before its prefix is complete.
+func announcedLength(body []byte) int {
+	if len(body) < messagePrefixBytes {
+		return 0
+	}
+	return int(binary.BigEndian.Uint32(body[1:]))
 }
 
 // releaseRead releases what the handler has read and used, so that the client may send more. The caller holds mu.
@@ -70,9 +99,10 @@ func (x *exchange) releaseRead() {
 }
 
 // waitingBytes returns how much of what the client has sent waits for the handler, which may have read it but not used it. An
-// incomplete message that it wants does not wait.
+// incomplete message for which it waits does not count.
 func (x *exchange) waitingBytes() int {
-	if _, isComplete := x.conn.firstMessage(x.stream.body); x.stream.isGRPC && x.unread == 0 && x.wanted > 0 && !isComplete {
+	_, isComplete := x.conn.firstMessage(x.stream.body)
+	if x.stream.isGRPC && x.unread == 0 && (x.isAwaiting || x.accepted > 0) && !isComplete {
 		return 0
 	}
 	return len(x.stream.body) + x.readBytes
@@ -85,13 +115,13 @@ func (x *exchange) readable() int {
 	if !s.isGRPC {
 		return len(s.body)
 	}
-	if x.unread == 0 && x.wanted > 0 && len(s.body) > 0 {
+	if x.unread == 0 && x.accepted > 0 && len(s.body) > 0 {
 		n, isComplete := c.firstMessage(s.body)
 		if !isComplete && !s.isReceived {
 			return 0
 		}
 		x.unread = n
-		x.wanted--
+		x.accepted--
 	}
 	return min(x.unread, len(s.body))
 }
@@ -102,7 +132,7 @@ func (x *exchange) isAtEnd() bool {
 	if !s.isGRPC {
 		return s.isReceived && len(s.body) == 0
 	}
-	return x.unread == 0 && (s.isReceived && len(s.body) == 0 || s.kind != StreamMethod && x.wanted == 0)
+	return x.unread == 0 && (s.isReceived && len(s.body) == 0 || s.kind != StreamMethod && x.accepted == 0)
 }
 
 // Read waits for a message and reads it. It returns io.EOF after all input.
@@ -122,7 +152,9 @@ func (x *exchange) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n = copy(p, s.body[:n])
-	s.body = s.body[n:]
+	if s.body = s.body[n:]; len(s.body) == 0 {
+		s.body = nil // Otherwise its memory is kept.
+	}
 	if x.readBytes += n; s.isGRPC {
 		x.unread -= n
 	} else {

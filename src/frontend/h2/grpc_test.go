@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -32,7 +34,9 @@ import (
 const (
 	// maxTestMessage is the size of the largest message in these tests.
 	maxTestMessage = 100_000
-	oddText        = "50 %41 of ümlauts\n\tare \x7f odd"
+	// maxStreamMessage is that of the messages of the stream.
+	maxStreamMessage = 80_000
+	oddText          = "50 %41 of ümlauts\n\tare \x7f odd"
 )
 
 // decideText answers as the text of each message says.
@@ -77,10 +81,11 @@ func newGRPC() *grpc.Server {
 		return wrapperspb.String("handled " + m.Value), nil
 	}
 	stream := func(_ any, s grpc.ServerStream) error {
-		for i := 0; ; i++ {
-			if i > 0 {
-				NextMessage(s.Context())
+		for {
+			if n := AwaitMessage(s.Context(), maxStreamMessage); n > maxStreamMessage {
+				return status.Errorf(codes.ResourceExhausted, "%d bytes are too many", n)
 			}
+			AcceptMessage(s.Context())
 			var m wrapperspb.StringValue
 			if err := s.RecvMsg(&m); errors.Is(err, io.EOF) {
 				return nil
@@ -262,6 +267,25 @@ func TestGRPCStreams(t *testing.T) {
 	if err := stream.RecvMsg(new(wrapperspb.StringValue)); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
+}
+
+// A message of a stream that is longer than Handler allows is refused before it has arrived. Others are complete when Handler learns
+// their length, and it reads none that it has not accepted.
+func TestLongMessagesOfStreams(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, grpcConfig())
+	c := s.connect()
+	id := c.openMethod(streamPath)
+	c.frame(frameData, 0, id, "\x00"+string(binary.BigEndian.AppendUint32(nil, maxStreamMessage+1)))
+	if text := c.expectStatus(id, "8"); text != fmt.Sprint(maxStreamMessage+1, " bytes are too many") {
+		t.Errorf("%q", text)
+	}
+	if held := s.account(0).highest.Load(); held > 64<<10 {
+		t.Errorf("%d bytes were held for it", held)
+	}
+	id = c.openMethod(streamPath)
+	c.frame(frameData, flagEndStream, id, "\x00\x00\x00\x00\x09short")
+	c.expectStatus(id, "13") // The message ends too early.
 }
 
 func TestGRPCMetadata(t *testing.T) {

@@ -2,7 +2,6 @@ package h2
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -136,7 +135,7 @@ func (c *conn) firstMessage(body []byte) (n int, isComplete bool) {
 	if len(body) < messagePrefixBytes {
 		return len(body), false
 	}
-	length := int(binary.BigEndian.Uint32(body[1:]))
+	length := announcedLength(body)
 	if length > c.server.cfg.MaxMessageBytes {
 		return len(body), true
 	}
@@ -171,12 +170,14 @@ func (c *conn) startHandler(s *stream) {
 	r.Proto, r.ProtoMajor, r.RemoteAddr, r.TLS = "HTTP/2.0", 2, c.net.RemoteAddr().String(), c.tls
 	x := &exchange{conn: c, stream: s, header: make(http.Header)}
 	ctx, cancel := context.WithCancel(context.WithValue(c.handlerCtx, exchangeKey{}, x))
-	x.request, x.cancel, x.wanted = r.WithContext(ctx), cancel, 1
+	x.request, x.cancel = r.WithContext(ctx), cancel
 	x.request.Body, x.changed.L, s.exchange, s.request = x, &c.mu, x, nil
 	s.state = handled
 	c.runningHandlers++
 	if c.holdFor(s, handlerBytes); s.kind == StreamMethod {
 		c.holdFor(s, streamExtra)
+	} else {
+		x.accepted = 1 // Others have one message.
 	}
 	c.spawn(x.run)
 }

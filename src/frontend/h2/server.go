@@ -65,7 +65,7 @@ const (
 	UnknownMethod MethodKind = iota
 	// UnaryMethod is for requests with one message. Handler gets them when it is complete, and the body ends after it.
 	UnaryMethod
-	// StreamMethod is for requests with any number of messages. Handler calls NextMessage before it reads each but the first, and
+	// StreamMethod is for requests with any number of messages. Handler calls AwaitMessage and AcceptMessage before it reads each, and
 	// bounds how many streams there are.
 	StreamMethod
 )

@@ -118,8 +118,8 @@ func TestFloodOfReports(t *testing.T) {
 		f := start(t, cfg)
 		deaf := open(t, f.dial(t))
 		var buckets []string
-		for i := range 1000 {
-			buckets = append(buckets, fmt.Sprint("name=", strings.Repeat("v", 100), i))
+		for i := range 600 { // 64 KiB
+			buckets = append(buckets, fmt.Sprint("name=", strings.Repeat("v", 60), i))
 		}
 		flood := open(t, f.dial(t))
 		go func() { _ = flood.wait() }()

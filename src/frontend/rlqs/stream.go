@@ -4,6 +4,7 @@ package rlqs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,12 @@ type Config struct {
 	Divider *quota.Divider
 	// Rules returns the rule set in force, or nil if none is loaded; required.
 	Rules func() *rules.Set
+	// MaxReportBytes is the size of the longest report. Defaults to 64 KiB, some 700 buckets.
+	MaxReportBytes int
 	// OnRefusedBucket, if set, gets the domain of a bucket that is reported beyond the bounds. It must be fast.
 	OnRefusedBucket func(domain string, err error)
-	// OnRefusedStream, if set, gets the reason for which the rules in force allow a proxy no quotas. It must be fast.
+	// OnRefusedStream, if set, gets the reason for which a proxy gets no quotas: the rules in force, or the length of its reports. It must
+	// be fast.
 	OnRefusedStream func(reason string)
 }
 
@@ -37,7 +41,13 @@ type Config struct {
 type Service struct{ cfg Config }
 
 // New returns a service. Register offers it on a server.
-func New(cfg Config) *Service { return &Service{cfg} }
+func New(cfg Config) *Service {
+	cfg.MaxReportBytes = cmp.Or(cfg.MaxReportBytes, 64<<10)
+	if cfg.OnRefusedStream == nil {
+		cfg.OnRefusedStream = func(string) {}
+	}
+	return &Service{cfg}
+}
 
 // Register adds the service to a server of package rls.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
@@ -60,18 +70,16 @@ func (s *Service) Register(server grpc.ServiceRegistrar) {
 
 // serve reads the reports of one proxy, and sends its assignments, until the stream ends.
 func (s *Service) serve(stream grpc.ServerStream) error {
-	var in rls.RawMessage
-	if err := stream.RecvMsg(&in); err != nil {
+	in := rls.RawMessage{MaxBytes: s.cfg.MaxReportBytes}
+	if err := s.receive(stream, &in); err != nil {
 		return err
 	}
 	domain, err := s.domainOf(in.Bytes)
 	if err != nil {
 		return err
 	}
-	memory, held := rls.StreamMemory(stream.Context()), int64(0) // held is what in holds.
-	defer func() { memory.Release(held) }()
 	proxy := s.cfg.Divider.Connect(domain)
-	proxy.Memory = memory
+	proxy.Memory = rls.StreamMemory(stream.Context())
 	if p, ok := peer.FromContext(stream.Context()); ok {
 		proxy.Peer = p.Addr.String()
 	}
@@ -87,22 +95,27 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 		<-sent
 	}()
 	for {
-		if more := int64(cap(in.Bytes)) - held; more > 0 { // The memory of the largest message is kept for the next ones.
-			held += more
-			if !memory.Hold(more) {
-				return errTooMuchMemory
-			}
-		}
 		if err := s.readReports(proxy, domain, in.Bytes); err != nil {
 			return err
 		}
-		if err := stream.RecvMsg(&in); err != nil {
+		if err := s.receive(stream, &in); err != nil {
 			return err
 		}
 		if err := s.checkDomain(domain); err != nil { // A reload may have taken the quotas away.
 			return err
 		}
 	}
+}
+
+// receive reads a report into in.
+func (s *Service) receive(stream grpc.ServerStream, in *rls.RawMessage) error {
+	err := stream.RecvMsg(in)
+	if long, ok := errors.AsType[*rls.MessageTooLongError](err); ok {
+		err = status.Errorf(codes.ResourceExhausted, "a report has %d bytes, at most %d are allowed: raise QUOTA_MAX_REPORT_BYTES, "+
+			"or let proxies have fewer quota buckets", long.Bytes, long.MaxBytes)
+		s.cfg.OnRefusedStream(status.Convert(err).Message())
+	}
+	return err
 }
 
 // domainOf returns the domain of the first message of a stream, in memory of its own.
@@ -126,8 +139,9 @@ func (s *Service) checkDomain(domain []byte) (err error) {
 	case !d.HasQuotaBuckets:
 		err = status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`", rules.Quote(string(domain)))
 	}
-	if err != nil && s.cfg.OnRefusedStream != nil {
-		s.cfg.OnRefusedStream(status.Convert(err).Message())
+	if err != nil {
+		s.cfg.OnRefusedStream(status.Convert(err).Message() +
+			". Write `quota_buckets: true` into the rules of the domain that the proxy's rate_limit_quota filter names")
 	}
 	return err
 }
@@ -151,7 +165,7 @@ func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error 
 		}
 		switch {
 		case errors.Is(err, quota.ErrTooMuchMemory):
-			return errTooMuchMemory
+			return rls.ErrTooMuchMemory
 		case err != nil:
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
@@ -161,8 +175,6 @@ func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error 
 	}
 	return nil
 }
-
-var errTooMuchMemory = status.Error(codes.ResourceExhausted, "all callers together hold too much memory, and this connection holds the most (MAX_BUFFERED_BYTES)")
 
 // maxMessageBytes is how long a message gets before the next one starts.
 const maxMessageBytes = 32 << 10

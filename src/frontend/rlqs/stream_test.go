@@ -290,6 +290,17 @@ func TestRefusedReports(t *testing.T) {
 				t.Errorf("domain %q, %.100v: %v: %s", tt.domain, tt.usage, got.Code(), got.Message())
 			}
 		}
+		for _, first := range []bool{true, false} { // A report is bounded as the first one of a stream, and later.
+			s := open(t, conn)
+			if !first {
+				s.report("d", "name=web")
+			}
+			s.report("d", slices.Repeat([]string{"name=" + strings.Repeat("x", 1000)}, 70)...)
+			got := status.Convert(s.wait())
+			if got.Code() != codes.ResourceExhausted || !strings.HasSuffix(got.Message(), " bytes, at most 65536 are allowed: raise QUOTA_MAX_REPORT_BYTES, or let proxies have fewer quota buckets") {
+				t.Errorf("a long report: %v", got)
+			}
+		}
 		s := open(t, conn)
 		s.report("d", "name=web")
 		s.report("other", "name=web")

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"slices"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -124,8 +125,19 @@ type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(encproto.Name)} }
 
-// RawMessage is a message of a streaming call whose service encodes and decodes it itself. Its memory is reused.
-type RawMessage struct{ Bytes []byte }
+// RawMessage is a message of a streaming call whose service encodes and decodes it itself. The memory of a short one is reused.
+type RawMessage struct {
+	Bytes    []byte
+	MaxBytes int // MaxBytes bounds the length of a message that is received.
+	length   int // length is that of the last message that was received.
+}
+
+// release ends the use of Bytes. Between two messages, a stream keeps little memory.
+func (m *RawMessage) release() {
+	if m.Bytes = m.Bytes[:0]; cap(m.Bytes) > maxLongCallMessageBytes {
+		m.Bytes = nil
+	}
+}
 
 // Unmarshal decodes data into the message v. If v is a *callMemory, it keeps the bytes there.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -133,9 +145,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	case *callMemory:
 		in.receivedMessage = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	case *RawMessage:
-		in.Bytes = in.Bytes[:0]
-		for _, part := range data {
-			in.Bytes = append(in.Bytes, part.ReadOnlyData()...)
+		if in.length = data.Len(); in.length <= in.MaxBytes { // RecvMsg refuses others.
+			in.Bytes = slices.Grow(in.Bytes[:0], in.length)[:in.length]
+			data.CopyTo(in.Bytes)
 		}
 	default:
 		return c.CodecV2.Unmarshal(data, v)

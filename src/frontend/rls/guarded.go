@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 
@@ -126,35 +127,96 @@ func guardUnaryHandler(handler grpc.MethodHandler) grpc.MethodHandler {
 // longCall is a call that lasts until its client or the server ends it, such as a health watch.
 type longCall struct {
 	grpc.ServerStream
-	ctx         context.Context
-	conn        *h2guard.Conn
-	hasReceived bool // hasReceived is set by the first RecvMsg.
+	ctx       context.Context
+	conn      *h2guard.Conn
+	memory    *h2guard.LongCalls
+	turns     *largeRequestCapacity
+	gzip      *gzipDecompressor // gzip is nil if messages are not compressed.
+	turn      memoryReservation // turn is that of the last message.
+	heldBytes int64             // heldBytes is what memory holds for the last message.
 }
 
 const (
-	// longCallMemoryBytes is about how many bytes a long call needs for its two goroutines and its records.
+	// longCallMemoryBytes is about how many bytes a long call needs for its two goroutines, its records, and short messages.
 	longCallMemoryBytes = 32 << 10
-	// maxLongCallMessageBytes is how many bytes a message to a long call may have. Messages are names
+	// maxLongCallMessageBytes is how many bytes a message to a long call may have, unless it is a RawMessage. Messages are names
 	// of services, which reflection repeats in its replies.
 	maxLongCallMessageBytes = 4 << 10
+	// memoryPerRawByte is how many bytes of memory a service may need for a byte of a RawMessage.
+	memoryPerRawByte = 4
 )
+
+// MessageTooLongError is the error of RecvMsg for a message of Bytes where MaxBytes are allowed.
+type MessageTooLongError struct{ Bytes, MaxBytes int }
+
+func (e *MessageTooLongError) Error() string {
+	return fmt.Sprintf("the message has %d bytes, at most %d are allowed", e.Bytes, e.MaxBytes)
+}
+
+// GRPCStatus returns what callers get.
+func (e *MessageTooLongError) GRPCStatus() *status.Status {
+	return status.New(codes.ResourceExhausted, e.Error())
+}
+
+// ErrTooMuchMemory is the error of a call whose connection had to be closed for its memory.
+var ErrTooMuchMemory = status.Error(codes.ResourceExhausted,
+	"all callers together hold too much memory, and this connection holds the most (MAX_BUFFERED_BYTES)")
 
 // Context returns a context that ends with the call or the server.
 func (c *longCall) Context() context.Context { return c.ctx }
 
-// RecvMsg reads a message into m. It fails if the message is longer than maxLongCallMessageBytes.
+// RecvMsg reads a message into m, and ends the use of the message before. Package h2 knows the length of a message: one that is too
+// long is refused, and another one is charged and waits for its turn, before it is read. With grpc-go's server, that follows the read.
 func (c *longCall) RecvMsg(m any) error {
-	if c.hasReceived {
-		h2.NextMessage(c.ctx)
+	c.releaseMessage()
+	raw, isRaw := m.(*RawMessage)
+	maxBytes := maxLongCallMessageBytes
+	if isRaw {
+		raw.release()
+		maxBytes = raw.MaxBytes
 	}
-	c.hasReceived = true
+	if length := h2.AwaitMessage(c.ctx, maxBytes); length > 0 {
+		memory := length
+		if c.gzip != nil { // The unpacked message is copied.
+			memory = 2 * c.gzip.maxExpanded(length)
+		}
+		if err := c.admit(length, maxBytes, memory); err != nil {
+			return err
+		}
+	}
+	h2.AcceptMessage(c.ctx)
 	if err := c.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if msg, ok := m.(proto.Message); ok && proto.Size(msg) > maxLongCallMessageBytes {
-		return status.Errorf(codes.ResourceExhausted, "the message has more than %d bytes", maxLongCallMessageBytes)
+	length := 0
+	if isRaw {
+		length = raw.length
+	} else if msg, ok := m.(proto.Message); ok {
+		length = proto.Size(msg)
 	}
-	return nil
+	return c.admit(length, maxBytes, length)
+}
+
+// admit charges memory for a message, and waits for its turn, unless it has done that already.
+func (c *longCall) admit(length, maxBytes, memory int) (err error) {
+	switch {
+	case length > maxBytes:
+		return &MessageTooLongError{length, maxBytes}
+	case c.heldBytes > 0 || memory <= maxLongCallMessageBytes:
+		return nil
+	case !c.memory.Hold(int64(memory)):
+		return ErrTooMuchMemory
+	}
+	c.heldBytes = int64(memory)
+	c.turn, err = c.turns.reserve(c.ctx, int64(memory)*memoryPerRawByte)
+	return err
+}
+
+// releaseMessage ends the use of the last message.
+func (c *longCall) releaseMessage() {
+	c.turn.release()
+	c.memory.Release(c.heldBytes)
+	c.heldBytes = 0
 }
 
 // SendMsg queues the message m, and charges it to the connection until it is written.

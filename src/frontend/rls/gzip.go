@@ -52,7 +52,7 @@ func (d *gzipDecompressor) Do(r io.Reader) ([]byte, error) {
 	d.slots <- struct{}{}
 	defer func() { <-d.slots }()
 	size := in.Remaining()
-	limit := min(max(maxExpansion*size, minExpandedBytes), d.maxBytes)
+	limit := d.maxExpanded(size)
 	z, ok := d.readers.Get().(*gzip.Reader)
 	if !ok {
 		z = new(gzip.Reader)
@@ -71,6 +71,11 @@ func (d *gzipDecompressor) Do(r io.Reader) ([]byte, error) {
 	}
 	d.readers.Put(z)
 	return out.Bytes(), nil // grpc-go refuses what is longer than maxBytes.
+}
+
+// maxExpanded returns how long a message of that many bytes may be when it is unpacked.
+func (d *gzipDecompressor) maxExpanded(size int) int {
+	return min(max(maxExpansion*size, minExpandedBytes), d.maxBytes)
 }
 
 // prepareCompression lets a call be compressed with gzip, and refuses other encodings before any message is read. Answers are
@@ -107,7 +112,7 @@ func (m *expandedMemory) hold(ctx context.Context, v any) error {
 	}
 	if !longCallsOf(ctx).Hold(m.bytes) {
 		m.bytes = 0
-		return status.Error(codes.ResourceExhausted, "the connection holds the most of MAX_BUFFERED_BYTES, which are used up")
+		return ErrTooMuchMemory
 	}
 	return nil
 }

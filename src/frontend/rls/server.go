@@ -128,13 +128,14 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 	srv.streamsCtx, srv.closeStreams = context.WithCancel(context.Background())
 	srv.connsCtx, srv.closeConns = context.WithCancel(context.Background())
 	maxMessageBytes := cmp.Or(cfg.MaxMessageBytes, 4<<20)
+	gzip := newGzipDecompressor(maxMessageBytes)
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		//lint:ignore SA1019 its successor, encoding.RegisterCompressor, is for all servers and clients of the process
-		grpc.RPCDecompressor(newGzipDecompressor(maxMessageBytes)),
+		grpc.RPCDecompressor(gzip),
 		grpc.UnaryInterceptor(s.interceptUnary),
-		grpc.StreamInterceptor(srv.interceptStreams(s)),
+		grpc.StreamInterceptor(srv.interceptStreams(s, gzip)),
 	}
 	if cfg.UseGRPCGo {
 		options = append(options, srv.connectionOptions(cfg)...)
@@ -247,9 +248,10 @@ const handlerPatience = time.Second
 
 // interceptStreams returns the interceptor of long calls. Their context ends with the server. A handler that
 // then waits for its client is left behind, and its next use of the stream fails.
-func (srv *Server) interceptStreams(s *Service) grpc.StreamServerInterceptor {
+func (srv *Server) interceptStreams(s *Service, gzip *gzipDecompressor) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if _, err := prepareCompression(stream.Context()); err != nil {
+		isCompressed, err := prepareCompression(stream.Context())
+		if err != nil {
 			return err
 		}
 		longCalls := longCallsOf(stream.Context())
@@ -259,12 +261,17 @@ func (srv *Server) interceptStreams(s *Service) grpc.StreamServerInterceptor {
 		defer longCalls.Close(longCallMemoryBytes)
 		ctx, cancel := context.WithCancel(stream.Context())
 		defer cancel()
+		call := &longCall{ServerStream: stream, ctx: ctx, conn: guardedConn(ctx), memory: longCalls, turns: s.largeRequests}
+		if isCompressed {
+			call.gzip = gzip
+		}
 		done := make(chan error, 1)
 		go func() {
 			var err error
 			defer func() { done <- err }()
+			defer call.releaseMessage()
 			defer s.recoverPanic(&err)
-			err = handler(service, &longCall{ServerStream: stream, ctx: ctx, conn: guardedConn(stream.Context())})
+			err = handler(service, call)
 		}()
 		select {
 		case err := <-done:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
@@ -248,4 +251,86 @@ func TestNoRoomToDecode(t *testing.T) {
 	if err := <-served; err != http.ErrServerClosed {
 		t.Error(err)
 	}
+}
+
+// rawStream is a streaming service that receives messages as a RawMessage of up to 64 KiB.
+type rawStream struct {
+	held     chan int64 // held gets what is charged for each message when it is read.
+	received chan int   // received gets the length of each message.
+}
+
+func (r *rawStream) register(server grpc.ServiceRegistrar) {
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "test.Raw", HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{StreamName: "Stream", ClientStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+			for in := (RawMessage{MaxBytes: 64 << 10}); ; {
+				if err := stream.RecvMsg(&in); err != nil {
+					return err
+				}
+				r.held <- stream.(*longCall).heldBytes
+				r.received <- len(in.Bytes)
+			}
+		}}},
+	}, r)
+}
+
+// Long messages of streams are charged and wait for their turn. Those that are too long are refused.
+func TestLongMessagesTakeTurns(t *testing.T) {
+	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
+		f := start(t, nil)
+		r := &rawStream{held: make(chan int64, 1), received: make(chan int, 1)}
+		cfg.Register, cfg.MemoryBudget = r.register, connlimit.NewMemoryBudget(64<<20)
+		_, conn := dial(t, f, cfg)
+		open := func(opts ...grpc.CallOption) grpc.ClientStream {
+			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, "/test.Raw/Stream", opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stream
+		}
+		text := make([]byte, 100<<10) // text is hard to compress.
+		for i, random := 0, rand.New(rand.NewPCG(1, 2)); i < len(text); i++ {
+			text[i] = 'a' + byte(random.IntN(26))
+		}
+		send := func(stream grpc.ClientStream, size int) {
+			if err := stream.SendMsg(&healthpb.HealthCheckRequest{Service: string(text[:size-4])}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(size int, charged int64) {
+			t.Helper()
+			if held, n := <-r.held, <-r.received; n != size || held != charged {
+				t.Errorf("%d bytes were received, and %d charged, want %d and %d", n, held, size, charged)
+			}
+		}
+		stream := open()
+		send(stream, 60<<10)
+		expect(60<<10, 60<<10)
+		for range cap(f.largeRequests.coreSlots) {
+			f.largeRequests.coreSlots <- struct{}{}
+		}
+		send(stream, 50<<10)
+		short := open()
+		send(short, 1000)
+		expect(1000-1, 0)
+		select {
+		case n := <-r.received:
+			t.Errorf("a message of %d bytes is read before its turn", n)
+		case <-time.After(50 * time.Millisecond):
+		}
+		for range cap(f.largeRequests.coreSlots) {
+			<-f.largeRequests.coreSlots
+		}
+		expect(50<<10, 50<<10)
+		send(stream, 70<<10)
+		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor("gzip")}} {
+			if err := stream.RecvMsg(new(healthpb.HealthCheckResponse)); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "at most 65536 are allowed") {
+				t.Errorf("a message of 70 KiB, %v: %v", opts, err)
+			}
+			stream = open(grpc.UseCompressor("gzip"))
+			send(stream, 70<<10)
+		}
+		_ = conn.Close()
+		harness.Until(t, "nothing is charged", func() bool { return cfg.MemoryBudget.HeldBytes() == 0 })
+	})
 }
