@@ -17,7 +17,8 @@ const (
 	operatorConns  = 256      // operatorConns bounds the connections of each port for operators.
 	minPortConns   = 8        // minPortConns holds even if memory or open files suffice for fewer connections.
 	warnBelowConns = 1000     // warnBelowConns: a warning is logged if no port takes as many connections.
-	idleConnBytes  = 16 << 10 // idleConnBytes is between the 9 KiB on an HTTP port and the 21 KiB on the gRPC port.
+	idleConnBytes  = 16 << 10 // idleConnBytes is about what an idle connection needs: 9 KiB on the gRPC port.
+	idleTLSBytes   = 32 << 10 // idleTLSBytes is the same with TLS: 23 KiB on the gRPC port, 26 KiB with a client certificate.
 
 	pressureIdleTimeout = 10 * time.Second // pressureIdleTimeout replaces idleTimeout while an HTTP port is nearly full.
 	unreadAnswerTimeout = 10 * time.Second // unreadAnswerTimeout ends the connection of a client that does not read its answers.
@@ -41,9 +42,13 @@ func affordableConns(cfg *settings.Settings, r processLimits) (room int, why str
 		room = r.openFiles - reserved
 		why = fmt.Sprintf("the process may open %d files (`ulimit -n`), of which %d are kept for stores, rules and probes", r.openFiles, reserved)
 	}
-	if n := r.memoryBytes / 2 / idleConnBytes; n < int64(room) {
+	each, with := int64(idleConnBytes), ""
+	if cfg.HTTPTLS.On || cfg.GRPCTLS.On || cfg.Divvy.TLS.On || cfg.RESP.TLS.On { // Callers choose which ports they fill.
+		each, with = idleTLSBytes, " with TLS"
+	}
+	if n := r.memoryBytes / 2 / each; n < int64(room) {
 		room = int(n)
-		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each", r.memoryBytes>>20, idleConnBytes>>10)
+		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each%s", r.memoryBytes>>20, each>>10, with)
 	}
 	return room, why
 }

@@ -139,6 +139,8 @@ func TestConnCapsFitResources(t *testing.T) {
 	few := cfg()
 	few.HTTPMaxConns = 20
 	const unbounded = math.MaxInt64
+	secure := cfg()
+	secure.GRPCTLS.On = true
 	for _, tt := range []struct {
 		cfg     *settings.Settings
 		have    processLimits
@@ -150,6 +152,7 @@ func TestConnCapsFitResources(t *testing.T) {
 		{cfg(), processLimits{256, unbounded}, connCaps{50, 50, 50, 8}, "HTTP_MAX_CONNECTIONS=10000, DIVVY_MAX_CONNECTIONS=10000, GRPC_MAX_CONNECTIONS=20000: the process may open 256 files (`ulimit -n`), of which 80 are kept for stores, rules and probes, so no port takes more than 50 connections"},
 		{cfg(), processLimits{40_000, unbounded}, connCaps{10_000, 16_668, 10_000, 256}, "GRPC_MAX_CONNECTIONS=20000: the process may open 40000 files (`ulimit -n`), of which 2564 are kept for stores, rules and probes, so no port takes more than 16668 connections"},
 		{cfg(), processLimits{40_000, 224 << 20}, connCaps{2165, 2165, 2165, 224}, "GRPC_MAX_CONNECTIONS=20000: GOMEMLIMIT is 224 MiB, of which half is for connections, 16 KiB for each, so no port takes more than 2165 connections"},
+		{secure, processLimits{40_000, 224 << 20}, connCaps{1082, 1082, 1082, 112}, "half is for connections, 32 KiB for each with TLS, so no port takes more than 1082 connections"},
 		{store, processLimits{256, unbounded}, connCaps{44, 44, 44, 8}, "of which 100 are kept"},
 		{alone, processLimits{4096, unbounded}, connCaps{0, 3422, 0, 118}, "GRPC_MAX_CONNECTIONS=20000: the process"},
 		{few, processLimits{256, unbounded}, connCaps{20, 66, 66, 8}, "no port takes more than 66"},
