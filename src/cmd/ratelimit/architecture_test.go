@@ -1,6 +1,7 @@
 package main
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -137,4 +138,87 @@ func TestArchitecture(t *testing.T) {
 			t.Errorf("docs/architecture.md lists %s, which does not exist", pkg)
 		}
 	}
+}
+
+// namesByPackage returns the identifiers and the imports in the non-test files of each package under src.
+func namesByPackage(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	found := make(map[string]map[string]bool)
+	src := filepath.Join(projectRoot, "src")
+	err := filepath.WalkDir(src, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		pkg, err := filepath.Rel(src, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		pkg = filepath.ToSlash(pkg)
+		if found[pkg] == nil {
+			found[pkg] = make(map[string]bool)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.Ident:
+				found[pkg][n.Name] = true
+			case *ast.ImportSpec:
+				found[pkg][strings.Trim(n.Path.Value, `"`)] = true
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestArchitectureDistance counts the packages that name a feature and are not its rooms: by an import, or by an identifier with one of
+// the feature's words. docs/architecture.md has the ceilings, which only fall.
+func TestArchitectureDistance(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join(projectRoot, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, found := tableRows(string(doc), "feature"), namesByPackage(t)
+	if len(rows) < 10 {
+		t.Fatalf("the table of features has %d rows", len(rows))
+	}
+	for _, row := range rows {
+		rooms, terms := words(row[1]), words(row[2])
+		ceiling, err := strconv.Atoi(row[3])
+		if err != nil {
+			t.Errorf("%s: %v", row[0], err)
+		}
+		var naming []string
+		for pkg, list := range found {
+			if isIn(pkg, rooms) {
+				continue
+			}
+			for name := range list {
+				ours, isImport := strings.CutPrefix(name, "ratelimit/src/")
+				if isImport && isIn(ours, rooms) || !strings.Contains(name, "/") && slices.ContainsFunc(terms, func(term string) bool { return strings.Contains(name, term) }) {
+					naming = append(naming, pkg)
+					break
+				}
+			}
+		}
+		slices.Sort(naming)
+		switch n := len(naming); {
+		case n > ceiling:
+			t.Errorf("%s: %d packages name it, at most %d may: %s", row[0], n, ceiling, strings.Join(naming, ", "))
+		case n < ceiling:
+			t.Logf("%s: lower the ceiling of %d to %d: %s", row[0], ceiling, n, strings.Join(naming, ", "))
+		}
+	}
+}
+
+// isIn reports whether pkg is one of rooms, or below one.
+func isIn(pkg string, rooms []string) bool {
+	return slices.ContainsFunc(rooms, func(room string) bool { return pkg == room || strings.HasPrefix(pkg, room+"/") })
 }
