@@ -113,7 +113,7 @@ func startBenched(b *testing.B, root, store, live, candidate string) []string {
 		address = string(found[1])
 		return true
 	})
-	return append(args, "--pid", fmt.Sprintf("ratelimit=%d", cmd.Process.Pid), address)
+	return append(args, "--pid", fmt.Sprintf("ratelimit=%d", cmd.Process.Pid), "--address", address)
 }
 
 var grpcAddress = regexp.MustCompile(`msg=listening address="([^"]+)" port=grpc`)
@@ -121,12 +121,12 @@ var grpcAddress = regexp.MustCompile(`msg=listening address="([^"]+)" port=grpc`
 // microsPerCall sends calls for a second and returns the CPU time of one, in microseconds.
 func microsPerCall(b *testing.B, workload string, inFlight int, args []string) float64 {
 	b.Helper()
-	path, err := harness.BuiltService()
+	path, err := harness.BuiltLoad()
 	if err != nil {
 		b.Fatal(err)
 	}
 	out, err := exec.Command(path, append([]string{
-		"bench", "--json", "--client", "lean", "--workload", workload, "--keys", "100000", "--connections", "2", "--in-flight", fmt.Sprint(inFlight),
+		"--json", "--client", "lean", "--workload", workload, "--keys", "100000", "--connections", "2", "--in-flight", fmt.Sprint(inFlight),
 		"--warmup", "300ms", "--duration", "1s",
 	}, args...)...).Output()
 	var r bench.Result

@@ -234,12 +234,12 @@ func (r *replacer) awaitReload(b *testing.B, before int) {
 // latencyOf sends 2,000 calls a second for eight seconds.
 func latencyOf(b *testing.B, args []string) bench.Latency {
 	b.Helper()
-	path, err := harness.BuiltService()
+	path, err := harness.BuiltLoad()
 	if err != nil {
 		b.Fatal(err)
 	}
 	out, err := exec.Command(path, append([]string{
-		"bench", "--json", "--client", "lean", "--workload", "uniform", "--keys", "1000", "--connections", "2", "--rate", "2000",
+		"--json", "--client", "lean", "--workload", "uniform", "--keys", "1000", "--connections", "2", "--rate", "2000",
 		"--warmup", "200ms", "--duration", "8s",
 	}, args...)...).Output()
 	var r bench.Result

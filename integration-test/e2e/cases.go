@@ -19,7 +19,7 @@ type testCase struct {
 
 // load is what the generator does.
 type load struct {
-	Client      string        `json:"client"`   // of `ratelimit bench`
+	Client      string        `json:"client"`   // of integration-test/load
 	Workload    string        `json:"workload"` // likewise
 	Connections int           `json:"connections"`
 	InFlight    int           `json:"in_flight"` // on each connection
@@ -49,7 +49,7 @@ const (
 const (
 	connections = 2
 	keys        = 100_000 // values that uniform and multi ask about
-	lean        = "lean"  // the client of `ratelimit bench` that leaves the cores to the server
+	lean        = "lean"  // the client of integration-test/load that leaves the cores to the server
 	farAway     = 2 * time.Millisecond
 	// upstream is what a call costs envoyproxy/ratelimit on Redis, as a multiple of the empty server's. It was measured
 	// once, on a machine of two cores, and is in the plot for scale.
@@ -102,7 +102,7 @@ func (l *load) shape() string { return fmt.Sprintf("%d x %d", l.Connections, l.I
 // args are the arguments of the generator.
 func (l *load) args() []string {
 	args := []string{
-		"bench", "--json", "--client", l.Client, "--workload", l.Workload, "--keys", strconv.Itoa(keys),
+		"--json", "--client", l.Client, "--workload", l.Workload, "--keys", strconv.Itoa(keys),
 		"--connections", strconv.Itoa(l.Connections), "--in-flight", strconv.Itoa(l.InFlight), "--linger", l.Linger.String(),
 	}
 	if l.Fresh {

@@ -26,6 +26,7 @@ type lab struct {
 
 	dir          string // of our own, for everything
 	binary       string // path of ratelimit
+	generator    string // path of integration-test/load
 	running      []*process
 	empty        server
 	services     map[serviceKey]server
@@ -54,7 +55,7 @@ const (
 	redisName  = "redis"
 )
 
-// open builds the program and starts the services that are needed. close ends it, also
+// open builds the programs and starts the services that are needed. close ends it, also
 // after an error.
 func (l *lab) open(ctx context.Context, needed []serviceKey) error {
 	var err error
@@ -68,6 +69,9 @@ func (l *lab) open(ctx context.Context, needed []serviceKey) error {
 		return err
 	}
 	if l.binary, err = harness.BuildService(l.dir); err != nil {
+		return err
+	}
+	if l.generator, err = harness.BuildLoad(l.dir); err != nil {
 		return err
 	}
 	if err := l.startEmpty(ctx); err != nil {

@@ -5,9 +5,9 @@
 // The ratio of two that were taken seconds apart says more, and the median of
 // several such ratios is what is reported.
 //
-// It builds the `ratelimit` binary and runs that for everything: the service,
-// the empty server and the generator are processes of their own, so each has its
-// own collector and its own account of CPU time.
+// It builds the `ratelimit` binary and the generator of load: the service, the
+// empty server and the generator are processes of their own, so each has its own
+// collector and its own account of CPU time.
 package main
 
 import (

@@ -106,7 +106,7 @@ func (l *lab) generate(ctx context.Context, ld *load, to server, want string, se
 	for _, p := range to.processes {
 		args = append(args, "--pid", fmt.Sprintf("%s=%d", p.Name, p.PID))
 	}
-	cmd := exec.CommandContext(ctx, l.binary, append(args, to.addr)...)
+	cmd := exec.CommandContext(ctx, l.generator, append(args, "--address", to.addr)...)
 	cmd.Env = []string{} // nil would be our own
 	cmd.SysProcAttr = attributes()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -36,13 +36,13 @@ var loads = []struct {
 	backend string
 	command string // command has the words of a program and its arguments. GRPC, RESP and KEYS stand for what they are called.
 }{
-	{"gRPC", "memory", "ratelimit bench GRPC --client lean --workload uniform KEYS"},
-	{"gRPC, often the same keys", "memory", "ratelimit bench GRPC --client lean --workload zipf --in-flight 256 KEYS"},
-	{"gRPC, as Envoy calls", "memory", "ratelimit bench GRPC --client grpc-go --fresh-headers --workload uniform KEYS"},
-	{"gRPC, four descriptors", "memory", "ratelimit bench GRPC --client lean --workload multi KEYS"},
-	{"gRPC, denied", "memory", "ratelimit bench GRPC --client lean --workload overlimit KEYS"},
-	{"gRPC with Redis", "redis", "ratelimit bench GRPC --client lean --workload uniform KEYS"},
-	{"gRPC with Redis, four descriptors", "redis", "ratelimit bench GRPC --client lean --workload multi KEYS"},
+	{"gRPC", "memory", "load GRPC --client lean --workload uniform KEYS"},
+	{"gRPC, often the same keys", "memory", "load GRPC --client lean --workload zipf --in-flight 256 KEYS"},
+	{"gRPC, as Envoy calls", "memory", "load GRPC --client grpc-go --fresh-headers --workload uniform KEYS"},
+	{"gRPC, four descriptors", "memory", "load GRPC --client lean --workload multi KEYS"},
+	{"gRPC, denied", "memory", "load GRPC --client lean --workload overlimit KEYS"},
+	{"gRPC with Redis", "redis", "load GRPC --client lean --workload uniform KEYS"},
+	{"gRPC with Redis, four descriptors", "redis", "load GRPC --client lean --workload multi KEYS"},
 	{"RATELIMIT", "memory", "redis-benchmark -p RESP -c 50 -n 1000000000 -r 100000 -q RATELIMIT api user __rand_int__"},
 	{"RATELIMIT, pipelined", "memory", "redis-benchmark -p RESP -c 50 -P 16 -n 1000000000 -r 100000 -q RATELIMIT api user __rand_int__"},
 	{"CL.THROTTLE, pipelined", "memory", "redis-benchmark -p RESP -c 50 -P 16 -n 1000000000 -r 100000 -q CL.THROTTLE __rand_int__ 15 30 60"},
@@ -64,6 +64,10 @@ func TestWriteProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	load, err := harness.BuildLoad(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	redis := redistest.Start(t, redistest.Options{})
 	services := map[string]*harness.Service{
 		"memory": startService(t, binary, "BACKEND_TYPE=memory"),
@@ -78,8 +82,8 @@ func TestWriteProfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		words := strings.Fields(strings.NewReplacer(
-			"GRPC", s.Addrs["grpc"], "RESP", respPort, "KEYS", "--domain api --key user --keys 100000 --connections 2 --duration 1h").Replace(l.command))
-		words[0] = map[string]string{"ratelimit": binary, "redis-benchmark": benchmark}[words[0]]
+			"GRPC", "--address "+s.Addrs["grpc"], "RESP", respPort, "KEYS", "--domain api --key user --keys 100000 --connections 2 --duration 1h").Replace(l.command))
+		words[0] = map[string]string{"load": load, "redis-benchmark": benchmark}[words[0]]
 		profile := filepath.Join(t.TempDir(), fmt.Sprint(i))
 		measure(t, s.Addrs["debug"], profile, words)
 		merge = append(merge, profile)

@@ -15,13 +15,23 @@ var startDir, errStartDir = os.Getwd()
 
 // BuildService returns the path of the service's program, which it builds into dir as it is shipped. RATELIMIT_BIN names another one.
 func BuildService(dir string) (string, error) {
-	if errStartDir != nil {
-		return "", errStartDir
-	}
 	if path := os.Getenv("RATELIMIT_BIN"); filepath.IsAbs(path) {
 		return path, nil
 	} else if path != "" {
-		return filepath.Join(startDir, path), nil
+		return filepath.Join(startDir, path), errStartDir
+	}
+	return build(filepath.Join(dir, "ratelimit"), "./src/cmd/ratelimit", "-pgo=src/cmd/ratelimit/calls.pgo")
+}
+
+// BuildLoad returns the path of the generator of load that has the lean client, which it builds into dir.
+func BuildLoad(dir string) (string, error) {
+	return build(filepath.Join(dir, "load"), "./integration-test/load")
+}
+
+// build builds a package of this module, and returns path, that of the program.
+func build(path, pkg string, flags ...string) (string, error) {
+	if errStartDir != nil {
+		return "", errStartDir
 	}
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}")
 	list.Dir = startDir
@@ -29,8 +39,7 @@ func BuildService(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("go list -m: %w (run it inside the project)", err)
 	}
-	path := filepath.Join(dir, "ratelimit")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=src/cmd/ratelimit/calls.pgo", "-o", path, "./src/cmd/ratelimit")
+	build := exec.Command("go", append(append([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, flags...), pkg)...)
 	build.Dir, build.Env = strings.TrimSpace(string(root)), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", build, err, out)

@@ -18,6 +18,9 @@ func BuildDir() string { return buildDir }
 // BuiltService returns the path of the service's program, see BuildService. It is built once. The package's TestMain must call RunTests.
 var BuiltService = sync.OnceValues(func() (string, error) { return BuildService(buildDir) })
 
+// BuiltLoad returns the path of the generator of load, see BuildLoad. It is built once. The package's TestMain must call RunTests.
+var BuiltLoad = sync.OnceValues(func() (string, error) { return BuildLoad(buildDir) })
+
 // RunTests is the TestMain of a package that starts the service. It reads the flags, calls prepare unless that is nil, runs the tests,
 // and ends the process.
 func RunTests(m *testing.M, prepare func() error) {

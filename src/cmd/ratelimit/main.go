@@ -76,7 +76,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		return err
 	})
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(), ruletest.Command(),
-		simulate.Command(), diff.Command(), schema, bench.Command(), top.Command(), denials.Command(), record.Command(), health.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
+		simulate.Command(), diff.Command(), schema, bench.Command(nil), top.Command(), denials.Command(), record.Command(), health.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
 	return root
 }
 

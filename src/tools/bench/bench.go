@@ -1,7 +1,7 @@
 // Package bench calls a server of Envoy's RateLimitService v3 and measures rate, latency, answers and CPU time.
 //
 // The generator often shares the machine with the server, so a call costs it little: requests are marshalled before the run, and
-// only the overall code of an answer is read. What remains is grpc-go's client, or the lean client, which costs a fraction of it.
+// only the overall code of an answer is read. What remains is grpc-go's client.
 package bench
 
 import (
@@ -22,8 +22,8 @@ type Config struct {
 	Addr string
 	// Credentials are for TLS. Defaults to plain text.
 	Credentials credentials.TransportCredentials
-	// Client is one of Clients. Defaults to grpc-go.
-	Client string
+	// Client makes the calls. Defaults to grpc-go's client.
+	Client Client
 	// FreshHeaders sends a new traceparent and a new x-request-id with each call.
 	FreshHeaders bool
 	// Connections is the number of connections to open, 1 to 10,000.
@@ -113,7 +113,6 @@ func (c *Config) validate() error {
 	require(len(problems) > 0 || c.Connections*c.InFlight <= maxAllInFlight,
 		"%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxAllInFlight)
 	require(c.Addr != "", "the address is empty")
-	require(c.Client == "" || slices.Contains(Clients, c.Client), "client %q: must be one of %s", c.Client, strings.Join(Clients, ", "))
 	require(c.Rate >= 0 && c.Rate <= maxRate, "rate %v: must be above 0 and at most %v", c.Rate, maxRate) // A rate of NaN fails.
 	require(c.Requests <= maxRequests, "requests %d: must be at most %.0f", c.Requests, maxRequests)
 	require(c.Requests > 0 || c.Duration != 0, "neither a duration nor a number of requests ends the run")
@@ -158,7 +157,7 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 	conns, err := connect(ctx, cfg, l)
 	defer func() {
 		for _, c := range conns {
-			c.close()
+			c.Close()
 		}
 	}()
 	switch {
@@ -170,7 +169,7 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 	sleep, done := newSleep()
 	defer done()
 
-	runPhase := func(p *phase) (took time.Duration, tallies []*tally) {
+	runPhase := func(p *Phase) (took time.Duration, tallies []*Tally) {
 		p.rate, p.sleep = cfg.Rate, sleep
 		loops, tallies := newLoops(conns)
 		defer reportProgress(cfg, p.warmup, tallies)()
@@ -178,7 +177,7 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 	}
 	if cfg.Warmup > 0 {
 		// The warmup numbers its calls differently from the run, so it asks for other keys.
-		runPhase(&phase{warmup: true, firstCall: 1 << 63, duration: cfg.Warmup})
+		runPhase(&Phase{warmup: true, firstCall: 1 << 63, duration: cfg.Warmup})
 	}
 	if ctx.Err() != nil {
 		return nil, errNothingMeasured
@@ -187,7 +186,7 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := phase{maxCalls: cfg.Requests, duration: cfg.Duration, lateGrace: cfg.Timeout}
+	p := Phase{maxCalls: cfg.Requests, duration: cfg.Duration, lateGrace: cfg.Timeout}
 	took, tallies := runPhase(&p)
 	after, processGone := cpuTimes(cfg.Processes)
 
@@ -221,18 +220,18 @@ const maxTallies = 64
 
 // newLoops returns the loops of all connections, and a tally for each connection, or for several if there are many. Tallies of each
 // call in flight would exceed the caches of the CPU, and calls of a connection rarely use its tally at the same instant.
-func newLoops(conns []connection) (loops []loop, tallies []*tally) {
+func newLoops(conns []Connection) (loops []Loop, tallies []*Tally) {
 	for i, c := range conns {
 		if i < maxTallies {
 			tallies = append(tallies, newTally())
 		}
-		loops = append(loops, c.loops(tallies[i%maxTallies])...)
+		loops = append(loops, c.Loops(tallies[i%maxTallies])...)
 	}
 	return loops, tallies
 }
 
 // reportProgress calls cfg.Progress once a second until stop is called.
-func reportProgress(cfg *Config, warmup bool, tallies []*tally) (stop func()) {
+func reportProgress(cfg *Config, warmup bool, tallies []*Tally) (stop func()) {
 	if cfg.Progress == nil {
 		return func() {}
 	}

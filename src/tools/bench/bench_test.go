@@ -96,14 +96,6 @@ func with(t *testing.T, h handler) string {
 	return l.Addr().String()
 }
 
-// eachClient runs a test with each of Clients.
-func eachClient(t *testing.T, test func(t *testing.T, client string)) {
-	t.Helper()
-	for _, client := range Clients {
-		t.Run(client, func(t *testing.T) { test(t, client) })
-	}
-}
-
 // config is one that passes, for a thousand calls.
 func config(addr string) Config {
 	return Config{
@@ -127,10 +119,7 @@ func counts(r *Result) map[string]uint64 {
 }
 
 func TestRun(t *testing.T) {
-	eachClient(t, checkRun)
-}
-
-func checkRun(t *testing.T, client string) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "requests.jsonl")
 	line := `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v%d"}]}]}` + "\n"
 	if err := os.WriteFile(file, fmt.Appendf(nil, line+line+`{"domain":"d"}`, 1, 2), 0o600); err != nil {
@@ -155,7 +144,6 @@ func checkRun(t *testing.T, client string) {
 		},
 	} {
 		cfg := config(service(t, benchRules))
-		cfg.Client = client
 		tt.set(&cfg)
 		r, err := Run(t.Context(), cfg)
 		if err != nil {
@@ -176,16 +164,12 @@ func checkRun(t *testing.T, client string) {
 
 // The warmup is sent, and not counted.
 func TestWarmup(t *testing.T) {
-	eachClient(t, checkWarmup)
-}
-
-func checkWarmup(t *testing.T, client string) {
+	t.Parallel()
 	var asked atomic.Uint64
 	cfg := config(with(t, func(context.Context) (*pb.RateLimitResponse, error) {
 		asked.Add(1)
 		return &pb.RateLimitResponse{OverallCode: over}, nil
 	}))
-	cfg.Client = client
 	cfg.Warmup, cfg.Requests, cfg.Duration = 20*time.Millisecond, 0, 20*time.Millisecond
 	r, err := Run(t.Context(), cfg)
 	if err != nil {
@@ -219,10 +203,7 @@ func TestProcesses(t *testing.T) {
 }
 
 func TestEveryCallFails(t *testing.T) {
-	eachClient(t, checkEveryCallFails)
-}
-
-func checkEveryCallFails(t *testing.T, client string) {
+	t.Parallel()
 	slow := func(ctx context.Context) (*pb.RateLimitResponse, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -238,7 +219,6 @@ func checkEveryCallFails(t *testing.T, client string) {
 		{"no answer", slow, 10 * time.Millisecond, "DEADLINE_EXCEEDED", "bench: every call failed, the first with DEADLINE_EXCEEDED: "},
 	} {
 		cfg := config(with(t, tt.h))
-		cfg.Client = client
 		cfg.Requests, cfg.Timeout = 20, tt.timeout
 		r, err := Run(t.Context(), cfg)
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
@@ -252,10 +232,7 @@ func checkEveryCallFails(t *testing.T, client string) {
 
 // Some calls failing is a result like any other.
 func TestSomeCallsFail(t *testing.T) {
-	eachClient(t, checkSomeCallsFail)
-}
-
-func checkSomeCallsFail(t *testing.T, client string) {
+	t.Parallel()
 	var asked atomic.Uint64
 	cfg := config(with(t, func(context.Context) (*pb.RateLimitResponse, error) {
 		if asked.Add(1)%10 == 0 {
@@ -263,7 +240,6 @@ func checkSomeCallsFail(t *testing.T, client string) {
 		}
 		return &pb.RateLimitResponse{OverallCode: ok}, nil
 	}))
-	cfg.Client = client
 	r, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -276,10 +252,6 @@ func checkSomeCallsFail(t *testing.T, client string) {
 // A run that is ended early has a result, and no call is lost.
 func TestRunInterrupted(t *testing.T) {
 	t.Parallel()
-	eachClient(t, checkRunInterrupted)
-}
-
-func checkRunInterrupted(t *testing.T, client string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var asked atomic.Uint64
@@ -289,7 +261,6 @@ func checkRunInterrupted(t *testing.T, client string) {
 		}
 		return &pb.RateLimitResponse{OverallCode: ok}, nil
 	}))
-	cfg.Client = client
 	cfg.Requests, cfg.Duration = 0, time.Hour
 	r, err := Run(ctx, cfg)
 	if err != nil {
@@ -311,13 +282,9 @@ func TestUnreachable(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, client := range Clients {
-		cfg := config(addr)
-		cfg.Client = client
-		r, err := Run(t.Context(), cfg)
-		if r != nil || err == nil || !strings.Contains(err.Error(), "bench: cannot reach "+addr+": ") || !strings.Contains(err.Error(), "refused") {
-			t.Error(client, r, err)
-		}
+	r, err := Run(t.Context(), config(addr))
+	if r != nil || err == nil || !strings.Contains(err.Error(), "bench: cannot reach "+addr+": ") || !strings.Contains(err.Error(), "refused") {
+		t.Error(r, err)
 	}
 }
 
@@ -356,7 +323,6 @@ func TestConfigProblems(t *testing.T) {
 		set  func(*Config)
 		want string
 	}{
-		{func(c *Config) { c.Client = "fat" }, `client "fat": must be one of grpc-go, lean`},
 		{func(c *Config) { c.Linger = -1 }, "linger -1ns: must be"},
 		{func(c *Config) { c.Addr = "" }, "the address is empty"},
 		{func(c *Config) { c.Connections = 0 }, "connections 0: must be from 1 to 10000"},

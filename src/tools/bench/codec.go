@@ -31,12 +31,12 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
 	var err error
-	*code, err = overallCode(buf.ReadOnlyData())
+	*code, err = OverallCode(buf.ReadOnlyData())
 	return err
 }
 
-// overallCode returns overall_code of a RateLimitResponse. It does not check the messages within the response.
-func overallCode(wire []byte) (code pb.RateLimitResponse_Code, _ error) {
+// OverallCode returns overall_code of a RateLimitResponse. It does not check the messages within the response.
+func OverallCode(wire []byte) (code pb.RateLimitResponse_Code, _ error) {
 	const overallCodeField = 1
 	for len(wire) > 0 {
 		field, kind, n := protowire.ConsumeTag(wire)

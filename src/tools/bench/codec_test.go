@@ -52,7 +52,7 @@ func TestOverallCode(t *testing.T) {
 		{name: "cut in another field", wire: []byte{8, 1, 18, 5, 1}, bad: true},
 		{name: "field 0", wire: []byte{0, 1}, bad: true},
 	} {
-		got, err := overallCode(tt.wire)
+		got, err := OverallCode(tt.wire)
 		if got != tt.want || (err != nil) != tt.bad {
 			t.Errorf("%s: got %v, %v, want %v", tt.name, got, err, tt.want)
 		}
@@ -65,7 +65,7 @@ func FuzzOverallCode(f *testing.F) {
 	f.Add([]byte{8, 1, 0x13, 0x1b, 0x1c, 0x14}) // groups
 	f.Add([]byte{0x88, 0x80, 0x80, 0x80, 0, 1})
 	f.Fuzz(func(t *testing.T, wire []byte) {
-		got, err := overallCode(wire)
+		got, err := OverallCode(wire)
 		var msg pb.RateLimitResponse
 		if proto.Unmarshal(wire, &msg) != nil {
 			return // what is within other fields is not looked at

@@ -37,9 +37,10 @@ type options struct {
 	nullWorkers uint32
 }
 
-// Command returns `ratelimit bench`.
-func Command() *cobra.Command {
+// Command returns `ratelimit bench`. With lean, which may be nil, it has a flag to choose that client instead of grpc-go's.
+func Command(lean Client) *cobra.Command {
 	var opt options
+	var client string
 	var cfg Config
 	check := func(cmd *cobra.Command, args []string) error {
 		if opt.nullAddr != "" && (len(args) > 0 || cmd.Flags().Changed("address")) {
@@ -47,6 +48,9 @@ func Command() *cobra.Command {
 		}
 		if err := opt.service.Argument(cmd, args); err != nil || opt.nullAddr != "" {
 			return err
+		}
+		if client == "lean" {
+			cfg.Client = lean
 		}
 		return opt.complete(&cfg, cmd.Flags())
 	}
@@ -65,7 +69,10 @@ func Command() *cobra.Command {
 		return opt.run(ctx, cmd, cfg)
 	})
 	f := cmd.Flags()
-	command.Choice(cmd, &cfg.Client, "client", "what makes the calls: "+strings.Join(Clients, ", "), Clients...)
+	command.Choice(cmd, &client, "client", "what makes the calls: grpc-go, lean", "grpc-go", "lean")
+	if lean == nil {
+		_ = f.MarkDeprecated("client", "grpc-go's client makes the calls") // MarkDeprecated fails only if there is no such flag.
+	}
 	f.IntVar(&cfg.Connections, "connections", 2, "connections to open")
 	f.IntVar(&cfg.InFlight, "in-flight", 32, "calls under way on each connection")
 	f.Float64Var(&cfg.Rate, "rate", 0, "calls due a second; without it the next call starts when one ends")

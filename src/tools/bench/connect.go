@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -27,38 +26,26 @@ const connectTimeout = 5 * time.Second
 // find it.
 const flowWindow = 1 << 20
 
-// connection is an open connection to the server.
-type connection interface {
-	// loops returns what makes the calls of a phase, Config.InFlight at a time, and counts them in t.
-	loops(t *tally) []loop
-	// close closes the connection. No call is under way.
-	close()
+// Client opens a connection to the server of cfg, for the messages of l.
+type Client func(ctx context.Context, cfg *Config, l *Load) (Connection, error)
+
+// Connection is an open connection to the server.
+type Connection interface {
+	// Loops returns what makes the calls of a phase, Config.InFlight at a time, and counts them in t.
+	Loops(t *Tally) []Loop
+	// Close closes the connection. No call is under way.
+	Close()
 }
 
-// The clients of Config.Client.
-const (
-	grpcGo = "grpc-go"
-	lean   = "lean"
-)
-
-// Clients are the names of all clients.
-var Clients = []string{grpcGo, lean}
-
 // connect opens all connections. The caller closes those that it returns, also with an error.
-func connect(ctx context.Context, cfg *Config, l *load) ([]connection, error) {
-	creds := cfg.Credentials
-	if creds == nil {
-		creds = insecure.NewCredentials()
+func connect(ctx context.Context, cfg *Config, l *Load) ([]Connection, error) {
+	client := cfg.Client
+	if client == nil {
+		client = newGRPCConn
 	}
-	var conns []connection
+	var conns []Connection
 	for range cfg.Connections {
-		var c connection
-		var err error
-		if cfg.Client == lean {
-			c, err = newLeanConn(ctx, cfg, creds, l)
-		} else {
-			c, err = newGRPCConn(ctx, cfg, creds, l)
-		}
+		c, err := client(ctx, cfg, l)
 		if err != nil {
 			return conns, fmt.Errorf("cannot reach %s: %s (start a server there or name another address; with TLS on one side only, this fails too)",
 				cfg.Addr, status.Convert(err).Message())
@@ -72,10 +59,14 @@ func connect(ctx context.Context, cfg *Config, l *load) ([]connection, error) {
 type grpcConn struct {
 	*grpc.ClientConn
 	cfg  *Config
-	load *load
+	load *Load
 }
 
-func newGRPCConn(ctx context.Context, cfg *Config, creds credentials.TransportCredentials, l *load) (*grpcConn, error) {
+func newGRPCConn(ctx context.Context, cfg *Config, l *Load) (Connection, error) {
+	creds := cfg.Credentials
+	if creds == nil {
+		creds = insecure.NewCredentials()
+	}
 	conn, err := grpc.NewClient(cfg.Addr,
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDisableServiceConfig(),
@@ -87,16 +78,17 @@ func newGRPCConn(ctx context.Context, cfg *Config, creds credentials.TransportCr
 	}
 	c := &grpcConn{conn, cfg, l}
 	if err := awaitServer(ctx, conn); err != nil {
-		c.close()
+		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *grpcConn) close() { _ = c.Close() } // No call is under way any more.
+// Close closes the connection.
+func (c *grpcConn) Close() { _ = c.ClientConn.Close() } // No call is under way any more.
 
-// loops returns a worker for each call in flight.
-func (c *grpcConn) loops(t *tally) (workers []loop) {
+// Loops returns a worker for each call in flight.
+func (c *grpcConn) Loops(t *Tally) (workers []Loop) {
 	for range c.cfg.InFlight {
 		workers = append(workers, worker{call: c.newCall(), tally: t})
 	}
@@ -127,7 +119,7 @@ func (c *grpcConn) newCall() callFunc {
 		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout)
 		defer cancel()
 		if c.cfg.FreshHeaders {
-			for _, f := range freshHeaders(n) {
+			for _, f := range FreshHeaders(n) {
 				ctx = metadata.AppendToOutgoingContext(ctx, f.Name, f.Value)
 			}
 		}
@@ -136,8 +128,8 @@ func (c *grpcConn) newCall() callFunc {
 	}
 }
 
-// freshHeaders returns the headers of call n that no other call has: the trace context and the id of the request, as Envoy sends them.
-func freshHeaders(n uint64) []hpack.HeaderField {
+// FreshHeaders returns the headers of call n that no other call has: the trace context and the id of the request, as Envoy sends them.
+func FreshHeaders(n uint64) []hpack.HeaderField {
 	var raw [32]byte
 	source := rand.NewPCG(n, 0)
 	for i := 0; i < len(raw); i += 8 {

@@ -37,8 +37,8 @@ const (
 	maxLine         = 1 << 20 // maxLine bounds the bytes of a line in a file of requests.
 )
 
-// load is the messages to send, and the choice of a message for each call.
-type load struct {
+// Load is the messages to send, and the choice of a message for each call.
+type Load struct {
 	name      string // name is that of the workload or the file.
 	keys      int    // keys is the number of values of the key; 0 for a file.
 	messages  []mem.BufferSlice
@@ -47,10 +47,16 @@ type load struct {
 	newPicker newPicker
 }
 
+// Messages returns a function from the number of a call to its marshalled message. One goroutine at a time may call the function.
+func (l *Load) Messages(seed uint64) func(call uint64) []byte {
+	pick := l.newPicker(seed, len(l.messages))
+	return func(call uint64) []byte { return l.messages[pick(call)][0].ReadOnlyData() }
+}
+
 // newLoad marshals all requests of the run.
-func newLoad(cfg *Config) (*load, error) {
+func newLoad(cfg *Config) (*Load, error) {
 	if cfg.RequestsFile != "" {
-		l := &load{name: cfg.RequestsFile, maxBytes: maxLoadBytes, newPicker: inTurn}
+		l := &Load{name: cfg.RequestsFile, maxBytes: maxLoadBytes, newPicker: inTurn}
 		file, err := os.Open(cfg.RequestsFile)
 		if err != nil {
 			return nil, err
@@ -58,7 +64,7 @@ func newLoad(cfg *Config) (*load, error) {
 		defer func() { _ = file.Close() }() // Closing a file that was only read loses nothing.
 		return l, l.addLines(cfg.RequestsFile, file)
 	}
-	l := &load{name: cfg.Workload, keys: 1, maxBytes: maxLoadBytes, newPicker: inTurn}
+	l := &Load{name: cfg.Workload, keys: 1, maxBytes: maxLoadBytes, newPicker: inTurn}
 	switch cfg.Workload {
 	case "hot", "overlimit": // The value of the key is the name of the workload.
 		return l, l.add(newRequest(cfg.Domain, cfg.Key, cfg.Workload))
@@ -97,7 +103,7 @@ func newRequest(domain, key string, values ...string) *pb.RateLimitRequest {
 	return msg
 }
 
-func (l *load) add(msg *pb.RateLimitRequest) error {
+func (l *Load) add(msg *pb.RateLimitRequest) error {
 	wire, err := proto.Marshal(msg)
 	if err != nil {
 		return fmt.Errorf("a request for domain %q: %w", msg.GetDomain(), err)
@@ -110,7 +116,7 @@ func (l *load) add(msg *pb.RateLimitRequest) error {
 }
 
 // addLines adds the requests of a file that has one RateLimitRequest, as proto3 JSON, on each line. It skips blank lines.
-func (l *load) addLines(name string, r io.Reader) error {
+func (l *Load) addLines(name string, r io.Reader) error {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, maxLine)
 	line := 1

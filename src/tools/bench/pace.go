@@ -12,24 +12,24 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// callFunc makes the n-th call.
+// callFunc makes call n.
 type callFunc func(n uint64) (pb.RateLimitResponse_Code, error)
 
-// loop makes calls of a phase until it has no more, and returns when those that it started have ended.
-type loop interface{ run(context.Context, *phase) }
+// Loop makes calls of a phase until it has no more, and returns when those that it started have ended.
+type Loop interface{ Run(context.Context, *Phase) }
 
 // worker makes calls, one at a time.
 type worker struct {
 	call  callFunc
-	tally *tally // tally is shared with the other workers of a connection.
+	tally *Tally // tally is shared with the other workers of a connection.
 }
 
-// phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order in which they start, so the requests
+// Phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order in which they start, so the requests
 // of a phase do not depend on the speed of workers.
 //
 // In an open loop call n is due n/rate seconds after the start. If all workers are busy then, it starts late, but its latency counts
 // from when it was due. Otherwise, if a server stalled for a second, only as many calls as there are workers would show it.
-type phase struct {
+type Phase struct {
 	warmup    bool
 	firstCall uint64        // firstCall is the number of the first call.
 	maxCalls  uint64        // maxCalls of 0 is no limit.
@@ -58,7 +58,7 @@ const (
 )
 
 // run makes the calls, and returns the time from the start to the end of the last one. When ctx ends no further call starts.
-func (p *phase) run(ctx context.Context, loops []loop) time.Duration {
+func (p *Phase) run(ctx context.Context, loops []Loop) time.Duration {
 	p.loops = len(loops)
 	p.waiterSlot = make(chan struct{}, 1)
 	p.startedAt = time.Now()
@@ -69,7 +69,7 @@ func (p *phase) run(ctx context.Context, loops []loop) time.Duration {
 	stop := context.AfterFunc(ctx, func() { interrupted <- time.Since(p.startedAt) })
 	var wg sync.WaitGroup
 	for _, l := range loops {
-		wg.Go(func() { l.run(ctx, p) })
+		wg.Go(func() { l.Run(ctx, p) })
 	}
 	wg.Wait()
 	took := time.Since(p.startedAt)
@@ -82,10 +82,10 @@ func (p *phase) run(ctx context.Context, loops []loop) time.Duration {
 	return took
 }
 
-// run makes calls until next has none.
-func (w worker) run(ctx context.Context, p *phase) {
+// Run makes calls until Next has none.
+func (w worker) Run(ctx context.Context, p *Phase) {
 	for {
-		n, due, ok := p.next(ctx, true)
+		n, due, ok := p.Next(ctx, true)
 		if !ok {
 			return
 		}
@@ -93,34 +93,37 @@ func (w worker) run(ctx context.Context, p *phase) {
 		if p.rate > 0 {
 			lateness = time.Since(due)
 		}
-		answer, err := w.call(p.firstCall + n)
-		w.tally.add(answer, err, time.Since(due), lateness)
+		answer, err := w.call(n)
+		w.tally.Add(answer, err, time.Since(due), lateness)
 		if p.rate == 0 && status.Code(err) == codes.Unavailable {
 			time.Sleep(failurePause)
 		}
 	}
 }
 
-// next returns the next call once it is due. ok is false if there is none, or none that can be had without a wait.
-func (p *phase) next(ctx context.Context, wait bool) (n uint64, due time.Time, ok bool) {
-	if p.rate > 0 {
-		return p.nextDue(ctx, wait)
+// IsOpen reports whether calls are due at fixed times.
+func (p *Phase) IsOpen() bool { return p.rate > 0 }
+
+// Next returns the number of the next call once it is due. ok is false if there is none, or none that can be had without a wait.
+func (p *Phase) Next(ctx context.Context, wait bool) (n uint64, due time.Time, ok bool) {
+	switch {
+	case p.rate > 0:
+		n, due, ok = p.nextDue(ctx, wait)
+	case ctx.Err() != nil:
+	default:
+		n, due = p.started.Add(1)-1, time.Now()
+		ok = !p.ended(n, due.Sub(p.startedAt))
 	}
-	if ctx.Err() != nil {
-		return 0, due, false
-	}
-	n = p.started.Add(1) - 1
-	now := time.Now()
-	return n, now, !p.ended(n, now.Sub(p.startedAt))
+	return p.firstCall + n, due, ok
 }
 
 // ended reports whether call n is beyond the limits of the phase. after is the time from the start to the call.
-func (p *phase) ended(n uint64, after time.Duration) bool {
+func (p *Phase) ended(n uint64, after time.Duration) bool {
 	return p.maxCalls > 0 && n >= p.maxCalls || p.duration > 0 && after >= p.duration
 }
 
-// nextDue is next for an open loop.
-func (p *phase) nextDue(ctx context.Context, wait bool) (n uint64, due time.Time, ok bool) {
+// nextDue is Next for an open loop. It counts from 0.
+func (p *Phase) nextDue(ctx context.Context, wait bool) (n uint64, due time.Time, ok bool) {
 	if wait {
 		p.waiterSlot <- struct{}{}
 	} else {
@@ -157,14 +160,14 @@ func (p *phase) nextDue(ctx context.Context, wait bool) (n uint64, due time.Time
 	}
 }
 
-// overdue returns how many calls of an open loop are due and have not started.
-func (p *phase) overdue(now time.Time) uint64 {
+// Share returns how many calls of an open loop are due at now and have not started, for one of its loops.
+func (p *Phase) Share(now time.Time) uint64 {
 	due, started := p.dueWithin(now.Sub(p.startedAt)), p.started.Load()
-	return max(due, started) - started
+	return (max(due, started) - started) / uint64(p.loops)
 }
 
 // dueWithin returns how many calls of an open loop are due in the given time from the start.
-func (p *phase) dueWithin(d time.Duration) uint64 {
+func (p *Phase) dueWithin(d time.Duration) uint64 {
 	if p.duration > 0 {
 		d = min(d, p.duration)
 	}

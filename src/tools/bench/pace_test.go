@@ -15,10 +15,10 @@ import (
 
 // served runs a phase against a server that answers after what service says of
 // a call.
-func served(ctx context.Context, p *phase, inFlight int, service func(call uint64) time.Duration) (*tally, time.Duration) {
+func served(ctx context.Context, p *Phase, inFlight int, service func(call uint64) time.Duration) (*Tally, time.Duration) {
 	p.sleep = time.Sleep
 	t := newTally()
-	var all []loop
+	var all []Loop
 	for range inFlight {
 		all = append(all, worker{tally: t, call: func(n uint64) (pb.RateLimitResponse_Code, error) {
 			time.Sleep(service(n))
@@ -49,7 +49,7 @@ func TestStallShows(t *testing.T) {
 		// A call every 10 ms. Call 500+i is due at 10i ms after the stall began; the
 		// server is free again after 1000 ms and then serves one in 1 ms, so that
 		// call ends at 1000+i and took 1000-9i ms, which is 1 ms again for i = 111.
-		p := phase{rate: 100, duration: 10 * time.Second, lateGrace: time.Second}
+		p := Phase{rate: 100, duration: 10 * time.Second, lateGrace: time.Second}
 		tl, took := served(t.Context(), &p, 1, stall)
 		if requests, _ := tl.counts(); requests != 1000 || p.unsent != 0 {
 			t.Errorf("%d calls, %d unsent", requests, p.unsent)
@@ -72,7 +72,7 @@ func TestStallShows(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		p := phase{maxCalls: 1000}
+		p := Phase{maxCalls: 1000}
 		tl, took := served(t.Context(), &p, 1, stall)
 		if p99, top := tl.latency.ValueAtQuantile(99.8), tl.latency.Max(); !about(p99, time.Millisecond) || !about(top, time.Second) {
 			t.Errorf("closed loop: 99.8 %% is %d µs, the longest %d", p99, top)
@@ -90,7 +90,7 @@ func TestStallShows(t *testing.T) {
 // rest is said to be unsent.
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := phase{rate: 100, duration: 10 * time.Second, lateGrace: 2 * time.Second}
+		p := Phase{rate: 100, duration: 10 * time.Second, lateGrace: 2 * time.Second}
 		tl, took := served(t.Context(), &p, 1, func(uint64) time.Duration { return 20 * time.Millisecond })
 		requests, _ := tl.counts()
 		if requests != 601 || p.unsent != 399 { // one starts at 12 s sharp
@@ -102,7 +102,7 @@ func TestOverload(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // all are sent if they are counted
-		p := phase{rate: 100, maxCalls: 1000}
+		p := Phase{rate: 100, maxCalls: 1000}
 		tl, took := served(t.Context(), &p, 1, func(uint64) time.Duration { return 20 * time.Millisecond })
 		if requests, _ := tl.counts(); requests != 1000 || p.unsent != 0 || took != 20*time.Second {
 			t.Errorf("%d calls, %d unsent, took %v", requests, p.unsent, took)
@@ -113,7 +113,7 @@ func TestOverload(t *testing.T) {
 func TestRate(t *testing.T) {
 	for _, rate := range []float64{0.1, 3, 1000, 12345.6} {
 		synctest.Test(t, func(t *testing.T) {
-			p := phase{rate: rate, duration: 20 * time.Second}
+			p := Phase{rate: rate, duration: 20 * time.Second}
 			tl, _ := served(t.Context(), &p, 8, func(uint64) time.Duration { return 0 })
 			requests, _ := tl.counts()
 			if want := uint64(20 * rate); requests != want || tl.late != 0 || tl.latency.Max() != 0 {
@@ -138,7 +138,7 @@ func TestClosedLoopEnds(t *testing.T) {
 		{"no sooner than its last call", 0, 15 * time.Millisecond, 8, 20 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := phase{maxCalls: tt.calls, duration: tt.lasts}
+			p := Phase{maxCalls: tt.calls, duration: tt.lasts}
 			tl, took := served(t.Context(), &p, 4, func(uint64) time.Duration { return 10 * time.Millisecond })
 			if requests, _ := tl.counts(); requests != tt.requests || took != tt.took {
 				t.Errorf("%s: %d calls in %v, want %d in %v", tt.name, requests, took, tt.requests, tt.took)
@@ -153,7 +153,7 @@ func TestNumbers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			var got []uint64
-			p := phase{firstCall: 100, maxCalls: 50, rate: rate}
+			p := Phase{firstCall: 100, maxCalls: 50, rate: rate}
 			served(t.Context(), &p, 7, func(n uint64) time.Duration {
 				mu.Lock()
 				defer mu.Unlock()
@@ -188,7 +188,7 @@ func TestInterrupt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 1001*time.Millisecond)
 			defer cancel()
-			p := phase{rate: tt.rate, duration: time.Hour}
+			p := Phase{rate: tt.rate, duration: time.Hour}
 			tl, took := served(ctx, &p, 2, func(uint64) time.Duration { return 120 * time.Millisecond })
 			requests, _ := tl.counts()
 			if requests != tt.requests || p.unsent != tt.unsent || took != tt.took {
@@ -202,8 +202,8 @@ func TestInterrupt(t *testing.T) {
 func TestFailurePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTally()
-		p := phase{duration: time.Second}
-		p.run(t.Context(), []loop{worker{tally: tl, call: func(uint64) (pb.RateLimitResponse_Code, error) { return 0, status.Error(codes.Unavailable, "x") }}})
+		p := Phase{duration: time.Second}
+		p.run(t.Context(), []Loop{worker{tally: tl, call: func(uint64) (pb.RateLimitResponse_Code, error) { return 0, status.Error(codes.Unavailable, "x") }}})
 		if requests, errs := tl.counts(); requests != 100 || errs != 100 {
 			t.Errorf("%d calls, %d errors", requests, errs)
 		}

@@ -47,12 +47,12 @@ func TestRequestsFileProblems(t *testing.T) {
 		{oneLine + strings.TrimSpace(oneLine) + oneLine, "f:2: not a RateLimitRequest as JSON: column 69: unexpected token {"},
 		{oneLine + `{"domain":"` + strings.Repeat("x", maxLine), "f:2: the line is longer than 1 MiB"},
 	} {
-		l := load{maxBytes: maxLoadBytes}
+		l := Load{maxBytes: maxLoadBytes}
 		if err := l.addLines("f", strings.NewReader(tt.text)); err == nil || err.Error() != tt.want {
 			t.Errorf("%.40q: got %v, want %s", tt.text, err, tt.want)
 		}
 	}
-	l := load{maxBytes: maxLoadBytes}
+	l := Load{maxBytes: maxLoadBytes}
 	if err := l.addLines("f", io.MultiReader(strings.NewReader(oneLine), iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
@@ -61,12 +61,12 @@ func TestRequestsFileProblems(t *testing.T) {
 // A file without end is given up.
 func TestRequestsFileTakesBoundedMemory(t *testing.T) {
 	line := `{"domain":"` + strings.Repeat("x", 100_000) + `"}` + "\n"
-	l := load{maxBytes: 1 << 20}
+	l := Load{maxBytes: 1 << 20}
 	err := l.addLines("f", strings.NewReader(strings.Repeat(line, 20)))
 	if want := "f:11: the requests take more than 1 MiB of memory: take fewer or shorter ones"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	l = load{maxBytes: 1 << 20}
+	l = Load{maxBytes: 1 << 20}
 	err = l.addLines("f", strings.NewReader(strings.Repeat("{}\n", 20_000)))
 	if want := "f:16385: "; err == nil || !strings.HasPrefix(err.Error(), want) { // 2^20 / 64
 		t.Errorf("got %v, want %s", err, want)

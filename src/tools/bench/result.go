@@ -75,7 +75,7 @@ type CPU struct {
 	PerRequest float64 `json:"us_per_request"`
 }
 
-func newResult(cfg *Config, l *load, t *tally, took time.Duration) *Result {
+func newResult(cfg *Config, l *Load, t *Tally, took time.Duration) *Result {
 	r := &Result{
 		Address: cfg.Addr, Workload: l.name, Keys: l.keys, Seed: cfg.Seed, Connections: cfg.Connections, InFlight: cfg.InFlight,
 		Seconds: rounded(took.Seconds(), 6),

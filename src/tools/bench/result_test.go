@@ -13,7 +13,7 @@ import (
 
 // sample is a run of 1000 calls at 1, 2, ... 1000 ms, of which 700 are OK, 250
 // over, 1 unknown and the rest failed.
-func sample() *tally {
+func sample() *Tally {
 	t := newTally()
 	for i := range 1000 {
 		answer, err := ok, error(nil)
@@ -27,7 +27,7 @@ func sample() *tally {
 		case i >= 700:
 			answer = over
 		}
-		t.add(answer, err, time.Duration(i+1)*time.Millisecond, time.Duration(i)*10*time.Microsecond)
+		t.Add(answer, err, time.Duration(i+1)*time.Millisecond, time.Duration(i)*10*time.Microsecond)
 	}
 	return t
 }
@@ -70,7 +70,7 @@ func TestResult(t *testing.T) {
 	}
 	total := newTally()
 	total.merge(sample())
-	r := newResult(&cfg, &load{name: "zipf", keys: 5000}, total, 10*time.Second)
+	r := newResult(&cfg, &Load{name: "zipf", keys: 5000}, total, 10*time.Second)
 	r.Interrupted = true
 	r.OpenLoop.Unsent = 3
 	ms := time.Millisecond
@@ -96,7 +96,7 @@ func TestResult(t *testing.T) {
 }
 
 func TestResultOfNothing(t *testing.T) {
-	r := newResult(&Config{Addr: "a:1", Connections: 1, InFlight: 1}, &load{name: "hot", keys: 1}, newTally(), 0)
+	r := newResult(&Config{Addr: "a:1", Connections: 1, InFlight: 1}, &Load{name: "hot", keys: 1}, newTally(), 0)
 	r.setCPU(nil, []time.Duration{0}, []time.Duration{time.Second})
 	got, err := json.Marshal(r)
 	if err != nil {
@@ -115,7 +115,7 @@ type failing struct{}
 func (failing) Write([]byte) (int, error) { return 0, errors.New("no paper") }
 
 func TestResultNotWritten(t *testing.T) {
-	r := newResult(&Config{}, &load{}, newTally(), 0)
+	r := newResult(&Config{}, &Load{}, newTally(), 0)
 	if err := r.Write(failing{}); err == nil {
 		t.Error("the error of the writer is lost")
 	}
@@ -124,7 +124,7 @@ func TestResultNotWritten(t *testing.T) {
 // Longer than the histogram goes is its end, not lost.
 func TestLongest(t *testing.T) {
 	tl := newTally()
-	tl.add(ok, nil, 3*time.Hour, 0)
+	tl.Add(ok, nil, 3*time.Hour, 0)
 	if got := tl.latency.Max(); !about(got, maxLatency) {
 		t.Errorf("%d µs", got)
 	}

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// tally counts calls and their outcomes. It is safe for concurrent use.
-type tally struct {
+// Tally counts calls and their outcomes. It is safe for concurrent use.
+type Tally struct {
 	mu          sync.Mutex // mu guards all other fields.
 	latency     *hdrhistogram.Histogram
 	answers     map[pb.RateLimitResponse_Code]uint64
@@ -28,16 +28,16 @@ const lateThreshold = time.Millisecond
 // maxLatency is recorded for calls that take longer. The histogram counts in microseconds.
 const maxLatency = time.Hour
 
-func newTally() *tally {
-	return &tally{
+func newTally() *Tally {
+	return &Tally{
 		latency:  hdrhistogram.New(1, maxLatency.Microseconds(), 3),
 		answers:  make(map[pb.RateLimitResponse_Code]uint64),
 		failures: make(map[codes.Code]uint64),
 	}
 }
 
-// add counts a call that ended with an answer or err.
-func (t *tally) add(answer pb.RateLimitResponse_Code, err error, latency, lateness time.Duration) {
+// Add counts a call that ended with an answer or err.
+func (t *Tally) Add(answer pb.RateLimitResponse_Code, err error, latency, lateness time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_ = t.latency.RecordValue(min(latency, maxLatency).Microseconds()) // RecordValue fails only above maxLatency.
@@ -54,7 +54,7 @@ func (t *tally) add(answer pb.RateLimitResponse_Code, err error, latency, latene
 }
 
 // counts returns the number of calls that ended, and of those that failed.
-func (t *tally) counts() (ended, failed uint64) {
+func (t *Tally) counts() (ended, failed uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	failed = sum(t.failures)
@@ -62,7 +62,7 @@ func (t *tally) counts() (ended, failed uint64) {
 }
 
 // answered returns the number of calls that were answered. The caller holds mu, or no other goroutine uses t.
-func (t *tally) answered() uint64 { return sum(t.answers) }
+func (t *Tally) answered() uint64 { return sum(t.answers) }
 
 func sum[K comparable](counts map[K]uint64) (total uint64) {
 	for _, n := range counts {
@@ -72,7 +72,7 @@ func sum[K comparable](counts map[K]uint64) (total uint64) {
 }
 
 // merge adds the counts of other. No other goroutine may use either.
-func (t *tally) merge(other *tally) {
+func (t *Tally) merge(other *Tally) {
 	t.latency.Merge(other.latency)
 	for code, n := range other.answers {
 		t.answers[code] += n

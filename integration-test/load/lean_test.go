@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +21,18 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/proto"
 
+	"ratelimit/src/tools/bench"
 	"ratelimit/testbed/harness"
 )
+
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
 
 // script is what a scripted HTTP/2 server does.
 type script struct {
@@ -145,7 +156,7 @@ func (s *scriptedConn) headers(id uint32, end bool, fields ...string) {
 
 // okAnswer is a message with the code OK and n bytes of an unknown field.
 func okAnswer(n int) []byte {
-	wire, _ := proto.Marshal(&pb.RateLimitResponse{OverallCode: ok, RawBody: make([]byte, n)})
+	wire, _ := proto.Marshal(&pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, RawBody: make([]byte, n)})
 	return append([]byte{0, 0, byte(len(wire) >> 16), byte(len(wire) >> 8), byte(len(wire))}, wire...)
 }
 
@@ -222,7 +233,7 @@ func TestLeanAnswers(t *testing.T) {
 			if tt.code != "" {
 				want[tt.code] = 1
 			}
-			r, err := Run(t.Context(), cfg)
+			r, err := bench.Run(t.Context(), cfg)
 			if err != nil || r.Answers["OK"] != 100-uint64(len(want)) || !maps.Equal(r.Errors, want) || !strings.Contains(r.FirstError, tt.first) {
 				t.Errorf("%+v, %v", r, err)
 			}
@@ -231,10 +242,11 @@ func TestLeanAnswers(t *testing.T) {
 }
 
 // leanConfig is one of a hundred calls over one connection.
-func leanConfig(addr string) Config {
-	cfg := config(addr)
-	cfg.Client, cfg.Connections, cfg.Requests = lean, 1, 100
-	return cfg
+func leanConfig(addr string) bench.Config {
+	return bench.Config{
+		Client: newLeanConn, Addr: addr, Connections: 1, InFlight: 4, Requests: 100, Timeout: 10 * time.Second,
+		Seed: 1, Workload: "uniform", Domain: "d", Key: "k", Keys: 50,
+	}
 }
 
 // drip is a connection that sends each byte on its own.
@@ -260,7 +272,7 @@ func checkLean(t *testing.T, cases []leanCase) {
 	t.Helper()
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
-			r, err := Run(t.Context(), leanConfig(scripted(t, tt.script)))
+			r, err := bench.Run(t.Context(), leanConfig(scripted(t, tt.script)))
 			if err != nil || r.Answers["OK"] != 100 || len(r.Errors) > 0 {
 				t.Errorf("%+v, %v", r, err)
 			}
@@ -396,7 +408,7 @@ func TestLeanReconnects(t *testing.T) {
 		for _, rate := range []float64{0, 5000} {
 			cfg := leanConfig(scripted(t, script{call: tt.call}))
 			cfg.Rate = rate
-			r, err := Run(t.Context(), cfg)
+			r, err := bench.Run(t.Context(), cfg)
 			if err != nil {
 				t.Errorf("%s: %v", tt.name, err)
 				continue
@@ -428,7 +440,7 @@ func TestLeanServerGone(t *testing.T) {
 		}()
 		cfg := leanConfig(l.Addr().String())
 		cfg.Rate, cfg.Requests = rate, 20
-		r, err := Run(t.Context(), cfg)
+		r, err := bench.Run(t.Context(), cfg)
 		if r == nil || err == nil || r.Errors["UNAVAILABLE"] != 20 {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -457,7 +469,7 @@ func TestLeanStrangers(t *testing.T) {
 				_ = conn.Close()
 			}
 		}()
-		r, err := Run(t.Context(), leanConfig(l.Addr().String()))
+		r, err := bench.Run(t.Context(), leanConfig(l.Addr().String()))
 		if r != nil || err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "cannot reach") {
 			t.Errorf("%.20q: %v, want %q", says, err, want)
 		}
@@ -468,7 +480,7 @@ func TestLeanStrangers(t *testing.T) {
 // Each call has the fields of gRPC, and new values if these were asked for, with both clients.
 func TestFreshHeaders(t *testing.T) {
 	t.Parallel()
-	eachClient(t, func(t *testing.T, client string) {
+	for client, connect := range map[string]bench.Client{"lean": newLeanConn, "grpc-go": nil} {
 		for _, fresh := range []bool{false, true} {
 			seen := map[string]int{}
 			cfg := leanConfig(scripted(t, script{call: func(s *scriptedConn, _ int, id uint32) {
@@ -482,8 +494,8 @@ func TestFreshHeaders(t *testing.T) {
 				}
 				s.answer(id)
 			}}))
-			cfg.Client, cfg.FreshHeaders = client, fresh
-			if r, err := Run(t.Context(), cfg); err != nil || r.Answers["OK"] != 100 {
+			cfg.Client, cfg.FreshHeaders = connect, fresh
+			if r, err := bench.Run(t.Context(), cfg); err != nil || r.Answers["OK"] != 100 {
 				t.Errorf("%+v, %v", r, err)
 			}
 			want := map[bool]int{false: 1, true: 200}[fresh]
@@ -496,7 +508,7 @@ func TestFreshHeaders(t *testing.T) {
 				}
 			}
 		}
-	})
+	}
 }
 
 // A call that gets no answer fails when its time is up, the others do not wait for it, and its late answer is ignored.
@@ -516,14 +528,77 @@ func TestLeanTimeout(t *testing.T) {
 			}
 		}}))
 		cfg.Rate, cfg.Timeout, cfg.Requests, cfg.Duration = rate, 500*time.Millisecond, 0, 900*time.Millisecond
-		r, err := Run(t.Context(), cfg)
+		r, err := bench.Run(t.Context(), cfg)
 		if err != nil || r.Errors["DEADLINE_EXCEEDED"] != 2 || r.Answers["OK"]+2 != r.Requests || r.Latency.Max < 490_000 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
 }
 
-// Unix sockets work.
+// limited is a server of grpc-go that lets 10 calls of each run pass.
+type limited struct {
+	pb.UnimplementedRateLimitServiceServer
+	asked atomic.Uint64
+}
+
+func (s *limited) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	code := pb.RateLimitResponse_OVER_LIMIT
+	if s.asked.Add(1) <= 10 {
+		code = pb.RateLimitResponse_OK
+	}
+	return &pb.RateLimitResponse{OverallCode: code}, nil
+}
+
+// serveOn serves s on l until the end of the test.
+func (s *limited) serveOn(t *testing.T, l net.Listener, opt ...grpc.ServerOption) {
+	t.Helper()
+	srv := grpc.NewServer(opt...)
+	pb.RegisterRateLimitServiceServer(srv, s)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Calls and answers are counted, in a closed and in an open loop, but not those of the warmup.
+func TestLeanCounts(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []float64{0, 2000} {
+		for _, warmup := range []time.Duration{0, 20 * time.Millisecond} {
+			s, l := new(limited), listener(t)
+			s.serveOn(t, l)
+			cfg := leanConfig(l.Addr().String())
+			cfg.Rate, cfg.Warmup, cfg.Connections = rate, warmup, 2
+			r, err := bench.Run(t.Context(), cfg)
+			if err != nil || r.Requests != 100 || r.Answers["OK"]+r.Answers["OVER_LIMIT"] != 100 {
+				t.Fatalf("rate %v, warmup %v: %+v, %v", rate, warmup, r, err)
+			}
+			if warm := s.asked.Load() - 100; (warm > 0) != (warmup > 0) || warm == 0 && r.Answers["OK"] != 10 {
+				t.Errorf("rate %v, warmup %v: %d calls before the run, %+v", rate, warmup, warm, r)
+			}
+		}
+	}
+}
+
+// A run that is ended early has a result, and no call is lost.
+func TestLeanInterrupted(t *testing.T) {
+	t.Parallel()
+	s, l := new(limited), listener(t)
+	s.serveOn(t, l)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	cfg := leanConfig(l.Addr().String())
+	cfg.Requests, cfg.Duration = 0, time.Hour
+	r, err := bench.Run(ctx, cfg)
+	if err != nil || !r.Interrupted || r.Requests == 0 || r.Requests != s.asked.Load() {
+		t.Errorf("%d were asked, %+v, %v", s.asked.Load(), r, err)
+	}
+}
+
 func TestLeanUnixSocket(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/s"
@@ -531,16 +606,9 @@ func TestLeanUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- serveNull(ctx, l, 0) }()
-	r, err := Run(t.Context(), leanConfig("unix://"+path))
-	if err != nil || r.Answers["OK"] != 100 {
+	new(limited).serveOn(t, l)
+	if r, err := bench.Run(t.Context(), leanConfig("unix://"+path)); err != nil || r.Answers["OVER_LIMIT"] != 90 {
 		t.Errorf("%+v, %v", r, err)
-	}
-	cancel()
-	if err := <-served; err != nil {
-		t.Error(err)
 	}
 }
 
@@ -552,23 +620,16 @@ func TestLeanTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := grpc.NewServer(grpc.Creds(serverCreds))
-	pb.RegisterRateLimitServiceServer(srv, okServer{})
 	l := listener(t)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+	new(limited).serveOn(t, l, grpc.Creds(serverCreds))
 	cfg := leanConfig(l.Addr().String())
 	cfg.Credentials = credentials.NewTLS(certs.ClientConfig(t))
-	if r, err := Run(t.Context(), cfg); err != nil || r.Answers["OK"] != 100 {
+	if r, err := bench.Run(t.Context(), cfg); err != nil || r.Answers["OVER_LIMIT"] != 90 {
 		t.Errorf("%+v, %v", r, err)
-	}
-	srv.Stop()
-	if err := <-served; err != nil {
-		t.Error(err)
 	}
 	cfg.Addr = scripted(t, script{})
 	cfg.Timeout = 500 * time.Millisecond
-	if r, err := Run(t.Context(), cfg); r != nil || err == nil || !strings.Contains(err.Error(), "with TLS on one side only, this fails too") {
+	if r, err := bench.Run(t.Context(), cfg); r != nil || err == nil || !strings.Contains(err.Error(), "with TLS on one side only, this fails too") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

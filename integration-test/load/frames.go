@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"cmp"
@@ -15,6 +15,8 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"ratelimit/src/tools/bench"
 )
 
 // leastPayload is the least size of the payload of a frame.
@@ -196,7 +198,7 @@ func parseAnswer(data []byte) (pb.RateLimitResponse_Code, error) {
 	if len(data) < messagePrefix || data[0] != 0 || uint64(binary.BigEndian.Uint32(data[1:])) != uint64(len(data)-messagePrefix) {
 		return 0, status.Errorf(codes.Internal, "the %d bytes of the response are not one uncompressed message", len(data))
 	}
-	answer, err := overallCode(data[messagePrefix:])
+	answer, err := bench.OverallCode(data[messagePrefix:])
 	if err != nil {
 		return 0, status.Error(codes.Internal, err.Error())
 	}

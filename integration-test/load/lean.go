@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bytes"
@@ -18,7 +18,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"ratelimit/src/tools/bench"
 )
 
 // leanConn is the lean client: HTTP/2 for one unary method over one TCP connection. One goroutine reads what the socket has, counts the
@@ -27,12 +30,11 @@ import (
 // After GOAWAY no call starts until all others have ended, and then leanConn connects again. If the connection breaks, calls under way
 // fail with UNAVAILABLE.
 type leanConn struct {
-	cfg   *Config
-	creds credentials.TransportCredentials
-	load  *load
-	pick  func(call uint64) int
-	tally *tally
-	emit  func(hpack.HeaderField)
+	cfg     *bench.Config
+	creds   credentials.TransportCredentials
+	message func(call uint64) []byte
+	tally   *bench.Tally
+	emit    func(hpack.HeaderField)
 
 	network, addr string
 	request       []hpack.HeaderField // request are the fields of every call.
@@ -87,6 +89,13 @@ type leanCall struct {
 type leanFields struct{ httpStatus, grpcStatus, grpcMessage string }
 
 const (
+	// connectTimeout bounds the making of a connection.
+	connectTimeout = 5 * time.Second
+	// failurePause follows a call that fails at once, because there is no connection.
+	failurePause = 10 * time.Millisecond
+	// flowWindow is the flow control window, in bytes, of connections and calls.
+	flowWindow = 1 << 20
+
 	frameHeader    = 9
 	maxFrame       = 16 << 10 // maxFrame is HTTP/2's default limit of a frame, in both directions.
 	defaultWindow  = 1<<16 - 1
@@ -99,14 +108,17 @@ const (
 var errGoAway = errors.New("the server said GOAWAY")
 
 // newLeanConn connects and waits for the server's SETTINGS.
-func newLeanConn(ctx context.Context, cfg *Config, creds credentials.TransportCredentials, l *load) (*leanConn, error) {
-	c := &leanConn{cfg: cfg, creds: creds, load: l, pick: l.newPicker(cfg.Seed, len(l.messages)), maxStreams: 1<<32 - 1}
+func newLeanConn(ctx context.Context, cfg *bench.Config, l *bench.Load) (bench.Connection, error) {
+	c := &leanConn{cfg: cfg, creds: cfg.Credentials, message: l.Messages(cfg.Seed), maxStreams: 1<<32 - 1}
+	if c.creds == nil {
+		c.creds = insecure.NewCredentials()
+	}
 	c.room = sync.NewCond(&c.mu)
 	authority, scheme := cfg.Addr, "http"
 	if c.network, c.addr = "tcp", cfg.Addr; strings.HasPrefix(cfg.Addr, "unix:") {
 		c.network, c.addr, authority = "unix", strings.TrimPrefix(strings.TrimPrefix(cfg.Addr, "unix:"), "//"), "localhost"
 	}
-	if creds.Info().SecurityProtocol == "tls" {
+	if c.creds.Info().SecurityProtocol == "tls" {
 		scheme = "https"
 	}
 	for _, f := range [][2]string{
@@ -144,18 +156,20 @@ func newLeanConn(ctx context.Context, cfg *Config, creds credentials.TransportCr
 		}
 	}
 	if err != nil {
-		c.close()
+		c.Close()
 		return nil, fmt.Errorf("no HTTP/2 settings from the server: %w", err)
 	}
 	c.expire(time.Now())
 	return c, nil
 }
 
-func (c *leanConn) close() { _ = c.conn.Close() } // No call is under way any more.
+// Close implements bench.Connection.
+func (c *leanConn) Close() { _ = c.conn.Close() } // No call is under way any more.
 
-func (c *leanConn) loops(t *tally) []loop {
+// Loops implements bench.Connection.
+func (c *leanConn) Loops(t *bench.Tally) []bench.Loop {
 	c.tally = t
-	return []loop{c}
+	return []bench.Loop{c}
 }
 
 // dial starts a session. Only the reading goroutine may call it.
@@ -193,11 +207,11 @@ func (c *leanConn) dial(ctx context.Context) error {
 	return nil
 }
 
-// run implements loop.
-func (c *leanConn) run(ctx context.Context, p *phase) {
+// Run implements bench.Loop.
+func (c *leanConn) Run(ctx context.Context, p *bench.Phase) {
 	c.finished = false
 	var sender sync.WaitGroup
-	if p.rate > 0 {
+	if p.IsOpen() {
 		sender.Go(func() { c.pace(ctx, p) })
 	}
 	for !c.refill(ctx, p) {
@@ -209,16 +223,16 @@ func (c *leanConn) run(ctx context.Context, p *phase) {
 }
 
 // refill starts the calls of a closed loop that have room, and writes them. done is true when all calls of the phase have ended.
-func (c *leanConn) refill(ctx context.Context, p *phase) (done bool) {
+func (c *leanConn) refill(ctx context.Context, p *bench.Phase) (done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for p.rate == 0 && !c.finished && c.hasRoom() {
-		n, due, ok := p.next(ctx, true)
+	for !p.IsOpen() && !c.finished && c.hasRoom() {
+		n, due, ok := p.Next(ctx, true)
 		if !ok {
 			c.finished = true
 			break
 		}
-		c.start(p.firstCall+n, due, due)
+		c.start(n, due, due)
 		if c.down != nil { // The call has failed. reconnect pauses before the next.
 			break
 		}
@@ -228,25 +242,25 @@ func (c *leanConn) refill(ctx context.Context, p *phase) (done bool) {
 }
 
 // pace starts the calls of an open loop when they are due. Calls that are overdue go in one write, divided among the connections.
-func (c *leanConn) pace(ctx context.Context, p *phase) {
+func (c *leanConn) pace(ctx context.Context, p *bench.Phase) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
 		c.awaitRoom()
 		c.mu.Unlock()
-		n, due, ok := p.next(ctx, true)
+		n, due, ok := p.Next(ctx, true)
 		c.mu.Lock()
 		if !ok {
 			break
 		}
 		c.awaitRoom() // A GOAWAY may have come.
 		now := time.Now()
-		for share := p.overdue(now) / uint64(p.loops); ok; share-- {
-			c.start(p.firstCall+n, due, now)
+		for share := p.Share(now); ok; share-- {
+			c.start(n, due, now)
 			if share == 0 || !c.hasRoom() {
 				break
 			}
-			n, due, ok = p.next(ctx, false)
+			n, due, ok = p.Next(ctx, false)
 		}
 		c.flush()
 	}
@@ -275,7 +289,7 @@ func (c *leanConn) reconnect(ctx context.Context, cause error) {
 	}
 	c.goingAway = c.down == nil // No call starts before dial returns.
 	c.mu.Unlock()
-	c.close()
+	c.Close()
 	dialCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
 	defer cancel()
 	if err := c.dial(dialCtx); err != nil {
@@ -295,7 +309,7 @@ func (c *leanConn) start(n uint64, due, now time.Time) {
 	last := len(c.free) - 1
 	s := c.free[last]
 	c.free = c.free[:last]
-	message := c.load.messages[c.pick(n)][0].ReadOnlyData()
+	message := c.message(n)
 	*s = leanCall{
 		id: c.nextID, due: due, lateness: now.Sub(due), expires: now.Add(c.cfg.Timeout), window: c.initialWindow,
 		payload: append(binary.BigEndian.AppendUint32(append(s.payload[:0], 0), uint32(len(message))), message...), answer: s.answer[:0],
@@ -324,7 +338,7 @@ func (c *leanConn) headers(n uint64) []byte {
 	var last []byte
 	fields := c.request
 	if c.cfg.FreshHeaders {
-		fields = append(fields, freshHeaders(n)...)
+		fields = append(fields, bench.FreshHeaders(n)...)
 	} else {
 		last = bytes.Clone(c.block.Bytes())
 	}
@@ -374,7 +388,7 @@ func (c *leanConn) flush() {
 		_, err = c.conn.Write(c.out)
 	}
 	if err != nil {
-		c.close()
+		c.Close()
 	}
 	c.out = c.out[:0]
 }
@@ -456,6 +470,6 @@ func (c *leanConn) end(s *leanCall, answer pb.RateLimitResponse_Code, err error,
 	}
 	delete(c.calls, s.id)
 	c.free = append(c.free, s)
-	c.tally.add(answer, err, now.Sub(s.due), s.lateness)
+	c.tally.Add(answer, err, now.Sub(s.due), s.lateness)
 	c.room.Signal()
 }
