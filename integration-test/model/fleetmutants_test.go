@@ -21,7 +21,7 @@ var replicaMutants = []struct {
 		return func(replica int) mutation {
 			return heldHits(func(h *backend.Hit, _ map[algorithm.HoldID]int) { anew(h, replica) })
 		}
-	}, 3, 1},
+	}, 3, 2},
 	{"each replica has a limit of its own", func() func(int) mutation {
 		return func(replica int) mutation {
 			return changing(func(h *backend.Hit) { h.Key = append(h.Key, byte(replica)) })
@@ -95,6 +95,7 @@ var (
 
 // TestReplicaMutants is as TestMutants, for replicas that share a store in memory.
 func TestReplicaMutants(t *testing.T) {
+	t.Parallel()
 	can := Can{Store: "replicas", Faults: []Fault{Down, Lost, Stall, Crash, Crash, Crash}, Short: true, Holds: true, AllHeld: true}
 	for _, tt := range replicaMutants {
 		t.Run(tt.name, func(t *testing.T) {

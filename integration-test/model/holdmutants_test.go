@@ -69,7 +69,7 @@ var holdMutants = []mutantCase{
 			}
 		})
 	}},
-	{name: "settles and keeps the reservation", most: 3, first: 1, mutate: func() mutation {
+	{name: "settles and keeps the reservation", most: 3, first: 2, mutate: func() mutation {
 		return heldHits(func(h *backend.Hit, _ map[algorithm.HoldID]int) {
 			if h.Op == algorithm.Force {
 				h.HoldID = algorithm.HoldID{}

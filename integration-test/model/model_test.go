@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"ratelimit/testbed/harness"
 )
 
 var (
@@ -16,6 +18,11 @@ var (
 	seed   = flag.Uint64("seed", 1, "the first `seed` of TestRandom; 0: any")
 	during = flag.Duration("during", 0, "TestRandom plays for so `long` if -seeds is 0")
 )
+
+func TestMain(m *testing.M) {
+	harness.RunAtOnce(4)
+	os.Exit(m.Run())
+}
 
 // cans are what the stores are tried with, and on how many seeds in a plain test.
 var cans = []struct {

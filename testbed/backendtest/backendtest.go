@@ -27,6 +27,8 @@ type Suite struct {
 	UpstreamCounts bool
 	// NoFullUntil says that the store never returns a FullUntil.
 	NoFullUntil bool
+	// NoHolds leaves out limits with holds. It is for a store that another test asks for them, and that is only reached in another way.
+	NoHolds bool
 	// Brief repeats random tests a fifth or a third as often. It is for a store that another test asks all of them, and that is only reached in another
 	// way, or is behind a layer that has tests of its own.
 	Brief bool
@@ -57,7 +59,7 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	t.Run("clock set back", func(t *testing.T) { suite.testClockSetBack(t, open) })
 	t.Run("editor", func(t *testing.T) { suite.testEditor(t, open) })
 	t.Run("concurrent", func(t *testing.T) { suite.testConcurrent(t, open) })
-	if !suite.OnlyCountBlocked {
+	if !suite.OnlyCountBlocked && !suite.NoHolds {
 		t.Run("holds", func(t *testing.T) { suite.testHolds(t, open) })
 	}
 }

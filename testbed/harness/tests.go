@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -20,6 +21,17 @@ var BuiltService = sync.OnceValues(func() (string, error) { return BuildService(
 
 // BuiltLoad returns the path of the generator of load, see BuildLoad. It is built once. The package's TestMain must call RunTests.
 var BuiltLoad = sync.OnceValues(func() (string, error) { return BuildLoad(buildDir) })
+
+// RunAtOnce lets n tests of a package run at a time, which mostly wait for servers, unless the command line has -parallel. TestMain
+// calls it.
+func RunAtOnce(n int) {
+	flag.Parse()
+	isSet := false
+	flag.Visit(func(f *flag.Flag) { isSet = isSet || f.Name == "test.parallel" })
+	if !isSet {
+		_ = flag.Set("test.parallel", strconv.Itoa(n))
+	}
+}
 
 // RunTests is the TestMain of a package that starts the service. It reads the flags, calls prepare unless that is nil, runs the tests,
 // and ends the process.

@@ -278,6 +278,7 @@ func TestExpiry(t *testing.T) {
 
 // What Memcached cannot do is an error, never a pass.
 func TestUnsupported(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}})
 	polite := *window(1, time.Hour)

@@ -23,6 +23,7 @@ import (
 // However replies are cut into pieces, and whenever the connection breaks, no hit
 // gets another's.
 func TestRepliesAreTheirs(t *testing.T) {
+	t.Parallel()
 	addr := liar(t, func(line string, to net.Conn) {
 		var n uint64
 		if _, err := fmt.Sscanf(line, "incr k%d_1767225600 1", &n); err != nil {
@@ -172,6 +173,7 @@ func FuzzReply(f *testing.F) {
 
 // Calls on one key become one command.
 func TestOneCommandForAKey(t *testing.T) {
+	t.Parallel()
 	x := newExchange(4, new(Counts), nil)
 	defer x.Close()
 	for _, keys := range []string{"akb", "k", "kc"} {

@@ -4,8 +4,13 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"ratelimit/testbed/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	harness.RunAtOnce(6)
+	goleak.VerifyTestMain(m)
+}
 
 func causeOf(err error) string { return protocol{}.CauseOf(err) }

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAppendKey(t *testing.T) {
+	t.Parallel()
 	at := epoch.Add(90 * time.Second)
 	for _, tt := range []struct {
 		key    string
@@ -68,6 +69,7 @@ func FuzzKeys(f *testing.F) {
 // A live envoyproxy/ratelimit can share the servers: we go on from what it
 // counted, and it from what we count.
 func TestKeysAreUpstreams(t *testing.T) {
+	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
 	s := open(t, Config{Servers: []string{server.Addr}})
 	const key = "domain_k1_v1_k2_v2_1767225600"

@@ -12,6 +12,7 @@ import (
 
 // Keys are where gomemcache, and with it envoyproxy/ratelimit, looks for them.
 func TestModuloIsGomemcaches(t *testing.T) {
+	t.Parallel()
 	for n := 1; n <= 7; n++ {
 		var addrs []string
 		for i := range n {
@@ -42,6 +43,7 @@ func TestModuloIsGomemcaches(t *testing.T) {
 
 // All versions and replicas have to agree on where a key is.
 func TestRendezvousStays(t *testing.T) {
+	t.Parallel()
 	servers := newLayout(Rendezvous, []string{"mc-1:11211", "mc-2:11211", "mc-3:11211"})
 	got := ""
 	for i := range 20 {
@@ -56,6 +58,7 @@ func TestRendezvousStays(t *testing.T) {
 // Every server has about its share, in whatever order they are named, and only the
 // keys of one that leaves move.
 func TestRendezvousMovesOneShare(t *testing.T) {
+	t.Parallel()
 	const keys = 30_000
 	addrs := []string{"mc-1:11211", "mc-2:11211", "mc-3:11211", "mc-4:11211", "mc-5:11211"}
 	whole := newLayout(Rendezvous, addrs)
@@ -102,6 +105,7 @@ func TestChange(t *testing.T) {
 
 // What SRV finds first, or again, is no change.
 func TestFindingTheSameIsNoChange(t *testing.T) {
+	t.Parallel()
 	s, err := New(Config{SRV: srv(0), OnServersChange: func(c ServersChange) { t.Errorf("got %+v", c) }})
 	if err != nil {
 		t.Fatal(err)

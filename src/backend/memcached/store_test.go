@@ -91,6 +91,7 @@ var all = backendtest.Suite{
 }
 
 func TestSuite(t *testing.T) {
+	t.Parallel()
 	certs := harness.NewCertificates(t)
 	single := func(o memcachedtest.Options) func(*testing.T) ([]*memcachedtest.Server, []string) {
 		return func(t *testing.T) ([]*memcachedtest.Server, []string) {
@@ -129,6 +130,7 @@ func TestSuite(t *testing.T) {
 // However many ask at once, and through however many processes, what passes is
 // the limit.
 func TestExact(t *testing.T) {
+	t.Parallel()
 	const calls, limit = 20_000, 10_000
 	for _, tt := range []struct {
 		name  string

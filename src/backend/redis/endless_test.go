@@ -14,6 +14,7 @@ import (
 // A counter that Redis lost, and of which the next reply was lost too, gets its end
 // also without another hit on it.
 func TestNoKeyIsEndless(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	for _, tt := range []struct {
 		name  string
@@ -57,6 +58,7 @@ func TestNoKeyIsEndless(t *testing.T) {
 
 // What it remembers has an end: the rest is left to the next hit on the key.
 func TestEndlessIsBounded(t *testing.T) {
+	t.Parallel()
 	x := &exchange{pipeline: pipeline{expireCache: newExpireCache()}}
 	for i := range maxKeysWithoutTTL + 10 {
 		x.expireCache.needsExpire(uint64(i)+1, 60, 60)

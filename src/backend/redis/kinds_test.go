@@ -85,6 +85,7 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 // take one long: neither when much of it leaves at once, nor when a caller asks
 // for, or gives back, as much as there is.
 func TestLongLogsAreSearched(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
 	l := &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 100_000, Period: time.Hour}

@@ -11,11 +11,13 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/remotetest"
 )
 
 // A caller whose time passes while the reply is being handed out gets it, up to as long
 // again as the timeout.
 func TestLateCaller(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	var busy atomic.Pointer[<-chan time.Time] // keeps this process from handing a reply out
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout, Connections: 1, OnBatch: func(int, time.Duration) {
@@ -33,10 +35,10 @@ func TestLateCaller(t *testing.T) {
 	answered := make(chan time.Time)
 	tooLate := (<-chan time.Time)(answered)
 	busy.Store(&tooLate)
-	m := watchMachine()
-	defer m.end()
+	clock := remotetest.StartClock()
+	defer clock.Stop()
 	v := send(t, s, hot(0))
-	if took := m.now(); !errors.Is(v.Err, remote.ErrTimeout) || took > 4*faultTimeout {
+	if took := clock.Now(); !errors.Is(v.Err, remote.ErrTimeout) || took > 4*faultTimeout {
 		t.Errorf("got %+v after %v", v, took)
 	}
 	close(answered)
@@ -44,6 +46,7 @@ func TestLateCaller(t *testing.T) {
 
 // Calls with different deadlines in one batch do not shorten each other's.
 func TestDeadlinesInOneBatch(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
 	s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{

@@ -128,6 +128,7 @@ func queued(t *testing.T, s *Store, n int) {
 // wait for more than the piece that is under way. A group that cannot be divided
 // does not wait for ever either.
 func TestSmallCallsOvertake(t *testing.T) {
+	t.Parallel()
 	server := startSlow(t)
 	s := open(t, Config{Addr: server.addr, Config: remote.Config{Connections: 1, Timeout: time.Minute}})
 	large := many(1000, algorithm.GCRA, "large", false)
@@ -165,6 +166,7 @@ func TestSmallCallsOvertake(t *testing.T) {
 // What is left of a call when its time has passed is not sent; that it was too much is no
 // failure of the server.
 func TestTooLargeForItsTime(t *testing.T) {
+	t.Parallel()
 	var got atomic.Int64
 	pace := time.Tick(time.Millisecond)
 	addr := parrot(t, func(words []string) string {
@@ -200,6 +202,7 @@ func TestTooLargeForItsTime(t *testing.T) {
 
 // A group that would stop Redis for longer than a call may take is not sent.
 func TestGroupIsTooLarge(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 500 * time.Millisecond, BreakerFailures: 1}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
@@ -220,6 +223,7 @@ func TestGroupIsTooLarge(t *testing.T) {
 
 // When a piece has no answer the rest of the call is not sent.
 func TestRestOfABrokenCall(t *testing.T) {
+	t.Parallel()
 	var got atomic.Int64
 	s := open(t, Config{Addr: parrot(t, func(words []string) string {
 		if words[0] == "PING" {
@@ -253,6 +257,7 @@ func TestRestOfABrokenCall(t *testing.T) {
 
 // Calls in pieces count each hit once, in order, and the calls of others meanwhile.
 func TestPiecesCountOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Minute}})
 	const callers, hits, keys, rounds = 6, 3000, 7, 3
@@ -298,47 +303,10 @@ func TestPiecesCountOnce(t *testing.T) {
 	}
 }
 
-// A server that answers some pieces and then stands still is an outage for those that
-// wait, however much they asked for.
-func TestStandingStillIsNoOverload(t *testing.T) {
-	var got atomic.Int64
-	released := make(chan struct{})
-	addr := parrot(t, func(words []string) string {
-		if words[0] != "PING" && got.Add(1) > 300 { // A busy machine, too, answers these in a part of the timeout.
-			<-released
-		}
-		return emptyState("1")
-	})
-	t.Cleanup(func() { close(released) })
-	s := open(t, Config{Addr: addr, Config: remote.Config{Connections: 1, Timeout: 2 * faultTimeout, BreakerFailures: 2}})
-	var all sync.WaitGroup
-	for i := range 3 {
-		all.Go(func() {
-			b := many(5000, algorithm.GCRA, fmt.Sprint("k", i, "_"), false)
-			if err := s.Take(context.Background(), b); err != nil {
-				t.Error(err)
-			}
-			for _, v := range b.Verdicts {
-				if errors.Is(v.Err, backend.ErrOverload) {
-					t.Errorf("call %d: %v", i, v.Err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	harness.Await(t, 20*time.Second, "an open breaker", func() error {
-		send(t, s, hot(0))
-		if s.Stats().OpenBreakers == 0 {
-			return errors.New("it is closed")
-		}
-		return nil
-	})
-}
-
 // A server that stands still is found out where all calls are groups that cannot be
 // divided, too.
 func TestStandingStillUnderGroups(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout, BreakerFailures: 3}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })

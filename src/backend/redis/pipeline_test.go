@@ -40,6 +40,7 @@ func BenchmarkPipelineOfOneKey(b *testing.B) {
 // The connections to one server share what they know of sent expiries: only the first batch
 // with a key has an EXPIRE, and if that batch fails, the next one of any connection.
 func TestExpiriesAreSharedByConnections(t *testing.T) {
+	t.Parallel()
 	p := &protocol{cfg: new(Config)}
 	c := remote.NewCall()
 	if err := p.FillCall(c, many(1, algorithm.FixedWindow, "k", false), epoch.UnixNano()); err != nil {

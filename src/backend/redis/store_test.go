@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,18 +52,21 @@ func clientTLS(t *testing.T, certs *harness.Certificates) func() (*tls.Config, e
 }
 
 // some is for what is about the way to Redis, whatever travels on it.
-var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}, UpstreamCounts: true, Brief: true}
+var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}, UpstreamCounts: true, NoHolds: true, Brief: true}
 
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	certs := harness.NewCertificates(t)
+	certs, rights := harness.NewCertificates(t), documentedRights(t)
 	for _, tt := range []struct {
 		name    string
 		suite   backendtest.Suite
 		options redistest.Options
 		config  func(*redistest.Server) Config
 	}{
-		{"tcp", backendtest.Suite{UpstreamCounts: true}, redistest.Options{}, func(s *redistest.Server) Config { return Config{Addr: s.Addr} }},
+		{"tcp, with a right to the documented commands only", backendtest.Suite{UpstreamCounts: true}, redistest.Options{}, func(s *redistest.Server) Config {
+			s.Do(t, rights...)
+			return Config{Addr: s.Addr, Credentials: func() (string, string, error) { return "me", "secret", nil }}
+		}},
 		{"unix socket", some, redistest.Options{UnixSocket: true}, func(s *redistest.Server) Config {
 			return Config{Network: "unix", Addr: s.Socket, Config: remote.Config{Connections: 1}}
 		}},
@@ -116,6 +121,7 @@ func send(t testing.TB, s backend.Backend, h backend.Hit) backend.Verdict {
 // A live envoyproxy/ratelimit can share the Redis: we go on from what it
 // counted, and it from what we count.
 func TestKeysAreUpstreams(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
 	const key = "domain_k1_v1_k2_v2_1767225600"
@@ -137,6 +143,7 @@ func TestKeysAreUpstreams(t *testing.T) {
 
 // With TagKeys a live upstream is left alone.
 func TestTagKeys(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{TagKeys: true}})
 	server.Do(t, "SET", "domain_k1_v1_k2_v2_1767225600", "3")
@@ -461,81 +468,6 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-func TestCallersMayLeave(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.Options{})
-	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 5 * time.Second, MaxWaitingCalls: 3}})
-	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
-	send(t, s, hit)
-	server.Pause()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	errs := make(chan error, 10)
-	for range 10 {
-		go func() {
-			b := backend.Batch{Hits: []backend.Hit{hit}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
-			if err := s.Take(ctx, &b); err != nil {
-				errs <- err
-			}
-			errs <- b.Verdicts[0].Err
-		}()
-	}
-	busy, left := 0, 0
-	why := errors.New("no more interest")
-	time.AfterFunc(500*time.Millisecond, func() { cancel(why) })
-	for range 10 {
-		switch err := <-errs; {
-		case errors.Is(err, remote.ErrTooManyCalls):
-			busy++
-		case errors.Is(err, why):
-			left++
-		default:
-			t.Errorf("got %v", err)
-		}
-	}
-	if busy != 7 || left != 3 {
-		t.Errorf("%d found it busy and %d left, want 7 and 3", busy, left)
-	}
-	server.Resume()
-	if v := send(t, s, hit); v.Err != nil {
-		t.Error(v.Err)
-	}
-}
-
-// While no connection can be made, callers leave and their calls stay; still
-// the queue has an end.
-func TestTheQueueHasAnEnd(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.Options{})
-	proxy := harness.StartProxy(t, server.Addr)
-	proxy.Blackhole()
-	// AUTH gets no answer, so each attempt to connect takes the whole timeout.
-	s := open(t, Config{
-		Addr:        proxy.Addr,
-		Credentials: func() (string, string, error) { return "", "x", nil },
-		Config: remote.Config{
-			Timeout:         3 * time.Second,
-			Connections:     1,
-			MaxWaitingCalls: 10,
-		},
-	})
-	hit := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
-	busy := 0
-	for range 50 {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		b := backend.Batch{Hits: []backend.Hit{hit}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
-		if err := s.Take(ctx, &b); err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		if errors.Is(b.Verdicts[0].Err, remote.ErrTooManyCalls) {
-			busy++
-		}
-	}
-	if busy < 30 {
-		t.Errorf("%d of 50 found it busy", busy)
-	}
-}
-
 // Batches and calls are told of.
 func TestHooks(t *testing.T) {
 	t.Parallel()
@@ -566,6 +498,7 @@ func TestHooks(t *testing.T) {
 }
 
 func TestCauses(t *testing.T) {
+	t.Parallel()
 	late, cancel := context.WithTimeout(t.Context(), 1)
 	defer cancel()
 	_, dialLate := new(net.Dialer).DialContext(late, "tcp", "127.0.0.1:1")
@@ -608,9 +541,32 @@ func TestCauses(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
+	t.Parallel()
 	for _, cfg := range []Config{{}, {Sentinel: &Sentinel{Primary: "p"}}, {Sentinel: &Sentinel{Addrs: []string{"a:1"}}}, {Cluster: []string{}}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("no error from %+v", cfg)
 		}
 	}
+}
+
+// documentedRights returns a command that makes the user "me", who may send only the commands that docs/redis.md lists.
+func documentedRights(t *testing.T) []any {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(page), "| for | commands |\n")
+	text, _, ends := strings.Cut(text, "| Cluster |")
+	if !found || !ends {
+		t.Fatal("docs/redis.md has no table of the commands")
+	}
+	acl := []any{"ACL", "SETUSER", "me", "reset", "on", ">secret", "~*"}
+	for _, m := range regexp.MustCompile("`([A-Z]+)`").FindAllStringSubmatch(text, -1) {
+		acl = append(acl, "+"+strings.ToLower(m[1]))
+	}
+	if len(acl) < 20 {
+		t.Fatalf("only %v", acl)
+	}
+	return acl
 }

@@ -15,6 +15,7 @@ import (
 // No call waits for the window of a batch more than once: not behind those that fill
 // batches before, nor behind those whose callers have left.
 func TestWindowIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	const timeout = 5 * time.Second
 	s := open(t, Config{Addr: server.Addr, PipelineLimit: 1, Config: remote.Config{Timeout: timeout, PipelineWindow: 200 * time.Millisecond}})

@@ -81,10 +81,14 @@ func (s *Store) measureLatency(ctx context.Context, addr string) error {
 	if err := l.connectIfNeeded(ctx); err != nil {
 		return err
 	}
+	ping := func(c *Conn) error {
+		defer context.AfterFunc(ctx, func() { _ = c.connUnderTLS.Close() })() // A server that stands still must not delay the end of Run.
+		return l.Ping(c)
+	}
 	slow := &SlowError{Store: s.Access.Name, Addr: addr, PingTime: math.MaxInt64, Timeout: s.Config.Timeout}
 	for range 3 {
 		started := time.Now()
-		if err := l.Do(ctx, l.Ping); err != nil {
+		if err := l.Do(ctx, ping); err != nil {
 			return err
 		}
 		slow.measuredAt = time.Now()
