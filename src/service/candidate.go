@@ -28,15 +28,16 @@ import (
 
 // candidateSource loads the candidate rules, which are judged beside the live ones, and counts the differences.
 type candidateSource struct {
-	service     *Service
+	*foundation
+	limiter     *limiter.Limiter // set by useLimiter
 	path        string
 	differences *candidate.Tracker
 	watcher     *filerules.Watcher
 	liveFiles   atomic.Pointer[rules.Set] // liveFiles are the live rules that come from files; nil before the first.
 
 	mu            sync.Mutex // mu is held while rules are put in force, and guards the fields below.
-	live          *rules.Set // live is nil before the first rules.
-	judged        *rules.Set // judged is nil if there are no candidate rules.
+	live          *rules.Set // nil before the first rules.
+	judged        *rules.Set // nil if there are no candidate rules.
 	hash          string     // hash is that of judged.
 	loadedAt      time.Time  // loadedAt is zero if there are no candidate rules.
 	files         int
@@ -44,13 +45,13 @@ type candidateSource struct {
 	lastRefusedAt time.Time
 }
 
-// buildCandidate makes the source of the candidate rules, if there is a directory for them.
-func (s *Service) buildCandidate() error {
+// newCandidate makes the source of the candidate rules. It is nil if there is no directory for them.
+func newCandidate(s *foundation) *candidateSource {
 	path := s.Settings.CandidatePath()
 	if path == "" {
 		return nil
 	}
-	c := &candidateSource{service: s, path: path}
+	c := &candidateSource{foundation: s, path: path}
 	c.differences = candidate.New(candidate.Config{SubjectRules: s.Settings.TopSubjectsRules, Examples: s.Settings.RecentDenials})
 	c.watcher = filerules.New(filerules.Config{
 		Config:          reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: c.onLoad},
@@ -64,11 +65,10 @@ func (s *Service) buildCandidate() error {
 		ReadTimeout:     s.Settings.RuntimeReadTimeout,
 		OnMissingEvents: func(err error) { s.log.Warn(err) },
 	})
-	s.candidate = c
-	s.runners = append(s.runners, c.watcher.Run, c.differences.Run, c.adjustSample)
+	s.run(c.watcher.Run, c.differences.Run, c.adjustSample)
 	s.counters.ShowFigures("candidate", "", c.figures)
 	s.counters.AddFigures(c.differences.Figures, true)
-	return nil
+	return c
 }
 
 // hitTime returns the limiter.Config.HitTime of a store.
@@ -95,9 +95,9 @@ func (c *candidateSource) adjustSample(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if c.service.limiter.AdjustSample(ctx) {
-				c.service.log.important.Infof("%s %% of the counters of candidate rules are judged, which CANDIDATE_MAX_LOAD=%v allows",
-					rules.FormatPercent(c.sampledPercent()), c.service.Settings.CandidateMaxLoad)
+			if c.limiter.AdjustSample(ctx) {
+				c.log.important.Infof("%s %% of the counters of candidate rules are judged, which CANDIDATE_MAX_LOAD=%v allows",
+					rules.FormatPercent(c.sampledPercent()), c.Settings.CandidateMaxLoad)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func (c *candidateSource) adjustSample(ctx context.Context) error {
 
 // sampledPercent returns the percentage of the counters of candidate limits that are judged, rounded.
 func (c *candidateSource) sampledPercent() float64 {
-	percent := 100 * c.service.limiter.CandidateShare()
+	percent := 100 * c.limiter.CandidateShare()
 	if percent < 1 {
 		return math.Round(percent*1e4) / 1e4
 	}
@@ -119,8 +119,18 @@ func (c *candidateSource) reload() {
 	}
 }
 
+// useLimiter has l judge requests by the candidate rules.
+func (c *candidateSource) useLimiter(l *limiter.Limiter) {
+	if c != nil {
+		c.limiter = l
+	}
+}
+
 // useLive learns the live rules before the limiter decides by them.
 func (c *candidateSource) useLive(set *rules.Set) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live = set
@@ -129,7 +139,7 @@ func (c *candidateSource) useLive(set *rules.Set) {
 
 // removes reports whether the candidate rules, which do not have a live domain, remove it. Domains of management servers stay.
 func (c *candidateSource) removes(domain string) bool {
-	sources := c.service.Settings.RuleSources()
+	sources := c.Settings.RuleSources()
 	if len(sources) == 1 || !slices.Contains(sources, settings.ConfigFile) {
 		return true
 	}
@@ -139,8 +149,8 @@ func (c *candidateSource) removes(domain string) bool {
 
 // onLoad judges the rules of a load from now on, or records why it was refused.
 func (c *candidateSource) onLoad(l reload.Result) {
-	defer c.service.Heap.RulesLoaded()
-	log := c.service.log
+	defer c.Heap.RulesLoaded()
+	log := c.log
 	logProblemList(log.Warn, l.Warnings, "warnings")
 	facts := fileLogFields(l)
 	if l.Err != nil {
@@ -169,7 +179,7 @@ func (c *candidateSource) onLoad(l reload.Result) {
 		c.judged, c.hash, c.loadedAt, c.files = l.Set, l.Hash, l.ReadTime, l.PartCount
 	}
 	c.differences.UseRules(c.live, c.judged)
-	c.service.limiter.UseCandidate(limiter.Candidate{Set: c.judged, Hash: c.hash, Removes: c.removes})
+	c.limiter.UseCandidate(limiter.Candidate{Set: c.judged, Hash: c.hash, Removes: c.removes})
 	switch {
 	case c.judged != nil:
 		log.important.WithFields(facts).WithFields(logrus.Fields{"domains": len(l.Set.Domains()), "rules": len(l.Set.Rules()), "hash": l.Hash}).
@@ -195,7 +205,7 @@ type candidateFigures struct {
 }
 
 func (c *candidateSource) figures() candidateFigures {
-	f := candidateFigures{Results: c.differences.Results(), Sampled: c.service.limiter.CandidateShare()}
+	f := candidateFigures{Results: c.differences.Results(), Sampled: c.limiter.CandidateShare()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.Refused = c.lastLoadErr != nil

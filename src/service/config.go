@@ -44,9 +44,9 @@ type Config struct {
 type Ready struct {
 	Stdout    io.Writer // Stdout is standard output.
 	Rules     *rules.Set
-	HTTPAddr  net.Addr // HTTPAddr is nil if there is no HTTP port.
-	DebugAddr net.Addr // DebugAddr is nil if there is no debug port.
-	DivvyAddr net.Addr // DivvyAddr is nil if divvy's port was not open at the start.
+	HTTPAddr  net.Addr // nil if there is no HTTP port.
+	DebugAddr net.Addr // nil if there is no debug port.
+	DivvyAddr net.Addr // nil if divvy's port was not open at the start.
 }
 
 // ServeConfig reads the configuration of `ratelimit serve` from environ, a list of NAME=value such as os.Environ. Rules is a file

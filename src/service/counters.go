@@ -9,53 +9,54 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/backend/changes"
+	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 )
 
-// buildEditor makes what changes counters for operators, and tells all replicas that share the store.
-func (s *Service) buildEditor() error {
-	s.editor = &operator.Editor{
-		Limiter: s.limiter, Backend: s.store.Backend, OnChange: s.log.logCounterChange,
+// newEditor makes what changes counters for operators, and tells all replicas that share the store.
+func newEditor(f *foundation, s *store, l *limiter.Limiter) *operator.Editor {
+	editor := &operator.Editor{
+		Limiter: l, Backend: s.Backend, OnChange: f.log.logCounterChange,
 		Publish: func(context.Context, []byte) error { return nil }, // Counters in memory have one replica.
 	}
-	if len(s.store.pools) == 0 {
-		return nil
+	if len(s.pools) == 0 {
+		return editor
 	}
-	main := s.store.pools[0] // The second pool, if there is one, has limits per second.
+	main := s.pools[0] // The second pool, if there is one, has limits per second.
 	feed := changes.New(changes.Config{
-		Store: main, Texts: main, KeyPrefix: s.Settings.CacheKeyPrefix,
-		Needed: func() bool { return s.store.hasCache || s.store.fallback.LocalEnabled() },
+		Store: main, Texts: main, KeyPrefix: f.Settings.CacheKeyPrefix,
+		Needed: func() bool { return s.hasCache || s.fallback.LocalEnabled() },
 		OnChange: func(texts [][]byte, all bool) {
-			s.store.clearCache()
-			s.changeLocalCounters(texts, all)
+			s.clearCache()
+			s.changeLocalCounters(editor, texts, all)
 			if len(texts) > 0 || !all {
-				s.log.Debug("a change of counters is known here")
+				f.log.Debug("a change of counters is known here")
 			}
 		},
 	})
-	s.editor.Publish = feed.Publish
-	s.runners = append(s.runners, feed.Run)
-	return nil
+	editor.Publish = feed.Publish
+	f.run(feed.Run)
+	return editor
 }
 
 // changeLocalCounters makes changes of other replicas to the counters of this process. If it does not know what was changed, it forgets
 // all of them.
-func (s *Service) changeLocalCounters(texts [][]byte, all bool) {
+func (s *store) changeLocalCounters(editor *operator.Editor, texts [][]byte, all bool) {
 	var known []operator.CounterChange
 	for _, text := range texts {
 		c, ok := operator.ParsePublished(text)
 		known, all = append(known, c), all && ok
 	}
 	if !all {
-		if err := s.store.fallback.ForgetLocalCounts(); err != nil {
+		if err := s.fallback.ForgetLocalCounts(); err != nil {
 			s.log.Warnf("the counters of on_store_failure: local keep their old counts: %v", err)
 		}
 		return
 	}
 	for i := range known {
-		batch, err := s.editor.Hits(&known[i])
+		batch, err := editor.Hits(&known[i])
 		if err == nil {
-			err = s.store.fallback.SetLocalCounts(context.Background(), batch)
+			err = s.fallback.SetLocalCounts(context.Background(), batch)
 		}
 		if err != nil {
 			s.log.Debugf("a change of counters does not apply to this replica: %v", err)

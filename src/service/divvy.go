@@ -16,13 +16,18 @@ import (
 // divvyPort serves divvy's line protocol, from the start or since a Set has rules of divvy.
 type divvyPort struct {
 	*port
-	server        *divvy.Server
-	openRequested chan struct{} // openRequested is closed when the port must be open.
+	health        *health
+	server        *divvy.Server // nil if the protocol is off
+	openRequested chan struct{} // closed when the port must be open
+}
+
+func newDivvyPort(p *port, h *health) *divvyPort {
+	return &divvyPort{port: p, health: h, openRequested: make(chan struct{})}
 }
 
 // buildDivvy makes the server of divvy's line protocol if the settings ask for it. It
 // calls failed for requests that the store did not answer.
-func (s *Service) buildDivvy(failed func(error)) error {
+func (s *frontends) buildDivvy(failed func(error)) error {
 	d := s.Settings.Divvy
 	if !d.OpensAtStart && !d.OpensWhenNeeded {
 		return nil
@@ -61,10 +66,10 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	if err != nil {
 		return err
 	}
-	p := &divvyPort{port: s.ports.divvy, server: server, openRequested: make(chan struct{})}
-	s.frontends.divvy = p
-	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error { server.Shutdown(ctx); return nil })
-	s.runners = append(s.runners, s.runDivvy)
+	p := s.divvy
+	p.server = server
+	s.onShutdown(server.Shutdown)
+	s.run(func(ctx context.Context) error { return s.divvy.serve(ctx, s.foundation) })
 	if p.Listener != nil {
 		close(p.openRequested)
 		s.counters.ShowFigures("divvy", "", server.Stats)
@@ -73,7 +78,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 }
 
 // hitsRecorder returns the function that records how long answered HITs took.
-func (s *Service) hitsRecorder() func(n int, took time.Duration) {
+func (s *frontends) hitsRecorder() func(n int, took time.Duration) {
 	s.counters.ShowFigures("latency", "divvy", &s.statistics.latency.divvy)
 	observe := s.statistics.latency.divvy.ObserveMany
 	if s.statistics.hitTimingName == "" {
@@ -85,16 +90,15 @@ func (s *Service) hitsRecorder() func(n int, took time.Duration) {
 	}
 }
 
-// openDivvyIfNeeded lets runDivvy open the port if set has rules of divvy.
-func (s *Service) openDivvyIfNeeded(set *rules.Set) {
-	d := s.frontends.divvy
-	if d == nil || !slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.FromDivvyFile }) {
+// openIfNeeded lets serve open the port if set has rules of divvy.
+func (d *divvyPort) openIfNeeded(set *rules.Set) {
+	if d.server == nil || !slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.FromDivvyFile }) {
 		return
 	}
 	select {
-	case <-d.openRequested: // Divvy's port is open, or runDivvy is opening it.
+	case <-d.openRequested: // Divvy's port is open, or serve is opening it.
 	default: // Only the goroutine that loads rules closes openRequested.
-		s.health.update(func(h *health) { h.divvy.portErr = errors.New("divvy's port is not open yet") })
+		d.health.update(func(h *health) { h.divvy.portErr = errors.New("divvy's port is not open yet") })
 		close(d.openRequested)
 	}
 }
@@ -102,10 +106,9 @@ func (s *Service) openDivvyIfNeeded(set *rules.Set) {
 // divvyListenRetryPause is the time between two attempts to open divvy's port.
 const divvyListenRetryPause = time.Second
 
-// runDivvy serves divvy's port once it is needed. While another process has the port,
+// serve serves divvy's port once it is needed. While another process has the port,
 // this one is not ready, and its other ports go on.
-func (s *Service) runDivvy(ctx context.Context) error {
-	d := s.frontends.divvy
+func (d *divvyPort) serve(ctx context.Context, s *foundation) error {
 	select {
 	case <-d.openRequested:
 	case <-ctx.Done():

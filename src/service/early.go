@@ -32,7 +32,7 @@ func (e earlyRequests) hold(h http.Handler) http.Handler {
 }
 
 // admitCallers opens the ports that await rules and lets early requests through. Requests can be decided from now on.
-func (s *Service) admitCallers() error {
+func (s *servers) admitCallers() error {
 	opened, err := s.ports.openForCallers()
 	for _, p := range opened {
 		s.log.logListening(p.name, p.Addr())
@@ -42,7 +42,7 @@ func (s *Service) admitCallers() error {
 }
 
 // closedPortsNote is the end of a message about missing rules. It says what they mean for callers.
-func (s *Service) closedPortsNote() string {
+func (s *foundation) closedPortsNote() string {
 	if s.Settings.ForceStartWithoutConfig {
 		return ""
 	}

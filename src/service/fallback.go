@@ -12,8 +12,8 @@ import (
 )
 
 // buildFallback puts the fallback in front of the store. It decides hits that the store does not answer.
-func (s *Service) buildFallback() error {
-	f, err := fallback.New(s.store.Backend, fallback.Config{
+func (s *store) buildFallback() error {
+	f, err := fallback.New(s.Backend, fallback.Config{
 		Replicas:  s.Settings.Failure.Replicas,
 		KeyPrefix: s.Settings.CacheKeyPrefix,
 		MaxBytes:  s.Settings.MemoryMaxBytes,
@@ -27,8 +27,8 @@ func (s *Service) buildFallback() error {
 	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 	}
-	s.store.Backend, s.store.fallback, s.store.counterBytes = f, f, func() int64 { return f.Stats().LocalCounters.Bytes }
-	s.runners = append(s.runners, f.Run)
+	s.Backend, s.fallback, s.counterBytes = f, f, func() int64 { return f.Stats().LocalCounters.Bytes }
+	s.run(f.Run)
 	s.counters.ShowFigures("fallback", "", func() (v fallbackFigures) {
 		v.Stats, v.Hits = f.Stats(), make(map[string]uint64)
 		for i, word := range backend.FallbackNames() {
@@ -52,7 +52,7 @@ func defaultFallback(cfg *settings.Settings) backend.Fallback {
 
 // healthyWithoutStore reports whether this process is healthy while its store does not answer. It is if on_store_failure decides,
 // by the settings or in all limits of set. The settings of store health checks come first.
-func (s *Service) healthyWithoutStore(set *rules.Set) bool {
+func (s *store) healthyWithoutStore(set *rules.Set) bool {
 	healthCheck := s.Settings.RedisHealthCheck
 	if s.Settings.BackendType == "memcache" {
 		healthCheck = s.Settings.Memcache.HealthCheck

@@ -7,7 +7,6 @@ import (
 
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
-	"ratelimit/src/frontend/connlimit"
 )
 
 type runtimeFigures struct {
@@ -21,29 +20,22 @@ func readRuntime() (p runtimeFigures) {
 	return p
 }
 
-// addFigures adds the figures of the process, the log, the ports and health.
-func (s *Service) addFigures() {
-	s.counters.ShowFigures("runtime", "", readRuntime)
-	s.counters.ShowFigures("log", "", s.Output.errQueue.Stats)
-	s.counters.ShowFigures("buffered", "", s.ports.budget)
-	s.counters.ShowFigures("health", "", s.health.figures)
-	s.counters.ShowFigures("config", "", &s.rules)
-	s.counters.ShowFigures("config in force", "", s.health.rulesInForce)
-	for _, p := range s.ports.all() {
-		if l, ok := p.Listener.(*connlimit.Listener); ok {
-			s.counters.ShowFigures("port", p.name, l.Stats)
-		}
-	}
+// showProcess shows the figures of the process and the log.
+func (f *foundation) showProcess() {
+	f.counters.ShowFigures("runtime", "", readRuntime)
+	f.counters.ShowFigures("log", "", f.Output.errQueue.Stats)
+	f.counters.ShowFigures("health", "", f.health.figures)
+	f.counters.ShowFigures("config in force", "", f.health.rulesInForce)
 }
 
 // showClientCert shows when the client certificate for server expires, unless file is empty. Each scrape
 // reads the file, as each new connection does.
-func (s *Service) showClientCert(server, file string) {
+func (f *foundation) showClientCert(server, file string) {
 	if file == "" {
 		return
 	}
 	reads := &files.Reads{Timeout: time.Second} // A scrape waits at most 1 s for a file.
-	s.counters.ShowFigures("client certificate", server, func() certs.Stats {
+	f.counters.ShowFigures("client certificate", server, func() certs.Stats {
 		expiry, err := files.Read(context.Background(), reads, func() (time.Time, error) { return certs.NotAfter(file) })
 		if err != nil {
 			expiry = time.Unix(0, 0) // A certificate that cannot be read is shown as one that expired in 1970.

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,53 +13,46 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/frontend/admin"
-	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/throttle"
+	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
+	"ratelimit/src/service/tracing"
 	"ratelimit/src/settings"
 )
 
-// frontends are the servers of all ports.
+// frontends answer on all ports but those of sinks. It has the parts that they are made of.
 type frontends struct {
-	grpc  *rls.Server
-	divvy *divvyPort // divvy is nil if divvy's protocol is off.
-
-	serverShutdowns      []func(context.Context) error // serverShutdowns stop servers. Running requests may finish until the context ends.
-	operatorServerCloses []func() error                // operatorServerCloses close the ports for operators.
+	*foundation
+	*servers
+	spans      *tracing.Provider
+	store      *store
+	statistics *statistics
+	observers  *observers
+	limiter    *limiter.Limiter
+	candidate  *candidateSource
+	editor     *operator.Editor
+	sources    *ruleSources
+	divvy      *divvyPort
+	divider    *quota.Divider
+	grpc       *rls.Server
 }
 
-// stop stops all servers, those for operators when running requests have finished.
-func (f *frontends) stop(ctx context.Context) error {
-	var g errgroup.Group
-	for _, drain := range f.serverShutdowns {
-		g.Go(func() error { return drain(ctx) })
-	}
-	err := g.Wait()
-	for _, end := range f.operatorServerCloses {
-		err = errors.Join(err, end())
-	}
-	return err
-}
-
-func (s *Service) buildFrontends() error {
-	if err := s.loadCertificates(); err != nil {
-		return err
-	}
+// build makes the servers.
+func (s *frontends) build() error {
 	cfg := s.Settings
 	failed := s.errorRecorder()
 	service := rls.New(rls.Config{
 		Limiter:         s.limiter,
 		OnError:         failed,
 		OnCalls:         s.callRecorder(),
-		StartSpan:       s.tracing.Decision(),
+		StartSpan:       s.spans.Decision(),
 		HeaderNames:     headerNames(cfg),
 		MetadataEnabled: cfg.DynamicMetadata,
 
@@ -68,7 +60,7 @@ func (s *Service) buildFrontends() error {
 		StoreIsRemote:           len(s.store.pools) > 0,
 	})
 	quotas := s.buildQuotas()
-	s.frontends.grpc = rls.NewServer(service, rls.ServerConfig{
+	s.grpc = rls.NewServer(service, rls.ServerConfig{
 		Register:              quotas.Register,
 		TLS:                   s.ports.grpc.tlsConfig,
 		MaxMessageBytes:       cfg.GRPCMaxMessage,
@@ -79,24 +71,24 @@ func (s *Service) buildFrontends() error {
 		MaxConnectionAgeGrace: cfg.GRPCMaxConnectionAgeGrace,
 		ReflectionEnabled:     cfg.GRPCReflection,
 		MemoryBudget:          s.ports.budget,
-		StatsHandler:          s.tracing.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
+		StatsHandler:          s.spans.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 		UseGRPCGo:             cfg.GRPCEngine == settings.EngineGRPCGo,
 		OnProtocolError:       s.protocolErrorRecorder(),
 	})
-	s.counters.ShowFigures("guard", "", s.frontends.grpc.Stats)
-	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error { s.frontends.grpc.Shutdown(ctx); return nil })
+	s.counters.ShowFigures("guard", "", s.grpc.Stats)
+	s.onShutdown(s.grpc.Shutdown)
 	if l := s.ports.grpc.Listener; l != nil {
-		s.runners = append(s.runners, func(context.Context) error { return s.frontends.grpc.Serve(l) })
+		s.run(func(context.Context) error { return s.grpc.Serve(l) })
 	}
 	requests := http.NewServeMux()
-	requests.Handle("/json", s.early.hold(s.tracing.HTTP("/json", service.JSONHandler())))
-	s.serveHTTP(s.ports.http, s.handleProbes(requests))
+	requests.Handle("/json", s.early.hold(s.spans.HTTP("/json", service.JSONHandler())))
+	s.serveHTTP(s.ports.http, s.health.handleProbes(requests))
 	attempts, err := newTokenAttempts()
 	if err != nil {
 		return err
 	}
 	s.serveHTTP(s.ports.debug, s.debugHandler(attempts))
-	s.serveHTTP(s.ports.health, s.handleProbes(http.NewServeMux()))
+	s.serveHTTP(s.ports.health, s.health.handleProbes(http.NewServeMux()))
 	if err := s.buildRESP(failed, attempts); err != nil {
 		return err
 	}
@@ -116,69 +108,7 @@ func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 	return names
 }
 
-// These timeouts and sizes bound what HTTP callers can make the process hold: silent connections,
-// endless headers, replies that they do not read.
-const (
-	headerTimeout = 5 * time.Second
-	bodyTimeout   = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
-	headerBytes   = 64 << 10
-)
-
-// serveHTTP adds a server of h on p if p is open.
-func (s *Service) serveHTTP(p *port, h http.Handler) {
-	if p.Listener == nil {
-		return
-	}
-	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      bodyTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    headerBytes,
-		ErrorLog:          httpLog(s.log.Logger),
-	}
-	connlimit.TrackHTTPServer(srv)
-	s.runners = append(s.runners, func(context.Context) error {
-		l := p.Listener
-		if p.tlsConfig != nil {
-			l = tls.NewListener(l, p.tlsConfig)
-		}
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	if p != s.ports.http {
-		s.frontends.operatorServerCloses = append(s.frontends.operatorServerCloses, srv.Close)
-		return
-	}
-	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error {
-		if srv.Shutdown(ctx) != nil {
-			return srv.Close()
-		}
-		return nil
-	})
-}
-
-func (s *Service) handleProbes(mux *http.ServeMux) *http.ServeMux {
-	for path, h := range s.probes() {
-		mux.Handle(path, h)
-	}
-	return mux
-}
-
-// probes are the pages that say whether this process should receive traffic.
-func (s *Service) probes() map[string]http.Handler {
-	return map[string]http.Handler{
-		"/healthcheck": admin.HealthcheckHandler(func() string { return s.health.unhealthyReason(callers) }),
-		"/livez":       admin.LiveHandler(),
-		"/readyz":      admin.ReadyHandler(func() []operator.Component { return s.health.components(callers) }),
-	}
-}
-
-func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
+func (s *frontends) debugHandler(attempts admin.Attempts) http.Handler {
 	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()
@@ -193,6 +123,7 @@ func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 		Limiter:        s.limiter,
 		ChangeCounters: s.editor.Change,
 		Record:         s.record,
+		Figures:        &operator.Figures{Observer: s.observers.Observer, Divider: s.divider, Service: s.state, CandidateRules: s.candidate.report},
 		HasToken:       s.Settings.DebugToken != "",
 		Components:     func() []operator.Component { return s.health.components(operators) },
 		WriteRules:     withRules(writeRuleLines),
@@ -210,9 +141,6 @@ func (s *Service) debugHandler(attempts admin.Attempts) http.Handler {
 				}
 			}
 		},
-	}
-	if s.ports.debug.Listener != nil {
-		debug.Figures = &operator.Figures{Observer: s.observer, Divider: s.divider, Service: s.stateForOperators, CandidateRules: s.candidate.report}
 	}
 	// net/http/pprof extends the write timeout by the length of a profile.
 	hosts := s.Settings.DebugAllowedHosts
@@ -234,7 +162,7 @@ func writeRuleLines(w io.Writer, set *rules.Set) error {
 
 // callRecorder returns the function that counts calls and their latency. gRPC calls are also
 // counted under the names of envoyproxy/ratelimit.
-func (s *Service) callRecorder() func(protocol, method string, calls int, took time.Duration) {
+func (s *frontends) callRecorder() func(protocol, method string, calls int, took time.Duration) {
 	type stats struct {
 		total  *metrics.Counter
 		timing string
@@ -259,7 +187,7 @@ func (s *Service) callRecorder() func(protocol, method string, calls int, took t
 }
 
 // protocolErrorRecorder returns the function that logs why gRPC connections were closed.
-func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
+func (s *frontends) protocolErrorRecorder() func(client net.Addr, err error) {
 	wrong := throttle.New(1, time.Minute)
 	return func(client net.Addr, err error) {
 		if !rls.IsWrongProtocol(err) {
@@ -272,7 +200,7 @@ func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
 }
 
 // errorRecorder returns the function that counts requests without an answer and logs panics.
-func (s *Service) errorRecorder() func(error) {
+func (s *frontends) errorRecorder() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
 	panics := s.counters.Counter("ratelimit.service.panics")
 	storeFailures := throttle.New(1, logInterval)

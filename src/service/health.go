@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -13,9 +14,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/frontend/admin"
 	"ratelimit/src/operator"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
+	"ratelimit/src/settings"
 )
 
 // health says whether this process should receive traffic, and if not, why. It becomes
@@ -46,7 +49,7 @@ type ruleHealth struct {
 // sourceHealth is the state of one source of rules. The lock of health guards all fields but name.
 type sourceHealth struct {
 	name          string
-	inForce       *rulesInForce // inForce is nil before the first rules.
+	inForce       *rulesInForce // nil before the first rules.
 	domainCount   int           // domainCount is the number of domains of the rules in force.
 	lastLoadErr   error         // lastLoadErr is the error of the last load, or nil.
 	lastRefusedAt time.Time
@@ -62,14 +65,14 @@ type rulesInForce struct {
 }
 
 type divvyHealth struct {
-	portErr  error    // portErr is nil if the port is open or not needed.
-	lateAddr net.Addr // lateAddr is nil unless the port was opened after the start.
+	portErr  error    // nil if the port is open or not needed.
+	lateAddr net.Addr // nil unless the port was opened after the start.
 }
 
 type storeHealth struct {
 	name        string        // name is that of the component on /readyz.
 	note        func() string // note returns a remark that does not make the process unready. It may be nil.
-	lastErr     *storeError   // lastErr is nil if the store answered last time.
+	lastErr     *storeError   // nil if the store answered last time.
 	hasAnswered bool          // hasAnswered is set if the store has answered at least once.
 	changedAt   time.Time     // changedAt is when the store last began or ceased to answer pings. It is zero before the first answer.
 }
@@ -376,30 +379,56 @@ func (h *health) writeRefusal(w io.Writer) error {
 	return err
 }
 
-// buildHealth sets the state before the first rules and the first answer of a store.
-func (s *Service) buildHealth() {
-	h := &s.health
-	h.rules.healthyBeforeRules, h.rules.needsDomain = s.Settings.ForceStartWithoutConfig, s.Settings.HealthyWithAtLeastOne
-	h.onChange, h.onReady, h.degradedNote = s.frontends.grpc.SetServing, s.announceReady, s.store.degradedNote
-	h.healthyWithoutStore = s.healthyWithoutStore(nil)
-	if len(s.store.pools) == 0 {
+// probes are the pages that say whether this process should receive traffic.
+func (h *health) probes() map[string]http.Handler {
+	return map[string]http.Handler{
+		"/healthcheck": admin.HealthcheckHandler(func() string { return h.unhealthyReason(callers) }),
+		"/livez":       admin.LiveHandler(),
+		"/readyz":      admin.ReadyHandler(func() []operator.Component { return h.components(callers) }),
+	}
+}
+
+// handleProbes adds the probes to mux, and returns it.
+func (h *health) handleProbes(mux *http.ServeMux) *http.ServeMux {
+	for path, page := range h.probes() {
+		mux.Handle(path, page)
+	}
+	return mux
+}
+
+// newHealth returns the state before the first rules and the first answer of a store.
+func newHealth(cfg *settings.Settings) *health {
+	h := &health{onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}}
+	h.rules.healthyBeforeRules, h.rules.needsDomain = cfg.ForceStartWithoutConfig, cfg.HealthyWithAtLeastOne
+	return h
+}
+
+// useStore adds the state of the pools of a store, or that of memory.
+func (h *health) useStore(s *store) {
+	h.degradedNote, h.healthyWithoutStore = s.degradedNote, s.healthyWithoutStore(nil)
+	if len(s.pools) == 0 {
 		h.stores = []storeHealth{{name: "memory", hasAnswered: true}}
 	}
-	for _, p := range s.store.pools {
+	for _, p := range s.pools {
 		h.stores = append(h.stores, storeHealth{name: p.name, note: p.healthNote, lastErr: errStoreNotAskedYet})
 	}
+}
+
+// report has h call onChange from now on, at once for the first time, and onReady once.
+func (h *health) report(onChange func(healthy bool), onReady func(first logrus.Fields, lateDivvyAddr net.Addr)) {
+	h.onChange, h.onReady = onChange, onReady
 	h.update(func(*health) {})
 }
 
 // announceReady logs the one line that says that requests are answered. first are facts about the first rules.
 func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
-	line := s.log.alwaysShown.WithFields(first).WithFields(s.ports.addresses()).WithField("store", s.Settings.BackendType)
+	line := s.log.alwaysShown.WithFields(first).WithFields(s.servers.ports.addresses()).WithField("store", s.Settings.BackendType)
 	if lateDivvy != nil {
 		line = line.WithField("divvy", lateDivvy.String())
 	}
 	line.Info("ready")
 	if s.OnReady != nil {
-		s.OnReady(Ready{Stdout: s.Output.outQueue.Important(), Rules: s.limiter.Rules(), HTTPAddr: s.Addr("http"), DebugAddr: s.Addr("debug"), DivvyAddr: s.Addr("divvy")})
+		s.OnReady(Ready{Stdout: s.Output.outQueue.Important(), Rules: s.rules(), HTTPAddr: s.Addr("http"), DebugAddr: s.Addr("debug"), DivvyAddr: s.Addr("divvy")})
 	}
 }
 

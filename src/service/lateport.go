@@ -10,7 +10,7 @@ import (
 type lateListener struct {
 	socket  boundSocket
 	mu      sync.Mutex
-	inner   net.Listener  // inner is nil before open; guarded by mu.
+	inner   net.Listener  // nil before open; guarded by mu.
 	isEnded bool          // isEnded is set by Close; guarded by mu.
 	changed chan struct{} // changed is closed by the first call of open or Close.
 }

@@ -12,20 +12,20 @@ import (
 )
 
 // onLoad puts the rules of a load of source in force, or records why it was refused. Only one source at a time may call it.
-func (s *Service) onLoad(source *ruleSource, l reload.Result) {
+func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	defer s.Heap.RulesLoaded()
 	s.refuseUnlessOrderedList(&l)
 	logProblemList(s.log.Warn, l.Warnings, "warnings")
-	before := s.limiter.Rules()
+	before := s.getRules()
 	if l.Err != nil {
-		s.rules.RefusedLoads.Add(1)
+		s.RefusedLoads.Add(1)
 		s.logProblems(source, l)
 		s.health.update(func(*health) { source.health.lastLoadErr, source.health.lastRefusedAt = l.Err, l.ReadTime })
 		if s.RequireOrderedList && before == nil {
-			s.rules.failStart(errors.New(firstProblem(l.Err)))
+			s.failStart(errors.New(firstProblem(l.Err)))
 		}
 		if l.Set == nil {
-			s.early.release()
+			s.servers.early.release()
 			return
 		}
 	}
@@ -35,12 +35,14 @@ func (s *Service) onLoad(source *ruleSource, l reload.Result) {
 	}
 	s.logRules(set)
 	if l.Err == nil {
-		s.rules.AcceptedLoads.Add(1)
+		s.AcceptedLoads.Add(1)
 	}
 	if s.candidate != nil && source.name == "files" {
 		s.candidate.liveFiles.Store(own)
 	}
-	s.useRules(set)
+	for _, use := range s.users {
+		use(set)
+	}
 	domains := len(set.Domains())
 	facts := logrus.Fields{"domains": domains, "rules": len(set.Rules()), "hash": l.Hash}
 	maps.Copy(facts, source.logFields(l))
@@ -49,12 +51,12 @@ func (s *Service) onLoad(source *ruleSource, l reload.Result) {
 		log.Warnf("there are no rules, so everything passes: %s", source.whyNoRules)
 	}
 	if s.health.hasAllRulesWith(source.health) {
-		if err := s.admitCallers(); err != nil {
-			s.rules.failStart(err)
+		if err := s.servers.admitCallers(); err != nil {
+			s.failStart(err)
 			return
 		}
 	}
-	worksWithoutStore, recovered := s.healthyWithoutStore(set), false
+	worksWithoutStore, recovered := s.store.healthyWithoutStore(set), false
 	s.health.update(func(h *health) {
 		recovered = source.health.inForce != nil && source.health.lastLoadErr != nil && l.Err == nil
 		source.health.lastLoadErr, source.health.domainCount = l.Err, len(own.Domains())
@@ -85,24 +87,9 @@ func (r *ruleSources) failStart(err error) {
 	}
 }
 
-// useRules puts the rules of set in force.
-func (s *Service) useRules(set *rules.Set) {
-	s.counters.UseRules(set) // The registry must know the rules before the limiter decides by them.
-	if s.statistics.divvyCounts != nil {
-		s.statistics.divvyCounts.UseRules(set)
-	}
-	s.observer.UseRules(set)
-	s.store.prepareLocalFallback(set)
-	if s.candidate != nil {
-		s.candidate.useLive(set)
-	}
-	s.limiter.UseRules(set)
-	s.openDivvyIfNeeded(set)
-}
-
 const maxDescriptorsLogged = 10_000
 
-func (s *Service) logRules(set *rules.Set) {
+func (s *ruleSources) logRules(set *rules.Set) {
 	if !s.log.IsLevelEnabled(logrus.DebugLevel) {
 		return
 	}
@@ -130,11 +117,11 @@ func (s *Service) logRules(set *rules.Set) {
 	}
 }
 
-func (s *Service) logProblems(source *ruleSource, l reload.Result) {
+func (s *foundation) logProblems(source *ruleSource, l reload.Result) {
 	state := "none are in force yet" + s.closedPortsNote()
 	if l.Set != nil {
 		state = "domains that they do not touch take effect"
-	} else if source.health.isLoaded(&s.health) {
+	} else if source.health.isLoaded(s.health) {
 		state = "the old ones stay in force"
 	}
 	s.log.important.WithFields(source.logFields(l)).Errorf("rules refused, %s", state)

@@ -28,7 +28,7 @@ func TestLogOfManyRules(t *testing.T) {
 	log := logrus.New()
 	log.SetOutput(&out)
 	log.SetLevel(logrus.DebugLevel)
-	(&Service{log: &logs{Logger: log}}).logRules(set)
+	(&ruleSources{foundation: &foundation{log: &logs{Logger: log}}}).logRules(set)
 	const want = maxDescriptorsLogged + 2 // with the domain, and the line about more
 	if n := strings.Count(out.String(), "\n"); n != want || !strings.Contains(out.String(), "/rlconfig on the debug port shows all") {
 		t.Errorf("%d lines, want %d", n, want)

@@ -26,7 +26,7 @@ func StoreLimits(backend string) rules.StoreSupport {
 	}
 }
 
-func (s *Service) buildMemcached() (backend.Backend, error) {
+func (s *store) buildMemcached() (backend.Backend, error) {
 	from := s.Settings.Memcache
 	p := &pool{
 		name: "memcache", productName: "Memcached", labelInMessages: "Memcached", timeoutSetting: "MEMCACHE_TIMEOUT", alwaysPing: from.HealthCheck,
@@ -38,7 +38,7 @@ func (s *Service) buildMemcached() (backend.Backend, error) {
 		OnServersChange: func(c memcached.ServersChange) { logServerChange(s.log.Logger, c) },
 		OnLookupFailure: func(err error) { s.log.Warn(err) },
 	}
-	mc.StartSpan = s.tracing.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")
+	mc.StartSpan = s.spans.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")
 	if from.SRV != "" {
 		mc.SRV = &memcached.SRV{Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name, RefreshPause: from.SRVRefresh}
 	}

@@ -4,24 +4,35 @@ import (
 	"strings"
 	"time"
 
+	"ratelimit/src/frontend/rls"
+	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/recording"
 )
 
-// buildObserver makes what watches decisions for the debug port. Without that port it watches nothing.
-func (s *Service) buildObserver() error {
-	cfg := operator.Config{Registry: s.counters, ShadowMode: s.Settings.ShadowMode}
-	if s.ports.debug.Listener != nil {
-		cfg.SubjectRules, cfg.Denials = s.Settings.TopSubjectsRules, s.Settings.RecentDenials
-	}
-	s.observer = operator.NewObserver(cfg)
-	if s.ports.debug.Listener != nil {
-		s.runners = append(s.runners, s.observer.Runners()...)
-	}
-	return nil
+// observers watch decisions for the debug port. Without that port they watch nothing.
+type observers struct {
+	*operator.Observer
+	recording *recording.Recorder
+	recorders []limiter.Recorder // what the limiter must tell its decisions
 }
 
-// stateForOperators returns the state of this process, its store and its rules.
-func (s *Service) stateForOperators() operator.State {
+func newObservers(f *foundation, isDebugPortOpen bool) *observers {
+	cfg := operator.Config{Registry: f.counters, ShadowMode: f.Settings.ShadowMode}
+	o := &observers{recording: recording.New(rls.AppendJSONRequest)}
+	if !isDebugPortOpen {
+		o.Observer = operator.NewObserver(cfg)
+		return o
+	}
+	cfg.SubjectRules, cfg.Denials = f.Settings.TopSubjectsRules, f.Settings.RecentDenials
+	o.Observer = operator.NewObserver(cfg)
+	o.recorders = append(o.Recorders(), o.recording)
+	f.run(o.Runners()...)
+	return o
+}
+
+// state returns the state of this process, its store and its rules.
+func (s *frontends) state() operator.State {
 	st := operator.State{
 		Version: s.Version, Commit: s.Commit, Now: time.Now(),
 		Ready: s.health.unhealthyReason(operators) == "", Components: s.health.components(operators),
@@ -39,7 +50,7 @@ func (s *Service) stateForOperators() operator.State {
 	if at := s.store.lastBreakerChange.Load(); at > 0 && time.Unix(0, at).After(st.StoreSince) {
 		st.StoreSince = time.Unix(0, at)
 	}
-	st.Rules.Files = int(s.rules.FilesInForce.Load())
+	st.Rules.Files = int(s.sources.FilesInForce.Load())
 	if set := s.limiter.Rules(); set != nil {
 		st.Rules.Domains, st.Rules.Rules = len(set.Domains()), len(set.Rules())
 	}

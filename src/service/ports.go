@@ -45,9 +45,9 @@ type port struct {
 	tls         settings.ServerTLS
 	tlsVariable string      // tlsVariable is the setting of the certificate, for errors.
 	alpn        []string    // alpn lists the protocols that TLS negotiates.
-	tlsConfig   *tls.Config // tlsConfig is nil if the port speaks plain text.
+	tlsConfig   *tls.Config // nil if the port speaks plain text.
 
-	net.Listener               // Listener is nil if the port is not open.
+	net.Listener               // nil if the port is not open.
 	late         *lateListener // late is what Listener wraps if the port awaits rules, else nil.
 }
 
@@ -151,10 +151,11 @@ func (p *ports) openForCallers() (opened []*port, _ error) {
 }
 
 // close closes all open ports. Servers have closed most of them before.
-func (p *ports) close() {
+func (p *ports) close() error {
 	for _, p := range p.opened() {
 		_ = p.Close() // Close fails if the server of the port has closed it already.
 	}
+	return nil
 }
 
 func (p *ports) addresses() logrus.Fields {
@@ -253,8 +254,9 @@ func (l *logs) logListening(port string, addr net.Addr) {
 	l.alwaysShown.WithFields(logrus.Fields{"port": port, "address": addr.String()}).Info("listening")
 }
 
-func (s *Service) loadCertificates() error {
-	for _, p := range s.ports.all() {
+// loadCertificates reads the certificates of the ports that speak TLS.
+func (f *foundation) loadCertificates(ports *ports) error {
+	for _, p := range ports.all() {
 		if !p.tls.On {
 			continue
 		}
@@ -262,9 +264,9 @@ func (s *Service) loadCertificates() error {
 			Cert: p.tls.Cert, Key: p.tls.Key, ClientCA: p.tls.ClientCA, ClientName: p.tls.ClientName, Protocols: p.alpn,
 			OnChange: func(err error) {
 				if err != nil {
-					s.log.Errorf("the %s port keeps its old certificates: %v", p.name, err)
+					f.log.Errorf("the %s port keeps its old certificates: %v", p.name, err)
 				} else {
-					s.log.Infof("the %s port has new certificates", p.name)
+					f.log.Infof("the %s port has new certificates", p.name)
 				}
 			},
 		})
@@ -272,19 +274,40 @@ func (s *Service) loadCertificates() error {
 			return fmt.Errorf("%s: %w", p.tlsVariable, err)
 		}
 		p.tlsConfig = server.TLS()
-		s.counters.ShowFigures("certificate", p.name, server.Stats)
-		s.runners = append(s.runners, server.Run)
+		f.counters.ShowFigures("certificate", p.name, server.Stats)
+		f.run(server.Run)
 	}
 	return nil
 }
 
 // warnOpenDebug warns if other hosts can reach the debug port without a token or a client certificate.
-func (s *Service) warnOpenDebug() {
-	debug := s.ports.debug
-	if debug.Listener == nil || s.Settings.DebugToken != "" || debug.tls.ClientCA != "" {
+func (f *foundation) warnOpenDebug(debug *port) {
+	if debug.Listener == nil || f.Settings.DebugToken != "" || debug.tls.ClientCA != "" {
 		return
 	}
 	if addr, ok := debug.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
-		s.log.Warnf("the debug port %v shows rules, counters and profiles without a token to all that reach it: set DEBUG_TOKEN, or DEBUG_HOST=127.0.0.1", addr)
+		f.log.Warnf("the debug port %v shows rules, counters and profiles without a token to all that reach it: set DEBUG_TOKEN, or DEBUG_HOST=127.0.0.1", addr)
 	}
+}
+
+// openPorts opens the ports that the settings ask for, as far as files and memory of the process suffice for their connections. The ports
+// of callers refuse connections until openForCallers.
+func (f *foundation) openPorts() (*ports, error) {
+	p := newPorts(f.Settings)
+	if lowered := p.lowerConnCaps(f.Settings, processLimits{openFiles(), f.Settings.MemoryLimit}); lowered != "" {
+		p.logLoweredCaps(f.log.Logger, f.Settings.MaxConnsSet, lowered)
+	}
+	f.onClose(p.close)
+	f.Heap.AwaitRules()
+	if err := p.open(func(err error) { f.log.alwaysShown.Error(err) }); err != nil {
+		return nil, err
+	}
+	f.warnOpenDebug(p.debug)
+	f.counters.ShowFigures("buffered", "", p.budget)
+	for _, p := range p.all() {
+		if l, ok := p.Listener.(*connlimit.Listener); ok {
+			f.counters.ShowFigures("port", p.name, l.Stats)
+		}
+	}
+	return p, f.loadCertificates(p)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // buildQuotas makes the service that divides limits among proxies.
-func (s *Service) buildQuotas() *rlqs.Service {
+func (s *frontends) buildQuotas() *rlqs.Service {
 	abandonAfter := s.Settings.QuotaAbandonAfter
 	if abandonAfter == 0 {
 		abandonAfter = math.MaxInt64
@@ -25,11 +25,11 @@ func (s *Service) buildQuotas() *rlqs.Service {
 		StoreIsShared: len(s.store.pools) > 0,
 		OnUsage: func(u quota.Usage) {
 			s.counters.RecordQuota(&u.Target, u.Domain, u.Allowed, u.Denied)
-			s.observer.RecordUsage(&u)
+			s.observers.RecordUsage(&u)
 		},
 	})
 	s.divider = divider
-	s.runners = append(s.runners, divider.Run)
+	s.run(divider.Run)
 	s.counters.ShowFigures("quota", "", divider.Stats())
 	refused, refusedStreams := throttle.New(1, logInterval), throttle.New(1, time.Minute)
 	return rlqs.New(rlqs.Config{

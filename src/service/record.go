@@ -15,7 +15,7 @@ import (
 )
 
 // record records requests until ctx ends or write fails. The log tells who has recorded what, because a recording has what callers sent.
-func (s *Service) record(ctx context.Context, q admin.RecordQuery, client operator.Client, write func([]byte) error) error {
+func (s *frontends) record(ctx context.Context, q admin.RecordQuery, client operator.Client, write func([]byte) error) error {
 	fields := logrus.Fields{"by": client.Addr, "percent": q.Percent, "for": q.For.String()}
 	optional := logrus.Fields{"user": client.User, "by_key": q.ByKey, "domain": q.Domain}
 	for name, value := range optional {
@@ -25,7 +25,7 @@ func (s *Service) record(ctx context.Context, q admin.RecordQuery, client operat
 	}
 	bytes, hasStarted := 0, false
 	cfg := recording.Config{Percent: q.Percent, ByKey: q.ByKey, Domain: q.Domain}
-	err := s.recorder.Stream(ctx, cfg, func(lines []byte) error {
+	err := s.observers.recording.Stream(ctx, cfg, func(lines []byte) error {
 		if !hasStarted {
 			hasStarted = true
 			s.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("requests are being recorded")

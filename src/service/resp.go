@@ -16,7 +16,7 @@ import (
 
 // buildRESP makes the server for clients of Redis if the settings ask for it. It calls failed for requests that the store did not answer.
 // attempts bounds wrong passwords together with those on the debug port.
-func (s *Service) buildRESP(failed func(error), attempts admin.Attempts) error {
+func (s *frontends) buildRESP(failed func(error), attempts admin.Attempts) error {
 	p, cfg := s.ports.resp, &s.Settings.RESP
 	if p.Listener == nil {
 		return nil
@@ -65,13 +65,13 @@ func (s *Service) buildRESP(failed func(error), attempts admin.Attempts) error {
 		return err
 	}
 	s.counters.ShowFigures("resp", "", server.Stats)
-	s.frontends.serverShutdowns = append(s.frontends.serverShutdowns, func(ctx context.Context) error { server.Shutdown(ctx); return nil })
-	s.runners = append(s.runners, func(context.Context) error { return server.Serve(p.Listener) })
+	s.onShutdown(server.Shutdown)
+	s.run(func(context.Context) error { return server.Serve(p.Listener) })
 	return nil
 }
 
 // resetCounters resets the counters of a descriptor on all replicas, as /api/counters does.
-func (s *Service) resetCounters(ctx context.Context, domain string, entries []rules.Entry, client resp.Client) (counters int, err error) {
+func (s *frontends) resetCounters(ctx context.Context, domain string, entries []rules.Entry, client resp.Client) (counters int, err error) {
 	c := operator.CounterChange{Action: operator.ActionReset, Domain: domain}
 	for _, e := range entries {
 		c.Descriptor = append(c.Descriptor, operator.CounterEntry{Key: string(e.Key), Value: string(e.Value)})

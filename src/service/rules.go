@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
+	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
@@ -22,8 +23,15 @@ import (
 
 // ruleSources load the rules. There are several if CONFIG_TYPE names several.
 type ruleSources struct {
-	list   []*ruleSource
-	joined *reload.Sources // joined is nil if there is only one source.
+	*foundation
+	servers   *servers
+	store     *store
+	candidate *candidateSource
+	// users learn the rules of a load, in this order. Each must know them before those behind it decide by them.
+	users    []func(*rules.Set)
+	getRules func() *rules.Set // nil before the first rules
+	list     []*ruleSource
+	joined   *reload.Sources // nil if there is only one source.
 	// firstLoadFailed receives why the first rules cannot be used, which ends the process: they were refused and RequireOrderedList is set, or
 	// a port cannot be opened.
 	firstLoadFailed chan error
@@ -39,7 +47,7 @@ type ruleSource struct {
 	whyNoRules string                            // whyNoRules is logged after a load without rules.
 	logFields  func(reload.Result) logrus.Fields // logFields returns the fields of each log line about a load.
 	health     *sourceHealth
-	joined     *reload.Source // joined is nil if this is the only source.
+	joined     *reload.Source // nil if this is the only source.
 }
 
 // Reload makes all sources load their rules again, even if nothing changed. It never blocks.
@@ -50,19 +58,19 @@ func (r *ruleSources) Reload() {
 }
 
 // addSource adds a source, which messages call by its description. The caller sets the rest of its fields.
-func (s *Service) addSource(name, description string) *ruleSource {
+func (s *ruleSources) addSource(name, description string) *ruleSource {
 	source := &ruleSource{name: name, health: &sourceHealth{name: name}}
-	if s.rules.joined != nil {
-		source.joined = s.rules.joined.Add(description)
-		s.counters.ShowFigures("source", name, source.health.figures(&s.health))
+	if s.joined != nil {
+		source.joined = s.joined.Add(description)
+		s.counters.ShowFigures("source", name, source.health.figures(s.health))
 	}
-	s.rules.list = append(s.rules.list, source)
+	s.list = append(s.list, source)
 	s.health.rules.sources = append(s.health.rules.sources, source.health)
 	return source
 }
 
 // reloadConfig returns the configuration that all sources share.
-func (s *Service) reloadConfig(source *ruleSource, onLoad func(reload.Result)) reload.Config {
+func (s *ruleSources) reloadConfig(source *ruleSource, onLoad func(reload.Result)) reload.Config {
 	cfg := reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: onLoad}
 	if source.joined != nil {
 		source.joined.Configure(&cfg)
@@ -71,7 +79,7 @@ func (s *Service) reloadConfig(source *ruleSource, onLoad func(reload.Result)) r
 	return cfg
 }
 
-func (s *Service) ruleOptions() rules.Options {
+func (s *foundation) ruleOptions() rules.Options {
 	return rules.Options{
 		MergeDomains:        s.Settings.MergeDomainConfig,
 		ChargesAllOrNothing: s.Settings.StopIncrementWhenOver,
@@ -81,7 +89,7 @@ func (s *Service) ruleOptions() rules.Options {
 }
 
 // requireOrderedList reads the rules before any port is open, if they must be one ordered list.
-func (s *Service) requireOrderedList() error {
+func (s *foundation) requireOrderedList() error {
 	if !s.RequireOrderedList {
 		return nil
 	}
@@ -106,7 +114,7 @@ func (s *Service) requireOrderedList() error {
 }
 
 // refuseUnlessOrderedList refuses a good load that is not one ordered list, if RequireOrderedList is set.
-func (s *Service) refuseUnlessOrderedList(l *reload.Result) {
+func (s *foundation) refuseUnlessOrderedList(l *reload.Result) {
 	if s.RequireOrderedList && l.Err == nil && l.Set.OnlyOrderedListDomain() == nil {
 		l.Set, l.Err = nil, rules.Problems{{
 			Pos: rules.Pos{File: s.RulesPath}, Message: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
@@ -116,11 +124,19 @@ func (s *Service) refuseUnlessOrderedList(l *reload.Result) {
 
 func fileLogFields(l reload.Result) logrus.Fields { return logrus.Fields{"files": l.PartCount} }
 
-// buildSources builds the sources of rules in the order of CONFIG_TYPE.
-func (s *Service) buildSources() error {
+// newRuleSources makes the sources of rules that CONFIG_TYPE names, in its order. All users learn the rules of a load, in their order.
+func newRuleSources(s *servers, store *store, c *candidateSource, l *limiter.Limiter, users ...func(*rules.Set)) (*ruleSources, error) {
+	r := &ruleSources{foundation: s.foundation, servers: s, store: store, candidate: c, users: users, getRules: l.Rules}
+	r.firstLoadFailed = make(chan error, 1)
+	r.counters.ShowFigures("config", "", r)
+	return r, r.build()
+}
+
+// build builds the sources of rules in the order of CONFIG_TYPE.
+func (s *ruleSources) build() error {
 	sources, servers := s.Settings.RuleSources(), s.Settings.XDS.Servers
 	if len(sources) > 1 {
-		s.rules.joined = new(reload.Sources)
+		s.joined = new(reload.Sources)
 	}
 	for _, source := range sources {
 		if source == settings.ConfigFile {
@@ -135,7 +151,7 @@ func (s *Service) buildSources() error {
 	return nil
 }
 
-func (s *Service) buildFiles() {
+func (s *ruleSources) buildFiles() {
 	cfg := filerules.Config{
 		Path:            s.Settings.RulesPath(),
 		ReadSiblings:    s.Settings.ReadsSiblings(),
@@ -158,18 +174,18 @@ func (s *Service) buildFiles() {
 		if l.Err != nil {
 			s.counters.Counter("runtime.load_failures").Add(1)
 		} else {
-			s.rules.FilesInForce.Store(int64(l.PartCount))
+			s.FilesInForce.Store(int64(l.PartCount))
 		}
 		s.onLoad(source, l)
 	})
 	w := filerules.New(cfg)
 	source.reloader, source.logFields, source.whyNoRules = w, fileLogFields, filepath.Clean(cfg.Path)+" holds no rule files"
-	s.runners = append(s.runners, w.Run)
-	s.counters.ShowFigures("files", "", &s.rules)
+	s.run(w.Run)
+	s.counters.ShowFigures("files", "", s)
 	s.counters.ShowFigures("file reads", "", w)
 }
 
-func (s *Service) buildXDS(x *settings.XDSServer) error {
+func (s *ruleSources) buildXDS(x *settings.XDSServer) error {
 	all := &s.Settings.XDS
 	source := s.addSource(x.Name, "the xds server "+x.Server)
 	cfg := xdsrules.Config{
@@ -209,15 +225,15 @@ func (s *Service) buildXDS(x *settings.XDSServer) error {
 		return fmt.Errorf("%sSERVER_URL: %w", x.Prefix, err)
 	}
 	source.reloader = w
-	s.runners = append(s.runners, w.Run)
+	s.run(w.Run)
 	s.counters.ShowFigures(x.Name, "", w.Stats)
 	return nil
 }
 
 // logXDSTrouble logs that there is no stream to a management server, and why.
-func (s *Service) logXDSTrouble(source *ruleSource, reason error, pause time.Duration) {
+func (s *ruleSources) logXDSTrouble(source *ruleSource, reason error, pause time.Duration) {
 	state := "there are no rules yet" + s.closedPortsNote()
-	if source.health.isLoaded(&s.health) {
+	if source.health.isLoaded(s.health) {
 		state = "the rules stay as they are"
 	}
 	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))

@@ -5,106 +5,95 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/metrics"
-	"ratelimit/src/operator"
-	"ratelimit/src/operator/recording"
-	"ratelimit/src/quota"
-	"ratelimit/src/service/otlpmetrics"
-	"ratelimit/src/service/tracing"
+	"ratelimit/src/rules"
 )
 
 // Service is one rate limit service.
 type Service struct {
-	Config
-	log        *logs
-	ports      *ports
-	tracing    *tracing.Provider   // tracing is nil if it is off.
-	otlp       *otlpmetrics.Sender // otlp is nil unless metrics are sent over OTLP.
-	store      store
-	counters   *metrics.Registry
-	limiter    *limiter.Limiter
-	rules      ruleSources
-	frontends  frontends
-	early      earlyRequests
-	health     health
-	statistics statistics
-	divider    *quota.Divider // divider is nil if no quotas are served.
-	observer   *operator.Observer
-	editor     *operator.Editor
-	candidate  *candidateSource    // candidate is nil unless RUNTIME_CANDIDATE_SUBDIRECTORY is set.
-	recorder   *recording.Recorder // recorder is nil without a debug port.
-	// runners are started by Run, each in a goroutine. Servers return after frontends.stop, all others when the context ends.
-	runners []func(context.Context) error
+	*foundation
+	servers   *servers
+	store     *store
+	sources   *ruleSources
+	candidate *candidateSource
+	rules     func() *rules.Set // the rules in force; nil before the first
 }
 
-// New opens the ports that the settings ask for and builds all parts. Call Run next: it answers requests, and closes what New opened.
-// The ports of callers refuse connections until rules are in force, so that no caller meets a service that cannot decide.
+// New opens the ports that the settings ask for and builds all parts, each from those before it. Call Run next: it answers requests, and
+// closes what New opened. The ports of callers refuse connections until rules are in force, so that no caller meets a service that cannot
+// decide.
 func New(cfg Config) (_ *Service, err error) {
-	s := &Service{Config: cfg, early: newEarlyRequests()}
-	s.rules.firstLoadFailed = make(chan error, 1)
-	if s.log, err = newLogs(cfg.Settings, cfg.Output); err != nil {
+	f, err := newFoundation(cfg)
+	if err != nil {
 		return nil, err
-	}
-	for _, w := range cfg.SettingsWarnings {
-		s.log.Warn(w)
-	}
-	if err := s.requireOrderedList(); err != nil {
-		return nil, err
-	}
-	s.ports = newPorts(cfg.Settings)
-	if lowered := s.ports.lowerConnCaps(cfg.Settings, processLimits{openFiles(), cfg.Settings.MemoryLimit}); lowered != "" {
-		s.ports.logLoweredCaps(s.log.Logger, cfg.Settings.MaxConnsSet, lowered)
 	}
 	defer func() {
 		if err != nil {
-			s.close()
+			f.close()
 		}
 	}()
-	s.Heap.AwaitRules()
-	if err := s.ports.open(func(err error) { s.log.alwaysShown.Error(err) }); err != nil {
+	if err := f.requireOrderedList(); err != nil {
 		return nil, err
 	}
-	s.warnOpenDebug()
-	if s.tracing, err = s.startTracing(); err != nil {
+	ports, err := f.openPorts()
+	if err != nil {
 		return nil, err
 	}
-	s.counters = metrics.New(metrics.Config{NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries, SanitizeDots: cfg.Settings.SanitizeDots})
-	for _, build := range []func() error{s.buildStore, s.buildStatistics, s.buildOTLP, s.buildObserver, s.buildCandidate, s.buildLimiter, s.buildEditor, s.buildSources, s.buildFrontends} {
-		if err := build(); err != nil {
-			return nil, err
-		}
+	spans, err := f.startTracing()
+	if err != nil {
+		return nil, err
 	}
-	s.Heap.Watch(s.store.counterBytes, cfg.Settings.MemoryMaxBytes)
-	s.runners = append(s.runners, s.Heap.Run)
-	s.buildHealth()
+	store, err := openStore(f, spans)
+	if err != nil {
+		return nil, err
+	}
+	servers, divvy := newServers(f, ports), newDivvyPort(ports.divvy, f.health)
+	sinks, err := openSinks(f, servers, divvy)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.startOTLP(); err != nil {
+		return nil, err
+	}
+	observers := newObservers(f, ports.debug.Listener != nil)
+	candidate := newCandidate(f)
+	limiter := newLimiter(f, store, candidate, slices.Concat([]limiter.Recorder{f.counters}, sinks.recorders, observers.recorders)...)
+	candidate.useLimiter(limiter)
+	editor := newEditor(f, store, limiter)
+	inForce := slices.Concat([]func(*rules.Set){f.counters.UseRules}, sinks.ruleUsers,
+		[]func(*rules.Set){observers.UseRules, store.prepareLocalFallback, candidate.useLive, limiter.UseRules, divvy.openIfNeeded})
+	sources, err := newRuleSources(servers, store, candidate, limiter, inForce...)
+	if err != nil {
+		return nil, err
+	}
+	fronts := &frontends{
+		foundation: f, servers: servers, spans: spans, store: store, statistics: sinks, observers: observers, limiter: limiter,
+		candidate: candidate, editor: editor, sources: sources, divvy: divvy,
+	}
+	if err := fronts.build(); err != nil {
+		return nil, err
+	}
+	f.run(f.Heap.Run)
+	s := &Service{foundation: f, servers: servers, store: store, sources: sources, candidate: candidate, rules: limiter.Rules}
+	f.health.report(fronts.grpc.SetServing, s.announceReady)
 	return s, nil
 }
 
 // Addr returns the address of an open port: http, grpc, debug, health, prometheus, divvy
 // or resp. It returns nil if that port is not open.
 func (s *Service) Addr(name string) net.Addr {
-	for _, p := range s.ports.opened() {
+	for _, p := range s.servers.ports.opened() {
 		if p.name == name {
 			return p.Addr()
 		}
 	}
 	return nil
-}
-
-func (s *Service) close() {
-	s.ports.close()
-	s.endTelemetry(context.Background())
-	if f := s.store.snapshot; f != nil {
-		if err := f.Close(); err != nil {
-			s.log.Warnf("stopping: %v", err)
-		}
-	}
 }
 
 // errNoRulesInTime ends the process when CONFIG_INITIAL_TIMEOUT passes.
@@ -119,17 +108,17 @@ const afterServersTimeout = 1500 * time.Millisecond
 // within SHUTDOWN_TIMEOUT, and what remains is closed. It returns the first failure.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.close()
-	for _, p := range s.ports.opened() {
+	for _, p := range s.servers.ports.opened() {
 		if p.late == nil {
 			s.log.logListening(p.name, p.Addr())
 		}
 	}
 	if s.Settings.ForceStartWithoutConfig {
-		if err := s.admitCallers(); err != nil {
+		if err := s.servers.admitCallers(); err != nil {
 			return err
 		}
 	}
-	defer time.AfterFunc(earlyRequestPatience, s.early.release).Stop()
+	defer time.AfterFunc(earlyRequestPatience, s.servers.early.release).Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -175,11 +164,11 @@ func (s *Service) awaitStop(ctx context.Context) error {
 			if !s.health.hasAllRules() {
 				return fmt.Errorf("%w: %s", errNoRulesInTime, s.health.unhealthyReason(operators))
 			}
-		case err := <-s.rules.firstLoadFailed:
+		case err := <-s.sources.firstLoadFailed:
 			return err
 		case sig := <-s.Signals:
 			if sig == syscall.SIGHUP {
-				s.rules.Reload()
+				s.sources.Reload()
 				s.candidate.reload()
 				continue
 			}
@@ -193,7 +182,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 // while running ones finish, writes the last snapshot, and sends spans and metrics. Another signal ends all waiting.
 func (s *Service) stop() {
 	s.health.update(func(h *health) { h.isStopping = true })
-	s.early.release()
+	s.servers.early.release()
 	patient, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -215,9 +204,9 @@ func (s *Service) stop() {
 	}
 	ctx, cancelTimeout := context.WithTimeout(patient, s.Settings.ShutdownTimeout)
 	defer cancelTimeout()
-	if err := s.frontends.stop(ctx); err != nil {
+	if err := s.servers.stop(ctx); err != nil {
 		s.log.important.Warnf("stopping: %v", err)
 	}
-	s.writeLastSnapshot(patient)
+	s.store.writeLast(patient)
 	s.endTelemetry(patient)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // openSnapshot reads the counters of MEMORY_SNAPSHOT into m, and writes them to it from then on.
-func (s *Service) openSnapshot(m *memory.Store) error {
+func (s *store) openSnapshot(m *memory.Store) error {
 	path := s.Settings.MemorySnapshot
 	if path == "" {
 		return nil
@@ -25,7 +25,8 @@ func (s *Service) openSnapshot(m *memory.Store) error {
 	if err != nil {
 		return fmt.Errorf("MEMORY_SNAPSHOT=%s: %w", path, err)
 	}
-	s.store.snapshot = f
+	s.onClose(f.Close)
+	s.writeLast = func(patient context.Context) { s.writeLastSnapshot(patient, f) }
 	switch {
 	case start.Refused != nil:
 		s.log.Warnf("MEMORY_SNAPSHOT=%s is not used, and all counters start at 0: %v. The file is now %s", path, start.Refused, start.RefusedPath)
@@ -35,7 +36,7 @@ func (s *Service) openSnapshot(m *memory.Store) error {
 		s.log.alwaysShown.Infof("%s from %s, written %v ago; %d had expired, and %d did not fit in MEMORY_MAX_BYTES",
 			plural(int(start.Counters), "counter"), path, time.Since(start.SavedAt).Round(time.Millisecond), start.Expired, start.Evicted)
 	}
-	s.runners = append(s.runners, f.Run)
+	s.run(f.Run)
 	s.counters.ShowFigures("snapshot", "", f.Stats)
 	return nil
 }
@@ -45,11 +46,7 @@ const minLastSnapshotTimeout = 10 * time.Second
 
 // writeLastSnapshot writes the counters after the last hit. It takes at most SHUTDOWN_TIMEOUT, or minLastSnapshotTimeout if that is
 // longer, and ends when patient does. The file then stays as it was.
-func (s *Service) writeLastSnapshot(patient context.Context) {
-	f := s.store.snapshot
-	if f == nil {
-		return
-	}
+func (s *store) writeLastSnapshot(patient context.Context, f *snapshot.File) {
 	ctx, cancel := context.WithTimeout(patient, max(s.Settings.ShutdownTimeout, minLastSnapshotTimeout))
 	defer cancel()
 	done := make(chan error, 1)

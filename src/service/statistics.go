@@ -5,24 +5,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
-	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/divvystats"
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/metrics/push"
-	"ratelimit/src/operator/denials"
-	"ratelimit/src/operator/recording"
-	"ratelimit/src/operator/unmatched"
+	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 )
 
 // statistics has what the sinks show, besides the figures of the registry.
 type statistics struct {
-	// divvyCounts counts under divvy's names. It is nil unless SinkDivvy is chosen.
-	divvyCounts *divvystats.Counts
+	*foundation
+	servers *servers
+	divvy   *divvyPort
+	// recorders and ruleUsers are those of sinks that count for themselves.
+	recorders []limiter.Recorder
+	ruleUsers []func(*rules.Set)
 	// latency has the times of decisions by protocol.
 	latency struct{ grpc, json, divvy, resp metrics.Histogram }
 	// sendTimings passes n equal durations to the sink. It does nothing if the sink takes none.
@@ -31,9 +30,13 @@ type statistics struct {
 	hitTimingName string
 }
 
-func (s *Service) buildStatistics() error {
-	s.addFigures()
-	s.statistics.sendTimings = func(string, int, time.Duration) {}
+// openSinks makes the sinks that the settings choose. Scrapes are answered by servers, and divvy's names have figures of divvy.
+func openSinks(f *foundation, servers *servers, divvy *divvyPort) (*statistics, error) {
+	s := &statistics{foundation: f, servers: servers, divvy: divvy, sendTimings: func(string, int, time.Duration) {}}
+	return s, s.open()
+}
+
+func (s *statistics) open() error {
 	switch s.Settings.Sink {
 	case settings.SinkNone:
 		return nil
@@ -47,7 +50,7 @@ func (s *Service) buildStatistics() error {
 }
 
 // buildPush makes the sink that sends figures: statsd, DogStatsD or lines of JSON.
-func (s *Service) buildPush() error {
+func (s *statistics) buildPush() error {
 	cfg := push.Config{ReadStats: s.counters.FlushStats, Tags: s.Settings.ExtraTags}
 	if s.Settings.Sink == settings.SinkLog {
 		cfg.Format, cfg.Writer = push.JSONLines, s.Output.stderr
@@ -70,19 +73,19 @@ func (s *Service) buildPush() error {
 }
 
 // addSink makes a sink that sends figures until the service stops.
-func (s *Service) addSink(cfg push.Config) (*push.Sink, error) {
+func (s *statistics) addSink(cfg push.Config) (*push.Sink, error) {
 	cfg.Interval = s.Settings.StatsFlushInterval
 	sink, err := push.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.statistics.sendTimings = sink.AddTimings
-	s.runners = append(s.runners, sink.Run) // The sink sends the last figures when its context ends.
+	s.sendTimings = sink.AddTimings
+	s.run(sink.Run) // The sink sends the last figures when its context ends.
 	return sink, nil
 }
 
 // logStatsdState returns the function that logs whether statsd can be reached. without is the setting that turns statsd off.
-func (s *Service) logStatsdState(without string) func(error) {
+func (s *statistics) logStatsdState(without string) func(error) {
 	return func(err error) {
 		if err != nil {
 			s.log.Warnf("counters are not sent for now (%s if there is no statsd): %v", without, err)
@@ -92,7 +95,7 @@ func (s *Service) logStatsdState(without string) func(error) {
 	}
 }
 
-func (s *Service) buildPrometheus() error {
+func (s *statistics) buildPrometheus() error {
 	exporter, err := prometheus.New(prometheus.Config{
 		Registry:                   s.counters,
 		MappingFile:                s.Settings.PrometheusMapper,
@@ -105,66 +108,27 @@ func (s *Service) buildPrometheus() error {
 	if err != nil {
 		return err
 	}
-	s.statistics.sendTimings = exporter.ObserveTimings
+	s.sendTimings = exporter.ObserveTimings
 	mux := http.NewServeMux()
 	mux.Handle(s.Settings.PrometheusPath, exporter.Handler())
-	s.serveHTTP(s.ports.prometheus, mux)
-	return nil
-}
-
-func (s *Service) buildLimiter() error {
-	recorders := []limiter.Recorder{s.counters}
-	if s.statistics.divvyCounts != nil {
-		recorders = append(recorders, s.statistics.divvyCounts)
-	}
-	if n := s.Settings.LogDenials; n > 0 {
-		recorders = append(recorders, denials.New(denials.Config{MaxSamples: n, Interval: time.Second, OnSample: logDenial(s.log.deniedRequests)}))
-	}
-	if s.log.IsLevelEnabled(logrus.DebugLevel) {
-		recorders = append(recorders, unmatched.New(unmatchedLinesPerSecond, logUnmatched(s.log.Logger)))
-	}
-	if s.ports.debug.Listener != nil {
-		s.recorder = recording.New(rls.AppendJSONRequest)
-		recorders = append(recorders, s.recorder)
-	}
-	recorders = append(recorders, s.observer.Recorders()...)
-	var candidates limiter.CandidateRecorder // candidates is nil, and not a nil *candidate.Tracker, without candidate rules.
-	if s.candidate != nil {
-		candidates = s.candidate.differences
-	}
-	s.limiter = limiter.New(limiter.Config{
-		Backend:            s.store.Backend,
-		Recorders:          recorders,
-		Candidates:         candidates,
-		CandidateLoad:      float64(s.Settings.CandidateMaxLoad),
-		HitTime:            hitTime(s.Settings.BackendType),
-		SkipsFullCounters:  s.Settings.LocalCacheBytes > 0 && s.Settings.BackendType != "memory",
-		KeyPrefix:          s.Settings.CacheKeyPrefix,
-		EscapeKeys:         s.Settings.CacheKeyFormat == "v2",
-		UseDivvyKeys:       s.Settings.Divvy.KeyFormat == "upstream",
-		ShadowMode:         s.Settings.ShadowMode,
-		QuotaMode:          s.Settings.QuotaMode,
-		ChargeAllOrNothing: s.Settings.StopIncrementWhenOver,
-
-		MaxDescriptors: s.Settings.MaxDescriptors,
-	})
+	s.servers.serveHTTP(s.servers.ports.prometheus, mux)
 	return nil
 }
 
 // buildDivvySinks makes the sinks of `ratelimit divvy`: statsd, scrapes, both or none.
-func (s *Service) buildDivvySinks() error {
+func (s *statistics) buildDivvySinks() error {
 	own := s.Settings.DivvyVariables
 	counts := divvystats.New()
-	s.statistics.divvyCounts = counts
+	s.recorders, s.ruleUsers = append(s.recorders, counts), append(s.ruleUsers, counts.UseRules)
 	port := func() divvystats.PortFigures { // A sink calls port after divvy's server has been made.
-		st := s.frontends.divvy.server.Stats()
-		return divvystats.PortFigures{Connections: int(st.Open), Errors: st.ErrorReplies, Took: &s.statistics.latency.divvy}
+		st := s.divvy.server.Stats()
+		return divvystats.PortFigures{Connections: int(st.Open), Errors: st.ErrorReplies, Took: &s.latency.divvy}
 	}
 	if own.HTTP {
-		pages := s.probes()
+		pages := s.health.probes()
 		scraped := func() []metrics.Figure { return counts.Figures("", port()) }
 		pages[own.MetricsPath] = prometheus.FigureHandler(scraped, func(err error) { s.log.Warn(err) })
-		s.serveHTTP(s.ports.prometheus, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.servers.serveHTTP(s.servers.ports.prometheus, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			page := pages["/"+strings.Trim(r.URL.Path, "/")] // The path of a page may end with a slash.
 			if page == nil {
 				page = http.NotFoundHandler()
@@ -184,7 +148,7 @@ func (s *Service) buildDivvySinks() error {
 	if own.StatsdTCP != "" {
 		cfg.Network = "tcp"
 	}
-	s.statistics.hitTimingName = own.StatsdPrefix + divvystats.HitTimer
+	s.hitTimingName = own.StatsdPrefix + divvystats.HitTimer
 	_, err := s.addSink(cfg)
 	return err
 }

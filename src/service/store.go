@@ -21,24 +21,27 @@ import (
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/backend/snapshot"
 	"ratelimit/src/backend/split"
 	"ratelimit/src/files"
 	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/throttle"
+	"ratelimit/src/service/tracing"
 	"ratelimit/src/settings"
 )
 
 // store is the Backend of the limiter and its parts.
 type store struct {
+	*foundation
+	spans *tracing.Provider
 	backend.Backend
 	pools        []*pool         // pools has one or two of Redis or one of Memcached, and is empty for memory.
-	fallback     *fallback.Store // fallback is nil if counters are in memory, which always answers.
+	fallback     *fallback.Store // nil for memory, which always answers
 	clearCache   func()          // clearCache empties the over-limit cache.
 	hasCache     bool
-	counterBytes func() int64   // counterBytes returns the memory of the counters in this process.
-	snapshot     *snapshot.File // snapshot is nil without MEMORY_SNAPSHOT.
+	counterBytes func() int64 // counterBytes returns the memory of the counters in this process.
+	// writeLast writes the last snapshot of the counters, if there is one. It ends when its context does.
+	writeLast func(context.Context)
 
 	lastBreakerChange atomic.Int64 // lastBreakerChange is when a breaker last opened or closed, in nanoseconds since 1970; 0 if none did.
 }
@@ -71,7 +74,7 @@ type storeClient interface {
 }
 
 // poolConfig returns the settings that all stores with servers share.
-func (s *Service) poolConfig(p *pool, conns int, timeout time.Duration) remote.Config {
+func (s *store) poolConfig(p *pool, conns int, timeout time.Duration) remote.Config {
 	cfg := s.Settings
 	p.pingTimeout = 2 * remote.DefaultDialTimeout(timeout) // A ping may have to find the server and to connect to it.
 	failures := cfg.Failure.BreakerFailures
@@ -101,10 +104,10 @@ func (p *pool) ClosedConns() int64 {
 }
 
 // addPool adds the pool of a store that was made, and its figures.
-func (s *Service) addPool(p *pool, made storeClient) {
+func (s *store) addPool(p *pool, made storeClient) {
 	p.storeClient = made
-	s.store.pools = append(s.store.pools, p)
-	s.runners = append(s.runners, made.Run, func(ctx context.Context) error { return s.pingUntilHealthy(ctx, p) })
+	s.pools = append(s.pools, p)
+	s.run(made.Run, func(ctx context.Context) error { return s.pingUntilHealthy(ctx, p) })
 	s.counters.ShowFigures("pool", p.name, p)
 }
 
@@ -126,39 +129,49 @@ func (p *pool) slowError(e *remote.SlowError) *storeError {
 	return &storeError{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
 }
 
-// buildStore makes the store that the settings choose. Redis and Memcached get the
-// over-limit cache in front, if it is on, and the fallback in front of that.
-func (s *Service) buildStore() error {
+// openStore makes the store that the settings choose. Redis and Memcached get the
+// over-limit cache in front, if it is on, and the fallback in front of that. Spans of its calls go to spans.
+func openStore(f *foundation, spans *tracing.Provider) (*store, error) {
+	s := &store{foundation: f, spans: spans}
+	s.clearCache, s.writeLast = func() {}, func(context.Context) {}
+	if err := s.build(); err != nil {
+		return nil, err
+	}
+	f.health.useStore(s)
+	f.Heap.Watch(s.counterBytes, f.Settings.MemoryMaxBytes)
+	return s, nil
+}
+
+// build sets s.Backend.
+func (s *store) build() (err error) {
 	cfg := s.Settings
-	s.store.clearCache = func() {}
-	var err error
 	switch cfg.BackendType {
 	case "memory":
 		m, err := memory.New(memory.Config{MaxBytes: cfg.MemoryMaxBytes, KeepNames: cfg.MemoryCounterNames})
 		if err != nil {
 			return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 		}
-		s.store.Backend, s.store.counterBytes = m, m.Bytes
+		s.Backend, s.counterBytes = m, m.Bytes
 		s.counters.ShowFigures("memory", "", m.Stats)
 		return s.openSnapshot(m)
 	case "memcache":
-		s.store.Backend, err = s.buildMemcached()
+		s.Backend, err = s.buildMemcached()
 	default:
-		s.store.Backend, err = s.buildRedis()
+		s.Backend, err = s.buildRedis()
 	}
 	if err != nil {
 		return err
 	}
 	if cfg.LocalCacheBytes > 0 {
-		cache := overlimit.New(s.store.Backend, int(cfg.LocalCacheBytes))
-		s.store.Backend, s.store.clearCache, s.store.hasCache = cache, cache.Clear, true
+		cache := overlimit.New(s.Backend, int(cfg.LocalCacheBytes))
+		s.Backend, s.clearCache, s.hasCache = cache, cache.Clear, true
 		s.counters.ShowFigures("overlimit", "", cache.Stats)
 	}
 	return s.buildFallback()
 }
 
 // buildRedis makes the store of one Redis, or of two if limits per second have their own.
-func (s *Service) buildRedis() (backend.Backend, error) {
+func (s *store) buildRedis() (backend.Backend, error) {
 	cfg := s.Settings
 	if cfg.Redis.TLS || cfg.RedisSplit && cfg.RedisPerSecond.TLS {
 		s.showClientCert("redis", cfg.RedisTLS.ClientCert)
@@ -177,7 +190,7 @@ func (s *Service) buildRedis() (backend.Backend, error) {
 }
 
 // buildOneRedis makes the store of one Redis. hits is the attribute of a span that has the number of hits.
-func (s *Service) buildOneRedis(p *pool, from settings.Redis, hits string) (*redis.Store, error) {
+func (s *store) buildOneRedis(p *pool, from settings.Redis, hits string) (*redis.Store, error) {
 	cfg := s.Settings
 	p.productName = "Redis"
 	p.alwaysPing, p.firstPingPause, p.maxPingPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
@@ -189,7 +202,7 @@ func (s *Service) buildOneRedis(p *pool, from settings.Redis, hits string) (*red
 				"Give the service its own database (REDIS_URL) or its own CACHE_KEY_PREFIX, or delete the key", addr, algorithm)
 		}
 	}
-	rc.PipelineWindow, rc.StartSpan = from.PipelineWindow, s.tracing.StoreCall("Redis Pipeline Execution", "redis", hits)
+	rc.PipelineWindow, rc.StartSpan = from.PipelineWindow, s.spans.StoreCall("Redis Pipeline Execution", "redis", hits)
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
 	}
@@ -204,9 +217,9 @@ func (s *Service) buildOneRedis(p *pool, from settings.Redis, hits string) (*red
 }
 
 // logBreaker logs at one level that a breaker opened and closed, so that a log with the first line has the second.
-func (s *Service) logBreaker(product string) func(addr string, open bool, why error) {
+func (s *store) logBreaker(product string) func(addr string, open bool, why error) {
 	return func(addr string, open bool, why error) {
-		s.store.lastBreakerChange.Store(time.Now().UnixNano())
+		s.lastBreakerChange.Store(time.Now().UnixNano())
 		switch {
 		case open:
 			s.log.Warnf("%s at %s is only probed until it answers: %v", product, addr, why)
@@ -272,8 +285,8 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 }
 
 // pingUntilHealthy pings p and tells health whether it answers. It returns after the first answer unless alwaysPing is set.
-func (s *Service) pingUntilHealthy(ctx context.Context, p *pool) error {
-	i := slices.Index(s.store.pools, p)
+func (s *store) pingUntilHealthy(ctx context.Context, p *pool) error {
+	i := slices.Index(s.pools, p)
 	started, pause, wasUp := time.Now(), min(p.firstPingPause, maxPauseBeforeAnswer), false
 	nextLog, logPause, nextCheck := started, p.firstPingPause, started
 	for {
@@ -330,7 +343,7 @@ func (s *Service) pingUntilHealthy(ctx context.Context, p *pool) error {
 const maxPauseBeforeAnswer = 500 * time.Millisecond
 
 // adviseTLS logs what to do if p does not answer because only one of the service and the store uses TLS.
-func (s *Service) adviseTLS(ctx context.Context, p *pool) {
+func (s *store) adviseTLS(ctx context.Context, p *pool) {
 	ctx, cancel := context.WithTimeout(ctx, p.pingTimeout)
 	defer cancel()
 	if advice := p.tlsCheck.advice(ctx); advice != "" {

@@ -12,65 +12,73 @@ import (
 )
 
 // process describes this process to an OpenTelemetry collector.
-func (s *Service) process(tags map[string]string) otlp.Process {
-	cfg := s.Settings.Tracing
-	return otlp.Process{ServiceName: cfg.ServiceName, Namespace: cfg.Namespace, InstanceID: cfg.InstanceID, Version: s.Version, Tags: tags}
+func (f *foundation) process(tags map[string]string) otlp.Process {
+	cfg := f.Settings.Tracing
+	return otlp.Process{ServiceName: cfg.ServiceName, Namespace: cfg.Namespace, InstanceID: cfg.InstanceID, Version: f.Version, Tags: tags}
 }
 
-func (s *Service) startTracing() (*tracing.Provider, error) {
-	cfg := s.Settings.Tracing
+// startTracing makes what sends spans. Without tracing it is nil, whose methods do nothing.
+func (f *foundation) startTracing() (*tracing.Provider, error) {
+	cfg := f.Settings.Tracing
 	if !cfg.Enabled {
 		return nil, nil
 	}
-	return tracing.New(context.Background(), tracing.Config{
+	p, err := tracing.New(context.Background(), tracing.Config{
 		Protocol:     cfg.Protocol,
-		Process:      s.process(nil),
+		Process:      f.process(nil),
 		SamplingRate: float64(cfg.SamplingRate),
 		OnLoss: func(spans int, err error) {
-			s.log.Warnf("the collector did not take %d spans: %v", spans, err)
+			f.log.Warnf("the collector did not take %d spans: %v", spans, err)
 		},
-		OnMistake: func(err error) { s.log.Warn(err) },
+		OnMistake: func(err error) { f.log.Warn(err) },
 	})
+	if err != nil {
+		return nil, err
+	}
+	f.telemetryShutdowns = append(f.telemetryShutdowns, p.Shutdown)
+	return p, nil
 }
 
-// buildOTLP makes the part that sends metrics to an OpenTelemetry collector, if the settings ask for it.
-func (s *Service) buildOTLP() (err error) {
-	cfg := s.Settings.OTLPMetrics
+// startOTLP makes the part that sends metrics to an OpenTelemetry collector, if the settings ask for it.
+func (f *foundation) startOTLP() error {
+	cfg := f.Settings.OTLPMetrics
 	if !cfg.On {
 		return nil
 	}
-	s.otlp, err = otlpmetrics.New(context.Background(), otlpmetrics.Config{
-		ReadFigures: s.counters.Figures,
+	sender, err := otlpmetrics.New(context.Background(), otlpmetrics.Config{
+		ReadFigures: f.counters.Figures,
 		Protocol:    cfg.Protocol,
-		Process:     s.process(s.Settings.ExtraTags),
+		Process:     f.process(f.Settings.ExtraTags),
 		Interval:    time.Duration(cfg.IntervalMilliseconds) * time.Millisecond,
 		Timeout:     time.Duration(cfg.TimeoutMilliseconds) * time.Millisecond,
 		OnLoss: func(exports int, err error) {
-			s.log.Warnf("the collector did not take %d exports of metrics: %v", exports, err)
+			f.log.Warnf("the collector did not take %d exports of metrics: %v", exports, err)
 		},
-		OnMistake: func(err error) { s.log.Warn(err) },
+		OnMistake: func(err error) { f.log.Warn(err) },
 	})
-	if s.Settings.Sink != settings.SinkPrometheus { // The exporter of Prometheus shows it, too.
-		s.counters.ShowBuild(s.Version, s.Commit)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		s.runners = append(s.runners, s.otlp.Run)
+	if f.Settings.Sink != settings.SinkPrometheus { // The exporter of Prometheus shows it, too.
+		f.counters.ShowBuild(f.Version, f.Commit)
 	}
-	return err
+	f.telemetryShutdowns = append(f.telemetryShutdowns, sender.Shutdown)
+	f.run(sender.Run)
+	return nil
 }
 
 // telemetryTimeout bounds how long the last spans and metrics are sent, as in envoyproxy/ratelimit.
 const telemetryTimeout = 5 * time.Second
 
 // endTelemetry sends the last spans and metrics, both at the same time. Further calls do nothing.
-func (s *Service) endTelemetry(ctx context.Context) {
+func (f *foundation) endTelemetry(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, telemetryTimeout)
 	defer cancel()
 	var ends sync.WaitGroup
-	for _, shutdown := range []func(context.Context) error{s.tracing.Shutdown, s.otlp.Shutdown} {
+	for _, shutdown := range f.telemetryShutdowns {
 		ends.Go(func() {
 			if err := shutdown(ctx); err != nil {
-				s.log.Warnf("stopping: %v", err)
+				f.log.Warnf("stopping: %v", err)
 			}
 		})
 	}

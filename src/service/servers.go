@@ -1,0 +1,91 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"ratelimit/src/frontend/connlimit"
+)
+
+// servers are the servers of all ports.
+type servers struct {
+	*foundation
+	ports *ports
+	early earlyRequests
+
+	shutdowns      []func(context.Context) error // stop servers of callers; running requests may finish until the context ends
+	operatorCloses []func() error                // close the ports for operators
+}
+
+func newServers(f *foundation, ports *ports) *servers {
+	return &servers{foundation: f, ports: ports, early: newEarlyRequests()}
+}
+
+// onShutdown has stop call what stops a server of callers.
+func (s *servers) onShutdown(stop func(context.Context)) {
+	s.shutdowns = append(s.shutdowns, func(ctx context.Context) error { stop(ctx); return nil })
+}
+
+// stop stops all servers, those for operators when running requests have finished.
+func (s *servers) stop(ctx context.Context) error {
+	var g errgroup.Group
+	for _, drain := range s.shutdowns {
+		g.Go(func() error { return drain(ctx) })
+	}
+	err := g.Wait()
+	for _, end := range s.operatorCloses {
+		err = errors.Join(err, end())
+	}
+	return err
+}
+
+// These timeouts and sizes bound what HTTP callers can make the process hold: silent connections,
+// endless headers, replies that they do not read.
+const (
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	headerBytes   = 64 << 10
+)
+
+// serveHTTP adds a server of h on p if p is open.
+func (s *servers) serveHTTP(p *port, h http.Handler) {
+	if p.Listener == nil {
+		return
+	}
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      bodyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytes,
+		ErrorLog:          httpLog(s.log.Logger),
+	}
+	connlimit.TrackHTTPServer(srv)
+	s.run(func(context.Context) error {
+		l := p.Listener
+		if p.tlsConfig != nil {
+			l = tls.NewListener(l, p.tlsConfig)
+		}
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	if p != s.ports.http {
+		s.operatorCloses = append(s.operatorCloses, srv.Close)
+		return
+	}
+	s.shutdowns = append(s.shutdowns, func(ctx context.Context) error {
+		if srv.Shutdown(ctx) != nil {
+			return srv.Close()
+		}
+		return nil
+	})
+}
