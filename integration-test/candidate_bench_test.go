@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +65,7 @@ descriptors:
 // of `ratelimit bench` that name the service and its processes.
 func startBenched(b *testing.B, root, store, live, candidate string) []string {
 	b.Helper()
+	s := harness.NewService(b, "DISABLE_STATS=true", "LOG_LEVEL=info", "RUNTIME_ROOT="+root, "RUNTIME_CANDIDATE_SUBDIRECTORY=next")
 	for dir, text := range map[string]string{"config": live, "next/config": candidate} {
 		dir = filepath.Join(root, dir)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -78,45 +78,19 @@ func startBenched(b *testing.B, root, store, live, candidate string) []string {
 			b.Fatal(err)
 		}
 	}
-	path, err := harness.BuiltService()
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd := exec.Command(path, "serve")
-	cmd.Env = []string{
-		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "DISABLE_STATS=true",
-		"LOG_LEVEL=info", "RUNTIME_ROOT=" + root, "RUNTIME_CANDIDATE_SUBDIRECTORY=next",
-	}
 	var args []string
 	if store == "redis" {
 		redis := redistest.Start(b, redistest.Options{})
-		cmd.Env = append(cmd.Env, "BACKEND_TYPE=redis", "REDIS_TIMEOUT=5s", "REDIS_URL="+redis.Addr)
+		s.Env = append(s.Env, "BACKEND_TYPE=redis", "REDIS_TIMEOUT=5s", "REDIS_URL="+redis.Addr)
 		args = append(args, "--pid", fmt.Sprintf("redis=%d", redis.PID()))
 	}
-	log := filepath.Join(root, "log")
-	out, err := os.Create(log)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = out.Close() }() // The program has its own copy.
-	if cmd.Stdout, cmd.Stderr = out, out; cmd.Start() != nil {
-		b.Fatal("the service does not start")
-	}
-	b.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // Both fail only if it has ended.
-	address := ""
-	harness.Until(b, "the service is ready", func() bool {
-		text, err := os.ReadFile(log)
-		found := grpcAddress.FindSubmatch(text)
-		if err != nil || found == nil || !bytes.Contains(text, []byte("msg=ready")) || candidate != "" && !bytes.Contains(text, []byte("candidate rules loaded")) {
-			return false
-		}
-		address = string(found[1])
-		return true
+	s.Start(b)
+	harness.Until(b, "candidate rules are loaded", func() bool {
+		text, err := os.ReadFile(s.Log)
+		return err == nil && (candidate == "" || bytes.Contains(text, []byte("candidate rules loaded")))
 	})
-	return append(args, "--pid", fmt.Sprintf("ratelimit=%d", cmd.Process.Pid), "--address", address)
+	return append(args, "--pid", fmt.Sprintf("ratelimit=%d", s.PID()), "--address", s.Addrs["grpc"])
 }
-
-var grpcAddress = regexp.MustCompile(`msg=listening address="([^"]+)" port=grpc`)
 
 // microsPerCall sends calls for a second and returns the CPU time of one, in microseconds.
 func microsPerCall(b *testing.B, workload string, inFlight int, args []string) float64 {

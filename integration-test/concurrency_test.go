@@ -163,11 +163,7 @@ func TestConcurrencyOfKilledEnvoy(t *testing.T) {
 				func(t *testing.T, rules *document) { rules.set(t, "hold", hold.String()) }, streams{make(chan struct{})}.serve)
 			killed, other := r.envoy(t, nil), r.envoy(t, nil)
 			killed.fill(t, 4)
-			if err := killed.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			<-killed.ended
-			killed.stopped = true
+			killed.kill(t)
 			begun := time.Now()
 			other.fill(t, 0)
 			for range 4 {

@@ -6,8 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"ratelimit/testbed/harness"
 )
@@ -48,18 +48,10 @@ func TestDenialsAreFollowed(t *testing.T) {
 	s.ask(t, "d", "ip=2")
 	prints(address + " answers again\n")
 	prints("ip=2\n")
-	if err := follow.cmd.Process.Signal(os.Interrupt); err != nil {
+	if err := follow.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-follow.ended:
-	case <-time.After(patience):
-		t.Fatal("it does not end")
-	}
-	follow.stopped = true
-	if follow.err != nil {
-		t.Errorf("Ctrl-C: %v", follow.err)
-	}
+	follow.awaitEnd(t)
 	out, err := program("top", address).Output()
 	if err != nil || !strings.Contains(string(out), "MOST DENIED, LAST MINUTE") {
 		t.Errorf("top: %v\n%s", err, out)

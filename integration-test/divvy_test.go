@@ -202,17 +202,18 @@ func TestDivvyProcess(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		args []string
+		code int
 		want string
 	}{
-		{[]string{"divvy"}, "ratelimit divvy CONFIG"},
-		{[]string{"divvy", filepath.Join(dir, "none.ini")}, "none.ini does not exist"},
-		{[]string{"divvy", "rules.conf"}, "ends in .ini or .json"},
+		{[]string{"divvy"}, 2, "ratelimit divvy CONFIG"},
+		{[]string{"divvy", filepath.Join(dir, "none.ini")}, 1, "none.ini does not exist"},
+		{[]string{"divvy", "rules.conf"}, 1, "ends in .ini or .json"},
 	} {
 		cmd := exec.Command(path, tt.args...)
 		cmd.Env = []string{"PORT=0"}
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), tt.want) {
+		if !errors.As(err, &exit) || exit.ExitCode() != tt.code || !strings.Contains(string(out), tt.want) {
 			t.Errorf("%q: %v\n%s", tt.args, err, out)
 		}
 	}

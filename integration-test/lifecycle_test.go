@@ -276,7 +276,7 @@ func TestIdleConnections(t *testing.T) {
 // resident is the memory of the process in bytes.
 func (p *process) resident(t *testing.T) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		t.Skip("the memory of a process is read from /proc: ", err)
 	}

@@ -144,17 +144,11 @@ func startPiped(t *testing.T, env ...string) (*service, *os.File) {
 	}
 	t.Cleanup(func() { _ = r.Close() }) // closed already, in one case
 	cmd := serviceCommand(t, env...)
-	cmd.Stderr = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	s := &service{process: &process{name: "ratelimit", Process: harness.Process{
+		Path: cmd.Path, Args: cmd.Args[1:], Env: cmd.Env, Log: filepath.Join(t.TempDir(), "log"), Stderr: w,
+	}}}
+	s.launch(t)
 	_ = w.Close() // the service has its own
-	s := &service{process: &process{name: "ratelimit", cmd: cmd, logFile: filepath.Join(t.TempDir(), "log"), ended: make(chan struct{})}}
-	go func() {
-		s.err = cmd.Wait()
-		close(s.ended)
-	}()
-	t.Cleanup(func() { s.stop(t) })
 	var log bytes.Buffer
 	for lines := bufio.NewScanner(r); !strings.Contains(log.String(), "msg=ready"); {
 		if !lines.Scan() {
@@ -164,7 +158,7 @@ func startPiped(t *testing.T, env ...string) (*service, *os.File) {
 			fmt.Fprintln(&log, lines.Text())
 		}
 	}
-	if err := os.WriteFile(s.logFile, log.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(s.Log, log.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.readLog(t)

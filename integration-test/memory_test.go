@@ -126,7 +126,7 @@ var highWater = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 // peak is the most memory that was resident, in MiB.
 func (p *process) peak(t *testing.T) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		t.Skip(err)
 	}

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ratelimit/testbed/harness"
 )
 
 const (
@@ -18,40 +19,34 @@ const (
 
 // process is a program started by a test.
 type process struct {
+	harness.Process
 	name    string
-	cmd     *exec.Cmd
-	logFile string        // what it wrote to stdout and stderr
-	ended   chan struct{} // closed once err is set
-	err     error         // how it ended; nil is exit code 0
-	stopped bool          // stop was called; the test's goroutine only
+	stopped bool // the test has stopped it, or expects that it has ended; the test's goroutine only
 }
 
 // start runs cmd. When the test ends the program is stopped, and its output
 // shown if the test failed.
 func start(t *testing.T, name string, cmd *exec.Cmd) *process {
 	t.Helper()
-	logFile := filepath.Join(t.TempDir(), "log")
-	log, err := os.Create(logFile)
-	if err != nil {
-		t.Fatal(err)
+	p := &process{name: name, Process: harness.Process{
+		Path: cmd.Path, Args: cmd.Args[1:], Env: cmd.Env, Dir: cmd.Dir, Log: filepath.Join(t.TempDir(), "log"),
+	}}
+	p.launch(t)
+	return p
+}
+
+// launch starts p, and stops it when the test ends.
+func (p *process) launch(t *testing.T) {
+	t.Helper()
+	if err := p.Start(); err != nil {
+		t.Fatalf("starting %s: %v", p.name, err)
 	}
-	defer func() { _ = log.Close() }() // the program has its own copy
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("starting %s: %v", name, err)
-	}
-	p := &process{name: name, cmd: cmd, logFile: logFile, ended: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
 	t.Cleanup(func() {
 		p.stop(t)
 		if t.Failed() {
-			t.Logf("%s wrote at last:\n%s", name, tail(p.log(t)))
+			p.ShowLog(t, p.name)
 		}
 	})
-	return p
 }
 
 // stop asks the program to end and waits until it has, which it must do in
@@ -62,24 +57,30 @@ func (p *process) stop(t *testing.T) {
 		return
 	}
 	p.stopped = true
-	if err := p.running(); err != nil {
+	if err := p.Exited(); err != nil {
 		t.Error(err)
 		return
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Errorf("asking %s to stop: %v", p.name, err)
 	}
+	p.awaitEnd(t)
+}
+
+// awaitEnd waits until the program has ended, which it must do in time and with
+// exit code 0.
+func (p *process) awaitEnd(t *testing.T) {
+	t.Helper()
+	p.stopped = true
 	select {
-	case <-p.ended:
+	case <-p.Done():
 	case <-time.After(patience):
-		t.Errorf("%s did not stop within %v of SIGTERM", p.name, patience)
-		if err := p.cmd.Process.Kill(); err != nil {
-			t.Errorf("killing %s: %v", p.name, err)
-		}
-		<-p.ended
+		t.Errorf("%s did not stop within %v", p.name, patience)
+		p.kill(t)
+		return
 	}
-	if p.err != nil {
-		t.Errorf("%s ended with %v, want exit code 0", p.name, p.err)
+	if err := p.Err(); err != nil {
+		t.Errorf("%s ended with %v, want exit code 0", p.name, err)
 	}
 }
 
@@ -87,40 +88,22 @@ func (p *process) stop(t *testing.T) {
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	p.stopped = true
-	if err := p.running(); err != nil {
+	if err := p.Exited(); err != nil {
 		t.Error(err)
 	}
-	if err := p.cmd.Process.Kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		t.Errorf("killing %s: %v", p.name, err)
-	}
-	<-p.ended
-}
-
-// running is an error once the program has ended.
-func (p *process) running() error {
-	select {
-	case <-p.ended:
-		return fmt.Errorf("%s ended by itself: %v", p.name, p.cmd.ProcessState)
-	default:
-		return nil
 	}
 }
 
 // log is what the program has written so far.
 func (p *process) log(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(p.logFile)
+	text, err := os.ReadFile(p.Log)
 	if err != nil {
 		t.Error(err)
 	}
 	return string(text)
-}
-
-// tail is the end of a text, for people to read.
-func tail(text string) string {
-	const keep = 60 // lines
-	lines := strings.SplitAfter(text, "\n")
-	return strings.Join(lines[max(0, len(lines)-keep):], "")
 }
 
 // until looks at a condition again and again until it holds, which is when it
@@ -128,18 +111,18 @@ func tail(text string) string {
 // that is to bring it about has ended.
 func (p *process) until(t *testing.T, what string, holds func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	harness.Await(t, patience, what, func() error {
 		err := holds()
-		if err == nil {
-			return
+		if ended := p.Exited(); err != nil && ended != nil {
+			return harness.Permanent{Err: ended}
 		}
-		if ended := p.running(); ended != nil {
-			t.Fatalf("waiting until %s: %v", what, ended)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v until %s: %v", patience, what, err)
-		}
-		time.Sleep(pollEvery)
-	}
+		return err
+	})
+}
+
+// tail is the end of a text, for people to read.
+func tail(text string) string {
+	const keep = 60 // lines
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-keep):], "")
 }

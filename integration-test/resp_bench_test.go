@@ -3,9 +3,7 @@ package integration
 import (
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -61,21 +59,10 @@ func BenchmarkRESPAgainstRedis(b *testing.B) {
 // startBenchedRESP starts the service with a rule for users. It returns a function that returns its CPU time, and the port.
 func startBenchedRESP(b *testing.B) (cpu func() time.Duration, port string) {
 	b.Helper()
-	path, err := harness.BuiltService()
-	if err != nil {
-		b.Fatal(err)
-	}
-	dir := b.TempDir()
-	rules := "domain: api\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}]\n"
-	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	p := &harness.Service{Process: harness.Process{Path: path, Args: []string{"serve", "--config", dir}, Log: filepath.Join(b.TempDir(), "log"), Env: []string{
-		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "DISABLE_STATS=true",
-		"RESP_HOST=127.0.0.1", "RESP_PORT=0",
-	}}}
+	p := harness.NewService(b, "DISABLE_STATS=true", "RESP_HOST=127.0.0.1", "RESP_PORT=0")
+	p.WriteRules(b, "rules.yaml", "domain: api\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}]\n")
 	p.Start(b, "resp")
-	_, port, err = net.SplitHostPort(p.Addrs["resp"])
+	_, port, err := net.SplitHostPort(p.Addrs["resp"])
 	if err != nil {
 		b.Fatal(err)
 	}

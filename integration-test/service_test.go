@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -20,10 +19,6 @@ import (
 )
 
 const repository = ".." // the repository's root, seen from this package
-
-// logField is a name and a value in a line of the service's log, which is in
-// logrus' text format.
-var logField = regexp.MustCompile(`(\w+)=("[^"]*"|\S*)`)
 
 // client gives up on a request long before the test run does.
 var client = &http.Client{Timeout: patience}
@@ -109,33 +104,9 @@ func serviceCommand(t *testing.T, env ...string) *exec.Cmd {
 // that the service is ready.
 func (s *service) readLog(t *testing.T) (ready bool) {
 	t.Helper()
-	for line := range strings.Lines(s.log(t)) {
-		field := make(map[string]string)
-		for _, m := range logField.FindAllStringSubmatch(line, -1) {
-			field[m[1]] = strings.Trim(m[2], `"`)
-		}
-		switch field["msg"] {
-		case "listening":
-			switch field["port"] {
-			case "http":
-				s.http = field["address"]
-			case "grpc":
-				s.grpc = field["address"]
-			case "debug":
-				s.debug = field["address"]
-			case "prometheus":
-				s.prometheus = field["address"]
-			case "divvy":
-				s.divvy = field["address"]
-			case "health":
-				s.health = field["address"]
-			case "resp":
-				s.resp = field["address"]
-			}
-		case "ready":
-			ready = true
-		}
-	}
+	addrs, ready := harness.ReadLog(s.log(t))
+	s.http, s.grpc, s.debug, s.prometheus = addrs["http"], addrs["grpc"], addrs["debug"], addrs["prometheus"]
+	s.divvy, s.health, s.resp = addrs["divvy"], addrs["health"], addrs["resp"]
 	return ready
 }
 

@@ -36,11 +36,7 @@ func TestRestartsKeepCounters(t *testing.T) {
 		}
 		return nil
 	})
-	if err := s.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-s.ended
-	s.stopped = true
+	s.kill(t)
 
 	s = startService(t, env...)
 	admitted("a", 0)

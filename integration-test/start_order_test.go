@@ -217,8 +217,8 @@ func TestSecondStartWithoutRules(t *testing.T) {
 	}
 	loser := first
 	select {
-	case <-first.ended:
-	case <-second.ended:
+	case <-first.Done():
+	case <-second.Done():
 		loser = second
 	case <-time.After(patience):
 		t.Fatal("both services run")

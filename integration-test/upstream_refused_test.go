@@ -118,7 +118,7 @@ func TestUpstreamRefusedRules(t *testing.T) {
 	})
 	t.Run("differs: SIGHUP reloads", func(t *testing.T) {
 		u.reload(t, func() {
-			if err := u.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			if err := u.Signal(syscall.SIGHUP); err != nil {
 				t.Fatal(err)
 			}
 		}, "config_load_success")

@@ -23,15 +23,13 @@ const repository = "../.."
 
 var full = flag.Bool("full", false, "break services until each alert fires; takes three minutes")
 
-var binary string // the program, built by TestMain if -full is set
-
 // TestMain lets faults run beside each other: they mostly wait, however many cores there are.
 func TestMain(m *testing.M) {
 	harness.RunTests(m, func() (err error) {
 		if !*full {
 			return nil
 		}
-		binary, err = harness.BuiltService()
+		_, err = harness.BuiltService()
 		return errors.Join(err, flag.Set("test.parallel", "6"), harness.MissingProgramsFail())
 	})
 }
@@ -47,27 +45,15 @@ func read(t *testing.T, name string) string {
 }
 
 // service is a running service.
-type service struct {
-	harness.Service
-	rules string // the directory of its rules
-}
+type service struct{ *harness.Service }
 
 // startService starts the service with a rule file and these variables, and waits until it listens. It is stopped at the end of the test.
 func startService(t *testing.T, rules string, env ...string) *service {
 	t.Helper()
-	root := t.TempDir()
-	s := &service{rules: filepath.Join(root, "config")}
-	if err := os.Mkdir(s.rules, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	s := &service{harness.NewService(t, append([]string{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0"}, env...)...)}
 	if rules != "" {
 		s.write(t, rules)
 	}
-	s.Log, s.Path, s.Args = filepath.Join(root, "log"), binary, []string{"serve"}
-	s.Env = append([]string{
-		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "RUNTIME_ROOT=" + root, "RUNTIME_DEBOUNCE=10ms",
-	}, env...)
 	s.Start(t, "http", "grpc", "prometheus")
 	return s
 }
@@ -75,10 +61,7 @@ func startService(t *testing.T, rules string, env ...string) *service {
 // write puts a rule file in force.
 func (s *service) write(t *testing.T, rules string) {
 	t.Helper()
-	path := filepath.Join(s.rules, "rules.yaml")
-	if err := errors.Join(os.WriteFile(path+".new", []byte(rules), 0o600), os.Rename(path+".new", path)); err != nil {
-		t.Fatal(err)
-	}
+	s.WriteRules(t, "rules.yaml", rules)
 }
 
 // traffic calls ask in an endless loop, every pause, until the returned function is called or the test ends.

@@ -54,24 +54,22 @@ descriptors:
   - {key: user, value: overlimit, rate_limit: {unit: day, requests_per_unit: 10}}
 `
 
+func TestMain(m *testing.M) { harness.RunTests(m, nil) }
+
 func TestWriteProfile(t *testing.T) {
 	if !*write {
 		t.Skip("writes the profile with -write: make profile")
 	}
 	t.Setenv("CI", "true") // A missing program is a failure.
 	benchmark := harness.Program(t, "redis-benchmark", "redis-tools")
-	binary, err := harness.BuildService(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	load, err := harness.BuildLoad(t.TempDir())
+	load, err := harness.BuiltLoad()
 	if err != nil {
 		t.Fatal(err)
 	}
 	redis := redistest.Start(t, redistest.Options{})
 	services := map[string]*harness.Service{
-		"memory": startService(t, binary, "BACKEND_TYPE=memory"),
-		"redis":  startService(t, binary, "BACKEND_TYPE=redis", "REDIS_URL="+redis.Addr),
+		"memory": startService(t, "BACKEND_TYPE=memory"),
+		"redis":  startService(t, "BACKEND_TYPE=redis", "REDIS_URL="+redis.Addr),
 	}
 	merge := []string{"tool", "pprof", "-proto"}
 	for i, l := range loads {
@@ -97,17 +95,10 @@ func TestWriteProfile(t *testing.T) {
 	}
 }
 
-func startService(t *testing.T, binary string, env ...string) *harness.Service {
+func startService(t *testing.T, env ...string) *harness.Service {
 	t.Helper()
-	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "rules.yaml"), []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := &harness.Service{Process: harness.Process{Path: binary, Args: []string{"serve", "--config", root}, Log: filepath.Join(t.TempDir(), "log")}}
-	s.Env = append([]string{
-		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "RESP_HOST=127.0.0.1", "RESP_PORT=0",
-		"DISABLE_STATS=true",
-	}, env...)
+	s := harness.NewService(t, append([]string{"RESP_HOST=127.0.0.1", "RESP_PORT=0", "DISABLE_STATS=true"}, env...)...)
+	s.WriteRules(t, "rules.yaml", rules)
 	s.Start(t, "grpc", "resp", "debug")
 	return s
 }

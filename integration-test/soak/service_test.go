@@ -1,13 +1,11 @@
 package soak
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,49 +15,27 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// binary is the service, built by TestMain.
-var binary string
-
 // TestMain lets all stores run at the same time, whatever the machine has: services that are not asked for all they can give have
 // room beside each other.
 func TestMain(m *testing.M) {
-	harness.RunTests(m, func() (err error) {
-		binary, err = harness.BuiltService()
-		return errors.Join(err, flag.Set("test.parallel", "3"))
-	})
+	harness.RunTests(m, func() error { return flag.Set("test.parallel", "3") })
 }
 
 // service is a running service.
-type service struct {
-	harness.Service
-	rules string // the directory of its rules
-}
+type service struct{ *harness.Service }
 
 // startService starts the service with these variables and no others, and waits
 // until it is ready. It is stopped at the end of the test.
 func startService(t *testing.T, env ...string) *service {
 	t.Helper()
-	root := t.TempDir()
-	s := &service{rules: filepath.Join(root, "config")}
-	if err := os.Mkdir(s.rules, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeRules(s.rules, 0); err != nil {
-		t.Fatal(err)
-	}
-	s.Log = filepath.Join(root, "log")
-	s.Path = "/usr/bin/env" // which becomes the service
-	s.Args = append([]string{
-		"-i", "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+	s := &service{harness.NewService(t, append([]string{
 		"DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=soak", "RESP_HOST=127.0.0.1", "RESP_PORT=0",
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "STATS_MAX_SERIES=500",
-		"RUNTIME_ROOT=" + root, "RUNTIME_DEBOUNCE=10ms",
-	}, append(env, binary, "serve")...)
-	s.Start(t, "http", "grpc", "debug", "prometheus", "divvy", "resp")
-	harness.Until(t, "the service is ready", func() bool {
-		text, err := os.ReadFile(s.Log)
-		return err == nil && strings.Contains(string(text), "msg=ready")
-	})
+	}, env...)...)}
+	if err := writeRules(s.Rules, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.Start(t)
 	return s
 }
 

@@ -235,7 +235,7 @@ func writeRules(dir string, generation int) error {
 // reload changes the rules, and asks for the new ones; at the end they are good.
 func (s *service) reload(ctx context.Context) error {
 	err := forever(ctx, 300*time.Millisecond, func(n int) error {
-		if err := writeRules(s.rules, n+1); err != nil || n%5 != 0 {
+		if err := writeRules(s.Rules, n+1); err != nil || n%5 != 0 {
 			return err
 		}
 		return s.Signal(syscall.SIGHUP)
@@ -243,7 +243,7 @@ func (s *service) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeRules(s.rules, 0)
+	return writeRules(s.Rules, 0)
 }
 
 // scrape reads all that there is to read.

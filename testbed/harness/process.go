@@ -152,6 +152,8 @@ type Process struct {
 	Env  []string // the environment; nil means that of the test
 	Dir  string   // the working directory; "" means that of the test
 	Log  string   // the path of the log file; each start appends to it
+	// Stderr gets the error output instead of the log, unless it is nil.
+	Stderr *os.File
 
 	last atomic.Pointer[start]
 }
@@ -161,6 +163,7 @@ type start struct {
 	stop      context.CancelFunc // sends SIGTERM and, after StopTimeout, SIGKILL
 	logOffset int64              // the size of the log before the start
 	exited    chan struct{}      // closed after the program has exited
+	err       error              // how it exited; nil for exit code 0. Set before exited is closed
 }
 
 // Start starts the program, which must not be running.
@@ -182,27 +185,39 @@ func (p *Process) Start() error {
 	cmd.WaitDelay = StopTimeout
 	cmd.Env, cmd.Dir = p.Env, p.Dir
 	cmd.Stdout, cmd.Stderr = log, log
+	if p.Stderr != nil {
+		cmd.Stderr = p.Stderr
+	}
 	cmd.SysProcAttr = KilledWithParent()
 	if err := cmd.Start(); err != nil {
 		stop()
 		return err
 	}
-	exited := make(chan struct{})
+	s := &start{Cmd: cmd, stop: stop, logOffset: info.Size(), exited: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // the log says more than the exit code
-		close(exited)
+		s.err = cmd.Wait()
+		close(s.exited)
 	}()
-	p.last.Store(&start{cmd, stop, info.Size(), exited})
+	p.last.Store(s)
 	return nil
 }
 
 // PID is the id of the program that was started last.
 func (p *Process) PID() int { return p.last.Load().Process.Pid }
 
+// Done is closed after the program has exited.
+func (p *Process) Done() <-chan struct{} { return p.last.Load().exited }
+
+// Err waits until the program has exited, and returns nil for exit code 0.
+func (p *Process) Err() error {
+	<-p.Done()
+	return p.last.Load().err
+}
+
 // Alive reports whether the program runs.
 func (p *Process) Alive() bool {
 	select {
-	case <-p.last.Load().exited:
+	case <-p.Done():
 		return false
 	default:
 		return true

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,13 +53,56 @@ type Service struct {
 	Process
 	// Addrs has the address of each port, by its name in the log, such as "grpc".
 	Addrs map[string]string
+	// Rules is the directory of its rule files.
+	Rules string
+}
+
+// NewService prepares the service on the loopback interface, with ports that the system chooses, and these variables. The package's TestMain
+// must call RunTests.
+func NewService(t testing.TB, env ...string) *Service {
+	t.Helper()
+	path, err := BuiltService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	s := &Service{Process: Process{Path: path, Args: []string{"serve"}, Log: filepath.Join(root, "log")}, Rules: filepath.Join(root, "config")}
+	if err := os.Mkdir(s.Rules, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.Env = append([]string{
+		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"RUNTIME_ROOT=" + root, "RUNTIME_DEBOUNCE=10ms",
+	}, env...)
+	return s
+}
+
+// WriteRules replaces a file of rules in one step.
+func (s *Service) WriteRules(t testing.TB, name, text string) {
+	t.Helper()
+	draft := filepath.Join(filepath.Dir(s.Rules), "draft")
+	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(draft, filepath.Join(s.Rules, name)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // listening finds the addresses in a log.
 var listening = regexp.MustCompile(`msg=listening address="(\S+)" port=(\w+)`)
 
-// Start starts the service, and waits until it has logged the addresses of these ports. It is stopped at the end of the test, and shows its log
-// if that failed.
+// ReadLog returns the addresses that the log of a service names, and whether it says that the service is ready.
+func ReadLog(text string) (addrs map[string]string, ready bool) {
+	addrs = make(map[string]string)
+	for _, m := range listening.FindAllStringSubmatch(text, -1) {
+		addrs[m[2]] = m[1]
+	}
+	return addrs, strings.Contains(text, "msg=ready")
+}
+
+// Start starts the service, and waits until it has logged the addresses of these ports; without any, until it is ready. It is stopped at the
+// end of the test, and shows its log if that failed.
 func (s *Service) Start(t testing.TB, ports ...string) {
 	t.Helper()
 	if err := s.Process.Start(); err != nil {
@@ -78,9 +122,9 @@ func (s *Service) Start(t testing.TB, ports ...string) {
 		if err != nil {
 			return err
 		}
-		s.Addrs = make(map[string]string)
-		for _, m := range listening.FindAllSubmatch(text, -1) {
-			s.Addrs[string(m[2])] = string(m[1])
+		var ready bool
+		if s.Addrs, ready = ReadLog(string(text)); !ready && len(ports) == 0 {
+			return errors.New("it has not said that it is ready")
 		}
 		for _, port := range ports {
 			if s.Addrs[port] == "" {
