@@ -138,16 +138,15 @@ const (
 	maxSearchedBelow        = 10_000 // maxSearchedBelow is the most descriptors searched for a key on lower levels.
 )
 
-func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
+func (t *descriptorTree) explain(entries []Entry, scratch *SearchScratch) *SearchRecord {
 	search := &SearchRecord{EndReason: EndReasonNoEntries, Steps: make([]SearchStep, 0, min(len(entries), MaxTreeDepth+1))}
 	n := &t.root
-	var scratch SearchScratch
 	for i := range entries {
 		if n.acceptsHolds && n.rule.acceptsBelow(entries[i:]) {
 			search.addHoldSteps(n.rule, entries[i:])
 			return search
 		}
-		if n.acceptsHolds && n.matchingChild(&entries[i], &scratch) == nil {
+		if n.acceptsHolds && n.matchingChild(&entries[i], scratch) == nil {
 			if n.rule.lacksHoldName(entries[i:]) {
 				search.addHoldSteps(n.rule, entries[i:])
 				return search
@@ -164,7 +163,7 @@ func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 			}
 			break
 		}
-		search.Steps = append(search.Steps, n.explainStep(&entries[i], &scratch))
+		search.Steps = append(search.Steps, n.explainStep(&entries[i], scratch))
 		step := &search.Steps[i]
 		if step.TakenIndex < 0 {
 			search.EndReason = n.explainNoMatch(step)
@@ -181,7 +180,7 @@ func (t *descriptorTree) explain(entries []Entry) *SearchRecord {
 			search.EndReason = EndReasonTooFewEntries
 		}
 	}
-	search.setLeadsToRule(entries, &scratch)
+	search.setLeadsToRule(entries, scratch)
 	return search
 }
 
@@ -214,7 +213,7 @@ func (n *node) explainStep(e *Entry, scratch *SearchScratch) SearchStep {
 		}
 	}
 	if k != nil && k.matchers != nil {
-		k.matchers.explain(e.Value, &s)
+		k.matchers.explain(e.Value, &s, &scratch.bounds)
 	}
 	if len(l.wildcardNodes) > 0 {
 		scratch.joinedEntry = append(append(append(scratch.joinedEntry[:0], e.Key...), '_'), e.Value...)
@@ -342,7 +341,7 @@ func (search *SearchRecord) setLeadsToRule(entries []Entry, scratch *SearchScrat
 	}
 }
 
-func (l *orderedList) explain(entries []Entry) *SearchRecord {
+func (l *orderedList) explain(entries []Entry, _ *SearchScratch) *SearchRecord {
 	search := &SearchRecord{Steps: []SearchStep{}, EndReason: EndReasonNoRuleMatches}
 	values := l.valuesBySlot(nil, entries)
 	unmatched, deciding := 0, -1 // deciding is the index of search.FoundRule in search.TriedRules.
@@ -377,7 +376,7 @@ func (l *orderedList) explain(entries []Entry) *SearchRecord {
 	return search
 }
 
-func (t *limitTree) explain(entries []Entry) *SearchRecord {
+func (t *limitTree) explain(entries []Entry, _ *SearchScratch) *SearchRecord {
 	search := &SearchRecord{Steps: []SearchStep{}, EndReason: EndReasonTooFewEntries}
 	if len(entries) == 0 {
 		search.EndReason = EndReasonNoEntries

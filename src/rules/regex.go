@@ -54,9 +54,12 @@ func (l regexList) find(value []byte, b *searchBounds) (found *node) {
 	return found
 }
 
-// explain adds the regular expressions that find tries to s, and those that match but come later.
-func (l regexList) explain(value []byte, s *SearchStep) {
+// explain adds the regular expressions that find tries to s, and those that match but come later. It stops where b does.
+func (l regexList) explain(value []byte, s *SearchStep, b *searchBounds) {
 	for i := range l {
+		if !b.allowsRegex(l[i].steps * (min(len(value), MaxRegexValue) + 1)) {
+			return
+		}
 		var why MatchReason
 		if len(value) > MaxRegexValue {
 			why = WhyValueCut

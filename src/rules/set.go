@@ -91,7 +91,7 @@ type Domain struct {
 // matcher searches the rules of a domain: a *descriptorTree, an *orderedList or a *limitTree.
 type matcher interface {
 	findRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule)
-	explain(entries []Entry) *SearchRecord
+	explain(entries []Entry, s *SearchScratch) *SearchRecord
 }
 
 // SearchScratch is memory that FindRule and Rule.IsEnforced keep for their next call. Its zero value is ready to use.
@@ -136,7 +136,15 @@ func (d *Domain) FindRule(entries []Entry, s *SearchScratch, canaries []*Rule) (
 }
 
 // Explain searches like FindRule and returns a record of the search for people. It is slower than FindRule and allocates.
-func (d *Domain) Explain(entries []Entry) *SearchRecord { return d.matcher.explain(entries) }
+func (d *Domain) Explain(entries []Entry) *SearchRecord {
+	return d.matcher.explain(entries, new(SearchScratch))
+}
+
+// ExplainWithin is Explain within the bounds of s.Begin. The record is not valid if s.Err then returns an error. A search for people
+// takes more work than FindRule, because it compares descriptors behind the one that matches, too.
+func (d *Domain) ExplainWithin(entries []Entry, s *SearchScratch) *SearchRecord {
+	return d.matcher.explain(entries, s)
+}
 
 // Rules returns the rules of the domain in the order of the files. Callers must not change it.
 func (d *Domain) Rules() []*Rule { return d.rules }

@@ -126,10 +126,10 @@ func (m *valueMatchers) find(value []byte, b *searchBounds) *node {
 }
 
 // explain adds the descriptors that find tries, and those that match but come later, to s.
-func (m *valueMatchers) explain(value []byte, s *SearchStep) {
+func (m *valueMatchers) explain(value []byte, s *SearchStep, b *searchBounds) {
 	m.data.explain(value, s)
 	m.networks.explain(value, s)
-	m.regexes.explain(value, s)
+	m.regexes.explain(value, s, b)
 }
 
 // nodes yields each descriptor once.

@@ -239,11 +239,11 @@ func TestExplainsByOneSet(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got := explain.NewReport(req, &a, false).Text(); !slices.Contains(want, got) {
+				if got := newReport(t, req, &a, false).Text(); !slices.Contains(want, got) {
 					t.Errorf("explained by no set there was:\n%s", got)
 					return
 				}
-				got := explain.NewReport(req, &a, true)
+				got := newReport(t, req, &a, true)
 				for _, d := range got.Descriptors {
 					for _, c := range d.Charges {
 						if c.State == nil || *c.State.Before+*c.State.Remaining != c.Limit {

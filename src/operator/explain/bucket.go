@@ -48,7 +48,10 @@ func QuotaBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries
 	if err := l.DryRun(ctx, req, &answer); err != nil {
 		return nil, err
 	}
-	report := NewReport(req, &answer, counters)
+	report, err := NewReport(ctx, req, &answer, counters)
+	if err != nil {
+		return nil, err
+	}
 	report.Decision = nil // A bucket is no request.
 	b := &Bucket{
 		Entries:   make([]rules.EntryText, len(entries)),

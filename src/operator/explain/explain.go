@@ -2,6 +2,8 @@ package explain
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,15 +19,18 @@ func Request(ctx context.Context, l *limiter.Limiter, req *limiter.Request, coun
 	if err := l.DryRun(ctx, req, &answer); err != nil {
 		return nil, err
 	}
-	return NewReport(req, &answer, counters), nil
+	return NewReport(ctx, req, &answer, counters)
 }
 
 // NewReport explains req by the limiter's answer to it, and keeps a reference to neither. Without counters the report has no
-// decision and no states of counters. If the answer is from Check, the states are those before the charge.
-func NewReport(req *limiter.Request, a *limiter.Answer, counters bool) *Report {
+// decision and no states of counters. If the answer is from Check, the states are those before the charge. NewReport returns an
+// error if ctx ends, or if all searches take more than rules.MaxRegexWork.
+func NewReport(ctx context.Context, req *limiter.Request, a *limiter.Answer, counters bool) (*Report, error) {
 	x := explainer{req: req, answer: a, counters: counters}
 	r := &Report{Domain: string(req.Domain), DomainKnown: a.Domain != nil, Descriptors: make([]Descriptor, len(req.Descriptors))}
-	x.searchAll()
+	if err := x.searchAll(ctx); err != nil {
+		return nil, err
+	}
 	for i := range req.Descriptors {
 		r.Descriptors[i] = x.descriptor(i)
 	}
@@ -35,7 +40,7 @@ func NewReport(req *limiter.Request, a *limiter.Answer, counters bool) *Report {
 			Degraded: fallbackName(a.Fallback),
 		}
 	}
-	return r
+	return r, nil
 }
 
 // explainer has what the explanations of all descriptors of a request share.
@@ -50,11 +55,13 @@ type explainer struct {
 
 // searchAll sets searches and replacedBy. All searches come before the first explanation, because a rule of one descriptor can replace the
 // rule of another.
-func (x *explainer) searchAll() {
+func (x *explainer) searchAll(ctx context.Context) error {
 	x.searches = make([]*rules.SearchRecord, len(x.req.Descriptors))
 	if x.answer.Domain == nil {
-		return
+		return nil
 	}
+	var scratch rules.SearchScratch
+	scratch.Begin(ctx)
 	x.replacedBy = make(map[string][]*rules.Rule)
 	seen := make(map[*rules.Rule]bool)
 	for i := range x.req.Descriptors {
@@ -62,7 +69,10 @@ func (x *explainer) searchAll() {
 		if d.HasLimit {
 			continue
 		}
-		x.searches[i] = x.answer.Domain.Explain(d.Entries)
+		x.searches[i] = x.answer.Domain.ExplainWithin(d.Entries, &scratch)
+		if err := scratch.Err(); err != nil {
+			return stoppedSearch(err)
+		}
 		for _, r := range chargedRules(x.searches[i]) {
 			if seen[r] {
 				continue
@@ -73,6 +83,15 @@ func (x *explainer) searchAll() {
 			}
 		}
 	}
+	return nil
+}
+
+// stoppedSearch returns the error of an explanation whose search has stopped with err.
+func stoppedSearch(err error) error {
+	if errors.Is(err, rules.ErrTooMuchRegexWork) {
+		return fmt.Errorf("%w: to explain it, %w; ask for fewer descriptors or shorter values at a time", limiter.ErrRequestTooLarge, err)
+	}
+	return err
 }
 
 // chargedRules returns the rules whose limits a descriptor is charged to: those of canaries first.

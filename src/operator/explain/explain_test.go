@@ -3,6 +3,7 @@ package explain_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -78,7 +79,45 @@ func look(t testing.TB, l *limiter.Limiter, req *limiter.Request, state bool) *e
 	if err := l.DryRun(t.Context(), req, &a); err != nil {
 		t.Fatal(err)
 	}
-	return explain.NewReport(req, &a, state)
+	return newReport(t, req, &a, state)
+}
+
+// newReport returns the report of an answer, which takes little work.
+func newReport(t testing.TB, req *limiter.Request, a *limiter.Answer, counters bool) *explain.Report {
+	t.Helper()
+	report, err := explain.NewReport(t.Context(), req, a, counters)
+	if err != nil {
+		t.Error(err)
+		return new(explain.Report)
+	}
+	return report
+}
+
+// An explanation compares regular expressions behind the one that matches, too. It has the budget of a request for that.
+func TestExplanationHasABudget(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n- {key: path, regex: \"^a\", rate_limit: {unit: hour, requests_per_unit: 10}}\n")
+	for i := range 5 {
+		fmt.Fprintf(&text, "- {key: path, regex: \"(b{0,20}%d){0,20}c\", rate_limit: {unit: hour, requests_per_unit: 10}}\n", i)
+	}
+	l := start(t, limiter.Config{}, text.String())
+	ask := func(length int) error {
+		value := "path=" + strings.Repeat("a", length)
+		req := parse(t, "d: "+value+strings.Repeat(" + "+value, 99))
+		var a limiter.Answer
+		if err := l.DryRun(t.Context(), req, &a); err != nil {
+			t.Fatalf("%d bytes are not answered: %v", length, err)
+		}
+		_, err := explain.NewReport(t.Context(), req, &a, true)
+		return err
+	}
+	if err := ask(10); err != nil {
+		t.Errorf("a short value: %v", err)
+	}
+	err := ask(1000)
+	if !errors.Is(err, limiter.ErrRequestTooLarge) || !strings.Contains(err.Error(), "too long to compare") {
+		t.Errorf("a long value: %v", err)
+	}
 }
 
 // TestText compares texts with testdata/explain.txt: rules, and below them requests, each
@@ -229,7 +268,7 @@ descriptors:
 		if err := l.Check(t.Context(), req, &a); err != nil {
 			t.Fatal(err)
 		}
-		if decided := explain.NewReport(req, &a, true); decided.Decision.Code != report.Decision.Code {
+		if decided := newReport(t, req, &a, true); decided.Decision.Code != report.Decision.Code {
 			t.Errorf("%s: explained as %s before and as %s after", ask, report.Decision.Code, decided.Decision.Code)
 		}
 		var got, want []string

@@ -7,7 +7,6 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
-	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 )
@@ -44,7 +43,7 @@ func TestOutage(t *testing.T) {
 		if err := l.DryRun(t.Context(), req, &a); err != nil {
 			t.Fatal(err)
 		}
-		report := explain.NewReport(req, &a, true)
+		report := newReport(t, req, &a, true)
 		if now := report.Descriptors[0].Charges[0].State; now.Before != nil || now.Remaining != nil || len(now.Reasons) > 0 || now.Degraded != instead.String() {
 			t.Errorf("%v: %+v", instead, now)
 		}

@@ -125,10 +125,14 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 			continue
 		}
 		if failure == nil {
+			report, err := explain.NewReport(ctx, &s.request, &a, true)
+			if err != nil {
+				return nil, fmt.Errorf("%v: %w", s.Pos, err)
+			}
 			failure = &Failure{
 				At: s.Pos.String(), Time: s.at.String(), Ask: shortForm(&s.request),
 				Repetition: i + 1, Times: s.times, Differences: differences,
-				Explanation: explain.NewReport(&s.request, &a, true), pos: s.Pos,
+				Explanation: report, pos: s.Pos,
 			}
 		}
 		failure.Failed++
