@@ -1,5 +1,3 @@
-// Package candidate counts the requests that the candidate rules would answer differently from the live ones: by rule, with the
-// subjects that are affected most, and with recent examples.
 package candidate
 
 import (
@@ -23,8 +21,8 @@ import (
 const (
 	// MaxRules is how many rules have counters of their own. Differences of further rules count for OtherRules.
 	MaxRules = 1000
-	// MaxSubjectRules is how many rules, those with most differences, have subjects: 110 KB each for requests that would be denied, and for
-	// those that would be admitted.
+	// MaxSubjectRules is how many rules, those with most differences, have subjects: 110 KB each for requests that would
+	// be denied, and for those that would be admitted.
 	MaxSubjectRules = 20
 	// MaxExamples is how many examples of each result are kept, up to 2 KB each.
 	MaxExamples = 100
@@ -38,23 +36,24 @@ const (
 const OtherRules = "(other)"
 
 // Results are the differences, in the order of reports.
-var Results = []limiter.CandidateResult{limiter.WouldDeny, limiter.WouldAdmit, limiter.WouldBeError}
+var Results = []Result{WouldDeny, WouldAdmit, WouldBeError}
 
-// Config is the configuration of a Tracker.
-type Config struct {
+// TrackerConfig is the configuration of a Tracker.
+type TrackerConfig struct {
 	// SubjectRules is how many rules have subjects, at most MaxSubjectRules; 0 for none.
 	SubjectRules int
 	// Examples is how many examples of each result are kept, at most MaxExamples; 0 for none.
 	Examples int
 }
 
-// Tracker is a limiter.CandidateRecorder. Run must run meanwhile.
+// Tracker is a Recorder. Run must run meanwhile.
 type Tracker struct {
-	results    [limiter.NumCandidateResults]metrics.Counter
-	tables     [limiter.NumCandidateResults]metrics.TablePerSet[[]*ruleCell] // tables has those of Results. A rule's cell is at Rule.Index, that of limits in requests at Set.RuleSlots + Domain.Index.
-	bySubjects [limiter.NumCandidateResults]*subjects.Tracker                // bySubjects is nil for results without subjects.
-	samplers   [limiter.NumCandidateResults]*denials.Sampler                 // samplers and examples are nil for results without examples.
-	examples   [limiter.NumCandidateResults]*denials.Ring
+	results [NumResults]metrics.Counter
+	// tables has those of Results. A rule has its cell at Rule.Index, limits of requests at Set.RuleSlots+Domain.Index.
+	tables     [NumResults]metrics.TablePerSet[[]*ruleCell]
+	bySubjects [NumResults]*subjects.Tracker // bySubjects is nil for results without subjects.
+	samplers   [NumResults]*denials.Sampler  // samplers and examples are nil for results without examples.
+	examples   [NumResults]*denials.Ring
 
 	mu    sync.Mutex // mu guards the fields below.
 	cells map[ruleName]*ruleCell
@@ -72,25 +71,27 @@ type ruleCell struct {
 }
 
 // ruleCounts counts the differences of a rule by result.
-type ruleCounts [limiter.NumCandidateResults]metrics.Counter
+type ruleCounts [NumResults]metrics.Counter
 
-// New returns a Tracker without rules.
-func New(cfg Config) *Tracker {
+// NewTracker returns a Tracker without rules.
+func NewTracker(cfg TrackerConfig) *Tracker {
 	t := &Tracker{cells: make(map[ruleName]*ruleCell), since: time.Now()}
 	for _, r := range Results {
-		if n := min(cfg.SubjectRules, MaxSubjectRules); n > 0 && r != limiter.WouldBeError {
+		if n := min(cfg.SubjectRules, MaxSubjectRules); n > 0 && r != WouldBeError {
 			t.bySubjects[r] = subjects.New(n)
 		}
 		if n := min(cfg.Examples, MaxExamples); n > 0 {
 			t.examples[r] = denials.NewRing(n, time.Now())
-			t.samplers[r] = denials.New(denials.Config{MaxSamples: examplesPerInterval, Interval: exampleInterval, OnSample: t.examples[r].Add})
+			t.samplers[r] = denials.New(denials.Config{
+				MaxSamples: examplesPerInterval, Interval: exampleInterval, OnSample: t.examples[r].Add,
+			})
 		}
 	}
 	return t
 }
 
-// UseRules tells which rules are compared from now on. candidate is nil if there are no candidate rules. The caller then puts them in
-// force. Rules that keep their name keep their counts.
+// UseRules tells which rules are compared from now on. candidate is nil if there are no candidate rules. The caller
+// then puts them in force. Rules that keep their name keep their counts.
 func (t *Tracker) UseRules(live, candidate *rules.Set) {
 	if candidate == nil {
 		candidate = new(rules.Set)
@@ -105,7 +106,7 @@ func (t *Tracker) UseRules(live, candidate *rules.Set) {
 	liveTable, candidateTable := t.table(live, old), t.table(candidate, old)
 	for _, r := range Results {
 		set, table := candidate, candidateTable
-		if r == limiter.WouldAdmit { // The live rules refuse the request.
+		if r == WouldAdmit { // The live rules refuse the request.
 			set, table = live, liveTable
 		}
 		t.tables[r].UseSet(set, table)
@@ -121,14 +122,16 @@ func (t *Tracker) UseRules(live, candidate *rules.Set) {
 	}
 }
 
-// table returns the cells of set, and adds them to t.cells. Rules that are in old keep their cells. The caller holds t.mu.
+// table returns the cells of set, and adds them to t.cells. Rules that are in old keep their cells. The caller holds
+// t.mu.
 func (t *Tracker) table(set *rules.Set, old map[ruleName]*ruleCell) []*ruleCell {
 	table := make([]*ruleCell, set.RuleSlots()+set.DomainSlots())
 	open := func(index int, domain, rule string) {
 		name := ruleName{domain, rule}
 		if t.cells[name] == nil {
 			if t.cells[name] = old[name]; t.cells[name] == nil {
-				t.cells[ruleName{strings.Clone(domain), strings.Clone(rule)}] = &ruleCell{ruleName: ruleName{callertext.Name(domain), callertext.Name(rule)}}
+				shown := ruleName{callertext.Name(domain), callertext.Name(rule)}
+				t.cells[ruleName{strings.Clone(domain), strings.Clone(rule)}] = &ruleCell{ruleName: shown}
 			}
 		}
 		table[index] = t.cells[name]
@@ -142,7 +145,8 @@ func (t *Tracker) table(set *rules.Set, old map[ruleName]*ruleCell) []*ruleCell 
 	return table
 }
 
-// Reset forgets all counts, for other candidate rules. Examples and subjects stay until newer ones replace them, or their window ends.
+// Reset forgets all counts, for other candidate rules. Examples and subjects stay until newer ones replace them, or
+// their window ends.
 func (t *Tracker) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,15 +160,15 @@ func (t *Tracker) Reset() {
 	t.used, t.since = 0, time.Now()
 }
 
-// RecordCandidate implements limiter.CandidateRecorder. It allocates memory only for differences: for the first one of a rule, for examples
-// and for texts of subjects.
-func (t *Tracker) RecordCandidate(req *limiter.Request, live, candidate *limiter.Answer, j limiter.Judgement) {
-	t.results[j.Result].Add(uint64(j.Count))
+// RecordCandidate implements Recorder. It allocates memory only for differences: for the first one of a rule, for
+// examples and for texts of subjects.
+func (t *Tracker) RecordCandidate(req *limiter.Request, live, candidate *limiter.Answer, j Judgement) {
+	t.results[j.Result].Add(1)
 	if j.Descriptor < 0 {
 		return
 	}
 	a := candidate
-	if j.Result == limiter.WouldAdmit {
+	if j.Result == WouldAdmit {
 		a = live
 	}
 	table, ok := t.tables[j.Result].TableOf(a.RuleSet)
@@ -221,7 +225,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 // RuleCounts are the differences of one rule, by result.
 type RuleCounts struct {
 	Domain, Rule string
-	Counts       [limiter.NumCandidateResults]uint64
+	Counts       [NumResults]uint64
 }
 
 // total returns the number of all differences.
@@ -257,10 +261,10 @@ func (t *Tracker) Rules() (list []RuleCounts) {
 	return list
 }
 
-// Results returns how many requests, or independent descriptors, had each result since the start or the last Reset.
+// Results returns how many requests had each result since the start or the last Reset.
 func (t *Tracker) Results() map[string]uint64 {
 	counts := make(map[string]uint64)
-	for r := range limiter.NumCandidateResults {
+	for r := range NumResults {
 		counts[r.String()] = t.results[r].Load()
 	}
 	return counts
@@ -273,16 +277,18 @@ func (t *Tracker) Since() time.Time {
 	return t.since
 }
 
-// Subjects returns the subjects of all rules with the most differences of a result in the last hour, those with most first.
-func (t *Tracker) Subjects(now time.Time, r limiter.CandidateResult, limit int) []subjects.Subject {
+// Subjects returns the subjects of all rules with the most differences of a result in the last hour, those with most
+// first.
+func (t *Tracker) Subjects(now time.Time, r Result, limit int) []subjects.Subject {
 	if t.bySubjects[r] == nil {
 		return nil
 	}
 	return t.bySubjects[r].Top(now, subjects.Query{Kind: subjects.DeniedHits, Window: subjects.Hour, Limit: limit})
 }
 
-// Examples returns the newest examples of a result, newest first. An example is the denial that only one of both versions of the rules makes.
-func (t *Tracker) Examples(r limiter.CandidateResult, limit int) []denials.NumberedDenial {
+// Examples returns the newest examples of a result, newest first. An example is the denial that only one of both
+// versions of the rules makes.
+func (t *Tracker) Examples(r Result, limit int) []denials.NumberedDenial {
 	if t.examples[r] == nil {
 		return nil
 	}
@@ -297,8 +303,13 @@ func (t *Tracker) Figures() (list []metrics.Figure) {
 		for _, result := range Results {
 			if n := r.Counts[result]; n > 0 {
 				list = append(list, metrics.Figure{
-					MetricName: "ratelimit_candidate_differences_total", Help: "Requests that the candidate rules would answer differently, by the rule that refuses.",
-					Unit: "{request}", Value: int64(n), Labels: []string{"domain", r.Domain, "rule", strings.TrimPrefix(r.Rule, r.Domain+"."), "result", result.String()},
+					MetricName: "ratelimit_candidate_differences_total",
+					Help:       "Requests that the candidate rules would answer differently, by the rule that refuses.",
+					Unit:       "{request}",
+					Value:      int64(n),
+					Labels: []string{
+						"domain", r.Domain, "rule", strings.TrimPrefix(r.Rule, r.Domain+"."), "result", result.String(),
+					},
 				})
 			}
 		}

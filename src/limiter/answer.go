@@ -14,10 +14,11 @@ import (
 // Answer is the decision on one request. Its zero value is ready for Check, which reuses the
 // memory of an earlier decision. Programs with many requests should pool Answers; see Reset.
 type Answer struct {
-	// Over says that the request, or some descriptor of IndependentDescriptors, is refused.
+	// Over says that the request is refused.
 	Over bool
-	// RetryAfter is how long the same request has to wait before it passes: 0 unless Over, algorithm.Never if it can never pass.
-	// It is the longest wait of the descriptors that refuse. Descriptors in quota mode count with their shortest wait.
+	// RetryAfter is how long the same request has to wait before it passes: 0 unless Over, algorithm.Never if it can never
+	// pass. It is the longest wait of the descriptors that refuse. Descriptors in quota mode count with their shortest
+	// wait.
 	RetryAfter time.Duration
 	// Fallback is the first Fallback of a Status that is not FallbackError.
 	Fallback backend.Fallback
@@ -29,20 +30,23 @@ type Answer struct {
 	RuleSet *rules.Set
 	// Domain is the request's domain in the Set; nil if the Set has none of that name.
 	Domain *rules.Domain
-	// DecidedAt is when the store decided the request, in nanoseconds since the Unix epoch; see backend.Batch. It is 0 if nothing was charged.
+	// DecidedAt is when the store decided the request, in nanoseconds since the Unix epoch; see backend.Batch. It is 0 if
+	// nothing was charged.
 	DecidedAt int64
 	// Shadowed says that the request is over its limits, but allowed by Config.ShadowMode.
 	Shadowed bool
 
-	workspace workspace
+	batch    *Batch // has the hits of the decision; nil before Find
+	firstHit int    // batch.Hits[firstHit+i] and the verdict at the same index belong to Charges[i].
+	ownBatch Batch
 }
 
 // Status is the decision on one descriptor.
 type Status struct {
 	// Over says that the descriptor exceeds a limit that is enforced.
 	Over bool
-	// Rule is the rule that the descriptor matches; in an ordered list, the rule that answers. It is nil if no rule matches, if
-	// another rule of the request replaces the rule, or if the limit came with the request.
+	// Rule is the rule that the descriptor matches; in an ordered list, the rule that answers. It is nil if no rule
+	// matches, if another rule of the request replaces the rule, or if the limit came with the request.
 	Rule *rules.Rule
 	// InQuotaMode says that the request is refused only if all its descriptors in quota mode are over.
 	InQuotaMode bool
@@ -59,23 +63,18 @@ type Status struct {
 	// RetryAfter is how long the same request has to wait for this descriptor to pass:
 	// 0 unless Over, algorithm.Never if it can never pass.
 	RetryAfter time.Duration
-	// ResetAfter is what callers are told as the time until reset. If Over, it is the longest wait of the limits that refuse; a
-	// limit that can never pass counts with its reset. Else it is the longest reset of all limits. Fixed windows round it up to
-	// whole seconds, as Envoy does, other algorithms to whole microseconds.
+	// ResetAfter is what callers are told as the time until reset. If Over, it is the longest wait of the limits that
+	// refuse; a limit that can never pass counts with its reset. Else it is the longest reset of all limits. Fixed windows
+	// round it up to whole seconds, as Envoy does, other algorithms to whole microseconds.
 	ResetAfter time.Duration
 	// StoreFailed says that the descriptor is undecided, because the store did not answer for a limit.
 	StoreFailed bool
-	// Err is the error of an independent descriptor that is invalid; it wraps ErrInvalidRequest. Then only Rule is valid beside it.
-	Err error
 	// Fallback is how the first charge without an answer of the store was decided. It is
 	// FallbackError, the zero value, if the store answered or if StoreFailed is set.
 	Fallback backend.Fallback
 
-	basis statusBasis
 	// canaryRules are the rules in shadow mode that match before Rule in an ordered list.
 	canaryRules []*rules.Rule
-	// firstChargeIndex and endChargeIndex are the bounds of Charges in Answer.Charges.
-	firstChargeIndex, endChargeIndex int
 }
 
 // Charge is one limit that applies to a descriptor, and its verdict.
@@ -102,8 +101,8 @@ type Charge struct {
 	IsCanary bool
 }
 
-// LongestRefusal returns the index in Statuses of the descriptor that is over its limits and has to wait longest; -1 if none is. Of equal
-// waits it is the first.
+// LongestRefusal returns the index in Statuses of the descriptor that is over its limits and has to wait longest; -1 if
+// none is. Of equal waits it is the first.
 func (a *Answer) LongestRefusal() int {
 	longest := -1
 	for i := range a.Statuses {
@@ -119,12 +118,14 @@ func (st *Status) IsUnlimited() bool {
 	return st.Rule != nil && st.Rule.Unlimited && st.BindingCharge == nil
 }
 
-// InShadowMode reports whether the limit counts and never refuses: its rule is in shadow mode, or enforce_percent leaves out the counter.
+// InShadowMode reports whether the limit counts and never refuses: its rule is in shadow mode, or enforce_percent
+// leaves out the counter.
 func (c *Charge) InShadowMode() bool { return c.NotEnforced || c.Rule != nil && c.Rule.ShadowMode }
 
-// ChargedUnits returns the units that the limit was charged. A reservation charges nothing when it is made: its settlement charges
-// the real amount, or what exceeds the reservation if that has expired. Reservations of the counter that had expired before the hit are
-// charged with it, unless the limit releases them. A refused hit charges nothing by itself, even if the limit counts it.
+// ChargedUnits returns the units that the limit was charged. A reservation charges nothing when it is made: its
+// settlement charges the real amount, or what exceeds the reservation if that has expired. Reservations of the counter
+// that had expired before the hit are charged with it, unless the limit releases them. A refused hit charges nothing by
+// itself, even if the limit counts it.
 func (c *Charge) ChargedUnits() uint64 {
 	if c.Verdict.Err != nil {
 		return 0
@@ -166,7 +167,8 @@ func (c *Charge) RuleName() string {
 // the minimum interval has not passed. The result is empty if the hit passed, but never nil.
 func (c *Charge) OverReasons() []string {
 	v := &c.Verdict
-	count, interval := v.Over && (v.Before+c.RequestedAmount > c.Algorithm.Capacity() || !v.WithinMinInterval), v.WithinMinInterval
+	fits, interval := v.Before+c.RequestedAmount <= c.Algorithm.Capacity(), v.WithinMinInterval
+	count := v.Over && (!fits || !interval)
 	if !c.HasCounterVerdict() {
 		count, interval = v.RetryAfter == algorithm.Never, false
 	}
@@ -198,69 +200,65 @@ func MicrosecondsRoundedUp(d time.Duration) int64 {
 
 func roundUpDuration(d, unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
 
-// workspace is the memory that a decision works in. The next decision of the Answer reuses it.
-type workspace struct {
-	batch           *backend.Batch // batch has the hits of the decision. It is ownBatch, or that of a Many.
-	firstHit        int            // batch.Hits[firstHit+i] and the verdict at the same index belong to Answer.Charges[i].
-	ownBatch        backend.Batch
-	counterKeys     []byte // counterKeys holds the keys of all charges, one after the other.
-	findRuleScratch rules.SearchScratch
-	canaryRules     []*rules.Rule     // canaryRules holds the canaries of all statuses.
-	requestLimits   []algorithm.Limit // requestLimits holds the limits that came with the request.
-	replacedRules   rules.ReplacedNames
-
-	// candidate is the decision of the candidate rules; nil until there are some. The next decision reuses it.
-	candidate      *Answer
-	candidateState candidateState
-	// live and candidateRules are those of a decision of candidate rules, and nil in others.
-	live           *Answer
-	candidateRules *candidateRules
-	// derivedCharges are the charges of statuses with basisLiveCounts, and derivedCount is their number.
-	derivedCharges []Charge
-	derivedCount   int
+// OwnBatch returns an empty batch in the memory of a, for the decision on req alone.
+func (a *Answer) OwnBatch(req *Request) *Batch {
+	a.ownBatch.clearForReuse(req.Now)
+	return &a.ownBatch
 }
 
 // clearForReuse makes a ready for the next decision. It keeps the memory.
 func (a *Answer) clearForReuse() {
-	w := &a.workspace
-	w.batch, w.firstHit = nil, 0
-	w.ownBatch = backend.Batch{Hits: w.ownBatch.Hits[:0], Verdicts: w.ownBatch.Verdicts[:0]}
-	w.counterKeys, w.canaryRules, w.requestLimits = w.counterKeys[:0], w.canaryRules[:0], w.requestLimits[:0]
-	w.candidateState, w.live, w.candidateRules, w.derivedCharges, w.derivedCount = candidateUnused, nil, nil, w.derivedCharges[:0], 0
 	a.Statuses, a.Charges = a.Statuses[:0], a.Charges[:0]
 	a.Over, a.RetryAfter, a.Fallback = false, 0, backend.FallbackError
 	a.RuleSet, a.Domain, a.Shadowed, a.DecidedAt = nil, nil, false, 0
+	a.batch, a.firstHit = nil, 0
 }
 
-// maxPooledKeyBytes is how many bytes of keys a pooled Answer may keep for each charge.
-const maxPooledKeyBytes = 64
-
-// Reset removes all references to the last request and its rules, and keeps the memory for the next Check. It reports whether
-// that is memory for at most limit charges and descriptors; programs should drop larger Answers instead of pooling them.
+// Reset removes all references to the last request and its rules, and keeps the memory for the next Check. It reports
+// whether that is memory for at most limit charges and descriptors; programs should drop larger Answers instead of
+// pooling them.
 func (a *Answer) Reset(limit int) (small bool) {
-	w := &a.workspace
 	clear(a.Statuses)
 	clear(a.Charges)
-	clear(w.ownBatch.Hits)
-	clear(w.ownBatch.Verdicts)
-	clear(w.canaryRules)
-	clear(w.derivedCharges)
-	w.findRuleScratch.Reset(limit * maxPooledKeyBytes)
 	a.clearForReuse()
-	if w.candidate != nil && !w.candidate.Reset(limit) {
-		w.candidate = nil
-	}
-	return max(cap(a.Statuses), cap(a.Charges), cap(w.ownBatch.Hits), cap(w.derivedCharges)) <= limit && cap(w.counterKeys) <= limit*maxPooledKeyBytes
+	return a.ownBatch.reset(limit) && max(cap(a.Statuses), cap(a.Charges)) <= limit
 }
 
-// hits returns the hits of a.Charges, in order.
-func (a *Answer) hits() []backend.Hit {
-	return a.workspace.batch.Hits[a.workspace.firstHit:][:len(a.Charges)]
+// Batch returns the batch with the hits of a; nil before Find.
+func (a *Answer) Batch() *Batch { return a.batch }
+
+// Hits returns the hits of a.Charges, in order.
+func (a *Answer) Hits() []backend.Hit {
+	if len(a.Charges) == 0 {
+		return nil
+	}
+	return a.batch.Hits[a.firstHit:][:len(a.Charges)]
+}
+
+// DropHits removes the charges of a, and their hits from its batch. They must be the last ones.
+func (a *Answer) DropHits() {
+	a.Charges = a.Charges[:0]
+	a.batch.Hits, a.batch.Verdicts = a.batch.Hits[:a.firstHit], a.batch.Verdicts[:a.firstHit]
 }
 
 // verdicts returns the store's verdicts on a.Charges, in order.
 func (a *Answer) verdicts() []backend.Verdict {
-	return a.workspace.batch.Verdicts[a.workspace.firstHit:][:len(a.Charges)]
+	if len(a.Charges) == 0 {
+		return nil
+	}
+	return a.batch.Verdicts[a.firstHit:][:len(a.Charges)]
+}
+
+// decide turns the verdicts of the store into the answer. It returns the first failure of the store that leaves a
+// descriptor undecided.
+func (a *Answer) decide(cfg *Config) error {
+	if len(a.Charges) > 0 {
+		a.DecidedAt = a.batch.DecidedAt
+	}
+	err := a.readVerdicts()
+	a.summarizeStatuses(cfg)
+	a.combineStatuses(cfg.ShadowMode)
+	return err
 }
 
 // readVerdicts copies the verdicts of the store to the charges. It returns the first
@@ -278,32 +276,24 @@ func (a *Answer) readVerdicts() (err error) {
 	return err
 }
 
-// summarizeStatuses turns the verdicts into the statuses and the overall answer.
-func (a *Answer) summarizeStatuses(cfg *Config, independent bool) {
+// summarizeStatuses turns the verdicts into the statuses.
+func (a *Answer) summarizeStatuses(cfg *Config) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		if st.basis == basisLiveVerdict {
-			*st = a.workspace.live.Statuses[i]
-			continue
-		}
-		if st.firstChargeIndex < st.endChargeIndex {
-			st.Charges = a.Charges[st.firstChargeIndex:st.endChargeIndex:st.endChargeIndex]
-		}
 		st.summarizeCharges()
 		st.InQuotaMode = !st.IsUnlimited() && (cfg.QuotaMode || st.Rule != nil && st.Rule.QuotaMode)
 	}
-	a.combineStatuses(cfg.ShadowMode, independent)
 }
 
 // combineStatuses sets the overall answer, which follows from the statuses. Statuses in quota mode
 // refuse only together: if all of them are over.
-func (a *Answer) combineStatuses(shadow, independent bool) {
+func (a *Answer) combineStatuses(shadow bool) {
 	over, wait := false, time.Duration(0)
 	hasQuotas, quotasOver, quotaWait := false, true, algorithm.Never
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		a.Fallback = cmp.Or(a.Fallback, st.Fallback)
-		if st.InQuotaMode && !independent {
+		if st.InQuotaMode {
 			hasQuotas, quotasOver = true, quotasOver && st.Over
 			quotaWait = min(quotaWait, st.RetryAfter)
 		} else if st.Over {

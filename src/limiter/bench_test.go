@@ -106,8 +106,8 @@ func BenchmarkCheckManyKeys(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckDomains asks one of many domains, or all in turn, where the processor has neither their rules nor their counters in its
-// cache.
+// BenchmarkCheckDomains asks one of many domains, or all in turn, where the processor has neither their rules nor their
+// counters in its cache.
 func BenchmarkCheckDomains(b *testing.B) {
 	for _, domains := range []int{10, 10_000} {
 		var files []filerules.File
@@ -160,8 +160,8 @@ func BenchmarkCheckHolds(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckMany decides requests of one descriptor on other counters, in one batch and one after the other. ns/request is
-// the time for each of them.
+// BenchmarkCheckMany decides requests of one descriptor on other counters, in one batch and one after the other.
+// ns/request is the time for each of them.
 func BenchmarkCheckMany(b *testing.B) {
 	for _, n := range []int{1, 32, 256} {
 		l := start(b, limiter.Config{})

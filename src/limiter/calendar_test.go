@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/rules/filerules"
 )
 
-// TestCalendarBesidePlainWindow charges one descriptor to a month of 30 days and to one of the calendar, which have one period. Their
-// counters are apart, also in a dry run, and the answer has the border.
+// TestCalendarBesidePlainWindow charges one descriptor to a month of 30 days and to one of the calendar, which have one
+// period. Their counters are apart, also in a dry run, and the answer has the border.
 func TestCalendarBesidePlainWindow(t *testing.T) {
 	t.Parallel()
 	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`

@@ -13,18 +13,18 @@ import (
 // callerRequest asks for amount units of a limit of two at once, one back each second.
 func callerRequest(limit *algorithm.Limit, name string, amount uint64) limiter.Request {
 	d := limiter.Descriptor{Entries: []rules.Entry{{Key: []byte("key"), Value: []byte(name)}}, HasAmount: true, Amount: amount}
-	return limiter.Request{Domain: []byte("caller"), Descriptors: []limiter.Descriptor{d}, CallerLimits: []algorithm.Limit{*limit}}
+	return limiter.Request{Domain: []byte("caller"), Descriptors: []limiter.Descriptor{d}, CallerLimit: limit}
 }
 
-// A limit of the caller needs no rules, is decided with other requests in one batch, and no candidate rules judge it.
+// A limit of the caller needs no rules, and is decided with other requests in one batch.
 func TestCallerLimit(t *testing.T) {
 	t.Parallel()
 	store, err := memory.New(memory.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	judged, recorded := new(judgements), new(recorder)
-	l := limiter.New(limiter.Config{Backend: store, KeyPrefix: "p:", Candidates: judged, Recorders: []limiter.Recorder{recorded}})
+	recorded := new(recorder)
+	l := limiter.New(limiter.Config{Backend: store, KeyPrefix: "p:", Recorders: []limiter.Recorder{recorded}})
 	two := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: time.Second, Burst: 1}
 	three := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: time.Second, Burst: 2}
 	ask := func(limit *algorithm.Limit, name string, amount uint64) *limiter.Item {
@@ -54,7 +54,6 @@ func TestCallerLimit(t *testing.T) {
 		}
 	}
 	l.UseRules(load(t, testRules))
-	l.UseCandidate(limiter.Candidate{Set: candidateOf(t, testRules)})
 	m, req := limiter.Many{Now: epoch}, callerRequest(two, "c", 2)
 	first, second := addRequest(&m, &req), addRequest(&m, parse("ip=1"))
 	l.CheckMany(t.Context(), &m)

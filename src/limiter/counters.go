@@ -9,24 +9,24 @@ import (
 	"ratelimit/src/rules"
 )
 
-// CounterHits finds the counters that req would charge, and returns one hit for each of them with the given amount. It asks no store.
-// The batch is valid until a is used again. Its errors are those of Check.
+// CounterHits finds the counters that req would charge, and returns one hit for each of them with the given amount. It
+// asks no store. The batch is valid until a is used again. Its errors are those of Check.
 func (l *Limiter) CounterHits(req *Request, a *Answer, amount uint64) (*backend.Batch, error) {
-	batch := &a.workspace.ownBatch
-	if err := l.addHits(context.Background(), req, a, l.inForce.Load().live, batch); err != nil {
+	b := a.OwnBatch(req)
+	if err := l.Prepare(context.Background(), l.Rules(), req, a, b); err != nil {
 		return nil, err
 	}
 	seen := make(map[counterID]bool)
-	hits := batch.Hits[:0]
-	for _, h := range batch.Hits {
+	hits := b.Hits[:0]
+	for _, h := range b.Hits {
 		if c := counterOf(&h); !seen[c] { // A canary may share a counter.
 			seen[c] = true
 			h.Amount, h.Op, h.Atomic = min(amount, algorithm.MaxAmount), algorithm.Force, false
 			hits = append(hits, h)
 		}
 	}
-	batch.Hits, batch.Verdicts, batch.Now = hits, batch.Verdicts[:len(hits)], req.Now
-	return batch, nil
+	b.Hits, b.Verdicts = hits, b.Verdicts[:len(hits)]
+	return &b.Batch, nil
 }
 
 // counterID identifies a counter of the store.
@@ -37,9 +37,10 @@ type counterID struct {
 
 func counterOf(h *backend.Hit) counterID { return counterID{string(h.Key), h.Limit.Window()} }
 
-// CounterPrefixes returns the starts of the keys of all counters whose descriptors begin with entries; see rules.KeyFormat.KeyPrefixes.
+// CounterPrefixes returns the starts of the keys of all counters whose descriptors begin with entries; see
+// rules.KeyFormat.KeyPrefixes.
 func (l *Limiter) CounterPrefixes(domain []byte, entries []rules.Entry) ([]backend.KeyPrefix, error) {
-	set := l.inForce.Load().live
+	set := l.Rules()
 	if set == nil {
 		return nil, ErrNoRules
 	}

@@ -12,8 +12,8 @@ import (
 	"ratelimit/src/metrics"
 )
 
-// enforceRules enforce the limit of user for user-1 and not for user-0, see rules.TestEnforcedCounters. All others are enforced for no
-// counter.
+// enforceRules enforce the limit of user for user-1 and not for user-0, see rules.TestEnforcedCounters. All others are
+// enforced for no counter.
 const enforceRules = `
 domain: d
 descriptors:
@@ -117,7 +117,8 @@ func TestEnforcePercent(t *testing.T) {
 	}
 }
 
-// TestEnforcePercentOnReplicas checks that two replicas with a store each, one of which restarts, enforce the limit for the same users.
+// TestEnforcePercentOnReplicas checks that two replicas with a store each, one of which restarts, enforce the limit for
+// the same users.
 func TestEnforcePercentOnReplicas(t *testing.T) {
 	t.Parallel()
 	const users = 2000
@@ -144,7 +145,8 @@ func TestEnforcePercentOnReplicas(t *testing.T) {
 	}
 }
 
-// TestUnenforcedWithoutStore checks that neither a store that fails nor the over-limit cache refuses for a counter that is not enforced.
+// TestUnenforcedWithoutStore checks that neither a store that fails nor the over-limit cache refuses for a counter that
+// is not enforced.
 func TestUnenforcedWithoutStore(t *testing.T) {
 	t.Parallel()
 	s := watch(t)

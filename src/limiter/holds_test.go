@@ -56,8 +56,8 @@ func chargesText(a *limiter.Answer) string {
 	return strings.Join(parts, ", ")
 }
 
-// TestHolds checks what requests do to counters. Each step has the seconds since the start, a request, and its charges with the count
-// after it.
+// TestHolds checks what requests do to counters. Each step has the seconds since the start, a request, and its charges
+// with the count after it.
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -215,7 +215,8 @@ func TestRequestsThatIgnoreHolds(t *testing.T) {
 	}
 }
 
-// TestTimesOfHolds checks that times until a hold expires are whole microseconds, and whole seconds only beside fixed windows.
+// TestTimesOfHolds checks that times until a hold expires are whole microseconds, and whole seconds only beside fixed
+// windows.
 func TestTimesOfHolds(t *testing.T) {
 	t.Parallel()
 	l := start(t, limiter.Config{})
@@ -240,28 +241,6 @@ func TestTimesOfHolds(t *testing.T) {
 		}
 		if a.RetryAfter != tt.retry || a.Statuses[0].ResetAfter != tt.reset {
 			t.Errorf("%s: retry after %v, reset after %v; want %v, %v", tt.request, a.RetryAfter, a.Statuses[0].ResetAfter, tt.retry, tt.reset)
-		}
-	}
-}
-
-// An invalid independent descriptor has an error of its own, charges nothing, and is no decision.
-func TestIndependentInvalid(t *testing.T) {
-	t.Parallel()
-	recorded := new(recorder)
-	l := start(t, limiter.Config{Recorders: []limiter.Recorder{recorded}})
-	l.UseRules(load(t, heldRules))
-	req, a := parse("plain=x:2 user=u plain=x"), new(limiter.Answer)
-	req.IndependentDescriptors = true
-	if err := l.Check(t.Context(), req, a); err != nil || len(a.Charges) != 2 || recorded.n != 1 {
-		t.Fatalf("%v, %d charges, %d records", err, len(a.Charges), recorded.n)
-	}
-	invalid := a.Statuses[1]
-	if !errors.Is(invalid.Err, limiter.ErrInvalidRequest) || !strings.Contains(invalid.Err.Error(), "descriptor 0") || len(invalid.Charges) > 0 {
-		t.Errorf("the invalid one: %+v", invalid)
-	}
-	for i, want := range map[int]uint64{0: 3, 2: 2} {
-		if st := &a.Statuses[i]; st.Err != nil || st.BindingCharge.Verdict.Remaining != want {
-			t.Errorf("descriptor %d: %+v", i, st)
 		}
 	}
 }

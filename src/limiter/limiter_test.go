@@ -281,7 +281,6 @@ func TestErrors(t *testing.T) {
 		{"too large is a bad request", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrInvalidRequest},
 		{"more than configured", small, *parse("ip=1 ip=2 ip=3"), limiter.ErrRequestTooLarge},
 		{"as many as configured", small, *parse("ip=1 ip=2"), nil},
-		{"independent descriptors are not one request", small, limiter.Request{Domain: good.Domain, Descriptors: parse("ip=1 ip=2 ip=3").Descriptors, IndependentDescriptors: true}, nil},
 		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrInvalidRequest},
 		{"no rules", empty, *good, limiter.ErrNoRules},
 	} {

@@ -50,17 +50,15 @@ func TestCheckMany(t *testing.T) {
 func TestManyIsOneCall(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name        string
-		cfg         limiter.Config
-		independent bool
-		ask         []string
-		want        string // want has the number of each hit's group.
+		name string
+		cfg  limiter.Config
+		ask  []string
+		want string // want has the number of each hit's group.
 	}{
-		{"a group for each hit", limiter.Config{}, false, []string{"ip=1 ip=2", "ip=1", "nobody=1", "ip=3"}, "0 1 2 3"},
-		{"all or nothing", limiter.Config{ChargeAllOrNothing: true}, false, []string{"ip=1 ip=2", "ip=1 ip=2", "nobody=1", "ip=3"}, "0 0 1 1 2"},
-		{"independent descriptors", limiter.Config{ChargeAllOrNothing: true}, true, []string{"ip=1 ip=2", "ip=1"}, "0 1 2"},
-		{"an invalid request", limiter.Config{ChargeAllOrNothing: true}, false, []string{"ip=1", "", "ip=2"}, "0 1"},
-		{"nothing to count", limiter.Config{}, false, []string{"nobody=1", "staff=1"}, ""},
+		{"a group for each hit", limiter.Config{}, []string{"ip=1 ip=2", "ip=1", "nobody=1", "ip=3"}, "0 1 2 3"},
+		{"all or nothing", limiter.Config{ChargeAllOrNothing: true}, []string{"ip=1 ip=2", "ip=1 ip=2", "nobody=1", "ip=3"}, "0 0 1 1 2"},
+		{"an invalid request", limiter.Config{ChargeAllOrNothing: true}, []string{"ip=1", "", "ip=2"}, "0 1"},
+		{"nothing to count", limiter.Config{}, []string{"nobody=1", "staff=1"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +66,7 @@ func TestManyIsOneCall(t *testing.T) {
 			tt.cfg.Backend = spy
 			l, m := start(t, tt.cfg), new(limiter.Many)
 			for _, ask := range tt.ask {
-				addRequest(m, parse(ask)).Request.IndependentDescriptors = tt.independent
+				addRequest(m, parse(ask))
 			}
 			l.CheckMany(t.Context(), m)
 			var groups []string
@@ -80,6 +78,22 @@ func TestManyIsOneCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lossy is a store that does not answer for some keys.
+type lossy struct {
+	backend.Backend
+	lost string // in the key
+}
+
+func (l lossy) Take(ctx context.Context, b *backend.Batch) error {
+	err := l.Backend.Take(ctx, b)
+	for i := range b.Hits {
+		if strings.Contains(string(b.Hits[i].Key), l.lost) {
+			b.Verdicts[i] = backend.Verdict{Err: errors.New("lost")}
+		}
+	}
+	return err
 }
 
 // misused is a store that reports misuse.
@@ -234,7 +248,7 @@ func randomRequest(r *rand.Rand) *limiter.Request {
 		ask = append(ask, questions[domain][r.IntN(len(questions[domain]))])
 	}
 	req := parse(strings.Join(ask, " "))
-	req.Domain, req.DefaultAmount, req.IndependentDescriptors = []byte(domain), uint64(r.IntN(3)), r.IntN(8) == 0
+	req.Domain, req.DefaultAmount = []byte(domain), uint64(r.IntN(3))
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
 		d.HasLimit = r.IntN(10) == 0

@@ -10,14 +10,15 @@ import (
 	"ratelimit/src/rules"
 )
 
-// QuotaTarget is what the units of a quota are charged to. A front end that takes units in advance finds it once and charges it often.
+// QuotaTarget is what the units of a quota are charged to. A front end that takes units in advance finds it once and
+// charges it often.
 type QuotaTarget struct {
 	// RuleSet is the rule set that the target comes from. When another one is in force, the target must be found again.
 	RuleSet *rules.Set
 	// Rule is the rule that the entries match; nil if none does.
 	Rule *rules.Rule
-	// Hits has a hit for each limit that applies. They are one group, without an operation and an amount. Limits in shadow mode have
-	// NoVeto. Hits is empty if nothing limits the entries. The target owns the keys.
+	// Hits has a hit for each limit that applies. They are one group, without an operation and an amount. Limits in shadow
+	// mode have NoVeto. Hits is empty if nothing limits the entries. The target owns the keys.
 	Hits []backend.Hit
 	// Rules has the rule of each hit.
 	Rules []*rules.Rule
@@ -30,15 +31,15 @@ func (t *QuotaTarget) SameCounters(other *QuotaTarget) bool {
 	})
 }
 
-// FindQuota returns what units for the entries of a domain are charged to, by the rules in force. Its errors are those of Check.
+// FindQuota returns what units for the entries of a domain are charged to, by the rules in force. Its errors are those
+// of Check.
 func (l *Limiter) FindQuota(domain []byte, entries []rules.Entry) (QuotaTarget, error) {
 	var a Answer
-	batch := &a.workspace.ownBatch
 	req := Request{Domain: domain, Descriptors: []Descriptor{{Entries: entries}}, IgnoresHolds: true}
-	if err := l.addHits(context.Background(), &req, &a, l.Rules(), batch); err != nil {
+	if err := l.Prepare(context.Background(), l.Rules(), &req, &a, a.OwnBatch(&req)); err != nil {
 		return QuotaTarget{}, err
 	}
-	t := QuotaTarget{RuleSet: a.RuleSet, Rule: a.Statuses[0].Rule, Hits: batch.Hits}
+	t := QuotaTarget{RuleSet: a.RuleSet, Rule: a.Statuses[0].Rule, Hits: a.Hits()}
 	for i := range t.Hits {
 		h := &t.Hits[i]
 		h.Key, h.Op, h.GroupID, h.Atomic = bytes.Clone(h.Key), algorithm.Look, 0, false

@@ -38,16 +38,12 @@ type Request struct {
 	Descriptors []Descriptor
 	// DefaultAmount is how many units a descriptor without its own Amount charges. 0 means 1, as in Envoy.
 	DefaultAmount uint64
-	// IndependentDescriptors decides each descriptor as if it came in a request of its own: no rule replaces the rule of another
-	// descriptor, and no Status affects another one. So several requests of one domain share one call of the store. If a descriptor is
-	// invalid, Status.Err says so, and the others are decided.
-	IndependentDescriptors bool
-	// IgnoresHolds says that the entries name counters: they need not name a hold, and a hold that they name has no effect. It is for
-	// programs that look at counters.
+	// IgnoresHolds says that the entries name counters: they need not name a hold, and a hold that they name has no
+	// effect. It is for programs that look at counters.
 	IgnoresHolds bool
-	// CallerLimits, if not empty, has the only limit of each descriptor, and no rules apply to the request, as with CL.THROTTLE. They are
-	// GCRAs with an Emission. Domain and the value of the first entry of a descriptor name its counter. The descriptors are independent.
-	CallerLimits []algorithm.Limit
+	// CallerLimit, if set, is the only limit of each descriptor, and no rules apply to the request, as with CL.THROTTLE.
+	// It is a GCRA with an Emission. Domain and the value of the first entry of a descriptor name its counter.
+	CallerLimit *algorithm.Limit
 	// Now is when the store decides the request. The zero time means the store's own clock.
 	Now time.Time
 	// Protocol is the protocol that the request came with. Recorders use it; it has no effect on the decision.
@@ -62,7 +58,8 @@ type Descriptor struct {
 	// a look at the counter, which charges nothing, or the settlement of a hold that nothing was used of.
 	HasAmount bool
 	Amount    uint64
-	// IsRefund returns the units to the counter instead of charging them. If the entries name a hold, it releases the hold.
+	// IsRefund returns the units to the counter instead of charging them. If the entries name a hold, it releases the
+	// hold.
 	IsRefund bool
 	// HasLimit says that Limit replaces the limits of the rules for this descriptor.
 	HasLimit bool

@@ -19,7 +19,8 @@ func pick(is bool, yes, no uintptr) uintptr {
 	return no
 }
 
-// The charges of a request are counted before memory for them is allocated, so that none of it becomes garbage by growing.
+// The charges of a request are counted before memory for them is allocated, so that none of it becomes garbage by
+// growing.
 func TestChargesAreAllocatedOnce(t *testing.T) {
 	const perDescriptor, perCharge = 20, unsafe.Sizeof(limiter.Charge{}) + unsafe.Sizeof(backend.Hit{}) + unsafe.Sizeof(backend.Verdict{})
 	for _, together := range []bool{false, true} {

@@ -12,7 +12,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// worstRegexes are five expressions at the bounds of what a rule file may have. They compare each value for a long time.
+// worstRegexes are five expressions at the bounds of what a rule file may have. They compare each value for a long
+// time.
 var worstRegexes = func() string {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")
@@ -38,21 +39,18 @@ func expensive(n int, value func(i int) string) *limiter.Request {
 func TestRegexWorkIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name        string
-		n           int
-		independent bool
-		value       func(i int) string
-		tooLarge    bool
+		name     string
+		n        int
+		value    func(i int) string
+		tooLarge bool
 	}{
-		{"one value", 1, false, func(i int) string { return fmt.Sprint(i) }, false},
-		{"300 equal values", 300, false, func(int) string { return "" }, false},
-		{"300 values", 300, false, func(i int) string { return fmt.Sprint(i) }, true},
-		{"independent values", 8, true, func(i int) string { return fmt.Sprint(i) }, false},
+		{"one value", 1, func(i int) string { return fmt.Sprint(i) }, false},
+		{"300 equal values", 300, func(int) string { return "" }, false},
+		{"300 values", 300, func(i int) string { return fmt.Sprint(i) }, true},
 	} {
 		l := start(t, limiter.Config{})
 		l.UseRules(load(t, worstRegexes))
 		req, a := expensive(tt.n, tt.value), new(limiter.Answer)
-		req.IndependentDescriptors = tt.independent
 		err := l.Check(t.Context(), req, a)
 		if is := errors.Is(err, limiter.ErrRequestTooLarge); is != tt.tooLarge || !is && err != nil {
 			t.Errorf("%s: %v", tt.name, err)

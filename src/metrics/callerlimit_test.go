@@ -11,7 +11,7 @@ import (
 func TestCallerLimits(t *testing.T) {
 	t.Parallel()
 	r := New(Config{NearRatio: 0.8})
-	req := &limiter.Request{Domain: []byte("cl.throttle"), CallerLimits: make([]algorithm.Limit, 1)}
+	req := &limiter.Request{Domain: []byte("cl.throttle"), CallerLimit: new(algorithm.Limit)}
 	for _, st := range []limiter.Status{{}, {}, {Over: true}, {Op: algorithm.Refund}, {StoreFailed: true}} {
 		r.Record(req, &limiter.Answer{Statuses: []limiter.Status{st}})
 	}

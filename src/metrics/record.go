@@ -9,7 +9,7 @@ import (
 
 // Record implements limiter.Recorder: it counts one decision.
 func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
-	if len(req.CallerLimits) > 0 {
+	if req.CallerLimit != nil {
 		for i := range a.Statuses {
 			r.recordCallerLimit(&a.Statuses[i])
 		}
@@ -26,13 +26,12 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		return // Two reloads happened during the request, so the counters may be gone.
 	}
 	if a.Shadowed {
-		r.globalShadow.Add(countDecisions(req, a, func(st *limiter.Status) bool { return st.Over }))
+		r.globalShadow.Add(1)
 	}
 	failed := false
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
-		case st.Err != nil:
 		case st.Rule == nil && len(st.Charges) == 0:
 			r.domainStatsOf(&table, a.RuleSet, a.Domain).outcomeCounts[OutcomeUnmatched].Add(1)
 		case st.Rule != nil:
@@ -45,7 +44,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		}
 	}
 	if failed {
-		r.storeErrors.Add(countDecisions(req, a, func(st *limiter.Status) bool { return st.StoreFailed }))
+		r.storeErrors.Add(1)
 	}
 }
 
@@ -91,21 +90,6 @@ func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admit
 			count(r.domainStatsOf(&table, target.RuleSet, d))
 		}
 	}
-}
-
-// countDecisions returns for how many decisions in a holds is true. A request is one decision, which
-// matches; each independent descriptor is a decision of its own.
-func countDecisions(req *limiter.Request, a *limiter.Answer, holds func(*limiter.Status) bool) uint64 {
-	if !req.IndependentDescriptors {
-		return 1
-	}
-	n := uint64(0)
-	for i := range a.Statuses {
-		if holds(&a.Statuses[i]) {
-			n++
-		}
-	}
-	return n
 }
 
 // countUnlimited counts a descriptor of rule as OutcomeUnlimited, under rule or the unlimited rules among its ChargedLimits.

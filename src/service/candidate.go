@@ -16,7 +16,6 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/candidate"
-	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/denials"
@@ -29,7 +28,7 @@ import (
 // candidateSource loads the candidate rules, which are judged beside the live ones, and counts the differences.
 type candidateSource struct {
 	*foundation
-	limiter     *limiter.Limiter // set by useLimiter
+	judge       *candidate.Judge // set by useJudge
 	path        string
 	differences *candidate.Tracker
 	watcher     *filerules.Watcher
@@ -52,7 +51,7 @@ func newCandidate(s *foundation) *candidateSource {
 		return nil
 	}
 	c := &candidateSource{foundation: s, path: path}
-	c.differences = candidate.New(candidate.Config{SubjectRules: s.Settings.TopSubjectsRules, Examples: s.Settings.RecentDenials})
+	c.differences = candidate.NewTracker(candidate.TrackerConfig{SubjectRules: s.Settings.TopSubjectsRules, Examples: s.Settings.RecentDenials})
 	c.watcher = filerules.New(filerules.Config{
 		Config:          reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: c.onLoad},
 		Path:            path,
@@ -71,7 +70,7 @@ func newCandidate(s *foundation) *candidateSource {
 	return c
 }
 
-// hitTime returns the limiter.Config.HitTime of a store.
+// hitTime returns the candidate.Config.HitTime of a store.
 func hitTime(backendType string) func(*backend.Hit) time.Duration {
 	switch backendType {
 	case "memory":
@@ -95,7 +94,7 @@ func (c *candidateSource) adjustSample(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if c.limiter.AdjustSample(ctx) {
+			if c.judge.AdjustSample(ctx) {
 				c.log.important.Infof("%s %% of the counters of candidate rules are judged, which CANDIDATE_MAX_LOAD=%v allows",
 					rules.FormatPercent(c.sampledPercent()), c.Settings.CandidateMaxLoad)
 			}
@@ -105,7 +104,7 @@ func (c *candidateSource) adjustSample(ctx context.Context) error {
 
 // sampledPercent returns the percentage of the counters of candidate limits that are judged, rounded.
 func (c *candidateSource) sampledPercent() float64 {
-	percent := 100 * c.limiter.CandidateShare()
+	percent := 100 * c.judge.SampledShare()
 	if percent < 1 {
 		return math.Round(percent*1e4) / 1e4
 	}
@@ -119,10 +118,10 @@ func (c *candidateSource) reload() {
 	}
 }
 
-// useLimiter has l judge requests by the candidate rules.
-func (c *candidateSource) useLimiter(l *limiter.Limiter) {
+// useJudge has j judge requests by the candidate rules.
+func (c *candidateSource) useJudge(j *candidate.Judge) {
 	if c != nil {
-		c.limiter = l
+		c.judge = j
 	}
 }
 
@@ -179,7 +178,7 @@ func (c *candidateSource) onLoad(l reload.Result) {
 		c.judged, c.hash, c.loadedAt, c.files = l.Set, l.Hash, l.ReadTime, l.PartCount
 	}
 	c.differences.UseRules(c.live, c.judged)
-	c.limiter.UseCandidate(limiter.Candidate{Set: c.judged, Hash: c.hash, Removes: c.removes})
+	c.judge.UseCandidate(candidate.Rules{Set: c.judged, Hash: c.hash, Removes: c.removes})
 	switch {
 	case c.judged != nil:
 		log.important.WithFields(facts).WithFields(logrus.Fields{"domains": len(l.Set.Domains()), "rules": len(l.Set.Rules()), "hash": l.Hash}).
@@ -205,7 +204,7 @@ type candidateFigures struct {
 }
 
 func (c *candidateSource) figures() candidateFigures {
-	f := candidateFigures{Results: c.differences.Results(), Sampled: c.limiter.CandidateShare()}
+	f := candidateFigures{Results: c.differences.Results(), Sampled: c.judge.SampledShare()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.Refused = c.lastLoadErr != nil
@@ -236,10 +235,10 @@ func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 	}
 	v.SampledPercent = c.sampledPercent()
 	results := d.Results()
-	count := func(r limiter.CandidateResult) uint64 { return results[r.String()] }
+	count := func(r candidate.Result) uint64 { return results[r.String()] }
 	v.Requests = operator.CandidateRequests{
-		Same: count(limiter.SameAnswer), NotJudged: count(limiter.NotJudged), NotSampled: count(limiter.NotSampled), CandidateDifferences: operator.CandidateDifferences{
-			WouldDeny: count(limiter.WouldDeny), WouldAdmit: count(limiter.WouldAdmit), WouldBeError: count(limiter.WouldBeError),
+		Same: count(candidate.SameAnswer), NotJudged: count(candidate.NotJudged), NotSampled: count(candidate.NotSampled), CandidateDifferences: operator.CandidateDifferences{
+			WouldDeny: count(candidate.WouldDeny), WouldAdmit: count(candidate.WouldAdmit), WouldBeError: count(candidate.WouldBeError),
 		},
 	}
 	differing := d.Rules()
@@ -249,7 +248,7 @@ func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 		v.DifferingRules = append(v.DifferingRules, operator.CandidateRule{
 			Domain: r.Domain, Rule: r.Rule, LiveLimit: operator.LimitText(live, name), CandidateLimit: operator.LimitText(judged, name),
 			CandidateDifferences: operator.CandidateDifferences{
-				WouldDeny: r.Counts[limiter.WouldDeny], WouldAdmit: r.Counts[limiter.WouldAdmit], WouldBeError: r.Counts[limiter.WouldBeError],
+				WouldDeny: r.Counts[candidate.WouldDeny], WouldAdmit: r.Counts[candidate.WouldAdmit], WouldBeError: r.Counts[candidate.WouldBeError],
 			},
 		})
 	}
@@ -286,7 +285,7 @@ func (c *candidateSource) domainChanges(live, judged *rules.Set, limit int) (add
 	return added, removed
 }
 
-func candidateExample(r limiter.CandidateResult, d *denials.NumberedDenial) operator.CandidateExample {
+func candidateExample(r candidate.Result, d *denials.NumberedDenial) operator.CandidateExample {
 	return operator.CandidateExample{
 		ID: d.ID, At: d.At, Result: r.String(), Protocol: d.Protocol.String(), Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor, RetryAfterSeconds: operator.RetrySeconds(d.RetryAfter),
 	}

@@ -14,6 +14,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"ratelimit/src/candidate"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
@@ -35,7 +36,7 @@ type frontends struct {
 	store      *store
 	statistics *statistics
 	observers  *observers
-	limiter    *limiter.Limiter
+	limiter    *candidate.Judge
 	candidate  *candidateSource
 	editor     *operator.Editor
 	sources    *ruleSources
@@ -120,7 +121,7 @@ func (s *frontends) debugHandler(attempts admin.Attempts) http.Handler {
 	}
 	debug := admin.DebugPages{
 		PprofEnabled:   s.Settings.DebugPprof,
-		Limiter:        s.limiter,
+		Limiter:        s.limiter.Limiter,
 		ChangeCounters: s.editor.Change,
 		Record:         s.record,
 		Figures:        &operator.Figures{Observer: s.observers.Observer, Divider: s.divider, Service: s.state, CandidateRules: s.candidate.report},

@@ -64,11 +64,11 @@ func New(cfg Config) (_ *Service, err error) {
 	observers := newObservers(f, ports.debug.Listener != nil)
 	candidate := newCandidate(f)
 	limiter := newLimiter(f, store, candidate, slices.Concat([]limiter.Recorder{f.counters}, sinks.recorders, observers.recorders)...)
-	candidate.useLimiter(limiter)
-	editor := newEditor(f, store, limiter)
+	candidate.useJudge(limiter)
+	editor := newEditor(f, store, limiter.Limiter)
 	inForce := slices.Concat([]func(*rules.Set){f.counters.UseRules}, sinks.ruleUsers,
 		[]func(*rules.Set){observers.UseRules, store.prepareLocalFallback, candidate.useLive, limiter.UseRules, divvy.openIfNeeded})
-	sources, err := newRuleSources(servers, store, candidate, limiter, inForce...)
+	sources, err := newRuleSources(servers, store, candidate, limiter.Limiter, inForce...)
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,7 @@ import (
 type batch struct {
 	srv           *Server
 	ctx           context.Context // ctx is that of the requests.
-	req           limiter.Request
-	answer        limiter.Answer
+	requests      limiter.Many
 	entries       []rules.Entry
 	repairedLines []byte            // repairedLines holds copies of lines that were not UTF-8, made valid.
 	replies       *pipeline.Replies // replies gets the replies.
@@ -28,7 +27,7 @@ type batch struct {
 const (
 	maxBatchEntries  = 16 << 10
 	maxPooledBytes   = 64 << 10
-	maxPooledCharges = 4 * limiter.MaxDescriptors
+	maxPooledCharges = 64 // of each request
 )
 
 func (s *Server) newBatch(ctx context.Context, replies *pipeline.Replies) *batch {
@@ -40,7 +39,7 @@ func (s *Server) newBatch(ctx context.Context, replies *pipeline.Replies) *batch
 // returnToPool puts b into its pool.
 func (b *batch) returnToPool() {
 	b.ctx, b.replies = nil, nil
-	if cap(b.entries) <= maxBatchEntries && cap(b.repairedLines) <= maxPooledBytes && b.answer.Reset(maxPooledCharges) {
+	if cap(b.entries) <= maxBatchEntries && cap(b.repairedLines) <= maxPooledBytes {
 		b.clearRequests()
 		b.srv.batchPool.Put(b)
 	}
@@ -49,16 +48,15 @@ func (b *batch) returnToPool() {
 // clearRequests removes all requests. Their entries refer to the buffers of connections.
 func (b *batch) clearRequests() {
 	clear(b.entries)
-	clear(b.req.Descriptors)
 	b.entries, b.repairedLines = b.entries[:0], b.repairedLines[:0]
-	b.req.Descriptors, b.req.Domain = b.req.Descriptors[:0], nil
+	b.requests.Reset(maxPooledCharges)
 }
 
 // addRequest adds the request in line, which must not change until decideRequests. If the request does
 // not fit into the batch, addRequest first decides the earlier ones, and may return the fault of one of them.
 func (b *batch) addRequest(line []byte) *pipeline.Fault {
 	cfg := &b.srv.cfg
-	if len(b.req.Descriptors) >= cfg.MaxPipelined || len(b.entries) >= maxBatchEntries {
+	if len(b.requests.Items()) >= cfg.MaxPipelined || len(b.entries) >= maxBatchEntries {
 		if f := b.decideRequests(); f != nil {
 			return f
 		}
@@ -78,14 +76,15 @@ func (b *batch) addRequest(line []byte) *pipeline.Fault {
 		return f
 	}
 	domain := b.takeDomain(first)
-	if !bytes.Equal(domain, b.req.Domain) {
+	if n := len(b.requests.Items()); n > 0 && !bytes.Equal(domain, b.requests.Items()[n-1].Request.Domain) {
+		// If the domain before is unknown, the connection ends, and this request is not charged.
 		if f := b.decideRequests(); f != nil {
 			return f
 		}
 	}
-	b.req.Domain = domain
-	pairs := b.entries[first:len(b.entries):len(b.entries)]
-	b.req.Descriptors = append(b.req.Descriptors, limiter.Descriptor{Entries: pairs})
+	req := &b.requests.Add().Request
+	req.Domain, req.Protocol = domain, limiter.ProtocolDivvy
+	req.Descriptors = append(req.Descriptors, limiter.Descriptor{Entries: b.entries[first:len(b.entries):len(b.entries)]})
 	return nil
 }
 
@@ -110,51 +109,50 @@ func (b *batch) takeDomain(first int) []byte {
 
 // decideRequests decides the added requests, appends their replies, and removes the requests. If a
 // request fails, decideRequests returns its fault and appends no further replies.
-func (b *batch) decideRequests() *pipeline.Fault {
-	if len(b.req.Descriptors) == 0 {
+func (b *batch) decideRequests() (f *pipeline.Fault) {
+	if len(b.requests.Items()) == 0 {
 		return nil
 	}
-	start := time.Now()
-	b.req.Now = b.srv.now
-	err := b.srv.cfg.Limiter.Check(b.ctx, &b.req, &b.answer)
-	answered, f := b.appendReplies(err)
-	if err != nil && f != nil {
-		b.srv.cfg.OnFailure(err)
+	start, answered := time.Now(), 0
+	b.requests.Now = b.srv.now
+	b.srv.cfg.Limiter.CheckMany(b.ctx, &b.requests)
+	for _, it := range b.requests.Items() {
+		if f = b.appendReply(it); f != nil {
+			if it.Err != nil {
+				b.srv.cfg.OnFailure(it.Err)
+			}
+			break
+		}
+		answered++
 	}
 	if answered > 0 {
 		b.srv.answeredHits.Add(uint64(answered))
 		b.srv.cfg.OnDecisions(answered, time.Since(start))
 	}
-	clear(b.req.Descriptors)
-	b.req.Descriptors = b.req.Descriptors[:0]
+	b.requests.Reset(maxPooledCharges)
 	return f
 }
 
-// appendReplies appends the replies for b.answer; err is the error of Check. It returns how many
-// replies it appended, and the fault of the first request without a reply.
-func (b *batch) appendReplies(err error) (answered int, f *pipeline.Fault) {
+// appendReply appends the reply for it, or returns its fault.
+func (b *batch) appendReply(it *limiter.Item) *pipeline.Fault {
+	err, storeFailed := it.Err, errors.Is(it.Err, limiter.ErrStoreFailed)
 	switch {
 	case errors.Is(err, limiter.ErrNoRules):
-		return 0, errNotReady
+		return errNotReady
 	case errors.Is(err, limiter.ErrInvalidRequest):
-		return 0, &pipeline.Fault{Text: err.Error()}
-	case err != nil && !errors.Is(err, limiter.ErrStoreFailed):
-		return 0, errInternal
-	case b.answer.Domain == nil:
-		return 0, newFaultf("No rules are loaded for the domain %s.", b.req.Domain)
+		return &pipeline.Fault{Text: err.Error()}
+	case err != nil && !storeFailed:
+		return errInternal
+	case it.Answer.Domain == nil:
+		return newFaultf("No rules are loaded for the domain %s.", it.Request.Domain)
 	}
-	for i := range b.answer.Statuses {
-		st := &b.answer.Statuses[i]
-		switch {
-		case st.Err != nil:
-			return i, &pipeline.Fault{Text: st.Err.Error()}
-		case err == nil || !st.StoreFailed:
-			b.replies.Write(b.srv.appendReply(b.replies.AvailableBuffer(), st))
-		case b.srv.refusesEveryRequest(st):
-			b.replies.WriteString(neverPassesReply)
-		default:
-			return i, errStore
-		}
+	switch st := &it.Answer.Statuses[0]; {
+	case !storeFailed:
+		b.replies.Write(b.srv.appendReply(b.replies.AvailableBuffer(), st))
+	case b.srv.refusesEveryRequest(st):
+		b.replies.WriteString(neverPassesReply)
+	default:
+		return errStore
 	}
-	return len(b.answer.Statuses), nil
+	return nil
 }

@@ -5,6 +5,7 @@ package divvy
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,12 +17,20 @@ import (
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
 )
+
+// Limiter decides requests. It is a limiter.Limiter, or wraps one.
+type Limiter interface {
+	CheckMany(context.Context, *limiter.Many)
+	Rules() *rules.Set
+	ShadowMode() bool
+}
 
 // Config configures a Server.
 type Config struct {
 	// Limiter decides the requests; required.
-	Limiter *limiter.Limiter
+	Limiter Limiter
 	// Domain is the domain of a HIT that names none. It is required unless DomainKey is set;
 	// then a HIT that names no domain is an error.
 	Domain string
@@ -37,7 +46,7 @@ type Config struct {
 	RoundSecondsUp bool
 	// MaxLineBytes is the longest line in bytes, without its end, less than 64 MiB. Defaults to 1 MiB. It sets MaxInputBytes.
 	MaxLineBytes int
-	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most limiter.MaxDescriptors. Defaults to 128.
+	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most pipeline.MaxPipelined. Defaults to 128.
 	MaxPipelined int
 	pipeline.Limits
 	pipeline.Events
@@ -69,14 +78,14 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("divvy: Config.Domain and Config.DomainKey are both empty")
 	case cfg.MaxLineBytes < 0 || cfg.MaxPipelined < 0:
 		return nil, errors.New("divvy: a limit is negative")
-	case cfg.MaxPipelined > limiter.MaxDescriptors:
-		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelined, limiter.MaxDescriptors)
+	case cfg.MaxPipelined > pipeline.MaxPipelined:
+		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelined, pipeline.MaxPipelined)
 	}
 	cfg.SetDefaults()
 	cfg.MaxInputBytes = cfg.MaxLineBytes + len("\r\n")
 	s := &Server{cfg: cfg, defaultDomain: []byte(cfg.Domain), errorReplies: pipeline.NewErrorCounts(errorCodeUnknown, errorCodeUnknownCommand)}
 	s.batchPool.New = func() any {
-		return &batch{srv: s, req: limiter.Request{IndependentDescriptors: true, Protocol: limiter.ProtocolDivvy}}
+		return &batch{srv: s}
 	}
 	server, err := pipeline.New(pipeline.Config{
 		Protocol: "divvy", Request: "line",

@@ -94,18 +94,19 @@ func TestBatchLetsGo(t *testing.T) {
 	play(s, []byte("HIT ip=1\nHIT ip=2\nHIT ip=\xff\n"))
 	b := s.newBatch(t.Context(), nil)
 	defer b.returnToPool()
-	if len(b.entries)+len(b.repairedLines)+len(b.req.Descriptors) > 0 || b.answer.RuleSet != nil {
+	if len(b.entries)+len(b.repairedLines)+len(b.requests.Items()) > 0 {
 		t.Errorf("left: %+v", b)
 	}
 	if slices.ContainsFunc(b.entries[:cap(b.entries)], func(e rules.Entry) bool { return e.Key != nil }) {
 		t.Error("entries point to lines")
 	}
-	for _, d := range b.req.Descriptors[:cap(b.req.Descriptors)] {
+	it := b.requests.Add()
+	for _, d := range it.Request.Descriptors[:cap(it.Request.Descriptors)] {
 		if d.Entries != nil {
 			t.Error("descriptors point to entries")
 		}
 	}
-	for _, st := range b.answer.Statuses[:cap(b.answer.Statuses)] {
+	for _, st := range it.Answer.Statuses[:cap(it.Answer.Statuses)] {
 		if st.Rule != nil || st.Charges != nil {
 			t.Error("statuses point to rules")
 		}

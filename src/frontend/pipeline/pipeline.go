@@ -51,6 +51,9 @@ type Config struct {
 	Limits
 }
 
+// MaxPipelined is the most requests of a connection that a front end decides in one call.
+const MaxPipelined = 1000
+
 // Limits bound what clients can use.
 type Limits struct {
 	// MaxInputBytes is the largest read buffer of a connection, at most MaxLargeInputBytes. A Session must return a Fault for a

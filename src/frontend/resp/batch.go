@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -18,24 +17,22 @@ type batch struct {
 	ctx     context.Context // ctx is that of the requests.
 	replies *pipeline.Replies
 	args    [][]byte // args are the arguments of the command that is being answered.
-	// many has the requests. Those that ask the same domain one after the other are independent descriptors of one item: 16 commands
-	// then take an eighth less CPU than as 16 items.
 	many    limiter.Many
-	last    *limiter.Item // last is the last item of many; nil if many is empty.
-	writers []replyWriter // writers has one for each descriptor of the items.
-	entries []rules.Entry // entries has those of all items.
+	writers []replyWriter     // has one for each item of many
+	entries []rules.Entry     // those of all items
+	limits  []algorithm.Limit // the limits that callers sent
 	scratch replyScratch
 }
 
-// replyWriter appends the reply for descriptor i of it, which the limiter has decided.
-type replyWriter func(dst []byte, it *limiter.Item, i int, s *replyScratch) []byte
+// replyWriter appends the reply for it, which the limiter has decided. Its request has one descriptor.
+type replyWriter func(dst []byte, it *limiter.Item, s *replyScratch) []byte
 
 // replyScratch is memory for writing a reply. The next reply reuses it.
 type replyScratch struct {
 	entries []rules.Entry
 	path    []byte
-	// limitText and timesText are the first two and the last two integers of the level last. Most replies of a batch repeat them.
-	last                 limiter.Level
+	// limitText and timesText are the first two and the last two integers of last. Most replies of a batch repeat them.
+	last                 limiter.Summary
 	limitText, timesText []byte
 }
 
@@ -43,9 +40,7 @@ type replyScratch struct {
 const (
 	maxBatchEntries  = 16 << 10
 	maxPooledArgs    = 64
-	maxPooledCharges = 4 * limiter.MaxDescriptors
-	// maxLaterDescriptors is the most descriptors of an item other than the first. Items keep their memory, and there may be many.
-	maxLaterDescriptors = 16
+	maxPooledCharges = 64 // of each request
 )
 
 func (s *Server) newBatch(ctx context.Context, r *pipeline.Replies) *batch {
@@ -68,17 +63,11 @@ func (b *batch) returnToPool() {
 
 // addRequest adds a request with the descriptor d, whose entries addEntries has added. Its bytes must not change until decide.
 func (b *batch) addRequest(domain []byte, d *limiter.Descriptor, limit *algorithm.Limit, w replyWriter) {
-	it := b.last
-	if it == nil || (limit != nil) != (len(it.Request.CallerLimits) > 0) || !bytes.Equal(it.Request.Domain, domain) ||
-		len(it.Request.Descriptors) >= maxLaterDescriptors && it != b.many.Items()[0] {
-		it = b.many.Add()
-		it.Request.Domain, it.Request.Protocol = domain, limiter.ProtocolRESP
-		it.Request.IndependentDescriptors = true
-		b.last = it
-	}
-	it.Request.Descriptors = append(it.Request.Descriptors, *d)
+	req := &b.many.Add().Request
+	req.Domain, req.Protocol, req.Descriptors = domain, limiter.ProtocolRESP, append(req.Descriptors, *d)
 	if limit != nil {
-		it.Request.CallerLimits = append(it.Request.CallerLimits, *limit)
+		b.limits = append(b.limits, *limit)
+		req.CallerLimit = &b.limits[len(b.limits)-1]
 	}
 	b.writers = append(b.writers, w)
 }
@@ -105,23 +94,18 @@ func (b *batch) decide() {
 	start := time.Now()
 	b.many.Now = b.srv.now
 	b.srv.cfg.Limiter.CheckMany(b.ctx, &b.many)
-	writers := b.writers
-	for _, it := range b.many.Items() {
-		for i := range it.Request.Descriptors {
-			if err := b.srv.requestError(it, i); err != nil {
-				b.srv.writeError(&b.replies.Buffer, err)
-			} else {
-				b.replies.Write(writers[i](b.replies.AvailableBuffer(), it, i, &b.scratch))
-			}
+	for i, it := range b.many.Items() {
+		if err := b.srv.requestError(it); err != nil {
+			b.srv.writeError(&b.replies.Buffer, err)
+		} else {
+			b.replies.Write(b.writers[i](b.replies.AvailableBuffer(), it, &b.scratch))
 		}
-		writers = writers[len(it.Request.Descriptors):]
 	}
 	b.srv.cfg.OnDecisions(n, time.Since(start))
 	b.many.Reset(maxPooledCharges)
-	b.last = nil
 	clear(b.entries)
 	clear(b.scratch.entries[:cap(b.scratch.entries)])
-	b.writers, b.entries = b.writers[:0], b.entries[:0]
+	b.writers, b.entries, b.limits = b.writers[:0], b.entries[:0], b.limits[:0]
 }
 
 var (
@@ -130,19 +114,10 @@ var (
 	errInternal = &replyError{codeERR, "the request was not decided"}
 )
 
-// requestError returns the error reply for descriptor i of it; nil if it was decided.
-func (s *Server) requestError(it *limiter.Item, i int) *replyError {
-	err := it.Err
-	if isStoreError := errors.Is(err, limiter.ErrStoreFailed); err == nil || isStoreError {
-		switch st := &it.Answer.Statuses[i]; {
-		case st.Err != nil:
-			err = st.Err
-		case isStoreError && !st.StoreFailed:
-			return nil
-		}
-	}
-	switch {
-	case err == nil && it.Answer.Domain == nil && len(it.Request.CallerLimits) == 0:
+// requestError returns the error reply for it; nil if it was decided.
+func (s *Server) requestError(it *limiter.Item) *replyError {
+	switch err := it.Err; {
+	case err == nil && it.Answer.Domain == nil && it.Request.CallerLimit == nil:
 		return &replyError{codeERR, "no rules are loaded for the domain " + rules.Quote(string(it.Request.Domain))}
 	case err == nil:
 		return nil

@@ -83,8 +83,9 @@ func newStore(tb testing.TB) backend.Backend {
 func build(tb testing.TB, cfg Config) *Server {
 	tb.Helper()
 	if cfg.Limiter == nil {
-		cfg.Limiter = limiter.New(limiter.Config{Backend: newStore(tb)})
-		cfg.Limiter.UseRules(loadRules(tb))
+		l := limiter.New(limiter.Config{Backend: newStore(tb)})
+		l.UseRules(loadRules(tb))
+		cfg.Limiter = l
 	}
 	if cfg.OnPanic == nil {
 		cfg.OnPanic = func(value any, stack []byte) { tb.Errorf("panic: %v\n%s", value, stack) }

@@ -91,10 +91,10 @@ func (s *session) dryRun(b *batch, r *rateLimitArgs) *replyError {
 		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP, Now: s.srv.now,
 	}
 	it.Err = s.srv.cfg.Limiter.DryRun(b.ctx, &it.Request, &it.Answer)
-	if err := s.srv.requestError(&it, 0); err != nil {
+	if err := s.srv.requestError(&it); err != nil {
 		return err
 	}
-	b.replies.Write(appendRateLimitReply(b.replies.AvailableBuffer(), &it, 0, &b.scratch))
+	b.replies.Write(appendRateLimitReply(b.replies.AvailableBuffer(), &it, &b.scratch))
 	return nil
 }
 
@@ -110,13 +110,13 @@ func entriesOf(pairs [][]byte) []rules.Entry {
 // appendRateLimitReply appends five integers: whether the request is limited, the limit, what remains of it, and the seconds until the
 // same request would pass, or -1, and until the counter is empty. Of several limits it tells the binding one. Without a limit, the limit and
 // what remains are -1.
-func appendRateLimitReply(dst []byte, it *limiter.Item, i int, s *replyScratch) []byte {
-	st := &it.Answer.Statuses[i]
+func appendRateLimitReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
+	st := &it.Answer.Statuses[0]
 	c := st.BindingCharge
 	if c == nil {
-		return s.appendFive(dst, limiter.Level{Limit: -1, Remaining: -1, RetrySeconds: -1})
+		return s.appendFive(dst, limiter.Summary{Limit: -1, Remaining: -1, RetrySeconds: -1})
 	}
-	l := limiter.Level{
+	l := limiter.Summary{
 		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(c.Algorithm.Capacity()), Remaining: int64(c.Verdict.Remaining),
 		RetrySeconds: -1, ResetSeconds: limiter.SecondsRoundedUp(st.ResetAfter),
 	}
@@ -127,11 +127,11 @@ func appendRateLimitReply(dst []byte, it *limiter.Item, i int, s *replyScratch) 
 }
 
 // appendFive appends the integers that CL.THROTTLE replies.
-func (s *replyScratch) appendFive(dst []byte, l limiter.Level) []byte {
+func (s *replyScratch) appendFive(dst []byte, l limiter.Summary) []byte {
 	return s.appendIntegers(append(dst, "*5\r\n"...), l)
 }
 
-func (s *replyScratch) appendIntegers(dst []byte, l limiter.Level) []byte {
+func (s *replyScratch) appendIntegers(dst []byte, l limiter.Summary) []byte {
 	if len(s.limitText) == 0 || l.Limited != s.last.Limited || l.Limit != s.last.Limit {
 		limited := int64(0)
 		if l.Limited {
@@ -184,13 +184,13 @@ func amountOf(quantity int64, entries []rules.Entry) limiter.Descriptor {
 
 // appendTreeReply appends an array with the summary of all levels, and an array of the levels: each with the words of its path, joined
 // by ":", and its own five integers.
-func appendTreeReply(dst []byte, it *limiter.Item, i int, s *replyScratch) []byte {
-	st := &it.Answer.Statuses[i]
-	dst = s.appendFive(appendArray(dst, 2), st.SummarizeLevels())
+func appendTreeReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
+	st := &it.Answer.Statuses[0]
+	dst = s.appendFive(appendArray(dst, 2), st.Summary())
 	dst = appendArray(dst, len(st.Charges))
 	for j := range st.Charges {
 		c := &st.Charges[j]
-		s.entries = c.Rule.AppendCounterEntries(s.entries[:0], it.Request.Descriptors[i].Entries)
+		s.entries = c.Rule.AppendCounterEntries(s.entries[:0], it.Request.Descriptors[0].Entries)
 		s.path = s.path[:0]
 		for _, e := range s.entries {
 			for _, word := range [][]byte{e.Key, e.Value} {
@@ -200,7 +200,7 @@ func appendTreeReply(dst []byte, it *limiter.Item, i int, s *replyScratch) []byt
 			}
 		}
 		dst = appendBulk(appendArray(dst, 6), bytes.TrimSuffix(s.path, []byte(":")))
-		dst = s.appendIntegers(dst, c.Level())
+		dst = s.appendIntegers(dst, c.Summary())
 	}
 	return dst
 }

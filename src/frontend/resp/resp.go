@@ -20,10 +20,17 @@ import (
 	"ratelimit/src/rules"
 )
 
+// Limiter decides requests. It is a limiter.Limiter, or wraps one.
+type Limiter interface {
+	CheckMany(context.Context, *limiter.Many)
+	DryRun(context.Context, *limiter.Request, *limiter.Answer) error
+	Rules() *rules.Set
+}
+
 // Config configures a Server.
 type Config struct {
 	// Limiter decides the requests; required.
-	Limiter *limiter.Limiter
+	Limiter Limiter
 	// ThrottleRefusal, if set, says why CL.THROTTLE is refused: the store cannot count it.
 	ThrottleRefusal string
 	// Version is the version that HELLO and INFO tell.
@@ -32,7 +39,7 @@ type Config struct {
 	TLS *tls.Config
 	Access
 	Operations
-	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most limiter.MaxDescriptors. Defaults to 128.
+	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most pipeline.MaxPipelined. Defaults to 128.
 	MaxPipelined int
 	// Limits bound what clients can use. MaxInputBytes, the longest command, defaults to 1 MiB.
 	pipeline.Limits
@@ -82,8 +89,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("resp: Config.Limiter is missing")
 	case cfg.MaxInputBytes < minCommandBytes:
 		return nil, fmt.Errorf("resp: the longest command has %d bytes, less than %d", cfg.MaxInputBytes, minCommandBytes)
-	case cfg.MaxPipelined < 0 || cfg.MaxPipelined > limiter.MaxDescriptors:
-		return nil, fmt.Errorf("resp: %d requests at a time are not between 1 and %d", cfg.MaxPipelined, limiter.MaxDescriptors)
+	case cfg.MaxPipelined < 0 || cfg.MaxPipelined > pipeline.MaxPipelined:
+		return nil, fmt.Errorf("resp: %d requests at a time are not between 1 and %d", cfg.MaxPipelined, pipeline.MaxPipelined)
 	}
 	cfg.SetDefaults()
 	s := &Server{cfg: cfg, started: time.Now(), commandList: newCommandList(), errorReplies: pipeline.NewErrorCounts(errorCodes...)}

@@ -329,7 +329,7 @@ func TestConfig(t *testing.T) {
 		{Limiter: l, Limits: pipeline.Limits{MaxInputBytes: 1023}},
 		{Limiter: l, Limits: pipeline.Limits{MaxInputBytes: 1 << 30}},
 		{Limiter: l, MaxPipelined: -1},
-		{Limiter: l, MaxPipelined: limiter.MaxDescriptors + 1},
+		{Limiter: l, MaxPipelined: pipeline.MaxPipelined + 1},
 		{Limiter: l, Limits: pipeline.Limits{MaxConnections: -1}},
 	} {
 		if _, err := New(cfg); err == nil {

@@ -70,10 +70,10 @@ func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
 // the same request would pass, or -1, and until the limit is as new.
 //
 // Source: redis-cell 0.4.0.
-func appendThrottleReply(dst []byte, it *limiter.Item, i int, s *replyScratch) []byte {
-	st := &it.Answer.Statuses[i]
-	limit, v := &it.Request.CallerLimits[i], &st.Charges[0].Verdict
-	l := limiter.Level{
+func appendThrottleReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
+	st := &it.Answer.Statuses[0]
+	limit, v := it.Request.CallerLimit, &st.Charges[0].Verdict
+	l := limiter.Summary{
 		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(limit.Capacity()), Remaining: throttleRemaining(limit, v.ResetAfter),
 		RetrySeconds: -1, ResetSeconds: throttleSeconds(v.ResetAfter),
 	}

@@ -255,9 +255,9 @@ func TestBatchOfAllKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newBatchStore(t)
 		f := start(t, store)
-		set := f.cfg.Limiter.Rules()
+		set := f.cfg.Limiter.(*limiter.Limiter).Rules()
 		f.cfg.Limiter = limiter.New(limiter.Config{Backend: store, MaxDescriptors: 3})
-		f.cfg.Limiter.UseRules(set)
+		f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 		counted := f.countCalls()
 		c := dialBatches(t, f.Service, ServerConfig{MaxMessageBytes: 50_000})
 		ip, staff := descriptor("ip", "1"), descriptor("staff", "x")
@@ -410,9 +410,9 @@ func TestBatchPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newBatchStore(t)
 		f := start(t, store)
-		set := f.cfg.Limiter.Rules()
+		set := f.cfg.Limiter.(*limiter.Limiter).Rules()
 		f.cfg.Limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{panicking{"staff"}}})
-		f.cfg.Limiter.UseRules(set)
+		f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 		counted := f.countCalls()
 		c := dialBatches(t, f.Service, ServerConfig{})
 		for i, keys := range [][]string{{"ip", "nobody"}, {"ip", "staff", "pay"}, {"pay", "ip"}} {

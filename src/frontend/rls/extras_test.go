@@ -154,7 +154,7 @@ func TestMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.cfg.Limiter.UseRules(set)
+	f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 	steps := []struct {
 		name string
 		req  *pb.RateLimitRequest
@@ -212,7 +212,7 @@ func TestMetadataOfPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.cfg.Limiter.UseRules(set)
+	f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 	for i, want := range []string{
 		"[[0,1,0,-1,1000]] of 2", "[[1,1,0,100,2000]] of 2", "[[1,1,0,1000,2000]] of 2",
 	} {
@@ -300,7 +300,7 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.cfg.Limiter.UseRules(set)
+	f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 	for key, want := range map[string]string{
 		"burst": "limit 100, header 100, 20 remaining, [map[atOnce:21 limit:100 over:false remaining:20 resetAfter:0.6 rule:burst]]",
 		"plain": "limit 100, header 100, 99 remaining, []",

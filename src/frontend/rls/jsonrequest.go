@@ -8,16 +8,16 @@ import (
 	"ratelimit/src/rules"
 )
 
-// AppendJSONRequest appends the RateLimitRequest for descriptors of req in proto3 JSON, which ParseJSON reads as the same request. In
+// AppendJSONRequest appends req as a RateLimitRequest in proto3 JSON, which ParseJSON reads as the same request. In
 // texts, bytes that are not UTF-8 become U+FFFD.
-func AppendJSONRequest(b []byte, req *limiter.Request, descriptors []limiter.Descriptor) []byte {
+func AppendJSONRequest(b []byte, req *limiter.Request) []byte {
 	b = AppendJSONString(append(b, `{"domain":`...), req.Domain)
 	b = append(b, `,"descriptors":[`...)
-	for i := range descriptors {
+	for i := range req.Descriptors {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendJSONDescriptor(b, &descriptors[i])
+		b = appendJSONDescriptor(b, &req.Descriptors[i])
 	}
 	b = append(b, `],`...)
 	return closeJSONBracket(appendJSONNumberField(b, `"hitsAddend":`, req.DefaultAmount), '}')

@@ -45,7 +45,7 @@ func TestAppendJSONRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := string(AppendJSONRequest(nil, req, req.Descriptors)); got != text {
+		if got := string(AppendJSONRequest(nil, req)); got != text {
 			t.Errorf("got  %s\nwant %s", got, text)
 		}
 	}
@@ -65,7 +65,7 @@ func FuzzAppendJSONRequest(f *testing.F) {
 		if before.decodeRequest(data) != nil {
 			return
 		}
-		text := AppendJSONRequest(nil, &before.req, before.req.Descriptors)
+		text := AppendJSONRequest(nil, &before.req)
 		wire, err := jsonToProtobuf(text)
 		if err != nil {
 			t.Fatalf("%v: %s", err, text)
@@ -73,7 +73,7 @@ func FuzzAppendJSONRequest(f *testing.F) {
 		if err := after.decodeRequest(wire); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
-		again := AppendJSONRequest(nil, &after.req, after.req.Descriptors)
+		again := AppendJSONRequest(nil, &after.req)
 		if string(again) != string(text) {
 			t.Errorf("%s is read as %s", text, again)
 		}

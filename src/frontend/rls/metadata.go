@@ -118,11 +118,11 @@ func chargesMetadata(st *limiter.Status) []any {
 
 // limitTreeSummary returns the summary of all levels of a path in a tree of limits: [limited, limit, remaining, retry after, reset after].
 func limitTreeSummary(st *limiter.Status) []any {
-	l, limited := st.SummarizeLevels(), 0
-	if l.Limited {
+	s, limited := st.Summary(), 0
+	if s.Limited {
 		limited = 1
 	}
-	return []any{limited, l.Limit, l.Remaining, l.RetrySeconds, l.ResetSeconds}
+	return []any{limited, s.Limit, s.Remaining, s.RetrySeconds, s.ResetSeconds}
 }
 
 // mergeMetadata returns the fields of a and those that only b has. It merges maps that both have. It

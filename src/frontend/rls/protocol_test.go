@@ -26,9 +26,9 @@ func TestProtocol(t *testing.T) {
 		}
 		got := make(protocolRecorder, 1)
 		f := start(t, nil)
-		set := f.cfg.Limiter.Rules()
+		set := f.cfg.Limiter.(*limiter.Limiter).Rules()
 		f.cfg.Limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{got}})
-		f.cfg.Limiter.UseRules(set)
+		f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 		_, conn := dial(t, f, cfg)
 		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1"))); err != nil {
 			t.Fatal(err)

@@ -18,10 +18,16 @@ import (
 	"ratelimit/src/limiter"
 )
 
+// Limiter decides requests. It is a limiter.Limiter, or wraps one.
+type Limiter interface {
+	Check(context.Context, *limiter.Request, *limiter.Answer) error
+	CheckMany(context.Context, *limiter.Many)
+}
+
 // Config configures a Service.
 type Config struct {
 	// Limiter decides the requests; required.
-	Limiter *limiter.Limiter
+	Limiter Limiter
 	// OnError, if set, is called after each panic and each failed request, but not for a body of
 	// /json that is no request. It must be fast and safe for concurrent use.
 	OnError func(error)

@@ -79,14 +79,12 @@ func (f *fixture) use(text string) {
 }
 
 func (f *fixture) hit(paths string) {
-	req := limiter.Request{Domain: []byte("kitchen"), IndependentDescriptors: true}
 	for path := range strings.FieldsSeq(paths) {
 		entry := rules.Entry{Key: []byte("path"), Value: []byte(path)}
-		req.Descriptors = append(req.Descriptors, limiter.Descriptor{Entries: []rules.Entry{entry}})
-	}
-	var a limiter.Answer
-	if err := f.Check(f.t.Context(), &req, &a); err != nil && !errors.Is(err, limiter.ErrStoreFailed) {
-		f.t.Error(err)
+		req := limiter.Request{Domain: []byte("kitchen"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{entry}}}}
+		if err := f.Check(f.t.Context(), &req, new(limiter.Answer)); err != nil && !errors.Is(err, limiter.ErrStoreFailed) {
+			f.t.Error(err)
+		}
 	}
 }
 

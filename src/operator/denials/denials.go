@@ -10,8 +10,7 @@ import (
 	"ratelimit/src/operator/throttle"
 )
 
-// Denial is a denied request, or a denied descriptor of a request with independent descriptors. Its texts refer to no memory of
-// the request or its rules.
+// Denial is a denied request. Its texts refer to no memory of the request or its rules.
 type Denial struct {
 	At       time.Time
 	Protocol limiter.Protocol
@@ -74,16 +73,8 @@ func (s *Sampler) AddMany(now time.Time, n uint64, sample func() Denial) {
 	}
 }
 
-// recordDenied samples the descriptor with the longest wait, or each denied independent descriptor.
+// recordDenied samples the descriptor with the longest wait.
 func (s *Sampler) recordDenied(now time.Time, req *limiter.Request, a *limiter.Answer) {
-	if req.IndependentDescriptors {
-		for i := range a.Statuses {
-			if a.Statuses[i].Over {
-				s.sampleDenial(now, req, a, i)
-			}
-		}
-		return
-	}
 	for i := range a.Statuses {
 		if a.Statuses[i].StoreFailed {
 			return // A failed request gets an error instead of a denial.
@@ -111,7 +102,7 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 	if a.Domain != nil {
 		d.Domain = callertext.Name(a.Domain.Name)
 	}
-	if len(req.CallerLimits) > 0 {
+	if req.CallerLimit != nil {
 		d.Domain = callertext.Name(string(req.Domain))
 	}
 	if c := st.BindingCharge; c != nil {

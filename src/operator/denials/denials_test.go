@@ -73,26 +73,20 @@ func TestDenials(t *testing.T) {
 	sampler := New(Config{MaxSamples: 1000, Interval: time.Second, OnSample: func(d Denial) { got = append(got, d) }})
 	for _, tt := range []struct {
 		asked string
-		apart bool
 		cfg   limiter.Config
 		want  []Denial
 	}{
-		{"ip=1 user=x nothing=1", false, limiter.Config{}, nil},
-		{"banned=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.banned", Descriptor: "banned=1", RetryAfter: algorithm.Never}}},
-		{"ip=1 ip=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}}},
-		{"ip=1 ip=1 user=x user=x", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.user", Descriptor: "user=x", RetryAfter: 800 * time.Second}}}, // the longest wait
-		{"ip=1 ip=1 banned=a,b=c", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}}},
-		{"shadow=1", false, limiter.Config{}, nil},
-		{"banned=1", false, limiter.Config{ShadowMode: true}, nil},
-		{"quota=1 ip=1", false, limiter.Config{}, []Denial{{Domain: "d", Rule: "d.quota", Descriptor: "quota=1", RetryAfter: algorithm.Never}}},
-		{"banned=1 ip=1 banned=2", true, limiter.Config{}, []Denial{
-			{Domain: "d", Rule: "d.banned", Descriptor: "banned=1", RetryAfter: algorithm.Never}, {Domain: "d", Rule: "d.banned", Descriptor: "banned=2", RetryAfter: algorithm.Never},
-		}},
-		{"banned=1 shadow=1", true, limiter.Config{ShadowMode: true}, nil},
+		{"ip=1 user=x nothing=1", limiter.Config{}, nil},
+		{"banned=1", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.banned", Descriptor: "banned=1", RetryAfter: algorithm.Never}}},
+		{"ip=1 ip=1", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}}},
+		{"ip=1 ip=1 user=x user=x", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.user", Descriptor: "user=x", RetryAfter: 800 * time.Second}}}, // the longest wait
+		{"ip=1 ip=1 banned=a,b=c", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}}},
+		{"shadow=1", limiter.Config{}, nil},
+		{"banned=1", limiter.Config{ShadowMode: true}, nil},
+		{"quota=1 ip=1", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.quota", Descriptor: "quota=1", RetryAfter: algorithm.Never}}},
 	} {
 		got = nil
 		req := parse(tt.asked)
-		req.IndependentDescriptors = tt.apart
 		if err := start(t, tt.cfg, sampler).Check(t.Context(), req, new(limiter.Answer)); err != nil {
 			t.Fatal(err)
 		}

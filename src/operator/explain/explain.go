@@ -13,8 +13,14 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Request explains req by the rules and counters of l, without a charge. counters says that the store of l has the counters of a service.
-func Request(ctx context.Context, l *limiter.Limiter, req *limiter.Request, counters bool) (*Report, error) {
+// DryRunner decides requests without a charge, as a limiter.Limiter does.
+type DryRunner interface {
+	DryRun(context.Context, *limiter.Request, *limiter.Answer) error
+}
+
+// Request explains req by the rules and counters of l, without a charge. counters says that the store of l has the
+// counters of a service.
+func Request(ctx context.Context, l DryRunner, req *limiter.Request, counters bool) (*Report, error) {
 	var answer limiter.Answer
 	if err := l.DryRun(ctx, req, &answer); err != nil {
 		return nil, err

@@ -50,14 +50,13 @@ type Config struct {
 
 // Recorder is a limiter.Recorder that records requests while there are recordings. Otherwise it does nothing.
 type Recorder struct {
-	// appendRequest appends a request with only these of its descriptors, as JSON.
-	appendRequest func(dst []byte, req *limiter.Request, descriptors []limiter.Descriptor) []byte
-	active        atomic.Pointer[[]*recording] // active is nil while there are no recordings.
-	mu            sync.Mutex                   // mu is held while active is replaced.
+	appendRequest func(dst []byte, req *limiter.Request) []byte // appends a request as JSON
+	active        atomic.Pointer[[]*recording]                  // active is nil while there are no recordings.
+	mu            sync.Mutex                                    // mu is held while active is replaced.
 }
 
-// New returns a Recorder. appendRequest appends a request with only these of its descriptors, as JSON.
-func New(appendRequest func(dst []byte, req *limiter.Request, descriptors []limiter.Descriptor) []byte) *Recorder {
+// New returns a Recorder. appendRequest appends a request as JSON.
+func New(appendRequest func(dst []byte, req *limiter.Request) []byte) *Recorder {
 	return &Recorder{appendRequest: appendRequest}
 }
 
@@ -82,7 +81,7 @@ type line struct {
 
 // Record implements limiter.Recorder.
 func (r *Recorder) Record(req *limiter.Request, a *limiter.Answer) {
-	if list := r.active.Load(); list != nil && len(req.CallerLimits) == 0 { // Recordings have no limits of callers.
+	if list := r.active.Load(); list != nil && req.CallerLimit == nil { // Recordings have no limits of callers.
 		r.record(*list, req, a)
 	}
 }
@@ -96,16 +95,8 @@ func (r *Recorder) record(list []*recording, req *limiter.Request, a *limiter.An
 		if rec.cfg.Domain != "" && rec.cfg.Domain != string(req.Domain) {
 			continue
 		}
-		if !req.IndependentDescriptors {
-			if rec.chooses(req.Descriptors) {
-				rec.add(r, at, req, req.Descriptors, answerOf(a.Statuses, a.Over))
-			}
-			continue
-		}
-		for i := range req.Descriptors { // Each is a request of its own.
-			if one := req.Descriptors[i : i+1]; a.Statuses[i].Err == nil && rec.chooses(one) {
-				rec.add(r, at, req, one, answerOf(a.Statuses[i:i+1], a.Statuses[i].Over && !a.Shadowed))
-			}
+		if rec.chooses(req.Descriptors) {
+			rec.add(r, at, req, answerOf(a.Statuses, a.Over))
 		}
 	}
 }
@@ -144,11 +135,11 @@ func (rec *recording) chooses(descriptors []limiter.Descriptor) bool {
 }
 
 // add records a request, unless that would exceed a bound.
-func (rec *recording) add(r *Recorder, at int64, req *limiter.Request, descriptors []limiter.Descriptor, end string) {
+func (rec *recording) add(r *Recorder, at int64, req *limiter.Request, end string) {
 	size := len(req.Domain)
-	for i := range descriptors {
-		for j := range descriptors[i].Entries {
-			size += len(descriptors[i].Entries[j].Key) + len(descriptors[i].Entries[j].Value)
+	for i := range req.Descriptors {
+		for _, e := range req.Descriptors[i].Entries {
+			size += len(e.Key) + len(e.Value)
 		}
 	}
 	rec.mu.Lock()
@@ -162,7 +153,7 @@ func (rec *recording) add(r *Recorder, at int64, req *limiter.Request, descripto
 		return
 	}
 	start := len(rec.text)
-	rec.text = append(r.appendRequest(append(rec.text, `,"request":`...), req, descriptors), end...)
+	rec.text = append(r.appendRequest(append(rec.text, `,"request":`...), req), end...)
 	rec.lines = append(rec.lines, line{at, rec.text[start:len(rec.text):len(rec.text)]})
 }
 

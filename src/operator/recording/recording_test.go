@@ -17,9 +17,9 @@ import (
 
 // newRecorder returns a Recorder that writes a request as its domain and descriptors, in quotes.
 func newRecorder() *Recorder {
-	return New(func(dst []byte, req *limiter.Request, descriptors []limiter.Descriptor) []byte {
+	return New(func(dst []byte, req *limiter.Request) []byte {
 		dst = fmt.Appendf(dst, `"%s`, req.Domain)
-		for _, d := range descriptors {
+		for _, d := range req.Descriptors {
 			dst = append(dst, ' ')
 			for i, e := range d.Entries {
 				dst = fmt.Appendf(dst, "%s%s=%s", []string{"", ","}[min(i, 1)], e.Key, e.Value)
@@ -79,7 +79,7 @@ func TestOrder(t *testing.T) {
 			r.Record(parse("d u=1"), answer(start, 0, false))
 			r.Record(parse("d u=3"), answer(start, 20, true))
 			r.Record(parse("d u=2"), answer(start, 10, false))
-			r.Record(&limiter.Request{CallerLimits: make([]algorithm.Limit, 1)}, answer(start, 15, false)) // Not recorded.
+			r.Record(&limiter.Request{CallerLimit: new(algorithm.Limit)}, answer(start, 15, false)) // Not recorded.
 			time.Sleep(110 * time.Millisecond)
 			r.Record(parse("d u=5"), answer(start, 109, false))
 			r.Record(parse("d u=4"), answer(start, 95, false))
@@ -142,26 +142,6 @@ func TestSample(t *testing.T) {
 		}
 		if second := record(t, r, Config{Percent: 10, ByKey: "user"}, all); len(second) != len(first) {
 			t.Error("another recording has other users")
-		}
-	})
-}
-
-// Each independent descriptor is a line of its own.
-func TestIndependent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRecorder()
-		got := record(t, r, Config{Percent: 100}, func(start time.Time) {
-			req := parse("d u=1 u=2")
-			req.IndependentDescriptors = true
-			a := answer(start, 0, true)
-			a.Statuses = append(a.Statuses, limiter.Status{})
-			r.Record(req, a)
-			a.Over, a.Shadowed = false, true
-			r.Record(req, a)
-		})
-		if want := `u=1","answer":"OVER_LIMIT"|u=2","answer":"OK"|u=1","answer":"OK"|u=2","answer":"OK"|`; strings.ReplaceAll(strings.ReplaceAll(got, `{"at":"2000-01-01T00:00:00.000000000Z","request":"d `, ""), "}\n", "|") != want {
-			t.Errorf("got\n%s", got)
 		}
 	})
 }

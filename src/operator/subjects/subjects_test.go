@@ -135,12 +135,10 @@ func TestDecisions(t *testing.T) {
 	for _, tt := range []struct {
 		name, domain, asked string
 		like                limiter.Descriptor // like has the fields of each descriptor besides its entries.
-		apart               bool
 		cfg                 limiter.Config
 		hits, denied        string
 	}{
 		{name: "hits and denials", domain: "d", asked: "ip=a ip=a ip=a ip=b", hits: "d.ip ip=a 3; d.ip ip=b 1", denied: "d.ip ip=a 2"},
-		{name: "independent", domain: "d", apart: true, asked: "ip=a ip=a ip=b", hits: "d.ip ip=a 2; d.ip ip=b 1", denied: "d.ip ip=a 1"},
 		{name: "shared counter", domain: "d", asked: "ip=a,path=/api/1 ip=a,path=/api/2", hits: "d.ip.path_/api/* ip=a,path=/api/* 2", denied: "d.ip.path_/api/* ip=a,path=/api/* 1"},
 		{name: "shadow mode of a rule", domain: "d", asked: "shadow=a shadow=a", hits: "d.shadow shadow=a 2"},
 		{name: "shadow mode of all", domain: "d", cfg: limiter.Config{ShadowMode: true}, asked: "ip=a ip=a", hits: "d.ip ip=a 2"},
@@ -177,7 +175,7 @@ func TestDecisions(t *testing.T) {
 			cfg.Backend, cfg.Recorders = store, []limiter.Recorder{tracker}
 			l := limiter.New(cfg)
 			l.UseRules(set)
-			req := &limiter.Request{Domain: []byte(tt.domain), IndependentDescriptors: tt.apart, Now: noon}
+			req := &limiter.Request{Domain: []byte(tt.domain), Now: noon}
 			for word := range strings.FieldsSeq(tt.asked) {
 				d := tt.like
 				for pair := range strings.SplitSeq(word, ",") {

@@ -36,11 +36,11 @@ func New(perSecond int, onSample func(Sample)) *Sampler {
 
 // Record implements limiter.Recorder. It allocates memory only for samples.
 func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
-	if len(req.CallerLimits) > 0 {
+	if req.CallerLimit != nil {
 		return
 	}
 	for i := range a.Statuses {
-		if st := &a.Statuses[i]; st.Rule != nil || len(st.Charges) > 0 || st.Err != nil {
+		if st := &a.Statuses[i]; st.Rule != nil || len(st.Charges) > 0 {
 			continue
 		}
 		skipped, ok := s.throttle.Pass(time.Now())

@@ -1,22 +1,23 @@
-package limiter_test
+package candidate_test
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 )
 
-// randomRules writes random rules. Rules with equal draws have equal texts, so two versions that share most draws are alike.
+// randomRules writes random rules. Rules with equal draws have equal texts, so two versions that share most draws are
+// alike.
 type randomRules struct {
 	*rand.Rand
 	text strings.Builder
@@ -142,23 +143,23 @@ func chargeTexts(a *limiter.Answer) (list []string) {
 	return list
 }
 
-// counted is a limiter over memory whose decisions are counted.
+// counted is a Judge over memory whose decisions are counted.
 type counted struct {
-	*limiter.Limiter
+	*candidate.Judge
 	counters *metrics.Registry
 	answer   limiter.Answer
 	err      error
 }
 
-func newCounted(tb testing.TB, cfg limiter.Config, set *rules.Set) *counted {
+func newCounted(tb testing.TB, cfg candidate.Config, set *rules.Set) *counted {
 	tb.Helper()
 	store, err := memory.New(memory.Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	c := &counted{counters: metrics.New(metrics.Config{})}
-	cfg.Backend, cfg.Recorders = store, []limiter.Recorder{c.counters}
-	c.Limiter = limiter.New(cfg)
+	cfg.Limiter.Backend, cfg.Limiter.Recorders = store, []limiter.Recorder{c.counters}
+	c.Judge = candidate.New(cfg)
 	c.counters.UseRules(set)
 	c.UseRules(set)
 	return c
@@ -168,57 +169,27 @@ func (c *counted) check(tb testing.TB, req *limiter.Request) {
 	c.err = c.Check(tb.Context(), req, &c.answer)
 }
 
-// wantJudgement returns the difference between the answers of two services to req.
-func wantJudgement(req *limiter.Request, cfg *limiter.Config, live, candidate *counted) (want [limiter.NumCandidateResults]int) {
-	result := func(was, is bool) limiter.CandidateResult {
-		switch {
-		case was == is:
-			return limiter.SameAnswer
-		case is:
-			return limiter.WouldDeny
-		}
-		return limiter.WouldAdmit
-	}
+// wantJudgement returns the difference between the answers of two services to a request.
+func wantJudgement(live, next *counted) (want [candidate.NumResults]int) {
 	switch {
 	case live.err != nil:
-	case candidate.err != nil:
-		want[limiter.WouldBeError] = 1
-	case req.IndependentDescriptors:
-		for i := range req.Descriptors {
-			over := func(c *counted) bool { return c.answer.Statuses[i].Over && !cfg.ShadowMode }
-			switch {
-			case live.answer.Statuses[i].Err != nil:
-			case candidate.answer.Statuses[i].Err != nil:
-				want[limiter.WouldBeError]++
-			default:
-				want[result(over(live), over(candidate))]++
-			}
-		}
+	case next.err != nil:
+		want[candidate.WouldBeError] = 1
+	case live.answer.Over == next.answer.Over:
+		want[candidate.SameAnswer] = 1
+	case next.answer.Over:
+		want[candidate.WouldDeny] = 1
 	default:
-		want[result(live.answer.Over, candidate.answer.Over)] = 1
+		want[candidate.WouldAdmit] = 1
 	}
 	return want
 }
 
-// invalid returns the errors of the last answer of c, of the request and of each independent descriptor.
-func invalid(c *counted) string {
-	if c.err != nil {
-		return "all"
-	}
-	return fmt.Sprint(slices.Collect(func(yield func(bool) bool) {
-		for _, st := range c.answer.Statuses {
-			if !yield(st.Err != nil) {
-				return
-			}
-		}
-	}))
-}
-
 // agrees reports whether got is want, except for judgements that the sample leaves out.
-func agrees(got, want [limiter.NumCandidateResults]int) bool {
-	notSampled := got[limiter.NotSampled]
+func agrees(got, want [candidate.NumResults]int) bool {
+	notSampled := got[candidate.NotSampled]
 	for r := range got {
-		if r != int(limiter.NotSampled) {
+		if r != int(candidate.NotSampled) {
 			if got[r] > want[r] {
 				return false
 			}
@@ -228,11 +199,11 @@ func agrees(got, want [limiter.NumCandidateResults]int) bool {
 	return notSampled == 0
 }
 
-// Whatever the rules and requests, a candidate changes no answer and no figure of the live rules, and the differences are those of two
-// services with the live rules and the candidate rules.
+// Whatever the rules and requests, a candidate changes no answer and no figure of the live rules, and the differences
+// are those of two services with the live rules and the candidate rules.
 func TestCandidateChangesNothing(t *testing.T) {
 	t.Parallel()
-	var differences [limiter.NumCandidateResults]int
+	var differences [candidate.NumResults]int
 	for seed := range uint64(400) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		form := random.IntN(4)
@@ -242,44 +213,43 @@ func TestCandidateChangesNothing(t *testing.T) {
 		}
 		live := randomSet(form, versions)
 		versions[random.IntN(4)] = random.Uint64()
-		candidate := randomSet(form, versions)
-		if live == nil || candidate == nil {
+		next := randomSet(form, versions)
+		if live == nil || next == nil {
 			continue
 		}
-		cfg := limiter.Config{
+		cfg := candidate.Config{Limiter: limiter.Config{
 			EscapeKeys: random.IntN(2) == 0, ChargeAllOrNothing: random.IntN(4) == 0, ShadowMode: random.IntN(20) == 0, QuotaMode: random.IntN(20) == 0,
-			SkipsFullCounters: random.IntN(4) == 0,
-		}
+		}, SkipsFullCounters: random.IntN(4) == 0}
 		got := new(judgements)
 		withCandidate := cfg
-		withCandidate.Candidates = got
-		plain, judged, oracle := newCounted(t, cfg, live), newCounted(t, withCandidate, live), newCounted(t, cfg, candidate)
-		judged.UseCandidate(limiter.Candidate{Set: candidate})
-		if random.IntN(3) == 0 && !cfg.ChargeAllOrNothing {
+		withCandidate.Recorder = got
+		plain, judged, oracle := newCounted(t, cfg, live), newCounted(t, withCandidate, live), newCounted(t, cfg, next)
+		judged.UseCandidate(candidate.Rules{Set: next})
+		if random.IntN(3) == 0 && !cfg.Limiter.ChargeAllOrNothing {
 			judged.SetSampleStep(4)
 		}
 		now := epoch
 		for range 60 {
 			req := requestForCandidate(random)
 			now = now.Add(time.Duration(random.IntN(4)) * 5 * time.Second)
-			req.Now, req.IndependentDescriptors = now, random.IntN(4) == 0
+			req.Now = now
 			for _, c := range []*counted{plain, judged, oracle} {
 				c.check(t, req)
 			}
 			if want, is := answerText(&plain.answer, plain.err), answerText(&judged.answer, judged.err); is != want {
 				t.Fatalf("seed %d: with a candidate the answer differs:\n got %s\nwant %s", seed, is, want)
 			}
-			var counts [limiter.NumCandidateResults]int
+			var counts [candidate.NumResults]int
 			for _, j := range got.list {
-				counts[j.Result] += j.Count
+				counts[j.Result]++
 				differences[j.Result]++
 			}
 			texts := got.take()
-			if want := wantJudgement(req, &cfg, plain, oracle); !agrees(counts, want) {
+			if want := wantJudgement(plain, oracle); !agrees(counts, want) {
 				t.Fatalf("seed %d, form %d: judged %v (%s), want %v; live %s\ncandidate %s", seed, form, counts, texts, want,
 					answerText(&plain.answer, plain.err), answerText(&oracle.answer, oracle.err))
 			}
-			if invalid(plain) != invalid(oracle) {
+			if (plain.err != nil) != (oracle.err != nil) {
 				break // From now on the counters differ: only one of the two services has charged the request.
 			}
 		}
@@ -288,7 +258,7 @@ func TestCandidateChangesNothing(t *testing.T) {
 		}
 	}
 	for result, n := range differences {
-		if r := limiter.CandidateResult(result); n < 20 && r != limiter.NotJudged {
+		if r := candidate.Result(result); n < 20 && r != candidate.NotJudged {
 			t.Errorf("only %d judgements are %v", n, r)
 		}
 	}

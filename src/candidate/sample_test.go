@@ -1,4 +1,4 @@
-package limiter_test
+package candidate_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
 )
 
@@ -29,7 +30,7 @@ func TestSampleSteps(t *testing.T) {
 		{"judging takes all: 100 to 3.5", 100 * ms, 60 * ms, 100 * ms, 1000 * ms, 39}, // 8 * log2(28.6) = 38.7
 		{"no time has passed", 0, 0, 1, 0, 0},
 	} {
-		cfg := limiter.Config{CandidateLoad: 0.5}
+		cfg := candidate.Config{MaxLoad: 0.5}
 		if got := cfg.StepsFor(tt.live, tt.judging, tt.hits, tt.elapsed); got != tt.want {
 			t.Errorf("%s: %d steps, want %d", tt.name, got, tt.want)
 		}
@@ -44,7 +45,7 @@ const (
 )
 
 // sampled returns for which of 1000 users a request is judged.
-func sampled(t *testing.T, l *limiter.Limiter, got *judgements) (list [1000]bool) {
+func sampled(t *testing.T, l *candidate.Judge, got *judgements) (list [1000]bool) {
 	t.Helper()
 	a := new(limiter.Answer)
 	got.take()
@@ -52,12 +53,13 @@ func sampled(t *testing.T, l *limiter.Limiter, got *judgements) (list [1000]bool
 		if err := l.Check(t.Context(), parse(fmt.Sprintf("user=%d", i)), a); err != nil {
 			t.Fatal(err)
 		}
-		list[i] = got.list[i].Result != limiter.NotSampled
+		list[i] = got.list[i].Result != candidate.NotSampled
 	}
 	return list
 }
 
-// A smaller sample has a part of the counters of a larger one, the same on all replicas. A counter of all requests leaves it first.
+// A smaller sample has a part of the counters of a larger one, the same on all replicas. A counter of all requests
+// leaves it first.
 func TestSampleIsStable(t *testing.T) {
 	t.Parallel()
 	var before [1000]bool
@@ -69,9 +71,9 @@ func TestSampleIsStable(t *testing.T) {
 		var lists [2][1000]bool
 		for replica := range lists {
 			got := new(judgements)
-			l := start(t, limiter.Config{Candidates: got})
+			l := start(t, candidate.Config{Recorder: got})
 			l.UseRules(load(t, sampleLive))
-			l.UseCandidate(limiter.Candidate{Set: load(t, sampleNext)})
+			l.UseCandidate(candidate.Rules{Set: load(t, sampleNext)})
 			l.SetSampleStep(tt.step)
 			lists[replica] = sampled(t, l, got)
 			got.take()
@@ -98,13 +100,14 @@ func TestSampleIsStable(t *testing.T) {
 	}
 }
 
-// In a sample, each request is judged as without it, or not at all: if one of its counters is missing, or the live rules know of no hit.
+// In a sample, each request is judged as without it, or not at all: if one of its counters is missing, or the live
+// rules know of no hit.
 func TestSampleOfRequests(t *testing.T) {
 	t.Parallel()
 	got := new(judgements)
-	l, a := start(t, limiter.Config{Candidates: got}), new(limiter.Answer)
+	l, a := start(t, candidate.Config{Recorder: got}), new(limiter.Answer)
 	l.UseRules(load(t, sampleLive+"  - {key: ip, rate_limit: {unit: hour, requests_per_unit: 1}}\n"))
-	l.UseCandidate(limiter.Candidate{Set: load(t, sampleNext+"  - {key: ip, rate_limit: {unit: hour, requests_per_unit: 2}}\n"+
+	l.UseCandidate(candidate.Rules{Set: load(t, sampleNext+"  - {key: ip, rate_limit: {unit: hour, requests_per_unit: 2}}\n"+
 		"  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 1, hold: 10s, hold_id: id}}\n")})
 	l.SetSampleStep(8)
 	list := sampled(t, l, got)
@@ -135,19 +138,10 @@ func TestSampleOfRequests(t *testing.T) {
 			t.Errorf("%s: %s, want %s", steps[i], is, steps[i+1])
 		}
 	}
-	got.take()
-	req := parse(fmt.Sprintf("ip=2 user=%d user=%d ip=2 ip=2", in, out))
-	req.IndependentDescriptors = true
-	if err := l.Check(t.Context(), req, a); err != nil {
-		t.Fatal(err)
-	}
-	if is, want := fmt.Sprint(got.list), "[{would_admit 1 3} {same 3 -1} {not_sampled 1 -1}]"; is != want {
-		t.Errorf("independent descriptors: %s, want %s", is, want)
-	}
 }
 
-// Replicas that share a store agree on a sample within a second after one of them has made it smaller. Other candidate rules start with all
-// counters, and so do the same ones after a day.
+// Replicas that share a store agree on a sample within a second after one of them has made it smaller. Other candidate
+// rules start with all counters, and so do the same ones after a day.
 func TestAdjustSample(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -157,12 +151,14 @@ func TestAdjustSample(t *testing.T) {
 		}
 		store := &failingStore{Backend: m}
 		hitTime := func(*backend.Hit) time.Duration { return 10 * time.Microsecond }
-		var replicas [2]*limiter.Limiter
+		var replicas [2]*candidate.Judge
 		var judged [2]judgedCount
 		for i := range replicas {
-			replicas[i] = start(t, limiter.Config{Backend: store, Candidates: &judged[i], CandidateLoad: 0.5, HitTime: hitTime})
+			replicas[i] = start(t, candidate.Config{
+				Limiter: limiter.Config{Backend: store}, Recorder: &judged[i], MaxLoad: 0.5, HitTime: hitTime,
+			})
 			replicas[i].UseRules(load(t, sampleLive))
-			replicas[i].UseCandidate(limiter.Candidate{Set: load(t, sampleNext), Hash: "a"})
+			replicas[i].UseCandidate(candidate.Rules{Set: load(t, sampleNext), Hash: "a"})
 		}
 		step := func(text string, calls int, want float64) {
 			t.Helper()
@@ -181,7 +177,7 @@ func TestAdjustSample(t *testing.T) {
 				}
 			}
 			for i, l := range replicas {
-				if got := l.CandidateShare(); got < want-0.001 || got > want+0.001 {
+				if got := l.SampledShare(); got < want-0.001 || got > want+0.001 {
 					t.Errorf("%s: replica %d has a share of %.3f, want %.3f", text, i, got, want)
 				}
 			}
@@ -200,17 +196,17 @@ func TestAdjustSample(t *testing.T) {
 		store.failing = ""
 		step("the store answers", 0, 0.324)
 		for _, l := range replicas {
-			l.UseCandidate(limiter.Candidate{Set: load(t, sampleNext), Hash: "b"})
+			l.UseCandidate(candidate.Rules{Set: load(t, sampleNext), Hash: "b"})
 		}
 		step("another candidate", 0, 1)
 		for _, l := range replicas {
-			l.UseCandidate(limiter.Candidate{Set: load(t, sampleNext), Hash: "a"})
+			l.UseCandidate(candidate.Rules{Set: load(t, sampleNext), Hash: "a"})
 		}
 		step("the first one again", 0, 0.324)
 		time.Sleep(24 * time.Hour)
 		step("a day later", 0, 1)
 		for _, l := range replicas {
-			l.UseCandidate(limiter.Candidate{})
+			l.UseCandidate(candidate.Rules{})
 			if l.AdjustSample(t.Context()) {
 				t.Error("without a candidate the sample changes")
 			}

@@ -1,4 +1,4 @@
-package limiter_test
+package candidate_test
 
 import (
 	"bytes"
@@ -11,20 +11,21 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
 )
 
-// judgements is a limiter.CandidateRecorder that keeps the judgements of the last decision.
+// judgements is a candidate.Recorder that keeps the judgements of the last decision.
 type judgements struct {
-	list []limiter.Judgement
+	list []candidate.Judgement
 	text []string // text has the rule of each difference, too.
 }
 
-func (j *judgements) RecordCandidate(_ *limiter.Request, live, candidate *limiter.Answer, got limiter.Judgement) {
+func (j *judgements) RecordCandidate(_ *limiter.Request, live, next *limiter.Answer, got candidate.Judgement) {
 	text := fmt.Sprint(got.Result)
 	if d := got.Descriptor; d >= 0 {
-		a := candidate
-		if got.Result == limiter.WouldAdmit {
+		a := next
+		if got.Result == candidate.WouldAdmit {
 			a = live
 		}
 		if c := a.Statuses[d].BindingCharge; c != nil {
@@ -49,48 +50,48 @@ func TestCandidate(t *testing.T) {
 	domain := func(text string) string { return "domain: d\n" + text }
 	user := func(limit string) string { return domain("descriptors: [{key: user, rate_limit: " + limit + "}]") }
 	for _, tt := range []struct {
-		name, live, candidate string
-		cfg                   limiter.Config
-		steps                 []string
+		name, live, next string
+		cfg              candidate.Config
+		steps            []string
 	}{
-		{"a smaller limit", user(two), user(one), limiter.Config{}, []string{
+		{"a smaller limit", user(two), user(one), candidate.Config{}, []string{
 			"user=1", "ok: ok 1/2", "same",
 			"user=1", "ok: ok 0/2", "would_deny user",
 			"user=1", "over: over 0/2", "same",
 			"user=2", "ok: ok 1/2", "same",
 			"ip=1", "ok: -", "same",
 		}},
-		{"a larger limit", user(one), user(two), limiter.Config{}, []string{
+		{"a larger limit", user(one), user(two), candidate.Config{}, []string{
 			"user=1", "ok: ok 0/1", "same",
 			"user=1", "over: over 0/1", "would_admit user",
 			"user=1", "over: over 0/1", "same",
 		}},
-		{"another algorithm", user(one), user("{unit: minute, requests_per_unit: 1, algorithm: gcra, burst: 1}"), limiter.Config{}, []string{
+		{"another algorithm", user(one), user("{unit: minute, requests_per_unit: 1, algorithm: gcra, burst: 1}"), candidate.Config{}, []string{
 			"user=1", "ok: ok 0/1", "same",
 			"user=1", "over: over 0/1", "would_admit user",
 			"user=1", "over: over 0/1", "same",
 		}},
-		{"counts of the live limit", user(one), user(two), limiter.Config{SkipsFullCounters: true}, []string{
+		{"counts of the live limit", user(one), user(two), candidate.Config{SkipsFullCounters: true}, []string{
 			"user=1", "ok: ok 0/1", "same",
 			"user=1:3", "over: over 0/1", "same",
 			"user=1-", "ok: ok 0/1", "same",
 			"user=1:0", "over: over 0/1", "same",
 		}},
-		{"the domain is new", "domain: other\ndescriptors: []", user(one), limiter.Config{}, []string{
+		{"the domain is new", "domain: other\ndescriptors: []", user(one), candidate.Config{}, []string{
 			"user=1", "ok: -", "same",
 			"user=1", "ok: -", "would_deny user",
 		}},
-		{"the domain is gone", user(one), "domain: other\ndescriptors: []", limiter.Config{}, []string{
+		{"the domain is gone", user(one), "domain: other\ndescriptors: []", candidate.Config{}, []string{
 			"user=1", "ok: ok 0/1", "same",
 			"user=1", "over: over 0/1", "would_admit user",
 		}},
-		{"the same rules", user(one), "# comment\n" + user(one), limiter.Config{}, []string{
+		{"the same rules", user(one), "# comment\n" + user(one), candidate.Config{}, []string{
 			"user=1", "ok: ok 0/1", "same",
 			"user=1", "over: over 0/1", "same",
 		}},
 		{
 			"an exception", user(one), domain("descriptors: [{key: user, rate_limit: " + one + "}, {key: user, value: bot, rate_limit: " + two + "}]"),
-			limiter.Config{},
+			candidate.Config{},
 			[]string{
 				"user=bot", "ok: ok 0/1", "same",
 				"user=bot user=1", "over: over 0/1, ok 0/1", "would_admit user",
@@ -100,7 +101,7 @@ func TestCandidate(t *testing.T) {
 		{
 			"a list", domain("rules: [{match: {path: /pay}, per: [user], rate_limit: " + one + "}, {match: {}, per: [user], rate_limit: " + two + "}]"),
 			domain("rules: [{match: {}, per: [user], rate_limit: " + two + "}]"),
-			limiter.Config{},
+			candidate.Config{},
 			[]string{
 				"path=/pay,user=1", "ok: ok 0/1", "same",
 				"path=/pay,user=1", "over: over 0/1", "would_admit path_/pay",
@@ -109,7 +110,7 @@ func TestCandidate(t *testing.T) {
 			},
 		},
 		{
-			"a hold needs a name", user(two), user("{algorithm: concurrency, requests_per_unit: 1, hold: 10s, hold_id: id}"), limiter.Config{}, []string{
+			"a hold needs a name", user(two), user("{algorithm: concurrency, requests_per_unit: 1, hold: 10s, hold_id: id}"), candidate.Config{}, []string{
 				"user=1", "ok: ok 1/2", "would_be_error",
 				"user=1,id=a", "ok: -", "same",
 				"user=1,id=b", "ok: -", "would_deny user",
@@ -120,14 +121,14 @@ func TestCandidate(t *testing.T) {
 		{
 			"all or nothing", domain("descriptors: [{key: user, rate_limit: " + two + "}, {key: ip, rate_limit: " + two + "}]"),
 			domain("descriptors: [{key: user, rate_limit: " + two + "}, {key: ip, rate_limit: " + one + "}]"),
-			limiter.Config{ChargeAllOrNothing: true},
+			candidate.Config{Limiter: limiter.Config{ChargeAllOrNothing: true}},
 			[]string{
 				"user=1 ip=1", "ok: ok 1/2, ok 1/2", "same",
 				"user=1 ip=1", "ok: ok 0/2, ok 0/2", "would_deny ip", // The candidate rules do not charge user=1.
 				"user=1", "over: over 0/2", "would_admit user",
 			},
 		},
-		{"shadow mode of all", user(two), user(one), limiter.Config{ShadowMode: true}, []string{
+		{"shadow mode of all", user(two), user(one), candidate.Config{Limiter: limiter.Config{ShadowMode: true}}, []string{
 			"user=1", "ok: ok 1/2", "same",
 			"user=1", "ok: ok 0/2", "same",
 		}},
@@ -135,10 +136,10 @@ func TestCandidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := new(judgements)
-			tt.cfg.Candidates = got
+			tt.cfg.Recorder = got
 			l, a := start(t, tt.cfg), new(limiter.Answer)
 			l.UseRules(load(t, tt.live))
-			l.UseCandidate(limiter.Candidate{Set: load(t, tt.candidate)})
+			l.UseCandidate(candidate.Rules{Set: load(t, tt.next)})
 			for i := 0; i < len(tt.steps); i += 3 {
 				if err := l.Check(t.Context(), parse(tt.steps[i]), a); err != nil {
 					t.Fatal(err)
@@ -169,7 +170,8 @@ func (s *failingStore) Take(ctx context.Context, b *backend.Batch) error {
 	return err
 }
 
-// A store that does not answer for the candidate is no error of the request. Without an answer for the live rules nothing is judged.
+// A store that does not answer for the candidate is no error of the request. Without an answer for the live rules
+// nothing is judged.
 func TestCandidateStoreFails(t *testing.T) {
 	t.Parallel()
 	m, err := memory.New(memory.Config{})
@@ -177,9 +179,9 @@ func TestCandidateStoreFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	store, got := &failingStore{Backend: m}, new(judgements)
-	l, a := start(t, limiter.Config{Backend: store, Candidates: got}), new(limiter.Answer)
+	l, a := start(t, candidate.Config{Limiter: limiter.Config{Backend: store}, Recorder: got}), new(limiter.Answer)
 	l.UseRules(load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 9}}]"))
-	l.UseCandidate(limiter.Candidate{Set: load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1, count_blocked: false, on_store_failure: deny}}]")})
+	l.UseCandidate(candidate.Rules{Set: load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1, count_blocked: false, on_store_failure: deny}}]")})
 	for _, step := range []struct {
 		failing, judged string
 		want            error
@@ -202,8 +204,8 @@ func TestCandidateStoreFails(t *testing.T) {
 func TestCandidateMany(t *testing.T) {
 	t.Parallel()
 	got := new(judgements)
-	l, m := start(t, limiter.Config{Candidates: got}), limiter.Many{Now: epoch}
-	l.UseCandidate(limiter.Candidate{Set: candidateOf(t, testRules)})
+	l, m := start(t, candidate.Config{Recorder: got}), limiter.Many{Now: epoch}
+	l.UseCandidate(candidate.Rules{Set: candidateOf(t, testRules)})
 	for range 2 {
 		for _, ask := range []string{"ip=1 ip=1", "gold=1", "ip=1", "ip=2"} {
 			addRequest(&m, parse(ask))
@@ -230,7 +232,7 @@ func TestCandidateMany(t *testing.T) {
 func TestCandidateReload(t *testing.T) {
 	t.Parallel()
 	var count judgedCount
-	l := start(t, limiter.Config{Candidates: &count})
+	l := start(t, candidate.Config{Recorder: &count})
 	var callers sync.WaitGroup
 	for range 2 {
 		callers.Go(func() {
@@ -244,12 +246,12 @@ func TestCandidateReload(t *testing.T) {
 		})
 	}
 	for range 20 {
-		l.UseCandidate(limiter.Candidate{Set: candidateOf(t, testRules)})
+		l.UseCandidate(candidate.Rules{Set: candidateOf(t, testRules)})
 		if l.Candidate() == nil {
 			t.Error("there is no candidate")
 		}
 		l.UseRules(load(t, testRules))
-		l.UseCandidate(limiter.Candidate{})
+		l.UseCandidate(candidate.Rules{})
 	}
 	callers.Wait()
 	if l.Candidate() != nil {

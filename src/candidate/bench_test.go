@@ -1,4 +1,4 @@
-package limiter_test
+package candidate_test
 
 import (
 	"fmt"
@@ -8,41 +8,49 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 )
 
-// judgedCount is a limiter.CandidateRecorder that only counts.
+// judgedCount is a candidate.Recorder that only counts.
 type judgedCount struct{ atomic.Uint64 }
 
-func (c *judgedCount) RecordCandidate(_ *limiter.Request, _, _ *limiter.Answer, j limiter.Judgement) {
-	c.Add(uint64(j.Count))
+func (c *judgedCount) RecordCandidate(_ *limiter.Request, _, _ *limiter.Answer, _ candidate.Judgement) {
+	c.Add(1)
 }
 
-// candidateOf returns rules with other numbers, so that no rule is the same.
+// otherNumbers and otherWindows change all rules, so that none is the same.
+var (
+	otherNumbers = strings.NewReplacer("requests_per_unit: 1", "requests_per_unit: 3", "requests_per_unit: 2", "requests_per_unit: 4")
+	otherWindows = strings.NewReplacer("unit: minute", "unit: hour", "unit: hour", "unit: minute")
+)
+
+// candidateOf returns rules with other numbers.
 func candidateOf(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	return load(tb, strings.NewReplacer("requests_per_unit: 1", "requests_per_unit: 3", "requests_per_unit: 2", "requests_per_unit: 4").Replace(text))
+	return load(tb, otherNumbers.Replace(text))
 }
 
-// BenchmarkCandidate compares a decision without a candidate, with one whose rules are the same, with one whose rules all have other numbers,
-// and with one whose rules all have other windows. They take turns, so that other work on the machine slows all of them alike. It reports the medians.
+// BenchmarkCandidate compares a decision without a candidate, with one whose rules are the same, with one whose rules
+// all have other numbers, and with one whose rules all have other windows. They take turns, so that other work on the
+// machine slows all of them alike. It reports the medians.
 func BenchmarkCandidate(b *testing.B) {
 	for _, ask := range []string{"gold=x", "gold=x silver=x trial=x path=/pay,user=x"} {
 		b.Run(fmt.Sprintf("descriptors=%d", len(strings.Fields(ask))), func(b *testing.B) {
-			variants := []func(l *limiter.Limiter){
-				func(*limiter.Limiter) {},
-				func(l *limiter.Limiter) { l.UseCandidate(limiter.Candidate{Set: load(b, testRules)}) },
-				func(l *limiter.Limiter) { l.UseCandidate(limiter.Candidate{Set: candidateOf(b, testRules)}) },
-				func(l *limiter.Limiter) {
-					l.UseCandidate(limiter.Candidate{Set: load(b, strings.NewReplacer("unit: minute", "unit: hour", "unit: hour", "unit: minute").Replace(testRules))})
+			variants := []func(l *candidate.Judge){
+				func(*candidate.Judge) {},
+				func(l *candidate.Judge) { l.UseCandidate(candidate.Rules{Set: load(b, testRules)}) },
+				func(l *candidate.Judge) { l.UseCandidate(candidate.Rules{Set: candidateOf(b, testRules)}) },
+				func(l *candidate.Judge) {
+					l.UseCandidate(candidate.Rules{Set: load(b, otherWindows.Replace(testRules))})
 				},
 			}
-			var limiters []*limiter.Limiter
+			var limiters []*candidate.Judge
 			for _, use := range variants {
 				counters := metrics.New(metrics.Config{})
-				l := start(b, limiter.Config{Recorders: []limiter.Recorder{counters}, Candidates: new(judgedCount)})
+				l := start(b, candidate.Config{Limiter: limiter.Config{Recorders: []limiter.Recorder{counters}}, Recorder: new(judgedCount)})
 				set := load(b, testRules)
 				counters.UseRules(set)
 				l.UseRules(set)

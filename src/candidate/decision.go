@@ -1,0 +1,340 @@
+package candidate
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// comparison is the candidate rules, compared with the live ones.
+type comparison struct {
+	Rules
+	live     *rules.Set
+	relation *rules.Relation
+	isSame   []bool // by live Domain.Index: all requests to the domain get the same answer
+	sampled  uint64 // the largest rules.SampleHash of a counter in the sample
+}
+
+func newComparison(live *rules.Set, r Rules, keys *rules.KeyFormat, sampled uint64) *comparison {
+	c := &comparison{Rules: r, live: live, relation: rules.NewRelation(live, r.Set, keys), sampled: sampled}
+	c.isSame = make([]bool, live.DomainSlots())
+	for _, d := range live.Domains() {
+		if next := r.Set.Domain([]byte(d.Name)); next != nil {
+			c.isSame[d.Index] = c.relation.IsSameDomain(next)
+		} else {
+			c.isSame[d.Index] = c.Removes != nil && !c.Removes(d.Name)
+		}
+	}
+	return c
+}
+
+// decision is the decision of the candidate rules on one request. Its zero value is that of a request without one.
+type decision struct {
+	comparison *comparison
+	req        *limiter.Request
+	live       *limiter.Answer // the decision of the live rules
+	search     *rules.SearchScratch
+	state      state
+	answer     limiter.Answer
+	bases      []basis // what each descriptor is decided by
+	derived    []limiter.Charge
+	keys       []byte // of counters that have a marker
+}
+
+// state says what is known before the store has answered.
+type state uint8
+
+const (
+	stateUnused  state = iota // There are no candidate rules for the request, or its caller has gone.
+	stateSame                 // The candidate rules decide as the live ones.
+	statePending              // The store decides, or the sample leaves the request out.
+	stateInvalid              // The candidate rules find the request invalid.
+)
+
+// basis says what a descriptor is decided by.
+type basis uint8
+
+const (
+	byOwnHits    basis = iota // hits on counters of the candidate
+	byLiveCharge              // The live charges are those of the candidate, see HasSameVerdicts of rules.Relation.
+	byLiveCount               // The counts of the live limits are those of the candidate's, see HasSameCounts.
+	byNothing                 // The counters are not in the sample.
+)
+
+// marker ends the key of a counter of a candidate limit whose key without it is that of a live limit. No key of a live
+// limit ends so: keys end with "_", or with digits in divvy's form.
+const marker = "|candidate"
+
+// decisions are the decisions on the requests of one batch. They are pooled.
+type decisions struct {
+	list []*decision
+	n    int // list[:n] are in use
+}
+
+// add adds a decision in stateUnused.
+func (l *decisions) add() *decision {
+	if l.n == len(l.list) {
+		l.list = append(l.list, new(decision))
+	}
+	l.n++
+	return l.list[l.n-1]
+}
+
+// maxPooledCharges is how many charges a pooled decision may have room for.
+const maxPooledCharges = 64
+
+// reset removes all decisions. It keeps the memory of small ones.
+func (l *decisions) reset() {
+	for _, d := range l.list[:l.n] {
+		clear(d.derived)
+		if !d.answer.Reset(maxPooledCharges) || max(cap(d.bases), cap(d.derived)) > maxPooledCharges {
+			*d = decision{}
+			continue
+		}
+		*d = decision{answer: d.answer, bases: d.bases[:0], derived: d.derived[:0], keys: d.keys[:0]}
+	}
+	l.n = 0
+}
+
+// prepare finds the candidate's rules of req and adds the hits that they need to the batch of live, the decision by the
+// live rules, which have added theirs.
+func (j *Judge) prepare(ctx context.Context, c *comparison, req *limiter.Request, live *limiter.Answer, d *decision) {
+	d.state, d.comparison, d.req, d.live, d.search = stateSame, c, req, live, live.Batch().Search()
+	switch {
+	case live.Domain != nil:
+		if c.isSame[live.Domain.Index] {
+			return
+		}
+	case c.Set.Domain(req.Domain) == nil:
+		return
+	}
+	if err := j.charge(ctx, d); err != nil {
+		d.answer.DropHits()
+		if d.state = stateInvalid; ctx.Err() != nil {
+			d.state = stateUnused
+		}
+		return
+	}
+	if slices.ContainsFunc(d.bases, func(b basis) bool { return b != byLiveCharge }) {
+		d.state = statePending
+	}
+}
+
+// charge sets the basis of each descriptor, and charges those that need hits.
+func (j *Judge) charge(ctx context.Context, d *decision) error {
+	a := &d.answer
+	if err := j.beside.Find(ctx, d.comparison.Set, d.req, a, d.live.Batch()); err != nil {
+		return err
+	}
+	d.bases = slices.Grow(d.bases, len(a.Statuses))[:len(a.Statuses)]
+	for i := range a.Statuses {
+		d.bases[i] = byOwnHits
+		if a.Domain != nil {
+			d.bases[i] = j.basisOf(d, i)
+		}
+		switch rule := a.Statuses[i].Rule; {
+		case d.bases[i] == byOwnHits:
+			first := len(a.Charges)
+			if err := j.beside.Charge(d.req, a, i); err != nil {
+				return err
+			}
+			j.separate(d, i, first)
+		case d.bases[i] == byNothing && rule != nil && !d.req.IgnoresHolds:
+			if _, _, err := rule.HoldOf(d.req.Descriptors[i].Entries); err != nil {
+				return err
+			}
+		}
+	}
+	return d.search.Err()
+}
+
+// basisOf returns what descriptor i is decided by.
+func (j *Judge) basisOf(d *decision, i int) basis {
+	descriptor, live, relation := &d.req.Descriptors[i], d.live, d.comparison.relation
+	rule, liveRule := d.answer.Statuses[i].Rule, live.Statuses[i].Rule
+	switch {
+	case j.cfg.Limiter.ChargeAllOrNothing: // Another descriptor may refuse the request.
+	case descriptor.HasLimit && live.Domain == nil:
+	case descriptor.HasLimit:
+		return byLiveCharge
+	case live.Domain == nil || liveRule == nil:
+		if rule == nil {
+			return byLiveCharge
+		}
+	case rule == nil:
+	case relation.HasSameVerdicts(liveRule, rule):
+		return byLiveCharge
+	case !j.cfg.SkipsFullCounters && relation.HasSameCounts(liveRule, rule):
+		return byLiveCount
+	}
+	if !d.isSampled(descriptor, rule) {
+		return byNothing
+	}
+	return byOwnHits
+}
+
+// separate makes the charges of descriptor i, from index first on, charges of the candidate: on counters that no live
+// limit has, and without an answer if the store gives none.
+func (j *Judge) separate(d *decision, i, first int) {
+	hits := d.answer.Hits()
+	for k := first; k < len(hits); k++ {
+		h, c := &hits[k], &d.answer.Charges[k]
+		h.Fallback = backend.FallbackError // An answer that the store did not decide is not compared.
+		if j.isLiveCounter(d, i, c, h.StoresRemaining) {
+			start := len(d.keys)
+			d.keys = append(append(d.keys, h.Key...), marker...)
+			h.Key = d.keys[start:len(d.keys):len(d.keys)]
+		}
+	}
+}
+
+// isLiveCounter reports whether a live limit has the counter of c, a charge of descriptor i. lacksDomain says that its
+// key does not have the domain.
+func (j *Judge) isLiveCounter(d *decision, i int, c *limiter.Charge, lacksDomain bool) bool {
+	switch live := d.live; {
+	case live.Domain == nil && !lacksDomain:
+		return false
+	case c.Rule == nil || d.comparison.relation.SharesCounters(c.Rule):
+		return true
+	case c.Rule.ListSettings != nil:
+		return false
+	}
+	window, liveCharges := c.Algorithm.Window(), d.live.Statuses[i].Charges
+	for k := range liveCharges {
+		if other := &liveCharges[k]; other.Algorithm.Window() == window && bytes.Equal(other.CounterKey, c.CounterKey) {
+			return true
+		}
+	}
+	// The live rules may have the counter although they do not charge this descriptor to it.
+	entries := d.req.Descriptors[i].Entries
+	if n := len(c.Rule.Path); n > 0 && (n < len(entries) || d.live.Domain.HasReplacingRules) {
+		return j.hasLiveLimit(d, c, entries[:n])
+	}
+	return false
+}
+
+// hasLiveLimit reports whether a limit of the live domain has the counter of c, if entries lead to one.
+func (j *Judge) hasLiveLimit(d *decision, c *limiter.Charge, entries []rules.Entry) bool {
+	live, window := d.live.Domain, c.Algorithm.Window()
+	rule, _ := live.FindRule(entries, d.search, nil)
+	if rule == nil {
+		return false
+	}
+	end := len(d.keys)
+	defer func() { d.keys = d.keys[:end] }()
+	for _, r := range rule.LimitsToCharge() {
+		if r.Unlimited || r.Limit.Window() != window {
+			continue
+		}
+		d.keys, _ = j.keyFormat.AppendKey(d.keys[:end], live, r, entries)
+		if bytes.Equal(d.keys[end:], c.CounterKey) {
+			return true
+		}
+	}
+	return false
+}
+
+// judge completes the decision of the candidate rules, compares it with the live one, and records the result. liveErr
+// is the error of live.
+func (j *Judge) judge(d *decision, liveErr error, times *ruleTimes) {
+	if d.state == stateUnused {
+		return
+	}
+	live, a := d.live, &d.answer
+	failed := liveErr != nil || live.Fallback != backend.FallbackError
+	if d.state == statePending && !failed {
+		d.useLiveCharges()
+		failed = j.beside.Answer(d.req, a) != nil
+	}
+	j.addTimes(times, d)
+	judgement := Judgement{Descriptor: -1}
+	switch {
+	case failed:
+		judgement.Result = NotJudged
+	case d.state == stateSame:
+		judgement.Result = SameAnswer
+	case d.state == stateInvalid:
+		judgement = Judgement{WouldBeError, d.invalidDescriptor()}
+	case slices.Contains(d.bases, byNothing):
+		judgement.Result = NotSampled
+	case live.Over == a.Over:
+		judgement.Result = SameAnswer
+	case live.Over:
+		judgement = Judgement{WouldAdmit, live.LongestRefusal()}
+	default:
+		judgement = Judgement{WouldDeny, a.LongestRefusal()}
+		d.ownBinding(judgement.Descriptor)
+	}
+	j.cfg.Recorder.RecordCandidate(d.req, live, a, judgement)
+}
+
+// useLiveCharges sets the charges of the descriptors that live charges or their counts decide.
+func (d *decision) useLiveCharges() {
+	n := 0
+	for i, b := range d.bases {
+		if b == byLiveCount {
+			n += len(d.answer.Statuses[i].Rule.LimitsToCharge())
+		}
+	}
+	d.derived = slices.Grow(d.derived, n) // Statuses point into it, so it must not grow later.
+	for i, b := range d.bases {
+		switch st, live := &d.answer.Statuses[i], &d.live.Statuses[i]; b {
+		case byLiveCharge:
+			st.Amount, st.Op, st.Charges = live.Amount, live.Op, live.Charges
+		case byLiveCount:
+			st.Amount, st.Op = live.Amount, live.Op
+			first := len(d.derived)
+			for _, r := range st.Rule.LimitsToCharge() {
+				d.derive(r, live.Charges, d.req.Descriptors[i].Entries)
+			}
+			st.Charges = d.derived[first:len(d.derived):len(d.derived)]
+		}
+	}
+}
+
+// derive adds the charge of r, whose count is that of the one of liveCharges with the same window.
+func (d *decision) derive(r *rules.Rule, liveCharges []limiter.Charge, entries []rules.Entry) {
+	window := r.Limit.Window()
+	for k := range liveCharges {
+		live := &liveCharges[k]
+		if live.Algorithm.Window() != window {
+			continue
+		}
+		c := *live
+		c.Rule, c.Limit, c.Algorithm = r, r.Rate, &r.Limit
+		c.NotEnforced = r.Enforcement != nil && !r.IsEnforced(d.answer.Domain, entries, d.search)
+		c.Verdict = backend.Verdict{}
+		c.Verdict.Outcome = algorithm.FixedOutcomeInstead(&r.Limit, &live.Verdict.Outcome, c.Op, c.RequestedAmount)
+		c.Over = c.Verdict.Over && !c.InShadowMode()
+		d.derived = append(d.derived, c)
+		return
+	}
+}
+
+// ownBinding makes the binding charge of descriptor i a charge of the candidate's rule, if it is one of the live rule.
+func (d *decision) ownBinding(i int) {
+	st := &d.answer.Statuses[i]
+	if d.bases[i] != byLiveCharge || st.Rule == nil {
+		return
+	}
+	own := *st.BindingCharge
+	own.Rule = st.Rule.LimitsToCharge()[slices.Index(d.live.Statuses[i].Rule.LimitsToCharge(), own.Rule)]
+	st.BindingCharge = &own
+}
+
+// invalidDescriptor returns the index of the first descriptor that the candidate rules find invalid.
+func (d *decision) invalidDescriptor() int {
+	for i := range d.answer.Statuses {
+		if rule := d.answer.Statuses[i].Rule; rule != nil {
+			if _, _, err := rule.HoldOf(d.req.Descriptors[i].Entries); err != nil {
+				return i
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,191 @@
+package candidate
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ratelimit/src/backend"
+	"ratelimit/src/limiter"
+	"ratelimit/src/rules"
+)
+
+// Recorder learns how the candidate rules would decide requests that the live rules have decided. It must be safe for
+// concurrent use.
+type Recorder interface {
+	// RecordCandidate is called after the Recorders of the limiter, for each request while there are candidate rules. The
+	// arguments are valid only during the call. After SameAnswer, NotJudged and NotSampled, candidate may be incomplete.
+	RecordCandidate(req *limiter.Request, live, candidate *limiter.Answer, j Judgement)
+}
+
+// Judgement says how the candidate rules would answer a request.
+type Judgement struct {
+	Result Result
+	// Descriptor is the index of the descriptor that makes the difference: the one that refuses, or that is invalid. It is
+	// -1 if there is no difference.
+	Descriptor int
+}
+
+// Result is the answer of the candidate rules, compared with that of the live rules.
+type Result uint8
+
+const (
+	SameAnswer   Result = iota
+	WouldDeny           // The request passed, and the candidate rules would refuse it.
+	WouldAdmit          // The request was refused, and the candidate rules would let it pass.
+	WouldBeError        // The candidate rules find the request invalid, because a hold has no name.
+	NotJudged           // The store did not answer, under the live or the candidate rules.
+	NotSampled          // The request needs a counter that is not in the sample, see AdjustSample.
+	NumResults
+)
+
+var resultNames = [NumResults]string{"same", "would_deny", "would_admit", "would_be_error", "not_judged", "not_sampled"}
+
+// String returns the result as metrics name it, such as "would_deny".
+func (r Result) String() string { return resultNames[r] }
+
+// Config configures a Judge.
+type Config struct {
+	// Limiter is the configuration of the limiter that decides by the live rules.
+	Limiter limiter.Config
+	// Recorder learns how the candidate rules would decide; required.
+	Recorder Recorder
+	// MaxLoad is the CPU time that candidate rules may take, as a share of that of the live rules. Beyond it only a sample
+	// of their counters is judged, see AdjustSample.
+	MaxLoad float64
+	// HitTime returns an estimate of the CPU time of a hit, that of the store included. Nil: the store is in memory.
+	HitTime func(*backend.Hit) time.Duration
+	// SkipsFullCounters says that the store may refuse hits on full counters without counting them, so that the counts of
+	// a live limit are not those of a candidate limit with another number.
+	SkipsFullCounters bool
+}
+
+// Judge is the limiter of the live rules, which are in force, and decides the same requests by candidate rules beside
+// it. The hits of both are in one batch, those of the candidate rules on counters of their own. They change no answer.
+//
+// It is safe for concurrent use.
+type Judge struct {
+	*limiter.Limiter // decides by the live rules
+
+	cfg       Config
+	keyFormat rules.KeyFormat
+	beside    *limiter.Limiter           // finds and charges by the candidate rules, and records nothing
+	inForce   atomic.Pointer[comparison] // nil without candidate or live rules
+	pool      sync.Pool                  // holds *decisions
+	times     totalTimes                 // what live and candidate rules cost while there are candidate rules
+
+	mu          sync.Mutex // held while inForce is replaced; guards the fields below
+	rules       Rules
+	sampleStep  uint64
+	timesBefore ruleTimes // times at adjustedAt
+	adjustedAt  time.Time // the last AdjustSample
+}
+
+// New returns a Judge without rules.
+func New(cfg Config) *Judge {
+	j := &Judge{Limiter: limiter.New(cfg.Limiter), cfg: cfg, keyFormat: cfg.Limiter.KeyFormat()}
+	cfg.Limiter.Recorders = nil
+	j.beside = limiter.New(cfg.Limiter)
+	j.pool.New = func() any { return new(decisions) }
+	return j
+}
+
+// Rules are candidate rules.
+type Rules struct {
+	// Set are the rules. The indexes of its rules and domains are those of this set alone. Nil: there are none.
+	Set *rules.Set
+	// Hash is the same for the same rules. Replicas whose candidate rules have the same Hash have the same sample.
+	Hash string
+	// Removes reports whether a live domain that Set does not have is removed by it. Nil: each one is.
+	Removes func(domain string) bool
+}
+
+// UseRules applies the live rules in set to all requests that arrive from now on.
+func (j *Judge) UseRules(set *rules.Set) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.Limiter.UseRules(set)
+	j.compare()
+}
+
+// UseCandidate judges r beside the live rules from now on. The zero value ends that.
+func (j *Judge) UseCandidate(r Rules) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r.Hash != j.rules.Hash || r.Set == nil {
+		j.sampleStep = 0
+	}
+	j.rules = r
+	j.compare()
+}
+
+// compare compares the candidate rules with the live ones, and puts them in force. The caller holds j.mu.
+func (j *Judge) compare() {
+	live := j.Limiter.Rules()
+	if j.rules.Set == nil || live == nil {
+		j.inForce.Store(nil)
+		return
+	}
+	j.inForce.Store(newComparison(live, j.rules, &j.keyFormat, largestSampled(j.sampleStep)))
+}
+
+// Candidate returns the candidate rules; nil if there are none, or no live rules.
+func (j *Judge) Candidate() *rules.Set {
+	if c := j.inForce.Load(); c != nil {
+		return c.Set
+	}
+	return nil
+}
+
+// Check decides req as Limiter.Check does, and judges the candidate rules.
+func (j *Judge) Check(ctx context.Context, req *limiter.Request, a *limiter.Answer) error {
+	c := j.inForce.Load()
+	if c == nil || req.CallerLimit != nil {
+		return j.Limiter.Check(ctx, req, a)
+	}
+	b := a.OwnBatch(req)
+	if err := j.Prepare(ctx, c.live, req, a, b); err != nil {
+		return err
+	}
+	list := j.pool.Get().(*decisions)
+	d := list.add()
+	j.prepare(ctx, c, req, a, d)
+	if err := j.Take(ctx, b); err != nil && len(a.Charges) > 0 {
+		return err
+	}
+	err := j.Answer(req, a)
+	var times ruleTimes
+	j.judge(d, err, &times)
+	j.times.add(times)
+	list.reset()
+	j.pool.Put(list)
+	return err
+}
+
+// CheckMany decides the requests of m as Limiter.CheckMany does, and judges the candidate rules.
+func (j *Judge) CheckMany(ctx context.Context, m *limiter.Many) {
+	c := j.inForce.Load()
+	if c == nil {
+		j.Limiter.CheckMany(ctx, m)
+		return
+	}
+	list := j.pool.Get().(*decisions)
+	j.PrepareMany(ctx, c.live, m)
+	for _, it := range m.Items() {
+		if d := list.add(); it.Err == nil && it.Request.CallerLimit == nil {
+			j.prepare(ctx, c, &it.Request, &it.Answer, d)
+		}
+	}
+	err := j.Take(ctx, m.Batch())
+	j.AnswerMany(m, err)
+	if err == nil {
+		var times ruleTimes
+		for i, it := range m.Items() {
+			j.judge(list.list[i], it.Err, &times)
+		}
+		j.times.add(times)
+	}
+	list.reset()
+	j.pool.Put(list)
+}
