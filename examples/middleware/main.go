@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -44,7 +45,7 @@ func run(ctx context.Context, redisAddr string) error {
 	if err != nil {
 		return err
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, compile.Options{})
 	if err != nil {
 		return err
 	}

@@ -14,13 +14,13 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
 func start(t *testing.T, store backend.Backend) http.Handler {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(ruleFile)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,13 +14,13 @@ import (
 	"gopkg.in/yaml.v3"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
 // domains are the messages that say what rule files say, one a file, named for
 // it. A file is checked before, so what is read here is known to make sense.
-func domains(files []filerules.File, opt rules.Options) ([]*configv3.RateLimitConfig, error) {
+func domains(files []filerules.File, opt compile.Options) ([]*configv3.RateLimitConfig, error) {
 	if _, _, err := filerules.Load(files, opt); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/xdsrules"
 )
@@ -52,11 +53,11 @@ func TestDomains(t *testing.T) {
 	files := append(examples,
 		filerules.File{Name: "everything.yaml", Data: []byte(everything)},
 		filerules.File{Name: "some_test.yaml", Data: []byte("rules: .\ntests: []\n")})
-	want, _, err := filerules.Load(files, rules.Options{})
+	want, _, err := filerules.Load(files, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	messages, err := domains(files, rules.Options{})
+	messages, err := domains(files, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestDomains(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, _, err := xdsrules.Load(resources, rules.Options{})
+	got, _, err := xdsrules.Load(resources, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestRefused(t *testing.T) {
 		"domain: d\n<<: {charge: leaf}":  "<< is not understood here",
 		"domain: d\ndescriptors: [{}]\n": "x.yaml:2:15: the descriptor has no key",
 	} {
-		if list, err := domains([]filerules.File{{Name: "x.yaml", Data: []byte(text)}}, rules.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		if list, err := domains([]filerules.File{{Name: "x.yaml", Data: []byte(text)}}, compile.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v", text, list, err)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 )
@@ -31,13 +31,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, *listen, *dir, rules.Options{MergeDomains: *merge}); err != nil {
+	if err := run(ctx, *listen, *dir, compile.Options{MergeDomains: *merge}); err != nil {
 		log.Fatal(err) // nothing is deferred that matters
 	}
 }
 
 // run serves until ctx ends.
-func run(ctx context.Context, listen, dir string, opt rules.Options) error {
+func run(ctx context.Context, listen, dir string, opt compile.Options) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {
@@ -82,7 +82,7 @@ func run(ctx context.Context, listen, dir string, opt rules.Options) error {
 }
 
 // publish reads the directory and serves what is in it.
-func publish(ctx context.Context, s *server, dir string, opt rules.Options) error {
+func publish(ctx context.Context, s *server, dir string, opt compile.Options) error {
 	files, _, err := filerules.Read(dir)
 	if err != nil {
 		return err

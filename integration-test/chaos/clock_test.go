@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
@@ -134,7 +135,7 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

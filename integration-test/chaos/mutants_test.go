@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -156,7 +157,7 @@ func newStub(t *testing.T, list []rule, hit func(*backend.Hit)) *stub {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package model
 import (
 	"testing"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -11,7 +11,7 @@ import (
 func checkYAML(t *testing.T, rs Rules) {
 	t.Helper()
 	text := rs.YAML()
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

@@ -21,7 +21,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
@@ -111,7 +111,7 @@ func (s *service) Reload(yaml string) error {
 	if other, is := s.lab.(interface{ rules(yaml string) string }); is { // A mutant.
 		yaml = other.rules(yaml)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(yaml)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(yaml)}}, compile.Options{})
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, yaml)
 	}

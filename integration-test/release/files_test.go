@@ -10,7 +10,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
 )
@@ -74,7 +74,7 @@ func TestPackagedFiles(t *testing.T) {
 		t.Errorf("environment: counters are in %s, which is not the state directory of the unit", s.MemorySnapshot)
 	}
 	file := filerules.File{Name: "example.yaml", Data: []byte(read(t, "deploy/systemd/rules/example.yaml"))}
-	if _, warnings, err := filerules.Load([]filerules.File{file}, rules.Options{}); err != nil || len(warnings) > 0 {
+	if _, warnings, err := filerules.Load([]filerules.File{file}, compile.Options{}); err != nil || len(warnings) > 0 {
 		t.Errorf("%v, %q", err, warnings)
 	}
 	scripts, err := filepath.Glob(filepath.Join(repository, "deploy/systemd/*/p*"))

@@ -10,6 +10,7 @@ import (
 	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -48,7 +49,7 @@ descriptors:
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -103,7 +104,7 @@ func randomSet(form int, versions []uint64) *rules.Set {
 	r := &randomRules{}
 	r.text.WriteString("domain: d\n")
 	[]func([]uint64){r.tree, r.tree, r.list, r.words}[form](versions)
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(r.text.String())}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(r.text.String())}}, compile.Options{})
 	if err != nil {
 		return nil
 	}

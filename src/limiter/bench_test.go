@@ -9,7 +9,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/testfiles"
 )
@@ -114,7 +114,7 @@ func BenchmarkCheckDomains(b *testing.B) {
 		for name, text := range testfiles.Fleet(domains, 40) {
 			files = append(files, filerules.File{Name: name, Data: text})
 		}
-		set, _, err := filerules.Load(files, rules.Options{})
+		set, _, err := filerules.Load(files, compile.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

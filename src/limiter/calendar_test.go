@@ -6,7 +6,7 @@ import (
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -21,7 +21,7 @@ descriptors:
   rate_limits:
   - {unit: month, requests_per_unit: 1}
   - {unit: month, calendar: true, time_zone: Europe/Berlin, requests_per_unit: 1}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -18,7 +19,7 @@ domain: api
 descriptors:
   - key: user
     rate_limit: {unit: minute, requests_per_unit: 2}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -51,7 +52,7 @@ descriptors:
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -216,7 +217,7 @@ descriptors:
 `
 	set, _, err := filerules.Load([]filerules.File{
 		named("d", testRules), named("charges", chargeRules), named("list", orderedRules), named("algorithms", algorithms),
-	}, rules.Options{})
+	}, compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
 )
 
 // worstRegexes are five expressions at the bounds of what a rule file may have. They compare each value for a long
@@ -28,7 +29,7 @@ func expensive(n int, value func(i int) string) *limiter.Request {
 	req := &limiter.Request{Domain: []byte("d")}
 	for i := range n {
 		text := value(i)
-		text += strings.Repeat("x", rules.MaxRegexValue-len(text))
+		text += strings.Repeat("x", match.MaxRegexValue-len(text))
 		entries := []rules.Entry{{Key: []byte("k"), Value: []byte(text)}}
 		req.Descriptors = append(req.Descriptors, limiter.Descriptor{Entries: entries})
 	}

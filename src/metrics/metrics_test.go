@@ -13,12 +13,13 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
 func load(t *testing.T, text string) *rules.Set {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -413,7 +414,7 @@ func TestDecisions(t *testing.T) {
 // BenchmarkRecord is what counting costs a request, also for a rule whose
 // counters are named after a value of the request.
 func BenchmarkRecord(b *testing.B) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(seriesRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(seriesRules)}}, compile.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -14,13 +14,14 @@ import (
 	"ratelimit/src/operator/denials"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
 // A history has the rates of all kinds.
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 2}}]\n")}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 2}}]\n")}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,7 @@ descriptors:
 
 // A report costs the operator's figures no allocation.
 func TestUsageAllocatesNothing(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "q.yaml", Data: []byte(usageRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "q.yaml", Data: []byte(usageRules)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -24,7 +24,7 @@ func TestRatesOfAllRules(t *testing.T) {
 			}
 			files = append(files, filerules.File{Name: domain + ".yaml", Data: []byte(text)})
 		}
-		set, _, err := filerules.Load(files, rules.Options{})
+		set, _, err := filerules.Load(files, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -110,7 +111,7 @@ func (w *world) newNode() *Divider {
 
 func (w *world) useRules(text string) {
 	w.t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -5,12 +5,42 @@ import (
 	"net/netip"
 )
 
+// Addresses has the settings of a level that are about addresses.
+type Addresses struct {
+	Networks []netip.Prefix // those of `cidr`, in file order; empty for a level without it
+	// V4Bits and V6Bits are the lengths of the networks that are counted, of count_by_prefix; 0 if each address is counted by itself.
+	V4Bits, V6Bits uint8
+}
+
+// CountsNetworks reports whether count_by_prefix is set. l may be nil.
+func (l *Addresses) CountsNetworks() bool { return l != nil && l.V4Bits+l.V6Bits > 0 }
+
+// countedNetwork returns the network by which value is counted; ok is false if it is counted by itself. l may be nil.
+func (l *Addresses) countedNetwork(value []byte) (network netip.Prefix, ok bool) {
+	if !l.CountsNetworks() {
+		return netip.Prefix{}, false
+	}
+	address, ok := ParseAddress(value)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	bits := l.V6Bits
+	if address.Is4() {
+		bits = l.V4Bits
+	}
+	network, _ = address.Prefix(int(bits)) // The length fits the address.
+	return network, bits > 0
+}
+
+// maxNetworkText is the length of the longest text of a network.
+const maxNetworkText = maxAddressText + len("/128")
+
 // maxAddressText is the length of the longest address: an IPv6 address that ends with an IPv4 address.
 const maxAddressText = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
-// parseAddress returns the IP address that text is, in one of the forms that netip.ParseAddr accepts, without a zone. An IPv4-mapped
+// ParseAddress returns the IP address that text is, in one of the forms that netip.ParseAddr accepts, without a zone. An IPv4-mapped
 // IPv6 address is returned as IPv4. Unlike netip.ParseAddr it allocates nothing, also not for text that is no address.
-func parseAddress(text []byte) (a netip.Addr, ok bool) {
+func ParseAddress(text []byte) (a netip.Addr, ok bool) {
 	if len(text) < len("::") || len(text) > maxAddressText {
 		return netip.Addr{}, false
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -36,7 +37,7 @@ descriptors:
   - {key: port, value_to_metric: true, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: day, requests_per_unit: 1, name: daily}]}
 - {key: only, rate_limits: [{unit: day, requests_per_unit: 1, name: one}]}
 `
-	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
@@ -68,7 +69,7 @@ descriptors:
 			t.Errorf("%s:\n got %s\nwant %s", tt.entries, s, tt.want)
 		}
 	}
-	if got := strings.Join(d.DescriptorNames(), " "); got != "d.user d.user.path_/f/* d.user.path_/f/*.daily d.user.path_/f/*.size d.user.path_/f/*.none d.ip d.ip.2 d.ip.port d.ip.port.daily d.only" {
+	if got := strings.Join(d.DescriptorNames, " "); got != "d.user d.user.path_/f/* d.user.path_/f/*.daily d.user.path_/f/*.size d.user.path_/f/*.none d.ip d.ip.2 d.ip.port d.ip.port.daily d.only" {
 		t.Errorf("the descriptors are %s", got)
 	}
 }
@@ -89,7 +90,7 @@ descriptors:
     - {unit: day, requests_per_unit: 1, name: slow}
 - {key: relief, rate_limits: [{unit: second, requests_per_unit: 1, replaces: [{name: fast}]}, {unit: day, requests_per_unit: 1, replaces: [{name: user}]}]}
 `
-	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
@@ -150,7 +151,7 @@ descriptors:
   - {key: none, quota_mode: true}
   - {key: one, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}

@@ -9,7 +9,7 @@ import (
 // without a change here. Its zero value is ready to use. It remembers equal pointers from one call to the next, because rules share
 // calendars and limits.
 type contentComparer struct {
-	equal map[[2]uintptr]bool // equal has pointers to equal contents, or to contents that are being compared.
+	equal map[[2]uintptr]bool // pointers to equal contents, or to contents that are being compared
 }
 
 var positionType = reflect.TypeFor[Pos]()

@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/match"
 )
 
 // dataDomain compiles one rule file, of the domain d, with its data files.
 func dataDomain(t testing.TB, text string, data map[string]string) (*rules.Set, *rules.Domain) {
 	t.Helper()
-	set, _, err := filerules.Load(withData([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, data), rules.Options{})
+	set, _, err := filerules.Load(withData([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, data), compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,7 @@ func TestFindRuleOfDataFiles(t *testing.T) {
 		if r.Name == "tenants" && !r.Unlimited {
 			got += fmt.Sprintf(", burst %d", r.Limit.Burst)
 		}
-		if explained := d.Explain(entries("k=" + tt.value)).FoundRule; got != tt.want || explained != r || r.LimitsFile != nil {
+		if explained := match.Explain(d, entries("k="+tt.value)).FoundRule; got != tt.want || explained != r || r.LimitsFile != nil {
 			t.Errorf("%s: %s, explained as %v; want %s", tt.value, got, explained, tt.want)
 		}
 	}
@@ -93,8 +95,8 @@ func TestExplainDataFiles(t *testing.T) {
 		{"acme", "values_from banned.txt no_match not_in_file, limits_from tenants.csv taken tenants.csv:2, values_from late.txt behind late.txt:2, key  behind"},
 	} {
 		var got []string
-		for _, c := range d.Explain(entries("k=" + tt.value)).Steps[0].Candidates {
-			if c.MatchKind == rules.MatchWildcard || c.MatchKind == rules.MatchCIDR || c.MatchKind == rules.MatchRegex {
+		for _, c := range match.Explain(d, entries("k="+tt.value)).Steps[0].Candidates {
+			if c.MatchKind == match.MatchWildcard || c.MatchKind == match.MatchCIDR || c.MatchKind == match.MatchRegex {
 				continue
 			}
 			got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s%s", c.MatchKind, c.Value, c.Outcome, c.Reason, c.DataLine)))

@@ -168,3 +168,9 @@ func (r *Rule) CalendarWindow() string {
 	}
 	return window + " in " + c.Location.String()
 }
+
+// CountsBlockedByDefault returns the default of count_blocked: as in envoyproxy/ratelimit, refused hits count in a fixed window. They
+// never count beside holds.
+func CountsBlockedByDefault(l *algorithm.Limit) bool {
+	return l.Kind == algorithm.FixedWindow && l.Hold == 0
+}

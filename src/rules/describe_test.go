@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 )
@@ -17,7 +17,7 @@ domain: d
 rules:
 - {match: {p: /a*, ip: "*"}, per: [ip, user], shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 3, name: n}}
 - {match: {}, rate_limit: {unlimited: true, requests_per_unit: 7}}
-`)}, {Name: "t.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n")}}, rules.Options{})
+`)}, {Name: "t.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n")}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestDescribeWindows(t *testing.T) {
 			"on_store_failure: deny, enforce_percent: 0.5",
 	} {
 		indented := strings.TrimRight(strings.ReplaceAll("\n"+limit, "\n", "\n    "), " ")
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented)}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestLimitText(t *testing.T) {
 		"{unit: day, requests_per_unit: 1000, hold: 10m, hold_id: id}":                                  "1000 per day, reservations charged after 10m",
 		"{unit: day, calendar: true, requests_per_unit: 5, hold: 10m, hold_id: id, unsettled: release}": "5 per calendar day in UTC, reservations released after 10m",
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]")}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]")}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -16,7 +17,7 @@ func loadFile(t testing.TB, path string) (*rules.Set, rules.Problems) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, warnings, err := filerules.Load([]filerules.File{{Name: path, Data: data}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: path, Data: data}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +94,11 @@ resetSeconds=0
 [default]
 creditLimit=0
 `
-	a, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(yaml)}}, rules.Options{})
+	a, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(yaml)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _, err := filerules.Load([]filerules.File{{Name: "kitchen.ini", Data: []byte(ini)}}, rules.Options{})
+	b, _, err := filerules.Load([]filerules.File{{Name: "kitchen.ini", Data: []byte(ini)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

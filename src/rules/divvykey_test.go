@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -39,7 +40,7 @@ rules:
 - {match: {a: blocked}, rate_limit: {algorithm: first_hit_window, period: 10s, requests_per_unit: 1, count_blocked: true}}
 - {match: {}, per: [b], rate_limit: {algorithm: first_hit_window, period: 10s, requests_per_unit: 1}}
 `)},
-	}, rules.Options{})
+	}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

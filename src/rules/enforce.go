@@ -14,7 +14,15 @@ type Enforcement struct {
 	Percent float64
 	// threshold is Percent of 2^64. The limit is enforced for counters whose hash is smaller.
 	threshold uint64
-	pos       Pos // pos is the position of enforce_percent.
+}
+
+// NewEnforcement returns the Enforcement of a percentage from 0 to 100; nil for 100.
+func NewEnforcement(percent float64) *Enforcement {
+	if percent == 100 {
+		return nil
+	}
+	// math.Abs turns -0, which xDS can send, into 0.
+	return &Enforcement{math.Abs(percent), uint64(math.Ldexp(percent/100, 64))}
 }
 
 // enforcementKey is the key of the hash that draws the enforced counters. All versions of this program have the same key, so that
@@ -55,35 +63,6 @@ func hashCounterName(d *Domain, r *Rule, entries []Entry, s *SearchScratch) (low
 		name = name[:tag]
 	}
 	return enforcementKey.Sum128(0, name)
-}
-
-// setEnforcement sets r.Enforcement from enforce_percent.
-func (c *Compiler) setEnforcement(r *Rule, cfg *RateLimitConfig) {
-	v := cfg.EnforcePercent
-	switch {
-	case v == nil:
-		return
-	case !(v.Value >= 0 && v.Value <= 100): // It is also true for NaN.
-		c.problems.Add(v.Pos, "write 0 to 100", "enforce_percent is out of range: %s", Quote(FormatPercent(v.Value)))
-		return
-	case r.ShadowMode:
-		c.warnings.Add(v.Pos, "remove enforce_percent, or shadow_mode", "enforce_percent has no effect beside shadow_mode, which enforces nothing")
-	}
-	if v.Value < 100 {
-		// math.Abs turns -0, which xDS can send, into 0.
-		r.Enforcement = &Enforcement{math.Abs(v.Value), uint64(math.Ldexp(v.Value/100, 64)), v.Pos}
-	}
-	if len(r.Path) > 0 && r.hasOneCounter() {
-		c.warnOneCounter(r)
-	}
-}
-
-// warnOneCounter warns of enforce_percent where all requests share one counter of r.
-func (c *Compiler) warnOneCounter(r *Rule) {
-	if e := r.Enforcement; e != nil && e.Percent > 0 && !r.ShadowMode {
-		c.warnings.Add(e.pos, "remove it, or count by a value that differs, such as the user",
-			"enforce_percent chooses among counters, and this limit has only one, which is enforced for all requests or for none")
-	}
 }
 
 // FormatPercent returns a percentage as rule files have it, such as "10" or "0.5".

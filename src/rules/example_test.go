@@ -4,17 +4,18 @@ import (
 	"fmt"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // A configuration is compiled, and two requests are searched for in it.
 func Example() {
-	limit := func(unit string, n uint32) rules.LimitsConfig {
-		return rules.LimitsConfig{RateLimit: &rules.RateLimitConfig{Unit: unit, RequestsPerUnit: n}}
+	limit := func(unit string, n uint32) compile.LimitsConfig {
+		return compile.LimitsConfig{RateLimit: &compile.RateLimitConfig{Unit: unit, RequestsPerUnit: n}}
 	}
-	set, warnings, err := rules.Compile([]rules.DomainConfig{{Domain: "shop", Descriptors: []rules.DescriptorConfig{
-		{Key: "path", Value: "/pay/*", Descriptors: []rules.DescriptorConfig{{Key: "user", LimitsConfig: limit("minute", 10)}}},
+	set, warnings, err := compile.Compile([]compile.DomainConfig{{Domain: "shop", Descriptors: []compile.DescriptorConfig{
+		{Key: "path", Value: "/pay/*", Descriptors: []compile.DescriptorConfig{{Key: "user", LimitsConfig: limit("minute", 10)}}},
 		{Key: "path", LimitsConfig: limit("second", 100)},
-	}}}, rules.Options{})
+	}}}, compile.Options{})
 	if err != nil || len(warnings) > 0 {
 		fmt.Println(warnings, err)
 		return

@@ -8,23 +8,25 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
+	"ratelimit/src/rules/match"
 )
 
 // tell is a walk in short: per step "line how" of each candidate, the taken one
 // in brackets, those that were not asked behind a bar; then how it ended.
-func tell(w *rules.SearchRecord) string {
+func tell(w *match.Record) string {
 	var b strings.Builder
 	for i := range w.Steps {
 		s := &w.Steps[i]
 		barred := false
 		for j := range s.Candidates {
 			c := &s.Candidates[j]
-			if c.Outcome == rules.OutcomeEarlierTaken && !barred {
+			if c.Outcome == match.OutcomeEarlierTaken && !barred {
 				barred = true
 				b.WriteString("| ")
 			}
 			text := fmt.Sprintf("%s %v", lineOf(c.Position), c.MatchKind)
-			if (j == s.TakenIndex) != (c.Outcome == rules.OutcomeSearchedBelow) {
+			if (j == s.TakenIndex) != (c.Outcome == match.OutcomeSearchedBelow) {
 				b.WriteString("taken? ")
 			}
 			if j == s.TakenIndex {
@@ -117,7 +119,7 @@ func TestExplain(t *testing.T) {
 	} {
 		d := compiled(t, tt.outline)
 		for _, a := range tt.asked {
-			if got := tell(d.Explain(entries(a[0]))); got != a[1] {
+			if got := tell(match.Explain(d, entries(a[0]))); got != a[1] {
 				t.Errorf("%s:\n got %s\nwant %s", a[0], got, a[1])
 			}
 			found(d, entries(a[0]))
@@ -135,11 +137,12 @@ func TestExplainIsBounded(t *testing.T) {
 		fmt.Fprintf(&outline, "path=%s\n", strings.Repeat("*", i+1))
 	}
 	d := compiled(t, outline.String()+"path\n")
-	s := d.Explain(entries("path=x")).Steps[0]
-	if len(s.Candidates) != 2*rules.MaxUnmatched || s.TakenIndex != rules.MaxUnmatched || s.UnlistedCount != 1000-rules.MaxUnmatched {
+	s := match.Explain(d, entries("path=x")).Steps[0]
+	const most = 20 // that do not match are listed
+	if len(s.Candidates) != 2*most || s.TakenIndex != most || s.UnlistedCount != 1000-most {
 		t.Errorf("%d candidates, the taken one is %d, %d not listed", len(s.Candidates), s.TakenIndex, s.UnlistedCount)
 	}
-	if lineOf(s.Candidates[s.TakenIndex].Position) != "1001" || s.Candidates[s.TakenIndex+1].Outcome != rules.OutcomeEarlierTaken {
+	if lineOf(s.Candidates[s.TakenIndex].Position) != "1001" || s.Candidates[s.TakenIndex+1].Outcome != match.OutcomeEarlierTaken {
 		t.Errorf("taken was %+v, then comes %+v", s.Candidates[s.TakenIndex], s.Candidates[s.TakenIndex+1])
 	}
 }
@@ -181,7 +184,7 @@ func FuzzExplain(f *testing.F) {
 		}
 		words := []string{"a", "b", "a_b", "*", "a*", "*b", "a_*", "", "b*a", "\xff", "abc", "abd", "**", "_", "*_", "ABC"}
 		top := grow(tree, words)
-		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: top}}, rules.Options{})
+		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: top}}, compile.Options{})
 		if err != nil {
 			return
 		}
@@ -190,11 +193,11 @@ func FuzzExplain(f *testing.F) {
 			request = append(request, rules.Entry{[]byte(words[b&15]), []byte(words[b>>4])})
 		}
 		d := set.Domain([]byte("d"))
-		w := d.Explain(request)
-		if again := d.Explain(request); tell(w) != tell(again) {
+		w := match.Explain(d, request)
+		if again := match.Explain(d, request); tell(w) != tell(again) {
 			t.Fatalf("two walks differ:\n%s\n%s", tell(w), tell(again))
 		}
-		if got := find(d, request); got != w.FoundRule || (w.FoundRule == nil) == (w.EndReason == rules.EndReasonRuleFound) {
+		if got := find(d, request); got != w.FoundRule || (w.FoundRule == nil) == (w.EndReason == match.EndReasonRuleFound) {
 			t.Fatalf("%q in %+v finds %v, explained as %v: %s", request, top, got, w.FoundRule, tell(w))
 		}
 		level := top
@@ -204,14 +207,14 @@ func FuzzExplain(f *testing.F) {
 			for _, cfg := range level {
 				keys[cfg.Key] = true
 			}
-			if s.LevelKeyCount != len(keys) || s.SuggestedText != "" && s.TakenIndex >= 0 || s.SuggestedText == s.Entry.Key && w.EndReason == rules.EndReasonNoSuchKey && s.SuggestedText != "" {
+			if s.LevelKeyCount != len(keys) || s.SuggestedText != "" && s.TakenIndex >= 0 || s.SuggestedText == s.Entry.Key && w.EndReason == match.EndReasonNoSuchKey && s.SuggestedText != "" {
 				t.Fatalf("step %d of %s has %d keys and meant %q, the level is %+v", i, tell(w), s.LevelKeyCount, s.SuggestedText, level)
 			}
-			if w.EndReason == rules.EndReasonNoSuchKey && i == len(w.Steps)-1 && (keys[s.Entry.Key] || s.TakenIndex >= 0) {
+			if w.EndReason == match.EndReasonNoSuchKey && i == len(w.Steps)-1 && (keys[s.Entry.Key] || s.TakenIndex >= 0) {
 				t.Fatalf("%s, but the key %q is there", tell(w), s.Entry.Key)
 			}
 			for j, c := range s.Candidates {
-				at := slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos.String() == c.Position })
+				at := slices.IndexFunc(level, func(cfg compile.DescriptorConfig) bool { return cfg.Pos.String() == c.Position })
 				if at < 0 || level[at].Key != c.Key || level[at].Value != c.Value {
 					t.Fatalf("candidate %d of step %d in %s is not on its level", j, i, tell(w))
 				}
@@ -223,7 +226,7 @@ func FuzzExplain(f *testing.F) {
 				break
 			}
 			taken := s.Candidates[s.TakenIndex]
-			level = level[slices.IndexFunc(level, func(cfg rules.DescriptorConfig) bool { return cfg.Pos.String() == taken.Position })].Descriptors
+			level = level[slices.IndexFunc(level, func(cfg compile.DescriptorConfig) bool { return cfg.Pos.String() == taken.Position })].Descriptors
 		}
 		if b := w.Steps; len(b) > 0 && b[len(b)-1].SameKeyBelow != nil && !slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].SameKeyBelow.Key) {
 			t.Fatalf("%s: there is no key %q", tell(w), b[len(b)-1].SameKeyBelow.Key)
@@ -231,7 +234,7 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-func keysOf(list []rules.DescriptorConfig) map[string]bool {
+func keysOf(list []compile.DescriptorConfig) map[string]bool {
 	keys := make(map[string]bool)
 	for _, cfg := range list {
 		keys[cfg.Key] = true

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/testbed/testfiles"
@@ -31,8 +32,8 @@ func FuzzYAML(f *testing.F) {
 			t.Fatalf("%q is neither good nor bad", data)
 		}
 		files := []filerules.File{{Name: "a.yaml", Data: data}}
-		set, odd, err := filerules.Load(files, rules.Options{})
-		set2, odd2, err2 := filerules.Load(files, rules.Options{})
+		set, odd, err := filerules.Load(files, compile.Options{})
+		set2, odd2, err2 := filerules.Load(files, compile.Options{})
 		if fmt.Sprint(err) != fmt.Sprint(err2) || !reflect.DeepEqual(odd, odd2) {
 			t.Fatalf("two loads of %q differ:\n%v %v\n%v %v", data, err, odd, err2, odd2)
 		}
@@ -152,7 +153,7 @@ func FuzzFind(f *testing.F) {
 		}
 		words := []string{"a", "b", "a_b", "*", "a*", "*b", "a_*", "", "b*a", "\xff", "ab", "b_a", "**", "_", "*_", "_*"}
 		top := grow(tree, words)
-		set, warnings, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: top}}, rules.Options{})
+		set, warnings, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: top}}, compile.Options{})
 		if bad := unusable(top); (err != nil) != bad {
 			t.Fatalf("%+v: %v, want an error: %t", top, err, bad)
 		}
@@ -189,35 +190,35 @@ func FuzzFind(f *testing.F) {
 }
 
 // grow builds a tree from bytes, two for each descriptor, of sixteen words.
-func grow(tree []byte, words []string) []rules.DescriptorConfig {
+func grow(tree []byte, words []string) []compile.DescriptorConfig {
 	rest := tree
-	var build func(depth int) []rules.DescriptorConfig
-	build = func(depth int) (list []rules.DescriptorConfig) {
+	var build func(depth int) []compile.DescriptorConfig
+	build = func(depth int) (list []compile.DescriptorConfig) {
 		for len(rest) >= 2 && len(list) < 6 {
-			d := rules.DescriptorConfig{Key: words[rest[0]&15], Value: words[rest[0]>>4]}
+			d := compile.DescriptorConfig{Key: words[rest[0]&15], Value: words[rest[0]>>4]}
 			d.Pos = rules.Pos{"a.yaml", len(tree) - len(rest) + 1, 0}
 			what := rest[1]
 			rest = rest[2:]
 			switch {
 			case what&0x81 == 0:
-				d.RateLimit = &rules.RateLimitConfig{Unit: "day"}
+				d.RateLimit = &compile.RateLimitConfig{Unit: "day"}
 			case what&1 == 0:
-				d.RateLimits = &rules.Positioned[[]rules.RateLimitConfig]{d.Pos, []rules.RateLimitConfig{
+				d.RateLimits = &compile.Positioned[[]compile.RateLimitConfig]{Pos: d.Pos, Value: []compile.RateLimitConfig{
 					{Pos: rules.Pos{"a.yaml", d.Line, 1}, Unit: "day"},
 					{Pos: rules.Pos{"a.yaml", d.Line, 2}, Unit: "hour"},
 				}}
 			}
 			switch what & 0x30 {
 			case 0x10:
-				d.ChargeMode = &rules.Positioned[string]{d.Pos, "path"}
+				d.ChargeMode = &compile.Positioned[string]{Pos: d.Pos, Value: "path"}
 			case 0x20:
-				d.ChargeMode = &rules.Positioned[string]{d.Pos, "leaf"}
+				d.ChargeMode = &compile.Positioned[string]{Pos: d.Pos, Value: "leaf"}
 			}
 			switch what & 0x44 {
 			case 0x40:
-				d.OnReject = &rules.Positioned[string]{d.Pos, "none"}
+				d.OnReject = &compile.Positioned[string]{Pos: d.Pos, Value: "none"}
 			case 0x44:
-				d.OnReject = &rules.Positioned[string]{d.Pos, "each"}
+				d.OnReject = &compile.Positioned[string]{Pos: d.Pos, Value: "each"}
 			}
 			if what&2 == 0 && depth < 3 {
 				d.Descriptors = build(depth + 1)
@@ -234,7 +235,7 @@ func grow(tree []byte, words []string) []rules.DescriptorConfig {
 }
 
 // unusable reports whether a key is missing or a descriptor is there twice.
-func unusable(list []rules.DescriptorConfig) bool {
+func unusable(list []compile.DescriptorConfig) bool {
 	for i, d := range list {
 		if d.Key == "" || unusable(d.Descriptors) {
 			return true
@@ -255,13 +256,13 @@ type walker struct {
 	charges    []rules.Pos
 }
 
-func (w *walker) walk(level []rules.DescriptorConfig) {
+func (w *walker) walk(level []compile.DescriptorConfig) {
 	if len(w.request) == 0 {
 		w.charges = nil
 		return
 	}
 	key, value := string(w.request[0].Key), string(w.request[0].Value)
-	step := func(is func(d rules.DescriptorConfig) bool) *rules.DescriptorConfig {
+	step := func(is func(d compile.DescriptorConfig) bool) *compile.DescriptorConfig {
 		for i := range level {
 			if is(level[i]) {
 				return &level[i]
@@ -269,9 +270,9 @@ func (w *walker) walk(level []rules.DescriptorConfig) {
 		}
 		return nil
 	}
-	d := step(func(d rules.DescriptorConfig) bool { return value != "" && d.Key == key && d.Value == value })
+	d := step(func(d compile.DescriptorConfig) bool { return value != "" && d.Key == key && d.Value == value })
 	if d == nil {
-		d = step(func(d rules.DescriptorConfig) bool {
+		d = step(func(d compile.DescriptorConfig) bool {
 			text := d.Key
 			if d.Value != "" {
 				text += "_" + d.Value
@@ -280,7 +281,7 @@ func (w *walker) walk(level []rules.DescriptorConfig) {
 		})
 	}
 	if d == nil {
-		d = step(func(d rules.DescriptorConfig) bool { return d.Key == key && d.Value == "" })
+		d = step(func(d compile.DescriptorConfig) bool { return d.Key == key && d.Value == "" })
 	}
 	if d == nil {
 		w.charges = nil

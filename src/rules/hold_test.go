@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/match"
 )
 
 // holdRules are domains in which requests name holds: a tree, an ordered list, and a tree of limits without holds.
@@ -41,7 +43,7 @@ rules:
 // TestHoldOf checks which rule a request finds, where it counts, and what it does with which hold.
 func TestHoldOf(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load(holdRules, rules.Options{})
+	set, _, err := filerules.Load(holdRules, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,7 @@ func TestHoldOf(t *testing.T) {
 func holdText(d *rules.Domain, request string) string {
 	entries := parseEntries(request)
 	r, _ := d.FindRule(entries, &rules.SearchScratch{}, nil)
-	if explained := d.Explain(entries).FoundRule; explained != r {
+	if explained := match.Explain(d, entries).FoundRule; explained != r {
 		return fmt.Sprintf("FindRule finds %v, Explain %v", r, explained)
 	}
 	if r == nil {
@@ -114,7 +116,7 @@ func holdText(d *rules.Domain, request string) string {
 // TestExplainHolds checks the record of a search whose last entries are about a hold.
 func TestExplainHolds(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load(holdRules, rules.Options{})
+	set, _, err := filerules.Load(holdRules, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +136,7 @@ func TestExplainHolds(t *testing.T) {
 		"team=a,i=7":                    "team key, i wildcard: rule",
 		"team=a,user=al,id=7,hold=keep": "team key, user key, id hold_id, hold hold: rule",
 	} {
-		search, got := set.Domain([]byte("tree")).Explain(parseEntries(request)), ""
+		search, got := match.Explain(set.Domain([]byte("tree")), parseEntries(request)), ""
 		for i, s := range search.Steps {
 			if i > 0 {
 				got += ", "
@@ -158,7 +160,7 @@ func TestExplainHolds(t *testing.T) {
 }
 
 func TestHoldOfAllocatesNothing(t *testing.T) {
-	set, _, err := filerules.Load(holdRules, rules.Options{})
+	set, _, err := filerules.Load(holdRules, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +182,7 @@ func TestHoldOfAllocatesNothing(t *testing.T) {
 // TestWithoutHold checks which entries operators see of a request: not those that name or settle a hold.
 func TestWithoutHold(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load(holdRules, rules.Options{})
+	set, _, err := filerules.Load(holdRules, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

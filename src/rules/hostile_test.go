@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -40,7 +40,7 @@ func TestBytes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := outcome([]filerules.File{{Name: "a.yaml", Data: []byte(test.data)}}, rules.Options{}); got != test.want {
+			if got := outcome([]filerules.File{{Name: "a.yaml", Data: []byte(test.data)}}, compile.Options{}); got != test.want {
 				t.Errorf("got:\n%swant:\n%s", got, test.want)
 			}
 		})
@@ -140,7 +140,7 @@ func TestHostile(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			got := outcome([]filerules.File{{Name: "a.yaml", Data: []byte(test.data)}}, rules.Options{})
+			got := outcome([]filerules.File{{Name: "a.yaml", Data: []byte(test.data)}}, compile.Options{})
 			runtime.ReadMemStats(&after)
 			if !strings.HasPrefix(got, test.want) {
 				t.Errorf("got %.300q, want %.300q", got, test.want)
@@ -171,7 +171,7 @@ func TestHostileDivvy(t *testing.T) {
 		{"a map in a map in a map", "a.json", strings.Repeat(`{"a":`, 500_000), "a.json:1:50001: not JSON: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := outcome([]filerules.File{{Name: test.file, Data: []byte(test.data)}}, rules.Options{}); !strings.HasPrefix(got, test.want) {
+			if got := outcome([]filerules.File{{Name: test.file, Data: []byte(test.data)}}, compile.Options{}); !strings.HasPrefix(got, test.want) {
 				t.Errorf("got %.300q, want %.300q", got, test.want)
 			}
 		})

@@ -23,45 +23,10 @@ func Union(sets []*Set) *Set {
 	return all
 }
 
-// WarnSameNames warns of rules of different Sets with the same name: c of the domain a.b and b.c of the domain a. Compilers warn of those
-// in one Set.
-func WarnSameNames(sets []*Set) (warnings Problems) {
-	domains := make(map[string]*Domain, len(sets))
-	for _, s := range sets {
-		for _, d := range s.domains {
-			domains[d.Name] = d
-		}
-	}
-	related := make(map[string]bool) // related has the domains whose names start with another one and a dot, and these others.
-	for name := range domains {
-		for i, c := range name {
-			if c == '.' && domains[name[:i]] != nil {
-				related[name], related[name[:i]] = true, true
-			}
-		}
-	}
-	if len(related) == 0 {
-		return nil
-	}
-	byName := make(map[string]*Rule)
-	for _, s := range sets {
-		for _, r := range s.rules {
-			if !related[r.Domain] {
-				continue
-			}
-			if other := byName[r.FullName]; other != nil && other.Domain != r.Domain {
-				warnings = append(warnings, sameNameWarning(r, other))
-			}
-			byName[r.FullName] = r
-		}
-	}
-	return warnings
-}
-
 // Joiner joins Sets and gives each rule and domain an index of its own. Its zero value is ready to use. One goroutine at a time may call
 // it.
 type Joiner struct {
-	joined        map[*Set]bool // joined are the Sets of the last Join that were compiled alone.
+	joined        map[*Set]bool // the Sets of the last Join that were compiled alone
 	ruleIndexes   indexes
 	domainIndexes indexes
 }
@@ -127,7 +92,7 @@ func (s *Set) setIndexes(j *Joiner) {
 		r.Index = j.ruleIndexes.take()
 	}
 	for _, c := range s.copies {
-		c.copy.Index = c.rule.Index
+		c.Copy.Index = c.Rule.Index
 	}
 	for _, d := range s.domains {
 		d.Index = j.domainIndexes.take()
@@ -147,7 +112,7 @@ func (s *Set) release(j *Joiner) {
 // indexes gives out numbers from 0 on. Numbers that are free again come first, so tables that they index stay small.
 type indexes struct {
 	free []int
-	end  int // end is the first number that was never given out.
+	end  int // the first number that was never given out
 }
 
 func (x *indexes) take() int {
@@ -158,17 +123,4 @@ func (x *indexes) take() int {
 	}
 	x.end++
 	return x.end - 1
-}
-
-// findOnlyOrderedList sets onlyOrderedListDomain.
-func (s *Set) findOnlyOrderedList() {
-	lists := 0
-	for _, d := range s.domains {
-		if _, is := d.matcher.(*orderedList); is {
-			if s.onlyOrderedListDomain = []byte(d.Name); lists > 0 {
-				s.onlyOrderedListDomain = nil
-			}
-			lists++
-		}
-	}
 }

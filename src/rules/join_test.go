@@ -1,21 +1,24 @@
-package rules
+package rules_test
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // compileDomain returns a Set with one domain that has n rules.
-func compileDomain(t *testing.T, name string, n int) *Set {
+func compileDomain(t *testing.T, name string, n int) *rules.Set {
 	t.Helper()
-	cfg := DomainConfig{Domain: name}
+	cfg := compile.DomainConfig{Domain: name}
 	for i := range n {
-		cfg.Descriptors = append(cfg.Descriptors, DescriptorConfig{
-			Key: fmt.Sprint("k", i), LimitsConfig: LimitsConfig{RateLimit: &RateLimitConfig{Unit: "day", RequestsPerUnit: 1}},
+		cfg.Descriptors = append(cfg.Descriptors, compile.DescriptorConfig{
+			Key: fmt.Sprint("k", i), LimitsConfig: compile.LimitsConfig{RateLimit: &compile.RateLimitConfig{Unit: "day", RequestsPerUnit: 1}},
 		})
 	}
-	set, _, err := Compile([]DomainConfig{cfg}, Options{})
+	set, _, err := compile.Compile([]compile.DomainConfig{cfg}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,8 +29,8 @@ func compileDomain(t *testing.T, name string, n int) *Set {
 func TestJoiner(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	var j Joiner
-	sets := make([]*Set, 10)
+	var j rules.Joiner
+	sets := make([]*rules.Set, 10)
 	most := 0
 	for step := range 500 {
 		n := random.IntN(20)
@@ -35,7 +38,7 @@ func TestJoiner(t *testing.T) {
 		if random.IntN(4) == 0 {
 			sets[random.IntN(len(sets))] = nil
 		}
-		var now []*Set
+		var now []*rules.Set
 		ruleCount, domainCount := 0, 0
 		for _, s := range sets {
 			if s != nil {

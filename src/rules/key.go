@@ -2,6 +2,8 @@ package rules
 
 import (
 	"fmt"
+	"iter"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,14 +60,13 @@ func (k *KeyFormat) AppendKey(dst []byte, d *Domain, r *Rule, entries []Entry) (
 		return r.ListSettings.divvyKeyFormat.appendKey(dst, len(dst), entries)
 	case r != nil && r.ListSettings != nil && r.ListSettings.keyFormat != nil:
 		return r.ListSettings.keyFormat.appendKey(k.appendDomain(dst, d, true), len(dst), entries)
-	case r != nil && r.wordPath != nil:
-		return r.wordPath.appendKey(k.appendDomain(dst, d, true), len(dst), entries)
+	case r != nil && r.Words != nil:
+		return r.Words.appendKey(k.appendDomain(dst, d, true), len(dst), entries)
 	case r != nil && len(r.Path) < len(entries):
 		entries = entries[:len(r.Path)]
 	}
 	start := len(dst)
-	_, listed := d.matcher.(*orderedList)
-	escape := k.EscapeKeys || listed
+	escape := k.EscapeKeys || d.Form == OrderedList
 	dst = k.appendDomain(dst, d, escape)
 	tag = len(dst) - start
 	derived := r != nil && r.hasDerivedValue
@@ -87,7 +88,7 @@ func (k *KeyFormat) AppendKey(dst []byte, d *Domain, r *Rule, entries []Entry) (
 
 // appendCounterValue appends the part of a key that stands for the value of e on level l.
 func (l *Level) appendCounterValue(dst []byte, e *Entry, escape bool) []byte {
-	network, counted := l.addresses.countedNetwork(e.Value)
+	network, counted := l.Addresses.countedNetwork(e.Value)
 	switch {
 	case counted && escape:
 		var text [maxNetworkText]byte
@@ -116,15 +117,15 @@ func (r *Rule) AppendCounterEntries(dst, entries []Entry) []Entry {
 	switch {
 	case r.ListSettings != nil:
 		return r.ListSettings.appendCounterEntries(dst, entries)
-	case r.wordPath != nil:
-		return r.wordPath.appendCounterEntries(dst, entries)
+	case r.Words != nil:
+		return r.Words.appendCounterEntries(dst, entries)
 	}
 	start := len(dst)
 	dst = append(dst, entries[:min(len(r.Path), len(entries))]...)
 	if r.hasDerivedValue {
 		for i := range dst[start:] {
 			l, value := &r.Path[i], &dst[start+i].Value
-			if network, ok := l.addresses.countedNetwork(*value); ok {
+			if network, ok := l.Addresses.countedNetwork(*value); ok {
 				*value = network.AppendTo(nil)
 			} else if l.ShareThreshold {
 				*value = []byte(l.valuePattern(entries[i].Key))
@@ -149,8 +150,8 @@ func (s *ListSettings) appendCounterEntries(dst, entries []Entry) []Entry {
 	return dst
 }
 
-func (w *wordPath) appendCounterEntries(dst, entries []Entry) []Entry {
-	left := len(w.words)
+func (w *WordPath) appendCounterEntries(dst, entries []Entry) []Entry {
+	left := len(w.Names)
 	for _, e := range entries {
 		switch {
 		case left == 0:
@@ -176,14 +177,30 @@ func (k *KeyFormat) appendDomain(dst []byte, d *Domain, escape bool) []byte {
 	return append(append(append(dst, k.Prefix...), name...), '_')
 }
 
+// SetListKeys gives the limits of the rules of an ordered list the formats of their keys. No two limits get the same key: of equal limits,
+// the later ones get a number.
+func SetListKeys(rules iter.Seq[*Rule]) {
+	seen := make(map[string]int)
+	for r := range rules {
+		for _, limit := range r.LimitsToCharge() {
+			k := newListKeyFormat(limit)
+			text := k.constantText()
+			if seen[text]++; seen[text] > 1 {
+				k.limitPart += "twin:" + strconv.Itoa(seen[text]) + "_"
+			}
+			limit.ListSettings.keyFormat, limit.ListSettings.divvyKeyFormat = k, newDivvyKeyFormat(limit)
+		}
+	}
+}
+
 // listKeyFormat has the constant parts of the keys of a limit in an ordered list. A rule that is moved or renamed keeps its counters; a
 // rule whose match, per or limit changes starts new ones.
 type listKeyFormat struct {
 	matchPart   string   // matchPart tells the rule's match.
 	perKeys     []string // perKeys names the entries whose values are in the key.
-	perLabels   []string // perLabels are the perKeys, each escaped and with "_" appended.
+	perLabels   []string // the perKeys, each escaped and with "_" appended
 	limitPart   string   // limitPart tells the limit, with a number if an earlier limit would have the same key.
-	inDivvyForm bool     // inDivvyForm says that the key is in divvy's form, without labels and escapes.
+	inDivvyForm bool     // the key is in divvy's form, without labels and escapes
 }
 
 func newListKeyFormat(r *Rule) *listKeyFormat {
@@ -267,16 +284,27 @@ func lastIndexOfKey(entries []Entry, key string) int {
 	return i
 }
 
+// RequestWords yields the words of a request: for each entry its key, and its value unless that is empty.
+func RequestWords(entries []Entry) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for i := range entries {
+			if !yield(entries[i].Key) || len(entries[i].Value) > 0 && !yield(entries[i].Value) {
+				return
+			}
+		}
+	}
+}
+
 // appendKey appends the request's words down to the limit to dst, which has the start of the key from dst[start]. It returns the length
-// of the tag, which has the first tagWordCount words.
-func (w *wordPath) appendKey(dst []byte, start int, entries []Entry) (key []byte, tag int) {
+// of the tag, which has the first TagWords words.
+func (w *WordPath) appendKey(dst []byte, start int, entries []Entry) (key []byte, tag int) {
 	n := 0
-	for word := range requestWords(entries) {
-		if n == len(w.words) {
+	for word := range RequestWords(entries) {
+		if n == len(w.Names) {
 			break
 		}
 		dst = append(appendEscaped(dst, word), '_')
-		if n++; n == w.tagWordCount {
+		if n++; n == w.TagWords {
 			tag = len(dst) - start
 		}
 	}

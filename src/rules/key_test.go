@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -29,7 +30,7 @@ descriptors:
   - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: "st*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func FuzzEscapedKey(f *testing.F) {
 	f.Add("d_a", "%5F", "%", "{}", "|fw:60:0", uint8(2))
 	f.Add("\xff\x00", "", "", "é\x7f", "\r\n", uint8(2))
 	f.Fuzz(func(t *testing.T, domain, key1, value1, key2, value2 string, n uint8) {
-		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: domain}}, rules.Options{})
+		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: domain}}, compile.Options{})
 		if err != nil {
 			return // an empty name
 		}
@@ -121,7 +122,7 @@ func FuzzSharedKeys(f *testing.F) {
 			return
 		}
 		words := []string{"", "a", "b", "a*", "*", "a_b", "b*", "a_b*", "*_", "_", ":", "a:b*", "%3A", "*:*", "b_*", "a:a*"}
-		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: grow(tree, words)}}, rules.Options{})
+		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: grow(tree, words)}}, compile.Options{})
 		if err != nil {
 			return // a descriptor twice, or without a key
 		}

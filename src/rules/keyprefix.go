@@ -19,43 +19,38 @@ import (
 //
 // Without EscapeKeys, the keys of other descriptors may begin in the same way: those of [a=x_b_y] and [a=x][b=y] do.
 func (k *KeyFormat) KeyPrefixes(set *Set, d *Domain, entries []Entry) ([]backend.KeyPrefix, error) {
-	switch m := d.matcher.(type) {
-	case *orderedList:
+	switch d.Form {
+	case OrderedList:
 		return k.listKeyPrefixes(set, d, entries)
-	case *limitTree:
+	case LimitTree:
 		return k.wordKeyPrefixes(set, d, entries), nil
-	case *descriptorTree:
-		return k.treeKeyPrefixes(d, m, entries), nil
 	}
-	return nil, nil
+	return k.treeKeyPrefixes(d, entries), nil
+}
+
+// addressCounter is the Matcher of a tree of descriptors.
+type addressCounter interface {
+	// AddressesOf returns the Addresses of the descriptors that entries, without the last, lead to; nil from the first entry on that leads
+	// nowhere. countsLast says that the last key can lead to a descriptor that counts addresses by network.
+	AddressesOf(entries []Entry) (levels []*Addresses, countsLast bool)
 }
 
 // treeKeyPrefixes returns the prefix in a tree of descriptors, and a second one if the values of the last key can be counted by network.
-func (k *KeyFormat) treeKeyPrefixes(d *Domain, t *descriptorTree, entries []Entry) []backend.KeyPrefix {
+func (k *KeyFormat) treeKeyPrefixes(d *Domain, entries []Entry) []backend.KeyPrefix {
 	p := backend.KeyPrefix{Text: k.appendDomain(nil, d, k.EscapeKeys)}
-	n := &t.root // n is the descriptor that the entries before i lead to; nil for none.
-	var scratch SearchScratch
 	last := len(entries) - 1
+	levels, countsLast := d.Matcher.(addressCounter).AddressesOf(entries)
 	for i := range entries[:last] {
-		e := &entries[i]
-		if n != nil {
-			n = n.matchingChild(e, &scratch)
-		}
+		e, counted := &entries[i], Level{Addresses: levels[i]}
 		p.Text = append(appendKeyPart(p.Text, e.Key, k.EscapeKeys), '_')
-		if n != nil {
-			counted := Level{addresses: n.addresses}
-			p.Text = counted.appendCounterValue(p.Text, e, k.EscapeKeys)
-		} else {
-			p.Text = appendKeyPart(p.Text, e.Value, k.EscapeKeys)
-		}
-		p.Text = append(p.Text, '_')
+		p.Text = append(counted.appendCounterValue(p.Text, e, k.EscapeKeys), '_')
 		if i == 0 {
 			p.TagLength = len(p.Text)
 		}
 	}
 	p.Text = append(appendKeyPart(p.Text, entries[last].Key, k.EscapeKeys), '_')
 	prefixes := []backend.KeyPrefix{p}
-	if k.EscapeKeys && n != nil && n.countsNetworksBelow(entries[last].Key) {
+	if k.EscapeKeys && countsLast {
 		p.Text = append(slices.Clone(p.Text), ':')
 		prefixes = append(prefixes, p)
 	}
@@ -65,41 +60,24 @@ func (k *KeyFormat) treeKeyPrefixes(d *Domain, t *descriptorTree, entries []Entr
 	return prefixes
 }
 
-// countsNetworksBelow reports whether a child of n with the key has count_by_prefix.
-func (n *node) countsNetworksBelow(key []byte) bool {
-	if n.children == nil {
-		return false
-	}
-	group := n.children.groupsByKey.find(key)
-	if group == nil {
-		return false
-	}
-	for child := range group.nodes() {
-		if child.addresses.countsNetworks() {
-			return true
-		}
-	}
-	return false
-}
-
 // wordKeyPrefixes returns the prefixes in a tree of limits: one for each number of words that the tags of its limits have.
 func (k *KeyFormat) wordKeyPrefixes(set *Set, d *Domain, entries []Entry) (prefixes []backend.KeyPrefix) {
 	last := entries[len(entries)-1]
 	whole := append(slices.Clone(entries[:len(entries)-1]), Entry{Key: last.Key})
 	text := k.appendDomain(nil, d, true)
 	ends := []int{} // ends[i] is the length of the text with i+1 words.
-	for word := range requestWords(whole) {
+	for word := range RequestWords(whole) {
 		text = append(appendEscaped(text, word), '_')
 		ends = append(ends, len(text))
 	}
 	text = appendEscaped(text, last.Value)
 	lengths := []int{}
 	for _, r := range set.rules {
-		if r.Domain != d.Name || r.wordPath == nil {
+		if r.Domain != d.Name || r.Words == nil {
 			continue
 		}
 		length := 0 // The text ends within the tag.
-		if n := r.wordPath.tagWordCount; n <= len(ends) {
+		if n := r.Words.TagWords; n <= len(ends) {
 			length = ends[n-1]
 		}
 		if !slices.Contains(lengths, length) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -44,7 +45,7 @@ func TestKeyPrefixes(t *testing.T) {
 	for i, text := range strings.Split(prefixRules, "---\n") {
 		files = append(files, filerules.File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(text)})
 	}
-	set, _, err := filerules.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

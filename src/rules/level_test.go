@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -53,7 +54,7 @@ descriptors:
 
 // What a hit is counted under, in the store and in the statistics.
 func TestNames(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(nameRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(nameRules)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ descriptors:
 - {key: u, rate_limit: {unlimited: true, name: b, replaces: [{name: c}]}}
 - {key: x, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e")}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e")}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,21 +8,23 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/match"
 )
 
 // orderedSet is a domain d of rules written as "a=b c=d per e canary name=x",
 // each with a limit of its own, which tells it: 1 a day for the first.
 func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 	t.Helper()
-	list := &rules.Positioned[[]rules.RuleConfig]{}
+	list := &compile.Positioned[[]compile.RuleConfig]{}
 	for i, line := range lines {
-		cfg := rules.RuleConfig{Match: &rules.Positioned[[]rules.MatchPairConfig]{}}
+		cfg := compile.RuleConfig{Match: &compile.Positioned[[]compile.MatchPairConfig]{}}
 		cfg.Pos = rules.Pos{File: "a.yaml", Line: i + 1}
-		cfg.RateLimit = &rules.RateLimitConfig{Unit: "day", RequestsPerUnit: uint32(i + 1)}
+		cfg.RateLimit = &compile.RateLimitConfig{Unit: "day", RequestsPerUnit: uint32(i + 1)}
 		line, per, _ := strings.Cut(line, " per ")
 		for key := range strings.FieldsSeq(per) {
-			cfg.PerKeys = append(cfg.PerKeys, rules.Positioned[string]{Value: key})
+			cfg.PerKeys = append(cfg.PerKeys, compile.Positioned[string]{Value: key})
 		}
 		for word := range strings.FieldsSeq(line) {
 			key, pattern, pair := strings.Cut(word, "=")
@@ -30,12 +32,12 @@ func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 			case word == "canary":
 				cfg.ShadowMode = true
 			case pair:
-				cfg.Match.Value = append(cfg.Match.Value, rules.MatchPairConfig{Key: key, Pattern: pattern})
+				cfg.Match.Value = append(cfg.Match.Value, compile.MatchPairConfig{Key: key, Pattern: pattern})
 			}
 		}
 		list.Value = append(list.Value, cfg)
 	}
-	set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Rules: list}}, rules.Options{})
+	set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Rules: list}}, compile.Options{})
 	return set, err
 }
 
@@ -99,8 +101,8 @@ func TestOrderedList(t *testing.T) {
 			if got := findAll(d, &scratch, entries); got != ask[1] {
 				t.Errorf("%q: %s finds %s, want %s", tt.rules, ask[0], got, ask[1])
 			}
-			w := d.Explain(entries)
-			if r, _ := d.FindRule(entries, &scratch, nil); w.FoundRule != r || (w.FoundRule == nil) != (w.EndReason == rules.EndReasonNoRuleMatches) {
+			w := match.Explain(d, entries)
+			if r, _ := d.FindRule(entries, &scratch, nil); w.FoundRule != r || (w.FoundRule == nil) != (w.EndReason == match.EndReasonNoRuleMatches) {
 				t.Errorf("%q: %s is explained as %v %v, and finds %v", tt.rules, ask[0], w.FoundRule, w.EndReason, r)
 			}
 		}
@@ -153,7 +155,7 @@ rules:
 	}
 	slices.Sort(want)
 	for _, text := range []string{text, moved} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +179,7 @@ rules:
 		}
 	}
 	// A limit that a request brings has a key of its own.
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +260,7 @@ func FuzzOrderedList(f *testing.F) {
 		if got := findAll(d, &scratch, request); got != want {
 			t.Fatalf("%q: %q finds %s, want %s", lines, request, got, want)
 		}
-		w := d.Explain(request)
+		w := match.Explain(d, request)
 		rule, canaries := d.FindRule(request, &scratch, nil)
 		if w.FoundRule != rule || fmt.Sprint(w.ChargedCanaries) != fmt.Sprint(canaries) {
 			t.Fatalf("%q: %q is explained by %v %v", lines, request, w.ChargedCanaries, w.FoundRule)

@@ -1,19 +1,23 @@
 package rules_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/datafile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/match"
 )
 
 // TestLoad plays the cases of testdata/*.txt. A case is
@@ -56,7 +60,7 @@ func TestLoad(t *testing.T) {
 						files = append(files, filerules.File{Name: name, Data: []byte(content)})
 					}
 				}
-				opt := rules.Options{
+				opt := compile.Options{
 					MergeDomains:        strings.HasSuffix(title, "(merged)"),
 					ChargesAllOrNothing: strings.HasSuffix(title, "(all or nothing)"),
 				}
@@ -88,13 +92,13 @@ func withData(files []filerules.File, texts map[string]string) []filerules.File 
 	return files
 }
 
-var smallStore = rules.StoreSupport{
+var smallStore = compile.StoreSupport{
 	StoreName: "Abacus", Algorithms: []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
 	AlwaysCountsBlocked: true, CannotChargeAllOrNone: true, WhyNoHolds: "it has one wire for each number", AlternativeStores: []string{"memory", "redis"},
 }
 
 // outcome is all that comes of loading files, as text.
-func outcome(files []filerules.File, opt rules.Options) string {
+func outcome(files []filerules.File, opt compile.Options) string {
 	set, warnings, err := filerules.Load(files, opt)
 	if err != nil {
 		return err.Error() + "\n"
@@ -121,7 +125,7 @@ func outcome(files []filerules.File, opt rules.Options) string {
 // charges describes the descriptors that are charged to more, or to others,
 // than a rule of their own.
 func charges(set *rules.Set) (lines []string) {
-	found := rules.Charged(set)
+	found := chargedMatches(set)
 	for _, r := range found {
 		s := fmt.Sprintf("charged at %v:", r.Pos)
 		for _, one := range r.ChargedLimits {
@@ -231,4 +235,54 @@ func describe(r *rules.Rule) string {
 		s += fmt.Sprintf(", metadata %s %v", text, err)
 	}
 	return s
+}
+
+// chargedMatches returns what Find returns in set for matches that are charged to other limits than one of their own,
+// in the order of the files.
+func chargedMatches(set *rules.Set) []*rules.Rule {
+	var found []*rules.Rule
+	var walk func(n *match.Node)
+	walk = func(n *match.Node) {
+		if n.Rule != nil && n.Rule.ChargedLimits != nil {
+			found = append(found, n.Rule)
+		}
+		if n.Children == nil {
+			return
+		}
+		for _, k := range n.Children.Groups.All() {
+			for child := range k.Nodes() {
+				walk(child)
+			}
+		}
+	}
+	var words func(n *match.WordNode)
+	words = func(n *match.WordNode) {
+		if n.Rule != nil && n.Rule.ChargedLimits != nil {
+			found = append(found, n.Rule)
+		}
+		for _, child := range n.Named.All() {
+			words(child)
+		}
+		if n.AnyWord != nil {
+			words(n.AnyWord)
+		}
+	}
+	for _, d := range set.Domains() {
+		switch m := d.Matcher.(type) {
+		case *match.Tree:
+			walk(&m.Root)
+		case *match.WordTree:
+			words(&m.Root)
+		case *match.List:
+			for _, r := range m.Rules {
+				if r.Rule.ChargedLimits != nil {
+					found = append(found, r.Rule)
+				}
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *rules.Rule) int {
+		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.FullName, b.FullName))
+	})
+	return found
 }

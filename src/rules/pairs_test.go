@@ -10,7 +10,7 @@ import (
 
 	"ratelimit/api"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 )
@@ -132,7 +132,7 @@ func pairFile(ordered bool, keys ...pairKey) string {
 // compiledTo is all that a file means: its problems or warnings, or else its rules.
 func compiledTo(text string) (said, list string) {
 	files := withData([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, map[string]string{"values.txt": "x\n", "limits.csv": "x,5\n"})
-	set, warnings, err := filerules.Load(files, rules.Options{})
+	set, warnings, err := filerules.Load(files, compile.Options{})
 	switch {
 	case err != nil:
 		return "error: " + err.Error(), ""

@@ -33,8 +33,8 @@ func (p Pos) String() string {
 	return fmt.Sprintf("%s:%d:%d", file, p.Line, p.Col)
 }
 
-// compare orders positions by file, line and column.
-func (p Pos) compare(q Pos) int {
+// Compare orders positions by file, line and column.
+func (p Pos) Compare(q Pos) int {
 	return cmp.Or(strings.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Col, q.Col))
 }
 
@@ -77,7 +77,7 @@ func (ps Problems) Error() string {
 
 // Sort sorts problems by position. Problems with the same position keep their order.
 func (ps Problems) Sort() {
-	slices.SortStableFunc(ps, func(a, b Problem) int { return a.compare(b.Pos) })
+	slices.SortStableFunc(ps, func(a, b Problem) int { return a.Compare(b.Pos) })
 }
 
 // OnePerPlace sorts problems, and returns them with the first at each place of a file only. What a reader refuses is often missing to the

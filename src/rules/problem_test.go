@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -36,7 +37,7 @@ func TestProblemsError(t *testing.T) {
 		51:  "and 1 more",
 		999: "and 949 more",
 	} {
-		_, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors:\n" + strings.Repeat("- 5\n", lines))}}, rules.Options{})
+		_, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors:\n" + strings.Repeat("- 5\n", lines))}}, compile.Options{})
 		var problems rules.Problems
 		if !errors.As(err, &problems) || len(problems) != lines {
 			t.Fatalf("%d wrong lines: %d problems", lines, len(problems))
@@ -75,7 +76,7 @@ descriptors:
 - {key: h, rate_limit: {period: 500ms, requests_per_unit: 9, algorithm: gcra, count_blocked: true, min_interval: 5ms}}
 - {key: i, rate_limit: {unit: hour, unit_multiplier: 2, requests_per_unit: 9, algorithm: gcra, burst: 0}}
 - {key: j, rate_limit: {unit: hour, requests_per_unit: 9, algorithm: sliding_window, min_interval: 1h}}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -26,7 +27,7 @@ func TestKeyOrderAgainstAllBuckets(t *testing.T) {
 		}
 		text := "domain: d\nquota_buckets: true\ndescriptors: [{" + strings.Join(chain, ", descriptors: [{") +
 			", rate_limit: {unit: day, requests_per_unit: 1}" + strings.Repeat("}]", len(chain)) + "\n"
-		set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+		set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

@@ -13,7 +13,7 @@ import (
 // changes. It is immutable.
 type Relation struct {
 	sameDomains    []bool  // sameDomains says for each candidate Domain.Index that the live domain has the same rules.
-	twins          []*Rule // twins has for each candidate Rule.Index the live rule whose counters get the same hits; nil for none.
+	twins          []*Rule // for each candidate Rule.Index the live rule whose counters get the same hits; nil for none
 	sharesCounters []bool  // sharesCounters says for each candidate Rule.Index that some counters of the rule are those of a live rule.
 	// countsAll and liveCountsAll say for each Rule.Index that the counts do not depend on the limit's number, modes or other rules.
 	countsAll, liveCountsAll []bool
@@ -45,10 +45,8 @@ func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
 		if r.sameDomains[d.Index] = content.isEqual(other, d); r.sameDomains[d.Index] {
 			continue
 		}
-		if list, isList := d.matcher.(*orderedList); isList && !d.HasReplacingRules && !other.HasReplacingRules {
-			if otherList, isList := other.matcher.(*orderedList); isList {
-				r.addListTwins(otherList, list, k, &content)
-			}
+		if !d.HasReplacingRules && !other.HasReplacingRules {
+			r.addListTwins(other.ListRules, d.ListRules, k, &content)
 		}
 	}
 	for _, rule := range candidate.rules {
@@ -86,14 +84,14 @@ func (s *Set) replacedLimits() map[replacedLimit]bool {
 	return replaced
 }
 
-// addListTwins adds the twins in an ordered list: the rules before the first difference between both lists. The same requests get there.
-func (r *Relation) addListTwins(live, candidate *orderedList, k *KeyFormat, content *contentComparer) {
-	for i := range min(len(live.rules), len(candidate.rules)) {
-		if !content.isEqual(&live.rules[i], &candidate.rules[i]) {
+// addListTwins pairs the rules of two ordered lists before the first difference: both lists send them the same requests.
+func (r *Relation) addListTwins(live, candidate []*Rule, k *KeyFormat, content *contentComparer) {
+	for i := range min(len(live), len(candidate)) {
+		if !content.isEqual(live[i], candidate[i]) {
 			return
 		}
-		others := live.rules[i].rule.LimitsToCharge()
-		for j, limit := range candidate.rules[i].rule.LimitsToCharge() {
+		others := live[i].LimitsToCharge()
+		for j, limit := range candidate[i].LimitsToCharge() {
 			if !k.WritesDivvyKey(limit) { // A later rule may share a counter of divvy's form.
 				r.twins[limit.Index] = others[j]
 			}
@@ -105,7 +103,7 @@ func (r *Relation) addListTwins(live, candidate *orderedList, k *KeyFormat, cont
 // whatever other rules the domain has. replaced are the limits that other rules replace. It is true in a tree of descriptors if a counter is not shared by several values, and not charged
 // by requests that go on to levels below.
 func (r *Rule) countsOnlyExactMatches(replaced map[replacedLimit]bool) bool {
-	return !replaced[replacedLimit{r.Domain, r.Name}] && r.ListSettings == nil && r.wordPath == nil && !r.HasChargePath && !r.mergesValues()
+	return !replaced[replacedLimit{r.Domain, r.Name}] && r.ListSettings == nil && r.Words == nil && !r.HasChargePath && !r.mergesValues()
 }
 
 // countsAllHits reports whether the counts of r are the number of hits of those requests that countsOnlyExactMatches
@@ -139,7 +137,7 @@ func counterSetOf(r *Rule, k *KeyFormat) (c counterSet, ok bool) {
 	for i := range r.Path {
 		l := &r.Path[i]
 		if l.ShareThreshold {
-			text.WriteString(l.levelName)
+			text.WriteString(l.name)
 		} else {
 			text.WriteString(l.Key())
 		}
@@ -168,7 +166,7 @@ func (r *Relation) HasSameVerdicts(live, candidate *Rule) bool {
 // leads to both: each candidate limit then has a live limit with the same windows, and only the number or a mode differs. It is false if the
 // whole request is charged all or none. Both rules are those that FindRule returned.
 func (r *Relation) HasSameCounts(live, candidate *Rule) bool {
-	if live == nil || live.matchHoldIDKey != "" || candidate.matchHoldIDKey != "" {
+	if live == nil || live.MatchHoldIDKey != "" || candidate.MatchHoldIDKey != "" {
 		return false
 	}
 	if live.ChargedLimits == nil && candidate.ChargedLimits == nil { // Most rules.
@@ -193,20 +191,20 @@ func (r *Relation) SharesCounters(candidate *Rule) bool { return r.sharesCounter
 // charged to are in the sample, or none: r is the first of them, whose counter the counters of the others tell. It is math.MaxUint64 for a
 // rule with one counter for all requests: such a counter costs most, and leaves a sample first.
 func SampleHash(d *Domain, r *Rule, entries []Entry, s *SearchScratch) uint64 {
-	if r != nil && r.hasOneCounter() {
+	if r != nil && r.HasOneCounter() {
 		return math.MaxUint64
 	}
 	_, high := hashCounterName(d, r, entries, s)
 	return high
 }
 
-// hasOneCounter reports whether all requests that r matches share a counter.
-func (r *Rule) hasOneCounter() bool {
+// HasOneCounter reports whether all requests that r matches share a counter.
+func (r *Rule) HasOneCounter() bool {
 	switch {
 	case r.ListSettings != nil:
 		return len(r.ListSettings.PerKeys) == 0
-	case r.wordPath != nil:
-		return !slices.Contains(r.wordPath.words, "*")
+	case r.Words != nil:
+		return !slices.Contains(r.Words.Names, "*")
 	}
-	return !slices.ContainsFunc(r.Path, func(l Level) bool { return !l.ShareThreshold && !l.hasOneValue() })
+	return !slices.ContainsFunc(r.Path, func(l Level) bool { return !l.ShareThreshold && !l.HasOneValue() })
 }

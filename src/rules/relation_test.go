@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
 func loadText(t *testing.T, text string) *rules.Set {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}

@@ -7,27 +7,81 @@ type Entry struct {
 	Key, Value []byte
 }
 
+// EntryText is an Entry as text.
+type EntryText struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Text returns e as text.
+func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value)} }
+
+// MaxTreeDepth is the most levels of descriptors, or of words, below each other. Each rule holds the names of all levels above it.
+const MaxTreeDepth = 100
+
 // Set is a compiled configuration. It is immutable, so all of a request is decided by the configuration that it loads once.
 type Set struct {
 	domainsByName         map[string]*Domain
 	domains               []*Domain
 	rules                 []*Rule
-	copies                []ruleCopy // copies are the copies of rules with limits_from. They have the Index of their rule.
+	copies                []RuleCopy
 	onlyOrderedListDomain []byte
-	ruleSlots             int    // ruleSlots is set by a Joiner. It may be larger than the number of rules.
-	domainSlots           int    // domainSlots is set by a Joiner.
-	units                 []*Set // units are the Sets that Union joined to this one. They are empty if it was compiled whole.
-	nameBytes             int    // nameBytes is the length of all names, as Shared counts it. It is 0 for joined Sets.
+	ruleSlots             int    // set by a Joiner. It may be larger than the number of rules
+	domainSlots           int    // set by a Joiner
+	units                 []*Set // the Sets that Union joined to this one. They are empty if it was compiled whole
+	nameBytes             int    // 0 for joined Sets
 }
 
-// ruleCopy is a rule with limits_from and the copy of it that has one of the limits.
-type ruleCopy struct{ rule, copy *Rule }
+// RuleCopy is a rule with limits_from and the copy of it that has one of the limits. Both have the same Index.
+type RuleCopy struct{ Rule, Copy *Rule }
+
+// SetParts is what a Set is made of. NewSet takes it over.
+type SetParts struct {
+	Domains   []*Domain // the order of their first files, and different names
+	Rules     []*Rule
+	Copies    []RuleCopy
+	NameBytes int // the length of all names
+}
+
+// NewSet returns a Set of the parts.
+func NewSet(p SetParts) *Set {
+	s := &Set{domainsByName: make(map[string]*Domain, len(p.Domains)), domains: p.Domains, rules: p.Rules, copies: p.Copies, nameBytes: p.NameBytes}
+	for _, d := range s.domains {
+		s.domainsByName[d.Name] = d
+	}
+	if len(s.domains) == 1 {
+		s.domains[0].rules = s.rules
+	} else {
+		for _, r := range s.rules {
+			d := s.domainsByName[r.Domain]
+			d.rules = append(d.rules, r)
+		}
+	}
+	s.findOnlyOrderedList()
+	return s
+}
+
+// findOnlyOrderedList sets onlyOrderedListDomain.
+func (s *Set) findOnlyOrderedList() {
+	lists := 0
+	for _, d := range s.domains {
+		if d.Form == OrderedList {
+			if s.onlyOrderedListDomain = []byte(d.Name); lists > 0 {
+				s.onlyOrderedListDomain = nil
+			}
+			lists++
+		}
+	}
+}
 
 // RuleSlots returns the length of a table that Rule.Index can index. Indexes of a joined Set have gaps.
 func (s *Set) RuleSlots() int { return max(s.ruleSlots, len(s.rules)) }
 
 // DomainSlots returns the length of a table that Domain.Index can index.
 func (s *Set) DomainSlots() int { return max(s.domainSlots, len(s.domains)) }
+
+// NameBytes returns the length of all names, in bytes. It is 0 for joined Sets.
+func (s *Set) NameBytes() int { return s.nameBytes }
 
 // Rules returns all rules, domain by domain in the order of Domains, and within a domain in the order of the files. Callers must not change
 // it.
@@ -55,23 +109,20 @@ func (s *Set) Rule(domain, fullName string) *Rule {
 // Callers must not change it.
 func (s *Set) OnlyOrderedListDomain() []byte { return s.onlyOrderedListDomain }
 
-// divideRules gives each domain its rules.
-func (s *Set) divideRules() {
-	if len(s.domains) == 1 {
-		s.domains[0].rules = s.rules
-		return
-	}
-	for _, r := range s.rules {
-		d := s.domainsByName[r.Domain]
-		d.rules = append(d.rules, r)
-	}
-}
+// Form is what the rules of a domain are: each form has a Matcher of its own.
+type Form uint8
+
+const (
+	DescriptorTree Form = iota // DescriptorTree is a tree of descriptors, one level for each entry.
+	OrderedList                // OrderedList is a list of rules, of which the first match decides.
+	LimitTree                  // LimitTree is a tree of limits, whose requests are paths of words.
+)
 
 // Domain holds the rules of one domain.
 type Domain struct {
-	Index         int // Index is the domain's own number in its Set, below Set.DomainSlots.
+	Index         int // the domain's own number in its Set, below Set.DomainSlots
 	Name          string
-	FromDivvyFile bool // FromDivvyFile says that the domain comes from a rule file of divvy.
+	FromDivvyFile bool // the domain comes from a rule file of divvy
 	// Fallback decides limits that come with requests when the store does not answer.
 	Fallback backend.Fallback
 
@@ -81,42 +132,28 @@ type Domain struct {
 	// HasReplacingRules is set if a rule of the domain replaces others. Only then do callers need a ReplacedNames.
 	HasReplacingRules bool
 
-	pos             Pos
-	rules           []*Rule // rules are the result of Rules.
-	matcher         matcher
-	escapedName     string   // escapedName is Name as escaped keys have it, see KeyFormat.
-	descriptorNames []string // descriptorNames are the result of DescriptorNames.
+	Pos  Pos // the position of the domain in its first file
+	Form Form
+	// Matcher searches the rules. Package match has one for each Form.
+	Matcher Matcher
+	// DescriptorNames are the names of all descriptors in file order, also of those without a limit. Names have the form of
+	// Rule.FullName. A descriptor with several limits has a name for each.
+	DescriptorNames []string
+	// ListRules are the rules of an OrderedList in file order; nil for other forms.
+	ListRules []*Rule
+
+	rules       []*Rule // the result of Rules
+	escapedName string  // Name as escaped keys have it, see KeyFormat
 }
 
-// matcher searches the rules of a domain: a *descriptorTree, an *orderedList or a *limitTree.
-type matcher interface {
-	findRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule)
-	explain(entries []Entry, s *SearchScratch) *SearchRecord
+// NewDomain returns a domain without rules. The caller sets its Matcher and settings.
+func NewDomain(name string, form Form, pos Pos) *Domain {
+	return &Domain{Name: name, Form: form, Pos: pos, escapedName: escapedKeyPart(name)}
 }
 
-// SearchScratch is memory that FindRule and Rule.IsEnforced keep for their next call. Its zero value is ready to use.
-type SearchScratch struct {
-	joinedEntry   []byte   // joinedEntry is an entry in the form "key_value".
-	valuesBySlot  [][]byte // valuesBySlot are the result of orderedList.valuesBySlot.
-	bytesOfValues int      // bytesOfValues is the length of valuesBySlot together.
-	counterName   []byte   // counterName is the name of a counter that Rule.IsEnforced hashes.
-	bounds        searchBounds
-}
-
-// Reset forgets the last request. It frees each buffer that is larger than maxBytes.
-func (s *SearchScratch) Reset(maxBytes int) {
-	const sliceBytes = 24 // A []byte without its content takes 24 bytes.
-	clear(s.valuesBySlot[:cap(s.valuesBySlot)])
-	s.bounds.reset()
-	if cap(s.joinedEntry) > maxBytes {
-		s.joinedEntry = nil
-	}
-	if cap(s.counterName) > maxBytes {
-		s.counterName = nil
-	}
-	if cap(s.valuesBySlot) > maxBytes/sliceBytes {
-		s.valuesBySlot = nil
-	}
+// Matcher searches the rules of a domain. See Domain.FindRule for the results.
+type Matcher interface {
+	FindRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule)
 }
 
 // FindRule returns the rule that applies to a descriptor with these entries, or nil. It allocates nothing once s has grown.
@@ -129,35 +166,14 @@ func (s *SearchScratch) Reset(maxBytes int) {
 //     canaries, because they are charged too. If only canaries match, FindRule returns the last one.
 //   - In a tree of limits it is the deepest node that the words of the entries lead to, charged with the nodes above it.
 func (d *Domain) FindRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule) {
-	if !s.bounds.allows(workOfDescriptor) {
+	if !s.Bounds.Allows(workOfDescriptor) {
 		return nil, canaries
 	}
-	return d.matcher.findRule(entries, s, canaries)
-}
-
-// Explain searches like FindRule and returns a record of the search for people. It is slower than FindRule and allocates.
-func (d *Domain) Explain(entries []Entry) *SearchRecord {
-	return d.matcher.explain(entries, new(SearchScratch))
-}
-
-// ExplainWithin is Explain within the bounds of s.Begin. The record is not valid if s.Err then returns an error. A search for people
-// takes more work than FindRule, because it compares descriptors behind the one that matches, too.
-func (d *Domain) ExplainWithin(entries []Entry, s *SearchScratch) *SearchRecord {
-	return d.matcher.explain(entries, s)
+	return d.Matcher.FindRule(entries, s, canaries)
 }
 
 // Rules returns the rules of the domain in the order of the files. Callers must not change it.
 func (d *Domain) Rules() []*Rule { return d.rules }
-
-// DescriptorNames returns the names of all descriptors in file order, also of those without a limit. Names have the form of
-// Rule.FullName. A descriptor with several limits has a name for each. Callers must not change it.
-func (d *Domain) DescriptorNames() []string { return d.descriptorNames }
-
-// IsLimitTree reports whether the domain is a tree of limits, whose requests are paths of words.
-func (d *Domain) IsLimitTree() bool {
-	_, is := d.matcher.(*limitTree)
-	return is
-}
 
 // ReplacedNames is the set of names that the rules of one request replace. Its zero value is empty.
 type ReplacedNames struct{ names map[string]bool }

@@ -6,32 +6,34 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/match"
 )
 
 // compiled turns an outline into a domain: a line is "key" or "key=value",
 // two spaces deeper than its parent; a line behind "-" has no limit.
 func compiled(t testing.TB, outline string) *rules.Domain {
 	t.Helper()
-	var cfg rules.DomainConfig
+	var cfg compile.DomainConfig
 	cfg.Domain, cfg.File = "d", "outline"
-	levels := []*[]rules.DescriptorConfig{&cfg.Descriptors}
+	levels := []*[]compile.DescriptorConfig{&cfg.Descriptors}
 	for i, line := range strings.Split(strings.TrimSpace(outline), "\n") {
 		line = strings.TrimLeft(line, "\t")
 		text := strings.TrimLeft(line, " ")
 		depth := (len(line) - len(text)) / 2
-		d := rules.DescriptorConfig{LimitsConfig: rules.LimitsConfig{Pos: rules.Pos{"outline", i + 1, 1}}}
+		d := compile.DescriptorConfig{LimitsConfig: compile.LimitsConfig{Pos: rules.Pos{"outline", i + 1, 1}}}
 		if rest, without := strings.CutPrefix(text, "-"); without {
 			text = rest
 		} else {
-			d.RateLimit = &rules.RateLimitConfig{Unit: "day", RequestsPerUnit: 1}
+			d.RateLimit = &compile.RateLimitConfig{Unit: "day", RequestsPerUnit: 1}
 		}
 		d.Key, d.Value, _ = strings.Cut(text, "=")
 		list := levels[depth]
 		*list = append(*list, d)
 		levels = append(levels[:depth+1], &(*list)[len(*list)-1].Descriptors)
 	}
-	set, _, err := rules.Compile([]rules.DomainConfig{cfg}, rules.Options{})
+	set, _, err := compile.Compile([]compile.DomainConfig{cfg}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +60,7 @@ func find(d *rules.Domain, entries []rules.Entry) *rules.Rule {
 // found is the path of the rule that Find finds, "a=b/c", or "none".
 func found(d *rules.Domain, request []rules.Entry) string {
 	r := find(d, request)
-	if explained := d.Explain(request).FoundRule; explained != r {
+	if explained := match.Explain(d, request).FoundRule; explained != r {
 		return fmt.Sprintf("%v, but explained as %v", r, explained)
 	}
 	if r == nil {
@@ -331,7 +333,7 @@ func TestFindScratch(t *testing.T) {
 }
 
 func TestDomains(t *testing.T) {
-	set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "a"}, {Domain: "b\xff"}}, rules.Options{})
+	set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "a"}, {Domain: "b\xff"}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +354,7 @@ func TestDomains(t *testing.T) {
 
 // An empty set is a good one.
 func TestNoConfiguration(t *testing.T) {
-	set, warnings, err := filerules.Load(nil, rules.Options{})
+	set, warnings, err := filerules.Load(nil, compile.Options{})
 	if err != nil || len(warnings) > 0 || len(set.Domains()) != 0 || len(set.Rules()) != 0 || set.Domain(nil) != nil {
 		t.Error(set, warnings, err)
 	}

@@ -31,6 +31,7 @@ var units = [...]struct {
 	name   string
 	length time.Duration
 }{
+
 	UnitUnknown: {"UNKNOWN", 0},
 	UnitSecond:  {"SECOND", time.Second},
 	UnitMinute:  {"MINUTE", time.Minute},
@@ -67,9 +68,9 @@ func ParseUnit(s string) Unit {
 	return UnitUnknown
 }
 
-// inLargestUnit returns d as a multiple of the largest unit that divides it: UnitMinute and 1 for 60s, UnitSecond and 90 for 90s. For
+// InLargestUnit returns d as a multiple of the largest unit that divides it: UnitMinute and 1 for 60s, UnitSecond and 90 for 90s. For
 // fractions of a second it returns UnitUnknown and 1.
-func inLargestUnit(d time.Duration) (best Unit, multiplier uint32) {
+func InLargestUnit(d time.Duration) (best Unit, multiplier uint32) {
 	multiplier = 1
 	for u := UnitSecond; int(u) < len(units); u++ {
 		length := units[u].length
@@ -95,8 +96,8 @@ func FormatDuration(d time.Duration) string {
 // Rate is a limit in the form that answers show: 100 requests per 5 minutes. Stores compute with algorithm.Limit.
 type Rate struct {
 	Requests       uint32 // Requests may pass in a window. In a tree of limits they may pass at once.
-	Unit           Unit   // Unit is UnitUnknown for windows that are no whole seconds, and for a concurrency, which has no window.
-	UnitMultiplier uint32 // UnitMultiplier is the number of units in a window, at least 1.
+	Unit           Unit   // UnitUnknown for windows that are no whole seconds, and for a concurrency, which has no window
+	UnitMultiplier uint32 // the number of units in a window, at least 1
 }
 
 // Window returns the window for people: "minute", "5 minutes".

@@ -82,7 +82,7 @@ func TestInLargestUnit(t *testing.T) {
 		{0, UnitUnknown, 1, "0s"},
 		{-time.Minute, UnitUnknown, 1, "-1m"},
 	} {
-		if unit, n := inLargestUnit(test.length); unit != test.unit || n != test.multiplier {
+		if unit, n := InLargestUnit(test.length); unit != test.unit || n != test.multiplier {
 			t.Errorf("%v is %d %v, want %d %v", test.length, n, unit, test.multiplier, test.unit)
 		}
 		if got := FormatDuration(test.length); got != test.shown {

@@ -10,13 +10,15 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/match"
 )
 
 // loaded returns the only domain of a rule file.
 func loaded(t testing.TB, text string) (*rules.Domain, rules.Problems) {
 	t.Helper()
-	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, warnings, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +125,7 @@ func TestCountedEntries(t *testing.T) {
 func TestLongValues(t *testing.T) {
 	t.Parallel()
 	d, _ := loaded(t, "domain: d\ndescriptors:\n- {key: a, regex: '^x+$', rate_limit: {unit: day, requests_per_unit: 1}}\n")
-	long := strings.Repeat("x", rules.MaxRegexValue)
+	long := strings.Repeat("x", match.MaxRegexValue)
 	for value, want := range map[string]bool{"x": true, "xy": false, long: true, long[1:] + "y": false, long + "y": true, "y" + long: false} {
 		if got := find(d, []rules.Entry{{[]byte("a"), []byte(value)}}) != nil; got != want {
 			t.Errorf("%d bytes that end with %q match: %t, want %t", len(value), value[len(value)-1:], got, want)
@@ -134,24 +136,24 @@ func TestLongValues(t *testing.T) {
 // TestBoundsOfRegexes refuses what would cost too much.
 func TestBoundsOfRegexes(t *testing.T) {
 	t.Parallel()
-	many := func(n int, format string) (list []rules.DescriptorConfig) {
+	many := func(n int, format string) (list []compile.DescriptorConfig) {
 		for i := range n {
-			list = append(list, rules.DescriptorConfig{Key: "a", Regex: &rules.Positioned[string]{Value: fmt.Sprintf(format, i)}})
+			list = append(list, compile.DescriptorConfig{Key: "a", Regex: &compile.Positioned[string]{Value: fmt.Sprintf(format, i)}})
 		}
 		return list
 	}
 	for _, tt := range []struct {
-		list []rules.DescriptorConfig
+		list []compile.DescriptorConfig
 		want string
 	}{
-		{many(rules.MaxRegexes, "^%d$"), ""},
-		{many(rules.MaxRegexes+1, "^%d$"), "more than 100 regular expressions on one level"},
+		{many(compile.MaxRegexes, "^%d$"), ""},
+		{many(compile.MaxRegexes+1, "^%d$"), "more than 100 regular expressions on one level"},
 		{many(5, "x{450}.{450}%d"), ""},
 		{many(6, "x{450}.{450}%d"), "more than 5000 steps"},
-		{many(1, strings.Repeat("x", rules.MaxRegexLength+1)+"%d"), "longer than 1000 bytes"},
+		{many(1, strings.Repeat("x", compile.MaxRegexLength+1)+"%d"), "longer than 1000 bytes"},
 		{many(1, "((x{10}){10}){10}%d"), "steps, and 1000 are the most"},
 	} {
-		_, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: tt.list}}, rules.Options{})
+		_, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: tt.list}}, compile.Options{})
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%d expressions like %.20s: %v, want %s", len(tt.list), tt.list[0].Regex.Value, err, tt.want)
 		}
@@ -206,7 +208,7 @@ func FuzzValueMatch(f *testing.F) {
 			return
 		}
 		cfg := matchConfig(list)
-		set, warnings, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: cfg}}, rules.Options{})
+		set, warnings, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: cfg}}, compile.Options{})
 		if err != nil {
 			t.Fatalf("%+v: %v", cfg, err)
 		}
@@ -216,7 +218,7 @@ func FuzzValueMatch(f *testing.F) {
 			request := []rules.Entry{{[]byte("a"), []byte(value)}}
 			r, want := find(d, request), slowMatch(cfg, value)
 			switch {
-			case d.Explain(request).FoundRule != r:
+			case match.Explain(d, request).FoundRule != r:
 				t.Fatalf("%s in %v: Explain finds another rule than %v", value, cfg, r)
 			case r == nil && want == nil:
 				return
@@ -238,13 +240,13 @@ func FuzzValueMatch(f *testing.F) {
 }
 
 // matchConfig returns descriptors of the key a, each with another way to match. Two bits of a byte are its kind.
-func matchConfig(list []byte) (all []rules.DescriptorConfig) {
+func matchConfig(list []byte) (all []compile.DescriptorConfig) {
 	seen := make(map[string]bool)
 	for i, b := range list {
 		at := rules.Pos{File: "a", Line: i + 1}
-		text := func(s string) *rules.Positioned[string] { return &rules.Positioned[string]{Pos: at, Value: s} }
-		d := rules.DescriptorConfig{Key: "a"}
-		d.Pos, d.RateLimit, d.ShareThreshold = at, &rules.RateLimitConfig{Unit: "day"}, b&0x20 != 0
+		text := func(s string) *compile.Positioned[string] { return &compile.Positioned[string]{Pos: at, Value: s} }
+		d := compile.DescriptorConfig{Key: "a"}
+		d.Pos, d.RateLimit, d.ShareThreshold = at, &compile.RateLimitConfig{Unit: "day"}, b&0x20 != 0
 		n := int(b & 15)
 		pick := func(list []string) string { return list[n%len(list)] }
 		name := ""
@@ -254,9 +256,9 @@ func matchConfig(list []byte) (all []rules.DescriptorConfig) {
 			name = d.Value
 		case 1:
 			network := pick(matchNetworks)
-			d.CIDR, name = &rules.Positioned[[]rules.Positioned[string]]{Value: []rules.Positioned[string]{*text(network)}}, "cidr "+network
+			d.CIDR, name = &compile.Positioned[[]compile.Positioned[string]]{Value: []compile.Positioned[string]{*text(network)}}, "cidr "+network
 			if bits := uint32(netip.MustParsePrefix(network).Bits()); b&0x10 != 0 && !d.ShareThreshold && bits < 30 {
-				d.CountByPrefix = &rules.PrefixLengthsConfig{V4: &rules.Positioned[uint32]{Value: max(8, bits)}}
+				d.CountByPrefix = &compile.PrefixLengthsConfig{V4: &compile.Positioned[uint32]{Value: max(8, bits)}}
 			}
 		case 2:
 			d.Regex = text(pick(matchRegexes))
@@ -266,7 +268,7 @@ func matchConfig(list []byte) (all []rules.DescriptorConfig) {
 			name = d.Value
 		}
 		if d.Value == "" && b>>6 == 0 && b&0x10 != 0 {
-			d.CountByPrefix = &rules.PrefixLengthsConfig{V4: &rules.Positioned[uint32]{Value: 24}, V6: &rules.Positioned[uint32]{Value: 32}}
+			d.CountByPrefix = &compile.PrefixLengthsConfig{V4: &compile.Positioned[uint32]{Value: 24}, V6: &compile.Positioned[uint32]{Value: 32}}
 		}
 		if !seen[name] {
 			all = append(all, d)
@@ -283,19 +285,19 @@ func slowAddress(value string) (netip.Addr, bool) {
 }
 
 // slowMatch finds the descriptor for a value by the words of the documentation.
-func slowMatch(list []rules.DescriptorConfig, value string) (found *rules.DescriptorConfig) {
-	step := func(matches func(d *rules.DescriptorConfig) bool) {
+func slowMatch(list []compile.DescriptorConfig, value string) (found *compile.DescriptorConfig) {
+	step := func(matches func(d *compile.DescriptorConfig) bool) {
 		for i := range list {
 			if found == nil && matches(&list[i]) {
 				found = &list[i]
 			}
 		}
 	}
-	plain := func(d *rules.DescriptorConfig) bool { return d.CIDR == nil && d.Regex == nil }
-	step(func(d *rules.DescriptorConfig) bool { return plain(d) && value != "" && d.Value == value })
+	plain := func(d *compile.DescriptorConfig) bool { return d.CIDR == nil && d.Regex == nil }
+	step(func(d *compile.DescriptorConfig) bool { return plain(d) && value != "" && d.Value == value })
 	if address, ok := slowAddress(value); ok {
 		for bits := 128; bits >= 0; bits-- {
-			step(func(d *rules.DescriptorConfig) bool {
+			step(func(d *compile.DescriptorConfig) bool {
 				if d.CIDR == nil {
 					return false
 				}
@@ -304,18 +306,18 @@ func slowMatch(list []rules.DescriptorConfig, value string) (found *rules.Descri
 			})
 		}
 	}
-	step(func(d *rules.DescriptorConfig) bool {
+	step(func(d *compile.DescriptorConfig) bool {
 		return d.Regex != nil && regexp.MustCompile(d.Regex.Value).MatchString(value)
 	})
-	step(func(d *rules.DescriptorConfig) bool {
+	step(func(d *compile.DescriptorConfig) bool {
 		return plain(d) && strings.Contains(d.Value, "*") && glob(d.Value, value)
 	})
-	step(func(d *rules.DescriptorConfig) bool { return plain(d) && d.Value == "" })
+	step(func(d *compile.DescriptorConfig) bool { return plain(d) && d.Value == "" })
 	return found
 }
 
 // slowIdentity tells the counter of a value from all others.
-func slowIdentity(d *rules.DescriptorConfig, value string) string {
+func slowIdentity(d *compile.DescriptorConfig, value string) string {
 	if d.ShareThreshold {
 		return fmt.Sprintf("shared %v", d.Pos)
 	}
@@ -336,7 +338,7 @@ func slowIdentity(d *rules.DescriptorConfig, value string) string {
 func BenchmarkMatch(b *testing.B) {
 	const networks = 100_000
 	draw := rand.New(rand.NewPCG(1, 2))
-	list := rules.Positioned[[]rules.Positioned[string]]{}
+	list := compile.Positioned[[]compile.Positioned[string]]{}
 	seen := make(map[netip.Prefix]bool)
 	for len(seen) < networks {
 		a := netip.AddrFrom4([4]byte{byte(1 + draw.IntN(223)), byte(draw.IntN(256)), byte(draw.IntN(256)), byte(draw.IntN(256))})
@@ -347,15 +349,15 @@ func BenchmarkMatch(b *testing.B) {
 		}
 		if prefix, _ := a.Prefix(bits); !seen[prefix] {
 			seen[prefix] = true
-			list.Value = append(list.Value, rules.Positioned[string]{Value: prefix.String()})
+			list.Value = append(list.Value, compile.Positioned[string]{Value: prefix.String()})
 		}
 	}
-	limit := &rules.RateLimitConfig{Unit: "day", RequestsPerUnit: 1}
-	descriptors := []rules.DescriptorConfig{
-		{Key: "ip", CIDR: &list, LimitsConfig: rules.LimitsConfig{RateLimit: limit}},
-		{Key: "path", Regex: &rules.Positioned[string]{Value: "^/api/v[12]/"}, LimitsConfig: rules.LimitsConfig{RateLimit: limit}},
+	limit := &compile.RateLimitConfig{Unit: "day", RequestsPerUnit: 1}
+	descriptors := []compile.DescriptorConfig{
+		{Key: "ip", CIDR: &list, LimitsConfig: compile.LimitsConfig{RateLimit: limit}},
+		{Key: "path", Regex: &compile.Positioned[string]{Value: "^/api/v[12]/"}, LimitsConfig: compile.LimitsConfig{RateLimit: limit}},
 	}
-	set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: descriptors}}, rules.Options{})
+	set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: descriptors}}, compile.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -394,9 +396,9 @@ func BenchmarkMatch(b *testing.B) {
 func TestSampleValues(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{`^/api/v[12]/`, `[^a-z]+$`, `(a|b)c{2,3}d?`, `\bfoo\b`, `^\d{3}-\w+$`, `(?i)^GET`, `.`} {
-		cfg := rules.DescriptorConfig{Key: "a", Regex: &rules.Positioned[string]{Value: text}}
-		cfg.RateLimit = &rules.RateLimitConfig{Unit: "day"}
-		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", Descriptors: []rules.DescriptorConfig{cfg}}}, rules.Options{})
+		cfg := compile.DescriptorConfig{Key: "a", Regex: &compile.Positioned[string]{Value: text}}
+		cfg.RateLimit = &compile.RateLimitConfig{Unit: "day"}
+		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: []compile.DescriptorConfig{cfg}}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/match"
 )
 
 const treeText = `
@@ -29,7 +31,7 @@ schema:
 // The levels that a path of words is charged to, with their keys; the tag ends
 // at the bar.
 func TestTreeOfLimits(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestTreeOfLimits(t *testing.T) {
 				t.Errorf("%s: charged to %s, want %s", tt.asked, s, tt.want)
 			}
 		}
-		if w := d.Explain(entries); w.FoundRule != find(d, entries) {
+		if w := match.Explain(d, entries); w.FoundRule != find(d, entries) {
 			t.Errorf("%s is explained as %v", tt.asked, w.FoundRule)
 		}
 	}
@@ -76,26 +78,26 @@ func TestTreeOfLimits(t *testing.T) {
 var fuzzWords = []string{"a", "b", "*", "a_b", ":", "%", "c", "ab"}
 
 // growWords builds a level of a tree of limits. Each byte is a node with a word, or ends the level.
-func growWords(tree *[]byte, depth int) (list []rules.LimitNodeConfig) {
+func growWords(tree *[]byte, depth int) (list []compile.LimitNodeConfig) {
 	for len(*tree) > 0 {
 		b := (*tree)[0]
 		*tree = (*tree)[1:]
 		if b&7 == 7 && depth > 0 {
 			return list
 		}
-		cfg := rules.LimitNodeConfig{Word: fuzzWords[b&7]}
+		cfg := compile.LimitNodeConfig{Word: fuzzWords[b&7]}
 		if b&8 != 0 {
-			cfg.Limit = &rules.RateLimitConfig{
+			cfg.Limit = &compile.RateLimitConfig{
 				RequestsPerUnit: 1,
-				Algorithm:       &rules.Positioned[string]{Value: "gcra"},
-				Period:          &rules.Positioned[time.Duration]{Value: time.Duration(b)*time.Second + time.Second},
-				Burst:           &rules.Positioned[uint32]{Value: 1},
+				Algorithm:       &compile.Positioned[string]{Value: "gcra"},
+				Period:          &compile.Positioned[time.Duration]{Value: time.Duration(b)*time.Second + time.Second},
+				Burst:           &compile.Positioned[uint32]{Value: 1},
 			}
 		}
 		if b&16 != 0 {
 			cfg.Children = growWords(tree, depth+1)
 		}
-		if !slices.ContainsFunc(list, func(o rules.LimitNodeConfig) bool { return o.Word == cfg.Word }) {
+		if !slices.ContainsFunc(list, func(o compile.LimitNodeConfig) bool { return o.Word == cfg.Word }) {
 			list = append(list, cfg)
 		}
 	}
@@ -113,7 +115,7 @@ func FuzzWords(f *testing.F) {
 			return
 		}
 		top := growWords(&tree, 0)
-		set, _, err := rules.Compile([]rules.DomainConfig{{Domain: "d", LimitTree: &rules.Positioned[[]rules.LimitNodeConfig]{Value: top}}}, rules.Options{})
+		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", LimitTree: &compile.Positioned[[]compile.LimitNodeConfig]{Value: top}}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,9 +134,9 @@ func FuzzWords(f *testing.F) {
 		var want []string
 		children := top
 		for i := range path {
-			at := slices.IndexFunc(children, func(c rules.LimitNodeConfig) bool { return c.Word == path[i] })
+			at := slices.IndexFunc(children, func(c compile.LimitNodeConfig) bool { return c.Word == path[i] })
 			if at < 0 {
-				at = slices.IndexFunc(children, func(c rules.LimitNodeConfig) bool { return c.Word == "*" })
+				at = slices.IndexFunc(children, func(c compile.LimitNodeConfig) bool { return c.Word == "*" })
 			}
 			if at < 0 {
 				break
@@ -173,7 +175,7 @@ func FuzzWords(f *testing.F) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%q is charged to %v, want %v", path, got, want)
 		}
-		if w := d.Explain(entries); w.FoundRule != find(d, entries) || (w.FoundRule == nil) == (w.EndReason == rules.EndReasonRuleFound) {
+		if w := match.Explain(d, entries); w.FoundRule != find(d, entries) || (w.FoundRule == nil) == (w.EndReason == match.EndReasonRuleFound) {
 			t.Fatalf("%q is explained as %v %v", path, w.FoundRule, w.EndReason)
 		}
 	})

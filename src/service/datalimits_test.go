@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -31,7 +32,7 @@ func TestLimitsFromAreCountedByRule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := filerules.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (s *ruleSources) logRules(set *rules.Set) {
 	left := maxDescriptorsLogged
 	for _, d := range set.Domains() {
 		s.log.Debugf("loading domain: %s", d.Name)
-		for _, key := range d.DescriptorNames() {
+		for _, key := range d.DescriptorNames {
 			if left--; left < 0 {
 				s.log.Debugf("loading more than %d descriptors; /rlconfig on the debug port shows all", maxDescriptorsLogged)
 				return

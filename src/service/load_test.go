@@ -8,7 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -20,7 +20,7 @@ func TestLogOfManyRules(t *testing.T) {
 	for i := range maxDescriptorsLogged + 5 {
 		fmt.Fprintf(&text, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text.String())}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text.String())}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,15 +8,15 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memcached"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // StoreLimits returns what the store of a BACKEND_TYPE cannot count.
-func StoreLimits(backend string) rules.StoreSupport {
+func StoreLimits(backend string) compile.StoreSupport {
 	if backend != "memcache" {
-		return rules.StoreSupport{}
+		return compile.StoreSupport{}
 	}
-	return rules.StoreSupport{
+	return compile.StoreSupport{
 		StoreName:             "Memcached",
 		Algorithms:            memcached.CountableKinds(),
 		AlwaysCountsBlocked:   true,

@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/xdsrules"
@@ -79,8 +80,8 @@ func (s *ruleSources) reloadConfig(source *ruleSource, onLoad func(reload.Result
 	return cfg
 }
 
-func (s *foundation) ruleOptions() rules.Options {
-	return rules.Options{
+func (s *foundation) ruleOptions() compile.Options {
+	return compile.Options{
 		MergeDomains:        s.Settings.MergeDomainConfig,
 		ChargesAllOrNothing: s.Settings.StopIncrementWhenOver,
 		Store:               StoreLimits(s.Settings.BackendType),

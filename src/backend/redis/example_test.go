@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/redistest"
 )
@@ -26,7 +27,7 @@ domain: logins
 descriptors:
 - key: user
   rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 3}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		return err
 	}

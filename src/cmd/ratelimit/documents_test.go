@@ -16,6 +16,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
@@ -184,7 +185,7 @@ func TestDocumentsRules(t *testing.T) {
 				continue
 			}
 			count++
-			set, warnings, err := filerules.Load(readWithData(t, filerules.File{Name: "limits.yaml", Data: []byte(e.text)}), rules.Options{})
+			set, warnings, err := filerules.Load(readWithData(t, filerules.File{Name: "limits.yaml", Data: []byte(e.text)}), compile.Options{})
 			if err != nil || len(warnings) > 0 {
 				t.Errorf("%s: %v %v in\n%s", page, err, warnings, e.text)
 				continue
@@ -372,7 +373,7 @@ func exampleRules(t *testing.T) (*rules.Set, error) {
 		}
 		files = append(files, filerules.File{Name: path, Data: data})
 	}
-	set, _, err := filerules.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, compile.Options{})
 	return set, err
 }
 

@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
@@ -47,7 +47,7 @@ func serveBench(kind string) error {
 		counters := metrics.New(metrics.Config{})
 		lim := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{counters}})
 		text := strings.ReplaceAll(kitchen, "requests_per_unit: 2}", "requests_per_unit: 1000000000}")
-		set, _, err := filerules.Load([]filerules.File{{Name: "kitchen.yaml", Data: []byte(text)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "kitchen.yaml", Data: []byte(text)}}, compile.Options{})
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -20,7 +20,7 @@ domain: kitchen
 descriptors:
   - key: ip
     rate_limit: {algorithm: first_hit_window, period: 1m, requests_per_unit: 2}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

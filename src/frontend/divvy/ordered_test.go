@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -27,7 +27,7 @@ func TestOnlyList(t *testing.T) {
 		if tt.second != "" {
 			files = append(files, filerules.File{Name: "second.yaml", Data: []byte(tt.second)})
 		}
-		set, _, err := filerules.Load(files, rules.Options{})
+		set, _, err := filerules.Load(files, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ matchPolicy = canary
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
@@ -77,7 +78,7 @@ func load(tb testing.TB, files ...string) *rules.Set {
 	for _, text := range files {
 		list = append(list, filerules.File{Name: "test.yaml", Data: []byte(text)})
 	}
-	set, _, err := filerules.Load(list, rules.Options{})
+	set, _, err := filerules.Load(list, compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -51,7 +51,7 @@ func TestDocument(t *testing.T) {
 	page := read("resp.md")
 	api := regexp.MustCompile("(?s)```yaml\n(domain: api.*?)```").FindStringSubmatch(page)
 	tree := regexp.MustCompile("(?s)```yaml\n(schema:.*?)```").FindStringSubmatch(read("rules.md"))
-	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(api[1])}, {Name: "limits.yaml", Data: []byte(tree[1])}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(api[1])}, {Name: "limits.yaml", Data: []byte(tree[1])}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

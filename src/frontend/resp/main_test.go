@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
@@ -52,7 +53,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func loadRules(tb testing.TB) *rules.Set {
 	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(apiRules)}, {Name: "limits.yaml", Data: []byte(treeRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(apiRules)}, {Name: "limits.yaml", Data: []byte(treeRules)}}, compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

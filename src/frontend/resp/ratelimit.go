@@ -157,7 +157,7 @@ func runTree(s *session, b *batch, args [][]byte) *replyError {
 	if set == nil {
 		return errLoading
 	}
-	if d := set.Domain(domain); d != nil && !d.IsLimitTree() {
+	if d := set.Domain(domain); d != nil && d.Form != rules.LimitTree {
 		return &replyError{codeERR, fmt.Sprintf("the rules of the domain %s are no tree of limits; use RATELIMIT", rules.Quote(string(domain)))}
 	}
 	for _, word := range words {

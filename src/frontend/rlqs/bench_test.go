@@ -16,6 +16,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
@@ -42,7 +43,7 @@ func newCrowd(b *testing.B, unit string, buckets, proxies int) *crowd {
 	}
 	perUnit := map[string]int{"second": 10, "minute": 600}[unit] * proxies
 	text := fmt.Sprintf("domain: d\nquota_buckets: true\ndescriptors: [{key: name, rate_limit: {unit: %s, requests_per_unit: %d}}]", unit, perUnit)
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
 )
@@ -113,7 +114,7 @@ func (f *fixture) useRules(t *testing.T, texts ...string) {
 	for i, text := range texts {
 		files = append(files, filerules.File{Name: fmt.Sprint(i, ".yaml"), Data: []byte(text)})
 	}
-	set, _, err := filerules.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

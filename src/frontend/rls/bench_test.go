@@ -10,7 +10,7 @@ import (
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -93,7 +93,7 @@ func inMemory(tb testing.TB) *Service {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n")}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n")}}, compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

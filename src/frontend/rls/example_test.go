@@ -9,7 +9,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -20,7 +20,7 @@ domain: api
 descriptors:
   - key: user
     rate_limit: {unit: year, requests_per_unit: 2}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -150,7 +151,7 @@ descriptors:
 func TestMetadata(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.MetadataEnabled = true
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(metadataRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(metadataRules)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func TestMetadata(t *testing.T) {
 func TestMetadataOfPaths(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.MetadataEnabled = true
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ domain: d
 descriptors:
   - {key: burst, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, burst: 20}}
   - {key: plain, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100}}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func descriptorMetadata(d *limiter.Descriptor, st *limiter.Status, domain *rules
 	if len(st.Charges) > 1 || hasBurst(st) {
 		fields["charges"] = chargesMetadata(st)
 	}
-	if domain != nil && domain.IsLimitTree() && len(st.Charges) > 0 {
+	if domain != nil && domain.Form == rules.LimitTree && len(st.Charges) > 0 {
 		fields["summary"] = limitTreeSummary(st)
 	}
 	if st.Fallback != backend.FallbackError {

@@ -30,6 +30,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -60,7 +61,7 @@ func start(t testing.TB, backend backend.Backend) *fixture {
 		}
 		backend = store
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(testRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(testRules)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

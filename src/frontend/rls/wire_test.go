@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -76,7 +76,7 @@ func (h headerFormat) names() *HeaderNames {
 // time.
 func wireFixture(t testing.TB, headers headerFormat) *fixture {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(wireRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(wireRules)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -70,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) use(text string) {
 	f.t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "k.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "k.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -35,7 +36,7 @@ descriptors:
 // start returns a limiter on the rules above that tells r of its decisions.
 func start(t *testing.T, cfg limiter.Config, r limiter.Recorder) *limiter.Limiter {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -16,7 +16,7 @@ func TestDenialsOfHolds(t *testing.T) {
 		"domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, hold_id: id}}]",
 		"domain: d\nrules: [{match: {user: '*'}, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, hold_id: id}}]",
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

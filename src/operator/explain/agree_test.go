@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -105,7 +106,7 @@ func FuzzAgrees(f *testing.F) {
 	}
 	set, _, err := filerules.Load([]filerules.File{
 		{Name: "a.yaml", Data: []byte(everything)}, {Name: "o.yaml", Data: []byte(everythingOrdered)}, {Name: "t.yaml", Data: []byte(everyLevel)},
-	}, rules.Options{})
+	}, compile.Options{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
 )
 
 // DryRunner decides requests without a charge, as a limiter.Limiter does.
@@ -54,7 +55,7 @@ type explainer struct {
 	req      *limiter.Request
 	answer   *limiter.Answer
 	counters bool
-	searches []*rules.SearchRecord // searches has one for each descriptor; nil for a descriptor that brings its limit.
+	searches []*match.Record // searches has one for each descriptor; nil for a descriptor that brings its limit.
 	// replacedBy has the rules that the request reaches, by the names of the rules that they replace.
 	replacedBy map[string][]*rules.Rule
 }
@@ -62,7 +63,7 @@ type explainer struct {
 // searchAll sets searches and replacedBy. All searches come before the first explanation, because a rule of one descriptor can replace the
 // rule of another.
 func (x *explainer) searchAll(ctx context.Context) error {
-	x.searches = make([]*rules.SearchRecord, len(x.req.Descriptors))
+	x.searches = make([]*match.Record, len(x.req.Descriptors))
 	if x.answer.Domain == nil {
 		return nil
 	}
@@ -75,7 +76,7 @@ func (x *explainer) searchAll(ctx context.Context) error {
 		if d.HasLimit {
 			continue
 		}
-		x.searches[i] = x.answer.Domain.ExplainWithin(d.Entries, &scratch)
+		x.searches[i] = match.ExplainWithin(x.answer.Domain, d.Entries, &scratch)
 		if err := scratch.Err(); err != nil {
 			return stoppedSearch(err)
 		}
@@ -101,7 +102,7 @@ func stoppedSearch(err error) error {
 }
 
 // chargedRules returns the rules whose limits a descriptor is charged to: those of canaries first.
-func chargedRules(search *rules.SearchRecord) (list []*rules.Rule) {
+func chargedRules(search *match.Record) (list []*rules.Rule) {
 	for _, canary := range search.ChargedCanaries {
 		list = append(list, canary.LimitsToCharge()...)
 	}
@@ -114,7 +115,7 @@ func chargedRules(search *rules.SearchRecord) (list []*rules.Rule) {
 // descriptor explains the descriptor with index i.
 func (x *explainer) descriptor(i int) Descriptor {
 	request, st, search := &x.req.Descriptors[i], &x.answer.Statuses[i], x.searches[i]
-	d := Descriptor{Entries: []rules.EntryText{}, Steps: []rules.SearchStep{}, Charges: []Charge{}, Quota: st.InQuotaMode, Outcome: OutcomeUnmatched}
+	d := Descriptor{Entries: []rules.EntryText{}, Steps: []match.Step{}, Charges: []Charge{}, Quota: st.InQuotaMode, Outcome: OutcomeUnmatched}
 	for _, e := range request.Entries {
 		d.Entries = append(d.Entries, e.Text())
 	}
@@ -144,7 +145,7 @@ func (x *explainer) descriptor(i int) Descriptor {
 }
 
 // addRule explains the rule that a search found, and its limits.
-func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *rules.SearchRecord) {
+func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *match.Record) {
 	charged := chargedRules(search)
 	ofRule := len(search.FoundRule.LimitsToCharge())
 	d.Rule, d.At = search.FoundRule.FullName, search.FoundRule.Pos.String()

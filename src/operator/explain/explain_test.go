@@ -19,6 +19,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -27,7 +28,7 @@ var update = flag.Bool("update", false, "write testdata/explain.txt anew")
 // start returns a limiter over memory.
 func start(t testing.TB, cfg limiter.Config, text string) *limiter.Limiter {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

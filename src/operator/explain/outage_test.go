@@ -7,7 +7,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -32,7 +32,7 @@ func TestOutage(t *testing.T) {
 		backend.FallbackDeny:  "now the count is unknown, since the store does not answer: is refused, by on_store_failure: deny",
 		backend.FallbackAllow: "now the count is unknown, since the store does not answer: passes, by on_store_failure: allow",
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

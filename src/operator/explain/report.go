@@ -2,7 +2,10 @@
 // where it ends, and the states of their counters. It reads the limiter's Answer and changes nothing.
 package explain
 
-import "ratelimit/src/rules"
+import (
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
+)
 
 // Report explains a request. Its JSON form is stable: later versions only add fields.
 type Report struct {
@@ -24,9 +27,9 @@ type Decision struct {
 
 // Descriptor explains one descriptor of the request.
 type Descriptor struct {
-	Entries []rules.EntryText  `json:"entries"`
-	Steps   []rules.SearchStep `json:"steps"`
-	Rules   []rules.TriedRule  `json:"rules,omitempty"`
+	Entries []rules.EntryText `json:"entries"`
+	Steps   []match.Step      `json:"steps"`
+	Rules   []match.TriedRule `json:"rules,omitempty"`
 	// UnlistedRules is the number of rules that do not match and are missing in Rules.
 	UnlistedRules int      `json:"unlisted,omitempty"`
 	Outcome       string   `json:"outcome"`

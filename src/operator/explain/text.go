@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
 )
 
 //go:embed text.tmpl
@@ -30,7 +31,7 @@ var reportTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"join":          strings.Join,
 	"keyAndValue":   keyAndValue,
 	"number":        func(index int) int { return index + 1 },
-	"maxRegexValue": func() int { return rules.MaxRegexValue },
+	"maxRegexValue": func() int { return match.MaxRegexValue },
 	"plural":        output.Plural,
 	"quoted":        quoted,
 	"reason":        reasonText,
@@ -47,13 +48,13 @@ func (r *Report) Text() string {
 }
 
 // reasonText says why a candidate does not match.
-func reasonText(why rules.MatchReason) string {
+func reasonText(why match.MatchReason) string {
 	switch why {
-	case rules.WhyNotAddress:
+	case match.WhyNotAddress:
 		return "the value is not an address"
-	case rules.WhyOutsideNetworks:
+	case match.WhyOutsideNetworks:
 		return "the address is in none of its networks"
-	case rules.WhyNotInFile:
+	case match.WhyNotInFile:
 		return "the value is not in the file"
 	}
 	return "does not match"

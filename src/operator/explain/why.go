@@ -5,45 +5,46 @@ import (
 	"slices"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
 )
 
 // whyNoRule returns the reason why the search for a descriptor of n entries found no rule, and a hint how to find one.
-func whyNoRule(search *rules.SearchRecord, n int) (why, hint string) {
-	var last *rules.SearchStep
+func whyNoRule(search *match.Record, n int) (why, hint string) {
+	var last *match.Step
 	if len(search.Steps) > 0 {
 		last = &search.Steps[len(search.Steps)-1]
 	}
 	switch search.EndReason {
-	case rules.EndReasonNoEntries:
+	case match.EndReasonNoEntries:
 		why = "the descriptor has no entries"
-	case rules.EndReasonNoSuchKey:
+	case match.EndReasonNoSuchKey:
 		why = lastLevel(search) + " no descriptor has the key " + quoted(last.Entry.Key) + noWildcard(last)
 		if last.LevelKeyCount == 0 {
 			why = "the domain has no descriptors"
 		}
-	case rules.EndReasonNoSuchValue:
+	case match.EndReasonNoSuchValue:
 		why = lastLevel(search) + " the key " + quoted(last.Entry.Key) + " has other values only" + noWildcard(last)
-	case rules.EndReasonTooManyEntries:
+	case match.EndReasonTooManyEntries:
 		why = fmt.Sprintf("the rules end at %s, entry %d of %d", takenName(last), len(search.Steps), n)
 		if search.HoldIDKey != "" {
 			why += fmt.Sprintf(": only %s=<id> may follow, and then hold=settle or hold=release", search.HoldIDKey)
 		}
-	case rules.EndReasonTooFewEntries:
+	case match.EndReasonTooFewEntries:
 		why = "the descriptor ends at " + takenName(last) + ", which has no rate_limit; those below it are for descriptors with more entries"
-	case rules.EndReasonNoRateLimit:
+	case match.EndReasonNoRateLimit:
 		why = takenName(last) + " has no rate_limit"
-	case rules.EndReasonWrongHold:
+	case match.EndReasonWrongHold:
 		why = fmt.Sprintf("after %s only %s=<id> may follow, and then hold=settle or hold=release", takenName(last), search.HoldIDKey)
-	case rules.EndReasonNoRuleMatches:
+	case match.EndReasonNoRuleMatches:
 		why = "no rule of the list matches"
-	case rules.EndReasonRuleFound:
+	case match.EndReasonRuleFound:
 	}
 	if hint = betterCandidate(search); hint != "" || last == nil {
 		return why, hint
 	}
 	key := last.Entry.Key
 	switch {
-	case last.SuggestedText != "" && search.EndReason == rules.EndReasonNoSuchValue:
+	case last.SuggestedText != "" && search.EndReason == match.EndReasonNoSuchValue:
 		hint = "did you mean " + keyAndValue(key, last.SuggestedText) + "?"
 	case last.SuggestedText != "":
 		hint = "did you mean " + quoted(last.SuggestedText) + "?"
@@ -55,8 +56,8 @@ func whyNoRule(search *rules.SearchRecord, n int) (why, hint string) {
 }
 
 // noWildcard returns the end of a sentence, that no wildcard matches; empty if the level has no wildcards.
-func noWildcard(s *rules.SearchStep) string {
-	if slices.ContainsFunc(s.Candidates, func(c rules.Candidate) bool { return c.MatchKind == rules.MatchWildcard }) {
+func noWildcard(s *match.Step) string {
+	if slices.ContainsFunc(s.Candidates, func(c match.Candidate) bool { return c.MatchKind == match.MatchWildcard }) {
 		return ", and no wildcard matches"
 	}
 	return ""
@@ -64,7 +65,7 @@ func noWildcard(s *rules.SearchStep) string {
 
 // betterCandidate returns a hint at the first rule that the search would have found if it had taken another candidate; empty if there
 // is none.
-func betterCandidate(search *rules.SearchRecord) string {
+func betterCandidate(search *match.Record) string {
 	for i := range search.Steps {
 		s := &search.Steps[i]
 		for _, c := range s.Candidates {
@@ -91,7 +92,7 @@ func (x *explainer) whyUnknownDomain() (why, hint string) {
 }
 
 // lastLevel names the level of rules at which a search ended.
-func lastLevel(search *rules.SearchRecord) string {
+func lastLevel(search *match.Record) string {
 	if len(search.Steps) < 2 {
 		return "at the top of the domain"
 	}
@@ -99,7 +100,7 @@ func lastLevel(search *rules.SearchRecord) string {
 }
 
 // takenName returns the key and value of the candidate that the search took.
-func takenName(s *rules.SearchStep) string {
+func takenName(s *match.Step) string {
 	c := &s.Candidates[s.TakenIndex]
 	return keyAndValue(c.Key, c.Value)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -22,7 +23,7 @@ descriptors:
 - {key: h, rate_limit: {unit: day, calendar: true, requests_per_unit: 1}}
 - {key: i, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}
 - {key: j, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 9, hold: 30s, hold_id: id}}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

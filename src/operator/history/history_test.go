@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -61,7 +62,7 @@ func start(t *testing.T, cfg Config, text string) *fixture {
 
 func (f *fixture) use(t *testing.T, text string) {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +334,7 @@ func BenchmarkRead(b *testing.B) {
 	for i := range 10_000 {
 		fmt.Fprintf(&text, "  - {key: k%d, rate_limit: {unit: year, requests_per_unit: 1}}\n", i)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text.String())}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text.String())}}, compile.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -29,7 +30,7 @@ func BenchmarkShare(b *testing.B) {
 				b.Fatal(err)
 			}
 			text := fmt.Sprintf("domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: %d}}]", tt.limit)
-			set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+			set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -38,7 +39,7 @@ func (z *zipf) draw() int {
 // seededTracker returns a Tracker on the rules whose random numbers are always the same.
 func seededTracker(t testing.TB, maxRules int, seed uint64, text string) (*Tracker, *rules.Set) {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

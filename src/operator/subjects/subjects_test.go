@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -160,7 +161,7 @@ func TestDecisions(t *testing.T) {
 			t.Parallel()
 			set, _, err := filerules.Load([]filerules.File{
 				{Name: "d.yaml", Data: []byte(manyRules)}, {Name: "list.yaml", Data: []byte(listRules)}, {Name: "test.yaml", Data: []byte(wordRules)},
-			}, rules.Options{})
+			}, compile.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +240,7 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 10}
   - key: ip
     rate_limit: {unit: hour, requests_per_unit: 10}
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"ratelimit/src/operator/callertext"
 	"ratelimit/src/operator/throttle"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
 )
 
 // Sample is a descriptor without a rule. Its texts refer to no memory of the request.
@@ -66,26 +67,26 @@ func keysText(entries []rules.Entry) string {
 
 // reason returns why no rule of the domain applies to a descriptor with these entries.
 func reason(d *rules.Domain, entries []rules.Entry) string {
-	search := d.Explain(entries)
+	search := match.Explain(d, entries)
 	at, n := len(search.Steps), len(entries)
 	switch search.EndReason {
-	case rules.EndReasonNoEntries:
+	case match.EndReasonNoEntries:
 		return "the descriptor has no entries"
-	case rules.EndReasonNoSuchKey:
+	case match.EndReasonNoSuchKey:
 		return fmt.Sprintf("no rule has the key of entry %d of %d in this place", at, n)
-	case rules.EndReasonNoSuchValue:
+	case match.EndReasonNoSuchValue:
 		return fmt.Sprintf("no rule has the value of entry %d of %d", at, n)
-	case rules.EndReasonTooManyEntries:
+	case match.EndReasonTooManyEntries:
 		return fmt.Sprintf("the rules end at entry %d of %d", at, n)
-	case rules.EndReasonTooFewEntries:
+	case match.EndReasonTooFewEntries:
 		return fmt.Sprintf("the rules below entry %d need more entries", n)
-	case rules.EndReasonNoRateLimit:
+	case match.EndReasonNoRateLimit:
 		return fmt.Sprintf("the rule for entry %d has no rate_limit", n)
-	case rules.EndReasonWrongHold:
+	case match.EndReasonWrongHold:
 		return "the last entries are about a hold, and in the wrong form"
-	case rules.EndReasonNoRuleMatches:
+	case match.EndReasonNoRuleMatches:
 		return "no rule of the list matches"
-	case rules.EndReasonRuleFound:
+	case match.EndReasonRuleFound:
 	}
 	return "another rule of the request replaces the rule"
 }

@@ -7,7 +7,7 @@ import (
 
 // builder collects the values of a Table.
 type builder struct {
-	chunks [][]byte // chunks have length, value, index of the limit and line of each value, in the order of the file.
+	chunks [][]byte // length, value, index of the limit and line of each value, in the order of the file
 	len    int
 	// lengths counts the values of each length up to maxCellValueBytes.
 	lengths [maxCellValueBytes + 1]int

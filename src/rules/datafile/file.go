@@ -11,14 +11,14 @@ import (
 
 // Reference is what a rule file says of a data file.
 type Reference struct {
-	Name string // Name is the path as written, from the directory of the rule file on.
+	Name string // the path as written, from the directory of the rule file on
 	Kind Kind
 }
 
 // File is a data file that a rule file refers to.
 type File struct {
-	Path string // Path is the file in messages.
-	Sum  Sum    // Sum is the hash of the file. It is zero if the file could not be read.
+	Path string // the file in messages
+	Sum  Sum    // the hash of the file. It is zero if the file could not be read
 	// Table has what is in the file. It is nil if there are Problems, which are those of the file as a whole or of its lines.
 	Table    *Table
 	Problems []Problem

@@ -3,7 +3,7 @@ package datafile
 // Limit is a limit of a file.
 type Limit struct {
 	Requests  uint32
-	Burst     uint32 // Burst is 0 without HasBurst.
+	Burst     uint32 // 0 without HasBurst
 	HasBurst  bool
 	Unlimited bool
 	Line, Col int // Line and Col are the place of the first line with the limit.

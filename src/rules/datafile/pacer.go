@@ -9,9 +9,9 @@ type Pacer struct {
 	// requests than one in a hundred, also if there are few CPUs.
 	Gentle bool
 
-	start      time.Time // start is zero before the first Step.
+	start      time.Time // zero before the first Step
 	burstStart time.Time
-	maxBurst   time.Duration // maxBurst is the length of the next burst if Gentle is set. It is longer after a long rest.
+	maxBurst   time.Duration // the length of the next burst if Gentle is set. It is longer after a long rest
 }
 
 const (

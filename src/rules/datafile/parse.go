@@ -29,7 +29,7 @@ type Bounds struct {
 	Lines          int   // Lines bounds all lines, also those without a value.
 	LineBytes      int   // LineBytes bounds one line.
 	DistinctLimits int   // DistinctLimits bounds the limits that differ.
-	Problems       int   // Problems is the number of problems after which reading stops.
+	Problems       int   // the number of problems after which reading stops
 }
 
 // DefaultBounds are the bounds of Parse.
@@ -74,16 +74,16 @@ type parser struct {
 	bounds       Bounds
 	pacer        *Pacer
 	builder      builder
-	line         int // line is the line that is read, from 1.
+	line         int // the line that is read, from 1
 	problems     []Problem
-	stopped      bool   // stopped is set by a problem after which nothing is read.
-	hasValueLine bool   // hasValueLine is set by the first line that is no comment and not blank.
-	unquoted     []byte // unquoted is the memory of the last value in quotes.
+	stopped      bool   // set by a problem after which nothing is read
+	hasValueLine bool   // set by the first line that is no comment and not blank
+	unquoted     []byte // the memory of the last value in quotes
 
-	limits       []Limit          // limits has each limit once; nil for a file of values.
-	limitIndexes map[limitKey]int // limitIndexes has the index of each limit in limits.
-	lastLimit    []byte           // lastLimit is the text of the last limit, because lines often have the limit of the line above.
-	lastIndex    int              // lastIndex is the index of lastLimit.
+	limits       []Limit          // each limit once; nil for a file of values
+	limitIndexes map[limitKey]int // the index of each limit in limits
+	lastLimit    []byte           // the text of the last limit, because lines often have the limit of the line above
+	lastIndex    int              // the index of lastLimit
 }
 
 // fail adds a problem at a column of the line; 0 stands for the whole line.

@@ -19,13 +19,13 @@ type Table struct {
 	tags       []byte
 	cells      []byte
 	cellBytes  int
-	valueBytes int // valueBytes is the longest value in a cell, and at least longCellBytes if there are longer ones.
-	limitBytes int // limitBytes is the length of the index of a limit: 2, and 0 in a table of values.
+	valueBytes int // the longest value in a cell, and at least longCellBytes if there are longer ones
+	limitBytes int // the length of the index of a limit: 2, and 0 in a table of values
 	lineBytes  int
-	longValues []byte // longValues has the length and the text of each value that is in no cell.
-	seed       uint64 // seed is random, so that nobody can find out which values share a place.
+	longValues []byte // the length and the text of each value that is in no cell
+	seed       uint64 // random, so that nobody can find out which values share a place
 	len        int
-	limits     []Limit // limits has each limit of the file once; nil in a table of values.
+	limits     []Limit // each limit of the file once; nil in a table of values
 }
 
 const (

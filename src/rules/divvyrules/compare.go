@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // maxComparedRules is the most rules of a file that are compared with all rules before them.
@@ -104,8 +105,8 @@ func (r *divvyRule) coversRule(later *divvyRule, matches func(p *divvyPattern, v
 	return true
 }
 
-func patternForKey(operation []rules.MatchPairConfig, key string) (pattern string, has bool) {
-	i := slices.IndexFunc(operation, func(p rules.MatchPairConfig) bool { return p.Key == key })
+func patternForKey(operation []compile.MatchPairConfig, key string) (pattern string, has bool) {
+	i := slices.IndexFunc(operation, func(p compile.MatchPairConfig) bool { return p.Key == key })
 	if i < 0 {
 		return "", false
 	}
@@ -115,11 +116,11 @@ func patternForKey(operation []rules.MatchPairConfig, key string) (pattern strin
 // divvyPattern is a pattern as divvy 1.7.1 reads it. A `*` alone also matches a missing value. Otherwise the first `*` is a wildcard,
 // further ones are repetitions of a regular expression, and any text may follow.
 type divvyPattern struct {
-	rules.MatchPairConfig
-	divvyRegexp *regexp.Regexp // divvyRegexp is nil if the pattern is "*", has no `*`, or is one that divvy cannot read.
+	compile.MatchPairConfig
+	divvyRegexp *regexp.Regexp // nil if the pattern is "*", has no `*`, or is one that divvy cannot read
 }
 
-func newDivvyPattern(pair rules.MatchPairConfig) divvyPattern {
+func newDivvyPattern(pair compile.MatchPairConfig) divvyPattern {
 	p := divvyPattern{MatchPairConfig: pair}
 	before, rest, wild := strings.Cut(p.Pattern, "*")
 	if wild && p.Pattern != "*" && !strings.Contains(p.Pattern, "**") {

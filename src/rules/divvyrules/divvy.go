@@ -9,6 +9,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // reader collects the rules of one file and their problems. Where divvy 1.7.1 differs from divvy's documentation, the reader follows the
@@ -18,7 +19,7 @@ type reader struct {
 	problems       rules.Problems
 	warnings       rules.Problems
 	rules          []divvyRule
-	hasSkippedRule bool                 // hasSkippedRule is set if a rule could not be read. That rule may be the default.
+	hasSkippedRule bool                 // set if a rule could not be read. That rule may be the default
 	rulePosByLabel map[string]rules.Pos // rulePosByLabel maps the label of each rule to the position of the rule.
 }
 
@@ -29,17 +30,17 @@ func newReader(file string) *reader {
 // divvyRule is a rule as written in a file of divvy.
 type divvyRule struct {
 	pos               rules.Pos
-	operationText     string // operationText is the operation as written, for messages.
-	operationPairs    []rules.MatchPairConfig
-	operationPatterns []divvyPattern    // operationPatterns are the patterns of operationPairs. warnDifferences sets them.
-	lacksPairs        bool              // lacksPairs is set if a problem left pairs out of operationPairs.
+	operationText     string // the operation as written, for messages
+	operationPairs    []compile.MatchPairConfig
+	operationPatterns []divvyPattern    // the patterns of operationPairs. warnDifferences sets them
+	lacksPairs        bool              // set if a problem left pairs out of operationPairs
 	valueByKey        map[string]scalar // valueByKey maps keys such as creditLimit to their values.
 }
 
 // scalar is the value of a field of a rule.
 type scalar struct {
 	pos  rules.Pos
-	kind rules.ValueKind
+	kind compile.ValueKind
 	text string
 }
 
@@ -47,9 +48,9 @@ type scalar struct {
 var ruleFieldKeys = []string{"creditLimit", "resetSeconds", "actorField", "matchPolicy", "label", "comment"}
 
 // domainConfig returns the rules of the file as an ordered list.
-func (f *reader) domainConfig() *rules.DomainConfig {
+func (f *reader) domainConfig() *compile.DomainConfig {
 	top := rules.Pos{File: f.file, Line: 1, Col: 1}
-	cfg := &rules.DomainConfig{Pos: top, Domain: rules.BaseName(f.file), FromDivvyFile: true, Rules: &rules.Positioned[[]rules.RuleConfig]{Pos: top}}
+	cfg := &compile.DomainConfig{Pos: top, Domain: compile.BaseName(f.file), FromDivvyFile: true, Rules: &compile.Positioned[[]compile.RuleConfig]{Pos: top}}
 	hasDefault := false
 	for i := range f.rules {
 		hasDefault = hasDefault || len(f.rules[i].operationPairs) == 0
@@ -70,13 +71,13 @@ func (f *reader) domainConfig() *rules.DomainConfig {
 }
 
 // ruleConfig returns a rule of divvy as a rule of an ordered list.
-func (f *reader) ruleConfig(r *divvyRule) rules.RuleConfig {
+func (f *reader) ruleConfig(r *divvyRule) compile.RuleConfig {
 	before, text := len(f.problems), rules.Shorten(r.operationText)
-	cfg := rules.RuleConfig{
-		Match: &rules.Positioned[[]rules.MatchPairConfig]{Pos: r.pos, Value: r.operationPairs}, MessageText: r.operationText, HasReadProblem: r.lacksPairs,
+	cfg := compile.RuleConfig{
+		Match: &compile.Positioned[[]compile.MatchPairConfig]{Pos: r.pos, Value: r.operationPairs}, MessageText: r.operationText, HasReadProblem: r.lacksPairs,
 	}
 	cfg.Pos = r.pos
-	limit := &rules.RateLimitConfig{Pos: r.pos, UnitPos: r.pos}
+	limit := &compile.RateLimitConfig{Pos: r.pos, UnitPos: r.pos}
 	cfg.RateLimit = limit
 	credit, hasCredit := f.numberField(r, "creditLimit")
 	if !hasCredit {
@@ -99,11 +100,11 @@ func (f *reader) ruleConfig(r *divvyRule) rules.RuleConfig {
 			f.problems.Add(at, "write 3153600000 or less, 100 years", "resetSeconds of %s is out of range: \"%d\"", text, reset)
 			period = algorithm.MaxPeriod
 		}
-		limit.Period = &rules.Positioned[time.Duration]{Pos: at, Value: period}
-		limit.Algorithm = &rules.Positioned[string]{Pos: r.pos, Value: algorithm.FirstHitWindow.String()}
+		limit.Period = &compile.Positioned[time.Duration]{Pos: at, Value: period}
+		limit.Algorithm = &compile.Positioned[string]{Pos: r.pos, Value: algorithm.FirstHitWindow.String()}
 	}
 	if v, ok := r.optionalField("actorField"); ok {
-		cfg.PerKeys = []rules.Positioned[string]{{Pos: v.pos, Value: v.text}}
+		cfg.PerKeys = []compile.Positioned[string]{{Pos: v.pos, Value: v.text}}
 	}
 	if v, ok := r.optionalField("matchPolicy"); ok && v.text != "stop" {
 		if cfg.ShadowMode = v.text == "canary"; !cfg.ShadowMode {
@@ -142,7 +143,7 @@ func (f *reader) checkLabel(r *divvyRule, v scalar) {
 // optionalField returns a field that a rule need not have; ok is false if it is missing, null or empty.
 func (r *divvyRule) optionalField(key string) (v scalar, ok bool) {
 	v, ok = r.valueByKey[key]
-	return v, ok && v.kind != rules.KindNull && v.text != ""
+	return v, ok && v.kind != compile.KindNull && v.text != ""
 }
 
 // numberField returns a field that is a whole number; has is false if the rule has no such field. It reports another value as a problem
@@ -155,7 +156,7 @@ func (f *reader) numberField(r *divvyRule, key string) (n uint32, has bool) {
 	number, err := strconv.ParseUint(v.text, 10, 32)
 	text, quoted := rules.Shorten(r.operationText), rules.Quote(v.text)
 	switch {
-	case v.kind == rules.KindNull:
+	case v.kind == compile.KindNull:
 		f.problems.Add(v.pos, "write a whole number", "%s of %s is null", key, text)
 	case errors.Is(err, strconv.ErrRange):
 		f.problems.Add(v.pos, "write 0 to 4294967295", "%s of %s is out of range: %s", key, text, quoted)

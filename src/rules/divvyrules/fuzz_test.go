@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/filerules"
 )
@@ -46,7 +47,7 @@ func seedDivvy(f *testing.F, form string) {
 	f.Add(example)
 }
 
-func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byte) (*rules.DomainConfig, rules.Problems, rules.Problems)) {
+func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byte) (*compile.DomainConfig, rules.Problems, rules.Problems)) {
 	if len(data) > 5000 {
 		return
 	}
@@ -61,7 +62,7 @@ func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byt
 			t.Fatalf("%q: the problem %q has no place or no words", data, p)
 		}
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: name, Data: data}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: name, Data: data}}, compile.Options{})
 	var all rules.Problems
 	switch {
 	case err != nil && !errors.As(err, &all), len(problems) > 0 && err == nil:

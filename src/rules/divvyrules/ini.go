@@ -8,13 +8,14 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // ParseINI reads a rule file of divvy in its INI form. A section is a rule, and its name the operation: pairs of key=value with blanks
 // between them, in quotes where they hold blanks, `=` or `]`. `[default]` matches everything.
 //
 // If there are problems, the configuration is good only for finding more of them. It is nil if the text is not UTF-8.
-func ParseINI(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
+func ParseINI(file string, data []byte) (cfg *compile.DomainConfig, problems, warnings rules.Problems) {
 	f := newReader(file)
 	if !f.problems.CheckUTF8(file, data) {
 		return nil, f.problems, nil
@@ -30,11 +31,11 @@ func ParseINI(file string, data []byte) (cfg *rules.DomainConfig, problems, warn
 
 type iniReader struct {
 	*reader
-	lineNumber       int                  // lineNumber is the number of the line that is being read, from 1.
-	lineText         string               // lineText is that line without its end.
+	lineNumber       int                  // the number of the line that is being read, from 1
+	lineText         string               // that line without its end
 	posBySectionHead map[string]rules.Pos // posBySectionHead maps the section heads so far, as written, to their positions.
-	currentRule      *divvyRule           // currentRule is the rule whose section is being read. It is nil before the first section and in a refused one.
-	inRefusedSection bool                 // inRefusedSection is set in a section whose head has a problem: its fields are not read.
+	currentRule      *divvyRule           // the rule whose section is being read. It is nil before the first section and in a refused one
+	inRefusedSection bool                 // set in a section whose head has a problem: its fields are not read
 }
 
 // posOf returns the position of rest, the last part of the line.
@@ -142,14 +143,14 @@ func parseINIValue(text string) (v scalar, problem string) {
 		case rest != "" && !isComment(rest):
 			problem = fmt.Sprintf("there is more behind the quote: %s", rules.Quote(rest))
 		}
-		return scalar{kind: rules.KindText, text: inside}, problem
+		return scalar{kind: compile.KindText, text: inside}, problem
 	}
-	v = scalar{kind: rules.KindText, text: strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1"))}
+	v = scalar{kind: compile.KindText, text: strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1"))}
 	switch v.text {
 	case "null":
-		v.kind = rules.KindNull
+		v.kind = compile.KindNull
 	case "true", "false":
-		v.kind = rules.KindBool
+		v.kind = compile.KindBool
 	}
 	return v, ""
 }
@@ -157,18 +158,18 @@ func parseINIValue(text string) (v scalar, problem string) {
 // sectionHeadReader reads the head of a section, up to its `]`.
 type sectionHeadReader struct {
 	*iniReader
-	unreadText       string   // unreadText is the part of the line that is not read yet.
+	unreadText       string   // the part of the line that is not read yet
 	divvyDifferences []string // divvyDifferences say what divvy 1.7.1 reads differently in this head.
 }
 
 // refuseSection reports a problem at the rest of the line. It returns the results of readPairs for such a head.
-func (s *sectionHeadReader) refuseSection(problem, fix string) (pairs []rules.MatchPairConfig, ok bool) {
+func (s *sectionHeadReader) refuseSection(problem, fix string) (pairs []compile.MatchPairConfig, ok bool) {
 	s.problems.Add(s.posOf(s.unreadText), fix, "%s", problem)
 	return nil, false
 }
 
 // readPairs returns the pairs of the head; ok is false if it has a problem.
-func (s *sectionHeadReader) readPairs() (pairs []rules.MatchPairConfig, ok bool) {
+func (s *sectionHeadReader) readPairs() (pairs []compile.MatchPairConfig, ok bool) {
 	words, bareKey := 0, ""
 	for {
 		s.unreadText = strings.TrimLeft(s.unreadText, " \t")
@@ -202,12 +203,12 @@ func (s *sectionHeadReader) readPairs() (pairs []rules.MatchPairConfig, ok bool)
 			return s.refuseSection("there is a second `=`, which divvy would drop with what stands behind it", "put the value in quotes if it is meant")
 		case s.unreadText != "" && !strings.ContainsAny(s.unreadText[:1], "] \t"):
 			return s.refuseSection("there is something behind the quotes", "put a blank there, or all of it into the quotes")
-		case len(pairs) == rules.MaxKeysPerRule:
-			return s.refuseSection(fmt.Sprintf("the section has more than %d keys", rules.MaxKeysPerRule), "use fewer")
+		case len(pairs) == compile.MaxKeysPerRule:
+			return s.refuseSection(fmt.Sprintf("the section has more than %d keys", compile.MaxKeysPerRule), "use fewer")
 		case twice:
 			return s.refuseSection(fmt.Sprintf("the key %s is here twice", rules.Quote(key)), "remove one of them")
 		}
-		pairs = append(pairs, rules.MatchPairConfig{Key: key, Pattern: value})
+		pairs = append(pairs, compile.MatchPairConfig{Key: key, Pattern: value})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // IsDivvyJSON reports whether a JSON file has rules of divvy. A file with `domain` or `schema` at its top has not, nor has an object of
@@ -22,14 +23,14 @@ func IsDivvyJSON(data []byte) bool {
 
 // ParseJSON reads a rule file of divvy in its JSON form: `overrides`, a list of rules, and `default`, the last of them. The
 // configuration is nil if the text is not JSON, and also, without a problem, for a JSON Schema: editors need one beside the rules.
-func ParseJSON(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
+func ParseJSON(file string, data []byte) (cfg *compile.DomainConfig, problems, warnings rules.Problems) {
 	f := newReader(file)
 	r := jsonReader{reader: f, lastPos: rules.Pos{File: file, Line: 1, Col: 1}}
 	root, ok := r.readDocument(data)
 	if !ok {
 		return nil, f.problems, nil
 	}
-	if root.kind() != rules.KindMap {
+	if root.kind() != compile.KindMap {
 		f.problems.Add(r.posOf(root.offset), "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map", root.kind())
 		return nil, f.problems, nil
 	}
@@ -63,29 +64,29 @@ type jsonReader struct {
 // jsonValue is a valid JSON value.
 type jsonValue struct {
 	rawJSON []byte
-	offset  int // offset is the index of rawJSON in the file.
+	offset  int // the index of rawJSON in the file
 }
 
 // kindByFirstByte maps the first byte of a JSON value to its kind; numbers are not in it.
-var kindByFirstByte = map[byte]rules.ValueKind{'{': rules.KindMap, '[': rules.KindList, '"': rules.KindText, 't': rules.KindBool, 'f': rules.KindBool, 'n': rules.KindNull}
+var kindByFirstByte = map[byte]compile.ValueKind{'{': compile.KindMap, '[': compile.KindList, '"': compile.KindText, 't': compile.KindBool, 'f': compile.KindBool, 'n': compile.KindNull}
 
-func (v jsonValue) kind() rules.ValueKind {
+func (v jsonValue) kind() compile.ValueKind {
 	if kind, known := kindByFirstByte[v.rawJSON[0]]; known {
 		return kind
 	}
 	if bytes.ContainsAny(v.rawJSON, ".eE") {
-		return rules.KindFloat
+		return compile.KindFloat
 	}
-	return rules.KindInt
+	return compile.KindInt
 }
 
 // text returns a scalar as text. Numbers are as written, but 1e3 is "1000" and 60.0 is "60".
 func (v jsonValue) text() string {
 	text := string(v.rawJSON)
 	switch v.kind() {
-	case rules.KindText:
+	case compile.KindText:
 		_ = json.Unmarshal(v.rawJSON, &text) // rawJSON is valid.
-	case rules.KindFloat:
+	case compile.KindFloat:
 		if f, _ := strconv.ParseFloat(text, 64); f == float64(int64(f)) && f >= 0 && f < 1<<53 {
 			text = strconv.FormatInt(int64(f), 10)
 		}
@@ -135,7 +136,7 @@ func (r *jsonReader) posOf(offset int) rules.Pos {
 type jsonMember struct {
 	jsonValue
 	key       string
-	keyOffset int // keyOffset is the index of the key in the file; 0 in a list.
+	keyOffset int // the index of the key in the file; 0 in a list
 }
 
 // readMembers returns the members of a map or a list. If a map has a key twice, that is a problem, and the second value is left out.
@@ -145,7 +146,7 @@ func (r *jsonReader) readMembers(v jsonValue) (list []jsonMember) {
 	seen := make(map[string]bool)
 	for dec.More() {
 		var m jsonMember
-		if v.kind() == rules.KindMap {
+		if v.kind() == compile.KindMap {
 			m.keyOffset = int(dec.InputOffset())
 			for bytes.IndexByte([]byte(" \t\r\n,"), v.rawJSON[m.keyOffset]) >= 0 {
 				m.keyOffset++
@@ -156,7 +157,7 @@ func (r *jsonReader) readMembers(v jsonValue) (list []jsonMember) {
 		}
 		_ = dec.Decode((*json.RawMessage)(&m.rawJSON))
 		m.offset = v.offset + int(dec.InputOffset()) - len(m.rawJSON)
-		if seen[m.key] && v.kind() == rules.KindMap {
+		if seen[m.key] && v.kind() == compile.KindMap {
 			r.problems.Add(r.posOf(m.keyOffset), "remove one of them", "the key %s is here twice", rules.Quote(m.key))
 			continue
 		}
@@ -175,7 +176,7 @@ func (r *jsonReader) readRules(members []jsonMember, overrides bool) {
 			last = m
 		case m.key != "overrides":
 			r.warnUnknownKey(r.posOf(m.keyOffset), m.key, []string{"overrides", "default"})
-		case m.kind() == rules.KindList:
+		case m.kind() == compile.KindList:
 			for _, item := range r.readMembers(m.jsonValue) {
 				r.readRule(item.jsonValue)
 			}
@@ -196,7 +197,7 @@ func (r *jsonReader) readRule(v jsonValue) {
 	skipped := r.hasSkippedRule
 	r.hasSkippedRule = true
 	at := r.posOf(v.offset)
-	if v.kind() != rules.KindMap {
+	if v.kind() != compile.KindMap {
 		r.problems.Add(at, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}", "the rule is %v, not a map",
 			v.kind())
 		return
@@ -206,7 +207,7 @@ func (r *jsonReader) readRule(v jsonValue) {
 	for _, m := range r.readMembers(v) {
 		kind := m.kind()
 		switch {
-		case m.key == "operation" && kind == rules.KindMap:
+		case m.key == "operation" && kind == compile.KindMap:
 			operation = true
 			r.readOperation(&rule, m.jsonValue)
 		case m.key == "operation":
@@ -214,7 +215,7 @@ func (r *jsonReader) readRule(v jsonValue) {
 			r.problems.Add(r.posOf(m.offset), "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", kind)
 		case !slices.Contains(ruleFieldKeys, m.key):
 			r.warnUnknownKey(r.posOf(m.keyOffset), m.key, append([]string{"operation"}, ruleFieldKeys...))
-		case kind == rules.KindMap || kind == rules.KindList:
+		case kind == compile.KindMap || kind == compile.KindList:
 			r.problems.Add(r.posOf(m.offset), "write text or a number", "%s is %v", m.key, kind)
 		default:
 			rule.valueByKey[m.key] = scalar{r.posOf(m.offset), kind, m.text()}
@@ -235,15 +236,15 @@ func (r *jsonReader) readOperation(rule *divvyRule, v jsonValue) {
 	rule.operationText = text.String()
 	for _, m := range r.readMembers(v) {
 		switch kind := m.kind(); kind {
-		case rules.KindMap, rules.KindList:
+		case compile.KindMap, compile.KindList:
 			rule.lacksPairs = true
 			r.problems.Add(r.posOf(m.offset), "write text", "the pattern of %s is %v", rules.Quote(m.key), kind)
 			continue
-		case rules.KindNull:
+		case compile.KindNull:
 			r.warnings.Add(r.posOf(m.offset), "write \"*\" if any value is meant",
 				"the pattern of %s is null, which is taken for the text null", rules.Quote(m.key))
 		default:
 		}
-		rule.operationPairs = append(rule.operationPairs, rules.MatchPairConfig{Pos: r.posOf(m.keyOffset), Key: m.key, Pattern: m.text()})
+		rule.operationPairs = append(rule.operationPairs, compile.MatchPairConfig{Pos: r.posOf(m.keyOffset), Key: m.key, Pattern: m.text()})
 	}
 }

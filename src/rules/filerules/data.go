@@ -18,7 +18,7 @@ import (
 // dataLimits bound the data files that rule files refer to.
 type dataLimits struct {
 	maxFileBytes  int64
-	maxTotalBytes int64 // maxTotalBytes is the most bytes that all data files may have together.
+	maxTotalBytes int64 // the most bytes that all data files may have together
 	maxFiles      int
 }
 
@@ -32,7 +32,7 @@ var defaultDataLimits = dataLimits{maxFileBytes: 256 << 20, maxTotalBytes: 1 << 
 
 // dataCache has what one scan found out about data files, so that the next one need not parse unchanged files again.
 type dataCache struct {
-	references map[datafile.Sum][]datafile.Reference // references has the data files that each rule file refers to, by its hash.
+	references map[datafile.Sum][]datafile.Reference // the data files that each rule file refers to, by its hash
 	parsed     map[parsedKey]parsedData
 }
 
@@ -55,12 +55,12 @@ func newDataCache() dataCache {
 // dataScan reads the data files that the rule files of a scan refer to.
 type dataScan struct {
 	*dirScan
-	shownBase  string                    // shownBase is the directory of the rules in messages.
-	byPath     map[dataPath]*scannedData // byPath has each file once, and a file of two kinds twice.
-	inOrder    []*scannedData            // inOrder has the files of byPath.
-	usedNames  map[string]bool           // usedNames has the last elements of all paths.
+	shownBase  string                    // the directory of the rules in messages
+	byPath     map[dataPath]*scannedData // each file once, and a file of two kinds twice
+	inOrder    []*scannedData            // the files of byPath
+	usedNames  map[string]bool           // the last elements of all paths
 	references map[datafile.Sum][]datafile.Reference
-	totalBytes int64          // totalBytes is the size of all data files so far.
+	totalBytes int64          // the size of all data files so far
 	fastPacer  datafile.Pacer // fastPacer replaces dirScan.pacer after maxGentleBytes.
 }
 
@@ -73,7 +73,7 @@ type dataPath struct {
 type scannedData struct {
 	datafile.File
 	kind    datafile.Kind
-	content []byte // content is nil if the cache has what is in the file.
+	content []byte // nil if the cache has what is in the file
 }
 
 func (d *scannedData) key() parsedKey {

@@ -22,14 +22,14 @@ const defaultMaxWatchedDirs = 10_000
 // events receives file system events about the names that one scan reads. Each scan gets new events, because the kernel watches
 // inodes, not names: after a rename a watch is on the wrong directory.
 type events struct {
-	watcher             *fsnotify.Watcher // watcher is nil if the system refused to watch files. There are no events then.
+	watcher             *fsnotify.Watcher // nil if the system refused to watch files. There are no events then
 	changeSignal        reload.Signal     // changeSignal receives a message when a name that the scan reads has changed.
 	forwardGoroutine    sync.WaitGroup
 	maxWatchedDirs      int
-	missingEventsReason error // missingEventsReason is the first reason why changes may cause no event; nil if there is none.
+	missingEventsReason error // the first reason why changes may cause no event; nil if there is none
 
 	mu         sync.Mutex               // mu guards namesByDir.
-	namesByDir map[string]*watchedNames // namesByDir has the names whose changes matter in each watched directory.
+	namesByDir map[string]*watchedNames // the names whose changes matter in each watched directory
 }
 
 // watchedNames are names in a directory.

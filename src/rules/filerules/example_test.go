@@ -3,7 +3,7 @@ package filerules_test
 import (
 	"fmt"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -12,7 +12,7 @@ func ExampleLoad() {
 	set, warnings, err := filerules.Load([]filerules.File{
 		{Name: "shop.yaml", Data: []byte("domain: shop\ndescriptors:\n  - key: path\n    rate_limit: {unit: second, requests_per_unit: 100}\n")},
 		{Name: "kitchen.ini", Data: []byte("[default]\ncreditLimit = 5\nresetSeconds = 60\n")},
-	}, rules.Options{})
+	}, compile.Options{})
 	if err != nil || len(warnings) > 0 {
 		fmt.Println(warnings, err)
 		return
@@ -33,7 +33,7 @@ descriptors:
     rate_limit:
       unit: minutes
       requests_per_unit: 1.5
-`)}}, rules.Options{})
+`)}}, compile.Options{})
 	fmt.Println(err)
 	// Output:
 	// a.yaml:5:13: unit "minutes" is not known; did you mean `minute`?

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/reload"
 )
 
@@ -41,7 +42,7 @@ func randomFile(r *rand.Rand) string {
 func describeResult(set *rules.Set, warnings rules.Problems) string {
 	var text strings.Builder
 	for _, d := range set.Domains() {
-		fmt.Fprintln(&text, d.Name, d.DescriptorNames(), set.Domain([]byte(d.Name)) == d)
+		fmt.Fprintln(&text, d.Name, d.DescriptorNames, set.Domain([]byte(d.Name)) == d)
 	}
 	for _, r := range set.Rules() {
 		fmt.Fprintf(&text, "%v %s %+v %v\n", r.Pos, r.FullName, r.Limit, r.Replaces)
@@ -54,7 +55,7 @@ func describeResult(set *rules.Set, warnings rules.Problems) string {
 func TestIncremental(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
-		for _, cfg := range []reload.Config{{}, {AllOrNothing: true}, {Options: rules.Options{MergeDomains: true}}} {
+		for _, cfg := range []reload.Config{{}, {AllOrNothing: true}, {Options: compile.Options{MergeDomains: true}}} {
 			for _, minBytes := range []int{1, math.MaxInt / 2} {
 				t.Run(fmt.Sprint(seed, cfg.AllOrNothing, cfg.Options.MergeDomains, minBytes), func(t *testing.T) {
 					t.Parallel()

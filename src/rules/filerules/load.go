@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/yamlrules"
@@ -17,7 +18,7 @@ type File = reload.Part
 
 // Load compiles files into one Set. The error, if any, is rules.Problems with everything that is wrong in all files. The warnings
 // name what is valid but has no effect.
-func Load(files []File, opt rules.Options) (*rules.Set, rules.Problems, error) {
+func Load(files []File, opt compile.Options) (*rules.Set, rules.Problems, error) {
 	return reload.Compile(Format(), files, opt)
 }
 
@@ -46,7 +47,7 @@ func formatWithPieces(minBytes int) reload.Format {
 }
 
 // parseFile reads a file of any format.
-func parseFile(f File) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
+func parseFile(f File) (cfg *compile.DomainConfig, problems, warnings rules.Problems) {
 	switch ext := fileExtension(f); {
 	case ext == ".ini":
 		return divvyrules.ParseINI(f.Name, f.Data)

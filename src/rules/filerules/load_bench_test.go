@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 func BenchmarkLoad10000(b *testing.B) {
@@ -20,7 +20,7 @@ func BenchmarkLoad10000(b *testing.B) {
 	b.ReportAllocs()
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {
-		if _, warnings, err := Load(files, rules.Options{}); err != nil || len(warnings) > 0 {
+		if _, warnings, err := Load(files, compile.Options{}); err != nil || len(warnings) > 0 {
 			b.Fatal(warnings, err)
 		}
 	}
@@ -38,7 +38,7 @@ func BenchmarkLoadPaths(b *testing.B) {
 	b.ReportAllocs()
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {
-		if set, warnings, err := Load(files, rules.Options{}); err != nil || len(warnings) > 0 || len(set.Rules()) != 10_000 {
+		if set, warnings, err := Load(files, compile.Options{}); err != nil || len(warnings) > 0 || len(set.Rules()) != 10_000 {
 			b.Fatal(warnings, err)
 		}
 	}
@@ -87,7 +87,7 @@ func BenchmarkLoadDoubled(b *testing.B) {
 			for b.Loop() {
 				for i := range files {
 					start := cpuTime(b)
-					if set, _, err := Load(files[i], rules.Options{}); err != nil || len(set.Rules()) != n<<i {
+					if set, _, err := Load(files[i], compile.Options{}); err != nil || len(set.Rules()) != n<<i {
 						b.Fatal(err)
 					}
 					took[i] += cpuTime(b) - start

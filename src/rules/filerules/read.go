@@ -23,8 +23,8 @@ import (
 // scanLimits bound the memory and time that a directory named by mistake, such as /, can cost.
 type scanLimits struct {
 	maxFileBytes  int64
-	maxTotalBytes int64 // maxTotalBytes is the most bytes that all files may have together.
-	maxDirEntries int   // maxDirEntries is the most files and directories in all directories together.
+	maxTotalBytes int64 // the most bytes that all files may have together
+	maxDirEntries int   // the most files and directories in all directories together
 	maxDirDepth   int
 }
 
@@ -54,10 +54,10 @@ func Read(path string) (files []File, warnings rules.Problems, err error) {
 type dirScan struct {
 	cfg           Config
 	ctx           context.Context // When ctx ends, the scan stops.
-	pacer         datafile.Pacer  // pacer is for data files.
+	pacer         datafile.Pacer  // for data files
 	limits        scanLimits      // Tests lower limits and dataLimits.
 	dataLimits    dataLimits
-	knownData     dataCache                // knownData is what an earlier scan found out about data files.
+	knownData     dataCache                // what an earlier scan found out about data files
 	contentReader func(*os.File) io.Reader // contentReader returns the reader of a file's contents. Tests replace it.
 	// watchName is called before each read, with the name and its directory, a path without links. watchPrefix is called before the
 	// directory is listed: all names in it that begin with prefix may belong to rules.
@@ -66,20 +66,20 @@ type dirScan struct {
 	avoidedPlaces []*scannedPlace
 	// currentPlace is the place that the scan reads now; other goroutines may load it.
 	currentPlace atomic.Pointer[scannedPlace]
-	hasReturned  atomic.Bool // hasReturned is set when readAll has returned.
+	hasReturned  atomic.Bool // set when readAll has returned
 
-	basePath          string   // basePath is the path of the directory of the rules without links.
-	basePathWithLinks string   // basePathWithLinks is the absolute path of that directory as the user named it.
-	openedBase        *os.Root // openedBase is nil until data files are read. From then on nothing outside that directory can be read.
+	basePath          string   // the path of the directory of the rules without links
+	basePathWithLinks string   // the absolute path of that directory as the user named it
+	openedBase        *os.Root // nil until data files are read. From then on nothing outside that directory can be read
 	files             []File
-	data              *dataScan // data has the data files; nil if the rule files were not read.
+	data              *dataScan // the data files; nil if the rule files were not read
 	problems          rules.Problems
-	skippedLinks      rules.Problems // skippedLinks are the links that are not followed.
-	ignoredNames      []string       // ignoredNames are the names of files that are not read, because of their suffixes.
-	enclosingDirs     []string       // enclosingDirs are the directories that readDir is in, outermost first, as paths without links.
+	skippedLinks      rules.Problems // the links that are not followed
+	ignoredNames      []string       // the names of files that are not read, because of their suffixes
+	enclosingDirs     []string       // the directories that readDir is in, outermost first, as paths without links
 	entryCount        int            // entryCount counts the files and directories so far.
-	totalBytes        int64          // totalBytes is the size of all files so far.
-	isStopped         bool           // isStopped is set when a limit is exceeded, and at an avoided place.
+	totalBytes        int64          // the size of all files so far
+	isStopped         bool           // set when a limit is exceeded, and at an avoided place
 }
 
 func newDirScan(ctx context.Context, cfg Config) *dirScan {
@@ -94,8 +94,8 @@ func newDirScan(ctx context.Context, cfg Config) *dirScan {
 
 // scannedPlace is a name that a scan reads, or the file or directory behind it.
 type scannedPlace struct {
-	path string      // path has no links in it.
-	info fs.FileInfo // info is nil if the place is a name that was not looked up.
+	path string      // no links in it
+	info fs.FileInfo // nil if the place is a name that was not looked up
 }
 
 // hangsLike returns whether a read of place b hangs if one of place a does. A file that replaced another under the same name does not.

@@ -3,7 +3,7 @@ package filerules
 import (
 	"bytes"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/datafile"
 	"ratelimit/src/rules/yamlrules"
 )
@@ -19,8 +19,8 @@ func MayHaveDataFiles(f File) bool {
 // DataFiles returns the data files that a rule file refers to, each once. It parses the file.
 func DataFiles(f File) (list []datafile.Reference) {
 	seen := make(map[datafile.Reference]bool)
-	var walk func([]rules.DescriptorConfig)
-	walk = func(descriptors []rules.DescriptorConfig) {
+	var walk func([]compile.DescriptorConfig)
+	walk = func(descriptors []compile.DescriptorConfig) {
 		for i := range descriptors {
 			for r := range descriptors[i].DataFiles() {
 				if !seen[r] {

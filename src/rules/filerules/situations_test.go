@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/reload"
 )
 
@@ -173,7 +173,7 @@ var situations = []situation{
 		{"rm data/config/rules/c.yaml", "refused:rules/b.yaml:"},
 		{"write data/config/rules/b.yaml b", "a b"},
 	}},
-	{"domains are merged", Config{Config: reload.Config{Options: rules.Options{MergeDomains: true}}}, []step{
+	{"domains are merged", Config{Config: reload.Config{Options: compile.Options{MergeDomains: true}}}, []step{
 		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a\ntext data/config/rules/b.yaml domain: a", "a"},
 		{"write data/config/rules/c.yaml c", "a c"},
 	}},

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/reload"
 	"ratelimit/testbed/testfiles"
 )
@@ -36,8 +36,8 @@ func sameInParts(t *testing.T, data []byte) bool {
 	if len(pieces) == 1 || slices.ContainsFunc(pieces, func(read func() reload.Piece) bool { return read().NeedsWholePart }) {
 		return false
 	}
-	set, odd, err := reload.Compile(formatWithPieces(1), files, rules.Options{})
-	want, wantOdd, wantErr := reload.Compile(formatWithPieces(math.MaxInt/2), files, rules.Options{})
+	set, odd, err := reload.Compile(formatWithPieces(1), files, compile.Options{})
+	want, wantOdd, wantErr := reload.Compile(formatWithPieces(math.MaxInt/2), files, compile.Options{})
 	if wantErr != nil && strings.Contains(wantErr.Error(), notYAML) {
 		if err == nil || !strings.Contains(err.Error(), notYAML) {
 			t.Fatalf("%q: in parts %v, whole %v", data, err, wantErr)
@@ -132,7 +132,7 @@ func TestLargeFile(t *testing.T) {
 		{"- key: @\n", at + ":8: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
 		{"- {key: &x a}\n- {key: *x, value: b}\n", ""},
 	} {
-		set, _, err := Load([]File{{Name: "a.yaml", Data: list(bad, tt.with)}}, rules.Options{})
+		set, _, err := Load([]File{{Name: "a.yaml", Data: list(bad, tt.with)}}, compile.Options{})
 		if got := fmt.Sprint(err); err != nil && got != tt.want || err == nil && tt.want != "" {
 			t.Errorf("%q:\n got %s\nwant %s", tt.with, got, tt.want)
 		}

@@ -50,7 +50,7 @@ type Config struct {
 // Watcher loads a directory of rules whenever it changes.
 type Watcher struct {
 	cfg                Config
-	newEventWatcher    func() (*fsnotify.Watcher, error) // newEventWatcher is fsnotify.NewWatcher. Tests replace it.
+	newEventWatcher    func() (*fsnotify.Watcher, error) // fsnotify.NewWatcher. Tests replace it
 	contentReader      func(*os.File) io.Reader          // contentReader replaces that of scans in tests; it is nil otherwise.
 	maxWatchedDirs     int
 	reloadSignal       reload.Signal // reloadSignal receives a message when Reload is called.
@@ -59,13 +59,13 @@ type Watcher struct {
 
 	// Only Run's goroutine uses the following fields.
 	loader           reload.Loader
-	events           *events    // events are the file system events since the last scan began.
-	hangingScans     []*dirScan // hangingScans are scans that exceeded ReadTimeout. They may have returned since.
-	lastWarning      string     // lastWarning is the warning that holds now; it is empty if events work.
-	knownData        dataCache  // knownData is what the last scan found out about data files.
+	events           *events    // the file system events since the last scan began
+	hangingScans     []*dirScan // scans that exceeded ReadTimeout. They may have returned since
+	lastWarning      string     // the warning that holds now; it is empty if events work
+	knownData        dataCache  // what the last scan found out about data files
 	lastContentsHash string
-	loadEvenIfSame   bool      // loadEvenIfSame is set if the next contents are loaded even if they have not changed.
-	readDeadline     time.Time // readDeadline is when the directory is read although changes continue. It is zero if there was no change.
+	loadEvenIfSame   bool      // set if the next contents are loaded even if they have not changed
+	readDeadline     time.Time // when the directory is read although changes continue. It is zero if there was no change
 }
 
 // maxQuietFactor times Debounce is the longest wait for a directory that keeps changing.

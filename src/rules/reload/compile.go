@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // Format tells how the parts of a source become rules.
@@ -37,20 +38,20 @@ type IdentifiedPart struct {
 
 // Piece is what was read of a part: all of it, or the next piece of a large one.
 type Piece struct {
-	Config             *rules.DomainConfig // Config is nil if there is nothing to compile.
-	ContinuesConfig    bool                // ContinuesConfig says that Config continues that of the piece before.
-	NeedsWholePart     bool                // NeedsWholePart says that the part must be read in one piece.
-	PlaceBytes         int                 // PlaceBytes is the length of the places of all that Config has, in bytes.
+	Config             *compile.DomainConfig // nil if there is nothing to compile
+	ContinuesConfig    bool                  // Config continues that of the piece before
+	NeedsWholePart     bool                  // the part must be read in one piece
+	PlaceBytes         int                   // the length of the places of all that Config has, in bytes
 	Problems, Warnings rules.Problems
 }
 
 // unit has the rules of one domain. It is compiled alone, and again only when one of its parts changes. A part without rules, such as a
 // file of tests, is a unit of its own.
 type unit struct {
-	domain     string           // domain is empty if the unit has no rules.
-	parts      []IdentifiedPart // parts have no Data.
-	domainPos  []rules.Pos      // domainPos has the position of the domain in each part that has rules.
-	set        *rules.Set       // set is nil if the unit has problems.
+	domain     string           // empty if the unit has no rules
+	parts      []IdentifiedPart // no Data
+	domainPos  []rules.Pos      // the position of the domain in each part that has rules
+	set        *rules.Set       // nil if the unit has problems
 	problems   rules.Problems
 	warnings   rules.Problems
 	placeBytes int
@@ -75,9 +76,9 @@ func (p *IdentifiedPart) hasVersionOf(other *IdentifiedPart) bool {
 
 // load is a load that has been compiled, or the rules in force.
 type load struct {
-	parts []IdentifiedPart // parts have no Data, and their Domain.
-	units []*unit          // units are in the order of their first parts. Those with problems have no set.
-	hash  string           // hash is the HashOfParts.
+	parts []IdentifiedPart // no Data, and their Domain
+	units []*unit          // in the order of their first parts. Those with problems have no set
+	hash  string           // the HashOfParts
 	// contentsHash is that of the parts without their names. The Hash of a Result is its start.
 	contentsHash string
 }
@@ -86,18 +87,18 @@ type load struct {
 // domains changed, or that a part must be read whole.
 type compiler struct {
 	Format
-	options    rules.Options
-	shared     rules.Shared
-	earlier    map[partVersion][]*unit // earlier are the units with sets of earlier loads.
+	options    compile.Options
+	shared     compile.Shared
+	earlier    map[partVersion][]*unit // the units with sets of earlier loads
 	parts      []IdentifiedPart
-	unitNames  []string // unitNames has the unitName of each part. It is empty until the part is read.
+	unitNames  []string // the unitName of each part. It is empty until the part is read
 	readWhole  map[int]bool
-	compiled   map[string]*unit // compiled has the units that are done.
+	compiled   map[string]*unit // the units that are done
 	placeBytes int
 }
 
-// compile compiles parts. It takes unchanged units from earlier loads.
-func compile(format Format, parts []Part, opt rules.Options, earlier ...*load) (*load, rules.Problems) {
+// compileParts compiles parts. It takes unchanged units from earlier loads.
+func compileParts(format Format, parts []Part, opt compile.Options, earlier ...*load) (*load, rules.Problems) {
 	c := &compiler{
 		Format: format, options: opt, parts: format.Identify(parts), earlier: make(map[partVersion][]*unit),
 		readWhole: make(map[int]bool), compiled: make(map[string]*unit),
@@ -218,19 +219,19 @@ func (c *compiler) hasParts(u *unit, list []int) bool {
 // openUnit is a unit that is being compiled.
 type openUnit struct {
 	unit
-	compiler   *rules.Compiler
-	isDeferred bool // isDeferred is set if the next round compiles the unit, because this one does not read all its parts, or not whole.
+	compiler   *compile.Compiler
+	isDeferred bool // set if the next round compiles the unit, because this one does not read all its parts, or not whole
 }
 
 // round is the state of compileRound.
 type round struct {
 	*compiler
 	open        map[string]*openUnit
-	openNames   []string         // openNames has the keys of open, in the order in which they were added.
-	outside     map[string][]int // outside has the parts of each unit that the round does not read.
-	needWhole   map[int]bool     // needWhole has the parts that are to be read in one piece.
-	withoutUnit []int            // withoutUnit are the parts in needWhole whose unit is not known.
-	lastName    string           // lastName is the unit of the last piece.
+	openNames   []string         // the keys of open, in the order in which they were added
+	outside     map[string][]int // the parts of each unit that the round does not read
+	needWhole   map[int]bool     // the parts that are to be read in one piece
+	withoutUnit []int            // the parts in needWhole whose unit is not known
+	lastName    string           // the unit of the last piece
 }
 
 // compileRound reads parts and compiles the units that consist of them. It returns the parts to read in the next round, and false if the

@@ -21,17 +21,18 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/datafile"
 )
 
 // Part is a rule file, or a resource of a management server. A part is accepted or refused as a whole.
 type Part struct {
-	Name string // Name is the file's name in messages, or the resource's type URL.
-	Key  string // Key is the name by which delta xDS knows the resource; empty for other parts. Hashes do not depend on it.
+	Name string // the file's name in messages, or the resource's type URL
+	Key  string // the name by which delta xDS knows the resource; empty for other parts. Hashes do not depend on it
 	Data []byte
 	// DataFiles are the files that a rule file refers to. They are accepted and refused together with it.
 	DataFiles datafile.Files
-	Digest    Digest // Digest is that of Data and DataFiles. Zero stands for one that is not known yet.
+	Digest    Digest // that of Data and DataFiles. Zero stands for one that is not known yet
 }
 
 // Digest is a hash of the contents of a part.
@@ -51,9 +52,9 @@ func (p *Part) setDigest() {
 // PartIdentity tells which part a problem belongs to, and which rules the part has.
 type PartIdentity struct {
 	Name         string
-	Domain       string // Domain is the domain whose rules the part has. It is empty if it cannot be read.
-	ProblemPlace string // ProblemPlace is the place of the part's problems, such as `xds resource "edge"`. It is empty if that is Name.
-	SortKey      string // SortKey is the order of parts of different loads that are in force together.
+	Domain       string // the domain whose rules the part has. It is empty if it cannot be read
+	ProblemPlace string // the place of the part's problems, such as `xds resource "edge"`. It is empty if that is Name
+	SortKey      string // the order of parts of different loads that are in force together
 }
 
 // Result tells what a load changed and what is wrong with it.
@@ -79,7 +80,7 @@ type Result struct {
 // Config is the configuration that all sources of rules share.
 type Config struct {
 	// Options are what the rules are compiled with.
-	Options rules.Options
+	Options compile.Options
 	// AllOrNothing refuses all changes of a load that has a problem. Otherwise parts that share no domain with a bad part take
 	// effect, and the others stay as they were.
 	AllOrNothing bool
@@ -112,8 +113,8 @@ type Loader struct {
 	// WholePlace is the place of problems that belong to no single part. Problems of resources need none.
 	WholePlace string
 
-	inForce *load // inForce has the rules in force; nil before the first accepted load.
-	last    *load // last is the last load. It has what was compiled and is not in force.
+	inForce *load // the rules in force; nil before the first accepted load
+	last    *load // the last load. It has what was compiled and is not in force
 	joiner  rules.Joiner
 }
 
@@ -139,8 +140,8 @@ func (l *Loader) PartsInForce() (parts []Part) {
 }
 
 // Compile compiles parts into one Set. Its error is [rules.Problems].
-func Compile(format Format, parts []Part, opt rules.Options) (*rules.Set, rules.Problems, error) {
-	compiled, problems := compile(format, parts, opt)
+func Compile(format Format, parts []Part, opt compile.Options) (*rules.Set, rules.Problems, error) {
+	compiled, problems := compileParts(format, parts, opt)
 	if len(problems) > 0 {
 		return nil, nil, format.ArrangeProblems(problems)
 	}
@@ -150,7 +151,7 @@ func Compile(format Format, parts []Part, opt rules.Options) (*rules.Set, rules.
 
 // Load compiles parts and sets Set, Warnings, Err, PartCount and Hash of out. problems are those found while the parts were read.
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
-	now, found := compile(l.Format, parts, l.Options, l.inForce, l.last)
+	now, found := compileParts(l.Format, parts, l.Options, l.inForce, l.last)
 	l.last = now
 	out.PartCount, out.Hash = len(parts), now.contentsHash[:16]
 	found = slices.Concat(l.domainConflicts(now), found) // Of two problems at one place the first one counts.
@@ -180,7 +181,7 @@ func (l *load) warnings(format Format) (warnings rules.Problems) {
 	for _, u := range l.units {
 		warnings = append(warnings, u.warnings...)
 	}
-	warnings = append(warnings, rules.WarnSameNames(l.sets())...)
+	warnings = append(warnings, compile.WarnSameNames(l.sets())...)
 	format.SortWarnings(warnings)
 	return warnings
 }
@@ -284,7 +285,7 @@ func (l *load) add(other *load, fit func(name string) bool) {
 
 // fits reports whether the names and the places of all units together are not too long.
 func (l *load) fits(maxPlaceBytes int) bool {
-	var shared rules.Shared
+	var shared compile.Shared
 	placeBytes := 0
 	for _, u := range l.units {
 		if placeBytes += u.placeBytes; u.set == nil || !shared.Reuse(u.set) || maxPlaceBytes > 0 && placeBytes > maxPlaceBytes {

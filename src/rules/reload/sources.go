@@ -14,7 +14,7 @@ import (
 //	files     web             in force: web; xds is loaded again
 //	xds       api, jobs       in force: api, jobs
 type Sources struct {
-	mu     sync.Mutex // mu is held during each load, and guards all fields.
+	mu     sync.Mutex // held during each load, and guards all fields
 	all    []*Source
 	joiner rules.Joiner
 }
@@ -28,8 +28,8 @@ type Source struct {
 	Reload func()
 
 	sources *Sources
-	set     *rules.Set      // set has the rules of the source in force; nil before the first load.
-	refused map[string]bool // refused has domains that the source was refused because another source has them. It may no longer want them.
+	set     *rules.Set      // the rules of the source in force; nil before the first load
+	refused map[string]bool // domains that the source was refused because another source has them. It may no longer want them
 }
 
 // Add adds a source. All sources are added before the first load.

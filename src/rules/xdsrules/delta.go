@@ -30,13 +30,13 @@ type resource struct {
 // A new stream starts with the accepted resources and names their versions. So the server sends the refused ones again, and what changed
 // in between.
 type resources struct {
-	sent, accepted map[string]resource // sent is nil until the first stream.
-	sentBytes      int                 // sentBytes is the size of sent.
-	loadedHash     string              // loadedHash is that of the parts of sent at the last load.
-	mustLoad       bool                // mustLoad is set if the next response is loaded even if it changes nothing.
-	wantsAll       bool                // wantsAll is set if the server is to send all resources over the next stream.
-	problems       string              // problems are those of the last load; empty if it was accepted.
-	repeatCount    int                 // repeatCount is how often in a row a response repeated only refused resources.
+	sent, accepted map[string]resource // nil until the first stream
+	sentBytes      int                 // the size of sent
+	loadedHash     string              // that of the parts of sent at the last load
+	mustLoad       bool                // set if the next response is loaded even if it changes nothing
+	wantsAll       bool                // set if the server is to send all resources over the next stream
+	problems       string              // those of the last load; empty if it was accepted
+	repeatCount    int                 // how often in a row a response repeated only refused resources
 }
 
 // forgetVersions makes the next response count as new, and the next stream ask for all resources.

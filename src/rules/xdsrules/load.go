@@ -14,6 +14,7 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/reload"
 )
 
@@ -26,7 +27,7 @@ const maxPlaceBytes = 64 << 20
 
 // Load compiles all resources of a response into one Set, as filerules.Load compiles files. The error, if any, is rules.Problems
 // with the problems of all resources. No resources are an accepted, empty set. Their order does not matter.
-func Load(resources []*anypb.Any, opt rules.Options) (*rules.Set, rules.Problems, error) {
+func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
 	return reload.Compile(newFormat(), partsOf(resources), opt)
 }
 
@@ -62,7 +63,7 @@ func partsOf(resources []*anypb.Any) []reload.Part {
 
 // resourceNames are the names in a resource.
 type resourceNames struct {
-	isRead       bool // isRead is false if the resource cannot be read.
+	isRead       bool // false if the resource cannot be read
 	name, domain string
 }
 

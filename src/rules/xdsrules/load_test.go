@@ -13,11 +13,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // outcome is all that comes of loading resources, as text.
-func outcome(resources []*anypb.Any, opt rules.Options) string {
+func outcome(resources []*anypb.Any, opt compile.Options) string {
 	set, warnings, err := Load(resources, opt)
 	if err != nil {
 		return err.Error() + "\n"
@@ -165,7 +165,7 @@ func TestLoad(t *testing.T) {
 				resources = append(resources, anyOf(t, &m))
 			}
 			want := strings.TrimSpace(strings.ReplaceAll(test.want, "\n\t\t\t", "\n")) + "\n"
-			if got := outcome(resources, rules.Options{MergeDomains: test.merge}); got != want {
+			if got := outcome(resources, compile.Options{MergeDomains: test.merge}); got != want {
 				t.Errorf("got:\n%swant:\n%s", got, want)
 			}
 		})
@@ -191,7 +191,7 @@ func TestLoadUnreadable(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got := outcome([]*anypb.Any{good, test.a, anyOf(t, &configv3.RateLimitConfig{Name: "last"})}, rules.Options{})
+			got := outcome([]*anypb.Any{good, test.a, anyOf(t, &configv3.RateLimitConfig{Name: "last"})}, compile.Options{})
 			lines := strings.Split(got, "\n")
 			if len(lines) != 3 || !strings.HasPrefix(lines[0], `xds resource "last": the domain is missing`) ||
 				!strings.HasPrefix(lines[1], "xds resource 2: "+test.want) || strings.Contains(test.want, "send") && !strings.HasSuffix(lines[1], test.want) {
@@ -229,7 +229,7 @@ func levels(n int) []byte {
 // made may be. Nil means empty.
 func TestNilMessages(t *testing.T) {
 	r := reader{placeBytesLeft: maxPlaceBytes}
-	configs := []rules.DomainConfig{
+	configs := []compile.DomainConfig{
 		r.readDomain("a", nil),
 		r.readDomain("b", &configv3.RateLimitConfig{Domain: "d", Descriptors: []*configv3.RateLimitDescriptor{
 			nil,
@@ -239,7 +239,7 @@ func TestNilMessages(t *testing.T) {
 			}},
 		}}),
 	}
-	_, _, err := rules.Compile(configs, rules.Options{})
+	_, _, err := compile.Compile(configs, compile.Options{})
 	const want = "a: the domain is missing or empty; add `domain: <name>`, the name that callers ask for\n" +
 		"b: descriptors[0]: the descriptor has no key, or an empty one; add `key: <name>`\n" +
 		"b: descriptors[1].rate_limits[0]: the rate_limit has no unit; add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`\n" +
@@ -278,7 +278,7 @@ func TestHostile(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			got := outcome([]*anypb.Any{{TypeUrl: TypeURL, Value: test.value}}, rules.Options{})
+			got := outcome([]*anypb.Any{{TypeUrl: TypeURL, Value: test.value}}, compile.Options{})
 			runtime.ReadMemStats(&after)
 			if !strings.Contains(got, test.want) {
 				t.Errorf("got %.300q, want %.300q", got, test.want)

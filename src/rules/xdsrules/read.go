@@ -15,16 +15,17 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
-// maxLevel bounds the levels of descriptors that are read. It is one more than rules.Compile allows, so that it reports the problem.
+// maxLevel bounds the levels of descriptors that are read. It is one more than compile.Compile allows, so that it reports the problem.
 const maxLevel = rules.MaxTreeDepth + 1
 
 // reader turns messages into configuration and records problems. A message that is nil means the same as an empty one; the
 // compiler reports what is missing.
 type reader struct {
 	problems       rules.Problems
-	placeBytesLeft int // placeBytesLeft is how many bytes further places may have together. If it is negative, nothing more is read.
+	placeBytesLeft int // how many bytes further places may have together. If it is negative, nothing more is read
 }
 
 func (r *reader) addProblem(place, fix, format string, args ...any) {
@@ -57,8 +58,8 @@ func readList[M, T any](r *reader, outer, part string, elements []M, read func(p
 	return all
 }
 
-func (r *reader) readDomain(place string, m *configv3.RateLimitConfig) rules.DomainConfig {
-	cfg := rules.DomainConfig{
+func (r *reader) readDomain(place string, m *configv3.RateLimitConfig) compile.DomainConfig {
+	cfg := compile.DomainConfig{
 		Pos:         rules.Pos{File: place},
 		Domain:      m.GetDomain(),
 		Descriptors: r.readDescriptors(place, ": descriptors", m.GetDescriptors(), 1),
@@ -75,12 +76,12 @@ func (r *reader) readDomain(place string, m *configv3.RateLimitConfig) rules.Dom
 	return cfg
 }
 
-func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLimitDescriptor, level int) []rules.DescriptorConfig {
+func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLimitDescriptor, level int) []compile.DescriptorConfig {
 	if level > maxLevel {
 		return nil
 	}
-	return readList(r, outer, part, messages, func(place string, m *configv3.RateLimitDescriptor) rules.DescriptorConfig {
-		cfg := rules.DescriptorConfig{
+	return readList(r, outer, part, messages, func(place string, m *configv3.RateLimitDescriptor) compile.DescriptorConfig {
+		cfg := compile.DescriptorConfig{
 			LimitsConfig:   r.readLimits(place, m),
 			Key:            m.GetKey(),
 			Value:          m.GetValue(),
@@ -96,9 +97,9 @@ func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLi
 }
 
 // readValueMatch reads exact, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
-func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, cfg *rules.DescriptorConfig) {
-	networks := readList(r, place, ".cidr", m.GetCidr(), func(place, network string) rules.Positioned[string] {
-		return rules.Positioned[string]{Pos: rules.Pos{File: place}, Value: network}
+func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, cfg *compile.DescriptorConfig) {
+	networks := readList(r, place, ".cidr", m.GetCidr(), func(place, network string) compile.Positioned[string] {
+		return compile.Positioned[string]{Pos: rules.Pos{File: place}, Value: network}
 	})
 	if networks != nil {
 		cfg.CIDR = positioned(r, place, ".cidr", networks)
@@ -119,7 +120,7 @@ func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, c
 	if lengths == nil {
 		return
 	}
-	by := &rules.PrefixLengthsConfig{Pos: rules.Pos{File: r.placeOfPart(place, ".count_by_prefix")}}
+	by := &compile.PrefixLengthsConfig{Pos: rules.Pos{File: r.placeOfPart(place, ".count_by_prefix")}}
 	if v := lengths.GetV4(); v != 0 {
 		by.V4 = positioned(r, by.File, ".v4", v)
 	}
@@ -129,17 +130,17 @@ func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, c
 	cfg.CountByPrefix = by
 }
 
-func (r *reader) readRule(place string, m *configv3.RateLimitRule) rules.RuleConfig {
+func (r *reader) readRule(place string, m *configv3.RateLimitRule) compile.RuleConfig {
 	pos := rules.Pos{File: place}
-	cfg := rules.RuleConfig{
+	cfg := compile.RuleConfig{
 		LimitsConfig: r.readLimits(place, m),
-		Match:        &rules.Positioned[[]rules.MatchPairConfig]{Pos: pos},
-		PerKeys: readList(r, place, ".per", m.GetPer(), func(place, key string) rules.Positioned[string] {
-			return rules.Positioned[string]{Pos: rules.Pos{File: place}, Value: key}
+		Match:        &compile.Positioned[[]compile.MatchPairConfig]{Pos: pos},
+		PerKeys: readList(r, place, ".per", m.GetPer(), func(place, key string) compile.Positioned[string] {
+			return compile.Positioned[string]{Pos: rules.Pos{File: place}, Value: key}
 		}),
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.GetMatch())) {
-		cfg.Match.Value = append(cfg.Match.Value, rules.MatchPairConfig{Pos: pos, Key: key, Pattern: m.GetMatch()[key]})
+		cfg.Match.Value = append(cfg.Match.Value, compile.MatchPairConfig{Pos: pos, Key: key, Pattern: m.GetMatch()[key]})
 	}
 	return cfg
 }
@@ -154,8 +155,8 @@ type limitedMessage interface {
 	GetMetadata() *structpb.Struct
 }
 
-func (r *reader) readLimits(place string, m limitedMessage) rules.LimitsConfig {
-	cfg := rules.LimitsConfig{
+func (r *reader) readLimits(place string, m limitedMessage) compile.LimitsConfig {
+	cfg := compile.LimitsConfig{
 		Pos:            rules.Pos{File: place},
 		OnReject:       r.enumWord(place, ".on_reject", m.GetOnReject()),
 		ShadowMode:     m.GetShadowMode(),
@@ -171,8 +172,8 @@ func (r *reader) readLimits(place string, m limitedMessage) rules.LimitsConfig {
 	return cfg
 }
 
-func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) rules.RateLimitConfig {
-	cfg := rules.RateLimitConfig{
+func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) compile.RateLimitConfig {
+	cfg := compile.RateLimitConfig{
 		Pos:             rules.Pos{File: place},
 		UnitPos:         rules.Pos{File: place},
 		RequestsPerUnit: m.GetRequestsPerUnit(),
@@ -185,8 +186,8 @@ func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) rules.Rate
 		Hold:            r.readDuration(place, "hold", m.GetHold()),
 		Unsettled:       r.enumWord(place, ".unsettled", m.GetUnsettled()),
 		Fallback:        r.enumWord(place, ".on_store_failure", m.GetOnStoreFailure()),
-		Replaces: readList(r, place, ".replaces", m.GetReplaces(), func(place string, m *configv3.RateLimitReplace) rules.Positioned[string] {
-			return rules.Positioned[string]{Pos: rules.Pos{File: place}, Value: m.GetName()}
+		Replaces: readList(r, place, ".replaces", m.GetReplaces(), func(place string, m *configv3.RateLimitReplace) compile.Positioned[string] {
+			return compile.Positioned[string]{Pos: rules.Pos{File: place}, Value: m.GetName()}
 		}),
 	}
 	if unit := r.enumWord(place, ".unit", m.GetUnit()); unit != nil {
@@ -227,7 +228,7 @@ type protoEnum interface {
 
 // enumWord returns an enum value as rule files write it, with its place; nil if none was sent. The compiler refuses a number without a
 // name like any other unknown word.
-func (r *reader) enumWord(outer, part string, value protoEnum) *rules.Positioned[string] {
+func (r *reader) enumWord(outer, part string, value protoEnum) *compile.Positioned[string] {
 	if value.Number() == 0 {
 		return nil
 	}
@@ -235,12 +236,12 @@ func (r *reader) enumWord(outer, part string, value protoEnum) *rules.Positioned
 }
 
 // positioned returns a value with its place.
-func positioned[T any](r *reader, outer, part string, value T) *rules.Positioned[T] {
-	return &rules.Positioned[T]{Pos: rules.Pos{File: r.placeOfPart(outer, part)}, Value: value}
+func positioned[T any](r *reader, outer, part string, value T) *compile.Positioned[T] {
+	return &compile.Positioned[T]{Pos: rules.Pos{File: r.placeOfPart(outer, part)}, Value: value}
 }
 
 // readDuration reads a duration. It turns one beyond 292 years into 292 years, which the compiler refuses.
-func (r *reader) readDuration(outer, name string, d *durationpb.Duration) *rules.Positioned[time.Duration] {
+func (r *reader) readDuration(outer, name string, d *durationpb.Duration) *compile.Positioned[time.Duration] {
 	if d == nil {
 		return nil
 	}

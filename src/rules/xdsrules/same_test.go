@@ -26,6 +26,7 @@ import (
 	"ratelimit/api"
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 )
@@ -329,7 +330,7 @@ func dump(t testing.TB, set *rules.Set) string {
 		fmt.Fprintln(&b, r)
 	}
 	for _, d := range set.Domains() {
-		fmt.Fprintln(&b, d.Name, d.DescriptorNames())
+		fmt.Fprintln(&b, d.Name, d.DescriptorNames)
 	}
 	return b.String()
 }
@@ -339,7 +340,7 @@ func dump(t testing.TB, set *rules.Set) string {
 func sameAsFile(t testing.TB, m *configv3.RateLimitConfig) bool {
 	t.Helper()
 	m.Name = "" // of no consequence, and in the way of comparing
-	set, warnings, err := Load([]*anypb.Any{anyOf(t, m)}, rules.Options{})
+	set, warnings, err := Load([]*anypb.Any{anyOf(t, m)}, compile.Options{})
 	var problems rules.Problems
 	errors.As(err, &problems)
 	if wireOnly(m) {
@@ -349,7 +350,7 @@ func sameAsFile(t testing.TB, m *configv3.RateLimitConfig) bool {
 		return false
 	}
 	file := inYAML(m)
-	set2, warnings2, err2 := filerules.Load([]filerules.File{{Name: "a.yaml", Data: file}}, rules.Options{})
+	set2, warnings2, err2 := filerules.Load([]filerules.File{{Name: "a.yaml", Data: file}}, compile.Options{})
 	var problems2 rules.Problems
 	errors.As(err2, &problems2)
 	if !slices.Equal(said(problems), said(problems2)) {
@@ -658,8 +659,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte("\x1a\x00\x1a\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		resources := []*anypb.Any{{TypeUrl: TypeURL, Value: data}}
-		set, warnings, err := Load(resources, rules.Options{})
-		set2, warnings2, err2 := Load(resources, rules.Options{})
+		set, warnings, err := Load(resources, compile.Options{})
+		set2, warnings2, err2 := Load(resources, compile.Options{})
 		if fmt.Sprint(err) != fmt.Sprint(err2) || !reflect.DeepEqual(warnings, warnings2) || (set == nil) != (set2 == nil) || (set == nil) != (err != nil) {
 			t.Fatalf("two loads differ: %v, %v, %v, and %v, %v, %v", set, warnings, err, set2, warnings2, err2)
 		}
@@ -753,7 +754,7 @@ func TestEveryKeyHasAField(t *testing.T) {
 
 // Every field of the messages makes a difference.
 func TestEveryFieldIsRead(t *testing.T) {
-	read := func(in func(d *configv3.RateLimitDescriptor, c *configv3.RateLimitConfig)) rules.DomainConfig {
+	read := func(in func(d *configv3.RateLimitDescriptor, c *configv3.RateLimitConfig)) compile.DomainConfig {
 		c := &configv3.RateLimitConfig{Descriptors: []*configv3.RateLimitDescriptor{{RateLimit: &configv3.RateLimitPolicy{
 			Replaces: []*configv3.RateLimitReplace{{}},
 		}}}}

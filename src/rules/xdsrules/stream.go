@@ -188,7 +188,7 @@ func (x *sotwExchange) answer(r serverResponse, refusal *rpcstatus.Status) error
 type deltaExchange struct {
 	client          discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	node            *corev3.Node
-	initialVersions map[string]string // initialVersions are sent with the first request, so that the server sends only what differs.
+	initialVersions map[string]string // sent with the first request, so that the server sends only what differs
 }
 
 func (x *deltaExchange) receive() (serverResponse, error) { return x.client.Recv() }

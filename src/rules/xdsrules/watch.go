@@ -52,7 +52,7 @@ type Config struct {
 
 // Stats are figures of a Watcher since New.
 type Stats struct {
-	Connected atomic.Int64 // Connected is 1 while there is a stream, otherwise 0.
+	Connected atomic.Int64 // 1 while there is a stream, otherwise 0
 	Streams   atomic.Int64 // Streams counts the streams that were opened.
 	Failures  atomic.Int64 // Failures counts failed attempts to connect and lost streams.
 	Acks      atomic.Int64 // Acks counts accepted responses.
@@ -70,18 +70,18 @@ type Watcher struct {
 
 	// Only Run's goroutine uses the following fields.
 	loader          reload.Loader
-	lastVerdict     *loadVerdict // lastVerdict is nil until a response comes, and after Reload.
-	lastLoadTime    time.Time    // lastLoadTime is zero until a response is loaded.
-	resources       resources    // resources are those that the server has sent over delta xDS.
+	lastVerdict     *loadVerdict // nil until a response comes, and after Reload
+	lastLoadTime    time.Time    // zero until a response is loaded
+	resources       resources    // those that the server has sent over delta xDS
 	silenceReported bool
 }
 
 // loadVerdict is the result of loading a response.
 type loadVerdict struct {
-	version      string // version is the server's name for the contents of the response.
+	version      string // the server's name for the contents of the response
 	contentsHash string
 	refusal      string // refusal tells why the response was refused. It is empty if it was accepted.
-	repeatCount  int    // repeatCount is how often the response came again after it was refused.
+	repeatCount  int    // how often the response came again after it was refused
 }
 
 const (

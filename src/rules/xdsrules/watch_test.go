@@ -10,7 +10,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/testbed/xdstest"
 )
 
@@ -120,7 +120,7 @@ func TestEnvelopes(t *testing.T) {
 
 // The order of a map is no change, and does not decide which rule is first.
 func TestOrder(t *testing.T) {
-	inLab(t, func(c *Config) { c.Options = rules.Options{MergeDomains: true} }, func(t *testing.T, l *lab) {
+	inLab(t, func(c *Config) { c.Options = compile.Options{MergeDomains: true} }, func(t *testing.T, l *lab) {
 		s := l.manage()
 		var parts []*configv3.RateLimitConfig
 		for i := range 8 {

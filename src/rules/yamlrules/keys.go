@@ -10,23 +10,24 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // mapKind is one kind of map in a rule file.
 type mapKind struct {
-	messageName string // messageName is the kind in messages, such as "a descriptor".
+	messageName string // the kind in messages, such as "a descriptor"
 	// fieldIndexByKey maps each key that such a map may have to the field of the configuration that holds its value, as an index for
 	// reflect.
 	fieldIndexByKey map[string][]int
 }
 
 var (
-	fileMapKind       = newMapKind[rules.DomainConfig]("the file")
-	descriptorMapKind = newMapKind[rules.DescriptorConfig]("a descriptor")
-	ruleMapKind       = newMapKind[rules.RuleConfig]("a rule", "detailed_metric")
-	limitMapKind      = newMapKind[rules.RateLimitConfig]("a rate_limit")
+	fileMapKind       = newMapKind[compile.DomainConfig]("the file")
+	descriptorMapKind = newMapKind[compile.DescriptorConfig]("a descriptor")
+	ruleMapKind       = newMapKind[compile.RuleConfig]("a rule", "detailed_metric")
+	limitMapKind      = newMapKind[compile.RateLimitConfig]("a rate_limit")
 	replacesMapKind   = &mapKind{"replaces", map[string][]int{"name": nil}}
-	prefixesMapKind   = newMapKind[rules.PrefixLengthsConfig]("count_by_prefix")
+	prefixesMapKind   = newMapKind[compile.PrefixLengthsConfig]("count_by_prefix")
 	mapKinds          = []*mapKind{fileMapKind, descriptorMapKind, ruleMapKind, limitMapKind, replacesMapKind}
 	// ignoredMapKind is a map inside a value that has no effect, of which a warning has told.
 	ignoredMapKind = &mapKind{}
@@ -67,36 +68,36 @@ func (r *reader) readField(f field, target any) {
 	case *uint32:
 		*target = r.readNumber(f)
 	case **uint32:
-		if n := r.readNumber(f); kindOf(f.valueNode) != rules.KindNull {
+		if n := r.readNumber(f); kindOf(f.valueNode) != compile.KindNull {
 			*target = &n
 		}
-	case **rules.Positioned[string]:
+	case **compile.Positioned[string]:
 		*target = positioned(r, f, r.readText)
-	case **rules.Positioned[bool]:
+	case **compile.Positioned[bool]:
 		*target = positioned(r, f, r.readBool)
-	case **rules.Positioned[uint32]:
+	case **compile.Positioned[uint32]:
 		*target = positioned(r, f, r.readNumber)
-	case **rules.Positioned[float64]:
+	case **compile.Positioned[float64]:
 		*target = positioned(r, f, r.readPercent)
-	case **rules.Positioned[time.Duration]:
+	case **compile.Positioned[time.Duration]:
 		*target = positioned(r, f, r.readDuration)
 	case *map[string]any:
 		*target = r.readMetadata(f)
-	case *[]rules.DescriptorConfig:
+	case *[]compile.DescriptorConfig:
 		*target = r.readDescriptors(f)
-	case **rules.Positioned[[]rules.Positioned[string]]:
+	case **compile.Positioned[[]compile.Positioned[string]]:
 		*target = r.readNetworks(f)
-	case **rules.PrefixLengthsConfig:
+	case **compile.PrefixLengthsConfig:
 		*target = r.readPrefixLengths(f)
-	case **rules.RateLimitConfig:
+	case **compile.RateLimitConfig:
 		*target = r.readRateLimit(f)
-	case **rules.Positioned[[]rules.RateLimitConfig]:
+	case **compile.Positioned[[]compile.RateLimitConfig]:
 		*target = r.readRateLimits(f)
-	case **rules.Positioned[[]rules.RuleConfig]:
+	case **compile.Positioned[[]compile.RuleConfig]:
 		*target = r.readRules(f)
-	case **rules.Positioned[[]rules.MatchPairConfig]:
+	case **compile.Positioned[[]compile.MatchPairConfig]:
 		*target = r.readMatchPairs(f)
-	case *[]rules.Positioned[string]:
+	case *[]compile.Positioned[string]:
 		if f.name == "per" {
 			*target = r.readTexts(f)
 		} else {
@@ -106,18 +107,18 @@ func (r *reader) readField(f field, target any) {
 }
 
 // positioned reads a field together with its position. It returns nil for a null value.
-func positioned[T any](r *reader, f field, read func(field) T) *rules.Positioned[T] {
-	if kindOf(f.valueNode) == rules.KindNull {
+func positioned[T any](r *reader, f field, read func(field) T) *compile.Positioned[T] {
+	if kindOf(f.valueNode) == compile.KindNull {
 		return nil
 	}
-	return &rules.Positioned[T]{Pos: r.posOf(f.valueNode), Value: read(f)}
+	return &compile.Positioned[T]{Pos: r.posOf(f.valueNode), Value: read(f)}
 }
 
 // readKnownFields returns the fields of the map n whose keys are known for its kind. A key that only other kinds have is ignored with a
 // warning, as envoyproxy/ratelimit ignores it; any other key is a problem.
 func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 	accept := func(f *field) bool {
-		if kind := kindOf(f.keyNode); kind != rules.KindText {
+		if kind := kindOf(f.keyNode); kind != compile.KindText {
 			r.problems.Add(f.keyPos, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
 			return false
 		}
@@ -157,14 +158,14 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 // not maps.
 func (r *reader) checkIgnoredValue(n *yaml.Node) {
 	switch kind := kindOf(n); kind {
-	case rules.KindFloat, rules.KindBigInt:
+	case compile.KindFloat, compile.KindBigInt:
 		r.addProblem(n, "write a whole number, or put it in quotes", "%s is %v", rules.Quote(n.Value), kind)
-	case rules.KindMap:
+	case compile.KindMap:
 		r.readKnownFields(n, ignoredMapKind)
-	case rules.KindList:
+	case compile.KindList:
 		for _, item := range n.Content {
 			item = resolveAlias(item)
-			if kind := kindOf(item); kind != rules.KindMap {
+			if kind := kindOf(item); kind != compile.KindMap {
 				r.addProblem(item, "remove it", "an item of the list is %v, not a map", kind)
 				continue
 			}

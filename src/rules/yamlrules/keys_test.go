@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"ratelimit/api"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // Every key of the rule files has a row in the table of docs/rule-keys.md.
@@ -59,11 +59,11 @@ func TestSchemaHasEveryKey(t *testing.T) {
 // Every key is read to the field that has it as its tag.
 func TestEveryKeyIsRead(t *testing.T) {
 	t.Parallel()
-	everyKeyIsRead[rules.DomainConfig](t, fileMapKind)
-	everyKeyIsRead[rules.DescriptorConfig](t, descriptorMapKind)
-	everyKeyIsRead[rules.RuleConfig](t, ruleMapKind)
-	everyKeyIsRead[rules.RateLimitConfig](t, limitMapKind)
-	everyKeyIsRead[rules.PrefixLengthsConfig](t, prefixesMapKind)
+	everyKeyIsRead[compile.DomainConfig](t, fileMapKind)
+	everyKeyIsRead[compile.DescriptorConfig](t, descriptorMapKind)
+	everyKeyIsRead[compile.RuleConfig](t, ruleMapKind)
+	everyKeyIsRead[compile.RateLimitConfig](t, limitMapKind)
+	everyKeyIsRead[compile.PrefixLengthsConfig](t, prefixesMapKind)
 }
 
 func everyKeyIsRead[T any](t *testing.T, kind *mapKind) {

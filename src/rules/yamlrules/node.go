@@ -19,7 +19,7 @@ type reader struct {
 	problems   rules.Problems
 	warnings   rules.Problems
 	linesAbove int  // linesAbove counts the lines of the file above the part that is read.
-	hasAlias   bool // hasAlias is set if the part has an alias.
+	hasAlias   bool // set if the part has an alias
 }
 
 func (r *reader) posOf(n *yaml.Node) rules.Pos {
@@ -67,11 +67,11 @@ func (r *reader) checkAliases(document *yaml.Node, size int) bool {
 // field is a key of a map with its value.
 type field struct {
 	name            string
-	keyPos          rules.Pos  // keyPos is the position of the key.
-	keyNode         *yaml.Node // keyNode is the target of the key, if that is an alias.
-	valueNode       *yaml.Node // valueNode is the target of the value, if that is an alias.
-	unresolvedValue *yaml.Node // unresolvedValue is the value as written.
-	sourceMap       int        // sourceMap is a number that tells apart the map's own fields and those of each map that `<<` merges in.
+	keyPos          rules.Pos  // the position of the key
+	keyNode         *yaml.Node // the target of the key, if that is an alias
+	valueNode       *yaml.Node // the target of the value, if that is an alias
+	unresolvedValue *yaml.Node // the value as written
+	sourceMap       int        // a number that tells apart the map's own fields and those of each map that `<<` merges in
 }
 
 // maxFieldsWithoutIndex is the most fields of a map among which duplicate keys are searched one by one. For more, an index is faster.

@@ -25,13 +25,13 @@ const maxPlainDepth = 4 * 100
 
 // plainParser is the state of parsePlain: the line that is to be parsed, from its first character that is not a blank.
 type plainParser struct {
-	rest     []byte // rest has the lines below the current one.
-	line     []byte // line is the rest of the current line, without blanks on the left.
-	number   int    // number is that of the current line, from 1.
-	column   int    // column is that of the first byte of line, from 0.
+	rest     []byte // the lines below the current one
+	line     []byte // the rest of the current line, without blanks on the left
+	number   int    // that of the current line, from 1
+	column   int    // that of the first byte of line, from 0
 	atEnd    bool
-	unusable bool        // unusable is set if a line has bytes that only yaml.v3 knows.
-	nodes    []yaml.Node // nodes are allocated and not used yet.
+	unusable bool        // set if a line has bytes that only yaml.v3 knows
+	nodes    []yaml.Node // allocated and not used yet
 }
 
 // nextLine moves to the next line that is neither empty nor a comment. It returns false if there is none, or if it is unusable.

@@ -6,17 +6,18 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // Parse reads a rule file in Envoy's format, or a tree of limits. If there are problems, the configuration is good only for finding
 // more of them. It is nil if the text is not YAML, and for a file of tests. Warnings name parts of the file that have no effect.
-func Parse(file string, data []byte) (cfg *rules.DomainConfig, problems, warnings rules.Problems) {
+func Parse(file string, data []byte) (cfg *compile.DomainConfig, problems, warnings rules.Problems) {
 	r := &reader{file: file}
 	root := r.readDocument(data)
 	switch {
 	case len(r.problems) > 0:
 	case root == nil: // The file is empty or has only comments.
-		cfg = &rules.DomainConfig{Pos: rules.Pos{File: file, Line: 1, Col: 1}}
+		cfg = &compile.DomainConfig{Pos: rules.Pos{File: file, Line: 1, Col: 1}}
 	default:
 		cfg = r.readConfig(root)
 	}
@@ -25,11 +26,11 @@ func Parse(file string, data []byte) (cfg *rules.DomainConfig, problems, warning
 
 // ParseLaterDocuments reads all documents of a file but the first. These never take effect. If the first is not YAML, it returns
 // nothing.
-func ParseLaterDocuments(file string, data []byte) (configs []rules.DomainConfig, problems, warnings rules.Problems) {
+func ParseLaterDocuments(file string, data []byte) (configs []compile.DomainConfig, problems, warnings rules.Problems) {
 	documents, err := decodeDocuments(data, math.MaxInt)
 	r := &reader{file: file}
 	for i, doc := range documents {
-		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == rules.KindNull || !r.checkAliases(doc, len(data)) {
+		if i == 0 || len(doc.Content) == 0 || kindOf(doc.Content[0]) == compile.KindNull || !r.checkAliases(doc, len(data)) {
 			continue
 		}
 		if cfg := r.readConfig(doc.Content[0]); cfg != nil {
@@ -44,7 +45,7 @@ func ParseLaterDocuments(file string, data []byte) (configs []rules.DomainConfig
 }
 
 // readConfig reads a document of any kind. It returns nil for tests of rules, and for what holds no rules.
-func (r *reader) readConfig(root *yaml.Node) *rules.DomainConfig {
+func (r *reader) readConfig(root *yaml.Node) *compile.DomainConfig {
 	switch {
 	case isKubernetesObject(root):
 		r.reportKubernetesObject(root)
@@ -96,12 +97,12 @@ func hasTopKey(root *yaml.Node, key string) bool {
 }
 
 // readRuleFile reads a document with rules in Envoy's format.
-func (r *reader) readRuleFile(root *yaml.Node) *rules.DomainConfig {
-	cfg := &rules.DomainConfig{Pos: r.posOf(root)}
+func (r *reader) readRuleFile(root *yaml.Node) *compile.DomainConfig {
+	cfg := &compile.DomainConfig{Pos: r.posOf(root)}
 	switch kind := kindOf(root); kind {
-	case rules.KindNull:
+	case compile.KindNull:
 		return cfg
-	case rules.KindMap:
+	case compile.KindMap:
 	default:
 		r.problems.Add(cfg.Pos, "begin it with `domain: <name>`", "the file is %v, not a map", kind)
 		return nil
@@ -115,9 +116,9 @@ func (r *reader) readRuleFile(root *yaml.Node) *rules.DomainConfig {
 }
 
 // checkKind reports whether the value of f has the wanted kind. A value of another kind is a problem, except null.
-func (r *reader) checkKind(f field, want rules.ValueKind, fix string) bool {
+func (r *reader) checkKind(f field, want compile.ValueKind, fix string) bool {
 	kind := kindOf(f.valueNode)
-	if kind != want && kind != rules.KindNull {
+	if kind != want && kind != compile.KindNull {
 		r.problems.Add(f.keyPos, fix, "%s is %v, not %v", f.name, kind, want)
 	}
 	return kind == want
@@ -126,13 +127,13 @@ func (r *reader) checkKind(f field, want rules.ValueKind, fix string) bool {
 // readItems reads a field that is a list of maps. read reads one item into its config. name is that of an item in messages, and form
 // shows how to write one.
 func readItems[T any](r *reader, f field, form, name string, read func(item *yaml.Node, at rules.Pos, config *T)) (list []T) {
-	if !r.checkKind(f, rules.KindList, "write `"+form+"` below it") {
+	if !r.checkKind(f, compile.KindList, "write `"+form+"` below it") {
 		return nil
 	}
 	for _, item := range f.valueNode.Content {
 		at := r.posOf(item)
 		item = resolveAlias(item)
-		if kind := kindOf(item); kind != rules.KindMap {
+		if kind := kindOf(item); kind != compile.KindMap {
 			r.problems.Add(at, "write `"+form+"`", "%s is %v, not a map", name, kind)
 			continue
 		}
@@ -142,8 +143,8 @@ func readItems[T any](r *reader, f field, form, name string, read func(item *yam
 	return list
 }
 
-func (r *reader) readDescriptors(f field) []rules.DescriptorConfig {
-	return readItems(r, f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos, cfg *rules.DescriptorConfig) {
+func (r *reader) readDescriptors(f field) []compile.DescriptorConfig {
+	return readItems(r, f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos, cfg *compile.DescriptorConfig) {
 		cfg.Pos = at
 		for _, f := range r.readMap(item, descriptorMapKind, cfg) {
 			r.checkEmptyValue(f, cfg)
@@ -152,50 +153,50 @@ func (r *reader) readDescriptors(f field) []rules.DescriptorConfig {
 }
 
 // checkEmptyValue warns of an empty value: it matches every value, as in envoyproxy/ratelimit, and may be meant as the empty one.
-func (r *reader) checkEmptyValue(f field, cfg *rules.DescriptorConfig) {
+func (r *reader) checkEmptyValue(f field, cfg *compile.DescriptorConfig) {
 	const forEmpty = "write `exact: \"\"` for the empty value"
 	hasOther := cfg.Exact != nil || cfg.CIDR != nil || cfg.Regex != nil || cfg.ValuesFrom != nil || cfg.LimitsFrom != nil
 	switch {
-	case f.name == "exact" && kindOf(f.valueNode) == rules.KindNull:
+	case f.name == "exact" && kindOf(f.valueNode) == compile.KindNull:
 		r.problems.Add(f.keyPos, forEmpty, "exact has no value")
 	case f.name == "value" && cfg.Value == "" && !hasOther:
 		r.warnings.Add(f.keyPos, "remove it if that is meant; "+forEmpty, "an empty value matches every value of the key %s", rules.Quote(cfg.Key))
 	}
 }
 
-func (r *reader) readRules(f field) *rules.Positioned[[]rules.RuleConfig] {
-	if kindOf(f.valueNode) == rules.KindNull {
+func (r *reader) readRules(f field) *compile.Positioned[[]compile.RuleConfig] {
+	if kindOf(f.valueNode) == compile.KindNull {
 		return nil
 	}
-	list := readItems(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos, cfg *rules.RuleConfig) {
+	list := readItems(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos, cfg *compile.RuleConfig) {
 		before := len(r.problems)
 		cfg.Pos = at
 		r.readMap(item, ruleMapKind, cfg)
 		cfg.HasReadProblem = len(r.problems) > before
 	})
-	return &rules.Positioned[[]rules.RuleConfig]{Pos: f.keyPos, Value: list}
+	return &compile.Positioned[[]compile.RuleConfig]{Pos: f.keyPos, Value: list}
 }
 
-func (r *reader) readRateLimit(f field) *rules.RateLimitConfig {
-	if !r.checkKind(f, rules.KindMap, "write unit and requests_per_unit below it") {
+func (r *reader) readRateLimit(f field) *compile.RateLimitConfig {
+	if !r.checkKind(f, compile.KindMap, "write unit and requests_per_unit below it") {
 		return nil
 	}
-	cfg := new(rules.RateLimitConfig)
+	cfg := new(compile.RateLimitConfig)
 	r.readLimitMap(f.valueNode, f.keyPos, cfg)
 	return cfg
 }
 
 // readRateLimits reads a list of limits. It returns nil if problems left no limit in the list.
-func (r *reader) readRateLimits(f field) *rules.Positioned[[]rules.RateLimitConfig] {
+func (r *reader) readRateLimits(f field) *compile.Positioned[[]compile.RateLimitConfig] {
 	before := len(r.problems)
 	list := readItems(r, f, "- unit: ...", "an item of rate_limits", r.readLimitMap)
 	if len(list) == 0 && len(r.problems) > before {
 		return nil
 	}
-	return &rules.Positioned[[]rules.RateLimitConfig]{Pos: f.keyPos, Value: list}
+	return &compile.Positioned[[]compile.RateLimitConfig]{Pos: f.keyPos, Value: list}
 }
 
-func (r *reader) readLimitMap(n *yaml.Node, at rules.Pos, cfg *rules.RateLimitConfig) {
+func (r *reader) readLimitMap(n *yaml.Node, at rules.Pos, cfg *compile.RateLimitConfig) {
 	cfg.Pos, cfg.UnitPos = at, at
 	hasRequests, before := false, len(r.problems)
 	for _, f := range r.readMap(n, limitMapKind, cfg) {
@@ -210,8 +211,8 @@ func (r *reader) readLimitMap(n *yaml.Node, at rules.Pos, cfg *rules.RateLimitCo
 	cfg.LacksRequests = !hasRequests
 }
 
-func (r *reader) readReplaces(f field) []rules.Positioned[string] {
-	return readItems(r, f, "- name: ...", "an item of replaces", func(item *yaml.Node, at rules.Pos, name *rules.Positioned[string]) {
+func (r *reader) readReplaces(f field) []compile.Positioned[string] {
+	return readItems(r, f, "- name: ...", "an item of replaces", func(item *yaml.Node, at rules.Pos, name *compile.Positioned[string]) {
 		name.Pos = at
 		for _, f := range r.readKnownFields(item, replacesMapKind) {
 			name.Value = r.readText(f)
@@ -219,11 +220,11 @@ func (r *reader) readReplaces(f field) []rules.Positioned[string] {
 	})
 }
 
-func (r *reader) readTexts(f field) (list []rules.Positioned[string]) {
+func (r *reader) readTexts(f field) (list []compile.Positioned[string]) {
 	switch kind := kindOf(f.valueNode); kind {
-	case rules.KindNull:
+	case compile.KindNull:
 		return nil
-	case rules.KindList:
+	case compile.KindList:
 	default:
 		r.addProblem(f.valueNode, "write ["+rules.Quote(f.valueNode.Value)+"]", "%s is %v, not a list", f.name, kind)
 		return nil
@@ -232,43 +233,43 @@ func (r *reader) readTexts(f field) (list []rules.Positioned[string]) {
 	for _, item := range f.valueNode.Content {
 		at := r.posOf(item)
 		item = resolveAlias(item)
-		if kind := kindOf(item); kind == rules.KindNull || kind == rules.KindMap || kind == rules.KindList {
+		if kind := kindOf(item); kind == compile.KindNull || kind == compile.KindMap || kind == compile.KindList {
 			r.problems.Add(at, "write text", "%s is %v, not text", name, kind)
 			continue
 		}
-		list = append(list, rules.Positioned[string]{Pos: at, Value: r.readText(field{name: name, keyPos: at, valueNode: item})})
+		list = append(list, compile.Positioned[string]{Pos: at, Value: r.readText(field{name: name, keyPos: at, valueNode: item})})
 	}
 	return list
 }
 
 // readNetworks reads a field that is a text or a list of texts.
-func (r *reader) readNetworks(f field) *rules.Positioned[[]rules.Positioned[string]] {
-	list := &rules.Positioned[[]rules.Positioned[string]]{Pos: r.posOf(f.valueNode)}
+func (r *reader) readNetworks(f field) *compile.Positioned[[]compile.Positioned[string]] {
+	list := &compile.Positioned[[]compile.Positioned[string]]{Pos: r.posOf(f.valueNode)}
 	switch kindOf(f.valueNode) {
-	case rules.KindNull:
+	case compile.KindNull:
 		return nil
-	case rules.KindList:
+	case compile.KindList:
 		list.Value = r.readTexts(f)
 	default:
-		list.Value = []rules.Positioned[string]{{Pos: list.Pos, Value: r.readText(f)}}
+		list.Value = []compile.Positioned[string]{{Pos: list.Pos, Value: r.readText(f)}}
 	}
 	return list
 }
 
 // readPrefixLengths reads the field count_by_prefix.
-func (r *reader) readPrefixLengths(f field) *rules.PrefixLengthsConfig {
-	if !r.checkKind(f, rules.KindMap, "write `{v4: 24, v6: 64}`") {
+func (r *reader) readPrefixLengths(f field) *compile.PrefixLengthsConfig {
+	if !r.checkKind(f, compile.KindMap, "write `{v4: 24, v6: 64}`") {
 		return nil
 	}
-	cfg := &rules.PrefixLengthsConfig{Pos: r.posOf(f.valueNode)}
+	cfg := &compile.PrefixLengthsConfig{Pos: r.posOf(f.valueNode)}
 	r.readMap(f.valueNode, prefixesMapKind, cfg)
 	return cfg
 }
 
 // readMatchPairs reads a field that is a map of keys to patterns.
-func (r *reader) readMatchPairs(f field) *rules.Positioned[[]rules.MatchPairConfig] {
-	list := &rules.Positioned[[]rules.MatchPairConfig]{Pos: f.keyPos}
-	if kind := kindOf(f.valueNode); kind != rules.KindMap {
+func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPairConfig] {
+	list := &compile.Positioned[[]compile.MatchPairConfig]{Pos: f.keyPos}
+	if kind := kindOf(f.valueNode); kind != compile.KindMap {
 		r.addProblem(f.valueNode, "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
 		return list
 	}
@@ -276,7 +277,7 @@ func (r *reader) readMatchPairs(f field) *rules.Positioned[[]rules.MatchPairConf
 		switch {
 		case !r.checkScalarKey(f, "a key of match"):
 			return false
-		case kindOf(f.valueNode) == rules.KindNull:
+		case kindOf(f.valueNode) == compile.KindNull:
 			r.problems.Add(f.keyPos, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
 			return false
 		case isValueMatch(f.valueNode):
@@ -293,7 +294,7 @@ func (r *reader) readMatchPairs(f field) *rules.Positioned[[]rules.MatchPairConf
 		return true
 	}
 	for _, f := range r.collectFields(f.valueNode, accept, twice) {
-		list.Value = append(list.Value, rules.MatchPairConfig{Pos: f.keyPos, Key: f.name, Pattern: r.readText(f)})
+		list.Value = append(list.Value, compile.MatchPairConfig{Pos: f.keyPos, Key: f.name, Pattern: r.readText(f)})
 	}
 	return list
 }
@@ -311,7 +312,7 @@ func (r *reader) checkScalarKey(f *field, name string) bool {
 
 // readMetadata reads a field that is a map of values that JSON can express.
 func (r *reader) readMetadata(f field) map[string]any {
-	if !r.checkKind(f, rules.KindMap, "write keys and values below it") {
+	if !r.checkKind(f, compile.KindMap, "write keys and values below it") {
 		return nil
 	}
 	v, _ := r.readMetadataValue(f.valueNode).(map[string]any)

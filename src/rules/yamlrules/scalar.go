@@ -12,16 +12,17 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
-func kindOf(n *yaml.Node) rules.ValueKind { return parseScalar(n).kind }
+func kindOf(n *yaml.Node) compile.ValueKind { return parseScalar(n).kind }
 
 // scalar is a YAML scalar. For a map or a list only its kind is set.
 type scalar struct {
-	kind      rules.ValueKind
-	text      string // text is the scalar without its quotes and escapes.
-	boolValue bool   // boolValue is the value if kind is rules.KindBool.
-	intValue  int64  // intValue is the value if kind is rules.KindInt.
+	kind      compile.ValueKind
+	text      string // the scalar without its quotes and escapes
+	boolValue bool   // the value if kind is compile.KindBool
+	intValue  int64  // the value if kind is compile.KindInt
 }
 
 // These are the scalars without quotes that YAML 1.1 reads as true or false, null, and fractions. yaml.v3 reads some as text.
@@ -42,9 +43,9 @@ var (
 func parseScalar(n *yaml.Node) scalar {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return scalar{kind: rules.KindMap}
+		return scalar{kind: compile.KindMap}
 	case yaml.SequenceNode:
-		return scalar{kind: rules.KindList}
+		return scalar{kind: compile.KindList}
 	}
 	s := scalar{text: n.Value}
 	tagged := n.Style&yaml.TaggedStyle != 0
@@ -65,48 +66,48 @@ func parseScalar(n *yaml.Node) scalar {
 		}
 	}
 	if b, ok := boolWords[n.Value]; ok {
-		s.kind, s.boolValue = rules.KindBool, b
+		s.kind, s.boolValue = compile.KindBool, b
 		return s
 	}
 	if nullWords[n.Value] {
-		s.kind = rules.KindNull
+		s.kind = compile.KindNull
 		return s
 	}
 	s.kind, s.intValue = parseNumberKind(n.Value)
-	if s.kind == rules.KindInt && tagged && n.ShortTag() == "!!float" {
-		s.kind = rules.KindFloat
+	if s.kind == compile.KindInt && tagged && n.ShortTag() == "!!float" {
+		s.kind = compile.KindFloat
 	}
 	return s
 }
 
 // parseNumberKind returns the kind of a scalar without quotes that is neither a bool nor null, and its value if that is a whole number.
-func parseNumberKind(text string) (rules.ValueKind, int64) {
+func parseNumberKind(text string) (compile.ValueKind, int64) {
 	first := text[0]
 	if first != '.' && first != '+' && first != '-' && (first < '0' || first > '9') {
-		return rules.KindText, 0
+		return compile.KindText, 0
 	}
 	plain := strings.ReplaceAll(text, "_", "")
 	if i, err := strconv.ParseInt(plain, 0, 64); err == nil {
-		return rules.KindInt, i
+		return compile.KindInt, i
 	}
 	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
-		return rules.KindBigInt, 0
+		return compile.KindBigInt, 0
 	}
 	if floatPattern.MatchString(plain) || floatWordPattern.MatchString(text) {
-		return rules.KindFloat, 0
+		return compile.KindFloat, 0
 	}
-	return rules.KindText, 0
+	return compile.KindText, 0
 }
 
 // readText reads a field that is text. Whole numbers, true, false and dates are text as written; null is the empty text.
 func (r *reader) readText(f field) string {
 	switch s := parseScalar(f.valueNode); s.kind {
-	case rules.KindNull:
+	case compile.KindNull:
 		return ""
-	case rules.KindFloat, rules.KindBigInt:
+	case compile.KindFloat, compile.KindBigInt:
 		r.addProblem(f.valueNode, fmt.Sprintf("write %q, in quotes", s.text), "%s is %v, not text: %s", f.name, s.kind, rules.Quote(s.text))
 		return s.text // For an empty text the compiler would report a second problem.
-	case rules.KindMap, rules.KindList:
+	case compile.KindMap, compile.KindList:
 		r.addProblem(f.valueNode, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, s.kind)
 		return r.posOf(f.valueNode).String() // This text is unique, so the compiler reports no second problem.
 	default:
@@ -118,7 +119,7 @@ func (r *reader) readText(f field) string {
 // readBool reads a field that is true or false. Null is false.
 func (r *reader) readBool(f field) bool {
 	s := parseScalar(f.valueNode)
-	if s.kind != rules.KindBool && s.kind != rules.KindNull {
+	if s.kind != compile.KindBool && s.kind != compile.KindNull {
 		fix := "write true or false"
 		if _, word := boolWords[s.text]; word {
 			fix = "remove the quotes"
@@ -143,7 +144,7 @@ func (r *reader) readNumber(f field) uint32 {
 		most--
 	}
 	s := parseScalar(f.valueNode)
-	if s.kind == rules.KindNull {
+	if s.kind == compile.KindNull {
 		return 0
 	}
 	return uint32(r.checkNumber(s, r.posOf(f.valueNode), f.name, 0, most))
@@ -155,24 +156,24 @@ func (r *reader) checkNumber(s scalar, at rules.Pos, name string, least, most in
 	text, what := rules.Quote(s.text), s.kind.String()
 	number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 	isWhole := err == nil && number == math.Trunc(number) // 1e3 and 1000.0 are whole, and yet no integers to YAML.
-	if s.kind == rules.KindFloat && err == nil && !isWhole {
+	if s.kind == compile.KindFloat && err == nil && !isWhole {
 		what = "a fraction"
 	}
 	switch {
-	case s.kind == rules.KindInt && least <= s.intValue && s.intValue <= most:
+	case s.kind == compile.KindInt && least <= s.intValue && s.intValue <= most:
 		return s.intValue
-	case s.kind == rules.KindFloat && invalidOctalPattern.MatchString(s.text):
+	case s.kind == compile.KindFloat && invalidOctalPattern.MatchString(s.text):
 		r.problems.Add(at, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", name, text)
-	case s.kind == rules.KindInt, s.kind == rules.KindBigInt, s.kind == rules.KindFloat && longIntegerPattern.MatchString(s.text):
+	case s.kind == compile.KindInt, s.kind == compile.KindBigInt, s.kind == compile.KindFloat && longIntegerPattern.MatchString(s.text):
 		r.problems.Add(at, fmt.Sprintf("write %d to %d", least, most), "%s is out of range: %s", name, text)
-	case s.kind == rules.KindFloat && isWhole && float64(least) <= number && number <= float64(most):
+	case s.kind == compile.KindFloat && isWhole && float64(least) <= number && number <= float64(most):
 		r.problems.Add(at, fmt.Sprintf("write %.0f", number), "%s is %s: %s", name, what, text)
-	case s.kind == rules.KindFloat && name == "requests_per_unit":
+	case s.kind == compile.KindFloat && name == "requests_per_unit":
 		r.problems.Add(at, "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
 			"%s is %s: %s", name, what, text)
-	case s.kind == rules.KindFloat:
+	case s.kind == compile.KindFloat:
 		r.problems.Add(at, "write a whole number", "%s is %s: %s", name, what, text)
-	case s.kind == rules.KindText && wholeNumberPattern.MatchString(s.text):
+	case s.kind == compile.KindText && wholeNumberPattern.MatchString(s.text):
 		r.problems.Add(at, "remove the quotes", "%s is text, not a number: %s", name, text)
 	default:
 		r.problems.Add(at, "write a whole number", "%s is %s, not a number", name, what)
@@ -185,18 +186,18 @@ func (r *reader) readPercent(f field) float64 {
 	s := parseScalar(f.valueNode)
 	kind, text := s.kind, strings.ReplaceAll(s.text, "_", "")
 	percent, invalid := float64(s.intValue), error(nil)
-	if kind == rules.KindFloat {
+	if kind == compile.KindFloat {
 		percent, invalid = strconv.ParseFloat(text, 64)
 	}
 	inQuotes, _ := strconv.ParseFloat(strings.TrimSuffix(s.text, "%"), 64)
 	switch {
 	case invalid != nil: // The value is .inf or .nan, or too large.
 		r.addProblem(f.valueNode, "write 0 to 100", "%s is no finite number: %s", f.name, rules.Quote(s.text))
-	case kind == rules.KindBigInt, percent < 0 || percent > 100:
+	case kind == compile.KindBigInt, percent < 0 || percent > 100:
 		r.addProblem(f.valueNode, "write 0 to 100", "%s is out of range: %s", f.name, rules.Quote(s.text))
-	case kind == rules.KindInt, kind == rules.KindFloat:
+	case kind == compile.KindInt, kind == compile.KindFloat:
 		return percent
-	case kind == rules.KindText && inQuotes > 0:
+	case kind == compile.KindText && inQuotes > 0:
 		r.addProblem(f.valueNode, "write "+strings.TrimSuffix(s.text, "%")+", without quotes and %", "%s is text, not a number: %s", f.name, rules.Quote(s.text))
 	default:
 		r.addProblem(f.valueNode, "write a number from 0 to 100", "%s is %v, not a number", f.name, s.kind)
@@ -213,13 +214,13 @@ const durationAdvice = "write hours, minutes, seconds or milliseconds: 720h (30 
 func (r *reader) readDuration(f field) time.Duration {
 	s := parseScalar(f.valueNode)
 	kind, text := s.kind, s.text
-	if kind == rules.KindText && text != "" {
+	if kind == compile.KindText && text != "" {
 		kind, _ = parseNumberKind(text) // A number in quotes has no unit either.
 	}
 	switch d, err := time.ParseDuration(text); {
-	case kind == rules.KindInt || kind == rules.KindBigInt || kind == rules.KindFloat:
+	case kind == compile.KindInt || kind == compile.KindBigInt || kind == compile.KindFloat:
 		r.addProblem(f.valueNode, "say of what: 90s, 1500ms, 1h30m", "%s has no unit of time: %s", f.name, rules.Quote(text))
-	case kind != rules.KindText:
+	case kind != compile.KindText:
 		r.addProblem(f.valueNode, durationAdvice, "%s is %v, not a duration", f.name, kind)
 	case !durationPattern.MatchString(text):
 		r.addProblem(f.valueNode, durationAdvice, "%s is not a duration: %s", f.name, rules.Quote(text))
@@ -235,13 +236,13 @@ func (r *reader) readDuration(f field) time.Duration {
 func (r *reader) readMetadataScalar(n *yaml.Node) any {
 	s := parseScalar(n)
 	switch s.kind {
-	case rules.KindNull:
+	case compile.KindNull:
 		return nil
-	case rules.KindBool:
+	case compile.KindBool:
 		return s.boolValue
-	case rules.KindInt:
+	case compile.KindInt:
 		return float64(s.intValue)
-	case rules.KindBigInt, rules.KindFloat:
+	case compile.KindBigInt, compile.KindFloat:
 		number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
 			r.addProblem(n, "write a finite number, or put it in quotes", "%s cannot be sent in an answer", rules.Quote(s.text))

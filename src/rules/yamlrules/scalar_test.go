@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // scalars are what comes of a text where a rule file wants text, a number, and a
@@ -123,7 +123,7 @@ func TestScalars(t *testing.T) {
 }
 
 // parsed reads a rule file of one descriptor.
-func parsed(t *testing.T, descriptor string) (d rules.DescriptorConfig, ok bool) {
+func parsed(t *testing.T, descriptor string) (d compile.DescriptorConfig, ok bool) {
 	t.Helper()
 	cfg, problems, _ := Parse("a.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  "+descriptor+"\n"))
 	if len(problems) > 0 {

@@ -22,6 +22,7 @@ import (
 
 	"ratelimit/api"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/datafile"
 	"ratelimit/testbed/testfiles"
 )
@@ -98,19 +99,19 @@ func (c *toJSON) value(n *yaml.Node) (any, error) {
 		return list, nil
 	}
 	switch s := parseScalar(n); s.kind {
-	case rules.KindNull:
+	case compile.KindNull:
 		return nil, nil
-	case rules.KindBool:
+	case compile.KindBool:
 		return s.boolValue, nil
-	case rules.KindInt:
+	case compile.KindInt:
 		return json.Number(strconv.FormatInt(s.intValue, 10)), nil
-	case rules.KindBigInt:
+	case compile.KindBigInt:
 		i, ok := new(big.Int).SetString(strings.ReplaceAll(s.text, "_", ""), 0)
 		if !ok {
 			return nil, errNoJSON
 		}
 		return json.Number(i.String()), nil
-	case rules.KindFloat:
+	case compile.KindFloat:
 		f, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
 		text, err2 := json.Marshal(f)
 		if err != nil || err2 != nil {
@@ -137,7 +138,7 @@ func (c *toJSON) mapping(n *yaml.Node) (any, error) {
 		switch {
 		case !isMergeKey(k):
 			m[k.Value] = v
-		case kindOf(n.Content[i+1]) == rules.KindList:
+		case kindOf(n.Content[i+1]) == compile.KindList:
 			merged = append(merged, v.([]any)...)
 		default:
 			merged = append(merged, v)
@@ -160,8 +161,8 @@ type textFile struct {
 	Data []byte
 }
 
-// compile reads and compiles a file.
-func compile(f textFile) (*rules.Set, rules.Problems, error) {
+// compileText reads and compiles a file.
+func compileText(f textFile) (*rules.Set, rules.Problems, error) {
 	cfg, problems, warnings := Parse(f.Name, f.Data)
 	if len(problems) > 0 {
 		return nil, nil, problems
@@ -171,12 +172,12 @@ func compile(f textFile) (*rules.Set, rules.Problems, error) {
 	}
 	cfg.DataFiles = datafile.Files{}
 	addDataFiles(cfg.DataFiles, cfg.Descriptors)
-	set, more, err := rules.Compile([]rules.DomainConfig{*cfg}, rules.Options{})
+	set, more, err := compile.Compile([]compile.DomainConfig{*cfg}, compile.Options{})
 	return set, append(warnings, more...), err
 }
 
 // addDataFiles adds a file with one value for each that the descriptors name.
-func addDataFiles(files datafile.Files, list []rules.DescriptorConfig) {
+func addDataFiles(files datafile.Files, list []compile.DescriptorConfig) {
 	for i := range list {
 		for r := range list[i].DataFiles() {
 			f := &datafile.File{Path: r.Name}
@@ -264,7 +265,7 @@ func TestSchemaTakes(t *testing.T) {
 		}
 	}
 	for _, f := range slices.Concat(shown, textCases(t, "accepted.txt"), textCases(t, "warned.txt")) {
-		if _, _, err := compile(f); err != nil {
+		if _, _, err := compileText(f); err != nil {
 			t.Fatal(err)
 		}
 		if passedOver(f.Data) {
@@ -398,7 +399,7 @@ func TestSchemaRefuses(t *testing.T) {
 	used := make(map[string]bool)
 	refused := 0
 	for _, f := range files {
-		_, _, err := compile(f)
+		_, _, err := compileText(f)
 		var problems rules.Problems
 		if !errors.As(err, &problems) {
 			continue // what is wrong with it is another descriptor
@@ -444,7 +445,7 @@ func TestSchemaRefusesInPart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := compile(textFile{"a.yaml", data}); err == nil {
+		if _, _, err := compileText(textFile{"a.yaml", data}); err == nil {
 			t.Errorf("%s is taken", descriptor)
 		}
 		if validate(t, v) == nil {
@@ -473,7 +474,7 @@ func sameVerdict(t testing.TB, data []byte) {
 	if passedOver(data) {
 		return
 	}
-	_, _, refused := compile(textFile{"a.yaml", data})
+	_, _, refused := compileText(textFile{"a.yaml", data})
 	underlined := validate(t, v)
 	var problems rules.Problems
 	switch {
@@ -566,7 +567,7 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		}
 		data := []byte("domain: d\ndescriptors: [{" + strings.Join(fields, ", ") + "}]\n")
 		sameVerdict(t, data)
-		if _, _, err := compile(textFile{"a.yaml", data}); err == nil {
+		if _, _, err := compileText(textFile{"a.yaml", data}); err == nil {
 			taken++
 		}
 	}

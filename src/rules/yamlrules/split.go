@@ -8,24 +8,25 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // SplitFile is a rule file whose list of descriptors, or of rules, is read in parts.
 type SplitFile struct {
 	file            string
-	listKey         string // listKey is "descriptors" or "rules".
-	listLine        int    // listLine is the line of the key, from 1.
-	itemIndent      int    // itemIndent is the number of blanks before the `-` of each item.
-	textWithoutList []byte // textWithoutList is the file with empty lines in place of the list.
-	listText        []byte // listText is the text from the line below the key to the end of the list.
-	textFromList    []byte // textFromList is the text from the line below the key to the end of the file.
+	listKey         string // "descriptors" or "rules"
+	listLine        int    // the line of the key, from 1
+	itemIndent      int    // the number of blanks before the `-` of each item
+	textWithoutList []byte // the file with empty lines in place of the list
+	listText        []byte // the text from the line below the key to the end of the list
+	textFromList    []byte // the text from the line below the key to the end of the file
 }
 
 // ParsedPart is the result of reading a part of a file.
 type ParsedPart struct {
-	Config             *rules.DomainConfig // Config is nil if there is nothing to compile.
-	ContinuesConfig    bool                // ContinuesConfig is set if Config continues the Config of the part before.
-	NeedsWholeFile     bool                // NeedsWholeFile is set if the file must be read as a whole, because it cannot be read in parts.
+	Config             *compile.DomainConfig // nil if there is nothing to compile
+	ContinuesConfig    bool                  // set if Config continues the Config of the part before
+	NeedsWholeFile     bool                  // set if the file must be read as a whole, because it cannot be read in parts
 	Problems, Warnings rules.Problems
 }
 
@@ -127,7 +128,7 @@ func (f *SplitFile) readWithoutList() (p ParsedPart) {
 	}
 	p.Config = r.readRuleFile(root)
 	if f.listKey == "rules" {
-		p.Config.Rules = &rules.Positioned[[]rules.RuleConfig]{Pos: rules.Pos{File: f.file, Line: f.listLine, Col: 1}}
+		p.Config.Rules = &compile.Positioned[[]compile.RuleConfig]{Pos: rules.Pos{File: f.file, Line: f.listLine, Col: 1}}
 	}
 	p.Problems, p.Warnings = r.problems, r.warnings
 	return p
@@ -154,7 +155,7 @@ func (f *SplitFile) hasOnlyThisList(root *yaml.Node) bool {
 func (f *SplitFile) readListPart(text, rest []byte, linesAbove int) ParsedPart {
 	r := &reader{file: f.file, linesAbove: linesAbove}
 	documents, err := decodeDocuments(text, 2)
-	cfg := new(rules.DomainConfig)
+	cfg := new(compile.DomainConfig)
 	switch {
 	case err != nil && len(documents) == 0:
 		// A part that ends within an item may be valid together with the text below it, and an anchor may be above it.

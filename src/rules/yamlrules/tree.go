@@ -9,12 +9,13 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // readLimitTree reads a tree of limits. Its domain is the name of the file.
-func (r *reader) readLimitTree(root *yaml.Node) *rules.DomainConfig {
-	cfg := &rules.DomainConfig{
-		Pos: rules.Pos{File: r.file, Line: 1, Col: 1}, Domain: rules.BaseName(r.file), LimitTree: &rules.Positioned[[]rules.LimitNodeConfig]{},
+func (r *reader) readLimitTree(root *yaml.Node) *compile.DomainConfig {
+	cfg := &compile.DomainConfig{
+		Pos: rules.Pos{File: r.file, Line: 1, Col: 1}, Domain: compile.BaseName(r.file), LimitTree: &compile.Positioned[[]compile.LimitNodeConfig]{},
 	}
 	v := r.readAnyValue(root)
 	for i := range v.fields {
@@ -24,7 +25,7 @@ func (r *reader) readLimitTree(root *yaml.Node) *rules.DomainConfig {
 			continue
 		}
 		cfg.LimitTree.Pos = f.Pos
-		if f.Value.kind != rules.KindMap {
+		if f.Value.kind != compile.KindMap {
 			r.problems.Add(f.Pos, "write names below it", "schema is %v, not a map", f.Value.kind)
 			continue
 		}
@@ -34,16 +35,16 @@ func (r *reader) readLimitTree(root *yaml.Node) *rules.DomainConfig {
 }
 
 // readLimitNodes reads the nodes of one level of a tree of limits. depth counts the levels from 1.
-func (r *reader) readLimitNodes(fields []Field, depth int) (list []rules.LimitNodeConfig) {
+func (r *reader) readLimitNodes(fields []Field, depth int) (list []compile.LimitNodeConfig) {
 	if depth > rules.MaxTreeDepth && len(fields) > 0 { // One node is enough for the compiler to report the depth.
-		return []rules.LimitNodeConfig{{Pos: fields[0].Pos, Word: fields[0].Name}}
+		return []compile.LimitNodeConfig{{Pos: fields[0].Pos, Word: fields[0].Name}}
 	}
 	for i := range fields {
 		f := &fields[i]
 		if f.Name == "" {
 			r.problems.Add(f.Pos, "write a name, or `*`", "a name is empty")
 		}
-		if f.Value.kind != rules.KindMap {
+		if f.Value.kind != compile.KindMap {
 			r.problems.Add(f.Pos, "write `limits: [burst, count, period]` or `children` below it", "%s is %v, not a map",
 				rules.Quote(f.Name), f.Value.kind)
 			continue
@@ -53,15 +54,15 @@ func (r *reader) readLimitNodes(fields []Field, depth int) (list []rules.LimitNo
 	return list
 }
 
-func (r *reader) readLimitNode(f *Field, depth int) rules.LimitNodeConfig {
-	cfg := rules.LimitNodeConfig{Pos: f.Pos, Word: f.Name}
+func (r *reader) readLimitNode(f *Field, depth int) compile.LimitNodeConfig {
+	cfg := compile.LimitNodeConfig{Pos: f.Pos, Word: f.Name}
 	before := len(r.problems)
 	for i := range f.Value.fields {
 		switch in := &f.Value.fields[i]; in.Name {
 		case "limits":
 			cfg.Limit = r.readLimitTriple(in)
 		case "children":
-			if !in.Value.IsNull() && in.Value.kind != rules.KindMap {
+			if !in.Value.IsNull() && in.Value.kind != compile.KindMap {
 				r.problems.Add(in.Pos, "write names below it", "children is %v, not a map", in.Value.kind)
 			}
 			cfg.Children = r.readLimitNodes(in.Value.fields, depth+1)
@@ -77,14 +78,14 @@ func (r *reader) readLimitNode(f *Field, depth int) rules.LimitNodeConfig {
 }
 
 // readLimitTriple reads a limit in the form [burst, count, seconds]. It returns nil for null, or if there is a problem.
-func (r *reader) readLimitTriple(f *Field) *rules.RateLimitConfig {
+func (r *reader) readLimitTriple(f *Field) *compile.RateLimitConfig {
 	const fix = "write [burst, count, seconds], such as [15, 30, 60]"
 	if f.Value.IsNull() {
 		return nil
 	}
-	if n := len(f.Value.items); f.Value.kind != rules.KindList || n != 3 {
+	if n := len(f.Value.items); f.Value.kind != compile.KindList || n != 3 {
 		what := f.Value.kind.String()
-		if f.Value.kind == rules.KindList {
+		if f.Value.kind == compile.KindList {
 			what = fmt.Sprintf("a list of %d", n)
 		}
 		r.problems.Add(f.Pos, fix, "limits is %s, where three whole numbers belong", what)
@@ -100,11 +101,11 @@ func (r *reader) readLimitTriple(f *Field) *rules.RateLimitConfig {
 	if len(r.problems) > before {
 		return nil
 	}
-	return &rules.RateLimitConfig{
+	return &compile.RateLimitConfig{
 		Pos: f.Pos, UnitPos: f.Pos,
 		RequestsPerUnit: uint32(count),
-		Algorithm:       &rules.Positioned[string]{Pos: f.Pos, Value: algorithm.GCRA.String()},
-		Period:          &rules.Positioned[time.Duration]{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
-		Burst:           &rules.Positioned[uint32]{Pos: f.Pos, Value: uint32(burst)},
+		Algorithm:       &compile.Positioned[string]{Pos: f.Pos, Value: algorithm.GCRA.String()},
+		Period:          &compile.Positioned[time.Duration]{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
+		Burst:           &compile.Positioned[uint32]{Pos: f.Pos, Value: uint32(burst)},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 )
 
 // Value is a value of any form in a YAML file. Like rule files, it is read by YAML 1.1, with aliases and `<<` resolved. If an alias
@@ -42,26 +43,26 @@ func ReadValue(file string, data []byte) (*Value, rules.Problems) {
 func (v *Value) TypeName() string { return v.kind.String() }
 
 // IsNull reports whether the value is null, or nothing is written behind its key.
-func (v *Value) IsNull() bool { return v.kind == rules.KindNull }
+func (v *Value) IsNull() bool { return v.kind == compile.KindNull }
 
 // Text returns a scalar as written, without quotes; ok is false for null, maps and lists.
 func (v *Value) Text() (text string, ok bool) {
-	return v.text, v.kind != rules.KindNull && v.kind != rules.KindMap && v.kind != rules.KindList
+	return v.text, v.kind != compile.KindNull && v.kind != compile.KindMap && v.kind != compile.KindList
 }
 
 // Bool returns the value of true or false; ok is false for other types.
-func (v *Value) Bool() (value, ok bool) { return v.boolValue, v.kind == rules.KindBool }
+func (v *Value) Bool() (value, ok bool) { return v.boolValue, v.kind == compile.KindBool }
 
 // Int returns a whole number; ok is false for other types.
-func (v *Value) Int() (n int64, ok bool) { return v.intValue, v.kind == rules.KindInt }
+func (v *Value) Int() (n int64, ok bool) { return v.intValue, v.kind == compile.KindInt }
 
 // Items returns the items of a list, and none for null; ok is false for other types.
 func (v *Value) Items() (items []Value, ok bool) {
-	return v.items, v.kind == rules.KindList || v.kind == rules.KindNull
+	return v.items, v.kind == compile.KindList || v.kind == compile.KindNull
 }
 
 // Fields returns the fields of a map in order, each key once; ok is false for other types.
-func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == rules.KindMap }
+func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == compile.KindMap }
 
 // readAnyValue reads a node and all nodes below it.
 func (r *reader) readAnyValue(n *yaml.Node) Value {

@@ -17,7 +17,7 @@ type ruleYAML struct {
 	Position       string         `yaml:"at"`
 	Descriptors    []levelYAML    `yaml:"descriptors,omitempty"`
 	WordPath       []string       `yaml:"names,omitempty"`
-	Match          any            `yaml:"match,omitempty"` // Match is a *map[string]string, or nil: so an empty match is written too.
+	Match          any            `yaml:"match,omitempty"` // a *map[string]string, or nil: so an empty match is written too
 	PerKeys        []string       `yaml:"per,omitempty"`
 	RateLimit      *yaml.Node     `yaml:"rate_limit"`
 	ShadowMode     bool           `yaml:"shadow_mode,omitempty"`
@@ -32,11 +32,11 @@ type levelYAML struct {
 	Key            string        `yaml:"key"`
 	Value          string        `yaml:"value,omitempty"`
 	Exact          *string       `yaml:"exact,omitempty"`
-	CIDR           []string      `yaml:"cidr,omitempty,flow"` // CIDR has at most maxNetworksShown networks, and then the number of the others.
+	CIDR           []string      `yaml:"cidr,omitempty,flow"` // at most maxNetworksShown networks, and then the number of the others
 	Regex          string        `yaml:"regex,omitempty"`
 	ValuesFrom     string        `yaml:"values_from,omitempty"`
 	LimitsFrom     string        `yaml:"limits_from,omitempty"`
-	ValueCount     int           `yaml:"values,omitempty"` // ValueCount is the number of values in the file.
+	ValueCount     int           `yaml:"values,omitempty"` // the number of values in the file
 	CountByPrefix  *prefixesYAML `yaml:"count_by_prefix,omitempty,flow"`
 	ValueToMetric  bool          `yaml:"value_to_metric,omitempty"`
 	ShareThreshold bool          `yaml:"share_threshold,omitempty"`

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
 )
@@ -108,7 +108,7 @@ const writtenYAML = `- rule: d.path_/f/*.user
 `
 
 func TestWrite(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(writtenRules)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(writtenRules)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -42,7 +42,7 @@ func listener(t *testing.T) net.Listener {
 // service starts a limiter over memory behind gRPC and returns its address.
 func service(t *testing.T, text string) string {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

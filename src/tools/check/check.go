@@ -9,7 +9,9 @@ import (
 
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/rules/match"
 	"ratelimit/src/rules/yamlrules"
 )
 
@@ -21,10 +23,10 @@ type Result struct {
 }
 
 // Load reads and compiles the files, and the directories of files, at paths.
-func Load(paths []string, opt rules.Options) Result { return load(paths, opt, filerules.Load) }
+func Load(paths []string, opt compile.Options) Result { return load(paths, opt, filerules.Load) }
 
 // load does what Load does, with a function that compiles files as filerules.Load does.
-func load(paths []string, opt rules.Options, compile func([]filerules.File, rules.Options) (*rules.Set, rules.Problems, error)) (r Result) {
+func load(paths []string, opt compile.Options, compile func([]filerules.File, compile.Options) (*rules.Set, rules.Problems, error)) (r Result) {
 	var files []filerules.File
 	for _, path := range paths {
 		more, warnings, err := filerules.Read(path)
@@ -42,10 +44,10 @@ func load(paths []string, opt rules.Options, compile func([]filerules.File, rule
 
 // compileAllDocuments does what filerules.Load does, and also checks the later documents of YAML files. These never take effect: as in
 // envoyproxy/ratelimit, the set has the rules of the first documents only.
-func compileAllDocuments(files []filerules.File, opt rules.Options) (*rules.Set, rules.Problems, error) {
+func compileAllDocuments(files []filerules.File, opt compile.Options) (*rules.Set, rules.Problems, error) {
 	set, warnings, err := filerules.Load(files, opt)
 	problems := rules.ProblemsOf(err)
-	var configs []rules.DomainConfig
+	var configs []compile.DomainConfig
 	for _, f := range files {
 		if filerules.HasLaterDocuments(f) {
 			more, wrong, odd := yamlrules.ParseLaterDocuments(f.Name, f.Data)
@@ -56,7 +58,7 @@ func compileAllDocuments(files []filerules.File, opt rules.Options) (*rules.Set,
 			problems, warnings = append(problems, wrong...), append(warnings, odd...)
 		}
 	}
-	_, odd, err := rules.Compile(configs, opt)
+	_, odd, err := compile.Compile(configs, opt)
 	if problems = append(problems, rules.ProblemsOf(err)...); len(problems) > 0 {
 		return nil, nil, problems.OnePerPlace()
 	}
@@ -122,7 +124,7 @@ func (r *Result) RegexLines() (lines []string) {
 		return nil
 	}
 	for _, d := range r.Set.Domains() {
-		if most := d.MostRegexes(); most > 0 {
+		if most := match.MostRegexes(d); most > 0 {
 			lines = append(lines, fmt.Sprintf("domain %s: a descriptor is compared with at most %s", rules.Quote(d.Name), output.Plural(most, "regular expression")))
 		}
 	}
@@ -151,7 +153,7 @@ func (r *Result) JSON(to io.Writer) error {
 	if r.Set != nil {
 		body.Domains, body.Rules = len(r.Set.Domains()), len(r.Set.Rules())
 		for _, d := range r.Set.Domains() {
-			if most := d.MostRegexes(); most > 0 {
+			if most := match.MostRegexes(d); most > 0 {
 				if body.Regexes == nil {
 					body.Regexes = make(map[string]int)
 				}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -56,7 +56,7 @@ descriptors:
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
-			set, warnings, err := compileAllDocuments(tt.files, rules.Options{})
+			set, warnings, err := compileAllDocuments(tt.files, compile.Options{})
 			got := ""
 			if err != nil {
 				got = err.Error() + "\n"
@@ -84,7 +84,7 @@ descriptors:
 - {key: "*", value: "*", descriptors: [{key: b, regex: x}, {key: b, regex: y}, {key: b, regex: z}]}
 `
 	files := []filerules.File{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e\ndescriptors: [{key: a}]\n")}}
-	set, _, err := filerules.Load(files, rules.Options{})
+	set, _, err := filerules.Load(files, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/service"
 	"ratelimit/src/tools/command"
 )
@@ -20,7 +20,7 @@ var help string
 // Command returns `ratelimit check`.
 func Command() *cobra.Command {
 	var dir, backend, format string
-	var opt rules.Options
+	var opt compile.Options
 	needPath := func(_ *cobra.Command, args []string) error {
 		if dir == "" && len(args) == 0 {
 			return errors.New("name a directory or files to check")

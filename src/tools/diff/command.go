@@ -13,6 +13,7 @@ import (
 
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/command"
@@ -24,7 +25,7 @@ var help string
 
 // options are the flags of `ratelimit diff`.
 type options struct {
-	ruleOptions rules.Options
+	ruleOptions compile.Options
 	requests    string // requests names the recording; empty for none, - for standard input.
 	format      string
 	top         int

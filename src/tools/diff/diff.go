@@ -185,7 +185,7 @@ func exemptNames(set *rules.Set) (names []string) {
 		limited[r.FullName] = true
 	}
 	for _, d := range set.Domains() {
-		for _, name := range d.DescriptorNames() {
+		for _, name := range d.DescriptorNames {
 			if !limited[name] {
 				names = append(names, name)
 			}

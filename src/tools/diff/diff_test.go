@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/simulate"
 )
@@ -21,7 +22,7 @@ func load(t *testing.T, text string) *side {
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &side{check.Load([]string{dir}, rules.Options{}), dir}
+	s := &side{check.Load([]string{dir}, compile.Options{}), dir}
 	if s.Set == nil {
 		t.Fatal(s.Problems, text)
 	}
@@ -214,7 +215,7 @@ func TestDataFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r := check.Load([]string{dir}, rules.Options{})
+		r := check.Load([]string{dir}, compile.Options{})
 		if r.Set == nil {
 			t.Fatal(r.Problems)
 		}

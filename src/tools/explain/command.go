@@ -24,6 +24,7 @@ import (
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/client"
 	"ratelimit/src/tools/command"
@@ -36,7 +37,7 @@ var help string
 // options are the flags of `ratelimit explain`.
 type options struct {
 	rulePath    string // rulePath is empty to ask the service.
-	ruleOptions rules.Options
+	ruleOptions compile.Options
 	escapeKeys  bool
 	service     reach.Service
 	request     client.Request

@@ -14,7 +14,7 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/tools/explain"
 )
@@ -30,7 +30,7 @@ descriptors:
 // start returns a limiter over memory.
 func start(t *testing.T, text string) *limiter.Limiter {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

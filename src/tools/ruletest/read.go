@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/tools/check"
 )
@@ -78,7 +79,7 @@ func Read(name string, data []byte) (*File, rules.Problems) {
 
 func (r *reader) root(v *yamlrules.Value) {
 	var source, tests *yamlrules.Value
-	var opt rules.Options
+	var opt compile.Options
 	modes := &r.file.modes
 	settings := map[string]valueReader{
 		"MERGE_DOMAIN_CONFIG": storeIn(&opt.MergeDomains, r.flag),
@@ -103,7 +104,7 @@ func (r *reader) root(v *yamlrules.Value) {
 }
 
 // loadRules loads the rules that the file tests. v is their path.
-func (r *reader) loadRules(v *yamlrules.Value, opt rules.Options) {
+func (r *reader) loadRules(v *yamlrules.Value, opt compile.Options) {
 	path := r.text(v, "rules")
 	if path == "" {
 		return

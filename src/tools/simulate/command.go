@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/check"
@@ -29,7 +29,7 @@ var help string
 // options are the flags of `ratelimit simulate` that have no field in Config.
 type options struct {
 	rulePaths     []string
-	ruleOptions   rules.Options
+	ruleOptions   compile.Options
 	start         string
 	backend       string
 	redisType     string

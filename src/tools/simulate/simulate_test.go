@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/redistest"
 )
@@ -23,7 +24,7 @@ var update = flag.Bool("update", false, "write what is expected in testdata anew
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -41,7 +42,7 @@ func TestSoonest(t *testing.T) {
 		{"none", rule(`
   - {key: "it's", rate_limit: {unit: day, requests_per_unit: 2}}`), ""},
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(tt.text)}}, rules.Options{})
+		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(tt.text)}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestPrintedCommands(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(test.rules)}}, rules.Options{})
+			set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(test.rules)}}, compile.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +169,7 @@ func answerTo(t *testing.T, l *limiter.Limiter, text string, now time.Time) stri
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]")}}, rules.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]")}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

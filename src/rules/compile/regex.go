@@ -1,10 +1,13 @@
-package rules
+package compile
 
 import (
 	"errors"
 	"regexp"
 	"regexp/syntax"
 	"strings"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
 )
 
 // These bounds limit what one value of a request can cost.
@@ -17,73 +20,11 @@ const (
 	MaxRegexes = 100
 	// MaxTotalRegexSteps is the most steps that these have together.
 	MaxTotalRegexSteps = 5000
-	// MaxRegexValue is the number of bytes at the start of a value that regular expressions are compared with.
-	MaxRegexValue = 2048
 )
 
-// regexList has the descriptors of one key on one level that have a `regex`, in file order.
-type regexList []regexNode
-
-type regexNode struct {
-	*regex
-	node *node
-}
-
-// find returns the descriptor of the first regular expression that matches a value, or nil.
-func (l regexList) find(value []byte, b *searchBounds) (found *node) {
-	if len(l) == 0 {
-		return nil
-	}
-	value = value[:min(len(value), MaxRegexValue)]
-	if n, ok := b.recall(&l[0], value); ok {
-		return n
-	}
-	before := b.regexWork
-	for i := range l {
-		if !b.allowsRegex(l[i].steps * (len(value) + 1)) {
-			return nil
-		}
-		if l[i].matches(value) {
-			found = l[i].node
-			break
-		}
-	}
-	if b.regexWork-before >= minRememberedWork {
-		b.remember(matchedValue{&l[0], value, found})
-	}
-	return found
-}
-
-// explain adds the regular expressions that find tries to s, and those that match but come later. It stops where b does.
-func (l regexList) explain(value []byte, s *SearchStep, b *searchBounds) {
-	for i := range l {
-		if !b.allowsRegex(l[i].steps * (min(len(value), MaxRegexValue) + 1)) {
-			return
-		}
-		var why MatchReason
-		if len(value) > MaxRegexValue {
-			why = WhyValueCut
-		}
-		s.addCandidateAt(l[i].node.place(), l[i].node, MatchRegex, l[i].matches(value), why)
-	}
-}
-
-// regex is a compiled `regex`.
-type regex struct {
-	compiled *regexp.Regexp
-	parsed   *syntax.Regexp
-	steps    int // steps is the result of regexSteps.
-}
-
-// matches reports whether the expression matches value, of which it reads the first MaxRegexValue bytes. It allocates nothing, except
-// when package regexp enlarges its pools.
-func (r *regex) matches(value []byte) bool {
-	return r.compiled.Match(value[:min(len(value), MaxRegexValue)])
-}
-
 // compileRegex compiles a regular expression. It returns nil if there is a problem.
-func (c *Compiler) compileRegex(text *Positioned[string]) *regex {
-	refuse := func(fix, format string, args ...any) *regex {
+func (c *Compiler) compileRegex(text *Positioned[string]) *match.Regex {
+	refuse := func(fix, format string, args ...any) *match.Regex {
 		c.problems.Add(text.Pos, fix, format, args...)
 		return nil
 	}
@@ -100,7 +41,7 @@ func (c *Compiler) compileRegex(text *Positioned[string]) *regex {
 		if mistake.Code == syntax.ErrInvalidPerlOp {
 			fix = "RE2 has neither look-around nor back-references: write a descriptor for each case"
 		}
-		return refuse(fix, "regex is not a regular expression: %v in %s", mistake.Code, Quote(mistake.Expr))
+		return refuse(fix, "regex is not a regular expression: %v in %s", mistake.Code, rules.Quote(mistake.Expr))
 	}
 	steps := regexSteps(parsed)
 	if steps > MaxRegexSteps {
@@ -111,7 +52,7 @@ func (c *Compiler) compileRegex(text *Positioned[string]) *regex {
 	if err != nil { // It compiles, because it parses and is small.
 		return refuse("", "regex: %v", err)
 	}
-	return &regex{compiled, parsed, steps}
+	return &match.Regex{Compiled: compiled, Parsed: parsed, Steps: steps}
 }
 
 // regexSteps returns about how many instructions an expression has when it is compiled: each character, class, anchor and group counts
@@ -132,32 +73,32 @@ func regexSteps(re *syntax.Regexp) int {
 }
 
 // addRegex makes child the descriptor of a regular expression below n.
-func (c *Compiler) addRegex(n *node, l *Level, child *node, r *regex, at Pos) {
-	list := &n.matchersOf(l.Key()).regexes
-	steps := r.steps
+func (c *Compiler) addRegex(n *match.Node, l *rules.Level, child *match.Node, r *match.Regex, at rules.Pos) {
+	list := &n.MatchersOf(l.Key()).Regexes
+	steps := r.Steps
 	for _, other := range *list {
-		if steps += other.steps; other.compiled.String() == l.Value() {
+		if steps += other.Steps; other.Compiled.String() == l.Value() {
 			c.problems.Add(at, "remove one, or join their limits and descriptors", "regex %s of the key %s is already at %v, on the same level",
-				Quote(l.Value()), Quote(l.Key()), other.node.place().Pos)
+				rules.Quote(l.Value()), rules.Quote(l.Key()), other.Node.Place().Pos)
 			return
 		}
 	}
 	switch {
 	case len(*list) == MaxRegexes:
-		c.problems.Add(at, "join some with `|`, or use wildcards", "the key %s has more than %d regular expressions on one level", Quote(l.Key()), MaxRegexes)
+		c.problems.Add(at, "join some with `|`, or use wildcards", "the key %s has more than %d regular expressions on one level", rules.Quote(l.Key()), MaxRegexes)
 	case steps > MaxTotalRegexSteps:
-		c.problems.Add(at, "write simpler ones", "the regular expressions of the key %s have more than %d steps together on one level", Quote(l.Key()),
+		c.problems.Add(at, "write simpler ones", "the regular expressions of the key %s have more than %d steps together on one level", rules.Quote(l.Key()),
 			MaxTotalRegexSteps)
 	}
-	*list = append(*list, regexNode{r, child})
+	*list = append(*list, match.RegexNode{Regex: r, Node: child})
 }
 
 // shape is what is known of the texts that an expression matches.
 type shape struct {
-	isAnchored bool   // isAnchored says that each text begins with prefix; if not, prefix is empty.
-	prefix     string // prefix is the text behind the anchor `^`.
-	isWhole    bool   // isWhole says that each text with the prefix matches, and each text if prefix is empty.
-	isOne      bool   // isOne says that only prefix itself matches.
+	isAnchored bool   // each text begins with prefix; if not, prefix is empty
+	prefix     string // the text behind the anchor `^`
+	isWhole    bool   // each text with the prefix matches, and each text if prefix is empty
+	isOne      bool   // only prefix itself matches
 }
 
 // shapeOf returns the shape of an expression. Where it is unsure, the fields are false.
@@ -213,75 +154,39 @@ func (s shape) hides(t shape) bool {
 }
 
 // warnUselessRegexes warns of regular expressions of the group that no request gets to, or that hide what comes after them.
-func (c *Compiler) warnUselessRegexes(key string, k *keyGroup, wildcards []wildcardNode) {
-	list := k.matchers.regexes
+func (c *Compiler) warnUselessRegexes(key string, k *match.KeyGroup, wildcards []match.WildcardNode) {
+	list := k.Matchers.Regexes
 	for i := range list {
-		r, at := shapeOf(list[i].parsed), list[i].node.place().Pos
-		text := Quote(list[i].compiled.String())
+		r, at := shapeOf(list[i].Parsed), list[i].Node.Place().Pos
+		text := rules.Quote(list[i].Compiled.String())
 		if r.isOne {
-			if exact := k.nodesByValue.find([]byte(r.prefix)); exact != nil && r.prefix != "" {
-				c.warnings.Add(at, "remove one", "no request can match regex %s: the value at %v comes first and takes all of them", text, exact.place().Pos)
+			if exact := k.ByValue.Find([]byte(r.prefix)); exact != nil && r.prefix != "" {
+				c.warnings.Add(at, "remove one", "no request can match regex %s: the value at %v comes first and takes all of them", text, exact.Place().Pos)
 			} else if r.prefix != "" {
 				c.warnings.Add(at, "write `value: "+r.prefix+"`, which is faster", "regex %s matches one value only", text)
 			}
 		}
 		for j := range i {
-			if shapeOf(list[j].parsed).hides(r) {
+			if shapeOf(list[j].Parsed).hides(r) {
 				c.warnings.Add(at, "put the more specific one first, or remove one", "no request can match regex %s: regex %s at %v takes all of them",
-					text, Quote(list[j].compiled.String()), list[j].node.place().Pos)
+					text, rules.Quote(list[j].Compiled.String()), list[j].Node.Place().Pos)
 				break
 			}
 		}
 		for w := range min(len(wildcards), maxComparedItems) {
-			at := wildcards[w].node.place()
+			at := wildcards[w].Node.Place()
 			before, _, isWildcard := strings.Cut(at.Value, "*")
 			if isWildcard && at.Key == key && r.hides(shape{isAnchored: true, prefix: before}) {
 				c.warnings.Add(at.Pos, "remove one, or narrow the regex", "no request can match %s: regex %s comes before wildcards and takes all of them",
-					Quote(levelName(at.Key, at.Value)), text)
+					rules.Quote(rules.LevelName(at.Key, at.Value)), text)
 			}
 		}
 		if r.isWhole && r.prefix == "" {
 			c.warnings.Add(at, "remove regex, or narrow it", "regex %s matches every value", text)
-			if k.anyValueNode != nil {
-				c.warnings.Add(k.anyValueNode.place().Pos, "remove it, or narrow the regex", "no request can match %s: regex %s at %v comes before a key alone and takes all of them",
-					Quote(key), text, at)
+			if k.AnyValue != nil {
+				c.warnings.Add(k.AnyValue.Place().Pos, "remove it, or narrow the regex", "no request can match %s: regex %s at %v comes before a key alone and takes all of them",
+					rules.Quote(key), text, at)
 			}
 		}
 	}
-}
-
-// writeSample writes a short text that most expressions of this form match.
-func writeSample(b *strings.Builder, re *syntax.Regexp) {
-	switch re.Op {
-	case syntax.OpLiteral:
-		b.WriteString(string(re.Rune))
-	case syntax.OpCharClass:
-		b.WriteRune(sampleRune(re.Rune))
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		b.WriteByte('x')
-	case syntax.OpRepeat:
-		for range re.Min {
-			writeSample(b, re.Sub[0])
-		}
-	case syntax.OpAlternate:
-		writeSample(b, re.Sub[0])
-	case syntax.OpStar, syntax.OpQuest:
-	default:
-		for _, sub := range re.Sub {
-			writeSample(b, sub)
-		}
-	}
-}
-
-// sampleRune returns a printable character of the class with these ranges if it has one, else its first character.
-func sampleRune(ranges []rune) rune {
-	for i := 0; i+1 < len(ranges); i += 2 {
-		if low := max(ranges[i], '0'); low <= min(ranges[i+1], 'z') {
-			return low
-		}
-	}
-	if len(ranges) == 0 {
-		return 0
-	}
-	return ranges[0]
 }

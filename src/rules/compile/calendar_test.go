@@ -1,4 +1,4 @@
-package rules
+package compile
 
 import (
 	"archive/zip"

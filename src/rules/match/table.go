@@ -1,4 +1,4 @@
-package rules
+package match
 
 import (
 	"iter"
@@ -8,8 +8,8 @@ import (
 // nameTable is a map from names to values that takes little memory for few entries: a Go map with one entry takes some 250 bytes. Its
 // zero value is empty.
 type nameTable[V any] struct {
-	smallEntries []tableEntry[V] // smallEntries has the entries of a table of at most maxSmallTable entries, in the order of add.
-	largeMap     map[string]V    // largeMap has the entries of a larger table, whose smallEntries is nil.
+	smallEntries []tableEntry[V] // the entries of a table of at most maxSmallTable entries, in the order of add
+	largeMap     map[string]V    // the entries of a larger table, whose smallEntries is nil
 }
 
 type tableEntry[V any] struct {
@@ -20,8 +20,8 @@ type tableEntry[V any] struct {
 // maxSmallTable is the number of entries up to which a search one by one is as fast as a map.
 const maxSmallTable = 8
 
-// find returns the value with the name, or the zero value.
-func (t *nameTable[V]) find(name []byte) (v V) {
+// Find returns the value with the name, or the zero value.
+func (t *nameTable[V]) Find(name []byte) (v V) {
 	if t.largeMap != nil {
 		return t.largeMap[string(name)]
 	}
@@ -33,8 +33,8 @@ func (t *nameTable[V]) find(name []byte) (v V) {
 	return v
 }
 
-// add adds an entry. The table must not have an entry with the name.
-func (t *nameTable[V]) add(name string, v V) {
+// Add adds an entry. The table must not have an entry with the name.
+func (t *nameTable[V]) Add(name string, v V) {
 	switch {
 	case t.largeMap != nil:
 		t.largeMap[name] = v
@@ -51,8 +51,8 @@ func (t *nameTable[V]) add(name string, v V) {
 
 func (t *nameTable[V]) len() int { return len(t.smallEntries) + len(t.largeMap) }
 
-// all yields all entries in any order.
-func (t *nameTable[V]) all() iter.Seq2[string, V] {
+// All yields all entries in any order.
+func (t *nameTable[V]) All() iter.Seq2[string, V] {
 	if t.largeMap != nil {
 		return maps.All(t.largeMap)
 	}

@@ -1,9 +1,11 @@
-package rules
+package compile
 
 import (
-	"iter"
 	"math"
 	"slices"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/rules/datafile"
@@ -11,68 +13,6 @@ import (
 
 // maxDataFilesPerKey is the most descriptors with values_from or limits_from that a key has on one level. Each is a search of its own.
 const maxDataFilesPerKey = 100
-
-// DataFiles yields what the descriptor says of data files.
-func (cfg *DescriptorConfig) DataFiles() iter.Seq[datafile.Reference] {
-	return func(yield func(datafile.Reference) bool) {
-		if v := cfg.ValuesFrom; v != nil && !yield(datafile.Reference{Name: v.Value, Kind: datafile.Values}) {
-			return
-		}
-		if v := cfg.LimitsFrom; v != nil {
-			yield(datafile.Reference{Name: v.Value, Kind: datafile.Limits})
-		}
-	}
-}
-
-// dataNode is a descriptor with values_from or limits_from.
-type dataNode struct {
-	kind LevelKind
-	file *datafile.File
-	node *node
-	// nodesByLimit has a node for each of the Limits of the file's Table. They differ from node in the rule only. It is nil for values_from.
-	nodesByLimit []*node
-}
-
-// dataList has the descriptors of one key on one level that have values_from or limits_from, in file order.
-type dataList []dataNode
-
-// find returns the first descriptor whose file has a value, or nil.
-func (l dataList) find(value []byte) *node {
-	for i := range l {
-		if n := l[i].find(value); n != nil {
-			return n
-		}
-	}
-	return nil
-}
-
-func (d *dataNode) find(value []byte) *node {
-	limit, found := d.file.Table.Find(value)
-	switch {
-	case !found:
-		return nil
-	case d.nodesByLimit != nil:
-		return d.nodesByLimit[limit]
-	}
-	return d.node
-}
-
-// explain adds the descriptors that find tries to s, and those that match but come later.
-func (l dataList) explain(value []byte, s *SearchStep) {
-	for i := range l {
-		at, how := l[i].node.place(), MatchValuesFrom
-		if l[i].kind == LevelLimitsFrom {
-			how = MatchLimitsFrom
-		}
-		if n := l[i].find(value); n != nil {
-			line := Pos{File: l[i].file.Path, Line: l[i].file.Table.Line(value)}
-			s.addCandidateAt(at, n, how, true, "")
-			s.Candidates[len(s.Candidates)-1].DataLine = line.String()
-		} else {
-			s.addCandidateAt(at, l[i].node, how, false, WhyNotInFile)
-		}
-	}
-}
 
 // compileDataFile compiles values_from or limits_from, whichever v is. It returns nil if there is a problem.
 func (c *Compiler) compileDataFile(v *Positioned[string], kind datafile.Kind, files datafile.Files) *datafile.File {
@@ -87,33 +27,33 @@ func (c *Compiler) compileDataFile(v *Positioned[string], kind datafile.Kind, fi
 	}
 	for _, p := range file.Problems {
 		if p.Line == 0 {
-			c.problems.Add(v.Pos, p.Fix, "%v %s: %s %s", kind, Quote(v.Value), file.Path, p.Message)
+			c.problems.Add(v.Pos, p.Fix, "%v %s: %s %s", kind, rules.Quote(v.Value), file.Path, p.Message)
 			return nil
 		}
-		c.problems.Add(Pos{File: file.Path, Line: p.Line, Col: p.Col}, p.Fix, "%s", p.Message)
+		c.problems.Add(rules.Pos{File: file.Path, Line: p.Line, Col: p.Col}, p.Fix, "%s", p.Message)
 	}
-	c.problems.Add(v.Pos, "correct the file", "%v %s: %s has problems, the first is in line %d", kind, Quote(v.Value), file.Path, file.Problems[0].Line)
+	c.problems.Add(v.Pos, "correct the file", "%v %s: %s has problems, the first is in line %d", kind, rules.Quote(v.Value), file.Path, file.Problems[0].Line)
 	return nil
 }
 
 // addDataFile makes child the descriptor of a data file below n.
-func (c *Compiler) addDataFile(n *node, l *Level, child *node, at Pos) {
-	list := &n.matchersOf(l.Key()).data
+func (c *Compiler) addDataFile(n *match.Node, l *rules.Level, child *match.Node, at rules.Pos) {
+	list := &n.MatchersOf(l.Key()).Data
 	for _, other := range *list {
-		if other.file.Path == l.data.Path && other.kind == l.Kind {
+		if other.File.Path == l.DataFile.Path && other.Kind == l.Kind {
 			c.problems.Add(at, "remove one, or join their limits and descriptors", "%v %s of the key %s is already at %v, on the same level",
-				l.Kind, Quote(l.Value()), Quote(l.Key()), other.node.place().Pos)
+				l.Kind, rules.Quote(l.Value()), rules.Quote(l.Key()), other.Node.Place().Pos)
 			return
 		}
 	}
 	if len(*list) == maxDataFilesPerKey {
-		c.problems.Add(at, "join files", "the key %s has more than %d files on one level", Quote(l.Key()), maxDataFilesPerKey)
+		c.problems.Add(at, "join files", "the key %s has more than %d files on one level", rules.Quote(l.Key()), maxDataFilesPerKey)
 		return
 	}
-	if l.data.Table.Len() == 0 {
-		c.warnings.Add(at, "add values, or remove the descriptor", "%s has no values, so the descriptor matches nothing", l.data.Path)
+	if l.DataFile.Table.Len() == 0 {
+		c.warnings.Add(at, "add values, or remove the descriptor", "%s has no values, so the descriptor matches nothing", l.DataFile.Path)
 	}
-	*list = append(*list, dataNode{kind: l.Kind, file: l.data, node: child})
+	*list = append(*list, match.DataNode{Kind: l.Kind, File: l.DataFile, Node: child})
 }
 
 // limitsOfDescriptor returns the limits of a descriptor. Those of limits_from get a placeholder for the numbers that the file has.
@@ -149,32 +89,32 @@ func (c *Compiler) limitsOfDescriptor(cfg *DescriptorConfig) *LimitsConfig {
 
 // addLimitsOfFile adds a rule for each limit of a file, if cfg, the descriptor of the child of n, has limits_from. The rules share all but
 // the limit with child.rule.
-func (c *Compiler) addLimitsOfFile(n, child *node, cfg *DescriptorConfig) {
-	if cfg.LimitsFrom == nil || child.rule == nil || child.rule.Limit.Period == 0 { // A rule without a window has a problem.
+func (c *Compiler) addLimitsOfFile(n, child *match.Node, cfg *DescriptorConfig) {
+	if cfg.LimitsFrom == nil || child.Rule == nil || child.Rule.Limit.Period == 0 { // A rule without a window has a problem.
 		return
 	}
-	list := n.matchersOf(cfg.Key).data
-	i := slices.IndexFunc(list, func(d dataNode) bool { return d.node == child })
+	list := n.MatchersOf(cfg.Key).Data
+	i := slices.IndexFunc(list, func(d match.DataNode) bool { return d.Node == child })
 	if i < 0 {
 		return // The descriptor has a problem.
 	}
-	d, base, problems := &list[i], child.rule, len(c.problems)
-	base.LimitsFile = d.file
-	d.nodesByLimit = make([]*node, len(d.file.Table.Limits()))
-	for i, of := range d.file.Table.Limits() {
-		n := *d.node
-		n.rule = c.ruleWithLimit(base, d.file.Path, of)
-		c.set.copies = append(c.set.copies, ruleCopy{base, n.rule})
-		d.nodesByLimit[i] = &n
+	d, base, problems := &list[i], child.Rule, len(c.problems)
+	base.LimitsFile = d.File
+	d.NodesByLimit = make([]*match.Node, len(d.File.Table.Limits()))
+	for i, of := range d.File.Table.Limits() {
+		n := *d.Node
+		n.Rule = c.ruleWithLimit(base, d.File.Path, of)
+		c.parts.Copies = append(c.parts.Copies, rules.RuleCopy{Rule: base, Copy: n.Rule})
+		d.NodesByLimit[i] = &n
 	}
 	if len(c.problems) > problems {
 		c.problems.Add(cfg.LimitsFrom.Pos, "correct the file, or the rate_limit", "limits_from %s: %s has limits that the rate_limit cannot have, the first is in line %d",
-			Quote(cfg.LimitsFrom.Value), d.file.Path, c.problems[problems].Line)
+			rules.Quote(cfg.LimitsFrom.Value), d.File.Path, c.problems[problems].Line)
 	}
 }
 
 // ruleWithLimit returns base with a limit of a file.
-func (c *Compiler) ruleWithLimit(base *Rule, path string, of datafile.Limit) *Rule {
+func (c *Compiler) ruleWithLimit(base *rules.Rule, path string, of datafile.Limit) *rules.Rule {
 	r := *base
 	r.LimitsFile = nil
 	if base.ChargedLimits != nil { // They are those of levels above, and base.
@@ -182,10 +122,10 @@ func (c *Compiler) ruleWithLimit(base *Rule, path string, of datafile.Limit) *Ru
 		r.ChargedLimits[len(r.ChargedLimits)-1] = &r
 	}
 	if of.Unlimited {
-		r.Unlimited, r.Rate, r.Limit, r.HasPeriod, r.HoldIDKey, r.Enforcement, r.matchHasConcurrency = true, Rate{UnitMultiplier: 1}, algorithm.Limit{}, false, "", nil, false
+		r.Unlimited, r.Rate, r.Limit, r.HasPeriod, r.HoldIDKey, r.Enforcement, r.MatchHasConcurrency = true, rules.Rate{UnitMultiplier: 1}, algorithm.Limit{}, false, "", nil, false
 		return &r
 	}
-	at := Pos{File: path, Line: of.Line, Col: of.Col}
+	at := rules.Pos{File: path, Line: of.Line, Col: of.Col}
 	r.Requests, r.Limit.Max = of.Requests, uint64(of.Requests)
 	if r.Limit.Kind == algorithm.GCRA {
 		r.Limit.Burst = max(r.Limit.Max, 1) - 1
@@ -211,9 +151,9 @@ func (c *Compiler) ruleWithLimit(base *Rule, path string, of datafile.Limit) *Ru
 }
 
 // refuseLimitsOfFileAbove reports a limit above that comes from a file: it depends on a value that only the search knows.
-func (c *Compiler) refuseLimitsOfFileAbove(at Pos, above []*Rule) {
+func (c *Compiler) refuseLimitsOfFileAbove(at rules.Pos, above []*rules.Rule) {
 	for _, r := range above {
-		if len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == LevelLimitsFrom {
+		if len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == rules.LevelLimitsFrom {
 			c.problems.Add(at, "write `charge: leaf` here, or give the levels below descriptors of their own in the request",
 				"charge: path cannot charge the limit at %v, which is one of limits_from", r.Pos)
 			return

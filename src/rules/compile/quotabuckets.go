@@ -1,17 +1,19 @@
-package rules
+package compile
 
 import (
 	"strings"
+
+	"ratelimit/src/rules"
 
 	"ratelimit/src/algorithm"
 )
 
 // setQuotaBuckets sets d.HasQuotaBuckets, before the limits of cfg are compiled. All files of a domain must agree.
-func (c *Compiler) setQuotaBuckets(d *Domain, cfg *DomainConfig) {
+func (c *Compiler) setQuotaBuckets(d *rules.Domain, cfg *DomainConfig) {
 	c.quotaBuckets = cfg.QuotaBuckets != nil && cfg.QuotaBuckets.Value
-	if d.pos != cfg.Pos && d.HasQuotaBuckets != c.quotaBuckets {
+	if d.Pos != cfg.Pos && d.HasQuotaBuckets != c.quotaBuckets {
 		c.problems.Add(cfg.Pos, "write quota_buckets: true in all files of the domain, or in none",
-			"quota_buckets of domain %s differs from that at %v", Quote(cfg.Domain), d.pos)
+			"quota_buckets of domain %s differs from that at %v", rules.Quote(cfg.Domain), d.Pos)
 	}
 	if d.HasQuotaBuckets = c.quotaBuckets; !c.quotaBuckets {
 		return
@@ -41,23 +43,23 @@ func (c *Compiler) checkDivisible(l *algorithm.Limit, cfg *RateLimitConfig) {
 // bucketKeys says which entries of a quota bucket can lead to a place in a tree of descriptors. The entries of a bucket have different
 // keys, and are sorted by them.
 type bucketKeys struct {
-	last      string // last is the smallest key that the last of these entries can have.
-	isNoneLed bool   // isNoneLed says that no bucket can get to the place.
+	last      string // the smallest key that the last of these entries can have
+	isNoneLed bool   // no bucket can get to the place
 }
 
 // with returns the bucketKeys of a child at level.
-func (k bucketKeys) with(level *Level) bucketKeys {
-	key, found := level.smallestKeyAfter(k.last)
+func (k bucketKeys) with(level *rules.Level) bucketKeys {
+	key, found := smallestKeyAfter(level, k.last)
 	return bucketKeys{key, k.isNoneLed || !found}
 }
 
 // smallestKeyAfter returns the smallest key greater than last that an entry can have to match l.
-func (l *Level) smallestKeyAfter(last string) (key string, found bool) {
-	if !l.hasWildcard {
+func smallestKeyAfter(l *rules.Level, last string) (key string, found bool) {
+	if !l.HasWildcard() {
 		return l.Key(), l.Key() > last
 	}
 	// A wildcard matches key_value, so the key ends at some underscore of the text before the wildcard, or goes on after that text.
-	start, _, _ := strings.Cut(l.levelName, "*")
+	start, _, _ := strings.Cut(l.Name(), "*")
 	for i := range len(start) {
 		if start[i] == '_' && start[:i] > last {
 			return start[:i], true
@@ -88,7 +90,7 @@ func (c *Compiler) checkKeyOrder(cfg *DescriptorConfig, p, below compilePath) {
 		c.warnedKeys = make(map[keyPair]bool)
 	}
 	c.warnedKeys[pair] = true
-	above, key := Quote(pair.above), Quote(pair.key)
+	above, key := rules.Quote(pair.above), rules.Quote(pair.key)
 	if pair.above == pair.key {
 		c.warnings.Add(cfg.Pos, "put the limit one level higher, or into a domain without quota_buckets",
 			"no quota bucket can match %s below %s: a bucket has one entry for each key", key, above)

@@ -1,4 +1,4 @@
-package rules
+package compile
 
 import (
 	"errors"
@@ -8,38 +8,32 @@ import (
 	"strings"
 	"time"
 
+	"ratelimit/src/rules"
+
 	"ratelimit/src/algorithm"
 )
 
-// newRule returns a rule at the path p without a limit.
-func (p *compilePath) newRule(cfg *LimitsConfig) *Rule {
-	return &Rule{
-		Index: -1, FullName: p.ruleName, Domain: p.domain.Name, Path: p.levels, Pos: cfg.Pos,
-		QuotaMode: cfg.QuotaMode, AnswerMetadata: cfg.AnswerMetadata, ChargesAllOrNone: p.allOrNoneSetting != nil,
-	}
+// newRule returns a rule at the path p without a limit. Its name is that of the path with the suffix.
+func (p *compilePath) newRule(cfg *LimitsConfig, suffix string, at rules.Pos) *rules.Rule {
+	r := rules.NewRule(p.domain, p.levels, p.ruleName, suffix, at)
+	r.QuotaMode, r.AnswerMetadata, r.ChargesAllOrNone = cfg.QuotaMode, cfg.AnswerMetadata, p.allOrNoneSetting != nil
+	return r
 }
 
 // compileLimit compiles a limit of a descriptor or rule, and adds it to the set. The limit's name is that of the path with the suffix.
-func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p compilePath, at Pos, suffix string) *Rule {
-	r := p.newRule(cfg)
-	r.Index, r.Pos, r.Name = len(c.set.rules), at, limit.Name
-	r.FullName, r.limitSuffixLen = p.ruleName+suffix, int32(len(suffix))
-	r.Rate = Rate{Requests: limit.RequestsPerUnit, Unit: ParseUnit(limit.Unit), UnitMultiplier: 1}
+func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p compilePath, at rules.Pos, suffix string) *rules.Rule {
+	r := p.newRule(cfg, suffix, at)
+	r.Index, r.Name = len(c.parts.Rules), limit.Name
+	r.Rate = rules.Rate{Requests: limit.RequestsPerUnit, Unit: rules.ParseUnit(limit.Unit), UnitMultiplier: 1}
 	r.Unlimited, r.ShadowMode, r.DetailedMetric = limit.Unlimited, cfg.ShadowMode, cfg.DetailedMetric
 	r.HasChargePath = p.chargePathSetting != nil
-	for i := range r.Path {
-		l := &r.Path[i]
-		r.hasSharedLevel = r.hasSharedLevel || l.ShareThreshold
-		r.hasDerivedValue = r.hasDerivedValue || l.ShareThreshold || l.addresses.countsNetworks()
-		r.metricNameHasValues = r.metricNameHasValues || strings.Contains(l.Key(), "*") || l.metricShowsValue()
-	}
 	if limit.UnitMultiplier != nil {
 		r.UnitMultiplier = *limit.UnitMultiplier
 	}
 	if limit.LacksRequests && !limit.Unlimited {
 		c.warnings.Add(limit.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
 	}
-	c.set.rules = append(c.set.rules, r)
+	c.parts.Rules = append(c.parts.Rules, r)
 	c.setReplacedNames(r, p, limit.Replaces)
 	if r.Unlimited {
 		c.checkBesideUnlimited(r, cfg, limit, p)
@@ -51,7 +45,7 @@ func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p com
 	return r
 }
 
-func (c *Compiler) setReplacedNames(r *Rule, p compilePath, list []Positioned[string]) {
+func (c *Compiler) setReplacedNames(r *rules.Rule, p compilePath, list []Positioned[string]) {
 	if len(list) == 0 {
 		return
 	}
@@ -63,19 +57,19 @@ func (c *Compiler) setReplacedNames(r *Rule, p compilePath, list []Positioned[st
 		case "":
 			c.problems.Add(other.Pos, "add `name: <the rule to replace>`", "an entry of replaces has no name")
 		case r.Name:
-			c.problems.Add(other.Pos, "remove it, or name another rule", "rule %s replaces itself", Quote(r.Name))
+			c.problems.Add(other.Pos, "remove it, or name another rule", "rule %s replaces itself", rules.Quote(r.Name))
 		}
 	}
 }
 
 // checkBesideUnlimited checks the settings beside `unlimited: true`. In an ordered list requests_per_unit has a meaning: answers to
 // divvy's clients have it.
-func (c *Compiler) checkBesideUnlimited(r *Rule, cfg *LimitsConfig, limit *RateLimitConfig, p compilePath) {
+func (c *Compiler) checkBesideUnlimited(r *rules.Rule, cfg *LimitsConfig, limit *RateLimitConfig, p compilePath) {
 	chargesAbove := len(p.limitsAbove) > 0
 	switch {
 	case limit.UnitMultiplier != nil:
 		c.problems.Add(limit.Pos, "remove one of them", "unlimited and unit_multiplier exclude each other")
-	case r.Unit != UnitUnknown:
+	case r.Unit != rules.UnitUnknown:
 		c.problems.Add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
 	case p.hasNoNestedRules && r.ShadowMode:
 		c.warnings.Add(cfg.Pos, "remove it, or shadow_mode",
@@ -115,18 +109,18 @@ func refuseBesideUnlimited[T any](c *Compiler, name string, v *Positioned[T]) {
 }
 
 // setLimit sets r.Limit for a rule that is not unlimited.
-func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
+func (c *Compiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 	problems := len(c.problems)
 	l := algorithm.Limit{Max: uint64(cfg.RequestsPerUnit)}
 	known := true
 	if a := cfg.Algorithm; a != nil {
 		if l.Kind, known = algorithm.ParseKind(a.Value); !known {
-			c.problems.Add(a.Pos, SuggestFix(a.Value, algorithm.KindNames(), "write "+JoinWithOr(algorithm.KindNames())),
-				"the algorithm %s is not known", Quote(a.Value))
+			c.problems.Add(a.Pos, rules.SuggestFix(a.Value, algorithm.KindNames(), "write "+rules.JoinWithOr(algorithm.KindNames())),
+				"the algorithm %s is not known", rules.Quote(a.Value))
 		}
 	}
 	if l.Kind == algorithm.Concurrency || !known && cfg.Hold != nil && cfg.Unit == "" && cfg.Period == nil { // It was probably meant to be concurrency.
-		r.Unit, r.UnitMultiplier = UnitUnknown, 1
+		r.Unit, r.UnitMultiplier = rules.UnitUnknown, 1
 	} else {
 		l.Period = c.windowLength(r, cfg)
 	}
@@ -141,7 +135,7 @@ func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
 	if l.Kind == algorithm.Concurrency {
 		l.Period = l.Hold
 	}
-	l.CountBlocked = CountsBlockedByDefault(&l)
+	l.CountBlocked = rules.CountsBlockedByDefault(&l)
 	if v := cfg.CountBlocked; v != nil {
 		if l.CountBlocked = v.Value; v.Value {
 			c.countBlockedPos[r] = v.Pos
@@ -182,16 +176,10 @@ func (c *Compiler) setLimit(r *Rule, cfg *RateLimitConfig) {
 	c.warnUnlikelyHold(r, &l, cfg)
 }
 
-// CountsBlockedByDefault returns the default of count_blocked: as in envoyproxy/ratelimit, refused hits count in a fixed window. They
-// never count beside holds.
-func CountsBlockedByDefault(l *algorithm.Limit) bool {
-	return l.Kind == algorithm.FixedWindow && l.Hold == 0
-}
-
 // windowLength returns the length of the window, and sets Unit and UnitMultiplier of r, which callers are told.
-func (c *Compiler) windowLength(r *Rule, cfg *RateLimitConfig) time.Duration {
+func (c *Compiler) windowLength(r *rules.Rule, cfg *RateLimitConfig) time.Duration {
 	if p := cfg.Period; p != nil {
-		r.Unit, r.UnitMultiplier = inLargestUnit(p.Value)
+		r.Unit, r.UnitMultiplier = rules.InLargestUnit(p.Value)
 		r.HasPeriod = true
 		switch {
 		case cfg.Unit != "":
@@ -199,9 +187,9 @@ func (c *Compiler) windowLength(r *Rule, cfg *RateLimitConfig) time.Duration {
 		case cfg.UnitMultiplier != nil:
 			c.problems.Add(p.Pos, "make the period longer instead", "period and unit_multiplier exclude each other")
 		case p.Value <= 0:
-			c.problems.Add(p.Pos, "write a longer one", "a period of %s is not positive", FormatDuration(p.Value))
+			c.problems.Add(p.Pos, "write a longer one", "a period of %s is not positive", rules.FormatDuration(p.Value))
 		case p.Value > algorithm.MaxPeriod:
-			c.problems.Add(p.Pos, "write 876000h or less", "a period of %s is longer than 100 years", FormatDuration(p.Value))
+			c.problems.Add(p.Pos, "write 876000h or less", "a period of %s is longer than 100 years", rules.FormatDuration(p.Value))
 		}
 		return p.Value
 	}
@@ -210,7 +198,7 @@ func (c *Compiler) windowLength(r *Rule, cfg *RateLimitConfig) time.Duration {
 	case r.UnitMultiplier == 0:
 		c.problems.Add(cfg.Pos, "write 1 or more, or leave it out", "unit_multiplier is 0")
 	case err == nil:
-	case errors.Is(err, ErrWindowTooLong):
+	case errors.Is(err, rules.ErrWindowTooLong):
 		c.problems.Add(cfg.Pos, "use a smaller unit_multiplier",
 			"a window of %d %ss is longer than 100 years", r.UnitMultiplier, strings.ToLower(r.Unit.String()))
 	case cfg.Unit == "":
@@ -218,14 +206,14 @@ func (c *Compiler) windowLength(r *Rule, cfg *RateLimitConfig) time.Duration {
 			"the rate_limit has no unit")
 	default:
 		words := []string{"second", "minute", "hour", "day", "week", "month", "year"}
-		c.problems.Add(cfg.UnitPos, SuggestFix(cfg.Unit, words, "write "+JoinWithOr(words)), "unit %s is not known", Quote(cfg.Unit))
+		c.problems.Add(cfg.UnitPos, rules.SuggestFix(cfg.Unit, words, "write "+rules.JoinWithOr(words)), "unit %s is not known", rules.Quote(cfg.Unit))
 	}
 	return l.Period
 }
 
 // checkMinInterval checks v, the value of min_interval.
 func (c *Compiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.Duration]) {
-	text := FormatDuration(v.Value)
+	text := rules.FormatDuration(v.Value)
 	switch {
 	case l.Kind != algorithm.SlidingWindow && l.Kind != algorithm.GCRA:
 		c.problems.Add(v.Pos, "write `algorithm: sliding_window` or gcra, or remove it",
@@ -242,7 +230,7 @@ func (c *Compiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.Durat
 // checkCountable checks whether l can be counted, although each of its values is valid. It returns false if there is a problem.
 func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool {
 	err := l.Validate()
-	at, period := cfg.Pos, FormatDuration(l.Period)
+	at, period := cfg.Pos, rules.FormatDuration(l.Period)
 	if cfg.Period != nil {
 		at = cfg.Period.Pos
 	}
@@ -250,7 +238,7 @@ func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool
 	case err == nil:
 		return true
 	case l.Kind == algorithm.FixedWindow && l.Period%time.Second != 0:
-		c.problems.Add(at, "write whole seconds, or use another algorithm: "+JoinWithOr(algorithm.KindNames()[algorithm.FirstHitWindow:algorithm.Concurrency]),
+		c.problems.Add(at, "write whole seconds, or use another algorithm: "+rules.JoinWithOr(algorithm.KindNames()[algorithm.FirstHitWindow:algorithm.Concurrency]),
 			"fixed_window needs a period of whole seconds, and %s is not", period)
 	case l.Period%time.Microsecond != 0:
 		c.problems.Add(at, "write whole microseconds", "a period of %s has a fraction of a microsecond", period)
@@ -284,7 +272,7 @@ func (c *Compiler) warnUselessSettings(l *algorithm.Limit, cfg *RateLimitConfig)
 	}
 	if l.MinInterval > l.Period/time.Duration(l.Max) { // MinInterval * Max could overflow.
 		c.warnings.Add(v.Pos, "use a shorter min_interval, a smaller requests_per_unit or a longer window",
-			"hits that are %s apart never exceed %d in %s, so the count refuses nothing", FormatDuration(l.MinInterval), l.Max, FormatDuration(l.Period))
+			"hits that are %s apart never exceed %d in %s, so the count refuses nothing", rules.FormatDuration(l.MinInterval), l.Max, rules.FormatDuration(l.Period))
 	}
 }
 
@@ -318,5 +306,5 @@ func (c *Compiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConfig) {
 
 // adviseOtherStores names the stores that support everything, as a part of a fix.
 func (s *StoreSupport) adviseOtherStores() string {
-	return "another store: " + JoinWithOr(s.AlternativeStores)
+	return "another store: " + rules.JoinWithOr(s.AlternativeStores)
 }

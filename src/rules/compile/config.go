@@ -1,9 +1,12 @@
-package rules
+package compile
 
 import (
+	"iter"
 	gopath "path"
 	"strings"
 	"time"
+
+	"ratelimit/src/rules"
 
 	"ratelimit/src/rules/datafile"
 )
@@ -13,13 +16,13 @@ import (
 //
 // The tags of this and the other configurations are the keys of YAML files, see package yamlrules.
 type DomainConfig struct {
-	Pos
+	rules.Pos
 	Domain        string                         `yaml:"domain"`
 	Descriptors   []DescriptorConfig             `yaml:"descriptors"`
-	Rules         *Positioned[[]RuleConfig]      `yaml:"rules"` // Rules is the ordered list of the domain, or nil for a tree.
-	LimitTree     *Positioned[[]LimitNodeConfig] // LimitTree is a tree of limits; nil if the domain is none.
-	FromDivvyFile bool                           // FromDivvyFile says that Rules come from a rule file of divvy.
-	DataFiles     datafile.Files                 // DataFiles are the files that ValuesFrom and LimitsFrom name. They are nil for rules that do not come from files.
+	Rules         *Positioned[[]RuleConfig]      `yaml:"rules"` // the ordered list of the domain, or nil for a tree
+	LimitTree     *Positioned[[]LimitNodeConfig] // a tree of limits; nil if the domain is none
+	FromDivvyFile bool                           // Rules come from a rule file of divvy
+	DataFiles     datafile.Files                 // the files that ValuesFrom and LimitsFrom name. They are nil for rules that do not come from files
 	// ChargeMode and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.
 	ChargeMode *Positioned[string] `yaml:"charge"`
 	OnReject   *Positioned[string] `yaml:"on_reject"`
@@ -32,10 +35,10 @@ type DomainConfig struct {
 
 // LimitsConfig has what descriptors and rules of an ordered list have in common: limits, and how they are charged.
 type LimitsConfig struct {
-	Pos
+	rules.Pos
 	RateLimit  *RateLimitConfig               `yaml:"rate_limit"`
-	RateLimits *Positioned[[]RateLimitConfig] `yaml:"rate_limits"` // RateLimits is a list of limits, used instead of RateLimit; nil if there is none.
-	OnReject   *Positioned[string]            `yaml:"on_reject"`   // OnReject is "each", the default, or "none". Nil inherits it.
+	RateLimits *Positioned[[]RateLimitConfig] `yaml:"rate_limits"` // a list of limits, used instead of RateLimit; nil if there is none
+	OnReject   *Positioned[string]            `yaml:"on_reject"`   // "each", the default, or "none". Nil inherits it
 	ShadowMode bool                           `yaml:"shadow_mode"` // ShadowMode makes a rule a canary: it is charged, and a later rule decides.
 	QuotaMode  bool                           `yaml:"quota_mode"`
 	// DetailedMetric counts each combination of request values separately. Only descriptors may have it.
@@ -48,9 +51,9 @@ type LimitsConfig struct {
 type DescriptorConfig struct {
 	LimitsConfig
 	Key         string              `yaml:"key"`
-	Value       string              `yaml:"value"` // Value is empty if the descriptor matches any value, unless Exact is set.
+	Value       string              `yaml:"value"` // empty if the descriptor matches any value, unless Exact is set
 	Descriptors []DescriptorConfig  `yaml:"descriptors"`
-	ChargeMode  *Positioned[string] `yaml:"charge"` // ChargeMode is "leaf", the default, or "path". Nil inherits it.
+	ChargeMode  *Positioned[string] `yaml:"charge"` // "leaf", the default, or "path". Nil inherits it
 	// ValueToMetric shows this level's request value in the counter's name.
 	ValueToMetric bool `yaml:"value_to_metric"`
 	// ShareThreshold makes all values that a wildcard, CIDR or Regex matches share a counter.
@@ -69,7 +72,7 @@ type DescriptorConfig struct {
 // PrefixLengthsConfig has the lengths of the networks by which addresses are counted. Addresses of a version whose length is nil are
 // counted each.
 type PrefixLengthsConfig struct {
-	Pos
+	rules.Pos
 	V4 *Positioned[uint32] `yaml:"v4"`
 	V6 *Positioned[uint32] `yaml:"v6"`
 }
@@ -89,54 +92,54 @@ type RuleConfig struct {
 
 // MatchPairConfig is a key that a request must have, and the pattern of its value.
 type MatchPairConfig struct {
-	Pos
+	rules.Pos
 	Key, Pattern string
 }
 
 // shortText returns the rule for messages.
 func (c *RuleConfig) shortText() string {
 	if c.MessageText != "" || c.Match == nil {
-		return Shorten(c.MessageText)
+		return rules.Shorten(c.MessageText)
 	}
 	var parts []string
 	for _, p := range c.Match.Value {
 		parts = append(parts, p.Key+"="+p.Pattern)
 	}
-	return Shorten("{" + strings.Join(parts, " ") + "}")
+	return rules.Shorten("{" + strings.Join(parts, " ") + "}")
 }
 
 // LimitNodeConfig is a node of a tree of limits. A request is charged to each node on its way.
 type LimitNodeConfig struct {
-	Pos
-	Word     string            // Word is `*` for any word without a node of its own.
-	Limit    *RateLimitConfig  // Limit is nil if the node has none.
-	Children []LimitNodeConfig // Children has each word once.
+	rules.Pos
+	Word     string            // `*` for any word without a node of its own
+	Limit    *RateLimitConfig  // nil if the node has none
+	Children []LimitNodeConfig // each word once
 }
 
 // RateLimitConfig is a limit as written. Nil fields have their default.
 type RateLimitConfig struct {
-	Pos
-	Unit            string               `yaml:"unit"` // Unit is empty beside Period, and for a concurrency.
-	UnitPos         Pos                  // UnitPos is the position of the unit, or that of the limit if it has none.
+	rules.Pos
+	Unit            string               `yaml:"unit"` // empty beside Period, and for a concurrency
+	UnitPos         rules.Pos            // the position of the unit, or that of the limit if it has none
 	RequestsPerUnit uint32               `yaml:"requests_per_unit"`
-	LacksRequests   bool                 // LacksRequests says that the file has no requests_per_unit. Management servers cannot tell that from 0.
-	UnitMultiplier  *uint32              `yaml:"unit_multiplier"` // UnitMultiplier is 1 by default.
+	LacksRequests   bool                 // the file has no requests_per_unit. Management servers cannot tell that from 0
+	UnitMultiplier  *uint32              `yaml:"unit_multiplier"` // 1 by default
 	Unlimited       bool                 `yaml:"unlimited"`
 	Name            string               `yaml:"name"`
 	Replaces        []Positioned[string] `yaml:"replaces"` // Replaces names rules that do not apply to requests that this rule applies to.
 
-	Algorithm *Positioned[string]        `yaml:"algorithm"` // Algorithm is one of algorithm.KindNames; fixed_window by default.
-	Period    *Positioned[time.Duration] `yaml:"period"`    // Period is the window, instead of Unit and UnitMultiplier.
+	Algorithm *Positioned[string]        `yaml:"algorithm"` // one of algorithm.KindNames; fixed_window by default
+	Period    *Positioned[time.Duration] `yaml:"period"`    // the window, instead of Unit and UnitMultiplier
 	// Calendar is false by default. With true windows begin on borders of the calendar in TimeZone, an IANA name, "UTC" by default. AnchorDay
 	// is the day of the month on which months begin, 1 by default. WeekStarts is the first day of a week, monday by default.
 	Calendar     *Positioned[bool]          `yaml:"calendar"`
 	TimeZone     *Positioned[string]        `yaml:"time_zone"`
 	AnchorDay    *Positioned[uint32]        `yaml:"anchor_day"`
 	WeekStarts   *Positioned[string]        `yaml:"week_starts"`
-	Burst        *Positioned[uint32]        `yaml:"burst"`            // Burst is RequestsPerUnit - 1 by default. Only gcra has it.
-	MinInterval  *Positioned[time.Duration] `yaml:"min_interval"`     // MinInterval is 0 by default. Only sliding_window and gcra have it.
-	CountBlocked *Positioned[bool]          `yaml:"count_blocked"`    // CountBlocked is true by default for a fixed_window without Hold only.
-	Fallback     *Positioned[string]        `yaml:"on_store_failure"` // Fallback is DomainConfig.Fallback by default.
+	Burst        *Positioned[uint32]        `yaml:"burst"`            // RequestsPerUnit - 1 by default. Only gcra has it
+	MinInterval  *Positioned[time.Duration] `yaml:"min_interval"`     // 0 by default. Only sliding_window and gcra have it
+	CountBlocked *Positioned[bool]          `yaml:"count_blocked"`    // true by default for a fixed_window without Hold only
+	Fallback     *Positioned[string]        `yaml:"on_store_failure"` // DomainConfig.Fallback by default
 	// EnforcePercent is the percentage of counters, 0 to 100, for which the limit is enforced. It is 100 by default.
 	EnforcePercent *Positioned[float64] `yaml:"enforce_percent"`
 	// Hold is the time after which a hold expires; without it hits cannot be held. HoldID is the key of the entry that names the hold.
@@ -151,7 +154,7 @@ type RateLimitConfig struct {
 
 // Positioned is an optional value with its position.
 type Positioned[T any] struct {
-	Pos
+	rules.Pos
 	Value T
 }
 
@@ -159,4 +162,16 @@ type Positioned[T any] struct {
 func BaseName(file string) string {
 	name := gopath.Base(strings.ReplaceAll(file, "\\", "/"))
 	return strings.TrimSuffix(name, gopath.Ext(name))
+}
+
+// DataFiles yields what the descriptor says of data files.
+func (cfg *DescriptorConfig) DataFiles() iter.Seq[datafile.Reference] {
+	return func(yield func(datafile.Reference) bool) {
+		if v := cfg.ValuesFrom; v != nil && !yield(datafile.Reference{Name: v.Value, Kind: datafile.Values}) {
+			return
+		}
+		if v := cfg.LimitsFrom; v != nil {
+			yield(datafile.Reference{Name: v.Value, Kind: datafile.Limits})
+		}
+	}
 }

@@ -1,10 +1,12 @@
-package rules
+package compile
 
 import (
 	"fmt"
 	"net/netip"
 	"regexp"
 	"strings"
+
+	"ratelimit/src/rules"
 )
 
 // maskedAddressKey is the key of entries that Envoy's action masked_remote_address sends. Their values are networks without host bits.
@@ -15,7 +17,7 @@ var freeTextKeys = map[string]bool{"generic_key": true, "header_match": true, "q
 
 // warnMisleadingValue warns of a value that was probably meant as a network or a regular expression. No request would match it, because
 // values match as they are written, except for `*`. inList says that the value is in an ordered list, which has neither cidr nor regex.
-func (c *Compiler) warnMisleadingValue(at Pos, key, value string, inList bool) {
+func (c *Compiler) warnMisleadingValue(at rules.Pos, key, value string, inList bool) {
 	if freeTextKeys[key] {
 		return
 	}
@@ -39,16 +41,16 @@ func (c *Compiler) warnMisleadingValue(at Pos, key, value string, inList bool) {
 		fix = fmt.Sprintf("write %q", as)
 	}
 	c.warnings.Add(at, fix,
-		"the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all else for itself", Quote(value))
+		"the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all else for itself", rules.Quote(value))
 }
 
 // warnNetworkValue warns of a value in CIDR notation.
-func (c *Compiler) warnNetworkValue(at Pos, key, value string, network netip.Prefix, inList bool) {
+func (c *Compiler) warnNetworkValue(at rules.Pos, key, value string, network netip.Prefix, inList bool) {
 	masked := network.Masked()
 	if key == maskedAddressKey {
 		if network != masked {
 			c.warnings.Add(at, fmt.Sprintf("write %q", masked), "no request has the value %s: Envoy sends networks without host bits",
-				Quote(value))
+				rules.Quote(value))
 		}
 		return
 	}
@@ -59,7 +61,7 @@ func (c *Compiler) warnNetworkValue(at Pos, key, value string, network netip.Pre
 		fix = fmt.Sprintf("%q, or %s", as, fix)
 	}
 	c.warnings.Add(at, "write "+fix,
-		"the value %s looks like a network, and matches only as it is written: no address of it does", Quote(value))
+		"the value %s looks like a network, and matches only as it is written: no address of it does", rules.Quote(value))
 }
 
 // networkPattern returns the pattern that matches the addresses of a network as text; ok is false if there is none.

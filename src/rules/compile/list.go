@@ -1,9 +1,13 @@
-package rules
+package compile
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
 )
 
 // MaxKeysPerRule is the most keys in match, and the most in per, of one rule of an ordered list.
@@ -12,33 +16,33 @@ const MaxKeysPerRule = 100
 // maxReachabilitySteps is the most patterns and keys that are compared in the search for rules that no request can reach.
 const maxReachabilitySteps = 50_000_000
 
-func (c *Compiler) compileOrderedList(l *orderedList, cfg *DomainConfig, p compilePath) {
+func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compilePath) {
 	list := cfg.Rules.Value
-	matches := make([][]MatchPair, len(list))
+	matches := make([][]rules.MatchPair, len(list))
 	for i := range list {
 		var size int
 		matches[i], size = c.sortedMatchPairs(&list[i])
 		if !c.countNameBytes(list[i].Pos, 2*(len(p.ruleName)+size)) {
 			return
 		}
-		conditions := make([]condition, len(matches[i]))
+		conditions := make([]match.Condition, len(matches[i]))
 		for j, pair := range matches[i] {
-			conditions[j] = newCondition(l.slotOfKey(pair.Key), pair.Pattern)
+			conditions[j] = match.NewCondition(l.SlotOfKey(pair.Key), pair.Pattern)
 		}
 		// A last rule that matches everything decides even in shadow mode, because no later rule can.
 		isDefault := i == len(list)-1 && list[i].Match != nil && len(list[i].Match.Value) == 0
-		l.rules = append(l.rules, orderedListRule{
-			conditions:          conditions,
-			isCanary:            list[i].ShadowMode && !isDefault,
-			hasInvalidCondition: list[i].Match == nil || list[i].HasReadProblem || len(list[i].Match.Value) != len(matches[i]),
+		l.Rules = append(l.Rules, match.ListRule{
+			Conditions: conditions,
+			IsCanary:   list[i].ShadowMode && !isDefault,
+			IsInvalid:  list[i].Match == nil || list[i].HasReadProblem || len(list[i].Match.Value) != len(matches[i]),
 		})
 	}
-	l.buildIndexes()
-	names := l.ruleNames(list, matches)
+	l.BuildIndexes()
+	names := ruleNames(l, list, matches)
 	canaryLimits, mostLimits := 0, 0 // mostLimits is the most limits that one other rule has.
 	for i := range list {
-		limits := c.compileListRule(&list[i], &l.rules[i], matches[i], p, names[i])
-		if l.rules[i].isCanary {
+		limits := c.compileListRule(&list[i], &l.Rules[i], matches[i], p, names[i])
+		if l.Rules[i].IsCanary {
 			canaryLimits += limits
 		} else {
 			mostLimits = max(mostLimits, limits)
@@ -49,19 +53,28 @@ func (c *Compiler) compileOrderedList(l *orderedList, cfg *DomainConfig, p compi
 			"what matches may be charged to %d limits, and %d are the most: rules in shadow mode are charged besides the one that decides",
 			canaryLimits+mostLimits, maxChargesPerDescriptor)
 	}
-	var s SearchScratch
-	for i := range min(len(list), maxReachabilitySteps/(len(l.rulesWithoutExactValue)+len(l.slotByKey)+1)) {
-		if by, hidden := l.firstHidingRule(i, matches[i], &s); hidden && !l.rules[i].hasInvalidCondition {
+	var s rules.SearchScratch
+	for i := range min(len(list), maxReachabilitySteps/(len(l.WithoutExactValue)+len(l.SlotByKey)+1)) {
+		if by, hidden := l.FirstHidingRule(i, matches[i], &s); hidden && !l.Rules[i].IsInvalid {
 			c.problems.Add(list[i].Pos, "put the narrower one first, or remove one",
 				"no request gets to the rule %s: that at %v, %s, takes all of them", list[i].shortText(), list[by].Pos, list[by].shortText())
 		}
 	}
-	l.setCounterKeys()
+	rules.SetListKeys(func(yield func(*rules.Rule) bool) {
+		for _, r := range rulesCanariesLast(l) {
+			if r.Rule != nil && !yield(r.Rule) {
+				return
+			}
+		}
+	})
+	for i := range l.Rules {
+		p.domain.ListRules = append(p.domain.ListRules, l.Rules[i].Rule)
+	}
 }
 
 // sortedMatchPairs returns the match of a rule, sorted by key, and the length of its name and keys in bytes. If the rule has a problem,
 // it returns no pairs.
-func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []MatchPair, size int) {
+func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []rules.MatchPair, size int) {
 	switch {
 	case cfg.Match == nil && cfg.HasReadProblem:
 		return nil, 0
@@ -77,22 +90,22 @@ func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []MatchPair, size in
 	}
 	for _, p := range cfg.Match.Value {
 		c.warnMisleadingValue(p.Pos, p.Key, p.Pattern, true)
-		match = append(match, MatchPair{p.Key, p.Pattern})
+		match = append(match, rules.MatchPair{Key: p.Key, Pattern: p.Pattern})
 		size += len(p.Key) + len(p.Pattern) + len("._")
 	}
 	for i, per := range cfg.PerKeys {
 		size += len(per.Value) + len("_")
 		if slices.ContainsFunc(cfg.PerKeys[:i], func(o Positioned[string]) bool { return o.Value == per.Value }) {
-			c.problems.Add(per.Pos, "remove one of them", "per names the key %s twice", Quote(per.Value))
+			c.problems.Add(per.Pos, "remove one of them", "per names the key %s twice", rules.Quote(per.Value))
 		}
 	}
-	slices.SortFunc(match, func(a, b MatchPair) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(match, func(a, b rules.MatchPair) int { return strings.Compare(a.Key, b.Key) })
 	return match, size
 }
 
 // compileListRule compiles a rule into r and returns the number of its limits.
-func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedListRule, match []MatchPair, p compilePath, name string) int {
-	if cfg.ShadowMode && !r.isCanary {
+func (c *Compiler) compileListRule(cfg *RuleConfig, r *match.ListRule, match []rules.MatchPair, p compilePath, name string) int {
+	if cfg.ShadowMode && !r.IsCanary {
 		c.warnings.Add(cfg.Pos, "remove shadow_mode, or add `- match: {}` with `unlimited: true` below it",
 			"the last rule matches everything, and its own verdict is the answer, shadow_mode or not")
 	}
@@ -104,8 +117,8 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedListRule, match []
 	here.ruleName, here.hasNoNestedRules = p.ruleName+"."+name, true
 	here.inheritance = c.inheritanceWith(p.inheritance, nil, cfg.OnReject)
 	limits := cfg.LimitsConfig
-	limits.ShadowMode = r.isCanary
-	p.domain.descriptorNames = append(p.domain.descriptorNames, here.ruleName)
+	limits.ShadowMode = r.IsCanary
+	p.domain.DescriptorNames = append(p.domain.DescriptorNames, here.ruleName)
 	own := c.compileOwnLimits(&limits, here)
 	rule := c.compileMatchedRule(&limits, here, own)
 	if rule == nil {
@@ -116,7 +129,7 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedListRule, match []
 		per = append(per, key.Value)
 	}
 	for _, r := range append(slices.Clone(own), rule) {
-		r.ListSettings = &ListSettings{MatchPairs: match, PerKeys: per, IsCanary: cfg.ShadowMode}
+		r.ListSettings = &rules.ListSettings{MatchPairs: match, PerKeys: per, IsCanary: cfg.ShadowMode}
 	}
 	for _, limit := range own {
 		if len(per) == 0 {
@@ -128,22 +141,24 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *orderedListRule, match []
 		if slices.Contains(per, limit.HoldIDKey) {
 			c.warnHoldIDCounted(limit)
 		}
-		if slices.ContainsFunc(match, func(p MatchPair) bool { return p.Key == limit.HoldIDKey && p.Pattern != "*" }) {
+		if slices.ContainsFunc(match, func(p rules.MatchPair) bool { return p.Key == limit.HoldIDKey && p.Pattern != "*" }) {
 			c.warnings.Add(c.holdIDPos[limit], "match by another key, or write \"*\" for any hold",
-				"the rule matches only some values of %s, which names the hold, so it limits only these holds", Quote(limit.HoldIDKey))
+				"the rule matches only some values of %s, which names the hold, so it limits only these holds", rules.Quote(limit.HoldIDKey))
 		}
 	}
-	r.rule = rule
+	r.Rule = rule
 	return len(own)
 }
 
 // rulesCanariesLast yields all rules with their indexes, the canaries last. Rules get their names and keys in this order, so a new
 // canary does not change those of other rules.
-func (l *orderedList) rulesCanariesLast(yield func(int, *orderedListRule) bool) {
-	for _, canaries := range []bool{false, true} {
-		for i := range l.rules {
-			if r := &l.rules[i]; r.isCanary == canaries && !yield(i, r) {
-				return
+func rulesCanariesLast(l *match.List) iter.Seq2[int, *match.ListRule] {
+	return func(yield func(int, *match.ListRule) bool) {
+		for _, canaries := range []bool{false, true} {
+			for i := range l.Rules {
+				if r := &l.Rules[i]; r.IsCanary == canaries && !yield(i, r) {
+					return
+				}
 			}
 		}
 	}
@@ -151,7 +166,7 @@ func (l *orderedList) rulesCanariesLast(yield func(int, *orderedListRule) bool) 
 
 // ruleNames returns a different name for each rule: the name of its limit, else its match, else "default". If that name is taken, it
 // adds ".2", ".3" and so on for a rule, and ".canary", ".canary.2" and so on for a canary.
-func (l *orderedList) ruleNames(list []RuleConfig, matches [][]MatchPair) []string {
+func ruleNames(l *match.List, list []RuleConfig, matches [][]rules.MatchPair) []string {
 	type wish struct {
 		name   string
 		canary bool
@@ -159,7 +174,7 @@ func (l *orderedList) ruleNames(list []RuleConfig, matches [][]MatchPair) []stri
 	names := make([]string, len(list))
 	taken := make(map[string]bool)
 	tried := make(map[wish]int)
-	for i, r := range l.rulesCanariesLast {
+	for i, r := range rulesCanariesLast(l) {
 		name := ""
 		if limit := list[i].RateLimit; limit != nil {
 			name = limit.Name
@@ -169,10 +184,10 @@ func (l *orderedList) ruleNames(list []RuleConfig, matches [][]MatchPair) []stri
 		}
 		names[i] = name
 		for taken[names[i]] {
-			w := wish{name, r.isCanary}
+			w := wish{name, r.IsCanary}
 			tried[w]++
 			switch n := tried[w]; {
-			case !r.isCanary:
+			case !r.IsCanary:
 				names[i] = name + "." + strconv.Itoa(n+1)
 			case n == 1:
 				names[i] = name + ".canary"
@@ -186,31 +201,13 @@ func (l *orderedList) ruleNames(list []RuleConfig, matches [][]MatchPair) []stri
 }
 
 // matchName returns a match in the form of descriptor names, "path_/pay.ip_*", or "default" for an empty match.
-func matchName(match []MatchPair) string {
+func matchName(match []rules.MatchPair) string {
 	if len(match) == 0 {
 		return "default"
 	}
 	parts := make([]string, len(match))
 	for i, p := range match {
-		parts[i] = levelName(p.Key, p.Pattern)
+		parts[i] = rules.LevelName(p.Key, p.Pattern)
 	}
 	return strings.Join(parts, ".")
-}
-
-// setCounterKeys sets ListSettings.keyFormat and ListSettings.divvyKeyFormat of each limit. No two limits get the same key.
-func (l *orderedList) setCounterKeys() {
-	seen := make(map[string]int)
-	for _, r := range l.rulesCanariesLast {
-		if r.rule == nil {
-			continue
-		}
-		for _, limit := range r.rule.LimitsToCharge() {
-			k := newListKeyFormat(limit)
-			text := k.constantText()
-			if seen[text]++; seen[text] > 1 {
-				k.limitPart += "twin:" + strconv.Itoa(seen[text]) + "_"
-			}
-			limit.ListSettings.keyFormat, limit.ListSettings.divvyKeyFormat = k, newDivvyKeyFormat(limit)
-		}
-	}
 }

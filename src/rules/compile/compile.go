@@ -1,16 +1,16 @@
-package rules
+package compile
 
 import (
 	"fmt"
 	"time"
 
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
+
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/rules/datafile"
 )
-
-// MaxTreeDepth is the most levels of descriptors, or of words, below each other. Each rule holds the names of all levels above it.
-const MaxTreeDepth = 100
 
 // maxTotalNameBytes is the most bytes that the names of all levels may have together. A value of a megabyte that aliases repeat on 100
 // levels would take gigabytes, while 100,000 rules with names of 100 bytes need 10 MB.
@@ -33,17 +33,17 @@ type Options struct {
 
 // StoreSupport describes what the store of the counters supports. The zero value supports everything.
 type StoreSupport struct {
-	StoreName             string           // StoreName is the name of the store in messages.
-	Algorithms            []algorithm.Kind // Algorithms are the algorithms that the store supports; empty means all.
-	AlwaysCountsBlocked   bool             // AlwaysCountsBlocked says that the store always counts refused hits.
-	CannotChargeAllOrNone bool             // CannotChargeAllOrNone says that the store cannot charge several limits all or none.
+	StoreName             string           // the name of the store in messages
+	Algorithms            []algorithm.Kind // the algorithms that the store supports; empty means all
+	AlwaysCountsBlocked   bool             // the store always counts refused hits
+	CannotChargeAllOrNone bool             // the store cannot charge several limits all or none
 	WhyNoHolds            string           // WhyNoHolds says why the store cannot keep holds; empty if it can.
-	AlternativeStores     []string         // AlternativeStores are the names of the stores that support everything, at least two.
+	AlternativeStores     []string         // the names of the stores that support everything, at least two
 }
 
 // Compile turns configurations into a Set. The error, if any, is Problems, with everything that is wrong. Warnings tell what is valid
 // but has no effect; they are returned only with a Set.
-func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
+func Compile(configs []DomainConfig, opt Options) (*rules.Set, rules.Problems, error) {
 	c := NewCompiler(opt)
 	for i := range configs {
 		c.AddConfig(&configs[i])
@@ -55,19 +55,19 @@ func Compile(configs []DomainConfig, opt Options) (*Set, Problems, error) {
 // goroutine at a time may use it and its Compilers.
 type Shared struct {
 	totalNameBytes int                                            // totalNameBytes counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
-	zones          map[string]*time.Location                      // zones has the time zones of all limits, by name.
-	calendars      map[algorithm.CalendarSpec]*algorithm.Calendar // calendars has the calendars of all limits, so that equal ones share their last window.
+	zones          map[string]*time.Location                      // the time zones of all limits, by name
+	calendars      map[algorithm.CalendarSpec]*algorithm.Calendar // the calendars of all limits, so that equal ones share their last window
 }
 
 // Reuse counts the names of a Set that a Compiler of an earlier load made, and that this load has again. It returns false if all names
 // together are too long.
-func (s *Shared) Reuse(set *Set) bool {
-	s.totalNameBytes += set.nameBytes
+func (s *Shared) Reuse(set *rules.Set) bool {
+	s.totalNameBytes += set.NameBytes()
 	return s.totalNameBytes <= maxTotalNameBytes
 }
 
 // Release takes back a Set that was counted by Reuse or compiled by a Compiler of s.
-func (s *Shared) Release(set *Set) { s.totalNameBytes -= set.nameBytes }
+func (s *Shared) Release(set *rules.Set) { s.totalNameBytes -= set.NameBytes() }
 
 // NewCompiler returns a Compiler without configurations.
 func (s *Shared) NewCompiler(opt Options) *Compiler {
@@ -75,8 +75,8 @@ func (s *Shared) NewCompiler(opt Options) *Compiler {
 		s.zones, s.calendars = make(map[string]*time.Location), make(map[algorithm.CalendarSpec]*algorithm.Calendar)
 	}
 	return &Compiler{
-		options: opt, shared: s, set: &Set{domainsByName: make(map[string]*Domain)},
-		countBlockedPos: make(map[*Rule]Pos), holdIDPos: make(map[*Rule]Pos),
+		options: opt, shared: s, domainsByName: make(map[string]*rules.Domain),
+		countBlockedPos: make(map[*rules.Rule]rules.Pos), holdIDPos: make(map[*rules.Rule]rules.Pos), enforcePercentPos: make(map[*rules.Rule]rules.Pos),
 	}
 }
 
@@ -84,36 +84,40 @@ func (s *Shared) NewCompiler(opt Options) *Compiler {
 type Compiler struct {
 	options           Options
 	shared            *Shared
-	set               *Set
-	lastConfig        *DomainConfig // lastConfig is the configuration of the last AddConfig; nil before the first.
-	lastPath          compilePath   // lastPath is the path of the descriptors at the top of lastConfig.
-	lastRoot          *node         // lastRoot is the parent of the descriptors at the top of lastConfig.
-	problems          Problems
-	warnings          Problems
+	parts             rules.SetParts
+	domainsByName     map[string]*rules.Domain
+	lastConfig        *DomainConfig   // the configuration of the last AddConfig; nil before the first
+	lastPath          compilePath     // the path of the descriptors at the top of lastConfig
+	lastRoot          *match.Node     // the parent of the descriptors at the top of lastConfig
+	lastList          *match.List     // the list of lastConfig; nil if it has none
+	lastWords         *match.WordTree // the tree of limits of lastConfig; nil if it has none
+	problems          rules.Problems
+	warnings          rules.Problems
 	replacingRules    []replacingRule
 	inheritedSettings []*inheritedSetting
-	countBlockedPos   map[*Rule]Pos    // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
-	holdIDPos         map[*Rule]Pos    // holdIDPos maps limits with a hold_id to the position of that setting.
-	namesTooLong      bool             // namesTooLong is set if a rule was not added because all names together are too long.
-	quotaBuckets      bool             // quotaBuckets says that the domain of lastConfig has quota_buckets.
-	warnedKeys        map[keyPair]bool // warnedKeys are the keys in that domain of which checkKeyOrder has warned.
+	countBlockedPos   map[*rules.Rule]rules.Pos // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
+	holdIDPos         map[*rules.Rule]rules.Pos // holdIDPos maps limits with a hold_id to the position of that setting.
+	enforcePercentPos map[*rules.Rule]rules.Pos // enforcePercentPos maps limits with enforce_percent to the position of that setting.
+	namesTooLong      bool                      // set if a rule was not added because all names together are too long
+	quotaBuckets      bool                      // the domain of lastConfig has quota_buckets
+	warnedKeys        map[keyPair]bool          // the keys in that domain of which checkKeyOrder has warned
 }
 
 // compilePath is the place in a domain of what the compiler compiles.
 type compilePath struct {
-	domain   *Domain
-	ruleName string // ruleName is the Rule.FullName of a rule at this place.
-	levels   []Level
+	domain   *rules.Domain
+	ruleName string // the Rule.FullName of a rule at this place
+	levels   []rules.Level
 	inheritance
 	bucketKeys
 	dataFiles        datafile.Files
-	hasNoNestedRules bool // hasNoNestedRules is set in ordered lists and trees of limits: no descriptors can be nested below their rules.
+	hasNoNestedRules bool // set in ordered lists and trees of limits: no descriptors can be nested below their rules
 	fallback         backend.Fallback
 }
 
 // replacingRule is a rule that replaces the rules whose names it lists.
 type replacingRule struct {
-	rule          *Rule
+	rule          *rules.Rule
 	replacedNames []Positioned[string]
 }
 
@@ -121,12 +125,14 @@ type replacingRule struct {
 func NewCompiler(opt Options) *Compiler { return new(Shared).NewCompiler(opt) }
 
 // Discard forgets all configurations, whose names do not count any more. No other method may be called after it.
-func (c *Compiler) Discard() { c.shared.Release(c.set) }
+func (c *Compiler) Discard() { c.shared.totalNameBytes -= c.parts.NameBytes }
 
 // AddConfig compiles a configuration. ExtendConfig may add to it until the next AddConfig.
 func (c *Compiler) AddConfig(cfg *DomainConfig) {
 	c.FinishConfig()
 	d := c.addDomain(cfg)
+	c.lastList, _ = d.Matcher.(*match.List)
+	c.lastWords, _ = d.Matcher.(*match.WordTree)
 	d.Fallback = c.parseFallback(c.options.Fallback, cfg.Fallback)
 	c.setQuotaBuckets(d, cfg)
 	c.lastConfig = cfg
@@ -134,48 +140,42 @@ func (c *Compiler) AddConfig(cfg *DomainConfig) {
 		domain: d, ruleName: cfg.Domain, fallback: d.Fallback, dataFiles: cfg.DataFiles,
 		inheritance: c.inheritanceWith(inheritance{}, cfg.ChargeMode, cfg.OnReject),
 	}
-	t, isTree := d.matcher.(*descriptorTree)
+	t, isTree := d.Matcher.(*match.Tree)
 	if !isTree {
-		t = &descriptorTree{} // Descriptors beside rules are an error; a tree outside the domain lets the compiler check them too.
+		t = &match.Tree{} // Descriptors beside rules are an error; a tree outside the domain lets the compiler check them too.
 	}
-	c.lastRoot = &t.root
+	c.lastRoot = &t.Root
 	c.compileDescriptors(c.lastRoot, cfg.Descriptors, c.lastPath)
 }
 
 // addDomain returns the domain for cfg. If the set cannot take it, that is a problem, and the domain is not added to the set.
-func (c *Compiler) addDomain(cfg *DomainConfig) *Domain {
-	d := &Domain{
-		Name: cfg.Domain, Index: len(c.set.domains), escapedName: escapedKeyPart(cfg.Domain), FromDivvyFile: cfg.FromDivvyFile,
-		pos: cfg.Pos, matcher: &descriptorTree{},
-	}
+func (c *Compiler) addDomain(cfg *DomainConfig) *rules.Domain {
+	form, matcher := rules.DescriptorTree, rules.Matcher(&match.Tree{})
 	switch {
 	case cfg.Rules != nil:
-		d.matcher = &orderedList{slotByKey: make(map[string]int)}
+		form, matcher = rules.OrderedList, &match.List{SlotByKey: make(map[string]int)}
 	case cfg.LimitTree != nil:
-		d.matcher = &limitTree{}
+		form, matcher = rules.LimitTree, &match.WordTree{}
 	}
-	other := c.set.domainsByName[cfg.Domain]
+	d := rules.NewDomain(cfg.Domain, form, cfg.Pos)
+	d.Index, d.FromDivvyFile, d.Matcher = len(c.parts.Domains), cfg.FromDivvyFile, matcher
+	other := c.domainsByName[cfg.Domain]
 	switch {
 	case cfg.Domain == "":
 		c.problems.Add(cfg.Pos, "add `domain: <name>`, the name that callers ask for", "the domain is missing or empty")
 	case other == nil:
-		c.set.domainsByName[cfg.Domain] = d
-		c.set.domains = append(c.set.domains, d)
-	case !isDescriptorTree(d) || !isDescriptorTree(other):
+		c.domainsByName[cfg.Domain] = d
+		c.parts.Domains = append(c.parts.Domains, d)
+	case d.Form != rules.DescriptorTree || other.Form != rules.DescriptorTree:
 		c.problems.Add(cfg.Pos, "rename one: a list of rules, or a tree of limits, is not joined with another file",
-			"domain %s is already defined at %v", Quote(cfg.Domain), other.pos)
+			"domain %s is already defined at %v", rules.Quote(cfg.Domain), other.Pos)
 	case !c.options.MergeDomains:
 		c.problems.Add(cfg.Pos, "join the two, rename one, or set MERGE_DOMAIN_CONFIG=true",
-			"domain %s is already defined at %v", Quote(cfg.Domain), other.pos)
+			"domain %s is already defined at %v", rules.Quote(cfg.Domain), other.Pos)
 	default:
 		return other
 	}
 	return d
-}
-
-func isDescriptorTree(d *Domain) bool {
-	_, is := d.matcher.(*descriptorTree)
-	return is
 }
 
 // ExtendConfig compiles further descriptors, or rules, of the configuration of the last AddConfig.
@@ -194,19 +194,19 @@ func (c *Compiler) FinishConfig() {
 		return
 	}
 	c.lastConfig = nil
-	switch m := c.lastPath.domain.matcher.(type) {
-	case *orderedList:
+	switch {
+	case c.lastList != nil:
 		if len(cfg.Descriptors) > 0 {
 			c.problems.Add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
 		}
-		c.compileOrderedList(m, cfg, c.lastPath)
-	case *limitTree:
-		c.compileLimitTree(m, cfg, c.lastPath)
+		c.compileOrderedList(c.lastList, cfg, c.lastPath)
+	case c.lastWords != nil:
+		c.compileLimitTree(c.lastWords, cfg, c.lastPath)
 	}
 }
 
 // Result returns what Compile returns for all added configurations.
-func (c *Compiler) Result() (*Set, Problems, error) {
+func (c *Compiler) Result() (*rules.Set, rules.Problems, error) {
 	c.FinishConfig()
 	if len(c.problems) > 0 {
 		c.problems.Sort()
@@ -214,11 +214,9 @@ func (c *Compiler) Result() (*Set, Problems, error) {
 	}
 	c.warnUnknownReplacedNames()
 	c.warnDuplicateNames()
-	c.set.divideRules()
-	c.set.findOnlyOrderedList()
-	for _, d := range c.set.domains {
-		if t, is := d.matcher.(*descriptorTree); is {
-			c.warnHiddenDescriptors(&t.root)
+	for _, d := range c.parts.Domains {
+		if t, is := d.Matcher.(*match.Tree); is {
+			c.warnHiddenDescriptors(&t.Root)
 		}
 	}
 	for _, s := range c.inheritedSettings {
@@ -227,13 +225,13 @@ func (c *Compiler) Result() (*Set, Problems, error) {
 		}
 	}
 	c.warnings.Sort()
-	return c.set, c.warnings, nil
+	return rules.NewSet(c.parts), c.warnings, nil
 }
 
 // countNameBytes counts the bytes of a new name. It returns false if all names together are too long.
-func (c *Compiler) countNameBytes(at Pos, size int) bool {
+func (c *Compiler) countNameBytes(at rules.Pos, size int) bool {
 	c.shared.totalNameBytes += size
-	c.set.nameBytes += size
+	c.parts.NameBytes += size
 	if c.shared.totalNameBytes <= maxTotalNameBytes {
 		return true
 	}
@@ -252,7 +250,7 @@ func (c *Compiler) parseFallback(inherited backend.Fallback, v *Positioned[strin
 	}
 	f, known := backend.ParseFallback(v.Value)
 	if !known {
-		c.problems.Add(v.Pos, SuggestFix(v.Value, backend.FallbackNames(), "write "+JoinWithOr(backend.FallbackNames())), "on_store_failure is not known: %s", Quote(v.Value))
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, backend.FallbackNames(), "write "+rules.JoinWithOr(backend.FallbackNames())), "on_store_failure is not known: %s", rules.Quote(v.Value))
 	}
 	return f
 }
@@ -261,7 +259,7 @@ func (c *Compiler) parseFallback(inherited backend.Fallback, v *Positioned[strin
 func (c *Compiler) warnUnknownReplacedNames() {
 	type name struct{ domain, name string }
 	replaceable := make(map[name]bool)
-	for _, r := range c.set.rules {
+	for _, r := range c.parts.Rules {
 		if !r.Unlimited && len(c.replacingRules) > 0 {
 			replaceable[name{r.Domain, r.Name}] = true
 		}
@@ -270,7 +268,7 @@ func (c *Compiler) warnUnknownReplacedNames() {
 		for _, other := range by.replacedNames {
 			if !replaceable[name{by.rule.Domain, other.Value}] {
 				c.warnings.Add(other.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s",
-					Quote(other.Value))
+					rules.Quote(other.Value))
 			}
 		}
 	}
@@ -278,8 +276,8 @@ func (c *Compiler) warnUnknownReplacedNames() {
 
 // warnDuplicateNames warns of rules with the same name on different levels, such as c below a_b and b_c below a.
 func (c *Compiler) warnDuplicateNames() {
-	byName := make(map[string]*Rule, len(c.set.rules))
-	for _, r := range c.set.rules {
+	byName := make(map[string]*rules.Rule, len(c.parts.Rules))
+	for _, r := range c.parts.Rules {
 		if other := byName[r.FullName]; other != nil {
 			c.warnings = append(c.warnings, sameNameWarning(r, other))
 		}
@@ -288,9 +286,44 @@ func (c *Compiler) warnDuplicateNames() {
 }
 
 // sameNameWarning returns the warning that r has the name of other.
-func sameNameWarning(r, other *Rule) Problem {
-	return Problem{
+func sameNameWarning(r, other *rules.Rule) rules.Problem {
+	return rules.Problem{
 		Pos: r.Pos, Fix: "rename one of them",
-		Message: fmt.Sprintf("%s is the name of the rule at %v, too: they share their statistics and may share counters", Quote(r.FullName), other.Pos),
+		Message: fmt.Sprintf("%s is the name of the rule at %v, too: they share their statistics and may share counters", rules.Quote(r.FullName), other.Pos),
 	}
+}
+
+// WarnSameNames warns of rules of different Sets with the same name: c of the domain a.b and b.c of the domain a. Compilers warn of those
+// in one Set.
+func WarnSameNames(sets []*rules.Set) (warnings rules.Problems) {
+	domains := make(map[string]*rules.Domain, len(sets))
+	for _, s := range sets {
+		for _, d := range s.Domains() {
+			domains[d.Name] = d
+		}
+	}
+	related := make(map[string]bool) // related has the domains whose names start with another one and a dot, and these others.
+	for name := range domains {
+		for i, c := range name {
+			if c == '.' && domains[name[:i]] != nil {
+				related[name], related[name[:i]] = true, true
+			}
+		}
+	}
+	if len(related) == 0 {
+		return nil
+	}
+	byName := make(map[string]*rules.Rule)
+	for _, s := range sets {
+		for _, r := range s.Rules() {
+			if !related[r.Domain] {
+				continue
+			}
+			if other := byName[r.FullName]; other != nil && other.Domain != r.Domain {
+				warnings = append(warnings, sameNameWarning(r, other))
+			}
+			byName[r.FullName] = r
+		}
+	}
+	return warnings
 }

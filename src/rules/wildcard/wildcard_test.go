@@ -1,4 +1,4 @@
-package rules
+package wildcard
 
 import (
 	"bytes"
@@ -30,8 +30,8 @@ func TestLiterals(t *testing.T) {
 		if there {
 			found++
 		}
-		p := compilePattern("*" + string(want) + "*")
-		if got := p.matches(text); got != there {
+		p := Compile("*" + string(want) + "*")
+		if got := p.Matches(text); got != there {
 			t.Fatalf("%q in %q: %t, want %t", want, text, got, there)
 		}
 	}
@@ -68,18 +68,18 @@ func FuzzWildcard(f *testing.F) {
 			parts[i] = regexp.QuoteMeta(parts[i])
 		}
 		oracle := regexp.MustCompile(`\A` + strings.Join(parts, `(?s:.*)`) + `\z`)
-		pattern := compilePattern(p)
+		pattern := Compile(p)
 		for _, s := range []string{text, q, strings.ReplaceAll(p, "*", text), strings.ReplaceAll(q, "*", text)} {
-			if got, want := pattern.matches([]byte(s)), oracle.MatchString(latin1(s)); got != want {
+			if got, want := pattern.Matches([]byte(s)), oracle.MatchString(latin1(s)); got != want {
 				t.Fatalf("%q matches %q: %t, want %t", p, s, got, want)
 			}
 		}
-		if !strings.Contains(q, "*") || !pattern.coversPattern(q) {
+		if !strings.Contains(q, "*") || !pattern.Covers(q) {
 			return
 		}
-		narrow := compilePattern(q)
+		narrow := Compile(q)
 		for _, s := range []string{text, strings.ReplaceAll(q, "*", text), strings.ReplaceAll(q, "*", ""), strings.ReplaceAll(q, "*", p)} {
-			if narrow.matches([]byte(s)) && !pattern.matches([]byte(s)) {
+			if narrow.Matches([]byte(s)) && !pattern.Matches([]byte(s)) {
 				t.Fatalf("%q covers %q, but only the latter matches %q", p, q, s)
 			}
 		}
@@ -91,10 +91,10 @@ func BenchmarkHostileText(b *testing.B) {
 	text := bytes.Repeat([]byte("a"), 1<<20)
 	for _, n := range []int{8, 40, 63, 64, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			p := compilePattern("*" + strings.Repeat("a", n/2) + "b" + strings.Repeat("a", n/2) + "*")
+			p := Compile("*" + strings.Repeat("a", n/2) + "b" + strings.Repeat("a", n/2) + "*")
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				if p.matches(text) {
+				if p.Matches(text) {
 					b.Fatal("it matches")
 				}
 			}

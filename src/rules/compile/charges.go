@@ -1,8 +1,10 @@
-package rules
+package compile
 
 import (
 	"slices"
 	"strconv"
+
+	"ratelimit/src/rules"
 )
 
 // maxChargesPerDescriptor is the most limits that one descriptor of a request can be charged to.
@@ -10,23 +12,23 @@ const maxChargesPerDescriptor = 100
 
 // inheritance holds the settings and limits that a descriptor inherits from the levels above it.
 type inheritance struct {
-	chargePathSetting *inheritedSetting // chargePathSetting is set where `charge: path` holds, and nil for the default, leaf.
-	allOrNoneSetting  *inheritedSetting // allOrNoneSetting is set where `on_reject: none` holds, and nil for the default, each.
+	chargePathSetting *inheritedSetting // set where `charge: path` holds, and nil for the default, leaf
+	allOrNoneSetting  *inheritedSetting // set where `on_reject: none` holds, and nil for the default, each
 	// limitsAbove are the limits of the levels from the one with `charge: path`, outermost first. A match is charged to them too.
-	limitsAbove []*Rule
+	limitsAbove []*rules.Rule
 }
 
 // inheritedSetting is one `charge: path` or `on_reject: none` in a file. It holds for its descriptor and all levels below.
 type inheritedSetting struct {
 	yamlKey   *inheritableYAMLKey
-	pos       Pos
-	hasEffect bool // hasEffect is set if the setting changes how some descriptor is charged.
+	pos       rules.Pos
+	hasEffect bool // set if the setting changes how some descriptor is charged
 }
 
 // inheritableYAMLKey is a key with two values, whose setting holds for all levels below.
 type inheritableYAMLKey struct {
 	yamlName, offValue, onValue  string
-	noEffectWarning, noEffectFix string // noEffectWarning is the warning if a setting has no effect, and noEffectFix tells how to fix it.
+	noEffectWarning, noEffectFix string // the warning if a setting has no effect, and noEffectFix tells how to fix it
 }
 
 var (
@@ -49,7 +51,7 @@ func (c *Compiler) effectiveSetting(key *inheritableYAMLKey, above *inheritedSet
 		return nil
 	case v.Value != key.onValue:
 		c.problems.Add(v.Pos, "write "+key.offValue+" or "+key.onValue,
-			"%s is neither %s nor %s: %s", key.yamlName, key.offValue, key.onValue, Quote(v.Value))
+			"%s is neither %s nor %s: %s", key.yamlName, key.offValue, key.onValue, rules.Quote(v.Value))
 	case above == nil:
 		above = &inheritedSetting{yamlKey: key, pos: v.Pos}
 		c.inheritedSettings = append(c.inheritedSettings, above)
@@ -70,8 +72,8 @@ func (c *Compiler) inheritanceWith(in inheritance, charge, onReject *Positioned[
 }
 
 // compileOwnLimits compiles the limits of a descriptor or rule into rules, adds these to the set and returns them.
-func (c *Compiler) compileOwnLimits(cfg *LimitsConfig, p compilePath) []*Rule {
-	first := len(c.set.rules)
+func (c *Compiler) compileOwnLimits(cfg *LimitsConfig, p compilePath) []*rules.Rule {
+	first := len(c.parts.Rules)
 	if cfg.RateLimit != nil {
 		c.compileLimit(cfg, cfg.RateLimit, p, cfg.Pos, "")
 	}
@@ -88,12 +90,12 @@ func (c *Compiler) compileOwnLimits(cfg *LimitsConfig, p compilePath) []*Rule {
 		}
 		c.compileLimitList(cfg, list.Value, p)
 	}
-	return c.set.rules[first:]
+	return c.parts.Rules[first:]
 }
 
 // compileLimitList compiles the items of rate_limits.
 func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p compilePath) {
-	first := len(c.set.rules)
+	first := len(c.parts.Rules)
 	names := make(map[string]bool)
 	for i := range list {
 		limit, suffix := &list[i], ""
@@ -105,15 +107,15 @@ func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p
 			if !c.countNameBytes(limit.Pos, len(p.ruleName)+len(suffix)) {
 				return
 			}
-			p.domain.descriptorNames = append(p.domain.descriptorNames, p.ruleName+suffix)
+			p.domain.DescriptorNames = append(p.domain.DescriptorNames, p.ruleName+suffix)
 		}
 		names[limit.Name] = true
 		r := c.compileLimit(cfg, limit, p, limit.Pos, suffix)
 		if r.Unlimited && len(list) > 1 {
 			c.problems.Add(limit.Pos, "remove it, or all others", "an unlimited one of several rate_limits changes nothing")
 		}
-		before := c.set.rules[first : first+i]
-		same := func(other *Rule) bool {
+		before := c.parts.Rules[first : first+i]
+		same := func(other *rules.Rule) bool {
 			return r.Limit.Period > 0 && r.Limit.Window() == other.Limit.Window()
 		}
 		if j := slices.IndexFunc(before, same); j >= 0 {
@@ -125,7 +127,7 @@ func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p
 
 // compileMatchedRule returns the rule that FindRule returns for the descriptor of cfg. ownLimits are the limits of that descriptor. The
 // rule is nil if a match is charged to no limit.
-func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimits []*Rule) *Rule {
+func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimits []*rules.Rule) *rules.Rule {
 	if p.allOrNoneSetting != nil {
 		c.refuseCountBlocked(p.limitsAbove)
 		c.refuseCountBlocked(ownLimits)
@@ -157,11 +159,11 @@ func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimit
 		}
 		c.warnReplacedLimits(ownLimits, charges)
 	}
-	var r *Rule
+	var r *rules.Rule
 	if len(ownLimits) == 1 {
 		r = ownLimits[0]
 	} else {
-		r = p.newRule(cfg)
+		r = p.newRule(cfg, "", cfg.Pos)
 	}
 	r.ChargedLimits = charges
 	c.setMatchHold(r, ownLimits)
@@ -170,7 +172,7 @@ func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimit
 
 // refuseCountBlocked reports each of the limits that has count_blocked: true, once. Their hits are charged all or none, so that no
 // refused hit can count.
-func (c *Compiler) refuseCountBlocked(limits []*Rule) {
+func (c *Compiler) refuseCountBlocked(limits []*rules.Rule) {
 	for _, r := range limits {
 		if at, written := c.countBlockedPos[r]; written {
 			c.problems.Add(at, "remove count_blocked, or write `on_reject: each` on the descriptor",
@@ -181,7 +183,7 @@ func (c *Compiler) refuseCountBlocked(limits []*Rule) {
 }
 
 // forChildren returns what the children of a descriptor inherit. r is what compileMatchedRule returned for the descriptor.
-func (in inheritance) forChildren(r *Rule) inheritance {
+func (in inheritance) forChildren(r *rules.Rule) inheritance {
 	if in.chargePathSetting != nil && r != nil {
 		in.limitsAbove = r.LimitsToCharge()
 	}
@@ -189,7 +191,7 @@ func (in inheritance) forChildren(r *Rule) inheritance {
 }
 
 // warnReplacedLimits warns of own limits that never apply, because all their hits are also charged to a limit that replaces them.
-func (c *Compiler) warnReplacedLimits(ownLimits, charges []*Rule) {
+func (c *Compiler) warnReplacedLimits(ownLimits, charges []*rules.Rule) {
 	names := 0
 	for _, r := range charges {
 		names += len(r.Replaces)
@@ -198,10 +200,10 @@ func (c *Compiler) warnReplacedLimits(ownLimits, charges []*Rule) {
 		return
 	}
 	for _, r := range ownLimits {
-		i := slices.IndexFunc(charges, func(by *Rule) bool { return by != r && slices.Contains(by.Replaces, r.Name) })
+		i := slices.IndexFunc(charges, func(by *rules.Rule) bool { return by != r && slices.Contains(by.Replaces, r.Name) })
 		if i >= 0 && r.Name != "" && !r.Unlimited {
 			c.warnings.Add(r.Pos, "remove one of them",
-				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it", Quote(r.Name), charges[i].Pos)
+				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it", rules.Quote(r.Name), charges[i].Pos)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package rules
+package compile
 
 // ValueKind is the type of a value in a rule file.
 type ValueKind uint8

@@ -1,24 +1,42 @@
-package rules
+package match
 
 import (
 	"slices"
 	"strings"
+
+	"ratelimit/src/rules"
 )
 
-// SearchRecord records how FindRule searched a domain for one descriptor. Its JSON tags are those of explain's report.
-type SearchRecord struct {
+// Explain searches like Domain.FindRule and returns a record of the search for people. It is slower than FindRule and allocates.
+func Explain(d *rules.Domain, entries []rules.Entry) *Record {
+	return ExplainWithin(d, entries, new(rules.SearchScratch))
+}
+
+// ExplainWithin is Explain within the bounds of s.Begin. The record is not valid if s.Err then returns an error. A search for people
+// takes more work than FindRule, because it compares descriptors behind the one that matches, too.
+func ExplainWithin(d *rules.Domain, entries []rules.Entry, s *rules.SearchScratch) *Record {
+	return d.Matcher.(explainer).explain(entries, s)
+}
+
+// explainer is what all matchers of this package are.
+type explainer interface {
+	explain(entries []rules.Entry, scratch *rules.SearchScratch) *Record
+}
+
+// Record records how FindRule searched a domain for one descriptor. Its JSON tags are those of explain's report.
+type Record struct {
 	// Steps are the levels of a tree in order: one for each entry, or for each word in a tree of limits. The last step may have
 	// found nothing. An ordered list has no Steps.
-	Steps []SearchStep
+	Steps []Step
 	// TriedRules are the rules of an ordered list in order, up to the one that decides. At most 20 of them do not match; UnlistedCount
 	// counts the others that do not.
 	TriedRules      []TriedRule
 	UnlistedCount   int
-	ChargedCanaries []*Rule // ChargedCanaries are those that FindRule appends.
+	ChargedCanaries []*rules.Rule // those that FindRule appends
 	// HoldIDKey is the key of the entry that names a hold. It is set with EndReasonWrongHold, and with EndReasonTooManyEntries if the
 	// rule where the rules end has holds.
 	HoldIDKey string
-	FoundRule *Rule // FoundRule is the result of FindRule; nil for no rule.
+	FoundRule *rules.Rule // the result of FindRule; nil for no rule
 	EndReason EndReason
 }
 
@@ -50,8 +68,8 @@ const (
 
 // TriedRule is a rule of an ordered list that the search tried.
 type TriedRule struct {
-	RuleName string           `json:"rule"` // RuleName is the FullName of the rule.
-	Position string           `json:"at"`   // Position is the position of the rule as file:line:col.
+	RuleName string           `json:"rule"` // the FullName of the rule
+	Position string           `json:"at"`   // the position of the rule as file:line:col
 	Outcome  CandidateOutcome `json:"outcome"`
 	// If the rule does not match, FailedKey and FailedPattern are its first pair that the request does not match, and RequestValue is
 	// the request's value for FailedKey; nil if the request has no such key.
@@ -60,26 +78,17 @@ type TriedRule struct {
 	RequestValue  *string `json:"value,omitempty"`
 }
 
-// EntryText is an Entry as text.
-type EntryText struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
-// Text returns e as text.
-func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value)} }
-
-// SearchStep is the search of one level for one entry.
-type SearchStep struct {
-	Entry  EntryText `json:"entry"`
-	IsWord bool      `json:"word,omitempty"` // IsWord is set in a tree of limits, where Entry.Key is the word.
+// Step is the search of one level for one entry.
+type Step struct {
+	Entry  rules.EntryText `json:"entry"`
+	IsWord bool            `json:"word,omitempty"` // set in a tree of limits, where Entry.Key is the word
 	// Candidates are in the order in which the search tries them: exact key and value, files in file order, networks from the longest, regular expressions
 	// and then wildcards in file order, key alone. All candidates behind the taken one match.
 	Candidates []Candidate `json:"candidates"`
 	// UnlistedCount counts descriptors that do not match and are not in Candidates, which has at most 20 of these, and at most 40 in all.
 	UnlistedCount int `json:"unlisted"`
-	TakenIndex    int `json:"-"` // TakenIndex is the index of the taken candidate; -1 for none.
-	LevelKeyCount int `json:"-"` // LevelKeyCount is the number of keys on the level.
+	TakenIndex    int `json:"-"` // the index of the taken candidate; -1 for none
+	LevelKeyCount int `json:"-"` // the number of keys on the level
 	// SuggestedText is the known key (EndReasonNoSuchKey) or value (EndReasonNoSuchValue) that the caller probably meant; empty if none
 	// is similar.
 	SuggestedText string `json:"-"`
@@ -90,20 +99,20 @@ type SearchStep struct {
 // Candidate is a descriptor that the search compared with an entry.
 type Candidate struct {
 	Key       string           `json:"key"`
-	Value     string           `json:"value"` // Value is empty if the descriptor matches any value.
-	Position  string           `json:"at"`    // Position is the position as file:line:col.
+	Value     string           `json:"value"` // empty if the descriptor matches any value
+	Position  string           `json:"at"`    // the position as file:line:col
 	MatchKind MatchKind        `json:"how"`
 	Outcome   CandidateOutcome `json:"outcome"`
-	Reason    MatchReason      `json:"why,omitempty"`  // Reason is empty if there is nothing to say.
-	DataLine  string           `json:"line,omitempty"` // DataLine is the line of the value in a data file, as file:line.
+	Reason    MatchReason      `json:"why,omitempty"`  // empty if there is nothing to say
+	DataLine  string           `json:"line,omitempty"` // the line of the value in a data file, as file:line
 	// LeadsToRule is the name of the rule that the search would have found through this candidate. It is set only if the candidate has
 	// OutcomeEarlierTaken and the search found no rule.
 	LeadsToRule string `json:"leads,omitempty"`
 
-	node *node // node is nil in a tree of limits.
+	node *Node // nil in a tree of limits
 }
 
-func newCandidate(at DescriptorPlace, how MatchKind, outcome CandidateOutcome, n *node) Candidate {
+func newCandidate(at DescriptorPlace, how MatchKind, outcome CandidateOutcome, n *Node) Candidate {
 	return Candidate{Key: at.Key, Value: at.Value, Position: at.Pos.String(), MatchKind: how, Outcome: outcome, node: n}
 }
 
@@ -138,28 +147,28 @@ const (
 	maxSearchedBelow        = 10_000 // maxSearchedBelow is the most descriptors searched for a key on lower levels.
 )
 
-func (t *descriptorTree) explain(entries []Entry, scratch *SearchScratch) *SearchRecord {
-	search := &SearchRecord{EndReason: EndReasonNoEntries, Steps: make([]SearchStep, 0, min(len(entries), MaxTreeDepth+1))}
-	n := &t.root
+func (t *Tree) explain(entries []rules.Entry, scratch *rules.SearchScratch) *Record {
+	search := &Record{EndReason: EndReasonNoEntries, Steps: make([]Step, 0, min(len(entries), rules.MaxTreeDepth+1))}
+	n := &t.Root
 	for i := range entries {
-		if n.acceptsHolds && n.rule.acceptsBelow(entries[i:]) {
-			search.addHoldSteps(n.rule, entries[i:])
+		if n.AcceptsHolds && n.Rule.AcceptsBelow(entries[i:]) {
+			search.addHoldSteps(n.Rule, entries[i:])
 			return search
 		}
-		if n.acceptsHolds && n.matchingChild(&entries[i], scratch) == nil {
-			if n.rule.lacksHoldName(entries[i:]) {
-				search.addHoldSteps(n.rule, entries[i:])
+		if n.AcceptsHolds && n.matchingChild(&entries[i], scratch) == nil {
+			if n.Rule.LacksHoldName(entries[i:]) {
+				search.addHoldSteps(n.Rule, entries[i:])
 				return search
 			}
-			if key := string(entries[i].Key); key == n.rule.matchHoldIDKey || key == HoldActionKey {
-				search.EndReason, search.HoldIDKey = EndReasonWrongHold, n.rule.matchHoldIDKey
+			if key := string(entries[i].Key); key == n.Rule.MatchHoldIDKey || key == rules.HoldActionKey {
+				search.EndReason, search.HoldIDKey = EndReasonWrongHold, n.Rule.MatchHoldIDKey
 				break
 			}
 		}
-		if n.children == nil && i > 0 {
+		if n.Children == nil && i > 0 {
 			search.EndReason = EndReasonTooManyEntries
-			if n.acceptsHolds {
-				search.HoldIDKey = n.rule.matchHoldIDKey
+			if n.AcceptsHolds {
+				search.HoldIDKey = n.Rule.MatchHoldIDKey
 			}
 			break
 		}
@@ -171,10 +180,10 @@ func (t *descriptorTree) explain(entries []Entry, scratch *SearchScratch) *Searc
 		}
 		n = step.Candidates[step.TakenIndex].node
 		switch last := i == len(entries)-1; {
-		case last && n.rule != nil:
-			search.FoundRule, search.EndReason = n.rule, EndReasonRuleFound
+		case last && n.Rule != nil:
+			search.FoundRule, search.EndReason = n.Rule, EndReasonRuleFound
 			return search
-		case n.children == nil:
+		case n.Children == nil:
 			search.EndReason = EndReasonNoRateLimit
 		default:
 			search.EndReason = EndReasonTooFewEntries
@@ -185,60 +194,60 @@ func (t *descriptorTree) explain(entries []Entry, scratch *SearchScratch) *Searc
 }
 
 // addHoldSteps adds the entries that name a hold and its action, and the rule r that they are about.
-func (search *SearchRecord) addHoldSteps(r *Rule, entries []Entry) {
+func (search *Record) addHoldSteps(r *rules.Rule, entries []rules.Entry) {
 	search.FoundRule, search.EndReason = r, EndReasonRuleFound
 	for i := range entries {
-		at, how := DescriptorPlace{Pos: r.Pos, Key: r.matchHoldIDKey}, MatchHoldID
-		if string(entries[i].Key) == HoldActionKey {
-			at.Key, at.Value, how = HoldActionKey, string(entries[i].Value), MatchHold
+		at, how := DescriptorPlace{Pos: r.Pos, Key: r.MatchHoldIDKey}, MatchHoldID
+		if string(entries[i].Key) == rules.HoldActionKey {
+			at.Key, at.Value, how = rules.HoldActionKey, string(entries[i].Value), MatchHold
 		}
-		search.Steps = append(search.Steps, SearchStep{
+		search.Steps = append(search.Steps, Step{
 			Entry: entries[i].Text(), Candidates: []Candidate{newCandidate(at, how, OutcomeSearchedBelow, nil)},
 		})
 	}
 }
 
 // explainStep returns the search of the level below n for an entry. It takes the node that child returns.
-func (n *node) explainStep(e *Entry, scratch *SearchScratch) SearchStep {
-	s := SearchStep{Entry: e.Text(), Candidates: []Candidate{}, TakenIndex: -1}
-	l := n.children
+func (n *Node) explainStep(e *rules.Entry, scratch *rules.SearchScratch) Step {
+	s := Step{Entry: e.Text(), Candidates: []Candidate{}, TakenIndex: -1}
+	l := n.Children
 	if l == nil { // The domain is empty.
 		return s
 	}
-	s.LevelKeyCount = l.groupsByKey.len()
-	k := l.groupsByKey.find(e.Key)
+	s.LevelKeyCount = l.Groups.len()
+	k := l.Groups.Find(e.Key)
 	if k != nil {
 		if next := k.exactNode(e.Value); next != nil {
 			s.addCandidate(next, MatchExact, true)
 		}
 	}
-	if k != nil && k.matchers != nil {
-		k.matchers.explain(e.Value, &s, &scratch.bounds)
+	if k != nil && k.Matchers != nil {
+		k.Matchers.explain(e.Value, &s, &scratch.Bounds)
 	}
-	if len(l.wildcardNodes) > 0 {
-		scratch.joinedEntry = append(append(append(scratch.joinedEntry[:0], e.Key...), '_'), e.Value...)
-		for i := range l.wildcardNodes {
-			w := &l.wildcardNodes[i]
+	if len(l.Wildcards) > 0 {
+		scratch.JoinedEntry = append(append(append(scratch.JoinedEntry[:0], e.Key...), '_'), e.Value...)
+		for i := range l.Wildcards {
+			w := &l.Wildcards[i]
 			// People are told of a wildcard that does not match if it may have been meant for this key.
-			key := w.node.place().Key
-			if matches := w.matches(scratch.joinedEntry); matches || key == string(e.Key) || strings.Contains(key, "*") {
-				s.addCandidate(w.node, MatchWildcard, matches)
+			key := w.Node.Place().Key
+			if matches := w.Matches(scratch.JoinedEntry); matches || key == string(e.Key) || strings.Contains(key, "*") {
+				s.addCandidate(w.Node, MatchWildcard, matches)
 			}
 		}
 	}
-	if k != nil && k.anyValueNode != nil {
-		s.addCandidate(k.anyValueNode, MatchKeyAlone, true)
+	if k != nil && k.AnyValue != nil {
+		s.addCandidate(k.AnyValue, MatchKeyAlone, true)
 	}
 	return s
 }
 
 // addCandidate adds n as a candidate, unless it is there already or the lists are full. The first candidate that matches is taken.
-func (s *SearchStep) addCandidate(n *node, how MatchKind, matches bool) {
-	s.addCandidateAt(n.place(), n, how, matches, "")
+func (s *Step) addCandidate(n *Node, how MatchKind, matches bool) {
+	s.addCandidateAt(n.Place(), n, how, matches, "")
 }
 
 // addCandidateAt adds n like addCandidate, with the place and the reason to show.
-func (s *SearchStep) addCandidateAt(at DescriptorPlace, n *node, how MatchKind, matches bool, why MatchReason) {
+func (s *Step) addCandidateAt(at DescriptorPlace, n *Node, how MatchKind, matches bool, why MatchReason) {
 	for i := range s.Candidates {
 		// The text of a wildcard is also an exact value, and its key may be a key alone.
 		if c := &s.Candidates[i]; c.node == n && c.Outcome != OutcomeNoMatch {
@@ -264,18 +273,18 @@ func (s *SearchStep) addCandidateAt(at DescriptorPlace, n *node, how MatchKind, 
 }
 
 // explainNoMatch returns why no descriptor below n matches the entry of s. It sets SuggestedText and SameKeyBelow of s.
-func (n *node) explainNoMatch(s *SearchStep) EndReason {
-	if n.children == nil {
+func (n *Node) explainNoMatch(s *Step) EndReason {
+	if n.Children == nil {
 		return EndReasonNoSuchKey
 	}
-	keys := &n.children.groupsByKey
-	if k := keys.find([]byte(s.Entry.Key)); k != nil {
-		s.SuggestedText = k.nodesByValue.nearestName(s.Entry.Value)
+	keys := &n.Children.Groups
+	if k := keys.Find([]byte(s.Entry.Key)); k != nil {
+		s.SuggestedText = k.ByValue.nearestName(s.Entry.Value)
 		return EndReasonNoSuchValue
 	}
 	s.SuggestedText, s.SameKeyBelow = keys.nearestName(s.Entry.Key), n.firstWithKeyBelow(s.Entry.Key)
-	if s.SuggestedText == "" && n.acceptsHolds {
-		s.SuggestedText = NearestWord(s.Entry.Key, slices.Values([]string{n.rule.matchHoldIDKey, HoldActionKey}))
+	if s.SuggestedText == "" && n.AcceptsHolds {
+		s.SuggestedText = rules.NearestWord(s.Entry.Key, slices.Values([]string{n.Rule.MatchHoldIDKey, rules.HoldActionKey}))
 	}
 	return EndReasonNoSuchKey
 }
@@ -285,8 +294,8 @@ func (t *nameTable[V]) nearestName(name string) string {
 	if t.len() > maxComparedNames {
 		return ""
 	}
-	return NearestWord(name, func(yield func(string) bool) {
-		for known := range t.all() {
+	return rules.NearestWord(name, func(yield func(string) bool) {
+		for known := range t.All() {
 			if !yield(known) {
 				return
 			}
@@ -296,19 +305,19 @@ func (t *nameTable[V]) nearestName(name string) string {
 
 // firstWithKeyBelow returns the first descriptor in file order that has the key and is at least two levels below n. It returns nil if
 // there is none, or if over 10,000 descriptors would have to be searched.
-func (n *node) firstWithKeyBelow(key string) (first *DescriptorPlace) {
+func (n *Node) firstWithKeyBelow(key string) (first *DescriptorPlace) {
 	left := maxSearchedBelow
-	var search func(n *node, depth int)
-	search = func(n *node, depth int) {
-		if n.children == nil {
+	var search func(n *Node, depth int)
+	search = func(n *Node, depth int) {
+		if n.Children == nil {
 			return
 		}
-		for name, k := range n.children.groupsByKey.all() {
-			for next := range k.nodes() {
+		for name, k := range n.Children.Groups.All() {
+			for next := range k.Nodes() {
 				if left--; left < 0 {
 					return
 				}
-				if at := next.place(); name == key && depth > 0 && (first == nil || at.compare(first.Pos) < 0) {
+				if at := next.Place(); name == key && depth > 0 && (first == nil || at.Compare(first.Pos) < 0) {
 					first = &at
 				}
 				search(next, depth+1)
@@ -323,7 +332,7 @@ func (n *node) firstWithKeyBelow(key string) (first *DescriptorPlace) {
 }
 
 // setLeadsToRule sets LeadsToRule of the candidates with OutcomeEarlierTaken.
-func (search *SearchRecord) setLeadsToRule(entries []Entry, scratch *SearchScratch) {
+func (search *Record) setLeadsToRule(entries []rules.Entry, scratch *rules.SearchScratch) {
 	for i := range search.Steps {
 		s := &search.Steps[i]
 		if s.TakenIndex < 0 {
@@ -334,29 +343,29 @@ func (search *SearchRecord) setLeadsToRule(entries []Entry, scratch *SearchScrat
 			for e := i + 1; e < len(entries) && n != nil; e++ {
 				n = n.matchingChild(&entries[e], scratch)
 			}
-			if n != nil && n.rule != nil {
-				s.Candidates[j].LeadsToRule = n.rule.FullName
+			if n != nil && n.Rule != nil {
+				s.Candidates[j].LeadsToRule = n.Rule.FullName
 			}
 		}
 	}
 }
 
-func (l *orderedList) explain(entries []Entry, _ *SearchScratch) *SearchRecord {
-	search := &SearchRecord{Steps: []SearchStep{}, EndReason: EndReasonNoRuleMatches}
+func (l *List) explain(entries []rules.Entry, _ *rules.SearchScratch) *Record {
+	search := &Record{Steps: []Step{}, EndReason: EndReasonNoRuleMatches}
 	values := l.valuesBySlot(nil, entries)
 	unmatched, deciding := 0, -1 // deciding is the index of search.FoundRule in search.TriedRules.
-	for i := range l.rules {
-		r := &l.rules[i]
-		tried := TriedRule{RuleName: r.rule.FullName, Position: r.rule.Pos.String(), Outcome: OutcomeRuleDecides}
-		failed := slices.IndexFunc(r.conditions, func(c condition) bool { return !c.matches(values[c.keySlot]) })
+	for i := range l.Rules {
+		r := &l.Rules[i]
+		tried := TriedRule{RuleName: r.Rule.FullName, Position: r.Rule.Pos.String(), Outcome: OutcomeRuleDecides}
+		failed := slices.IndexFunc(r.Conditions, func(c Condition) bool { return !c.matches(values[c.keySlot]) })
 		if failed >= 0 {
 			if unmatched++; unmatched > maxUnmatchedRulesListed {
 				search.UnlistedCount++
 				continue
 			}
 			tried.Outcome = OutcomeNoMatch
-			tried.FailedKey, tried.FailedPattern = r.rule.ListSettings.MatchPairs[failed].Key, r.rule.ListSettings.MatchPairs[failed].Pattern
-			if value := values[r.conditions[failed].keySlot]; value != nil {
+			tried.FailedKey, tried.FailedPattern = r.Rule.ListSettings.MatchPairs[failed].Key, r.Rule.ListSettings.MatchPairs[failed].Pattern
+			if value := values[r.Conditions[failed].keySlot]; value != nil {
 				tried.RequestValue = new(string(value))
 			}
 			search.TriedRules = append(search.TriedRules, tried)
@@ -368,21 +377,21 @@ func (l *orderedList) explain(entries []Entry, _ *SearchScratch) *SearchRecord {
 		}
 		deciding = len(search.TriedRules)
 		search.TriedRules = append(search.TriedRules, tried)
-		search.FoundRule, search.EndReason = r.rule, EndReasonRuleFound
-		if !r.isCanary {
+		search.FoundRule, search.EndReason = r.Rule, EndReasonRuleFound
+		if !r.IsCanary {
 			break
 		}
 	}
 	return search
 }
 
-func (t *limitTree) explain(entries []Entry, _ *SearchScratch) *SearchRecord {
-	search := &SearchRecord{Steps: []SearchStep{}, EndReason: EndReasonTooFewEntries}
+func (t *WordTree) explain(entries []rules.Entry, _ *rules.SearchScratch) *Record {
+	search := &Record{Steps: []Step{}, EndReason: EndReasonTooFewEntries}
 	if len(entries) == 0 {
 		search.EndReason = EndReasonNoEntries
 	}
-	n := &t.root
-	for word := range requestWords(entries) {
+	n := &t.Root
+	for word := range rules.RequestWords(entries) {
 		s := n.explainStep(word)
 		search.Steps = append(search.Steps, s)
 		if s.TakenIndex < 0 {
@@ -391,29 +400,29 @@ func (t *limitTree) explain(entries []Entry, _ *SearchScratch) *SearchRecord {
 		}
 		n = n.childForWord(word)
 	}
-	if search.FoundRule = n.rule; search.FoundRule != nil {
+	if search.FoundRule = n.Rule; search.FoundRule != nil {
 		search.EndReason = EndReasonRuleFound
 	}
 	return search
 }
 
 // explainStep returns the search of the level below n for a word.
-func (n *limitNode) explainStep(word []byte) SearchStep {
-	s := SearchStep{
-		Entry: EntryText{Key: string(word)}, IsWord: true, Candidates: []Candidate{}, TakenIndex: -1, LevelKeyCount: n.childrenByKeyOrValue.len(),
+func (n *WordNode) explainStep(word []byte) Step {
+	s := Step{
+		Entry: rules.EntryText{Key: string(word)}, IsWord: true, Candidates: []Candidate{}, TakenIndex: -1, LevelKeyCount: n.Named.len(),
 	}
 	outcome := OutcomeSearchedBelow
-	if named := n.childrenByKeyOrValue.find(word); named != nil {
-		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: named.pos, Key: string(word)}, MatchExact, outcome, nil))
+	if named := n.Named.Find(word); named != nil {
+		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: named.Pos, Key: string(word)}, MatchExact, outcome, nil))
 		s.TakenIndex, outcome = 0, OutcomeEarlierTaken
 	}
-	if n.anyWordChild != nil {
-		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: n.anyWordChild.pos, Key: "*"}, MatchWildcard, outcome, nil))
+	if n.AnyWord != nil {
+		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: n.AnyWord.Pos, Key: "*"}, MatchWildcard, outcome, nil))
 		s.TakenIndex = 0
 		s.LevelKeyCount++
 	}
 	if s.TakenIndex < 0 {
-		s.SuggestedText = n.childrenByKeyOrValue.nearestName(string(word))
+		s.SuggestedText = n.Named.nearestName(string(word))
 	}
 	return s
 }

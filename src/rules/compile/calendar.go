@@ -1,4 +1,4 @@
-package rules
+package compile
 
 import (
 	_ "embed" // for the names of the time zones
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	_ "time/tzdata" // time zones for hosts that have none
+
+	"ratelimit/src/rules"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/settings/nearest"
@@ -18,12 +20,12 @@ var zonesText string
 var zoneNames = strings.Fields(zonesText)
 
 // calendarUnits are the units that calendars have.
-var calendarUnits = map[Unit]algorithm.CalendarUnit{
-	UnitDay: algorithm.CalendarDay, UnitWeek: algorithm.CalendarWeek, UnitMonth: algorithm.CalendarMonth, UnitYear: algorithm.CalendarYear,
+var calendarUnits = map[rules.Unit]algorithm.CalendarUnit{
+	rules.UnitDay: algorithm.CalendarDay, rules.UnitWeek: algorithm.CalendarWeek, rules.UnitMonth: algorithm.CalendarMonth, rules.UnitYear: algorithm.CalendarYear,
 }
 
 // compileCalendar returns the calendar of a limit; nil if it has none, or if there is a problem. The unit of r is set.
-func (c *Compiler) compileCalendar(r *Rule, cfg *RateLimitConfig, kind algorithm.Kind) *algorithm.Calendar {
+func (c *Compiler) compileCalendar(r *rules.Rule, cfg *RateLimitConfig, kind algorithm.Kind) *algorithm.Calendar {
 	at := cfg.Calendar
 	if at == nil || !at.Value {
 		refuseWithoutCalendar(c, "time_zone", cfg.TimeZone)
@@ -39,7 +41,7 @@ func (c *Compiler) compileCalendar(r *Rule, cfg *RateLimitConfig, kind algorithm
 	case cfg.Period != nil:
 		c.problems.Add(at.Pos, "write `unit: day`, week, month or year instead of the period", "period and calendar exclude each other")
 		isCalendarUnit = false
-	case r.Unit == UnitUnknown: // windowLength has reported it.
+	case r.Unit == rules.UnitUnknown: // windowLength has reported it.
 	case !isCalendarUnit:
 		c.problems.Add(at.Pos, "write `unit: day`, week, month or year, or remove it", "calendar means nothing to the unit %s", strings.ToLower(r.Unit.String()))
 	}
@@ -78,12 +80,12 @@ func (c *Compiler) parseTimeZone(v *Positioned[string]) *time.Location {
 		if near := nearestZone(v.Value); near != "" {
 			fix = "did you mean `" + near + "`?"
 		}
-		c.problems.Add(v.Pos, fix, "the time zone %s is not known", Quote(v.Value))
+		c.problems.Add(v.Pos, fix, "the time zone %s is not known", rules.Quote(v.Value))
 		return nil
 	}
 	zone, err := time.LoadLocation(v.Value)
 	if err != nil {
-		c.problems.Add(v.Pos, "repair the zone data of this host, or remove it: the program has its own", "cannot read the time zone %s: %v", Quote(v.Value), err)
+		c.problems.Add(v.Pos, "repair the zone data of this host, or remove it: the program has its own", "cannot read the time zone %s: %v", rules.Quote(v.Value), err)
 		return nil
 	}
 	c.shared.zones[v.Value] = zone
@@ -136,11 +138,11 @@ func (c *Compiler) parseWeekStarts(v *Positioned[string], unit algorithm.Calenda
 	}
 	day := slices.Index(weekdayNames, strings.ToLower(v.Value))
 	if day < 0 {
-		fix := "write " + JoinWithOr(weekdayNames)
+		fix := "write " + rules.JoinWithOr(weekdayNames)
 		if near := nearest.Word(strings.ToLower(v.Value), weekdayNames); near != "" {
 			fix = "did you mean `" + near + "`?"
 		}
-		c.problems.Add(v.Pos, fix, "the day of the week %s is not known", Quote(v.Value))
+		c.problems.Add(v.Pos, fix, "the day of the week %s is not known", rules.Quote(v.Value))
 	}
 	return time.Weekday(max(day, 0))
 }

@@ -1,0 +1,143 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"ratelimit/src/rules"
+
+	"ratelimit/src/algorithm"
+)
+
+// setMatchHold sets which holds requests that match r can name. r is what compileMatchedRule returns for the limits own, all others of
+// its LimitsToCharge are of levels above.
+func (c *Compiler) setMatchHold(r *rules.Rule, own []*rules.Rule) {
+	var first *rules.Rule
+	for _, limit := range r.LimitsToCharge() {
+		r.MatchHasConcurrency = r.MatchHasConcurrency || limit.Limit.Kind == algorithm.Concurrency
+		switch {
+		case limit.HoldIDKey == "":
+		case first == nil:
+			first, r.MatchHoldIDKey = limit, limit.HoldIDKey
+		case limit.HoldIDKey != first.HoldIDKey && slices.Contains(own, limit):
+			c.problems.Add(c.holdIDPos[limit], "write the same hold_id: a request names one hold",
+				"the limit at %v, which is charged too, has another hold_id: %s", first.Pos, rules.Quote(first.HoldIDKey))
+		}
+	}
+}
+
+// setHold sets what the limit l of r has for its holds: hold, hold_id and unsettled.
+func (c *Compiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
+	hold, id, isConcurrency := cfg.Hold, cfg.HoldID, l.Kind == algorithm.Concurrency
+	switch {
+	case hold == nil && isConcurrency:
+		c.problems.Add(cfg.Pos, "add `hold: 30s`: the longest time that one call may take", "concurrency needs a hold")
+	case hold == nil:
+		refuseWithoutHold(c, "hold_id", id)
+		refuseWithoutHold(c, "unsettled", cfg.Unsettled)
+		return
+	case id == nil:
+		c.problems.Add(hold.Pos, "add `hold_id: <key>`: the entry of the request that names the hold, such as request_id", "hold needs a hold_id")
+	}
+	if hold != nil {
+		l.Hold = hold.Value
+		c.checkHoldTime(hold)
+	}
+	if id != nil {
+		r.HoldIDKey, c.holdIDPos[r] = id.Value, id.Pos
+		switch id.Value {
+		case "":
+			c.problems.Add(id.Pos, "write the key of an entry, such as request_id", "hold_id is empty")
+		case rules.HoldActionKey:
+			c.problems.Add(id.Pos, "write another key, such as request_id", "hold_id is hold, the key of the entry that settles or releases")
+		}
+	}
+	if v := cfg.CountBlocked; v != nil && v.Value && !isConcurrency {
+		c.problems.Add(v.Pos, "remove one of them", "hold and count_blocked: true exclude each other: a refused hit holds nothing")
+	}
+	if v := cfg.MinInterval; v != nil && !isConcurrency {
+		c.problems.Add(v.Pos, "remove one of them", "hold and min_interval exclude each other")
+	}
+	switch v := cfg.Unsettled; {
+	case v == nil:
+	case isConcurrency:
+		c.problems.Add(v.Pos, "remove it", "unsettled means nothing to the algorithm concurrency, which always releases holds that expire")
+	case v.Value == "release":
+		l.ReleaseUnsettled = true
+	case v.Value != "charge":
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, []string{"charge", "release"}, "write charge or release"), "unsettled is neither charge nor release: %s", rules.Quote(v.Value))
+	}
+}
+
+// refuseWithoutHold reports a setting that needs a hold. v is nil if the setting is missing.
+func refuseWithoutHold(c *Compiler, name string, v *Positioned[string]) {
+	if v != nil {
+		c.problems.Add(v.Pos, "add `hold: <duration>`, or remove it", "%s means nothing without hold", name)
+	}
+}
+
+func (c *Compiler) checkHoldTime(v *Positioned[time.Duration]) {
+	text := rules.FormatDuration(v.Value)
+	switch {
+	case v.Value <= 0:
+		c.problems.Add(v.Pos, "write a longer one", "a hold of %s is not positive", text)
+	case v.Value > algorithm.MaxHold:
+		c.problems.Add(v.Pos, "write 24h or less", "a hold of %s is longer than 24 hours", text)
+	case v.Value%time.Microsecond != 0:
+		c.problems.Add(v.Pos, "write whole microseconds", "a hold of %s has a fraction of a microsecond", text)
+	}
+}
+
+// checkConcurrency reports settings that mean nothing to a limit without a window.
+func (c *Compiler) checkConcurrency(cfg *RateLimitConfig) {
+	refuse := func(at rules.Pos, name string) {
+		c.problems.Add(at, "remove it, or use an algorithm that has a window", "%s means nothing to the algorithm concurrency, which has no window", name)
+	}
+	if cfg.Unit != "" {
+		refuse(cfg.UnitPos, "unit")
+	}
+	if cfg.UnitMultiplier != nil {
+		refuse(cfg.Pos, "unit_multiplier")
+	}
+	if v := cfg.Period; v != nil {
+		refuse(v.Pos, "period")
+	}
+	if v := cfg.CountBlocked; v != nil {
+		c.problems.Add(v.Pos, "remove it", "count_blocked means nothing to the algorithm concurrency: a refused hit holds nothing")
+	}
+	c.checkOpenHolds(cfg.Pos, cfg.RequestsPerUnit)
+}
+
+// checkOpenHolds checks how many holds a concurrency has at a time.
+func (c *Compiler) checkOpenHolds(at rules.Pos, holds uint32) {
+	if holds > algorithm.MaxOpenHolds {
+		c.problems.Add(at, fmt.Sprintf("write at most %d", algorithm.MaxOpenHolds), "concurrency remembers each hold, and %d are too many", holds)
+	}
+}
+
+// warnUnlikelyHold warns of values of a hold that are probably mistakes.
+func (c *Compiler) warnUnlikelyHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
+	v := cfg.Hold
+	if v == nil {
+		return
+	}
+	switch {
+	case l.Hold < time.Second:
+		c.warnings.Add(v.Pos, "write the longest time that one call may take",
+			"a hold of %s expires before most calls are done, and its units are free again", rules.FormatDuration(l.Hold))
+	case l.Kind != algorithm.Concurrency && l.Hold > l.Period:
+		c.warnings.Add(v.Pos, "write a shorter hold, or a longer window",
+			"a hold of %s is longer than the window of %s: units that were reserved in one window refuse hits in the next", rules.FormatDuration(l.Hold),
+			rules.FormatDuration(l.Period))
+	}
+	if slices.ContainsFunc(r.Path, func(level rules.Level) bool { return level.Key() == r.HoldIDKey }) {
+		c.warnHoldIDCounted(r)
+	}
+}
+
+// warnHoldIDCounted warns of a limit that has a counter for each hold.
+func (c *Compiler) warnHoldIDCounted(r *rules.Rule) {
+	c.warnings.Add(c.holdIDPos[r], "count by another key, such as the user",
+		"the rule counts by %s, too, so each hold has a counter of its own, and the limit refuses nothing", rules.Quote(r.HoldIDKey))
+}

@@ -1,0 +1,48 @@
+package compile
+
+import (
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/match"
+)
+
+func (c *Compiler) compileLimitTree(t *match.WordTree, cfg *DomainConfig, p compilePath) {
+	p.chargePathSetting, p.hasNoNestedRules = &inheritedSetting{hasEffect: true}, true
+	c.compileLimitNodes(&t.Root, cfg.LimitTree.Value, p, nil)
+}
+
+// compileLimitNodes compiles children, and all nodes below them, into children of n. p is the path of n, and above has its words.
+func (c *Compiler) compileLimitNodes(n *match.WordNode, children []LimitNodeConfig, p compilePath, above []string) {
+	if len(children) > 0 && len(above) == rules.MaxTreeDepth {
+		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each", "the tree is more than %d levels deep",
+			rules.MaxTreeDepth)
+		return
+	}
+	for i := range children {
+		cfg := &children[i]
+		if !c.countNameBytes(cfg.Pos, 2*(len(p.ruleName)+len(cfg.Word)+len("."))) {
+			return
+		}
+		child := &match.WordNode{Pos: cfg.Pos}
+		if cfg.Word == "*" {
+			n.AnyWord = child
+		} else {
+			n.Named.Add(cfg.Word, child)
+		}
+		below := p
+		below.ruleName = p.ruleName + "." + cfg.Word
+		words := append(above[:len(above):len(above)], cfg.Word)
+		p.domain.DescriptorNames = append(p.domain.DescriptorNames, below.ruleName)
+		limits := LimitsConfig{Pos: cfg.Pos, RateLimit: cfg.Limit}
+		own := c.compileOwnLimits(&limits, below)
+		for _, r := range own {
+			r.Words = &rules.WordPath{Names: words, TagWords: len(words)}
+			r.Requests = uint32(r.Limit.Capacity()) // Like redis-cell, answers show the capacity. It has 32 bits, as a burst is below 1<<32 - 1.
+			if len(below.limitsAbove) > 0 {
+				r.Words.TagWords = len(below.limitsAbove[0].Words.Names)
+			}
+		}
+		child.Rule = c.compileMatchedRule(&limits, below, own)
+		below.inheritance = below.forChildren(child.Rule)
+		c.compileLimitNodes(child, cfg.Children, below, words)
+	}
+}
