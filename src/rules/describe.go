@@ -2,13 +2,9 @@ package rules
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"strings"
-	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend"
 )
 
 // String returns the rule's line in /rlconfig: envoyproxy/ratelimit's format, and behind it the settings that envoyproxy/ratelimit has
@@ -27,12 +23,7 @@ func (r *Rule) String() string {
 	if r.UnitMultiplier > 1 {
 		s += fmt.Sprintf(", unit_multiplier: %d", r.UnitMultiplier)
 	}
-	settings := maps.Collect(r.LimitSettings())
-	for _, name := range []string{"period", "calendar", "time_zone", "anchor_day", "week_starts", "algorithm", "burst", "min_interval", "count_blocked", "hold", "hold_id", "unsettled", "on_store_failure", "enforce_percent"} {
-		if value, set := settings[name]; set {
-			s += fmt.Sprintf(", %s: %v", name, value)
-		}
-	}
+	s += r.settingsInLine()
 	if r.HasChargePath {
 		s += ", charge: path"
 	}
@@ -46,51 +37,6 @@ func (r *Rule) String() string {
 		}
 	}
 	return s
-}
-
-// LimitSettings yields the keys and values of the limit as rule files have them, without settings that have their default. Values are
-// string, int, uint32, uint64, float64, bool or []string.
-func (r *Rule) LimitSettings() iter.Seq2[string, any] {
-	l, limited := &r.Limit, !r.Unlimited
-	var calendar algorithm.CalendarSpec
-	if l.Calendar != nil {
-		calendar = l.Calendar.Spec()
-	}
-	hasLimitsFile := r.LimitsFile != nil
-	hasUnit := limited && !r.HasPeriod && l.Kind != algorithm.Concurrency
-	settings := [...]struct {
-		name  string
-		set   bool
-		value any
-	}{
-		{"unlimited", r.Unlimited, true},
-		{"algorithm", limited && l.Kind != algorithm.FixedWindow, l.Kind.String()},
-		{"unit", hasUnit, strings.ToLower(r.Unit.String())},
-		{"unit_multiplier", hasUnit && r.UnitMultiplier > 1, r.UnitMultiplier},
-		{"period", limited && r.HasPeriod, FormatDuration(l.Period)},
-		{"calendar", l.Calendar != nil, true},
-		{"time_zone", calendar.Location != nil && calendar.Location != time.UTC, calendar.Location.String()},
-		{"anchor_day", calendar.AnchorDay > 1, calendar.AnchorDay},
-		{"week_starts", calendar.Unit == algorithm.CalendarWeek && calendar.WeekStarts != time.Monday, strings.ToLower(calendar.WeekStarts.String())},
-		{"requests_per_unit", limited && !hasLimitsFile || r.ListSettings != nil && r.Requests > 0, r.RequestsPerUnit()},
-		{"burst", limited && !hasLimitsFile && l.Kind == algorithm.GCRA, l.Burst},
-		{"min_interval", limited && l.MinInterval > 0, FormatDuration(l.MinInterval)},
-		{"count_blocked", limited && l.CountBlocked != CountsBlockedByDefault(l), l.CountBlocked},
-		{"hold", l.Hold > 0, FormatDuration(l.Hold)},
-		{"hold_id", l.Hold > 0, r.HoldIDKey},
-		{"unsettled", l.ReleaseUnsettled, "release"},
-		{"on_store_failure", limited && r.Fallback != backend.FallbackError, r.Fallback.String()},
-		{"enforce_percent", r.Enforcement != nil, r.EnforcePercent()},
-		{"name", r.Name != "", r.Name},
-		{"replaces", len(r.Replaces) > 0, r.Replaces},
-	}
-	return func(yield func(string, any) bool) {
-		for _, s := range settings {
-			if s.set && !yield(s.name, s.value) {
-				return
-			}
-		}
-	}
 }
 
 // DivvyOperation returns the match of a rule of an ordered list, sorted by key, in divvy's form: "ip=* method=GET". It is empty for
@@ -124,30 +70,17 @@ func (r *Rule) LimitText() string {
 	case r.Unlimited:
 		return "unlimited"
 	case l.Kind == algorithm.Concurrency:
-		return fmt.Sprintf("%s at a time, each for at most %s", number, FormatDuration(l.Hold)) + r.enforcementText()
+		return fmt.Sprintf("%s at a time, each for at most %s", number, FormatDuration(l.Hold)) + r.wordsOfSettings(true)
 	case l.Calendar != nil:
 		window = r.CalendarWindow()
 	case r.HasPeriod:
 		window = FormatDuration(l.Period)
 	}
-	text := number + " per " + window
-	switch {
-	case l.Hold == 0:
-	case l.ReleaseUnsettled:
-		text += ", reservations released after " + FormatDuration(l.Hold)
-	default:
-		text += ", reservations charged after " + FormatDuration(l.Hold)
-	}
-	return text + r.enforcementText()
+	return number + " per " + window + r.wordsOfSettings(true)
 }
 
-// enforcementText returns the percentage of counters for which the limit is enforced, as a part of LimitText; empty for all.
-func (r *Rule) enforcementText() string {
-	if r.Enforcement == nil {
-		return ""
-	}
-	return ", enforced for " + FormatPercent(r.EnforcePercent()) + "% of counters"
-}
+// LimitInWords returns the limit for people with all that decides about a request: "10 per minute, 4 at once".
+func (r *Rule) LimitInWords() string { return r.LimitText() + r.wordsOfSettings(false) }
 
 // CalendarWindow returns the window of a limit with a calendar for people, such as "calendar month from day 15 in Europe/Berlin" or
 // "2 calendar days in UTC". It returns "" for other limits.

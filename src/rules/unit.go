@@ -31,7 +31,6 @@ var units = [...]struct {
 	name   string
 	length time.Duration
 }{
-
 	UnitUnknown: {"UNKNOWN", 0},
 	UnitSecond:  {"SECOND", time.Second},
 	UnitMinute:  {"MINUTE", time.Minute},

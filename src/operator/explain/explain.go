@@ -211,7 +211,7 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 
 // configuredLimit describes the limit of r as its file has it.
 func configuredLimit(r *rules.Rule) Charge {
-	c := Charge{Rule: r.FullName, At: r.Pos.String(), Name: r.Name, LimitInWords: LimitInWords(r), Unlimited: r.Unlimited, Shadow: r.ShadowMode}
+	c := Charge{Rule: r.FullName, At: r.Pos.String(), Name: r.Name, LimitInWords: r.LimitInWords(), Unlimited: r.Unlimited, Shadow: r.ShadowMode}
 	if r.Unlimited {
 		return c
 	}

@@ -33,7 +33,7 @@ descriptors:
 		"1 per calendar month from day 15 in Europe/Berlin", "1 per 2 calendar weeks from Monday in UTC", "1 per calendar day in UTC",
 		"4 at a time, each for at most 30s", "9 per hour, reservations charged after 30s, 9 at once",
 	} {
-		if got := LimitInWords(set.Rules()[i]); got != want {
+		if got := set.Rules()[i].LimitInWords(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

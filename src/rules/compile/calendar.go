@@ -28,16 +28,12 @@ var calendarUnits = map[rules.Unit]algorithm.CalendarUnit{
 func (c *Compiler) compileCalendar(r *rules.Rule, cfg *RateLimitConfig, kind algorithm.Kind) *algorithm.Calendar {
 	at := cfg.Calendar
 	if at == nil || !at.Value {
-		refuseWithoutCalendar(c, "time_zone", cfg.TimeZone)
-		refuseWithoutCalendar(c, "anchor_day", cfg.AnchorDay)
-		refuseWithoutCalendar(c, "week_starts", cfg.WeekStarts)
 		return nil
 	}
 	problems := len(c.problems)
 	unit, isCalendarUnit := calendarUnits[r.Unit]
 	switch {
-	case kind != algorithm.FixedWindow:
-		c.problems.Add(at.Pos, "write `algorithm: fixed_window`, or remove it", "calendar means nothing to the algorithm %v", kind)
+	case kind != algorithm.FixedWindow: // checkSettings has reported it.
 	case cfg.Period != nil:
 		c.problems.Add(at.Pos, "write `unit: day`, week, month or year instead of the period", "period and calendar exclude each other")
 		isCalendarUnit = false
@@ -58,13 +54,6 @@ func (c *Compiler) compileCalendar(r *rules.Rule, cfg *RateLimitConfig, kind alg
 	}
 	c.shared.calendars[spec] = calendar
 	return calendar
-}
-
-// refuseWithoutCalendar reports a setting that needs `calendar: true`. v is nil if the setting is missing.
-func refuseWithoutCalendar[T any](c *Compiler, name string, v *Positioned[T]) {
-	if v != nil {
-		c.problems.Add(v.Pos, "add `calendar: true`, or remove it", "%s means nothing without calendar: true", name)
-	}
 }
 
 // parseTimeZone returns the time zone with the name v, and UTC if v is nil.

@@ -34,8 +34,6 @@ func (c *Compiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConf
 	case hold == nil && isConcurrency:
 		c.problems.Add(cfg.Pos, "add `hold: 30s`: the longest time that one call may take", "concurrency needs a hold")
 	case hold == nil:
-		refuseWithoutHold(c, "hold_id", id)
-		refuseWithoutHold(c, "unsettled", cfg.Unsettled)
 		return
 	case id == nil:
 		c.problems.Add(hold.Pos, "add `hold_id: <key>`: the entry of the request that names the hold, such as request_id", "hold needs a hold_id")
@@ -56,24 +54,12 @@ func (c *Compiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConf
 	if v := cfg.CountBlocked; v != nil && v.Value && !isConcurrency {
 		c.problems.Add(v.Pos, "remove one of them", "hold and count_blocked: true exclude each other: a refused hit holds nothing")
 	}
-	if v := cfg.MinInterval; v != nil && !isConcurrency {
-		c.problems.Add(v.Pos, "remove one of them", "hold and min_interval exclude each other")
-	}
 	switch v := cfg.Unsettled; {
-	case v == nil:
-	case isConcurrency:
-		c.problems.Add(v.Pos, "remove it", "unsettled means nothing to the algorithm concurrency, which always releases holds that expire")
+	case v == nil, isConcurrency:
 	case v.Value == "release":
 		l.ReleaseUnsettled = true
 	case v.Value != "charge":
 		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, []string{"charge", "release"}, "write charge or release"), "unsettled is neither charge nor release: %s", rules.Quote(v.Value))
-	}
-}
-
-// refuseWithoutHold reports a setting that needs a hold. v is nil if the setting is missing.
-func refuseWithoutHold(c *Compiler, name string, v *Positioned[string]) {
-	if v != nil {
-		c.problems.Add(v.Pos, "add `hold: <duration>`, or remove it", "%s means nothing without hold", name)
 	}
 }
 
@@ -87,26 +73,6 @@ func (c *Compiler) checkHoldTime(v *Positioned[time.Duration]) {
 	case v.Value%time.Microsecond != 0:
 		c.problems.Add(v.Pos, "write whole microseconds", "a hold of %s has a fraction of a microsecond", text)
 	}
-}
-
-// checkConcurrency reports settings that mean nothing to a limit without a window.
-func (c *Compiler) checkConcurrency(cfg *RateLimitConfig) {
-	refuse := func(at rules.Pos, name string) {
-		c.problems.Add(at, "remove it, or use an algorithm that has a window", "%s means nothing to the algorithm concurrency, which has no window", name)
-	}
-	if cfg.Unit != "" {
-		refuse(cfg.UnitPos, "unit")
-	}
-	if cfg.UnitMultiplier != nil {
-		refuse(cfg.Pos, "unit_multiplier")
-	}
-	if v := cfg.Period; v != nil {
-		refuse(v.Pos, "period")
-	}
-	if v := cfg.CountBlocked; v != nil {
-		c.problems.Add(v.Pos, "remove it", "count_blocked means nothing to the algorithm concurrency: a refused hit holds nothing")
-	}
-	c.checkOpenHolds(cfg.Pos, cfg.RequestsPerUnit)
 }
 
 // checkOpenHolds checks how many holds a concurrency has at a time.

@@ -85,27 +85,7 @@ func (c *Compiler) checkBesideUnlimited(r *rules.Rule, cfg *LimitsConfig, limit 
 			c.warnings.Add(cfg.Pos, "remove it", "shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
 		}
 	}
-	refuseBesideUnlimited(c, "algorithm", limit.Algorithm)
-	refuseBesideUnlimited(c, "period", limit.Period)
-	refuseBesideUnlimited(c, "calendar", limit.Calendar)
-	refuseBesideUnlimited(c, "time_zone", limit.TimeZone)
-	refuseBesideUnlimited(c, "anchor_day", limit.AnchorDay)
-	refuseBesideUnlimited(c, "week_starts", limit.WeekStarts)
-	refuseBesideUnlimited(c, "burst", limit.Burst)
-	refuseBesideUnlimited(c, "min_interval", limit.MinInterval)
-	refuseBesideUnlimited(c, "count_blocked", limit.CountBlocked)
-	refuseBesideUnlimited(c, "on_store_failure", limit.Fallback)
-	refuseBesideUnlimited(c, "enforce_percent", limit.EnforcePercent)
-	refuseBesideUnlimited(c, "hold", limit.Hold)
-	refuseBesideUnlimited(c, "hold_id", limit.HoldID)
-	refuseBesideUnlimited(c, "unsettled", limit.Unsettled)
-}
-
-// refuseBesideUnlimited reports a setting that excludes `unlimited: true`. v is nil if the setting is missing.
-func refuseBesideUnlimited[T any](c *Compiler, name string, v *Positioned[T]) {
-	if v != nil {
-		c.problems.Add(v.Pos, "remove one of them", "unlimited and %s exclude each other", name)
-	}
+	c.refuseBesideUnlimited(limit)
 }
 
 // setLimit sets r.Limit for a rule that is not unlimited.
@@ -127,8 +107,9 @@ func (c *Compiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 	if !known {
 		return
 	}
+	c.checkSettings(cfg, l.Kind)
 	if l.Kind == algorithm.Concurrency {
-		c.checkConcurrency(cfg)
+		c.checkOpenHolds(cfg.Pos, cfg.RequestsPerUnit)
 	}
 	l.Calendar = c.compileCalendar(r, cfg, l.Kind)
 	c.setHold(r, &l, cfg)
@@ -150,10 +131,7 @@ func (c *Compiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 	}
 	if v := cfg.Burst; v != nil {
 		l.Burst = uint64(v.Value)
-		switch {
-		case l.Kind != algorithm.GCRA:
-			c.problems.Add(v.Pos, "write `algorithm: gcra`, or remove it", "burst means nothing to the algorithm %v", l.Kind)
-		case v.Value == math.MaxUint32: // The capacity, burst + 1, must have 32 bits too.
+		if v.Value == math.MaxUint32 && l.Kind == algorithm.GCRA { // The capacity, burst + 1, must have 32 bits too.
 			c.problems.Add(v.Pos, "write 0 to 4294967294", "burst is out of range: \"%d\"", v.Value)
 		}
 	}
@@ -215,9 +193,7 @@ func (c *Compiler) windowLength(r *rules.Rule, cfg *RateLimitConfig) time.Durati
 func (c *Compiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.Duration]) {
 	text := rules.FormatDuration(v.Value)
 	switch {
-	case l.Kind != algorithm.SlidingWindow && l.Kind != algorithm.GCRA:
-		c.problems.Add(v.Pos, "write `algorithm: sliding_window` or gcra, or remove it",
-			"min_interval means nothing to the algorithm %v", l.Kind)
+	case l.Kind != algorithm.SlidingWindow && l.Kind != algorithm.GCRA: // checkSettings has reported it.
 	case v.Value < 0:
 		c.problems.Add(v.Pos, "write 0s or more", "a min_interval of %s is negative", text)
 	case v.Value > algorithm.MaxPeriod:

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
@@ -172,52 +173,77 @@ func (r *reader) readLimits(place string, m limitedMessage) compile.LimitsConfig
 	return cfg
 }
 
+// readLimit reads a limit. Each setting is in the field of the message that has its name.
 func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) compile.RateLimitConfig {
-	cfg := compile.RateLimitConfig{
-		Pos:             rules.Pos{File: place},
-		UnitPos:         rules.Pos{File: place},
-		RequestsPerUnit: m.GetRequestsPerUnit(),
-		Unlimited:       m.GetUnlimited(),
-		Name:            m.GetName(),
-		Algorithm:       r.enumWord(place, ".algorithm", m.GetAlgorithm()),
-		Period:          r.readDuration(place, "period", m.GetPeriod()),
-		MinInterval:     r.readDuration(place, "min_interval", m.GetMinInterval()),
-		WeekStarts:      r.enumWord(place, ".week_starts", m.GetWeekStarts()),
-		Hold:            r.readDuration(place, "hold", m.GetHold()),
-		Unsettled:       r.enumWord(place, ".unsettled", m.GetUnsettled()),
-		Fallback:        r.enumWord(place, ".on_store_failure", m.GetOnStoreFailure()),
-		Replaces: readList(r, place, ".replaces", m.GetReplaces(), func(place string, m *configv3.RateLimitReplace) compile.Positioned[string] {
-			return compile.Positioned[string]{Pos: rules.Pos{File: place}, Value: m.GetName()}
-		}),
+	cfg := compile.RateLimitConfig{Pos: rules.Pos{File: place}, UnitPos: rules.Pos{File: place}}
+	message := m.ProtoReflect()
+	for i := range rules.Settings {
+		name := rules.Settings[i].Name
+		field := message.Descriptor().Fields().ByName(protoreflect.Name(name))
+		r.readSetting(place, cfg.Field(name), message, field)
 	}
-	if unit := r.enumWord(place, ".unit", m.GetUnit()); unit != nil {
-		cfg.Unit, cfg.UnitPos = unit.Value, unit.Pos
-	}
-	if n := m.GetUnitMultiplier(); n != 0 {
-		cfg.UnitMultiplier = &n
-	}
-	if m.GetCalendar() {
-		cfg.Calendar = positioned(r, place, ".calendar", true)
-	}
-	if v := m.GetTimeZone(); v != "" {
-		cfg.TimeZone = positioned(r, place, ".time_zone", v)
-	}
-	if v := m.GetAnchorDay(); v != 0 {
-		cfg.AnchorDay = positioned(r, place, ".anchor_day", v)
-	}
-	if v := m.GetHoldId(); v != "" {
-		cfg.HoldID = positioned(r, place, ".hold_id", v)
-	}
-	if v := m.GetBurst(); v != nil {
-		cfg.Burst = positioned(r, place, ".burst", v.Value)
-	}
-	if v := m.GetCountBlocked(); v != nil {
-		cfg.CountBlocked = positioned(r, place, ".count_blocked", v.Value)
-	}
-	if v := m.GetEnforcePercent(); v != nil {
-		cfg.EnforcePercent = positioned(r, place, ".enforce_percent", v.Value)
+	if m.GetUnit() != 0 {
+		cfg.UnitPos = rules.Pos{File: r.placeOfPart(place, ".unit")}
 	}
 	return cfg
+}
+
+// readSetting reads a field of a message into the variable that target points to. A field without presence is missing if it is 0, false or
+// empty.
+func (r *reader) readSetting(outer string, target any, m protoreflect.Message, field protoreflect.FieldDescriptor) {
+	if !m.Has(field) {
+		return
+	}
+	value, part := m.Get(field), "."+field.TextName()
+	switch target := target.(type) {
+	case *string:
+		*target = textOf(value, field)
+	case *bool:
+		*target = value.Bool()
+	case *uint32:
+		*target = uint32(value.Uint())
+	case **uint32:
+		*target = new(uint32(value.Uint()))
+	case **compile.Positioned[string]:
+		*target = positioned(r, outer, part, textOf(value, field))
+	case **compile.Positioned[bool]:
+		if field.Message() != nil {
+			*target = positioned(r, outer, part, value.Message().Interface().(*wrapperspb.BoolValue).GetValue())
+		} else {
+			*target = positioned(r, outer, part, value.Bool())
+		}
+	case **compile.Positioned[uint32]:
+		if field.Message() != nil {
+			*target = positioned(r, outer, part, value.Message().Interface().(*wrapperspb.UInt32Value).GetValue())
+		} else {
+			*target = positioned(r, outer, part, uint32(value.Uint()))
+		}
+	case **compile.Positioned[float64]:
+		*target = positioned(r, outer, part, value.Message().Interface().(*wrapperspb.DoubleValue).GetValue())
+	case **compile.Positioned[time.Duration]:
+		*target = r.readDuration(outer, field.TextName(), value.Message().Interface().(*durationpb.Duration))
+	case *[]compile.Positioned[string]:
+		for i := range value.List().Len() {
+			at := rules.Pos{File: r.placeOfPart(outer, part, "[", strconv.Itoa(i), "]")}
+			if r.placeBytesLeft < 0 {
+				return
+			}
+			name := value.List().Get(i).Message().Interface().(*configv3.RateLimitReplace).GetName()
+			*target = append(*target, compile.Positioned[string]{Pos: at, Value: name})
+		}
+	}
+}
+
+// textOf returns the text of a value, or the word of an enum value as rule files write it. The compiler refuses a number without a name like
+// any other unknown word.
+func textOf(v protoreflect.Value, field protoreflect.FieldDescriptor) string {
+	if field.Enum() == nil {
+		return v.String()
+	}
+	if name := field.Enum().Values().ByNumber(v.Enum()); name != nil {
+		return strings.ToLower(string(name.Name()))
+	}
+	return strconv.Itoa(int(v.Enum()))
 }
 
 // protoEnum is a generated type of enum values, of which 0 means that none was sent.
@@ -226,8 +252,7 @@ type protoEnum interface {
 	Number() protoreflect.EnumNumber
 }
 
-// enumWord returns an enum value as rule files write it, with its place; nil if none was sent. The compiler refuses a number without a
-// name like any other unknown word.
+// enumWord returns an enum value as rule files write it, with its place; nil if none was sent. See textOf.
 func (r *reader) enumWord(outer, part string, value protoEnum) *compile.Positioned[string] {
 	if value.Number() == 0 {
 		return nil

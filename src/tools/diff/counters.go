@@ -8,7 +8,6 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/operator/explain"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 )
@@ -132,7 +131,7 @@ func (c *counterComparer) instead(p rulePair) (list []InsteadRule) {
 		found = chargedBy(c.after, p.before.Domain, sampleEntries(p.before))
 	}
 	for _, r := range found {
-		list = append(list, InsteadRule{r.FullName, explain.LimitInWords(r)})
+		list = append(list, InsteadRule{r.FullName, r.LimitInWords()})
 	}
 	return list
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/check"
 )
@@ -143,10 +142,10 @@ func compare(before, after *side, keys rules.KeyFormat) *Report {
 // rules of which the first match decides. Kind is empty if nothing differs.
 func compareRules(before, after *side, p rulePair, hasMoved bool) (c RuleChange) {
 	if p.before != nil {
-		c.Rule, c.OldAt, c.OldLimit = p.before.FullName, p.before.Pos.String(), explain.LimitInWords(p.before)
+		c.Rule, c.OldAt, c.OldLimit = p.before.FullName, p.before.Pos.String(), p.before.LimitInWords()
 	}
 	if p.after != nil {
-		c.Rule, c.At, c.Limit = p.after.FullName, p.after.Pos.String(), explain.LimitInWords(p.after)
+		c.Rule, c.At, c.Limit = p.after.FullName, p.after.Pos.String(), p.after.LimitInWords()
 	}
 	switch {
 	case p.before == nil:

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 )
 
@@ -53,12 +52,6 @@ func (e effect) plus(f effect) effect {
 	return effect{e.looser || f.looser, e.tighter || f.tighter, e.other || f.other, e.incomparable || f.incomparable}
 }
 
-// inWords are the settings that explain.LimitInWords tells.
-var inWords = []string{
-	"unlimited", "unit", "unit_multiplier", "period", "calendar", "time_zone", "anchor_day", "week_starts", "requests_per_unit", "burst", "min_interval", "count_blocked",
-	"enforce_percent",
-}
-
 // compareSettings returns the settings that differ, and their effect together.
 func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	add := func(name, was, is string, e effect) {
@@ -67,23 +60,15 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 			total = total.plus(e)
 		}
 	}
-	add("limit", explain.LimitInWords(before), explain.LimitInWords(after), limitEffect(before, after))
+	add("limit", before.LimitInWords(), after.LimitInWords(), limitEffect(before, after))
 	old, now := maps.Collect(before.LimitSettings()), maps.Collect(after.LimitSettings())
-	names := slices.Sorted(maps.Keys(now))
-	for name := range old {
-		if _, has := now[name]; !has {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		e := effect{other: true}
-		if name == "algorithm" {
-			old[name], now[name] = algorithmOf(before), algorithmOf(after)
-			e.incomparable = true
-		}
-		if !slices.Contains(inWords, name) {
-			add(name, settingText(old[name]), settingText(now[name]), e)
+	for _, s := range slices.SortedFunc(slices.Values(rules.Settings), func(a, b rules.Setting) int { return strings.Compare(a.Name, b.Name) }) {
+		switch {
+		case s.InWords: // The words of the limit tell it.
+		case s.Name == "algorithm" && old[s.Name] != now[s.Name]:
+			add(s.Name, settingText(algorithmOf(before)), settingText(algorithmOf(after)), effect{other: true, incomparable: true})
+		default:
+			add(s.Name, settingText(old[s.Name]), settingText(now[s.Name]), effect{other: true})
 		}
 	}
 	for _, flag := range []struct {

@@ -1,0 +1,90 @@
+package compile
+
+import (
+	"reflect"
+	"strings"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/rules"
+)
+
+// limitFields has the index of the field of RateLimitConfig for each setting.
+var limitFields = func() map[string]int {
+	fields, t := make(map[string]int), reflect.TypeFor[RateLimitConfig]()
+	for i := range t.NumField() {
+		if key := t.Field(i).Tag.Get("yaml"); key != "" {
+			fields[key] = i
+		}
+	}
+	return fields
+}()
+
+// Field returns a pointer to the field of a setting.
+func (cfg *RateLimitConfig) Field(setting string) any {
+	return reflect.ValueOf(cfg).Elem().Field(limitFields[setting]).Addr().Interface()
+}
+
+// position returns the position of a setting that is not the default; ok is false if the setting is missing.
+func (cfg *RateLimitConfig) position(setting string) (at rules.Pos, ok bool) {
+	switch setting {
+	case "unit":
+		return cfg.UnitPos, cfg.Unit != ""
+	case "unit_multiplier":
+		return cfg.Pos, cfg.UnitMultiplier != nil
+	}
+	v := reflect.ValueOf(cfg).Elem().Field(limitFields[setting])
+	if p, is := v.Interface().(interface{ position() rules.Pos }); is && !v.IsNil() {
+		return p.position(), true
+	}
+	return at, false
+}
+
+func (p *Positioned[T]) position() rules.Pos { return p.Pos }
+
+// refuseBesideUnlimited reports the settings that exclude `unlimited: true`.
+func (c *Compiler) refuseBesideUnlimited(cfg *RateLimitConfig) {
+	for i := range rules.Settings {
+		s := &rules.Settings[i]
+		if at, written := cfg.position(s.Name); written && s.ExcludesUnlimited {
+			c.problems.Add(at, "remove one of them", "unlimited and %s exclude each other", s.Name)
+		}
+	}
+}
+
+// checkSettings reports the settings that mean nothing to an algorithm, or without or beside other settings.
+func (c *Compiler) checkSettings(cfg *RateLimitConfig, kind algorithm.Kind) {
+	on := map[string]bool{
+		"":               true,
+		"calendar: true": cfg.Calendar != nil && cfg.Calendar.Value,
+		"hold":           cfg.Hold != nil || kind == algorithm.Concurrency,
+	}
+	for i := range rules.Settings {
+		s := &rules.Settings[i]
+		at, written := cfg.position(s.Name)
+		if !written || s.Name == "calendar" && !cfg.Calendar.Value {
+			continue
+		}
+		if !on[s.Needs] {
+			c.problems.Add(at, "add `"+s.NeedsFix+"`, or remove it", "%s means nothing without %s", s.Name, s.Needs)
+		}
+		if s.ExcludesHold && cfg.Hold != nil && kind != algorithm.Concurrency {
+			c.problems.Add(at, "remove one of them", "hold and %s exclude each other", s.Name)
+		}
+		if !s.IsFor(kind) {
+			c.problems.Add(at, fixAlgorithm(s), "%s means nothing to the algorithm %v%s", s.Name, kind, s.WhyOthersLack)
+		}
+	}
+}
+
+// fixAlgorithm returns how to fix a setting that means nothing to the algorithm.
+func fixAlgorithm(s *rules.Setting) string {
+	if s.OthersFix != "" {
+		return s.OthersFix
+	}
+	var names []string
+	for _, kind := range s.Algorithms {
+		names = append(names, kind.String())
+	}
+	names[0] = "`algorithm: " + names[0] + "`"
+	return "write " + strings.Join(names, " or ") + ", or remove it"
+}
