@@ -16,7 +16,7 @@
 //
 //   - TestSiegeInShort, a part of make test-long, scales each attack down.
 //   - TestSiege, make siege, has them in full size and takes several minutes. With
-//     SIEGE=--write it writes docs/attacks.md.
+//     SIEGE=--write it writes docs/attacks.md and docs/attacks.csv.
 //
 // The service has two cores (GOMAXPROCS=2), GOMEMLIMIT=224MiB and, where the
 // machine allows it, a memory control group of 256 MiB (version 1 or 2). Elsewhere

@@ -10,22 +10,36 @@ import (
 	"testing"
 )
 
-// The document has every attack, with what the code says of it and a
-// verdict.
+// The document has every attack, with what the code says of it and a verdict. Each
+// attack that held has its figures.
 func TestDocument(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(repository, documentFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	document := string(data)
-	if !strings.Contains(document, newReport().Attacks()) {
-		t.Errorf("%s describes other attacks than there are: make siege SIEGE=--write", documentFile)
+	figures, err := os.ReadFile(filepath.Join(repository, figuresFile))
+	if err != nil || !strings.HasPrefix(string(figures), strings.Join(newReport().figureRows()[0], ",")+"\n") {
+		t.Errorf("%s has other columns, %v: make siege SIEGE=--write", figuresFile, err)
+	}
+	listed := 0
+	for line := range strings.Lines(document) {
+		if strings.HasPrefix(line, "| ") && strings.Count(line, " | ") == 2 {
+			listed++
+		}
+	}
+	if want := 1 + len(attacks()); listed != want {
+		t.Errorf("the table of %s has %d rows, want %d: make siege SIEGE=--write", documentFile, listed, want)
 	}
 	for _, a := range attacks() {
-		row := "| " + a.letter + " | " + a.name + " | "
-		_, rest, ok := strings.Cut(document, row)
-		if !ok || !strings.HasPrefix(rest, "held") && !strings.HasPrefix(rest, "not measured") {
-			t.Errorf("%s has no verdict on %q: make siege SIEGE=--write", documentFile, a.name)
+		_, rest, _ := strings.Cut(document, "\n| "+a.name+" | "+a.does+" | ")
+		switch verdict, _, _ := strings.Cut(rest, " |\n"); {
+		case verdict == "held":
+			if !strings.Contains(string(figures), "\n"+a.name+",") && !strings.Contains(string(figures), "\n\""+a.name+"\",") {
+				t.Errorf("%s has no figures of %q: make siege SIEGE=--write", figuresFile, a.name)
+			}
+		case !strings.HasPrefix(verdict, "not measured"):
+			t.Errorf("%s describes %q differently, or the verdict is %q: make siege SIEGE=--write", documentFile, a.name, verdict)
 		}
 	}
 }

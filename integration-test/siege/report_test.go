@@ -5,6 +5,7 @@ package siege
 import (
 	"bytes"
 	_ "embed" // the document's template
+	"encoding/csv"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,7 +17,10 @@ import (
 	"time"
 )
 
-const documentFile = "docs/attacks.md"
+const (
+	documentFile = "docs/attacks.md"
+	figuresFile  = "docs/attacks.csv"
+)
 
 // report is everything that was seen.
 type report struct {
@@ -57,6 +61,7 @@ func (r *report) add(one *result) {
 
 const notMeasured = "not measured yet"
 
+// verdict is one cell of the document; figuresFile has the notes.
 func (r *report) verdict(a *attack) string {
 	one := r.results[a]
 	switch {
@@ -67,23 +72,28 @@ func (r *report) verdict(a *attack) string {
 	case len(one.wrong()) > 0:
 		return "**did not hold**: " + strings.Join(one.wrong(), "; ")
 	}
-	return strings.Join(append([]string{"held"}, one.notes...), "; ")
+	return "held"
 }
 
-var figureTitles = []string{"neighbour's calls", "failed", "p99 before, during, after", "peak MiB", "goroutines", "files"}
+var figureTitles = []string{
+	"neighbour's calls", "failed", "p99 before", "p99 during", "p99 after", "peak MiB",
+	"goroutines before", "goroutines during", "goroutines after", "files before", "files during", "files after",
+}
 
-// figures are those of a result, as figureTitles say.
+// figures returns one value per title in figureTitles.
 func (r *result) figures() []string {
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }
-	three := func(value func(vitals) int) string {
-		return fmt.Sprintf("%d, %d, %d", value(r.vitals[0]), value(r.vitals[1]), value(r.vitals[2]))
-	}
-	return []string{
-		fmt.Sprint(r.during.calls), fmt.Sprint(r.during.failed),
-		ms(r.calm.p99) + ", " + ms(r.during.p99) + ", " + ms(r.after.p99),
+	row := []string{
+		fmt.Sprint(r.during.calls), fmt.Sprint(r.during.failed), ms(r.calm.p99), ms(r.during.p99), ms(r.after.p99),
 		fmt.Sprint(max(r.peak, r.vitals[1].Memory) >> 20),
-		three(func(v vitals) int { return v.Goroutines }), three(func(v vitals) int { return v.Files }),
 	}
+	for _, v := range r.vitals {
+		row = append(row, fmt.Sprint(v.Goroutines))
+	}
+	for _, v := range r.vitals {
+		row = append(row, fmt.Sprint(v.Files))
+	}
+	return row
 }
 
 // summary is a line for a terminal.
@@ -96,31 +106,24 @@ func (r *result) summary() string {
 	return strings.Join(append(parts, fmt.Sprintf("took %.1f s", r.took.Seconds())), "; ")
 }
 
-// Verdicts, Attacks and Figures are tables of the template.
-func (r *report) Verdicts() string {
-	rows := [][]string{{"", "attack", "verdict"}}
-	for _, a := range attacks() {
-		rows = append(rows, []string{a.letter, a.name, r.verdict(a)})
-	}
-	return markdown(rows)
-}
-
+// Attacks is the table of the template.
 func (r *report) Attacks() string {
-	rows := [][]string{{"attack", "what is done"}}
+	rows := [][]string{{"attack", "what is done", "verdict"}}
 	for _, a := range attacks() {
-		rows = append(rows, []string{a.name, a.does})
+		rows = append(rows, []string{a.name, a.does, r.verdict(a)})
 	}
 	return markdown(rows)
 }
 
-func (r *report) Figures() string {
-	rows := [][]string{append([]string{"attack"}, figureTitles...)}
+// figureRows are the lines of figuresFile.
+func (r *report) figureRows() [][]string {
+	rows := [][]string{append(append([]string{"attack"}, figureTitles...), "notes")}
 	for _, a := range attacks() {
-		if one := r.results[a]; one != nil {
-			rows = append(rows, append([]string{a.name}, one.figures()...))
+		if one := r.results[a]; one != nil && one.unmeasured == "" {
+			rows = append(rows, append(append([]string{a.name}, one.figures()...), strings.Join(one.notes, "; ")))
 		}
 	}
-	return markdown(rows)
+	return rows
 }
 
 func (r *report) Minutes() string { return fmt.Sprintf("%.1f", r.Took.Minutes()) }
@@ -172,6 +175,13 @@ func (r *report) document() ([]byte, error) {
 func (r *report) write() error {
 	text, err := r.document()
 	if err != nil {
+		return err
+	}
+	var figures bytes.Buffer
+	if err := csv.NewWriter(&figures).WriteAll(r.figureRows()); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(repository, figuresFile), figures.Bytes(), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(repository, documentFile), text, 0o644)
