@@ -2,13 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/ruletest"
 )
 
 // The program prints the committed schema.
@@ -118,5 +122,95 @@ func TestSchemaStoreEntry(t *testing.T) {
 	}
 	if len(matched) != len(entry.FileMatch) {
 		t.Errorf("of %q, only %v match a file", entry.FileMatch, matched)
+	}
+}
+
+// resultSchemas are the schemas of JSON that commands print, and the types that are printed.
+var resultSchemas = map[string]reflect.Type{
+	"explanation.schema.json":  reflect.TypeFor[explain.Report](),
+	"test-results.schema.json": reflect.TypeFor[ruletest.Summary](),
+}
+
+// schemaNode is the part of a JSON Schema that the schemas of results use.
+type schemaNode struct {
+	Ref         string                 `json:"$ref"`
+	Description string                 `json:"description"`
+	Type        any                    `json:"type"` // a name, or a name and "null"
+	Properties  map[string]*schemaNode `json:"properties"`
+	Items       *schemaNode            `json:"items"`
+}
+
+// The schemas of results have each field of the type that is printed, with its type and a description, and no other field.
+func TestResultSchemas(t *testing.T) {
+	for file, typ := range resultSchemas {
+		var root schemaNode
+		if err := json.Unmarshal([]byte(document(t, "api/"+file)), &root); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		compareSchema(t, file, &root, typ)
+	}
+}
+
+// compareSchema reports how a node differs from a type. Its path is for messages.
+func compareSchema(t *testing.T, path string, node *schemaNode, typ reflect.Type) {
+	t.Helper()
+	nullable := typ.Kind() == reflect.Pointer
+	if nullable {
+		typ = typ.Elem()
+	}
+	if node.Ref != "" {
+		if resultSchemas[node.Ref] != typ {
+			t.Errorf("%s refers to %s, which is not of a %v", path, node.Ref, typ)
+		}
+		return
+	}
+	want := "integer"
+	switch typ.Kind() {
+	case reflect.Struct:
+		want = "object"
+		compareProperties(t, path, node, typ)
+	case reflect.Slice:
+		want = "array"
+		if node.Items == nil {
+			t.Errorf("%s has no items", path)
+			return
+		}
+		compareSchema(t, path+"[]", node.Items, typ.Elem())
+	case reflect.String:
+		want = "string"
+	case reflect.Bool:
+		want = "boolean"
+	case reflect.Float64:
+		want = "number"
+	}
+	got := fmt.Sprint(node.Type)
+	if got != want && (!nullable || got != "["+want+" null]") {
+		t.Errorf("%s is of type %s, want %s", path, got, want)
+	}
+}
+
+func compareProperties(t *testing.T, path string, node *schemaNode, typ reflect.Type) {
+	t.Helper()
+	known := make(map[string]bool)
+	for field := range typ.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "-" || !field.IsExported() {
+			continue
+		}
+		known[name] = true
+		property := node.Properties[name]
+		if property == nil {
+			t.Errorf("%s has no %s", path, name)
+			continue
+		}
+		if property.Description == "" && property.Ref == "" {
+			t.Errorf("%s.%s has no description", path, name)
+		}
+		compareSchema(t, path+"."+name, property, field.Type)
+	}
+	for name := range node.Properties {
+		if !known[name] {
+			t.Errorf("%s has %s, which is not printed", path, name)
+		}
 	}
 }

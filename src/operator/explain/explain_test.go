@@ -10,10 +10,13 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
@@ -91,6 +94,7 @@ func newReport(t testing.TB, req *limiter.Request, a *limiter.Answer, counters b
 		t.Error(err)
 		return new(explain.Report)
 	}
+	holdToSchema(t, report)
 	return report
 }
 
@@ -118,6 +122,30 @@ func TestExplanationHasABudget(t *testing.T) {
 	err := ask(1000)
 	if !errors.Is(err, limiter.ErrRequestTooLarge) || !strings.Contains(err.Error(), "too long to compare") {
 		t.Errorf("a long value: %v", err)
+	}
+}
+
+var reportSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	return jsonschema.NewCompiler().Compile("../../../api/explanation.schema.json")
+})
+
+// holdToSchema reports where the JSON form of a report differs from its schema.
+func holdToSchema(t testing.TB, report *explain.Report) {
+	t.Helper()
+	schema, err := reportSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(value); err != nil {
+		t.Errorf("%v\n%s", err, data)
 	}
 }
 
@@ -172,71 +200,6 @@ func TestText(t *testing.T) {
 		if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// fields lists the JSON paths of a type, "descriptors[].steps[]".
-func fields(t reflect.Type, path string) (list []string) {
-	switch t.Kind() {
-	case reflect.Pointer:
-		return fields(t.Elem(), path)
-	case reflect.Slice:
-		return fields(t.Elem(), path+"[]")
-	case reflect.Struct:
-		for i := range t.NumField() {
-			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			if name == "-" || !t.Field(i).IsExported() {
-				continue
-			}
-			list = append(list, fields(t.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))...)
-		}
-		return list
-	}
-	return []string{path}
-}
-
-// docs/tools.md has every field, and no other. docs/rlqs.md has those of buckets.
-func TestFieldsAreDocumented(t *testing.T) {
-	data, err := os.ReadFile("../../../docs/tools.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, ok := strings.Cut(string(data), "\n| field of an explanation |")
-	if !ok {
-		t.Fatal("docs/tools.md has no table of the fields")
-	}
-	table, _, _ = strings.Cut(table, "\n\n")
-	documented := make(map[string]bool)
-	for row := range strings.Lines(table) {
-		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
-		prefix := ""
-		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
-			name := m[1]
-			if strings.HasPrefix(name, ".") { // beside the one before
-				name = prefix + name
-			}
-			documented[name] = true
-			prefix = name[:max(strings.LastIndex(name, "."), 0)]
-		}
-	}
-	quotas, err := os.ReadFile("../../../docs/rlqs.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range fields(reflect.TypeFor[explain.Report](), "") {
-		if rest, ofBucket := strings.CutPrefix(name, "bucket."); ofBucket {
-			if last := strings.Trim(rest[strings.LastIndex(rest, ".")+1:], "[]"); !strings.Contains(string(quotas), "`"+last+"`") {
-				t.Errorf("docs/rlqs.md does not have %s", name)
-			}
-			continue
-		}
-		if !documented[name] {
-			t.Errorf("docs/tools.md does not have %s", name)
-		}
-		delete(documented, name)
-	}
-	for name := range documented {
-		t.Errorf("docs/tools.md has %s, which there is not", name)
 	}
 }
 
