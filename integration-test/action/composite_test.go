@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -137,10 +136,7 @@ func TestActionFile(t *testing.T) {
 			t.Errorf("a script has an expression:\n%s", s.Run)
 		}
 	}
-	document := read(t, path(t, "docs/changing-rules.md"))
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(c.Inputs)), slices.Collect(maps.Keys(c.Outputs))) {
-		if !strings.Contains(document, "`"+name+"`") {
-			t.Errorf("docs/changing-rules.md does not have %s", name)
-		}
+	if !strings.Contains(read(t, path(t, "docs/changing-rules.md")), "(../action.yml)") {
+		t.Error("docs/changing-rules.md does not link to action.yml, which describes the inputs and outputs")
 	}
 }
