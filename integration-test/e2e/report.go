@@ -201,8 +201,24 @@ func (r *report) markdown() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Table, TailTable and CrowdTable are for the template.
-func (r *report) Table() string { return r.tables()[0].markdown() }
+// Table, TailTable and CrowdTable are for the template. Table has a row for each case: the cells of the first engine, and the
+// CPU ratios of the others.
+func (r *report) Table() string {
+	const engine, ratio = 2, 3 // columns of head
+	t := table{head: slices.Delete(slices.Clone(head), engine, engine+1)}
+	for _, e := range r.Engines[1:] {
+		t.head = append(t.head, "with "+e)
+	}
+	for _, c := range r.Cases {
+		cells := c.cells()
+		if c.Engine == r.Engines[0] {
+			t.rows = append(t.rows, slices.Delete(cells, engine, engine+1))
+		} else if last := len(t.rows) - 1; last >= 0 {
+			t.rows[last] = append(t.rows[last], cells[ratio])
+		}
+	}
+	return t.markdown()
+}
 
 func (r *report) TailTable() string { return r.tables()[1].markdown() }
 
