@@ -26,7 +26,7 @@ DURATION ?= 2m
 # Flags of `make bench-e2e`; E2E=--help shows them.
 E2E ?=
 
-# SIEGE=--write has `make siege` write docs/attacks.md anew.
+# SIEGE=--write has `make siege` write docs/attacks.md and docs/attacks.csv.
 SIEGE ?=
 
 # ENGINE=own has `make docker-check` start an engine, though this machine has one.

@@ -1,4 +1,4 @@
-// Package api holds the formats of rules for other programs: protobuf messages and a JSON Schema.
+// Package api holds formats for other programs: protobuf messages and a JSON Schema of rules, and JSON Schemas of what commands print.
 package api
 
 import _ "embed"
