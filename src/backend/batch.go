@@ -15,8 +15,9 @@ type Batch struct {
 	Verdicts []Verdict
 	// Now is the instant of the batch in virtual time. Zero means the store's clock.
 	Now time.Time
-	// DecidedAt is the time of this process' clock, or Now, in nanoseconds since the Unix epoch, by which a store decided the batch. It is 0
-	// if no store set it. In Redis, algorithms other than fixed_window follow the clock of Redis instead.
+	// DecidedAt is the time of this process' clock, or Now, in nanoseconds since the Unix epoch, by which a store
+	// decided the batch. It is 0 if no store set it. In Redis, algorithms other than fixed_window follow the clock of
+	// Redis instead.
 	DecidedAt int64
 }
 

@@ -26,8 +26,14 @@ func TestBatchCheck(t *testing.T) {
 	}{
 		{name: "empty"},
 		{name: "good", hits: []Hit{good, good}, verdicts: 2},
-		{name: "the largest amount", hits: []Hit{{Limit: limit, Amount: algorithm.MaxAmount, Op: algorithm.Force}}, verdicts: 1},
-		{name: "tags", hits: []Hit{{Key: []byte("abc"), TagLength: 1, Limit: limit}, {Key: []byte("abc"), TagLength: 3, Limit: limit}}, verdicts: 2},
+		{
+			name: "the largest amount", hits: []Hit{{Limit: limit, Amount: algorithm.MaxAmount, Op: algorithm.Force}},
+			verdicts: 1,
+		},
+		{name: "tags", hits: []Hit{
+			{Key: []byte("abc"), TagLength: 1, Limit: limit},
+			{Key: []byte("abc"), TagLength: 3, Limit: limit},
+		}, verdicts: 2},
 		{name: "first instant", hits: []Hit{good}, verdicts: 1, now: at("1970-01-01T00:00:00Z")},
 		{name: "last instant", hits: []Hit{good}, verdicts: 1, now: at("2150-01-01T00:00:00Z")},
 		{
@@ -71,7 +77,10 @@ func TestBatchCheck(t *testing.T) {
 			want: "backend: op 99 is not known",
 		},
 		{
-			name: "unknown arithmetic", hits: []Hit{{Limit: &algorithm.Limit{Kind: 200, Period: time.Second}}}, verdicts: 1,
+			name: "unknown arithmetic", hits: []Hit{{Limit: &algorithm.Limit{
+				Kind:   200,
+				Period: time.Second,
+			}}}, verdicts: 1,
 			want: "backend: kind 200 is not known",
 		},
 	}
@@ -106,7 +115,10 @@ func TestGroupEnd(t *testing.T) {
 
 func TestAsLook(t *testing.T) {
 	limit := &algorithm.Limit{Max: 1, Period: time.Second}
-	for op, amount := range map[algorithm.Op]uint64{algorithm.Charge: 5, algorithm.Look: 5, algorithm.Refund: 0, algorithm.Force: 0} {
+	for op, amount := range map[algorithm.Op]uint64{
+		algorithm.Charge: 5, algorithm.Look: 5, algorithm.Refund: 0,
+		algorithm.Force: 0,
+	} {
 		got := Hit{Limit: limit, Amount: 5, Op: op, Atomic: true, NoVeto: true}.AsLook()
 		if got.Op != algorithm.Look || got.Amount != amount || got.Atomic || !got.NoVeto || got.Limit != limit {
 			t.Errorf("%v: %+v, want a look at %d", op, got, amount)

@@ -11,22 +11,23 @@ import (
 type Hit struct {
 	// Key names the counter. It is the caller's memory, valid only during Take.
 	Key []byte
-	// TagLength is the length of the front part of Key that chooses the server, in a store of several servers. With 0 all of Key
-	// chooses it. Hits on equal keys with different tags may or may not share a counter.
+	// TagLength is the length of the front part of Key that chooses the server, in a store of several servers. With 0
+	// all of Key chooses it. Hits on equal keys with different tags may or may not share a counter.
 	TagLength int
 	// SharesKey says that a descriptor charges several limits under the same Key. The store must
 	// add the limit to the names of their counters, and keep these counters on one server.
 	SharesKey bool
-	// StoresRemaining says that the store keeps, under Key as it stands, how much of the limit remains, and that this key expires
-	// with the window. The limit is a first-hit window of whole seconds. Other programs can share such a counter.
+	// StoresRemaining says that the store keeps, under Key as it stands, how much of the limit remains, and that this
+	// key expires with the window. The limit is a first-hit window of whole seconds. Other programs can share such a
+	// counter.
 	StoresRemaining bool
 	// Limit is the rule's arithmetic; never nil.
 	Limit *algorithm.Limit
 	// Amount is at most algorithm.MaxAmount.
 	Amount uint64
 	Op     algorithm.Op
-	// HoldID names the hold that Op opens (Charge), settles with Amount (Force) or releases (Refund). It is zero for a hit that is none.
-	// Only limits with a Hold have one. See algorithm.HeldState.
+	// HoldID names the hold that Op opens (Charge), settles with Amount (Force) or releases (Refund). It is zero for a
+	// hit that is none. Only limits with a Hold have one. See algorithm.HeldState.
 	HoldID algorithm.HoldID
 	// GroupID is the same number for hits that pass or fail together. They are neighbours in the batch.
 	GroupID uint16

@@ -10,8 +10,8 @@ type SubBatch struct {
 	BatchIndexes []int
 }
 
-// Add appends hit i of b; as a look, which charges nothing, if asLook is set. Hits must be added in the order of b. Groups get
-// new numbers, so that two groups of one number stay apart if the groups between them are not added.
+// Add appends hit i of b; as a look, which charges nothing, if asLook is set. Hits must be added in the order of b.
+// Groups get new numbers, so that two groups of one number stay apart if the groups between them are not added.
 func (p *SubBatch) Add(b *Batch, i int, asLook bool) {
 	h := b.Hits[i]
 	if asLook {

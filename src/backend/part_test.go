@@ -38,22 +38,31 @@ func TestPartKeepsGroupsApart(t *testing.T) {
 func TestPartReturns(t *testing.T) {
 	limit, now := &algorithm.Limit{Max: 1, Period: time.Second}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := Batch{
-		Hits:     []Hit{{Limit: limit}, {Limit: limit, Op: algorithm.Refund, Amount: 3}, {Limit: limit, Atomic: true, Amount: 2}},
+		Hits: []Hit{
+			{Limit: limit},
+			{Limit: limit, Op: algorithm.Refund, Amount: 3},
+			{Limit: limit, Atomic: true, Amount: 2},
+		},
 		Verdicts: make([]Verdict, 3),
 		Now:      now,
 	}
 	var p SubBatch
 	p.Add(&b, 1, true)
 	p.Add(&b, 2, true)
-	if h := p.Hits; !p.Now.Equal(now) || h[0].Op != algorithm.Look || h[0].Amount != 0 || h[1].Op != algorithm.Look || h[1].Amount != 2 || h[1].Atomic {
+	if h := p.Hits; !p.Now.Equal(now) || h[0].Op != algorithm.Look || h[0].Amount != 0 || h[1].Op != algorithm.Look ||
+		h[1].Amount != 2 || h[1].Atomic {
 		t.Errorf("looks: %+v", p.Batch)
 	}
-	p.Verdicts[0], p.Verdicts[1] = Verdict{Outcome: algorithm.Outcome{Over: true, Before: 7}}, Verdict{Outcome: algorithm.Outcome{Over: true}}
+	p.Verdicts[0], p.Verdicts[1] = Verdict{Outcome: algorithm.Outcome{
+		Over:   true,
+		Before: 7,
+	}}, Verdict{Outcome: algorithm.Outcome{Over: true}}
 	p.CopyVerdicts(&b)
 	if v := b.Verdicts; v[0] != (Verdict{}) || v[1] != (Verdict{Outcome: algorithm.Outcome{Before: 7}}) || !v[2].Over {
 		t.Errorf("returned: %+v", v) // a refund is never over
 	}
-	if !p.Reset(MaxPooledHits) || len(p.Hits)+len(p.Verdicts)+len(p.BatchIndexes) > 0 || !p.Now.IsZero() || p.Hits[:1][0].Limit != nil {
+	if !p.Reset(MaxPooledHits) || len(p.Hits)+len(p.Verdicts)+len(p.BatchIndexes) > 0 || !p.Now.IsZero() ||
+		p.Hits[:1][0].Limit != nil {
 		t.Errorf("after Reset: %+v", p)
 	}
 	p.BatchIndexes = make([]int, MaxPooledHits+1)

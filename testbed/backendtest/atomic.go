@@ -84,7 +84,8 @@ func readCounts(text string) (map[string]uint64, error) {
 func readGroupHit(line string) (m groupHit, err error) {
 	var kind, key, op, verdict string
 	line = strings.ReplaceAll(line, ",", " ")
-	_, err = fmt.Sscanf(line, "%s %s max %d %s %d -> %s after %d", &kind, &key, &m.max, &op, &m.Amount, &verdict, &m.wantAfter)
+	_, err = fmt.Sscanf(line, "%s %s max %d %s %d -> %s after %d", &kind, &key, &m.max, &op, &m.Amount, &verdict,
+		&m.wantAfter)
 	m.Key, m.Op, m.GroupID = []byte(key), opNamed(op), 7
 	m.Atomic, m.NoVeto, m.wantOver = kind != "alone", kind == "shadow", verdict == "over"
 	return m, err
@@ -132,13 +133,17 @@ func (g *group) test(t *testing.T, store backend.Backend, kind func(key string) 
 		send(t, store, epoch, backend.Hit{Key: ownKey(key), Limit: limits[key], Amount: n, Op: force})
 	}
 	for i, v := range send(t, store, epoch, hits...) {
-		if want := g.hits[i]; v.Over != want.wantOver || v.After != want.wantAfter || v.Over && v.Remaining != remainingAfterRefusal(hits[i].Limit, v.After) {
+		if want := g.hits[i]; v.Over != want.wantOver || v.After != want.wantAfter || v.Over &&
+			v.Remaining != remainingAfterRefusal(hits[i].Limit, v.After) {
 			t.Errorf("hit %d on %s: over %t, after %d, remaining %d; want over %t, after %d",
 				i, want.Key, v.Over, v.After, v.Remaining, want.wantOver, want.wantAfter)
 		}
 	}
 	for key, want := range g.countAfter {
-		if v := send(t, store, epoch, backend.Hit{Key: ownKey(key), Limit: limits[key], Op: look})[0]; v.Before != want {
+		if v := send(t, store, epoch, backend.Hit{
+			Key: ownKey(key), Limit: limits[key],
+			Op: look,
+		})[0]; v.Before != want {
 			t.Errorf("%s is %d in the end, want %d", key, v.Before, want)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package backendtest is the suite that every store passes. It compares stores with the tables in steps.txt and with package
-// algorithm.
+// Package backendtest is the suite that every store passes. It compares stores with the tables in steps.txt and with
+// package algorithm.
 package backendtest
 
 import (
@@ -19,27 +19,28 @@ type Suite struct {
 	OnlyCountBlocked bool
 	// NoGroups leaves out atomic groups.
 	NoGroups bool
-	// InexactBackwards are the kinds for which the store is not exact when the clock is set back, because the window of the clock
-	// is part of a counter's name.
+	// InexactBackwards are the kinds for which the store is not exact when the clock is set back, because the window of
+	// the clock is part of a counter's name.
 	InexactBackwards []algorithm.Kind
-	// UpstreamCounts says that the store keeps of a fixed window only the count, as envoyproxy/ratelimit does. So refused hits that count
-	// also use up the room of a limit that is raised.
+	// UpstreamCounts says that the store keeps of a fixed window only the count, as envoyproxy/ratelimit does. So
+	// refused hits that count also use up the room of a limit that is raised.
 	UpstreamCounts bool
 	// NoFullUntil says that the store never returns a FullUntil.
 	NoFullUntil bool
-	// NoHolds leaves out limits with holds. It is for a store that another test asks for them, and that is only reached in another way.
+	// NoHolds leaves out limits with holds. It is for a store that another test asks for them, and that is only reached
+	// in another way.
 	NoHolds bool
-	// Brief repeats random tests a fifth or a third as often. It is for a store that another test asks all of them, and that is only reached in another
-	// way, or is behind a layer that has tests of its own.
+	// Brief repeats random tests a fifth or a third as often. It is for a store that another test asks all of them, and
+	// that is only reached in another way, or is behind a layer that has tests of its own.
 	Brief bool
 }
 
-// Run tests the stores that open returns for the whole contract of backend.Backend. Each call of open returns a store without
-// counters, whose keys no other test uses, and closes it with t.Cleanup.
+// Run tests the stores that open returns for the whole contract of backend.Backend. Each call of open returns a store
+// without counters, whose keys no other test uses, and closes it with t.Cleanup.
 //
-// Virtual time is in whole microseconds, and sometimes stands still or is set back. Then the tests do not use counters that have
-// expired or will expire within a minute, because the store may have dropped them. A store whose keys expire by its own clock
-// should keep them a second longer.
+// Virtual time is in whole microseconds, and sometimes stands still or is set back. Then the tests do not use counters
+// that have expired or will expire within a minute, because the store may have dropped them. A store whose keys expire
+// by its own clock should keep them a second longer.
 func Run(t *testing.T, open func(t *testing.T) backend.Backend) { Suite{}.Run(t, open) }
 
 // Run is like the function Run, but tests only the parts of the contract that suite allows.
@@ -143,5 +144,6 @@ func (suite *Suite) equal(a, b backend.Verdict) bool {
 	return a.Over == b.Over && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After &&
 		a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter &&
 		a.HoldOpened == b.HoldOpened && a.HoldClosed == b.HoldClosed && a.HoldExcess == b.HoldExcess &&
-		a.WithinMinInterval == b.WithinMinInterval && (a.FullUntil.Equal(b.FullUntil) || suite.NoFullUntil && a.FullUntil.IsZero())
+		a.WithinMinInterval == b.WithinMinInterval &&
+		(a.FullUntil.Equal(b.FullUntil) || suite.NoFullUntil && a.FullUntil.IsZero())
 }

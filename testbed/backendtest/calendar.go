@@ -26,7 +26,10 @@ func monthlyLimit(t *testing.T, most uint64, anchorDay int, zone string) *algori
 	if err != nil {
 		t.Fatal(err)
 	}
-	return calendarLimit(t, most, algorithm.CalendarSpec{Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: anchorDay, Location: location})
+	return calendarLimit(t, most, algorithm.CalendarSpec{
+		Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: anchorDay,
+		Location: location,
+	})
 }
 
 // calendarStep is a hit of 1 on one key, in a window that lets two pass.
@@ -37,8 +40,8 @@ type calendarStep struct {
 	reset time.Duration
 }
 
-// calendarSteps go over borders in Berlin: an ordinary one, and those of the two months in which the clocks change. A month of March has
-// 743 hours there.
+// calendarSteps go over borders in Berlin: an ordinary one, and those of the two months in which the clocks change. A
+// month of March has 743 hours there.
 var calendarSteps = []calendarStep{
 	{"2026-02-28T22:59:59Z", false, 1, time.Second},
 	{"2026-02-28T23:00:00Z", false, 1, 743 * time.Hour},
@@ -59,12 +62,14 @@ func (*Suite) testCalendar(t *testing.T, open func(*testing.T) backend.Backend) 
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v := send(t, store, at, hit(limit))[0]; v.Over != step.over || v.After != step.after || v.ResetAfter != step.reset {
+			if v := send(t, store, at, hit(limit))[0]; v.Over != step.over || v.After != step.after ||
+				v.ResetAfter != step.reset {
 				t.Errorf("%s: over %t, after %d, reset %v, want %+v", step.at, v.Over, v.After, v.ResetAfter, step)
 			}
 		}
 	})
-	t.Run("equal calendars share a counter", func(t *testing.T) { // those of two replicas, or from before and after a reload
+	// those of two replicas, or from before and after a reload
+	t.Run("equal calendars share a counter", func(t *testing.T) {
 		store := open(t)
 		send(t, store, epoch, hit(monthlyLimit(t, 2, 15, "Europe/Berlin")))
 		if v := send(t, store, epoch, hit(monthlyLimit(t, 5, 15, "Europe/Berlin")))[0]; v.After != 2 {
@@ -74,8 +79,10 @@ func (*Suite) testCalendar(t *testing.T, open func(*testing.T) backend.Backend) 
 	t.Run("other windows that start together have counters of their own", func(t *testing.T) {
 		store := open(t)
 		limits := []*algorithm.Limit{
-			fixedWindow(9, 24*time.Hour), fixedWindow(9, 20*24*time.Hour), monthlyLimit(t, 9, 1, "UTC"), monthlyLimit(t, 9, 1, "Etc/UTC"),
-			monthlyLimit(t, 9, 1, "Africa/Abidjan"), calendarLimit(t, 9, algorithm.CalendarSpec{Unit: algorithm.CalendarYear, Units: 1, Location: time.UTC}),
+			fixedWindow(9, 24*time.Hour), fixedWindow(9, 20*24*time.Hour), monthlyLimit(t, 9, 1,
+				"UTC"), monthlyLimit(t, 9, 1, "Etc/UTC"),
+			monthlyLimit(t, 9, 1, "Africa/Abidjan"), calendarLimit(t, 9,
+				algorithm.CalendarSpec{Unit: algorithm.CalendarYear, Units: 1, Location: time.UTC}),
 			calendarLimit(t, 9, algorithm.CalendarSpec{Unit: algorithm.CalendarDay, Units: 1, Location: time.UTC}),
 		}
 		for _, limit := range limits {
@@ -103,7 +110,8 @@ func (*Suite) testCalendar(t *testing.T, open func(*testing.T) backend.Backend) 
 		_, end := limit.WindowBounds(time.Now().UnixNano())
 		send(t, store, time.Time{}, hit(limit))
 		left := time.Until(time.Unix(0, end))
-		if v := send(t, store, time.Time{}, hit(limit))[0]; left > time.Minute && (!v.Over || (v.ResetAfter-left).Abs() > time.Minute) {
+		if v := send(t, store, time.Time{}, hit(limit))[0]; left > time.Minute &&
+			(!v.Over || (v.ResetAfter-left).Abs() > time.Minute) {
 			t.Errorf("over %t, resets in %v, want about %v", v.Over, v.ResetAfter, left)
 		}
 	})

@@ -60,7 +60,10 @@ func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) backend.B
 	t.Run("an ended context does not hang", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		b := backend.Batch{Hits: []backend.Hit{{Key: []byte("k"), Limit: fixedWindow(1, time.Hour), Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
+		b := backend.Batch{
+			Hits:     []backend.Hit{{Key: []byte("k"), Limit: fixedWindow(1, time.Hour), Amount: 1}},
+			Verdicts: make([]backend.Verdict, 1), Now: epoch,
+		}
 		if err := open(t).Take(ctx, &b); err != nil {
 			t.Errorf("Take: %v, which is for misuse only", err)
 		}
@@ -71,7 +74,10 @@ func testExact(t *testing.T, store backend.Backend, limit *algorithm.Limit, keys
 	admitted := make([]atomic.Uint64, keys)
 	concurrently(func(c, i int) {
 		k := (c + i) % keys
-		if v := send(t, store, epoch, backend.Hit{Key: fmt.Appendf(nil, "k%d", k), Limit: limit, Amount: 1})[0]; !v.Over {
+		if v := send(t, store, epoch, backend.Hit{
+			Key: fmt.Appendf(nil, "k%d", k), Limit: limit,
+			Amount: 1,
+		})[0]; !v.Over {
 			admitted[k].Add(1)
 		}
 	})

@@ -27,7 +27,10 @@ func (suite *Suite) testEditor(t *testing.T, open func(*testing.T) backend.Backe
 	t.Run("what remains", func(t *testing.T) { suite.testResetRemaining(t, open(t)) })
 	t.Run("its own clock", func(t *testing.T) {
 		suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
-			store, h := open(t), backend.Hit{Key: []byte("k"), Limit: countingBlocked(kind, 3, 365*24*time.Hour), Amount: 3}
+			store, h := open(t), backend.Hit{
+				Key: []byte("k"), Limit: countingBlocked(kind, 3, 365*24*time.Hour),
+				Amount: 3,
+			}
 			send(t, store, time.Time{}, h)
 			setCount(t, store, time.Time{}, h, 0)
 			if v := send(t, store, time.Time{}, h)[0]; v.Over || v.Before != 0 {
@@ -51,14 +54,18 @@ func (suite *Suite) testReset(t *testing.T, store backend.Backend, kind algorith
 	if kind == algorithm.SlidingWindow || kind == algorithm.GCRA {
 		limit = withInterval(limit, time.Minute)
 	}
-	h, other := backend.Hit{Key: []byte("a"), Limit: limit, Amount: 2}, backend.Hit{Key: []byte("b"), Limit: limit, Amount: 2, GroupID: 1}
+	h, other := backend.Hit{Key: []byte("a"), Limit: limit, Amount: 2}, backend.Hit{
+		Key: []byte("b"), Limit: limit,
+		Amount: 2, GroupID: 1,
+	}
 	send(t, store, epoch, h, other)
 	later := epoch.Add(time.Hour + time.Second) // Sliding windows have two buckets now.
 	send(t, store, later, h, other)
 	before := send(t, store, later, backend.Hit{Key: other.Key, Limit: limit, Op: look})[0]
 	setCount(t, store, later, h, 0)
 	setCount(t, store, later, backend.Hit{Key: []byte("never counted"), Limit: limit}, 0)
-	if after := send(t, store, later, backend.Hit{Key: other.Key, Limit: limit, Op: look})[0]; !suite.equal(before, after) {
+	if after := send(t, store, later, backend.Hit{Key: other.Key, Limit: limit, Op: look})[0]; !suite.equal(before,
+		after) {
 		t.Errorf("the reset of another counter changed %+v to %+v", before, after)
 	}
 	referee := newReferee(false)
@@ -74,12 +81,22 @@ func (suite *Suite) testReset(t *testing.T, store backend.Backend, kind algorith
 func (suite *Suite) testSetCount(t *testing.T, store backend.Backend, kind algorithm.Kind) {
 	limit := countingBlocked(kind, 5, time.Hour)
 	h := backend.Hit{Key: []byte("a"), Limit: limit, Amount: 1}
-	for _, step := range []struct{ charged, set, want uint64 }{{0, 3, 3}, {2, 4, 4}, {4, 1, 1}, {0, 5, 5}, {0, 0, 0}, {0, 7, 7}} {
+	for _, step := range []struct{ charged, set, want uint64 }{
+		{0, 3, 3},
+		{2, 4, 4},
+		{4, 1, 1},
+		{0, 5, 5},
+		{0, 0, 0},
+		{0, 7, 7},
+	} {
 		if step.charged > 0 {
 			send(t, store, epoch, backend.Hit{Key: h.Key, Limit: limit, Amount: step.charged})
 		}
 		setCount(t, store, epoch, h, step.set)
-		if v := send(t, store, epoch, backend.Hit{Key: h.Key, Limit: limit, Op: look, Amount: 1})[0]; v.Before != step.want || v.Over != (step.want >= 5) {
+		if v := send(t, store, epoch, backend.Hit{
+			Key: h.Key, Limit: limit, Op: look,
+			Amount: 1,
+		})[0]; v.Before != step.want || v.Over != (step.want >= 5) {
 			t.Errorf("set to %d: a look finds %d, over %t", step.set, v.Before, v.Over)
 		}
 	}
@@ -89,8 +106,14 @@ func (suite *Suite) testSetCount(t *testing.T, store backend.Backend, kind algor
 func (suite *Suite) testResetOneLimit(t *testing.T, store backend.Backend) {
 	kinds := []algorithm.Kind{suite.Kinds[0], suite.Kinds[len(suite.Kinds)-1]}
 	hits := []backend.Hit{
-		{Key: []byte("d_a_x_"), TagLength: 6, SharesKey: true, Limit: countingBlocked(kinds[0], 9, time.Minute), Amount: 2},
-		{Key: []byte("d_a_x_"), TagLength: 6, SharesKey: true, Limit: countingBlocked(kinds[1], 9, time.Hour), Amount: 3, GroupID: 1},
+		{
+			Key: []byte("d_a_x_"), TagLength: 6, SharesKey: true, Limit: countingBlocked(kinds[0], 9, time.Minute),
+			Amount: 2,
+		},
+		{
+			Key: []byte("d_a_x_"), TagLength: 6, SharesKey: true, Limit: countingBlocked(kinds[1], 9, time.Hour),
+			Amount: 3, GroupID: 1,
+		},
 	}
 	send(t, store, epoch, hits...)
 	setCount(t, store, epoch, hits[0], 0)
@@ -122,7 +145,10 @@ func (suite *Suite) testResetRemaining(t *testing.T, store backend.Backend) {
 
 func (suite *Suite) testPrefixes(t *testing.T, store backend.Backend, kind algorithm.Kind) {
 	limits := []*algorithm.Limit{countingBlocked(kind, 9, time.Minute), countingBlocked(kind, 9, 90*time.Second)}
-	keys := []string{"d_user_al_", "d_user_alex_", "d_user_bob_", "d_ip_1_user_alex_", "d_ip_1_user_al*[x]_", "d_ip_1_user_bob_", "dx_user_alex_"}
+	keys := []string{
+		"d_user_al_", "d_user_alex_", "d_user_bob_", "d_ip_1_user_alex_", "d_ip_1_user_al*[x]_",
+		"d_ip_1_user_bob_", "dx_user_alex_",
+	}
 	hit := func(key string, limit *algorithm.Limit, op algorithm.Op) backend.Hit {
 		tag := len(key)
 		if i := strings.Index(key, "_user_"); strings.HasPrefix(key, "d_ip_") {

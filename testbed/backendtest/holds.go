@@ -55,7 +55,8 @@ func readHoldLimit(line string) (l algorithm.Limit, err error) {
 		l.Kind = algorithm.Concurrency
 		return l, readDurations([]string{hold, hold}, &l.Hold, &l.Period)
 	}
-	if _, err = fmt.Sscanf(line, "%s max %d period %s burst %d hold %s expired %s", &kind, &l.Max, &period, &l.Burst, &hold, &expired); err != nil {
+	if _, err = fmt.Sscanf(line, "%s max %d period %s burst %d hold %s expired %s", &kind, &l.Max, &period, &l.Burst,
+		&hold, &expired); err != nil {
 		return l, err
 	}
 	l.Kind, _ = algorithm.ParseKind(kind)
@@ -63,7 +64,8 @@ func readHoldLimit(line string) (l algorithm.Limit, err error) {
 	return l, readDurations([]string{period, hold}, &l.Period, &l.Hold)
 }
 
-// readHoldStep parses a line such as "10s force 3 a -> passes after 1, remaining 1, retry 0s, reset 50s excess 2 expired 1".
+// readHoldStep parses a line such as "10s force 3 a -> passes after 1, remaining 1, retry 0s, reset 50s excess 2
+// expired 1".
 func readHoldStep(line string) (st holdStep, err error) {
 	left, right, _ := strings.Cut(line, " -> ")
 	words := strings.Fields(left)
@@ -120,10 +122,14 @@ func (suite *Suite) testHoldSteps(t *testing.T, open func(*testing.T) backend.Ba
 			store := open(t)
 			for _, want := range tt.steps {
 				v := send(t, store, epoch.Add(want.at), backend.Hit{
-					Key: []byte("k"), Limit: &tt.limit, Op: want.op, Amount: want.amount, HoldID: backend.NewHoldID([]byte(want.hold)),
+					Key: []byte("k"), Limit: &tt.limit, Op: want.op, Amount: want.amount,
+					HoldID: backend.NewHoldID([]byte(want.hold)),
 				})[0]
 				got := holdStep{
-					step{want.line, want.at, want.op, want.amount, v.Over, v.WithinMinInterval, v.After, v.Remaining, v.RetryAfter, v.ResetAfter},
+					step{
+						want.line, want.at, want.op, want.amount, v.Over, v.WithinMinInterval, v.After, v.Remaining,
+						v.RetryAfter, v.ResetAfter,
+					},
 					want.hold, v.HoldExcess, v.HoldsExpired,
 				}
 				if got != want {
@@ -195,13 +201,17 @@ func heldLimits() (limits []*algorithm.Limit) {
 	)
 }
 
-// testConcurrentHolds takes and releases holds from many goroutines at once. There are never more than the limit, and none is left.
+// testConcurrentHolds takes and releases holds from many goroutines at once. There are never more than the limit, and
+// none is left.
 func testConcurrentHolds(t *testing.T, store backend.Backend) {
 	const most = 10
 	limit := &algorithm.Limit{Kind: algorithm.Concurrency, Max: most, Period: time.Hour, Hold: time.Hour}
 	var open, passed atomic.Int64
 	concurrently(func(caller, i int) {
-		h := backend.Hit{Key: []byte("k"), Limit: limit, Amount: 1, HoldID: backend.NewHoldID(fmt.Appendf(nil, "%d-%d", caller, i))}
+		h := backend.Hit{
+			Key: []byte("k"), Limit: limit, Amount: 1,
+			HoldID: backend.NewHoldID(fmt.Appendf(nil, "%d-%d", caller, i)),
+		}
 		if send(t, store, time.Time{}, h)[0].Over {
 			return
 		}

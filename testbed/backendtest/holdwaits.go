@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// testHoldWaits plays random hits on limits with holds, and then leaves the counter alone. What the last hit was told must come true: it
-// passes after its wait and not before, and the counter is empty after the reset and not before.
+// testHoldWaits plays random hits on limits with holds, and then leaves the counter alone. What the last hit was told
+// must come true: it passes after its wait and not before, and the counter is empty after the reset and not before.
 func (suite *Suite) testHoldWaits(t *testing.T, open func(*testing.T) backend.Backend) {
 	for kind := range algorithm.Concurrency + 1 {
 		for _, released := range []bool{false, true} {
@@ -19,14 +19,18 @@ func (suite *Suite) testHoldWaits(t *testing.T, open func(*testing.T) backend.Ba
 				store, rnd := open(t), randomOf(t)
 				for round := range suite.count(120, 20) {
 					l := ignoringBlocked(kind, 4+rnd.Uint64N(12), time.Minute)
-					l.Hold, l.ReleaseUnsettled = time.Duration(1+rnd.IntN(90))*time.Second, released && kind != algorithm.Concurrency
+					l.Hold, l.ReleaseUnsettled = time.Duration(1+rnd.IntN(90))*time.Second, released &&
+						kind != algorithm.Concurrency
 					if kind == algorithm.Concurrency {
 						l.Period, l.Burst = l.Hold, 0
 					}
 					if kind == algorithm.GCRA {
 						l.Burst = 3 + rnd.Uint64N(12)
 					}
-					w := holdWaits{store: store, rnd: rnd, limit: l, now: epoch.Add(time.Duration(rnd.IntN(60)) * time.Second)}
+					w := holdWaits{
+						store: store, rnd: rnd, limit: l,
+						now: epoch.Add(time.Duration(rnd.IntN(60)) * time.Second),
+					}
 					w.check(t, fmt.Sprintf("k%d", round))
 				}
 			})
@@ -45,7 +49,10 @@ type holdWaits struct {
 
 func (w *holdWaits) send(t *testing.T, at time.Time, op algorithm.Op, amount uint64, hold string) backend.Verdict {
 	t.Helper()
-	return send(t, w.store, at, backend.Hit{Key: []byte(w.key), Limit: w.limit, Op: op, Amount: amount, HoldID: backend.NewHoldID([]byte(hold))})[0]
+	return send(t, w.store, at, backend.Hit{
+		Key: []byte(w.key), Limit: w.limit, Op: op, Amount: amount,
+		HoldID: backend.NewHoldID([]byte(hold)),
+	})[0]
 }
 
 // check plays hits on a key.
@@ -76,7 +83,8 @@ func (w *holdWaits) check(t *testing.T, key string) {
 	if v.Over {
 		passesAt := w.now.Add(v.RetryAfter + time.Microsecond - 1).Truncate(time.Microsecond)
 		for range w.rnd.IntN(3) { // Others ask meanwhile.
-			w.now = w.now.Add(time.Duration(w.rnd.Int64N(max(passesAt.Sub(w.now).Microseconds(), 1))) * time.Microsecond)
+			w.now = w.now.Add(time.Duration(w.rnd.Int64N(max(passesAt.Sub(w.now).Microseconds(),
+				1))) * time.Microsecond)
 			w.send(t, w.now, look, 1, "other")
 		}
 		if passesAt.After(w.now.Add(time.Microsecond)) {
@@ -92,7 +100,8 @@ func (w *holdWaits) check(t *testing.T, key string) {
 	if v.ResetAfter == 0 || w.limit.Kind == algorithm.FixedWindow && v.Before == 0 {
 		return
 	}
-	if before := emptyAt.Add(-time.Microsecond); before.After(w.now) && w.limit.Kind != algorithm.FixedWindow { // It always ends with its window.
+	// It always ends with its window.
+	if before := emptyAt.Add(-time.Microsecond); before.After(w.now) && w.limit.Kind != algorithm.FixedWindow {
 		if again := w.send(t, before, look, 0, "new"); again.Before == 0 {
 			t.Fatalf("%+v: empty before the reset of %+v", *w.limit, v)
 		}

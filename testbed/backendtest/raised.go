@@ -18,8 +18,8 @@ type raisedStep struct {
 	after  uint64
 }
 
-// testRaisedLimit checks that a fixed window that counts refused hits has room as soon as its limit is raised: all but what was
-// admitted. It adds a number to all limits and to the first amount, so that large counters are tested, too.
+// testRaisedLimit checks that a fixed window that counts refused hits has room as soon as its limit is raised: all but
+// what was admitted. It adds a number to all limits and to the first amount, so that large counters are tested, too.
 func (suite *Suite) testRaisedLimit(t *testing.T, open func(*testing.T) backend.Backend) {
 	steps := []raisedStep{
 		{1, charge, 1, true, 1},

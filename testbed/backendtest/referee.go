@@ -60,7 +60,8 @@ func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
 	if st.upstreamCounts {
 		st.FixedWindow = algorithm.FixedState{Count: st.FixedWindow.Count}
 	}
-	if v.Charged || st.FirstHit != firstHit || st.GCRA != arrival || st.SlidingCounter != buckets || st.SlidingLog.Newest() != newest {
+	if v.Charged || st.FirstHit != firstHit || st.GCRA != arrival || st.SlidingCounter != buckets ||
+		st.SlidingLog.Newest() != newest {
 		st.expires = now + int64(v.ResetAfter) // After a clock was set back, a look may shorten a window.
 	}
 	return v
@@ -124,16 +125,23 @@ func (suite *Suite) randomLimits() (limits []*algorithm.Limit) {
 		}
 		limits = append(
 			limits,
-			countingBlocked(kind, 0, time.Minute), countingBlocked(kind, 3, time.Minute), countingBlocked(kind, 10, time.Minute), ignoringBlocked(kind, 10, time.Minute),
-			countingBlocked(kind, 20, time.Hour), ignoringBlocked(kind, 20, time.Hour), ignoringBlocked(kind, 7, oddPeriod), ignoringBlocked(kind, 5, oddPeriod),
+			countingBlocked(kind, 0, time.Minute), countingBlocked(kind, 3, time.Minute), countingBlocked(kind, 10,
+				time.Minute), ignoringBlocked(kind, 10, time.Minute),
+			countingBlocked(kind, 20, time.Hour), ignoringBlocked(kind, 20, time.Hour), ignoringBlocked(kind, 7,
+				oddPeriod), ignoringBlocked(kind, 5, oddPeriod),
 		)
 		switch kind {
 		case algorithm.SlidingWindow:
-			limits = append(limits, withInterval(ignoringBlocked(kind, 4, time.Minute), 15*time.Second), withInterval(countingBlocked(kind, 9, time.Minute), 2*time.Minute))
+			limits = append(limits, withInterval(ignoringBlocked(kind, 4, time.Minute), 15*time.Second),
+				withInterval(countingBlocked(kind, 9, time.Minute), 2*time.Minute))
 		case algorithm.GCRA:
 			limits = append(
-				limits, withInterval(ignoringBlocked(kind, 4, time.Minute), 15*time.Second), withInterval(countingBlocked(kind, 9, time.Minute), 2*time.Minute),
-				&algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute}, &algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute, Burst: 30, CountBlocked: true},
+				limits, withInterval(ignoringBlocked(kind, 4, time.Minute),
+					15*time.Second), withInterval(countingBlocked(kind, 9, time.Minute), 2*time.Minute),
+				&algorithm.Limit{Kind: kind, Max: 7, Period: time.Minute}, &algorithm.Limit{
+					Kind: kind, Max: 7,
+					Period: time.Minute, Burst: 30, CountBlocked: true,
+				},
 				&algorithm.Limit{Kind: kind, Max: 1003, Period: time.Hour, Burst: 10},
 			)
 		default:
@@ -154,8 +162,8 @@ type randomTest struct {
 	versions map[keyName]int // how often a name got a new key
 }
 
-// keyName stands for the keys of some limits. When the clock is set back, the store may or may not have dropped an expired counter.
-// Such a key is not used again, and its name gets a new key, with a higher version.
+// keyName stands for the keys of some limits. When the clock is set back, the store may or may not have dropped an
+// expired counter. Such a key is not used again, and its name gets a new key, with a higher version.
 type keyName struct {
 	kind     algorithm.Kind
 	period   time.Duration
@@ -165,8 +173,8 @@ type keyName struct {
 	number   int
 }
 
-// key returns the current key of a name. Limits of several kinds share keys, but limits of several periods do not: windows of two
-// lengths that start together may share a counter.
+// key returns the current key of a name. Limits of several kinds share keys, but limits of several periods do not:
+// windows of two lengths that start together may share a counter.
 func (p *randomTest) key(n keyName) string {
 	return fmt.Sprintf("key-%d-%v-%v-%v-%t-%d", n.number, n.period, n.interval, n.hold, n.released, p.versions[n])
 }
@@ -197,7 +205,8 @@ func (p *randomTest) setBack(by time.Duration) {
 	forgotten := make(map[string]bool)
 	soon := p.latest.Add(time.Minute).UnixNano()
 	for c, st := range p.referee.counters {
-		if st.expires <= soon || st.reused || c.window.IsHeld && c.window.Kind == algorithm.FixedWindow || slices.Contains(p.suite.InexactBackwards, c.window.Kind) {
+		if st.expires <= soon || st.reused || c.window.IsHeld && c.window.Kind == algorithm.FixedWindow ||
+			slices.Contains(p.suite.InexactBackwards, c.window.Kind) {
 			forgotten[fmt.Sprint(c.window.Kind, c.key)] = true
 		}
 	}
@@ -225,7 +234,8 @@ func (p *randomTest) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 				Atomic:    p.rnd.IntN(2) == 0 && !p.suite.NoGroups,
 				NoVeto:    p.rnd.IntN(4) == 0,
 			})
-			if last := len(hits) - 1; last > 0 && p.rnd.IntN(4) == 0 { // the key and the limit of the previous hit once more
+			// the key and the limit of the previous hit once more
+			if last := len(hits) - 1; last > 0 && p.rnd.IntN(4) == 0 {
 				hits[last].Key, hits[last].Limit = hits[last-1].Key, hits[last-1].Limit
 			}
 			if h := &hits[len(hits)-1]; h.Limit.Hold > 0 && p.rnd.IntN(5) > 0 {
@@ -240,7 +250,8 @@ func (p *randomTest) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) backend.Backend) {
 	limits := suite.randomLimits()
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
-		suite.testRandomly(t, open(t), slices.DeleteFunc(slices.Clone(limits), func(l *algorithm.Limit) bool { return l.Kind != kind }))
+		suite.testRandomly(t, open(t), slices.DeleteFunc(slices.Clone(limits),
+			func(l *algorithm.Limit) bool { return l.Kind != kind }))
 	})
 	if len(suite.Kinds) > 1 {
 		t.Run("mixed", func(t *testing.T) { suite.testRandomly(t, open(t), limits) })
@@ -288,7 +299,8 @@ func randomOf(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(h.Sum64(), 1))
 }
 
-// maxPerPeriod returns the most units that may pass within any one period, which excludes its start; see algorithm.Kind.
+// maxPerPeriod returns the most units that may pass within any one period, which excludes its start; see
+// algorithm.Kind.
 func maxPerPeriod(l *algorithm.Limit) uint64 {
 	switch l.Kind {
 	case algorithm.SlidingWindow:
@@ -306,7 +318,10 @@ func (suite *Suite) testBound(t *testing.T, open func(*testing.T) backend.Backen
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		rnd, store := randomOf(t), open(t)
 		for timeline := range suite.count(6, 2) {
-			limit := &algorithm.Limit{Kind: kind, Max: 1 + rnd.Uint64N(20), Period: time.Minute, CountBlocked: timeline%2 == 0}
+			limit := &algorithm.Limit{
+				Kind: kind, Max: 1 + rnd.Uint64N(20), Period: time.Minute,
+				CountBlocked: timeline%2 == 0,
+			}
 			if kind == algorithm.GCRA {
 				limit.Burst = rnd.Uint64N(20)
 			}

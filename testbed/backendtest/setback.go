@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// testClockSetBack fills counters, sets the clock back, and checks the waits that refused hits are told: each is true, and none is longer
-// than a window, or two of a sliding window counter.
+// testClockSetBack fills counters, sets the clock back, and checks the waits that refused hits are told: each is true,
+// and none is longer than a window, or two of a sliding window counter.
 func (suite *Suite) testClockSetBack(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		if slices.Contains(suite.InexactBackwards, kind) || kind == algorithm.FixedWindow {
@@ -56,7 +56,8 @@ func checkWaitsAfterSetBack(t *testing.T, store backend.Backend, rnd *rand.Rand,
 	}
 	passesAt := now.Add((v.RetryAfter + time.Microsecond - 1).Truncate(time.Microsecond))
 	now = now.Add(time.Duration(rnd.Int64N(int64(v.RetryAfter))).Truncate(time.Microsecond))
-	if v := send(t, store, now, h)[0]; !v.Over || now.Add(v.RetryAfter).After(passesAt) || passesAt.Sub(now.Add(v.RetryAfter)) >= time.Microsecond {
+	if v := send(t, store, now, h)[0]; !v.Over || now.Add(v.RetryAfter).After(passesAt) ||
+		passesAt.Sub(now.Add(v.RetryAfter)) >= time.Microsecond {
 		t.Fatalf("%+v: told a wait until %v, and then %+v at %v", *h.Limit, passesAt, v, now)
 	}
 	h.Op = charge

@@ -59,9 +59,11 @@ func readTables(t *testing.T) (tables []table) {
 	return tables
 }
 
-// parseTables parses a file of tables. It calls start with the name of each table, limit with the line of its limit, and step with the
-// line of each step.
-func parseTables(t *testing.T, file, text string, start func(name string), limit func(line string) error, step func(number int, line string) error) {
+// parseTables parses a file of tables. It calls start with the name of each table, limit with the line of its limit,
+// and step with the line of each step.
+func parseTables(t *testing.T, file, text string, start func(name string), limit func(line string) error,
+	step func(number int, line string) error,
+) {
 	t.Helper()
 	parseLines(t, file, text, func(number int, line string) error {
 		if name, ok := strings.CutPrefix(line, "== "); ok {
@@ -78,7 +80,8 @@ func parseTables(t *testing.T, file, text string, start func(name string), limit
 // readLimit parses the line of a table that describes its limit.
 func readLimit(line string) (l algorithm.Limit, err error) {
 	var kind, period, interval, refused string
-	if _, err = fmt.Sscanf(line, "%s max %d period %s burst %d interval %s refused hits %s", &kind, &l.Max, &period, &l.Burst, &interval, &refused); err != nil {
+	if _, err = fmt.Sscanf(line, "%s max %d period %s burst %d interval %s refused hits %s", &kind, &l.Max, &period,
+		&l.Burst, &interval, &refused); err != nil {
 		return l, err
 	}
 	l.Kind, _ = algorithm.ParseKind(kind)
@@ -90,7 +93,8 @@ func readLimit(line string) (l algorithm.Limit, err error) {
 func readStep(line string) (st step, err error) {
 	var at, op, verdict, retry, reset string
 	line = strings.ReplaceAll(line, ",", " ")
-	if _, err = fmt.Sscanf(line, "%s %s %d -> %s after %d remaining %d retry %s reset %s", &at, &op, &st.amount, &verdict, &st.after, &st.remaining, &retry, &reset); err != nil {
+	if _, err = fmt.Sscanf(line, "%s %s %d -> %s after %d remaining %d retry %s reset %s", &at, &op, &st.amount,
+		&verdict, &st.after, &st.remaining, &retry, &reset); err != nil {
 		return st, err
 	}
 	st.op = opNamed(op)
@@ -122,8 +126,12 @@ func (suite *Suite) testSteps(t *testing.T, open func(*testing.T) backend.Backen
 		t.Run(tt.limit.Kind.String()+"/"+tt.name, func(t *testing.T) {
 			store := open(t)
 			for _, want := range tt.steps {
-				v := send(t, store, epoch.Add(want.at), backend.Hit{Key: []byte("k"), Limit: &tt.limit, Op: want.op, Amount: want.amount})[0]
-				got := step{want.line, want.at, want.op, want.amount, v.Over, v.WithinMinInterval, v.After, v.Remaining, v.RetryAfter, v.ResetAfter}
+				v := send(t, store, epoch.Add(want.at),
+					backend.Hit{Key: []byte("k"), Limit: &tt.limit, Op: want.op, Amount: want.amount})[0]
+				got := step{
+					want.line, want.at, want.op, want.amount, v.Over, v.WithinMinInterval, v.After,
+					v.Remaining, v.RetryAfter, v.ResetAfter,
+				}
 				if got != want {
 					t.Fatalf("steps.txt:%d:\n got %+v\nwant %+v", want.line, got, want)
 				}

@@ -1,8 +1,8 @@
-// Package memcachedtest starts real Memcached servers for tests. It needs memcached 1.6 or later on the PATH; without it a test
-// is skipped, or fails with CI=true.
+// Package memcachedtest starts real Memcached servers for tests. It needs memcached 1.6 or later on the PATH; without
+// it a test is skipped, or fails with CI=true.
 //
-// Everything listens on the loopback interface and ends with its test. The output of a failed test includes the logs of its
-// servers.
+// Everything listens on the loopback interface and ends with its test. The output of a failed test includes the logs of
+// its servers.
 package memcachedtest
 
 import (
@@ -88,7 +88,10 @@ func (s *Server) configure() error {
 }
 
 // lastWords are the first words of the last lines of replies.
-var lastWords = []string{"END", "STORED", "DELETED", "NOT_FOUND", "OK", "HD", "EN", "ERROR", "CLIENT_ERROR", "SERVER_ERROR"}
+var lastWords = []string{
+	"END", "STORED", "DELETED", "NOT_FOUND", "OK", "HD", "EN", "ERROR", "CLIENT_ERROR",
+	"SERVER_ERROR",
+}
 
 // try sends one command on a new connection and returns the lines of the reply.
 func (s *Server) try(timeout time.Duration, command string) (lines []string, err error) {
@@ -125,8 +128,8 @@ func (s *Server) do(t testing.TB, command string) []string {
 	return lines
 }
 
-// Get returns the value of a key, or "" if there is none. It trims the blanks that Memcached leaves behind a number that became
-// shorter.
+// Get returns the value of a key, or "" if there is none. It trims the blanks that Memcached leaves behind a number
+// that became shorter.
 func (s *Server) Get(t testing.TB, key string) string {
 	t.Helper()
 	lines := s.do(t, "get "+key)

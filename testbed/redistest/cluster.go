@@ -25,15 +25,16 @@ const (
 type ClusterOptions struct {
 	// Server holds the options of each node.
 	Server Options
-	// NodeTimeout is the silence after which the other nodes consider a node down. 0 means 2 s; nodes of a busy machine may be
-	// silent for shorter times.
+	// NodeTimeout is the silence after which the other nodes consider a node down. 0 means 2 s; nodes of a busy machine
+	// may be silent for shorter times.
 	NodeTimeout time.Duration
 }
 
 // Cluster is three primaries with a replica each.
 type Cluster struct {
 	Addrs []string
-	// Nodes are, at the start, three primaries and their replicas in the same order: Nodes[3] is the replica of Nodes[0].
+	// Nodes are, at the start, three primaries and their replicas in the same order: Nodes[3] is the replica of
+	// Nodes[0].
 	Nodes []*Server
 }
 
@@ -70,7 +71,8 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		}
 	}
 	for i, s := range c.Nodes[3:] {
-		awaitValue(t, "a replica has not found its primary", func() (any, error) { return s.Try("CLUSTER", "REPLICATE", c.Nodes[i].nodeID) })
+		awaitValue(t, "a replica has not found its primary",
+			func() (any, error) { return s.Try("CLUSTER", "REPLICATE", c.Nodes[i].nodeID) })
 	}
 	c.AwaitStable(t)
 	return c
@@ -115,7 +117,8 @@ func nodesSeenBy(s *Server) ([]node, error) {
 		if len(field) < 8 {
 			return nil, fmt.Errorf("CLUSTER NODES of %s: %q", s.Addr, line)
 		}
-		slots := slices.DeleteFunc(field[8:], func(slot string) bool { return slot[0] == '[' }) // a slot in brackets is being moved
+		// a slot in brackets is being moved
+		slots := slices.DeleteFunc(field[8:], func(slot string) bool { return slot[0] == '[' })
 		nodes = append(nodes, node{field[0], strings.Contains(field[2], "myself"), field[3], slots})
 	}
 	return nodes, nil
@@ -131,8 +134,8 @@ func ownLine(s *Server) (node, error) {
 	return nodes[i], nil
 }
 
-// AwaitStable returns when all running nodes find the cluster complete, and agree on the owner of each slot and the primary of each
-// replica, and all replicas have the data of their primaries.
+// AwaitStable returns when all running nodes find the cluster complete, and agree on the owner of each slot and the
+// primary of each replica, and all replicas have the data of their primaries.
 func (c *Cluster) AwaitStable(t testing.TB) {
 	t.Helper()
 	harness.Await(t, harness.Deadline, "the cluster is not stable", c.checkStable)
@@ -148,7 +151,8 @@ func (c *Cluster) checkStable() error {
 		}
 		info := parseFields(reply)
 		if info["cluster_state"] != "ok" || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) {
-			return fmt.Errorf("at %s the state is %s, with %s nodes", s.Addr, info["cluster_state"], info["cluster_known_nodes"])
+			return fmt.Errorf("at %s the state is %s, with %s nodes", s.Addr, info["cluster_state"],
+				info["cluster_known_nodes"])
 		}
 		nodes, err := nodesSeenBy(s)
 		if err != nil {
@@ -207,8 +211,8 @@ func (c *Cluster) NodeForSlot(t testing.TB, slot int) *Server {
 	return c.awaitNode(t, fmt.Sprintf("own slot %d", slot), func(n node) bool { return n.has(slot) })
 }
 
-// awaitNode returns the one running node that matches. It waits until there is exactly one; predicate says in an error what match
-// means.
+// awaitNode returns the one running node that matches. It waits until there is exactly one; predicate says in an error
+// what match means.
 func (c *Cluster) awaitNode(t testing.TB, predicate string, match func(node) bool) *Server {
 	t.Helper()
 	return awaitValue(t, "not exactly one node", func() (*Server, error) {
@@ -251,8 +255,8 @@ func (c *Cluster) Replica(t testing.TB, primary *Server) *Server {
 	return c.awaitNode(t, "replicate "+primary.Addr, func(n node) bool { return n.primary == primary.nodeID })
 }
 
-// FailoverReplica promotes the replica of a primary, and returns it after the cluster has become stable. A running primary hands
-// over its slots; if the primary was killed, the replica starts an election.
+// FailoverReplica promotes the replica of a primary, and returns it after the cluster has become stable. A running
+// primary hands over its slots; if the primary was killed, the replica starts an election.
 func (c *Cluster) FailoverReplica(t testing.TB, primary *Server) *Server {
 	t.Helper()
 	replica := c.Replica(t, primary)
@@ -271,8 +275,8 @@ func (c *Cluster) FailoverReplica(t testing.TB, primary *Server) *Server {
 	return replica
 }
 
-// Migration moves a slot from one primary to another in steps. Until Finish, From answers ASK for keys of the slot it no longer
-// has, and To serves requests after ASKING. Then From answers MOVED.
+// Migration moves a slot from one primary to another in steps. Until Finish, From answers ASK for keys of the slot it
+// no longer has, and To serves requests after ASKING. Then From answers MOVED.
 type Migration struct {
 	Slot     int
 	From, To *Server

@@ -10,7 +10,10 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := StartCluster(t, ClusterOptions{Server: Options{Password: "secret"}})
-	for key, slot := range map[string]int{"": 0, "123456789": 12739, "foo": 12182, "a{foo}b": 12182, "{}foo": -1, "{foo": -1, "{{x}}": -1, "é{é}{b}": -1} {
+	for key, slot := range map[string]int{
+		"": 0, "123456789": 12739, "foo": 12182, "a{foo}b": 12182, "{}foo": -1,
+		"{foo": -1, "{{x}}": -1, "é{é}{b}": -1,
+	} {
 		want := c.Nodes[0].Do(t, "CLUSTER", "KEYSLOT", key)
 		if got := KeySlot(key); int64(got) != want || slot >= 0 && got != slot {
 			t.Errorf("slot of %q: %d, want %v", key, got, want)

@@ -36,8 +36,8 @@ type DialOptions struct {
 	Timeout time.Duration // the timeout of Dial, and of each Send and Receive; 0 means 5 s
 }
 
-// Client is a connection that speaks RESP2, for one goroutine. Unlike the clients of libraries it stays usable after a timeout, so
-// a late reply can still be received.
+// Client is a connection that speaks RESP2, for one goroutine. Unlike the clients of libraries it stays usable after a
+// timeout, so a late reply can still be received.
 type Client struct {
 	conn    net.Conn
 	in      *bufio.Reader
@@ -74,8 +74,8 @@ func Dial(addr string, o DialOptions) (*Client, error) {
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Do sends one command and returns its reply: a string, an int64, nil or a slice of these. An error reply is an Error; inside a
-// slice it is an element. Arguments are strings, byte slices, or what fmt.Sprint makes of them.
+// Do sends one command and returns its reply: a string, an int64, nil or a slice of these. An error reply is an Error;
+// inside a slice it is an element. Arguments are strings, byte slices, or what fmt.Sprint makes of them.
 func (c *Client) Do(args ...any) (any, error) {
 	if err := c.Send(args...); err != nil {
 		return nil, err

@@ -33,10 +33,11 @@ type Sentinel struct {
 	Servers       []*Server // Servers[0] is the first primary
 }
 
-// sentinelPeriods is a command that makes a sentinel poll the servers and the other sentinels faster, in milliseconds. A publish
-// period cannot be much shorter: after four of them the other sentinels demote a promoted server, and the sentinel that promoted
-// it checks once a second whether that worked. A ping period cannot be much shorter, either: while the primary is down, replicas
-// are polled once a second, and a replica is not promoted if its last poll was more than five ping periods ago.
+// sentinelPeriods is a command that makes a sentinel poll the servers and the other sentinels faster, in milliseconds.
+// A publish period cannot be much shorter: after four of them the other sentinels demote a promoted server, and the
+// sentinel that promoted it checks once a second whether that worked. A ping period cannot be much shorter, either:
+// while the primary is down, replicas are polled once a second, and a replica is not promoted if its last poll was more
+// than five ping periods ago.
 var sentinelPeriods = []any{
 	"SENTINEL", "DEBUG",
 	"INFO-PERIOD", 300, "PING-PERIOD", 300, "ASK-PERIOD", 100, "PUBLISH-PERIOD", 500,
@@ -45,7 +46,8 @@ var sentinelPeriods = []any{
 
 const sentinelFlag = "--sentinel" // makes redis-server a sentinel
 
-// StartSentinel returns after the replicas follow the primary, and each sentinel has found all replicas and the other sentinels.
+// StartSentinel returns after the replicas follow the primary, and each sentinel has found all replicas and the other
+// sentinels.
 func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	t.Helper()
 	const name = "mymaster"
@@ -56,10 +58,14 @@ func StartSentinel(t testing.TB, o SentinelOptions) *Sentinel {
 	servers = append(servers, startAll(t, 2, o.Server, append(lines, "replicaof "+host+" "+port), nil)...)
 	c := &Sentinel{PrimaryName: name, Servers: servers}
 	// A sentinel asks the primary for its replicas when it starts, and again much later.
-	harness.Await(t, harness.Deadline, "the replicas do not follow", func() error { return c.checkReplicas(servers[0]) })
+	harness.Await(t, harness.Deadline, "the replicas do not follow",
+		func() error { return c.checkReplicas(servers[0]) })
 
 	downAfter := cmp.Or(o.DownAfter, 700*time.Millisecond)
-	c.Sentinels = startAll(t, 3, Options{TLS: o.Server.TLS, Certificate: o.Server.Certificate, Args: []string{sentinelFlag}}, append([]string{
+	c.Sentinels = startAll(t, 3, Options{
+		TLS: o.Server.TLS, Certificate: o.Server.Certificate,
+		Args: []string{sentinelFlag},
+	}, append([]string{
 		"sentinel monitor " + name + " " + host + " " + port + " 2",
 		"sentinel auth-user " + name + " " + admin,
 		"sentinel auth-pass " + name + " " + adminPassword,
@@ -178,8 +184,8 @@ func (c *Sentinel) primary() (*Server, error) {
 	return c.Servers[i], err
 }
 
-// Failover makes the sentinels promote a replica, as an operator would. It returns the new primary after all sentinels agree and
-// the other servers follow it.
+// Failover makes the sentinels promote a replica, as an operator would. It returns the new primary after all sentinels
+// agree and the other servers follow it.
 func (c *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	old := c.Primary(t)
@@ -197,8 +203,8 @@ func (c *Sentinel) Failover(t testing.TB) *Server {
 	return c.AwaitFailover(t, old)
 }
 
-// awaitPromotion calls promote until done returns true. It calls it again after 6 s, since Redis gives up after 5 s, and a busy
-// machine may abort a promotion.
+// awaitPromotion calls promote until done returns true. It calls it again after 6 s, since Redis gives up after 5 s,
+// and a busy machine may abort a promotion.
 func awaitPromotion(t testing.TB, problem string, done func() (bool, error), promote func() error) {
 	t.Helper()
 	var promoted time.Time
@@ -216,8 +222,8 @@ func awaitPromotion(t testing.TB, problem string, done func() (bool, error), pro
 	})
 }
 
-// AwaitFailover returns the primary after old, when all running sentinels agree and all running servers follow it. Tests call it
-// after they killed or paused old; a paused one must be resumed within 20 s.
+// AwaitFailover returns the primary after old, when all running sentinels agree and all running servers follow it.
+// Tests call it after they killed or paused old; a paused one must be resumed within 20 s.
 func (c *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
 	return awaitValue(t, "the failover is not over", func() (*Server, error) {

@@ -51,14 +51,18 @@ func TestSentinel(t *testing.T) {
 	}
 	c.Sentinels[0].Restart(t)
 	second.Restart(t)
-	harness.Await(t, harness.Deadline, "the old primary does not return", func() error { return c.checkReplicas(third) })
+	harness.Await(t, harness.Deadline, "the old primary does not return",
+		func() error { return c.checkReplicas(third) })
 	c.Primary(t) // all three agree
 }
 
 func TestSentinelTLS(t *testing.T) {
 	t.Parallel()
 	certs := harness.NewCertificates(t)
-	c := StartSentinel(t, SentinelOptions{Server: Options{TLS: certs, User: "bob", Password: "b"}, User: "alice", Password: "a"})
+	c := StartSentinel(t, SentinelOptions{
+		Server: Options{TLS: certs, User: "bob", Password: "b"}, User: "alice",
+		Password: "a",
+	})
 	g, err := Dial(c.SentinelAddrs[2], DialOptions{TLS: certs.ClientConfig(t), User: "alice", Password: "a"})
 	if err != nil {
 		t.Fatal(err)

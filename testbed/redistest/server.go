@@ -1,12 +1,13 @@
-// Package redistest starts real Redis programs for tests: single servers, sentinels and clusters, with passwords and TLS. It
-// needs redis-server 7.0 or later on the PATH, or the path of such a server in REDIS_SERVER; without it a test is skipped, or fails
-// with CI=true.
+// Package redistest starts real Redis programs for tests: single servers, sentinels and clusters, with passwords and
+// TLS. It needs redis-server 7.0 or later on the PATH, or the path of such a server in REDIS_SERVER; without it a test
+// is skipped, or fails with CI=true.
 //
-// Everything listens on the loopback interface and ends with its test. The output of a failed test includes the logs of its
-// programs.
+// Everything listens on the loopback interface and ends with its test. The output of a failed test includes the logs of
+// its programs.
 //
-// The package has its own user on every server ("redistest", without a password), so Do and the topologies work although a test
-// changes or revokes the passwords of clients. Redis counts each Do as a connection and two commands (AUTH and the command).
+// The package has its own user on every server ("redistest", without a password), so Do and the topologies work
+// although a test changes or revokes the passwords of clients. Redis counts each Do as a connection and two commands
+// (AUTH and the command).
 package redistest
 
 import (
@@ -27,7 +28,8 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// admin is the user of this package's own commands. It may run every command, with any password; AUTH and masterauth demand one.
+// admin is the user of this package's own commands. It may run every command, with any password; AUTH and masterauth
+// demand one.
 const (
 	admin         = "redistest"
 	adminPassword = "any"
@@ -49,8 +51,8 @@ type Options struct {
 	// Certificate, if not zero, is shown instead of TLS.Server.
 	Certificate harness.Pair
 
-	// Proxy puts a proxy before each server, which announces the proxy's address to replicas, sentinels, other nodes and clients.
-	// Not with UnixSocket. The proxy does not end TLS.
+	// Proxy puts a proxy before each server, which announces the proxy's address to replicas, sentinels, other nodes
+	// and clients. Not with UnixSocket. The proxy does not end TLS.
 	Proxy bool
 
 	// Args are appended to the command line, such as "--maxmemory", "2mb".
@@ -73,8 +75,8 @@ func Start(t testing.TB, o Options) *Server {
 	return startAll(t, 1, o, o.configLines(t), nil)[0]
 }
 
-// startAll starts n servers at once, with these lines of configuration. It calls prepare, if not nil, for each server that
-// answers.
+// startAll starts n servers at once, with these lines of configuration. It calls prepare, if not nil, for each server
+// that answers.
 func startAll(t testing.TB, n int, o Options, configLines []string, prepare func(i int, s *Server) error) []*Server {
 	t.Helper()
 	servers := make([]*Server, n)
@@ -101,7 +103,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// awaitValue calls look until it returns no error. If that takes longer than harness.Deadline, it ends the test with the last error.
+// awaitValue calls look until it returns no error. If that takes longer than harness.Deadline, it ends the test with
+// the last error.
 func awaitValue[T any](t testing.TB, problem string, look func() (T, error)) (found T) {
 	t.Helper()
 	harness.Await(t, harness.Deadline, problem, func() (err error) {
@@ -142,8 +145,8 @@ func quote(text string) string {
 	return `"\x` + strings.ReplaceAll(fmt.Sprintf("% x", text), " ", `\x`) + `"`
 }
 
-// newServer prepares a server, and starts its proxy if it has one. It may end the test, so only the goroutine of the test may call
-// it.
+// newServer prepares a server, and starts its proxy if it has one. It may end the test, so only the goroutine of the
+// test may call it.
 func newServer(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := &Server{Server: harness.NewServer(t, "redis-server", "redis-server"), options: o}
@@ -231,8 +234,8 @@ func (s *Server) configure() error {
 	return os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }
 
-// Restart stops the process if it runs, starts it at the same Addr, and returns after it has answered. Data, scripts and changes
-// by CONFIG SET are gone.
+// Restart stops the process if it runs, starts it at the same Addr, and returns after it has answered. Data, scripts
+// and changes by CONFIG SET are gone.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
@@ -240,8 +243,8 @@ func (s *Server) Restart(t testing.TB) {
 	s.Server.Restart(t)
 }
 
-// Do sends a command on a new connection, as a user that may do everything, and returns the reply as Client.Do does. An error
-// ends the test.
+// Do sends a command on a new connection, as a user that may do everything, and returns the reply as Client.Do does. An
+// error ends the test.
 func (s *Server) Do(t testing.TB, args ...any) any {
 	t.Helper()
 	reply, err := s.Try(args...)
@@ -304,13 +307,14 @@ func parseFields(reply any) map[string]string {
 	return found
 }
 
-// Loading makes the server reload its data slowly. It answers LOADING until done is called, for 20 s at most. The data stay. It
-// does not work with clusters.
+// Loading makes the server reload its data slowly. It answers LOADING until done is called, for 20 s at most. The data
+// stay. It does not work with clusters.
 func (s *Server) Loading(t testing.TB) (done func()) {
 	t.Helper()
 	// One key takes 1 ms. The server answers commands every 1 KiB, which is some ten keys.
 	const keys, database = 20000, 15
-	s.Do(t, "CONFIG", "SET", "key-load-delay", 1000, "loading-process-events-interval-bytes", 1024, "rdbcompression", "no")
+	s.Do(t, "CONFIG", "SET", "key-load-delay", 1000, "loading-process-events-interval-bytes", 1024, "rdbcompression",
+		"no")
 	c, err := s.dial(2 * harness.Deadline)
 	must(t, err)
 	for _, command := range [][]any{{"SELECT", database}, {"DEBUG", "POPULATE", keys, "redistest", 100}} {

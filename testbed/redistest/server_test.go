@@ -306,18 +306,21 @@ func TestTLS(t *testing.T) {
 		client *tls.Config
 		fails  string // what the error is like
 	}{
-		"good":                   {Options{}, good, ""},
-		"no client certificate":  {Options{}, alone, ""},
-		"plain":                  {Options{}, nil, "EOF|reset"},
-		"unknown authority":      {Options{}, &tls.Config{}, "unknown authority"},
-		"expired server":         {Options{Certificate: certs.ExpiredServer}, good, "expired"},
-		"wrong host":             {Options{Certificate: certs.WrongHost}, good, "127.0.0.1"},
-		"other server":           {Options{Certificate: certs.OtherServer}, good, "unknown authority"},
-		"must":                   {Options{Args: must}, good, ""},
-		"must, none":             {Options{Args: must}, alone, "certificate required|reset"},
-		"must, expired":          {Options{Args: must}, with(certs.ExpiredClient), "expired|reset"},
-		"must, of other":         {Options{Args: must}, with(certs.OtherClient), "unknown certificate authority|reset"},
-		"must, new under a name": {Options{Args: must}, with(certs.Issue(t, "client", harness.Spec{CommonName: "again"})), ""},
+		"good":                  {Options{}, good, ""},
+		"no client certificate": {Options{}, alone, ""},
+		"plain":                 {Options{}, nil, "EOF|reset"},
+		"unknown authority":     {Options{}, &tls.Config{}, "unknown authority"},
+		"expired server":        {Options{Certificate: certs.ExpiredServer}, good, "expired"},
+		"wrong host":            {Options{Certificate: certs.WrongHost}, good, "127.0.0.1"},
+		"other server":          {Options{Certificate: certs.OtherServer}, good, "unknown authority"},
+		"must":                  {Options{Args: must}, good, ""},
+		"must, none":            {Options{Args: must}, alone, "certificate required|reset"},
+		"must, expired":         {Options{Args: must}, with(certs.ExpiredClient), "expired|reset"},
+		"must, of other":        {Options{Args: must}, with(certs.OtherClient), "unknown certificate authority|reset"},
+		"must, new under a name": {
+			Options{Args: must},
+			with(certs.Issue(t, "client", harness.Spec{CommonName: "again"})), "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step.server.TLS = certs
@@ -381,7 +384,7 @@ func TestCPU(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{})
 	before := s.CPU()
-	s.Do(t, "EVAL", "local n = 0; for i = 1, 2e7 do n = n + i % 7 end; return n", 0)
+	s.Do(t, "EVAL", "local n = 0; for i = 1, 4e6 do n = n + i % 7 end; return n", 0)
 	if spent := s.CPU() - before; spent < 20*time.Millisecond || spent > 10*time.Second {
 		t.Errorf("the loop took %v of CPU", spent)
 	}

@@ -36,8 +36,8 @@ func (n *Notices) Lines() []string {
 	return n.lines
 }
 
-// A server that does not answer is found out, also by callers with less time than the timeout. Then nothing is sent to it, nothing
-// piles up, and it is found again without any call.
+// A server that does not answer is found out, also by callers with less time than the timeout. Then nothing is sent to
+// it, nothing piles up, and it is found again without any call.
 func (d *Driver) testBreaker(t *testing.T) {
 	for _, tt := range []struct {
 		Fault
@@ -65,25 +65,29 @@ func (d *Driver) testBreaker(t *testing.T) {
 				return nil
 			})
 			// A batch that was under way may still end.
-			harness.AwaitQuiet(t, 2*Timeout, "no more commands", func() int64 { return s.Stats().Commands + s.Stats().Batches })
+			harness.AwaitQuiet(t, 2*Timeout, "no more commands",
+				func() int64 { return s.Stats().Commands + s.Stats().Batches })
 			before := s.Stats()
 			const calls = 2000
 			for n := range calls {
 				v := send(t, s, spread(n))
-				if _, refused := errors.AsType[*remote.OpenError](v.Err); !refused || !strings.Contains(v.Err.Error(), proxy.Addr) {
+				if _, refused := errors.AsType[*remote.OpenError](v.Err); !refused ||
+					!strings.Contains(v.Err.Error(), proxy.Addr) {
 					t.Fatalf("call %d: %v", n, v.Err)
 				}
 			}
 			after := s.Stats()
 			refused := after.ErrorsByCause[remote.CauseBreakerOpen] - before.ErrorsByCause[remote.CauseBreakerOpen]
-			if after.Commands != before.Commands || after.Batches != before.Batches || refused != calls || after.WaitingCalls != 0 {
+			if after.Commands != before.Commands || after.Batches != before.Batches || refused != calls ||
+				after.WaitingCalls != 0 {
 				t.Errorf("%+v after %+v", after, before)
 			}
 			tt.Repair(t, server, proxy)
 			awaitBreakers(t, s, 0)
 			awaitAnswers(t, s)
 			lines, openings := told.Lines(), s.Stats().BreakerOpenings
-			if int64(len(lines)) != 2*openings || !strings.HasPrefix(lines[0], proxy.Addr+" true ") || lines[1] != proxy.Addr+" false <nil>" {
+			if int64(len(lines)) != 2*openings || !strings.HasPrefix(lines[0], proxy.Addr+" true ") ||
+				lines[1] != proxy.Addr+" false <nil>" {
 				t.Errorf("told %q of %d openings", lines, openings)
 			}
 		})
@@ -141,7 +145,8 @@ func (d *Driver) testProbesStop(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// A reply that drips, a byte at a time, holds a connection no longer than twice the timeout, though each byte comes in time.
+// A reply that drips, a byte at a time, holds a connection no longer than twice the timeout, though each byte comes in
+// time.
 func (d *Driver) testDrip(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

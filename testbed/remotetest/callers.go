@@ -133,8 +133,8 @@ func (d *Driver) testAllMayWait(t *testing.T) {
 	all.Wait()
 }
 
-// Calls with huge keys are refused before their keys take all memory, also those that wait for a server when their callers have
-// left.
+// Calls with huge keys are refused before their keys take all memory, also those that wait for a server when their
+// callers have left.
 func (d *Driver) testTooManyBytes(t *testing.T) {
 	server, _ := d.plain(t)
 	s := d.open(t, server.Addr, remote.Config{Timeout: 10 * time.Second, Connections: 1})
@@ -165,7 +165,10 @@ func (d *Driver) testQueueWhileConnecting(t *testing.T) {
 	certs := harness.NewCertificates(t)
 	proxy := harness.StartProxy(t, d.Start(t, certs, harness.Pair{}).Addr)
 	proxy.Blackhole() // the handshake gets no answer, so each attempt to connect takes the whole timeout
-	s := d.open(t, proxy.Addr, remote.Config{TLS: ClientTLS(t, certs), Timeout: 3 * time.Second, Connections: 1, MaxWaitingCalls: 10})
+	s := d.open(t, proxy.Addr, remote.Config{
+		TLS: ClientTLS(t, certs), Timeout: 3 * time.Second, Connections: 1,
+		MaxWaitingCalls: 10,
+	})
 	refused := 0
 	for range 50 {
 		if v := sendWithin(t, s, hot(0), 10*time.Millisecond); errors.Is(v.Err, remote.ErrTooManyCalls) {

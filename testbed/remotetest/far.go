@@ -11,10 +11,11 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// TestConnecting shows: making a connection may take longer than a call. Connections are made before the first call, none is closed
-// because a call had less time, and the breaker stays closed.
+// TestConnecting shows: making a connection may take longer than a call. Connections are made before the first call,
+// none is closed because a call had less time, and the breaker stays closed.
 func (d *Driver) TestConnecting(t *testing.T) {
-	const away, timeout = 400 * time.Millisecond, 1500 * time.Millisecond // the first call of Memcached takes two round trips
+	// the first call of Memcached takes two round trips
+	const away, timeout = 700 * time.Millisecond, 2 * time.Second
 	for _, connections := range []int{2, 10} {
 		t.Run(fmt.Sprint(connections), func(t *testing.T) {
 			d.secured(t, func(t *testing.T, server Server, cfg remote.Config) {
@@ -59,7 +60,10 @@ func (d *Driver) testLeavingWhileConnecting(t *testing.T) {
 	certs := harness.NewCertificates(t)
 	proxy := harness.StartProxy(t, d.Start(t, certs, harness.Pair{}).Addr)
 	proxy.Latency(2 * timeout)
-	s := d.open(t, proxy.Addr, remote.Config{TLS: ClientTLS(t, certs), Connections: 1, Timeout: timeout, DialTimeout: patience})
+	s := d.open(t, proxy.Addr, remote.Config{
+		TLS: ClientTLS(t, certs), Connections: 1, Timeout: timeout,
+		DialTimeout: patience,
+	})
 	if v := send(t, s, hot(0)); !errors.Is(v.Err, remote.ErrTimeout) {
 		t.Fatalf("got %+v", v)
 	}
@@ -91,7 +95,8 @@ func (d *Driver) testSlowServer(t *testing.T) {
 		}
 		proxy.Latency(away)
 		slow, isSlow := errors.AsType[*remote.SlowError](s.Ping(t.Context()))
-		if !isSlow || slow.PingTime < away || slow.PingTime > 10*away || slow.Timeout != Timeout || slow.Addr != proxy.Addr {
+		if !isSlow || slow.PingTime < away || slow.PingTime > 10*away || slow.Timeout != Timeout ||
+			slow.Addr != proxy.Addr {
 			t.Errorf("Ping of a slow server: %+v", slow)
 		}
 		await(t, "an explanation", func() error {

@@ -36,26 +36,51 @@ var (
 	paused = Fault{
 		"paused",
 		[]string{remote.CauseTimeout},
-		func(_ testing.TB, s Server, _ *harness.Proxy) { s.Pause() }, func(_ testing.TB, s Server, _ *harness.Proxy) { s.Resume() },
+		func(_ testing.TB, s Server, _ *harness.Proxy) { s.Pause() }, func(_ testing.TB, s Server,
+			_ *harness.Proxy,
+		) {
+			s.Resume()
+		},
 	}
 	killed = Fault{
 		"killed",
 		[]string{remote.CauseConnectionBroke, remote.CauseConnectFailed},
-		func(_ testing.TB, s Server, _ *harness.Proxy) { s.Kill() }, func(t testing.TB, s Server, _ *harness.Proxy) { s.Restart(t) },
+		func(_ testing.TB, s Server, _ *harness.Proxy) { s.Kill() }, func(t testing.TB, s Server,
+			_ *harness.Proxy,
+		) {
+			s.Restart(t)
+		},
 	}
-	swallowed  = Fault{"swallowed", []string{remote.CauseTimeout}, byProxy((*harness.Proxy).Blackhole), heal}
-	halfOpen   = Fault{"half open", []string{remote.CauseTimeout}, byProxy((*harness.Proxy).DropReplies), heal}
-	reset      = Fault{"reset", []string{remote.CauseConnectFailed}, byProxy(func(p *harness.Proxy) { p.Refuse(); p.Reset() }), heal}
-	halfClosed = Fault{"half closed", []string{remote.CauseConnectFailed}, byProxy(func(p *harness.Proxy) { p.Refuse(); p.HalfClose() }), healAndReset}
-	garbage    = Fault{"garbage", []string{remote.CauseConnectionBroke}, byProxy((*harness.Proxy).Garbage), heal}
-	held       = Fault{"held", []string{remote.CauseConnectionBroke, remote.CauseTimeout}, byProxy((*harness.Proxy).Hold), healAndReset}
-	slow       = Fault{"slow", []string{remote.CauseTimeout}, byProxy(func(p *harness.Proxy) { p.Latency(2 * Timeout) }), healAndReset}
+	swallowed = Fault{"swallowed", []string{remote.CauseTimeout}, byProxy((*harness.Proxy).Blackhole), heal}
+	halfOpen  = Fault{"half open", []string{remote.CauseTimeout}, byProxy((*harness.Proxy).DropReplies), heal}
+	reset     = Fault{
+		"reset",
+		[]string{remote.CauseConnectFailed},
+		byProxy(func(p *harness.Proxy) { p.Refuse(); p.Reset() }), heal,
+	}
+	halfClosed = Fault{
+		"half closed",
+		[]string{remote.CauseConnectFailed},
+		byProxy(func(p *harness.Proxy) { p.Refuse(); p.HalfClose() }), healAndReset,
+	}
+	garbage = Fault{"garbage", []string{remote.CauseConnectionBroke}, byProxy((*harness.Proxy).Garbage), heal}
+	held    = Fault{
+		"held",
+		[]string{remote.CauseConnectionBroke, remote.CauseTimeout},
+		byProxy((*harness.Proxy).Hold), healAndReset,
+	}
+	slow = Fault{
+		"slow",
+		[]string{remote.CauseTimeout},
+		byProxy(func(p *harness.Proxy) { p.Latency(2 * Timeout) }), healAndReset,
+	}
 )
 
-// Whatever happens to a server or the way to it, every call is answered in time, connections are few, and the store is back within
-// a second of its server.
+// Whatever happens to a server or the way to it, every call is answered in time, connections are few, and the store is
+// back within a second of its server.
 func (d *Driver) testFaults(t *testing.T) {
-	for _, fault := range append([]Fault{paused, killed, swallowed, halfOpen, reset, halfClosed, garbage, held, slow}, d.Faults...) {
+	for _, fault := range append([]Fault{paused, killed, swallowed, halfOpen, reset, halfClosed, garbage, held, slow},
+		d.Faults...) {
 		t.Run(fault.Name, func(t *testing.T) {
 			t.Parallel()
 			server, proxy := d.plain(t)
@@ -72,7 +97,8 @@ func (d *Driver) testFaults(t *testing.T) {
 			if stats.OpenConnections > int64(s.Config.Connections) {
 				t.Errorf("%d connections are open", stats.OpenConnections)
 			}
-			if !slices.ContainsFunc(fault.Causes, func(cause string) bool { return stats.ErrorsByCause[cause] > 0 }) || stats.ErrorsByCause["other"] > 0 {
+			if !slices.ContainsFunc(fault.Causes, func(cause string) bool { return stats.ErrorsByCause[cause] > 0 }) ||
+				stats.ErrorsByCause["other"] > 0 {
 				t.Errorf("errors have the causes %v, want some of %v", stats.ErrorsByCause, fault.Causes)
 			}
 		})
@@ -155,8 +181,8 @@ func (d *Driver) testIdleConnections(t *testing.T) {
 	})
 }
 
-// While a server stands still every call ends at its deadline, or at the timeout, however much it asks for; and no hit on that
-// server is told that it asked for too much. On a busy machine, hits on other servers may be.
+// While a server stands still every call ends at its deadline, or at the timeout, however much it asks for; and no hit
+// on that server is told that it asked for too much. On a busy machine, hits on other servers may be.
 func (d *Driver) testStandingStill(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -251,8 +277,8 @@ func (d *Driver) callInVain(t *testing.T, s Store, paused string, caller func() 
 	}
 }
 
-// A server that answers some commands and then stands still is an outage for those that wait for it, however much they asked for,
-// and the breaker is told.
+// A server that answers some commands and then stands still is an outage for those that wait for it, however much they
+// asked for, and the breaker is told.
 func (d *Driver) testNoOverload(t *testing.T) {
 	_, proxy := d.plain(t)
 	s := d.open(t, proxy.Addr, remote.Config{Timeout: 2 * Timeout, BreakerFailures: 1, Connections: 1})

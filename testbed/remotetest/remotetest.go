@@ -1,5 +1,6 @@
-// Package remotetest is the suite of the stores that are servers, beside backendtest: it shows what a store does when its server,
-// or the way to it, has a fault, and when its callers are in a hurry. Redis and Memcached pass it with a Driver each.
+// Package remotetest is the suite of the stores that are servers, beside backendtest: it shows what a store does when
+// its server, or the way to it, has a fault, and when its callers are in a hurry. Redis and Memcached pass it with a
+// Driver each.
 package remotetest
 
 import (
@@ -18,7 +19,8 @@ import (
 
 // Driver is what Redis and Memcached do differently.
 type Driver struct {
-	// Start starts a server, which speaks TLS if certs is not nil. It shows the certificate pair, or certs.Server if that is zero.
+	// Start starts a server, which speaks TLS if certs is not nil. It shows the certificate pair, or certs.Server if
+	// that is zero.
 	Start func(t testing.TB, certs *harness.Certificates, pair harness.Pair) Server
 	// AsksForCertificates says that a server with TLS refuses clients without a certificate.
 	AsksForCertificates bool
@@ -103,8 +105,8 @@ func (d *Driver) Run(t *testing.T) {
 const (
 	// Timeout is how long calls wait in tests of faults. A busy machine answers sooner.
 	Timeout = 500 * time.Millisecond
-	// slack is how much later an answer may be seen, and maxRecovery how soon a store has to answer again after a fault. The time in
-	// which the machine did not let this process run does not count.
+	// slack is how much later an answer may be seen, and maxRecovery how soon a store has to answer again after a
+	// fault. The time in which the machine did not let this process run does not count.
 	slack       = 500 * time.Millisecond
 	maxRecovery = time.Second
 	// patience is how long a test waits for what must happen.
@@ -123,7 +125,10 @@ func hit(key string) backend.Hit { return backend.Hit{Key: []byte(key), Limit: w
 
 var (
 	window         = &algorithm.Limit{Max: 1 << 40, Period: time.Hour, CountBlocked: true}
-	slidingCounter = &algorithm.Limit{Kind: algorithm.SlidingWindowCounter, Max: 1 << 20, Period: time.Hour, CountBlocked: true}
+	slidingCounter = &algorithm.Limit{
+		Kind: algorithm.SlidingWindowCounter, Max: 1 << 20, Period: time.Hour,
+		CountBlocked: true,
+	}
 )
 
 // open runs a store until the test ends.
@@ -202,7 +207,8 @@ func sendWithin(t testing.TB, s backend.Backend, h backend.Hit, left time.Durati
 	return sendIn(t, ctx, s, h)
 }
 
-func sendIn(t testing.TB, ctx context.Context, s backend.Backend, h backend.Hit) backend.Verdict { //nolint:revive // t comes first in helpers of tests.
+// t comes first in helpers of tests.
+func sendIn(t testing.TB, ctx context.Context, s backend.Backend, h backend.Hit) backend.Verdict { //nolint:revive
 	t.Helper()
 	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: Epoch}
 	if err := s.Take(ctx, &b); err != nil {

@@ -151,7 +151,8 @@ func (tr *Traffic) Stop(t *testing.T) {
 		tr.cancel()
 		<-tr.stopped
 		tr.clock.Stop()
-		// A thread may be kept from the CPU with what it was about to run while others continue: that is one call, or a few.
+		// A thread may be kept from the CPU with what it was about to run while others continue: that is one call, or a
+		// few.
 		calls := tr.Passed.Load() + tr.Over.Load() + tr.Failed.Load()
 		late, longest := tr.late.Load(), time.Duration(tr.Longest.Load())
 		if late > calls/100 || longest > tr.timeout+10*time.Second {

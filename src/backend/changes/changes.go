@@ -1,10 +1,10 @@
-// Package changes tells all replicas that share a store of changes that operators make to counters. Each replica then drops what it
-// remembers of the store's counters.
+// Package changes tells all replicas that share a store of changes that operators make to counters. Each replica then
+// drops what it remembers of the store's counters.
 //
-// A counter in the store is the version. It is the number of changes. For each change there is a text, under a key with its version,
-// for TextTTL. Each replica reads the version every PollPause, and the texts only after it has grown. So a change reaches a replica
-// half a second after the store has it, and requests pay nothing. While the store does not answer, replicas know the last version,
-// and learn of later changes when it answers again.
+// A counter in the store is the version. It is the number of changes. For each change there is a text, under a key with
+// its version, for TextTTL. Each replica reads the version every PollPause, and the texts only after it has grown. So a
+// change reaches a replica half a second after the store has it, and requests pay nothing. While the store does not
+// answer, replicas know the last version, and learn of later changes when it answers again.
 package changes
 
 import (
@@ -32,26 +32,30 @@ type Config struct {
 	Texts Texts
 	// KeyPrefix starts all keys.
 	KeyPrefix string
-	// Needed reports whether this process remembers anything of the store's counters. While it is false, Run reads no version.
+	// Needed reports whether this process remembers anything of the store's counters. While it is false, Run reads no
+	// version.
 	Needed func() bool
-	// OnChange is called with the texts of new changes, oldest first. If all is false, there may be others, whose texts are unknown. So
-	// it is after the first read of a version above 0, because there may have been changes since the process started.
+	// OnChange is called with the texts of new changes, oldest first. If all is false, there may be others, whose texts
+	// are unknown. So it is after the first read of a version above 0, because there may have been changes since the
+	// process started.
 	OnChange func(texts [][]byte, all bool)
 }
 
 const (
 	// PollPause is the time between two reads of the version.
 	PollPause = 400 * time.Millisecond
-	// TextTTL is how long the text of a change stays in the store. A replica that does not reach the store for longer does not learn
-	// what was changed.
+	// TextTTL is how long the text of a change stays in the store. A replica that does not reach the store for longer
+	// does not learn what was changed.
 	TextTTL = 10 * time.Minute
 	// maxTexts is the most texts that are read at a time. Of more changes, a replica only learns that there were some.
 	maxTexts = 32
-	// maxMissing is how often Run looks for a text that is not in the store yet: the version grows before the text is stored.
+	// maxMissing is how often Run looks for a text that is not in the store yet: the version grows before the text is
+	// stored.
 	maxMissing = 5
 )
 
-// versionLimit is the limit of the counter that is the version. Its count restarts each year, which looks like changes without texts.
+// versionLimit is the limit of the counter that is the version. Its count restarts each year, which looks like changes
+// without texts.
 var versionLimit = algorithm.Limit{Max: 1 << 48, Period: 365 * 24 * time.Hour, CountBlocked: true}
 
 // Feed publishes changes, and tells this process of those that other replicas publish.
@@ -79,7 +83,10 @@ func (f *Feed) Publish(ctx context.Context, text []byte) error {
 // version applies op to the version, and returns it.
 func (f *Feed) version(ctx context.Context, op algorithm.Op, amount uint64) (uint64, error) {
 	b := backend.Batch{
-		Hits:     []backend.Hit{{Key: []byte(f.cfg.KeyPrefix + "ratelimit_changes_"), Limit: &versionLimit, Op: op, Amount: amount}},
+		Hits: []backend.Hit{{
+			Key: []byte(f.cfg.KeyPrefix + "ratelimit_changes_"), Limit: &versionLimit, Op: op,
+			Amount: amount,
+		}},
 		Verdicts: make([]backend.Verdict, 1),
 	}
 	if err := f.cfg.Store.Take(ctx, &b); err != nil {
@@ -91,8 +98,8 @@ func (f *Feed) version(ctx context.Context, op algorithm.Op, amount uint64) (uin
 // reader is what Run knows of the changes.
 type reader struct {
 	hasVersion bool
-	version    uint64 // version is the last version of which OnChange was told.
-	missing    int    // missing counts the attempts to read the text of the next version.
+	version    uint64 // the last version of which OnChange was told
+	missing    int    // counts the attempts to read the text of the next version
 }
 
 // Run calls OnChange until ctx ends.

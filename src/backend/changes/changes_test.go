@@ -82,11 +82,14 @@ func newShared(t *testing.T) *shared {
 
 func startReplica(t *testing.T, s *shared) *replica {
 	r := new(replica)
-	r.Feed = New(Config{Store: s, Texts: s, KeyPrefix: "p:", Needed: func() bool { return true }, OnChange: func(texts [][]byte, all bool) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.calls = append(r.calls, fmt.Sprintf("%q %t", texts, all))
-	}})
+	r.Feed = New(Config{
+		Store: s, Texts: s, KeyPrefix: "p:", Needed: func() bool { return true },
+		OnChange: func(texts [][]byte, all bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.calls = append(r.calls, fmt.Sprintf("%q %t", texts, all))
+		},
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -220,7 +223,10 @@ func TestNotNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared(t)
 		ctx, stop := context.WithCancel(t.Context())
-		f := New(Config{Store: s, Texts: s, Needed: func() bool { return false }, OnChange: func([][]byte, bool) { t.Error("it was told") }})
+		f := New(Config{
+			Store: s, Texts: s, Needed: func() bool { return false },
+			OnChange: func([][]byte, bool) { t.Error("it was told") },
+		})
 		done := make(chan error)
 		go func() { done <- f.Run(ctx) }()
 		time.Sleep(10 * PollPause)

@@ -16,7 +16,10 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	s := open(t, next, 3)
 	limit := fixed(1<<40, 365*24*3600e9)
 	for _, size := range []int{2, 1024} {
-		b := backend.Batch{Hits: slices.Repeat([]backend.Hit{local("a", limit, 1), local("b", limit, 1)}, size/2), Verdicts: make([]backend.Verdict, size)}
+		b := backend.Batch{
+			Hits:     slices.Repeat([]backend.Hit{local("a", limit, 1), local("b", limit, 1)}, size/2),
+			Verdicts: make([]backend.Verdict, size),
+		}
 		for _, down := range []bool{false, true} {
 			next.down.Store(down)
 			if n := testing.AllocsPerRun(1000, func() {

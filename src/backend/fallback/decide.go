@@ -12,9 +12,9 @@ import (
 
 // takeScratch holds the hits that one Take takes out of a batch. The store pools them.
 type takeScratch struct {
-	localHits     backend.SubBatch  // localHits are counted by this process.
-	limitShares   []algorithm.Limit // limitShares are this replica's shares of the limits of localHits.
-	unchargedHits backend.SubBatch  // unchargedHits are sent to the store by chargeAnsweredHits.
+	localHits     backend.SubBatch  // are counted by this process
+	limitShares   []algorithm.Limit // this replica's shares of the limits of localHits
+	unchargedHits backend.SubBatch  // are sent to the store by chargeAnsweredHits
 }
 
 // denyRetryAfter is the RetryAfter of hits that are refused because the store does not answer.
@@ -24,7 +24,8 @@ const denyRetryAfter = time.Second
 // decideUnanswered replaces the verdicts of b that have an Err, unless ctx has ended.
 func (s *Store) decideUnanswered(ctx context.Context, b *backend.Batch, p *takeScratch) error {
 	ended, down, replicas := ctx.Err() != nil, false, uint64(s.replicaCount.Load())
-	p.limitShares = slices.Grow(p.limitShares[:0], len(b.Hits)) // append must not move the limits, since hits of p.localHits point to them
+	// append must not move the limits, since hits of p.localHits point to them
+	p.limitShares = slices.Grow(p.limitShares[:0], len(b.Hits))
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)
 		refused := isGroupRefused(b, i, end)
@@ -88,7 +89,8 @@ func canNeverPass(h *backend.Hit) bool { return h.Op.CanBeRefused() && !h.Limit.
 
 // fallbackDenies reports whether the fallback of h refuses it without counting.
 func fallbackDenies(h *backend.Hit) bool {
-	return h.Fallback == backend.FallbackDeny && h.Op.CanBeRefused() || h.Fallback == backend.FallbackAllow && canNeverPass(h)
+	return h.Fallback == backend.FallbackDeny && h.Op.CanBeRefused() ||
+		h.Fallback == backend.FallbackAllow && canNeverPass(h)
 }
 
 // uncountedVerdict returns the verdict on a hit that is allowed or denied without counting. It
@@ -110,8 +112,8 @@ func uncountedVerdict(h *backend.Hit) backend.Verdict {
 	return v
 }
 
-// chargeAnsweredHits charges in the store the answered hits of atomic groups that it left uncharged because other hits of their
-// groups had no answer. It charges them if their group passes by the fallbacks of those others.
+// chargeAnsweredHits charges in the store the answered hits of atomic groups that it left uncharged because other hits
+// of their groups had no answer. It charges them if their group passes by the fallbacks of those others.
 func (s *Store) chargeAnsweredHits(ctx context.Context, b *backend.Batch, p *takeScratch) error {
 	for i := 0; i < len(b.Hits); {
 		end := b.GroupEnd(i)

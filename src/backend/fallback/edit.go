@@ -19,7 +19,9 @@ func (s *Store) SetCounts(ctx context.Context, b *backend.Batch) error {
 }
 
 // ResetPrefixes resets the counters in the next store, and then all of this process; see backend.Editor.
-func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool, found func(names [][]byte)) error {
+func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool,
+	found func(names [][]byte),
+) error {
 	if err := backend.EditorOf(s.nextStore).ResetPrefixes(ctx, prefixes, dryRun, found); err != nil || dryRun {
 		return err
 	}
@@ -36,8 +38,8 @@ func (s *Store) ForgetLocalCounts() error {
 	return nil
 }
 
-// SetLocalCounts changes only the counters that this process counts while the store does not answer. An amount is divided among the
-// replicas as limits are. It is for changes that another replica has made in the store.
+// SetLocalCounts changes only the counters that this process counts while the store does not answer. An amount is
+// divided among the replicas as limits are. It is for changes that another replica has made in the store.
 func (s *Store) SetLocalCounts(ctx context.Context, b *backend.Batch) error {
 	replicas := uint64(s.replicaCount.Load())
 	local, shares := *b, make([]algorithm.Limit, len(b.Hits))

@@ -1,11 +1,12 @@
 // Package fallback stands in front of a store that may not answer. It then does what each
 // hit says: returns the error, allows the hit, denies it, or counts it in this process.
 //
-// Local counters enforce this replica's share of the limit. The number of replicas is configured, or counted by heartbeats in the
-// store. Local counters start empty and live on from one outage to the next, and the store never counts their hits. So in each
-// window at most the limit passes by the store's counter, and all shares together by local counters. With n replicas that is 2 x
-// Max + n - 1, however often the store fails: 203 with Max 100 and 4 replicas. More can pass if a replica restarts, if the store
-// loses its counters, or if there are more replicas than were counted. A hit whose reply was lost may be counted in both.
+// Local counters enforce this replica's share of the limit. The number of replicas is configured, or counted by
+// heartbeats in the store. Local counters start empty and live on from one outage to the next, and the store never
+// counts their hits. So in each window at most the limit passes by the store's counter, and all shares together by
+// local counters. With n replicas that is 2 x Max + n - 1, however often the store fails: 203 with Max 100 and 4
+// replicas. More can pass if a replica restarts, if the store loses its counters, or if there are more replicas than
+// were counted. A hit whose reply was lost may be counted in both.
 package fallback
 
 import (
@@ -26,12 +27,13 @@ type Config struct {
 	Replicas int
 	// KeyPrefix starts the key of the counter of heartbeats.
 	KeyPrefix string
-	// MaxBytes caps the memory for local counters. Defaults to memory.DefaultMaxBytes; the smallest cap is memory.MinBytes.
+	// MaxBytes caps the memory for local counters. Defaults to memory.DefaultMaxBytes; the smallest cap is
+	// memory.MinBytes.
 	MaxBytes int64
 	// OnReplicas, if set, is called when heartbeats show another number of replicas. It must not block.
 	OnReplicas func(before, after int)
-	// OnHeartbeatsFail, if set, is called with the error when heartbeats have failed for some windows in a row. It is called
-	// again only after a heartbeat has succeeded. It must not block.
+	// OnHeartbeatsFail, if set, is called with the error when heartbeats have failed for some windows in a row. It is
+	// called again only after a heartbeat has succeeded. It must not block.
 	OnHeartbeatsFail func(error)
 }
 
@@ -40,14 +42,14 @@ type Store struct {
 	nextStore   backend.Backend
 	cfg         Config
 	localStore  atomic.Pointer[memory.Store]
-	scratchPool sync.Pool // scratchPool contains *takeScratch.
+	scratchPool sync.Pool // contains *takeScratch
 
 	replicaCount       atomic.Int64
-	replicasCounted    atomic.Bool // replicasCounted is set when a heartbeat has counted the replicas
+	replicasCounted    atomic.Bool // set when a heartbeat has counted the replicas
 	localEnabled       atomic.Bool
 	localEnabledSignal chan struct{}    // SetLocalEnabled(true) sends to it to wake Run
 	lastFailureNanos   atomic.Int64     // Stats.LastFailure in nanoseconds since the Unix epoch, or 0
-	unansweredHits     [4]atomic.Uint64 // unansweredHits is Stats.UnansweredHits.
+	unansweredHits     [4]atomic.Uint64 // Stats.UnansweredHits
 }
 
 // New returns a store in front of next without local counters. Run counts the replicas.
@@ -109,7 +111,8 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Take sends b to the store, and decides the hits without an answer; see backend.Backend. If ctx has ended, they keep their Err.
+// Take sends b to the store, and decides the hits without an answer; see backend.Backend. If ctx has ended, they keep
+// their Err.
 //
 // If the store answers some hits of an atomic group and Take decides the others, hits that the
 // store has charged stay charged. The others are charged only if the group passes.

@@ -50,7 +50,9 @@ func (f *flaky) SetCounts(ctx context.Context, b *backend.Batch) error {
 	return backend.EditorOf(f.Backend).SetCounts(ctx, b)
 }
 
-func (f *flaky) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool, found func([][]byte)) error {
+func (f *flaky) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool,
+	found func([][]byte),
+) error {
 	if f.down.Load() {
 		return backend.ErrNoNames
 	}
@@ -105,7 +107,10 @@ func TestModes(t *testing.T) {
 	hits := func(amount uint64, op algorithm.Op) (hits []backend.Hit) {
 		for i := range backend.FallbackNames() {
 			f := backend.Fallback(i)
-			hits = append(hits, backend.Hit{Key: []byte(f.String()), Limit: fixed(10, time.Minute), Amount: amount, Op: op, Fallback: f, GroupID: uint16(i)})
+			hits = append(hits, backend.Hit{
+				Key: []byte(f.String()), Limit: fixed(10, time.Minute), Amount: amount,
+				Op: op, Fallback: f, GroupID: uint16(i),
+			})
 		}
 		return hits
 	}
@@ -119,8 +124,14 @@ func TestModes(t *testing.T) {
 	for i, want := range []backend.Verdict{
 		{Err: errDown},
 		{Outcome: algorithm.Outcome{Remaining: 3}, Fallback: backend.FallbackAllow},
-		{Outcome: algorithm.Outcome{Over: true, Before: 10, After: 10, RetryAfter: time.Second, ResetAfter: time.Second}, Fallback: backend.FallbackDeny},
-		{Outcome: algorithm.Outcome{Charged: true, After: 7, Remaining: 3, ResetAfter: time.Minute}, Fallback: backend.FallbackLocal},
+		{Outcome: algorithm.Outcome{
+			Over: true, Before: 10, After: 10, RetryAfter: time.Second,
+			ResetAfter: time.Second,
+		}, Fallback: backend.FallbackDeny},
+		{
+			Outcome:  algorithm.Outcome{Charged: true, After: 7, Remaining: 3, ResetAfter: time.Minute},
+			Fallback: backend.FallbackLocal,
+		},
 	} {
 		if got[i] != want {
 			t.Errorf("down, %v: got %+v, want %+v", backend.Fallback(i), got[i], want)
@@ -197,7 +208,10 @@ func TestNever(t *testing.T) {
 	} {
 		next := inMemory(t)
 		next.down.Store(true)
-		v := send(t, open(t, next, 4), 0, backend.Hit{Key: []byte("k"), Limit: tt.limit, Op: tt.op, Amount: tt.amount, Fallback: tt.how})[0]
+		v := send(t, open(t, next, 4), 0, backend.Hit{
+			Key: []byte("k"), Limit: tt.limit, Op: tt.op, Amount: tt.amount,
+			Fallback: tt.how,
+		})[0]
 		if v.Over != tt.over || v.RetryAfter != tt.retry || v.Fallback != tt.how {
 			t.Errorf("%v of %d of %d, %v: %+v", tt.op, tt.amount, tt.limit.Max, tt.how, v)
 		}
@@ -211,7 +225,10 @@ func TestCallerLeft(t *testing.T) {
 	s := open(t, next, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b := backend.Batch{Hits: []backend.Hit{local("k", fixed(10, time.Minute), 1)}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
+	b := backend.Batch{
+		Hits:     []backend.Hit{local("k", fixed(10, time.Minute), 1)},
+		Verdicts: make([]backend.Verdict, 1), Now: epoch,
+	}
 	if err := s.Take(ctx, &b); err != nil {
 		t.Fatal(err)
 	}
@@ -323,8 +340,10 @@ func TestOutages(t *testing.T) {
 				}
 			}
 			next.down.Store(false)
-			if byStore, here := count(t, next, tt.at, "k", tt.limit), count(t, s.localStore.Load(), tt.at, "k", tt.limit); byStore != tt.byStore || here != tt.here {
-				t.Errorf("the store has counted %d and this process %d, want %d and %d", byStore, here, tt.byStore, tt.here)
+			if byStore, here := count(t, next, tt.at, "k", tt.limit), count(t, s.localStore.Load(), tt.at, "k",
+				tt.limit); byStore != tt.byStore || here != tt.here {
+				t.Errorf("the store has counted %d and this process %d, want %d and %d", byStore, here, tt.byStore,
+					tt.here)
 			}
 		})
 	}
@@ -370,7 +389,8 @@ func TestGroups(t *testing.T) {
 			}
 			short.down.Store(false)
 			long.down.Store(false)
-			if a, b := count(t, short, 0, "k", second), count(t, long, 0, "k", minute); a != tt.shortCounted || b != tt.longCounts {
+			if a, b := count(t, short, 0, "k", second), count(t, long, 0, "k", minute); a != tt.shortCounted ||
+				b != tt.longCounts {
 				t.Errorf("the stores have %d and %d, want %d and %d", a, b, tt.shortCounted, tt.longCounts)
 			}
 		})
@@ -383,7 +403,10 @@ func TestGroups(t *testing.T) {
 func TestBound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := range 300 {
-		limit := &algorithm.Limit{Kind: algorithm.Kind(rnd.IntN(int(algorithm.Concurrency))), Max: 1 + rnd.Uint64N(12), Period: 10 * time.Second}
+		limit := &algorithm.Limit{
+			Kind: algorithm.Kind(rnd.IntN(int(algorithm.Concurrency))), Max: 1 + rnd.Uint64N(12),
+			Period: 10 * time.Second,
+		}
 		limit.CountBlocked = limit.Kind == algorithm.FixedWindow && rnd.IntN(2) == 0
 		if limit.Kind == algorithm.GCRA {
 			limit.Burst = rnd.Uint64N(6)
@@ -427,7 +450,8 @@ func TestBound(t *testing.T) {
 			most  uint64
 		}{{"all", passed, own + shares}, {"by the store", byStore, own}, {"here", here, shares}} {
 			if got := busiest(check.times, limit); got > check.most {
-				t.Fatalf("round %d, %d replicas, %+v: %d passed %s, at most %d may", round, n, *limit, got, check.name, check.most)
+				t.Fatalf("round %d, %d replicas, %+v: %d passed %s, at most %d may", round, n, *limit, got, check.name,
+					check.most)
 			}
 		}
 	}

@@ -9,21 +9,22 @@ import (
 	"ratelimit/src/backend"
 )
 
-// heartbeatLimit is the limit of the counter with which replicas count themselves. In each window of 10 s each replica adds 1
-// within the first 3 s, and reads the count after 8 s. The gap allows for clocks that differ. A replica that stops is missing
-// from the next window on. A replica that restarts counts twice in a window, which makes shares smaller, not larger. During an
-// outage the last count stays.
+// heartbeatLimit is the limit of the counter with which replicas count themselves. In each window of 10 s each replica
+// adds 1 within the first 3 s, and reads the count after 8 s. The gap allows for clocks that differ. A replica that
+// stops is missing from the next window on. A replica that restarts counts twice in a window, which makes shares
+// smaller, not larger. During an outage the last count stays.
 //
 // A store that lost the counter shows too few replicas, and may soon fail again. So a smaller
 // count is used only if two windows in a row show it in which this replica saw no loss.
 var heartbeatLimit = algorithm.Limit{Max: 1 << 32, Period: 10 * time.Second, CountBlocked: true}
 
 const (
-	maxHeartbeatDelay  = 3 * time.Second // maxHeartbeatDelay is the longest time from the start of a window to a replica's heartbeat.
-	heartbeatReadDelay = 8 * time.Second // heartbeatReadDelay is the time from the start of a window to the reading of the count.
+	maxHeartbeatDelay  = 3 * time.Second // the longest time from the start of a window to a replica's heartbeat
+	heartbeatReadDelay = 8 * time.Second // the time from the start of a window to the reading of the count
 	// heartbeatKey is the key of the counter of heartbeats, behind Config.KeyPrefix.
 	heartbeatKey = "ratelimit_replicas_"
-	// failuresBeforeReport is the number of heartbeats that must fail in a row before Config.OnHeartbeatsFail is called.
+	// failuresBeforeReport is the number of heartbeats that must fail in a row before Config.OnHeartbeatsFail is
+	// called.
 	failuresBeforeReport = 3
 )
 
@@ -77,7 +78,10 @@ func heartbeatWindowAge() time.Duration {
 // heartbeatCount applies op to the counter of heartbeats, and returns the count of this window.
 func (s *Store) heartbeatCount(ctx context.Context, op algorithm.Op, amount uint64) (n int64, err error) {
 	b := backend.Batch{
-		Hits:     []backend.Hit{{Key: []byte(s.cfg.KeyPrefix + heartbeatKey), Limit: &heartbeatLimit, Op: op, Amount: amount}},
+		Hits: []backend.Hit{{
+			Key: []byte(s.cfg.KeyPrefix + heartbeatKey), Limit: &heartbeatLimit, Op: op,
+			Amount: amount,
+		}},
 		Verdicts: make([]backend.Verdict, 1),
 	}
 	if err := s.nextStore.Take(ctx, &b); err != nil {

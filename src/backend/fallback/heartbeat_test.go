@@ -189,7 +189,10 @@ func TestUncounted(t *testing.T) {
 			down bool
 			long time.Duration
 			want int64
-		}{{false, time.Minute, 0}, {true, 2 * heartbeatLimit.Period, 0}, {false, time.Minute, 0}, {true, time.Hour, 1}, {false, time.Minute, 1}, {true, time.Minute, 2}} {
+		}{{false, time.Minute, 0}, {true, 2 * heartbeatLimit.Period, 0}, {false, time.Minute, 0}, {
+			true, time.Hour,
+			1,
+		}, {false, time.Minute, 1}, {true, time.Minute, 2}} {
 			next.down.Store(tt.down)
 			time.Sleep(tt.long)
 			if told.Load() != tt.want {

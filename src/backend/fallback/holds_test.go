@@ -8,8 +8,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// During an outage this process counts holds of its own, up to its share of the limit. A hold that is open in the store stays open there
-// until it expires if its release comes during the outage.
+// During an outage this process counts holds of its own, up to its share of the limit. A hold that is open in the store
+// stays open there until it expires if its release comes during the outage.
 func TestHoldsInAnOutage(t *testing.T) {
 	t.Parallel()
 	limit := &algorithm.Limit{Kind: algorithm.Concurrency, Max: 8, Period: time.Minute, Hold: time.Minute}
@@ -37,7 +37,8 @@ func TestHoldsInAnOutage(t *testing.T) {
 		{"d", algorithm.Charge, false, 2},
 		{"c", algorithm.Force, false, 1},
 	} {
-		if v := take(time.Second, step.name, step.op); v.Fallback != backend.FallbackLocal || v.Over != step.over || v.After != step.after {
+		if v := take(time.Second, step.name, step.op); v.Fallback != backend.FallbackLocal || v.Over != step.over ||
+			v.After != step.after {
 			t.Errorf("%v of %s: %+v, want over %t and %d after it", step.op, step.name, v, step.over, step.after)
 		}
 	}
@@ -50,7 +51,8 @@ func TestHoldsInAnOutage(t *testing.T) {
 	}
 }
 
-// If the fallback of one hit refuses a group, the hold of another one is looked at under its own name, and is not opened.
+// If the fallback of one hit refuses a group, the hold of another one is looked at under its own name, and is not
+// opened.
 func TestRefusedGroupsOpenNoHolds(t *testing.T) {
 	t.Parallel()
 	limit := &algorithm.Limit{Kind: algorithm.Concurrency, Max: 1, Period: time.Minute, Hold: time.Minute}

@@ -6,9 +6,10 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// limitShare returns the part of l that one of n replicas enforces when each counts alone: Max and Burst+1 divided by n and
-// rounded up, and MinInterval and Emission times n. With Max 10 and 4 replicas it has Max 3. With n of 0 or 1 it is l. A MinInterval or
-// Emission above algorithm.MaxPeriod, and a Burst that takes longer than that to fill, are lowered to it.
+// limitShare returns the part of l that one of n replicas enforces when each counts alone: Max and Burst+1 divided by n
+// and rounded up, and MinInterval and Emission times n. With Max 10 and 4 replicas it has Max 3. With n of 0 or 1 it is
+// l. A MinInterval or Emission above algorithm.MaxPeriod, and a Burst that takes longer than that to fill, are lowered
+// to it.
 //
 // All shares together let up to n - 1 more pass than l, or 2 x (n - 1) more for a GCRA.
 func limitShare(l *algorithm.Limit, n uint64) algorithm.Limit {

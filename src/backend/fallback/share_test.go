@@ -17,10 +17,25 @@ func TestShare(t *testing.T) {
 		replicas uint64
 		want     algorithm.Limit
 	}{
-		{"one replica has it all", algorithm.Limit{Max: 10, Period: time.Minute}, 1, algorithm.Limit{Max: 10, Period: time.Minute}},
-		{"an unknown number is one", algorithm.Limit{Max: 10, Period: time.Minute}, 0, algorithm.Limit{Max: 10, Period: time.Minute}},
+		{
+			"one replica has it all",
+			algorithm.Limit{Max: 10, Period: time.Minute},
+			1,
+			algorithm.Limit{Max: 10, Period: time.Minute},
+		},
+		{
+			"an unknown number is one",
+			algorithm.Limit{Max: 10, Period: time.Minute},
+			0,
+			algorithm.Limit{Max: 10, Period: time.Minute},
+		},
 		{"rounded up", algorithm.Limit{Max: 10, Period: time.Minute}, 4, algorithm.Limit{Max: 3, Period: time.Minute}},
-		{"more replicas than hits", algorithm.Limit{Max: 2, Period: time.Minute}, 5, algorithm.Limit{Max: 1, Period: time.Minute}},
+		{
+			"more replicas than hits",
+			algorithm.Limit{Max: 2, Period: time.Minute},
+			5,
+			algorithm.Limit{Max: 1, Period: time.Minute},
+		},
 		{"nothing stays nothing", algorithm.Limit{Period: time.Minute}, 3, algorithm.Limit{Period: time.Minute}},
 		{
 			"the distance is longer",
@@ -30,9 +45,15 @@ func TestShare(t *testing.T) {
 		},
 		{
 			"but not too long",
-			algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 9, Period: time.Minute, MinInterval: algorithm.MaxPeriod / 2},
+			algorithm.Limit{
+				Kind: algorithm.SlidingWindow, Max: 9, Period: time.Minute,
+				MinInterval: algorithm.MaxPeriod / 2,
+			},
 			3,
-			algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 3, Period: time.Minute, MinInterval: algorithm.MaxPeriod},
+			algorithm.Limit{
+				Kind: algorithm.SlidingWindow, Max: 3, Period: time.Minute,
+				MinInterval: algorithm.MaxPeriod,
+			},
 		},
 		{
 			"a bucket fills slower and holds less",
@@ -42,9 +63,15 @@ func TestShare(t *testing.T) {
 		},
 		{
 			"so does one with an emission interval",
-			algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Burst: 14, Period: algorithm.MaxPeriod, Emission: 2 * time.Second},
+			algorithm.Limit{
+				Kind: algorithm.GCRA, Max: 1, Burst: 14, Period: algorithm.MaxPeriod,
+				Emission: 2 * time.Second,
+			},
 			4,
-			algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Burst: 3, Period: algorithm.MaxPeriod, Emission: 8 * time.Second},
+			algorithm.Limit{
+				Kind: algorithm.GCRA, Max: 1, Burst: 3, Period: algorithm.MaxPeriod,
+				Emission: 8 * time.Second,
+			},
 		},
 		{
 			"holds at a time are divided, and their time is not",
@@ -52,8 +79,18 @@ func TestShare(t *testing.T) {
 			4,
 			algorithm.Limit{Kind: algorithm.Concurrency, Max: 3, Period: time.Minute, Hold: time.Minute},
 		},
-		{"a bucket of one", algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second}, 7, algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second}},
-		{"a bucket of nothing", algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second}, 7, algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second}},
+		{
+			"a bucket of one",
+			algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second},
+			7,
+			algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second},
+		},
+		{
+			"a bucket of nothing",
+			algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second},
+			7,
+			algorithm.Limit{Kind: algorithm.GCRA, Period: time.Second},
+		},
 	} {
 		if got := limitShare(&tt.of, tt.replicas); got != tt.want {
 			t.Errorf("%s: %+v of %d: got %+v, want %+v", tt.name, tt.of, tt.replicas, got, tt.want)
@@ -65,7 +102,10 @@ func TestShare(t *testing.T) {
 // n - 1 more.
 func TestSharesSum(t *testing.T) {
 	check := func(kind uint8, most, burst uint32, period uint32, interval uint16, replicas uint16) bool {
-		l := algorithm.Limit{Kind: algorithm.Kind(int(kind) % len(algorithm.KindNames())), Max: uint64(most), Period: time.Duration(1+period) * time.Second}
+		l := algorithm.Limit{
+			Kind: algorithm.Kind(int(kind) % len(algorithm.KindNames())), Max: uint64(most),
+			Period: time.Duration(1+period) * time.Second,
+		}
 		switch l.Kind {
 		case algorithm.GCRA:
 			l.Burst, l.MinInterval = uint64(burst), time.Duration(interval)*time.Hour
@@ -92,7 +132,8 @@ func TestSharesSum(t *testing.T) {
 		n = max(n, 1)
 		slow := l.Kind == algorithm.GCRA && l.Max > 0 && s.Capacity()*n < l.Capacity() // what takes 100 years to fill
 		return s.Max*n >= l.Max && s.Max*n <= l.Max+n-1 && (l.MinInterval == 0 || s.MinInterval >= l.MinInterval) &&
-			(slow && s.BurstTolerance() > int64(algorithm.MaxPeriod)-s.EmissionInterval() || s.Capacity()*n >= l.Capacity() && s.Capacity()*n <= max(l.Capacity(), n)+n-1)
+			(slow && s.BurstTolerance() > int64(algorithm.MaxPeriod)-s.EmissionInterval() ||
+				s.Capacity()*n >= l.Capacity() && s.Capacity()*n <= max(l.Capacity(), n)+n-1)
 	}
 	if err := quick.Check(check, &quick.Config{MaxCount: 20_000}); err != nil {
 		t.Error(err)

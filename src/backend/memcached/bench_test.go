@@ -93,7 +93,8 @@ func BenchmarkAgainstRedis(b *testing.B) {
 func against(b *testing.B, limit *algorithm.Limit, keys, charges, inFlight int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	memcached, redisServer := memcachedtest.Start(b, memcachedtest.Options{Args: []string{"-m", "256"}}), redistest.Start(b, redistest.Options{})
+	memcached, redisServer := memcachedtest.Start(b,
+		memcachedtest.Options{Args: []string{"-m", "256"}}), redistest.Start(b, redistest.Options{})
 	ours := open(b, Config{Servers: []string{memcached.Addr}})
 	theirs, err := redis.New(redis.Config{Addr: redisServer.Addr, Config: remote.Config{Timeout: 5 * time.Second}})
 	if err != nil {
@@ -116,7 +117,10 @@ func against(b *testing.B, limit *algorithm.Limit, keys, charges, inFlight int) 
 			batch := batches.Get().(*backend.Batch)
 			defer batches.Put(batch)
 			for i := range batch.Hits {
-				batch.Hits[i] = backend.Hit{Key: names[(n*charges+i)*7919%keys], Limit: limit, Amount: 1, GroupID: uint16(i)}
+				batch.Hits[i] = backend.Hit{
+					Key: names[(n*charges+i)*7919%keys], Limit: limit, Amount: 1,
+					GroupID: uint16(i),
+				}
 			}
 			if err := store.Take(ctx, batch); err != nil || batch.Verdicts[0].Err != nil {
 				b.Error(err, batch.Verdicts[0].Err)

@@ -80,7 +80,10 @@ func TestSlowReplies(t *testing.T) {
 		_, _ = io.WriteString(to, "1\r\n")
 	})
 	t.Cleanup(func() { close(closed) }) // before liar waits for its connections
-	s := open(t, Config{Servers: []string{addr}, MaxInFlight: 200, Config: remote.Config{Timeout: 200 * time.Millisecond, Connections: 1}})
+	s := open(t, Config{
+		Servers: []string{addr}, MaxInFlight: 200,
+		Config: remote.Config{Timeout: 200 * time.Millisecond, Connections: 1},
+	})
 	b := backend.Batch{Hits: make([]backend.Hit, 200), Verdicts: make([]backend.Verdict, 200), Now: epoch}
 	for i := range b.Hits {
 		b.Hits[i] = spread(i)

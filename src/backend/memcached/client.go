@@ -15,9 +15,10 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// counterClient counts the hits on one counter through gomemcache, which writes a command to its connection and waits for the
-// reply. That connection is the counterClient itself: Write adds the command to the round of the exchange, and Read pauses until
-// the round has the reply. The counterClient is a coroutine, so it runs only while the exchange resumes it.
+// counterClient counts the hits on one counter through gomemcache, which writes a command to its connection and waits
+// for the reply. That connection is the counterClient itself: Write adds the command to the round of the exchange, and
+// Read pauses until the round has the reply. The counterClient is a coroutine, so it runs only while the exchange
+// resumes it.
 type counterClient struct {
 	net.Conn        // The embedded Conn is nil, because gomemcache calls only the methods below.
 	exchange        *exchange
@@ -27,14 +28,14 @@ type counterClient struct {
 	yieldCoroutine  func(struct{}) bool
 
 	key          string
-	hits         []hitRef // hits are the hits on the counter, in order.
-	unsentHits   []hitRef // unsentHits are the hits for which no command was sent yet.
-	currentHits  []hitRef // currentHits are the hits that the current command counts.
-	sumOfAmounts uint64   // sumOfAmounts is the sum of the amounts of currentHits.
+	hits         []hitRef // the hits on the counter, in order
+	unsentHits   []hitRef // the hits for which no command was sent yet
+	currentHits  []hitRef // the hits that the current command counts
+	sumOfAmounts uint64   // the sum of the amounts of currentHits
 
 	reply       []byte
-	replyOffset int   // replyOffset is how many bytes of reply gomemcache has read.
-	errorReply  error // errorReply is the last reply, if it is SERVER_ERROR or CLIENT_ERROR.
+	replyOffset int   // how many bytes of reply gomemcache has read
+	errorReply  error // the last reply, if it is SERVER_ERROR or CLIENT_ERROR
 }
 
 // hitRef refers to one hit of a call.
@@ -89,7 +90,8 @@ func (t *counterClient) countNextHits() {
 	t.sumOfAmounts = t.unsentHits[0].hit().Amount
 	for ; n < len(t.unsentHits); n++ {
 		h := t.unsentHits[n].hit()
-		if h.Delete || addsToCounter(h.Op) != addsToCounter(first) || !addsToCounter(first) && h.Op != first || t.sumOfAmounts+h.Amount > maxIncrementSum {
+		if h.Delete || addsToCounter(h.Op) != addsToCounter(first) || !addsToCounter(first) && h.Op != first ||
+			t.sumOfAmounts+h.Amount > maxIncrementSum {
 			break
 		}
 		t.sumOfAmounts += h.Amount
@@ -219,7 +221,8 @@ func (t *counterClient) decrement(by uint64) (uint64, error) {
 // createCounter adds the counter with the sum, if it does not exist.
 func (t *counterClient) createCounter() error {
 	return t.replyError(t.gomemcache.Add(&memcache.Item{
-		Key: t.key, Value: strconv.AppendUint(nil, t.sumOfAmounts, 10), Expiration: expiration(time.Now(), t.currentHits[0].hit().TTL),
+		Key: t.key, Value: strconv.AppendUint(nil, t.sumOfAmounts, 10),
+		Expiration: expiration(time.Now(), t.currentHits[0].hit().TTL),
 	}))
 }
 
@@ -228,7 +231,8 @@ func (t *counterClient) replyError(err error) error {
 	switch {
 	case t.errorReply != nil:
 		return t.errorReply
-	case err == nil, t.exchange.batchError != nil, errors.Is(err, memcache.ErrCacheMiss), errors.Is(err, memcache.ErrNotStored):
+	case err == nil, t.exchange.batchError != nil, errors.Is(err, memcache.ErrCacheMiss),
+		errors.Is(err, memcache.ErrNotStored):
 		return err
 	}
 	return &remote.LinkError{Store: storeName, Addr: t.exchange.addr, Err: err}

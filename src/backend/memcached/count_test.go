@@ -32,7 +32,10 @@ func TestCountersAreFull(t *testing.T) {
 		{"32 bits are nothing", 1 << 40, 1, 1 << 40, 1<<40 + 1, 1<<40 + 1},
 		{"almost full", math.MaxInt64 - 1, 1, math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64},
 		{"full", math.MaxInt64, 5, math.MaxInt64, math.MaxInt64, math.MaxInt64},
-		{"filled by a large hit", math.MaxInt64 - 10, algorithm.MaxAmount, math.MaxInt64 - 10, math.MaxInt64, math.MaxInt64},
+		{
+			"filled by a large hit", math.MaxInt64 - 10, algorithm.MaxAmount, math.MaxInt64 - 10, math.MaxInt64,
+			math.MaxInt64,
+		},
 		{"beyond", math.MaxInt64 + 100, 1, math.MaxInt64, math.MaxInt64, math.MaxInt64},
 		{"about to begin anew", math.MaxUint64, 3, math.MaxInt64, math.MaxInt64, math.MaxInt64},
 	} {
@@ -223,7 +226,10 @@ func TestCalendarExpiry(t *testing.T) {
 	}
 	limit := window(1, 3*24*time.Hour)
 	limit.Calendar = calendar
-	b := backend.Batch{Hits: []backend.Hit{{Key: []byte("k_"), Limit: limit, Amount: 1}}, Verdicts: make([]backend.Verdict, 1)}
+	b := backend.Batch{
+		Hits:     []backend.Hit{{Key: []byte("k_"), Limit: limit, Amount: 1}},
+		Verdicts: make([]backend.Verdict, 1),
+	}
 	now := time.Now()
 	_, end := limit.WindowBounds(now.UnixNano())
 	if err := s.Take(t.Context(), &b); err != nil || b.Verdicts[0].Err != nil {
@@ -289,7 +295,10 @@ func TestUnsupported(t *testing.T) {
 	}
 	for kind := range algorithm.Kind(5) {
 		if kind != algorithm.FixedWindow && kind != algorithm.SlidingWindowCounter {
-			bad = append(bad, backend.Hit{Key: []byte("k"), Limit: &algorithm.Limit{Kind: kind, Max: 1, Period: time.Hour, CountBlocked: true}, Amount: 1})
+			bad = append(bad, backend.Hit{
+				Key:   []byte("k"),
+				Limit: &algorithm.Limit{Kind: kind, Max: 1, Period: time.Hour, CountBlocked: true}, Amount: 1,
+			})
 		}
 	}
 	for _, h := range bad {

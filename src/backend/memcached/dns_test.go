@@ -91,7 +91,10 @@ func (z *zone) answer(query []byte) ([]byte, error) {
 			}
 			m.Answers = append(m.Answers, dnsmessage.Resource{
 				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
-				Body:   &dnsmessage.SRVResource{Priority: 1, Weight: uint16(len(m.Answers)), Port: uint16(n), Target: dnsmessage.MustNewName(host + ".")},
+				Body: &dnsmessage.SRVResource{
+					Priority: 1, Weight: uint16(len(m.Answers)), Port: uint16(n),
+					Target: dnsmessage.MustNewName(host + "."),
+				},
 			})
 		}
 	}
@@ -193,7 +196,8 @@ func TestSRV(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(changes) != 1 || !slices.Equal(changes[0].After, addrs) || len(changes[0].Before) != 2 || s.Counts.ServerChanges.Load() != 1 {
+	if len(changes) != 1 || !slices.Equal(changes[0].After, addrs) || len(changes[0].Before) != 2 ||
+		s.Counts.ServerChanges.Load() != 1 {
 		t.Fatalf("the changes are %+v", changes)
 	}
 	if said := changes[0].MovedKeyShare; moved < 80 || moved == 199 || said < 0.6 || said > 0.7 {

@@ -36,10 +36,14 @@ const maxDumpTime = 5 * time.Minute
 const keysPerFind = 256
 
 // errNoDump is wrapped by the error of a server that does not list its keys.
-var errNoDump = errors.New("it does not list its keys with lru_crawler metadump; Memcached 1.4.31 or later does, unless it was started with -o no_lru_crawler or -o no_modern, or is behind a proxy")
+var errNoDump = errors.New("it does not list its keys with lru_crawler metadump; Memcached 1.4.31 or later does," +
+	" unless it was started with -o no_lru_crawler or -o no_modern, or is behind a proxy")
 
-// FindKeys reads the names of all keys of a server with "lru_crawler metadump all". Counters whose keys are hashes are not found.
-func (p protocol) FindKeys(ctx context.Context, l *remote.Link, prefixes [][]byte, found func(keys [][]byte) error) error {
+// FindKeys reads the names of all keys of a server with "lru_crawler metadump all". Counters whose keys are hashes are
+// not found.
+func (p protocol) FindKeys(ctx context.Context, l *remote.Link, prefixes [][]byte,
+	found func(keys [][]byte) error,
+) error {
 	l = remote.NewLink(l.Access.WithMinTimeout(maxDumpTime), l.Addr)
 	defer l.Close()
 	var stopped error // stopped is the error of found.
@@ -80,8 +84,8 @@ func (p protocol) FindKeys(ctx context.Context, l *remote.Link, prefixes [][]byt
 	return err
 }
 
-// readDumpLine reads a line of a dump, such as "key=domain_user_alex_1767225600 exp=1767225662 la=1767225601 cas=7 fetch=no cls=3
-// size=80". The key is percent-encoded. end reports whether it is the last line.
+// readDumpLine reads a line of a dump, such as "key=domain_user_alex_1767225600 exp=1767225662 la=1767225601 cas=7
+// fetch=no cls=3 size=80". The key is percent-encoded. end reports whether it is the last line.
 func readDumpLine(br *bufio.Reader) (key []byte, end bool, err error) {
 	line, err := br.ReadSlice('\n')
 	if err != nil {
@@ -93,7 +97,8 @@ func readDumpLine(br *bufio.Reader) (key []byte, end bool, err error) {
 	case string(line) == "END":
 		return nil, true, nil
 	case bytes.HasPrefix(line, []byte("BUSY")):
-		return nil, false, fmt.Errorf("it is listing its keys for another client; try again in some seconds (%.80q)", line)
+		return nil, false, fmt.Errorf("it is listing its keys for another client; try again in some seconds (%.80q)",
+			line)
 	case !isKey:
 		return nil, false, fmt.Errorf("%w (%.80q)", errNoDump, line)
 	}
@@ -109,7 +114,8 @@ func readDumpLine(br *bufio.Reader) (key []byte, end bool, err error) {
 func (p protocol) SetText(ctx context.Context, l *remote.Link, key string, text []byte, ttl time.Duration) error {
 	name := legalizeKey([]byte(key), 0)
 	return l.Do(ctx, func(c *remote.Conn) error {
-		command := fmt.Appendf(nil, "set %s 0 %d %d\r\n%s\r\n", name, expiration(time.Now(), int64(ttl/time.Second)), len(text), text)
+		command := fmt.Appendf(nil, "set %s 0 %d %d\r\n%s\r\n", name, expiration(time.Now(), int64(ttl/time.Second)),
+			len(text), text)
 		if _, err := c.Write(command); err != nil {
 			return err
 		}

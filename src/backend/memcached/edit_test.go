@@ -16,7 +16,8 @@ func TestNoDump(t *testing.T) {
 	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{Args: []string{"-X"}})
 	store := open(t, Config{Servers: []string{server.Addr}})
-	err := store.ResetPrefixes(t.Context(), []backend.KeyPrefix{{Text: []byte("d_")}}, true, func([][]byte) { t.Error("it was found") })
+	err := store.ResetPrefixes(t.Context(), []backend.KeyPrefix{{Text: []byte("d_")}}, true,
+		func([][]byte) { t.Error("it was found") })
 	if !errors.Is(err, errNoDump) || !strings.Contains(err.Error(), server.Addr) {
 		t.Errorf("%v", err)
 	}
@@ -40,7 +41,8 @@ func TestDumpLines(t *testing.T) {
 		{"key=cut", "", false, "EOF"},
 	} {
 		key, end, err := readDumpLine(bufio.NewReader(strings.NewReader(tt.line)))
-		if string(key) != tt.key || end != tt.end || (err != nil) != (tt.problem != "") || err != nil && !strings.Contains(err.Error(), tt.problem) {
+		if string(key) != tt.key || end != tt.end || (err != nil) != (tt.problem != "") || err != nil &&
+			!strings.Contains(err.Error(), tt.problem) {
 			t.Errorf("%q: %q, end %t, %v", tt.line, key, end, err)
 		}
 	}

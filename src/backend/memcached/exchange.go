@@ -14,17 +14,21 @@ type exchange struct {
 	counts  *Counts
 	onBatch func(hits int, took time.Duration)
 
-	counterClients       []*counterClient          // counterClients has one counter client for each counter that a batch may have.
-	usedClients          int                       // usedClients is the number of counters in this batch. They have the first counter clients.
-	clientOfKey          map[string]*counterClient // clientOfKey has the counter clients of this batch by the key of their counter.
-	commands             []byte                    // commands are the bytes to send in this round.
-	clientsAwaitingReply []*counterClient          // clientsAwaitingReply has the counter clients that wait for a reply in this round, in order.
+	counterClients []*counterClient // has one counter client for each counter that a batch may have
+	// the number of counters in this batch. They have the first counter clients.
+	usedClients          int
+	clientOfKey          map[string]*counterClient // the counter clients of this batch by the key of their counter
+	commands             []byte                    // the bytes to send in this round
+	clientsAwaitingReply []*counterClient          // the counter clients that wait for a reply in this round, in order
 	addr                 string
-	batchError           error // batchError is why no more commands of this batch are sent.
+	batchError           error // why no more commands of this batch are sent
 }
 
 func newExchange(counters int, counts *Counts, onBatch func(int, time.Duration)) *exchange {
-	x := &exchange{counts: counts, onBatch: onBatch, clientOfKey: make(map[string]*counterClient), counterClients: make([]*counterClient, counters)}
+	x := &exchange{
+		counts: counts, onBatch: onBatch, clientOfKey: make(map[string]*counterClient),
+		counterClients: make([]*counterClient, counters),
+	}
 	for i := range x.counterClients {
 		x.counterClients[i] = newCounterClient(x)
 	}
@@ -78,8 +82,8 @@ func (x *exchange) Send(ctx context.Context, l *remote.Link) (remote.SentBatch, 
 
 // roundTrip sends the commands of a round and reads the replies.
 //
-// A reply too many or too few would give all later commands the replies of others, and all of them are plain numbers. So each
-// round ends with the command "version". The replies count only if that to "version" is the last:
+// A reply too many or too few would give all later commands the replies of others, and all of them are plain numbers.
+// So each round ends with the command "version". The replies count only if that to "version" is the last:
 //
 //	sent      incr a 1 | incr b 1 | version
 //	replies   7        | 3        | VERSION 1.6.18   in step: a is 7, b is 3

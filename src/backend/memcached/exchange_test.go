@@ -45,7 +45,10 @@ func TestRepliesAreTheirs(t *testing.T) {
 		wg.Go(func() {
 			for i := range 100 {
 				n := c*100 + i
-				v := send(t, s, backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
+				v := send(t, s, backend.Hit{
+					Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour),
+					Amount: 1,
+				})
 				mu.Lock()
 				if v.Err != nil {
 					bad++
@@ -100,7 +103,10 @@ func TestRepliesOutOfStep(t *testing.T) {
 				callers.Go(func() {
 					for i := range 50 {
 						n := 1000 + c*50 + i
-						v := send(t, s, backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour), Amount: 1})
+						v := send(t, s, backend.Hit{
+							Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour),
+							Amount: 1,
+						})
 						switch {
 						case v.Err != nil:
 							bad.Add(1)
@@ -125,7 +131,11 @@ var replies = regexp.MustCompile("^(?:[0-9]+|STORED|NOT_STORED|NOT_FOUND|(?:SERV
 
 // FuzzReply has a server say anything to one command.
 func FuzzReply(f *testing.F) {
-	for _, reply := range []string{"1\r\n", "\n", "\r\n", "1\r\n2\r\n", "ERROR\r\n", "SERVER_ERROR out of memory\r\n", "CLIENT_ERROR \r\n", "VERSION 1.6\r\n", "NOT_STORED\r\n", "12 apples\r\n", "12", strings.Repeat("1", 2000) + "\r\n"} {
+	for _, reply := range []string{
+		"1\r\n", "\n", "\r\n", "1\r\n2\r\n", "ERROR\r\n", "SERVER_ERROR out of memory\r\n",
+		"CLIENT_ERROR \r\n", "VERSION 1.6\r\n", "NOT_STORED\r\n", "12 apples\r\n", "12", strings.Repeat("1",
+			2000) + "\r\n",
+	} {
 		f.Add([]byte(reply))
 	}
 	f.Fuzz(func(t *testing.T, said []byte) {

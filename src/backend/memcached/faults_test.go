@@ -84,7 +84,8 @@ func TestPartOfARequest(t *testing.T) {
 			failed++
 		}
 	}
-	if got := s.Stats().ErrorsByCause["connect"] + s.Stats().ErrorsByCause["connection"]; failed == 0 || failed == 50 || got != int64(failed) {
+	if got := s.Stats().ErrorsByCause["connect"] + s.Stats().ErrorsByCause["connection"]; failed == 0 ||
+		failed == 50 || got != int64(failed) {
 		t.Errorf("%d failed, %d were counted", failed, got)
 	}
 }
@@ -97,7 +98,10 @@ func TestFull(t *testing.T) {
 	send(t, s, hot(0))
 	refused := 0
 	for n := 0; refused < 100 && n < 200_000; n++ {
-		h := backend.Hit{Key: fmt.Appendf(nil, "%s_%d_", strings.Repeat("x", 200), n), Limit: window(10, time.Hour), Amount: 1}
+		h := backend.Hit{
+			Key: fmt.Appendf(nil, "%s_%d_", strings.Repeat("x", 200), n), Limit: window(10, time.Hour),
+			Amount: 1,
+		}
 		if v := send(t, s, h); v.Err != nil {
 			if causeOf(v.Err) != causeMemory {
 				t.Fatal(v.Err)
@@ -111,7 +115,8 @@ func TestFull(t *testing.T) {
 	if v := send(t, s, hot(0)); v.Before != 1 || v.Err != nil {
 		t.Errorf("got %+v", v)
 	}
-	if st := s.Stats(); st.Dials > 2 || st.ErrorsByCause["memory"] != int64(refused) || s.Counts.Adds.Failed.Load() != int64(refused) {
+	if st := s.Stats(); st.Dials > 2 || st.ErrorsByCause["memory"] != int64(refused) ||
+		s.Counts.Adds.Failed.Load() != int64(refused) {
 		t.Errorf("%d refusals: %+v", refused, st)
 	}
 }
@@ -126,7 +131,10 @@ func TestEvicted(t *testing.T) {
 	send(t, s, first)
 	for n := 0; server.Stats(t)["evictions"] == "0" && n < 200; n++ {
 		for m := range 500 {
-			h := backend.Hit{Key: fmt.Appendf(nil, "%s_%d_%d_", strings.Repeat("x", 200), n, m), Limit: window(10, time.Hour), Amount: 1}
+			h := backend.Hit{
+				Key:   fmt.Appendf(nil, "%s_%d_%d_", strings.Repeat("x", 200), n, m),
+				Limit: window(10, time.Hour), Amount: 1,
+			}
 			if v := send(t, s, h); v.Err != nil {
 				t.Fatal(v.Err)
 			}
@@ -145,7 +153,8 @@ func TestPing(t *testing.T) {
 		t.Error(err)
 	}
 	server.Stop()
-	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) ||
+		!strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("Ping of servers that are not there: %v", err)
 	}
 }

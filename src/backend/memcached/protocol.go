@@ -39,7 +39,8 @@ func (p protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 	cfg := &p.store.cfg
 	for i := range b.Hits {
 		h := &b.Hits[i]
-		if !slices.Contains(countableKinds, h.Limit.Kind) || h.Limit.Hold > 0 || h.Atomic || h.Op == algorithm.Charge && !h.Limit.CountBlocked {
+		if !slices.Contains(countableKinds, h.Limit.Kind) || h.Limit.Hold > 0 || h.Atomic ||
+			h.Op == algorithm.Charge && !h.Limit.CountBlocked {
 			return ErrUnsupported
 		}
 		hit := remote.NewHit(h)
@@ -83,7 +84,10 @@ func (protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 		previous := next()
 		if v.Err = cmp.Or(v.Err, previous.Err); v.Err == nil {
 			start, _ := algorithm.WindowBounds(now, h.Limit.Period)
-			buckets := algorithm.SlidingCounterState{WindowStart: start, PreviousCount: uint64(previous.CountBefore), CurrentCount: uint64(current.CountBefore)}
+			buckets := algorithm.SlidingCounterState{
+				WindowStart: start, PreviousCount: uint64(previous.CountBefore),
+				CurrentCount: uint64(current.CountBefore),
+			}
 			_, v.Outcome = algorithm.TakeSlidingCounter(h.Limit, buckets, now, h.Op, h.Amount)
 		}
 	}
@@ -111,8 +115,8 @@ func expiration(now time.Time, ttl int64) int32 {
 // maxKeyBytes is the longest key that Memcached accepts, in bytes.
 const maxKeyBytes = 250
 
-// appendKey appends the key of h's counter at the instant now. A sliding window counter has a key for each window, which ends
-// with the start of the window in seconds. ago is 0 for the current window and 1 for the previous one.
+// appendKey appends the key of h's counter at the instant now. A sliding window counter has a key for each window,
+// which ends with the start of the window in seconds. ago is 0 for the current window and 1 for the previous one.
 //
 //	domain_key_value_1767225600
 //	{domain_key_value_}|fw:300:1767225600

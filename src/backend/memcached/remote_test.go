@@ -35,7 +35,10 @@ var suite = remotetest.Driver{
 	Answer: func(t testing.TB, reply string) string {
 		return liar(t, func(_ string, to net.Conn) { _, _ = io.WriteString(to, reply) })
 	},
-	ErrorReplies: []string{"SERVER_ERROR out of memory\r\n", "CLIENT_ERROR no\r\n", "ERROR Too many open connections\r\n"},
+	ErrorReplies: []string{
+		"SERVER_ERROR out of memory\r\n", "CLIENT_ERROR no\r\n",
+		"ERROR Too many open connections\r\n",
+	},
 }
 
 func TestRemote(t *testing.T) { suite.Run(t) }

@@ -55,7 +55,8 @@ func readVersion(br *bufio.Reader) error {
 func readReply(br *bufio.Reader, isVersion bool) ([]byte, error) {
 	line, err := br.ReadSlice('\n')
 	switch {
-	case err == nil && bytes.HasPrefix(line, plainErrorPrefix): // The server has another protocol, or too many connections.
+	// The server has another protocol, or too many connections.
+	case err == nil && bytes.HasPrefix(line, plainErrorPrefix):
 		return nil, errorReply(line)
 	case errors.Is(err, bufio.ErrBufferFull), err == nil && (len(line) > maxReplyBytes || !isKnownReply(line)):
 		return nil, fmt.Errorf("it does not speak as Memcached does: %.40q", line)

@@ -12,8 +12,8 @@ import (
 // Config names the servers and how to reach them. It has either Servers or SRV.
 type Config struct {
 	remote.Config
-	// Servers are host:port, or paths of sockets. Each replica must list them in the same order, because the order decides which
-	// keys a server has. With Hash Modulo, a server that is listed twice has twice as many keys.
+	// Servers are host:port, or paths of sockets. Each replica must list them in the same order, because the order
+	// decides which keys a server has. With Hash Modulo, a server that is listed twice has twice as many keys.
 	Servers []string
 	// SRV finds the servers by a DNS record.
 	SRV *SRV
@@ -21,7 +21,8 @@ type Config struct {
 	Resolver *net.Resolver
 	// Hash chooses the server of a key. Defaults to Modulo.
 	Hash HashMethod
-	// MaxInFlight is how many commands may be under way to each server at once, each for another counter. Defaults to 128.
+	// MaxInFlight is how many commands may be under way to each server at once, each for another counter. Defaults to
+	// 128.
 	MaxInFlight int
 	// OnServersChange, if set, is called when SRV finds other servers than before.
 	OnServersChange func(ServersChange)
@@ -61,8 +62,8 @@ func New(cfg Config) (*Store, error) {
 type Counts struct {
 	// ServerChanges counts changes of the servers, FailedLookups the DNS lookups that failed.
 	ServerChanges, FailedLookups atomic.Int64
-	// Increments and Adds change counters. Missed counts increments of counters that did not exist, and adds of counters that
-	// did. Reads look up KeysRequested counters, of which KeysFound existed.
+	// Increments and Adds change counters. Missed counts increments of counters that did not exist, and adds of
+	// counters that did. Reads look up KeysRequested counters, of which KeysFound existed.
 	Increments, Adds, Reads  CommandOutcomes
 	KeysRequested, KeysFound atomic.Int64
 

@@ -106,10 +106,19 @@ func TestSuite(t *testing.T) {
 		cfg     Config
 	}{
 		{"tcp", single(memcachedtest.Options{}), Config{}},
-		{"unix socket", single(memcachedtest.Options{UnixSocket: true}), Config{MaxInFlight: 1, Config: remote.Config{Connections: 1}}},
-		{"TLS", single(memcachedtest.Options{TLS: certs}), Config{Config: remote.Config{TLS: func() (*tls.Config, error) { return certs.ClientConfig(t), nil }}}},
+		{
+			"unix socket", single(memcachedtest.Options{UnixSocket: true}),
+			Config{MaxInFlight: 1, Config: remote.Config{Connections: 1}},
+		},
+		{
+			"TLS", single(memcachedtest.Options{TLS: certs}),
+			Config{Config: remote.Config{TLS: func() (*tls.Config, error) { return certs.ClientConfig(t), nil }}},
+		},
 		{"three servers", several, Config{Config: remote.Config{TagKeys: true, ExpirationJitter: 300 * time.Second}}},
-		{"three servers by rendezvous", several, Config{Hash: Rendezvous, MaxInFlight: 3, Config: remote.Config{Connections: 3}}},
+		{"three servers by rendezvous", several, Config{
+			Hash: Rendezvous, MaxInFlight: 3,
+			Config: remote.Config{Connections: 3},
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			servers, addrs := tt.servers(t)

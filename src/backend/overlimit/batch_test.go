@@ -17,7 +17,8 @@ func TestPartOfABatch(t *testing.T) {
 	c, s := open(t)
 	l := fixed(1, time.Minute)
 	send(t, c, epoch, hit("full", l, 2), hit("full too", l, 2))
-	v, seen := s.send(t, c, epoch, hit("full", l, 1), hit("a", l, 1), hit("full too", l, 1), hit("b", l, 2), hit("full", l, 1))
+	v, seen := s.send(t, c, epoch, hit("full", l, 1), hit("a", l, 1), hit("full too", l, 1), hit("b", l, 2),
+		hit("full", l, 1))
 	if len(seen) != 2 || string(seen[0].Key) != "a" || string(seen[1].Key) != "b" {
 		t.Fatalf("the store was asked %+v", seen)
 	}

@@ -33,7 +33,10 @@ func BenchmarkTake(b *testing.B) {
 	}{
 		{"hit", []backend.Hit{hit("over", over, 1)}},
 		{"pass-through", []backend.Hit{hit(benchKey, under, 1)}},
-		{"pass-through of 4", []backend.Hit{hit("a", under, 1), hit("b", under, 1), hit("c", under, 1), hit("d", under, 1)}},
+		{"pass-through of 4", []backend.Hit{
+			hit("a", under, 1), hit("b", under, 1), hit("c", under, 1),
+			hit("d", under, 1),
+		}},
 		{"1 of 2 goes on", []backend.Hit{hit("over", over, 1), hit(benchKey, under, 1)}},
 		{"refund", []backend.Hit{{Key: []byte(benchKey), Limit: under, Amount: 1, Op: refund}}},
 	} {

@@ -1,9 +1,9 @@
 // Package overlimit stands in front of a remote store, and refuses hits on full counters without
 // asking the store. A counter is full for as long as, by the store's last verdict, not even one unit passes.
 //
-// Hits that the cache refuses are not counted. So with CountBlocked a count stops growing once it exceeds the limit, and a refund
-// makes room sooner. It caches nothing of sliding window counters, of limits with a MinInterval, or of limits with CountBlocked
-// other than fixed windows; see newEntry.
+// Hits that the cache refuses are not counted. So with CountBlocked a count stops growing once it exceeds the limit,
+// and a refund makes room sooner. It caches nothing of sliding window counters, of limits with a MinInterval, or of
+// limits with CountBlocked other than fixed windows; see newEntry.
 //
 // A refund or a forced hit through this cache drops the counter's entry. If another replica
 // sends the refund, the entry lives on to its end, which is at most one window later. A change
@@ -29,7 +29,7 @@ type Cache struct {
 	entries        *freecache.Cache
 	idHasher       idHasher
 	evictionGuards [numGuards]evictionGuard
-	generation     atomic.Uint64 // generation counts calls of Clear. Entries of an earlier generation are invalid.
+	generation     atomic.Uint64 // counts calls of Clear. Entries of an earlier generation are invalid.
 	// largeBatchPool is for large batches, so that the many small batches that may wait for the
 	// next store do not hold large scratches.
 	smallBatchPool, largeBatchPool scratchPool
@@ -38,16 +38,17 @@ type Cache struct {
 // numGuards is the number of evictionGuards of a Cache.
 const numGuards = 64
 
-// evictionGuard prevents that a verdict from before a refund becomes an entry after it. Each guard serves a 64th of the counters.
+// evictionGuard prevents that a verdict from before a refund becomes an entry after it. Each guard serves a 64th of the
+// counters.
 type evictionGuard struct {
-	mu            sync.Mutex    // mu is held while an entry is stored or evicted.
-	evictionCount atomic.Uint64 // evictionCount counts evictions. It is written only while mu is held.
+	mu            sync.Mutex    // is held while an entry is stored or evicted
+	evictionCount atomic.Uint64 // counts evictions. It is written only while mu is held.
 	_             [48]byte      // The padding makes a guard as large as a cache line.
 }
 
-// New returns an empty cache in front of next. bytes is the memory for entries, at least MinBytes, which is allocated at once. An
-// entry takes 72 bytes. When the memory is used up, new entries replace about the least used. The index takes more memory: half
-// of bytes at 64 MiB, as much as bytes at 8 MiB, and 2.8 MB at MinBytes.
+// New returns an empty cache in front of next. bytes is the memory for entries, at least MinBytes, which is allocated
+// at once. An entry takes 72 bytes. When the memory is used up, new entries replace about the least used. The index
+// takes more memory: half of bytes at 64 MiB, as much as bytes at 8 MiB, and 2.8 MB at MinBytes.
 func New(next backend.Backend, bytes int) *Cache {
 	return &Cache{
 		nextStore:      next,
@@ -130,7 +131,9 @@ func (c *Cache) refuseFullCounters(s *scratch, b *backend.Batch, now int64) (any
 			h := &b.Hits[i]
 			l := s.addLookup(c.idHasher.counterIDOf(h), len(b.Hits))
 			l.evictionsBefore = c.guardOf(l.id).evictionCount.Load()
-			if l.counterWritten = !h.Op.CanBeRefused() || l.previousLookup >= 0 && s.lookups[l.previousLookup].counterWritten; l.counterWritten {
+			l.counterWritten = !h.Op.CanBeRefused() ||
+				l.previousLookup >= 0 && s.lookups[l.previousLookup].counterWritten
+			if l.counterWritten {
 				continue // the store must decide a hit on a counter that the batch has written
 			}
 			if v, ok := c.findRefusal(s, l.id, h, now); ok {
@@ -151,7 +154,8 @@ func (c *Cache) findRefusal(s *scratch, id counterID, h *backend.Hit, now int64)
 	}
 	e := decodeEntry(value)
 	switch {
-	case now < e.validSince, now >= e.validUntil, e.ruleHash != c.ruleHash(h): // Before validSince, a clock was set back.
+	// Before validSince, a clock was set back.
+	case now < e.validSince, now >= e.validUntil, e.ruleHash != c.ruleHash(h):
 		c.entries.Del(s.idBuffer[:])
 		return v, false
 	}
@@ -190,8 +194,8 @@ func (c *Cache) guardOf(id counterID) *evictionGuard { return &c.evictionGuards[
 
 func guardIndex(id counterID) uint8 { return id[0] % numGuards }
 
-// storeEntry stores e, unless another batch has made the counter's guard evict an entry since the store was asked. The evictions
-// of this batch do not matter, because they happen in the order of its hits.
+// storeEntry stores e, unless another batch has made the counter's guard evict an entry since the store was asked. The
+// evictions of this batch do not matter, because they happen in the order of its hits.
 func (c *Cache) storeEntry(s *scratch, l *hitLookup, e cacheEntry, virtualTime bool) {
 	s.idBuffer = l.id
 	e.encode(&s.entryBuffer)
@@ -199,7 +203,8 @@ func (c *Cache) storeEntry(s *scratch, l *hitLookup, e cacheEntry, virtualTime b
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.evictionCount.Load() == l.evictionsBefore+s.ownEvictions[guardIndex(l.id)] {
-		_ = c.entries.Set(s.idBuffer[:], s.entryBuffer[:], e.expirySeconds(virtualTime)) // Set fails only for large entries
+		// Set fails only for large entries
+		_ = c.entries.Set(s.idBuffer[:], s.entryBuffer[:], e.expirySeconds(virtualTime))
 	}
 }
 

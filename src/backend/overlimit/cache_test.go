@@ -151,13 +151,17 @@ func TestSteps(t *testing.T) {
 				h.Op = st.op
 				verdicts, seen := s.send(t, c, epoch.Add(st.at), h)
 				v := verdicts[0]
-				if got := (step{st.at, st.op, st.n, v.Over, v.After, v.RetryAfter, v.ResetAfter, seen != nil}); got != st {
+				if got := (step{
+					st.at, st.op, st.n, v.Over, v.After, v.RetryAfter, v.ResetAfter,
+					seen != nil,
+				}); got != st {
 					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, st)
 				}
 				if v.Cached == st.asked {
 					t.Errorf("step %d: Cached is %t, and the store was asked: %t", i, v.Cached, st.asked)
 				}
-				if v.Cached && (v.Charged || v.Before != v.After || v.Remaining != 0 || !v.FullUntil.Equal(epoch.Add(st.at+st.reset))) {
+				if v.Cached && (v.Charged || v.Before != v.After || v.Remaining != 0 ||
+					!v.FullUntil.Equal(epoch.Add(st.at+st.reset))) {
 					t.Errorf("step %d: %+v", i, v)
 				}
 			}
@@ -233,10 +237,19 @@ func stepsCases() []stepsCase {
 		}},
 		{"the longest window", fixed(1, algorithm.MaxPeriod), []step{
 			{n: 1, after: 1, reset: left(algorithm.MaxPeriod), asked: true},
-			{n: 1, over: true, after: 2, retry: left(algorithm.MaxPeriod), reset: left(algorithm.MaxPeriod), asked: true},
+			{
+				n: 1, over: true, after: 2, retry: left(algorithm.MaxPeriod), reset: left(algorithm.MaxPeriod),
+				asked: true,
+			},
 			{n: 1, over: true, after: 2, retry: left(algorithm.MaxPeriod), reset: left(algorithm.MaxPeriod)},
-			{at: left(algorithm.MaxPeriod), n: 2, over: true, after: 2, retry: algorithm.Never, reset: algorithm.MaxPeriod, asked: true},
-			{at: left(algorithm.MaxPeriod), n: 1, over: true, after: 2, retry: algorithm.MaxPeriod, reset: algorithm.MaxPeriod},
+			{
+				at: left(algorithm.MaxPeriod), n: 2, over: true, after: 2, retry: algorithm.Never,
+				reset: algorithm.MaxPeriod, asked: true,
+			},
+			{
+				at: left(algorithm.MaxPeriod), n: 1, over: true, after: 2, retry: algorithm.MaxPeriod,
+				reset: algorithm.MaxPeriod,
+			},
 		}},
 	}
 }
@@ -322,7 +335,8 @@ func TestRealTime(t *testing.T) {
 		send(t, c, time.Time{}, hit("k", l, 2))
 		for range 9 {
 			time.Sleep(time.Second)
-			if v, seen := s.send(t, c, time.Time{}, hit("k", l, 1)); seen != nil || !v[0].Over || v[0].RetryAfter > 10*time.Second {
+			if v, seen := s.send(t, c, time.Time{}, hit("k", l, 1)); seen != nil || !v[0].Over ||
+				v[0].RetryAfter > 10*time.Second {
 				t.Errorf("%v: %+v", time.Now(), v[0])
 			}
 		}
@@ -335,7 +349,8 @@ func TestRealTime(t *testing.T) {
 			t.Errorf("at the edge: %+v", v[0])
 		}
 		want := Stats{Hits: 10, Misses: 2, Lookups: 12, Expired: 1}
-		if st := c.Stats(); st.Hits != want.Hits || st.Misses != want.Misses || st.Lookups != want.Lookups || st.Expired != want.Expired {
+		if st := c.Stats(); st.Hits != want.Hits || st.Misses != want.Misses || st.Lookups != want.Lookups ||
+			st.Expired != want.Expired {
 			t.Errorf("%+v, want %+v", st, want)
 		}
 	})
@@ -380,7 +395,10 @@ func TestMisuse(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	c = New(fail{broken}, 0)
-	b := backend.Batch{Hits: []backend.Hit{hit("k", l, 1)}, Verdicts: []backend.Verdict{{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour)}}}}
+	b := backend.Batch{
+		Hits:     []backend.Hit{hit("k", l, 1)},
+		Verdicts: []backend.Verdict{{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour)}}},
+	}
 	if err := c.Take(t.Context(), &b); !errors.Is(err, broken) || c.Stats().Entries != 0 {
 		t.Errorf("%v, %+v", err, c.Stats())
 	}
@@ -526,8 +544,8 @@ func TestConcurrentCharges(t *testing.T) {
 	}
 }
 
-// TestRuleHash checks that the hash depends on each field of a limit without holds, and on whether there are holds, and that equal
-// calendars of two loads of the rules have one hash.
+// TestRuleHash checks that the hash depends on each field of a limit without holds, and on whether there are holds, and
+// that equal calendars of two loads of the rules have one hash.
 func TestRuleHash(t *testing.T) {
 	t.Parallel()
 	calendar := func(unit algorithm.CalendarUnit) *algorithm.Calendar {
@@ -551,7 +569,8 @@ func TestRuleHash(t *testing.T) {
 		{Calendar: calendar(algorithm.CalendarDay)},
 		{Calendar: calendar(algorithm.CalendarYear)},
 	}
-	if fields := reflect.TypeFor[algorithm.Limit]().NumField(); fields != len(limits)-1 { // ReleaseUnsettled is left out, and a calendar is in two limits.
+	// ReleaseUnsettled is left out, and a calendar is in two limits.
+	if fields := reflect.TypeFor[algorithm.Limit]().NumField(); fields != len(limits)-1 {
 		t.Errorf("a limit has %d fields, and %d are tested", fields, len(limits)-1)
 	}
 	h, seen := newIDHasher(), make(map[uint64]algorithm.Limit)

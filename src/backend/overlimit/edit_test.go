@@ -25,7 +25,10 @@ func TestClear(t *testing.T) {
 	t.Parallel()
 	store := counters(t)
 	c := New(store, 0)
-	h := backend.Hit{Key: []byte("k"), Limit: &algorithm.Limit{Max: 1, Period: 365 * 24 * time.Hour, CountBlocked: true}, Amount: 1}
+	h := backend.Hit{Key: []byte("k"), Limit: &algorithm.Limit{
+		Max: 1, Period: 365 * 24 * time.Hour,
+		CountBlocked: true,
+	}, Amount: 1}
 	for range 2 {
 		take(t, c, h)
 	}
@@ -61,7 +64,10 @@ func TestClearDuringTake(t *testing.T) {
 		store := counters(t)
 		slow := &pausing{Store: store, answered: make(chan struct{}), resume: make(chan struct{})}
 		c := New(slow, 0)
-		h := backend.Hit{Key: []byte("k"), Limit: &algorithm.Limit{Max: 1, Period: 365 * 24 * time.Hour, CountBlocked: true}, Amount: 2}
+		h := backend.Hit{Key: []byte("k"), Limit: &algorithm.Limit{
+			Max: 1, Period: 365 * 24 * time.Hour,
+			CountBlocked: true,
+		}, Amount: 2}
 		go func() {
 			b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1)}
 			if err := c.Take(t.Context(), &b); err != nil || !b.Verdicts[0].Over {

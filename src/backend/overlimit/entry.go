@@ -28,7 +28,8 @@ func (h *idHasher) counterIDOf(hit *backend.Hit) (id counterID) {
 	return id
 }
 
-// ruleHash returns a hash of all fields of l. Equal calendars have equal hashes, although a reload of the rules replaces them.
+// ruleHash returns a hash of all fields of l. Equal calendars have equal hashes, although a reload of the rules
+// replaces them.
 func (h *idHasher) ruleHash(l *algorithm.Limit) uint64 {
 	fields := struct {
 		window       algorithm.Window
@@ -48,15 +49,15 @@ type cacheEntry struct {
 	// counterState is the count of a fixed or a first-hit window, the Arrival.TAT of a GCRA, or the
 	// instant at which a sliding window is empty.
 	counterState uint64
-	ruleHash     uint64 // ruleHash is that of the limit and the generation; see Cache.ruleHash.
+	ruleHash     uint64 // is that of the limit and the generation; see Cache.ruleHash
 }
 
-// newEntry returns the entry that the store's verdict on h allows; ok is false if it allows none. since is when the store was
-// asked. The entry adds the waits of the verdict to since, because the store's clock may differ from ours.
+// newEntry returns the entry that the store's verdict on h allows; ok is false if it allows none. since is when the
+// store was asked. The entry adds the waits of the verdict to since, because the store's clock may differ from ours.
 //
-// A sliding window gets an entry if exactly Max units count and h asks for one unit. Then nothing changes until the oldest hit
-// leaves the window, after RetryAfter. No limit gets an entry whose later outcomes depend on refused hits or on a minimum
-// interval. A sliding window counter gets none, because its estimate shrinks all the time.
+// A sliding window gets an entry if exactly Max units count and h asks for one unit. Then nothing changes until the
+// oldest hit leaves the window, after RetryAfter. No limit gets an entry whose later outcomes depend on refused hits or
+// on a minimum interval. A sliding window counter gets none, because its estimate shrinks all the time.
 func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e cacheEntry, ok bool) {
 	if v.Err != nil || !v.Over || v.FullUntil.IsZero() {
 		return e, false
@@ -69,7 +70,8 @@ func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e cacheEntry, ok
 	empty := since + int64(v.ResetAfter)
 	switch l.Kind {
 	case algorithm.FixedWindow:
-		e.validUntil, e.counterState = v.FullUntil.UnixNano(), v.After // the fixed windows of all stores follow this process' clock
+		// the fixed windows of all stores follow this process' clock
+		e.validUntil, e.counterState = v.FullUntil.UnixNano(), v.After
 		return e, true
 	case algorithm.FirstHitWindow:
 		e.validUntil, e.counterState = empty, v.After
@@ -103,19 +105,26 @@ func (e *cacheEntry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bo
 	l, look, left := h.Limit, algorithm.Look, time.Duration(e.validUntil-at)
 	switch l.Kind {
 	case algorithm.FixedWindow:
-		// While the count is at most Max, a hit of 0 passes unless Max is 0, and a hit that counts although it is refused changes later verdicts:
-		// the store must decide both. Beyond Max all hits are over, and counting more changes nothing.
+		// While the count is at most Max, a hit of 0 passes unless Max is 0, and a hit that counts although it is
+		// refused changes later verdicts: the store must decide both. Beyond Max all hits are over, and counting more
+		// changes nothing.
 		counts := h.Op == algorithm.Charge && l.CountBlocked && (!h.Atomic || h.NoVeto)
 		if e.counterState <= l.Max && (h.Amount == 0 || counts) {
 			return v, false
 		}
-		v.Outcome = algorithm.Outcome{Over: true, Before: e.counterState, After: e.counterState, RetryAfter: left, ResetAfter: left}
+		v.Outcome = algorithm.Outcome{
+			Over: true, Before: e.counterState, After: e.counterState, RetryAfter: left,
+			ResetAfter: left,
+		}
 		v.FullUntil = time.Unix(0, e.validUntil)
 		if !l.CanPass(h.Amount) {
 			v.RetryAfter = algorithm.Never
 		}
 	case algorithm.FirstHitWindow:
-		_, v.Outcome = algorithm.TakeFirstHit(l, algorithm.FirstHitState{Count: e.counterState, WindowEnd: e.validUntil}, at, look, h.Amount)
+		_, v.Outcome = algorithm.TakeFirstHit(l, algorithm.FirstHitState{
+			Count:     e.counterState,
+			WindowEnd: e.validUntil,
+		}, at, look, h.Amount)
 	case algorithm.GCRA:
 		_, v.Outcome = algorithm.TakeGCRA(l, algorithm.GCRAState{TAT: int64(e.counterState)}, at, look, h.Amount)
 	case algorithm.SlidingWindow:
@@ -123,16 +132,19 @@ func (e *cacheEntry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bo
 			return v, false // the entry knows only how long one unit must wait
 		}
 		age := l.Period - time.Duration(int64(e.counterState)-at)
-		s := algorithm.SlidingSnapshot{Now: at, UnitsInWindow: l.Max, NewestAge: age, NewestAgeAfter: age, WaitForAmount: left, WaitForOneUnit: left}
+		s := algorithm.SlidingSnapshot{
+			Now: at, UnitsInWindow: l.Max, NewestAge: age, NewestAgeAfter: age,
+			WaitForAmount: left, WaitForOneUnit: left,
+		}
 		v.Outcome = s.Outcome(l, look, h.Amount)
 	}
 	v.Cached = true
 	return v, v.Over // a hit with an amount of 0 may pass
 }
 
-// expirySeconds returns how long freecache keeps the entry, by its own clock. That only frees memory, because since and until say
-// when the entry holds. Virtual time may pass more slowly, so entries of virtual time are kept for at least an hour. The result
-// is at most a month, since freecache adds up seconds in 32 bits.
+// expirySeconds returns how long freecache keeps the entry, by its own clock. That only frees memory, because since and
+// until say when the entry holds. Virtual time may pass more slowly, so entries of virtual time are kept for at least
+// an hour. The result is at most a month, since freecache adds up seconds in 32 bits.
 func (e *cacheEntry) expirySeconds(virtualTime bool) int {
 	const hour, month = 60 * 60, 30 * 24 * 60 * 60
 	n := (e.validUntil - e.validSince + int64(time.Second) - 1) / int64(time.Second)

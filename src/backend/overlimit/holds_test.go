@@ -9,7 +9,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// The cache answers no hit on a limit with holds, even if it knows that a limit without holds is full under the same key and window.
+// The cache answers no hit on a limit with holds, even if it knows that a limit without holds is full under the same
+// key and window.
 func TestHoldsAreNotCached(t *testing.T) {
 	t.Parallel()
 	later := epoch.Add(time.Second) // The cache knows nothing of a bucket that was filled at this instant.
@@ -29,7 +30,8 @@ func TestHoldsAreNotCached(t *testing.T) {
 		if kind != algorithm.Concurrency {
 			store.send(t, c, epoch, hit("k", &plain, 3))
 			store.send(t, c, later, hit("k", &plain, 1))
-			if v, _ := store.send(t, c, later, hit("k", &plain, 1)); !v[0].Over || v[0].Cached != (kind != algorithm.SlidingWindowCounter) {
+			if v, _ := store.send(t, c, later, hit("k", &plain, 1)); !v[0].Over ||
+				v[0].Cached != (kind != algorithm.SlidingWindowCounter) {
 				t.Fatalf("%v without holds: %+v", kind, v)
 			}
 		}

@@ -17,7 +17,8 @@ func playedLimits(kind algorithm.Kind) []*algorithm.Limit {
 	switch kind {
 	case algorithm.FixedWindow:
 		return []*algorithm.Limit{
-			uncounted(3, 60*s), uncounted(6, 60*s), uncounted(3, s), uncounted(0, 60*s), uncounted(5, 300*s), uncounted(1<<40, 60*s),
+			uncounted(3, 60*s), uncounted(6, 60*s), uncounted(3, s), uncounted(0, 60*s), uncounted(5,
+				300*s), uncounted(1<<40, 60*s),
 			daily(2), daily(4),
 		}
 	case algorithm.GCRA:
@@ -30,7 +31,10 @@ func playedLimits(kind algorithm.Kind) []*algorithm.Limit {
 		}
 	}
 	list := []*algorithm.Limit{
-		{Kind: kind, Max: 3, Period: 60 * s}, {Kind: kind, Max: 6, Period: 60 * s}, {Kind: kind, Max: 0, Period: 50 * s}, {Kind: kind, Max: 4, Period: 30 * s},
+		{Kind: kind, Max: 3, Period: 60 * s}, {Kind: kind, Max: 6, Period: 60 * s}, {
+			Kind: kind, Max: 0,
+			Period: 50 * s,
+		}, {Kind: kind, Max: 4, Period: 30 * s},
 	}
 	if kind == algorithm.SlidingWindow {
 		list = append(list, &algorithm.Limit{Kind: kind, Max: 4, Period: 40 * s, MinInterval: 5 * s})
@@ -109,7 +113,8 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 			if !same(got[i], want[i]) && !(got[i].Cached && sameOutside(got[i], want[i])) {
 				t.Fatalf("%s\n got %+v\nwant %+v", context, got[i], want[i])
 			}
-			if !countBlocked && !same(got[i], real[i]) && !(got[i].Cached && sameOutside(got[i], real[i])) || !sameOutside(got[i], real[i]) {
+			if !countBlocked && !same(got[i], real[i]) && !(got[i].Cached && sameOutside(got[i], real[i])) ||
+				!sameOutside(got[i], real[i]) {
 				t.Fatalf("%s\n      got %+v\n uncached %+v", context, got[i], real[i])
 			}
 		}
@@ -119,12 +124,14 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 
 // same compares all but Cached.
 func same(a, b backend.Verdict) bool {
-	return sameOutside(a, b) && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After && a.FullUntil.Equal(b.FullUntil)
+	return sameOutside(a, b) && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After &&
+		a.FullUntil.Equal(b.FullUntil)
 }
 
 // sameOutside compares what a caller of the service gets to see.
 func sameOutside(a, b backend.Verdict) bool {
-	return a.Over == b.Over && a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter
+	return a.Over == b.Over && a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter &&
+		a.ResetAfter == b.ResetAfter
 }
 
 func TestReferee(t *testing.T) {
@@ -141,7 +148,8 @@ func TestReferee(t *testing.T) {
 				answered += play(t, kind, script, countBlocked)
 			}
 			t.Logf("%v: %d of %d hits answered by the cache", kind, answered, rounds*300)
-			switch known := kind != algorithm.SlidingWindowCounter && (!countBlocked || kind == algorithm.FixedWindow); {
+			switch known := kind != algorithm.SlidingWindowCounter &&
+				(!countBlocked || kind == algorithm.FixedWindow); {
 			case known && answered < 5: // refunds and forced hits end most entries
 				t.Error("the cache has hardly been used")
 			case !known && answered > 0:

@@ -8,11 +8,12 @@ import (
 
 // scratch is the memory of one Take.
 type scratch struct {
-	lookups             []hitLookup       // lookups[i] is the lookup of hit i of the batch.
-	lastLookupByCounter map[counterID]int // lastLookupByCounter has the index of the last lookup of each counter, plus 1. Small batches do not use it.
-	forwardedHits       backend.SubBatch  // forwardedHits are sent to the next store.
+	lookups []hitLookup // lookups[i] is the lookup of hit i of the batch.
+	// the index of the last lookup of each counter, plus 1. Small batches do not use it.
+	lastLookupByCounter map[counterID]int
+	forwardedHits       backend.SubBatch // are sent to the next store
 
-	ownEvictions [numGuards]uint64 // ownEvictions counts the evictions of this Take by guard. They are 0 unless hasEvicted is set.
+	ownEvictions [numGuards]uint64 // counts the evictions of this Take by guard. They are 0 unless hasEvicted is set.
 	hasEvicted   bool
 
 	// Buffers for freecache; local variables would escape to the heap.
@@ -23,10 +24,10 @@ type scratch struct {
 // hitLookup is what the cache knows of one hit of a batch.
 type hitLookup struct {
 	id              counterID
-	previousLookup  int    // previousLookup is the index of the previous hit on the counter, or -1.
-	counterWritten  bool   // counterWritten says that this hit, or an earlier one on the counter, writes the counter for certain.
-	entryStored     bool   // entryStored says that this hit, or an earlier one on the counter, made an entry.
-	evictionsBefore uint64 // evictionsBefore is the eviction count of the counter's guard before the store was asked.
+	previousLookup  int    // the index of the previous hit on the counter, or -1
+	counterWritten  bool   // this hit, or an earlier one on the counter, writes the counter for certain
+	entryStored     bool   // this hit, or an earlier one on the counter, made an entry
+	evictionsBefore uint64 // the eviction count of the counter's guard before the store was asked
 	action          hitAction
 }
 
@@ -34,9 +35,10 @@ type hitLookup struct {
 type hitAction uint8
 
 const (
-	actionForward       hitAction = iota // actionForward sends the hit to the next store.
-	actionForwardAsLook                  // actionForwardAsLook sends the hit as a look, because the cache refuses its atomic group.
-	actionRefuse                         // actionRefuse refuses the hit without asking the store.
+	actionForward hitAction = iota // sends the hit to the next store
+	// actionForwardAsLook sends the hit as a look, because the cache refuses its atomic group.
+	actionForwardAsLook
+	actionRefuse // actionRefuse refuses the hit without asking the store.
 )
 
 const (
@@ -87,9 +89,9 @@ func (s *scratch) addLookup(counter counterID, size int) *hitLookup {
 	return &s.lookups[len(s.lookups)-1]
 }
 
-// setGroupActions sets the actions of the hits of a group of which the cache refuses some. start is the index of the group's
-// first hit in the batch. It returns false if the store must decide the whole group: looks do not see each other, so a hit must
-// not become a look if the group has an earlier hit on its counter.
+// setGroupActions sets the actions of the hits of a group of which the cache refuses some. start is the index of the
+// group's first hit in the batch. It returns false if the store must decide the whole group: looks do not see each
+// other, so a hit must not become a look if the group has an earlier hit on its counter.
 func setGroupActions(hits []backend.Hit, lookups []hitLookup, start int) bool {
 	refused := false
 	for i := range hits {

@@ -119,11 +119,15 @@ func compareKinds(b *testing.B, keys int, most uint64) {
 		return &backend.Batch{Hits: make([]backend.Hit, 1), Verdicts: make([]backend.Verdict, 1)}
 	}}
 	kinds := []algorithm.Kind{
-		algorithm.FixedWindow, algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.SlidingWindowCounter, algorithm.GCRA,
+		algorithm.FixedWindow, algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.SlidingWindowCounter,
+		algorithm.GCRA,
 	}
 	limits, runs := make([]*algorithm.Limit, len(kinds)), make([]run, len(kinds))
 	for i, kind := range kinds {
-		limits[i] = &algorithm.Limit{Kind: kind, Max: most, Period: time.Hour, CountBlocked: kind == algorithm.FixedWindow}
+		limits[i] = &algorithm.Limit{
+			Kind: kind, Max: most, Period: time.Hour,
+			CountBlocked: kind == algorithm.FixedWindow,
+		}
 		if kind == algorithm.GCRA {
 			limits[i].Burst = most - 1
 		}
@@ -155,9 +159,10 @@ func compareKinds(b *testing.B, keys int, most uint64) {
 	}
 }
 
-// BenchmarkHolds compares hits on limits with holds to charges of a gcra, in one interleaved run with 64 calls in flight. The figures
-// are the µs that Redis needs for one script, from INFO commandstats, and the CPU µs per hit of Redis alone; both also as a ratio to
-// the charge. Keys are many and one. Each hold is opened and then settled or released.
+// BenchmarkHolds compares hits on limits with holds to charges of a gcra, in one interleaved run with 64 calls in
+// flight. The figures are the µs that Redis needs for one script, from INFO commandstats, and the CPU µs per hit of
+// Redis alone; both also as a ratio to the charge. Keys are many and one. Each hold is opened and then settled or
+// released.
 func BenchmarkHolds(b *testing.B) {
 	for _, keys := range []int{100_000, 1} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
@@ -178,7 +183,10 @@ func compareHolds(b *testing.B, keys int) {
 	gcra := algorithm.Limit{Kind: algorithm.GCRA, Max: 1_000_000, Period: time.Hour, Burst: 999_999}
 	reserved := gcra
 	reserved.Hold = 10 * time.Minute
-	concurrency := algorithm.Limit{Kind: algorithm.Concurrency, Max: 100_000, Period: 30 * time.Second, Hold: 30 * time.Second}
+	concurrency := algorithm.Limit{
+		Kind: algorithm.Concurrency, Max: 100_000, Period: 30 * time.Second,
+		Hold: 30 * time.Second,
+	}
 	kinds := []struct {
 		name  string
 		limit *algorithm.Limit
@@ -207,7 +215,8 @@ func compareHolds(b *testing.B, keys int) {
 				if k.limit.Hold > 0 {
 					batch.Hits[0].HoldID = backend.NewHoldID(fmt.Appendf(nil, "%d-%d", round, n))
 				}
-				if err := store.Take(context.Background(), batch); err != nil || batch.Verdicts[0].Err != nil || batch.Verdicts[0].Over {
+				if err := store.Take(context.Background(), batch); err != nil || batch.Verdicts[0].Err != nil ||
+					batch.Verdicts[0].Over {
 					b.Error(err, batch.Verdicts[0])
 				}
 			}, calls, 64)

@@ -45,7 +45,10 @@ func TestBreakerOfOneNode(t *testing.T) {
 		return slotsOf(t, addrs...)
 	})
 	var log remotetest.Notices
-	s := open(t, Config{Cluster: []string{seed}, Config: remote.Config{Timeout: 200 * time.Millisecond, OnBreaker: log.Note}})
+	s := open(t, Config{Cluster: []string{seed}, Config: remote.Config{
+		Timeout:   200 * time.Millisecond,
+		OnBreaker: log.Note,
+	}})
 	// CRCs of numbers alone differ in few bits.
 	varied := func(n int) backend.Hit {
 		h := hot(0)
@@ -73,7 +76,8 @@ func TestBreakerOfOneNode(t *testing.T) {
 	})
 	for n := range 200 {
 		h := varied(n)
-		if v := send(t, s, h); (v.Err != nil) != isDead(n) || v.Err != nil && causeOf(v.Err) != remote.CauseBreakerOpen && causeOf(v.Err) != remote.CauseTimeout {
+		if v := send(t, s, h); (v.Err != nil) != isDead(n) || v.Err != nil &&
+			causeOf(v.Err) != remote.CauseBreakerOpen && causeOf(v.Err) != remote.CauseTimeout {
 			t.Errorf("key %d, dead %t: %v", n, isDead(n), v.Err)
 		}
 	}
@@ -110,10 +114,9 @@ func TestTakeAllocates(t *testing.T) {
 // detector has the pool of calls forget now and then.
 const mostAllocs = 4
 
-// A server that answers PING and holds all writes back, as one does that hands over
-// to a replica, is found out once: what it says to probes does not close the breaker
-// while calls wait in vain. If the machine stands still for longer than the pause between two probes, no call waits; then the
-// breaker closes, and the test tries again.
+// A server that answers PING and holds all writes back, as one does that hands over to a replica, is found out once:
+// what it says to probes does not close the breaker while calls wait in vain. If the machine stands still for longer
+// than the pause between two probes, no call waits; then the breaker closes, and the test tries again.
 func TestBreakerBelievesCalls(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -126,11 +129,15 @@ func TestBreakerBelievesCalls(t *testing.T) {
 	t.Errorf("told %q", told)
 }
 
-// believesCalls holds the writes of server back until three calls that tried have failed. It returns what the store says of its breaker.
+// believesCalls holds the writes of server back until three calls that tried have failed. It returns what the store
+// says of its breaker.
 func believesCalls(t *testing.T, server *redistest.Server) (told []string) {
 	t.Helper()
 	var log remotetest.Notices
-	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: 800 * time.Millisecond, BreakerFailures: 2, OnBreaker: log.Note}})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{
+		Timeout: 800 * time.Millisecond, BreakerFailures: 2,
+		OnBreaker: log.Note,
+	}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	server.Do(t, "CLIENT", "PAUSE", "600000", "WRITE")
 	stop := make(chan struct{})
@@ -142,7 +149,8 @@ func believesCalls(t *testing.T, server *redistest.Server) (told []string) {
 				case <-stop:
 					return
 				case <-time.After(time.Millisecond):
-					takeWithin(t, s, spread(n), 400*time.Millisecond) // Less than the timeout, and enough to be sent by a busy machine.
+					// Less than the timeout, and enough to be sent by a busy machine.
+					takeWithin(t, s, spread(n), 400*time.Millisecond)
 				}
 			}
 		})

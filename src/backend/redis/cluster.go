@@ -15,7 +15,8 @@ const clusterSlots = 16384
 // cluster asks nodes of a cluster which node has which slots.
 type cluster struct{ *topologyServers }
 
-// findLayout returns the nodes and their slots. With another set, it first asks a node other than the one that answered last.
+// findLayout returns the nodes and their slots. With another set, it first asks a node other than the one that answered
+// last.
 func (c *cluster) findLayout(ctx context.Context, another bool) (found remote.Layout, err error) {
 	var nodes []string
 	err = c.askInTurn(ctx, another, func(reply []any, from string) (err error) {
@@ -29,10 +30,13 @@ func (c *cluster) findLayout(ctx context.Context, another bool) (found remote.La
 	return found, nil
 }
 
-// readSlotsReply reads the reply of a node to CLUSTER SLOTS. Each range of slots has its first and last slot and then its nodes,
-// the primary first. It returns the layout of the primaries, and the addresses of all nodes.
+// readSlotsReply reads the reply of a node to CLUSTER SLOTS. Each range of slots has its first and last slot and then
+// its nodes, the primary first. It returns the layout of the primaries, and the addresses of all nodes.
 func readSlotsReply(reply []any, from string) (l remote.Layout, nodes []string, err error) {
-	l = remote.Layout{SlotOwners: make([]uint16, clusterSlots), SlotOfKey: func(key []byte) int { return int(radix.ClusterSlot(key)) }}
+	l = remote.Layout{
+		SlotOwners: make([]uint16, clusterSlots),
+		SlotOfKey:  func(key []byte) int { return int(radix.ClusterSlot(key)) },
+	}
 	owners, seen := make(map[string]uint16), make(map[string]bool)
 	for _, v := range reply {
 		fields, _ := v.([]any)

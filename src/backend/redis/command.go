@@ -24,7 +24,7 @@ type command interface {
 
 // commandReply is embedded in each command. After the batch it says whether a reply came.
 type commandReply struct {
-	sendAsking bool // sendAsking says that ASKING is sent before the command.
+	sendAsking bool // ASKING is sent before the command
 	isAnswered bool
 	errorReply error
 }
@@ -34,7 +34,7 @@ func (r *commandReply) replyState() *commandReply { return r }
 // commandPool keeps commands of one type, to reuse their memory in the next batch.
 type commandPool[T any] struct {
 	items     []*T
-	usedCount int // usedCount is how many of the first items are in use.
+	usedCount int // how many of the first items are in use
 }
 
 // nextItem returns a zero value, which is valid until reset.
@@ -67,11 +67,11 @@ type increment struct {
 	key          []byte
 	keyHash      uint64
 	sumOfAmounts uint64
-	minTTL       int64 // minTTL is the longest Hit.MinTTL of the hits, in seconds.
+	minTTL       int64 // the longest Hit.MinTTL of the hits, in seconds
 	ttlSeconds   int64
-	withExpire   bool  // withExpire says that EXPIRE follows INCRBY.
+	withExpire   bool  // EXPIRE follows INCRBY
 	closedToHits bool  // No more hits may be added to an increment that is closedToHits.
-	countAfter   int64 // countAfter is the count that INCRBY returned.
+	countAfter   int64 // the count that INCRBY returned
 	// firstAddend and lastAddend are the indexes of its hits in pipeline.addends, or -1.
 	firstAddend, lastAddend int32
 }
@@ -80,7 +80,7 @@ type increment struct {
 type addend struct {
 	call       *remote.Call
 	hitIndex   int
-	nextAddend int32 // nextAddend is the index of the next addend in pipeline.addends, or -1.
+	nextAddend int32 // the index of the next addend in pipeline.addends, or -1
 }
 
 // maxIncrementSum is the largest sum of amounts in one INCRBY, far below its limit of 2^63.
@@ -121,7 +121,8 @@ func (c *increment) readReply(br *bufio.Reader) (err error) {
 		return err
 	}
 	c.pipeline.expireCache.forgetKey(c.keyHash)
-	if !isErrorReply(expireErr) || errorReplyWord(expireErr) == "NOPERM" { // Without the right to EXPIRE, keys would stay for ever.
+	// Without the right to EXPIRE, keys would stay for ever.
+	if !isErrorReply(expireErr) || errorReplyWord(expireErr) == "NOPERM" {
 		return expireErr
 	}
 	return err
@@ -232,7 +233,7 @@ type script struct {
 	commandReply
 	call             *remote.Call
 	firstHit, endHit int
-	withText         bool // withText says that EVAL is sent, with the text of the script.
+	withText         bool // EVAL is sent, with the text of the script
 	replyNumbers     [2 + 2*(replyNumbersPerState+replyNumbersOfHolds)]int64
 }
 
@@ -306,7 +307,8 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 	return appendBulkNumber(b, h.WindowEnd)
 }
 
-// expiredHoldLife returns how long a hold that expired is kept: at least as long as it may still be charged. See algorithm.HeldState.
+// expiredHoldLife returns how long a hold that expired is kept: at least as long as it may still be charged. See
+// algorithm.HeldState.
 func expiredHoldLife(l *algorithm.Limit) time.Duration {
 	switch {
 	case releasesExpired(l):
@@ -316,7 +318,8 @@ func expiredHoldLife(l *algorithm.Limit) time.Duration {
 	case l.Kind == algorithm.SlidingWindowCounter:
 		return max(l.Hold, 2*l.Period)
 	}
-	return max(l.Hold, l.Period+l.Period/16) // Calendar windows may be longer than Period: 31 days instead of 30, 25 hours instead of 24.
+	// Calendar windows may be longer than Period: 31 days instead of 30, 25 hours instead of 24.
+	return max(l.Hold, l.Period+l.Period/16)
 }
 
 // releasesExpired reports whether holds of l that expire are given back.
@@ -325,7 +328,10 @@ func releasesExpired(l *algorithm.Limit) bool {
 }
 
 func scriptFlags(h *remote.Hit) (f int64) {
-	for i, set := range [...]bool{h.Limit.CountBlocked, h.Atomic, h.NoVeto, h.Limit.Hold > 0, h.Limit.Hold > 0 && releasesExpired(&h.Limit)} {
+	for i, set := range [...]bool{
+		h.Limit.CountBlocked, h.Atomic, h.NoVeto,
+		h.Limit.Hold > 0, h.Limit.Hold > 0 && releasesExpired(&h.Limit),
+	} {
 		if set {
 			f |= 1 << i
 		}
@@ -372,7 +378,8 @@ func (c *script) readReply(br *bufio.Reader) error {
 				numbers = append(numbers, next())
 			}
 			if h.Limit.Hold > 0 {
-				for range replyNumbersPerHold * min(max(numbers[len(numbers)-replyNumbersOfHolds+holdsInReply], 0), int64(left)) {
+				holds := max(numbers[len(numbers)-replyNumbersOfHolds+holdsInReply], 0)
+				for range replyNumbersPerHold * min(holds, int64(left)) {
 					numbers = append(numbers, next())
 				}
 			}

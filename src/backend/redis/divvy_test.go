@@ -48,7 +48,10 @@ func TestDivvyKeys(t *testing.T) {
 			{amount: 1, over: true, kept: "0", reset: time.Minute},
 		}},
 		{"a clock stepped back a day, so the key seems to live for 25 hours", []step{
-			{do: []any{"SET", key, "0", "EX", "90000"}, op: algorithm.Look, amount: 1, over: true, kept: "0", reset: time.Minute},
+			{
+				do: []any{"SET", key, "0", "EX", "90000"}, op: algorithm.Look, amount: 1, over: true, kept: "0",
+				reset: time.Minute,
+			},
 			{amount: 1, over: true, kept: "0", reset: time.Minute},
 		}},
 		{"refunds and forced hits", []step{
@@ -68,20 +71,25 @@ func TestDivvyKeys(t *testing.T) {
 					server.Do(t, st.do...)
 				}
 				b := backend.Batch{
-					Hits:     []backend.Hit{{Key: []byte(key), Limit: limit, Op: st.op, Amount: st.amount, Atomic: st.atomic, StoresRemaining: true}},
+					Hits: []backend.Hit{{
+						Key: []byte(key), Limit: limit, Op: st.op, Amount: st.amount,
+						Atomic: st.atomic, StoresRemaining: true,
+					}},
 					Verdicts: make([]backend.Verdict, 1),
 				}
 				if err := s.Take(t.Context(), &b); err != nil {
 					t.Fatal(err)
 				}
 				v := b.Verdicts[0]
-				if v.Err != nil || v.Over != st.over || v.Remaining != st.left || v.ResetAfter > st.reset || st.reset-v.ResetAfter > 20*time.Second {
+				if v.Err != nil || v.Over != st.over || v.Remaining != st.left || v.ResetAfter > st.reset ||
+					st.reset-v.ResetAfter > 20*time.Second {
 					t.Fatalf("step %d: %+v, want %+v", i, v, st)
 				}
 				if kept := server.Do(t, "GET", key); kept != st.kept {
 					t.Fatalf("step %d: %v is kept, want %v", i, kept, st.kept)
 				}
-				if ttl := server.Do(t, "PTTL", key).(int64); st.op != algorithm.Look && st.kept != nil && (ttl <= 0 || ttl > st.reset.Milliseconds()) {
+				if ttl := server.Do(t, "PTTL", key).(int64); st.op != algorithm.Look && st.kept != nil &&
+					(ttl <= 0 || ttl > st.reset.Milliseconds()) {
 					t.Fatalf("step %d: it lives for %d ms", i, ttl)
 				}
 			}

@@ -16,9 +16,9 @@
 //   - deletion: DEL, for a counter that an operator resets;
 //   - expireCommand: EXPIRE for a key that Redis had lost.
 //
-// Each batch ends with PING. If its reply is not the last one, or a reply has a type that its command never returns, no reply of
-// the batch counts and the connection is closed, because the replies may belong to other commands. A reply between two batches
-// closes the connection, too.
+// Each batch ends with PING. If its reply is not the last one, or a reply has a type that its command never returns, no
+// reply of the batch counts and the connection is closed, because the replies may belong to other commands. A reply
+// between two batches closes the connection, too.
 //
 // Keys and values of fixed windows are those of envoyproxy/ratelimit, so both can count in one Redis.
 //

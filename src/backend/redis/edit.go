@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// AddDeletions adds the deletions of h's keys to c. The key of a fixed window is that of the current one. A limit with holds may have
-// a second key.
+// AddDeletions adds the deletions of h's keys to c. The key of a fixed window is that of the current one. A limit with
+// holds may have a second key.
 func (p *protocol) AddDeletions(c *remote.Call, h *backend.Hit, now int64) {
 	c.Keys = remote.AppendKey(c.Keys, h, now, p.cfg.TagKeys)
 	c.AddDeletion()
@@ -22,11 +22,14 @@ func (p *protocol) AddDeletions(c *remote.Call, h *backend.Hit, now int64) {
 	}
 }
 
-// scanCount is about how many keys Redis looks at for one SCAN. It serves no other client meanwhile, for less than a millisecond.
+// scanCount is about how many keys Redis looks at for one SCAN. It serves no other client meanwhile, for less than a
+// millisecond.
 const scanCount = "1000"
 
 // FindKeys searches all keys of a server with SCAN, once for the prefixes with a hash tag and once for those without.
-func (*protocol) FindKeys(ctx context.Context, l *remote.Link, prefixes [][]byte, found func(keys [][]byte) error) error {
+func (*protocol) FindKeys(ctx context.Context, l *remote.Link, prefixes [][]byte,
+	found func(keys [][]byte) error,
+) error {
 	var tagged, others [][]byte
 	for _, p := range prefixes {
 		if p[0] == '{' {
@@ -46,7 +49,8 @@ func (*protocol) FindKeys(ctx context.Context, l *remote.Link, prefixes [][]byte
 	return nil
 }
 
-// scan calls found with the keys that begin with one of prefixes. Redis compares them with the longest start that all prefixes have.
+// scan calls found with the keys that begin with one of prefixes. Redis compares them with the longest start that all
+// prefixes have.
 func scan(ctx context.Context, l *remote.Link, prefixes [][]byte, found func(keys [][]byte) error) error {
 	cursor, pattern := "0", string(escapeGlob(commonPrefix(prefixes)))+"*"
 	for {

@@ -20,13 +20,16 @@ func TestResetPrefixes(t *testing.T) {
 	}
 	server.Do(t, "ACL", "SETUSER", "me", "reset", "on", ">secret", "~*", "+@all", "-scan")
 	prefixes := []backend.KeyPrefix{{Text: []byte("d_user_")}}
-	limited := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) { return "me", "secret", nil }})
+	limited := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) {
+		return "me", "secret", nil
+	}})
 	err := limited.ResetPrefixes(t.Context(), prefixes, true, func([][]byte) {})
 	if err == nil || !strings.Contains(err.Error(), "+scan") || !strings.Contains(err.Error(), server.Addr) {
 		t.Errorf("without the right to SCAN: %v", err)
 	}
 	store, found := open(t, Config{Addr: server.Addr}), 0
-	if err := store.ResetPrefixes(t.Context(), prefixes, false, func(names [][]byte) { found += len(names) }); err != nil || found < 3000 {
+	if err := store.ResetPrefixes(t.Context(), prefixes, false,
+		func(names [][]byte) { found += len(names) }); err != nil || found < 3000 {
 		t.Errorf("%d were found, %v", found, err)
 	}
 	if n := fmt.Sprint(server.Do(t, "DBSIZE")); n != "0" {

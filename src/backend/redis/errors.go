@@ -45,7 +45,8 @@ func (*protocol) CauseOf(err error) string {
 var replyCauses = map[string]string{
 	"NOAUTH": causeAuth, "WRONGPASS": causeAuth, "NOPERM": causeAuth, "READONLY": causeReadOnly,
 	"LOADING": causeLoading, "MASTERDOWN": causeLoading, "OOM": causeMemory,
-	"CLUSTERDOWN": causeCluster, "MOVED": causeCluster, "ASK": causeCluster, "TRYAGAIN": causeCluster, "CROSSSLOT": causeCluster,
+	"CLUSTERDOWN": causeCluster, "MOVED": causeCluster, "ASK": causeCluster, "TRYAGAIN": causeCluster,
+	"CROSSSLOT": causeCluster,
 }
 
 // errorReplyWord returns the first word of an error reply, and "" for other errors. Before Redis 7,
@@ -67,7 +68,8 @@ func errorReplyWord(err error) string {
 	return word
 }
 
-// isForeignValue reports whether reply says that a key holds what no counter is: a value of another type, or another text.
+// isForeignValue reports whether reply says that a key holds what no counter is: a value of another type, or another
+// text.
 func isForeignValue(reply error) bool {
 	text := reply.Error()
 	return errorReplyWord(reply) == "WRONGTYPE" || errors.Is(reply, errNoNumber) ||

@@ -12,8 +12,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// With the eviction policy of the example, a flood of keys that callers let live for 100 years, as with CL.THROTTLE, takes away no limit
-// that is in use.
+// With the eviction policy of the example, a flood of keys that callers let live for 100 years, as with CL.THROTTLE,
+// takes away no limit that is in use.
 func TestFloodOfLongLivedKeys(t *testing.T) {
 	t.Parallel()
 	manifest, err := os.ReadFile("../../../examples/kubernetes/redis.yaml")
@@ -24,11 +24,17 @@ func TestFloodOfLongLivedKeys(t *testing.T) {
 	if policy == nil {
 		t.Fatal("the example sets no policy")
 	}
-	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "4mb", "--maxmemory-policy", string(policy[1])}})
+	server := redistest.Start(t, redistest.Options{Args: []string{
+		"--maxmemory", "4mb", "--maxmemory-policy",
+		string(policy[1]),
+	}})
 	s := open(t, Config{Addr: server.Addr})
 	hour := &algorithm.Limit{Max: 3, Period: time.Hour, CountBlocked: true}
 	// This is CL.THROTTLE k 0 1 3153600000.
-	century := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: 3_153_600_000 * time.Second, KeepsDebt: true}
+	century := &algorithm.Limit{
+		Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod,
+		Emission: 3_153_600_000 * time.Second, KeepsDebt: true,
+	}
 	now := time.Now()
 	take := func(n int, limit *algorithm.Limit, amount uint64, key string) *backend.Batch {
 		b := &backend.Batch{Now: now, Verdicts: make([]backend.Verdict, n)}

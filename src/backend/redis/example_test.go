@@ -71,7 +71,6 @@ func Example() {
 }
 
 func TestExample(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	var out strings.Builder
 	if err := logins(t.Context(), &out, server.Addr, 4); err != nil {

@@ -20,9 +20,10 @@ type exchange struct {
 	// A batch that the network delays until after that EXPIRE can still leave a key without
 	// a time to live, if Redis lost the key meanwhile.
 	keysWithoutTTL map[string]*expireCommand
-	// scriptConn is the last connection to whose server the script was sent. A server that starts anew has new connections.
+	// scriptConn is the last connection to whose server the script was sent. A server that starts anew has new
+	// connections.
 	scriptConn     *remote.Conn
-	nextExpireTime time.Time // nextExpireTime is when to send EXPIRE for keysWithoutTTL.
+	nextExpireTime time.Time // when to send EXPIRE for keysWithoutTTL
 }
 
 const (
@@ -79,8 +80,8 @@ func (x *exchange) collectUnknownScripts() bool {
 	return len(x.extraCommands.commands) > 0
 }
 
-// deliverResults sets the results of all hits, and in sent what error replies say about the server at addr. Commands without a
-// reply get the error failure. In a cluster, a hit that was redirected gets a remote.Redirect.
+// deliverResults sets the results of all hits, and in sent what error replies say about the server at addr. Commands
+// without a reply get the error failure. In a cluster, a hit that was redirected gets a remote.Redirect.
 func (x *exchange) deliverResults(sent *remote.SentBatch, addr string, failure error) {
 	for _, c := range x.commands {
 		r := c.replyState()
@@ -122,7 +123,10 @@ func (x *exchange) noteKeysWithoutTTL() {
 			x.keysWithoutTTL = make(map[string]*expireCommand)
 		}
 		key := bytes.Clone(c.key)
-		x.keysWithoutTTL[string(key)] = &expireCommand{commandReply: commandReply{sendAsking: c.sendAsking}, key: key, keyHash: c.keyHash, ttlSeconds: c.ttlSeconds}
+		x.keysWithoutTTL[string(key)] = &expireCommand{
+			commandReply: commandReply{sendAsking: c.sendAsking}, key: key,
+			keyHash: c.keyHash, ttlSeconds: c.ttlSeconds,
+		}
 		x.nextExpireTime = time.Now().Add(expireRetryPause)
 	}
 }

@@ -14,14 +14,14 @@ import (
 // another batch that creates the key, or never, then exchange.keysWithoutTTL has the key.
 type expireCache struct {
 	hashSeed maphash.Seed
-	mu       sync.Mutex // mu guards sets.
+	mu       sync.Mutex // guards sets
 	sets     []expireCacheSet
 }
 
 // expireCacheSet has the keys whose hashes belong to one set, the newest first.
 type expireCacheSet struct {
 	keyHashes [keysPerSet]uint64
-	maxTTLs   [keysPerSet]uint32 // maxTTLs has the longest time to live that was sent for each key, in seconds.
+	maxTTLs   [keysPerSet]uint32 // the longest time to live that was sent for each key, in seconds
 }
 
 // A cache has maxCachedKeys keys, in 1.5 MiB. Each key may use any of the keysPerSet places of

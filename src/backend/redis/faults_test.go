@@ -83,7 +83,8 @@ func TestStandstill(t *testing.T) {
 	})
 	tr.Stop(t)
 	// As many calls are under way as come in while one may wait, and a few more.
-	if most := int64(perSecond*max(faultTimeout, time.Duration(tr.Longest.Load()))/time.Second) + 200; tr.Goroutines.Load() > most {
+	most := int64(perSecond*max(faultTimeout, time.Duration(tr.Longest.Load()))/time.Second) + 200
+	if tr.Goroutines.Load() > most {
 		t.Errorf("%d goroutines, want no more than %d", tr.Goroutines.Load(), most)
 	}
 	if grown > 16<<20 {
@@ -106,7 +107,10 @@ func heapBytes() int64 {
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	set := redistest.StartSentinel(t, redistest.SentinelOptions{})
-	s := open(t, Config{Sentinel: &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs[:1]}, Config: remote.Config{Timeout: faultTimeout}})
+	s := open(t, Config{
+		Sentinel: &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs[:1]},
+		Config:   remote.Config{Timeout: faultTimeout},
+	})
 	recovers(t, s, "hot_")
 	for _, tt := range []struct {
 		name  string
@@ -187,10 +191,14 @@ func TestSlotsMove(t *testing.T) {
 			}
 			b := backend.Batch{Now: epoch, Verdicts: make([]backend.Verdict, 3)}
 			for i := range 3 {
-				b.Hits = append(b.Hits, backend.Hit{Key: key(i), Limit: window(1<<40, time.Hour), Amount: 1, Atomic: true})
+				b.Hits = append(b.Hits, backend.Hit{
+					Key: key(i), Limit: window(1<<40, time.Hour), Amount: 1,
+					Atomic: true,
+				})
 			}
 			sent.Add(3)
-			if err := errors.Join(s.Take(context.Background(), &b), b.Verdicts[0].Err, b.Verdicts[1].Err, b.Verdicts[2].Err); err != nil {
+			if err := errors.Join(s.Take(context.Background(), &b), b.Verdicts[0].Err, b.Verdicts[1].Err,
+				b.Verdicts[2].Err); err != nil {
 				t.Errorf("a group: %v", err)
 			}
 			groups.Add(1)

@@ -13,13 +13,16 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// Hundreds of holds that are opened, settled, released and expire in random order agree with algorithm.HeldState, and leave nothing
-// behind when they are forgotten.
+// Hundreds of holds that are opened, settled, released and expire in random order agree with algorithm.HeldState, and
+// leave nothing behind when they are forgotten.
 func TestManyHoldsAgainstArithmetic(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	store := open(t, Config{Addr: server.Addr})
-	gcra := algorithm.Limit{Kind: algorithm.GCRA, Max: 999_983, Period: algorithm.MaxPeriod, Burst: 700, Hold: 24 * time.Hour}
+	gcra := algorithm.Limit{
+		Kind: algorithm.GCRA, Max: 999_983, Period: algorithm.MaxPeriod, Burst: 700,
+		Hold: 24 * time.Hour,
+	}
 	fixed := algorithm.Limit{Max: 400, Period: time.Hour, Hold: 10 * time.Minute}
 	for n, l := range []algorithm.Limit{
 		{Kind: algorithm.Concurrency, Max: 300, Period: time.Minute, Hold: time.Minute},
@@ -39,7 +42,10 @@ func TestManyHoldsAgainstArithmetic(t *testing.T) {
 			default:
 				now = now.Add(time.Duration(rnd.Int64N(int64(l.Hold) / 150))).Truncate(time.Microsecond)
 			}
-			h := backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: &l, Amount: 1 + rnd.Uint64N(2), HoldID: backend.NewHoldID([]byte{'a', byte(rnd.IntN(250))})}
+			h := backend.Hit{
+				Key: fmt.Appendf(nil, "k%d_", n), Limit: &l, Amount: 1 + rnd.Uint64N(2),
+				HoldID: backend.NewHoldID([]byte{'a', byte(rnd.IntN(250))}),
+			}
 			if op := rnd.IntN(5); op < 2 {
 				h.Op = []algorithm.Op{algorithm.Refund, algorithm.Force}[op]
 			}
@@ -52,27 +58,36 @@ func TestManyHoldsAgainstArithmetic(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := b.Verdicts[0]; got != (backend.Verdict{Outcome: want}) {
-				t.Fatalf("%v, step %d at %v, %v of %d:\n got %+v\nwant %+v", l.Kind, step, now, h.Op, h.Amount, got, want)
+				t.Fatalf("%v, step %d at %v, %v of %d:\n got %+v\nwant %+v", l.Kind, step, now, h.Op, h.Amount, got,
+					want)
 			}
 		}
 		key := string(remote.AppendHoldsKey(nil, &backend.Hit{Key: fmt.Appendf(nil, "k%d_", n), Limit: &l}))
 		if l.Kind == algorithm.Concurrency {
 			key = "{k0_}|co"
 		}
-		if fields := server.Do(t, "HLEN", key); fields != int64(1) && fields != int64(2) { // The sums, and perhaps a place that the next hold overwrites.
+		// The sums, and perhaps a place that the next hold overwrites.
+		if fields := server.Do(t, "HLEN", key); fields != int64(1) && fields != int64(2) {
 			t.Errorf("%v: %v fields are left without holds", l.Kind, fields)
 		}
 	}
 }
 
-// With the clock of Redis holds that are done are forgotten some at a time, but each is unknown as soon as its time has passed.
+// With the clock of Redis holds that are done are forgotten some at a time, but each is unknown as soon as its time has
+// passed.
 func TestDoneHoldsAreForgotten(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	store := open(t, Config{Addr: server.Addr})
-	l := &algorithm.Limit{Kind: algorithm.Concurrency, Max: 10, Period: 20 * time.Millisecond, Hold: 20 * time.Millisecond}
+	l := &algorithm.Limit{
+		Kind: algorithm.Concurrency, Max: 10, Period: 20 * time.Millisecond,
+		Hold: 20 * time.Millisecond,
+	}
 	take := func(id string, op algorithm.Op) backend.Verdict {
-		b := backend.Batch{Hits: []backend.Hit{{Key: []byte("k_"), Limit: l, Amount: 1, Op: op, HoldID: backend.NewHoldID([]byte(id))}}, Verdicts: make([]backend.Verdict, 1)}
+		b := backend.Batch{Hits: []backend.Hit{{
+			Key: []byte("k_"), Limit: l, Amount: 1, Op: op,
+			HoldID: backend.NewHoldID([]byte(id)),
+		}}, Verdicts: make([]backend.Verdict, 1)}
 		if err := store.Take(t.Context(), &b); err != nil || b.FirstErr() != nil {
 			t.Fatal(err, b.FirstErr())
 		}
@@ -101,7 +116,8 @@ func TestDoneHoldsAreForgotten(t *testing.T) {
 	}
 }
 
-// A hold that is opened again after its name was free, but not forgotten yet, stays open when what was done before is forgotten.
+// A hold that is opened again after its name was free, but not forgotten yet, stays open when what was done before is
+// forgotten.
 func TestReopenedHoldStaysOpen(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -126,7 +142,10 @@ func TestReopenedHoldStaysOpen(t *testing.T) {
 		{at: 30 * time.Minute, id: "c", opened: true, after: 2},
 		{at: 31 * time.Minute, id: "a", op: algorithm.Refund, after: 1},
 	} {
-		h := backend.Hit{Key: []byte("k_"), Limit: l, Amount: 1, Op: step.op, HoldID: backend.NewHoldID([]byte(step.id))}
+		h := backend.Hit{
+			Key: []byte("k_"), Limit: l, Amount: 1, Op: step.op,
+			HoldID: backend.NewHoldID([]byte(step.id)),
+		}
 		b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1)}
 		if step.at != 0 {
 			b.Now = start.Add(step.at)
@@ -135,7 +154,8 @@ func TestReopenedHoldStaysOpen(t *testing.T) {
 			t.Fatal(err, b.FirstErr())
 		}
 		if v := b.Verdicts[0]; v.HoldOpened != step.opened || v.After != step.after {
-			t.Errorf("step %d, %v of %s: opened %v and %d after, want %v and %d", i, step.op, step.id, v.HoldOpened, v.After, step.opened, step.after)
+			t.Errorf("step %d, %v of %s: opened %v and %d after, want %v and %d", i, step.op, step.id, v.HoldOpened,
+				v.After, step.opened, step.after)
 		}
 	}
 }
@@ -143,22 +163,28 @@ func TestReopenedHoldStaysOpen(t *testing.T) {
 // The script keeps as many holds as package algorithm.
 func TestHoldBounds(t *testing.T) {
 	t.Parallel()
-	if want := fmt.Sprintf("most_open, most_done = %d, %d\n", algorithm.MaxOpenHolds, algorithm.MaxDoneHolds); !strings.Contains(takeScript, want) {
+	if want := fmt.Sprintf("most_open, most_done = %d, %d\n", algorithm.MaxOpenHolds,
+		algorithm.MaxDoneHolds); !strings.Contains(takeScript, want) {
 		t.Errorf("holds.lua lacks %q", want)
 	}
 	server := redistest.Start(t, redistest.Options{})
-	store := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Minute}}) // for scripts of thousands of hits
+	// for scripts of thousands of hits
+	store := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Minute}})
 	l := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Hour, Hold: time.Hour}
 	b := backend.Batch{Now: epoch}
 	for n := range algorithm.MaxDoneHolds + 1000 {
-		b.Hits = append(b.Hits, backend.Hit{Key: []byte("k_"), Limit: l, Op: algorithm.Refund, GroupID: uint16(n % 2), HoldID: backend.NewHoldID(fmt.Append(nil, n))})
+		b.Hits = append(b.Hits, backend.Hit{
+			Key: []byte("k_"), Limit: l, Op: algorithm.Refund, GroupID: uint16(n % 2),
+			HoldID: backend.NewHoldID(fmt.Append(nil, n)),
+		})
 	}
 	b.Verdicts = make([]backend.Verdict, len(b.Hits))
 	if err := store.Take(t.Context(), &b); err != nil || b.FirstErr() != nil {
 		t.Fatal(err, b.FirstErr())
 	}
 	const chunk = 8 // so many ids of holds that are done share a field
-	if n, _ := server.Do(t, "HLEN", "{k_}|gc:3600|holds").(int64); n > (chunk+1)*algorithm.MaxDoneHolds/chunk+chunk || n < algorithm.MaxDoneHolds-100 {
+	if n, _ := server.Do(t, "HLEN", "{k_}|gc:3600|holds").(int64); n > (chunk+1)*algorithm.MaxDoneHolds/chunk+chunk ||
+		n < algorithm.MaxDoneHolds-100 {
 		t.Errorf("%d fields for at most %d holds", n, algorithm.MaxDoneHolds)
 	}
 }

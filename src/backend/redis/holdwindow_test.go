@@ -11,8 +11,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// A hit waits in a server that stands still until the next fixed window has begun and a hold has expired in it. The server decides the hit in
-// the window in which it was sent, but the hold is charged in the window in which it expired.
+// A hit waits in a server that stands still until the next fixed window has begun and a hold has expired in it. The
+// server decides the hit in the window in which it was sent, but the hold is charged in the window in which it expired.
 func TestHoldExpiresInItsWindow(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -23,7 +23,10 @@ func TestHoldExpiresInItsWindow(t *testing.T) {
 			t.Fatal("the machine is too busy")
 		}
 		take := func(op algorithm.Op, id algorithm.HoldID) backend.Verdict {
-			b := backend.Batch{Hits: []backend.Hit{{Key: fmt.Appendf(nil, "k%d_", n), Limit: l, Amount: 5, Op: op, HoldID: id}}, Verdicts: make([]backend.Verdict, 1)}
+			b := backend.Batch{Hits: []backend.Hit{{
+				Key: fmt.Appendf(nil, "k%d_", n), Limit: l, Amount: 5, Op: op,
+				HoldID: id,
+			}}, Verdicts: make([]backend.Verdict, 1)}
 			if err := store.Take(t.Context(), &b); err != nil || b.FirstErr() != nil {
 				t.Error(err, b.FirstErr())
 			}
@@ -50,7 +53,8 @@ func TestHoldExpiresInItsWindow(t *testing.T) {
 			continue
 		}
 		if late.Before != 5 || late.HoldsExpired != 0 || got.Before != 5 || got.HoldsExpired != 1 {
-			t.Errorf("the hit of the window before found %d, and %d holds expired; later %d and %d", late.Before, late.HoldsExpired, got.Before, got.HoldsExpired)
+			t.Errorf("the hit of the window before found %d, and %d holds expired; later %d and %d", late.Before,
+				late.HoldsExpired, got.Before, got.HoldsExpired)
 		}
 		return
 	}

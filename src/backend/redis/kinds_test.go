@@ -23,7 +23,10 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 	for n := range 300 {
 		l := &algorithm.Limit{
 			Kind: algorithm.Kind(1 + rnd.IntN(4)), Max: []uint64{0, 1, 2, 3, 10, 1000, 999_999}[rnd.IntN(7)],
-			Period: []time.Duration{time.Millisecond, time.Second, 1500 * time.Millisecond, time.Minute, 24 * time.Hour, algorithm.MaxPeriod}[rnd.IntN(6)], CountBlocked: rnd.IntN(2) == 0,
+			Period: []time.Duration{
+				time.Millisecond, time.Second, 1500 * time.Millisecond, time.Minute,
+				24 * time.Hour, algorithm.MaxPeriod,
+			}[rnd.IntN(6)], CountBlocked: rnd.IntN(2) == 0,
 		}
 		if l.Kind == algorithm.GCRA {
 			l.Burst = uint64(rnd.IntN(20))
@@ -46,9 +49,11 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 		var arrival algorithm.GCRAState
 		now := epoch
 		for step := range 60 {
-			now = now.Add(time.Duration(rnd.Int64N(int64(min(l.Period, 365*24*time.Hour))/int64(1+rnd.IntN(20))+1)) / 3).Truncate(time.Microsecond)
+			now = now.Add(time.Duration(rnd.Int64N(int64(min(l.Period,
+				365*24*time.Hour))/int64(1+rnd.IntN(20))+1)) / 3).Truncate(time.Microsecond)
 			if rnd.IntN(20) == 0 {
-				now = now.Add(-time.Duration(rnd.Int64N(int64(min(l.Period, 1000*time.Hour))))).Truncate(time.Microsecond)
+				now = now.Add(-time.Duration(rnd.Int64N(int64(min(l.Period,
+					1000*time.Hour))))).Truncate(time.Microsecond)
 			}
 			h := backend.Hit{
 				Key: fmt.Appendf(nil, "k%d_", n), Limit: l, Op: algorithm.Op(rnd.IntN(4)),
@@ -75,7 +80,8 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := b.Verdicts[0]; got != (backend.Verdict{Outcome: want}) {
-				t.Fatalf("limit %d %+v, step %d at %v, %v %d on %s:\n got %+v\nwant %+v", n, *l, step, now, h.Op, h.Amount, before, got, want)
+				t.Fatalf("limit %d %+v, step %d at %v, %v %d on %s:\n got %+v\nwant %+v", n, *l, step, now, h.Op,
+					h.Amount, before, got, want)
 			}
 		}
 	}

@@ -20,11 +20,14 @@ func TestLateCaller(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	var busy atomic.Pointer[<-chan time.Time] // keeps this process from handing a reply out
-	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: faultTimeout, Connections: 1, OnBatch: func(int, time.Duration) {
-		if c := busy.Load(); c != nil {
-			<-*c
-		}
-	}}})
+	s := open(t, Config{Addr: server.Addr, Config: remote.Config{
+		Timeout: faultTimeout, Connections: 1,
+		OnBatch: func(int, time.Duration) {
+			if c := busy.Load(); c != nil {
+				<-*c
+			}
+		},
+	}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	before := send(t, s, hot(0)).Before
 	late := time.After(faultTimeout * 3 / 2)
@@ -57,7 +60,8 @@ func TestDeadlinesInOneBatch(t *testing.T) {
 	proxy.Latency(500 * time.Millisecond)
 	var calls sync.WaitGroup
 	calls.Go(func() {
-		if v := takeWithin(t, s, hot(0), 300*time.Millisecond); !errors.Is(v.Err, remote.ErrTimeout) && !errors.Is(v.Err, context.DeadlineExceeded) {
+		if v := takeWithin(t, s, hot(0), 300*time.Millisecond); !errors.Is(v.Err, remote.ErrTimeout) &&
+			!errors.Is(v.Err, context.DeadlineExceeded) {
 			t.Errorf("the call in haste: %+v", v)
 		}
 	})

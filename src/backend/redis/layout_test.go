@@ -11,8 +11,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// The examples of layouts in the scripts are what the scripts write; TestDivvyKeys has those of divvy. Replicas of two releases may share a
-// Redis, so a layout cannot change.
+// The examples of layouts in the scripts are what the scripts write; TestDivvyKeys has those of divvy. Replicas of two
+// releases may share a Redis, so a layout cannot change.
 func TestLayouts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -41,30 +41,44 @@ func TestLayouts(t *testing.T) {
 			read: []any{"GET", "{domain_user_7_}|fh:60"}, want: "3 1767225612500000",
 		},
 		{
-			file: "sliding.lua", limit: algorithm.Limit{Kind: algorithm.SlidingWindowCounter, Max: 10, Period: time.Minute},
+			file: "sliding.lua", limit: algorithm.Limit{
+				Kind: algorithm.SlidingWindowCounter, Max: 10,
+				Period: time.Minute,
+			},
 			hits: []hit{{at: -10 * time.Second, amount: 8}, {at: 50 * time.Second, amount: 3}},
 			read: []any{"GET", "{domain_user_7_}|sc:60"}, want: "1767225600000000 8 3",
 		},
 		{
 			file: "sliding.lua", limit: algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 10, Period: time.Minute},
-			hits: []hit{{at: -30 * time.Second, amount: 4}, {at: 10 * time.Second, amount: 1}, {at: 30 * time.Second, amount: 2}},
+			hits: []hit{
+				{at: -30 * time.Second, amount: 4},
+				{at: 10 * time.Second, amount: 1},
+				{at: 30 * time.Second, amount: 2},
+			},
 			read: []any{"LRANGE", "{domain_user_7_}|sl:60", "0", "-1"},
 			want: "[1767225630000000:7 1767225610000000:5 1767225570000000:4]",
 		},
 		{
-			file: "gcra.lua", limit: algorithm.Limit{Kind: algorithm.GCRA, Max: 2_000_000, Period: time.Second, Burst: 1_000_000},
+			file: "gcra.lua", limit: algorithm.Limit{
+				Kind: algorithm.GCRA, Max: 2_000_000, Period: time.Second,
+				Burst: 1_000_000,
+			},
 			hits: []hit{{amount: 400_001}},
 			read: []any{"GET", "{domain_user_7_}|gc:1"}, want: "31536000200000.500",
 		},
 		{
 			file: "gcra.lua", limit: algorithm.Limit{
-				Kind: algorithm.GCRA, Max: 2_000_000, Period: time.Second, Burst: 1_000_000, MinInterval: 100 * time.Millisecond,
+				Kind: algorithm.GCRA, Max: 2_000_000, Period: time.Second, Burst: 1_000_000,
+				MinInterval: 100 * time.Millisecond,
 			},
 			hits: []hit{{amount: 400_001}},
 			read: []any{"GET", "{domain_user_7_}|gc:1"}, want: "31536000200000.500 31536000000000",
 		},
 		{
-			file: "holds.lua", limit: algorithm.Limit{Kind: algorithm.Concurrency, Max: 10, Period: time.Minute, Hold: time.Minute},
+			file: "holds.lua", limit: algorithm.Limit{
+				Kind: algorithm.Concurrency, Max: 10, Period: time.Minute,
+				Hold: time.Minute,
+			},
 			hits: []hit{
 				{at: 5 * time.Second, amount: 2, id: hold("b")},
 				{at: 10 * time.Second, amount: 6, id: hold("a")},
@@ -80,7 +94,10 @@ m 06474846d75b0006474846b8d680064748466c8b4006474846d75b000000000000000000000000
 	} {
 		server.Do(t, "FLUSHALL")
 		for _, hit := range tt.hits {
-			h := backend.Hit{Key: []byte("domain_user_7_"), Limit: &tt.limit, Amount: hit.amount, Op: hit.op, HoldID: hit.id}
+			h := backend.Hit{
+				Key: []byte("domain_user_7_"), Limit: &tt.limit, Amount: hit.amount, Op: hit.op,
+				HoldID: hit.id,
+			}
 			b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch.Add(hit.at)}
 			if err := store.Take(t.Context(), &b); err != nil || b.FirstErr() != nil || b.Verdicts[0].Over {
 				t.Fatal(err, b.FirstErr(), b.Verdicts[0])

@@ -177,7 +177,10 @@ func TestTooLargeForItsTime(t *testing.T) {
 		<-pace
 		return emptyState("1")
 	})
-	s := open(t, Config{Addr: addr, Config: remote.Config{Connections: 1, Timeout: 2 * time.Second, BreakerFailures: 1}})
+	s := open(t, Config{Addr: addr, Config: remote.Config{
+		Connections: 1, Timeout: 2 * time.Second,
+		BreakerFailures: 1,
+	}})
 	b := many(20_000, algorithm.GCRA, "k", false)
 	if err := s.Take(t.Context(), b); err != nil {
 		t.Fatal(err)

@@ -21,12 +21,12 @@ type pipeline struct {
 	// same slot, only the last one is there, so hits that alternate on them are not added up.
 	lastIncrementByHash [incrementTableSize]*increment
 	addends             []addend
-	// scriptKeyHashes has the hashes of the keys of the first scripts, scriptKeyCount in number. keyFollowsScript says that a command comes
-	// behind a script with the same key, or that there are more keys than scriptKeyHashes holds.
+	// scriptKeyHashes has the hashes of the keys of the first scripts, scriptKeyCount in number. keyFollowsScript says
+	// that a command comes behind a script with the same key, or that there are more keys than scriptKeyHashes holds.
 	scriptKeyHashes  [16]uint64
 	scriptKeyCount   int
 	keyFollowsScript bool
-	hitCount         int // hitCount is the number of hits in the commands.
+	hitCount         int // the number of hits in the commands
 	commandBytes     []byte
 }
 
@@ -81,9 +81,10 @@ func (p *pipeline) AddHits(c *remote.Call, begin, end int) bool {
 	return len(p.commands) > before
 }
 
-// includeScriptText sends the first script with its text if there are several commands, unless the server is known to have the script, and
-// reports whether it does. A script that the server did not know would be sent again after the commands behind it, but hits of one call on
-// one key must keep their order, even if someone has just removed all scripts from the server.
+// includeScriptText sends the first script with its text if there are several commands, unless the server is known to
+// have the script, and reports whether it does. A script that the server did not know would be sent again after the
+// commands behind it, but hits of one call on one key must keep their order, even if someone has just removed all
+// scripts from the server.
 func (p *pipeline) includeScriptText(isKnown bool) bool {
 	if p.scripts.usedCount == 0 || len(p.commands) == 1 || isKnown && !p.keyFollowsScript {
 		return false
@@ -128,7 +129,8 @@ func (p *pipeline) addIncrement(c *remote.Call, i int) {
 	cmd := p.lastIncrementByHash[keyHash%incrementTableSize]
 	if cmd == nil || cmd.closedToHits || cmd.sumOfAmounts+h.Amount > maxIncrementSum || !bytes.Equal(cmd.key, key) {
 		cmd = p.increments.nextItem()
-		cmd.pipeline, cmd.key, cmd.keyHash, cmd.ttlSeconds, cmd.firstAddend, cmd.lastAddend = p, key, keyHash, h.TTL, -1, -1
+		cmd.pipeline, cmd.key, cmd.keyHash, cmd.ttlSeconds = p, key, keyHash, h.TTL
+		cmd.firstAddend, cmd.lastAddend = -1, -1
 		p.commands = append(p.commands, cmd)
 		p.lastIncrementByHash[keyHash%incrementTableSize] = cmd
 	}
@@ -176,8 +178,8 @@ func (p *pipeline) roundTrip(c *remote.Conn) error {
 	return p.readReplies(c.Replies)
 }
 
-// readReplies reads the replies of the batch. If a reply is missing, unrequested or of a type that its command never has, no
-// reply of the batch counts, because each may belong to another command.
+// readReplies reads the replies of the batch. If a reply is missing, unrequested or of a type that its command never
+// has, no reply of the batch counts, because each may belong to another command.
 func (p *pipeline) readReplies(br *bufio.Reader) error {
 	err := p.readCommandReplies(br)
 	if err == nil {
@@ -209,7 +211,8 @@ func (p *pipeline) readCommandReplies(br *bufio.Reader) error {
 	return nil
 }
 
-// readPong reads the last reply. It may be an error if all replies are errors, as those of a server that loads its data.
+// readPong reads the last reply. It may be an error if all replies are errors, as those of a server that loads its
+// data.
 func (p *pipeline) readPong(br *bufio.Reader) error {
 	line, err := readLine(br)
 	switch {
@@ -219,7 +222,8 @@ func (p *pipeline) readPong(br *bufio.Reader) error {
 		return errUnrequestedReply
 	case string(line) == pongReply:
 		return nil
-	case line[0] != '-', slices.ContainsFunc(p.commands, func(c command) bool { return c.replyState().errorReply == nil }):
+	case line[0] != '-', slices.ContainsFunc(p.commands,
+		func(c command) bool { return c.replyState().errorReply == nil }):
 		return errUnrequestedReply
 	}
 	return nil

@@ -21,13 +21,14 @@ func (p *protocol) NewExchanges(n int) []remote.Exchange {
 	return exchanges
 }
 
-// The costs are estimates of the CPU time that Redis needs for a hit. remote.FairQueue divides Redis' time among calls by them.
+// The costs are estimates of the CPU time that Redis needs for a hit. remote.FairQueue divides Redis' time among calls
+// by them.
 const (
-	scriptHitCost     = 12 * time.Microsecond // scriptHitCost is the cost of a hit in a script.
-	slidingLogHitCost = 24 * time.Microsecond // slidingLogHitCost is the cost of a sliding_window, for which the script searches a log.
-	heldHitCost       = 30 * time.Microsecond // heldHitCost is the cost of a hit on a limit with holds.
-	keyByteCost       = time.Nanosecond       // keyByteCost is the cost of each byte of a key in a command.
-	scriptByteCost    = 10 * time.Nanosecond  // scriptByteCost is the cost of each byte of a key in a script.
+	scriptHitCost     = 12 * time.Microsecond // the cost of a hit in a script
+	slidingLogHitCost = 24 * time.Microsecond // the cost of a sliding_window, for which the script searches a log
+	heldHitCost       = 30 * time.Microsecond // the cost of a hit on a limit with holds
+	keyByteCost       = time.Nanosecond       // the cost of each byte of a key in a command
+	scriptByteCost    = 10 * time.Nanosecond  // the cost of each byte of a key in a script
 )
 
 // FillCall adds the hits of b to c, under the keys of remote.AppendKey.
@@ -67,11 +68,12 @@ func (p *protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 
 // needsScript reports whether a hit without a group needs takeScript, because no command of Redis counts it.
 func needsScript(h *backend.Hit) bool {
-	return h.StoresRemaining || h.Limit.Hold > 0 || h.Limit.Kind != algorithm.FixedWindow || h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
+	return h.StoresRemaining || h.Limit.Hold > 0 || h.Limit.Kind != algorithm.FixedWindow ||
+		h.Op == algorithm.Refund || h.Op == algorithm.Charge && !h.Limit.CountBlocked
 }
 
-// HitTime returns an estimate of the CPU time that a hit takes, of Redis and of this process, as measured where many commands go with a few
-// scripts.
+// HitTime returns an estimate of the CPU time that a hit takes, of Redis and of this process, as measured where many
+// commands go with a few scripts.
 func HitTime(h *backend.Hit) time.Duration {
 	if h.Atomic || needsScript(h) {
 		return 4 * estimateCost(h.Limit, true, 0)

@@ -48,7 +48,8 @@ var suite = remotetest.Driver{
 		return parrot(t, func([]string) string { return reply })
 	},
 	ErrorReplies: []string{
-		"-LOADING wait\r\n", "-READONLY no\r\n", "-OOM full\r\n", "-NOAUTH who\r\n", "-ERR max number of clients reached\r\n",
+		"-LOADING wait\r\n", "-READONLY no\r\n", "-OOM full\r\n", "-NOAUTH who\r\n",
+		"-ERR max number of clients reached\r\n",
 	},
 	Faults: []remotetest.Fault{
 		{
@@ -56,10 +57,14 @@ var suite = remotetest.Driver{
 			Start:  do("CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1"),
 			Repair: do("CONFIG", "SET", "maxmemory", "0"),
 		},
-		{Name: "read only", Causes: []string{causeReadOnly}, Start: do("REPLICAOF", "127.0.0.1", "1"), Repair: do("REPLICAOF", "NO", "ONE")},
+		{
+			Name: "read only", Causes: []string{causeReadOnly}, Start: do("REPLICAOF", "127.0.0.1", "1"),
+			Repair: do("REPLICAOF", "NO", "ONE"),
+		},
 		{
 			Name: "not allowed", Causes: []string{causeAuth},
-			Start: do("ACL", "SETUSER", "default", "nocommands"), Repair: do("ACL", "SETUSER", "default", "allcommands"),
+			Start: do("ACL", "SETUSER", "default", "nocommands"), Repair: do("ACL", "SETUSER", "default",
+				"allcommands"),
 		},
 		{
 			Name: "revoked", Causes: []string{causeAuth},

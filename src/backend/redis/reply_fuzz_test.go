@@ -34,11 +34,14 @@ func appendReply(b []byte, v any) []byte {
 // is made of it names servers that can be dialled, and slots that there are.
 func FuzzReply(f *testing.F) {
 	for _, reply := range []string{
-		"*0\r\n", "*-1\r\n", "-ERR no\r\n", ":1\r\n", "$3\r\nabc\r\n", "\r\n", "*1000000000\r\n", "*1\r\n$-1\r\n", "*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n",
-		"$99999999999\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", ":abc\r\n", "*1\r\n+OK\r\n", "*1\r\n$1\r\nabc\r\n",
+		"*0\r\n", "*-1\r\n", "-ERR no\r\n", ":1\r\n", "$3\r\nabc\r\n", "\r\n", "*1000000000\r\n", "*1\r\n$-1\r\n",
+		"*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n",
+		"$99999999999\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", ":abc\r\n", "*1\r\n+OK\r\n",
+		"*1\r\n$1\r\nabc\r\n",
 		"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$2\r\nid\r\n",
 		"*2\r\n*4\r\n:0\r\n:5\r\n*2\r\n$0\r\n\r\n:7000\r\n*2\r\n$1\r\n?\r\n:7001\r\n*3\r\n:5\r\n:6\r\n*2\r\n$1\r\na\r\n:0\r\n",
-		"*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n", "*4\r\n$12\r\nconfig-epoch\r\n$1\r\n7\r\n$5\r\nflags\r\n$6\r\nmaster\r\n",
+		"*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n",
+		"*4\r\n$12\r\nconfig-epoch\r\n$1\r\n7\r\n$5\r\nflags\r\n$6\r\nmaster\r\n",
 	} {
 		f.Add([]byte(reply))
 	}
@@ -50,7 +53,8 @@ func FuzzReply(f *testing.F) {
 			}
 		} else if q.errorReply == nil {
 			again := &query{commandWords: q.commandWords}
-			if err := again.readReply(bufio.NewReader(bytes.NewReader(appendReply(nil, q.reply)))); err != nil || !same(again.reply, q.reply) {
+			if err := again.readReply(bufio.NewReader(bytes.NewReader(appendReply(nil, q.reply)))); err != nil ||
+				!same(again.reply, q.reply) {
 				t.Errorf("%q is %v, and then %v, %v", said, q.reply, again.reply, err)
 			}
 			if l, all, err := readSlotsReply(q.reply, "127.0.0.1:1"); err == nil {

@@ -126,7 +126,8 @@ type query struct {
 	errorReply   error // An error reply is kept here, because roundTrip would close the connection if it returned it.
 }
 
-// maxReplyElements bounds the elements of a reply. The reply to CLUSTER SLOTS of 1,000 nodes with many ranges has a tenth of it.
+// maxReplyElements bounds the elements of a reply. The reply to CLUSTER SLOTS of 1,000 nodes with many ranges has a
+// tenth of it.
 const maxReplyElements = 1 << 20
 
 // roundTrip writes the command and reads its reply.

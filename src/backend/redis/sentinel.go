@@ -13,18 +13,18 @@ import (
 // their messages, because a subscription can end without an error.
 type sentinels struct {
 	*topologyServers
-	primaryName     string // primaryName is the name of the primary in the configuration of the sentinels.
-	newestEpoch     int64  // newestEpoch is the newest configuration epoch that a sentinel has named.
-	oldEpochReplies int    // oldEpochReplies is how often in a row all sentinels that replied named an older epoch.
+	primaryName     string // the name of the primary in the configuration of the sentinels
+	newestEpoch     int64  // the newest configuration epoch that a sentinel has named
+	oldEpochReplies int    // how often in a row all sentinels that replied named an older epoch
 }
 
 // resetAfterOldReplies is how many oldEpochReplies make findLayout accept a lower epoch, because the
 // sentinels have probably been set up anew.
 const resetAfterOldReplies = 10
 
-// findLayout asks until a sentinel names at least the epoch of the last answer, because after a failover some sentinels still
-// name the old primary. It takes the address of the primary from GET-MASTER-ADDR-BY-NAME: in the reply to MASTER, the sentinel
-// that carries out the failover names the old address with the new epoch for minutes.
+// findLayout asks until a sentinel names at least the epoch of the last answer, because after a failover some sentinels
+// still name the old primary. It takes the address of the primary from GET-MASTER-ADDR-BY-NAME: in the reply to MASTER,
+// the sentinel that carries out the failover names the old address with the new epoch for minutes.
 func (s *sentinels) findLayout(ctx context.Context, another bool) (remote.Layout, error) {
 	found, newest := "", int64(-1)
 	err := s.askInTurn(ctx, another, func(reply []any, from string) error {
@@ -69,8 +69,9 @@ func (s *sentinels) askPrimaryAddr(ctx context.Context, from string) (string, er
 	return joinAddr(host, port, from)
 }
 
-// discoverSentinels learns the other sentinels, so that the configured ones may disappear. It leaves out those that the current
-// sentinel does not reach, unless it reaches none: sentinels never forget each other, and to ask one that is gone takes time.
+// discoverSentinels learns the other sentinels, so that the configured ones may disappear. It leaves out those that the
+// current sentinel does not reach, unless it reaches none: sentinels never forget each other, and to ask one that is
+// gone takes time.
 func (s *sentinels) discoverSentinels(ctx context.Context) {
 	reply, err := s.askCurrent(ctx, "SENTINEL", "SENTINELS", s.primaryName)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// topologyServers are servers of which each can tell the addresses of the Redis nodes: the sentinels, or the nodes of a cluster.
-// Commands go to the same server as long as it answers, and then to the next.
+// topologyServers are servers of which each can tell the addresses of the Redis nodes: the sentinels, or the nodes of a
+// cluster. Commands go to the same server as long as it answers, and then to the next.
 type topologyServers struct {
 	*remote.Access
 	configuredAddrs   []string
-	addrsToAsk        []string     // addrsToAsk has the configured and the discovered addresses, in the order of asking.
-	currentConnection *remote.Link // currentConnection is the connection to addrsToAsk[0], and nil before the first query.
+	addrsToAsk        []string     // the configured and the discovered addresses, in the order of asking
+	currentConnection *remote.Link // the connection to addrsToAsk[0], and nil before the first query
 }
 
 // maxDiscoveredAddrs bounds the servers that topologyServers learns. A few nodes of a large cluster are enough.
@@ -25,13 +25,17 @@ const maxDiscoveredAddrs = 64
 
 func newTopologyServers(a *remote.Access, configured []string) *topologyServers {
 	p := &topologyServers{Access: a, configuredAddrs: configured, addrsToAsk: slices.Clone(configured)}
-	rand.Shuffle(len(p.addrsToAsk), func(i, j int) { p.addrsToAsk[i], p.addrsToAsk[j] = p.addrsToAsk[j], p.addrsToAsk[i] })
+	rand.Shuffle(len(p.addrsToAsk), func(i, j int) {
+		p.addrsToAsk[i], p.addrsToAsk[j] = p.addrsToAsk[j], p.addrsToAsk[i]
+	})
 	return p
 }
 
 // askInTurn sends a command to the servers in turn, until accept returns nil for a reply. With
 // another set, it starts with the server after the one that answered last.
-func (p *topologyServers) askInTurn(ctx context.Context, another bool, accept func(reply []any, from string) error, words ...string) error {
+func (p *topologyServers) askInTurn(ctx context.Context, another bool, accept func(reply []any, from string) error,
+	words ...string,
+) error {
 	if another {
 		p.useNextServer()
 	}

@@ -27,8 +27,9 @@ type Config struct {
 	DB string
 	// PipelineLimit is the largest number of hits in a batch. 0 means no limit.
 	PipelineLimit int
-	// OnForeignValue is called when the key of a counter or of its holds has what another program wrote: a value of another type, or a
-	// text that is no counter. algorithm names what the counter is for, and addr is the server. It must return soon. Nil ignores it.
+	// OnForeignValue is called when the key of a counter or of its holds has what another program wrote: a value of
+	// another type, or a text that is no counter. algorithm names what the counter is for, and addr is the server. It
+	// must return soon. Nil ignores it.
 	OnForeignValue func(algorithm, addr string)
 }
 

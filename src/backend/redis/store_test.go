@@ -52,7 +52,10 @@ func clientTLS(t *testing.T, certs *harness.Certificates) func() (*tls.Config, e
 }
 
 // some is for what is about the way to Redis, whatever travels on it.
-var some = backendtest.Suite{Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}, UpstreamCounts: true, NoHolds: true, Brief: true}
+var some = backendtest.Suite{
+	Kinds: []algorithm.Kind{algorithm.FixedWindow, algorithm.GCRA}, UpstreamCounts: true,
+	NoHolds: true, Brief: true,
+}
 
 func TestSuite(t *testing.T) {
 	t.Parallel()
@@ -63,24 +66,36 @@ func TestSuite(t *testing.T) {
 		options redistest.Options
 		config  func(*redistest.Server) Config
 	}{
-		{"tcp, with a right to the documented commands only", backendtest.Suite{UpstreamCounts: true}, redistest.Options{}, func(s *redistest.Server) Config {
-			s.Do(t, rights...)
-			return Config{Addr: s.Addr, Credentials: func() (string, string, error) { return "me", "secret", nil }}
-		}},
+		{
+			"tcp, with a right to the documented commands only",
+			backendtest.Suite{UpstreamCounts: true},
+			redistest.Options{},
+			func(s *redistest.Server) Config {
+				s.Do(t, rights...)
+				return Config{Addr: s.Addr, Credentials: func() (string, string, error) { return "me", "secret", nil }}
+			},
+		},
 		{"unix socket", some, redistest.Options{UnixSocket: true}, func(s *redistest.Server) Config {
 			return Config{Network: "unix", Addr: s.Socket, Config: remote.Config{Connections: 1}}
 		}},
-		{"TLS and a password", some, redistest.Options{TLS: certs, User: "me", Password: "secret"}, func(s *redistest.Server) Config {
-			return Config{
-				Addr:        s.Addr,
-				Credentials: func() (string, string, error) { return "me", "secret", nil },
-				Config: remote.Config{
-					TLS: clientTLS(t, certs),
-				},
-			}
-		}},
+		{
+			"TLS and a password", some,
+			redistest.Options{TLS: certs, User: "me", Password: "secret"},
+			func(s *redistest.Server) Config {
+				return Config{
+					Addr:        s.Addr,
+					Credentials: func() (string, string, error) { return "me", "secret", nil },
+					Config: remote.Config{
+						TLS: clientTLS(t, certs),
+					},
+				}
+			},
+		},
 		{"a limit on batches", some, redistest.Options{}, func(s *redistest.Server) Config {
-			return Config{Addr: s.Addr, PipelineLimit: 3, Config: remote.Config{Connections: 4, ExpirationJitter: 300 * time.Second}}
+			return Config{
+				Addr: s.Addr, PipelineLimit: 3,
+				Config: remote.Config{Connections: 4, ExpirationJitter: 300 * time.Second},
+			}
 		}},
 		{"tagged keys", some, redistest.Options{}, func(s *redistest.Server) Config {
 			return Config{Addr: s.Addr, Config: remote.Config{TagKeys: true}}
@@ -127,7 +142,10 @@ func TestKeysAreUpstreams(t *testing.T) {
 	const key = "domain_k1_v1_k2_v2_1767225600"
 	server.Do(t, "INCRBY", key, "3")
 	server.Do(t, "EXPIRE", key, "86400")
-	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), TagLength: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := backend.Hit{
+		Key: []byte("domain_k1_v1_k2_v2_"), TagLength: len("domain_k1_v1_"),
+		Limit: window(10, 24*time.Hour), Amount: 2,
+	}
 	if v := send(t, s, h); v.Before != 3 || v.After != 5 {
 		t.Errorf("we see %+v", v)
 	}
@@ -147,7 +165,10 @@ func TestTagKeys(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{TagKeys: true}})
 	server.Do(t, "SET", "domain_k1_v1_k2_v2_1767225600", "3")
-	h := backend.Hit{Key: []byte("domain_k1_v1_k2_v2_"), TagLength: len("domain_k1_v1_"), Limit: window(10, 24*time.Hour), Amount: 2}
+	h := backend.Hit{
+		Key: []byte("domain_k1_v1_k2_v2_"), TagLength: len("domain_k1_v1_"),
+		Limit: window(10, 24*time.Hour), Amount: 2,
+	}
 	if v := send(t, s, h); v.Before != 0 || v.After != 2 {
 		t.Errorf("we see %+v", v)
 	}
@@ -235,7 +256,10 @@ func TestCalendarExpiry(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Connections: 1}})
-	calendar, err := algorithm.NewCalendar(algorithm.CalendarSpec{Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: 5, Location: time.UTC})
+	calendar, err := algorithm.NewCalendar(algorithm.CalendarSpec{
+		Unit: algorithm.CalendarMonth, Units: 1,
+		AnchorDay: 5, Location: time.UTC,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +331,8 @@ func TestExpiryIsNotGivenUp(t *testing.T) {
 				return ":1\r\n"
 			}), Config: remote.Config{Connections: 1}})
 			for i, want := range tt.expires {
-				send(t, s, spread(i))                                                     // the connection works: if it breaks, the next is made at once
+				// the connection works: if it breaks, the next is made at once
+				send(t, s, spread(i))
 				if v := send(t, s, hot(0)); (v.Err != nil) != (i == 0 && tt.fails == 1) { // its connection broke
 					t.Error(v.Err)
 				}
@@ -353,7 +378,8 @@ func TestErrorReplies(t *testing.T) {
 		return backend.Hit{Key: []byte(key), Limit: window(10, time.Hour), Amount: 100, Op: op}
 	}
 	b := backend.Batch{Now: epoch, Hits: []backend.Hit{
-		hit("list_", algorithm.Charge), hit("text_", algorithm.Charge), hit("full_", algorithm.Charge), hit("good_", algorithm.Charge),
+		hit("list_", algorithm.Charge), hit("text_", algorithm.Charge), hit("full_", algorithm.Charge), hit("good_",
+			algorithm.Charge),
 		hit("list_", algorithm.Refund), hit("text_", algorithm.Look), hit("below_", algorithm.Charge),
 	}}
 	for i := range b.Hits {
@@ -394,7 +420,10 @@ func TestExactlyTheLimit(t *testing.T) {
 			for c := range 64 {
 				wg.Go(func() {
 					for i := c; i < calls; i += 64 {
-						h := backend.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(uint64(limit/keys), time.Hour), Amount: 1}
+						h := backend.Hit{
+							Key:   fmt.Appendf(nil, "k%d_", i%keys),
+							Limit: window(uint64(limit/keys), time.Hour), Amount: 1,
+						}
 						if v := send(t, stores[c%2], h); v.Err != nil {
 							t.Error(v.Err)
 						} else if !v.Over {
@@ -420,7 +449,10 @@ func TestWrongCredentials(t *testing.T) {
 	password := atomic.Pointer[string]{}
 	wrong, right := "guess", "secret"
 	password.Store(&wrong)
-	s := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) { return "", *password.Load(), nil }})
+	s := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) {
+		return "", *password.Load(),
+			nil
+	}})
 	h := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	v := send(t, s, h)
 	if v.Err == nil || strings.Contains(v.Err.Error(), "guess") {
@@ -517,7 +549,10 @@ func TestCauses(t *testing.T) {
 		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: dialLate}, "connect"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: context.Canceled}, "connect"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: errNotPrimary}, "read_only"},
-		{&remote.LinkError{Store: "redis", Addr: "a:1", WhileConnecting: true, Err: fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"})}, "auth"},
+		{&remote.LinkError{
+			Store: "redis", Addr: "a:1", WhileConnecting: true,
+			Err: fmt.Errorf("AUTH: %w", resp3.SimpleError{S: "WRONGPASS no"}),
+		}, "auth"},
 		{&remote.LinkError{Store: "redis", Addr: "a:1", Err: remote.ErrStalled}, "connection"},
 		{Error("NOPERM no"), "auth"},
 		{Error("READONLY no"), "read_only"},
@@ -542,7 +577,12 @@ func TestCauses(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []Config{{}, {Sentinel: &Sentinel{Primary: "p"}}, {Sentinel: &Sentinel{Addrs: []string{"a:1"}}}, {Cluster: []string{}}} {
+	for _, cfg := range []Config{
+		{},
+		{Sentinel: &Sentinel{Primary: "p"}},
+		{Sentinel: &Sentinel{Addrs: []string{"a:1"}}},
+		{Cluster: []string{}},
+	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("no error from %+v", cfg)
 		}

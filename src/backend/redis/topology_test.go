@@ -34,7 +34,10 @@ func secret(password string) func() (string, string, error) {
 
 func TestSuiteOnSentinel(t *testing.T) {
 	t.Parallel()
-	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
+	set := redistest.StartSentinel(t, redistest.SentinelOptions{
+		Password: "watch",
+		Server:   redistest.Options{Password: "secret"},
+	})
 	cfg := Config{
 		Credentials: secret("secret"),
 		Sentinel:    &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs, Credentials: secret("watch")},
@@ -111,7 +114,10 @@ func TestSuiteOnCluster(t *testing.T) {
 		for c := range 64 {
 			wg.Go(func() {
 				for i := c; i < calls; i += 64 {
-					h := backend.Hit{Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(limit/keys, time.Hour), Amount: 1}
+					h := backend.Hit{
+						Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(limit/keys, time.Hour),
+						Amount: 1,
+					}
 					if v := send(t, stores[i/keys%2], h); v.Err != nil {
 						t.Error(v.Err)
 					} else if !v.Over {
@@ -148,7 +154,8 @@ func testSpread(t *testing.T, s *Store) {
 				op := algorithm.Op(rnd.IntN(4))
 				hits = append(hits, backend.Hit{
 					Key: fmt.Appendf(nil, "{t%d}k%d_", tag, key), Limit: limit, Amount: uint64(rnd.IntN(3)),
-					Op: op, GroupID: uint16(group), Atomic: atomicGroup && op != algorithm.Refund, NoVeto: rnd.IntN(4) == 0,
+					Op: op, GroupID: uint16(group), Atomic: atomicGroup &&
+						op != algorithm.Refund, NoVeto: rnd.IntN(4) == 0,
 				})
 			}
 		}
@@ -159,7 +166,8 @@ func testSpread(t *testing.T, s *Store) {
 		}
 		for i := range hits {
 			if !reflect.DeepEqual(got.Verdicts[i], want.Verdicts[i]) {
-				t.Fatalf("round %d, hit %d %+v:\n got %+v\nwant %+v", round, i, hits[i], got.Verdicts[i], want.Verdicts[i])
+				t.Fatalf("round %d, hit %d %+v:\n got %+v\nwant %+v", round, i, hits[i], got.Verdicts[i],
+					want.Verdicts[i])
 			}
 		}
 	}
@@ -240,14 +248,21 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 func TestOddLayouts(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []string{
-		"*-1\r\n", "$-1\r\n", ":1\r\n", "+OK\r\n", "-ERR no\r\n", "*0\r\n", "*1\r\n*0\r\n", "*1000000000\r\n", "*1\r\n$-1\r\n",
-		"*2\r\n$2\r\nip\r\n$1\r\nx\r\n", "*6\r\n$2\r\nip\r\n$1\r\nx\r\n$4\r\nport\r\n$1\r\n0\r\n$12\r\nconfig-epoch\r\n$1\r\n1\r\n",
+		"*-1\r\n", "$-1\r\n", ":1\r\n", "+OK\r\n", "-ERR no\r\n", "*0\r\n", "*1\r\n*0\r\n", "*1000000000\r\n",
+		"*1\r\n$-1\r\n",
+		"*2\r\n$2\r\nip\r\n$1\r\nx\r\n",
+		"*6\r\n$2\r\nip\r\n$1\r\nx\r\n$4\r\nport\r\n$1\r\n0\r\n$12\r\nconfig-epoch\r\n$1\r\n1\r\n",
 		"*6\r\n$2\r\nip\r\n$1\r\nx\r\n$4\r\nport\r\n$1\r\n1\r\n$12\r\nconfig-epoch\r\n$1\r\nx\r\n",
-		"*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\nx\r\n:1\r\n", "*1\r\n*3\r\n:-1\r\n:1\r\n*2\r\n$1\r\nx\r\n:1\r\n", "*1\r\n*3\r\n:2\r\n:1\r\n*2\r\n$1\r\nx\r\n:1\r\n",
-		"*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\nx\r\n:0\r\n", "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n$1\r\nx\r\n", "*1\r\n*3\r\n:0\r\n:1\r\n:5\r\n", "\r\n", "x\r\n",
+		"*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\nx\r\n:1\r\n", "*1\r\n*3\r\n:-1\r\n:1\r\n*2\r\n$1\r\nx\r\n:1\r\n",
+		"*1\r\n*3\r\n:2\r\n:1\r\n*2\r\n$1\r\nx\r\n:1\r\n",
+		"*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\nx\r\n:0\r\n", "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n$1\r\nx\r\n",
+		"*1\r\n*3\r\n:0\r\n:1\r\n:5\r\n", "\r\n", "x\r\n",
 	} {
 		addr := parrot(t, func([]string) string { return reply })
-		for _, cfg := range []Config{{Cluster: []string{addr}}, {Sentinel: &Sentinel{Primary: "p", Addrs: []string{addr}}}} {
+		for _, cfg := range []Config{
+			{Cluster: []string{addr}},
+			{Sentinel: &Sentinel{Primary: "p", Addrs: []string{addr}}},
+		} {
 			cfg.Timeout = faultTimeout
 			s := open(t, cfg)
 			clock := remotetest.StartClock()
@@ -340,7 +355,10 @@ func TestOldNewsOfSentinels(t *testing.T) {
 
 // openAccess returns how to connect to a server that wants no credentials.
 func openAccess(timeout time.Duration, figures *remote.Figures) *remote.Access {
-	return &remote.Access{Name: "redis", Opener: &opener{network: "tcp"}, Timeout: timeout, DialTimeout: time.Second, Figures: figures}
+	return &remote.Access{
+		Name: "redis", Opener: &opener{network: "tcp"}, Timeout: timeout, DialTimeout: time.Second,
+		Figures: figures,
+	}
 }
 
 // Of the other sentinels those count that are there, and one that does not tell
@@ -358,7 +376,10 @@ func TestSentinelsLearn(t *testing.T) {
 		says   string
 		learns []string
 	}{
-		{list("sentinel", "s_down,sentinel,disconnected", "sentinel,disconnected", "sentinel"), []string{"192.0.2.1:1", "192.0.2.1:4"}},
+		{
+			list("sentinel", "s_down,sentinel,disconnected", "sentinel,disconnected", "sentinel"),
+			[]string{"192.0.2.1:1", "192.0.2.1:4"},
+		},
 		{list("s_down,sentinel", "s_down,sentinel"), nil}, // it is cut off
 		{"*0\r\n", nil},
 		{"-NOPERM no\r\n", nil},
@@ -373,7 +394,8 @@ func TestSentinelsLearn(t *testing.T) {
 			}))
 		}
 		var figures remote.Figures
-		f := &sentinels{primaryName: "p", topologyServers: newTopologyServers(openAccess(faultTimeout, &figures), addrs)}
+		f := &sentinels{primaryName: "p", topologyServers: newTopologyServers(openAccess(faultTimeout, &figures),
+			addrs)}
 		for range 3 {
 			if _, err := f.findLayout(t.Context(), false); err != nil {
 				t.Error(err)
@@ -381,7 +403,8 @@ func TestSentinelsLearn(t *testing.T) {
 		}
 		f.close()
 		for _, a := range addrs {
-			f.topologyServers.addrsToAsk = slices.DeleteFunc(f.topologyServers.addrsToAsk, func(b string) bool { return a == b })
+			f.topologyServers.addrsToAsk = slices.DeleteFunc(f.topologyServers.addrsToAsk,
+				func(b string) bool { return a == b })
 		}
 		if !slices.Equal(f.topologyServers.addrsToAsk, tt.learns) {
 			t.Errorf("%q: it learns of %v, want %v", tt.says, f.topologyServers.addrsToAsk, tt.learns)
@@ -408,7 +431,10 @@ func TestFailoverUnderWay(t *testing.T) {
 	var figures remote.Figures
 	var finders []*sentinels
 	for _, addr := range set.SentinelAddrs {
-		f := &sentinels{primaryName: set.PrimaryName, topologyServers: newTopologyServers(openAccess(5*time.Second, &figures), []string{addr})}
+		f := &sentinels{
+			primaryName:     set.PrimaryName,
+			topologyServers: newTopologyServers(openAccess(5*time.Second, &figures), []string{addr}),
+		}
 		defer f.close()
 		finders = append(finders, f)
 	}
@@ -478,10 +504,12 @@ func TestHostileLayouts(t *testing.T) {
 	}
 	for what, reply := range map[string]string{
 		"a node for each slot": everySlot.String(),
-		"a long name":          fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:7000\r\n", len(name), name),
-		"no slot numbers":      fmt.Sprintf("*1\r\n*3\r\n$%d\r\n%s\r\n:16383\r\n*2\r\n$1\r\na\r\n:7000\r\n", len(name), name),
-		"a long error":         "-ERR " + name[:3000] + "\r\n",
-		"an endless line":      "-ERR " + name + "\r\n",
+		"a long name": fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:7000\r\n", len(name),
+			name),
+		"no slot numbers": fmt.Sprintf("*1\r\n*3\r\n$%d\r\n%s\r\n:16383\r\n*2\r\n$1\r\na\r\n:7000\r\n", len(name),
+			name),
+		"a long error":    "-ERR " + name[:3000] + "\r\n",
+		"an endless line": "-ERR " + name + "\r\n",
 	} {
 		t.Run(what, func(t *testing.T) {
 			addr := parrot(t, func([]string) string { return reply })
@@ -588,7 +616,10 @@ func TestUselessServer(t *testing.T) {
 	for _, reply := range []string{"-LOADING wait\r\n", "-READONLY no\r\n", "-NOAUTH who\r\n", "?\r\n"} {
 		var says atomic.Pointer[string]
 		says.Store(&reply)
-		s := open(t, Config{Addr: parrot(t, func([]string) string { return *says.Load() }), Config: remote.Config{Connections: 1}})
+		s := open(t, Config{
+			Addr:   parrot(t, func([]string) string { return *says.Load() }),
+			Config: remote.Config{Connections: 1},
+		})
 		begun, calls := time.Now(), 0
 		for ; calls < 2000; calls++ {
 			if v := send(t, s, hot(0)); v.Err == nil {

@@ -19,9 +19,10 @@ import (
 
 // owner is a caller with a counter of its own, which no other comes near.
 type owner struct {
-	key         string
-	start       uint64
-	least, most uint64 // hits that are counted for certain, and all: the network may deliver those without an answer later
+	key   string
+	start uint64
+	// hits that are counted for certain, and all: the network may deliver those without an answer later
+	least, most uint64
 }
 
 // count counts one hit and says what is wrong with the answer; failed: there was none.
@@ -58,14 +59,24 @@ func TestUnaskedReplies(t *testing.T) {
 		{"between", func(reply, extra []byte) (now, later []byte) {
 			return slices.Insert(reply, bytes.IndexByte(reply, '\n')+1, extra...), nil // after the first line
 		}, 0},
-		{"in the same packet", func(reply, extra []byte) (now, later []byte) { return slices.Concat(reply, extra), nil }, 0},
+		{"in the same packet", func(reply, extra []byte) (now, later []byte) {
+			return slices.Concat(reply, extra),
+				nil
+		}, 0},
 		{"in the next packet", func(reply, extra []byte) (now, later []byte) { return reply, extra }, 0},
 		{"a moment later", func(reply, extra []byte) (now, later []byte) { return reply, extra }, time.Millisecond},
 	} {
-		for _, extra := range []string{":7000003\r\n", "+PONG\r\n", ":1\r\n", "-ERR no\r\n", "$1\r\n5\r\n", "+OK\r\n", ":7000003\r\n+PONG\r\n:4\r\n"} {
+		for _, extra := range []string{
+			":7000003\r\n", "+PONG\r\n", ":1\r\n", "-ERR no\r\n", "$1\r\n5\r\n", "+OK\r\n",
+			":7000003\r\n+PONG\r\n:4\r\n",
+		} {
 			t.Run(tt.name+"/"+extra, func(t *testing.T) {
 				t.Parallel()
-				insertReplies(t, tt.pause, func(reply []byte) (now, later []byte) { return tt.insert(reply, []byte(extra)) })
+				insertReplies(t, tt.pause, func(reply []byte) (now,
+					later []byte,
+				) {
+					return tt.insert(reply, []byte(extra))
+				})
 			})
 		}
 	}
@@ -128,7 +139,12 @@ func TestUnaskedWhileIdle(t *testing.T) {
 		reply   string
 	}{
 		{"tcp", redistest.Options{}, Config{}, ":5\r\n"},
-		{"TLS", redistest.Options{TLS: certs}, Config{Config: remote.Config{TLS: clientTLS(t, certs)}}, "\x17\x03\x03\x00\x01x"},
+		{
+			"TLS",
+			redistest.Options{TLS: certs},
+			Config{Config: remote.Config{TLS: clientTLS(t, certs)}},
+			"\x17\x03\x03\x00\x01x",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := redistest.Start(t, tt.options)
@@ -173,7 +189,10 @@ func TestRepliesOfAnotherKind(t *testing.T) {
 		{script, "*0\r\n"},
 		{script, "*8\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n$1\r\n0\r\n:0\r\n:0\r\n"},
 	} {
-		s := open(t, Config{Addr: parrot(t, func([]string) string { return tt.reply }), Config: remote.Config{Connections: 1, BreakerFailures: -1}})
+		s := open(t, Config{
+			Addr:   parrot(t, func([]string) string { return tt.reply }),
+			Config: remote.Config{Connections: 1, BreakerFailures: -1},
+		})
 		v := send(t, s, tt.hit)
 		if causeOf(v.Err) != remote.CauseConnectionBroke {
 			t.Errorf("%q to %v: %+v", tt.reply, tt.hit.Op, v)

@@ -57,7 +57,8 @@ func heldOutcome(counter *counterState, holds []int64, h *backend.Hit, now int64
 	l := h.Limit
 	micros := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	view := algorithm.HoldView{
-		OpenUnits: uint64(holds[0]), OpenHolds: int(holds[1]), IsOpen: holds[4] == 1, IsDone: holds[4] == 2, Units: uint64(holds[5]), Expired: uint32(holds[6]),
+		OpenUnits: uint64(holds[0]), OpenHolds: int(holds[1]), IsOpen: holds[4] == 1, IsDone: holds[4] == 2,
+		Units: uint64(holds[5]), Expired: uint32(holds[6]),
 		ExpiredUnits: uint64(holds[7]),
 	}
 	f := algorithm.Forecast{At: now, Base: counter.state(l.Kind), NewestEnd: micros(holds[3])}
@@ -103,14 +104,18 @@ func heldOutcome(counter *counterState, holds []int64, h *backend.Hit, now int64
 // state returns the state of a counter of a kind. That of a sliding window is not known.
 func (s *counterState) state(kind algorithm.Kind) (st algorithm.State) {
 	count := func(n int64) uint64 { return uint64(max(n, 0)) }
-	instant := func(us int64) int64 { return max(us, 0) * int64(time.Microsecond) } // A missing instant is -1 µs and becomes 0.
+	// A missing instant is -1 µs and becomes 0.
+	instant := func(us int64) int64 { return max(us, 0) * int64(time.Microsecond) }
 	switch kind {
 	case algorithm.FixedWindow:
 		st.FixedWindow.Count = count(s[0])
 	case algorithm.FirstHitWindow:
 		st.FirstHit = algorithm.FirstHitState{Count: count(s[0]), WindowEnd: instant(s[1])}
 	case algorithm.SlidingWindowCounter:
-		st.SlidingCounter = algorithm.SlidingCounterState{WindowStart: instant(s[0]), PreviousCount: count(s[1]), CurrentCount: count(s[2])}
+		st.SlidingCounter = algorithm.SlidingCounterState{
+			WindowStart: instant(s[0]), PreviousCount: count(s[1]),
+			CurrentCount: count(s[2]),
+		}
 	case algorithm.GCRA:
 		st.GCRA = algorithm.GCRAState{TAT: instant(s[0]) + s[1], LastHit: instant(s[2])}
 	}
@@ -127,8 +132,9 @@ func (s *counterState) outcome(l *algorithm.Limit, now int64, op algorithm.Op, a
 	return st.Take(l, now, op, amount)
 }
 
-// slidingState reads the state of a sliding_window. After the count come the instants in µs, or -1, of the newest hit, the newest
-// hit after the charge, and the hits that must leave the window to make room for the amount and for one unit.
+// slidingState reads the state of a sliding_window. After the count come the instants in µs, or -1, of the newest hit,
+// the newest hit after the charge, and the hits that must leave the window to make room for the amount and for one
+// unit.
 func (s *counterState) slidingState(l *algorithm.Limit, now int64) algorithm.SlidingSnapshot {
 	ago := func(us int64) time.Duration {
 		if us < 0 {

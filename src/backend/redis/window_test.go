@@ -18,7 +18,10 @@ func TestWindowIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	const timeout = 5 * time.Second
-	s := open(t, Config{Addr: server.Addr, PipelineLimit: 1, Config: remote.Config{Timeout: timeout, PipelineWindow: 200 * time.Millisecond}})
+	s := open(t, Config{
+		Addr: server.Addr, PipelineLimit: 1,
+		Config: remote.Config{Timeout: timeout, PipelineWindow: 200 * time.Millisecond},
+	})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 
 	t.Run("a queue", func(t *testing.T) {

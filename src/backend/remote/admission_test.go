@@ -39,7 +39,8 @@ func TestAdmission(t *testing.T) {
 			r.FreeBytes(s.n)
 		}
 		if in != s.in || r.WaitingCalls() != s.calls || r.HeldBytes() != s.bytes {
-			t.Fatalf("step %d, %s %d: %t, %d calls, %d bytes; want %+v", i, s.do, s.n, in, r.WaitingCalls(), r.HeldBytes(), s)
+			t.Fatalf("step %d, %s %d: %t, %d calls, %d bytes; want %+v", i, s.do, s.n, in, r.WaitingCalls(),
+				r.HeldBytes(), s)
 		}
 	}
 }

@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// Breaker stops calls to a server that does not answer; doc.go draws its states. With a limit of 5, it opens after 5 failed
-// attempts in a row. It also opens when failures outnumber answers by 10, so a server that answers one attempt in three opens it
-// after 30. While it is open, only probes are sent, after pauses that grow. While it is half open, a few calls are tried before
-// the next probe, because a probe may succeed and calls fail, as after CLIENT PAUSE WRITE of Redis.
+// Breaker stops calls to a server that does not answer; doc.go draws its states. With a limit of 5, it opens after 5
+// failed attempts in a row. It also opens when failures outnumber answers by 10, so a server that answers one attempt
+// in three opens it after 30. While it is open, only probes are sent, after pauses that grow. While it is half open, a
+// few calls are tried before the next probe, because a probe may succeed and calls fail, as after CLIENT PAUSE WRITE of
+// Redis.
 //
-// An attempt is a batch, or the opening of a connection. It fails when it breaks, is refused or takes as long as a call may. An
-// error reply is an answer. A caller that leaves early is no failure, and 100 calls in one broken batch are one failure.
+// An attempt is a batch, or the opening of a connection. It fails when it breaks, is refused or takes as long as a call
+// may. An error reply is an answer. A caller that leaves early is no failure, and 100 calls in one broken batch are one
+// failure.
 //
 // Time is an argument. The zero value never opens.
 type Breaker struct {
@@ -22,23 +24,23 @@ type Breaker struct {
 	maxFailures  int           // maxFailures in a row open the breaker. With 0 it never opens. mu guards this field.
 	trialTimeout time.Duration // A call that is tried has an answer or fails within trialTimeout.
 	notify       func(open bool, reason error)
-	jitter       func(time.Duration) time.Duration // jitter returns a random duration below its argument.
+	jitter       func(time.Duration) time.Duration // returns a random duration below its argument
 
 	// refusal and the counters are written with mu held, and read without it.
-	refusal        atomic.Pointer[OpenError] // refusal is the error of refused calls, and nil while the breaker is closed.
-	excessFailures atomic.Int64              // excessFailures is how many more failures than answers there were, at least 0.
+	refusal        atomic.Pointer[OpenError] // the error of refused calls, and nil while the breaker is closed
+	excessFailures atomic.Int64              // how many more failures than answers there were, at least 0
 	stateChanges   atomic.Int64
 	timesOpened    atomic.Int64
 
-	mu             sync.Mutex // mu guards state and the fields after it.
+	mu             sync.Mutex // guards state and the fields after it
 	state          breakerState
 	failuresInRow  int
 	trialsLeft     int           // A half open breaker allows trialsLeft more calls.
-	awaitingTrials bool          // awaitingTrials says that a probe was put off to wait for the calls that are tried.
-	nextProbe      time.Time     // nextProbe is the time of the next probe. Zero means that it is not set yet.
-	probePause     time.Duration // probePause is the pause before the next probe, without jitter.
-	pendingNotices []func()      // pendingNotices holds the calls of notify that are still to be made, in order.
-	notifying      bool          // notifying is true while one goroutine makes the pending calls of notify.
+	awaitingTrials bool          // a probe was put off to wait for the calls that are tried
+	nextProbe      time.Time     // the time of the next probe. Zero means that it is not set yet.
+	probePause     time.Duration // the pause before the next probe, without jitter
+	pendingNotices []func()      // the calls of notify that are still to be made, in order
+	notifying      bool          // true while one goroutine makes the pending calls of notify
 }
 
 // excessFailuresFactor times maxFailures is how many more failures than answers open a Breaker.
@@ -62,12 +64,13 @@ const (
 // maxTrialCallsPerProbe is how many calls a half open Breaker lets through between two probes.
 const maxTrialCallsPerProbe = 5
 
-// NewBreaker returns a closed Breaker of the server with this name in errors. It opens after maxFailures failed attempts in a
-// row; with 0 or less it never does. Timeout bounds an attempt. Notify is called in order with each opening, its reason and each
-// closing. It is called on the goroutine of a call without locks, and must not block.
+// NewBreaker returns a closed Breaker of the server with this name in errors. It opens after maxFailures failed
+// attempts in a row; with 0 or less it never does. Timeout bounds an attempt. Notify is called in order with each
+// opening, its reason and each closing. It is called on the goroutine of a call without locks, and must not block.
 func NewBreaker(name string, maxFailures int, timeout time.Duration, notify func(open bool, reason error)) *Breaker {
 	return &Breaker{
-		serverName: name, maxFailures: max(maxFailures, 0), trialTimeout: max(2*timeout, minProbePause), notify: notify, jitter: rand.N[time.Duration],
+		serverName: name, maxFailures: max(maxFailures, 0), trialTimeout: max(2*timeout, minProbePause),
+		notify: notify, jitter: rand.N[time.Duration],
 	}
 }
 
@@ -99,7 +102,8 @@ func (b *Breaker) Allow() error {
 	return b.refusal.Load()
 }
 
-// Refusal returns an error while the breaker is open. Calls that it allowed earlier, but that are not sent yet, fail with it.
+// Refusal returns an error while the breaker is open. Calls that it allowed earlier, but that are not sent yet, fail
+// with it.
 func (b *Breaker) Refusal() error {
 	if !b.IsOpen() {
 		return nil
@@ -115,7 +119,8 @@ func (b *Breaker) Refusal() error {
 // IsOpen reports whether the breaker is open or half open.
 func (b *Breaker) IsOpen() bool { return b.refusal.Load() != nil }
 
-// TimesOpened returns how often the breaker opened. A connection that was made before it opened must not be used after it.
+// TimesOpened returns how often the breaker opened. A connection that was made before it opened must not be used after
+// it.
 func (b *Breaker) TimesOpened() int64 { return b.timesOpened.Load() }
 
 // AttemptID identifies an attempt by the number of changes of state before it.
@@ -175,7 +180,8 @@ func (b *Breaker) notifyAndUnlock() {
 	b.pendingNotices, b.notifying = nil, false
 }
 
-// Fail records that an attempt has failed with the reason. It ignores an attempt that began before the last change of state.
+// Fail records that an attempt has failed with the reason. It ignores an attempt that began before the last change of
+// state.
 func (b *Breaker) Fail(attempt AttemptID, now time.Time, reason error) {
 	b.mu.Lock()
 	defer b.notifyAndUnlock()

@@ -23,7 +23,8 @@ const breakerTimeout = 60 * time.Millisecond
 // plain is a breaker whose pauses have no jitter, and what it told.
 func plain(failures int) (*Breaker, *[]string) {
 	told := new([]string)
-	b := NewBreaker("redis: a:1", failures, breakerTimeout, func(open bool, why error) { *told = append(*told, fmt.Sprint(open, " ", why)) })
+	b := NewBreaker("redis: a:1", failures, breakerTimeout,
+		func(open bool, why error) { *told = append(*told, fmt.Sprint(open, " ", why)) })
 	b.jitter = func(time.Duration) time.Duration { return 0 }
 	return b, told
 }
@@ -41,7 +42,11 @@ type breakerStep struct {
 
 // afterOpening returns the three failures that open a breaker, and then steps.
 func afterOpening(steps []breakerStep) []breakerStep {
-	return append([]breakerStep{{0, "fail", "", breakerClosed}, {0, "fail", "", breakerClosed}, {0, "fail", "", breakerOpen}}, steps...)
+	return append([]breakerStep{
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerClosed},
+		{0, "fail", "", breakerOpen},
+	}, steps...)
 }
 
 var breakerCases = []struct {
@@ -214,7 +219,8 @@ func TestBreakerSaysWhy(t *testing.T) {
 	b, _ := plain(1)
 	b.Fail(b.BeginAttempt(), time.Unix(0, 0), errGone)
 	err := b.Allow()
-	if CauseOf(err) != CauseBreakerOpen || !strings.Contains(err.Error(), "redis: a:1 ") || !strings.Contains(err.Error(), "gone") || errors.Is(err, errGone) {
+	if CauseOf(err) != CauseBreakerOpen || !strings.Contains(err.Error(), "redis: a:1 ") ||
+		!strings.Contains(err.Error(), "gone") || errors.Is(err, errGone) {
 		t.Errorf("got %v, counted as %s", err, CauseOf(err))
 	}
 }

@@ -23,26 +23,26 @@ type Call struct {
 	// SendAsking says that ASKING is sent before each command of Redis, because a slot is moving to the node.
 	SendAsking bool
 
-	scriptReplies    []int64       // scriptReplies is the memory for Result.ScriptReply of all hits.
-	wholeCallIndexes []int32       // wholeCallIndexes has, for each hit of a part, its index in the whole call.
-	hasRedirect      bool          // hasRedirect says that the result of a hit is a Redirect.
-	deadlineError    error         // deadlineError is set when the deadline has passed. Only the calling goroutine uses it.
-	resultsReady     chan struct{} // resultsReady gets an element when all results are set.
+	scriptReplies    []int64       // the memory for Result.ScriptReply of all hits
+	wholeCallIndexes []int32       // has, for each hit of a part, its index in the whole call
+	hasRedirect      bool          // the result of a hit is a Redirect
+	deadlineError    error         // set when the deadline has passed. Only the calling goroutine uses it.
+	resultsReady     chan struct{} // gets an element when all results are set
 	deadlineTimer    *time.Timer
-	deadline         time.Time    // deadline is when the caller stops waiting.
-	heldKeyBytes     int          // heldKeyBytes is how many bytes of the Admission the call uses.
+	deadline         time.Time    // when the caller stops waiting
+	heldKeyBytes     int          // how many bytes of the Admission the call uses
 	abandoned        atomic.Bool  // The caller of an abandoned call has left, so its unsent hits need not be sent.
-	holders          atomic.Int32 // holders counts the goroutines that use the call. The last one returns it to the pool.
-	divideBuffer     divideBuffer // divideBuffer is the memory for dividing the call into parts.
+	holders          atomic.Int32 // counts the goroutines that use the call. The last one returns it to the pool.
+	divideBuffer     divideBuffer // the memory for dividing the call into parts
 
 	// The writer of the call sets the fields from here on.
 	writer             *writer
-	waitStart          WaitStart // waitStart is when the writer got the call.
+	waitStart          WaitStart // when the writer got the call
 	nextUnsentHit      int
-	unsentCost         time.Duration // unsentCost is the estimated server time for the unsent hits.
+	unsentCost         time.Duration // the estimated server time for the unsent hits
 	allHitsSent        atomic.Bool
-	delayedByFullBatch atomic.Bool // delayedByFullBatch says that the call had to wait because a batch was full.
-	skippedAsLate      atomic.Bool // skippedAsLate says that no hit is sent, because the deadline of the call is too near.
+	delayedByFullBatch atomic.Bool // the call had to wait because a batch was full
+	skippedAsLate      atomic.Bool // no hit is sent, because the deadline of the call is too near
 }
 
 // Hit is one hit of a call: the operation on a counter, and its Result.
@@ -54,7 +54,8 @@ type Hit struct {
 	NoVeto    bool
 	CountDown bool
 	HoldID    algorithm.HoldID
-	// HoldsKeyBytes is the length of the second key of a limit with holds, which was appended to Call.Keys behind the first one; 0 for none.
+	// HoldsKeyBytes is the length of the second key of a limit with holds, which was appended to Call.Keys behind the
+	// first one; 0 for none.
 	HoldsKeyBytes int
 	// WindowStart and WindowEnd are the bounds of the fixed window of a limit with holds, in µs since the Unix epoch.
 	WindowStart, WindowEnd int64
@@ -64,7 +65,8 @@ type Hit struct {
 	MinTTL, TTL int64
 	// Cost is the time that the server is expected to work on the hit.
 	Cost time.Duration
-	// GroupEnd is the index after the last hit that the same script must count. A hit that is sent without a script has 0.
+	// GroupEnd is the index after the last hit that the same script must count. A hit that is sent without a script has
+	// 0.
 	GroupEnd int
 	Result
 
@@ -80,13 +82,15 @@ type Result struct {
 	ScriptReply []int64
 }
 
-// Costs are estimates of the time that an ordinary server works on a hit. A Pace learns how much faster or slower the server is.
+// Costs are estimates of the time that an ordinary server works on a hit. A Pace learns how much faster or slower the
+// server is.
 const (
-	CommandCost = time.Microsecond     // CommandCost is the cost of one command, the least cost of a hit.
-	scriptCost  = 8 * time.Microsecond // scriptCost is the cost of a script without its hits.
+	CommandCost = time.Microsecond     // the cost of one command, the least cost of a hit
+	scriptCost  = 8 * time.Microsecond // the cost of a script without its hits
 )
 
-// maxPooledKeyBytes is the largest buffer for keys, in bytes, that a pooled call keeps. There may be thousands of calls.
+// maxPooledKeyBytes is the largest buffer for keys, in bytes, that a pooled call keeps. There may be thousands of
+// calls.
 const maxPooledKeyBytes = 64 << 10
 
 // NewCall returns an empty call with one holder.
@@ -101,7 +105,8 @@ func (c *Call) reset() {
 	if cap(c.Keys) > maxPooledKeyBytes {
 		c.Keys = nil
 	}
-	c.Hits, c.Keys, c.scriptReplies, c.wholeCallIndexes = c.Hits[:0], c.Keys[:0], c.scriptReplies[:0], c.wholeCallIndexes[:0]
+	c.Hits, c.Keys, c.scriptReplies = c.Hits[:0], c.Keys[:0], c.scriptReplies[:0]
+	c.wholeCallIndexes = c.wholeCallIndexes[:0]
 	c.UnixMicros, c.SendAsking, c.hasRedirect, c.deadlineError = -1, false, false, nil
 	c.heldKeyBytes, c.unsentCost, c.writer, c.nextUnsentHit = 0, 0, nil, 0
 	for _, flag := range [...]*atomic.Bool{&c.abandoned, &c.allHitsSent, &c.delayedByFullBatch, &c.skippedAsLate} {
@@ -136,14 +141,18 @@ func (c *Call) allKeys(i int) []byte {
 
 // NewHit returns what a call asks of the counter of h. Its key, times to live, cost and group are not set.
 func NewHit(h *backend.Hit) Hit {
-	return Hit{Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto, CountDown: h.StoresRemaining, HoldID: h.HoldID}
+	return Hit{
+		Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto,
+		CountDown: h.StoresRemaining, HoldID: h.HoldID,
+	}
 }
 
-// borderSlack is how long the counter of a calendar window outlives its border. Meanwhile replicas whose clocks are behind may count in it.
+// borderSlack is how long the counter of a calendar window outlives its border. Meanwhile replicas whose clocks are
+// behind may count in it.
 const borderSlack = time.Minute
 
-// WindowTTL returns how long the counter of a window of l has to live at the instant now: its period, or the time until a border of the
-// calendar and a minute more.
+// WindowTTL returns how long the counter of a window of l has to live at the instant now: its period, or the time until
+// a border of the calendar and a minute more.
 func WindowTTL(l *algorithm.Limit, now int64) time.Duration {
 	if l.Calendar == nil {
 		return l.Period
@@ -152,7 +161,8 @@ func WindowTTL(l *algorithm.Limit, now int64) time.Duration {
 	return time.Duration(end-now) + borderSlack
 }
 
-// minVirtualTTL is the least time to live of a key in virtual time, which may pass more slowly than the clock of the server.
+// minVirtualTTL is the least time to live of a key in virtual time, which may pass more slowly than the clock of the
+// server.
 const minVirtualTTL = time.Hour
 
 // SetTTL sets MinTTL to ttl, rounded up to seconds. It sets TTL to up to jitter more, so that

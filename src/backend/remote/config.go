@@ -16,7 +16,8 @@ type Config struct {
 	Connections int
 	// Timeout bounds every call, and each Read and Write of a connection. Defaults to 50ms.
 	Timeout time.Duration
-	// DialTimeout bounds the opening of a connection with TLS and authentication. Defaults to DefaultDialTimeout(Timeout).
+	// DialTimeout bounds the opening of a connection with TLS and authentication. Defaults to
+	// DefaultDialTimeout(Timeout).
 	DialTimeout time.Duration
 	// PipelineWindow is the pause before each batch, in which calls can join it. Defaults
 	// to 0, as calls that arrive while a batch is under way form the next one anyway.
@@ -24,8 +25,8 @@ type Config struct {
 	// ExpirationJitter bounds the random number of whole seconds that is added to the time
 	// to live of each key. Defaults to 0, which adds nothing.
 	ExpirationJitter time.Duration
-	// TagKeys gives all keys a hash tag and the length of the window. Without it, windows that envoyproxy/ratelimit also has get
-	// its keys, and windows of different lengths that start at the same time share a counter.
+	// TagKeys gives all keys a hash tag and the length of the window. Without it, windows that envoyproxy/ratelimit
+	// also has get its keys, and windows of different lengths that start at the same time share a counter.
 	TagKeys bool
 	// MaxWaitingCalls bounds the calls that wait at a time, and the calls in the queue of one
 	// connection. Further calls get ErrTooManyCalls. Defaults to 20,000.
@@ -42,8 +43,8 @@ type Config struct {
 	// OnBatch, if set, is called after each batch of Redis and each command of Memcached,
 	// with the number of its hits and the time until the answer. It must not block.
 	OnBatch func(hits int, took time.Duration)
-	// StartSpan, if set, is called at the start of each call with the number of its hits. It returns a function for the end of
-	// the call, which gets the error of one hit, or nil. It is not called for calls that get ErrTooManyCalls.
+	// StartSpan, if set, is called at the start of each call with the number of its hits. It returns a function for the
+	// end of the call, which gets the error of one hit, or nil. It is not called for calls that get ErrTooManyCalls.
 	StartSpan func(ctx context.Context, hits int) (end func(error))
 }
 

@@ -14,20 +14,20 @@ import (
 // ErrStalled is the error of a connection whose server did not answer in time.
 var ErrStalled = errors.New("the connection stalled")
 
-// Conn is a connection to a server. One goroutine writes commands on it and then reads their replies. Read and Write set the
-// deadlines. A Conn is read only while a reply is due, so a Read without bytes is a missing answer.
+// Conn is a connection to a server. One goroutine writes commands on it and then reads their replies. Read and Write
+// set the deadlines. A Conn is read only while a reply is due, so a Read without bytes is a missing answer.
 type Conn struct {
 	net.Conn
 	// Replies reads from the Conn.
 	Replies          *bufio.Reader
-	connUnderTLS     net.Conn // connUnderTLS is the connection under TLS. Without TLS it is the embedded Conn.
-	peeker           *peeker  // peeker finds out whether connUnderTLS has bytes to read.
+	connUnderTLS     net.Conn // the connection under TLS. Without TLS it is the embedded Conn.
+	peeker           *peeker  // finds out whether connUnderTLS has bytes to read
 	openConnections  *atomic.Int64
-	operationTimeout time.Duration // operationTimeout bounds the time of one Read or Write.
-	totalTimeout     time.Duration // totalTimeout bounds the time of all Reads and Writes since setTimeouts.
-	totalDeadline    time.Time     // totalDeadline is the deadline of all Reads and Writes since setTimeouts.
-	lateReadUsed     bool          // lateReadUsed says that lateReadTime has been used since setTimeouts.
-	lastReadGotBytes atomic.Bool   // lastReadGotBytes is true between a Read that got bytes and the next Read or Write.
+	operationTimeout time.Duration // bounds the time of one Read or Write
+	totalTimeout     time.Duration // bounds the time of all Reads and Writes since setTimeouts
+	totalDeadline    time.Time     // the deadline of all Reads and Writes since setTimeouts
+	lateReadUsed     bool          // lateReadTime has been used since setTimeouts
+	lastReadGotBytes atomic.Bool   // true between a Read that got bytes and the next Read or Write
 }
 
 // replyBufferBytes is the size of Conn.Replies.
@@ -101,10 +101,12 @@ func (c *Conn) stallError(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%w: no answer in %v, or not all of it in %v", ErrStalled, c.operationTimeout, c.totalTimeout.Round(time.Millisecond))
+	return fmt.Errorf("%w: no answer in %v, or not all of it in %v", ErrStalled, c.operationTimeout,
+		c.totalTimeout.Round(time.Millisecond))
 }
 
-// hasBytes reports whether there are bytes to read, without reading them. It does not wait and is safe for concurrent use.
+// hasBytes reports whether there are bytes to read, without reading them. It does not wait and is safe for concurrent
+// use.
 func (c *Conn) hasBytes() bool {
 	hasBytes, _ := c.peeker.peek()
 	return hasBytes

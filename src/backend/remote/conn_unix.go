@@ -11,10 +11,10 @@ import (
 
 // peeker finds out whether there are bytes to read from a connection, without reading them.
 type peeker struct {
-	rawConn syscall.RawConn  // rawConn is nil if the connection has no file descriptor.
-	recv    func(fd uintptr) // recv sets n and err. It is kept because a new closure would be an allocation.
+	rawConn syscall.RawConn  // nil if the connection has no file descriptor
+	recv    func(fd uintptr) // sets n and err. It is kept because a new closure would be an allocation.
 
-	mu  sync.Mutex // mu guards n and err.
+	mu  sync.Mutex // guards n and err
 	n   int
 	err error
 }

@@ -12,10 +12,11 @@ import (
 
 // EditProtocol is what Redis and Memcached do differently when operators change counters.
 type EditProtocol interface {
-	// AddDeletions adds a hit with Delete to c for each key of h's counter at the instant now, in ns since the Unix epoch.
+	// AddDeletions adds a hit with Delete to c for each key of h's counter at the instant now, in ns since the Unix
+	// epoch.
 	AddDeletions(c *Call, h *backend.Hit, now int64)
-	// FindKeys calls found with the keys on the server of l that begin with one of prefixes, some at a time, until found returns an
-	// error or ctx ends. found must not keep the keys.
+	// FindKeys calls found with the keys on the server of l that begin with one of prefixes, some at a time, until
+	// found returns an error or ctx ends. found must not keep the keys.
 	FindKeys(ctx context.Context, l *Link, prefixes [][]byte, found func(keys [][]byte) error) error
 	// SetText stores a text under key for ttl on the server of l. Text returns it, or nil if there is none.
 	SetText(ctx context.Context, l *Link, key string, text []byte, ttl time.Duration) error
@@ -98,7 +99,9 @@ func (s *Store) deleteKeys(ctx context.Context, keys [][]byte) error {
 const minEditTimeout = time.Second
 
 // ResetPrefixes searches the keys of all servers and deletes what it finds; see backend.Editor.
-func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool, found func(names [][]byte)) error {
+func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool,
+	found func(names [][]byte),
+) error {
 	t, err := s.servers(ctx)
 	if err != nil {
 		return err
@@ -154,7 +157,8 @@ func HasAnyPrefix(key []byte, prefixes [][]byte) bool {
 	return false
 }
 
-// SetText stores a text under key for ttl, for all processes that share the store. It is for rare messages, not for requests.
+// SetText stores a text under key for ttl, for all processes that share the store. It is for rare messages, not for
+// requests.
 func (s *Store) SetText(ctx context.Context, key string, text []byte, ttl time.Duration) error {
 	return s.withServerOf(ctx, key, func(l *Link) error { return s.protocol.SetText(ctx, l, key, text, ttl) })
 }

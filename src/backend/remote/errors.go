@@ -26,9 +26,9 @@ var (
 
 // LinkError is the error of a connection that could not be opened, or broke.
 type LinkError struct {
-	Store           string // Store is "redis" or "memcached".
+	Store           string // is "redis" or "memcached"
 	Addr            string
-	WhileConnecting bool // WhileConnecting says that the connection could not be opened.
+	WhileConnecting bool // the connection could not be opened
 	Err             error
 }
 
@@ -51,7 +51,8 @@ const (
 )
 
 var sharedCauses = []string{
-	CauseTimeout, CauseCallerLeft, CauseTooManyCalls, CauseOverload, CauseBreakerOpen, CauseConnectFailed, CauseConnectionBroke, CauseOther,
+	CauseTimeout, CauseCallerLeft, CauseTooManyCalls, CauseOverload, CauseBreakerOpen, CauseConnectFailed,
+	CauseConnectionBroke, CauseOther,
 }
 
 // CauseOf returns the cause of an error that every store can have.

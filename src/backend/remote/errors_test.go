@@ -50,7 +50,10 @@ func TestErrorTextsAreShort(t *testing.T) {
 	if err := JoinErrors([]error{nil, nil}); err != nil {
 		t.Errorf("none are %v", err)
 	}
-	if text := JoinErrors([]error{ErrTooManyCalls, nil, ErrTimeout}).Error(); text != ErrTooManyCalls.Error()+"; "+ErrTimeout.Error() {
+	if text := JoinErrors([]error{
+		ErrTooManyCalls, nil,
+		ErrTimeout,
+	}).Error(); text != ErrTooManyCalls.Error()+"; "+ErrTimeout.Error() {
 		t.Errorf("got %q", text)
 	}
 }

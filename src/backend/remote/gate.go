@@ -11,13 +11,14 @@ import (
 // Gate limits how often the links of one server connect while none of their connections is
 // useful, because the server is down or cannot serve, as a replica cannot.
 //
-// While the Breaker of the server is open, probes connect without the gate, and the first one that is answered opens the gate.
+// While the Breaker of the server is open, probes connect without the gate, and the first one that is answered opens
+// the gate.
 type Gate struct {
 	mu           sync.Mutex
-	attemptPause time.Duration // attemptPause is the time between two attempts to connect, and 0 while the gate is open.
-	nextAttempt  time.Time     // nextAttempt is when the next link may connect.
-	attempting   bool          // attempting says that a link is connecting after a pause.
-	refusal      error         // refusal is the error that Pass returns during a pause.
+	attemptPause time.Duration // the time between two attempts to connect, and 0 while the gate is open
+	nextAttempt  time.Time     // when the next link may connect
+	attempting   bool          // a link is connecting after a pause
+	refusal      error         // the error that Pass returns during a pause
 }
 
 // The pause between two attempts doubles from minGatePause to maxGatePause, with jitter, so

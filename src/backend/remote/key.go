@@ -20,9 +20,10 @@ var keyMarkers = [...]string{
 	algorithm.SlidingWindowCounter: "|sc:", algorithm.GCRA: "|gc:", algorithm.Concurrency: "|co",
 }
 
-// AppendKey appends the key of h's counter at the instant now: the key of the hit and, for a fixed window, its start in seconds.
-// Keys of counters that envoyproxy/ratelimit does not have, or all keys if tagged is set, also have the algorithm, the period in
-// seconds, or the name of the calendar, and a hash tag in braces. Redis Cluster keeps keys with the same hash tag on one server.
+// AppendKey appends the key of h's counter at the instant now: the key of the hit and, for a fixed window, its start in
+// seconds. Keys of counters that envoyproxy/ratelimit does not have, or all keys if tagged is set, also have the
+// algorithm, the period in seconds, or the name of the calendar, and a hash tag in braces. Redis Cluster keeps keys
+// with the same hash tag on one server.
 //
 //	domain_key_value_key_value_1767225600
 //	{domain_key_value_}key_value_|fw:300:1767225600
@@ -36,14 +37,15 @@ var keyMarkers = [...]string{
 //
 // The key of a CountDown hit is not changed.
 //
-// A `}` in the hash tag ends it early, at the same place in all keys with this tag. An empty hash tag is none, so a `}` in front is written
-// as %7D. Escaped keys have no `}`.
+// A `}` in the hash tag ends it early, at the same place in all keys with this tag. An empty hash tag is none, so a `}`
+// in front is written as %7D. Escaped keys have no `}`.
 func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	l := h.Limit
 	if h.StoresRemaining {
 		return append(dst, h.Key...)
 	}
-	if l.Kind == algorithm.FixedWindow && l.Calendar == nil && l.Hold == 0 && !tagged && !h.SharesKey && slices.Contains(upstreamPeriods, l.Period) {
+	if l.Kind == algorithm.FixedWindow && l.Calendar == nil && l.Hold == 0 && !tagged && !h.SharesKey &&
+		slices.Contains(upstreamPeriods, l.Period) {
 		dst = append(dst, h.Key...)
 		return appendStart(dst, l, now)
 	}
@@ -60,15 +62,15 @@ func AppendKey(dst []byte, h *backend.Hit, now int64, tagged bool) []byte {
 	return dst
 }
 
-// The ends of the keys of a limit with holds that is no concurrency: of the counter without its holds, but for the start of a fixed
-// window, and of the holds.
+// The ends of the keys of a limit with holds that is no concurrency: of the counter without its holds, but for the
+// start of a fixed window, and of the holds.
 const (
 	heldSuffix  = "|held"
 	holdsSuffix = "|holds"
 )
 
-// AppendHoldsKey appends the key of the holds of h's counter, if they do not have the key of AppendKey. It has no start of a window,
-// because a hold may be open in several.
+// AppendHoldsKey appends the key of the holds of h's counter, if they do not have the key of AppendKey. It has no start
+// of a window, because a hold may be open in several.
 func AppendHoldsKey(dst []byte, h *backend.Hit) []byte {
 	if h.Limit.Hold == 0 || h.Limit.Kind == algorithm.Concurrency {
 		return dst

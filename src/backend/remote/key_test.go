@@ -48,7 +48,10 @@ func monthFrom15(t *testing.T) *algorithm.Limit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calendar, err := algorithm.NewCalendar(algorithm.CalendarSpec{Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: 15, Location: zone})
+	calendar, err := algorithm.NewCalendar(algorithm.CalendarSpec{
+		Unit: algorithm.CalendarMonth, Units: 1,
+		AnchorDay: 15, Location: zone,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +60,8 @@ func monthFrom15(t *testing.T) *algorithm.Limit {
 	return l
 }
 
-// TestAppendCalendarKey checks that the key of a calendar window has the calendar and the border, also where windows of equal length have
-// envoyproxy/ratelimit's keys.
+// TestAppendCalendarKey checks that the key of a calendar window has the calendar and the border, also where windows of
+// equal length have envoyproxy/ratelimit's keys.
 func TestAppendCalendarKey(t *testing.T) {
 	h := backend.Hit{Key: []byte("d_a_1_b_2_"), TagLength: len("d_a_1_"), Limit: monthFrom15(t)}
 	for _, tt := range []struct {
@@ -85,7 +88,8 @@ func TestAppendCalendarKey(t *testing.T) {
 	}
 }
 
-// TestWindowTTL checks that the counter of a calendar window expires a minute after its border, and others after their period.
+// TestWindowTTL checks that the counter of a calendar window expires a minute after its border, and others after their
+// period.
 func TestWindowTTL(t *testing.T) {
 	at := time.Date(2026, 1, 14, 22, 59, 58, 0, time.UTC) // two seconds before the border
 	for _, tt := range []struct {
@@ -134,7 +138,10 @@ func TestLevelsShareASlot(t *testing.T) {
 				if got := hashTag(key); got != tt.want {
 					t.Errorf("%s is placed by %s, want %s", key, got, tt.want)
 				}
-				found := searchedPrefixes([]backend.KeyPrefix{{Text: h.Key, TagLength: h.TagLength}, {Text: h.Key[:len(tt.first)]}})
+				found := searchedPrefixes([]backend.KeyPrefix{
+					{Text: h.Key, TagLength: h.TagLength},
+					{Text: h.Key[:len(tt.first)]},
+				})
 				if !HasAnyPrefix([]byte(key), found[1:2]) || !HasAnyPrefix([]byte(key), found[3:]) {
 					t.Errorf("%s is not found by %q", key, found)
 				}
@@ -147,7 +154,10 @@ func TestLevelsShareASlot(t *testing.T) {
 func TestKeysOfHolds(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 15, 12, 0, 30, 0, time.UTC)
-	month, err := algorithm.NewCalendar(algorithm.CalendarSpec{Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: 1, Location: time.UTC})
+	month, err := algorithm.NewCalendar(algorithm.CalendarSpec{
+		Unit: algorithm.CalendarMonth, Units: 1, AnchorDay: 1,
+		Location: time.UTC,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +166,26 @@ func TestKeysOfHolds(t *testing.T) {
 		shares      bool
 		base, holds string
 	}{
-		{algorithm.Limit{Period: time.Minute, Hold: time.Second}, false, "{d_a_}b_|fw:60|held:1768478400", "{d_a_}b_|fw:60|holds"},
-		{algorithm.Limit{Period: time.Second, Hold: time.Second}, true, "{d_a_}b_|fw:1|held:1768478430", "{d_a_}b_|fw:1|holds"},
-		{algorithm.Limit{Period: 30 * day, Calendar: month, Hold: time.Second}, false, "{d_a_}b_|fw:1month/1/UTC|held:1767225600", "{d_a_}b_|fw:1month/1/UTC|holds"},
-		{algorithm.Limit{Kind: algorithm.GCRA, Period: 1500 * time.Millisecond, Hold: time.Second}, false, "{d_a_}b_|gc:1.5|held", "{d_a_}b_|gc:1.5|holds"},
+		{
+			algorithm.Limit{Period: time.Minute, Hold: time.Second},
+			false, "{d_a_}b_|fw:60|held:1768478400",
+			"{d_a_}b_|fw:60|holds",
+		},
+		{
+			algorithm.Limit{Period: time.Second, Hold: time.Second},
+			true, "{d_a_}b_|fw:1|held:1768478430",
+			"{d_a_}b_|fw:1|holds",
+		},
+		{
+			algorithm.Limit{Period: 30 * day, Calendar: month, Hold: time.Second},
+			false,
+			"{d_a_}b_|fw:1month/1/UTC|held:1767225600", "{d_a_}b_|fw:1month/1/UTC|holds",
+		},
+		{
+			algorithm.Limit{Kind: algorithm.GCRA, Period: 1500 * time.Millisecond, Hold: time.Second},
+			false,
+			"{d_a_}b_|gc:1.5|held", "{d_a_}b_|gc:1.5|holds",
+		},
 		{algorithm.Limit{Kind: algorithm.Concurrency, Period: time.Second, Hold: time.Second}, true, "{d_a_}b_|co", ""},
 		{algorithm.Limit{Kind: algorithm.GCRA, Period: time.Minute}, false, "{d_a_}b_|gc:60", ""},
 	} {

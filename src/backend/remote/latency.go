@@ -10,15 +10,16 @@ import (
 
 // SlowError is the error of a server that answers, but later than the timeout of a call.
 type SlowError struct {
-	Store      string // Store is "redis" or "memcached".
+	Store      string // is "redis" or "memcached"
 	Addr       string
-	PingTime   time.Duration // PingTime is the time of the fastest of a few pings.
+	PingTime   time.Duration // the time of the fastest of a few pings
 	Timeout    time.Duration
 	measuredAt time.Time
 }
 
 func (e *SlowError) Error() string {
-	return fmt.Sprintf("%s: %s answers in %s, the timeout of a call is %s", e.Store, e.Addr, InMilliseconds(e.PingTime), InMilliseconds(e.Timeout))
+	return fmt.Sprintf("%s: %s answers in %s, the timeout of a call is %s", e.Store, e.Addr,
+		InMilliseconds(e.PingTime), InMilliseconds(e.Timeout))
 }
 
 // InMilliseconds returns d in words, such as "61 ms", or "0.3 ms" below 1 ms.
@@ -29,14 +30,14 @@ func InMilliseconds(d time.Duration) string {
 	return fmt.Sprintf("%d ms", (d+time.Millisecond/2)/time.Millisecond)
 }
 
-// DefaultDialTimeout returns how long the opening of a connection may take by default. It is twice the time of five round trips
-// (TCP, TLS, AUTH, SELECT, ROLE) that each take the timeout of a call, and at least 1 s.
+// DefaultDialTimeout returns how long the opening of a connection may take by default. It is twice the time of five
+// round trips (TCP, TLS, AUTH, SELECT, ROLE) that each take the timeout of a call, and at least 1 s.
 func DefaultDialTimeout(timeout time.Duration) time.Duration { return max(10*timeout, time.Second) }
 
 const (
-	minMeasurePause      = time.Second      // minMeasurePause is the least time between two measurements of latency.
-	minSlowReportPause   = time.Minute      // minSlowReportPause is the least time between two calls of Config.OnSlowServer.
-	slowServerReportTime = 10 * time.Second // slowServerReportTime is how long Store.SlowServer returns a slow server after its measurement.
+	minMeasurePause      = time.Second      // the least time between two measurements of latency
+	minSlowReportPause   = time.Minute      // the least time between two calls of Config.OnSlowServer
+	slowServerReportTime = 10 * time.Second // how long Store.SlowServer returns a slow server after its measurement
 )
 
 // SlowServer returns the server that was measured in the last 10 s and answered later than the
@@ -56,7 +57,8 @@ func (s *Store) measureStalledServers(ctx context.Context) {
 		case addr := <-s.Access.stalledAddrs:
 			slow, _ := errors.AsType[*SlowError](s.measureLatency(ctx, addr))
 			s.slowServer.Store(slow)
-			if slow != nil && s.Config.OnSlowServer != nil && (reported.IsZero() || time.Since(reported) >= minSlowReportPause) {
+			if slow != nil && s.Config.OnSlowServer != nil &&
+				(reported.IsZero() || time.Since(reported) >= minSlowReportPause) {
 				s.Config.OnSlowServer(slow)
 				reported = time.Now()
 			}
@@ -71,8 +73,8 @@ func (s *Store) measureStalledServers(ctx context.Context) {
 	}
 }
 
-// measureLatency pings the server at addr over a new connection. It returns a *SlowError if three answers take longer than the
-// Timeout. A single answer may be late because this process or the server paused.
+// measureLatency pings the server at addr over a new connection. It returns a *SlowError if three answers take longer
+// than the Timeout. A single answer may be late because this process or the server paused.
 func (s *Store) measureLatency(ctx context.Context, addr string) error {
 	a := s.Access.WithMinTimeout(s.Access.DialTimeout)
 	a.Figures = new(Figures)
@@ -82,7 +84,8 @@ func (s *Store) measureLatency(ctx context.Context, addr string) error {
 		return err
 	}
 	ping := func(c *Conn) error {
-		defer context.AfterFunc(ctx, func() { _ = c.connUnderTLS.Close() })() // A server that stands still must not delay the end of Run.
+		// A server that stands still must not delay the end of Run.
+		defer context.AfterFunc(ctx, func() { _ = c.connUnderTLS.Close() })()
 		return l.Ping(c)
 	}
 	slow := &SlowError{Store: s.Access.Name, Addr: addr, PingTime: math.MaxInt64, Timeout: s.Config.Timeout}

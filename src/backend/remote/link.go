@@ -52,10 +52,10 @@ type Link struct {
 	gate    *Gate
 	breaker *Breaker
 
-	conn              atomic.Pointer[Conn] // conn is nil while there is no connection. Callers load it too.
-	connUseful        bool                 // connUseful says that conn has answered a batch.
-	openingsAtConnect int64                // openingsAtConnect is Breaker.TimesOpened when conn was opened.
-	setupTime         time.Duration        // setupTime is how long the last connection took to open, and 0 before the first.
+	conn              atomic.Pointer[Conn] // nil while there is no connection. Callers load it too.
+	connUseful        bool                 // conn has answered a batch
+	openingsAtConnect int64                // Breaker.TimesOpened when conn was opened
+	setupTime         time.Duration        // how long the last connection took to open, and 0 before the first
 	dialAttempts      int
 	// batchIsHeavy says that the next round trip takes the server long and cannot be divided. The breaker
 	// does not count the first such round trip that stalls, because that is no sign of an outage.
@@ -89,8 +89,9 @@ func (l *Link) connectIfNeeded(ctx context.Context) error {
 	return l.connect(ctx)
 }
 
-// closeIfStale closes a connection that the server has ended, on which it sent an unrequested reply, or that is older than the
-// last opening of the breaker. It reports no error, because servers end idle connections, and all connections before a restart.
+// closeIfStale closes a connection that the server has ended, on which it sent an unrequested reply, or that is older
+// than the last opening of the breaker. It reports no error, because servers end idle connections, and all connections
+// before a restart.
 func (l *Link) closeIfStale() {
 	if c := l.conn.Load(); c != nil && (l.openingsAtConnect != l.breaker.TimesOpened() || c.mustBeClosed()) {
 		l.Close()
@@ -181,8 +182,8 @@ func (l *Link) connect(ctx context.Context) error {
 	return err
 }
 
-// slowConnectTime returns the time after which an attempt to connect counts as a failure: the timeout of a call, or twice
-// setupTime if that is longer. If no attempt has succeeded yet, it is half of DialTimeout.
+// slowConnectTime returns the time after which an attempt to connect counts as a failure: the timeout of a call, or
+// twice setupTime if that is longer. If no attempt has succeeded yet, it is half of DialTimeout.
 func (l *Link) slowConnectTime() time.Duration {
 	if l.setupTime == 0 {
 		return max(l.Timeout, l.DialTimeout/2)

@@ -32,7 +32,8 @@ func TestOpeningEndsWithContext(t *testing.T) {
 		}
 	}()
 	figures := new(Figures)
-	l := NewLink(&Access{Opener: greedyProtocol{}, Timeout: time.Hour, DialTimeout: time.Hour, Figures: figures}, listener.Addr().String())
+	l := NewLink(&Access{Opener: greedyProtocol{}, Timeout: time.Hour, DialTimeout: time.Hour, Figures: figures},
+		listener.Addr().String())
 	if err := l.Do(ctx, l.Ping); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

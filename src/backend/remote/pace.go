@@ -19,8 +19,9 @@ import (
 //
 // The zero value is ready to use. A Pace has neither lock nor clock.
 type Pace struct {
-	fastestRoundTrip time.Duration // fastestRoundTrip is the time of the fastest small batch on this connection, and 0 before the first.
-	timePerCost      float64       // timePerCost is the measured time of batches divided by their estimated cost, and 0 before the first.
+	fastestRoundTrip time.Duration // the time of the fastest small batch on this connection, and 0 before the first
+	// the measured time of batches divided by their estimated cost, and 0 before the first
+	timePerCost float64
 }
 
 const (
@@ -74,7 +75,7 @@ func (p *Pace) ForgetRoundTrip() { p.fastestRoundTrip = 0 }
 // The zero value is ready to use. It is safe for concurrent use.
 type ServerProgress struct {
 	answerCount    atomic.Int64
-	lastAnswerTime atomic.Int64 // lastAnswerTime is the time of the last answer, in ns since progressEpoch.
+	lastAnswerTime atomic.Int64 // the time of the last answer, in ns since progressEpoch
 }
 
 // progressEpoch is the origin of ServerProgress.lastAnswerTime, on the monotonic clock.
@@ -89,7 +90,7 @@ func (p *ServerProgress) RecordAnswer(now time.Time) {
 // WaitStart is the state of a ServerProgress when a call began to wait.
 type WaitStart struct {
 	Since         time.Time
-	answersBefore int64 // answersBefore is the number of answers before the call.
+	answersBefore int64 // the number of answers before the call
 }
 
 // StartWaiting returns the WaitStart of a call that begins to wait now.

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// FairQueue orders the requests that wait for one server, so that small requests overtake large ones and no request starves. The
-// cost of a request is the time that the server is expected to need. Requests are served in the order in which they would finish
-// if the server shared its time equally among all that wait:
+// FairQueue orders the requests that wait for one server, so that small requests overtake large ones and no request
+// starves. The cost of a request is the time that the server is expected to need. Requests are served in the order in
+// which they would finish if the server shared its time equally among all that wait:
 //
 //	Add(a, 25ms), Add(b, 25ms)   the order is a, b
 //	RecordWork(2ms)              a got 2 ms, which is 1 ms for each of the two
 //	Add(c, 10µs)                 would finish soonest: c, a, b
 //
-// Equal shares would delay every large request to the end. This order finishes the first of them early, and the last no later.
+// Equal shares would delay every large request to the end. This order finishes the first of them early, and the last no
+// later.
 //
 // The user sends a piece of the Head to the server, calls RecordWork with the cost of the piece,
 // and then Pop. If a rest of the request is left, it calls PutBack when the piece is done.
@@ -22,25 +23,27 @@ import (
 // The zero value is an empty queue. A FairQueue has neither lock nor clock.
 type FairQueue[T any] struct {
 	entries         entryHeap[T]
-	equalShareNs    float64 // equalShareNs is the time that each request would have got since the queue was empty.
+	equalShareNs    float64 // the time that each request would have got since the queue was empty
 	addedRequests   uint64
-	lastPoppedEntry queueEntry[T] // lastPoppedEntry is the entry of the last popped request, without the request.
+	lastPoppedEntry queueEntry[T] // the entry of the last popped request, without the request
 }
 
 // queueEntry is a request with its place in a FairQueue.
 type queueEntry[T any] struct {
 	request       T
-	virtualFinish float64 // virtualFinish is the value of FairQueue.equalShareNs at which the request would be done.
-	arrivalNumber uint64  // arrivalNumber is the order of arrival, which decides between equal shares.
+	virtualFinish float64 // the value of FairQueue.equalShareNs at which the request would be done
+	arrivalNumber uint64  // the order of arrival, which decides between equal shares
 }
 
-// entryHeap is a heap. Only heap.Init and heap.Fix may be used, because they never call Push or Pop, which would allocate.
+// entryHeap is a heap. Only heap.Init and heap.Fix may be used, because they never call Push or Pop, which would
+// allocate.
 type entryHeap[T any] []queueEntry[T]
 
 func (t entryHeap[T]) Len() int      { return len(t) }
 func (t entryHeap[T]) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
 func (t entryHeap[T]) Less(i, j int) bool {
-	return t[i].virtualFinish < t[j].virtualFinish || t[i].virtualFinish == t[j].virtualFinish && t[i].arrivalNumber < t[j].arrivalNumber
+	return t[i].virtualFinish < t[j].virtualFinish ||
+		t[i].virtualFinish == t[j].virtualFinish && t[i].arrivalNumber < t[j].arrivalNumber
 }
 func (*entryHeap[T]) Push(any) {}
 func (*entryHeap[T]) Pop() any { return nil }

@@ -247,7 +247,10 @@ func TestPace(t *testing.T) {
 		{"as estimated", 100 * time.Microsecond, 1, 2 * ms, 2200 * time.Microsecond},
 		{"slow", 100 * time.Microsecond, 3, 690 * time.Microsecond, 800 * time.Microsecond},
 		{"fast", 100 * time.Microsecond, 0.6, 3300 * time.Microsecond, 3700 * time.Microsecond},
-		{"slower than pieces are made small for", 100 * time.Microsecond, 100, 520 * time.Microsecond, 560 * time.Microsecond},
+		{
+			"slower than pieces are made small for", 100 * time.Microsecond, 100, 520 * time.Microsecond,
+			560 * time.Microsecond,
+		},
 		{"far away", 3 * ms, 1, 4900 * time.Microsecond, 5100 * time.Microsecond},
 		{"at the end of the world", 200 * ms, 1, 1700 * time.Microsecond, 7 * ms},
 	} {

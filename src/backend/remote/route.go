@@ -11,9 +11,9 @@ import (
 // Redirect is the error of a hit that the server did not count, because the hit must be
 // sent to another server or at another time.
 type Redirect struct {
-	ToAddr     string // ToAddr is the address of the next server. If it is "", the server that has the key by now is next.
-	SendAsking bool   // SendAsking says that ASKING must be sent first, because the slot of the key is moving.
-	AfterPause bool   // AfterPause says that the hit must be sent after a pause.
+	ToAddr     string // the address of the next server. If it is "", the server that has the key by now is next.
+	SendAsking bool   // ASKING must be sent first, because the slot of the key is moving
+	AfterPause bool   // the hit must be sent after a pause
 	Err        error
 }
 

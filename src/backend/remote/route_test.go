@@ -94,11 +94,15 @@ func TestGroupsStayWhole(t *testing.T) {
 	t.Parallel()
 	s := fakeStore(10)
 	only := &Node{store: s}
-	s.table.Store(&Table{Layout: Layout{SlotOfKey: func([]byte) int { return 0 }}, nodeOfSlot: []*Node{only}, replacedSignal: make(chan struct{})})
+	s.table.Store(&Table{
+		Layout: Layout{SlotOfKey: func([]byte) int { return 0 }}, nodeOfSlot: []*Node{only},
+		replacedSignal: make(chan struct{}),
+	})
 	c := callOf(CommandCost, true, "{1}a", "{2}b")
 	c.failAllHits(errUnsent)
 	parts := s.divideByServer(c)
-	if p := parts[partDestination{node: only}]; len(parts) != 1 || p == nil || len(p.Hits) != 2 || p.Hits[0].GroupEnd != 2 {
+	if p := parts[partDestination{node: only}]; len(parts) != 1 || p == nil || len(p.Hits) != 2 ||
+		p.Hits[0].GroupEnd != 2 {
 		t.Errorf("got %d parts: %+v", len(parts), parts)
 	}
 }

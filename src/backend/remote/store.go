@@ -32,16 +32,16 @@ type Protocol interface {
 
 // Store has the code that Redis and Memcached share. It answers only while Run runs.
 type Store struct {
-	Config     Config // Config is the argument of New with defaults.
+	Config     Config // the argument of New with defaults
 	Access     Access
 	Figures    Figures
 	protocol   Protocol
 	slowServer atomic.Pointer[SlowError]
 	table      atomic.Pointer[Table]
-	tableMu    sync.Mutex // tableMu is held while the table is replaced.
+	tableMu    sync.Mutex // is held while the table is replaced
 	hashSeed   maphash.Seed
 	callPool   sync.Pool
-	goroutines sync.WaitGroup // goroutines waits for the goroutines of Run.
+	goroutines sync.WaitGroup // waits for the goroutines of Run
 	// ServerSearchRequests has an element when FindServers should find the servers again.
 	ServerSearchRequests chan struct{}
 
@@ -55,8 +55,9 @@ func New(name string, cfg Config, p Protocol, unknown error, causes ...string) *
 	s := &Store{
 		Config: cfg, protocol: p, hashSeed: maphash.MakeSeed(),
 		ServerSearchRequests: make(chan struct{}, 1),
-		errTimeout:           fmt.Errorf("%s: %w", name, ErrTimeout), errTooManyCalls: fmt.Errorf("%s: %w", name, ErrTooManyCalls),
-		errOverload: fmt.Errorf("%s: %w", name, backend.ErrOverload), errClosed: fmt.Errorf("%s: %w", name, ErrClosed),
+		errTimeout:           fmt.Errorf("%s: %w", name, ErrTimeout),
+		errTooManyCalls:      fmt.Errorf("%s: %w", name, ErrTooManyCalls),
+		errOverload:          fmt.Errorf("%s: %w", name, backend.ErrOverload), errClosed: fmt.Errorf("%s: %w", name, ErrClosed),
 	}
 	s.Access = Access{
 		Name: name, Opener: p, TLS: cfg.TLS, Timeout: cfg.Timeout, DialTimeout: cfg.DialTimeout,
@@ -148,8 +149,8 @@ func (s *Store) releaseCall(c *Call) {
 	}
 }
 
-// Ping sends a ping to each server over a new connection, and returns nil if one server answers in time. It first waits until the
-// servers are known. The error has a *SlowError for each server that answers later than the Timeout.
+// Ping sends a ping to each server over a new connection, and returns nil if one server answers in time. It first waits
+// until the servers are known. The error has a *SlowError for each server that answers later than the Timeout.
 func (s *Store) Ping(ctx context.Context) error {
 	c := s.newCall() // The timer of this call is stopped, so only ctx bounds the wait.
 	defer s.releaseCall(c)
@@ -202,7 +203,8 @@ type Stats struct {
 type Figures struct {
 	Admission                                                                             Admission
 	Dials, openConnections, breakerOpenings, batches, commands, failedBatches, resentHits atomic.Int64
-	errorsByCause                                                                         map[string]*atomic.Int64 // errorsByCause counts the hits without an answer, by cause.
+	// counts the hits without an answer, by cause
+	errorsByCause map[string]*atomic.Int64
 }
 
 func (f *Figures) countBatch(commands int, err error) {
@@ -227,7 +229,8 @@ func (s *Store) Stats() Stats {
 		errs[cause] = n.Load()
 	}
 	return Stats{
-		Servers: t.serverCount, OpenConnections: f.openConnections.Load(), Dials: f.Dials.Load(), WaitingCalls: f.Admission.WaitingCalls(),
+		Servers: t.serverCount, OpenConnections: f.openConnections.Load(), Dials: f.Dials.Load(),
+		WaitingCalls: f.Admission.WaitingCalls(),
 		OpenBreakers: open, BreakerOpenings: f.breakerOpenings.Load(),
 		Batches: f.batches.Load(), Commands: f.commands.Load(), FailedBatches: f.failedBatches.Load(),
 		ResentHits: f.resentHits.Load(), ErrorsByCause: errs,

@@ -27,10 +27,10 @@ type Table struct {
 	// Err is why no servers are known. Nil means that calls wait for the next Table.
 	Err error
 
-	serverCount    int                     // serverCount is the number of different addresses in Addrs.
-	nodeOfSlot     []*Node                 // nodeOfSlot has the server of each slot, or nil.
-	startNode      func(addr string) *Node // startNode starts a Node with the context of UseLayout.
-	replacedSignal chan struct{}           // replacedSignal is closed when another Table is in force.
+	serverCount    int                     // the number of different addresses in Addrs
+	nodeOfSlot     []*Node                 // the server of each slot, or nil
+	startNode      func(addr string) *Node // starts a Node with the context of UseLayout
+	replacedSignal chan struct{}           // closed when another Table is in force
 }
 
 // ErrSlotWithoutNode is the error of hits whose key is in a slot that no server has.
@@ -125,7 +125,8 @@ func (s *Store) UseLayout(ctx context.Context, l Layout) {
 		if t.Nodes[addr] != nil {
 			continue
 		}
-		if n.missedLayouts++; n.missedLayouts <= maxMissedLayouts && l.SlotOwners != nil && len(t.Nodes) < MaxTableNodes {
+		if n.missedLayouts++; n.missedLayouts <= maxMissedLayouts && l.SlotOwners != nil &&
+			len(t.Nodes) < MaxTableNodes {
 			t.Nodes[addr] = n // A Redirect may still name this server.
 			continue
 		}
@@ -186,7 +187,7 @@ type Node struct {
 	store         *Store
 	writers       []*writer
 	breaker       *Breaker
-	missedLayouts int // missedLayouts counts the calls of UseLayout without this server. Store.tableMu guards it.
+	missedLayouts int // counts the calls of UseLayout without this server. Store.tableMu guards it.
 }
 
 // startNode starts the writers of the server at addr, which end when ctx ends or the Node
@@ -196,14 +197,15 @@ func (s *Store) startNode(ctx context.Context, addr string) *Node {
 		return nil
 	}
 	n := &Node{Addr: addr, store: s}
-	n.breaker = NewBreaker(s.Access.Name+": "+addr, s.Config.BreakerFailures, s.Config.Timeout, func(open bool, reason error) {
-		if open {
-			s.Figures.breakerOpenings.Add(1)
-		}
-		if s.Config.OnBreaker != nil {
-			s.Config.OnBreaker(addr, open, reason)
-		}
-	})
+	n.breaker = NewBreaker(s.Access.Name+": "+addr, s.Config.BreakerFailures, s.Config.Timeout,
+		func(open bool, reason error) {
+			if open {
+				s.Figures.breakerOpenings.Add(1)
+			}
+			if s.Config.OnBreaker != nil {
+				s.Config.OnBreaker(addr, open, reason)
+			}
+		})
 	gate := new(Gate)
 	for _, x := range s.protocol.NewExchanges(s.Config.Connections) {
 		w := newWriter(&Link{Access: &s.Access, Addr: addr, gate: gate, breaker: n.breaker}, s, x)
@@ -213,7 +215,8 @@ func (s *Store) startNode(ctx context.Context, addr string) *Node {
 	return n
 }
 
-// enqueue queues c. It returns an error if the breaker is open, or a group of c would take the server longer than the Timeout.
+// enqueue queues c. It returns an error if the breaker is open, or a group of c would take the server longer than the
+// Timeout.
 func (n *Node) enqueue(c *Call) error {
 	if c.estimateCost() > n.store.Config.Timeout {
 		return n.store.errOverload

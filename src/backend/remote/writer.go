@@ -44,26 +44,27 @@ type writer struct {
 	store         *Store
 	connection    *Link
 	exchange      Exchange
-	progress      ServerProgress // progress counts the batches that were answered.
-	backlogCalls  atomic.Int64   // backlogCalls is how many calls did not fit into the last batch.
-	wakeSignal    chan struct{}  // wakeSignal has an element when calls have arrived.
-	idleWorkTimer *time.Timer    // idleWorkTimer wakes the writer for doIdleWork while there are no calls.
-	retireSignal  chan struct{}  // retireSignal is closed when the writer must end after the batch under way.
+	progress      ServerProgress // counts the batches that were answered
+	backlogCalls  atomic.Int64   // how many calls did not fit into the last batch
+	wakeSignal    chan struct{}  // an element when calls have arrived
+	idleWorkTimer *time.Timer    // wakes the writer for doIdleWork while there are no calls
+	retireSignal  chan struct{}  // closed when the writer must end after the batch under way
 
-	mu           sync.Mutex // mu guards arrivedCalls and closedReason.
+	mu           sync.Mutex // guards arrivedCalls and closedReason
 	arrivedCalls []*Call
-	closedReason error // closedReason is why no more calls are accepted. It is nil while they are.
+	closedReason error // why no more calls are accepted. It is nil while they are.
 
 	// Only run uses the fields below.
-	incomingCalls           []*Call          // incomingCalls holds the calls that have arrived since the last batch, in order.
-	queue                   FairQueue[*Call] // queue holds the calls that did not fit into the last batch.
-	removeAbandonedAtLength int              // At the length removeAbandonedAtLength, abandoned calls are removed from queue.
+	incomingCalls []*Call          // the calls that have arrived since the last batch, in order
+	queue         FairQueue[*Call] // the calls that did not fit into the last batch
+	// At the length removeAbandonedAtLength, abandoned calls are removed from queue.
+	removeAbandonedAtLength int
 	pace                    Pace
-	batchCalls              []*Call // batchCalls holds the calls that end with this batch.
+	batchCalls              []*Call // the calls that end with this batch
 	batchHits               int
-	batchCost               time.Duration // batchCost is the estimated server time for the hits in exchange.
-	partlySentCall          *Call         // partlySentCall is the call of which this batch sends only a part, or nil.
-	firstInNextBatch        *Call         // firstInNextBatch goes first in the next batch, because its group fits behind no other call.
+	batchCost               time.Duration // the estimated server time for the hits in exchange
+	partlySentCall          *Call         // the call of which this batch sends only a part, or nil
+	firstInNextBatch        *Call         // goes first in the next batch, because its group fits behind no other call
 }
 
 const (
@@ -76,7 +77,8 @@ const (
 func newWriter(l *Link, s *Store, x Exchange) *writer {
 	return &writer{
 		store: s, connection: l, exchange: x,
-		wakeSignal: make(chan struct{}, 1), idleWorkTimer: time.NewTimer(idleCheckPause), retireSignal: make(chan struct{}),
+		wakeSignal: make(chan struct{}, 1), idleWorkTimer: time.NewTimer(idleCheckPause),
+		retireSignal: make(chan struct{}),
 	}
 }
 
@@ -122,7 +124,8 @@ func (w *writer) run(ctx context.Context) {
 	w.exchange.Close()
 }
 
-// awaitNextBatch waits for calls and composes the next batch. It returns false when ctx has ended or the writer has retired.
+// awaitNextBatch waits for calls and composes the next batch. It returns false when ctx has ended or the writer has
+// retired.
 func (w *writer) awaitNextBatch(ctx context.Context) bool {
 	for {
 		w.awaitBatchDelay(ctx)
@@ -286,8 +289,8 @@ func (w *writer) fillBatch(maxCost time.Duration) {
 	}
 }
 
-// cannotFinishInTime reports whether other calls should be sent instead of c, because c cannot be done before its deadline. Its
-// caller still waits until then: callers that were answered at once would only come back more often.
+// cannotFinishInTime reports whether other calls should be sent instead of c, because c cannot be done before its
+// deadline. Its caller still waits until then: callers that were answered at once would only come back more often.
 func (w *writer) cannotFinishInTime(c *Call, now time.Time) bool {
 	return c.nextUnsentHit == 0 && w.queue.Len() > 1 && now.Add(w.pace.ExpectedTime(c.unsentCost)).After(c.deadline)
 }

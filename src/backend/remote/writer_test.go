@@ -50,7 +50,8 @@ func TestSmallCallsOvertakeLargeOnes(t *testing.T) {
 			}
 			order := sendAll(t, w)
 			if at := slices.Index(order, tt.key); at < 0 || at > tt.want {
-				t.Errorf("place %d of %s, want at most %d; the first: %v", at, tt.key, tt.want, order[:min(5, len(order))])
+				t.Errorf("place %d of %s, want at most %d; the first: %v", at, tt.key, tt.want,
+					order[:min(5, len(order))])
 			}
 			for i, c := range calls {
 				if c.nextUnsentHit != len(c.Hits) || len(c.resultsReady) != 1 || !c.removeHolder() {
@@ -139,8 +140,10 @@ func TestHopelessCalls(t *testing.T) {
 		return w, list
 	}
 	w, list := calls(time.Millisecond, time.Hour, time.Millisecond)
-	if w.partlySentCall != list[1] || !list[0].skippedAsLate.Load() || list[1].skippedAsLate.Load() || list[0].nextUnsentHit != 0 {
-		t.Errorf("the first has sent %d hits, the second %d, the third %d", list[0].nextUnsentHit, list[1].nextUnsentHit, list[2].nextUnsentHit)
+	if w.partlySentCall != list[1] || !list[0].skippedAsLate.Load() || list[1].skippedAsLate.Load() ||
+		list[0].nextUnsentHit != 0 {
+		t.Errorf("the first has sent %d hits, the second %d, the third %d", list[0].nextUnsentHit,
+			list[1].nextUnsentHit, list[2].nextUnsentHit)
 	}
 	if w, list = calls(time.Millisecond); w.partlySentCall != list[0] || list[0].skippedAsLate.Load() {
 		t.Error("the only one is not tried")

@@ -1,4 +1,5 @@
-// Package siphash is SipHash-1-3 with an output of 128 bits: a hash whose collisions a caller cannot choose without its key.
+// Package siphash is SipHash-1-3 with an output of 128 bits: a hash whose collisions a caller cannot choose without its
+// key.
 package siphash
 
 import (
@@ -19,12 +20,13 @@ func RandomKey() Key {
 
 // Sum128 returns the hash of 8 bytes and the message after them: first is these 8 bytes as a little-endian number.
 //
-// Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF". SipHash-1-3 has one round per 8 bytes and three at
-// the end. The hash tables of Rust and Python use it against floods of keys that collide.
+// Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF". SipHash-1-3 has one round per 8 bytes
+// and three at the end. The hash tables of Rust and Python use it against floods of keys that collide.
 func (k Key) Sum128(first uint64, message []byte) (low, high uint64) {
 	v0, v1 := k[0]^0x736f6d6570736575, k[1]^0x646f72616e646f6d^0xee
 	v2, v3 := k[0]^0x6c7967656e657261, k[1]^0x7465646279746573
-	lastBlock := uint64(len(message)+8) << 56 // The last block has the length, modulo 256, and the bytes of an incomplete block.
+	// The last block has the length, modulo 256, and the bytes of an incomplete block.
+	lastBlock := uint64(len(message)+8) << 56
 
 	v3 ^= first
 	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)

@@ -8,9 +8,13 @@ import (
 	"testing"
 )
 
-// plainSIPHash is SipHash-c-d with an output of 128 bits, as the paper writes it down: slow, and for any number of rounds.
+// plainSIPHash is SipHash-c-d with an output of 128 bits, as the paper writes it down: slow, and for any number of
+// rounds.
 func plainSIPHash(c, d int, key Key, message []byte) (low, high uint64) {
-	v := [4]uint64{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d ^ 0xee, key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573}
+	v := [4]uint64{
+		key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d ^ 0xee, key[0] ^ 0x6c7967656e657261,
+		key[1] ^ 0x7465646279746573,
+	}
 	rounds := func(n int) {
 		for range n {
 			v[0], v[2] = v[0]+v[1], v[2]+v[3]

@@ -1,8 +1,8 @@
 // Package snapshot keeps the counters of a memory store in a file, so that they survive a restart.
 //
-// A file belongs to one process at a time, which holds a lock on FILE.lock. A snapshot is written to FILE.tmp and then renamed to FILE,
-// so FILE is whole at any time, also after a crash. The permissions of all files are 0600, since a snapshot has the secret key
-// with which the store hashes names.
+// A file belongs to one process at a time, which holds a lock on FILE.lock. A snapshot is written to FILE.tmp and then
+// renamed to FILE, so FILE is whole at any time, also after a crash. The permissions of all files are 0600, since a
+// snapshot has the secret key with which the store hashes names.
 package snapshot
 
 import (
@@ -37,20 +37,21 @@ type Config struct {
 // File is the snapshot of a store. It is safe for concurrent use.
 type File struct {
 	Config
-	lock *os.File // lock holds the lock of the process on the file.
+	lock *os.File // the lock of the process on the file
 
-	writeMu sync.Mutex // writeMu is held while the file is written.
+	writeMu sync.Mutex // is held while the file is written
 	stats   atomic.Pointer[Stats]
 }
 
 // Stats has the figures of a File.
 type Stats struct {
-	// LastSuccess is when the counters were written last. Without a write it is when Open found the file, or found none.
+	// LastSuccess is when the counters were written last. Without a write it is when Open found the file, or found
+	// none.
 	LastSuccess time.Time
-	Duration    time.Duration // Duration is the time of the last successful write; 0 without one.
-	Bytes       int64         // Bytes is the size of the file.
-	Counters    int64         // Counters is the number of counters in the file.
-	Failures    uint64        // Failures counts the writes that failed.
+	Duration    time.Duration // the time of the last successful write; 0 without one
+	Bytes       int64         // the size of the file
+	Counters    int64         // the number of counters in the file
+	Failures    uint64        // counts the writes that failed
 }
 
 // Stats returns the current figures.
@@ -59,14 +60,14 @@ func (f *File) Stats() Stats { return *f.stats.Load() }
 // Start says what Open found.
 type Start struct {
 	memory.SnapshotStats
-	Found bool // Found is set if there was a snapshot, and its counters are in the store.
+	Found bool // set if there was a snapshot, and its counters are in the store
 	// Refused says why a file was not used. RefusedPath is its new path. They are zero if no file was refused.
 	Refused     error
 	RefusedPath string
 }
 
-// Open locks the file, checks that it can be written, and reads it. A file that is no whole snapshot is renamed, and the store stays
-// empty. The error says what prevents that the file is read or written, and how to fix it.
+// Open locks the file, checks that it can be written, and reads it. A file that is no whole snapshot is renamed, and
+// the store stays empty. The error says what prevents that the file is read or written, and how to fix it.
 func Open(cfg Config) (_ *File, start Start, err error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -133,7 +134,8 @@ func (f *File) setAside() (path string, err error) {
 	}
 }
 
-// createTemporary creates the file that is renamed to Path when it is complete. One of a process that crashed is replaced.
+// createTemporary creates the file that is renamed to Path when it is complete. One of a process that crashed is
+// replaced.
 func (f *File) createTemporary() (*os.File, error) {
 	path := f.Path + ".tmp"
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -164,8 +166,8 @@ func (f *File) Run(ctx context.Context) error {
 	}
 }
 
-// Write writes all counters to the file. Other goroutines may use the store meanwhile. If ctx ends, or after another error, the file
-// is as it was before.
+// Write writes all counters to the file. Other goroutines may use the store meanwhile. If ctx ends, or after another
+// error, the file is as it was before.
 func (f *File) Write(ctx context.Context) error {
 	f.writeMu.Lock()
 	defer f.writeMu.Unlock()

@@ -36,7 +36,10 @@ func newStore(tb testing.TB) *memory.Store {
 // count charges one unit to a counter, and returns its count.
 func count(tb testing.TB, s *memory.Store, key string, at time.Time) uint64 {
 	tb.Helper()
-	b := backend.Batch{Now: at, Hits: []backend.Hit{{Key: []byte(key), Limit: minute, Amount: 1}}, Verdicts: make([]backend.Verdict, 1)}
+	b := backend.Batch{
+		Now: at, Hits: []backend.Hit{{Key: []byte(key), Limit: minute, Amount: 1}},
+		Verdicts: make([]backend.Verdict, 1),
+	}
 	if err := s.Take(tb.Context(), &b); err != nil {
 		tb.Fatal(err)
 	}
@@ -70,7 +73,8 @@ func TestFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "counters")
 	f, start, err := open(t, path)
-	if err != nil || start != (Start{}) || f.Stats() != (Stats{LastSuccess: f.Stats().LastSuccess}) || f.Stats().LastSuccess.IsZero() {
+	if err != nil || start != (Start{}) || f.Stats() != (Stats{LastSuccess: f.Stats().LastSuccess}) ||
+		f.Stats().LastSuccess.IsZero() {
 		t.Fatalf("%+v, %v", start, err)
 	}
 	now := time.Now()
@@ -85,11 +89,13 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st := f.Stats(); st.Bytes != info.Size() || st.Counters != 1 || st.Duration <= 0 || st.LastSuccess.Before(now) || info.Mode() != 0o600 {
+	if st := f.Stats(); st.Bytes != info.Size() || st.Counters != 1 || st.Duration <= 0 ||
+		st.LastSuccess.Before(now) || info.Mode() != 0o600 {
 		t.Errorf("%+v, %v", st, info.Mode())
 	}
 	f, start = reopen(t, f)
-	if !start.Found || start.Counters != 1 || start.Refused != nil || f.Stats().Counters != 1 || f.Stats().LastSuccess.IsZero() {
+	if !start.Found || start.Counters != 1 || start.Refused != nil || f.Stats().Counters != 1 ||
+		f.Stats().LastSuccess.IsZero() {
 		t.Errorf("%+v, %+v", start, f.Stats())
 	}
 	if n := count(t, f.Store, "a", now); n != 3 {
@@ -108,8 +114,12 @@ func TestRefusedFilesAreKept(t *testing.T) {
 		if err := os.WriteFile(path, fmt.Append(nil, "foreign ", i), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, start, err := Open(Config{Path: path, Store: newStore(t), Now: func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }})
-		if err != nil || start.Found || start.Refused == nil || !strings.HasPrefix(start.RefusedPath, path+".refused-20260102T030405Z") {
+		f, start, err := Open(Config{
+			Path: path, Store: newStore(t),
+			Now: func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
+		})
+		if err != nil || start.Found || start.Refused == nil ||
+			!strings.HasPrefix(start.RefusedPath, path+".refused-20260102T030405Z") {
 			t.Fatalf("%+v, %v", start, err)
 		}
 		kept, err := os.ReadFile(start.RefusedPath)
@@ -215,7 +225,10 @@ func TestRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "counters")
 	synctest.Test(t, func(t *testing.T) {
 		started, failures := time.Now(), 0
-		f, _, err := Open(Config{Path: path, Interval: time.Minute, Store: newStore(t), OnFailure: func(error) { failures++ }})
+		f, _, err := Open(Config{
+			Path: path, Interval: time.Minute, Store: newStore(t),
+			OnFailure: func(error) { failures++ },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +279,8 @@ func TestRunWithoutInterval(t *testing.T) {
 	})
 }
 
-// BenchmarkFile writes 10 million counters to a file, and reads them. It reports how much the memory of the process grew meanwhile.
+// BenchmarkFile writes 10 million counters to a file, and reads them. It reports how much the memory of the process
+// grew meanwhile.
 //
 //	go test ./src/backend/snapshot -run '^$' -bench File -benchtime 1x
 func BenchmarkFile(b *testing.B) {
@@ -282,7 +296,10 @@ func BenchmarkFile(b *testing.B) {
 	batch := backend.Batch{Hits: make([]backend.Hit, 100), Verdicts: make([]backend.Verdict, 100)}
 	for k := 0; k < counters; k += len(batch.Hits) {
 		for i := range batch.Hits {
-			batch.Hits[i] = backend.Hit{Key: fmt.Append(batch.Hits[i].Key[:0], "rl_user_", k+i, "_"), Limit: limit, Amount: 1, GroupID: uint16(i)}
+			batch.Hits[i] = backend.Hit{
+				Key: fmt.Append(batch.Hits[i].Key[:0], "rl_user_", k+i, "_"), Limit: limit,
+				Amount: 1, GroupID: uint16(i),
+			}
 		}
 		if err := s.Take(b.Context(), &batch); err != nil {
 			b.Fatal(err)

@@ -58,7 +58,8 @@ func TestLockFileOfEarlierProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(path + ".lock"); err != nil || strings.TrimSpace(string(got)) != fmt.Sprint(os.Getpid()) {
+		if got, err := os.ReadFile(path + ".lock"); err != nil ||
+			strings.TrimSpace(string(got)) != fmt.Sprint(os.Getpid()) {
 			t.Errorf("%q, %v", got, err)
 		}
 		if err := f.Close(); err != nil {

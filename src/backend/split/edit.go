@@ -31,7 +31,9 @@ func (s *store) SetCounts(ctx context.Context, b *backend.Batch) error {
 }
 
 // ResetPrefixes searches both stores; see backend.Editor.
-func (s *store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool, found func(names [][]byte)) error {
+func (s *store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool,
+	found func(names [][]byte),
+) error {
 	if err := backend.EditorOf(s.perSecondStore).ResetPrefixes(ctx, prefixes, dryRun, found); err != nil {
 		return err
 	}

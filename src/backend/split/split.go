@@ -11,14 +11,15 @@ import (
 	"ratelimit/src/backend"
 )
 
-// New returns a store in front of two. Limits with a period of at most one second are counted in perSecond, all others in rest.
+// New returns a store in front of two. Limits with a period of at most one second are counted in perSecond, all others
+// in rest.
 //
 // A batch with limits of both takes two round trips, first to perSecond and then to rest. Two
 // calls at a time would cost a goroutine per request, and few requests have limits of both.
 //
-// An atomic group with hits in both takes three steps: look at its hits in rest; if none refuses, charge its hits in perSecond;
-// if none of those refuses, charge its hits in rest. If other requests use up rest meanwhile, or one key is in the group twice,
-// perSecond has charged a refused group. A store that does not answer counts as a refusal.
+// An atomic group with hits in both takes three steps: look at its hits in rest; if none refuses, charge its hits in
+// perSecond; if none of those refuses, charge its hits in rest. If other requests use up rest meanwhile, or one key is
+// in the group twice, perSecond has charged a refused group. A store that does not answer counts as a refusal.
 //
 // Several such groups in a batch take the three steps together. A group whose counter in rest such a group
 // has already starts three new steps.
@@ -32,13 +33,13 @@ func New(perSecond, rest backend.Backend) backend.Backend {
 type store struct {
 	perSecondStore, otherStore backend.Backend
 	hashSeed                   maphash.Seed
-	partsPool                  sync.Pool // partsPool contains *storeParts.
+	partsPool                  sync.Pool // contains *storeParts
 }
 
 // storeParts holds the hits of a batch that one Take sends to the two stores.
 type storeParts struct {
 	perSecondHits, otherHits backend.SubBatch
-	heldKeys                 map[uint64]struct{} // heldKeys has hashes of the keys that must wait for the next round.
+	heldKeys                 map[uint64]struct{} // has hashes of the keys that must wait for the next round
 }
 
 // isPerSecond reports whether the store for short windows counts h.
@@ -95,8 +96,9 @@ func spansBoth(b *backend.Batch, i, end int) bool {
 	return 0 < n && n < end-i && backend.AnyAtomic(b.Hits[i:end])
 }
 
-// endOfRound returns the end of the round that starts at hit i: the first group with a counter in the other store that an earlier
-// group of the round charges in its last step. spans reports whether the round has a group that spans both stores.
+// endOfRound returns the end of the round that starts at hit i: the first group with a counter in the other store that
+// an earlier group of the round charges in its last step. spans reports whether the round has a group that spans both
+// stores.
 func (s *store) endOfRound(b *backend.Batch, i int, p *storeParts) (end int, spans bool) {
 	clear(p.heldKeys)
 	for i < len(b.Hits) {
@@ -132,7 +134,8 @@ func (s *store) takeRound(ctx context.Context, b *backend.Batch, i, end int, p *
 	return p.otherHits.Send(ctx, s.otherStore, b)
 }
 
-// addStoreHits adds the hits of Hits[i:end] for one of the two stores to p. If look is set, it adds the atomic ones as looks.
+// addStoreHits adds the hits of Hits[i:end] for one of the two stores to p. If look is set, it adds the atomic ones as
+// looks.
 func addStoreHits(p *backend.SubBatch, b *backend.Batch, i, end int, perSecond, look bool) {
 	for ; i < end; i++ {
 		if h := &b.Hits[i]; isPerSecond(h) == perSecond {
@@ -141,8 +144,8 @@ func addStoreHits(p *backend.SubBatch, b *backend.Batch, i, end int, perSecond, 
 	}
 }
 
-// takeRoundWithGroups sends Hits[begin:end]. The groups that span both stores take the three steps that New describes, of which
-// the others need only the first two. Hits that are not atomic are charged in the first step of their store.
+// takeRoundWithGroups sends Hits[begin:end]. The groups that span both stores take the three steps that New describes,
+// of which the others need only the first two. Hits that are not atomic are charged in the first step of their store.
 func (s *store) takeRoundWithGroups(ctx context.Context, b *backend.Batch, begin, end int, p *storeParts) error {
 	for i := begin; i < end; {
 		groupEnd := b.GroupEnd(i)
@@ -154,7 +157,8 @@ func (s *store) takeRoundWithGroups(ctx context.Context, b *backend.Batch, begin
 	}
 	for i := begin; i < end; {
 		groupEnd := b.GroupEnd(i)
-		addStoreHits(&p.perSecondHits, b, i, groupEnd, true, spansBoth(b, i, groupEnd) && isGroupRefused(b, i, groupEnd, false))
+		addStoreHits(&p.perSecondHits, b, i, groupEnd, true,
+			spansBoth(b, i, groupEnd) && isGroupRefused(b, i, groupEnd, false))
 		i = groupEnd
 	}
 	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil {
@@ -162,7 +166,8 @@ func (s *store) takeRoundWithGroups(ctx context.Context, b *backend.Batch, begin
 	}
 	for i := begin; i < end; {
 		groupEnd := b.GroupEnd(i)
-		charged := spansBoth(b, i, groupEnd) && !isGroupRefused(b, i, groupEnd, false) && !isGroupRefused(b, i, groupEnd, true)
+		charged := spansBoth(b, i, groupEnd) && !isGroupRefused(b, i, groupEnd, false) &&
+			!isGroupRefused(b, i, groupEnd, true)
 		for ; i < groupEnd; i++ {
 			if h := &b.Hits[i]; charged && !isPerSecond(h) && h.Atomic {
 				p.otherHits.Add(b, i, false)

@@ -77,7 +77,10 @@ func open(tb testing.TB) (store backend.Backend, perSecond, rest *spy, log *[]st
 }
 
 func hit(key string, most uint64, period time.Duration, n uint64) backend.Hit {
-	return backend.Hit{Key: []byte(key), Limit: &algorithm.Limit{Max: most, Period: period, CountBlocked: true}, Amount: n}
+	return backend.Hit{
+		Key: []byte(key), Limit: &algorithm.Limit{Max: most, Period: period, CountBlocked: true},
+		Amount: n,
+	}
 }
 
 func TestSuite(t *testing.T) {
@@ -96,7 +99,10 @@ func TestOneStoreGetsTheBatchItself(t *testing.T) {
 		{"a minute", time.Minute, false},
 	} {
 		store, perSecond, rest, _ := open(t)
-		b := backend.Batch{Hits: []backend.Hit{hit("a", 9, test.period, 1), hit("b", 9, test.period, 1)}, Verdicts: make([]backend.Verdict, 2)}
+		b := backend.Batch{
+			Hits:     []backend.Hit{hit("a", 9, test.period, 1), hit("b", 9, test.period, 1)},
+			Verdicts: make([]backend.Verdict, 2),
+		}
 		if err := store.Take(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +123,8 @@ func TestOneStoreGetsTheBatchItself(t *testing.T) {
 func TestOrderIsKept(t *testing.T) {
 	store, perSecond, rest, log := open(t)
 	v := send(
-		t, store, time.Time{}, hit("m1", 10, time.Minute, 1), hit("s1", 10, time.Second, 2), hit("m2", 10, time.Minute, 3),
+		t, store, time.Time{}, hit("m1", 10, time.Minute, 1), hit("s1", 10, time.Second, 2), hit("m2", 10, time.Minute,
+			3),
 		hit("s2", 10, time.Second, 4), hit("m1", 10, time.Minute, 5),
 	)
 	for i, want := range []uint64{1, 2, 3, 4, 6} {
@@ -125,7 +132,8 @@ func TestOrderIsKept(t *testing.T) {
 			t.Errorf("hit %d: %+v", i, v[i])
 		}
 	}
-	if want := []string{"s charge s1", "s charge s2", "r charge m1", "r charge m2", "r charge m1"}; !slices.Equal(*log, want) {
+	if want := []string{"s charge s1", "s charge s2", "r charge m1", "r charge m2", "r charge m1"}; !slices.Equal(*log,
+		want) {
 		t.Errorf("%q, want %q", *log, want)
 	}
 	if !perSecond.batches[0].Now.IsZero() || !rest.batches[0].Now.IsZero() {
@@ -211,7 +219,10 @@ var groupCases = []groupCase{
 		{key: "mfull", n: 1, group: 1, over: true},
 		{key: "s2", n: 1, group: 2, charged: true},
 		{key: "m2", n: 1, group: 2, charged: true},
-	}, []string{"r look m", "r look mfull", "r look m2", "s charge s", "s look s2", "s charge s2", "r charge m", "r charge m2"}},
+	}, []string{
+		"r look m", "r look mfull", "r look m2", "s charge s", "s look s2", "s charge s2", "r charge m",
+		"r charge m2",
+	}},
 	{"groups on one counter take their steps in turn", nil, nil, []member{
 		{key: "s", n: 1, charged: true},
 		{key: "m", n: 1, charged: true},
@@ -351,7 +362,10 @@ func TestHoldsInGroups(t *testing.T) {
 	store, _, rest, _ := open(t)
 	slots := &algorithm.Limit{Kind: algorithm.Concurrency, Max: 2, Period: time.Minute, Hold: time.Minute}
 	group := func(name string) []backend.Hit {
-		hits := []backend.Hit{hit("second", 2, time.Second, 1), {Key: []byte("slots"), Limit: slots, Amount: 1, HoldID: backend.NewHoldID([]byte(name))}}
+		hits := []backend.Hit{
+			hit("second", 2, time.Second, 1),
+			{Key: []byte("slots"), Limit: slots, Amount: 1, HoldID: backend.NewHoldID([]byte(name))},
+		}
 		hits[0].Atomic, hits[1].Atomic = true, true
 		return hits
 	}
@@ -371,7 +385,10 @@ func TestHoldsInGroups(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	store, perSecond, rest, _ := open(t)
 	for name, b := range map[string]backend.Batch{
-		"no limit":         {Hits: []backend.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1), {}}, Verdicts: make([]backend.Verdict, 3)},
+		"no limit": {
+			Hits:     []backend.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1), {}},
+			Verdicts: make([]backend.Verdict, 3),
+		},
 		"too few verdicts": {Hits: []backend.Hit{hit("s", 1, time.Second, 1)}},
 	} {
 		if err := store.Take(t.Context(), &b); err == nil || len(perSecond.batches)+len(rest.batches) > 0 {
@@ -384,7 +401,10 @@ func TestMisuse(t *testing.T) {
 		"rest":      New(counters(t), fail{broken}),
 	} {
 		for _, atomic := range []bool{false, true} {
-			b := backend.Batch{Hits: []backend.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1)}, Verdicts: make([]backend.Verdict, 2)}
+			b := backend.Batch{
+				Hits:     []backend.Hit{hit("s", 1, time.Second, 1), hit("m", 1, time.Minute, 1)},
+				Verdicts: make([]backend.Verdict, 2),
+			}
 			b.Hits[0].Atomic = atomic
 			if err := store.Take(t.Context(), &b); !errors.Is(err, broken) {
 				t.Errorf("%s, atomic %t: %v", name, atomic, err)
