@@ -16,18 +16,24 @@ type comparison struct {
 	Rules
 	live     *rules.Set
 	relation *rules.Relation
-	isSame   []bool // by live Domain.Index: all requests to the domain get the same answer
-	sampled  uint64 // the largest rules.SampleHash of a counter in the sample
+	domains  []nextDomain // by live Domain.Index
+	sampled  uint64       // the largest rules.SampleHash of a counter in the sample
+}
+
+// nextDomain is the candidate's version of a live domain.
+type nextDomain struct {
+	domain *rules.Domain // nil if the candidate does not have the domain
+	isSame bool          // All requests to the domain get the same answer.
 }
 
 func newComparison(live *rules.Set, r Rules, keys *rules.KeyFormat, sampled uint64) *comparison {
 	c := &comparison{Rules: r, live: live, relation: rules.NewRelation(live, r.Set, keys), sampled: sampled}
-	c.isSame = make([]bool, live.DomainSlots())
+	c.domains = make([]nextDomain, live.DomainSlots())
 	for _, d := range live.Domains() {
 		if next := r.Set.Domain([]byte(d.Name)); next != nil {
-			c.isSame[d.Index] = c.relation.IsSameDomain(next)
+			c.domains[d.Index] = nextDomain{next, c.relation.IsSameDomain(next)}
 		} else {
-			c.isSame[d.Index] = c.Removes != nil && !c.Removes(d.Name)
+			c.domains[d.Index].isSame = c.Removes != nil && !c.Removes(d.Name)
 		}
 	}
 	return c
@@ -41,9 +47,10 @@ type decision struct {
 	search     *rules.SearchScratch
 	state      state
 	answer     limiter.Answer
-	bases      []basis // what each descriptor is decided by
-	derived    []limiter.Charge
-	keys       []byte // of counters that have a marker
+	bases      []basis          // what each descriptor is decided by
+	derived    []limiter.Charge // the charges of descriptors by byLiveCount
+	numDerived int              // the most derived charges that there will be
+	keys       []byte           // of counters that have a marker
 }
 
 // state says what is known before the store has answered.
@@ -70,65 +77,61 @@ const (
 // limit ends so: keys end with "_", or with digits in divvy's form.
 const marker = "|candidate"
 
-// decisions are the decisions on the requests of one batch. They are pooled.
-type decisions struct {
-	list []*decision
-	n    int // list[:n] are in use
+// decisionIn returns the decision that goes with a, in stateUnused.
+func decisionIn(a *limiter.Answer) *decision {
+	d, ok := a.Beside.(*decision)
+	if !ok {
+		d = new(decision)
+		a.Beside = d
+	}
+	return d
 }
 
-// add adds a decision in stateUnused.
-func (l *decisions) add() *decision {
-	if l.n == len(l.list) {
-		l.list = append(l.list, new(decision))
-	}
-	l.n++
-	return l.list[l.n-1]
-}
+// maxKeptCharges is how many charges and descriptors the memory of a decision may have room for.
+const maxKeptCharges = 64
 
-// maxPooledCharges is how many charges a pooled decision may have room for.
-const maxPooledCharges = 64
-
-// reset removes all decisions. It keeps the memory of small ones.
-func (l *decisions) reset() {
-	for _, d := range l.list[:l.n] {
-		clear(d.derived)
-		if !d.answer.Reset(maxPooledCharges) || max(cap(d.bases), cap(d.derived)) > maxPooledCharges {
-			*d = decision{}
-			continue
-		}
-		*d = decision{answer: d.answer, bases: d.bases[:0], derived: d.derived[:0], keys: d.keys[:0]}
+// reset removes the decision, and keeps its memory if it is small.
+func (d *decision) reset() {
+	clear(d.derived)
+	if !d.answer.Reset(maxKeptCharges) || max(cap(d.bases), cap(d.derived)) > maxKeptCharges {
+		*d = decision{}
+		return
 	}
-	l.n = 0
+	d.comparison, d.req, d.live, d.search, d.state, d.numDerived = nil, nil, nil, nil, stateUnused, 0
+	d.bases, d.derived, d.keys = d.bases[:0], d.derived[:0], d.keys[:0]
 }
 
 // prepare finds the candidate's rules of req and adds the hits that they need to the batch of live, the decision by the
 // live rules, which have added theirs.
 func (j *Judge) prepare(ctx context.Context, c *comparison, req *limiter.Request, live *limiter.Answer, d *decision) {
 	d.state, d.comparison, d.req, d.live, d.search = stateSame, c, req, live, live.Batch().Search()
-	switch {
-	case live.Domain != nil:
-		if c.isSame[live.Domain.Index] {
+	domain := (*rules.Domain)(nil)
+	if live.Domain != nil {
+		next := &c.domains[live.Domain.Index]
+		if domain = next.domain; next.isSame {
 			return
 		}
-	case c.Set.Domain(req.Domain) == nil:
+	} else if domain = c.Set.Domain(req.Domain); domain == nil {
 		return
 	}
-	if err := j.charge(ctx, d); err != nil {
+	if err := j.charge(ctx, domain, d); err != nil {
 		d.answer.DropHits()
 		if d.state = stateInvalid; ctx.Err() != nil {
 			d.state = stateUnused
 		}
 		return
 	}
-	if slices.ContainsFunc(d.bases, func(b basis) bool { return b != byLiveCharge }) {
-		d.state = statePending
+	for _, b := range d.bases {
+		if b != byLiveCharge {
+			d.state = statePending
+		}
 	}
 }
 
 // charge sets the basis of each descriptor, and charges those that need hits.
-func (j *Judge) charge(ctx context.Context, d *decision) error {
+func (j *Judge) charge(ctx context.Context, domain *rules.Domain, d *decision) error {
 	a := &d.answer
-	if err := j.beside.Find(ctx, d.comparison.Set, d.req, a, d.live.Batch()); err != nil {
+	if err := limiter.FindIn(ctx, d.comparison.Set, domain, d.req, a, d.live.Batch()); err != nil {
 		return err
 	}
 	d.bases = slices.Grow(d.bases, len(a.Statuses))[:len(a.Statuses)]
@@ -138,6 +141,8 @@ func (j *Judge) charge(ctx context.Context, d *decision) error {
 			d.bases[i] = j.basisOf(d, i)
 		}
 		switch rule := a.Statuses[i].Rule; {
+		case d.bases[i] == byLiveCount:
+			d.numDerived += len(rule.LimitsToCharge())
 		case d.bases[i] == byOwnHits:
 			first := len(a.Charges)
 			if err := j.beside.Charge(d.req, a, i); err != nil {
@@ -275,13 +280,7 @@ func (j *Judge) judge(d *decision, liveErr error, times *ruleTimes) {
 
 // useLiveCharges sets the charges of the descriptors that live charges or their counts decide.
 func (d *decision) useLiveCharges() {
-	n := 0
-	for i, b := range d.bases {
-		if b == byLiveCount {
-			n += len(d.answer.Statuses[i].Rule.LimitsToCharge())
-		}
-	}
-	d.derived = slices.Grow(d.derived, n) // Statuses point into it, so it must not grow later.
+	d.derived = slices.Grow(d.derived, d.numDerived) // Statuses point into it, so it must not grow later.
 	for i, b := range d.bases {
 		switch st, live := &d.answer.Statuses[i], &d.live.Statuses[i]; b {
 		case byLiveCharge:
@@ -305,13 +304,14 @@ func (d *decision) derive(r *rules.Rule, liveCharges []limiter.Charge, entries [
 		if live.Algorithm.Window() != window {
 			continue
 		}
-		c := *live
-		c.Rule, c.Limit, c.Algorithm = r, r.Rate, &r.Limit
+		d.derived = append(d.derived, limiter.Charge{
+			Rule: r, Limit: r.Rate, Op: live.Op, Algorithm: &r.Limit,
+			CounterKey: live.CounterKey, RequestedAmount: live.RequestedAmount,
+		})
+		c := &d.derived[len(d.derived)-1]
 		c.NotEnforced = r.Enforcement != nil && !r.IsEnforced(d.answer.Domain, entries, d.search)
-		c.Verdict = backend.Verdict{}
 		c.Verdict.Outcome = algorithm.FixedOutcomeInstead(&r.Limit, &live.Verdict.Outcome, c.Op, c.RequestedAmount)
 		c.Over = c.Verdict.Over && !c.InShadowMode()
-		d.derived = append(d.derived, c)
 		return
 	}
 }

@@ -208,3 +208,19 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	<-done
 }
+
+// A quota on counters of the live rules that makes a difference counts for the candidate's rule, whatever its index is.
+func TestDifferenceByLiveCharge(t *testing.T) {
+	t.Parallel()
+	const quota = "  - {key: plan, rate_limit: {unit: day, requests_per_unit: 1}, quota_mode: true}\n"
+	team := func(n int) string {
+		return fmt.Sprintf("  - {key: team, rate_limit: {unit: day, requests_per_unit: %d}, quota_mode: true}\n", n)
+	}
+	const begin = "domain: d\ndescriptors:\n"
+	s := newService(t, candidate.TrackerConfig{}, begin+team(9)+quota, begin+quota+team(1))
+	s.ask("plan=1 team=1")
+	s.ask("plan=1 team=1") // Only the candidate's quotas are over together; that of plan has the live charge.
+	if got, want := s.report(), "d.plan would_deny=1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

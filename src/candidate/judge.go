@@ -72,7 +72,6 @@ type Judge struct {
 	keyFormat rules.KeyFormat
 	beside    *limiter.Limiter           // finds and charges by the candidate rules, and records nothing
 	inForce   atomic.Pointer[comparison] // nil without candidate or live rules
-	pool      sync.Pool                  // holds *decisions
 	times     totalTimes                 // what live and candidate rules cost while there are candidate rules
 
 	mu          sync.Mutex // held while inForce is replaced; guards the fields below
@@ -87,7 +86,6 @@ func New(cfg Config) *Judge {
 	j := &Judge{Limiter: limiter.New(cfg.Limiter), cfg: cfg, keyFormat: cfg.Limiter.KeyFormat()}
 	cfg.Limiter.Recorders = nil
 	j.beside = limiter.New(cfg.Limiter)
-	j.pool.New = func() any { return new(decisions) }
 	return j
 }
 
@@ -148,18 +146,17 @@ func (j *Judge) Check(ctx context.Context, req *limiter.Request, a *limiter.Answ
 	if err := j.Prepare(ctx, c.live, req, a, b); err != nil {
 		return err
 	}
-	list := j.pool.Get().(*decisions)
-	d := list.add()
+	d := decisionIn(a)
 	j.prepare(ctx, c, req, a, d)
 	if err := j.Take(ctx, b); err != nil && len(a.Charges) > 0 {
+		d.reset()
 		return err
 	}
 	err := j.Answer(req, a)
 	var times ruleTimes
 	j.judge(d, err, &times)
 	j.times.add(times)
-	list.reset()
-	j.pool.Put(list)
+	d.reset()
 	return err
 }
 
@@ -170,22 +167,22 @@ func (j *Judge) CheckMany(ctx context.Context, m *limiter.Many) {
 		j.Limiter.CheckMany(ctx, m)
 		return
 	}
-	list := j.pool.Get().(*decisions)
 	j.PrepareMany(ctx, c.live, m)
 	for _, it := range m.Items() {
-		if d := list.add(); it.Err == nil && it.Request.CallerLimit == nil {
-			j.prepare(ctx, c, &it.Request, &it.Answer, d)
+		if it.Err == nil && it.Request.CallerLimit == nil {
+			j.prepare(ctx, c, &it.Request, &it.Answer, decisionIn(&it.Answer))
 		}
 	}
 	err := j.Take(ctx, m.Batch())
 	j.AnswerMany(m, err)
-	if err == nil {
-		var times ruleTimes
-		for i, it := range m.Items() {
-			j.judge(list.list[i], it.Err, &times)
+	var times ruleTimes
+	for _, it := range m.Items() {
+		if d, ok := it.Answer.Beside.(*decision); ok {
+			if err == nil {
+				j.judge(d, it.Err, &times)
+			}
+			d.reset()
 		}
-		j.times.add(times)
 	}
-	list.reset()
-	j.pool.Put(list)
+	j.times.add(times)
 }

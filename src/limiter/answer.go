@@ -35,6 +35,8 @@ type Answer struct {
 	DecidedAt int64
 	// Shadowed says that the request is over its limits, but allowed by Config.ShadowMode.
 	Shadowed bool
+	// Beside is memory that a room beside the limiter keeps from one decision to the next. The limiter does not use it.
+	Beside any
 
 	batch    *Batch // has the hits of the decision; nil before Find
 	firstHit int    // batch.Hits[firstHit+i] and the verdict at the same index belong to Charges[i].
@@ -220,8 +222,12 @@ func (a *Answer) clearForReuse() {
 func (a *Answer) Reset(limit int) (small bool) {
 	clear(a.Statuses)
 	clear(a.Charges)
+	small = true
+	if a.batch == &a.ownBatch {
+		small = a.ownBatch.reset(limit)
+	}
 	a.clearForReuse()
-	return a.ownBatch.reset(limit) && max(cap(a.Statuses), cap(a.Charges)) <= limit
+	return small && max(cap(a.Statuses), cap(a.Charges)) <= limit
 }
 
 // Batch returns the batch with the hits of a; nil before Find.

@@ -12,17 +12,24 @@ import (
 // Find starts the decision on req, whose hits b gets: it sets the rule of each descriptor, as set has them. It stops
 // when ctx ends. req, a, set and b must not change until Answer. a must not be in use by another decision of b.
 func (l *Limiter) Find(ctx context.Context, set *rules.Set, req *Request, a *Answer, b *Batch) error {
-	a.clearForReuse()
-	a.RuleSet, a.batch, a.firstHit = set, b, len(b.Hits)
 	if err := l.validateRequest(req, set); err != nil {
+		a.begin(set, b)
 		return err
 	}
-	a.Statuses = append(a.Statuses, make([]Status, len(req.Descriptors))...)
 	if req.CallerLimit != nil {
+		a.begin(set, b)
+		a.Statuses = append(a.Statuses, make([]Status, len(req.Descriptors))...)
 		a.reserve(req)
 		return nil
 	}
-	if a.Domain = set.Domain(req.Domain); a.Domain == nil {
+	return FindIn(ctx, set, set.Domain(req.Domain), req, a, b)
+}
+
+// FindIn is Find for a valid request and its domain in set, which may be nil.
+func FindIn(ctx context.Context, set *rules.Set, domain *rules.Domain, req *Request, a *Answer, b *Batch) error {
+	a.begin(set, b)
+	a.Statuses = append(a.Statuses, make([]Status, len(req.Descriptors))...)
+	if a.Domain = domain; domain == nil {
 		return nil
 	}
 	b.search.Begin(ctx)
@@ -32,6 +39,12 @@ func (l *Limiter) Find(ctx context.Context, set *rules.Set, req *Request, a *Ans
 	}
 	a.reserve(req)
 	return b.searchError()
+}
+
+// begin starts a decision by set, whose hits b gets.
+func (a *Answer) begin(set *rules.Set, b *Batch) {
+	a.clearForReuse()
+	a.RuleSet, a.batch, a.firstHit = set, b, len(b.Hits)
 }
 
 // validateRequest returns an error if req is invalid, or if there are no rules.
