@@ -30,6 +30,26 @@ func Table(maxCells int, columns []Column, rows [][]string) []string {
 	return t.lines()
 }
 
+// GrowingTable is a table whose rows arrive over time. A column grows with its cells, so lines that follow later stay aligned with it.
+type GrowingTable struct {
+	Columns []Column
+	widths  []int
+}
+
+// Lines returns the lines of more rows, before the first ones the titles.
+func (g *GrowingTable) Lines(rows [][]string) []string {
+	t := newTable(g.Columns, rows)
+	isFirst := g.widths == nil
+	for i, width := range g.widths {
+		t.widths[i] = max(t.widths[i], width)
+	}
+	g.widths = t.widths
+	if isFirst {
+		return t.lines()
+	}
+	return t.lines()[1:]
+}
+
 // table has the rows of a table, titles included, and the cells that each column needs.
 type table struct {
 	columns []Column

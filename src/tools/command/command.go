@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,15 +86,20 @@ func UntilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// ProgressLine returns a function that overwrites the last line of the terminal w with formatted text; "" clears the line. If w is
-// no terminal, the function does nothing.
+// ProgressLine returns a function that overwrites the last line of the terminal w with formatted text, at most twice a second; "" clears the
+// line. If w is no terminal, the function does nothing.
 func ProgressLine(w io.Writer) func(format string, args ...any) {
 	w = output.Raw(w)
 	if !service.IsTerminal(w) {
 		return func(string, ...any) {}
 	}
 	text := output.Escaping(w)
+	shownAt := time.Now()
 	return func(format string, args ...any) {
+		if format != "" && time.Since(shownAt) < time.Second/2 {
+			return
+		}
+		shownAt = time.Now()
 		fmt.Fprint(w, "\r\x1b[K")
 		fmt.Fprintf(text, format, args...)
 	}

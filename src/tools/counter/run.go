@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -106,6 +105,10 @@ func (r *run) send(ctx context.Context, c *operator.CounterChange) (*operator.Co
 	return report, err
 }
 
+var columns = []output.Column{
+	{Title: "RULE"}, {Title: "USED"}, {Title: "LIMIT"}, {Title: "REMAINING"}, {Title: "RESET"}, {Title: "REQUEST"}, {Title: "ALGORITHM"}, {Title: "COUNTER"},
+}
+
 // print writes the report as text for people.
 func (r *run) print(report *operator.CounterReport) error {
 	if report.IsPattern() {
@@ -116,21 +119,23 @@ func (r *run) print(report *operator.CounterReport) error {
 		_, err := io.WriteString(r.out, text)
 		return err
 	}
-	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RULE\tUSED\tLIMIT\tREMAINING\tRESET\tREQUEST\tALGORITHM\tCOUNTER")
+	var rows [][]string
 	for i := range report.Counters {
 		c := &report.Counters[i]
 		used := fmt.Sprint(c.Used)
 		if i < len(report.Before) {
 			used = fmt.Sprintf("%d -> %d", report.Before[i].Used, c.Used)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", output.Printable(c.Rule), used, limitText(c), c.Remaining, secondsText(c.ResetAfterSeconds),
-			requestText(c), c.Algorithm, output.Printable(c.Key))
+		rows = append(rows, []string{
+			c.Rule, used, limitText(c), fmt.Sprint(c.Remaining), secondsText(c.ResetAfterSeconds), requestText(c), c.Algorithm, c.Key,
+		})
 	}
+	lines := output.Table(0, columns, rows)
 	if report.DryRun {
-		fmt.Fprintln(w, "dry run: nothing was changed")
+		lines = append(lines, "dry run: nothing was changed")
 	}
-	return w.Flush()
+	_, err := io.WriteString(r.out, strings.Join(lines, "\n")+"\n")
+	return err
 }
 
 // matchingText says how many counters a pattern matches, and names some.

@@ -2,6 +2,7 @@
 package denials
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"ratelimit/src/operator"
@@ -36,7 +38,7 @@ type follower struct {
 	out    io.Writer
 	errOut io.Writer
 	lastID uint64 // lastID is the ID of the newest denial that was received.
-	lines  lineWriter
+	table  output.GrowingTable
 }
 
 // newFollower returns a follower of the service that client asks.
@@ -46,7 +48,7 @@ func newFollower(opt *options, client *reach.Client, out, errOut io.Writer) *fol
 		err = client.Get(ctx, "/api/denials", query, &list)
 		return list, err
 	}
-	return &follower{opt: opt, address: client.Address, get: get, out: out, errOut: errOut}
+	return &follower{opt: opt, address: client.Address, get: get, out: out, errOut: errOut, table: output.GrowingTable{Columns: columns}}
 }
 
 // print prints those of list that the flags ask for, at most the newest limit.
@@ -66,7 +68,15 @@ func (f *follower) print(list []operator.Denial, limit int) error {
 		}
 		return nil
 	}
-	return f.lines.write(f.out, chosen)
+	if len(chosen) == 0 {
+		return nil
+	}
+	rows := make([][]string, len(chosen))
+	for i := range chosen {
+		rows[i] = cells(&chosen[i])
+	}
+	_, err := io.WriteString(f.out, strings.Join(f.table.Lines(rows), "\n")+"\n")
+	return err
 }
 
 // run prints the last denials, and with --follow new ones until ctx ends. The end of ctx is no error.
@@ -130,62 +140,17 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// columns of a line. Subjects are last, since they have any length.
-var columns = []string{"TIME", "PROTOCOL", "DOMAIN", "RULE", "WAIT", "SKIPPED", "SUBJECT"}
-
-// lineWriter writes denials in aligned columns. A column grows with its cells, so lines that follow later stay aligned with it.
-type lineWriter struct{ widths []int }
-
-// write writes a line for each denial, before the first one the titles.
-func (w *lineWriter) write(out io.Writer, list []operator.Denial) error {
-	if len(list) == 0 {
-		return nil
-	}
-	rows := make([][]string, 0, len(list)+1)
-	if w.widths == nil {
-		w.widths = make([]int, len(columns))
-		rows = append(rows, columns)
-	}
-	for _, d := range list {
-		rows = append(rows, cells(&d))
-	}
-	for _, row := range rows {
-		for i, cell := range row {
-			w.widths[i] = max(w.widths[i], output.Cells(cell))
-		}
-	}
-	for _, row := range rows {
-		if _, err := io.WriteString(out, w.line(row)); err != nil {
-			return err
-		}
-	}
-	return nil
+// columns are those of a line. Subjects are last, since they have any length.
+var columns = []output.Column{
+	{Title: "TIME"}, {Title: "PROTOCOL"}, {Title: "DOMAIN"}, {Title: "RULE"}, {Title: "WAIT"}, {Title: "SKIPPED"}, {Title: "SUBJECT"},
 }
 
-func (w *lineWriter) line(row []string) string {
-	var text []byte
-	for i, cell := range row {
-		text = append(text, cell...)
-		if i == len(row)-1 {
-			break
-		}
-		for n := output.Cells(cell); n < w.widths[i]+2; n++ {
-			text = append(text, ' ')
-		}
-	}
-	return string(append(text, '\n'))
-}
-
-// cells returns the columns of d. Texts that are not printable are quoted.
+// cells returns the columns of d. An empty one is "-", so that scripts find the same number of columns.
 func cells(d *operator.Denial) []string {
-	row := []string{
-		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, orDash(d.Rule), waitText(d.RetryAfterSeconds),
+	return []string{
+		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, cmp.Or(d.Rule, "-"), waitText(d.RetryAfterSeconds),
 		strconv.FormatUint(d.Skipped, 10), d.Subject,
 	}
-	for i, cell := range row {
-		row[i] = output.Printable(cell)
-	}
-	return row
 }
 
 // waitText returns a wait in milliseconds, or in whole seconds from 10 s on, rounded up: "250ms", "3m13s", or "never".
@@ -199,12 +164,4 @@ func waitText(seconds float64) string {
 		seconds = math.Ceil(seconds)
 	}
 	return rules.FormatDuration(time.Duration(seconds * float64(time.Second)).Round(time.Millisecond))
-}
-
-// orDash returns "-" for an empty text, so that scripts find the same number of columns.
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }

@@ -158,7 +158,7 @@ func TestFollow(t *testing.T) {
 		r.add("a", 3)
 		var out, errOut recorder
 		var failure error
-		f := &follower{opt: &options{limit: 2, follow: true}, address: "rl:6070", out: &out, errOut: &errOut}
+		f := &follower{opt: &options{limit: 2, follow: true}, address: "rl:6070", out: &out, errOut: &errOut, table: output.GrowingTable{Columns: columns}}
 		f.get = func(_ context.Context, after uint64, limit int) ([]operator.Denial, error) {
 			r.mu.Lock()
 			err := failure
@@ -210,7 +210,7 @@ func TestFollowGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &reach.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
 		calls := 0
-		f := &follower{opt: &options{limit: 2, follow: true}, out: new(recorder), errOut: new(recorder)}
+		f := &follower{opt: &options{limit: 2, follow: true}, out: new(recorder), errOut: new(recorder), table: output.GrowingTable{Columns: columns}}
 		f.get = func(context.Context, uint64, int) ([]operator.Denial, error) {
 			if calls++; calls > 2 {
 				return nil, refused

@@ -102,11 +102,10 @@ func (opt *options) replayFile(ctx context.Context, cmd *cobra.Command, before, 
 	defer end()
 	gc := heap.Tune(os.LookupEnv)
 	defer gc.Stop()
-	show, shownAt := command.ProgressLine(cmd.ErrOrStderr()), time.Now()
+	show := command.ProgressLine(cmd.ErrOrStderr())
 	defer show("")
 	return replay(ctx, before, after, opt.replay, opt.replay.MaxMemoryBytes, func(requests uint64, at time.Time) {
-		if requests%1024 == 0 && time.Since(shownAt) >= time.Second {
-			shownAt = time.Now()
+		if requests%1024 == 0 {
 			show("%d requests, %s ", requests, at.Format(time.RFC3339))
 		}
 	})

@@ -12,9 +12,6 @@ import (
 	"net/url"
 	"os"
 
-	"ratelimit/src/operator/callertext"
-	"ratelimit/src/operator/explain"
-
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -22,6 +19,8 @@ import (
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"

@@ -22,8 +22,6 @@ import (
 const (
 	// maxLineBytes is more than the longest line: the 64 KiB of a request can take six times as much in JSON.
 	maxLineBytes = 1 << 20
-	// progressPause is the time between two lines of progress.
-	progressPause = time.Second
 	// lastLinesTime is how long lines are received after ctx ends. The service sends a line up to 0.2 s after the request.
 	lastLinesTime = 300 * time.Millisecond
 )
@@ -36,6 +34,7 @@ type recording struct {
 	errOut io.Writer
 	create func() (io.WriteCloser, error) // create makes the file to write instead of out; nil: there is none.
 
+	started        time.Time
 	requests, lost uint64
 	bytes          int64
 	end            string // end is the value of admin.RecordEndTrailer.
@@ -55,19 +54,19 @@ func (r *recording) run(ctx context.Context) error {
 	receiving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastLinesTime, stop) })()
-	started := time.Now()
+	r.started = time.Now()
 	show := command.ProgressLine(r.errOut)
 	err := r.client.Open(receiving, "/api/record", query, "application/x-ndjson", func(resp *http.Response) error {
-		return r.receive(resp, func() { show("%s", r.text(time.Since(started))) })
+		return r.receive(resp, func() { show("%s", r) })
 	})
 	show("")
 	interrupted := ctx.Err() != nil
 	if err == nil || interrupted && r.end == "" && !errors.As(err, new(*outputError)) {
-		fmt.Fprintf(r.errOut, "%s%s\n", r.text(time.Since(started)), r.endText(interrupted))
+		fmt.Fprintf(r.errOut, "%s%s\n", r, r.endText(interrupted))
 		return nil
 	}
 	if r.requests > 0 {
-		fmt.Fprintln(r.errOut, r.text(time.Since(started)))
+		fmt.Fprintln(r.errOut, r)
 	}
 	return err
 }
@@ -98,7 +97,6 @@ func (r *recording) receive(resp *http.Response, progress func()) error {
 func (r *recording) copyLines(resp *http.Response, out io.Writer, progress func()) error {
 	lines := bufio.NewReaderSize(resp.Body, maxLineBytes)
 	buffered := bufio.NewWriterSize(out, 64<<10)
-	shown := time.Now()
 	for {
 		line, err := lines.ReadSlice('\n')
 		if err == nil && len(line) > 1 { // An empty line says that the service is there.
@@ -112,10 +110,7 @@ func (r *recording) copyLines(resp *http.Response, out io.Writer, progress func(
 				return &outputError{err}
 			}
 		}
-		if time.Since(shown) >= progressPause {
-			shown = time.Now()
-			progress()
-		}
+		progress()
 		if errors.Is(err, io.EOF) && len(line) == 0 {
 			r.end = resp.Trailer.Get(admin.RecordEndTrailer)
 			return nil
@@ -141,9 +136,10 @@ func (r *recording) count(line []byte) {
 	r.lost += missing.Lost
 }
 
-// text returns what is recorded so far.
-func (r *recording) text(took time.Duration) string {
-	text := fmt.Sprintf("%s in %v, %d bytes", output.Plural(r.requests, "request"), took.Round(100*time.Millisecond), r.bytes)
+// String says what is recorded so far.
+func (r *recording) String() string {
+	took := time.Since(r.started).Round(100 * time.Millisecond)
+	text := fmt.Sprintf("%s in %v, %d bytes", output.Plural(r.requests, "request"), took, r.bytes)
 	if r.lost > 0 {
 		text += fmt.Sprintf("; %d more were lost, so answers of a replay may differ", r.lost)
 	}

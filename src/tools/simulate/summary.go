@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -127,8 +126,7 @@ func (s *Summary) addCharge(at time.Time, c *limiter.Charge, prefixBytes int) {
 // Write writes the summary for people: a table of the rules that were hit, in the order of their files, and the totals.
 func (s *Summary) Write(w io.Writer) error {
 	var b strings.Builder
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "rule\thits\tadmitted\tover\tfirst over\tlast over\tbusiest key")
+	var rows [][]string
 	var unused []string
 	for i, r := range s.rules {
 		counts, name := &s.countsByRule[i], output.Printable(r.FullName)
@@ -137,17 +135,17 @@ func (s *Summary) Write(w io.Writer) error {
 		case counts.hits == 0:
 			unused = append(unused, name)
 		case r.ShadowMode:
-			counts.writeRow(table, name+" (shadow)")
+			rows = append(rows, counts.row(name+" (shadow)"))
 		case r.Enforcement != nil:
-			counts.writeRow(table, name+" (enforced for "+rules.FormatPercent(r.EnforcePercent())+"%)")
+			rows = append(rows, counts.row(name+" (enforced for "+rules.FormatPercent(r.EnforcePercent())+"%)"))
 		default:
-			counts.writeRow(table, name)
+			rows = append(rows, counts.row(name))
 		}
 	}
 	if counts := &s.countsByRule[len(s.rules)]; counts.hits > 0 {
-		counts.writeRow(table, "(limits of requests)")
+		rows = append(rows, counts.row("(limits of requests)"))
 	}
-	_ = table.Flush() // A strings.Builder returns no error.
+	b.WriteString(strings.Join(output.Table(0, columns, rows), "\n") + "\n")
 	if len(unused) > 0 {
 		fmt.Fprintf(&b, "limits not hit: %s\n", firstTen(unused))
 	}
@@ -176,7 +174,11 @@ func (s *Summary) Write(w io.Writer) error {
 	return err
 }
 
-func (c *ruleCounts) writeRow(table io.Writer, name string) {
+var columns = []output.Column{
+	{Title: "rule"}, {Title: "hits"}, {Title: "admitted"}, {Title: "over"}, {Title: "first over"}, {Title: "last over"}, {Title: "busiest key"},
+}
+
+func (c *ruleCounts) row(name string) []string {
 	first, last, busiest := "-", "-", "-"
 	if c.over > 0 {
 		first, last = instantText(c.firstOver), instantText(c.lastOver)
@@ -188,7 +190,7 @@ func (c *ruleCounts) writeRow(table io.Writer, name string) {
 		}
 		busiest = fmt.Sprintf("%s (%s%d)", output.Printable(key), upTo, hits)
 	}
-	fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", name, c.hits, c.admitted, c.over, first, last, busiest)
+	return []string{name, fmt.Sprint(c.hits), fmt.Sprint(c.admitted), fmt.Sprint(c.over), first, last, busiest}
 }
 
 // firstTen returns the first ten names, and how many more there are.
