@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
@@ -60,6 +61,35 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		if v.Over || !v.Charged {
 			t.Errorf("%+v", v)
 		}
+	}
+}
+
+// A group of the largest size works in memory that the next one uses again, and that is small enough to be kept: a group
+// of twice as many hits needs twice as much.
+func TestLargeGroupsDoNotAllocate(t *testing.T) {
+	const most = 20_000 // The hits of 1,000 descriptors with 20 limits each.
+	limit := &algorithm.Limit{Max: 1 << 40, Period: 24 * time.Hour}
+	s, batch := open(t, 0), backend.Batch{Now: epoch}
+	for i := range most {
+		batch.Hits = append(batch.Hits, backend.Hit{Key: fmt.Append(nil, i), Limit: limit, Amount: 1, Atomic: true})
+	}
+	batch.Verdicts = make([]backend.Verdict, most)
+	take := func() {
+		if err := s.Take(t.Context(), &batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take()
+	if n := testing.AllocsPerRun(20, take); n > 0 {
+		t.Errorf("%v allocations for a group of %d hits", n, most)
+	}
+	scratchOf := func(hits int) (bytes int) {
+		g := new(groupScratch)
+		g.addTrials(s, batch.Hits[:hits], epoch.UnixNano())
+		return cap(g.trials)*int(unsafe.Sizeof(hitTrial{})) + cap(g.hitPlaces)*int(unsafe.Sizeof(hitPlace(0)))
+	}
+	if half, whole := scratchOf(most/2), scratchOf(most); whole*10 > half*22 || whole > 1<<20 {
+		t.Errorf("a group of %d hits works in %d bytes, and one of half of them in %d", most, whole, half)
 	}
 }
 

@@ -12,18 +12,50 @@ import (
 type groupScratch struct {
 	trials    []hitTrial
 	hitPlaces []hitPlace
-	drafts    []algorithm.LogDraft // drafts has the states of the sliding windows of the group.
-	// heldStates has copies of the states of the counters with holds that the group has more than once.
-	heldStates []algorithm.HeldState
+	copies    counterCopies
 }
 
-// hitTrial is the state of a counter as it would be after one hit of a group is charged.
+// hitTrial is what a group knows of one of its hits. It is small, since takeGroup visits trials at random.
 type hitTrial struct {
-	id            counterID
-	previousTrial int32           // previousTrial is the index of the trial of the previous hit on the counter, or -1.
-	hasNext       bool            // hasNext says that a later hit is on the same counter.
-	copyIndex     int32           // copyIndex is the index of a sliding window in groupScratch.drafts, or of a counter in heldStates.
-	counterState  algorithm.State // counterState is the state of a counter that is not a sliding window and has no holds.
+	id counterID
+	// copyIndex is the index in counterCopies of the state of a counter with several hits, and noCopy for others.
+	copyIndex int32
+	isFirst   bool // on its counter
+}
+
+const noCopy = -1
+
+// counterCopies has the states of counters on which a group has several hits, as the hits so far have changed them.
+// Each list has the counters of some kinds of limits.
+type counterCopies struct {
+	packed  []algorithm.State // packed has the kinds that the other lists do not have.
+	sliding []algorithm.LogDraft
+	held    []algorithm.HeldState
+}
+
+// add makes room for the state of a counter of l, and returns its index.
+func (c *counterCopies) add(l *algorithm.Limit) int32 {
+	switch {
+	case l.Hold > 0:
+		c.held = append(c.held, algorithm.HeldState{})
+		return int32(len(c.held) - 1)
+	case l.Kind == algorithm.SlidingWindow:
+		c.sliding = append(c.sliding, algorithm.LogDraft{})
+		return int32(len(c.sliding) - 1)
+	default:
+		c.packed = append(c.packed, algorithm.State{})
+		return int32(len(c.packed) - 1)
+	}
+}
+
+// reset removes all copies. It keeps the memory of short lists.
+func (c *counterCopies) reset() {
+	clear(c.sliding) // sliding and held refer to logs and holds.
+	clear(c.held)
+	c.packed, c.sliding, c.held = c.packed[:0], c.sliding[:0], c.held[:0]
+	if max(cap(c.packed), cap(c.sliding), cap(c.held)) > maxPooledCopies {
+		*c = counterCopies{}
+	}
 }
 
 // hitPlace is the low half of a counter's hash, and a hit's index in its group. Sorted places are
@@ -33,11 +65,18 @@ type hitPlace uint64
 func (p hitPlace) lowHash() uint64 { return uint64(p >> 32) }
 func (p hitPlace) hitIndex() int   { return int(p & math.MaxUint32) }
 
-// maxPooledHits is the largest group whose scratch is kept for the next group.
-const maxPooledHits = 4096
+const (
+	// maxPooledHits is the largest group whose scratch is kept for the next group. It takes 32 bytes a hit: 1 MiB.
+	maxPooledHits = 1 << 15
+	// maxPooledCopies is the longest list of counterCopies that is kept, of some 100 bytes each.
+	maxPooledCopies = 1 << 12
+	// hitsAhead is how many hits before its turn a hit is prefetched.
+	hitsAhead = 8
+)
 
-// takeGroup charges hits of which at least one is atomic. It first tries all hits without writing, since a refused group must not
-// create counters that evict others. If no hit refuses, it charges all, else only those that are not atomic.
+// takeGroup charges hits of which at least one is atomic. It first tries all hits without writing, since a refused
+// group must not create counters that evict others. If no hit refuses, it charges all, else only those that are not
+// atomic.
 //
 // It locks each shard before the first trial there, holds all locks when it decides, and
 // unlocks each shard after its last charge. All groups lock shards in the same order.
@@ -46,29 +85,31 @@ func (s *Store) takeGroup(hits []backend.Hit, verdicts []backend.Verdict, now in
 	g.addTrials(s, hits, now)
 	refused := false
 	var locked *shard
-	for _, p := range g.hitPlaces {
+	for k, p := range g.hitPlaces {
+		g.prefetch(s, k+hitsAhead, hits, verdicts)
 		sh := s.shardOf(p.lowHash())
 		if sh != locked {
 			sh.mu.Lock()
 			locked = sh
 		}
 		i := p.hitIndex()
-		verdicts[i] = backend.Verdict{Outcome: g.tryHit(sh, &hits[i], i, now)}
+		verdicts[i] = backend.Verdict{Outcome: g.tryHit(sh, &hits[i], &g.trials[i], now)}
 		refused = refused || verdicts[i].Over && !hits[i].NoVeto
 	}
 	sweep := false
 	for k, p := range g.hitPlaces {
+		g.prefetch(s, k+hitsAhead, hits, verdicts)
 		i, sh := p.hitIndex(), s.shardOf(p.lowHash())
 		h, t, v := &hits[i], &g.trials[i], &verdicts[i].Outcome
-		tried := *v
+		expired, expiredUnits := v.HoldsExpired, v.ExpiredUnits
 		if !refused || !h.Atomic {
 			*v = sh.applyHit(h, t.id, now)
 		} else {
-			*v = algorithm.UnchargedOutcome(h.Limit, sh.lookOutcome(h, t.id, now), tried)
+			*v = algorithm.UnchargedOutcome(h.Limit, sh.lookOutcome(h, t.id, now), *v)
 		}
-		if t.previousTrial < 0 && !t.hasNext {
-			v.HoldsExpired += tried.HoldsExpired // The trial of such a hit has removed them.
-			v.ExpiredUnits += tried.ExpiredUnits
+		if t.copyIndex == noCopy {
+			v.HoldsExpired += expired // The trial of such a hit has removed them.
+			v.ExpiredUnits += expiredUnits
 		}
 		if k == len(g.hitPlaces)-1 || s.shardOf(g.hitPlaces[k+1].lowHash()) != sh {
 			sweep = sh.countWrite() || sweep
@@ -79,29 +120,41 @@ func (s *Store) takeGroup(hits []backend.Hit, verdicts []backend.Verdict, now in
 	s.freeMemory(sweep, now)
 }
 
-// addTrials adds a trial of each hit, and links the trials of one counter.
+// prefetch starts to load what takeGroup needs for hit place k, if there is one. Neighbouring places are far apart in
+// memory.
+func (g *groupScratch) prefetch(s *Store, k int, hits []backend.Hit, verdicts []backend.Verdict) {
+	if k >= len(g.hitPlaces) {
+		return
+	}
+	i := g.hitPlaces[k].hitIndex()
+	hash := g.trials[i].id.hash
+	prefetchHit(&hits[i], &verdicts[i])
+	prefetchSlot(s.shardOf(hash&math.MaxUint32), hash)
+}
+
+// addTrials adds a trial of each hit, and a copy for each counter that has several.
 func (g *groupScratch) addTrials(s *Store, hits []backend.Hit, now int64) {
 	g.trials, g.hitPlaces = slices.Grow(g.trials, len(hits)), slices.Grow(g.hitPlaces, len(hits))
-	slidingWindows := 0
 	for i := range hits {
 		id := s.counterIDOf(&hits[i], now)
-		g.trials = append(g.trials, hitTrial{id: id, previousTrial: -1})
+		g.trials = append(g.trials, hitTrial{id, noCopy, true})
 		g.hitPlaces = append(g.hitPlaces, hitPlace(id.hash<<32)|hitPlace(i))
-		if hits[i].Limit.Kind == algorithm.SlidingWindow {
-			slidingWindows++
-		}
 	}
-	g.drafts = slices.Grow(g.drafts, slidingWindows) // Growing the drafts now keeps tryHit from allocating while it holds locks.
 	slices.Sort(g.hitPlaces)
 	for k, p := range g.hitPlaces {
 		t := &g.trials[p.hitIndex()]
-		// The first step finds the previous trial, unless two counters share this half of the hash.
+		// The first step finds the previous hit on the counter, unless two counters share this half of the hash.
 		for j := k - 1; j >= 0 && g.hitPlaces[j].lowHash() == p.lowHash(); j-- {
-			if previous := g.hitPlaces[j].hitIndex(); g.trials[previous].id == t.id {
-				t.previousTrial = int32(previous)
-				g.trials[previous].hasNext = true
-				break
+			first := g.hitPlaces[j].hitIndex()
+			previous := &g.trials[first]
+			if previous.id != t.id {
+				continue
 			}
+			if previous.copyIndex == noCopy {
+				previous.copyIndex = g.copies.add(hits[first].Limit)
+			}
+			t.copyIndex, t.isFirst = previous.copyIndex, false
+			break
 		}
 	}
 }
@@ -110,53 +163,58 @@ func (s *Store) releaseScratch(g *groupScratch) {
 	if cap(g.trials) > maxPooledHits {
 		return
 	}
-	clear(g.trials) // trials point to logs
-	clear(g.drafts)
-	clear(g.heldStates)
-	g.trials, g.hitPlaces, g.drafts, g.heldStates = g.trials[:0], g.hitPlaces[:0], g.drafts[:0], g.heldStates[:0]
+	g.trials, g.hitPlaces = g.trials[:0], g.hitPlaces[:0]
+	g.copies.reset()
 	s.groupScratches.Put(g)
 }
 
-// tryHit returns the outcome of hit i of a group as if the hits before it had been charged.
-func (g *groupScratch) tryHit(sh *shard, h *backend.Hit, i int, now int64) (v algorithm.Outcome) {
-	t := &g.trials[i]
-	if h.Limit.Hold > 0 {
+// tryHit returns the outcome of hit h of a group as if the hits before it had been charged.
+func (g *groupScratch) tryHit(sh *shard, h *backend.Hit, t *hitTrial, now int64) (v algorithm.Outcome) {
+	switch {
+	case h.Limit.Hold > 0:
 		return g.tryHeldHit(sh, h, t, now)
+	case h.Limit.Kind == algorithm.SlidingWindow:
+		return g.trySlidingHit(sh, h, t, now)
+	case t.copyIndex == noCopy:
+		st := sh.counterState(h.Limit, t.id, now)
+		return st.Take(h.Limit, now, h.Op, h.Amount)
 	}
-	if t.previousTrial >= 0 {
-		previous := &g.trials[t.previousTrial]
-		t.counterState, t.copyIndex = previous.counterState, previous.copyIndex
-	} else {
-		t.counterState = sh.counterState(h.Limit, t.id, now)
+	st := &g.copies.packed[t.copyIndex]
+	if t.isFirst {
+		*st = sh.counterState(h.Limit, t.id, now)
 	}
-	if h.Limit.Kind != algorithm.SlidingWindow {
-		return t.counterState.Take(h.Limit, now, h.Op, h.Amount)
+	return st.Take(h.Limit, now, h.Op, h.Amount)
+}
+
+// trySlidingHit is tryHit for a sliding window, whose log is too long to be copied.
+func (g *groupScratch) trySlidingHit(sh *shard, h *backend.Hit, t *hitTrial, now int64) (v algorithm.Outcome) {
+	var single algorithm.LogDraft
+	draft := &single
+	if t.copyIndex != noCopy {
+		draft = &g.copies.sliding[t.copyIndex]
 	}
-	if t.previousTrial < 0 {
-		t.copyIndex = int32(len(g.drafts))
-		g.drafts = append(g.drafts, t.counterState.SlidingLog.NewDraft())
+	if t.isFirst {
+		st := sh.counterState(h.Limit, t.id, now)
+		*draft = st.SlidingLog.NewDraft()
 	}
-	g.drafts[t.copyIndex].Take(&v, h.Limit, now, h.Op, h.Amount)
+	draft.Take(&v, h.Limit, now, h.Op, h.Amount)
 	return v
 }
 
-// tryHeldHit is tryHit for a limit with holds. A hit whose counter the group has only once needs no copy of the state: it is refused if a
-// look is.
+// tryHeldHit is tryHit for a limit with holds. A hit whose counter the group has only once needs no copy of the state:
+// it is refused if a look is.
 func (g *groupScratch) tryHeldHit(sh *shard, h *backend.Hit, t *hitTrial, now int64) algorithm.Outcome {
-	switch {
-	case t.previousTrial >= 0:
-		t.copyIndex = g.trials[t.previousTrial].copyIndex
-	case t.hasNext:
-		t.copyIndex = int32(len(g.heldStates))
-		g.heldStates = append(g.heldStates, algorithm.HeldState{})
-		if sl, _ := sh.findSlot(t.id, now); sl != nil {
-			g.heldStates[t.copyIndex] = sh.overflow.heldStates.items[sl.stateOrIndex].Clone()
-		}
-	default:
+	if t.copyIndex == noCopy {
 		look := h.AsLook()
 		v := sh.applyHeldHit(&look, t.id, now)
 		v.Over = v.Over && h.Op.CanBeRefused()
 		return v
 	}
-	return g.heldStates[t.copyIndex].Take(h.Limit, now, h.Op, h.Amount, h.HoldID)
+	held := &g.copies.held[t.copyIndex]
+	if t.isFirst {
+		if sl, _ := sh.findSlot(t.id, now); sl != nil {
+			*held = sh.overflow.heldStates.items[sl.stateOrIndex].Clone()
+		}
+	}
+	return held.Take(h.Limit, now, h.Op, h.Amount, h.HoldID)
 }

@@ -2,6 +2,8 @@
 
 package memory
 
+import "ratelimit/src/backend"
+
 // prefetchShard starts to load sh into the processor's cache. It does not wait.
 //
 //go:noescape
@@ -12,3 +14,8 @@ func prefetchShard(sh *shard)
 //
 //go:noescape
 func prefetchSlot(sh *shard, hash uint64)
+
+// prefetchHit starts to load h and v into the processor's cache. It does not wait.
+//
+//go:noescape
+func prefetchHit(h *backend.Hit, v *backend.Verdict)

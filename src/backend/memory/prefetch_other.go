@@ -2,8 +2,13 @@
 
 package memory
 
+import "ratelimit/src/backend"
+
 // prefetchShard does nothing on this architecture.
 func prefetchShard(*shard) {}
 
 // prefetchSlot does nothing on this architecture.
 func prefetchSlot(*shard, uint64) {}
+
+// prefetchHit does nothing on this architecture.
+func prefetchHit(*backend.Hit, *backend.Verdict) {}
