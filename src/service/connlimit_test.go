@@ -3,7 +3,6 @@ package service
 import (
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"regexp"
@@ -19,7 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"ratelimit/src/settings"
+	"ratelimit/src/service/ports"
 )
 
 // A full port closes the longest idle connection for a new one.
@@ -120,51 +119,6 @@ func TestBodiesCountInTheBudget(t *testing.T) {
 	s.until("what was held is free again", func() bool {
 		return s.figure("ratelimit.buffered.bytes") < 100_000 || s.figure("ratelimit.http.cx_active") > 1
 	})
-}
-
-// connCaps are the most connections of each port.
-type connCaps struct{ http, grpc, divvy, operators int }
-
-// With too few files or too little memory the caps are lowered, the largest first, and a
-// warning has both numbers.
-func TestConnCapsFitResources(t *testing.T) {
-	cfg := func() *settings.Settings {
-		return &settings.Settings{HTTPMaxConns: 10_000, GRPCMaxConns: 20_000, Divvy: settings.Divvy{OpensWhenNeeded: true, MaxConns: 10_000}}
-	}
-	whole := connCaps{http: 10_000, grpc: 20_000, divvy: 10_000, operators: 256}
-	store := cfg()
-	store.BackendType, store.Redis = "redis", settings.Redis{PoolSize: 10, Addrs: []string{"a:1", "b:1"}}
-	alone := cfg()
-	alone.NoHTTP, alone.Divvy.OpensWhenNeeded = true, false
-	few := cfg()
-	few.HTTPMaxConns = 20
-	const unbounded = math.MaxInt64
-	secure := cfg()
-	secure.GRPCTLS.On = true
-	for _, tt := range []struct {
-		cfg     *settings.Settings
-		have    processLimits
-		want    connCaps
-		warning string // part of it; "": there is none
-	}{
-		{cfg(), processLimits{0, unbounded}, whole, ""},
-		{cfg(), processLimits{1_048_576, 4 << 30}, whole, ""},
-		{cfg(), processLimits{256, unbounded}, connCaps{50, 50, 50, 8}, "HTTP_MAX_CONNECTIONS=10000, DIVVY_MAX_CONNECTIONS=10000, GRPC_MAX_CONNECTIONS=20000: the process may open 256 files (`ulimit -n`), of which 80 are kept for stores, rules and probes, so no port takes more than 50 connections"},
-		{cfg(), processLimits{40_000, unbounded}, connCaps{10_000, 16_668, 10_000, 256}, "GRPC_MAX_CONNECTIONS=20000: the process may open 40000 files (`ulimit -n`), of which 2564 are kept for stores, rules and probes, so no port takes more than 16668 connections"},
-		{cfg(), processLimits{40_000, 224 << 20}, connCaps{2165, 2165, 2165, 224}, "GRPC_MAX_CONNECTIONS=20000: GOMEMLIMIT is 224 MiB, of which half is for connections, 16 KiB for each, so no port takes more than 2165 connections"},
-		{secure, processLimits{40_000, 224 << 20}, connCaps{1082, 1082, 1082, 112}, "half is for connections, 32 KiB for each with TLS, so no port takes more than 1082 connections"},
-		{store, processLimits{256, unbounded}, connCaps{44, 44, 44, 8}, "of which 100 are kept"},
-		{alone, processLimits{4096, unbounded}, connCaps{0, 3422, 0, 118}, "GRPC_MAX_CONNECTIONS=20000: the process"},
-		{few, processLimits{256, unbounded}, connCaps{20, 66, 66, 8}, "no port takes more than 66"},
-		{cfg(), processLimits{16, 0}, connCaps{8, 8, 8, 8}, "no port takes more than 8 connections"},
-	} {
-		p := newPorts(tt.cfg)
-		warning := p.lowerConnCaps(tt.cfg, tt.have)
-		got := connCaps{p.http.maxConns, p.grpc.maxConns, p.divvy.maxConns, p.debug.maxConns}
-		if got != tt.want || !strings.Contains(warning, tt.warning) || (warning == "") != (tt.warning == "") {
-			t.Errorf("%+v: %+v, %q, want %+v, %q", tt.have, got, warning, tt.want, tt.warning)
-		}
-	}
 }
 
 // The log warns once of a debug port without a token that other hosts reach; a request for
@@ -271,17 +225,18 @@ func testNeighbourInAFlood(t *testing.T, engine string) {
 func TestLoweredCapsAreLogged(t *testing.T) {
 	for _, tt := range []struct {
 		set  bool
-		caps connCaps
+		most int
 		want string
 	}{
-		{false, connCaps{http: 5000, grpc: 5000}, "level=info"},
-		{true, connCaps{http: 5000, grpc: 5000}, "level=warning"},
-		{false, connCaps{http: 50, grpc: 50}, "level=warning"},
+		{false, 5000, "level=info"},
+		{true, 5000, "level=warning"},
+		{false, 50, "level=warning"},
 	} {
 		var out output
 		log := logrus.New()
 		log.SetOutput(&out)
-		(&ports{http: &port{maxConns: tt.caps.http}, grpc: &port{maxConns: tt.caps.grpc}, divvy: &port{}, resp: &port{}}).logLoweredCaps(log, tt.set, "lowered")
+		most := &ports.Port{MaxConns: tt.most}
+		logLoweredCaps(&portSet{HTTP: most, GRPC: most, Divvy: new(ports.Port), RESP: new(ports.Port)}, log, tt.set, "lowered")
 		if !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%+v: %s, want %s", tt, out.String(), tt.want)
 		}

@@ -11,18 +11,19 @@ import (
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/service/ports"
 )
 
 // divvyPort serves divvy's line protocol, from the start or since a Set has rules of divvy.
 type divvyPort struct {
-	*port
+	*ports.Port
 	health        *health
 	server        *divvy.Server // nil if the protocol is off
 	openRequested chan struct{} // closed when the port must be open
 }
 
-func newDivvyPort(p *port, h *health) *divvyPort {
-	return &divvyPort{port: p, health: h, openRequested: make(chan struct{})}
+func newDivvyPort(p *ports.Port, h *health) *divvyPort {
+	return &divvyPort{Port: p, health: h, openRequested: make(chan struct{})}
 }
 
 // buildDivvy makes the server of divvy's line protocol if the settings ask for it. It
@@ -38,13 +39,13 @@ func (s *frontends) buildDivvy(failed func(error)) error {
 		Domain:             d.Domain,
 		DomainFromOnlyList: d.UseOnlyList,
 		DomainKey:          d.DomainKey,
-		TLS:                s.ports.divvy.tlsConfig,
+		TLS:                s.ports.Divvy.TLSConfig,
 		RoundSecondsUp:     d.Rounding == "up",
 		MaxLineBytes:       int(d.MaxLineBytes),
 		MaxPipelined:       d.MaxPipelined,
 		Limits: pipeline.Limits{
-			MaxConnections: s.ports.divvy.maxConns,
-			MemoryBudget:   s.ports.budget,
+			MaxConnections: s.ports.Divvy.MaxConns,
+			MemoryBudget:   s.ports.Budget,
 			IdleTimeout:    d.IdleTimeout,
 		},
 		Events: pipeline.Events{
@@ -120,9 +121,9 @@ func (d *divvyPort) serve(ctx context.Context, s *foundation) error {
 	s.counters.ShowFigures("divvy", "", d.server.Stats)
 	failed := s.counters.Counter("ratelimit.divvy.listen_failed")
 	for attempt := 1; ; attempt++ {
-		l, err := d.listen(ctx)
+		l, err := d.Listen(ctx)
 		if err == nil {
-			s.log.logListening(d.name, l.Addr())
+			s.log.logListening(d.Name, l.Addr())
 			s.health.update(func(h *health) { h.divvy.portErr, h.divvy.lateAddr = nil, l.Addr() })
 			return d.server.Serve(l)
 		}

@@ -33,9 +33,9 @@ func (e earlyRequests) hold(h http.Handler) http.Handler {
 
 // admitCallers opens the ports that await rules and lets early requests through. Requests can be decided from now on.
 func (s *servers) admitCallers() error {
-	opened, err := s.ports.openForCallers()
+	opened, err := s.ports.OpenForCallers()
 	for _, p := range opened {
-		s.log.logListening(p.name, p.Addr())
+		s.log.logListening(p.Name, p.Addr())
 	}
 	s.early.release()
 	return err

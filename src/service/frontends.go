@@ -63,7 +63,7 @@ func (s *frontends) build() error {
 	quotas := s.buildQuotas()
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
 		Register:              quotas.Register,
-		TLS:                   s.ports.grpc.tlsConfig,
+		TLS:                   s.ports.GRPC.TLSConfig,
 		MaxMessageBytes:       cfg.GRPCMaxMessage,
 		MaxCallsPerConnection: uint32(cfg.GRPCMaxStreams),
 		MaxClientSilence:      cfg.GRPCKeepaliveTime,
@@ -71,25 +71,25 @@ func (s *frontends) build() error {
 		MaxConnectionAge:      cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: cfg.GRPCMaxConnectionAgeGrace,
 		ReflectionEnabled:     cfg.GRPCReflection,
-		MemoryBudget:          s.ports.budget,
+		MemoryBudget:          s.ports.Budget,
 		StatsHandler:          s.spans.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 		UseGRPCGo:             cfg.GRPCEngine == settings.EngineGRPCGo,
 		OnProtocolError:       s.protocolErrorRecorder(),
 	})
 	s.counters.ShowFigures("guard", "", s.grpc.Stats)
 	s.onShutdown(s.grpc.Shutdown)
-	if l := s.ports.grpc.Listener; l != nil {
+	if l := s.ports.GRPC.Listener; l != nil {
 		s.run(func(context.Context) error { return s.grpc.Serve(l) })
 	}
 	requests := http.NewServeMux()
 	requests.Handle("/json", s.early.hold(s.spans.HTTP("/json", service.JSONHandler())))
-	s.serveHTTP(s.ports.http, s.health.handleProbes(requests))
-	attempts, err := newTokenAttempts()
+	s.serveHTTP(s.ports.HTTP, s.health.handleProbes(requests))
+	attempts, err := admin.NewAttempts()
 	if err != nil {
 		return err
 	}
-	s.serveHTTP(s.ports.debug, s.debugHandler(attempts))
-	s.serveHTTP(s.ports.health, s.health.handleProbes(http.NewServeMux()))
+	s.serveHTTP(s.ports.Debug, s.debugHandler(attempts))
+	s.serveHTTP(s.ports.Health, s.health.handleProbes(http.NewServeMux()))
 	if err := s.buildRESP(failed, attempts); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 	return names
 }
 
-func (s *frontends) debugHandler(attempts admin.Attempts) http.Handler {
+func (s *frontends) debugHandler(attempts *admin.Attempts) http.Handler {
 	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()

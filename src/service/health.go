@@ -422,7 +422,7 @@ func (h *health) report(onChange func(healthy bool), onReady func(first logrus.F
 
 // announceReady logs the one line that says that requests are answered. first are facts about the first rules.
 func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
-	line := s.log.alwaysShown.WithFields(first).WithFields(s.servers.ports.addresses()).WithField("store", s.Settings.BackendType)
+	line := s.log.alwaysShown.WithFields(first).WithFields(s.servers.ports.Addresses()).WithField("store", s.Settings.BackendType)
 	if lateDivvy != nil {
 		line = line.WithField("divvy", lateDivvy.String())
 	}

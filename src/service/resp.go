@@ -16,8 +16,8 @@ import (
 
 // buildRESP makes the server for clients of Redis if the settings ask for it. It calls failed for requests that the store did not answer.
 // attempts bounds wrong passwords together with those on the debug port.
-func (s *frontends) buildRESP(failed func(error), attempts admin.Attempts) error {
-	p, cfg := s.ports.resp, &s.Settings.RESP
+func (s *frontends) buildRESP(failed func(error), attempts *admin.Attempts) error {
+	p, cfg := s.ports.RESP, &s.Settings.RESP
 	if p.Listener == nil {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (s *frontends) buildRESP(failed func(error), attempts admin.Attempts) error
 		Limiter:         s.limiter,
 		ThrottleRefusal: throttleRefusal,
 		Version:         s.Version,
-		TLS:             p.tlsConfig,
+		TLS:             p.TLSConfig,
 		Access: resp.Access{
 			Password:       cfg.Password,
 			OperatorToken:  s.Settings.DebugToken,
@@ -42,8 +42,8 @@ func (s *frontends) buildRESP(failed func(error), attempts admin.Attempts) error
 		MaxPipelined: cfg.MaxPipelined,
 		Limits: pipeline.Limits{
 			MaxInputBytes:  int(cfg.MaxCommandBytes),
-			MaxConnections: p.maxConns,
-			MemoryBudget:   s.ports.budget,
+			MaxConnections: p.MaxConns,
+			MemoryBudget:   s.ports.Budget,
 			IdleTimeout:    cfg.IdleTimeout,
 		},
 		Events: pipeline.Events{

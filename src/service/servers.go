@@ -10,19 +10,20 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/service/ports"
 )
 
 // servers are the servers of all ports.
 type servers struct {
 	*foundation
-	ports *ports
+	ports *portSet
 	early earlyRequests
 
 	shutdowns      []func(context.Context) error // stop servers of callers; running requests may finish until the context ends
 	operatorCloses []func() error                // close the ports for operators
 }
 
-func newServers(f *foundation, ports *ports) *servers {
+func newServers(f *foundation, ports *portSet) *servers {
 	return &servers{foundation: f, ports: ports, early: newEarlyRequests()}
 }
 
@@ -54,7 +55,7 @@ const (
 )
 
 // serveHTTP adds a server of h on p if p is open.
-func (s *servers) serveHTTP(p *port, h http.Handler) {
+func (s *servers) serveHTTP(p *ports.Port, h http.Handler) {
 	if p.Listener == nil {
 		return
 	}
@@ -70,15 +71,15 @@ func (s *servers) serveHTTP(p *port, h http.Handler) {
 	connlimit.TrackHTTPServer(srv)
 	s.run(func(context.Context) error {
 		l := p.Listener
-		if p.tlsConfig != nil {
-			l = tls.NewListener(l, p.tlsConfig)
+		if p.TLSConfig != nil {
+			l = tls.NewListener(l, p.TLSConfig)
 		}
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
 	})
-	if p != s.ports.http {
+	if p != s.ports.HTTP {
 		s.operatorCloses = append(s.operatorCloses, srv.Close)
 		return
 	}

@@ -53,7 +53,7 @@ func New(cfg Config) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	servers, divvy := newServers(f, ports), newDivvyPort(ports.divvy, f.health)
+	servers, divvy := newServers(f, ports), newDivvyPort(ports.Divvy, f.health)
 	sinks, err := openSinks(f, servers, divvy)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func New(cfg Config) (_ *Service, err error) {
 	if err := f.startOTLP(); err != nil {
 		return nil, err
 	}
-	observers := newObservers(f, ports.debug.Listener != nil)
+	observers := newObservers(f, ports.Debug.Listener != nil)
 	candidate := newCandidate(f)
 	limiter := newLimiter(f, store, candidate, slices.Concat([]limiter.Recorder{f.counters}, sinks.recorders, observers.recorders)...)
 	candidate.useJudge(limiter)
@@ -88,8 +88,8 @@ func New(cfg Config) (_ *Service, err error) {
 // Addr returns the address of an open port: http, grpc, debug, health, prometheus, divvy
 // or resp. It returns nil if that port is not open.
 func (s *Service) Addr(name string) net.Addr {
-	for _, p := range s.servers.ports.opened() {
-		if p.name == name {
+	for _, p := range s.servers.ports.Opened() {
+		if p.Name == name {
 			return p.Addr()
 		}
 	}
@@ -108,9 +108,9 @@ const afterServersTimeout = 1500 * time.Millisecond
 // within SHUTDOWN_TIMEOUT, and what remains is closed. It returns the first failure.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.close()
-	for _, p := range s.servers.ports.opened() {
-		if p.late == nil {
-			s.log.logListening(p.name, p.Addr())
+	for _, p := range s.servers.ports.Opened() {
+		if !p.IsLate() {
+			s.log.logListening(p.Name, p.Addr())
 		}
 	}
 	if s.Settings.ForceStartWithoutConfig {

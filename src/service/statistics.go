@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/metrics/prometheus"
 	"ratelimit/src/metrics/push"
 	"ratelimit/src/rules"
+	"ratelimit/src/service/ports"
 	"ratelimit/src/settings"
 )
 
@@ -56,7 +57,7 @@ func (s *statistics) buildPush() error {
 		cfg.Format, cfg.Writer = push.JSONLines, s.Output.stderr
 	} else {
 		cfg.Network = s.Settings.StatsdProtocol
-		cfg.Addr = hostPort(s.Settings.StatsdHost, s.Settings.StatsdPort)
+		cfg.Addr = ports.HostPort(s.Settings.StatsdHost, s.Settings.StatsdPort)
 		cfg.OnState = s.logStatsdState("USE_STATSD=false")
 	}
 	if s.Settings.Sink == settings.SinkDogStatsd {
@@ -111,7 +112,7 @@ func (s *statistics) buildPrometheus() error {
 	s.sendTimings = exporter.ObserveTimings
 	mux := http.NewServeMux()
 	mux.Handle(s.Settings.PrometheusPath, exporter.Handler())
-	s.servers.serveHTTP(s.servers.ports.prometheus, mux)
+	s.servers.serveHTTP(s.servers.ports.Prometheus, mux)
 	return nil
 }
 
@@ -128,7 +129,7 @@ func (s *statistics) buildDivvySinks() error {
 		pages := s.health.probes()
 		scraped := func() []metrics.Figure { return counts.Figures("", port()) }
 		pages[own.MetricsPath] = prometheus.FigureHandler(scraped, func(err error) { s.log.Warn(err) })
-		s.servers.serveHTTP(s.servers.ports.prometheus, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.servers.serveHTTP(s.servers.ports.Prometheus, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			page := pages["/"+strings.Trim(r.URL.Path, "/")] // The path of a page may end with a slash.
 			if page == nil {
 				page = http.NotFoundHandler()
@@ -142,7 +143,7 @@ func (s *statistics) buildDivvySinks() error {
 	cfg := push.Config{
 		ReadStats: func() []metrics.Stat { return metrics.Stats(counts.Figures(own.StatsdPrefix, port())) },
 		Network:   "udp",
-		Addr:      hostPort(own.StatsdHost, own.StatsdPort),
+		Addr:      ports.HostPort(own.StatsdHost, own.StatsdPort),
 		OnState:   s.logStatsdState("remove STATSD_HOST"),
 	}
 	if own.StatsdTCP != "" {

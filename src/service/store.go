@@ -364,3 +364,17 @@ func (p *pool) ping(ctx context.Context) *storeError {
 	silent := p.labelInMessages + " does not answer"
 	return &storeError{silent, fmt.Sprintf("%s: %v", silent, err)}
 }
+
+// storeFiles returns how many files the connections to the store take.
+func storeFiles(cfg *settings.Settings) (n int) {
+	switch cfg.BackendType {
+	case "redis":
+		n = cfg.Redis.PoolSize * len(cfg.Redis.Addrs)
+		if cfg.RedisSplit {
+			n += cfg.RedisPerSecond.PoolSize * len(cfg.RedisPerSecond.Addrs)
+		}
+	case "memcache":
+		n = cfg.Memcache.Conns * len(cfg.Memcache.Servers)
+	}
+	return n
+}

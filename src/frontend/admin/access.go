@@ -10,23 +10,14 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"time"
 )
-
-// Attempts bounds how often a client may send a wrong token.
-type Attempts interface {
-	// Add counts an attempt of a client. wait is 0 if the attempt is allowed, else the time until the next one is.
-	Add(client string) (wait time.Duration)
-	// Forgive takes the last attempt of a client back, because its token was right.
-	Forgive(client string)
-}
 
 // RequireToken passes requests to next if they send token, either as a bearer token or as the password
 // of basic authentication, which browsers support. If token is empty, it passes all requests.
 //
 // A client that has sent too many wrong tokens gets 429 whatever it sends, so that it does not learn whether a guess is right.
 // Requests without a token are not counted.
-func RequireToken(token string, attempts Attempts, next http.Handler) http.Handler {
+func RequireToken(token string, attempts *Attempts, next http.Handler) http.Handler {
 	if token == "" {
 		return next
 	}

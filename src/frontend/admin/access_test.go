@@ -5,35 +5,26 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 )
 
-// unlimited allows all attempts.
-type unlimited struct{}
-
-func (unlimited) Add(string) time.Duration { return 0 }
-func (unlimited) Forgive(string)           {}
-
-// allowedAttempts allows each client so many attempts.
-type allowedAttempts struct {
-	most  int
-	count map[string]int
-}
-
-func (a *allowedAttempts) Add(client string) time.Duration {
-	if a.count[client] == a.most {
-		return 1500 * time.Millisecond
+// newAttempts returns an Attempts without clients.
+func newAttempts(t *testing.T) *Attempts {
+	t.Helper()
+	a, err := NewAttempts()
+	if err != nil {
+		t.Fatal(err)
 	}
-	a.count[client]++
-	return 0
+	return a
 }
-
-func (a *allowedAttempts) Forgive(client string) { a.count[client]-- }
 
 // A client that guesses tokens learns nothing after some attempts, even if a guess is right. Other clients are not affected.
 func TestGuessedTokens(t *testing.T) {
 	t.Parallel()
-	attempts := &allowedAttempts{3, make(map[string]int)}
+	attempts := newAttempts(t)
+	for range 7 { // Three are left of ten.
+		attempts.Add("10.0.0.7")
+		attempts.Add("2001:db8::/64")
+	}
 	h := RequireToken("secret", attempts, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for i, tt := range []struct {
 		client, token string
@@ -62,7 +53,7 @@ func TestGuessedTokens(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if w.Code != tt.code || (w.Header().Get("Retry-After") == "2") != (tt.code == 429) {
+		if w.Code != tt.code || (w.Header().Get("Retry-After") == "6") != (tt.code == 429) {
 			t.Errorf("request %d of %s with %q: %d, Retry-After %q, want %d", i, tt.client, tt.token, w.Code, w.Header().Get("Retry-After"), tt.code)
 		}
 	}

@@ -63,7 +63,7 @@ func (p *operatorPort) start() {
 		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil }, Figures: p.figures,
 		Limiter: rulesOfNone,
 	}
-	p.server = &http.Server{Handler: RequireToken(p.token, unlimited{}, pages.Handler()), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	p.server = &http.Server{Handler: RequireToken(p.token, newAttempts(p.t), pages.Handler()), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	go func(s *http.Server) { _ = s.Serve(listener) }(p.server)
 }
 

@@ -1,4 +1,4 @@
-package service
+package admin
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 func TestTokenAttempts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a, err := newTokenAttempts()
+		a, err := NewAttempts()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,14 +1,14 @@
 //go:build unix
 
-package service
+package ports
 
 import (
 	"math"
 	"syscall"
 )
 
-// openFiles returns how many files the process may have open; 0: not known. Go raises the soft limit to the hard one before main.
-func openFiles() int {
+// OpenFiles returns how many files the process may have open; 0: not known. Go raises the soft limit to the hard one before main.
+func OpenFiles() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return 0

@@ -1,0 +1,91 @@
+package ports
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	operatorConns  = 256      // operatorConns bounds the connections of each port for operators.
+	minPortConns   = 8        // minPortConns holds even if memory or open files suffice for fewer connections.
+	WarnBelowConns = 1000     // WarnBelowConns: a warning is logged if no port takes as many connections.
+	idleConnBytes  = 16 << 10 // idleConnBytes is about what an idle connection needs: 9 KiB on the gRPC port.
+	idleTLSBytes   = 32 << 10 // idleTLSBytes is the same with TLS: 23 KiB on the gRPC port, 26 KiB with a client certificate.
+
+	PressureIdleTimeout = 10 * time.Second // PressureIdleTimeout replaces idleTimeout while an HTTP port is nearly full.
+	unreadAnswerTimeout = 10 * time.Second // unreadAnswerTimeout ends the connection of a client that does not read its answers.
+
+	GRPCHandshakeWrites = 2 // GRPCHandshakeWrites are HTTP/2 settings and an acknowledgement before the first answer.
+	tlsHandshakeWrites  = 3 // tlsHandshakeWrites counts the writes of the server in a TLS handshake.
+)
+
+// Process has the limits of this process that bound its connections.
+type Process struct {
+	OpenFiles   int   // 0 if the limit is not known.
+	StoreFiles  int   // connections to stores
+	MemoryBytes int64 // GOMEMLIMIT, or math.MaxInt64 without a limit.
+}
+
+// affordableConns returns how many connections fit into r, each with TLS if hasTLS, and which limit is the reason. It reserves
+// files for stores, rules and probes, and half of the memory.
+func (r *Process) affordableConns(hasTLS bool) (room int, why string) {
+	room = math.MaxInt32
+	if r.OpenFiles > 0 {
+		reserved := r.reservedFiles()
+		room = r.OpenFiles - reserved
+		why = fmt.Sprintf("the process may open %d files (`ulimit -n`), of which %d are kept for stores, rules and probes", r.OpenFiles, reserved)
+	}
+	each, with := int64(idleConnBytes), ""
+	if hasTLS { // Callers choose which ports they fill.
+		each, with = idleTLSBytes, " with TLS"
+	}
+	if n := r.MemoryBytes / 2 / each; n < int64(room) {
+		room = int(n)
+		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each%s", r.MemoryBytes>>20, each>>10, with)
+	}
+	return room, why
+}
+
+// LowerConnCaps sets the most connections of operators' ports, and lowers those of the other ports, the largest first, until r
+// has room for all. It returns which settings it lowered, and why; "" if none.
+func (l List) LowerConnCaps(r Process) (lowered string) {
+	room, why := r.affordableConns(slices.ContainsFunc(l, func(p *Port) bool { return !p.IsForOperators && p.TLS.On }))
+	operators := min(operatorConns, max(minPortConns, room/32))
+	var used []*Port
+	for _, p := range l {
+		switch {
+		case p.IsForOperators:
+			p.MaxConns = operators
+			room -= operators
+		case p.MaxConns > 0:
+			used = append(used, p)
+		}
+	}
+	slices.SortStableFunc(used, func(a, b *Port) int { return cmp.Compare(a.MaxConns, b.MaxConns) })
+	share := 0
+	var tooHigh []string
+	for i, p := range used {
+		if len(tooHigh) == 0 { // After the first port that asks for too much, the share stays the same.
+			share = max(minPortConns, room/(len(used)-i))
+		}
+		if p.MaxConns > share {
+			tooHigh = append(tooHigh, fmt.Sprintf("%s_MAX_CONNECTIONS=%d", strings.ToUpper(p.Name), p.MaxConns))
+			p.MaxConns = share
+		}
+		room -= p.MaxConns
+	}
+	if len(tooHigh) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(tooHigh, ", "), why, share)
+}
+
+// reservedFiles returns how many files are kept from callers, for connections to stores
+// and sinks, rule files, certificates, listeners and Go's own files.
+func (r *Process) reservedFiles() int {
+	return min(64+r.OpenFiles/16+r.StoreFiles, r.OpenFiles*3/4)
+}
