@@ -35,7 +35,7 @@ ENGINE ?=
 # Flags of `make differential`; integration-test/differential/doc.go has them.
 DIFFERENTIAL ?=
 
-# CHAOS=--write has `make chaos` write docs/reliability.md anew.
+# CHAOS=--write has `make chaos` write docs/reliability.md and docs/reliability.csv.
 CHAOS ?=
 
 # The Helm that packages and tests the chart; it is built from its Go module.

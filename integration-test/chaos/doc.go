@@ -10,7 +10,7 @@
 //   - TestMutants shows that the oracle finds mistakes of stores.
 //   - TestFaultsInShort, a part of make test-long, tries each fault once, on one store.
 //   - TestEveryFault, make chaos, tries all of them, prints the figures, and with
-//     CHAOS=--write writes them to docs/reliability.md.
+//     CHAOS=--write writes docs/reliability.md and docs/reliability.csv.
 //
 // It needs Linux, redis-server and memcached. RATELIMIT_BIN names
 // a binary to try instead of this repository's.
