@@ -351,7 +351,7 @@ func TestProxiesAreTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, told, err := net.SplitHostPort(s.Proxy.Addr)
-			if err != nil || strings.Contains(text, own) || !strings.Contains(text, told) {
+			if err != nil || strings.Contains(text, ":"+own+"@") || !strings.Contains(text, ":"+told+"@") {
 				t.Errorf("CLUSTER NODES is %s, want %s and not %s", text, told, own)
 			}
 		}
