@@ -24,7 +24,7 @@ const (
 
 var calendarUnits = [numCalendarUnits]struct {
 	name  string
-	units int // units is how many of them 100 years have.
+	units int // how many of them 100 years have.
 }{{"day", 36500}, {"week", 5214}, {"month", 1216}, {"year", 100}}
 
 // String returns the name that rule files use: "day".
@@ -41,9 +41,10 @@ const MaxAnchorDay = 28
 // CalendarSpec says where the windows of a calendar begin.
 type CalendarSpec struct {
 	Unit CalendarUnit
-	// Units is the length of a window in units, 1 to 100 years. Windows of several units are counted from a fixed day, so that all
-	// replicas agree: days from 1970-01-01, weeks from the first WeekStarts on or after 1970-01-01, months from January of the year 0
-	// (so 3 months are a quarter, and 12 months a year), years from the year 0 (so 10 years are a decade).
+	// Units is the length of a window in units, 1 to 100 years. Windows of several units are counted from a fixed day, so
+	// that all replicas agree: days from 1970-01-01, weeks from the first WeekStarts on or after 1970-01-01, months from
+	// January of the year 0 (so 3 months are a quarter, and 12 months a year), years from the year 0 (so 10 years are a
+	// decade).
 	Units int
 	// AnchorDay is the day of the month on which windows of months begin, 1 to MaxAnchorDay. It is 0 for other units.
 	AnchorDay int
@@ -55,16 +56,17 @@ type CalendarSpec struct {
 
 // Calendar divides time into windows that begin with the first instant of a local day. It is safe for concurrent use.
 //
-// The first instant of a day is the first one whose local date is that day or a later one. So the border is defined if midnight does
-// not exist (a day starts at 01:00 then), if midnight exists twice (the day starts at the first one), and if a time zone leaves out a
-// day (the window of this day is empty, and its neighbours touch).
+// The first instant of a day is the first one whose local date is that day or a later one. So the border is defined if
+// midnight does not exist (a day starts at 01:00 then), if midnight exists twice (the day starts at the first one), and
+// if a time zone leaves out a day (the window of this day is empty, and its neighbours touch).
 //
 // A zero Calendar is not valid; use NewCalendar.
 type Calendar struct {
 	spec CalendarSpec
 	name string
 	id   uint64
-	// lastWindow is the window that the last call of Bounds computed. It saves the computation in the time zone as long as that window lasts.
+	// lastWindow is the window that the last call of Bounds computed. It saves the computation in the time zone as long as
+	// that window lasts.
 	lastWindow atomic.Pointer[calendarWindow]
 }
 
@@ -77,7 +79,8 @@ func NewCalendar(spec CalendarSpec) (*Calendar, error) {
 	case spec.Unit >= numCalendarUnits:
 		return nil, fmt.Errorf("algorithm: %v is not known", spec.Unit)
 	case spec.Units < 1 || spec.Units > calendarUnits[spec.Unit].units:
-		return nil, fmt.Errorf("algorithm: a calendar window has 1 to %d %vs, got %d", calendarUnits[spec.Unit].units, spec.Unit, spec.Units)
+		return nil, fmt.Errorf("algorithm: a calendar window has 1 to %d %vs, got %d", calendarUnits[spec.Unit].units,
+			spec.Unit, spec.Units)
 	case spec.Unit == CalendarMonth && (spec.AnchorDay < 1 || spec.AnchorDay > MaxAnchorDay):
 		return nil, fmt.Errorf("algorithm: the anchor day of a month is 1 to %d, got %d", MaxAnchorDay, spec.AnchorDay)
 	case spec.Unit != CalendarMonth && spec.AnchorDay != 0:
@@ -106,8 +109,8 @@ func NewCalendar(spec CalendarSpec) (*Calendar, error) {
 // Spec returns what NewCalendar was called with.
 func (c *Calendar) Spec() CalendarSpec { return c.spec }
 
-// String returns the name of the calendar, which keys of counters have: "3month/15/Europe/Berlin", "2week/monday/UTC", "1day/UTC". Equal
-// calendars have equal names.
+// String returns the name of the calendar, which keys of counters have: "3month/15/Europe/Berlin", "2week/monday/UTC",
+// "1day/UTC". Equal calendars have equal names.
 func (c *Calendar) String() string { return c.name }
 
 // ID returns a hash of the name, which is the same in all processes; 0 for nil.
@@ -119,8 +122,8 @@ func (c *Calendar) ID() uint64 {
 }
 
 // Bounds returns the start and the end of the window that contains the instant at, in nanoseconds since the Unix epoch:
-// start <= at < end. The instant must be between the years 1970 and 2150; see IsValidInstant. Bounds allocates nothing and computes
-// nothing in the time zone while at stays in the window of the last call.
+// start <= at < end. The instant must be between the years 1970 and 2150; see IsValidInstant. Bounds allocates nothing
+// and computes nothing in the time zone while at stays in the window of the last call.
 func (c *Calendar) Bounds(at int64) (start, end int64) {
 	w := c.lastWindow.Load()
 	if w == nil || at < w.start || at >= w.end {
@@ -130,8 +133,8 @@ func (c *Calendar) Bounds(at int64) (start, end int64) {
 	return w.start, w.end
 }
 
-// windowAt computes the window that contains at. Around a border the local date can step back; so the instant decides, and not its
-// local date.
+// windowAt computes the window that contains at. Around a border the local date can step back; so the instant decides,
+// and not its local date.
 func (c *Calendar) windowAt(at int64) *calendarWindow {
 	border := func(index int) int64 { return firstInstant(c.firstDay(index), c.spec.Location) * int64(time.Second) }
 	_, offset := time.Unix(0, at).In(c.spec.Location).Zone()
@@ -191,18 +194,19 @@ func dayNumber(year int, month time.Month, dayOfMonth int) int {
 // maxZoneOffset is more than any time zone ever differed from UTC, in seconds.
 const maxZoneOffset = 27 * 60 * 60
 
-// firstInstant returns the first instant whose local date is the day, or a later one. day counts from 1970-01-01, and the result is in
-// seconds since the Unix epoch.
+// firstInstant returns the first instant whose local date is the day, or a later one. day counts from 1970-01-01, and
+// the result is in seconds since the Unix epoch.
 //
-// time.Date does not say which instant it returns for a local time that exists twice or not at all. Between two changes of the offset,
-// however, the local time only runs forward. So firstInstant looks into one such span after the other.
+// time.Date does not say which instant it returns for a local time that exists twice or not at all. Between two changes
+// of the offset, however, the local time only runs forward. So firstInstant looks into one such span after the other.
 func firstInstant(day int, zone *time.Location) int64 {
-	midnight := int64(day) * secondsPerDay // midnight is that of UTC.
+	midnight := int64(day) * secondsPerDay // of UTC.
 	t := time.Unix(midnight-maxZoneOffset, 0).In(zone)
 	for {
 		_, offset := t.Zone()
 		_, end := t.ZoneBounds()
-		if !end.IsZero() && !end.After(t) { // So it is on 31 December of leap years: package time takes them for a day shorter.
+		// So it is on 31 December of leap years: package time takes them for a day shorter.
+		if !end.IsZero() && !end.After(t) {
 			end = t.Add(time.Hour)
 		}
 		first := max(t.Unix(), midnight-int64(offset))

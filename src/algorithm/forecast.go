@@ -8,30 +8,31 @@ type HoldEnd struct {
 	Units uint64
 }
 
-// MaxForecastHolds is how many open holds a Forecast looks at one by one. It takes the others as one hold that expires with the newest of
-// them, so its waits may be longer than necessary, by less than Limit.Hold.
+// MaxForecastHolds is how many open holds a Forecast looks at one by one. It takes the others as one hold that expires
+// with the newest of them, so its waits may be longer than necessary, by less than Limit.Hold.
 const MaxForecastHolds = 32
 
-// Forecast is what becomes of a counter with open holds if no other hit comes: each hold expires, and its units are charged or released.
+// Forecast is what becomes of a counter with open holds if no other hit comes: each hold expires, and its units are
+// charged or released.
 type Forecast struct {
 	At        int64         // the hit, in Unix nanoseconds
 	Base      State         // after the hit, without its holds; SlidingLog is not used
 	OpenUnits uint64        // of all open holds, after the hit
 	NewestEnd time.Duration // until the newest open hold expires
-	// Ends are the open holds after the hit, the oldest first, or the first MaxForecastHolds of them. They may be missing if there is only
-	// one, or if set has them.
+	// Ends are the open holds after the hit, the oldest first, or the first MaxForecastHolds of them. They may be missing
+	// if there is only one, or if set has them.
 	Ends []HoldEnd
 
-	set      *HoldSet      // set has the holds of a HeldState. It is nil if Ends has them.
-	position uint32        // position is that of the next hold in set.
-	setAhead int64         // setAhead is the time of set less At.
-	seen     int           // seen is how many holds next has returned.
-	leftOpen uint64        // leftOpen are the units of the holds that next has not returned.
-	elapsed  time.Duration // elapsed is when the hold expires that next has returned last.
+	set      *HoldSet      // the holds of a HeldState. It is nil if Ends has them.
+	position uint32        // of the next hold in set.
+	setAhead int64         // the time of set less At.
+	seen     int           // how many holds next has returned.
+	leftOpen uint64        // the units of the holds that next has not returned.
+	elapsed  time.Duration // when the hold expires that next has returned last.
 }
 
-// SetWaits corrects the waits of v, the outcome of a hit of amount, which HeldOutcome returned. base looks at the state after the hit. At
-// least one hold is open.
+// SetWaits corrects the waits of v, the outcome of a hit of amount, which HeldOutcome returned. base looks at the state
+// after the hit. At least one hold is open.
 func (f *Forecast) SetWaits(v *Outcome, l *Limit, amount uint64, base func(op Op, amount uint64) Outcome) {
 	f.leftOpen = f.OpenUnits
 	switch {
@@ -103,13 +104,14 @@ func (f *Forecast) waitForReleases(l *Limit, amount uint64, base func(op Op, amo
 	}
 }
 
-// losesDebt reports whether a GCRA may forget debt when a hold is charged, since settlements exceeded their reservations.
+// losesDebt reports whether a GCRA may forget debt when a hold is charged, since settlements exceeded their
+// reservations.
 func (f *Forecast) losesDebt(l *Limit) bool {
 	return l.Kind == GCRA && f.Base.GCRA.TAT-f.At > l.BurstTolerance()-l.RefillTime(f.OpenUnits)
 }
 
-// waitForDecay is waitForCharges for counters of which holds that expire later change the wait: what a SlidingWindowCounter charges later
-// also shrinks meanwhile.
+// waitForDecay is waitForCharges for counters of which holds that expire later change the wait: what a
+// SlidingWindowCounter charges later also shrinks meanwhile.
 func (f *Forecast) waitForDecay(l *Limit, amount uint64) time.Duration {
 	for {
 		start := f.elapsed
@@ -124,9 +126,9 @@ func (f *Forecast) waitForDecay(l *Limit, amount uint64) time.Duration {
 	}
 }
 
-// waitForCharges returns the time until amount passes if holds are charged when they expire. Charging does not change the sum of what is
-// charged and open. So amount passes once enough holds have expired for it to fit, and enough of what was charged until then
-// counts no more.
+// waitForCharges returns the time until amount passes if holds are charged when they expire. Charging does not change
+// the sum of what is charged and open. So amount passes once enough holds have expired for it to fit, and enough of
+// what was charged until then counts no more.
 func (f *Forecast) waitForCharges(l *Limit, amount uint64, base func(op Op, amount uint64) Outcome) time.Duration {
 	if f.fits(l, amount) {
 		return base(Look, amount+f.leftOpen).RetryAfter
@@ -160,7 +162,8 @@ func (f *Forecast) charge(l *Limit, e HoldEnd) {
 	}
 }
 
-// resetAfterCharges returns the time until the counter is empty if holds are charged when they expire. reset is that time without them.
+// resetAfterCharges returns the time until the counter is empty if holds are charged when they expire. reset is that
+// time without them.
 func (f *Forecast) resetAfterCharges(l *Limit, reset time.Duration) time.Duration {
 	then := f.At + int64(f.NewestEnd)
 	switch l.Kind {
@@ -173,7 +176,8 @@ func (f *Forecast) resetAfterCharges(l *Limit, reset time.Duration) time.Duratio
 		_, end := WindowBounds(then, l.Period)
 		return time.Duration(end-f.At) + l.Period
 	case GCRA:
-		if tat := f.Base.GCRA.TAT; tat >= then && !f.losesDebt(l) { // The bucket is not full before, so all open holds add to its debt.
+		// The bucket is not full before, so all open holds add to its debt.
+		if tat := f.Base.GCRA.TAT; tat >= then && !f.losesDebt(l) {
 			return time.Duration(tat + l.RefillTime(f.leftOpen) - f.At)
 		}
 	case FirstHitWindow:

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// GCRAState is the state of a GCRA bucket, in nanoseconds since the Unix epoch. TAT, the theoretical arrival time, is when the
-// bucket is full again. LastHit is the instant of the last recorded hit, or 0 if no MinInterval needs it.
+// GCRAState is the state of a GCRA bucket, in nanoseconds since the Unix epoch. TAT, the theoretical arrival time, is
+// when the bucket is full again. LastHit is the instant of the last recorded hit, or 0 if no MinInterval needs it.
 type GCRAState struct{ TAT, LastHit int64 }
 
 // EmissionInterval returns the time in which one unit comes back: Emission, or Period / Max in nanoseconds, rounded
@@ -21,9 +21,10 @@ func (l *Limit) EmissionInterval() int64 {
 	return int64(uint64(l.Period) / l.Max)
 }
 
-// NearestExactRates returns the largest Max up to l.Max, and the smallest Max from l.Max on, with which a GCRA refills as fast as they say,
-// but for at most 0.1 %. Both are l.Max if that is one of them. Above a million units a second, not every rate is: the interval is whole
-// nanoseconds. With 70 million a second it would be 14 ns, which is 71,428,571 a second.
+// NearestExactRates returns the largest Max up to l.Max, and the smallest Max from l.Max on, with which a GCRA refills
+// as fast as they say, but for at most 0.1 %. Both are l.Max if that is one of them. Above a million units a second,
+// not every rate is: the interval is whole nanoseconds. With 70 million a second it would be 14 ns, which is 71,428,571
+// a second.
 func (l *Limit) NearestExactRates() (below, above uint64) {
 	period, interval := uint64(l.Period), uint64(l.EmissionInterval())
 	if lost := period - interval*l.Max; l.Emission > 0 || lost <= interval*l.Max/1000 {
@@ -49,9 +50,9 @@ func (l *Limit) RefillTime(amount uint64) int64 {
 //
 // With 10 a minute and Burst 2, one unit comes back every 6 s: three pass at once, and the next one after 6 s.
 //
-// Without CountBlocked and KeepsDebt TAT is at most BurstTolerance ahead of at. With CountBlocked refused hits and charges beyond the burst
-// become a debt: TAT is up to MaxPeriod ahead. Until it is at most BurstTolerance ahead, even a hit of 0 is refused. A TAT
-// further ahead than these bounds counts as the bound, and a LastHit after at as at.
+// Without CountBlocked and KeepsDebt TAT is at most BurstTolerance ahead of at. With CountBlocked refused hits and
+// charges beyond the burst become a debt: TAT is up to MaxPeriod ahead. Until it is at most BurstTolerance ahead, even
+// a hit of 0 is refused. A TAT further ahead than these bounds counts as the bound, and a LastHit after at as at.
 //
 // Source: ITU-T I.371, virtual scheduling algorithm; redis-cell for the reply.
 func TakeGCRA(l *Limit, s GCRAState, at int64, op Op, amount uint64) (GCRAState, Outcome) {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	heldHeadBytes = 14 * 8 // heldHeadBytes is the size of the numbers in front of the encoded holds.
-	holdRecord    = 32     // holdRecord is the size of an encoded hold: its id, its time and its units.
+	heldHeadBytes = 14 * 8 // the size of the numbers in front of the encoded holds.
+	holdRecord    = 32     // the size of an encoded hold: its id, its time and its units.
 )
 
 // MaxHeldBytes is the size of the longest encoding of a HeldState.

@@ -8,7 +8,8 @@ import (
 // HoldID names a hold: a hash of the name that the caller gave it. The zero value stands for no hold.
 type HoldID [16]byte
 
-// A counter keeps at most MaxOpenHolds open holds, and remembers at most MaxDoneHolds holds that were settled or released.
+// A counter keeps at most MaxOpenHolds open holds, and remembers at most MaxDoneHolds holds that were settled or
+// released.
 const (
 	MaxOpenHolds = 100_000
 	MaxDoneHolds = 1 << 14
@@ -19,9 +20,9 @@ const MaxHold = 24 * time.Hour
 
 // HeldState is the state of a counter whose limit has a Hold. The zero value is a counter without hits and holds.
 //
-// A hold is open from the Charge that names it until it is settled (Force), released (Refund), or expires. Its units count against the
-// limit while it is open, and Base is charged only when it is settled. So for every kind, what was settled in a window and what is
-// open exceed Max by at most what settlements exceed their reservations:
+// A hold is open from the Charge that names it until it is settled (Force), released (Refund), or expires. Its units
+// count against the limit while it is open, and Base is charged only when it is settled. So for every kind, what was
+// settled in a window and what is open exceed Max by at most what settlements exceed their reservations:
 //
 //	10 a minute:  Charge 6 (a) passes    open 6, charged 0
 //	              Charge 6 (b) is over   open 6, charged 0
@@ -29,10 +30,11 @@ const MaxHold = 24 * time.Hour
 //	              Charge 6 (b) passes    open 6, charged 2
 //	              Force 9 (b)            open 0, charged 11: b used 3 more than it reserved
 //
-// A settled or released hold is remembered for Limit.Hold, so that a repeated or late Charge, Force or Refund of it changes nothing.
+// A settled or released hold is remembered for Limit.Hold, so that a repeated or late Charge, Force or Refund of it
+// changes nothing.
 type HeldState struct {
 	Base        State
-	WindowStart int64 // WindowStart is the start of the fixed window that Base counts, in Unix nanoseconds.
+	WindowStart int64 // the start of the fixed window that Base counts, in Unix nanoseconds.
 	Holds       HoldSet
 }
 
@@ -48,8 +50,8 @@ func (s *HeldState) Bytes() int64 {
 	return s.Holds.Bytes() + s.Base.SlidingLog.Bytes()
 }
 
-// EmptyAt returns an instant from which s decides all hits as the zero value does, if no hit comes before. v is the outcome of the last
-// Take, which was at the instant at.
+// EmptyAt returns an instant from which s decides all hits as the zero value does, if no hit comes before. v is the
+// outcome of the last Take, which was at the instant at.
 func (s *HeldState) EmptyAt(l *Limit, at int64, v *Outcome) int64 {
 	wait := v.ResetAfter // the base is empty then, and no hold is open
 	if !s.Holds.IsEmpty() {
@@ -63,8 +65,8 @@ func (s *HeldState) EmptyAt(l *Limit, at int64, v *Outcome) int64 {
 	return at + int64(min(wait, time.Duration(math.MaxInt64-at)))
 }
 
-// Take applies op to the counter. id names the hold, or is zero for a hit that is none. Holds that have expired at the instant at
-// are removed first, by a Look, too.
+// Take applies op to the counter. id names the hold, or is zero for a hit that is none. Holds that have expired at the
+// instant at are removed first, by a Look, too.
 func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Outcome {
 	if l.Kind == FixedWindow {
 		start, _ := l.WindowBounds(at)
@@ -95,8 +97,9 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 	return v
 }
 
-// expireHolds removes the holds that have expired. It charges their units at the time when they expired, unless the limit says that they
-// are released. It returns the time of the set, see HoldSet.advance, the number of open holds that have expired, and the units charged.
+// expireHolds removes the holds that have expired. It charges their units at the time when they expired, unless the
+// limit says that they are released. It returns the time of the set, see HoldSet.advance, the number of open holds that
+// have expired, and the units charged.
 func (s *HeldState) expireHolds(l *Limit, at int64) (now int64, expired uint32, charged uint64) {
 	set := &s.Holds
 	now, setBack := set.advance(at)
@@ -133,11 +136,12 @@ func (l *Limit) releasesExpired() bool { return l.Kind == Concurrency || l.Relea
 
 // HoldView is what the holds of a counter mean for one hit, after expired holds were removed.
 type HoldView struct {
-	OpenUnits uint64 // OpenUnits are the units of all open holds.
+	OpenUnits uint64 // the units of all open holds.
 	OpenHolds int
 	// IsOpen and IsDone say what became of the hit's own hold. Both are false for a hold that is not known.
 	IsOpen, IsDone bool
-	// Units are those of the hit's own hold if it is open. If it is done they are the units that were charged when it expired.
+	// Units are those of the hit's own hold if it is open. If it is done they are the units that were charged when it
+	// expired.
 	Units uint64
 	// Expired is how many open holds expired just before this hit.
 	Expired uint32
@@ -149,14 +153,17 @@ type HoldView struct {
 type HoldChange uint8
 
 const (
-	KeepHolds HoldChange = iota // KeepHolds changes nothing.
+	KeepHolds HoldChange = iota // changes nothing.
 	OpenHold                    // OpenHold adds an open hold with the amount of the hit.
 	CloseHold                   // CloseHold makes the hold done, without units.
 )
 
-// HeldOutcome decides a hit on a counter with holds. isHeld says that the hit names a hold. base applies an operation to the state that
-// the counter has without its holds. HeldOutcome calls it with Looks, and at most once with another operation.
-func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base func(op Op, amount uint64) Outcome) (v Outcome, change HoldChange) {
+// HeldOutcome decides a hit on a counter with holds. isHeld says that the hit names a hold. base applies an operation
+// to the state that the counter has without its holds. HeldOutcome calls it with Looks, and at most once with another
+// operation.
+func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool,
+	base func(op Op, amount uint64) Outcome,
+) (v Outcome, change HoldChange) {
 	over, excess := false, uint64(0)
 	baseOp, baseAmount, asksBase := Look, uint64(0), true
 	switch {
@@ -198,7 +205,8 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool, base f
 	if over {
 		v.RetryAfter = base(Look, amount).RetryAfter // without open holds
 	}
-	v.HoldOpened, v.HoldClosed, v.HoldsExpired, v.HoldExcess = change == OpenHold, change == CloseHold && h.IsOpen, h.Expired, excess
+	v.HoldOpened, v.HoldClosed, v.HoldsExpired, v.HoldExcess = change == OpenHold, change == CloseHold && h.IsOpen,
+		h.Expired, excess
 	v.ExpiredUnits = h.ExpiredUnits
 	v.Charged = v.Charged || change != KeepHolds
 	v.Before += h.OpenUnits

@@ -5,11 +5,13 @@ import (
 	"math/rand/v2"
 )
 
-// holdIndex is the index of a HoldSet, a hash table with linear probing. An item is 0, or 1 + the index of the row of a hold in the block,
-// below itemHashBits bits of the hash of its id. A search starts at the item that the hash says. Each number of a row has two items.
+// holdIndex is the index of a HoldSet, a hash table with linear probing. An item is 0, or 1 + the index of the row of a
+// hold in the block, below itemHashBits bits of the hash of its id. A search starts at the item that the hash says.
+// Each number of a row has two items.
 type holdIndex []holdRow
 
-// 18 bits are enough for a row: the rings have at most 2^17 and 2^15 rows, as MaxOpenHolds and MaxDoneHolds are less than 7/8 of these.
+// 18 bits are enough for a row: the rings have at most 2^17 and 2^15 rows, as MaxOpenHolds and MaxDoneHolds are less
+// than 7/8 of these.
 const (
 	itemRowBits  = 18
 	itemHashBits = 32 - itemRowBits

@@ -6,15 +6,16 @@ import (
 	"math/bits"
 )
 
-// A holdRow is a row of the block of a HoldSet. A row of a hold has the two halves of its id, its time and its units. The time is when
-// it was opened or became done. A hold that moves elsewhere leaves a gap: a row without an id, whose units are gapUnits.
+// A holdRow is a row of the block of a HoldSet. A row of a hold has the two halves of its id, its time and its units.
+// The time is when it was opened or became done. A hold that moves elsewhere leaves a gap: a row without an id, whose
+// units are gapUnits.
 type holdRow [4]uint64
 
 const (
-	rowTime      = 2 // rowTime is the index of the time in a row.
-	rowUnits     = 3 // rowUnits is the index of the units in a row.
+	rowTime      = 2 // the index of the time in a row.
+	rowUnits     = 3 // the index of the units in a row.
 	gapUnits     = math.MaxUint64
-	holdRowBytes = 32 // holdRowBytes is the size of a row.
+	holdRowBytes = 32 // the size of a row.
 )
 
 // id returns the id of a hold. It is zero for a gap.
@@ -28,23 +29,23 @@ func (id *HoldID) halves() (low, high uint64) {
 	return binary.LittleEndian.Uint64(id[:]), binary.LittleEndian.Uint64(id[8:])
 }
 
-// holdRing is a ring of rows: forgotten holds, and then holds and gaps, the oldest first. A position counts the rows that were used
-// before, so a hold keeps its position until gaps are closed. The counts may wrap around.
+// holdRing is a ring of rows: forgotten holds, and then holds and gaps, the oldest first. A position counts the rows
+// that were used before, so a hold keeps its position until gaps are closed. The counts may wrap around.
 type holdRing struct {
-	base   uint32 // base is the index of the ring in the block.
-	size   uint32 // size is the number of rows: 0 or a power of two.
-	start  uint32 // start is the position of the first forgotten hold, which the index still has.
-	first  uint32 // first is the position of the oldest hold. It is end if there is none.
-	end    uint32 // end is the position of the next hold.
-	count  uint32 // count is the number of holds.
-	oldest int64  // oldest is the time of the oldest hold. It has no meaning if there is none.
+	base   uint32 // the index of the ring in the block.
+	size   uint32 // the number of rows: 0 or a power of two.
+	start  uint32 // the position of the first forgotten hold, which the index still has.
+	first  uint32 // the position of the oldest hold. It is end if there is none.
+	end    uint32 // the position of the next hold.
+	count  uint32 // the number of holds.
+	oldest int64  // the time of the oldest hold. It has no meaning if there is none.
 }
 
 const (
-	minRingSize    = 2  // minRingSize is the size of the smallest ring.
-	maxTightSize   = 8  // maxTightSize is the size up to which a ring does not shrink.
-	maxLinearRows  = 8  // maxLinearRows is the number of holds up to which a set needs no index.
-	forgottenBatch = 16 // forgottenBatch is how many forgotten holds are removed from the index at a time. That is cheaper than one by one.
+	minRingSize    = 2  // the size of the smallest ring.
+	maxTightSize   = 8  // the size up to which a ring does not shrink.
+	maxLinearRows  = 8  // the number of holds up to which a set needs no index.
+	forgottenBatch = 16 // how many forgotten holds are removed from the index at a time. That is cheaper than one by one.
 )
 
 func (r *holdRing) isFull() bool { return r.end-r.start == r.size }
@@ -134,8 +135,8 @@ func (s *HoldSet) removeForgotten(r *holdRing) {
 	}
 }
 
-// makeRoom makes room for one more hold in r, which is full. It closes gaps if an eighth of the rows or more are gaps, so that a hold is
-// moved at most seven times for each gap.
+// makeRoom makes room for one more hold in r, which is full. It closes gaps if an eighth of the rows or more are gaps,
+// so that a hold is moved at most seven times for each gap.
 func (s *HoldSet) makeRoom(r *holdRing) {
 	s.removeForgotten(r)
 	switch {

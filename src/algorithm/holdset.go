@@ -2,34 +2,35 @@ package algorithm
 
 import "slices"
 
-// HoldSet has the holds of one counter: the open ones and those that are done, each in the order in which they became so. The zero
-// value is empty.
+// HoldSet has the holds of one counter: the open ones and those that are done, each in the order in which they became
+// so. The zero value is empty.
 //
-// Each read of memory that is not in the processor's cache costs about as much as all arithmetic of a hit. So a set has one block of
-// memory, and a hit reads few places of it: an item of the index, a hold, and sometimes the oldest holds that are done.
+// Each read of memory that is not in the processor's cache costs about as much as all arithmetic of a hit. So a set has
+// one block of memory, and a hit reads few places of it: an item of the index, a hold, and sometimes the oldest holds
+// that are done.
 //
 //	block | opened.size rows of holds | done.size rows of holds | the index, 8 items in a row |
 //
-// A row takes 32 bytes. The index has 4/3 to 8/3 items of 4 bytes for each row of a hold, or none if there are at most maxLinearRows. A
-// ring that has just grown is at least 7/16 full. So a hold takes 37 to 97 bytes in a set that has grown, and 100,000 open ones take
-// 5.3 MB.
+// A row takes 32 bytes. The index has 4/3 to 8/3 items of 4 bytes for each row of a hold, or none if there are at most
+// maxLinearRows. A ring that has just grown is at least 7/16 full. So a hold takes 37 to 97 bytes in a set that has
+// grown, and 100,000 open ones take 5.3 MB.
 //
-// Its clock never goes back. If the caller's clock is set back, offset makes up for it, so that the holds that are open then live at
-// most one more Limit.Hold.
+// Its clock never goes back. If the caller's clock is set back, offset makes up for it, so that the holds that are open
+// then live at most one more Limit.Hold.
 type HoldSet struct {
 	block  []holdRow
 	opened holdRing
 	done   holdRing
-	units  uint64 // units are those of all open holds.
-	newest int64  // newest is the time of the last hold that was opened or became done.
-	offset int64  // offset is added to the caller's clock.
+	units  uint64 // of all open holds.
+	newest int64  // the time of the last hold that was opened or became done.
+	offset int64  // added to the caller's clock.
 }
 
 // place is where a hold is. Making room for another hold changes places.
 type place struct {
-	row  uint32 // row is 1 + the index of the hold in the block, or 0 if there is no hold.
-	item uint32 // item is where the index has the hold or, if there is none, where it would have it.
-	hash uint32 // hash is that of the id.
+	row  uint32 // 1 + the index of the hold in the block, or 0 if there is no hold.
+	item uint32 // where the index has the hold or, if there is none, where it would have it.
+	hash uint32 // of the id.
 }
 
 // Bytes returns the size of the memory that s has allocated.
@@ -48,7 +49,8 @@ func (s *HoldSet) Clone() HoldSet {
 	return c
 }
 
-// advance sets the clock to the caller's instant at, and returns the time of the set, and whether the caller's clock was set back.
+// advance sets the clock to the caller's instant at, and returns the time of the set, and whether the caller's clock
+// was set back.
 func (s *HoldSet) advance(at int64) (now int64, setBack bool) {
 	behind := max(s.newest-(at+s.offset), 0)
 	s.offset += behind
@@ -104,7 +106,8 @@ func (s *HoldSet) expireOldest(end int64) {
 	s.finish(p, id, end, units)
 }
 
-// makeDoneRoom makes room for one more hold that is done. isNew says that it is not done yet. It reports whether places have changed.
+// makeDoneRoom makes room for one more hold that is done. isNew says that it is not done yet. It reports whether places
+// have changed.
 func (s *HoldSet) makeDoneRoom(isNew bool) bool {
 	if isNew && s.done.count == MaxDoneHolds {
 		s.forgetOldest(&s.done)
@@ -116,7 +119,8 @@ func (s *HoldSet) makeDoneRoom(isNew bool) bool {
 	return true
 }
 
-// finish makes the hold at p done, or adds one that is done if there is none. credit are the units that were charged when it expired.
+// finish makes the hold at p done, or adds one that is done if there is none. credit are the units that were charged
+// when it expired.
 func (s *HoldSet) finish(p place, id HoldID, since int64, credit uint64) {
 	if p.row != 0 {
 		s.leaveGap(p)

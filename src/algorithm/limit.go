@@ -5,8 +5,8 @@
 // In all Take functions at is the instant in nanoseconds since the Unix epoch, and amount is
 // at most [MaxAmount]. The zero value of a state is a counter without hits.
 //
-// The caller must store the returned state even if Charged is false. If a clock was set back, a state is too far ahead. Then the next
-// operation corrects it, also a look and a charge that is refused, so that the wait starts at once.
+// The caller must store the returned state even if Charged is false. If a clock was set back, a state is too far ahead.
+// Then the next operation corrects it, also a look and a charge that is refused, so that the wait starts at once.
 package algorithm
 
 import (
@@ -21,11 +21,12 @@ import (
 type Kind uint8
 
 const (
-	// FixedWindow counts hits in windows aligned to the Unix epoch: minutes start at :00, weeks on Thursdays (UTC). At most 2 x
-	// Max units pass within any one period: Max just before an edge and Max just after it. With a Calendar, windows begin on borders
-	// of the calendar instead.
+	// FixedWindow counts hits in windows aligned to the Unix epoch: minutes start at :00, weeks on Thursdays (UTC). At
+	// most 2 x Max units pass within any one period: Max just before an edge and Max just after it. With a Calendar,
+	// windows begin on borders of the calendar instead.
 	FixedWindow Kind = iota
-	// FirstHitWindow counts hits in a window that starts with the first hit. At most 2 x Max units pass within any one period.
+	// FirstHitWindow counts hits in a window that starts with the first hit. At most 2 x Max units pass within any one
+	// period.
 	FirstHitWindow
 	// SlidingWindow stores the time of each hit. At most Max units pass within any one
 	// period, which excludes its start: a hit one period old does not count.
@@ -37,13 +38,17 @@ const (
 	// back per EmissionInterval. At most Burst + 1 + Max units pass within any one period. Above
 	// 31,622 a second rounding lets a few more pass: 100,000 for a Max of 99,999.
 	GCRA
-	// Concurrency counts only open holds: at most Max units are held at the same time. It has no window; its Period equals its Hold.
+	// Concurrency counts only open holds: at most Max units are held at the same time. It has no window; its Period equals
+	// its Hold.
 	Concurrency
 
 	numKinds
 )
 
-var kindNames = [numKinds]string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra", "concurrency"}
+var kindNames = [numKinds]string{
+	"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra",
+	"concurrency",
+}
 
 // String returns the name that rule files use.
 func (k Kind) String() string {
@@ -76,36 +81,40 @@ type Limit struct {
 	Kind Kind
 	// Max is how many units pass in one Period. With 0 nothing passes, not even a hit of 0 units.
 	Max uint64
-	// Period is the window's length, in (0, MaxPeriod]: whole seconds for FixedWindow, whole
-	// microseconds, the precision of Redis' clock, for the others. Beside a Calendar it is the nominal length, such as 30 days for a month.
+	// Period is the window's length, in (0, MaxPeriod]: whole seconds for FixedWindow, whole microseconds, the precision
+	// of Redis' clock, for the others. Beside a Calendar it is the nominal length, such as 30 days for a month.
 	Period time.Duration
 	// Calendar divides time into the windows of a FixedWindow, instead of Period. Nil stands for windows of equal length.
 	Calendar *Calendar
 	// Burst is how many units a GCRA lets pass at once beyond the first. Other kinds have 0.
 	Burst uint64
-	// Emission, if set, is the EmissionInterval of a GCRA instead of Period / Max. So a caller can change the rate of a counter, which
-	// Window does not tell from others with this Period. Rules have none.
+	// Emission, if set, is the EmissionInterval of a GCRA instead of Period / Max. So a caller can change the rate of a
+	// counter, which Window does not tell from others with this Period. Rules have none.
 	Emission time.Duration
-	// KeepsDebt says that a GCRA keeps debt beyond its BurstTolerance, which was charged with a larger Burst: a hit waits for all of it.
-	// Otherwise a counter forgets that debt, and so heals after a clock that was far ahead is set back. Rules never keep it.
+	// KeepsDebt says that a GCRA keeps debt beyond its BurstTolerance, which was charged with a larger Burst: a hit waits
+	// for all of it. Otherwise a counter forgets that debt, and so heals after a clock that was far ahead is set back.
+	// Rules never keep it.
 	KeepsDebt bool
 	// MinInterval is the shortest time since the last recorded hit, in whole microseconds up
 	// to MaxPeriod, or 0. Only SlidingWindow and GCRA have one.
 	MinInterval time.Duration
 	// CountBlocked says that refused hits count, too, as in envoyproxy/ratelimit.
 	CountBlocked bool
-	// Hold is for how long a hold stays open, up to MaxHold in whole microseconds. With 0 hits cannot be held. See HeldState.
+	// Hold is for how long a hold stays open, up to MaxHold in whole microseconds. With 0 hits cannot be held. See
+	// HeldState.
 	Hold time.Duration
-	// ReleaseUnsettled says that a hold that expires is given back. Otherwise it is charged, unless the limit is a Concurrency.
+	// ReleaseUnsettled says that a hold that expires is given back. Otherwise it is charged, unless the limit is a
+	// Concurrency.
 	ReleaseUnsettled bool
 }
 
-// Window identifies the windows of a limit. Limits with equal windows share the counters of equal keys. It is comparable.
+// Window identifies the windows of a limit. Limits with equal windows share the counters of equal keys. It is
+// comparable.
 type Window struct {
 	Kind       Kind
 	Period     time.Duration
-	CalendarID uint64 // CalendarID is Calendar.ID.
-	IsHeld     bool   // IsHeld says that the limit has a Hold.
+	CalendarID uint64
+	IsHeld     bool // true if the limit has a Hold.
 }
 
 // Window returns what identifies the windows of l.
@@ -116,8 +125,8 @@ func (l *Limit) Window() Window {
 	return Window{l.Kind, l.Period, l.Calendar.ID(), l.Hold > 0}
 }
 
-// WindowBounds returns the start and the end of the window of l that contains the instant at, in nanoseconds since the Unix epoch:
-// start <= at < end. It is for a FixedWindow.
+// WindowBounds returns the start and the end of the window of l that contains the instant at, in nanoseconds since the
+// Unix epoch: start <= at < end. It is for a FixedWindow.
 func (l *Limit) WindowBounds(at int64) (start, end int64) {
 	if l.Calendar != nil {
 		return l.Calendar.Bounds(at)
@@ -178,14 +187,17 @@ func (l *Limit) Validate() error {
 	case l.MinInterval%time.Microsecond != 0:
 		return fmt.Errorf("algorithm: the minimum interval must be whole microseconds, got %v", l.MinInterval)
 	case l.Kind == SlidingWindow && l.Max > MaxLoggedHits:
-		return fmt.Errorf("algorithm: %v remembers each hit, so its limit is at most %d; %v has no such bound", l.Kind, MaxLoggedHits, SlidingWindowCounter)
+		return fmt.Errorf("algorithm: %v remembers each hit, so its limit is at most %d; %v has no such bound", l.Kind,
+			MaxLoggedHits, SlidingWindowCounter)
 	case l.Emission < 0 || l.Emission > 0 && (l.Kind != GCRA || l.Max == 0):
 		return fmt.Errorf("algorithm: %v of %d has no emission interval of %v", l.Kind, l.Max, l.Emission)
 	case l.Kind == GCRA && l.Max > uint64(l.Period):
-		return fmt.Errorf("algorithm: %v lets at most one unit pass in a nanosecond, which %d in %v exceed", l.Kind, l.Max, l.Period)
+		return fmt.Errorf("algorithm: %v lets at most one unit pass in a nanosecond, which %d in %v exceed", l.Kind, l.Max,
+			l.Period)
 	case l.Kind == GCRA && l.Max > 0 && !l.HasExactRate():
 		below, above := l.NearestExactRates()
-		return fmt.Errorf("algorithm: %v counts in whole nanoseconds, which cannot be %d in %v; the nearest rates are %d and %d", l.Kind, l.Max, l.Period, below, above)
+		return fmt.Errorf("algorithm: %v counts in whole nanoseconds, which cannot be %d in %v; the nearest rates are %d "+
+			"and %d", l.Kind, l.Max, l.Period, below, above)
 	case l.Kind == GCRA && l.Max > 0 && (l.Burst == math.MaxUint64 || l.RefillTime(l.Burst+1) > int64(MaxPeriod)):
 		return errors.New("algorithm: the burst takes longer than 100 years to fill")
 	}

@@ -12,14 +12,14 @@ import (
 type Log struct {
 	allRecords       []record // allRecords[:numRemoved] were removed.
 	numRemoved       int
-	totalBeforeFirst uint64 // totalBeforeFirst is the running total before the first live record.
+	totalBeforeFirst uint64 // the running total before the first live record.
 }
 
 // record is one hit, or several hits of one instant. Its amount is its total less the total
 // before it, so any stretch of records is summed in one step. Totals may wrap around.
 type record struct {
-	instant      int64  // instant is in Unix nanoseconds, and not before that of the previous record.
-	runningTotal uint64 // runningTotal is the sum of the amounts up to and including this record.
+	instant      int64  // in Unix nanoseconds, and not before that of the previous record.
+	runningTotal uint64 // the sum of the amounts up to and including this record.
 }
 
 // Bytes returns the size of the memory that g has allocated.
@@ -55,8 +55,8 @@ func (g *Log) reallocate() {
 const MaxLogBytes = 8 + recordBytes*maxRecords
 
 const (
-	recordBytes = 16                // recordBytes is the size of a record, encoded and in memory.
-	maxRecords  = MaxLoggedHits + 1 // maxRecords is the length of the longest log: one record for each of the newest Max+1 units.
+	recordBytes = 16                // the size of a record, encoded and in memory.
+	maxRecords  = MaxLoggedHits + 1 // the length of the longest log: one record for each of the newest Max+1 units.
 )
 
 // AppendBinary appends an encoding of g to b. It is an encoding.BinaryAppender, which never returns an error.
@@ -111,9 +111,9 @@ func (g *Log) commitDraft(d *LogDraft) {
 // log but never writes to it, so it is cheap to make for a log of any length. The log must not
 // change while the draft is in use. The zero value is a draft of an empty log.
 type LogDraft struct {
-	keptRecords      []record // keptRecords are the records of the log that the draft has not removed.
-	numDropped       int      // numDropped is how many records the draft removed at the start of the log.
-	totalBeforeFirst uint64   // totalBeforeFirst is the running total before the first record.
+	keptRecords      []record // the records of the log that the draft has not removed.
+	numDropped       int      // how many records the draft removed at the start of the log.
+	totalBeforeFirst uint64   // the running total before the first record.
 	// addedRecords[:numAdded] are the newest records, behind keptRecords. Two are enough: one for the
 	// instant of the hits, and one that replaces a record of which a refund took a part.
 	addedRecords [2]record
@@ -155,7 +155,8 @@ func (d *LogDraft) firstRecordAfter(since int64) int {
 	return sort.Search(n, func(i int) bool { return d.recordAt(i).instant > since })
 }
 
-// firstRecordFollowedByAtMost returns the index of the first record, from first on, behind which the amounts sum to at most room.
+// firstRecordFollowedByAtMost returns the index of the first record, from first on, behind which the amounts sum to at
+// most room.
 func (d *LogDraft) firstRecordFollowedByAtMost(first int, room uint64) int {
 	total := d.newestRecord().runningTotal
 	for range 2 { // usually the result is one of the first two
@@ -164,7 +165,8 @@ func (d *LogDraft) firstRecordFollowedByAtMost(first int, room uint64) int {
 		}
 		first++
 	}
-	return first + sort.Search(d.numRecords()-first, func(i int) bool { return total-d.recordAt(first+i).runningTotal <= room })
+	return first + sort.Search(d.numRecords()-first,
+		func(i int) bool { return total-d.recordAt(first+i).runningTotal <= room })
 }
 
 // truncateRecords removes the records from i on.
@@ -209,7 +211,8 @@ func (d *LogDraft) moveFutureHitsTo(at int64) {
 	}
 }
 
-// trimOldRecords removes the records before first, and those behind which the amounts exceed limit, because they decide no hit.
+// trimOldRecords removes the records before first, and those behind which the amounts exceed limit, because they decide
+// no hit.
 func (d *LogDraft) trimOldRecords(first int, limit uint64) {
 	first = d.firstRecordFollowedByAtMost(first, limit)
 	// One record may hold many hits of one instant, so the sum of all amounts is capped, too.

@@ -49,7 +49,8 @@ func (o Op) Valid() bool { return o < numOps }
 // CanBeRefused reports whether o can be refused.
 func (o Op) CanBeRefused() bool { return o == Charge || o == Look }
 
-// isOver reports whether l refuses o, where sum is the count with the amount of o. With a Max of 0 that is so even for an amount of 0.
+// isOver reports whether l refuses o, where sum is the count with the amount of o. With a Max of 0 that is so even for
+// an amount of 0.
 func (o Op) isOver(l *Limit, sum uint64) bool { return o.CanBeRefused() && (sum > l.Max || l.Max == 0) }
 
 // addsAmount reports whether o adds its amount to the counter. over says that o was refused.
@@ -76,8 +77,8 @@ type Outcome struct {
 	Charged bool
 	// Before and After are the count before and after this hit. They are equal if nothing was charged.
 	Before, After uint64
-	// Remaining is the amount that would still pass after this hit and after the minimum interval. As in envoyproxy/ratelimit, it
-	// is 0 if a fixed window refuses the hit.
+	// Remaining is the amount that would still pass after this hit and after the minimum interval. As in
+	// envoyproxy/ratelimit, it is 0 if a fixed window refuses the hit.
 	Remaining uint64
 	// RetryAfter is how long the same hit must wait before it passes: 0 if it passed, Never if it can never pass.
 	RetryAfter time.Duration
@@ -93,7 +94,8 @@ type Outcome struct {
 	ExpiredUnits uint64
 	// HoldExcess is by how much a settlement exceeded what was reserved.
 	HoldExcess uint64
-	// FullUntil is the instant before which no unit passes. It is zero if one might pass; then the refusal must not be cached.
+	// FullUntil is the instant before which no unit passes. It is zero if one might pass; then the refusal must not be
+	// cached.
 	FullUntil time.Time
 }
 

@@ -8,9 +8,9 @@ import "time"
 // with CountBlocked. So with CountBlocked a caller that retries faster than the limit, or than
 // MinInterval, stays refused. For MinInterval a hit of several units is one hit.
 //
-// If hits are later than at, the clock was set back. Then they count as hits at the instant at, so they leave the window at most one
-// period later. The log keeps the newest Max+1 units, which decide all charges. Older units are neither in the next Before nor can
-// they be refunded.
+// If hits are later than at, the clock was set back. Then they count as hits at the instant at, so they leave the
+// window at most one period later. The log keeps the newest Max+1 units, which decide all charges. Older units are
+// neither in the next Before nor can they be refunded.
 //
 // Source: ClassDojo's rolling-rate-limiter, README.
 func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) (v Outcome) {
@@ -27,7 +27,10 @@ func TakeSliding(l *Limit, g *Log, at int64, op Op, amount uint64) (v Outcome) {
 func (d *LogDraft) Take(v *Outcome, l *Limit, at int64, op Op, amount uint64) {
 	d.moveFutureHitsTo(at)
 	first := d.firstRecordAfter(at - int64(l.Period))
-	s := SlidingSnapshot{Now: at, UnitsInWindow: d.unitsFrom(first), NewestAge: time.Duration(at - d.newestRecord().instant)}
+	s := SlidingSnapshot{
+		Now: at, UnitsInWindow: d.unitsFrom(first),
+		NewestAge: time.Duration(at - d.newestRecord().instant),
+	}
 	s.setDecision(v, l, op, amount)
 	if v.Charged {
 		if op == Refund {
@@ -63,7 +66,7 @@ func (d *LogDraft) waitForUnits(l *Limit, first int, at int64, amount uint64) ti
 // keeps the hits elsewhere fills it in.
 type SlidingSnapshot struct {
 	Now           int64
-	UnitsInWindow uint64 // UnitsInWindow is the sum of the amounts in the window before this hit.
+	UnitsInWindow uint64 // the sum of the amounts in the window before this hit.
 	// NewestAge and NewestAgeAfter are the age of the newest hit before and after this hit is
 	// recorded, or at least MaxPeriod if there is none.
 	NewestAge, NewestAgeAfter time.Duration

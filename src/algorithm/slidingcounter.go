@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// SlidingCounterState is the state of a sliding window counter: the counts of the current fixed window and of the previous one.
-// WindowStart is the start of the current window, in nanoseconds since the Unix epoch.
+// SlidingCounterState is the state of a sliding window counter: the counts of the current fixed window and of the
+// previous one. WindowStart is the start of the current window, in nanoseconds since the Unix epoch.
 type SlidingCounterState struct {
 	WindowStart                 int64
 	PreviousCount, CurrentCount uint64
 }
 
-// advanceTo returns the buckets at the instant at. If the clock was set back to an earlier window, all that counts is counted in that
-// window. So it counts for at most two windows more. Buckets of another period start elsewhere and count as empty.
+// advanceTo returns the buckets at the instant at. If the clock was set back to an earlier window, all that counts is
+// counted in that window. So it counts for at most two windows more. Buckets of another period start elsewhere and
+// count as empty.
 func (s SlidingCounterState) advanceTo(at int64, period time.Duration) SlidingCounterState {
 	start, end := WindowBounds(at, period)
 	switch {
@@ -29,16 +30,18 @@ func (s SlidingCounterState) advanceTo(at int64, period time.Duration) SlidingCo
 
 // TakeSlidingCounter applies op to s and returns the buckets to store.
 //
-// It estimates the count of the last period. The previous window contributes the part of its count that is in the last period, as
-// if its hits had come evenly. With Max 10 a minute, 8 hits in the previous minute and 3 in this one, the estimate after 15 s is
-// 3 + 8 x 0.75 = 9. So one more hit passes, and a hit of two does not. The estimate is rounded up to whole units, which changes
-// no decision.
+// It estimates the count of the last period. The previous window contributes the part of its count that is in the last
+// period, as if its hits had come evenly. With Max 10 a minute, 8 hits in the previous minute and 3 in this one, the
+// estimate after 15 s is 3 + 8 x 0.75 = 9. So one more hit passes, and a hit of two does not. The estimate is rounded
+// up to whole units, which changes no decision.
 //
 // The bound of 2 x Max - 1: Max pass at the end of one window. In the next window their part
 // shrinks by one Max - 1 times, and one unit passes each time.
 //
 // Source: Cloudflare, "How we built rate limiting capable of scaling to millions of domains".
-func TakeSlidingCounter(l *Limit, s SlidingCounterState, at int64, op Op, amount uint64) (SlidingCounterState, Outcome) {
+func TakeSlidingCounter(l *Limit, s SlidingCounterState, at int64, op Op,
+	amount uint64,
+) (SlidingCounterState, Outcome) {
 	moved := s.advanceTo(at, l.Period)
 	elapsed := at - moved.WindowStart
 	v := Outcome{Before: moved.estimatedCount(elapsed, l.Period)}

@@ -3,7 +3,7 @@ package algorithm
 // State is the state of a counter of any kind. A counter uses only the field of its kind. The
 // zero value is a counter without hits.
 type State struct {
-	FixedWindow    FixedState // FixedWindow is the current fixed window.
+	FixedWindow    FixedState // the current fixed window.
 	FirstHit       FirstHitState
 	SlidingCounter SlidingCounterState
 	GCRA           GCRAState

@@ -23,8 +23,8 @@ func WindowBounds(at int64, period time.Duration) (start, end int64) {
 	return start, start + p
 }
 
-// TakeFixed applies op to the count of the current window, and returns the count to store. With Max 10 and a count of 8, a charge
-// of 3 is over. The count is then 11 with CountBlocked and 8 without.
+// TakeFixed applies op to the count of the current window, and returns the count to store. With Max 10 and a count of
+// 8, a charge of 3 is over. The count is then 11 with CountBlocked and 8 without.
 //
 // Source: envoyproxy/ratelimit, README section "Fixed window".
 func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {
@@ -43,15 +43,16 @@ func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, 
 	return v.After, v
 }
 
-// FixedState is the state of a fixed window that also knows which hits were refused, so that they do not use up a limit that is raised.
+// FixedState is the state of a fixed window that also knows which hits were refused, so that they do not use up a limit
+// that is raised.
 type FixedState struct {
-	Count      uint64 // Count is the count of TakeFixed: what was admitted, and what was refused and counted.
-	Refused    uint64 // Refused is the part of Count that was refused.
-	RefusedMax uint64 // RefusedMax is the Max under which a hit was refused last. It is 0 if Refused is.
+	Count      uint64 // the count of TakeFixed: what was admitted, and what was refused and counted.
+	Refused    uint64 // the part of Count that was refused.
+	RefusedMax uint64 // the Max under which a hit was refused last. It is 0 if Refused is.
 }
 
-// Take applies op to the window. It does what TakeFixed does, except under a larger Max than that under which hits were refused. Then
-// only what was admitted counts, and the next hit that changes the count forgets what was refused:
+// Take applies op to the window. It does what TakeFixed does, except under a larger Max than that under which hits were
+// refused. Then only what was admitted counts, and the next hit that changes the count forgets what was refused:
 //
 //	1 a month:  a charge of 1 passes      count 1
 //	            a charge of 1 is refused  count 2, of which 1 was refused under 1
@@ -90,8 +91,9 @@ func (s *FixedState) Record(l *Limit, v *Outcome) {
 	}
 }
 
-// FixedOutcomeInstead returns what TakeFixed would have returned for the limit l instead of another one with the same windows, which
-// returned v for op and amount. Both limits have CountBlocked, so that the count does not depend on them.
+// FixedOutcomeInstead returns what TakeFixed would have returned for the limit l instead of another one with the same
+// windows, which returned v for op and amount. Both limits have CountBlocked, so that the count does not depend on
+// them.
 func FixedOutcomeInstead(l *Limit, v *Outcome, op Op, amount uint64) Outcome {
 	instead := *v
 	instead.Over, instead.Remaining, instead.RetryAfter = op.isOver(l, min(v.Before+amount, MaxCount)), 0, 0
@@ -105,7 +107,7 @@ func FixedOutcomeInstead(l *Limit, v *Outcome, op Op, amount uint64) Outcome {
 // FirstHitState is the state of a first-hit window.
 type FirstHitState struct {
 	Count     uint64
-	WindowEnd int64 // WindowEnd is the end of the window in Unix nanoseconds, or 0 before it has started.
+	WindowEnd int64 // the end of the window in Unix nanoseconds, or 0 before it has started.
 }
 
 // TakeFirstHit applies op to the window s and returns the window to store.

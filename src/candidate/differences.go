@@ -51,13 +51,13 @@ type Tracker struct {
 	results [NumResults]metrics.Counter
 	// tables has those of Results. A rule has its cell at Rule.Index, limits of requests at Set.RuleSlots+Domain.Index.
 	tables     [NumResults]metrics.TablePerSet[[]*ruleCell]
-	bySubjects [NumResults]*subjects.Tracker // bySubjects is nil for results without subjects.
-	samplers   [NumResults]*denials.Sampler  // samplers and examples are nil for results without examples.
+	bySubjects [NumResults]*subjects.Tracker // nil for results without subjects.
+	samplers   [NumResults]*denials.Sampler  // nil for results without examples.
 	examples   [NumResults]*denials.Ring
 
-	mu    sync.Mutex // mu guards the fields below.
+	mu    sync.Mutex // guards the fields below.
 	cells map[ruleName]*ruleCell
-	used  int // used is how many cells have counters.
+	used  int // how many cells have counters.
 	other ruleCounts
 	since time.Time
 }
@@ -67,7 +67,7 @@ type ruleName struct{ domain, rule string }
 // ruleCell is a rule that may have differences. Most rules have none.
 type ruleCell struct {
 	ruleName
-	counts atomic.Pointer[ruleCounts] // counts is nil before the first difference.
+	counts atomic.Pointer[ruleCounts] // nil before the first difference.
 }
 
 // ruleCounts counts the differences of a rule by result.

@@ -50,8 +50,8 @@ const sampleKeySuffix = "|sample"
 
 // ruleTimes are estimated CPU times while there are candidate rules. They leave out hits that a cache decided.
 type ruleTimes struct {
-	live, judging time.Duration // judging is the time of candidate rules without their hits.
-	hits          time.Duration // hits is the time of hits of candidate rules.
+	live, judging time.Duration // the time of candidate rules without their hits.
+	hits          time.Duration // the time of hits of candidate rules.
 }
 
 // addTimes adds the times of the request of d.

@@ -1,5 +1,5 @@
-// Package files bounds the time of file reads. A read from a file system that does not answer, such as NFS without its server, may
-// never return.
+// Package files bounds the time of file reads. A read from a file system that does not answer, such as NFS without its
+// server, may never return.
 package files
 
 import (
@@ -20,7 +20,7 @@ const MaxHanging = 4
 type Reads struct {
 	// Timeout is the longest time for one read. Defaults to DefaultTimeout.
 	Timeout time.Duration
-	hanging atomic.Int64 // hanging counts abandoned reads that have not returned.
+	hanging atomic.Int64 // counts abandoned reads that have not returned.
 }
 
 // TimeoutError is the error of a read that was abandoned, or that was not tried because MaxHanging others hang.
@@ -31,16 +31,18 @@ func (e *TimeoutError) Error() string { return e.text }
 // Hanging returns the number of reads that were abandoned and have not returned.
 func (r *Reads) Hanging() int { return int(r.hanging.Load()) }
 
-// Read calls f in a new goroutine and returns its results. If f does not return before the timeout or the end of ctx, Read abandons it:
-// Read returns a *TimeoutError or the error of ctx, and drops the results of f. While MaxHanging reads hang, Read does not call f and
-// returns a *TimeoutError.
+// Read calls f in a new goroutine and returns its results. If f does not return before the timeout or the end of ctx,
+// Read abandons it: Read returns a *TimeoutError or the error of ctx, and drops the results of f. While MaxHanging
+// reads hang, Read does not call f and returns a *TimeoutError.
 func Read[T any](ctx context.Context, r *Reads, f func() (T, error)) (T, error) {
 	var zero T
 	if r.Hanging() >= MaxHanging {
-		return zero, &TimeoutError{fmt.Sprintf("not read, as %d earlier reads have not returned: check the file system (NFS, FUSE)", MaxHanging)}
+		return zero, &TimeoutError{fmt.Sprintf("not read, as %d earlier reads have not returned: check the file system "+
+			"(NFS, FUSE)", MaxHanging)}
 	}
 	timeout := cmp.Or(r.Timeout, DefaultTimeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &TimeoutError{fmt.Sprintf("not read within %v: check the file system (NFS, FUSE)", timeout)})
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout,
+		&TimeoutError{fmt.Sprintf("not read within %v: check the file system (NFS, FUSE)", timeout)})
 	defer cancel()
 	type result struct {
 		value T

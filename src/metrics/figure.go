@@ -14,11 +14,11 @@ type Figure struct {
 	StatName string
 	// MetricName is the name of the native Prometheus metric. Empty: there is none.
 	MetricName string
-	Help       string // Help says what the figure is. It is the same for all figures with the same MetricName.
-	// Unit is the unit of the shown value, in the notation of UCUM: s, By, 1 for a share, {hit} for a number of hits. Empty: it has
-	// none, as a switch.
+	Help       string // says what the figure is. It is the same for all figures with the same MetricName.
+	// Unit is the unit of the shown value, in the notation of UCUM: s, By, 1 for a share, {hit} for a number of hits.
+	// Empty: it has none, as a switch.
 	Unit   string
-	Labels []string // Labels of MetricName are pairs: name, value, name, value.
+	Labels []string // of MetricName are pairs: name, value, name, value.
 	Kind   Kind
 	Value  int64
 	// Divisor converts the unit of Value to the unit that is shown. Defaults to 1.

@@ -43,7 +43,8 @@ func (s *Sizes) Snapshot() (count uint64, sum float64, buckets map[float64]uint6
 
 // buckets are the counts of a Histogram or of Sizes. The methods get the bounds of that type.
 type buckets struct {
-	countsPerBucket [18]atomic.Uint64 // countsPerBucket[i] counts numbers up to bounds[i]. The last one counts larger numbers.
+	// countsPerBucket[i] counts numbers up to bounds[i]. The last one counts larger numbers.
+	countsPerBucket [18]atomic.Uint64
 	sum             atomic.Int64
 }
 

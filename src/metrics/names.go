@@ -29,23 +29,23 @@ type hitCounts [hitCounterCount]Counter
 
 // namedHitTable holds the counters of all names. A name is in use while a rule or a cached series counts under it.
 //
-// A name that is no longer in use is kept until keepUnusedFor after the first flush that contained it, so that its last hits
-// reach the sinks. If it is opened again before that, its counters continue.
+// A name that is no longer in use is kept until keepUnusedFor after the first flush that contained it, so that its last
+// hits reach the sinks. If it is opened again before that, its counters continue.
 type namedHitTable struct {
-	maxUnused int // maxUnused bounds unflushedNames and firstFlushes together.
+	maxUnused int // bounds unflushedNames and firstFlushes together.
 
-	mu             sync.Mutex // mu guards the fields below.
+	mu             sync.Mutex // guards the fields below.
 	byPrefix       map[string]*namedHits
-	unflushedNames map[*namedHits]bool      // unflushedNames has unused names that no flush has contained yet.
-	firstFlushes   map[*namedHits]time.Time // firstFlushes has unused names with the time of the first flush that contained them.
-	LostHits       Counter                  // LostHits counts hits that were dropped because unflushedNames was full.
+	unflushedNames map[*namedHits]bool      // unused names that no flush has contained yet.
+	firstFlushes   map[*namedHits]time.Time // unused names with the time of the first flush that contained them.
+	LostHits       Counter                  // counts hits that were dropped because unflushedNames was full.
 }
 
 // namedHits has the counters of one name.
 type namedHits struct {
 	hitCounts
-	prefix    string // prefix starts the names of the counters, such as ratelimit.service.rate_limit.d.ip.
-	userCount int    // userCount is the number of rules and cached series that count under the name.
+	prefix    string // starts the names of the counters, such as ratelimit.service.rate_limit.d.ip.
+	userCount int    // the number of rules and cached series that count under the name.
 }
 
 // minUnusedBound is the smallest value of namedHitTable.maxUnused.
@@ -154,8 +154,9 @@ func CleanText(text, reserved string) string {
 	}, text)
 }
 
-// cleanKey replaces characters of a rule's key that statsd would misread by `_`: `:` and `|` end a name, a control character may
-// start a line, and a dot starts a new level. It replaces only the dots of IPv4 addresses: d.ip_10.0.0.7 becomes d.ip_10_0_0_7.
+// cleanKey replaces characters of a rule's key that statsd would misread by `_`: `:` and `|` end a name, a control
+// character may start a line, and a dot starts a new level. It replaces only the dots of IPv4 addresses: d.ip_10.0.0.7
+// becomes d.ip_10_0_0_7.
 func cleanKey(key string) string {
 	key = CleanText(key, ":|")
 	if strings.Count(key, ".") < 3 {

@@ -48,7 +48,8 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 }
 
-// recordCallerLimit counts the decision on a descriptor with a CallerLimit, as one of the limits that came with requests.
+// recordCallerLimit counts the decision on a descriptor with a CallerLimit, as one of the limits that came with
+// requests.
 func (r *Registry) recordCallerLimit(st *limiter.Status) {
 	outcome := OutcomeWithin
 	switch {
@@ -64,8 +65,8 @@ func (r *Registry) recordCallerLimit(st *limiter.Status) {
 	r.requestLimitStats.outcomeCounts[outcome].Add(1)
 }
 
-// RecordQuota counts requests that a proxy decided by its quota of a bucket: for each limit of the bucket, else for the unlimited rule that
-// it matches, or for the domain.
+// RecordQuota counts requests that a proxy decided by its quota of a bucket: for each limit of the bucket, else for the
+// unlimited rule that it matches, or for the domain.
 func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admitted, denied uint64) {
 	if target.RuleSet == nil {
 		return
@@ -92,7 +93,8 @@ func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admit
 	}
 }
 
-// countUnlimited counts a descriptor of rule as OutcomeUnlimited, under rule or the unlimited rules among its ChargedLimits.
+// countUnlimited counts a descriptor of rule as OutcomeUnlimited, under rule or the unlimited rules among its
+// ChargedLimits.
 func (r *Registry) countUnlimited(table *RuleTable[ruleStats], set *rules.Set, rule *rules.Rule) {
 	if rule.ChargedLimits == nil && rule.Unlimited {
 		r.statsOf(table, set, rule).outcomeCounts[OutcomeUnlimited].Add(1)
@@ -105,7 +107,9 @@ func (r *Registry) countUnlimited(table *RuleTable[ruleStats], set *rules.Set, r
 }
 
 // countCharge counts c, a charge of descriptor i.
-func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request, a *limiter.Answer, i int, c *limiter.Charge) {
+func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request, a *limiter.Answer, i int,
+	c *limiter.Charge,
+) {
 	st := &a.Statuses[i]
 	var h *hitCounts
 	stats := &r.requestLimitStats

@@ -22,7 +22,8 @@ type Config struct {
 	// MaxSeries bounds the names that contain text from clients. If there are more, the
 	// least recently used name is evicted. Defaults to 10,000.
 	MaxSeries int
-	// SanitizeDots replaces dots in keys and values by "_" in the compatible names of counters, where a dot starts a new level.
+	// SanitizeDots replaces dots in keys and values by "_" in the compatible names of counters, where a dot starts a new
+	// level.
 	SanitizeDots bool
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
@@ -31,28 +32,29 @@ type Config struct {
 // Registry is a limiter.Recorder that holds all counters of the process.
 type Registry struct {
 	nearRatio float32
-	dot       byte // dot stands for each dot within a key or a value in compatible names.
+	dot       byte // stands for each dot within a key or a value in compatible names.
 	now       func() time.Time
 
 	globalShadow, storeErrors *Counter
 	unknownDomains            *unknownDomains
 	tables                    RuleTables[ruleStats] // ruleStatsMu guards changes.
 	namedHits                 *namedHitTable
-	clientNames               *nameCache // clientNames has the names that contain text from clients.
-	requestLimitStats         ruleStats  // requestLimitStats has the outcomes of limits that came with requests.
+	clientNames               *nameCache // the names that contain text from clients.
+	requestLimitStats         ruleStats  // the outcomes of limits that came with requests.
 
 	figureSources figureSources
 
-	ruleStatsMu sync.Mutex // ruleStatsMu guards ruleStats. The first decision of a rule waits for it, so it is held for a short time only.
+	// guards ruleStats. The first decision of a rule waits for it, so it is held for a short time only.
+	ruleStatsMu sync.Mutex
 	ruleStats   statsByKey
 }
 
 // figureSources are all figures except the counters of rules.
 type figureSources struct {
-	mu            sync.Mutex          // mu guards the fields below.
-	counters      map[string]*Counter // counters has compatible names as keys.
-	statReaders   []func() []Figure   // statReaders return figures with compatible names.
-	nativeReaders []func() []Figure   // nativeReaders return figures that only Prometheus shows.
+	mu            sync.Mutex          // guards the fields below.
+	counters      map[string]*Counter // compatible names as keys.
+	statReaders   []func() []Figure   // return figures with compatible names.
+	nativeReaders []func() []Figure   // return figures that only Prometheus shows.
 }
 
 // New returns a Registry with all counters at 0.
@@ -109,7 +111,8 @@ func (r *Registry) AddFigures(read func() []Figure, isNative bool) {
 // ShowFigures registers the figures that Figures returns for the same arguments.
 func (r *Registry) ShowFigures(part, name string, source any) {
 	hasStat := func(l figureLine) bool { return l.template.StatName != "" }
-	r.AddFigures(func() []Figure { return Figures(part, name, source) }, !slices.ContainsFunc(figureLines()[part], hasStat))
+	r.AddFigures(func() []Figure { return Figures(part, name, source) },
+		!slices.ContainsFunc(figureLines()[part], hasStat))
 }
 
 // ShowBuild registers the figure that has the versions of this program and of Go as labels.
@@ -123,14 +126,16 @@ type build struct {
 	Version, Commit, Go string
 }
 
-// decisionFigures returns the descriptors by rule and outcome, the requests that proxies decided by quotas, the charges that the store did not answer, the holds, and the decisions that
-// were not enforced. It leaves out figures that are 0, except those of rules in force that have holds, or enforce_percent.
+// decisionFigures returns the descriptors by rule and outcome, the requests that proxies decided by quotas, the charges
+// that the store did not answer, the holds, and the decisions that were not enforced. It leaves out figures that are 0,
+// except those of rules in force that have holds, or enforce_percent.
 func (r *Registry) decisionFigures() (list []Figure) {
 	add := func(s *ruleStats, key statsKey) {
 		for o := range s.outcomeCounts {
 			if n := s.outcomeCounts[o].Load(); n > 0 {
 				list = append(list, Figure{
-					MetricName: "ratelimit_decisions_total", Help: "Descriptors by what became of them.", Unit: "{descriptor}", Value: int64(n),
+					MetricName: "ratelimit_decisions_total", Help: "Descriptors by what became of them.", Unit: "{descriptor}",
+					Value:  int64(n),
 					Labels: []string{"domain", key.domain, "rule", key.rule, "outcome", Outcome(o).String()},
 				})
 			}
@@ -141,7 +146,8 @@ func (r *Registry) decisionFigures() (list []Figure) {
 		}{{"admitted", s.quotaAdmitted.Load()}, {"denied", s.quotaDenied.Load()}} {
 			if q.n > 0 {
 				list = append(list, Figure{
-					MetricName: "ratelimit_quota_requests_total", Help: "Requests that proxies decided by quotas, as they reported.", Unit: "{request}", Value: int64(q.n),
+					MetricName: "ratelimit_quota_requests_total", Help: "Requests that proxies decided by quotas, as they reported.",
+					Unit: "{request}", Value: int64(q.n),
 					Labels: []string{"domain", key.domain, "rule", key.rule, "result", q.result},
 				})
 			}
@@ -149,7 +155,8 @@ func (r *Registry) decisionFigures() (list []Figure) {
 		for f := range s.unansweredCharges {
 			if n := s.unansweredCharges[f].Load(); n > 0 {
 				list = append(list, Figure{
-					MetricName: "ratelimit_unanswered_total", Help: "Charges that the store did not answer, by what was done instead.", Unit: "{charge}", Value: int64(n),
+					MetricName: "ratelimit_unanswered_total", Help: "Charges that the store did not answer, by what was done instead.",
+					Unit: "{charge}", Value: int64(n),
 					Labels: []string{"domain", key.domain, "rule", key.rule, "instead", backend.Fallback(f).String()},
 				})
 			}

@@ -17,7 +17,9 @@ const (
 	OutcomeWithin Outcome = iota
 	OutcomeNear
 	OutcomeOver
-	OutcomeShadow // OutcomeShadow hits are over the limit, but allowed because the rule is in shadow mode or not enforced for the counter.
+	// OutcomeShadow hits are over the limit, but allowed because the rule is in shadow mode or not enforced for the
+	// counter.
+	OutcomeShadow
 	OutcomeUnlimited
 	OutcomeRefunded
 	OutcomeUnmatched
@@ -26,7 +28,10 @@ const (
 	outcomeCount
 )
 
-var outcomeNames = [outcomeCount]string{"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched", "uncharged", "settled"}
+var outcomeNames = [outcomeCount]string{
+	"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched",
+	"uncharged", "settled",
+}
 
 // String returns the outcome in lower case, such as "within".
 func (o Outcome) String() string { return outcomeNames[o] }
@@ -35,17 +40,17 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // refer to a rule, so that a Set can be freed after a reload.
 type ruleStats struct {
 	key               statsKey
-	fullName          string     // fullName is the full name of the rules, or the name of the domain.
-	namedHits         *namedHits // namedHits is nil if countsByKey is false for all rules with this key.
+	fullName          string     // the full name of the rules, or the name of the domain.
+	namedHits         *namedHits // nil if countsByKey is false for all rules with this key.
 	outcomeCounts     [outcomeCount]Counter
 	holdCounts        holdCounts
-	unansweredCharges [4]Counter // unansweredCharges counts charges that the store did not answer. The index is a backend.Fallback.
-	quotaAdmitted     Counter    // quotaAdmitted and quotaDenied count requests that proxies decided by quotas.
+	unansweredCharges [4]Counter // counts charges that the store did not answer. The index is a backend.Fallback.
+	quotaAdmitted     Counter    // count requests that proxies decided by quotas.
 	quotaDenied       Counter
-	unenforced        Counter     // unenforced counts decisions on counters that enforce_percent leaves out.
-	hasHolds          atomic.Bool // hasHolds says that a rule with this key in force has holds.
-	hasEnforcement    atomic.Bool // hasEnforcement says that a rule with this key in force has enforce_percent.
-	removedAt         time.Time   // removedAt is when a reload removed the rule, or zero. Registry.ruleStatsMu guards it.
+	unenforced        Counter     // counts decisions on counters that enforce_percent leaves out.
+	hasHolds          atomic.Bool // true if a rule with this key in force has holds.
+	hasEnforcement    atomic.Bool // true if a rule with this key in force has enforce_percent.
+	removedAt         time.Time   // when a reload removed the rule, or zero. Registry.ruleStatsMu guards it.
 }
 
 // holdCounts counts what became of the holds of a rule.
@@ -84,22 +89,23 @@ func hasLimitsOfFile(r *rules.Rule) bool {
 	return len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == rules.LevelLimitsFrom
 }
 
-// Decisions counts the decisions on a rule. Each charge of a descriptor is one decision, which is Admitted, Denied or Failed. Near and
-// Shadow are parts of Admitted, and Fallback is a part of Admitted and Denied.
+// Decisions counts the decisions on a rule. Each charge of a descriptor is one decision, which is Admitted, Denied or
+// Failed. Near and Shadow are parts of Admitted, and Fallback is a part of Admitted and Denied.
 type Decisions struct {
-	// Admitted are the decisions in which the rule did not refuse, also if another rule did. Denied are those in which it refused.
-	// Config.ShadowMode of the limiter does not matter here. Both include what proxies decided by quotas.
+	// Admitted are the decisions in which the rule did not refuse, also if another rule did. Denied are those in which it
+	// refused. Config.ShadowMode of the limiter does not matter here. Both include what proxies decided by quotas.
 	Admitted, Denied uint64
 
-	Near     uint64 // Near are those above Config.NearRatio of the limit.
-	Shadow   uint64 // Shadow are those over a limit that was not enforced: the rule is in shadow mode, or enforce_percent left out the counter.
-	Fallback uint64 // Fallback are those that on_store_failure decided, because the store did not answer.
-	Failed   uint64 // Failed are those that got an error as an answer, because the store did not answer.
+	Near uint64 // those above Config.NearRatio of the limit.
+	// those over a limit that was not enforced: the rule is in shadow mode, or enforce_percent left out the counter.
+	Shadow   uint64
+	Fallback uint64 // those that on_store_failure decided, because the store did not answer.
+	Failed   uint64 // those that got an error as an answer, because the store did not answer.
 }
 
-// ForEachDecisions calls yield for each rule that has decided something, unless it was removed more than an hour ago. name is the full name
-// of the rule. Limits that came with requests are one rule without a domain, named "(request)". Decisions never decrease while the
-// rule is known.
+// ForEachDecisions calls yield for each rule that has decided something, unless it was removed more than an hour ago.
+// name is the full name of the rule. Limits that came with requests are one rule without a domain, named "(request)".
+// Decisions never decrease while the rule is known.
 func (r *Registry) ForEachDecisions(yield func(domain, name string, d Decisions)) {
 	for _, s := range r.knownStats() {
 		if s.key.rule != "" {
@@ -112,13 +118,13 @@ func (r *Registry) ForEachDecisions(yield func(domain, name string, d Decisions)
 // Holds are the holds of a rule that this process opened, and found closed or expired.
 type Holds struct {
 	Opened, Expired uint64
-	Closed          uint64 // Closed are those that were settled or released.
-	ChargedUnits    uint64 // ChargedUnits are the units that were charged; see limiter.Charge.ChargedUnits.
-	ExcessUnits     uint64 // ExcessUnits are the units by which settlements exceeded their reservations.
+	Closed          uint64 // those that were settled or released.
+	ChargedUnits    uint64 // the units that were charged; see limiter.Charge.ChargedUnits.
+	ExcessUnits     uint64 // the units by which settlements exceeded their reservations.
 }
 
-// Open returns how many holds are open. It is 0 if this process closed more than it opened, because holds of other processes or of an
-// earlier start are among them.
+// Open returns how many holds are open. It is 0 if this process closed more than it opened, because holds of other
+// processes or of an earlier start are among them.
 func (h Holds) Open() uint64 { return h.Opened - min(h.Opened, h.Closed+h.Expired) }
 
 // RuleName names a rule in figures, also after the rule has gone. Rule is its full name.

@@ -10,13 +10,14 @@ import (
 	"ratelimit/src/rules"
 )
 
-// statsByKey has the counters of all rules and domains in force that have decided something, and of those that a reload removed less than
-// keepRemovedFor ago. If one of these returns, its counters continue. Rules with figures that are shown at 0 are there from the start.
+// statsByKey has the counters of all rules and domains in force that have decided something, and of those that a reload
+// removed less than keepRemovedFor ago. If one of these returns, its counters continue. Rules with figures that are
+// shown at 0 are there from the start.
 type statsByKey struct {
 	byKey   map[statsKey]*ruleStats
-	removed map[*ruleStats]bool // removed has those with a removedAt, and some that returned.
-	// all has the values of byKey. Elements are only appended, and deletions make a new slice, so that readers need not hold a lock while
-	// they read the elements.
+	removed map[*ruleStats]bool // those with a removedAt, and some that returned.
+	// all has the values of byKey. Elements are only appended, and deletions make a new slice, so that readers need not
+	// hold a lock while they read the elements.
 	all []*ruleStats
 }
 
@@ -40,7 +41,8 @@ func (r *Registry) UseRules(set *rules.Set) {
 	}
 	for _, u := range added {
 		for _, rule := range u.Rules() {
-			if r.ruleStats.byKey[keyOf(rule)] != nil || rule.HoldIDKey != "" || rule.Enforcement != nil { // The latter have figures that are shown at 0.
+			// The latter have figures that are shown at 0.
+			if r.ruleStats.byKey[keyOf(rule)] != nil || rule.HoldIDKey != "" || rule.Enforcement != nil {
 				table.Rule(rule).Store(r.openRuleStats(rule))
 			}
 		}
@@ -63,7 +65,8 @@ func (r *Registry) statsOf(table *RuleTable[ruleStats], set *rules.Set, rule *ru
 	defer r.ruleStatsMu.Unlock()
 	s := r.openRuleStats(rule)
 	if now := r.tables.RuleInForce(set, rule); now != nil && now != rule {
-		r.openRuleStats(now) // The rule was unlimited, for example, and is limited now: it needs counters of hits before others find them.
+		// The rule was unlimited, for example, and is limited now: it needs counters of hits before others find them.
+		r.openRuleStats(now)
 	}
 	if !r.tables.StoreRule(set, rule, s) {
 		r.ruleStats.remove(s, r.now())
@@ -120,7 +123,8 @@ func (r *Registry) openRuleStats(rule *rules.Rule) *ruleStats {
 	return s
 }
 
-// open returns the counters with a key and marks them as in force. fullName is the full name of the rule, or the name of the domain.
+// open returns the counters with a key and marks them as in force. fullName is the full name of the rule, or the name
+// of the domain.
 func (b *statsByKey) open(key statsKey, fullName string) *ruleStats {
 	s := b.byKey[key]
 	if s == nil {
@@ -155,7 +159,8 @@ func (b *statsByKey) deleteExpired(n *namedHitTable, now time.Time, most int) {
 		}
 	}
 	slices.SortFunc(removed, func(x, y *ruleStats) int {
-		return cmp.Or(x.removedAt.Compare(y.removedAt), cmp.Compare(x.key.domain, y.key.domain), cmp.Compare(x.key.rule, y.key.rule))
+		return cmp.Or(x.removedAt.Compare(y.removedAt), cmp.Compare(x.key.domain, y.key.domain),
+			cmp.Compare(x.key.rule, y.key.rule))
 	})
 	expired := 0
 	for i, s := range removed {

@@ -11,13 +11,13 @@ import (
 	"ratelimit/src/rules"
 )
 
-// nameCache holds the names that contain text from clients. When it is full, it evicts the least recently used name. Names are
-// found by their hash: a lookup builds the name on the stack and allocates nothing.
+// nameCache holds the names that contain text from clients. When it is full, it evicts the least recently used name.
+// Names are found by their hash: a lookup builds the name on the stack and allocates nothing.
 type nameCache struct {
 	seed      maphash.Seed
 	namedHits *namedHitTable
-	dot       byte    // dot stands for each dot within a key or a value.
-	Evicted   Counter // Evicted counts the names that made room for others.
+	dot       byte    // stands for each dot within a key or a value.
+	Evicted   Counter // counts the names that made room for others.
 	shards    []nameCacheShard
 }
 
@@ -25,20 +25,23 @@ type nameCache struct {
 const nameCacheShardCount = 16
 
 type nameCacheShard struct {
-	maxNames int // maxNames bounds byHash.
+	maxNames int // bounds byHash.
 
-	mu          sync.Mutex               // mu guards the fields below.
-	byHash      map[uint64]*list.Element // byHash finds the elements of recentNames.
-	recentNames list.List                // recentNames has *cachedName, the most recently used first.
+	mu          sync.Mutex               // guards the fields below.
+	byHash      map[uint64]*list.Element // finds the elements of recentNames.
+	recentNames list.List                // *cachedName, the most recently used first.
 }
 
 type cachedName struct {
-	nameHash uint64 // nameHash is that of the name with nameCache.seed.
+	nameHash uint64 // of the name with nameCache.seed.
 	hits     *namedHits
 }
 
 func newNameCache(most int, n *namedHitTable, dot byte) *nameCache {
-	c := &nameCache{seed: maphash.MakeSeed(), namedHits: n, dot: dot, shards: make([]nameCacheShard, min(most, nameCacheShardCount))}
+	c := &nameCache{
+		seed: maphash.MakeSeed(), namedHits: n, dot: dot,
+		shards: make([]nameCacheShard, min(most, nameCacheShardCount)),
+	}
 	for i := range c.shards {
 		c.shards[i].maxNames = most / len(c.shards)
 		c.shards[i].byHash = make(map[uint64]*list.Element)
@@ -128,18 +131,19 @@ const otherDomainsName = "other_domains"
 
 // unknownDomains counts descriptors of domains without rules.
 type unknownDomains struct {
-	newCounter func(name string) *Counter // newCounter is Registry.Counter.
-	totalStats ruleStats                  // totalStats has the outcomes of all domains without rules together.
+	newCounter func(name string) *Counter // Registry.Counter.
+	totalStats ruleStats                  // the outcomes of all domains without rules together.
 
-	mu             sync.Mutex          // mu guards countersByName.
-	countersByName map[string]*Counter // countersByName has maxUnknownDomains domains and otherDomainsName.
+	mu             sync.Mutex          // guards countersByName.
+	countersByName map[string]*Counter // maxUnknownDomains domains and otherDomainsName.
 }
 
 // counterOf returns the counter of a domain. It allocates only when it creates a counter.
 func (u *unknownDomains) counterOf(domain []byte) *Counter {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.countersByName[string(domain)] == nil && (len(u.countersByName) >= maxUnknownDomains || len(domain) > maxNameBytes) {
+	if u.countersByName[string(domain)] == nil &&
+		(len(u.countersByName) >= maxUnknownDomains || len(domain) > maxNameBytes) {
 		domain = []byte(otherDomainsName)
 	}
 	c := u.countersByName[string(domain)]

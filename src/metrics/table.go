@@ -14,8 +14,8 @@ var figuresText string
 
 // figureLine is one line of figures.txt.
 type figureLine struct {
-	valuePath string // valuePath leads from the source of a part to the value.
-	template  Figure // template has names with $ and *, and no value.
+	valuePath string // leads from the source of a part to the value.
+	template  Figure // names with $ and *, and no value.
 }
 
 // figureLines are the lines of figures.txt by part.
@@ -29,7 +29,10 @@ var figureLines = sync.OnceValue(func() map[string][]figureLine {
 		if len(columns) < 5 || columns[0] == "#" {
 			continue
 		}
-		f := Figure{StatName: strings.Trim(columns[2], "-"), Unit: strings.Trim(columns[4], "-"), Help: strings.Join(columns[5:], " ")}
+		f := Figure{
+			StatName: strings.Trim(columns[2], "-"), Unit: strings.Trim(columns[4], "-"),
+			Help: strings.Join(columns[5:], " "),
+		}
 		if columns[0] == "gauge" {
 			f.Kind = KindGauge
 		}
@@ -51,9 +54,10 @@ func Declarations() map[string][]Figure {
 	return list
 }
 
-// Figures returns the figures that figures.txt declares for part. name replaces $ in their names. source has the fields and
-// methods that the table names, or is a function that returns such a value. Their values are numbers, switches, instants,
-// durations, fractions, distributions, counters, or maps with a number for each key. There are no figures while source returns a nil pointer.
+// Figures returns the figures that figures.txt declares for part. name replaces $ in their names. source has the fields
+// and methods that the table names, or is a function that returns such a value. Their values are numbers, switches,
+// instants, durations, fractions, distributions, counters, or maps with a number for each key. There are no figures
+// while source returns a nil pointer.
 func Figures(part, name string, source any) (list []Figure) {
 	all := reflect.ValueOf(source)
 	if all.Kind() == reflect.Func {

@@ -13,9 +13,9 @@ type TablePerSet[T any] struct{ setTables atomic.Pointer[setTables[T]] }
 
 type setTables[T any] struct {
 	set           *rules.Set
-	previousSet   weak.Pointer[rules.Set] // previousSet was in force before set.
-	table         T                       // table belongs to set.
-	previousTable T                       // previousTable belongs to previousSet.
+	previousSet   weak.Pointer[rules.Set] // was in force before set.
+	table         T                       // belongs to set.
+	previousTable T                       // belongs to previousSet.
 }
 
 // UseSet puts set in force with its table. Only one goroutine at a time may call it.
@@ -47,8 +47,8 @@ func (p *TablePerSet[T]) TableOf(set *rules.Set) (table T, ok bool) {
 	return table, false
 }
 
-// RuleTable has a place for a value of each rule and of each domain of a Set. A place is nil until a value is stored, so rules without
-// traffic take little memory.
+// RuleTable has a place for a value of each rule and of each domain of a Set. A place is nil until a value is stored,
+// so rules without traffic take little memory.
 type RuleTable[T any] struct{ rules, domains []atomic.Pointer[T] }
 
 // Rule returns the place of a rule of the Set.
@@ -60,8 +60,8 @@ func (t *RuleTable[T]) Domain(d *rules.Domain) *atomic.Pointer[T] { return &t.do
 // RuleTables is a TablePerSet of RuleTables. A lock of the caller guards all methods but TableOf.
 type RuleTables[T any] struct{ TablePerSet[RuleTable[T]] }
 
-// Next returns a table for set with the values of the rules and domains that set has in common with the Set in force. added and removed
-// are the others, as Set.Changes returns them. The caller then calls UseSet.
+// Next returns a table for set with the values of the rules and domains that set has in common with the Set in force.
+// added and removed are the others, as Set.Changes returns them. The caller then calls UseSet.
 func (p *RuleTables[T]) Next(set *rules.Set) (next RuleTable[T], added, removed []*rules.Set) {
 	before, old := p.InForce()
 	added, removed = set.Changes(before)
@@ -95,8 +95,8 @@ func clearPlace[T any](places []atomic.Pointer[T], i int) {
 	}
 }
 
-// StoreRule stores the value of a rule of set, which may have been replaced. It reports whether a rule with the same name is in force; that
-// one gets the value, too.
+// StoreRule stores the value of a rule of set, which may have been replaced. It reports whether a rule with the same
+// name is in force; that one gets the value, too.
 func (p *RuleTables[T]) StoreRule(set *rules.Set, r *rules.Rule, v *T) (inForce bool) {
 	if table, ok := p.TableOf(set); ok {
 		table.Rule(r).Store(v)
@@ -109,7 +109,8 @@ func (p *RuleTables[T]) StoreRule(set *rules.Set, r *rules.Rule, v *T) (inForce 
 	return now != nil
 }
 
-// RuleInForce returns the rule in force with the name of r, a rule of set; r itself if set is in force, and nil if there is none.
+// RuleInForce returns the rule in force with the name of r, a rule of set; r itself if set is in force, and nil if
+// there is none.
 func (p *RuleTables[T]) RuleInForce(set *rules.Set, r *rules.Rule) *rules.Rule {
 	if now, _ := p.InForce(); now != set {
 		return now.Rule(r.Domain, r.FullName)

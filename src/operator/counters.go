@@ -12,8 +12,8 @@ type CounterEntry struct {
 	Key string `json:"key"`
 	// Value is the whole value. It is not used if Prefix is set.
 	Value string `json:"value,omitempty"`
-	// Prefix, if not nil, is the start of the value, and the entry stands for all values that begin with it. Only the last entry of a
-	// descriptor may have one.
+	// Prefix, if not nil, is the start of the value, and the entry stands for all values that begin with it. Only the last
+	// entry of a descriptor may have one.
 	Prefix *string `json:"prefix,omitempty"`
 }
 
@@ -65,8 +65,8 @@ type Counter struct {
 	Remaining uint64 `json:"remaining"`
 	// ResetAfterSeconds is the time until the count is 0.
 	ResetAfterSeconds float64 `json:"reset_after_seconds"`
-	// Refuses says that the limit would refuse a request for one unit. RetryAfterSeconds is the time until it passes: 0 if it
-	// passes now, -1 if it never does.
+	// Refuses says that the limit would refuse a request for one unit. RetryAfterSeconds is the time until it passes: 0 if
+	// it passes now, -1 if it never does.
 	Refuses           bool    `json:"refuses"`
 	RetryAfterSeconds float64 `json:"retry_after_seconds"`
 	// Shadow says that a refusal has no effect: the rule is in shadow mode, or its enforce_percent leaves out the counter.
@@ -82,7 +82,8 @@ type CounterReport struct {
 	Counters []Counter `json:"counters,omitempty"`
 	// Before are the same counters before the change. It is empty if nothing was changed.
 	Before []Counter `json:"before,omitempty"`
-	// Matching is how many counters a pattern matches, and Names are the names of at most MaxNames of them, as the store has them.
+	// Matching is how many counters a pattern matches, and Names are the names of at most MaxNames of them, as the store
+	// has them.
 	Matching int      `json:"matching,omitempty"`
 	Names    []string `json:"names,omitempty"`
 	// Warning says what the change has not done.
@@ -101,7 +102,7 @@ type Client struct {
 
 // CounterError is an error that the client can fix.
 type CounterError struct {
-	Status int // Status is the HTTP status code.
+	Status int // the HTTP status code.
 	Reason string
 }
 

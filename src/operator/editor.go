@@ -39,7 +39,8 @@ func (e *Editor) ChangeDescriptor(ctx context.Context, c *CounterChange, client 
 	return e.Change(ctx, *c, client, func(int) {})
 }
 
-// ParsePublished parses what Publish got on another replica. ok is false if it is not known which counters were changed.
+// ParsePublished parses what Publish got on another replica. ok is false if it is not known which counters were
+// changed.
 func ParsePublished(text []byte) (c CounterChange, ok bool) {
 	err := json.Unmarshal(text, &c)
 	return c, err == nil && !c.IsPattern()
@@ -52,7 +53,10 @@ func (e *Editor) Hits(c *CounterChange) (*backend.Batch, error) {
 
 // request returns a request for one unit with the descriptor of c.
 func (c *CounterChange) request() *limiter.Request {
-	return &limiter.Request{Domain: []byte(c.Domain), Descriptors: []limiter.Descriptor{{Entries: c.entries()}}, IgnoresHolds: true}
+	return &limiter.Request{
+		Domain: []byte(c.Domain), Descriptors: []limiter.Descriptor{{Entries: c.entries()}},
+		IgnoresHolds: true,
+	}
 }
 
 // entries returns the entries of c. Of a pattern, the last value is a prefix.
@@ -73,9 +77,11 @@ func (c *CounterChange) usedUnits() uint64 {
 	return *c.Used
 }
 
-// Change performs c, which must be valid. client goes to OnChange. progress is called now and then with the number of counters that a
-// pattern matches so far. An error that is a *CounterError is the client's.
-func (e *Editor) Change(ctx context.Context, c CounterChange, client Client, progress func(int)) (*CounterReport, error) {
+// Change performs c, which must be valid. client goes to OnChange. progress is called now and then with the number of
+// counters that a pattern matches so far. An error that is a *CounterError is the client's.
+func (e *Editor) Change(ctx context.Context, c CounterChange, client Client,
+	progress func(int),
+) (*CounterReport, error) {
 	report := &CounterReport{CounterChange: c}
 	change := e.changeDescriptor
 	if c.IsPattern() {
@@ -97,7 +103,10 @@ func clientError(err error) error {
 	case errors.Is(err, limiter.ErrInvalidRequest):
 		return &CounterError{Status: http.StatusBadRequest, Reason: err.Error()}
 	case errors.Is(err, backend.ErrNoNames):
-		return &CounterError{Status: http.StatusNotImplemented, Reason: err.Error() + ": name whole descriptors, or set MEMORY_COUNTER_NAMES=true"}
+		return &CounterError{
+			Status: http.StatusNotImplemented,
+			Reason: err.Error() + ": name whole descriptors, or set MEMORY_COUNTER_NAMES=true",
+		}
 	}
 	return err
 }
@@ -106,7 +115,8 @@ func clientError(err error) error {
 func errNoLimit(c *CounterChange) error {
 	return &CounterError{
 		Status: http.StatusUnprocessableEntity,
-		Reason: fmt.Sprintf("no limit of domain %s applies to %s; /explain says why", rules.Quote(c.Domain), c.DescriptorText()),
+		Reason: fmt.Sprintf("no limit of domain %s applies to %s; /explain says why", rules.Quote(c.Domain),
+			c.DescriptorText()),
 	}
 }
 
@@ -147,7 +157,8 @@ func (e *Editor) publish(ctx context.Context, c *CounterChange) (warning string)
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("the store has the change, but replicas with an over-limit cache may refuse until its entries expire; send the change again: %v", err)
+	return fmt.Sprintf("the store has the change, but replicas with an over-limit cache may refuse until its entries "+
+		"expire; send the change again: %v", err)
 }
 
 // read returns the counters that req would charge, as they are now.

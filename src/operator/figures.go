@@ -39,7 +39,7 @@ type State struct {
 
 // LoadedRules describes the rules in force.
 type LoadedRules struct {
-	Hash    string `json:"hash"` // Hash is the same for the same rules.
+	Hash    string `json:"hash"` // the same for the same rules.
 	Domains int    `json:"domains"`
 	Rules   int    `json:"rules"`
 	Files   int    `json:"files"`
@@ -70,17 +70,18 @@ type DomainRates struct {
 // RuleRates are the rates of one rule. In JSON the rates stand beside its name.
 type RuleRates struct {
 	Domain string `json:"domain"`
-	Rule   string `json:"rule"`  // Rule is the full name of the rule, as in /rlconfig, such as "domain.key_value".
-	Limit  string `json:"limit"` // Limit is the limit for people, such as "10 per minute".
+	Rule   string `json:"rule"`  // the full name of the rule, as in /rlconfig, such as "domain.key_value".
+	Limit  string `json:"limit"` // the limit for people, such as "10 per minute".
 	PerSecond
-	Holds *Holds `json:"holds,omitempty"` // Holds is nil for rules without holds.
+	Holds *Holds `json:"holds,omitempty"` // nil for rules without holds.
 }
 
 // Holds are the holds of a rule that this process opened.
 type Holds struct {
-	Open    uint64 `json:"open"`    // Open is how many holds are open now.
-	Expired uint64 `json:"expired"` // Expired is how many holds expired since the start, because nothing settled or released them.
-	Charged uint64 `json:"charged"` // Charged is how many units were charged since the start: by settlements, and by requests without a hold.
+	Open    uint64 `json:"open"`    // how many holds are open now.
+	Expired uint64 `json:"expired"` // how many holds expired since the start, because nothing settled or released them.
+	// how many units were charged since the start: by settlements, and by requests without a hold.
+	Charged uint64 `json:"charged"`
 }
 
 // String returns the holds for people: "3 open, 1 expired, 900 charged".
@@ -91,7 +92,7 @@ func (h *Holds) String() string {
 // History are the rates of the last hour. The six lists are equally long, in decisions per second,
 // oldest first. The last value is that of the last step that has ended.
 type History struct {
-	Start       time.Time `json:"start"` // Start is the begin of the first step.
+	Start       time.Time `json:"start"` // the begin of the first step.
 	StepSeconds int       `json:"step_seconds"`
 	Admitted    []float64 `json:"admitted"`
 	Denied      []float64 `json:"denied"`
@@ -103,28 +104,28 @@ type History struct {
 
 // The kinds and windows of a TopQuery.
 const (
-	TopHot       = "hot"    // TopHot asks for the subjects with most hits.
-	TopDenied    = "denied" // TopDenied asks for the subjects with most denied hits.
+	TopHot       = "hot"    // asks for the subjects with most hits.
+	TopDenied    = "denied" // asks for the subjects with most denied hits.
 	WindowMinute = "minute"
 	WindowHour   = "hour"
 )
 
 // TopQuery asks for subjects.
 type TopQuery struct {
-	Kind   string // Kind is TopHot or TopDenied.
-	Window string // Window is WindowMinute or WindowHour.
-	Domain string // Domain is empty for all domains.
-	Rule   string // Rule is empty for all rules of Domain.
-	Limit  int    // Limit is how many subjects are returned at most.
+	Kind   string // TopHot or TopDenied.
+	Window string // WindowMinute or WindowHour.
+	Domain string // empty for all domains.
+	Rule   string // empty for all rules of Domain.
+	Limit  int    // how many subjects are returned at most.
 }
 
 // Subject is what a limit counts: a user, an address, a key. Its hits are estimates.
 type Subject struct {
 	Domain    string  `json:"domain"`
 	Rule      string  `json:"rule"`
-	Subject   string  `json:"subject"` // Subject is the descriptor, as key=value,key=value. Callers chose its text.
+	Subject   string  `json:"subject"` // the descriptor, as key=value,key=value. Callers chose its text.
 	PerSecond float64 `json:"per_second"`
-	Hits      uint64  `json:"hits"` // Hits is the estimate for the whole window.
+	Hits      uint64  `json:"hits"` // the estimate for the whole window.
 }
 
 // NeverRetry is Denial.RetryAfterSeconds of a request that will never be admitted.
@@ -132,14 +133,17 @@ const NeverRetry = -1
 
 // Denial is a sampled denial.
 type Denial struct {
-	ID       uint64    `json:"id"` // ID grows by one with each sampled denial of this process. The first one follows from the time of its start, so IDs also grow over a restart.
-	At       time.Time `json:"at"`
-	Protocol string    `json:"protocol"` // Protocol is that of the request: "grpc", "json", "divvy" or "resp", or "rlqs" if a proxy decided it by a quota.
-	Domain   string    `json:"domain"`
-	Rule     string    `json:"rule"`    // Rule is empty for a limit that came with the request.
-	Subject  string    `json:"subject"` // Subject is the descriptor, as key=value,key=value. Callers chose its text.
-	Counter  string    `json:"counter"`
+	// grows by one with each sampled denial of this process. The first one follows from the time of its start, so IDs also
+	// grow over a restart.
+	ID uint64    `json:"id"`
+	At time.Time `json:"at"`
+	// of the request: "grpc", "json", "divvy" or "resp", or "rlqs" if a proxy decided it by a quota.
+	Protocol string `json:"protocol"`
+	Domain   string `json:"domain"`
+	Rule     string `json:"rule"`    // empty for a limit that came with the request.
+	Subject  string `json:"subject"` // the descriptor, as key=value,key=value. Callers chose its text.
+	Counter  string `json:"counter"`
 	// RetryAfterSeconds is the time after which the same request would be admitted, or NeverRetry.
 	RetryAfterSeconds float64 `json:"retry_after_seconds"`
-	Skipped           uint64  `json:"skipped"` // Skipped is how many denials since the last sample were not sampled.
+	Skipped           uint64  `json:"skipped"` // how many denials since the last sample were not sampled.
 }

@@ -1,5 +1,5 @@
-// Package operator has what operators see and change: rates, subjects, denials, quotas, counters. The operator's page, the JSON under /api
-// and the tools speak its types, which are stable in JSON: later versions only add fields.
+// Package operator has what operators see and change: rates, subjects, denials, quotas, counters. The operator's page,
+// the JSON under /api and the tools speak its types, which are stable in JSON: later versions only add fields.
 package operator
 
 import (
@@ -54,7 +54,10 @@ func NewObserver(cfg Config) *Observer {
 	}
 	if n := cfg.Denials; n > 0 {
 		o.denials = denials.NewRing(n, o.startedAt)
-		o.sampler = denials.New(denials.Config{MaxSamples: denialsPerInterval, Interval: denialInterval, OnSample: o.denials.Add})
+		o.sampler = denials.New(denials.Config{
+			MaxSamples: denialsPerInterval, Interval: denialInterval,
+			OnSample: o.denials.Add,
+		})
 	}
 	return o
 }
@@ -107,8 +110,8 @@ type Figures struct {
 	Divider *quota.Divider
 	// Service returns the state of the process, of its store and its rules.
 	Service func() State
-	// CandidateRules returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if no
-	// directory is set for candidate rules.
+	// CandidateRules returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is
+	// false if no directory is set for candidate rules.
 	CandidateRules func(limit int) (c Candidate, ok bool)
 }
 
@@ -125,8 +128,8 @@ func (f *Figures) State() State {
 // Candidate returns what CandidateRules returns.
 func (f *Figures) Candidate(limit int) (Candidate, bool) { return f.CandidateRules(limit) }
 
-// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service if both are empty. ok is false if
-// there is no such domain or rule, or no history of it.
+// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service if both are empty.
+// ok is false if there is no such domain or rule, or no history of it.
 func (f *Figures) History(domain, rule string) (list History, ok bool) {
 	hour, ok := f.history.Hour(domain, rule)
 	if !ok {
@@ -154,7 +157,10 @@ func (f *Figures) Top(q TopQuery) (list []Subject) {
 		query.Window = subjects.Hour
 	}
 	for _, s := range f.subjects.Top(time.Now(), query) {
-		list = append(list, Subject{Domain: s.Domain, Rule: s.Rule, Subject: s.Text, PerSecond: s.PerSecond, Hits: uint64(s.Hits + 0.5)})
+		list = append(list, Subject{
+			Domain: s.Domain, Rule: s.Rule, Subject: s.Text, PerSecond: s.PerSecond,
+			Hits: uint64(s.Hits + 0.5),
+		})
 	}
 	return list
 }
@@ -181,7 +187,8 @@ func RetrySeconds(wait time.Duration) float64 {
 	return wait.Seconds()
 }
 
-// NextDenial returns a channel that is closed when a denial with an ID above after can be read. It is nil if no denials are kept.
+// NextDenial returns a channel that is closed when a denial with an ID above after can be read. It is nil if no denials
+// are kept.
 func (f *Figures) NextDenial(after uint64) <-chan struct{} {
 	if f.denials == nil {
 		return nil

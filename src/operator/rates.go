@@ -10,14 +10,21 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Rates returns the rates of all domains, and of the rules whose full name contains search, in any case. It leaves out the first offset
-// rules and returns at most limit. Rules with decisions in the last ten seconds come first, the busiest ones first, then all others by name.
+// Rates returns the rates of all domains, and of the rules whose full name contains search, in any case. It leaves out
+// the first offset rules and returns at most limit. Rules with decisions in the last ten seconds come first, the
+// busiest ones first, then all others by name.
 func (f *Figures) Rates(search string, offset, limit int) Rates {
 	current := f.history.Current()
-	page := ratesPage{search: strings.ToLower(search), offset: offset, limit: limit, known: make(map[metrics.RuleName]PerSecond)}
+	page := ratesPage{
+		search: strings.ToLower(search), offset: offset, limit: limit,
+		known: make(map[metrics.RuleName]PerSecond),
+	}
 	page.holds = make(map[metrics.RuleName]*Holds)
 	f.registry.ForEachHolds(func(domain, rule string, h metrics.Holds) {
-		page.holds[metrics.RuleName{Domain: domain, Rule: rule}] = &Holds{Open: h.Open(), Expired: h.Expired, Charged: h.ChargedUnits}
+		page.holds[metrics.RuleName{Domain: domain, Rule: rule}] = &Holds{
+			Open: h.Open(), Expired: h.Expired,
+			Charged: h.ChargedUnits,
+		}
 	})
 	page.Total = current.Total
 	set := f.rules.Load()
@@ -32,7 +39,8 @@ func (f *Figures) Rates(search string, offset, limit int) Rates {
 			page.add(rule)
 		}
 	}
-	for _, d := range slices.SortedFunc(slices.Values(set.Domains()), func(a, b *rules.Domain) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, d := range slices.SortedFunc(slices.Values(set.Domains()),
+		func(a, b *rules.Domain) int { return strings.Compare(a.Name, b.Name) }) {
 		page.addIdle(d)
 	}
 	return page.Rates
@@ -61,9 +69,9 @@ func domainRates(current *history.Current, set *rules.Set) (list []DomainRates) 
 // ratesPage is a page of the list of rules.
 type ratesPage struct {
 	Rates
-	search        string // search is in lower case.
+	search        string // in lower case.
 	offset, limit int
-	known         map[metrics.RuleName]PerSecond // known has the rates of the rules that have decided something.
+	known         map[metrics.RuleName]PerSecond // the rates of the rules that have decided something.
 	holds         map[metrics.RuleName]*Holds
 }
 
@@ -81,7 +89,8 @@ func (p *ratesPage) add(rule *rules.Rule) {
 	}
 }
 
-// addIdle adds the matching rules of a domain that had no decisions. It sorts them only if some of them are on the page.
+// addIdle adds the matching rules of a domain that had no decisions. It sorts them only if some of them are on the
+// page.
 func (p *ratesPage) addIdle(d *rules.Domain) {
 	isLeftOut := func(r *rules.Rule) bool {
 		return len(p.known) > 0 && isBusy(p.known[metrics.NameOf(r)]) || !p.matches(r.FullName)

@@ -2,8 +2,9 @@ package quota
 
 import "time"
 
-// settleTime is how long a message may be on its way, in either direction, together with the time that the proxy takes to use it or to
-// write it. An assignment that was replaced longer ago is not in use any more, and a report that arrives later has all that was used of it.
+// settleTime is how long a message may be on its way, in either direction, together with the time that the proxy takes
+// to use it or to write it. An assignment that was replaced longer ago is not in use any more, and a report that
+// arrives later has all that was used of it.
 const settleTime = time.Second
 
 // assignmentSpacing is the shortest time between two assignments of one proxy in one window.
@@ -12,9 +13,9 @@ const assignmentSpacing = settleTime / 2
 // maxUnsettled is how many assignments an account knows one by one.
 const maxUnsettled = 3
 
-// account is what the service knows of the units that one proxy has in one bucket. It knows what it has assigned and what the proxy has
-// reported, but not which assignment the reported units came from, nor which assignment the proxy uses now. All its estimates
-// are on the safe side: more units may be in use than are, never fewer.
+// account is what the service knows of the units that one proxy has in one bucket. It knows what it has assigned and
+// what the proxy has reported, but not which assignment the reported units came from, nor which assignment the proxy
+// uses now. All its estimates are on the safe side: more units may be in use than are, never fewer.
 //
 // An assignment of 100 units that the proxy reports 60 of, replaced by another one of 50:
 //
@@ -26,15 +27,15 @@ const maxUnsettled = 3
 //	report 10 allowed                 40            40
 //	it expires, report 5 after 1 s     0            35   35 were not used: spare
 type account struct {
-	unsettled    [maxUnsettled]assigned // unsettled are the newest assignments, oldest first, of which the first count are set.
+	unsettled    [maxUnsettled]assigned // the newest assignments, oldest first, of which the first count are set.
 	count        uint8
-	settledUnits uint32 // settledUnits is what may be left of the newest assignment that had settled when the last report came.
-	expiresAt    int64  // expiresAt is when the newest assignment expires, as Instant.elapsed; 0 without one.
+	settledUnits uint32 // what may be left of the newest assignment that had settled when the last report came.
+	expiresAt    int64  // when the newest assignment expires, as Instant.elapsed; 0 without one.
 }
 
 // assigned is an assignment that the proxy may not have received yet.
 type assigned struct {
-	at    int64 // at is when it was sent, as Instant.elapsed.
+	at    int64 // when it was sent, as Instant.elapsed.
 	units uint32
 }
 

@@ -14,39 +14,39 @@ import (
 // bucket is a quota that proxies share.
 type bucket struct {
 	domain  []byte
-	entries []rules.Entry // entries are sorted by key.
-	id      []byte        // id is the BucketId as a protobuf message.
+	entries []rules.Entry // sorted by key.
+	id      []byte        // the BucketId as a protobuf message.
 
-	// nextTick is when the bucket has its next round, see Divider.schedule. next and previous are its neighbours in Divider.wheel. Divider.mu guards
-	// all three.
+	// nextTick is when the bucket has its next round, see Divider.schedule. next and previous are its neighbours in
+	// Divider.wheel. Divider.mu guards all three.
 	nextTick       int64
 	next, previous *bucket
-	position       int // position is that in Divider.list. Divider.mu guards it.
+	position       int // in Divider.list. Divider.mu guards it.
 
-	mu          sync.Mutex // mu guards what follows.
+	mu          sync.Mutex // guards what follows.
 	members     []*member
 	target      limiter.QuotaTarget
-	windows     []window // windows has the current window of each limit.
-	lastRound   int64    // lastRound is when the last round began, as Instant.elapsed.
-	fairEnd     int64    // fairEnd is when member.taken starts again at 0, as Instant.elapsed.
-	fairSeconds float64  // fairSeconds is the time between two values of fairEnd.
-	unassigned  uint64   // unassigned is how many units proxies used without an assignment, and that are not charged yet.
-	freed       []uint64 // freed has, for each limit, the units of members that have left, which go back to the store.
-	outstanding []uint64 // outstanding has, for each limit, the sum of member.outstanding when the round asked the store.
-	rotation    int      // rotation is the member that comes first in the next division.
-	isShort     bool     // isShort says that the last division could not give all members what they want, the floor included.
+	windows     []window // the current window of each limit.
+	lastRound   int64    // when the last round began, as Instant.elapsed.
+	fairEnd     int64    // when member.taken starts again at 0, as Instant.elapsed.
+	fairSeconds float64  // the time between two values of fairEnd.
+	unassigned  uint64   // how many units proxies used without an assignment, and that are not charged yet.
+	freed       []uint64 // has, for each limit, the units of members that have left, which go back to the store.
+	outstanding []uint64 // has, for each limit, the sum of member.outstanding when the round asked the store.
+	rotation    int      // the member that comes first in the next division.
+	isShort     bool     // true if the last division could not give all members what they want, the floor included.
 	figures     bucketFigures
 	peers       peers
-	// taken is how many units all members got in the current fairness window. Until shareEnd, as Instant.elapsed, they get at most their
-	// share of what there is; isShortOfShare says that they want more.
+	// taken is how many units all members got in the current fairness window. Until shareEnd, as Instant.elapsed, they get
+	// at most their share of what there is; isShortOfShare says that they want more.
 	taken          uint64
 	shareEnd       int64
 	isShortOfShare bool
-	isRemoved      bool // isRemoved says that the last member has left, and that the Divider has forgotten the bucket.
+	isRemoved      bool // true if the last member has left, and that the Divider has forgotten the bucket.
 }
 
-// blanket returns the action for a bucket that no number of units describes: AllowAll without a limit that refuses, DenyAll if a limit
-// lets nothing pass, else AssignUnits.
+// blanket returns the action for a bucket that no number of units describes: AllowAll without a limit that refuses,
+// DenyAll if a limit lets nothing pass, else AssignUnits.
 func (b *bucket) blanket() Action {
 	action := AllowAll
 	for i := range b.target.Hits {
@@ -75,7 +75,8 @@ func (b *bucket) capacity() uint64 {
 // maxAssignedUnits is the most units of one assignment: what a token bucket of Envoy can hold.
 const maxAssignedUnits = 1<<32 - 1
 
-// floor returns how many units a proxy without demand gets, so that its first requests pass: a twentieth of the limit, shared by all.
+// floor returns how many units a proxy without demand gets, so that its first requests pass: a twentieth of the limit,
+// shared by all.
 func (b *bucket) floor() uint64 { return b.capacity() / 20 / uint64(max(len(b.members), 1)) }
 
 // use replaces the target. What is charged to counters that no longer apply stays there.
@@ -93,13 +94,15 @@ func (b *bucket) use(target limiter.QuotaTarget) {
 	}
 }
 
-// window is the stretch of time in which what proxies did not use goes back to a limit, in Unix nanoseconds. It is the window of the limit, or
-// for a sliding window the part in which an unused unit still counts. It is zero for a gcra, and for a first-hit window that has not started.
+// window is the stretch of time in which what proxies did not use goes back to a limit, in Unix nanoseconds. It is the
+// window of the limit, or for a sliding window the part in which an unused unit still counts. It is zero for a gcra,
+// and for a first-hit window that has not started.
 type window struct{ start, end int64 }
 
 func (w window) contains(wall int64) bool { return w.start <= wall && wall < w.end }
 
-// endsAtOnce reports whether all that was charged to a limit stops counting together, when its window ends. A first-hit window must have started.
+// endsAtOnce reports whether all that was charged to a limit stops counting together, when its window ends. A first-hit
+// window must have started.
 func (b *bucket) endsAtOnce(limit int) bool {
 	switch b.target.Hits[limit].Limit.Kind {
 	case algorithm.FixedWindow, algorithm.FirstHitWindow:
@@ -122,7 +125,8 @@ func (b *bucket) untilWindowEnd(wall int64) (first int64) {
 // noEnd is longer than any window.
 const noEnd = int64(1 << 62)
 
-// advance starts the windows that contain now. Units of other windows are no longer outstanding, so each proxy needs new ones.
+// advance starts the windows that contain now. Units of other windows are no longer outstanding, so each proxy needs
+// new ones.
 func (b *bucket) advance(now Instant) {
 	crossed := false
 	for i := range b.windows {
@@ -158,8 +162,8 @@ func (b *bucket) advance(now Instant) {
 	}
 }
 
-// agingTime returns after how long an assignment must be replaced because its units no longer count in the store, or noEnd: of the limits whose
-// windows have no borders, the shortest period, or the time in which a gcra is as new.
+// agingTime returns after how long an assignment must be replaced because its units no longer count in the store, or
+// noEnd: of the limits whose windows have no borders, the shortest period, or the time in which a gcra is as new.
 func (b *bucket) agingTime() int64 {
 	shortest := noEnd
 	for i := range b.windows {
@@ -187,8 +191,8 @@ func (b *bucket) forgetOutstanding(limit int) {
 	}
 }
 
-// appendLooks appends the hits that charge what was used without an assignment, return what no proxy can use any more, and ask how many
-// units are left.
+// appendLooks appends the hits that charge what was used without an assignment, return what no proxy can use any more,
+// and ask how many units are left.
 func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
 	unassigned := min(b.unassigned, b.capacity())
 	b.unassigned = 0
@@ -205,17 +209,19 @@ func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
 	}
 }
 
-// refundMargin is how long before the end of a window nothing is given back to it, because the refund could arrive in the next one. If it
-// does all the same, because the process was stopped meanwhile, appendLateRefunds corrects it. A gcra gets nothing back: a refund could make
-// room that the charge no longer takes.
+// refundMargin is how long before the end of a window nothing is given back to it, because the refund could arrive in
+// the next one. If it does all the same, because the process was stopped meanwhile, appendLateRefunds corrects it. A
+// gcra gets nothing back: a refund could make room that the charge no longer takes.
 const refundMargin = 100 * time.Millisecond
 
-// appendLateRefunds appends the hits that charge again what refunds gave back to a later window than that of now. refunds are hits begin to end
-// of a batch that the store has decided. Only fixed windows are sure to follow the clock of this process.
+// appendLateRefunds appends the hits that charge again what refunds gave back to a later window than that of now.
+// refunds are hits begin to end of a batch that the store has decided. Only fixed windows are sure to follow the clock
+// of this process.
 func appendLateRefunds(dst, refunds *backend.Batch, begin, end int, now Instant) {
 	for i := begin; i < end; i++ {
 		h, v := &refunds.Hits[i], &refunds.Verdicts[i]
-		if h.Op != algorithm.Refund || h.Limit.Kind != algorithm.FixedWindow || v.Before <= v.After || refunds.DecidedAt == 0 {
+		if h.Op != algorithm.Refund || h.Limit.Kind != algorithm.FixedWindow || v.Before <= v.After ||
+			refunds.DecidedAt == 0 {
 			continue
 		}
 		meant, _ := h.Limit.WindowBounds(now.wall)
@@ -225,7 +231,8 @@ func appendLateRefunds(dst, refunds *backend.Batch, begin, end int, now Instant)
 	}
 }
 
-// takeSpare returns how many units of a limit no proxy can use any more, and forgets them. It sets b.outstanding to what is left.
+// takeSpare returns how many units of a limit no proxy can use any more, and forgets them. It sets b.outstanding to
+// what is left.
 func (b *bucket) takeSpare(limit int) uint64 {
 	spare := b.freed[limit]
 	b.freed[limit], b.outstanding[limit] = 0, 0
@@ -298,9 +305,9 @@ func (b *bucket) available(verdicts []backend.Verdict) (units uint64, answered b
 // quantities are the numbers of a bucket that decide what its members need.
 type quantities struct {
 	action          Action
-	windowSeconds   float64 // windowSeconds is for how long the units of an assignment count, until the first window ends.
-	rate            float64 // rate is how many units a second the limits give.
-	floor, capacity uint64  // floor is what a proxy without demand gets, and capacity how many units the bucket can give at most.
+	windowSeconds   float64 // for how long the units of an assignment count, until the first window ends.
+	rate            float64 // how many units a second the limits give.
+	floor, capacity uint64  // what a proxy without demand gets, and how many units the bucket can give at most.
 }
 
 // tooMany returns how many units are too many for a proxy that wants want.
@@ -323,14 +330,16 @@ func (b *bucket) startRound(due []*member, now int64) []*member {
 	return due
 }
 
-// nextRound returns when a report that arrives now may have its round. Many proxies share a round, because it visits all members.
+// nextRound returns when a report that arrives now may have its round. Many proxies share a round, because it visits
+// all members.
 func (b *bucket) nextRound(now int64) int64 { return max(now, b.lastRound+int64(roundSpacing)) }
 
-// roundSpacing is the shortest time between two rounds of a bucket, but for those at the end of a window and those for new members. It is much
-// shorter than what member.needs adds for the time of an answer.
+// roundSpacing is the shortest time between two rounds of a bucket, but for those at the end of a window and those for
+// new members. It is much shorter than what member.needs adds for the time of an answer.
 const roundSpacing = 100 * time.Millisecond
 
-// plan divides the available units among the due members that are in the round, and returns the sum of what they get. It sets member.planned.
+// plan divides the available units among the due members that are in the round, and returns the sum of what they get.
+// It sets member.planned.
 func (b *bucket) plan(due []*member, available uint64, now Instant, claims []claim) (sum uint64, _ []claim) {
 	claims = claims[:0]
 	allowed := b.allowance(available, now)
@@ -368,8 +377,9 @@ func (b *bucket) plan(due []*member, available uint64, now Instant, claims []cla
 	return sum, claims
 }
 
-// allowance returns how many of the available units the members may get now: their share of what there was when the fairness window
-// began. What other replicas leave belongs to the first that asks for it, when most of the window has passed.
+// allowance returns how many of the available units the members may get now: their share of what there was when the
+// fairness window began. What other replicas leave belongs to the first that asks for it, when most of the window has
+// passed.
 func (b *bucket) allowance(available uint64, now Instant) uint64 {
 	if now.elapsed >= b.shareEnd || b.peers.others.proxies == 0 {
 		return available
@@ -385,8 +395,8 @@ func (b *bucket) allowance(available uint64, now Instant) uint64 {
 	return min(available, share-min(share, b.taken))
 }
 
-// newcomerUnits returns how many units a proxy gets whose demand is not known: half of what is available, but in a long window at most
-// what the limit gives on average until its demand is known, and a twentieth of it.
+// newcomerUnits returns how many units a proxy gets whose demand is not known: half of what is available, but in a long
+// window at most what the limit gives on average until its demand is known, and a twentieth of it.
 func newcomerUnits(available uint64, q *quantities) uint64 {
 	average := min(q.rate*2*defaultInterval, float64(q.capacity))
 	return max(min(available/2, uint64(average)+max(q.capacity/20, 10)), q.floor, 1)

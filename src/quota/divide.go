@@ -4,17 +4,19 @@ import "math/bits"
 
 // claim is what one proxy asks of a limit in one division.
 type claim struct {
-	taken uint64 // taken is what the proxy already got in the current window.
-	want  uint64 // want is how many more units it can use now.
-	got   uint64 // got is the result of divide: at most want.
+	taken uint64 // what the proxy already got in the current window.
+	want  uint64 // how many more units it can use now.
+	got   uint64 // the result of divide: at most want.
 
-	// member and wish belong to the caller of divide: the proxy's part of the bucket, and how many units it wants if there are enough.
+	// member and wish belong to the caller of divide: the proxy's part of the bucket, and how many units it wants if there
+	// are enough.
 	member *member
 	wish   uint64
 }
 
-// divide shares available units among claims, max-min fair over the window: it sets got so that the smallest taken+got of all claims that
-// get less than they want is as large as possible. All units are given unless all claims are satisfied.
+// divide shares available units among claims, max-min fair over the window: it sets got so that the smallest taken+got
+// of all claims that get less than they want is as large as possible. All units are given unless all claims are
+// satisfied.
 //
 //	available 10   taken 0 want 2   ->  2   satisfied
 //	               taken 0 want 9   ->  5   } 5 in the window, each

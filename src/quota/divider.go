@@ -24,7 +24,8 @@ type Config struct {
 	Backend backend.Backend
 	// StoreTimeout bounds a call of Backend. Defaults to 1 s.
 	StoreTimeout time.Duration
-	// AbandonAfter is how long a proxy may use nothing of a bucket before it has to forget the bucket. Defaults to 10 minutes.
+	// AbandonAfter is how long a proxy may use nothing of a bucket before it has to forget the bucket. Defaults to 10
+	// minutes.
 	AbandonAfter time.Duration
 	// MaxBuckets is how many buckets all proxies may have together. Defaults to 100,000.
 	MaxBuckets int
@@ -41,49 +42,50 @@ type Config struct {
 // Usage is what a proxy reports of a bucket.
 type Usage struct {
 	Domain          []byte
-	Entries         []rules.Entry // Entries are sorted by key.
+	Entries         []rules.Entry // sorted by key.
 	Target          limiter.QuotaTarget
-	Allowed, Denied uint64 // Allowed and Denied are how many requests passed, and were refused, at most 2^32-1 each.
+	Allowed, Denied uint64 // how many requests passed, and were refused, at most 2^32-1 each.
 }
 
 // Divider divides limits among proxies. It is safe for concurrent use.
 type Divider struct {
 	cfg  Config
-	wake chan struct{} // wake has a value if there is work for the next round.
+	wake chan struct{} // a value if there is work for the next round.
 
 	mu      sync.Mutex
-	buckets map[string]*bucket  // buckets are by domain and entries, see bucketName.
-	list    []*bucket           // list has all buckets in no order.
-	urgent  []*bucket           // urgent have work for the next round.
-	wheel   [wheelSlots]*bucket // wheel has lists of the buckets whose round is planned, by the remainder of their nextTick.
-	left    leftUnits           // left is that of buckets that are gone.
-	tick    int64               // tick is the first tick whose slot of wheel was not taken.
+	buckets map[string]*bucket  // by domain and entries, see bucketName.
+	list    []*bucket           // all buckets in no order.
+	urgent  []*bucket           // work for the next round.
+	wheel   [wheelSlots]*bucket // lists of the buckets whose round is planned, by the remainder of their nextTick.
+	left    leftUnits           // of buckets that are gone.
+	tick    int64               // the first tick whose slot of wheel was not taken.
 
 	stats Stats
 
 	// What follows belongs to Run.
-	replicaID algorithm.HoldID // replicaID is the first half of the ids of holds. See presence.
-	holds     uint64           // holds counts the holds.
-	countedAt int64            // countedAt is the last second in which Totals were added up.
+	replicaID algorithm.HoldID // the first half of the ids of holds. See presence.
+	holds     uint64           // counts the holds.
+	countedAt int64            // the last second in which Totals were added up.
 	due       []*bucket
 	round     []roundItem
-	members   []*member     // members has the due members of all buckets of the round.
-	looks     backend.Batch // looks has the hits of appendLooks and appendPresence.
+	members   []*member     // the due members of all buckets of the round.
+	looks     backend.Batch // the hits of appendLooks and appendPresence.
 	charges   backend.Batch
 	claim     []claim
 }
 
 // Stats are figures of a Divider since its start.
 type Stats struct {
-	Proxies, Buckets, Members atomic.Int64  // Proxies, Buckets and Members, pairs of both, are what there is now.
-	Reports, Responses        atomic.Uint64 // Reports are the messages of proxies, and Responses those to them. The front end counts them.
-	Assignments, Extensions   atomic.Uint64 // Assignments and Extensions were sent.
-	AssignedUnits             atomic.Uint64
-	Abandoned                 atomic.Uint64 // Abandoned is how many proxies had to forget a bucket that they did not use.
-	UnassignedUnits           atomic.Uint64 // UnassignedUnits are units that proxies used without an assignment.
-	RefusedBuckets            atomic.Uint64 // RefusedBuckets were reported beyond the bounds.
-	Races                     atomic.Uint64 // Races is how often another replica took units between a look and a charge.
-	StoreFailures             atomic.Uint64
+	Proxies, Buckets, Members atomic.Int64 // Proxies, Buckets and Members, pairs of both, are what there is now.
+	// the messages of proxies, and Responses those to them. The front end counts them.
+	Reports, Responses      atomic.Uint64
+	Assignments, Extensions atomic.Uint64 // Assignments and Extensions were sent.
+	AssignedUnits           atomic.Uint64
+	Abandoned               atomic.Uint64 // how many proxies had to forget a bucket that they did not use.
+	UnassignedUnits         atomic.Uint64 // units that proxies used without an assignment.
+	RefusedBuckets          atomic.Uint64 // were reported beyond the bounds.
+	Races                   atomic.Uint64 // how often another replica took units between a look and a charge.
+	StoreFailures           atomic.Uint64
 
 	totals atomic.Pointer[Totals]
 }
@@ -118,11 +120,12 @@ const (
 
 // Instant is a point in time on two clocks: one that never steps, and the wall clock, which windows depend on.
 type Instant struct {
-	elapsed int64 // elapsed is in nanoseconds, and above 0.
-	wall    int64 // wall is in Unix nanoseconds.
+	elapsed int64 // in nanoseconds, and above 0.
+	wall    int64 // in Unix nanoseconds.
 }
 
-// NewInstant returns the instant at which elapsed has passed since the start of the process, and the wall clock shows wall.
+// NewInstant returns the instant at which elapsed has passed since the start of the process, and the wall clock shows
+// wall.
 func NewInstant(elapsed time.Duration, wall time.Time) Instant {
 	return Instant{int64(elapsed) + 1, wall.UnixNano()}
 }
@@ -247,15 +250,15 @@ type roundItem struct {
 	bucket *bucket
 	// begin is the bucket's first hit in Divider.looks. looks and end are the bounds of its looks there.
 	begin, looks, end     int
-	members               [2]int // members are the bounds of its due members in Divider.members.
-	presence              int    // presence is the index there of the look at the presence of all replicas, or -1.
-	charges, endOfCharges int    // charges and endOfCharges are the bounds of its charges in Divider.charges.
-	units                 uint64 // units is what the members get together.
+	members               [2]int // the bounds of its due members in Divider.members.
+	presence              int    // the index there of the look at the presence of all replicas, or -1.
+	charges, endOfCharges int    // the bounds of its charges in Divider.charges.
+	units                 uint64 // what the members get together.
 	hasAnswered           bool
 }
 
-// divide gives units to the members of the buckets that are due: it looks how many units are left, divides them, and charges what the
-// members get. If another replica is faster, the charge is refused, and the next round tries again.
+// divide gives units to the members of the buckets that are due: it looks how many units are left, divides them, and
+// charges what the members get. If another replica is faster, the charge is refused, and the next round tries again.
 func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 	set := d.cfg.Rules()
 	for _, batch := range []*backend.Batch{&d.looks, &d.charges} {
@@ -347,7 +350,8 @@ func (d *Divider) take(ctx context.Context, batch *backend.Batch) {
 	}
 }
 
-// finish sends the assignments of a round to the members of a bucket, and plans its next round. verdicts are those of the charges.
+// finish sends the assignments of a round to the members of a bucket, and plans its next round. verdicts are those of
+// the charges.
 func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instant) {
 	b := item.bucket
 	b.mu.Lock()
@@ -386,7 +390,8 @@ func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instan
 	d.schedule(b, min(next, now.elapsed+b.untilWindowEnd(now.wall)))
 }
 
-// retryTime is the time until the next round of a bucket whose units could not be charged, or whose presence is not published.
+// retryTime is the time until the next round of a bucket whose units could not be charged, or whose presence is not
+// published.
 const retryTime = 100 * time.Millisecond
 
 // assign sends what was planned for the due members of b. It returns when the next round should be, as Instant.elapsed.

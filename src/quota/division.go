@@ -16,10 +16,10 @@ func SortEntries(entries []rules.Entry) {
 // Division says how the units of a bucket are divided among proxies, while nothing is used.
 type Division struct {
 	Action        Action  // The other fields are set for AssignUnits only.
-	AtOnce        uint64  // AtOnce is how many units the limits give at once.
-	RatePerSecond float64 // RatePerSecond is how many units the limits give in the long run.
-	NewProxyUnits uint64  // NewProxyUnits is what a proxy gets whose demand is not known.
-	IdleUnits     uint64  // IdleUnits is what all proxies without demand keep together.
+	AtOnce        uint64  // how many units the limits give at once.
+	RatePerSecond float64 // how many units the limits give in the long run.
+	NewProxyUnits uint64  // what a proxy gets whose demand is not known.
+	IdleUnits     uint64  // what all proxies without demand keep together.
 }
 
 // DivisionOf returns how the units of target are divided.

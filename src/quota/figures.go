@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// bucketFigures are what operators see of a bucket. They change with each report and assignment, so that a reader need not visit all members.
+// bucketFigures are what operators see of a bucket. They change with each report and assignment, so that a reader need
+// not visit all members.
 type bucketFigures struct {
-	demandMillis uint64 // demandMillis is how many thousandths of a unit a second the callers of all members ask for.
-	units        uint64 // units is the sum of the newest assignments of all members.
-	shortMembers int    // shortMembers is how many members are short, see memberFigures.
-	shortSince   int64  // shortSince is when the first of them became short, as Instant.elapsed. It is 0 if there are none.
+	demandMillis uint64 // how many thousandths of a unit a second the callers of all members ask for.
+	units        uint64 // the sum of the newest assignments of all members.
+	shortMembers int    // how many members are short, see memberFigures.
+	shortSince   int64  // when the first of them became short, as Instant.elapsed. It is 0 if there are none.
 	unfairness   float64
 	left         leftUnits
 }
@@ -19,10 +20,10 @@ type bucketFigures struct {
 type memberFigures struct {
 	// askedRate and admittedRate are how many units a second its callers asked for, and got, in the last measuring period.
 	askedRate, admittedRate float64
-	isShort                 bool // isShort says that the member refused more than a tenth of what its callers asked for.
+	isShort                 bool // true if the member refused more than a tenth of what its callers asked for.
 
 	// The measuring period under way.
-	start           int64 // start is as Instant.elapsed; 0 before the first report.
+	start           int64 // as Instant.elapsed; 0 before the first report.
 	asked, admitted uint64
 
 	// What follows is counted in bucketFigures.
@@ -30,14 +31,15 @@ type memberFigures struct {
 	isCountedShort      bool
 }
 
-// minMeasuringPeriod is the shortest time over which it is measured what a proxy refuses. In long windows it is that over which a division
-// is fair, so that a limit that is used up before its window ends does not make a bucket short every now and then.
+// minMeasuringPeriod is the shortest time over which it is measured what a proxy refuses. In long windows it is that
+// over which a division is fair, so that a limit that is used up before its window ends does not make a bucket short
+// every now and then.
 const minMeasuringPeriod = 10 * time.Second
 
 // leftUnits are units that proxies had when they left, and may still use until they expire. The zero value has none.
 type leftUnits struct {
 	units uint64
-	until int64 // until is when the last of them expires, as Instant.elapsed.
+	until int64 // when the last of them expires, as Instant.elapsed.
 }
 
 // add adds other. All units are taken to hold as long as the last ones.
@@ -75,7 +77,8 @@ const maxReported = 1 << 40
 // count brings the figures of b up to date after a change of m.
 func (b *bucket) count(m *member, now int64) {
 	f, c, old := &b.figures, &m.figures, m.figures
-	c.demandMillis, c.units, c.isCountedShort = uint64(1000*min(m.demand, maxAssignedUnits)), uint64(m.newest.Units), c.isShort
+	c.demandMillis, c.units, c.isCountedShort = uint64(1000*min(m.demand, maxAssignedUnits)), uint64(m.newest.Units),
+		c.isShort
 	if m.isGone {
 		*c = memberFigures{}
 	}
@@ -105,8 +108,9 @@ func (b *bucket) noteLeave(m *member) {
 	b.count(m, m.lastReport)
 }
 
-// updateUnfairness sets b.figures.unfairness: by what fraction the worst-off proxy gets less than its callers ask for, or less than the
-// proxy that gets most, whichever is smaller. Proxies that have stopped reporting are not short any more.
+// updateUnfairness sets b.figures.unfairness: by what fraction the worst-off proxy gets less than its callers ask for,
+// or less than the proxy that gets most, whichever is smaller. Proxies that have stopped reporting are not short any
+// more.
 //
 //	asks 300 gets 70
 //	asks 300 gets 30   4/7 less than 70
@@ -130,13 +134,14 @@ func (b *bucket) updateUnfairness(now int64) {
 
 // Totals are figures of all buckets of a Divider.
 type Totals struct {
-	DemandPerSecond float64 // DemandPerSecond is how many units a second the callers of all proxies ask for.
-	Units           uint64  // Units is the sum of the newest assignments of all proxies.
-	ShortBuckets    int     // ShortBuckets is how many buckets have a proxy that refuses more than a tenth of its requests.
-	// Unfairness is the largest of all buckets: by what fraction the worst-off proxy gets less than its callers ask for, or less than the
-	// proxy that gets most, whichever is smaller. It is measured over the last 10 seconds, or in long windows the last minute.
+	DemandPerSecond float64 // how many units a second the callers of all proxies ask for.
+	Units           uint64  // the sum of the newest assignments of all proxies.
+	ShortBuckets    int     // how many buckets have a proxy that refuses more than a tenth of its requests.
+	// Unfairness is the largest of all buckets: by what fraction the worst-off proxy gets less than its callers ask for,
+	// or less than the proxy that gets most, whichever is smaller. It is measured over the last 10 seconds, or in long
+	// windows the last minute.
 	Unfairness float64
-	LeftUnits  uint64 // LeftUnits is what proxies may still use after their streams ended, until it expires.
+	LeftUnits  uint64 // what proxies may still use after their streams ended, until it expires.
 }
 
 // Totals returns the figures of all buckets, at most a second old.
@@ -147,7 +152,8 @@ func (s *Stats) Totals() Totals {
 	return Totals{}
 }
 
-// unfairnessEvery is in how many seconds the unfairness of each bucket is computed once, because that visits all members.
+// unfairnessEvery is in how many seconds the unfairness of each bucket is computed once, because that visits all
+// members.
 const unfairnessEvery = 10
 
 // addUp sets the Totals.

@@ -11,37 +11,41 @@ type member struct {
 	proxy  *Proxy
 	bucket *bucket
 
-	// outstanding has, for each limit, the units that are charged in its current window for this proxy and not reported as used.
+	// outstanding has, for each limit, the units that are charged in its current window for this proxy and not reported as
+	// used.
 	outstanding []uint64
 	// unreported is how many assigned units the proxy has not reported, whatever window they were charged in.
 	unreported uint64
-	taken      uint64 // taken is how many units the proxy got in the current fairness window of the bucket.
+	taken      uint64 // how many units the proxy got in the current fairness window of the bucket.
 	// reportedOfNewest is how many units were reported since the newest assignment.
 	reportedOfNewest uint64
-	newest           Assignment // newest is the newest assignment. Its Bucket is nil if there is none.
+	newest           Assignment // the newest assignment. Its Bucket is nil if there is none.
 
-	assignedAt int64 // assignedAt is when newest was sent first, as Instant.elapsed.
+	assignedAt int64 // when newest was sent first, as Instant.elapsed.
 
-	demand     float64 // demand is how many units a second the proxy's callers ask for.
-	interval   float64 // interval is the time between two reports in seconds.
-	lastReport int64   // lastReport and lastUse are instants, as Instant.elapsed; 0 before the first report.
+	demand     float64 // how many units a second the proxy's callers ask for.
+	interval   float64 // the time between two reports in seconds.
+	lastReport int64   // instants, as Instant.elapsed; 0 before the first report.
 	lastUse    int64
-	isNew      bool // isNew says that only the first report has arrived, so demand is not known.
-	madeBucket bool // madeBucket says that the proxy holds the memory of the bucket.
-	isDue      bool // isDue says that the next round may assign units.
+	isNew      bool // true if only the first report has arrived, so demand is not known.
+	madeBucket bool // true if the proxy holds the memory of the bucket.
+	isDue      bool // true if the next round may assign units.
 	// mustReplace says that the newest assignment was charged in a window that has ended.
 	mustReplace bool
-	planned     uint64 // planned is how many units the current round assigns.
-	isInRound   bool   // isInRound says that the current round has decided what the proxy gets. It may have joined later.
-	isGone      bool   // isGone says that the stream has ended, or that the bucket was abandoned. The goroutine of Report sets it, and reads it without the lock.
+	planned     uint64 // how many units the current round assigns.
+	isInRound   bool   // true if the current round has decided what the proxy gets. It may have joined later.
+	// true if the stream has ended, or that the bucket was abandoned. The goroutine of Report sets it, and reads it
+	// without the lock.
+	isGone bool
 
 	figures memberFigures
 
-	isPending bool // isPending says that the proxy has to be told of newest. Proxy.mu guards it.
+	isPending bool // true if the proxy has to be told of newest. Proxy.mu guards it.
 }
 
 const (
-	defaultInterval = 5.0 // seconds, until two reports have arrived; that of Envoy 1.40, whatever its reporting_interval is
+	// seconds, until two reports have arrived; that of Envoy 1.40, whatever its reporting_interval is
+	defaultInterval = 5.0
 	minInterval     = 0.05
 	maxInterval     = 60.0
 )
@@ -67,7 +71,8 @@ func (m *member) report(allowed, denied uint64, now int64) (unassigned uint64) {
 	return unassigned
 }
 
-// measure updates demand and interval with what callers asked for in seconds. Demand follows large changes at once, and a smaller fall by half.
+// measure updates demand and interval with what callers asked for in seconds. Demand follows large changes at once, and
+// a smaller fall by half.
 func (m *member) measure(asked, seconds float64) {
 	seconds = max(seconds, minInterval)
 	rate := asked / seconds
@@ -97,8 +102,8 @@ func (m *member) hasSpare() bool {
 	return false
 }
 
-// left returns how many units of its newest assignment the proxy has at most, at the time now. It is 0 when an extension could arrive
-// too late: with it, a proxy whose assignment has expired gets all units anew.
+// left returns how many units of its newest assignment the proxy has at most, at the time now. It is 0 when an
+// extension could arrive too late: with it, a proxy whose assignment has expired gets all units anew.
 func (m *member) left(now int64) uint64 {
 	if m.newest.Bucket == nil || now >= m.expiresAt-int64(settleTime) {
 		return 0
@@ -106,8 +111,8 @@ func (m *member) left(now int64) uint64 {
 	return uint64(m.newest.Units) - min(uint64(m.newest.Units), m.reportedOfNewest)
 }
 
-// needs returns how many units the proxy needs until its next report has been answered, or until the window ends, and q.floor more:
-// about as many as its callers ask for, and with headroom for more callers.
+// needs returns how many units the proxy needs until its next report has been answered, or until the window ends, and
+// q.floor more: about as many as its callers ask for, and with headroom for more callers.
 func (m *member) needs(q *quantities) (units, withHeadroom uint64) {
 	asked := m.demand * min(m.interval+settleTime.Seconds()/2, q.windowSeconds)
 	const headroom = 1.25
@@ -122,8 +127,8 @@ func (q *quantities) bounded(units float64) uint64 {
 	return min(uint64(math.Ceil(units))+q.floor, q.capacity)
 }
 
-// needsAssignment reports whether the proxy, after a report at the time now, should get units: it has none, it may use up what it has
-// before its next report, what it has expires before, or it has much more than it needs.
+// needsAssignment reports whether the proxy, after a report at the time now, should get units: it has none, it may use
+// up what it has before its next report, what it has expires before, or it has much more than it needs.
 func (m *member) needsAssignment(now int64, q *quantities) bool {
 	switch {
 	case m.newest.Bucket == nil || m.mustReplace || m.expiresSoon(now):
@@ -141,7 +146,8 @@ func (m *member) expiresSoon(now int64) bool {
 	return m.expiresAt-now < int64((m.interval+settleTime.Seconds())*float64(time.Second))
 }
 
-// ttl returns for how long an assignment holds: until the next report but one has been answered, in whole seconds, as Envoy ignores fractions.
+// ttl returns for how long an assignment holds: until the next report but one has been answered, in whole seconds, as
+// Envoy ignores fractions.
 func (m *member) ttl() time.Duration {
 	seconds := math.Ceil(2*m.interval + settleTime.Seconds())
 	return time.Duration(min(max(seconds, 2), 2*maxInterval)) * time.Second
@@ -152,7 +158,8 @@ func (m *member) canAssign(now int64) bool {
 	return m.mustReplace || m.newest.Action != AssignUnits || now >= m.nextAssignment()
 }
 
-// replace makes the proxy get new units, because those that it has are no longer charged. A silent proxy gets them when it reports.
+// replace makes the proxy get new units, because those that it has are no longer charged. A silent proxy gets them when
+// it reports.
 func (m *member) replace(now int64) {
 	m.mustReplace = true
 	m.isDue = m.isDue || !m.isSilent(now)

@@ -11,22 +11,22 @@ import (
 	"ratelimit/src/backend"
 )
 
-// presence is what the proxies of a replica want of a bucket. Replicas that share a store add theirs up in a counter, so that each of them
-// knows what the proxies of all others want, and takes no more than the share of its own proxies.
+// presence is what the proxies of a replica want of a bucket. Replicas that share a store add theirs up in a counter,
+// so that each of them knows what the proxies of all others want, and takes no more than the share of its own proxies.
 //
-// Demand is in equal shares: the rate of the limit, divided by the number of proxies. With 100 a second and 4 proxies that ask for 10, 20, 30
-// and 90 a second, an equal share is 25. Two proxies are below it, by 10/25 and 20/25.
+// Demand is in equal shares: the rate of the limit, divided by the number of proxies. With 100 a second and 4 proxies
+// that ask for 10, 20, 30 and 90 a second, an equal share is 25. Two proxies are below it, by 10/25 and 20/25.
 type presence struct {
-	proxies uint64 // proxies is how many proxies have the bucket.
-	above   uint64 // above is how many of them want more than an equal share.
-	demand  uint64 // demand is the sum of what they want, each at most an equal share, in 16ths of an equal share.
+	proxies uint64 // how many proxies have the bucket.
+	above   uint64 // how many of them want more than an equal share.
+	demand  uint64 // the sum of what they want, each at most an equal share, in 16ths of an equal share.
 }
 
 // demandUnit is how much an equal share is in presence.demand.
 const demandUnit = 16
 
-// The fields of all replicas together fit into these bits of one number. If they do not, shares are wrong until there are fewer proxies;
-// a limit holds with any shares.
+// The fields of all replicas together fit into these bits of one number. If they do not, shares are wrong until there
+// are fewer proxies; a limit holds with any shares.
 const (
 	aboveShift  = 14
 	demandShift = 28
@@ -42,15 +42,20 @@ func unpackPresence(sum uint64) presence {
 }
 
 func (p presence) minus(q presence) presence {
-	return presence{p.proxies - min(p.proxies, q.proxies), p.above - min(p.above, q.above), p.demand - min(p.demand, q.demand)}
+	return presence{
+		p.proxies - min(p.proxies, q.proxies), p.above - min(p.above, q.above),
+		p.demand - min(p.demand, q.demand),
+	}
 }
 
 // differsFrom reports whether the other replicas should know p instead of q.
 func (p presence) differsFrom(q presence) bool {
-	return p.proxies != q.proxies || p.above != q.above || max(p.demand, q.demand)-min(p.demand, q.demand) > max(p.demand, q.demand)/8
+	return p.proxies != q.proxies || p.above != q.above ||
+		max(p.demand, q.demand)-min(p.demand, q.demand) > max(p.demand, q.demand)/8
 }
 
-// presenceLimit is the limit of the counter that adds presences up. Each presence is a hold, so that it disappears with its replica.
+// presenceLimit is the limit of the counter that adds presences up. Each presence is a hold, so that it disappears with
+// its replica.
 var presenceLimit = &algorithm.Limit{
 	Kind: algorithm.FirstHitWindow, Max: 1 << 50, Period: time.Hour, Hold: presenceTime, ReleaseUnsettled: true,
 }
@@ -63,11 +68,12 @@ const presenceKeySuffix = "|quota_presence"
 
 // peers is what a bucket knows of other replicas.
 type peers struct {
-	others      presence // others is what the proxies of all other replicas want.
+	others      presence // what the proxies of all other replicas want.
 	published   presence
-	publishedAt int64            // publishedAt is as Instant.elapsed; 0 if nothing is published.
-	id          algorithm.HoldID // id is that of the published hold.
-	hit         backend.Hit      // hit is on the counter of all presences, without an operation. It is zero if nothing limits the bucket.
+	publishedAt int64            // as Instant.elapsed; 0 if nothing is published.
+	id          algorithm.HoldID // of the published hold.
+	// on the counter of all presences, without an operation. It is zero if nothing limits the bucket.
+	hit backend.Hit
 }
 
 // use replaces hit by that for a bucket that is charged by hits. What was published for another counter expires.
@@ -75,7 +81,10 @@ func (p *peers) use(hits []backend.Hit) {
 	old := p.hit.Key
 	p.hit = backend.Hit{}
 	if len(hits) > 0 {
-		p.hit = backend.Hit{Key: append(bytes.Clone(hits[0].Key), presenceKeySuffix...), TagLength: hits[0].TagLength, Limit: presenceLimit, NoVeto: hits[0].NoVeto}
+		p.hit = backend.Hit{
+			Key: append(bytes.Clone(hits[0].Key), presenceKeySuffix...), TagLength: hits[0].TagLength,
+			Limit: presenceLimit, NoVeto: hits[0].NoVeto,
+		}
 	}
 	if !bytes.Equal(old, p.hit.Key) {
 		p.others, p.published, p.publishedAt = presence{}, presence{}, 0
@@ -89,7 +98,8 @@ func newReplicaID() (id algorithm.HoldID) {
 	return id
 }
 
-// appendPresence appends the hits that publish what the proxies of b want, if it has changed, and ask for the sum of all replicas.
+// appendPresence appends the hits that publish what the proxies of b want, if it has changed, and ask for the sum of
+// all replicas.
 func (d *Divider) appendPresence(b *bucket, now Instant, group uint16) {
 	own, p := b.presence(), &b.peers
 	hit := p.hit
@@ -111,8 +121,8 @@ func (d *Divider) appendPresence(b *bucket, now Instant, group uint16) {
 	appendHit(&d.looks, &p.hit, algorithm.Look, 0, group)
 }
 
-// readPresence learns from the verdict of a look at the sum of all presences. If that of this replica is not in it, the next round publishes
-// it again.
+// readPresence learns from the verdict of a look at the sum of all presences. If that of this replica is not in it, the
+// next round publishes it again.
 func (b *bucket) readPresence(v *backend.Verdict) {
 	p := &b.peers
 	if v.Err != nil {
@@ -163,8 +173,8 @@ func (b *bucket) presence() (p presence) {
 	return p
 }
 
-// share returns which part of the units belongs to the members of b, so that the division is max-min fair among the proxies of all replicas.
-// It is 1 without other replicas, and if there is enough for all.
+// share returns which part of the units belongs to the members of b, so that the division is max-min fair among the
+// proxies of all replicas. It is 1 without other replicas, and if there is enough for all.
 func (b *bucket) share() float64 {
 	others := b.peers.others
 	if others.proxies == 0 {
@@ -174,7 +184,7 @@ func (b *bucket) share() float64 {
 	proxies := float64(own.proxies + others.proxies)
 	upToEqual := float64(own.demand+others.demand) / demandUnit
 	above := max(float64(own.above+others.above), 1)
-	level := 1 + max(proxies-upToEqual, 0)/above // level is what a proxy gets at most, in equal shares.
+	level := 1 + max(proxies-upToEqual, 0)/above // what a proxy gets at most, in equal shares.
 	var wanted float64
 	for _, m := range b.members {
 		wanted += min(b.demandOf(m), level)

@@ -25,32 +25,34 @@ const (
 
 // Assignment tells a proxy what to do with the requests of a bucket.
 type Assignment struct {
-	Bucket []byte // Bucket is the BucketId as a protobuf message. Callers must not change it.
+	Bucket []byte // the BucketId as a protobuf message. Callers must not change it.
 	Action Action
-	Units  uint32 // Units is set for AssignUnits only, and at least 1 there.
+	Units  uint32 // set for AssignUnits only, and at least 1 there.
 	// IsExtension says that the proxy had these units, and that only TTL is new.
 	IsExtension bool
-	// Serial is another number for each assignment of a bucket, so that a proxy can tell new units from an extension of the old ones.
+	// Serial is another number for each assignment of a bucket, so that a proxy can tell new units from an extension of
+	// the old ones.
 	Serial uint32
-	TTL    time.Duration // TTL is for how long the assignment holds, in whole seconds.
+	TTL    time.Duration // for how long the assignment holds, in whole seconds.
 }
 
 // Proxy is a stream of one proxy. One goroutine may call Report and Close, and another one TakePending.
 type Proxy struct {
-	// Memory, if set, counts what the divider keeps for the proxy. Only the owner of the stream sets it, before the first Report.
+	// Memory, if set, counts what the divider keeps for the proxy. Only the owner of the stream sets it, before the first
+	// Report.
 	Memory Memory
-	held   int64 // held is how many bytes of Memory the proxy holds.
+	held   int64 // how many bytes of Memory the proxy holds.
 	// Peer names the proxy for people, by its address. Only the owner of the stream sets it, before the first Report.
 	Peer string
 
 	divider *Divider
 	domain  []byte
-	members map[string]*member // members are by BucketId as the proxy writes it.
+	members map[string]*member // by BucketId as the proxy writes it.
 	ready   chan struct{}
-	spare   []*member // spare is the memory of an earlier pending. It belongs to TakePending.
+	spare   []*member // the memory of an earlier pending. It belongs to TakePending.
 
 	mu      sync.Mutex
-	pending []*member // pending have a newest assignment that was not taken.
+	pending []*member // a newest assignment that was not taken.
 }
 
 // Memory bounds the memory of proxies.
@@ -64,11 +66,15 @@ type Memory interface {
 // Connect returns a Proxy for a new stream.
 func (d *Divider) Connect(domain []byte) *Proxy {
 	d.stats.Proxies.Add(1)
-	return &Proxy{divider: d, domain: bytes.Clone(domain), members: make(map[string]*member), ready: make(chan struct{}, 1)}
+	return &Proxy{
+		divider: d, domain: bytes.Clone(domain), members: make(map[string]*member),
+		ready: make(chan struct{}, 1),
+	}
 }
 
-// Report notes what the proxy reports of a bucket. id is the BucketId as a protobuf message, valid only during the call. entries returns its
-// entries sorted by key; Report calls it for new buckets only. The error is ErrTooManyBuckets, ErrTooMuchMemory, or that of entries.
+// Report notes what the proxy reports of a bucket. id is the BucketId as a protobuf message, valid only during the
+// call. entries returns its entries sorted by key; Report calls it for new buckets only. The error is
+// ErrTooManyBuckets, ErrTooMuchMemory, or that of entries.
 func (p *Proxy) Report(id []byte, allowed, denied uint64, now Instant, entries func() ([]rules.Entry, error)) error {
 	m := p.members[string(id)]
 	if m == nil || m.isGone { // A bucket that was abandoned under another order of its entries is gone, too.
@@ -138,13 +144,15 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 			b.mu.Unlock()
 			continue
 		}
-		if i := slices.IndexFunc(b.members, func(m *member) bool { return m.proxy == p }); i >= 0 { // The same entries in another order.
+		// The same entries in another order.
+		if i := slices.IndexFunc(b.members, func(m *member) bool { return m.proxy == p }); i >= 0 {
 			m := b.members[i]
 			b.mu.Unlock()
 			p.members[string(id)] = m
 			return m, nil
 		}
-		if b.target.RuleSet == nil { // Later only a round may refresh it, because the verdicts of a round belong to the target.
+		// Later only a round may refresh it, because the verdicts of a round belong to the target.
+		if b.target.RuleSet == nil {
 			d.refresh(b, d.cfg.Rules())
 		}
 		m := &member{proxy: p, bucket: b, madeBucket: isMade, outstanding: make([]uint64, len(b.target.Hits)), isDue: true}
@@ -165,7 +173,8 @@ const (
 // memberMemory returns about how many bytes a member takes whose bucket has an id of so many bytes.
 func memberMemory(idBytes int) int64 { return bytesPerMember + int64(idBytes) }
 
-// bucketMemory returns about how many bytes a bucket takes: its names and those of its counters are six copies of the id.
+// bucketMemory returns about how many bytes a bucket takes: its names and those of its counters are six copies of the
+// id.
 func bucketMemory(idBytes int) int64 { return bytesPerBucket + 6*int64(idBytes) }
 
 func (p *Proxy) hold(bytes int64) bool {
@@ -234,7 +243,8 @@ func (p *Proxy) abandon(id string, m *member) {
 	p.divider.stats.Abandoned.Add(1)
 }
 
-// leave removes m from its bucket. Units that its proxy cannot use any more go back to the store, those that it may use do not.
+// leave removes m from its bucket. Units that its proxy cannot use any more go back to the store, those that it may use
+// do not.
 func (d *Divider) leave(m *member) {
 	b := m.bucket
 	b.mu.Lock()

@@ -12,47 +12,49 @@ import (
 // BucketState is what a Divider knows of a bucket at one time.
 type BucketState struct {
 	Domain  string
-	Entries []rules.Entry // Entries are sorted by key. Callers must not change them.
-	Rule    *rules.Rule   // Rule is the rule that the entries match; nil if none does.
-	Limits  []*rules.Rule // Limits are the rules that limit the bucket.
-	Action  Action        // Action is AssignUnits if units describe the bucket, else what all proxies do.
+	Entries []rules.Entry // sorted by key. Callers must not change them.
+	Rule    *rules.Rule   // the rule that the entries match; nil if none does.
+	Limits  []*rules.Rule // the rules that limit the bucket.
+	Action  Action        // AssignUnits if units describe the bucket, else what all proxies do.
 
-	DemandPerSecond float64 // DemandPerSecond is how many units a second the callers of all proxies ask for.
-	Units           uint64  // Units is the sum of the newest assignments of all proxies.
-	// ShortFor is for how long some proxy has refused more than a tenth of its requests; 0 if none does. Unfairness is as in Totals.
+	DemandPerSecond float64 // how many units a second the callers of all proxies ask for.
+	Units           uint64  // the sum of the newest assignments of all proxies.
+	// ShortFor is for how long some proxy has refused more than a tenth of its requests; 0 if none does. Unfairness is as
+	// in Totals.
 	ShortFor   time.Duration
 	Unfairness float64
 	// LeftUnits is what proxies that have left may still use, for LeftFor at most.
 	LeftUnits uint64
 	LeftFor   time.Duration
 
-	ProxyCount      int          // ProxyCount is how many proxies this replica has.
-	OtherProxyCount uint64       // OtherProxyCount is how many proxies other replicas have.
-	Proxies         []ProxyState // Proxies has some of them, those with most demand first.
+	ProxyCount      int          // how many proxies this replica has.
+	OtherProxyCount uint64       // how many proxies other replicas have.
+	Proxies         []ProxyState // some of them, those with most demand first.
 }
 
 // ProxyState is what a proxy has of a bucket.
 type ProxyState struct {
-	Peer            string // Peer is Proxy.Peer.
+	Peer            string // Proxy.Peer.
 	DemandPerSecond float64
-	// AskedPerSecond and AdmittedPerSecond are what its callers asked for, and got, in the last 10 seconds, or in long windows the last
-	// minute. They are 0 until so much time has passed.
+	// AskedPerSecond and AdmittedPerSecond are what its callers asked for, and got, in the last 10 seconds, or in long
+	// windows the last minute. They are 0 until so much time has passed.
 	AskedPerSecond, AdmittedPerSecond float64
-	IsShort                           bool // IsShort says that the proxy refuses more than a tenth of its requests.
-	IsNew                             bool // IsNew says that the proxy has reported once, so that its demand is not known.
-	IsSilent                          bool // IsSilent says that the proxy has missed its last reports, so that it gets no more units.
-	HasAssignment                     bool // HasAssignment is false until the first round. The fields below are 0 then.
+	IsShort                           bool // true if the proxy refuses more than a tenth of its requests.
+	IsNew                             bool // true if the proxy has reported once, so that its demand is not known.
+	IsSilent                          bool // true if the proxy has missed its last reports, so that it gets no more units.
+	HasAssignment                     bool // false until the first round. The fields below are 0 then.
 	Action                            Action
-	Units                             uint64        // Units is what the newest assignment gave.
-	InUse                             uint64        // InUse is how many units the proxy may still use of all assignments.
-	AssignedFor                       time.Duration // AssignedFor is how long ago the newest assignment was sent.
-	ExpiresIn                         time.Duration // ExpiresIn is 0 if the assignment has expired.
-	ReportedFor                       time.Duration // ReportedFor is how long ago the last report came.
-	Interval                          time.Duration // Interval is the time between two reports.
+	Units                             uint64        // what the newest assignment gave.
+	InUse                             uint64        // how many units the proxy may still use of all assignments.
+	AssignedFor                       time.Duration // how long ago the newest assignment was sent.
+	ExpiresIn                         time.Duration // 0 if the assignment has expired.
+	ReportedFor                       time.Duration // how long ago the last report came.
+	Interval                          time.Duration // the time between two reports.
 }
 
-// Snapshot returns up to maxBuckets buckets of a domain, or of all domains if it is empty, those with most demand first, with up to
-// maxProxies proxies each. count is how many buckets there are. Reports wait at most while a bucket, or the list of buckets, is copied.
+// Snapshot returns up to maxBuckets buckets of a domain, or of all domains if it is empty, those with most demand
+// first, with up to maxProxies proxies each. count is how many buckets there are. Reports wait at most while a bucket,
+// or the list of buckets, is copied.
 func (d *Divider) Snapshot(domain string, maxBuckets, maxProxies int, now Instant) (list []BucketState, count int) {
 	d.mu.Lock()
 	buckets := slices.Clone(d.list)
@@ -63,7 +65,8 @@ func (d *Divider) Snapshot(domain string, maxBuckets, maxProxies int, now Instan
 	}
 	var busiest []item
 	order := func(a, b item) int {
-		return cmp.Or(cmp.Compare(b.demand, a.demand), bytes.Compare(a.bucket.domain, b.bucket.domain), slices.CompareFunc(a.bucket.entries, b.bucket.entries, compareEntries))
+		return cmp.Or(cmp.Compare(b.demand, a.demand), bytes.Compare(a.bucket.domain, b.bucket.domain),
+			slices.CompareFunc(a.bucket.entries, b.bucket.entries, compareEntries))
 	}
 	for _, b := range buckets {
 		if domain != "" && string(b.domain) != domain {
@@ -97,9 +100,11 @@ func insertSorted[T any](list []T, item T, most int, order func(a, b T) int) []T
 	return slices.Insert(list, at, item)
 }
 
-// BucketNamed returns the bucket of a domain with these entries, which must be sorted by key, with up to maxProxies proxies. found is false
-// if no proxy of this replica has it.
-func (d *Divider) BucketNamed(domain []byte, entries []rules.Entry, maxProxies int, now Instant) (state BucketState, found bool) {
+// BucketNamed returns the bucket of a domain with these entries, which must be sorted by key, with up to maxProxies
+// proxies. found is false if no proxy of this replica has it.
+func (d *Divider) BucketNamed(domain []byte, entries []rules.Entry, maxProxies int,
+	now Instant,
+) (state BucketState, found bool) {
 	d.mu.Lock()
 	b := d.buckets[bucketName(domain, entries)]
 	d.mu.Unlock()
@@ -144,7 +149,8 @@ func (b *bucket) state(maxProxies int, now Instant) BucketState {
 // state returns the state of the member. The caller holds the lock of the bucket.
 func (m *member) state(now int64) ProxyState {
 	s := ProxyState{
-		Peer: m.proxy.Peer, DemandPerSecond: m.demand, AskedPerSecond: m.figures.askedRate, AdmittedPerSecond: m.figures.admittedRate, IsShort: m.figures.isShort,
+		Peer: m.proxy.Peer, DemandPerSecond: m.demand, AskedPerSecond: m.figures.askedRate,
+		AdmittedPerSecond: m.figures.admittedRate, IsShort: m.figures.isShort,
 		IsNew: m.isNew, IsSilent: m.isSilent(now),
 		ReportedFor: time.Duration(now - m.lastReport), Interval: time.Duration(m.interval * float64(time.Second)),
 	}

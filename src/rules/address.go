@@ -8,7 +8,8 @@ import (
 // Addresses has the settings of a level that are about addresses.
 type Addresses struct {
 	Networks []netip.Prefix // those of `cidr`, in file order; empty for a level without it
-	// V4Bits and V6Bits are the lengths of the networks that are counted, of count_by_prefix; 0 if each address is counted by itself.
+	// V4Bits and V6Bits are the lengths of the networks that are counted, of count_by_prefix; 0 if each address is counted
+	// by itself.
 	V4Bits, V6Bits uint8
 }
 
@@ -38,8 +39,9 @@ const maxNetworkText = maxAddressText + len("/128")
 // maxAddressText is the length of the longest address: an IPv6 address that ends with an IPv4 address.
 const maxAddressText = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
-// ParseAddress returns the IP address that text is, in one of the forms that netip.ParseAddr accepts, without a zone. An IPv4-mapped
-// IPv6 address is returned as IPv4. Unlike netip.ParseAddr it allocates nothing, also not for text that is no address.
+// ParseAddress returns the IP address that text is, in one of the forms that netip.ParseAddr accepts, without a zone.
+// An IPv4-mapped IPv6 address is returned as IPv4. Unlike netip.ParseAddr it allocates nothing, also not for text that
+// is no address.
 func ParseAddress(text []byte) (a netip.Addr, ok bool) {
 	if len(text) < len("::") || len(text) > maxAddressText {
 		return netip.Addr{}, false
@@ -81,10 +83,10 @@ func parseIPv4(text []byte) (ip [4]byte, ok bool) {
 	return ip, part == 3 && digits > 0
 }
 
-// parseIPv6 returns an address of eight groups of hexadecimal digits. Once, `::` may stand for one or more groups of zeros, and an IPv4
-// address for the last two groups.
+// parseIPv6 returns an address of eight groups of hexadecimal digits. Once, `::` may stand for one or more groups of
+// zeros, and an IPv4 address for the last two groups.
 func parseIPv6(text []byte) (ip [16]byte, ok bool) {
-	n, gap := 0, -1 // n is the number of bytes of ip that are set, and gap the n at which `::` was.
+	n, gap := 0, -1 // the number of bytes of ip that are set, and gap the n at which `::` was.
 	if text[0] == ':' {
 		if len(text) < 2 || text[1] != ':' {
 			return ip, false
@@ -130,7 +132,8 @@ func parseIPv6(text []byte) (ip [16]byte, ok bool) {
 	return ip, true
 }
 
-// parseHexGroup returns the number that text begins with, of at most four hexadecimal digits, and the count of its digits.
+// parseHexGroup returns the number that text begins with, of at most four hexadecimal digits, and the count of its
+// digits.
 func parseHexGroup(text []byte) (group uint16, digits int) {
 	for ; digits < len(text) && digits < 4; digits++ {
 		c := text[digits]

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// contentComparer compares what rule files say: domains and rules without their positions and indexes. A new field of a rule is compared
-// without a change here. Its zero value is ready to use. It remembers equal pointers from one call to the next, because rules share
-// calendars and limits.
+// contentComparer compares what rule files say: domains and rules without their positions and indexes. A new field of a
+// rule is compared without a change here. Its zero value is ready to use. It remembers equal pointers from one call to
+// the next, because rules share calendars and limits.
 type contentComparer struct {
 	equal map[[2]uintptr]bool // pointers to equal contents, or to contents that are being compared
 }

@@ -7,14 +7,15 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// String returns the rule's line in /rlconfig: envoyproxy/ratelimit's format, and behind it the settings that envoyproxy/ratelimit has
-// not.
+// String returns the rule's line in /rlconfig: envoyproxy/ratelimit's format, and behind it the settings that
+// envoyproxy/ratelimit has not.
 func (r *Rule) String() string {
 	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.RequestsPerUnit())
 	if r.Unlimited {
 		limit = "unlimited"
 	} else if f := r.LimitsFile; f != nil {
-		limit = fmt.Sprintf("unit=%s limits_from=%s (%d values, %d limits)", r.Unit, f.Path, f.Table.Len(), len(f.Table.Limits()))
+		limit = fmt.Sprintf("unit=%s limits_from=%s (%d values, %d limits)", r.Unit, f.Path, f.Table.Len(),
+			len(f.Table.Limits()))
 	}
 	s := fmt.Sprintf("%s: %s, shadow_mode: %t, quota_mode: %t", r.FullName, limit, r.ShadowMode, r.QuotaMode)
 	if r.Unlimited && r.ListSettings != nil && r.Requests > 0 { // Answers to divvy's clients have this number.
@@ -39,8 +40,8 @@ func (r *Rule) String() string {
 	return s
 }
 
-// DivvyOperation returns the match of a rule of an ordered list, sorted by key, in divvy's form: "ip=* method=GET". It is empty for
-// other rules and for a rule that matches everything.
+// DivvyOperation returns the match of a rule of an ordered list, sorted by key, in divvy's form: "ip=* method=GET". It
+// is empty for other rules and for a rule that matches everything.
 func (r *Rule) DivvyOperation() string {
 	if r.ListSettings == nil {
 		return ""
@@ -60,7 +61,8 @@ func (r *Rule) RequestsPerUnit() uint32 {
 	return r.Requests
 }
 
-// LimitText returns the limit for people: "10 per minute", "4 at a time, each for at most 30s", "unlimited", "as in tenants.csv per hour".
+// LimitText returns the limit for people: "10 per minute", "4 at a time, each for at most 30s", "unlimited", "as in
+// tenants.csv per hour".
 func (r *Rule) LimitText() string {
 	l, window, number := &r.Limit, r.Window(), fmt.Sprint(r.RequestsPerUnit())
 	if r.LimitsFile != nil {
@@ -82,8 +84,8 @@ func (r *Rule) LimitText() string {
 // LimitInWords returns the limit for people with all that decides about a request: "10 per minute, 4 at once".
 func (r *Rule) LimitInWords() string { return r.LimitText() + r.wordsOfSettings(false) }
 
-// CalendarWindow returns the window of a limit with a calendar for people, such as "calendar month from day 15 in Europe/Berlin" or
-// "2 calendar days in UTC". It returns "" for other limits.
+// CalendarWindow returns the window of a limit with a calendar for people, such as "calendar month from day 15 in
+// Europe/Berlin" or "2 calendar days in UTC". It returns "" for other limits.
 func (r *Rule) CalendarWindow() string {
 	if r.Limit.Calendar == nil {
 		return ""
@@ -102,8 +104,8 @@ func (r *Rule) CalendarWindow() string {
 	return window + " in " + c.Location.String()
 }
 
-// CountsBlockedByDefault returns the default of count_blocked: as in envoyproxy/ratelimit, refused hits count in a fixed window. They
-// never count beside holds.
+// CountsBlockedByDefault returns the default of count_blocked: as in envoyproxy/ratelimit, refused hits count in a
+// fixed window. They never count beside holds.
 func CountsBlockedByDefault(l *algorithm.Limit) bool {
 	return l.Kind == algorithm.FixedWindow && l.Hold == 0
 }

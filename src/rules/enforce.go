@@ -7,8 +7,8 @@ import (
 	"ratelimit/src/backend/siphash"
 )
 
-// Enforcement says for which part of its counters a limit is enforced. For the others the limit counts and never refuses, as in shadow
-// mode.
+// Enforcement says for which part of its counters a limit is enforced. For the others the limit counts and never
+// refuses, as in shadow mode.
 type Enforcement struct {
 	// Percent is enforce_percent, at least 0 and below 100.
 	Percent float64
@@ -25,8 +25,8 @@ func NewEnforcement(percent float64) *Enforcement {
 	return &Enforcement{math.Abs(percent), uint64(math.Ldexp(percent/100, 64))}
 }
 
-// enforcementKey is the key of the hash that draws the enforced counters. All versions of this program have the same key, so that
-// replicas agree and a counter stays on its side after an upgrade.
+// enforcementKey is the key of the hash that draws the enforced counters. All versions of this program have the same
+// key, so that replicas agree and a counter stays on its side after an upgrade.
 var enforcementKey = siphash.Key{0x656e666f7263655f, 0x70657263656e7421}
 
 // counterNameFormat writes the names of counters that enforce_percent hashes. They depend on no setting.
@@ -40,12 +40,14 @@ func (r *Rule) EnforcePercent() float64 {
 	return r.Enforcement.Percent
 }
 
-// IsEnforced reports whether r is enforced for the counter of a request's entries in d. d and entries are as for KeyFormat.AppendKey. It
-// is false for the counters that enforce_percent leaves out; ShadowMode has no influence. It allocates nothing once s has grown.
+// IsEnforced reports whether r is enforced for the counter of a request's entries in d. d and entries are as for
+// KeyFormat.AppendKey. It is false for the counters that enforce_percent leaves out; ShadowMode has no influence. It
+// allocates nothing once s has grown.
 //
-// A hash of the counter's name decides. The name is the key of the counter as with EscapeKeys, without the prefix and, in an ordered
-// list, without the limit. So these do not change which counters are enforced: replicas, restarts, the store, the format of keys, and
-// changes to the limit's numbers, window or algorithm. A higher percentage enforces the same counters and more.
+// A hash of the counter's name decides. The name is the key of the counter as with EscapeKeys, without the prefix and,
+// in an ordered list, without the limit. So these do not change which counters are enforced: replicas, restarts, the
+// store, the format of keys, and changes to the limit's numbers, window or algorithm. A higher percentage enforces the
+// same counters and more.
 func (r *Rule) IsEnforced(d *Domain, entries []Entry, s *SearchScratch) bool {
 	if r.Enforcement == nil {
 		return true
@@ -54,8 +56,8 @@ func (r *Rule) IsEnforced(d *Domain, entries []Entry, s *SearchScratch) bool {
 	return low < r.Enforcement.threshold
 }
 
-// hashCounterName returns two independent hashes of the name of the counter of r for a request's entries in d. See IsEnforced for the name;
-// r is as for KeyFormat.AppendKey.
+// hashCounterName returns two independent hashes of the name of the counter of r for a request's entries in d. See
+// IsEnforced for the name; r is as for KeyFormat.AppendKey.
 func hashCounterName(d *Domain, r *Rule, entries []Entry, s *SearchScratch) (low, high uint64) {
 	name, tag := counterNameFormat.AppendKey(s.counterName[:0], d, r, entries)
 	s.counterName = name

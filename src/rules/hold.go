@@ -12,7 +12,7 @@ const HoldActionKey = "hold"
 type HoldAction uint8
 
 const (
-	TakeHold    HoldAction = iota // TakeHold opens the hold. It is the action of a request without an entry `hold`.
+	TakeHold    HoldAction = iota // opens the hold. It is the action of a request without an entry `hold`.
 	SettleHold                    // SettleHold replaces the hold by the amount that was used.
 	ReleaseHold                   // ReleaseHold gives the whole hold back.
 )
@@ -31,12 +31,12 @@ func parseHoldAction(value []byte) (a HoldAction, known bool) {
 	return TakeHold, false
 }
 
-// HoldOf returns the name of the hold that a request's entries name, and what they do with it. r is the rule that FindRule returned for
-// the entries, or a canary. Of the LimitsToCharge, those with a HoldIDKey have holds. The name is empty for a request that names no
-// hold, and for rules without holds.
+// HoldOf returns the name of the hold that a request's entries name, and what they do with it. r is the rule that
+// FindRule returned for the entries, or a canary. Of the LimitsToCharge, those with a HoldIDKey have holds. The name is
+// empty for a request that names no hold, and for rules without holds.
 //
-// An error says what is wrong with the request: an unknown action, an action without the name of a hold, or a missing name of a hold
-// where one of the limits is a concurrency. HoldOf allocates nothing unless it returns an error.
+// An error says what is wrong with the request: an unknown action, an action without the name of a hold, or a missing
+// name of a hold where one of the limits is a concurrency. HoldOf allocates nothing unless it returns an error.
 func (r *Rule) HoldOf(entries []Entry) (name []byte, action HoldAction, err error) {
 	if r.MatchHoldIDKey == "" {
 		return nil, TakeHold, nil
@@ -55,7 +55,8 @@ func (r *Rule) HoldOf(entries []Entry) (name []byte, action HoldAction, err erro
 		case 1:
 			actionEntry = &below[0]
 		case 2:
-			return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, comes after the entry hold: send %s=<an id of the call> before it",
+			return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, comes after the entry hold: send "+
+				"%s=<an id of the call> before it",
 				r.FullName, r.MatchHoldIDKey, r.MatchHoldIDKey)
 		}
 	}
@@ -66,7 +67,8 @@ func (r *Rule) HoldOf(entries []Entry) (name []byte, action HoldAction, err erro
 		}
 	}
 	if len(name) == 0 && (actionEntry != nil || r.MatchHasConcurrency) {
-		return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, is missing or empty: send %s=<an id of the call>",
+		return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, is missing or empty: send %s=<an id "+
+			"of the call>",
 			r.FullName, r.MatchHoldIDKey, r.MatchHoldIDKey)
 	}
 	return name, action, nil
@@ -78,10 +80,12 @@ func unknownHoldAction(r *Rule, value string) error {
 	if meant := NearestWord(value, slices.Values([]string{SettleHold.String(), ReleaseHold.String()})); meant != "" {
 		hint = "did you mean hold=" + meant + "? "
 	}
-	return fmt.Errorf("rule %s: hold=%s is unknown: %ssend hold=settle or hold=release, or no such entry to take a hold", r.FullName, Shorten(value), hint)
+	return fmt.Errorf("rule %s: hold=%s is unknown: %ssend hold=settle or hold=release, or no such entry to take a hold",
+		r.FullName, Shorten(value), hint)
 }
 
-// WithoutHold returns the entries of a request that do not name a hold or say what to do with it. r is the rule that FindRule returned.
+// WithoutHold returns the entries of a request that do not name a hold or say what to do with it. r is the rule that
+// FindRule returned.
 func (r *Rule) WithoutHold(entries []Entry) []Entry {
 	switch {
 	case r.MatchHoldIDKey == "":
@@ -94,14 +98,16 @@ func (r *Rule) WithoutHold(entries []Entry) []Entry {
 	})
 }
 
-// AcceptsBelow reports whether entries, which follow those that lead to r in a tree of descriptors, name a hold and perhaps an action.
-// HoldOf reports an empty name and an unknown action. r must have a hold.
+// AcceptsBelow reports whether entries, which follow those that lead to r in a tree of descriptors, name a hold and
+// perhaps an action. HoldOf reports an empty name and an unknown action. r must have a hold.
 func (r *Rule) AcceptsBelow(entries []Entry) bool {
-	return string(entries[0].Key) == r.MatchHoldIDKey && (len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == HoldActionKey)
+	return string(entries[0].Key) == r.MatchHoldIDKey &&
+		(len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == HoldActionKey)
 }
 
-// LacksHoldName reports whether entries, which no descriptor below r matches, have an action before the name of a hold, or without it,
-// which HoldOf reports. r must have a hold.
+// LacksHoldName reports whether entries, which no descriptor below r matches, have an action before the name of a hold,
+// or without it, which HoldOf reports. r must have a hold.
 func (r *Rule) LacksHoldName(entries []Entry) bool {
-	return string(entries[0].Key) == HoldActionKey && (len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == r.MatchHoldIDKey)
+	return string(entries[0].Key) == HoldActionKey &&
+		(len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == r.MatchHoldIDKey)
 }

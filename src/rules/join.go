@@ -2,9 +2,9 @@ package rules
 
 import "slices"
 
-// Union returns a Set with the domains of all sets, which have no domain in common and were each compiled alone. It shares their domains
-// and rules, so that a change of one of them need not compile the others again. Their indexes are not set: only a Joiner may use the
-// result.
+// Union returns a Set with the domains of all sets, which have no domain in common and were each compiled alone. It
+// shares their domains and rules, so that a change of one of them need not compile the others again. Their indexes are
+// not set: only a Joiner may use the result.
 func Union(sets []*Set) *Set {
 	all := &Set{domainsByName: make(map[string]*Domain, len(sets)), units: sets}
 	rules := 0
@@ -23,16 +23,16 @@ func Union(sets []*Set) *Set {
 	return all
 }
 
-// Joiner joins Sets and gives each rule and domain an index of its own. Its zero value is ready to use. One goroutine at a time may call
-// it.
+// Joiner joins Sets and gives each rule and domain an index of its own. Its zero value is ready to use. One goroutine
+// at a time may call it.
 type Joiner struct {
 	joined        map[*Set]bool // the Sets of the last Join that were compiled alone
 	ruleIndexes   indexes
 	domainIndexes indexes
 }
 
-// Join returns the Union of all sets, with indexes. Each Set that was compiled alone must be new, or one of the last Join: one that was
-// left out may not come back.
+// Join returns the Union of all sets, with indexes. Each Set that was compiled alone must be new, or one of the last
+// Join: one that was left out may not come back.
 func (j *Joiner) Join(sets []*Set) *Set {
 	var units []*Set
 	for _, s := range sets {
@@ -58,8 +58,8 @@ func (j *Joiner) Join(sets []*Set) *Set {
 	return all
 }
 
-// Changes returns what differs between before, a Set or nil, and s: Sets with the rules and domains that only s has, and those that only
-// before has. All others are the same rules, with the same indexes.
+// Changes returns what differs between before, a Set or nil, and s: Sets with the rules and domains that only s has,
+// and those that only before has. All others are the same rules, with the same indexes.
 func (s *Set) Changes(before *Set) (added, removed []*Set) {
 	var old []*Set
 	if before != nil {
@@ -78,7 +78,8 @@ func (s *Set) Changes(before *Set) (added, removed []*Set) {
 	return added, slices.DeleteFunc(old, func(u *Set) bool { return !known[u] })
 }
 
-// compiledAlone returns a new list of the Sets that were compiled alone and joined to s: s itself if it was compiled alone.
+// compiledAlone returns a new list of the Sets that were compiled alone and joined to s: s itself if it was compiled
+// alone.
 func (s *Set) compiledAlone() []*Set {
 	if s.units == nil {
 		return []*Set{s}
@@ -99,7 +100,8 @@ func (s *Set) setIndexes(j *Joiner) {
 	}
 }
 
-// release lets other Sets of j have the indexes of s. Requests that still use s are not affected: an index belongs to a joined Set.
+// release lets other Sets of j have the indexes of s. Requests that still use s are not affected: an index belongs to a
+// joined Set.
 func (s *Set) release(j *Joiner) {
 	for _, r := range s.rules {
 		j.ruleIndexes.free = append(j.ruleIndexes.free, r.Index)

@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// KeyFormat writes the keys of the counters in the stores. <value> is the request's value; a level with share_threshold has the
-// pattern instead, and one with count_by_prefix the network of an address.
+// KeyFormat writes the keys of the counters in the stores. <value> is the request's value; a level with share_threshold
+// has the pattern instead, and one with count_by_prefix the network of an address.
 //
 //	<prefix><domain>_<key>_<value>_<key>_<value>_                                                  tree of descriptors
 //	<prefix><domain>_:<key>_<pattern>_:<key>_<value>_:<requests>/<period>_<algorithm>_             ordered list
@@ -19,16 +19,16 @@ import (
 //
 // The entries that name and settle a hold are in no key.
 //
-// A key in an ordered list has the rule's match, the request's values of `per`, and the limit. Keys in ordered lists and trees of
-// limits are always escaped.
+// A key in an ordered list has the rule's match, the request's values of `per`, and the limit. Keys in ordered lists
+// and trees of limits are always escaped.
 type KeyFormat struct {
 	// Prefix starts every key, without escapes.
 	Prefix string
-	// EscapeKeys gives different descriptors different keys. Without it, as in envoyproxy/ratelimit, nothing is escaped, and
-	// [a=x_b_y] and [a=x][b=y] share a key.
+	// EscapeKeys gives different descriptors different keys. Without it, as in envoyproxy/ratelimit, nothing is escaped,
+	// and [a=x_b_y] and [a=x][b=y] share a key.
 	//
-	// With it the bytes %_{}|: and control characters are escaped in domain, keys and values: `_` becomes %5F. So each part ends
-	// at the next `_`. Only these levels have a `:`, so they share no key with others:
+	// With it the bytes %_{}|: and control characters are escaped in domain, keys and values: `_` becomes %5F. So each
+	// part ends at the next `_`. Only these levels have a `:`, so they share no key with others:
 	//
 	//	<key>_<key of the rule>:<value of the rule>_         share_threshold
 	//	<key>_<key of the rule>:cidr:<first network>_        share_threshold beside cidr
@@ -36,8 +36,8 @@ type KeyFormat struct {
 	//	<key>_<key of the rule>:values_from:<file>_          share_threshold beside values_from
 	//	<key>_:<network>_                                    count_by_prefix
 	EscapeKeys bool
-	// UseDivvyKeys writes the keys of limits that Button's divvy supports as divvy does, without prefix and escapes: those of first-hit
-	// windows in ordered lists. A canary then shares the counter of a rule that differs only in shadow_mode.
+	// UseDivvyKeys writes the keys of limits that Button's divvy supports as divvy does, without prefix and escapes: those
+	// of first-hit windows in ordered lists. A canary then shares the counter of a rule that differs only in shadow_mode.
 	//
 	//	divvy:<key>=<pattern> <key>=<pattern>:<value>:<requests>:<seconds>
 	UseDivvyKeys bool
@@ -48,12 +48,12 @@ func (k *KeyFormat) WritesDivvyKey(r *Rule) bool {
 	return k.UseDivvyKeys && r != nil && r.ListSettings != nil && r.ListSettings.divvyKeyFormat != nil
 }
 
-// AppendKey appends the key of the counter of r for a request's entries in d. It also returns the length in bytes of the key's tag, see
-// backend.Hit.TagLength: prefix, domain and first entry. In an ordered list the tag is all but the limit, so all limits of a rule share
-// it.
+// AppendKey appends the key of the counter of r for a request's entries in d. It also returns the length in bytes of
+// the key's tag, see backend.Hit.TagLength: prefix, domain and first entry. In an ordered list the tag is all but the
+// limit, so all limits of a rule share it.
 //
-// r is the rule that the entries led to, or a rule of a level above; the key of the latter has only the entries down to its level. r
-// is nil for a limit that came with the request.
+// r is the rule that the entries led to, or a rule of a level above; the key of the latter has only the entries down to
+// its level. r is nil for a limit that came with the request.
 func (k *KeyFormat) AppendKey(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
 	switch {
 	case k.WritesDivvyKey(r):
@@ -107,8 +107,9 @@ func (l *Level) appendCounterValue(dst []byte, e *Entry, escape bool) []byte {
 	return appendEscaped(dst, l.Value())
 }
 
-// AppendCounterEntries appends the entries that tell the counter of r from other counters of r, for a request's entries. A value
-// that shares its counter with others has the pattern of the rule or its network instead. r is the rule that the entries led to, or one of a level above.
+// AppendCounterEntries appends the entries that tell the counter of r from other counters of r, for a request's
+// entries. A value that shares its counter with others has the pattern of the rule or its network instead. r is the
+// rule that the entries led to, or one of a level above.
 //
 //   - In a tree of descriptors these are the entries down to the level of r.
 //   - In an ordered list they are those of `per`, or those of `match` with the rule's patterns if there is no `per`.
@@ -177,8 +178,8 @@ func (k *KeyFormat) appendDomain(dst []byte, d *Domain, escape bool) []byte {
 	return append(append(append(dst, k.Prefix...), name...), '_')
 }
 
-// SetListKeys gives the limits of the rules of an ordered list the formats of their keys. No two limits get the same key: of equal limits,
-// the later ones get a number.
+// SetListKeys gives the limits of the rules of an ordered list the formats of their keys. No two limits get the same
+// key: of equal limits, the later ones get a number.
 func SetListKeys(rules iter.Seq[*Rule]) {
 	seen := make(map[string]int)
 	for r := range rules {
@@ -193,13 +194,13 @@ func SetListKeys(rules iter.Seq[*Rule]) {
 	}
 }
 
-// listKeyFormat has the constant parts of the keys of a limit in an ordered list. A rule that is moved or renamed keeps its counters; a
-// rule whose match, per or limit changes starts new ones.
+// listKeyFormat has the constant parts of the keys of a limit in an ordered list. A rule that is moved or renamed keeps
+// its counters; a rule whose match, per or limit changes starts new ones.
 type listKeyFormat struct {
-	matchPart   string   // matchPart tells the rule's match.
-	perKeys     []string // perKeys names the entries whose values are in the key.
+	matchPart   string   // tells the rule's match.
+	perKeys     []string // names the entries whose values are in the key.
 	perLabels   []string // the perKeys, each escaped and with "_" appended
-	limitPart   string   // limitPart tells the limit, with a number if an earlier limit would have the same key.
+	limitPart   string   // tells the limit, with a number if an earlier limit would have the same key.
 	inDivvyForm bool     // the key is in divvy's form, without labels and escapes
 }
 
@@ -213,7 +214,8 @@ func newListKeyFormat(r *Rule) *listKeyFormat {
 		k.perLabels = append(k.perLabels, escapedKeyPart(key)+"_")
 	}
 	lim := &r.Limit
-	if k.limitPart = fmt.Sprintf(":%d/%s_%v_", lim.Max, FormatDuration(lim.Period), lim.Kind); lim.Kind == algorithm.Concurrency {
+	if k.limitPart = fmt.Sprintf(":%d/%s_%v_", lim.Max, FormatDuration(lim.Period),
+		lim.Kind); lim.Kind == algorithm.Concurrency {
 		k.limitPart = fmt.Sprintf(":%d/%v_", lim.Max, lim.Kind)
 	} else if lim.Hold > 0 {
 		k.limitPart += "held_"
@@ -236,11 +238,15 @@ func newListKeyFormat(r *Rule) *listKeyFormat {
 // newDivvyKeyFormat returns the key of a limit in divvy's form; nil if divvy does not support such a limit.
 func newDivvyKeyFormat(r *Rule) *listKeyFormat {
 	lim, perKeys := &r.Limit, r.ListSettings.PerKeys
-	if lim.Kind != algorithm.FirstHitWindow || lim.Max == 0 || lim.Period%time.Second != 0 || lim.CountBlocked || lim.Hold > 0 || len(perKeys) > 1 {
+	if lim.Kind != algorithm.FirstHitWindow || lim.Max == 0 || lim.Period%time.Second != 0 || lim.CountBlocked ||
+		lim.Hold > 0 || len(perKeys) > 1 {
 		return nil
 	}
 	limitPart := fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
-	return &listKeyFormat{matchPart: "divvy:" + r.DivvyOperation() + ":", perKeys: perKeys, limitPart: limitPart, inDivvyForm: true}
+	return &listKeyFormat{
+		matchPart: "divvy:" + r.DivvyOperation() + ":", perKeys: perKeys, limitPart: limitPart,
+		inDivvyForm: true,
+	}
 }
 
 // constantText joins the constant parts. Two limits with the same text would share their counters.
@@ -248,8 +254,8 @@ func (l *listKeyFormat) constantText() string {
 	return l.matchPart + strings.Join(l.perLabels, "") + l.limitPart
 }
 
-// appendKey appends the key to dst, which has the start of the key from dst[start]. It returns the length of the tag: the key without
-// its limitPart, or the whole key in divvy's form.
+// appendKey appends the key to dst, which has the start of the key from dst[start]. It returns the length of the tag:
+// the key without its limitPart, or the whole key in divvy's form.
 func (l *listKeyFormat) appendKey(dst []byte, start int, entries []Entry) (key []byte, tag int) {
 	dst = append(dst, l.matchPart...)
 	for i, key := range l.perKeys {
@@ -295,8 +301,8 @@ func RequestWords(entries []Entry) iter.Seq[[]byte] {
 	}
 }
 
-// appendKey appends the request's words down to the limit to dst, which has the start of the key from dst[start]. It returns the length
-// of the tag, which has the first TagWords words.
+// appendKey appends the request's words down to the limit to dst, which has the start of the key from dst[start]. It
+// returns the length of the tag, which has the first TagWords words.
 func (w *WordPath) appendKey(dst []byte, start int, entries []Entry) (key []byte, tag int) {
 	n := 0
 	for word := range RequestWords(entries) {
@@ -319,8 +325,8 @@ func appendKeyPart(dst, text []byte, escape bool) []byte {
 	return append(dst, text...)
 }
 
-// isEscapedByte tells for each byte whether keys escape it: separators of the key format, the `{}` of Redis' hash tags, and control
-// characters.
+// isEscapedByte tells for each byte whether keys escape it: separators of the key format, the `{}` of Redis' hash tags,
+// and control characters.
 var isEscapedByte = func() (set [256]bool) {
 	for c := range 0x20 {
 		set[c] = true

@@ -8,8 +8,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// KeyPrefixes returns the starts of the keys of all counters in d whose descriptors begin with entries. Of the last entry only the
-// start of the value is given: "al" stands for the values alex and alice, and "" for all values.
+// KeyPrefixes returns the starts of the keys of all counters in d whose descriptors begin with entries. Of the last
+// entry only the start of the value is given: "al" stands for the values alex and alice, and "" for all values.
 //
 //   - In a tree of descriptors, further entries may follow. Counters that values share, see share_threshold, are not found.
 //   - In an ordered list, the order of entries has no meaning. The result has the counters of each rule that the entries can match
@@ -30,12 +30,14 @@ func (k *KeyFormat) KeyPrefixes(set *Set, d *Domain, entries []Entry) ([]backend
 
 // addressCounter is the Matcher of a tree of descriptors.
 type addressCounter interface {
-	// AddressesOf returns the Addresses of the descriptors that entries, without the last, lead to; nil from the first entry on that leads
-	// nowhere. countsLast says that the last key can lead to a descriptor that counts addresses by network.
+	// AddressesOf returns the Addresses of the descriptors that entries, without the last, lead to; nil from the first
+	// entry on that leads nowhere. countsLast says that the last key can lead to a descriptor that counts addresses by
+	// network.
 	AddressesOf(entries []Entry) (levels []*Addresses, countsLast bool)
 }
 
-// treeKeyPrefixes returns the prefix in a tree of descriptors, and a second one if the values of the last key can be counted by network.
+// treeKeyPrefixes returns the prefix in a tree of descriptors, and a second one if the values of the last key can be
+// counted by network.
 func (k *KeyFormat) treeKeyPrefixes(d *Domain, entries []Entry) []backend.KeyPrefix {
 	p := backend.KeyPrefix{Text: k.appendDomain(nil, d, k.EscapeKeys)}
 	last := len(entries) - 1
@@ -60,7 +62,8 @@ func (k *KeyFormat) treeKeyPrefixes(d *Domain, entries []Entry) []backend.KeyPre
 	return prefixes
 }
 
-// wordKeyPrefixes returns the prefixes in a tree of limits: one for each number of words that the tags of its limits have.
+// wordKeyPrefixes returns the prefixes in a tree of limits: one for each number of words that the tags of its limits
+// have.
 func (k *KeyFormat) wordKeyPrefixes(set *Set, d *Domain, entries []Entry) (prefixes []backend.KeyPrefix) {
 	last := entries[len(entries)-1]
 	whole := append(slices.Clone(entries[:len(entries)-1]), Entry{Key: last.Key})
@@ -140,7 +143,8 @@ func (s *ListSettings) canCountBy(entries []Entry) bool {
 	return true
 }
 
-// appendKeyPrefix appends the start of the keys to dst: all up to the value of the last entry, of which it appends the given start.
+// appendKeyPrefix appends the start of the keys to dst: all up to the value of the last entry, of which it appends the
+// given start.
 func (l *listKeyFormat) appendKeyPrefix(dst []byte, entries []Entry) ([]byte, error) {
 	last := entries[len(entries)-1]
 	dst = append(dst, l.matchPart...)

@@ -12,12 +12,13 @@ import (
 type LevelKind uint8
 
 const (
-	LevelValue      LevelKind = iota // LevelValue is a level with a value, which may have wildcards, or without one.
+	LevelValue      LevelKind = iota // a level with a value, which may have wildcards, or without one.
 	LevelCIDR                        // LevelCIDR matches the addresses of networks.
 	LevelRegex                       // LevelRegex matches the values that match a regular expression.
 	LevelValuesFrom                  // LevelValuesFrom matches the values in a file.
 	LevelLimitsFrom                  // LevelLimitsFrom matches the values in a file, each with its limit.
-	LevelExact                       // LevelExact matches one value, which may be empty. A `*` in it is an ordinary character.
+	// LevelExact matches one value, which may be empty. A `*` in it is an ordinary character.
+	LevelExact
 )
 
 // String returns the key of descriptors that makes such levels.
@@ -30,8 +31,8 @@ type Level struct {
 	name           string // "key_value", or "key" if any value matches
 	keyLen         int32  // the length of the key in name
 	hasWildcard    bool   // name has a `*`
-	ValueToMetric  bool   // ValueToMetric adds the request's value to the name of the metric.
-	ShareThreshold bool   // ShareThreshold lets all values that the level matches share a counter.
+	ValueToMetric  bool   // adds the request's value to the name of the metric.
+	ShareThreshold bool   // lets all values that the level matches share a counter.
 	Kind           LevelKind
 	Addresses      *Addresses     // nil for a level without cidr and count_by_prefix
 	DataFile       *datafile.File // nil for a level without values_from and limits_from
@@ -61,8 +62,9 @@ func LevelName(key, value string) string {
 // Key returns the key of the level.
 func (l *Level) Key() string { return l.name[:l.keyLen] }
 
-// Value returns the value of the level: the first network of LevelCIDR, the expression of LevelRegex, the file of LevelValuesFrom and
-// LevelLimitsFrom as written. It is empty if the level matches any value, or if LevelExact matches the empty one.
+// Value returns the value of the level: the first network of LevelCIDR, the expression of LevelRegex, the file of
+// LevelValuesFrom and LevelLimitsFrom as written. It is empty if the level matches any value, or if LevelExact matches
+// the empty one.
 func (l *Level) Value() string {
 	if int(l.keyLen) == len(l.name) {
 		return ""
@@ -86,7 +88,8 @@ func (l *Level) Data() *datafile.Table {
 	return l.DataFile.Table
 }
 
-// CountedPrefixes returns the lengths of the networks by which addresses are counted; 0 if each address is counted by itself.
+// CountedPrefixes returns the lengths of the networks by which addresses are counted; 0 if each address is counted by
+// itself.
 func (l *Level) CountedPrefixes() (v4, v6 int) {
 	if l.Addresses == nil {
 		return 0, 0
@@ -97,8 +100,8 @@ func (l *Level) CountedPrefixes() (v4, v6 int) {
 // CountsNetworks reports whether the level counts addresses by network.
 func (l *Level) CountsNetworks() bool { return l.Addresses.CountsNetworks() }
 
-// SampleValue returns a value that the level matches. It returns Value if it finds none, and for LevelValue, unless the level counts
-// networks.
+// SampleValue returns a value that the level matches. It returns Value if it finds none, and for LevelValue, unless the
+// level counts networks.
 func (l *Level) SampleValue() string {
 	switch l.Kind {
 	case LevelCIDR:
@@ -162,8 +165,8 @@ func sampleRune(ranges []rune) rune {
 	return ranges[0]
 }
 
-// metricShowsValue reports whether the name of the metric has the request's value, because of value_to_metric. It has not if all
-// requests have the same value or share a counter.
+// metricShowsValue reports whether the name of the metric has the request's value, because of value_to_metric. It has
+// not if all requests have the same value or share a counter.
 func (l *Level) metricShowsValue() bool {
 	return l.ValueToMetric && !l.ShareThreshold && !l.HasOneValue()
 }
@@ -173,8 +176,8 @@ func (l *Level) HasOneValue() bool {
 	return l.Kind == LevelExact || l.Kind == LevelValue && !l.hasWildcard && l.Value() != ""
 }
 
-// valuePattern returns the pattern "key_value" without "key_", the key of the request, in front. If the pattern does not start so,
-// because its key has a `*`, it returns the whole pattern.
+// valuePattern returns the pattern "key_value" without "key_", the key of the request, in front. If the pattern does
+// not start so, because its key has a `*`, it returns the whole pattern.
 func (l *Level) valuePattern(key []byte) string {
 	if n := len(key); len(l.name) > n && l.name[:n] == string(key) && l.name[n] == '_' {
 		return l.name[n+1:]

@@ -9,9 +9,9 @@ import (
 	"ratelimit/src/settings/nearest"
 )
 
-// NearestWord returns the known word that was probably meant by word: one that is equal in lower case, or else one that an edit turns
-// into word. It returns the first such word in alphabetical order, or "". Words that differ only in digits are not near: 10.0.0.7 is not
-// a misspelt 10.0.0.8.
+// NearestWord returns the known word that was probably meant by word: one that is equal in lower case, or else one that
+// an edit turns into word. It returns the first such word in alphabetical order, or "". Words that differ only in
+// digits are not near: 10.0.0.7 is not a misspelt 10.0.0.8.
 func NearestWord(word string, known iter.Seq[string]) string {
 	const minLength = 3 // Too many of the shorter words are one edit away.
 	best, bestEqual := "", false

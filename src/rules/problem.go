@@ -42,7 +42,7 @@ func (p Pos) Compare(q Pos) int {
 type Problem struct {
 	Pos
 	Message string
-	Fix     string // Fix says how to fix it; it may be empty.
+	Fix     string // says how to fix it; it may be empty.
 }
 
 // String returns "file:line:col: what; fix".
@@ -60,7 +60,8 @@ func (p Problem) String() string {
 // Problems is everything that is wrong with a set of rules, in file and line order. It is the error of a refused set.
 type Problems []Problem
 
-// maxErrorLines is the most problems in the text of an error, because a generated file can be wrong on each of its 100,000 lines.
+// maxErrorLines is the most problems in the text of an error, because a generated file can be wrong on each of its
+// 100,000 lines.
 const maxErrorLines = 50
 
 // Error returns a line for each of the first 50 problems.
@@ -80,8 +81,8 @@ func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int { return a.Compare(b.Pos) })
 }
 
-// OnePerPlace sorts problems, and returns them with the first at each place of a file only. What a reader refuses is often missing to the
-// compiler, too, and that is one mistake.
+// OnePerPlace sorts problems, and returns them with the first at each place of a file only. What a reader refuses is
+// often missing to the compiler, too, and that is one mistake.
 func (ps Problems) OnePerPlace() Problems {
 	ps.Sort()
 	return slices.CompactFunc(ps, func(a, b Problem) bool { return a.Line > 0 && a.Pos == b.Pos })

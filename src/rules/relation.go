@@ -8,25 +8,27 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Relation tells how the rules of a candidate Set relate to those of the live Set, which is in force: which candidate rules count the
-// same hits as a live rule, and which would share counters with live rules although they do not. It is computed once, when one of the Sets
-// changes. It is immutable.
+// Relation tells how the rules of a candidate Set relate to those of the live Set, which is in force: which candidate
+// rules count the same hits as a live rule, and which would share counters with live rules although they do not. It is
+// computed once, when one of the Sets changes. It is immutable.
 type Relation struct {
-	sameDomains    []bool  // sameDomains says for each candidate Domain.Index that the live domain has the same rules.
+	sameDomains    []bool  // says for each candidate Domain.Index that the live domain has the same rules.
 	twins          []*Rule // for each candidate Rule.Index the live rule whose counters get the same hits; nil for none
-	sharesCounters []bool  // sharesCounters says for each candidate Rule.Index that some counters of the rule are those of a live rule.
-	// countsAll and liveCountsAll say for each Rule.Index that the counts do not depend on the limit's number, modes or other rules.
+	sharesCounters []bool  // says for each candidate Rule.Index that some counters of the rule are those of a live rule.
+	// countsAll and liveCountsAll say for each Rule.Index that the counts do not depend on the limit's number, modes or
+	// other rules.
 	countsAll, liveCountsAll []bool
 }
 
 // NewRelation compares two Sets whose keys k writes.
 func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
 	r := &Relation{
-		sameDomains: make([]bool, candidate.DomainSlots()), twins: make([]*Rule, candidate.RuleSlots()), sharesCounters: make([]bool, candidate.RuleSlots()),
-		countsAll: make([]bool, candidate.RuleSlots()), liveCountsAll: make([]bool, live.RuleSlots()),
+		sameDomains: make([]bool, candidate.DomainSlots()), twins: make([]*Rule, candidate.RuleSlots()),
+		sharesCounters: make([]bool, candidate.RuleSlots()),
+		countsAll:      make([]bool, candidate.RuleSlots()), liveCountsAll: make([]bool, live.RuleSlots()),
 	}
 	liveReplaced, replaced := live.replacedLimits(), candidate.replacedLimits()
-	counters := make(map[counterSet]bool) // counters has the counters of live rules, as far as counterSetOf tells them.
+	counters := make(map[counterSet]bool) // the counters of live rules, as far as counterSetOf tells them.
 	liveRules := make(map[ruleName][]*Rule)
 	for _, rule := range live.rules {
 		if c, ok := counterSetOf(rule, k); ok {
@@ -84,7 +86,8 @@ func (s *Set) replacedLimits() map[replacedLimit]bool {
 	return replaced
 }
 
-// addListTwins pairs the rules of two ordered lists before the first difference: both lists send them the same requests.
+// addListTwins pairs the rules of two ordered lists before the first difference: both lists send them the same
+// requests.
 func (r *Relation) addListTwins(live, candidate []*Rule, k *KeyFormat, content *contentComparer) {
 	for i := range min(len(live), len(candidate)) {
 		if !content.isEqual(live[i], candidate[i]) {
@@ -99,23 +102,27 @@ func (r *Relation) addListTwins(live, candidate []*Rule, k *KeyFormat, content *
 	}
 }
 
-// countsOnlyExactMatches reports whether the counters of r get the hits of exactly those requests whose descriptor is that of the counter,
-// whatever other rules the domain has. replaced are the limits that other rules replace. It is true in a tree of descriptors if a counter is not shared by several values, and not charged
-// by requests that go on to levels below.
+// countsOnlyExactMatches reports whether the counters of r get the hits of exactly those requests whose descriptor is
+// that of the counter, whatever other rules the domain has. replaced are the limits that other rules replace. It is
+// true in a tree of descriptors if a counter is not shared by several values, and not charged by requests that go on to
+// levels below.
 func (r *Rule) countsOnlyExactMatches(replaced map[replacedLimit]bool) bool {
-	return !replaced[replacedLimit{r.Domain, r.Name}] && r.ListSettings == nil && r.Words == nil && !r.HasChargePath && !r.mergesValues()
+	return !replaced[replacedLimit{r.Domain, r.Name}] && r.ListSettings == nil && r.Words == nil && !r.HasChargePath &&
+		!r.mergesValues()
 }
 
 // countsAllHits reports whether the counts of r are the number of hits of those requests that countsOnlyExactMatches
 // means: refused hits count, and no other limit keeps hits from being counted.
 func (r *Rule) countsAllHits(replaced map[replacedLimit]bool) bool {
-	return !r.Unlimited && r.Limit.Kind == algorithm.FixedWindow && r.Limit.CountBlocked && r.Limit.Hold == 0 && !r.ChargesAllOrNone && r.countsOnlyExactMatches(replaced)
+	return !r.Unlimited && r.Limit.Kind == algorithm.FixedWindow && r.Limit.CountBlocked && r.Limit.Hold == 0 &&
+		!r.ChargesAllOrNone && r.countsOnlyExactMatches(replaced)
 }
 
 // mergesValues reports whether requests with different values share a counter of r, outside of ordered lists.
 func (r *Rule) mergesValues() bool { return r.hasDerivedValue }
 
-// counterSet identifies the counters of rules of which it is known, without a request, that they share all or none of their counters.
+// counterSet identifies the counters of rules of which it is known, without a request, that they share all or none of
+// their counters.
 type counterSet struct {
 	domain, text string
 	window       algorithm.Window
@@ -149,9 +156,9 @@ func counterSetOf(r *Rule, k *KeyFormat) (c counterSet, ok bool) {
 // IsSameDomain reports whether the live domain of that name has the same rules as the candidate domain d.
 func (r *Relation) IsSameDomain(d *Domain) bool { return r.sameDomains[d.Index] }
 
-// HasSameVerdicts reports whether the verdicts of the live rule are those of the candidate rule, for a descriptor that leads to both. Then
-// the limits are the same, and their counters get the same hits under both Sets, unless the whole request is charged all or none. Both
-// rules are those that FindRule returned.
+// HasSameVerdicts reports whether the verdicts of the live rule are those of the candidate rule, for a descriptor that
+// leads to both. Then the limits are the same, and their counters get the same hits under both Sets, unless the whole
+// request is charged all or none. Both rules are those that FindRule returned.
 func (r *Relation) HasSameVerdicts(live, candidate *Rule) bool {
 	if live == nil || live.QuotaMode != candidate.QuotaMode || live.ChargesAllOrNone != candidate.ChargesAllOrNone {
 		return false
@@ -159,12 +166,14 @@ func (r *Relation) HasSameVerdicts(live, candidate *Rule) bool {
 	if live.ChargedLimits == nil && candidate.ChargedLimits == nil { // Most rules.
 		return r.twins[candidate.Index] == live
 	}
-	return slices.EqualFunc(live.LimitsToCharge(), candidate.LimitsToCharge(), func(l, c *Rule) bool { return r.twins[c.Index] == l })
+	return slices.EqualFunc(live.LimitsToCharge(), candidate.LimitsToCharge(),
+		func(l, c *Rule) bool { return r.twins[c.Index] == l })
 }
 
-// HasSameCounts reports whether the counters of the candidate rule would have the counts of those of the live rule, for a descriptor that
-// leads to both: each candidate limit then has a live limit with the same windows, and only the number or a mode differs. It is false if the
-// whole request is charged all or none. Both rules are those that FindRule returned.
+// HasSameCounts reports whether the counters of the candidate rule would have the counts of those of the live rule, for
+// a descriptor that leads to both: each candidate limit then has a live limit with the same windows, and only the
+// number or a mode differs. It is false if the whole request is charged all or none. Both rules are those that FindRule
+// returned.
 func (r *Relation) HasSameCounts(live, candidate *Rule) bool {
 	if live == nil || live.MatchHoldIDKey != "" || candidate.MatchHoldIDKey != "" {
 		return false
@@ -182,14 +191,16 @@ func (r *Relation) HasSameCounts(live, candidate *Rule) bool {
 	return true
 }
 
-// SharesCounters reports whether the counters of a candidate limit are those of a live limit, whatever the request. If it is false, and the
-// limit is in a tree, the request tells: a live limit has the counter if the entries lead to it as well.
+// SharesCounters reports whether the counters of a candidate limit are those of a live limit, whatever the request. If
+// it is false, and the limit is in a tree, the request tells: a live limit has the counter if the entries lead to it as
+// well.
 func (r *Relation) SharesCounters(candidate *Rule) bool { return r.sharesCounters[candidate.Index] }
 
-// SampleHash returns a hash of the counter that a request's entries have in d, by which a sample of the counters of r is chosen. r is as for
-// KeyFormat.AppendKey. The hash depends on the same as IsEnforced, and is independent of the hash there. All limits that one descriptor is
-// charged to are in the sample, or none: r is the first of them, whose counter the counters of the others tell. It is math.MaxUint64 for a
-// rule with one counter for all requests: such a counter costs most, and leaves a sample first.
+// SampleHash returns a hash of the counter that a request's entries have in d, by which a sample of the counters of r
+// is chosen. r is as for KeyFormat.AppendKey. The hash depends on the same as IsEnforced, and is independent of the
+// hash there. All limits that one descriptor is charged to are in the sample, or none: r is the first of them, whose
+// counter the counters of the others tell. It is math.MaxUint64 for a rule with one counter for all requests: such a
+// counter costs most, and leaves a sample first.
 func SampleHash(d *Domain, r *Rule, entries []Entry, s *SearchScratch) uint64 {
 	if r != nil && r.HasOneCounter() {
 		return math.MaxUint64

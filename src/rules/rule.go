@@ -12,46 +12,46 @@ import (
 
 // Rule is a limit as configured. It is immutable.
 //
-// FindRule may also return a Rule that is not a limit itself. It stands for a descriptor that has several limits, or none of its own and
-// `charge: path`. Its Index is -1, and only FullName, Domain, Path, Pos, QuotaMode, AnswerMetadata, ChargedLimits and
-// ChargesAllOrNone are set.
+// FindRule may also return a Rule that is not a limit itself. It stands for a descriptor that has several limits, or
+// none of its own and `charge: path`. Its Index is -1, and only FullName, Domain, Path, Pos, QuotaMode, AnswerMetadata,
+// ChargedLimits and ChargesAllOrNone are set.
 type Rule struct {
 	Index int // the rule's own number in its Set, below Set.RuleSlots
-	// FullName is the name of the rule: the domain and the levels down to the rule, such as "basic.parent_p.child". The second and later
-	// limits of a list add their Name, or their number if it is empty: "basic.parent_p.child.2".
+	// FullName is the name of the rule: the domain and the levels down to the rule, such as "basic.parent_p.child". The
+	// second and later limits of a list add their Name, or their number if it is empty: "basic.parent_p.child.2".
 	FullName string
 	Domain   string
 	Path     []Level // the levels from the top down. It is empty in ordered lists and trees of limits
 	Pos      Pos     // the position of the descriptor, or that of the limit if the descriptor has several
 	Name     string  // the name that answers have in current_limit; it may be empty
 	Rate
-	Unlimited      bool           // Unlimited lets every request pass without a call of the store. Limit is then empty.
+	Unlimited      bool           // lets every request pass without a call of the store. Limit is then empty.
 	ShadowMode     bool           // the rule is charged but never refuses
 	QuotaMode      bool           // the rule refuses a request only together with all its other quota rules
-	DetailedMetric bool           // DetailedMetric counts each combination of request values separately in statistics.
+	DetailedMetric bool           // counts each combination of request values separately in statistics.
 	AnswerMetadata map[string]any // sent with answers; nil for none. Read only
-	Replaces       []string       // Replaces names rules that do not apply to requests that this rule applies to. Read only.
+	Replaces       []string       // names rules that do not apply to requests that this rule applies to. Read only.
 	Limit          algorithm.Limit
 	HoldIDKey      string           // the key of the entry that names a hold of Limit; empty if Limit has no holds
-	Fallback       backend.Fallback // Fallback decides when the store does not answer.
+	Fallback       backend.Fallback // decides when the store does not answer.
 	Enforcement    *Enforcement     // nil if Limit is enforced for all counters
 	ListSettings   *ListSettings    // nil for rules outside ordered lists
-	// LimitsFile is set if the limits are those of a file. Limit is a placeholder then. For a request, FindRule returns a copy of the rule
-	// with the limit of the value, and without LimitsFile.
+	// LimitsFile is set if the limits are those of a file. Limit is a placeholder then. For a request, FindRule returns a
+	// copy of the rule with the limit of the value, and without LimitsFile.
 	LimitsFile *datafile.File
 
-	// ChargedLimits are the limits that a match is charged to: those of levels above, outermost first, then its own. Their own
-	// ChargedLimits are ignored. Nil stands for this rule alone.
+	// ChargedLimits are the limits that a match is charged to: those of levels above, outermost first, then its own. Their
+	// own ChargedLimits are ignored. Nil stands for this rule alone.
 	ChargedLimits []*Rule
-	// ChargedWithOthers is set if some ChargedLimits have this rule together with others. Such limits can have the same key and
-	// different windows, so stores must tell their counters apart, and must keep them on one server.
+	// ChargedWithOthers is set if some ChargedLimits have this rule together with others. Such limits can have the same
+	// key and different windows, so stores must tell their counters apart, and must keep them on one server.
 	ChargedWithOthers bool
 	// ChargesAllOrNone charges a match only if all its ChargedLimits pass.
 	ChargesAllOrNone bool
 
 	MatchHoldIDKey      string    // the HoldIDKey of those LimitsToCharge that have holds; empty if none has
 	MatchHasConcurrency bool      // one of LimitsToCharge is a concurrency, so that requests must name a hold
-	Words               *WordPath // Words leads to the limit in a tree of limits; nil elsewhere.
+	Words               *WordPath // leads to the limit in a tree of limits; nil elsewhere.
 
 	HasChargePath bool // charge: path holds for the rule
 	HasPeriod     bool // the rule file has a period instead of a unit
@@ -62,7 +62,8 @@ type Rule struct {
 	limitSuffixLen      int32 // the length of the end of FullName that tells apart limits of one descriptor, such as ".2"
 }
 
-// NewRule returns a rule of the descriptor at path, without limits. FullName is name and suffix, which tells apart limits of one descriptor.
+// NewRule returns a rule of the descriptor at path, without limits. FullName is name and suffix, which tells apart
+// limits of one descriptor.
 func NewRule(d *Domain, path []Level, name, suffix string, at Pos) *Rule {
 	r := &Rule{Index: -1, FullName: name + suffix, Domain: d.Name, Path: path, Pos: at, limitSuffixLen: int32(len(suffix))}
 	for i := range path {
@@ -77,22 +78,23 @@ func NewRule(d *Domain, path []Level, name, suffix string, at Pos) *Rule {
 // ListSettings are the settings that only rules of an ordered list have.
 type ListSettings struct {
 	MatchPairs []MatchPair // sorted by key
-	PerKeys    []string    // PerKeys names the keys whose values each have a counter. A missing key counts as an empty value.
+	PerKeys    []string    // names the keys whose values each have a counter. A missing key counts as an empty value.
 	// IsCanary is set if the rule has shadow_mode in its file, even for the last rule, whose shadow_mode has no effect.
 	IsCanary bool
 
-	// keyFormat and divvyKeyFormat write the keys of the counters. Both are nil if the rule stands for several limits. divvyKeyFormat is
-	// also nil if divvy does not support such a limit.
+	// keyFormat and divvyKeyFormat write the keys of the counters. Both are nil if the rule stands for several limits.
+	// divvyKeyFormat is also nil if divvy does not support such a limit.
 	keyFormat, divvyKeyFormat *listKeyFormat
 }
 
-// MatchPair is a key that a request must have and the pattern of its value. The pattern "*" matches any value, also an empty one; in
-// other patterns each `*` matches any bytes.
+// MatchPair is a key that a request must have and the pattern of its value. The pattern "*" matches any value, also an
+// empty one; in other patterns each `*` matches any bytes.
 type MatchPair struct {
 	Key, Pattern string
 }
 
-// PatternMatches reports whether value matches the pattern of a MatchPair. A nil value, which means no entry, never matches.
+// PatternMatches reports whether value matches the pattern of a MatchPair. A nil value, which means no entry, never
+// matches.
 func PatternMatches(pattern string, value []byte) bool {
 	if value == nil || !strings.Contains(pattern, "*") {
 		return value != nil && string(value) == pattern
@@ -107,8 +109,8 @@ type WordPath struct {
 	TagWords int      // the number of words in the tag of the limit's keys, see KeyFormat.AppendKey
 }
 
-// WordPath returns the words from the top of a tree of limits down to r, with `*` for any word. It is nil for other rules. Callers must
-// not change it.
+// WordPath returns the words from the top of a tree of limits down to r, with `*` for any word. It is nil for other
+// rules. Callers must not change it.
 func (r *Rule) WordPath() []string {
 	if r.Words == nil {
 		return nil
@@ -127,8 +129,9 @@ func (r *Rule) LimitsToCharge() []*Rule {
 // MetricNameHasValues reports whether the result of AppendMetricName depends on the entries.
 func (r *Rule) MetricNameHasValues() bool { return r.DetailedMetric || r.metricNameHasValues }
 
-// AppendMetricName appends the name of the metric that counts a hit: FullName, with the request's values if the rule has detailed_metric
-// or value_to_metric. The first len(Path) entries must be those that led to the rule. dot stands for each dot within a key or a value.
+// AppendMetricName appends the name of the metric that counts a hit: FullName, with the request's values if the rule
+// has detailed_metric or value_to_metric. The first len(Path) entries must be those that led to the rule. dot stands
+// for each dot within a key or a value.
 //
 // Source: envoyproxy/ratelimit, README sections "Detailed metrics" and "Value to metric".
 func (r *Rule) AppendMetricName(dst []byte, entries []Entry, dot byte) []byte {
@@ -153,8 +156,8 @@ func ReplaceDots(text []byte, dot byte) {
 	}
 }
 
-// MetricName returns FullName with dot in the place of each dot within a key or a value. The dots of the domain, those between the levels,
-// and those of a name that the file gives to a rule stay.
+// MetricName returns FullName with dot in the place of each dot within a key or a value. The dots of the domain, those
+// between the levels, and those of a name that the file gives to a rule stay.
 func (r *Rule) MetricName(dot byte) string {
 	if dot == '.' {
 		return r.FullName
@@ -186,8 +189,9 @@ func (r *Rule) MetricName(dot byte) string {
 	return string(append(name, rest...))
 }
 
-// appendMetricLevel appends the name of one level. As in envoyproxy/ratelimit, a level with a wildcard in its key becomes the request's
-// key, "_" and the whole wildcard. An empty value adds no "_", except in detailed names of rules without a shared level.
+// appendMetricLevel appends the name of one level. As in envoyproxy/ratelimit, a level with a wildcard in its key
+// becomes the request's key, "_" and the whole wildcard. An empty value adds no "_", except in detailed names of rules
+// without a shared level.
 func (r *Rule) appendMetricLevel(dst []byte, l *Level, e *Entry) []byte {
 	switch {
 	case r.DetailedMetric && l.ShareThreshold:

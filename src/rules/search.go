@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// SearchScratch is memory that FindRule and Rule.IsEnforced keep for their next call. Its zero value is ready to use. Only a Matcher uses
-// its fields.
+// SearchScratch is memory that FindRule and Rule.IsEnforced keep for their next call. Its zero value is ready to use.
+// Only a Matcher uses its fields.
 type SearchScratch struct {
 	JoinedEntry   []byte   // an entry in the form "key_value"
 	ValuesBySlot  [][]byte // the values that an ordered list compares
@@ -64,7 +64,7 @@ type SearchBounds struct {
 
 // matchedValue is the result of a comparison of a value with a list of regular expressions.
 type matchedValue struct {
-	list   any // list identifies the list.
+	list   any // identifies the list.
 	value  []byte
 	result any
 }
@@ -76,8 +76,8 @@ func (s *SearchScratch) Begin(ctx context.Context) {
 	s.Bounds.ctx = ctx
 }
 
-// Err returns why searches since Begin have stopped: ErrTooMuchRegexWork or the error of the context. Then their results
-// are not valid.
+// Err returns why searches since Begin have stopped: ErrTooMuchRegexWork or the error of the context. Then their
+// results are not valid.
 func (s *SearchScratch) Err() error { return s.Bounds.err }
 
 // reset removes the bounds and forgets the results, but keeps their memory.
@@ -121,8 +121,8 @@ func (b *SearchBounds) Recall(list any, value []byte) (result any, ok bool) {
 	return nil, false
 }
 
-// Remember keeps the result of comparing a value with a list, if that took long. before is RegexWork before it. list and result are
-// pointers, so that nothing is allocated for them.
+// Remember keeps the result of comparing a value with a list, if that took long. before is RegexWork before it. list
+// and result are pointers, so that nothing is allocated for them.
 func (b *SearchBounds) Remember(list any, value []byte, result any, before int) {
 	if b.ctx == nil || b.regexWork-before < minRememberedWork {
 		return

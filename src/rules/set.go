@@ -16,10 +16,12 @@ type EntryText struct {
 // Text returns e as text.
 func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value)} }
 
-// MaxTreeDepth is the most levels of descriptors, or of words, below each other. Each rule holds the names of all levels above it.
+// MaxTreeDepth is the most levels of descriptors, or of words, below each other. Each rule holds the names of all
+// levels above it.
 const MaxTreeDepth = 100
 
-// Set is a compiled configuration. It is immutable, so all of a request is decided by the configuration that it loads once.
+// Set is a compiled configuration. It is immutable, so all of a request is decided by the configuration that it loads
+// once.
 type Set struct {
 	domainsByName         map[string]*Domain
 	domains               []*Domain
@@ -45,7 +47,10 @@ type SetParts struct {
 
 // NewSet returns a Set of the parts.
 func NewSet(p SetParts) *Set {
-	s := &Set{domainsByName: make(map[string]*Domain, len(p.Domains)), domains: p.Domains, rules: p.Rules, copies: p.Copies, nameBytes: p.NameBytes}
+	s := &Set{
+		domainsByName: make(map[string]*Domain, len(p.Domains)), domains: p.Domains, rules: p.Rules,
+		copies: p.Copies, nameBytes: p.NameBytes,
+	}
 	for _, d := range s.domains {
 		s.domainsByName[d.Name] = d
 	}
@@ -83,8 +88,8 @@ func (s *Set) DomainSlots() int { return max(s.domainSlots, len(s.domains)) }
 // NameBytes returns the length of all names, in bytes. It is 0 for joined Sets.
 func (s *Set) NameBytes() int { return s.nameBytes }
 
-// Rules returns all rules, domain by domain in the order of Domains, and within a domain in the order of the files. Callers must not change
-// it.
+// Rules returns all rules, domain by domain in the order of Domains, and within a domain in the order of the files.
+// Callers must not change it.
 func (s *Set) Rules() []*Rule { return s.rules }
 
 // Domains returns all domains in the order of their first files. Callers must not change it.
@@ -105,15 +110,15 @@ func (s *Set) Rule(domain, fullName string) *Rule {
 	return nil
 }
 
-// OnlyOrderedListDomain returns the name of the domain that is an ordered list. It returns nil if no domain is one, or several are.
-// Callers must not change it.
+// OnlyOrderedListDomain returns the name of the domain that is an ordered list. It returns nil if no domain is one, or
+// several are. Callers must not change it.
 func (s *Set) OnlyOrderedListDomain() []byte { return s.onlyOrderedListDomain }
 
 // Form is what the rules of a domain are: each form has a Matcher of its own.
 type Form uint8
 
 const (
-	DescriptorTree Form = iota // DescriptorTree is a tree of descriptors, one level for each entry.
+	DescriptorTree Form = iota // a tree of descriptors, one level for each entry.
 	OrderedList                // OrderedList is a list of rules, of which the first match decides.
 	LimitTree                  // LimitTree is a tree of limits, whose requests are paths of words.
 )
@@ -136,8 +141,8 @@ type Domain struct {
 	Form Form
 	// Matcher searches the rules. Package match has one for each Form.
 	Matcher Matcher
-	// DescriptorNames are the names of all descriptors in file order, also of those without a limit. Names have the form of
-	// Rule.FullName. A descriptor with several limits has a name for each.
+	// DescriptorNames are the names of all descriptors in file order, also of those without a limit. Names have the form
+	// of Rule.FullName. A descriptor with several limits has a name for each.
 	DescriptorNames []string
 	// ListRules are the rules of an OrderedList in file order; nil for other forms.
 	ListRules []*Rule
@@ -156,8 +161,8 @@ type Matcher interface {
 	FindRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule)
 }
 
-// FindRule returns the rule that applies to a descriptor with these entries, or nil. It allocates nothing once s has grown.
-// After SearchScratch.Begin the result is valid only if SearchScratch.Err is nil.
+// FindRule returns the rule that applies to a descriptor with these entries, or nil. It allocates nothing once s has
+// grown. After SearchScratch.Begin the result is valid only if SearchScratch.Err is nil.
 //
 //   - In a tree of descriptors, that is the rule at which the entries end. On each level an exact key and value is preferred to
 //     wildcards, which are tried in file order, and those to a key alone. The search never goes back to a level. Behind the entries of

@@ -11,13 +11,14 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Setting is a setting of a rate_limit. Settings declares all of them: readers, checks and descriptions of limits follow that list.
+// Setting is a setting of a rate_limit. Settings declares all of them: readers, checks and descriptions of limits
+// follow that list.
 type Setting struct {
 	Name string // the key in rule files, and the name of the field of xDS
 	// ExcludesUnlimited says that the setting cannot be beside `unlimited: true`.
 	ExcludesUnlimited bool
-	// Algorithms are those that the setting is for; empty for all. WhyOthersLack and OthersFix complete the problem of another algorithm;
-	// they may be empty.
+	// Algorithms are those that the setting is for; empty for all. WhyOthersLack and OthersFix complete the problem of
+	// another algorithm; they may be empty.
 	Algorithms               []algorithm.Kind
 	WhyOthersLack, OthersFix string
 	// Needs is the setting without which this one means nothing, and NeedsFix shows how to write it. Both may be empty.
@@ -34,7 +35,8 @@ type Setting struct {
 
 // windowAlgorithms are the algorithms that have a window.
 var windowAlgorithms = []algorithm.Kind{
-	algorithm.FixedWindow, algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.SlidingWindowCounter, algorithm.GCRA,
+	algorithm.FixedWindow, algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.SlidingWindowCounter,
+	algorithm.GCRA,
 }
 
 // These complete the problems of concurrency.
@@ -50,35 +52,42 @@ var Settings = []Setting{
 		return when(!r.Unlimited && r.Limit.Kind != algorithm.FixedWindow, r.Limit.Kind.String())
 	}},
 	{
-		Name: "unit", Algorithms: windowAlgorithms, WhyOthersLack: noWindow, OthersFix: noWindowFix, InWords: true, isWindow: true,
-		value: func(r *Rule) any { return when(r.hasUnit(), strings.ToLower(r.Unit.String())) },
+		Name: "unit", Algorithms: windowAlgorithms, WhyOthersLack: noWindow, OthersFix: noWindowFix, InWords: true,
+		isWindow: true,
+		value:    func(r *Rule) any { return when(r.hasUnit(), strings.ToLower(r.Unit.String())) },
 	},
 	{
-		Name: "unit_multiplier", Algorithms: windowAlgorithms, WhyOthersLack: noWindow, OthersFix: noWindowFix, InWords: true, isWindow: true,
-		value: func(r *Rule) any { return when(r.hasUnit() && r.UnitMultiplier > 1, r.UnitMultiplier) },
+		Name: "unit_multiplier", Algorithms: windowAlgorithms, WhyOthersLack: noWindow, OthersFix: noWindowFix, InWords: true,
+		isWindow: true,
+		value:    func(r *Rule) any { return when(r.hasUnit() && r.UnitMultiplier > 1, r.UnitMultiplier) },
 	},
 	{
-		Name: "period", ExcludesUnlimited: true, Algorithms: windowAlgorithms, WhyOthersLack: noWindow, OthersFix: noWindowFix,
-		InWords: true, isInLine: true, isWindow: true,
+		Name: "period", ExcludesUnlimited: true, Algorithms: windowAlgorithms, WhyOthersLack: noWindow,
+		OthersFix: noWindowFix,
+		InWords:   true, isInLine: true, isWindow: true,
 		value: func(r *Rule) any { return when(!r.Unlimited && r.HasPeriod, FormatDuration(r.Limit.Period)) },
 	},
 	{
-		Name: "calendar", ExcludesUnlimited: true, Algorithms: []algorithm.Kind{algorithm.FixedWindow}, InWords: true, isInLine: true, isWindow: true,
+		Name: "calendar", ExcludesUnlimited: true, Algorithms: []algorithm.Kind{algorithm.FixedWindow}, InWords: true,
+		isInLine: true, isWindow: true,
 		value: func(r *Rule) any { return when(r.Limit.Calendar != nil, true) },
 	},
 	{
-		Name: "time_zone", ExcludesUnlimited: true, Needs: "calendar: true", NeedsFix: "calendar: true", InWords: true, isInLine: true, isWindow: true,
+		Name: "time_zone", ExcludesUnlimited: true, Needs: "calendar: true", NeedsFix: "calendar: true", InWords: true,
+		isInLine: true, isWindow: true,
 		value: func(r *Rule) any {
 			zone := r.calendar().Location
 			return when(zone != nil && zone != time.UTC, zone.String())
 		},
 	},
 	{
-		Name: "anchor_day", ExcludesUnlimited: true, Needs: "calendar: true", NeedsFix: "calendar: true", InWords: true, isInLine: true, isWindow: true,
+		Name: "anchor_day", ExcludesUnlimited: true, Needs: "calendar: true", NeedsFix: "calendar: true", InWords: true,
+		isInLine: true, isWindow: true,
 		value: func(r *Rule) any { return when(r.calendar().AnchorDay > 1, r.calendar().AnchorDay) },
 	},
 	{
-		Name: "week_starts", ExcludesUnlimited: true, Needs: "calendar: true", NeedsFix: "calendar: true", InWords: true, isInLine: true, isWindow: true,
+		Name: "week_starts", ExcludesUnlimited: true, Needs: "calendar: true", NeedsFix: "calendar: true", InWords: true,
+		isInLine: true, isWindow: true,
 		value: func(r *Rule) any {
 			c := r.calendar()
 			return when(c.Unit == algorithm.CalendarWeek && c.WeekStarts != time.Monday, strings.ToLower(c.WeekStarts.String()))
@@ -100,8 +109,9 @@ var Settings = []Setting{
 		},
 	},
 	{
-		Name: "min_interval", ExcludesUnlimited: true, ExcludesHold: true, Algorithms: []algorithm.Kind{algorithm.SlidingWindow, algorithm.GCRA},
-		InWords: true, isInLine: true,
+		Name: "min_interval", ExcludesUnlimited: true, ExcludesHold: true,
+		Algorithms: []algorithm.Kind{algorithm.SlidingWindow, algorithm.GCRA},
+		InWords:    true, isInLine: true,
 		value: func(r *Rule) any {
 			return when(!r.Unlimited && r.Limit.MinInterval > 0, FormatDuration(r.Limit.MinInterval))
 		},
@@ -113,7 +123,8 @@ var Settings = []Setting{
 		},
 	},
 	{
-		Name: "count_blocked", ExcludesUnlimited: true, Algorithms: windowAlgorithms, WhyOthersLack: ": a refused hit holds nothing", OthersFix: "remove it",
+		Name: "count_blocked", ExcludesUnlimited: true, Algorithms: windowAlgorithms,
+		WhyOthersLack: ": a refused hit holds nothing", OthersFix: "remove it",
 		InWords: true, isInLine: true,
 		value: func(r *Rule) any {
 			return when(!r.Unlimited && r.Limit.CountBlocked != CountsBlockedByDefault(&r.Limit), r.Limit.CountBlocked)
@@ -188,8 +199,8 @@ func (r *Rule) calendar() algorithm.CalendarSpec {
 	return r.Limit.Calendar.Spec()
 }
 
-// LimitSettings yields the keys and values of the limit as rule files have them, without settings that have their default. Values are
-// string, int, uint32, uint64, float64, bool or []string.
+// LimitSettings yields the keys and values of the limit as rule files have them, without settings that have their
+// default. Values are string, int, uint32, uint64, float64, bool or []string.
 func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for i := range Settings {

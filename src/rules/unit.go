@@ -67,8 +67,8 @@ func ParseUnit(s string) Unit {
 	return UnitUnknown
 }
 
-// InLargestUnit returns d as a multiple of the largest unit that divides it: UnitMinute and 1 for 60s, UnitSecond and 90 for 90s. For
-// fractions of a second it returns UnitUnknown and 1.
+// InLargestUnit returns d as a multiple of the largest unit that divides it: UnitMinute and 1 for 60s, UnitSecond and
+// 90 for 90s. For fractions of a second it returns UnitUnknown and 1.
 func InLargestUnit(d time.Duration) (best Unit, multiplier uint32) {
 	multiplier = 1
 	for u := UnitSecond; int(u) < len(units); u++ {
@@ -94,7 +94,7 @@ func FormatDuration(d time.Duration) string {
 
 // Rate is a limit in the form that answers show: 100 requests per 5 minutes. Stores compute with algorithm.Limit.
 type Rate struct {
-	Requests       uint32 // Requests may pass in a window. In a tree of limits they may pass at once.
+	Requests       uint32 // may pass in a window. In a tree of limits they may pass at once.
 	Unit           Unit   // UnitUnknown for windows that are no whole seconds, and for a concurrency, which has no window
 	UnitMultiplier uint32 // the number of units in a window, at least 1
 }
@@ -115,8 +115,8 @@ var (
 	ErrWindowTooLong  = errors.New("the window is longer than 100 years")
 )
 
-// FixedWindowLimit returns r as a fixed window in which refused hits count too, like Envoy's. Its errors are ErrUnknownUnit,
-// ErrZeroMultiplier and ErrWindowTooLong.
+// FixedWindowLimit returns r as a fixed window in which refused hits count too, like Envoy's. Its errors are
+// ErrUnknownUnit, ErrZeroMultiplier and ErrWindowTooLong.
 func (r Rate) FixedWindowLimit() (algorithm.Limit, error) {
 	length, multiplier := r.Unit.Length(), time.Duration(r.UnitMultiplier)
 	switch {
@@ -127,5 +127,8 @@ func (r Rate) FixedWindowLimit() (algorithm.Limit, error) {
 	case multiplier > algorithm.MaxPeriod/length:
 		return algorithm.Limit{}, ErrWindowTooLong
 	}
-	return algorithm.Limit{Kind: algorithm.FixedWindow, Max: uint64(r.Requests), Period: length * multiplier, CountBlocked: true}, nil
+	return algorithm.Limit{
+		Kind: algorithm.FixedWindow, Max: uint64(r.Requests), Period: length * multiplier,
+		CountBlocked: true,
+	}, nil
 }

@@ -32,15 +32,15 @@ type candidateSource struct {
 	path        string
 	differences *candidate.Tracker
 	watcher     *filerules.Watcher
-	liveFiles   atomic.Pointer[rules.Set] // liveFiles are the live rules that come from files; nil before the first.
+	liveFiles   atomic.Pointer[rules.Set] // the live rules that come from files; nil before the first.
 
-	mu            sync.Mutex // mu is held while rules are put in force, and guards the fields below.
+	mu            sync.Mutex // held while rules are put in force, and guards the fields below.
 	live          *rules.Set // nil before the first rules.
 	judged        *rules.Set // nil if there are no candidate rules.
-	hash          string     // hash is that of judged.
-	loadedAt      time.Time  // loadedAt is zero if there are no candidate rules.
+	hash          string     // of judged.
+	loadedAt      time.Time  // zero if there are no candidate rules.
 	files         int
-	lastLoadErr   error // lastLoadErr is why the last load was refused, or nil.
+	lastLoadErr   error // why the last load was refused, or nil.
 	lastRefusedAt time.Time
 }
 
@@ -51,9 +51,15 @@ func newCandidate(s *foundation) *candidateSource {
 		return nil
 	}
 	c := &candidateSource{foundation: s, path: path}
-	c.differences = candidate.NewTracker(candidate.TrackerConfig{SubjectRules: s.Settings.TopSubjectsRules, Examples: s.Settings.RecentDenials})
+	c.differences = candidate.NewTracker(candidate.TrackerConfig{
+		SubjectRules: s.Settings.TopSubjectsRules,
+		Examples:     s.Settings.RecentDenials,
+	})
 	c.watcher = filerules.New(filerules.Config{
-		Config:          reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: c.onLoad},
+		Config: reload.Config{
+			Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing,
+			OnLoad: c.onLoad,
+		},
 		Path:            path,
 		AllowMissing:    true,
 		ReadSiblings:    s.Settings.ReadsSiblings(),
@@ -136,7 +142,8 @@ func (c *candidateSource) useLive(set *rules.Set) {
 	c.differences.UseRules(c.live, c.judged)
 }
 
-// removes reports whether the candidate rules, which do not have a live domain, remove it. Domains of management servers stay.
+// removes reports whether the candidate rules, which do not have a live domain, remove it. Domains of management
+// servers stay.
 func (c *candidateSource) removes(domain string) bool {
 	sources := c.Settings.RuleSources()
 	if len(sources) == 1 || !slices.Contains(sources, settings.ConfigFile) {
@@ -181,7 +188,10 @@ func (c *candidateSource) onLoad(l reload.Result) {
 	c.judge.UseCandidate(candidate.Rules{Set: c.judged, Hash: c.hash, Removes: c.removes})
 	switch {
 	case c.judged != nil:
-		log.important.WithFields(facts).WithFields(logrus.Fields{"domains": len(l.Set.Domains()), "rules": len(l.Set.Rules()), "hash": l.Hash}).
+		log.important.WithFields(facts).WithFields(logrus.Fields{
+			"domains": len(l.Set.Domains()), "rules": len(l.Set.Rules()),
+			"hash": l.Hash,
+		}).
 			Info("candidate rules loaded; they are judged and not enforced")
 	case wasJudged:
 		log.important.Infof("there are no candidate rules any more: %s has none", filepath.Clean(c.path))
@@ -216,7 +226,8 @@ func (c *candidateSource) figures() candidateFigures {
 	return f
 }
 
-// report returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if c is nil.
+// report returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if
+// c is nil.
 func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 	if c == nil {
 		return v, false
@@ -237,8 +248,10 @@ func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 	results := d.Results()
 	count := func(r candidate.Result) uint64 { return results[r.String()] }
 	v.Requests = operator.CandidateRequests{
-		Same: count(candidate.SameAnswer), NotJudged: count(candidate.NotJudged), NotSampled: count(candidate.NotSampled), CandidateDifferences: operator.CandidateDifferences{
-			WouldDeny: count(candidate.WouldDeny), WouldAdmit: count(candidate.WouldAdmit), WouldBeError: count(candidate.WouldBeError),
+		Same: count(candidate.SameAnswer), NotJudged: count(candidate.NotJudged), NotSampled: count(candidate.NotSampled),
+		CandidateDifferences: operator.CandidateDifferences{
+			WouldDeny: count(candidate.WouldDeny), WouldAdmit: count(candidate.WouldAdmit),
+			WouldBeError: count(candidate.WouldBeError),
 		},
 	}
 	differing := d.Rules()
@@ -246,28 +259,36 @@ func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 	for _, r := range differing[:min(limit, len(differing))] {
 		name := metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
 		v.DifferingRules = append(v.DifferingRules, operator.CandidateRule{
-			Domain: r.Domain, Rule: r.Rule, LiveLimit: operator.LimitText(live, name), CandidateLimit: operator.LimitText(judged, name),
+			Domain: r.Domain, Rule: r.Rule, LiveLimit: operator.LimitText(live, name),
+			CandidateLimit: operator.LimitText(judged, name),
 			CandidateDifferences: operator.CandidateDifferences{
-				WouldDeny: r.Counts[candidate.WouldDeny], WouldAdmit: r.Counts[candidate.WouldAdmit], WouldBeError: r.Counts[candidate.WouldBeError],
+				WouldDeny: r.Counts[candidate.WouldDeny], WouldAdmit: r.Counts[candidate.WouldAdmit],
+				WouldBeError: r.Counts[candidate.WouldBeError],
 			},
 		})
 	}
 	now := time.Now()
 	for _, r := range candidate.Results {
 		for _, s := range d.Subjects(now, r, limit) {
-			v.Subjects = append(v.Subjects, operator.CandidateSubject{Result: r.String(), Domain: s.Domain, Rule: s.Rule, Subject: s.Text, Requests: uint64(s.Hits + 0.5)})
+			v.Subjects = append(v.Subjects,
+				operator.CandidateSubject{
+					Result: r.String(), Domain: s.Domain, Rule: s.Rule, Subject: s.Text,
+					Requests: uint64(s.Hits + 0.5),
+				})
 		}
 		for _, e := range d.Examples(r, limit) {
 			v.Examples = append(v.Examples, candidateExample(r, &e))
 		}
 	}
-	slices.SortStableFunc(v.Subjects, func(a, b operator.CandidateSubject) int { return int(b.Requests) - int(a.Requests) })
+	slices.SortStableFunc(v.Subjects,
+		func(a, b operator.CandidateSubject) int { return int(b.Requests) - int(a.Requests) })
 	slices.SortStableFunc(v.Examples, func(a, b operator.CandidateExample) int { return b.At.Compare(a.At) })
 	v.Subjects, v.Examples = v.Subjects[:min(limit, len(v.Subjects))], v.Examples[:min(limit, len(v.Examples))]
 	return v, true
 }
 
-// domainChanges returns the domains that only the candidate rules have, and those that they remove; at most limit of each.
+// domainChanges returns the domains that only the candidate rules have, and those that they remove; at most limit of
+// each.
 func (c *candidateSource) domainChanges(live, judged *rules.Set, limit int) (added, removed []string) {
 	if live == nil {
 		return nil, nil
@@ -287,6 +308,7 @@ func (c *candidateSource) domainChanges(live, judged *rules.Set, limit int) (add
 
 func candidateExample(r candidate.Result, d *denials.NumberedDenial) operator.CandidateExample {
 	return operator.CandidateExample{
-		ID: d.ID, At: d.At, Result: r.String(), Protocol: d.Protocol.String(), Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor, RetryAfterSeconds: operator.RetrySeconds(d.RetryAfter),
+		ID: d.ID, At: d.At, Result: r.String(), Protocol: d.Protocol.String(), Domain: d.Domain, Rule: d.Rule,
+		Subject: d.Descriptor, RetryAfterSeconds: operator.RetrySeconds(d.RetryAfter),
 	}
 }

@@ -21,7 +21,8 @@ type Config struct {
 	Settings *settings.Settings
 	// SettingsWarnings are logged first: settings that have no effect or are unknown.
 	SettingsWarnings []string
-	// RulesPath is the file or directory with the rules, instead of the directory that Settings name. Defaults to that directory.
+	// RulesPath is the file or directory with the rules, instead of the directory that Settings name. Defaults to that
+	// directory.
 	RulesPath string
 	// RequireOrderedList accepts only a file that holds one ordered list of rules. New fails unless
 	// RulesPath is such a file, so no client connects to a service without rules. Run fails
@@ -29,8 +30,8 @@ type Config struct {
 	RequireOrderedList bool
 	// Output receives the log and what OnReady writes. Required.
 	Output *Output
-	// Signals: SIGHUP reads the rules again, the first other signal stops the service, the second stops it without waiting for
-	// running requests. Nil: only the end of Run's context stops it.
+	// Signals: SIGHUP reads the rules again, the first other signal stops the service, the second stops it without waiting
+	// for running requests. Nil: only the end of Run's context stops it.
 	Signals <-chan os.Signal
 	// OnReady is called once, when requests are answered. Nil: nothing is called.
 	OnReady func(Ready)
@@ -42,15 +43,15 @@ type Config struct {
 
 // Ready describes a service that answers requests.
 type Ready struct {
-	Stdout    io.Writer // Stdout is standard output.
+	Stdout    io.Writer // standard output.
 	Rules     *rules.Set
 	HTTPAddr  net.Addr // nil if there is no HTTP port.
 	DebugAddr net.Addr // nil if there is no debug port.
 	DivvyAddr net.Addr // nil if divvy's port was not open at the start.
 }
 
-// ServeConfig reads the configuration of `ratelimit serve` from environ, a list of NAME=value such as os.Environ. Rules is a file
-// or directory with the rules; empty: the environment names it. The error joins all problems.
+// ServeConfig reads the configuration of `ratelimit serve` from environ, a list of NAME=value such as os.Environ. Rules
+// is a file or directory with the rules; empty: the environment names it. The error joins all problems.
 func ServeConfig(environ []string, rules string) (Config, error) {
 	return serveConfig(environ, rules, settings.RedisSocket)
 }
@@ -65,16 +66,19 @@ func serveConfig(environ []string, rules, socket string) (Config, error) {
 	}
 	warnings = slices.Concat(warnings, more, env.Unknown(settings.Table()))
 	if rules != "" && !s.UsesFiles() {
-		return Config{}, errors.New("--config: CONFIG_TYPE=" + s.ConfigType + " says that rules come from a management server; leave out one of them")
+		return Config{}, errors.New("--config: CONFIG_TYPE=" + s.ConfigType + " says that rules come from a management " +
+			"server; leave out one of them")
 	}
 	for _, name := range []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
 		isUsed := s.RuntimeCandidate != "" && name != "RUNTIME_SUBDIRECTORY" // The candidate rules are there.
 		if v := env[name]; v != "" && rules != "" && !isUsed {
-			warnings = append(warnings, fmt.Sprintf("%s=%s has no effect: --config says where the rules are; remove one of the two", name, v))
+			warnings = append(warnings, fmt.Sprintf("%s=%s has no effect: --config says where the rules are; remove one of "+
+				"the two", name, v))
 		}
 	}
 	if path := s.CandidatePath(); path != "" && rules != "" && settings.Overlap(rules, path) {
-		return Config{}, fmt.Errorf("RUNTIME_CANDIDATE_SUBDIRECTORY: %s overlaps with --config %s; name a directory beside it", path, rules)
+		return Config{}, fmt.Errorf(
+			"RUNTIME_CANDIDATE_SUBDIRECTORY: %s overlaps with --config %s; name a directory beside it", path, rules)
 	}
 	return Config{Settings: s, SettingsWarnings: warnings, RulesPath: rules}, nil
 }
@@ -97,11 +101,15 @@ func DivvyConfig(environ []string, file string) (Config, error) {
 	if s.BackendType == "redis" {
 		store = "Redis host " + strings.Join(s.Redis.Addrs, ",")
 	}
-	return Config{Settings: s, SettingsWarnings: warnings, RulesPath: file, RequireOrderedList: true, OnReady: func(r Ready) {
-		_, port, err := net.SplitHostPort(r.DivvyAddr.String())
-		if err != nil {
-			port = r.DivvyAddr.String()
-		}
-		fmt.Fprintf(r.Stdout, "Listening on port TCP port %s, %s\n", port, store) // This is the line that divvy itself prints.
-	}}, nil
+	return Config{
+		Settings: s, SettingsWarnings: warnings, RulesPath: file, RequireOrderedList: true,
+		OnReady: func(r Ready) {
+			_, port, err := net.SplitHostPort(r.DivvyAddr.String())
+			if err != nil {
+				port = r.DivvyAddr.String()
+			}
+			// This is the line that divvy itself prints.
+			fmt.Fprintf(r.Stdout, "Listening on port TCP port %s, %s\n", port, store)
+		},
+	}, nil
 }

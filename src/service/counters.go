@@ -39,8 +39,8 @@ func newEditor(f *foundation, s *store, l *limiter.Limiter) *operator.Editor {
 	return editor
 }
 
-// changeLocalCounters makes changes of other replicas to the counters of this process. If it does not know what was changed, it forgets
-// all of them.
+// changeLocalCounters makes changes of other replicas to the counters of this process. If it does not know what was
+// changed, it forgets all of them.
 func (s *store) changeLocalCounters(editor *operator.Editor, texts [][]byte, all bool) {
 	var known []operator.CounterChange
 	for _, text := range texts {

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// earlyRequestPatience is how long after the start requests to /json wait for the first rules at most. It is less than bodyTimeout.
+// earlyRequestPatience is how long after the start requests to /json wait for the first rules at most. It is less than
+// bodyTimeout.
 const earlyRequestPatience = 5 * time.Second
 
 // earlyRequests are requests to /json before the first rules. The HTTP port is open at once, because probes use it.
 type earlyRequests struct {
 	released chan struct{}
-	release  func() // release lets all requests through from now on. Later calls do nothing.
+	release  func() // lets all requests through from now on. Later calls do nothing.
 }
 
 func newEarlyRequests() earlyRequests {

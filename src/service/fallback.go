@@ -21,7 +21,8 @@ func (s *store) buildFallback() error {
 			s.log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
 		},
 		OnHeartbeatsFail: func(err error) {
-			s.log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local as if nothing had changed; REPLICAS says how many there are: %v", err)
+			s.log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local "+
+				"as if nothing had changed; REPLICAS says how many there are: %v", err)
 		},
 	})
 	if err != nil {
@@ -41,7 +42,7 @@ func (s *store) buildFallback() error {
 
 type fallbackFigures struct {
 	fallback.Stats
-	Hits map[string]uint64 // Hits counts the hits that the store did not answer, by on_store_failure.
+	Hits map[string]uint64 // counts the hits that the store did not answer, by on_store_failure.
 }
 
 // defaultFallback returns the on_store_failure of rules that do not name one.
@@ -50,8 +51,8 @@ func defaultFallback(cfg *settings.Settings) backend.Fallback {
 	return f
 }
 
-// healthyWithoutStore reports whether this process is healthy while its store does not answer. It is if on_store_failure decides,
-// by the settings or in all limits of set. The settings of store health checks come first.
+// healthyWithoutStore reports whether this process is healthy while its store does not answer. It is if
+// on_store_failure decides, by the settings or in all limits of set. The settings of store health checks come first.
 func (s *store) healthyWithoutStore(set *rules.Set) bool {
 	healthCheck := s.Settings.RedisHealthCheck
 	if s.Settings.BackendType == "memcache" {
@@ -70,7 +71,8 @@ func (s *store) prepareLocalFallback(set *rules.Set) {
 	if s.fallback == nil {
 		return
 	}
-	s.fallback.SetLocalEnabled(slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
+	s.fallback.SetLocalEnabled(slices.ContainsFunc(set.Domains(),
+		func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
 		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal }))
 }
 
@@ -87,5 +89,6 @@ func (s *store) degradedNote(now time.Time) string {
 	if last.IsZero() || ago >= degradedPeriod {
 		return ""
 	}
-	return fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure", max(ago, 0).Round(time.Millisecond))
+	return fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure",
+		max(ago, 0).Round(time.Millisecond))
 }

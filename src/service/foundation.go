@@ -13,7 +13,8 @@ type foundation struct {
 	log      *logs
 	counters *metrics.Registry
 	health   *health
-	// runners are started by Run, each in a goroutine. Servers return after servers.stop, all others when the context ends.
+	// runners are started by Run, each in a goroutine. Servers return after servers.stop, all others when the context
+	// ends.
 	runners            []func(context.Context) error
 	telemetryShutdowns []func(context.Context) error // send the last spans and metrics
 	closers            []func() error                // give back what New opened, the newest first
@@ -30,7 +31,8 @@ func newFoundation(cfg Config) (*foundation, error) {
 	}
 	f := &foundation{Config: cfg, log: log, health: newHealth(cfg.Settings)}
 	f.counters = metrics.New(metrics.Config{
-		NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries, SanitizeDots: cfg.Settings.SanitizeDots,
+		NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries,
+		SanitizeDots: cfg.Settings.SanitizeDots,
 	})
 	f.showProcess()
 	return f, nil

@@ -124,7 +124,10 @@ func (s *frontends) debugHandler(attempts *admin.Attempts) http.Handler {
 		Limiter:        s.limiter.Limiter,
 		ChangeCounters: s.editor.Change,
 		Record:         s.record,
-		Figures:        &operator.Figures{Observer: s.observers.Observer, Divider: s.divider, Service: s.state, CandidateRules: s.candidate.report},
+		Figures: &operator.Figures{
+			Observer: s.observers.Observer, Divider: s.divider, Service: s.state,
+			CandidateRules: s.candidate.report,
+		},
 		HasToken:       s.Settings.DebugToken != "",
 		Components:     func() []operator.Component { return s.health.components(operators) },
 		WriteRules:     withRules(writeRuleLines),
@@ -170,7 +173,10 @@ func (s *frontends) callRecorder() func(protocol, method string, calls int, took
 	}
 	byMethod := make(map[string]stats)
 	for _, method := range []string{"ShouldRateLimit", "Check"} {
-		byMethod[method] = stats{s.counters.Counter("ratelimit_server." + method + ".total_requests"), "ratelimit_server." + method + ".response_time"}
+		byMethod[method] = stats{
+			s.counters.Counter("ratelimit_server." + method + ".total_requests"),
+			"ratelimit_server." + method + ".response_time",
+		}
 	}
 	latency := map[string]*metrics.Histogram{"grpc": &s.statistics.latency.grpc, "json": &s.statistics.latency.json}
 	for protocol, h := range latency {

@@ -24,44 +24,45 @@ import (
 // health says whether this process should receive traffic, and if not, why. It becomes
 // ready once, when requests are answered; it may change between healthy and unhealthy.
 type health struct {
-	onChange     func(healthy bool)                                // onChange is called after each update, in order.
-	onReady      func(first logrus.Fields, lateDivvyAddr net.Addr) // onReady is called once, when requests are answered.
-	degradedNote func(time.Time) string                            // degradedNote returns a remark about hits that the store did not answer, or "".
+	onChange func(healthy bool)                                // called after each update, in order.
+	onReady  func(first logrus.Fields, lateDivvyAddr net.Addr) // called once, when requests are answered.
+	// returns a remark about hits that the store did not answer, or "".
+	degradedNote func(time.Time) string
 
-	mu                  sync.Mutex // mu guards all fields below.
+	mu                  sync.Mutex // guards all fields below.
 	rules               ruleHealth
 	stores              []storeHealth
 	healthyWithoutStore bool
 	divvy               divvyHealth
 	isStopping          bool
-	isReporting         bool // isReporting is set while a goroutine calls onChange and onReady.
-	mustReport          bool // mustReport is set if onChange must be called again.
-	readyReported       bool // readyReported is set when onReady is called.
+	isReporting         bool // set while a goroutine calls onChange and onReady.
+	mustReport          bool // set if onChange must be called again.
+	readyReported       bool // set when onReady is called.
 }
 
 type ruleHealth struct {
 	healthyBeforeRules bool
-	needsDomain        bool            // needsDomain makes the process unhealthy without any domain.
-	sources            []*sourceHealth // sources has one element for each source of rules.
-	firstLoadFields    logrus.Fields   // firstLoadFields are logged about the first rules, and nil before these.
+	needsDomain        bool            // makes the process unhealthy without any domain.
+	sources            []*sourceHealth // one element for each source of rules.
+	firstLoadFields    logrus.Fields   // logged about the first rules, and nil before these.
 }
 
 // sourceHealth is the state of one source of rules. The lock of health guards all fields but name.
 type sourceHealth struct {
 	name          string
 	inForce       *rulesInForce // nil before the first rules.
-	domainCount   int           // domainCount is the number of domains of the rules in force.
-	lastLoadErr   error         // lastLoadErr is the error of the last load, or nil.
+	domainCount   int           // the number of domains of the rules in force.
+	lastLoadErr   error         // the error of the last load, or nil.
 	lastRefusedAt time.Time
-	streamErr     error // streamErr is why there is no stream to the management server, or nil.
+	streamErr     error // why there is no stream to the management server, or nil.
 }
 
 // rulesInForce describes the rules in force, for figures.
 type rulesInForce struct {
-	InForce bool // InForce is always true: a figure with the value 1.
+	InForce bool // always true: a figure with the value 1.
 	Loaded  time.Time
-	Hash    string // Hash is that of the names and contents of the rules.
-	Version string // Version is empty unless a management server sent the rules.
+	Hash    string // of the names and contents of the rules.
+	Version string // empty unless a management server sent the rules.
 }
 
 type divvyHealth struct {
@@ -70,19 +71,19 @@ type divvyHealth struct {
 }
 
 type storeHealth struct {
-	name        string        // name is that of the component on /readyz.
-	note        func() string // note returns a remark that does not make the process unready. It may be nil.
+	name        string        // of the component on /readyz.
+	note        func() string // returns a remark that does not make the process unready. It may be nil.
 	lastErr     *storeError   // nil if the store answered last time.
-	hasAnswered bool          // hasAnswered is set if the store has answered at least once.
-	changedAt   time.Time     // changedAt is when the store last began or ceased to answer pings. It is zero before the first answer.
+	hasAnswered bool          // set if the store has answered at least once.
+	changedAt   time.Time     // when the store last began or ceased to answer pings. It is zero before the first answer.
 }
 
 // audience says for whom a text is written.
 type audience bool
 
 const (
-	callers   audience = false // callers reach the ports on which requests are answered.
-	operators audience = true  // operators reach the debug port and the log.
+	callers   audience = false // reach the ports on which requests are answered.
+	operators audience = true  // reach the debug port and the log.
 )
 
 // chooseText returns the text for an audience. Callers see no addresses, paths and texts of rules.
@@ -101,8 +102,8 @@ func (e *storeError) Error() string { return e.forOperators }
 // errStoreNotAskedYet is the state before the store was asked.
 var errStoreNotAskedYet = &storeError{"the store has not answered yet", "the store has not answered yet"}
 
-// update changes the state under the lock, and calls onChange and onReady without it. If several goroutines update at a time, one
-// of them makes the calls, so the last call of onChange always has the newest state.
+// update changes the state under the lock, and calls onChange and onReady without it. If several goroutines update at a
+// time, one of them makes the calls, so the last call of onChange always has the newest state.
 func (h *health) update(change func(*health)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +129,8 @@ func (h *health) update(change func(*health)) {
 // each store that is needed has answered once.
 func (h *health) answersRequests() bool {
 	silent := func(st storeHealth) bool { return !st.hasAnswered }
-	return h.rules.firstLoadFields != nil && h.divvy.portErr == nil && (h.healthyWithoutStore || !slices.ContainsFunc(h.stores, silent))
+	return h.rules.firstLoadFields != nil && h.divvy.portErr == nil &&
+		(h.healthyWithoutStore || !slices.ContainsFunc(h.stores, silent))
 }
 
 // unhealthyReason returns why this process should receive no traffic, in one line; "" if it should.
@@ -156,8 +158,8 @@ func (h *health) components(a audience) []operator.Component {
 
 const shuttingDown = "shutting down"
 
-// partStates returns the states of the process, the rules, each store, divvy's port if it is not open, and each of several sources. The
-// caller holds h.mu.
+// partStates returns the states of the process, the rules, each store, divvy's port if it is not open, and each of
+// several sources. The caller holds h.mu.
 func (h *health) partStates(a audience) []operator.Component {
 	list := []operator.Component{{Name: "process"}, h.rules.component(a)}
 	if h.isStopping {
@@ -174,7 +176,10 @@ func (h *health) partStates(a audience) []operator.Component {
 		list = append(list, c)
 	}
 	if h.divvy.portErr != nil {
-		list = append(list, operator.Component{Name: "divvy", NotReadyReason: a.chooseText("divvy's port is not open", h.divvy.portErr.Error())})
+		list = append(list, operator.Component{
+			Name:           "divvy",
+			NotReadyReason: a.chooseText("divvy's port is not open", h.divvy.portErr.Error()),
+		})
 	}
 	if len(h.rules.sources) > 1 {
 		for _, src := range h.rules.sources {
@@ -270,7 +275,7 @@ func (src *sourceHealth) isLoaded(h *health) bool {
 
 // sourceFigures are the figures of one source among several.
 type sourceFigures struct {
-	Loaded  time.Time // Loaded is zero before the first rules.
+	Loaded  time.Time // zero before the first rules.
 	Refused bool
 	Domains int
 }
@@ -313,7 +318,8 @@ func (r *ruleHealth) refusals() (list []*sourceHealth) {
 func (h *health) hasAllRulesWith(src *sourceHealth) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !slices.ContainsFunc(h.rules.sources, func(other *sourceHealth) bool { return other != src && other.inForce == nil })
+	return !slices.ContainsFunc(h.rules.sources,
+		func(other *sourceHealth) bool { return other != src && other.inForce == nil })
 }
 
 func (h *health) hasAllRules() bool {
@@ -358,8 +364,8 @@ func (r *ruleHealth) inForce() *rulesInForce {
 	return all
 }
 
-// writeRefusal writes a comment line for operators for each source whose last load was refused. The rules in force then differ from
-// those of the source.
+// writeRefusal writes a comment line for operators for each source whose last load was refused. The rules in force then
+// differ from those of the source.
 func (h *health) writeRefusal(w io.Writer) error {
 	h.mu.Lock()
 	var lines []string
@@ -422,13 +428,17 @@ func (h *health) report(onChange func(healthy bool), onReady func(first logrus.F
 
 // announceReady logs the one line that says that requests are answered. first are facts about the first rules.
 func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
-	line := s.log.alwaysShown.WithFields(first).WithFields(s.servers.ports.Addresses()).WithField("store", s.Settings.BackendType)
+	line := s.log.alwaysShown.WithFields(first).WithFields(s.servers.ports.Addresses()).WithField("store",
+		s.Settings.BackendType)
 	if lateDivvy != nil {
 		line = line.WithField("divvy", lateDivvy.String())
 	}
 	line.Info("ready")
 	if s.OnReady != nil {
-		s.OnReady(Ready{Stdout: s.Output.outQueue.Important(), Rules: s.rules(), HTTPAddr: s.Addr("http"), DebugAddr: s.Addr("debug"), DivvyAddr: s.Addr("divvy")})
+		s.OnReady(Ready{
+			Stdout: s.Output.outQueue.Important(), Rules: s.rules(), HTTPAddr: s.Addr("http"),
+			DebugAddr: s.Addr("debug"), DivvyAddr: s.Addr("divvy"),
+		})
 	}
 }
 

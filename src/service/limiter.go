@@ -11,10 +11,16 @@ import (
 	"ratelimit/src/operator/unmatched"
 )
 
-// newLimiter makes the limiter, which also judges candidate rules. It tells its decisions to the figures, the log and recorders.
-func newLimiter(s *foundation, store *store, candidates *candidateSource, recorders ...limiter.Recorder) *candidate.Judge {
+// newLimiter makes the limiter, which also judges candidate rules. It tells its decisions to the figures, the log and
+// recorders.
+func newLimiter(s *foundation, store *store, candidates *candidateSource,
+	recorders ...limiter.Recorder,
+) *candidate.Judge {
 	if n := s.Settings.LogDenials; n > 0 {
-		recorders = append(recorders, denials.New(denials.Config{MaxSamples: n, Interval: time.Second, OnSample: logDenial(s.log.deniedRequests)}))
+		recorders = append(recorders, denials.New(denials.Config{
+			MaxSamples: n, Interval: time.Second,
+			OnSample: logDenial(s.log.deniedRequests),
+		}))
 	}
 	if s.log.IsLevelEnabled(logrus.DebugLevel) {
 		recorders = append(recorders, unmatched.New(unmatchedLinesPerSecond, logUnmatched(s.log.Logger)))

@@ -11,7 +11,8 @@ import (
 	"ratelimit/src/rules/reload"
 )
 
-// onLoad puts the rules of a load of source in force, or records why it was refused. Only one source at a time may call it.
+// onLoad puts the rules of a load of source in force, or records why it was refused. Only one source at a time may call
+// it.
 func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	defer s.Heap.RulesLoaded()
 	s.refuseUnlessOrderedList(&l)

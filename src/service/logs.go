@@ -24,9 +24,9 @@ import (
 // logs are the loggers of a service. The embedded one writes ordinary lines.
 type logs struct {
 	*logrus.Logger
-	important      *logrus.Logger // important is for lines for which the queue reserves room.
-	alwaysShown    *logrus.Logger // alwaysShown is for important lines that LOG_LEVEL does not suppress.
-	deniedRequests *logrus.Logger // deniedRequests is for lines that LOG_DENIALS turns on at any LOG_LEVEL.
+	important      *logrus.Logger // for lines for which the queue reserves room.
+	alwaysShown    *logrus.Logger // for important lines that LOG_LEVEL does not suppress.
+	deniedRequests *logrus.Logger // for lines that LOG_DENIALS turns on at any LOG_LEVEL.
 }
 
 // newLogs returns the loggers that the settings choose.
@@ -35,7 +35,8 @@ func newLogs(cfg *settings.Settings, o *Output) (*logs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("LOG_LEVEL: %w", err)
 	}
-	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: IsTerminal(o.stderr)} // Logrus sees only the queue, which is no terminal.
+	// Logrus sees only the queue, which is no terminal.
+	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: IsTerminal(o.stderr)}
 	if strings.EqualFold(cfg.LogFormat, "json") {
 		format = &logrus.JSONFormatter{
 			TimestampFormat: time.RFC3339Nano,
@@ -50,7 +51,10 @@ func newLogs(cfg *settings.Settings, o *Output) (*logs, error) {
 		return l
 	}
 	important := o.errQueue.Important()
-	l := &logs{logger(o.errQueue, level), logger(important, level), logger(important, logrus.InfoLevel), logger(o.errQueue, logrus.InfoLevel)}
+	l := &logs{
+		logger(o.errQueue, level), logger(important, level), logger(important, logrus.InfoLevel),
+		logger(o.errQueue, logrus.InfoLevel),
+	}
 	o.errQueue.OnDrained(func(dropped uint64) {
 		l.alwaysShown.Warnf("%d log lines were dropped because the reader of stderr did not keep up", dropped)
 	})
@@ -63,7 +67,8 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// lineCutter bounds the length of a line in bytes, since texts of callers and servers may be long. The line stays valid JSON.
+// lineCutter bounds the length of a line in bytes, since texts of callers and servers may be long. The line stays valid
+// JSON.
 type lineCutter struct {
 	logrus.Formatter
 	maxBytes int
@@ -102,7 +107,10 @@ func (w debugWriter) Write(p []byte) (int, error) {
 
 func logDenial(to *logrus.Logger) func(denials.Denial) {
 	return func(d denials.Denial) {
-		fields := logrus.Fields{"domain": d.Domain, "rule": d.Rule, "subject": d.Descriptor, "wait": d.RetryAfter.Round(time.Millisecond).String()}
+		fields := logrus.Fields{
+			"domain": d.Domain, "rule": d.Rule, "subject": d.Descriptor,
+			"wait": d.RetryAfter.Round(time.Millisecond).String(),
+		}
 		if d.Rule == "" {
 			fields["rule"] = "limit of the request"
 		}
@@ -138,11 +146,12 @@ func logUnmatched(to *logrus.Logger) func(unmatched.Sample) {
 	}
 }
 
-// Output writes to stdout and stderr through queues, so a reader that is slow, stuck or gone does not block the service.
+// Output writes to stdout and stderr through queues, so a reader that is slow, stuck or gone does not block the
+// service.
 type Output struct {
 	outQueue, errQueue *logging.Writer
 	stdout, stderr     io.Writer // The queues write to these.
-	flushDeadline      time.Time // flushDeadline ends the writing of queued lines. Zero: logFlushTimeout after run returns.
+	flushDeadline      time.Time // ends the writing of queued lines. Zero: logFlushTimeout after run returns.
 }
 
 // logFlushTimeout bounds how long the process writes queued lines after all else has stopped.
@@ -168,8 +177,8 @@ func WithOutput(stdout, stderr io.Writer, run func(*Output) error) error {
 	return err
 }
 
-// OwnProcess is for commands that are the whole process. It ignores SIGPIPE, with which Go ends a process whose stdout or stderr
-// has no reader, and sends the global logs of libraries to o.
+// OwnProcess is for commands that are the whole process. It ignores SIGPIPE, with which Go ends a process whose stdout
+// or stderr has no reader, and sends the global logs of libraries to o.
 func (o *Output) OwnProcess() {
 	signal.Ignore(syscall.SIGPIPE)
 	log.SetOutput(o.errQueue)

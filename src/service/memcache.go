@@ -29,7 +29,8 @@ func StoreLimits(backend string) compile.StoreSupport {
 func (s *store) buildMemcached() (backend.Backend, error) {
 	from := s.Settings.Memcache
 	p := &pool{
-		name: "memcache", productName: "Memcached", labelInMessages: "Memcached", timeoutSetting: "MEMCACHE_TIMEOUT", alwaysPing: from.HealthCheck,
+		name: "memcache", productName: "Memcached", labelInMessages: "Memcached", timeoutSetting: "MEMCACHE_TIMEOUT",
+		alwaysPing:     from.HealthCheck,
 		firstPingPause: time.Second, maxPingPause: 5 * time.Second,
 	}
 	mc := memcached.Config{
@@ -40,7 +41,10 @@ func (s *store) buildMemcached() (backend.Backend, error) {
 	}
 	mc.StartSpan = s.spans.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")
 	if from.SRV != "" {
-		mc.SRV = &memcached.SRV{Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name, RefreshPause: from.SRVRefresh}
+		mc.SRV = &memcached.SRV{
+			Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name,
+			RefreshPause: from.SRVRefresh,
+		}
 	}
 	if from.Hash == "rendezvous" {
 		mc.Hash = memcached.Rendezvous
@@ -66,6 +70,7 @@ func (s *store) buildMemcached() (backend.Backend, error) {
 
 // logServerChange logs that the servers changed: counters that moved start from 0.
 func logServerChange(log *logrus.Logger, c memcached.ServersChange) {
-	log.Warnf("MEMCACHE_SRV: the servers were %s and are %s now: %.0f %% of all keys have another server, where they are counted from 0",
+	log.Warnf("MEMCACHE_SRV: the servers were %s and are %s now: %.0f %% of all keys have another server, where they "+
+		"are counted from 0",
 		strings.Join(c.Before, ", "), strings.Join(c.After, ", "), 100*c.MovedKeyShare)
 }

@@ -57,8 +57,8 @@ func (s *frontends) state() operator.State {
 	return st
 }
 
-// stateForOperator returns when a store last began or ceased to answer, when the rules in force were loaded, their hash, and the
-// problems of the last load.
+// stateForOperator returns when a store last began or ceased to answer, when the rules in force were loaded, their
+// hash, and the problems of the last load.
 func (h *health) stateForOperator() (storeSince, loaded time.Time, hash string, problems []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

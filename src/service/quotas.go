@@ -38,7 +38,8 @@ func (s *frontends) buildQuotas() *rlqs.Service {
 		MaxReportBytes: s.Settings.QuotaMaxReportBytes,
 		OnRefusedBucket: func(domain string, err error) {
 			if skipped, ok := refused.Pass(time.Now()); ok {
-				s.log.Warnf("%d quota buckets got no assignment since this was last said; the last one is of domain %q: %v (QUOTA_MAX_BUCKETS)",
+				s.log.Warnf("%d quota buckets got no assignment since this was last said; the last one is of domain %q: %v "+
+					"(QUOTA_MAX_BUCKETS)",
 					skipped+1, domain, err)
 			}
 		},

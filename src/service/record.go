@@ -14,8 +14,11 @@ import (
 	"ratelimit/src/operator/recording"
 )
 
-// record records requests until ctx ends or write fails. The log tells who has recorded what, because a recording has what callers sent.
-func (s *frontends) record(ctx context.Context, q admin.RecordQuery, client operator.Client, write func([]byte) error) error {
+// record records requests until ctx ends or write fails. The log tells who has recorded what, because a recording has
+// what callers sent.
+func (s *frontends) record(ctx context.Context, q admin.RecordQuery, client operator.Client,
+	write func([]byte) error,
+) error {
 	fields := logrus.Fields{"by": client.Addr, "percent": q.Percent, "for": q.For.String()}
 	optional := logrus.Fields{"user": client.User, "by_key": q.ByKey, "domain": q.Domain}
 	for name, value := range optional {
@@ -36,7 +39,8 @@ func (s *frontends) record(ctx context.Context, q admin.RecordQuery, client oper
 	if errors.Is(err, recording.ErrTooMany) {
 		return &admin.RecordError{
 			Status: http.StatusTooManyRequests,
-			Reason: fmt.Sprintf("%d recordings run, which are the most at a time; end one of them, or try again later", recording.MaxRecordings),
+			Reason: fmt.Sprintf("%d recordings run, which are the most at a time; end one of them, or try again later",
+				recording.MaxRecordings),
 		}
 	}
 	fields["bytes"] = bytes

@@ -14,8 +14,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// buildRESP makes the server for clients of Redis if the settings ask for it. It calls failed for requests that the store did not answer.
-// attempts bounds wrong passwords together with those on the debug port.
+// buildRESP makes the server for clients of Redis if the settings ask for it. It calls failed for requests that the
+// store did not answer. attempts bounds wrong passwords together with those on the debug port.
 func (s *frontends) buildRESP(failed func(error), attempts *admin.Attempts) error {
 	p, cfg := s.ports.RESP, &s.Settings.RESP
 	if p.Listener == nil {
@@ -71,7 +71,9 @@ func (s *frontends) buildRESP(failed func(error), attempts *admin.Attempts) erro
 }
 
 // resetCounters resets the counters of a descriptor on all replicas, as /api/counters does.
-func (s *frontends) resetCounters(ctx context.Context, domain string, entries []rules.Entry, client resp.Client) (counters int, err error) {
+func (s *frontends) resetCounters(ctx context.Context, domain string, entries []rules.Entry,
+	client resp.Client,
+) (counters int, err error) {
 	c := operator.CounterChange{Action: operator.ActionReset, Domain: domain}
 	for _, e := range entries {
 		c.Descriptor = append(c.Descriptor, operator.CounterEntry{Key: string(e.Key), Value: string(e.Value)})

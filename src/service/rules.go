@@ -33,8 +33,8 @@ type ruleSources struct {
 	getRules func() *rules.Set // nil before the first rules
 	list     []*ruleSource
 	joined   *reload.Sources // nil if there is only one source.
-	// firstLoadFailed receives why the first rules cannot be used, which ends the process: they were refused and RequireOrderedList is set, or
-	// a port cannot be opened.
+	// firstLoadFailed receives why the first rules cannot be used, which ends the process: they were refused and
+	// RequireOrderedList is set, or a port cannot be opened.
 	firstLoadFailed chan error
 
 	AcceptedLoads, RefusedLoads metrics.Counter
@@ -43,10 +43,10 @@ type ruleSources struct {
 
 // ruleSource loads rules from files or from a management server.
 type ruleSource struct {
-	name       string                            // name is "files", "xds" or "xds2".
+	name       string                            // "files", "xds" or "xds2".
 	reloader   interface{ Reload() }             // Reload reads the rules again, even if nothing changed. It never blocks.
-	whyNoRules string                            // whyNoRules is logged after a load without rules.
-	logFields  func(reload.Result) logrus.Fields // logFields returns the fields of each log line about a load.
+	whyNoRules string                            // logged after a load without rules.
+	logFields  func(reload.Result) logrus.Fields // returns the fields of each log line about a load.
 	health     *sourceHealth
 	joined     *reload.Source // nil if this is the only source.
 }
@@ -118,15 +118,19 @@ func (s *foundation) requireOrderedList() error {
 func (s *foundation) refuseUnlessOrderedList(l *reload.Result) {
 	if s.RequireOrderedList && l.Err == nil && l.Set.OnlyOrderedListDomain() == nil {
 		l.Set, l.Err = nil, rules.Problems{{
-			Pos: rules.Pos{File: s.RulesPath}, Message: "holds no ordered list", Fix: "write `rules`, or serve it with `ratelimit serve`",
+			Pos: rules.Pos{File: s.RulesPath}, Message: "holds no ordered list",
+			Fix: "write `rules`, or serve it with `ratelimit serve`",
 		}}
 	}
 }
 
 func fileLogFields(l reload.Result) logrus.Fields { return logrus.Fields{"files": l.PartCount} }
 
-// newRuleSources makes the sources of rules that CONFIG_TYPE names, in its order. All users learn the rules of a load, in their order.
-func newRuleSources(s *servers, store *store, c *candidateSource, l *limiter.Limiter, users ...func(*rules.Set)) (*ruleSources, error) {
+// newRuleSources makes the sources of rules that CONFIG_TYPE names, in its order. All users learn the rules of a load,
+// in their order.
+func newRuleSources(s *servers, store *store, c *candidateSource, l *limiter.Limiter,
+	users ...func(*rules.Set),
+) (*ruleSources, error) {
 	r := &ruleSources{foundation: s.foundation, servers: s, store: store, candidate: c, users: users, getRules: l.Rules}
 	r.firstLoadFailed = make(chan error, 1)
 	r.counters.ShowFigures("config", "", r)
@@ -164,7 +168,8 @@ func (s *ruleSources) buildFiles() {
 		OnMissingEvents: func(err error) { s.log.Warn(err) },
 	}
 	if s.RulesPath != "" {
-		cfg.Path, cfg.AllowFile, cfg.ReadSiblings, cfg.ElsewhereAdvice = s.RulesPath, true, false, "name another one with --config"
+		cfg.Path, cfg.AllowFile, cfg.ReadSiblings, cfg.ElsewhereAdvice = s.RulesPath, true, false,
+			"name another one with --config"
 	}
 	if s.RequireOrderedList {
 		cfg.OnlyFile, cfg.ElsewhereAdvice = true, "name another file"
@@ -180,7 +185,8 @@ func (s *ruleSources) buildFiles() {
 		s.onLoad(source, l)
 	})
 	w := filerules.New(cfg)
-	source.reloader, source.logFields, source.whyNoRules = w, fileLogFields, filepath.Clean(cfg.Path)+" holds no rule files"
+	source.reloader, source.logFields, source.whyNoRules = w, fileLogFields,
+		filepath.Clean(cfg.Path)+" holds no rule files"
 	s.run(w.Run)
 	s.counters.ShowFigures("files", "", s)
 	s.counters.ShowFigures("file reads", "", w)
@@ -197,7 +203,8 @@ func (s *ruleSources) buildXDS(x *settings.XDSServer) error {
 		Headers:         x.Headers,
 		MaxMessageBytes: int(all.MaxMessageBytes),
 		Pauses: xdsrules.Pauses{
-			First: all.RetryInterval, Initial: all.BackoffInitial, Growth: all.BackoffGrowth, Max: all.BackoffMax, Jitter: all.BackoffJitter,
+			First: all.RetryInterval, Initial: all.BackoffInitial, Growth: all.BackoffGrowth, Max: all.BackoffMax,
+			Jitter: all.BackoffJitter,
 		},
 		Config: s.reloadConfig(source, func(l reload.Result) { s.onLoad(source, l) }),
 		OnConnect: func() {
@@ -206,7 +213,8 @@ func (s *ruleSources) buildXDS(x *settings.XDSServer) error {
 		},
 		OnTrouble: func(reason error, pause time.Duration) { s.logXDSTrouble(source, reason, pause) },
 		OnSilence: func() {
-			s.log.Warnf("the xds server %s is there, but has no rules for us yet: does it know the node %q (%sNODE_ID)?", x.Server, x.NodeID, x.Prefix)
+			s.log.Warnf("the xds server %s is there, but has no rules for us yet: does it know the node %q (%sNODE_ID)?",
+				x.Server, x.NodeID, x.Prefix)
 		},
 	}
 	if x.TLS {

@@ -19,8 +19,9 @@ type servers struct {
 	ports *portSet
 	early earlyRequests
 
-	shutdowns      []func(context.Context) error // stop servers of callers; running requests may finish until the context ends
-	operatorCloses []func() error                // close the ports for operators
+	// stop servers of callers; running requests may finish until the context ends
+	shutdowns      []func(context.Context) error
+	operatorCloses []func() error // close the ports for operators
 }
 
 func newServers(f *foundation, ports *portSet) *servers {

@@ -25,9 +25,9 @@ type Service struct {
 	rules     func() *rules.Set // the rules in force; nil before the first
 }
 
-// New opens the ports that the settings ask for and builds all parts, each from those before it. Call Run next: it answers requests, and
-// closes what New opened. The ports of callers refuse connections until rules are in force, so that no caller meets a service that cannot
-// decide.
+// New opens the ports that the settings ask for and builds all parts, each from those before it. Call Run next: it
+// answers requests, and closes what New opened. The ports of callers refuse connections until rules are in force, so
+// that no caller meets a service that cannot decide.
 func New(cfg Config) (_ *Service, err error) {
 	f, err := newFoundation(cfg)
 	if err != nil {
@@ -63,24 +63,32 @@ func New(cfg Config) (_ *Service, err error) {
 	}
 	observers := newObservers(f, ports.Debug.Listener != nil)
 	candidate := newCandidate(f)
-	limiter := newLimiter(f, store, candidate, slices.Concat([]limiter.Recorder{f.counters}, sinks.recorders, observers.recorders)...)
+	limiter := newLimiter(f, store, candidate,
+		slices.Concat([]limiter.Recorder{f.counters}, sinks.recorders, observers.recorders)...)
 	candidate.useJudge(limiter)
 	editor := newEditor(f, store, limiter.Limiter)
 	inForce := slices.Concat([]func(*rules.Set){f.counters.UseRules}, sinks.ruleUsers,
-		[]func(*rules.Set){observers.UseRules, store.prepareLocalFallback, candidate.useLive, limiter.UseRules, divvy.openIfNeeded})
+		[]func(*rules.Set){
+			observers.UseRules, store.prepareLocalFallback, candidate.useLive, limiter.UseRules,
+			divvy.openIfNeeded,
+		})
 	sources, err := newRuleSources(servers, store, candidate, limiter.Limiter, inForce...)
 	if err != nil {
 		return nil, err
 	}
 	fronts := &frontends{
-		foundation: f, servers: servers, spans: spans, store: store, statistics: sinks, observers: observers, limiter: limiter,
+		foundation: f, servers: servers, spans: spans, store: store, statistics: sinks, observers: observers,
+		limiter:   limiter,
 		candidate: candidate, editor: editor, sources: sources, divvy: divvy,
 	}
 	if err := fronts.build(); err != nil {
 		return nil, err
 	}
 	f.run(f.Heap.Run)
-	s := &Service{foundation: f, servers: servers, store: store, sources: sources, candidate: candidate, rules: limiter.Rules}
+	s := &Service{
+		foundation: f, servers: servers, store: store, sources: sources, candidate: candidate,
+		rules: limiter.Rules,
+	}
 	f.health.report(fronts.grpc.SetServing, s.announceReady)
 	return s, nil
 }

@@ -29,12 +29,14 @@ func (s *store) openSnapshot(m *memory.Store) error {
 	s.writeLast = func(patient context.Context) { s.writeLastSnapshot(patient, f) }
 	switch {
 	case start.Refused != nil:
-		s.log.Warnf("MEMORY_SNAPSHOT=%s is not used, and all counters start at 0: %v. The file is now %s", path, start.Refused, start.RefusedPath)
+		s.log.Warnf("MEMORY_SNAPSHOT=%s is not used, and all counters start at 0: %v. The file is now %s", path,
+			start.Refused, start.RefusedPath)
 	case !start.Found:
 		s.log.alwaysShown.Infof("MEMORY_SNAPSHOT=%s does not exist yet, and all counters start at 0", path)
 	default:
 		s.log.alwaysShown.Infof("%s from %s, written %v ago; %d had expired, and %d did not fit in MEMORY_MAX_BYTES",
-			plural(int(start.Counters), "counter"), path, time.Since(start.SavedAt).Round(time.Millisecond), start.Expired, start.Evicted)
+			plural(int(start.Counters), "counter"), path, time.Since(start.SavedAt).Round(time.Millisecond), start.Expired,
+			start.Evicted)
 	}
 	s.run(f.Run)
 	s.counters.ShowFigures("snapshot", "", f.Stats)
@@ -44,8 +46,8 @@ func (s *store) openSnapshot(m *memory.Store) error {
 // minLastSnapshotTimeout is for how long the last snapshot is written at least, if that is necessary.
 const minLastSnapshotTimeout = 10 * time.Second
 
-// writeLastSnapshot writes the counters after the last hit. It takes at most SHUTDOWN_TIMEOUT, or minLastSnapshotTimeout if that is
-// longer, and ends when patient does. The file then stays as it was.
+// writeLastSnapshot writes the counters after the last hit. It takes at most SHUTDOWN_TIMEOUT, or
+// minLastSnapshotTimeout if that is longer, and ends when patient does. The file then stays as it was.
 func (s *store) writeLastSnapshot(patient context.Context, f *snapshot.File) {
 	ctx, cancel := context.WithTimeout(patient, max(s.Settings.ShutdownTimeout, minLastSnapshotTimeout))
 	defer cancel()
@@ -62,5 +64,6 @@ func (s *store) writeLastSnapshot(patient context.Context, f *snapshot.File) {
 		return
 	}
 	st := f.Stats()
-	s.log.alwaysShown.Infof("%s written to %s in %v", plural(int(st.Counters), "counter"), s.Settings.MemorySnapshot, st.Duration.Round(time.Millisecond))
+	s.log.alwaysShown.Infof("%s written to %s in %v", plural(int(st.Counters), "counter"), s.Settings.MemorySnapshot,
+		st.Duration.Round(time.Millisecond))
 }

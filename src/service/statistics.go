@@ -31,7 +31,8 @@ type statistics struct {
 	hitTimingName string
 }
 
-// openSinks makes the sinks that the settings choose. Scrapes are answered by servers, and divvy's names have figures of divvy.
+// openSinks makes the sinks that the settings choose. Scrapes are answered by servers, and divvy's names have figures
+// of divvy.
 func openSinks(f *foundation, servers *servers, divvy *divvyPort) (*statistics, error) {
 	s := &statistics{foundation: f, servers: servers, divvy: divvy, sendTimings: func(string, int, time.Duration) {}}
 	return s, s.open()
@@ -85,7 +86,8 @@ func (s *statistics) addSink(cfg push.Config) (*push.Sink, error) {
 	return sink, nil
 }
 
-// logStatsdState returns the function that logs whether statsd can be reached. without is the setting that turns statsd off.
+// logStatsdState returns the function that logs whether statsd can be reached. without is the setting that turns statsd
+// off.
 func (s *statistics) logStatsdState(without string) func(error) {
 	return func(err error) {
 		if err != nil {

@@ -35,29 +35,30 @@ type store struct {
 	*foundation
 	spans *tracing.Provider
 	backend.Backend
-	pools        []*pool         // pools has one or two of Redis or one of Memcached, and is empty for memory.
+	pools        []*pool         // one or two of Redis or one of Memcached, and is empty for memory.
 	fallback     *fallback.Store // nil for memory, which always answers
-	clearCache   func()          // clearCache empties the over-limit cache.
+	clearCache   func()          // empties the over-limit cache.
 	hasCache     bool
-	counterBytes func() int64 // counterBytes returns the memory of the counters in this process.
+	counterBytes func() int64 // returns the memory of the counters in this process.
 	// writeLast writes the last snapshot of the counters, if there is one. It ends when its context does.
 	writeLast func(context.Context)
 
-	lastBreakerChange atomic.Int64 // lastBreakerChange is when a breaker last opened or closed, in nanoseconds since 1970; 0 if none did.
+	lastBreakerChange atomic.Int64 // when a breaker last opened or closed, in nanoseconds since 1970; 0 if none did.
 }
 
 // pool is Redis or Memcached, with the pings that find out whether it answers.
 type pool struct {
-	name            string // name is redis_pool, redis_per_second_pool or memcache.
-	productName     string // productName is Redis or Memcached.
+	name            string // redis_pool, redis_per_second_pool or memcache.
+	productName     string // Redis or Memcached.
 	labelInMessages string
-	timeoutSetting  string // timeoutSetting is the name of a variable, for messages.
-	alwaysPing      bool   // alwaysPing continues pings after the first answer, because health depends on them.
-	// Before the first answer, the time between two messages about the failed pings doubles from firstPingPause to maxPingPause.
+	timeoutSetting  string // the name of a variable, for messages.
+	alwaysPing      bool   // continues pings after the first answer, because health depends on them.
+	// Before the first answer, the time between two messages about the failed pings doubles from firstPingPause to
+	// maxPingPause.
 	firstPingPause, maxPingPause time.Duration
-	startTimeout                 time.Duration     // startTimeout ends the process if no ping has succeeded. 0 means no timeout.
-	BatchHits                    metrics.Sizes     // BatchHits has the number of hits of each batch.
-	BatchTimes                   metrics.Histogram // BatchTimes has the duration of each batch.
+	startTimeout                 time.Duration     // ends the process if no ping has succeeded. 0 means no timeout.
+	BatchHits                    metrics.Sizes     // the number of hits of each batch.
+	BatchTimes                   metrics.Histogram // the duration of each batch.
 	pingTimeout                  time.Duration
 	tlsCheck                     storeTLSCheck
 	storeClient
@@ -124,7 +125,8 @@ func (p *pool) healthNote() string {
 
 // slowError returns the error of a server that answers later than the timeout.
 func (p *pool) slowError(e *remote.SlowError) *storeError {
-	class := fmt.Sprintf("%s answers in %s, %s is %s", p.labelInMessages, remote.InMilliseconds(e.PingTime), p.timeoutSetting, remote.InMilliseconds(e.Timeout))
+	class := fmt.Sprintf("%s answers in %s, %s is %s", p.labelInMessages, remote.InMilliseconds(e.PingTime),
+		p.timeoutSetting, remote.InMilliseconds(e.Timeout))
 	enough := (2*e.PingTime + 10*time.Millisecond).Truncate(10 * time.Millisecond)
 	return &storeError{class, fmt.Sprintf("%s: set it to %v or more (%s)", class, enough, e.Addr)}
 }
@@ -181,7 +183,10 @@ func (s *store) buildRedis() (backend.Backend, error) {
 	if err != nil || !cfg.RedisSplit {
 		return main, err
 	}
-	p = &pool{name: "redis_per_second_pool", labelInMessages: "the Redis of limits by the second", timeoutSetting: "REDIS_PERSECOND_TIMEOUT"}
+	p = &pool{
+		name: "redis_per_second_pool", labelInMessages: "the Redis of limits by the second",
+		timeoutSetting: "REDIS_PERSECOND_TIMEOUT",
+	}
 	perSecond, err := s.buildOneRedis(p, cfg.RedisPerSecond, "perSecondPipeline length")
 	if err != nil {
 		return nil, err
@@ -193,12 +198,14 @@ func (s *store) buildRedis() (backend.Backend, error) {
 func (s *store) buildOneRedis(p *pool, from settings.Redis, hits string) (*redis.Store, error) {
 	cfg := s.Settings
 	p.productName = "Redis"
-	p.alwaysPing, p.firstPingPause, p.maxPingPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial, cfg.RedisStartupMax, cfg.RedisStartupElapsed
+	p.alwaysPing, p.firstPingPause, p.maxPingPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial,
+		cfg.RedisStartupMax, cfg.RedisStartupElapsed
 	rc := redis.Config{Config: s.poolConfig(p, from.PoolSize, from.Timeout), PipelineLimit: from.PipelineLimit}
 	foreign := throttle.New(1, time.Minute)
 	rc.OnForeignValue = func(algorithm, addr string) {
 		if _, ok := foreign.Pass(time.Now()); ok {
-			s.log.Errorf("Redis at %s holds what is no counter under the key of a %s limit, so requests to it fail: another program writes to keys of this service. "+
+			s.log.Errorf("Redis at %s holds what is no counter under the key of a %s limit, so requests to it fail: another "+
+				"program writes to keys of this service. "+
 				"Give the service its own database (REDIS_URL) or its own CACHE_KEY_PREFIX, or delete the key", addr, algorithm)
 		}
 	}
@@ -206,7 +213,10 @@ func (s *store) buildOneRedis(p *pool, from settings.Redis, hits string) (*redis
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
 	}
-	p.tlsCheck = storeTLSCheck{cmp.Or(rc.Network, "tcp"), from.Addrs[0], from.TLS, strings.TrimSuffix(p.timeoutSetting, "TIMEOUT") + "TLS"}
+	p.tlsCheck = storeTLSCheck{
+		cmp.Or(rc.Network, "tcp"), from.Addrs[0], from.TLS,
+		strings.TrimSuffix(p.timeoutSetting, "TIMEOUT") + "TLS",
+	}
 	out, err := redis.New(rc)
 	if err != nil {
 		return nil, err
@@ -264,7 +274,8 @@ func storeTLS(prefix string, f settings.TLSFiles) (func() (*tls.Config, error), 
 	return read, err
 }
 
-// redisCredentials returns a function that reads auth, which is "user:password" or "password", or a file with the same text.
+// redisCredentials returns a function that reads auth, which is "user:password" or "password", or a file with the same
+// text.
 func redisCredentials(auth, file string) func() (user, password string, err error) {
 	reads := new(files.Reads)
 	return func() (string, string, error) {
@@ -284,7 +295,8 @@ func redisCredentials(auth, file string) func() (user, password string, err erro
 	}
 }
 
-// pingUntilHealthy pings p and tells health whether it answers. It returns after the first answer unless alwaysPing is set.
+// pingUntilHealthy pings p and tells health whether it answers. It returns after the first answer unless alwaysPing is
+// set.
 func (s *store) pingUntilHealthy(ctx context.Context, p *pool) error {
 	i := slices.Index(s.pools, p)
 	started, pause, wasUp := time.Now(), min(p.firstPingPause, maxPauseBeforeAnswer), false
@@ -338,8 +350,8 @@ func (s *store) pingUntilHealthy(ctx context.Context, p *pool) error {
 	}
 }
 
-// maxPauseBeforeAnswer is the longest pause between two pings before the first answer. Calls succeed as soon after the store is there,
-// because that is also the longest pause between two probes of its breaker.
+// maxPauseBeforeAnswer is the longest pause between two pings before the first answer. Calls succeed as soon after the
+// store is there, because that is also the longest pause between two probes of its breaker.
 const maxPauseBeforeAnswer = 500 * time.Millisecond
 
 // adviseTLS logs what to do if p does not answer because only one of the service and the store uses TLS.

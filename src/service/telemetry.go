@@ -14,7 +14,10 @@ import (
 // process describes this process to an OpenTelemetry collector.
 func (f *foundation) process(tags map[string]string) otlp.Process {
 	cfg := f.Settings.Tracing
-	return otlp.Process{ServiceName: cfg.ServiceName, Namespace: cfg.Namespace, InstanceID: cfg.InstanceID, Version: f.Version, Tags: tags}
+	return otlp.Process{
+		ServiceName: cfg.ServiceName, Namespace: cfg.Namespace, InstanceID: cfg.InstanceID,
+		Version: f.Version, Tags: tags,
+	}
 }
 
 // startTracing makes what sends spans. Without tracing it is nil, whose methods do nothing.

@@ -10,24 +10,27 @@ import (
 	"time"
 )
 
-// storeTLSCheck finds out why a store does not answer: perhaps only one of the service and the store uses TLS, which neither is told.
+// storeTLSCheck finds out why a store does not answer: perhaps only one of the service and the store uses TLS, which
+// neither is told.
 type storeTLSCheck struct {
-	network, addr string // addr is the first address of the store.
-	isOn          bool   // isOn says that the service uses TLS.
-	setting       string // setting is the variable that turns TLS on, such as REDIS_TLS.
+	network, addr string // the first address of the store.
+	isOn          bool   // true if the service uses TLS.
+	setting       string // the variable that turns TLS on, such as REDIS_TLS.
 }
 
 // tlsCheckInterval is the shortest time between two checks of a store.
 const tlsCheckInterval = time.Minute
 
-// advice returns what is wrong and what to do about it; "" if TLS is not the problem. It opens one connection, on which it
-// sends no password.
+// advice returns what is wrong and what to do about it; "" if TLS is not the problem. It opens one connection, on which
+// it sends no password.
 func (c *storeTLSCheck) advice(ctx context.Context) string {
 	switch {
 	case !c.isOn && c.speaksTLS(ctx):
-		return fmt.Sprintf("%s speaks TLS and the service does not: set %s=true, or name a port without TLS", c.addr, c.setting)
+		return fmt.Sprintf("%s speaks TLS and the service does not: set %s=true, or name a port without TLS", c.addr,
+			c.setting)
 	case c.isOn && c.speaksPlainText(ctx):
-		return fmt.Sprintf("%s does not speak TLS and the service does: set %s=false, or name the port for TLS", c.addr, c.setting)
+		return fmt.Sprintf("%s does not speak TLS and the service does: set %s=false, or name the port for TLS", c.addr,
+			c.setting)
 	}
 	return ""
 }
@@ -54,7 +57,8 @@ func (c *storeTLSCheck) speaksTLS(ctx context.Context) bool {
 	return err == nil || errors.As(err, &alert) && alert.Op == "remote error"
 }
 
-// speaksPlainText reports whether the store answers a line of text. To PING, Redis answers PONG or an error, and Memcached ERROR.
+// speaksPlainText reports whether the store answers a line of text. To PING, Redis answers PONG or an error, and
+// Memcached ERROR.
 func (c *storeTLSCheck) speaksPlainText(ctx context.Context) bool {
 	conn, err := c.dial(ctx)
 	if err != nil {

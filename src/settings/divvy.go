@@ -16,19 +16,19 @@ type DivvyVariables struct {
 	Port         int    `env:"PORT"`
 	RedisHost    string `env:"REDIS_HOST"`
 	RedisPort    int    `env:"REDIS_PORT"`
-	Statsd       bool   // Statsd is set if statistics are sent to StatsdHost.
+	Statsd       bool   // set if statistics are sent to StatsdHost.
 	StatsdHost   string `env:"STATSD_HOST"`
 	StatsdPort   int    `env:"STATSD_PORT"`
-	StatsdPrefix string `env:"STATSD_PREFIX"`  // StatsdPrefix is the prefix of names with a dot at its end; may be empty.
-	StatsdTCP    string `env:"STATSD_USE_TCP"` // StatsdTCP selects TCP if it is not empty, and UDP otherwise.
-	HTTP         bool   // HTTP is set if a port answers scrapes.
+	StatsdPrefix string `env:"STATSD_PREFIX"`  // the prefix of names with a dot at its end; may be empty.
+	StatsdTCP    string `env:"STATSD_USE_TCP"` // selects TCP if it is not empty, and UDP otherwise.
+	HTTP         bool   // set if a port answers scrapes.
 	HTTPPort     int    `env:"HTTP_SERVICE_PORT"`
-	MetricsPath  string `env:"PROMETHEUS_METRICS_PATH"` // MetricsPath is the path of scrapes, such as /metrics.
+	MetricsPath  string `env:"PROMETHEUS_METRICS_PATH"` // the path of scrapes, such as /metrics.
 	Debug        string `env:"DEBUG"`
 }
 
-// ReadDivvy reads the settings of `ratelimit divvy`: divvy's own variables, and those of Read that isReplaced does not exclude. The
-// warnings and the error are like those of Read.
+// ReadDivvy reads the settings of `ratelimit divvy`: divvy's own variables, and those of Read that isReplaced does not
+// exclude. The warnings and the error are like those of Read.
 func ReadDivvy(env Environment) (*Settings, []string, error) {
 	own, r := new(DivvyVariables), newReader(env, slices.Concat(Table(), DivvyTable()))
 	r.fill(own, DivvyTable())
@@ -62,14 +62,15 @@ func (d *DivvyVariables) derive(r *reader) {
 	if d.StatsdPrefix != "" {
 		d.StatsdPrefix = strings.TrimSuffix(d.StatsdPrefix, ".") + "."
 	}
-	d.HTTP = both("HTTP_SERVICE_PORT", r.isSet("HTTP_SERVICE_PORT"), "PROMETHEUS_METRICS_PATH", d.MetricsPath != "", "there is no HTTP port")
+	d.HTTP = both("HTTP_SERVICE_PORT", r.isSet("HTTP_SERVICE_PORT"), "PROMETHEUS_METRICS_PATH", d.MetricsPath != "",
+		"there is no HTTP port")
 	if d.HTTP {
 		d.MetricsPath = "/" + strings.Trim(d.MetricsPath, "/")
 	}
 }
 
-// isReplaced reports whether `ratelimit divvy` ignores a variable of Read. It ignores those of the HTTP port, of rule sources and of
-// statistics, for which it has others or none.
+// isReplaced reports whether `ratelimit divvy` ignores a variable of Read. It ignores those of the HTTP port, of rule
+// sources and of statistics, for which it has others or none.
 func isReplaced(v Variable) bool {
 	switch v.Name {
 	case "RUNTIME_DEBOUNCE", "RUNTIME_POLL_INTERVAL", "RUNTIME_READ_TIMEOUT", "STATS_FLUSH_INTERVAL":
@@ -77,11 +78,12 @@ func isReplaced(v Variable) bool {
 	case "HOST", "PORT", "DIVVY_PORT", "DIVVY_DOMAIN":
 		return true
 	}
-	return slices.Contains([]string{"Rules", "Rules over xDS", "Statistics"}, v.Section) || strings.HasPrefix(v.Name, "HTTP_")
+	return slices.Contains([]string{"Rules", "Rules over xDS", "Statistics"}, v.Section) ||
+		strings.HasPrefix(v.Name, "HTTP_")
 }
 
-// translate returns the environment for Read. It sets the variables of Read that divvy's variables imply, and leaves out those that
-// isReplaced excludes.
+// translate returns the environment for Read. It sets the variables of Read that divvy's variables imply, and leaves
+// out those that isReplaced excludes.
 func (d *DivvyVariables) translate(r *reader) Environment {
 	env := maps.Clone(r.env)
 	for _, v := range Table() {
@@ -108,8 +110,8 @@ func (d *DivvyVariables) translate(r *reader) Environment {
 	return env
 }
 
-// includesName reports whether a list of patterns, as in the variable DEBUG of Node's debug library, includes name. The lists `divvy`,
-// `*` and `express:*,divvy` include divvy; `*,-divvy` does not.
+// includesName reports whether a list of patterns, as in the variable DEBUG of Node's debug library, includes name. The
+// lists `divvy`, `*` and `express:*,divvy` include divvy; `*,-divvy` does not.
 func includesName(list, name string) bool {
 	included := false
 	for _, p := range strings.FieldsFunc(list, func(c rune) bool { return c == ',' || c == ' ' }) {

@@ -28,16 +28,18 @@ func NewEnvironment(environ []string) Environment {
 // reader reads variables and collects problems and warnings.
 type reader struct {
 	env             Environment
-	defaultByName   map[string]string // defaultByName replaces defaults of the table, by name of the variable.
-	hasRefusedValue map[string]bool   // hasRefusedValue is true for variables whose value was refused.
+	defaultByName   map[string]string // replaces defaults of the table, by name of the variable.
+	hasRefusedValue map[string]bool   // true for variables whose value was refused.
 	problems        []problem
 	warnings        []string
 }
 
-// problem is a mistake in the value of a variable, and how to fix it. A mistake in several variables has no name and no value.
+// problem is a mistake in the value of a variable, and how to fix it. A mistake in several variables has no name and no
+// value.
 type problem struct {
 	name, value, fix string
-	// instead says what the service does instead of ending the start, such as "10ms is used". It is empty if the start ends.
+	// instead says what the service does instead of ending the start, such as "10ms is used". It is empty if the start
+	// ends.
 	instead string
 }
 
@@ -54,7 +56,10 @@ func (p problem) String() string {
 
 // newReader returns a reader of the variables in table. It does not change env.
 func newReader(env Environment, table []Variable) *reader {
-	r := &reader{env: maps.Clone(env), hasRefusedValue: make(map[string]bool), defaultByName: memoryDefaults(env.memoryLimit())}
+	r := &reader{
+		env: maps.Clone(env), hasRefusedValue: make(map[string]bool),
+		defaultByName: memoryDefaults(env.memoryLimit()),
+	}
 	for _, v := range table {
 		r.removeServiceLink(v.Name)
 		r.trimLineBreak(v.Name)
@@ -65,17 +70,19 @@ func newReader(env Environment, table []Variable) *reader {
 // serviceLink matches the value that Kubernetes gives to X_PORT for a Service x, such as tcp://10.96.0.7:8321.
 var serviceLink = regexp.MustCompile(`^(tcp|udp|sctp)://`)
 
-// removeServiceLink removes the variable if Kubernetes set it for a Service whose name is like ours: DIVVY_PORT for the Service divvy.
+// removeServiceLink removes the variable if Kubernetes set it for a Service whose name is like ours: DIVVY_PORT for the
+// Service divvy.
 func (r *reader) removeServiceLink(name string) {
 	service, isPort := strings.CutSuffix(name, "_PORT")
 	if value := r.env[name]; isPort && r.isSet(service+"_SERVICE_HOST") && serviceLink.MatchString(value) {
 		delete(r.env, name)
-		r.warn("%s=%s has no effect: it is Kubernetes' link to a Service, not a port of this service; set enableServiceLinks: false in the pod", name, value)
+		r.warn("%s=%s has no effect: it is Kubernetes' link to a Service, not a port of this service; set "+
+			"enableServiceLinks: false in the pod", name, value)
 	}
 }
 
-// trimLineBreak removes line breaks at the end of the value, which come from `echo` and from the last line of a file. CACHE_KEY_PREFIX
-// keeps them, because envoyproxy/ratelimit has them in its keys.
+// trimLineBreak removes line breaks at the end of the value, which come from `echo` and from the last line of a file.
+// CACHE_KEY_PREFIX keeps them, because envoyproxy/ratelimit has them in its keys.
 func (r *reader) trimLineBreak(name string) {
 	if trimmed := strings.TrimRight(r.env[name], "\r\n"); trimmed != r.env[name] && name != "CACHE_KEY_PREFIX" {
 		r.env[name] = trimmed
@@ -97,11 +104,12 @@ func (r *reader) result() (warnings []string, err error) {
 	return warnings, errors.Join(list...)
 }
 
-// problem records a problem of a variable, which ends the start. It ignores further problems of a variable whose value was refused.
+// problem records a problem of a variable, which ends the start. It ignores further problems of a variable whose value
+// was refused.
 func (r *reader) problem(name, value, fix string) { r.forgive(name, value, fix, "") }
 
-// forgive records a problem that does not end the start, because envoyproxy/ratelimit serves with such a value. instead says what the
-// service does instead.
+// forgive records a problem that does not end the start, because envoyproxy/ratelimit serves with such a value. instead
+// says what the service does instead.
 func (r *reader) forgive(name, value, fix, instead string) {
 	if !r.hasRefusedValue[name] {
 		r.problems = append(r.problems, problem{name, value, fix, instead})
@@ -121,7 +129,8 @@ func (r *reader) warnEmpty(name, fallback string) {
 	r.warn("%s is set but empty; its default %s is used", name, fallback)
 }
 
-// useDefaultUnless replaces the value of a variable of the type text by its default, and warns of it, unless isValid returns true.
+// useDefaultUnless replaces the value of a variable of the type text by its default, and warns of it, unless isValid
+// returns true.
 func (r *reader) useDefaultUnless(isValid func(string) bool, name string, value *string, fix string) {
 	if isValid(*value) {
 		return
@@ -147,19 +156,20 @@ func (r *reader) isOn(name string) bool {
 
 // optionalPart is a part of the service that may be off. Its variables have no effect while it is off.
 type optionalPart struct {
-	isOff          bool
-	toggleVariable string // toggleVariable is the variable that turns the part on if it is true; there are no warnings if its value was refused.
-	reason         string // reason is why the part is off; empty if toggleVariable is not true.
-	fix            string // fix says how to turn the part on; empty if toggleVariable does that.
+	isOff bool
+	// the variable that turns the part on if it is true; there are no warnings if its value was refused.
+	toggleVariable string
+	reason         string // why the part is off; empty if toggleVariable is not true.
+	fix            string // says how to turn the part on; empty if toggleVariable does that.
 	// variableNames lists variables, separated by spaces. Each one that is on causes a warning.
 	variableNames string
-	// namePrefixes lists starts of names, separated by spaces. A mistake in these variables is a warning instead of an error, because
-	// envoyproxy/ratelimit does not read them either.
+	// namePrefixes lists starts of names, separated by spaces. A mistake in these variables is a warning instead of an
+	// error, because envoyproxy/ratelimit does not read them either.
 	namePrefixes string
 }
 
-// warnUnused warns of variables that are set although their part is off. It removes the problems of variables that start with one
-// of the prefixes of such a part.
+// warnUnused warns of variables that are set although their part is off. It removes the problems of variables that
+// start with one of the prefixes of such a part.
 func (r *reader) warnUnused(parts []optionalPart) {
 	for _, p := range parts {
 		if !p.isOff || r.hasRefusedValue[p.toggleVariable] {
@@ -188,7 +198,8 @@ func (r *reader) warnUnused(parts []optionalPart) {
 	}
 }
 
-// warnNoEffect warns that a variable has no effect, once for each variable and value. fix is an alternative to removing it.
+// warnNoEffect warns that a variable has no effect, once for each variable and value. fix is an alternative to removing
+// it.
 func (r *reader) warnNoEffect(name, value, reason, fix string) {
 	start := name + "=" + value + " has no effect: "
 	if !slices.ContainsFunc(r.warnings, func(w string) bool { return strings.HasPrefix(w, start) }) {
@@ -198,13 +209,14 @@ func (r *reader) warnNoEffect(name, value, reason, fix string) {
 
 // Bounds on the defaults of MEMORY_MAX_BYTES and MAX_BUFFERED_BYTES, in bytes.
 const (
-	minMemoryBytes     = 128 << 10 // minMemoryBytes is the size of the empty tables of the memory store: the least MEMORY_MAX_BYTES
-	minBufferedBytes   = 1 << 20   // minBufferedBytes is the largest body of an HTTP request: the least MAX_BUFFERED_BYTES
-	defaultMemoryBytes = 256 << 20 // defaultMemoryBytes is the default of both without GOMEMLIMIT, as in settings.txt
+	minMemoryBytes     = 128 << 10 // the size of the empty tables of the memory store: the least MEMORY_MAX_BYTES
+	minBufferedBytes   = 1 << 20   // the largest body of an HTTP request: the least MAX_BUFFERED_BYTES
+	defaultMemoryBytes = 256 << 20 // the default of both without GOMEMLIMIT, as in settings.txt
 )
 
-// memoryDefaults returns the defaults that depend on GOMEMLIMIT, by name of the variable. With 400 MiB, MEMORY_MAX_BYTES is half of
-// it (at most 256 MiB), 200 MiB, and MAX_BUFFERED_BYTES is a quarter, 100 MiB. It returns nil without a limit.
+// memoryDefaults returns the defaults that depend on GOMEMLIMIT, by name of the variable. With 400 MiB,
+// MEMORY_MAX_BYTES is half of it (at most 256 MiB), 200 MiB, and MAX_BUFFERED_BYTES is a quarter, 100 MiB. It returns
+// nil without a limit.
 func memoryDefaults(limit int64) map[string]string {
 	if limit == math.MaxInt64 {
 		return nil
@@ -215,8 +227,8 @@ func memoryDefaults(limit int64) map[string]string {
 	}
 }
 
-// memoryLimit returns GOMEMLIMIT in bytes: a number, alone or with the unit B, KiB, MiB, GiB or TiB. It returns math.MaxInt64 if there
-// is no limit, and for invalid texts, with which the Go runtime does not start the process.
+// memoryLimit returns GOMEMLIMIT in bytes: a number, alone or with the unit B, KiB, MiB, GiB or TiB. It returns
+// math.MaxInt64 if there is no limit, and for invalid texts, with which the Go runtime does not start the process.
 func (e Environment) memoryLimit() int64 {
 	text := e["GOMEMLIMIT"]
 	number, shift := text, 0

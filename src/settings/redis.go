@@ -12,14 +12,14 @@ import (
 
 // Redis describes one Redis: a single server, the sentinels of a primary, or a cluster.
 type Redis struct {
-	Type       string `env:"TYPE"`        // Type is SINGLE, SENTINEL or CLUSTER.
-	SocketType string `env:"SOCKET_TYPE"` // SocketType is tcp, tcp4, tcp6 or unix, for SINGLE.
-	URL        string `env:"URL"`         // URL is as the user wrote it.
+	Type       string `env:"TYPE"`        // SINGLE, SENTINEL or CLUSTER.
+	SocketType string `env:"SOCKET_TYPE"` // tcp, tcp4, tcp6 or unix, for SINGLE.
+	URL        string `env:"URL"`         // as the user wrote it.
 	// Primary is the name that the sentinels use for the primary. Only for SENTINEL.
 	Primary string
 	// Addrs lists the server, the sentinels or nodes of the cluster, as host:port or as the path of a socket.
 	Addrs []string
-	DB    string // DB is the number of the database; empty for 0.
+	DB    string // the number of the database; empty for 0.
 	// Auth is "password" or "user:password", from the variable or else from the URL.
 	Auth               string        `env:"AUTH"`
 	AuthFile           string        `env:"AUTH_FILE"`
@@ -33,14 +33,16 @@ type Redis struct {
 	ClusterParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM"`
 }
 
-// validate checks variables that depend on each other, and reads the URL. prefix is the start of the names of the variables, such as
-// REDIS_.
+// validate checks variables that depend on each other, and reads the URL. prefix is the start of the names of the
+// variables, such as REDIS_.
 func (c *Redis) validate(r *reader, prefix string) {
 	if c.ClusterParallelism < 0 && c.Type == "CLUSTER" {
-		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", strconv.Itoa(c.ClusterParallelism), "write 0 or more; it has no effect")
+		r.problem(prefix+"CLUSTER_PIPELINE_PARALLELISM", strconv.Itoa(c.ClusterParallelism),
+			"write 0 or more; it has no effect")
 	}
 	if c.Timeout > 0 && c.PipelineWindow >= c.Timeout && !r.hasRefusedValue[prefix+"TIMEOUT"] {
-		r.forgive(prefix+"PIPELINE_WINDOW", c.PipelineWindow.String(), "no call would be answered within "+prefix+"TIMEOUT, "+c.Timeout.String()+": write a shorter one", "0s is used")
+		r.forgive(prefix+"PIPELINE_WINDOW", c.PipelineWindow.String(),
+			"no call would be answered within "+prefix+"TIMEOUT, "+c.Timeout.String()+": write a shorter one", "0s is used")
 		c.PipelineWindow = 0
 	}
 	if trimmed := strings.Trim(c.URL, " \t\r\n\"'"); trimmed != c.URL {
@@ -54,15 +56,17 @@ func (c *Redis) validate(r *reader, prefix string) {
 	}
 }
 
-// warnOddPassword warns of a password that begins or ends with a blank or a quote. Few have them, but shells and files of variables add them.
+// warnOddPassword warns of a password that begins or ends with a blank or a quote. Few have them, but shells and files
+// of variables add them.
 func (r *reader) warnOddPassword(name, password string) {
 	if strings.Trim(password, " \t\"'") != password {
-		r.warn("%s begins or ends with a blank or a quote, which is sent as a part of the password; remove it if Redis refuses the password", name)
+		r.warn("%s begins or ends with a blank or a quote, which is sent as a part of the password; remove it if Redis "+
+			"refuses the password", name)
 	}
 }
 
-// ParseRedis returns the Redis for the values that REDIS_TYPE and REDIS_URL may have. Errors contain nameOf("TYPE"), nameOf("URL") or
-// nameOf("SOCKET_TYPE") as the name of the value.
+// ParseRedis returns the Redis for the values that REDIS_TYPE and REDIS_URL may have. Errors contain nameOf("TYPE"),
+// nameOf("URL") or nameOf("SOCKET_TYPE") as the name of the value.
 func ParseRedis(kind, url string, nameOf func(word string) string) (Redis, error) {
 	r := new(reader)
 	c := Redis{Type: strings.ToUpper(kind), URL: url}
@@ -76,14 +80,15 @@ func ParseRedis(kind, url string, nameOf func(word string) string) (Redis, error
 	return c, err
 }
 
-// readURL sets the addresses, credentials, TLS and database that URL contains. Errors never show URL, because it may contain a
-// password.
+// readURL sets the addresses, credentials, TLS and database that URL contains. Errors never show URL, because it may
+// contain a password.
 func (c *Redis) readURL(r *reader, nameOf func(word string) string) {
 	refuse := func(fix string) { r.problem(nameOf("URL"), "…", fix) }
 	items := list(c.URL)
 	switch {
 	case c.Type == "SENTINEL" && (len(items) < 2 || strings.Contains(items[0], ":")):
-		refuse("with " + nameOf("TYPE") + "=SENTINEL write the primary's name and the sentinels: mymaster,host:26379,host:26379")
+		refuse("with " + nameOf("TYPE") + "=SENTINEL write the primary's name and the sentinels: " +
+			"mymaster,host:26379,host:26379")
 	case c.Type == "SENTINEL":
 		c.Primary = items[0]
 		c.SentinelAuth = cmp.Or(c.SentinelAuth, c.addServers(items[1:], "26379", "a sentinel", refuse))
@@ -118,8 +123,8 @@ func (c *Redis) readURL(r *reader, nameOf func(word string) string) {
 	}
 }
 
-// addServers adds the addresses of items, which are host:port or URLs, to Addrs. It returns the first credentials in them. defaultPort
-// is that of URLs; errors call an item what.
+// addServers adds the addresses of items, which are host:port or URLs, to Addrs. It returns the first credentials in
+// them. defaultPort is that of URLs; errors call an item what.
 func (c *Redis) addServers(items []string, defaultPort, what string, refuse func(fix string)) (auth string) {
 	for _, item := range items {
 		server, ok := c.parseServer(item, defaultPort)

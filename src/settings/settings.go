@@ -1,9 +1,9 @@
-// Package settings reads the environment into one typed value, once. Names, types and defaults are those of envoyproxy/ratelimit where
-// it has them.
+// Package settings reads the environment into one typed value, once. Names, types and defaults are those of
+// envoyproxy/ratelimit where it has them.
 //
-// The table settings.txt has the type, bounds, default and meaning of each variable. The tag `env` of a field is the name of its
-// variable. The tag of a field that is a struct is put before the names in the struct: Redis has the tag REDIS_ and its field URL
-// reads REDIS_URL.
+// The table settings.txt has the type, bounds, default and meaning of each variable. The tag `env` of a field is the
+// name of its variable. The tag of a field that is a struct is put before the names in the struct: Redis has the tag
+// REDIS_ and its field URL reads REDIS_URL.
 package settings
 
 import (
@@ -18,23 +18,24 @@ import (
 
 // Settings has the values of all environment variables. docs/settings.md explains each one.
 type Settings struct {
-	Host                      string        `env:"HOST"`
-	Port                      int           `env:"PORT"`
-	Health                    bool          // Health is set if HEALTH_PORT names a port.
-	HealthHost                string        `env:"HEALTH_HOST"`
-	HealthPort                int           `env:"HEALTH_PORT"`
-	GRPCHost                  string        `env:"GRPC_HOST"`
-	GRPCPort                  int           `env:"GRPC_PORT"`
-	GRPCUDS                   string        `env:"GRPC_UDS"` // GRPCUDS is the path of a unix socket that replaces the port; empty for none.
+	Host       string `env:"HOST"`
+	Port       int    `env:"PORT"`
+	Health     bool   // set if HEALTH_PORT names a port.
+	HealthHost string `env:"HEALTH_HOST"`
+	HealthPort int    `env:"HEALTH_PORT"`
+	GRPCHost   string `env:"GRPC_HOST"`
+	GRPCPort   int    `env:"GRPC_PORT"`
+	// the path of a unix socket that replaces the port; empty for none.
+	GRPCUDS                   string        `env:"GRPC_UDS"`
 	DebugHost                 string        `env:"DEBUG_HOST"`
 	DebugPort                 int           `env:"DEBUG_PORT"`
-	DebugAllowedHosts         []string      `env:"DEBUG_ALLOWED_HOSTS"` // DebugAllowedHosts has host names in lower case.
+	DebugAllowedHosts         []string      `env:"DEBUG_ALLOWED_HOSTS"` // host names in lower case.
 	DebugPprof                bool          `env:"DEBUG_PPROF"`
 	DebugToken                string        `env:"DEBUG_TOKEN"`
-	HTTPMaxConns              int           `env:"HTTP_MAX_CONNECTIONS"` // HTTPMaxConns bounds the connections of each HTTP port.
+	HTTPMaxConns              int           `env:"HTTP_MAX_CONNECTIONS"` // bounds the connections of each HTTP port.
 	GRPCMaxConns              int           `env:"GRPC_MAX_CONNECTIONS"`
-	MaxConnsSet               bool          // MaxConnsSet is set if any variable *_MAX_CONNECTIONS is set.
-	MemoryLimit               int64         // MemoryLimit is GOMEMLIMIT in bytes; math.MaxInt64 without a limit.
+	MaxConnsSet               bool          // set if any variable *_MAX_CONNECTIONS is set.
+	MemoryLimit               int64         // GOMEMLIMIT in bytes; math.MaxInt64 without a limit.
 	QuotaMaxBuckets           int           `env:"QUOTA_MAX_BUCKETS"`
 	QuotaAbandonAfter         time.Duration `env:"QUOTA_ABANDON_AFTER"`
 	QuotaMaxReportBytes       int           `env:"QUOTA_MAX_REPORT_BYTES"`
@@ -42,15 +43,16 @@ type Settings struct {
 	GRPCMaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE"`
 	GRPCMaxMessage            int           `env:"GRPC_MAX_MESSAGE_BYTES"`
 	MaxDescriptors            int           `env:"MAX_DESCRIPTORS"`
-	GRPCMaxStreams            int           `env:"GRPC_MAX_CONCURRENT_STREAMS"` // GRPCMaxStreams bounds the streams of each connection.
+	GRPCMaxStreams            int           `env:"GRPC_MAX_CONCURRENT_STREAMS"` // bounds the streams of each connection.
 	GRPCKeepaliveTime         time.Duration `env:"GRPC_KEEPALIVE_TIME"`
 	GRPCKeepaliveMin          time.Duration `env:"GRPC_KEEPALIVE_MIN_INTERVAL"`
 	GRPCReflection            bool          `env:"GRPC_REFLECTION"`
-	GRPCEngine                string        `env:"GRPC_ENGINE"`        // GRPCEngine is EngineH2 or EngineGRPCGo.
-	MaxBuffered               int64         `env:"MAX_BUFFERED_BYTES"` // MaxBuffered bounds the bytes that are held for all callers together.
-	NoHTTP, NoGRPC, NoDebug   bool          // set if that port is not opened
+	GRPCEngine                string        `env:"GRPC_ENGINE"` // EngineH2 or EngineGRPCGo.
+	// bounds the bytes that are held for all callers together.
+	MaxBuffered             int64 `env:"MAX_BUFFERED_BYTES"`
+	NoHTTP, NoGRPC, NoDebug bool  // set if that port is not opened
 
-	GRPCUseTLS bool      `env:"GRPC_SERVER_USE_TLS"` // GRPCUseTLS is the same as GRPCTLS.On.
+	GRPCUseTLS bool      `env:"GRPC_SERVER_USE_TLS"` // the same as GRPCTLS.On.
 	GRPCTLS    ServerTLS `env:"GRPC_"`
 	HTTPTLS    ServerTLS `env:"HTTP_"`
 	DebugTLS   ServerTLS `env:"DEBUG_"`
@@ -61,16 +63,17 @@ type Settings struct {
 
 	LogLevel   string `env:"LOG_LEVEL"`
 	LogFormat  string `env:"LOG_FORMAT"`
-	LogDenials int    `env:"LOG_DENIALS"` // LogDenials bounds the denied requests that are logged per second.
+	LogDenials int    `env:"LOG_DENIALS"` // bounds the denied requests that are logged per second.
 
-	RecentDenials    int `env:"RECENT_DENIALS"`     // RecentDenials is the number of sampled denials that the operator's page has; 0 for none.
-	TopSubjectsRules int `env:"TOP_SUBJECTS_RULES"` // TopSubjectsRules is the number of rules whose subjects are ranked; 0 for none.
+	// the number of sampled denials that the operator's page has; 0 for none.
+	RecentDenials    int `env:"RECENT_DENIALS"`
+	TopSubjectsRules int `env:"TOP_SUBJECTS_RULES"` // the number of rules whose subjects are ranked; 0 for none.
 
-	ConfigType              string        `env:"CONFIG_TYPE"` // ConfigType is a list of ConfigFile, ConfigXDS and ConfigXDSDelta.
+	ConfigType              string        `env:"CONFIG_TYPE"` // a list of ConfigFile, ConfigXDS and ConfigXDSDelta.
 	RuntimeRoot             string        `env:"RUNTIME_ROOT"`
 	RuntimeSubdirectory     string        `env:"RUNTIME_SUBDIRECTORY"`
 	RuntimeAppDirectory     string        `env:"RUNTIME_APPDIRECTORY"`
-	RuntimeCandidate        string        `env:"RUNTIME_CANDIDATE_SUBDIRECTORY"` // RuntimeCandidate is empty if there are no candidate rules.
+	RuntimeCandidate        string        `env:"RUNTIME_CANDIDATE_SUBDIRECTORY"` // empty if there are no candidate rules.
 	CandidateMaxLoad        float32       `env:"CANDIDATE_MAX_LOAD"`
 	RuntimeIgnoreDotFiles   bool          `env:"RUNTIME_IGNOREDOTFILES"`
 	RuntimeWatchRoot        bool          `env:"RUNTIME_WATCH_ROOT"`
@@ -84,9 +87,9 @@ type Settings struct {
 	HealthyWithAtLeastOne   bool          `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"`
 	XDS                     XDS
 
-	BackendType            string        `env:"BACKEND_TYPE"` // BackendType is memory, redis or memcache.
+	BackendType            string        `env:"BACKEND_TYPE"` // memory, redis or memcache.
 	MemoryMaxBytes         int64         `env:"MEMORY_MAX_BYTES"`
-	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT"` // MemorySnapshot is the path of the file with the counters; empty for none.
+	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT"` // the path of the file with the counters; empty for none.
 	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL"`
 	MemoryCounterNames     bool          `env:"MEMORY_COUNTER_NAMES"`
 	CacheKeyPrefix         string        `env:"CACHE_KEY_PREFIX"`
@@ -104,19 +107,19 @@ type Settings struct {
 	RedisStartupInitial time.Duration `env:"REDIS_STARTUP_INITIAL_INTERVAL"`
 	RedisStartupMax     time.Duration `env:"REDIS_STARTUP_MAX_INTERVAL"`
 	RedisStartupElapsed time.Duration `env:"REDIS_STARTUP_MAX_ELAPSED_TIME"`
-	RedisSplit          bool          `env:"REDIS_PERSECOND"` // RedisSplit is set if limits per second are stored in RedisPerSecond.
+	RedisSplit          bool          `env:"REDIS_PERSECOND"` // set if limits per second are stored in RedisPerSecond.
 	RedisPerSecond      Redis         `env:"REDIS_PERSECOND_"`
 	Memcache            Memcache      `env:"MEMCACHE_"`
 	Failure             Failure
 
 	LimitHeaders       bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED"`
-	LimitHeadersFormat string `env:"LIMIT_RESPONSE_HEADERS_FORMAT"` // LimitHeadersFormat is HeadersSeparate or HeadersIETF.
+	LimitHeadersFormat string `env:"LIMIT_RESPONSE_HEADERS_FORMAT"` // HeadersSeparate or HeadersIETF.
 	LimitHeader        string `env:"LIMIT_LIMIT_HEADER"`
 	RemainingHeader    string `env:"LIMIT_REMAINING_HEADER"`
 	ResetHeader        string `env:"LIMIT_RESET_HEADER"`
 	DynamicMetadata    bool   `env:"RESPONSE_DYNAMIC_METADATA"`
 
-	Sink                  Sink              // Sink is the destination of statistics.
+	Sink                  Sink              // the destination of statistics.
 	UseStatsd             bool              `env:"USE_STATSD"`
 	UseDogStatsd          bool              `env:"USE_DOG_STATSD"`
 	UsePrometheus         bool              `env:"USE_PROMETHEUS"`
@@ -125,7 +128,7 @@ type Settings struct {
 	StatsdPort            int               `env:"STATSD_PORT"`
 	StatsdProtocol        string            `env:"STATSD_PROTOCOL"`
 	MogrifierNames        []string          `env:"USE_DOG_STATSD_MOGRIFIERS"`
-	Mogrifiers            []Mogrifier       // Mogrifiers is used if Sink is SinkDogStatsd.
+	Mogrifiers            []Mogrifier       // used if Sink is SinkDogStatsd.
 	PrometheusAddr        string            `env:"PROMETHEUS_ADDR"`
 	PrometheusPath        string            `env:"PROMETHEUS_PATH"`
 	PrometheusMapper      string            `env:"PROMETHEUS_MAPPER_YAML"`
@@ -141,7 +144,8 @@ type Settings struct {
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT"`
 }
 
-// These are the items of CONFIG_TYPE: rules come from files, or from a management server in one of the two variants of xDS.
+// These are the items of CONFIG_TYPE: rules come from files, or from a management server in one of the two variants of
+// xDS.
 const (
 	ConfigFile     = "FILE"
 	ConfigXDS      = "GRPC_XDS_SOTW"
@@ -160,7 +164,8 @@ const (
 	HeadersIETF     = "ietf"
 )
 
-// Tracing has the names of this process in spans, the share of traced requests, from 0 to 1, and the protocol of the collector.
+// Tracing has the names of this process in spans, the share of traced requests, from 0 to 1, and the protocol of the
+// collector.
 type Tracing struct {
 	Enabled      bool    `env:"ENABLED"`
 	Protocol     string  `env:"EXPORTER_PROTOCOL"`
@@ -172,8 +177,8 @@ type Tracing struct {
 
 // OTLPMetrics says how metrics are sent to an OpenTelemetry collector.
 type OTLPMetrics struct {
-	On                   bool   // On is set if metrics are sent.
-	Protocol             string // Protocol is "http" or "grpc".
+	On                   bool   // set if metrics are sent.
+	Protocol             string // "http" or "grpc".
 	Exporter             string `env:"METRICS_EXPORTER"`
 	ProtocolOfAllSignals string `env:"EXPORTER_OTLP_PROTOCOL"`
 	ProtocolOfMetrics    string `env:"EXPORTER_OTLP_METRICS_PROTOCOL"`
@@ -183,41 +188,44 @@ type OTLPMetrics struct {
 
 // Failure is the behaviour while the store does not answer.
 type Failure struct {
-	DefaultMode     string `env:"STORE_FAILURE_MODE"`     // DefaultMode decides for rules without a mode of their own.
-	Replicas        int    `env:"REPLICAS"`               // Replicas is the number of replicas that share a limit with the mode local; 0 if they count themselves.
-	BreakerFailures int    `env:"STORE_BREAKER_FAILURES"` // BreakerFailures is the number of failures in a row that open the breaker of a server; 0 for no breaker.
-	MaxInFlight     int    `env:"STORE_MAX_IN_FLIGHT"`    // MaxInFlight bounds the calls that wait for a store at a time.
-	DegradedHeader  string `env:"LIMIT_DEGRADED_HEADER"`  // DegradedHeader is the name of a response header that is sent if the store did not answer; empty for none.
+	DefaultMode string `env:"STORE_FAILURE_MODE"` // decides for rules without a mode of their own.
+	// the number of replicas that share a limit with the mode local; 0 if they count themselves.
+	Replicas int `env:"REPLICAS"`
+	// the number of failures in a row that open the breaker of a server; 0 for no breaker.
+	BreakerFailures int `env:"STORE_BREAKER_FAILURES"`
+	MaxInFlight     int `env:"STORE_MAX_IN_FLIGHT"` // bounds the calls that wait for a store at a time.
+	// the name of a response header that is sent if the store did not answer; empty for none.
+	DegradedHeader string `env:"LIMIT_DEGRADED_HEADER"`
 }
 
 // Divvy describes the port of divvy's line protocol.
 type Divvy struct {
-	OpensAtStart    bool          // OpensAtStart is set if the port is opened at the start.
-	OpensWhenNeeded bool          // OpensWhenNeeded is set if the port is opened when a rule file of divvy is loaded.
+	OpensAtStart    bool          // set if the port is opened at the start.
+	OpensWhenNeeded bool          // set if the port is opened when a rule file of divvy is loaded.
 	Host            string        `env:"HOST"`
 	Port            int           `env:"PORT"`
 	Domain          string        `env:"DOMAIN"`
 	DomainKey       string        `env:"DOMAIN_KEY"`
-	UseOnlyList     bool          // UseOnlyList is set if the domain of the only ordered list replaces Domain.
+	UseOnlyList     bool          // set if the domain of the only ordered list replaces Domain.
 	KeyFormat       string        `env:"KEYS"`
 	Rounding        string        `env:"ROUND"`
 	MaxLineBytes    int64         `env:"MAX_LINE_BYTES"`
 	MaxConns        int           `env:"MAX_CONNECTIONS"`
 	MaxPipelined    int           `env:"MAX_PIPELINED"`
-	IdleTimeout     time.Duration `env:"IDLE_TIMEOUT"` // IdleTimeout is how long a connection may be idle; 0 for no limit.
+	IdleTimeout     time.Duration `env:"IDLE_TIMEOUT"` // how long a connection may be idle; 0 for no limit.
 	TLS             ServerTLS
 }
 
 // RESP describes the port for clients of Redis.
 type RESP struct {
-	Enabled         bool          // Enabled is set if RESP_PORT names a port.
+	Enabled         bool          // set if RESP_PORT names a port.
 	Host            string        `env:"HOST"`
 	Port            int           `env:"PORT"`
-	Password        string        `env:"PASSWORD"` // Password is empty if clients need none.
+	Password        string        `env:"PASSWORD"` // empty if clients need none.
 	MaxCommandBytes int64         `env:"MAX_COMMAND_BYTES"`
 	MaxConns        int           `env:"MAX_CONNECTIONS"`
 	MaxPipelined    int           `env:"MAX_PIPELINED"`
-	IdleTimeout     time.Duration `env:"IDLE_TIMEOUT"` // IdleTimeout is how long a connection may be idle; 0 for no limit.
+	IdleTimeout     time.Duration `env:"IDLE_TIMEOUT"` // how long a connection may be idle; 0 for no limit.
 	TLS             ServerTLS
 }
 
@@ -240,10 +248,11 @@ func (s *Settings) RulesPath() string {
 	return filepath.Join(s.RuntimeRoot, s.RuntimeSubdirectory, s.RuntimeAppDirectory)
 }
 
-// ReadsSiblings reports whether rules are also in the files and directories beside RulesPath whose names begin with that of the directory
-// and a dot, as for envoyproxy/ratelimit: config.yaml and config.d/ beside config/.
+// ReadsSiblings reports whether rules are also in the files and directories beside RulesPath whose names begin with
+// that of the directory and a dot, as for envoyproxy/ratelimit: config.yaml and config.d/ beside config/.
 func (s *Settings) ReadsSiblings() bool {
-	return s.RuntimeWatchRoot && s.RuntimeAppDirectory != "" && filepath.Base(s.RuntimeAppDirectory) == s.RuntimeAppDirectory
+	return s.RuntimeWatchRoot && s.RuntimeAppDirectory != "" &&
+		filepath.Base(s.RuntimeAppDirectory) == s.RuntimeAppDirectory
 }
 
 // CandidatePath returns the path of the directory of the candidate rules; empty if there are none.
@@ -263,8 +272,8 @@ func Overlap(a, b string) bool {
 	return isIn(a, b) || isIn(b, a)
 }
 
-// overlapsWithCandidate reports whether the rules and the candidate rules are in one directory, or one of them is in what is read beside the
-// directory of the others.
+// overlapsWithCandidate reports whether the rules and the candidate rules are in one directory, or one of them is in
+// what is read beside the directory of the others.
 func (s *Settings) overlapsWithCandidate() bool {
 	live, candidate := s.RulesPath(), s.CandidatePath()
 	isBeside := func(dir, path string) bool {
@@ -284,7 +293,8 @@ func (s *Settings) validateSources(r *reader) {
 		case ConfigXDS, ConfigXDSDelta:
 			servers++
 		default:
-			r.problem("CONFIG_TYPE", s.ConfigType, "write "+ConfigFile+", "+ConfigXDS+" or "+ConfigXDSDelta+", or several, separated by commas")
+			r.problem("CONFIG_TYPE", s.ConfigType,
+				"write "+ConfigFile+", "+ConfigXDS+" or "+ConfigXDSDelta+", or several, separated by commas")
 			return
 		}
 	}
@@ -296,7 +306,8 @@ func (s *Settings) validateSources(r *reader) {
 	}
 }
 
-// Read reads all settings from env. The error has all problems. The warnings are about variables that are set and have no effect.
+// Read reads all settings from env. The error has all problems. The warnings are about variables that are set and have
+// no effect.
 func Read(env Environment) (*Settings, []string, error) {
 	table := Table()
 	r := newReader(env, table)
@@ -324,7 +335,10 @@ func (s *Settings) derive(r *reader) {
 	for i, host := range s.DebugAllowedHosts {
 		s.DebugAllowedHosts[i] = strings.ToLower(host)
 	}
-	for _, name := range []string{"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS", "RESP_MAX_CONNECTIONS"} {
+	for _, name := range []string{
+		"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS",
+		"RESP_MAX_CONNECTIONS",
+	} {
 		_, isSet := r.env[name]
 		s.MaxConnsSet = s.MaxConnsSet || isSet
 	}
@@ -355,10 +369,12 @@ const headerFix = "write the name of an HTTP header"
 func (s *Settings) validate(r *reader) {
 	s.validateSources(r)
 	if s.CacheKeyFormat == "v2" && strings.ContainsAny(s.CacheKeyPrefix, "{}") {
-		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix, "leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
+		r.problem("CACHE_KEY_PREFIX", s.CacheKeyPrefix,
+			"leave out { and }, which CACHE_KEY_FORMAT=v2 puts around what belongs on one server")
 	}
 	if path := s.CandidatePath(); path != "" && s.UsesFiles() && s.overlapsWithCandidate() {
-		r.problem("RUNTIME_CANDIDATE_SUBDIRECTORY", s.RuntimeCandidate, "name a directory beside that of the rules: "+path+" and "+s.RulesPath()+" overlap")
+		r.problem("RUNTIME_CANDIDATE_SUBDIRECTORY", s.RuntimeCandidate,
+			"name a directory beside that of the rules: "+path+" and "+s.RulesPath()+" overlap")
 	}
 	s.validateStore(r)
 	if s.Divvy.Domain == "" && s.Divvy.DomainKey == "" {

@@ -22,7 +22,8 @@ const (
 	SinkDivvy // with divvy's names; DivvyVariables.Statsd and DivvyVariables.HTTP say where
 )
 
-// sink returns the destination of statistics. It is statsd unless USE_STATSD is false, another sink is on, or metrics are sent over OTLP.
+// sink returns the destination of statistics. It is statsd unless USE_STATSD is false, another sink is on, or metrics
+// are sent over OTLP.
 func (s *Settings) sink(r *reader) Sink {
 	if s.DisableStats {
 		return SinkNone
@@ -30,7 +31,10 @@ func (s *Settings) sink(r *reader) Sink {
 	otlp := s.OTLPMetrics.Exporter == "otlp"
 	statsd := s.UseStatsd && (r.isSet("USE_STATSD") || !s.UseDogStatsd && !s.UsePrometheus && !otlp)
 	var chosen []Sink
-	for sink, isOn := range map[Sink]bool{SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd, SinkPrometheus: s.UsePrometheus} {
+	for sink, isOn := range map[Sink]bool{
+		SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd,
+		SinkPrometheus: s.UsePrometheus,
+	} {
 		if isOn {
 			chosen = append(chosen, sink)
 		}
@@ -79,8 +83,8 @@ func (s *Settings) validateStatistics(r *reader) {
 	}
 }
 
-// Mogrifier renames statistics that match Pattern and adds DogStatsD tags. Name and the values of Tags may refer to groups of Pattern
-// as $1.
+// Mogrifier renames statistics that match Pattern and adds DogStatsD tags. Name and the values of Tags may refer to
+// groups of Pattern as $1.
 type Mogrifier struct {
 	Pattern *regexp.Regexp
 	Name    string

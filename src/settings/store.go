@@ -13,20 +13,23 @@ import (
 // RedisSocket is the default of REDIS_URL in envoyproxy/ratelimit.
 const RedisSocket = "/var/run/nutcracker/ratelimit.sock"
 
-// UseRedisSocket chooses the Redis at the unix socket as the store, and returns a warning. If the socket does not exist, or if
-// BACKEND_TYPE or a variable of Redis is set, it changes nothing and returns no warning.
+// UseRedisSocket chooses the Redis at the unix socket as the store, and returns a warning. If the socket does not
+// exist, or if BACKEND_TYPE or a variable of Redis is set, it changes nothing and returns no warning.
 func (e Environment) UseRedisSocket(socket string) (warnings []string) {
-	if info, err := os.Stat(socket); err != nil || info.Mode().Type() != fs.ModeSocket || e["BACKEND_TYPE"] != "" || e.setsRedis() {
+	if info, err := os.Stat(socket); err != nil || info.Mode().Type() != fs.ModeSocket || e["BACKEND_TYPE"] != "" ||
+		e.setsRedis() {
 		return nil
 	}
 	e["BACKEND_TYPE"], e["REDIS_URL"] = "redis", socket
 	return []string{"the counters are in the Redis at " + socket +
-		", which envoyproxy/ratelimit would use: no variable names a store, and the socket exists; set BACKEND_TYPE=redis, or BACKEND_TYPE=memory to count in this process"}
+		", which envoyproxy/ratelimit would use: no variable names a store, and the socket exists; set BACKEND_TYPE=redis, " +
+		"or BACKEND_TYPE=memory to count in this process"}
 }
 
 // setsRedis reports whether any variable that starts with REDIS_ is set.
 func (e Environment) setsRedis() bool {
-	return slices.ContainsFunc(Table(), func(v Variable) bool { return strings.HasPrefix(v.Name, "REDIS_") && e[v.Name] != "" })
+	return slices.ContainsFunc(Table(),
+		func(v Variable) bool { return strings.HasPrefix(v.Name, "REDIS_") && e[v.Name] != "" })
 }
 
 // validateStore checks the settings of the store. It chooses the store if BACKEND_TYPE is not set.
@@ -56,12 +59,12 @@ func (s *Settings) validateStore(r *reader) {
 	}
 }
 
-// Memcache describes the Memcached servers and the connections to them. Either Servers is set, or SRV names a DNS record that lists the
-// servers.
+// Memcache describes the Memcached servers and the connections to them. Either Servers is set, or SRV names a DNS
+// record that lists the servers.
 type Memcache struct {
-	Servers     []string      `env:"HOST_PORT"` // Servers has addresses as host:port, or paths of sockets.
-	SRV         string        `env:"SRV"`       // SRV is the name of the DNS record, such as _memcache._tcp.example.com.
-	SRVParts    SRV           // SRVParts has the parts of the name SRV.
+	Servers     []string      `env:"HOST_PORT"` // addresses as host:port, or paths of sockets.
+	SRV         string        `env:"SRV"`       // the name of the DNS record, such as _memcache._tcp.example.com.
+	SRVParts    SRV           // the parts of the name SRV.
 	SRVRefresh  time.Duration `env:"SRV_REFRESH"`
 	Conns       int           `env:"MAX_IDLE_CONNS"`
 	Timeout     time.Duration `env:"TIMEOUT"`
@@ -97,7 +100,8 @@ func (s *Settings) validateMemcache(r *reader) {
 	m.TLSFiles.validate(r, "MEMCACHE_TLS_")
 	if s.StopIncrementWhenOver {
 		r.forgive("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true",
-			"Memcached cannot charge several limits all or none: write false, or set BACKEND_TYPE to memory or redis", "false is used")
+			"Memcached cannot charge several limits all or none: write false, or set BACKEND_TYPE to memory or redis",
+			"false is used")
 		s.StopIncrementWhenOver = false
 	}
 }
@@ -124,11 +128,12 @@ func (r *reader) memcacheServer(addr string) string {
 
 // ServerTLS is the TLS configuration of one port. All files are PEM files.
 type ServerTLS struct {
-	On         bool   // On is set if the port speaks TLS.
-	Cert       string `env:"TLS_CERT"`          // Cert is the path of the file with the certificate chain.
-	Key        string `env:"TLS_KEY"`           // Key is the path of the file with the key of the certificate.
-	ClientCA   string `env:"TLS_CLIENT_CACERT"` // ClientCA is the path of the authorities of client certificates; empty if clients need none.
-	ClientName string `env:"TLS_CLIENT_SAN"`    // ClientName is the DNS name that client certificates must have; empty for any.
+	On   bool   // set if the port speaks TLS.
+	Cert string `env:"TLS_CERT"` // the path of the file with the certificate chain.
+	Key  string `env:"TLS_KEY"`  // the path of the file with the key of the certificate.
+	// the path of the authorities of client certificates; empty if clients need none.
+	ClientCA   string `env:"TLS_CLIENT_CACERT"`
+	ClientName string `env:"TLS_CLIENT_SAN"` // the DNS name that client certificates must have; empty for any.
 }
 
 // validate checks the variables of a port that depend on each other. prefix is the start of their names.
@@ -157,13 +162,15 @@ type TLSFiles struct {
 	ClientCert   string `env:"CLIENT_CERT"`
 	ClientKey    string `env:"CLIENT_KEY"`
 	CACert       string `env:"CACERT"`
-	SkipHostname bool   `env:"SKIP_HOSTNAME_VERIFICATION"` // SkipHostname is set to accept any name in the certificate of the store.
+	SkipHostname bool   `env:"SKIP_HOSTNAME_VERIFICATION"` // set to accept any name in the certificate of the store.
 }
 
-// validate removes a certificate without a key, or a key without a certificate. prefix is the start of the names of the variables.
+// validate removes a certificate without a key, or a key without a certificate. prefix is the start of the names of the
+// variables.
 func (f *TLSFiles) validate(r *reader, prefix string) {
 	if (f.ClientCert == "") != (f.ClientKey == "") {
-		r.forgive(prefix+"CLIENT_CERT", f.ClientCert, "it goes with "+prefix+"CLIENT_KEY: set both or neither", "no client certificate is sent")
+		r.forgive(prefix+"CLIENT_CERT", f.ClientCert, "it goes with "+prefix+"CLIENT_KEY: set both or neither",
+			"no client certificate is sent")
 		f.ClientCert, f.ClientKey = "", ""
 	}
 }

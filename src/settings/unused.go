@@ -15,15 +15,34 @@ func (s *Settings) warnUnused(r *reader) {
 	const fileRules = "CONFIG_TYPE is not " + ConfigXDS + " or " + ConfigXDSDelta
 	const xdsCert, xdsKey = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"
 	xds, sink, store := len(s.XDS.Servers) > 0, s.Sink, s.BackendType
-	otherStore := map[string]string{"memory": "the counters are in memory", "redis": "the counters are in Redis", "memcache": "the counters are in Memcached"}[store]
+	otherStore := map[string]string{
+		"memory": "the counters are in memory", "redis": "the counters are in Redis",
+		"memcache": "the counters are in Memcached",
+	}[store]
 	parts := []optionalPart{
 		{isOff: !xds, reason: fileRules, fix: "set CONFIG_TYPE=" + ConfigXDS, variableNames: "CONFIG_GRPC_XDS_SERVER_URL"},
 		{isOff: !xds, reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
-		{isOff: len(s.XDS.Servers) < 2, reason: "CONFIG_TYPE names no second management server", variableNames: "CONFIG_GRPC_XDS2_SERVER_URL", namePrefixes: "CONFIG_GRPC_XDS2_", fix: "write one, such as CONFIG_TYPE=" + ConfigXDS + "," + ConfigXDSDelta},
-		{isOff: !s.UsesFiles() && s.RuntimeCandidate == "", reason: "rules come from the management server", namePrefixes: "RUNTIME_"},
-		{isOff: s.RuntimeCandidate == "", reason: "RUNTIME_CANDIDATE_SUBDIRECTORY is not set", namePrefixes: "CANDIDATE_MAX_LOAD"},
-		{isOff: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), reason: xdsKey + " is not set", fix: "set " + xdsKey, variableNames: xdsCert},
-		{isOff: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), reason: xdsCert + " is not set", fix: "set " + xdsCert, variableNames: xdsKey},
+		{
+			isOff: len(s.XDS.Servers) < 2, reason: "CONFIG_TYPE names no second management server",
+			variableNames: "CONFIG_GRPC_XDS2_SERVER_URL", namePrefixes: "CONFIG_GRPC_XDS2_",
+			fix: "write one, such as CONFIG_TYPE=" + ConfigXDS + "," + ConfigXDSDelta,
+		},
+		{
+			isOff: !s.UsesFiles() && s.RuntimeCandidate == "", reason: "rules come from the management server",
+			namePrefixes: "RUNTIME_",
+		},
+		{
+			isOff: s.RuntimeCandidate == "", reason: "RUNTIME_CANDIDATE_SUBDIRECTORY is not set",
+			namePrefixes: "CANDIDATE_MAX_LOAD",
+		},
+		{
+			isOff: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), reason: xdsKey + " is not set", fix: "set " + xdsKey,
+			variableNames: xdsCert,
+		},
+		{
+			isOff: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), reason: xdsCert + " is not set", fix: "set " + xdsCert,
+			variableNames: xdsKey,
+		},
 		{
 			isOff: xds && !s.XDS.First.TLS, toggleVariable: "CONFIG_GRPC_XDS_SERVER_USE_TLS",
 			variableNames: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
@@ -31,15 +50,28 @@ func (s *Settings) warnUnused(r *reader) {
 
 		{
 			isOff: store == "memory", reason: otherStore, fix: "set BACKEND_TYPE=redis",
-			variableNames: "REDIS_URL REDIS_PERSECOND_URL LOCAL_CACHE_SIZE_IN_BYTES STORE_MAX_IN_FLIGHT STORE_BREAKER_FAILURES STORE_FAILURE_MODE REPLICAS LIMIT_DEGRADED_HEADER",
-			namePrefixes:  "REDIS_ LOCAL_CACHE_ STORE_ REPLICAS MEMCACHE_",
+			variableNames: "REDIS_URL REDIS_PERSECOND_URL LOCAL_CACHE_SIZE_IN_BYTES STORE_MAX_IN_FLIGHT " +
+				"STORE_BREAKER_FAILURES STORE_FAILURE_MODE REPLICAS LIMIT_DEGRADED_HEADER",
+			namePrefixes: "REDIS_ LOCAL_CACHE_ STORE_ REPLICAS MEMCACHE_",
 		},
-		{isOff: store == "memcache", reason: otherStore, fix: "set BACKEND_TYPE=redis", variableNames: "REDIS_URL REDIS_PERSECOND_URL REDIS_PERSECOND", namePrefixes: "REDIS_"},
+		{
+			isOff: store == "memcache", reason: otherStore, fix: "set BACKEND_TYPE=redis",
+			variableNames: "REDIS_URL REDIS_PERSECOND_URL REDIS_PERSECOND", namePrefixes: "REDIS_",
+		},
 		{isOff: store == "redis", reason: otherStore, namePrefixes: "MEMCACHE_"},
-		{isOff: store != "memory", reason: otherStore, fix: "set BACKEND_TYPE=memory", variableNames: "MEMORY_SNAPSHOT", namePrefixes: "MEMORY_SNAPSHOT MEMORY_COUNTER_NAMES"},
-		{isOff: store == "memory" && s.MemorySnapshot == "", reason: "MEMORY_SNAPSHOT is not set", namePrefixes: "MEMORY_SNAPSHOT_INTERVAL"},
+		{
+			isOff: store != "memory", reason: otherStore, fix: "set BACKEND_TYPE=memory", variableNames: "MEMORY_SNAPSHOT",
+			namePrefixes: "MEMORY_SNAPSHOT MEMORY_COUNTER_NAMES",
+		},
+		{
+			isOff: store == "memory" && s.MemorySnapshot == "", reason: "MEMORY_SNAPSHOT is not set",
+			namePrefixes: "MEMORY_SNAPSHOT_INTERVAL",
+		},
 		{isOff: store == "redis" && !s.RedisSplit, toggleVariable: "REDIS_PERSECOND", namePrefixes: "REDIS_PERSECOND_"},
-		{isOff: !r.isSet("BACKEND_TYPE"), reason: "BACKEND_TYPE is not memcache", fix: "set BACKEND_TYPE=memcache", variableNames: "MEMCACHE_HOST_PORT MEMCACHE_SRV"},
+		{
+			isOff: !r.isSet("BACKEND_TYPE"), reason: "BACKEND_TYPE is not memcache", fix: "set BACKEND_TYPE=memcache",
+			variableNames: "MEMCACHE_HOST_PORT MEMCACHE_SRV",
+		},
 		{
 			isOff: store == "redis" && !s.Redis.TLS && !(s.RedisSplit && s.RedisPerSecond.TLS), toggleVariable: "REDIS_TLS",
 			variableNames: "REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY", namePrefixes: "REDIS_TLS_",
@@ -56,10 +88,14 @@ func (s *Settings) warnUnused(r *reader) {
 		{isOff: sink == SinkNone && !s.OTLPMetrics.On, reason: "nothing is sent", namePrefixes: "EXTRA_TAGS"},
 		{isOff: sink != SinkPrometheus, reason: "USE_PROMETHEUS is not true", namePrefixes: "PROMETHEUS_"},
 
-		{isOff: !s.LimitHeaders, toggleVariable: "LIMIT_RESPONSE_HEADERS_ENABLED", variableNames: "LIMIT_RESPONSE_HEADERS_FORMAT"},
 		{
-			isOff:  s.LimitHeaders && s.LimitHeadersFormat == HeadersIETF,
-			reason: "LIMIT_RESPONSE_HEADERS_FORMAT is ietf, whose headers have fixed names", fix: "set LIMIT_RESPONSE_HEADERS_FORMAT=" + HeadersSeparate,
+			isOff: !s.LimitHeaders, toggleVariable: "LIMIT_RESPONSE_HEADERS_ENABLED",
+			variableNames: "LIMIT_RESPONSE_HEADERS_FORMAT",
+		},
+		{
+			isOff:         s.LimitHeaders && s.LimitHeadersFormat == HeadersIETF,
+			reason:        "LIMIT_RESPONSE_HEADERS_FORMAT is ietf, whose headers have fixed names",
+			fix:           "set LIMIT_RESPONSE_HEADERS_FORMAT=" + HeadersSeparate,
 			variableNames: "LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER",
 			namePrefixes:  "LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER",
 		},
@@ -73,7 +109,10 @@ func (s *Settings) warnUnused(r *reader) {
 			variableNames: "GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN",
 		},
 	}
-	for prefix, t := range map[string]*ServerTLS{"HTTP_": &s.HTTPTLS, "DEBUG_": &s.DebugTLS, "DIVVY_": &s.Divvy.TLS, "RESP_": &s.RESP.TLS} {
+	for prefix, t := range map[string]*ServerTLS{
+		"HTTP_": &s.HTTPTLS, "DEBUG_": &s.DebugTLS, "DIVVY_": &s.Divvy.TLS,
+		"RESP_": &s.RESP.TLS,
+	} {
 		parts = append(parts, optionalPart{
 			isOff: !t.On, reason: "that port speaks plain text", fix: "set " + prefix + "TLS_CERT and " + prefix + "TLS_KEY",
 			variableNames: prefix + "TLS_CLIENT_CACERT " + prefix + "TLS_CLIENT_SAN",
@@ -82,13 +121,15 @@ func (s *Settings) warnUnused(r *reader) {
 	r.warnUnused(parts)
 }
 
-// withoutEffect has advice for variables that have no effect here, by name. They come from envoyproxy/ratelimit, its documentation
-// and projects that deploy it.
+// withoutEffect has advice for variables that have no effect here, by name. They come from envoyproxy/ratelimit, its
+// documentation and projects that deploy it.
 var withoutEffect = map[string]string{
-	"DOG_STATSD_MOGRIFIERS":                       "envoyproxy/ratelimit never read it; its list is named USE_DOG_STATSD_MOGRIFIERS",
+	"DOG_STATSD_MOGRIFIERS": "envoyproxy/ratelimit never read it; its list is named " +
+		"USE_DOG_STATSD_MOGRIFIERS",
 	"REDIS_POOL_ON_EMPTY_WAIT_DURATION":           "envoyproxy/ratelimit no longer reads it",
 	"REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION": "envoyproxy/ratelimit no longer reads it",
-	"GRPC_SERVER_TLS_CA_CERT": "envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a certificate, " +
+	"GRPC_SERVER_TLS_CA_CERT": "envoyproxy/ratelimit never read it; with GRPC_CLIENT_TLS_CACERT clients need a " +
+		"certificate, " +
 		"without it they need none",
 }
 
@@ -104,8 +145,8 @@ func (r *reader) warnWithoutEffect() {
 // maxUnknownWarnings bounds the warnings about unknown variables.
 const maxUnknownWarnings = 20
 
-// Unknown returns warnings about variables whose names are probably mistyped names of table. Such a name differs in one or two
-// letters, or starts with the same word as several variables. Warnings contain no values.
+// Unknown returns warnings about variables whose names are probably mistyped names of table. Such a name differs in one
+// or two letters, or starts with the same word as several variables. Warnings contain no values.
 func (e Environment) Unknown(table []Variable) []string {
 	known, firstWords := make([]string, 0, len(table)), make(map[string]int)
 	for _, v := range table {
@@ -120,8 +161,10 @@ func (e Environment) Unknown(table []Variable) []string {
 		}
 		if meant := meantVariable(name, known); meant != "" {
 			warnings = append(warnings, fmt.Sprintf("%s is no setting; did you mean %s?", name, meant))
-		} else if word, _, _ := strings.Cut(name, "_"); firstWords[word] >= minVariablesOfFirstWord && !slices.Contains(genericWords, word) {
-			warnings = append(warnings, fmt.Sprintf("%s is no setting; `ratelimit serve --help` lists those that begin with %s_", name, word))
+		} else if word, _, _ := strings.Cut(name, "_"); firstWords[word] >= minVariablesOfFirstWord &&
+			!slices.Contains(genericWords, word) {
+			warnings = append(warnings, fmt.Sprintf("%s is no setting; `ratelimit serve --help` lists those that begin with %s_",
+				name, word))
 		}
 	}
 	if n := len(warnings) - maxUnknownWarnings; n > 0 {
@@ -130,8 +173,8 @@ func (e Environment) Unknown(table []Variable) []string {
 	return warnings
 }
 
-// minMistypedLength is the length of the shortest name that may be a mistyped one. Shorter names, such as POST and HOST, are too similar to
-// each other.
+// minMistypedLength is the length of the shortest name that may be a mistyped one. Shorter names, such as POST and
+// HOST, are too similar to each other.
 const minMistypedLength = 6
 
 // meantVariable returns the one of known that the user probably meant by name, or "".
@@ -150,17 +193,21 @@ func meantVariable(name string, known []string) string {
 	return ""
 }
 
-// minVariablesOfFirstWord is how many variables must have the same first word, such as REDIS in REDIS_URL, so that it belongs to this program.
+// minVariablesOfFirstWord is how many variables must have the same first word, such as REDIS in REDIS_URL, so that it
+// belongs to this program.
 const minVariablesOfFirstWord = 3
 
 // genericWords lists first words of names that variables of other programs have as well.
 var genericWords = []string{"CONFIG", "DEBUG", "LOG", "USE"}
 
 var (
-	// foreignNames matches variables of libraries and of other programs, and mogrifiers' variables, which are found by their prefix.
-	foreignNames = regexp.MustCompile(`^(HTTP_PROXY|OTEL_.*|DOG_STATSD_MOGRIFIER_.*|GRPC_(GO|XDS|DEFAULT_SSL|SSL|POLL|ENABLE|BINARY|PYTHON|NODE|EXPERIMENTAL|ENFORCE|TRACE|VERBOSITY|DNS|PROXY|STACKTRACE|CLIENT_CHANNEL|ALTS)(_.*)?)$`)
+	// foreignNames matches variables of libraries and of other programs, and mogrifiers' variables, which are found by
+	// their prefix.
+	foreignNames = regexp.MustCompile(
+		`^(HTTP_PROXY|OTEL_.*|DOG_STATSD_MOGRIFIER_.*|GRPC_(GO|XDS|DEFAULT_SSL|SSL|POLL|ENABLE|BINARY|PYTHON|NODE|EXPERIMENTAL|ENFORCE|TRACE|VERBOSITY|DNS|PROXY|STACKTRACE|CLIENT_CHANNEL|ALTS)(_.*)?)$`)
 	// serviceNames matches variables that Kubernetes and Docker set for each service.
-	serviceNames = regexp.MustCompile(`^(.+?)_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+	serviceNames = regexp.MustCompile(
+		`^(.+?)_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 )
 
 // isForeign reports whether Unknown ignores name: it is not meant for this program, or warnWithoutEffect warns of it.

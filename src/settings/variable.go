@@ -18,18 +18,20 @@ type Variable struct {
 	Section, Name string
 	// Type is the syntax of values: text, word, bool, list, map, regexp, or a type of numbers such as port.
 	Type    string
-	Default string // Default is empty for the zero value of the field.
+	Default string // empty for the zero value of the field.
 	Meaning string
 
-	bounds string // for a number, such as "1 to 100" or "10ms or more, or 0"; for a word, the words it may be, such as "tcp, udp"
-	// instead says what replaces a number or word that is not within bounds: "nearest" is the nearest bound, "default" the default, and
-	// with "none" the port is not opened. It is empty if such a value ends the start. Variables of envoyproxy/ratelimit have it if that
-	// serves with such a value.
+	// for a number, such as "1 to 100" or "10ms or more, or 0"; for a word, the words it may be, such as "tcp, udp"
+	bounds string
+	// instead says what replaces a number or word that is not within bounds: "nearest" is the nearest bound, "default" the
+	// default, and with "none" the port is not opened. It is empty if such a value ends the start. Variables of
+	// envoyproxy/ratelimit have it if that serves with such a value.
 	instead string
 }
 
-// Each line of these tables has four columns, separated by tabs: name, type with bounds, default and meaning. A line that starts
-// with # starts a section. "duration 10ms or more, else nearest" replaces 1ms by 10ms with a warning, see Variable.instead.
+// Each line of these tables has four columns, separated by tabs: name, type with bounds, default and meaning. A line
+// that starts with # starts a section. "duration 10ms or more, else nearest" replaces 1ms by 10ms with a warning, see
+// Variable.instead.
 var (
 	//go:embed settings.txt
 	settingsText string
@@ -97,8 +99,8 @@ func (r *reader) fill(target any, table []Variable) {
 	}
 }
 
-// addFields adds the fields of a struct to fields, by the name of their variable. The name is prefix and the tag `env`. The tag of a
-// field that is a struct extends the prefix.
+// addFields adds the fields of a struct to fields, by the name of their variable. The name is prefix and the tag `env`.
+// The tag of a field that is a struct extends the prefix.
 func addFields(fields map[string]reflect.Value, of reflect.Value, prefix string) {
 	for f, field := range of.Fields() {
 		name, tagged := f.Tag.Lookup("env")
@@ -110,8 +112,8 @@ func addFields(fields map[string]reflect.Value, of reflect.Value, prefix string)
 	}
 }
 
-// upstreamNames has the variables of the gRPC port whose names are those of envoyproxy/ratelimit, by the names that they would have
-// if they were like those of other ports.
+// upstreamNames has the variables of the gRPC port whose names are those of envoyproxy/ratelimit, by the names that
+// they would have if they were like those of other ports.
 var upstreamNames = map[string]string{
 	"GRPC_TLS_CERT":          "GRPC_SERVER_TLS_CERT",
 	"GRPC_TLS_KEY":           "GRPC_SERVER_TLS_KEY",
@@ -119,8 +121,9 @@ var upstreamNames = map[string]string{
 	"GRPC_TLS_CLIENT_SAN":    "GRPC_CLIENT_TLS_SAN",
 }
 
-// set sets field to the value of v, or to the default if the value is missing, empty or refused. It warns of an empty value that the
-// default replaces, and records a problem for a refused value. For the type text, an empty value is a value.
+// set sets field to the value of v, or to the default if the value is missing, empty or refused. It warns of an empty
+// value that the default replaces, and records a problem for a refused value. For the type text, an empty value is a
+// value.
 func (r *reader) set(field reflect.Value, v Variable) {
 	v.Default = cmp.Or(r.defaultByName[v.Name], v.Default)
 	if v.Default != "" {
@@ -142,7 +145,8 @@ func (r *reader) set(field reflect.Value, v Variable) {
 func (r *reader) setValue(field reflect.Value, v Variable, text string) {
 	switch err := v.assign(field, text); {
 	case err == nil:
-	case v.instead == "" || !errors.Is(err, errOutOfBounds) && !strings.HasPrefix(v.Name, "OTEL_"): // OpenTelemetry ignores wrong values
+	case v.instead == "" || !errors.Is(err, errOutOfBounds) &&
+		!strings.HasPrefix(v.Name, "OTEL_"): // OpenTelemetry ignores wrong values
 		r.problem(v.Name, text, v.fix())
 		r.hasRefusedValue[v.Name] = true
 	case v.instead == "none":
@@ -158,12 +162,12 @@ func (r *reader) setValue(field reflect.Value, v Variable, text string) {
 
 // Users see Variable.fix instead of these errors.
 var (
-	errRefused     = errors.New("refused")       // errRefused is returned for a value that does not have the type of its variable.
-	errOutOfBounds = errors.New("out of bounds") // errOutOfBounds is returned for a value with the right type.
+	errRefused     = errors.New("refused")       // returned for a value that does not have the type of its variable.
+	errOutOfBounds = errors.New("out of bounds") // returned for a value with the right type.
 )
 
-// assign sets field to the value of text. If text does not have the type of v or is out of its bounds, it returns an error and does
-// not change field.
+// assign sets field to the value of text. If text does not have the type of v or is out of its bounds, it returns an
+// error and does not change field.
 func (v Variable) assign(field reflect.Value, text string) error {
 	bounds := cmp.Or(v.bounds, typeHints[v.Type].bounds)
 	if v.Type == "word" {
@@ -184,8 +188,8 @@ func (v Variable) assign(field reflect.Value, text string) error {
 	return err
 }
 
-// checkBounds returns errOutOfBounds unless number is within bounds, see cutBounds. The numbers in bounds are written as values of the
-// type of zero.
+// checkBounds returns errOutOfBounds unless number is within bounds, see cutBounds. The numbers in bounds are written
+// as values of the type of zero.
 func checkBounds(bounds string, number float64, zero any) error {
 	low, high, or0 := cutBounds(bounds, zero)
 	_, least, err := parse(low, zero)
@@ -199,7 +203,8 @@ func checkBounds(bounds string, number float64, zero any) error {
 	return err
 }
 
-// cutBounds returns the parts of bounds such as "1 to 100" or "10ms or more, or 0". high is empty if there is no upper bound.
+// cutBounds returns the parts of bounds such as "1 to 100" or "10ms or more, or 0". high is empty if there is no upper
+// bound.
 func cutBounds(bounds string, zero any) (low, high string, or0 bool) {
 	bounds, or0 = strings.CutSuffix(bounds, ", or 0")
 	low, high, _ = strings.Cut(strings.TrimSuffix(bounds, " or more"), " to ")
@@ -209,7 +214,8 @@ func cutBounds(bounds string, zero any) (low, high string, or0 bool) {
 	return low, high, or0
 }
 
-// replacement returns what replaces text, a value of the type of zero that is out of bounds. See instead. NaN has no nearest bound.
+// replacement returns what replaces text, a value of the type of zero that is out of bounds. See instead. NaN has no
+// nearest bound.
 func (v Variable) replacement(text string, zero any) string {
 	low, high, or0 := cutBounds(cmp.Or(v.bounds, typeHints[v.Type].bounds), zero)
 	_, number, _ := parse(text, zero)
@@ -225,8 +231,8 @@ func (v Variable) replacement(text string, zero any) string {
 	return low
 }
 
-// parse returns the value of text in the type of zero. If it is a number, number is the same; a duration is one of nanoseconds. Whole
-// numbers may start with 0x, 0b or 0, as in envoyproxy/ratelimit.
+// parse returns the value of text in the type of zero. If it is a number, number is the same; a duration is one of
+// nanoseconds. Whole numbers may start with 0x, 0b or 0, as in envoyproxy/ratelimit.
 func parse(text string, zero any) (value any, number float64, err error) {
 	switch zero.(type) {
 	case string:

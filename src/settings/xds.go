@@ -14,33 +14,33 @@ type XDS struct {
 	Servers []*XDSServer
 
 	MaxMessageBytes int64 `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"`
-	// RetryInterval is the pause after the first failure, BackoffInitial after the second. Each further pause is BackoffGrowth times as
-	// long, up to BackoffMax. BackoffJitter, from 0 to 1, is the share of a pause that is random.
+	// RetryInterval is the pause after the first failure, BackoffInitial after the second. Each further pause is
+	// BackoffGrowth times as long, up to BackoffMax. BackoffJitter, from 0 to 1, is the share of a pause that is random.
 	RetryInterval  time.Duration `env:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"`
 	BackoffInitial time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"`
 	BackoffMax     time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL"`
 	RandomFactor   float32       `env:"XDS_CLIENT_BACKOFF_RANDOM_FACTOR"`
 	JitterEnabled  bool          `env:"XDS_CLIENT_BACKOFF_JITTER"`
-	BackoffGrowth  float64       // BackoffGrowth is RandomFactor if that is above 1, or else 2.
-	BackoffJitter  float64       // BackoffJitter is 0 if JitterEnabled is false.
+	BackoffGrowth  float64       // RandomFactor if that is above 1, or else 2.
+	BackoffJitter  float64       // 0 if JitterEnabled is false.
 }
 
 // XDSServer describes a management server.
 type XDSServer struct {
-	Name         string            // Name is "xds" or "xds2", in figures and in the state.
-	Prefix       string            // Prefix is the start of the names of its variables.
-	Delta        bool              // Delta says that it sends delta xDS.
+	Name         string            // "xds" or "xds2", in figures and in the state.
+	Prefix       string            // the start of the names of its variables.
+	Delta        bool              // it sends delta xDS.
 	Server       string            `env:"SERVER_URL"`
 	NodeID       string            `env:"NODE_ID"`
 	MetadataText string            `env:"NODE_METADATA"`
-	NodeMetadata map[string]string // NodeMetadata is MetadataText as a map.
+	NodeMetadata map[string]string // MetadataText as a map.
 	HeaderText   string            `env:"CLIENT_ADDITIONAL_HEADERS"`
-	Headers      map[string]string // Headers is HeaderText as a map.
+	Headers      map[string]string // HeaderText as a map.
 	TLS          bool              `env:"SERVER_USE_TLS"`
 	CACert       string            `env:"SERVER_TLS_CACERT"`
 	ServerName   string            `env:"SERVER_TLS_SAN"`
-	ClientCert   string            `env:"CLIENT_TLS_CERT"` // ClientCert is empty if there is no ClientKey.
-	ClientKey    string            `env:"CLIENT_TLS_KEY"`  // ClientKey is empty if there is no ClientCert.
+	ClientCert   string            `env:"CLIENT_TLS_CERT"` // empty if there is no ClientKey.
+	ClientKey    string            `env:"CLIENT_TLS_KEY"`  // empty if there is no ClientCert.
 }
 
 // derive sets Servers, BackoffGrowth and BackoffJitter. sources is the list in CONFIG_TYPE.
@@ -84,8 +84,8 @@ func (x *XDSServer) validate(r *reader) {
 	}
 }
 
-// readMetadata sets NodeMetadata from "key=value,key=value". It skips an item without an equals sign, as envoyproxy/ratelimit does, and
-// warns of it.
+// readMetadata sets NodeMetadata from "key=value,key=value". It skips an item without an equals sign, as
+// envoyproxy/ratelimit does, and warns of it.
 func (x *XDSServer) readMetadata(r *reader) {
 	x.NodeMetadata = make(map[string]string)
 	for item := range strings.SplitSeq(x.MetadataText, ",") {

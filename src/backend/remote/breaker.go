@@ -21,7 +21,7 @@ import (
 // Time is an argument. The zero value never opens.
 type Breaker struct {
 	serverName   string
-	maxFailures  int           // maxFailures in a row open the breaker. With 0 it never opens. mu guards this field.
+	maxFailures  int           // in a row open the breaker. With 0 it never opens. mu guards this field.
 	trialTimeout time.Duration // A call that is tried has an answer or fails within trialTimeout.
 	notify       func(open bool, reason error)
 	jitter       func(time.Duration) time.Duration // returns a random duration below its argument

@@ -57,7 +57,8 @@ func New(name string, cfg Config, p Protocol, unknown error, causes ...string) *
 		ServerSearchRequests: make(chan struct{}, 1),
 		errTimeout:           fmt.Errorf("%s: %w", name, ErrTimeout),
 		errTooManyCalls:      fmt.Errorf("%s: %w", name, ErrTooManyCalls),
-		errOverload:          fmt.Errorf("%s: %w", name, backend.ErrOverload), errClosed: fmt.Errorf("%s: %w", name, ErrClosed),
+		errOverload:          fmt.Errorf("%s: %w", name, backend.ErrOverload),
+		errClosed:            fmt.Errorf("%s: %w", name, ErrClosed),
 	}
 	s.Access = Access{
 		Name: name, Opener: p, TLS: cfg.TLS, Timeout: cfg.Timeout, DialTimeout: cfg.DialTimeout,

@@ -14,18 +14,21 @@ import (
 	"ratelimit/src/tools/command"
 )
 
-// helpTexts have a file for each command of this package, in the form that command.New parses. newCommand replaces {settings} and
-// {divvy settings} by tables of variables.
+// helpTexts have a file for each command of this package, in the form that command.New parses. newCommand replaces
+// {settings} and {divvy settings} by tables of variables.
 //
 //go:embed help/*.txt
 var helpTexts embed.FS
 
 var helpTables = sync.OnceValue(func() *strings.Replacer {
-	return strings.NewReplacer("{settings}", settingsText(settings.Table()), "{divvy settings}", settingsText(settings.DivvyTable()))
+	return strings.NewReplacer("{settings}", settingsText(settings.Table()), "{divvy settings}",
+		settingsText(settings.DivvyTable()))
 })
 
 // newCommand returns a command with the texts of the file help/NAME.txt.
-func newCommand(name string, check cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+func newCommand(name string, check cobra.PositionalArgs,
+	run func(cmd *cobra.Command, args []string) error,
+) *cobra.Command {
 	text, err := helpTexts.ReadFile("help/" + name + ".txt")
 	if err != nil {
 		panic(err) // A file is missing in the source code.

@@ -1,4 +1,5 @@
-// Command ratelimit is the rate limit service and its tools. Without arguments it serves, configured by its environment.
+// Command ratelimit is the rate limit service and its tools. Without arguments it serves, configured by its
+// environment.
 package main
 
 import (
@@ -35,8 +36,8 @@ func main() {
 	os.Exit(run(context.Background(), commands(os.Stdout, os.Stderr), os.Args))
 }
 
-// run runs the command of root that args name and returns the exit code. It prints an error with the name of the command. args[0] is
-// the program's name.
+// run runs the command of root that args name and returns the exit code. It prints an error with the name of the
+// command. args[0] is the program's name.
 func run(ctx context.Context, root *cobra.Command, args []string) int {
 	words := commandWords(args)
 	root.SetArgs(words)
@@ -52,7 +53,8 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 		e = command.Exit{Code: command.ExitError, Reason: err}
 	}
 	if e.Reason != nil {
-		fmt.Fprintf(output.Escaping(root.ErrOrStderr()), "%s: %v\n", strings.ReplaceAll(cmd.CommandPath(), " ", ": "), e.Reason)
+		fmt.Fprintf(output.Escaping(root.ErrOrStderr()), "%s: %v\n", strings.ReplaceAll(cmd.CommandPath(), " ", ": "),
+			e.Reason)
 	}
 	return e.Code
 }
@@ -75,8 +77,10 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		_, err := out.Write(api.Schema)
 		return err
 	})
-	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(), ruletest.Command(),
-		simulate.Command(), diff.Command(), schema, bench.Command(nil), top.Command(), denials.Command(), record.Command(), health.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
+	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(),
+		ruletest.Command(),
+		simulate.Command(), diff.Command(), schema, bench.Command(nil), top.Command(), denials.Command(), record.Command(),
+		health.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
 	return root
 }
 
@@ -87,7 +91,8 @@ var (
 )
 
 func versionText() string {
-	return fmt.Sprintf("ratelimit %s (commit %s, %s, %s/%s)", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("ratelimit %s (commit %s, %s, %s/%s)", version, revision(), runtime.Version(), runtime.GOOS,
+		runtime.GOARCH)
 }
 
 // revision returns the commit that the linker set, else the one that Go recorded in the binary.

@@ -32,7 +32,8 @@ func serveCommand() *cobra.Command {
 		})
 	})
 	f := cmd.Flags()
-	f.StringVar(&rulePath, "config", "", "directory or file with the rules, in place of RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY")
+	f.StringVar(&rulePath, "config", "",
+		"directory or file with the rules, in place of RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY")
 	f.BoolVar(&try, "try", false, "once ready, print a request to try on the loaded rules")
 	return cmd
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// notifySystemd tells systemd that the service is ready, if socket is not empty. socket is $NOTIFY_SOCKET, which systemd sets for
-// units of Type=notify: the path of a datagram socket, or @ and an abstract name.
+// notifySystemd tells systemd that the service is ready, if socket is not empty. socket is $NOTIFY_SOCKET, which
+// systemd sets for units of Type=notify: the path of a datagram socket, or @ and an abstract name.
 func notifySystemd(socket string) error {
 	if socket == "" {
 		return nil
@@ -19,7 +19,8 @@ func notifySystemd(socket string) error {
 		_ = conn.Close() // A datagram is sent at once.
 	}
 	if err != nil {
-		return fmt.Errorf("NOTIFY_SOCKET=%s: cannot tell systemd that the service is ready: %w; use Type=exec in the unit", socket, err)
+		return fmt.Errorf("NOTIFY_SOCKET=%s: cannot tell systemd that the service is ready: %w; use Type=exec in the unit",
+			socket, err)
 	}
 	return nil
 }

@@ -13,9 +13,10 @@ import (
 	"ratelimit/src/tools/command"
 )
 
-// commandWords returns the words for cobra: the name of a command, then its arguments. They are never nil, because cobra would read
-// os.Args instead. args[0] may name a command, because images have links such as ratelimit_client. So may args[1], because compose
-// files repeat `/bin/ratelimit` after the entry point. Long flags may have one dash, as in envoyproxy/ratelimit's tools:
+// commandWords returns the words for cobra: the name of a command, then its arguments. They are never nil, because
+// cobra would read os.Args instead. args[0] may name a command, because images have links such as ratelimit_client. So
+// may args[1], because compose files repeat `/bin/ratelimit` after the entry point. Long flags may have one dash, as in
+// envoyproxy/ratelimit's tools:
 //
 //	ratelimit_config_check -config_dir x -> check --config_dir x
 func commandWords(args []string) []string {
@@ -74,10 +75,12 @@ func checkCommand(root *cobra.Command, words []string) error {
 	if strings.HasPrefix(name, "__") { // Shells ask cobra for completions with such names.
 		return nil
 	}
-	return command.InvalidInput(fmt.Errorf("%q is no command; %s", name, suggestCommand(root, name, "`ratelimit --help` lists them")))
+	return command.InvalidInput(fmt.Errorf("%q is no command; %s", name,
+		suggestCommand(root, name, "`ratelimit --help` lists them")))
 }
 
-// suggestCommand returns a question with the command whose name is most similar. It returns otherwise if none is similar.
+// suggestCommand returns a question with the command whose name is most similar. It returns otherwise if none is
+// similar.
 func suggestCommand(root *cobra.Command, name, otherwise string) string {
 	var names []string
 	for _, c := range root.Commands() {

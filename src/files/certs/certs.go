@@ -1,5 +1,5 @@
-// Package certs reads the TLS files of servers and clients. When the files of a running server change, it uses the new ones if they are
-// valid, and otherwise continues with the old ones.
+// Package certs reads the TLS files of servers and clients. When the files of a running server change, it uses the new
+// ones if they are valid, and otherwise continues with the old ones.
 package certs
 
 import (
@@ -19,9 +19,11 @@ import (
 
 // Config is the configuration of a Server.
 type Config struct {
-	// Cert and Key are the paths of PEM files: the certificate chain, which starts with the server's certificate, and its key. Required.
+	// Cert and Key are the paths of PEM files: the certificate chain, which starts with the server's certificate, and its
+	// key. Required.
 	Cert, Key string
-	// ClientCA is the path of a PEM file. If it is set, clients must have a certificate from one of its authorities or of the system's.
+	// ClientCA is the path of a PEM file. If it is set, clients must have a certificate from one of its authorities or of
+	// the system's.
 	ClientCA string
 	// ClientName is the DNS name that the certificate of a client must have. It requires ClientCA. Empty allows any name.
 	ClientName string
@@ -29,8 +31,8 @@ type Config struct {
 
 	CheckInterval time.Duration // time between two checks of the files. Defaults to 1 s.
 	ReadTimeout   time.Duration // longest time for a check or a read. Defaults to 10 s.
-	// OnChange is called after the files changed. The error is nil if the new files are in use, and otherwise the reason why they are
-	// not. Required by Run.
+	// OnChange is called after the files changed. The error is nil if the new files are in use, and otherwise the reason
+	// why they are not. Required by Run.
 	OnChange func(error)
 }
 
@@ -78,7 +80,10 @@ func (s *Server) TLS() *tls.Config {
 
 // Stats returns the current figures.
 func (s *Server) Stats() Stats {
-	return Stats{s.loads.Load(), s.refusals.Load(), serverCert(s.current.Load()).NotAfter, s.checks.Hanging() + s.reads.Hanging()}
+	return Stats{
+		s.loads.Load(), s.refusals.Load(), serverCert(s.current.Load()).NotAfter,
+		s.checks.Hanging() + s.reads.Hanging(),
+	}
 }
 
 // serverCert returns the server's certificate.
@@ -139,16 +144,19 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// isWorse returns an error if the certificate in use is valid at now and next is not. If neither is valid, it returns nil.
+// isWorse returns an error if the certificate in use is valid at now and next is not. If neither is valid, it returns
+// nil.
 func (s *Server) isWorse(next *x509.Certificate, now time.Time) error {
 	isValid := func(c *x509.Certificate) bool { return !now.Before(c.NotBefore) && !now.After(c.NotAfter) }
 	switch {
 	case !isValid(serverCert(s.current.Load())) || isValid(next):
 		return nil
 	case now.After(next.NotAfter):
-		return fmt.Errorf("certs: %s: it expired at %s, and the one in use has not: renew it", s.cfg.Cert, next.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("certs: %s: it expired at %s, and the one in use has not: renew it", s.cfg.Cert,
+			next.NotAfter.Format(time.RFC3339))
 	}
-	return fmt.Errorf("certs: %s: it is valid from %s, and is used from then on: check the clocks of this host and of its issuer", s.cfg.Cert, next.NotBefore.Format(time.RFC3339))
+	return fmt.Errorf("certs: %s: it is valid from %s, and is used from then on: check the clocks of this host and of "+
+		"its issuer", s.cfg.Cert, next.NotBefore.Format(time.RFC3339))
 }
 
 // isSameFile reports whether two results of check for one file are equal.
@@ -159,8 +167,8 @@ func isSameFile(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// check returns the size and time of change of each file, or nil for one that cannot be read. It follows symbolic links, which
-// Kubernetes replaces. The error is always nil.
+// check returns the size and time of change of each file, or nil for one that cannot be read. It follows symbolic
+// links, which Kubernetes replaces. The error is always nil.
 func (s *Server) check() (infos []os.FileInfo, _ error) {
 	for _, file := range []string{s.cfg.Cert, s.cfg.Key, s.cfg.ClientCA} {
 		info, _ := os.Stat(file) // the info is nil if there is an error

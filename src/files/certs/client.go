@@ -18,7 +18,8 @@ import (
 type Client struct {
 	CA        string // path of authorities to trust in addition to the system's; empty for none
 	Cert, Key string // paths of the client's certificate and its key; both are empty for none
-	// CAName and PairName are the names of the settings, which errors of CA, and of Cert and Key, start with. They may be empty.
+	// CAName and PairName are the names of the settings, which errors of CA, and of Cert and Key, start with. They may be
+	// empty.
 	CAName, PairName string
 	// ServerName is the name that the server's certificate must have. Defaults to the host name of the connection.
 	ServerName string
@@ -28,8 +29,8 @@ type Client struct {
 	reads files.Reads
 }
 
-// TLS reads the files and returns the configuration of a connection. Call it for each connection, because the files may change. It
-// returns an error if they are not read within files.DefaultTimeout.
+// TLS reads the files and returns the configuration of a connection. Call it for each connection, because the files may
+// change. It returns an error if they are not read within files.DefaultTimeout.
 func (c *Client) TLS() (*tls.Config, error) {
 	cfg, err := files.Read(context.Background(), &c.reads, c.read)
 	if _, timedOut := errors.AsType[*files.TimeoutError](err); timedOut {

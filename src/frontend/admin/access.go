@@ -15,8 +15,8 @@ import (
 // RequireToken passes requests to next if they send token, either as a bearer token or as the password
 // of basic authentication, which browsers support. If token is empty, it passes all requests.
 //
-// A client that has sent too many wrong tokens gets 429 whatever it sends, so that it does not learn whether a guess is right.
-// Requests without a token are not counted.
+// A client that has sent too many wrong tokens gets 429 whatever it sends, so that it does not learn whether a guess is
+// right. Requests without a token are not counted.
 func RequireToken(token string, attempts *Attempts, next http.Handler) http.Handler {
 	if token == "" {
 		return next
@@ -31,7 +31,8 @@ func RequireToken(token string, attempts *Attempts, next http.Handler) http.Hand
 			client := ClientKey(r.RemoteAddr)
 			if wait := attempts.Add(client); wait > 0 {
 				w.Header().Set("Retry-After", fmt.Sprint(int(math.Ceil(wait.Seconds()))))
-				http.Error(w, "too many wrong tokens came from this address; wait as long as Retry-After says", http.StatusTooManyRequests)
+				http.Error(w, "too many wrong tokens came from this address; wait as long as Retry-After says",
+					http.StatusTooManyRequests)
 				return
 			}
 			if hash := sha256.Sum256([]byte(sent)); subtle.ConstantTimeCompare(hash[:], wantHash[:]) == 1 {
@@ -45,8 +46,8 @@ func RequireToken(token string, attempts *Attempts, next http.Handler) http.Hand
 	})
 }
 
-// ClientKey returns the client whose attempts count together, for the address and port of one: the address. Of an IPv6 address it is the
-// network of 64 bits, because one host may have all addresses there.
+// ClientKey returns the client whose attempts count together, for the address and port of one: the address. Of an IPv6
+// address it is the network of 64 bits, because one host may have all addresses there.
 func ClientKey(remoteAddr string) string {
 	addr, err := netip.ParseAddrPort(remoteAddr)
 	if err != nil {
@@ -62,19 +63,22 @@ func ClientKey(remoteAddr string) string {
 	return ip.String()
 }
 
-// protectFromSites refuses requests that a browser sends for a page of another origin, and keeps browsers from taking an answer for a
-// script or for HTML. A page of another origin could not read an answer, but could hold all places of /api/events, or slow the process
-// down with profiles. Links of other sites lead only to the operator's page.
+// protectFromSites refuses requests that a browser sends for a page of another origin, and keeps browsers from taking
+// an answer for a script or for HTML. A page of another origin could not read an answer, but could hold all places of
+// /api/events, or slow the process down with profiles. Links of other sites lead only to the operator's page.
 func protectFromSites(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		site := r.Header.Get("Sec-Fetch-Site")
-		isLink := r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
-		if site == "" || site == "none" || site == "same-origin" || isLink { // Programs other than browsers send no such header.
+		isLink := r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+			r.Header.Get("Sec-Fetch-Dest") == "document"
+		// Programs other than browsers send no such header.
+		if site == "" || site == "none" || site == "same-origin" || isLink {
 			next.ServeHTTP(w, r)
 			return
 		}
-		http.Error(w, fmt.Sprintf("a page of another origin sent this request (Sec-Fetch-Site: %.20q); only pages of this port may", site), http.StatusForbidden)
+		http.Error(w, fmt.Sprintf("a page of another origin sent this request (Sec-Fetch-Site: %.20q); only pages of this "+
+			"port may", site), http.StatusForbidden)
 	})
 }
 
@@ -94,11 +98,14 @@ func protectChange(hasToken bool, next http.Handler) http.Handler {
 		mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 		switch {
 		case !hasToken && !isLocal(r):
-			http.Error(w, "set DEBUG_TOKEN to change counters from other hosts; without it, only programs on the host of the service may, without a proxy", http.StatusForbidden)
+			http.Error(w, "set DEBUG_TOKEN to change counters from other hosts; without it, only programs on the host of the "+
+				"service may, without a proxy", http.StatusForbidden)
 		case protection.Check(r) != nil:
-			http.Error(w, "a page of another origin sent this request; only pages of this port may change anything", http.StatusForbidden)
+			http.Error(w, "a page of another origin sent this request; only pages of this port may change anything",
+				http.StatusForbidden)
 		case mediaType != "application/json":
-			http.Error(w, fmt.Sprintf("the Content-Type %.100q is not application/json", r.Header.Get("Content-Type")), http.StatusUnsupportedMediaType)
+			http.Error(w, fmt.Sprintf("the Content-Type %.100q is not application/json", r.Header.Get("Content-Type")),
+				http.StatusUnsupportedMediaType)
 		default:
 			next.ServeHTTP(w, r)
 		}

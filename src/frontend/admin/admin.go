@@ -67,12 +67,13 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // Encode fails only if the client has gone.
 }
 
-// clusterSuffixes end the names of services and pods in a Kubernetes cluster. Nobody can register such names in the public DNS.
+// clusterSuffixes end the names of services and pods in a Kubernetes cluster. Nobody can register such names in the
+// public DNS.
 var clusterSuffixes = []string{".svc", ".cluster.local"}
 
-// AllowHosts passes requests to next if their Host header is an IP address, localhost, a name of a cluster or one of names,
-// which must be in lower case. This stops DNS rebinding: otherwise, a web page whose host name
-// resolves to this address could send requests from an operator's browser.
+// AllowHosts passes requests to next if their Host header is an IP address, localhost, a name of a cluster or one of
+// names, which must be in lower case. This stops DNS rebinding: otherwise, a web page whose host name resolves to this
+// address could send requests from an operator's browser.
 func AllowHosts(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -80,9 +81,12 @@ func AllowHosts(names []string, next http.Handler) http.Handler {
 			host = name
 		}
 		host = strings.ToLower(strings.Trim(host, "[]"))
-		isOfCluster := slices.ContainsFunc(clusterSuffixes, func(suffix string) bool { return strings.HasSuffix(host, suffix) })
-		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && !isOfCluster && !slices.Contains(names, host) {
-			http.Error(w, fmt.Sprintf("the Host header %q is not an IP address, localhost, a name of a cluster (*.svc, *.cluster.local) or of this host: add it to DEBUG_ALLOWED_HOSTS", host), http.StatusForbidden)
+		isOfCluster := slices.ContainsFunc(clusterSuffixes,
+			func(suffix string) bool { return strings.HasSuffix(host, suffix) })
+		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && !isOfCluster &&
+			!slices.Contains(names, host) {
+			http.Error(w, fmt.Sprintf("the Host header %q is not an IP address, localhost, a name of a cluster (*.svc, "+
+				"*.cluster.local) or of this host: add it to DEBUG_ALLOWED_HOSTS", host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -95,7 +99,8 @@ type DebugPages struct {
 	WriteRules func(io.Writer) error
 	// WriteRulesYAML writes the rules with all their properties.
 	WriteRulesYAML func(io.Writer) error
-	// WriteCandidateRules writes the candidate rules as WriteRules does the live ones. It is used only if Figures has candidate rules.
+	// WriteCandidateRules writes the candidate rules as WriteRules does the live ones. It is used only if Figures has
+	// candidate rules.
 	WriteCandidateRules func(io.Writer) error
 	// SortedFigures yields the names and values of all figures, sorted by name.
 	SortedFigures iter.Seq2[string, int64]
@@ -109,7 +114,8 @@ type DebugPages struct {
 	ChangeCounters ChangeCounters
 	// Record serves /api/record. If it is nil, there is no such page.
 	Record Record
-	// HasToken says that the port requires a token. Without one, only clients on this host may change counters and record requests.
+	// HasToken says that the port requires a token. Without one, only clients on this host may change counters and record
+	// requests.
 	HasToken bool
 	// PprofEnabled adds the pages with Go's profiles.
 	PprofEnabled bool
@@ -123,26 +129,34 @@ func (d DebugPages) Handler() http.Handler {
 		mux.Handle(path, allowMethods(h, methods...))
 		help = append(help, path+": "+text)
 	}
-	handle("/rlconfig", "the loaded rules, one per line; ?format=yaml for all their properties", formattedPage{d.WriteRules, d.WriteRulesYAML, "yaml", "application/yaml"})
-	handle("/stats", "all counters and gauges; ?format=json for JSON", formattedPage{d.writeStatsText, d.writeStatsJSON, "json", "application/json"})
+	handle("/rlconfig", "the loaded rules, one per line; ?format=yaml for all their properties",
+		formattedPage{d.WriteRules, d.WriteRulesYAML, "yaml", "application/yaml"})
+	handle("/stats", "all counters and gauges; ?format=json for JSON",
+		formattedPage{d.writeStatsText, d.writeStatsJSON, "json", "application/json"})
 	handle("/readyz", "whether each component is ready, with addresses, paths and problems", ReadyHandler(d.Components))
 	if d.Limiter != nil {
-		handle("/explain", "which rules match a request, and why; charges nothing; ?domain=D&descriptors=key=value,key=value, or bucket=key=value,key=value for a quota bucket, or POST the body of /json; ?format=json for JSON", explainHandler(d.Limiter), http.MethodPost)
+		handle("/explain", "which rules match a request, and why; charges nothing; "+
+			"?domain=D&descriptors=key=value,key=value, or bucket=key=value,key=value for a quota bucket, or POST the body of "+
+			"/json; ?format=json for JSON", explainHandler(d.Limiter), http.MethodPost)
 	}
 	if d.ChangeCounters != nil {
-		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a change", protectChange(d.HasToken, newCountersAPI(d.ChangeCounters)), http.MethodPost)
+		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a "+
+			"change", protectChange(d.HasToken, newCountersAPI(d.ChangeCounters)), http.MethodPost)
 	}
 	if d.Record != nil {
-		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; ?sample=10%&by=KEY&domain=D&for=1m&max_bytes=N", recordAPI{d.Record, d.HasToken})
+		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; "+
+			"?sample=10%&by=KEY&domain=D&for=1m&max_bytes=N", recordAPI{d.Record, d.HasToken})
 	}
 	if d.Figures != nil {
 		api := figuresAPI{d.Figures}
 		for _, page := range api.pages() {
 			handle(page.path, page.help, page)
 		}
-		handle("/candidate", "which requests the candidate rules would answer differently; ?limit=20, ?format=json for JSON, ?format=rlconfig for the candidate rules",
+		handle("/candidate", "which requests the candidate rules would answer differently; ?limit=20, ?format=json for "+
+			"JSON, ?format=rlconfig for the candidate rules",
 			candidatePage{api, d.WriteCandidateRules})
-		handle("/api/events", "the same figures each second, and each sampled denial, as server-sent events", newEventStream(api))
+		handle("/api/events", "the same figures each second, and each sampled denial, as server-sent events",
+			newEventStream(api))
 		help = append(help, "/: this list; in a browser, the operator's page")
 		addPageFiles(mux)
 	}
@@ -165,7 +179,8 @@ func (d DebugPages) Handler() http.Handler {
 		http.Error(w, "there is no such page; see / for the list", http.StatusNotFound)
 	})
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "Prometheus metrics have their own port: set USE_PROMETHEUS=true and PROMETHEUS_ADDR", http.StatusNotFound)
+		http.Error(w, "Prometheus metrics have their own port: set USE_PROMETHEUS=true and PROMETHEUS_ADDR",
+			http.StatusNotFound)
 	})
 	return protectFromSites(mux)
 }
@@ -216,7 +231,8 @@ func (d DebugPages) writeStatsJSON(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(w, "%s\n  %s: %d", separator, text, value) // streamPage passes a bufio.Writer, which keeps the error until Flush.
+		// streamPage passes a bufio.Writer, which keeps the error until Flush.
+		_, _ = fmt.Fprintf(w, "%s\n  %s: %d", separator, text, value)
 		separator = ","
 	}
 	_, err := io.WriteString(w, strings.TrimPrefix(separator, ",")+"\n}\n")
@@ -241,12 +257,13 @@ func streamPage(w http.ResponseWriter, contentType string, write func(io.Writer)
 // chunkWriter gives each write its own deadline. The server's write timeout is for a whole answer.
 type chunkWriter struct {
 	http.ResponseWriter
-	hasWritten bool // hasWritten says that a part of the answer was written, so the status is final.
+	hasWritten bool // true if a part of the answer was written, so the status is final.
 }
 
 func (c *chunkWriter) Write(p []byte) (int, error) {
 	c.hasWritten = true
 	deadline := time.Now().Add(chunkWriteTimeout)
-	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline) // It fails only in tests, for connections without deadlines.
+	// It fails only in tests, for connections without deadlines.
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline)
 	return c.ResponseWriter.Write(p)
 }

@@ -43,8 +43,8 @@ type Figures interface {
 	// Quotas returns the quota buckets that q asks for, those with most demand first, and the totals of all.
 	Quotas(q operator.QuotaQuery) operator.Quotas
 
-	// Candidate returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false if no directory
-	// is set for candidate rules.
+	// Candidate returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false
+	// if no directory is set for candidate rules.
 	Candidate(limit int) (c operator.Candidate, ok bool)
 
 	// NextDenial returns a channel that is closed when a denial with an ID above after can be read.
@@ -57,18 +57,39 @@ type figuresAPI struct{ figures Figures }
 // apiPage is a page under /api.
 type apiPage struct {
 	path, help string
-	parameters []string // parameters are the names of the query parameters.
+	parameters []string // the names of the query parameters.
 	// answer returns the body. If p has an error afterwards, the body is not used.
 	answer func(p *parameters) any
 }
 
 func (a figuresAPI) pages() []apiPage {
 	return []apiPage{
-		{"/api/state", "state of this process, its store and its rules, as JSON", nil, func(*parameters) any { return a.state() }},
-		{"/api/rates", "decisions per second of domains and rules, as JSON; ?search=TEXT&offset=0&limit=100", []string{"search", "offset", "limit"}, a.rates},
-		{"/api/history", "decisions per second of the last hour, as JSON; ?domain=D&rule=R", []string{"domain", "rule"}, a.history},
-		{"/api/top", "subjects with most hits or denials, as JSON; ?kind=hot|denied&window=minute|hour&domain=D&rule=R&limit=20", []string{"kind", "window", "domain", "rule", "limit"}, a.top},
-		{"/api/quotas", "quotas of proxies, those with most demand first, as JSON; ?domain=D&bucket=key=value,key=value&limit=20&proxies=10", []string{"domain", "bucket", "limit", "proxies"}, a.quotas},
+		{
+			"/api/state", "state of this process, its store and its rules, as JSON", nil,
+			func(*parameters) any { return a.state() },
+		},
+		{
+			"/api/rates", "decisions per second of domains and rules, as JSON; ?search=TEXT&offset=0&limit=100",
+			[]string{"search", "offset", "limit"},
+			a.rates,
+		},
+		{
+			"/api/history", "decisions per second of the last hour, as JSON; ?domain=D&rule=R",
+			[]string{"domain", "rule"},
+			a.history,
+		},
+		{
+			"/api/top", "subjects with most hits or denials, as JSON; " +
+				"?kind=hot|denied&window=minute|hour&domain=D&rule=R&limit=20",
+			[]string{"kind", "window", "domain", "rule", "limit"},
+			a.top,
+		},
+		{
+			"/api/quotas", "quotas of proxies, those with most demand first, as JSON; " +
+				"?domain=D&bucket=key=value,key=value&limit=20&proxies=10",
+			[]string{"domain", "bucket", "limit", "proxies"},
+			a.quotas,
+		},
 		{"/api/denials", "sampled denials, as JSON; ?after=ID&limit=100", []string{"after", "limit"}, a.denials},
 	}
 }
@@ -122,7 +143,8 @@ func (a figuresAPI) history(p *parameters) any {
 	}
 	h, ok := a.figures.History(domain, rule)
 	if !ok {
-		p.notFound = fmt.Sprintf("there is no history of domain %q, rule %q; /api/rates lists domains and rules", domain, rule)
+		p.notFound = fmt.Sprintf("there is no history of domain %q, rule %q; /api/rates lists domains and rules",
+			domain, rule)
 	}
 	for _, list := range []*[]float64{&h.Admitted, &h.Denied, &h.Near, &h.Shadow, &h.Fallback, &h.Failed} {
 		*list = listOf(*list)
@@ -167,7 +189,7 @@ func listOf[T any](list []T) []T {
 type parameters struct {
 	values   url.Values
 	err      error
-	notFound string // notFound says what the parameters name that is not there.
+	notFound string // says what the parameters name that is not there.
 }
 
 // parseParameters parses a query that may have each of names once.
@@ -210,7 +232,8 @@ func (p *parameters) oneOf(name string, allowed ...string) string {
 	return value
 }
 
-// number returns the parameter, which must be a whole number from lowest to highest, or unset if the query does not have it.
+// number returns the parameter, which must be a whole number from lowest to highest, or unset if the query does not
+// have it.
 func (p *parameters) number(name string, unset, lowest, highest int) int {
 	text := p.values.Get(name)
 	if text == "" {

@@ -12,7 +12,8 @@ import (
 // wrongTokenLimit is how many wrong tokens a client may send to the debug port: 10 at once, and 10 in each minute.
 var wrongTokenLimit = algorithm.Limit{Kind: algorithm.GCRA, Max: 10, Burst: 9, Period: time.Minute}
 
-// Attempts bounds how often a client may send a wrong token. It has 128 KiB for clients, and evicts those that it refuses last.
+// Attempts bounds how often a client may send a wrong token. It has 128 KiB for clients, and evicts those that it
+// refuses last.
 type Attempts struct{ counters *memory.Store }
 
 // NewAttempts returns an Attempts without clients.

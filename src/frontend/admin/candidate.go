@@ -32,7 +32,8 @@ func (page candidatePage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, ok := page.api.candidate(limit)
 	switch {
 	case !ok:
-		http.Error(w, "there are no candidate rules: set RUNTIME_CANDIDATE_SUBDIRECTORY to a directory beside that of the rules", http.StatusNotFound)
+		http.Error(w, "there are no candidate rules: set RUNTIME_CANDIDATE_SUBDIRECTORY to a directory beside that of the "+
+			"rules", http.StatusNotFound)
 	case format == "json":
 		writeJSON(w, http.StatusOK, c)
 	case format == "rlconfig":

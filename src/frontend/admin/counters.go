@@ -18,7 +18,8 @@ import (
 const (
 	maxChangeBytes   = 64 << 10
 	maxUserNameBytes = 64
-	// maxPatterns bounds the patterns that are searched for at a time. A search reads the names of all counters in the store.
+	// maxPatterns bounds the patterns that are searched for at a time. A search reads the names of all counters in the
+	// store.
 	maxPatterns = 2
 	// patternTimeout bounds the time of a change by a pattern.
 	patternTimeout = 30 * time.Minute
@@ -26,20 +27,21 @@ const (
 )
 
 // ChangeCounters is operator.Editor.Change.
-type ChangeCounters func(ctx context.Context, c operator.CounterChange, client operator.Client, progress func(matching int)) (*operator.CounterReport, error)
+type ChangeCounters func(ctx context.Context, c operator.CounterChange, client operator.Client,
+	progress func(matching int)) (*operator.CounterReport, error)
 
 // countersAPI answers /api/counters.
 type countersAPI struct {
 	change   ChangeCounters
-	patterns chan struct{} // patterns has an element for each pattern that is searched for.
+	patterns chan struct{} // an element for each pattern that is searched for.
 }
 
 func newCountersAPI(c ChangeCounters) *countersAPI {
 	return &countersAPI{c, make(chan struct{}, maxPatterns)}
 }
 
-// ServeHTTP reports the counters of the descriptor in the query of a GET, or performs the change in the body of a POST. With "Accept:
-// application/x-ndjson" the answer to a pattern has a line for each progress before the report.
+// ServeHTTP reports the counters of the descriptor in the query of a GET, or performs the change in the body of a POST.
+// With "Accept: application/x-ndjson" the answer to a pattern has a line for each progress before the report.
 func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	var change operator.CounterChange
@@ -64,7 +66,10 @@ func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			defer func() { <-a.patterns }()
 		default:
 			w.Header().Set("Retry-After", "5")
-			writeCounterError(w, &operator.CounterError{Status: http.StatusTooManyRequests, Reason: fmt.Sprintf("%d patterns are being searched for; try again later", maxPatterns)})
+			writeCounterError(w, &operator.CounterError{
+				Status: http.StatusTooManyRequests,
+				Reason: fmt.Sprintf("%d patterns are being searched for; try again later", maxPatterns),
+			})
 			return
 		}
 	}
@@ -74,7 +79,8 @@ func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if user, _, ok := r.BasicAuth(); ok {
 		client.User = user[:min(len(user), maxUserNameBytes)]
 	}
-	out := &reportWriter{w: w, lines: change.IsPattern() && strings.Contains(r.Header.Get("Accept"), "application/x-ndjson")}
+	out := &reportWriter{w: w, lines: change.IsPattern() &&
+		strings.Contains(r.Header.Get("Accept"), "application/x-ndjson")}
 	out.extendDeadline(timeout)
 	report, err := a.change(ctx, change, client, out.progress)
 	out.finish(report, err)
@@ -83,14 +89,15 @@ func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // reportWriter writes the answer to a change.
 type reportWriter struct {
 	w     http.ResponseWriter
-	lines bool // lines says that the answer is JSON lines, the last of which is the report.
+	lines bool // true if the answer is JSON lines, the last of which is the report.
 	last  time.Time
 }
 
 // extendDeadline gives the handler this time: the server's timeouts are for short answers.
 func (o *reportWriter) extendDeadline(d time.Duration) {
 	c := http.NewResponseController(o.w)
-	_ = c.SetWriteDeadline(time.Now().Add(d + chunkWriteTimeout)) // It fails only in tests, for connections without deadlines.
+	// It fails only in tests, for connections without deadlines.
+	_ = c.SetWriteDeadline(time.Now().Add(d + chunkWriteTimeout))
 	_ = c.SetReadDeadline(time.Now().Add(d + chunkWriteTimeout))
 }
 
@@ -145,7 +152,10 @@ func readChange(w http.ResponseWriter, r *http.Request) (c operator.CounterChang
 		}
 	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return c, &operator.CounterError{Status: http.StatusRequestEntityTooLarge, Reason: fmt.Sprintf("the body has more than %d bytes", maxChangeBytes)}
+		return c, &operator.CounterError{
+			Status: http.StatusRequestEntityTooLarge,
+			Reason: fmt.Sprintf("the body has more than %d bytes", maxChangeBytes),
+		}
 	}
 	if err != nil {
 		return c, operator.BadChange("the body is no change of counters: %v", err)
@@ -153,8 +163,8 @@ func readChange(w http.ResponseWriter, r *http.Request) (c operator.CounterChang
 	return c, nil
 }
 
-// parseCounterQuery returns the get that a query asks for: domain=D&entry=key=value&entry=key=value. A value that ends with * is the
-// start of values.
+// parseCounterQuery returns the get that a query asks for: domain=D&entry=key=value&entry=key=value. A value that ends
+// with * is the start of values.
 func parseCounterQuery(query string) (c operator.CounterChange, err error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {

@@ -16,12 +16,13 @@ import (
 const (
 	// maxListeners bounds the connections to /api/events.
 	maxListeners = 32
-	// updateInterval is the time between two updates. A listener that hears nothing for several intervals may take the connection for lost.
+	// updateInterval is the time between two updates. A listener that hears nothing for several intervals may take the
+	// connection for lost.
 	updateInterval = time.Second
 	// eventWriteTimeout is how long a listener may take to read an event.
 	eventWriteTimeout = 5 * time.Second
-	// minListening is how long a listener stays at least. While all places are taken, a new one ends the oldest that has had its time:
-	// the system takes megabytes for a client that reads nothing, so a write need not fail for hours.
+	// minListening is how long a listener stays at least. While all places are taken, a new one ends the oldest that has
+	// had its time: the system takes megabytes for a client that reads nothing, so a write need not fail for hours.
 	minListening = time.Minute
 	// Bounds on what one update lists.
 	updateDomains  = 50
@@ -35,8 +36,8 @@ type Update struct {
 	// Rates has the busiest domains and rules.
 	Rates     operator.Rates      `json:"rates"`
 	Top       TopSubjects         `json:"top"`
-	Quotas    *operator.Quotas    `json:"quotas,omitempty"`    // Quotas is nil if no proxy has quotas.
-	Candidate *operator.Candidate `json:"candidate,omitempty"` // Candidate is nil if no directory is set for candidate rules.
+	Quotas    *operator.Quotas    `json:"quotas,omitempty"`    // nil if no proxy has quotas.
+	Candidate *operator.Candidate `json:"candidate,omitempty"` // nil if no directory is set for candidate rules.
 }
 
 // TopSubjects are subjects of the last minute.
@@ -45,21 +46,22 @@ type TopSubjects struct {
 	Denied []operator.Subject `json:"denied"`
 }
 
-// eventStream answers /api/events with server-sent events: "update" each second, and "denial" for each sampled denial. A stream begins
-// with an update and the newest denials. All listeners share one computation of an update. It starts no goroutine.
+// eventStream answers /api/events with server-sent events: "update" each second, and "denial" for each sampled denial.
+// A stream begins with an update and the newest denials. All listeners share one computation of an update. It starts no
+// goroutine.
 type eventStream struct {
 	api figuresAPI
 
-	mu         sync.Mutex  // mu guards the fields below.
-	listeners  []*listener // listeners has the oldest first.
-	update     []byte      // update is the newest event "update".
+	mu         sync.Mutex  // guards the fields below.
+	listeners  []*listener // the oldest first.
+	update     []byte      // the newest event "update".
 	computedAt time.Time
 }
 
 // listener is a connection to /api/events.
 type listener struct {
 	since   time.Time
-	evicted chan struct{} // evicted is closed when the listener must make room.
+	evicted chan struct{} // closed when the listener must make room.
 }
 
 func newEventStream(api figuresAPI) *eventStream { return &eventStream{api: api} }
@@ -93,7 +95,8 @@ func (s *eventStream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l := s.join()
 	if l == nil {
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, fmt.Sprintf("%d listeners are connected to /api/events; close one of them", maxListeners), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d listeners are connected to /api/events; close one of them", maxListeners),
+			http.StatusServiceUnavailable)
 		return
 	}
 	defer s.leave(l)
@@ -104,7 +107,8 @@ func (s *eventStream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	controller := http.NewResponseController(w)
-	_ = controller.SetReadDeadline(time.Time{}) // The server's read timeout would end the request. It fails only in tests, for connections without deadlines.
+	// The server's read timeout would end the request. It fails only in tests, for connections without deadlines.
+	_ = controller.SetReadDeadline(time.Time{})
 	send := func(events []byte) error {
 		_ = controller.SetWriteDeadline(time.Now().Add(eventWriteTimeout)) // As above.
 		if _, err := w.Write(events); err != nil {
@@ -147,8 +151,8 @@ func (s *eventStream) sendEvents(r *http.Request, l *listener, send func([]byte)
 	}
 }
 
-// currentUpdate returns the event "update". Calls within nine tenths of an interval return the same bytes, so that listeners whose
-// tickers differ share one computation per interval.
+// currentUpdate returns the event "update". Calls within nine tenths of an interval return the same bytes, so that
+// listeners whose tickers differ share one computation per interval.
 func (s *eventStream) currentUpdate() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +189,8 @@ func busiestDomains(domains []operator.DomainRates, limit int) []operator.Domain
 	return listOf(domains[:min(limit, len(domains))])
 }
 
-// denialsAfter returns the events of the newest denials with an ID above lastID, nil if there are none, and the ID of the last one.
+// denialsAfter returns the events of the newest denials with an ID above lastID, nil if there are none, and the ID of
+// the last one.
 func (s *eventStream) denialsAfter(lastID uint64) (events []byte, newLastID uint64) {
 	for _, d := range s.api.figures.Denials(lastID, defaultDenials) {
 		events, lastID = append(events, event("denial", d)...), d.ID
@@ -197,7 +202,8 @@ func (s *eventStream) denialsAfter(lastID uint64) (events []byte, newLastID uint
 func event(name string, body any) []byte {
 	var b bytes.Buffer
 	b.WriteString("event: " + name + "\ndata: ")
-	_ = json.NewEncoder(&b).Encode(body) // Encode fails only for NaN and infinite rates, which Figures does not return. It ends the data with a line feed.
+	// Encode fails only for NaN and infinite rates, which Figures does not return. It ends the data with a line feed.
+	_ = json.NewEncoder(&b).Encode(body)
 	b.WriteByte('\n')
 	return b.Bytes()
 }

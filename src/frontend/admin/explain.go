@@ -17,11 +17,12 @@ import (
 	"ratelimit/src/rules"
 )
 
-// maxExplained bounds the descriptors of a request to explain: the report may take a hundred times the bytes of an entry.
+// maxExplained bounds the descriptors of a request to explain: the report may take a hundred times the bytes of an
+// entry.
 const maxExplained = 100
 
-// explainHandler answers /explain with the decision that the limiter would make, and charges nothing. The request is the query of a GET,
-// or the body of a POST in the form of /json.
+// explainHandler answers /explain with the decision that the limiter would make, and charges nothing. The request is
+// the query of a GET, or the body of a POST in the form of /json.
 func explainHandler(l *limiter.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, err := readQuestion(w, r)
@@ -49,10 +50,10 @@ func badRequest(format string, args ...any) error {
 
 // question is what a caller of /explain asks for: a request, or a bucket of a domain.
 type question struct {
-	request *limiter.Request // request is nil if bucket is set.
-	domain  []byte           // domain is that of bucket.
+	request *limiter.Request // nil if bucket is set.
+	domain  []byte           // of bucket.
 	bucket  []rules.Entry
-	asJSON  bool // asJSON says that the caller wants the report as JSON.
+	asJSON  bool // true if the caller wants the report as JSON.
 }
 
 // answer explains the request or the bucket by the rules and counters of l.
@@ -111,7 +112,8 @@ func (q *question) readBucket(query url.Values) (err error) {
 }
 
 func parseQuery(query url.Values) (*limiter.Request, error) {
-	const form = "write ?domain=D&descriptors=key=value,key=value, descriptors once for each descriptor, and hits=N, refund=true if needed"
+	const form = "write ?domain=D&descriptors=key=value,key=value, descriptors once for each descriptor, and hits=N, " +
+		"refund=true if needed"
 	d := limiter.Descriptor{HasAmount: query.Has("hits")}
 	for name, values := range query {
 		var err error

@@ -32,7 +32,8 @@ var pageContentTypes = map[string]string{
 
 // addPageFiles adds a handler for each of pageFiles but the index.
 func addPageFiles(mux *http.ServeMux) {
-	_ = fs.WalkDir(pageFiles, "page", func(name string, d fs.DirEntry, err error) error { // It fails only if the embedded files cannot be read.
+	// It fails only if the embedded files cannot be read.
+	_ = fs.WalkDir(pageFiles, "page", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && name != pageIndex {
 			mux.Handle("/"+name, allowMethods(pageFile(name)))
 		}

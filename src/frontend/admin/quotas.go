@@ -11,13 +11,16 @@ import (
 const (
 	defaultBuckets      = 20
 	defaultProxies      = 10
-	maxProxiesListed    = 10_000 // maxProxiesListed bounds the proxies of all buckets together.
+	maxProxiesListed    = 10_000 // bounds the proxies of all buckets together.
 	updateBuckets       = 20
 	updateBucketProxies = 10
 )
 
 func (a figuresAPI) quotas(p *parameters) any {
-	q := operator.QuotaQuery{Domain: p.text("domain"), Buckets: p.limit(defaultBuckets), Proxies: p.number("proxies", defaultProxies, 0, maxListed)}
+	q := operator.QuotaQuery{
+		Domain: p.text("domain"), Buckets: p.limit(defaultBuckets),
+		Proxies: p.number("proxies", defaultProxies, 0, maxListed),
+	}
 	if text := p.text("bucket"); text != "" {
 		q.Buckets, q.Bucket = 1, strings.Split(text, ",")
 	}
@@ -25,7 +28,8 @@ func (a figuresAPI) quotas(p *parameters) any {
 	case q.Bucket != nil && q.Domain == "":
 		p.fail("bucket %q without its domain: add domain=", p.text("bucket"))
 	case q.Buckets*q.Proxies > maxProxiesListed:
-		p.fail("limit=%d and proxies=%d are together too much: their product is at most %d", q.Buckets, q.Proxies, maxProxiesListed)
+		p.fail("limit=%d and proxies=%d are together too much: their product is at most %d", q.Buckets, q.Proxies,
+			maxProxiesListed)
 	}
 	for _, pair := range q.Bucket {
 		if key, _, found := strings.Cut(pair, "="); !found || key == "" {

@@ -19,7 +19,8 @@ import (
 type RecordQuery struct {
 	// Percent is how much is recorded, of all requests or of all values of ByKey: above 0, at most 100.
 	Percent float64
-	// ByKey, if set, chooses by the value of the entry with this key, so that all requests with a chosen value are recorded.
+	// ByKey, if set, chooses by the value of the entry with this key, so that all requests with a chosen value are
+	// recorded.
 	ByKey string
 	// Domain, if set, is the only domain that is recorded.
 	Domain string
@@ -28,13 +29,13 @@ type RecordQuery struct {
 	MaxBytes int64
 }
 
-// Record calls write with whole lines of JSON until ctx ends or write returns an error. Its error is that of write, or a *RecordError.
-// client goes into the log.
+// Record calls write with whole lines of JSON until ctx ends or write returns an error. Its error is that of write, or
+// a *RecordError. client goes into the log.
 type Record func(ctx context.Context, q RecordQuery, client operator.Client, write func(lines []byte) error) error
 
 // RecordError is a refusal of a recording.
 type RecordError struct {
-	Status int // Status is the HTTP status code.
+	Status int // the HTTP status code.
 	Reason string
 }
 
@@ -62,7 +63,8 @@ const (
 
 // ParseSample returns the percentage of a text such as "10%", "0.5%" or "1/20".
 func ParseSample(text string) (percent float64, err error) {
-	bad := fmt.Errorf("sample %.40q: write a percentage such as 10%% or 0.5%%, or a fraction such as 1/20, above 0 and at most 100%%", text)
+	bad := fmt.Errorf("sample %.40q: write a percentage such as 10%% or 0.5%%, or a fraction such as 1/20, above 0 and "+
+		"at most 100%%", text)
 	if number, isPercent := strings.CutSuffix(text, "%"); isPercent {
 		percent, err = strconv.ParseFloat(number, 64)
 	} else {
@@ -121,11 +123,13 @@ type recordAPI struct {
 	hasToken bool
 }
 
-// ServeHTTP streams a recording. A recording has what callers sent, so that without a token only programs on this host may start one.
+// ServeHTTP streams a recording. A recording has what callers sent, so that without a token only programs on this host
+// may start one.
 func (a recordAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if !a.hasToken && !isLocal(r) {
-		http.Error(w, "set DEBUG_TOKEN to record requests from other hosts; without it, only programs on the host of the service may, without a proxy", http.StatusForbidden)
+		http.Error(w, "set DEBUG_TOKEN to record requests from other hosts; without it, only programs on the host of the "+
+			"service may, without a proxy", http.StatusForbidden)
 		return
 	}
 	q, err := parseRecordQuery(r.URL.RawQuery)
@@ -145,7 +149,8 @@ func (a recordAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		client.User = user[:min(len(user), maxUserNameBytes)]
 	}
 	out := &recordWriter{w: w, left: q.MaxBytes}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // The server's read timeout would end the request. It fails only in tests, for connections without deadlines.
+	// The server's read timeout would end the request. It fails only in tests, for connections without deadlines.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	err = a.record(ctx, q, client, out.write)
 	refusal, isRefused := errors.AsType[*RecordError](err)
 	switch {
@@ -164,12 +169,12 @@ var errRecordFull = errors.New("the recording has its most bytes")
 // recordWriter writes a recording to a client.
 type recordWriter struct {
 	w      http.ResponseWriter
-	left   int64     // left is how many bytes of lines may follow.
-	sentAt time.Time // sentAt is the time of the last write; zero before the first.
+	left   int64     // how many bytes of lines may follow.
+	sentAt time.Time // the time of the last write; zero before the first.
 }
 
-// write writes lines to the client, as many as may follow. If there are none, it writes an empty line after recordPause, and the first
-// time, so that the client learns at once that the recording runs.
+// write writes lines to the client, as many as may follow. If there are none, it writes an empty line after
+// recordPause, and the first time, so that the client learns at once that the recording runs.
 func (o *recordWriter) write(lines []byte) (err error) {
 	if int64(len(lines)) > o.left {
 		lines, err = lines[:bytes.LastIndexByte(lines[:o.left], '\n')+1], errRecordFull
@@ -186,7 +191,8 @@ func (o *recordWriter) write(lines []byte) (err error) {
 	}
 	o.sentAt = time.Now()
 	controller := http.NewResponseController(o.w)
-	_ = controller.SetWriteDeadline(o.sentAt.Add(recordWriteTimeout)) // It fails only in tests, for connections without deadlines.
+	// It fails only in tests, for connections without deadlines.
+	_ = controller.SetWriteDeadline(o.sentAt.Add(recordWriteTimeout))
 	if _, failed := o.w.Write(lines); failed != nil {
 		return failed
 	}

@@ -13,14 +13,15 @@ import (
 	"ratelimit/src/rules"
 )
 
-// batch holds the requests of one read, which the limiter decides in one call. Connections share batches through a pool.
+// batch holds the requests of one read, which the limiter decides in one call. Connections share batches through a
+// pool.
 type batch struct {
 	srv           *Server
-	ctx           context.Context // ctx is that of the requests.
+	ctx           context.Context // of the requests.
 	requests      limiter.Many
 	entries       []rules.Entry
-	repairedLines []byte            // repairedLines holds copies of lines that were not UTF-8, made valid.
-	replies       *pipeline.Replies // replies gets the replies.
+	repairedLines []byte            // copies of lines that were not UTF-8, made valid.
+	replies       *pipeline.Replies // gets the replies.
 }
 
 // A batch with more memory than this is not pooled again.

@@ -44,9 +44,11 @@ type Config struct {
 	// RoundSecondsUp rounds the seconds in replies up. By default they are rounded to the nearest,
 	// as in divvy, so a reply may say 0 in the last half second.
 	RoundSecondsUp bool
-	// MaxLineBytes is the longest line in bytes, without its end, less than 64 MiB. Defaults to 1 MiB. It sets MaxInputBytes.
+	// MaxLineBytes is the longest line in bytes, without its end, less than 64 MiB. Defaults to 1 MiB. It sets
+	// MaxInputBytes.
 	MaxLineBytes int
-	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most pipeline.MaxPipelined. Defaults to 128.
+	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most pipeline.MaxPipelined.
+	// Defaults to 128.
 	MaxPipelined int
 	pipeline.Limits
 	pipeline.Events
@@ -59,9 +61,9 @@ type Server struct {
 	*pipeline.Server
 	cfg           Config
 	defaultDomain []byte
-	now           time.Time // now is the time of all requests in tests. The zero time means the store's clock.
+	now           time.Time // the time of all requests in tests. The zero time means the store's clock.
 
-	batchPool sync.Pool // batchPool holds *batch values.
+	batchPool sync.Pool // *batch values.
 
 	answeredHits atomic.Uint64
 	errorReplies pipeline.ErrorCounts
@@ -83,7 +85,10 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.SetDefaults()
 	cfg.MaxInputBytes = cfg.MaxLineBytes + len("\r\n")
-	s := &Server{cfg: cfg, defaultDomain: []byte(cfg.Domain), errorReplies: pipeline.NewErrorCounts(errorCodeUnknown, errorCodeUnknownCommand)}
+	s := &Server{
+		cfg: cfg, defaultDomain: []byte(cfg.Domain),
+		errorReplies: pipeline.NewErrorCounts(errorCodeUnknown, errorCodeUnknownCommand),
+	}
 	s.batchPool.New = func() any {
 		return &batch{srv: s}
 	}

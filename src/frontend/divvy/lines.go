@@ -10,11 +10,13 @@ import (
 // session answers the lines of one connection.
 type session struct {
 	srv     *Server
-	scanned int // scanned is how many bytes at the start of the next input have no line end.
+	scanned int // how many bytes at the start of the next input have no line end.
 }
 
 // Answer implements pipeline.Session.
-func (s *session) Answer(ctx context.Context, input []byte, atEnd bool, r *pipeline.Replies) (consumed, requests int, err error) {
+func (s *session) Answer(ctx context.Context, input []byte, atEnd bool,
+	r *pipeline.Replies,
+) (consumed, requests int, err error) {
 	b := s.srv.newBatch(ctx, r)
 	var f *pipeline.Fault
 	for f == nil {
@@ -32,7 +34,8 @@ func (s *session) Answer(ctx context.Context, input []byte, atEnd bool, r *pipel
 	if earlier := b.decideRequests(); earlier != nil {
 		f = earlier
 	}
-	if most := s.srv.cfg.MaxLineBytes; f == nil && len(input)-consumed > most+1 { // One more byte may be the "\r" of the line end.
+	// One more byte may be the "\r" of the line end.
+	if most := s.srv.cfg.MaxLineBytes; f == nil && len(input)-consumed > most+1 {
 		f = errLongLine(most)
 	}
 	b.returnToPool()
@@ -42,8 +45,8 @@ func (s *session) Answer(ctx context.Context, input []byte, atEnd bool, r *pipel
 	return consumed, requests, nil
 }
 
-// nextLine returns the first line of input without "\n" or "\r\n", and its size with them. If atEnd is set, the last line needs no line
-// end. The size is 0 if there is no whole line.
+// nextLine returns the first line of input without "\n" or "\r\n", and its size with them. If atEnd is set, the last
+// line needs no line end. The size is 0 if there is no whole line.
 func (s *session) nextLine(input []byte, atEnd bool) (line []byte, size int) {
 	i := bytes.IndexByte(input[s.scanned:], '\n')
 	if i < 0 && !atEnd {

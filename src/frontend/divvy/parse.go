@@ -11,8 +11,8 @@ import (
 // maxRequestPairs is the most different keys that a request may have.
 const maxRequestPairs = 1000
 
-// parseHit appends the pairs of a line to entries, which then point into the line. The line must be valid UTF-8 and have no line
-// end. If a key occurs twice, the entry of its first occurrence gets the last value.
+// parseHit appends the pairs of a line to entries, which then point into the line. The line must be valid UTF-8 and
+// have no line end. If a key occurs twice, the entry of its first occurrence gets the last value.
 //
 //	line   = word rest
 //	word   = string; HIT in any case
@@ -29,7 +29,10 @@ func parseHit(entries []rules.Entry, line []byte) ([]rules.Entry, *pipeline.Faul
 	case !ok:
 		return entries, errOpenQuote
 	case !isHitCommand(word):
-		return entries, &pipeline.Fault{Code: errorCodeUnknownCommand, Text: "Unrecognized command: " + string(bytes.ToUpper(word))}
+		return entries, &pipeline.Fault{
+			Code: errorCodeUnknownCommand,
+			Text: "Unrecognized command: " + string(bytes.ToUpper(word)),
+		}
 	}
 	pairs := pairFinder{firstEntryIndex: len(entries)}
 	rest = bytes.TrimFunc(rest, isSpace)
@@ -112,7 +115,8 @@ func cutToken(s []byte) (text, rest []byte, ok bool) {
 var quoteMark = []byte{'"'}
 
 func isHitCommand(word []byte) bool {
-	return bytes.EqualFold(word, []byte("HIT")) || string(bytes.ToUpper(word)) == "HIT" // The dotless ı of "hıt" is an I in upper case.
+	// The dotless ı of "hıt" is an I in upper case.
+	return bytes.EqualFold(word, []byte("HIT")) || string(bytes.ToUpper(word)) == "HIT"
 }
 
 // isSpace reports whether r is white space in JavaScript, where divvy was written.

@@ -15,8 +15,9 @@ type Access struct {
 	Password string
 	// OperatorToken makes a client that sends it with AUTH an operator. Empty: clients on this host are operators.
 	OperatorToken string
-	// AddAttempt counts an attempt to authenticate, and returns how long the client must wait if it has made too many. ForgiveAttempt takes
-	// the last one back, because the password was right. Both are required if Password or OperatorToken is set.
+	// AddAttempt counts an attempt to authenticate, and returns how long the client must wait if it has made too many.
+	// ForgiveAttempt takes the last one back, because the password was right. Both are required if Password or
+	// OperatorToken is set.
 	AddAttempt     func(client net.Addr) time.Duration
 	ForgiveAttempt func(client net.Addr)
 }
@@ -58,10 +59,14 @@ var (
 // authenticate returns the rights of a client that sends a password.
 func (a *Access) authenticate(client net.Addr, password []byte) (rights, *replyError) {
 	if a.Password == "" && a.OperatorToken == "" {
-		return 0, &replyError{codeERR, "AUTH <password> called without any password configured: set RESP_PASSWORD, or DEBUG_TOKEN for operators"}
+		return 0, &replyError{codeERR, "AUTH <password> called without any password configured: set RESP_PASSWORD, or " +
+			"DEBUG_TOKEN for operators"}
 	}
 	if wait := a.AddAttempt(client); wait > 0 {
-		return 0, &replyError{codeWrongPass, fmt.Sprintf("too many wrong passwords came from this address; wait for %v", wait.Round(time.Second))}
+		return 0, &replyError{
+			codeWrongPass,
+			fmt.Sprintf("too many wrong passwords came from this address; wait for %v", wait.Round(time.Second)),
+		}
 	}
 	var granted rights
 	switch {

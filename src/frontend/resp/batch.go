@@ -11,12 +11,13 @@ import (
 	"ratelimit/src/rules"
 )
 
-// batch holds the requests of a connection that the limiter decides in one call. Connections share batches through a pool.
+// batch holds the requests of a connection that the limiter decides in one call. Connections share batches through a
+// pool.
 type batch struct {
 	srv     *Server
-	ctx     context.Context // ctx is that of the requests.
+	ctx     context.Context // of the requests.
 	replies *pipeline.Replies
-	args    [][]byte // args are the arguments of the command that is being answered.
+	args    [][]byte // the arguments of the command that is being answered.
 	many    limiter.Many
 	writers []replyWriter     // has one for each item of many
 	entries []rules.Entry     // those of all items
@@ -61,7 +62,8 @@ func (b *batch) returnToPool() {
 	}
 }
 
-// addRequest adds a request with the descriptor d, whose entries addEntries has added. Its bytes must not change until decide.
+// addRequest adds a request with the descriptor d, whose entries addEntries has added. Its bytes must not change until
+// decide.
 func (b *batch) addRequest(domain []byte, d *limiter.Descriptor, limit *algorithm.Limit, w replyWriter) {
 	req := &b.many.Add().Request
 	req.Domain, req.Protocol, req.Descriptors = domain, limiter.ProtocolRESP, append(req.Descriptors, *d)
@@ -72,8 +74,8 @@ func (b *batch) addRequest(domain []byte, d *limiter.Descriptor, limit *algorith
 	b.writers = append(b.writers, w)
 }
 
-// addEntries returns entries with the keys and values of pairs, for the next request. If that does not fit into the batch, it first
-// decides the requests before it.
+// addEntries returns entries with the keys and values of pairs, for the next request. If that does not fit into the
+// batch, it first decides the requests before it.
 func (b *batch) addEntries(pairs ...[]byte) []rules.Entry {
 	if len(b.writers) >= b.srv.cfg.MaxPipelined || len(b.entries)+len(pairs)/2 > maxBatchEntries {
 		b.decide()

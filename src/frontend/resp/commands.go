@@ -34,8 +34,12 @@ func newCommandList() []*command {
 
 // refusedCommands are commands that clients expect of every Redis, with the reason why there are none.
 var refusedCommands = []struct{ reason, names string }{
-	{"there are no transactions: each command is atomic, and commands that are sent together are decided together", "MULTI EXEC DISCARD WATCH UNWATCH"},
-	{"there are no channels", "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE PUBLISH SPUBLISH PUBSUB MONITOR"},
+	{
+		"there are no transactions: each command is atomic, and commands that are sent together are decided together",
+		"MULTI EXEC DISCARD WATCH UNWATCH",
+	},
+	{"there are no channels", "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE PUBLISH SPUBLISH " +
+		"PUBSUB MONITOR"},
 }
 
 // indexCommands returns list and the refused commands by their names.
@@ -47,7 +51,10 @@ func indexCommands(list []*command) map[string]*command {
 	for _, refused := range refusedCommands {
 		for name := range strings.FieldsSeq(refused.names) {
 			err := &replyError{codeERR, name + " is not supported: " + refused.reason}
-			commandsByName[name] = &command{name: name, arity: -1, needs: mayAsk, run: func(*session, *batch, [][]byte) *replyError { return err }}
+			commandsByName[name] = &command{
+				name: name, arity: -1, needs: mayAsk,
+				run: func(*session, *batch, [][]byte) *replyError { return err },
+			}
 		}
 	}
 	return commandsByName
@@ -146,7 +153,9 @@ func runHello(s *session, b *batch, args [][]byte) *replyError {
 		}
 	}
 	if s.rights == mayAuthenticate {
-		return &replyError{codeNoAuth, "HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"}
+		return &replyError{codeNoAuth, "HELLO must be called with the client already authenticated, otherwise the HELLO " +
+			"<proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at " +
+			"the same time"}
 	}
 	if s.isRESP3 = isRESP3; setsName {
 		s.name = name
@@ -171,12 +180,16 @@ func (s *Server) version() string { return cmp.Or(s.cfg.Version, "0.0.0") }
 // clientText returns a text by which a client calls itself. As in Redis, it has no blanks and no unusual characters.
 func clientText(arg []byte) (string, *replyError) {
 	if len(arg) > maxClientTextBytes || bytes.ContainsFunc(arg, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", &replyError{codeERR, fmt.Sprintf("a name has at most %d bytes, and no spaces, newlines or special characters", maxClientTextBytes)}
+		return "", &replyError{
+			codeERR,
+			fmt.Sprintf("a name has at most %d bytes, and no spaces, newlines or special characters", maxClientTextBytes),
+		}
 	}
 	return string(arg), nil
 }
 
-// runClient is CLIENT GETNAME, ID, INFO, LIST, SETINFO and SETNAME. LIST has only the connection itself: a client learns nothing about others.
+// runClient is CLIENT GETNAME, ID, INFO, LIST, SETINFO and SETNAME. LIST has only the connection itself: a client
+// learns nothing about others.
 func runClient(s *session, b *batch, args [][]byte) *replyError {
 	dst := b.replies.AvailableBuffer()
 	switch sub := string(bytes.ToUpper(args[1])); {
@@ -207,7 +220,8 @@ func runClient(s *session, b *batch, args [][]byte) *replyError {
 		*field = text
 		dst = appendSimple(dst, "OK")
 	default:
-		return &replyError{codeERR, fmt.Sprintf("unknown subcommand or wrong number of arguments for %s; write GETNAME, ID, INFO, LIST, SETINFO or SETNAME", quoted(args[1]))}
+		return &replyError{codeERR, fmt.Sprintf("unknown subcommand or wrong number of arguments for %s; write GETNAME, "+
+			"ID, INFO, LIST, SETINFO or SETNAME", quoted(args[1]))}
 	}
 	b.replies.Write(dst)
 	return nil
@@ -220,7 +234,8 @@ func (s *session) describe() string {
 		protocol = 3
 	}
 	return fmt.Sprintf("id=%d addr=%v name=%s age=%d db=0 user=%s lib-name=%s lib-ver=%s resp=%d\n",
-		s.id, s.client, s.name, int(time.Since(s.since).Seconds()), cmp.Or(s.user, "default"), s.libName, s.libVersion, protocol)
+		s.id, s.client, s.name, int(time.Since(s.since).Seconds()), cmp.Or(s.user, "default"), s.libName, s.libVersion,
+		protocol)
 }
 
 // runCommand is COMMAND, and its subcommands COUNT, DOCS, INFO and LIST.

@@ -14,13 +14,15 @@ const (
 	maxInlineBytes = 64 << 10
 	// maxHeaderBytes is the longest line that tells a number of arguments or a length.
 	maxHeaderBytes = 32
-	// minCommandBytes is the least value of Config.MaxInputBytes. It has room for the bounds of clients without a password.
+	// minCommandBytes is the least value of Config.MaxInputBytes. It has room for the bounds of clients without a
+	// password.
 	minCommandBytes = 1 << 10
 	// maxKeptArgs is how many arguments a parser keeps the memory for.
 	maxKeptArgs = 16
 )
 
-// parseLimits bound the commands that a client may send. As in Redis, clients that have to send a password first may send less.
+// parseLimits bound the commands that a client may send. As in Redis, clients that have to send a password first may
+// send less.
 type parseLimits struct{ bytes, args int }
 
 var limitsBeforeAuth = parseLimits{bytes: minCommandBytes, args: 10}
@@ -28,21 +30,22 @@ var limitsBeforeAuth = parseLimits{bytes: minCommandBytes, args: 10}
 // span is a part of a command: its first bytes end at begin.
 type span struct{ begin, end int }
 
-// parser finds the commands in the input of a connection. It remembers how much of an incomplete command it has seen, so that the work is
-// proportional to the input, however small its packets are.
+// parser finds the commands in the input of a connection. It remembers how much of an incomplete command it has seen,
+// so that the work is proportional to the input, however small its packets are.
 //
 //	command = "*" count CRLF count*("$" length CRLF bytes CRLF) | inline
 //	inline  = words, separated by blanks, CRLF or LF
 //
 // Source: the specification of RESP, redis.io/docs/latest/develop/reference/protocol-spec
 type parser struct {
-	args       []span // args are the arguments that have been seen of the incomplete command.
-	wantedArgs int    // wantedArgs is 0 if the header of the command is incomplete.
-	pos        int    // pos is where the next argument of the incomplete command starts.
+	args       []span // the arguments that have been seen of the incomplete command.
+	wantedArgs int    // 0 if the header of the command is incomplete.
+	pos        int    // where the next argument of the incomplete command starts.
 }
 
-// next returns the arguments of the first command of input, which point into it, and its size in bytes. It appends the arguments to dst.
-// The size is 0 if the command is incomplete. A command may have no arguments. The next input must start with the same bytes.
+// next returns the arguments of the first command of input, which point into it, and its size in bytes. It appends the
+// arguments to dst. The size is 0 if the command is incomplete. A command may have no arguments. The next input must
+// start with the same bytes.
 func (p *parser) next(dst [][]byte, input []byte, limits parseLimits) (args [][]byte, size int, f *pipeline.Fault) {
 	if len(input) == 0 {
 		return dst, 0, nil
@@ -94,8 +97,8 @@ func (p *parser) next(dst [][]byte, input []byte, limits parseLimits) (args [][]
 	return dst, size, nil
 }
 
-// parseHeader returns the number in the line that input starts with, and where the line ends; 0 if it is incomplete. The first byte is not
-// read. kind is for errors.
+// parseHeader returns the number in the line that input starts with, and where the line ends; 0 if it is incomplete.
+// The first byte is not read. kind is for errors.
 func parseHeader(input []byte, kind string, most int) (n, end int, f *pipeline.Fault) {
 	for i := 1; i < len(input) && i < maxHeaderBytes; i++ {
 		switch c := input[i]; {

@@ -14,7 +14,7 @@ import (
 // rateLimitArgs are the arguments of RATELIMIT.
 type rateLimitArgs struct {
 	domain      []byte
-	pairs       [][]byte // pairs are keys and their values.
+	pairs       [][]byte // keys and their values.
 	hasHits     bool
 	hits        uint64
 	refund, dry bool
@@ -24,7 +24,8 @@ type rateLimitArgs struct {
 //
 //	RATELIMIT domain key value [key value ...] [HITS n] [REFUND] [DRY]
 //
-// The options begin with the first one that stands in the place of a key, other than the first key. So no value is taken for an option.
+// The options begin with the first one that stands in the place of a key, other than the first key. So no value is
+// taken for an option.
 func parseRateLimit(args [][]byte) (r rateLimitArgs, err *replyError) {
 	r.domain = args[1]
 	i := 2
@@ -51,7 +52,8 @@ func parseRateLimit(args [][]byte) (r rateLimitArgs, err *replyError) {
 		case bytes.EqualFold(option, optionHits):
 			return r, &replyError{codeERR, "HITS has no number"}
 		default:
-			return r, &replyError{codeERR, fmt.Sprintf("%s follows an option, and is none; write HITS n, REFUND or DRY", quoted(option))}
+			return r, &replyError{codeERR, fmt.Sprintf("%s follows an option, and is none; write HITS n, REFUND or DRY",
+				quoted(option))}
 		}
 	}
 	return r, nil
@@ -88,7 +90,8 @@ func (s *session) dryRun(b *batch, r *rateLimitArgs) *replyError {
 	b.decide()
 	var it limiter.Item
 	it.Request = limiter.Request{
-		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP, Now: s.srv.now,
+		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP,
+		Now: s.srv.now,
 	}
 	it.Err = s.srv.cfg.Limiter.DryRun(b.ctx, &it.Request, &it.Answer)
 	if err := s.srv.requestError(&it); err != nil {
@@ -107,9 +110,9 @@ func entriesOf(pairs [][]byte) []rules.Entry {
 	return entries
 }
 
-// appendRateLimitReply appends five integers: whether the request is limited, the limit, what remains of it, and the seconds until the
-// same request would pass, or -1, and until the counter is empty. Of several limits it tells the binding one. Without a limit, the limit and
-// what remains are -1.
+// appendRateLimitReply appends five integers: whether the request is limited, the limit, what remains of it, and the
+// seconds until the same request would pass, or -1, and until the counter is empty. Of several limits it tells the
+// binding one. Without a limit, the limit and what remains are -1.
 func appendRateLimitReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 	st := &it.Answer.Statuses[0]
 	c := st.BindingCharge
@@ -158,7 +161,8 @@ func runTree(s *session, b *batch, args [][]byte) *replyError {
 		return errLoading
 	}
 	if d := set.Domain(domain); d != nil && d.Form != rules.LimitTree {
-		return &replyError{codeERR, fmt.Sprintf("the rules of the domain %s are no tree of limits; use RATELIMIT", rules.Quote(string(domain)))}
+		return &replyError{codeERR, fmt.Sprintf("the rules of the domain %s are no tree of limits; use RATELIMIT",
+			rules.Quote(string(domain)))}
 	}
 	for _, word := range words {
 		if len(word) == 0 {
@@ -182,8 +186,8 @@ func amountOf(quantity int64, entries []rules.Entry) limiter.Descriptor {
 	return d
 }
 
-// appendTreeReply appends an array with the summary of all levels, and an array of the levels: each with the words of its path, joined
-// by ":", and its own five integers.
+// appendTreeReply appends an array with the summary of all levels, and an array of the levels: each with the words of
+// its path, joined by ":", and its own five integers.
 func appendTreeReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 	st := &it.Answer.Statuses[0]
 	dst = s.appendFive(appendArray(dst, 2), st.Summary())
@@ -211,7 +215,10 @@ func runExplain(s *session, b *batch, args [][]byte) *replyError {
 	if err != nil {
 		return err
 	}
-	req := limiter.Request{Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP}
+	req := limiter.Request{
+		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))},
+		Protocol: limiter.ProtocolRESP,
+	}
 	report, failure := explain.Request(b.ctx, s.srv.cfg.Limiter, &req, true)
 	switch {
 	case errors.Is(failure, limiter.ErrInvalidRequest), errors.Is(failure, limiter.ErrNoRules):

@@ -36,8 +36,8 @@ func (s *Server) writeError(w *bytes.Buffer, e *replyError) {
 	w.Write(append(b, "\r\n"...))
 }
 
-// appendHeader appends a line with a number. It writes the digits in place, from the last to the first, which takes half of the time of
-// strconv.AppendInt: five numbers of a reply were an eighth of the cost of a decision.
+// appendHeader appends a line with a number. It writes the digits in place, from the last to the first, which takes
+// half of the time of strconv.AppendInt: five numbers of a reply were an eighth of the cost of a decision.
 func appendHeader(dst []byte, kind byte, n int64) []byte {
 	if n < 0 {
 		return append(strconv.AppendInt(append(dst, kind), n, 10), "\r\n"...)

@@ -1,6 +1,6 @@
-// Package resp serves RESP, the protocol of Redis, in the versions 2 and 3. So every client of Redis is a client of the limiter:
-// RATELIMIT asks the rules, RATELIMIT.TREE a tree of limits, and CL.THROTTLE is that of redis-cell. All of these that have arrived on a
-// connection are decided together, with one call of the store.
+// Package resp serves RESP, the protocol of Redis, in the versions 2 and 3. So every client of Redis is a client of the
+// limiter: RATELIMIT asks the rules, RATELIMIT.TREE a tree of limits, and CL.THROTTLE is that of redis-cell. All of
+// these that have arrived on a connection are decided together, with one call of the store.
 package resp
 
 import (
@@ -39,7 +39,8 @@ type Config struct {
 	TLS *tls.Config
 	Access
 	Operations
-	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most pipeline.MaxPipelined. Defaults to 128.
+	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most pipeline.MaxPipelined.
+	// Defaults to 128.
 	MaxPipelined int
 	// Limits bound what clients can use. MaxInputBytes, the longest command, defaults to 1 MiB.
 	pipeline.Limits
@@ -55,7 +56,7 @@ type Operations struct {
 // Client is the sender of a command for operators.
 type Client struct {
 	Addr string
-	User string // User is the name that AUTH sent. Nothing checks it.
+	User string // the name that AUTH sent. Nothing checks it.
 }
 
 // ClientError is an error whose text is for the client. The texts of other errors are not sent.
@@ -68,12 +69,12 @@ type Server struct {
 	*pipeline.Server
 	cfg     Config
 	started time.Time
-	now     time.Time // now is the time of all requests in tests. The zero time means the store's clock.
+	now     time.Time // the time of all requests in tests. The zero time means the store's clock.
 
 	commandList    []*command
-	commandsByName map[string]*command // commandsByName also has the refused commands.
+	commandsByName map[string]*command // also has the refused commands.
 
-	batchPool sync.Pool // batchPool holds *batch values.
+	batchPool sync.Pool // *batch values.
 	lastID    atomic.Uint64
 
 	commands     atomic.Uint64
@@ -90,10 +91,14 @@ func New(cfg Config) (*Server, error) {
 	case cfg.MaxInputBytes < minCommandBytes:
 		return nil, fmt.Errorf("resp: the longest command has %d bytes, less than %d", cfg.MaxInputBytes, minCommandBytes)
 	case cfg.MaxPipelined < 0 || cfg.MaxPipelined > pipeline.MaxPipelined:
-		return nil, fmt.Errorf("resp: %d requests at a time are not between 1 and %d", cfg.MaxPipelined, pipeline.MaxPipelined)
+		return nil, fmt.Errorf("resp: %d requests at a time are not between 1 and %d", cfg.MaxPipelined,
+			pipeline.MaxPipelined)
 	}
 	cfg.SetDefaults()
-	s := &Server{cfg: cfg, started: time.Now(), commandList: newCommandList(), errorReplies: pipeline.NewErrorCounts(errorCodes...)}
+	s := &Server{
+		cfg: cfg, started: time.Now(), commandList: newCommandList(),
+		errorReplies: pipeline.NewErrorCounts(errorCodes...),
+	}
 	s.commandsByName = indexCommands(s.commandList)
 	s.batchPool.New = func() any { return &batch{srv: s} }
 	server, err := pipeline.New(pipeline.Config{

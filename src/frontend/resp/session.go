@@ -18,11 +18,11 @@ type session struct {
 	id     uint64
 	since  time.Time
 	rights rights
-	user   string // user is the name that AUTH sent.
+	user   string // the name that AUTH sent.
 	// isRESP3 says that replies are in version 3 of the protocol, which HELLO chooses.
 	isRESP3                   bool
 	name, libName, libVersion string
-	isEnding                  bool // isEnding is set by QUIT.
+	isEnding                  bool // set by QUIT.
 	// lastName and lastCommand are those of the last command that was found: clients send the same one again and again.
 	lastName    []byte
 	lastCommand *command
@@ -33,7 +33,9 @@ func (s *Server) newSession(client net.Addr) pipeline.Session {
 }
 
 // Answer implements pipeline.Session.
-func (s *session) Answer(ctx context.Context, input []byte, _ bool, r *pipeline.Replies) (consumed, requests int, err error) {
+func (s *session) Answer(ctx context.Context, input []byte, _ bool,
+	r *pipeline.Replies,
+) (consumed, requests int, err error) {
 	b := s.srv.newBatch(ctx, r)
 	var f *pipeline.Fault
 	for f == nil && !s.isEnding {
@@ -76,10 +78,10 @@ type command struct {
 	// arity is the number of arguments, with the name; if it is negative, the least number.
 	arity int
 	needs rights
-	flags []string // flags are those that COMMAND tells.
+	flags []string // those that COMMAND tells.
 	run   func(*session, *batch, [][]byte) *replyError
-	// isDecided says that run adds a request to the batch, which is decided together with others. Other commands wait until those
-	// before them have been answered.
+	// isDecided says that run adds a request to the batch, which is decided together with others. Other commands wait
+	// until those before them have been answered.
 	isDecided bool
 }
 
@@ -116,7 +118,8 @@ func (s *session) check(cmd *command, args [][]byte) *replyError {
 	case cmd.arity > 0 && len(args) != cmd.arity, len(args) < -cmd.arity:
 		return errArity(cmd.name)
 	case s.rights < cmd.needs && s.srv.cfg.OperatorToken == "":
-		return &replyError{codeNoPerm, cmd.name + " is for operators: send it from the host of the service, or set DEBUG_TOKEN and send that with AUTH"}
+		return &replyError{codeNoPerm, cmd.name + " is for operators: send it from the host of the service, or set " +
+			"DEBUG_TOKEN and send that with AUTH"}
 	case s.rights < cmd.needs:
 		return &replyError{codeNoPerm, cmd.name + " is for operators: send AUTH with DEBUG_TOKEN first"}
 	}

@@ -43,7 +43,8 @@ func errNoInteger(arg []byte) *replyError {
 	return &replyError{codeERR, fmt.Sprintf("Couldn't parse as integer: %.64s", arg)}
 }
 
-// throttleLimit returns the limit of a CL.THROTTLE: burst + 1 units at once, and count in each period of so many seconds.
+// throttleLimit returns the limit of a CL.THROTTLE: burst + 1 units at once, and count in each period of so many
+// seconds.
 //
 // Source: redis-cell. It divides floating point numbers and cuts the result to whole nanoseconds.
 func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
@@ -53,28 +54,36 @@ func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
 	case count == 0 || period == 0 || emission == 0:
 		return algorithm.Limit{}, &replyError{codeERR, "Cell error: Store error: Zero rates are not supported"}
 	case count < 0 || period < 0 || burst < -1:
-		return algorithm.Limit{}, &replyError{codeERR, "Cell error: max_burst is less than -1, or count_per_period or period are negative"}
+		return algorithm.Limit{}, &replyError{
+			codeERR,
+			"Cell error: max_burst is less than -1, or count_per_period or period are negative",
+		}
 	case exact > emission*1.001: // redis-cell would let more than 0.1 % more pass.
-		return algorithm.Limit{}, &replyError{codeERR, "Cell error: the rate is above a million a second, and one unit takes no whole number of nanoseconds"}
+		return algorithm.Limit{}, &replyError{
+			codeERR,
+			"Cell error: the rate is above a million a second, and one unit takes no whole number of nanoseconds",
+		}
 	case burst == -1: // Nothing passes.
 		return algorithm.Limit{Kind: algorithm.GCRA, Period: algorithm.MaxPeriod}, nil
 	case emission*(float64(burst)+1) > float64(algorithm.MaxPeriod):
 		return algorithm.Limit{}, &replyError{codeERR, "Cell error: the burst takes longer than 100 years to fill"}
 	}
 	return algorithm.Limit{
-		Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: time.Duration(emission), Burst: uint64(burst), KeepsDebt: true,
+		Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: time.Duration(emission), Burst: uint64(burst),
+		KeepsDebt: true,
 	}, nil
 }
 
-// appendThrottleReply appends redis-cell's five integers: whether the request is limited, the limit, what remains of it, the seconds until
-// the same request would pass, or -1, and until the limit is as new.
+// appendThrottleReply appends redis-cell's five integers: whether the request is limited, the limit, what remains of
+// it, the seconds until the same request would pass, or -1, and until the limit is as new.
 //
 // Source: redis-cell 0.4.0.
 func appendThrottleReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 	st := &it.Answer.Statuses[0]
 	limit, v := it.Request.CallerLimit, &st.Charges[0].Verdict
 	l := limiter.Summary{
-		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(limit.Capacity()), Remaining: throttleRemaining(limit, v.ResetAfter),
+		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(limit.Capacity()),
+		Remaining:    throttleRemaining(limit, v.ResetAfter),
 		RetrySeconds: -1, ResetSeconds: throttleSeconds(v.ResetAfter),
 	}
 	if l.Limited && v.RetryAfter != algorithm.Never {
@@ -86,7 +95,8 @@ func appendThrottleReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 // throttleSeconds returns d in seconds, rounded up, without a rest of less than a millisecond: 2.0004 s are 2 s.
 func throttleSeconds(d time.Duration) int64 { return (d.Milliseconds() + 999) / 1000 }
 
-// throttleRemaining returns the units that would pass, for a limit that is full after reset. It divides whole microseconds.
+// throttleRemaining returns the units that would pass, for a limit that is full after reset. It divides whole
+// microseconds.
 func throttleRemaining(l *algorithm.Limit, reset time.Duration) int64 {
 	left, emission := time.Duration(l.BurstTolerance())-reset, l.Emission
 	switch {

@@ -27,16 +27,16 @@ var statusNames = [statusCount]string{"accepted", "rejected", "canary-accepted",
 
 // Counts is a limiter.Recorder. A HIT counts under each canary rule that matches it, and under the rule that decides.
 type Counts struct {
-	labelCountsByRule metrics.TablePerSet[[]*labelCounts] // labelCountsByRule is indexed by Rule.Index.
+	labelCountsByRule metrics.TablePerSet[[]*labelCounts] // indexed by Rule.Index.
 
-	mu            sync.Mutex              // mu guards countsByLabel.
-	countsByLabel map[string]*labelCounts // countsByLabel has Rule.Name as key: "" for all rules without a label.
+	mu            sync.Mutex              // guards countsByLabel.
+	countsByLabel map[string]*labelCounts // Rule.Name as key: "" for all rules without a label.
 }
 
 // labelCounts are the counters of all rules with the same label.
 type labelCounts struct {
 	hitsByStatus     [statusCount]metrics.Counter
-	possibleStatuses [statusCount]atomic.Bool // possibleStatuses is set for each status that a rule with this label can have or could have.
+	possibleStatuses [statusCount]atomic.Bool // set for each status that a rule with this label can have or could have.
 }
 
 // New returns Counts at 0.
@@ -105,9 +105,9 @@ func (l *labelCounts) countCharge(c *limiter.Charge) {
 
 // PortFigures has the figures of the port that speaks divvy's protocol.
 type PortFigures struct {
-	Connections int                // Connections is the number of open connections.
-	Errors      map[string]uint64  // Errors counts ERR replies by code.
-	Took        *metrics.Histogram // Took has the decision times of HITs that were answered OK.
+	Connections int                // the number of open connections.
+	Errors      map[string]uint64  // counts ERR replies by code.
+	Took        *metrics.Histogram // the decision times of HITs that were answered OK.
 }
 
 // HitTimer is the statsd name of the time that an answered HIT took, without the prefix.

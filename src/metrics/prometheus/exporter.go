@@ -49,7 +49,7 @@ type Exporter struct {
 	mappedNumbers  mappedNumbers
 	mappedTimings  mappedTimings
 	droppedTimings atomic.Uint64
-	scrapeMu       sync.Mutex // scrapeMu guards mapped.
+	scrapeMu       sync.Mutex // guards mapped.
 }
 
 // New returns an Exporter.
@@ -184,7 +184,8 @@ func (e *Exporter) gatherMetrics() ([]*dto.MetricFamily, error) {
 	e.mappedNumbers.addMetricsTo(e.cfg.Registry.FlushStats(), s)
 	for reason, n := range s.skippedFigures {
 		s.addFigure(&metrics.Figure{
-			MetricName: skippedName, Help: skippedHelp, Labels: []string{"reason", skipReasonNames[reason]}, Kind: metrics.KindGauge, Value: int64(n),
+			MetricName: skippedName, Help: skippedHelp, Labels: []string{"reason", skipReasonNames[reason]},
+			Kind: metrics.KindGauge, Value: int64(n),
 		})
 	}
 	return s.metricFamilies(), nil

@@ -20,8 +20,8 @@ var builtinYAML string
 // errNoMapping is the error if a configured mapping file does not exist.
 var errNoMapping = errors.New("there is no such file")
 
-// loadMapping reads the mapping file at path. If path is empty, or if the file cannot be used, it returns the built-in mapping. It gives
-// the reason to onWarn.
+// loadMapping reads the mapping file at path. If path is empty, or if the file cannot be used, it returns the built-in
+// mapping. It gives the reason to onWarn.
 func loadMapping(path string, milliseconds bool, onWarn func(error)) (*mapper.MetricMapper, error) {
 	if path == "" {
 		return builtinMapping(milliseconds)
@@ -71,13 +71,15 @@ func parseMapping(text string) (*mapper.MetricMapper, error) {
 			return nil, err
 		}
 		if err := m.InitFromYAMLString(modern); err != nil {
-			return nil, fmt.Errorf("%w (lines are counted after timer_type, buckets, quantiles and match_metric_type were brought up to date)", err)
+			return nil, fmt.Errorf("%w (lines are counted after timer_type, buckets, quantiles and match_metric_type were "+
+				"brought up to date)", err)
 		}
 	}
 	problems := checkObserverOptions("defaults", &m.Defaults.HistogramOptions, &m.Defaults.SummaryOptions)
 	for i := range m.Mappings {
 		at := &m.Mappings[i]
-		problems = append(problems, checkObserverOptions(fmt.Sprintf("mapping %d (%s)", i+1, at.Match), at.HistogramOptions, at.SummaryOptions)...)
+		problems = append(problems, checkObserverOptions(fmt.Sprintf("mapping %d (%s)", i+1, at.Match), at.HistogramOptions,
+			at.SummaryOptions)...)
 	}
 	return m, errors.Join(problems...)
 }
@@ -94,19 +96,22 @@ func checkObserverOptions(where string, h *mapper.HistogramOptions, s *mapper.Su
 	if h != nil {
 		for i := 1; i < len(h.Buckets); i++ {
 			if !(h.Buckets[i-1] < h.Buckets[i]) { // This form of the comparison refuses NaN, too.
-				problems = append(problems, fmt.Errorf("%s: buckets must grow, but %v is followed by %v", where, h.Buckets[i-1], h.Buckets[i]))
+				problems = append(problems, fmt.Errorf("%s: buckets must grow, but %v is followed by %v", where, h.Buckets[i-1],
+					h.Buckets[i]))
 			}
 		}
 	}
 	if s != nil {
 		for _, q := range s.Quantiles {
 			if !(q.Quantile >= 0 && q.Quantile <= 1 && q.Error >= 0 && q.Error <= 1) {
-				problems = append(problems, fmt.Errorf("%s: quantile %v with error %v: both must be between 0 and 1", where, q.Quantile, q.Error))
+				problems = append(problems, fmt.Errorf("%s: quantile %v with error %v: both must be between 0 and 1", where,
+					q.Quantile, q.Error))
 			}
 		}
 		buckets := cmp.Or(s.AgeBuckets, prometheus.DefAgeBuckets)
 		if age := cmp.Or(s.MaxAge, prometheus.DefMaxAge); age < time.Duration(min(buckets, maxAgeBuckets))*time.Second {
-			problems = append(problems, fmt.Errorf("%s: max_age %v is less than a second for each of %d age_buckets: write it with a unit, such as 10m", where, s.MaxAge, buckets))
+			problems = append(problems, fmt.Errorf("%s: max_age %v is less than a second for each of %d age_buckets: write it "+
+				"with a unit, such as 10m", where, s.MaxAge, buckets))
 		}
 		if buckets > maxAgeBuckets {
 			problems = append(problems, fmt.Errorf("%s: age_buckets %d: write at most %d", where, s.AgeBuckets, maxAgeBuckets))

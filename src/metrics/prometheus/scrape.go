@@ -77,13 +77,14 @@ func numberMetric(k dto.MetricType, labels []*dto.LabelPair, value float64) *dto
 func histogramSnapshot(d metrics.Distribution) *dto.Histogram {
 	count, sum, buckets := d.Snapshot()
 	var m dto.Metric
-	_ = prometheus.MustNewConstHistogram(prometheus.NewDesc("histogram", "", nil, nil), count, sum, buckets).Write(&m) // A constant can always be written.
+	// A constant can always be written.
+	_ = prometheus.MustNewConstHistogram(prometheus.NewDesc("histogram", "", nil, nil), count, sum, buckets).Write(&m)
 	return m.Histogram
 }
 
 // These are the reasons why a figure is not shown.
 const (
-	skippedForName     = iota // skippedForName: another metric has the same name.
+	skippedForName     = iota // another metric has the same name.
 	skippedForLabels          // skippedForLabels: a label is not allowed, or a metric has the same name and labels.
 	skippedForDecrease        // skippedForDecrease: a counter decreased.
 	skipReasonCount
@@ -95,7 +96,7 @@ var skipReasonNames = [skipReasonCount]string{"name", "labels", "negative"}
 type metricOwner uint8
 
 const (
-	ownedByProgram metricOwner = iota // ownedByProgram: native metrics.
+	ownedByProgram metricOwner = iota // native metrics.
 	ownedByTimings                    // ownedByTimings: histograms and summaries with names of the mapping.
 	ownedByMapping                    // ownedByMapping: counters and gauges with names of the mapping.
 )
@@ -109,10 +110,10 @@ type ownedFamily struct {
 // scrapeResult collects the metrics of one scrape. It skips a metric that the client library would
 // refuse, because the library would leave out all metrics of the same name, or more.
 type scrapeResult struct {
-	tags             prometheus.Labels      // tags are added to native metrics.
-	families         map[string]ownedFamily // families has metric names as keys.
-	nativeSeriesSeen map[string]bool        // nativeSeriesSeen has the seriesKey of each native metric.
-	skippedFigures   [skipReasonCount]int   // skippedFigures counts figures that are not shown, by reason.
+	tags             prometheus.Labels      // added to native metrics.
+	families         map[string]ownedFamily // metric names as keys.
+	nativeSeriesSeen map[string]bool        // the seriesKey of each native metric.
+	skippedFigures   [skipReasonCount]int   // counts figures that are not shown, by reason.
 }
 
 func newScrapeResult(tags prometheus.Labels) *scrapeResult {
@@ -126,8 +127,9 @@ func (s *scrapeResult) metricFamilies() (list []*dto.MetricFamily) {
 	return list
 }
 
-// claimFamily returns the family of that name and creates it if necessary. It returns nil if the existing family has another kind
-// or owner, or if the name conflicts with another one: a histogram named t conflicts with a counter named t_sum.
+// claimFamily returns the family of that name and creates it if necessary. It returns nil if the existing family has
+// another kind or owner, or if the name conflicts with another one: a histogram named t conflicts with a counter named
+// t_sum.
 func (s *scrapeResult) claimFamily(name, help string, k dto.MetricType, o metricOwner) *dto.MetricFamily {
 	if f, exists := s.families[name]; exists {
 		if *f.Type != k || f.owner != o {

@@ -14,18 +14,18 @@ import (
 // mappedTimings has the histograms and summaries of timings, under the names of the mapping.
 type mappedTimings struct {
 	mapping       *taggedMapping
-	targetsByName sync.Map // targetsByName maps a statsd name to a timing.
+	targetsByName sync.Map // maps a statsd name to a timing.
 
-	mu              sync.Mutex                 // mu guards the fields below.
-	nameCount       int                        // nameCount is the number of names in targetsByName.
-	metricsByKey    map[string]*observedMetric // metricsByKey has seriesKey as key.
-	observedMetrics []*observedMetric          // observedMetrics has the oldest one first.
+	mu              sync.Mutex                 // guards the fields below.
+	nameCount       int                        // the number of names in targetsByName.
+	metricsByKey    map[string]*observedMetric // seriesKey as key.
+	observedMetrics []*observedMetric          // the oldest one first.
 }
 
 // timingTarget is the target of the timings of one statsd name.
 type timingTarget struct {
-	observer   prometheus.Observer // observer is nil if the mapping drops the name or its metric is not allowed.
-	valueScale float64             // valueScale converts milliseconds to the unit of the metric.
+	observer   prometheus.Observer // nil if the mapping drops the name or its metric is not allowed.
+	valueScale float64             // converts milliseconds to the unit of the metric.
 }
 
 // observedMetric is a histogram or a summary.
@@ -68,7 +68,8 @@ func (t *mappedTimings) openTarget(name string) timingTarget {
 		o.kind = histogram
 	}
 	hasOtherKind := func(other *observedMetric) bool { return other.name == o.name && other.kind != o.kind }
-	if o.Action == mapper.ActionTypeDrop || o.name == "" || !areLabelsAllowed(o.labels, o.kind) || slices.ContainsFunc(t.observedMetrics, hasOtherKind) {
+	if o.Action == mapper.ActionTypeDrop || o.name == "" || !areLabelsAllowed(o.labels, o.kind) ||
+		slices.ContainsFunc(t.observedMetrics, hasOtherKind) {
 		return timingTarget{}
 	}
 	if known := t.metricsByKey[seriesKey(o.name, o.labels)]; known != nil {
@@ -100,7 +101,10 @@ func (t *mappedTimings) histogramOptions(own *mapper.HistogramOptions) prometheu
 // summaryOptions returns the options of a summary. own are those of its rule in the mapping, or nil.
 func (t *mappedTimings) summaryOptions(own *mapper.SummaryOptions) prometheus.SummaryOpts {
 	from := cmp.Or(own, &t.mapping.Defaults.SummaryOptions)
-	opts := prometheus.SummaryOpts{MaxAge: from.MaxAge, AgeBuckets: from.AgeBuckets, BufCap: from.BufCap, Objectives: make(map[float64]float64)}
+	opts := prometheus.SummaryOpts{
+		MaxAge: from.MaxAge, AgeBuckets: from.AgeBuckets, BufCap: from.BufCap,
+		Objectives: make(map[float64]float64),
+	}
 	for _, q := range from.Quantiles {
 		opts.Objectives[q.Quantile] = q.Error
 	}

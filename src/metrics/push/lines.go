@@ -13,7 +13,7 @@ import (
 type lineKind uint8
 
 const (
-	kindCounter lineKind = iota // kindCounter: the number is an increase.
+	kindCounter lineKind = iota // the number is an increase.
 	kindGauge
 	kindTimer // kindTimer: the number is milliseconds.
 )
@@ -21,7 +21,7 @@ const (
 // spelledName is the name of a figure as a format writes it. The zero value is not known yet.
 type spelledName struct {
 	name      string
-	tagSuffix string // tagSuffix ends a line of DogStatsD, as "|#key:value,key:value". Other formats leave it empty.
+	tagSuffix string // ends a line of DogStatsD, as "|#key:value,key:value". Other formats leave it empty.
 }
 
 // lineFormat writes lines, each with a line feed at its end. The methods are safe for concurrent use.
@@ -39,7 +39,10 @@ func newFormat(cfg *Config) lineFormat {
 	switch cfg.Format {
 	case DogStatsD:
 		// Datadog's own client writes timings as fractions.
-		return dogStatsDFormat{statsdFormat{tags, [...]string{kindCounter: "|c", kindGauge: "|g", kindTimer: ".000000|ms"}}, cfg.Mogrifiers}
+		return dogStatsDFormat{
+			statsdFormat{tags, [...]string{kindCounter: "|c", kindGauge: "|g", kindTimer: ".000000|ms"}},
+			cfg.Mogrifiers,
+		}
 	case JSONLines:
 		return jsonLinesFormat{tags}
 	default:
@@ -49,7 +52,7 @@ func newFormat(cfg *Config) lineFormat {
 
 type statsdFormat struct {
 	tags         []Tag
-	kindSuffixes [3]string // kindSuffixes follow the value of a counter, a gauge and a timing.
+	kindSuffixes [3]string // follow the value of a counter, a gauge and a timing.
 }
 
 func (s statsdFormat) spellName(name string) spelledName {

@@ -5,8 +5,8 @@
 //	            ├─> waiting lines (4 MiB) ──batch──> server, or Config.Writer
 //	flush ──────┘
 //
-// AddTimings never blocks. A flush adds the increase of each counter since the last flush. If the waiting lines are full, timings
-// and gauges are dropped, and the increase of a counter is part of the next flush.
+// AddTimings never blocks. A flush adds the increase of each counter since the last flush. If the waiting lines are
+// full, timings and gauges are dropped, and the increase of a counter is part of the next flush.
 package push
 
 import (
@@ -60,10 +60,10 @@ type Config struct {
 
 // sinkLimits are bounds that only tests change.
 type sinkLimits struct {
-	batchBytes       int           // batchBytes bounds one write. A longer line is dropped.
-	bufferBytes      int           // bufferBytes bounds the waiting lines.
-	retryPause       time.Duration // retryPause is the least time between two attempts to connect.
-	writeTimeout     time.Duration // writeTimeout bounds one write to a server.
+	batchBytes       int           // bounds one write. A longer line is dropped.
+	bufferBytes      int           // bounds the waiting lines.
+	retryPause       time.Duration // the least time between two attempts to connect.
+	writeTimeout     time.Duration // bounds one write to a server.
 	lastFlushTimeout time.Duration
 }
 
@@ -88,17 +88,17 @@ type Sink struct {
 	cfg          Config
 	lineFormat   lineFormat
 	writeBatch   func(ctx context.Context, scratchBatch []byte) (sent int, err error)
-	connection   *serverConnection // connection is nil if Config.Writer is set.
-	sendingFails bool              // sendingFails is set if the last call of OnState got an error.
+	connection   *serverConnection // nil if Config.Writer is set.
+	sendingFails bool              // set if the last call of OnState got an error.
 	statDeltas   metrics.Deltas[*spelledName]
 	scratchLine  []byte
 	scratchBatch []byte
 	droppedLines atomic.Uint64
-	wakeSignal   chan struct{} // wakeSignal gets a value at the first waiting line, and at a full batch.
+	wakeSignal   chan struct{} // gets a value at the first waiting line, and at a full batch.
 
-	mu              sync.Mutex // mu guards the fields below.
+	mu              sync.Mutex // guards the fields below.
 	waitingLines    bytes.Buffer
-	timingSpellings map[string]spelledName // timingSpellings has the names of timings since the last flush.
+	timingSpellings map[string]spelledName // the names of timings since the last flush.
 }
 
 // New returns a Sink. It does not connect, so a server that is down is no error.
@@ -110,7 +110,10 @@ func New(cfg Config) (*Sink, error) {
 		return nil, errors.New("statsd: mogrifiers work with DogStatsD only: remove them or use it")
 	}
 	cfg.limits = defaultLimits
-	s := &Sink{cfg: cfg, lineFormat: newFormat(&cfg), wakeSignal: make(chan struct{}, 1), timingSpellings: make(map[string]spelledName)}
+	s := &Sink{
+		cfg: cfg, lineFormat: newFormat(&cfg), wakeSignal: make(chan struct{}, 1),
+		timingSpellings: make(map[string]spelledName),
+	}
 	if cfg.Writer != nil {
 		s.writeBatch = s.writeToWriter
 		return s, nil
@@ -133,8 +136,8 @@ func (s *Sink) WaitingBytes() int {
 	return s.waitingLines.Len()
 }
 
-// AddTimings queues n times the duration d, cut to whole milliseconds, for sending: n lines. It never blocks and is safe for
-// concurrent use.
+// AddTimings queues n times the duration d, cut to whole milliseconds, for sending: n lines. It never blocks and is
+// safe for concurrent use.
 func (s *Sink) AddTimings(name string, n int, d time.Duration) {
 	s.mu.Lock()
 	spelled, known := s.timingSpellings[name]
@@ -158,8 +161,8 @@ func (s *Sink) addLine(line []byte) bool {
 	return s.addLines(line, 1) == 1
 }
 
-// addLines appends a line n times to the waiting lines. It returns how many of them were added: fewer than n if the waiting lines
-// are full, and none if the line is longer than a batch.
+// addLines appends a line n times to the waiting lines. It returns how many of them were added: fewer than n if the
+// waiting lines are full, and none if the line is longer than a batch.
 func (s *Sink) addLines(line []byte, n int) (added int) {
 	if len(line) > s.cfg.limits.batchBytes {
 		return 0
@@ -268,7 +271,8 @@ func (s *Sink) flushStats(ctx context.Context) {
 	s.mu.Lock()
 	clear(s.timingSpellings)
 	s.mu.Unlock()
-	if s.scratchLine = s.lineFormat.appendFlushEnd(s.scratchLine[:0]); len(s.scratchLine) > 0 && !s.addLine(s.scratchLine) {
+	if s.scratchLine = s.lineFormat.appendFlushEnd(s.scratchLine[:0]); len(s.scratchLine) > 0 &&
+		!s.addLine(s.scratchLine) {
 		s.droppedLines.Add(1)
 	}
 }
@@ -305,7 +309,8 @@ func (s *Sink) reportState(err error) {
 	}
 	s.sendingFails = err != nil
 	if err != nil {
-		err = fmt.Errorf("statsd: sending to %s over %s: %w; trying again every %v", s.cfg.Addr, s.cfg.Network, err, s.cfg.limits.retryPause)
+		err = fmt.Errorf("statsd: sending to %s over %s: %w; trying again every %v", s.cfg.Addr, s.cfg.Network, err,
+			s.cfg.limits.retryPause)
 	}
 	if s.cfg.OnState != nil {
 		s.cfg.OnState(err)

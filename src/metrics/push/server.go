@@ -15,11 +15,11 @@ import (
 // serverConnection is a connection to a statsd server. Only one goroutine may use it.
 type serverConnection struct {
 	cfg          *Config
-	lastDialTime time.Time // lastDialTime is the time of the last attempt to connect.
+	lastDialTime time.Time // the time of the last attempt to connect.
 
-	conn             net.Conn      // conn is nil if there is no connection.
-	stopContextWatch func() bool   // stopContextWatch ends the watch of the context that closes conn.
-	serverClosed     chan struct{} // serverClosed is closed when the server closes conn. It is nil for UDP.
+	conn             net.Conn      // nil if there is no connection.
+	stopContextWatch func() bool   // ends the watch of the context that closes conn.
+	serverClosed     chan struct{} // closed when the server closes conn. It is nil for UDP.
 }
 
 // newServerConnection sets the defaults of cfg and keeps it.

@@ -25,7 +25,10 @@ func sortedTags(m map[string]string) []Tag {
 }
 
 func sortTags(tags []Tag) {
-	slices.SortFunc(tags, func(a, b Tag) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Value, b.Value)) })
+	slices.SortFunc(tags, func(a, b Tag) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key),
+			strings.Compare(a.Value, b.Value))
+	})
 }
 
 // tagPrefix stands before each tag in a name, as in hits.__zone=a.

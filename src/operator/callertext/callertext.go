@@ -1,5 +1,5 @@
-// Package callertext writes descriptors, names and keys of counters for operators. Callers choose their bytes, so the texts are
-// bounded and have no unprintable characters.
+// Package callertext writes descriptors, names and keys of counters for operators. Callers choose their bytes, so the
+// texts are bounded and have no unprintable characters.
 package callertext
 
 import (
@@ -13,14 +13,14 @@ import (
 
 // Bounds on the texts, in bytes, without quotes.
 const (
-	maxTextBytes    = 64  // maxTextBytes bounds a key or a value.
-	maxNameBytes    = 256 // maxNameBytes bounds a domain or the name of a rule.
-	maxCounterBytes = 256 // maxCounterBytes bounds the key of a counter.
-	maxShownEntries = 16  // maxShownEntries bounds the entries of a descriptor. Further ones are only counted.
+	maxTextBytes    = 64  // bounds a key or a value.
+	maxNameBytes    = 256 // bounds a domain or the name of a rule.
+	maxCounterBytes = 256 // bounds the key of a counter.
+	maxShownEntries = 16  // bounds the entries of a descriptor. Further ones are only counted.
 )
 
-// Descriptor returns entries as key=value,key=value. Each key and value is cut at 64 bytes. One with blanks, commas, control
-// characters and the like is quoted as in Go.
+// Descriptor returns entries as key=value,key=value. Each key and value is cut at 64 bytes. One with blanks, commas,
+// control characters and the like is quoted as in Go.
 func Descriptor(entries []rules.Entry) string { return string(AppendDescriptor(nil, entries)) }
 
 // AppendDescriptor appends the result of Descriptor to dst. It allocates nothing else, unless it has to quote.
@@ -40,7 +40,8 @@ func AppendDescriptor(dst []byte, entries []rules.Entry) []byte {
 	return dst
 }
 
-// ParseDescriptor parses a descriptor in the form key=value,key=value. A value may contain =, as base64 and query strings do.
+// ParseDescriptor parses a descriptor in the form key=value,key=value. A value may contain =, as base64 and query
+// strings do.
 func ParseDescriptor(text string) (entries []rules.Entry, err error) {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(pair, "=")
@@ -82,7 +83,8 @@ func appendBounded(dst, text []byte) []byte {
 	return append(dst, text...)
 }
 
-// Cut returns text. If text is longer than size bytes, it returns a copy of the whole characters within these bytes, and "…".
+// Cut returns text. If text is longer than size bytes, it returns a copy of the whole characters within these bytes,
+// and "…".
 func Cut[T string | []byte](text T, size int) T {
 	if len(text) <= size {
 		return text

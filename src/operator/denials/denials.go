@@ -1,4 +1,5 @@
-// Package denials samples denied requests, with their descriptor, the rule and the time to wait. A Ring keeps the newest samples.
+// Package denials samples denied requests, with their descriptor, the rule and the time to wait. A Ring keeps the
+// newest samples.
 package denials
 
 import (
@@ -20,7 +21,8 @@ type Denial struct {
 	// Descriptor is the descriptor without the name of a hold, as key=value,key=value. Each key and value is cut at 64
 	// bytes. One with blanks, commas, control characters and the like is quoted as in Go.
 	Descriptor string
-	// Counter is the key of the limit's counter in the store, cut at 256 bytes. One with unprintable characters is quoted as in Go.
+	// Counter is the key of the limit's counter in the store, cut at 256 bytes. One with unprintable characters is quoted
+	// as in Go.
 	Counter string
 	// RetryAfter is the time after which the same request would be allowed. algorithm.Never: it will never be.
 	RetryAfter time.Duration
@@ -32,8 +34,8 @@ type Denial struct {
 
 // Config is the configuration of a Sampler. All fields are required.
 type Config struct {
-	// MaxSamples is how many denials of each Interval are sampled: the first ones. Intervals follow the clock: those of one second
-	// start with the seconds.
+	// MaxSamples is how many denials of each Interval are sampled: the first ones. Intervals follow the clock: those of
+	// one second start with the seconds.
 	MaxSamples int
 	Interval   time.Duration
 	// OnSample gets the samples. It runs on the goroutine of the request, so it must not block, and on several at a time.
@@ -63,7 +65,8 @@ func (s *Sampler) Sample(req *limiter.Request, a *limiter.Answer, i int) {
 	s.sampleDenial(time.Now(), req, a, i)
 }
 
-// AddMany samples n denials as one, which sample returns: it counts the others as skipped. sample need not set At and SkippedDenials.
+// AddMany samples n denials as one, which sample returns: it counts the others as skipped. sample need not set At and
+// SkippedDenials.
 func (s *Sampler) AddMany(now time.Time, n uint64, sample func() Denial) {
 	s.throttle.Skip(n - 1)
 	if skipped, ok := s.throttle.Pass(now); ok {

@@ -7,16 +7,17 @@ import (
 	"ratelimit/src/operator/callertext"
 )
 
-// maxRingDescriptorBytes bounds the descriptor of a denial in a Ring, in bytes. The texts of a denial then have less than 2 KiB.
+// maxRingDescriptorBytes bounds the descriptor of a denial in a Ring, in bytes. The texts of a denial then have less
+// than 2 KiB.
 const maxRingDescriptorBytes = 512
 
 // Ring keeps the newest denials. It is safe for concurrent use.
 type Ring struct {
-	mu     sync.Mutex       // mu guards the fields below.
+	mu     sync.Mutex       // guards the fields below.
 	list   []NumberedDenial // list[id%len(list)] has the denial with that ID.
-	count  int              // count is the number of denials in list.
-	lastID uint64           // lastID is the ID of the newest denial. Earlier denials have the IDs before it.
-	added  chan struct{}    // added is closed by the next Add. It is nil while no goroutine waits.
+	count  int              // the number of denials in list.
+	lastID uint64           // the ID of the newest denial. Earlier denials have the IDs before it.
+	added  chan struct{}    // closed by the next Add. It is nil while no goroutine waits.
 }
 
 // NumberedDenial is a denial with its number.
@@ -25,9 +26,9 @@ type NumberedDenial struct {
 	Denial
 }
 
-// NewRing returns an empty Ring for size denials. The first one gets the ID start in microseconds since 1970, plus 1, and each
-// further one the next. So IDs also increase over a restart of the process, as long as there are less than a million denials per
-// second.
+// NewRing returns an empty Ring for size denials. The first one gets the ID start in microseconds since 1970, plus 1,
+// and each further one the next. So IDs also increase over a restart of the process, as long as there are less than a
+// million denials per second.
 func NewRing(size int, start time.Time) *Ring {
 	return &Ring{list: make([]NumberedDenial, size), lastID: uint64(start.UnixMicro())}
 }
@@ -46,7 +47,8 @@ func (r *Ring) Add(d Denial) {
 	}
 }
 
-// After returns the denials with an ID above after, oldest first. If there are more than limit, it returns the newest ones.
+// After returns the denials with an ID above after, oldest first. If there are more than limit, it returns the newest
+// ones.
 func (r *Ring) After(after uint64, limit int) []NumberedDenial {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +63,8 @@ func (r *Ring) After(after uint64, limit int) []NumberedDenial {
 	return denials
 }
 
-// Next returns a channel that is closed if there is a denial with an ID above after, and else when the next one is added.
+// Next returns a channel that is closed if there is a denial with an ID above after, and else when the next one is
+// added.
 func (r *Ring) Next(after uint64) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

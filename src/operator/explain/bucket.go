@@ -17,7 +17,7 @@ import (
 
 // Bucket explains a quota bucket. The only descriptor of its report has the same entries, sorted by key.
 type Bucket struct {
-	Entries []rules.EntryText `json:"entries"` // Entries are in the order of the question.
+	Entries []rules.EntryText `json:"entries"` // in the order of the question.
 	// Reordered says that the descriptor has them in another order.
 	Reordered bool `json:"reordered"`
 	// HasQuotas says that the domain has quota_buckets: true.
@@ -33,17 +33,23 @@ type Bucket struct {
 	Now *operator.QuotaBucket `json:"now,omitempty"`
 }
 
-// QuotaBucket explains the bucket of a domain with these entries by the rules of l, without a charge. counters says that the store of l
-// has the counters of a service.
-func QuotaBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries []rules.Entry, counters bool) (*Report, error) {
+// QuotaBucket explains the bucket of a domain with these entries by the rules of l, without a charge. counters says
+// that the store of l has the counters of a service.
+func QuotaBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries []rules.Entry,
+	counters bool,
+) (*Report, error) {
 	sorted := slices.Clone(entries)
 	quota.SortEntries(sorted)
 	for i := range len(sorted) - 1 {
 		if bytes.Equal(sorted[i].Key, sorted[i+1].Key) {
-			return nil, fmt.Errorf("%w: a bucket has one entry for each key, and %s is there twice", limiter.ErrInvalidRequest, quoted(string(sorted[i].Key)))
+			return nil, fmt.Errorf("%w: a bucket has one entry for each key, and %s is there twice", limiter.ErrInvalidRequest,
+				quoted(string(sorted[i].Key)))
 		}
 	}
-	req := &limiter.Request{Domain: domain, Descriptors: []limiter.Descriptor{{Entries: sorted, HasAmount: true}}, IgnoresHolds: true}
+	req := &limiter.Request{
+		Domain: domain, Descriptors: []limiter.Descriptor{{Entries: sorted, HasAmount: true}},
+		IgnoresHolds: true,
+	}
 	var answer limiter.Answer
 	if err := l.DryRun(ctx, req, &answer); err != nil {
 		return nil, err
@@ -91,15 +97,19 @@ func (b *Bucket) DivisionLines() (lines []string) {
 		lines = append(lines, "proxies refuse all requests, because a limit lets nothing pass")
 	case operator.QuotaUnits:
 		lines = append(lines,
-			fmt.Sprintf("divided among proxies by what they ask for: %s at once, %s a second in the long run", output.Plural(int(b.AtOnce), "unit"), shortNumber(b.RatePerSecond)),
-			fmt.Sprintf("if 2 ask for more, each gets %s a second; of 10, %s", shortNumber(b.RatePerSecond/2), shortNumber(b.RatePerSecond/10)),
-			fmt.Sprintf("a new proxy gets up to %s; those without traffic keep %d together", output.Plural(int(b.NewProxyUnits), "unit"), b.IdleUnits))
+			fmt.Sprintf("divided among proxies by what they ask for: %s at once, %s a second in the long run",
+				output.Plural(int(b.AtOnce), "unit"), shortNumber(b.RatePerSecond)),
+			fmt.Sprintf("if 2 ask for more, each gets %s a second; of 10, %s", shortNumber(b.RatePerSecond/2),
+				shortNumber(b.RatePerSecond/10)),
+			fmt.Sprintf("a new proxy gets up to %s; those without traffic keep %d together",
+				output.Plural(int(b.NewProxyUnits), "unit"), b.IdleUnits))
 	}
 	if b.Now == nil {
 		return lines
 	}
 	n := b.Now
-	lines = append(lines, fmt.Sprintf("now proxies ask for %s a second and have %s: %d of this replica, %d of others", shortNumber(n.DemandPerSecond), output.Plural(int(n.Units), "unit"), n.ProxyCount, n.OtherProxyCount))
+	lines = append(lines, fmt.Sprintf("now proxies ask for %s a second and have %s: %d of this replica, %d of others",
+		shortNumber(n.DemandPerSecond), output.Plural(int(n.Units), "unit"), n.ProxyCount, n.OtherProxyCount))
 	if n.ShortSeconds > 0 {
 		line := fmt.Sprintf("  for %s one has refused more than a tenth of its requests", secondsText(n.ShortSeconds))
 		if n.Unfairness >= 0.01 {
@@ -108,7 +118,8 @@ func (b *Bucket) DivisionLines() (lines []string) {
 		lines = append(lines, line)
 	}
 	if n.LeftUnits > 0 {
-		lines = append(lines, fmt.Sprintf("  proxies that are gone may use up to %s for %s more", output.Plural(int(n.LeftUnits), "unit"), secondsText(n.LeftSeconds)))
+		lines = append(lines, fmt.Sprintf("  proxies that are gone may use up to %s for %s more",
+			output.Plural(int(n.LeftUnits), "unit"), secondsText(n.LeftSeconds)))
 	}
 	for i := range n.Proxies {
 		lines = append(lines, "  "+proxyText(&n.Proxies[i]))

@@ -29,12 +29,15 @@ func Request(ctx context.Context, l DryRunner, req *limiter.Request, counters bo
 	return NewReport(ctx, req, &answer, counters)
 }
 
-// NewReport explains req by the limiter's answer to it, and keeps a reference to neither. Without counters the report has no
-// decision and no states of counters. If the answer is from Check, the states are those before the charge. NewReport returns an
-// error if ctx ends, or if all searches take more than rules.MaxRegexWork.
+// NewReport explains req by the limiter's answer to it, and keeps a reference to neither. Without counters the report
+// has no decision and no states of counters. If the answer is from Check, the states are those before the charge.
+// NewReport returns an error if ctx ends, or if all searches take more than rules.MaxRegexWork.
 func NewReport(ctx context.Context, req *limiter.Request, a *limiter.Answer, counters bool) (*Report, error) {
 	x := explainer{req: req, answer: a, counters: counters}
-	r := &Report{Domain: string(req.Domain), DomainKnown: a.Domain != nil, Descriptors: make([]Descriptor, len(req.Descriptors))}
+	r := &Report{
+		Domain: string(req.Domain), DomainKnown: a.Domain != nil,
+		Descriptors: make([]Descriptor, len(req.Descriptors)),
+	}
 	if err := x.searchAll(ctx); err != nil {
 		return nil, err
 	}
@@ -55,13 +58,13 @@ type explainer struct {
 	req      *limiter.Request
 	answer   *limiter.Answer
 	counters bool
-	searches []*match.Record // searches has one for each descriptor; nil for a descriptor that brings its limit.
+	searches []*match.Record // one for each descriptor; nil for a descriptor that brings its limit.
 	// replacedBy has the rules that the request reaches, by the names of the rules that they replace.
 	replacedBy map[string][]*rules.Rule
 }
 
-// searchAll sets searches and replacedBy. All searches come before the first explanation, because a rule of one descriptor can replace the
-// rule of another.
+// searchAll sets searches and replacedBy. All searches come before the first explanation, because a rule of one
+// descriptor can replace the rule of another.
 func (x *explainer) searchAll(ctx context.Context) error {
 	x.searches = make([]*match.Record, len(x.req.Descriptors))
 	if x.answer.Domain == nil {
@@ -96,7 +99,8 @@ func (x *explainer) searchAll(ctx context.Context) error {
 // stoppedSearch returns the error of an explanation whose search has stopped with err.
 func stoppedSearch(err error) error {
 	if errors.Is(err, rules.ErrTooMuchRegexWork) {
-		return fmt.Errorf("%w: to explain it, %w; ask for fewer descriptors or shorter values at a time", limiter.ErrRequestTooLarge, err)
+		return fmt.Errorf("%w: to explain it, %w; ask for fewer descriptors or shorter values at a time",
+			limiter.ErrRequestTooLarge, err)
 	}
 	return err
 }
@@ -115,7 +119,10 @@ func chargedRules(search *match.Record) (list []*rules.Rule) {
 // descriptor explains the descriptor with index i.
 func (x *explainer) descriptor(i int) Descriptor {
 	request, st, search := &x.req.Descriptors[i], &x.answer.Statuses[i], x.searches[i]
-	d := Descriptor{Entries: []rules.EntryText{}, Steps: []match.Step{}, Charges: []Charge{}, Quota: st.InQuotaMode, Outcome: OutcomeUnmatched}
+	d := Descriptor{
+		Entries: []rules.EntryText{}, Steps: []match.Step{}, Charges: []Charge{}, Quota: st.InQuotaMode,
+		Outcome: OutcomeUnmatched,
+	}
 	for _, e := range request.Entries {
 		d.Entries = append(d.Entries, e.Text())
 	}
@@ -193,7 +200,8 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 		}
 		c.setAlgorithm(from.Algorithm)
 		c.NotEnforced = from.NotEnforced
-		c.Key, c.Amount, c.Operation, c.EarlierAmount = string(from.CounterKey), st.Amount, from.Op.String(), from.RequestedAmount-st.Amount
+		c.Key, c.Amount, c.Operation, c.EarlierAmount = string(from.CounterKey), st.Amount, from.Op.String(),
+			from.RequestedAmount-st.Amount
 		if x.counters {
 			c.State = counterState(from)
 			if from == st.BindingCharge {
@@ -211,7 +219,10 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 
 // configuredLimit describes the limit of r as its file has it.
 func configuredLimit(r *rules.Rule) Charge {
-	c := Charge{Rule: r.FullName, At: r.Pos.String(), Name: r.Name, LimitInWords: r.LimitInWords(), Unlimited: r.Unlimited, Shadow: r.ShadowMode}
+	c := Charge{
+		Rule: r.FullName, At: r.Pos.String(), Name: r.Name, LimitInWords: r.LimitInWords(), Unlimited: r.Unlimited,
+		Shadow: r.ShadowMode,
+	}
 	if r.Unlimited {
 		return c
 	}
@@ -253,7 +264,8 @@ func counterState(c *limiter.Charge) *State {
 	return s
 }
 
-// retryMicroseconds returns the wait until a retry passes. It is nil if the request is not over, or if no retry ever passes.
+// retryMicroseconds returns the wait until a retry passes. It is nil if the request is not over, or if no retry ever
+// passes.
 func retryMicroseconds(over bool, d time.Duration) *int64 {
 	if !over || d == algorithm.Never {
 		return nil

@@ -1,5 +1,5 @@
-// Package explain tells which rules a request matches, and why: the search of each descriptor through the levels of rules, the limits
-// where it ends, and the states of their counters. It reads the limiter's Answer and changes nothing.
+// Package explain tells which rules a request matches, and why: the search of each descriptor through the levels of
+// rules, the limits where it ends, and the states of their counters. It reads the limiter's Answer and changes nothing.
 package explain
 
 import (
@@ -13,7 +13,7 @@ type Report struct {
 	DomainKnown bool         `json:"domain_known"`
 	Descriptors []Descriptor `json:"descriptors"`
 	Decision    *Decision    `json:"now,omitempty"`
-	Bucket      *Bucket      `json:"bucket,omitempty"` // Bucket is set for a quota bucket.
+	Bucket      *Bucket      `json:"bucket,omitempty"` // set for a quota bucket.
 }
 
 // Decision is the decision on the request.
@@ -46,10 +46,10 @@ type Descriptor struct {
 
 // The outcomes of a descriptor.
 const (
-	OutcomeLimited   = "limited"   // OutcomeLimited means that limits apply to the descriptor.
-	OutcomeUnlimited = "unlimited" // OutcomeUnlimited means that the rule of the descriptor has no limit.
-	OutcomeReplaced  = "replaced"  // OutcomeReplaced means that other rules of the request replace all rules of the descriptor.
-	OutcomeUnmatched = "unmatched" // OutcomeUnmatched means that no rule applies to the descriptor.
+	OutcomeLimited   = "limited"   // means that limits apply to the descriptor.
+	OutcomeUnlimited = "unlimited" // means that the rule of the descriptor has no limit.
+	OutcomeReplaced  = "replaced"  // means that other rules of the request replace all rules of the descriptor.
+	OutcomeUnmatched = "unmatched" // means that no rule applies to the descriptor.
 )
 
 // Charge is a limit that applies, or would apply if no other rule replaced it.
@@ -63,15 +63,15 @@ type Charge struct {
 	Limit        uint64 `json:"limit"`
 	// AtOnce is the number of units that a gcra limit allows at once: its burst and one.
 	AtOnce   uint64 `json:"at_once,omitempty"`
-	PeriodUS int64  `json:"period_us,omitempty"` // PeriodUS is 0 for windows of a calendar.
+	PeriodUS int64  `json:"period_us,omitempty"` // 0 for windows of a calendar.
 	// Calendar is the calendar of the windows, such as 1month/15/Europe/Berlin; empty for windows of equal length.
 	Calendar      string `json:"calendar,omitempty"`
 	MinIntervalUS int64  `json:"min_interval_us,omitempty"`
 	CountBlocked  bool   `json:"count_blocked"`
 	Shadow        bool   `json:"shadow"`
 	Canary        bool   `json:"canary,omitempty"`
-	// EnforcePercent is the percentage of counters for which the limit is enforced; nil for all. NotEnforced says that this counter is none of
-	// them.
+	// EnforcePercent is the percentage of counters for which the limit is enforced; nil for all. NotEnforced says that
+	// this counter is none of them.
 	EnforcePercent *float64 `json:"enforce_percent,omitempty"`
 	NotEnforced    bool     `json:"not_enforced,omitempty"`
 	// Fallback is the rule's on_store_failure; empty for error.

@@ -21,7 +21,8 @@ import (
 //go:embed text.tmpl
 var textTemplate string
 
-// actionLine matches a line of textTemplate that has one action and nothing else. Such a line adds no newline to the text.
+// actionLine matches a line of textTemplate that has one action and nothing else. Such a line adds no newline to the
+// text.
 var actionLine = regexp.MustCompile(`(?m)^(\{\{(?:if|else|end|range|with|define|template|\$)[^}]*\}\})?\n`)
 
 var reportTemplate = template.Must(template.New("").Funcs(template.FuncMap{
@@ -70,7 +71,8 @@ func (d Descriptor) LimitsOfRule() (n int) {
 	return n
 }
 
-// decisionText tells whether a request or a descriptor passes. degraded is the fallback that decided; empty if the store did.
+// decisionText tells whether a request or a descriptor passes. degraded is the fallback that decided; empty if the
+// store did.
 func decisionText(code string, retryAfterUS *int64, degraded string) string {
 	over := code == limiter.CodeName(true)
 	if over && retryAfterUS != nil && degraded == backend.FallbackDeny.String() {
@@ -82,7 +84,8 @@ func decisionText(code string, retryAfterUS *int64, degraded string) string {
 // stateText describes the state of a counter.
 func stateText(s *State) string {
 	if s.Before == nil {
-		return "the count is unknown, since the store does not answer: " + decisionText(limiter.CodeName(s.Over), s.RetryAfterUS, s.Degraded) +
+		return "the count is unknown, since the store does not answer: " + decisionText(limiter.CodeName(s.Over),
+			s.RetryAfterUS, s.Degraded) +
 			", by on_store_failure: " + s.Degraded
 	}
 	text := strconv.FormatUint(*s.Before, 10) + " used, " + strconv.FormatUint(*s.Remaining, 10) + " left"
@@ -148,8 +151,8 @@ func keyAndValue(key, value string) string {
 	return quoted(key) + "=" + quoted(value)
 }
 
-// quoted returns text of a caller or a rule file. It is quoted if it has blanks, commas, quotes or characters that are not printable,
-// and cut to 300 bytes.
+// quoted returns text of a caller or a rule file. It is quoted if it has blanks, commas, quotes or characters that are
+// not printable, and cut to 300 bytes.
 func quoted(s string) string {
 	const most = 300
 	if len(s) > most {

@@ -30,11 +30,13 @@ func whyNoRule(search *match.Record, n int) (why, hint string) {
 			why += fmt.Sprintf(": only %s=<id> may follow, and then hold=settle or hold=release", search.HoldIDKey)
 		}
 	case match.EndReasonTooFewEntries:
-		why = "the descriptor ends at " + takenName(last) + ", which has no rate_limit; those below it are for descriptors with more entries"
+		why = "the descriptor ends at " + takenName(last) + ", which has no rate_limit; those below it are for descriptors " +
+			"with more entries"
 	case match.EndReasonNoRateLimit:
 		why = takenName(last) + " has no rate_limit"
 	case match.EndReasonWrongHold:
-		why = fmt.Sprintf("after %s only %s=<id> may follow, and then hold=settle or hold=release", takenName(last), search.HoldIDKey)
+		why = fmt.Sprintf("after %s only %s=<id> may follow, and then hold=settle or hold=release", takenName(last),
+			search.HoldIDKey)
 	case match.EndReasonNoRuleMatches:
 		why = "no rule of the list matches"
 	case match.EndReasonRuleFound:
@@ -63,8 +65,8 @@ func noWildcard(s *match.Step) string {
 	return ""
 }
 
-// betterCandidate returns a hint at the first rule that the search would have found if it had taken another candidate; empty if there
-// is none.
+// betterCandidate returns a hint at the first rule that the search would have found if it had taken another candidate;
+// empty if there is none.
 func betterCandidate(search *match.Record) string {
 	for i := range search.Steps {
 		s := &search.Steps[i]
@@ -78,7 +80,8 @@ func betterCandidate(search *match.Record) string {
 	return ""
 }
 
-// whyUnknownDomain returns the reason why no rule applies to a request for an unknown domain, and a hint at a domain of similar name.
+// whyUnknownDomain returns the reason why no rule applies to a request for an unknown domain, and a hint at a domain of
+// similar name.
 func (x *explainer) whyUnknownDomain() (why, hint string) {
 	name := string(x.req.Domain)
 	var known []string

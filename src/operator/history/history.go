@@ -1,5 +1,6 @@
-// Package history keeps the rates of decisions of the last hour: of all rules together, of each domain and of the busiest rules.
-// It also knows the rates of the last ten seconds of all rules. It reads the counters of a metrics.Registry.
+// Package history keeps the rates of decisions of the last hour: of all rules together, of each domain and of the
+// busiest rules. It also knows the rates of the last ten seconds of all rules. It reads the counters of a
+// metrics.Registry.
 package history
 
 import (
@@ -19,8 +20,8 @@ type Config struct {
 	Registry *metrics.Registry
 	// ShadowMode says that the limiter allows every request, so that no decision is a denial.
 	ShadowMode bool
-	// MaxDomains and MaxRules are how many domains and rules have a history, each of 8.6 KB. They are the busiest ones. Default to
-	// 100 and 500.
+	// MaxDomains and MaxRules are how many domains and rules have a history, each of 8.6 KB. They are the busiest ones.
+	// Default to 100 and 500.
 	MaxDomains, MaxRules int
 }
 
@@ -40,10 +41,10 @@ const (
 type PerSecond struct {
 	Admitted float64 `json:"admitted"`
 	Denied   float64 `json:"denied"`
-	Near     float64 `json:"near"`     // Near is the part of Admitted that was close to the limit.
-	Shadow   float64 `json:"shadow"`   // Shadow is the part of Admitted that was over a limit that was not enforced.
-	Fallback float64 `json:"fallback"` // Fallback is the part of Admitted and Denied that was decided without the store.
-	Failed   float64 `json:"failed"`   // Failed are decisions that were answered with an error, because the store did not answer.
+	Near     float64 `json:"near"`     // the part of Admitted that was close to the limit.
+	Shadow   float64 `json:"shadow"`   // the part of Admitted that was over a limit that was not enforced.
+	Fallback float64 `json:"fallback"` // the part of Admitted and Denied that was decided without the store.
+	Failed   float64 `json:"failed"`   // decisions that were answered with an error, because the store did not answer.
 }
 
 // values are the same numbers as an array, which is easier to add up.
@@ -72,13 +73,13 @@ func (v values) plus(w values) values {
 // Rates are the current rates of a rule, or of a domain if Rule is empty.
 type Rates struct {
 	Domain string
-	Rule   string // Rule is the full name of the rule.
+	Rule   string // the full name of the rule.
 	PerSecond
 }
 
-// Current are the rates over the last ten seconds. Domains and Rules have all that have decided something and were not removed more than
-// an hour ago; Rules has no limits of requests. Both are sorted by admitted and denied decisions per second, then by name. Callers must
-// not change them.
+// Current are the rates over the last ten seconds. Domains and Rules have all that have decided something and were not
+// removed more than an hour ago; Rules has no limits of requests. Both are sorted by admitted and denied decisions per
+// second, then by name. Callers must not change them.
 type Current struct {
 	Total          PerSecond
 	Domains, Rules []Rates
@@ -86,47 +87,51 @@ type Current struct {
 
 // Hour is a history of up to an hour.
 type Hour struct {
-	Start  time.Time   // Start is the begin of the first step.
-	Values []PerSecond // Values has the rate of each step, oldest first. The last step is the last one that has ended.
+	Start  time.Time   // the begin of the first step.
+	Values []PerSecond // the rate of each step, oldest first. The last step is the last one that has ended.
 }
 
 // History keeps rates. Run must run meanwhile.
 type History struct {
 	cfg Config
 
-	mu           sync.Mutex // mu guards the fields below.
+	mu           sync.Mutex // guards the fields below.
 	total        series
 	domains      map[string]*series
 	rules        map[metrics.RuleName]*series
-	current      *Current                    // current is nil if there was a reading since it was made.
-	readings     int64                       // readings is the number of readings.
-	lastReading  time.Time                   // lastReading is zero before the first reading.
-	readingTimes [ticksPerStep]time.Duration // readingTimes are the times between the last readings, as in series.recent.
-	steps        int64                       // steps is the number of steps that have ended.
+	current      *Current                    // nil if there was a reading since it was made.
+	readings     int64                       // the number of readings.
+	lastReading  time.Time                   // zero before the first reading.
+	readingTimes [ticksPerStep]time.Duration // the times between the last readings, as in series.recent.
+	steps        int64                       // the number of steps that have ended.
 	lastStepEnd  time.Time
 }
 
 // series are the numbers of a rule, of a domain, or of all rules together.
 type series struct {
-	counted values // counted has the counters of a rule at the last reading.
+	counted values // the counters of a rule at the last reading.
 	// recent has what the last readings added. The position of a reading is its number modulo the length.
 	recent      [ticksPerStep][numValues]float32
-	step        values  // step is what was added since the last step ended.
-	lastReading int64   // lastReading is the number of the last reading that had the series.
-	average     float64 // average is the moving average of decisions per second, over about ten minutes. It is 0 until a step has some.
-	ring        *ring   // ring is nil if the series has no history.
+	step        values // what was added since the last step ended.
+	lastReading int64  // the number of the last reading that had the series.
+	// the moving average of decisions per second, over about ten minutes. It is 0 until a step has some.
+	average float64
+	ring    *ring // nil if the series has no history.
 }
 
 // ring has the rates of the last steps. The position of a step is its number modulo the length.
 type ring struct {
-	firstStep int64 // firstStep is the number of the first step that the ring has.
+	firstStep int64 // the number of the first step that the ring has.
 	rates     [Steps][numValues]float32
 }
 
 // New returns an empty History.
 func New(cfg Config) *History {
 	cfg.MaxDomains, cfg.MaxRules = cmp.Or(cfg.MaxDomains, 100), cmp.Or(cfg.MaxRules, 500)
-	return &History{cfg: cfg, total: series{ring: new(ring)}, domains: make(map[string]*series), rules: make(map[metrics.RuleName]*series)}
+	return &History{
+		cfg: cfg, total: series{ring: new(ring)}, domains: make(map[string]*series),
+		rules: make(map[metrics.RuleName]*series),
+	}
 }
 
 // Run reads the counters every two seconds until ctx ends.
@@ -184,7 +189,10 @@ func (h *History) valuesOf(d metrics.Decisions) values {
 	if h.cfg.ShadowMode {
 		d.Admitted, d.Shadow, d.Denied = d.Admitted+d.Denied, d.Shadow+d.Denied, 0
 	}
-	return values{float64(d.Admitted), float64(d.Denied), float64(d.Near), float64(d.Shadow), float64(d.Fallback), float64(d.Failed)}
+	return values{
+		float64(d.Admitted), float64(d.Denied), float64(d.Near), float64(d.Shadow), float64(d.Fallback),
+		float64(d.Failed),
+	}
 }
 
 // seriesOf returns the series with a key, which reading has.
@@ -256,8 +264,8 @@ func (s *series) endStep(first, count int64, length time.Duration) {
 	s.step = values{}
 }
 
-// giveRings gives rings to series that had decisions, the busiest first, until there are limit rings. Then a series gets the ring of
-// another one only if it is more than twice as busy. The rings start with a step.
+// giveRings gives rings to series that had decisions, the busiest first, until there are limit rings. Then a series
+// gets the ring of another one only if it is more than twice as busy. The rings start with a step.
 func giveRings[K comparable](all map[K]*series, limit int, step int64) {
 	var holders, waiting []*series
 	for _, s := range all {
@@ -287,8 +295,9 @@ func giveRings[K comparable](all map[K]*series, limit int, step int64) {
 	}
 }
 
-// Hour returns the history of a rule, or of a domain if rule is empty, or of all rules if both are empty. ok is false if the name
-// is unknown, or if other rules were busier and have a history instead. A rule that has not decided anything has rates of 0.
+// Hour returns the history of a rule, or of a domain if rule is empty, or of all rules if both are empty. ok is false
+// if the name is unknown, or if other rules were busier and have a history instead. A rule that has not decided
+// anything has rates of 0.
 func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -312,7 +321,8 @@ func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	}
 	for step := max(r.firstStep, h.steps-int64(Steps)); step < h.steps; step++ {
 		v := r.rates[step%int64(Steps)]
-		hour.Values = append(hour.Values, PerSecond{float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3]), float64(v[4]), float64(v[5])})
+		hour.Values = append(hour.Values,
+			PerSecond{float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3]), float64(v[4]), float64(v[5])})
 	}
 	hour.Start = h.lastStepEnd.Add(-time.Duration(len(hour.Values)) * Step)
 	return hour, true
@@ -338,7 +348,8 @@ func (h *History) Current() *Current {
 	}
 	for _, list := range [][]Rates{c.Domains, c.Rules} {
 		slices.SortFunc(list, func(a, b Rates) int {
-			return cmp.Or(cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule))
+			return cmp.Or(cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Domain, b.Domain),
+				cmp.Compare(a.Rule, b.Rule))
 		})
 	}
 	h.current = c

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escaping returns a writer to w that escapes characters that are not printable, as JSON does, except tabs and ends of lines: names and
-// texts of files could control the terminal. If it gets a part of a character, it writes that with the rest. The writer is safe for
-// concurrent use if w is.
+// Escaping returns a writer to w that escapes characters that are not printable, as JSON does, except tabs and ends of
+// lines: names and texts of files could control the terminal. If it gets a part of a character, it writes that with the
+// rest. The writer is safe for concurrent use if w is.
 func Escaping(w io.Writer) io.Writer {
 	if _, ok := w.(*escapingWriter); ok {
 		return w
@@ -20,7 +20,8 @@ func Escaping(w io.Writer) io.Writer {
 	return &escapingWriter{to: w}
 }
 
-// Raw returns the writer below one that Escaping returned, and any other as it is. It is for control sequences of the program's own.
+// Raw returns the writer below one that Escaping returned, and any other as it is. It is for control sequences of the
+// program's own.
 func Raw(w io.Writer) io.Writer {
 	if e, ok := w.(*escapingWriter); ok {
 		return e.to
@@ -34,7 +35,7 @@ func Escaped(text string) string { return string(escape([]byte(text))) }
 type escapingWriter struct {
 	to   io.Writer
 	mu   sync.Mutex
-	part []byte // part is guarded by mu. It is the start of a character whose rest has not been written yet.
+	part []byte // guarded by mu. It is the start of a character whose rest has not been written yet.
 }
 
 // Write implements io.Writer.
@@ -66,8 +67,9 @@ func wholeCharacters(text []byte) int {
 	return len(text)
 }
 
-// escape returns text with escapes of all characters that are not printable, except tabs and ends of lines. Text of JSON stays the same
-// JSON: encoding/json leaves some of these characters in strings, such as U+009B, which starts control sequences as ESC [ does.
+// escape returns text with escapes of all characters that are not printable, except tabs and ends of lines. Text of
+// JSON stays the same JSON: encoding/json leaves some of these characters in strings, such as U+009B, which starts
+// control sequences as ESC [ does.
 func escape(text []byte) []byte {
 	if isPlain(text) {
 		return text

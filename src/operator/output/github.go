@@ -5,16 +5,18 @@ import (
 	"strings"
 )
 
-// gitHubText escapes the text of a workflow command of GitHub; gitHubValue escapes its parameters, such as the file name.
+// gitHubText escapes the text of a workflow command of GitHub; gitHubValue escapes its parameters, such as the file
+// name.
 var (
 	gitHubText  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	gitHubValue = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// Annotation is a text that GitHub shows at a line of a file. The zero values of File, Line and Col mean that there is none.
+// Annotation is a text that GitHub shows at a line of a file. The zero values of File, Line and Col mean that there is
+// none.
 type Annotation struct {
-	Severity  string // Severity is "notice", "warning" or "error".
-	File      string // File is a path below the directory of the checkout.
+	Severity  string // "notice", "warning" or "error".
+	File      string // a path below the directory of the checkout.
 	Line, Col int    // Line and Col start at 1.
 	Text      string
 }

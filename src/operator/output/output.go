@@ -20,8 +20,8 @@ func Plural(n any, what string) string {
 	return text
 }
 
-// Printable returns text, in quotes if it has characters that are not printable: these could move the cursor or the columns of a
-// table.
+// Printable returns text, in quotes if it has characters that are not printable: these could move the cursor or the
+// columns of a table.
 func Printable(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)
@@ -29,7 +29,8 @@ func Printable(text string) string {
 	return text
 }
 
-// WriteJSON writes v as an indented JSON object. Characters that are not printable are escaped, because some of them control terminals.
+// WriteJSON writes v as an indented JSON object. Characters that are not printable are escaped, because some of them
+// control terminals.
 func WriteJSON(w io.Writer, v any) error { return writeJSON(w, v, "  ") }
 
 // WriteJSONLine is WriteJSON on one line.

@@ -20,8 +20,9 @@ const minTextCells = 12
 // columnGap stands between two columns.
 const columnGap = "  "
 
-// Table returns the lines of a table, the titles first. It quotes cells that are not printable. If lines would need more than
-// maxCells cells of a terminal, it shortens the widest texts, and then leaves out the last columns. With 0 there is no bound.
+// Table returns the lines of a table, the titles first. It quotes cells that are not printable. If lines would need
+// more than maxCells cells of a terminal, it shortens the widest texts, and then leaves out the last columns. With 0
+// there is no bound.
 func Table(maxCells int, columns []Column, rows [][]string) []string {
 	t := newTable(columns, rows)
 	if maxCells > 0 {
@@ -30,7 +31,8 @@ func Table(maxCells int, columns []Column, rows [][]string) []string {
 	return t.lines()
 }
 
-// GrowingTable is a table whose rows arrive over time. A column grows with its cells, so lines that follow later stay aligned with it.
+// GrowingTable is a table whose rows arrive over time. A column grows with its cells, so lines that follow later stay
+// aligned with it.
 type GrowingTable struct {
 	Columns []Column
 	widths  []int
@@ -77,8 +79,8 @@ func newTable(columns []Column, rows [][]string) *table {
 	return t
 }
 
-// fit makes the lines at most maxCells cells wide. It keeps the first columns that fit with shortened texts, at least one. Lines stay
-// wider only if a first column of numbers is.
+// fit makes the lines at most maxCells cells wide. It keeps the first columns that fit with shortened texts, at least
+// one. Lines stay wider only if a first column of numbers is.
 func (t *table) fit(maxCells int) {
 	least := -len(columnGap)
 	for i, c := range t.columns {
@@ -135,8 +137,8 @@ func (t *table) lines() []string {
 	return lines
 }
 
-// Cells returns how many cells of a terminal text needs: two for each wide character of East Asian scripts, none for a combining
-// mark, and one for any other.
+// Cells returns how many cells of a terminal text needs: two for each wide character of East Asian scripts, none for a
+// combining mark, and one for any other.
 func Cells(text string) (n int) {
 	for _, r := range text {
 		n += runeCells(r)

@@ -1,7 +1,7 @@
 // Package recording records live requests and their answers, in the form that `ratelimit simulate` reads.
 //
-// A request is recorded on the goroutine that decided it, into memory with a bound. Stream takes the lines from there and writes them. If
-// it does not keep up, lines are lost, and it writes how many.
+// A request is recorded on the goroutine that decided it, into memory with a bound. Stream takes the lines from there
+// and writes them. If it does not keep up, lines are lost, and it writes how many.
 package recording
 
 import (
@@ -26,11 +26,12 @@ const (
 	MaxRecordings = 4
 	// MaxLinesPerSecond is how many requests one recording takes in a second. Writing one down takes about a microsecond.
 	MaxLinesPerSecond = 20_000
-	// maxWaitingBytes bounds the text that waits for Stream, and maxRequestBytes the keys and values of a request that is recorded. One
-	// byte can take six in JSON.
+	// maxWaitingBytes bounds the text that waits for Stream, and maxRequestBytes the keys and values of a request that is
+	// recorded. One byte can take six in JSON.
 	maxWaitingBytes = 2 << 20
 	maxRequestBytes = 64 << 10
-	// interval is the time between two writes. Lines wait for so long that those of requests decided before them can overtake them.
+	// interval is the time between two writes. Lines wait for so long that those of requests decided before them can
+	// overtake them.
 	interval = 100 * time.Millisecond
 )
 
@@ -41,8 +42,8 @@ var ErrTooMany = errors.New("too many recordings run at a time")
 type Config struct {
 	// Percent is how much is recorded: of all requests, or of all values of ByKey. It is above 0, and at most 100.
 	Percent float64
-	// ByKey, if set, records all requests that have an entry with this key and a chosen value. A hash chooses the values, the same ones
-	// in each recording and on each replica. By default each request is chosen by itself, at random.
+	// ByKey, if set, records all requests that have an entry with this key and a chosen value. A hash chooses the values,
+	// the same ones in each recording and on each replica. By default each request is chosen by itself, at random.
 	ByKey string
 	// Domain, if set, records only requests to this domain.
 	Domain string
@@ -51,8 +52,8 @@ type Config struct {
 // Recorder is a limiter.Recorder that records requests while there are recordings. Otherwise it does nothing.
 type Recorder struct {
 	appendRequest func(dst []byte, req *limiter.Request) []byte // appends a request as JSON
-	active        atomic.Pointer[[]*recording]                  // active is nil while there are no recordings.
-	mu            sync.Mutex                                    // mu is held while active is replaced.
+	active        atomic.Pointer[[]*recording]                  // nil while there are no recordings.
+	mu            sync.Mutex                                    // held while active is replaced.
 }
 
 // New returns a Recorder. appendRequest appends a request as JSON.
@@ -63,20 +64,20 @@ func New(appendRequest func(dst []byte, req *limiter.Request) []byte) *Recorder 
 // recording is one recording.
 type recording struct {
 	cfg       Config
-	threshold uint64 // threshold is Percent of 2^64. Requests and values are chosen whose random number or hash is smaller.
+	threshold uint64 // Percent of 2^64. Requests and values are chosen whose random number or hash is smaller.
 
-	mu            sync.Mutex // mu guards the fields below.
-	text          []byte     // text has the lines, each from its request on.
+	mu            sync.Mutex // guards the fields below.
+	text          []byte     // the lines, each from its request on.
 	lines         []line
-	lost          uint64 // lost counts chosen requests that were not recorded, since the last take.
-	second        int64  // second is the second in which linesInSecond were recorded.
+	lost          uint64 // counts chosen requests that were not recorded, since the last take.
+	second        int64  // the second in which linesInSecond were recorded.
 	linesInSecond int
 }
 
 // line is a recorded request.
 type line struct {
-	at   int64  // at is when it was decided, in nanoseconds since the Unix epoch.
-	text []byte // text is the line without its beginning, {"at":"...".
+	at   int64  // when it was decided, in nanoseconds since the Unix epoch.
+	text []byte // the line without its beginning, {"at":"...".
 }
 
 // Record implements limiter.Recorder.
@@ -114,7 +115,8 @@ func answerOf(statuses []limiter.Status, over bool) string {
 	return `,"answer":"OK"}` + "\n"
 }
 
-// valueKey is the key of the hash that chooses values of Config.ByKey. It is a constant, so that recordings of replicas fit together.
+// valueKey is the key of the hash that chooses values of Config.ByKey. It is a constant, so that recordings of replicas
+// fit together.
 var valueKey = siphash.Key{0x7265636f7264206f, 0x7665722076616c75}
 
 // chooses reports whether a request with these descriptors is recorded.
@@ -166,14 +168,14 @@ func (rec *recording) take() (lines []line, lost uint64) {
 	return lines, lost
 }
 
-// Stream records requests until ctx ends, and calls write at once and about every tenth of a second, with whole lines of JSON or with
-// nothing:
+// Stream records requests until ctx ends, and calls write at once and about every tenth of a second, with whole lines
+// of JSON or with nothing:
 //
 //	{"at":"2026-11-27T08:00:00.123456789Z","request":{...},"answer":"OK"}
 //	{"at":"2026-11-27T08:00:00.123456789Z","lost":12}
 //
-// The lines are ordered by time. The second form says how many chosen requests are missing before it. Stream returns the error of write,
-// ErrTooMany, or nil after ctx has ended.
+// The lines are ordered by time. The second form says how many chosen requests are missing before it. Stream returns
+// the error of write, ErrTooMany, or nil after ctx has ended.
 func (r *Recorder) Stream(ctx context.Context, cfg Config, write func(lines []byte) error) error {
 	rec := &recording{cfg: cfg, threshold: math.MaxUint64}
 	if cfg.Percent < 100 {
@@ -238,9 +240,9 @@ func (r *Recorder) stop(rec *recording) {
 
 // writer puts the lines of a recording in order.
 type writer struct {
-	waiting []line // waiting are the lines that are not written yet.
+	waiting []line // the lines that are not written yet.
 	lost    uint64
-	last    int64 // last is the time of the line that was written last.
+	last    int64 // the time of the line that was written last.
 	buffer  []byte
 }
 
@@ -272,7 +274,8 @@ func (w *writer) flush(until int64, write func([]byte) error) error {
 // timeLayout is RFC 3339 with all nine digits, so that lines sorted as text are in the order of their times.
 const timeLayout = "2006-01-02T15:04:05.000000000Z"
 
-// appendStart appends {"at":"...", the beginning of a line. If a line with a later time has been written, it has that time.
+// appendStart appends {"at":"...", the beginning of a line. If a line with a later time has been written, it has that
+// time.
 func (w *writer) appendStart(at int64) {
 	w.last = max(w.last, at)
 	w.buffer = time.Unix(0, w.last).UTC().AppendFormat(append(w.buffer, `{"at":"`...), timeLayout)

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxSamplesPerSecond is about how many decisions of each kind are counted per second, of all rules together. If there are
-	// more, a decision of a busy rule stands for several.
+	// maxSamplesPerSecond is about how many decisions of each kind are counted per second, of all rules together. If there
+	// are more, a decision of a busy rule stands for several.
 	maxSamplesPerSecond = 8_000
 	// samplingInterval is how often the shares that are sampled follow the traffic.
 	samplingInterval = 250 * time.Millisecond
@@ -29,10 +29,10 @@ type sampler struct {
 	threshold atomic.Uint64
 
 	// These fields are guarded by ruleSubjects.mu.
-	weight     uint64 // weight is how many decisions a sample stands for.
-	samples    int64  // samples is the number of samples with this weight in this interval.
-	maxSamples int64  // maxSamples is how many samples may have this weight in this interval.
-	decisions  uint64 // decisions is the estimated number of decisions in this interval.
+	weight     uint64 // how many decisions a sample stands for.
+	samples    int64  // the number of samples with this weight in this interval.
+	maxSamples int64  // how many samples may have this weight in this interval.
+	decisions  uint64 // the estimated number of decisions in this interval.
 }
 
 func (s *sampler) setWeight(n uint64) {
@@ -56,11 +56,12 @@ func (s *sampler) count(isBusy bool) (weight uint64) {
 // activity is what a sampler saw in an interval.
 type activity struct {
 	rule      *ruleSubjects
-	decisions float64 // decisions is the estimated number of decisions per interval.
+	decisions float64 // the estimated number of decisions per interval.
 }
 
-// shareOut divides the samples of an interval among the rules in list: a rule with few decisions keeps all, and the others get
-// the same number of samples. It returns that number, which is maxSamples or more if all decisions can be sampled. It sorts list.
+// shareOut divides the samples of an interval among the rules in list: a rule with few decisions keeps all, and the
+// others get the same number of samples. It returns that number, which is maxSamples or more if all decisions can be
+// sampled. It sorts list.
 func shareOut(list []activity) (perRule float64) {
 	slices.SortFunc(list, func(a, b activity) int { return cmp.Compare(a.decisions, b.decisions) })
 	left := float64(maxSamples)

@@ -1,8 +1,8 @@
-// Package subjects finds the subjects of each rule with the most hits and with the most denied hits. A subject is what a limit
-// counts: it has a counter of its own.
+// Package subjects finds the subjects of each rule with the most hits and with the most denied hits. A subject is what
+// a limit counts: it has a counter of its own.
 //
-// A Tracker counts a sample of the decisions, so that the cost does not grow with the traffic, in memory that does not grow with
-// the number of subjects.
+// A Tracker counts a sample of the decisions, so that the cost does not grow with the traffic, in memory that does not
+// grow with the number of subjects.
 package subjects
 
 import (
@@ -26,8 +26,9 @@ import (
 // Kind says which hits are counted.
 type Kind uint8
 
-// Hits are what a limit charges or refuses, and what the store did not answer. A settlement counts, and its reservation does not. Refunds and looks are not counted. A denied hit
-// is one that the limit refused, unless shadow mode let it pass.
+// Hits are what a limit charges or refuses, and what the store did not answer. A settlement counts, and its reservation
+// does not. Refunds and looks are not counted. A denied hit is one that the limit refused, unless shadow mode let it
+// pass.
 const (
 	Hits Kind = iota
 	DeniedHits
@@ -37,7 +38,8 @@ const (
 // Window says which time is counted.
 type Window uint8
 
-// Windows slide: the hits of the last minute are those since the clock's minute began, and a part of those of the minute before.
+// Windows slide: the hits of the last minute are those since the clock's minute began, and a part of those of the
+// minute before.
 const (
 	Minute Window = iota
 	Hour
@@ -59,43 +61,44 @@ type Tracker struct {
 	hash     func(key []byte) uint64
 
 	tables  metrics.RuleTables[ruleSubjects] // The subjects of a domain are those of RequestLimits. mu guards changes.
-	ranked  atomic.Int64                     // ranked is the number of rules with rankings.
-	samples [kindCount]atomic.Int64          // samples counts the samples of all rules in this interval.
+	ranked  atomic.Int64                     // the number of rules with rankings.
+	samples [kindCount]atomic.Int64          // counts the samples of all rules in this interval.
 
-	advancedAt atomic.Int64 // advancedAt is the time of the last advance, in nanoseconds since 1970. It is 0 before the first one.
+	advancedAt atomic.Int64 // the time of the last advance, in nanoseconds since 1970. It is 0 before the first one.
 
-	mu    sync.Mutex                         // mu guards rules and changes of tables.
-	rules map[metrics.RuleName]*ruleSubjects // rules has the rules in force that have decided something.
+	mu    sync.Mutex                         // guards rules and changes of tables.
+	rules map[metrics.RuleName]*ruleSubjects // the rules in force that have decided something.
 
-	activatedMu sync.Mutex      // activatedMu guards activated.
-	activated   []*ruleSubjects // activated has the rules that became active since the last advance.
+	activatedMu sync.Mutex      // guards activated.
+	activated   []*ruleSubjects // the rules that became active since the last advance.
 
 	// Only advance uses these fields.
-	active       []*ruleSubjects       // active has the rules that were active in the last intervals. Removed ones stay until they are idle.
-	activeByKind [kindCount][]activity // activeByKind is memory that is used again.
+	// the rules that were active in the last intervals. Removed ones stay until they are idle.
+	active       []*ruleSubjects
+	activeByKind [kindCount][]activity // memory that is used again.
 }
 
 // ruleSubjects are the subjects of one rule.
 type ruleSubjects struct {
 	metrics.RuleName
 	samplers [kindCount]sampler
-	rate     float64 // rate is the moving average of decisions per interval, over about a minute. Only advance uses it.
+	rate     float64 // the moving average of decisions per interval, over about a minute. Only advance uses it.
 
-	mu        sync.Mutex // mu guards the fields below, and those of samplers that say so.
-	isActive  bool       // isActive says that the rule is in Tracker.active or Tracker.activated.
-	isRemoved bool       // isRemoved says that a reload removed the rule, so that it gets no rankings.
-	isRanked  bool       // isRanked says that the rule may have rankings.
-	since     time.Time  // since is when the rule got its rankings. It is zero until the first advance after that.
+	mu        sync.Mutex // guards the fields below, and those of samplers that say so.
+	isActive  bool       // true if the rule is in Tracker.active or Tracker.activated.
+	isRemoved bool       // true if a reload removed the rule, so that it gets no rankings.
+	isRanked  bool       // true if the rule may have rankings.
+	since     time.Time  // when the rule got its rankings. It is zero until the first advance after that.
 	rankings  [kindCount]*ranking
-	entries   []rules.Entry // entries and text are memory that is used again.
+	entries   []rules.Entry // memory that is used again.
 	text      []byte
 }
 
 // ranking has the windows of one kind.
 type ranking [windowCount]window
 
-// New returns a Tracker for at most maxRules rules at a time, the busiest ones. A rule needs up to 220 KiB: 4 summaries of 16 KiB
-// and their texts, for each kind of hits. Rules without traffic need nothing.
+// New returns a Tracker for at most maxRules rules at a time, the busiest ones. A rule needs up to 220 KiB: 4 summaries
+// of 16 KiB and their texts, for each kind of hits. Rules without traffic need nothing.
 func New(maxRules int) *Tracker {
 	seed := maphash.MakeSeed()
 	return &Tracker{
@@ -154,9 +157,11 @@ func (t *Tracker) remove(r *ruleSubjects) {
 	t.dropRankings(r)
 }
 
-// subjectsOf returns the subjects of the rule that c charges, or of the domain if c charges a limit of the request. table is that of
-// a.RuleSet. The first call for a rule makes them.
-func (t *Tracker) subjectsOf(table *metrics.RuleTable[ruleSubjects], a *limiter.Answer, c *limiter.Charge) *ruleSubjects {
+// subjectsOf returns the subjects of the rule that c charges, or of the domain if c charges a limit of the request.
+// table is that of a.RuleSet. The first call for a rule makes them.
+func (t *Tracker) subjectsOf(table *metrics.RuleTable[ruleSubjects], a *limiter.Answer,
+	c *limiter.Charge,
+) *ruleSubjects {
 	if c.Rule == nil {
 		if r := table.Domain(a.Domain).Load(); r != nil {
 			return r
@@ -181,7 +186,8 @@ func (t *Tracker) subjectsOf(table *metrics.RuleTable[ruleSubjects], a *limiter.
 		inForce = t.tables.StoreRule(a.RuleSet, c.Rule, r)
 	}
 	if inForce {
-		t.rules[metrics.RuleName{Domain: strings.Clone(name.Domain), Rule: strings.Clone(name.Rule)}] = r // The copies let the texts of the Set be freed.
+		// The copies let the texts of the Set be freed.
+		t.rules[metrics.RuleName{Domain: strings.Clone(name.Domain), Rule: strings.Clone(name.Rule)}] = r
 	} else {
 		t.remove(r)
 	}
@@ -206,8 +212,8 @@ func (t *Tracker) dropRankings(r *ruleSubjects) {
 	}
 }
 
-// Record implements limiter.Recorder. It allocates memory only for the first decision of a rule, for a rule that gets rankings, and for its
-// first texts.
+// Record implements limiter.Recorder. It allocates memory only for the first decision of a rule, for a rule that gets
+// rankings, and for its first texts.
 func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 	table, ok := t.tables.TableOf(a.RuleSet)
 	if !ok || a.Domain == nil {
@@ -287,8 +293,8 @@ func (t *Tracker) activate(r *ruleSubjects) {
 	t.activated = append(t.activated, r)
 }
 
-// reserve reports whether r may have rankings: it has some already, or there are less than maxRules rules that have. The caller
-// holds r.mu.
+// reserve reports whether r may have rankings: it has some already, or there are less than maxRules rules that have.
+// The caller holds r.mu.
 func (t *Tracker) reserve(r *ruleSubjects) bool {
 	if r.isRanked || r.isRemoved {
 		return r.isRanked
@@ -314,8 +320,8 @@ func (t *Tracker) newRanking(r *ruleSubjects) *ranking {
 	return rank
 }
 
-// writeText sets r.text to the entries of a descriptor that form the counter of rule; "(all)" if the rule has only one counter.
-// The caller holds r.mu.
+// writeText sets r.text to the entries of a descriptor that form the counter of rule; "(all)" if the rule has only one
+// counter. The caller holds r.mu.
 func (r *ruleSubjects) writeText(rule *rules.Rule, entries []rules.Entry) {
 	if rule != nil {
 		r.entries = rule.AppendCounterEntries(r.entries[:0], entries)
@@ -344,8 +350,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// advance ends a sampling interval: it moves the windows, chooses the rules with rankings, and shares out the samples of the next
-// interval. Only one goroutine at a time may call it.
+// advance ends a sampling interval: it moves the windows, chooses the rules with rankings, and shares out the samples
+// of the next interval. Only one goroutine at a time may call it.
 func (t *Tracker) advance(now time.Time) {
 	elapsed := samplingInterval
 	if last := t.advancedAt.Load(); last != 0 {
@@ -359,7 +365,8 @@ func (t *Tracker) advance(now time.Time) {
 	t.activatedMu.Lock()
 	t.active, t.activated = append(t.active, t.activated...), nil
 	t.activatedMu.Unlock()
-	var busiest, idlest *ruleSubjects // busiest is the busiest rule without rankings, idlest the least busy one with rankings.
+	// busiest is the busiest rule without rankings, idlest the least busy one with rankings.
+	var busiest, idlest *ruleSubjects
 	stillActive := t.active[:0]
 	for _, r := range t.active {
 		isRanked, isActive := t.endInterval(r, now, float64(samplingInterval)/float64(elapsed))
@@ -402,8 +409,8 @@ func (t *Tracker) replace(old, next *ruleSubjects) {
 	t.reserve(next) // If another rule was faster, next gets rankings another time.
 }
 
-// endInterval ends the interval of r, and adds what r did to t.activeByKind. perInterval converts numbers to those of an interval
-// of the usual length. It reports whether r has rankings, and whether the next advance must look at it.
+// endInterval ends the interval of r, and adds what r did to t.activeByKind. perInterval converts numbers to those of
+// an interval of the usual length. It reports whether r has rankings, and whether the next advance must look at it.
 func (t *Tracker) endInterval(r *ruleSubjects, now time.Time, perInterval float64) (isRanked, isActive bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -449,13 +456,13 @@ type Query struct {
 // Subject is a subject with its estimated hits in the window.
 type Subject struct {
 	Domain, Rule string
-	Text         string // Text has the entries of the descriptor that form the counter, as callertext.Descriptor writes them.
+	Text         string // the entries of the descriptor that form the counter, as callertext.Descriptor writes them.
 	Hits         float64
 	PerSecond    float64
 }
 
-// Top returns the subjects that q asks for at a time, those with the most hits first. A rule has at most listSize subjects for
-// each of two periods.
+// Top returns the subjects that q asks for at a time, those with the most hits first. A rule has at most listSize
+// subjects for each of two periods.
 func (t *Tracker) Top(now time.Time, q Query) []Subject {
 	t.mu.Lock()
 	var asked []*ruleSubjects
@@ -470,7 +477,8 @@ func (t *Tracker) Top(now time.Time, q Query) []Subject {
 		list = r.appendSubjects(list, now, q)
 	}
 	slices.SortFunc(list, func(a, b Subject) int {
-		return cmp.Or(cmp.Compare(b.Hits, a.Hits), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Text, b.Text))
+		return cmp.Or(cmp.Compare(b.Hits, a.Hits), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule),
+			cmp.Compare(a.Text, b.Text))
 	})
 	return list[:min(len(list), max(q.Limit, 0))]
 }

@@ -1,25 +1,25 @@
 package subjects
 
-// A summary keeps the counters with most hits of one window, in fixed memory. It counts in cells, each for one counter at a time.
-// A counter without a cell takes the cell with the fewest hits of its set: its hits are added there, and the cell becomes its own
-// with the probability hits / (hits of the cell). So the expected count of each counter is its true one, and a counter with a
-// share of the hits that is well above 1/cellCount keeps its cell.
+// A summary keeps the counters with most hits of one window, in fixed memory. It counts in cells, each for one counter
+// at a time. A counter without a cell takes the cell with the fewest hits of its set: its hits are added there, and the
+// cell becomes its own with the probability hits / (hits of the cell). So the expected count of each counter is its
+// true one, and a counter with a share of the hits that is well above 1/cellCount keeps its cell.
 //
 // A summary also lists the counters with the highest counts, with their texts.
 type summary struct {
 	cells [cellCount]cell
 
-	listed   int // listed is how many counters the list has. They are the first elements of the arrays.
-	lowest   int // lowest is the position of the lowest count, once the list is full.
+	listed   int // how many counters the list has. They are the first elements of the arrays.
+	lowest   int // the position of the lowest count, once the list is full.
 	hashes   [listSize]uint64
 	counts   [listSize]float64
-	subjects [listSize][]byte // subjects are texts. Their memory is used again.
+	subjects [listSize][]byte // texts. Their memory is used again.
 }
 
 const (
 	cellCount = 1024
-	cellWays  = 8  // cellWays is the number of cells of a set. The hash of a counter chooses its set.
-	listSize  = 40 // listSize is how many counters of a window can be shown.
+	cellWays  = 8  // the number of cells of a set. The hash of a counter chooses its set.
+	listSize  = 40 // how many counters of a window can be shown.
 )
 
 // cell counts the hits of the counter with a hash. The hash 0 marks an empty cell.
@@ -28,8 +28,8 @@ type cell struct {
 	count float64
 }
 
-// add counts hits of the counter with a hash other than 0. fraction is random, at least 0 and less than 1. It returns the count
-// of the counter, 0 if it has no cell.
+// add counts hits of the counter with a hash other than 0. fraction is random, at least 0 and less than 1. It returns
+// the count of the counter, 0 if it has no cell.
 func (s *summary) add(hash uint64, hits, fraction float64) (count float64) {
 	set := s.set(hash)
 	least := &set[0]
@@ -123,7 +123,7 @@ func (s *summary) countOf(hash uint64) float64 {
 // window is a sliding window: a summary of the current period of the clock, and one of the period before it.
 type window struct {
 	current, previous *summary
-	period            int64 // period is the number of the current period since 1970, 0 if it is not known yet.
+	period            int64 // the number of the current period since 1970, 0 if it is not known yet.
 }
 
 func newWindow() window { return window{current: new(summary), previous: new(summary)} }
@@ -145,8 +145,8 @@ func (w *window) advance(period int64) {
 	w.period = period
 }
 
-// forEach yields the listed counters. share is the part of the previous period that is still in the window, from 0 to 1: the hits
-// of a counter are its hits in the current period, and this part of those in the previous one.
+// forEach yields the listed counters. share is the part of the previous period that is still in the window, from 0 to
+// 1: the hits of a counter are its hits in the current period, and this part of those in the previous one.
 func (w *window) forEach(share float64, yield func(subject []byte, hits float64)) {
 	c, p := w.current, w.previous
 	for i := range c.listed {

@@ -1,5 +1,5 @@
-// Package throttle lets some events of each interval pass, and counts the others. It bounds what callers can cause, such as lines of
-// the log.
+// Package throttle lets some events of each interval pass, and counts the others. It bounds what callers can cause,
+// such as lines of the log.
 package throttle
 
 import (
@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Throttle lets the first events of each interval pass. Intervals follow the clock: those of one second start with the seconds. It is
-// safe for concurrent use.
+// Throttle lets the first events of each interval pass. Intervals follow the clock: those of one second start with the
+// seconds. It is safe for concurrent use.
 type Throttle struct {
 	most     int
-	interval int64 // interval is in nanoseconds.
+	interval int64 // in nanoseconds.
 
-	fullInterval atomic.Int64  // fullInterval is the number of an interval that is used up, so that its further events need no lock.
-	skipped      atomic.Uint64 // skipped counts the events since the last one that passed.
+	fullInterval atomic.Int64  // the number of an interval that is used up, so that its further events need no lock.
+	skipped      atomic.Uint64 // counts the events since the last one that passed.
 
-	mu           sync.Mutex // mu guards the fields below.
-	lastInterval int64      // lastInterval is the number of the interval of the last event that passed.
-	passed       int        // passed counts the events of lastInterval that passed.
+	mu           sync.Mutex // guards the fields below.
+	lastInterval int64      // the number of the interval of the last event that passed.
+	passed       int        // counts the events of lastInterval that passed.
 }
 
 // New returns a Throttle that lets at most most events of each interval pass.

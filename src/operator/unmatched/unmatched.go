@@ -1,5 +1,5 @@
-// Package unmatched samples descriptors to which no rule applies, for the log, with the reason. Its samples contain the keys of a
-// descriptor, which a proxy's configuration names, and no value, which may be secret.
+// Package unmatched samples descriptors to which no rule applies, for the log, with the reason. Its samples contain the
+// keys of a descriptor, which a proxy's configuration names, and no value, which may be secret.
 package unmatched
 
 import (
@@ -18,9 +18,9 @@ type Sample struct {
 	Domain string
 	// IsUnknownDomain says that no rules have the domain. Keys and Reason are empty then.
 	IsUnknownDomain bool
-	Keys            string // Keys has the keys of the entries, separated by commas.
+	Keys            string // the keys of the entries, separated by commas.
 	Reason          string
-	Skipped         uint64 // Skipped is the number of descriptors without a rule since the last sample.
+	Skipped         uint64 // the number of descriptors without a rule since the last sample.
 }
 
 // Sampler is a limiter.Recorder that samples descriptors without a rule.
@@ -29,8 +29,8 @@ type Sampler struct {
 	onSample func(Sample)
 }
 
-// New returns a Sampler that gives at most perSecond samples a second to onSample. onSample runs on the goroutine of the request, so it must
-// not block, and on several at a time.
+// New returns a Sampler that gives at most perSecond samples a second to onSample. onSample runs on the goroutine of
+// the request, so it must not block, and on several at a time.
 func New(perSecond int, onSample func(Sample)) *Sampler {
 	return &Sampler{throttle.New(perSecond, time.Second), onSample}
 }

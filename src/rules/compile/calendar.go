@@ -21,7 +21,8 @@ var zoneNames = strings.Fields(zonesText)
 
 // calendarUnits are the units that calendars have.
 var calendarUnits = map[rules.Unit]algorithm.CalendarUnit{
-	rules.UnitDay: algorithm.CalendarDay, rules.UnitWeek: algorithm.CalendarWeek, rules.UnitMonth: algorithm.CalendarMonth, rules.UnitYear: algorithm.CalendarYear,
+	rules.UnitDay: algorithm.CalendarDay, rules.UnitWeek: algorithm.CalendarWeek, rules.UnitMonth: algorithm.CalendarMonth,
+	rules.UnitYear: algorithm.CalendarYear,
 }
 
 // compileCalendar returns the calendar of a limit; nil if it has none, or if there is a problem. The unit of r is set.
@@ -35,11 +36,13 @@ func (c *Compiler) compileCalendar(r *rules.Rule, cfg *RateLimitConfig, kind alg
 	switch {
 	case kind != algorithm.FixedWindow: // checkSettings has reported it.
 	case cfg.Period != nil:
-		c.problems.Add(at.Pos, "write `unit: day`, week, month or year instead of the period", "period and calendar exclude each other")
+		c.problems.Add(at.Pos, "write `unit: day`, week, month or year instead of the period",
+			"period and calendar exclude each other")
 		isCalendarUnit = false
 	case r.Unit == rules.UnitUnknown: // windowLength has reported it.
 	case !isCalendarUnit:
-		c.problems.Add(at.Pos, "write `unit: day`, week, month or year, or remove it", "calendar means nothing to the unit %s", strings.ToLower(r.Unit.String()))
+		c.problems.Add(at.Pos, "write `unit: day`, week, month or year, or remove it",
+			"calendar means nothing to the unit %s", strings.ToLower(r.Unit.String()))
 	}
 	spec := algorithm.CalendarSpec{Unit: unit, Units: int(r.UnitMultiplier), Location: c.parseTimeZone(cfg.TimeZone)}
 	if isCalendarUnit {
@@ -74,15 +77,16 @@ func (c *Compiler) parseTimeZone(v *Positioned[string]) *time.Location {
 	}
 	zone, err := time.LoadLocation(v.Value)
 	if err != nil {
-		c.problems.Add(v.Pos, "repair the zone data of this host, or remove it: the program has its own", "cannot read the time zone %s: %v", rules.Quote(v.Value), err)
+		c.problems.Add(v.Pos, "repair the zone data of this host, or remove it: the program has its own",
+			"cannot read the time zone %s: %v", rules.Quote(v.Value), err)
 		return nil
 	}
 	c.shared.zones[v.Value] = zone
 	return zone
 }
 
-// nearestZone returns the name of the time zone that was probably meant; empty if no name is near. A city alone is near: "berlin" means
-// "Europe/Berlin".
+// nearestZone returns the name of the time zone that was probably meant; empty if no name is near. A city alone is
+// near: "berlin" means "Europe/Berlin".
 func nearestZone(name string) string {
 	wanted := strings.ReplaceAll(strings.ToLower(name), " ", "_")
 	lower := strings.Fields(strings.ToLower(zonesText))

@@ -14,11 +14,13 @@ const maxChargesPerDescriptor = 100
 type inheritance struct {
 	chargePathSetting *inheritedSetting // set where `charge: path` holds, and nil for the default, leaf
 	allOrNoneSetting  *inheritedSetting // set where `on_reject: none` holds, and nil for the default, each
-	// limitsAbove are the limits of the levels from the one with `charge: path`, outermost first. A match is charged to them too.
+	// limitsAbove are the limits of the levels from the one with `charge: path`, outermost first. A match is charged to
+	// them too.
 	limitsAbove []*rules.Rule
 }
 
-// inheritedSetting is one `charge: path` or `on_reject: none` in a file. It holds for its descriptor and all levels below.
+// inheritedSetting is one `charge: path` or `on_reject: none` in a file. It holds for its descriptor and all levels
+// below.
 type inheritedSetting struct {
 	yamlKey   *inheritableYAMLKey
 	pos       rules.Pos
@@ -37,14 +39,17 @@ var (
 		"remove it, or give a level above a rate_limit",
 	}
 	onRejectYAMLKey = inheritableYAMLKey{
-		"on_reject", "each", "none", "on_reject: none is about several limits, and no descriptor here is charged to more than one",
+		"on_reject", "each", "none", "on_reject: none is about several limits, and no descriptor here is charged to more " +
+			"than one",
 		"remove it, or add limits with rate_limits or charge: path",
 	}
 )
 
-// effectiveSetting returns the setting of a descriptor that inherits above and has the value v for the key. It returns nil if the key is
-// off, and above if v is nil.
-func (c *Compiler) effectiveSetting(key *inheritableYAMLKey, above *inheritedSetting, v *Positioned[string]) *inheritedSetting {
+// effectiveSetting returns the setting of a descriptor that inherits above and has the value v for the key. It returns
+// nil if the key is off, and above if v is nil.
+func (c *Compiler) effectiveSetting(key *inheritableYAMLKey, above *inheritedSetting,
+	v *Positioned[string],
+) *inheritedSetting {
 	switch {
 	case v == nil:
 	case v.Value == key.offValue:
@@ -59,14 +64,17 @@ func (c *Compiler) effectiveSetting(key *inheritableYAMLKey, above *inheritedSet
 	return above
 }
 
-// inheritanceWith returns what a descriptor or file has that inherits in, and sets charge and onReject unless these are nil.
+// inheritanceWith returns what a descriptor or file has that inherits in, and sets charge and onReject unless these are
+// nil.
 func (c *Compiler) inheritanceWith(in inheritance, charge, onReject *Positioned[string]) inheritance {
-	if in.chargePathSetting = c.effectiveSetting(&chargeYAMLKey, in.chargePathSetting, charge); in.chargePathSetting == nil {
+	if in.chargePathSetting = c.effectiveSetting(&chargeYAMLKey, in.chargePathSetting,
+		charge); in.chargePathSetting == nil {
 		in.limitsAbove = nil
 	}
 	in.allOrNoneSetting = c.effectiveSetting(&onRejectYAMLKey, in.allOrNoneSetting, onReject)
 	if s := &c.options.Store; s.CannotChargeAllOrNone && onReject != nil && onReject.Value == onRejectYAMLKey.onValue {
-		c.problems.Add(onReject.Pos, "remove it, or use "+s.adviseOtherStores(), "%s cannot charge several limits all or none", s.StoreName)
+		c.problems.Add(onReject.Pos, "remove it, or use "+s.adviseOtherStores(),
+			"%s cannot charge several limits all or none", s.StoreName)
 	}
 	return in
 }
@@ -120,13 +128,14 @@ func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p
 		}
 		if j := slices.IndexFunc(before, same); j >= 0 {
 			c.problems.Add(limit.Pos, "keep the smaller one, or change the window or the algorithm of one",
-				"the limit at %v has the same algorithm and window: they would share a counter, and each hit count twice", before[j].Pos)
+				"the limit at %v has the same algorithm and window: they would share a counter, and each hit count twice",
+				before[j].Pos)
 		}
 	}
 }
 
-// compileMatchedRule returns the rule that FindRule returns for the descriptor of cfg. ownLimits are the limits of that descriptor. The
-// rule is nil if a match is charged to no limit.
+// compileMatchedRule returns the rule that FindRule returns for the descriptor of cfg. ownLimits are the limits of that
+// descriptor. The rule is nil if a match is charged to no limit.
 func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimits []*rules.Rule) *rules.Rule {
 	if p.allOrNoneSetting != nil {
 		c.refuseCountBlocked(p.limitsAbove)
@@ -146,8 +155,10 @@ func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimit
 	if len(ownLimits) > 0 {
 		charges = slices.Concat(p.limitsAbove, ownLimits)
 	}
-	if len(charges) > maxChargesPerDescriptor && len(p.limitsAbove) <= maxChargesPerDescriptor { // If limitsAbove are too many, a level above has this problem.
-		c.problems.Add(cfg.Pos, "use fewer levels with limits, or charge: leaf", "what matches is charged to more than %d limits",
+	// limitsAbove are too many, a level above has this problem.
+	if len(charges) > maxChargesPerDescriptor && len(p.limitsAbove) <= maxChargesPerDescriptor {
+		c.problems.Add(cfg.Pos, "use fewer levels with limits, or charge: leaf",
+			"what matches is charged to more than %d limits",
 			maxChargesPerDescriptor)
 	}
 	if len(charges) > 1 {
@@ -170,19 +181,21 @@ func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimit
 	return r
 }
 
-// refuseCountBlocked reports each of the limits that has count_blocked: true, once. Their hits are charged all or none, so that no
-// refused hit can count.
+// refuseCountBlocked reports each of the limits that has count_blocked: true, once. Their hits are charged all or none,
+// so that no refused hit can count.
 func (c *Compiler) refuseCountBlocked(limits []*rules.Rule) {
 	for _, r := range limits {
 		if at, written := c.countBlockedPos[r]; written {
 			c.problems.Add(at, "remove count_blocked, or write `on_reject: each` on the descriptor",
-				"count_blocked: true and on_reject: none exclude each other: nothing is charged when a limit refuses, so refused hits cannot count")
+				"count_blocked: true and on_reject: none exclude each other: nothing is charged when a limit refuses, so refused "+
+					"hits cannot count")
 			delete(c.countBlockedPos, r)
 		}
 	}
 }
 
-// forChildren returns what the children of a descriptor inherit. r is what compileMatchedRule returned for the descriptor.
+// forChildren returns what the children of a descriptor inherit. r is what compileMatchedRule returned for the
+// descriptor.
 func (in inheritance) forChildren(r *rules.Rule) inheritance {
 	if in.chargePathSetting != nil && r != nil {
 		in.limitsAbove = r.LimitsToCharge()
@@ -190,7 +203,8 @@ func (in inheritance) forChildren(r *rules.Rule) inheritance {
 	return in
 }
 
-// warnReplacedLimits warns of own limits that never apply, because all their hits are also charged to a limit that replaces them.
+// warnReplacedLimits warns of own limits that never apply, because all their hits are also charged to a limit that
+// replaces them.
 func (c *Compiler) warnReplacedLimits(ownLimits, charges []*rules.Rule) {
 	names := 0
 	for _, r := range charges {
@@ -203,7 +217,8 @@ func (c *Compiler) warnReplacedLimits(ownLimits, charges []*rules.Rule) {
 		i := slices.IndexFunc(charges, func(by *rules.Rule) bool { return by != r && slices.Contains(by.Replaces, r.Name) })
 		if i >= 0 && r.Name != "" && !r.Unlimited {
 			c.warnings.Add(r.Pos, "remove one of them",
-				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it", rules.Quote(r.Name), charges[i].Pos)
+				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it",
+				rules.Quote(r.Name), charges[i].Pos)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"ratelimit/src/rules/datafile"
 )
 
-// maxTotalNameBytes is the most bytes that the names of all levels may have together. A value of a megabyte that aliases repeat on 100
-// levels would take gigabytes, while 100,000 rules with names of 100 bytes need 10 MB.
+// maxTotalNameBytes is the most bytes that the names of all levels may have together. A value of a megabyte that
+// aliases repeat on 100 levels would take gigabytes, while 100,000 rules with names of 100 bytes need 10 MB.
 const maxTotalNameBytes = 256 << 20
 
 // maxComparedItems is the most items of a list that are compared with all items before them.
@@ -25,7 +25,8 @@ type Options struct {
 	MergeDomains bool
 	// Store tells what the store of the counters supports. Limits that it cannot count are refused.
 	Store StoreSupport
-	// ChargesAllOrNothing says that the limiter charges a request only if all of it passes. count_blocked has no effect then.
+	// ChargesAllOrNothing says that the limiter charges a request only if all of it passes. count_blocked has no effect
+	// then.
 	ChargesAllOrNothing bool
 	// Fallback decides hits that the store does not answer, unless the rules have on_store_failure.
 	Fallback backend.Fallback
@@ -37,12 +38,12 @@ type StoreSupport struct {
 	Algorithms            []algorithm.Kind // the algorithms that the store supports; empty means all
 	AlwaysCountsBlocked   bool             // the store always counts refused hits
 	CannotChargeAllOrNone bool             // the store cannot charge several limits all or none
-	WhyNoHolds            string           // WhyNoHolds says why the store cannot keep holds; empty if it can.
+	WhyNoHolds            string           // says why the store cannot keep holds; empty if it can.
 	AlternativeStores     []string         // the names of the stores that support everything, at least two
 }
 
-// Compile turns configurations into a Set. The error, if any, is Problems, with everything that is wrong. Warnings tell what is valid
-// but has no effect; they are returned only with a Set.
+// Compile turns configurations into a Set. The error, if any, is Problems, with everything that is wrong. Warnings tell
+// what is valid but has no effect; they are returned only with a Set.
 func Compile(configs []DomainConfig, opt Options) (*rules.Set, rules.Problems, error) {
 	c := NewCompiler(opt)
 	for i := range configs {
@@ -51,16 +52,18 @@ func Compile(configs []DomainConfig, opt Options) (*rules.Set, rules.Problems, e
 	return c.Result()
 }
 
-// Shared is what the Compilers of one load share, if each of them compiles a part of the rules. Its zero value is ready to use. One
-// goroutine at a time may use it and its Compilers.
+// Shared is what the Compilers of one load share, if each of them compiles a part of the rules. Its zero value is ready
+// to use. One goroutine at a time may use it and its Compilers.
 type Shared struct {
-	totalNameBytes int                                            // totalNameBytes counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
-	zones          map[string]*time.Location                      // the time zones of all limits, by name
-	calendars      map[algorithm.CalendarSpec]*algorithm.Calendar // the calendars of all limits, so that equal ones share their last window
+	// counts the bytes of all names. Beyond maxTotalNameBytes no rule is added.
+	totalNameBytes int
+	zones          map[string]*time.Location // the time zones of all limits, by name
+	// the calendars of all limits, so that equal ones share their last window
+	calendars map[algorithm.CalendarSpec]*algorithm.Calendar
 }
 
-// Reuse counts the names of a Set that a Compiler of an earlier load made, and that this load has again. It returns false if all names
-// together are too long.
+// Reuse counts the names of a Set that a Compiler of an earlier load made, and that this load has again. It returns
+// false if all names together are too long.
 func (s *Shared) Reuse(set *rules.Set) bool {
 	s.totalNameBytes += set.NameBytes()
 	return s.totalNameBytes <= maxTotalNameBytes
@@ -76,7 +79,8 @@ func (s *Shared) NewCompiler(opt Options) *Compiler {
 	}
 	return &Compiler{
 		options: opt, shared: s, domainsByName: make(map[string]*rules.Domain),
-		countBlockedPos: make(map[*rules.Rule]rules.Pos), holdIDPos: make(map[*rules.Rule]rules.Pos), enforcePercentPos: make(map[*rules.Rule]rules.Pos),
+		countBlockedPos: make(map[*rules.Rule]rules.Pos), holdIDPos: make(map[*rules.Rule]rules.Pos),
+		enforcePercentPos: make(map[*rules.Rule]rules.Pos),
 	}
 }
 
@@ -95,9 +99,9 @@ type Compiler struct {
 	warnings          rules.Problems
 	replacingRules    []replacingRule
 	inheritedSettings []*inheritedSetting
-	countBlockedPos   map[*rules.Rule]rules.Pos // countBlockedPos maps limits with `count_blocked: true` to the position of that setting.
-	holdIDPos         map[*rules.Rule]rules.Pos // holdIDPos maps limits with a hold_id to the position of that setting.
-	enforcePercentPos map[*rules.Rule]rules.Pos // enforcePercentPos maps limits with enforce_percent to the position of that setting.
+	countBlockedPos   map[*rules.Rule]rules.Pos // maps limits with `count_blocked: true` to the position of that setting.
+	holdIDPos         map[*rules.Rule]rules.Pos // maps limits with a hold_id to the position of that setting.
+	enforcePercentPos map[*rules.Rule]rules.Pos // maps limits with enforce_percent to the position of that setting.
 	namesTooLong      bool                      // set if a rule was not added because all names together are too long
 	quotaBuckets      bool                      // the domain of lastConfig has quota_buckets
 	warnedKeys        map[keyPair]bool          // the keys in that domain of which checkKeyOrder has warned
@@ -142,13 +146,15 @@ func (c *Compiler) AddConfig(cfg *DomainConfig) {
 	}
 	t, isTree := d.Matcher.(*match.Tree)
 	if !isTree {
-		t = &match.Tree{} // Descriptors beside rules are an error; a tree outside the domain lets the compiler check them too.
+		// Descriptors beside rules are an error; a tree outside the domain lets the compiler check them too.
+		t = &match.Tree{}
 	}
 	c.lastRoot = &t.Root
 	c.compileDescriptors(c.lastRoot, cfg.Descriptors, c.lastPath)
 }
 
-// addDomain returns the domain for cfg. If the set cannot take it, that is a problem, and the domain is not added to the set.
+// addDomain returns the domain for cfg. If the set cannot take it, that is a problem, and the domain is not added to
+// the set.
 func (c *Compiler) addDomain(cfg *DomainConfig) *rules.Domain {
 	form, matcher := rules.DescriptorTree, rules.Matcher(&match.Tree{})
 	switch {
@@ -186,8 +192,8 @@ func (c *Compiler) ExtendConfig(cfg *DomainConfig) {
 	}
 }
 
-// FinishConfig compiles what is left of the configuration of the last AddConfig, whose memory can be freed then. AddConfig and Result do so,
-// too. ExtendConfig may not be called before the next AddConfig.
+// FinishConfig compiles what is left of the configuration of the last AddConfig, whose memory can be freed then.
+// AddConfig and Result do so, too. ExtendConfig may not be called before the next AddConfig.
 func (c *Compiler) FinishConfig() {
 	cfg := c.lastConfig
 	if cfg == nil {
@@ -197,7 +203,8 @@ func (c *Compiler) FinishConfig() {
 	switch {
 	case c.lastList != nil:
 		if len(cfg.Descriptors) > 0 {
-			c.problems.Add(cfg.Rules.Pos, "put them into files of their own, each with a domain", "rules and descriptors exclude each other")
+			c.problems.Add(cfg.Rules.Pos, "put them into files of their own, each with a domain",
+				"rules and descriptors exclude each other")
 		}
 		c.compileOrderedList(c.lastList, cfg, c.lastPath)
 	case c.lastWords != nil:
@@ -243,14 +250,16 @@ func (c *Compiler) countNameBytes(at rules.Pos, size int) bool {
 	return false
 }
 
-// parseFallback returns the fallback that v, the value of on_store_failure, names. If v is nil, it returns the inherited one.
+// parseFallback returns the fallback that v, the value of on_store_failure, names. If v is nil, it returns the
+// inherited one.
 func (c *Compiler) parseFallback(inherited backend.Fallback, v *Positioned[string]) backend.Fallback {
 	if v == nil {
 		return inherited
 	}
 	f, known := backend.ParseFallback(v.Value)
 	if !known {
-		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, backend.FallbackNames(), "write "+rules.JoinWithOr(backend.FallbackNames())), "on_store_failure is not known: %s", rules.Quote(v.Value))
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, backend.FallbackNames(),
+			"write "+rules.JoinWithOr(backend.FallbackNames())), "on_store_failure is not known: %s", rules.Quote(v.Value))
 	}
 	return f
 }
@@ -267,7 +276,8 @@ func (c *Compiler) warnUnknownReplacedNames() {
 	for _, by := range c.replacingRules {
 		for _, other := range by.replacedNames {
 			if !replaceable[name{by.rule.Domain, other.Value}] {
-				c.warnings.Add(other.Pos, "check the spelling, or remove it", "no rule of the domain that could be replaced is named %s",
+				c.warnings.Add(other.Pos, "check the spelling, or remove it",
+					"no rule of the domain that could be replaced is named %s",
 					rules.Quote(other.Value))
 			}
 		}
@@ -289,12 +299,13 @@ func (c *Compiler) warnDuplicateNames() {
 func sameNameWarning(r, other *rules.Rule) rules.Problem {
 	return rules.Problem{
 		Pos: r.Pos, Fix: "rename one of them",
-		Message: fmt.Sprintf("%s is the name of the rule at %v, too: they share their statistics and may share counters", rules.Quote(r.FullName), other.Pos),
+		Message: fmt.Sprintf("%s is the name of the rule at %v, too: they share their statistics and may share counters",
+			rules.Quote(r.FullName), other.Pos),
 	}
 }
 
-// WarnSameNames warns of rules of different Sets with the same name: c of the domain a.b and b.c of the domain a. Compilers warn of those
-// in one Set.
+// WarnSameNames warns of rules of different Sets with the same name: c of the domain a.b and b.c of the domain a.
+// Compilers warn of those in one Set.
 func WarnSameNames(sets []*rules.Set) (warnings rules.Problems) {
 	domains := make(map[string]*rules.Domain, len(sets))
 	for _, s := range sets {
@@ -302,7 +313,7 @@ func WarnSameNames(sets []*rules.Set) (warnings rules.Problems) {
 			domains[d.Name] = d
 		}
 	}
-	related := make(map[string]bool) // related has the domains whose names start with another one and a dot, and these others.
+	related := make(map[string]bool) // the domains whose names start with another one and a dot, and these others.
 	for name := range domains {
 		for i, c := range name {
 			if c == '.' && domains[name[:i]] != nil {

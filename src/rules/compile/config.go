@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/rules/datafile"
 )
 
-// DomainConfig is the rules of one domain as written. Rule files and control planes are read into it, and Compile checks it. A domain
-// has Descriptors, Rules or a LimitTree.
+// DomainConfig is the rules of one domain as written. Rule files and control planes are read into it, and Compile
+// checks it. A domain has Descriptors, Rules or a LimitTree.
 //
 // The tags of this and the other configurations are the keys of YAML files, see package yamlrules.
 type DomainConfig struct {
@@ -22,12 +22,13 @@ type DomainConfig struct {
 	Rules         *Positioned[[]RuleConfig]      `yaml:"rules"` // the ordered list of the domain, or nil for a tree
 	LimitTree     *Positioned[[]LimitNodeConfig] // a tree of limits; nil if the domain is none
 	FromDivvyFile bool                           // Rules come from a rule file of divvy
-	DataFiles     datafile.Files                 // the files that ValuesFrom and LimitsFrom name. They are nil for rules that do not come from files
+	// the files that ValuesFrom and LimitsFrom name. They are nil for rules that do not come from files
+	DataFiles datafile.Files
 	// ChargeMode and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.
 	ChargeMode *Positioned[string] `yaml:"charge"`
 	OnReject   *Positioned[string] `yaml:"on_reject"`
-	// Fallback is one of backend.FallbackNames. It holds for limits without a fallback, also for those in requests. Nil stands for
-	// Options.Fallback.
+	// Fallback is one of backend.FallbackNames. It holds for limits without a fallback, also for those in requests. Nil
+	// stands for Options.Fallback.
 	Fallback *Positioned[string] `yaml:"on_store_failure"`
 	// QuotaBuckets is false by default. With true the rules also apply to quota buckets, so all limits must be divisible.
 	QuotaBuckets *Positioned[bool] `yaml:"quota_buckets"`
@@ -36,11 +37,13 @@ type DomainConfig struct {
 // LimitsConfig has what descriptors and rules of an ordered list have in common: limits, and how they are charged.
 type LimitsConfig struct {
 	rules.Pos
-	RateLimit  *RateLimitConfig               `yaml:"rate_limit"`
-	RateLimits *Positioned[[]RateLimitConfig] `yaml:"rate_limits"` // a list of limits, used instead of RateLimit; nil if there is none
-	OnReject   *Positioned[string]            `yaml:"on_reject"`   // "each", the default, or "none". Nil inherits it
-	ShadowMode bool                           `yaml:"shadow_mode"` // ShadowMode makes a rule a canary: it is charged, and a later rule decides.
-	QuotaMode  bool                           `yaml:"quota_mode"`
+	RateLimit *RateLimitConfig `yaml:"rate_limit"`
+	// a list of limits, used instead of RateLimit; nil if there is none
+	RateLimits *Positioned[[]RateLimitConfig] `yaml:"rate_limits"`
+	OnReject   *Positioned[string]            `yaml:"on_reject"` // "each", the default, or "none". Nil inherits it
+	// makes a rule a canary: it is charged, and a later rule decides.
+	ShadowMode bool `yaml:"shadow_mode"`
+	QuotaMode  bool `yaml:"quota_mode"`
 	// DetailedMetric counts each combination of request values separately. Only descriptors may have it.
 	DetailedMetric bool `yaml:"detailed_metric"`
 	// AnswerMetadata is sent with answers: maps, lists, strings, float64, bool and nil.
@@ -58,19 +61,20 @@ type DescriptorConfig struct {
 	ValueToMetric bool `yaml:"value_to_metric"`
 	// ShareThreshold makes all values that a wildcard, CIDR or Regex matches share a counter.
 	ShareThreshold bool `yaml:"share_threshold"`
-	// Exact is the only value that the descriptor matches, which may be empty. CIDR are networks in CIDR notation, and Regex is a regular
-	// expression. ValuesFrom and LimitsFrom are the paths of data files, from the directory of the rule file on. At most one of them and
-	// Value is set.
-	Exact         *Positioned[string]               `yaml:"exact"`
-	CIDR          *Positioned[[]Positioned[string]] `yaml:"cidr"`
-	Regex         *Positioned[string]               `yaml:"regex"`
-	ValuesFrom    *Positioned[string]               `yaml:"values_from"`
-	LimitsFrom    *Positioned[string]               `yaml:"limits_from"`
-	CountByPrefix *PrefixLengthsConfig              `yaml:"count_by_prefix"` // CountByPrefix counts addresses by network; nil counts each value.
+	// Exact is the only value that the descriptor matches, which may be empty. CIDR are networks in CIDR notation, and
+	// Regex is a regular expression. ValuesFrom and LimitsFrom are the paths of data files, from the directory of the rule
+	// file on. At most one of them and Value is set.
+	Exact      *Positioned[string]               `yaml:"exact"`
+	CIDR       *Positioned[[]Positioned[string]] `yaml:"cidr"`
+	Regex      *Positioned[string]               `yaml:"regex"`
+	ValuesFrom *Positioned[string]               `yaml:"values_from"`
+	LimitsFrom *Positioned[string]               `yaml:"limits_from"`
+	// counts addresses by network; nil counts each value.
+	CountByPrefix *PrefixLengthsConfig `yaml:"count_by_prefix"`
 }
 
-// PrefixLengthsConfig has the lengths of the networks by which addresses are counted. Addresses of a version whose length is nil are
-// counted each.
+// PrefixLengthsConfig has the lengths of the networks by which addresses are counted. Addresses of a version whose
+// length is nil are counted each.
 type PrefixLengthsConfig struct {
 	rules.Pos
 	V4 *Positioned[uint32] `yaml:"v4"`
@@ -119,31 +123,34 @@ type LimitNodeConfig struct {
 // RateLimitConfig is a limit as written. Nil fields have their default.
 type RateLimitConfig struct {
 	rules.Pos
-	Unit            string               `yaml:"unit"` // empty beside Period, and for a concurrency
-	UnitPos         rules.Pos            // the position of the unit, or that of the limit if it has none
-	RequestsPerUnit uint32               `yaml:"requests_per_unit"`
-	LacksRequests   bool                 // the file has no requests_per_unit. Management servers cannot tell that from 0
-	UnitMultiplier  *uint32              `yaml:"unit_multiplier"` // 1 by default
-	Unlimited       bool                 `yaml:"unlimited"`
-	Name            string               `yaml:"name"`
-	Replaces        []Positioned[string] `yaml:"replaces"` // Replaces names rules that do not apply to requests that this rule applies to.
+	Unit            string    `yaml:"unit"` // empty beside Period, and for a concurrency
+	UnitPos         rules.Pos // the position of the unit, or that of the limit if it has none
+	RequestsPerUnit uint32    `yaml:"requests_per_unit"`
+	LacksRequests   bool      // the file has no requests_per_unit. Management servers cannot tell that from 0
+	UnitMultiplier  *uint32   `yaml:"unit_multiplier"` // 1 by default
+	Unlimited       bool      `yaml:"unlimited"`
+	Name            string    `yaml:"name"`
+	// names rules that do not apply to requests that this rule applies to.
+	Replaces []Positioned[string] `yaml:"replaces"`
 
 	Algorithm *Positioned[string]        `yaml:"algorithm"` // one of algorithm.KindNames; fixed_window by default
 	Period    *Positioned[time.Duration] `yaml:"period"`    // the window, instead of Unit and UnitMultiplier
-	// Calendar is false by default. With true windows begin on borders of the calendar in TimeZone, an IANA name, "UTC" by default. AnchorDay
-	// is the day of the month on which months begin, 1 by default. WeekStarts is the first day of a week, monday by default.
-	Calendar     *Positioned[bool]          `yaml:"calendar"`
-	TimeZone     *Positioned[string]        `yaml:"time_zone"`
-	AnchorDay    *Positioned[uint32]        `yaml:"anchor_day"`
-	WeekStarts   *Positioned[string]        `yaml:"week_starts"`
-	Burst        *Positioned[uint32]        `yaml:"burst"`            // RequestsPerUnit - 1 by default. Only gcra has it
-	MinInterval  *Positioned[time.Duration] `yaml:"min_interval"`     // 0 by default. Only sliding_window and gcra have it
-	CountBlocked *Positioned[bool]          `yaml:"count_blocked"`    // true by default for a fixed_window without Hold only
-	Fallback     *Positioned[string]        `yaml:"on_store_failure"` // DomainConfig.Fallback by default
+	// Calendar is false by default. With true windows begin on borders of the calendar in TimeZone, an IANA name, "UTC" by
+	// default. AnchorDay is the day of the month on which months begin, 1 by default. WeekStarts is the first day of a
+	// week, monday by default.
+	Calendar    *Positioned[bool]          `yaml:"calendar"`
+	TimeZone    *Positioned[string]        `yaml:"time_zone"`
+	AnchorDay   *Positioned[uint32]        `yaml:"anchor_day"`
+	WeekStarts  *Positioned[string]        `yaml:"week_starts"`
+	Burst       *Positioned[uint32]        `yaml:"burst"`        // RequestsPerUnit - 1 by default. Only gcra has it
+	MinInterval *Positioned[time.Duration] `yaml:"min_interval"` // 0 by default. Only sliding_window and gcra have it
+	// true by default for a fixed_window without Hold only
+	CountBlocked *Positioned[bool]   `yaml:"count_blocked"`
+	Fallback     *Positioned[string] `yaml:"on_store_failure"` // DomainConfig.Fallback by default
 	// EnforcePercent is the percentage of counters, 0 to 100, for which the limit is enforced. It is 100 by default.
 	EnforcePercent *Positioned[float64] `yaml:"enforce_percent"`
-	// Hold is the time after which a hold expires; without it hits cannot be held. HoldID is the key of the entry that names the hold.
-	// Unsettled is "charge", the default, or "release": what becomes of a reservation that expires.
+	// Hold is the time after which a hold expires; without it hits cannot be held. HoldID is the key of the entry that
+	// names the hold. Unsettled is "charge", the default, or "release": what becomes of a reservation that expires.
 	Hold      *Positioned[time.Duration] `yaml:"hold"`
 	HoldID    *Positioned[string]        `yaml:"hold_id"`
 	Unsettled *Positioned[string]        `yaml:"unsettled"`
@@ -158,7 +165,8 @@ type Positioned[T any] struct {
 	Value T
 }
 
-// BaseName returns the name of a file without directories and extension. It is the domain of files that do not name one.
+// BaseName returns the name of a file without directories and extension. It is the domain of files that do not name
+// one.
 func BaseName(file string) string {
 	name := gopath.Base(strings.ReplaceAll(file, "\\", "/"))
 	return strings.TrimSuffix(name, gopath.Ext(name))

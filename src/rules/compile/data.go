@@ -11,7 +11,8 @@ import (
 	"ratelimit/src/rules/datafile"
 )
 
-// maxDataFilesPerKey is the most descriptors with values_from or limits_from that a key has on one level. Each is a search of its own.
+// maxDataFilesPerKey is the most descriptors with values_from or limits_from that a key has on one level. Each is a
+// search of its own.
 const maxDataFilesPerKey = 100
 
 // compileDataFile compiles values_from or limits_from, whichever v is. It returns nil if there is a problem.
@@ -32,7 +33,8 @@ func (c *Compiler) compileDataFile(v *Positioned[string], kind datafile.Kind, fi
 		}
 		c.problems.Add(rules.Pos{File: file.Path, Line: p.Line, Col: p.Col}, p.Fix, "%s", p.Message)
 	}
-	c.problems.Add(v.Pos, "correct the file", "%v %s: %s has problems, the first is in line %d", kind, rules.Quote(v.Value), file.Path, file.Problems[0].Line)
+	c.problems.Add(v.Pos, "correct the file", "%v %s: %s has problems, the first is in line %d", kind,
+		rules.Quote(v.Value), file.Path, file.Problems[0].Line)
 	return nil
 }
 
@@ -41,43 +43,52 @@ func (c *Compiler) addDataFile(n *match.Node, l *rules.Level, child *match.Node,
 	list := &n.MatchersOf(l.Key()).Data
 	for _, other := range *list {
 		if other.File.Path == l.DataFile.Path && other.Kind == l.Kind {
-			c.problems.Add(at, "remove one, or join their limits and descriptors", "%v %s of the key %s is already at %v, on the same level",
+			c.problems.Add(at, "remove one, or join their limits and descriptors",
+				"%v %s of the key %s is already at %v, on the same level",
 				l.Kind, rules.Quote(l.Value()), rules.Quote(l.Key()), other.Node.Place().Pos)
 			return
 		}
 	}
 	if len(*list) == maxDataFilesPerKey {
-		c.problems.Add(at, "join files", "the key %s has more than %d files on one level", rules.Quote(l.Key()), maxDataFilesPerKey)
+		c.problems.Add(at, "join files", "the key %s has more than %d files on one level", rules.Quote(l.Key()),
+			maxDataFilesPerKey)
 		return
 	}
 	if l.DataFile.Table.Len() == 0 {
-		c.warnings.Add(at, "add values, or remove the descriptor", "%s has no values, so the descriptor matches nothing", l.DataFile.Path)
+		c.warnings.Add(at, "add values, or remove the descriptor", "%s has no values, so the descriptor matches nothing",
+			l.DataFile.Path)
 	}
 	*list = append(*list, match.DataNode{Kind: l.Kind, File: l.DataFile, Node: child})
 }
 
-// limitsOfDescriptor returns the limits of a descriptor. Those of limits_from get a placeholder for the numbers that the file has.
+// limitsOfDescriptor returns the limits of a descriptor. Those of limits_from get a placeholder for the numbers that
+// the file has.
 func (c *Compiler) limitsOfDescriptor(cfg *DescriptorConfig) *LimitsConfig {
 	v, limit := cfg.LimitsFrom, cfg.RateLimit
 	if v == nil {
 		return &cfg.LimitsConfig
 	}
 	if cfg.ShareThreshold {
-		c.problems.Add(v.Pos, "remove one of them", "limits_from and share_threshold exclude each other: each value has a limit of its own")
+		c.problems.Add(v.Pos, "remove one of them",
+			"limits_from and share_threshold exclude each other: each value has a limit of its own")
 	}
 	limits := cfg.LimitsConfig
 	switch {
 	case cfg.RateLimits != nil:
-		c.problems.Add(v.Pos, "write a rate_limit, and a descriptor above or below for other limits", "limits_from and rate_limits exclude each other")
+		c.problems.Add(v.Pos, "write a rate_limit, and a descriptor above or below for other limits",
+			"limits_from and rate_limits exclude each other")
 	case limit == nil:
-		c.problems.Add(v.Pos, "add `rate_limit: {unit: hour}`, or another window; the file has the numbers", "limits_from needs a rate_limit")
+		c.problems.Add(v.Pos, "add `rate_limit: {unit: hour}`, or another window; the file has the numbers",
+			"limits_from needs a rate_limit")
 	case limit.Unlimited:
 		c.problems.Add(limit.Pos, "write unlimited in the lines of the file", "limits_from and unlimited exclude each other")
 	case !limit.LacksRequests:
-		c.problems.Add(limit.Pos, "remove requests_per_unit; for values that are not in the file, add a descriptor with the key alone",
+		c.problems.Add(limit.Pos, "remove requests_per_unit; for values that are not in the file, add a descriptor with "+
+			"the key alone",
 			"limits_from and requests_per_unit exclude each other: the file has the number")
 	case limit.Burst != nil:
-		c.problems.Add(limit.Burst.Pos, "write it into the lines of the file, behind the number of requests", "limits_from and burst exclude each other")
+		c.problems.Add(limit.Burst.Pos, "write it into the lines of the file, behind the number of requests",
+			"limits_from and burst exclude each other")
 	}
 	if limit != nil {
 		placeholder := *limit
@@ -87,10 +98,11 @@ func (c *Compiler) limitsOfDescriptor(cfg *DescriptorConfig) *LimitsConfig {
 	return &limits
 }
 
-// addLimitsOfFile adds a rule for each limit of a file, if cfg, the descriptor of the child of n, has limits_from. The rules share all but
-// the limit with child.rule.
+// addLimitsOfFile adds a rule for each limit of a file, if cfg, the descriptor of the child of n, has limits_from. The
+// rules share all but the limit with child.rule.
 func (c *Compiler) addLimitsOfFile(n, child *match.Node, cfg *DescriptorConfig) {
-	if cfg.LimitsFrom == nil || child.Rule == nil || child.Rule.Limit.Period == 0 { // A rule without a window has a problem.
+	// A rule without a window has a problem.
+	if cfg.LimitsFrom == nil || child.Rule == nil || child.Rule.Limit.Period == 0 {
 		return
 	}
 	list := n.MatchersOf(cfg.Key).Data
@@ -108,7 +120,8 @@ func (c *Compiler) addLimitsOfFile(n, child *match.Node, cfg *DescriptorConfig) 
 		d.NodesByLimit[i] = &n
 	}
 	if len(c.problems) > problems {
-		c.problems.Add(cfg.LimitsFrom.Pos, "correct the file, or the rate_limit", "limits_from %s: %s has limits that the rate_limit cannot have, the first is in line %d",
+		c.problems.Add(cfg.LimitsFrom.Pos, "correct the file, or the rate_limit",
+			"limits_from %s: %s has limits that the rate_limit cannot have, the first is in line %d",
 			rules.Quote(cfg.LimitsFrom.Value), d.File.Path, c.problems[problems].Line)
 	}
 }
@@ -122,7 +135,8 @@ func (c *Compiler) ruleWithLimit(base *rules.Rule, path string, of datafile.Limi
 		r.ChargedLimits[len(r.ChargedLimits)-1] = &r
 	}
 	if of.Unlimited {
-		r.Unlimited, r.Rate, r.Limit, r.HasPeriod, r.HoldIDKey, r.Enforcement, r.MatchHasConcurrency = true, rules.Rate{UnitMultiplier: 1}, algorithm.Limit{}, false, "", nil, false
+		r.Unlimited, r.Rate, r.Limit, r.HasPeriod, r.HoldIDKey, r.Enforcement, r.MatchHasConcurrency = true,
+			rules.Rate{UnitMultiplier: 1}, algorithm.Limit{}, false, "", nil, false
 		return &r
 	}
 	at := rules.Pos{File: path, Line: of.Line, Col: of.Col}
@@ -135,7 +149,8 @@ func (c *Compiler) ruleWithLimit(base *rules.Rule, path string, of datafile.Limi
 	}
 	switch {
 	case of.HasBurst && r.Limit.Kind != algorithm.GCRA:
-		c.problems.Add(at, "remove it, or write `algorithm: gcra` in the rule", "burst means nothing to the algorithm %v of the rule at %v", r.Limit.Kind, r.Pos)
+		c.problems.Add(at, "remove it, or write `algorithm: gcra` in the rule",
+			"burst means nothing to the algorithm %v of the rule at %v", r.Limit.Kind, r.Pos)
 	case of.HasBurst && of.Burst == math.MaxUint32:
 		c.problems.Add(at, "write 0 to 4294967294", "burst is out of range: \"%d\"", of.Burst)
 	case r.Limit.Kind == algorithm.Concurrency:
@@ -150,7 +165,8 @@ func (c *Compiler) ruleWithLimit(base *rules.Rule, path string, of datafile.Limi
 	return &r
 }
 
-// refuseLimitsOfFileAbove reports a limit above that comes from a file: it depends on a value that only the search knows.
+// refuseLimitsOfFileAbove reports a limit above that comes from a file: it depends on a value that only the search
+// knows.
 func (c *Compiler) refuseLimitsOfFileAbove(at rules.Pos, above []*rules.Rule) {
 	for _, r := range above {
 		if len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == rules.LevelLimitsFrom {

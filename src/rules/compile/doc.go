@@ -1,5 +1,5 @@
-// Package compile checks configurations and turns them into a [rules.Set], or reports everything that is wrong, each [rules.Problem] with
-// its place and how to fix it.
+// Package compile checks configurations and turns them into a [rules.Set], or reports everything that is wrong, each
+// [rules.Problem] with its place and how to fix it.
 //
 //	yamlrules   divvyrules   xdsrules
 //	     \          |          /

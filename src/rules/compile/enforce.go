@@ -11,10 +11,12 @@ func (c *Compiler) setEnforcement(r *rules.Rule, cfg *RateLimitConfig) {
 	case v == nil:
 		return
 	case !(v.Value >= 0 && v.Value <= 100): // It is also true for NaN.
-		c.problems.Add(v.Pos, "write 0 to 100", "enforce_percent is out of range: %s", rules.Quote(rules.FormatPercent(v.Value)))
+		c.problems.Add(v.Pos, "write 0 to 100", "enforce_percent is out of range: %s",
+			rules.Quote(rules.FormatPercent(v.Value)))
 		return
 	case r.ShadowMode:
-		c.warnings.Add(v.Pos, "remove enforce_percent, or shadow_mode", "enforce_percent has no effect beside shadow_mode, which enforces nothing")
+		c.warnings.Add(v.Pos, "remove enforce_percent, or shadow_mode",
+			"enforce_percent has no effect beside shadow_mode, which enforces nothing")
 	}
 	r.Enforcement, c.enforcePercentPos[r] = rules.NewEnforcement(v.Value), v.Pos
 	if len(r.Path) > 0 && r.HasOneCounter() {

@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// setMatchHold sets which holds requests that match r can name. r is what compileMatchedRule returns for the limits own, all others of
-// its LimitsToCharge are of levels above.
+// setMatchHold sets which holds requests that match r can name. r is what compileMatchedRule returns for the limits
+// own, all others of its LimitsToCharge are of levels above.
 func (c *Compiler) setMatchHold(r *rules.Rule, own []*rules.Rule) {
 	var first *rules.Rule
 	for _, limit := range r.LimitsToCharge() {
@@ -36,7 +36,8 @@ func (c *Compiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConf
 	case hold == nil:
 		return
 	case id == nil:
-		c.problems.Add(hold.Pos, "add `hold_id: <key>`: the entry of the request that names the hold, such as request_id", "hold needs a hold_id")
+		c.problems.Add(hold.Pos, "add `hold_id: <key>`: the entry of the request that names the hold, such as request_id",
+			"hold needs a hold_id")
 	}
 	if hold != nil {
 		l.Hold = hold.Value
@@ -48,18 +49,21 @@ func (c *Compiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConf
 		case "":
 			c.problems.Add(id.Pos, "write the key of an entry, such as request_id", "hold_id is empty")
 		case rules.HoldActionKey:
-			c.problems.Add(id.Pos, "write another key, such as request_id", "hold_id is hold, the key of the entry that settles or releases")
+			c.problems.Add(id.Pos, "write another key, such as request_id",
+				"hold_id is hold, the key of the entry that settles or releases")
 		}
 	}
 	if v := cfg.CountBlocked; v != nil && v.Value && !isConcurrency {
-		c.problems.Add(v.Pos, "remove one of them", "hold and count_blocked: true exclude each other: a refused hit holds nothing")
+		c.problems.Add(v.Pos, "remove one of them",
+			"hold and count_blocked: true exclude each other: a refused hit holds nothing")
 	}
 	switch v := cfg.Unsettled; {
 	case v == nil, isConcurrency:
 	case v.Value == "release":
 		l.ReleaseUnsettled = true
 	case v.Value != "charge":
-		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, []string{"charge", "release"}, "write charge or release"), "unsettled is neither charge nor release: %s", rules.Quote(v.Value))
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, []string{"charge", "release"}, "write charge or release"),
+			"unsettled is neither charge nor release: %s", rules.Quote(v.Value))
 	}
 }
 
@@ -78,7 +82,8 @@ func (c *Compiler) checkHoldTime(v *Positioned[time.Duration]) {
 // checkOpenHolds checks how many holds a concurrency has at a time.
 func (c *Compiler) checkOpenHolds(at rules.Pos, holds uint32) {
 	if holds > algorithm.MaxOpenHolds {
-		c.problems.Add(at, fmt.Sprintf("write at most %d", algorithm.MaxOpenHolds), "concurrency remembers each hold, and %d are too many", holds)
+		c.problems.Add(at, fmt.Sprintf("write at most %d", algorithm.MaxOpenHolds),
+			"concurrency remembers each hold, and %d are too many", holds)
 	}
 }
 
@@ -94,7 +99,8 @@ func (c *Compiler) warnUnlikelyHold(r *rules.Rule, l *algorithm.Limit, cfg *Rate
 			"a hold of %s expires before most calls are done, and its units are free again", rules.FormatDuration(l.Hold))
 	case l.Kind != algorithm.Concurrency && l.Hold > l.Period:
 		c.warnings.Add(v.Pos, "write a shorter hold, or a longer window",
-			"a hold of %s is longer than the window of %s: units that were reserved in one window refuse hits in the next", rules.FormatDuration(l.Hold),
+			"a hold of %s is longer than the window of %s: units that were reserved in one window refuse hits in the next",
+			rules.FormatDuration(l.Hold),
 			rules.FormatDuration(l.Period))
 	}
 	if slices.ContainsFunc(r.Path, func(level rules.Level) bool { return level.Key() == r.HoldIDKey }) {
@@ -105,5 +111,6 @@ func (c *Compiler) warnUnlikelyHold(r *rules.Rule, l *algorithm.Limit, cfg *Rate
 // warnHoldIDCounted warns of a limit that has a counter for each hold.
 func (c *Compiler) warnHoldIDCounted(r *rules.Rule) {
 	c.warnings.Add(c.holdIDPos[r], "count by another key, such as the user",
-		"the rule counts by %s, too, so each hold has a counter of its own, and the limit refuses nothing", rules.Quote(r.HoldIDKey))
+		"the rule counts by %s, too, so each hold has a counter of its own, and the limit refuses nothing",
+		rules.Quote(r.HoldIDKey))
 }

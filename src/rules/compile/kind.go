@@ -16,5 +16,8 @@ const (
 
 // String returns the kind in the words of messages.
 func (k ValueKind) String() string {
-	return [...]string{"text", "a whole number", "a number of more than 64 bits", "a floating-point number", "true or false", "nothing", "a map", "a list"}[k]
+	return [...]string{
+		"text", "a whole number", "a number of more than 64 bits", "a floating-point number",
+		"true or false", "nothing", "a map", "a list",
+	}[k]
 }

@@ -20,8 +20,11 @@ func (p *compilePath) newRule(cfg *LimitsConfig, suffix string, at rules.Pos) *r
 	return r
 }
 
-// compileLimit compiles a limit of a descriptor or rule, and adds it to the set. The limit's name is that of the path with the suffix.
-func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p compilePath, at rules.Pos, suffix string) *rules.Rule {
+// compileLimit compiles a limit of a descriptor or rule, and adds it to the set. The limit's name is that of the path
+// with the suffix.
+func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p compilePath, at rules.Pos,
+	suffix string,
+) *rules.Rule {
 	r := p.newRule(cfg, suffix, at)
 	r.Index, r.Name = len(c.parts.Rules), limit.Name
 	r.Rate = rules.Rate{Requests: limit.RequestsPerUnit, Unit: rules.ParseUnit(limit.Unit), UnitMultiplier: 1}
@@ -62,8 +65,8 @@ func (c *Compiler) setReplacedNames(r *rules.Rule, p compilePath, list []Positio
 	}
 }
 
-// checkBesideUnlimited checks the settings beside `unlimited: true`. In an ordered list requests_per_unit has a meaning: answers to
-// divvy's clients have it.
+// checkBesideUnlimited checks the settings beside `unlimited: true`. In an ordered list requests_per_unit has a
+// meaning: answers to divvy's clients have it.
 func (c *Compiler) checkBesideUnlimited(r *rules.Rule, cfg *LimitsConfig, limit *RateLimitConfig, p compilePath) {
 	chargesAbove := len(p.limitsAbove) > 0
 	switch {
@@ -82,7 +85,8 @@ func (c *Compiler) checkBesideUnlimited(r *rules.Rule, cfg *LimitsConfig, limit 
 		if chargesAbove && (r.ShadowMode || r.DetailedMetric) {
 			c.warnings.Add(cfg.Pos, "remove it", "shadow_mode and detailed_metric have no effect on an unlimited rule")
 		} else if !chargesAbove && (r.ShadowMode || r.QuotaMode || r.DetailedMetric || r.AnswerMetadata != nil) {
-			c.warnings.Add(cfg.Pos, "remove it", "shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
+			c.warnings.Add(cfg.Pos, "remove it",
+				"shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
 		}
 	}
 	c.refuseBesideUnlimited(limit)
@@ -95,11 +99,13 @@ func (c *Compiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 	known := true
 	if a := cfg.Algorithm; a != nil {
 		if l.Kind, known = algorithm.ParseKind(a.Value); !known {
-			c.problems.Add(a.Pos, rules.SuggestFix(a.Value, algorithm.KindNames(), "write "+rules.JoinWithOr(algorithm.KindNames())),
+			c.problems.Add(a.Pos, rules.SuggestFix(a.Value, algorithm.KindNames(),
+				"write "+rules.JoinWithOr(algorithm.KindNames())),
 				"the algorithm %s is not known", rules.Quote(a.Value))
 		}
 	}
-	if l.Kind == algorithm.Concurrency || !known && cfg.Hold != nil && cfg.Unit == "" && cfg.Period == nil { // It was probably meant to be concurrency.
+	// It was probably meant to be concurrency.
+	if l.Kind == algorithm.Concurrency || !known && cfg.Hold != nil && cfg.Unit == "" && cfg.Period == nil {
 		r.Unit, r.UnitMultiplier = rules.UnitUnknown, 1
 	} else {
 		l.Period = c.windowLength(r, cfg)
@@ -122,7 +128,8 @@ func (c *Compiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 			c.countBlockedPos[r] = v.Pos
 			if c.options.ChargesAllOrNothing {
 				c.warnings.Add(v.Pos, "remove it, or set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=false",
-					"count_blocked: true has no effect with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true, which charges nothing of a refused request")
+					"count_blocked: true has no effect with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true, which charges nothing of "+
+						"a refused request")
 			}
 		}
 	}
@@ -167,7 +174,8 @@ func (c *Compiler) windowLength(r *rules.Rule, cfg *RateLimitConfig) time.Durati
 		case p.Value <= 0:
 			c.problems.Add(p.Pos, "write a longer one", "a period of %s is not positive", rules.FormatDuration(p.Value))
 		case p.Value > algorithm.MaxPeriod:
-			c.problems.Add(p.Pos, "write 876000h or less", "a period of %s is longer than 100 years", rules.FormatDuration(p.Value))
+			c.problems.Add(p.Pos, "write 876000h or less", "a period of %s is longer than 100 years",
+				rules.FormatDuration(p.Value))
 		}
 		return p.Value
 	}
@@ -184,7 +192,8 @@ func (c *Compiler) windowLength(r *rules.Rule, cfg *RateLimitConfig) time.Durati
 			"the rate_limit has no unit")
 	default:
 		words := []string{"second", "minute", "hour", "day", "week", "month", "year"}
-		c.problems.Add(cfg.UnitPos, rules.SuggestFix(cfg.Unit, words, "write "+rules.JoinWithOr(words)), "unit %s is not known", rules.Quote(cfg.Unit))
+		c.problems.Add(cfg.UnitPos, rules.SuggestFix(cfg.Unit, words, "write "+rules.JoinWithOr(words)),
+			"unit %s is not known", rules.Quote(cfg.Unit))
 	}
 	return l.Period
 }
@@ -203,7 +212,8 @@ func (c *Compiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.Durat
 	}
 }
 
-// checkCountable checks whether l can be counted, although each of its values is valid. It returns false if there is a problem.
+// checkCountable checks whether l can be counted, although each of its values is valid. It returns false if there is a
+// problem.
 func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool {
 	err := l.Validate()
 	at, period := cfg.Pos, rules.FormatDuration(l.Period)
@@ -214,12 +224,15 @@ func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool
 	case err == nil:
 		return true
 	case l.Kind == algorithm.FixedWindow && l.Period%time.Second != 0:
-		c.problems.Add(at, "write whole seconds, or use another algorithm: "+rules.JoinWithOr(algorithm.KindNames()[algorithm.FirstHitWindow:algorithm.Concurrency]),
+		c.problems.Add(
+			at, "write whole seconds, or use another algorithm: "+rules.JoinWithOr(
+				algorithm.KindNames()[algorithm.FirstHitWindow:algorithm.Concurrency]),
 			"fixed_window needs a period of whole seconds, and %s is not", period)
 	case l.Period%time.Microsecond != 0:
 		c.problems.Add(at, "write whole microseconds", "a period of %s has a fraction of a microsecond", period)
 	case l.Kind == algorithm.SlidingWindow && l.Max > algorithm.MaxLoggedHits:
-		fix := fmt.Sprintf("write at most %d, or use sliding_window_counter, which has no such bound", algorithm.MaxLoggedHits)
+		fix := fmt.Sprintf("write at most %d, or use sliding_window_counter, which has no such bound",
+			algorithm.MaxLoggedHits)
 		c.problems.Add(cfg.Pos, fix, "sliding_window remembers each hit, and %d are too many", l.Max)
 	case l.Kind == algorithm.GCRA && l.EmissionInterval() == 0:
 		c.problems.Add(cfg.Pos, "use a smaller requests_per_unit, or a longer window",
@@ -248,7 +261,8 @@ func (c *Compiler) warnUselessSettings(l *algorithm.Limit, cfg *RateLimitConfig)
 	}
 	if l.MinInterval > l.Period/time.Duration(l.Max) { // MinInterval * Max could overflow.
 		c.warnings.Add(v.Pos, "use a shorter min_interval, a smaller requests_per_unit or a longer window",
-			"hits that are %s apart never exceed %d in %s, so the count refuses nothing", rules.FormatDuration(l.MinInterval), l.Max, rules.FormatDuration(l.Period))
+			"hits that are %s apart never exceed %d in %s, so the count refuses nothing", rules.FormatDuration(l.MinInterval),
+			l.Max, rules.FormatDuration(l.Period))
 	}
 }
 
@@ -267,13 +281,15 @@ func (c *Compiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConfig) {
 		for _, k := range s.Algorithms {
 			kinds = append(kinds, k.String())
 		}
-		c.problems.Add(at, "use "+strings.Join(kinds, " or ")+", or "+s.adviseOtherStores(), "%s cannot count by %v", s.StoreName, l.Kind)
+		c.problems.Add(at, "use "+strings.Join(kinds, " or ")+", or "+s.adviseOtherStores(), "%s cannot count by %v",
+			s.StoreName, l.Kind)
 		return
 	}
 	switch v := cfg.CountBlocked; {
 	case !s.AlwaysCountsBlocked || l.CountBlocked:
 	case v != nil:
-		c.problems.Add(v.Pos, "write `count_blocked: true`, or use "+s.adviseOtherStores(), "%s always counts refused hits", s.StoreName)
+		c.problems.Add(v.Pos, "write `count_blocked: true`, or use "+s.adviseOtherStores(), "%s always counts refused hits",
+			s.StoreName)
 	default:
 		c.problems.Add(cfg.Pos, "add `count_blocked: true`, or use "+s.adviseOtherStores(),
 			"%s always counts refused hits, and %v does not by default", s.StoreName, l.Kind)

@@ -13,7 +13,8 @@ import (
 // MaxKeysPerRule is the most keys in match, and the most in per, of one rule of an ordered list.
 const MaxKeysPerRule = 100
 
-// maxReachabilitySteps is the most patterns and keys that are compared in the search for rules that no request can reach.
+// maxReachabilitySteps is the most patterns and keys that are compared in the search for rules that no request can
+// reach.
 const maxReachabilitySteps = 50_000_000
 
 func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compilePath) {
@@ -39,7 +40,7 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 	}
 	l.BuildIndexes()
 	names := ruleNames(l, list, matches)
-	canaryLimits, mostLimits := 0, 0 // mostLimits is the most limits that one other rule has.
+	canaryLimits, mostLimits := 0, 0 // the most limits that one other rule has.
 	for i := range list {
 		limits := c.compileListRule(&list[i], &l.Rules[i], matches[i], p, names[i])
 		if l.Rules[i].IsCanary {
@@ -50,14 +51,16 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 	}
 	if canaryLimits+mostLimits > maxChargesPerDescriptor {
 		c.problems.Add(cfg.Rules.Pos, "use fewer rules in shadow mode",
-			"what matches may be charged to %d limits, and %d are the most: rules in shadow mode are charged besides the one that decides",
+			"what matches may be charged to %d limits, and %d are the most: rules in shadow mode are charged besides the one "+
+				"that decides",
 			canaryLimits+mostLimits, maxChargesPerDescriptor)
 	}
 	var s rules.SearchScratch
 	for i := range min(len(list), maxReachabilitySteps/(len(l.WithoutExactValue)+len(l.SlotByKey)+1)) {
 		if by, hidden := l.FirstHidingRule(i, matches[i], &s); hidden && !l.Rules[i].IsInvalid {
 			c.problems.Add(list[i].Pos, "put the narrower one first, or remove one",
-				"no request gets to the rule %s: that at %v, %s, takes all of them", list[i].shortText(), list[by].Pos, list[by].shortText())
+				"no request gets to the rule %s: that at %v, %s, takes all of them", list[i].shortText(), list[by].Pos,
+				list[by].shortText())
 		}
 	}
 	rules.SetListKeys(func(yield func(*rules.Rule) bool) {
@@ -72,8 +75,8 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 	}
 }
 
-// sortedMatchPairs returns the match of a rule, sorted by key, and the length of its name and keys in bytes. If the rule has a problem,
-// it returns no pairs.
+// sortedMatchPairs returns the match of a rule, sorted by key, and the length of its name and keys in bytes. If the
+// rule has a problem, it returns no pairs.
 func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []rules.MatchPair, size int) {
 	switch {
 	case cfg.Match == nil && cfg.HasReadProblem:
@@ -104,7 +107,9 @@ func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []rules.MatchPair, s
 }
 
 // compileListRule compiles a rule into r and returns the number of its limits.
-func (c *Compiler) compileListRule(cfg *RuleConfig, r *match.ListRule, match []rules.MatchPair, p compilePath, name string) int {
+func (c *Compiler) compileListRule(cfg *RuleConfig, r *match.ListRule, match []rules.MatchPair, p compilePath,
+	name string,
+) int {
 	if cfg.ShadowMode && !r.IsCanary {
 		c.warnings.Add(cfg.Pos, "remove shadow_mode, or add `- match: {}` with `unlimited: true` below it",
 			"the last rule matches everything, and its own verdict is the answer, shadow_mode or not")
@@ -143,15 +148,16 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *match.ListRule, match []r
 		}
 		if slices.ContainsFunc(match, func(p rules.MatchPair) bool { return p.Key == limit.HoldIDKey && p.Pattern != "*" }) {
 			c.warnings.Add(c.holdIDPos[limit], "match by another key, or write \"*\" for any hold",
-				"the rule matches only some values of %s, which names the hold, so it limits only these holds", rules.Quote(limit.HoldIDKey))
+				"the rule matches only some values of %s, which names the hold, so it limits only these holds",
+				rules.Quote(limit.HoldIDKey))
 		}
 	}
 	r.Rule = rule
 	return len(own)
 }
 
-// rulesCanariesLast yields all rules with their indexes, the canaries last. Rules get their names and keys in this order, so a new
-// canary does not change those of other rules.
+// rulesCanariesLast yields all rules with their indexes, the canaries last. Rules get their names and keys in this
+// order, so a new canary does not change those of other rules.
 func rulesCanariesLast(l *match.List) iter.Seq2[int, *match.ListRule] {
 	return func(yield func(int, *match.ListRule) bool) {
 		for _, canaries := range []bool{false, true} {
@@ -164,8 +170,8 @@ func rulesCanariesLast(l *match.List) iter.Seq2[int, *match.ListRule] {
 	}
 }
 
-// ruleNames returns a different name for each rule: the name of its limit, else its match, else "default". If that name is taken, it
-// adds ".2", ".3" and so on for a rule, and ".canary", ".canary.2" and so on for a canary.
+// ruleNames returns a different name for each rule: the name of its limit, else its match, else "default". If that name
+// is taken, it adds ".2", ".3" and so on for a rule, and ".canary", ".canary.2" and so on for a canary.
 func ruleNames(l *match.List, list []RuleConfig, matches [][]rules.MatchPair) []string {
 	type wish struct {
 		name   string

@@ -9,14 +9,16 @@ import (
 	"ratelimit/src/rules"
 )
 
-// maskedAddressKey is the key of entries that Envoy's action masked_remote_address sends. Their values are networks without host bits.
+// maskedAddressKey is the key of entries that Envoy's action masked_remote_address sends. Their values are networks
+// without host bits.
 const maskedAddressKey = "masked_remote_address"
 
 // freeTextKeys are the keys of entries whose values come from Envoy's configuration, where any text may be meant.
 var freeTextKeys = map[string]bool{"generic_key": true, "header_match": true, "query_match": true}
 
-// warnMisleadingValue warns of a value that was probably meant as a network or a regular expression. No request would match it, because
-// values match as they are written, except for `*`. inList says that the value is in an ordered list, which has neither cidr nor regex.
+// warnMisleadingValue warns of a value that was probably meant as a network or a regular expression. No request would
+// match it, because values match as they are written, except for `*`. inList says that the value is in an ordered list,
+// which has neither cidr nor regex.
 func (c *Compiler) warnMisleadingValue(at rules.Pos, key, value string, inList bool) {
 	if freeTextKeys[key] {
 		return
@@ -41,7 +43,8 @@ func (c *Compiler) warnMisleadingValue(at rules.Pos, key, value string, inList b
 		fix = fmt.Sprintf("write %q", as)
 	}
 	c.warnings.Add(at, fix,
-		"the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all else for itself", rules.Quote(value))
+		"the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all "+
+			"else for itself", rules.Quote(value))
 }
 
 // warnNetworkValue warns of a value in CIDR notation.
@@ -49,12 +52,14 @@ func (c *Compiler) warnNetworkValue(at rules.Pos, key, value string, network net
 	masked := network.Masked()
 	if key == maskedAddressKey {
 		if network != masked {
-			c.warnings.Add(at, fmt.Sprintf("write %q", masked), "no request has the value %s: Envoy sends networks without host bits",
+			c.warnings.Add(at, fmt.Sprintf("write %q", masked),
+				"no request has the value %s: Envoy sends networks without host bits",
 				rules.Quote(value))
 		}
 		return
 	}
-	fix := fmt.Sprintf("`key: %s`, and use Envoy's action of that name with a prefix length of %d", maskedAddressKey, masked.Bits())
+	fix := fmt.Sprintf("`key: %s`, and use Envoy's action of that name with a prefix length of %d", maskedAddressKey,
+		masked.Bits())
 	if as, ok := networkPattern(masked); !inList {
 		fix = fmt.Sprintf("`cidr: %v` instead of value", masked)
 	} else if ok {
@@ -78,8 +83,8 @@ func networkPattern(network netip.Prefix) (pattern string, ok bool) {
 	return strings.Join(strings.Split(address.String(), ".")[:bits/8], ".") + ".*", true
 }
 
-// typicalRegexpParts matches parts of regular expressions that ordinary values do not have: anchors, any text where a value hardly has a dot,
-// escapes, character classes and groups.
+// typicalRegexpParts matches parts of regular expressions that ordinary values do not have: anchors, any text where a
+// value hardly has a dot, escapes, character classes and groups.
 var typicalRegexpParts = regexp.MustCompile(
 	`^\^|^/.*\$$|` +
 		`(^|[/)\]])\.[*+]|\.[*+]\$$|` +
@@ -87,7 +92,8 @@ var typicalRegexpParts = regexp.MustCompile(
 		`\[(\^|0-9|a-z|A-Z)|` +
 		`\(\?[:i]|\([^()]*\|[^()]*\)`)
 
-// regexpPattern returns the pattern with `*` that matches what a simple regular expression does; ok is false if there is none.
+// regexpPattern returns the pattern with `*` that matches what a simple regular expression does; ok is false if there
+// is none.
 func regexpPattern(value string) (pattern string, ok bool) {
 	s := strings.TrimSuffix(strings.TrimPrefix(value, "^"), "$")
 	s = strings.NewReplacer(".*", "*", ".+", "*", `\.`, ".", `\/`, "/", `\-`, "-").Replace(s)

@@ -27,18 +27,22 @@ func (c *Compiler) compileNetworks(cidr *Positioned[[]Positioned[string]]) (list
 	return list, places
 }
 
-// parseNetwork returns the network that text is in CIDR notation. If text is none, it returns what is wrong with it, and how to fix it.
+// parseNetwork returns the network that text is in CIDR notation. If text is none, it returns what is wrong with it,
+// and how to fix it.
 func parseNetwork(text string) (network netip.Prefix, mistake, fix string) {
 	network, err := netip.ParsePrefix(text)
 	if err != nil {
 		if address, ok := rules.ParseAddress([]byte(text)); ok {
-			return network, "is an address without the length of a network", fmt.Sprintf("write %v", netip.PrefixFrom(address, address.BitLen()))
+			return network, "is an address without the length of a network",
+				fmt.Sprintf("write %v", netip.PrefixFrom(address, address.BitLen()))
 		}
-		return network, "is not a network", "write an address and the length of its network, such as 10.0.0.0/8 or 2001:db8::/32"
+		return network, "is not a network",
+			"write an address and the length of its network, such as 10.0.0.0/8 or 2001:db8::/32"
 	}
 	masked := network.Masked()
 	if address := masked.Addr(); address.Is4In6() && masked.Bits() >= 96 {
-		return network, "is a network of IPv4 in IPv6, whose addresses are compared as IPv4", fmt.Sprintf("write %v", netip.PrefixFrom(address.Unmap(), masked.Bits()-96))
+		return network, "is a network of IPv4 in IPv6, whose addresses are compared as IPv4",
+			fmt.Sprintf("write %v", netip.PrefixFrom(address.Unmap(), masked.Bits()-96))
 	}
 	if masked != network {
 		return network, "has bits behind the length of the network", fmt.Sprintf("write %v", masked)
@@ -66,7 +70,8 @@ func (c *Compiler) compileCountByPrefix(cfg *DescriptorConfig, l *rules.Addresse
 	case cfg.ShareThreshold:
 		refuse("share_threshold")
 	case strings.Contains(cfg.Key, "*"):
-		c.problems.Add(by.Pos, "write the key without `*`, or remove count_by_prefix", "count_by_prefix needs a key without wildcard")
+		c.problems.Add(by.Pos, "write the key without `*`, or remove count_by_prefix",
+			"count_by_prefix needs a key without wildcard")
 	case by.V4 == nil && by.V6 == nil:
 		c.problems.Add(by.Pos, "write `count_by_prefix: {v4: 24, v6: 64}`", "count_by_prefix is empty")
 	}
@@ -74,9 +79,11 @@ func (c *Compiler) compileCountByPrefix(cfg *DescriptorConfig, l *rules.Addresse
 	l.V6Bits = c.prefixLength("6", by.V6, l.Networks, netip.IPv6Unspecified())
 }
 
-// prefixLength returns the length of the networks that count_by_prefix counts of one version of IP, and checks it. zero is an address of
-// that version.
-func (c *Compiler) prefixLength(version string, length *Positioned[uint32], networks []netip.Prefix, zero netip.Addr) uint8 {
+// prefixLength returns the length of the networks that count_by_prefix counts of one version of IP, and checks it. zero
+// is an address of that version.
+func (c *Compiler) prefixLength(version string, length *Positioned[uint32], networks []netip.Prefix,
+	zero netip.Addr,
+) uint8 {
 	if length == nil {
 		return 0
 	}
@@ -92,7 +99,8 @@ func (c *Compiler) prefixLength(version string, length *Positioned[uint32], netw
 		has = true
 		if network.Bits() > int(length.Value) {
 			c.problems.Add(length.Pos, fmt.Sprintf("write %d or more, or use share_threshold for one counter", network.Bits()),
-				"v%s: %d is shorter than the network %v in cidr: the whole network would have one counter", version, length.Value, network)
+				"v%s: %d is shorter than the network %v in cidr: the whole network would have one counter", version, length.Value,
+				network)
 			return 0
 		}
 	}
@@ -107,7 +115,8 @@ func (c *Compiler) addNetworks(n *match.Node, l *rules.Level, child *match.Node,
 	table := &n.MatchersOf(l.Key()).Networks
 	for i, prefix := range l.Addresses.Networks {
 		if taken, ok := table.Add(prefix, places[i], child); !ok {
-			c.problems.Add(places[i], "remove one of them", "the network %v of the key %s is already at %v, on the same level", prefix, rules.Quote(l.Key()), taken)
+			c.problems.Add(places[i], "remove one of them", "the network %v of the key %s is already at %v, on the same level",
+				prefix, rules.Quote(l.Key()), taken)
 		}
 	}
 }
@@ -136,8 +145,9 @@ func (c *Compiler) warnUselessNetworks(k *match.KeyGroup, t *match.NetworkTable)
 
 // warnCoveredNetworks warns of networks whose addresses are all in longer networks of the table.
 func (c *Compiler) warnCoveredNetworks(t *match.NetworkTable) {
-	full := make(map[netip.Prefix]bool, t.ByPrefix.Size()) // full has the networks all of whose addresses are in the networks seen so far.
-	var byBits [129][]netip.Prefix                         // byBits has the networks in full by their length.
+	// the networks all of whose addresses are in the networks seen so far.
+	full := make(map[netip.Prefix]bool, t.ByPrefix.Size())
+	var byBits [129][]netip.Prefix // byBits has the networks in full by their length.
 	for prefix := range t.ByPrefix.All() {
 		full[prefix] = true
 		byBits[prefix.Bits()] = append(byBits[prefix.Bits()], prefix)
@@ -152,7 +162,8 @@ func (c *Compiler) warnCoveredNetworks(t *match.NetworkTable) {
 				full[parent] = true
 				byBits[bits-1] = append(byBits[bits-1], parent)
 			} else if covered, has := t.ByPrefix.Get(parent); has {
-				c.warnings.Add(t.Places[covered.PlaceIndex], "remove it", "no address gets to the network %v: longer networks on the same level take all of them", parent)
+				c.warnings.Add(t.Places[covered.PlaceIndex], "remove it",
+					"no address gets to the network %v: longer networks on the same level take all of them", parent)
 			}
 		}
 	}

@@ -21,7 +21,8 @@ func (c *Compiler) setQuotaBuckets(d *rules.Domain, cfg *DomainConfig) {
 	c.warnedKeys = nil
 	at := cfg.QuotaBuckets.Pos
 	if c.options.Store.CannotChargeAllOrNone {
-		c.problems.Add(at, "remove it, or use "+c.options.Store.adviseOtherStores(), "%s cannot divide limits among proxies", c.options.Store.StoreName)
+		c.problems.Add(at, "remove it, or use "+c.options.Store.adviseOtherStores(), "%s cannot divide limits among proxies",
+			c.options.Store.StoreName)
 	}
 	if cfg.LimitTree != nil {
 		c.problems.Add(at, "write the limits as descriptors with `charge: path`", "a tree of limits has no quota buckets")
@@ -32,16 +33,19 @@ func (c *Compiler) setQuotaBuckets(d *rules.Domain, cfg *DomainConfig) {
 func (c *Compiler) checkDivisible(l *algorithm.Limit, cfg *RateLimitConfig) {
 	switch {
 	case l.Kind == algorithm.Concurrency:
-		c.problems.Add(cfg.Algorithm.Pos, "put it into a domain without quota_buckets", "concurrency cannot be divided into quotas: proxies do not report when a request ends")
+		c.problems.Add(cfg.Algorithm.Pos, "put it into a domain without quota_buckets",
+			"concurrency cannot be divided into quotas: proxies do not report when a request ends")
 	case l.Hold > 0:
-		c.problems.Add(cfg.Hold.Pos, "put it into a domain without quota_buckets", "a limit with holds cannot be divided into quotas: proxies report requests, not holds")
+		c.problems.Add(cfg.Hold.Pos, "put it into a domain without quota_buckets",
+			"a limit with holds cannot be divided into quotas: proxies report requests, not holds")
 	case l.MinInterval > 0:
-		c.problems.Add(cfg.MinInterval.Pos, "put it into a domain without quota_buckets", "min_interval cannot be divided into quotas: each proxy would have to know of the hits of all others")
+		c.problems.Add(cfg.MinInterval.Pos, "put it into a domain without quota_buckets",
+			"min_interval cannot be divided into quotas: each proxy would have to know of the hits of all others")
 	}
 }
 
-// bucketKeys says which entries of a quota bucket can lead to a place in a tree of descriptors. The entries of a bucket have different
-// keys, and are sorted by them.
+// bucketKeys says which entries of a quota bucket can lead to a place in a tree of descriptors. The entries of a bucket
+// have different keys, and are sorted by them.
 type bucketKeys struct {
 	last      string // the smallest key that the last of these entries can have
 	isNoneLed bool   // no bucket can get to the place
@@ -58,7 +62,8 @@ func smallestKeyAfter(l *rules.Level, last string) (key string, found bool) {
 	if !l.HasWildcard() {
 		return l.Key(), l.Key() > last
 	}
-	// A wildcard matches key_value, so the key ends at some underscore of the text before the wildcard, or goes on after that text.
+	// A wildcard matches key_value, so the key ends at some underscore of the text before the wildcard, or goes on after
+	// that text.
 	start, _, _ := strings.Cut(l.Name(), "*")
 	for i := range len(start) {
 		if start[i] == '_' && start[:i] > last {
@@ -77,7 +82,8 @@ func smallestKeyAfter(l *rules.Level, last string) (key string, found bool) {
 // keyPair is a key of a descriptor and that of the descriptor above it.
 type keyPair struct{ above, key string }
 
-// checkKeyOrder warns of a descriptor with limits that no bucket can get to, once for each pair of keys. p is the path above it.
+// checkKeyOrder warns of a descriptor with limits that no bucket can get to, once for each pair of keys. p is the path
+// above it.
 func (c *Compiler) checkKeyOrder(cfg *DescriptorConfig, p, below compilePath) {
 	if !below.isNoneLed || p.isNoneLed || len(p.levels) == 0 { // An empty key at the top is an error.
 		return
@@ -97,5 +103,6 @@ func (c *Compiler) checkKeyOrder(cfg *DescriptorConfig, p, below compilePath) {
 		return
 	}
 	c.warnings.Add(cfg.Pos, "put "+key+" above "+above+", or the limits into a domain without quota_buckets",
-		"no quota bucket can match %s below %s: the entries of a bucket are sorted by key, so %s comes first", key, above, key)
+		"no quota bucket can match %s below %s: the entries of a bucket are sorted by key, so %s comes first", key,
+		above, key)
 }

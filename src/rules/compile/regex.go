@@ -45,7 +45,8 @@ func (c *Compiler) compileRegex(text *Positioned[string]) *match.Regex {
 	}
 	steps := regexSteps(parsed)
 	if steps > MaxRegexSteps {
-		return refuse("repeat less, or write several descriptors", "regex has %d steps, and %d are the most: each character and class counts as often as it is repeated",
+		return refuse("repeat less, or write several descriptors",
+			"regex has %d steps, and %d are the most: each character and class counts as often as it is repeated",
 			steps, MaxRegexSteps)
 	}
 	compiled, err := regexp.Compile(text.Value)
@@ -55,8 +56,8 @@ func (c *Compiler) compileRegex(text *Positioned[string]) *match.Regex {
 	return &match.Regex{Compiled: compiled, Parsed: parsed, Steps: steps}
 }
 
-// regexSteps returns about how many instructions an expression has when it is compiled: each character, class, anchor and group counts
-// one, as often as it is repeated.
+// regexSteps returns about how many instructions an expression has when it is compiled: each character, class, anchor
+// and group counts one, as often as it is repeated.
 func regexSteps(re *syntax.Regexp) int {
 	const most = 1 << 30 // It keeps products within an int.
 	if re.Op == syntax.OpLiteral {
@@ -78,16 +79,19 @@ func (c *Compiler) addRegex(n *match.Node, l *rules.Level, child *match.Node, r 
 	steps := r.Steps
 	for _, other := range *list {
 		if steps += other.Steps; other.Compiled.String() == l.Value() {
-			c.problems.Add(at, "remove one, or join their limits and descriptors", "regex %s of the key %s is already at %v, on the same level",
+			c.problems.Add(at, "remove one, or join their limits and descriptors",
+				"regex %s of the key %s is already at %v, on the same level",
 				rules.Quote(l.Value()), rules.Quote(l.Key()), other.Node.Place().Pos)
 			return
 		}
 	}
 	switch {
 	case len(*list) == MaxRegexes:
-		c.problems.Add(at, "join some with `|`, or use wildcards", "the key %s has more than %d regular expressions on one level", rules.Quote(l.Key()), MaxRegexes)
+		c.problems.Add(at, "join some with `|`, or use wildcards",
+			"the key %s has more than %d regular expressions on one level", rules.Quote(l.Key()), MaxRegexes)
 	case steps > MaxTotalRegexSteps:
-		c.problems.Add(at, "write simpler ones", "the regular expressions of the key %s have more than %d steps together on one level", rules.Quote(l.Key()),
+		c.problems.Add(at, "write simpler ones",
+			"the regular expressions of the key %s have more than %d steps together on one level", rules.Quote(l.Key()),
 			MaxTotalRegexSteps)
 	}
 	*list = append(*list, match.RegexNode{Regex: r, Node: child})
@@ -153,7 +157,8 @@ func (s shape) hides(t shape) bool {
 	return s.isWhole && (s.prefix == "" || t.isAnchored && strings.HasPrefix(t.prefix, s.prefix))
 }
 
-// warnUselessRegexes warns of regular expressions of the group that no request gets to, or that hide what comes after them.
+// warnUselessRegexes warns of regular expressions of the group that no request gets to, or that hide what comes after
+// them.
 func (c *Compiler) warnUselessRegexes(key string, k *match.KeyGroup, wildcards []match.WildcardNode) {
 	list := k.Matchers.Regexes
 	for i := range list {
@@ -161,14 +166,16 @@ func (c *Compiler) warnUselessRegexes(key string, k *match.KeyGroup, wildcards [
 		text := rules.Quote(list[i].Compiled.String())
 		if r.isOne {
 			if exact := k.ByValue.Find([]byte(r.prefix)); exact != nil && r.prefix != "" {
-				c.warnings.Add(at, "remove one", "no request can match regex %s: the value at %v comes first and takes all of them", text, exact.Place().Pos)
+				c.warnings.Add(at, "remove one", "no request can match regex %s: the value at %v comes first and takes all of them",
+					text, exact.Place().Pos)
 			} else if r.prefix != "" {
 				c.warnings.Add(at, "write `value: "+r.prefix+"`, which is faster", "regex %s matches one value only", text)
 			}
 		}
 		for j := range i {
 			if shapeOf(list[j].Parsed).hides(r) {
-				c.warnings.Add(at, "put the more specific one first, or remove one", "no request can match regex %s: regex %s at %v takes all of them",
+				c.warnings.Add(at, "put the more specific one first, or remove one",
+					"no request can match regex %s: regex %s at %v takes all of them",
 					text, rules.Quote(list[j].Compiled.String()), list[j].Node.Place().Pos)
 				break
 			}
@@ -177,14 +184,16 @@ func (c *Compiler) warnUselessRegexes(key string, k *match.KeyGroup, wildcards [
 			at := wildcards[w].Node.Place()
 			before, _, isWildcard := strings.Cut(at.Value, "*")
 			if isWildcard && at.Key == key && r.hides(shape{isAnchored: true, prefix: before}) {
-				c.warnings.Add(at.Pos, "remove one, or narrow the regex", "no request can match %s: regex %s comes before wildcards and takes all of them",
+				c.warnings.Add(at.Pos, "remove one, or narrow the regex",
+					"no request can match %s: regex %s comes before wildcards and takes all of them",
 					rules.Quote(rules.LevelName(at.Key, at.Value)), text)
 			}
 		}
 		if r.isWhole && r.prefix == "" {
 			c.warnings.Add(at, "remove regex, or narrow it", "regex %s matches every value", text)
 			if k.AnyValue != nil {
-				c.warnings.Add(k.AnyValue.Place().Pos, "remove it, or narrow the regex", "no request can match %s: regex %s at %v comes before a key alone and takes all of them",
+				c.warnings.Add(k.AnyValue.Place().Pos, "remove it, or narrow the regex",
+					"no request can match %s: regex %s at %v comes before a key alone and takes all of them",
 					rules.Quote(key), text, at)
 			}
 		}

@@ -21,7 +21,8 @@ func (c *Compiler) compileDescriptors(n *match.Node, list []DescriptorConfig, p 
 		if !c.countNameBytes(cfg.Pos, len(p.ruleName)+len(cfg.Key)+len(m.text)+len("._")) {
 			return
 		}
-		child := &match.Node{Addresses: m.addresses} // The limits of the child are checked even if n has another child with its key and value.
+		// The limits of the child are checked even if n has another child with its key and value.
+		child := &match.Node{Addresses: m.addresses}
 		below := p.childPath(cfg, &m)
 		here := &below.levels[len(p.levels)]
 		c.addDescriptor(n, child, here, cfg, &m)
@@ -43,7 +44,8 @@ func (c *Compiler) compileDescriptors(n *match.Node, list []DescriptorConfig, p 
 			c.checkKeyOrder(cfg, p, below)
 		}
 		if len(c.parts.Rules) == before && (cfg.ValueToMetric || cfg.ShareThreshold) {
-			c.warnings.Add(cfg.Pos, "remove it", "value_to_metric and share_threshold have no effect without a rate_limit here or below")
+			c.warnings.Add(cfg.Pos, "remove it",
+				"value_to_metric and share_threshold have no effect without a rate_limit here or below")
 		}
 	}
 }
@@ -56,7 +58,8 @@ func (c *Compiler) addDescriptor(n, child *match.Node, here *rules.Level, cfg *D
 		return
 	case n.AcceptsHolds && cfg.Key == n.Rule.MatchHoldIDKey:
 		c.problems.Add(cfg.Pos, "rename the key, or the hold_id above",
-			"%s is the hold_id of a limit above, so an entry with this key names a hold and never gets here", rules.Quote(cfg.Key))
+			"%s is the hold_id of a limit above, so an entry with this key names a hold and never gets here",
+			rules.Quote(cfg.Key))
 		return
 	}
 	switch m.kind {
@@ -85,7 +88,8 @@ func (p compilePath) childPath(cfg *DescriptorConfig, m *valueMatch) compilePath
 		key += "_"
 	}
 	p.levels = append(slices.Clip(p.levels), rules.NewLevel(cfg.Key, key[len(p.ruleName)+len("."):], rules.Level{
-		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold, Kind: m.kind, Addresses: m.addresses, DataFile: m.data,
+		ValueToMetric: cfg.ValueToMetric, ShareThreshold: cfg.ShareThreshold, Kind: m.kind, Addresses: m.addresses,
+		DataFile: m.data,
 	}))
 	p.ruleName = key
 	return p
@@ -100,7 +104,8 @@ func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath)
 			"share_threshold needs a wildcard, cidr, regex or values_from, and %s has none", rules.Quote(level.Name()))
 	}
 	if cfg.ValueToMetric && (cfg.ShareThreshold || level.HasOneValue()) {
-		c.warnings.Add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show", rules.Quote(level.Name()))
+		c.warnings.Add(cfg.Pos, "remove it", "value_to_metric has no effect on %s: there is one value to show",
+			rules.Quote(level.Name()))
 	}
 	if cfg.ValueToMetric && cfg.DetailedMetric && limited {
 		c.warnings.Add(cfg.Pos, "remove it", "value_to_metric has no effect beside detailed_metric")
@@ -113,7 +118,8 @@ func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath)
 		name   string
 		unused bool
 	}{
-		// Envoy Gateway repeats shadow_mode on every level above limits that are all in shadow mode, so that this needs no warning.
+		// Envoy Gateway repeats shadow_mode on every level above limits that are all in shadow mode, so that this needs no
+		// warning.
 		{"shadow_mode", cfg.ShadowMode && (hasLimit(cfg.Descriptors, false) || !hasLimit(cfg.Descriptors, true))},
 		{"quota_mode", cfg.QuotaMode && !charged},
 		{"detailed_metric", cfg.DetailedMetric},
@@ -129,31 +135,35 @@ func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath)
 // hasLimit reports whether a descriptor of list, or of the levels below it, has a limit and this shadow mode.
 func hasLimit(list []DescriptorConfig, shadowMode bool) bool {
 	return slices.ContainsFunc(list, func(cfg DescriptorConfig) bool {
-		return (cfg.RateLimit != nil || cfg.RateLimits != nil) && cfg.ShadowMode == shadowMode || hasLimit(cfg.Descriptors, shadowMode)
+		return (cfg.RateLimit != nil || cfg.RateLimits != nil) && cfg.ShadowMode == shadowMode ||
+			hasLimit(cfg.Descriptors, shadowMode)
 	})
 }
 
-// warnHiddenDescriptors warns of descriptors below n that no request can reach, because a wildcard that is tried earlier matches
-// everything that they match. Exact values are tried before wildcards, so they are never hidden.
+// warnHiddenDescriptors warns of descriptors below n that no request can reach, because a wildcard that is tried
+// earlier matches everything that they match. Exact values are tried before wildcards, so they are never hidden.
 func (c *Compiler) warnHiddenDescriptors(n *match.Node) {
 	if n.Children == nil {
 		return
 	}
 	warn := func(hidden match.DescriptorPlace, text, fix, why string, by *match.WildcardNode) {
-		c.warnings.Add(hidden.Pos, fix, "no request can match %s: the wildcard %s at %v %s", rules.Quote(text), rules.Quote(by.PatternText),
+		c.warnings.Add(hidden.Pos, fix, "no request can match %s: the wildcard %s at %v %s", rules.Quote(text),
+			rules.Quote(by.PatternText),
 			by.Node.Place().Pos, why)
 	}
 	wildcards := n.Children.Wildcards
 	for i := range min(len(wildcards), maxComparedItems) {
 		w := &wildcards[i]
 		if j := slices.IndexFunc(wildcards[:i], func(by match.WildcardNode) bool { return by.Hides(w.PatternText) }); j >= 0 {
-			warn(w.Node.Place(), w.PatternText, "put the more specific one first, or remove one", "takes all of them", &wildcards[j])
+			warn(w.Node.Place(), w.PatternText, "put the more specific one first, or remove one", "takes all of them",
+				&wildcards[j])
 		}
 	}
 	for key, k := range n.Children.Groups.All() {
 		if k.AnyValue != nil && !strings.Contains(key, "*") { // A key with `*` is a wildcard, which the loop above compares.
 			if i := slices.IndexFunc(wildcards, func(by match.WildcardNode) bool { return by.Covers(key + "_*") }); i >= 0 {
-				warn(k.AnyValue.Place(), key, "remove it, or narrow the wildcard", "comes before a key alone and takes all of them", &wildcards[i])
+				warn(k.AnyValue.Place(), key, "remove it, or narrow the wildcard", "comes before a key alone and takes all of them",
+					&wildcards[i])
 			}
 		}
 		if k.Matchers != nil {

@@ -23,7 +23,8 @@ type valueMatch struct {
 // compileValueMatch compiles value, exact, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
 func (c *Compiler) compileValueMatch(cfg *DescriptorConfig, files datafile.Files) (m valueMatch) {
 	m.text = cfg.Value
-	if cfg.Exact == nil && cfg.CIDR == nil && cfg.Regex == nil && cfg.ValuesFrom == nil && cfg.LimitsFrom == nil && cfg.CountByPrefix == nil {
+	if cfg.Exact == nil && cfg.CIDR == nil && cfg.Regex == nil && cfg.ValuesFrom == nil && cfg.LimitsFrom == nil &&
+		cfg.CountByPrefix == nil {
 		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value, false)
 		return m
 	}

@@ -10,10 +10,12 @@ func (c *Compiler) compileLimitTree(t *match.WordTree, cfg *DomainConfig, p comp
 	c.compileLimitNodes(&t.Root, cfg.LimitTree.Value, p, nil)
 }
 
-// compileLimitNodes compiles children, and all nodes below them, into children of n. p is the path of n, and above has its words.
+// compileLimitNodes compiles children, and all nodes below them, into children of n. p is the path of n, and above has
+// its words.
 func (c *Compiler) compileLimitNodes(n *match.WordNode, children []LimitNodeConfig, p compilePath, above []string) {
 	if len(children) > 0 && len(above) == rules.MaxTreeDepth {
-		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each", "the tree is more than %d levels deep",
+		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each",
+			"the tree is more than %d levels deep",
 			rules.MaxTreeDepth)
 		return
 	}
@@ -36,7 +38,8 @@ func (c *Compiler) compileLimitNodes(n *match.WordNode, children []LimitNodeConf
 		own := c.compileOwnLimits(&limits, below)
 		for _, r := range own {
 			r.Words = &rules.WordPath{Names: words, TagWords: len(words)}
-			r.Requests = uint32(r.Limit.Capacity()) // Like redis-cell, answers show the capacity. It has 32 bits, as a burst is below 1<<32 - 1.
+			// Like redis-cell, answers show the capacity. It has 32 bits, as a burst is below 1<<32 - 1.
+			r.Requests = uint32(r.Limit.Capacity())
 			if len(below.limitsAbove) > 0 {
 				r.Words.TagWords = len(below.limitsAbove[0].Words.Names)
 			}

@@ -14,8 +14,8 @@ type builder struct {
 	record  []byte
 }
 
-// touchedBytes is the size of the part of a new table that the system clears at once. build touches each part before it uses them in any order,
-// because a Step after each keeps the load from clearing many in one burst.
+// touchedBytes is the size of the part of a new table that the system clears at once. build touches each part before it
+// uses them in any order, because a Step after each keeps the load from clearing many in one burst.
 const touchedBytes = 2 << 20
 
 // chunkBytes is the size of a chunk of a builder; the first ones are smaller. Chunks need not be copied to grow.
@@ -38,8 +38,8 @@ func (b *builder) add(value []byte, limit, line int) {
 	}
 }
 
-// all yields all values in the order of the file, with the index of their limit and their line, as fast as pacer allows. It frees each
-// chunk that it has read.
+// all yields all values in the order of the file, with the index of their limit and their line, as fast as pacer
+// allows. It frees each chunk that it has read.
 func (b *builder) all(pacer *Pacer, yield func(value []byte, limit, line int) (goOn bool)) {
 	steps := 0
 	for i, chunk := range b.chunks {
@@ -60,9 +60,12 @@ func (b *builder) all(pacer *Pacer, yield func(value []byte, limit, line int) (g
 	}
 }
 
-// build returns a table of the values, which it frees. limits are nil for a table of values, and maxLine is the last line that a value has. It calls twice
-// with each value that is there twice, and with the lines of both, until twice returns false; the table is of no use then.
-func (b *builder) build(pacer *Pacer, limits []Limit, maxLine int, twice func(value []byte, first, second int) (goOn bool)) *Table {
+// build returns a table of the values, which it frees. limits are nil for a table of values, and maxLine is the last
+// line that a value has. It calls twice with each value that is there twice, and with the lines of both, until twice
+// returns false; the table is of no use then.
+func (b *builder) build(pacer *Pacer, limits []Limit, maxLine int,
+	twice func(value []byte, first, second int) (goOn bool),
+) *Table {
 	t := &Table{
 		seed: rand.Uint64(), len: b.len, limits: limits, valueBytes: b.cellValueBytes(), lineBytes: numberBytes(maxLine),
 		tags: make([]byte, b.len+b.len/2+1), // At most two thirds of the places are taken, so that searches are short.
@@ -105,8 +108,8 @@ func (t *Table) putCell(cell, value []byte, hash uint64) {
 	t.longValues = append(binary.AppendUvarint(t.longValues, uint64(len(value))), value...)
 }
 
-// cellValueBytes returns the least length that all but one in 16 values have at most. If too many are longer than maxCellValueBytes, it
-// returns longCellBytes.
+// cellValueBytes returns the least length that all but one in 16 values have at most. If too many are longer than
+// maxCellValueBytes, it returns longCellBytes.
 func (b *builder) cellValueBytes() int {
 	count := 0
 	for length, n := range b.lengths {

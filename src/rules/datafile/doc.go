@@ -6,6 +6,6 @@
 //	192.0.2.7                      acme,500
 //	192.0.2.8                      "Smith, Jones & Co",unlimited
 //
-// A Table of a million values takes some 12 bytes for each, and the value itself. It has no pointers that the garbage collector follows
-// for each value. A search allocates nothing.
+// A Table of a million values takes some 12 bytes for each, and the value itself. It has no pointers that the garbage
+// collector follows for each value. A search allocates nothing.
 package datafile

@@ -19,7 +19,8 @@ type Reference struct {
 type File struct {
 	Path string // the file in messages
 	Sum  Sum    // the hash of the file. It is zero if the file could not be read
-	// Table has what is in the file. It is nil if there are Problems, which are those of the file as a whole or of its lines.
+	// Table has what is in the file. It is nil if there are Problems, which are those of the file as a whole or of its
+	// lines.
 	Table    *Table
 	Problems []Problem
 }

@@ -6,7 +6,7 @@ type Limit struct {
 	Burst     uint32 // 0 without HasBurst
 	HasBurst  bool
 	Unlimited bool
-	Line, Col int // Line and Col are the place of the first line with the limit.
+	Line, Col int // the place of the first line with the limit.
 }
 
 // limitKey tells limits apart.

@@ -16,24 +16,28 @@ import (
 type Kind uint8
 
 const (
-	Values Kind = iota // Values has a value a line.
+	Values Kind = iota // a value a line.
 	Limits             // Limits has a value and its limit a line.
 )
 
 // String returns the key of rule files that names files of the kind.
 func (k Kind) String() string { return [...]string{"values_from", "limits_from"}[k] }
 
-// Bounds are the bounds of a file. They keep a file named by mistake, and one that compresses a great deal, from taking all memory.
+// Bounds are the bounds of a file. They keep a file named by mistake, and one that compresses a great deal, from taking
+// all memory.
 type Bounds struct {
-	TextBytes      int64 // TextBytes bounds the text, of compressed files that which comes out.
-	Lines          int   // Lines bounds all lines, also those without a value.
-	LineBytes      int   // LineBytes bounds one line.
-	DistinctLimits int   // DistinctLimits bounds the limits that differ.
+	TextBytes      int64 // bounds the text, of compressed files that which comes out.
+	Lines          int   // bounds all lines, also those without a value.
+	LineBytes      int   // bounds one line.
+	DistinctLimits int   // bounds the limits that differ.
 	Problems       int   // the number of problems after which reading stops
 }
 
 // DefaultBounds are the bounds of Parse.
-var DefaultBounds = Bounds{TextBytes: 256 << 20, Lines: 10_000_000, LineBytes: 4096, DistinctLimits: 65_536, Problems: 50}
+var DefaultBounds = Bounds{
+	TextBytes: 256 << 20, Lines: 10_000_000, LineBytes: 4096, DistinctLimits: 65_536,
+	Problems: 50,
+}
 
 // Problem is a mistake in a file. Line and Col count from 1; they are 0 if the problem is of the file as a whole.
 type Problem struct {
@@ -42,7 +46,8 @@ type Problem struct {
 	Fix       string
 }
 
-// Parse reads a file. With problems the table is nil. A name that ends in .gz is that of a file that gzip has compressed.
+// Parse reads a file. With problems the table is nil. A name that ends in .gz is that of a file that gzip has
+// compressed.
 func Parse(name string, data []byte, kind Kind) (*Table, []Problem) {
 	return ParseWithin(name, data, kind, DefaultBounds, new(Pacer))
 }
@@ -104,7 +109,7 @@ func (p *parser) stop(fix, format string, args ...any) {
 const (
 	shrinkFix     = "use several files, each for a descriptor of its own"
 	gzipFix       = "compress it again with gzip, or write it without .gz"
-	byteOrderMark = "\ufeff" // byteOrderMark is put before a text in UTF-8 by some editors and spreadsheets.
+	byteOrderMark = "\ufeff" // put before a text in UTF-8 by some editors and spreadsheets.
 	blanks        = " \t"
 )
 
@@ -180,8 +185,8 @@ func isHeader(line []byte) bool {
 	return string(line) == "value,requests_per_unit" || string(line) == "value,requests_per_unit,burst"
 }
 
-// readValue returns the value at the start of text, which is at a column of the line, and the rest of the line. In a file of limits the
-// rest starts with a comma. It is not ok after a problem.
+// readValue returns the value at the start of text, which is at a column of the line, and the rest of the line. In a
+// file of limits the rest starts with a comma. It is not ok after a problem.
 func (p *parser) readValue(text []byte, col int) (value, rest []byte, ok bool) {
 	if text[0] == '"' {
 		return p.readQuoted(text, col)
@@ -231,7 +236,8 @@ func (p *parser) checkValue(value []byte, quoted bool, col int) bool {
 	case len(value) == 0:
 		p.fail(col, "write a value, or remove the line", "the value is empty")
 	case !quoted && len(bytes.Trim(value, blanks)) < len(value):
-		p.fail(col, "remove the blanks, or write quotes around the value", "the value begins or ends with a blank: %s", quote(value))
+		p.fail(col, "remove the blanks, or write quotes around the value", "the value begins or ends with a blank: %s",
+			quote(value))
 	case !utf8.Valid(value):
 		p.fail(col, "save the file as UTF-8", "the value is not UTF-8: %s", quote(value))
 	default:
@@ -240,8 +246,8 @@ func (p *parser) checkValue(value []byte, quoted bool, col int) bool {
 	return false
 }
 
-// readLimit returns the index of the limit that text is: requests_per_unit, or with a comma and burst. col is the column of text. The
-// index is -1 after a problem.
+// readLimit returns the index of the limit that text is: requests_per_unit, or with a comma and burst. col is the
+// column of text. The index is -1 after a problem.
 func (p *parser) readLimit(text []byte, col int) (index int) {
 	if len(p.limits) > 0 && bytes.Equal(text, p.lastLimit) {
 		return p.lastIndex

@@ -8,9 +8,10 @@ import (
 
 // Table is an immutable set of values. In a table of limits each value has a limit. It is safe for concurrent use.
 //
-// It is a hash table with a tag and a cell for each place. Tags are few bytes, so they are mostly in a cache of the CPU, and they tell
-// which cells to compare. All cells have one size, in which most values fit, so a search waits for main memory once. A search has so few
-// instructions that the CPU starts the next ones while it waits; that is why find is one long function:
+// It is a hash table with a tag and a cell for each place. Tags are few bytes, so they are mostly in a cache of the
+// CPU, and they tell which cells to compare. All cells have one size, in which most values fit, so a search waits for
+// main memory once. A search has so few instructions that the CPU starts the next ones while it waits; that is why find
+// is one long function:
 //
 //	tag    0 for a free place, else 8 bits of the hash
 //	cell   length (1 byte), value, index of the limit, line in the file
@@ -75,7 +76,8 @@ func (t *Table) All() iter.Seq2[[]byte, int] {
 // SizeBytes returns the memory that the values take.
 func (t *Table) SizeBytes() int { return cap(t.tags) + cap(t.cells) + cap(t.longValues) }
 
-// Find reports whether the table has a value. In a table of limits it also returns the index of the value's limit in Limits.
+// Find reports whether the table has a value. In a table of limits it also returns the index of the value's limit in
+// Limits.
 func (t *Table) Find(value []byte) (limit int, found bool) {
 	place, _, found := t.find(value)
 	if !found {
@@ -107,11 +109,13 @@ func (t *Table) lineAt(place int) int {
 
 func (t *Table) cell(place int) []byte { return t.cells[place*t.cellBytes : (place+1)*t.cellBytes] }
 
-// find returns the place of a value, and its hash. If the table does not have the value, it returns the free place for it.
+// find returns the place of a value, and its hash. If the table does not have the value, it returns the free place for
+// it.
 func (t *Table) find(value []byte) (place int, hash uint64, found bool) {
 	n := len(value)
 	hash = t.seed ^ uint64(n)
-	var first, last uint64 // The first and the last eight bytes, which are all bytes of most values. Of fewer than eight bytes last has all.
+	// The first and the last eight bytes, which are all bytes of most values. Of fewer than eight bytes last has all.
+	var first, last uint64
 	if n >= 8 {
 		first, last = binary.LittleEndian.Uint64(value), binary.LittleEndian.Uint64(value[n-8:])
 		for rest := value; len(rest) > 8; rest = rest[8:] {
@@ -131,7 +135,8 @@ func (t *Table) find(value []byte) (place int, hash uint64, found bool) {
 		if tag == wanted {
 			cell := t.cells[place*t.cellBytes:]
 			if 8 <= n && n <= 16 && len(cell) > 16 && int(cell[0]) == n &&
-				binary.LittleEndian.Uint64(cell[1:]) == first && binary.LittleEndian.Uint64(cell[n-7:]) == last || t.hasValue(cell, value, hash) {
+				binary.LittleEndian.Uint64(cell[1:]) == first && binary.LittleEndian.Uint64(cell[n-7:]) == last ||
+				t.hasValue(cell, value, hash) {
 				return place, hash, true
 			}
 		} else if tag == 0 {

@@ -31,7 +31,8 @@ func (f *reader) warnDifferences() {
 		}
 		counter := r.divvyCounterKey()
 		if other, taken := counters[counter]; taken && !r.isZeroField("creditLimit") {
-			f.warnDivvyDiffers(r.pos, "%s and the rule at %v share a counter there, so that each hit on both costs two", text, other)
+			f.warnDivvyDiffers(r.pos, "%s and the rule at %v share a counter there, so that each hit on both costs two",
+				text, other)
 		}
 		counters[counter] = r.pos
 	}
@@ -50,12 +51,14 @@ func (f *reader) warnPatternDifferences(r *divvyRule, p *divvyPattern) {
 	case p.divvyRegexp == nil:
 		f.warnDivvyDiffers(r.pos, "it cannot read the pattern %s of %s, and ends", pattern, text)
 	case stars > 1:
-		f.warnDivvyDiffers(r.pos, "in %s only the first `*` of %s is a wildcard; another repeats what stands before it", text, pattern)
+		f.warnDivvyDiffers(r.pos, "in %s only the first `*` of %s is a wildcard; another repeats what stands before it", text,
+			pattern)
 	case !strings.HasSuffix(p.Pattern, "*"):
 		f.warnDivvyDiffers(r.pos, "%s matches also values that go on behind %s", text, pattern)
 	}
 	if p.divvyRegexp != nil && p.divvyRegexp.MatchString(missingValueText) {
-		f.warnDivvyDiffers(r.pos, "%s matches also requests without the key %s, which it takes for the text %q", text, key, missingValueText)
+		f.warnDivvyDiffers(r.pos, "%s matches also requests without the key %s, which it takes for the text %q", text, key,
+			missingValueText)
 	}
 }
 
@@ -66,12 +69,13 @@ func (r *divvyRule) divvyCounterKey() string {
 		match = append(match, fmt.Sprintf("%q=%q", p.Key, p.Pattern))
 	}
 	slices.Sort(match)
-	return fmt.Sprintf("%s %q %s %s", match, r.valueByKey["actorField"].text, r.valueByKey["creditLimit"].text, r.valueByKey["resetSeconds"].text)
+	return fmt.Sprintf("%s %q %s %s", match, r.valueByKey["actorField"].text, r.valueByKey["creditLimit"].text,
+		r.valueByKey["resetSeconds"].text)
 }
 
 // warnWronglyUnreachable warns of rules that divvy 1.7.1 takes for unreachable although requests can reach them.
 func (f *reader) warnWronglyUnreachable() {
-	unreachable := make(map[int][]int) // unreachable maps the index of a rule to those of later rules that it seems to hide.
+	unreachable := make(map[int][]int) // maps the index of a rule to those of later rules that it seems to hide.
 	for i := range min(len(f.rules), maxComparedRules) {
 		later := &f.rules[i]
 		hides := func(r divvyRule) bool {
@@ -93,8 +97,8 @@ func (f *reader) warnWronglyUnreachable() {
 	}
 }
 
-// coversRule reports whether r matches every request that later matches. matches reports whether a pattern of r matches the pattern that
-// later has for the same key; has is false if later has no such key.
+// coversRule reports whether r matches every request that later matches. matches reports whether a pattern of r matches
+// the pattern that later has for the same key; has is false if later has no such key.
 func (r *divvyRule) coversRule(later *divvyRule, matches func(p *divvyPattern, value string, has bool) bool) bool {
 	for i := range r.operationPatterns {
 		value, has := patternForKey(later.operationPairs, r.operationPatterns[i].Key)
@@ -113,8 +117,8 @@ func patternForKey(operation []compile.MatchPairConfig, key string) (pattern str
 	return operation[i].Pattern, true
 }
 
-// divvyPattern is a pattern as divvy 1.7.1 reads it. A `*` alone also matches a missing value. Otherwise the first `*` is a wildcard,
-// further ones are repetitions of a regular expression, and any text may follow.
+// divvyPattern is a pattern as divvy 1.7.1 reads it. A `*` alone also matches a missing value. Otherwise the first `*`
+// is a wildcard, further ones are repetitions of a regular expression, and any text may follow.
 type divvyPattern struct {
 	compile.MatchPairConfig
 	divvyRegexp *regexp.Regexp // nil if the pattern is "*", has no `*`, or is one that divvy cannot read

@@ -12,15 +12,15 @@ import (
 	"ratelimit/src/rules/compile"
 )
 
-// reader collects the rules of one file and their problems. Where divvy 1.7.1 differs from divvy's documentation, the reader follows the
-// documentation and warns.
+// reader collects the rules of one file and their problems. Where divvy 1.7.1 differs from divvy's documentation, the
+// reader follows the documentation and warns.
 type reader struct {
 	file           string
 	problems       rules.Problems
 	warnings       rules.Problems
 	rules          []divvyRule
 	hasSkippedRule bool                 // set if a rule could not be read. That rule may be the default
-	rulePosByLabel map[string]rules.Pos // rulePosByLabel maps the label of each rule to the position of the rule.
+	rulePosByLabel map[string]rules.Pos // maps the label of each rule to the position of the rule.
 }
 
 func newReader(file string) *reader {
@@ -34,7 +34,7 @@ type divvyRule struct {
 	operationPairs    []compile.MatchPairConfig
 	operationPatterns []divvyPattern    // the patterns of operationPairs. warnDifferences sets them
 	lacksPairs        bool              // set if a problem left pairs out of operationPairs
-	valueByKey        map[string]scalar // valueByKey maps keys such as creditLimit to their values.
+	valueByKey        map[string]scalar // maps keys such as creditLimit to their values.
 }
 
 // scalar is the value of a field of a rule.
@@ -50,7 +50,10 @@ var ruleFieldKeys = []string{"creditLimit", "resetSeconds", "actorField", "match
 // domainConfig returns the rules of the file as an ordered list.
 func (f *reader) domainConfig() *compile.DomainConfig {
 	top := rules.Pos{File: f.file, Line: 1, Col: 1}
-	cfg := &compile.DomainConfig{Pos: top, Domain: compile.BaseName(f.file), FromDivvyFile: true, Rules: &compile.Positioned[[]compile.RuleConfig]{Pos: top}}
+	cfg := &compile.DomainConfig{
+		Pos: top, Domain: compile.BaseName(f.file), FromDivvyFile: true,
+		Rules: &compile.Positioned[[]compile.RuleConfig]{Pos: top},
+	}
 	hasDefault := false
 	for i := range f.rules {
 		hasDefault = hasDefault || len(f.rules[i].operationPairs) == 0
@@ -74,7 +77,8 @@ func (f *reader) domainConfig() *compile.DomainConfig {
 func (f *reader) ruleConfig(r *divvyRule) compile.RuleConfig {
 	before, text := len(f.problems), rules.Shorten(r.operationText)
 	cfg := compile.RuleConfig{
-		Match: &compile.Positioned[[]compile.MatchPairConfig]{Pos: r.pos, Value: r.operationPairs}, MessageText: r.operationText, HasReadProblem: r.lacksPairs,
+		Match:       &compile.Positioned[[]compile.MatchPairConfig]{Pos: r.pos, Value: r.operationPairs},
+		MessageText: r.operationText, HasReadProblem: r.lacksPairs,
 	}
 	cfg.Pos = r.pos
 	limit := &compile.RateLimitConfig{Pos: r.pos, UnitPos: r.pos}
@@ -108,7 +112,8 @@ func (f *reader) ruleConfig(r *divvyRule) compile.RuleConfig {
 	}
 	if v, ok := r.optionalField("matchPolicy"); ok && v.text != "stop" {
 		if cfg.ShadowMode = v.text == "canary"; !cfg.ShadowMode {
-			f.problems.Add(v.pos, "write stop, which is the default, or canary", "matchPolicy of %s is neither stop nor canary: %s",
+			f.problems.Add(v.pos, "write stop, which is the default, or canary",
+				"matchPolicy of %s is neither stop nor canary: %s",
 				text, rules.Quote(v.text))
 		}
 	}
@@ -130,10 +135,12 @@ func (f *reader) checkLabel(r *divvyRule, v scalar) {
 	other, taken := f.rulePosByLabel[v.text]
 	switch {
 	case !labelPattern.MatchString(v.text):
-		f.problems.Add(v.pos, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s", rules.Shorten(r.operationText),
+		f.problems.Add(v.pos, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s",
+			rules.Shorten(r.operationText),
 			rules.Quote(v.text))
 	case taken:
-		f.problems.Add(v.pos, "choose another", "label of %s is that of the rule at %v, too: %s", rules.Shorten(r.operationText), other,
+		f.problems.Add(v.pos, "choose another", "label of %s is that of the rule at %v, too: %s",
+			rules.Shorten(r.operationText), other,
 			rules.Quote(v.text))
 	default:
 		f.rulePosByLabel[v.text] = r.pos
@@ -146,8 +153,8 @@ func (r *divvyRule) optionalField(key string) (v scalar, ok bool) {
 	return v, ok && v.kind != compile.KindNull && v.text != ""
 }
 
-// numberField returns a field that is a whole number; has is false if the rule has no such field. It reports another value as a problem
-// and returns 1, because 0 has a meaning of its own and could cause a second problem.
+// numberField returns a field that is a whole number; has is false if the rule has no such field. It reports another
+// value as a problem and returns 1, because 0 has a meaning of its own and could cause a second problem.
 func (f *reader) numberField(r *divvyRule, key string) (n uint32, has bool) {
 	v, has := r.valueByKey[key]
 	if !has {

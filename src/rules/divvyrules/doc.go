@@ -1,5 +1,6 @@
-// Package divvyrules reads the rule files of Button's divvy, in their INI form ([ParseINI]) and their JSON form ([ParseJSON]). The result
-// is an ordered list in a configuration for rules.Compile, whose domain is the name of the file:
+// Package divvyrules reads the rule files of Button's divvy, in their INI form ([ParseINI]) and their JSON form
+// ([ParseJSON]). The result is an ordered list in a configuration for rules.Compile, whose domain is the name of the
+// file:
 //
 //	[path=/pay/* ip=*]                  {Match: {path: /pay/*, ip: *}, Per: [ip], RateLimit:
 //	creditLimit = 10             ->         {RequestsPerUnit: 10, Period: 60s, Algorithm: first_hit_window}}

@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/rules/compile"
 )
 
-// ParseINI reads a rule file of divvy in its INI form. A section is a rule, and its name the operation: pairs of key=value with blanks
-// between them, in quotes where they hold blanks, `=` or `]`. `[default]` matches everything.
+// ParseINI reads a rule file of divvy in its INI form. A section is a rule, and its name the operation: pairs of
+// key=value with blanks between them, in quotes where they hold blanks, `=` or `]`. `[default]` matches everything.
 //
 // If there are problems, the configuration is good only for finding more of them. It is nil if the text is not UTF-8.
 func ParseINI(file string, data []byte) (cfg *compile.DomainConfig, problems, warnings rules.Problems) {
@@ -33,14 +33,18 @@ type iniReader struct {
 	*reader
 	lineNumber       int                  // the number of the line that is being read, from 1
 	lineText         string               // that line without its end
-	posBySectionHead map[string]rules.Pos // posBySectionHead maps the section heads so far, as written, to their positions.
-	currentRule      *divvyRule           // the rule whose section is being read. It is nil before the first section and in a refused one
-	inRefusedSection bool                 // set in a section whose head has a problem: its fields are not read
+	posBySectionHead map[string]rules.Pos // maps the section heads so far, as written, to their positions.
+	// the rule whose section is being read. It is nil before the first section and in a refused one
+	currentRule      *divvyRule
+	inRefusedSection bool // set in a section whose head has a problem: its fields are not read
 }
 
 // posOf returns the position of rest, the last part of the line.
 func (r *iniReader) posOf(rest string) rules.Pos {
-	return rules.Pos{File: r.file, Line: r.lineNumber, Col: utf8.RuneCountInString(strings.TrimSuffix(r.lineText, rest)) + 1}
+	return rules.Pos{
+		File: r.file, Line: r.lineNumber,
+		Col: utf8.RuneCountInString(strings.TrimSuffix(r.lineText, rest)) + 1,
+	}
 }
 
 func (r *iniReader) readLine(line string) {
@@ -87,7 +91,10 @@ func (r *iniReader) readSectionHead(text string) {
 	for i := range pairs {
 		pairs[i].Pos = at
 	}
-	r.rules = append(r.rules, divvyRule{pos: at, operationText: written, operationPairs: pairs, valueByKey: make(map[string]scalar)})
+	r.rules = append(r.rules, divvyRule{
+		pos: at, operationText: written, operationPairs: pairs,
+		valueByKey: make(map[string]scalar),
+	})
 	r.currentRule, r.inRefusedSection, r.hasSkippedRule = &r.rules[len(r.rules)-1], false, skipped
 }
 
@@ -111,7 +118,8 @@ func (r *iniReader) readField(text string) {
 	v, problem := parseINIValue(strings.TrimSpace(rest))
 	v.pos = r.posOf(strings.TrimLeft(rest, " \t"))
 	if problem != "" {
-		r.problems.Add(v.pos, "close it, with nothing but a comment behind it", "%s of %s: %s", key, rules.Shorten(r.currentRule.operationText), problem)
+		r.problems.Add(v.pos, "close it, with nothing but a comment behind it", "%s of %s: %s", key,
+			rules.Shorten(r.currentRule.operationText), problem)
 	}
 	if !slices.Contains(ruleFieldKeys, key) {
 		r.warnUnknownKey(at, key, ruleFieldKeys)
@@ -123,8 +131,8 @@ func (r *iniReader) readField(text string) {
 	r.currentRule.valueByKey[key] = v
 }
 
-// These patterns match text without quotes: a value ends at a comment; a word of a section ends at a blank, `=` or `]`. The backslash of
-// an escape is dropped.
+// These patterns match text without quotes: a value ends at a comment; a word of a section ends at a blank, `=` or `]`.
+// The backslash of an escape is dropped.
 var (
 	unquotedValuePattern = regexp.MustCompile(`^(?:\\[\\;#]|[^;#])*`)
 	unquotedWordPattern  = regexp.MustCompile(`^(?:\\[\\;#.]|[^ \t=\]])*`)
@@ -132,7 +140,8 @@ var (
 	wordEscapePattern    = regexp.MustCompile(`\\([\\;#.])`)
 )
 
-// parseINIValue reads the text behind `=`. Without quotes, null, true and false are not text. The problem is empty if there is none.
+// parseINIValue reads the text behind `=`. Without quotes, null, true and false are not text. The problem is empty if
+// there is none.
 func parseINIValue(text string) (v scalar, problem string) {
 	if text != "" && (text[0] == '"' || text[0] == '\'') {
 		inside, rest, closed := strings.Cut(text[1:], text[:1])
@@ -145,7 +154,10 @@ func parseINIValue(text string) (v scalar, problem string) {
 		}
 		return scalar{kind: compile.KindText, text: inside}, problem
 	}
-	v = scalar{kind: compile.KindText, text: strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1"))}
+	v = scalar{
+		kind: compile.KindText,
+		text: strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1")),
+	}
 	switch v.text {
 	case "null":
 		v.kind = compile.KindNull
@@ -159,7 +171,7 @@ func parseINIValue(text string) (v scalar, problem string) {
 type sectionHeadReader struct {
 	*iniReader
 	unreadText       string   // the part of the line that is not read yet
-	divvyDifferences []string // divvyDifferences say what divvy 1.7.1 reads differently in this head.
+	divvyDifferences []string // say what divvy 1.7.1 reads differently in this head.
 }
 
 // refuseSection reports a problem at the rest of the line. It returns the results of readPairs for such a head.
@@ -200,7 +212,8 @@ func (s *sectionHeadReader) readPairs() (pairs []compile.MatchPairConfig, ok boo
 		case !closed:
 			return s.refuseSection("the quote is not closed", "add a `\"`")
 		case strings.HasPrefix(s.unreadText, "="):
-			return s.refuseSection("there is a second `=`, which divvy would drop with what stands behind it", "put the value in quotes if it is meant")
+			return s.refuseSection("there is a second `=`, which divvy would drop with what stands behind it",
+				"put the value in quotes if it is meant")
 		case s.unreadText != "" && !strings.ContainsAny(s.unreadText[:1], "] \t"):
 			return s.refuseSection("there is something behind the quotes", "put a blank there, or all of it into the quotes")
 		case len(pairs) == compile.MaxKeysPerRule:
@@ -218,7 +231,8 @@ func (s *sectionHeadReader) readWord() (word string, quoted, closed bool) {
 		inside, rest, closed := strings.Cut(s.unreadText[1:], `"`)
 		if closed {
 			s.unreadText = rest
-			s.divvyDifferences = append(s.divvyDifferences, fmt.Sprintf("it takes the quotes around %s for a part of it", rules.Quote(inside)))
+			s.divvyDifferences = append(s.divvyDifferences,
+				fmt.Sprintf("it takes the quotes around %s for a part of it", rules.Quote(inside)))
 		}
 		return inside, true, closed
 	}

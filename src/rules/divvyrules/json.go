@@ -13,16 +13,17 @@ import (
 	"ratelimit/src/rules/compile"
 )
 
-// IsDivvyJSON reports whether a JSON file has rules of divvy. A file with `domain` or `schema` at its top has not, nor has an object of
-// Kubernetes: package yamlrules reads it, because JSON is YAML too.
+// IsDivvyJSON reports whether a JSON file has rules of divvy. A file with `domain` or `schema` at its top has not, nor
+// has an object of Kubernetes: package yamlrules reads it, because JSON is YAML too.
 func IsDivvyJSON(data []byte) bool {
 	var top map[string]json.RawMessage
 	_ = json.Unmarshal(bytes.TrimPrefix(data, byteOrderMark), &top) // ParseJSON reports the error.
 	return top["domain"] == nil && top["schema"] == nil && (top["apiVersion"] == nil || top["kind"] == nil)
 }
 
-// ParseJSON reads a rule file of divvy in its JSON form: `overrides`, a list of rules, and `default`, the last of them. The
-// configuration is nil if the text is not JSON, and also, without a problem, for a JSON Schema: editors need one beside the rules.
+// ParseJSON reads a rule file of divvy in its JSON form: `overrides`, a list of rules, and `default`, the last of them.
+// The configuration is nil if the text is not JSON, and also, without a problem, for a JSON Schema: editors need one
+// beside the rules.
 func ParseJSON(file string, data []byte) (cfg *compile.DomainConfig, problems, warnings rules.Problems) {
 	f := newReader(file)
 	r := jsonReader{reader: f, lastPos: rules.Pos{File: file, Line: 1, Col: 1}}
@@ -31,7 +32,8 @@ func ParseJSON(file string, data []byte) (cfg *compile.DomainConfig, problems, w
 		return nil, f.problems, nil
 	}
 	if root.kind() != compile.KindMap {
-		f.problems.Add(r.posOf(root.offset), "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map", root.kind())
+		f.problems.Add(r.posOf(root.offset), "write {\"overrides\": [...], \"default\": {...}}", "the file is %v, not a map",
+			root.kind())
 		return nil, f.problems, nil
 	}
 	members := r.readMembers(root)
@@ -68,7 +70,10 @@ type jsonValue struct {
 }
 
 // kindByFirstByte maps the first byte of a JSON value to its kind; numbers are not in it.
-var kindByFirstByte = map[byte]compile.ValueKind{'{': compile.KindMap, '[': compile.KindList, '"': compile.KindText, 't': compile.KindBool, 'f': compile.KindBool, 'n': compile.KindNull}
+var kindByFirstByte = map[byte]compile.ValueKind{
+	'{': compile.KindMap, '[': compile.KindList, '"': compile.KindText,
+	't': compile.KindBool, 'f': compile.KindBool, 'n': compile.KindNull,
+}
 
 func (v jsonValue) kind() compile.ValueKind {
 	if kind, known := kindByFirstByte[v.rawJSON[0]]; known {
@@ -107,15 +112,16 @@ func (r *jsonReader) readDocument(data []byte) (v jsonValue, ok bool) {
 		if strings.HasPrefix(syntax.Error(), "unexpected end") {
 			at = len(r.text)
 		}
-		r.problems.Add(r.posOf(at), "look for a comma, a bracket or a quote that is missing, or one too many", "not JSON: %v", err)
+		r.problems.Add(r.posOf(at), "look for a comma, a bracket or a quote that is missing, or one too many",
+			"not JSON: %v", err)
 		return v, false
 	}
 	text := bytes.TrimLeft(r.text, " \t\r\n")
 	return jsonValue{bytes.TrimRight(text, " \t\r\n"), len(r.text) - len(text)}, true
 }
 
-// posOf returns the position of text[offset]. It counts from the last position, so positions in the order of the text are found quickly,
-// even if the whole file is one line.
+// posOf returns the position of text[offset]. It counts from the last position, so positions in the order of the text
+// are found quickly, even if the whole file is one line.
 func (r *jsonReader) posOf(offset int) rules.Pos {
 	offset = min(offset, len(r.text))
 	if offset < r.lastOffset {
@@ -139,7 +145,8 @@ type jsonMember struct {
 	keyOffset int // the index of the key in the file; 0 in a list
 }
 
-// readMembers returns the members of a map or a list. If a map has a key twice, that is a problem, and the second value is left out.
+// readMembers returns the members of a map or a list. If a map has a key twice, that is a problem, and the second value
+// is left out.
 func (r *jsonReader) readMembers(v jsonValue) (list []jsonMember) {
 	dec := json.NewDecoder(bytes.NewReader(v.rawJSON))
 	_, _ = dec.Token() // This is the bracket. The decoder returns no errors here, because v is valid JSON.
@@ -167,7 +174,8 @@ func (r *jsonReader) readMembers(v jsonValue) (list []jsonMember) {
 	return list
 }
 
-// readRules reads the rules of a file from its top-level members. The default is the last rule, wherever the file has it.
+// readRules reads the rules of a file from its top-level members. The default is the last rule, wherever the file has
+// it.
 func (r *jsonReader) readRules(members []jsonMember, overrides bool) {
 	var last *jsonMember
 	for i := range members {
@@ -198,7 +206,8 @@ func (r *jsonReader) readRule(v jsonValue) {
 	r.hasSkippedRule = true
 	at := r.posOf(v.offset)
 	if v.kind() != compile.KindMap {
-		r.problems.Add(at, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}", "the rule is %v, not a map",
+		r.problems.Add(at, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}",
+			"the rule is %v, not a map",
 			v.kind())
 		return
 	}
@@ -212,7 +221,8 @@ func (r *jsonReader) readRule(v jsonValue) {
 			r.readOperation(&rule, m.jsonValue)
 		case m.key == "operation":
 			operation = true
-			r.problems.Add(r.posOf(m.offset), "write {\"key\": \"pattern\"}, or {} for the default", "operation is %v, not a map", kind)
+			r.problems.Add(r.posOf(m.offset), "write {\"key\": \"pattern\"}, or {} for the default",
+				"operation is %v, not a map", kind)
 		case !slices.Contains(ruleFieldKeys, m.key):
 			r.warnUnknownKey(r.posOf(m.keyOffset), m.key, append([]string{"operation"}, ruleFieldKeys...))
 		case kind == compile.KindMap || kind == compile.KindList:
@@ -245,6 +255,7 @@ func (r *jsonReader) readOperation(rule *divvyRule, v jsonValue) {
 				"the pattern of %s is null, which is taken for the text null", rules.Quote(m.key))
 		default:
 		}
-		rule.operationPairs = append(rule.operationPairs, compile.MatchPairConfig{Pos: r.posOf(m.keyOffset), Key: m.key, Pattern: m.text()})
+		rule.operationPairs = append(rule.operationPairs,
+			compile.MatchPairConfig{Pos: r.posOf(m.keyOffset), Key: m.key, Pattern: m.text()})
 	}
 }

@@ -25,7 +25,8 @@ type dataLimits struct {
 // readBlockBytes is the number of bytes of a data file that are read and hashed at a time.
 const readBlockBytes = 64 << 10
 
-// maxGentleBytes is how many bytes of data files are read with the Pacer of the scan. The others are read fast, because of ReadTimeout.
+// maxGentleBytes is how many bytes of data files are read with the Pacer of the scan. The others are read fast, because
+// of ReadTimeout.
 const maxGentleBytes = 32 << 20
 
 var defaultDataLimits = dataLimits{maxFileBytes: 256 << 20, maxTotalBytes: 1 << 30, maxFiles: 1000}
@@ -36,7 +37,8 @@ type dataCache struct {
 	parsed     map[parsedKey]parsedData
 }
 
-// parsedKey tells apart what data files have: the same bytes have other values in a file of limits, and in a compressed one.
+// parsedKey tells apart what data files have: the same bytes have other values in a file of limits, and in a compressed
+// one.
 type parsedKey struct {
 	sum          datafile.Sum
 	kind         datafile.Kind
@@ -61,7 +63,7 @@ type dataScan struct {
 	usedNames  map[string]bool           // the last elements of all paths
 	references map[datafile.Sum][]datafile.Reference
 	totalBytes int64          // the size of all data files so far
-	fastPacer  datafile.Pacer // fastPacer replaces dirScan.pacer after maxGentleBytes.
+	fastPacer  datafile.Pacer // replaces dirScan.pacer after maxGentleBytes.
 }
 
 type dataPath struct {
@@ -85,8 +87,8 @@ func (d *scannedData) fail(fix, format string, args ...any) {
 	d.Problems = []datafile.Problem{{Message: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-// readDataFiles reads the data files that the rule files refer to, as far as s.knownData does not have what is in them. shownBase is the
-// directory of the rules in messages, and abs the absolute path of that directory.
+// readDataFiles reads the data files that the rule files refer to, as far as s.knownData does not have what is in them.
+// shownBase is the directory of the rules in messages, and abs the absolute path of that directory.
 func (s *dirScan) readDataFiles(shownBase, abs string) {
 	d := &dataScan{
 		dirScan: s, shownBase: shownBase, byPath: make(map[dataPath]*scannedData), usedNames: make(map[string]bool),
@@ -219,10 +221,12 @@ func (d *dataScan) acceptsData(data *scannedData, mode fs.FileMode, size int64) 
 	return false
 }
 
-// readOpened sets Sum, and the content unless the last scan knew it. Hashing alone takes no memory for the content, and most scans find no change.
+// readOpened sets Sum, and the content unless the last scan knew it. Hashing alone takes no memory for the content, and
+// most scans find no change.
 func (d *dataScan) readOpened(data *scannedData, f *os.File) error {
 	info, err := f.Stat()
-	if err != nil || !d.acceptsData(data, info.Mode(), info.Size()) { // The file may have been replaced since its size was read.
+	// The file may have been replaced since its size was read.
+	if err != nil || !d.acceptsData(data, info.Mode(), info.Size()) {
 		return err
 	}
 	_, size, sum, err := d.readBlocks(f, nil)
@@ -236,8 +240,9 @@ func (d *dataScan) readOpened(data *scannedData, f *os.File) error {
 			return err
 		}
 		var content []byte
-		content, size, sum, err = d.readBlocks(f, make([]byte, 0, size+1)) // A full buffer would have to grow before it shows that nothing follows.
-		if err != nil || !d.acceptsData(data, info.Mode(), size) {         // The file may have grown in between.
+		// A full buffer would have to grow before it shows that nothing follows.
+		content, size, sum, err = d.readBlocks(f, make([]byte, 0, size+1))
+		if err != nil || !d.acceptsData(data, info.Mode(), size) { // The file may have grown in between.
 			return err
 		}
 		data.content, data.Sum = content, sum
@@ -246,8 +251,8 @@ func (d *dataScan) readOpened(data *scannedData, f *os.File) error {
 	return nil
 }
 
-// readBlocks reads a file up to one byte more than it may have. It returns the number of bytes and their hash. It appends the bytes to
-// content unless that is nil.
+// readBlocks reads a file up to one byte more than it may have. It returns the number of bytes and their hash. It
+// appends the bytes to content unless that is nil.
 func (d *dataScan) readBlocks(f *os.File, content []byte) (_ []byte, size int64, sum datafile.Sum, err error) {
 	hash, reader, bound := sha256.New(), d.contentReader(f), d.dataLimits.maxFileBytes+1
 	var block []byte

@@ -15,20 +15,20 @@ import (
 	"ratelimit/src/rules/reload"
 )
 
-// defaultMaxWatchedDirs bounds how many directories are watched. Each costs the kernel about 1 KiB, and all processes of a user share
-// one quota.
+// defaultMaxWatchedDirs bounds how many directories are watched. Each costs the kernel about 1 KiB, and all processes
+// of a user share one quota.
 const defaultMaxWatchedDirs = 10_000
 
-// events receives file system events about the names that one scan reads. Each scan gets new events, because the kernel watches
-// inodes, not names: after a rename a watch is on the wrong directory.
+// events receives file system events about the names that one scan reads. Each scan gets new events, because the kernel
+// watches inodes, not names: after a rename a watch is on the wrong directory.
 type events struct {
 	watcher             *fsnotify.Watcher // nil if the system refused to watch files. There are no events then
-	changeSignal        reload.Signal     // changeSignal receives a message when a name that the scan reads has changed.
+	changeSignal        reload.Signal     // receives a message when a name that the scan reads has changed.
 	forwardGoroutine    sync.WaitGroup
 	maxWatchedDirs      int
 	missingEventsReason error // the first reason why changes may cause no event; nil if there is none
 
-	mu         sync.Mutex               // mu guards namesByDir.
+	mu         sync.Mutex               // guards namesByDir.
 	namesByDir map[string]*watchedNames // the names whose changes matter in each watched directory
 }
 
@@ -88,7 +88,8 @@ func (e *events) addNames(dir string, add func(*watchedNames)) bool {
 		return false
 	}
 	if len(e.namesByDir) == e.maxWatchedDirs {
-		e.missingEventsReason = cmp.Or(e.missingEventsReason, fmt.Errorf("no file system events from some directories: there are more than %d", e.maxWatchedDirs))
+		e.missingEventsReason = cmp.Or(e.missingEventsReason,
+			fmt.Errorf("no file system events from some directories: there are more than %d", e.maxWatchedDirs))
 		return false
 	}
 	names := &watchedNames{exact: make(map[string]bool)}
@@ -97,8 +98,9 @@ func (e *events) addNames(dir string, add func(*watchedNames)) bool {
 	return true
 }
 
-// forwardEvents receives the events of fsnotify without delay: a full queue in the kernel loses events, and fsnotify holds a lock while
-// it reports some errors. Any error counts as a change, because events may be lost. It returns after close.
+// forwardEvents receives the events of fsnotify without delay: a full queue in the kernel loses events, and fsnotify
+// holds a lock while it reports some errors. Any error counts as a change, because events may be lost. It returns after
+// close.
 func (e *events) forwardEvents() {
 	for {
 		select {
@@ -141,7 +143,8 @@ func (e *events) close() {
 	e.forwardGoroutine.Wait()
 }
 
-// systemLimitAdvice returns the advice to raise a limit of the system if err says that it is exceeded, and "" otherwise.
+// systemLimitAdvice returns the advice to raise a limit of the system if err says that it is exceeded, and ""
+// otherwise.
 func systemLimitAdvice(err error) string {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

@@ -16,8 +16,8 @@ import (
 // File is a rule file that has been read.
 type File = reload.Part
 
-// Load compiles files into one Set. The error, if any, is rules.Problems with everything that is wrong in all files. The warnings
-// name what is valid but has no effect.
+// Load compiles files into one Set. The error, if any, is rules.Problems with everything that is wrong in all files.
+// The warnings name what is valid but has no effect.
 func Load(files []File, opt compile.Options) (*rules.Set, rules.Problems, error) {
 	return reload.Compile(Format(), files, opt)
 }
@@ -63,8 +63,8 @@ func fileExtension(f File) string { return strings.ToLower(gopath.Ext(f.Name)) }
 // isYAML reports whether a file is YAML by its name.
 func isYAML(f File) bool { return fileExtension(f) != ".ini" && fileExtension(f) != ".json" }
 
-// minPieceBytes is the least size in bytes of the pieces in which a file is parsed. A file smaller than two pieces is parsed whole. Pieces
-// save memory: the YAML library takes some 25 bytes for each byte of text.
+// minPieceBytes is the least size in bytes of the pieces in which a file is parsed. A file smaller than two pieces is
+// parsed whole. Pieces save memory: the YAML library takes some 25 bytes for each byte of text.
 const minPieceBytes = 256 << 10
 
 // pieceReaders returns functions that parse a file. They parse a YAML file of at least two pieces in pieces.
@@ -78,7 +78,8 @@ func pieceReaders(f File, minBytes int) (readers []func() reload.Piece) {
 						p.Config.DataFiles = f.DataFiles
 					}
 					return reload.Piece{
-						Config: p.Config, ContinuesConfig: p.ContinuesConfig, NeedsWholePart: p.NeedsWholeFile, Problems: p.Problems, Warnings: p.Warnings,
+						Config: p.Config, ContinuesConfig: p.ContinuesConfig, NeedsWholePart: p.NeedsWholeFile, Problems: p.Problems,
+						Warnings: p.Warnings,
 					}
 				})
 			}

@@ -28,17 +28,23 @@ type scanLimits struct {
 	maxDirDepth   int
 }
 
-var defaultScanLimits = scanLimits{maxFileBytes: 64 << 20, maxTotalBytes: 256 << 20, maxDirEntries: 100_000, maxDirDepth: 50}
+var defaultScanLimits = scanLimits{
+	maxFileBytes: 64 << 20, maxTotalBytes: 256 << 20, maxDirEntries: 100_000,
+	maxDirDepth: 50,
+}
 
-// Read reads the rule files of a directory and of all directories in it, in the order of their paths: files named *.yaml, *.yml,
-// *.ini or *.json, and files without a suffix that have a `domain`. It skips names that start with two dots, where Kubernetes keeps
-// copies, and the locks and backups of editors. If path is a file, Read reads that file alone, whatever its name.
+// Read reads the rule files of a directory and of all directories in it, in the order of their paths: files named
+// *.yaml, *.yml, *.ini or *.json, and files without a suffix that have a `domain`. It skips names that start with two
+// dots, where Kubernetes keeps copies, and the locks and backups of editors. If path is a file, Read reads that file
+// alone, whatever its name.
 //
-// Each part of path may be a link to anywhere. A link in the directory is followed to a file anywhere, and to a directory inside.
+// Each part of path may be a link to anywhere. A link in the directory is followed to a file anywhere, and to a
+// directory inside.
 //
-// The names of the files start with path as given. The error is [rules.Problems] with all that cannot be read; Read returns the
-// other files with it. The warnings name what is left out beside good files: files that may have been meant as rules, and links that lead
-// nowhere, or to a directory outside. If there are no rule files beside these, they are problems.
+// The names of the files start with path as given. The error is [rules.Problems] with all that cannot be read; Read
+// returns the other files with it. The warnings name what is left out beside good files: files that may have been meant
+// as rules, and links that lead nowhere, or to a directory outside. If there are no rule files beside these, they are
+// problems.
 func Read(path string) (files []File, warnings rules.Problems, err error) {
 	s := newDirScan(context.Background(), Config{Path: path, AllowFile: true, ElsewhereAdvice: "name another one"})
 	s.readAll()
@@ -58,9 +64,9 @@ type dirScan struct {
 	limits        scanLimits      // Tests lower limits and dataLimits.
 	dataLimits    dataLimits
 	knownData     dataCache                // what an earlier scan found out about data files
-	contentReader func(*os.File) io.Reader // contentReader returns the reader of a file's contents. Tests replace it.
-	// watchName is called before each read, with the name and its directory, a path without links. watchPrefix is called before the
-	// directory is listed: all names in it that begin with prefix may belong to rules.
+	contentReader func(*os.File) io.Reader // returns the reader of a file's contents. Tests replace it.
+	// watchName is called before each read, with the name and its directory, a path without links. watchPrefix is called
+	// before the directory is listed: all names in it that begin with prefix may belong to rules.
 	watchName, watchPrefix func(dir, name string)
 	// avoidedPlaces are the places where earlier scans hang. The scan stops at the first of them.
 	avoidedPlaces []*scannedPlace
@@ -77,7 +83,7 @@ type dirScan struct {
 	skippedLinks      rules.Problems // the links that are not followed
 	ignoredNames      []string       // the names of files that are not read, because of their suffixes
 	enclosingDirs     []string       // the directories that readDir is in, outermost first, as paths without links
-	entryCount        int            // entryCount counts the files and directories so far.
+	entryCount        int            // counts the files and directories so far.
 	totalBytes        int64          // the size of all files so far
 	isStopped         bool           // set when a limit is exceeded, and at an avoided place
 }
@@ -98,7 +104,8 @@ type scannedPlace struct {
 	info fs.FileInfo // nil if the place is a name that was not looked up
 }
 
-// hangsLike returns whether a read of place b hangs if one of place a does. A file that replaced another under the same name does not.
+// hangsLike returns whether a read of place b hangs if one of place a does. A file that replaced another under the same
+// name does not.
 func (a *scannedPlace) hangsLike(b *scannedPlace) bool {
 	if a.path != b.path || a.info == nil || b.info == nil {
 		return a.path == b.path && a.info == nil && b.info == nil
@@ -118,8 +125,8 @@ func (a *scannedPlace) timeoutProblem(timeout time.Duration) rules.Problem {
 // errStopped is returned after the scan has recorded the problem that stopped it.
 var errStopped = errors.New("the scan was stopped")
 
-// enterPlace records what is read next. If an earlier scan hangs there, the scan stops with the same problem as that one, and enterPlace
-// returns errStopped.
+// enterPlace records what is read next. If an earlier scan hangs there, the scan stops with the same problem as that
+// one, and enterPlace returns errStopped.
 func (s *dirScan) enterPlace(path string, info fs.FileInfo) error {
 	next := &scannedPlace{path, info}
 	s.currentPlace.Store(next)
@@ -171,7 +178,8 @@ func (s *dirScan) readAll() {
 	}
 }
 
-// readSiblings reads the files and directories beside the directory of the rules, abs, whose names begin with its name and a dot.
+// readSiblings reads the files and directories beside the directory of the rules, abs, whose names begin with its name
+// and a dot.
 func (s *dirScan) readSiblings(abs string) {
 	dir, info, err := s.resolveAbsolute(filepath.Dir(abs))
 	if err != nil || s.enterPlace(dir, info) != nil {
@@ -184,7 +192,8 @@ func (s *dirScan) readSiblings(abs string) {
 		return // The directory of the rules can be readable all the same.
 	}
 	s.basePath = dir
-	s.readEntries(dir, filepath.Dir(s.cfg.Path), slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), prefix) }))
+	s.readEntries(dir, filepath.Dir(s.cfg.Path),
+		slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), prefix) }))
 	s.sortFiles()
 }
 
@@ -279,7 +288,8 @@ func (s *dirScan) readEntry(dir string, e fs.DirEntry, shown string) {
 	case err != nil:
 		s.addProblem(shown, howToFix(err)+", or remove it", "cannot be read: %v", err)
 	case info.IsDir() && isLink && !isInside(path, s.basePath):
-		s.skipLink(shown, "put the directory itself here, or link its files", "the link leads to the directory %s, which is outside of %s", rules.Shorten(path), s.basePath)
+		s.skipLink(shown, "put the directory itself here, or link its files",
+			"the link leads to the directory %s, which is outside of %s", rules.Shorten(path), s.basePath)
 	case info.IsDir():
 		s.readDir(path, shown, info)
 	case isRuleFile(name), mayHoldRules(name) && s.hasDomain(path, info):
@@ -318,7 +328,8 @@ func (s *dirScan) fileContent(path string, maxBytes int64) (data []byte, mode fs
 	return data, info.Mode(), err
 }
 
-// readUpTo returns what r has, and no more than maxBytes. size is what it probably has: then the memory is allocated once.
+// readUpTo returns what r has, and no more than maxBytes. size is what it probably has: then the memory is allocated
+// once.
 func readUpTo(r io.Reader, size, maxBytes int64) (data []byte, err error) {
 	data = make([]byte, 0, min(size, maxBytes)+1) // A full buffer would have to grow before it shows that nothing follows.
 	for err == nil && int64(len(data)) < maxBytes {
@@ -345,19 +356,23 @@ func (s *dirScan) readFile(path, shown string, info fs.FileInfo) {
 		s.addProblem(shown, howToFix(err), "cannot be read: %v", errorWithoutPath(err))
 	case s.totalBytes > s.limits.maxTotalBytes:
 		s.isStopped = true
-		s.addProblem(s.cfg.Path, "remove files that hold no rules, or "+s.cfg.ElsewhereAdvice, "the files are larger than %d MiB together", s.limits.maxTotalBytes>>20)
-	case s.acceptsFile(shown, mode, int64(len(data))): // A file may have been replaced, or may have grown, since its size was read.
+		s.addProblem(s.cfg.Path, "remove files that hold no rules, or "+s.cfg.ElsewhereAdvice,
+			"the files are larger than %d MiB together", s.limits.maxTotalBytes>>20)
+	case s.acceptsFile(shown, mode,
+		int64(len(data))): // A file may have been replaced, or may have grown, since its size was read.
 		s.files = append(s.files, File{Name: shown, Data: data, Digest: reload.DigestOf(data)})
 	}
 }
 
-// acceptsFile returns whether a file of that mode and size may be read. It records a problem if it is not a regular file, or too large.
+// acceptsFile returns whether a file of that mode and size may be read. It records a problem if it is not a regular
+// file, or too large.
 func (s *dirScan) acceptsFile(shown string, mode fs.FileMode, size int64) bool {
 	switch {
 	case !mode.IsRegular():
 		s.addProblem(shown, "put a file in its place, or remove it", "is %s, not a file", fileTypeNames[mode.Type()])
 	case size > s.limits.maxFileBytes:
-		s.addProblem(shown, "remove it if it does not hold rules, or split it", "is larger than %d MiB", s.limits.maxFileBytes>>20)
+		s.addProblem(shown, "remove it if it does not hold rules, or split it", "is larger than %d MiB",
+			s.limits.maxFileBytes>>20)
 	default:
 		return true
 	}
@@ -373,8 +388,9 @@ func (s *dirScan) skipLink(link, fix, format string, args ...any) {
 	s.skippedLinks.Add(rules.Pos{File: link}, fix, format, args...)
 }
 
-// findings returns what is wrong with the files, and what is left out. What is left out is a warning beside good files, and a problem
-// where nothing else is: a service without its rules lets everything pass. So is a link in place of a file that is in force.
+// findings returns what is wrong with the files, and what is left out. What is left out is a warning beside good files,
+// and a problem where nothing else is: a service without its rules lets everything pass. So is a link in place of a
+// file that is in force.
 func (s *dirScan) findings(isInForce func(file string) bool) (problems, warnings rules.Problems) {
 	problems, warnings = s.problems, s.leftOut()
 	for _, p := range s.skippedLinks {
@@ -390,7 +406,8 @@ func (s *dirScan) findings(isInForce func(file string) bool) (problems, warnings
 	return problems, warnings
 }
 
-// leftOut returns one problem that names the ignored files that may have been meant as rules: envoyproxy/ratelimit reads every file.
+// leftOut returns one problem that names the ignored files that may have been meant as rules: envoyproxy/ratelimit
+// reads every file.
 func (s *dirScan) leftOut() rules.Problems {
 	const maxNamed = 5
 	names := slices.DeleteFunc(slices.Clone(s.ignoredNames), holdsNoRules)
@@ -402,9 +419,10 @@ func (s *dirScan) leftOut() rules.Problems {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return rules.Problems{{
-		Pos:     rules.Pos{File: s.cfg.Path},
-		Message: "only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out " + list,
-		Fix:     "rename what holds rules, move the rest elsewhere",
+		Pos: rules.Pos{File: s.cfg.Path},
+		Message: "only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, " +
+			"which leaves out " + list,
+		Fix: "rename what holds rules, move the rest elsewhere",
 	}}
 }
 

@@ -11,9 +11,11 @@ import (
 // HasLaterDocuments reports whether a file may have more YAML documents than one. Only the first takes effect.
 func HasLaterDocuments(f File) bool { return isYAML(f) && bytes.Contains(f.Data, []byte("\n---")) }
 
-// MayHaveDataFiles reports whether DataFiles may return any. It only searches for the words values_from and limits_from.
+// MayHaveDataFiles reports whether DataFiles may return any. It only searches for the words values_from and
+// limits_from.
 func MayHaveDataFiles(f File) bool {
-	return bytes.Contains(f.Data, []byte(datafile.Values.String())) || bytes.Contains(f.Data, []byte(datafile.Limits.String()))
+	return bytes.Contains(f.Data, []byte(datafile.Values.String())) ||
+		bytes.Contains(f.Data, []byte(datafile.Limits.String()))
 }
 
 // DataFiles returns the data files that a rule file refers to, each once. It parses the file.

@@ -28,9 +28,10 @@ func leadsNowhere(err error) bool {
 	return errors.Is(err, errNameMissing) || errors.Is(err, errNotDirectory) || errors.Is(err, errTooManyLinks)
 }
 
-// resolveLinks follows path, below the directory dir, through all links, and calls watchName for each name on the way. Neither dir nor
-// the returned path has links in it. Unlike filepath.EvalSymlinks it never leaves the directory of the rules once that is open, which it
-// is while data files are read. An absolute link may name that directory by the path with links or by the one without.
+// resolveLinks follows path, below the directory dir, through all links, and calls watchName for each name on the way.
+// Neither dir nor the returned path has links in it. Unlike filepath.EvalSymlinks it never leaves the directory of the
+// rules once that is open, which it is while data files are read. An absolute link may name that directory by the path
+// with links or by the one without.
 //
 // The error is errStopped if enterPlace returned it, one of the errors above, or that of the file system.
 func (s *dirScan) resolveLinks(dir, path string) (resolved string, info fs.FileInfo, err error) {
@@ -90,11 +91,12 @@ func (s *dirScan) resolveAbsolute(path string) (resolved string, info fs.FileInf
 
 // outsideError returns the error of a link that leads outside.
 func (s *dirScan) outsideError(link, target string) error {
-	return fmt.Errorf("the link %s leads to %s, %w, %s", rules.Shorten(link), rules.Shorten(target), errOutsideBase, s.basePath)
+	return fmt.Errorf("the link %s leads to %s, %w, %s", rules.Shorten(link), rules.Shorten(target), errOutsideBase,
+		s.basePath)
 }
 
-// splitAbsoluteTarget splits the absolute target of a link into the directory where it starts and the rest. inside is false if the
-// target is outside the directory of the rules, once that is open.
+// splitAbsoluteTarget splits the absolute target of a link into the directory where it starts and the rest. inside is
+// false if the target is outside the directory of the rules, once that is open.
 func (s *dirScan) splitAbsoluteTarget(target string) (start, rest string, inside bool) {
 	if s.openedBase == nil {
 		volume := filepath.VolumeName(target) + string(filepath.Separator)
@@ -109,7 +111,8 @@ func (s *dirScan) splitAbsoluteTarget(target string) (start, rest string, inside
 	return "", "", false
 }
 
-// lookUpName describes the file, directory or link at path, which has no links on the way. target is empty unless path is a link.
+// lookUpName describes the file, directory or link at path, which has no links on the way. target is empty unless path
+// is a link.
 func (s *dirScan) lookUpName(path string) (info fs.FileInfo, target string, err error) {
 	lstat, readlink, name := os.Lstat, os.Readlink, path
 	if s.openedBase != nil {

@@ -21,29 +21,31 @@ import (
 type Config struct {
 	reload.Config // Run calls OnLoad in its goroutine.
 
-	// Path is the directory of the rules. Each part of it may be a link, and may be missing at first. Empty is the current directory.
+	// Path is the directory of the rules. Each part of it may be a link, and may be missing at first. Empty is the current
+	// directory.
 	Path string
 	// AllowFile allows that Path is a file. OnlyFile demands it. The file is read whatever its name.
 	AllowFile, OnlyFile bool
 	// AllowMissing allows that Path is missing, as if it were an empty directory.
 	AllowMissing bool
-	// ReadSiblings also reads what is beside Path and has a name that begins with that of Path and a dot: config.yaml and config.d/ beside
-	// config. Path may be missing then.
+	// ReadSiblings also reads what is beside Path and has a name that begins with that of Path and a dot: config.yaml and
+	// config.d/ beside config. Path may be missing then.
 	ReadSiblings bool
 	// ElsewhereAdvice completes the advice of messages about a missing Path, such as "set RULES to another directory".
 	ElsewhereAdvice string
-	// IgnoreDotFiles skips files and directories whose names start with a dot. Names that start with two dots are always skipped.
+	// IgnoreDotFiles skips files and directories whose names start with a dot. Names that start with two dots are always
+	// skipped.
 	IgnoreDotFiles bool
-	// Debounce is how long the directory must be quiet after a change before it is read. If it never is, the directory is read
-	// after 10 times Debounce.
+	// Debounce is how long the directory must be quiet after a change before it is read. If it never is, the directory is
+	// read after 10 times Debounce.
 	Debounce time.Duration
 	// PollInterval is how often the directory is read without any event, for file systems that send none. Zero is never.
 	PollInterval time.Duration
-	// ReadTimeout bounds one scan of the directory. A scan that takes longer counts as refused, and the next change is read all the
-	// same. Defaults to 10s.
+	// ReadTimeout bounds one scan of the directory. A scan that takes longer counts as refused, and the next change is
+	// read all the same. Defaults to 10s.
 	ReadTimeout time.Duration
-	// OnMissingEvents is called in Run's goroutine when changes may cause no event from now on, so that only the next poll finds them.
-	// It is called again for the same reason only if events have worked in between. Required.
+	// OnMissingEvents is called in Run's goroutine when changes may cause no event from now on, so that only the next poll
+	// finds them. It is called again for the same reason only if events have worked in between. Required.
 	OnMissingEvents func(error)
 }
 
@@ -51,10 +53,10 @@ type Config struct {
 type Watcher struct {
 	cfg                Config
 	newEventWatcher    func() (*fsnotify.Watcher, error) // fsnotify.NewWatcher. Tests replace it
-	contentReader      func(*os.File) io.Reader          // contentReader replaces that of scans in tests; it is nil otherwise.
+	contentReader      func(*os.File) io.Reader          // replaces that of scans in tests; it is nil otherwise.
 	maxWatchedDirs     int
-	reloadSignal       reload.Signal // reloadSignal receives a message when Reload is called.
-	scanReturnedSignal reload.Signal // scanReturnedSignal receives a message when a scan returns.
+	reloadSignal       reload.Signal // receives a message when Reload is called.
+	scanReturnedSignal reload.Signal // receives a message when a scan returns.
 	fileReads          files.Reads
 
 	// Only Run's goroutine uses the following fields.
@@ -82,19 +84,22 @@ func New(cfg Config) *Watcher {
 		reloadSignal:       reload.NewSignal(),
 		scanReturnedSignal: reload.NewSignal(),
 		fileReads:          files.Reads{Timeout: cfg.ReadTimeout},
-		loader:             reload.Loader{Config: cfg.Config, Format: Format(), AllowPartialFirstLoad: cfg.Turn != nil, WholePlace: cfg.Path},
+		loader: reload.Loader{
+			Config: cfg.Config, Format: Format(), AllowPartialFirstLoad: cfg.Turn != nil,
+			WholePlace: cfg.Path,
+		},
 	}
 }
 
 // HangingScans returns how many scans exceeded ReadTimeout and have not returned yet, 4 at most.
 func (w *Watcher) HangingScans() int { return w.fileReads.Hanging() }
 
-// Reload makes Run load the directory now, even if nothing changed. It never blocks. Calls that come before Run handles the first
-// count as one.
+// Reload makes Run load the directory now, even if nothing changed. It never blocks. Calls that come before Run handles
+// the first count as one.
 func (w *Watcher) Reload() { w.reloadSignal.Send() }
 
-// Run loads the directory at once, and again whenever its contents change. It returns nil when ctx ends, and is called once. A
-// read that hangs may outlive it.
+// Run loads the directory at once, and again whenever its contents change. It returns nil when ctx ends, and is called
+// once. A read that hangs may outlive it.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer func() { w.closeEvents() }()
 	w.reloadSignal.Clear() // The first load answers an earlier Reload.
@@ -110,8 +115,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// scanDir reads the directory. It watches each name before it reads it, so that every later change causes an event. If this takes longer
-// than ReadTimeout, the result is a scan with that one problem.
+// scanDir reads the directory. It watches each name before it reads it, so that every later change causes an event. If
+// this takes longer than ReadTimeout, the result is a scan with that one problem.
 func (w *Watcher) scanDir(ctx context.Context) *dirScan {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,7 +124,8 @@ func (w *Watcher) scanDir(ctx context.Context) *dirScan {
 	s.knownData = w.knownData
 	s.pacer.Gentle = w.loader.HasRules()
 	if w.HangingScans() == files.MaxHanging {
-		s.addProblem(w.cfg.Path, "check its file system (NFS, FUSE), or start the service again", "is not read: %d earlier reads have not returned", files.MaxHanging)
+		s.addProblem(w.cfg.Path, "check its file system (NFS, FUSE), or start the service again",
+			"is not read: %d earlier reads have not returned", files.MaxHanging)
 		return s
 	}
 	w.hangingScans = slices.DeleteFunc(w.hangingScans, func(s *dirScan) bool { return s.hasReturned.Load() })
@@ -178,8 +184,8 @@ func (w *Watcher) warnOfMissingEvents() {
 	w.cfg.OnMissingEvents(fmt.Errorf("filerules: %s: changes %s: %w", w.cfg.Path, found, err))
 }
 
-// loadUnlessChanging loads what a scan read. If something changed during the scan, that may be half old and half new, so a later scan
-// is loaded instead, but not after readDeadline.
+// loadUnlessChanging loads what a scan read. If something changed during the scan, that may be half old and half new,
+// so a later scan is loaded instead, but not after readDeadline.
 func (w *Watcher) loadUnlessChanging(s *dirScan) {
 	now := time.Now()
 	changing := w.events.changeSignal.Clear()

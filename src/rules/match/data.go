@@ -10,7 +10,8 @@ type DataNode struct {
 	Kind rules.LevelKind
 	File *datafile.File
 	Node *Node
-	// NodesByLimit has a node for each of the Limits of the file's Table. They differ from node in the rule only. It is nil for values_from.
+	// NodesByLimit has a node for each of the Limits of the file's Table. They differ from node in the rule only. It is
+	// nil for values_from.
 	NodesByLimit []*Node
 }
 

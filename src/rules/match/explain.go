@@ -7,13 +7,14 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Explain searches like Domain.FindRule and returns a record of the search for people. It is slower than FindRule and allocates.
+// Explain searches like Domain.FindRule and returns a record of the search for people. It is slower than FindRule and
+// allocates.
 func Explain(d *rules.Domain, entries []rules.Entry) *Record {
 	return ExplainWithin(d, entries, new(rules.SearchScratch))
 }
 
-// ExplainWithin is Explain within the bounds of s.Begin. The record is not valid if s.Err then returns an error. A search for people
-// takes more work than FindRule, because it compares descriptors behind the one that matches, too.
+// ExplainWithin is Explain within the bounds of s.Begin. The record is not valid if s.Err then returns an error. A
+// search for people takes more work than FindRule, because it compares descriptors behind the one that matches, too.
 func ExplainWithin(d *rules.Domain, entries []rules.Entry, s *rules.SearchScratch) *Record {
 	return d.Matcher.(explainer).explain(entries, s)
 }
@@ -25,16 +26,16 @@ type explainer interface {
 
 // Record records how FindRule searched a domain for one descriptor. Its JSON tags are those of explain's report.
 type Record struct {
-	// Steps are the levels of a tree in order: one for each entry, or for each word in a tree of limits. The last step may have
-	// found nothing. An ordered list has no Steps.
+	// Steps are the levels of a tree in order: one for each entry, or for each word in a tree of limits. The last step may
+	// have found nothing. An ordered list has no Steps.
 	Steps []Step
-	// TriedRules are the rules of an ordered list in order, up to the one that decides. At most 20 of them do not match; UnlistedCount
-	// counts the others that do not.
+	// TriedRules are the rules of an ordered list in order, up to the one that decides. At most 20 of them do not match;
+	// UnlistedCount counts the others that do not.
 	TriedRules      []TriedRule
 	UnlistedCount   int
 	ChargedCanaries []*rules.Rule // those that FindRule appends
-	// HoldIDKey is the key of the entry that names a hold. It is set with EndReasonWrongHold, and with EndReasonTooManyEntries if the
-	// rule where the rules end has holds.
+	// HoldIDKey is the key of the entry that names a hold. It is set with EndReasonWrongHold, and with
+	// EndReasonTooManyEntries if the rule where the rules end has holds.
 	HoldIDKey string
 	FoundRule *rules.Rule // the result of FindRule; nil for no rule
 	EndReason EndReason
@@ -44,15 +45,18 @@ type Record struct {
 type EndReason string
 
 const (
-	EndReasonRuleFound      EndReason = "rule"             // The search found a rule.
-	EndReasonNoEntries      EndReason = "no_entries"       // The descriptor has no entries.
-	EndReasonNoSuchKey      EndReason = "no_such_key"      // The level has no descriptor with the entry's key.
-	EndReasonNoSuchValue    EndReason = "no_such_value"    // The level has the entry's key, but not with the entry's value.
+	EndReasonRuleFound EndReason = "rule"        // The search found a rule.
+	EndReasonNoEntries EndReason = "no_entries"  // The descriptor has no entries.
+	EndReasonNoSuchKey EndReason = "no_such_key" // The level has no descriptor with the entry's key.
+	// The level has the entry's key, but not with the entry's value.
+	EndReasonNoSuchValue    EndReason = "no_such_value"
 	EndReasonTooManyEntries EndReason = "rules_end_above"  // The request has more entries than the tree has levels.
 	EndReasonTooFewEntries  EndReason = "rules_are_deeper" // The last descriptor has no limit, but descriptors below it.
-	EndReasonNoRateLimit    EndReason = "no_rate_limit"    // The last descriptor has neither a limit nor descriptors below it.
-	EndReasonWrongHold      EndReason = "wrong_hold"       // The last entries are about a hold, but not as Rule.HoldOf needs them.
-	EndReasonNoRuleMatches  EndReason = "no_rule_matches"  // No rule of the ordered list matches.
+	// The last descriptor has neither a limit nor descriptors below it.
+	EndReasonNoRateLimit EndReason = "no_rate_limit"
+	// The last entries are about a hold, but not as Rule.HoldOf needs them.
+	EndReasonWrongHold     EndReason = "wrong_hold"
+	EndReasonNoRuleMatches EndReason = "no_rule_matches" // No rule of the ordered list matches.
 )
 
 // CandidateOutcome is what the search did with a descriptor or rule.
@@ -71,8 +75,8 @@ type TriedRule struct {
 	RuleName string           `json:"rule"` // the FullName of the rule
 	Position string           `json:"at"`   // the position of the rule as file:line:col
 	Outcome  CandidateOutcome `json:"outcome"`
-	// If the rule does not match, FailedKey and FailedPattern are its first pair that the request does not match, and RequestValue is
-	// the request's value for FailedKey; nil if the request has no such key.
+	// If the rule does not match, FailedKey and FailedPattern are its first pair that the request does not match, and
+	// RequestValue is the request's value for FailedKey; nil if the request has no such key.
 	FailedKey     string  `json:"key,omitempty"`
 	FailedPattern string  `json:"pattern,omitempty"`
 	RequestValue  *string `json:"value,omitempty"`
@@ -82,17 +86,20 @@ type TriedRule struct {
 type Step struct {
 	Entry  rules.EntryText `json:"entry"`
 	IsWord bool            `json:"word,omitempty"` // set in a tree of limits, where Entry.Key is the word
-	// Candidates are in the order in which the search tries them: exact key and value, files in file order, networks from the longest, regular expressions
-	// and then wildcards in file order, key alone. All candidates behind the taken one match.
+	// Candidates are in the order in which the search tries them: exact key and value, files in file order, networks from
+	// the longest, regular expressions and then wildcards in file order, key alone. All candidates behind the taken one
+	// match.
 	Candidates []Candidate `json:"candidates"`
-	// UnlistedCount counts descriptors that do not match and are not in Candidates, which has at most 20 of these, and at most 40 in all.
+	// UnlistedCount counts descriptors that do not match and are not in Candidates, which has at most 20 of these, and at
+	// most 40 in all.
 	UnlistedCount int `json:"unlisted"`
 	TakenIndex    int `json:"-"` // the index of the taken candidate; -1 for none
 	LevelKeyCount int `json:"-"` // the number of keys on the level
-	// SuggestedText is the known key (EndReasonNoSuchKey) or value (EndReasonNoSuchValue) that the caller probably meant; empty if none
-	// is similar.
+	// SuggestedText is the known key (EndReasonNoSuchKey) or value (EndReasonNoSuchValue) that the caller probably meant;
+	// empty if none is similar.
 	SuggestedText string `json:"-"`
-	// SameKeyBelow is the first descriptor on a lower level that has the entry's key. It is set with EndReasonNoSuchKey; nil for none.
+	// SameKeyBelow is the first descriptor on a lower level that has the entry's key. It is set with EndReasonNoSuchKey;
+	// nil for none.
 	SameKeyBelow *DescriptorPlace `json:"-"`
 }
 
@@ -105,8 +112,8 @@ type Candidate struct {
 	Outcome   CandidateOutcome `json:"outcome"`
 	Reason    MatchReason      `json:"why,omitempty"`  // empty if there is nothing to say
 	DataLine  string           `json:"line,omitempty"` // the line of the value in a data file, as file:line
-	// LeadsToRule is the name of the rule that the search would have found through this candidate. It is set only if the candidate has
-	// OutcomeEarlierTaken and the search found no rule.
+	// LeadsToRule is the name of the rule that the search would have found through this candidate. It is set only if the
+	// candidate has OutcomeEarlierTaken and the search found no rule.
 	LeadsToRule string `json:"leads,omitempty"`
 
 	node *Node // nil in a tree of limits
@@ -120,31 +127,31 @@ func newCandidate(at DescriptorPlace, how MatchKind, outcome CandidateOutcome, n
 type MatchKind string
 
 const (
-	MatchExact      MatchKind = "exact"       // MatchExact compares key and value for equality.
-	MatchCIDR       MatchKind = "cidr"        // MatchCIDR compares the value, an address, with networks.
-	MatchRegex      MatchKind = "regex"       // MatchRegex compares the value with a regular expression.
-	MatchValuesFrom MatchKind = "values_from" // MatchValuesFrom searches the value in a file.
-	MatchLimitsFrom MatchKind = "limits_from" // MatchLimitsFrom searches the value in a file of values and limits.
-	MatchWildcard   MatchKind = "wildcard"    // MatchWildcard compares "key_value" with a pattern.
-	MatchKeyAlone   MatchKind = "key"         // MatchKeyAlone compares the key for equality and ignores the value.
-	MatchHoldID     MatchKind = "hold_id"     // MatchHoldID compares the key with the hold_id of the level above.
-	MatchHold       MatchKind = "hold"        // MatchHold compares the entry with hold=settle and hold=release.
+	MatchExact      MatchKind = "exact"       // compares key and value for equality.
+	MatchCIDR       MatchKind = "cidr"        // compares the value, an address, with networks.
+	MatchRegex      MatchKind = "regex"       // compares the value with a regular expression.
+	MatchValuesFrom MatchKind = "values_from" // searches the value in a file.
+	MatchLimitsFrom MatchKind = "limits_from" // searches the value in a file of values and limits.
+	MatchWildcard   MatchKind = "wildcard"    // compares "key_value" with a pattern.
+	MatchKeyAlone   MatchKind = "key"         // compares the key for equality and ignores the value.
+	MatchHoldID     MatchKind = "hold_id"     // compares the key with the hold_id of the level above.
+	MatchHold       MatchKind = "hold"        // compares the entry with hold=settle and hold=release.
 )
 
 // MatchReason tells more about a comparison.
 type MatchReason string
 
 const (
-	WhyNotAddress      MatchReason = "not_an_address"   // WhyNotAddress says that the value is not an IP address.
-	WhyOutsideNetworks MatchReason = "outside_networks" // WhyOutsideNetworks says that the address is in none of the networks.
-	WhyNotInFile       MatchReason = "not_in_file"      // WhyNotInFile says that the value is not in the file.
-	WhyValueCut        MatchReason = "value_cut"        // WhyValueCut says that only the first MaxRegexValue bytes were compared.
+	WhyNotAddress      MatchReason = "not_an_address"   // true if the value is not an IP address.
+	WhyOutsideNetworks MatchReason = "outside_networks" // true if the address is in none of the networks.
+	WhyNotInFile       MatchReason = "not_in_file"      // true if the value is not in the file.
+	WhyValueCut        MatchReason = "value_cut"        // true if only the first MaxRegexValue bytes were compared.
 )
 
 const (
-	maxUnmatchedRulesListed = 20     // maxUnmatchedRulesListed is the most candidates, or rules, listed that do not match.
-	maxComparedNames        = 10_000 // maxComparedNames is the most names that are compared with a misspelt one.
-	maxSearchedBelow        = 10_000 // maxSearchedBelow is the most descriptors searched for a key on lower levels.
+	maxUnmatchedRulesListed = 20     // the most candidates, or rules, listed that do not match.
+	maxComparedNames        = 10_000 // the most names that are compared with a misspelt one.
+	maxSearchedBelow        = 10_000 // the most descriptors searched for a key on lower levels.
 )
 
 func (t *Tree) explain(entries []rules.Entry, scratch *rules.SearchScratch) *Record {
@@ -241,7 +248,8 @@ func (n *Node) explainStep(e *rules.Entry, scratch *rules.SearchScratch) Step {
 	return s
 }
 
-// addCandidate adds n as a candidate, unless it is there already or the lists are full. The first candidate that matches is taken.
+// addCandidate adds n as a candidate, unless it is there already or the lists are full. The first candidate that
+// matches is taken.
 func (s *Step) addCandidate(n *Node, how MatchKind, matches bool) {
 	s.addCandidateAt(n.Place(), n, how, matches, "")
 }
@@ -289,7 +297,8 @@ func (n *Node) explainNoMatch(s *Step) EndReason {
 	return EndReasonNoSuchKey
 }
 
-// nearestName returns the name in t that a caller probably meant by name; empty if none is similar or t has over 10,000 names.
+// nearestName returns the name in t that a caller probably meant by name; empty if none is similar or t has over 10,000
+// names.
 func (t *nameTable[V]) nearestName(name string) string {
 	if t.len() > maxComparedNames {
 		return ""
@@ -303,8 +312,8 @@ func (t *nameTable[V]) nearestName(name string) string {
 	})
 }
 
-// firstWithKeyBelow returns the first descriptor in file order that has the key and is at least two levels below n. It returns nil if
-// there is none, or if over 10,000 descriptors would have to be searched.
+// firstWithKeyBelow returns the first descriptor in file order that has the key and is at least two levels below n. It
+// returns nil if there is none, or if over 10,000 descriptors would have to be searched.
 func (n *Node) firstWithKeyBelow(key string) (first *DescriptorPlace) {
 	left := maxSearchedBelow
 	var search func(n *Node, depth int)
@@ -353,7 +362,7 @@ func (search *Record) setLeadsToRule(entries []rules.Entry, scratch *rules.Searc
 func (l *List) explain(entries []rules.Entry, _ *rules.SearchScratch) *Record {
 	search := &Record{Steps: []Step{}, EndReason: EndReasonNoRuleMatches}
 	values := l.valuesBySlot(nil, entries)
-	unmatched, deciding := 0, -1 // deciding is the index of search.FoundRule in search.TriedRules.
+	unmatched, deciding := 0, -1 // the index of search.FoundRule in search.TriedRules.
 	for i := range l.Rules {
 		r := &l.Rules[i]
 		tried := TriedRule{RuleName: r.Rule.FullName, Position: r.Rule.Pos.String(), Outcome: OutcomeRuleDecides}
@@ -364,7 +373,8 @@ func (l *List) explain(entries []rules.Entry, _ *rules.SearchScratch) *Record {
 				continue
 			}
 			tried.Outcome = OutcomeNoMatch
-			tried.FailedKey, tried.FailedPattern = r.Rule.ListSettings.MatchPairs[failed].Key, r.Rule.ListSettings.MatchPairs[failed].Pattern
+			tried.FailedKey, tried.FailedPattern = r.Rule.ListSettings.MatchPairs[failed].Key,
+				r.Rule.ListSettings.MatchPairs[failed].Pattern
 			if value := values[r.Conditions[failed].keySlot]; value != nil {
 				tried.RequestValue = new(string(value))
 			}
@@ -409,15 +419,18 @@ func (t *WordTree) explain(entries []rules.Entry, _ *rules.SearchScratch) *Recor
 // explainStep returns the search of the level below n for a word.
 func (n *WordNode) explainStep(word []byte) Step {
 	s := Step{
-		Entry: rules.EntryText{Key: string(word)}, IsWord: true, Candidates: []Candidate{}, TakenIndex: -1, LevelKeyCount: n.Named.len(),
+		Entry: rules.EntryText{Key: string(word)}, IsWord: true, Candidates: []Candidate{}, TakenIndex: -1,
+		LevelKeyCount: n.Named.len(),
 	}
 	outcome := OutcomeSearchedBelow
 	if named := n.Named.Find(word); named != nil {
-		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: named.Pos, Key: string(word)}, MatchExact, outcome, nil))
+		s.Candidates = append(s.Candidates,
+			newCandidate(DescriptorPlace{Pos: named.Pos, Key: string(word)}, MatchExact, outcome, nil))
 		s.TakenIndex, outcome = 0, OutcomeEarlierTaken
 	}
 	if n.AnyWord != nil {
-		s.Candidates = append(s.Candidates, newCandidate(DescriptorPlace{Pos: n.AnyWord.Pos, Key: "*"}, MatchWildcard, outcome, nil))
+		s.Candidates = append(s.Candidates,
+			newCandidate(DescriptorPlace{Pos: n.AnyWord.Pos, Key: "*"}, MatchWildcard, outcome, nil))
 		s.TakenIndex = 0
 		s.LevelKeyCount++
 	}

@@ -9,17 +9,17 @@ import (
 	"ratelimit/src/rules/wildcard"
 )
 
-// List is an ordered list of rules: the first rule that matches decides. It ignores the order of a descriptor's entries; if a
-// key comes twice, its last value counts.
+// List is an ordered list of rules: the first rule that matches decides. It ignores the order of a descriptor's
+// entries; if a key comes twice, its last value counts.
 //
-// Each key that some rule names has a slot. A search first puts the request's values into their slots, so its time grows with
-// entries + rules, not with entries * rules. Rules with an exact value are found by that value.
+// Each key that some rule names has a slot. A search first puts the request's values into their slots, so its time
+// grows with entries + rules, not with entries * rules. Rules with an exact value are found by that value.
 type List struct {
 	SlotByKey     map[string]int // the slot of each key that some rule names
 	Rules         []ListRule     // in file order. The other fields hold indexes of rules
 	canaryIndexes []int          // the indexes of the rules that are canaries
-	// Each rule that is not a canary is in rulesByExactValue[slot][value] for one of its exact values, or in WithoutExactValue if
-	// it has none.
+	// Each rule that is not a canary is in rulesByExactValue[slot][value] for one of its exact values, or in
+	// WithoutExactValue if it has none.
 	rulesByExactValue []map[string][]int
 	WithoutExactValue []int
 }
@@ -70,7 +70,8 @@ func (r *ListRule) matches(values [][]byte) bool {
 // emptyValue replaces the nil value of an entry, because nil in a slot means that there is no entry.
 var emptyValue = []byte{}
 
-// valuesBySlot returns the values of entries by slot; nil for keys that the entries lack. It reuses the memory of values.
+// valuesBySlot returns the values of entries by slot; nil for keys that the entries lack. It reuses the memory of
+// values.
 func (l *List) valuesBySlot(values [][]byte, entries []rules.Entry) [][]byte {
 	values = slices.Grow(values[:0], len(l.SlotByKey))[:len(l.SlotByKey)]
 	clear(values)
@@ -92,7 +93,9 @@ func (l *List) setValues(s *rules.SearchScratch, entries []rules.Entry) {
 	}
 }
 
-func (l *List) FindRule(entries []rules.Entry, s *rules.SearchScratch, canaries []*rules.Rule) (*rules.Rule, []*rules.Rule) {
+func (l *List) FindRule(entries []rules.Entry, s *rules.SearchScratch,
+	canaries []*rules.Rule,
+) (*rules.Rule, []*rules.Rule) {
 	l.setValues(s, entries)
 	decides := l.decidingIndex(s)
 	var lastCanary *rules.Rule
@@ -129,7 +132,8 @@ func (l *List) decidingIndex(s *rules.SearchScratch) int {
 	return best
 }
 
-// firstMatchIndex returns the first index in list, which is in ascending order, whose rule matches. It returns best if that is less.
+// firstMatchIndex returns the first index in list, which is in ascending order, whose rule matches. It returns best if
+// that is less.
 func (l *List) firstMatchIndex(list []int, s *rules.SearchScratch, best int) int {
 	for _, i := range list {
 		if i >= best || !s.Bounds.AllowsText(s.BytesOfValues) {
@@ -153,8 +157,8 @@ func (l *List) SlotOfKey(key string) int {
 	return slot
 }
 
-// BuildIndexes fills canaryIndexes, rulesByExactValue and WithoutExactValue from rules. Of the exact values of a rule it takes the
-// one that the fewest rules have.
+// BuildIndexes fills canaryIndexes, rulesByExactValue and WithoutExactValue from rules. Of the exact values of a rule
+// it takes the one that the fewest rules have.
 func (l *List) BuildIndexes() {
 	type value struct {
 		slot int
@@ -194,8 +198,9 @@ func (l *List) BuildIndexes() {
 	}
 }
 
-// FirstHidingRule returns the first rule before rule i that matches every request that rule i matches; ok is false if there is none. It
-// searches the list with the patterns of rule i as values, because only a `*` in a pattern matches a `*` in a value.
+// FirstHidingRule returns the first rule before rule i that matches every request that rule i matches; ok is false if
+// there is none. It searches the list with the patterns of rule i as values, because only a `*` in a pattern matches a
+// `*` in a value.
 func (l *List) FirstHidingRule(i int, match []rules.MatchPair, s *rules.SearchScratch) (by int, ok bool) {
 	entries := make([]rules.Entry, len(match))
 	for j, p := range match {

@@ -21,8 +21,8 @@ type network struct {
 	PlaceIndex uint32 // the index in NetworkTable.places
 }
 
-// find returns the descriptor of the longest network that contains the address in value. It returns nil if there is none, or if value is
-// not an address.
+// find returns the descriptor of the longest network that contains the address in value. It returns nil if there is
+// none, or if value is not an address.
 func (t *NetworkTable) find(value []byte) *Node {
 	if t.ByPrefix == nil {
 		return nil
@@ -35,7 +35,8 @@ func (t *NetworkTable) find(value []byte) *Node {
 	return found.node
 }
 
-// Add adds a network of a descriptor. If the table already has the network, add returns the place of that one and changes nothing.
+// Add adds a network of a descriptor. If the table already has the network, add returns the place of that one and
+// changes nothing.
 func (t *NetworkTable) Add(prefix netip.Prefix, at rules.Pos, n *Node) (taken rules.Pos, ok bool) {
 	if t.ByPrefix == nil {
 		t.ByPrefix = new(bart.Table[network])
@@ -51,8 +52,8 @@ func (t *NetworkTable) Add(prefix netip.Prefix, at rules.Pos, n *Node) (taken ru
 	return rules.Pos{}, true
 }
 
-// explain adds the networks that contain the address in value to s, the longest first. If there are none, it adds the descriptors, and
-// why they do not match.
+// explain adds the networks that contain the address in value to s, the longest first. If there are none, it adds the
+// descriptors, and why they do not match.
 func (t *NetworkTable) explain(value []byte, s *Step) {
 	if t.ByPrefix == nil {
 		return

@@ -41,7 +41,8 @@ func (l regexList) find(value []byte, b *rules.SearchBounds) (found *Node) {
 	return found
 }
 
-// explain adds the regular expressions that find tries to s, and those that match but come later. It stops where b does.
+// explain adds the regular expressions that find tries to s, and those that match but come later. It stops where b
+// does.
 func (l regexList) explain(value []byte, s *Step, b *rules.SearchBounds) {
 	for i := range l {
 		if !b.AllowsRegex(l[i].Steps * (min(len(value), MaxRegexValue) + 1)) {
@@ -62,8 +63,8 @@ type Regex struct {
 	Steps    int // the result of regexSteps
 }
 
-// matches reports whether the expression matches value, of which it reads the first MaxRegexValue bytes. It allocates nothing, except
-// when package regexp enlarges its pools.
+// matches reports whether the expression matches value, of which it reads the first MaxRegexValue bytes. It allocates
+// nothing, except when package regexp enlarges its pools.
 func (r *Regex) matches(value []byte) bool {
 	return r.Compiled.Match(value[:min(len(value), MaxRegexValue)])
 }

@@ -5,8 +5,8 @@ import (
 	"maps"
 )
 
-// nameTable is a map from names to values that takes little memory for few entries: a Go map with one entry takes some 250 bytes. Its
-// zero value is empty.
+// nameTable is a map from names to values that takes little memory for few entries: a Go map with one entry takes some
+// 250 bytes. Its zero value is empty.
 type nameTable[V any] struct {
 	smallEntries []tableEntry[V] // the entries of a table of at most maxSmallTable entries, in the order of add
 	largeMap     map[string]V    // the entries of a larger table, whose smallEntries is nil

@@ -12,10 +12,11 @@ type Tree struct{ Root Node }
 
 // Node is a descriptor of the tree, or its root.
 type Node struct {
-	Rule         *rules.Rule      // charged with a request that ends at the node. It is nil if nothing is charged
-	Children     *nodeChildren    // nil if there are none
-	AcceptsHolds bool             // rule has a hold_id, so that entries below the node can name a hold
-	WrittenPlace *DescriptorPlace // the descriptor in the file. It is nil for the root, and if rule has the same position and path
+	Rule         *rules.Rule   // charged with a request that ends at the node. It is nil if nothing is charged
+	Children     *nodeChildren // nil if there are none
+	AcceptsHolds bool          // rule has a hold_id, so that entries below the node can name a hold
+	// the descriptor in the file. It is nil for the root, and if rule has the same position and path
+	WrittenPlace *DescriptorPlace
 	Addresses    *rules.Addresses // those of the node's Level
 }
 
@@ -47,7 +48,9 @@ type DescriptorPlace struct {
 	Value string // that of Level.Value
 }
 
-func (t *Tree) FindRule(entries []rules.Entry, s *rules.SearchScratch, canaries []*rules.Rule) (*rules.Rule, []*rules.Rule) {
+func (t *Tree) FindRule(entries []rules.Entry, s *rules.SearchScratch,
+	canaries []*rules.Rule,
+) (*rules.Rule, []*rules.Rule) {
 	n := &t.Root
 	for i := range entries {
 		if n.AcceptsHolds && n.Rule.AcceptsBelow(entries[i:]) {
@@ -65,8 +68,8 @@ func (t *Tree) FindRule(entries []rules.Entry, s *rules.SearchScratch, canaries 
 	return n.Rule, canaries
 }
 
-// matchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then what valueMatchers finds,
-// then the first wildcard, then the key alone. It returns any of them if the bounds of s stop it.
+// matchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then what
+// valueMatchers finds, then the first wildcard, then the key alone. It returns any of them if the bounds of s stop it.
 func (n *Node) matchingChild(e *rules.Entry, s *rules.SearchScratch) *Node {
 	l := n.Children
 	if l == nil {
@@ -150,8 +153,8 @@ func (n *Node) MatchersOf(key string) *valueMatchers {
 	return k.Matchers
 }
 
-// AddChild makes child a child of n, with the key and value of l. If n already has a child with these, AddChild returns that one and
-// changes nothing.
+// AddChild makes child a child of n, with the key and value of l. If n already has a child with these, AddChild returns
+// that one and changes nothing.
 func (n *Node) AddChild(l *rules.Level, child *Node) (taken *Node) {
 	value, k := l.Value(), n.groupOf(l.Key())
 	if l.Kind == rules.LevelExact && value == "" {

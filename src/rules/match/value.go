@@ -4,8 +4,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// valueMatchers has the descriptors of a KeyGroup that match more than one value of the key. A search tries its fields in their order,
-// after the exact values and before wildcards. The zero value has no descriptors.
+// valueMatchers has the descriptors of a KeyGroup that match more than one value of the key. A search tries its fields
+// in their order, after the exact values and before wildcards. The zero value has no descriptors.
 type valueMatchers struct {
 	Data     dataList
 	Networks NetworkTable

@@ -23,7 +23,9 @@ func (n *WordNode) childForWord(word []byte) *WordNode {
 }
 
 // FindRule returns the rule of the deepest node that the words lead to. It ignores further words.
-func (t *WordTree) FindRule(entries []rules.Entry, _ *rules.SearchScratch, canaries []*rules.Rule) (*rules.Rule, []*rules.Rule) {
+func (t *WordTree) FindRule(entries []rules.Entry, _ *rules.SearchScratch,
+	canaries []*rules.Rule,
+) (*rules.Rule, []*rules.Rule) {
 	n := &t.Root
 	for word := range rules.RequestWords(entries) {
 		child := n.childForWord(word)

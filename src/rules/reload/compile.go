@@ -13,14 +13,15 @@ import (
 
 // Format tells how the parts of a source become rules.
 //
-// Another kind of part, such as a file of values that rule files name, fits in here: Identify lists it, so that it is hashed and held back;
-// Read gives the Piece of a rule file what it needs of the other part; and the unit of a domain has the other part among its parts, so that
-// a change of either compiles the domain again.
+// Another kind of part, such as a file of values that rule files name, fits in here: Identify lists it, so that it is
+// hashed and held back; Read gives the Piece of a rule file what it needs of the other part; and the unit of a domain
+// has the other part among its parts, so that a change of either compiles the domain again.
 type Format struct {
-	// Identify returns the parts in the order in which they are compiled, with their identities. Their Domain may be empty.
+	// Identify returns the parts in the order in which they are compiled, with their identities. Their Domain may be
+	// empty.
 	Identify func([]Part) []IdentifiedPart
-	// Read returns functions that each read a piece of a part. They run on several goroutines; their results are compiled in order. If
-	// whole is set, the part is read in one piece.
+	// Read returns functions that each read a piece of a part. They run on several goroutines; their results are compiled
+	// in order. If whole is set, the part is read in one piece.
 	Read func(p *IdentifiedPart, whole bool) []func() Piece
 	// SortWarnings sorts warnings. ArrangeProblems sorts problems and removes those that repeat others.
 	SortWarnings    func(rules.Problems)
@@ -45,8 +46,8 @@ type Piece struct {
 	Problems, Warnings rules.Problems
 }
 
-// unit has the rules of one domain. It is compiled alone, and again only when one of its parts changes. A part without rules, such as a
-// file of tests, is a unit of its own.
+// unit has the rules of one domain. It is compiled alone, and again only when one of its parts changes. A part without
+// rules, such as a file of tests, is a unit of its own.
 type unit struct {
 	domain     string           // empty if the unit has no rules
 	parts      []IdentifiedPart // no Data
@@ -83,8 +84,8 @@ type load struct {
 	contentsHash string
 }
 
-// compiler compiles one load. Each round reads the parts of the domains that changed. Another round is needed if that shows that more
-// domains changed, or that a part must be read whole.
+// compiler compiles one load. Each round reads the parts of the domains that changed. Another round is needed if that
+// shows that more domains changed, or that a part must be read whole.
 type compiler struct {
 	Format
 	options    compile.Options
@@ -234,8 +235,8 @@ type round struct {
 	lastName    string           // the unit of the last piece
 }
 
-// compileRound reads parts and compiles the units that consist of them. It returns the parts to read in the next round, and false if the
-// load is too large.
+// compileRound reads parts and compiles the units that consist of them. It returns the parts to read in the next round,
+// and false if the load is too large.
 func (c *compiler) compileRound(parts []int) (readNext []int, complete bool) {
 	r := &round{compiler: c, open: make(map[string]*openUnit), needWhole: make(map[int]bool)}
 	for _, i := range parts {

@@ -1,6 +1,6 @@
-// Package reload compiles what a source of rules sends, file by file or resource by resource. Each domain is compiled alone, and again only
-// when one of its parts has changed. When some parts of a load have problems, the others take effect as far as they share no domain with a
-// bad part:
+// Package reload compiles what a source of rules sends, file by file or resource by resource. Each domain is compiled
+// alone, and again only when one of its parts has changed. When some parts of a load have problems, the others take
+// effect as far as they share no domain with a bad part:
 //
 //	parts -> read and compile the domains that changed -> no problem:  all parts are in force
 //	                                                   -> problems:    bad parts, and those that share their domains, stay as they were;
@@ -59,8 +59,8 @@ type PartIdentity struct {
 
 // Result tells what a load changed and what is wrong with it.
 type Result struct {
-	// Set is nil when the load is refused, or none of its changes can take effect. When Err is set as well, Set has the bad
-	// parts, and those that share their domains, as they were before.
+	// Set is nil when the load is refused, or none of its changes can take effect. When Err is set as well, Set has the
+	// bad parts, and those that share their domains, as they were before.
 	Set *rules.Set
 	// Warnings are problems that do not keep parts from taking effect.
 	Warnings rules.Problems
@@ -70,8 +70,8 @@ type Result struct {
 	PartCount int
 	// Version is the management server's version, cut to 60 bytes; empty for files.
 	Version string
-	// Hash is 16 hex digits of a hash of the contents of the parts in Set, or of all parts that were read when Set is nil. Servers with the
-	// same Hash and Options have the same rules, whatever the files are called.
+	// Hash is 16 hex digits of a hash of the contents of the parts in Set, or of all parts that were read when Set is nil.
+	// Servers with the same Hash and Options have the same rules, whatever the files are called.
 	Hash string
 	// ReadTime is when the parts were read.
 	ReadTime time.Time
@@ -81,17 +81,18 @@ type Result struct {
 type Config struct {
 	// Options are what the rules are compiled with.
 	Options compile.Options
-	// AllOrNothing refuses all changes of a load that has a problem. Otherwise parts that share no domain with a bad part take
-	// effect, and the others stay as they were.
+	// AllOrNothing refuses all changes of a load that has a problem. Otherwise parts that share no domain with a bad part
+	// take effect, and the others stay as they were.
 	AllOrNothing bool
 	// OnLoad is called after each load, accepted or refused. Required.
 	OnLoad func(Result)
-	// SourceName is the name of the source in messages, and DomainOwner returns that of the other source that has a domain, or "". Such a
-	// domain is a problem. DomainOwner is nil if there is only one source. [Source.Configure] sets both.
+	// SourceName is the name of the source in messages, and DomainOwner returns that of the other source that has a
+	// domain, or "". Such a domain is a problem. DomainOwner is nil if there is only one source. [Source.Configure] sets
+	// both.
 	SourceName  string
 	DomainOwner func(domain string) string
-	// Turn, if not nil, is locked from before a load is compiled until OnLoad returns. Even the first load may take effect in part then.
-	// [Source.Configure] sets it.
+	// Turn, if not nil, is locked from before a load is compiled until OnLoad returns. Even the first load may take effect
+	// in part then. [Source.Configure] sets it.
 	Turn sync.Locker
 }
 
@@ -149,7 +150,8 @@ func Compile(format Format, parts []Part, opt compile.Options) (*rules.Set, rule
 	return joiner.Join(compiled.sets()), compiled.warnings(format), nil
 }
 
-// Load compiles parts and sets Set, Warnings, Err, PartCount and Hash of out. problems are those found while the parts were read.
+// Load compiles parts and sets Set, Warnings, Err, PartCount and Hash of out. problems are those found while the parts
+// were read.
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	now, found := compileParts(l.Format, parts, l.Options, l.inForce, l.last)
 	l.last = now
@@ -221,15 +223,16 @@ func (l *Loader) domainConflicts(now *load) (problems rules.Problems) {
 			continue
 		}
 		for _, at := range u.domainPos {
-			problems.Add(at, "remove it from one of them", "domain %s is in two sources of rules: %s has it already, so it is not taken from %s",
+			problems.Add(at, "remove it from one of them",
+				"domain %s is in two sources of rules: %s has it already, so it is not taken from %s",
 				rules.Quote(u.domain), owner, l.SourceName)
 		}
 	}
 	return problems
 }
 
-// acceptable returns the rules that can be in force in spite of problems: the new parts, and the last good version of those that are held
-// back. It returns nil if these are in force now.
+// acceptable returns the rules that can be in force in spite of problems: the new parts, and the last good version of
+// those that are held back. It returns nil if these are in force now.
 func (l *Loader) acceptable(now *load, problems rules.Problems) *load {
 	before := l.inForce
 	if before == nil {
@@ -240,7 +243,8 @@ func (l *Loader) acceptable(now *load, problems rules.Problems) *load {
 	}
 	ids := now.identities()
 	owner, bad := PartOfPlace(ids), make(map[string]bool, len(problems))
-	dataFiles := make(map[string]bool) // dataFiles has the paths of all data files. The rule files that name a bad one have a problem, too.
+	// the paths of all data files. The rule files that name a bad one have a problem, too.
+	dataFiles := make(map[string]bool)
 	for _, p := range now.parts {
 		for _, f := range p.DataFiles {
 			dataFiles[f.Path] = true
@@ -288,18 +292,19 @@ func (l *load) fits(maxPlaceBytes int) bool {
 	var shared compile.Shared
 	placeBytes := 0
 	for _, u := range l.units {
-		if placeBytes += u.placeBytes; u.set == nil || !shared.Reuse(u.set) || maxPlaceBytes > 0 && placeBytes > maxPlaceBytes {
+		if placeBytes += u.placeBytes; u.set == nil || !shared.Reuse(u.set) ||
+			maxPlaceBytes > 0 && placeBytes > maxPlaceBytes {
 			return false
 		}
 	}
 	return true
 }
 
-// PartOfPlace returns a function from the place of a problem to the name of the part that has it, or "" if no part has it. A part has
-// the problems at its ProblemPlace, and at places that continue it after a colon. Parts without ProblemPlace have the problems at their
-// Name; it may be missing in ids because the file could not be read.
+// PartOfPlace returns a function from the place of a problem to the name of the part that has it, or "" if no part has
+// it. A part has the problems at its ProblemPlace, and at places that continue it after a colon. Parts without
+// ProblemPlace have the problems at their Name; it may be missing in ids because the file could not be read.
 func PartOfPlace(ids []PartIdentity) func(place string) string {
-	names := make(map[string]string) // names maps the ProblemPlace of each part to its Name.
+	names := make(map[string]string) // maps the ProblemPlace of each part to its Name.
 	for _, id := range ids {
 		if id.ProblemPlace != "" {
 			names[id.ProblemPlace] = id.Name
@@ -329,22 +334,25 @@ func HashOfParts(parts []Part) string {
 	})
 	sum := sha256.New()
 	for _, p := range sorted {
-		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(p.Name)))) // The length makes "ab" and "c" differ from "a" and "bc".
+		// The length makes "ab" and "c" differ from "a" and "bc".
+		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(p.Name))))
 		sum.Write([]byte(p.Name))
 		sum.Write(p.Digest[:])
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// heldBackParts returns the names of the parts that have to stay as they were when the parts in bad have problems: the bad parts, and
-// all parts that share a domain with one, directly or through other parts. The names are of now, of before, or of both.
+// heldBackParts returns the names of the parts that have to stay as they were when the parts in bad have problems: the
+// bad parts, and all parts that share a domain with one, directly or through other parts. The names are of now, of
+// before, or of both.
 //
 //	before   a.yaml: web    b.yaml: api    c.yaml: jobs
 //	now      a.yaml: web    b.yaml: web    c.yaml: jobs
 //	bad      b.yaml: web is defined twice
 //	held     a.yaml, b.yaml: both define web now
 //
-// A bad part of unknown domain that has no earlier version may be a renamed part, so all parts that are gone are held back too.
+// A bad part of unknown domain that has no earlier version may be a renamed part, so all parts that are gone are held
+// back too.
 func heldBackParts(now, before []PartIdentity, bad map[string]bool) map[string]bool {
 	held, heldDomains := maps.Clone(bad), make(map[string]bool)
 	gone, hasDomain := make(map[string]bool), make(map[string]bool)

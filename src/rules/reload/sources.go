@@ -6,8 +6,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Sources joins the rules of several sources into one Set. A domain belongs to the source that puts it in force first, until that source
-// removes it. Other sources that send it are refused, as far as it is concerned:
+// Sources joins the rules of several sources into one Set. A domain belongs to the source that puts it in force first,
+// until that source removes it. Other sources that send it are refused, as far as it is concerned:
 //
 //	files     web, api        in force: web, api
 //	xds       api, jobs       in force: jobs; refused: api, which files has
@@ -23,13 +23,14 @@ type Sources struct {
 type Source struct {
 	// Name is the name of the source in messages.
 	Name string
-	// Reload makes the source load its rules again. It is called when another source has removed a domain that this source was refused,
-	// and must not block. Required before the first load.
+	// Reload makes the source load its rules again. It is called when another source has removed a domain that this source
+	// was refused, and must not block. Required before the first load.
 	Reload func()
 
 	sources *Sources
-	set     *rules.Set      // the rules of the source in force; nil before the first load
-	refused map[string]bool // domains that the source was refused because another source has them. It may no longer want them
+	set     *rules.Set // the rules of the source in force; nil before the first load
+	// domains that the source was refused because another source has them. It may no longer want them
+	refused map[string]bool
 }
 
 // Add adds a source. All sources are added before the first load.
@@ -39,7 +40,8 @@ func (s *Sources) Add(name string) *Source {
 	return source
 }
 
-// Configure sets in cfg what makes a load refuse the domains of other sources. Loads of all sources run one after the other.
+// Configure sets in cfg what makes a load refuse the domains of other sources. Loads of all sources run one after the
+// other.
 func (s *Source) Configure(cfg *Config) {
 	cfg.Turn = &s.sources.mu
 	cfg.SourceName, cfg.DomainOwner = s.Name, s.ownerOf

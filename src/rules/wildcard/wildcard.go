@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Pattern is a compiled text with `*`. Each `*` matches zero or more bytes; there is no escape. "a*b*c" has the prefix "a", the middle
-// part "b" and the suffix "c".
+// Pattern is a compiled text with `*`. Each `*` matches zero or more bytes; there is no escape. "a*b*c" has the prefix
+// "a", the middle part "b" and the suffix "c".
 type Pattern struct {
 	prefix, suffix []byte   // the text before the first `*`, suffix that after the last
 	middleParts    [][]byte // the texts between two `*`, in order, without empty ones
@@ -26,8 +26,8 @@ func Compile(text string) Pattern {
 	return p
 }
 
-// Matches reports whether p matches all of text. It takes the leftmost place for each middle part: if any choice of places matches,
-// this one does. So it never goes back, and the time is linear in the length of text.
+// Matches reports whether p matches all of text. It takes the leftmost place for each middle part: if any choice of
+// places matches, this one does. So it never goes back, and the time is linear in the length of text.
 func (p *Pattern) Matches(text []byte) bool {
 	if len(text) < len(p.prefix)+len(p.suffix) || !bytes.HasPrefix(text, p.prefix) || !bytes.HasSuffix(text, p.suffix) {
 		return false
@@ -43,12 +43,13 @@ func (p *Pattern) Matches(text []byte) bool {
 	return true
 }
 
-// Covers reports whether p matches every text that the pattern in other matches: "a*" covers "ab*". A `*` of other can only be
-// matched by a `*` of p, so it is enough to match other as text.
+// Covers reports whether p matches every text that the pattern in other matches: "a*" covers "ab*". A `*` of other can
+// only be matched by a `*` of p, so it is enough to match other as text.
 func (p *Pattern) Covers(other string) bool { return p.Matches([]byte(other)) }
 
-// Hides reports whether p matches every composite name "key_value" that the pattern in other matches. If p comes first in a file,
-// no request can then reach other. Composite names always contain a `_`, so p may demand one that other does not: "p*_*" hides "p*".
+// Hides reports whether p matches every composite name "key_value" that the pattern in other matches. If p comes first
+// in a file, no request can then reach other. Composite names always contain a `_`, so p may demand one that other does
+// not: "p*_*" hides "p*".
 func (p *Pattern) Hides(other string) bool {
 	if p.Covers(other) {
 		return true

@@ -12,8 +12,8 @@ import (
 	"ratelimit/src/rules/reload"
 )
 
-// maxDeltaBytes bounds the resources that are kept for delta xDS, with their names, in bytes. Each response has only some of them, so the
-// size of a message does not bound them.
+// maxDeltaBytes bounds the resources that are kept for delta xDS, with their names, in bytes. Each response has only
+// some of them, so the size of a message does not bound them.
 const maxDeltaBytes = 256 << 20
 
 // resource is a resource that the server sent over delta xDS. Its part has the Key.
@@ -27,8 +27,8 @@ type resource struct {
 //	sent      what the server believes this node has; what is compiled
 //	accepted  what is in force. It differs from sent while the server's version of a resource is refused.
 //
-// A new stream starts with the accepted resources and names their versions. So the server sends the refused ones again, and what changed
-// in between.
+// A new stream starts with the accepted resources and names their versions. So the server sends the refused ones again,
+// and what changed in between.
 type resources struct {
 	sent, accepted map[string]resource // nil until the first stream
 	sentBytes      int                 // the size of sent
@@ -42,8 +42,8 @@ type resources struct {
 // forgetVersions makes the next response count as new, and the next stream ask for all resources.
 func (s *resources) forgetVersions() { s.mustLoad, s.wantsAll = true, true }
 
-// resume prepares for a new stream. It returns the versions to name in its first request. A version that the server does not know, such
-// as "", makes it send the resource, or tell that it is gone.
+// resume prepares for a new stream. It returns the versions to name in its first request. A version that the server
+// does not know, such as "", makes it send the resource, or tell that it is gone.
 func (s *resources) resume() map[string]string {
 	s.sent, s.sentBytes, s.repeatCount = maps.Clone(s.accepted), 0, 0
 	if s.sent == nil {
@@ -76,12 +76,14 @@ func (s *resources) apply(r *discovery.DeltaDiscoveryResponse) rules.Problems {
 		case res.GetName() == "":
 			wrong.addProblem("xds response", "send a name with each resource", "resource %d has no name", i+1)
 		case res.GetResource() == nil && !known:
-			wrong.addProblem("xds response", "send it whole", "a heartbeat of the resource %q, which was never sent", shortName(res.GetName()))
+			wrong.addProblem("xds response", "send it whole", "a heartbeat of the resource %q, which was never sent",
+				shortName(res.GetName()))
 		}
 		bytesAfter += len(res.GetName()) + len(res.GetResource().GetTypeUrl()) + len(res.GetResource().GetValue())
 	}
 	if bytesAfter > maxDeltaBytes {
-		wrong.addProblem("xds response", "send fewer or smaller resources", "all resources together are larger than %d MiB", maxDeltaBytes>>20)
+		wrong.addProblem("xds response", "send fewer or smaller resources", "all resources together are larger than %d MiB",
+			maxDeltaBytes>>20)
 	}
 	if len(wrong.problems) > 0 {
 		return wrong.problems
@@ -89,8 +91,12 @@ func (s *resources) apply(r *discovery.DeltaDiscoveryResponse) rules.Problems {
 	for _, res := range r.GetResources() {
 		before, known := s.sent[res.GetName()]
 		data := res.GetResource().GetValue()
-		now := resource{res.GetVersion(), reload.Part{Name: res.GetResource().GetTypeUrl(), Key: res.GetName(), Data: data, Digest: reload.DigestOf(data)}}
-		if res.GetResource() == nil || known && before.hasDataOf(now) { // The bytes that are there keep being shared with the parts in force.
+		now := resource{
+			res.GetVersion(),
+			reload.Part{Name: res.GetResource().GetTypeUrl(), Key: res.GetName(), Data: data, Digest: reload.DigestOf(data)},
+		}
+		// The bytes that are there keep being shared with the parts in force.
+		if res.GetResource() == nil || known && before.hasDataOf(now) {
 			now.part = before.part
 		}
 		s.sentBytes += now.size() - before.size()
@@ -159,8 +165,8 @@ func (s *resources) confirmVersions() {
 	}
 }
 
-// waitingDeltas returns first and the responses that can be received without waiting. They are loaded together: a server may send each
-// resource in a response of its own.
+// waitingDeltas returns first and the responses that can be received without waiting. They are loaded together: a
+// server may send each resource in a response of its own.
 func waitingDeltas(first serverResponse, more <-chan serverResponse) []*discovery.DeltaDiscoveryResponse {
 	list := []*discovery.DeltaDiscoveryResponse{first.(*discovery.DeltaDiscoveryResponse)}
 	for {

@@ -21,12 +21,13 @@ import (
 // TypeURL is the type of the resources that the Watcher asks for.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// maxPlaceBytes bounds the places of all parts of all resources together, in bytes: a message of two bytes that is nested deeply has a
-// place of thousands. 100,000 rules with places of 100 bytes need 10 MB.
+// maxPlaceBytes bounds the places of all parts of all resources together, in bytes: a message of two bytes that is
+// nested deeply has a place of thousands. 100,000 rules with places of 100 bytes need 10 MB.
 const maxPlaceBytes = 64 << 20
 
-// Load compiles all resources of a response into one Set, as filerules.Load compiles files. The error, if any, is rules.Problems
-// with the problems of all resources. No resources are an accepted, empty set. Their order does not matter.
+// Load compiles all resources of a response into one Set, as filerules.Load compiles files. The error, if any, is
+// rules.Problems with the problems of all resources. No resources are an accepted, empty set. Their order does not
+// matter.
 func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
 	return reload.Compile(newFormat(), partsOf(resources), opt)
 }
@@ -48,7 +49,8 @@ func newFormat() reload.Format {
 		MaxPlaceBytes: maxPlaceBytes,
 		TooLarge: rules.Problem{
 			Pos: rules.Pos{File: "xds response"}, Fix: "use fewer levels, or fewer descriptors",
-			Message: fmt.Sprintf("the set is too large: the paths of its parts are longer than %d MB together", maxPlaceBytes>>20),
+			Message: fmt.Sprintf("the set is too large: the paths of its parts are longer than %d MB together",
+				maxPlaceBytes>>20),
 		},
 	}
 }
@@ -67,8 +69,8 @@ type resourceNames struct {
 	name, domain string
 }
 
-// nameCache has the names of the resources of the last load, so that those that have not changed need not be read again. It is used by
-// one load at a time.
+// nameCache has the names of the resources of the last load, so that those that have not changed need not be read
+// again. It is used by one load at a time.
 type nameCache map[[2]string]resourceNames // The keys are the type URL and the digest.
 
 // namesOf returns the names in a resource.
@@ -80,12 +82,13 @@ func namesOf(p reload.Part) resourceNames {
 	return resourceNames{true, m.GetName(), m.GetDomain()}
 }
 
-// identify returns the resources in the order in which they are compiled. The place of a resource is its name, or its number if it has none
-// or an earlier one has the same name. Its name is the Key of its part, or else that in the message.
+// identify returns the resources in the order in which they are compiled. The place of a resource is its name, or its
+// number if it has none or an earlier one has the same name. Its name is the Key of its part, or else that in the
+// message.
 func (c nameCache) identify(parts []reload.Part) []reload.IdentifiedPart {
 	list := make([]reload.IdentifiedPart, len(parts))
 	known := make(nameCache, len(parts))
-	taken := make(map[string]bool, len(parts)) // taken has the places of earlier parts.
+	taken := make(map[string]bool, len(parts)) // the places of earlier parts.
 	for i, p := range parts {
 		if p.Digest == (reload.Digest{}) {
 			p.Digest = reload.DigestOf(p.Data)
@@ -118,8 +121,8 @@ func (c nameCache) identify(parts []reload.Part) []reload.IdentifiedPart {
 	return list
 }
 
-// sortKey returns the place of a resource in the order in which resources are compiled: sorted by name. Those without a name come last, in
-// the order in which they were sent.
+// sortKey returns the place of a resource in the order in which resources are compiled: sorted by name. Those without a
+// name come last, in the order in which they were sent.
 func (n *resourceNames) sortKey() string {
 	if n.name == "" {
 		return "~"
@@ -161,7 +164,8 @@ func readPart(p *reload.IdentifiedPart) reload.Piece {
 	return reload.Piece{Config: &cfg, PlaceBytes: maxPlaceBytes - r.placeBytesLeft, Problems: r.problems}
 }
 
-// unwrapResource returns the resource that p holds. Servers that give resources a time to live send them in an envelope.
+// unwrapResource returns the resource that p holds. Servers that give resources a time to live send them in an
+// envelope.
 func unwrapResource(p reload.Part) (*anypb.Any, error) {
 	whole := &anypb.Any{TypeUrl: p.Name, Value: p.Data}
 	var envelope discovery.Resource

@@ -19,11 +19,12 @@ import (
 	"ratelimit/src/rules/compile"
 )
 
-// maxLevel bounds the levels of descriptors that are read. It is one more than compile.Compile allows, so that it reports the problem.
+// maxLevel bounds the levels of descriptors that are read. It is one more than compile.Compile allows, so that it
+// reports the problem.
 const maxLevel = rules.MaxTreeDepth + 1
 
-// reader turns messages into configuration and records problems. A message that is nil means the same as an empty one; the
-// compiler reports what is missing.
+// reader turns messages into configuration and records problems. A message that is nil means the same as an empty one;
+// the compiler reports what is missing.
 type reader struct {
 	problems       rules.Problems
 	placeBytesLeft int // how many bytes further places may have together. If it is negative, nothing more is read
@@ -33,8 +34,8 @@ func (r *reader) addProblem(place, fix, format string, args ...any) {
 	r.problems.Add(rules.Pos{File: place}, fix, format, args...)
 }
 
-// placeOfPart returns the place of a part of a message, which is at the place outer. When all places together become too long it returns
-// outer.
+// placeOfPart returns the place of a part of a message, which is at the place outer. When all places together become
+// too long it returns outer.
 func (r *reader) placeOfPart(outer string, part ...string) string {
 	if r.placeBytesLeft < 0 {
 		return outer
@@ -77,24 +78,27 @@ func (r *reader) readDomain(place string, m *configv3.RateLimitConfig) compile.D
 	return cfg
 }
 
-func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLimitDescriptor, level int) []compile.DescriptorConfig {
+func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLimitDescriptor,
+	level int,
+) []compile.DescriptorConfig {
 	if level > maxLevel {
 		return nil
 	}
-	return readList(r, outer, part, messages, func(place string, m *configv3.RateLimitDescriptor) compile.DescriptorConfig {
-		cfg := compile.DescriptorConfig{
-			LimitsConfig:   r.readLimits(place, m),
-			Key:            m.GetKey(),
-			Value:          m.GetValue(),
-			ChargeMode:     r.enumWord(place, ".charge", m.GetCharge()),
-			ValueToMetric:  m.GetValueToMetric(),
-			ShareThreshold: m.GetShareThreshold(),
-			Descriptors:    r.readDescriptors(place, ".descriptors", m.GetDescriptors(), level+1),
-		}
-		cfg.DetailedMetric = m.GetDetailedMetric()
-		r.readValueMatch(place, m, &cfg)
-		return cfg
-	})
+	return readList(r, outer, part, messages,
+		func(place string, m *configv3.RateLimitDescriptor) compile.DescriptorConfig {
+			cfg := compile.DescriptorConfig{
+				LimitsConfig:   r.readLimits(place, m),
+				Key:            m.GetKey(),
+				Value:          m.GetValue(),
+				ChargeMode:     r.enumWord(place, ".charge", m.GetCharge()),
+				ValueToMetric:  m.GetValueToMetric(),
+				ShareThreshold: m.GetShareThreshold(),
+				Descriptors:    r.readDescriptors(place, ".descriptors", m.GetDescriptors(), level+1),
+			}
+			cfg.DetailedMetric = m.GetDetailedMetric()
+			r.readValueMatch(place, m, &cfg)
+			return cfg
+		})
 }
 
 // readValueMatch reads exact, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
@@ -188,8 +192,8 @@ func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) compile.Ra
 	return cfg
 }
 
-// readSetting reads a field of a message into the variable that target points to. A field without presence is missing if it is 0, false or
-// empty.
+// readSetting reads a field of a message into the variable that target points to. A field without presence is missing
+// if it is 0, false or empty.
 func (r *reader) readSetting(outer string, target any, m protoreflect.Message, field protoreflect.FieldDescriptor) {
 	if !m.Has(field) {
 		return
@@ -234,8 +238,8 @@ func (r *reader) readSetting(outer string, target any, m protoreflect.Message, f
 	}
 }
 
-// textOf returns the text of a value, or the word of an enum value as rule files write it. The compiler refuses a number without a name like
-// any other unknown word.
+// textOf returns the text of a value, or the word of an enum value as rule files write it. The compiler refuses a
+// number without a name like any other unknown word.
 func textOf(v protoreflect.Value, field protoreflect.FieldDescriptor) string {
 	if field.Enum() == nil {
 		return v.String()

@@ -38,8 +38,8 @@ const (
 	sendTimeout = 10 * time.Second
 )
 
-// keepAliveProbes find a dead host sooner than pings: the other side's kernel answers them. They start after 30s of silence, and take
-// pingTimeout.
+// keepAliveProbes find a dead host sooner than pings: the other side's kernel answers them. They start after 30s of
+// silence, and take pingTimeout.
 var keepAliveProbes = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // connect returns a connection, which is made when it is first used. It reads the files of the TLS settings.
@@ -62,14 +62,16 @@ func (w *Watcher) connect() (*grpc.ClientConn, error) {
 	}, w.dialOptions...)...)
 }
 
-// probingCredentials are credentials that set keepAliveProbes on each connection. A dialer could do that too, but gRPC would then ignore
-// the proxy settings.
+// probingCredentials are credentials that set keepAliveProbes on each connection. A dialer could do that too, but gRPC
+// would then ignore the proxy settings.
 type probingCredentials struct {
 	credentials.TransportCredentials
 }
 
 // ClientHandshake sets keepAliveProbes on a new connection, and then does the handshake.
-func (p probingCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (p probingCredentials) ClientHandshake(ctx context.Context, authority string,
+	conn net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(keepAliveProbes) // If this fails, pings still find a dead host.
 	}
@@ -94,18 +96,20 @@ type exchange interface {
 // adsStream is one stream of aggregated discovery.
 type adsStream struct {
 	exchange
-	cancel context.CancelCauseFunc // cancel ends the stream with a reason.
-	// responses holds the responses that the Watcher has not taken yet: of state of the world only the newest. It is closed when the
-	// stream has ended.
+	cancel context.CancelCauseFunc // ends the stream with a reason.
+	// responses holds the responses that the Watcher has not taken yet: of state of the world only the newest. It is
+	// closed when the stream has ended.
 	responses chan serverResponse
-	endError  error // endError tells why the stream ended. It may be read once responses is closed.
+	endError  error // tells why the stream ended. It may be read once responses is closed.
 }
 
 // maxWaitingDeltas is how many responses of delta xDS are received while others are loaded.
 const maxWaitingDeltas = 16
 
 // openStream opens a stream and asks for all resources. It starts a goroutine, which ends with the stream.
-func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (*adsStream, error) {
+func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc,
+	conn *grpc.ClientConn,
+) (*adsStream, error) {
 	ctx = metadata.NewOutgoingContext(ctx, metadata.New(w.cfg.Headers))
 	ads := discovery.NewAggregatedDiscoveryServiceClient(conn)
 	s := &adsStream{cancel: cancel}
@@ -114,7 +118,8 @@ func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc
 		if err != nil {
 			return nil, err
 		}
-		s.exchange, s.responses = &deltaExchange{client, w.nodeIdentity, w.resources.resume()}, make(chan serverResponse, maxWaitingDeltas)
+		s.exchange, s.responses = &deltaExchange{client, w.nodeIdentity, w.resources.resume()},
+			make(chan serverResponse, maxWaitingDeltas)
 	} else {
 		client, err := ads.StreamAggregatedResources(ctx)
 		if err != nil {
@@ -127,8 +132,9 @@ func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc
 	return s, nil
 }
 
-// receiveResponses receives responses until the stream ends. With onlyNewest the next response replaces one that was not taken yet: a
-// server may send faster than rules compile. State of the world allows that only the newest is acknowledged.
+// receiveResponses receives responses until the stream ends. With onlyNewest the next response replaces one that was
+// not taken yet: a server may send faster than rules compile. State of the world allows that only the newest is
+// acknowledged.
 func (s *adsStream) receiveResponses(onlyNewest bool) {
 	defer close(s.responses)
 	for {
@@ -147,8 +153,9 @@ func (s *adsStream) receiveResponses(onlyNewest bool) {
 	}
 }
 
-// answerResponse accepts a response, or refuses it if refusal says why. Without a response it sends the first request of the stream. It
-// ends the stream if the server does not read the answer for sendTimeout. It returns no error: receive gets the cause of any failure.
+// answerResponse accepts a response, or refuses it if refusal says why. Without a response it sends the first request
+// of the stream. It ends the stream if the server does not read the answer for sendTimeout. It returns no error:
+// receive gets the cause of any failure.
 func (w *Watcher) answerResponse(s *adsStream, r serverResponse, refusal string) {
 	var reason *rpcstatus.Status
 	switch {
@@ -209,7 +216,8 @@ var (
 	errNotReading      = fmt.Errorf("the server has not read what it was sent for %v", sendTimeout)
 )
 
-// troubleError returns an error that says on one line why there is no stream, from the error that ended it, and how to fix that.
+// troubleError returns an error that says on one line why there is no stream, from the error that ended it, and how to
+// fix that.
 func (w *Watcher) troubleError(err error) error {
 	s, isStatus := status.FromError(err)
 	var what string
@@ -225,7 +233,8 @@ func (w *Watcher) troubleError(err error) error {
 	}
 	what = strings.Join(strings.FieldsFunc(w.secretHider.Replace(what), unicode.IsControl), " ")
 	text := fmt.Sprintf("xds server %s: %s", w.cfg.Server, cutText(what, maxText))
-	if w.cfg.Delta && strings.Contains(strings.ToLower(text), "implemented") { // go-control-plane's servers return no code.
+	// go-control-plane's servers return no code.
+	if w.cfg.Delta && strings.Contains(strings.ToLower(text), "implemented") {
 		return errors.New(text + "; " + deltaAdvice)
 	}
 	for line := range strings.Lines(adviceText) {
@@ -236,8 +245,8 @@ func (w *Watcher) troubleError(err error) error {
 	return errors.New(text)
 }
 
-// secretsOf returns a replacer that hides the values of headers, whole and word by word. A server may quote the token that it
-// refuses, and its text appears in the log and in the readiness endpoint.
+// secretsOf returns a replacer that hides the values of headers, whole and word by word. A server may quote the token
+// that it refuses, and its text appears in the log and in the readiness endpoint.
 func secretsOf(headers map[string]string) *strings.Replacer {
 	var texts, pairs []string
 	for _, value := range headers {
@@ -256,8 +265,9 @@ func secretsOf(headers map[string]string) *strings.Replacer {
 // deltaAdvice is the advice about a server that implements no delta xDS.
 const deltaAdvice = "set CONFIG_TYPE=GRPC_XDS_SOTW: this server has no delta xDS"
 
-// adviceText says how to fix errors. Each line has a part of an error's text, " -> ", and what to do about it. The first line that
-// fits counts. Errors of the connection are recognized by their text, because gRPC returns nothing else.
+// adviceText says how to fix errors. Each line has a part of an error's text, " -> ", and what to do about it. The
+// first line that fits counts. Errors of the connection are recognized by their text, because gRPC returns nothing
+// else.
 //
 //go:embed advice.txt
 var adviceText string
@@ -265,7 +275,8 @@ var adviceText string
 // maxText bounds texts of the server in the log, and texts sent to it, in bytes.
 const maxText = 4<<10 - len("...")
 
-// cutText returns text, or its first maxBytes bytes and "..." if it is longer. The result is valid UTF-8, which protobuf demands.
+// cutText returns text, or its first maxBytes bytes and "..." if it is longer. The result is valid UTF-8, which
+// protobuf demands.
 func cutText(text string, maxBytes int) string {
 	if len(text) > maxBytes {
 		text = strings.ToValidUTF8(text[:maxBytes], "") + "..."

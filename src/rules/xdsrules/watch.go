@@ -41,10 +41,11 @@ type Config struct {
 	MaxMessageBytes int
 	// Pauses are the back-off between attempts to reach the server. Required.
 	Pauses Pauses
-	// OnConnect is called when a stream opens. All callbacks are required, and are called in Run's goroutine. OnLoad is not called
-	// for a response whose version and content are those of the last one.
+	// OnConnect is called when a stream opens. All callbacks are required, and are called in Run's goroutine. OnLoad is
+	// not called for a response whose version and content are those of the last one.
 	OnConnect func()
-	// OnTrouble is called when no stream could be opened or the stream ended, with the reason and the time until the next attempt.
+	// OnTrouble is called when no stream could be opened or the stream ended, with the reason and the time until the next
+	// attempt.
 	OnTrouble func(reason error, pause time.Duration)
 	// OnSilence is called once, if there is a stream and the server has never sent anything for 10s.
 	OnSilence func()
@@ -53,19 +54,19 @@ type Config struct {
 // Stats are figures of a Watcher since New.
 type Stats struct {
 	Connected atomic.Int64 // 1 while there is a stream, otherwise 0
-	Streams   atomic.Int64 // Streams counts the streams that were opened.
-	Failures  atomic.Int64 // Failures counts failed attempts to connect and lost streams.
-	Acks      atomic.Int64 // Acks counts accepted responses.
-	Nacks     atomic.Int64 // Nacks counts refusals of responses.
+	Streams   atomic.Int64 // counts the streams that were opened.
+	Failures  atomic.Int64 // counts failed attempts to connect and lost streams.
+	Acks      atomic.Int64 // counts accepted responses.
+	Nacks     atomic.Int64 // counts refusals of responses.
 }
 
 // Watcher loads the rules that a management server sends.
 type Watcher struct {
 	cfg          Config
 	nodeIdentity *corev3.Node
-	reloadSignal reload.Signal     // reloadSignal receives a message when Reload is called.
+	reloadSignal reload.Signal     // receives a message when Reload is called.
 	dialOptions  []grpc.DialOption // Tests set dialOptions.
-	secretHider  *strings.Replacer // secretHider hides the values of Headers in texts.
+	secretHider  *strings.Replacer // hides the values of Headers in texts.
 	stats        Stats
 
 	// Only Run's goroutine uses the following fields.
@@ -80,7 +81,7 @@ type Watcher struct {
 type loadVerdict struct {
 	version      string // the server's name for the contents of the response
 	contentsHash string
-	refusal      string // refusal tells why the response was refused. It is empty if it was accepted.
+	refusal      string // tells why the response was refused. It is empty if it was accepted.
 	repeatCount  int    // how often the response came again after it was refused
 }
 
@@ -122,8 +123,8 @@ func New(cfg Config) (*Watcher, error) {
 	return w, conn.Close()
 }
 
-// Reload makes Run close its stream, or end its pause, and fetch the rules over a new connection. It never blocks. Calls that
-// come before Run handles the first count as one.
+// Reload makes Run close its stream, or end its pause, and fetch the rules over a new connection. It never blocks.
+// Calls that come before Run handles the first count as one.
 func (w *Watcher) Reload() { w.reloadSignal.Send() }
 
 // Stats returns the figures. The Watcher goes on counting in them.
@@ -164,7 +165,8 @@ func (w *Watcher) forgetVersions() {
 	w.resources.forgetVersions()
 }
 
-// runStream makes one connection and one stream. It returns when they end, with the reason and with how long the stream lasted.
+// runStream makes one connection and one stream. It returns when they end, with the reason and with how long the stream
+// lasted.
 func (w *Watcher) runStream(ctx context.Context) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -232,14 +234,15 @@ func (w *Watcher) serveStream(ctx context.Context, s *adsStream) error {
 	}
 }
 
-// loadedResponse is a response that was loaded. refusal says why it is refused; it is empty if the response is accepted.
+// loadedResponse is a response that was loaded. refusal says why it is refused; it is empty if the response is
+// accepted.
 type loadedResponse struct {
 	response serverResponse
 	refusal  string
 }
 
-// loadFrom loads first and, with delta xDS, the responses that can be received from more without waiting. repeats is how often refused
-// resources came again without any change.
+// loadFrom loads first and, with delta xDS, the responses that can be received from more without waiting. repeats is
+// how often refused resources came again without any change.
 func (w *Watcher) loadFrom(first serverResponse, more <-chan serverResponse) (loaded []loadedResponse, repeats int) {
 	if r, ok := first.(*discovery.DiscoveryResponse); ok {
 		refusal, repeats := w.loadResponse(r)
@@ -256,24 +259,31 @@ func refusalPause(repeats int) time.Duration {
 	return min(firstRefusalPause<<min(repeats-1, 10), maxRefusalPause)
 }
 
-// loadResponse loads a response, unless it repeats the last one. It returns why the response is refused, or "" if it is accepted, and
-// how often it came again after it was refused.
+// loadResponse loads a response, unless it repeats the last one. It returns why the response is refused, or "" if it is
+// accepted, and how often it came again after it was refused.
 func (w *Watcher) loadResponse(r *discovery.DiscoveryResponse) (refusal string, repeats int) {
 	parts := partsOf(r.GetResources())
 	typeURL := cmp.Or(r.GetTypeUrl(), TypeURL)
-	v := &loadVerdict{version: r.GetVersionInfo(), contentsHash: reload.HashOfParts(append(slices.Clone(parts), reload.Part{Name: typeURL}))}
+	v := &loadVerdict{
+		version:      r.GetVersionInfo(),
+		contentsHash: reload.HashOfParts(append(slices.Clone(parts), reload.Part{Name: typeURL})),
+	}
 	heartbeat := typeURL == TypeURL && isHeartbeat(parts)
 	switch {
 	case heartbeat && w.lastVerdict == nil:
 		return "xds response: a heartbeat of resources that were never sent; send them whole", 0
-	case heartbeat, w.lastVerdict != nil && w.lastVerdict.version == v.version && w.lastVerdict.contentsHash == v.contentsHash:
+	case heartbeat, w.lastVerdict != nil && w.lastVerdict.version == v.version &&
+		w.lastVerdict.contentsHash == v.contentsHash:
 		if w.lastVerdict.refusal != "" {
 			w.lastVerdict.repeatCount++
 		}
 		return w.lastVerdict.refusal, w.lastVerdict.repeatCount
 	}
 	defer w.cfg.BeginLoad()()
-	out := reload.Result{PartCount: len(parts), Version: shortName(r.GetVersionInfo()), Hash: v.contentsHash[:16], ReadTime: time.Now()}
+	out := reload.Result{
+		PartCount: len(parts), Version: shortName(r.GetVersionInfo()), Hash: v.contentsHash[:16],
+		ReadTime: time.Now(),
+	}
 	if typeURL == TypeURL {
 		w.loader.Load(parts, nil, &out)
 	} else {
@@ -295,8 +305,8 @@ type Pauses struct {
 	Initial time.Duration
 	Growth  float64
 	Max     time.Duration
-	// Jitter is the random share of a pause, 0 to 1, so that replicas do not reconnect at the same time: with 0.5, 10s become 5s
-	// to 10s.
+	// Jitter is the random share of a pause, 0 to 1, so that replicas do not reconnect at the same time: with 0.5, 10s
+	// become 5s to 10s.
 	Jitter float64
 }
 

@@ -16,8 +16,8 @@ import (
 // mapKind is one kind of map in a rule file.
 type mapKind struct {
 	messageName string // the kind in messages, such as "a descriptor"
-	// fieldIndexByKey maps each key that such a map may have to the field of the configuration that holds its value, as an index for
-	// reflect.
+	// fieldIndexByKey maps each key that such a map may have to the field of the configuration that holds its value, as an
+	// index for reflect.
 	fieldIndexByKey map[string][]int
 }
 
@@ -49,7 +49,8 @@ func (k *mapKind) hasKey(key string) bool {
 	return has
 }
 
-// readMap reads the map n into config, a pointer to the configuration for maps of this kind. It returns the fields that it read.
+// readMap reads the map n into config, a pointer to the configuration for maps of this kind. It returns the fields that
+// it read.
 func (r *reader) readMap(n *yaml.Node, kind *mapKind, config any) []field {
 	fields := r.readKnownFields(n, kind)
 	for _, f := range fields {
@@ -58,7 +59,8 @@ func (r *reader) readMap(n *yaml.Node, kind *mapKind, config any) []field {
 	return fields
 }
 
-// readField reads the value of f into the variable that target points to. The type of the variable decides what the value may be.
+// readField reads the value of f into the variable that target points to. The type of the variable decides what the
+// value may be.
 func (r *reader) readField(f field, target any) {
 	switch target := target.(type) {
 	case *string:
@@ -114,18 +116,20 @@ func positioned[T any](r *reader, f field, read func(field) T) *compile.Position
 	return &compile.Positioned[T]{Pos: r.posOf(f.valueNode), Value: read(f)}
 }
 
-// readKnownFields returns the fields of the map n whose keys are known for its kind. A key that only other kinds have is ignored with a
-// warning, as envoyproxy/ratelimit ignores it; any other key is a problem.
+// readKnownFields returns the fields of the map n whose keys are known for its kind. A key that only other kinds have
+// is ignored with a warning, as envoyproxy/ratelimit ignores it; any other key is a problem.
 func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 	accept := func(f *field) bool {
 		if kind := kindOf(f.keyNode); kind != compile.KindText {
-			r.problems.Add(f.keyPos, "put the key in quotes if it is meant as text", "the key %s is %v, not text", rules.Quote(f.name), kind)
+			r.problems.Add(f.keyPos, "put the key in quotes if it is meant as text", "the key %s is %v, not text",
+				rules.Quote(f.name), kind)
 			return false
 		}
 		switch {
 		case kind.hasKey(f.name):
 			return true
-		case kind == prefixesMapKind || !slices.ContainsFunc(mapKinds, func(other *mapKind) bool { return other.hasKey(f.name) }):
+		case kind == prefixesMapKind ||
+			!slices.ContainsFunc(mapKinds, func(other *mapKind) bool { return other.hasKey(f.name) }):
 			fix := "remove it"
 			if kind != ignoredMapKind {
 				known := slices.Sorted(maps.Keys(kind.fieldIndexByKey))
@@ -136,7 +140,8 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 		case kind != ignoredMapKind:
 			r.warnings.Add(f.keyPos, "move it or remove it", "%s has no effect in %s", f.name, kind.messageName)
 		}
-		if !slices.Contains([]string{"metadata", "match", "per", "cidr", "count_by_prefix"}, f.name) { // The values of these keys may have any form.
+		// The values of these keys may have any form.
+		if !slices.Contains([]string{"metadata", "match", "per", "cidr", "count_by_prefix"}, f.name) {
 			r.checkIgnoredValue(f.valueNode)
 		}
 		return false
@@ -154,8 +159,8 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 	return r.collectFields(n, accept, twice)
 }
 
-// checkIgnoredValue checks a value that has no effect. Like envoyproxy/ratelimit, it refuses fractions, and lists with items that are
-// not maps.
+// checkIgnoredValue checks a value that has no effect. Like envoyproxy/ratelimit, it refuses fractions, and lists with
+// items that are not maps.
 func (r *reader) checkIgnoredValue(n *yaml.Node) {
 	switch kind := kindOf(n); kind {
 	case compile.KindFloat, compile.KindBigInt:

@@ -9,8 +9,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// maxAliasedValues is the most values that the aliases of a file may stand for, beyond one value for each byte of the file. Nine lines
-// of YAML can otherwise stand for a billion values.
+// maxAliasedValues is the most values that the aliases of a file may stand for, beyond one value for each byte of the
+// file. Nine lines of YAML can otherwise stand for a billion values.
 const maxAliasedValues = 1_000_000
 
 // reader turns the YAML nodes of one file, or of a part of it, into configuration, and collects problems.
@@ -18,7 +18,7 @@ type reader struct {
 	file       string
 	problems   rules.Problems
 	warnings   rules.Problems
-	linesAbove int  // linesAbove counts the lines of the file above the part that is read.
+	linesAbove int  // counts the lines of the file above the part that is read.
 	hasAlias   bool // set if the part has an alias
 }
 
@@ -38,15 +38,16 @@ func resolveAlias(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// checkAliases reports a circle of aliases, and aliases that stand for too many values. Other functions follow aliases without a bound,
-// so they must not read a document for which it returns false. size is that of the text in bytes.
+// checkAliases reports a circle of aliases, and aliases that stand for too many values. Other functions follow aliases
+// without a bound, so they must not read a document for which it returns false. size is that of the text in bytes.
 func (r *reader) checkAliases(document *yaml.Node, size int) bool {
 	left := size + maxAliasedValues
-	open := make(map[*yaml.Node]bool) // open has the anchored values that contain the one that is being checked.
+	open := make(map[*yaml.Node]bool) // the anchored values that contain the one that is being checked.
 	var check func(n *yaml.Node) bool
 	check = func(n *yaml.Node) bool {
 		if left--; left == 0 {
-			r.addProblem(n, "use fewer aliases, or several files", "the aliases of the file stand for more than %d values", maxAliasedValues)
+			r.addProblem(n, "use fewer aliases, or several files", "the aliases of the file stand for more than %d values",
+				maxAliasedValues)
 			return false
 		}
 		r.hasAlias = r.hasAlias || n.Kind == yaml.AliasNode
@@ -74,11 +75,12 @@ type field struct {
 	sourceMap       int        // a number that tells apart the map's own fields and those of each map that `<<` merges in
 }
 
-// maxFieldsWithoutIndex is the most fields of a map among which duplicate keys are searched one by one. For more, an index is faster.
+// maxFieldsWithoutIndex is the most fields of a map among which duplicate keys are searched one by one. For more, an
+// index is faster.
 const maxFieldsWithoutIndex = 16
 
-// collectFields returns the fields of a map for which accept returns true: first the map's own, then those that `<<` merges in. If one
-// map has a key twice, the second value replaces the first if twice returns true.
+// collectFields returns the fields of a map for which accept returns true: first the map's own, then those that `<<`
+// merges in. If one map has a key twice, the second value replaces the first if twice returns true.
 func (r *reader) collectFields(n *yaml.Node, accept func(*field) bool, twice func(first, second *field) bool) []field {
 	all := r.appendFields(make([]field, 0, len(n.Content)/2), n)
 	list := all[:0]
@@ -147,7 +149,8 @@ func isMergeKey(k *yaml.Node) bool {
 	return k.Kind == yaml.ScalarNode && k.Value == "<<" && (k.Tag == "!!merge" || k.Style == 0)
 }
 
-// checkUTF8 reports text that is not UTF-8, which only `!!binary` can produce. Answers of the service could not carry such text.
+// checkUTF8 reports text that is not UTF-8, which only `!!binary` can produce. Answers of the service could not carry
+// such text.
 func (r *reader) checkUTF8(n *yaml.Node, text string) {
 	if !utf8.ValidString(text) {
 		r.addProblem(n, "write text, or other bytes", "%s stands for bytes that are not UTF-8", rules.Quote(n.Value))

@@ -6,9 +6,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// parsePlain parses the plain YAML that most rule files have, several times faster than yaml.v3 and into the same nodes: block maps and
-// lists, keys that are words, and values without blanks, or in quotes without escapes, each on the line of its key. It returns false for
-// everything else, right or wrong, which yaml.v3 has to parse.
+// parsePlain parses the plain YAML that most rule files have, several times faster than yaml.v3 and into the same
+// nodes: block maps and lists, keys that are words, and values without blanks, or in quotes without escapes, each on
+// the line of its key. It returns false for everything else, right or wrong, which yaml.v3 has to parse.
 func parsePlain(data []byte) (root *yaml.Node, ok bool) {
 	p := plainParser{rest: data}
 	if !p.nextLine() {
@@ -34,7 +34,8 @@ type plainParser struct {
 	nodes    []yaml.Node // allocated and not used yet
 }
 
-// nextLine moves to the next line that is neither empty nor a comment. It returns false if there is none, or if it is unusable.
+// nextLine moves to the next line that is neither empty nor a comment. It returns false if there is none, or if it is
+// unusable.
 func (p *plainParser) nextLine() bool {
 	for len(p.rest) > 0 {
 		line, rest, _ := bytes.Cut(p.rest, []byte{'\n'})
@@ -196,7 +197,10 @@ func newFrequentTexts() map[string]string {
 			add(key)
 		}
 	}
-	for _, s := range []string{"second", "minute", "hour", "day", "true", "false", "path", "generic_key", "remote_address", "1", "10", "100", "1000"} {
+	for _, s := range []string{
+		"second", "minute", "hour", "day", "true", "false", "path", "generic_key", "remote_address",
+		"1", "10", "100", "1000",
+	} {
 		add(s)
 	}
 	return texts

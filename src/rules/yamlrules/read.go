@@ -9,8 +9,9 @@ import (
 	"ratelimit/src/rules/compile"
 )
 
-// Parse reads a rule file in Envoy's format, or a tree of limits. If there are problems, the configuration is good only for finding
-// more of them. It is nil if the text is not YAML, and for a file of tests. Warnings name parts of the file that have no effect.
+// Parse reads a rule file in Envoy's format, or a tree of limits. If there are problems, the configuration is good only
+// for finding more of them. It is nil if the text is not YAML, and for a file of tests. Warnings name parts of the file
+// that have no effect.
 func Parse(file string, data []byte) (cfg *compile.DomainConfig, problems, warnings rules.Problems) {
 	r := &reader{file: file}
 	root := r.readDocument(data)
@@ -24,8 +25,8 @@ func Parse(file string, data []byte) (cfg *compile.DomainConfig, problems, warni
 	return cfg, r.problems, r.warnings
 }
 
-// ParseLaterDocuments reads all documents of a file but the first. These never take effect. If the first is not YAML, it returns
-// nothing.
+// ParseLaterDocuments reads all documents of a file but the first. These never take effect. If the first is not YAML,
+// it returns nothing.
 func ParseLaterDocuments(file string, data []byte) (configs []compile.DomainConfig, problems, warnings rules.Problems) {
 	documents, err := decodeDocuments(data, math.MaxInt)
 	r := &reader{file: file}
@@ -59,7 +60,8 @@ func (r *reader) readConfig(root *yaml.Node) *compile.DomainConfig {
 	}
 }
 
-// isRuleFile reports whether a document has rules in Envoy's format: it has the key `domain`, or neither `tests` nor `schema`.
+// isRuleFile reports whether a document has rules in Envoy's format: it has the key `domain`, or neither `tests` nor
+// `schema`.
 func isRuleFile(root *yaml.Node) bool {
 	return hasTopKey(root, "domain") || !hasTopKey(root, "tests") && !hasTopKey(root, "schema")
 }
@@ -79,11 +81,14 @@ func (r *reader) reportKubernetesObject(root *yaml.Node) {
 		}
 		return ""
 	}
-	kind, fix := value("kind"), "apply it to the cluster, where a controller reads it; a rule file begins with `domain: <name>`"
+	kind, fix := value("kind"), "apply it to the cluster, where a controller reads it; a rule file begins with `domain: "+
+		"<name>`"
 	if kind == "ConfigMap" {
-		fix = "write each text below `data` to a file of its own and check these; the service reads a ConfigMap that is mounted as its directory"
+		fix = "write each text below `data` to a file of its own and check these; the service reads a ConfigMap that is " +
+			"mounted as its directory"
 	}
-	r.problems.Add(r.posOf(root), fix, "the file is a Kubernetes object, %s of %s, not a rule file", rules.Quote(kind), rules.Quote(value("apiVersion")))
+	r.problems.Add(r.posOf(root), fix, "the file is a Kubernetes object, %s of %s, not a rule file", rules.Quote(kind),
+		rules.Quote(value("apiVersion")))
 }
 
 // hasTopKey reports whether a document has the key at its top.
@@ -124,9 +129,11 @@ func (r *reader) checkKind(f field, want compile.ValueKind, fix string) bool {
 	return kind == want
 }
 
-// readItems reads a field that is a list of maps. read reads one item into its config. name is that of an item in messages, and form
-// shows how to write one.
-func readItems[T any](r *reader, f field, form, name string, read func(item *yaml.Node, at rules.Pos, config *T)) (list []T) {
+// readItems reads a field that is a list of maps. read reads one item into its config. name is that of an item in
+// messages, and form shows how to write one.
+func readItems[T any](r *reader, f field, form, name string,
+	read func(item *yaml.Node, at rules.Pos, config *T),
+) (list []T) {
 	if !r.checkKind(f, compile.KindList, "write `"+form+"` below it") {
 		return nil
 	}
@@ -144,15 +151,17 @@ func readItems[T any](r *reader, f field, form, name string, read func(item *yam
 }
 
 func (r *reader) readDescriptors(f field) []compile.DescriptorConfig {
-	return readItems(r, f, "- key: ...", "a descriptor", func(item *yaml.Node, at rules.Pos, cfg *compile.DescriptorConfig) {
-		cfg.Pos = at
-		for _, f := range r.readMap(item, descriptorMapKind, cfg) {
-			r.checkEmptyValue(f, cfg)
-		}
-	})
+	return readItems(r, f, "- key: ...", "a descriptor",
+		func(item *yaml.Node, at rules.Pos, cfg *compile.DescriptorConfig) {
+			cfg.Pos = at
+			for _, f := range r.readMap(item, descriptorMapKind, cfg) {
+				r.checkEmptyValue(f, cfg)
+			}
+		})
 }
 
-// checkEmptyValue warns of an empty value: it matches every value, as in envoyproxy/ratelimit, and may be meant as the empty one.
+// checkEmptyValue warns of an empty value: it matches every value, as in envoyproxy/ratelimit, and may be meant as the
+// empty one.
 func (r *reader) checkEmptyValue(f field, cfg *compile.DescriptorConfig) {
 	const forEmpty = "write `exact: \"\"` for the empty value"
 	hasOther := cfg.Exact != nil || cfg.CIDR != nil || cfg.Regex != nil || cfg.ValuesFrom != nil || cfg.LimitsFrom != nil
@@ -160,7 +169,8 @@ func (r *reader) checkEmptyValue(f field, cfg *compile.DescriptorConfig) {
 	case f.name == "exact" && kindOf(f.valueNode) == compile.KindNull:
 		r.problems.Add(f.keyPos, forEmpty, "exact has no value")
 	case f.name == "value" && cfg.Value == "" && !hasOther:
-		r.warnings.Add(f.keyPos, "remove it if that is meant; "+forEmpty, "an empty value matches every value of the key %s", rules.Quote(cfg.Key))
+		r.warnings.Add(f.keyPos, "remove it if that is meant; "+forEmpty, "an empty value matches every value of the key %s",
+			rules.Quote(cfg.Key))
 	}
 }
 
@@ -212,12 +222,13 @@ func (r *reader) readLimitMap(n *yaml.Node, at rules.Pos, cfg *compile.RateLimit
 }
 
 func (r *reader) readReplaces(f field) []compile.Positioned[string] {
-	return readItems(r, f, "- name: ...", "an item of replaces", func(item *yaml.Node, at rules.Pos, name *compile.Positioned[string]) {
-		name.Pos = at
-		for _, f := range r.readKnownFields(item, replacesMapKind) {
-			name.Value = r.readText(f)
-		}
-	})
+	return readItems(r, f, "- name: ...", "an item of replaces",
+		func(item *yaml.Node, at rules.Pos, name *compile.Positioned[string]) {
+			name.Pos = at
+			for _, f := range r.readKnownFields(item, replacesMapKind) {
+				name.Value = r.readText(f)
+			}
+		})
 }
 
 func (r *reader) readTexts(f field) (list []compile.Positioned[string]) {
@@ -237,7 +248,10 @@ func (r *reader) readTexts(f field) (list []compile.Positioned[string]) {
 			r.problems.Add(at, "write text", "%s is %v, not text", name, kind)
 			continue
 		}
-		list = append(list, compile.Positioned[string]{Pos: at, Value: r.readText(field{name: name, keyPos: at, valueNode: item})})
+		list = append(list, compile.Positioned[string]{
+			Pos:   at,
+			Value: r.readText(field{name: name, keyPos: at, valueNode: item}),
+		})
 	}
 	return list
 }
@@ -270,7 +284,8 @@ func (r *reader) readPrefixLengths(f field) *compile.PrefixLengthsConfig {
 func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPairConfig] {
 	list := &compile.Positioned[[]compile.MatchPairConfig]{Pos: f.keyPos}
 	if kind := kindOf(f.valueNode); kind != compile.KindMap {
-		r.addProblem(f.valueNode, "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map", f.name, kind)
+		r.addProblem(f.valueNode, "write `{key: pattern}`, or `{}` if the rule is for all", "%s is %v, not a map",
+			f.name, kind)
 		return list
 	}
 	accept := func(f *field) bool {
@@ -278,7 +293,8 @@ func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPair
 		case !r.checkScalarKey(f, "a key of match"):
 			return false
 		case kindOf(f.valueNode) == compile.KindNull:
-			r.problems.Add(f.keyPos, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s", rules.Quote(f.name))
+			r.problems.Add(f.keyPos, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s",
+				rules.Quote(f.name))
 			return false
 		case isValueMatch(f.valueNode):
 			r.problems.Add(f.keyPos, "write a pattern with `*`, or `descriptors` instead of `rules`",
@@ -290,7 +306,8 @@ func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPair
 		return true
 	}
 	twice := func(_, second *field) bool {
-		r.warnings.Add(second.keyPos, "remove one of them", "the key %s is here twice; the last one wins", rules.Quote(second.name))
+		r.warnings.Add(second.keyPos, "remove one of them", "the key %s is here twice; the last one wins",
+			rules.Quote(second.name))
 		return true
 	}
 	for _, f := range r.collectFields(f.valueNode, accept, twice) {
@@ -302,7 +319,8 @@ func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPair
 // isValueMatch reports whether n is a map with cidr or regex, as descriptors have them.
 func isValueMatch(n *yaml.Node) bool { return hasTopKey(n, "cidr") || hasTopKey(n, "regex") }
 
-// checkScalarKey reports whether the key of f is a scalar. Another key is a problem; name is the key's name in the message.
+// checkScalarKey reports whether the key of f is a scalar. Another key is a problem; name is the key's name in the
+// message.
 func (r *reader) checkScalarKey(f *field, name string) bool {
 	if f.keyNode.Kind != yaml.ScalarNode {
 		r.problems.Add(f.keyPos, "write text", "%s is %v, not text", name, kindOf(f.keyNode))
@@ -319,7 +337,8 @@ func (r *reader) readMetadata(f field) map[string]any {
 	return v
 }
 
-// readMetadataValue reads a value of metadata: a map[string]any, a []any, or what readMetadataScalar returns. Keys are text as written.
+// readMetadataValue reads a value of metadata: a map[string]any, a []any, or what readMetadataScalar returns. Keys are
+// text as written.
 func (r *reader) readMetadataValue(n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -25,7 +25,8 @@ type scalar struct {
 	intValue  int64  // the value if kind is compile.KindInt
 }
 
-// These are the scalars without quotes that YAML 1.1 reads as true or false, null, and fractions. yaml.v3 reads some as text.
+// These are the scalars without quotes that YAML 1.1 reads as true or false, null, and fractions. yaml.v3 reads some as
+// text.
 var (
 	boolWords = map[string]bool{
 		"y": true, "Y": true, "yes": true, "Yes": true, "YES": true, "true": true, "True": true, "TRUE": true,
@@ -38,8 +39,8 @@ var (
 	floatPattern     = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 )
 
-// parseScalar reads a scalar node by the rules of YAML 1.1, as envoyproxy/ratelimit does: `yes` is true, `010` is eight, `1_000` is a
-// thousand, and `2001-01-01` is text. For maps and lists it returns the kind.
+// parseScalar reads a scalar node by the rules of YAML 1.1, as envoyproxy/ratelimit does: `yes` is true, `010` is
+// eight, `1_000` is a thousand, and `2001-01-01` is text. For maps and lists it returns the kind.
 func parseScalar(n *yaml.Node) scalar {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -80,7 +81,8 @@ func parseScalar(n *yaml.Node) scalar {
 	return s
 }
 
-// parseNumberKind returns the kind of a scalar without quotes that is neither a bool nor null, and its value if that is a whole number.
+// parseNumberKind returns the kind of a scalar without quotes that is neither a bool nor null, and its value if that is
+// a whole number.
 func parseNumberKind(text string) (compile.ValueKind, int64) {
 	first := text[0]
 	if first != '.' && first != '+' && first != '-' && (first < '0' || first > '9') {
@@ -99,13 +101,15 @@ func parseNumberKind(text string) (compile.ValueKind, int64) {
 	return compile.KindText, 0
 }
 
-// readText reads a field that is text. Whole numbers, true, false and dates are text as written; null is the empty text.
+// readText reads a field that is text. Whole numbers, true, false and dates are text as written; null is the empty
+// text.
 func (r *reader) readText(f field) string {
 	switch s := parseScalar(f.valueNode); s.kind {
 	case compile.KindNull:
 		return ""
 	case compile.KindFloat, compile.KindBigInt:
-		r.addProblem(f.valueNode, fmt.Sprintf("write %q, in quotes", s.text), "%s is %v, not text: %s", f.name, s.kind, rules.Quote(s.text))
+		r.addProblem(f.valueNode, fmt.Sprintf("write %q, in quotes", s.text), "%s is %v, not text: %s", f.name, s.kind,
+			rules.Quote(s.text))
 		return s.text // For an empty text the compiler would report a second problem.
 	case compile.KindMap, compile.KindList:
 		r.addProblem(f.valueNode, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, s.kind)
@@ -129,8 +133,8 @@ func (r *reader) readBool(f field) bool {
 	return s.boolValue
 }
 
-// invalidOctalPattern and longIntegerPattern match whole numbers that YAML 1.1 reads as fractions: 08, and numbers of more than 64 bits.
-// wholeNumberPattern matches a whole number in quotes.
+// invalidOctalPattern and longIntegerPattern match whole numbers that YAML 1.1 reads as fractions: 08, and numbers of
+// more than 64 bits. wholeNumberPattern matches a whole number in quotes.
 var (
 	invalidOctalPattern = regexp.MustCompile(`^0[0-9_]*[89][0-9_]*$`)
 	longIntegerPattern  = regexp.MustCompile(`^[-+]?[0-9_]{20,}$`)
@@ -150,8 +154,9 @@ func (r *reader) readNumber(f field) uint32 {
 	return uint32(r.checkNumber(s, r.posOf(f.valueNode), f.name, 0, most))
 }
 
-// checkNumber returns the value of s, which is at the position at, if that is a whole number from least to most. Another value is a
-// problem, in which name stands for s, and checkNumber returns 1: the compiler could report 0 as a second problem.
+// checkNumber returns the value of s, which is at the position at, if that is a whole number from least to most.
+// Another value is a problem, in which name stands for s, and checkNumber returns 1: the compiler could report 0 as a
+// second problem.
 func (r *reader) checkNumber(s scalar, at rules.Pos, name string, least, most int64) int64 {
 	text, what := rules.Quote(s.text), s.kind.String()
 	number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
@@ -164,7 +169,8 @@ func (r *reader) checkNumber(s scalar, at rules.Pos, name string, least, most in
 		return s.intValue
 	case s.kind == compile.KindFloat && invalidOctalPattern.MatchString(s.text):
 		r.problems.Add(at, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", name, text)
-	case s.kind == compile.KindInt, s.kind == compile.KindBigInt, s.kind == compile.KindFloat && longIntegerPattern.MatchString(s.text):
+	case s.kind == compile.KindInt, s.kind == compile.KindBigInt,
+		s.kind == compile.KindFloat && longIntegerPattern.MatchString(s.text):
 		r.problems.Add(at, fmt.Sprintf("write %d to %d", least, most), "%s is out of range: %s", name, text)
 	case s.kind == compile.KindFloat && isWhole && float64(least) <= number && number <= float64(most):
 		r.problems.Add(at, fmt.Sprintf("write %.0f", number), "%s is %s: %s", name, what, text)
@@ -198,7 +204,8 @@ func (r *reader) readPercent(f field) float64 {
 	case kind == compile.KindInt, kind == compile.KindFloat:
 		return percent
 	case kind == compile.KindText && inQuotes > 0:
-		r.addProblem(f.valueNode, "write "+strings.TrimSuffix(s.text, "%")+", without quotes and %", "%s is text, not a number: %s", f.name, rules.Quote(s.text))
+		r.addProblem(f.valueNode, "write "+strings.TrimSuffix(s.text, "%")+", without quotes and %",
+			"%s is text, not a number: %s", f.name, rules.Quote(s.text))
 	default:
 		r.addProblem(f.valueNode, "write a number from 0 to 100", "%s is %v, not a number", f.name, s.kind)
 	}

@@ -30,8 +30,8 @@ type ParsedPart struct {
 	Problems, Warnings rules.Problems
 }
 
-// Split finds the block list `descriptors` or `rules` at the top level of a file. It looks at the indentation only; the functions of
-// PartReaders check that the text really is such a list.
+// Split finds the block list `descriptors` or `rules` at the top level of a file. It looks at the indentation only; the
+// functions of PartReaders check that the text really is such a list.
 func Split(file string, data []byte) (f *SplitFile, ok bool) {
 	if isUTF16(data) || hasUnusualLineBreaks(data) {
 		return nil, false
@@ -61,14 +61,18 @@ lines:
 		lineCount++
 	}
 	f.listText, f.textFromList = data[header:at], data[header:]
-	f.textWithoutList = bytes.Join([][]byte{data[:header], bytes.Repeat([]byte{'\n'}, lineCount-f.listLine), data[at:]}, nil)
+	f.textWithoutList = bytes.Join([][]byte{
+		data[:header], bytes.Repeat([]byte{'\n'}, lineCount-f.listLine),
+		data[at:],
+	}, nil)
 	return f, f.itemIndent >= 0
 }
 
 // listKeyOfLine returns the key of a list that starts below line; empty if no list does.
 func listKeyOfLine(line []byte) string {
 	key, behind, _ := bytes.Cut(line, []byte{':'})
-	if k := string(key); k != "descriptors" && k != "rules" || !isBlankOrComment(bytes.TrimLeft(behind, " ")) || len(behind) > 0 && behind[0] == '#' {
+	if k := string(key); k != "descriptors" && k != "rules" || !isBlankOrComment(bytes.TrimLeft(behind, " ")) ||
+		len(behind) > 0 && behind[0] == '#' {
 		return ""
 	}
 	return string(key)
@@ -84,15 +88,17 @@ func startsItem(text []byte) bool {
 	return len(text) > 0 && text[0] == '-' && (len(text) == 1 || text[1] == ' ' || text[1] == '\n' || text[1] == '\r')
 }
 
-// hasUnusualLineBreaks reports whether data has line breaks of YAML that bytes.Lines does not find: CR alone, NEL, LS or PS.
+// hasUnusualLineBreaks reports whether data has line breaks of YAML that bytes.Lines does not find: CR alone, NEL, LS
+// or PS.
 func hasUnusualLineBreaks(data []byte) bool {
 	return bytes.Count(data, []byte{'\r'}) != bytes.Count(data, []byte("\r\n")) ||
-		bytes.Contains(data, []byte("\u0085")) || bytes.Contains(data, []byte("\u2028")) || bytes.Contains(data, []byte("\u2029"))
+		bytes.Contains(data, []byte("\u0085")) || bytes.Contains(data, []byte("\u2028")) ||
+		bytes.Contains(data, []byte("\u2029"))
 }
 
-// PartReaders yields a function that reads the file without its list, and then functions that read the list in parts of at least size
-// bytes; the last may be smaller. If quotes or brackets continue on a line that looks like an item, the part above it ends too early: it
-// reports NeedsWholeFile.
+// PartReaders yields a function that reads the file without its list, and then functions that read the list in parts of
+// at least size bytes; the last may be smaller. If quotes or brackets continue on a line that looks like an item, the
+// part above it ends too early: it reports NeedsWholeFile.
 func (f *SplitFile) PartReaders(size int) iter.Seq[func() ParsedPart] {
 	return func(yield func(func() ParsedPart) bool) {
 		if !yield(f.readWithoutList) {
@@ -134,8 +140,8 @@ func (f *SplitFile) readWithoutList() (p ParsedPart) {
 	return p
 }
 
-// hasOnlyThisList reports whether root, which was read from textWithoutList, has the list's key on its line, without a value, and no
-// other list.
+// hasOnlyThisList reports whether root, which was read from textWithoutList, has the list's key on its line, without a
+// value, and no other list.
 func (f *SplitFile) hasOnlyThisList(root *yaml.Node) bool {
 	found := false
 	for i := 0; root != nil && root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
@@ -143,7 +149,8 @@ func (f *SplitFile) hasOnlyThisList(root *yaml.Node) bool {
 		if k.Value != "descriptors" && k.Value != "rules" {
 			continue
 		}
-		if found || k.Value != f.listKey || k.Line != f.listLine || k.Column != 1 || v.Kind != yaml.ScalarNode || v.Value != "" || v.Style != 0 || v.Anchor != "" {
+		if found || k.Value != f.listKey || k.Line != f.listLine || k.Column != 1 || v.Kind != yaml.ScalarNode ||
+			v.Value != "" || v.Style != 0 || v.Anchor != "" {
 			return false
 		}
 		found = true
@@ -151,7 +158,8 @@ func (f *SplitFile) hasOnlyThisList(root *yaml.Node) bool {
 	return found && isRuleFile(root)
 }
 
-// readListPart reads text, a part of the list. rest is the file from the start of the part, and linesAbove counts the lines above it.
+// readListPart reads text, a part of the list. rest is the file from the start of the part, and linesAbove counts the
+// lines above it.
 func (f *SplitFile) readListPart(text, rest []byte, linesAbove int) ParsedPart {
 	r := &reader{file: f.file, linesAbove: linesAbove}
 	documents, err := decodeDocuments(text, 2)
@@ -164,15 +172,22 @@ func (f *SplitFile) readListPart(text, rest []byte, linesAbove int) ParsedPart {
 			return ParsedPart{NeedsWholeFile: true}
 		}
 		r.reportSyntaxError(text, err)
-	case err != nil || len(documents) != 1 || len(documents[0].Content) != 1 || documents[0].Content[0].Kind != yaml.SequenceNode:
+	case err != nil || len(documents) != 1 || len(documents[0].Content) != 1 ||
+		documents[0].Content[0].Kind != yaml.SequenceNode:
 		return ParsedPart{NeedsWholeFile: true}
 	case r.checkAliases(documents[0], len(text)):
-		list := field{name: f.listKey, keyPos: rules.Pos{File: f.file, Line: f.listLine, Col: 1}, valueNode: documents[0].Content[0]}
+		list := field{
+			name: f.listKey, keyPos: rules.Pos{File: f.file, Line: f.listLine, Col: 1},
+			valueNode: documents[0].Content[0],
+		}
 		if f.listKey == "rules" {
 			cfg.Rules = r.readRules(list)
 		} else {
 			cfg.Descriptors = r.readDescriptors(list)
 		}
 	}
-	return ParsedPart{Config: cfg, ContinuesConfig: true, NeedsWholeFile: r.hasAlias, Problems: r.problems, Warnings: r.warnings}
+	return ParsedPart{
+		Config: cfg, ContinuesConfig: true, NeedsWholeFile: r.hasAlias, Problems: r.problems,
+		Warnings: r.warnings,
+	}
 }

@@ -16,7 +16,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// readDocument parses the first document of data and warns if there are more. It returns nil if the document is empty or not YAML.
+// readDocument parses the first document of data and warns if there are more. It returns nil if the document is empty
+// or not YAML.
 func (r *reader) readDocument(data []byte) *yaml.Node {
 	if !isUTF16(data) && !r.problems.CheckUTF8(r.file, data) {
 		return nil
@@ -42,7 +43,8 @@ func (r *reader) readDocument(data []byte) *yaml.Node {
 	return first.Content[0]
 }
 
-// decodeDocuments parses up to most documents of data. The error tells that the document after the returned ones is not YAML.
+// decodeDocuments parses up to most documents of data. The error tells that the document after the returned ones is not
+// YAML.
 func decodeDocuments(data []byte, most int) (documents []*yaml.Node, err error) {
 	if root, ok := parsePlain(data); ok {
 		return []*yaml.Node{{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}, Line: root.Line, Column: root.Column}}, nil
@@ -73,19 +75,21 @@ func decodeAnyDocuments(data []byte, most int) (documents []*yaml.Node, err erro
 // yamlErrorPattern matches the text of every error of yaml.v3: the line, which some errors lack, and the mistake.
 var yamlErrorPattern = regexp.MustCompile(`(?s)^(?:yaml: (?:line (\d+): )?)?(.*)$`)
 
-// parseYAMLError returns the line and the mistake that an error of yaml.v3 names. The line is 0 if the error names none.
+// parseYAMLError returns the line and the mistake that an error of yaml.v3 names. The line is 0 if the error names
+// none.
 func parseYAMLError(err error) (line int, mistake string) {
 	m := yamlErrorPattern.FindStringSubmatch(err.Error())
 	line, _ = strconv.Atoi(m[1])
 	return line, m[2]
 }
 
-// maxSearchedSize is the size of the largest file in which reportSyntaxError searches for the position of a mistake. It parses
-// beginnings of the file as often as the size has binary digits.
+// maxSearchedSize is the size of the largest file in which reportSyntaxError searches for the position of a mistake. It
+// parses beginnings of the file as often as the size has binary digits.
 const maxSearchedSize = 1 << 20
 
-// reportSyntaxError reports that data is not YAML. yaml.v3 names no column, and the line only of the block with the mistake, if at all.
-// The mistake is at the last character of the shortest beginning of the file that has the same error.
+// reportSyntaxError reports that data is not YAML. yaml.v3 names no column, and the line only of the block with the
+// mistake, if at all. The mistake is at the last character of the shortest beginning of the file that has the same
+// error.
 func (r *reader) reportSyntaxError(data []byte, err error) {
 	line, mistake := parseYAMLError(err)
 	at := rules.Pos{File: r.file, Line: line}
@@ -102,8 +106,8 @@ func (r *reader) reportSyntaxError(data []byte, err error) {
 	r.problems.Add(at, syntaxErrorFix(mistake), "not YAML: %s", mistake)
 }
 
-// syntaxPlace returns the line and column of data[i], at which the parser failed. If a tab indents that line, it returns the place of
-// the tab, because YAML allows none there.
+// syntaxPlace returns the line and column of data[i], at which the parser failed. If a tab indents that line, it
+// returns the place of the tab, because YAML allows none there.
 func syntaxPlace(data []byte, i int) (line, col int) {
 	start := bytes.LastIndexByte(data[:i], '\n') + 1
 	text, _, _ := bytes.Cut(data[start:], []byte{'\n'})

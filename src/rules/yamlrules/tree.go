@@ -15,13 +15,15 @@ import (
 // readLimitTree reads a tree of limits. Its domain is the name of the file.
 func (r *reader) readLimitTree(root *yaml.Node) *compile.DomainConfig {
 	cfg := &compile.DomainConfig{
-		Pos: rules.Pos{File: r.file, Line: 1, Col: 1}, Domain: compile.BaseName(r.file), LimitTree: &compile.Positioned[[]compile.LimitNodeConfig]{},
+		Pos: rules.Pos{File: r.file, Line: 1, Col: 1}, Domain: compile.BaseName(r.file),
+		LimitTree: &compile.Positioned[[]compile.LimitNodeConfig]{},
 	}
 	v := r.readAnyValue(root)
 	for i := range v.fields {
 		f := &v.fields[i]
 		if f.Name != "schema" {
-			r.problems.Add(f.Pos, "remove it; a tree of limits has `schema` and nothing else", "unknown key %s", rules.Quote(f.Name))
+			r.problems.Add(f.Pos, "remove it; a tree of limits has `schema` and nothing else", "unknown key %s",
+				rules.Quote(f.Name))
 			continue
 		}
 		cfg.LimitTree.Pos = f.Pos
@@ -67,7 +69,8 @@ func (r *reader) readLimitNode(f *Field, depth int) compile.LimitNodeConfig {
 			}
 			cfg.Children = r.readLimitNodes(in.Value.fields, depth+1)
 		default:
-			r.problems.Add(in.Pos, rules.SuggestFix(in.Name, []string{"limits", "children"}, "known here: limits or children"), "unknown key %s",
+			r.problems.Add(in.Pos, rules.SuggestFix(in.Name, []string{"limits", "children"}, "known here: limits or children"),
+				"unknown key %s",
 				rules.Quote(in.Name))
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"ratelimit/src/rules/compile"
 )
 
-// Value is a value of any form in a YAML file. Like rule files, it is read by YAML 1.1, with aliases and `<<` resolved. If an alias
-// stands for the value, its Pos is that of the alias.
+// Value is a value of any form in a YAML file. Like rule files, it is read by YAML 1.1, with aliases and `<<` resolved.
+// If an alias stands for the value, its Pos is that of the alias.
 type Value struct {
 	rules.Pos
 	scalar
@@ -25,8 +25,8 @@ type Field struct {
 	Value Value
 }
 
-// ReadValue reads the first document of a YAML file. The value is nil if the file is empty or not YAML. If there are problems, the value
-// is good only for finding more of them.
+// ReadValue reads the first document of a YAML file. The value is nil if the file is empty or not YAML. If there are
+// problems, the value is good only for finding more of them.
 func ReadValue(file string, data []byte) (*Value, rules.Problems) {
 	r := &reader{file: file}
 	root := r.readDocument(data)

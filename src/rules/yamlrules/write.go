@@ -12,12 +12,13 @@ import (
 
 // ruleYAML is all that Write tells about a rule. Where rule files have a key for it, it has the same key.
 type ruleYAML struct {
-	RuleName       string         `yaml:"rule"`
-	Domain         string         `yaml:"domain"`
-	Position       string         `yaml:"at"`
-	Descriptors    []levelYAML    `yaml:"descriptors,omitempty"`
-	WordPath       []string       `yaml:"names,omitempty"`
-	Match          any            `yaml:"match,omitempty"` // a *map[string]string, or nil: so an empty match is written too
+	RuleName    string      `yaml:"rule"`
+	Domain      string      `yaml:"domain"`
+	Position    string      `yaml:"at"`
+	Descriptors []levelYAML `yaml:"descriptors,omitempty"`
+	WordPath    []string    `yaml:"names,omitempty"`
+	// a *map[string]string, or nil: so an empty match is written too
+	Match          any            `yaml:"match,omitempty"`
 	PerKeys        []string       `yaml:"per,omitempty"`
 	RateLimit      *yaml.Node     `yaml:"rate_limit"`
 	ShadowMode     bool           `yaml:"shadow_mode,omitempty"`
@@ -29,10 +30,11 @@ type ruleYAML struct {
 }
 
 type levelYAML struct {
-	Key            string        `yaml:"key"`
-	Value          string        `yaml:"value,omitempty"`
-	Exact          *string       `yaml:"exact,omitempty"`
-	CIDR           []string      `yaml:"cidr,omitempty,flow"` // at most maxNetworksShown networks, and then the number of the others
+	Key   string  `yaml:"key"`
+	Value string  `yaml:"value,omitempty"`
+	Exact *string `yaml:"exact,omitempty"`
+	// at most maxNetworksShown networks, and then the number of the others
+	CIDR           []string      `yaml:"cidr,omitempty,flow"`
 	Regex          string        `yaml:"regex,omitempty"`
 	ValuesFrom     string        `yaml:"values_from,omitempty"`
 	LimitsFrom     string        `yaml:"limits_from,omitempty"`
@@ -47,8 +49,8 @@ type prefixesYAML struct {
 	V6 int `yaml:"v6,omitempty"`
 }
 
-// Write writes all rules of s with their settings, as a list in file order. It holds few rules in memory at a time. The only possible
-// error is that of w.
+// Write writes all rules of s with their settings, as a list in file order. It holds few rules in memory at a time. The
+// only possible error is that of w.
 func Write(w io.Writer, s *rules.Set) error {
 	if len(s.Rules()) == 0 {
 		_, err := io.WriteString(w, "[]\n")

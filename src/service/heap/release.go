@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// quietBeforeRelease is how long no rules were loaded before memory is returned. Loads in quick succession use the same memory.
+// quietBeforeRelease is how long no rules were loaded before memory is returned. Loads in quick succession use the same
+// memory.
 const quietBeforeRelease = 2 * time.Second
 
 // AwaitRules tells that no requests are served before the first RulesLoaded. Until then the heap grows less.

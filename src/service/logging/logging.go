@@ -20,7 +20,8 @@ import (
 // queueLimit bounds the bytes and the lines that wait together.
 type queueLimit struct{ bytes, lines int }
 
-// MaxLineBytes is the longest line that is written whole, in bytes with its line feed; a longer one is cut and ends in a mark.
+// MaxLineBytes is the longest line that is written whole, in bytes with its line feed; a longer one is cut and ends in
+// a mark.
 const MaxLineBytes = 16 << 10
 
 // Writer is an io.Writer that never blocks and never fails. Each Write is one line,
@@ -28,10 +29,10 @@ const MaxLineBytes = 16 << 10
 type Writer struct {
 	dest                          io.Writer
 	ordinaryLimit, importantLimit queueLimit    // An important line may use more of the queue than an ordinary one.
-	retryPause                    time.Duration // retryPause is the time between a failed write and the next attempt.
-	lines                         chan []byte   // lines has room for importantLimit.lines lines. A nil line only wakes Run.
+	retryPause                    time.Duration // the time between a failed write and the next attempt.
+	lines                         chan []byte   // room for importantLimit.lines lines. A nil line only wakes Run.
 	closeRequested                chan struct{} // Close closes closeRequested.
-	runReturned                   chan struct{} // runReturned is closed when Run has returned.
+	runReturned                   chan struct{} // closed when Run has returned.
 
 	// The line that is being written counts as waiting.
 	waitingLines, waitingBytes atomic.Int64
@@ -41,16 +42,17 @@ type Writer struct {
 
 // Stats are counts of a Writer.
 type Stats struct {
-	Dropped uint64 // Dropped counts lines for which the queue had no room.
-	Failed  uint64 // Failed counts writes to the destination that failed.
-	Waiting int    // Waiting is the number of bytes that are not written yet.
+	Dropped uint64 // counts lines for which the queue had no room.
+	Failed  uint64 // counts writes to the destination that failed.
+	Waiting int    // the number of bytes that are not written yet.
 }
 
 // New returns a Writer with an empty queue. to receives the lines, one in each Write, and
 // may block. When it fails, the rest of the line is written again after 1 s.
 func New(to io.Writer) *Writer {
 	w := &Writer{
-		dest: to, ordinaryLimit: queueLimit{1 << 20, 10_000}, importantLimit: queueLimit{1<<20 + 256<<10, 11_000}, retryPause: time.Second,
+		dest: to, ordinaryLimit: queueLimit{1 << 20, 10_000}, importantLimit: queueLimit{1<<20 + 256<<10, 11_000},
+		retryPause:     time.Second,
 		closeRequested: make(chan struct{}), runReturned: make(chan struct{}),
 	}
 	w.lines = make(chan []byte, w.importantLimit.lines)
@@ -123,7 +125,8 @@ func (w *Writer) Stats() Stats {
 	return Stats{w.droppedLines.Load(), w.failedWrites.Load(), int(w.waitingBytes.Load())}
 }
 
-// Run writes lines until Close was called and the queue is empty, or until a write fails after Close. It is called once.
+// Run writes lines until Close was called and the queue is empty, or until a write fails after Close. It is called
+// once.
 func (w *Writer) Run() {
 	defer close(w.runReturned)
 	reported := uint64(0)
@@ -150,7 +153,8 @@ func (w *Writer) Run() {
 	}
 }
 
-// writeAll writes one line and retries until it succeeds. It returns false if Close was called and the line could not be written.
+// writeAll writes one line and retries until it succeeds. It returns false if Close was called and the line could not
+// be written.
 func (w *Writer) writeAll(line []byte) bool {
 	for len(line) > 0 {
 		n, _ := w.dest.Write(line) // A write that fails returns a number below len(line).
@@ -168,8 +172,8 @@ func (w *Writer) writeAll(line []byte) bool {
 	return true
 }
 
-// Close makes Run write the lines that wait and return. It waits for that until the deadline, and reports whether all were
-// written. It leaves behind a Run that hangs in a write. Call it once; lines written after it may be lost.
+// Close makes Run write the lines that wait and return. It waits for that until the deadline, and reports whether all
+// were written. It leaves behind a Run that hangs in a write. Call it once; lines written after it may be lost.
 func (w *Writer) Close(deadline time.Time) bool {
 	close(w.closeRequested)
 	select {

@@ -13,28 +13,28 @@ import (
 // Losses reports what a collector did not take, at most once a minute. Calls must not overlap.
 type Losses struct {
 	onLoss        func(lost int, err error)
-	secretRemover *strings.Replacer // secretRemover removes secrets from errors.
-	exportsCtx    context.Context   // exportsCtx ends the export of all batches.
+	secretRemover *strings.Replacer // removes secrets from errors.
+	exportsCtx    context.Context   // ends the export of all batches.
 	cancelExports context.CancelFunc
 
-	lastReportAt time.Time // lastReportAt is the time of the last call of onLoss.
-	lost         int       // lost counts what was lost since lastReportAt.
-	lastErr      error     // lastErr is the error of the last loss.
+	lastReportAt time.Time // the time of the last call of onLoss.
+	lost         int       // counts what was lost since lastReportAt.
+	lastErr      error     // the error of the last loss.
 }
 
 // reportInterval is the least time between two calls of onLoss.
 const reportInterval = time.Minute
 
-// NewLosses returns a Losses for the exporter of s. onLoss gets how much was lost since its last call, and the last error, without the
-// values of OTEL_EXPORTER_OTLP_HEADERS. It may be nil.
+// NewLosses returns a Losses for the exporter of s. onLoss gets how much was lost since its last call, and the last
+// error, without the values of OTEL_EXPORTER_OTLP_HEADERS. It may be nil.
 func NewLosses(s Signal, onLoss func(lost int, err error)) *Losses {
 	l := &Losses{onLoss: onLoss, secretRemover: s.newSecretRemover()}
 	l.exportsCtx, l.cancelExports = context.WithCancel(context.Background())
 	return l
 }
 
-// Export calls export, which sends a batch of that size. Its context also ends with CancelExports. An error is reported and not
-// returned, because the SDK would pass it to a global handler.
+// Export calls export, which sends a batch of that size. Its context also ends with CancelExports. An error is reported
+// and not returned, because the SDK would pass it to a global handler.
 func (l *Losses) Export(ctx context.Context, size int, export func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -82,7 +82,8 @@ func (s Signal) newSecretRemover() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// ClipText returns at most the first size bytes of s, as valid UTF-8. The result does not keep the memory of a longer s.
+// ClipText returns at most the first size bytes of s, as valid UTF-8. The result does not keep the memory of a longer
+// s.
 func ClipText(s string, size int) string {
 	if len(s) > size {
 		s = strings.Clone(s[:size])

@@ -1,5 +1,5 @@
-// Package otlp has what spans and metrics share on their way to an OpenTelemetry collector: the variables of the exporters, the
-// description of this process, and reports of what was lost.
+// Package otlp has what spans and metrics share on their way to an OpenTelemetry collector: the variables of the
+// exporters, the description of this process, and reports of what was lost.
 package otlp
 
 import (
@@ -15,11 +15,12 @@ import (
 
 // Process describes this process to the collector.
 type Process struct {
-	ServiceName string            // ServiceName is service.name. Defaults to "RateLimit".
-	Namespace   string            // Namespace is service.namespace, or empty.
-	InstanceID  string            // InstanceID is service.instance.id. Defaults to a random UUID, the same for all Resources of the process.
-	Version     string            // Version is service.version, or empty.
-	Tags        map[string]string // Tags are further attributes.
+	ServiceName string // service.name. Defaults to "RateLimit".
+	Namespace   string // service.namespace, or empty.
+	// service.instance.id. Defaults to a random UUID, the same for all Resources of the process.
+	InstanceID string
+	Version    string            // service.version, or empty.
+	Tags       map[string]string // further attributes.
 }
 
 // randomID is the default of Process.InstanceID.
@@ -41,7 +42,8 @@ func (p Process) Resource(ctx context.Context) (*resource.Resource, error) {
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(about...))
 }
 
-// WithEnvironment is Resource with the attributes of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME that p does not have.
+// WithEnvironment is Resource with the attributes of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME that p does not
+// have.
 func (p Process) WithEnvironment(ctx context.Context) (*resource.Resource, error) {
 	own, err := p.Resource(ctx)
 	if err != nil {

@@ -27,10 +27,12 @@ func (s Signal) variablePrefixes() [2]string {
 	return [2]string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_" + string(s) + "_"}
 }
 
-// OnMistake is called for a variable that is ignored. The error contains no value, which may be secret. Nil: nothing is called.
+// OnMistake is called for a variable that is ignored. The error contains no value, which may be secret. Nil: nothing is
+// called.
 type OnMistake func(error)
 
-// ignore removes a variable from the environment of the process. The SDK would ignore it, too, but write its value to stderr.
+// ignore removes a variable from the environment of the process. The SDK would ignore it, too, but write its value to
+// stderr.
 func (f OnMistake) ignore(name string, mistake error) {
 	_ = os.Unsetenv(name) // It fails only for names that no variable can have.
 	if f != nil {
@@ -38,8 +40,8 @@ func (f OnMistake) ignore(name string, mistake error) {
 	}
 }
 
-// IgnoreMistakes ignores the variables of the exporter that cannot be read, as OpenTelemetry's specification says. protocol is "http" or
-// "grpc".
+// IgnoreMistakes ignores the variables of the exporter that cannot be read, as OpenTelemetry's specification says.
+// protocol is "http" or "grpc".
 func (s Signal) IgnoreMistakes(protocol string, on OnMistake) {
 	for _, prefix := range s.variablePrefixes() {
 		IgnoreMistake(prefix+"ENDPOINT", func(text string) error { return checkEndpoint(text, protocol) }, on)
@@ -86,7 +88,8 @@ func checkHeaders(text string) error {
 	for i, header := range strings.Split(text, ",") {
 		name, value, ok := strings.Cut(header, "=")
 		if _, err := url.PathUnescape(value); !ok || err != nil || !httpguts.ValidHeaderFieldName(strings.TrimSpace(name)) {
-			return fmt.Errorf("header %d: write name=value, separated by commas, with %%2C for a comma and %%25 for a percent sign in values", i+1)
+			return fmt.Errorf("header %d: write name=value, separated by commas, with %%2C for a comma and %%25 for a percent "+
+				"sign in values", i+1)
 		}
 	}
 	return nil

@@ -15,17 +15,20 @@ import (
 	"ratelimit/src/metrics"
 )
 
-// namespaces are the parts of the service that have several metrics. ratelimit_store_servers is ratelimit.store.servers.
+// namespaces are the parts of the service that have several metrics. ratelimit_store_servers is
+// ratelimit.store.servers.
 var namespaces = []string{
-	"candidate", "config", "decision", "fallback", "grpc", "holds", "log", "memory_snapshot", "quota", "store", "tls", "xds", "xds2",
+	"candidate", "config", "decision", "fallback", "grpc", "holds", "log", "memory_snapshot", "quota", "store", "tls",
+	"xds", "xds2",
 }
 
 // unitSuffixes are the ends of names of Prometheus that say the unit.
 var unitSuffixes = map[string]string{"s": "_seconds", "By": "_bytes", "1": "_ratio", "{unit}/s": "_per_second"}
 
-// Name returns the name of a figure by the conventions of OpenTelemetry, and the attributes that the compatible name has as tags. It has
-// words in lower case, dots between the part and the figure, and neither the unit nor "total". The rules by which OpenTelemetry's names
-// become names of Prometheus lead back to f.MetricName. A figure without one has its compatible name.
+// Name returns the name of a figure by the conventions of OpenTelemetry, and the attributes that the compatible name
+// has as tags. It has words in lower case, dots between the part and the figure, and neither the unit nor "total". The
+// rules by which OpenTelemetry's names become names of Prometheus lead back to f.MetricName. A figure without one has
+// its compatible name.
 func Name(f *metrics.Figure) (name string, tags []attribute.KeyValue) {
 	if f.MetricName == "" {
 		return statName(f.StatName)
@@ -58,7 +61,8 @@ func statName(stat string) (name string, tags []attribute.KeyValue) {
 			tags = append(tags, attribute.String(key, value))
 			continue
 		}
-		parts = append(parts, strings.ToLower(wordStart.ReplaceAllString(strings.ReplaceAll(part, "-", "_"), "${1}${3}_${2}${4}")))
+		parts = append(parts, strings.ToLower(wordStart.ReplaceAllString(strings.ReplaceAll(part, "-", "_"),
+			"${1}${3}_${2}${4}")))
 	}
 	return strings.TrimSuffix(strings.Join(parts, "."), "_total"), tags
 }
@@ -66,8 +70,8 @@ func statName(stat string) (name string, tags []attribute.KeyValue) {
 // wordStart matches the end of a word and the start of the next one: yC in entryCount, and UPe in CPUPercent.
 var wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 
-// families returns figures by name, sorted, at most maxBatch together. It leaves out figures without a help text: they exist for dashboards of
-// envoyproxy/ratelimit, and others have the same numbers.
+// families returns figures by name, sorted, at most maxBatch together. It leaves out figures without a help text: they
+// exist for dashboards of envoyproxy/ratelimit, and others have the same numbers.
 func families(figures []metrics.Figure) (all []*family) {
 	byName := make(map[string]*family)
 	for _, f := range figures {
@@ -90,7 +94,8 @@ func families(figures []metrics.Figure) (all []*family) {
 	return all
 }
 
-// maxBatch is the most data points in one message. 4 MiB, the largest message that collectors accept over gRPC, leave 2 KB for each.
+// maxBatch is the most data points in one message. 4 MiB, the largest message that collectors accept over gRPC, leave 2
+// KB for each.
 const maxBatch = 2000
 
 // batches returns metrics in messages of at most maxBatch data points.
@@ -102,7 +107,8 @@ func batches(all []*family, start, now time.Time) (list [][]metricdata.ScopeMetr
 			points = len(m.figures)
 		}
 		scope := &list[len(list)-1][0]
-		scope.Metrics = append(scope.Metrics, metricdata.Metrics{Name: m.name, Description: m.sample.Help, Unit: m.sample.Unit, Data: m.aggregation(start, now)})
+		scope.Metrics = append(scope.Metrics,
+			metricdata.Metrics{Name: m.name, Description: m.sample.Help, Unit: m.sample.Unit, Data: m.aggregation(start, now)})
 	}
 	return list
 }
@@ -110,9 +116,9 @@ func batches(all []*family, start, now time.Time) (list [][]metricdata.ScopeMetr
 // family has figures of one name.
 type family struct {
 	name    string
-	sample  metrics.Figure // sample has the kind, unit and help text of all.
+	sample  metrics.Figure // the kind, unit and help text of all.
 	figures []metrics.Figure
-	sets    []attribute.Set // sets has the attributes of each figure.
+	sets    []attribute.Set // the attributes of each figure.
 	seen    map[attribute.Distinct]bool
 }
 
@@ -160,7 +166,8 @@ func (m *family) histogram(start, now time.Time) metricdata.Aggregation {
 			before = atMost[bound]
 		}
 		points[i] = metricdata.HistogramDataPoint[float64]{
-			Attributes: m.sets[i], StartTime: start, Time: now, Count: count, Sum: sum, Bounds: bounds, BucketCounts: append(counts, count-before),
+			Attributes: m.sets[i], StartTime: start, Time: now, Count: count, Sum: sum, Bounds: bounds,
+			BucketCounts: append(counts, count-before),
 		}
 	}
 	return metricdata.Histogram[float64]{DataPoints: points, Temporality: metricdata.CumulativeTemporality}

@@ -1,6 +1,8 @@
-// Package otlpmetrics sends figures to an OpenTelemetry collector. It does not use the global state of the OpenTelemetry libraries.
+// Package otlpmetrics sends figures to an OpenTelemetry collector. It does not use the global state of the
+// OpenTelemetry libraries.
 //
-// Each export reads the figures anew, so nothing waits in memory while the collector is away, and requests run no code of this package.
+// Each export reads the figures anew, so nothing waits in memory while the collector is away, and requests run no code
+// of this package.
 package otlpmetrics
 
 import (
@@ -24,13 +26,13 @@ import (
 // Config is the configuration of a Sender. The exporters read the address, headers, certificates and timeouts from the
 // environment variables OTEL_EXPORTER_OTLP_*.
 type Config struct {
-	ReadFigures func() []metrics.Figure // ReadFigures returns the figures to send. Required.
-	Protocol    string                  // Protocol is "http" or "grpc". Defaults to "http".
-	Process     otlp.Process            // Process is the resource of the metrics.
-	Interval    time.Duration           // Interval is the time between two exports. Defaults to a minute.
-	Timeout     time.Duration           // Timeout bounds one export. Defaults to 30 s.
-	// OnLoss, if set, is called at most once a minute, and at the end, if exports failed. It gets the number of exports that failed since
-	// the last call, and the last error, without the values of OTEL_EXPORTER_OTLP_HEADERS.
+	ReadFigures func() []metrics.Figure // returns the figures to send. Required.
+	Protocol    string                  // "http" or "grpc". Defaults to "http".
+	Process     otlp.Process            // the resource of the metrics.
+	Interval    time.Duration           // the time between two exports. Defaults to a minute.
+	Timeout     time.Duration           // bounds one export. Defaults to 30 s.
+	// OnLoss, if set, is called at most once a minute, and at the end, if exports failed. It gets the number of exports
+	// that failed since the last call, and the last error, without the values of OTEL_EXPORTER_OTLP_HEADERS.
 	OnLoss func(exports int, err error)
 	// OnMistake, if set, gets the mistakes in these variables. A variable with a mistake is ignored.
 	OnMistake otlp.OnMistake
@@ -41,11 +43,11 @@ type Sender struct {
 	cfg      Config
 	process  *resource.Resource
 	exporter exporter
-	start    time.Time          // start is when all counters were 0.
-	stopping context.Context    // stopping ends when Shutdown is called.
-	stop     context.CancelFunc // stop ends stopping.
+	start    time.Time          // when all counters were 0.
+	stopping context.Context    // ends when Shutdown is called.
+	stop     context.CancelFunc // ends stopping.
 
-	mu     sync.Mutex // mu guards the fields below, and is held during an export.
+	mu     sync.Mutex // guards the fields below, and is held during an export.
 	losses *otlp.Losses
 	closed bool
 }
@@ -85,7 +87,8 @@ func New(ctx context.Context, cfg Config) (*Sender, error) {
 // checkTemporality refuses every temporality but that of counters since the start.
 func checkTemporality(text string) error {
 	if !strings.EqualFold(text, "cumulative") {
-		return errors.New("write cumulative, or remove it: counters are sent as totals since the start. The collector's processor cumulativetodelta makes increases of them")
+		return errors.New("write cumulative, or remove it: counters are sent as totals since the start. The collector's " +
+			"processor cumulativetodelta makes increases of them")
 	}
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 	"ratelimit/src/service/otlp"
 )
 
-// lossReporter is a SpanExporter that reports the spans that another one could not send. The SDK makes one call of it at a time.
+// lossReporter is a SpanExporter that reports the spans that another one could not send. The SDK makes one call of it
+// at a time.
 type lossReporter struct {
 	sdktrace.SpanExporter
 	*otlp.Losses

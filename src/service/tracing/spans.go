@@ -35,7 +35,8 @@ func (p *Provider) GRPC(methods ...string) stats.Handler {
 	)
 }
 
-// HTTP returns a handler that makes a server span of each request and calls next. route is the path of next, such as /json.
+// HTTP returns a handler that makes a server span of each request and calls next. route is the path of next, such as
+// /json.
 func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
 	if p == nil {
 		return next
@@ -55,10 +56,12 @@ func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
 	})
 }
 
-// knownMethod returns m if it is a standard HTTP method, and else "_OTHER", so that clients cannot choose the names of spans.
+// knownMethod returns m if it is a standard HTTP method, and else "_OTHER", so that clients cannot choose the names of
+// spans.
 func knownMethod(m string) string {
 	switch m {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions:
 		return m
 	}
 	return "_OTHER"

@@ -17,16 +17,16 @@ import (
 	"ratelimit/src/service/otlp"
 )
 
-// Config is the configuration of a Provider. The exporters read the address, headers, certificates and timeouts from the
-// environment variables OTEL_EXPORTER_OTLP_*. The SDK reads OTEL_BSP_*.
+// Config is the configuration of a Provider. The exporters read the address, headers, certificates and timeouts from
+// the environment variables OTEL_EXPORTER_OTLP_*. The SDK reads OTEL_BSP_*.
 type Config struct {
-	Protocol string       // Protocol is "http" or "grpc". Defaults to "http".
-	Process  otlp.Process // Process is the resource of the spans.
+	Protocol string       // "http" or "grpc". Defaults to "http".
+	Process  otlp.Process // the resource of the spans.
 	// SamplingRate is the share of traced requests, from 0 (none) to 1 (all). It does not
 	// apply if the caller sent a sampling decision.
 	SamplingRate float64
-	// OnLoss, if set, is called at most once a minute, and at the end, if spans were lost. It gets their number since the last
-	// call, and the last error, without the values of OTEL_EXPORTER_OTLP_HEADERS.
+	// OnLoss, if set, is called at most once a minute, and at the end, if spans were lost. It gets their number since the
+	// last call, and the last error, without the values of OTEL_EXPORTER_OTLP_HEADERS.
 	OnLoss func(spans int, err error)
 	// OnMistake, if set, gets the mistakes in these variables. A variable with a mistake is ignored.
 	OnMistake otlp.OnMistake
@@ -41,7 +41,8 @@ type Provider struct {
 	losses     *otlp.Losses
 }
 
-// New returns a Provider. It does not connect before the first spans are sent. The SDK starts a goroutine, which Shutdown stops.
+// New returns a Provider. It does not connect before the first spans are sent. The SDK starts a goroutine, which
+// Shutdown stops.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	cfg.Protocol = cmp.Or(cfg.Protocol, "http")
 	otlp.Traces.IgnoreMistakes(cfg.Protocol, cfg.OnMistake)

@@ -4,9 +4,9 @@ package nearest
 // minComparedLength is the length of the shortest words that are compared, in bytes.
 const minComparedLength = 3
 
-// Word returns the word of known that differs from word in the fewest edits; of several, the first. An edit inserts, deletes or
-// replaces a byte, or swaps two adjacent bytes. Word allows two edits, and one for words of three to five bytes. It returns "" if no
-// word of known is that close.
+// Word returns the word of known that differs from word in the fewest edits; of several, the first. An edit inserts,
+// deletes or replaces a byte, or swaps two adjacent bytes. Word allows two edits, and one for words of three to five
+// bytes. It returns "" if no word of known is that close.
 func Word(word string, known []string) string {
 	if len(word) < minComparedLength {
 		return ""

@@ -1,7 +1,7 @@
 // Package bench calls a server of Envoy's RateLimitService v3 and measures rate, latency, answers and CPU time.
 //
-// The generator often shares the machine with the server, so a call costs it little: requests are marshalled before the run, and
-// only the overall code of an answer is read. What remains is grpc-go's client.
+// The generator often shares the machine with the server, so a call costs it little: requests are marshalled before the
+// run, and only the overall code of an answer is read. What remains is grpc-go's client.
 package bench
 
 import (
@@ -30,8 +30,8 @@ type Config struct {
 	Connections int
 	// InFlight is the largest number of calls under way on each connection; all connections together have at most 10,000.
 	InFlight int
-	// Rate is how many calls are due per second, however long they take (an open loop), at most 1,000,000. 0: each call starts when
-	// the one before it ends (a closed loop).
+	// Rate is how many calls are due per second, however long they take (an open loop), at most 1,000,000. 0: each call
+	// starts when the one before it ends (a closed loop).
 	Rate float64
 	// Duration and Requests end the run, whichever comes first; 0 is no limit. They do not count the warmup.
 	Duration time.Duration
@@ -81,13 +81,13 @@ type Progress struct {
 const (
 	maxConnections = 10_000
 	maxInFlight    = 10_000
-	maxAllInFlight = 1_000_000 // maxAllInFlight is for all connections together.
+	maxAllInFlight = 1_000_000 // for all connections together.
 	maxRate        = 1e6
 	maxRequests    = 1e10
 	maxDuration    = 24 * time.Hour
 	maxTimeout     = 10 * time.Minute
 	maxKeys        = 1_000_000
-	maxNameBytes   = 1024 // maxNameBytes bounds the domain, and the key.
+	maxNameBytes   = 1024 // bounds the domain, and the key.
 )
 
 // validate returns all problems of the fields.
@@ -113,14 +113,16 @@ func (c *Config) validate() error {
 	require(len(problems) > 0 || c.Connections*c.InFlight <= maxAllInFlight,
 		"%d connections with %d calls in flight each: must be %d together at most", c.Connections, c.InFlight, maxAllInFlight)
 	require(c.Addr != "", "the address is empty")
-	require(c.Rate >= 0 && c.Rate <= maxRate, "rate %v: must be above 0 and at most %v", c.Rate, maxRate) // A rate of NaN fails.
+	// A rate of NaN fails.
+	require(c.Rate >= 0 && c.Rate <= maxRate, "rate %v: must be above 0 and at most %v", c.Rate, maxRate)
 	require(c.Requests <= maxRequests, "requests %d: must be at most %.0f", c.Requests, maxRequests)
 	require(c.Requests > 0 || c.Duration != 0, "neither a duration nor a number of requests ends the run")
 	if c.RequestsFile == "" {
 		inRange("keys", c.Keys, maxKeys)
 		inRange("bytes in domain", len(c.Domain), maxNameBytes)
 		inRange("bytes in key", len(c.Key), maxNameBytes)
-		require(slices.Contains(Workloads, c.Workload), "workload %q: must be one of %s", c.Workload, strings.Join(Workloads, ", "))
+		require(slices.Contains(Workloads, c.Workload), "workload %q: must be one of %s", c.Workload,
+			strings.Join(Workloads, ", "))
 	}
 	names := make(map[string]bool)
 	for _, p := range c.Processes {
@@ -131,8 +133,8 @@ func (c *Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// Run makes the calls and returns the result. When ctx ends, no further call starts, and the result covers the calls so far. If every
-// call failed, or a process is gone, Run returns both a Result and an error.
+// Run makes the calls and returns the result. When ctx ends, no further call starts, and the result covers the calls so
+// far. If every call failed, or a process is gone, Run returns both a Result and an error.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	r, err := run(ctx, &cfg)
 	if err != nil {
@@ -218,8 +220,9 @@ func run(ctx context.Context, cfg *Config) (*Result, error) {
 // maxTallies bounds the memory of tallies, which take 200 KB each.
 const maxTallies = 64
 
-// newLoops returns the loops of all connections, and a tally for each connection, or for several if there are many. Tallies of each
-// call in flight would exceed the caches of the CPU, and calls of a connection rarely use its tally at the same instant.
+// newLoops returns the loops of all connections, and a tally for each connection, or for several if there are many.
+// Tallies of each call in flight would exceed the caches of the CPU, and calls of a connection rarely use its tally at
+// the same instant.
 func newLoops(conns []Connection) (loops []Loop, tallies []*Tally) {
 	for i, c := range conns {
 		if i < maxTallies {

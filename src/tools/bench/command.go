@@ -29,7 +29,7 @@ var help string
 // options are the flags of `ratelimit bench` that have no field in Config.
 type options struct {
 	service reach.Service
-	pids    []string // pids have the form N or NAME=N.
+	pids    []string // the form N or NAME=N.
 	asJSON  bool
 	// nullAddr is where to serve an empty service, host:port. If it is empty, the command loads a service.
 	nullAddr string
@@ -37,7 +37,8 @@ type options struct {
 	nullWorkers uint32
 }
 
-// Command returns `ratelimit bench`. With lean, which may be nil, it has a flag to choose that client instead of grpc-go's.
+// Command returns `ratelimit bench`. With lean, which may be nil, it has a flag to choose that client instead of
+// grpc-go's.
 func Command(lean Client) *cobra.Command {
 	var opt options
 	var client string
@@ -71,13 +72,15 @@ func Command(lean Client) *cobra.Command {
 	f := cmd.Flags()
 	command.Choice(cmd, &client, "client", "what makes the calls: grpc-go, lean", "grpc-go", "lean")
 	if lean == nil {
-		_ = f.MarkDeprecated("client", "grpc-go's client makes the calls") // MarkDeprecated fails only if there is no such flag.
+		// MarkDeprecated fails only if there is no such flag.
+		_ = f.MarkDeprecated("client", "grpc-go's client makes the calls")
 	}
 	f.IntVar(&cfg.Connections, "connections", 2, "connections to open")
 	f.IntVar(&cfg.InFlight, "in-flight", 32, "calls under way on each connection")
 	f.Float64Var(&cfg.Rate, "rate", 0, "calls due a second; without it the next call starts when one ends")
 	f.DurationVar(&cfg.Duration, "duration", 10*time.Second, "how long to measure")
-	f.Uint64Var(&cfg.Requests, "requests", 0, "how many calls to measure, instead of --duration, or until then if both are given")
+	f.Uint64Var(&cfg.Requests, "requests", 0,
+		"how many calls to measure, instead of --duration, or until then if both are given")
 	f.DurationVar(&cfg.Warmup, "warmup", time.Second, "how long to make calls before that")
 	f.DurationVar(&cfg.Linger, "linger", 0, "how long to keep the connections open, idle, after the run")
 	f.BoolVar(&cfg.FreshHeaders, "fresh-headers", false, "send a new traceparent and x-request-id with each call")
@@ -87,7 +90,8 @@ func Command(lean Client) *cobra.Command {
 	f.IntVar(&cfg.Keys, "keys", 100_000, "how many values of the key there are, at most a million")
 	f.StringVar(&cfg.RequestsFile, "requests-file", "", "file of requests to send instead")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "beginning of the pseudorandom numbers")
-	f.StringArrayVar(&opt.pids, "pid", nil, "N or NAME=N: a process whose CPU time to report (Linux, steps of 10 ms); repeatable")
+	f.StringArrayVar(&opt.pids, "pid", nil,
+		"N or NAME=N: a process whose CPU time to report (Linux, steps of 10 ms); repeatable")
 	f.BoolVar(&opt.asJSON, "json", false, "print one JSON object")
 	opt.service.AddGRPCFlags(f)
 	f.StringVar(&opt.nullAddr, "null", "", "serve an empty service on this address, host:port, instead of loading one")
@@ -162,8 +166,8 @@ func (opt *options) run(ctx context.Context, cmd *cobra.Command, cfg Config) err
 	return errors.Join(err, result.Write(cmd.OutOrStdout()))
 }
 
-// serveNull serves an empty service on l, until ctx ends. It shows the cost of grpc-go and protobuf alone. With 0 workers each call
-// has a goroutine of its own.
+// serveNull serves an empty service on l, until ctx ends. It shows the cost of grpc-go and protobuf alone. With 0
+// workers each call has a goroutine of its own.
 func serveNull(ctx context.Context, l net.Listener, workers uint32) error {
 	srv := grpc.NewServer(grpc.NumStreamWorkers(workers))
 	pb.RegisterRateLimitServiceServer(srv, okServer{})

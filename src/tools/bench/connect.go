@@ -22,8 +22,8 @@ import (
 // connectTimeout bounds the making of each connection.
 const connectTimeout = 5 * time.Second
 
-// flowWindow is the flow control window, in bytes, of connections and calls. Without a fixed one, grpc-go would ping the server to
-// find it.
+// flowWindow is the flow control window, in bytes, of connections and calls. Without a fixed one, grpc-go would ping
+// the server to find it.
 const flowWindow = 1 << 20
 
 // Client opens a connection to the server of cfg, for the messages of l.
@@ -47,7 +47,8 @@ func connect(ctx context.Context, cfg *Config, l *Load) ([]Connection, error) {
 	for range cfg.Connections {
 		c, err := client(ctx, cfg, l)
 		if err != nil {
-			return conns, fmt.Errorf("cannot reach %s: %s (start a server there or name another address; with TLS on one side only, this fails too)",
+			return conns, fmt.Errorf("cannot reach %s: %s (start a server there or name another address; with TLS on one side "+
+				"only, this fails too)",
 				cfg.Addr, status.Convert(err).Message())
 		}
 		conns = append(conns, c)
@@ -95,14 +96,15 @@ func (c *grpcConn) Loops(t *Tally) (workers []Loop) {
 	return workers
 }
 
-// awaitServer waits until conn is connected. It makes a call, because only a call returns why a connection failed, and ignores the
-// answer.
+// awaitServer waits until conn is connected. It makes a call, because only a call returns why a connection failed, and
+// ignores the answer.
 func awaitServer(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled: // If the connection is ready, a server has answered with such a code.
+	case codes.Unavailable, codes.DeadlineExceeded,
+		codes.Canceled: // If the connection is ready, a server has answered with such a code.
 		if conn.GetState() != connectivity.Ready {
 			return err
 		}
@@ -128,7 +130,8 @@ func (c *grpcConn) newCall() callFunc {
 	}
 }
 
-// FreshHeaders returns the headers of call n that no other call has: the trace context and the id of the request, as Envoy sends them.
+// FreshHeaders returns the headers of call n that no other call has: the trace context and the id of the request, as
+// Envoy sends them.
 func FreshHeaders(n uint64) []hpack.HeaderField {
 	var raw [32]byte
 	source := rand.NewPCG(n, 0)

@@ -23,10 +23,10 @@ import (
 var Workloads = []string{"uniform", "hot", "zipf", "multi", "overlimit", "nomatch"}
 
 const (
-	noRuleKey        = "no_rule_has_this_key" // noRuleKey is the key in requests of the workload nomatch.
-	multiDescriptors = 4                      // multiDescriptors is the number of descriptors in a request of the workload multi.
-	// zipfExponent is the skew of zipf: of 100,000 keys the first gets an eighth of the requests, and the first hundred get more than
-	// half of them.
+	noRuleKey        = "no_rule_has_this_key" // the key in requests of the workload nomatch.
+	multiDescriptors = 4                      // the number of descriptors in a request of the workload multi.
+	// zipfExponent is the skew of zipf: of 100,000 keys the first gets an eighth of the requests, and the first hundred
+	// get more than half of them.
 	zipfExponent = 1.1
 )
 
@@ -34,20 +34,21 @@ const (
 const (
 	maxLoadBytes    = 128 << 20
 	messageOverhead = 64
-	maxLine         = 1 << 20 // maxLine bounds the bytes of a line in a file of requests.
+	maxLine         = 1 << 20 // bounds the bytes of a line in a file of requests.
 )
 
 // Load is the messages to send, and the choice of a message for each call.
 type Load struct {
-	name      string // name is that of the workload or the file.
-	keys      int    // keys is the number of values of the key; 0 for a file.
+	name      string // of the workload or the file.
+	keys      int    // the number of values of the key; 0 for a file.
 	messages  []mem.BufferSlice
-	bytes     int // bytes is the size of messages, with messageOverhead for each.
+	bytes     int // the size of messages, with messageOverhead for each.
 	maxBytes  int
 	newPicker newPicker
 }
 
-// Messages returns a function from the number of a call to its marshalled message. One goroutine at a time may call the function.
+// Messages returns a function from the number of a call to its marshalled message. One goroutine at a time may call the
+// function.
 func (l *Load) Messages(seed uint64) func(call uint64) []byte {
 	pick := l.newPicker(seed, len(l.messages))
 	return func(call uint64) []byte { return l.messages[pick(call)][0].ReadOnlyData() }
@@ -115,7 +116,8 @@ func (l *Load) add(msg *pb.RateLimitRequest) error {
 	return nil
 }
 
-// addLines adds the requests of a file that has one RateLimitRequest, as proto3 JSON, on each line. It skips blank lines.
+// addLines adds the requests of a file that has one RateLimitRequest, as proto3 JSON, on each line. It skips blank
+// lines.
 func (l *Load) addLines(name string, r io.Reader) error {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, maxLine)
@@ -144,8 +146,8 @@ func (l *Load) addLines(name string, r io.Reader) error {
 	return nil
 }
 
-// newPicker returns a function from the number of a call to the index of its message, below count. One goroutine at a time may call
-// the function. Its result does not depend on earlier calls, so it is the same for all workers.
+// newPicker returns a function from the number of a call to the index of its message, below count. One goroutine at a
+// time may call the function. Its result does not depend on earlier calls, so it is the same for all workers.
 type newPicker func(seed uint64, count int) func(call uint64) int
 
 func inTurn(_ uint64, count int) func(uint64) int {

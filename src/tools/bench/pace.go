@@ -21,31 +21,32 @@ type Loop interface{ Run(context.Context, *Phase) }
 // worker makes calls, one at a time.
 type worker struct {
 	call  callFunc
-	tally *Tally // tally is shared with the other workers of a connection.
+	tally *Tally // shared with the other workers of a connection.
 }
 
-// Phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order in which they start, so the requests
-// of a phase do not depend on the speed of workers.
+// Phase is a series of calls: the warmup, or the measured run. Calls are numbered in the order in which they start, so
+// the requests of a phase do not depend on the speed of workers.
 //
-// In an open loop call n is due n/rate seconds after the start. If all workers are busy then, it starts late, but its latency counts
-// from when it was due. Otherwise, if a server stalled for a second, only as many calls as there are workers would show it.
+// In an open loop call n is due n/rate seconds after the start. If all workers are busy then, it starts late, but its
+// latency counts from when it was due. Otherwise, if a server stalled for a second, only as many calls as there are
+// workers would show it.
 type Phase struct {
 	warmup    bool
-	firstCall uint64        // firstCall is the number of the first call.
-	maxCalls  uint64        // maxCalls of 0 is no limit.
-	duration  time.Duration // duration bounds when calls start (closed loop) or are due (open loop). 0: no limit.
-	rate      float64       // rate is the number of calls due per second; 0: a closed loop.
-	lateGrace time.Duration // lateGrace is how long after the end of duration a late call may start.
+	firstCall uint64        // the number of the first call.
+	maxCalls  uint64        // of 0 is no limit.
+	duration  time.Duration // bounds when calls start (closed loop) or are due (open loop). 0: no limit.
+	rate      float64       // the number of calls due per second; 0: a closed loop.
+	lateGrace time.Duration // how long after the end of duration a late call may start.
 	sleep     func(time.Duration)
 
-	loops     int // loops is the number of loops.
+	loops     int // the number of loops.
 	startedAt time.Time
-	started   atomic.Uint64 // started is the number of calls that started.
+	started   atomic.Uint64 // the number of calls that started.
 	// waiterSlot is full while a worker of an open loop waits until the next call is due.
 	waiterSlot chan struct{}
 	// gaveUp is the time from the start until an open loop dropped all further calls; 0: it has not. waiterSlot guards it.
 	gaveUp time.Duration
-	unsent uint64 // unsent is set by run: the number of calls of an open loop that were due and never started.
+	unsent uint64 // set by run: the number of calls of an open loop that were due and never started.
 }
 
 const (
@@ -57,7 +58,8 @@ const (
 	failurePause = 10 * time.Millisecond
 )
 
-// run makes the calls, and returns the time from the start to the end of the last one. When ctx ends no further call starts.
+// run makes the calls, and returns the time from the start to the end of the last one. When ctx ends no further call
+// starts.
 func (p *Phase) run(ctx context.Context, loops []Loop) time.Duration {
 	p.loops = len(loops)
 	p.waiterSlot = make(chan struct{}, 1)
@@ -104,7 +106,8 @@ func (w worker) Run(ctx context.Context, p *Phase) {
 // IsOpen reports whether calls are due at fixed times.
 func (p *Phase) IsOpen() bool { return p.rate > 0 }
 
-// Next returns the number of the next call once it is due. ok is false if there is none, or none that can be had without a wait.
+// Next returns the number of the next call once it is due. ok is false if there is none, or none that can be had
+// without a wait.
 func (p *Phase) Next(ctx context.Context, wait bool) (n uint64, due time.Time, ok bool) {
 	switch {
 	case p.rate > 0:

@@ -25,7 +25,7 @@ type Result struct {
 	Keys        int    `json:"keys"`
 	Seed        uint64 `json:"seed"`
 	Connections int    `json:"connections"`
-	InFlight    int    `json:"in_flight"` // InFlight counts calls per connection.
+	InFlight    int    `json:"in_flight"` // counts calls per connection.
 	// Interrupted is true if the context ended the run.
 	Interrupted bool `json:"interrupted"`
 	// Requests is the number of calls.
@@ -49,7 +49,8 @@ type Result struct {
 	Generator *CPU `json:"generator,omitempty"`
 }
 
-// Latency has latencies in microseconds, with an error of at most 0.1 %. In an open loop they count from when the call was due.
+// Latency has latencies in microseconds, with an error of at most 0.1 %. In an open loop they count from when the call
+// was due.
 type Latency struct {
 	Mean float64 `json:"mean"`
 	P50  int64   `json:"p50"`
@@ -61,9 +62,9 @@ type Latency struct {
 
 // OpenLoop tells how well the generator kept its rate.
 type OpenLoop struct {
-	Rate   float64 `json:"rate"`      // Rate is the number of calls due per second.
-	Late   uint64  `json:"late"`      // Late is the number of calls that started more than 1 ms late.
-	Behind int64   `json:"behind_us"` // Behind is the largest delay of a start, in microseconds.
+	Rate   float64 `json:"rate"`      // the number of calls due per second.
+	Late   uint64  `json:"late"`      // the number of calls that started more than 1 ms late.
+	Behind int64   `json:"behind_us"` // the largest delay of a start, in microseconds.
 	// Unsent is the number of calls that were due and never made. Latency does not include them.
 	Unsent uint64 `json:"unsent"`
 }
@@ -77,8 +78,9 @@ type CPU struct {
 
 func newResult(cfg *Config, l *Load, t *Tally, took time.Duration) *Result {
 	r := &Result{
-		Address: cfg.Addr, Workload: l.name, Keys: l.keys, Seed: cfg.Seed, Connections: cfg.Connections, InFlight: cfg.InFlight,
-		Seconds: rounded(took.Seconds(), 6),
+		Address: cfg.Addr, Workload: l.name, Keys: l.keys, Seed: cfg.Seed, Connections: cfg.Connections,
+		InFlight: cfg.InFlight,
+		Seconds:  rounded(took.Seconds(), 6),
 		Latency: Latency{
 			Mean: rounded(t.latency.Mean(), 2),
 			P50:  t.latency.ValueAtQuantile(50),

@@ -41,8 +41,8 @@ func cpuTimes(processes []Process) ([]time.Duration, error) {
 	return times, errors.Join(problems...)
 }
 
-// parseStat returns the CPU time in a file /proc/<pid>/stat: the sum of utime and stime, which are fields 14 and 15. Field 2 is the
-// program's name in parentheses and may hold any text.
+// parseStat returns the CPU time in a file /proc/<pid>/stat: the sum of utime and stime, which are fields 14 and 15.
+// Field 2 is the program's name in parentheses and may hold any text.
 func parseStat(stat []byte) (time.Duration, error) {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	const utime = 14 - 3 // The first element of fields is field 3 of the file.
@@ -60,9 +60,9 @@ func parseStat(stat []byte) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// newSleep returns a sleep for one goroutine at a time, and a function that ends its use. In a process that has nothing else to do,
-// time.Sleep is half a millisecond late on average, because epoll_wait counts milliseconds; all latencies of an open loop would
-// include that. A timer that is a file wakes epoll_wait and is about 30 µs late.
+// newSleep returns a sleep for one goroutine at a time, and a function that ends its use. In a process that has nothing
+// else to do, time.Sleep is half a millisecond late on average, because epoll_wait counts milliseconds; all latencies
+// of an open loop would include that. A timer that is a file wakes epoll_wait and is about 30 µs late.
 func newSleep() (sleep func(time.Duration), done func()) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 
 // Tally counts calls and their outcomes. It is safe for concurrent use.
 type Tally struct {
-	mu          sync.Mutex // mu guards all other fields.
+	mu          sync.Mutex // guards all other fields.
 	latency     *hdrhistogram.Histogram
 	answers     map[pb.RateLimitResponse_Code]uint64
 	failures    map[codes.Code]uint64
 	firstError  error
-	late        uint64        // late counts calls that started more than lateThreshold after they were due.
-	maxLateness time.Duration // maxLateness is the largest delay of the start of a call.
+	late        uint64        // counts calls that started more than lateThreshold after they were due.
+	maxLateness time.Duration // the largest delay of the start of a call.
 }
 
 // lateThreshold is longer than timers and schedulers are usually late.

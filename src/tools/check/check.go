@@ -17,7 +17,7 @@ import (
 
 // Result is what Load found in rule files.
 type Result struct {
-	Set                *rules.Set // Set is nil if there are problems.
+	Set                *rules.Set // nil if there are problems.
 	Files              int
 	Problems, Warnings rules.Problems
 }
@@ -26,7 +26,9 @@ type Result struct {
 func Load(paths []string, opt compile.Options) Result { return load(paths, opt, filerules.Load) }
 
 // load does what Load does, with a function that compiles files as filerules.Load does.
-func load(paths []string, opt compile.Options, compile func([]filerules.File, compile.Options) (*rules.Set, rules.Problems, error)) (r Result) {
+func load(paths []string, opt compile.Options,
+	compile func([]filerules.File, compile.Options) (*rules.Set, rules.Problems, error),
+) (r Result) {
 	var files []filerules.File
 	for _, path := range paths {
 		more, warnings, err := filerules.Read(path)
@@ -42,8 +44,8 @@ func load(paths []string, opt compile.Options, compile func([]filerules.File, co
 	return r
 }
 
-// compileAllDocuments does what filerules.Load does, and also checks the later documents of YAML files. These never take effect: as in
-// envoyproxy/ratelimit, the set has the rules of the first documents only.
+// compileAllDocuments does what filerules.Load does, and also checks the later documents of YAML files. These never
+// take effect: as in envoyproxy/ratelimit, the set has the rules of the first documents only.
 func compileAllDocuments(files []filerules.File, opt compile.Options) (*rules.Set, rules.Problems, error) {
 	set, warnings, err := filerules.Load(files, opt)
 	problems := rules.ProblemsOf(err)
@@ -109,23 +111,27 @@ func Annotation(severity string, p rules.Problem) output.Annotation {
 	}
 }
 
-// Summary returns the numbers of files, domains, rules and warnings in one line, or the number of problems if there are any.
+// Summary returns the numbers of files, domains, rules and warnings in one line, or the number of problems if there are
+// any.
 func (r *Result) Summary() string {
 	if r.Set == nil {
 		return fmt.Sprintf("%s in %s", output.Plural(len(r.Problems), "problem"), output.Plural(r.Files, "file"))
 	}
 	return fmt.Sprintf("%s, %s, %s, %s",
-		output.Plural(r.Files, "file"), output.Plural(len(r.Set.Domains()), "domain"), output.Plural(len(r.Set.Rules()), "rule"), output.Plural(len(r.Warnings), "warning"))
+		output.Plural(r.Files, "file"), output.Plural(len(r.Set.Domains()), "domain"),
+		output.Plural(len(r.Set.Rules()), "rule"), output.Plural(len(r.Warnings), "warning"))
 }
 
-// RegexLines says for each domain with regular expressions how many of them one descriptor of a request can be compared with.
+// RegexLines says for each domain with regular expressions how many of them one descriptor of a request can be compared
+// with.
 func (r *Result) RegexLines() (lines []string) {
 	if r.Set == nil {
 		return nil
 	}
 	for _, d := range r.Set.Domains() {
 		if most := match.MostRegexes(d); most > 0 {
-			lines = append(lines, fmt.Sprintf("domain %s: a descriptor is compared with at most %s", rules.Quote(d.Name), output.Plural(most, "regular expression")))
+			lines = append(lines, fmt.Sprintf("domain %s: a descriptor is compared with at most %s", rules.Quote(d.Name),
+				output.Plural(most, "regular expression")))
 		}
 	}
 	return lines

@@ -35,7 +35,8 @@ func Command() *cobra.Command {
 		return printProblems(cmd.OutOrStdout(), load(args, opt, compileAllDocuments), format)
 	})
 	f := cmd.Flags()
-	command.Choice(cmd, &backend, "backend", "the BACKEND_TYPE they are for: memory and redis can count by all rules, memcache by some",
+	command.Choice(cmd, &backend, "backend",
+		"the BACKEND_TYPE they are for: memory and redis can count by all rules, memcache by some",
 		"memory", "redis", "memcache", "memcached")
 	f.StringVar(&dir, "config-dir", "", "a directory to check, as envoyproxy/ratelimit's tool names it")
 	command.Choice(cmd, &format, "format", "how problems are printed: text, json, or github", "text", "json", "github")

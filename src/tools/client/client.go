@@ -33,7 +33,8 @@ type Request struct {
 func (r *Request) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&r.Domain, "domain", "", "domain to ask")
 	f.StringArrayVar(&r.Descriptors, "descriptors", nil, "one descriptor, key=value,key=value; repeatable")
-	f.StringArrayVar(&r.Paths, "path", nil, "one descriptor as a path of words, user/alex/trade, for trees of limits; repeatable")
+	f.StringArrayVar(&r.Paths, "path", nil,
+		"one descriptor as a path of words, user/alex/trade, for trees of limits; repeatable")
 	f.Uint64Var(&r.Hits, "hits", 1, "hits each descriptor is charged; 0 only looks")
 	f.BoolVar(&r.Refund, "refund", false, "give the hits back instead")
 }
@@ -109,8 +110,8 @@ func answerText(msg *pb.RateLimitRequest, resp *pb.RateLimitResponse) string {
 	return b.String()
 }
 
-// levelsText returns the summary in the metadata of descriptor i, of all levels of its path in a tree of limits. It is empty if the
-// metadata has none.
+// levelsText returns the summary in the metadata of descriptor i, of all levels of its path in a tree of limits. It is
+// empty if the metadata has none.
 func levelsText(resp *pb.RateLimitResponse, i int) string {
 	descriptors := resp.GetDynamicMetadata().GetFields()["descriptors"].GetListValue().GetValues()
 	if i >= len(descriptors) {

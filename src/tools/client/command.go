@@ -29,7 +29,7 @@ type options struct {
 	repeat  int
 	asJSON  bool
 
-	message *pb.RateLimitRequest // message is set by check.
+	message *pb.RateLimitRequest // set by check.
 }
 
 // Command returns `ratelimit client`.
@@ -44,7 +44,8 @@ func Command() *cobra.Command {
 	f.BoolVar(&opt.asJSON, "json", false, "print answers as proto3 JSON, one per line")
 	opt.service.AddGRPCFlags(f)
 	f.String("oltp-protocol", "", "")
-	_ = f.MarkDeprecated("oltp-protocol", "the client does not trace") // MarkDeprecated fails only if there is no such flag.
+	// MarkDeprecated fails only if there is no such flag.
+	_ = f.MarkDeprecated("oltp-protocol", "the client does not trace")
 	return cmd
 }
 

@@ -19,8 +19,8 @@ import (
 // UpstreamName is the name of envoyproxy/ratelimit's client.
 const UpstreamName = "ratelimit_client"
 
-// UpstreamCommand returns envoyproxy/ratelimit's client. Scripts depend on its flags, its output and its exit status, which is 0 also
-// for OVER_LIMIT.
+// UpstreamCommand returns envoyproxy/ratelimit's client. Scripts depend on its flags, its output and its exit status,
+// which is 0 also for OVER_LIMIT.
 func UpstreamCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                UpstreamName,

@@ -1,4 +1,5 @@
-// Package command has what the commands of the program share: their help texts, exit codes, signals and the line of progress.
+// Package command has what the commands of the program share: their help texts, exit codes, signals and the line of
+// progress.
 package command
 
 import (
@@ -19,9 +20,10 @@ import (
 
 // Exit codes, the same for every command.
 const (
-	ExitOK        = 0
-	ExitError     = 1
-	ExitInput     = 2 // an unknown command, an invalid argument or flag; diff, simulate and test: also an invalid file or line of input
+	ExitOK    = 0
+	ExitError = 1
+	// an unknown command, an invalid argument or flag; diff, simulate and test: also an invalid file or line of input
+	ExitInput     = 2
 	ExitOverLimit = 3 // client: the request is over its limit
 )
 
@@ -42,10 +44,10 @@ func InvalidInput(err error) error {
 	return Exit{ExitInput, err}
 }
 
-// New returns a command with the texts of help: a line of usage, a line of summary, an empty line, a description, "Examples:" and
-// examples. The caller adds flags. check checks the arguments and the flags: the program exits with ExitInput for its error, as it does for
-// an unknown flag. Nil: the command takes no arguments. What run writes to the outputs of the command cannot control a terminal; output.Raw
-// takes that away.
+// New returns a command with the texts of help: a line of usage, a line of summary, an empty line, a description,
+// "Examples:" and examples. The caller adds flags. check checks the arguments and the flags: the program exits with
+// ExitInput for its error, as it does for an unknown flag. Nil: the command takes no arguments. What run writes to the
+// outputs of the command cannot control a terminal; output.Raw takes that away.
 func New(help string, check cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	if check == nil {
 		check = NoArguments
@@ -74,8 +76,8 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("takes no argument %q; `%s --help` shows what it takes", args[0], cmd.CommandPath())
 }
 
-// UntilSignal returns a context that ends at Ctrl-C, SIGTERM and SIGHUP, which nohup makes the program ignore. A second signal ends the
-// program.
+// UntilSignal returns a context that ends at Ctrl-C, SIGTERM and SIGHUP, which nohup makes the program ignore. A second
+// signal ends the program.
 func UntilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -86,8 +88,8 @@ func UntilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// ProgressLine returns a function that overwrites the last line of the terminal w with formatted text, at most twice a second; "" clears the
-// line. If w is no terminal, the function does nothing.
+// ProgressLine returns a function that overwrites the last line of the terminal w with formatted text, at most twice a
+// second; "" clears the line. If w is no terminal, the function does nothing.
 func ProgressLine(w io.Writer) func(format string, args ...any) {
 	w = output.Raw(w)
 	if !service.IsTerminal(w) {

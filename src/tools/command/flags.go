@@ -25,7 +25,8 @@ var olderNames = map[string]string{
 	"grpc-key-file":       "tls-key",
 }
 
-// normalize returns the name of a flag that may be written with underscores, as in envoyproxy/ratelimit's tools, or by its older name.
+// normalize returns the name of a flag that may be written with underscores, as in envoyproxy/ratelimit's tools, or by
+// its older name.
 func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
 	if now := olderNames[name]; now != "" {
@@ -34,7 +35,8 @@ func normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// invalidFlags makes the program exit with ExitInput if a flag is unknown or has an invalid value. It is a cobra FlagErrorFunc.
+// invalidFlags makes the program exit with ExitInput if a flag is unknown or has an invalid value. It is a cobra
+// FlagErrorFunc.
 func invalidFlags(_ *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = fmt.Errorf("--%s %s: %w", e.GetFlag().Name, output.Printable(e.GetValue()), e.Unwrap())
@@ -42,7 +44,8 @@ func invalidFlags(_ *cobra.Command, err error) error {
 	return InvalidInput(err)
 }
 
-// Choice adds a flag whose value is one of words, of which the first is the default. Capitals do not matter. Shells complete the words.
+// Choice adds a flag whose value is one of words, of which the first is the default. Capitals do not matter. Shells
+// complete the words.
 func Choice(cmd *cobra.Command, p *string, name, usage string, words ...string) {
 	*p = words[0]
 	cmd.Flags().Var(&choice{p, words}, name, usage)

@@ -25,14 +25,14 @@ var help string
 // options are the flags of `ratelimit counter`.
 type options struct {
 	service reach.Service
-	path    string // path is a descriptor of a tree of limits, user/alex/trade.
+	path    string // a descriptor of a tree of limits, user/alex/trade.
 	used    uint64
-	literal bool // literal takes a * at the end of a value as it is.
+	literal bool // takes a * at the end of a value as it is.
 	dryRun  bool
-	yes     bool // yes resets the counters of a pattern without a question.
+	yes     bool // resets the counters of a pattern without a question.
 	asJSON  bool
 
-	change     *operator.CounterChange // change is set by check.
+	change     *operator.CounterChange // set by check.
 	isTerminal func(io.Reader) bool
 }
 

@@ -52,7 +52,8 @@ func (r *run) perform(ctx context.Context, c *operator.CounterChange) error {
 // confirm asks whether the counters of a pattern shall be reset. The error says why they shall not.
 func (r *run) confirm(ctx context.Context, c *operator.CounterChange) error {
 	if !r.opt.isTerminal(r.in) {
-		return command.InvalidInput(errors.New("a pattern resets many counters: look at them with --dry-run, and then add --yes"))
+		return command.InvalidInput(errors.New("a pattern resets many counters: look at them with --dry-run, and then add " +
+			"--yes"))
 	}
 	look := *c
 	look.DryRun = true
@@ -106,7 +107,14 @@ func (r *run) send(ctx context.Context, c *operator.CounterChange) (*operator.Co
 }
 
 var columns = []output.Column{
-	{Title: "RULE"}, {Title: "USED"}, {Title: "LIMIT"}, {Title: "REMAINING"}, {Title: "RESET"}, {Title: "REQUEST"}, {Title: "ALGORITHM"}, {Title: "COUNTER"},
+	{Title: "RULE"},
+	{Title: "USED"},
+	{Title: "LIMIT"},
+	{Title: "REMAINING"},
+	{Title: "RESET"},
+	{Title: "REQUEST"},
+	{Title: "ALGORITHM"},
+	{Title: "COUNTER"},
 }
 
 // print writes the report as text for people.
@@ -127,7 +135,8 @@ func (r *run) print(report *operator.CounterReport) error {
 			used = fmt.Sprintf("%d -> %d", report.Before[i].Used, c.Used)
 		}
 		rows = append(rows, []string{
-			c.Rule, used, limitText(c), fmt.Sprint(c.Remaining), secondsText(c.ResetAfterSeconds), requestText(c), c.Algorithm, c.Key,
+			c.Rule, used, limitText(c), fmt.Sprint(c.Remaining), secondsText(c.ResetAfterSeconds), requestText(c),
+			c.Algorithm, c.Key,
 		})
 	}
 	lines := output.Table(0, columns, rows)

@@ -23,7 +23,8 @@ import (
 const (
 	// pollInterval is how often --follow asks for new denials.
 	pollInterval = time.Second
-	// maxPause is the longest pause of --follow after an error. The first pause is pollInterval, and each further one twice as long.
+	// maxPause is the longest pause of --follow after an error. The first pause is pollInterval, and each further one
+	// twice as long.
 	maxPause = 30 * time.Second
 	// maxFetched is how many denials the service lists at most.
 	maxFetched = 1000
@@ -32,12 +33,12 @@ const (
 // follower prints the denials of a service.
 type follower struct {
 	opt     *options
-	address string // address of the service, for messages
+	address string // of the service, for messages
 	// get returns the newest denials with an ID above after, at most limit, oldest first.
 	get    func(ctx context.Context, after uint64, limit int) ([]operator.Denial, error)
 	out    io.Writer
 	errOut io.Writer
-	lastID uint64 // lastID is the ID of the newest denial that was received.
+	lastID uint64 // the ID of the newest denial that was received.
 	table  output.GrowingTable
 }
 
@@ -48,7 +49,10 @@ func newFollower(opt *options, client *reach.Client, out, errOut io.Writer) *fol
 		err = client.Get(ctx, "/api/denials", query, &list)
 		return list, err
 	}
-	return &follower{opt: opt, address: client.Address, get: get, out: out, errOut: errOut, table: output.GrowingTable{Columns: columns}}
+	return &follower{
+		opt: opt, address: client.Address, get: get, out: out, errOut: errOut,
+		table: output.GrowingTable{Columns: columns},
+	}
 }
 
 // print prints those of list that the flags ask for, at most the newest limit.
@@ -142,13 +146,20 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // columns are those of a line. Subjects are last, since they have any length.
 var columns = []output.Column{
-	{Title: "TIME"}, {Title: "PROTOCOL"}, {Title: "DOMAIN"}, {Title: "RULE"}, {Title: "WAIT"}, {Title: "SKIPPED"}, {Title: "SUBJECT"},
+	{Title: "TIME"},
+	{Title: "PROTOCOL"},
+	{Title: "DOMAIN"},
+	{Title: "RULE"},
+	{Title: "WAIT"},
+	{Title: "SKIPPED"},
+	{Title: "SUBJECT"},
 }
 
 // cells returns the columns of d. An empty one is "-", so that scripts find the same number of columns.
 func cells(d *operator.Denial) []string {
 	return []string{
-		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, cmp.Or(d.Rule, "-"), waitText(d.RetryAfterSeconds),
+		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, cmp.Or(d.Rule, "-"),
+		waitText(d.RetryAfterSeconds),
 		strconv.FormatUint(d.Skipped, 10), d.Subject,
 	}
 }

@@ -26,7 +26,7 @@ var help string
 // options are the flags of `ratelimit diff`.
 type options struct {
 	ruleOptions compile.Options
-	requests    string // requests names the recording; empty for none, - for standard input.
+	requests    string // names the recording; empty for none, - for standard input.
 	format      string
 	top         int
 	exitZero    bool
@@ -36,7 +36,8 @@ type options struct {
 // Command returns `ratelimit diff`.
 func Command() *cobra.Command {
 	var opt options
-	cmd := command.New(help, cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error { return opt.run(cmd, args[0], args[1]) })
+	cmd := command.New(help, cobra.ExactArgs(2),
+		func(cmd *cobra.Command, args []string) error { return opt.run(cmd, args[0], args[1]) })
 	f := cmd.Flags()
 	f.StringVar(&opt.requests, "requests", "", "file with recorded requests, as for simulate; - for stdin")
 	command.Choice(cmd, &opt.format, "format", "text, markdown for a pull request, or json", "text", "markdown", "json")

@@ -16,7 +16,8 @@ import (
 const (
 	CountersKept = "kept" // The counters go on.
 	CountersNew  = "new"  // The counters start anew, in every store.
-	// CountersNewRemote says that the counters start anew in Redis and Memcached only, whose names tell limits of one descriptor apart.
+	// CountersNewRemote says that the counters start anew in Redis and Memcached only, whose names tell limits of one
+	// descriptor apart.
 	CountersNewRemote = "new in Redis and Memcached"
 	CountersNone      = "none" // The rule is unlimited, so it has no counters.
 )
@@ -27,7 +28,8 @@ type counterComparer struct {
 	before, after *rules.Set
 }
 
-// compare tells what becomes of the counters of p.after, and why. The counters of a removed rule expire, unless another rule counts on.
+// compare tells what becomes of the counters of p.after, and why. The counters of a removed rule expire, unless another
+// rule counts on.
 func (c *counterComparer) compare(p rulePair) (counters, why string) {
 	switch {
 	case p.after == nil && p.before.Unlimited, p.after != nil && p.after.Unlimited:
@@ -98,7 +100,8 @@ func windowReasons(before, after *algorithm.Limit) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("the algorithm is %v instead of %v", is.Kind, was.Kind))
 	}
 	if before.Period != after.Period {
-		reasons = append(reasons, fmt.Sprintf("the window is %s instead of %s", rules.FormatDuration(after.Period), rules.FormatDuration(before.Period)))
+		reasons = append(reasons, fmt.Sprintf("the window is %s instead of %s", rules.FormatDuration(after.Period),
+			rules.FormatDuration(before.Period)))
 	}
 	if was.CalendarID != is.CalendarID {
 		reasons = append(reasons, "the borders of the windows differ: calendar")
@@ -109,12 +112,14 @@ func windowReasons(before, after *algorithm.Limit) (reasons []string) {
 	return reasons
 }
 
-// sameCounters returns the rule of set, among those that a request for r is charged to, that has the counters of r; nil for none.
+// sameCounters returns the rule of set, among those that a request for r is charged to, that has the counters of r; nil
+// for none.
 func (c *counterComparer) sameCounters(r *rules.Rule, own, set *rules.Set) *rules.Rule {
 	entries := sampleEntries(r)
 	mine := c.hit(own, r, entries)
 	for _, other := range chargedBy(set, r.Domain, entries) {
-		if !other.Unlimited && other.Limit.Window() == r.Limit.Window() && bytes.Equal(c.hit(set, other, entries).Key, mine.Key) {
+		if !other.Unlimited && other.Limit.Window() == r.Limit.Window() &&
+			bytes.Equal(c.hit(set, other, entries).Key, mine.Key) {
 			return other
 		}
 	}
@@ -155,7 +160,10 @@ const anyText = "any\u00b7text"
 // sampleEntries returns entries that r matches, as long as no other rule takes them. Each `*` is any text.
 func sampleEntries(r *rules.Rule) (list []rules.Entry) {
 	add := func(key, value string) {
-		list = append(list, rules.Entry{Key: []byte(strings.ReplaceAll(key, "*", anyText)), Value: []byte(strings.ReplaceAll(value, "*", anyText))})
+		list = append(list, rules.Entry{
+			Key:   []byte(strings.ReplaceAll(key, "*", anyText)),
+			Value: []byte(strings.ReplaceAll(value, "*", anyText)),
+		})
 	}
 	switch words := r.WordPath(); {
 	case words != nil:

@@ -34,8 +34,8 @@ func compareData(before, after *datafile.Table) (c dataChange) {
 	return c
 }
 
-// compareLimits returns 1 if now allows more than old, -1 if it allows less, else 0. What is raised in one number and lowered in the other
-// counts as the number of requests says.
+// compareLimits returns 1 if now allows more than old, -1 if it allows less, else 0. What is raised in one number and
+// lowered in the other counts as the number of requests says.
 func compareLimits(old, now *datafile.Limit) int {
 	if old.Unlimited || now.Unlimited {
 		return cmp.Compare(fmt.Sprint(now.Unlimited), fmt.Sprint(old.Unlimited)) // "false" comes before "true".

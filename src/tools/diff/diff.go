@@ -1,5 +1,5 @@
-// Package diff tells what changes between two sets of rules: rules that are added, removed, loosened or tightened, and counters that
-// start anew. With a recording it also tells which requests get another answer.
+// Package diff tells what changes between two sets of rules: rules that are added, removed, loosened or tightened, and
+// counters that start anew. With a recording it also tells which requests get another answer.
 //
 //	pair.go      which old rule is which new rule
 //	setting.go   what differs between the two, and whether that is looser or tighter
@@ -39,7 +39,8 @@ type Report struct {
 	New     Size `json:"new"`
 	// Rules are sorted by kind, and of one kind as in the files.
 	Rules []RuleChange `json:"rules"`
-	// Exempt are descriptors without a limit of their own. Requests that match them do not meet the limits of wildcards and of keys alone.
+	// Exempt are descriptors without a limit of their own. Requests that match them do not meet the limits of wildcards
+	// and of keys alone.
 	Exempt      NameChanges `json:"without_limit"`
 	Domains     NameChanges `json:"domains"`
 	NewWarnings []Warning   `json:"new_warnings"`
@@ -82,9 +83,11 @@ type RuleChange struct {
 	Limit    string    `json:"limit,omitempty"`
 	OldLimit string    `json:"old_limit,omitempty"`
 	Settings []Setting `json:"settings,omitempty"`
-	// Instead has, for an added rule, the old rules that such requests were charged to, and for a removed rule the new ones.
+	// Instead has, for an added rule, the old rules that such requests were charged to, and for a removed rule the new
+	// ones.
 	Instead []InsteadRule `json:"instead,omitempty"`
-	// Counters tells whether the counters of the rule go on, one of the constants Counters…. CountersWhy has the reason if they do not.
+	// Counters tells whether the counters of the rule go on, one of the constants Counters…. CountersWhy has the reason if
+	// they do not.
 	Counters    string `json:"counters"`
 	CountersWhy string `json:"counters_why,omitempty"`
 }
@@ -98,7 +101,7 @@ type InsteadRule struct {
 // side is one set of rules, the old or the new one.
 type side struct {
 	check.Result
-	root string // root is the path that the user named.
+	root string // the path that the user named.
 }
 
 // file returns the name of a rule's file in the directory; empty if the user named a single file.
@@ -134,12 +137,13 @@ func compare(before, after *side, keys rules.KeyFormat) *Report {
 	rep.Domains = compareNames(domainNames(before.Set), domainNames(after.Set))
 	rep.Exempt = compareNames(exemptNames(before.Set), exemptNames(after.Set))
 	rep.NewWarnings = newWarnings(before, after)
-	rep.Changed = len(rep.Rules)+len(rep.Domains.Added)+len(rep.Domains.Removed)+len(rep.Exempt.Added)+len(rep.Exempt.Removed)+len(rep.NewWarnings) > 0
+	rep.Changed = len(rep.Rules)+len(rep.Domains.Added)+len(rep.Domains.Removed)+len(rep.Exempt.Added)+len(
+		rep.Exempt.Removed)+len(rep.NewWarnings) > 0
 	return rep
 }
 
-// compareRules returns the change from p.before to p.after without its counters. hasMoved says that the rule changed places among
-// rules of which the first match decides. Kind is empty if nothing differs.
+// compareRules returns the change from p.before to p.after without its counters. hasMoved says that the rule changed
+// places among rules of which the first match decides. Kind is empty if nothing differs.
 func compareRules(before, after *side, p rulePair, hasMoved bool) (c RuleChange) {
 	if p.before != nil {
 		c.Rule, c.OldAt, c.OldLimit = p.before.FullName, p.before.Pos.String(), p.before.LimitInWords()
@@ -162,7 +166,8 @@ func compareRules(before, after *side, p rulePair, hasMoved bool) (c RuleChange)
 		c.OldName, c.Kind = p.before.FullName, cmp.Or(c.Kind, KindRenamed)
 	}
 	if hasMoved {
-		c.Settings, c.Kind = append(c.Settings, Setting{Name: "order", New: "among rules of which the first match decides"}), cmp.Or(c.Kind, KindMoved)
+		c.Settings, c.Kind = append(c.Settings, Setting{Name: "order", New: "among rules of which the first match decides"}),
+			cmp.Or(c.Kind, KindMoved)
 	}
 	if was, is := before.file(p.before.Pos.File), after.file(p.after.Pos.File); was != is && was != "" && is != "" {
 		c.Settings, c.Kind = append(c.Settings, Setting{Name: "file", Old: was, New: is}), cmp.Or(c.Kind, KindMoved)
@@ -213,8 +218,8 @@ func without(list, other []string) []string {
 	return rest
 }
 
-// newWarnings returns the warnings about the new rules that the old rules do not have in the same file. Lines may move, so that they
-// are not compared.
+// newWarnings returns the warnings about the new rules that the old rules do not have in the same file. Lines may move,
+// so that they are not compared.
 func newWarnings(before, after *side) []Warning {
 	type warning struct{ file, message string }
 	known := make(map[warning]int)

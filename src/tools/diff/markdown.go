@@ -17,7 +17,7 @@ const maxMarkdownCell = 300
 // markdown writes lines up to maxMarkdownBytes.
 type markdown struct {
 	strings.Builder
-	omitted int // omitted counts the lines that had no room.
+	omitted int // counts the lines that had no room.
 }
 
 // line adds a line, or counts it as omitted if there is no room for it.
@@ -30,7 +30,8 @@ func (m *markdown) line(format string, args ...any) {
 	m.WriteString(text)
 }
 
-// WriteMarkdown writes the report for a comment on a pull request. Its first line is a mark by which a script finds the comment again.
+// WriteMarkdown writes the report for a comment on a pull request. Its first line is a mark by which a script finds the
+// comment again.
 func (r *Report) WriteMarkdown(w io.Writer, most listed) error {
 	m := new(markdown)
 	m.line("<!-- ratelimit diff -->")
@@ -89,7 +90,8 @@ func (r *Replay) writeMarkdown(m *markdown, most listed) {
 	for _, table := range r.tables(most) {
 		titles, dashes := "|", "|"
 		for _, c := range table.columns {
-			titles, dashes = titles+" "+strings.ToLower(c.Title)+" |", dashes+map[bool]string{false: "---|", true: "---:|"}[c.IsNumber]
+			titles, dashes = titles+" "+strings.ToLower(c.Title)+" |",
+				dashes+map[bool]string{false: "---|", true: "---:|"}[c.IsNumber]
 		}
 		m.line("\n%s\n%s", titles, dashes)
 		for _, row := range table.rows {

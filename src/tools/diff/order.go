@@ -8,10 +8,12 @@ import (
 	"ratelimit/src/rules"
 )
 
-// movedRules returns the new rules that changed places among rules of which the first match decides: those of an ordered list, and
-// wildcards, and regular expressions of one key, on one level of a tree. Of two rules that changed places it returns one.
+// movedRules returns the new rules that changed places among rules of which the first match decides: those of an
+// ordered list, and wildcards, and regular expressions of one key, on one level of a tree. Of two rules that changed
+// places it returns one.
 func movedRules(pairs []rulePair) map[*rules.Rule]bool {
-	// Each group is a list of rules of which the first match decides. A rule with wildcards on several levels is in several groups.
+	// Each group is a list of rules of which the first match decides. A rule with wildcards on several levels is in
+	// several groups.
 	groups := make(map[string][]rulePair)
 	for _, p := range pairs {
 		if p.before == nil || p.after == nil {
@@ -49,7 +51,8 @@ func movedRules(pairs []rulePair) map[*rules.Rule]bool {
 
 // longestIncreasing reports which pairs belong to a longest sequence whose old rules are in their old order.
 func longestIncreasing(group []rulePair) []bool {
-	ends, previous := []int{}, make([]int, len(group)) // ends[n] is the pair with the lowest index that ends a sequence of n+1 pairs.
+	// ends[n] is the pair with the lowest index that ends a sequence of n+1 pairs.
+	ends, previous := []int{}, make([]int, len(group))
 	for i, p := range group {
 		n := sort.Search(len(ends), func(n int) bool { return group[ends[n]].before.Index >= p.before.Index })
 		if previous[i] = -1; n > 0 {

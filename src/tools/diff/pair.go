@@ -11,8 +11,9 @@ import (
 // rulePair is a rule before and after the change. One of the two is nil if only one side has the rule.
 type rulePair struct{ before, after *rules.Rule }
 
-// pairRules finds the new rule of each old rule. Rules that match the same requests belong together; else rules of the same `name`
-// in one domain, and the rules of a renamed domain. The result has the new rules in their order, and then the old ones without a new one.
+// pairRules finds the new rule of each old rule. Rules that match the same requests belong together; else rules of the
+// same `name` in one domain, and the rules of a renamed domain. The result has the new rules in their order, and then
+// the old ones without a new one.
 func pairRules(before, after []*rules.Rule) []rulePair {
 	p := pairing{newOf: make(map[*rules.Rule]*rules.Rule), oldOf: make(map[*rules.Rule]*rules.Rule)}
 	p.pairEqual(before, after, func(r *rules.Rule) string { return matchText(r, true) })
@@ -56,7 +57,9 @@ type pairing struct{ newOf, oldOf map[*rules.Rule]*rules.Rule }
 func (p *pairing) add(before, after *rules.Rule) { p.newOf[before], p.oldOf[after] = after, before }
 
 // unpaired returns the rules of list that are not in known, by their text. Rules with an empty text are left out.
-func unpaired(list []*rules.Rule, known map[*rules.Rule]*rules.Rule, text func(*rules.Rule) string) map[string][]*rules.Rule {
+func unpaired(list []*rules.Rule, known map[*rules.Rule]*rules.Rule,
+	text func(*rules.Rule) string,
+) map[string][]*rules.Rule {
 	groups := make(map[string][]*rules.Rule)
 	for _, r := range list {
 		if known[r] != nil {
@@ -69,8 +72,8 @@ func unpaired(list []*rules.Rule, known map[*rules.Rule]*rules.Rule, text func(*
 	return groups
 }
 
-// pairEqual pairs rules with the same text. Of several limits of one descriptor, those with the same window belong together, then
-// those with the same name, then the first ones.
+// pairEqual pairs rules with the same text. Of several limits of one descriptor, those with the same window belong
+// together, then those with the same name, then the first ones.
 func (p *pairing) pairEqual(before, after []*rules.Rule, text func(*rules.Rule) string) {
 	olds := unpaired(before, p.newOf, text)
 	for t, news := range unpaired(after, p.oldOf, text) {
@@ -102,8 +105,8 @@ func (p *pairing) pairUnique(before, after []*rules.Rule, text func(*rules.Rule)
 	}
 }
 
-// matchText tells which requests match r: the domain first, then the levels, the words or the match. withPer adds the keys by which a
-// rule of an ordered list counts.
+// matchText tells which requests match r: the domain first, then the levels, the words or the match. withPer adds the
+// keys by which a rule of an ordered list counts.
 func matchText(r *rules.Rule, withPer bool) string {
 	parts := []string{r.Domain}
 	switch {

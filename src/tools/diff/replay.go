@@ -26,8 +26,8 @@ type Replay struct {
 	// Recorded counts the requests with a recorded answer, and AsRecorded those of them that the old rules answer so.
 	Recorded   uint64 `json:"recorded"`
 	AsRecorded uint64 `json:"as_recorded"`
-	// Rules and Subjects are those with most different answers first. OmittedSubjects counts the different answers to subjects that
-	// were not counted, because there are too many.
+	// Rules and Subjects are those with most different answers first. OmittedSubjects counts the different answers to
+	// subjects that were not counted, because there are too many.
 	Rules           []RuleDifference    `json:"rules"`
 	Subjects        []SubjectDifference `json:"subjects"`
 	OmittedSubjects uint64              `json:"omitted_subjects,omitempty"`
@@ -35,8 +35,8 @@ type Replay struct {
 
 // Differences counts requests with different answers.
 type Differences struct {
-	// NowOver counts the requests that only the new rules refuse, NowOK those that only the old ones do, and Errors those with an
-	// error on one side only.
+	// NowOver counts the requests that only the new rules refuse, NowOK those that only the old ones do, and Errors those
+	// with an error on one side only.
 	NowOver uint64 `json:"now_over"`
 	NowOK   uint64 `json:"now_ok"`
 	Errors  uint64 `json:"errors"`
@@ -56,7 +56,8 @@ func (d *Differences) add(old, now string) {
 	}
 }
 
-// RuleDifference counts the different answers for which one rule is the reason: the rule that refuses on one side. Examples are the first.
+// RuleDifference counts the different answers for which one rule is the reason: the rule that refuses on one side.
+// Examples are the first.
 type RuleDifference struct {
 	Rule string `json:"rule"`
 	Differences
@@ -73,7 +74,7 @@ type SubjectDifference struct {
 
 // Example is a request with a different answer.
 type Example struct {
-	Line    int       `json:"line"` // Line is that of the recording.
+	Line    int       `json:"line"` // of the recording.
 	At      time.Time `json:"at"`
 	Request string    `json:"request"`
 	Old     string    `json:"old"`
@@ -81,10 +82,10 @@ type Example struct {
 }
 
 const (
-	maxSubjects        = 100_000 // maxSubjects bounds the subjects with different answers that are counted.
-	maxListedSubjects  = 1000    // maxListedSubjects bounds those in a report.
-	maxExamples        = 3       // maxExamples bounds the examples of a rule.
-	maxExampleRequests = 4       // maxExampleRequests bounds the descriptors of an example.
+	maxSubjects        = 100_000 // bounds the subjects with different answers that are counted.
+	maxListedSubjects  = 1000    // bounds those in a report.
+	maxExamples        = 3       // bounds the examples of a rule.
+	maxExampleRequests = 4       // bounds the descriptors of an example.
 )
 
 // replayer decides each request of a recording by the old and the new rules.
@@ -102,14 +103,17 @@ type replaySide struct {
 	limiter *limiter.Limiter
 	memory  *memory.Store
 	answer  limiter.Answer
-	outcome string // outcome is the answer in the words of a recording.
+	outcome string // the answer in the words of a recording.
 }
 
 func newReplaySide(set *rules.Set, cfg simulate.Config, maxBytes int64) (s replaySide, err error) {
 	if s.memory, err = cfg.NewMemory(maxBytes); err != nil {
 		return s, err
 	}
-	s.limiter = limiter.New(limiter.Config{Backend: s.memory, EscapeKeys: cfg.EscapeKeys, ChargeAllOrNothing: cfg.AllOrNothing})
+	s.limiter = limiter.New(limiter.Config{
+		Backend: s.memory, EscapeKeys: cfg.EscapeKeys,
+		ChargeAllOrNothing: cfg.AllOrNothing,
+	})
 	s.limiter.UseRules(set)
 	return s, nil
 }
@@ -129,9 +133,15 @@ func (s *replaySide) decide(ctx context.Context, r *simulate.RecordedRequest) er
 	return nil
 }
 
-// replay decides the requests of cfg.In by both sets of rules, each with at most maxBytes of counters. progress is called for each request.
-func replay(ctx context.Context, before, after *rules.Set, cfg simulate.Config, maxBytes int64, progress func(uint64, time.Time)) (*Replay, error) {
-	r := &replayer{report: &Replay{}, byRule: make(map[string]*RuleDifference), bySubject: make(map[subjectKey]*SubjectDifference)}
+// replay decides the requests of cfg.In by both sets of rules, each with at most maxBytes of counters. progress is
+// called for each request.
+func replay(ctx context.Context, before, after *rules.Set, cfg simulate.Config, maxBytes int64,
+	progress func(uint64, time.Time),
+) (*Replay, error) {
+	r := &replayer{
+		report: &Replay{}, byRule: make(map[string]*RuleDifference),
+		bySubject: make(map[subjectKey]*SubjectDifference),
+	}
 	var err error
 	for i, set := range []*rules.Set{before, after} {
 		if r.sides[i], err = newReplaySide(set, cfg, maxBytes); err != nil {
@@ -152,7 +162,8 @@ func replay(ctx context.Context, before, after *rules.Set, cfg simulate.Config, 
 	}
 	for i := range r.sides {
 		if n := r.sides[i].memory.Stats().EvictedKeys; n > 0 {
-			return nil, fmt.Errorf("counters that made room for others: %d, so answers may be wrong; raise --memory-max-bytes", n)
+			return nil, fmt.Errorf("counters that made room for others: %d, so answers may be wrong; raise --memory-max-bytes",
+				n)
 		}
 	}
 	r.sort()
@@ -192,7 +203,8 @@ func (r *replayer) count(req *simulate.RecordedRequest) {
 		r.byRule[rule] = byRule
 	}
 	if len(byRule.Examples) < maxExamples {
-		byRule.Examples = append(byRule.Examples, Example{req.Line, req.At, requestText(req.Request), old.outcome, now.outcome})
+		byRule.Examples = append(byRule.Examples,
+			Example{req.Line, req.At, requestText(req.Request), old.outcome, now.outcome})
 	}
 	bySubject := r.bySubject[subjectKey{rule, subject}]
 	if bySubject == nil && len(r.bySubject) < maxSubjects {
@@ -209,8 +221,8 @@ func (r *replayer) count(req *simulate.RecordedRequest) {
 	}
 }
 
-// refusedBy returns the rule that refuses the request with the longest wait, and the subject whom it limits. The rule of a limit that
-// came with the request is empty.
+// refusedBy returns the rule that refuses the request with the longest wait, and the subject whom it limits. The rule
+// of a limit that came with the request is empty.
 func refusedBy(req *limiter.Request, a *limiter.Answer) (rule, subject string) {
 	i := a.LongestRefusal()
 	if i < 0 {
@@ -252,7 +264,8 @@ func (r *replayer) sort() {
 		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Rule, b.Rule))
 	})
 	slices.SortFunc(r.report.Subjects, func(a, b SubjectDifference) int {
-		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Subject, b.Subject))
+		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Rule, b.Rule),
+			strings.Compare(a.Subject, b.Subject))
 	})
 	r.report.Subjects = r.report.Subjects[:min(len(r.report.Subjects), maxListedSubjects)]
 }

@@ -62,11 +62,13 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	}
 	add("limit", before.LimitInWords(), after.LimitInWords(), limitEffect(before, after))
 	old, now := maps.Collect(before.LimitSettings()), maps.Collect(after.LimitSettings())
-	for _, s := range slices.SortedFunc(slices.Values(rules.Settings), func(a, b rules.Setting) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, s := range slices.SortedFunc(slices.Values(rules.Settings),
+		func(a, b rules.Setting) int { return strings.Compare(a.Name, b.Name) }) {
 		switch {
 		case s.InWords: // The words of the limit tell it.
 		case s.Name == "algorithm" && old[s.Name] != now[s.Name]:
-			add(s.Name, settingText(algorithmOf(before)), settingText(algorithmOf(after)), effect{other: true, incomparable: true})
+			add(s.Name, settingText(algorithmOf(before)), settingText(algorithmOf(after)),
+				effect{other: true, incomparable: true})
 		default:
 			add(s.Name, settingText(old[s.Name]), settingText(now[s.Name]), effect{other: true})
 		}
@@ -74,7 +76,7 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	for _, flag := range []struct {
 		name    string
 		was, is bool
-		e       effect // e is the effect of true.
+		e       effect // the effect of true.
 	}{
 		{"shadow_mode", before.ShadowMode, after.ShadowMode, effect{looser: true}},
 		{"quota_mode", before.QuotaMode, after.QuotaMode, effect{looser: true}},
@@ -196,8 +198,9 @@ func perInWords(r *rules.Rule) string {
 	return strings.Join(r.ListSettings.PerKeys, ", ")
 }
 
-// limitEffect compares two limits. One is looser if it allows at least as many requests over a long time, and at least as many at once, and
-// if it does not ask for longer pauses, count more, or be enforced for more counters. Limits with different algorithms or calendars are neither.
+// limitEffect compares two limits. One is looser if it allows at least as many requests over a long time, and at least
+// as many at once, and if it does not ask for longer pauses, count more, or be enforced for more counters. Limits with
+// different algorithms or calendars are neither.
 func limitEffect(before, after *rules.Rule) effect {
 	old, now := &before.Limit, &after.Limit
 	switch {

@@ -14,7 +14,8 @@ type listed struct{ rules, subjects int }
 
 // marks begin the lines of changed rules in text.
 var marks = map[string]string{
-	KindAdded: "+", KindRemoved: "-", KindTightened: "<", KindLoosened: ">", KindChanged: "~", KindRenamed: "=", KindMoved: "^",
+	KindAdded: "+", KindRemoved: "-", KindTightened: "<", KindLoosened: ">", KindChanged: "~", KindRenamed: "=",
+	KindMoved: "^",
 }
 
 // WriteText writes the report for people.
@@ -110,7 +111,8 @@ func (w *Warning) text() string {
 }
 
 func (c *RuleChange) writeText(b *strings.Builder) {
-	fmt.Fprintf(b, "%s %s %s (%s)", marks[c.Kind], c.Kind, output.Printable(c.Rule), output.Printable(cmp.Or(c.At, c.OldAt)))
+	fmt.Fprintf(b, "%s %s %s (%s)", marks[c.Kind], c.Kind, output.Printable(c.Rule),
+		output.Printable(cmp.Or(c.At, c.OldAt)))
 	if c.OldName != "" {
 		fmt.Fprintf(b, ", before: %s", output.Printable(c.OldName))
 	}
@@ -177,7 +179,8 @@ func orNone(text string) string {
 func (r *Replay) writeText(b *strings.Builder, most listed) {
 	fmt.Fprintln(b, r.summary())
 	if r.AsRecorded < r.Recorded {
-		fmt.Fprintf(b, "the old rules answer %d of %d requests as recorded: the counters were not empty at the start, or not all requests were recorded\n", r.AsRecorded, r.Recorded)
+		fmt.Fprintf(b, "the old rules answer %d of %d requests as recorded: the counters were not empty at the start, or "+
+			"not all requests were recorded\n", r.AsRecorded, r.Recorded)
 	}
 	if len(r.Rules) == 0 {
 		return
@@ -224,14 +227,16 @@ func (r *Replay) tables(most listed) []replayTable {
 		more:    max(0, len(r.Rules)-most.rules),
 	}
 	for _, d := range r.Rules[:min(len(r.Rules), most.rules)] {
-		byRule.rows = append(byRule.rows, []string{ruleText(d.Rule), fmt.Sprint(d.NowOver), fmt.Sprint(d.NowOK), fmt.Sprint(d.Subjects)})
+		byRule.rows = append(byRule.rows,
+			[]string{ruleText(d.Rule), fmt.Sprint(d.NowOver), fmt.Sprint(d.NowOK), fmt.Sprint(d.Subjects)})
 	}
 	bySubject := replayTable{
 		columns: []output.Column{{Title: "SUBJECT"}, number("NOW REFUSED"), number("NOW ALLOWED"), {Title: "RULE"}},
 		more:    max(0, len(r.Subjects)-most.subjects),
 	}
 	for _, d := range r.Subjects[:min(len(r.Subjects), most.subjects)] {
-		bySubject.rows = append(bySubject.rows, []string{d.Subject, fmt.Sprint(d.NowOver), fmt.Sprint(d.NowOK), ruleText(d.Rule)})
+		bySubject.rows = append(bySubject.rows,
+			[]string{d.Subject, fmt.Sprint(d.NowOver), fmt.Sprint(d.NowOK), ruleText(d.Rule)})
 	}
 	return []replayTable{byRule, bySubject}
 }

@@ -35,17 +35,17 @@ var help string
 
 // options are the flags of `ratelimit explain`.
 type options struct {
-	rulePath    string // rulePath is empty to ask the service.
+	rulePath    string // empty to ask the service.
 	ruleOptions compile.Options
 	escapeKeys  bool
 	service     reach.Service
 	request     client.Request
-	bucket      string // bucket has the entries of a quota bucket, key=value,key=value; empty for a request.
-	requestFile string // requestFile names a file that replaces request; "-" is stdin.
+	bucket      string // the entries of a quota bucket, key=value,key=value; empty for a request.
+	requestFile string // names a file that replaces request; "-" is stdin.
 	asJSON      bool
 
-	requestJSON []byte        // requestJSON is set by check, from request.
-	entries     []rules.Entry // entries are set by check: those of bucket.
+	requestJSON []byte        // set by check, from request.
+	entries     []rules.Entry // set by check: those of bucket.
 }
 
 // Command returns `ratelimit explain`.
@@ -54,7 +54,8 @@ func Command() *cobra.Command {
 	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error { return opt.run(cmd) })
 	f := cmd.Flags()
 	f.StringVar(&opt.rulePath, "config", "", "directory or file with the rules")
-	f.BoolVar(&opt.ruleOptions.MergeDomains, "merge-domain-configs", false, "with --config, allow one domain in several files")
+	f.BoolVar(&opt.ruleOptions.MergeDomains, "merge-domain-configs", false,
+		"with --config, allow one domain in several files")
 	command.KeyFormat(cmd, &opt.escapeKeys, "with --config, how keys are written: v1, or v2")
 	opt.request.AddFlags(f)
 	f.StringVar(&opt.bucket, "bucket", "", "a quota bucket of the domain instead of a request, key=value,key=value")
@@ -88,7 +89,8 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 		if opt.entries, err = callertext.ParseDescriptor(opt.bucket); err != nil {
 			return fmt.Errorf("--bucket %w", err)
 		}
-		return leaveOut("--bucket asks for a quota bucket, not for a request", "descriptors", "path", "hits", "refund", "request")
+		return leaveOut("--bucket asks for a quota bucket, not for a request", "descriptors", "path", "hits", "refund",
+			"request")
 	case opt.requestFile != "":
 		return leaveOut("--request has the whole request", "domain", "descriptors", "hits", "refund")
 	}

@@ -58,13 +58,14 @@ func Command() *cobra.Command {
 
 // port is an address that answers /healthcheck.
 type port struct {
-	variable string // variable is the setting or the flag that names the port.
+	variable string // the setting or the flag that names the port.
 	host     string
 	number   int
 	tls      bool
 }
 
-// ask returns the answer of a service that is ready: that at address, or if that is empty, one that was started with env.
+// ask returns the answer of a service that is ready: that at address, or if that is empty, one that was started with
+// env.
 func ask(ctx context.Context, address string, env settings.Environment) (string, error) {
 	if address != "" {
 		u, err := reach.ParseAddress(address, defaultPort)
@@ -118,7 +119,8 @@ func (p port) get(ctx context.Context) (string, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline) // SetDeadline fails only if the connection is closed, and so does Write.
 	}
-	if _, err := io.WriteString(conn, "GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn,
+		"GET /healthcheck HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
 		return "", p.explain(err)
 	}
 	r := bufio.NewReader(io.LimitReader(conn, maxAnswerBytes))
@@ -143,7 +145,8 @@ func (p port) dial(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", p.addr())
 	}
 	// The certificate is for the name that callers use, which is not the name of this connection. Nothing secret is sent.
-	return (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", p.addr()) //nolint:gosec // see above
+	// see above
+	return (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", p.addr()) //nolint:gosec
 }
 
 // explain says what to do about err, the error of a request without an answer.

@@ -125,8 +125,8 @@ func (p *page) synopsis(cmd *cobra.Command) {
 	p.text(`\fB` + escape(cmd.CommandPath()) + `\fR` + escape(line))
 }
 
-// body writes a help text. Lines that start with two blanks are a list or an example and keep their breaks, unless they are the rows
-// of a table of variables. Other lines are filled.
+// body writes a help text. Lines that start with two blanks are a list or an example and keep their breaks, unless they
+// are the rows of a table of variables. Other lines are filled.
 func (p *page) body(text string) {
 	var literal []string
 	startsParagraph := false
@@ -167,7 +167,8 @@ func (p *page) variable(name, row string) {
 	p.item(escape(name), escape(fmt.Sprintf("%s, default %s: %s", kind, fallback, strings.TrimLeft(meaning, " "))))
 }
 
-// isVariable reports whether a word is the name of an environment variable: capitals, digits and underscores, and <NAME> in places.
+// isVariable reports whether a word is the name of an environment variable: capitals, digits and underscores, and
+// <NAME> in places.
 func isVariable(word string) bool {
 	return len(word) > 1 && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_<>") == ""
 }

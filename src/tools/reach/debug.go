@@ -55,7 +55,8 @@ func (s *Service) newClient() (*Client, error) {
 		return nil, err
 	}
 	c.http.Transport = transport
-	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for Address only.
+	// The token is for Address only.
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return c, nil
 }
 
@@ -64,7 +65,8 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, answer 
 	return c.Do(ctx, http.MethodGet, path, query, nil, answer)
 }
 
-// Do sends a request, whose body is the JSON of body unless that is nil, and decodes the JSON of the answer. The error says what to do.
+// Do sends a request, whose body is the JSON of body unless that is nil, and decodes the JSON of the answer. The error
+// says what to do.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -78,13 +80,18 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 		return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return &Error{Status: resp.StatusCode, Err: fmt.Errorf("%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default", c.Address, path, err, debugAddress)}
+		return &Error{
+			Status: resp.StatusCode,
+			Err: fmt.Errorf(
+				"%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default", c.Address,
+				path, err, debugAddress),
+		}
 	}
 	return nil
 }
 
-// Stream sends a request as Do does, and calls line with each line of the answer, until line returns an error. There is no time limit
-// but ctx: the service may work for long between two lines.
+// Stream sends a request as Do does, and calls line with each line of the answer, until line returns an error. There is
+// no time limit but ctx: the service may work for long between two lines.
 func (c *Client) Stream(ctx context.Context, method, path string, body any, line func(text []byte) error) error {
 	resp, err := c.send(ctx, method, path, nil, body, "application/x-ndjson")
 	if err != nil {
@@ -104,9 +111,11 @@ func (c *Client) Stream(ctx context.Context, method, path string, body any, line
 	return nil
 }
 
-// Open sends a GET of path, and calls read with the answer, whose body may go on until ctx ends. The time limit is for the beginning of
-// the answer. Errors of read are returned as they are.
-func (c *Client) Open(ctx context.Context, path string, query url.Values, accept string, read func(*http.Response) error) error {
+// Open sends a GET of path, and calls read with the answer, whose body may go on until ctx ends. The time limit is for
+// the beginning of the answer. Errors of read are returned as they are.
+func (c *Client) Open(ctx context.Context, path string, query url.Values, accept string,
+	read func(*http.Response) error,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timer := time.AfterFunc(c.timeout, cancel)
@@ -122,7 +131,9 @@ func (c *Client) Open(ctx context.Context, path string, query url.Values, accept
 }
 
 // send sends a request, and returns an answer with the status 200. The caller closes its body.
-func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any, accept string) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any,
+	accept string,
+) (*http.Response, error) {
 	u := c.base
 	u.Path, u.RawQuery = path, query.Encode()
 	var content io.Reader
@@ -186,7 +197,8 @@ func (c *Client) explainNoAnswer(err error) error {
 	case isPlainText, strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		advice = "the port does not use TLS: leave out --tls and https://"
 	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), spokeFirst):
-		return fmt.Errorf("%s does not answer with HTTP/1; it may be the gRPC port: name the debug port, %s by default", c.Address, debugAddress)
+		return fmt.Errorf("%s does not answer with HTTP/1; it may be the gRPC port: name the debug port, %s by default",
+			c.Address, debugAddress)
 	case isCertificateError(err):
 		advice = "name the authority of the service's certificate with --tls-ca"
 	default:
@@ -210,7 +222,8 @@ func (c *Client) explainStatus(resp *http.Response, path string, text []byte) er
 	case resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%s refuses the token: send the %s that the service was started with", c.Address, tokenVariable)
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("%s has no %s (%s): name the debug port of a service that is as new as this program, %s by default", c.Address, path, said, debugAddress)
+		return fmt.Errorf("%s has no %s (%s): name the debug port of a service that is as new as this program, %s by default",
+			c.Address, path, said, debugAddress)
 	case resp.StatusCode == http.StatusBadRequest && strings.Contains(said, "HTTP request to an HTTPS server"):
 		return fmt.Errorf("%s uses TLS: add --tls", c.Address)
 	}

@@ -1,4 +1,5 @@
-// Package reach is how commands reach a running service: its address, token and TLS, by the same flags and variables for all of them.
+// Package reach is how commands reach a running service: its address, token and TLS, by the same flags and variables
+// for all of them.
 package reach
 
 import (
@@ -31,8 +32,8 @@ const (
 	grpcAddress  = "localhost:8081"
 )
 
-// Service says how to reach a port of a service. AddDebugFlags or AddGRPCFlags add the flags that set it. There is no flag for the token
-// itself, because other users of the machine can read flags.
+// Service says how to reach a port of a service. AddDebugFlags or AddGRPCFlags add the flags that set it. There is no
+// flag for the token itself, because other users of the machine can read flags.
 type Service struct {
 	// Timeout bounds each request.
 	Timeout time.Duration
@@ -47,7 +48,8 @@ type Service struct {
 // AddDebugFlags adds the flags of commands that ask the debug port.
 func (s *Service) AddDebugFlags(f *pflag.FlagSet) {
 	s.addAddress(f, debugAddress, "the debug port of the service")
-	f.StringVar(&s.tokenFile, "token-file", "", "file with the service's DEBUG_TOKEN; else the environment variable DEBUG_TOKEN is sent")
+	f.StringVar(&s.tokenFile, "token-file", "",
+		"file with the service's DEBUG_TOKEN; else the environment variable DEBUG_TOKEN is sent")
 	s.addTLS(f)
 }
 
@@ -59,7 +61,8 @@ func (s *Service) AddGRPCFlags(f *pflag.FlagSet) {
 
 func (s *Service) addAddress(f *pflag.FlagSet, byDefault, usage string) {
 	s.defaultPort = byDefault[strings.LastIndexByte(byDefault, ':')+1:]
-	f.StringVar(&s.address, "address", cmp.Or(os.Getenv(addressVariable), byDefault), usage+"; else that of RATELIMIT_ADDRESS")
+	f.StringVar(&s.address, "address", cmp.Or(os.Getenv(addressVariable), byDefault),
+		usage+"; else that of RATELIMIT_ADDRESS")
 	f.Lookup("address").DefValue = byDefault // The help text is the same in every environment.
 }
 
@@ -97,7 +100,8 @@ func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *Client) err
 	return ask(ctx, client)
 }
 
-// GRPC returns the address of the gRPC port, as gRPC writes targets, and the configuration of TLS, which is nil without TLS.
+// GRPC returns the address of the gRPC port, as gRPC writes targets, and the configuration of TLS, which is nil without
+// TLS.
 func (s *Service) GRPC() (target string, cfg *tls.Config, err error) {
 	target, isHTTPS := s.address, false
 	if scheme, _, found := strings.Cut(target, ":"); !found || scheme != "unix" && !strings.Contains(target, ":///") {
@@ -111,7 +115,8 @@ func (s *Service) GRPC() (target string, cfg *tls.Config, err error) {
 	return target, cfg, err
 }
 
-// tls returns the configuration of TLS; nil if the flags, and the address, which is that of an https URL or not, ask for none.
+// tls returns the configuration of TLS; nil if the flags, and the address, which is that of an https URL or not, ask
+// for none.
 func (s *Service) tls(isHTTPS bool) (*tls.Config, error) {
 	switch {
 	case s.useTLS || isHTTPS:
@@ -123,7 +128,8 @@ func (s *Service) tls(isHTTPS bool) (*tls.Config, error) {
 	return nil, nil
 }
 
-// ParseAddress returns the URL, without a path, that an address stands for, such as "localhost:6070", "10.0.0.7" or "https://rl.example".
+// ParseAddress returns the URL, without a path, that an address stands for, such as "localhost:6070", "10.0.0.7" or
+// "https://rl.example".
 func ParseAddress(address, defaultPort string) (*url.URL, error) {
 	text := address
 	if !strings.Contains(text, "://") {
@@ -132,9 +138,11 @@ func ParseAddress(address, defaultPort string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("address %s: write host:port, such as localhost:%s, or https://host:port", output.Printable(address), defaultPort)
+		return nil, fmt.Errorf("address %s: write host:port, such as localhost:%s, or https://host:port",
+			output.Printable(address), defaultPort)
 	case u.User != nil:
-		return nil, fmt.Errorf("address of %s: leave out the password, which other users of this machine could read; set %s or use --token-file",
+		return nil, fmt.Errorf("address of %s: leave out the password, which other users of this machine could read; set "+
+			"%s or use --token-file",
 			u.Host, tokenVariable)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
 		return nil, fmt.Errorf("address %s: write only the host and the port, such as %s", output.Printable(address), u.Host)

@@ -28,7 +28,7 @@ type options struct {
 	domain   string
 	duration time.Duration
 	maxBytes int64
-	file     string // file is the path of the output; empty for standard output.
+	file     string // the path of the output; empty for standard output.
 }
 
 // Command returns `ratelimit record`.

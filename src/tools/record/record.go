@@ -32,12 +32,12 @@ type recording struct {
 	client *reach.Client
 	out    io.Writer
 	errOut io.Writer
-	create func() (io.WriteCloser, error) // create makes the file to write instead of out; nil: there is none.
+	create func() (io.WriteCloser, error) // makes the file to write instead of out; nil: there is none.
 
 	started        time.Time
 	requests, lost uint64
 	bytes          int64
-	end            string // end is the value of admin.RecordEndTrailer.
+	end            string // the value of admin.RecordEndTrailer.
 }
 
 // run records until the service ends the recording, or until shortly after ctx ends, which is no error.
@@ -116,7 +116,10 @@ func (r *recording) copyLines(resp *http.Response, out io.Writer, progress func(
 			return nil
 		}
 		if err != nil {
-			return &reach.Error{Temporary: true, Err: fmt.Errorf("%s: the recording broke off: %w; its whole lines are written", r.client.Address, err)}
+			return &reach.Error{
+				Temporary: true,
+				Err:       fmt.Errorf("%s: the recording broke off: %w; its whole lines are written", r.client.Address, err),
+			}
 		}
 	}
 }

@@ -21,9 +21,9 @@ type options struct {
 	run     string
 	verbose bool
 	format  string
-	asJSON  bool // asJSON is another way to write format json.
+	asJSON  bool // another way to write format json.
 
-	pick *regexp.Regexp // pick is set by check, from run; nil picks all tests.
+	pick *regexp.Regexp // set by check, from run; nil picks all tests.
 }
 
 // Command returns `ratelimit test`.

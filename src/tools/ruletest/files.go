@@ -16,7 +16,7 @@ import (
 type Summary struct {
 	Passed int      `json:"passed"`
 	Failed int      `json:"failed"`
-	Bad    int      `json:"bad"` // Bad counts files whose tests could not run because of problems.
+	Bad    int      `json:"bad"` // counts files whose tests could not run because of problems.
 	Files  []Result `json:"files"`
 }
 
@@ -70,7 +70,8 @@ func readPath(path string) ([]filerules.File, rules.Problems) {
 	})
 	if len(files) == 0 && len(problems) == 0 {
 		problems = rules.Problems{{
-			Pos: rules.Pos{File: path}, Message: "there are no tests here", Fix: "name them *_test.yaml, or name the file itself",
+			Pos: rules.Pos{File: path}, Message: "there are no tests here",
+			Fix: "name them *_test.yaml, or name the file itself",
 		}}
 	}
 	return files, problems

@@ -9,7 +9,8 @@ import (
 	"ratelimit/src/tools/check"
 )
 
-// Text returns the result as `go test` would print it: each failure, with verbose also each test that passed, and a line for the file.
+// Text returns the result as `go test` would print it: each failure, with verbose also each test that passed, and a
+// line for the file.
 func (r *Result) Text(verbose bool) string {
 	var b strings.Builder
 	for _, p := range r.Problems {
@@ -31,7 +32,8 @@ func (r *Result) Text(verbose bool) string {
 	return b.String()
 }
 
-// GitHub returns the result as workflow commands, which annotate problems and failures at their lines, and a line for the file.
+// GitHub returns the result as workflow commands, which annotate problems and failures at their lines, and a line for
+// the file.
 func (r *Result) GitHub() string {
 	var b strings.Builder
 	for _, p := range r.problems {
@@ -42,7 +44,10 @@ func (r *Result) GitHub() string {
 			f, text := &r.Tests[i].Failures[j], new(strings.Builder)
 			fmt.Fprintf(text, "test %s failed\n", strconv.Quote(r.Tests[i].Name))
 			f.print(text)
-			fmt.Fprintln(&b, output.Annotation{Severity: "error", File: f.pos.File, Line: f.pos.Line, Col: f.pos.Col, Text: strings.TrimSuffix(text.String(), "\n")})
+			fmt.Fprintln(&b, output.Annotation{
+				Severity: "error", File: f.pos.File, Line: f.pos.Line, Col: f.pos.Col,
+				Text: strings.TrimSuffix(text.String(), "\n"),
+			})
 		}
 	}
 	b.WriteString(r.summary())
@@ -66,7 +71,8 @@ func (r *Result) summary() string {
 	case len(r.Tests) == 0:
 		return fmt.Sprintf("ok    %s  no tests to run\n", r.File)
 	default:
-		return fmt.Sprintf("ok    %s  %s, %s\n", r.File, output.Plural(len(r.Tests), "test"), output.Plural(requests, "request"))
+		return fmt.Sprintf("ok    %s  %s, %s\n", r.File, output.Plural(len(r.Tests), "test"),
+			output.Plural(requests, "request"))
 	}
 }
 

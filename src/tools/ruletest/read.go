@@ -1,5 +1,5 @@
-// Package ruletest runs tests of rule files: YAML that teams keep beside their rules, with requests and the answers that they expect.
-// The tests run on a store in memory and on a clock of their own.
+// Package ruletest runs tests of rule files: YAML that teams keep beside their rules, with requests and the answers
+// that they expect. The tests run on a store in memory and on a clock of their own.
 package ruletest
 
 import (
@@ -20,7 +20,7 @@ import (
 type File struct {
 	Name  string
 	set   *rules.Set
-	modes limiter.Config // modes holds the settings of the file. Its Backend is not set.
+	modes limiter.Config // the settings of the file. Its Backend is not set.
 	tests []test
 }
 
@@ -35,18 +35,18 @@ type test struct {
 // step is a request that a test sends once or several times at one instant.
 type step struct {
 	rules.Pos
-	at       time.Duration // at is the time since the start of the test.
+	at       time.Duration // the time since the start of the test.
 	request  limiter.Request
 	times    int
-	expect   []string         // expect has the code of each answer, or one code for all; nil accepts any code.
-	statuses []expectedStatus // statuses are those of the last answer; nil accepts any status.
-	wait     string           // wait is the waiting time of the last answer; empty accepts any time.
+	expect   []string         // the code of each answer, or one code for all; nil accepts any code.
+	statuses []expectedStatus // of the last answer; nil accepts any status.
+	wait     string           // the waiting time of the last answer; empty accepts any time.
 }
 
 // expectedStatus is what a step expects as the status of one descriptor.
 type expectedStatus struct {
 	rules.Pos
-	want map[string]string // want maps names of statusFields to values. Fields without a name here may have any value.
+	want map[string]string // maps names of statusFields to values. Fields without a name here may have any value.
 }
 
 // defaultStart is the start of tests that name none. There all units but the week start a window.
@@ -58,7 +58,8 @@ var latestTime = time.Date(2149, 1, 1, 0, 0, 0, 0, time.UTC)
 // maxTimes is the most times that a step may send its request.
 const maxTimes = 1_000_000
 
-// Read reads a file of tests and the rules that it names by a path relative to the file. It returns the problems of both.
+// Read reads a file of tests and the rules that it names by a path relative to the file. It returns the problems of
+// both.
 func Read(name string, data []byte) (*File, rules.Problems) {
 	root, problems := yamlrules.ReadValue(name, data)
 	r := reader{file: &File{Name: name}, Problems: problems}
@@ -180,7 +181,8 @@ func (r *reader) step(v *yamlrules.Value, t *test) {
 	t.steps = append(t.steps, s)
 }
 
-// stepTime reads the time of a step since the start of the test. It must not be less than previous, that of the step above.
+// stepTime reads the time of a step since the start of the test. It must not be less than previous, that of the step
+// above.
 func (r *reader) stepTime(v *yamlrules.Value, previous time.Duration, start time.Time) time.Duration {
 	at := r.duration(v, "at", durationFix)
 	switch {
@@ -192,7 +194,8 @@ func (r *reader) stepTime(v *yamlrules.Value, previous time.Duration, start time
 	return at
 }
 
-// hits sets the hits of each descriptor that has none of its own. 0 hits read the counters and charge nothing. v may be nil.
+// hits sets the hits of each descriptor that has none of its own. 0 hits read the counters and charge nothing. v may be
+// nil.
 func (r *reader) hits(v *yamlrules.Value, req *limiter.Request) {
 	if v == nil {
 		return
@@ -216,7 +219,8 @@ func (r *reader) times(v *yamlrules.Value, s *step) {
 	case n == 0:
 		r.Add(v.Pos, "write 1 or more, or remove the step", "a step that happens 0 times tests nothing")
 	case len(s.expect) > 1 && len(s.expect) != n:
-		r.Add(v.Pos, "write one answer for all, or one for each", "the request is sent %d times, and %d answers are expected", n, len(s.expect))
+		r.Add(v.Pos, "write one answer for all, or one for each", "the request is sent %d times, and %d answers are expected",
+			n, len(s.expect))
 	}
 	s.times = max(n, 1)
 }

@@ -8,7 +8,8 @@ import (
 	"ratelimit/src/rules/yamlrules"
 )
 
-// request reads a RateLimitRequest in the form of proto3 JSON. Keys may have either spelling: hits_addend or hitsAddend.
+// request reads a RateLimitRequest in the form of proto3 JSON. Keys may have either spelling: hits_addend or
+// hitsAddend.
 func (r *reader) request(v *yamlrules.Value, req *limiter.Request) {
 	isMap := r.message(v, "a request", map[string]valueReader{
 		"domain": storeIn(&req.Domain, r.bytes),
@@ -26,8 +27,8 @@ func (r *reader) request(v *yamlrules.Value, req *limiter.Request) {
 	}
 }
 
-// message reads a protobuf message; name is its name in messages to people. It accepts each key in snake case and in camel case, and
-// ignores fields that are null.
+// message reads a protobuf message; name is its name in messages to people. It accepts each key in snake case and in
+// camel case, and ignores fields that are null.
 func (r *reader) message(v *yamlrules.Value, name string, known map[string]valueReader) bool {
 	spellings := make(map[string]valueReader, 2*len(known))
 	for key, read := range known {
@@ -55,7 +56,10 @@ func (r *reader) descriptor(v *yamlrules.Value) (d limiter.Descriptor) {
 		"entries": func(v *yamlrules.Value, name string) {
 			r.each(v, name, func(v *yamlrules.Value) {
 				var e rules.Entry
-				r.message(v, "an entry", map[string]valueReader{"key": storeIn(&e.Key, r.bytes), "value": storeIn(&e.Value, r.bytes)})
+				r.message(v, "an entry", map[string]valueReader{
+					"key":   storeIn(&e.Key, r.bytes),
+					"value": storeIn(&e.Value, r.bytes),
+				})
 				d.Entries = append(d.Entries, e)
 			})
 		},
@@ -92,10 +96,11 @@ func (r *reader) unit(v *yamlrules.Value, _ string) rules.Unit {
 	return rules.UnitUnknown
 }
 
-// ask reads the short form of a request, "domain: key=value, key=value + key=value". Values that have one of these separators need the
-// long form, which request reads.
+// ask reads the short form of a request, "domain: key=value, key=value + key=value". Values that have one of these
+// separators need the long form, which request reads.
 func (r *reader) ask(v *yamlrules.Value, req *limiter.Request) {
-	const form = "write \"domain: key=value, key=value + key=value\", + between descriptors, in quotes because of the colon"
+	const form = "write \"domain: key=value, key=value + key=value\", + between descriptors, in quotes because of the " +
+		"colon"
 	text, ok := v.Text()
 	domain, rest, hasDomain := strings.Cut(text, ": ")
 	if !ok || !hasDomain || strings.TrimSpace(domain) == "" {

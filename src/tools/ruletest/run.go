@@ -20,7 +20,7 @@ import (
 // Result is the result of a file. Its JSON form is stable: fields are only added.
 type Result struct {
 	File     string   `json:"file"`
-	Problems []string `json:"problems"` // Problems say why the tests of the file cannot run; empty if they ran.
+	Problems []string `json:"problems"` // say why the tests of the file cannot run; empty if they ran.
 	Tests    []Test   `json:"tests"`
 	problems rules.Problems
 }
@@ -40,7 +40,8 @@ type Failure struct {
 	At   string `json:"at"`
 	Time string `json:"time"`
 	Ask  string `json:"ask"`
-	// The step sent its request Times times. Failed counts the answers that were not as expected; Repetition is the first of them.
+	// The step sent its request Times times. Failed counts the answers that were not as expected; Repetition is the first
+	// of them.
 	Repetition  int             `json:"repetition"`
 	Times       int             `json:"times"`
 	Failed      int             `json:"failed"`
@@ -140,8 +141,8 @@ func (s *step) run(ctx context.Context, l *limiter.Limiter) (failure *Failure, e
 	return failure, nil
 }
 
-// statusFields are the parts of a status that a test can expect, in the order in which their differences are reported. read reads the
-// expected value from the file of tests; of returns the value that the limiter answered.
+// statusFields are the parts of a status that a test can expect, in the order in which their differences are reported.
+// read reads the expected value from the file of tests; of returns the value that the limiter answered.
 var statusFields = []struct {
 	name string
 	read func(*reader, *yamlrules.Value, string) string
@@ -155,7 +156,8 @@ var statusFields = []struct {
 	{"wait", (*reader).wait, func(st *limiter.Status) string { return waitText(st.RetryAfter) }},
 }
 
-// bindingNumber returns a function that formats a number of a status's binding limit; "0" if the status has no such limit.
+// bindingNumber returns a function that formats a number of a status's binding limit; "0" if the status has no such
+// limit.
 func bindingNumber(of func(*limiter.Charge) uint64) func(*limiter.Status) string {
 	return func(st *limiter.Status) string {
 		if st.BindingCharge == nil {
@@ -199,7 +201,8 @@ func (s *step) compare(a *limiter.Answer, repetition int) (list []Difference) {
 	return list
 }
 
-// ruleKey returns the key of the rule with the binding limit, or of the rule that matched if it has no limit; empty for no rule.
+// ruleKey returns the key of the rule with the binding limit, or of the rule that matched if it has no limit; empty for
+// no rule.
 func ruleKey(st *limiter.Status) string {
 	switch c := st.BindingCharge; {
 	case c != nil && c.Rule != nil:

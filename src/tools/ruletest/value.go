@@ -15,7 +15,8 @@ import (
 	"ratelimit/src/rules/yamlrules"
 )
 
-// reader turns YAML into a File and collects problems. Its methods read one value each; name is the value's name in messages.
+// reader turns YAML into a File and collects problems. Its methods read one value each; name is the value's name in
+// messages.
 type reader struct {
 	file *File
 	rules.Problems
@@ -32,7 +33,8 @@ func storeIn[T any](target *T, read func(*yamlrules.Value, string) T) valueReade
 // readLater returns v itself, for a value that is read after the other keys of its map.
 func readLater(v *yamlrules.Value, _ string) *yamlrules.Value { return v }
 
-// fields reads a map whose possible keys are those of known. It returns false, and reports a problem, if v is not a map.
+// fields reads a map whose possible keys are those of known. It returns false, and reports a problem, if v is not a
+// map.
 func (r *reader) fields(v *yamlrules.Value, name string, known map[string]valueReader) bool {
 	fields, isMap := v.Fields()
 	if !isMap {
@@ -66,7 +68,8 @@ func (r *reader) each(v *yamlrules.Value, name string, read func(*yamlrules.Valu
 	}
 }
 
-// requiredList calls read with each item of list, the value of the key name in parent. A missing or empty list is the problem.
+// requiredList calls read with each item of list, the value of the key name in parent. A missing or empty list is the
+// problem.
 func (r *reader) requiredList(parent, list *yamlrules.Value, name, problem string, read func(*yamlrules.Value)) {
 	if list == nil {
 		r.Add(parent.Pos, "add `"+name+":` and a list", "%s", problem)

@@ -5,24 +5,24 @@ import (
 	"hash/maphash"
 )
 
-// keyCounts finds the key with the most hits in bounded memory. Counts are exact for up to maxCountedKeys keys. A further key
-// replaces the key with the fewest hits and continues its count, so a count is too high by at most those hits. A key with more than
-// one in maxCountedKeys of all hits is never replaced.
+// keyCounts finds the key with the most hits in bounded memory. Counts are exact for up to maxCountedKeys keys. A
+// further key replaces the key with the fewest hits and continues its count, so a count is too high by at most those
+// hits. A key with more than one in maxCountedKeys of all hits is never replaced.
 //
 // Source: Metwally et al., "Efficient Computation of Frequent and Top-k Elements in Data Streams" (Space-Saving).
 type keyCounts struct {
-	fewestFirst []keyCount     // fewestFirst is a heap, ordered by container/heap.
-	indexByHash map[uint64]int // indexByHash has the index in fewestFirst of each key, by the key's hash.
+	fewestFirst []keyCount     // a heap, ordered by container/heap.
+	indexByHash map[uint64]int // the index in fewestFirst of each key, by the key's hash.
 }
 
 const (
 	maxCountedKeys = 1000
-	maxKeyBytes    = 120 // maxKeyBytes of a key are kept for the summary, since a key may have a megabyte.
+	maxKeyBytes    = 120 // of a key are kept for the summary, since a key may have a megabyte.
 )
 
 type keyCount struct {
-	key  string // key is cut to maxKeyBytes.
-	hash uint64 // hash is that of the whole key.
+	key  string // cut to maxKeyBytes.
+	hash uint64 // of the whole key.
 	hits uint64
 	// tooHigh is the largest possible error of hits: the count that the key took over.
 	tooHigh uint64
@@ -75,8 +75,8 @@ func (k *keyCounts) Push(count any) {
 
 func (k *keyCounts) Pop() any { panic("keys are replaced, never removed") }
 
-// busiest returns the key with the most hits, and of several such keys the first in alphabetical order. tooHigh is the largest
-// possible error of hits.
+// busiest returns the key with the most hits, and of several such keys the first in alphabetical order. tooHigh is the
+// largest possible error of hits.
 func (k *keyCounts) busiest() (key string, hits, tooHigh uint64) {
 	var top keyCount
 	for _, c := range k.fewestFirst {

@@ -35,7 +35,7 @@ type options struct {
 	redisType     string
 	redisURL      string
 	redisAuthFile string
-	redis         settings.Redis // redis is set by check, from the other redis flags.
+	redis         settings.Redis // set by check, from the other redis flags.
 }
 
 // Command returns `ratelimit simulate`.
@@ -63,7 +63,9 @@ func Command() *cobra.Command {
 	f.StringVar(&opt.start, "start", DefaultStart.Format(time.RFC3339), "instant that durations count from")
 	cfg.AddFlags(cmd)
 	command.Choice(cmd, &opt.backend, "backend", "where the counters are: memory, or redis", "memory", "redis")
-	f.StringVar(&opt.redisURL, "redis-url", "", "where Redis is, as in REDIS_URL: host:port, redis://user:password@host:port/db, rediss://, a socket; sentinels or nodes with --redis-type")
+	f.StringVar(&opt.redisURL, "redis-url", "",
+		"where Redis is, as in REDIS_URL: host:port, redis://user:password@host:port/db, rediss://, a socket; sentinels or "+
+			"nodes with --redis-type")
 	f.StringVar(&opt.redisType, "redis-type", "single", "what --redis-url is about: single, sentinel, cluster")
 	f.StringVar(&opt.redisAuthFile, "redis-auth-file", "", "file with the password of Redis, or user:password")
 	return cmd
@@ -73,13 +75,16 @@ func Command() *cobra.Command {
 func (cfg *Config) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	command.KeyFormat(cmd, &cfg.EscapeKeys, "how keys are written: v1, or v2")
-	f.BoolVar(&cfg.AllOrNothing, "stop-when-over", false, "charge a request only if none of its descriptors is over the limit")
-	f.BoolVar(&cfg.AllowClockSteps, "allow-clock-steps", false, "take lines of the recording that are earlier than those before them")
+	f.BoolVar(&cfg.AllOrNothing, "stop-when-over", false,
+		"charge a request only if none of its descriptors is over the limit")
+	f.BoolVar(&cfg.AllowClockSteps, "allow-clock-steps", false,
+		"take lines of the recording that are earlier than those before them")
 	command.Number(f, &cfg.MaxMemoryBytes, "memory-max-bytes", 1<<30, memory.MinBytes, math.MaxInt64,
 		"cap on the memory of counters, for each set of rules; a run that needs more fails")
 }
 
-// OpenInput sets Name and In: to the file at path, or to the input of cmd if path is empty or "-". The caller calls end after the run.
+// OpenInput sets Name and In: to the file at path, or to the input of cmd if path is empty or "-". The caller calls end
+// after the run.
 func (cfg *Config) OpenInput(cmd *cobra.Command, path string) (end func(), err error) {
 	if path == "" || path == "-" {
 		cfg.Name, cfg.In = "stdin", cmd.InOrStdin()
@@ -99,7 +104,8 @@ func (opt *options) check(cfg *Config) (err error) {
 		return fmt.Errorf("--start %s: %w; write an instant such as 2026-01-01T00:00:00Z", opt.start, err)
 	}
 	if opt.backend == "redis" {
-		opt.redis, err = settings.ParseRedis(opt.redisType, opt.redisURL, func(word string) string { return "--redis-" + strings.ToLower(word) })
+		opt.redis, err = settings.ParseRedis(opt.redisType, opt.redisURL,
+			func(word string) string { return "--redis-" + strings.ToLower(word) })
 		opt.redis.AuthFile = opt.redisAuthFile
 		return err
 	}
@@ -119,8 +125,8 @@ func (opt *options) run(ctx context.Context, errOut io.Writer, cfg Config) error
 
 	ctx, stop := command.UntilSignal(ctx)
 	defer stop()
-	// SIGPIPE would end the program when the reader of the output ends. If the signal is caught, the write fails, and the program
-	// closes the store.
+	// SIGPIPE would end the program when the reader of the output ends. If the signal is caught, the write fails, and the
+	// program closes the store.
 	brokenPipe := make(chan os.Signal, 1)
 	signal.Notify(brokenPipe, syscall.SIGPIPE)
 	defer signal.Stop(brokenPipe)

@@ -13,8 +13,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// ruleNamesAsJSON returns the names of the rules, by their index, as quoted JSON strings. They lack the domain, which the request
-// names.
+// ruleNamesAsJSON returns the names of the rules, by their index, as quoted JSON strings. They lack the domain, which
+// the request names.
 func ruleNamesAsJSON(set *rules.Set) [][]byte {
 	names := make([][]byte, len(set.Rules()))
 	for i, r := range set.Rules() {
@@ -61,12 +61,14 @@ func (r *run) appendVerdict(dst []byte, c *limiter.Charge) []byte {
 	reasons, _ := json.Marshal(c.OverReasons()) // json.Marshal never fails for strings.
 	dst = append(append(dst, `{"rule":`...), rule...)
 	dst = rls.AppendJSONString(append(dst, `,"key":`...), c.CounterKey[len(r.cfg.KeyPrefix):])
-	return fmt.Appendf(dst, `,"algorithm":"%v","over":%t,"limit":%d,"remaining":%d,"retry_after_us":%s,"reset_after_us":%d,"reasons":%s}`,
+	return fmt.Appendf(
+		dst, `,"algorithm":"%v","over":%t,"limit":%d,"remaining":%d,"retry_after_us":%s,"reset_after_us":%d,"reasons":%s}`,
 		c.Algorithm.Kind, c.Verdict.Over, c.Algorithm.Capacity(), c.Verdict.Remaining, retryAfter,
 		limiter.MicrosecondsRoundedUp(c.Verdict.ResetAfter), reasons)
 }
 
-// appendRefusal appends the line of output for a request that the service would refuse as invalid. The replay goes on after it.
+// appendRefusal appends the line of output for a request that the service would refuse as invalid. The replay goes on
+// after it.
 func appendRefusal(dst []byte, at time.Time, err error) []byte {
 	code := "INVALID_ARGUMENT"
 	if errors.Is(err, limiter.ErrRequestTooLarge) {

@@ -15,7 +15,8 @@ import (
 // scanCount is the number of keys that Redis looks at for one SCAN, in far less than a millisecond.
 const scanCount = "1000"
 
-// deleteKeys deletes the keys that begin with prefix on all servers of the store. The brace of a hash tag may precede the prefix.
+// deleteKeys deletes the keys that begin with prefix on all servers of the store. The brace of a hash tag may precede
+// the prefix.
 func deleteKeys(ctx context.Context, store *redis.Store, prefix string) error {
 	addrs := store.Table().Addrs
 	errs := make([]error, len(addrs))
@@ -42,7 +43,10 @@ func deleteKeysOf(ctx context.Context, server *remote.Link, prefix string) error
 		if err := server.Do(ctx, redis.Perform(scan)); err != nil {
 			return err
 		}
-		keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(strings.TrimPrefix(key, "{"), prefix) })
+		keys = slices.DeleteFunc(keys, func(key string) bool {
+			return !strings.HasPrefix(strings.TrimPrefix(key, "{"),
+				prefix)
+		})
 		if len(keys) > 0 {
 			unlink := radix.NewPipeline() // Keys of a cluster have different slots, so each needs a command of its own.
 			for _, key := range keys {

@@ -17,12 +17,12 @@ import (
 // line is a valid line of the input.
 type line struct {
 	number int
-	at     time.Time // at is in UTC.
+	at     time.Time // in UTC.
 	// request is shared by lines with the same text. It is nil if refusal is set.
 	request *limiter.Request
 	// refusal is the error of class limiter.ErrInvalidRequest with which the service would refuse the request.
 	refusal error
-	answer  string // answer is the recorded answer, one of the constants Answer…; empty if the line has none.
+	answer  string // the recorded answer, one of the constants Answer…; empty if the line has none.
 	// lost is how many requests the recording lacks here. If it is set, the line has no request.
 	lost uint64
 }
@@ -36,10 +36,10 @@ const (
 
 // InputError is an invalid line of the input. The lines before it have been decided and written.
 type InputError struct {
-	Name   string // Name is the name of the input.
-	Line   int    // Line is the line's number, from 1; blank lines count.
+	Name   string // the name of the input.
+	Line   int    // the line's number, from 1; blank lines count.
 	Reason string
-	Fix    string // Fix tells how to correct the line.
+	Fix    string // tells how to correct the line.
 }
 
 func (e *InputError) Error() string {
@@ -53,12 +53,12 @@ func invalidLine(fix, reason string, args ...any) *InputError {
 
 // parser parses lines. It keeps parsed requests by their text, because recordings repeat requests.
 type parser struct {
-	start           time.Time // start is the instant from which durations in the input count.
+	start           time.Time // the instant from which durations in the input count.
 	allowClockSteps bool
-	previous        time.Time // previous is the time of the line before; zero before the first line.
+	previous        time.Time // the time of the line before; zero before the first line.
 
 	cache      map[string]*limiter.Request
-	cacheBytes int // cacheBytes is an estimate of the memory of cache.
+	cacheBytes int // an estimate of the memory of cache.
 }
 
 // The cache takes texts up to maxCachedText bytes. It is emptied when it exceeds maxCacheBytes.
@@ -129,7 +129,8 @@ func (p *parser) parseTime(value []byte) (at time.Time, _ *InputError) {
 		return at, invalidLine(form, `"at" is neither a duration nor an instant: %s`, brief(value))
 	default:
 		if at = p.start.Add(d); !algorithm.IsValidInstant(at) {
-			return at, invalidLine("choose another --start, or another time", "%v after the start is outside the years 1970 to 2149", d)
+			return at, invalidLine("choose another --start, or another time",
+				"%v after the start is outside the years 1970 to 2149", d)
 		}
 		if d < 0 && !p.allowClockSteps {
 			return at, invalidLine("choose an earlier --start, or give --allow-clock-steps", `"at" is %v, before the start`, d)
@@ -162,7 +163,8 @@ func parseLost(parts lineParts) (n uint64, _ *InputError) {
 	}
 	n, err := strconv.ParseUint(string(parts.lost), 10, 64)
 	if err != nil || n == 0 {
-		return 0, invalidLine("write the number of requests that were not recorded, 1 or more", `"lost" is %s`, brief(parts.lost))
+		return 0, invalidLine("write the number of requests that were not recorded, 1 or more", `"lost" is %s`,
+			brief(parts.lost))
 	}
 	return n, nil
 }
@@ -189,8 +191,8 @@ func instantText(at time.Time) string { return at.Format(time.RFC3339Nano) }
 // lineParts has the values of a line as JSON; nil for a missing one.
 type lineParts struct{ at, request, answer, lost []byte }
 
-// splitLine returns the values in the JSON object text. It finds them by their commas and colons, which takes half of the time that a
-// json.Decoder takes.
+// splitLine returns the values in the JSON object text. It finds them by their commas and colons, which takes half of
+// the time that a json.Decoder takes.
 func splitLine(text []byte) (parts lineParts, _ *InputError) {
 	const form = `write {"at": ..., "request": ...}`
 	if !json.Valid(text) {
@@ -243,7 +245,8 @@ func syntaxProblem(text []byte) string {
 	return fmt.Sprint(err)
 }
 
-// partEnd returns the index of the comma, colon or brace that ends the first name or value in text, the rest of a valid JSON object.
+// partEnd returns the index of the comma, colon or brace that ends the first name or value in text, the rest of a valid
+// JSON object.
 func partEnd(text []byte) int {
 	depth, inString := 0, false
 	for i := 0; ; i++ {

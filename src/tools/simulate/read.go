@@ -35,8 +35,8 @@ const (
 	maxBatchesAhead = 2
 )
 
-// startReading parses the input in a goroutine. The goroutine ends after the last batch; if ctx ends, it ends when the Read that is
-// under way returns.
+// startReading parses the input in a goroutine. The goroutine ends after the last batch; if ctx ends, it ends when the
+// Read that is under way returns.
 func startReading(ctx context.Context, cfg *Config) <-chan *batch {
 	batches := make(chan *batch, maxBatchesAhead)
 	r := &lineReader{
@@ -61,8 +61,8 @@ func startReading(ctx context.Context, cfg *Config) <-chan *batch {
 // lineReader reads the input.
 type lineReader struct {
 	in     *bufio.Reader
-	name   string // name is the name of the input in error messages.
-	number int    // number is that of the line that was read last.
+	name   string // the name of the input in error messages.
+	number int    // of the line that was read last.
 	parser parser
 }
 
@@ -108,17 +108,17 @@ func (r *lineReader) located(e *InputError) error {
 
 // RecordedRequest is a line of a recording.
 type RecordedRequest struct {
-	Line int       // Line is the line's number, from 1.
-	At   time.Time // At is in UTC.
+	Line int       // the line's number, from 1.
+	At   time.Time // in UTC.
 	// Request is shared by lines with the same text; Now is not set. It is nil if Refusal is set.
 	Request *limiter.Request
 	// Refusal is the error with which the service would refuse the request.
 	Refusal error
-	Answer  string // Answer is the recorded answer, one of the constants Answer…; empty if the line has none.
+	Answer  string // the recorded answer, one of the constants Answer…; empty if the line has none.
 }
 
-// Requests yields the requests of cfg.In in order, until the end of the input or of ctx. Of cfg it uses In, Name, Start and
-// AllowClockSteps. Its errors are those of Run; nothing follows an error.
+// Requests yields the requests of cfg.In in order, until the end of the input or of ctx. Of cfg it uses In, Name, Start
+// and AllowClockSteps. Its errors are those of Run; nothing follows an error.
 func Requests(ctx context.Context, cfg Config) iter.Seq2[RecordedRequest, error] {
 	cfg.setDefaults()
 	return func(yield func(RecordedRequest, error) bool) {

@@ -1,7 +1,7 @@
 // Package simulate replays a recorded stream of requests against rules. The clock follows the recording.
 //
-// A reader parses lines (read.go, line.go) ahead of the limiter, which decides on them in order. Each answer becomes a line of
-// output (decision.go) and is counted in the summary (summary.go, busiest.go).
+// A reader parses lines (read.go, line.go) ahead of the limiter, which decides on them in order. Each answer becomes a
+// line of output (decision.go) and is counted in the summary (summary.go, busiest.go).
 package simulate
 
 import (
@@ -55,25 +55,26 @@ var DefaultStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // Progress tells how much of the input a run has decided.
 type Progress struct {
 	Lines   uint64
-	Virtual time.Time     // Virtual is the virtual time of the last line.
-	Elapsed time.Duration // Elapsed is the real time since the run started.
+	Virtual time.Time     // the virtual time of the last line.
+	Elapsed time.Duration // the real time since the run started.
 }
 
 // ErrInterrupted is the error of a run whose context ended. All decisions made until then have been written.
 var ErrInterrupted = errors.New("interrupted")
 
-// Run decides on every line of the input, in order, and writes the decisions. The error is an InputError, ErrInterrupted, or an
-// error of the input, the output or the store. The summary covers the decisions made until then.
+// Run decides on every line of the input, in order, and writes the decisions. The error is an InputError,
+// ErrInterrupted, or an error of the input, the output or the store. The summary covers the decisions made until then.
 //
-// Run flushes the output before it waits for input, so a program can send lines one at a time. When ctx ends, Run does not wait for
-// a Read of the input that is under way.
+// Run flushes the output before it waits for input, so a program can send lines one at a time. When ctx ends, Run does
+// not wait for a Read of the input that is under way.
 func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	cfg.setDefaults()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	now := time.Now()
 	r := &run{
-		cfg: cfg, out: bufio.NewWriterSize(cfg.Out, 64<<10), ruleNames: ruleNamesAsJSON(cfg.Rules), summary: newSummary(cfg.Rules),
+		cfg: cfg, out: bufio.NewWriterSize(cfg.Out, 64<<10), ruleNames: ruleNamesAsJSON(cfg.Rules),
+		summary: newSummary(cfg.Rules),
 		limiter: limiter.New(limiter.Config{
 			Backend: cfg.Backend, KeyPrefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys, ChargeAllOrNothing: cfg.AllOrNothing,
 		}),
@@ -93,14 +94,14 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 type run struct {
 	cfg       Config
 	limiter   *limiter.Limiter
-	ruleNames [][]byte       // ruleNames is the result of ruleNamesAsJSON.
-	answer    limiter.Answer // answer is reused for each request.
-	decision  []byte         // decision is the current line of output.
+	ruleNames [][]byte       // the result of ruleNamesAsJSON.
+	answer    limiter.Answer // reused for each request.
+	decision  []byte         // the current line of output.
 	out       *bufio.Writer
 	summary   *Summary
 
 	startedAt  time.Time
-	progressAt time.Time // progressAt is when Config.Progress was last called.
+	progressAt time.Time // when Config.Progress was last called.
 }
 
 func (r *run) decideAll(ctx context.Context, batches <-chan *batch) error {
@@ -161,7 +162,8 @@ func AnswerOf(over bool, err error) string {
 	return AnswerOK
 }
 
-// decide decides on one line and writes the decision. It ignores the end of ctx, so that each counted decision is also written.
+// decide decides on one line and writes the decision. It ignores the end of ctx, so that each counted decision is also
+// written.
 func (r *run) decide(ctx context.Context, l *line) error {
 	if l.lost > 0 {
 		r.summary.Lost += l.lost

@@ -57,8 +57,8 @@ func (cfg *Config) NewMemory(maxBytes int64) (*memory.Store, error) {
 }
 
 const (
-	redisTimeout  = 5 * time.Second // redisTimeout bounds one decision.
-	deleteTimeout = time.Minute     // deleteTimeout bounds the deletion of all keys at the end.
+	redisTimeout  = 5 * time.Second // bounds one decision.
+	deleteTimeout = time.Minute     // bounds the deletion of all keys at the end.
 )
 
 // openRedis returns a store in the Redis that cfg names. All keys have a random prefix, and close deletes them.

@@ -18,10 +18,11 @@ type Summary struct {
 	Lines uint64
 	// OK and Over count the decisions by the overall code. Refused counts requests that are invalid for the service.
 	OK, Over, Refused uint64
-	// Unmatched counts the descriptors that no rule answers: none matches, or another rule of the request replaces the one that does.
+	// Unmatched counts the descriptors that no rule answers: none matches, or another rule of the request replaces the one
+	// that does.
 	Unmatched uint64
-	// Recorded counts the lines with a recorded answer, and Differing those of them that the run answers differently. FirstDiffering is
-	// the number of the first such line.
+	// Recorded counts the lines with a recorded answer, and Differing those of them that the run answers differently.
+	// FirstDiffering is the number of the first such line.
 	Recorded, Differing uint64
 	FirstDiffering      int
 	// Lost counts the requests that the recording says it lacks.
@@ -39,8 +40,8 @@ type Summary struct {
 // ruleCounts counts the hits of one rule, without dry runs and refunds.
 type ruleCounts struct {
 	hits     uint64
-	admitted uint64 // admitted counts the hits that the rule admitted; one that is not enforced, as in shadow mode, admits all.
-	over     uint64 // over counts the hits over the limit, enforced or not.
+	admitted uint64 // counts the hits that the rule admitted; one that is not enforced, as in shadow mode, admits all.
+	over     uint64 // counts the hits over the limit, enforced or not.
 	// firstOver and lastOver are the virtual times of the hits over the limit, in the order of the lines.
 	firstOver, lastOver time.Time
 	keys                keyCounts
@@ -155,7 +156,8 @@ func (s *Summary) Write(w io.Writer) error {
 		fmt.Fprintf(&b, "requests that the recording lacks: %d; later answers on their counters may differ\n", s.Lost)
 	}
 	if s.Differing > 0 {
-		fmt.Fprintf(&b, "answers as recorded: %d of %d; the first other one is on line %d\n", s.Recorded-s.Differing, s.Recorded, s.FirstDiffering)
+		fmt.Fprintf(&b, "answers as recorded: %d of %d; the first other one is on line %d\n", s.Recorded-s.Differing,
+			s.Recorded, s.FirstDiffering)
 	} else if s.Recorded > 0 {
 		fmt.Fprintf(&b, "answers as recorded: all %d\n", s.Recorded)
 	}
@@ -175,7 +177,13 @@ func (s *Summary) Write(w io.Writer) error {
 }
 
 var columns = []output.Column{
-	{Title: "rule"}, {Title: "hits"}, {Title: "admitted"}, {Title: "over"}, {Title: "first over"}, {Title: "last over"}, {Title: "busiest key"},
+	{Title: "rule"},
+	{Title: "hits"},
+	{Title: "admitted"},
+	{Title: "over"},
+	{Title: "first over"},
+	{Title: "last over"},
+	{Title: "busiest key"},
 }
 
 func (c *ruleCounts) row(name string) []string {

@@ -17,8 +17,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Print writes shell commands that exceed the limit of a rule with few requests, and where to see them. httpAddr and debugAddr are the
-// addresses of these ports; nil if there is none. Print writes nothing if no rule is suited.
+// Print writes shell commands that exceed the limit of a rule with few requests, and where to see them. httpAddr and
+// debugAddr are the addresses of these ports; nil if there is none. Print writes nothing if no rule is suited.
 func Print(w io.Writer, colored bool, set *rules.Set, httpAddr, debugAddr net.Addr) {
 	x := bestExample(set)
 	if x == nil {
@@ -54,7 +54,8 @@ and see 200 turn into 429:
 `, output.Escaped(x.rule.FullName), limitInWords(x.rule), each, bold, x.calls, url, output.Escaped(x.request), plain, x.oneTitle, bold, url, output.Escaped(x.oneRequest), plain, page)
 }
 
-// limitInWords returns what a rule allows: "2 requests per minute, by the clock (UTC)", "4 requests at a time, each for at most 30s".
+// limitInWords returns what a rule allows: "2 requests per minute, by the clock (UTC)", "4 requests at a time, each for
+// at most 30s".
 func limitInWords(r *rules.Rule) string {
 	switch {
 	case r.Limit.Kind == algorithm.Concurrency:
@@ -81,21 +82,23 @@ func localAddress(addr net.Addr) string {
 // example is a rule, and requests that exceed its limit.
 type example struct {
 	rule *rules.Rule
-	// request is a request as JSON for between the single quotes of a shell. With a hold, $i outside of the quotes names it.
+	// request is a request as JSON for between the single quotes of a shell. With a hold, $i outside of the quotes names
+	// it.
 	request string
-	calls   int    // calls is how often request is sent until it is refused.
-	hits    uint64 // hits is its hits_addend; 0 for none.
+	calls   int    // how often request is sent until it is refused.
+	hits    uint64 // its hits_addend; 0 for none.
 	// oneRequest is one more request, and oneTitle says what it shows.
 	oneTitle, oneRequest string
 }
 
 const (
-	shortestTry = 10 * time.Second // shortestTry is longer than a demonstration takes.
-	mostCalls   = 20               // mostCalls is the most calls that are all for one unit. Larger limits get 5 calls for many units.
+	shortestTry = 10 * time.Second // longer than a demonstration takes.
+	mostCalls   = 20               // the most calls that are all for one unit. Larger limits get 5 calls for many units.
 )
 
-// bestExample returns the rule that shows best what a limit is, with requests that match it. Such a rule has few entries to type, a small
-// limit that lets some requests pass, and a window or hold that is longer than the demonstration. It returns nil if there is none.
+// bestExample returns the rule that shows best what a limit is, with requests that match it. Such a rule has few
+// entries to type, a small limit that lets some requests pass, and a window or hold that is longer than the
+// demonstration. It returns nil if there is none.
 func bestExample(set *rules.Set) (best *example) {
 	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(matchingEntries(r))) }
 	for _, r := range set.Rules() {
@@ -109,7 +112,8 @@ func bestExample(set *rules.Set) (best *example) {
 	return best
 }
 
-// isSuited reports whether the text that Print writes describes the limit of r, and a demonstration ends before its window or holds do.
+// isSuited reports whether the text that Print writes describes the limit of r, and a demonstration ends before its
+// window or holds do.
 func isSuited(r *rules.Rule) bool {
 	switch l := &r.Limit; {
 	case r.ChargedLimits != nil:
@@ -122,7 +126,8 @@ func isSuited(r *rules.Rule) bool {
 	return false
 }
 
-// newExample returns requests that exceed the limit of r. It returns nil if there are none, for example because another rule matches first.
+// newExample returns requests that exceed the limit of r. It returns nil if there are none, for example because another
+// rule matches first.
 func newExample(set *rules.Set, r *rules.Rule) *example {
 	x := &example{rule: r, calls: int(r.Requests) + 1, oneTitle: "The body of the answer to one request:"}
 	if r.Requests > mostCalls {
@@ -134,14 +139,16 @@ func newExample(set *rules.Set, r *rules.Rule) *example {
 	}
 	if r.Limit.Kind == algorithm.Concurrency {
 		const id = "$i" // A JSON string has it as it is.
-		entries = append(slices.DeleteFunc(entries, func(e rules.EntryText) bool { return e.Key == r.HoldIDKey }), rules.EntryText{Key: r.HoldIDKey, Value: id})
+		entries = append(slices.DeleteFunc(entries, func(e rules.EntryText) bool { return e.Key == r.HoldIDKey }),
+			rules.EntryText{Key: r.HoldIDKey, Value: id})
 		x.request = exampleRequest(set, r, entries, x.hits)
 		if i := strings.LastIndex(x.request, id); i >= 0 {
 			x.request = x.request[:i] + "'" + id + "'" + x.request[i+len(id):]
 		}
 		entries[len(entries)-1].Value = "1"
 		x.oneTitle = fmt.Sprintf("Request 1 ends with this. Then request %d passes, too:", x.calls)
-		x.oneRequest = exampleRequest(set, r, append(entries, rules.EntryText{Key: rules.HoldActionKey, Value: rules.ReleaseHold.String()}), 0)
+		x.oneRequest = exampleRequest(set, r,
+			append(entries, rules.EntryText{Key: rules.HoldActionKey, Value: rules.ReleaseHold.String()}), 0)
 	} else {
 		x.request = exampleRequest(set, r, entries, x.hits)
 		x.oneRequest = x.request
@@ -173,8 +180,8 @@ func matchingEntries(r *rules.Rule) (entries []rules.EntryText) {
 	return entries
 }
 
-// exampleRequest returns a request as JSON with the entries, which r matches, and a hits_addend if hits is not 0. It returns "" if another
-// rule matches first, or if the JSON has a quote that a shell needs.
+// exampleRequest returns a request as JSON with the entries, which r matches, and a hits_addend if hits is not 0. It
+// returns "" if another rule matches first, or if the JSON has a quote that a shell needs.
 func exampleRequest(set *rules.Set, r *rules.Rule, list []rules.EntryText, hits uint64) string {
 	type descriptor struct {
 		Entries []rules.EntryText `json:"entries"`

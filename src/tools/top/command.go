@@ -38,7 +38,11 @@ type options struct {
 func Command() *cobra.Command {
 	var opt options
 	cmd := command.New(help, opt.service.Argument, func(cmd *cobra.Command, _ []string) error {
-		return opt.service.Ask(cmd, func(ctx context.Context, client *reach.Client) error { return opt.run(ctx, cmd, client) })
+		return opt.service.Ask(cmd, func(ctx context.Context,
+			client *reach.Client,
+		) error {
+			return opt.run(ctx, cmd, client)
+		})
 	})
 	f := cmd.Flags()
 	f.BoolVar(&opt.once, "once", false, "print one snapshot as text and exit; the default if the output is no terminal")
@@ -56,7 +60,8 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// run shows the service that client asks: live if the output is a terminal that knows control sequences, else one snapshot.
+// run shows the service that client asks: live if the output is a terminal that knows control sequences, else one
+// snapshot.
 func (opt *options) run(ctx context.Context, cmd *cobra.Command, client *reach.Client) error {
 	next := func(ctx context.Context) (*snapshot, error) {
 		s, err := fetch(ctx, client, opt.filter)

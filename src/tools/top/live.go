@@ -24,9 +24,12 @@ const (
 	restOfPage  = "\x1b[J"
 )
 
-// watch draws s and then, once a second, what next returns, on the second screen of the terminal out, until ctx ends. After an error of next
-// the last snapshot stays, with its age and the error. size returns the width and the height in cells.
-func watch(ctx context.Context, out io.Writer, size func() (width, height int), s *snapshot, next func(context.Context) (*snapshot, error)) (err error) {
+// watch draws s and then, once a second, what next returns, on the second screen of the terminal out, until ctx ends.
+// After an error of next the last snapshot stays, with its age and the error. size returns the width and the height in
+// cells.
+func watch(ctx context.Context, out io.Writer, size func() (width, height int), s *snapshot,
+	next func(context.Context) (*snapshot, error),
+) (err error) {
 	if _, err := io.WriteString(out, enterScreen); err != nil {
 		return err
 	}
@@ -56,8 +59,8 @@ func watch(ctx context.Context, out io.Writer, size func() (width, height int), 
 	}
 }
 
-// frame returns the bytes that draw lines on a screen of a width. It shortens lines, and quotes those that are not printable, so that
-// texts of callers never control the terminal.
+// frame returns the bytes that draw lines on a screen of a width. It shortens lines, and quotes those that are not
+// printable, so that texts of callers never control the terminal.
 func frame(lines []string, width int) string {
 	var b strings.Builder
 	b.WriteString(startOfPage)

@@ -26,23 +26,24 @@ const (
 
 // filter says what a snapshot has.
 type filter struct {
-	window   string // window of the subjects: operator.WindowMinute or operator.WindowHour
-	domain   string // domain is empty for all domains.
-	rule     string // rule is the full name of a rule; empty for all rules.
-	subjects int    // subjects is how many subjects of each kind are listed at most.
+	window   string // of the subjects: operator.WindowMinute or operator.WindowHour
+	domain   string // empty for all domains.
+	rule     string // the full name of a rule; empty for all rules.
+	subjects int    // how many subjects of each kind are listed at most.
 }
 
 // snapshot is what the service does at one moment. Its JSON is the output of --json.
 type snapshot struct {
 	Address string             `json:"address"`
-	Window  string             `json:"window"` // Window is that of the subjects.
+	Window  string             `json:"window"` // of the subjects.
 	State   operator.State     `json:"state"`
 	Rates   operator.Rates     `json:"rates"`
 	Denied  []operator.Subject `json:"denied"`
 	Hot     []operator.Subject `json:"hot"`
 }
 
-// fetch asks the service for a snapshot. If f names a domain or a rule that the service does not have, the error lists some of them.
+// fetch asks the service for a snapshot. If f names a domain or a rule that the service does not have, the error lists
+// some of them.
 func fetch(ctx context.Context, c *reach.Client, f filter) (*snapshot, error) {
 	s := &snapshot{Address: c.Address, Window: f.window, Denied: []operator.Subject{}, Hot: []operator.Subject{}}
 	if err := c.Get(ctx, "/api/state", nil, &s.State); err != nil {
@@ -74,8 +75,8 @@ func fetch(ctx context.Context, c *reach.Client, f filter) (*snapshot, error) {
 	return s, nil
 }
 
-// applyFilter removes the rates of other domains and rules than those of f. It returns the domain of f, or that of its rule. In its
-// first second a service has no rates, so the domain of a rule is not known, which is no error.
+// applyFilter removes the rates of other domains and rules than those of f. It returns the domain of f, or that of its
+// rule. In its first second a service has no rates, so the domain of a rule is not known, which is no error.
 func (s *snapshot) applyFilter(f filter) (domain string, err error) {
 	if f.domain == "" && f.rule == "" {
 		return "", nil
@@ -86,14 +87,16 @@ func (s *snapshot) applyFilter(f filter) (domain string, err error) {
 		return domain, nil
 	}
 	if domain != "" && !slices.Contains(known, domain) {
-		return "", fmt.Errorf("--domain %s: there is no such domain; the service has %s", output.Printable(domain), listed(known))
+		return "", fmt.Errorf("--domain %s: there is no such domain; the service has %s", output.Printable(domain),
+			listed(known))
 	}
 	s.Rates.Rules = slices.DeleteFunc(s.Rates.Rules, func(r operator.RuleRates) bool {
 		return domain != "" && r.Domain != domain || f.rule != "" && r.Rule != f.rule
 	})
 	if f.rule != "" {
 		if len(s.Rates.Rules) == 0 {
-			return "", fmt.Errorf("--rule %s: there is no such rule; /rlconfig on the debug port lists the names, such as DOMAIN.KEY_VALUE", output.Printable(f.rule))
+			return "", fmt.Errorf("--rule %s: there is no such rule; /rlconfig on the debug port lists the names, such as "+
+				"DOMAIN.KEY_VALUE", output.Printable(f.rule))
 		}
 		domain = s.Rates.Rules[0].Domain
 	}
@@ -131,7 +134,8 @@ func (s *snapshot) sort(by string) {
 		return cmp.Or(compareRates(by, a.PerSecond, b.PerSecond), cmp.Compare(a.Domain, b.Domain))
 	})
 	slices.SortFunc(s.Rates.Rules, func(a, b operator.RuleRates) int {
-		return cmp.Or(compareRates(by, a.PerSecond, b.PerSecond), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule))
+		return cmp.Or(compareRates(by, a.PerSecond, b.PerSecond), cmp.Compare(a.Domain, b.Domain),
+			cmp.Compare(a.Rule, b.Rule))
 	})
 }
 

@@ -52,7 +52,8 @@ func (s *snapshot) storeState() string {
 	return state
 }
 
-// isStore reports whether c is a store. There may be two Redis, whose names begin with that of the store. That of memcached is shorter.
+// isStore reports whether c is a store. There may be two Redis, whose names begin with that of the store. That of
+// memcached is shorter.
 func (s *snapshot) isStore(c operator.Component) bool {
 	return strings.HasPrefix(c.Name, s.State.Store) || strings.HasPrefix(s.State.Store, c.Name)
 }
@@ -97,7 +98,12 @@ var (
 		{Title: "FALLBACK/s", IsNumber: true},
 		{Title: "FAILED/s", IsNumber: true},
 	}
-	subjectColumns = []output.Column{{}, {Title: "PER SECOND", IsNumber: true}, {Title: "HITS", IsNumber: true}, {Title: "RULE"}}
+	subjectColumns = []output.Column{
+		{},
+		{Title: "PER SECOND", IsNumber: true},
+		{Title: "HITS", IsNumber: true},
+		{Title: "RULE"},
+	}
 )
 
 // titled returns columns with a title for the first one.
@@ -106,10 +112,14 @@ func titled(columns []output.Column, title string, more ...output.Column) []outp
 }
 
 func rateCells(name string, r operator.PerSecond, more ...string) []string {
-	return append([]string{name, rate(r.Admitted), rate(r.Denied), rate(r.Near), rate(r.Shadow), rate(r.Fallback), rate(r.Failed)}, more...)
+	return append([]string{
+		name, rate(r.Admitted), rate(r.Denied), rate(r.Near), rate(r.Shadow), rate(r.Fallback),
+		rate(r.Failed),
+	}, more...)
 }
 
-// domainLines returns the table of the domains, with a line for all of them. cells is the width of the terminal, 0 for no bound.
+// domainLines returns the table of the domains, with a line for all of them. cells is the width of the terminal, 0 for
+// no bound.
 func (s *snapshot) domainLines(cells int) []string {
 	rows := [][]string{rateCells("(all)", s.Rates.Total)}
 	for _, d := range s.Rates.Domains {
@@ -138,7 +148,8 @@ func subjectLines(cells int, title, window string, list []operator.Subject) []st
 	return output.Table(cells, titled(subjectColumns, title+", LAST "+strings.ToUpper(window)), rows)
 }
 
-// tables returns the tables of s, each with "(none)" if it has no rows. cells is the width of the terminal, 0 for no bound.
+// tables returns the tables of s, each with "(none)" if it has no rows. cells is the width of the terminal, 0 for no
+// bound.
 func (s *snapshot) tables(cells int) (domains, rules, denied, hot []string) {
 	titled := func(lines []string) []string {
 		if len(lines) == 1 {
@@ -146,7 +157,8 @@ func (s *snapshot) tables(cells int) (domains, rules, denied, hot []string) {
 		}
 		return lines
 	}
-	return s.domainLines(cells), titled(s.ruleLines(cells)), titled(subjectLines(cells, "MOST DENIED", s.Window, s.Denied)),
+	return s.domainLines(cells), titled(s.ruleLines(cells)),
+		titled(subjectLines(cells, "MOST DENIED", s.Window, s.Denied)),
 		titled(subjectLines(cells, "HOTTEST", s.Window, s.Hot))
 }
 
@@ -155,7 +167,8 @@ func (s *snapshot) head() []string {
 	return slices.Concat([]string{s.stateLine()}, s.quotaLines(), s.problemLines())
 }
 
-// join returns the head and the tables, with an empty line before each table. listed is how many rules are in the tables.
+// join returns the head and the tables, with an empty line before each table. listed is how many rules are in the
+// tables.
 func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []string) {
 	lines = head
 	for _, table := range tables {
@@ -173,8 +186,8 @@ func (s *snapshot) text(cells int) string {
 	return strings.Join(s.join(s.head(), len(s.Rates.Rules), domains, rules, denied, hot), "\n") + "\n"
 }
 
-// screen returns the lines of a screen. The rules get what the other tables leave. age is that of s, and problem why there is no newer
-// snapshot, or nil.
+// screen returns the lines of a screen. The rules get what the other tables leave. age is that of s, and problem why
+// there is no newer snapshot, or nil.
 func (s *snapshot) screen(width, height int, age time.Duration, problem error) []string {
 	head := s.head()
 	if problem != nil {
