@@ -23,6 +23,8 @@ const (
 	// groupBytes and goLimit are the values of examples/kubernetes.
 	groupBytes = 256 << 20
 	goLimit    = "GOMEMLIMIT=224MiB"
+	// residentBytes is the most memory that may be resident: GOMEMLIMIT includes the program.
+	residentBytes = 224 << 20
 
 	// secret is what no port may show.
 	secret = "hunter2-is-the-secret"

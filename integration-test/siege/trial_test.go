@@ -33,7 +33,7 @@ type attack struct {
 	// ends when x.ctx does.
 	strike func(x *trial)
 
-	peak       int64 // most resident memory; 0: groupBytes
+	peak       int64 // most resident memory; 0: residentBytes
 	kept       int64 // heap that is rightly left afterwards, such as counters; 0: slackHeap
 	goroutines int   // most beyond those before; 0: mostGoroutines
 	// tolerant: the neighbour's calls may fail, since its store is away. They must
@@ -329,7 +329,7 @@ func (x *trial) check() {
 	r, q := x.result, x.result.during
 	most := x.attack.peak
 	if most == 0 {
-		most = groupBytes
+		most = residentBytes
 	}
 	if r.peak > most {
 		x.complain("%d MiB were resident, want at most %d", r.peak>>20, most>>20)
