@@ -3,8 +3,10 @@
 package siege
 
 import (
+	"crypto/tls"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -13,12 +15,14 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"ratelimit/testbed/harness"
 )
 
 var chargedSeed = flag.Uint64("charged.seed", 0, "the seed of the random schedules of TestChargedMemory; 0: a new one")
 
-// chargedConn is what each connection may take that is not charged: half of GOMEMLIMIT is planned for connections.
-const chargedConn = 16 << 10
+// plainConn and tlsConn are what each connection may take that is not charged: half of GOMEMLIMIT is planned for connections.
+const plainConn, tlsConn = 16 << 10, 32 << 10
 
 // TestChargedMemory plays random hostile schedules on all ports that callers reach. What they make the process keep is charged: the
 // live heap and the stacks never exceed 1.3 times what the budget says is held, and 8 MiB, beside what open connections plan for.
@@ -31,8 +35,13 @@ func TestChargedMemory(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	s := startService(t, options{env: []string{"MAX_BUFFERED_BYTES=33554432", "DEBUG_PPROF=true"}})
+	t.Run("plain", func(t *testing.T) { playDeeds(t, rand.New(rand.NewPCG(seed, 0)), nil) })
+	t.Run("TLS", func(t *testing.T) { playDeeds(t, rand.New(rand.NewPCG(seed, 1)), harness.NewCertificates(t)) })
+}
+
+// playDeeds plays a random schedule on a service, with TLS on all ports if it has certificates.
+func playDeeds(t *testing.T, random *rand.Rand, certs *harness.Certificates) {
+	s := startService(t, options{env: []string{"MAX_BUFFERED_BYTES=33554432", "DEBUG_PPROF=true"}, rules: quotaRules, tls: certs})
 	live := func() int64 {
 		bytes, err := s.liveBytes("HeapAlloc", "Stack")
 		if err != nil {
@@ -42,6 +51,10 @@ func TestChargedMemory(t *testing.T) {
 	}
 	live() // A first scrape allocates what later ones use again.
 	base := live()
+	list, each := deeds, int64(plainConn)
+	if certs != nil {
+		list, each = slices.Concat(deeds, tlsDeeds, tlsDeeds), tlsConn
+	}
 	var open []net.Conn
 	hangUp := func(n int) {
 		for _, c := range open[:n] {
@@ -51,7 +64,7 @@ func TestChargedMemory(t *testing.T) {
 	}
 	defer func() { hangUp(len(open)) }()
 	for round := range pickRounds() {
-		deed := deeds[random.IntN(len(deeds))]
+		deed := list[random.IntN(len(list))]
 		n := 1 + random.IntN(60)
 		for range n {
 			addr := map[string]string{"gRPC": s.grpc, "HTTP": s.http, "RESP": s.resp, "divvy": s.divvy}[deed.port]
@@ -60,12 +73,18 @@ func TestChargedMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			open = append(open, c)
-			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // What is not read by then stays in the kernel.
-			_, _ = c.Write([]byte(deed.bytes(random)))          // The service may close the connection.
+			_ = c.SetDeadline(time.Now().Add(time.Second)) // What is not read by then stays in the kernel.
+			switch {
+			case deed.shake != nil:
+				deed.shake(random, c, certs.AnyServer)
+			case certs != nil:
+				_, _ = secure(c, certs.AnyServer).Write([]byte(deed.bytes(random)))
+			default:
+				_, _ = c.Write([]byte(deed.bytes(random))) // The service may close the connection.
+			}
 		}
 		time.Sleep(200 * time.Millisecond)
-		var used, held int64
-		var allowed int64
+		var used, held, allowed int64
 		for range 5 { // What was sent may still be arriving.
 			used = live() - base
 			bytes, err := s.metric("ratelimit_buffered_bytes")
@@ -73,11 +92,12 @@ func TestChargedMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			held = int64(bytes)
-			if allowed = held*13/10 + 8<<20 + int64(len(open))*chargedConn; used <= allowed {
+			if allowed = held*13/10 + 8<<20 + int64(len(open))*each; used <= allowed {
 				break
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
+		t.Logf("%d connections with %s, %d in all: %d KiB are used, %d KiB are charged", n, deed.name, len(open), used>>10, held>>10)
 		if used > allowed {
 			t.Fatalf("round %d, %d connections with %s, %d in all: %d KiB are used, %d KiB are charged, which allows %d KiB",
 				round, n, deed.name, len(open), used>>10, held>>10, allowed>>10)
@@ -86,6 +106,13 @@ func TestChargedMemory(t *testing.T) {
 			hangUp(random.IntN(len(open) + 1))
 		}
 	}
+}
+
+// secure returns a client of TLS, which may speak HTTP/2.
+func secure(c net.Conn, cfg *tls.Config, protocols ...string) *tls.Conn {
+	cfg = cfg.Clone()
+	cfg.NextProtos, cfg.DynamicRecordSizingDisabled = append([]string{"h2", "http/1.1"}, protocols...), true
+	return tls.Client(c, cfg)
 }
 
 // pickRounds returns how many rounds are played.
@@ -100,17 +127,18 @@ func pickRounds() int {
 type deed struct {
 	name, port string
 	bytes      func(r *rand.Rand) string
+	shake      func(r *rand.Rand, c net.Conn, cfg *tls.Config) // shake is set for what a connection does with TLS itself.
 }
 
 var deeds = []deed{
-	{"a list of references", "gRPC", func(r *rand.Rand) string {
+	{name: "a list of references", port: "gRPC", bytes: func(r *rand.Rand) string {
 		return frames(func(w *wire) {
 			block := append([]byte{0x40, 1, 'a', 0x7f, 0x81, 0x07}, strings.Repeat("y", 1024)...)
 			block = append(block, slices.Repeat([]byte{0xbe}, r.IntN(3000))...)
 			_ = w.f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: true, EndStream: true})
 		})
 	}},
-	{"calls without a message", "gRPC", func(r *rand.Rand) string {
+	{name: "calls without a message", port: "gRPC", bytes: func(r *rand.Rand) string {
 		path := []string{shouldRateLimit, checkHealth, watchHealth, "/x/y"}[r.IntN(4)]
 		return frames(func(w *wire) {
 			for range r.IntN(400) {
@@ -118,7 +146,7 @@ var deeds = []deed{
 			}
 		})
 	}},
-	{"messages in small frames", "gRPC", func(r *rand.Rand) string {
+	{name: "messages in small frames", port: "gRPC", bytes: func(r *rand.Rand) string {
 		part := message(false, make([]byte, 60<<10))[:64+r.IntN(2000)]
 		path := []string{shouldRateLimit, checkHealth, watchHealth}[r.IntN(3)]
 		return frames(func(w *wire) {
@@ -130,7 +158,7 @@ var deeds = []deed{
 			}
 		})
 	}},
-	{"answers that are not read", "gRPC", func(r *rand.Rand) string {
+	{name: "answers that are not read", port: "gRPC", bytes: func(r *rand.Rand) string {
 		return frames(func(w *wire) {
 			_ = w.f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 			for range r.IntN(50) {
@@ -139,7 +167,7 @@ var deeds = []deed{
 			}
 		})
 	}},
-	{"watches", "gRPC", func(r *rand.Rand) string {
+	{name: "watches", port: "gRPC", bytes: func(r *rand.Rand) string {
 		return frames(func(w *wire) {
 			for range r.IntN(100) {
 				stream, _ := w.open(watchHealth)
@@ -147,7 +175,23 @@ var deeds = []deed{
 			}
 		})
 	}},
-	{"half a header block", "gRPC", func(r *rand.Rand) string {
+	{name: "quota reports", port: "gRPC", bytes: func(r *rand.Rand) string {
+		return frames(func(w *wire) {
+			for range r.IntN(10) {
+				report := field(1, "siege")
+				for n := range 1 + r.IntN(30) {
+					report += usage(fmt.Sprint(n, strings.Repeat("v", r.IntN(3000))), 1)
+				}
+				stream, _ := w.open(streamQuotas)
+				for sent := message(false, []byte(report)); len(sent) > 0 && r.IntN(20) > 0; { // Some stay unfinished.
+					part := sent[:min(len(sent), 1+r.IntN(16<<10))]
+					_ = w.f.WriteData(stream, false, part)
+					sent = sent[len(part):]
+				}
+			}
+		})
+	}},
+	{name: "half a header block", port: "gRPC", bytes: func(r *rand.Rand) string {
 		return frames(func(w *wire) {
 			_ = w.f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, r.IntN(16<<10))})
 			for range r.IntN(5) {
@@ -155,22 +199,64 @@ var deeds = []deed{
 			}
 		})
 	}},
-	{"half a frame", "gRPC", func(r *rand.Rand) string {
+	{name: "half a frame", port: "gRPC", bytes: func(r *rand.Rand) string {
 		return frames(func(*wire) {}) + "\x00\x3f\xff\x00\x00\x00\x00\x00\x01" + strings.Repeat("x", r.IntN(16<<10))
 	}},
-	{"half a body", "HTTP", func(r *rand.Rand) string {
+	{name: "half a body", port: "HTTP", bytes: func(r *rand.Rand) string {
 		size := 1 + r.IntN(1<<20)
 		return fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", r.IntN(size)))
 	}},
-	{"half a head", "HTTP", func(r *rand.Rand) string {
+	{name: "half a head", port: "HTTP", bytes: func(r *rand.Rand) string {
 		return "POST /json HTTP/1.1\r\n" + strings.Repeat("X-A: b\r\n", r.IntN(7000))
 	}},
-	{"half a command", "RESP", func(r *rand.Rand) string {
+	{name: "half a command", port: "RESP", bytes: func(r *rand.Rand) string {
 		size := 1 + r.IntN(1<<20-100)
 		return fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s", size, strings.Repeat("a", r.IntN(size)))
 	}},
-	{"commands whose replies are not read", "RESP", func(r *rand.Rand) string { return strings.Repeat(array("COMMAND"), r.IntN(2000)) }},
-	{"half a line", "divvy", func(r *rand.Rand) string { return "HIT " + strings.Repeat("a=b ", r.IntN(250_000)) }},
+	{name: "commands whose replies are not read", port: "RESP", bytes: func(r *rand.Rand) string { return strings.Repeat(array("COMMAND"), r.IntN(2000)) }},
+	{name: "half a line", port: "divvy", bytes: func(r *rand.Rand) string { return "HIT " + strings.Repeat("a=b ", r.IntN(250_000)) }},
+}
+
+// tlsDeeds are those of clients with TLS. Each is on one of the ports.
+var tlsDeeds = []deed{
+	{name: "long handshakes", port: "gRPC", shake: longHandshake},
+	{name: "long handshakes", port: "HTTP", shake: longHandshake},
+	{name: "long handshakes", port: "RESP", shake: longHandshake},
+	{name: "unfinished handshakes", port: "gRPC", shake: halfHandshake},
+	{name: "unfinished handshakes", port: "HTTP", shake: halfHandshake},
+	{name: "unfinished handshakes", port: "divvy", shake: halfHandshake},
+	{name: "half a record", port: "gRPC", shake: halfRecord},
+	{name: "half a record", port: "HTTP", shake: halfRecord},
+	{name: "half a record", port: "RESP", shake: halfRecord},
+}
+
+// longHandshake does a handshake that offers up to 60 KB of protocols.
+func longHandshake(r *rand.Rand, c net.Conn, cfg *tls.Config) {
+	_ = secure(c, cfg, slices.Repeat([]string{strings.Repeat("x", 255)}, r.IntN(240))...).Handshake() // The service may close the connection.
+}
+
+// halfHandshake begins a handshake with many short names of protocols, which take more memory than they have bytes.
+func halfHandshake(r *rand.Rand, c net.Conn, cfg *tls.Config) {
+	_ = secure(noAnswers{c}, cfg, slices.Repeat([]string{"h2"}, r.IntN(21_000))...).Handshake() // It fails after the ClientHello.
+}
+
+// halfRecord sends a record of the largest size after a handshake, and begins another one.
+func halfRecord(r *rand.Rand, c net.Conn, cfg *tls.Config) {
+	size := 1 + r.IntN(16<<10)
+	if _, err := secure(c, cfg).Write(make([]byte, size)); err == nil {
+		_, _ = c.Write(append([]byte{23, 3, 3, byte(size >> 8), byte(size)}, make([]byte, r.IntN(size))...)) // As above.
+	}
+}
+
+// noAnswers is a connection on which nothing arrives, and on which the client sends no alert.
+type noAnswers struct{ net.Conn }
+
+func (noAnswers) Read([]byte) (int, error) { return 0, io.EOF }
+func (c noAnswers) Write(b []byte) (int, error) {
+	if b[0] != 22 {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
 }
 
 // frames returns what a connection sends that greets and does something.

@@ -34,10 +34,11 @@ const (
 type options struct {
 	env   []string
 	rules string
-	group int64         // bytes of its memory control group; 0: groupBytes, negative: none
-	files int           // ulimit -n; 0: as the test has it
-	log   string        // a FIFO that gets stderr instead of the log
-	ready time.Duration // how long it may take to be ready; 0: harness.Deadline
+	group int64                 // bytes of its memory control group; 0: groupBytes, negative: none
+	files int                   // ulimit -n; 0: as the test has it
+	log   string                // a FIFO that gets stderr instead of the log
+	ready time.Duration         // how long it may take to be ready; 0: harness.Deadline
+	tls   *harness.Certificates // with which all ports of callers speak TLS; nil: plain text
 }
 
 // service is the program under attack.
@@ -108,6 +109,15 @@ func startService(t *testing.T, o options) *service {
 		"RUNTIME_ROOT=" + s.dir, "RUNTIME_DEBOUNCE=10ms", "RUNTIME_POLL_INTERVAL=0",
 		"SHUTDOWN_TIMEOUT=1s",
 	}, o.env...)
+	scheme := "http://"
+	if o.tls != nil {
+		scheme = "https://"
+		s.client.Transport.(*http.Transport).TLSClientConfig = o.tls.AnyServer
+		s.proc.Env = append(s.proc.Env, "GRPC_SERVER_USE_TLS=true")
+		for _, port := range []string{"GRPC_SERVER", "HTTP", "DIVVY", "RESP"} {
+			s.proc.Env = append(s.proc.Env, port+"_TLS_CERT="+o.tls.Server.Cert, port+"_TLS_KEY="+o.tls.Server.Key)
+		}
+	}
 	begun := time.Now()
 	if err := s.proc.Start(); err != nil {
 		t.Fatalf("starting the service: %v", err)
@@ -122,7 +132,7 @@ func startService(t *testing.T, o options) *service {
 		if err := s.proc.Exited(); err != nil {
 			return harness.Permanent{Err: err}
 		}
-		text, err := s.get("http://" + s.http + "/healthcheck")
+		text, err := s.get(scheme + s.http + "/healthcheck")
 		if err == nil && text != "OK" {
 			err = fmt.Errorf("it says %q", text)
 		}

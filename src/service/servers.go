@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/frontend/tlsconn"
 	"ratelimit/src/service/ports"
 )
 
@@ -73,7 +75,7 @@ func (s *servers) serveHTTP(p *ports.Port, h http.Handler) {
 	s.run(func(context.Context) error {
 		l := p.Listener
 		if p.TLSConfig != nil {
-			l = tls.NewListener(l, p.TLSConfig)
+			l = tlsListener{l, p.TLSConfig}
 		}
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -90,4 +92,19 @@ func (s *servers) serveHTTP(p *ports.Port, h http.Handler) {
 		}
 		return nil
 	})
+}
+
+// tlsListener serves TLS on the connections of the embedded Listener, which come from a connlimit.Listener.
+type tlsListener struct {
+	net.Listener
+	cfg *tls.Config
+}
+
+// Accept returns the next connection. net/http does its handshake.
+func (l tlsListener) Accept() (net.Conn, error) {
+	raw, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return tlsconn.Server(raw, l.cfg, raw.(*connlimit.Conn)), nil
 }

@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"ratelimit/src/frontend/tlsconn"
 )
 
 // phase is where a connection is in its life; see the package's comment.
@@ -82,8 +84,9 @@ func (c *conn) handshake() (ok bool) {
 	if c.server.cfg.TLS == nil {
 		return true
 	}
-	t := tls.Server(c.raw, c.server.cfg.TLS)
+	t := tlsconn.Server(c.raw, c.server.cfg.TLS, c.account)
 	if err := t.HandshakeContext(c.ctx); err != nil {
+		t.Release()
 		if wrong := WrongHandshake(err); wrong != nil {
 			c.server.cfg.OnProtocolError(c.raw.RemoteAddr(), wrong)
 		}
@@ -120,6 +123,9 @@ func (c *conn) release() {
 	c.mu.Unlock()
 	if isLast {
 		c.account.ReleaseBytes(int64(len(c.block.payload)) + c.chargedBytes)
+		if t, ok := c.net.(*tlsconn.Conn); ok {
+			t.Release()
+		}
 		c.account.Close()
 		c.server.forget(c)
 	}

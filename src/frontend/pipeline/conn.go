@@ -1,7 +1,7 @@
 package pipeline
 
 import (
-	"crypto/tls"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/frontend/tlsconn"
 )
 
 const (
@@ -79,9 +80,9 @@ func (c *conn) sendFaultReply(reason error) {
 
 // answerRequests answers requests until the connection ends. It returns a *Fault, or another error.
 func (c *conn) answerRequests() error {
-	if t, ok := c.Conn.(*tls.Conn); ok {
-		_ = c.tcpConn.SetDeadline(time.Now().Add(handshakeTimeout)) // If SetDeadline fails, the handshake fails, too.
-		if err := t.Handshake(); err != nil {
+	if t, ok := c.Conn.(*tlsconn.Conn); ok {
+		_ = c.tcpConn.SetDeadline(time.Now().Add(handshakeTimeout))      // If SetDeadline fails, the handshake fails, too.
+		if err := t.HandshakeContext(context.Background()); err != nil { // A stop of the server closes the connection.
 			return err
 		}
 	}
@@ -225,7 +226,7 @@ func (c *conn) awaitRefusedRequest() error {
 // drainInput closes the sending side and discards what the client still sends. If the connection
 // were closed with unread input, TCP would drop replies that are on their way.
 func (c *conn) drainInput() {
-	if t, ok := c.Conn.(*tls.Conn); ok && t.CloseWrite() != nil {
+	if t, ok := c.Conn.(*tlsconn.Conn); ok && t.CloseWrite() != nil {
 		return
 	}
 	half, ok := c.tcpConn.(interface{ CloseWrite() error })

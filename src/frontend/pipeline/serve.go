@@ -2,12 +2,12 @@ package pipeline
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
+	"ratelimit/src/frontend/tlsconn"
 )
 
 const (
@@ -62,7 +62,7 @@ func (s *Server) startConn(raw net.Conn) {
 		c.memoryAccount, c.isRefused = limited.MemoryAccount, false
 	}
 	if s.cfg.TLS != nil {
-		c.Conn = tls.Server(raw, s.cfg.TLS)
+		c.Conn = tlsconn.Server(raw, s.cfg.TLS, c.memoryAccount)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -143,7 +143,7 @@ func (m *RawMessage) release() {
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch in := v.(type) {
 	case *callMemory:
-		in.receivedMessage = data.MaterializeToBuffer(mem.DefaultBufferPool())
+		in.receivedMessage = joinMessage(data)
 	case *RawMessage:
 		if in.length = data.Len(); in.length <= in.MaxBytes { // RecvMsg refuses others.
 			in.Bytes = slices.Grow(in.Bytes[:0], in.length)[:in.length]
@@ -153,6 +153,17 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	return nil
+}
+
+// maxPooledMessageBytes is the size of a message that takes less than four times its memory from grpc-go's pool, whose next size is 1 MiB.
+const maxPooledMessageBytes = 32 << 10
+
+// joinMessage returns the bytes of data in one piece.
+func joinMessage(data mem.BufferSlice) mem.Buffer {
+	if len(data) == 1 || data.Len() <= maxPooledMessageBytes {
+		return data.MaterializeToBuffer(mem.DefaultBufferPool())
+	}
+	return mem.SliceBuffer(data.Materialize())
 }
 
 // Marshal encodes the message v. If v is a *reply, it returns the bytes of v.

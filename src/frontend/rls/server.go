@@ -166,7 +166,7 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 func (srv *Server) connectionOptions(cfg ServerConfig) []grpc.ServerOption {
 	creds := insecure.NewCredentials()
 	if cfg.TLS != nil {
-		creds = credentials.NewTLS(cfg.TLS)
+		creds = chargedTLS{credentials.NewTLS(cfg.TLS), cfg.MemoryBudget}
 	}
 	return []grpc.ServerOption{
 		grpc.Creds(guardedCredentials{creds, srv.guard, srv.connsCtx, cfg.OnProtocolError}),

@@ -334,3 +334,19 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 		harness.Until(t, "nothing is charged", func() bool { return cfg.MemoryBudget.HeldBytes() == 0 })
 	})
 }
+
+// TestLongMessageTakesItsLength checks that a message that came in pieces takes little more memory than its length, which is charged.
+func TestLongMessageTakesItsLength(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int{1 << 10, 33 << 10, 100 << 10} {
+		half := mem.SliceBuffer(make([]byte, length/2))
+		c := new(callMemory)
+		if err := newCodec().Unmarshal(mem.BufferSlice{half, half}, c); err != nil {
+			t.Fatal(err)
+		}
+		if b := c.receivedMessage.ReadOnlyData(); len(b) != length || cap(b) > 4*length {
+			t.Errorf("a message of %d bytes has %d, and takes %d", length, len(b), cap(b))
+		}
+		c.receivedMessage.Free()
+	}
+}
