@@ -22,7 +22,7 @@ import (
 var chargedSeed = flag.Uint64("charged.seed", 0, "the seed of the random schedules of TestChargedMemory; 0: a new one")
 
 // plainConn and tlsConn are what each connection may take that is not charged: half of GOMEMLIMIT is planned for connections.
-const plainConn, tlsConn = 16 << 10, 32 << 10
+const plainConn, tlsConn = 20 << 10, 36 << 10
 
 // TestChargedMemory plays random hostile schedules on all ports that callers reach. What they make the process keep is charged: the
 // live heap and the stacks never exceed 1.3 times what the budget says is held, and 8 MiB, beside what open connections plan for.

@@ -10,11 +10,16 @@ import (
 )
 
 const (
-	operatorConns  = 256      // operatorConns bounds the connections of each port for operators.
-	minPortConns   = 8        // minPortConns holds even if memory or open files suffice for fewer connections.
-	WarnBelowConns = 1000     // WarnBelowConns: a warning is logged if no port takes as many connections.
-	idleConnBytes  = 16 << 10 // idleConnBytes is about what an idle connection needs: 9 KiB on the gRPC port.
-	idleTLSBytes   = 32 << 10 // idleTLSBytes is the same with TLS: 23 KiB on the gRPC port, 26 KiB with a client certificate.
+	// IdleConnBytes is what is planned for a connection: an idle one takes 9 KiB on the gRPC port, and 19 KiB on the HTTP port.
+	IdleConnBytes = 20 << 10
+	// IdleTLSBytes is the same with TLS: 32 KiB on the gRPC port with a client certificate.
+	IdleTLSBytes = 36 << 10
+)
+
+const (
+	operatorConns  = 256  // operatorConns bounds the connections of each port for operators.
+	minPortConns   = 8    // minPortConns holds even if memory or open files suffice for fewer connections.
+	WarnBelowConns = 1000 // WarnBelowConns: a warning is logged if no port takes as many connections.
 
 	PressureIdleTimeout = 10 * time.Second // PressureIdleTimeout replaces idleTimeout while an HTTP port is nearly full.
 	unreadAnswerTimeout = 10 * time.Second // unreadAnswerTimeout ends the connection of a client that does not read its answers.
@@ -39,9 +44,9 @@ func (r *Process) affordableConns(hasTLS bool) (room int, why string) {
 		room = r.OpenFiles - reserved
 		why = fmt.Sprintf("the process may open %d files (`ulimit -n`), of which %d are kept for stores, rules and probes", r.OpenFiles, reserved)
 	}
-	each, with := int64(idleConnBytes), ""
+	each, with := int64(IdleConnBytes), ""
 	if hasTLS { // Callers choose which ports they fill.
-		each, with = idleTLSBytes, " with TLS"
+		each, with = IdleTLSBytes, " with TLS"
 	}
 	if n := r.MemoryBytes / 2 / each; n < int64(room) {
 		room = int(n)
