@@ -43,8 +43,8 @@ func (s *servers) admitCallers() error {
 }
 
 // closedPortsNote is the end of a message about missing rules. It says what they mean for callers.
-func (s *foundation) closedPortsNote() string {
-	if s.Settings.ForceStartWithoutConfig {
+func (f *foundation) closedPortsNote() string {
+	if f.Settings.ForceStartWithoutConfig {
 		return ""
 	}
 	return " and the ports of callers stay closed"

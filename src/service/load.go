@@ -81,9 +81,9 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 }
 
 // failStart ends the process because of err.
-func (r *ruleSources) failStart(err error) {
+func (s *ruleSources) failStart(err error) {
 	select {
-	case r.firstLoadFailed <- err:
+	case s.firstLoadFailed <- err:
 	default: // The channel is full: an earlier error already ends the process.
 	}
 }
@@ -118,20 +118,20 @@ func (s *ruleSources) logRules(set *rules.Set) {
 	}
 }
 
-func (s *foundation) logProblems(source *ruleSource, l reload.Result) {
-	state := "none are in force yet" + s.closedPortsNote()
+func (f *foundation) logProblems(source *ruleSource, l reload.Result) {
+	state := "none are in force yet" + f.closedPortsNote()
 	if l.Set != nil {
 		state = "domains that they do not touch take effect"
-	} else if source.health.isLoaded(s.health) {
+	} else if source.health.isLoaded(f.health) {
 		state = "the old ones stay in force"
 	}
-	s.log.important.WithFields(source.logFields(l)).Errorf("rules refused, %s", state)
+	f.log.important.WithFields(source.logFields(l)).Errorf("rules refused, %s", state)
 	var problems rules.Problems
 	if !errors.As(l.Err, &problems) {
-		s.log.important.Error(l.Err)
+		f.log.important.Error(l.Err)
 		return
 	}
-	logProblemList(s.log.important.Error, problems, "problems")
+	logProblemList(f.log.important.Error, problems, "problems")
 }
 
 const maxProblemsLogged = 100

@@ -28,26 +28,39 @@ func newPorts(s *settings.Settings) *portSet {
 	p := &portSet{
 		Budget: budget,
 		HTTP: &ports.Port{
-			Name: "http", OpensAtStart: !s.NoHTTP, AddrVariable: "PORT", Address: ports.HostPort(s.Host, s.Port), MaxConns: s.HTTPMaxConns, ConnLimits: web,
+			Name: "http", OpensAtStart: !s.NoHTTP, AddrVariable: "PORT", Address: ports.HostPort(s.Host, s.Port),
+			MaxConns: s.HTTPMaxConns, ConnLimits: web,
 			TLS: s.HTTPTLS, TLSVariable: "HTTP_TLS_CERT", ALPN: http1,
 		},
 		GRPC: &ports.Port{
-			Name: "grpc", OpensAtStart: !s.NoGRPC, AwaitsRules: true, AddrVariable: "GRPC_PORT", Address: ports.HostPort(s.GRPCHost, s.GRPCPort), Socket: s.GRPCUDS,
+			Name: "grpc", OpensAtStart: !s.NoGRPC, AwaitsRules: true, AddrVariable: "GRPC_PORT",
+			Address: ports.HostPort(s.GRPCHost, s.GRPCPort), Socket: s.GRPCUDS,
 			MaxConns: s.GRPCMaxConns, ConnLimits: &connlimit.Config{GreetingWrites: ports.GRPCHandshakeWrites},
 			TLS: s.GRPCTLS, TLSVariable: "GRPC_SERVER_TLS_CERT", ALPN: []string{"h2"},
 		},
 		Debug: &ports.Port{
-			Name: "debug", IsForOperators: true, OpensAtStart: !s.NoDebug, IsOptional: true, AddrVariable: "DEBUG_PORT", Address: ports.HostPort(s.DebugHost, s.DebugPort), ConnLimits: web,
+			Name: "debug", IsForOperators: true, OpensAtStart: !s.NoDebug, IsOptional: true, AddrVariable: "DEBUG_PORT",
+			Address: ports.HostPort(s.DebugHost, s.DebugPort), ConnLimits: web,
 			TLS: s.DebugTLS, TLSVariable: "DEBUG_TLS_CERT", ALPN: http1,
 		},
-		Health: &ports.Port{Name: "health", IsForOperators: true, OpensAtStart: s.Health, AddrVariable: "HEALTH_PORT", Address: ports.HostPort(s.HealthHost, s.HealthPort), ConnLimits: web},
-		Prometheus: &ports.Port{
-			Name: "prometheus", IsForOperators: true, OpensAtStart: s.Sink == settings.SinkPrometheus, IsOptional: true, AddrVariable: "PROMETHEUS_ADDR",
-			Address: s.PrometheusAddr, ConnLimits: web,
+		Health: &ports.Port{
+			Name: "health", IsForOperators: true, OpensAtStart: s.Health, AddrVariable: "HEALTH_PORT",
+			Address: ports.HostPort(s.HealthHost, s.HealthPort), ConnLimits: web,
 		},
-		Divvy: &ports.Port{Name: "divvy", OpensAtStart: s.Divvy.OpensAtStart, AwaitsRules: true, AddrVariable: "DIVVY_PORT", Address: ports.HostPort(s.Divvy.Host, s.Divvy.Port)},
+		Prometheus: &ports.Port{
+			Name: "prometheus", IsForOperators: true, OpensAtStart: s.Sink == settings.SinkPrometheus, IsOptional: true,
+			AddrVariable: "PROMETHEUS_ADDR",
+			Address:      s.PrometheusAddr, ConnLimits: web,
+		},
+		Divvy: &ports.Port{
+			Name: "divvy", OpensAtStart: s.Divvy.OpensAtStart, AwaitsRules: true, AddrVariable: "DIVVY_PORT",
+			Address: ports.HostPort(s.Divvy.Host, s.Divvy.Port),
+		},
 	}
-	p.RESP = &ports.Port{Name: "resp", OpensAtStart: s.RESP.Enabled, AwaitsRules: true, AddrVariable: "RESP_PORT", Address: ports.HostPort(s.RESP.Host, s.RESP.Port)}
+	p.RESP = &ports.Port{
+		Name: "resp", OpensAtStart: s.RESP.Enabled, AwaitsRules: true, AddrVariable: "RESP_PORT",
+		Address: ports.HostPort(s.RESP.Host, s.RESP.Port),
+	}
 	if s.RESP.Enabled {
 		p.RESP.MaxConns, p.RESP.TLS, p.RESP.TLSVariable = s.RESP.MaxConns, s.RESP.TLS, "RESP_TLS_CERT"
 	}
@@ -62,7 +75,8 @@ func newPorts(s *settings.Settings) *portSet {
 	}
 	if s.Sink == settings.SinkDivvy {
 		p.Divvy.AddrVariable, p.Prometheus.IsOptional = "PORT", false
-		p.Prometheus.OpensAtStart, p.Prometheus.AddrVariable, p.Prometheus.Address = s.DivvyVariables.HTTP, "HTTP_SERVICE_PORT", ports.HostPort("", s.DivvyVariables.HTTPPort)
+		p.Prometheus.OpensAtStart, p.Prometheus.AddrVariable, p.Prometheus.Address = s.DivvyVariables.HTTP,
+			"HTTP_SERVICE_PORT", ports.HostPort("", s.DivvyVariables.HTTPPort)
 	}
 	p.List = ports.List{p.HTTP, p.GRPC, p.Debug, p.Health, p.Prometheus, p.Divvy, p.RESP}
 	return p
@@ -104,12 +118,13 @@ func (f *foundation) warnOpenDebug(debug *ports.Port) {
 		return
 	}
 	if addr, ok := debug.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
-		f.log.Warnf("the debug port %v shows rules, counters and profiles without a token to all that reach it: set DEBUG_TOKEN, or DEBUG_HOST=127.0.0.1", addr)
+		f.log.Warnf("the debug port %v shows rules, counters and profiles without a token to all that reach it: set "+
+			"DEBUG_TOKEN, or DEBUG_HOST=127.0.0.1", addr)
 	}
 }
 
-// openPorts opens the ports that the settings ask for, as far as files and memory of the process suffice for their connections. The ports
-// of callers refuse connections until OpenForCallers.
+// openPorts opens the ports that the settings ask for, as far as files and memory of the process suffice for their
+// connections. The ports of callers refuse connections until OpenForCallers.
 func (f *foundation) openPorts() (*portSet, error) {
 	p := newPorts(f.Settings)
 	if lowered := p.LowerConnCaps(ports.Process{

@@ -52,8 +52,8 @@ type ruleSource struct {
 }
 
 // Reload makes all sources load their rules again, even if nothing changed. It never blocks.
-func (r *ruleSources) Reload() {
-	for _, source := range r.list {
+func (s *ruleSources) Reload() {
+	for _, source := range s.list {
 		source.reloader.Reload()
 	}
 }
@@ -80,45 +80,45 @@ func (s *ruleSources) reloadConfig(source *ruleSource, onLoad func(reload.Result
 	return cfg
 }
 
-func (s *foundation) ruleOptions() compile.Options {
+func (f *foundation) ruleOptions() compile.Options {
 	return compile.Options{
-		MergeDomains:        s.Settings.MergeDomainConfig,
-		ChargesAllOrNothing: s.Settings.StopIncrementWhenOver,
-		Store:               StoreLimits(s.Settings.BackendType),
-		Fallback:            defaultFallback(s.Settings),
+		MergeDomains:        f.Settings.MergeDomainConfig,
+		ChargesAllOrNothing: f.Settings.StopIncrementWhenOver,
+		Store:               StoreLimits(f.Settings.BackendType),
+		Fallback:            defaultFallback(f.Settings),
 	}
 }
 
 // requireOrderedList reads the rules before any port is open, if they must be one ordered list.
-func (s *foundation) requireOrderedList() error {
-	if !s.RequireOrderedList {
+func (f *foundation) requireOrderedList() error {
+	if !f.RequireOrderedList {
 		return nil
 	}
-	reads := &files.Reads{Timeout: s.Settings.RuntimeReadTimeout}
+	reads := &files.Reads{Timeout: f.Settings.RuntimeReadTimeout}
 	l, err := files.Read(context.Background(), reads, func() (l reload.Result, _ error) {
-		list, _, err := filerules.Read(s.RulesPath)
+		list, _, err := filerules.Read(f.RulesPath)
 		l.PartCount, l.Err = len(list), err
 		if err == nil {
-			l.Set, _, l.Err = filerules.Load(list, s.ruleOptions())
+			l.Set, _, l.Err = filerules.Load(list, f.ruleOptions())
 		}
 		return l, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.RulesPath, err)
+		return fmt.Errorf("%s: %w", f.RulesPath, err)
 	}
-	s.refuseUnlessOrderedList(&l)
+	f.refuseUnlessOrderedList(&l)
 	if l.Err == nil {
 		return nil
 	}
-	s.logProblems(&ruleSource{logFields: fileLogFields, health: new(sourceHealth)}, l)
+	f.logProblems(&ruleSource{logFields: fileLogFields, health: new(sourceHealth)}, l)
 	return errors.New(firstProblem(l.Err))
 }
 
 // refuseUnlessOrderedList refuses a good load that is not one ordered list, if RequireOrderedList is set.
-func (s *foundation) refuseUnlessOrderedList(l *reload.Result) {
-	if s.RequireOrderedList && l.Err == nil && l.Set.OnlyOrderedListDomain() == nil {
+func (f *foundation) refuseUnlessOrderedList(l *reload.Result) {
+	if f.RequireOrderedList && l.Err == nil && l.Set.OnlyOrderedListDomain() == nil {
 		l.Set, l.Err = nil, rules.Problems{{
-			Pos: rules.Pos{File: s.RulesPath}, Message: "holds no ordered list",
+			Pos: rules.Pos{File: f.RulesPath}, Message: "holds no ordered list",
 			Fix: "write `rules`, or serve it with `ratelimit serve`",
 		}}
 	}

@@ -13,13 +13,13 @@ import (
 // the cap: a shard that must evict from a handful of counters evicts one in use. Above the cap
 // the shards shrink in turn; each drops the counters that have been idle for longest in it.
 type memoryBudget struct {
-	maxBytes        int64 // maxBytes is Config.MaxBytes.
-	graceNanos      int64 // graceNanos is Config.ExpiryGrace in nanoseconds.
+	maxBytes        int64 // Config.MaxBytes.
+	graceNanos      int64 // Config.ExpiryGrace in nanoseconds.
 	numShards       int64
-	usedBytes       atomic.Int64 // usedBytes is the size of all tables, names and overflows.
-	overflowBytes   atomic.Int64 // overflowBytes is the size of all overflows.
-	evictedCounters atomic.Int64 // evictedCounters is Stats.EvictedKeys.
-	usesVirtualTime atomic.Bool  // usesVirtualTime says that callers have set Batch.Now.
+	usedBytes       atomic.Int64 // the size of all tables, names and overflows.
+	overflowBytes   atomic.Int64 // the size of all overflows.
+	evictedCounters atomic.Int64 // Stats.EvictedKeys.
+	usesVirtualTime atomic.Bool  // true if callers have set Batch.Now.
 }
 
 func (b *memoryBudget) addOverflowBytes(bytes int64) {
@@ -35,15 +35,15 @@ func (b *memoryBudget) bytesPerShard() int {
 	return int(max(b.maxBytes-b.overflowBytes.Load(), b.maxBytes/4) / b.numShards)
 }
 
-// slotsPerShard returns how many slots a shard may have, if each has a name of so many bytes on average. Three quarters of the slots
-// are in use at most, so a third of the memory for names is free or has names that are no longer needed.
+// slotsPerShard returns how many slots a shard may have, if each has a name of so many bytes on average. Three quarters
+// of the slots are in use at most, so a third of the memory for names is free or has names that are no longer needed.
 func (b *memoryBudget) slotsPerShard(nameBytes int) int {
 	slots := min(b.bytesPerShard()/(slotBytes+nameBytes), maxTableSlots)
 	return largestBlock(slots*slotBytes) / slotBytes
 }
 
-// largestBlock returns the size of the largest block of memory of up to size bytes. The runtime has blocks of some 70 sizes, and a
-// slice takes the next larger one: up to an eighth more than it needs.
+// largestBlock returns the size of the largest block of memory of up to size bytes. The runtime has blocks of some 70
+// sizes, and a slice takes the next larger one: up to an eighth more than it needs.
 func largestBlock(size int) int {
 	sizes := blockSizes()
 	i, found := slices.BinarySearch(sizes, size)
@@ -77,7 +77,8 @@ func (sh *shard) countWrite() bool {
 	return sh.writeCount == 0
 }
 
-// freeMemory brings the store below its cap, and sweeps it if sweep is set. The caller must not hold the lock of a shard.
+// freeMemory brings the store below its cap, and sweeps it if sweep is set. The caller must not hold the lock of a
+// shard.
 func (s *Store) freeMemory(sweep bool, now int64) {
 	if s.budget.isExceeded(0) {
 		s.reclaimMemory(now)
@@ -93,8 +94,8 @@ func (s *Store) freeMemory(sweep bool, now int64) {
 	}
 }
 
-// sweepExpired frees the overflow of the expired slots of the shard, shrinks a table with few live slots, and returns how many
-// slots it checked.
+// sweepExpired frees the overflow of the expired slots of the shard, shrinks a table with few live slots, and returns
+// how many slots it checked.
 func (sh *shard) sweepExpired(now int64) (checked int) {
 	if sh.overflow == nil {
 		return 0
@@ -113,13 +114,13 @@ const slotsPerReclaim = 1 << 18
 // reclaimState is the state of reclaim between its calls, which visit all shards in turn.
 type reclaimState struct {
 	nextShard        int
-	completedRounds  int    // completedRounds counts how often all shards were visited since the store was below its cap.
-	oldestUseSecond  uint32 // oldestUseSecond is the earliest slot.lastUseSecond that this round has seen.
-	idleBeforeSecond uint32 // idleBeforeSecond is the argument of shard.shrinkTable.
+	completedRounds  int    // counts how often all shards were visited since the store was below its cap.
+	oldestUseSecond  uint32 // the earliest slot.lastUseSecond that this round has seen.
+	idleBeforeSecond uint32 // the argument of shard.shrinkTable.
 }
 
-// reclaimMemory frees memory until the store is below its cap, or until the call has checked slotsPerReclaim slots. In the second
-// case the next write continues. The caller must not hold the lock of a shard.
+// reclaimMemory frees memory until the store is below its cap, or until the call has checked slotsPerReclaim slots. In
+// the second case the next write continues. The caller must not hold the lock of a shard.
 func (s *Store) reclaimMemory(now int64) {
 	if !s.reclaimMu.TryLock() {
 		return // another goroutine reclaims

@@ -8,17 +8,17 @@ import (
 	"io"
 )
 
-// A snapshot is magic, the version of its format in 4 bytes, and chunks. A chunk has the length of its data, a checksum and the data.
-// The checksum is a CRC-32C of all data up to and including this chunk, so a chunk that is missing or elsewhere is found, too. A chunk
-// of length 0 is the last one. All numbers are little-endian.
+// A snapshot is magic, the version of its format in 4 bytes, and chunks. A chunk has the length of its data, a checksum
+// and the data. The checksum is a CRC-32C of all data up to and including this chunk, so a chunk that is missing or
+// elsewhere is found, too. A chunk of length 0 is the last one. All numbers are little-endian.
 //
-// Version 1 has no counters with holds, and has a random bit where a slot or a name says that it is one. Versions 1 and 2 do not say what
-// fixed windows have refused.
+// Version 1 has no counters with holds, and has a random bit where a slot or a name says that it is one. Versions 1 and
+// 2 do not say what fixed windows have refused.
 const (
 	magic              = "ratelimit counters\n\x00"
 	snapshotVersion    = 3
 	chunkHeaderBytes   = 8
-	maxChunkBytes      = 64 << 10 // maxChunkBytes is the length of the longest chunk with its header.
+	maxChunkBytes      = 64 << 10 // the length of the longest chunk with its header.
 	snapshotStartBytes = len(magic) + 4
 )
 
@@ -28,8 +28,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type chunkWriter struct {
 	out      io.Writer
 	checksum uint32
-	chunk    []byte // chunk has chunkHeaderBytes bytes for the header, and the data.
-	err      error  // err is the first error of out. All later calls do nothing.
+	chunk    []byte // chunkHeaderBytes bytes for the header, and the data.
+	err      error  // the first error of out. All later calls do nothing.
 }
 
 // newChunkWriter writes the start of a snapshot to out.
@@ -79,10 +79,10 @@ type chunkReader struct {
 	in       io.Reader
 	checksum uint32
 	chunk    [maxChunkBytes]byte
-	unread   []byte // unread is the part of chunk that was not returned yet.
-	offset   int64  // offset is how many bytes were read from in.
-	ended    bool   // ended is set after the last chunk.
-	version  uint32 // version is that of the format.
+	unread   []byte // the part of chunk that was not returned yet.
+	offset   int64  // how many bytes were read from in.
+	ended    bool   // set after the last chunk.
+	version  uint32 // of the format.
 }
 
 // errTruncated is the error of a snapshot that lacks its end.
@@ -100,7 +100,8 @@ func newChunkReader(in io.Reader) (*chunkReader, error) {
 	r.offset, r.checksum = int64(len(start)), crc32.Checksum(start, castagnoli)
 	r.version = binary.LittleEndian.Uint32(start[len(magic):])
 	if r.version == 0 || r.version > snapshotVersion {
-		return nil, fmt.Errorf("it has version %d of the format, and this program reads versions 1 to %d", r.version, snapshotVersion)
+		return nil, fmt.Errorf("it has version %d of the format, and this program reads versions 1 to %d", r.version,
+			snapshotVersion)
 	}
 	return r, nil
 }

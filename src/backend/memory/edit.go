@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// SetCounts drops each counter, and charges it with its amount; see backend.Editor. Hits meanwhile see the counter before or after
-// the change. SetCounts never waits, so it ignores ctx.
+// SetCounts drops each counter, and charges it with its amount; see backend.Editor. Hits meanwhile see the counter
+// before or after the change. SetCounts never waits, so it ignores ctx.
 func (s *Store) SetCounts(_ context.Context, b *backend.Batch) error {
 	if err := b.Validate(); err != nil {
 		return err
@@ -40,15 +40,18 @@ func (s *Store) setCount(h *backend.Hit, id counterID, now int64) {
 	}
 }
 
-// ResetPrefixes drops the counters whose keys begin with one of prefixes; see backend.Editor. The name of a counter is the start of its
-// key and, in parentheses, what identifies its windows. It holds the lock of one shard at a time.
-func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool, found func(names [][]byte)) error {
+// ResetPrefixes drops the counters whose keys begin with one of prefixes; see backend.Editor. The name of a counter is
+// the start of its key and, in parentheses, what identifies its windows. It holds the lock of one shard at a time.
+func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool,
+	found func(names [][]byte),
+) error {
 	if s.shards[0].names == nil {
 		return fmt.Errorf("%w; MEMORY_COUNTER_NAMES=true keeps them", backend.ErrNoNames)
 	}
 	for i := range prefixes {
 		if n := len(prefixes[i].Text); n > maxNameBytes {
-			return fmt.Errorf("memory: the start of a key has %d bytes, and the store keeps only the first %d of a key: leave out the end", n, maxNameBytes)
+			return fmt.Errorf("memory: the start of a key has %d bytes, and the store keeps only the first %d of a key: leave "+
+				"out the end", n, maxNameBytes)
 		}
 	}
 	var m nameMatches
@@ -67,8 +70,8 @@ func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix,
 
 // nameMatches has the names of counters that ResetPrefixes found in a shard.
 type nameMatches struct {
-	text []byte // text has all names in a row.
-	ends []int  // ends has the end of each name in text.
+	text []byte // all names in a row.
+	ends []int  // the end of each name in text.
 	list [][]byte
 }
 
@@ -106,8 +109,8 @@ func (sh *shard) resetPrefixes(prefixes []backend.KeyPrefix, dryRun bool, m *nam
 	}
 }
 
-// appendTo appends the name of the counter, such as "user_1_ (1m0s gcra)", "user_1_ (24h0m0s fixed_window with holds)" or
-// "user_1_ (concurrency)", to b.
+// appendTo appends the name of the counter, such as "user_1_ (1m0s gcra)", "user_1_ (24h0m0s fixed_window with holds)"
+// or "user_1_ (concurrency)", to b.
 func (e *nameEntry) appendTo(b []byte) []byte {
 	b = append(append(b, e.name...), " ("...)
 	if e.kind == algorithm.Concurrency {

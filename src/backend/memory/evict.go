@@ -13,14 +13,15 @@ import (
 type evictionRank uint32
 
 const (
-	// rankNewcomer counters hold at most an eighth of their limit, and have not been used again in a later second. A flood of new
-	// keys makes mostly newcomers. They are evicted first while they are a quarter of a table or more. With fewer, new counters
-	// would be evicted before their second hit.
+	// rankNewcomer counters hold at most an eighth of their limit, and have not been used again in a later second. A flood
+	// of new keys makes mostly newcomers. They are evicted first while they are a quarter of a table or more. With fewer,
+	// new counters would be evicted before their second hit.
 	rankNewcomer evictionRank = iota
 	// rankActive counters hold more than an eighth of their limit, or were used again.
 	rankActive
-	// rankRefusing counters have reached their limit and refused a hit. They are evicted last while they are at most half of a
-	// table. With more, they rank as active: else an attacker could fill the table with counters that are never evicted.
+	// rankRefusing counters have reached their limit and refused a hit. They are evicted last while they are at most half
+	// of a table. With more, they rank as active: else an attacker could fill the table with counters that are never
+	// evicted.
 	rankRefusing
 
 	numRanks
@@ -73,8 +74,8 @@ func idleTimeBucket(idle uint32) int {
 	return (digits-3)*8 + int(idle>>(digits-4)&7)
 }
 
-// evictCounters drops as many of the live counters that matter least. It allocates nothing: it counts the counters of each step,
-// and drops all steps below the one in which the number is reached, and a part of that one.
+// evictCounters drops as many of the live counters that matter least. It allocates nothing: it counts the counters of
+// each step, and drops all steps below the one in which the number is reached, and a part of that one.
 func (sh *shard) evictCounters(now int64, drop int) {
 	if drop <= 0 {
 		return
@@ -109,7 +110,8 @@ func (sh *shard) evictCounters(now int64, drop int) {
 	sh.budget.evictedCounters.Add(int64(drop))
 }
 
-// rankLevels returns the level of each rank. Counters of lower levels are evicted first, and counters of one level by idle time.
+// rankLevels returns the level of each rank. Counters of lower levels are evicted first, and counters of one level by
+// idle time.
 func (sh *shard) rankLevels(now int64) [numRanks]int {
 	var count [numRanks]int
 	for i := range sh.slots {

@@ -28,7 +28,7 @@ const noCopy = -1
 // counterCopies has the states of counters on which a group has several hits, as the hits so far have changed them.
 // Each list has the counters of some kinds of limits.
 type counterCopies struct {
-	packed  []algorithm.State // packed has the kinds that the other lists do not have.
+	packed  []algorithm.State // the kinds that the other lists do not have.
 	sliding []algorithm.LogDraft
 	held    []algorithm.HeldState
 }

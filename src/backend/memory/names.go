@@ -9,12 +9,12 @@ import (
 	"ratelimit/src/backend"
 )
 
-// nameLog has the names of the counters of a shard, so that operators can find counters by the start of their keys. Every slot that is
-// not empty has its name in the log. New counters append their names.
-// Names of counters that are no longer in the table are removed when the log is full.
+// nameLog has the names of the counters of a shard, so that operators can find counters by the start of their keys.
+// Every slot that is not empty has its name in the log. New counters append their names. Names of counters that are no
+// longer in the table are removed when the log is full.
 //
-// An entry has the hash of the counter's id (8 bytes), its tag with the kind of its limit and isHeld in the low bits (4 bytes), the
-// period in microseconds (a varint), the length of the name (1 byte) and the name.
+// An entry has the hash of the counter's id (8 bytes), its tag with the kind of its limit and isHeld in the low bits (4
+// bytes), the period in microseconds (a varint), the length of the name (1 byte) and the name.
 type nameLog struct {
 	entries    []byte
 	numEntries int
@@ -27,14 +27,14 @@ const maxNameBytes = 255
 type nameEntry struct {
 	id     counterID
 	kind   algorithm.Kind
-	isHeld bool          // isHeld says that the limit has holds.
-	period time.Duration // period is 0 for concurrency.
-	name   []byte        // name points into the log.
+	isHeld bool          // true if the limit has holds.
+	period time.Duration // 0 for concurrency.
+	name   []byte        // points into the log.
 }
 
 const (
-	entryKindMask = 15       // entryKindMask says which bits of the tag of an entry hold the kind.
-	entryIsHeld   = heldForm // entryIsHeld is the bit of the tag of an entry that holds isHeld.
+	entryKindMask = 15       // says which bits of the tag of an entry hold the kind.
+	entryIsHeld   = heldForm // the bit of the tag of an entry that holds isHeld.
 )
 
 // maxEntryHead is the size of the longest entry without its name.
@@ -155,8 +155,9 @@ func (sh *shard) shrinkNames() {
 	}
 }
 
-// makeNameRoom makes room for an entry of so many bytes. It removes names that are not needed, or else uses more of the shard's share of
-// the memory, or else evicts an eighth of the counters. It reports whether it moved counters in the table.
+// makeNameRoom makes room for an entry of so many bytes. It removes names that are not needed, or else uses more of the
+// shard's share of the memory, or else evicts an eighth of the counters. It reports whether it moved counters in the
+// table.
 func (sh *shard) makeNameRoom(size int, now int64) (moved bool) {
 	l := sh.names
 	fits := func() bool { return len(l.entries)+size <= cap(l.entries)-cap(l.entries)/8 }
@@ -168,7 +169,8 @@ func (sh *shard) makeNameRoom(size int, now int64) (moved bool) {
 		return false
 	}
 	most := largestBlock(sh.budget.bytesPerShard() - len(sh.slots)*slotBytes)
-	if want := min(max((len(l.entries)+size)*3/2, minTableSlots*size), most); want > cap(l.entries)+cap(l.entries)/8 && len(l.entries)+size <= want {
+	if want := min(max((len(l.entries)+size)*3/2, minTableSlots*size), most); want > cap(l.entries)+cap(l.entries)/8 &&
+		len(l.entries)+size <= want {
 		sh.resizeNames(want)
 		return false
 	}

@@ -14,9 +14,9 @@ type overflowStates struct {
 	wideStates    arena[wideState]
 	logs          arena[algorithm.Log]
 	heldStates    arena[algorithm.HeldState]
-	logBytes      int64 // logBytes is the size of the hits in logs.
-	heldBytes     int64 // heldBytes is the size of the memory that heldStates refer to.
-	budgetedBytes int64 // budgetedBytes is the size of this overflow as the budget knows it.
+	logBytes      int64 // the size of the hits in logs.
+	heldBytes     int64 // the size of the memory that heldStates refer to.
+	budgetedBytes int64 // the size of this overflow as the budget knows it.
 }
 
 // wideState is a state of several numbers; see pack.
@@ -108,7 +108,8 @@ func (sh *shard) setWideState(sl *slot, w wideState) {
 	sh.updateOverflowBytes()
 }
 
-// evictIfLarge drops a counter whose state takes so many bytes in the overflow, if they are more than half of the memory.
+// evictIfLarge drops a counter whose state takes so many bytes in the overflow, if they are more than half of the
+// memory.
 func (sh *shard) evictIfLarge(sl *slot, bytes int64) {
 	if bytes > sh.budget.maxBytes/2 {
 		sh.dropCounter(sl)
@@ -116,8 +117,9 @@ func (sh *shard) evictIfLarge(sl *slot, bytes int64) {
 	}
 }
 
-// readClockAgain returns the time of a hit that comes at now, before the newest hit of its counter. The other hit may have read the clock
-// later and got the lock first. Then the clock is beyond the newest hit by now, unless it was set back.
+// readClockAgain returns the time of a hit that comes at now, before the newest hit of its counter. The other hit may
+// have read the clock later and got the lock first. Then the clock is beyond the newest hit by now, unless it was set
+// back.
 func (sh *shard) readClockAgain(now int64) int64 {
 	if sh.budget.usesVirtualTime.Load() {
 		return now
@@ -162,7 +164,8 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	return v
 }
 
-// applyHeldHit is apply for a limit with holds, whose state is changed in place. Even a look removes holds that have expired.
+// applyHeldHit is apply for a limit with holds, whose state is changed in place. Even a look removes holds that have
+// expired.
 func (sh *shard) applyHeldHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
 	sl, expired := sh.findSlot(id, now)
 	if sl == nil {
@@ -203,7 +206,8 @@ func (sh *shard) heldExpiry(h *backend.Hit, held *algorithm.HeldState, v *algori
 	return min(held.EmptyAt(h.Limit, now, v), math.MaxInt64-grace) + grace
 }
 
-// setHeldState stores held as the state of sl, which has none yet. It drops the counter if it takes more than half of the memory.
+// setHeldState stores held as the state of sl, which has none yet. It drops the counter if it takes more than half of
+// the memory.
 func (sh *shard) setHeldState(sl *slot, held algorithm.HeldState) {
 	o := sh.ensureOverflow()
 	sl.stateOrIndex = o.heldStates.addItem(held)

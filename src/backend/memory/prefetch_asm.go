@@ -9,8 +9,9 @@ import "ratelimit/src/backend"
 //go:noescape
 func prefetchShard(sh *shard)
 
-// prefetchSlot starts to load the first slot for a hash into the processor's cache. It waits for sh, but not for the slot, and does
-// not lock. It may read the address of a table that is being replaced; the processor ignores a prefetch from an invalid address.
+// prefetchSlot starts to load the first slot for a hash into the processor's cache. It waits for sh, but not for the
+// slot, and does not lock. It may read the address of a table that is being replaced; the processor ignores a prefetch
+// from an invalid address.
 //
 //go:noescape
 func prefetchSlot(sh *shard, hash uint64)

@@ -12,25 +12,26 @@ import (
 
 // slot is one counter. It has no pointers, so the garbage collector skips the tables.
 type slot struct {
-	idHash        uint64 // idHash is the hash of the counter's id.
-	tagFormRank   uint32 // tagFormRank is the tag of the counter's id, with the form and the rank in the low bits. It is 0 in an empty slot.
-	lastUseSecond uint32 // lastUseSecond is the Unix time of the last hit other than a look.
-	stateOrIndex  uint64 // stateOrIndex is the counter's state if that fits, and else where the state is in shard.overflow.
-	expiresAt     int64  // expiresAt is the instant, in Unix nanoseconds, from which another counter may use the slot.
+	idHash uint64 // the hash of the counter's id.
+	// the tag of the counter's id, with the form and the rank in the low bits. It is 0 in an empty slot.
+	tagFormRank   uint32
+	lastUseSecond uint32 // the Unix time of the last hit other than a look.
+	stateOrIndex  uint64 // the counter's state if that fits, and else where the state is in shard.overflow.
+	expiresAt     int64  // the instant, in Unix nanoseconds, from which another counter may use the slot.
 }
 
 const (
-	slotBytes     = 32 // slotBytes is the size of a slot in memory.
-	minTableSlots = 4  // minTableSlots is the number of slots in the smallest table.
+	slotBytes     = 32 // the size of a slot in memory.
+	minTableSlots = 4  // the number of slots in the smallest table.
 )
 
 // The form of a slot says where the state of its counter is.
 const (
-	inlineForm = 1 + iota // inlineForm slots hold the state.
+	inlineForm = 1 + iota // slots hold the state.
 	wideForm              // wideForm slots have the state in overflow.wideStates.items[stateOrIndex].
 	logForm               // logForm slots have the state in overflow.logs.items[stateOrIndex].
 
-	heldForm = 1 << 4 // heldForm slots have the state in overflow.heldStates.items[stateOrIndex].
+	heldForm = 1 << 4 // slots have the state in overflow.heldStates.items[stateOrIndex].
 
 	formMask = 3 | heldForm
 )
@@ -48,16 +49,16 @@ func (sl *slot) hasID(id counterID) bool {
 
 func (sl *slot) isLive(now int64) bool { return sl.tagFormRank != 0 && sl.expiresAt > now }
 
-// shard is an open-addressed hash table with linear probing. A slot that a counter has taken stays taken until the table is
-// rebuilt or compacted, so chains never break. A new counter uses an expired slot on its way.
+// shard is an open-addressed hash table with linear probing. A slot that a counter has taken stays taken until the
+// table is rebuilt or compacted, so chains never break. A new counter uses an expired slot on its way.
 type shard struct {
-	mu         sync.Mutex // mu must be held by callers of all methods.
+	mu         sync.Mutex // must be held by callers of all methods.
 	slots      []slot
 	budget     *memoryBudget
-	overflow   *overflowStates // overflow is nil while all state is in the slots.
-	names      *nameLog        // names is nil if the store keeps no names.
-	takenSlots int32           // takenSlots is the number of slots that are not empty.
-	writeCount uint8           // writeCount counts writes for countWrite, and wraps around.
+	overflow   *overflowStates // nil while all state is in the slots.
+	names      *nameLog        // nil if the store keeps no names.
+	takenSlots int32           // the number of slots that are not empty.
+	writeCount uint8           // counts writes for countWrite, and wraps around.
 	_          [3]byte         // The padding makes a shard as large as a cache line.
 }
 
@@ -125,8 +126,8 @@ func (sh *shard) firstSlotIndex(hash uint64) int {
 	return int(hi)
 }
 
-// findSlot returns the live slot of id. If there is none, it returns an expired slot that id may use, if there is one: its own,
-// so that a counter never has two slots when the clock is set back, or else the first one on the way.
+// findSlot returns the live slot of id. If there is none, it returns an expired slot that id may use, if there is one:
+// its own, so that a counter never has two slots when the clock is set back, or else the first one on the way.
 func (sh *shard) findSlot(id counterID, now int64) (live, expired *slot) {
 	if len(sh.slots) == 0 {
 		return nil, nil
@@ -150,9 +151,11 @@ func (sh *shard) findSlot(id counterID, now int64) (live, expired *slot) {
 	}
 }
 
-// createSlot returns a slot for the counter of h, whose id is id: the expired one that findSlot returned, or an empty one.
+// createSlot returns a slot for the counter of h, whose id is id: the expired one that findSlot returned, or an empty
+// one.
 func (sh *shard) createSlot(h *backend.Hit, id counterID, expired *slot, now int64) *slot {
-	if sh.names != nil && (expired == nil || !expired.hasID(id)) { // The name of a counter that has a slot is there already.
+	// The name of a counter that has a slot is there already.
+	if sh.names != nil && (expired == nil || !expired.hasID(id)) {
 		e := nameOf(h, id)
 		expired = sh.addName(&e, expired, now)
 	}
@@ -161,7 +164,8 @@ func (sh *shard) createSlot(h *backend.Hit, id counterID, expired *slot, now int
 
 // addName adds the name of a counter before it has a slot. It returns expired, or nil if the slot was moved meanwhile.
 func (sh *shard) addName(e *nameEntry, expired *slot, now int64) *slot {
-	if size := maxEntryHead + len(e.name); len(sh.names.entries)+size > cap(sh.names.entries) && sh.makeNameRoom(size, now) {
+	if size := maxEntryHead + len(e.name); len(sh.names.entries)+size > cap(sh.names.entries) &&
+		sh.makeNameRoom(size, now) {
 		expired = nil
 	}
 	sh.names.append(e)
@@ -201,8 +205,8 @@ func (sh *shard) dropCounter(sl *slot) {
 	sl.expiresAt = 0
 }
 
-// dropExpired drops the expired counters. It returns how many are live, how many of these were last used before the second
-// idleBefore, and the earliest second of last use.
+// dropExpired drops the expired counters. It returns how many are live, how many of these were last used before the
+// second idleBefore, and the earliest second of last use.
 func (sh *shard) dropExpired(now int64, idleBefore uint32) (live, idle int, oldestUse uint32) {
 	oldestUse = math.MaxUint32
 	for i := range sh.slots {
@@ -220,8 +224,9 @@ func (sh *shard) dropExpired(now int64, idleBefore uint32) (live, idle int, olde
 	return live, idle, oldestUse
 }
 
-// makeRoom drops expired counters. The table shrinks if most of it is then free, or else doubles while the budget allows. At the
-// cap an eighth of the slots is evicted and the rest is moved in place, so a flood of new counters allocates nothing.
+// makeRoom drops expired counters. The table shrinks if most of it is then free, or else doubles while the budget
+// allows. At the cap an eighth of the slots is evicted and the rest is moved in place, so a flood of new counters
+// allocates nothing.
 func (sh *shard) makeRoom(now int64) {
 	live, _, _ := sh.dropExpired(now, 0)
 	size, most := len(sh.slots), sh.budget.slotsPerShard(sh.names.averageNameBytes())
@@ -238,8 +243,8 @@ func (sh *shard) makeRoom(now int64) {
 	sh.compactTable(now)
 }
 
-// compactTable empties the slots of all dropped counters, and moves the others within the table. It starts at an empty slot, behind
-// which each chain is whole. So a slot moves towards the start of its chain, or stays where it is.
+// compactTable empties the slots of all dropped counters, and moves the others within the table. It starts at an empty
+// slot, behind which each chain is whole. So a slot moves towards the start of its chain, or stays where it is.
 func (sh *shard) compactTable(now int64) {
 	start := 0
 	for sh.slots[start].tagFormRank != 0 {
@@ -262,8 +267,9 @@ func (sh *shard) compactTable(now int64) {
 	}
 }
 
-// shrinkTable frees the memory of expired counters. If the store stays above its cap, it evicts an eighth of the live counters,
-// or all that were last used before the second idleBeforeSecond if they are more. It returns the earliest second of last use.
+// shrinkTable frees the memory of expired counters. If the store stays above its cap, it evicts an eighth of the live
+// counters, or all that were last used before the second idleBeforeSecond if they are more. It returns the earliest
+// second of last use.
 func (sh *shard) shrinkTable(now int64, idleBefore uint32) (oldestUse uint32) {
 	live, idle, oldestUse := sh.dropExpired(now, idleBefore)
 	if live == 0 {

@@ -15,8 +15,8 @@ import (
 	"ratelimit/src/backend/siphash"
 )
 
-// The stream of a snapshot has a header and records. The first byte of a record is its kind. Counters of one shard are neighbours, in
-// the order of the shards. The encoding of a counter has its slot without the form, and then
+// The stream of a snapshot has a header and records. The first byte of a record is its kind. Counters of one shard are
+// neighbours, in the order of the shards. The encoding of a counter has its slot without the form, and then
 //
 //	inline counter  nothing
 //	wide counter    the three numbers of its state
@@ -30,9 +30,9 @@ const (
 	logRecord    = 'L'
 	heldRecord   = 'H'
 	nameRecord   = 'N'
-	endRecord    = 'E' // endRecord is the last record: the number of counters in 8 bytes.
+	endRecord    = 'E' // the last record: the number of counters in 8 bytes.
 
-	headerBytes     = 32 // headerBytes is the size of the header: the time, the grace and the key of the hash.
+	headerBytes     = 32 // the size of the header: the time, the grace and the key of the hash.
 	slotRecordBytes = 1 + slotBytes
 	wideStateBytes  = 24
 )
@@ -43,16 +43,18 @@ const maxSnapshotSkew = time.Minute
 // SnapshotStats says what a snapshot has.
 type SnapshotStats struct {
 	SavedAt  time.Time
-	Counters int64 // Counters counts the counters that were written, or that ReadSnapshot added to the store.
-	Expired  int64 // Expired counts the counters that ReadSnapshot left out because they had expired.
-	Evicted  int64 // Evicted counts the counters that ReadSnapshot left out or evicted because the store has too little room.
+	Counters int64 // counts the counters that were written, or that ReadSnapshot added to the store.
+	Expired  int64 // counts the counters that ReadSnapshot left out because they had expired.
+	Evicted  int64 // counts the counters that ReadSnapshot left out or evicted because the store has too little room.
 }
 
-// WriteSnapshot writes all live counters to w, and the key with which the store hashes names. Hits may be decided meanwhile. Each of
-// them is in the snapshot, or is not; the hits of one group may be in it in part. The lock of a shard is held only for a copy of its
-// table and one of its names, of at most 56 KiB, and for copies of its sliding windows and holds, of 32 KiB or of one counter at a time.
+// WriteSnapshot writes all live counters to w, and the key with which the store hashes names. Hits may be decided
+// meanwhile. Each of them is in the snapshot, or is not; the hits of one group may be in it in part. The lock of a
+// shard is held only for a copy of its table and one of its names, of at most 56 KiB, and for copies of its sliding
+// windows and holds, of 32 KiB or of one counter at a time.
 //
-// It needs some 250 KiB of memory, and as much as the largest counter: 16 bytes for each hit of a sliding window, and 32 for each hold.
+// It needs some 250 KiB of memory, and as much as the largest counter: 16 bytes for each hit of a sliding window, and
+// 32 for each hold.
 func (s *Store) WriteSnapshot(w io.Writer, now time.Time) (SnapshotStats, error) {
 	sw := snapshotWriter{out: newChunkWriter(w), now: now.UnixNano()}
 	var header []byte
@@ -76,10 +78,10 @@ type snapshotWriter struct {
 	out        *chunkWriter
 	now        int64
 	counters   int64
-	slots      []slot // slots and wideStates are copies of those of a shard.
+	slots      []slot // copies of those of a shard.
 	wideStates []wideState
-	longIDs    []counterID // longIDs has the counters of a shard whose states have no fixed length.
-	names      []byte      // names is a copy of the names of a shard.
+	longIDs    []counterID // the counters of a shard whose states have no fixed length.
+	names      []byte      // a copy of the names of a shard.
 	encoded    []byte
 }
 
@@ -180,9 +182,9 @@ func (sl *slot) appendTo(b []byte, kind byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(sl.expiresAt))
 }
 
-// ReadSnapshot adds the counters of the snapshot r that have not expired. The store must be new: no hit may have come yet, and none
-// may come meanwhile. If the store has too little room, it keeps the counters that matter most, as documented at evictionRank.
-// After an error the store is empty. The error says what is wrong with the snapshot.
+// ReadSnapshot adds the counters of the snapshot r that have not expired. The store must be new: no hit may have come
+// yet, and none may come meanwhile. If the store has too little room, it keeps the counters that matter most, as
+// documented at evictionRank. After an error the store is empty. The error says what is wrong with the snapshot.
 func (s *Store) ReadSnapshot(r io.Reader, now time.Time) (st SnapshotStats, err error) {
 	defer func() {
 		if err != nil {
@@ -226,7 +228,7 @@ type snapshotReader struct {
 	in             *chunkReader
 	now            int64
 	savedAt        time.Time
-	graceChange    int64 // graceChange is added to each slot.expiresAt.
+	graceChange    int64 // added to each slot.expiresAt.
 	added, expired int64
 	buffer         [maxEntryHead + maxNameBytes]byte
 	encoded        []byte
@@ -237,7 +239,8 @@ var errMalformed = errors.New("it has a record that is not valid")
 
 // explained returns err as an error that says what is wrong with the snapshot.
 func (r *snapshotReader) explained(err error) error {
-	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF { // The stream has whole chunks, and does not end with a record.
+	// The stream has whole chunks, and does not end with a record.
+	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
 		err = errMalformed
 	}
 	if errors.Is(err, errMalformed) {
@@ -268,7 +271,8 @@ func (r *snapshotReader) readHeader() error {
 		return errMalformed
 	}
 	if ahead := r.savedAt.Sub(time.Unix(0, r.now)); ahead > maxSnapshotSkew {
-		return fmt.Errorf("it is of %s, %v ahead of the clock of this machine", r.savedAt.Format(time.RFC3339), ahead.Round(time.Second))
+		return fmt.Errorf("it is of %s, %v ahead of the clock of this machine", r.savedAt.Format(time.RFC3339),
+			ahead.Round(time.Second))
 	}
 	r.graceChange = r.store.budget.graceNanos - grace
 	r.store.hashKey = siphash.Key{numbers[2], numbers[3]}
@@ -303,8 +307,9 @@ func (r *snapshotReader) readCounter(kind byte) error {
 		return err
 	}
 	sl := slot{
-		idHash: binary.LittleEndian.Uint64(b), tagFormRank: binary.LittleEndian.Uint32(b[8:]), lastUseSecond: binary.LittleEndian.Uint32(b[12:]),
-		stateOrIndex: binary.LittleEndian.Uint64(b[16:]), expiresAt: int64(binary.LittleEndian.Uint64(b[24:])),
+		idHash: binary.LittleEndian.Uint64(b), tagFormRank: binary.LittleEndian.Uint32(b[8:]),
+		lastUseSecond: binary.LittleEndian.Uint32(b[12:]),
+		stateOrIndex:  binary.LittleEndian.Uint64(b[16:]), expiresAt: int64(binary.LittleEndian.Uint64(b[24:])),
 	}
 	if r.in.version == 1 {
 		sl.tagFormRank &^= heldForm
@@ -378,7 +383,8 @@ func (r *snapshotReader) readName() error {
 	return nil
 }
 
-// readLong reads an encoded state of at most that many bytes. Its memory grows with what was read, so that a wrong length needs none.
+// readLong reads an encoded state of at most that many bytes. Its memory grows with what was read, so that a wrong
+// length needs none.
 func (r *snapshotReader) readLong(state encoding.BinaryUnmarshaler, most int64) error {
 	b, err := r.read(4)
 	if err != nil {
@@ -430,7 +436,8 @@ func (r *snapshotReader) addCounter(kind byte, sl slot, st *overflowState) error
 	return nil
 }
 
-// setLog stores log as the state of sl, which has none yet. It drops the counter if the log takes more than half of the memory.
+// setLog stores log as the state of sl, which has none yet. It drops the counter if the log takes more than half of the
+// memory.
 func (sh *shard) setLog(sl *slot, log algorithm.Log) {
 	o := sh.ensureOverflow()
 	sl.stateOrIndex = o.logs.addItem(log)

@@ -9,7 +9,8 @@ import (
 
 // packState writes st, which is neither a fixed nor a sliding window, to sl.
 //
-// Slots have 32 bytes for every kind, so there is one table and one order of eviction. The 16 bytes of count and expires hold
+// Slots have 32 bytes for every kind, so there is one table and one order of eviction. The 16 bytes of count and
+// expires hold
 //
 //	fixed window      the count; the window is part of the id. See setFixedState for refused hits
 //	first-hit window  the count, and the end of the window plus the grace
@@ -17,8 +18,8 @@ import (
 //	                  two periods and the grace
 //	gcra              the arrival time
 //
-// The overflow holds, at the cost of a cache miss, buckets with counts of 2^32 or more or an
-// end beyond the year 2262, arrivals with a last hit, fixed windows that have refused many hits, and the logs of sliding windows.
+// The overflow holds, at the cost of a cache miss, buckets with counts of 2^32 or more or an end beyond the year 2262,
+// arrivals with a last hit, fixed windows that have refused many hits, and the logs of sliding windows.
 func (sh *shard) packState(l *algorithm.Limit, sl *slot, st *algorithm.State) {
 	grace := sh.budget.graceNanos
 	switch l.Kind {
@@ -63,7 +64,10 @@ func (sh *shard) unpackState(l *algorithm.Limit, sl *slot) (st algorithm.State) 
 	case algorithm.FirstHitWindow:
 		st.FirstHit = algorithm.FirstHitState{Count: sl.stateOrIndex, WindowEnd: sl.expiresAt - sh.budget.graceNanos}
 	case algorithm.SlidingWindowCounter:
-		st.SlidingCounter = algorithm.SlidingCounterState{WindowStart: w[0], PreviousCount: uint64(w[1]), CurrentCount: uint64(w[2])}
+		st.SlidingCounter = algorithm.SlidingCounterState{
+			WindowStart: w[0], PreviousCount: uint64(w[1]),
+			CurrentCount: uint64(w[2]),
+		}
 		if sl.form() == inlineForm {
 			st.SlidingCounter = algorithm.SlidingCounterState{
 				WindowStart:   sl.expiresAt - 2*int64(l.Period) - sh.budget.graceNanos,
@@ -88,8 +92,8 @@ const (
 	refusedMask = 1<<refusedBits - 1
 )
 
-// setFixedState writes s to sl. Without refused hits stateOrIndex is the count. With them it has what was admitted, what was refused and
-// the Max of the last refusal, or is in the overflow if one of these is above refusedMask.
+// setFixedState writes s to sl. Without refused hits stateOrIndex is the count. With them it has what was admitted,
+// what was refused and the Max of the last refusal, or is in the overflow if one of these is above refusedMask.
 func (sh *shard) setFixedState(sl *slot, s *algorithm.FixedState) {
 	n, admitted := s.Count, s.Count-s.Refused
 	if s.Refused > 0 {
@@ -119,7 +123,10 @@ func (sh *shard) refusingState(sl *slot) algorithm.FixedState {
 		return algorithm.FixedState{Count: uint64(w[0]), Refused: uint64(w[1]), RefusedMax: uint64(w[2])}
 	}
 	refused := n >> refusedBits & refusedMask
-	return algorithm.FixedState{Count: n&refusedMask + refused, Refused: refused, RefusedMax: n >> (2 * refusedBits) & refusedMask}
+	return algorithm.FixedState{
+		Count: n&refusedMask + refused, Refused: refused,
+		RefusedMax: n >> (2 * refusedBits) & refusedMask,
+	}
 }
 
 // counterState returns the state of id. A log must not be written to.

@@ -19,17 +19,18 @@ import (
 // Config configures a Store.
 type Config struct {
 	// MaxBytes caps the memory of all counters. A counter takes 32 bytes in a table that is at most three quarters full. A
-	// sliding window takes 40 bytes more, and 16 to 32 for each hit. A counter with holds takes 232 bytes more, and what HoldSet
-	// documents. At the cap counters are evicted in the order that rank documents; for a moment the cap may be exceeded by the size
-	// of one key. A sliding window or a counter with holds that takes more than half of it is dropped, too. Locks take 64 bytes more for
-	// each 32 KiB of the cap, and 96 with names. Defaults to DefaultMaxBytes; the smallest cap is MinBytes.
+	// sliding window takes 40 bytes more, and 16 to 32 for each hit. A counter with holds takes 232 bytes more, and what
+	// HoldSet documents. At the cap counters are evicted in the order that rank documents; for a moment the cap may be
+	// exceeded by the size of one key. A sliding window or a counter with holds that takes more than half of it is
+	// dropped, too. Locks take 64 bytes more for each 32 KiB of the cap, and 96 with names. Defaults to DefaultMaxBytes;
+	// the smallest cap is MinBytes.
 	MaxBytes int64
-	// ExpiryGrace is for how long an expired counter is kept at least. A clock that is set back further may or may not find it.
-	// Defaults to a second: enough for a request that reads the clock just before the edge of a window and gets the lock just
-	// after it. At most MaxExpiryGrace.
+	// ExpiryGrace is for how long an expired counter is kept at least. A clock that is set back further may or may not
+	// find it. Defaults to a second: enough for a request that reads the clock just before the edge of a window and gets
+	// the lock just after it. At most MaxExpiryGrace.
 	ExpiryGrace time.Duration
-	// KeepNames keeps the names of counters for ResetPrefixes and for snapshots. The name of a counter takes some 18 bytes more than its
-	// key, and up to as much again for names that are no longer needed.
+	// KeepNames keeps the names of counters for ResetPrefixes and for snapshots. The name of a counter takes some 18 bytes
+	// more than its key, and up to as much again for names that are no longer needed.
 	KeepNames bool
 }
 
@@ -39,8 +40,8 @@ const DefaultMaxBytes = 256 << 20
 // MinBytes is the smallest cap: 16 slots in each shard.
 const MinBytes = minShards * 16 * slotBytes
 
-// A shard has a lock and a table. No call rebuilds or evicts from more than maxTableSlots slots at a time, so each call is short
-// and leaves little garbage. With 256 shards two of 64 cores rarely need the same lock at the same time.
+// A shard has a lock and a table. No call rebuilds or evicts from more than maxTableSlots slots at a time, so each call
+// is short and leaves little garbage. With 256 shards two of 64 cores rarely need the same lock at the same time.
 const (
 	minShards     = 256
 	maxTableSlots = 1024 // 32 KiB, the largest object that the runtime does not round up to pages
@@ -51,16 +52,16 @@ const MaxExpiryGrace = 10 * 365 * 24 * time.Hour
 
 // Store is a backend.Backend. Its zero value is not usable; see New.
 type Store struct {
-	// hashKey is secret, so that a caller cannot choose keys whose hashes collide, or that fill one shard. It must not change while there
-	// are counters.
+	// hashKey is secret, so that a caller cannot choose keys whose hashes collide, or that fill one shard. It must not
+	// change while there are counters.
 	hashKey        siphash.Key
 	shards         []shard
 	budget         memoryBudget
-	groupScratches sync.Pool // groupScratches contains *groupScratch.
+	groupScratches sync.Pool // contains *groupScratch.
 
-	sweptShardCount atomic.Uint32 // sweptShardCount counts the shards that were swept. They are visited in turn.
+	sweptShardCount atomic.Uint32 // counts the shards that were swept. They are visited in turn.
 	reclaimMu       sync.Mutex
-	reclaimState    reclaimState // reclaimState is guarded by reclaimMu.
+	reclaimState    reclaimState // guarded by reclaimMu.
 }
 
 // New returns an empty store.
@@ -73,13 +74,15 @@ func New(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("memory: a cap of %d bytes is below the smallest, %d", cfg.MaxBytes, MinBytes)
 	}
 	s := &Store{
-		hashKey:        siphash.RandomKey(),
-		shards:         make([]shard, max(cfg.MaxBytes/(maxTableSlots*slotBytes), minShards)), // as many as there is memory for full tables
+		hashKey: siphash.RandomKey(),
+		// as many as there is memory for full tables
+		shards:         make([]shard, max(cfg.MaxBytes/(maxTableSlots*slotBytes), minShards)),
 		groupScratches: sync.Pool{New: func() any { return new(groupScratch) }},
 	}
 	s.budget.maxBytes, s.budget.graceNanos, s.budget.numShards = cfg.MaxBytes, int64(cfg.ExpiryGrace), int64(len(s.shards))
 	for i := range s.shards {
-		s.shards[i].budget, s.shards[i].writeCount = &s.budget, uint8(i) // Different counts spread the sweeps evenly from the start.
+		// Different counts spread the sweeps evenly from the start.
+		s.shards[i].budget, s.shards[i].writeCount = &s.budget, uint8(i)
 		if cfg.KeepNames {
 			s.shards[i].names = new(nameLog)
 		}
@@ -138,8 +141,8 @@ func (s *Store) Take(_ context.Context, b *backend.Batch) error {
 	return nil
 }
 
-// takeHits charges hits of which none is atomic. The counters of a large store are rarely in the processor's cache, so takeHits
-// prefetches those of several hits at a time, instead of waiting for one after the other.
+// takeHits charges hits of which none is atomic. The counters of a large store are rarely in the processor's cache, so
+// takeHits prefetches those of several hits at a time, instead of waiting for one after the other.
 func (s *Store) takeHits(hits []backend.Hit, verdicts []backend.Verdict, now int64) {
 	if len(hits) == 1 {
 		verdicts[0] = backend.Verdict{Outcome: s.takeHit(&hits[0], s.counterIDOf(&hits[0], now), now)}
@@ -177,12 +180,12 @@ func (s *Store) takeHit(h *backend.Hit, id counterID, now int64) algorithm.Outco
 	return v
 }
 
-// counterID identifies a counter: 91 bits of keyed hash over the key, the kind, period and calendar of its window, and the start of a fixed
-// window. A counter with holds has one id in all windows, since holds outlive them. Two of 10 million counters share an id with a
-// probability of about 10^-14.
+// counterID identifies a counter: 91 bits of keyed hash over the key, the kind, period and calendar of its window, and
+// the start of a fixed window. A counter with holds has one id in all windows, since holds outlive them. Two of 10
+// million counters share an id with a probability of about 10^-14.
 type counterID struct {
 	hash uint64
-	tag  uint32 // tag is slot.tagFormRank without the form and the rank.
+	tag  uint32 // slot.tagFormRank without the form and the rank.
 }
 
 func (s *Store) counterIDOf(h *backend.Hit, now int64) counterID {

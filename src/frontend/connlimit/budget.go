@@ -9,8 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// MemoryBudget bounds the bytes that all connections of the process hold together, such as for requests that are being decided
-// and for replies that clients have not read. When it is used up, the connections that hold the most are closed:
+// MemoryBudget bounds the bytes that all connections of the process hold together, such as for requests that are being
+// decided and for replies that clients have not read. When it is used up, the connections that hold the most are
+// closed:
 //
 //	budget 100, accounts 60, 25, 10; the third holds 10 more
 //	-> 105 held: the account with 60 is evicted, 45 remain
@@ -44,10 +45,11 @@ func (b *MemoryBudget) EvictedAccounts() int64 { return b.evictedAccounts.Load()
 // MemoryAccount counts the bytes that one connection holds. Its methods may be called from any
 // goroutine. A nil MemoryAccount holds nothing, and HoldBytes always succeeds.
 type MemoryAccount struct {
-	budget           *MemoryBudget
-	onEvict          func(bytes int64)
-	heldBytes        atomic.Int64 // heldBytes is negative after eviction and Close.
-	sampledHeldBytes int64        // sampledHeldBytes is the value of heldBytes by which evictLargestAccounts sorts accounts; guarded by budget.mu.
+	budget    *MemoryBudget
+	onEvict   func(bytes int64)
+	heldBytes atomic.Int64 // negative after eviction and Close.
+	// the value of heldBytes by which evictLargestAccounts sorts accounts; guarded by budget.mu.
+	sampledHeldBytes int64
 }
 
 // closedHeldBytes is the value of MemoryAccount.heldBytes after eviction and Close. HoldBytes never makes it positive.

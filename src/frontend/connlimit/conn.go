@@ -14,17 +14,17 @@ type Conn struct {
 	net.Conn
 	*MemoryAccount
 	listener        *Listener
-	unansweredBytes atomic.Int64 // unansweredBytes is how many held bytes MarkAnswered releases.
+	unansweredBytes atomic.Int64 // how many held bytes MarkAnswered releases.
 	writeCount      atomic.Uint32
 	isBusy          atomic.Bool
 
 	// listener.mu guards the fields below.
 
-	idleList       *list.List // idleList is one of the listener's lists; nil while c is busy and after removal.
+	idleList       *list.List // one of the listener's lists; nil while c is busy and after removal.
 	listElement    *list.Element
 	idleSince      time.Time
-	writesWhenIdle uint32 // writesWhenIdle is the value of writeCount at idleSince.
-	isRemoved      bool   // isRemoved says that the listener no longer counts c.
+	writesWhenIdle uint32 // the value of writeCount at idleSince.
+	isRemoved      bool   // true if the listener no longer counts c.
 }
 
 // appendToList appends c to conns. The caller holds the listener's mu.

@@ -2,8 +2,8 @@
 // bytes that the connections of all ports hold. When the port is full, the connection that has
 // been idle for longest is closed for a new one.
 //
-// A connection becomes idle when it is accepted and after each write to it. Only writes count: a client that sends one byte a
-// second is idle. An HTTP connection is busy from the end of a request to its answer, see TrackHTTPServer.
+// A connection becomes idle when it is accepted and after each write to it. Only writes count: a client that sends one
+// byte a second is idle. An HTTP connection is busy from the end of a request to its answer, see TrackHTTPServer.
 //
 // Established connections have been answered; all others are fresh. An eighth of the port is
 // reserved for fresh connections. A new connection on a full port closes
@@ -32,7 +32,8 @@ type Config struct {
 	MaxConnections int
 	// GreetingWrites is how many writes precede the first answer on a connection, as in a TLS handshake.
 	GreetingWrites int
-	// MaxIdleUnderPressure is how long a connection may be idle while over 3/4 of MaxConnections are open. 0 means no bound.
+	// MaxIdleUnderPressure is how long a connection may be idle while over 3/4 of MaxConnections are open. 0 means no
+	// bound.
 	MaxIdleUnderPressure time.Duration
 	// UnreadTimeout is how long a client may leave output unread before the kernel closes the
 	// connection; on Linux only. 0 means no bound.
@@ -191,9 +192,10 @@ func (l *Listener) markIdle(c *Conn, now time.Time) {
 	c.appendToList(conns, now)
 }
 
-// tryAddToEstablished reports whether c becomes established. An eighth of MaxConnections is reserved for fresh connections. If no other
-// place is free, c takes the place of the longest idle established connection, but only if c was written to more often: a flood
-// of connections with one request each must not displace lasting ones. The caller holds mu.
+// tryAddToEstablished reports whether c becomes established. An eighth of MaxConnections is reserved for fresh
+// connections. If no other place is free, c takes the place of the longest idle established connection, but only if c
+// was written to more often: a flood of connections with one request each must not displace lasting ones. The caller
+// holds mu.
 func (l *Listener) tryAddToEstablished(c *Conn, now time.Time) bool {
 	if int(c.writesWhenIdle) <= l.cfg.GreetingWrites {
 		return false

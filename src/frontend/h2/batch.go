@@ -15,32 +15,36 @@ import (
 	"time"
 )
 
-// Batch is calls of one connection that arrived together. Config.Decide answers each once, in any order; else it gets INTERNAL.
+// Batch is calls of one connection that arrived together. Config.Decide answers each once, in any order; else it gets
+// INTERNAL.
 type Batch struct {
-	// Calls are the calls to answer, at least one. Refer to them by index: the connection may change other fields of a Call meanwhile.
+	// Calls are the calls to answer, at least one. Refer to them by index: the connection may change other fields of a
+	// Call meanwhile.
 	Calls    []Call
-	Received time.Time // Received is when the calls arrived.
+	Received time.Time // when the calls arrived.
 
 	conn *conn
 	ctx  context.Context
-	all  []Call // all has the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
-	// byStream has the indices of all in the order of streams. It is empty if all is in that order, and before the first find.
+	all  []Call // the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
+	// byStream has the indices of all in the order of streams. It is empty if all is in that order, and before the first
+	// find.
 	byStream    []int32
-	isUnordered bool   // isUnordered says that all is not in the order of streams.
-	out         []byte // out has the frames of the answers to Calls so far.
-	buffer      []byte // buffer is what messages refer to if the batch is handed over, else nil. conn.mu guards it.
+	isUnordered bool   // true if all is not in the order of streams.
+	out         []byte // the frames of the answers to Calls so far.
+	buffer      []byte // what messages refer to if the batch is handed over, else nil. conn.mu guards it.
 }
 
 // Call is one call.
 type Call struct {
-	Message []byte        // Message is the message of the request, without compression. It is valid until Decide returns.
-	Timeout time.Duration // Timeout is how long the client waits from Batch.Received on; 0 for any time.
+	Message []byte        // the message of the request, without compression. It is valid until Decide returns.
+	Timeout time.Duration // how long the client waits from Batch.Received on; 0 for any time.
 
 	streamID  uint32
-	heldBytes int64 // heldBytes is what Message holds of the account; 0 if it refers to the read buffer.
-	window    int64 // window is the send window relative to conn.initialWindow. conn.mu guards it and isReset.
+	heldBytes int64 // what Message holds of the account; 0 if it refers to the read buffer.
+	window    int64 // the send window relative to conn.initialWindow. conn.mu guards it and isReset.
 	isReset   bool
-	// start and end are the bounds of the answer in Batch.out; end is 0 before it. dataBytes is the length of DATA; 0 for failures.
+	// start and end are the bounds of the answer in Batch.out; end is 0 before it. dataBytes is the length of DATA; 0 for
+	// failures.
 	start, end, dataBytes int
 }
 
@@ -85,7 +89,8 @@ func (b *Batch) find(streamID uint32) *Call {
 	return at(i)
 }
 
-// sort sorts the calls by timeout, because the store gives up at the shortest timeout of a batch. The caller holds conn.mu.
+// sort sorts the calls by timeout, because the store gives up at the shortest timeout of a batch. The caller holds
+// conn.mu.
 func (b *Batch) sort() {
 	byTimeout := func(x, y Call) int { return cmp.Compare(timeoutClass(x.Timeout), timeoutClass(y.Timeout)) }
 	if !slices.IsSortedFunc(b.all, byTimeout) {
@@ -94,9 +99,11 @@ func (b *Batch) sort() {
 	}
 }
 
-// decide decides all calls. With Config.DecideWaits, calls with similar timeouts are a part, which is decided and sent on its own.
+// decide decides all calls. With Config.DecideWaits, calls with similar timeouts are a part, which is decided and sent
+// on its own.
 func (b *Batch) decide() {
-	if last := len(b.all) - 1; !b.conn.server.cfg.DecideWaits || timeoutClass(b.all[0].Timeout) == timeoutClass(b.all[last].Timeout) {
+	if last := len(b.all) - 1; !b.conn.server.cfg.DecideWaits ||
+		timeoutClass(b.all[0].Timeout) == timeoutClass(b.all[last].Timeout) {
 		b.decidePart(b.all)
 		return
 	}
@@ -119,7 +126,8 @@ func (b *Batch) decide() {
 	parts.Wait()
 }
 
-// decidePart lets Config.Decide answer calls within the longest of their timeouts. Calls without an answer fail, as after a panic.
+// decidePart lets Config.Decide answer calls within the longest of their timeouts. Calls without an answer fail, as
+// after a panic.
 func (b *Batch) decidePart(calls []Call) {
 	cfg, longest := &b.conn.server.cfg, time.Duration(0)
 	for i := range calls {
@@ -158,15 +166,16 @@ const (
 	grpcDeadlineExceeded = 4
 	grpcInternal         = 13
 
-	deadlineText       = "context deadline exceeded" // deadlineText is what gRPC servers say.
-	messagePrefixBytes = 5                           // messagePrefixBytes is the size of a flag for compression and of the length of a message.
-	maxKeptAnswers     = 64 << 10                    // maxKeptAnswers is how many bytes of answers a batch keeps for its next use.
-	maxErrorText       = 4 << 10                     // maxErrorText is how many bytes of an error text a client gets.
+	deadlineText       = "context deadline exceeded" // what gRPC servers say.
+	messagePrefixBytes = 5                           // the size of a flag for compression and of the length of a message.
+	maxKeptAnswers     = 64 << 10                    // how many bytes of answers a batch keeps for its next use.
+	maxErrorText       = 4 << 10                     // how many bytes of an error text a client gets.
 )
 
 // Header blocks of answers. They use no dynamic table, so that they are always the same.
 var (
-	grpcHeaders = appendField([]byte{0x88}, "content-type", "application/grpc") // ":status: 200" is number 8 of the static table.
+	// ":status: 200" is number 8 of the static table.
+	grpcHeaders = appendField([]byte{0x88}, "content-type", "application/grpc")
 	okTrailers  = appendField(nil, "grpc-status", "0")
 )
 

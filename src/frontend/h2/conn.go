@@ -28,17 +28,17 @@ const (
 // conn is one connection.
 type conn struct {
 	server     *Server
-	raw        net.Conn // raw is the socket.
+	raw        net.Conn // the socket.
 	account    Account
-	ctx        context.Context // ctx ends when the connection is closed.
+	ctx        context.Context // ends when the connection is closed.
 	cancel     context.CancelFunc
-	handlerCtx context.Context // handlerCtx is the context of all requests to Handler, without the end of their streams.
+	handlerCtx context.Context // the context of all requests to Handler, without the end of their streams.
 
-	mu    sync.Mutex           // mu guards all fields below, and the fields of streams.
-	net   net.Conn             // net is raw, or encrypts it. Closing it may wait for a write.
-	tls   *tls.ConnectionState // tls is nil for plain text.
+	mu    sync.Mutex           // guards all fields below, and the fields of streams.
+	net   net.Conn             // raw, or encrypts it. Closing it may wait for a write.
+	tls   *tls.ConnectionState // nil for plain text.
 	phase phase
-	users int // users counts the goroutines of the connection that spawn started.
+	users int // counts the goroutines of the connection that spawn started.
 
 	reader
 	blockReader
@@ -78,7 +78,8 @@ func (c *conn) serve() {
 	c.readFrames()
 }
 
-// handshake does the TLS handshake, if the server uses TLS. The deadline also bounds the time for the connection preface.
+// handshake does the TLS handshake, if the server uses TLS. The deadline also bounds the time for the connection
+// preface.
 func (c *conn) handshake() (ok bool) {
 	_ = c.raw.SetDeadline(time.Now().Add(c.server.cfg.HandshakeTimeout)) // If this fails, so does the first read.
 	if c.server.cfg.TLS == nil {
@@ -176,7 +177,8 @@ func (c *conn) fail(err error) {
 	c.finish()
 }
 
-// finish ends the connection after its output. Input is read on, because a close would discard the output. The caller holds mu.
+// finish ends the connection after its output. Input is read on, because a close would discard the output. The caller
+// holds mu.
 func (c *conn) finish() {
 	if c.phase == closed {
 		return
@@ -201,12 +203,14 @@ func (c *conn) leave(reason string) {
 	case awaitingPreface, awaitingSettings:
 		c.closeLocked()
 	case open:
-		c.phase, c.leftAt = leaving, time.Now() // The first GOAWAY allows all streams, because the client may be opening some.
+		// The first GOAWAY allows all streams, because the client may be opening some.
+		c.phase, c.leftAt = leaving, time.Now()
 		c.sendSoon(appendFrame(appendGoAway(nil, maxWindow, codeNone, reason), framePing, 0, 0, goAwayPing))
 	}
 }
 
-// endLeaving sends the second GOAWAY: the client knows of the first, so that later streams are ignored. The caller holds mu.
+// endLeaving sends the second GOAWAY: the client knows of the first, so that later streams are ignored. The caller
+// holds mu.
 func (c *conn) endLeaving() {
 	c.phase, c.goAwayID = lastCalls, c.lastStreamID
 	c.sendSoon(appendGoAway(nil, c.goAwayID, codeNone, ""))

@@ -1,7 +1,9 @@
-// Package h2 is an HTTP/2 server for one unary gRPC method with small messages. It decides the calls that arrive together as one
-// batch, and writes their answers with one system call. An http.Handler answers all other requests on the same connections.
+// Package h2 is an HTTP/2 server for one unary gRPC method with small messages. It decides the calls that arrive
+// together as one batch, and writes their answers with one system call. An http.Handler answers all other requests on
+// the same connections.
 //
-// The package follows RFC 9113 (HTTP/2), RFC 7541 (HPACK) and gRPC's "gRPC over HTTP2". It imports nothing of this project.
+// The package follows RFC 9113 (HTTP/2), RFC 7541 (HPACK) and gRPC's "gRPC over HTTP2". It imports nothing of this
+// project.
 //
 // # A connection
 //
@@ -12,8 +14,9 @@
 //	                   │                                        ▲
 //	                   └─► other requests ─► Config.Handler ────┘  (a goroutine each)
 //
-// Requests are not copied: Call.Message refers to the read buffer. If Decide is slow, as with a distant store, a new goroutine
-// becomes the reader of the connection. The old one keeps its buffer until its batch is answered. See reader.go.
+// Requests are not copied: Call.Message refers to the read buffer. If Decide is slow, as with a distant store, a new
+// goroutine becomes the reader of the connection. The old one keeps its buffer until its batch is answered. See
+// reader.go.
 //
 // A connection is in one of these phases:
 //

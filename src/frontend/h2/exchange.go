@@ -13,41 +13,42 @@ import (
 )
 
 const (
-	maxHandlerOutput = 64 << 10        // maxHandlerOutput is how many bytes a handler may write before it waits for the client.
-	creditStep       = firstWindow / 4 // creditStep is how many bytes are used before the client may send as many again.
+	maxHandlerOutput = 64 << 10        // how many bytes a handler may write before it waits for the client.
+	creditStep       = firstWindow / 4 // how many bytes are used before the client may send as many again.
 )
 
 // errStreamEnded is the error of a body and a response after the end of their stream.
 var errStreamEnded = errors.New("h2: the stream has ended")
 
-// exchange is the body of a request to Handler, and the writer of its answer. After the handler has returned, it does nothing.
+// exchange is the body of a request to Handler, and the writer of its answer. After the handler has returned, it does
+// nothing.
 type exchange struct {
 	conn    *conn
 	stream  *stream
 	request *http.Request
-	cancel  func() // cancel ends the context of the request.
+	cancel  func() // ends the context of the request.
 
-	changed      sync.Cond // changed tells the handler of a new state, input, or less output.
-	isBodyClosed bool      // isBodyClosed says that the handler wants no more input.
-	isAwaiting   bool      // isAwaiting says that AwaitMessage waits.
-	// accepted is how many messages the handler may read that it has not begun. unread is the rest of the one that it has begun.
-	// readBytes is the size of what it has read since AwaitMessage: that is kept for it, and still charged.
+	changed      sync.Cond // tells the handler of a new state, input, or less output.
+	isBodyClosed bool      // true if the handler wants no more input.
+	isAwaiting   bool      // true if AwaitMessage waits.
+	// accepted is how many messages the handler may read that it has not begun. unread is the rest of the one that it has
+	// begun. readBytes is the size of what it has read since AwaitMessage: that is kept for it, and still charged.
 	accepted, unread, readBytes int
 
 	header      http.Header
-	trailerKeys []string // trailerKeys are the keys that the header "Trailer" announces.
-	status      int      // status is the HTTP status; 0 until the handler has set it.
-	headerBlock []byte   // headerBlock has the headers, from the first output until they are queued.
-	refusal     string   // refusal is the body of an answer to a gRPC request with another HTTP status than 200.
+	trailerKeys []string // the keys that the header "Trailer" announces.
+	status      int      // the HTTP status; 0 until the handler has set it.
+	headerBlock []byte   // the headers, from the first output until they are queued.
+	refusal     string   // the body of an answer to a gRPC request with another HTTP status than 200.
 }
 
 // exchangeKey is the key of an *exchange in the context of its request.
 type exchangeKey struct{}
 
-// AwaitMessage waits for the next message of a stream. It returns the length that the client has announced, or 0 if there is none.
-// ctx is the context of the request. Handler calls it when it has used the message before; what the client sends until then waits in
-// the connection. It returns before the message is complete if that is longer than maxBytes: then Handler must refuse it. Otherwise
-// Handler can read the message after AcceptMessage.
+// AwaitMessage waits for the next message of a stream. It returns the length that the client has announced, or 0 if
+// there is none. ctx is the context of the request. Handler calls it when it has used the message before; what the
+// client sends until then waits in the connection. It returns before the message is complete if that is longer than
+// maxBytes: then Handler must refuse it. Otherwise Handler can read the message after AcceptMessage.
 func AwaitMessage(ctx context.Context, maxBytes int) (length int) {
 	x, ok := ctx.Value(exchangeKey{}).(*exchange)
 	if !ok {
@@ -80,7 +81,8 @@ func AcceptMessage(ctx context.Context) {
 	}
 }
 
-// announcedLength returns the length of the first message in body, of which some may be missing; 0 before its prefix is complete.
+// announcedLength returns the length of the first message in body, of which some may be missing; 0 before its prefix is
+// complete.
 func announcedLength(body []byte) int {
 	if len(body) < messagePrefixBytes {
 		return 0
@@ -98,8 +100,8 @@ func (x *exchange) releaseRead() {
 	c.flush()
 }
 
-// waitingBytes returns how much of what the client has sent waits for the handler, which may have read it but not used it. An
-// incomplete message for which it waits does not count.
+// waitingBytes returns how much of what the client has sent waits for the handler, which may have read it but not used
+// it. An incomplete message for which it waits does not count.
 func (x *exchange) waitingBytes() int {
 	_, isComplete := x.conn.firstMessage(x.stream.body)
 	if x.stream.isGRPC && x.unread == 0 && (x.isAwaiting || x.accepted > 0) && !isComplete {
@@ -108,8 +110,8 @@ func (x *exchange) waitingBytes() int {
 	return len(x.stream.body) + x.readBytes
 }
 
-// readable returns how many bytes of the body the handler may read now. Messages are only read when they are complete: grpc-go
-// needs 16 KiB for each Read, however little it returns.
+// readable returns how many bytes of the body the handler may read now. Messages are only read when they are complete:
+// grpc-go needs 16 KiB for each Read, however little it returns.
 func (x *exchange) readable() int {
 	c, s := x.conn, x.stream
 	if !s.isGRPC {
@@ -220,8 +222,8 @@ func (x *exchange) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush writes what is queued. Headers without a message are not: if the call fails now, they become one block with the status,
-// since gRPC clients retry only such calls.
+// Flush writes what is queued. Headers without a message are not: if the call fails now, they become one block with the
+// status, since gRPC clients retry only such calls.
 func (x *exchange) Flush() {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
@@ -282,20 +284,23 @@ func (x *exchange) end(crashed bool) {
 // hasMetadata reports whether the handler has set headers beside those that each answer of gRPC has.
 func (x *exchange) hasMetadata() bool {
 	for key, values := range x.header {
-		if len(values) > 0 && key != "Content-Type" && key != "Trailer" && !slices.Contains(x.trailerKeys, key) && !strings.HasPrefix(key, http.TrailerPrefix) {
+		if len(values) > 0 && key != "Content-Type" && key != "Trailer" && !slices.Contains(x.trailerKeys, key) &&
+			!strings.HasPrefix(key, http.TrailerPrefix) {
 			return true
 		}
 	}
 	return false
 }
 
-// appendHeader appends the fields of the header, or those of the trailers, except what belongs to a connection in HTTP/1.
+// appendHeader appends the fields of the header, or those of the trailers, except what belongs to a connection in
+// HTTP/1.
 func (x *exchange) appendHeader(block []byte, ofTrailers bool) []byte {
 	for key, values := range x.header {
 		name, isTrailer := strings.CutPrefix(key, http.TrailerPrefix)
 		name, isTrailer = strings.ToLower(name), isTrailer || slices.Contains(x.trailerKeys, key)
 		for _, value := range values {
-			if isTrailer == ofTrailers && key != "Trailer" && classify([]byte(name), nil, "") != meansMalformed && isValidValue([]byte(value)) {
+			if isTrailer == ofTrailers && key != "Trailer" && classify([]byte(name), nil, "") != meansMalformed &&
+				isValidValue([]byte(value)) {
 				block = appendField(block, name, value)
 			}
 		}

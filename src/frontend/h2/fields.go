@@ -13,7 +13,7 @@ import (
 type meaning uint8
 
 const (
-	meansNothing meaning = iota // meansNothing is for valid fields that only Handler reads.
+	meansNothing meaning = iota // for valid fields that only Handler reads.
 	meansPath
 	meansMethod // meansMethod is the path of Config.Path.
 	meansPost
@@ -43,9 +43,10 @@ const (
 // nameMeanings has the meanings of names with most values. It has no entry for names that mean nothing.
 var nameMeanings = map[string]meaning{
 	":path": meansPath, ":method": meansOtherVerb, ":scheme": meansScheme, ":authority": meansAuthority,
-	"content-type": meansOtherType, "grpc-timeout": meansTimeout, "content-length": meansLength, "grpc-encoding": meansEncoding,
-	"host": meansHost,
-	"te":   meansMalformed, "connection": meansMalformed, "proxy-connection": meansMalformed, "keep-alive": meansMalformed,
+	"content-type": meansOtherType, "grpc-timeout": meansTimeout, "content-length": meansLength,
+	"grpc-encoding": meansEncoding,
+	"host":          meansHost,
+	"te":            meansMalformed, "connection": meansMalformed, "proxy-connection": meansMalformed, "keep-alive": meansMalformed,
 	"transfer-encoding": meansMalformed, "upgrade": meansMalformed,
 }
 

@@ -12,9 +12,9 @@ const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 const (
 	frameHeaderBytes = 9
-	maxFrameBytes    = 16 << 10  // maxFrameBytes is the largest payload in both directions: the default of SETTINGS_MAX_FRAME_SIZE.
-	maxWindow        = 1<<31 - 1 // maxWindow is the largest flow control window.
-	priorityBytes    = 5         // priorityBytes is the length of the priority in HEADERS and PRIORITY frames.
+	maxFrameBytes    = 16 << 10  // the largest payload in both directions: the default of SETTINGS_MAX_FRAME_SIZE.
+	maxWindow        = 1<<31 - 1 // the largest flow control window.
+	priorityBytes    = 5         // the length of the priority in HEADERS and PRIORITY frames.
 )
 
 // frameType is the type of a frame (RFC 9113 section 6).
@@ -34,8 +34,8 @@ const (
 )
 
 const (
-	flagEndStream  = 0x1 // flagEndStream is for DATA and HEADERS.
-	flagAck        = 0x1 // flagAck is for SETTINGS and PING.
+	flagEndStream  = 0x1 // for DATA and HEADERS.
+	flagAck        = 0x1 // for SETTINGS and PING.
 	flagEndHeaders = 0x4
 	flagPadded     = 0x8
 	flagPriority   = 0x20
@@ -111,7 +111,7 @@ func appendHeaderFrame(b []byte, flags uint8, streamID uint32, block []byte) []b
 type place uint8
 
 const (
-	onConnection place = iota // onConnection: stream 0 only.
+	onConnection place = iota // stream 0 only.
 	onStream                  // onStream: any other stream.
 	onOpened                  // onOpened: streams that the client has opened, even if they have ended.
 	onAny                     // onAny: onConnection or onOpened.
@@ -121,8 +121,8 @@ const (
 var frameRules = [...]struct {
 	name    string
 	place   place
-	length  int                       // length is that of the payload, or of the shortest one if negative.
-	receive func(*conn, *frame) error // receive is nil for frames that clients cannot send.
+	length  int                       // of the payload, or of the shortest one if negative.
+	receive func(*conn, *frame) error // nil for frames that clients cannot send.
 }{
 	frameData:         {"DATA", onOpened, 0, (*conn).receiveData},
 	frameHeaders:      {"HEADERS", onStream, 0, (*conn).receiveHeaders},
@@ -136,14 +136,18 @@ var frameRules = [...]struct {
 	frameContinuation: {"CONTINUATION", onStream, 0, (*conn).receiveContinuation},
 }
 
-// receive handles and removes the whole frames in the read buffer. Complete calls go to c.batch. The caller holds mu, as below.
+// receive handles and removes the whole frames in the read buffer. Complete calls go to c.batch. The caller holds mu,
+// as below.
 func (c *conn) receive() error {
 	if c.phase == awaitingPreface {
 		input := c.buffer[c.unread:c.end]
 		n := min(len(input), len(clientPreface))
 		switch {
 		case string(input[:n]) != clientPreface[:n]:
-			return violation{code: codeProtocol, reason: "the connection preface is not that of HTTP/2", cause: WrongProtocol(input)}
+			return violation{
+				code: codeProtocol, reason: "the connection preface is not that of HTTP/2",
+				cause: WrongProtocol(input),
+			}
 		case n < len(clientPreface):
 			return nil
 		}
@@ -299,8 +303,8 @@ func (c *conn) receiveReset(f *frame) error {
 }
 
 var (
-	goAwayPing = []byte("go away!") // goAwayPing is the content of the PING that follows the first GOAWAY: is it known?
-	livePing   = []byte("alive?!?") // livePing is that of the PING to a silent client.
+	goAwayPing = []byte("go away!") // the content of the PING that follows the first GOAWAY: is it known?
+	livePing   = []byte("alive?!?") // of the PING to a silent client.
 )
 
 func (c *conn) receivePing(f *frame) error {
@@ -344,7 +348,8 @@ func (s *Server) appendGreeting(b []byte) []byte {
 	return appendNumberFrame(b, frameWindowUpdate, 0, connWindow-firstWindow)
 }
 
-// receiveSettings checks the settings of the client. Only the window size matters to answers, which use no dynamic table.
+// receiveSettings checks the settings of the client. Only the window size matters to answers, which use no dynamic
+// table.
 func (c *conn) receiveSettings(f *frame) error {
 	if f.has(flagAck) && len(f.payload) > 0 || len(f.payload)%settingBytes != 0 {
 		return connError(codeFrameSize, "SETTINGS has the wrong length")
@@ -388,12 +393,13 @@ const (
 	codeEnhanceYourCalm errorCode = 0xb
 )
 
-// violation ends a stream or, without a streamID, the connection (RFC 9113 section 5.4). The reason is for GOAWAY and logs.
+// violation ends a stream or, without a streamID, the connection (RFC 9113 section 5.4). The reason is for GOAWAY and
+// logs.
 type violation struct {
 	streamID uint32
 	code     errorCode
 	reason   string
-	cause    error // cause is nil, or a *WrongProtocolError.
+	cause    error // nil, or a *WrongProtocolError.
 }
 
 func connError(code errorCode, reason string) error { return violation{code: code, reason: reason} }

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	maxHandlers       = 800 // maxHandlers is how many handlers run at a time, without those of streams.
-	maxHandlersOfConn = 100 // maxHandlersOfConn is how many handlers of a connection run at a time, streams included.
+	maxHandlers       = 800 // how many handlers run at a time, without those of streams.
+	maxHandlersOfConn = 100 // how many handlers of a connection run at a time, streams included.
 )
 
 // What a request for Handler takes, as measured with grpc-go's server.
 const (
-	requestBytes = 1 << 10  // requestBytes is about how many bytes a request needs that waits for its message, without its fields.
-	perField     = 192      // perField is about how many bytes a field needs beside what RFC 9113 counts.
-	handlerBytes = 24 << 10 // handlerBytes is about how many bytes a handler needs, most of it for three goroutines.
-	streamExtra  = 18 << 10 // streamExtra is how much more that of a stream needs: a goroutine that waits with a buffer.
+	requestBytes = 1 << 10  // about how many bytes a request needs that waits for its message, without its fields.
+	perField     = 192      // about how many bytes a field needs beside what RFC 9113 counts.
+	handlerBytes = 24 << 10 // about how many bytes a handler needs, most of it for three goroutines.
+	streamExtra  = 18 << 10 // how much more that of a stream needs: a goroutine that waits with a buffer.
 )
 
-// newRequest returns the request for Handler, without what startHandler adds. The path stays what the client sent: gRPC looks up
-// methods by it, and knows no escapes and no query.
+// newRequest returns the request for Handler, without what startHandler adds. The path stays what the client sent: gRPC
+// looks up methods by it, and knows no escapes and no query.
 func newRequest(h *head) *http.Request {
 	header := make(http.Header, len(h.fields))
 	for i := range h.fields {
@@ -34,7 +34,8 @@ func newRequest(h *head) *http.Request {
 	}
 	path := string(h.path)
 	return &http.Request{
-		Method: string(h.verb), URL: &url.URL{Path: path}, RequestURI: path, Host: string(h.authority), ContentLength: h.length, Header: header,
+		Method: string(h.verb), URL: &url.URL{Path: path}, RequestURI: path, Host: string(h.authority),
+		ContentLength: h.length, Header: header,
 	}
 }
 
@@ -62,7 +63,8 @@ func (c *conn) openRequest(s stream, h *head) {
 func OnlyGRPC(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		contentType := r.Header.Get("Content-Type")
-		status, code, text := http.StatusUnsupportedMediaType, grpcInvalidArgument, fmt.Sprintf("invalid gRPC request content-type %q", contentType)
+		status, code, text := http.StatusUnsupportedMediaType, grpcInvalidArgument,
+			fmt.Sprintf("invalid gRPC request content-type %q", contentType)
 		switch {
 		case slices.ContainsFunc(r.Header["Content-Type"], IsGRPC):
 			h.ServeHTTP(w, r)
@@ -91,7 +93,8 @@ func (h *head) refusal() (httpStatus, grpcStatus int, text string) {
 	case h.meanings&(1<<meansAuthority|1<<meansHost) == 0:
 		return http.StatusBadRequest, grpcInternal, "no host or :authority header present"
 	case !h.has(meansPost):
-		return http.StatusMethodNotAllowed, grpcInternal, fmt.Sprintf("Received a HEADERS frame with :method %q which should be POST", h.verb)
+		return http.StatusMethodNotAllowed, grpcInternal,
+			fmt.Sprintf("Received a HEADERS frame with :method %q which should be POST", h.verb)
 	case h.has(meansTimeout) && h.timeout == 0:
 		return http.StatusOK, grpcDeadlineExceeded, deadlineText
 	}
@@ -129,8 +132,8 @@ func (c *conn) handleWhenReady(s *stream) {
 	}
 }
 
-// firstMessage returns how many bytes of body are its first message, with the prefix, and whether that is the whole message. All
-// of a message that is too long counts as whole: Handler need not wait to refuse it.
+// firstMessage returns how many bytes of body are its first message, with the prefix, and whether that is the whole
+// message. All of a message that is too long counts as whole: Handler need not wait to refuse it.
 func (c *conn) firstMessage(body []byte) (n int, isComplete bool) {
 	if len(body) < messagePrefixBytes {
 		return len(body), false
@@ -212,7 +215,8 @@ type handlerSlots struct {
 	waiting []*conn // guarded by mu; each once, the oldest first
 }
 
-// take takes a slot for a handler of c. If none is free, it returns false; release will call c.startHandlers. The caller holds c.mu.
+// take takes a slot for a handler of c. If none is free, it returns false; release will call c.startHandlers. The
+// caller holds c.mu.
 func (h *handlerSlots) take(c *conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

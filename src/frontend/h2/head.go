@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	maxBlockBytes    = 64 << 10 // maxBlockBytes is how long a header block may be before its decompression.
-	maxContinuations = 16       // maxContinuations is in how many frames a header block may continue.
-	maxHeadBlock     = 64       // maxHeadBlock is how long a block may be that is recognized when it comes again.
-	maxFields        = 100      // maxFields is how many fields a header list may have: Envoy's default.
-	maxKeptHead      = 2 << 10  // maxKeptHead is how many bytes a connection keeps of a head for the next one.
+	maxBlockBytes    = 64 << 10 // how long a header block may be before its decompression.
+	maxContinuations = 16       // in how many frames a header block may continue.
+	maxHeadBlock     = 64       // how long a block may be that is recognized when it comes again.
+	maxFields        = 100      // how many fields a header list may have: Envoy's default.
+	maxKeptHead      = 2 << 10  // how many bytes a connection keeps of a head for the next one.
 )
 
 // blockReader reads the header blocks of a connection. Only the reader uses it.
 type blockReader struct {
 	decoder decoder
-	// block is a HEADERS frame to which the payload of CONTINUATION frames is added (RFC 9113 section 4.3). Until its end, the
-	// client may send nothing else. Its streamID is 0 if there is no incomplete block.
+	// block is a HEADERS frame to which the payload of CONTINUATION frames is added (RFC 9113 section 4.3). Until its end,
+	// the client may send nothing else. Its streamID is 0 if there is no incomplete block.
 	block         frame
 	continuations int
-	head          head   // head is that of the last block.
-	headBlock     []byte // headBlock is the block of head if decoding it again would change nothing, else empty.
+	head          head   // of the last block.
+	headBlock     []byte // the block of head if decoding it again would change nothing, else empty.
 }
 
 func (c *conn) receiveHeaders(f *frame) error {
@@ -147,15 +147,16 @@ func (c *conn) isLong(h *head) bool {
 
 // head is the content of a header block: of the one that opens a stream, or of trailers.
 type head struct {
-	meanings uint32        // meanings has a bit for each meaning of a field. The request is malformed if it has meansMalformed.
-	timeout  time.Duration // timeout is the grpc-timeout, if h has meansTimeout and not meansBadTimeout.
-	length   int64         // length is the content-length; -1 if there is none.
-	bytes    int           // bytes is the size of the header list, as RFC 9113 section 6.5.2 counts it.
-	count    int           // count is how many fields the list has.
-	// verb, path and authority are pseudo-header fields, fields the others. A request to Config.Path only has those that gRPC defines.
+	meanings uint32        // a bit for each meaning of a field. The request is malformed if it has meansMalformed.
+	timeout  time.Duration // the grpc-timeout, if h has meansTimeout and not meansBadTimeout.
+	length   int64         // the content-length; -1 if there is none.
+	bytes    int           // the size of the header list, as RFC 9113 section 6.5.2 counts it.
+	count    int           // how many fields the list has.
+	// verb, path and authority are pseudo-header fields, fields the others. A request to Config.Path only has those that
+	// gRPC defines.
 	verb, path, authority []byte
 	fields                []field
-	texts                 texts // texts is the memory of all names and values.
+	texts                 texts // the memory of all names and values.
 }
 
 // keptBytes returns the size of the memory of h.
@@ -167,7 +168,8 @@ func (h *head) has(m meaning) bool { return h.meanings&(1<<m) != 0 }
 func (h *head) isCall() bool {
 	const needs = 1<<meansMethod | 1<<meansPost | 1<<meansGRPC
 	const forbids = 1<<meansOtherType | 1<<meansOtherCodec | 1<<meansEncoding | 1<<meansBadTimeout | 1<<meansHosts | 1<<meansBadBinary
-	return h.meanings&(needs|forbids) == needs && h.meanings&(1<<meansAuthority|1<<meansHost) != 0 && (h.timeout > 0 || !h.has(meansTimeout))
+	return h.meanings&(needs|forbids) == needs && h.meanings&(1<<meansAuthority|1<<meansHost) != 0 &&
+		(h.timeout > 0 || !h.has(meansTimeout))
 }
 
 // add adds a field, and checks it (RFC 9113 sections 8.2 and 8.3).
@@ -175,7 +177,7 @@ func (h *head) add(f *field) {
 	before := h.meanings
 	h.meanings |= 1 << f.meaning
 	if pseudoMeanings>>f.meaning&1 != 0 {
-		same := uint32(1) << f.meaning // same has the meanings of fields with the same name.
+		same := uint32(1) << f.meaning // the meanings of fields with the same name.
 		switch f.meaning {
 		case meansPath, meansMethod:
 			same, h.path = pathMeanings, h.texts.add(f.value)

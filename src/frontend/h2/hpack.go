@@ -39,29 +39,31 @@ func (t *texts) Write(p []byte) (int, error) {
 }
 
 const (
-	maxTableBytes = 4096              // maxTableBytes is the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
-	maxKeptTexts  = 3 * maxTableBytes // maxKeptTexts is how many bytes of texts a decoder has before it frees unused ones.
-	staticFields  = 61                // staticFields is the length of the static table.
-	// maxLiteralBytes bounds the literal fields of a block. Each costs time for its length, and three bytes can stand for 4 KB.
+	maxTableBytes = 4096              // the size of the dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE.
+	maxKeptTexts  = 3 * maxTableBytes // how many bytes of texts a decoder has before it frees unused ones.
+	staticFields  = 61                // the length of the static table.
+	// maxLiteralBytes bounds the literal fields of a block. Each costs time for its length, and three bytes can stand for
+	// 4 KB.
 	maxLiteralBytes = 1 << 20
 )
 
 var errCompression = connError(codeCompression, "a header block is not valid HPACK")
 
-// decoder decodes the header blocks of a connection (RFC 7541). It copies only texts that are compressed or enter the table.
+// decoder decodes the header blocks of a connection (RFC 7541). It copies only texts that are compressed or enter the
+// table.
 type decoder struct {
-	methodPath   string // methodPath is Config.Path.
+	methodPath   string // Config.Path.
 	static       *[staticFields]field
 	dynamic      []field // dynamic[evicted:] is the dynamic table, the newest field last.
 	evicted      int
-	dynamicBytes int    // dynamicBytes is the size of the dynamic table; at most maxBytes, which the client chooses.
-	maxBytes     int    // maxBytes is maxTableBytes at first.
-	texts        texts  // texts has the texts of the dynamic table in its order, others between them, and texts of decoded.
-	block        []byte // block is the rest of the header block.
-	decoded      field  // decoded is the last literal field.
-	mayResize    bool   // mayResize is set before the first field of a block.
-	isRepeatable bool   // isRepeatable says that the block so far has not changed the dynamic table.
-	literalBytes int    // literalBytes is the size of the literal fields of the block so far.
+	dynamicBytes int    // the size of the dynamic table; at most maxBytes, which the client chooses.
+	maxBytes     int    // maxTableBytes at first.
+	texts        texts  // the texts of the dynamic table in its order, others between them, and texts of decoded.
+	block        []byte // the rest of the header block.
+	decoded      field  // the last literal field.
+	mayResize    bool   // set before the first field of a block.
+	isRepeatable bool   // true if the block so far has not changed the dynamic table.
+	literalBytes int    // the size of the literal fields of the block so far.
 }
 
 // newStaticTable returns the static table of RFC 7541 appendix A with the meanings of its fields.
@@ -93,7 +95,8 @@ func (d *decoder) shrink() {
 	d.moveTexts(make([]byte, 0, d.dynamicBytes))
 }
 
-// end ends a header block. The decoder then refers neither to the block nor to many texts that are not in the dynamic table.
+// end ends a header block. The decoder then refers neither to the block nor to many texts that are not in the dynamic
+// table.
 func (d *decoder) end() {
 	d.block, d.decoded = nil, field{}
 	d.freeTexts()
@@ -155,7 +158,8 @@ func (d *decoder) indexed(prefix uint) (*field, error) {
 	return &d.dynamic[staticFields+len(d.dynamic)-i], nil
 }
 
-// literal reads a field whose name is an index with a prefix of that many bits, or 0 and a text. insert adds it to the table.
+// literal reads a field whose name is an index with a prefix of that many bits, or 0 and a text. insert adds it to the
+// table.
 func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
 	d.freeTexts()
 	f := &d.decoded

@@ -3,40 +3,40 @@ package h2
 import "time"
 
 const (
-	maxWaste       = 1000 // maxWaste is how much waste a connection may have. Each setting is 1, and each frame that is not of a call.
-	wastePerSecond = 1000 // wastePerSecond is how much waste is forgotten per second.
-	wasteOfCall    = 4    // wasteOfCall is how much waste each answer makes up for.
-	// maxCredit is for how much later waste answers can make up: when a store stands still, many clients take back their calls
-	// while the answers are on the way.
+	maxWaste       = 1000 // how much waste a connection may have. Each setting is 1, and each frame that is not of a call.
+	wastePerSecond = 1000 // how much waste is forgotten per second.
+	wasteOfCall    = 4    // how much waste each answer makes up for.
+	// maxCredit is for how much later waste answers can make up: when a store stands still, many clients take back their
+	// calls while the answers are on the way.
 	maxCredit       = 10_000
-	wasteOfData     = 2    // wasteOfData is how much waste is forgotten with long DATA, for which clients send two WINDOW_UPDATE.
-	longData        = 1024 // longData is the length of such a frame.
-	minUsefulData   = 64   // minUsefulData is the length of DATA that is no waste, and that is progress, unless it ends a stream.
-	streamsPerWaste = 64   // streamsPerWaste is how many streams a change of their windows may concern for 1 waste.
-	windowGrowth    = 4    // windowGrowth: windows that grow by a quarter or more beyond the largest so far are no waste.
-	maxPingStrikes  = 2    // maxPingStrikes is how many pings may come too early, as in other gRPC servers.
+	wasteOfData     = 2    // how much waste is forgotten with long DATA, for which clients send two WINDOW_UPDATE.
+	longData        = 1024 // the length of such a frame.
+	minUsefulData   = 64   // the length of DATA that is no waste, and that is progress, unless it ends a stream.
+	streamsPerWaste = 64   // how many streams a change of their windows may concern for 1 waste.
+	windowGrowth    = 4    // windows that grow by a quarter or more beyond the largest so far are no waste.
+	maxPingStrikes  = 2    // how many pings may come too early, as in other gRPC servers.
 
-	maxPingAnswerTime = 20 * time.Second       // maxPingAnswerTime is how long a client may take to answer a ping.
-	maxStallTime      = 10 * time.Second       // maxStallTime is how long a client may read nothing of what it has asked for.
-	goAwayTime        = time.Second            // goAwayTime is how long a client may take to learn of the first GOAWAY.
-	lingerTime        = time.Second            // lingerTime is how long a client may take to close a connection after the server.
-	shutdownPatience  = time.Second            // shutdownPatience is how long Shutdown waits for code that ignores its context.
-	acceptPause       = 20 * time.Millisecond  // acceptPause is the time between two attempts to accept a connection.
-	tickInterval      = 250 * time.Millisecond // tickInterval is the time between two checks of a connection.
-	lateAfter         = 10 * time.Millisecond  // lateAfter is how long the reader waits for Decide before another goroutine reads on.
+	maxPingAnswerTime = 20 * time.Second       // how long a client may take to answer a ping.
+	maxStallTime      = 10 * time.Second       // how long a client may read nothing of what it has asked for.
+	goAwayTime        = time.Second            // how long a client may take to learn of the first GOAWAY.
+	lingerTime        = time.Second            // how long a client may take to close a connection after the server.
+	shutdownPatience  = time.Second            // how long Shutdown waits for code that ignores its context.
+	acceptPause       = 20 * time.Millisecond  // the time between two attempts to accept a connection.
+	tickInterval      = 250 * time.Millisecond // the time between two checks of a connection.
+	lateAfter         = 10 * time.Millisecond  // how long the reader waits for Decide before another goroutine reads on.
 )
 
 // limits is what bounds the time and the work of a connection.
 type limits struct {
-	waste    int       // waste is negative if answers make up for later waste.
-	lastTick time.Time // lastTick is when the connection was last checked.
-	leaveAt  time.Time // leaveAt is the end of Config.MaxConnectionAge.
-	leftAt   time.Time // leftAt is when the first GOAWAY was queued.
-	goAwayID uint32    // goAwayID is the last stream of the last GOAWAY.
-	pingedAt time.Time // pingedAt is when the server last sent livePing.
-	lastPing time.Time // lastPing is when the client sent its last PING.
+	waste    int       // negative if answers make up for later waste.
+	lastTick time.Time // when the connection was last checked.
+	leaveAt  time.Time // the end of Config.MaxConnectionAge.
+	leftAt   time.Time // when the first GOAWAY was queued.
+	goAwayID uint32    // the last stream of the last GOAWAY.
+	pingedAt time.Time // when the server last sent livePing.
+	lastPing time.Time // when the client sent its last PING.
 
-	pingStrikes int // pingStrikes counts PINGs that came too early.
+	pingStrikes int // counts PINGs that came too early.
 }
 
 // forgetWaste subtracts up to n from the waste.
@@ -68,7 +68,8 @@ func (s *Server) watchConns() {
 	}
 }
 
-// check hands over a batch that is late. Every tickInterval it also ends a connection whose time is up. The caller holds mu.
+// check hands over a batch that is late. Every tickInterval it also ends a connection whose time is up. The caller
+// holds mu.
 func (c *conn) check(now time.Time) {
 	cfg, silence, isTick := &c.server.cfg, now.Sub(c.lastRead), now.Sub(c.lastTick) >= tickInterval
 	if c.deciding != nil && silence > lateAfter {
@@ -101,11 +102,12 @@ func (c *conn) check(now time.Time) {
 	}
 }
 
-// isStalled reports whether the client has not read for maxStallTime, on the connection or on a stream. Streams that wait for the window
-// of the connection take turns.
+// isStalled reports whether the client has not read for maxStallTime, on the connection or on a stream. Streams that
+// wait for the window of the connection take turns.
 func (c *conn) isStalled(now time.Time) bool {
 	for _, s := range c.streams {
-		if len(s.out) > 0 && now.Sub(s.lastProgress) > maxStallTime && (!s.isBlocked || now.Sub(c.lastProgress) > maxStallTime) {
+		if len(s.out) > 0 && now.Sub(s.lastProgress) > maxStallTime &&
+			(!s.isBlocked || now.Sub(c.lastProgress) > maxStallTime) {
 			return true
 		}
 	}

@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	smallBufferBytes = 512                  // smallBufferBytes is the size of the read buffer of an idle connection.
-	largeBufferBytes = 32 << 10             // largeBufferBytes is that of a busy connection. It has room for any frame.
-	handOverAfter    = time.Millisecond     // handOverAfter is how long Decide may wait on average before another goroutine reads on.
-	callTime         = 5 * time.Microsecond // callTime is what Decide may take for a call without a wait.
-	maxHandedOver    = 64                   // maxHandedOver is how many batches of a connection may be handed over at a time.
-	maxQueuedBytes   = 256 << 10            // maxQueuedBytes is how much unwritten output a connection may have until its input waits.
-	maxSpareBytes    = 64 << 10             // maxSpareBytes is how much memory a connection keeps for output.
-	plannedBytes     = 8 << 10              // plannedBytes is how much each connection may keep: what its owner plans for an idle one.
-	shrinkAfter      = time.Second          // shrinkAfter is how long a connection is idle before it frees memory.
+	smallBufferBytes = 512                  // the size of the read buffer of an idle connection.
+	largeBufferBytes = 32 << 10             // of a busy connection. It has room for any frame.
+	handOverAfter    = time.Millisecond     // how long Decide may wait on average before another goroutine reads on.
+	callTime         = 5 * time.Microsecond // what Decide may take for a call without a wait.
+	maxHandedOver    = 64                   // how many batches of a connection may be handed over at a time.
+	maxQueuedBytes   = 256 << 10            // how much unwritten output a connection may have until its input waits.
+	maxSpareBytes    = 64 << 10             // how much memory a connection keeps for output.
+	plannedBytes     = 8 << 10              // how much each connection may keep: what its owner plans for an idle one.
+	shrinkAfter      = time.Second          // how long a connection is idle before it frees memory.
 )
 
 // reader is the reading side of a connection. Its goroutine is the only one that reads and decodes frames.
 type reader struct {
-	// buffer[unread:end] is input without a complete frame. Only the reader changes these fields. buffer is nil while the reader
-	// waits for input from socket.
+	// buffer[unread:end] is input without a complete frame. Only the reader changes these fields. buffer is nil while the
+	// reader waits for input from socket.
 	buffer      []byte
-	socket      *socket // socket is nil if input can only be read from conn.net.
+	socket      *socket // nil if input can only be read from conn.net.
 	unread, end int
-	frame       frame // frame is the one that receive handles. A local variable would be allocated in each call.
+	frame       frame // the one that receive handles. A local variable would be allocated in each call.
 	lastRead    time.Time
-	isShrunk    bool // isShrunk says that shrink has been called since lastRead.
+	isShrunk    bool // true if shrink has been called since lastRead.
 
-	chargedBytes int64 // chargedBytes is what chargeKept has charged.
+	chargedBytes int64 // what chargeKept has charged.
 
-	batch       *Batch        // batch has the complete calls of the current read; nil if there are none.
-	deciding    *Batch        // deciding is the batch that the reader decides; nil if it must not be handed over.
-	handedOver  []*Batch      // handedOver are the batches that former readers decide.
-	averageWait time.Duration // averageWait is how long Decide waits on average; 0 without Config.DecideWaits.
+	batch       *Batch        // the complete calls of the current read; nil if there are none.
+	deciding    *Batch        // the batch that the reader decides; nil if it must not be handed over.
+	handedOver  []*Batch      // the batches that former readers decide.
+	averageWait time.Duration // how long Decide waits on average; 0 without Config.DecideWaits.
 }
 
 // newBuffer returns a read buffer for more than n bytes.
@@ -77,7 +77,8 @@ func (c *conn) read() (int, error) {
 	return c.net.Read(c.buffer[c.end:])
 }
 
-// handleInput handles the n bytes and the error of a read. It returns whether the calling goroutine still is the reader.
+// handleInput handles the n bytes and the error of a read. It returns whether the calling goroutine still is the
+// reader.
 func (c *conn) handleInput(n int, err error) (isReader bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +120,8 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	return true
 }
 
-// keptBytes returns how much memory the connection keeps between two reads, beside its streams. Only the reader calls it.
+// keptBytes returns how much memory the connection keeps between two reads, beside its streams. Only the reader calls
+// it.
 func (c *conn) keptBytes() int64 {
 	n := cap(c.out) + cap(c.spare) + c.head.keptBytes() + c.decoder.keptBytes()
 	if c.socket == nil || c.end > 0 {
@@ -128,7 +130,8 @@ func (c *conn) keptBytes() int64 {
 	return int64(n)
 }
 
-// chargeKept charges what the connection keeps until the next read, as far as it exceeds plannedBytes. The caller holds mu.
+// chargeKept charges what the connection keeps until the next read, as far as it exceeds plannedBytes. The caller holds
+// mu.
 func (c *conn) chargeKept() {
 	n := max(c.keptBytes()-plannedBytes, 0)
 	if more := n - c.chargedBytes; more > 0 {
@@ -157,7 +160,8 @@ func (c *conn) shrink() error {
 	return c.net.SetReadDeadline(time.Time{})
 }
 
-// answer decides c.batch and sends its answers. The caller, as of handleInput, holds mu, which answer releases while Decide runs.
+// answer decides c.batch and sends its answers. The caller, as of handleInput, holds mu, which answer releases while
+// Decide runs.
 func (c *conn) answer(mayHandOver bool) (isReader bool) {
 	b := c.batch
 	c.batch, b.conn, b.Received = nil, c, c.lastRead
@@ -195,7 +199,8 @@ func (c *conn) answer(mayHandOver bool) (isReader bool) {
 	return isReader
 }
 
-// handOver makes a new goroutine the reader. The batch c.deciding keeps the buffer with its messages. The caller holds mu.
+// handOver makes a new goroutine the reader. The batch c.deciding keeps the buffer with its messages. The caller holds
+// mu.
 func (c *conn) handOver() {
 	b := c.deciding
 	if len(c.handedOver) == maxHandedOver || c.phase == closed {
@@ -222,8 +227,8 @@ func (c *conn) undecided(yield func(*Call) bool) {
 	}
 }
 
-// findUndecided returns the call that undecided yields with this stream, and when it arrived; nil if there is none. Clients may
-// ask for thousands in a row, while thousands are undecided. The caller holds mu.
+// findUndecided returns the call that undecided yields with this stream, and when it arrived; nil if there is none.
+// Clients may ask for thousands in a row, while thousands are undecided. The caller holds mu.
 func (c *conn) findUndecided(streamID uint32) (call *Call, received time.Time) {
 	if b := c.batch; b != nil { // A client that takes back a call of the same read most often takes back the last one.
 		for i := len(b.all) - 1; i >= 0; i-- {

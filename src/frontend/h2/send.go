@@ -9,21 +9,23 @@ import (
 
 // sender is the writing side of a connection. Any goroutine may write, but only one at a time.
 type sender struct {
-	out, spare []byte // out is output that is not being written yet. spare is memory for out.
-	heldBytes  int64  // heldBytes is how much of out is charged to the account: answers that another write delays.
+	out, spare []byte // output that is not being written yet. spare is memory for out.
+	heldBytes  int64  // how much of out is charged to the account: answers that another write delays.
 	isWriting  bool
-	writeBegan time.Time // writeBegan is the last tick before the write that is running.
-	drained    sync.Cond // drained tells goroutines that out has become short.
+	writeBegan time.Time // the last tick before the write that is running.
+	drained    sync.Cond // tells goroutines that out has become short.
 
-	window        int64 // window is how many bytes of DATA the client takes on the connection.
-	initialWindow int64 // initialWindow is the client's SETTINGS_INITIAL_WINDOW_SIZE. Windows of streams are relative to it.
-	largestWindow int64 // largestWindow is the largest initialWindow so far.
-	// blocked has the streams whose output waits for window, the oldest first, so that a WINDOW_UPDATE costs no search among all streams.
+	window        int64 // how many bytes of DATA the client takes on the connection.
+	initialWindow int64 // the client's SETTINGS_INITIAL_WINDOW_SIZE. Windows of streams are relative to it.
+	largestWindow int64 // the largest initialWindow so far.
+	// blocked has the streams whose output waits for window, the oldest first, so that a WINDOW_UPDATE costs no search
+	// among all streams.
 	blocked      []*stream
-	lastProgress time.Time // lastProgress is the tick before DATA was last sent on the connection.
+	lastProgress time.Time // the tick before DATA was last sent on the connection.
 }
 
-// flush writes the queued output, unless another goroutine does. The caller holds mu, which flush releases while it writes.
+// flush writes the queued output, unless another goroutine does. The caller holds mu, which flush releases while it
+// writes.
 func (c *conn) flush() {
 	if c.isWriting || len(c.out) == 0 {
 		return
@@ -103,7 +105,10 @@ func (c *conn) sendAnswer(b *Batch, call *Call) {
 		c.activeStreams--
 		return
 	}
-	s := c.keep(stream{id: call.streamID, state: replying, isReceived: true, window: call.window, lastProgress: c.lastRead})
+	s := c.keep(stream{
+		id: call.streamID, state: replying, isReceived: true, window: call.window,
+		lastProgress: c.lastRead,
+	})
 	start, end := call.start+frameHeaderBytes+len(grpcHeaders), call.end-frameHeaderBytes-len(okTrailers)
 	s.out, s.trailers = slices.Clone(b.out[end-call.dataBytes:end]), slices.Clone(b.out[end:call.end])
 	c.holdFor(s, n)
@@ -210,8 +215,8 @@ func (c *conn) unblock(s *stream) {
 	}
 }
 
-// setInitialWindow changes the windows of all streams, and sends what waits for them. It returns an error if that of a stream is too
-// large (section 6.9.2).
+// setInitialWindow changes the windows of all streams, and sends what waits for them. It returns an error if that of a
+// stream is too large (section 6.9.2).
 func (c *conn) setInitialWindow(size int64) error {
 	before := c.initialWindow
 	c.initialWindow = size

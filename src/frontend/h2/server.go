@@ -16,11 +16,14 @@ import (
 
 // Config configures a Server. All functions and Handler are required.
 type Config struct {
-	// Path is the path of the unary method for Decide, such as "/package.Service/Method". If it is empty, Handler answers all.
+	// Path is the path of the unary method for Decide, such as "/package.Service/Method". If it is empty, Handler answers
+	// all.
 	Path string
-	// Decide answers all calls of the batch. It must not keep the batch. Batches of one connection may be decided at the same time.
+	// Decide answers all calls of the batch. It must not keep the batch. Batches of one connection may be decided at the
+	// same time.
 	Decide func(*Batch)
-	// DecideWaits says that Decide may wait. Later calls then do not wait for slow ones, and a batch has calls with similar timeouts.
+	// DecideWaits says that Decide may wait. Later calls then do not wait for slow ones, and a batch has calls with
+	// similar timeouts.
 	DecideWaits bool
 	// IsLarge reports whether Handler should answer the call with this message, although Decide could.
 	IsLarge func(message []byte) bool
@@ -28,14 +31,15 @@ type Config struct {
 	Handler http.Handler
 	// KindOf returns how Handler answers the requests of gRPC with this path.
 	KindOf func(path string) MethodKind
-	// OpenAccount returns the account of a new connection. When memory runs out, its owner may call evict, which does not block.
+	// OpenAccount returns the account of a new connection. When memory runs out, its owner may call evict, which does not
+	// block.
 	OpenAccount func(evict func()) Account
 	// ConnContext returns the context for all requests of a connection to Handler.
 	ConnContext func(ctx context.Context, a Account) context.Context
 	// OnPanic gets the value and the stack of each panic in Decide and Handler.
 	OnPanic func(value any, stack []byte)
-	// OnProtocolError gets the reason for which a connection to a client was ended: a *WrongProtocolError if the client speaks HTTP/1.1 or
-	// TLS, or none. It must be fast.
+	// OnProtocolError gets the reason for which a connection to a client was ended: a *WrongProtocolError if the client
+	// speaks HTTP/1.1 or TLS, or none. It must be fast.
 	OnProtocolError func(client net.Addr, err error)
 
 	// TLS, if set, encrypts every connection. Clients must negotiate "h2".
@@ -48,9 +52,11 @@ type Config struct {
 	MaxHeaderBytes int
 	// MaxStreams is how many streams a connection may have at a time. 0 means any number.
 	MaxStreams uint32
-	// MaxClientSilence is how long a client may be silent before it gets a ping, which it must answer in 20 s. 0 means no pings.
+	// MaxClientSilence is how long a client may be silent before it gets a ping, which it must answer in 20 s. 0 means no
+	// pings.
 	MaxClientSilence time.Duration
-	// MinClientPingInterval is the shortest time between two pings of a client without a call between them. 0 means no bound.
+	// MinClientPingInterval is the shortest time between two pings of a client without a call between them. 0 means no
+	// bound.
 	MinClientPingInterval time.Duration
 	// MaxConnectionAge is the age at which clients are asked to reconnect, ± 10 %. 0 means never. Calls
 	// may run for MaxConnectionAgeGrace after that; 0 means any time.
@@ -65,8 +71,8 @@ const (
 	UnknownMethod MethodKind = iota
 	// UnaryMethod is for requests with one message. Handler gets them when it is complete, and the body ends after it.
 	UnaryMethod
-	// StreamMethod is for requests with any number of messages. Handler calls AwaitMessage and AcceptMessage before it reads each, and
-	// bounds how many streams there are.
+	// StreamMethod is for requests with any number of messages. Handler calls AwaitMessage and AcceptMessage before it
+	// reads each, and bounds how many streams there are.
 	StreamMethod
 )
 
@@ -79,28 +85,28 @@ type Account interface {
 
 // Stats counts connections that were closed since the start.
 type Stats struct {
-	Stalled  atomic.Int64 // Stalled is for clients that did not read.
-	Flooding atomic.Int64 // Flooding is for clients that caused work without calls.
-	Invalid  atomic.Int64 // Invalid is for clients that violated the protocol in another way.
+	Stalled  atomic.Int64 // for clients that did not read.
+	Flooding atomic.Int64 // for clients that caused work without calls.
+	Invalid  atomic.Int64 // for clients that violated the protocol in another way.
 }
 
 // Server serves connections. Create it with NewServer.
 type Server struct {
 	Stats
 	cfg         Config
-	batches     sync.Pool // batches holds *Batch values.
-	buffers     sync.Pool // buffers holds *[largeBufferBytes]byte values.
+	batches     sync.Pool // *Batch values.
+	buffers     sync.Pool // *[largeBufferBytes]byte values.
 	staticTable *[staticFields]field
 	slots       handlerSlots
 	ctx         context.Context
-	closeConns  context.CancelFunc // closeConns ends ctx, the context of all connections.
+	closeConns  context.CancelFunc // ends ctx, the context of all connections.
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{} // guarded by mu
 	listeners []net.Listener     // guarded by mu
 	stopping  atomic.Bool        // set while mu is held
 	watch     sync.Once
-	running   sync.WaitGroup // running has the goroutines of Serve and of connections; Add needs mu and !stopping.
+	running   sync.WaitGroup // the goroutines of Serve and of connections; Add needs mu and !stopping.
 }
 
 // NewServer returns a server without connections.
@@ -174,7 +180,8 @@ func (s *Server) openConns(conns []*conn) []*conn {
 }
 
 // Shutdown stops accepting connections, tells all clients to go away, and waits until the calls that they have sent are
-// answered. When ctx ends, it closes all connections. It then waits for Decide and Handler no longer than shutdownPatience.
+// answered. When ctx ends, it closes all connections. It then waits for Decide and Handler no longer than
+// shutdownPatience.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	s.stopping.Store(true)

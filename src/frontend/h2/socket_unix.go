@@ -11,8 +11,8 @@ import (
 type socket struct {
 	raw  syscall.RawConn
 	read func(fd uintptr) (done bool)
-	n    int   // n and err are the result of read.
-	err  error // err is nil, io.EOF or an error of the system.
+	n    int   // the result of read.
+	err  error // nil, io.EOF or an error of the system.
 	conn *conn
 }
 

@@ -20,48 +20,49 @@ const (
 
 // stream is a request with its answer, except while a batch has it as a Call. conn.mu guards its fields.
 type stream struct {
-	id        uint32 // id is 0 when the stream is no longer in streamTable.
+	id        uint32 // 0 when the stream is no longer in streamTable.
 	state     streamState
-	heldBytes int64 // heldBytes is what the stream holds of the account.
+	heldBytes int64 // what the stream holds of the account.
 
 	opened        time.Time
-	timeout       time.Duration // timeout is the grpc-timeout; 0 if there is none.
-	length        int64         // length is the content-length; -1 if there is none.
+	timeout       time.Duration // the grpc-timeout; 0 if there is none.
+	length        int64         // the content-length; -1 if there is none.
 	receivedBytes int64
-	receiveWindow int64  // receiveWindow is how many bytes the client may send now.
-	body          []byte // body is what has been received and not been used.
-	isReceived    bool   // isReceived says that the client has ended its side.
+	receiveWindow int64  // how many bytes the client may send now.
+	body          []byte // what has been received and not been used.
+	isReceived    bool   // true if the client has ended its side.
 
-	window       int64     // window is the send window relative to conn.initialWindow.
-	out          []byte    // out is DATA that waits for window.
-	trailers     []byte    // trailers are the frames after out. They end the stream.
-	isBlocked    bool      // isBlocked says that conn.blocked has the stream.
-	lastProgress time.Time // lastProgress is when out last became shorter, or not empty.
+	window       int64     // the send window relative to conn.initialWindow.
+	out          []byte    // DATA that waits for window.
+	trailers     []byte    // the frames after out. They end the stream.
+	isBlocked    bool      // true if conn.blocked has the stream.
+	lastProgress time.Time // when out last became shorter, or not empty.
 
-	request  *http.Request // request is for Handler, until exchange has it; nil if Decide can answer.
-	isGRPC   bool          // isGRPC says that a request for Handler has a content type of gRPC.
-	kind     MethodKind    // kind is that of the path of a gRPC request for Handler.
-	exchange *exchange     // exchange is set in state handled, and after it.
+	request  *http.Request // for Handler, until exchange has it; nil if Decide can answer.
+	isGRPC   bool          // true if a request for Handler has a content type of gRPC.
+	kind     MethodKind    // of the path of a gRPC request for Handler.
+	exchange *exchange     // set in state handled, and after it.
 }
 
 const (
-	firstWindow = 65535   // firstWindow is the size of all flow control windows at first (RFC 9113 section 6.9.2).
-	connWindow  = 1 << 20 // connWindow is the size of a connection's window for DATA from the client.
-	streamBytes = 512     // streamBytes is about how many bytes a stream needs without its body.
+	firstWindow = 65535   // the size of all flow control windows at first (RFC 9113 section 6.9.2).
+	connWindow  = 1 << 20 // the size of a connection's window for DATA from the client.
+	streamBytes = 512     // about how many bytes a stream needs without its body.
 )
 
 // streamTable has the streams of a connection.
 type streamTable struct {
 	streams map[uint32]*stream
-	// opening is the newest stream, if it is collecting; else its id is 0. It need not enter the map if its message follows at once.
+	// opening is the newest stream, if it is collecting; else its id is 0. It need not enter the map if its message
+	// follows at once.
 	opening         stream
-	activeStreams   uint32 // activeStreams counts streams, calls in batches, and handlers whose stream has ended.
-	lastStreamID    uint32 // lastStreamID is the last stream that the client has opened.
-	lastResetID     uint32 // lastResetID is the highest stream that the server has reset. Frames that follow are ignored.
+	activeStreams   uint32 // counts streams, calls in batches, and handlers whose stream has ended.
+	lastStreamID    uint32 // the last stream that the client has opened.
+	lastResetID     uint32 // the highest stream that the server has reset. Frames that follow are ignored.
 	runningHandlers int
-	waiting         []*stream // waiting has the streams in this state, the oldest first.
-	awaitsSlot      bool      // awaitsSlot says that handlerSlots.waiting has the connection; guarded by the mu there.
-	receiveWindow   int64     // receiveWindow is how many bytes of DATA the client may send on the connection.
+	waiting         []*stream // the streams in this state, the oldest first.
+	awaitsSlot      bool      // true if handlerSlots.waiting has the connection; guarded by the mu there.
+	receiveWindow   int64     // how many bytes of DATA the client may send on the connection.
 }
 
 // find returns an open stream; nil if there is none. The caller holds mu, as for all functions of this file.
@@ -78,7 +79,8 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 		return nil // The client learns from the GOAWAY that the stream was not opened.
 	}
 	if most := c.server.cfg.MaxStreams; most > 0 && c.activeStreams >= most {
-		if c.activeStreams == uint32(len(c.streams)) { // Otherwise the client waits for answers, and may not know the bound yet.
+		// Otherwise the client waits for answers, and may not know the bound yet.
+		if c.activeStreams == uint32(len(c.streams)) {
 			c.waste++
 		}
 		return streamError(id, codeRefusedStream)
@@ -93,7 +95,10 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 		*s = stream{}
 		s.id, s.opened, s.timeout, s.length, s.receiveWindow = id, c.lastRead, h.timeout, h.length, firstWindow
 	} else {
-		c.openRequest(stream{id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow, isReceived: isReceived}, h)
+		c.openRequest(stream{
+			id: id, opened: c.lastRead, timeout: h.timeout, length: h.length, receiveWindow: firstWindow,
+			isReceived: isReceived,
+		}, h)
 	}
 	return nil
 }
@@ -143,7 +148,10 @@ func (c *conn) complete(s *stream, data []byte) {
 	if c.batch == nil {
 		c.batch = c.server.batches.Get().(*Batch)
 	}
-	call := Call{Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes, window: s.window}
+	call := Call{
+		Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes,
+		window: s.window,
+	}
 	c.batch.add(call)
 	c.remove(s)
 }
@@ -154,7 +162,8 @@ func (c *conn) remove(s *stream) {
 	s.id, s.window = 0, 0
 }
 
-// isRegular reports whether Decide can answer a call whose body is data, or may begin with it: one message without compression.
+// isRegular reports whether Decide can answer a call whose body is data, or may begin with it: one message without
+// compression.
 func (c *conn) isRegular(data []byte, isComplete bool) bool {
 	if len(data) < messagePrefixBytes {
 		return !isComplete
@@ -187,8 +196,8 @@ func (c *conn) endStream(s *stream) {
 	}
 }
 
-// endByID ends a stream or a call of this number, if there is one. It returns whether the client could still have waited for the
-// answer: then the stream is waste.
+// endByID ends a stream or a call of this number, if there is one. It returns whether the client could still have
+// waited for the answer: then the stream is waste.
 func (c *conn) endByID(id uint32) (isEarly bool) {
 	if s := c.find(id); s != nil {
 		opened, timeout := s.opened, s.timeout
@@ -203,8 +212,8 @@ func (c *conn) endByID(id uint32) (isEarly bool) {
 	return c.isEarly(received, call.Timeout)
 }
 
-// isEarly reports whether a call that arrived at the time received is taken back before its timeout. Timeouts of less than
-// lateAfter do not count, because a client could take back as many calls as it likes.
+// isEarly reports whether a call that arrived at the time received is taken back before its timeout. Timeouts of less
+// than lateAfter do not count, because a client could take back as many calls as it likes.
 func (c *conn) isEarly(received time.Time, timeout time.Duration) bool {
 	return timeout < lateAfter || c.lastRead.Sub(received) < timeout-timeout/8 // The client's clock started before.
 }

@@ -12,15 +12,19 @@ type WrongProtocolError struct{ reason string }
 func (e *WrongProtocolError) Error() string { return e.reason }
 
 var (
-	errHTTP1     = &WrongProtocolError{"the client speaks HTTP/1.1, and gRPC needs HTTP/2: give Envoy's cluster `typed_extension_protocol_options` with `http2_protocol_options`, or ask /json on the HTTP port"}
-	errTLS       = &WrongProtocolError{"the client speaks TLS, and this port does not: turn TLS off in the client, or set GRPC_SERVER_USE_TLS=true"}
-	errPlainText = &WrongProtocolError{"the client does not speak TLS, and this port does: turn TLS on in the client, or set GRPC_SERVER_USE_TLS=false"}
+	errHTTP1 = &WrongProtocolError{"the client speaks HTTP/1.1, and gRPC needs HTTP/2: give Envoy's cluster " +
+		"`typed_extension_protocol_options` with `http2_protocol_options`, or ask /json on the HTTP port"}
+	errTLS = &WrongProtocolError{"the client speaks TLS, and this port does not: turn TLS off in the client, or " +
+		"set GRPC_SERVER_USE_TLS=true"}
+	errPlainText = &WrongProtocolError{"the client does not speak TLS, and this port does: turn TLS on in the client, " +
+		"or set GRPC_SERVER_USE_TLS=false"}
 )
 
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// WrongProtocol returns a *WrongProtocolError if a connection without TLS that begins with input is one of HTTP/1.1 or TLS, else nil.
+// WrongProtocol returns a *WrongProtocolError if a connection without TLS that begins with input is one of HTTP/1.1 or
+// TLS, else nil.
 func WrongProtocol(input []byte) error {
 	if len(input) > 0 && input[0] == tlsHandshake {
 		return errTLS

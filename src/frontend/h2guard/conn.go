@@ -27,11 +27,11 @@ type Conn struct {
 	guard            *Guard
 	memoryAccount    *connlimit.MemoryAccount
 	closeUnderlying  func()
-	ctx              context.Context // ctx ends when the connection is cut off or closed.
+	ctx              context.Context // ends when the connection is cut off or closed.
 	cancel           context.CancelFunc
-	stopContextWatch func() bool // stopContextWatch ends the watch of the context that closes all connections.
+	stopContextWatch func() bool // ends the watch of the context that closes all connections.
 
-	mu sync.Mutex // mu guards streamTable, tokenBucket and sweepTimer.
+	mu sync.Mutex // guards streamTable, tokenBucket and sweepTimer.
 	streamTable
 	tokenBucket
 	sweepTimer *time.Timer
@@ -45,14 +45,14 @@ type Conn struct {
 type evictedMemory struct {
 	openStreamCount atomic.Int64
 	handlerBytes    atomic.Int64
-	bytesPerHandler atomic.Int64 // bytesPerHandler is subtracted from handlerBytes when a handler ends.
+	bytesPerHandler atomic.Int64 // subtracted from handlerBytes when a handler ends.
 }
 
-// writeProgress shows whether the client reads. writeTransitions counts the starts and the ends of writes, so it is odd during a
-// write. The last sweep set the last four fields; the connection's mu guards them.
+// writeProgress shows whether the client reads. writeTransitions counts the starts and the ends of writes, so it is odd
+// during a write. The last sweep set the last four fields; the connection's mu guards them.
 type writeProgress struct {
 	writeTransitions atomic.Uint64
-	queuedReplyBytes atomic.Int64 // queuedReplyBytes is the size of replies that have not been written.
+	queuedReplyBytes atomic.Int64 // the size of replies that have not been written.
 	writtenReplies   atomic.Uint64
 
 	lastWriteTransitions, lastWrittenReplies uint64
@@ -66,7 +66,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.guard.SlowedReads.Add(1)
 		c.pauseReading(wait)
 	}
-	for c.memoryAccount.HeldBytes() > maxHeldBytesWhenFull && c.guard.budgetIsFull() && c.pauseReading(budgetCheckInterval) {
+	for c.memoryAccount.HeldBytes() > maxHeldBytesWhenFull && c.guard.budgetIsFull() &&
+		c.pauseReading(budgetCheckInterval) {
 	}
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.chargeReceivedFrames(p[:n]) {
@@ -124,7 +125,8 @@ func (c *Conn) cutOff() {
 
 // cutOffOverBudget cuts the connection off because the budget is used up. Its handlers use memory until they end.
 func (c *Conn) cutOffOverBudget(bytes int64) {
-	c.bytesPerHandler.Store(bytes/max(c.openStreamCount.Load(), 1) + 1) // It is rounded up, so that the ends of all streams release all bytes.
+	// It is rounded up, so that the ends of all streams release all bytes.
+	c.bytesPerHandler.Store(bytes/max(c.openStreamCount.Load(), 1) + 1)
 	c.handlerBytes.Store(bytes)
 	c.guard.evictedHandlerBytes.Add(bytes)
 	time.AfterFunc(maxHandlerTime, func() { c.releaseHandlerBytes(math.MaxInt64) })
@@ -205,7 +207,8 @@ func (p *writeProgress) isStalled(now time.Duration) bool {
 	return now-p.lastProgressTime >= maxStallTime
 }
 
-// ChargeQueuedReply charges a reply of that many bytes until the handler calls ReleaseWrittenReply with the same number.
+// ChargeQueuedReply charges a reply of that many bytes until the handler calls ReleaseWrittenReply with the same
+// number.
 func (c *Conn) ChargeQueuedReply(bytes int64) {
 	if c != nil {
 		c.queuedReplyBytes.Add(bytes)

@@ -10,13 +10,14 @@
 //	       ◄── END_STREAM     ends a stream and releases its bytes
 //	           RST_STREAM     as above
 //
-// The bytes are charged to the connection's account in the shared budget. When the budget is used up, the connections that hold
-// the most are closed. Until their memory is free, connections that hold more than 64 KiB are not read from. The server charges
-// replies that are not written yet with ChargeQueuedReply.
+// The bytes are charged to the connection's account in the shared budget. When the budget is used up, the connections
+// that hold the most are closed. Until their memory is free, connections that hold more than 64 KiB are not read from.
+// The server charges replies that are not written yet with ChargeQueuedReply.
 //
-// Tokens bound work that costs the client nothing. A connection earns 1,000 tokens a second and 8 for each stream that it opens,
-// and keeps at most 1,000. A frame costs one token, unless it is HEADERS, or DATA of a reasonable size. A stream that either side
-// resets within 5 ms costs ten. A connection without tokens is read from only as fast as it earns them.
+// Tokens bound work that costs the client nothing. A connection earns 1,000 tokens a second and 8 for each stream that
+// it opens, and keeps at most 1,000. A frame costs one token, unless it is HEADERS, or DATA of a reasonable size. A
+// stream that either side resets within 5 ms costs ten. A connection without tokens is read from only as fast as it
+// earns them.
 //
 // A connection is closed if a write to it is blocked for 10 s, or if replies are queued and none
 // of them is written for that long.
@@ -42,14 +43,14 @@ const (
 
 // Guard holds the state that the connections of one server share. Create it with New.
 type Guard struct {
-	// StalledConnections counts connections that were closed because their client did not read. SlowedReads counts reads that
-	// waited because their connection had no tokens. RefusedLongCalls counts long calls that OpenLongCall refused.
+	// StalledConnections counts connections that were closed because their client did not read. SlowedReads counts reads
+	// that waited because their connection had no tokens. RefusedLongCalls counts long calls that OpenLongCall refused.
 	StalledConnections, SlowedReads, RefusedLongCalls atomic.Int64
 
 	memoryBudget        *connlimit.MemoryBudget
 	startTime           time.Time
-	evictedHandlerBytes atomic.Int64 // evictedHandlerBytes is the memory that the handlers of evicted connections still use.
-	longCallBytes       atomic.Int64 // longCallBytes is the memory that all long calls hold.
+	evictedHandlerBytes atomic.Int64 // the memory that the handlers of evicted connections still use.
+	longCallBytes       atomic.Int64 // the memory that all long calls hold.
 }
 
 // New returns a guard without connections. budget, if not nil, bounds the bytes of all connections.

@@ -49,8 +49,9 @@ func (l *LongCalls) Close(bytes int64) {
 	}
 }
 
-// Hold charges bytes that a call holds beside those of Open to the connection. It returns false if the connection is closed, because it holds
-// the most while the budget is used up. Otherwise the caller must call Release when the memory is free.
+// Hold charges bytes that a call holds beside those of Open to the connection. It returns false if the connection is
+// closed, because it holds the most while the budget is used up. Otherwise the caller must call Release when the memory
+// is free.
 func (l *LongCalls) Hold(bytes int64) bool { return l == nil || l.account.HoldBytes(bytes) }
 
 // Release releases bytes that Hold charged.

@@ -39,8 +39,8 @@ func (b *tokenBucket) refillTokens(now time.Duration) {
 	b.lastRefillTime = now
 }
 
-// streamTable holds the streams of a connection, as its frames show them. recentResetBytes is the memory of streams that were
-// reset since the last sweep, olderResetBytes that of streams that were reset in the sweep interval before.
+// streamTable holds the streams of a connection, as its frames show them. recentResetBytes is the memory of streams
+// that were reset since the last sweep, olderResetBytes that of streams that were reset in the sweep interval before.
 type streamTable struct {
 	clientFrames, serverFrames        frameScanner
 	openStreams                       map[uint32]openStream

@@ -41,12 +41,12 @@ type conn struct {
 	net.Conn        // The embedded Conn is tcpConn, or TLS over tcpConn.
 	tcpConn         net.Conn
 	memoryAccount   *connlimit.MemoryAccount
-	isRefused       bool // isRefused says that the port has no room for the connection. Then memoryAccount and session are nil.
+	isRefused       bool // true if the port has no room for the connection. Then memoryAccount and session are nil.
 	srv             *Server
 	session         Session
 	input           inputBuffer
-	largeInputBytes int64    // largeInputBytes is the size of input beyond readBufferBytes.
-	replies         *Replies // replies is nil unless requests are being answered.
+	largeInputBytes int64    // the size of input beyond readBufferBytes.
+	replies         *Replies // nil unless requests are being answered.
 	// readDeadlineSetAt and writeDeadlineSetAt are when the deadlines were set last.
 	readDeadlineSetAt, writeDeadlineSetAt time.Time
 }
@@ -114,8 +114,8 @@ func (c *conn) answerRequests() error {
 	}
 }
 
-// deadlinePrecision is by how much a deadline may come early. A deadline is not set again before, because that costs a tenth of what it
-// takes to answer a request.
+// deadlinePrecision is by how much a deadline may come early. A deadline is not set again before, because that costs a
+// tenth of what it takes to answer a request.
 const deadlinePrecision = time.Second
 
 // isRecent reports whether a deadline that was set at setAt for a timeout need not be set again.
@@ -149,7 +149,8 @@ func (c *conn) timeoutReason() error {
 	return &Fault{Text: fmt.Sprintf("No whole %s within %v.", c.srv.cfg.Request, c.srv.cfg.IdleTimeout)}
 }
 
-// answerInput answers the complete requests that have been read. It returns their number, and the reason to end the connection.
+// answerInput answers the complete requests that have been read. It returns their number, and the reason to end the
+// connection.
 func (c *conn) answerInput(atEnd bool) (n int, reason error) {
 	r := c.srv.newReplies(c)
 	c.replies = r

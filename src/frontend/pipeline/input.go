@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// largeBuffers has pools of large read buffers, by the binary logarithm of their size. Without it clients that send long requests at once
-// leave garbage faster than it is collected.
+// largeBuffers has pools of large read buffers, by the binary logarithm of their size. Without it clients that send
+// long requests at once leave garbage faster than it is collected.
 type largeBuffers [bits.UintSize]sync.Pool
 
 // take returns a buffer of n bytes. Its content may be that of other clients.

@@ -1,6 +1,6 @@
-// Package pipeline serves protocols over TCP in which a client may send many requests before it reads a reply, such as divvy's and
-// RESP. A Session answers the requests that have arrived together. The package bounds connections, memory and time, and stops with
-// grace.
+// Package pipeline serves protocols over TCP in which a client may send many requests before it reads a reply, such as
+// divvy's and RESP. A Session answers the requests that have arrived together. The package bounds connections, memory
+// and time, and stops with grace.
 package pipeline
 
 import (
@@ -20,9 +20,10 @@ import (
 
 // Session answers the requests of one connection. Only the goroutine of the connection calls it.
 type Session interface {
-	// Answer answers the complete requests at the start of input, and writes their replies to r. If atEnd is set, the client sends
-	// nothing more. Answer returns how many bytes of input it is done with, and how many requests it answered. The next input starts
-	// with the bytes that are left. An error ends the connection. If it is a *Fault, the client gets a reply that says why.
+	// Answer answers the complete requests at the start of input, and writes their replies to r. If atEnd is set, the
+	// client sends nothing more. Answer returns how many bytes of input it is done with, and how many requests it
+	// answered. The next input starts with the bytes that are left. An error ends the connection. If it is a *Fault, the
+	// client gets a reply that says why.
 	Answer(ctx context.Context, input []byte, atEnd bool, r *Replies) (consumed, requests int, err error)
 }
 
@@ -56,8 +57,8 @@ const MaxPipelined = 1000
 
 // Limits bound what clients can use.
 type Limits struct {
-	// MaxInputBytes is the largest read buffer of a connection, at most MaxLargeInputBytes. A Session must return a Fault for a
-	// request that does not fit. Required.
+	// MaxInputBytes is the largest read buffer of a connection, at most MaxLargeInputBytes. A Session must return a Fault
+	// for a request that does not fit. Required.
 	MaxInputBytes int
 	// MaxConnections is how many connections may be open. If all are, connlimit.Listener closes one
 	// or refuses the new one. Defaults to 10,000.
@@ -75,18 +76,18 @@ type Server struct {
 	cfg      Config
 	listener *connlimit.Listener
 
-	repliesPool     sync.Pool // repliesPool holds *Replies values.
+	repliesPool     sync.Pool // *Replies values.
 	largeBuffers    largeBuffers
-	largeInputBytes atomic.Int64 // largeInputBytes is the size of all buffers for large requests, at most MaxLargeInputBytes.
+	largeInputBytes atomic.Int64 // the size of all buffers for large requests, at most MaxLargeInputBytes.
 
-	ctx              context.Context // ctx is the context of all requests. When it ends, connections are closed.
+	ctx              context.Context // the context of all requests. When it ends, connections are closed.
 	cancel           context.CancelFunc
 	stoppingCtx      context.Context // Shutdown ends stoppingCtx.
 	startStopping    context.CancelFunc
-	lastReadDeadline time.Time // lastReadDeadline is the read deadline of all connections after stoppingCtx has ended.
+	lastReadDeadline time.Time // the read deadline of all connections after stoppingCtx has ended.
 
 	mu             sync.Mutex
-	refusedConns   int // refusedConns is how many refused connections are open; guarded by mu.
+	refusedConns   int // how many refused connections are open; guarded by mu.
 	connGoroutines sync.WaitGroup
 }
 
@@ -100,7 +101,8 @@ func New(cfg Config) (*Server, error) {
 	case cfg.MaxInputBytes <= 0 || cfg.MaxConnections < 0 || cfg.WriteTimeout < 0:
 		return nil, errors.New(cfg.Protocol + ": a limit is negative")
 	case cfg.MaxInputBytes > MaxLargeInputBytes:
-		return nil, fmt.Errorf("%s: the longest %s takes %d bytes, more than %d", cfg.Protocol, cfg.Request, cfg.MaxInputBytes, MaxLargeInputBytes)
+		return nil, fmt.Errorf("%s: the longest %s takes %d bytes, more than %d", cfg.Protocol, cfg.Request,
+			cfg.MaxInputBytes, MaxLargeInputBytes)
 	}
 	s := &Server{cfg: cfg}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -126,8 +128,8 @@ type Replies struct {
 	conn *conn
 }
 
-// FlushIfLarge writes the collected replies to the client if they are many. It fails if the client does not read them in time. Then the
-// connection must end.
+// FlushIfLarge writes the collected replies to the client if they are many. It fails if the client does not read them
+// in time. Then the connection must end.
 func (r *Replies) FlushIfLarge() error {
 	if r.Len() < flushThresholdBytes {
 		return nil

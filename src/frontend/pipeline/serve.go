@@ -66,7 +66,8 @@ func (s *Server) startConn(raw net.Conn) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	full := c.isRefused && (s.refusedConns >= maxRefusedConns || s.cfg.TLS != nil) // A refused client gets no TLS handshake, which costs too much.
+	// A refused client gets no TLS handshake, which costs too much.
+	full := c.isRefused && (s.refusedConns >= maxRefusedConns || s.cfg.TLS != nil)
 	if full || s.stoppingCtx.Err() != nil {
 		_ = raw.Close() // The client has sent nothing that must be answered.
 		return
@@ -97,8 +98,8 @@ func (s *Server) removeConn(c *conn) {
 	}
 }
 
-// Shutdown stops accepting connections. It answers the requests that arrive within the next 100 ms, and closes the connections.
-// When ctx ends, it closes those that are still open. It returns when all are closed. Serve returns, too.
+// Shutdown stops accepting connections. It answers the requests that arrive within the next 100 ms, and closes the
+// connections. When ctx ends, it closes those that are still open. It returns when all are closed. Serve returns, too.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock() // From now on, startConn adds no goroutine to connGoroutines.
 	if s.stoppingCtx.Err() == nil {

@@ -1,5 +1,5 @@
-// Package rlqs serves Envoy's RateLimitQuotaService v3: streams on which proxies report what they use of their quotas, and get assignments
-// of units. Package quota divides the limits.
+// Package rlqs serves Envoy's RateLimitQuotaService v3: streams on which proxies report what they use of their quotas,
+// and get assignments of units. Package quota divides the limits.
 package rlqs
 
 import (
@@ -32,8 +32,8 @@ type Config struct {
 	MaxReportBytes int
 	// OnRefusedBucket, if set, gets the domain of a bucket that is reported beyond the bounds. It must be fast.
 	OnRefusedBucket func(domain string, err error)
-	// OnRefusedStream, if set, gets the reason for which a proxy gets no quotas: the rules in force, or the length of its reports. It must
-	// be fast.
+	// OnRefusedStream, if set, gets the reason for which a proxy gets no quotas: the rules in force, or the length of its
+	// reports. It must be fast.
 	OnRefusedStream func(reason string)
 }
 
@@ -111,8 +111,9 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 func (s *Service) receive(stream grpc.ServerStream, in *rls.RawMessage) error {
 	err := stream.RecvMsg(in)
 	if long, ok := errors.AsType[*rls.MessageTooLongError](err); ok {
-		err = status.Errorf(codes.ResourceExhausted, "a report has %d bytes, at most %d are allowed: raise QUOTA_MAX_REPORT_BYTES, "+
-			"or let proxies have fewer quota buckets", long.Bytes, long.MaxBytes)
+		err = status.Errorf(codes.ResourceExhausted,
+			"a report has %d bytes, at most %d are allowed: raise QUOTA_MAX_REPORT_BYTES, "+
+				"or let proxies have fewer quota buckets", long.Bytes, long.MaxBytes)
 		s.cfg.OnRefusedStream(status.Convert(err).Message())
 	}
 	return err
@@ -137,7 +138,8 @@ func (s *Service) checkDomain(domain []byte) (err error) {
 	case d == nil:
 		err = status.Errorf(codes.FailedPrecondition, "the domain %s has no rules", rules.Quote(string(domain)))
 	case !d.HasQuotaBuckets:
-		err = status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`", rules.Quote(string(domain)))
+		err = status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`",
+			rules.Quote(string(domain)))
 	}
 	if err != nil {
 		s.cfg.OnRefusedStream(status.Convert(err).Message() +

@@ -28,18 +28,19 @@ var (
 // reportReader reads the usages of a RateLimitQuotaUsageReports. Its texts point into the message.
 type reportReader struct {
 	fields rls.Fields
-	domain []byte // domain is the last one that was read.
+	domain []byte // the last one that was read.
 
 	bucketID        []byte
 	allowed, denied uint64
-	err             error // err is set if next returned false because the message is malformed.
+	err             error // set if next returned false because the message is malformed.
 }
 
 func newReportReader(message []byte) reportReader {
 	return reportReader{fields: rls.Fields{Message: message}}
 }
 
-// domainField returns the domain of a RateLimitQuotaUsageReports. If the message is malformed, it returns what stands before the mistake.
+// domainField returns the domain of a RateLimitQuotaUsageReports. If the message is malformed, it returns what stands
+// before the mistake.
 func domainField(message []byte) (domain []byte) {
 	for f := (rls.Fields{Message: message}); f.Next(); {
 		if f.Tag == 1<<3|rls.BytesType {
@@ -130,15 +131,16 @@ func (r *reportReader) entries() ([]rules.Entry, error) {
 // bucketActionField is the number of RateLimitQuotaResponse.bucket_action.
 const bucketActionField = 1
 
-// refillTime is the fill_interval of token buckets in seconds, ten years: the units of an assignment are all that a proxy gets.
+// refillTime is the fill_interval of token buckets in seconds, ten years: the units of an assignment are all that a
+// proxy gets.
 const refillTime = 10 * 365 * 24 * 3600
 
 // appendActions appends what carries out a to the elements of RateLimitQuotaResponse.bucket_action.
 //
-// Units are a token bucket that starts full and does not refill. Envoy 1.40 keeps its tokens if the same settings come again, so that an
-// extension adds none; the nanoseconds of fill_interval have no effect on the rate, and hold the serial number. A bucket with other
-// settings starts as full as the one before it was. So new units follow a DENY_ALL, after which the bucket starts full. Envoy applies
-// both before the next request.
+// Units are a token bucket that starts full and does not refill. Envoy 1.40 keeps its tokens if the same settings come
+// again, so that an extension adds none; the nanoseconds of fill_interval have no effect on the rate, and hold the
+// serial number. A bucket with other settings starts as full as the one before it was. So new units follow a DENY_ALL,
+// after which the bucket starts full. Envoy applies both before the next request.
 func appendActions(dst []byte, a *quota.Assignment) []byte {
 	if a.Action == quota.AssignUnits && !a.IsExtension {
 		dst = appendAction(dst, &quota.Assignment{Bucket: a.Bucket, Action: quota.DenyAll, TTL: a.TTL})

@@ -16,15 +16,15 @@ import (
 
 // callMemory is the working memory of one call. A later call reuses it.
 type callMemory struct {
-	receivedMessage mem.Buffer // receivedMessage holds the bytes that grpc-go read; nil for calls over JSON.
+	receivedMessage mem.Buffer // the bytes that grpc-go read; nil for calls over JSON.
 	requestDecoder
 	req           limiter.Request
 	answer        limiter.Answer
 	fromLargePool bool
 }
 
-// A pooled large call has room for at most this many descriptors: append reserves more than limiter.MaxDescriptors for a request
-// of that many. It may have twice as many entries. Small calls have a quarter of both.
+// A pooled large call has room for at most this many descriptors: append reserves more than limiter.MaxDescriptors for
+// a request of that many. It may have twice as many entries. Small calls have a quarter of both.
 const (
 	maxPooledDescriptors = 2 * limiter.MaxDescriptors
 	smallCallDivisor     = 4
@@ -69,7 +69,9 @@ func (s *Service) serviceDesc() *grpc.ServiceDesc {
 		}
 		return r, nil
 	}
-	handler := func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	handler := func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any,
+		error,
+	) {
 		c := s.smallCallPool.Get().(*callMemory)
 		defer s.releaseCall(c)
 		if err := decode(c); err != nil {
@@ -125,11 +127,12 @@ type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(encproto.Name)} }
 
-// RawMessage is a message of a streaming call whose service encodes and decodes it itself. The memory of a short one is reused.
+// RawMessage is a message of a streaming call whose service encodes and decodes it itself. The memory of a short one is
+// reused.
 type RawMessage struct {
 	Bytes    []byte
-	MaxBytes int // MaxBytes bounds the length of a message that is received.
-	length   int // length is that of the last message that was received.
+	MaxBytes int // bounds the length of a message that is received.
+	length   int // of the last message that was received.
 }
 
 // release ends the use of Bytes. Between two messages, a stream keeps little memory.
@@ -155,7 +158,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// maxPooledMessageBytes is the size of a message that takes less than four times its memory from grpc-go's pool, whose next size is 1 MiB.
+// maxPooledMessageBytes is the size of a message that takes less than four times its memory from grpc-go's pool, whose
+// next size is 1 MiB.
 const maxPooledMessageBytes = 32 << 10
 
 // joinMessage returns the bytes of data in one piece.

@@ -9,7 +9,8 @@ import (
 	"ratelimit/src/frontend/tlsconn"
 )
 
-// chargedTLS charges what TLS keeps to an account of its own. The other memory of a connection is charged from the end of its handshake.
+// chargedTLS charges what TLS keeps to an account of its own. The other memory of a connection is charged from the end
+// of its handshake.
 type chargedTLS struct {
 	credentials.TransportCredentials
 	budget *connlimit.MemoryBudget
@@ -17,7 +18,8 @@ type chargedTLS struct {
 
 // ServerHandshake does the TLS handshake.
 func (c chargedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	account := c.budget.OpenAccount(func(int64) { _ = raw.Close() }) // The server learns of the close from its next read or write.
+	// The server learns of the close from its next read or write.
+	account := c.budget.OpenAccount(func(int64) { _ = raw.Close() })
 	input := tlsconn.NewInput(raw, account)
 	conn, info, err := c.TransportCredentials.ServerHandshake(input)
 	if err != nil {

@@ -14,11 +14,12 @@ import (
 type batchMemory struct {
 	requests limiter.Many
 	requestDecoder
-	reply []byte // reply is the message of one reply.
+	reply []byte // the message of one reply.
 }
 
 const (
-	// maxPooledBatchDescriptors is how many descriptors of each request a pooled batch has room for. Requests with more are large.
+	// maxPooledBatchDescriptors is how many descriptors of each request a pooled batch has room for. Requests with more
+	// are large.
 	maxPooledBatchDescriptors = 64
 	// maxPooledBatchEntries is how many entries of all requests a pooled batch has room for.
 	maxPooledBatchEntries = 4096
@@ -55,8 +56,8 @@ func (s *Service) decideBatch(b *h2.Batch) {
 	}
 }
 
-// newEngine returns the HTTP/2 server of srv, whose services are registered. It decides the calls of ShouldRateLimit in batches, and
-// passes all other requests to srv.grpcServer; with tracing, these too.
+// newEngine returns the HTTP/2 server of srv, whose services are registered. It decides the calls of ShouldRateLimit in
+// batches, and passes all other requests to srv.grpcServer; with tracing, these too.
 func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 	path := shouldRateLimit
 	if cfg.StatsHandler != nil || s.cfg.StartSpan != nil {
@@ -101,11 +102,12 @@ func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 // longCallsKey is the key of a connection's *h2guard.LongCalls in the contexts of its calls.
 type longCallsKey struct{}
 
-// StreamMemory returns what counts the memory that the streams of a connection hold. ctx is the context of a stream that
-// ServerConfig.Register has added. The result may be nil, and then counts nothing.
+// StreamMemory returns what counts the memory that the streams of a connection hold. ctx is the context of a stream
+// that ServerConfig.Register has added. The result may be nil, and then counts nothing.
 func StreamMemory(ctx context.Context) *h2guard.LongCalls { return longCallsOf(ctx) }
 
-// longCallsOf returns what bounds the long calls of the connection that a call came on; nil for calls that came without a server.
+// longCallsOf returns what bounds the long calls of the connection that a call came on; nil for calls that came without
+// a server.
 func longCallsOf(ctx context.Context) *h2guard.LongCalls {
 	if l, ok := ctx.Value(longCallsKey{}).(*h2guard.LongCalls); ok {
 		return l

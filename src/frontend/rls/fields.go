@@ -8,14 +8,14 @@ const (
 	BytesType  = uint64(protowire.BytesType)
 )
 
-// Fields iterates over the fields of the protobuf message Message. Next sets Tag to the number and the type of a field, as
-// number<<3 | type, and Number or Bytes to its value. Bytes points into the message.
+// Fields iterates over the fields of the protobuf message Message. Next sets Tag to the number and the type of a field,
+// as number<<3 | type, and Number or Bytes to its value. Bytes points into the message.
 type Fields struct {
-	Message []byte // Message is what Next has not read.
+	Message []byte // what Next has not read.
 	Tag     uint64
 	Number  uint64
 	Bytes   []byte
-	Err     error // Err is set if Next returned false because the message is malformed.
+	Err     error // set if Next returned false because the message is malformed.
 }
 
 // Next reads the next field. It returns false at the end of the message and after an error.

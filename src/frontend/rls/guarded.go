@@ -17,13 +17,13 @@ import (
 	"ratelimit/src/frontend/h2guard"
 )
 
-// guardedCredentials wraps each connection in an h2guard.Conn, above its TLS. When connsCtx ends, all connections are closed,
-// even those in a handshake, which grpc.Server.Stop would wait for.
+// guardedCredentials wraps each connection in an h2guard.Conn, above its TLS. When connsCtx ends, all connections are
+// closed, even those in a handshake, which grpc.Server.Stop would wait for.
 type guardedCredentials struct {
 	credentials.TransportCredentials
 	guard    *h2guard.Guard
 	connsCtx context.Context
-	onError  func(client net.Addr, err error) // onError gets each *h2.WrongProtocolError.
+	onError  func(client net.Addr, err error) // gets each *h2.WrongProtocolError.
 }
 
 // guardedAuthInfo tells handlers which connection a call came on.
@@ -51,7 +51,7 @@ func (c guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 // firstReadConn reports a client that does not speak HTTP/2.
 type firstReadConn struct {
 	net.Conn
-	onError func(client net.Addr, err error) // onError is nil after the first read.
+	onError func(client net.Addr, err error) // nil after the first read.
 }
 
 // Read reads from the connection.
@@ -97,7 +97,9 @@ func (r guardedRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 // guardUnaryHandler makes handler charge compressed requests and its reply to the connection.
 func guardUnaryHandler(handler grpc.MethodHandler) grpc.MethodHandler {
-	return func(impl any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	return func(impl any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any,
+		error,
+	) {
 		isCompressed, err := prepareCompression(ctx)
 		if err != nil {
 			return nil, err
@@ -131,16 +133,17 @@ type longCall struct {
 	conn      *h2guard.Conn
 	memory    *h2guard.LongCalls
 	turns     *largeRequestCapacity
-	gzip      *gzipDecompressor // gzip is nil if messages are not compressed.
-	turn      memoryReservation // turn is that of the last message.
-	heldBytes int64             // heldBytes is what memory holds for the last message.
+	gzip      *gzipDecompressor // nil if messages are not compressed.
+	turn      memoryReservation // of the last message.
+	heldBytes int64             // what memory holds for the last message.
 }
 
 const (
-	// longCallMemoryBytes is about how many bytes a long call needs for its two goroutines, its records, and short messages.
+	// longCallMemoryBytes is about how many bytes a long call needs for its two goroutines, its records, and short
+	// messages.
 	longCallMemoryBytes = 32 << 10
-	// maxLongCallMessageBytes is how many bytes a message to a long call may have, unless it is a RawMessage. Messages are names
-	// of services, which reflection repeats in its replies.
+	// maxLongCallMessageBytes is how many bytes a message to a long call may have, unless it is a RawMessage. Messages are
+	// names of services, which reflection repeats in its replies.
 	maxLongCallMessageBytes = 4 << 10
 	// memoryPerRawByte is how many bytes of memory a service may need for a byte of a RawMessage.
 	memoryPerRawByte = 4
@@ -165,8 +168,9 @@ var ErrTooMuchMemory = status.Error(codes.ResourceExhausted,
 // Context returns a context that ends with the call or the server.
 func (c *longCall) Context() context.Context { return c.ctx }
 
-// RecvMsg reads a message into m, and ends the use of the message before. Package h2 knows the length of a message: one that is too
-// long is refused, and another one is charged and waits for its turn, before it is read. With grpc-go's server, that follows the read.
+// RecvMsg reads a message into m, and ends the use of the message before. Package h2 knows the length of a message: one
+// that is too long is refused, and another one is charged and waits for its turn, before it is read. With grpc-go's
+// server, that follows the read.
 func (c *longCall) RecvMsg(m any) error {
 	c.releaseMessage()
 	raw, isRaw := m.(*RawMessage)

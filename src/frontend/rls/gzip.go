@@ -20,7 +20,8 @@ import (
 
 const (
 	gzipName = "gzip"
-	// maxExpansion is how many times as long as its compressed form a message may be. Requests of Envoy expand to less than 10 times.
+	// maxExpansion is how many times as long as its compressed form a message may be. Requests of Envoy expand to less
+	// than 10 times.
 	maxExpansion = 16
 	// minExpandedBytes is how long a message may be in any case: a short one with many equal descriptors expands to more.
 	minExpandedBytes = 8 << 10
@@ -28,12 +29,13 @@ const (
 
 var errExpandsTooMuch = fmt.Errorf("the message is more than %d times as long as its compressed form", maxExpansion)
 
-// gzipDecompressor unpacks the messages of calls with grpc-encoding gzip. It belongs to one server: a compressor that is registered
-// with grpc-go would serve all clients and servers of the process, and unpack 4 KB into 4 MiB.
+// gzipDecompressor unpacks the messages of calls with grpc-encoding gzip. It belongs to one server: a compressor that
+// is registered with grpc-go would serve all clients and servers of the process, and unpack 4 KB into 4 MiB.
 type gzipDecompressor struct {
-	maxBytes int           // maxBytes is the length of the longest message.
-	slots    chan struct{} // slots holds an element for each message that is being unpacked, and has not been charged to its connection.
-	readers  sync.Pool     // readers holds *gzip.Reader values.
+	maxBytes int // the length of the longest message.
+	// an element for each message that is being unpacked, and has not been charged to its connection.
+	slots   chan struct{}
+	readers sync.Pool // *gzip.Reader values.
 }
 
 func newGzipDecompressor(maxBytes int) *gzipDecompressor {
@@ -78,8 +80,8 @@ func (d *gzipDecompressor) maxExpanded(size int) int {
 	return min(max(maxExpansion*size, minExpandedBytes), d.maxBytes)
 }
 
-// prepareCompression lets a call be compressed with gzip, and refuses other encodings before any message is read. Answers are
-// not compressed: most are shorter than the header of gzip.
+// prepareCompression lets a call be compressed with gzip, and refuses other encodings before any message is read.
+// Answers are not compressed: most are shorter than the header of gzip.
 func prepareCompression(ctx context.Context) (isCompressed bool, _ error) {
 	stream := grpc.ServerTransportStreamFromContext(ctx)
 	in, ok := stream.(interface{ RecvCompress() string })
@@ -95,11 +97,13 @@ func prepareCompression(ctx context.Context) (isCompressed bool, _ error) {
 		if err := stream.SetHeader(grpcmetadata.Pairs("grpc-accept-encoding", encoding.Identity+","+gzipName)); err != nil {
 			return false, fmt.Errorf("rls: refusing grpc-encoding %q: %w", name, err)
 		}
-		return false, status.Errorf(codes.Unimplemented, "grpc-encoding %q is not supported: use %s, or no compression (%s)", name, gzipName, encoding.Identity)
+		return false, status.Errorf(codes.Unimplemented, "grpc-encoding %q is not supported: use %s, or no compression (%s)",
+			name, gzipName, encoding.Identity)
 	}
 }
 
-// expandedMemory charges the unpacked message of a call to its connection, as the connection's server did with the compressed form.
+// expandedMemory charges the unpacked message of a call to its connection, as the connection's server did with the
+// compressed form.
 type expandedMemory struct{ bytes int64 }
 
 // hold charges the message v of the call of ctx. The caller must call release if it succeeds.

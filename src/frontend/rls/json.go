@@ -55,9 +55,11 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) (err error) 
 	return nil
 }
 
-// answerJSON decides the request in body and sets the response headers about its limits. It returns the reply, and whether the
-// request is over its limits. Large bodies wait for memory and charge what they allocate to the connection.
-func (s *Service) answerJSON(ctx context.Context, headers http.Header, body []byte) (text []byte, over bool, err error) {
+// answerJSON decides the request in body and sets the response headers about its limits. It returns the reply, and
+// whether the request is over its limits. Large bodies wait for memory and charge what they allocate to the connection.
+func (s *Service) answerJSON(ctx context.Context, headers http.Header,
+	body []byte,
+) (text []byte, over bool, err error) {
 	start := time.Now()
 	t, err := s.largeRequests.reserve(ctx, s.estimateJSONMemory(body))
 	if err != nil {
@@ -66,7 +68,8 @@ func (s *Service) answerJSON(ctx context.Context, headers http.Header, body []by
 	defer t.release()
 	conn := connlimit.AccountFromContext(ctx)
 	if !conn.HoldBytes(t.reservedBytes) {
-		return nil, false, s.reportError(fmt.Errorf("rls: a body of %d bytes: the connection is closed, since it held the most when MAX_BUFFERED_BYTES was reached: %w", len(body), context.Canceled))
+		return nil, false, s.reportError(fmt.Errorf("rls: a body of %d bytes: the connection is closed, since it held the "+
+			"most when MAX_BUFFERED_BYTES was reached: %w", len(body), context.Canceled))
 	}
 	defer conn.ReleaseBytes(t.reservedBytes)
 	data, err := jsonToProtobuf(body)
@@ -101,8 +104,8 @@ func ReadJSON(w http.ResponseWriter, r *http.Request) (*limiter.Request, error) 
 	return ParseJSON(body)
 }
 
-// ParseJSON reads a RateLimitRequest in proto3 JSON. The request does not refer to text. If the request is too large, the error
-// wraps limiter.ErrRequestTooLarge; any other error says what is wrong with the text, and at which column.
+// ParseJSON reads a RateLimitRequest in proto3 JSON. The request does not refer to text. If the request is too large,
+// the error wraps limiter.ErrRequestTooLarge; any other error says what is wrong with the text, and at which column.
 func ParseJSON(text []byte) (*limiter.Request, error) {
 	data, err := jsonToProtobuf(text)
 	if err != nil {
@@ -115,7 +118,8 @@ func ParseJSON(text []byte) (*limiter.Request, error) {
 
 // jsonToProtobuf converts a RateLimitRequest from proto3 JSON to protobuf's wire format.
 func jsonToProtobuf(text []byte) ([]byte, error) {
-	if bytes.Count(text, []byte{'{'}) > 1+2*limiter.MaxDescriptors+maxRequestEntries { // Decoding allocates memory for each JSON object.
+	// Decoding allocates memory for each JSON object.
+	if bytes.Count(text, []byte{'{'}) > 1+2*limiter.MaxDescriptors+maxRequestEntries {
 		return nil, errTooManyJSONObjects
 	}
 	msg := new(pb.RateLimitRequest)
@@ -123,7 +127,8 @@ func jsonToProtobuf(text []byte) ([]byte, error) {
 		return nil, syntaxError(JSONErrorText(err))
 	}
 	if n := len(msg.GetDescriptors()); n > limiter.MaxDescriptors {
-		return nil, fmt.Errorf("%w: %d descriptors, at most %d are allowed", limiter.ErrRequestTooLarge, n, limiter.MaxDescriptors)
+		return nil, fmt.Errorf("%w: %d descriptors, at most %d are allowed", limiter.ErrRequestTooLarge, n,
+			limiter.MaxDescriptors)
 	}
 	return proto.Marshal(msg)
 }
@@ -133,9 +138,11 @@ type syntaxError string
 
 func (e syntaxError) Error() string { return string(e) }
 
-// readBody reads the body of r into memory that is allocated once if the length is known, and is charged to the connection before.
+// readBody reads the body of r into memory that is allocated once if the length is known, and is charged to the
+// connection before.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := readCharged(http.MaxBytesReader(w, r.Body, maxBodyBytes), r.ContentLength, connlimit.AccountFromContext(r.Context()))
+	body, err := readCharged(http.MaxBytesReader(w, r.Body, maxBodyBytes), r.ContentLength,
+		connlimit.AccountFromContext(r.Context()))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, fmt.Errorf("%w: the body is larger than 1 MiB", limiter.ErrRequestTooLarge)
 	}
@@ -145,10 +152,10 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// readCharged reads all of in, which has that length, or one that is unknown if it is negative. conn is charged for memory until it is
-// full: what is read into it is charged by the connection.
+// readCharged reads all of in, which has that length, or one that is unknown if it is negative. conn is charged for
+// memory until it is full: what is read into it is charged by the connection.
 func readCharged(in io.Reader, length int64, conn *connlimit.MemoryAccount) (body []byte, err error) {
-	room := int64(0) // room is what conn is charged here.
+	room := int64(0) // what conn is charged here.
 	defer func() { conn.ReleaseBytes(room) }()
 	more := min(max(length, 0), maxBodyBytes) + bytes.MinRead
 	for err == nil {

@@ -82,7 +82,8 @@ func limitText(q rules.Rate) string {
 // hasBurst reports whether the only charge of st allows another number of units at once than
 // its current_limit says, as a gcra limit with a burst does.
 func hasBurst(st *limiter.Status) bool {
-	return len(st.Charges) == 1 && st.Charges[0].Rule != nil && st.Charges[0].Rule.Limit.Capacity() != uint64(st.Charges[0].Limit.Requests)
+	return len(st.Charges) == 1 && st.Charges[0].Rule != nil &&
+		st.Charges[0].Rule.Limit.Capacity() != uint64(st.Charges[0].Limit.Requests)
 }
 
 // chargesMetadata describes the limits of a descriptor in the order of the rules. Times are in seconds.
@@ -116,7 +117,8 @@ func chargesMetadata(st *limiter.Status) []any {
 	return list
 }
 
-// limitTreeSummary returns the summary of all levels of a path in a tree of limits: [limited, limit, remaining, retry after, reset after].
+// limitTreeSummary returns the summary of all levels of a path in a tree of limits: [limited, limit, remaining, retry
+// after, reset after].
 func limitTreeSummary(st *limiter.Status) []any {
 	s, limited := st.Summary(), 0
 	if s.Limited {

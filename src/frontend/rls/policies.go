@@ -8,8 +8,8 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// The headers RateLimit-Policy and RateLimit, as defined by draft-ietf-httpapi-ratelimit-headers-11 (23 May 2026). Both are lists of
-// Structured Fields (RFC 9651). For example, after 3 of 10 hits per minute a caller gets:
+// The headers RateLimit-Policy and RateLimit, as defined by draft-ietf-httpapi-ratelimit-headers-11 (23 May 2026). Both
+// are lists of Structured Fields (RFC 9651). For example, after 3 of 10 hits per minute a caller gets:
 //
 //	RateLimit-Policy: "per-ip";q=10;w=60
 //	RateLimit: "per-ip";r=7;t=42
@@ -21,7 +21,8 @@ const (
 const (
 	// maxPolicies bounds the policies of a header. With maxPolicyNameBytes, it bounds a header to 4 KB.
 	maxPolicies = 10
-	// maxPolicyNameBytes is how many bytes of a rule's name are sent. Of a longer name the end is sent, since key paths differ there.
+	// maxPolicyNameBytes is how many bytes of a rule's name are sent. Of a longer name the end is sent, since key paths
+	// differ there.
 	maxPolicyNameBytes = 96
 	// maxFieldInteger is the largest Integer of a structured field: 15 digits.
 	maxFieldInteger = 999_999_999_999_999
@@ -33,7 +34,8 @@ type policy struct {
 	descriptor int
 }
 
-// isStricter reports whether p says more about the caller's next request than other: it refuses and other does not, or less remains.
+// isStricter reports whether p says more about the caller's next request than other: it refuses and other does not, or
+// less remains.
 func (p policy) isStricter(other policy) bool {
 	if p.charge.Over != other.charge.Over {
 		return p.charge.Over
@@ -41,9 +43,9 @@ func (p policy) isStricter(other policy) bool {
 	return p.charge.Verdict.Remaining < other.charge.Verdict.Remaining
 }
 
-// policies appends the limits of a to list, in the order of the request, at most maxPolicies. Each rule appears once. If several
-// descriptors match a rule, its strictest charge is in the list. The binding charge of shown, or another charge of its rule, is
-// always in the list.
+// policies appends the limits of a to list, in the order of the request, at most maxPolicies. Each rule appears once.
+// If several descriptors match a rule, its strictest charge is in the list. The binding charge of shown, or another
+// charge of its rule, is always in the list.
 func policies(list []policy, a *limiter.Answer, shown *limiter.Status) []policy {
 	var binding policy
 	for i := range a.Statuses {
@@ -68,13 +70,14 @@ func policies(list []policy, a *limiter.Answer, shown *limiter.Status) []policy 
 	return list
 }
 
-// hasSameRule reports whether p and other have the same name in the headers. Limits that came with the request have no rule.
+// hasSameRule reports whether p and other have the same name in the headers. Limits that came with the request have no
+// rule.
 func (p policy) hasSameRule(other policy) bool {
 	return p.charge.Rule == other.charge.Rule && (p.charge.Rule != nil || p.descriptor == other.descriptor)
 }
 
-// appendPolicyHeaders appends RateLimit-Policy and RateLimit. The first has all policies. The second leaves out limits that were
-// decided without a counter, unless they refuse.
+// appendPolicyHeaders appends RateLimit-Policy and RateLimit. The first has all policies. The second leaves out limits
+// that were decided without a counter, unless they refuse.
 func appendPolicyHeaders(b []byte, a *limiter.Answer, shown *limiter.Status) []byte {
 	var room [maxPolicies]policy
 	list := policies(room[:0], a, shown)
@@ -105,9 +108,10 @@ func appendPolicyHeaders(b []byte, a *limiter.Answer, shown *limiter.Status) []b
 	return b
 }
 
-// appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds, which is all
-// that the draft allows. A caller that keeps to it is not refused. A window of the calendar has no w, because its length changes. A
-// concurrency has no window, and its quota unit: `"streams";q=4;qu="concurrent-requests"`.
+// appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds,
+// which is all that the draft allows. A caller that keeps to it is not refused. A window of the calendar has no w,
+// because its length changes. A concurrency has no window, and its quota unit:
+// `"streams";q=4;qu="concurrent-requests"`.
 func (p policy) appendPolicy(b []byte) []byte {
 	c := p.charge
 	b = appendParameter(p.appendName(b), ";q=", c.Algorithm.Max)
@@ -123,8 +127,9 @@ func (p policy) appendPolicy(b []byte) []byte {
 	return b
 }
 
-// appendServiceLimit appends the item of RateLimit: `"per-ip";r=7;t=42`. If the answer has Retry-After, a window that ends later has
-// no t, since Retry-After must not be earlier than the end of a window. Neither has a limit that refuses the request for ever.
+// appendServiceLimit appends the item of RateLimit: `"per-ip";r=7;t=42`. If the answer has Retry-After, a window that
+// ends later has no t, since Retry-After must not be earlier than the end of a window. Neither has a limit that refuses
+// the request for ever.
 func (p policy) appendServiceLimit(b []byte, a *limiter.Answer) []byte {
 	v := &p.charge.Verdict
 	b = appendParameter(p.appendName(b), ";r=", v.Remaining)
@@ -145,8 +150,8 @@ func appendParameter(b []byte, name string, value uint64) []byte {
 	return strconv.AppendUint(append(b, name...), min(value, maxFieldInteger), 10)
 }
 
-// appendName appends the name of the policy as a String of structured fields: the name of the rule, or else its key path. A limit
-// that came with the request is called "request.1" for the first descriptor.
+// appendName appends the name of the policy as a String of structured fields: the name of the rule, or else its key
+// path. A limit that came with the request is called "request.1" for the first descriptor.
 func (p policy) appendName(b []byte) []byte {
 	r := p.charge.Rule
 	switch {
@@ -158,7 +163,8 @@ func (p policy) appendName(b []byte) []byte {
 	return appendFieldString(b, p.charge.RuleName())
 }
 
-// appendFieldString appends s as a String of structured fields. Bytes that such a String must not have are written as %XX.
+// appendFieldString appends s as a String of structured fields. Bytes that such a String must not have are written as
+// %XX.
 func appendFieldString(b []byte, s string) []byte {
 	const hex = "0123456789ABCDEF"
 	b = append(b, '"')

@@ -25,7 +25,7 @@ import (
 type reply struct {
 	mem.NopBufferPool // NopBufferPool has the method Get, which grpc-go never calls on a reply.
 	encodedMessage    []byte
-	chargedConn       *h2guard.Conn // chargedConn is nil if the reply is not charged to a connection.
+	chargedConn       *h2guard.Conn // nil if the reply is not charged to a connection.
 	chargedBytes      int64
 	fromLargePool     bool
 }
@@ -48,7 +48,12 @@ const (
 // Large replies have their own pool, because a connection is charged for all memory of a reply.
 var (
 	smallReplyPool = sync.Pool{New: func() any { return &reply{encodedMessage: make([]byte, 0, newSmallReplyBytes)} }}
-	largeReplyPool = sync.Pool{New: func() any { return &reply{encodedMessage: make([]byte, 0, newLargeReplyBytes), fromLargePool: true} }}
+	largeReplyPool = sync.Pool{New: func() any {
+		return &reply{
+			encodedMessage: make([]byte, 0, newLargeReplyBytes),
+			fromLargePool:  true,
+		}
+	}}
 )
 
 func newReply(statuses int) *reply {
@@ -185,8 +190,8 @@ func endSubmessage(b []byte, start int) []byte {
 type HeaderNames struct {
 	// Limit, Remaining and Reset are set together. If they are empty, they are not sent.
 	Limit, Remaining, Reset string
-	// Policies sends RateLimit-Policy and RateLimit, as draft-ietf-httpapi-ratelimit-headers-11 defines them, instead of Limit,
-	// Remaining and Reset.
+	// Policies sends RateLimit-Policy and RateLimit, as draft-ietf-httpapi-ratelimit-headers-11 defines them, instead of
+	// Limit, Remaining and Reset.
 	Policies bool
 	// Degraded says how a request was decided without the store. If it is empty, it is not sent.
 	Degraded string
@@ -248,8 +253,8 @@ func beginHeader(b []byte, name string) ([]byte, openHeader) {
 
 func (h openHeader) end(b []byte) []byte { return endSubmessage(endSubmessage(b, h.value), h.message) }
 
-// statusForHeaders returns the status that the headers show: the last one that refuses the request without quota mode, else the
-// first one with the fewest remaining units. It returns nil if no limit applies.
+// statusForHeaders returns the status that the headers show: the last one that refuses the request without quota mode,
+// else the first one with the fewest remaining units. It returns nil if no limit applies.
 func statusForHeaders(a *limiter.Answer) (shown *limiter.Status) {
 	refused := false
 	for i := range a.Statuses {

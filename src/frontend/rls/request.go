@@ -18,10 +18,10 @@ var (
 // maxRequestEntries is how many entries all descriptors of a request together may have.
 const maxRequestEntries = 16 * limiter.MaxDescriptors
 
-// decodeRequest reads the RateLimitRequest in data into c.req, whose texts point into data. As in protobuf, unknown fields are
-// skipped, and the last one of a repeated field counts. Unlike protobuf, decodeRequest accepts text that is not UTF-8: Envoy
-// forwards header values unchanged, and clients must not escape a limit with an invalid byte. Errors wrap
-// limiter.ErrInvalidRequest or limiter.ErrRequestTooLarge; c.req then holds what was read before the error.
+// decodeRequest reads the RateLimitRequest in data into c.req, whose texts point into data. As in protobuf, unknown
+// fields are skipped, and the last one of a repeated field counts. Unlike protobuf, decodeRequest accepts text that is
+// not UTF-8: Envoy forwards header values unchanged, and clients must not escape a limit with an invalid byte. Errors
+// wrap limiter.ErrInvalidRequest or limiter.ErrRequestTooLarge; c.req then holds what was read before the error.
 func (c *callMemory) decodeRequest(data []byte) error {
 	c.entries = c.entries[:0]
 	return c.decode(data, &c.req)
@@ -30,7 +30,7 @@ func (c *callMemory) decodeRequest(data []byte) error {
 // requestDecoder reads requests. It holds the entries of all their descriptors.
 type requestDecoder struct {
 	entries      []rules.Entry
-	requestStart int // requestStart is the number of the first entry of the current request.
+	requestStart int // the number of the first entry of the current request.
 }
 
 // decode reads the RateLimitRequest in data into req, as decodeRequest does, and adds its entries to d.
@@ -184,7 +184,8 @@ func appendDescriptorText(b []byte, d *limiter.Descriptor) []byte {
 		b = fmt.Appendf(b, "entries:{key:%q value:%q}", shortenText(e.Key), shortenText(e.Value))
 	}
 	if d.HasLimit {
-		b = fmt.Appendf(b, " limit:{requests_per_unit:%d unit:%v unit_multiplier:%d}", d.Limit.Requests, d.Limit.Unit, d.Limit.UnitMultiplier)
+		b = fmt.Appendf(b, " limit:{requests_per_unit:%d unit:%v unit_multiplier:%d}", d.Limit.Requests, d.Limit.Unit,
+			d.Limit.UnitMultiplier)
 	}
 	if d.HasAmount {
 		b = fmt.Appendf(b, " hits_addend:{value:%d}", d.Amount)

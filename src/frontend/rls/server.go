@@ -53,18 +53,20 @@ type ServerConfig struct {
 	StatsHandler stats.Handler
 	// ReflectionEnabled offers the services' descriptors to tools such as grpcurl.
 	ReflectionEnabled bool
-	// Register, if set, adds services whose calls are streams. Their handlers get messages as protobuf messages or as RawMessage.
+	// Register, if set, adds services whose calls are streams. Their handlers get messages as protobuf messages or as
+	// RawMessage.
 	Register func(grpc.ServiceRegistrar)
 	// MemoryBudget is charged for the memory that clients use. If it is nil, there is no bound.
 	MemoryBudget *connlimit.MemoryBudget
 	// UseGRPCGo serves all calls with grpc-go's HTTP/2 server instead of package h2.
 	UseGRPCGo bool
-	// OnProtocolError, if set, gets the reason for which package h2 has ended a connection. It must be fast. IsWrongProtocol tells which of
-	// these errors need a change of settings; they come with UseGRPCGo, too.
+	// OnProtocolError, if set, gets the reason for which package h2 has ended a connection. It must be fast.
+	// IsWrongProtocol tells which of these errors need a change of settings; they come with UseGRPCGo, too.
 	OnProtocolError func(client net.Addr, err error)
 }
 
-// IsWrongProtocol reports whether err, of OnProtocolError, says that a client does not speak what the port does. Its text says what to do.
+// IsWrongProtocol reports whether err, of OnProtocolError, says that a client does not speak what the port does. Its
+// text says what to do.
 func IsWrongProtocol(err error) bool {
 	_, wrong := errors.AsType[*h2.WrongProtocolError](err)
 	return wrong
@@ -73,8 +75,9 @@ func IsWrongProtocol(err error) bool {
 // handshakeTimeout bounds the TLS handshake of a client. grpc-go's default is two minutes.
 const handshakeTimeout = 5 * time.Second
 
-// StreamWorkerCount returns how many goroutines wait for calls. If all are busy, a call starts a new one. A worker's stack has
-// already grown: with 64 calls in flight on two cores, a call cost 11.8 µs of CPU with 16 workers and 14.6 µs without.
+// StreamWorkerCount returns how many goroutines wait for calls. If all are busy, a call starts a new one. A worker's
+// stack has already grown: with 64 calls in flight on two cores, a call cost 11.8 µs of CPU with 16 workers and 14.6 µs
+// without.
 func StreamWorkerCount() uint32 { return uint32(max(16, 4*runtime.GOMAXPROCS(0))) }
 
 // maxHeaderBytes bounds the headers of a call, as for HTTP callers. grpc-go's default is 16 MiB.
@@ -82,9 +85,9 @@ const maxHeaderBytes = 64 << 10
 
 // Server is the gRPC server of a Service, of health checks and of reflection.
 type Server struct {
-	guard        *h2guard.Guard // guard limits what clients can make grpcServer hold and do.
+	guard        *h2guard.Guard // limits what clients can make grpcServer hold and do.
 	grpcServer   *grpc.Server
-	engine       *h2.Server // engine is nil with ServerConfig.UseGRPCGo.
+	engine       *h2.Server // nil with ServerConfig.UseGRPCGo.
 	healthServer *health.Server
 	// streamsCtx is the context of all streams, connsCtx that of all connections.
 	streamsCtx, connsCtx     context.Context
@@ -229,8 +232,8 @@ func (srv *Server) Shutdown(ctx context.Context) {
 	}
 }
 
-// awaitHandlers waits until the handlers of grpc-go's server have returned, for handlerPatience at most. After the answer of a call
-// its handler still ends the span.
+// awaitHandlers waits until the handlers of grpc-go's server have returned, for handlerPatience at most. After the
+// answer of a call its handler still ends the span.
 func (srv *Server) awaitHandlers() {
 	stopped := make(chan struct{})
 	go func() {
@@ -256,7 +259,9 @@ func (srv *Server) interceptStreams(s *Service, gzip *gzipDecompressor) grpc.Str
 		}
 		longCalls := longCallsOf(stream.Context())
 		if !longCalls.Open(longCallMemoryBytes) {
-			return status.Errorf(codes.ResourceExhausted, "too many streaming calls: %d are allowed on a connection, and fewer if all connections have many", h2guard.MaxLongCalls)
+			return status.Errorf(codes.ResourceExhausted,
+				"too many streaming calls: %d are allowed on a connection, and fewer if all connections have many",
+				h2guard.MaxLongCalls)
 		}
 		defer longCalls.Close(longCallMemoryBytes)
 		ctx, cancel := context.WithCancel(stream.Context())
@@ -298,7 +303,9 @@ type PanicError struct {
 func (e *PanicError) Error() string { return fmt.Sprintf("rls: panic: %v", e.Value) }
 
 // interceptUnary is the interceptor that reports the duration and the panics of calls.
-func (s *Service) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
+func (s *Service) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler,
+) (_ any, err error) {
 	start := time.Now()
 	defer func() { s.cfg.OnCalls("grpc", path.Base(info.FullMethod), 1, time.Since(start)) }()
 	defer s.recoverPanic(&err)

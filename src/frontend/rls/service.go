@@ -34,8 +34,8 @@ type Config struct {
 	// OnCalls, if set, is called after calls with their protocol ("grpc" or "json"), their method, their number, and
 	// the duration of each. It must be fast and safe for concurrent use.
 	OnCalls func(protocol, method string, calls int, took time.Duration)
-	// Span, if set, starts the trace span of each decision. It returns the context for the decision and a function that ends the
-	// span; problem is the error text that callers get, or empty. request is valid only until Span returns.
+	// Span, if set, starts the trace span of each decision. It returns the context for the decision and a function that
+	// ends the span; problem is the error text that callers get, or empty. request is valid only until Span returns.
 	StartSpan func(ctx context.Context, domain string, request fmt.Stringer) (_ context.Context, end func(problem string))
 	// HeaderNames names the response headers of answers. If it is nil, answers have none.
 	HeaderNames *HeaderNames
@@ -51,11 +51,11 @@ type Config struct {
 // Service answers RateLimitService calls.
 type Service struct {
 	cfg           Config
-	smallCallPool sync.Pool // smallCallPool holds *callMemory values for small requests.
-	largeCallPool sync.Pool // largeCallPool holds *callMemory values for requests with a reservation.
-	batchPool     sync.Pool // batchPool holds *batchMemory values.
+	smallCallPool sync.Pool // *callMemory values for small requests.
+	largeCallPool sync.Pool // *callMemory values for requests with a reservation.
+	batchPool     sync.Pool // *batchMemory values.
 	largeRequests *largeRequestCapacity
-	now           time.Time // now is the time of all requests in tests. The zero time means the store's clock.
+	now           time.Time // the time of all requests in tests. The zero time means the store's clock.
 }
 
 // New returns a service without a port. NewServer offers it over gRPC, JSON over HTTP.
@@ -75,9 +75,11 @@ func New(cfg Config) *Service {
 	}
 }
 
-// decideMessage reads the request in data, which came with a protocol, into c and decides it with the reservation t. c refers to
-// data until it is released. If ctx ends, t may have lost its core.
-func (s *Service) decideMessage(ctx context.Context, c *callMemory, protocol limiter.Protocol, data []byte, t *memoryReservation) error {
+// decideMessage reads the request in data, which came with a protocol, into c and decides it with the reservation t. c
+// refers to data until it is released. If ctx ends, t may have lost its core.
+func (s *Service) decideMessage(ctx context.Context, c *callMemory, protocol limiter.Protocol, data []byte,
+	t *memoryReservation,
+) error {
 	if err := c.decodeRequest(data); err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ type errorClass struct {
 	wrappedErr error
 	grpcCode   codes.Code
 	httpStatus int
-	callerText string // callerText is what callers get. If it is empty, they get the text of the error itself.
+	callerText string // what callers get. If it is empty, they get the text of the error itself.
 }
 
 // errorClasses are tried in this order. Callers get the error's own text only where it is about

@@ -15,7 +15,7 @@ import (
 type largeRequestCapacity struct {
 	maxBytes        int64
 	memorySemaphore *semaphore.Weighted
-	coreSlots       chan struct{} // coreSlots holds an element for each core in use.
+	coreSlots       chan struct{} // an element for each core in use.
 }
 
 func newLargeRequestCapacity(maxBytes int64) *largeRequestCapacity {
@@ -39,7 +39,7 @@ const (
 // memoryReservation is the memory, and perhaps a core, that a large request may use. The zero value is
 // that of a small request, which needs neither.
 type memoryReservation struct {
-	capacity      *largeRequestCapacity // capacity is nil for small requests and after release.
+	capacity      *largeRequestCapacity // nil for small requests and after release.
 	reservedBytes int64
 	hasCore       bool
 }
@@ -96,9 +96,9 @@ func (t *memoryReservation) release() {
 // estimateProtobufMemory estimates how many bytes the decision of the gRPC request in data allocates.
 func estimateProtobufMemory(data []byte) int64 {
 	const (
-		minLength     = 512     // minLength is the length of the shortest message that may be large.
-		perDescriptor = 2 << 10 // perDescriptor includes the entry, status, charge and hit of a descriptor.
-		perByte       = 4       // perByte covers further entries, and the repair of invalid text.
+		minLength     = 512     // the length of the shortest message that may be large.
+		perDescriptor = 2 << 10 // includes the entry, status, charge and hit of a descriptor.
+		perByte       = 4       // covers further entries, and the repair of invalid text.
 	)
 	if len(data) < minLength {
 		return 0

@@ -1,8 +1,9 @@
-// Package tlsconn serves TLS, and charges the memory that a connection keeps for encrypted input to the account of the connection.
+// Package tlsconn serves TLS, and charges the memory that a connection keeps for encrypted input to the account of the
+// connection.
 //
-// A *tls.Conn has two buffers that grow and never shrink: one for records, and one for messages of TLS, such as those of the handshake.
-// While a handshake waits for the client, it also keeps what it has parsed. None of that can be seen from outside, but TLS reads its
-// input from an Input:
+// A *tls.Conn has two buffers that grow and never shrink: one for records, and one for messages of TLS, such as those
+// of the handshake. While a handshake waits for the client, it also keeps what it has parsed. None of that can be seen
+// from outside, but TLS reads its input from an Input:
 //   - The space that it offers to Read is the free part of the first buffer: all of it, when TLS waits for the next record.
 //   - Input that is not the application's data is in the second buffer, which has at most twice as many bytes.
 //   - A list of items of one byte takes 24 bytes of memory for 2 bytes of input.
@@ -34,11 +35,11 @@ type Input struct {
 	net.Conn
 	account Account
 
-	isOpen        bool // isOpen says that the handshake has ended.
-	recordBytes   int  // recordBytes is the size of the buffer for records.
-	messageBytes  int  // messageBytes is the size of the buffer for messages after the handshake.
-	unusedBytes   int  // unusedBytes is how much of the input was not data of the application.
-	lastReadBytes int  // lastReadBytes is how much the last Read has read.
+	isOpen        bool // true if the handshake has ended.
+	recordBytes   int  // the size of the buffer for records.
+	messageBytes  int  // the size of the buffer for messages after the handshake.
+	unusedBytes   int  // how much of the input was not data of the application.
+	lastReadBytes int  // how much the last Read has read.
 	chargedBytes  int64
 }
 
@@ -79,8 +80,8 @@ func (in *Input) EndHandshake() {
 	in.UseData(0)
 }
 
-// UseData says that TLS has returned n bytes of data. At that time no message is unfinished, and what TLS has not looked at has come
-// with the last read.
+// UseData says that TLS has returned n bytes of data. At that time no message is unfinished, and what TLS has not
+// looked at has come with the last read.
 func (in *Input) UseData(n int) {
 	in.unusedBytes = max(min(in.unusedBytes-n, in.lastReadBytes), 0)
 }

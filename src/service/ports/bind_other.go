@@ -4,7 +4,8 @@ package ports
 
 import "net"
 
-// boundTCP is a TCP address with a listener whose connections wait: not every system can take an address without listening.
+// boundTCP is a TCP address with a listener whose connections wait: not every system can take an address without
+// listening.
 type boundTCP struct{ net.Listener }
 
 func bindTCP(addr string) (boundSocket, error) {

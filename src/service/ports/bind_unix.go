@@ -57,7 +57,8 @@ func bindSocket(family int, address syscall.Sockaddr, addr string) (boundSocket,
 	}
 	b := &boundTCP{file: os.NewFile(uintptr(fd), addr)}
 	// Connections of an earlier process may still be closing on the port.
-	if err = os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)); err == nil && family == syscall.AF_INET6 {
+	if err = os.NewSyscallError("setsockopt",
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)); err == nil && family == syscall.AF_INET6 {
 		err = os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0))
 	}
 	if err == nil {
@@ -100,7 +101,8 @@ func (b *boundTCP) listen() (net.Listener, error) {
 	return net.FileListener(b.file)
 }
 
-// maxBacklog is how many connections may wait for Accept. The kernel lowers it to its own bound, such as net.core.somaxconn.
+// maxBacklog is how many connections may wait for Accept. The kernel lowers it to its own bound, such as
+// net.core.somaxconn.
 const maxBacklog = 1<<16 - 1
 
 func (b *boundTCP) release() { _ = b.file.Close() } // The socket was not used, so an error of Close loses nothing.

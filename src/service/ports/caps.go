@@ -10,22 +10,23 @@ import (
 )
 
 const (
-	// IdleConnBytes is what is planned for a connection: an idle one takes 9 KiB on the gRPC port, and 19 KiB on the HTTP port.
+	// IdleConnBytes is what is planned for a connection: an idle one takes 9 KiB on the gRPC port, and 19 KiB on the HTTP
+	// port.
 	IdleConnBytes = 20 << 10
 	// IdleTLSBytes is the same with TLS: 32 KiB on the gRPC port with a client certificate.
 	IdleTLSBytes = 36 << 10
 )
 
 const (
-	operatorConns  = 256  // operatorConns bounds the connections of each port for operators.
-	minPortConns   = 8    // minPortConns holds even if memory or open files suffice for fewer connections.
-	WarnBelowConns = 1000 // WarnBelowConns: a warning is logged if no port takes as many connections.
+	operatorConns  = 256  // bounds the connections of each port for operators.
+	minPortConns   = 8    // even if memory or open files suffice for fewer connections.
+	WarnBelowConns = 1000 // a warning is logged if no port takes as many connections.
 
-	PressureIdleTimeout = 10 * time.Second // PressureIdleTimeout replaces idleTimeout while an HTTP port is nearly full.
-	unreadAnswerTimeout = 10 * time.Second // unreadAnswerTimeout ends the connection of a client that does not read its answers.
+	PressureIdleTimeout = 10 * time.Second // replaces idleTimeout while an HTTP port is nearly full.
+	unreadAnswerTimeout = 10 * time.Second // ends the connection of a client that does not read its answers.
 
-	GRPCHandshakeWrites = 2 // GRPCHandshakeWrites are HTTP/2 settings and an acknowledgement before the first answer.
-	tlsHandshakeWrites  = 3 // tlsHandshakeWrites counts the writes of the server in a TLS handshake.
+	GRPCHandshakeWrites = 2 // HTTP/2 settings and an acknowledgement before the first answer.
+	tlsHandshakeWrites  = 3 // counts the writes of the server in a TLS handshake.
 )
 
 // Process has the limits of this process that bound its connections.
@@ -35,14 +36,15 @@ type Process struct {
 	MemoryBytes int64 // GOMEMLIMIT, or math.MaxInt64 without a limit.
 }
 
-// affordableConns returns how many connections fit into r, each with TLS if hasTLS, and which limit is the reason. It reserves
-// files for stores, rules and probes, and half of the memory.
+// affordableConns returns how many connections fit into r, each with TLS if hasTLS, and which limit is the reason. It
+// reserves files for stores, rules and probes, and half of the memory.
 func (r *Process) affordableConns(hasTLS bool) (room int, why string) {
 	room = math.MaxInt32
 	if r.OpenFiles > 0 {
 		reserved := r.reservedFiles()
 		room = r.OpenFiles - reserved
-		why = fmt.Sprintf("the process may open %d files (`ulimit -n`), of which %d are kept for stores, rules and probes", r.OpenFiles, reserved)
+		why = fmt.Sprintf("the process may open %d files (`ulimit -n`), of which %d are kept for stores, rules and probes",
+			r.OpenFiles, reserved)
 	}
 	each, with := int64(IdleConnBytes), ""
 	if hasTLS { // Callers choose which ports they fill.
@@ -50,13 +52,14 @@ func (r *Process) affordableConns(hasTLS bool) (room int, why string) {
 	}
 	if n := r.MemoryBytes / 2 / each; n < int64(room) {
 		room = int(n)
-		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each%s", r.MemoryBytes>>20, each>>10, with)
+		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each%s", r.MemoryBytes>>20,
+			each>>10, with)
 	}
 	return room, why
 }
 
-// LowerConnCaps sets the most connections of operators' ports, and lowers those of the other ports, the largest first, until r
-// has room for all. It returns which settings it lowered, and why; "" if none.
+// LowerConnCaps sets the most connections of operators' ports, and lowers those of the other ports, the largest first,
+// until r has room for all. It returns which settings it lowered, and why; "" if none.
 func (l List) LowerConnCaps(r Process) (lowered string) {
 	room, why := r.affordableConns(slices.ContainsFunc(l, func(p *Port) bool { return !p.IsForOperators && p.TLS.On }))
 	operators := min(operatorConns, max(minPortConns, room/32))
@@ -86,7 +89,8 @@ func (l List) LowerConnCaps(r Process) (lowered string) {
 	if len(tooHigh) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings", strings.Join(tooHigh, ", "), why, share)
+	return fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings",
+		strings.Join(tooHigh, ", "), why, share)
 }
 
 // reservedFiles returns how many files are kept from callers, for connections to stores

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// lateListener has its address from the start, but clients cannot connect before open: their attempts are refused, as if nothing
-// listened there. Accept waits for open.
+// lateListener has its address from the start, but clients cannot connect before open: their attempts are refused, as
+// if nothing listened there. Accept waits for open.
 type lateListener struct {
 	socket  boundSocket
 	mu      sync.Mutex
 	inner   net.Listener  // nil before open; guarded by mu.
-	isEnded bool          // isEnded is set by Close; guarded by mu.
-	changed chan struct{} // changed is closed by the first call of open or Close.
+	isEnded bool          // set by Close; guarded by mu.
+	changed chan struct{} // closed by the first call of open or Close.
 }
 
 // boundSocket is an address that this process has taken.
@@ -26,7 +26,8 @@ func newLateListener(socket boundSocket) *lateListener {
 	return &lateListener{socket: socket, changed: make(chan struct{})}
 }
 
-// open lets clients connect, and reports whether they could not before. It does nothing after Close, and after the first call.
+// open lets clients connect, and reports whether they could not before. It does nothing after Close, and after the
+// first call.
 func (l *lateListener) open() (isNew bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +71,8 @@ func (l *lateListener) Close() error {
 // Addr returns the address, even before open.
 func (l *lateListener) Addr() net.Addr { return l.socket.Addr() }
 
-// lateUnixSocket is the path of a unix socket. Its file appears when clients can connect, because clients wait for the file.
+// lateUnixSocket is the path of a unix socket. Its file appears when clients can connect, because clients wait for the
+// file.
 type lateUnixSocket struct{ path string }
 
 func (s lateUnixSocket) Addr() net.Addr                { return &net.UnixAddr{Name: s.path, Net: "unix"} }

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// OpenFiles returns how many files the process may have open; 0: not known. Go raises the soft limit to the hard one before main.
+// OpenFiles returns how many files the process may have open; 0: not known. Go raises the soft limit to the hard one
+// before main.
 func OpenFiles() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

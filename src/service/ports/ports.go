@@ -1,4 +1,5 @@
-// Package ports opens the ports of the service, and bounds their connections by the files and the memory that the process may use.
+// Package ports opens the ports of the service, and bounds their connections by the files and the memory that the
+// process may use.
 package ports
 
 import (
@@ -26,8 +27,8 @@ type Port struct {
 	AwaitsRules  bool   // a port that opens at the start lets clients connect when rules are in force, and not before
 	AddrVariable string // the setting to change if the address is taken
 	Address      string // host:port
-	// IsOptional is set if the service runs without the port when its address cannot be used, as envoyproxy/ratelimit does. A taken
-	// address is an error for all
+	// IsOptional is set if the service runs without the port when its address cannot be used, as envoyproxy/ratelimit
+	// does. A taken address is an error for all
 	IsOptional     bool
 	Socket         string // the path of a unix socket, which replaces addr if it is set.
 	IsForOperators bool   // takes few connections
@@ -55,8 +56,8 @@ func (l List) Opened() []*Port {
 	return slices.DeleteFunc(slices.Clone(l), func(p *Port) bool { return p.Listener == nil })
 }
 
-// Open opens the ports that are on, until one fails; call Close then. It calls onMissing for an optional port that cannot be opened.
-// Ports that await rules get their address, and clients cannot connect to them before OpenForCallers.
+// Open opens the ports that are on, until one fails; call Close then. It calls onMissing for an optional port that
+// cannot be opened. Ports that await rules get their address, and clients cannot connect to them before OpenForCallers.
 func (l List) Open(onMissing func(error)) error {
 	for _, p := range l {
 		if !p.OpensAtStart {
@@ -159,7 +160,8 @@ func (p *Port) explainError(err error) error {
 	case p.Socket != "":
 		return fmt.Errorf("GRPC_UDS: %w", err)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return takenError{fmt.Sprintf("the %s port %s is taken: stop what listens there, or set %s", p.Name, p.Address, p.AddrVariable)}
+		return takenError{fmt.Sprintf("the %s port %s is taken: stop what listens there, or set %s", p.Name, p.Address,
+			p.AddrVariable)}
 	default:
 		return fmt.Errorf("the %s port: %w", p.Name, err)
 	}
