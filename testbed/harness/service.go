@@ -90,7 +90,7 @@ func (s *Service) WriteRules(t testing.TB, name, text string) {
 }
 
 // listening finds the addresses in a log.
-var listening = regexp.MustCompile(`msg=listening address="(\S+)" port=(\w+)`)
+var listening = regexp.MustCompile(`msg=listening address="?([^"\s]+)"? port=(\w+)`)
 
 // ReadLog returns the addresses that the log of a service names, and whether it says that the service is ready.
 func ReadLog(text string) (addrs map[string]string, ready bool) {
