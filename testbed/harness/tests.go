@@ -58,5 +58,5 @@ func runTests(m *testing.M, prepare func() error) (code int, err error) {
 	return m.Run(), nil
 }
 
-// MissingProgramsFail makes tests fail that would be skipped because a program is missing: who asks for everything gets everything.
+// MissingProgramsFail sets CI=true: a test whose program is missing then fails instead of being skipped.
 func MissingProgramsFail() error { return os.Setenv("CI", "true") }

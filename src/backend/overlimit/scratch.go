@@ -8,7 +8,7 @@ import (
 
 // scratch is the memory of one Take.
 type scratch struct {
-	lookups []hitLookup // lookups[i] is the lookup of hit i of the batch.
+	lookups []hitLookup // one for each hit of the batch, in order
 	// the index of the last lookup of each counter, plus 1. Small batches do not use it.
 	lastLookupByCounter map[counterID]int
 	forwardedHits       backend.SubBatch // are sent to the next store
@@ -38,7 +38,7 @@ const (
 	actionForward hitAction = iota // sends the hit to the next store
 	// actionForwardAsLook sends the hit as a look, because the cache refuses its atomic group.
 	actionForwardAsLook
-	actionRefuse // actionRefuse refuses the hit without asking the store.
+	actionRefuse // refuses the hit without asking the store
 )
 
 const (

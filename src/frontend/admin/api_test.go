@@ -17,8 +17,8 @@ type fakeFigures struct {
 	mu      sync.Mutex // mu guards the fields below.
 	state   operator.State
 	rates   operator.Rates
-	hour    *operator.History             // hour replaces the history of two values.
-	top     map[string][]operator.Subject // top replaces the subject that shows the query, by the kind of the query.
+	hour    *operator.History             // nil: a history of two values
+	top     map[string][]operator.Subject // by the kind of the query; a kind without an entry has a subject that shows the query
 	denials []operator.Denial
 	// candidate is nil if there is no directory for candidate rules.
 	candidate *operator.Candidate

@@ -24,7 +24,7 @@ type Table struct {
 	limitBytes int // the length of the index of a limit: 2, and 0 in a table of values
 	lineBytes  int
 	longValues []byte // the length and the text of each value that is in no cell
-	seed       uint64 // random, so that nobody can find out which values share a place
+	seed       uint64 // random, so that callers cannot choose values that share a place
 	len        int
 	limits     []Limit // each limit of the file once; nil in a table of values
 }
