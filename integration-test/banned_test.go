@@ -15,10 +15,12 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// A limit of 0 is a ban. A proxy that asks with 0 hits and charges at the end must hear of it, on each port, with each algorithm and store.
+// A limit of 0 is a ban. A proxy that asks with 0 hits and charges at the end must hear of it, on each port, with each
+// algorithm and store.
 func TestBannedCallerIsRefusedWithoutHits(t *testing.T) {
 	algorithms := []string{
-		"", "algorithm: first_hit_window", "algorithm: sliding_window", "algorithm: sliding_window_counter", "algorithm: gcra",
+		"", "algorithm: first_hit_window", "algorithm: sliding_window", "algorithm: sliding_window_counter",
+		"algorithm: gcra",
 		"algorithm: gcra, hold: 1m, hold_id: id", "count_blocked: false",
 	}
 	for store, open := range map[string]func(*testing.T) []string{
@@ -27,10 +29,16 @@ func TestBannedCallerIsRefusedWithoutHits(t *testing.T) {
 			return []string{"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_TIMEOUT=5s"}
 		},
 		"redis behind the over-limit cache": func(t *testing.T) []string {
-			return []string{"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000"}
+			return []string{
+				"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_TIMEOUT=5s",
+				"LOCAL_CACHE_SIZE_IN_BYTES=1000000",
+			}
 		},
 		"memcached": func(t *testing.T) []string {
-			return []string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcachedtest.Start(t, memcachedtest.Options{}).Addr, "MEMCACHE_TIMEOUT=5s"}
+			return []string{
+				"BACKEND_TYPE=memcache",
+				"MEMCACHE_HOST_PORT=" + memcachedtest.Start(t, memcachedtest.Options{}).Addr, "MEMCACHE_TIMEOUT=5s",
+			}
 		},
 	} {
 		t.Run(store, func(t *testing.T) {
@@ -50,7 +58,8 @@ func TestBannedCallerIsRefusedWithoutHits(t *testing.T) {
 				rules.put(t, "q.yaml", quotas)
 			}
 			rules.put(t, "list.yaml", "domain: list\nrules:\n- {match: {k: v}, rate_limit: {unit: year, requests_per_unit: 0}}\n")
-			u := startWith(t, rules, append(open(t), "RESP_HOST=127.0.0.1", "RESP_PORT=0", "DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=list")...)
+			u := startWith(t, rules, append(open(t), "RESP_HOST=127.0.0.1", "RESP_PORT=0", "DIVVY_HOST=127.0.0.1",
+				"DIVVY_PORT=0", "DIVVY_DOMAIN=list")...)
 			for i, algorithm := range kinds {
 				for _, hits := range []string{" [hits 0]", "", " [hits 0]"} {
 					for _, protocol := range protocols {
@@ -66,8 +75,10 @@ func TestBannedCallerIsRefusedWithoutHits(t *testing.T) {
 				if store == "memcached" || !dividesQuotas(algorithm) {
 					continue
 				}
-				for _, action := range reportQuota(t, u.grpc, "q", map[string]string{fmt.Sprintf("k%d", i): "v"}).GetBucketAction() {
-					if got := action.GetQuotaAssignmentAction().GetRateLimitStrategy().GetBlanketRule(); got != typev3.RateLimitStrategy_DENY_ALL {
+				for _, action := range reportQuota(t, u.grpc, "q",
+					map[string]string{fmt.Sprintf("k%d", i): "v"}).GetBucketAction() {
+					got := action.GetQuotaAssignmentAction().GetRateLimitStrategy().GetBlanketRule()
+					if got != typev3.RateLimitStrategy_DENY_ALL {
 						t.Errorf("RLQS, %q: %v, want DENY_ALL", algorithm, action)
 					}
 				}

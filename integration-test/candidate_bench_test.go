@@ -16,9 +16,9 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// BenchmarkCandidateCost compares the CPU time of a gRPC call, that of Redis included, without candidate rules, with equal ones, with ones that
-// have other numbers, with ones that have other windows, and with ones that have three windows each. The services take turns, so that other work
-// on the machine slows all of them alike. It reports medians.
+// BenchmarkCandidateCost compares the CPU time of a gRPC call, that of Redis included, without candidate rules, with
+// equal ones, with ones that have other numbers, with ones that have other windows, and with ones that have three
+// windows each. The services take turns, so that other work on the machine slows all of them alike. It reports medians.
 func BenchmarkCandidateCost(b *testing.B) {
 	const live = `domain: bench
 descriptors:
@@ -37,7 +37,10 @@ descriptors:
 		}{{"uniform", 1}, {"uniform", 32}, {"uniform", 256}, {"multi", 32}} {
 			b.Run(fmt.Sprintf("%s/%s/inFlight=2x%d", store, load.workload, load.inFlight), func(b *testing.B) {
 				var args [][]string
-				for _, candidate := range []string{"", live, strings.Replace(live, "1000000000", "999999999", 1), strings.Replace(live, "hour", "day", 1), three} {
+				for _, candidate := range []string{
+					"", live, strings.Replace(live, "1000000000", "999999999", 1),
+					strings.Replace(live, "hour", "day", 1), three,
+				} {
 					args = append(args, startBenched(b, b.TempDir(), store, live, candidate))
 				}
 				cost := make([][]float64, len(args))
@@ -61,11 +64,12 @@ descriptors:
 	}
 }
 
-// startBenched starts the binary with live rules in root/config and candidate rules, and Redis if that is the store. It returns the arguments
-// of `ratelimit bench` that name the service and its processes.
+// startBenched starts the binary with live rules in root/config and candidate rules, and Redis if that is the store. It
+// returns the arguments of `ratelimit bench` that name the service and its processes.
 func startBenched(b *testing.B, root, store, live, candidate string) []string {
 	b.Helper()
-	s := harness.NewService(b, "DISABLE_STATS=true", "LOG_LEVEL=info", "RUNTIME_ROOT="+root, "RUNTIME_CANDIDATE_SUBDIRECTORY=next")
+	s := harness.NewService(b, "DISABLE_STATS=true", "LOG_LEVEL=info", "RUNTIME_ROOT="+root,
+		"RUNTIME_CANDIDATE_SUBDIRECTORY=next")
 	for dir, text := range map[string]string{"config": live, "next/config": candidate} {
 		dir = filepath.Join(root, dir)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -100,7 +104,8 @@ func microsPerCall(b *testing.B, workload string, inFlight int, args []string) f
 		b.Fatal(err)
 	}
 	out, err := exec.Command(path, append([]string{
-		"--json", "--client", "lean", "--workload", workload, "--keys", "100000", "--connections", "2", "--in-flight", fmt.Sprint(inFlight),
+		"--json", "--client", "lean", "--workload", workload, "--keys", "100000", "--connections", "2", "--in-flight",
+		fmt.Sprint(inFlight),
 		"--warmup", "300ms", "--duration", "1s",
 	}, args...)...).Output()
 	var r bench.Result

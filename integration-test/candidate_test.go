@@ -37,8 +37,8 @@ func (s *service) untilCandidate(t *testing.T, rules int) {
 	})
 }
 
-// A directory of candidate rules appears, its differences show, and its files are moved to the live rules: a limit that no live limit
-// counted goes on counting, and so does a limit with another number.
+// A directory of candidate rules appears, its differences show, and its files are moved to the live rules: a limit that
+// no live limit counted goes on counting, and so does a limit with another number.
 func TestCandidateIsPutInForce(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"memory", "redis"} {
@@ -49,7 +49,8 @@ func TestCandidateIsPutInForce(t *testing.T) {
 			rules.put(t, "shop.yaml", "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 5}}]")
 			env := append(rules.env(), "RUNTIME_CANDIDATE_SUBDIRECTORY=next", "RUNTIME_DEBOUNCE=10ms", "DISABLE_STATS=true")
 			if store == "redis" {
-				env = append(env, "BACKEND_TYPE=redis", "REDIS_TIMEOUT=5s", "REDIS_URL="+redistest.Start(t, redistest.Options{}).Addr)
+				env = append(env, "BACKEND_TYPE=redis", "REDIS_TIMEOUT=5s",
+					"REDIS_URL="+redistest.Start(t, redistest.Options{}).Addr)
 			}
 			s := startService(t, env...)
 			if err := os.MkdirAll(next.files, 0o755); err != nil {
@@ -76,7 +77,8 @@ descriptors:
 			admitted("user=a", 4, 4) // The candidate refuses the fourth.
 			admitted("ip=1", 3, 3)
 			c := s.candidateState(t)
-			if c.Requests.WouldDeny != 1 || c.Requests.Same != 6 || len(c.Examples) != 1 || c.Examples[0].Subject != "user=a" || c.Examples[0].Rule != "shop.user" {
+			if c.Requests.WouldDeny != 1 || c.Requests.Same != 6 || len(c.Examples) != 1 || c.Examples[0].Subject != "user=a" ||
+				c.Examples[0].Rule != "shop.user" {
 				t.Errorf("before: %+v", c)
 			}
 			if err := os.Rename(filepath.Join(next.files, "shop.yaml"), filepath.Join(rules.files, "shop.yaml")); err != nil {

@@ -130,9 +130,10 @@ func eachCompose(t *testing.T, test func(t *testing.T, path string, c compose)) 
 
 // knownVariable is a setting of the service. The list is of the families that
 // a compose file may want, so that a slip of the pen is found.
-var knownVariable = regexp.MustCompile(`^(HOST|PORT|(GRPC|DEBUG)_(HOST|PORT)|LOG_(LEVEL|FORMAT)|BACKEND_TYPE|CONFIG_TYPE` +
-	`|RUNTIME_(ROOT|SUBDIRECTORY|APPDIRECTORY|IGNOREDOTFILES)|USE_(STATSD|PROMETHEUS)|DISABLE_STATS|STATSD_(HOST|PORT)|SHUTDOWN_TIMEOUT|MEMORY_MAX_BYTES` +
-	`|REDIS_PERSECOND|REDIS_(PERSECOND_)?(URL|TYPE|SOCKET_TYPE)|MEMCACHE_HOST_PORT)$`)
+var knownVariable = regexp.MustCompile(
+	`^(HOST|PORT|(GRPC|DEBUG)_(HOST|PORT)|LOG_(LEVEL|FORMAT)|BACKEND_TYPE|CONFIG_TYPE` +
+		`|RUNTIME_(ROOT|SUBDIRECTORY|APPDIRECTORY|IGNOREDOTFILES)|USE_(STATSD|PROMETHEUS)|DISABLE_STATS|STATSD_(HOST|PORT)|SHUTDOWN_TIMEOUT|MEMORY_MAX_BYTES` +
+		`|REDIS_PERSECOND|REDIS_(PERSECOND_)?(URL|TYPE|SOCKET_TYPE)|MEMCACHE_HOST_PORT)$`)
 
 func TestComposeIsSound(t *testing.T) {
 	eachCompose(t, func(t *testing.T, _ string, c compose) {
@@ -156,7 +157,8 @@ func TestComposeIsSound(t *testing.T) {
 				}
 				switch {
 				case on.Condition == "service_started":
-				case on.Condition == "service_healthy" && (needed.Healthcheck != nil || needed.Build != ""): // the image has a check
+				case on.Condition == "service_healthy" &&
+					(needed.Healthcheck != nil || needed.Build != ""): // the image has a check
 				default:
 					t.Errorf("%s: waits for %s to be %q, which nothing says", name, other, on.Condition)
 				}
@@ -252,7 +254,8 @@ func TestComposeServiceStarts(t *testing.T) {
 	eachCompose(t, func(t *testing.T, path string, c compose) {
 		ups := upsIn(t, path)
 		for name, s := range c.Services {
-			shown := slices.ContainsFunc(ups, func(u up) bool { return slices.Contains(u.only, name) }) || len(s.Profiles) == 0 || slices.ContainsFunc(ups, func(u up) bool { return slices.Contains(s.Profiles, u.profile) })
+			shown := slices.ContainsFunc(ups, func(u up) bool { return slices.Contains(u.only, name) }) ||
+				len(s.Profiles) == 0 || slices.ContainsFunc(ups, func(u up) bool { return slices.Contains(s.Profiles, u.profile) })
 			if !shown {
 				t.Errorf("%s: no command in the comments names it or has one of the profiles %q", name, s.Profiles)
 			}
@@ -273,7 +276,8 @@ type up struct {
 }
 
 // upCommand is one in a comment.
-var upCommand = regexp.MustCompile(`(?m)^#   ((?:[A-Z_]+=\S+ )*)docker compose (?:-f \S+ )?(?:--profile (\S+) )?up( .*)?$`)
+var upCommand = regexp.MustCompile(
+	`(?m)^#   ((?:[A-Z_]+=\S+ )*)docker compose (?:-f \S+ )?(?:--profile (\S+) )?up( .*)?$`)
 
 // upsIn are the commands that a compose file's comments show.
 func upsIn(t *testing.T, path string) []up {
@@ -492,7 +496,8 @@ func TestComposeEnvoys(t *testing.T) {
 			if !strings.HasPrefix(s.Image, "envoyproxy/envoy:") {
 				continue
 			}
-			if want := "envoyproxy/envoy:distroless-v" + harness.EnvoyVersion[:strings.LastIndex(harness.EnvoyVersion, ".")]; !strings.HasPrefix(s.Image, want) {
+			if want := "envoyproxy/envoy:distroless-v" + harness.EnvoyVersion[:strings.LastIndex(harness.EnvoyVersion,
+				".")]; !strings.HasPrefix(s.Image, want) {
 				t.Errorf("%s: image %s, want %s…: the tests run Envoy %s", name, s.Image, want, harness.EnvoyVersion)
 			}
 			if len(s.Command) < 2 || s.Command[0] != "-c" {

@@ -10,7 +10,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// A client of grpc-go that compresses its calls with gzip is answered, over each engine, and counted in Redis like others.
+// A client of grpc-go that compresses its calls with gzip is answered, over each engine, and counted in Redis like
+// others.
 func TestCompressedCalls(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	for _, engine := range engines {
@@ -18,8 +19,12 @@ func TestCompressedCalls(t *testing.T) {
 			rules := newRuleDir(t)
 			rules.put(t, "d.yaml", "domain: "+engine+"\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 2}}]")
 			u := startWith(t, rules, "GRPC_ENGINE="+engine, "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=5s")
-			for i, want := range []rlsv3.RateLimitResponse_Code{rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT} {
-				answer, err := rlsv3.NewRateLimitServiceClient(u.conn).ShouldRateLimit(t.Context(), request(engine, "ip=1"), grpc.UseCompressor("gzip"))
+			for i, want := range []rlsv3.RateLimitResponse_Code{
+				rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OK,
+				rlsv3.RateLimitResponse_OVER_LIMIT,
+			} {
+				answer, err := rlsv3.NewRateLimitServiceClient(u.conn).ShouldRateLimit(t.Context(), request(engine, "ip=1"),
+					grpc.UseCompressor("gzip"))
 				if err != nil || answer.GetOverallCode() != want {
 					t.Errorf("call %d: %v %v, want %v", i+1, answer, err, want)
 				}

@@ -30,7 +30,9 @@ type holdsRecipe struct {
 }
 
 // startHoldsRecipe serves the rules in examples/NAME/rules. change edits their file.
-func startHoldsRecipe(t *testing.T, name, file string, env []string, change func(*testing.T, *document), backend http.HandlerFunc) *holdsRecipe {
+func startHoldsRecipe(t *testing.T, name, file string, env []string, change func(*testing.T, *document),
+	backend http.HandlerFunc,
+) *holdsRecipe {
 	t.Helper()
 	harness.Envoy(t) // or skip, before the service is built
 	r := &holdsRecipe{dir: filepath.Join(repository, "examples", name), backend: httptest.NewServer(backend)}
@@ -75,8 +77,8 @@ func (s streams) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream sends a request with an x-request-id of its own choice and returns its status. The request lasts until the backend, Envoy or
-// leave ends it.
+// stream sends a request with an x-request-id of its own choice and returns its status. The request lasts until the
+// backend, Envoy or leave ends it.
 func (f *front) stream(t *testing.T, user string) (status int, leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -125,8 +127,8 @@ func (f *front) admits(t *testing.T, when string) {
 	})
 }
 
-// The recipe for requests at once, with a real Envoy. A slot returns when its request ends, however it ends, and long before its hold
-// expires. A client that repeats its x-request-id still needs a slot for each request.
+// The recipe for requests at once, with a real Envoy. A slot returns when its request ends, however it ends, and long
+// before its hold expires. A client that repeats its x-request-id still needs a slot for each request.
 func TestConcurrency(t *testing.T) {
 	for name, store := range holdStores {
 		t.Run(name, func(t *testing.T) {

@@ -31,10 +31,23 @@ type dataStep struct {
 }
 
 var dataSteps = []dataStep{
-	{map[string]string{"a.yaml": tenantRules, "banned.txt.gz": "mallory\n", "tenants.csv": "acme,500\nfree,unlimited\n"}, map[string]int{"acme": 500, "mallory": 0, "free": -1, "x": -1}, ""},
-	{map[string]string{"tenants.csv": "acme,600\nx,7\n"}, map[string]int{"acme": 600, "x": 7, "mallory": 0, "free": -1}, ""},
-	{map[string]string{"tenants.csv": "acme,700\nx,many\n"}, map[string]int{"acme": 600, "x": 7}, "tenants.csv:2:3: requests_per_unit is not a whole number: "},
-	{map[string]string{"banned.txt.gz": "x\nmallory\n"}, map[string]int{"acme": 600, "x": 7, "mallory": 0}, ""}, // tenants.csv is still bad
+	{
+		map[string]string{"a.yaml": tenantRules, "banned.txt.gz": "mallory\n", "tenants.csv": "acme,500\nfree,unlimited\n"},
+		map[string]int{"acme": 500, "mallory": 0, "free": -1, "x": -1},
+		"",
+	},
+	{
+		map[string]string{"tenants.csv": "acme,600\nx,7\n"},
+		map[string]int{"acme": 600, "x": 7, "mallory": 0, "free": -1},
+		"",
+	},
+	{
+		map[string]string{"tenants.csv": "acme,700\nx,many\n"},
+		map[string]int{"acme": 600, "x": 7},
+		"tenants.csv:2:3: requests_per_unit is not a whole number: ",
+	},
+	// tenants.csv is still bad
+	{map[string]string{"banned.txt.gz": "x\nmallory\n"}, map[string]int{"acme": 600, "x": 7, "mallory": 0}, ""},
 	{map[string]string{"tenants.csv": "acme,700\n"}, map[string]int{"acme": 700, "x": 0, "mallory": 0}, ""},
 }
 
@@ -98,7 +111,8 @@ func TestDataFiles(t *testing.T) {
 	}
 }
 
-// swapConfigMap replaces the files in dir as the kubelet does: a new directory, a renamed link ..data, and links to what is in it.
+// swapConfigMap replaces the files in dir as the kubelet does: a new directory, a renamed link ..data, and links to
+// what is in it.
 func swapConfigMap(t *testing.T, dir string, version int, files map[string]string) {
 	t.Helper()
 	must := func(err error) {
@@ -122,12 +136,14 @@ func swapConfigMap(t *testing.T, dir string, version int, files map[string]strin
 	}
 }
 
-// BenchmarkNeighbourOfReload compares the latency of calls to one domain while nothing changes, while a file of a million lines that no rule
-// names is replaced, and while one that a rule of another domain names is replaced as soon as the last one is in force. They take turns, so
-// that other work on the machine slows all of them alike. It reports medians.
+// BenchmarkNeighbourOfReload compares the latency of calls to one domain while nothing changes, while a file of a
+// million lines that no rule names is replaced, and while one that a rule of another domain names is replaced as soon
+// as the last one is in force. They take turns, so that other work on the machine slows all of them alike. It reports
+// medians.
 func BenchmarkNeighbourOfReload(b *testing.B) {
 	const live = "domain: bench\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n"
-	const other = "domain: other\ndescriptors:\n  - {key: tenant, values_from: named.txt, rate_limit: {unit: day, requests_per_unit: 0}}\n"
+	const other = "domain: other\ndescriptors:\n  - {key: tenant, values_from: named.txt, rate_limit: {unit: day, " +
+		"requests_per_unit: 0}}\n"
 	root := b.TempDir()
 	args := startBenched(b, root, "memory", live, "")
 	r := &replacer{root: root, replaced: make(map[string]int)}
@@ -154,7 +170,8 @@ func BenchmarkNeighbourOfReload(b *testing.B) {
 			if latencies[name] == nil {
 				latencies[name] = new(series)
 			}
-			latencies[name].p50, latencies[name].p99 = append(latencies[name].p50, float64(l.P50)), append(latencies[name].p99, float64(l.P99))
+			latencies[name].p50, latencies[name].p99 = append(latencies[name].p50, float64(l.P50)),
+				append(latencies[name].p99, float64(l.P99))
 		}
 	}
 	for i, label := range []string{"quiet", "unnamed", "named"} {
@@ -192,7 +209,8 @@ func (r *replacer) replace(b *testing.B, name string, text ...string) {
 	}
 }
 
-// keepReplacing replaces a file again and again until stop is closed. It waits until named.txt is in force, and as long for another file.
+// keepReplacing replaces a file again and again until stop is closed. It waits until named.txt is in force, and as long
+// for another file.
 func (r *replacer) keepReplacing(b *testing.B, name string, stop <-chan struct{}) {
 	for name != "" {
 		reloads, start := r.reloads(b), time.Now()

@@ -20,7 +20,8 @@ func TestHostsOfTheDebugPort(t *testing.T) {
 	_, port, _ := strings.Cut(s.debug, ":")
 	for host, want := range map[string]int{
 		s.debug: 200, "localhost:" + port: 200, "[::1]": 200, "10.96.0.7": 200,
-		"ratelimit-debug.ns.svc": 200, "ratelimit-debug.ns.svc:" + port: 200, "ratelimit-debug.ns.svc.cluster.local:" + port: 200,
+		"ratelimit-debug.ns.svc": 200, "ratelimit-debug.ns.svc:" + port: 200,
+		"ratelimit-debug.ns.svc.cluster.local:" + port: 200,
 		own: 200, strings.ToUpper(own) + ":" + port: 200, "debug.example": 200,
 		"attacker.example": 403, "attacker.example:" + port: 403, "ratelimit-debug.ns.svc.attacker.example": 403, "xsvc": 403,
 		"cluster.local.attacker.example": 403, own + ".attacker.example": 403, "localhost.attacker.example": 403,

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// With LOG_LEVEL=debug the log says why no limit is applied, in bounded lines without values. At other levels it says nothing about requests.
+// With LOG_LEVEL=debug the log says why no limit is applied, in bounded lines without values. At other levels it says
+// nothing about requests.
 func TestDebugLinesOfRequests(t *testing.T) {
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 1000}}\n")

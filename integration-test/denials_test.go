@@ -12,7 +12,8 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// `ratelimit denials --follow` prints what the service denies, and survives a restart of it. SIGTERM and Ctrl-C end it with status 0.
+// `ratelimit denials --follow` prints what the service denies, and survives a restart of it. SIGTERM and Ctrl-C end it
+// with status 0.
 func TestDenialsAreFollowed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -119,7 +119,10 @@ creditLimit = 0
 		t.Fatal(err)
 	}
 	steps, want := divvyConversation()
-	for _, store := range []struct{ name, env string }{{"memory", ""}, {"redis", "REDIS_HOST=" + host + " REDIS_PORT=" + port + " REDIS_TIMEOUT=5s"}} {
+	for _, store := range []struct{ name, env string }{
+		{"memory", ""},
+		{"redis", "REDIS_HOST=" + host + " REDIS_PORT=" + port + " REDIS_TIMEOUT=5s"},
+	} {
 		t.Run(store.name, func(t *testing.T) {
 			begun := time.Now()
 			d := startDivvy(t, config, append(strings.Fields(store.env), "DIVVY_MAX_LINE_BYTES=2000")...)

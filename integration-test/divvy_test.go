@@ -166,7 +166,8 @@ func TestDivvyProcess(t *testing.T) {
 	}
 	write("[default]\ncreditLimit = 5\nresetSeconds = 3600\n")
 	d := startDivvy(t, config, "RUNTIME_DEBOUNCE=10ms")
-	if line := divvyListens.FindStringSubmatch(d.log(t))[0]; line != "Listening on port TCP port "+d.port+", counters in memory" {
+	line := divvyListens.FindStringSubmatch(d.log(t))[0]
+	if line != "Listening on port TCP port "+d.port+", counters in memory" {
 		t.Errorf("it says %q", line)
 	}
 	conn := d.dial(t)
@@ -183,7 +184,8 @@ func TestDivvyProcess(t *testing.T) {
 	if _, err := io.WriteString(conn, "HIT\n"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := replies.ReadString('\n'); err != nil || !sameReply(strings.TrimSpace(got), "OK true 4 3600", time.Second) {
+	got, err := replies.ReadString('\n')
+	if err != nil || !sameReply(strings.TrimSpace(got), "OK true 4 3600", time.Second) {
 		t.Errorf("answered %q, %v", got, err)
 	}
 	write("[default]\ncreditLimit = none\n")

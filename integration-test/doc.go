@@ -15,10 +15,11 @@
 //     need Envoy are skipped, but fail when CI is "true";
 //   - the client that Button publishes for divvy is installed from npm, once into
 //     the same place, and runs on the node of PATH; it is just as needed;
-//   - redis-py and node-redis are installed from PyPI and npm, once into the same place, and go-redis is built from the module
-//     examples/redis-clients/go; they are just as needed;
+//   - redis-py and node-redis are installed from PyPI and npm, once into the same place, and go-redis is built from the
+//     module examples/redis-clients/go; they are just as needed;
 //   - redis-server, redis-cli and redis-benchmark are those on PATH, and just as needed;
-//   - ghz is installed as a Go module, once into the same place, and h2load is the one on PATH; they are just as needed;
+//   - ghz is installed as a Go module, once into the same place, and h2load is the one on PATH; they are just as
+//     needed;
 //   - promtool, of Prometheus, too, for the alerts and the dashboard.
 //
 // With go test -short no Envoy is looked for.

@@ -66,7 +66,8 @@ func parseDockerfile(text string) ([]stage, error) {
 			stages = append(stages, s)
 			continue
 		}
-		if !slices.Contains([]string{"ARG", "COPY", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "RUN", "USER", "WORKDIR"}, i.name) {
+		if !slices.Contains([]string{"ARG", "COPY", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "RUN", "USER", "WORKDIR"},
+			i.name) {
 			return nil, fmt.Errorf("line %d: unknown instruction %q", i.line, i.name)
 		}
 		if len(stages) == 0 {
@@ -108,7 +109,8 @@ func read(t *testing.T, path string) string {
 // The image is small, pinned, and runs as an unprivileged user.
 func TestDockerfileShips(t *testing.T) {
 	shipped := readDockerfile(t)[1]
-	if want := regexp.MustCompile(`^gcr\.io/distroless/static-debian\d+:nonroot(@sha256:[0-9a-f]{64})?$`); !want.MatchString(shipped.base) {
+	if want := regexp.MustCompile(
+		`^gcr\.io/distroless/static-debian\d+:nonroot(@sha256:[0-9a-f]{64})?$`); !want.MatchString(shipped.base) {
 		t.Errorf("FROM %s, want %s", shipped.base, want)
 	}
 	want := map[string][]string{
@@ -130,7 +132,8 @@ func TestDockerfileShips(t *testing.T) {
 // goVersions returns the oldest Go that a go.mod accepts ("1.26.0"), and the one that it asks for ("1.27.3").
 func goVersions(t *testing.T, path string) (oldest, toolchain string) {
 	t.Helper()
-	found := regexp.MustCompile(`(?m)^go (\d+\.\d+\.\d+)\n\ntoolchain go(\d+\.\d+\.\d+)$`).FindStringSubmatch(read(t, path))
+	found := regexp.MustCompile(`(?m)^go (\d+\.\d+\.\d+)\n\ntoolchain go(\d+\.\d+\.\d+)$`).FindStringSubmatch(read(t,
+		path))
 	if found == nil {
 		t.Fatalf("%s: no lines for go and toolchain", path)
 	}
@@ -141,7 +144,10 @@ func goVersions(t *testing.T, path string) (oldest, toolchain string) {
 func TestGoVersionsAgree(t *testing.T) {
 	t.Parallel()
 	oldest, toolchain := goVersions(t, "go.mod")
-	for _, dir := range []string{"examples/xds-sotw-config-server", "integration-test/helm/apiserver", "integration-test/kubernetes", "tools"} {
+	for _, dir := range []string{
+		"examples/xds-sotw-config-server", "integration-test/helm/apiserver",
+		"integration-test/kubernetes", "tools",
+	} {
 		if o, c := goVersions(t, dir+"/go.mod"); o != oldest || c != toolchain {
 			t.Errorf("%s/go.mod: go %s, toolchain go%s; want %s and %s as in go.mod", dir, o, c, oldest, toolchain)
 		}
@@ -219,7 +225,8 @@ func TestDockerfileBuildRuns(t *testing.T) {
 	out := t.TempDir()
 	sh := exec.Command("sh", "-c", strings.ReplaceAll(command, "/out/", out+"/"))
 	sh.Dir = context
-	sh.Env = append(os.Environ(), "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH, "VERSION=1.2.3-test", "COMMIT=c0ffee")
+	sh.Env = append(os.Environ(), "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH, "VERSION=1.2.3-test",
+		"COMMIT=c0ffee")
 	if text, err := sh.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", sh, err, text)
 	}

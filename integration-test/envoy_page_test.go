@@ -19,12 +19,14 @@ const (
 	tcpFile   = repository + "/examples/envoy/tcp.yaml"
 )
 
-// startPageRules serves the rules of docs/envoy.md, with years as units, and with a path that proxy.yaml has a route for.
+// startPageRules serves the rules of docs/envoy.md, with years as units, and with a path that proxy.yaml has a route
+// for.
 func startPageRules(t *testing.T) *service {
 	t.Helper()
 	rules := newRuleDir(t)
 	for i, text := range blocks(t, envoyPage, "yaml", "domain: ") {
-		rules.put(t, string(rune('a'+i))+".yaml", strings.NewReplacer("unit: minute", "unit: year", "/items", "/test").Replace(text))
+		rules.put(t, string(rune('a'+i))+".yaml",
+			strings.NewReplacer("unit: minute", "unit: year", "/items", "/test").Replace(text))
 	}
 	return startService(t, append(rules.env(), "MERGE_DOMAIN_CONFIG=true")...)
 }
@@ -42,7 +44,10 @@ func startFrontWith(t *testing.T, serviceAddress, rateLimits string) *front {
 	mock.move(t, map[string]string{"0.0.0.0:9999": anyPort})
 	_, mockAddress := startEnvoy(t, "mock", mock)
 	proxy := readYAML(t, proxyFile)
-	proxy.move(t, map[string]string{"0.0.0.0:8001": anyPort, "0.0.0.0:8888": anyPort, "envoy-mock:9999": mockAddress, "ratelimit:8081": serviceAddress})
+	proxy.move(t, map[string]string{
+		"0.0.0.0:8001": anyPort, "0.0.0.0:8888": anyPort, "envoy-mock:9999": mockAddress,
+		"ratelimit:8081": serviceAddress,
+	})
 	proxy.set(t, "timeout", "5s")
 	proxy.set(t, "failure_mode_deny", "true")
 	for _, n := range proxy.at("rate_limits") {
@@ -71,8 +76,16 @@ func TestEnvoyPage(t *testing.T) {
 		name, rateLimits string
 		steps            []pageStep
 	}{
-		{"the header :path", blocks[0], slices.Concat(repeat("/test", 200), repeat("/test?page=2", 200), repeat("/test?page=3&sort=up", 200, 429), repeat("/test", 429), repeat("/test-old?a", 200))},
-		{"request.url_path", blocks[1], slices.Concat(repeat("/test?a", 200), repeat("/test?b", 200), repeat("/test", 200, 429), repeat("/test?c", 429), repeat("/test-old", 200))},
+		{
+			"the header :path", blocks[0],
+			slices.Concat(repeat("/test", 200), repeat("/test?page=2", 200), repeat("/test?page=3&sort=up", 200, 429),
+				repeat("/test", 429), repeat("/test-old?a", 200)),
+		},
+		{
+			"request.url_path", blocks[1],
+			slices.Concat(repeat("/test?a", 200), repeat("/test?b", 200), repeat("/test", 200, 429), repeat("/test?c", 429),
+				repeat("/test-old", 200)),
+		},
 		{"the order of actions", blocks[2], append(repeat("/test", 200, 200, 429), pageStep{call{path: "/test"}, 200})},
 		{"the other order", strings.Join(swapped, "\n"), repeat("/test", 200, 200, 200, 200)},
 	} {
@@ -118,7 +131,10 @@ func TestEnvoyTCP(t *testing.T) {
 	}()
 	s := startPageRules(t)
 	config := readYAML(t, tcpFile)
-	config.move(t, map[string]string{"127.0.0.1:8001": anyPort, "0.0.0.0:5433": anyPort, "127.0.0.1:5432": database.Addr().String(), "127.0.0.1:8081": s.grpc})
+	config.move(t, map[string]string{
+		"127.0.0.1:8001": anyPort, "0.0.0.0:5433": anyPort,
+		"127.0.0.1:5432": database.Addr().String(), "127.0.0.1:8081": s.grpc,
+	})
 	config.set(t, "timeout", "5s")
 	config.set(t, "failure_mode_deny", "true")
 	_, address := startEnvoy(t, "tcp", config)
@@ -127,7 +143,8 @@ func TestEnvoyTCP(t *testing.T) {
 			t.Errorf("connection %d: %v, want %v", i+1, err, want)
 		}
 	}
-	if _, answer := s.ask(t, "tcp", "listener=postgres,remote_address=127.0.0.1"); answer.Statuses[0].LimitRemaining != 0 || len(answer.Statuses) != 1 {
+	if _, answer := s.ask(t, "tcp",
+		"listener=postgres,remote_address=127.0.0.1"); answer.Statuses[0].LimitRemaining != 0 || len(answer.Statuses) != 1 {
 		t.Errorf("the connections were not counted by the address: %v", answer)
 	}
 }

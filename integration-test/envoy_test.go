@@ -261,12 +261,14 @@ func TestEnvoyDuringReload(t *testing.T) {
 	}
 }
 
-// TestEnvoyWithEachEngine sends requests in parallel. Envoy asks about all of them on one connection, and each counts once.
+// TestEnvoyWithEachEngine sends requests in parallel. Envoy asks about all of them on one connection, and each counts
+// once.
 func TestEnvoyWithEachEngine(t *testing.T) {
 	harness.Envoy(t)
 	const workers, requestsEach, limit = 16, 25, 150
 	rules := newRuleDir(t)
-	rules.put(t, "rules.yaml", fmt.Sprintf("domain: rl\ndescriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: %d}}]\n", limit))
+	rules.put(t, "rules.yaml", fmt.Sprintf("domain: rl\ndescriptors: [{key: foo, rate_limit: {unit: year, "+
+		"requests_per_unit: %d}}]\n", limit))
 	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) {
 			f := startFront(t, startService(t, append(rules.env(), "GRPC_ENGINE="+engine)...).grpc, true)
@@ -353,9 +355,13 @@ func TestEnvoyWithoutService(t *testing.T) {
 
 // Envoy itself finds nothing wrong with the examples, and nothing outdated.
 func TestEnvoyValidatesExamples(t *testing.T) {
-	for _, path := range []string{proxyFile, mockFile, repository + "/examples/envoy/quota.yaml", tcpFile, tokenBudgetDir + "/envoy.yaml", repository + "/examples/concurrency/envoy.yaml"} {
+	for _, path := range []string{
+		proxyFile, mockFile, repository + "/examples/envoy/quota.yaml", tcpFile,
+		tokenBudgetDir + "/envoy.yaml", repository + "/examples/concurrency/envoy.yaml",
+	} {
 		t.Run(path, func(t *testing.T) {
-			out, err := exec.Command(harness.Envoy(t), "--mode", "validate", "--log-level", "warning", "--config-path", path).CombinedOutput()
+			out, err := exec.Command(harness.Envoy(t), "--mode", "validate", "--log-level", "warning", "--config-path",
+				path).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v:\n%s", err, out)
 			}

@@ -53,13 +53,15 @@ func TestFarStore(t *testing.T) {
 			near.until(t, "the log says why", func() error {
 				near.readLog(t)
 				log := near.log(t)
-				if !strings.Contains(log, tt.what+" answers in ") || !strings.Contains(log, tt.variable+" is 500 ms: set it to 1.") || !strings.Contains(log, proxy.Addr) {
+				if !strings.Contains(log, tt.what+" answers in ") ||
+					!strings.Contains(log, tt.variable+" is 500 ms: set it to 1.") || !strings.Contains(log, proxy.Addr) {
 					return errors.New("it does not")
 				}
 				return nil
 			})
 			status, text := near.healthcheck(t)
-			if status == 200 || !strings.Contains(text, tt.what+" answers in ") || !strings.Contains(text, tt.variable+" is 500 ms") || strings.Contains(text, proxy.Addr) {
+			if status == 200 || !strings.Contains(text, tt.what+" answers in ") ||
+				!strings.Contains(text, tt.variable+" is 500 ms") || strings.Contains(text, proxy.Addr) {
 				t.Errorf("/healthcheck: %d %q", status, text)
 			}
 

@@ -11,8 +11,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// With GODEBUG=fips140=only Go refuses each algorithm that FIPS 140-3 does not approve. The service starts and decides, over TLS
-// and with Redis over TLS, scripts included: Redis names them by SHA-1.
+// With GODEBUG=fips140=only Go refuses each algorithm that FIPS 140-3 does not approve. The service starts and decides,
+// over TLS and with Redis over TLS, scripts included: Redis names them by SHA-1.
 func TestFIPS(t *testing.T) {
 	const only = "GODEBUG=fips140=only"
 	certs := harness.NewCertificates(t)
@@ -28,7 +28,10 @@ descriptors:
 		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+certs.Server.Cert, "GRPC_SERVER_TLS_KEY="+certs.Server.Key)
 	for name, backend := range map[string][]string{
 		"memory": nil,
-		"Redis":  {"REDIS_TIMEOUT=5s", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + store.Addr, "REDIS_TLS=true", "REDIS_TLS_CACERT=" + certs.CA},
+		"Redis": {
+			"REDIS_TIMEOUT=5s", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + store.Addr, "REDIS_TLS=true",
+			"REDIS_TLS_CACERT=" + certs.CA,
+		},
 	} {
 		for _, engine := range engines {
 			t.Run(name+","+engine, func(t *testing.T) {
@@ -42,7 +45,10 @@ descriptors:
 				}
 				defer func() { _ = conn.Close() }()
 				caller := rlsv3.NewRateLimitServiceClient(conn)
-				for n, want := range []rlsv3.RateLimitResponse_Code{rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT} {
+				for n, want := range []rlsv3.RateLimitResponse_Code{
+					rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OK,
+					rlsv3.RateLimitResponse_OVER_LIMIT,
+				} {
 					answer, err := caller.ShouldRateLimit(t.Context(), request("d", "plain=a", "script=a"))
 					if err != nil {
 						t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// Where another program has written under the key of a counter or of its holds, the log says so once, with the algorithm and without the
-// key. Callers are told nothing of it, other limits work, and what the program wrote stays.
+// Where another program has written under the key of a counter or of its holds, the log says so once, with the
+// algorithm and without the key. Callers are told nothing of it, other limits work, and what the program wrote stays.
 func TestForeignValueInRedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	rules := newRuleDir(t)
@@ -63,7 +63,8 @@ descriptors:
 			server.Do(t, test.write(key)...)
 			foreign := fmt.Sprint(server.Do(t, "DUMP", key))
 			for range 20 {
-				if r = u.send(t, "json", "d", step{ask: test.ask}); r.code != codes.Unavailable || strings.Contains(r.text, valueMark) || strings.Contains(r.text, "WRONGTYPE") {
+				if r = u.send(t, "json", "d", step{ask: test.ask}); r.code != codes.Unavailable ||
+					strings.Contains(r.text, valueMark) || strings.Contains(r.text, "WRONGTYPE") {
 					t.Errorf("%v %q", r.code, r.text)
 				}
 			}

@@ -33,7 +33,8 @@ func TestLoadGenerators(t *testing.T) {
 		run  func(t *testing.T, address string, withTLS bool) (calls int)
 	}{{"h2load", runH2load}, {"ghz", runGHZ}}
 	rules := newRuleDir(t)
-	rules.put(t, "rules.yaml", fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]\n", clientLimit))
+	rules.put(t, "rules.yaml", fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, "+
+		"requests_per_unit: %d}}]\n", clientLimit))
 	certificates := harness.NewCertificates(t)
 	for _, engine := range engines {
 		for _, withTLS := range []bool{false, true} {
@@ -74,7 +75,8 @@ func runH2load(t *testing.T, address string, withTLS bool) (calls int) {
 		scheme = "https"
 	}
 	out, err := exec.CommandContext(t.Context(), program, "-n", strconv.Itoa(n), "-c", "8", "-m", "100", "-d", file,
-		"-H", "content-type: application/grpc", "-H", "te: trailers", scheme+"://"+address+"/"+rateLimitMethod).CombinedOutput()
+		"-H", "content-type: application/grpc", "-H", "te: trailers",
+		scheme+"://"+address+"/"+rateLimitMethod).CombinedOutput()
 	if err != nil {
 		t.Fatalf("h2load: %v\n%s", err, out)
 	}

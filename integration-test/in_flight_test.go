@@ -18,7 +18,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-var full = flag.Bool("full", false, "TestManyCallsInFlight: 10,000 calls of up to 1,000 descriptors while Redis stands still for 5 s; takes minutes")
+var full = flag.Bool("full", false,
+	"TestManyCallsInFlight: 10,000 calls of up to 1,000 descriptors while Redis stands still for 5 s; takes minutes")
 
 // inFlight is one client's calls, all at the same time over one connection.
 type inFlight struct {
@@ -28,8 +29,8 @@ type inFlight struct {
 	timeout     time.Duration // of a call
 }
 
-// An honest client may have thousands of large calls in flight on one connection while Redis stands still: each is answered or
-// refused on its own, and the connection stays.
+// An honest client may have thousands of large calls in flight on one connection while Redis stands still: each is
+// answered or refused on its own, and the connection stays.
 func TestManyCallsInFlight(t *testing.T) {
 	sizes := map[string]inFlight{"large": {2000, []int{20}, time.Second, 2 * patience}}
 	if *full {
@@ -41,14 +42,16 @@ func TestManyCallsInFlight(t *testing.T) {
 		}
 	}
 	rules := newRuleDir(t)
-	rules.put(t, "rules.yaml", "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000000000}}]\n")
+	rules.put(t, "rules.yaml", "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: "+
+		"1000000000}}]\n")
 	store := redistest.Start(t, redistest.Options{})
 	inRedis := []string{"REDIS_URL=" + store.Addr, "REDIS_TIMEOUT=6s"}
 	for name, env := range map[string][]string{
 		"memory":         {"BACKEND_TYPE=memory"},
 		"memory, traced": {"BACKEND_TYPE=memory", "TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1"},
 		"Redis":          inRedis,
-		"Redis, traced":  append([]string{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1"}, inRedis...),
+		"Redis, traced": append([]string{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1"},
+			inRedis...),
 	} {
 		for size, calls := range sizes {
 			t.Run(name+", "+size, func(t *testing.T) {
@@ -96,7 +99,8 @@ func (f inFlight) make(t *testing.T, addr string) map[string]int {
 			_, err := caller.ShouldRateLimit(ctx, messages[i%len(messages)])
 			text := "answered"
 			switch {
-			case status.Code(err) == codes.ResourceExhausted || status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "store"):
+			case status.Code(err) == codes.ResourceExhausted ||
+				status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "store"):
 				text = "refused"
 			case err != nil:
 				text = err.Error()

@@ -16,8 +16,9 @@ type installation struct {
 	commands func(dir string) [][]string
 }
 
-// installOnce installs a program into a directory of the user's cache, unless it is there, and returns the path of the product. It works in
-// a directory of its own and renames that when all is done, so the result is never half made, also when two test runs begin together.
+// installOnce installs a program into a directory of the user's cache, unless it is there, and returns the path of the
+// product. It works in a directory of its own and renames that when all is done, so the result is never half made, also
+// when two test runs begin together.
 func installOnce(name string, in installation) (product string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -56,7 +57,10 @@ func installOnce(name string, in installation) (product string, err error) {
 // npmInstall installs a package of npm. The product is the directory for NODE_PATH.
 func npmInstall(name, version string) installation {
 	return installation{"node_modules", func(dir string) [][]string {
-		return [][]string{{"npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--ignore-scripts", name + "@" + version}}
+		return [][]string{{
+			"npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--ignore-scripts",
+			name + "@" + version,
+		}}
 	}}
 }
 
@@ -65,7 +69,10 @@ func pipInstall(name, version string) installation {
 	return installation{filepath.Join("bin", "python"), func(dir string) [][]string {
 		return [][]string{
 			{"python3", "-m", "venv", dir},
-			{filepath.Join(dir, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", name + "==" + version},
+			{
+				filepath.Join(dir, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
+				name + "==" + version,
+			},
 		}
 	}}
 }

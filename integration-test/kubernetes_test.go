@@ -215,7 +215,8 @@ func readManifests(t *testing.T) (kustomization, manifests) {
 		}
 	}
 	for _, name := range []string{
-		"Deployment ratelimit", "Service ratelimit", "HorizontalPodAutoscaler ratelimit", "PodDisruptionBudget ratelimit", "NetworkPolicy ratelimit",
+		"Deployment ratelimit", "Service ratelimit", "HorizontalPodAutoscaler ratelimit", "PodDisruptionBudget ratelimit",
+		"NetworkPolicy ratelimit",
 		"Deployment redis", "Service redis", "NetworkPolicy redis", "Namespace " + k.Namespace,
 	} {
 		if _, ok := all[name]; !ok {
@@ -260,12 +261,14 @@ func TestKubernetesMatchesImage(t *testing.T) {
 	k, all := readManifests(t)
 	p, c := all.deployment("ratelimit")
 	image := readDockerfile(t)[1]
-	if got := fmt.Sprintf("%d:%d", p.SecurityContext.RunAsUser, p.SecurityContext.RunAsGroup); got != image.all("USER")[0] {
+	if got := fmt.Sprintf("%d:%d", p.SecurityContext.RunAsUser,
+		p.SecurityContext.RunAsGroup); got != image.all("USER")[0] {
 		t.Errorf("it runs as %s, the image as %s", got, image.all("USER")[0])
 	}
 	if len(k.Images) != 1 || k.Images[0].Name != c.Image {
 		t.Errorf("images %v do not say what %s is", k.Images, c.Image)
-	} else if want := "image: " + k.Images[0].NewName + ":" + k.Images[0].NewTag; !strings.Contains(read(t, "docker-compose.yml"), want+"\n") {
+	} else if want := "image: " + k.Images[0].NewName + ":" + k.Images[0].NewTag; !strings.Contains(read(t,
+		"docker-compose.yml"), want+"\n") {
 		t.Errorf("docker-compose.yml has no %s", want)
 	}
 	// Ports are asked of the service's own table of settings, which has the
@@ -280,7 +283,10 @@ func TestKubernetesMatchesImage(t *testing.T) {
 			variables[word[0]] = word[2]
 		}
 	}
-	for port, want := range map[string]string{"http": variables["PORT"], "grpc": variables["GRPC_PORT"], "metrics": strings.TrimPrefix(variables["PROMETHEUS_ADDR"], ":")} {
+	for port, want := range map[string]string{
+		"http": variables["PORT"], "grpc": variables["GRPC_PORT"],
+		"metrics": strings.TrimPrefix(variables["PROMETHEUS_ADDR"], ":"),
+	} {
 		if got := strconv.Itoa(c.port(port)); got != want {
 			t.Errorf("port %s is %s, and by default %s", port, got, want)
 		}
@@ -308,8 +314,9 @@ func TestKubernetesPodsAreRestricted(t *testing.T) {
 		p, c := all.deployment(m.Metadata.Name)
 		s := c.SecurityContext
 		for what, ok := range map[string]bool{
-			"one container":             len(p.Containers) == 1,
-			"an unprivileged user":      p.SecurityContext.RunAsNonRoot && p.SecurityContext.RunAsUser > 0 && p.SecurityContext.RunAsGroup > 0,
+			"one container": len(p.Containers) == 1,
+			"an unprivileged user": p.SecurityContext.RunAsNonRoot && p.SecurityContext.RunAsUser > 0 &&
+				p.SecurityContext.RunAsGroup > 0,
 			"seccomp":                   p.SecurityContext.SeccompProfile.Type == "RuntimeDefault",
 			"no token":                  p.AutomountServiceAccountToken != nil && !*p.AutomountServiceAccountToken,
 			"no variables of Services":  p.EnableServiceLinks != nil && !*p.EnableServiceLinks,
@@ -379,7 +386,9 @@ func TestKubernetesSelectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, c := all.deployment("ratelimit")
-	if ends := monitor.Spec.PodMetricsEndpoints; !maps.Equal(monitor.Spec.Selector, all["Deployment ratelimit"].Spec.Selector) || len(ends) != 1 || c.port(ends[0].Port) == 0 || ends[0].Path != "/metrics" {
+	if ends := monitor.Spec.PodMetricsEndpoints; !maps.Equal(monitor.Spec.Selector,
+		all["Deployment ratelimit"].Spec.Selector) || len(ends) != 1 || c.port(ends[0].Port) == 0 ||
+		ends[0].Path != "/metrics" {
 		t.Errorf("the PodMonitor looks for %v at %v", monitor.Spec.Selector, ends)
 	}
 	if !strings.Contains(read(t, "examples/monitoring/kustomization.yaml"), "\nnamespace: "+k.Namespace+"\n") {
@@ -396,7 +405,8 @@ func (m manifests) testEgress(t *testing.T, egress []peers) {
 	redis, dns := false, false
 	for _, rule := range egress {
 		for _, to := range rule.To {
-			redis = redis || service.Spec.Selector != nil && maps.Equal(to.PodSelector, service.Spec.Selector) && rule.Ports[0].Port == port
+			redis = redis || service.Spec.Selector != nil && maps.Equal(to.PodSelector, service.Spec.Selector) &&
+				rule.Ports[0].Port == port
 			dns = dns || to.NamespaceSelector["kubernetes.io/metadata.name"] == "kube-system" && rule.Ports[0].Port == "53"
 		}
 	}
@@ -421,7 +431,8 @@ func TestKubernetesBudgets(t *testing.T) {
 	}
 	const spans = 5 * time.Second // that the last of them have
 	grace := time.Duration(p.TerminationGracePeriodSeconds) * time.Second
-	if need := length("SHUTDOWN_DRAIN") + length("SHUTDOWN_TIMEOUT") + spans; grace < need || length("SHUTDOWN_DRAIN") < 5*time.Second {
+	if need := length("SHUTDOWN_DRAIN") + length("SHUTDOWN_TIMEOUT") + spans; grace < need ||
+		length("SHUTDOWN_DRAIN") < 5*time.Second {
 		t.Errorf("%v to end, and it may take %v", grace, need)
 	}
 	mebibytes := func(text, unit string) float64 {
@@ -455,10 +466,12 @@ func TestKubernetesServiceStarts(t *testing.T) {
 		t.Fatalf("volumes %v, ConfigMaps %v, mounts %v: want one of each", p.Volumes, k.ConfigMapGenerator, c.VolumeMounts)
 	}
 	made, volume, mount := k.ConfigMapGenerator[0], p.Volumes[0], c.VolumeMounts[0]
-	if made.Name != volume.ConfigMap.Name || !made.Options.DisableNameSuffixHash || mount.Name != volume.Name || mount.SubPath != "" || !mount.ReadOnly {
+	if made.Name != volume.ConfigMap.Name || !made.Options.DisableNameSuffixHash || mount.Name != volume.Name ||
+		mount.SubPath != "" || !mount.ReadOnly {
 		t.Errorf("the ConfigMap %+v is mounted as %+v at %+v", made, volume, mount)
 	}
-	if out, err := run("check", filepath.Join(repository, manifestDir, "rules")); err != nil || strings.Contains(out, "warning:") {
+	if out, err := run("check", filepath.Join(repository, manifestDir, "rules")); err != nil ||
+		strings.Contains(out, "warning:") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	files := make(map[string]string)
@@ -470,7 +483,11 @@ func TestKubernetesServiceStarts(t *testing.T) {
 	mountConfigMap(t, mounted, "..2026_01_01", files)
 
 	server := redistest.Start(t, redistest.Options{Args: r.Args})
-	env := []string{"REDIS_TIMEOUT=5s", "PROMETHEUS_ADDR=127.0.0.1:0", "HEALTH_HOST=127.0.0.1", "HEALTH_PORT=0", "LOG_FORMAT=text", "SHUTDOWN_DRAIN=0s"} // what is not tested here
+	// what is not tested here
+	env := []string{
+		"REDIS_TIMEOUT=5s", "PROMETHEUS_ADDR=127.0.0.1:0", "HEALTH_HOST=127.0.0.1", "HEALTH_PORT=0",
+		"LOG_FORMAT=text", "SHUTDOWN_DRAIN=0s",
+	}
 	for _, v := range c.Env {
 		switch v.Name {
 		case "REDIS_URL":
@@ -483,7 +500,8 @@ func TestKubernetesServiceStarts(t *testing.T) {
 	s := startServiceFrom(t, filepath.Join(root, configFlag(t, c.Args)), env...)
 	for name, pr := range map[string]probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
 		if pr.HTTPGet.Port != "health" || strconv.Itoa(c.port("health")) != c.env("HEALTH_PORT") {
-			t.Errorf("%s asks the port %s, which is %d, and HEALTH_PORT is %s", name, pr.HTTPGet.Port, c.port("health"), c.env("HEALTH_PORT"))
+			t.Errorf("%s asks the port %s, which is %d, and HEALTH_PORT is %s", name, pr.HTTPGet.Port, c.port("health"),
+				c.env("HEALTH_PORT"))
 		}
 		s.until(t, name, func() error {
 			_, err := get("http://" + s.health + pr.HTTPGet.Path)
@@ -533,7 +551,8 @@ func mountConfigMap(t *testing.T, dir, version string, files map[string]string) 
 	must(os.Symlink(version, filepath.Join(dir, "..data_tmp")))
 	must(os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 	for name := range files {
-		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil &&
+			!errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
 	}
@@ -549,7 +568,8 @@ func TestIstioSample(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := startService(t,
 		"LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr, "USE_STATSD=false",
-		"RUNTIME_ROOT="+root+"/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
+		"RUNTIME_ROOT="+root+"/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"RUNTIME_IGNOREDOTFILES=true",
 		"HOST=::", "GRPC_HOST=::", "REDIS_TIMEOUT=5s",
 		"REDIS_PORT=tcp://10.96.0.7:6379", "REDIS_SERVICE_HOST=10.96.0.7", "RATELIMIT_PORT=tcp://10.96.0.8:8080",
 	)

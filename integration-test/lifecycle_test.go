@@ -47,9 +47,13 @@ func load(t *testing.T, perSecond int, addrs ...string) *steadyLoad {
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: addr})
 	}
 	names.InitialState(state)
-	conn, err := grpc.NewClient("replicas:///", grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("replicas:///", grpc.WithResolvers(names),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond}, MinConnectTimeout: time.Second}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{
+			BaseDelay: 20 * time.Millisecond, Multiplier: 1,
+			MaxDelay: 20 * time.Millisecond,
+		}, MinConnectTimeout: time.Second}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +172,8 @@ func testRollingRestart(t *testing.T, engine string) {
 	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]")
 	ports := []string{freePort(t), freePort(t)}
 	run := func(i int) *service {
-		return startService(t, append(rules.env(), engine, "GRPC_PORT="+ports[i], "SHUTDOWN_DRAIN=500ms", "DISABLE_STATS=true")...)
+		return startService(t, append(rules.env(), engine, "GRPC_PORT="+ports[i], "SHUTDOWN_DRAIN=500ms",
+			"DISABLE_STATS=true")...)
 	}
 	replicas := []*service{run(0), run(1)}
 	tr := load(t, 2000, replicas[0].grpc, replicas[1].grpc)
@@ -224,7 +229,8 @@ func TestIdleConnections(t *testing.T) {
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: user}]")
 	// Ports share the file descriptors, so the others get few of them.
-	s := startService(t, append(rules.env(), "GRPC_MAX_CONNECTIONS=12000", "HTTP_MAX_CONNECTIONS=1000", "DIVVY_MAX_CONNECTIONS=1000")...)
+	s := startService(t, append(rules.env(), "GRPC_MAX_CONNECTIONS=12000", "HTTP_MAX_CONNECTIONS=1000",
+		"DIVVY_MAX_CONNECTIONS=1000")...)
 	before := s.resident(t)
 	conns := make([]net.Conn, 0, connections)
 	defer func() {

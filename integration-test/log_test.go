@@ -87,7 +87,10 @@ func TestLogWithoutReader(t *testing.T) {
 				return
 			}
 			text := <-rest
-			for _, want := range []string{"rules reloaded", "log lines were dropped because the reader of stderr did not keep up", "got terminated, stopping"} {
+			for _, want := range []string{
+				"rules reloaded",
+				"log lines were dropped because the reader of stderr did not keep up", "got terminated, stopping",
+			} {
 				if !strings.Contains(text, want) {
 					t.Errorf("the log lacks %q; it ends in\n%s", want, tail(text))
 				}

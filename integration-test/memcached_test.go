@@ -29,7 +29,8 @@ descriptors:
 `)
 	var replicas []*upstream
 	for range 3 {
-		replicas = append(replicas, startWith(t, rules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+strings.Join(addrs, ","), "MEMCACHE_TIMEOUT=5s"))
+		replicas = append(replicas, startWith(t, rules, "BACKEND_TYPE=memcache",
+			"MEMCACHE_HOST_PORT="+strings.Join(addrs, ","), "MEMCACHE_TIMEOUT=5s"))
 	}
 	for _, test := range []struct {
 		name        string
@@ -78,7 +79,8 @@ func TestMemcachedLosesOne(t *testing.T) {
 	}
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 1000}}\n")
-	u := startWith(t, rules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+strings.Join(addrs, ","), "MEMCACHE_TIMEOUT=5s")
+	u := startWith(t, rules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+strings.Join(addrs, ","),
+		"MEMCACHE_TIMEOUT=5s")
 	round := func() (answered int) {
 		for k := range 60 {
 			request, err := newRequest("d", fmt.Sprintf("k=%d", k))

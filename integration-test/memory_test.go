@@ -44,7 +44,8 @@ func TestFloodOfKeys(t *testing.T) {
 			if err := os.WriteFile(rules, []byte(floodRules), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			env := append(tt.env, "RUNTIME_ROOT="+filepath.Dir(filepath.Dir(rules)), "RUNTIME_SUBDIRECTORY="+filepath.Base(filepath.Dir(rules)), "RUNTIME_APPDIRECTORY=.")
+			env := append(tt.env, "RUNTIME_ROOT="+filepath.Dir(filepath.Dir(rules)),
+				"RUNTIME_SUBDIRECTORY="+filepath.Base(filepath.Dir(rules)), "RUNTIME_APPDIRECTORY=.")
 			cmd := serviceCommand(t, env...)
 			if tt.cgroupMiB > 0 {
 				inMemoryCgroup(t, cmd, tt.cgroupMiB)
@@ -97,7 +98,8 @@ func flood(t *testing.T, addr string, keys int) {
 		wg.Go(func() {
 			request := &rlsv3.RateLimitRequest{Domain: "flood"}
 			for range perCall {
-				request.Descriptors = append(request.Descriptors, &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "ip"}}})
+				request.Descriptors = append(request.Descriptors,
+					&commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "ip"}}})
 			}
 			for {
 				first := next.Add(perCall) - perCall
@@ -151,10 +153,12 @@ func inMemoryCgroup(t *testing.T, cmd *exec.Cmd, mebibytes int) {
 		return
 	}
 	t.Cleanup(func() { _ = os.Remove(dir) }) // runs after the process has ended
-	if err := os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte(strconv.Itoa(mebibytes<<20)), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte(strconv.Itoa(mebibytes<<20)),
+		0); err != nil {
 		t.Logf("without a memory cgroup: %v", err)
 		return
 	}
-	cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(dir, "cgroup.procs"), cmd.Path}, cmd.Args[1:]...)
+	cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(dir, "cgroup.procs"), cmd.Path},
+		cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 }

@@ -27,9 +27,21 @@ func TestRedisTLSMismatch(t *testing.T) {
 		env  []string
 		want string
 	}{
-		{"plain client", []string{"REDIS_URL=" + secure.Addr}, "Redis at " + secure.Addr + " speaks TLS and the service does not: set REDIS_TLS=true, or name a port without TLS"},
-		{"plain client with a password", []string{"REDIS_URL=" + secure.Addr, "REDIS_AUTH=secret"}, "Redis at " + secure.Addr + " speaks TLS and the service does not"},
-		{"TLS client", []string{"REDIS_URL=" + plain.Addr, "REDIS_TLS=true", "REDIS_TLS_CACERT=" + c.CA}, "Redis at " + plain.Addr + " does not speak TLS and the service does: set REDIS_TLS=false, or name the port for TLS"},
+		{
+			"plain client",
+			[]string{"REDIS_URL=" + secure.Addr},
+			"Redis at " + secure.Addr + " speaks TLS and the service does not: set REDIS_TLS=true, or name a port without TLS",
+		},
+		{
+			"plain client with a password",
+			[]string{"REDIS_URL=" + secure.Addr, "REDIS_AUTH=secret"},
+			"Redis at " + secure.Addr + " speaks TLS and the service does not",
+		},
+		{
+			"TLS client",
+			[]string{"REDIS_URL=" + plain.Addr, "REDIS_TLS=true", "REDIS_TLS_CACERT=" + c.CA},
+			"Redis at " + plain.Addr + " does not speak TLS and the service does: set REDIS_TLS=false, or name the port for TLS",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -46,12 +58,16 @@ func TestRedisTLSMismatch(t *testing.T) {
 	}
 }
 
-// The log says what is wrong when a client of the gRPC port speaks another protocol, once a minute at most, over each engine.
+// The log says what is wrong when a client of the gRPC port speaks another protocol, once a minute at most, over each
+// engine.
 func TestWrongProtocol(t *testing.T) {
 	c := harness.NewCertificates(t)
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 2}}]")
-	withTLS := []string{"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + c.Server.Cert, "GRPC_SERVER_TLS_KEY=" + c.Server.Key}
+	withTLS := []string{
+		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + c.Server.Cert,
+		"GRPC_SERVER_TLS_KEY=" + c.Server.Key,
+	}
 	send := func(address, text string) {
 		conn, err := net.DialTimeout("tcp", address, patience)
 		if err != nil {
@@ -70,7 +86,8 @@ func TestWrongProtocol(t *testing.T) {
 	}{
 		{"HTTP/1.1", nil, func(address string) {
 			send(address, "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit HTTP/1.1\r\nhost: ratelimit\r\n\r\n")
-		}, "the client speaks HTTP/1.1, and gRPC needs HTTP/2: give Envoy's cluster `typed_extension_protocol_options` with `http2_protocol_options`"},
+		}, "the client speaks HTTP/1.1, and gRPC needs HTTP/2: give Envoy's cluster `typed_extension_protocol_options` " +
+			"with `http2_protocol_options`"},
 		{"TLS", nil, func(address string) {
 			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 			if err == nil {
@@ -117,7 +134,8 @@ func TestQuotaStreamWithoutBuckets(t *testing.T) {
 		}
 		cancel()
 	}
-	u.untilLogged(t, "quota streams were refused since this was last said; the last one: the rules of the domain \\\"d\\\" have no `quota_buckets: true`. Write")
+	u.untilLogged(t, "quota streams were refused since this was last said; the last one: the rules of the domain "+
+		"\\\"d\\\" have no `quota_buckets: true`. Write")
 	if n := strings.Count(u.log(t), "quota streams were refused"); n != 1 {
 		t.Errorf("it is said %d times", n)
 	}

@@ -40,13 +40,16 @@ func scrapes(t *testing.T) scraped {
 	for _, env := range [][]string{
 		{"MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "counters")},
 		{
-			"REDIS_URL=" + server.Addr, "REDIS_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1048576", "STORE_FAILURE_MODE=local", "REPLICAS=1",
-			"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + certificates.Server.Cert, "GRPC_SERVER_TLS_KEY=" + certificates.Server.Key,
+			"REDIS_URL=" + server.Addr, "REDIS_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1048576", "STORE_FAILURE_MODE=local",
+			"REPLICAS=1",
+			"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + certificates.Server.Cert,
+			"GRPC_SERVER_TLS_KEY=" + certificates.Server.Key,
 		},
 	} {
 		rules := newRuleDir(t)
 		rules.put(t, "d.yaml", file)
-		rules.put(t, "quotas.yaml", "domain: quotas\nquota_buckets: true\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 10}}]\n")
+		rules.put(t, "quotas.yaml", "domain: quotas\nquota_buckets: true\ndescriptors: [{key: a, rate_limit: {unit: year, "+
+			"requests_per_unit: 10}}]\n")
 		u := startWith(t, rules, append(env, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")...)
 		for range 12 { // within, near and over
 			u.ask(t, "d", "a=1")
@@ -74,7 +77,8 @@ func scrapes(t *testing.T) scraped {
 	// certificate.
 	s := startServiceUnready(t, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
 		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
-		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+certificates.Client.Cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+certificates.Client.Key)
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+certificates.Client.Cert,
+		"CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+certificates.Client.Key)
 	text, err := get("http://" + s.prometheus + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -86,8 +90,11 @@ func scrapes(t *testing.T) scraped {
 	return all
 }
 
-// reportQuota reports a quota bucket as a proxy does that refused a request and let another one pass, and returns the answer.
-func reportQuota(t *testing.T, address, domain string, bucket map[string]string) (answer *quotapb.RateLimitQuotaResponse) {
+// reportQuota reports a quota bucket as a proxy does that refused a request and let another one pass, and returns the
+// answer.
+func reportQuota(t *testing.T, address, domain string,
+	bucket map[string]string,
+) (answer *quotapb.RateLimitQuotaResponse) {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -96,9 +103,12 @@ func reportQuota(t *testing.T, address, domain string, bucket map[string]string)
 	defer func() { _ = conn.Close() }()
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
 	if err == nil {
-		err = stream.Send(&quotapb.RateLimitQuotaUsageReports{Domain: domain, BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{
-			{BucketId: &quotapb.BucketId{Bucket: bucket}, NumRequestsAllowed: 1, NumRequestsDenied: 1},
-		}})
+		err = stream.Send(&quotapb.RateLimitQuotaUsageReports{
+			Domain: domain,
+			BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+				{BucketId: &quotapb.BucketId{Bucket: bucket}, NumRequestsAllowed: 1, NumRequestsDenied: 1},
+			},
+		})
 	}
 	if err == nil {
 		answer, err = stream.Recv()
@@ -345,7 +355,8 @@ func TestDashboard(t *testing.T) {
 	if asked < 20 {
 		t.Errorf("only %d expressions", asked)
 	}
-	for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(read(t, filepath.Join(monitoringDir, "dashboard.json")), -1) {
+	for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(read(t,
+		filepath.Join(monitoringDir, "dashboard.json")), -1) {
 		if variables[m[1]] == "" && m[1] != "__rate_interval" {
 			t.Errorf("$%s is no variable", m[1])
 		}

@@ -11,13 +11,14 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// The operator's page of the built program: it shows load, denials and explanations, finds a rule among 10,000, and connects again
-// after a restart.
+// The operator's page of the built program: it shows load, denials and explanations, finds a rule among 10,000, and
+// connects again after a restart.
 func TestOperatorsPage(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
 	dir := newRuleDir(t)
-	dir.put(t, "basic.yaml", "domain: basic\ndescriptors:\n  - key: user\n    rate_limit: {unit: year, requests_per_unit: 2}\n")
+	dir.put(t, "basic.yaml", "domain: basic\ndescriptors:\n  - key: user\n    rate_limit: {unit: year, "+
+		"requests_per_unit: 2}\n")
 	var many strings.Builder
 	many.WriteString("domain: many\ndescriptors:\n")
 	for i := range 10_000 {
@@ -42,7 +43,8 @@ func TestOperatorsPage(t *testing.T) {
 			t.Fatalf("request %d: status %d", i, status)
 		}
 	}
-	if took := p.Await("document.querySelector('#denials-table tbody th .mono')?.textContent === 'user=alex'"); took > 2*time.Second {
+	if took := p.Await(
+		"document.querySelector('#denials-table tbody th .mono')?.textContent === 'user=alex'"); took > 2*time.Second {
 		t.Errorf("the first denial appeared after %v", took)
 	}
 	p.Await("document.querySelectorAll('#series .value')[1].textContent !== '0/s'")

@@ -24,7 +24,8 @@ func fillPort(t *testing.T, addr string, n int, hello string) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		_ = conn.SetWriteDeadline(time.Now().Add(patience)) // else Write says so
-		if _, err := io.WriteString(conn, hello); err != nil && !strings.Contains(err.Error(), "reset") && !strings.Contains(err.Error(), "pipe") {
+		if _, err := io.WriteString(conn, hello); err != nil && !strings.Contains(err.Error(), "reset") &&
+			!strings.Contains(err.Error(), "pipe") {
 			t.Fatalf("connection %d to %s: %v", i, addr, err) // the service may close it
 		}
 	}
@@ -61,7 +62,11 @@ func TestProbesBesideIdleConnections(t *testing.T) {
 		env   string
 	}{
 		{"10,000 idle connections", 10_000, "", "GRPC_MAX_CONNECTIONS=100"},
-		{"1,200 unfinished bodies", 1200, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n" + strings.Repeat(" ", 1<<20-1), "GOMEMLIMIT=224MiB"},
+		{
+			"1,200 unfinished bodies", 1200,
+			"POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n" + strings.Repeat(" ", 1<<20-1),
+			"GOMEMLIMIT=224MiB",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := startService(t, append(rules.env(), "DIVVY_PORT=off", tt.env)...)
@@ -89,10 +94,12 @@ func TestFewFileDescriptors(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	rules := newRuleDir(t)
 	limit := func(n int) {
-		rules.put(t, "a.yaml", fmt.Sprintf("domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: %d}}\n", n))
+		rules.put(t, "a.yaml", fmt.Sprintf("domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, "+
+			"requests_per_unit: %d}}\n", n))
 	}
 	limit(1000)
-	cmd := serviceCommand(t, append(rules.env(), "DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=2s")...)
+	cmd := serviceCommand(t, append(rules.env(), "DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "REDIS_URL="+redis.Addr,
+		"REDIS_TIMEOUT=2s")...)
 	cmd.Args = append([]string{"sh", "-c", `ulimit -n 256 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 	s := &service{process: start(t, "ratelimit", cmd)}
@@ -111,7 +118,8 @@ func TestFewFileDescriptors(t *testing.T) {
 				return err
 			}
 			status, answer := s.ask(t, "d", "a=1")
-			if got := answer.GetStatuses(); status != http.StatusOK || int(got[0].GetCurrentLimit().GetRequestsPerUnit()) != requests {
+			if got := answer.GetStatuses(); status != http.StatusOK ||
+				int(got[0].GetCurrentLimit().GetRequestsPerUnit()) != requests {
 				return fmt.Errorf("%d %v", status, got)
 			}
 			return nil

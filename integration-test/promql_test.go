@@ -25,7 +25,8 @@ type metricUse struct {
 type matcher struct{ label, op, value string }
 
 var (
-	promToken   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\[[^\]]*\]|[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9][0-9a-zA-Z.]*|[{}()]|=~|!~|!=|=|,|[^\s]`)
+	promToken = regexp.MustCompile(
+		`"(?:[^"\\]|\\.)*"|\[[^\]]*\]|[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9][0-9a-zA-Z.]*|[{}()]|=~|!~|!=|=|,|[^\s]`)
 	promKeyword = regexp.MustCompile(`^(by|without|on|ignoring|group_left|group_right|and|or|unless|bool|offset)$`)
 )
 
@@ -169,7 +170,8 @@ func (s scraped) yields(expr, label string) bool {
 	if len(q.by) > 0 {
 		return slices.Contains(q.by, label)
 	}
-	return slices.Contains(given, label) || slices.ContainsFunc(q.metrics, func(use metricUse) bool { return s[use.name][label] != nil })
+	return slices.Contains(given, label) ||
+		slices.ContainsFunc(q.metrics, func(use metricUse) bool { return s[use.name][label] != nil })
 }
 
 func TestScraped(t *testing.T) {

@@ -26,8 +26,8 @@ const (
 	quotaAsked = 100 // requests a second that a busy Envoy gets
 )
 
-// quotaWorld is two Envoys that enforce one limit themselves, and two replicas that divide it among them. Each Envoy has a replica of
-// its own, and uses the other one when that is gone.
+// quotaWorld is two Envoys that enforce one limit themselves, and two replicas that divide it among them. Each Envoy
+// has a replica of its own, and uses the other one when that is gone.
 type quotaWorld struct {
 	replicas [2]*service
 	fronts   [2]*front
@@ -47,7 +47,8 @@ func startQuotas(t *testing.T) *quotaWorld {
 	redis := redistest.Start(t, redistest.Options{})
 	w := new(quotaWorld)
 	for i := range w.replicas {
-		w.replicas[i] = startService(t, append(rules.env(), "DISABLE_STATS=true", "BACKEND_TYPE=redis", "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=5s")...)
+		w.replicas[i] = startService(t,
+			append(rules.env(), "DISABLE_STATS=true", "BACKEND_TYPE=redis", "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=5s")...)
 	}
 	w.began = time.Now().Unix()
 	for i := range w.fronts {
@@ -59,7 +60,8 @@ func startQuotas(t *testing.T) *quotaWorld {
 	return w
 }
 
-// quotaConfig returns the configuration of the page for an Envoy whose first replica has the address own. Without an assignment nothing passes.
+// quotaConfig returns the configuration of the page for an Envoy whose first replica has the address own. Without an
+// assignment nothing passes.
 func quotaConfig(t *testing.T, own, other string) *document {
 	t.Helper()
 	config := readYAML(t, quotaFile)
@@ -179,8 +181,9 @@ func (c *quotaCaller) in(second int64) (int, error) {
 	return c.passed[second], c.err
 }
 
-// until waits until each caller lets so many requests pass in one second, plus or minus a tenth of the limit, and all together the limit,
-// plus or minus 5 %. A negative number means any. It returns how many reports each replica got from its call to the end of that second.
+// until waits until each caller lets so many requests pass in one second, plus or minus a tenth of the limit, and all
+// together the limit, plus or minus 5 %. A negative number means any. It returns how many reports each replica got from
+// its call to the end of that second.
 func (w *quotaWorld) until(t *testing.T, problem string, want ...int) (reports [2]int) {
 	t.Helper()
 	before, second := w.reports(t), time.Now().Unix()
@@ -230,8 +233,8 @@ func (w *quotaWorld) reports(t *testing.T) [2]int {
 	return w.reported
 }
 
-// Two Envoys share a limit with each other and with callers that ask about each request. Demand that moves gets its share, also when an
-// Envoy or a replica dies.
+// Two Envoys share a limit with each other and with callers that ask about each request. Demand that moves gets its
+// share, also when an Envoy or a replica dies.
 func TestQuotas(t *testing.T) {
 	t.Parallel()
 	w := startQuotas(t)
@@ -257,8 +260,8 @@ func TestQuotas(t *testing.T) {
 	w.checkBounds(t)
 }
 
-// checkBounds checks that no more requests passed than were charged, which is at most the limit in each second. From any second on, they
-// are at most those, and what was assigned and not used before.
+// checkBounds checks that no more requests passed than were charged, which is at most the limit in each second. From
+// any second on, they are at most those, and what was assigned and not used before.
 func (w *quotaWorld) checkBounds(t *testing.T) {
 	t.Helper()
 	end := time.Now().Unix()

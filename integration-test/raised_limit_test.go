@@ -49,8 +49,8 @@ func (r *raisedLimit) expect(t *testing.T, want ...string) {
 	}
 }
 
-// A limit that is raised has room at once for all but what was admitted, although a fixed window counts refused hits. In a store that
-// shares upstream's counters that needs count_blocked: false, as docs/algorithms.md says.
+// A limit that is raised has room at once for all but what was admitted, although a fixed window counts refused hits.
+// In a store that shares upstream's counters that needs count_blocked: false, as docs/algorithms.md says.
 func TestRaisedLimitHasRoomAtOnce(t *testing.T) {
 	t.Parallel()
 	redis := func(t *testing.T) []string {

@@ -57,7 +57,8 @@ func TestRecipeWhy429(t *testing.T) {
 		s.ask(t, "accounts", "login=alex")
 	}
 	matches(t, "http://"+s.debug+"/stats", `rate_limit\.accounts.*over_limit: 1\n`)
-	matches(t, "http://"+s.prometheus+"/metrics", `\nratelimit_decisions_total\{domain="accounts",outcome="over",rule="login"\} 1\n`)
+	matches(t, "http://"+s.prometheus+"/metrics",
+		`\nratelimit_decisions_total\{domain="accounts",outcome="over",rule="login"\} 1\n`)
 	for _, line := range blocks(t, page, "sh", "curl 'localhost:6070/explain") {
 		path := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(line), "curl 'localhost:6070"), "'")
 		matches(t, "http://"+s.debug+path, `rule accounts\.login `)
@@ -79,7 +80,8 @@ func TestRecipeRollOut(t *testing.T) {
 			t.Errorf("status %d", status)
 		}
 	}
-	matches(t, "http://"+s.prometheus+"/metrics", `\nratelimit_decisions_total\{domain="rollout",outcome="shadow",rule="customer"\} 1\n`)
+	matches(t, "http://"+s.prometheus+"/metrics",
+		`\nratelimit_decisions_total\{domain="rollout",outcome="shadow",rule="customer"\} 1\n`)
 }
 
 // Envoy's API has every field of the routes that recipes show.

@@ -61,7 +61,8 @@ func userRequests(user string) (list []string) {
 		add(d("user="+user+",path=/look", `,"hitsAddend":"2"`))
 		add(d("calls="+user+",id="+id, ""), d("tokens="+user+",id="+id, `,"hitsAddend":"40"`))
 		if i%3 > 0 {
-			add(d("calls="+user+",id="+id+",hold=release", ""), d("tokens="+user+",id="+id+",hold=settle", fmt.Sprintf(`,"hitsAddend":"%d"`, i)))
+			add(d("calls="+user+",id="+id+",hold=release", ""),
+				d("tokens="+user+",id="+id+",hold=settle", fmt.Sprintf(`,"hitsAddend":"%d"`, i)))
 		}
 		if i%5 == 0 {
 			add(d("user="+user, `,"hitsAddend":"3","isNegativeHits":true`), d("calls="+user+",id="+user+"-0,hold=release", ""))
@@ -72,8 +73,8 @@ func userRequests(user string) (list []string) {
 	return list
 }
 
-// sendAll sends the requests of some users at the same time, half of the users over gRPC and half to /json. It returns how many were
-// refused.
+// sendAll sends the requests of some users at the same time, half of the users over gRPC and half to /json. It returns
+// how many were refused.
 func sendAll(t *testing.T, s *service, users []string) (requests, refused int) {
 	t.Helper()
 	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -124,8 +125,8 @@ func sendAll(t *testing.T, s *service, users []string) (requests, refused int) {
 	return requests, refused
 }
 
-// startRecording starts `ratelimit record` and waits until it runs. wait returns the recording when it has a number of requests, and
-// ends it with Ctrl-C; want is 0 for any number.
+// startRecording starts `ratelimit record` and waits until it runs. wait returns the recording when it has a number of
+// requests, and ends it with Ctrl-C; want is 0 for any number.
 func startRecording(t *testing.T, s *service, name string, args ...string) (path string, wait func(want int) string) {
 	t.Helper()
 	binary, err := harness.BuiltService()
@@ -165,8 +166,8 @@ func startRecording(t *testing.T, s *service, name string, args ...string) (path
 	}
 }
 
-// A recording of real traffic is replayed with the answers that were given live: a whole one, and one of some users. So `ratelimit diff`
-// finds no other answer, except with other rules.
+// A recording of real traffic is replayed with the answers that were given live: a whole one, and one of some users. So
+// `ratelimit diff` finds no other answer, except with other rules.
 func TestRecordingIsReplayed(t *testing.T) {
 	t.Parallel()
 	rules, other := newRuleDir(t), newRuleDir(t)
@@ -179,7 +180,8 @@ func TestRecordingIsReplayed(t *testing.T) {
 	requests, refused := sendAll(t, s, users)
 	said := waitWhole(requests)
 	waitPart(1)
-	if !strings.HasPrefix(said, fmt.Sprintf("%d requests in ", requests)) || strings.Contains(said, "lost") || refused < 50 {
+	if !strings.HasPrefix(said, fmt.Sprintf("%d requests in ", requests)) || strings.Contains(said, "lost") ||
+		refused < 50 {
 		t.Errorf("%d requests, %d refused; record says: %s", requests, refused, said)
 	}
 	for _, path := range []string{whole, part} {
@@ -192,7 +194,8 @@ func TestRecordingIsReplayed(t *testing.T) {
 			t.Errorf("diff of the same rules, %s: %v\n%s", path, err, out)
 		}
 	}
-	if out, err := run("diff", rules.files, other.files, "--requests", whole); err != nil && !strings.Contains(out, "tightened") {
+	if out, err := run("diff", rules.files, other.files, "--requests", whole); err != nil &&
+		!strings.Contains(out, "tightened") {
 		t.Errorf("diff of other rules: %v\n%s", err, out)
 	} else if !strings.Contains(out, "d.user") {
 		t.Errorf("diff of other rules:\n%s", out)

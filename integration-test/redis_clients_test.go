@@ -21,8 +21,8 @@ const (
 // redisExamples are programs that ask the service with clients of Redis.
 const redisExamples = "../examples/redis-clients"
 
-// redisLibraries are client libraries of Redis, each with a function that returns the start of a command, to which port, protocol and name
-// are added, and a variable for it.
+// redisLibraries are client libraries of Redis, each with a function that returns the start of a command, to which
+// port, protocol and name are added, and a variable for it.
 var redisLibraries = map[string]func() (args []string, env string, err error){
 	"redis-py": func() ([]string, string, error) {
 		python, err := installOnce("redis-py-"+redisPyVersion, pipInstall("redis", redisPyVersion))
@@ -100,13 +100,14 @@ func librarySession(name string) []any {
 		"PONG", five(0, 10, 9), five(0, 10, 8), five(0, 10, 7), five(0, 16, 15),
 		[]any{five(0, 6, 5), []any{level("user:"+name, 16, 15), level("user:"+name+":trade", 6, 5)}},
 		five(0, 10, 9), five(0, 10, 8), five(0, 10, 7), five(0, 10, 6),
-		"there are no transactions: each command is atomic, and commands that are sent together are decided together", "there are no channels",
+		"there are no transactions: each command is atomic, and commands that are sent together are decided together",
+		"there are no channels",
 		"error: unknown command", "still here",
 	}
 }
 
-// withoutTimes returns results of a client without what differs between libraries and runs: the last two of five and of six numbers, and the
-// start of errors.
+// withoutTimes returns results of a client without what differs between libraries and runs: the last two of five and of
+// six numbers, and the start of errors.
 func withoutTimes(results []any) []any {
 	for i, v := range results {
 		switch v := v.(type) {
@@ -155,7 +156,8 @@ func TestRedisPrograms(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.args, got, tt.want)
 		}
 	}
-	if out := run("redis-benchmark", "-q", "-n", "2000", "-c", "50", "-P", "16", "-r", "1000", "RATELIMIT", "api", "user", "__rand_int__"); !strings.Contains(out, "requests per second") {
+	if out := run("redis-benchmark", "-q", "-n", "2000", "-c", "50", "-P", "16", "-r", "1000", "RATELIMIT", "api", "user",
+		"__rand_int__"); !strings.Contains(out, "requests per second") {
 		t.Errorf("redis-benchmark: %s", out)
 	}
 }

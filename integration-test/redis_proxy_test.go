@@ -124,7 +124,10 @@ descriptors:
 				{ask: "a", hits: 3, want: "OK 0/3 YEAR"},
 				{ask: "a [refund, hits 2]", want: "OK 2/3 YEAR"},
 				{ask: "a", hits: 3, want: "OVER_LIMIT 0/3 YEAR"},
-				{ask: "a=1 [refund, hits 9] + a=2 [refund, hits 9] + b=1 [refund, hits 9] + b=2 [refund, hits 9]", want: "OK 3/3 YEAR + OK 3/3 YEAR + OK 5/5 YEAR + OK 5/5 YEAR"},
+				{
+					ask:  "a=1 [refund, hits 9] + a=2 [refund, hits 9] + b=1 [refund, hits 9] + b=2 [refund, hits 9]",
+					want: "OK 3/3 YEAR + OK 3/3 YEAR + OK 5/5 YEAR + OK 5/5 YEAR",
+				},
 			},
 		},
 		{

@@ -19,15 +19,18 @@ import (
 func TestRedisAsDocumentedUpstream(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	_, port, _ := strings.Cut(server.Addr, ":")
-	units := []string{"minute", "hour", "day", "week", "month", "year"} // keys by the second may be gone too soon to look at
+	// keys by the second may be gone too soon to look at
+	units := []string{"minute", "hour", "day", "week", "month", "year"}
 	rules := newRuleDir(t)
 	text := "domain: d\ndescriptors:\n"
 	for _, unit := range units {
-		text += fmt.Sprintf("- {key: %s, rate_limit: {unit: %s, requests_per_unit: 2}, descriptors: [{key: path, rate_limit: {unit: %s, requests_per_unit: 2}}]}\n", unit, unit, unit)
+		text += fmt.Sprintf("- {key: %s, rate_limit: {unit: %s, requests_per_unit: 2}, descriptors: [{key: path, "+
+			"rate_limit: {unit: %s, requests_per_unit: 2}}]}\n", unit, unit, unit)
 	}
 	rules.put(t, "d.yaml", text)
 
-	cmd := serviceCommand(t, append(rules.env(), "USE_STATSD=false", "LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=localhost:"+port)...)
+	cmd := serviceCommand(t, append(rules.env(), "USE_STATSD=false", "LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp",
+		"REDIS_URL=localhost:"+port)...)
 	cmd.Args = cmd.Args[:1] // no subcommand
 	u := &upstream{service: &service{process: start(t, "ratelimit", cmd)}, rules: rules}
 	u.awaitReady(t)

@@ -9,7 +9,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// The operator's figures count what was charged, and not what was reserved. The compatible counters count requests, as upstream does.
+// The operator's figures count what was charged, and not what was reserved. The compatible counters count requests, as
+// upstream does.
 func TestReservationsCountAsCharged(t *testing.T) {
 	for store, open := range map[string]func(*testing.T) []string{
 		"memory": func(*testing.T) []string { return nil },
@@ -19,7 +20,8 @@ func TestReservationsCountAsCharged(t *testing.T) {
 	} {
 		t.Run(store, func(t *testing.T) {
 			rules := newRuleDir(t)
-			rules.put(t, "d.yaml", "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 1000, hold: 1h, hold_id: id}}\n")
+			rules.put(t, "d.yaml", "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 1000, "+
+				"hold: 1h, hold_id: id}}\n")
 			u := startWith(t, rules, append(open(t), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")...)
 			for _, s := range []struct{ ask, want string }{
 				{"user=al, id=1 [hits 500]", "OK 500/1000 YEAR"},
@@ -49,7 +51,8 @@ func TestReservationsCountAsCharged(t *testing.T) {
 				return nil
 			})
 			var rates operator.Rates
-			if err := json.Unmarshal([]byte(u.page(t, "/api/rates")), &rates); err != nil || len(rates.Rules) != 1 || *rates.Rules[0].Holds != (operator.Holds{Charged: 920}) {
+			if err := json.Unmarshal([]byte(u.page(t, "/api/rates")), &rates); err != nil || len(rates.Rules) != 1 ||
+				*rates.Rules[0].Holds != (operator.Holds{Charged: 920}) {
 				t.Errorf("rates: %+v, %v", rates.Rules, err)
 			}
 			values, _ := u.scrape(t, "/metrics")
@@ -63,7 +66,8 @@ func TestReservationsCountAsCharged(t *testing.T) {
 	}
 }
 
-// A hold that nothing settles is charged when it expires, and so it is in the operator's figures, unless the limit releases it.
+// A hold that nothing settles is charged when it expires, and so it is in the operator's figures, unless the limit
+// releases it.
 func TestExpiredReservationsCountAsCharged(t *testing.T) {
 	t.Parallel()
 	for store, open := range map[string]func(*testing.T) []string{

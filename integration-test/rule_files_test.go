@@ -60,8 +60,8 @@ func page(t *testing.T, address, path string) (status int, text string) {
 	return resp.StatusCode, string(body)
 }
 
-// Files and directories beside the app directory count if their names begin with its name and a dot, as for envoyproxy/ratelimit with
-// its default RUNTIME_WATCH_ROOT=true.
+// Files and directories beside the app directory count if their names begin with its name and a dot, as for
+// envoyproxy/ratelimit with its default RUNTIME_WATCH_ROOT=true.
 func TestFilesBesideTheAppDirectory(t *testing.T) {
 	t.Parallel()
 	domains := []string{"app", "beside", "dotted", "deep", "other"}
@@ -72,7 +72,10 @@ func TestFilesBesideTheAppDirectory(t *testing.T) {
 	}{
 		{name: "by default", withAppDirectory: true, want: "app beside dotted deep", afterwards: "app dotted deep"},
 		{name: "without the app directory", want: "beside dotted deep", afterwards: "dotted deep"},
-		{name: "RUNTIME_WATCH_ROOT=false", withAppDirectory: true, env: []string{"RUNTIME_WATCH_ROOT=false"}, want: "app", afterwards: "app"},
+		{
+			name: "RUNTIME_WATCH_ROOT=false", withAppDirectory: true, env: []string{"RUNTIME_WATCH_ROOT=false"}, want: "app",
+			afterwards: "app",
+		},
 		{name: "another app directory", env: []string{"RUNTIME_APPDIRECTORY=other"}, want: "other", afterwards: "other"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,7 +90,10 @@ func TestFilesBesideTheAppDirectory(t *testing.T) {
 			write(t, filepath.Join(dir, "config.d/e/deep.yaml"), denyAll("deep"))
 			write(t, filepath.Join(dir, "other.yaml"), denyAll("other"))
 			write(t, filepath.Join(dir, "configs.yaml"), "not rules")
-			s := startService(t, append([]string{"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_DEBOUNCE=10ms"}, tt.env...)...)
+			s := startService(t, append([]string{
+				"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit",
+				"RUNTIME_DEBOUNCE=10ms",
+			}, tt.env...)...)
 			if got := s.denies(t, domains...); got != tt.want {
 				t.Errorf("rules of %q are in force, want %q", got, tt.want)
 			}
@@ -104,8 +110,8 @@ func TestFilesBesideTheAppDirectory(t *testing.T) {
 	}
 }
 
-// A link to a file outside is followed, as envoyproxy/ratelimit does. A link that leads nowhere, or to a directory, is a warning beside good
-// files, and what was in force before stays.
+// A link to a file outside is followed, as envoyproxy/ratelimit does. A link that leads nowhere, or to a directory, is
+// a warning beside good files, and what was in force before stays.
 func TestLinksAmongRules(t *testing.T) {
 	t.Parallel()
 	rules, outside := newRuleDir(t), t.TempDir()
@@ -146,10 +152,14 @@ func TestLinksAmongRules(t *testing.T) {
 	})
 }
 
-// A link to a secret is a mistake that operators see. The ports of callers quote nothing of the file, and name neither it nor the link.
+// A link to a secret is a mistake that operators see. The ports of callers quote nothing of the file, and name neither
+// it nor the link.
 func TestLinkToASecretIsNotQuotedToCallers(t *testing.T) {
 	t.Parallel()
-	for _, secret := range []string{"tok3n-abc", "tok3n: abc", "domain: tok3n\ndescriptors: [tok3n]", "[tok3n", "domain: d\ntok3n: 1", "domain: tok3n\ndescriptors:\n- {key: k, rate_limit: {unit: tok3n}}"} {
+	for _, secret := range []string{
+		"tok3n-abc", "tok3n: abc", "domain: tok3n\ndescriptors: [tok3n]", "[tok3n",
+		"domain: d\ntok3n: 1", "domain: tok3n\ndescriptors:\n- {key: k, rate_limit: {unit: tok3n}}",
+	} {
 		rules, outside := newRuleDir(t), t.TempDir()
 		write(t, filepath.Join(outside, "s3cret"), secret+"\n")
 		rules.put(t, "a.yaml", denyAll("a"))
@@ -168,7 +178,8 @@ func TestLinkToASecretIsNotQuotedToCallers(t *testing.T) {
 				}
 			}
 		}
-		if status, text := page(t, s.debug, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, "l1nk.yaml") {
+		if status, text := page(t, s.debug, "/readyz"); status != http.StatusServiceUnavailable ||
+			!strings.Contains(text, "l1nk.yaml") {
 			t.Errorf("%q: operators read %d %s", secret, status, text)
 		}
 	}
@@ -187,10 +198,12 @@ func TestOnlyFilesThatAreLeftOut(t *testing.T) {
 	if status, text := s.healthcheck(t); status == http.StatusOK {
 		t.Errorf("/healthcheck is %d: %s", status, text)
 	}
-	if status, text := page(t, s.debug, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, "api.yaml.tmpl, shop.conf") {
+	if status, text := page(t, s.debug, "/readyz"); status != http.StatusServiceUnavailable ||
+		!strings.Contains(text, "api.yaml.tmpl, shop.conf") {
 		t.Errorf("/readyz on the debug port is %d: %s", status, text)
 	}
-	if out, err := run("check", rules.files); err == nil || !strings.Contains(out, "error: ") || !strings.Contains(out, "api.yaml.tmpl, shop.conf") {
+	if out, err := run("check", rules.files); err == nil || !strings.Contains(out, "error: ") ||
+		!strings.Contains(out, "api.yaml.tmpl, shop.conf") {
 		t.Errorf("check says %v: %s", err, out)
 	}
 	rules.put(t, "shop.yaml", denyAll("shop"))
@@ -230,7 +243,8 @@ func TestCheckNamesTheMistake(t *testing.T) {
 	}
 }
 
-// An empty `value` matches every value, as for envoyproxy/ratelimit, and the service and `check` say so. `exact` is for the empty value.
+// An empty `value` matches every value, as for envoyproxy/ratelimit, and the service and `check` say so. `exact` is for
+// the empty value.
 func TestEmptyValue(t *testing.T) {
 	t.Parallel()
 	rules := newRuleDir(t)
@@ -247,7 +261,9 @@ descriptors:
 `)
 	const warning = `an empty value matches every value of the key \"every\"; remove it if that is meant; write `
 	s := startService(t, rules.env()...)
-	if log := s.log(t); !strings.Contains(log, "level=warning msg=\""+filepath.Join(rules.files, "a.yaml")+":3:16: "+warning) || strings.Count(log, "an empty value") != 1 {
+	if log := s.log(t); !strings.Contains(log,
+		"level=warning msg=\""+filepath.Join(rules.files, "a.yaml")+":3:16: "+warning) ||
+		strings.Count(log, "an empty value") != 1 {
 		t.Error("the log has no such warning, or more")
 	}
 	out, err := run("check", rules.files)
@@ -272,7 +288,8 @@ descriptors:
 			t.Errorf("%s: %v, want %v", tt.descriptor, answer.OverallCode, tt.want)
 		}
 	}
-	if status, text := page(t, s.debug, "/rlconfig?format=yaml"); status != http.StatusOK || !strings.Contains(text, "- key: user\n      exact: \"\"\n") {
+	if status, text := page(t, s.debug, "/rlconfig?format=yaml"); status != http.StatusOK ||
+		!strings.Contains(text, "- key: user\n      exact: \"\"\n") {
 		t.Errorf("/rlconfig is %d: %s", status, text)
 	}
 	out, err = run("explain", "--config", rules.files, "--domain", "d", "--descriptors", "user=")

@@ -6,8 +6,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// With SANITIZE_DESCRIPTOR_METRIC_DOTS no dot of a key or value starts a new level of a counter's name. Matching, answers and keys of
-// counters have the dots.
+// With SANITIZE_DESCRIPTOR_METRIC_DOTS no dot of a key or value starts a new level of a counter's name. Matching,
+// answers and keys of counters have the dots.
 func TestSanitizedDescriptorDots(t *testing.T) {
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", `domain: d
@@ -22,8 +22,10 @@ descriptors:
   descriptors:
   - {key: v1.2, rate_limits: [{unit: year, requests_per_unit: 9}, {unit: year, unit_multiplier: 2, requests_per_unit: 8}]}
 `)
-	rules.put(t, "list.yaml", "domain: list\nrules:\n- {match: {host: a.b, port: '80.1'}, rate_limit: {unit: year, requests_per_unit: 9}}\n")
-	rules.put(t, "dotted.yaml", "domain: dot.ted\ndescriptors:\n- {key: a.b, rate_limit: {unit: year, requests_per_unit: 9}}\n")
+	rules.put(t, "list.yaml", "domain: list\nrules:\n- {match: {host: a.b, port: '80.1'}, rate_limit: {unit: year, "+
+		"requests_per_unit: 9}}\n")
+	rules.put(t, "dotted.yaml", "domain: dot.ted\ndescriptors:\n- {key: a.b, rate_limit: {unit: year, "+
+		"requests_per_unit: 9}}\n")
 	asks := func(u *upstream) {
 		for _, st := range []step{
 			{ask: "host=foo.bar + host=x.org", want: "OK 8/9 YEAR + OK 8/9 YEAR"},
@@ -41,10 +43,12 @@ descriptors:
 		names   []string
 	}{
 		"true": {"SANITIZE_DESCRIPTOR_METRIC_DOTS=true", []string{
-			"d.host_foo_bar", "d.host_*_org", "d.svc_method_/hello_Greeter/Say", "d.path_/a_b.v1_2", "d.path_/a_b.v1_2.2", "d.user_x_y", "list.host_a_b.port_80_1", "dot.ted.a_b",
+			"d.host_foo_bar", "d.host_*_org", "d.svc_method_/hello_Greeter/Say", "d.path_/a_b.v1_2", "d.path_/a_b.v1_2.2",
+			"d.user_x_y", "list.host_a_b.port_80_1", "dot.ted.a_b",
 		}},
 		"default": {"STATS_MAX_SERIES=100", []string{
-			"d.host_foo.bar", "d.host_*.org", "d.svc.method_/hello.Greeter/Say", "d.path_/a.b.v1.2", "d.path_/a.b.v1.2.2", "d.user_x.y", "list.host_a.b.port_80.1", "dot.ted.a.b",
+			"d.host_foo.bar", "d.host_*.org", "d.svc.method_/hello.Greeter/Say", "d.path_/a.b.v1.2", "d.path_/a.b.v1.2.2",
+			"d.user_x.y", "list.host_a.b.port_80.1", "dot.ted.a.b",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +68,8 @@ descriptors:
 		})
 	}
 	t.Run("Prometheus", func(t *testing.T) {
-		u := startWith(t, rules, "SANITIZE_DESCRIPTOR_METRIC_DOTS=true", "USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", fastFlush)
+		u := startWith(t, rules, "SANITIZE_DESCRIPTOR_METRIC_DOTS=true", "USE_STATSD=false", "USE_PROMETHEUS=true",
+			"PROMETHEUS_ADDR=127.0.0.1:0", fastFlush)
 		asks(u)
 		const hits = "ratelimit_service_rate_limit_total_hits"
 		series{

@@ -35,7 +35,8 @@ const (
 	valueMark  = "vAlUeMaRk"
 )
 
-// keysOfDebugLines finds the keys in lines about descriptors without a rule. They are there at debug level, and values are not.
+// keysOfDebugLines finds the keys in lines about descriptors without a rule. They are there at debug level, and values
+// are not.
 var keysOfDebugLines = regexp.MustCompile(`(level=debug msg="no rule applies" domain=d) keys=\S+`)
 
 // told is all that the service said, and the reader of each text.
@@ -81,7 +82,13 @@ func (s *service) askAll(t *testing.T, o *told) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	pairs := [][]string{{"user", valueMark}, {keyMark, valueMark}, {"log", valueMark, "path", valueMark}, {"user", valueMark + strings.Repeat("x", 300)}, {"", valueMark}}
+	pairs := [][]string{
+		{"user", valueMark},
+		{keyMark, valueMark},
+		{"log", valueMark, "path", valueMark},
+		{"user", valueMark + strings.Repeat("x", 300)},
+		{"", valueMark},
+	}
 	ask := func(r *rlsv3.RateLimitRequest) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -96,7 +103,10 @@ func (s *service) askAll(t *testing.T, o *told) {
 			}
 			ask(&rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*commonv3.RateLimitDescriptor{d}})
 			ask(&rlsv3.RateLimitRequest{Descriptors: []*commonv3.RateLimitDescriptor{d}})
-			wrong := &commonv3.RateLimitDescriptor{Entries: d.GetEntries(), Limit: &commonv3.RateLimitDescriptor_RateLimitOverride{Unit: typev3.RateLimitUnit_UNKNOWN}}
+			wrong := &commonv3.RateLimitDescriptor{
+				Entries: d.GetEntries(),
+				Limit:   &commonv3.RateLimitDescriptor_RateLimitOverride{Unit: typev3.RateLimitUnit_UNKNOWN},
+			}
 			ask(&rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*commonv3.RateLimitDescriptor{wrong}})
 		}
 	}
@@ -124,7 +134,10 @@ func (s *service) askAll(t *testing.T, o *told) {
 		}
 		_ = resp.Body.Close()
 	}
-	for _, line := range []string{"HIT user=" + valueMark, "HIT " + keyMark + "=" + valueMark, "HIT user=" + valueMark + "= " + keyMark, "HIT \"" + valueMark} {
+	for _, line := range []string{
+		"HIT user=" + valueMark, "HIT " + keyMark + "=" + valueMark,
+		"HIT user=" + valueMark + "= " + keyMark, "HIT \"" + valueMark,
+	} {
 		conn, err := net.DialTimeout("tcp", s.divvy, patience)
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +155,10 @@ func (s *service) askAll(t *testing.T, o *told) {
 		_ = conn.Close()
 		o.add("divvy", fmt.Sprint(string(text), err))
 	}
-	for port, noise := range map[string]string{s.grpc: valueMark, s.http: "GET /" + valueMark + " " + keyMark + "\r\n\r\n", s.debug: valueMark + "\r\n\r\n"} {
+	for port, noise := range map[string]string{
+		s.grpc: valueMark, s.http: "GET /" + valueMark + " " + keyMark + "\r\n\r\n",
+		s.debug: valueMark + "\r\n\r\n",
+	} {
 		if conn, err := net.DialTimeout("tcp", port, patience); err == nil {
 			_, _ = io.WriteString(conn, noise)
 			_ = conn.Close()
@@ -155,8 +171,10 @@ func (s *service) look(t *testing.T, o *told, token string) {
 	t.Helper()
 	for _, url := range []string{
 		s.http + "/healthcheck", s.http + "/livez", s.http + "/readyz", s.prometheus + "/metrics",
-		s.debug + "/", s.debug + "/readyz", s.debug + "/rlconfig", s.debug + "/rlconfig?format=yaml", s.debug + "/stats", s.debug + "/stats?format=json",
-		s.debug + "/debug/pprof/", s.debug + "/debug/pprof/cmdline", s.debug + "/debug/pprof/goroutine?debug=2", s.debug + "/debug/pprof/heap?debug=1",
+		s.debug + "/", s.debug + "/readyz", s.debug + "/rlconfig", s.debug + "/rlconfig?format=yaml", s.debug + "/stats",
+		s.debug + "/stats?format=json",
+		s.debug + "/debug/pprof/", s.debug + "/debug/pprof/cmdline", s.debug + "/debug/pprof/goroutine?debug=2",
+		s.debug + "/debug/pprof/heap?debug=1",
 	} {
 		for _, token := range []string{token, "wrong"} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+url, http.NoBody)
@@ -184,8 +202,10 @@ func startMarked(t *testing.T, env ...string) *service {
 	t.Helper()
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", secretRules)
-	s := startServiceUnready(t, append(append(rules.env(), "LOG_LEVEL=trace", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
-		"DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=d", "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true",
+	s := startServiceUnready(t, append(append(rules.env(), "LOG_LEVEL=trace", "USE_PROMETHEUS=true",
+		"PROMETHEUS_ADDR=127.0.0.1:0",
+		"DIVVY_HOST=127.0.0.1", "DIVVY_PORT=0", "DIVVY_DOMAIN=d", "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true",
 		"DEBUG_TOKEN="+secretMark+"-debug"), env...)...)
 	s.until(t, "divvy's port is open", func() error {
 		if s.readLog(t); s.divvy != "" && s.grpc != "" {
@@ -222,14 +242,32 @@ func nothingSecretWithoutAStore(t *testing.T) {
 		"a wrong user and password":   {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark + ":" + secretMark},
 		"a wrong password in the URL": {"REDIS_URL=redis://user:" + secretMark + "@" + other.Addr + "/1"},
 		"a wrong password in a file":  {"REDIS_URL=" + other.Addr, "REDIS_AUTH_FILE=" + file},
-		"no server":                   {"REDIS_URL=redis://:" + secretMark + "@127.0.0.1:1", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=rediss://a:" + secretMark + "@127.0.0.1:1"},
-		"sentinels that are none":     {"REDIS_TYPE=SENTINEL", "REDIS_URL=main,redis://:" + secretMark + "@" + other.Addr, "REDIS_SENTINEL_AUTH=" + secretMark, "REDIS_AUTH=" + secretMark},
-		"a cluster that is none":      {"REDIS_TYPE=CLUSTER", "REDIS_URL=redis://:" + secretMark + "@" + other.Addr + ",redis://:" + secretMark + "@127.0.0.1:1"},
-		"headers for no xDS server":   {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark},
-		"headers of OTLP":             {"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_HEADERS=" + secretMark},
-		"headers of OTLP's metrics":   {"OTEL_METRICS_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_METRICS_HEADERS=a b=" + secretMark},
-		"a collector that is none":    {"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=" + secretMark, "OTEL_EXPORTER_OTLP_TIMEOUT=" + secretMark},
-		"headers for another server":  {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + other.Addr, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark},
+		"no server": {
+			"REDIS_URL=redis://:" + secretMark + "@127.0.0.1:1", "REDIS_PERSECOND=true",
+			"REDIS_PERSECOND_URL=rediss://a:" + secretMark + "@127.0.0.1:1",
+		},
+		"sentinels that are none": {
+			"REDIS_TYPE=SENTINEL", "REDIS_URL=main,redis://:" + secretMark + "@" + other.Addr,
+			"REDIS_SENTINEL_AUTH=" + secretMark, "REDIS_AUTH=" + secretMark,
+		},
+		"a cluster that is none": {
+			"REDIS_TYPE=CLUSTER",
+			"REDIS_URL=redis://:" + secretMark + "@" + other.Addr + ",redis://:" + secretMark + "@127.0.0.1:1",
+		},
+		"headers for no xDS server": {
+			"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1",
+			"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark,
+		},
+		"headers of OTLP":           {"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_HEADERS=" + secretMark},
+		"headers of OTLP's metrics": {"OTEL_METRICS_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_METRICS_HEADERS=a b=" + secretMark},
+		"a collector that is none": {
+			"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=" + secretMark,
+			"OTEL_EXPORTER_OTLP_TIMEOUT=" + secretMark,
+		},
+		"headers for another server": {
+			"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + other.Addr,
+			"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + secretMark,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -271,9 +309,18 @@ func nothingSecretInRefusals(t *testing.T) {
 		"a second URL":   {"REDIS_URL=a:1", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=redis://:" + secretMark + "@:1"},
 		"headers of xDS": {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=" + secretMark},
 		"names of those": {"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:" + secretMark},
-		"a key as cert":  {"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + swapped, "GRPC_SERVER_TLS_KEY=" + certificates.Server.Key},
-		"keys of two":    {"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + certificates.Client.Cert, "GRPC_SERVER_TLS_KEY=" + certificates.Server.Key},
-		"keys for Redis": {"REDIS_URL=rediss://a:1", "REDIS_TLS_CLIENT_CERT=" + swapped, "REDIS_TLS_CLIENT_KEY=" + certificates.Server.Key},
+		"a key as cert": {
+			"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + swapped,
+			"GRPC_SERVER_TLS_KEY=" + certificates.Server.Key,
+		},
+		"keys of two": {
+			"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + certificates.Client.Cert,
+			"GRPC_SERVER_TLS_KEY=" + certificates.Server.Key,
+		},
+		"keys for Redis": {
+			"REDIS_URL=rediss://a:1", "REDIS_TLS_CLIENT_CERT=" + swapped,
+			"REDIS_TLS_CLIENT_KEY=" + certificates.Server.Key,
+		},
 	} {
 		t.Run("refused: "+name, func(t *testing.T) {
 			t.Parallel()
@@ -304,8 +351,12 @@ func nothingSecretInRefusals(t *testing.T) {
 func nothingSecretWithSimulate(t *testing.T) {
 	t.Parallel()
 	other := redistest.Start(t, redistest.Options{Password: "another"})
-	for _, url := range []string{"redis://u:" + secretMark + "@127.0.0.1:1", "redis://u:" + secretMark + "@" + other.Addr, "redis://u:" + secretMark + "@h:p"} {
-		out, err := run("simulate", "--config", filepath.Join(repository, "examples/ratelimit/config"), "--backend", "redis", "--redis-url", url, "/dev/null")
+	for _, url := range []string{
+		"redis://u:" + secretMark + "@127.0.0.1:1", "redis://u:" + secretMark + "@" + other.Addr,
+		"redis://u:" + secretMark + "@h:p",
+	} {
+		out, err := run("simulate", "--config", filepath.Join(repository, "examples/ratelimit/config"), "--backend", "redis",
+			"--redis-url", url, "/dev/null")
 		if err == nil {
 			t.Errorf("%s: it ended well: %s", url, out)
 		}
@@ -366,7 +417,10 @@ func nothingSecretWithRedis(t *testing.T) {
 		}
 	}
 	s.askAll(t, o)
-	for _, fault := range []func(){proxy.Garbage, proxy.Reset, proxy.Blackhole, func() { proxy.Heal(); proxy.Reset(); proxy.Refuse() }} {
+	for _, fault := range []func(){
+		proxy.Garbage, proxy.Reset, proxy.Blackhole,
+		func() { proxy.Heal(); proxy.Reset(); proxy.Refuse() },
+	} {
 		fault()
 		s.askAll(t, o)
 		s.look(t, o, secretMark+"-debug")

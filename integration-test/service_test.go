@@ -126,7 +126,9 @@ func (s *service) healthcheck(t *testing.T) (status int, text string) {
 }
 
 // ask sends a request to /json; see request for how descriptors are written.
-func (s *service) ask(t *testing.T, domain string, descriptors ...string) (status int, answer *rlsv3.RateLimitResponse) {
+func (s *service) ask(t *testing.T, domain string,
+	descriptors ...string,
+) (status int, answer *rlsv3.RateLimitResponse) {
 	t.Helper()
 	body, err := protojson.Marshal(request(domain, descriptors...))
 	if err != nil {

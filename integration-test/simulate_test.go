@@ -35,8 +35,14 @@ func TestSimulateCleansUp(t *testing.T) {
 		code int
 		says string
 	}{
-		{"end of input", func(_ *exec.Cmd, in io.WriteCloser, _ io.ReadCloser) error { return in.Close() }, 0, "requests: 1; OK: 1"},
-		{"Ctrl-C", func(cmd *exec.Cmd, _ io.WriteCloser, _ io.ReadCloser) error { return cmd.Process.Signal(os.Interrupt) }, 1, "simulate: interrupted"},
+		{
+			"end of input", func(_ *exec.Cmd, in io.WriteCloser, _ io.ReadCloser) error { return in.Close() }, 0,
+			"requests: 1; OK: 1",
+		},
+		{
+			"Ctrl-C", func(cmd *exec.Cmd, _ io.WriteCloser, _ io.ReadCloser) error { return cmd.Process.Signal(os.Interrupt) },
+			1, "simulate: interrupted",
+		},
 		{"SIGTERM", func(cmd *exec.Cmd, _ io.WriteCloser, _ io.ReadCloser) error {
 			return cmd.Process.Signal(syscall.SIGTERM)
 		}, 1, "simulate: interrupted"},
@@ -51,7 +57,8 @@ func TestSimulateCleansUp(t *testing.T) {
 		}, 2, "\nstdin:3: the line is not JSON: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd := exec.Command(path, "simulate", "--config", rules.files, "--backend", "redis", "--redis-url", "redis://"+server.Addr)
+			cmd := exec.Command(path, "simulate", "--config", rules.files, "--backend", "redis", "--redis-url",
+				"redis://"+server.Addr)
 			cmd.Env = []string{}
 			var errOut bytes.Buffer
 			cmd.Stderr = &errOut

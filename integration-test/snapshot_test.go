@@ -7,12 +7,13 @@ import (
 	"testing"
 )
 
-// A caller that has used up its limit is refused after a restart, by SIGTERM and by SIGKILL. After SIGKILL at most the hits since the
-// last snapshot are lost.
+// A caller that has used up its limit is refused after a restart, by SIGTERM and by SIGKILL. After SIGKILL at most the
+// hits since the last snapshot are lost.
 func TestRestartsKeepCounters(t *testing.T) {
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3}}]")
-	env := append(rules.env(), "DISABLE_STATS=true", "MEMORY_SNAPSHOT_INTERVAL=1s", "MEMORY_SNAPSHOT="+filepath.Join(t.TempDir(), "counters"))
+	env := append(rules.env(), "DISABLE_STATS=true", "MEMORY_SNAPSHOT_INTERVAL=1s",
+		"MEMORY_SNAPSHOT="+filepath.Join(t.TempDir(), "counters"))
 	s := startService(t, env...)
 	admitted := func(user string, want int) {
 		t.Helper()

@@ -40,13 +40,15 @@ func startSources(t *testing.T) *sources {
 	s.env = append(s.files.env(), "CONFIG_TYPE=FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA",
 		"CONFIG_GRPC_XDS_SERVER_URL="+s.sotwAddress, "CONFIG_GRPC_XDS_NODE_ID=node",
 		"CONFIG_GRPC_XDS2_SERVER_URL="+s.deltaAddr, "CONFIG_GRPC_XDS2_NODE_ID=node",
-		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
+		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms",
+		"XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
 	return s
 }
 
 // sourceFile returns a file with a limit for ip.
 func sourceFile(domain string, perYear int) string {
-	return fmt.Sprintf("domain: %s\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: %d}}]\n", domain, perYear)
+	return fmt.Sprintf("domain: %s\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: %d}}]\n", domain,
+		perYear)
 }
 
 // sourceResource returns the same as a resource.
@@ -102,7 +104,9 @@ func TestSources(t *testing.T) {
 
 	// A domain of another source is refused. The message names both sources, in the log and to the server.
 	from.delta.Publish(t, "node", "w2", sourceResource("mail", 3), sourceResource("jobs", 9))
-	conflict := fmt.Sprintf(`is in two sources of rules: the xds server %s has it already, so it is not taken from the xds server %s`, from.sotwAddress, from.deltaAddr)
+	conflict := fmt.Sprintf(
+		`is in two sources of rules: the xds server %s has it already, so it is not taken from the xds server %s`,
+		from.sotwAddress, from.deltaAddr)
 	s.untilLimits(t, "api=2 web=2 jobs=2 mail=3")
 	s.untilLogged(t, conflict)
 	s.until(t, "the server is told", func() error {
@@ -114,7 +118,8 @@ func TestSources(t *testing.T) {
 		return errors.New("it is not")
 	})
 	from.files.put(t, "api.yaml", sourceFile("mail", 9))
-	s.untilLogged(t, fmt.Sprintf(`the xds server %s has it already, so it is not taken from the files in %s`, from.deltaAddr, from.files.files))
+	s.untilLogged(t, fmt.Sprintf(`the xds server %s has it already, so it is not taken from the files in %s`,
+		from.deltaAddr, from.files.files))
 	s.untilLimits(t, "api=2 web=2 jobs=2 mail=3")
 
 	// While a server is away its rules stay, and decide.
@@ -130,14 +135,16 @@ func TestSources(t *testing.T) {
 	restartWithoutServer(t, from, s)
 }
 
-// restartWithoutServer starts the service again while the server of the state of the world is away, and then the server.
+// restartWithoutServer starts the service again while the server of the state of the world is away, and then the
+// server.
 func restartWithoutServer(t *testing.T, from *sources, s *service) {
 	t.Helper()
 	s.stop(t)
 	s = startServiceUnready(t, from.env...)
 	s.untilLimits(t, "api=5 web=2 jobs=9 mail=3") // Delta has jobs now, because the other server has not.
 	s.until(t, "the missing source is named", func() error {
-		if page, err := get("http://" + s.debug + "/readyz"); err == nil || !strings.Contains(err.Error()+string(page), from.sotwAddress) {
+		if page, err := get("http://" + s.debug + "/readyz"); err == nil ||
+			!strings.Contains(err.Error()+string(page), from.sotwAddress) {
 			return fmt.Errorf("/readyz: %w %s", err, page)
 		}
 		return nil

@@ -55,7 +55,8 @@ func askAtOnce(target string) error {
 // postJSON asks about ip=1 of domain d over /json, and returns the status.
 func (s *service) postJSON(t *testing.T) int {
 	t.Helper()
-	resp, err := client.Post("http://"+s.http+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`))
+	resp, err := client.Post("http://"+s.http+"/json", "application/json",
+		strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`))
 	if err != nil {
 		t.Error(err)
 		return 0
@@ -64,7 +65,8 @@ func (s *service) postJSON(t *testing.T) int {
 	return resp.StatusCode
 }
 
-// A client that waits for the gRPC port meets a service that decides, whatever the source of the rules and however late these are.
+// A client that waits for the gRPC port meets a service that decides, whatever the source of the rules and however late
+// these are.
 func TestCallersWaitForRules(t *testing.T) {
 	for _, engine := range engines {
 		for _, tt := range []struct {
@@ -85,7 +87,10 @@ func TestCallersWaitForRules(t *testing.T) {
 				}
 				port := freePort(t)
 				address, target := "127.0.0.1:"+port, "127.0.0.1:"+port
-				env := []string{"LOG_LEVEL=info", "GRPC_ENGINE=" + engine, "GRPC_PORT=" + port, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + l.Addr().String(), "CONFIG_GRPC_XDS_NODE_ID=n"}
+				env := []string{
+					"LOG_LEVEL=info", "GRPC_ENGINE=" + engine, "GRPC_PORT=" + port, "CONFIG_TYPE=GRPC_XDS_SOTW",
+					"CONFIG_GRPC_XDS_SERVER_URL=" + l.Addr().String(), "CONFIG_GRPC_XDS_NODE_ID=n",
+				}
 				if tt.network == "unix" {
 					address = filepath.Join(t.TempDir(), "s")
 					target, env = "unix://"+address, append(env, "GRPC_UDS="+address)
@@ -97,7 +102,8 @@ func TestCallersWaitForRules(t *testing.T) {
 						t.Error("a client can connect before the rules")
 					}
 					s.readLog(t)
-					if code, text := s.healthcheck(t); code != http.StatusInternalServerError || text != "the rules are not loaded yet\n" {
+					if code, text := s.healthcheck(t); code != http.StatusInternalServerError ||
+						text != "the rules are not loaded yet\n" {
 						t.Errorf("/healthcheck before the rules: %d %s", code, text)
 					}
 					publish()
@@ -120,7 +126,8 @@ func TestCallersWaitForRules(t *testing.T) {
 	}
 }
 
-// The ports of all callers wait for the first good rules. Refused ones do not open them, and FORCE_START_WITHOUT_INITIAL_CONFIG does.
+// The ports of all callers wait for the first good rules. Refused ones do not open them, and
+// FORCE_START_WITHOUT_INITIAL_CONFIG does.
 func TestPortsWaitForGoodRules(t *testing.T) {
 	const good = "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 5}}]"
 	for _, tt := range []struct {
@@ -175,7 +182,8 @@ func TestEarlyJSON(t *testing.T) {
 	server := xdstest.Start(t, l)
 	env := []string{"LOG_LEVEL=info", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + l.Addr().String()}
 	started := time.Now()
-	with, without := runService(t, append(env, "CONFIG_GRPC_XDS_NODE_ID=with")...), runService(t, append(env, "CONFIG_GRPC_XDS_NODE_ID=without")...)
+	with, without := runService(t, append(env, "CONFIG_GRPC_XDS_NODE_ID=with")...),
+		runService(t, append(env, "CONFIG_GRPC_XDS_NODE_ID=without")...)
 	got := make(chan int, 1)
 	for _, s := range []*service{with, without} {
 		s.untilLogged(t, "connected to the xds server")
@@ -212,7 +220,8 @@ func TestSecondStartWithoutRules(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "config"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config", "d.yaml"), []byte("domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 5}}]"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config", "d.yaml"),
+		[]byte("domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 5}}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	loser := first
@@ -224,7 +233,9 @@ func TestSecondStartWithoutRules(t *testing.T) {
 		t.Fatal("both services run")
 	}
 	loser.stopped = true
-	if log, want := loser.log(t), "the grpc port 127.0.0.1:"+port+" is taken: stop what listens there, or set GRPC_PORT"; !strings.Contains(log, want) {
+	if log, want := loser.log(
+		t), "the grpc port 127.0.0.1:"+port+" is taken: stop what listens there, or set GRPC_PORT"; !strings.Contains(log,
+		want) {
 		t.Errorf("no %q in\n%s", want, log)
 	}
 	// The cleanup of each service sends SIGTERM and checks the exit code. This one still waits for rules then.
@@ -232,13 +243,15 @@ func TestSecondStartWithoutRules(t *testing.T) {
 	waiting.untilLogged(t, "does not exist; create it")
 }
 
-// After a start without Redis the service is healthy as soon as calls succeed, however long the pauses between two log lines are.
+// After a start without Redis the service is healthy as soon as calls succeed, however long the pauses between two log
+// lines are.
 func TestHealthFollowsRedis(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	redis.Stop()
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 5}}]")
-	s := runService(t, append(rules.env(), "DISABLE_STATS=true", "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=1s", "REDIS_STARTUP_INITIAL_INTERVAL=1h", "REDIS_STARTUP_MAX_INTERVAL=1h")...)
+	s := runService(t, append(rules.env(), "DISABLE_STATS=true", "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=1s",
+		"REDIS_STARTUP_INITIAL_INTERVAL=1h", "REDIS_STARTUP_MAX_INTERVAL=1h")...)
 	s.untilLogged(t, "not ready: Redis does not answer")
 	s.readLog(t)
 	redis.Restart(t)

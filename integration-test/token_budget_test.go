@@ -85,7 +85,8 @@ func TestTokenBudget(t *testing.T) {
 		case "application/json":
 			_, _ = fmt.Fprintf(w, `{"choices": [{"message": {"content": "Hello"}}], "usage": {"total_tokens": %s}}`, tokens)
 		case "text/event-stream":
-			_, _ = fmt.Fprintf(w, "data: {\"usage\": null}\n\ndata: {\"usage\": {\"total_tokens\": %s}}\n\ndata: [DONE]\n\n", tokens)
+			_, _ = fmt.Fprintf(w, "data: {\"usage\": null}\n\ndata: {\"usage\": {\"total_tokens\": %s}}\n\ndata: [DONE]\n\n",
+				tokens)
 		default:
 			w.WriteHeader(http.StatusInternalServerError)
 		}
@@ -114,7 +115,8 @@ func TestTokenBudget(t *testing.T) {
 		{events, "kim", "text/event-stream", "30", 200, 540},
 	} {
 		status, _, err := step.front.send(call{
-			path: "/v1/chat/completions", header: fmt.Sprintf("x-user: %s, x-kind: %s, x-tokens: %s", step.user, step.kind, step.tokens),
+			path: "/v1/chat/completions", header: fmt.Sprintf("x-user: %s, x-kind: %s, x-tokens: %s", step.user, step.kind,
+				step.tokens),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -137,9 +139,13 @@ func TestTokenBudgetAndConcurrency(t *testing.T) {
 	r.used(t, "alex", 4*exampleNumber(t, tokenBudgetDir+"/envoy.yaml", "number"))
 }
 
-// The pages of the recipes show both files as they are, without the path of the schema, which is another one where a reader puts them.
+// The pages of the recipes show both files as they are, without the path of the schema, which is another one where a
+// reader puts them.
 func TestHoldsPages(t *testing.T) {
-	for page, dir := range map[string]string{tokenBudgetPage: "examples/token-budget", "docs/recipes/concurrency.md": "examples/concurrency"} {
+	for page, dir := range map[string]string{
+		tokenBudgetPage:               "examples/token-budget",
+		"docs/recipes/concurrency.md": "examples/concurrency",
+	} {
 		for pattern, block := range map[string]string{"rules/*.yaml": "yaml", "envoy.yaml": "yml"} {
 			files, err := filepath.Glob(filepath.Join(repository, dir, pattern))
 			if err != nil || len(files) != 1 {
@@ -197,7 +203,8 @@ func (m *model) serve(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"choices": [{"message": {"content": "Hello"}}], "usage": {"total_tokens": %d}}`, tokens)
 }
 
-// burst makes calls at once and returns how many got each status. The model answers when undecided calls are refused or at the model.
+// burst makes calls at once and returns how many got each status. The model answers when undecided calls are refused or
+// at the model.
 func (m *model) burst(t *testing.T, f *front, calls, undecided int) map[int]int {
 	m.mu.Lock()
 	m.undecided, m.decided = undecided, make(chan struct{})
@@ -225,8 +232,8 @@ func (m *model) burst(t *testing.T, f *front, calls, undecided int) map[int]int 
 	return count
 }
 
-// A thousand calls at once never use more than the budget and what settlements exceed their reservations, by the record of the model.
-// The service has counted what the model has.
+// A thousand calls at once never use more than the budget and what settlements exceed their reservations, by the record
+// of the model. The service has counted what the model has.
 func TestTokenBudgetOfParallelCalls(t *testing.T) {
 	const calls = 1000
 	for store, env := range holdStores {
@@ -241,7 +248,8 @@ func TestTokenBudgetOfParallelCalls(t *testing.T) {
 				r := startHoldsRecipe(t, "token-budget", "llm.yaml", env(t), inAYear, m.serve)
 				f := r.envoy(t, change)
 				room := m.budget / m.reserved
-				if count, want := m.burst(t, f, calls, calls), (map[int]int{200: room, 429: calls - room}); !maps.Equal(count, want) {
+				if count, want := m.burst(t, f, calls, calls),
+					(map[int]int{200: room, 429: calls - room}); !maps.Equal(count, want) {
 					t.Errorf("these statuses came this often: %v, want %v", count, want)
 				}
 				count := m.burst(t, f, calls, 1)

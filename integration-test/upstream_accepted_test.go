@@ -194,7 +194,8 @@ descriptors:
 		steps: []step{
 			{ask: "a + b", want: "OK 2/3 2 YEAR + OK 2/3 1000 DAY"},
 			{ask: "a [hits 2] + b [hits 3]", want: "OK 0/3 2 YEAR + OVER_LIMIT 0/3 1000 DAY"},
-			{ask: "a [limit 9/2 YEAR] + a [limit 9/3 YEAR]", want: "OK 5/9 2 YEAR + OK 8/9 3 YEAR"}, // the first shares the rule's counter
+			// the first shares the rule's counter
+			{ask: "a [limit 9/2 YEAR] + a [limit 9/3 YEAR]", want: "OK 5/9 2 YEAR + OK 8/9 3 YEAR"},
 		},
 	},
 }

@@ -115,7 +115,10 @@ var upstreamAnswersCases3 = []sentence{
 		name:  "global shadow mode changes nothing in the accounting",
 		rules: upstreamAnswersPlain,
 		steps: []step{
-			{ask: "a + b", hits: 3, want: "OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/2 YEAR -> OK", counts: "a: total_hits 3, over_limit 2, near_limit 1; b: total_hits 3, over_limit 1, near_limit 1"},
+			{
+				ask: "a + b", hits: 3, want: "OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/2 YEAR -> OK",
+				counts: "a: total_hits 3, over_limit 2, near_limit 1; b: total_hits 3, over_limit 1, near_limit 1",
+			},
 			{ask: "a", want: "OVER_LIMIT 0/1 YEAR -> OK", counts: "a: total_hits 1, over_limit 1"},
 		},
 	},
@@ -123,7 +126,8 @@ var upstreamAnswersCases3 = []sentence{
 
 var upstreamAnswersCases4 = []sentence{
 	{
-		name: "differs: STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: the refused key does not grow, statistics count as upstream's",
+		name: "differs: STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: the refused key does not grow, statistics count as " +
+			"upstream's",
 		rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 2}}

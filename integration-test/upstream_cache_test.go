@@ -11,7 +11,10 @@ import (
 // withCache is a service's environment with a Redis of its own and the over-limit cache in front of it.
 func withCache(t *testing.T, env ...string) []string {
 	t.Helper()
-	return append([]string{"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000"}, env...)
+	return append([]string{
+		"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_TIMEOUT=5s",
+		"LOCAL_CACHE_SIZE_IN_BYTES=1000000",
+	}, env...)
 }
 
 const upstreamCacheRules = `
@@ -21,7 +24,8 @@ descriptors:
 - {key: c, rate_limit: {unit: year, requests_per_unit: 3}}
 `
 
-// upstreamCacheSteps fill a, which the cache then knows, and b. The last request meets both, and c; all ends with what becomes of it.
+// upstreamCacheSteps fill a, which the cache then knows, and b. The last request meets both, and c; all ends with what
+// becomes of it.
 func upstreamCacheSteps(all string) []step {
 	const cached = "over_limit 1, over_limit_with_local_cache 1"
 	return []step{
@@ -39,12 +43,14 @@ func upstreamCacheSteps(all string) []step {
 	}
 }
 
-// While the over-limit cache answers for one limit of a request, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT charges nothing to the others.
+// While the over-limit cache answers for one limit of a request, STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT charges
+// nothing to the others.
 func TestUpstreamCacheWithStop(t *testing.T) {
 	t.Parallel()
 	for env, all := range map[string]string{"QUOTA_MODE=false": "", "QUOTA_MODE=true": " -> OK"} {
 		cases := []sentence{{
-			name: "differs: the other limits are decided with the hits of the request, not with 0", rules: upstreamCacheRules, steps: upstreamCacheSteps(all),
+			name: "differs: the other limits are decided with the hits of the request, not with 0", rules: upstreamCacheRules,
+			steps: upstreamCacheSteps(all),
 		}}
 		u := startUpstream(t, withCache(t, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true", env), cases)
 		t.Run(env+", "+cases[0].name, func(t *testing.T) { u.prove(t, 0, cases[0]) })
@@ -83,7 +89,8 @@ func TestUpstreamPoolFigures(t *testing.T) {
 	u.runStep(t, "grpc", "d", 1, step{ask: "a", want: "OK 9/10 YEAR"})
 	const pool = "ratelimit.redis_pool."
 	t.Run("differs: fewer connections than REDIS_POOL_SIZE", func(t *testing.T) {
-		if stats := u.stats(t); stats[pool+"cx_active"] < 1 || stats[pool+"cx_active"] > 3 || stats[pool+"cx_total"] < stats[pool+"cx_active"] {
+		if stats := u.stats(t); stats[pool+"cx_active"] < 1 || stats[pool+"cx_active"] > 3 ||
+			stats[pool+"cx_total"] < stats[pool+"cx_active"] {
 			t.Errorf("after one call there are %d connections of %d", stats[pool+"cx_active"], stats[pool+"cx_total"])
 		}
 	})
@@ -95,7 +102,8 @@ func TestUpstreamPoolFigures(t *testing.T) {
 				t.Fatal("a call was answered without Redis")
 			}
 			stats := u.stats(t)
-			opened, closed := stats[pool+"cx_total"]-before[pool+"cx_total"], stats[pool+"cx_local_close"]-before[pool+"cx_local_close"]
+			opened, closed := stats[pool+"cx_total"]-before[pool+"cx_total"],
+				stats[pool+"cx_local_close"]-before[pool+"cx_local_close"]
 			if opened < 2 || closed != opened+before[pool+"cx_active"] || stats[pool+"cx_active"] != 0 {
 				return fmt.Errorf("%d attempts, %d closed, %d open", opened, closed, stats[pool+"cx_active"])
 			}

@@ -34,7 +34,10 @@ var upstreamAccountingCases = []sentence{
 	{
 		name:  "0 to 25: over 15, near 2; within_limit gets nothing, not even for the part below the limit",
 		rules: upstreamAccountingTen,
-		steps: []step{{ask: "a [hits 25]", want: "OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 25, over_limit 15, near_limit 2"}},
+		steps: []step{{
+			ask: "a [hits 25]", want: "OVER_LIMIT 0/10 YEAR",
+			counts: "a: total_hits 25, over_limit 15, near_limit 2",
+		}},
 	},
 	{
 		name:  "8 to 12: over 2, near 2",
@@ -69,7 +72,10 @@ descriptors:
 - {key: none, rate_limit: {unit: year, requests_per_unit: 0}}
 `,
 		steps: []step{
-			{ask: "one + none [hits 2]", want: "OK 0/1 YEAR + OVER_LIMIT 0/0 YEAR", counts: "one: total_hits 1, within_limit 1, near_limit 1; none: total_hits 2, over_limit 2"},
+			{
+				ask: "one + none [hits 2]", want: "OK 0/1 YEAR + OVER_LIMIT 0/0 YEAR",
+				counts: "one: total_hits 1, within_limit 1, near_limit 1; none: total_hits 2, over_limit 2",
+			},
 			{ask: "one [hits 0] + none [hits 0]", want: "OK 0/1 YEAR + OVER_LIMIT 0/0 YEAR", counts: "none"},
 		},
 	},
@@ -98,7 +104,10 @@ descriptors:
 	{
 		name:  "a descriptor that is twice in a request counts twice",
 		rules: upstreamAccountingTen,
-		steps: []step{{ask: "a [hits 8] + a [hits 4]", want: "OK 2/10 YEAR + OVER_LIMIT 0/10 YEAR", counts: "a: total_hits 12, within_limit 8, over_limit 2, near_limit 2"}},
+		steps: []step{{
+			ask: "a [hits 8] + a [hits 4]", want: "OK 2/10 YEAR + OVER_LIMIT 0/10 YEAR",
+			counts: "a: total_hits 12, within_limit 8, over_limit 2, near_limit 2",
+		}},
 	},
 	{
 		name: "the near ratio is of float32", // in float64 4194304 were near
@@ -153,7 +162,10 @@ descriptors:
     descriptors:
     - {key: w, value: x*z, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-		steps: []step{{ask: "parent=p, child=c, w=xyz", want: "OK 8/9 YEAR", counts: "parent_p.child.w_x*z: total_hits 1, within_limit 1"}},
+		steps: []step{{
+			ask: "parent=p, child=c, w=xyz", want: "OK 8/9 YEAR",
+			counts: "parent_p.child.w_x*z: total_hits 1, within_limit 1",
+		}},
 	},
 	{
 		name: ": and | become _, an IPv4 address gets underscores, other dots, spaces, *, / and = stay",
@@ -187,8 +199,12 @@ descriptors:
 		steps: []step{
 			{ask: "a=1, b=xy", want: "OK 8/9 YEAR", counts: "a_1.b_xy: total_hits 1, within_limit 1"},
 			{ask: "a=2, b=xz", want: "OK 8/9 YEAR", counts: "a_2.b_xz: total_hits 1, within_limit 1"},
-			{ask: "a=, c=", want: "OK 8/9 YEAR", counts: "a_.c_: total_hits 1, within_limit 1"}, // detailed_metric wins over value_to_metric
-			{ask: "a=2, b=xz [hits 9]", want: "OVER_LIMIT 0/9 YEAR", counts: "a_2.b_xz: total_hits 9, over_limit 1, near_limit 2"},
+			// detailed_metric wins over value_to_metric
+			{ask: "a=, c=", want: "OK 8/9 YEAR", counts: "a_.c_: total_hits 1, within_limit 1"},
+			{
+				ask: "a=2, b=xz [hits 9]", want: "OVER_LIMIT 0/9 YEAR",
+				counts: "a_2.b_xz: total_hits 9, over_limit 1, near_limit 2",
+			},
 		},
 	},
 	{
@@ -238,7 +254,8 @@ descriptors:
 `,
 		steps: []step{
 			{ask: "a=1, b=xy, c=3, d=4", want: "OK 8/9 YEAR", counts: "a_1.b_xy.c.d_*: total_hits 1, within_limit 1"},
-			{ask: "a=, b=x, c=3, d=4", want: "OK 8/9 YEAR", counts: "a.b_x.c.d_*: total_hits 1, within_limit 1"}, // unless it is empty
+			// unless it is empty
+			{ask: "a=, b=x, c=3, d=4", want: "OK 8/9 YEAR", counts: "a.b_x.c.d_*: total_hits 1, within_limit 1"},
 		},
 	},
 	{
@@ -248,7 +265,10 @@ descriptors:
 - {key: a, value: x*, value_to_metric: true, share_threshold: true, rate_limit: {unit: year, requests_per_unit: 9}}
 - {key: b, value: exact, value_to_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
-		steps: []step{{ask: "a=x1 + a=x2 + b=exact", want: "OK 8/9 YEAR + OK 7/9 YEAR + OK 8/9 YEAR", counts: "a_x*: total_hits 2, within_limit 2; b_exact: total_hits 1, within_limit 1"}},
+		steps: []step{{
+			ask: "a=x1 + a=x2 + b=exact", want: "OK 8/9 YEAR + OK 7/9 YEAR + OK 8/9 YEAR",
+			counts: "a_x*: total_hits 2, within_limit 2; b_exact: total_hits 1, within_limit 1",
+		}},
 	},
 	{
 		name: "a wildcard in the key comes out as the entry's key and the whole pattern",
@@ -280,8 +300,10 @@ descriptors:
   - {key: c, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 9}}
 - {key: none}
 `}})
-	t.Run("total_requests counts gRPC unary calls only: ShouldRateLimit, Check; not /json, not unknown methods", func(t *testing.T) { countsUnaryCalls(t, u) })
-	t.Run("differs: /stats shows the real counters, sorted, zeros of configured rules included", func(t *testing.T) { showsRealCounters(t, u) })
+	t.Run("total_requests counts gRPC unary calls only: ShouldRateLimit, Check; not /json, not unknown methods",
+		func(t *testing.T) { countsUnaryCalls(t, u) })
+	t.Run("differs: /stats shows the real counters, sorted, zeros of configured rules included",
+		func(t *testing.T) { showsRealCounters(t, u) })
 	t.Run("differs: /rlconfig is ordered; one line per rule with a limit", func(t *testing.T) {
 		want := []string{
 			"grpc0.z_1: unit=DAY requests_per_unit=7, shadow_mode: true, quota_mode: false",
@@ -310,7 +332,10 @@ descriptors:
 func showsRealCounters(t *testing.T, u *upstream) {
 	t.Helper()
 	stats := u.stats(t)
-	for _, name := range []string{"total_hits", "over_limit", "near_limit", "over_limit_with_local_cache", "within_limit", "shadow_mode"} {
+	for _, name := range []string{
+		"total_hits", "over_limit", "near_limit", "over_limit_with_local_cache", "within_limit",
+		"shadow_mode",
+	} {
 		if value, ok := stats[ruleStats+"grpc0.z_1."+name]; !ok || value != 0 {
 			t.Errorf("%s is %d, %t", name, value, ok)
 		}
@@ -336,10 +361,12 @@ func countsUnaryCalls(t *testing.T, u *upstream) {
 	u.runStep(t, "grpc", "grpc0", 1, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
 	u.runStep(t, "grpc", "grpc0", 2, step{ask: "", fails: codes.InvalidArgument})
 	u.runStep(t, "json", "json0", 3, step{ask: "b=1, c=1", want: "OK 8/9 YEAR"})
-	if _, err := healthpb.NewHealthClient(u.conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"}); err != nil {
+	if _, err := healthpb.NewHealthClient(u.conn).Check(t.Context(),
+		&healthpb.HealthCheckRequest{Service: "ratelimit"}); err != nil {
 		t.Error(err)
 	}
-	err := u.conn.Invoke(t.Context(), "/envoy.service.ratelimit.v3.RateLimitService/Unknown", new(healthpb.HealthCheckRequest), new(healthpb.HealthCheckResponse))
+	err := u.conn.Invoke(t.Context(), "/envoy.service.ratelimit.v3.RateLimitService/Unknown",
+		new(healthpb.HealthCheckRequest), new(healthpb.HealthCheckResponse))
 	if status.Code(err) != codes.Unimplemented {
 		t.Error(err)
 	}
@@ -386,11 +413,13 @@ descriptors:
 				}
 			}
 			if unknown != 10 || series > most || series == 0 {
-				return fmt.Errorf("%d series of unknown domains, want 10; %d after %d values of three kinds, want up to %d", unknown, series, sent, most)
+				return fmt.Errorf("%d series of unknown domains, want 10; %d after %d values of three kinds, want up to %d",
+					unknown, series, sent, most)
 			}
 			return nil
 		})
-		u.runStep(t, "grpc", "grpc0", sent+1, step{ask: "a=last", want: "OK 8/9 YEAR", counts: "a_last: total_hits 1, within_limit 1"})
+		u.runStep(t, "grpc", "grpc0", sent+1,
+			step{ask: "a=last", want: "OK 8/9 YEAR", counts: "a_last: total_hits 1, within_limit 1"})
 	})
 }
 

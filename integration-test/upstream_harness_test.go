@@ -287,7 +287,8 @@ func (r reply) checkResets() []string {
 			window *= int64(m.GetValue())
 		}
 		if reset.GetNanos() != 0 || !r.isReset(reset.GetSeconds(), window) {
-			found = append(found, fmt.Sprintf("descriptor %d resets in %v, which no window of %d s does", i, reset.AsDuration(), window))
+			found = append(found, fmt.Sprintf("descriptor %d resets in %v, which no window of %d s does", i, reset.AsDuration(),
+				window))
 		}
 	}
 	return found

@@ -53,7 +53,10 @@ descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 `,
 		steps: []step{
-			{ask: "a + b + none + free", want: "OK 9/10 YEAR + OK 4/5 MONTH + OK + OK 4294967295", headers: limitHeaders(5, 4, "MONTH")},
+			{
+				ask: "a + b + none + free", want: "OK 9/10 YEAR + OK 4/5 MONTH + OK + OK 4294967295",
+				headers: limitHeaders(5, 4, "MONTH"),
+			},
 			{ask: "c [hits 2] + b [hits 0]", want: "OK 4/6 WEEK + OK 4/5 MONTH", headers: limitHeaders(6, 4, "WEEK")},
 			{ask: "b [hits 0] + c [hits 0]", want: "OK 4/5 MONTH + OK 4/6 WEEK", headers: limitHeaders(5, 4, "MONTH")},
 		},
@@ -68,10 +71,22 @@ descriptors:
 - {key: q, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 4}}
 `,
 		steps: []step{
-			{ask: "a + b [hits 2] + c [hits 3] + q [hits 4]", want: "OK 0/1 YEAR + OK 0/2 YEAR + OK 0/3 YEAR + OK 0/4 YEAR", headers: limitHeaders(1, 0, "YEAR")},
-			{ask: "a [hits 0] + b + c [hits 0]", want: "OK 0/1 YEAR + OVER_LIMIT 0/2 YEAR + OK 0/3 YEAR", headers: overHeaders(2, "YEAR")},
-			{ask: "a + b + c [hits 0]", want: "OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/2 YEAR + OK 0/3 YEAR", headers: overHeaders(2, "YEAR")},
-			{ask: "b + a + q", want: "OVER_LIMIT 0/2 YEAR + OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/4 YEAR", headers: overHeaders(1, "YEAR")},
+			{
+				ask: "a + b [hits 2] + c [hits 3] + q [hits 4]", want: "OK 0/1 YEAR + OK 0/2 YEAR + OK 0/3 YEAR + OK 0/4 YEAR",
+				headers: limitHeaders(1, 0, "YEAR"),
+			},
+			{
+				ask: "a [hits 0] + b + c [hits 0]", want: "OK 0/1 YEAR + OVER_LIMIT 0/2 YEAR + OK 0/3 YEAR",
+				headers: overHeaders(2, "YEAR"),
+			},
+			{
+				ask: "a + b + c [hits 0]", want: "OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/2 YEAR + OK 0/3 YEAR",
+				headers: overHeaders(2, "YEAR"),
+			},
+			{
+				ask: "b + a + q", want: "OVER_LIMIT 0/2 YEAR + OVER_LIMIT 0/1 YEAR + OVER_LIMIT 0/4 YEAR",
+				headers: overHeaders(1, "YEAR"),
+			},
 			{ask: "q + a", want: "OVER_LIMIT 0/4 YEAR + OVER_LIMIT 0/1 YEAR", headers: overHeaders(1, "YEAR")},
 		},
 	},
@@ -85,7 +100,10 @@ descriptors:
 `,
 		steps: []step{
 			{ask: "p + q [hits 5]", want: "OK 8/9 YEAR + OVER_LIMIT 0/4 YEAR -> OK", headers: limitHeaders(4, 0, "YEAR")},
-			{ask: "p + a + q", want: "OK 7/9 YEAR + OK 0/1 YEAR + OVER_LIMIT 0/4 YEAR -> OK", headers: limitHeaders(1, 0, "YEAR")},
+			{
+				ask: "p + a + q", want: "OK 7/9 YEAR + OK 0/1 YEAR + OVER_LIMIT 0/4 YEAR -> OK",
+				headers: limitHeaders(1, 0, "YEAR"),
+			},
 			{ask: "q", want: "OVER_LIMIT 0/4 YEAR", headers: overHeaders(4, "YEAR")},
 		},
 	},
@@ -140,7 +158,10 @@ descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 2}}
 - {key: b, rate_limit: {unit: month, requests_per_unit: 9}}
 `,
-		steps: []step{{ask: "a [hits 2] + b", times: 2, want: "OVER_LIMIT 0/2 YEAR + OK 7/9 MONTH -> OK", headers: "X-Max 2, X-Left 0, x-ends-in YEAR"}},
+		steps: []step{{
+			ask: "a [hits 2] + b", times: 2, want: "OVER_LIMIT 0/2 YEAR + OK 7/9 MONTH -> OK",
+			headers: "X-Max 2, X-Left 0, x-ends-in YEAR",
+		}},
 	},
 }
 
@@ -164,15 +185,31 @@ descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 9}}
 `,
 			steps: []step{
-				{ask: "a=1, b=2 + a=", want: "OK + OK 8/9 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a=1", "b=2"]}, {"entries": ["a="]}]}`},
-				{ask: "a=", hits: 3, want: "OK 5/9 YEAR", metadata: `{"domain": "$domain", "hitsAddend": 3, "descriptors": [{"entries": ["a="]}]}`},
-				{ask: "a= [hits 0] + a= [hits 2]", want: "OK 5/9 YEAR + OK 3/9 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="], "hitsAddend": 0}, {"entries": ["a="], "hitsAddend": 2}]}`},
-				{ask: "a=x [limit 5/YEAR]", want: "OK 4/5 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a=x"], "limit": "*"}]}`},
-				{domain: "nowhere", ask: "a=1", want: "OK", metadata: `{"domain": "nowhere", "descriptors": [{"entries": ["a=1"]}]}`},
+				{
+					ask: "a=1, b=2 + a=", want: "OK + OK 8/9 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a=1", "b=2"]}, {"entries": ["a="]}]}`,
+				},
+				{
+					ask: "a=", hits: 3, want: "OK 5/9 YEAR",
+					metadata: `{"domain": "$domain", "hitsAddend": 3, "descriptors": [{"entries": ["a="]}]}`,
+				},
+				{
+					ask: "a= [hits 0] + a= [hits 2]", want: "OK 5/9 YEAR + OK 3/9 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="], "hitsAddend": 0}, {"entries": ["a="], "hitsAddend": 2}]}`,
+				},
+				{
+					ask: "a=x [limit 5/YEAR]", want: "OK 4/5 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a=x"], "limit": "*"}]}`,
+				},
+				{
+					domain: "nowhere", ask: "a=1", want: "OK",
+					metadata: `{"domain": "nowhere", "descriptors": [{"entries": ["a=1"]}]}`,
+				},
 			},
 		},
 		{
-			name: "metadata: that of the rules of descriptors that passed, in order; first value wins, maps are merged recursively",
+			name: "metadata: that of the rules of descriptors that passed, in order; first value wins, maps are merged " +
+				"recursively",
 			rules: `
 descriptors:
 - {key: a, rate_limit: {unit: year, requests_per_unit: 9}, metadata: {tier: gold, deep: {x: 1, in: {p: true}}}}
@@ -180,7 +217,10 @@ descriptors:
 - {key: c, rate_limit: {unit: year, requests_per_unit: 9}, metadata: {deep: flat, tier: {of: map}}}
 `,
 			steps: []step{
-				{ask: "a", want: "OK 8/9 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="]}], "metadata": {"tier": "gold", "deep": {"x": 1, "in": {"p": true}}}}`},
+				{
+					ask: "a", want: "OK 8/9 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="]}], "metadata": {"tier": "gold", "deep": {"x": 1, "in": {"p": true}}}}`,
+				},
 				{ask: "a + b", want: "OK 7/9 YEAR + OK 8/9 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="]}, {"entries": ["b="]}],
 					"metadata": {"tier": "gold", "only": "b", "deep": {"x": 1, "y": [1, "two"], "in": {"p": true, "q": 1.5}}}}`},
 				{ask: "b + a + c", want: "OK 7/9 YEAR + OK 6/9 YEAR + OK 8/9 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["b="]}, {"entries": ["a="]}, {"entries": ["c="]}],
@@ -195,8 +235,14 @@ descriptors:
 - {key: b, rate_limit: {unit: year, requests_per_unit: 9}, metadata: {deep: {y: 2}}}
 `,
 			steps: []step{
-				{ask: "a + b", times: 2, want: "OK 7/9 YEAR + OK 7/9 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="]}, {"entries": ["b="]}], "metadata": {"deep": {"x": 1, "y": 2}}}`},
-				{ask: "a", want: "OK 6/9 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="]}], "metadata": {"deep": {"x": 1}}}`},
+				{
+					ask: "a + b", times: 2, want: "OK 7/9 YEAR + OK 7/9 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="]}, {"entries": ["b="]}], "metadata": {"deep": {"x": 1, "y": 2}}}`,
+				},
+				{
+					ask: "a", want: "OK 6/9 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a="]}], "metadata": {"deep": {"x": 1}}}`,
+				},
 			},
 		},
 		{
@@ -210,11 +256,23 @@ descriptors:
 - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 0}, metadata: {from: shadow}}
 `,
 			steps: []step{
-				{ask: "over", want: "OVER_LIMIT 0/0 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["over="]}]}`},
+				{
+					ask: "over", want: "OVER_LIMIT 0/0 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["over="]}]}`,
+				},
 				{ask: "free", want: "OK 4294967295", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["free="]}]}`},
-				{ask: "old + new", want: "OK + OK 4/5 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["old="]}, {"entries": ["new="]}]}`},
-				{ask: "old [limit 5/YEAR]", want: "OK 4/5 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["old="], "limit": "*"}]}`},
-				{ask: "over + shadow", want: "OVER_LIMIT 0/0 YEAR + OK 0/0 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["over="]}, {"entries": ["shadow="]}], "metadata": {"from": "shadow"}}`},
+				{
+					ask: "old + new", want: "OK + OK 4/5 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["old="]}, {"entries": ["new="]}]}`,
+				},
+				{
+					ask: "old [limit 5/YEAR]", want: "OK 4/5 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["old="], "limit": "*"}]}`,
+				},
+				{
+					ask: "over + shadow", want: "OVER_LIMIT 0/0 YEAR + OK 0/0 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["over="]}, {"entries": ["shadow="]}], "metadata": {"from": "shadow"}}`,
+				},
 			},
 		},
 		{
@@ -225,7 +283,10 @@ descriptors:
 - {key: b, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 5}, metadata: {zone: 1}}
 `,
 			steps: []step{
-				{ask: "a=1 + b=2", want: "OK 4/5 YEAR + OK 4/5 YEAR", metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a=1"]}, {"entries": ["b=2"]}], "metadata": {"tier": "gold", "zone": 1}}`},
+				{
+					ask: "a=1 + b=2", want: "OK 4/5 YEAR + OK 4/5 YEAR",
+					metadata: `{"domain": "$domain", "descriptors": [{"entries": ["a=1"]}, {"entries": ["b=2"]}], "metadata": {"tier": "gold", "zone": 1}}`,
+				},
 			},
 		},
 	})

@@ -175,7 +175,10 @@ descriptors:
     descriptors:
     - {key: c, value: "*z", rate_limit: {unit: year, requests_per_unit: 5}}
 `,
-		steps: []step{{ask: "a=x1, b=any, c=yz + a=x2, b=any, c=yz + a=x1, b=any, c=zy", want: "OK 4/5 YEAR + OK 4/5 YEAR + OK"}},
+		steps: []step{{
+			ask:  "a=x1, b=any, c=yz + a=x2, b=any, c=yz + a=x1, b=any, c=zy",
+			want: "OK 4/5 YEAR + OK 4/5 YEAR + OK",
+		}},
 	},
 	{
 		name: "unlimited: not sent to the backend, remaining 4294967295, no stats at all",
@@ -288,7 +291,10 @@ descriptors:
 `,
 			steps: []step{
 				{ask: "a=x1 + a=x2 + b=1 + b=2 + b=", want: "OK 4/5 YEAR + OK 4/5 YEAR + OK 4/5 YEAR + OK 4/5 YEAR + OK 4/5 YEAR"},
-				{ask: "a=x1 + b=2", want: "OK 3/5 YEAR + OK 3/5 YEAR", counts: "a_x*: total_hits 1, within_limit 1; b: total_hits 1, within_limit 1"},
+				{
+					ask: "a=x1 + b=2", want: "OK 3/5 YEAR + OK 3/5 YEAR",
+					counts: "a_x*: total_hits 1, within_limit 1; b: total_hits 1, within_limit 1",
+				},
 			},
 		},
 		{

@@ -32,7 +32,8 @@ func TestUpstreamProcess(t *testing.T) {
 		}
 	})
 	t.Run("differs: DEBUG_PPROF=false turns pprof off", func(t *testing.T) {
-		if page, err := get("http://" + u.debug + "/debug/pprof/"); err == nil || !strings.Contains(err.Error(), "404 Not Found") {
+		if page, err := get("http://" + u.debug + "/debug/pprof/"); err == nil ||
+			!strings.Contains(err.Error(), "404 Not Found") {
 			t.Errorf("%v\n%s", err, page)
 		}
 	})
@@ -53,7 +54,8 @@ func TestUpstreamProcess(t *testing.T) {
 		for _, s := range answer.GetListServicesResponse().GetService() {
 			names = append(names, s.GetName())
 		}
-		if all := strings.Join(names, " "); !strings.Contains(all, "envoy.service.ratelimit.v3.RateLimitService") || strings.Contains(all, ".v2.") {
+		if all := strings.Join(names, " "); !strings.Contains(all, "envoy.service.ratelimit.v3.RateLimitService") ||
+			strings.Contains(all, ".v2.") {
 			t.Errorf("the services are %s", all)
 		}
 	})
@@ -68,11 +70,18 @@ func TestUpstreamProcess(t *testing.T) {
 		}
 	})
 
-	u = startWith(t, rules, "LIMIT_RESPONSE_HEADERS_ENABLED=", "NEAR_LIMIT_RATIO=", "SHADOW_MODE=", "STATS_FLUSH_INTERVAL=")
+	u = startWith(t, rules, "LIMIT_RESPONSE_HEADERS_ENABLED=", "NEAR_LIMIT_RATIO=", "SHADOW_MODE=",
+		"STATS_FLUSH_INTERVAL=")
 	t.Run("differs: a set-but-empty number or bool means its default, with a warning", func(t *testing.T) {
-		u.runStep(t, "grpc", "d", 1, step{ask: "a [hits 9]", want: "OK 1/10 YEAR", counts: "a: total_hits 9, within_limit 9, near_limit 1"})
+		u.runStep(t, "grpc", "d", 1, step{
+			ask: "a [hits 9]", want: "OK 1/10 YEAR",
+			counts: "a: total_hits 9, within_limit 9, near_limit 1",
+		})
 		u.runStep(t, "grpc", "d", 2, step{ask: "a [hits 9]", want: "OVER_LIMIT 0/10 YEAR"})
-		for _, name := range []string{"LIMIT_RESPONSE_HEADERS_ENABLED", "NEAR_LIMIT_RATIO", "SHADOW_MODE", "STATS_FLUSH_INTERVAL"} {
+		for _, name := range []string{
+			"LIMIT_RESPONSE_HEADERS_ENABLED", "NEAR_LIMIT_RATIO", "SHADOW_MODE",
+			"STATS_FLUSH_INTERVAL",
+		} {
 			if !strings.Contains(u.log(t), name) {
 				t.Errorf("no warning names %s", name)
 			}

@@ -50,7 +50,8 @@ func (list series) prove(t *testing.T, u *upstream, path string) {
 				got, ok := values[test.sample]
 				if !ok || math.Abs(got-test.want) > 1e-9 {
 					name, _, _ := strings.Cut(test.sample, "{")
-					return fmt.Errorf("%s is %v (%t), want %v; of the name there are\n%s", test.sample, got, ok, test.want, linesWith(text, name))
+					return fmt.Errorf("%s is %v (%t), want %v; of the name there are\n%s", test.sample, got, ok, test.want,
+						linesWith(text, name))
 				}
 				return nil
 			})
@@ -84,8 +85,10 @@ descriptors:
     - {key: k3, rate_limit: {unit: year, requests_per_unit: 9}}
     - {key: k4, rate_limit: {unit: year, requests_per_unit: 9}}
 `)
-	rules.put(t, "dotted.yaml", "domain: dot.ted\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 9}}\n")
-	u := startWith(t, rules, "USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "SHADOW_MODE=true", fastFlush)
+	rules.put(t, "dotted.yaml", "domain: dot.ted\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: "+
+		"9}}\n")
+	u := startWith(t, rules, "USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "SHADOW_MODE=true",
+		fastFlush)
 	for i, st := range []step{
 		{ask: "a=x [hits 9]", want: "OK 1/10 YEAR"},
 		{ask: "a=x [hits 4]", want: "OVER_LIMIT 0/10 YEAR -> OK"},
@@ -104,12 +107,21 @@ descriptors:
 		{"near_limit", limit + `near_limit{domain="d",key1="a_x"}`, 2},
 		{"over_limit", limit + `over_limit{domain="d",key1="a_x"}`, 3},
 		{"shadow_mode", limit + `shadow_mode{domain="d",key1="s"}`, 2},
-		{"two or more levels: key1 and key2, deeper levels are dropped, rules that differ only below are summed", limit + `total_hits{domain="d",key1="k1",key2="k2_v2"}`, 3},
+		{
+			"two or more levels: key1 and key2, deeper levels are dropped, rules that differ only below are summed",
+			limit + `total_hits{domain="d",key1="k1",key2="k2_v2"}`, 3,
+		},
 		{"a dot in a domain shifts the labels", limit + `total_hits{domain="dot",key1="ted",key2="a"}`, 1},
 		{"errors by err_type", `ratelimit_service_should_rate_limit_error{err_type="service_error"}`, 1},
 		{"total_requests by grpc_method", `ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}`, 7},
-		{"response_time is a histogram in seconds", `ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}`, 7},
-		{"with the Prometheus client's default buckets, the largest", `ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"}`, 7},
+		{
+			"response_time is a histogram in seconds",
+			`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}`, 7,
+		},
+		{
+			"with the Prometheus client's default buckets, the largest",
+			`ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"}`, 7,
+		},
 		{"config_load_success", `ratelimit_service_config_load_success`, 1},
 		{"all else: the name with . turned into _, no labels", `ratelimit_service_global_shadow_mode`, 1},
 		{"domain_not_found is among it", limit + `nowhere_domain_not_found`, 2},
@@ -183,7 +195,10 @@ func TestUpstreamPrometheusMapping(t *testing.T) {
 	}, sinkRules)
 	countSome(t, u)
 	series{
-		{"PROMETHEUS_MAPPER_YAML names metrics and labels, PROMETHEUS_PATH the page", `hits{domain="grpc0",outcome="total_hits",rule="a"}`, 7},
+		{
+			"PROMETHEUS_MAPPER_YAML names metrics and labels, PROMETHEUS_PATH the page",
+			`hits{domain="grpc0",outcome="total_hits",rule="a"}`, 7,
+		},
 		{"each of its mappings holds", `hits{domain="grpc0",outcome="over_limit",rule="a"}`, 2},
 		{"regular expressions and histograms", `calls_took_count{method="ShouldRateLimit"}`, 3},
 		{"with buckets", `calls_took_bucket{method="ShouldRateLimit",le="2000"}`, 3},
@@ -192,7 +207,10 @@ func TestUpstreamPrometheusMapping(t *testing.T) {
 	values, _ := u.scrape(t, "/own")
 	t.Run("it replaces the built-in one, and drops what it says", func(t *testing.T) {
 		for sample := range values {
-			for _, name := range []string{"ratelimit_service_rate_limit_total_hits", "ratelimit_service_total_requests", "ratelimit_server_"} {
+			for _, name := range []string{
+				"ratelimit_service_rate_limit_total_hits", "ratelimit_service_total_requests",
+				"ratelimit_server_",
+			} {
 				if strings.HasPrefix(sample, name) {
 					t.Errorf("there is %s", sample)
 				}
@@ -200,7 +218,8 @@ func TestUpstreamPrometheusMapping(t *testing.T) {
 		}
 	})
 	t.Run("differs: one sink explicitly on switches default statsd off", func(t *testing.T) {
-		u := startUpstream(t, []string{"USE_STATSD=", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0"}, sinkRules) // set but empty is the default
+		// set but empty is the default
+		u := startUpstream(t, []string{"USE_STATSD=", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0"}, sinkRules)
 		u.scrape(t, "/metrics")
 	})
 	t.Run("a mapping file that is missing does not end the process", func(t *testing.T) {

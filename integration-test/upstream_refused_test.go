@@ -53,7 +53,10 @@ var refusedRules = []struct{ class, file string }{
 	{"empty key: a descriptor without key", ruleWithDescriptors("- {value: a}\n")},
 	{"empty key: below another", ruleWithDescriptors("- {key: a, descriptors: [{key: \"\"}]}\n")},
 	{"duplicate composite key: two siblings of one key", ruleWithDescriptors("- key: a\n- key: a\n")},
-	{"duplicate composite key: two siblings of one key and value", ruleWithDescriptors("- {key: a, value: b}\n- {key: a, value: b}\n")},
+	{
+		"duplicate composite key: two siblings of one key and value",
+		ruleWithDescriptors("- {key: a, value: b}\n- {key: a, value: b}\n"),
+	},
 	{"duplicate composite key: an empty value is none", ruleWithDescriptors("- key: a\n- {key: a, value: \"\"}\n")},
 	{"bad unit: missing", ruleWithLimit("requests_per_unit: 1")},
 	{"bad unit: not known", ruleWithLimit("unit: decade, requests_per_unit: 1")},
@@ -65,7 +68,10 @@ var refusedRules = []struct{ class, file string }{
 	{"self replace", ruleWithLimit("unit: day, name: n, replaces: [{name: m}, {name: n}]")},
 	{"share_threshold without *", ruleWithDescriptors("- {key: a, value: b, share_threshold: true}\n")},
 	{"share_threshold without *, and without a value", ruleWithDescriptors("- {key: a, share_threshold: true}\n")},
-	{"metadata that no Struct can hold", ruleWithDescriptors("- {key: a, rate_limit: {unit: day}, metadata: {b: !!binary /w==}}\n")},
+	{
+		"metadata that no Struct can hold",
+		ruleWithDescriptors("- {key: a, rate_limit: {unit: day}, metadata: {b: !!binary /w==}}\n"),
+	},
 }
 
 // Every class of what refuses the whole set of files. A refused set leaves the
@@ -96,7 +102,8 @@ func TestUpstreamRefusedRules(t *testing.T) {
 			u.rules.put(t, "bad.yaml", "domain: d\ndescriptors: 5\n")
 		}, "config_load_error")
 		u.reload(t, func() {
-			u.rules.put(t, "late.yaml", "domain: late\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 5}}\n")
+			u.rules.put(t, "late.yaml", "domain: late\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: "+
+				"5}}\n")
 		}, "config_load_error")
 		u.runStep(t, "grpc", "late", 1, step{ask: "a", want: "OK 4/5 YEAR"})
 		if log := u.log(t)[logged:]; strings.Contains(log, "late.yaml") {
@@ -106,7 +113,8 @@ func TestUpstreamRefusedRules(t *testing.T) {
 	t.Run("differs: YAML problems are all reported at once with line numbers", func(t *testing.T) {
 		logged := len(u.log(t))
 		u.reload(t, func() {
-			u.rules.put(t, "bad.yaml", "domain: d\ndescriptors:\n- {key: a, value: 1.5}\n- {key: b, rate_limit: {unit: decade}}\n")
+			u.rules.put(t, "bad.yaml", "domain: d\ndescriptors:\n- {key: a, value: 1.5}\n- {key: b, rate_limit: {unit: "+
+				"decade}}\n")
 		}, "config_load_error")
 		u.logs(t, logged, "bad.yaml:3:")
 		u.logs(t, logged, "bad.yaml:4:")
@@ -165,14 +173,19 @@ func TestUpstreamRefusedAtStart(t *testing.T) {
 		}
 		return nil
 	})
-	t.Run("differs: with a refused first configuration /json answers 503, and the gRPC port is closed", func(t *testing.T) {
-		u.runStep(t, "json", "d", 1, step{ask: "a", fails: codes.Unavailable, service: "call.should_rate_limit.service_error 1"})
-		if u.readLog(t); u.grpc != "" {
-			t.Errorf("the gRPC port is open: %s", u.grpc)
-		}
-	})
+	t.Run("differs: with a refused first configuration /json answers 503, and the gRPC port is closed",
+		func(t *testing.T) {
+			u.runStep(t, "json", "d", 1, step{
+				ask: "a", fails: codes.Unavailable,
+				service: "call.should_rate_limit.service_error 1",
+			})
+			if u.readLog(t); u.grpc != "" {
+				t.Errorf("the gRPC port is open: %s", u.grpc)
+			}
+		})
 	t.Run("differs: it is unready, and says since when", func(t *testing.T) {
-		if status, text := u.healthcheck(t); status != http.StatusInternalServerError || !strings.HasPrefix(text, "no rules are loaded: refused at 20") || strings.Contains(text, "a.yaml") {
+		if status, text := u.healthcheck(t); status != http.StatusInternalServerError ||
+			!strings.HasPrefix(text, "no rules are loaded: refused at 20") || strings.Contains(text, "a.yaml") {
 			t.Errorf("/healthcheck answers %d %q, want 500 and when the rules were refused", status, text)
 		}
 	})

@@ -32,7 +32,10 @@ descriptors:
 `,
 		steps: []step{
 			{ask: "a + b", want: "OK 9/10 YEAR + OK 19/20 YEAR"},
-			{ask: "a + b", hits: 4, want: "OK 5/10 YEAR + OK 15/20 YEAR", counts: "a: total_hits 4, within_limit 4; b: total_hits 4, within_limit 4"},
+			{
+				ask: "a + b", hits: 4, want: "OK 5/10 YEAR + OK 15/20 YEAR",
+				counts: "a: total_hits 4, within_limit 4; b: total_hits 4, within_limit 4",
+			},
 			{ask: "a + b", hits: 6, want: "OVER_LIMIT 0/10 YEAR + OK 9/20 YEAR"},
 			{ask: "a", want: "OVER_LIMIT 0/10 YEAR"}, // what went over was counted all the same
 			{ask: "a + b", hits: 4294967295, want: "OVER_LIMIT 0/10 YEAR + OVER_LIMIT 0/20 YEAR"},
@@ -88,7 +91,10 @@ descriptors:
 - {key: b, rate_limit: {unit: year, requests_per_unit: 3}}
 `,
 		steps: []step{
-			{ask: "a [hits 18446744073709551615]", want: "OVER_LIMIT 0/3 YEAR", counts: "a: total_hits 281474976710656, near_limit 1, over_limit 281474976710653"},
+			{
+				ask: "a [hits 18446744073709551615]", want: "OVER_LIMIT 0/3 YEAR",
+				counts: "a: total_hits 281474976710656, near_limit 1, over_limit 281474976710653",
+			},
 			{ask: "a [hits 9223372036854775808]", times: 3, want: "OVER_LIMIT 0/3 YEAR"},
 			{ask: "a", want: "OVER_LIMIT 0/3 YEAR"},
 			{ask: "b", want: "OK 2/3 YEAR"},
@@ -134,7 +140,10 @@ descriptors:
 			name:  "it replaces whatever the configuration says, and is shown as current_limit without a name",
 			rules: rules,
 			steps: []step{
-				{ask: "plain [limit 7/MONTH] + none [limit 8/DAY] + free [limit 1/WEEK]", want: "OK 6/7 MONTH + OK 7/8 DAY + OK 0/1 WEEK"},
+				{
+					ask:  "plain [limit 7/MONTH] + none [limit 8/DAY] + free [limit 1/WEEK]",
+					want: "OK 6/7 MONTH + OK 7/8 DAY + OK 0/1 WEEK",
+				},
 				{ask: "free [limit 1/WEEK] + deep=1, deeper=2 [limit 2/YEAR]", want: "OVER_LIMIT 0/1 WEEK + OK 1/2 YEAR"},
 			},
 		},
@@ -144,7 +153,8 @@ descriptors:
 			steps: []step{
 				{ask: "shadow", want: "OK 0/0 YEAR"},
 				{ask: "shadow [limit 0/YEAR]", want: "OVER_LIMIT 0/0 YEAR"},
-				{ask: "quota [limit 9/YEAR] + quota=1", want: "OK 8/9 YEAR + OVER_LIMIT 0/0 YEAR"}, // one quota descriptor, and over
+				// one quota descriptor, and over
+				{ask: "quota [limit 9/YEAR] + quota=1", want: "OK 8/9 YEAR + OVER_LIMIT 0/0 YEAR"},
 				{ask: "quota [limit 0/YEAR] + free", want: "OVER_LIMIT 0/0 YEAR + OK 4294967295"},
 			},
 		},
@@ -162,9 +172,18 @@ descriptors:
 			name:  "its stat key is the domain and the entries, key_value or key when the value is empty",
 			rules: rules,
 			steps: []step{
-				{ask: "plain=1, x=, y=2 [limit 10/YEAR]", want: "OK 9/10 YEAR", counts: "plain_1.x.y_2: total_hits 1, within_limit 1"},
-				{ask: "ip=10.0.0.1, url=a:b|c [limit 10/YEAR, hits 2]", want: "OK 8/10 YEAR", counts: "ip_10_0_0_1.url_a_b_c: total_hits 2, within_limit 2"},
-				{ask: "plain=z [limit 1/YEAR, hits 3]", want: "OVER_LIMIT 0/1 YEAR", counts: "plain_z: total_hits 3, over_limit 2, near_limit 1"},
+				{
+					ask: "plain=1, x=, y=2 [limit 10/YEAR]", want: "OK 9/10 YEAR",
+					counts: "plain_1.x.y_2: total_hits 1, within_limit 1",
+				},
+				{
+					ask: "ip=10.0.0.1, url=a:b|c [limit 10/YEAR, hits 2]", want: "OK 8/10 YEAR",
+					counts: "ip_10_0_0_1.url_a_b_c: total_hits 2, within_limit 2",
+				},
+				{
+					ask: "plain=z [limit 1/YEAR, hits 3]", want: "OVER_LIMIT 0/1 YEAR",
+					counts: "plain_z: total_hits 3, over_limit 2, near_limit 1",
+				},
 			},
 		},
 		{
@@ -172,7 +191,8 @@ descriptors:
 			rules: rules,
 			steps: []step{
 				{
-					ask:  "a [limit 9/SECOND] + b [limit 9/MINUTE] + c [limit 9/HOUR] + d [limit 9/DAY] + e [limit 9/MONTH] + f [limit 9/YEAR] + g [limit 9/7]",
+					ask: "a [limit 9/SECOND] + b [limit 9/MINUTE] + c [limit 9/HOUR] + d [limit 9/DAY] + e [limit 9/MONTH] + f " +
+						"[limit 9/YEAR] + g [limit 9/7]",
 					want: "OK 8/9 SECOND + OK 8/9 MINUTE + OK 8/9 HOUR + OK 8/9 DAY + OK 8/9 MONTH + OK 8/9 YEAR + OK 8/9 WEEK",
 				},
 			},
@@ -246,7 +266,10 @@ descriptors:
 		}
 	})
 	t.Run("/json is strict: unknown fields, trailing text, wrong types and an empty body are 400", func(t *testing.T) {
-		for _, text := range []string{body(`, "colour": 1`), body("") + "x", body(`, "hitsAddend": "many"`), body(`, "hitsAddend": -1`), "", "[]"} {
+		for _, text := range []string{
+			body(`, "colour": 1`), body("") + "x", body(`, "hitsAddend": "many"`),
+			body(`, "hitsAddend": -1`), "", "[]",
+		} {
 			if r := u.post(t, text); r.http.StatusCode != http.StatusBadRequest {
 				t.Errorf("%q: %s", text, r.http.Status)
 			}

@@ -56,7 +56,8 @@ func TestUpstreamStatsd(t *testing.T) {
 		early := listenSink(t, "tcp", "127.0.0.1:0")
 		port := portOf(t, early.addr)
 		early.close(t)
-		u := startUpstream(t, []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port, fastFlush}, sinkRules)
+		u := startUpstream(t, []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port, fastFlush},
+			sinkRules)
 		want := countSome(t, u)
 		late := listenSink(t, "tcp", "127.0.0.1:"+port)
 		soon(t, "the counters have come", func() error { return late.adds(want) })
@@ -70,7 +71,10 @@ func outlivesItsServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := startUpstream(t, []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, deaf.Addr()), fastFlush}, sinkRules)
+	u := startUpstream(t, []string{
+		"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, deaf.Addr()),
+		fastFlush,
+	}, sinkRules)
 	u.runStep(t, "grpc", "grpc0", 1, step{ask: "a=1", times: 3, want: "OK 2/5 YEAR"})
 	if err := deaf.Close(); err != nil {
 		t.Error(err)
@@ -102,7 +106,10 @@ func disableStatsWins(t *testing.T) {
 func sendsDeltas(t *testing.T, protocol string) {
 	t.Helper()
 	received := listenSink(t, protocol, "127.0.0.1:0")
-	env := []string{"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr), "STATSD_PROTOCOL=" + protocol}
+	env := []string{
+		"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + portOf(t, received.addr),
+		"STATSD_PROTOCOL=" + protocol,
+	}
 	u := startUpstream(t, append(env, fastFlush), sinkRules)
 	want := countSome(t, u)
 	t.Run("counters are deltas name:value|c, only if non-zero", func(t *testing.T) {
@@ -128,7 +135,8 @@ func sendsDeltas(t *testing.T, protocol string) {
 	})
 	t.Run("ratelimit.go.* are gauges and counters of the Go runtime", func(t *testing.T) {
 		for kind, names := range map[string]string{
-			"g": "alloc sys heapAlloc heapSys heapIdle heapInuse heapReleased heapObjects nextGC lastGC gcCPUPercent numGoroutine",
+			"g": "alloc sys heapAlloc heapSys heapIdle heapInuse heapReleased heapObjects nextGC lastGC gcCPUPercent " +
+				"numGoroutine",
 			"c": "totalAlloc mallocs",
 		} {
 			for _, name := range strings.Fields(names) {
@@ -207,10 +215,22 @@ func TestUpstreamDogStatsD(t *testing.T) {
 		sentence, name, tags string
 		want                 int64
 	}{
-		{"$1… in name and tag values are groups, an index out of range stays as text", "limits.total_hits", "app:shop,domain:grpc0,odd:$9,rule:r-a,zone:eu_west", 7},
-		{"each counter of a rule is named by the pattern", "limits.over_limit", "app:shop,domain:grpc0,odd:$9,rule:r-a,zone:eu_west", 2},
-		{"the first mogrifier whose pattern matches, unanchored; its tags are optional", "calls.ShouldRateLimit.$2", "app:shop,zone:eu_west", 3},
-		{"names without a mogrifier stay, extra tags become DogStatsD tags", serviceStats + "config_load_success", "app:shop,zone:eu_west", 1},
+		{
+			"$1… in name and tag values are groups, an index out of range stays as text", "limits.total_hits",
+			"app:shop,domain:grpc0,odd:$9,rule:r-a,zone:eu_west", 7,
+		},
+		{
+			"each counter of a rule is named by the pattern", "limits.over_limit",
+			"app:shop,domain:grpc0,odd:$9,rule:r-a,zone:eu_west", 2,
+		},
+		{
+			"the first mogrifier whose pattern matches, unanchored; its tags are optional", "calls.ShouldRateLimit.$2",
+			"app:shop,zone:eu_west", 3,
+		},
+		{
+			"names without a mogrifier stay, extra tags become DogStatsD tags", serviceStats + "config_load_success",
+			"app:shop,zone:eu_west", 1,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.sentence, func(t *testing.T) {
@@ -225,7 +245,8 @@ func TestUpstreamDogStatsD(t *testing.T) {
 	}
 	t.Run("timers and gauges are sent too", func(t *testing.T) {
 		soon(t, "they have come", func() error {
-			if len(received.values("never#app:shop,zone:eu_west", "ms")) != 3 || len(received.values(someGauge+"#app:shop,zone:eu_west", "g")) == 0 {
+			if len(received.values("never#app:shop,zone:eu_west", "ms")) != 3 ||
+				len(received.values(someGauge+"#app:shop,zone:eu_west", "g")) == 0 {
 				return errors.New("they have not")
 			}
 			return nil
@@ -287,9 +308,24 @@ func TestUpstreamRefusedSinks(t *testing.T) {
 		{"maps: exactly one colon per pair", []string{"EXTRA_TAGS=a:b:c"}, "EXTRA_TAGS"},
 		{"maps: a pair without a colon", []string{"EXTRA_TAGS=a"}, "EXTRA_TAGS"},
 		{"STATS_FLUSH_INTERVAL needs a unit", []string{"STATS_FLUSH_INTERVAL=5"}, "STATS_FLUSH_INTERVAL"},
-		{"a mogrifier's pattern is required", []string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X", "DOG_STATSD_MOGRIFIER_X_NAME=n"}, "DOG_STATSD_MOGRIFIER_X"},
-		{"a mogrifier's name is required", []string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X", "DOG_STATSD_MOGRIFIER_X_PATTERN=n"}, "DOG_STATSD_MOGRIFIER_X"},
-		{"a mogrifier's pattern is a regular expression", []string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X", "DOG_STATSD_MOGRIFIER_X_PATTERN=(", "DOG_STATSD_MOGRIFIER_X_NAME=n"}, "DOG_STATSD_MOGRIFIER_X"},
+		{
+			"a mogrifier's pattern is required",
+			[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X", "DOG_STATSD_MOGRIFIER_X_NAME=n"},
+			"DOG_STATSD_MOGRIFIER_X",
+		},
+		{
+			"a mogrifier's name is required",
+			[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X", "DOG_STATSD_MOGRIFIER_X_PATTERN=n"},
+			"DOG_STATSD_MOGRIFIER_X",
+		},
+		{
+			"a mogrifier's pattern is a regular expression",
+			[]string{
+				"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X", "DOG_STATSD_MOGRIFIER_X_PATTERN=(",
+				"DOG_STATSD_MOGRIFIER_X_NAME=n",
+			},
+			"DOG_STATSD_MOGRIFIER_X",
+		},
 		{"a mogrifier's empty tag value is refused", []string{
 			"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=X",
 			"DOG_STATSD_MOGRIFIER_X_PATTERN=n", "DOG_STATSD_MOGRIFIER_X_NAME=n", "DOG_STATSD_MOGRIFIER_X_TAGS=a:",

@@ -25,10 +25,12 @@ func TestUpstreamSwaps(t *testing.T) {
 	dir := t.TempDir()
 	current := filepath.Join(dir, "current")
 	for version, limit := range map[string]string{"1": "10", "2": "10", "3": "30"} {
-		write(t, filepath.Join(dir, version, "ratelimit/config/d.yaml"), ruleWithLimit("unit: year, requests_per_unit: "+limit))
+		write(t, filepath.Join(dir, version, "ratelimit/config/d.yaml"),
+			ruleWithLimit("unit: year, requests_per_unit: "+limit))
 	}
 	swap(t, "1", current)
-	u := &upstream{service: startService(t, "RUNTIME_ROOT="+current, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_DEBOUNCE=10ms")}
+	u := &upstream{service: startService(t, "RUNTIME_ROOT="+current, "RUNTIME_SUBDIRECTORY=ratelimit",
+		"RUNTIME_DEBOUNCE=10ms")}
 	u.dial(t)
 	u.runStep(t, "grpc", "d", 1, step{ask: "a", want: "OK 9/10 YEAR"})
 	t.Run("differs: a swap to the same rules is no load", func(t *testing.T) {
@@ -44,21 +46,22 @@ func TestUpstreamSwaps(t *testing.T) {
 		}
 	})
 	for i, gone := range []string{filepath.Join(dir, "3"), current} {
-		t.Run("differs: rules stay in force, and the log says so, when this disappears: "+filepath.Base(gone), func(t *testing.T) {
-			logged := len(u.log(t))
-			if err := os.RemoveAll(gone); err != nil {
-				t.Fatal(err)
-			}
-			u.logs(t, logged, "rules refused, the old ones stay in force")
-			u.logs(t, logged, gone+" does not exist; create it, or set RUNTIME_ROOT")
-			u.runStep(t, "grpc", "d", i+3, step{ask: "a", want: []string{"OK 27/30 YEAR", "OK 26/30 YEAR"}[i]})
-			if status, text := u.healthcheck(t); status != http.StatusOK {
-				t.Errorf("/healthcheck answers %d %q", status, text)
-			}
-			if text := u.page(t, "/rlconfig"); !strings.HasPrefix(text, "# newer rules were refused at 20") {
-				t.Errorf("/rlconfig begins with %.100q", text)
-			}
-		})
+		t.Run("differs: rules stay in force, and the log says so, when this disappears: "+filepath.Base(gone),
+			func(t *testing.T) {
+				logged := len(u.log(t))
+				if err := os.RemoveAll(gone); err != nil {
+					t.Fatal(err)
+				}
+				u.logs(t, logged, "rules refused, the old ones stay in force")
+				u.logs(t, logged, gone+" does not exist; create it, or set RUNTIME_ROOT")
+				u.runStep(t, "grpc", "d", i+3, step{ask: "a", want: []string{"OK 27/30 YEAR", "OK 26/30 YEAR"}[i]})
+				if status, text := u.healthcheck(t); status != http.StatusOK {
+					t.Errorf("/healthcheck answers %d %q", status, text)
+				}
+				if text := u.page(t, "/rlconfig"); !strings.HasPrefix(text, "# newer rules were refused at 20") {
+					t.Errorf("/rlconfig begins with %.100q", text)
+				}
+			})
 	}
 	t.Run("rules that come back take effect", func(t *testing.T) {
 		u.reload(t, func() { swap(t, "1", current) }, "config_load_success")

@@ -63,15 +63,20 @@ func TestEnvoyGateway(t *testing.T) {
 	})))
 
 	s := startServiceUnready(t,
-		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false", // which do not exist
+		// which do not exist
+		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
 		"LOG_LEVEL=info", "USE_STATSD=false",
-		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+l.Addr().String(), "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
-		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+c.Server.Cert, "GRPC_SERVER_TLS_KEY="+c.Server.Key, "GRPC_SERVER_TLS_CA_CERT="+c.CA,
-		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+c.Client.Cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+c.Client.Key,
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+l.Addr().String(),
+		"CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
+		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+c.Server.Cert, "GRPC_SERVER_TLS_KEY="+c.Server.Key,
+		"GRPC_SERVER_TLS_CA_CERT="+c.CA,
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+c.Client.Cert,
+		"CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+c.Client.Key,
 		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+c.CA, "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+store.Addr, "REDIS_TLS=false", "REDIS_TIMEOUT=5s", // for busy machines
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
-		"TRACING_ENABLED=false", "TRACING_SERVICE_NAME=eg", "TRACING_SERVICE_NAMESPACE=envoy-gateway-system", "TRACING_SERVICE_INSTANCE_ID=pod-1",
+		"TRACING_ENABLED=false", "TRACING_SERVICE_NAME=eg", "TRACING_SERVICE_NAMESPACE=envoy-gateway-system",
+		"TRACING_SERVICE_INSTANCE_ID=pod-1",
 		"TRACING_SAMPLING_RATE=0.01", "OTEL_EXPORTER_OTLP_ENDPOINT=http://otel:4318",
 	)
 	// The gateway has nothing to say before there is a policy.
@@ -94,7 +99,8 @@ func TestEnvoyGateway(t *testing.T) {
 			}},
 		}},
 	})
-	s.untilRules(t, "default/eg/http.httproute/default/backend/rule/0_httproute/default/backend/rule/0.rule-0-match-0: unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false\n")
+	s.untilRules(t, "default/eg/http.httproute/default/backend/rule/0_httproute/default/backend/rule/0.rule-0-match-0: "+
+		"unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false\n")
 	s.awaitReady(t)
 	ask := []string{
 		"client", "-dial_string", s.grpc, "--grpc-use-tls", "--grpc-server-ca-file", c.CA, "-domain", "default/eg/http",
@@ -108,7 +114,8 @@ func TestEnvoyGateway(t *testing.T) {
 	showsXDSFigures(t, s)
 	for line := range strings.Lines(s.log(t)) {
 		// Envoy Gateway sets two things that the service does not use.
-		if strings.Contains(line, "level=info") || strings.Contains(line, "GRPC_SERVER_TLS_CA_CERT has no effect") || strings.Contains(line, "/etc/statsd-exporter/conf.yaml") {
+		if strings.Contains(line, "level=info") || strings.Contains(line, "GRPC_SERVER_TLS_CA_CERT has no effect") ||
+			strings.Contains(line, "/etc/statsd-exporter/conf.yaml") {
 			continue
 		}
 		t.Errorf("the service complains: %s", line)
@@ -117,21 +124,26 @@ func TestEnvoyGateway(t *testing.T) {
 
 func showsXDSFigures(t *testing.T, s *service) {
 	t.Helper()
-	if page, err := get("http://" + s.prometheus + "/metrics"); err != nil || !strings.Contains(string(page), "\nratelimit_service_config_load_success 1\n") {
+	if page, err := get("http://" + s.prometheus + "/metrics"); err != nil ||
+		!strings.Contains(string(page), "\nratelimit_service_config_load_success 1\n") {
 		t.Errorf("%v, no load is counted in\n%s", err, page)
 	}
 	page, err := get("http://" + s.prometheus + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nratelimit_xds_connected 1\n", "\nratelimit_tls_client_certificate_expiry_timestamp_seconds{to=\"xds\"} 1"} {
+	for _, want := range []string{
+		"\nratelimit_xds_connected 1\n",
+		"\nratelimit_tls_client_certificate_expiry_timestamp_seconds{to=\"xds\"} 1",
+	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
 	}
 }
 
-// startServiceUnready starts the service and waits until the ports of operators are open. Those of callers may wait for rules.
+// startServiceUnready starts the service and waits until the ports of operators are open. Those of callers may wait for
+// rules.
 func startServiceUnready(t *testing.T, env ...string) *service {
 	t.Helper()
 	s := runService(t, env...)
@@ -177,15 +189,19 @@ func TestConfigServer(t *testing.T) {
 	}
 	rules := newRuleDir(t)
 	limit := func(perYear int) string {
-		return fmt.Sprintf("domain: d\ndescriptors:\n  - key: ip\n    rate_limit: {unit: year, requests_per_unit: %d, algorithm: gcra}\n", perYear)
+		return fmt.Sprintf("domain: d\ndescriptors:\n  - key: ip\n    rate_limit: {unit: year, requests_per_unit: %d, "+
+			"algorithm: gcra}\n", perYear)
 	}
 	shown := func(perYear int) string {
-		return fmt.Sprintf("d.ip: unit=YEAR requests_per_unit=%d, shadow_mode: false, quota_mode: false, algorithm: gcra, burst: %d\n", perYear, perYear-1)
+		return fmt.Sprintf("d.ip: unit=YEAR requests_per_unit=%d, shadow_mode: false, quota_mode: false, algorithm: gcra, "+
+			"burst: %d\n", perYear, perYear-1)
 	}
 	rules.put(t, "d.yaml", limit(1))
 	server := startConfigServer(t, binary, "127.0.0.1:0", rules.files)
-	s := startService(t, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+server.address, "CONFIG_GRPC_XDS_NODE_ID=any",
-		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
+	s := startService(t, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+server.address,
+		"CONFIG_GRPC_XDS_NODE_ID=any",
+		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms",
+		"XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
 	s.untilRules(t, shown(1))
 	rules.put(t, "d.yaml", limit(2))
 	s.untilRules(t, shown(2))

@@ -87,7 +87,8 @@ func list(s *rules.Set) string {
 		for i := range r.Path {
 			l := &r.Path[i]
 			v4, v6 := l.CountedPrefixes()
-			line += fmt.Sprintf(" [%v %q %q %v %d %d %v %v]", l.Kind, l.Key(), l.Value(), l.Networks(), v4, v6, l.ValueToMetric, l.ShareThreshold)
+			line += fmt.Sprintf(" [%v %q %q %v %d %d %v %v]", l.Kind, l.Key(), l.Value(), l.Networks(), v4, v6, l.ValueToMetric,
+				l.ShareThreshold)
 		}
 		lines = append(lines, line)
 	}
@@ -103,7 +104,8 @@ func TestRefused(t *testing.T) {
 		"domain: d\n<<: {charge: leaf}":  "<< is not understood here",
 		"domain: d\ndescriptors: [{}]\n": "x.yaml:2:15: the descriptor has no key",
 	} {
-		if list, err := domains([]filerules.File{{Name: "x.yaml", Data: []byte(text)}}, compile.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		if list, err := domains([]filerules.File{{Name: "x.yaml", Data: []byte(text)}}, compile.Options{}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v", text, list, err)
 		}
 	}

@@ -46,21 +46,30 @@ func TestAct(t *testing.T) {
 		code        int
 		want        []string
 	}{
-		{"tighter", fourAMinute, 0, []string{"::set-output:: changed=true", "::set-output:: result=passed", "ratelimit check next", "Job succeeded"}},
-		{"a failed test", threeAMinute, 1, []string{"a user has at least 4 requests a minute", "::set-output:: result=failed", "Job failed"}},
+		{"tighter", fourAMinute, 0, []string{
+			"::set-output:: changed=true", "::set-output:: result=passed",
+			"ratelimit check next", "Job succeeded",
+		}},
+		{
+			"a failed test", threeAMinute, 1,
+			[]string{"a user has at least 4 requests a minute", "::set-output:: result=failed", "Job failed"},
+		},
 		{"a mistake", mistake, 1, []string{"unknown key \"rate_limt\"; did you mean `rate_limit`?", "Job failed"}},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			dir := newRepository(t, map[string]string{"rules/shop.yaml": shop(tt.limit)})
 			const workflow = ".github/workflows/rate-limits.yaml"
 			// There is no release to download yet, and no pull request to comment on.
-			text := strings.ReplaceAll(read(t, filepath.Join(dir, workflow)), "          rules: ", "          binary: "+ratelimit+"\n          comment: \"false\"\n          rules: ")
+			text := strings.ReplaceAll(read(t, filepath.Join(dir, workflow)), "          rules: ",
+				"          binary: "+ratelimit+"\n          comment: \"false\"\n          rules: ")
 			event := `{"number": 7, "pull_request": {"number": 7, "head": {"ref": "change"}, "base": {"ref": "main"}}}`
 			home := t.TempDir()
 			write(t, dir, map[string]string{workflow: text})
 			write(t, home, map[string]string{"event.json": event})
-			r := call(t, dir, map[string]string{"HOME": home, "XDG_CACHE_HOME": home, "TMPDIR": os.TempDir()}, act, "pull_request", "-W", workflow,
-				"-P", "ubuntu-latest=-self-hosted", "--local-repository", "OWNER/ratelimit@v1.0.0="+path(t, "."), "-e", filepath.Join(home, "event.json"), "--no-cache-server")
+			r := call(t, dir, map[string]string{"HOME": home, "XDG_CACHE_HOME": home, "TMPDIR": os.TempDir()}, act,
+				"pull_request", "-W", workflow,
+				"-P", "ubuntu-latest=-self-hosted", "--local-repository", "OWNER/ratelimit@v1.0.0="+path(t, "."), "-e",
+				filepath.Join(home, "event.json"), "--no-cache-server")
 			if r.code != tt.code {
 				t.Errorf("exit %d, want %d", r.code, tt.code)
 			}

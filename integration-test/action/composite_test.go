@@ -70,9 +70,11 @@ func holds(t *testing.T, condition string, values map[string]string) bool {
 	return true
 }
 
-// run runs the steps of the action with these inputs in a checkout, and returns what they printed and the outputs. values are those of
-// GitHub, by name.
-func (c *composite) run(t *testing.T, checkout string, inputs, github map[string]string) (r result, outputs map[string]string) {
+// run runs the steps of the action with these inputs in a checkout, and returns what they printed and the outputs.
+// values are those of GitHub, by name.
+func (c *composite) run(t *testing.T, checkout string, inputs,
+	github map[string]string,
+) (r result, outputs map[string]string) {
 	t.Helper()
 	temporary, values := t.TempDir(), maps.Clone(github)
 	values["runner.temp"], values["github.action_path"] = temporary, path(t, ".")
@@ -90,7 +92,10 @@ func (c *composite) run(t *testing.T, checkout string, inputs, github map[string
 			continue
 		}
 		output, script := filepath.Join(temporary, fmt.Sprint("output", i)), filepath.Join(temporary, fmt.Sprint("script", i))
-		env := map[string]string{"GITHUB_ACTIONS": "true", "GITHUB_OUTPUT": output, "GITHUB_STEP_SUMMARY": filepath.Join(temporary, "summary")}
+		env := map[string]string{
+			"GITHUB_ACTIONS": "true", "GITHUB_OUTPUT": output,
+			"GITHUB_STEP_SUMMARY": filepath.Join(temporary, "summary"),
+		}
 		for name, value := range s.Env {
 			env[name] = expand(t, value, values)
 		}

@@ -45,7 +45,8 @@ func TestGitLabJob(t *testing.T) {
 			t.Errorf("%s: exit %d\n%s", limit, r.code, r.out)
 		}
 		if r.code == 0 {
-			expect(t, read(t, filepath.Join(dir, jobs["rate limits"].Artifacts.Paths[0])), "<!-- ratelimit diff rules -->\n### Rate limits: 1 rule tightened")
+			expect(t, read(t, filepath.Join(dir, jobs["rate limits"].Artifacts.Paths[0])),
+				"<!-- ratelimit diff rules -->\n### Rate limits: 1 rule tightened")
 		}
 	}
 }
@@ -54,7 +55,10 @@ func TestGitLabJob(t *testing.T) {
 func TestHook(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PATH": ratelimitCI(t)}
-	for limit, want := range map[string]string{fourAMinute: "", threeAMinute: "--- FAIL: a user has at least 4", mistake: "unknown key"} {
+	for limit, want := range map[string]string{
+		fourAMinute: "", threeAMinute: "--- FAIL: a user has at least 4",
+		mistake: "unknown key",
+	} {
 		dir := newRepository(t, nil)
 		git(t, dir, "config", "core.hooksPath", "hooks")
 		write(t, dir, map[string]string{"rules/shop.yaml": shop(limit)})
@@ -75,7 +79,8 @@ func TestExampleFiles(t *testing.T) {
 			return err
 		}
 		name, err = filepath.Rel(path(t, root), name)
-		if first, _, _ := strings.Cut(name, "/"); !strings.Contains(readme, "`"+name+"`") && !strings.Contains(readme, "`"+first+"/`") && name != "README.md" {
+		if first, _, _ := strings.Cut(name, "/"); !strings.Contains(readme, "`"+name+"`") &&
+			!strings.Contains(readme, "`"+first+"/`") && name != "README.md" {
 			t.Errorf("README.md of the example does not have %s", name)
 		}
 		return err
@@ -88,7 +93,8 @@ func TestExampleFiles(t *testing.T) {
 		if len(words) == 0 || words[0] == "#" || words[0] == "*" {
 			continue
 		}
-		if _, err := os.Stat(path(t, root+words[0])); err != nil || slices.ContainsFunc(words[1:], func(owner string) bool { return owner[0] != '@' }) {
+		if _, err := os.Stat(path(t, root+words[0])); err != nil ||
+			slices.ContainsFunc(words[1:], func(owner string) bool { return owner[0] != '@' }) {
 			t.Errorf("CODEOWNERS: %s: %v", line, err)
 		}
 	}
@@ -98,5 +104,6 @@ func TestExampleFiles(t *testing.T) {
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	expect(t, read(t, path(t, "deploy/ci/Dockerfile")),
-		" git ", "COPY --from=ratelimit /bin/ratelimit /usr/local/bin/ratelimit\n", "COPY check.sh /usr/local/bin/ratelimit-ci\n", "CMD [\"ratelimit-ci\"]\n")
+		" git ", "COPY --from=ratelimit /bin/ratelimit /usr/local/bin/ratelimit\n",
+		"COPY check.sh /usr/local/bin/ratelimit-ci\n", "CMD [\"ratelimit-ci\"]\n")
 }

@@ -37,8 +37,8 @@ func archive(t *testing.T, name, text string) []byte {
 	return out.Bytes()
 }
 
-// newReleases starts a server with the release 1.2.3, whose program prints that version, and 1.2.4, whose archive is another one than
-// the release says. The newest is 1.2.3.
+// newReleases starts a server with the release 1.2.3, whose program prints that version, and 1.2.4, whose archive is
+// another one than the release says. The newest is 1.2.3.
 func newReleases(t *testing.T) string {
 	t.Helper()
 	files := make(map[string][]byte)
@@ -47,7 +47,8 @@ func newReleases(t *testing.T) string {
 		data := archive(t, directory+"/ratelimit", "#!/bin/sh\necho "+version+"\n")
 		name, from := directory+".tar.gz", "/me/ratelimit/releases/download/v"+version+"/"
 		files[from+name] = data
-		files[from+"checksums.txt"] = fmt.Appendf(nil, "%x  other.tar.gz\n%x  %s\n", sha256.Sum256(nil), sha256.Sum256(data), name)
+		files[from+"checksums.txt"] = fmt.Appendf(nil, "%x  other.tar.gz\n%x  %s\n", sha256.Sum256(nil),
+			sha256.Sum256(data), name)
 		if version == "1.2.4" {
 			files[from+name] = archive(t, directory+"/ratelimit", "#!/bin/sh\necho something else\n")
 		}
@@ -88,7 +89,10 @@ func TestInstall(t *testing.T) {
 		t.Run(strings.ReplaceAll(tt.version, "/", "-"), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			r := call(t, dir, map[string]string{"VERSION": tt.version, "REPOSITORY": releases, "DIRECTORY": filepath.Join(dir, "bin")}, "bash", path(t, "deploy/ci/install.sh"))
+			r := call(t, dir, map[string]string{
+				"VERSION": tt.version, "REPOSITORY": releases,
+				"DIRECTORY": filepath.Join(dir, "bin"),
+			}, "bash", path(t, "deploy/ci/install.sh"))
 			got := r.out
 			if r.code == 0 {
 				got = call(t, dir, nil, strings.TrimSpace(r.out)).out
@@ -130,7 +134,8 @@ func TestActionInstalls(t *testing.T) {
 	}
 }
 
-// The releases have the names that the action downloads: those that goreleaser gives by default, in a directory of the archive.
+// The releases have the names that the action downloads: those that goreleaser gives by default, in a directory of the
+// archive.
 func TestReleaseNames(t *testing.T) {
 	t.Parallel()
 	var releases struct {
@@ -145,7 +150,8 @@ func TestReleaseNames(t *testing.T) {
 		}
 	}
 	readYAML(t, ".goreleaser.yaml", &releases)
-	if len(releases.Archives) != 1 || releases.Archives[0].Name != "" || releases.Archives[0].Wrap != true || releases.Archives[0].Formats[0] != "tar.gz" ||
+	if len(releases.Archives) != 1 || releases.Archives[0].Name != "" || releases.Archives[0].Wrap != true ||
+		releases.Archives[0].Formats[0] != "tar.gz" ||
 		releases.Project != "ratelimit" || releases.Checksum.Name != "checksums.txt" {
 		t.Errorf("deploy/ci/install.sh expects other names than %+v", releases)
 	}

@@ -98,8 +98,8 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// example is a copy of examples/rules-repo, made as its README says, as a git repository with the branch change, which starts from
-// origin/main.
+// example is a copy of examples/rules-repo, made as its README says, as a git repository with the branch change, which
+// starts from origin/main.
 var example = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(harness.BuildDir(), "example")
 	out, err := exec.Command("bash", "-ec", `
@@ -138,7 +138,8 @@ func newRepository(t *testing.T, changes map[string]string) string {
 
 // shop returns the rules of the example with another limit for users.
 func shop(limit string) string {
-	return "domain: shop\ndescriptors:\n  - key: user\n    " + limit + "\n  - key: ip\n    rate_limit: {unit: minute, requests_per_unit: 100}\n"
+	return "domain: shop\ndescriptors:\n  - key: user\n    " + limit + "\n  - key: ip\n    rate_limit: {unit: minute, " +
+		"requests_per_unit: 100}\n"
 }
 
 const (

@@ -38,7 +38,8 @@ func (c *comments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var sent struct{ Body string }
-	if data, err := io.ReadAll(r.Body); err != nil || len(data) > 0 && json.Unmarshal(data, &sent) != nil || r.Header.Get("Authorization") != "Bearer secret" {
+	if data, err := io.ReadAll(r.Body); err != nil || len(data) > 0 && json.Unmarshal(data, &sent) != nil ||
+		r.Header.Get("Authorization") != "Bearer secret" {
 		http.Error(w, "bad request", http.StatusBadRequest)
 		return
 	}
@@ -73,8 +74,9 @@ func (c *comments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // pullRequest returns the values that GitHub's runner has for a pull request of a repository.
 func pullRequest(c *comments, head string) map[string]string {
 	return map[string]string{
-		"github.base_ref": "main", "github.token": "secret", "github.action_ref": "v1", "github.action_repository": "me/ratelimit",
-		"github.server_url": c.URL, "github.api_url": c.URL, "github.repository": "me/shop",
+		"github.base_ref": "main", "github.token": "secret", "github.action_ref": "v1",
+		"github.action_repository": "me/ratelimit",
+		"github.server_url":        c.URL, "github.api_url": c.URL, "github.repository": "me/shop",
 		"github.event.pull_request.number": "7", "github.event.pull_request.head.repo.full_name": head,
 	}
 }
@@ -99,11 +101,49 @@ func TestWorkflow(t *testing.T) {
 		comments   []string // comments have the start of each comment afterwards.
 		annotation string
 	}{
-		{"tighter", map[string]string{"rules/shop.yaml": shop(fourAMinute)}, "me/shop", []string{other}, 0, []string{other, mark + "### Rate limits: 1 rule tightened"}, ""},
-		{"once more", map[string]string{"rules/shop.yaml": shop(fourAMinute)}, "me/shop", []string{mark + "old", other}, 0, []string{mark + "### Rate limits: 1 rule tightened", other}, ""},
-		{"of a fork", map[string]string{"rules/shop.yaml": shop(fourAMinute)}, "you/shop", []string{other}, 0, []string{other}, ""},
-		{"a mistake", map[string]string{"rules/shop.yaml": shop(mistake)}, "me/shop", []string{other}, 1, []string{other}, mistakeAt},
-		{"a mistake in the candidate", map[string]string{"next/shop.yaml": shop(mistake)}, "me/shop", nil, 1, []string{mark + "### Rate limits: no change"}, strings.Replace(mistakeAt, "rules/", "next/", 1)},
+		{
+			"tighter",
+			map[string]string{"rules/shop.yaml": shop(fourAMinute)},
+			"me/shop",
+			[]string{other},
+			0,
+			[]string{other, mark + "### Rate limits: 1 rule tightened"},
+			"",
+		},
+		{
+			"once more",
+			map[string]string{"rules/shop.yaml": shop(fourAMinute)},
+			"me/shop",
+			[]string{mark + "old", other},
+			0,
+			[]string{mark + "### Rate limits: 1 rule tightened", other},
+			"",
+		},
+		{
+			"of a fork",
+			map[string]string{"rules/shop.yaml": shop(fourAMinute)},
+			"you/shop",
+			[]string{other},
+			0,
+			[]string{other},
+			"",
+		},
+		{
+			"a mistake",
+			map[string]string{"rules/shop.yaml": shop(mistake)},
+			"me/shop",
+			[]string{other},
+			1,
+			[]string{other},
+			mistakeAt,
+		},
+		{
+			"a mistake in the candidate",
+			map[string]string{"next/shop.yaml": shop(mistake)},
+			"me/shop", nil, 1,
+			[]string{mark + "### Rate limits: no change"},
+			strings.Replace(mistakeAt, "rules/", "next/", 1),
+		},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +195,8 @@ func TestCommentOnSecondPage(t *testing.T) {
 		t.Errorf("exit %d, %d comments\n%s", r.code, len(got), r.out)
 	}
 	env["TOKEN"] = "wrong"
-	if r := call(t, dir, env, "bash", path(t, "deploy/ci/comment.sh")); r.code == 0 || !strings.Contains(r.out, "400") || strings.Contains(r.out, "wrong") {
+	if r := call(t, dir, env, "bash", path(t, "deploy/ci/comment.sh")); r.code == 0 || !strings.Contains(r.out, "400") ||
+		strings.Contains(r.out, "wrong") {
 		t.Errorf("with a wrong token: exit %d\n%s", r.code, r.out)
 	}
 }

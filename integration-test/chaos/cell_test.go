@@ -213,7 +213,8 @@ func (c *cell) judgeHits(k key, a allowance, calls []call) fullness {
 
 func (c *cell) judgeHolds(k key, a allowance, calls []call) fullness {
 	holds := holdsOf(calls)
-	complaint, refusals := wronglyRefused(k.rule.kind, holds, circumstances{recovery: c.at.recovery, lossy: c.fault.lost > 0 || c.fault.restarts > 0})
+	complaint, refusals := wronglyRefused(k.rule.kind, holds,
+		circumstances{recovery: c.at.recovery, lossy: c.fault.lost > 0 || c.fault.restarts > 0})
 	if complaint != "" {
 		c.broken = true
 		c.complain("%s, %s: %s", k.rule.name, k.value, complaint)

@@ -43,7 +43,8 @@ var clockSteps = []struct {
 // The clock cannot be set for one program alone, so the limiter and the store are
 // in the test's own process, which tells them the time with each request.
 var steppingClock = fault{
-	name: "clock steps", does: "the clock goes forward five windows, back, half a window further, and forward again; in the test's own process, with the time in each request",
+	name: "clock steps", does: "the clock goes forward five windows, back, half a window further, and forward again; in " +
+		"the test's own process, with the time in each request",
 	short: single, virtual: stepClock,
 }
 
@@ -96,7 +97,8 @@ func admits(t *testing.T, l *limiter.Limiter, r rule, value string, now time.Tim
 	for i := range 2 * limit {
 		if r.kind.isHeld() {
 			id := fmt.Sprint(now.UnixNano(), "-", i)
-			request.Descriptors[0].Entries = append(request.Descriptors[0].Entries[:1], rules.Entry{Key: []byte(holdIDKey), Value: []byte(id)})
+			request.Descriptors[0].Entries = append(request.Descriptors[0].Entries[:1],
+				rules.Entry{Key: []byte(holdIDKey), Value: []byte(id)})
 		}
 		if err := l.Check(t.Context(), &request, &answer); err != nil {
 			t.Fatal(err)
@@ -119,7 +121,10 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 	}
 	var err error
 	if s.name == memcached {
-		backend, err = memcachedstore.New(memcachedstore.Config{Servers: []string{s.way.Addr}, Config: remote.Config{Timeout: timeout}})
+		backend, err = memcachedstore.New(memcachedstore.Config{
+			Servers: []string{s.way.Addr},
+			Config:  remote.Config{Timeout: timeout},
+		})
 	} else {
 		c := redisstore.Config{Credentials: s.credentials, Config: remote.Config{Timeout: timeout}}
 		switch s.name {

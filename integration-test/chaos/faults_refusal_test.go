@@ -15,7 +15,8 @@ import (
 // refusals are faults in which the store answers, and does not count.
 var refusals = []fault{
 	{
-		name: "read only", does: "the server becomes a replica of one that is not there, and refuses writes (READONLY)", short: single,
+		name: "read only", does: "the server becomes a replica of one that is not there, and refuses writes (READONLY)",
+		short:  single,
 		unlike: map[storeName]string{cluster: "a replica there sends clients on; see *failover*", memcached: onlyRedis},
 		begin: func(t *testing.T, x *trial) outage {
 			s := x.store.victim(t)
@@ -24,7 +25,8 @@ var refusals = []fault{
 		},
 	},
 	{
-		name: "out of memory", does: "`maxmemory` is reached and nothing is evicted (OOM); Memcached with `-M` is full", short: memcached, lost: 1,
+		name: "out of memory", does: "`maxmemory` is reached and nothing is evicted (OOM); Memcached with `-M` is full",
+		short: memcached, lost: 1,
 		atLeast: period + period/4, // a counter that is there goes on; those of the next window find no room
 		begin: func(t *testing.T, x *trial) outage {
 			if x.store.name == memcached {
@@ -44,11 +46,13 @@ var refusals = []fault{
 		},
 	},
 	{
-		name: "wrong type", does: "counters turn into sets (WRONGTYPE), in Memcached into words; at the end they are deleted", short: cluster, lost: 1,
+		name: "wrong type", does: "counters turn into sets (WRONGTYPE), in Memcached into words; at the end they are deleted",
+		short: cluster, lost: 1,
 		begin: wrongType,
 	},
 	{
-		name: "password changed", does: "all servers have another password, and end all connections; it ends when `REDIS_AUTH_FILE` has it too", short: single, everywhere: true,
+		name: "password changed", does: "all servers have another password, and end all connections; it ends when " +
+			"`REDIS_AUTH_FILE` has it too", short: single, everywhere: true,
 		unlike: map[storeName]string{memcached: "passwords are not for Memcached here"},
 		begin: func(t *testing.T, x *trial) outage {
 			password := fmt.Sprint("password", time.Now().UnixNano())
@@ -60,7 +64,8 @@ var refusals = []fault{
 		},
 	},
 	{
-		name: "disk full", does: "a snapshot fails at a limit on the size of files, and Redis refuses writes (MISCONF)", short: single,
+		name: "disk full", does: "a snapshot fails at a limit on the size of files, and Redis refuses writes (MISCONF)",
+		short:  single,
 		unlike: map[storeName]string{memcached: "keeps nothing on disk"},
 		begin:  diskFull,
 	},
@@ -108,7 +113,8 @@ func wrongWords(t *testing.T, x *trial) outage {
 			form = "sc"
 		}
 		for n := range int64(10) {
-			names = append(names, fmt.Sprintf("%s|%s:%.0f:%d", hashTag(k.rule, k.value), form, period.Seconds(), first+n*int64(period.Seconds())))
+			names = append(names, fmt.Sprintf("%s|%s:%.0f:%d", hashTag(k.rule, k.value), form, period.Seconds(),
+				first+n*int64(period.Seconds())))
 		}
 	}
 	for _, name := range names {
@@ -167,7 +173,8 @@ func diskFull(t *testing.T, x *trial) outage {
 	prlimit := harness.Program(t, "prlimit", "util-linux")
 	s := x.store.victim(t)
 	fileSize := func(limit string) {
-		if out, err := exec.Command(prlimit, "--pid", fmt.Sprint(s.PID()), "--fsize="+limit+":").CombinedOutput(); err != nil {
+		if out, err := exec.Command(prlimit, "--pid", fmt.Sprint(s.PID()),
+			"--fsize="+limit+":").CombinedOutput(); err != nil {
 			t.Errorf("prlimit: %v: %s", err, out)
 		}
 	}

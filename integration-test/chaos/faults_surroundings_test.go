@@ -12,14 +12,19 @@ import (
 // surroundings are faults of what is around: names, and the service itself.
 var surroundings = []fault{
 	{
-		name: "address changed", does: "the store moves, empty, to another address, and the old one becomes a black hole; it ends when the name means the new one",
+		name: "address changed", does: "the store moves, empty, to another address, and the old one becomes a black hole; " +
+			"it ends when the name means the new one",
 		short: single, lost: 1, named: true,
-		unlike: map[storeName]string{sentinel: "addresses come from the sentinels; see *failover*", cluster: "addresses come from the nodes; see *failover*"},
-		begin:  addressChanged,
+		unlike: map[storeName]string{
+			sentinel: "addresses come from the sentinels; see *failover*",
+			cluster:  "addresses come from the nodes; see *failover*",
+		},
+		begin: addressChanged,
 	},
 	steppingClock,
 	{
-		name: "service killed", does: "SIGKILL to the service, which is then started again", short: single, restarts: 1, everywhere: true,
+		name: "service killed", does: "SIGKILL to the service, which is then started again", short: single, restarts: 1,
+		everywhere: true,
 		begin: func(t *testing.T, x *trial) outage {
 			x.service.kill(t)
 			return outage{end: func() { x.service.start(t) }}

@@ -15,7 +15,8 @@ import (
 // the fault ends when a replica has taken over.
 var topologyFaults = []fault{
 	{
-		name: "failover", does: "SIGKILL to the primary; the fault lasts until a replica has taken over", short: sentinel, lost: 1,
+		name: "failover", does: "SIGKILL to the primary; the fault lasts until a replica has taken over", short: sentinel,
+		lost:   1,
 		unlike: map[storeName]string{single: onlyTopologies, memcached: onlyTopologies},
 		begin: func(t *testing.T, x *trial) outage {
 			if x.store.name == sentinel {
@@ -25,7 +26,8 @@ var topologyFaults = []fault{
 		},
 	},
 	{
-		name: "slot migration", does: "two slots move to another primary, key by key, while they are counted in", short: cluster, effect: unfelt,
+		name: "slot migration", does: "two slots move to another primary, key by key, while they are counted in",
+		short: cluster, effect: unfelt,
 		unlike: map[storeName]string{single: onlyClusters, sentinel: onlyClusters, memcached: onlyClusters},
 		begin:  slotMigration,
 	},

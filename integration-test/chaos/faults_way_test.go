@@ -10,11 +10,13 @@ import (
 // wayFaults are those of the network between service and store.
 var wayFaults = []fault{
 	{
-		name: "black hole", does: "no byte arrives, either way; connections stay, and new ones are accepted", short: memcached,
+		name: "black hole", does: "no byte arrives, either way; connections stay, and new ones are accepted",
+		short: memcached,
 		begin: onTheWay((*harness.Proxy).Blackhole),
 	},
 	{
-		name: "half-open connections", does: "the connections there are become black holes for good; new ones are whole", short: single, effect: passing,
+		name: "half-open connections", does: "the connections there are become black holes for good; new ones are whole",
+		short: single, effect: passing,
 		begin: onTheWay((*harness.Proxy).Silence),
 	},
 	{
@@ -26,7 +28,8 @@ var wayFaults = []fault{
 		begin: onTheWay(func(p *harness.Proxy) { p.Refuse(); p.Reset() }),
 	},
 	{
-		name: "resets", does: "RST to all connections, five times a second; new ones are whole", short: single, effect: unfelt,
+		name: "resets", does: "RST to all connections, five times a second; new ones are whole", short: single,
+		effect: unfelt,
 		begin: func(t *testing.T, x *trial) outage {
 			p := x.store.proxy(t)
 			return outage{end: repeat(200*time.Millisecond, p.Reset)}
@@ -37,15 +40,17 @@ var wayFaults = []fault{
 		begin: onTheWay(func(p *harness.Proxy) { p.Drip(50 * time.Millisecond) }),
 	},
 	{
-		name: "latency within the timeout", does: "replies take 5 to 40 ms longer, each its own time", short: cluster, effect: unfelt,
-		begin: onTheWay(func(p *harness.Proxy) { p.Jitter(5*time.Millisecond, 40*time.Millisecond) }),
+		name: "latency within the timeout", does: "replies take 5 to 40 ms longer, each its own time", short: cluster,
+		effect: unfelt,
+		begin:  onTheWay(func(p *harness.Proxy) { p.Jitter(5*time.Millisecond, 40*time.Millisecond) }),
 	},
 	{
 		name: "latency beyond it", does: "replies take 400 to 800 ms longer", short: sentinel,
 		begin: onTheWay(func(p *harness.Proxy) { p.Jitter(400*time.Millisecond, 800*time.Millisecond) }),
 	},
 	{
-		name: "partial replies", does: "the first half of what the store says arrives, then the connection ends", short: single,
+		name: "partial replies", does: "the first half of what the store says arrives, then the connection ends",
+		short: single,
 		begin: onTheWay((*harness.Proxy).Cut),
 	},
 	{

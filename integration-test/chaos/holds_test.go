@@ -38,11 +38,15 @@ func (h holdCall) request(base *rlsv3.RateLimitRequest) *rlsv3.RateLimitRequest 
 		return base
 	}
 	d := &commonv3.RateLimitDescriptor{
-		Entries:    append(base.Descriptors[0].Entries[:1:1], &commonv3.RateLimitDescriptor_Entry{Key: holdIDKey, Value: strconv.Itoa(h.id)}),
+		Entries: append(base.Descriptors[0].Entries[:1:1],
+			&commonv3.RateLimitDescriptor_Entry{Key: holdIDKey, Value: strconv.Itoa(h.id)}),
 		HitsAddend: wrapperspb.UInt64(h.units),
 	}
 	if h.action != take {
-		d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{Key: "hold", Value: []string{settle: "settle", release: "release"}[h.action]})
+		d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{
+			Key:   "hold",
+			Value: []string{settle: "settle", release: "release"}[h.action],
+		})
 	}
 	return &rlsv3.RateLimitRequest{Domain: base.Domain, Descriptors: []*commonv3.RateLimitDescriptor{d}}
 }

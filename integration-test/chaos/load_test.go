@@ -128,7 +128,10 @@ func dial(t *testing.T, addr string) rlsv3.RateLimitServiceClient {
 func drive(t *testing.T, stub rlsv3.RateLimitServiceClient, keys []key, deadline time.Duration) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	l := &load{keys: keys, stub: stub, places: make(chan struct{}, inFlight), deadline: deadline, stop: stop, done: make(chan struct{})}
+	l := &load{
+		keys: keys, stub: stub, places: make(chan struct{}, inFlight), deadline: deadline, stop: stop,
+		done: make(chan struct{}),
+	}
 	t.Cleanup(l.end)
 	go func() {
 		defer close(l.done)

@@ -36,10 +36,22 @@ var mutants = []struct {
 	{name: "reservations", kind: reservations},
 	{name: "a calendar", kind: calendar},
 	{name: "a calendar at midnight UTC", kind: calendar, begin: midnight},
-	{name: "a slot too many", kind: slots, hit: func(h *backend.Hit) { h.Limit.Max += reserve }, want: "25 were admitted where 20 may be"},
-	{name: "a slot too few", kind: slots, hit: func(h *backend.Hit) { h.Limit.Max -= reserve }, want: "although at most 15 of 20 were taken"},
-	{name: "slots of dead callers return late", kind: slots, hit: func(h *backend.Hit) { h.Limit.Hold += 200 * time.Millisecond }, want: "was refused although at most"},
-	{name: "slots return early", kind: slots, hit: func(h *backend.Hit) { h.Limit.Hold -= 200 * time.Millisecond }, want: "were admitted where 20 may be"},
+	{
+		name: "a slot too many", kind: slots, hit: func(h *backend.Hit) { h.Limit.Max += reserve },
+		want: "25 were admitted where 20 may be",
+	},
+	{
+		name: "a slot too few", kind: slots, hit: func(h *backend.Hit) { h.Limit.Max -= reserve },
+		want: "although at most 15 of 20 were taken",
+	},
+	{
+		name: "slots of dead callers return late", kind: slots,
+		hit: func(h *backend.Hit) { h.Limit.Hold += 200 * time.Millisecond }, want: "was refused although at most",
+	},
+	{
+		name: "slots return early", kind: slots, hit: func(h *backend.Hit) { h.Limit.Hold -= 200 * time.Millisecond },
+		want: "were admitted where 20 may be",
+	},
 	{name: "a release does nothing", kind: slots, hit: func(h *backend.Hit) {
 		if h.Op == algorithm.Refund {
 			h.HoldID[0]++
@@ -71,15 +83,24 @@ var mutants = []struct {
 			h.Amount *= 2
 		}
 	}, want: "was refused although at most"},
-	{name: "what expires is released", kind: reservations, hit: func(h *backend.Hit) { h.Limit.ReleaseUnsettled = true }, want: "were admitted where 20 may be"},
+	{
+		name: "what expires is released", kind: reservations, hit: func(h *backend.Hit) { h.Limit.ReleaseUnsettled = true },
+		want: "were admitted where 20 may be",
+	},
 	{name: "all is lost once", kind: slots, hit: lostAt(2500 * time.Millisecond), want: "were admitted where 20 may be"},
 	{name: "all may be lost once", kind: slots, hit: lostAt(2500 * time.Millisecond), lost: 1},
-	{name: "all reservations are lost once", kind: reservations, hit: lostAt(2500 * time.Millisecond), want: "were admitted where 20 may be"},
+	{
+		name: "all reservations are lost once", kind: reservations, hit: lostAt(2500 * time.Millisecond),
+		want: "were admitted where 20 may be",
+	},
 	{name: "all reservations may be lost once", kind: reservations, hit: lostAt(2500 * time.Millisecond), lost: 1},
 	{name: "a day of UTC", kind: calendar, begin: midnight, hit: func(h *backend.Hit) {
 		h.Limit.Calendar, _ = algorithm.NewCalendar(algorithm.CalendarSpec{Units: 1, Location: time.UTC})
 	}, want: "were admitted where 20 may be"},
-	{name: "a day of two seconds", kind: calendar, hit: func(h *backend.Hit) { h.Limit.Calendar, h.Limit.Period = nil, period }, want: "were admitted where 20 may be"},
+	{
+		name: "a day of two seconds", kind: calendar,
+		hit: func(h *backend.Hit) { h.Limit.Calendar, h.Limit.Period = nil, period }, want: "were admitted where 20 may be",
+	},
 }
 
 // renamed gives every other hit of an operation with the same hold another hold.
@@ -166,7 +187,9 @@ func newStub(t *testing.T, list []rule, hit func(*backend.Hit)) *stub {
 	return &stub{l}
 }
 
-func (s *stub) ShouldRateLimit(ctx context.Context, message *rlsv3.RateLimitRequest, _ ...grpc.CallOption) (*rlsv3.RateLimitResponse, error) {
+func (s *stub) ShouldRateLimit(ctx context.Context, message *rlsv3.RateLimitRequest,
+	_ ...grpc.CallOption,
+) (*rlsv3.RateLimitResponse, error) {
 	time.Sleep(time.Millisecond)
 	defer time.Sleep(time.Millisecond)
 	req := limiter.Request{Domain: []byte(message.Domain), DefaultAmount: 1, Now: time.Now()}

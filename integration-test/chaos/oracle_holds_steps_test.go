@@ -58,9 +58,15 @@ func TestFullestHeld(t *testing.T) {
 
 		{"the rest of a settlement is free", reservations, four + "1 settle:3 8-9 OK; 5 take 10-15 OK", 3 + 20},
 		{"more than was reserved may exceed the limit", reservations, four + "1 settle:9 8-9 OK", 20},
-		{"a settlement is charged to the end of the window", reservations, "1 take 0-5 OK; 1 settle:4 100-105 OK; 2 take 1800-1805 OK", 4 + 5},
+		{
+			"a settlement is charged to the end of the window", reservations,
+			"1 take 0-5 OK; 1 settle:4 100-105 OK; 2 take 1800-1805 OK", 4 + 5,
+		},
 		{"and no longer", reservations, "1 take 0-5 OK; 1 settle:4 100-105 OK; 2 take 2000-2005 OK", 5},
-		{"a settlement in one of two windows", reservations, "1 take 1900-1905 OK; 1 settle:4 1990-2010 OK; 2 take 2020-2025 OK", 5},
+		{
+			"a settlement in one of two windows", reservations,
+			"1 take 1900-1905 OK; 1 settle:4 1990-2010 OK; 2 take 2020-2025 OK", 5,
+		},
 		{"a reservation without a settlement is charged", reservations, "1 take 0-5 OK; 2 take 1500-1505 OK", 10},
 		{"a released one is not", reservations, "1 take 0-5 OK; 1 release 10-15 OK; 2 take 1500-1505 OK", 5},
 		{"an open one counts in the next window, too", reservations, "1 take 1900-1905 OK; 2 take 2100-2105 OK", 10},
@@ -68,7 +74,8 @@ func TestFullestHeld(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if got, _ := fullestHeld(test.kind, 1, holdsOf(holdCalls(t, test.calls))); got.admitted != test.want || got.most != limit {
+			if got, _ := fullestHeld(test.kind, 1, holdsOf(holdCalls(t, test.calls))); got.admitted != test.want ||
+				got.most != limit {
 				t.Errorf("got %+v, want %d of %d", got, test.want, limit)
 			}
 		})
@@ -95,29 +102,57 @@ func TestWronglyRefused(t *testing.T) {
 		want  string
 	}{
 		{"four are taken", slots, four + "5 take 10-15 OVER", false, ""},
-		{"three are taken", slots, "1 take 0-5 OK; 2 take 0-5 OK; 3 take 0-5 OK; 5 take 10-15 OVER", false, "hold 5 was refused although at most 15 of 20 were taken"},
+		{
+			"three are taken", slots, "1 take 0-5 OK; 2 take 0-5 OK; 3 take 0-5 OK; 5 take 10-15 OVER", false,
+			"hold 5 was refused although at most 15 of 20 were taken",
+		},
 		{"a slot was released", slots, four + "1 release 6-8 OK; 5 take 10-15 OVER", false, "at most 15 of 20"},
 		{"a slot was being released", slots, four + "1 release 6-12 OK; 5 take 10-15 OVER", false, ""},
 		{"a slot may not be released", slots, four + "1 release 6-8 ERROR; 5 take 10-15 OVER", false, ""},
 		{"a slot of a dead caller returns", slots, four + "5 take 1006-1010 OVER", false, "at most 0 of 20"},
 		{"a slot of a dead caller has not returned", slots, four + "5 take 1005-1010 OVER", false, ""},
-		{"one without an answer may be taken late", slots, "1 take 0-5 OK; 2 take 0-5 OK; 3 take 0-5 OK; 4 take 0-5 ERROR; 5 take 1004-1010 OVER", false, ""},
-		{"one without an answer is taken by then", slots, "4 take 0-5 ERROR; 5 take 2200-2210 OVER", false, "at most 0 of 20"},
+		{
+			"one without an answer may be taken late", slots,
+			"1 take 0-5 OK; 2 take 0-5 OK; 3 take 0-5 OK; 4 take 0-5 ERROR; 5 take 1004-1010 OVER", false, "",
+		},
+		{
+			"one without an answer is taken by then", slots, "4 take 0-5 ERROR; 5 take 2200-2210 OVER", false,
+			"at most 0 of 20",
+		},
 		{"a refused one is not taken", slots, "1 take 0-5 OVER", false, "at most 0 of 20"},
 		{"a repeat", slots, four + "1 take 10-15 OVER", false, "hold 1 was refused although it was open"},
-		{"a repeat after its time", slots, "1 take 0-5 OK; 2 take 500-505 OK; 3 take 500-505 OK; 4 take 500-505 OK; 5 take 1006-1007 OK; 1 take 1008-1010 OVER", false, ""},
+		{
+			"a repeat after its time", slots,
+			"1 take 0-5 OK; 2 take 500-505 OK; 3 take 500-505 OK; 4 take 500-505 OK; 5 take 1006-1007 OK; 1 take 1008-1010 OVER",
+			false, "",
+		},
 		{"a release", slots, "1 take 0-5 OK; 1 release 10-15 OVER", false, "the end of hold 1 was refused"},
-		{"a repeat after the release takes no slot", slots, four + "1 release 6-7 OK; 1 take 8-9 OK; 5 take 10-15 OVER", false, "at most 15 of 20"},
+		{
+			"a repeat after the release takes no slot", slots, four + "1 release 6-7 OK; 1 take 8-9 OK; 5 take 10-15 OVER",
+			false, "at most 15 of 20",
+		},
 		{"but may if the release was lost", slots, four + "1 release 6-7 OK; 1 take 8-9 OK; 5 take 10-15 OVER", true, ""},
 
 		{"the store does not count what the process took", slots, four + "5 take 10-15 OVER local", false, "at most 0 of 20"},
-		{"the process counts what it took", slots, strings.ReplaceAll(four, "OK", "OK local") + "5 take 10-15 OVER local", false, ""},
-		{"the store may, if the process did", slots, strings.ReplaceAll(four, "OK", "OK local") + "5 take 10-15 OVER", false, ""},
+		{
+			"the process counts what it took", slots, strings.ReplaceAll(four, "OK", "OK local") + "5 take 10-15 OVER local",
+			false, "",
+		},
+		{
+			"the store may, if the process did", slots, strings.ReplaceAll(four, "OK", "OK local") + "5 take 10-15 OVER",
+			false, "",
+		},
 		{"a release elsewhere", slots, four + "1 release 6-8 OK local; 5 take 10-15 OVER", false, ""},
 
-		{"the rest of a settlement is free", reservations, four + "1 settle:0 6-8 OK; 5 take 10-15 OVER", false, "at most 15 of 20"},
+		{
+			"the rest of a settlement is free", reservations, four + "1 settle:0 6-8 OK; 5 take 10-15 OVER", false,
+			"at most 15 of 20",
+		},
 		{"what was settled is not", reservations, four + "1 settle:1 6-8 OK; 5 take 10-15 OVER", false, ""},
-		{"what was settled is, in the next window", reservations, "1 take 0-5 OK; 1 settle:99 6-8 OK; 5 take 2001-2015 OVER", false, "at most 0 of 20"},
+		{
+			"what was settled is, in the next window", reservations, "1 take 0-5 OK; 1 settle:99 6-8 OK; 5 take 2001-2015 OVER",
+			false, "at most 0 of 20",
+		},
 		{"what was not settled", reservations, four + "5 take 1900-1905 OVER", false, ""},
 		{"what was not settled, in the next window", reservations, four + "5 take 2001-2005 OVER", false, "at most 0 of 20"},
 	} {

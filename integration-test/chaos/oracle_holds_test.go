@@ -118,7 +118,8 @@ func (h *hold) text(start time.Time) string {
 	var b strings.Builder
 	for _, c := range slices.Concat(h.takes, h.ends) {
 		action := [...]string{take: "take", settle: fmt.Sprint("settle:", c.hold.units), release: "release"}[c.hold.action]
-		fmt.Fprintf(&b, "\n%d %s %d-%d %v", h.id, action, c.sent.Sub(start).Milliseconds(), c.answered().Sub(start).Milliseconds(), c.what)
+		fmt.Fprintf(&b, "\n%d %s %d-%d %v", h.id, action, c.sent.Sub(start).Milliseconds(),
+			c.answered().Sub(start).Milliseconds(), c.what)
 		if c.locally {
 			b.WriteString(" local")
 		}
@@ -145,7 +146,8 @@ func (d decider) decided(c call) bool {
 // reached tells whether a call may have changed what d counts. The process asks the store first, and calls
 // that the store decides change nothing in the process.
 func (d decider) reached(c call) bool {
-	return d.decided(c) && c.what == passed || !d.decided(c) && (!d.locally || c.locally || c.what != passed && c.what != over)
+	return d.decided(c) && c.what == passed ||
+		!d.decided(c) && (!d.locally || c.locally || c.what != passed && c.what != over)
 }
 
 // latest is when a call had its effect on what d counts, at the latest.
@@ -182,7 +184,8 @@ func (h *hold) possible(k kind, d decider, x circumstances) (list []stretch) {
 		}
 	}
 	end := opened.Add(holdTime)
-	if i := slices.IndexFunc(h.ends, func(c call) bool { return d.decided(c) && !lost(c) }); known && i >= 0 && h.ends[i].answered().Before(end) {
+	if i := slices.IndexFunc(h.ends, func(c call) bool { return d.decided(c) && !lost(c) }); known && i >= 0 &&
+		h.ends[i].answered().Before(end) {
 		end = h.ends[i].answered()
 	}
 	if opens {
@@ -231,7 +234,8 @@ func wronglyRefused(k kind, holds []*hold, x circumstances) (complaint string, c
 			}
 			d := decider{c.locally}
 			checked++
-			if first := h.takes[0]; first.what == passed && d.decided(first) && !x.lossy && c.answered().Before(first.sent.Add(holdTime)) {
+			if first := h.takes[0]; first.what == passed && d.decided(first) && !x.lossy &&
+				c.answered().Before(first.sent.Add(holdTime)) {
 				return fmt.Sprintf("hold %d was refused although it was open", h.id), checked
 			}
 			units := 0

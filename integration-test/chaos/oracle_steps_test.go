@@ -29,18 +29,38 @@ func TestFullest(t *testing.T) {
 		{"nothing", window, 1, nil, fullness{0, 20}},
 		{"as many as may", window, 1, [][]span{burst(0, 20, ms, ms)}, fullness{20, 20}},
 		{"one more", window, 1, [][]span{burst(0, 21, ms, ms)}, fullness{21, 20}},
-		{"the windows before and after", window, 1, [][]span{burst(1900*ms, 20, ms, ms), burst(2000*ms, 20, ms, ms)}, fullness{20, 20}},
-		{"at the edge, in whichever", window, 1, [][]span{burst(1000*ms, 20, ms, ms), burst(1999*ms, 5, 0, 10*ms), burst(2100*ms, 20, ms, ms)}, fullness{20, 20}},
-		{"the second window too full", window, 1, [][]span{burst(0, 20, ms, ms), burst(2100*ms, 22, ms, ms)}, fullness{22, 20}},
+		{
+			"the windows before and after", window, 1,
+			[][]span{burst(1900*ms, 20, ms, ms), burst(2000*ms, 20, ms, ms)},
+			fullness{20, 20},
+		},
+		{
+			"at the edge, in whichever", window, 1,
+			[][]span{burst(1000*ms, 20, ms, ms), burst(1999*ms, 5, 0, 10*ms), burst(2100*ms, 20, ms, ms)},
+			fullness{20, 20},
+		},
+		{
+			"the second window too full", window, 1,
+			[][]span{burst(0, 20, ms, ms), burst(2100*ms, 22, ms, ms)},
+			fullness{22, 20},
+		},
 		{"once more", window, 2, [][]span{burst(0, 40, ms, ms)}, fullness{40, 40}},
 
 		{"a log, over the edge", log, 1, [][]span{burst(1900*ms, 11, ms, ms), burst(2000*ms, 10, ms, ms)}, fullness{21, 20}},
 		{"a log, a period apart", log, 1, [][]span{burst(0, 20, 0, ms), burst(2000*ms, 20, 0, ms)}, fullness{20, 20}},
-		{"a log, answered too late to say", log, 1, [][]span{burst(0, 20, 0, ms), burst(1990*ms, 20, 0, 20*ms)}, fullness{20, 20}},
+		{
+			"a log, answered too late to say", log, 1,
+			[][]span{burst(0, 20, 0, ms), burst(1990*ms, 20, 0, 20*ms)},
+			fullness{20, 20},
+		},
 
 		{"a bucket at once", bucket, 1, [][]span{burst(0, 20, 0, ms)}, fullness{20, 20}},
 		{"a bucket at once, and one more", bucket, 1, [][]span{burst(0, 21, 0, ms)}, fullness{21, 20}},
-		{"a bucket, and its drops", bucket, 1, [][]span{burst(0, 20, 0, ms), burst(100*ms, 10, 100*ms, ms)}, fullness{20, 20}},
+		{
+			"a bucket, and its drops", bucket, 1,
+			[][]span{burst(0, 20, 0, ms), burst(100*ms, 10, 100*ms, ms)},
+			fullness{20, 20},
+		},
 		{"drops too soon", bucket, 1, [][]span{burst(0, 20, 0, ms), burst(50*ms, 10, 50*ms, ms)}, fullness{29, 24}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

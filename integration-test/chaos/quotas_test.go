@@ -187,8 +187,8 @@ func (c *cell) judgeQuotas(q *proxies) {
 	}
 }
 
-// fullestQuota is the fullest row of windows, or the first that is too full. Units that arrive in a window were charged in it, or in the one
-// before. When proxies began, there was none before.
+// fullestQuota is the fullest row of windows, or the first that is too full. Units that arrive in a window were charged
+// in it, or in the one before. When proxies began, there was none before.
 func fullestQuota(a allowance, began time.Time, got []units) (worst fullness) {
 	first, _ := window.windowAt(began)
 	inWindow := make(map[int]int)

@@ -34,7 +34,8 @@ type report struct {
 
 func newReport() *report {
 	r := &report{
-		Date: time.Now().UTC().Format(time.DateOnly), Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH, Cores: runtime.NumCPU(),
+		Date: time.Now().UTC().Format(time.DateOnly), Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH,
+		Cores: runtime.NumCPU(),
 		cells: make(map[string]*cell),
 	}
 	command := func(name string, args ...string) string {
@@ -138,7 +139,8 @@ func (c *cell) figures() []string {
 	during := func(n int) string { return percent(n, c.during.all) }
 	d := c.during
 	row := []string{
-		fmt.Sprint(c.calls), during(d.byStore), during(d.locally), during(d.of[unavailable]), fmt.Sprint(c.late), seconds(c.longest),
+		fmt.Sprint(c.calls), during(d.byStore), during(d.locally), during(d.of[unavailable]), fmt.Sprint(c.late),
+		seconds(c.longest),
 		seconds(c.p99[0]) + ", " + seconds(c.p99[1]), seconds(c.first), seconds(c.again),
 		three(func(v vitals) string { return fmt.Sprint(v.Goroutines) }),
 		three(func(v vitals) string { return fmt.Sprint(v.Files) }),
@@ -240,7 +242,8 @@ func (r *report) HoldTime() time.Duration     { return holdTime }
 func (r *report) Before() time.Duration       { return inFull.before }
 func (r *report) During() time.Duration       { return inFull.during }
 func (r *report) Bounds() string {
-	return fmt.Sprintf("at most %.0f %% of the calls late, %d goroutines, %d files and sockets and %d MiB more than before, back within %v, a p99 of %d times that before and the store's timeout",
+	return fmt.Sprintf("at most %.0f %% of the calls late, %d goroutines, %d files and sockets and %d MiB more than "+
+		"before, back within %v, a p99 of %d times that before and the store's timeout",
 		100*mostLate, mostGoroutines, mostFiles, mostMemory>>20, mostRecovery, mostSlower)
 }
 

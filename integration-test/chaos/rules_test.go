@@ -54,7 +54,8 @@ var calendarLocation = func() *time.Location {
 func (k kind) windowAt(at time.Time) (start, end time.Time) {
 	if k == calendar {
 		year, month, day := at.In(calendarLocation).Date()
-		return time.Date(year, month, day, 0, 0, 0, 0, calendarLocation), time.Date(year, month, day+1, 0, 0, 0, 0, calendarLocation)
+		return time.Date(year, month, day, 0, 0, 0, 0, calendarLocation),
+			time.Date(year, month, day+1, 0, 0, 0, 0, calendarLocation)
 	}
 	start = time.Unix(0, at.UnixNano()/int64(period)*int64(period))
 	return start, start.Add(period)
@@ -87,10 +88,14 @@ func rulesFor(store storeName, period time.Duration) (list []rule) {
 	return list
 }
 
-// bothPolicies are two rules with a limit: one whose requests fail while the store does not answer, and one that counts in memory.
+// bothPolicies are two rules with a limit: one whose requests fail while the store does not answer, and one that counts
+// in memory.
 func bothPolicies(domain, name string, k kind, yaml string) (list []rule) {
 	for _, local := range []bool{false, true} {
-		r := rule{domain: domain, name: name + "_error", kind: k, local: local, yaml: yaml + fmt.Sprintf("requests_per_unit: %d", limit)}
+		r := rule{
+			domain: domain, name: name + "_error", kind: k, local: local,
+			yaml: yaml + fmt.Sprintf("requests_per_unit: %d", limit),
+		}
 		if local {
 			r.name = name + "_local"
 		}

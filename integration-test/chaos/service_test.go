@@ -65,7 +65,8 @@ func startService(t *testing.T, rules [][]rule, env []string, hosts string) *ser
 	}
 	s.http, s.grpc, s.debug = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1], "127.0.0.1:"+ports[2]
 	s.proc.Env = append([]string{
-		"HOST=127.0.0.1", "PORT=" + ports[0], "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + ports[1], "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=" + ports[2],
+		"HOST=127.0.0.1", "PORT=" + ports[0], "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + ports[1], "DEBUG_HOST=127.0.0.1",
+		"DEBUG_PORT=" + ports[2],
 		"USE_STATSD=false", "DISABLE_STATS=true",
 		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit",
 		"REPLICAS=1", "LIMIT_DEGRADED_HEADER=" + degradedHeader,

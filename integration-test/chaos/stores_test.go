@@ -103,7 +103,8 @@ func (s *store) env(t *testing.T, host string) []string {
 	env := []string{"BACKEND_TYPE=redis", "REDIS_AUTH_FILE=" + s.passwords}
 	switch s.name {
 	case sentinel:
-		return append(env, "REDIS_TYPE=sentinel", fmt.Sprintf("REDIS_URL=%s,%s", s.sentinel.PrimaryName, strings.Join(s.sentinel.SentinelAddrs, ",")))
+		return append(env, "REDIS_TYPE=sentinel",
+			fmt.Sprintf("REDIS_URL=%s,%s", s.sentinel.PrimaryName, strings.Join(s.sentinel.SentinelAddrs, ",")))
 	case cluster:
 		return append(env, "REDIS_TYPE=cluster", "REDIS_URL="+strings.Join(s.cluster.Addrs, ","))
 	}

@@ -11,8 +11,8 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// conformanceFeatures limit the cases to unary calls of gRPC: other protocols than gRPC, other encodings than protobuf, and
-// HTTP/1.1 and HTTP/3 do not exist on this port. Compressions other than gzip are not part of grpc-go.
+// conformanceFeatures limit the cases to unary calls of gRPC: other protocols than gRPC, other encodings than protobuf,
+// and HTTP/1.1 and HTTP/3 do not exist on this port. Compressions other than gzip are not part of grpc-go.
 const conformanceFeatures = `
 features:
   versions: [HTTP_VERSION_2]

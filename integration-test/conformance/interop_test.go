@@ -27,7 +27,9 @@ type interopCase struct {
 	run  func(context.Context, *grpc.ClientConn)
 }
 
-func ofTestService(f func(context.Context, testpb.TestServiceClient, ...grpc.CallOption)) func(context.Context, *grpc.ClientConn) {
+func ofTestService(f func(context.Context, testpb.TestServiceClient,
+	...grpc.CallOption),
+) func(context.Context, *grpc.ClientConn) {
 	return func(ctx context.Context, cc *grpc.ClientConn) { f(ctx, testpb.NewTestServiceClient(cc)) }
 }
 

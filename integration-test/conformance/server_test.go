@@ -29,7 +29,8 @@ import (
 	"ratelimit/src/frontend/h2"
 )
 
-// The service of connectconformance. Its generated types are in a package that others cannot import, so messages are parsed here.
+// The service of connectconformance. Its generated types are in a package that others cannot import, so messages are
+// parsed here.
 const (
 	conformanceService = "connectrpc.conformance.v1.ConformanceService"
 	conformanceTypes   = "type.googleapis.com/connectrpc.conformance.v1."
@@ -82,8 +83,8 @@ func appendNumber(b []byte, field protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 }
 
-// runConformanceServer is a server as connectconformance starts it: a ServerCompatRequest on stdin says what is needed, and a
-// ServerCompatResponse on stdout where the server listens. SIGTERM ends it.
+// runConformanceServer is a server as connectconformance starts it: a ServerCompatRequest on stdin says what is needed,
+// and a ServerCompatResponse on stdout where the server listens. SIGTERM ends it.
 func runConformanceServer(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -123,7 +124,8 @@ func runConformanceServer(args []string) error {
 	response := appendBytes(nil, 1, []byte("127.0.0.1"))
 	response = appendNumber(response, 2, uint64(l.Addr().(*net.TCPAddr).Port))
 	response = appendBytes(response, 3, certificate)
-	if _, err := os.Stdout.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(response))), response...)); err != nil {
+	if _, err := os.Stdout.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(response))),
+		response...)); err != nil {
 		return err
 	}
 	s := newServer(cfg, log.Printf)
@@ -174,8 +176,8 @@ func conformanceHandler(limit int) *grpc.Server {
 	return g
 }
 
-// answerConformance answers a call of a method as its message demands: after a delay, with metadata, and with data or an error.
-// Either carries a description of the request.
+// answerConformance answers a call of a method as its message demands: after a delay, with metadata, and with data or
+// an error. Either carries a description of the request.
 func answerConformance(ctx context.Context, method string, message []byte) ([]byte, error) {
 	response := parse(only(parse(message)[1]).bytes)
 	if header, trailer := readMetadata(response[1]), readMetadata(response[4]); len(header)+len(trailer) > 0 {
@@ -217,7 +219,8 @@ func readMetadata(headers []value) metadata.MD {
 		name := strings.ToLower(string(only(header[1]).bytes))
 		for _, v := range header[2] {
 			text := string(v.bytes)
-			if decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "=")); err == nil && strings.HasSuffix(name, "-bin") {
+			if decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "=")); err == nil &&
+				strings.HasSuffix(name, "-bin") {
 				text = string(decoded)
 			}
 			md.Append(name, text)
@@ -241,7 +244,8 @@ func appendMetadata(b []byte, md metadata.MD) []byte {
 	return b
 }
 
-// hasErrorOrMetadata reports whether a message demands an answer with details of an error or with metadata. A handler answers these.
+// hasErrorOrMetadata reports whether a message demands an answer with details of an error or with metadata. A handler
+// answers these.
 func hasErrorOrMetadata(message []byte) bool {
 	response := parse(only(parse(message)[1]).bytes)
 	return len(response[1])+len(response[3])+len(response[4]) > 0

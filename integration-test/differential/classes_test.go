@@ -72,7 +72,8 @@ var classes = []class{
 	{
 		name: "text of a limit", sentence: "The text of `limit` has single spaces, and `WEEK` instead of `7`.",
 		explains: func(d *difference) bool {
-			return d.what == "answer dynamic metadata descriptors" && strings.ReplaceAll(d.upstream, "unit:7", "unit:WEEK") == d.here
+			return d.what == "answer dynamic metadata descriptors" &&
+				strings.ReplaceAll(d.upstream, "unit:7", "unit:WEEK") == d.here
 		},
 	},
 	{
@@ -89,7 +90,8 @@ var classes = []class{
 	{
 		name: "unlimited in /rlconfig", sentence: "It shows unlimited rules as `unlimited`",
 		explains: func(d *difference) bool {
-			return d.what == "rlconfig" && strings.Contains(d.upstream, ": unit=UNKNOWN ") && strings.Contains(d.here, ": unlimited, ")
+			return d.what == "rlconfig" && strings.Contains(d.upstream, ": unit=UNKNOWN ") &&
+				strings.Contains(d.here, ": unlimited, ")
 		},
 	},
 	{
@@ -103,7 +105,8 @@ var classes = []class{
 		},
 	},
 	{
-		name: "stop is atomic", sentence: "The counter that refuses does not grow, and rules in shadow mode refuse nothing.", diverges: true,
+		name: "stop is atomic", sentence: "The counter that refuses does not grow, and rules in shadow mode refuse nothing.",
+		diverges: true,
 		explains: func(d *difference) bool {
 			return d.env.has(stopSetting) && (d.refuses() || d.hasFlag("shadow_mode")) && (d.is("redis ") || d.decides())
 		},
@@ -135,7 +138,8 @@ var classes = []class{
 		},
 	},
 	{
-		name: "older: stars", sentence: "A `*` in a rule stands for other text only at the end of `key_value`", diverges: true,
+		name: "older: stars", sentence: "A `*` in a rule stands for other text only at the end of `key_value`",
+		diverges: true,
 		explains: func(d *difference) bool {
 			if d.what == "load" {
 				return d.upstream == "refused" && d.allRules().any(func(r *descriptor) bool {

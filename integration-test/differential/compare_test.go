@@ -35,11 +35,14 @@ func compareAnswers(theirs, ours answer) []difference {
 	}
 	compare("headers", headers(a.GetResponseHeadersToAdd()), headers(b.GetResponseHeadersToAdd()))
 	compareMetadata(a.GetDynamicMetadata().AsMap(), b.GetDynamicMetadata().AsMap(), compare)
-	compare("other fields", len(a.GetRequestHeadersToAdd())+len(a.GetRawBody()), len(b.GetRequestHeadersToAdd())+len(b.GetRawBody()))
+	compare("other fields", len(a.GetRequestHeadersToAdd())+len(a.GetRawBody()),
+		len(b.GetRequestHeadersToAdd())+len(b.GetRawBody()))
 	return found
 }
 
-func compareStatuses(place string, a, b *rlsv3.RateLimitResponse_DescriptorStatus, compare func(what string, a, b any)) {
+func compareStatuses(place string, a, b *rlsv3.RateLimitResponse_DescriptorStatus,
+	compare func(what string, a, b any),
+) {
 	compare(place+"code", a.GetCode(), b.GetCode())
 	compare(place+"limit", limitText(a.GetCurrentLimit()), limitText(b.GetCurrentLimit()))
 	compare(place+"remaining", a.GetLimitRemaining(), b.GetLimitRemaining())

@@ -27,7 +27,8 @@ const (
 type tally struct {
 	trials, requests, refused, crashes, disturbed, diverged int
 	classes                                                 map[string]int
-	failures                                                map[string]bool // kinds of differences without a class, each shown once
+	// kinds of differences without a class, each shown once
+	failures map[string]bool
 }
 
 // TestDifferential plays sets of rules on both programs.
@@ -174,9 +175,12 @@ func (d *difference) String() string {
 }
 
 func (s *tally) log(t *testing.T) {
-	t.Logf("%d sets of rules (%d refused by both) and %d requests were compared; counters differed %d times after a difference that is meant, upstream "+
-		"ended at %d requests, and %d sets were disturbed by the clock", s.trials, s.refused, s.requests, s.diverged, s.crashes, s.disturbed)
-	names := slices.SortedFunc(maps.Keys(s.classes), func(a, b string) int { return cmp.Compare(s.classes[b], s.classes[a]) })
+	t.Logf("%d sets of rules (%d refused by both) and %d requests were compared; counters differed %d times after a "+
+		"difference that is meant, upstream "+
+		"ended at %d requests, and %d sets were disturbed by the clock", s.trials, s.refused, s.requests, s.diverged,
+		s.crashes, s.disturbed)
+	names := slices.SortedFunc(maps.Keys(s.classes),
+		func(a, b string) int { return cmp.Compare(s.classes[b], s.classes[a]) })
 	for _, name := range names {
 		t.Logf("%6d %s", s.classes[name], name)
 	}

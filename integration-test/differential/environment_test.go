@@ -56,7 +56,8 @@ func (e environment) has(name string) bool {
 
 // sameExpiries reports whether both programs choose the same expiry: without a random part.
 func (e environment) sameExpiries() bool {
-	return slices.ContainsFunc([]string{"0", "1", "-5"}, func(jitter string) bool { return e.has("EXPIRATION_JITTER_MAX_SECONDS=" + jitter) })
+	return slices.ContainsFunc([]string{"0", "1", "-5"},
+		func(jitter string) bool { return e.has("EXPIRATION_JITTER_MAX_SECONDS=" + jitter) })
 }
 
 func (e environment) String() string { return strings.Join(e.vars, " ") }

@@ -17,9 +17,10 @@ func (d *difference) is(start string) bool { return strings.HasPrefix(d.what, st
 
 // decides reports whether a part of the answer differs that says what was decided.
 func (d *difference) decides() bool {
-	return d.is("answer ") && slices.ContainsFunc([]string{" code", "HTTP status", " remaining", "headers"}, func(end string) bool {
-		return strings.HasSuffix(d.what, end)
-	})
+	return d.is("answer ") && slices.ContainsFunc([]string{" code", "HTTP status", " remaining", "headers"},
+		func(end string) bool {
+			return strings.HasSuffix(d.what, end)
+		})
 }
 
 // anyAsked reports whether f is true for one of the requests so far.
@@ -64,9 +65,10 @@ func (d *difference) bans() bool {
 // olderQuota reports whether upstream's answer has a status as quota rules that are over have it in older versions:
 // with a limit, and without a time until reset.
 func (d *difference) olderQuota() bool {
-	return slices.ContainsFunc(d.answers[0].response.GetStatuses(), func(s *rlsv3.RateLimitResponse_DescriptorStatus) bool {
-		return s.GetCurrentLimit() != nil && s.GetDurationUntilReset() == nil
-	})
+	return slices.ContainsFunc(d.answers[0].response.GetStatuses(),
+		func(s *rlsv3.RateLimitResponse_DescriptorStatus) bool {
+			return s.GetCurrentLimit() != nil && s.GetDurationUntilReset() == nil
+		})
 }
 
 // sharesCounter reports whether the requests so far asked for one counter with two limits, one of which came with a

@@ -35,14 +35,18 @@ const (
 )
 
 // oddTexts are values of requests only.
-var oddTexts = []string{"\x00", "new\nline", "tab\t", "*", strings.Repeat("long", 100), " ", "192.168.1.1:80", "1.2.3.4.5"}
+var oddTexts = []string{
+	"\x00", "new\nline", "tab\t", "*", strings.Repeat("long", 100), " ", "192.168.1.1:80",
+	"1.2.3.4.5",
+}
 
 // badBytes replace badMark: a message of protobuf has a length before each text, so they are as many.
 var badBytes = []byte{0xff, 0xfe, 'a', 0x80}
 
 // bodies are sent to /json as they are.
 var bodies = []string{
-	"", "{}", "null", "[]", "x", `{"nonsense": 1}`, `{"domain": 5}`, `{"domain": "$domain"}`, `{"domain": "$domain", "descriptors": []}`,
+	"", "{}", "null", "[]", "x", `{"nonsense": 1}`, `{"domain": 5}`, `{"domain": "$domain"}`,
+	`{"domain": "$domain", "descriptors": []}`,
 	`{"domain": "$domain", "descriptors": [{}]}`, `{"domain": "$domain", "descriptors": [{"entries": [{"key": "a"}]}]}`,
 	`{"domain": "$domain", "descriptors": [{"entries": [{"key": "a", "value": "x"}], "hits_addend": "2"}], "hitsAddend": "3"}`,
 	`{"domain": "$domain", "descriptors": [{"entries": [{"key": "a", "value": "x"}]}], "hitsAddend": -1}`,
@@ -124,7 +128,8 @@ func randomQuestion(r *rand.Rand, all *rules) *commonv3.RateLimitDescriptor {
 	if one(r, 6) {
 		question.HitsAddend = wrapperspb.UInt64(uint64(r.IntN(4)))
 		if one(r, 12) {
-			question.HitsAddend.Value = pick(r, []uint64{1000, 1 << 33, maxAddend - 1, maxAddend, maxAddend + 1, 1 << 62, 1 << 63, 1<<64 - 1})
+			question.HitsAddend.Value = pick(r,
+				[]uint64{1000, 1 << 33, maxAddend - 1, maxAddend, maxAddend + 1, 1 << 62, 1 << 63, 1<<64 - 1})
 		}
 	}
 	if one(r, 20) {

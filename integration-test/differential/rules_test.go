@@ -44,26 +44,37 @@ var (
 	oddValues  = []string{"", "a:b|c", "sp ace", "q\"uote", "=", "€", "%d", "x=y", "true", "null", "~"}
 	units      = []string{"second", "minute", "hour", "day", "week", "month", "year", "MINUTE", "Hour"}
 	names      = []string{"n1", "n2", "n3"}
-	metadata   = []string{"{m: 1}", "{m: x, n: {o: 1}}", "{n: {o: 2, p: [1, two, {q: r}]}}", "{m: true, r: null, s: 1.5}", "{}"}
+	metadata   = []string{
+		"{m: 1}", "{m: x, n: {o: 1}}", "{n: {o: 2, p: [1, two, {q: r}]}}",
+		"{m: true, r: null, s: 1.5}", "{}",
+	}
 )
 
 // Mistakes, and notations that look like some.
 var (
 	descriptorMistakes = []string{
-		"unknown_key: 1", "unit: minute", "value: 1.5", "key: \"\"", "share_threshold: true", "detailed_metric: yes", "shadow_mode: \"true\"",
-		"metadata: [1]", "descriptors: {}", "rate_limit: []", "rate_limit: {}", "descriptors: null", "rate_limit: null", "5: x", "value: [x]",
-		"name: n1", "requests_per_unit: 5", "domain: other", "quota_mode: 1", "value: 5", "value: true", "value: null", "value: 2001-01-01",
+		"unknown_key: 1", "unit: minute", "value: 1.5", "key: \"\"", "share_threshold: true", "detailed_metric: yes",
+		"shadow_mode: \"true\"",
+		"metadata: [1]", "descriptors: {}", "rate_limit: []", "rate_limit: {}", "descriptors: null", "rate_limit: null",
+		"5: x", "value: [x]",
+		"name: n1", "requests_per_unit: 5", "domain: other", "quota_mode: 1", "value: 5", "value: true", "value: null",
+		"value: 2001-01-01",
 		"metadata: null", "value: 0x10", "value: 1_000", "value: ~", "detailed_metric: on", "value: 010",
 	}
 	limitMistakes = []string{
-		"unit: fortnight", "unit: unknown", "unit: \"\"", "requests_per_unit: -1", "requests_per_unit: 1.5", "requests_per_unit: \"5\"",
-		"requests_per_unit: 4294967296", "requests_per_unit: 4294967295", "unlimited: true", "requests_per_unit: 0x10", "requests_per_unit: 1_000",
-		"replaces: [{name: \"\"}]", "replaces: [{name: n1}, {name: n9}]", "replaces: {name: n1}", "replaces: [n1]", "shadow_mode: true", "nonsense: 1",
-		"unit: null", "requests_per_unit: null", "name: 5", "unlimited: no", "requests_per_unit: 010", "replaces: null", "key: a", "unit: 5",
+		"unit: fortnight", "unit: unknown", "unit: \"\"", "requests_per_unit: -1", "requests_per_unit: 1.5",
+		"requests_per_unit: \"5\"",
+		"requests_per_unit: 4294967296", "requests_per_unit: 4294967295", "unlimited: true", "requests_per_unit: 0x10",
+		"requests_per_unit: 1_000",
+		"replaces: [{name: \"\"}]", "replaces: [{name: n1}, {name: n9}]", "replaces: {name: n1}", "replaces: [n1]",
+		"shadow_mode: true", "nonsense: 1",
+		"unit: null", "requests_per_unit: null", "name: 5", "unlimited: no", "requests_per_unit: 010", "replaces: null",
+		"key: a", "unit: 5",
 		"requests_per_unit: 1e3", "name: null", "requests_per_unit: true",
 	}
 	rootMistakes = []string{
-		"domain: \"\"", "nonsense: 1", "descriptors: {a: b}", "descriptors: [5]", "descriptors: [[]]", "unit: minute", "key: a", "- x", "descriptors: null", "? [a]",
+		"domain: \"\"", "nonsense: 1", "descriptors: {a: b}", "descriptors: [5]", "descriptors: [[]]", "unit: minute",
+		"key: a", "- x", "descriptors: null", "? [a]",
 	}
 )
 

@@ -71,7 +71,8 @@ func (s *side) start(t *testing.T, root string, env environment) {
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
 		"PORT=" + ports[0], "GRPC_PORT=" + ports[1], "DEBUG_PORT=" + ports[2],
 		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit",
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + s.main.Addr, "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=" + s.sec.Addr,
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + s.main.Addr, "REDIS_PERSECOND_SOCKET_TYPE=tcp",
+		"REDIS_PERSECOND_URL=" + s.sec.Addr,
 		"REDIS_TIMEOUT=10s", "REDIS_PERSECOND_TIMEOUT=10s", // a busy machine may take longer than this service's default
 		"USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + s.sink.port, "STATS_FLUSH_INTERVAL=20ms",
 	}, s.own, env.vars)}
@@ -138,7 +139,8 @@ func (s *side) ask(ctx context.Context, q *request, domain string) (answer, erro
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var reply []byte
-	err = s.conn.Invoke(ctx, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, data, &reply, grpc.ForceCodec(rawCodec{}))
+	err = s.conn.Invoke(ctx, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, data, &reply,
+		grpc.ForceCodec(rawCodec{}))
 	if err != nil {
 		return answer{code: status.Code(err), text: status.Convert(err).Message()}, nil
 	}

@@ -76,7 +76,8 @@ func (s *sink) snapshot(prefixes ...string) map[string]int64 {
 
 // comparedCounters begin the names of the counters that are compared.
 var comparedCounters = []string{
-	serviceStats + "rate_limit.", serviceStats + "call.", serviceStats + "global_shadow_mode", "ratelimit_server.ShouldRateLimit.total_requests",
+	serviceStats + "rate_limit.", serviceStats + "call.", serviceStats + "global_shadow_mode",
+	"ratelimit_server.ShouldRateLimit.total_requests",
 }
 
 // serviceStats begins the names of counters of rules and of the service.

@@ -315,7 +315,10 @@ func (p *pair) compareCounters(before [2]map[string]int64) []difference {
 	var found []difference
 	for _, name := range names {
 		if theirs[name] != ours[name] {
-			found = append(found, difference{what: "counters " + name, upstream: fmt.Sprint(theirs[name]), here: fmt.Sprint(ours[name])})
+			found = append(found, difference{
+				what: "counters " + name, upstream: fmt.Sprint(theirs[name]),
+				here: fmt.Sprint(ours[name]),
+			})
 		}
 	}
 	return found

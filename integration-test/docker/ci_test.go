@@ -22,17 +22,20 @@ import (
 // ciFile makes the image that checks rules in CI.
 const ciFile = "deploy/ci/Dockerfile"
 
-// ciCommands returns the two commands in the comments of ciFile: the first builds the image, the second one checks a repository of rules.
+// ciCommands returns the two commands in the comments of ciFile: the first builds the image, the second one checks a
+// repository of rules.
 func ciCommands(t *testing.T) (build, check string) {
 	t.Helper()
 	list := commandsIn(t, filepath.Join(repository, ciFile))
-	if len(list) != 2 || !strings.HasPrefix(list[0], "docker build ") || !strings.HasPrefix(list[1], "docker run ") || !strings.HasSuffix(list[1], " ratelimit-ci") {
+	if len(list) != 2 || !strings.HasPrefix(list[0], "docker build ") || !strings.HasPrefix(list[1], "docker run ") ||
+		!strings.HasSuffix(list[1], " ratelimit-ci") {
 		t.Fatalf("%s: commands %q, want one that builds ratelimit-ci, and one that runs it", ciFile, list)
 	}
 	return list[0], list[1]
 }
 
-// testCI builds the image of ciFile, and checks changes of examples/rules-repo with it, as the comments of ciFile and the job for GitLab say.
+// testCI builds the image of ciFile, and checks changes of examples/rules-repo with it, as the comments of ciFile and
+// the job for GitLab say.
 func (e *engine) testCI(t *testing.T, source string) {
 	defer step(t, "all of it")()
 	build, check := ciCommands(t)
@@ -42,7 +45,8 @@ func (e *engine) testCI(t *testing.T, source string) {
 	if r := e.shell(t, source, build); r.code != 0 {
 		t.Fatalf("%s: exit %d\n%s", build, r.code, r.out)
 	}
-	good, bad, job := e.rulesCheckout(t, source, "s/: 5}/: 4}/"), e.rulesCheckout(t, source, "s/rate_limit:/rate_limt:/"), gitLabJob(t)
+	good, bad, job := e.rulesCheckout(t, source, "s/: 5}/: 4}/"), e.rulesCheckout(t, source, "s/rate_limit:/rate_limt:/"),
+		gitLabJob(t)
 	with := func(option, command string) string {
 		return strings.Replace(command, "docker run ", "docker run "+option+" ", 1)
 	}
@@ -51,12 +55,16 @@ func (e *engine) testCI(t *testing.T, source string) {
 		code         int
 		want         []string
 	}{
-		{good, check, 0, []string{"== ratelimit check rules\nok: 1 file", "ok    tests/shop_test.yaml", "== ratelimit diff: rules since origin/main\n1 rule tightened", "rules/shop.yaml:"}},
+		{good, check, 0, []string{
+			"== ratelimit check rules\nok: 1 file", "ok    tests/shop_test.yaml",
+			"== ratelimit diff: rules since origin/main\n1 rule tightened", "rules/shop.yaml:",
+		}},
 		{bad, check, 1, []string{`error: rules/shop.yaml:5:5: unknown key "rate_limt"`}},
 		{bad, with("-e FORMAT=github", check), 1, []string{"::error file=rules/shop.yaml,line=5,col=5::unknown key"}},
 		{good, job, 0, []string{"1 rule tightened", "== ratelimit check next\nok: 1 file"}},
 		{bad, job, 1, []string{"error: rules/shop.yaml:5:5: unknown key"}},
-		// The checkout belongs to another user. Without safe.directory in the system's configuration, git reads nothing of it.
+		// The checkout belongs to another user. Without safe.directory in the system's configuration, git reads nothing of
+		// it.
 		{good, with("-e GIT_CONFIG_NOSYSTEM=1", check), 2, []string{"error: no common commit with origin/main here"}},
 	} {
 		r := e.shell(t, tt.dir, tt.command)
@@ -71,12 +79,14 @@ func (e *engine) testCI(t *testing.T, source string) {
 		t.Logf("%s\n\texit %d: %.300s", tt.command, r.code, strings.ReplaceAll(r.out, "\n", "\n\t"))
 	}
 	report, err := os.ReadFile(filepath.Join(good, "rate-limits.md"))
-	if want := "<!-- ratelimit diff rules -->\n### Rate limits: 1 rule tightened"; err != nil || !strings.HasPrefix(string(report), want) {
+	if want := "<!-- ratelimit diff rules -->\n### Rate limits: 1 rule tightened"; err != nil ||
+		!strings.HasPrefix(string(report), want) {
 		t.Errorf("rate-limits.md: %v, want %q at the start of\n%s", err, want, report)
 	}
 }
 
-// gitLabJob returns the command that runs the script of the example's job as GitLab's runner does: a shell of the image reads it.
+// gitLabJob returns the command that runs the script of the example's job as GitLab's runner does: a shell of the image
+// reads it.
 func gitLabJob(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "examples/rules-repo/.gitlab-ci.yml"))
@@ -106,8 +116,9 @@ func (e *engine) shell(t *testing.T, dir, command string) result {
 	return result{string(out), cmd.ProcessState.ExitCode()}
 }
 
-// rulesCheckout returns a clone of a repository that is laid out as examples/rules-repo. The last commit of its branch runs sed with change on
-// rules/shop.yaml, and the file base names the commit before. The image does not know the user who owns all files.
+// rulesCheckout returns a clone of a repository that is laid out as examples/rules-repo. The last commit of its branch
+// runs sed with change on rules/shop.yaml, and the file base names the commit before. The image does not know the user
+// who owns all files.
 func (e *engine) rulesCheckout(t *testing.T, source, change string) string {
 	t.Helper()
 	harness.Program(t, "git", "git")
@@ -125,12 +136,14 @@ sed -i "$2" rules/shop.yaml
 git commit -q -a -m change`, "sh", source, change)
 	cmd.Dir = dir
 	cmd.Env = append(slices.Clone(e.env), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
-		"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@localhost", "GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@localhost")
+		"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@localhost", "GIT_COMMITTER_NAME=test",
+		"GIT_COMMITTER_EMAIL=test@localhost")
 	output(t, cmd)
 	const stranger = "4711:4711"
 	checkout := filepath.Join(dir, "checkout")
 	chown := func(ctx context.Context, owner string) ([]byte, error) {
-		return e.command(ctx, "run", "--rm", "-v", checkout+":/work", "ratelimit-ci", "chown", "-R", owner, "/work").CombinedOutput()
+		return e.command(ctx, "run", "--rm", "-v", checkout+":/work", "ratelimit-ci", "chown", "-R", owner,
+			"/work").CombinedOutput()
 	}
 	t.Cleanup(func() { // so that the directory can be removed
 		if out, err := chown(context.WithoutCancel(t.Context()), fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())); err != nil {
@@ -146,8 +159,8 @@ git commit -q -a -m change`, "sh", source, change)
 // proxySocket is the file at which startProxy listens, in the directory of an engine of runIsolated.
 const proxySocket = "proxy.sock"
 
-// startProxy starts a proxy of HTTP in the network of this machine, for the engine of runIsolated, which has none: the build of ciFile fetches
-// packages of Debian.
+// startProxy starts a proxy of HTTP in the network of this machine, for the engine of runIsolated, which has none: the
+// build of ciFile fetches packages of Debian.
 func startProxy(t *testing.T, dir string) {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(dir, proxySocket))

@@ -60,12 +60,14 @@ type project struct {
 	file string
 }
 
-// shell runs a command of the comments as a user does, in the directory of the compose file. It differs in what a script needs: no
-// terminal, services in the background, an editor that changes a limit, and curl fails if the status is an error, unless it prints it (-i).
+// shell runs a command of the comments as a user does, in the directory of the compose file. It differs in what a
+// script needs: no terminal, services in the background, an editor that changes a limit, and curl fails if the status
+// is an error, unless it prints it (-i).
 func (p *project) shell(t *testing.T, command string) string {
 	t.Helper()
 	command = strings.NewReplacer(
-		"docker compose", strings.Join(p.compose, " "), " up --build", " up -d --build", " exec ", " exec -T ", "curl -i", "curl -isS --max-time 20", "curl ", "curl -fsS --max-time 20 ",
+		"docker compose", strings.Join(p.compose, " "), " up --build", " up -d --build", " exec ", " exec -T ", "curl -i",
+		"curl -isS --max-time 20", "curl ", "curl -fsS --max-time 20 ",
 	).Replace(command)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 	cmd.Dir = p.dir
@@ -135,7 +137,8 @@ func (p *project) down(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	command := func(args ...string) *exec.Cmd {
-		args = append(append(slices.Clone(p.compose[1:]), "-f", p.file, "--profile", "two-redis", "--profile", "memcached", "--profile", "statsd"), args...)
+		args = append(append(slices.Clone(p.compose[1:]), "-f", p.file, "--profile", "two-redis", "--profile", "memcached",
+			"--profile", "statsd"), args...)
 		cmd := exec.CommandContext(ctx, p.compose[0], args...)
 		cmd.Dir, cmd.Env = p.dir, p.env
 		return cmd
@@ -159,7 +162,8 @@ func (p *project) awaitHealthy(t *testing.T) {
 			return fmt.Errorf("no container has the %s", label)
 		}
 		for line := range strings.Lines(states) {
-			if !strings.Contains(line, " Up ") || strings.Contains(line, "health: starting") || strings.Contains(line, "unhealthy") {
+			if !strings.Contains(line, " Up ") || strings.Contains(line, "health: starting") ||
+				strings.Contains(line, "unhealthy") {
 				return fmt.Errorf("%s", states)
 			}
 		}
@@ -196,8 +200,8 @@ func tableRows(t *testing.T) (rows []row) {
 	return rows
 }
 
-// testTable sends the requests of the README's table to Envoy. A request that the service does not answer within Envoy's timeout
-// passes, as on a machine that is busy; then it sends all again in another minute.
+// testTable sends the requests of the README's table to Envoy. A request that the service does not answer within
+// Envoy's timeout passes, as on a machine that is busy; then it sends all again in another minute.
 func (p *project) testTable(t *testing.T) {
 	t.Helper()
 	harness.Await(t, patience, "Envoy answers", func() error { return answers(t, "curl localhost:8888/", 200) })

@@ -63,11 +63,15 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// checkout returns a directory with a copy of the files that the image and the compose files need, which a test may change.
+// checkout returns a directory with a copy of the files that the image and the compose files need, which a test may
+// change.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ratelimit")
-	for _, name := range []string{"Dockerfile", ".dockerignore", "docker-compose.yml", "docker-compose-example.yml", "go.mod", "go.sum", "api", "src", "examples", "deploy/ci"} {
+	for _, name := range []string{
+		"Dockerfile", ".dockerignore", "docker-compose.yml", "docker-compose-example.yml",
+		"go.mod", "go.sum", "api", "src", "examples", "deploy/ci",
+	} {
 		from := os.DirFS(repository)
 		info, err := fs.Stat(from, name)
 		if err != nil {

@@ -22,7 +22,8 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// insideVariable is set in the process that runs in the namespaces of its own engine; it has the directory with the stand-ins.
+// insideVariable is set in the process that runs in the namespaces of its own engine; it has the directory with the
+// stand-ins.
 const insideVariable = "RATELIMIT_DOCKER_CHECK_DIR"
 
 // engine is the Docker engine that the test uses.
@@ -49,7 +50,8 @@ func client(t *testing.T, host string) *engine {
 		}
 	}
 	if e.docker == "" {
-		t.Fatal("no docker command with BuildKit is on the PATH (Debian: apt-get install docker.io; since version 23 the command also needs the plugin buildx)")
+		t.Fatal("no docker command with BuildKit is on the PATH (Debian: apt-get install docker.io; since version 23 the " +
+			"command also needs the plugin buildx)")
 	}
 	// docker-compose runs the docker of the PATH to build.
 	e.env = append(e.env, "PATH="+filepath.Dir(e.docker)+":"+os.Getenv("PATH"))
@@ -63,7 +65,8 @@ func client(t *testing.T, host string) *engine {
 	return e
 }
 
-// hasBuildKit reports whether a docker command can build with BuildKit: built in before version 23, with the plugin buildx since.
+// hasBuildKit reports whether a docker command can build with BuildKit: built in before version 23, with the plugin
+// buildx since.
 func hasBuildKit(path string) bool {
 	if exec.Command(path, "buildx", "version").Run() == nil {
 		return true
@@ -84,7 +87,8 @@ func (e *engine) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a docker command, which must succeed, and returns what it prints on its standard output, without white space around it.
+// run runs a docker command, which must succeed, and returns what it prints on its standard output, without white space
+// around it.
 func (e *engine) run(t *testing.T, args ...string) string {
 	t.Helper()
 	return output(t, e.command(t.Context(), args...))
@@ -108,27 +112,31 @@ func lastLines(text string) string {
 	return strings.Join(lines[max(0, len(lines)-keep):], "")
 }
 
-// runIsolated makes the stand-ins, and runs this test again with an engine of its own. Both are in namespaces, whose first process is
-// that test: when it ends, the kernel kills the engine and all containers, and the mounts are gone.
+// runIsolated makes the stand-ins, and runs this test again with an engine of its own. Both are in namespaces, whose
+// first process is that test: when it ends, the kernel kills the engine and all containers, and the mounts are gone.
 func runIsolated(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Fatal("no engine answers (docker version), and only root can start one: start Docker, name an engine in DOCKER_HOST, or run this as root")
+		t.Fatal("no engine answers (docker version), and only root can start one: start Docker, name an engine in " +
+			"DOCKER_HOST, or run this as root")
 	}
 	for name, pkg := range map[string]string{
-		"dockerd": "docker.io", "containerd": "docker.io", "runc": "docker.io", "unshare": "util-linux", "ip": "iproute2", "iptables": "iptables", "curl": "curl", "git": "git", "mmdebstrap": "mmdebstrap",
+		"dockerd": "docker.io", "containerd": "docker.io", "runc": "docker.io", "unshare": "util-linux", "ip": "iproute2",
+		"iptables": "iptables", "curl": "curl", "git": "git", "mmdebstrap": "mmdebstrap",
 	} {
 		if _, err := exec.LookPath(name); err != nil {
 			t.Fatalf("%v (Debian: apt-get install %s)", err, pkg)
 		}
 	}
-	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM) // so that the directory is removed then, too
+	// so that the directory is removed then, too
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	dir, err := os.MkdirTemp("", "ratelimit-docker-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		err := harness.Retry(time.Minute, func() error { return os.RemoveAll(dir) }) // The killed engine may still write for a moment.
+		// The killed engine may still write for a moment.
+		err := harness.Retry(time.Minute, func() error { return os.RemoveAll(dir) })
 		if err != nil {
 			t.Error(err)
 		}
@@ -151,7 +159,8 @@ func runIsolated(t *testing.T) {
 	}
 }
 
-// removeControlGroups removes the control groups of containers, which are below one of that name and whose processes have been killed.
+// removeControlGroups removes the control groups of containers, which are below one of that name and whose processes
+// have been killed.
 func removeControlGroups(t *testing.T, name string) {
 	t.Helper()
 	err := harness.Retry(10*time.Second, func() error {
@@ -160,7 +169,8 @@ func removeControlGroups(t *testing.T, name string) {
 			groups, _ := filepath.Glob(pattern + name) // The pattern is correct.
 			for _, group := range groups {
 				var all []string
-				_ = filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error { // Remove fails for what is not listed.
+				// Remove fails for what is not listed.
+				_ = filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error {
 					if err == nil && d.IsDir() {
 						all = append(all, path)
 					}

@@ -33,7 +33,10 @@ const (
 func (e *engine) build(t *testing.T, source, tag, arch string, more ...string) (binary string) {
 	t.Helper()
 	defer step(t, "docker build for "+arch)()
-	args := append([]string{"build", "--platform", "linux/" + arch, "--build-arg", "VERSION=1.2.3-check", "--build-arg", "COMMIT=c0ffee", "-t", tag}, more...)
+	args := append([]string{
+		"build", "--platform", "linux/" + arch, "--build-arg", "VERSION=1.2.3-check", "--build-arg",
+		"COMMIT=c0ffee", "-t", tag,
+	}, more...)
 	e.run(t, append(args, source)...)
 	container := e.run(t, "create", "--platform", "linux/"+arch, tag)
 	defer e.run(t, "rm", container)
@@ -88,7 +91,8 @@ func (e *engine) testBuild(t *testing.T, source string) {
 	if c.Size > maxBytes {
 		t.Errorf("the image has %d bytes, want at most %d", c.Size, maxBytes)
 	}
-	if c.Os != "linux" || c.Architecture != "amd64" || c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, []string{"/bin/ratelimit"}) || len(c.Config.ExposedPorts) != 4 {
+	if c.Os != "linux" || c.Architecture != "amd64" || c.Config.User != "65532:65532" ||
+		!slices.Equal(c.Config.Entrypoint, []string{"/bin/ratelimit"}) || len(c.Config.ExposedPorts) != 4 {
 		t.Errorf("the image is %+v", c)
 	}
 	for _, tt := range []struct{ args, want string }{
@@ -97,7 +101,8 @@ func (e *engine) testBuild(t *testing.T, source string) {
 		{"--entrypoint /bin/ratelimit_config_check -v RULES:/rules:ro IMAGE -config_dir /rules", "ok: "},
 		{"-v RULES:/rules:ro IMAGE check /rules", "ok: "}, // time zones included
 	} {
-		args := strings.NewReplacer("IMAGE", image, "RULES", filepath.Join(source, "examples/ratelimit/config")).Replace(tt.args)
+		args := strings.NewReplacer("IMAGE", image, "RULES",
+			filepath.Join(source, "examples/ratelimit/config")).Replace(tt.args)
 		out, err := e.command(t.Context(), append([]string{"run", "--rm"}, strings.Fields(args)...)...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), tt.want) {
 			t.Errorf("docker run %s: %v, want %q in\n%s", tt.args, err, tt.want, out)
@@ -137,7 +142,11 @@ func (e *engine) testReproducible(t *testing.T, source string) {
 		t.Fatal(err)
 	}
 	old := time.Date(2020, 2, 2, 2, 2, 2, 0, time.UTC)
-	err := filepath.WalkDir(other, func(path string, _ fs.DirEntry, err error) error { return errors.Join(err, os.Chtimes(path, old, old)) })
+	err := filepath.WalkDir(other, func(path string, _ fs.DirEntry,
+		err error,
+	) error {
+		return errors.Join(err, os.Chtimes(path, old, old))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +159,8 @@ func (e *engine) testReproducible(t *testing.T, source string) {
 	if !strings.Contains(string(text), cache+" \\\n    CGO_ENABLED=0 ") {
 		t.Fatalf("no %s before CGO_ENABLED=0 in the Dockerfile: change this test, too", cache)
 	}
-	uncached := strings.NewReplacer(cache, strings.Replace(cache, "cache", "tmpfs", 1), "CGO_ENABLED=0", "GOCACHE=/root/.cache/go-build CGO_ENABLED=0").Replace(string(text))
+	uncached := strings.NewReplacer(cache, strings.Replace(cache, "cache", "tmpfs", 1), "CGO_ENABLED=0",
+		"GOCACHE=/root/.cache/go-build CGO_ENABLED=0").Replace(string(text))
 	if err := os.WriteFile(path, []byte(uncached), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +225,8 @@ const question = `{"domain": "check", "descriptors": [{"entries": [{"key": "user
 
 func putRule(t *testing.T, dir string, limit int) {
 	t.Helper()
-	text := fmt.Sprintf("domain: check\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", limit)
+	text := fmt.Sprintf(
+		"domain: check\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", limit)
 	if err := os.WriteFile(filepath.Join(dir, "check.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +245,8 @@ func rulesDir(t *testing.T) string {
 func (e *engine) testHardened(t *testing.T) {
 	rules := rulesDir(t)
 	putRule(t, rules, 70_000)
-	c := e.start(t, "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", "65532", "-v", rules+":/rules:ro",
+	c := e.start(t, "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", "65532", "-v",
+		rules+":/rules:ro",
 		"-p", "127.0.0.1::8080", image, "serve", "--config", "/rules")
 	c.awaitHealth(t, "healthy")
 	if got := c.exec(t, "/bin/ratelimit", "health"); got != "OK" {
@@ -259,7 +271,8 @@ func (e *engine) testHardened(t *testing.T) {
 			return err
 		})
 	}
-	if got := c.exec(t, "/bin/ratelimit_client", "-domain", "check", "-descriptors", "user=kim"); !strings.Contains(got, "OK") {
+	if got := c.exec(t, "/bin/ratelimit_client", "-domain", "check", "-descriptors",
+		"user=kim"); !strings.Contains(got, "OK") {
 		t.Errorf("ratelimit_client: %s", got)
 	}
 	c.exec(t, "/bin/ratelimit_config_check", "-config_dir", "/rules")
@@ -268,7 +281,8 @@ func (e *engine) testHardened(t *testing.T) {
 	var stdout, stderr strings.Builder
 	logs := e.command(t.Context(), "logs", c.id)
 	logs.Stdout, logs.Stderr = &stdout, &stderr
-	if err := logs.Run(); err != nil || stdout.Len() > 0 || !strings.Contains(stderr.String(), "msg=ready") { // as other services of Go do
+	// as other services of Go do
+	if err := logs.Run(); err != nil || stdout.Len() > 0 || !strings.Contains(stderr.String(), "msg=ready") {
 		t.Errorf("docker logs: %v; on stdout:\n%s\non stderr:\n%s", err, stdout.String(), stderr.String())
 	}
 }
@@ -285,7 +299,10 @@ func (c *container) testPrivileges(t *testing.T) {
 		t.Logf("capabilities are not checked: the engine's processes are not visible (%v)", err)
 		return
 	}
-	for _, want := range []string{"Uid:\t65532\t65532\t65532\t65532", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, want := range []string{
+		"Uid:\t65532\t65532\t65532\t65532", "CapPrm:\t0000000000000000",
+		"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
+	} {
 		if !strings.Contains(string(status), want+"\n") {
 			t.Errorf("no %q in\n%s", want, status)
 		}
@@ -306,9 +323,11 @@ func (c *container) testStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(fmt.Sprintf("POST /json HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(question)))
+	write(fmt.Sprintf("POST /json HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+		len(question)))
 	r := bufio.NewReader(conn)
-	if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") { // The service reads the body.
+	// The service reads the body.
+	if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
 		t.Fatalf("%q, %v", line, err)
 	}
 	if _, err := r.ReadString('\n'); err != nil {
@@ -346,7 +365,8 @@ func (c *container) testStop(t *testing.T) {
 func (e *engine) testUnhealthy(t *testing.T) {
 	rules := rulesDir(t)
 	putRule(t, rules, 1)
-	c := e.start(t, "--health-interval", "1s", "--health-retries", "2", "--health-start-period", "1ms", "-e", "BACKEND_TYPE=redis", "-e", "REDIS_SOCKET_TYPE=tcp",
+	c := e.start(t, "--health-interval", "1s", "--health-retries", "2", "--health-start-period", "1ms", "-e",
+		"BACKEND_TYPE=redis", "-e", "REDIS_SOCKET_TYPE=tcp",
 		"-e", "REDIS_URL=127.0.0.1:1", "-v", rules+":/rules:ro", image, "serve", "--config", "/rules")
 	c.awaitHealth(t, "unhealthy")
 	if got := c.inspect(t, "{{range .State.Health.Log}}{{.Output}}{{end}}"); !strings.Contains(got, "status 500: ") {

@@ -25,15 +25,21 @@ type standIn struct {
 
 var standIns = []standIn{
 	{
-		prefix: "golang:", from: "the Go that go.mod names, sh and ln of this machine, and the modules of go.mod as a module proxy, compiled packages", fill: fillGo,
-		config: []string{"ENV PATH=/usr/local/go/bin:/usr/bin:/bin GOPATH=/go GOTOOLCHAIN=local GOPROXY=file:///proxy GOCACHE=/gocache", "WORKDIR /go"},
+		prefix: "golang:", from: "the Go that go.mod names, sh and ln of this machine, and the modules of go.mod as a " +
+			"module proxy, compiled packages", fill: fillGo,
+		config: []string{"ENV PATH=/usr/local/go/bin:/usr/bin:/bin GOPATH=/go GOTOOLCHAIN=local GOPROXY=file:///proxy " +
+			"GOCACHE=/gocache", "WORKDIR /go"},
 	},
 	{
 		prefix: "gcr.io/distroless/static-", from: "users, time zones and certificates of this machine", fill: fillDistroless,
-		config: []string{"ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "USER nonroot", "WORKDIR /home/nonroot"},
+		config: []string{
+			"ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "USER nonroot",
+			"WORKDIR /home/nonroot",
+		},
 	},
 	{
-		prefix: "envoyproxy/envoy:distroless-", from: "Envoy " + harness.EnvoyVersion + " from PyPI, libraries of this machine",
+		prefix: "envoyproxy/envoy:distroless-",
+		from:   "Envoy " + harness.EnvoyVersion + " from PyPI, libraries of this machine",
 		fill: func(t *testing.T, r *root) {
 			fillDistroless(t, r)
 			r.program(t, harness.Envoy(t), "/usr/local/bin/envoy")
@@ -41,12 +47,16 @@ var standIns = []standIn{
 		config: []string{"USER nonroot", `ENTRYPOINT ["/usr/local/bin/envoy"]`, `CMD ["-c", "/etc/envoy/envoy.yaml"]`},
 	},
 	{
-		prefix: "redis:", from: "redis-server of this machine", fill: fillPrograms("sh redis-server redis-cli", "dash redis-server redis-tools"),
+		prefix: "redis:", from: "redis-server of this machine",
+		fill: fillPrograms("sh redis-server redis-cli", "dash redis-server redis-tools"),
 		// The real image accepts connections from other containers, too.
 		config: []string{"USER 65532", "WORKDIR /tmp", `ENTRYPOINT ["sh", "-c", "exec \"$@\" --protected-mode no", "sh"]`},
 	},
 	{prefix: "debian:12", from: "packages of Debian, by mmdebstrap", fill: fillDebian, config: []string{`CMD ["bash"]`}},
-	{prefix: "memcached:", from: "memcached of this machine", fill: fillPrograms("memcached", "memcached"), config: []string{"USER 65532"}},
+	{
+		prefix: "memcached:", from: "memcached of this machine", fill: fillPrograms("memcached", "memcached"),
+		config: []string{"USER 65532"},
+	},
 	{
 		prefix: "prom/statsd-exporter:", from: "the same release, as a Go module",
 		fill: func(t *testing.T, r *root) {
@@ -65,7 +75,8 @@ func standInNames(t *testing.T) (names []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?m)^(?:FROM(?: --platform=\S+)?| +image:) (\S+)`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^(?:FROM(?: --platform=\S+)?| +image:) (\S+)`).FindAllStringSubmatch(
+			string(text), -1) {
 			if m[1] != "ratelimit:local" && m[1] != "${RATELIMIT}" && !slices.Contains(names, m[1]) {
 				names = append(names, m[1])
 			}
@@ -154,7 +165,8 @@ func (r *root) dir(t *testing.T, path string, mode int64) {
 
 func (r *root) text(t *testing.T, path, text string) {
 	t.Helper()
-	r.write(t, &tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: 0o644, Size: int64(len(text))}, strings.NewReader(text))
+	r.write(t, &tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: 0o644, Size: int64(len(text))},
+		strings.NewReader(text))
 }
 
 // file writes the file that source leads to.
@@ -169,7 +181,10 @@ func (r *root) file(t *testing.T, source, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.write(t, &tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: int64(info.Mode().Perm() | 0o444), Size: info.Size(), ModTime: info.ModTime()}, f)
+	r.write(t, &tar.Header{
+		Typeflag: tar.TypeReg, Name: path, Mode: int64(info.Mode().Perm() | 0o444), Size: info.Size(),
+		ModTime: info.ModTime(),
+	}, f)
 }
 
 // tree writes the files below source, but for the directories skip at its top.
@@ -256,7 +271,8 @@ func fillDistroless(t *testing.T, r *root) {
 	}
 }
 
-// fillGo has no downloaded modules but a module proxy, so that the build downloads and verifies them as it does from the real one.
+// fillGo has no downloaded modules but a module proxy, so that the build downloads and verifies them as it does from
+// the real one.
 func fillGo(t *testing.T, r *root) {
 	goCommand := func(program string, args []string, env ...string) string {
 		cmd := exec.Command(program, args...)
@@ -272,7 +288,8 @@ func fillGo(t *testing.T, r *root) {
 	program, download, modules := filepath.Join(goroot, "bin", "go"), []string{"mod", "download"}, t.TempDir()
 	goCommand(program, download, "GOTOOLCHAIN=local") // into the cache of this machine
 	proxy := "GOPROXY=file://" + filepath.Join(goCommand(program, []string{"env", "GOMODCACHE"}), "cache", "download")
-	goCommand(program, download, "GOTOOLCHAIN=local", "GOMODCACHE="+modules, proxy, "GOFLAGS=-modcacherw") // only the modules of go.mod
+	// only the modules of go.mod
+	goCommand(program, download, "GOTOOLCHAIN=local", "GOMODCACHE="+modules, proxy, "GOFLAGS=-modcacherw")
 	r.tree(t, filepath.Join(modules, "cache", "download"), "/proxy", "sumdb")
 
 	// The engine forgets what it has compiled, so the packages are compiled here, once for all runs.
@@ -283,7 +300,10 @@ func fillGo(t *testing.T, r *root) {
 	compiled := filepath.Join(cache, "ratelimit-test", "docker-go-build")
 	for _, arch := range []string{"amd64", "arm64"} {
 		t.Logf("compiling for %s into %s", arch, compiled)
-		goCommand(program, []string{"build", "-trimpath", "-pgo=src/cmd/ratelimit/calls.pgo", "-o", filepath.Join(t.TempDir(), "ratelimit"), "./src/cmd/ratelimit"},
+		goCommand(program, []string{
+			"build", "-trimpath", "-pgo=src/cmd/ratelimit/calls.pgo", "-o",
+			filepath.Join(t.TempDir(), "ratelimit"), "./src/cmd/ratelimit",
+		},
 			"GOTOOLCHAIN=local", "GOCACHE="+compiled, "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	}
 	r.tree(t, compiled, "/gocache", "trim.txt")

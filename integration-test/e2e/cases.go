@@ -68,7 +68,8 @@ var cases = []testCase{
 	newCase("Redis, one hot key", inRedis, "hot", 32, 0.32),
 	newCase("Redis, 4 descriptors", inRedis, "multi", 32, 1),
 	with(newCase("Redis, grpc-go client", inRedis, "uniform", 32, 0.9), func(c *testCase) { c.Client = grpcGo }),
-	with(newCase("over limit, local cache", inLocalCache, "overlimit", 32, 0.15), func(c *testCase) { c.want = "OVER_LIMIT" }),
+	with(newCase("over limit, local cache", inLocalCache, "overlimit", 32, 0.15),
+		func(c *testCase) { c.want = "OVER_LIMIT" }),
 }
 
 func newCase(name string, s store, workload string, inFlight int, target float64) testCase {

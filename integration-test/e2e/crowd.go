@@ -16,21 +16,22 @@ import (
 // crowdTitle is the name of the case with many connections.
 const crowdTitle = "many connections"
 
-// crowdReport is one engine with many connections on memory: each has one call, then all are idle, then they have calls at
-// a fixed rate, and then h2 has bursts: burstCalls calls on each connection, and more as soon as they are answered.
+// crowdReport is one engine with many connections on memory: each has one call, then all are idle, then they have calls
+// at a fixed rate, and then h2 has bursts: burstCalls calls on each connection, and more as soon as they are answered.
 type crowdReport struct {
-	Engine      string       `json:"engine"`
-	Connections int          `json:"connections"`
-	Rate        int          `json:"rate"`               // calls due a second
-	Idle        *spread      `json:"idle_kib,omitempty"` // KiB of memory of an idle connection
-	CPU         *spread      `json:"cpu_us,omitempty"`   // CPU µs of a call
-	P50         *spread      `json:"p50_us,omitempty"`
-	P99         *spread      `json:"p99_us,omitempty"`
-	Unsent      uint64       `json:"unsent"`                  // calls of all rounds that were due and not made
-	BurstCPU    *spread      `json:"burst_cpu_us,omitempty"`  // CPU µs of a call in bursts
-	BurstCores  *spread      `json:"burst_cores,omitempty"`   // cores that 100 calls a second on each connection take, in bursts
-	BurstRate   *spread      `json:"burst_calls_s,omitempty"` // calls/s in bursts
-	Rounds      []crowdRound `json:"rounds"`
+	Engine      string  `json:"engine"`
+	Connections int     `json:"connections"`
+	Rate        int     `json:"rate"`               // calls due a second
+	Idle        *spread `json:"idle_kib,omitempty"` // KiB of memory of an idle connection
+	CPU         *spread `json:"cpu_us,omitempty"`   // CPU µs of a call
+	P50         *spread `json:"p50_us,omitempty"`
+	P99         *spread `json:"p99_us,omitempty"`
+	Unsent      uint64  `json:"unsent"`                 // calls of all rounds that were due and not made
+	BurstCPU    *spread `json:"burst_cpu_us,omitempty"` // CPU µs of a call in bursts
+	// cores that 100 calls a second on each connection take, in bursts
+	BurstCores *spread      `json:"burst_cores,omitempty"`
+	BurstRate  *spread      `json:"burst_calls_s,omitempty"` // calls/s in bursts
+	Rounds     []crowdRound `json:"rounds"`
 }
 
 type crowdRound struct {
@@ -43,7 +44,8 @@ type crowdRound struct {
 
 const (
 	idleTarget = 8 // idleTarget is the most KiB of an idle connection.
-	// burstCalls is how many calls each connection has in flight in bursts. grpc-go's server would need some 10 GB for them.
+	// burstCalls is how many calls each connection has in flight in bursts. grpc-go's server would need some 10 GB for
+	// them.
 	burstCalls  = 100
 	burstWarmup = 3 * time.Second // burstWarmup is longer than the first burst takes.
 	coresTarget = 2               // coresTarget is the most cores for burstCalls calls a second on each connection.
@@ -183,7 +185,8 @@ func (c *crowdReport) String() string {
 	if last.Problem != "" {
 		return fmt.Sprintf("%s, %s: %s", crowdTitle, c.Engine, last.Problem)
 	}
-	line := fmt.Sprintf("%s, %s: idle %.1f KiB, %.2f µs, p50 %d µs, p99 %d µs, %d unsent", crowdTitle, c.Engine, last.IdleKiB, cpu(last.Loaded),
+	line := fmt.Sprintf("%s, %s: idle %.1f KiB, %.2f µs, p50 %d µs, p99 %d µs, %d unsent", crowdTitle, c.Engine,
+		last.IdleKiB, cpu(last.Loaded),
 		last.Loaded.Latency.P50, last.Loaded.Latency.P99, last.Loaded.OpenLoop.Unsent)
 	if b := last.Burst; b != nil {
 		line += fmt.Sprintf("; bursts: %.0f calls/s, %.2f µs", b.Rate, cpu(b))
@@ -191,7 +194,10 @@ func (c *crowdReport) String() string {
 	return line
 }
 
-var crowdHead = []string{"connections", "engine", "idle connection", "target", "calls/s", "CPU", "p50", "p99", "not sent", "bursts: calls/s", "CPU", "cores", "target"}
+var crowdHead = []string{
+	"connections", "engine", "idle connection", "target", "calls/s", "CPU", "p50", "p99",
+	"not sent", "bursts: calls/s", "CPU", "cores", "target",
+}
 
 func (c *crowdReport) row() []string {
 	row := []string{strconv.Itoa(c.Connections), c.Engine}
@@ -202,11 +208,13 @@ func (c *crowdReport) row() []string {
 	if c.Engine == h2 {
 		target = verdict(idleTarget, c.Idle)
 	}
-	row = append(row, fmt.Sprintf("%.1f KiB", c.Idle.Median), target, strconv.Itoa(c.Rate), fmt.Sprintf("%.1f µs", c.CPU.Median),
+	row = append(row, fmt.Sprintf("%.1f KiB", c.Idle.Median), target, strconv.Itoa(c.Rate),
+		fmt.Sprintf("%.1f µs", c.CPU.Median),
 		fmt.Sprintf("%.0f µs", c.P50.Median), fmt.Sprintf("%.0f µs", c.P99.Median), strconv.FormatUint(c.Unsent, 10))
 	if c.BurstCPU == nil {
 		return append(row, "", "", "", "")
 	}
-	return append(row, fmt.Sprintf("%.0f", c.BurstRate.Median), fmt.Sprintf("%.1f µs", c.BurstCPU.Median), fmt.Sprintf("%.2f", c.BurstCores.Median),
+	return append(row, fmt.Sprintf("%.0f", c.BurstRate.Median), fmt.Sprintf("%.1f µs", c.BurstCPU.Median),
+		fmt.Sprintf("%.2f", c.BurstCores.Median),
 		verdict(coresTarget, c.BurstCores))
 }

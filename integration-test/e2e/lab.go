@@ -118,7 +118,8 @@ func (l *lab) start(name string, env []string, path string, args ...string) (*pr
 }
 
 func (l *lab) startEmpty(ctx context.Context) error {
-	p, err := l.start("empty", l.runtimeEnv(), l.binary, "bench", "--null", "127.0.0.1:0", "--null-workers", strconv.FormatUint(uint64(l.opt.nullWorkers), 10))
+	p, err := l.start("empty", l.runtimeEnv(), l.binary, "bench", "--null", "127.0.0.1:0", "--null-workers",
+		strconv.FormatUint(uint64(l.opt.nullWorkers), 10))
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,8 @@ func (l *lab) startRedis(ctx context.Context) (*process, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		p, err := l.start(redisName, nil, l.redisServer, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", l.dir)
+		p, err := l.start(redisName, nil, l.redisServer, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly",
+			"no", "--dir", l.dir)
 		if err != nil {
 			return nil, "", err
 		}

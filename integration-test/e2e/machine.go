@@ -21,7 +21,10 @@ type machine struct {
 }
 
 func examine(ctx context.Context, root string) machine {
-	m := machine{Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH, Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
+	m := machine{
+		Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH, Cores: runtime.NumCPU(),
+		Date: time.Now().UTC().Format(time.DateOnly),
+	}
 	git := func(args ...string) ([]byte, error) {
 		cmd := exec.CommandContext(ctx, "git", args...)
 		cmd.Dir = root

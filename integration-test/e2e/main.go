@@ -81,11 +81,15 @@ func (opt *options) parse(args []string, help io.Writer) error {
 	f.DurationVar(&opt.duration, "duration", 2*time.Second, "how long a server is measured each time")
 	f.DurationVar(&opt.warmup, "warmup", 500*time.Millisecond, "how long it gets calls before that")
 	f.IntVar(&opt.gogc, "gogc", 400, "GOGC of the service and of the empty server")
-	f.Uint32Var(&opt.nullWorkers, "null-workers", rls.StreamWorkerCount(), "stream workers of the empty server; the default is what the service has here")
-	f.StringSliceVar(&opt.engines, "engines", []string{h2, grpcGo}, "values of GRPC_ENGINE to measure the service with; the targets are those of h2")
+	f.Uint32Var(&opt.nullWorkers, "null-workers", rls.StreamWorkerCount(),
+		"stream workers of the empty server; the default is what the service has here")
+	f.StringSliceVar(&opt.engines, "engines", []string{h2, grpcGo},
+		"values of GRPC_ENGINE to measure the service with; the targets are those of h2")
 	f.IntVar(&opt.crowd, "crowd", 10_000, "connections of the case with many")
 	f.IntVar(&opt.crowdRate, "crowd-rate", 10_000, "calls due a second on all of them")
-	f.StringVar(&opt.only, "only", "", "regular expression: measure only cases whose name it matches, such as 'Redis', '2 x 1$', 'half load' or 'connections'")
+	f.StringVar(&opt.only, "only", "",
+		"regular expression: measure only cases whose name it matches, such as 'Redis', '2 x 1$', 'half load' or "+
+			"'connections'")
 	f.StringVar(&opt.jsonFile, "json", "", "file to write everything that was measured to")
 	f.BoolVar(&opt.write, "write", false, "write "+docFile+" and "+plotFile+" anew")
 	if err := f.Parse(args); err != nil {
@@ -97,7 +101,8 @@ func (opt *options) parse(args []string, help io.Writer) error {
 	case opt.rounds < 1:
 		return fmt.Errorf("--rounds %d: must be 1 or more", opt.rounds)
 	case opt.duration < minDuration:
-		return fmt.Errorf("--duration %v: must be %v or more, since CPU time is counted in steps of 10 ms", opt.duration, minDuration)
+		return fmt.Errorf("--duration %v: must be %v or more, since CPU time is counted in steps of 10 ms", opt.duration,
+			minDuration)
 	case opt.warmup < 0:
 		return fmt.Errorf("--warmup %v: must not be below 0", opt.warmup)
 	case len(opt.engines) == 0:
@@ -116,8 +121,10 @@ const minDuration = 100 * time.Millisecond
 
 // command is how to do the same again.
 func (opt *options) command() string {
-	return fmt.Sprintf("go run ./integration-test/e2e --rounds %d --duration %v --warmup %v --gogc %d --null-workers %d --engines %s --crowd %d --crowd-rate %d --write",
-		opt.rounds, opt.duration, opt.warmup, opt.gogc, opt.nullWorkers, strings.Join(opt.engines, ","), opt.crowd, opt.crowdRate)
+	return fmt.Sprintf("go run ./integration-test/e2e --rounds %d --duration %v --warmup %v --gogc %d --null-workers %d "+
+		"--engines %s --crowd %d --crowd-rate %d --write",
+		opt.rounds, opt.duration, opt.warmup, opt.gogc, opt.nullWorkers, strings.Join(opt.engines, ","), opt.crowd,
+		opt.crowdRate)
 }
 
 const (

@@ -54,7 +54,8 @@ func TestFlags(t *testing.T) {
 		}
 	}
 	var help strings.Builder
-	if err := run(t.Context(), []string{"--help"}, &help, &help); err != nil || !strings.Contains(help.String(), "--null-workers") {
+	if err := run(t.Context(), []string{"--help"}, &help, &help); err != nil ||
+		!strings.Contains(help.String(), "--null-workers") {
 		t.Errorf("%v, %q", err, help.String())
 	}
 }
@@ -63,10 +64,12 @@ func TestWithoutRedis(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var out, progress strings.Builder
 	err := run(t.Context(), []string{"--only", "^Redis"}, &out, &progress)
-	if err == nil || err.Error() != "no case is left" || !strings.Contains(progress.String(), "no redis-server on the PATH") {
+	if err == nil || err.Error() != "no case is left" ||
+		!strings.Contains(progress.String(), "no redis-server on the PATH") {
 		t.Errorf("%v, %q", err, progress.String())
 	}
-	if err := run(t.Context(), []string{"--write"}, &out, &progress); err == nil || !strings.Contains(err.Error(), "install it") {
+	if err := run(t.Context(), []string{"--write"}, &out, &progress); err == nil ||
+		!strings.Contains(err.Error(), "install it") {
 		t.Error(err)
 	}
 	s := selection{cases: slices.Clone(cases), tails: slices.Clone(tailStores)}
@@ -118,7 +121,8 @@ func TestRun(t *testing.T) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Rounds != 2 || r.Duration != 0.3 || r.Warmup != 0.05 || r.GOGC != 800 || r.NullWorkers != 2 || r.Go != runtime.Version() || r.Interrupted {
+	if r.Rounds != 2 || r.Duration != 0.3 || r.Warmup != 0.05 || r.GOGC != 800 || r.NullWorkers != 2 ||
+		r.Go != runtime.Version() || r.Interrupted {
 		t.Errorf("%+v", r)
 	}
 	if n := len(names) + len(extra); len(r.Cases) != len(names) || strings.Count(progress.String(), "round 2 of 2") != n {
@@ -132,7 +136,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: the turns do not change", c.title())
 		}
 		ours, empty := c.Rounds[1].Ours, c.Rounds[1].Empty
-		if ours.Workload != c.Workload || empty.Workload != c.Workload || ours.Seed != empty.Seed || ours.InFlight != c.InFlight || empty.InFlight != c.InFlight {
+		if ours.Workload != c.Workload || empty.Workload != c.Workload || ours.Seed != empty.Seed ||
+			ours.InFlight != c.InFlight || empty.InFlight != c.InFlight {
 			t.Errorf("%s: unlike loads, %+v, %+v", c.title(), ours, empty)
 		}
 		if _, counted := ours.CPU[redisName]; counted != (c.Store != inMemory) {
@@ -146,11 +151,13 @@ func TestRun(t *testing.T) {
 	if len(r.Tails) != 1 || len(r.Crowds) != 1 {
 		t.Fatalf("%d tails, %d crowds", len(r.Tails), len(r.Crowds))
 	}
-	if e := r.Tails[0].Engines[0]; e.Engine != grpcGo || e.P99.Median < e.P50.Median || e.Worse.Highest != 1 || r.Tails[0].Rounds[1].Rate <= 1 {
+	if e := r.Tails[0].Engines[0]; e.Engine != grpcGo || e.P99.Median < e.P50.Median || e.Worse.Highest != 1 ||
+		r.Tails[0].Rounds[1].Rate <= 1 {
 		t.Errorf("%+v, %+v", e, r.Tails[0].Rounds)
 	}
 	c := r.Crowds[0]
-	if c.Engine != grpcGo || c.CPU.Lowest <= 0 || c.P99.Median < c.P50.Median || c.Unsent != 0 || c.Rounds[1].Loaded.Connections != 20 {
+	if c.Engine != grpcGo || c.CPU.Lowest <= 0 || c.P99.Median < c.P50.Median || c.Unsent != 0 ||
+		c.Rounds[1].Loaded.Connections != 20 {
 		t.Errorf("%+v", c)
 	}
 	for _, round := range c.Rounds {
@@ -209,7 +216,8 @@ func TestLoad(t *testing.T) {
 		problem              string // "": none
 	}{
 		{"as it should be", "uniform", "OK", l.services[serviceKey{inMemory, grpcGo}], ""},
-		{"over from the first to the last", "overlimit", "OVER_LIMIT", l.services[serviceKey{inMemory, grpcGo}], "1 of "}, // no warm-up: the first is OK
+		// no warm-up: the first is OK
+		{"over from the first to the last", "overlimit", "OVER_LIMIT", l.services[serviceKey{inMemory, grpcGo}], "1 of "},
 		{"over", "overlimit", "OVER_LIMIT", l.services[serviceKey{inMemory, grpcGo}], ""},
 		{"never over", "overlimit", "OVER_LIMIT", l.empty, "were answered OK, not OVER_LIMIT"},
 		{"nobody there", "hot", "OK", server{addr: "127.0.0.1:1"}, "cannot reach 127.0.0.1:1"},
@@ -292,7 +300,8 @@ func TestDelayProxy(t *testing.T) {
 	for range 2 {
 		begun, got := time.Now(), make([]byte, 4)
 		_, err := io.WriteString(conn, "ping")
-		if _, readErr := io.ReadFull(conn, got); errors.Join(err, readErr) != nil || string(got) != "ping" || time.Since(begun) < 50*time.Millisecond {
+		if _, readErr := io.ReadFull(conn, got); errors.Join(err, readErr) != nil || string(got) != "ping" ||
+			time.Since(begun) < 50*time.Millisecond {
 			t.Errorf("%q after %v: %v, %v", got, time.Since(begun), err, readErr)
 		}
 	}

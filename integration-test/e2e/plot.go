@@ -29,7 +29,10 @@ func (r *report) plot() ([]byte, error) {
 	var bars []bar
 	add := func(class, label string, ratio float64, value string) {
 		width := int(ratio / upstream * (plotRight - plotLeft))
-		bars = append(bars, bar{Label: label, Value: value, Class: class, Y: plotTop + rowHeight*len(bars), Width: max(1, width)})
+		bars = append(bars, bar{
+			Label: label, Value: value, Class: class, Y: plotTop + rowHeight*len(bars),
+			Width: max(1, width),
+		})
 	}
 	add("scale", "envoyproxy/ratelimit on Redis", upstream, fmt.Sprintf("about %d", upstream))
 	seen := make(map[serviceKey]bool)
@@ -41,7 +44,8 @@ func (r *report) plot() ([]byte, error) {
 			c := r.Cases[i]
 			if k := (serviceKey{s, c.Engine}); c.title() == plotCase(s) && c.CPU != nil && !seen[k] {
 				seen[k] = true
-				add("bar", fmt.Sprintf("this service on %s, %s", storeNames[s], c.Engine), c.CPU.Median, fmt.Sprintf("%.2f", c.CPU.Median))
+				add("bar", fmt.Sprintf("this service on %s, %s", storeNames[s], c.Engine), c.CPU.Median,
+					fmt.Sprintf("%.2f", c.CPU.Median))
 			}
 		}
 	}

@@ -93,7 +93,8 @@ func (c *caseReport) problem() string {
 }
 
 func (r *report) wentWrong() bool {
-	return slices.ContainsFunc(r.tables(), func(t table) bool { return slices.ContainsFunc(t.problems, func(p string) bool { return p != "" }) })
+	return slices.ContainsFunc(r.tables(),
+		func(t table) bool { return slices.ContainsFunc(t.problems, func(p string) bool { return p != "" }) })
 }
 
 // table is rows of cells, with what went wrong in each.
@@ -124,7 +125,10 @@ func (r *report) tables() []table {
 	return []table{cpu, tails, crowds}
 }
 
-var head = []string{"case", "in flight", "engine", "CPU ratio", "lowest – highest", "target", "ours", "of it Redis", "empty", "p50 ratio", "p99 ratio"}
+var head = []string{
+	"case", "in flight", "engine", "CPU ratio", "lowest – highest", "target", "ours", "of it Redis",
+	"empty", "p50 ratio", "p99 ratio",
+}
 
 // cells are the row below head.
 func (c *caseReport) cells() []string {
@@ -201,8 +205,8 @@ func (r *report) markdown() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Table, TailTable and CrowdTable are for the template. Table has a row for each case: the cells of the first engine, and the
-// CPU ratios of the others.
+// Table, TailTable and CrowdTable are for the template. Table has a row for each case: the cells of the first engine,
+// and the CPU ratios of the others.
 func (r *report) Table() string {
 	const engine, ratio = 2, 3 // columns of head
 	t := table{head: slices.Delete(slices.Clone(head), engine, engine+1)}

@@ -34,8 +34,14 @@ func result(cpu, redis float64, p50, p99 int64) *bench.Result {
 // sample is a report in which each kind of row comes up.
 func sample() *report {
 	r := newReport(
-		&options{rounds: 3, duration: 4e9, warmup: 1e9, gogc: 400, nullWorkers: 16, engines: []string{h2, grpcGo}, crowd: 10_000, crowdRate: 20_000},
-		machine{Commit: "0123456789ab", Modified: true, Go: "go1.26.0", CPU: "A <fast> CPU & more", Cores: 2, Date: "2026-01-02"},
+		&options{
+			rounds: 3, duration: 4e9, warmup: 1e9, gogc: 400, nullWorkers: 16, engines: []string{h2, grpcGo},
+			crowd: 10_000, crowdRate: 20_000,
+		},
+		machine{
+			Commit: "0123456789ab", Modified: true, Go: "go1.26.0", CPU: "A <fast> CPU & more", Cores: 2,
+			Date: "2026-01-02",
+		},
 		&selection{cases: ofEngines(cases, []string{h2, grpcGo}), tails: tailStores, crowds: []string{h2, grpcGo}})
 	r.Redis = "7.0.15"
 	for i, c := range r.Cases {
@@ -44,7 +50,10 @@ func sample() *report {
 			redis = 4
 		}
 		for round := 1; round <= 3; round++ {
-			p := pair{Round: round, Empty: result(10, 0, 100, 1000), Ours: result(1+float64(i)/2+float64(round)/10, redis, 110, int64(900+100*round))}
+			p := pair{
+				Round: round, Empty: result(10, 0, 100, 1000),
+				Ours: result(1+float64(i)/2+float64(round)/10, redis, 110, int64(900+100*round)),
+			}
 			switch {
 			case i == 1 && round == 2: // an outlier
 				p.Ours = result(40, 0, 500, 5000)
@@ -190,12 +199,18 @@ func TestCheck(t *testing.T) {
 		want string
 	}{
 		{"good", func(*bench.Result) {}, ""},
-		{"failed", func(r *bench.Result) { r.Errors, r.FirstError = map[string]uint64{"A": 2, "B": 1}, "A: why" }, "3 of 1000 calls failed, the first with A: why"},
+		{
+			"failed", func(r *bench.Result) { r.Errors, r.FirstError = map[string]uint64{"A": 2, "B": 1}, "A: why" },
+			"3 of 1000 calls failed, the first with A: why",
+		},
 		{"over", func(r *bench.Result) { r.Answers["OVER_LIMIT"] = 1 }, "1 of 1000 calls were answered OVER_LIMIT, not OK"},
 		{"unknown", func(r *bench.Result) { r.Answers["UNKNOWN"] = 5 }, "5 of 1000 calls were answered UNKNOWN, not OK"},
 		{"none", func(r *bench.Result) { r.Requests = 0 }, "no call was made"},
 		{"no Redis", func(r *bench.Result) { delete(r.CPU, redisName) }, "the CPU time of redis is unknown"},
-		{"no time", func(r *bench.Result) { r.CPU[serverName], r.CPU[redisName] = bench.CPU{}, bench.CPU{} }, "it took no time that could be measured"},
+		{
+			"no time", func(r *bench.Result) { r.CPU[serverName], r.CPU[redisName] = bench.CPU{}, bench.CPU{} },
+			"it took no time that could be measured",
+		},
 		{"no percentile", func(r *bench.Result) { r.Latency.P50 = 0 }, "it took no time that could be measured"},
 		{"stopped", func(r *bench.Result) { r.Interrupted = true }, "interrupted"},
 	} {
@@ -261,7 +276,8 @@ func TestPlot(t *testing.T) {
 	}
 	for _, want := range []string{
 		"envoyproxy/ratelimit on Redis", "about 9", "empty grpc-go server",
-		"this service on Redis, grpc-go", "this service on Redis, h2", "this service on memory, grpc-go", "this service on memory, h2",
+		"this service on Redis, grpc-go", "this service on Redis, h2", "this service on memory, grpc-go",
+		"this service on memory, h2",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("nothing about %s", want)
@@ -314,7 +330,8 @@ func TestDocument(t *testing.T) {
 		t.Errorf("%s has nothing about the service", plotFile)
 	}
 	for line := range strings.Lines(document) {
-		if !strings.Contains(line, "{{") && !strings.Contains(string(text), "\n"+line) && !strings.HasPrefix(string(text), line) {
+		if !strings.Contains(line, "{{") && !strings.Contains(string(text), "\n"+line) &&
+			!strings.HasPrefix(string(text), line) {
 			t.Errorf("%s is not what the template makes: no line %q", docFile, line)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 var tailStores = []store{inMemory, inRedis, inFarRedis}
 
 var storeNames = map[store]string{
-	inMemory: "memory", inRedis: "Redis", inLocalCache: "local cache", inFarRedis: fmt.Sprintf("Redis %d ms away", farAway.Milliseconds()),
+	inMemory: "memory", inRedis: "Redis", inLocalCache: "local cache",
+	inFarRedis: fmt.Sprintf("Redis %d ms away", farAway.Milliseconds()),
 }
 
 func tailTitle(s store) string { return "half load, " + storeNames[s] }
@@ -36,7 +37,8 @@ type engineTail struct {
 	Worse *spread `json:"p99_ratio,omitempty"`
 }
 
-// tailRound is a round: the engines one after the other, at half of what the last engine answers when calls follow each other.
+// tailRound is a round: the engines one after the other, at half of what the last engine answers when calls follow each
+// other.
 type tailRound struct {
 	Round   int             `json:"round"` // from 1
 	Rate    float64         `json:"rate"`  // calls due a second
@@ -115,9 +117,11 @@ func (t *tailReport) rows() (rows [][]string) {
 	for _, e := range t.Engines {
 		row := []string{storeNames[t.Store], e.Engine, "–", "–", "–", "–", "–", ""}
 		if e.P99 != nil {
-			rate := spreadOver(t.Rounds, func(r tailRound) bool { return r.Problem == "" }, func(r tailRound) float64 { return r.Rate })
+			rate := spreadOver(t.Rounds, func(r tailRound) bool { return r.Problem == "" },
+				func(r tailRound) float64 { return r.Rate })
 			row = []string{
-				storeNames[t.Store], e.Engine, fmt.Sprintf("%.0f", rate.Median), fmt.Sprintf("%.0f µs", e.P50.Median), fmt.Sprintf("%.0f µs", e.P99.Median),
+				storeNames[t.Store], e.Engine, fmt.Sprintf("%.0f", rate.Median), fmt.Sprintf("%.0f µs", e.P50.Median),
+				fmt.Sprintf("%.0f µs", e.P99.Median),
 				fmt.Sprintf("%.0f – %.0f", e.P99.Lowest, e.P99.Highest), fmt.Sprintf("%.2f", e.Worse.Median), "",
 			}
 			if e.Engine == h2 && len(t.Engines) > 1 {

@@ -30,7 +30,8 @@ func languageServer(t *testing.T) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--ignore-scripts", "yaml-language-server@"+serverVersion)
+	install := exec.CommandContext(ctx, "npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--ignore-scripts",
+		"yaml-language-server@"+serverVersion)
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", install, err, out)
 	}
@@ -69,7 +70,8 @@ func TestEditor(t *testing.T) {
 	})
 	t.Run("mistakes", func(t *testing.T) {
 		// One mistake in line 4, 5, 6 and 7 each, counted from 0.
-		rules := modeline + "\ndomain: d\ndescriptors:\n  - key: a\n    valu: b\n    rate_limit: {unit: mintue, requests_per_unit: 5}\n  - rate_limit: {unit: day, requests_per_unit: -1}\n    key: 7\n"
+		rules := modeline + "\ndomain: d\ndescriptors:\n  - key: a\n    valu: b\n    rate_limit: {unit: mintue, " +
+			"requests_per_unit: 5}\n  - rate_limit: {unit: day, requests_per_unit: -1}\n    key: 7\n"
 		want := map[int]string{4: "valu", 5: "second", 6: "0"}
 		for _, d := range s.diagnostics(t, filepath.Join(filepath.Dir(example), "mistakes.yaml"), rules) {
 			if part, ok := want[d.Range.Start.Line]; ok && strings.Contains(d.Message, part) {

@@ -65,7 +65,9 @@ func startServer(t *testing.T, args ...string) *languageClient {
 	c.call(t, "initialize", map[string]any{"processId": nil, "rootUri": nil, "capabilities": map[string]any{}}, nil)
 	c.send(t, message{Method: "initialized", Params: []byte("{}")})
 	// Without the list of schemas, which is on the web. Rule files are YAML 1.1.
-	settings := map[string]any{"settings": map[string]any{"yaml": map[string]any{"schemaStore": map[string]any{"enable": false}, "yamlVersion": "1.1", "completion": true, "validate": true}}}
+	settings := map[string]any{"settings": map[string]any{"yaml": map[string]any{
+		"schemaStore": map[string]any{"enable": false}, "yamlVersion": "1.1", "completion": true, "validate": true,
+	}}}
 	c.send(t, message{Method: "workspace/didChangeConfiguration", Params: encode(t, settings)})
 	return c
 }
@@ -114,7 +116,8 @@ func (c *languageClient) receive(out *bufio.Reader) {
 	}
 }
 
-// await returns the first message for which wanted is true. It answers the server's own requests with null, or with what settings says.
+// await returns the first message for which wanted is true. It answers the server's own requests with null, or with
+// what settings says.
 func (c *languageClient) await(t *testing.T, what string, wanted func(message) bool) message {
 	t.Helper()
 	timeout := time.After(deadline)
@@ -165,7 +168,8 @@ func (c *languageClient) open(t *testing.T, path, text string) (found []diagnost
 		Diagnostics []diagnostic
 	}
 	c.await(t, "diagnostics of "+path, func(m message) bool {
-		return m.Method == "textDocument/publishDiagnostics" && json.Unmarshal(m.Params, &published) == nil && published.URI == uri
+		return m.Method == "textDocument/publishDiagnostics" && json.Unmarshal(m.Params, &published) == nil &&
+			published.URI == uri
 	})
 	return published.Diagnostics
 }
@@ -173,7 +177,10 @@ func (c *languageClient) open(t *testing.T, path, text string) (found []diagnost
 func (c *languageClient) close(t *testing.T, path string) {
 	t.Helper()
 	uri := "file://" + path
-	c.send(t, message{Method: "textDocument/didClose", Params: encode(t, map[string]any{"textDocument": map[string]any{"uri": uri}})})
+	c.send(t, message{
+		Method: "textDocument/didClose",
+		Params: encode(t, map[string]any{"textDocument": map[string]any{"uri": uri}}),
+	})
 	// The server takes back what it said of the document.
 	c.await(t, "the end of "+path, func(m message) bool {
 		return m.Method == "textDocument/publishDiagnostics" && strings.Contains(string(m.Params), uri)

@@ -28,7 +28,8 @@ type change struct{ file, from, to, why string }
 // changes are all that the tested Envoy Gateway differs from the released one.
 var changes = []change{
 	{
-		"internal/globalratelimit/runner/runner.go", "XdsGrpcSotwConfigServerAddress = " + anywhere, "XdsGrpcSotwConfigServerAddress = " + loopback,
+		"internal/globalratelimit/runner/runner.go", "XdsGrpcSotwConfigServerAddress = " + anywhere,
+		"XdsGrpcSotwConfigServerAddress = " + loopback,
 		"rules for the service are served on the loopback interface only",
 	},
 	{
@@ -45,11 +46,13 @@ var changes = []change{
 	},
 	{
 		"internal/provider/file/file.go", `":8081"`, `"127.0.0.1:18081"`,
-		"health is served on another port: in Kubernetes 8081 is the port of the rate limit service, and here both share a host",
+		"health is served on another port: in Kubernetes 8081 is the port of the rate limit service, and here both share a " +
+			"host",
 	},
 	{
 		"internal/xds/translator/globalresources.go", `"/certs/ca.crt"`, `"certs/envoy/ca.crt"`,
-		"Envoy reads the authority of the service's certificate from a file that Kubernetes mounts, and here from the working directory",
+		"Envoy reads the authority of the service's certificate from a file that Kubernetes mounts, and here from the " +
+			"working directory",
 	},
 	{
 		"internal/provider/kubernetes/controller_offline.go", `"k8s.io/apimachinery/pkg/runtime/schema"`,
@@ -58,13 +61,15 @@ var changes = []change{
 	},
 	{
 		"internal/provider/kubernetes/controller_offline.go", "WithScheme(scheme).",
-		"WithScheme(scheme).WithObjectTracker(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())).",
-		"the default tracker of the memory in which standalone mode keeps resources panics on unsigned numbers, as in cost.request.number",
+		"WithScheme(scheme).WithObjectTracker(clienttesting.NewObjectTracker(scheme, " +
+			"serializer.NewCodecFactory(scheme).UniversalDecoder())).",
+		"the default tracker of the memory in which standalone mode keeps resources panics on unsigned numbers, as in " +
+			"cost.request.number",
 	},
 }
 
-// gatewayBinary returns the path of GATEWAY_BIN, or of the Envoy Gateway in the user's cache directory, where it builds it once. The
-// name in the cache has a hash of the changes.
+// gatewayBinary returns the path of GATEWAY_BIN, or of the Envoy Gateway in the user's cache directory, where it builds
+// it once. The name in the cache has a hash of the changes.
 var gatewayBinary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("GATEWAY_BIN"); path != "" {
 		if _, err := os.Stat(path); err != nil {
@@ -77,7 +82,8 @@ var gatewayBinary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(cache, "ratelimit-test")
-	path := filepath.Join(dir, fmt.Sprintf("envoy-gateway-%s-%.4x", gatewayVersion, sha256.Sum256(fmt.Append(nil, changes))))
+	path := filepath.Join(dir, fmt.Sprintf("envoy-gateway-%s-%.4x", gatewayVersion,
+		sha256.Sum256(fmt.Append(nil, changes))))
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -111,7 +117,8 @@ func buildGateway(dir string) (string, error) {
 		}
 	}
 	binary := filepath.Join(dir, "envoy-gateway")
-	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/envoy-gateway")
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", binary,
+		"./cmd/envoy-gateway")
 	build.Dir = patched
 	defer progress("building Envoy Gateway " + gatewayVersion)()
 	if out, err := build.CombinedOutput(); err != nil {
@@ -120,7 +127,8 @@ func buildGateway(dir string) (string, error) {
 	return binary, nil
 }
 
-// gatewaySource returns the directory of Envoy Gateway's source in the module cache, where it downloads it if it is not there.
+// gatewaySource returns the directory of Envoy Gateway's source in the module cache, where it downloads it if it is not
+// there.
 var gatewaySource = sync.OnceValues(func() (string, error) {
 	download := exec.Command("go", "mod", "download", "-json", gatewayModule+"@"+gatewayVersion)
 	download.Dir = os.TempDir() // outside of this module, whose go.mod must not change
@@ -137,10 +145,12 @@ func (c change) apply(source string) error {
 	path := filepath.Join(source, filepath.FromSlash(c.file))
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("changing Envoy Gateway's source, so that %s: %w; is this another version than %s?", c.why, err, gatewayVersion)
+		return fmt.Errorf("changing Envoy Gateway's source, so that %s: %w; is this another version than %s?", c.why, err,
+			gatewayVersion)
 	}
 	if n := strings.Count(string(text), c.from); n != 1 {
-		return fmt.Errorf("changing Envoy Gateway's source, so that %s: %s has %d times %s, want once; is this another version than %s?",
+		return fmt.Errorf("changing Envoy Gateway's source, so that %s: %s has %d times %s, want once; is this another "+
+			"version than %s?",
 			c.why, c.file, n, c.from, gatewayVersion)
 	}
 	return os.WriteFile(path, []byte(strings.Replace(string(text), c.from, c.to, 1)), 0o600)
@@ -186,7 +196,8 @@ func TestChange(t *testing.T) {
 			}
 			err := change{"f.go", "a = 1", "a = 2", "it is tested"}.apply(dir)
 			if tt.problem != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.problem) || !strings.Contains(err.Error(), "so that it is tested") {
+				if err == nil || !strings.Contains(err.Error(), tt.problem) ||
+					!strings.Contains(err.Error(), "so that it is tested") {
 					t.Errorf("%v, want %q", err, tt.problem)
 				}
 				return

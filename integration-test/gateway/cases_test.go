@@ -127,7 +127,10 @@ func TestParseStep(t *testing.T) {
 	t.Parallel()
 	got, err := parseStep("GET @merged/a?b=c x-user=ann from=127.0.0.2 : 200 x-a=1,2;w=3 !x-b ~429")
 	want := step{
-		request: request{method: "GET", path: "/a?b=c", merged: true, from: "127.0.0.2", headers: [][2]string{{"x-user", "ann"}}},
+		request: request{
+			method: "GET", path: "/a?b=c", merged: true, from: "127.0.0.2",
+			headers: [][2]string{{"x-user", "ann"}},
+		},
 		answers: []answer{{code: "200", headers: []string{"x-a=1,2;w=3", "!x-b"}}, {code: "429", poll: true}},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -146,7 +149,8 @@ func TestParseStep(t *testing.T) {
 	}
 }
 
-// The files are what they should be: each has its question and its steps, and resources in YAML whose routes have its host.
+// The files are what they should be: each has its question and its steps, and resources in YAML whose routes have its
+// host.
 func TestCaseFiles(t *testing.T) {
 	t.Parallel()
 	for _, c := range readCases(t) {
@@ -165,7 +169,8 @@ func TestCaseFiles(t *testing.T) {
 				t.Fatalf("%s: %v", c.name, err)
 			}
 			kinds[resource.Kind]++
-			if hosts := resource.Spec.Hostnames; strings.HasSuffix(resource.Kind, "Route") && (len(hosts) != 1 || hosts[0] != c.name+".example") {
+			if hosts := resource.Spec.Hostnames; strings.HasSuffix(resource.Kind, "Route") &&
+				(len(hosts) != 1 || hosts[0] != c.name+".example") {
 				t.Errorf("%s: a route has the hosts %q, want its file's name", c.name, hosts)
 			}
 		}
@@ -234,7 +239,10 @@ func (s *stack) do(t *testing.T, r request) (string, http.Header, error) {
 	if r.from != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(r.from)}
 	}
-	client := http.Client{Timeout: harness.Deadline, Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+	client := http.Client{
+		Timeout:   harness.Deadline,
+		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return "", nil, err
@@ -245,7 +253,8 @@ func (s *stack) do(t *testing.T, r request) (string, http.Header, error) {
 
 // callHealth calls gRPC's health service, and returns the name of the code.
 func callHealth(ctx context.Context, address string, r request) (string, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(r.host))
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority(r.host))
 	if err != nil {
 		return "", err
 	}

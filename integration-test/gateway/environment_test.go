@@ -12,14 +12,17 @@ import (
 	"ratelimit/src/settings"
 )
 
-// environment has all variables that Envoy Gateway sets in the container of the rate limit service, with TLS to Redis, Prometheus
-// and tracing. TestDeployment compares it with Envoy Gateway's source.
+// environment has all variables that Envoy Gateway sets in the container of the rate limit service, with TLS to Redis,
+// Prometheus and tracing. TestDeployment compares it with Envoy Gateway's source.
 var environment = []string{
 	"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
 	"LOG_LEVEL=info", "USE_STATSD=false",
-	"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=envoy-gateway:18001", "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
-	"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=/certs/tls.crt", "GRPC_SERVER_TLS_KEY=/certs/tls.key", "GRPC_SERVER_TLS_CA_CERT=/certs/ca.crt",
-	"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/certs/tls.crt", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/certs/tls.key",
+	"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=envoy-gateway:18001",
+	"CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
+	"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=/certs/tls.crt", "GRPC_SERVER_TLS_KEY=/certs/tls.key",
+	"GRPC_SERVER_TLS_CA_CERT=/certs/ca.crt",
+	"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/certs/tls.crt",
+	"CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/certs/tls.key",
 	"CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/certs/ca.crt", "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
 	"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis.redis.svc:6379",
 	"REDIS_TLS=true", "REDIS_TLS_CLIENT_CERT=/redis-certs/tls.crt", "REDIS_TLS_CLIENT_KEY=/redis-certs/tls.key",
@@ -60,7 +63,8 @@ type container struct {
 	} `yaml:"readinessProbe"`
 }
 
-// Envoy Gateway starts the service as the table says: the golden files of its own tests have these variables, and no others.
+// Envoy Gateway starts the service as the table says: the golden files of its own tests have these variables, and no
+// others.
 func TestDeployment(t *testing.T) {
 	onlyFull(t)
 	t.Parallel()
@@ -75,18 +79,21 @@ func TestDeployment(t *testing.T) {
 	}
 	seen := make(map[string]bool)
 	for _, file := range []string{"default.yaml", "enable-tracing.yaml", "redis-tls-settings.yaml"} {
-		c := readContainer(t, filepath.Join(source, "internal/infrastructure/kubernetes/ratelimit/testdata/deployments", file))
+		c := readContainer(t, filepath.Join(source,
+			"internal/infrastructure/kubernetes/ratelimit/testdata/deployments", file))
 		for _, v := range c.Env {
 			seen[v.Name] = true
 			switch value, known := want[v.Name]; {
-			case v.Name == "REDIS_AUTH" || v.Name == "USE_STATSD" && file == "redis-tls-settings.yaml": // what a user added in that file
+			case v.Name == "REDIS_AUTH" || v.Name == "USE_STATSD" &&
+				file == "redis-tls-settings.yaml": // what a user added in that file
 			case !known:
 				t.Errorf("%s sets %s=%s, which the table does not have", file, v.Name, v.Value)
 			case v.Value != value:
 				t.Errorf("%s sets %s=%s, and the table says %s", file, v.Name, v.Value, value)
 			}
 		}
-		if probe := c.ReadinessProbe.HTTPGet; !slices.Equal(c.Command, []string{"/bin/ratelimit"}) || probe.Path != "/healthcheck" || probe.Port != 8080 {
+		if probe := c.ReadinessProbe.HTTPGet; !slices.Equal(c.Command, []string{"/bin/ratelimit"}) ||
+			probe.Path != "/healthcheck" || probe.Port != 8080 {
 			t.Errorf("%s: command %q, probe %v; want /bin/ratelimit and /healthcheck on port 8080", file, c.Command, probe)
 		}
 		for _, p := range c.Ports {

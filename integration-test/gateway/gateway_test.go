@@ -24,8 +24,9 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Policies change, and parts of the stack stop and come back. The policy of all-requests is used up all the time, and stays so. There
-// is no other, since standalone mode reads all resources anew for each change, which takes seconds for those of all cases.
+// Policies change, and parts of the stack stop and come back. The policy of all-requests is used up all the time, and
+// stays so. There is no other, since standalone mode reads all resources anew for each change, which takes seconds for
+// those of all cases.
 func TestEvents(t *testing.T) {
 	onlyFull(t)
 	cases := slices.DeleteFunc(readCases(t), func(c *policyCase) bool { return c.name != "all-requests" })
@@ -78,7 +79,8 @@ func (s *stack) apply(t *testing.T, name, rules string, want ...string) {
 	s.awaitAnswer(t, name, want...)
 }
 
-// eventDeadline is for changes of Envoy's configuration, which Envoy Gateway takes a second for, or many if the machine is busy.
+// eventDeadline is for changes of Envoy's configuration, which Envoy Gateway takes a second for, or many if the machine
+// is busy.
 const eventDeadline = 6 * harness.Deadline
 
 // awaitAnswer waits until a request is answered with a code and headers, and logs how long that took.
@@ -86,7 +88,8 @@ func (s *stack) awaitAnswer(t *testing.T, name string, want ...string) {
 	t.Helper()
 	begun := time.Now()
 	harness.Await(t, eventDeadline, fmt.Sprintf("no answer %q", want), func() error {
-		return s.expect(t, request{method: "GET", host: name + ".example", path: "/"}, answer{code: want[0], headers: want[1:]})
+		return s.expect(t, request{method: "GET", host: name + ".example", path: "/"},
+			answer{code: want[0], headers: want[1:]})
 	})
 	t.Logf("answer %q after %v", want, time.Since(begun).Round(10*time.Millisecond))
 }
@@ -104,7 +107,10 @@ func (s *stack) checkRules(t *testing.T) {
 		return err
 	})
 	for line := range strings.Lines(readFile(t, s.service.Log)) {
-		known := slices.ContainsFunc([]string{"level=info", "GRPC_SERVER_TLS_CA_CERT has no effect", "/etc/statsd-exporter/conf.yaml", "xds server localhost:18001"}, func(text string) bool {
+		known := slices.ContainsFunc([]string{
+			"level=info", "GRPC_SERVER_TLS_CA_CERT has no effect",
+			"/etc/statsd-exporter/conf.yaml", "xds server localhost:18001",
+		}, func(text string) bool {
 			return strings.Contains(line, text)
 		})
 		if !known {
@@ -144,7 +150,9 @@ func (s *stack) awaitRules(t *testing.T, what string, done func(string) bool) {
 
 // Does a policy that Envoy Gateway refuses leave the others in force?
 func (s *stack) wrongPolicy(t *testing.T) {
-	s.writeResources(t, "wrong.yaml", eventPolicy("wrong", `{clientSelectors: [{headers: [{name: x-user, type: RegularExpression, value: "("}]}], limit: {requests: 1, unit: Year}}`))
+	s.writeResources(t, "wrong.yaml",
+		eventPolicy(
+			"wrong", `{clientSelectors: [{headers: [{name: x-user, type: RegularExpression, value: "("}]}], limit: {requests: 1, unit: Year}}`))
 	s.apply(t, "beside-wrong", perYear(1_000_000), "200", "x-ratelimit-limit=1000000,1000000;w=31536000")
 	s.awaitAnswer(t, "all-requests", "429")
 	if err := os.Remove(filepath.Join(s.resources, "wrong.yaml")); err != nil {
@@ -159,7 +167,8 @@ func (s *stack) restartService(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.service.Stop()
-	s.awaitAnswer(t, "all-requests", "200") // Envoy lets requests pass, since Envoy Gateway does not set failClosed by default
+	// Envoy lets requests pass, since Envoy Gateway does not set failClosed by default
+	s.awaitAnswer(t, "all-requests", "200")
 	if err := s.service.Start(); err != nil {
 		t.Fatal(err)
 	}

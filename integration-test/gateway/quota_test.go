@@ -15,8 +15,9 @@ import (
 	"ratelimit/testbed/xdstest"
 )
 
-// quotaPolicy has the shape of what Envoy AI Gateway's controller sends for a QuotaPolicy: below each backend its models, and below
-// a model a level for each header of a bucket rule; the last rule is the default bucket. All limits are in quota mode.
+// quotaPolicy has the shape of what Envoy AI Gateway's controller sends for a QuotaPolicy: below each backend its
+// models, and below a model a level for each header of a bucket rule; the last rule is the default bucket. All limits
+// are in quota mode.
 func quotaPolicy() *configv3.RateLimitConfig {
 	perDay := func(n uint32) *configv3.RateLimitPolicy {
 		return &configv3.RateLimitPolicy{RequestsPerUnit: n, Unit: configv3.RateLimitUnit_DAY}
@@ -35,7 +36,8 @@ func quotaPolicy() *configv3.RateLimitConfig {
 			Descriptors: []*configv3.RateLimitDescriptor{
 				{Key: "model_name_override", Value: "small", RateLimit: perDay(100), QuotaMode: true},
 				{Key: "model_name_override", Value: "large", Descriptors: []*configv3.RateLimitDescriptor{
-					same("rule-0-x-plan|paid-match-0", 0, &configv3.RateLimitDescriptor{Key: "rule-0-x-user-match-1", RateLimit: perDay(50), QuotaMode: true}),
+					same("rule-0-x-plan|paid-match-0", 0,
+						&configv3.RateLimitDescriptor{Key: "rule-0-x-user-match-1", RateLimit: perDay(50), QuotaMode: true}),
 					same("rule-1-match--1", 10),
 				}},
 			},
@@ -43,7 +45,8 @@ func quotaPolicy() *configv3.RateLimitConfig {
 	}
 }
 
-// The service enforces the quotas of Envoy AI Gateway, whose controller sends rules without TLS to a node with a name of its own.
+// The service enforces the quotas of Envoy AI Gateway, whose controller sends rules without TLS to a node with a name
+// of its own.
 func TestQuotaPolicy(t *testing.T) {
 	onlyFull(t)
 	t.Parallel()
@@ -61,7 +64,8 @@ func TestQuotaPolicy(t *testing.T) {
 	s := stack{service: harness.Process{
 		Path: binary, Log: filepath.Join(t.TempDir(), "log"),
 		Env: []string{
-			"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + l.Addr().String(), "CONFIG_GRPC_XDS_NODE_ID=envoy-ai-gateway-ratelimit",
+			"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + l.Addr().String(),
+			"CONFIG_GRPC_XDS_NODE_ID=envoy-ai-gateway-ratelimit",
 			"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_TIMEOUT=5s", "USE_STATSD=false",
 			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
 			"PORT=" + portOf(address), "GRPC_PORT=" + portOf(freeAddress(t)), "DEBUG_PORT=" + portOf(freeAddress(t)),

@@ -59,10 +59,12 @@ func newIssuer(t *testing.T) (jwks string, sign func(subject string) string) {
 		t.Fatal(err)
 	}
 	encode := base64.RawURLEncoding.EncodeToString
-	jwks = fmt.Sprintf(`{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","x":%q,"y":%q}]}`, encode(public[1:33]), encode(public[33:]))
+	jwks = fmt.Sprintf(`{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","x":%q,"y":%q}]}`,
+		encode(public[1:33]), encode(public[33:]))
 	return jwks, func(subject string) string {
 		t.Helper()
-		text := encode([]byte(`{"alg":"ES256","typ":"JWT"}`)) + "." + encode(fmt.Appendf(nil, `{"iss":"test","sub":%q}`, subject))
+		text := encode([]byte(`{"alg":"ES256","typ":"JWT"}`)) + "." + encode(fmt.Appendf(nil, `{"iss":"test","sub":%q}`,
+			subject))
 		sum := sha256.Sum256([]byte(text))
 		r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
 		if err != nil {

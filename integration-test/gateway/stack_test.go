@@ -33,7 +33,8 @@ type stack struct {
 	merged   string // the address of the gateway "merged"
 }
 
-// fixedPorts are those of the service, of Envoy Gateway's servers of xDS for Envoy and for the service, of its health and its metrics.
+// fixedPorts are those of the service, of Envoy Gateway's servers of xDS for Envoy and for the service, of its health
+// and its metrics.
 var fixedPorts = []int{8081, 18000, 18001, 18081, 19001}
 
 // startStack starts all, with all cases, and returns after Envoy has sent a request to a server behind it.
@@ -68,13 +69,17 @@ func startStack(t *testing.T, cases []*policyCase) *stack {
 	s.writeConfiguration(t, cases)
 
 	s.gateway = harness.Process{
-		Path: gateway, Args: []string{"certgen", "--local", "--config-home", s.dir}, Dir: s.dir, Log: filepath.Join(s.dir, "gateway.log"),
+		Path: gateway, Args: []string{"certgen", "--local", "--config-home", s.dir}, Dir: s.dir,
+		Log: filepath.Join(s.dir, "gateway.log"),
 		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "KUBERNETES_CLUSTER_DOMAIN=localhost"},
 	}
 	s.start(t, &s.gateway, "envoy-gateway")
 	harness.Until(t, "Envoy Gateway has written certificates", func() bool { return !s.gateway.Alive() })
 	s.gateway.Args = []string{"server", "--config-path", filepath.Join(s.dir, "envoy-gateway.yaml")}
-	s.service = harness.Process{Path: service, Dir: s.dir, Log: filepath.Join(s.dir, "ratelimit.log"), Env: s.environment(t)}
+	s.service = harness.Process{
+		Path: service, Dir: s.dir, Log: filepath.Join(s.dir, "ratelimit.log"),
+		Env: s.environment(t),
+	}
 	s.start(t, &s.service, "ratelimit")
 	if err := s.gateway.Start(); err != nil {
 		t.Fatal(err)
@@ -129,7 +134,8 @@ func (s *stack) environment(t *testing.T) []string {
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", // the loopback interface only
 		"PORT=" + portOf(freeAddress(t)), "DEBUG_PORT=" + portOf(s.debug),
 		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway", // which is the host's name in Kubernetes
-		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=200ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=200ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=500ms",
+		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=200ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=200ms",
+		"XDS_CLIENT_BACKOFF_MAX_INTERVAL=500ms",
 		"REDIS_TIMEOUT=5s", // for busy machines
 	}
 	for _, line := range environment {
@@ -154,7 +160,8 @@ func (s *stack) writeConfiguration(t *testing.T, cases []*policyCase) {
 	for _, c := range cases {
 		s.writeResources(t, c.name+".yaml", c.text)
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, "envoy-gateway.yaml"), []byte(s.values.Replace(readFile(t, "testdata/envoy-gateway.yaml"))), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, "envoy-gateway.yaml"),
+		[]byte(s.values.Replace(readFile(t, "testdata/envoy-gateway.yaml"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -27,7 +27,8 @@ const (
 )
 
 var (
-	full   = flag.Bool("full", false, "render the chart with Helm, start the service, and install the chart at an API server; takes minutes")
+	full = flag.Bool("full", false,
+		"render the chart with Helm, start the service, and install the chart at an API server; takes minutes")
 	update = flag.Bool("update", false, "write the generated parts of the chart anew")
 )
 
@@ -204,7 +205,8 @@ func TestChartVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	version := regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
-	if chart.Name != filepath.Base(chartDir) || !version.MatchString(chart.Version) || !version.MatchString(chart.AppVersion) {
+	if chart.Name != filepath.Base(chartDir) || !version.MatchString(chart.Version) ||
+		!version.MatchString(chart.AppVersion) {
 		t.Errorf("Chart.yaml: %+v: want the name of the directory, and versions such as 1.0.0", chart)
 	}
 }
@@ -237,7 +239,10 @@ func TestChartDefaultsAreTheExamples(t *testing.T) {
 		{"autoscaling.minReplicas", at(hpa, "spec.minReplicas")},
 		{"autoscaling.maxReplicas", at(hpa, "spec.maxReplicas")},
 		{"autoscaling.targetCPUUtilizationPercentage", at(hpa, "spec.metrics.0.resource.target.averageUtilization")},
-		{"podDisruptionBudget.maxUnavailable", at(example(t, "availability.yaml", "PodDisruptionBudget"), "spec.maxUnavailable")},
+		{
+			"podDisruptionBudget.maxUnavailable",
+			at(example(t, "availability.yaml", "PodDisruptionBudget"), "spec.maxUnavailable"),
+		},
 		{"networkPolicy.clients", at(policy, "spec.ingress.0.from")},
 		{"networkPolicy.scrapers", at(policy, "spec.ingress.1.from")},
 	} {

@@ -31,7 +31,8 @@ type cluster struct {
 // token is that of the administrator of the cluster, which listens at 127.0.0.1 only.
 const token = "administrator"
 
-// built returns the path of a program from the module apiserver. It builds the program once into the user's cache directory.
+// built returns the path of a program from the module apiserver. It builds the program once into the user's cache
+// directory.
 func built(t *testing.T, name, module, pkg string) string {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", module)
@@ -51,7 +52,8 @@ func built(t *testing.T, name, module, pkg string) string {
 	}
 	fmt.Fprintf(os.Stderr, "building %s, which takes several minutes\n", path)
 	// The chart refuses old versions of Kubernetes, so the API server must know its own.
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion="+release, "-o", path, pkg)
+	build := exec.CommandContext(t.Context(), "go", "build",
+		"-ldflags=-s -w -X k8s.io/component-base/version.gitVersion="+release, "-o", path, pkg)
 	build.Dir = "apiserver"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, out)
@@ -66,22 +68,33 @@ func startCluster(t *testing.T) *cluster {
 	c := &cluster{
 		url:        fmt.Sprintf("https://127.0.0.1:%d", secure),
 		kubeconfig: filepath.Join(dir, "kubeconfig"),
-		client:     &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}, // its certificate is its own
+		// its certificate is its own
+		client: &http.Client{
+			Timeout:   30 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+		},
 	}
 	etcdURL, peerURL := fmt.Sprintf("http://127.0.0.1:%d", etcd), fmt.Sprintf("http://127.0.0.1:%d", peers)
 	write(t, filepath.Join(dir, "tokens"), token+",admin,admin,system:masters\n")
 	write(t, filepath.Join(dir, "accounts.key"), newKey(t))
-	write(t, c.kubeconfig, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
-		"clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}]\nusers: [{name: u, user: {token: %q}}]\n", c.url, token))
+	write(t, c.kubeconfig, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: "+
+		"{cluster: c, user: u}}]\n"+
+		"clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}]\nusers: [{name: u, user: {token: "+
+		"%q}}]\n", c.url, token))
 	run(t, dir, built(t, "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
-		"--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
+		"--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--listen-client-urls="+etcdURL,
+		"--advertise-client-urls="+etcdURL,
 		"--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL, "--initial-cluster=default="+peerURL)
 	// There are no controllers that make a ServiceAccount, and no classes of priority.
 	run(t, dir, built(t, "kube-apiserver", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
-		"--etcd-servers="+etcdURL, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", secure), "--cert-dir="+filepath.Join(dir, "certs"),
-		"--token-auth-file="+filepath.Join(dir, "tokens"), "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",
-		"--service-account-issuer=https://kubernetes.default", "--service-account-key-file="+filepath.Join(dir, "accounts.key"),
-		"--service-account-signing-key-file="+filepath.Join(dir, "accounts.key"), "--disable-admission-plugins=ServiceAccount,Priority")
+		"--etcd-servers="+etcdURL, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", secure),
+		"--cert-dir="+filepath.Join(dir, "certs"),
+		"--token-auth-file="+filepath.Join(dir, "tokens"), "--authorization-mode=RBAC",
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--service-account-issuer=https://kubernetes.default",
+		"--service-account-key-file="+filepath.Join(dir, "accounts.key"),
+		"--service-account-signing-key-file="+filepath.Join(dir, "accounts.key"),
+		"--disable-admission-plugins=ServiceAccount,Priority")
 	harness.Await(t, 3*time.Minute, "the API server is ready", func() error {
 		_, err := c.do(http.MethodGet, "/readyz", "", "")
 		return err
@@ -176,14 +189,16 @@ func (c *cluster) must(t *testing.T, method, path, contentType string, body any)
 // helm runs Helm against the cluster with values as its standard input, in the namespace limits.
 func (c *cluster) helm(t *testing.T, values string, args ...string) {
 	t.Helper()
-	if out, err := helmWith(t, values, append(args, "--kubeconfig", c.kubeconfig, "--namespace", "limits")...); err != nil {
+	if out, err := helmWith(t, values,
+		append(args, "--kubeconfig", c.kubeconfig, "--namespace", "limits")...); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
 type object = map[string]any
 
-// prepare makes the namespace, which takes only pods of the standard "restricted", and the kinds of the Prometheus Operator.
+// prepare makes the namespace, which takes only pods of the standard "restricted", and the kinds of the Prometheus
+// Operator.
 func (c *cluster) prepare(t *testing.T) {
 	t.Helper()
 	const asObject = "application/json"
@@ -223,7 +238,8 @@ func TestClusterTakesRows(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			name := fmt.Sprintf("row-%d", i)
 			c.helm(t, row.values, "install", name, chartDir, "-f", "-")
-			deployments := c.must(t, http.MethodGet, "/apis/apps/v1/namespaces/limits/deployments?labelSelector=app.kubernetes.io/instance="+name, "", nil)
+			deployments := c.must(t, http.MethodGet,
+				"/apis/apps/v1/namespaces/limits/deployments?labelSelector=app.kubernetes.io/instance="+name, "", nil)
 			template, _ := at(deployments, "items.0.spec.template").(map[string]any)
 			if template == nil {
 				t.Fatalf("there is no Deployment of %s", name)
@@ -239,8 +255,8 @@ func TestClusterTakesRows(t *testing.T) {
 	}
 }
 
-// What the README says of upgrades: a change of rules touches no pod, a rollback restores the objects, and an upgrade leaves the
-// number of pods to the autoscaler.
+// What the README says of upgrades: a change of rules touches no pod, a rollback restores the objects, and an upgrade
+// leaves the number of pods to the autoscaler.
 func TestClusterUpgrades(t *testing.T) {
 	needFull(t)
 	c := startCluster(t)
@@ -260,7 +276,8 @@ func TestClusterUpgrades(t *testing.T) {
 	upgrade("replicas: 3\nrules: {a.yaml: {domain: a, descriptors: [{key: k}]}, b.yaml: {domain: b}}\n")
 	second := c.deployment(t, "ratelimit")
 	if at(first, "metadata.generation") != at(second, "metadata.generation") {
-		t.Errorf("a change of rules changed the Deployment from\n%s\nto\n%s", asJSON(t, first["spec"]), asJSON(t, second["spec"]))
+		t.Errorf("a change of rules changed the Deployment from\n%s\nto\n%s", asJSON(t, first["spec"]),
+			asJSON(t, second["spec"]))
 	}
 	rules := c.must(t, http.MethodGet, "/api/v1/namespaces/limits/configmaps/ratelimit-rules", "", nil)
 	if data, _ := rules["data"].(map[string]any); len(data) != 2 {
@@ -283,7 +300,8 @@ func TestClusterUpgrades(t *testing.T) {
 	if got, want := asJSON(t, c.deployment(t, "ratelimit")["spec"]), asJSON(t, first["spec"]); got != want {
 		t.Errorf("after the rollback: %s\nat first: %s", got, want)
 	}
-	if _, err := c.do(http.MethodGet, "/apis/autoscaling/v2/namespaces/limits/horizontalpodautoscalers/ratelimit", "", ""); err == nil {
+	if _, err := c.do(http.MethodGet, "/apis/autoscaling/v2/namespaces/limits/horizontalpodautoscalers/ratelimit", "",
+		""); err == nil {
 		t.Error("the autoscaler is there after the rollback")
 	}
 	c.helm(t, "", "uninstall", "ratelimit")

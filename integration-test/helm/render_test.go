@@ -103,7 +103,8 @@ func (r release) environment(t *testing.T) map[string]string {
 // render renders the chart with values. It writes the objects to a file, for the strict check.
 func render(t *testing.T, values, file string) (release, error) {
 	t.Helper()
-	out, err := helmWith(t, values, "install", "edge", chartDir, "--namespace", "limits", "--dry-run=client", "-o", "json", "-f", "-")
+	out, err := helmWith(t, values, "install", "edge", chartDir, "--namespace", "limits", "--dry-run=client", "-o", "json",
+		"-f", "-")
 	if err != nil {
 		return release{}, err
 	}
@@ -157,7 +158,8 @@ func TestRows(t *testing.T) {
 	var files []string
 	_, production, _ := strings.Cut(read(t, chartDir+"/README.md"), "```yml\n")
 	production, _, _ = strings.Cut(production, "```")
-	for i, row := range append(rows, row{name: "README", values: production, want: "STORE_FAILURE_MODE=local NetworkPolicy PodMonitor PrometheusRule"}) {
+	for i, row := range append(rows,
+		row{name: "README", values: production, want: "STORE_FAILURE_MODE=local NetworkPolicy PodMonitor PrometheusRule"}) {
 		t.Run(row.name, func(t *testing.T) {
 			file := filepath.Join(dir, fmt.Sprintf("%02d-%s.yaml", i, strings.ReplaceAll(row.name, " ", "-")))
 			r, err := render(t, row.values, file)
@@ -236,10 +238,14 @@ func checkNames(t *testing.T, r release) {
 		name := text(o, "metadata.name")
 		id := text(o, "kind") + " " + name
 		if name == "" || len(name) > 63 || seen[id] || text(o, "metadata.namespace") != "limits" {
-			t.Errorf("%s, in namespace %q: want a name of at most 63 bytes, once, in namespace limits", id, text(o, "metadata.namespace"))
+			t.Errorf("%s, in namespace %q: want a name of at most 63 bytes, once, in namespace limits", id,
+				text(o, "metadata.namespace"))
 		}
 		seen[id] = true
-		for _, key := range []string{"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version", "helm.sh/chart"} {
+		for _, key := range []string{
+			"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version",
+			"helm.sh/chart",
+		} {
 			labels, _ := at(o, "metadata.labels").(map[string]any)
 			if value, _ := labels[key].(string); value == "" || len(value) > 63 {
 				t.Errorf("%s: label %s is %q", id, key, value)
@@ -253,8 +259,10 @@ func checkSelectors(t *testing.T, r release) {
 	t.Helper()
 	labels, _ := at(r.deployment(), "spec.template.metadata.labels").(map[string]any)
 	for kind, path := range map[string]string{
-		"Deployment": "spec.selector.matchLabels", "Service": "spec.selector", "PodDisruptionBudget": "spec.selector.matchLabels",
-		"NetworkPolicy": "spec.podSelector.matchLabels", "PodMonitor": "spec.selector.matchLabels", "ServiceMonitor": "spec.selector.matchLabels",
+		"Deployment": "spec.selector.matchLabels", "Service": "spec.selector",
+		"PodDisruptionBudget": "spec.selector.matchLabels",
+		"NetworkPolicy":       "spec.podSelector.matchLabels", "PodMonitor": "spec.selector.matchLabels",
+		"ServiceMonitor": "spec.selector.matchLabels",
 	} {
 		for _, o := range r.of(kind) {
 			selector, _ := at(o, path).(map[string]any)
@@ -288,8 +296,9 @@ func checkPorts(t *testing.T, r release) {
 	}
 	env := r.environment(t)
 	for name, want := range map[string]string{
-		"grpc": env["GRPC_PORT"], "http": env["PORT"], "health": env["HEALTH_PORT"], "metrics": strings.TrimPrefix(env["PROMETHEUS_ADDR"], ":"),
-		"resp": env["RESP_PORT"], "divvy": strings.TrimPrefix(env["DIVVY_PORT"], "off"),
+		"grpc": env["GRPC_PORT"], "http": env["PORT"], "health": env["HEALTH_PORT"],
+		"metrics": strings.TrimPrefix(env["PROMETHEUS_ADDR"], ":"),
+		"resp":    env["RESP_PORT"], "divvy": strings.TrimPrefix(env["DIVVY_PORT"], "off"),
 	} {
 		if ports[name] != want {
 			t.Errorf("port %s is %q in the container and %q in the settings", name, ports[name], want)
@@ -300,7 +309,10 @@ func checkPorts(t *testing.T, r release) {
 			t.Errorf("the Service's port %v leads to %q", p, ports[text(p, "targetPort")])
 		}
 	}
-	named := []string{text(r.container(), "livenessProbe.httpGet.port"), text(r.container(), "readinessProbe.httpGet.port")}
+	named := []string{
+		text(r.container(), "livenessProbe.httpGet.port"),
+		text(r.container(), "readinessProbe.httpGet.port"),
+	}
 	for _, o := range r.of("NetworkPolicy") {
 		for _, rule := range list(o, "spec.ingress") {
 			for _, p := range list(rule, "ports") {
@@ -320,16 +332,20 @@ func checkPorts(t *testing.T, r release) {
 	}
 }
 
-// checkVolumes tests that every mount has a volume, that what is mounted is in the release or named by the values, and that files
-// that settings name are below a mount.
+// checkVolumes tests that every mount has a volume, that what is mounted is in the release or named by the values, and
+// that files that settings name are below a mount.
 func checkVolumes(t *testing.T, r release) {
 	t.Helper()
 	volumes := make(map[string]bool)
 	for _, v := range list(r.pod(), "volumes") {
 		volumes[text(v, "name")] = true
-		for kind, name := range map[string]string{"ConfigMap": text(v, "configMap.name"), "PersistentVolumeClaim": text(v, "persistentVolumeClaim.claimName")} {
+		for kind, name := range map[string]string{
+			"ConfigMap":             text(v, "configMap.name"),
+			"PersistentVolumeClaim": text(v, "persistentVolumeClaim.claimName"),
+		} {
 			isOurs := strings.HasPrefix(name, text(r.deployment(), "metadata.name"))
-			if isOurs && !slices.ContainsFunc(r.of(kind), func(o map[string]any) bool { return text(o, "metadata.name") == name }) {
+			if isOurs && !slices.ContainsFunc(r.of(kind),
+				func(o map[string]any) bool { return text(o, "metadata.name") == name }) {
 				t.Errorf("volume %s: there is no %s %s", text(v, "name"), kind, name)
 			}
 		}
@@ -352,7 +368,8 @@ func checkVolumes(t *testing.T, r release) {
 		files["candidate rules"] = env["RUNTIME_ROOT"] + sub + "/" + env["RUNTIME_APPDIRECTORY"]
 	}
 	for name, file := range files {
-		if file != "" && !slices.ContainsFunc(paths, func(p string) bool { return file == p || strings.HasPrefix(file, p+"/") }) {
+		if file != "" && !slices.ContainsFunc(paths,
+			func(p string) bool { return file == p || strings.HasPrefix(file, p+"/") }) {
 			t.Errorf("%s: %s is in no mount of %q", name, file, paths)
 		}
 	}
@@ -376,7 +393,8 @@ func checkSecurity(t *testing.T, r release) {
 		}
 		for _, c := range containers {
 			for path, want := range map[string]string{
-				"securityContext.allowPrivilegeEscalation": "false", "securityContext.readOnlyRootFilesystem": "true", "securityContext.capabilities.drop": "[ALL]",
+				"securityContext.allowPrivilegeEscalation": "false", "securityContext.readOnlyRootFilesystem": "true",
+				"securityContext.capabilities.drop": "[ALL]",
 			} {
 				if got := text(c, path); got != want {
 					t.Errorf("container %s: %s is %q, want %q", text(c, "name"), path, got, want)
@@ -410,7 +428,8 @@ func checkSettings(t *testing.T, r release) {
 	}
 }
 
-// writeRules writes the rule files of a ConfigMap whose name has the suffix, and returns their directory; "" if there is none.
+// writeRules writes the rule files of a ConfigMap whose name has the suffix, and returns their directory; "" if there
+// is none.
 func writeRules(t *testing.T, r release, suffix string) string {
 	t.Helper()
 	for _, o := range r.of("ConfigMap") {
@@ -434,15 +453,16 @@ func checkRules(t *testing.T, r release) {
 	t.Helper()
 	for _, suffix := range []string{"-rules", "-candidate"} {
 		if dir := writeRules(t, r, suffix); dir != "" {
-			if out, err := exec.CommandContext(t.Context(), binary(t), "check", "--backend", r.environment(t)["BACKEND_TYPE"], dir).CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(t.Context(), binary(t), "check", "--backend", r.environment(t)["BACKEND_TYPE"],
+				dir).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", suffix, err, out)
 			}
 		}
 	}
 }
 
-// The chart with the values of examples/kubernetes gives the objects of examples/kubernetes, but for labels, for names of
-// the release, and for variables that the chart sets to their defaults.
+// The chart with the values of examples/kubernetes gives the objects of examples/kubernetes, but for labels, for names
+// of the release, and for variables that the chart sets to their defaults.
 func TestChartGivesTheExample(t *testing.T) {
 	needFull(t)
 	r, err := render(t, read(t, "testdata/example-values.yaml"), "")
@@ -464,8 +484,8 @@ func TestChartGivesTheExample(t *testing.T) {
 	}
 }
 
-// comparable returns v without labels of the release, without values that are Kubernetes' defaults, and with lists of named
-// elements as maps.
+// comparable returns v without labels of the release, without values that are Kubernetes' defaults, and with lists of
+// named elements as maps.
 func comparable(v any, defaults map[string]string) any {
 	switch in := v.(type) {
 	case map[string]any:
@@ -473,7 +493,8 @@ func comparable(v any, defaults map[string]string) any {
 		for key, value := range maps.All(in) {
 			switch {
 			case key == "app.kubernetes.io/instance", key == "image":
-			case key == "serviceAccountName" && value == "default", key == "imagePullPolicy" && value == "IfNotPresent", key == "type" && value == "ClusterIP":
+			case key == "serviceAccountName" && value == "default", key == "imagePullPolicy" && value == "IfNotPresent",
+				key == "type" && value == "ClusterIP":
 			default:
 				out[key] = comparable(value, defaults)
 			}

@@ -30,16 +30,18 @@ func binary(t *testing.T) string {
 	return path
 }
 
-// The service starts with the arguments, the variables and the files of the Deployment, answers its probes and the request of the
-// notes, and warns of nothing. Only addresses and the place of files are others.
+// The service starts with the arguments, the variables and the files of the Deployment, answers its probes and the
+// request of the notes, and warns of nothing. Only addresses and the place of files are others.
 func TestServiceStarts(t *testing.T) {
 	needFull(t)
-	const rules = "rules: {api.yaml: {domain: api, descriptors: [{key: remote_address, rate_limit: {unit: year, requests_per_unit: 1}}]}}\n"
+	const rules = "rules: {api.yaml: {domain: api, descriptors: [{key: remote_address, rate_limit: {unit: year, " +
+		"requests_per_unit: 1}}]}}\n"
 	for _, test := range []struct{ name, values string }{
 		{"memory", rules},
 		{"snapshot", rules + "memory: {snapshot: {enabled: true}}"},
 		{"Redis", rules + "store: redis\nredis: {url: \"REDIS\", auth: {secret: a}}\nsettings: {REDIS_TIMEOUT: 5s}"},
-		{"TLS", rules + "ports: {resp: 6380, divvy: 8321}\ntls: {grpc: {secret: a, clientCA: true}, debug: {secret: a}, resp: {secret: a}, divvy: {secret: a}}"},
+		{"TLS", rules + "ports: {resp: 6380, divvy: 8321}\ntls: {grpc: {secret: a, clientCA: true}, debug: {secret: a}, " +
+			"resp: {secret: a}, divvy: {secret: a}}"},
 		{"candidate rules", rules + strings.Replace(rules, "rules:", "candidateRules:", 1)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -85,7 +87,10 @@ func startRelease(t *testing.T, r release) {
 		}
 		environ = append(environ, name+"="+value)
 	}
-	args := []string{text(r.container(), "args.0"), text(r.container(), "args.1"), filepath.Join(root, text(r.container(), "args.2"))}
+	args := []string{
+		text(r.container(), "args.0"), text(r.container(), "args.1"),
+		filepath.Join(root, text(r.container(), "args.2")),
+	}
 	p := &harness.Process{Path: binary(t), Args: args, Env: environ, Log: filepath.Join(root, "log")}
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -130,7 +135,8 @@ func fillMounts(t *testing.T, r release, root string) {
 		case "auth":
 			files["password"] = "secret\n"
 		case "tls":
-			files["tls.crt"], files["tls.key"], files["ca.crt"] = read(t, certificates.Server.Cert), read(t, certificates.Server.Key), read(t, certificates.CA)
+			files["tls.crt"], files["tls.key"], files["ca.crt"] = read(t, certificates.Server.Cert),
+				read(t, certificates.Server.Key), read(t, certificates.CA)
 		}
 		for _, name := range slices.Sorted(maps.Keys(files)) {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(files[name]), 0o600); err != nil {
@@ -140,7 +146,8 @@ func fillMounts(t *testing.T, r release, root string) {
 	}
 }
 
-// ask sends a request, a POST if it has a body, and compares overallCode of the answer with want; "" accepts every answer with 200.
+// ask sends a request, a POST if it has a body, and compares overallCode of the answer with want; "" accepts every
+// answer with 200.
 func ask(url, body, want string) error {
 	client := http.Client{Timeout: 10 * time.Second}
 	var resp *http.Response

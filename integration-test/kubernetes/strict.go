@@ -1,6 +1,6 @@
-// Package kubernetes reads manifests strictly into Kubernetes' own types. It is a module of its own, so that nothing else depends
-// on those types. Its tests read the manifests of examples; the program in strict reads others. The tests in the directory above
-// compare what the manifests say with the service.
+// Package kubernetes reads manifests strictly into Kubernetes' own types. It is a module of its own, so that nothing
+// else depends on those types. Its tests read the manifests of examples; the program in strict reads others. The tests
+// in the directory above compare what the manifests say with the service.
 package kubernetes
 
 import (
@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// types makes the value that a kind is read into. The types of the Prometheus Operator have only the fields that are used here.
+// types makes the value that a kind is read into. The types of the Prometheus Operator have only the fields that are
+// used here.
 var types = map[string]func() any{
 	"v1 Namespace":                            func() any { return new(core.Namespace) },
 	"v1 ConfigMap":                            func() any { return new(core.ConfigMap) },
@@ -91,8 +92,8 @@ type Object struct {
 	} `json:"metadata"`
 }
 
-// Check returns which object a manifest is, and an error if it has a field that its type does not have, a value of another type,
-// or a name that Kubernetes does not take.
+// Check returns which object a manifest is, and an error if it has a field that its type does not have, a value of
+// another type, or a name that Kubernetes does not take.
 func Check(text string) (Object, error) {
 	var o Object
 	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
@@ -109,8 +110,8 @@ func Check(text string) (Object, error) {
 	return o, fits(text, fresh())
 }
 
-// fits returns an error if a manifest has what its type does not, or if the type read another value than was written: YAML's
-// reader makes "1" of 1, which a cluster would refuse.
+// fits returns an error if a manifest has what its type does not, or if the type read another value than was written:
+// YAML's reader makes "1" of 1, which a cluster would refuse.
 func fits(text string, as any) error {
 	if err := yaml.UnmarshalStrict([]byte(text), as); err != nil {
 		return err

@@ -154,7 +154,8 @@ func (c *leanConn) handleData(h http2.FrameHeader, payload []byte, size int, now
 	}
 }
 
-// handleBlock handles a complete header block: the header or the trailer of the response to s. If s is nil, the call has ended.
+// handleBlock handles a complete header block: the header or the trailer of the response to s. If s is nil, the call
+// has ended.
 func (c *leanConn) handleBlock(s *leanCall, now time.Time) error {
 	c.fields = leanFields{}
 	_, err := c.decoder.Write(c.headerBlock) // Blocks of unknown streams change the dynamic table, too.
@@ -164,7 +165,8 @@ func (c *leanConn) handleBlock(s *leanCall, now time.Time) error {
 	switch {
 	case s == nil:
 	case c.headerEnds && len(s.unsent) > 0: // The server did not read the request.
-		c.reset(s, cmp.Or(c.fields.err(), status.Error(codes.Internal, "the server answered before it read the request")), now)
+		c.reset(s, cmp.Or(c.fields.err(),
+			status.Error(codes.Internal, "the server answered before it read the request")), now)
 	case c.headerEnds:
 		answer, err := parseAnswer(s.answer)
 		if failed := c.fields.err(); failed != nil {
@@ -195,7 +197,8 @@ func (f leanFields) err() error {
 
 // parseAnswer returns the overall code in the DATA of a response.
 func parseAnswer(data []byte) (pb.RateLimitResponse_Code, error) {
-	if len(data) < messagePrefix || data[0] != 0 || uint64(binary.BigEndian.Uint32(data[1:])) != uint64(len(data)-messagePrefix) {
+	if len(data) < messagePrefix || data[0] != 0 ||
+		uint64(binary.BigEndian.Uint32(data[1:])) != uint64(len(data)-messagePrefix) {
 		return 0, status.Errorf(codes.Internal, "the %d bytes of the response are not one uncompressed message", len(data))
 	}
 	answer, err := bench.OverallCode(data[messagePrefix:])

@@ -24,11 +24,12 @@ import (
 	"ratelimit/src/tools/bench"
 )
 
-// leanConn is the lean client: HTTP/2 for one unary method over one TCP connection. One goroutine reads what the socket has, counts the
-// answers, and sends the next calls in one write. In an open loop a second goroutine sends the calls that are due.
+// leanConn is the lean client: HTTP/2 for one unary method over one TCP connection. One goroutine reads what the socket
+// has, counts the answers, and sends the next calls in one write. In an open loop a second goroutine sends the calls
+// that are due.
 //
-// After GOAWAY no call starts until all others have ended, and then leanConn connects again. If the connection breaks, calls under way
-// fail with UNAVAILABLE.
+// After GOAWAY no call starts until all others have ended, and then leanConn connects again. If the connection breaks,
+// calls under way fail with UNAVAILABLE.
 type leanConn struct {
 	cfg     *bench.Config
 	creds   credentials.TransportCredentials
@@ -195,7 +196,10 @@ func (c *leanConn) dial(ctx context.Context) error {
 	c.encoder = hpack.NewEncoder(&c.block)
 	c.out = append(c.out, http2.ClientPreface...)
 	c.frame(12, http2.FrameSettings, 0, 0)
-	for _, s := range []http2.Setting{{ID: http2.SettingEnablePush, Val: 0}, {ID: http2.SettingInitialWindowSize, Val: flowWindow}} {
+	for _, s := range []http2.Setting{
+		{ID: http2.SettingEnablePush, Val: 0},
+		{ID: http2.SettingInitialWindowSize, Val: flowWindow},
+	} {
 		c.out = binary.BigEndian.AppendUint16(c.out, uint16(s.ID))
 		c.out = binary.BigEndian.AppendUint32(c.out, s.Val)
 	}
@@ -222,7 +226,8 @@ func (c *leanConn) Run(ctx context.Context, p *bench.Phase) {
 	sender.Wait()
 }
 
-// refill starts the calls of a closed loop that have room, and writes them. done is true when all calls of the phase have ended.
+// refill starts the calls of a closed loop that have room, and writes them. done is true when all calls of the phase
+// have ended.
 func (c *leanConn) refill(ctx context.Context, p *bench.Phase) (done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,7 +246,8 @@ func (c *leanConn) refill(ctx context.Context, p *bench.Phase) (done bool) {
 	return c.finished && len(c.calls) == 0
 }
 
-// pace starts the calls of an open loop when they are due. Calls that are overdue go in one write, divided among the connections.
+// pace starts the calls of an open loop when they are due. Calls that are overdue go in one write, divided among the
+// connections.
 func (c *leanConn) pace(ctx context.Context, p *bench.Phase) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,7 +318,8 @@ func (c *leanConn) start(n uint64, due, now time.Time) {
 	message := c.message(n)
 	*s = leanCall{
 		id: c.nextID, due: due, lateness: now.Sub(due), expires: now.Add(c.cfg.Timeout), window: c.initialWindow,
-		payload: append(binary.BigEndian.AppendUint32(append(s.payload[:0], 0), uint32(len(message))), message...), answer: s.answer[:0],
+		payload: append(binary.BigEndian.AppendUint32(append(s.payload[:0], 0), uint32(len(message))), message...),
+		answer:  s.answer[:0],
 	}
 	c.calls[s.id] = s
 	if c.down != nil {
@@ -414,12 +421,16 @@ func (c *leanConn) receive() error {
 	for len(rest) >= frameHeader {
 		size := int(rest[0])<<16 | int(rest[1])<<8 | int(rest[2])
 		if size > maxFrame {
-			return fmt.Errorf("the server sent a frame of %d bytes, and %d are allowed (does it speak HTTP/2 there?)", size, maxFrame)
+			return fmt.Errorf("the server sent a frame of %d bytes, and %d are allowed (does it speak HTTP/2 there?)", size,
+				maxFrame)
 		}
 		if len(rest) < frameHeader+size {
 			break
 		}
-		h := http2.FrameHeader{Type: http2.FrameType(rest[3]), Flags: http2.Flags(rest[4]), StreamID: binary.BigEndian.Uint32(rest[5:]) & maxStreamID}
+		h := http2.FrameHeader{
+			Type: http2.FrameType(rest[3]), Flags: http2.Flags(rest[4]),
+			StreamID: binary.BigEndian.Uint32(rest[5:]) & maxStreamID,
+		}
 		if err := c.handle(h, rest[frameHeader:frameHeader+size], now); err != nil {
 			return err
 		}

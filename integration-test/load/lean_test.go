@@ -97,7 +97,10 @@ func newScriptedConn(t *testing.T, conn net.Conn, dripping bool) *scriptedConn {
 	if dripping {
 		w = drip{conn}
 	}
-	s := &scriptedConn{Framer: http2.NewFramer(w, conn), t: t, conn: conn, message: map[uint32][]byte{}, header: map[uint32]map[string]string{}}
+	s := &scriptedConn{
+		Framer: http2.NewFramer(w, conn), t: t, conn: conn, message: map[uint32][]byte{},
+		header: map[uint32]map[string]string{},
+	}
 	s.encoder = hpack.NewEncoder(&s.block)
 	s.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	return s
@@ -151,7 +154,10 @@ func (s *scriptedConn) encode(fields ...string) []byte {
 
 // headers writes a header block.
 func (s *scriptedConn) headers(id uint32, end bool, fields ...string) {
-	_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end, BlockFragment: s.encode(fields...)})
+	_ = s.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: id, EndHeaders: true, EndStream: end,
+		BlockFragment: s.encode(fields...),
+	})
 }
 
 // okAnswer is a message with the code OK and n bytes of an unknown field.
@@ -176,14 +182,29 @@ func TestLeanAnswers(t *testing.T) {
 		code  string // code is empty for an answer of OK.
 		first string
 	}{
-		{"reset", func(s *scriptedConn, id uint32) { _ = s.WriteRSTStream(id, http2.ErrCodeProtocol) }, "INTERNAL", "the server reset the stream: PROTOCOL_ERROR"},
-		{"refused", func(s *scriptedConn, id uint32) { _ = s.WriteRSTStream(id, http2.ErrCodeRefusedStream) }, "UNAVAILABLE", "REFUSED_STREAM"},
-		{"cancelled", func(s *scriptedConn, id uint32) { _ = s.WriteRSTStream(id, http2.ErrCodeCancel) }, "CANCELLED", "CANCEL"},
-		{"calm", func(s *scriptedConn, id uint32) { _ = s.WriteRSTStream(id, http2.ErrCodeEnhanceYourCalm) }, "RESOURCE_EXHAUSTED", "ENHANCE_YOUR_CALM"},
+		{
+			"reset", func(s *scriptedConn, id uint32) { _ = s.WriteRSTStream(id, http2.ErrCodeProtocol) }, "INTERNAL",
+			"the server reset the stream: PROTOCOL_ERROR",
+		},
+		{
+			"refused", func(s *scriptedConn, id uint32) { _ = s.WriteRSTStream(id, http2.ErrCodeRefusedStream) }, "UNAVAILABLE",
+			"REFUSED_STREAM",
+		},
+		{
+			"cancelled", func(s *scriptedConn, id uint32) { _ = s.WriteRSTStream(id, http2.ErrCodeCancel) }, "CANCELLED",
+			"CANCEL",
+		},
+		{
+			"calm", func(s *scriptedConn, id uint32) { _ = s.WriteRSTStream(id, http2.ErrCodeEnhanceYourCalm) },
+			"RESOURCE_EXHAUSTED", "ENHANCE_YOUR_CALM",
+		},
 		{"only trailers", func(s *scriptedConn, id uint32) {
 			s.headers(id, true, ":status", "200", "grpc-status", "8", "grpc-message", "too%20much")
 		}, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED: too much"},
-		{"another server", func(s *scriptedConn, id uint32) { s.headers(id, true, ":status", "404") }, "UNKNOWN", `HTTP status "404"`},
+		{
+			"another server", func(s *scriptedConn, id uint32) { s.headers(id, true, ":status", "404") }, "UNKNOWN",
+			`HTTP status "404"`,
+		},
 		{"another server with a body", func(s *scriptedConn, id uint32) {
 			s.headers(id, false, ":status", "502")
 			_ = s.WriteData(id, true, []byte("bad gateway"))
@@ -234,7 +255,8 @@ func TestLeanAnswers(t *testing.T) {
 				want[tt.code] = 1
 			}
 			r, err := bench.Run(t.Context(), cfg)
-			if err != nil || r.Answers["OK"] != 100-uint64(len(want)) || !maps.Equal(r.Errors, want) || !strings.Contains(r.FirstError, tt.first) {
+			if err != nil || r.Answers["OK"] != 100-uint64(len(want)) || !maps.Equal(r.Errors, want) ||
+				!strings.Contains(r.FirstError, tt.first) {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
@@ -342,7 +364,8 @@ func TestLeanFlowControl(t *testing.T) {
 			settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 10}, {ID: http2.SettingHeaderTableSize, Val: 0}},
 			frame: func(s *scriptedConn, f http2.Frame) {
 				if d, ok := f.(*http2.DataFrame); ok && !d.StreamEnded() {
-					_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 4096})
+					_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000},
+						http2.Setting{ID: http2.SettingHeaderTableSize, Val: 4096})
 				}
 			},
 			call: checkMessage,
@@ -371,7 +394,8 @@ func TestLeanFlowControl(t *testing.T) {
 func checkMessage(s *scriptedConn, _ int, id uint32) {
 	var req pb.RateLimitRequest
 	m := s.message[id]
-	if len(m) < messagePrefix || proto.Unmarshal(m[messagePrefix:], &req) != nil || req.GetDomain() != "d" || len(req.GetDescriptors()) != 1 {
+	if len(m) < messagePrefix || proto.Unmarshal(m[messagePrefix:], &req) != nil || req.GetDomain() != "d" ||
+		len(req.GetDescriptors()) != 1 {
 		s.t.Errorf("message %q", m)
 	}
 	s.answer(id)
@@ -454,11 +478,12 @@ func TestLeanStrangers(t *testing.T) {
 	for says, want := range map[string]string{
 		"HTTP/1.1 400 Bad Request\r\n\r\n": "does it speak HTTP/2 there?",
 
-		"\x00\x00\x02\x07\x00\x00\x00\x00\x00xx":                                                   "a GOAWAY frame whose 2 bytes are too few",
-		"\x00\x00\x02\x01\x0c\x00\x00\x00\x01\x05x":                                                "a HEADERS frame whose 2 bytes are too few",
-		"\x00\x00\x00\x01\x28\x00\x00\x00\x01":                                                     "a HEADERS frame whose 0 bytes are too few",
-		"\x00\x00\x01\x01\x04\x00\x00\x00\x01\xff":                                                 "",
-		strings.Repeat("\x00\x40\x00\x09"+"\x00\x00\x00\x00\x01"+strings.Repeat("x", maxFrame), 5): "a header block of more than 65536 bytes",
+		"\x00\x00\x02\x07\x00\x00\x00\x00\x00xx":    "a GOAWAY frame whose 2 bytes are too few",
+		"\x00\x00\x02\x01\x0c\x00\x00\x00\x01\x05x": "a HEADERS frame whose 2 bytes are too few",
+		"\x00\x00\x00\x01\x28\x00\x00\x00\x01":      "a HEADERS frame whose 0 bytes are too few",
+		"\x00\x00\x01\x01\x04\x00\x00\x00\x01\xff":  "",
+		strings.Repeat("\x00\x40\x00\x09"+"\x00\x00\x00\x00\x01"+strings.Repeat("x", maxFrame),
+			5): "a header block of more than 65536 bytes",
 	} {
 		l := listener(t)
 		go func() {
@@ -486,7 +511,8 @@ func TestFreshHeaders(t *testing.T) {
 			cfg := leanConfig(scripted(t, script{call: func(s *scriptedConn, _ int, id uint32) {
 				h := s.header[id]
 				if h[":path"] == pb.RateLimitService_ShouldRateLimit_FullMethodName {
-					if h[":method"] != "POST" || h[":scheme"] != "http" || h[":authority"] != s.conn.LocalAddr().String() || h["content-type"] != "application/grpc" || h["te"] != "trailers" || h["grpc-timeout"] == "" {
+					if h[":method"] != "POST" || h[":scheme"] != "http" || h[":authority"] != s.conn.LocalAddr().String() ||
+						h["content-type"] != "application/grpc" || h["te"] != "trailers" || h["grpc-timeout"] == "" {
 						s.t.Errorf("%v", h)
 					}
 					seen[h["traceparent"]]++
@@ -629,7 +655,8 @@ func TestLeanTLS(t *testing.T) {
 	}
 	cfg.Addr = scripted(t, script{})
 	cfg.Timeout = 500 * time.Millisecond
-	if r, err := bench.Run(t.Context(), cfg); r != nil || err == nil || !strings.Contains(err.Error(), "with TLS on one side only, this fails too") {
+	if r, err := bench.Run(t.Context(), cfg); r != nil || err == nil ||
+		!strings.Contains(err.Error(), "with TLS on one side only, this fails too") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

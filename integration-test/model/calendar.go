@@ -46,8 +46,8 @@ func (c Calendar) yaml() string {
 // date is a day of the calendar, as a number that grows from day to day.
 func date(year int, month time.Month, day int) int { return (year*12+int(month))*31 + day }
 
-// border is the first instant of a day: the clocks of a zone may jump over midnight, or show it twice. In no zone that is
-// tried here they show a day, an earlier one and then the first one again.
+// border is the first instant of a day: the clocks of a zone may jump over midnight, or show it twice. In no zone that
+// is tried here they show a day, an earlier one and then the first one again.
 func border(day time.Time, zone *time.Location) time.Time {
 	want := date(day.Date())
 	at := time.Date(day.Year(), day.Month(), day.Day()-1, 12, 0, 0, 0, zone)

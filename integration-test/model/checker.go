@@ -14,8 +14,8 @@ type Traits struct {
 	OwnClock bool
 	// Cached: a cache refuses what it knows to be over, uncounted.
 	Cached bool
-	// UpstreamCounts: of a fixed window only the count is kept, as in envoyproxy/ratelimit, so what was refused also uses up a limit
-	// that is raised.
+	// UpstreamCounts: of a fixed window only the count is kept, as in envoyproxy/ratelimit, so what was refused also uses
+	// up a limit that is raised.
 	UpstreamCounts bool
 	// Forward: a sliding window counter is kept under the window that the clock
 	// shows, so its answers are not exact when the clock steps back.
@@ -239,7 +239,10 @@ func (ch *checker) asked(asks []Ask, answers []*Answer, wall time.Duration) (pro
 	if ch.traits.OwnClock {
 		ch.loseIf(func(_ string, c *counter) bool { return c.life > 0 && wall-c.written > c.life })
 	}
-	s := &search{checker: ch, wall: wall, asks: asks, answers: answers, found: make(map[string]world), met: make(map[string]bool)}
+	s := &search{
+		checker: ch, wall: wall, asks: asks, answers: answers, found: make(map[string]world),
+		met: make(map[string]bool),
+	}
 	var failed []*unit
 	each, whole := make([][]unit, len(asks)), []unit(nil)
 	for i, ask := range asks {

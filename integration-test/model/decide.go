@@ -100,7 +100,10 @@ func (rs Rules) units(call int, ask Ask, at int64) (units []unit) {
 			continue
 		}
 		w := wish{amount: d.Amount, id: d.Hold, action: d.Action}
-		whole := unit{call: call, descriptor: i, at: at, wish: w, atomic: r.None && d.Amount >= 0 && d.Action == "", shadow: r.shadows(d)}
+		whole := unit{
+			call: call, descriptor: i, at: at, wish: w, atomic: r.None && d.Amount >= 0 && d.Action == "",
+			shadow: r.shadows(d),
+		}
 		for _, l := range r.asked(d) {
 			whole.keys, whole.limits = append(whole.keys, counterName(d, l)), append(whole.limits, l)
 		}
@@ -198,10 +201,11 @@ func (u *unit) asLook() wish {
 	return w
 }
 
-// leavesTrace reports whether u may change its counters: a look at holds removes those that have expired, and one after the clock stepped
-// back starts waits.
+// leavesTrace reports whether u may change its counters: a look at holds removes those that have expired, and one after
+// the clock stepped back starts waits.
 func (u *unit) leavesTrace() bool {
-	return u.wish.amount != 0 || slices.ContainsFunc(u.limits, func(l *Limit) bool { return l.Kind != Fixed || l.Hold > 0 })
+	return u.wish.amount != 0 || slices.ContainsFunc(u.limits,
+		func(l *Limit) bool { return l.Kind != Fixed || l.Hold > 0 })
 }
 
 // uncounted are the counters of u that a cache in front of the store may leave as they

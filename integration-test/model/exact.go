@@ -91,7 +91,10 @@ type method interface {
 	adopt(l *Limit, c *counter, at int64) bool
 }
 
-var methods = map[Kind]method{Fixed: fixed{}, FirstHit: firstHit{}, Sliding: sliding{}, Counter: twoBuckets{}, GCRA: bucket{}, Concurrency: slots{}}
+var methods = map[Kind]method{
+	Fixed: fixed{}, FirstHit: firstHit{}, Sliding: sliding{}, Counter: twoBuckets{},
+	GCRA: bucket{}, Concurrency: slots{},
+}
 
 // take decides on what is asked, and counts it. A look at holds removes those that have expired.
 func (c *counter) take(l *Limit, at int64, w wish) verdict {

@@ -48,11 +48,15 @@ func exactCases() []exactCase {
 			{at: 61 * s, amount: -5, left: 3, reset: 59 * s},
 			{at: 30 * s, amount: 1, over: true, retry: 30 * s, reset: 30 * s}, // the clock went back
 		}},
-		{"a fixed window that counts what it refuses", Limit{Kind: Fixed, Max: 3, Period: time.Minute, Counting: true}, []exactStep{
-			{at: 0, amount: 5, over: true, retry: -1, reset: 60 * s},
-			{at: 0, amount: 0, over: true, retry: 60 * s, reset: 60 * s},
-			{at: 0, amount: -4, left: 2, reset: 60 * s},
-		}},
+		{
+			"a fixed window that counts what it refuses",
+			Limit{Kind: Fixed, Max: 3, Period: time.Minute, Counting: true},
+			[]exactStep{
+				{at: 0, amount: 5, over: true, retry: -1, reset: 60 * s},
+				{at: 0, amount: 0, over: true, retry: 60 * s, reset: 60 * s},
+				{at: 0, amount: -4, left: 2, reset: 60 * s},
+			},
+		},
 		{"a first-hit window", Limit{Kind: FirstHit, Max: 2, Period: 10 * s}, []exactStep{
 			{at: 2 * s, amount: 0, left: 2},
 			{at: 3 * s, amount: 1, left: 1, reset: 10 * s},
@@ -76,12 +80,16 @@ func exactCases() []exactCase {
 			{at: 2 * s, amount: 1, over: true, left: 3, retry: 1 * s, reset: 8 * s},
 			{at: 3 * s, amount: 1, left: 2, reset: 10 * s},
 		}},
-		{"a sliding window that counts what it refuses", Limit{Kind: Sliding, Max: 2, Period: 10 * s, Counting: true}, []exactStep{
-			{at: 0, amount: 1, left: 1, reset: 10 * s},
-			{at: 1 * s, amount: 1, left: 0, reset: 10 * s},
-			{at: 2 * s, amount: 1, over: true, retry: 9 * s, reset: 10 * s},
-			{at: 2 * s, amount: -3, left: 2},
-		}},
+		{
+			"a sliding window that counts what it refuses",
+			Limit{Kind: Sliding, Max: 2, Period: 10 * s, Counting: true},
+			[]exactStep{
+				{at: 0, amount: 1, left: 1, reset: 10 * s},
+				{at: 1 * s, amount: 1, left: 0, reset: 10 * s},
+				{at: 2 * s, amount: 1, over: true, retry: 9 * s, reset: 10 * s},
+				{at: 2 * s, amount: -3, left: 2},
+			},
+		},
 		{"two buckets", Limit{Kind: Counter, Max: 10, Period: time.Minute}, []exactStep{
 			{at: 30 * s, amount: 8, left: 2, reset: 90 * s},
 			{at: 60 * s, amount: 2, left: 0, reset: 120 * s},
@@ -105,11 +113,15 @@ func exactCases() []exactCase {
 			{at: 1 * s, amount: 0, left: 0, reset: 17 * s},              // that stayed
 			{at: 18 * s, amount: -5, left: 3},
 		}},
-		{"a bucket that counts what it refuses", Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 0, Counting: true}, []exactStep{
-			{at: 0, amount: 2, over: true, retry: -1, reset: 12 * s},
-			{at: 0, amount: 0, over: true, retry: 6 * s, reset: 12 * s},
-			{at: 6 * s, amount: 0, left: 0, reset: 6 * s},
-		}},
+		{
+			"a bucket that counts what it refuses",
+			Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 0, Counting: true},
+			[]exactStep{
+				{at: 0, amount: 2, over: true, retry: -1, reset: 12 * s},
+				{at: 0, amount: 0, over: true, retry: 6 * s, reset: 12 * s},
+				{at: 6 * s, amount: 0, left: 0, reset: 6 * s},
+			},
+		},
 		{"a bucket with a distance", Limit{Kind: GCRA, Max: 60, Period: time.Minute, Burst: 5, Interval: 3 * s}, []exactStep{
 			{at: 0, amount: 1, left: 5, reset: 3 * s},
 			{at: 2 * s, amount: 1, over: true, left: 6, retry: 1 * s, reset: 1 * s},

@@ -9,8 +9,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// replicaMutants are mistakes of replicas that share a store. Of each mutant one is made for a fleet, and mutate is called for each
-// replica when it starts, also in the place of one that crashed.
+// replicaMutants are mistakes of replicas that share a store. Of each mutant one is made for a fleet, and mutate is
+// called for each replica when it starts, also in the place of one that crashed.
 var replicaMutants = []struct {
 	name   string
 	mutant func() (mutate func(replica int) mutation)
@@ -96,7 +96,10 @@ var (
 // TestReplicaMutants is as TestMutants, for replicas that share a store in memory.
 func TestReplicaMutants(t *testing.T) {
 	t.Parallel()
-	can := Can{Store: "replicas", Faults: []Fault{Down, Lost, Stall, Crash, Crash, Crash}, Short: true, Holds: true, AllHeld: true}
+	can := Can{
+		Store: "replicas", Faults: []Fault{Down, Lost, Stall, Crash, Crash, Crash}, Short: true, Holds: true,
+		AllHeld: true,
+	}
 	for _, tt := range replicaMutants {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

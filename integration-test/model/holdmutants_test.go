@@ -8,7 +8,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// heldHits is the mutation that changes hits that name a hold. known are the holds of the hit's counter that change itself has put there.
+// heldHits is the mutation that changes hits that name a hold. known are the holds of the hit's counter that change
+// itself has put there.
 func heldHits(change func(h *backend.Hit, known map[algorithm.HoldID]int)) mutation {
 	var mu sync.Mutex
 	counters := make(map[string]map[algorithm.HoldID]int)

@@ -67,8 +67,8 @@ func (h *holds) add(o hold) {
 	h.list, h.newest = append(h.list, o), max(h.newest, o.since)
 }
 
-// expire ends holds that are open for too long: what is not released is charged as of when it ended. It forgets those that
-// are done for as long.
+// expire ends holds that are open for too long: what is not released is charged as of when it ended. It forgets those
+// that are done for as long.
 func (c *counter) expire(l *Limit, at int64) (now int64, charged bool) {
 	now, back := c.holds.now(at)
 	ends := func(o hold) int64 { return o.since + int64(l.Hold) }

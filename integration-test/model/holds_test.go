@@ -74,12 +74,16 @@ func holdCases() []holdCase {
 			{at: 59 * s, wish: takes("c", 3), left: 0, reset: 61 * s},
 			{at: 90 * s, wish: takes("d", 8), over: true, left: 7, retry: 30 * s, reset: 30 * s},
 		}},
-		{"expired and released", Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 9, Hold: 30 * s, Release: true}, []holdStep{
-			{at: 0, wish: takes("a", 6), left: 4, reset: 30 * s},
-			{at: 30 * s, wish: takes("b", 10), left: 0, reset: 30 * s},
-			{at: 31 * s, wish: settles("a", 2), left: 0, reset: 29 * s},
-			{at: 60 * s, wish: takes("c", 10), left: 0, reset: 30 * s}, // what a took is there again since 43 s
-		}},
+		{
+			"expired and released",
+			Limit{Kind: GCRA, Max: 10, Period: time.Minute, Burst: 9, Hold: 30 * s, Release: true},
+			[]holdStep{
+				{at: 0, wish: takes("a", 6), left: 4, reset: 30 * s},
+				{at: 30 * s, wish: takes("b", 10), left: 0, reset: 30 * s},
+				{at: 31 * s, wish: settles("a", 2), left: 0, reset: 29 * s},
+				{at: 60 * s, wish: takes("c", 10), left: 0, reset: 30 * s}, // what a took is there again since 43 s
+			},
+		},
 		{"the clock steps back", Limit{Kind: Sliding, Max: 4, Period: time.Minute, Hold: 30 * s}, []holdStep{
 			{at: 20 * s, wish: takes("a", 2), left: 2, reset: 90 * s},
 			{at: 10 * s, wish: takes("b", 2), left: 0, reset: 90 * s}, // 20 s of the holds
@@ -95,17 +99,54 @@ func TestCalendar(t *testing.T) {
 		calendar     Calendar
 		at, from, to string
 	}{
-		{Calendar{Unit: "day", Units: 1, Zone: "UTC"}, "2026-07-25T12:00:00Z", "2026-07-25T00:00:00Z", "2026-07-26T00:00:00Z"},
-		{Calendar{Unit: "day", Units: 1, Zone: "Europe/Berlin"}, "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"}, // 25 hours
-		{Calendar{Unit: "week", Units: 1, Zone: "UTC", Starts: "monday"}, "2026-01-04T23:00:00Z", "2025-12-29T00:00:00Z", "2026-01-05T00:00:00Z"},
-		{Calendar{Unit: "month", Units: 1, Zone: "UTC", Anchor: 15}, "2026-03-01T00:00:00Z", "2026-02-15T00:00:00Z", "2026-03-15T00:00:00Z"},
-		{Calendar{Unit: "month", Units: 3, Zone: "Asia/Kolkata", Anchor: 1}, "2026-05-01T00:00:00Z", "2026-03-31T18:30:00Z", "2026-06-30T18:30:00Z"},
-		{Calendar{Unit: "year", Units: 10, Zone: "UTC"}, "2029-12-31T00:00:00Z", "2020-01-01T00:00:00Z", "2030-01-01T00:00:00Z"},
+		{
+			Calendar{Unit: "day", Units: 1, Zone: "UTC"},
+			"2026-07-25T12:00:00Z", "2026-07-25T00:00:00Z",
+			"2026-07-26T00:00:00Z",
+		},
+		// 25 hours
+		{
+			Calendar{Unit: "day", Units: 1, Zone: "Europe/Berlin"},
+			"2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z",
+			"2026-10-25T23:00:00Z",
+		},
+		{
+			Calendar{Unit: "week", Units: 1, Zone: "UTC", Starts: "monday"},
+			"2026-01-04T23:00:00Z", "2025-12-29T00:00:00Z",
+			"2026-01-05T00:00:00Z",
+		},
+		{
+			Calendar{Unit: "month", Units: 1, Zone: "UTC", Anchor: 15},
+			"2026-03-01T00:00:00Z", "2026-02-15T00:00:00Z",
+			"2026-03-15T00:00:00Z",
+		},
+		{
+			Calendar{Unit: "month", Units: 3, Zone: "Asia/Kolkata", Anchor: 1},
+			"2026-05-01T00:00:00Z", "2026-03-31T18:30:00Z",
+			"2026-06-30T18:30:00Z",
+		},
+		{
+			Calendar{Unit: "year", Units: 10, Zone: "UTC"},
+			"2029-12-31T00:00:00Z", "2020-01-01T00:00:00Z",
+			"2030-01-01T00:00:00Z",
+		},
 		// In Havana 2026-03-08 starts at 01:00, and the midnight of 2026-11-01 is there twice.
-		{Calendar{Unit: "day", Units: 1, Zone: "America/Havana"}, "2026-03-08T12:00:00Z", "2026-03-08T05:00:00Z", "2026-03-09T04:00:00Z"},
-		{Calendar{Unit: "day", Units: 1, Zone: "America/Havana"}, "2026-11-01T05:30:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z"},
+		{
+			Calendar{Unit: "day", Units: 1, Zone: "America/Havana"},
+			"2026-03-08T12:00:00Z", "2026-03-08T05:00:00Z",
+			"2026-03-09T04:00:00Z",
+		},
+		{
+			Calendar{Unit: "day", Units: 1, Zone: "America/Havana"},
+			"2026-11-01T05:30:00Z", "2026-11-01T04:00:00Z",
+			"2026-11-02T05:00:00Z",
+		},
 		// In Cairo the clock goes back at the end of 2026-10-29.
-		{Calendar{Unit: "day", Units: 1, Zone: "Africa/Cairo"}, "2026-10-29T21:30:00Z", "2026-10-28T21:00:00Z", "2026-10-29T22:00:00Z"},
+		{
+			Calendar{Unit: "day", Units: 1, Zone: "Africa/Cairo"},
+			"2026-10-29T21:30:00Z", "2026-10-28T21:00:00Z",
+			"2026-10-29T22:00:00Z",
+		},
 	} {
 		at, err := time.Parse(time.RFC3339, tt.at)
 		if err != nil {

@@ -56,7 +56,8 @@ func (u *unit) doInstead(s state, wall time.Duration) (state, []verdict) {
 			denied = denied || u.atomic && !u.shadow
 		case l.Fallback == "local":
 			of = append(of, i)
-			local.limits, local.keys, local.here = append(local.limits, l), append(local.keys, u.keys[i]), append(local.here, u.here[i])
+			local.limits, local.keys, local.here = append(local.limits, l), append(local.keys, u.keys[i]),
+				append(local.here, u.here[i])
 		}
 	}
 	if len(of) == 0 {

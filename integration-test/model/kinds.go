@@ -63,8 +63,8 @@ type plain struct{}
 func (plain) distance(_ *Limit, _ *counter, _ int64) bool { return true }
 func (plain) adopt(_ *Limit, _ *counter, _ int64) bool    { return false }
 
-// fixed counts the hits of the window that the clock shows. Refused hits count, too, until the limit is raised, unless the store keeps
-// only a count.
+// fixed counts the hits of the window that the clock shows. Refused hits count, too, until the limit is raised, unless
+// the store keeps only a count.
 type fixed struct{ plain }
 
 func inWindow(l *Limit, at int64) func(h *hit) bool {

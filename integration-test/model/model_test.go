@@ -13,7 +13,8 @@ import (
 )
 
 var (
-	script = flag.String("script", "", "TestReplay plays this `file`; from the root of the file system, as tests run in their directory")
+	script = flag.String("script", "",
+		"TestReplay plays this `file`; from the root of the file system, as tests run in their directory")
 	seeds  = flag.Uint64("seeds", 0, "TestRandom plays so many `scripts` on each store; 0: a few")
 	seed   = flag.Uint64("seed", 1, "the first `seed` of TestRandom; 0: any")
 	during = flag.Duration("during", 0, "TestRandom plays for so `long` if -seeds is 0")
@@ -31,11 +32,23 @@ var cans = []struct {
 }{
 	{Can{Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true, Holds: true, Percents: true}, 12},
 	{Can{Store: "split", Single: true, Faults: []Fault{Down, Lost, Stall}, Short: true, Holds: true, Percents: true}, 8},
-	{Can{Store: "fallback", Faults: []Fault{Down, Lost, Stall}, Short: true, Fallback: true, Holds: true, Percents: true}, 6},
+	{Can{
+		Store: "fallback", Faults: []Fault{Down, Lost, Stall}, Short: true, Fallback: true, Holds: true,
+		Percents: true,
+	}, 6},
 	{Can{Store: "redis", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true, Percents: true}, 5},
-	{Can{Store: "cached-redis", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true, Percents: true}, 4},
-	{Can{Store: "replicas", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe, Crash, Crash, Crash}, Holds: true, AllHeld: true, Percents: true}, 4},
-	{Can{Store: "memcached", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset}, CountingOnly: true, Percents: true}, 4},
+	{Can{
+		Store: "cached-redis", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe}, Holds: true,
+		Percents: true,
+	}, 4},
+	{Can{
+		Store: "replicas", Faults: []Fault{Down, Lost, Stall, Slow, Reset, Wipe, Crash, Crash, Crash}, Holds: true,
+		AllHeld: true, Percents: true,
+	}, 4},
+	{Can{
+		Store: "memcached", Single: true, Faults: []Fault{Down, Lost, Stall, Slow, Reset}, CountingOnly: true,
+		Percents: true,
+	}, 4},
 }
 
 func firstSeed() uint64 {
@@ -88,7 +101,8 @@ func TestRandom(t *testing.T) {
 				all.Failed += out.Failed
 				all.Unchecked += out.Unchecked
 			}
-			t.Logf("of %d answers, %d were checked and %d failed; %d steps were too costly", all.Answers, all.Checked, all.Failed, all.Unchecked)
+			t.Logf("of %d answers, %d were checked and %d failed; %d steps were too costly", all.Answers, all.Checked,
+				all.Failed, all.Unchecked)
 			if all.Checked < all.Answers/2 || all.Unchecked > all.Answers/50 {
 				t.Errorf("of %d answers, only %d were checked; %d steps were too costly", all.Answers, all.Checked, all.Unchecked)
 			}

@@ -117,7 +117,10 @@ func TestMutants(t *testing.T) {
 				}
 				return newFlaky(false, spoil)
 			}
-			can := Can{Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true, Holds: slices.ContainsFunc(holdMutants, func(m mutantCase) bool { return m.name == tt.name })}
+			can := Can{
+				Store: "memory", Faults: []Fault{Down, Lost, Stall, Wipe}, Short: true,
+				Holds: slices.ContainsFunc(holdMutants, func(m mutantCase) bool { return m.name == tt.name }),
+			}
 			if tt.back {
 				can = Can{Store: "fallback", Faults: []Fault{Down}, Fallback: true}
 			}
@@ -205,7 +208,8 @@ var mutantCases = []mutantCase{
 			}
 		})
 	}, 3, false, 2},
-	{"loses updates", readThenWrite, 5, false, 199}, // It takes luck to lose one, so a smaller script may be tried in vain. This seed is seldom out of luck.
+	// It takes luck to lose one, so a smaller script may be tried in vain. This seed is seldom out of luck.
+	{"loses updates", readThenWrite, 5, false, 199},
 	{"begins windows late", func() mutation {
 		return func(ctx context.Context, next backend.Backend, b *backend.Batch) error {
 			if b.Now.Truncate(time.Minute).Equal(b.Now) && !b.Now.Equal(Start) {

@@ -120,7 +120,8 @@ func parseAsks(words []string) ([]Ask, error) {
 		d.Action = Action(action)
 		d.Key, d.Value, has = strings.Cut(entry, "=")
 		if !has || !name.MatchString(d.Key) || !name.MatchString(d.Value) || isHeld && !name.MatchString(d.Hold) {
-			return nil, fmt.Errorf("%q is no descriptor: want key=value, key=value@hold, key=value@hold:action, each also with *amount, of a-z and 0-9", word)
+			return nil, fmt.Errorf("%q is no descriptor: want key=value, key=value@hold, key=value@hold:action, each also "+
+				"with *amount, of a-z and 0-9", word)
 		}
 		if hasAction && d.Action != Settle && d.Action != Release || d.Action == Settle && d.Amount < 0 {
 			return nil, fmt.Errorf("%q is neither %s of an amount from 0 on nor %s", word, Settle, Release)
@@ -216,7 +217,8 @@ func parseLimit(words []string) (l Limit, err error) {
 			if l.Hold, err = parseDuration(words[i], 24*time.Hour); err != nil {
 				return l, err
 			}
-		case l.Calendar.Unit != "" && argument < len(words) && slices.Contains([]string{"zone", "anchor", "starts"}, words[i]):
+		case l.Calendar.Unit != "" && argument < len(words) &&
+			slices.Contains([]string{"zone", "anchor", "starts"}, words[i]):
 			i++
 			if err := l.Calendar.parse(words[i-1], words[i]); err != nil {
 				return l, err
@@ -232,7 +234,8 @@ func parseLimit(words []string) (l Limit, err error) {
 				return l, err
 			}
 		default:
-			return l, fmt.Errorf("%q is not counting, a hold, the burst of a gcra, the interval of a gcra or a sliding_window, or one of %v", words[i], onFailures)
+			return l, fmt.Errorf("%q is not counting, a hold, the burst of a gcra, the interval of a gcra or a "+
+				"sliding_window, or one of %v", words[i], onFailures)
 		}
 	}
 	return l, l.check()
@@ -244,8 +247,10 @@ func (l *Limit) check() error {
 	switch {
 	case l.Kind == Concurrency && l.Hold == 0, l.Release && l.Hold == 0:
 		return fmt.Errorf("%v has no hold", l)
-	case l.Hold > 0 && (l.Counting || l.Interval > 0 || l.Kind == GCRA && l.Max == 0 || l.Kind == Concurrency && l.Max > 1000):
-		return fmt.Errorf("%v: beside a hold there is no counting, no interval, no gcra of 0, and no concurrency above 1000", l)
+	case l.Hold > 0 && (l.Counting || l.Interval > 0 || l.Kind == GCRA && l.Max == 0 ||
+		l.Kind == Concurrency && l.Max > 1000):
+		return fmt.Errorf("%v: beside a hold there is no counting, no interval, no gcra of 0, and no concurrency above 1000",
+			l)
 	case c.Unit != "" && (c.Zone == "" || (c.Unit == "month") != (c.Anchor > 0) || (c.Unit == "week") != (c.Starts != "")):
 		return fmt.Errorf("%v: a calendar has a zone, one of months an anchor, and one of weeks a day on which it starts", l)
 	}

@@ -96,7 +96,10 @@ func (g *dice) limit() Limit {
 	if g.can.CountingOnly {
 		kinds = []Kind{Fixed, Counter}
 	}
-	l := Limit{Kind: kinds[g.IntN(len(kinds))], Max: g.one(1, 2, 3, 3, 5, 7, 10, 20), Counting: g.chance(40) || g.can.CountingOnly}
+	l := Limit{
+		Kind: kinds[g.IntN(len(kinds))], Max: g.one(1, 2, 3, 3, 5, 7, 10, 20),
+		Counting: g.chance(40) || g.can.CountingOnly,
+	}
 	if g.can.Fallback {
 		l.Fallback = onFailures[g.one(0, 1, 1, 2, 2, 3, 3, 3, 3, 3, 3)]
 	}
@@ -140,10 +143,16 @@ func (g *dice) hold(l *Limit) {
 }
 
 // zones differ in when their clocks change: never, at 1 or 2 in the morning, at midnight, or by half an hour.
-var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "America/Havana", "Africa/Cairo", "Asia/Beirut", "Australia/Lord_Howe", "Asia/Kolkata"}
+var zones = []string{
+	"UTC", "Europe/Berlin", "America/New_York", "America/Havana", "Africa/Cairo", "Asia/Beirut",
+	"Australia/Lord_Howe", "Asia/Kolkata",
+}
 
 func (g *dice) calendar() Calendar {
-	c := Calendar{Unit: []string{"day", "week", "month", "year"}[g.IntN(4)], Units: int(g.one(1, 1, 1, 2, 3, 10)), Zone: zones[g.IntN(len(zones))]}
+	c := Calendar{
+		Unit: []string{"day", "week", "month", "year"}[g.IntN(4)], Units: int(g.one(1, 1, 1, 2, 3, 10)),
+		Zone: zones[g.IntN(len(zones))],
+	}
 	switch c.Unit {
 	case "month":
 		c.Anchor = int(g.one(1, 1, 15, 28))
@@ -206,8 +215,8 @@ func (g *dice) tick() {
 	}
 }
 
-// tickToBorder moves the clock to about the end of a window of a calendar, or of a hold that is opened now. It reports whether
-// the rules have one of them.
+// tickToBorder moves the clock to about the end of a window of a calendar, or of a hold that is opened now. It reports
+// whether the rules have one of them.
 func (g *dice) tickToBorder() bool {
 	for i := range g.rules {
 		for j := range g.rules[i].Limits {

@@ -52,7 +52,10 @@ func (r *redisServer) open(s *Script) (lab, error) {
 // connect opens a store on what the server has.
 func (r *redisServer) connect(cached bool) (*redisLab, error) {
 	r.proxy.Heal()
-	store, err := redis.New(redis.Config{Addr: r.proxy.Addr, Config: remote.Config{Timeout: storeTimeout, DialTimeout: storeTimeout}})
+	store, err := redis.New(redis.Config{
+		Addr:   r.proxy.Addr,
+		Config: remote.Config{Timeout: storeTimeout, DialTimeout: storeTimeout},
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,8 @@ type Limit struct {
 	Interval time.Duration
 	// Counting is count_blocked.
 	Counting bool
-	// UpstreamCounts says that the store keeps only the count of a Fixed, and not what was refused. It is not part of a rule: the checker sets it.
+	// UpstreamCounts says that the store keeps only the count of a Fixed, and not what was refused. It is not part of a
+	// rule: the checker sets it.
 	UpstreamCounts bool
 	// Calendar is that of a Fixed without a Period.
 	Calendar Calendar
@@ -74,8 +75,8 @@ type Rule struct {
 	Limits  []Limit
 }
 
-// enforcedFrom is the enforce_percent from which a limit is enforced for a descriptor, rounded up. All replicas and versions of the service
-// have to agree with it; for other descriptors it is not known.
+// enforcedFrom is the enforce_percent from which a limit is enforced for a descriptor, rounded up. All replicas and
+// versions of the service have to agree with it; for other descriptors it is not known.
 var enforcedFrom = map[string]int{"a=1": 43, "a=2": 75, "b=1": 43, "b=2": 53, "c=1": 46, "c=2": 16}
 
 // shadows reports whether the limits of r never refuse d.

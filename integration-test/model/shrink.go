@@ -10,7 +10,10 @@ import (
 func Shrink(s *Script, tries int, fails func(*Script) bool) *Script {
 	for again := true; again && tries > 0; {
 		again = false
-		for _, smaller := range []func(*Script, func(*Script) bool) *Script{shrinkSteps, shrinkAsks, shrinkRules, shrinkTimes} {
+		for _, smaller := range []func(*Script, func(*Script) bool) *Script{
+			shrinkSteps, shrinkAsks, shrinkRules,
+			shrinkTimes,
+		} {
 			next := smaller(s, func(c *Script) bool {
 				tries--
 				return tries >= 0 && fails(c)
@@ -95,7 +98,8 @@ func shrinkAsks(s *Script, fails func(*Script) bool) *Script {
 func shrinkAmount(s *Script, fails func(*Script) bool, i, a, d int) *Script {
 	amount := func() int64 { return s.Steps[i].Asks[a][d].Amount }
 	for _, plain := range []int64{1, 0, -1, 2, 3} {
-		if n := amount(); n == plain || max(n, -n) < max(plain, -plain) || plain < 0 && s.Steps[i].Asks[a][d].Action == Settle {
+		if n := amount(); n == plain || max(n, -n) < max(plain, -plain) ||
+			plain < 0 && s.Steps[i].Asks[a][d].Action == Settle {
 			break
 		}
 		var done bool
@@ -120,11 +124,17 @@ func shrinkRules(s *Script, fails func(*Script) bool) *Script {
 	for i := range s.Steps {
 		for r := len(s.Steps[i].Rules) - 1; r >= 0; r-- {
 			var gone bool
-			if s, gone = attempt(s, fails, func(c *Script) { c.Steps[i].Rules = slices.Delete(c.Steps[i].Rules, r, r+1) }); gone {
+			if s, gone = attempt(s, fails, func(c *Script) {
+				c.Steps[i].Rules = slices.Delete(c.Steps[i].Rules, r,
+					r+1)
+			}); gone {
 				continue
 			}
 			for l := len(s.Steps[i].Rules[r].Limits) - 1; l >= 0 && len(s.Steps[i].Rules[r].Limits) > 1; l-- {
-				s, _ = attempt(s, fails, func(c *Script) { c.Steps[i].Rules[r].Limits = slices.Delete(c.Steps[i].Rules[r].Limits, l, l+1) })
+				s, _ = attempt(s, fails, func(c *Script) {
+					c.Steps[i].Rules[r].Limits = slices.Delete(c.Steps[i].Rules[r].Limits,
+						l, l+1)
+				})
 			}
 			if s.Steps[i].Rules[r].None {
 				s, _ = attempt(s, fails, func(c *Script) { c.Steps[i].Rules[r].None = false })

@@ -14,7 +14,8 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// startEnvoy starts an Envoy with examples/envoy/quota.yaml, which asks s for quotas, and returns a function that sends it a request.
+// startEnvoy starts an Envoy with examples/envoy/quota.yaml, which asks s for quotas, and returns a function that sends
+// it a request.
 func startEnvoy(t *testing.T, s *service) (request func()) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "examples", "envoy", "quota.yaml"))
@@ -76,9 +77,10 @@ func startEnvoy(t *testing.T, s *service) (request func()) {
 	return func() { _ = send() } // It fails when Envoy stops.
 }
 
-// causeUnfair has two Envoys share 20 requests a second. The callers of one send 40 a second. Those of the other send 80 at once every four
-// seconds: at most half of the limit passes then, and what this Envoy does not use in the other three seconds is lost with the second's window.
-// A window of ten seconds, in which each Envoy keeps its half until the burst, repairs it.
+// causeUnfair has two Envoys share 20 requests a second. The callers of one send 40 a second. Those of the other send
+// 80 at once every four seconds: at most half of the limit passes then, and what this Envoy does not use in the other
+// three seconds is lost with the second's window. A window of ten seconds, in which each Envoy keeps its half until the
+// burst, repairs it.
 func causeUnfair(t *testing.T, l *lab, job string) func() {
 	rules := func(limit string) string {
 		return "domain: quotas\nquota_buckets: true\ndescriptors: [{key: env, descriptors: [{key: name, rate_limit: {" + limit + "}}]}]\n"

@@ -31,7 +31,8 @@ type fault struct {
 	cause func(t *testing.T, l *lab, job string) (repair func())
 }
 
-// Each alert of the shipped file is of one of these, or RatelimitAbsent, which TestFaults awaits before it starts the first service.
+// Each alert of the shipped file is of one of these, or RatelimitAbsent, which TestFaults awaits before it starts the
+// first service.
 var faults = []fault{
 	{"refused", []string{"RatelimitRulesRefused"}, func(t *testing.T, l *lab, job string) func() {
 		s := startService(t, goodRules)
@@ -61,15 +62,20 @@ var faults = []fault{
 		return func() { b.write(t, goodRules) }
 	}},
 	{"control-plane", []string{"RatelimitControlPlaneLost"}, causeControlPlaneLost},
-	{"store-down", []string{"RatelimitStoreDown", "RatelimitStoreErrors", "RatelimitStoreNotAsked"}, func(t *testing.T, l *lab, job string) func() {
-		redis := redistest.Start(t, redistest.Options{})
-		s := startService(t, goodRules, "REDIS_URL="+redis.Addr, "STORE_FAILURE_MODE=allow", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
-		l.scrape(t, job, s)
-		traffic(t, 20*time.Millisecond, func(n int) { s.ask("d", fmt.Sprintf("ip=%d", n%20)) })
-		harness.Await(t, harness.Deadline, "the rules are in force", func() error { return s.ready() })
-		redis.Pause()
-		return redis.Resume
-	}},
+	{
+		"store-down",
+		[]string{"RatelimitStoreDown", "RatelimitStoreErrors", "RatelimitStoreNotAsked"},
+		func(t *testing.T, l *lab, job string) func() {
+			redis := redistest.Start(t, redistest.Options{})
+			s := startService(t, goodRules, "REDIS_URL="+redis.Addr, "STORE_FAILURE_MODE=allow",
+				"LOCAL_CACHE_SIZE_IN_BYTES=1000000")
+			l.scrape(t, job, s)
+			traffic(t, 20*time.Millisecond, func(n int) { s.ask("d", fmt.Sprintf("ip=%d", n%20)) })
+			harness.Await(t, harness.Deadline, "the rules are in force", func() error { return s.ready() })
+			redis.Pause()
+			return redis.Resume
+		},
+	},
 	{"store-slow", []string{"RatelimitSlow", "RatelimitStoreSlow"}, func(t *testing.T, l *lab, job string) func() {
 		redis := redistest.Start(t, redistest.Options{Proxy: true})
 		s := startService(t, goodRules, "REDIS_URL="+redis.PublicAddr(), "REDIS_TIMEOUT=5s")
@@ -103,7 +109,8 @@ var faults = []fault{
 		return traffic(t, 50*time.Millisecond, func(int) { s.ask("d", "ip=1") })
 	}},
 	{"evicted", []string{"RatelimitCountersEvicted"}, func(t *testing.T, l *lab, job string) func() {
-		s := startService(t, strings.Replace(goodRules, "{key: ip,", "{key: ip, detailed_metric: true,", 1), "MEMORY_MAX_BYTES=131072", "STATS_MAX_SERIES=50")
+		s := startService(t, strings.Replace(goodRules, "{key: ip,", "{key: ip, detailed_metric: true,", 1),
+			"MEMORY_MAX_BYTES=131072", "STATS_MAX_SERIES=50")
 		l.scrape(t, job, s)
 		return traffic(t, 20*time.Millisecond, func(n int) {
 			var list []string
@@ -114,21 +121,27 @@ var faults = []fault{
 		})
 	}},
 	{"holds-expire", []string{"RatelimitHoldsExpire"}, func(t *testing.T, l *lab, job string) func() {
-		s := startService(t, "domain: d\ndescriptors: [{key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 100, hold: 1s, hold_id: id}}]\n")
+		s := startService(t, "domain: d\ndescriptors: [{key: call, rate_limit: {algorithm: concurrency, requests_per_unit: "+
+			"100, hold: 1s, hold_id: id}}]\n")
 		l.scrape(t, job, s)
 		return traffic(t, 50*time.Millisecond, func(n int) { s.ask("d", fmt.Sprintf("call=a,id=%d", n)) })
 	}},
-	{"quotas", []string{"RatelimitQuotaUnassigned", "RatelimitQuotaBucketsRefused"}, func(t *testing.T, l *lab, job string) func() {
-		s := startService(t, "domain: d\nquota_buckets: true\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 10}}]\n", "QUOTA_MAX_BUCKETS=3")
-		l.scrape(t, job, s)
-		harness.Await(t, harness.Deadline, "the rules are in force", func() error { return s.ready() })
-		report, reportShort := s.proxy(t, "d"), s.proxy(t, "d")
-		traffic(t, 200*time.Millisecond, func(int) { reportShort("short", 1, 9) })
-		return traffic(t, 200*time.Millisecond, func(n int) {
-			report("known", 100, 100)
-			report(fmt.Sprint("new", n), 100, 0)
-		})
-	}},
+	{
+		"quotas",
+		[]string{"RatelimitQuotaUnassigned", "RatelimitQuotaBucketsRefused"},
+		func(t *testing.T, l *lab, job string) func() {
+			s := startService(t, "domain: d\nquota_buckets: true\ndescriptors: [{key: a, rate_limit: {unit: second, "+
+				"requests_per_unit: 10}}]\n", "QUOTA_MAX_BUCKETS=3")
+			l.scrape(t, job, s)
+			harness.Await(t, harness.Deadline, "the rules are in force", func() error { return s.ready() })
+			report, reportShort := s.proxy(t, "d"), s.proxy(t, "d")
+			traffic(t, 200*time.Millisecond, func(int) { reportShort("short", 1, 9) })
+			return traffic(t, 200*time.Millisecond, func(n int) {
+				report("known", 100, 100)
+				report(fmt.Sprint("new", n), 100, 0)
+			})
+		},
+	},
 	{"quota-bursts", []string{"RatelimitQuotaUnfair"}, causeUnfair},
 	{"snapshot", []string{"RatelimitSnapshotFails"}, func(t *testing.T, l *lab, job string) func() {
 		dir := filepath.Join(t.TempDir(), "snapshots")
@@ -147,18 +160,23 @@ var faults = []fault{
 		move(dir, dir+".away")
 		return func() { move(dir+".away", dir) }
 	}},
-	{"certificates", []string{"RatelimitCertificateEnds", "RatelimitClientCertificateEnds"}, func(t *testing.T, l *lab, job string) func() {
-		certs := harness.NewCertificates(t)
-		s := startService(t, "", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
-			"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+certs.Client.Cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+certs.Client.Key,
-			"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+certs.Server.Cert, "GRPC_SERVER_TLS_KEY="+certs.Server.Key)
-		l.scrape(t, job, s)
-		return func() {
-			for _, name := range []string{"server", "client"} {
-				certs.Issue(t, name, harness.Spec{CommonName: name, Lasts: 30 * 24 * time.Hour})
+	{
+		"certificates",
+		[]string{"RatelimitCertificateEnds", "RatelimitClientCertificateEnds"},
+		func(t *testing.T, l *lab, job string) func() {
+			certs := harness.NewCertificates(t)
+			s := startService(t, "", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1",
+				"CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+				"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+certs.Client.Cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+certs.Client.Key,
+				"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+certs.Server.Cert, "GRPC_SERVER_TLS_KEY="+certs.Server.Key)
+			l.scrape(t, job, s)
+			return func() {
+				for _, name := range []string{"server", "client"} {
+					certs.Issue(t, name, harness.Spec{CommonName: name, Lasts: 30 * 24 * time.Hour})
+				}
 			}
-		}
-	}},
+		},
+	},
 }
 
 func causeControlPlaneLost(t *testing.T, l *lab, job string) func() {
@@ -167,7 +185,8 @@ func causeControlPlaneLost(t *testing.T, l *lab, job string) func() {
 		t.Fatal(err)
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	s := startService(t, "", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+addr, "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
+	s := startService(t, "", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+addr,
+		"FORCE_START_WITHOUT_INITIAL_CONFIG=true",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=100ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1s")
 	l.scrape(t, job, s)
 	return func() {
@@ -179,11 +198,12 @@ func causeControlPlaneLost(t *testing.T, l *lab, job string) func() {
 	}
 }
 
-// causeCallsWait has 12,000 calls wait for a Redis that does not answer. grpc-go's server asks the store for each call; the service's own
-// has one call of the store for all that arrive together.
+// causeCallsWait has 12,000 calls wait for a Redis that does not answer. grpc-go's server asks the store for each call;
+// the service's own has one call of the store for all that arrive together.
 func causeCallsWait(t *testing.T, l *lab, job string) func() {
 	redis := redistest.Start(t, redistest.Options{Proxy: true})
-	s := startService(t, goodRules, "REDIS_URL="+redis.PublicAddr(), "REDIS_TIMEOUT=1m", "GRPC_MAX_CONCURRENT_STREAMS=20000", "GRPC_ENGINE=grpc-go")
+	s := startService(t, goodRules, "REDIS_URL="+redis.PublicAddr(), "REDIS_TIMEOUT=1m",
+		"GRPC_MAX_CONCURRENT_STREAMS=20000", "GRPC_ENGINE=grpc-go")
 	l.scrape(t, job, s)
 	harness.Await(t, harness.Deadline, "the rules are in force", func() error { return s.ready() })
 	redis.Proxy.Hold()

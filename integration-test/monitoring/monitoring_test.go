@@ -43,7 +43,8 @@ func TestEveryAlertHasAFault(t *testing.T) {
 	}
 }
 
-// Each alert fires while its fault lasts, and is resolved after the repair. Then every panel of the dashboard shows something.
+// Each alert fires while its fault lasts, and is resolved after the repair. Then every panel of the dashboard shows
+// something.
 func TestFaults(t *testing.T) {
 	if !*full {
 		t.Skip("takes three minutes: make monitoring-check")
@@ -65,7 +66,8 @@ func TestFaults(t *testing.T) {
 				fired := time.Since(start)
 				repair()
 				l.await(t, f.name, f.alerts, false)
-				t.Logf("%s: fired after %.0f s, resolved %.0f s later", strings.Join(f.alerts, ", "), fired.Seconds(), (time.Since(start) - fired).Seconds())
+				t.Logf("%s: fired after %.0f s, resolved %.0f s later", strings.Join(f.alerts, ", "), fired.Seconds(),
+					(time.Since(start) - fired).Seconds())
 			})
 		}
 	})

@@ -24,8 +24,8 @@ type lab struct {
 	started time.Time
 }
 
-// hurried has the shipped alerts with short intervals: an alert for 10m waits a second, a rate is that of 10 s, and an hour ago is 20 s ago.
-// What is slow is ten times slower, because the machine may be busy.
+// hurried has the shipped alerts with short intervals: an alert for 10m waits a second, a rate is that of 10 s, and an
+// hour ago is 20 s ago. What is slow is ten times slower, because the machine may be busy.
 func hurried(alerts string) string {
 	alerts = regexp.MustCompile(`(?m)^(\s+for:) \w+$`).ReplaceAllString(alerts, "$1 1s")
 	alerts = regexp.MustCompile(`\[\d+m\]`).ReplaceAllString(alerts, "[10s]")

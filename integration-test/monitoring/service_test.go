@@ -47,7 +47,8 @@ func read(t *testing.T, name string) string {
 // service is a running service.
 type service struct{ *harness.Service }
 
-// startService starts the service with a rule file and these variables, and waits until it listens. It is stopped at the end of the test.
+// startService starts the service with a rule file and these variables, and waits until it listens. It is stopped at
+// the end of the test.
 func startService(t *testing.T, rules string, env ...string) *service {
 	t.Helper()
 	s := &service{harness.NewService(t, append([]string{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0"}, env...)...)}
@@ -130,8 +131,14 @@ func (s *service) proxy(t *testing.T, domain string) (report func(value string, 
 		}
 	}()
 	return func(value string, admitted, denied uint64) {
-		_ = stream.Send(&pb.RateLimitQuotaUsageReports{Domain: domain, BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{
-			{BucketId: &pb.BucketId{Bucket: map[string]string{"a": value}}, TimeElapsed: durationpb.New(200 * time.Millisecond), NumRequestsAllowed: admitted, NumRequestsDenied: denied},
-		}})
+		_ = stream.Send(&pb.RateLimitQuotaUsageReports{
+			Domain: domain,
+			BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+				{
+					BucketId: &pb.BucketId{Bucket: map[string]string{"a": value}}, TimeElapsed: durationpb.New(200 * time.Millisecond),
+					NumRequestsAllowed: admitted, NumRequestsDenied: denied,
+				},
+			},
+		})
 	}
 }

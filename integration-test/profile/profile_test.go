@@ -34,7 +34,8 @@ const (
 var loads = []struct {
 	name    string
 	backend string
-	command string // command has the words of a program and its arguments. GRPC, RESP and KEYS stand for what they are called.
+	// command has the words of a program and its arguments. GRPC, RESP and KEYS stand for what they are called.
+	command string
 }{
 	{"gRPC", "memory", "load GRPC --client lean --workload uniform KEYS"},
 	{"gRPC, often the same keys", "memory", "load GRPC --client lean --workload zipf --in-flight 256 KEYS"},
@@ -44,8 +45,14 @@ var loads = []struct {
 	{"gRPC with Redis", "redis", "load GRPC --client lean --workload uniform KEYS"},
 	{"gRPC with Redis, four descriptors", "redis", "load GRPC --client lean --workload multi KEYS"},
 	{"RATELIMIT", "memory", "redis-benchmark -p RESP -c 50 -n 1000000000 -r 100000 -q RATELIMIT api user __rand_int__"},
-	{"RATELIMIT, pipelined", "memory", "redis-benchmark -p RESP -c 50 -P 16 -n 1000000000 -r 100000 -q RATELIMIT api user __rand_int__"},
-	{"CL.THROTTLE, pipelined", "memory", "redis-benchmark -p RESP -c 50 -P 16 -n 1000000000 -r 100000 -q CL.THROTTLE __rand_int__ 15 30 60"},
+	{
+		"RATELIMIT, pipelined", "memory",
+		"redis-benchmark -p RESP -c 50 -P 16 -n 1000000000 -r 100000 -q RATELIMIT api user __rand_int__",
+	},
+	{
+		"CL.THROTTLE, pipelined", "memory",
+		"redis-benchmark -p RESP -c 50 -P 16 -n 1000000000 -r 100000 -q CL.THROTTLE __rand_int__ 15 30 60",
+	},
 }
 
 const rules = `domain: api
@@ -80,7 +87,8 @@ func TestWriteProfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		words := strings.Fields(strings.NewReplacer(
-			"GRPC", "--address "+s.Addrs["grpc"], "RESP", respPort, "KEYS", "--domain api --key user --keys 100000 --connections 2 --duration 1h").Replace(l.command))
+			"GRPC", "--address "+s.Addrs["grpc"], "RESP", respPort, "KEYS",
+			"--domain api --key user --keys 100000 --connections 2 --duration 1h").Replace(l.command))
 		words[0] = map[string]string{"load": load, "redis-benchmark": benchmark}[words[0]]
 		profile := filepath.Join(t.TempDir(), fmt.Sprint(i))
 		measure(t, s.Addrs["debug"], profile, words)
@@ -132,7 +140,8 @@ func measure(t *testing.T, debug, path string, program []string) {
 // A profile of functions that no longer exist does nothing.
 func TestProfileIsCurrent(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", "-sample_index=samples", file).Output()
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0",
+		"-sample_index=samples", file).Output()
 	if err != nil {
 		t.Fatalf("go tool pprof: %v", err)
 	}
@@ -154,7 +163,8 @@ func TestProfileIsCurrent(t *testing.T) {
 		}
 	}
 	if all < 1000 || found < all*9/10 {
-		t.Errorf("of %d samples in this project's functions, %d are in functions that exist: run make profile on a machine without other work; missing: %s", all, found, strings.Join(missing, " "))
+		t.Errorf("of %d samples in this project's functions, %d are in functions that exist: run make profile on a machine "+
+			"without other work; missing: %s", all, found, strings.Join(missing, " "))
 	}
 }
 

@@ -80,7 +80,8 @@ func TestChangelogProblems(t *testing.T) {
 	t.Parallel()
 	const head = "# Changelog\n\n## [Unreleased]\n\n"
 	for _, tt := range []struct{ text, want string }{
-		{head + "## [1.0.1] - 2026-02-01\n\n### Fixed\n\n- a\n\n## [1.0.0] - 2026-01-01\n\n### Added\n\n- a\n### Security\n- b\n", ""},
+		{head + "## [1.0.1] - 2026-02-01\n\n### Fixed\n\n- a\n\n## [1.0.0] - 2026-01-01\n\n### Added\n\n- a\n### " +
+			"Security\n- b\n", ""},
 		{head + "### Added\n- a\n## [1.0.0] - 2026-01-01\n", ""},
 		{"# Changes\n\n## [Unreleased]\n## [1.0.0] - 2026-01-01\n", "1: the title"},
 		{"# Changelog\n## [1.0.0] - 2026-01-01\n", "no ## [Unreleased]"},

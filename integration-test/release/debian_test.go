@@ -45,7 +45,8 @@ func bootDebian(t *testing.T) *container {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(nspawn, "--quiet", "--register=no", "--keep-unit", "--directory="+root, "--private-network", "--boot", "--console=pipe")
+	cmd := exec.Command(nspawn, "--quiet", "--register=no", "--keep-unit", "--directory="+root, "--private-network",
+		"--boot", "--console=pipe")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -82,7 +83,10 @@ func (c *container) await(what string, condition func() error) {
 
 // try runs a command in the container and returns what it prints.
 func (c *container) try(name string, args ...string) (string, error) {
-	args = append([]string{"--all", "--target", c.init, "--", "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", name}, args...)
+	args = append([]string{
+		"--all", "--target", c.init, "--", "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+		"DEBIAN_FRONTEND=noninteractive", name,
+	}, args...)
 	out, err := exec.CommandContext(c.t.Context(), "nsenter", args...).CombinedOutput()
 	return string(out), err
 }
@@ -181,23 +185,31 @@ func (c *container) testUnit() {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 	c.run("systemd-analyze", "security", "--no-pager", "--threshold="+strconv.Itoa(maxExposure), "ratelimit.service")
-	for name, want := range map[string]string{"ActiveState": "active", "SubState": "running", "NRestarts": "0", "UnitFileState": "enabled"} {
+	for name, want := range map[string]string{
+		"ActiveState": "active", "SubState": "running", "NRestarts": "0",
+		"UnitFileState": "enabled",
+	} {
 		if got := c.property(name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}
 	status := c.run("cat", "/proc/"+c.property("MainPID")+"/status")
-	for _, want := range []string{`(?m)^Uid:\t[1-9]`, `(?m)^CapEff:\t0+$`, `(?m)^CapBnd:\t0+$`, `(?m)^NoNewPrivs:\t1$`, `(?m)^Seccomp:\t2$`} {
+	for _, want := range []string{
+		`(?m)^Uid:\t[1-9]`, `(?m)^CapEff:\t0+$`, `(?m)^CapBnd:\t0+$`, `(?m)^NoNewPrivs:\t1$`,
+		`(?m)^Seccomp:\t2$`,
+	} {
 		if !regexp.MustCompile(want).MatchString(status) {
 			t.Errorf("the process is not %s:\n%s", want, status)
 		}
 	}
-	if out := c.run("ratelimit_client", "-dial_string=127.0.0.1:8081", "-domain=example", "-descriptors=login=192.0.2.8"); !strings.Contains(out, "OK") {
+	if out := c.run("ratelimit_client", "-dial_string=127.0.0.1:8081", "-domain=example",
+		"-descriptors=login=192.0.2.8"); !strings.Contains(out, "OK") {
 		t.Errorf("over gRPC: %s", out)
 	}
 }
 
-// testUpgrade installs the next version. Changed settings and rules stay, the service restarts, and its counters survive.
+// testUpgrade installs the next version. Changed settings and rules stay, the service restarts, and its counters
+// survive.
 func (c *container) testUpgrade(deb, tag string) {
 	t := c.t
 	c.edit("/etc/ratelimit/rules/example.yaml", "unit: minute, requests_per_unit: 5", "unit: year, requests_per_unit: 3")
@@ -218,10 +230,12 @@ func (c *container) testUpgrade(deb, tag string) {
 	if got, err := c.ask(); err != nil || got != "429" {
 		t.Errorf("after the upgrade the same request is answered %s, %v: its counter is gone", got, err)
 	}
-	if out := c.run("cat", "/etc/ratelimit/environment"); !strings.Contains(out, "LOG_LEVEL=debug") || strings.Contains(out, addedSetting) {
+	if out := c.run("cat", "/etc/ratelimit/environment"); !strings.Contains(out, "LOG_LEVEL=debug") ||
+		strings.Contains(out, addedSetting) {
 		t.Errorf("the changed settings are now\n%s", out)
 	}
-	if info, err := os.Stat(filepath.Join(c.root, "/etc/ratelimit/environment")); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(c.root, "/etc/ratelimit/environment")); err != nil ||
+		info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
 }
@@ -233,7 +247,8 @@ func (c *container) testRemove() {
 	if got, err := c.ask(); err == nil {
 		t.Errorf("after the removal an answer: %s", got)
 	}
-	if !c.exists("/etc/ratelimit/environment") || !c.exists("/var/lib/private/ratelimit/counters") || c.exists("/usr/bin/ratelimit") {
+	if !c.exists("/etc/ratelimit/environment") || !c.exists("/var/lib/private/ratelimit/counters") ||
+		c.exists("/usr/bin/ratelimit") {
 		t.Error("the removal did not leave settings and counters, or left the binary")
 	}
 	c.run("dpkg", "--purge", "ratelimit")
@@ -252,14 +267,19 @@ func (m made) nextVersion(t *testing.T) made {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := strings.NewReplacer("[linux, darwin, windows]", "[linux]", "goarch: [amd64, arm64]", "goarch: [amd64]", "[deb, rpm]", "[deb]").Replace(string(config))
+	one := strings.NewReplacer("[linux, darwin, windows]", "[linux]", "goarch: [amd64, arm64]", "goarch: [amd64]",
+		"[deb, rpm]", "[deb]").Replace(string(config))
 	// goreleaser wants a clean tree.
-	for name, text := range map[string]string{"next.yaml": one, "deploy/systemd/environment": read(t, "deploy/systemd/environment") + addedSetting + "\n"} {
+	for name, text := range map[string]string{
+		"next.yaml":                  one,
+		"deploy/systemd/environment": read(t, "deploy/systemd/environment") + addedSetting + "\n",
+	} {
 		if err := os.WriteFile(filepath.Join(m.clone, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	run(t, m.clone, nil, "git", "add", ".")
-	run(t, m.clone, nil, "git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "--quiet", "--message=next")
+	run(t, m.clone, nil, "git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "--quiet",
+		"--message=next")
 	return makeRelease(t, m.clone, "v1.0.1", "next.yaml", "archive", "sbom")
 }

@@ -34,14 +34,17 @@ func TestReleaseBuildsAsMakeDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := config.Builds[0]
-	if !slices.Equal(b.Goos, []string{"linux", "darwin", "windows"}) || !slices.Equal(b.Goarch, []string{"amd64", "arm64"}) {
+	if !slices.Equal(b.Goos, []string{"linux", "darwin", "windows"}) ||
+		!slices.Equal(b.Goarch, []string{"amd64", "arm64"}) {
 		t.Errorf("builds for %q and %q", b.Goos, b.Goarch)
 	}
 	makefile := read(t, "Makefile")
-	if build := "\n\t" + strings.Join(b.Env, " ") + " go build " + strings.Join(b.Flags, " ") + " -ldflags"; !strings.Contains(makefile, build) {
+	if build := "\n\t" + strings.Join(b.Env, " ") + " go build " + strings.Join(b.Flags,
+		" ") + " -ldflags"; !strings.Contains(makefile, build) {
 		t.Errorf("the Makefile has no line that starts with %q", build)
 	}
-	flags := strings.NewReplacer("v{{ .Version }}", "$(VERSION)", "{{ slice .FullCommit 0 12 }}", "$(COMMIT)").Replace(b.Ldflags[0])
+	flags := strings.NewReplacer("v{{ .Version }}", "$(VERSION)", "{{ slice .FullCommit 0 12 }}",
+		"$(COMMIT)").Replace(b.Ldflags[0])
 	if !strings.Contains(makefile, "\nLDFLAGS := "+flags+"\n") {
 		t.Errorf("the Makefile does not set LDFLAGS to %s", flags)
 	}
@@ -100,7 +103,10 @@ func TestUnitWaitsForShutdown(t *testing.T) {
 	if m == nil || m[1] != "60" || (s.ShutdownDrain+s.ShutdownTimeout).Seconds() > 45 {
 		t.Errorf("TimeoutStopSec is %q, the service takes up to %v", m, s.ShutdownDrain+s.ShutdownTimeout)
 	}
-	for _, want := range []string{"Type=notify", "DynamicUser=yes", "ProtectSystem=strict", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "MemoryDenyWriteExecute=yes", "StateDirectory=ratelimit"} {
+	for _, want := range []string{
+		"Type=notify", "DynamicUser=yes", "ProtectSystem=strict", "NoNewPrivileges=yes",
+		"CapabilityBoundingSet=", "MemoryDenyWriteExecute=yes", "StateDirectory=ratelimit",
+	} {
 		if !strings.Contains(unit, "\n"+want+"\n") {
 			t.Errorf("the unit has no line %s", want)
 		}

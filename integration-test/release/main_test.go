@@ -30,7 +30,8 @@ func needFull(t *testing.T) {
 	}
 }
 
-// run runs a command in a directory with variables added to the environment. It returns the output, and ends the test if the command fails.
+// run runs a command in a directory with variables added to the environment. It returns the output, and ends the test
+// if the command fails.
 func run(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

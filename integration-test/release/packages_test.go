@@ -43,7 +43,8 @@ func checkPackaged(t *testing.T, listing, owner string) {
 		if fields[1] != owner {
 			t.Errorf("%s belongs to %s", fields[2], fields[1])
 		}
-		if strings.HasPrefix(fields[0], "-") && fields[0][5] == 'w' || strings.HasPrefix(fields[0], "-") && fields[0][8] == 'w' {
+		if strings.HasPrefix(fields[0], "-") && fields[0][5] == 'w' ||
+			strings.HasPrefix(fields[0], "-") && fields[0][8] == 'w' {
 			t.Errorf("%s may be written by others: %s", fields[2], fields[0])
 		}
 		got[strings.TrimSuffix(fields[2], "/")] = fields[0]
@@ -63,12 +64,16 @@ func (m made) testDeb(t *testing.T) {
 			listing.WriteString(fields[0] + " " + fields[1] + " " + strings.TrimPrefix(fields[5], ".") + "\n")
 		}
 		checkPackaged(t, listing.String()+"-rw-r--r-- root/root /usr/share/zsh/vendor-completions/_ratelimit\n", "root/root")
-		for field, want := range map[string]string{"Package": "ratelimit", "Version": strings.TrimPrefix(m.tag, "v"), "Architecture": arch, "Section": "net", "Priority": "optional"} {
+		for field, want := range map[string]string{
+			"Package": "ratelimit", "Version": strings.TrimPrefix(m.tag, "v"),
+			"Architecture": arch, "Section": "net", "Priority": "optional",
+		} {
 			if got := strings.TrimSpace(run(t, ".", nil, "dpkg-deb", "--field", file, field)); got != want {
 				t.Errorf("%s: %s is %q, want %q", file, field, got, want)
 			}
 		}
-		if got := strings.Fields(run(t, ".", nil, "dpkg-deb", "--info", file, "conffiles")); !slices.Equal(got, settingsFiles) {
+		if got := strings.Fields(run(t, ".", nil, "dpkg-deb", "--info", file, "conffiles")); !slices.Equal(got,
+			settingsFiles) {
 			t.Errorf("%s: conffiles are %q, want %q", file, got, settingsFiles)
 		}
 		for _, script := range []string{"postinst", "prerm", "postrm"} {
@@ -86,8 +91,10 @@ func (m made) testRPM(t *testing.T) {
 		query := func(args ...string) string {
 			return run(t, ".", nil, rpm, append([]string{"--dbpath", database, "--query", "--package", file}, args...)...)
 		}
-		checkPackaged(t, query("--queryformat", `[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]`), "root/root")
-		if got, want := query("--queryformat", "%{NAME} %{VERSION} %{ARCH}"), "ratelimit "+strings.TrimPrefix(m.tag, "v")+" "+arch; got != want {
+		checkPackaged(t, query("--queryformat", `[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]`),
+			"root/root")
+		if got, want := query("--queryformat", "%{NAME} %{VERSION} %{ARCH}"),
+			"ratelimit "+strings.TrimPrefix(m.tag, "v")+" "+arch; got != want {
 			t.Errorf("%s: %s, want %s", file, got, want)
 		}
 		if got := strings.Fields(query("--configfiles")); !slices.Equal(got, settingsFiles) {
@@ -124,7 +131,8 @@ func (m made) testPages(t *testing.T) {
 			t.Errorf("%s: %v, %s\n%s", name, err, warnings.String(), out)
 		}
 		// No page has a date, since the same commit makes the same bytes.
-		for line := range strings.Lines(run(t, ".", nil, "sh", "-c", `"$1" -T lint -W warning "$2" || true`, "sh", mandoc, file)) {
+		for line := range strings.Lines(run(t, ".", nil, "sh", "-c", `"$1" -T lint -W warning "$2" || true`, "sh", mandoc,
+			file)) {
 			if !strings.Contains(line, "missing date") {
 				t.Errorf("%s: %s", name, line)
 			}
@@ -140,13 +148,17 @@ func (m made) testCompletions(t *testing.T) {
 	files := unpack(t, m.file("linux_amd64.tar.gz"))
 	dir := t.TempDir()
 	for name, to := range map[string]string{
-		"ratelimit": "ratelimit", "completions/ratelimit.bash": "bash", "completions/ratelimit.zsh": "_ratelimit", "completions/ratelimit.fish": "fish",
+		"ratelimit": "ratelimit", "completions/ratelimit.bash": "bash", "completions/ratelimit.zsh": "_ratelimit",
+		"completions/ratelimit.fish": "fish",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, to), files[name], 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	env := []string{"PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir, "XDG_CONFIG_HOME=" + dir}
+	env := []string{
+		"PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir,
+		"XDG_CONFIG_HOME=" + dir,
+	}
 	for shell, script := range map[string]string{
 		"bash": `source ./bash; COMP_WORDS=(ratelimit che); COMP_CWORD=1; COMP_LINE="ratelimit che"; COMP_POINT=13
 			compopt() { :; }; _get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=che; prev=ratelimit; }
@@ -158,7 +170,8 @@ func (m made) testCompletions(t *testing.T) {
 	} {
 		program := harness.Program(t, shell, shell)
 		args := map[string][]string{"bash": {"--norc"}, "zsh": {"-f"}, "fish": {"--no-config"}}[shell]
-		if out := run(t, dir, env, program, append(args, "-c", script)...); !strings.HasPrefix(strings.TrimSpace(out), "check") {
+		if out := run(t, dir, env, program, append(args, "-c", script)...); !strings.HasPrefix(strings.TrimSpace(out),
+			"check") {
 			t.Errorf("%s completes `ratelimit che` to %q", shell, out)
 		}
 	}

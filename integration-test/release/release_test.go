@@ -42,11 +42,13 @@ func cloneRepository(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ratelimit")
 	run(t, repository, nil, "git", "clone", "--quiet", "--no-tags", ".", dir)
-	run(t, dir, nil, "git", "remote", "set-url", "origin", "https://github.com/ratelimit/ratelimit") // The page of a release would be there.
+	// The page of a release would be there.
+	run(t, dir, nil, "git", "remote", "set-url", "origin", "https://github.com/ratelimit/ratelimit")
 	return dir
 }
 
-// makeRelease tags the clone and makes a release of it. It skips what needs GitHub: publishing, and signing with the workflow's identity.
+// makeRelease tags the clone and makes a release of it. It skips what needs GitHub: publishing, and signing with the
+// workflow's identity.
 func makeRelease(t *testing.T, clone, tag, config string, skip ...string) made {
 	t.Helper()
 	program := harness.GoProgram(t, "github.com/goreleaser/goreleaser/v2", goreleaserVersion)
@@ -57,9 +59,15 @@ func makeRelease(t *testing.T, clone, tag, config string, skip ...string) made {
 	}
 	run(t, clone, nil, "git", "tag", tag)
 	t.Logf("making %s; this takes minutes", tag)
-	env := []string{"PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"), "GITHUB_REPOSITORY=ratelimit/ratelimit"}
+	env := []string{
+		"PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"),
+		"GITHUB_REPOSITORY=ratelimit/ratelimit",
+	}
 	run(t, clone, env, program, "check", "--config", config)
-	args := []string{"release", "--clean", "--config", config, "--skip=" + strings.Join(append(skip, "publish", "sign"), ",")}
+	args := []string{
+		"release", "--clean", "--config", config,
+		"--skip=" + strings.Join(append(skip, "publish", "sign"), ","),
+	}
 	run(t, clone, env, program, args...)
 	return made{clone, filepath.Join(clone, "dist"), tag}
 }
@@ -123,7 +131,8 @@ func (m made) testArchives(t *testing.T) {
 			t.Errorf("%s: %s: %v", end, binary, err)
 		}
 		for _, name := range []string{
-			"LICENSE", "README.md", "CHANGELOG.md", "completions/ratelimit.bash", "completions/ratelimit.zsh", "completions/ratelimit.fish",
+			"LICENSE", "README.md", "CHANGELOG.md", "completions/ratelimit.bash", "completions/ratelimit.zsh",
+			"completions/ratelimit.fish",
 			"man/ratelimit.1.gz", "man/ratelimit-serve.1.gz", "examples/example.yaml",
 		} {
 			if len(files[name]) == 0 {

@@ -15,7 +15,8 @@ import (
 	"ratelimit/testbed/redistest"
 )
 
-// firstCompared is the commit that is compared while there is no release: the first one whose records of holds in Redis are those of 1.0.0.
+// firstCompared is the commit that is compared while there is no release: the first one whose records of holds in Redis
+// are those of 1.0.0.
 const firstCompared = "ae4b323"
 
 // sharedLimit is the limit of each rule of replicaRules in a year, which no test crosses.
@@ -47,10 +48,15 @@ func startReplica(t *testing.T, name, binary, rules, redis, keyFormat string) re
 		t.Fatal(err)
 	}
 	r := replica{name, fmt.Sprintf("http://127.0.0.1:%d", port)}
-	p := &harness.Process{Path: binary, Args: []string{"serve", "--config", rules}, Log: filepath.Join(t.TempDir(), "log"), Env: []string{
-		"HOST=127.0.0.1", "PORT=" + strconv.Itoa(port), "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-		"BACKEND_TYPE=redis", "REDIS_URL=" + redis, "REDIS_TIMEOUT=10s", "CACHE_KEY_FORMAT=" + keyFormat, "DISABLE_STATS=true",
-	}}
+	p := &harness.Process{
+		Path: binary, Args: []string{"serve", "--config", rules}, Log: filepath.Join(t.TempDir(), "log"),
+		Env: []string{
+			"HOST=127.0.0.1", "PORT=" + strconv.Itoa(port), "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1",
+			"DEBUG_PORT=0",
+			"BACKEND_TYPE=redis", "REDIS_URL=" + redis, "REDIS_TIMEOUT=10s", "CACHE_KEY_FORMAT=" + keyFormat,
+			"DISABLE_STATS=true",
+		},
+	}
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +104,8 @@ func (r replica) admits(t *testing.T, entries ...string) bool {
 // previousVersion returns the newest tag below the last commit, or firstCompared.
 func previousVersion(t *testing.T) string {
 	t.Helper()
-	tags := strings.Fields(run(t, repository, nil, "git", "tag", "--merged", "HEAD~1", "--sort=-version:refname", "--list", "v*"))
+	tags := strings.Fields(run(t, repository, nil, "git", "tag", "--merged", "HEAD~1", "--sort=-version:refname",
+		"--list", "v*"))
 	if len(tags) > 0 {
 		return tags[0]
 	}
@@ -113,7 +120,8 @@ func TestVersionsShareCounters(t *testing.T) {
 	for _, commit := range []string{previousVersion(t), "HEAD"} {
 		source := filepath.Join(dir, commit)
 		run(t, repository, nil, "git", "clone", "--quiet", ".", source)
-		run(t, source, nil, "git", "checkout", "--quiet", strings.TrimSpace(run(t, repository, nil, "git", "rev-parse", commit)))
+		run(t, source, nil, "git", "checkout", "--quiet",
+			strings.TrimSpace(run(t, repository, nil, "git", "rev-parse", commit)))
 		run(t, source, nil, "make", "build")
 		binaries[commit] = filepath.Join(source, "bin/ratelimit")
 	}
@@ -139,7 +147,10 @@ func TestVersionsShareCounters(t *testing.T) {
 // shareCounters sends requests to two replicas in turn.
 func shareCounters(t *testing.T, a, b replica) {
 	both := []replica{a, b}
-	for _, key := range []string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra", "calendar", "concurrency"} {
+	for _, key := range []string{
+		"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra",
+		"calendar", "concurrency",
+	} {
 		entries := func(i int) []string {
 			if key == "concurrency" {
 				return []string{key + "=x", fmt.Sprintf("id=%d", i)}

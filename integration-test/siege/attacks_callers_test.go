@@ -22,11 +22,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Attacks by callers that choose long lives for their keys, leave early, or ask in ways that gRPC does not know. One of them is
-// honest: it only has much in flight.
+// Attacks by callers that choose long lives for their keys, leave early, or ask in ways that gRPC does not know. One of
+// them is honest: it only has much in flight.
 var callerAttacks = []attack{
 	{
-		letter: "F", name: "limits of 100 years", does: "`CL.THROTTLE` with new keys that live for 100 years, three times as many as fit into a Redis with `maxmemory` and the policy `volatile-lfu`, while 200 limits are in use",
+		letter: "F", name: "limits of 100 years",
+		does: "`CL.THROTTLE` with new keys that live for 100 years, three times as many as fit into a Redis with " +
+			"`maxmemory` and the policy `volatile-lfu`, while 200 limits are in use",
 		store: redis, rules: "- {key: banned, rate_limit: {unit: day, requests_per_unit: 1}}\n", unhurried: true,
 		prepare: func(x *trial, _ *options) {
 			x.server.Do(x.T, "CONFIG", "SET", "maxmemory", pick(x, "6mb", "48mb"))
@@ -34,17 +36,23 @@ var callerAttacks = []attack{
 		}, strike: longLives,
 	},
 	{
-		letter: "G", name: "callers that leave", does: "calls of 300 values of 2 KB against five regular expressions at the bounds of what `check` allows, over HTTP and gRPC, whose clients close the connection; others make large calls meanwhile",
+		letter: "G", name: "callers that leave",
+		does: "calls of 300 values of 2 KB against five regular expressions at the bounds of what `check` allows, over " +
+			"HTTP and gRPC, whose clients close the connection; others make large calls meanwhile",
 		rules: worstRegexes() + "- {key: honest, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", strike: leavers,
 	},
 	{
-		letter: "K", name: "paths and timeouts that gRPC does not know", does: "calls of `/…/%53houldRateLimit`, `http://evil/…`, `…?x=1`, and with timeouts of 0, of no unit and of nothing",
+		letter: "K", name: "paths and timeouts that gRPC does not know",
+		does:  "calls of `/…/%53houldRateLimit`, `http://evil/…`, `…?x=1`, and with timeouts of 0, of no unit and of nothing",
 		rules: "- {key: once, rate_limit: {unit: year, requests_per_unit: 1}}\n", strike: unknownCalls,
 	},
 	{
-		letter: "B", name: "honest calls in flight", does: "10,000 calls (2,000 in short) of 1 to 300 descriptors, at once over one connection with tracing on, while Redis stands still for 5 s; each must have an answer of its own",
+		letter: "B", name: "honest calls in flight",
+		does: "10,000 calls (2,000 in short) of 1 to 300 descriptors, at once over one connection with tracing on, while " +
+			"Redis stands still for 5 s; each must have an answer of its own",
 		store: redis, env: []string{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1"}, tolerant: true,
-		rules: "- {key: honest, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", strike: callsInFlight, kept: 96 << 20,
+		rules: "- {key: honest, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", strike: callsInFlight,
+		kept: 96 << 20,
 	},
 }
 
@@ -103,7 +111,8 @@ func longLives(x *trial) {
 	if err != nil || evicted == "0" {
 		x.complain("the flood was too small: Redis evicted %s keys, %v", evicted, err)
 	}
-	x.note("%d limits in use are in force after %d keys of 100 years, and %s were evicted", limits, counted.Load(), evicted)
+	x.note("%d limits in use are in force after %d keys of 100 years, and %s were evicted", limits, counted.Load(),
+		evicted)
 }
 
 // throttle counts n new keys that live for 100 years, and returns how many the service has taken.
@@ -175,9 +184,11 @@ func leavers(x *trial) {
 		if err != nil {
 			return
 		}
-		x.note("%s: %.2f s of CPU in the %v after the client left, %.2f before", name, spent.Seconds(), within, idle.Seconds())
+		x.note("%s: %.2f s of CPU in the %v after the client left, %.2f before", name, spent.Seconds(), within,
+			idle.Seconds())
 		if spent-idle > 300*time.Millisecond {
-			x.suspect("%s: %v of CPU in the %v after the client left, want at most 0.3 s more than the %v before", name, spent, within, idle)
+			x.suspect("%s: %v of CPU in the %v after the client left, want at most 0.3 s more than the %v before", name, spent,
+				within, idle)
 		}
 	}
 	x.honestAmongLeavers(ask, content)
@@ -210,7 +221,8 @@ func (x *trial) honestAmongLeavers(ask string, content []byte) {
 	large, longest, asked := jsonCall("honest", honest), time.Duration(0), 0
 	for time.Now().Before(end) {
 		begun := time.Now()
-		resp, err := x.service.client.Post("http://"+x.service.http+"/json", "application/json", strings.NewReader(large[strings.Index(large, "{"):]))
+		resp, err := x.service.client.Post("http://"+x.service.http+"/json", "application/json",
+			strings.NewReader(large[strings.Index(large, "{"):]))
 		if err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
@@ -223,7 +235,8 @@ func (x *trial) honestAmongLeavers(ask string, content []byte) {
 		longest, asked = max(longest, time.Since(begun)), asked+1
 	}
 	all.Wait()
-	x.note("%d calls were left; %d large calls of others took up to %v", left.Load(), asked, longest.Round(time.Millisecond))
+	x.note("%d calls were left; %d large calls of others took up to %v", left.Load(), asked,
+		longest.Round(time.Millisecond))
 	if most := pick(x, 2*time.Second, 500*time.Millisecond) + forgivenNaps*x.machine.late(); longest > most {
 		x.suspect("a large call of another caller took %v, want at most %v", longest, most)
 	}
@@ -294,7 +307,8 @@ func jsonCall(key string, values []string) string {
 	if err != nil {
 		panic(err) // texts have no other form
 	}
-	return fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	return fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body)
 }
 
 // callOf is a RateLimitRequest with a descriptor for each value.
@@ -379,7 +393,8 @@ func callsInFlight(x *trial) {
 			switch {
 			case err == nil:
 				answered.Add(1)
-			case status.Code(err) == codes.ResourceExhausted || status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "store"):
+			case status.Code(err) == codes.ResourceExhausted ||
+				status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "store"):
 				refused.Add(1)
 			default:
 				x.complain("a call was neither answered nor refused on its own: %v", err)

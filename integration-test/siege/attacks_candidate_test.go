@@ -16,12 +16,16 @@ import (
 // Attacks on recordings and on candidate rules.
 var candidateAttacks = []attack{
 	{
-		letter: "D", name: "recordings that are not read", does: "200 requests for `/api/record` (20 in short), of which the service takes 4, that read nothing while calls come; then one that reads",
+		letter: "D", name: "recordings that are not read",
+		does: "200 requests for `/api/record` (20 in short), of which the service takes 4, that read nothing while calls " +
+			"come; then one that reads",
 		rules: floodRules, env: []string{"MEMORY_MAX_BYTES=33554432"}, strike: unreadRecordings, kept: 64 << 20,
 	},
 	{
-		letter: "F", name: "keys without end under candidate rules", does: "2 million unique keys (400,000 in short) while candidate rules want three more counters for each of them",
-		rules: floodRules, env: []string{"RUNTIME_CANDIDATE_SUBDIRECTORY=next", "MEMORY_MAX_BYTES=33554432"}, strike: keysUnderCandidate, kept: 64 << 20,
+		letter: "F", name: "keys without end under candidate rules",
+		does:  "2 million unique keys (400,000 in short) while candidate rules want three more counters for each of them",
+		rules: floodRules, env: []string{"RUNTIME_CANDIDATE_SUBDIRECTORY=next", "MEMORY_MAX_BYTES=33554432"},
+		strike: keysUnderCandidate, kept: 64 << 20,
 		unhurried: true,
 	},
 }
@@ -61,7 +65,8 @@ func keysUnderCandidate(x *trial) {
 	dir := filepath.Join(x.service.dir, "next", filepath.Base(x.service.config))
 	limits := make([]string, 3)
 	for i := range limits {
-		limits[i] = fmt.Sprintf("{unit: day, unit_multiplier: %d, requests_per_unit: 1000, algorithm: sliding_window_counter}", i+1)
+		limits[i] = fmt.Sprintf(
+			"{unit: day, unit_multiplier: %d, requests_per_unit: 1000, algorithm: sliding_window_counter}", i+1)
 	}
 	text := baseRules + "- {key: flood, rate_limits: [" + strings.Join(limits, ", ") + "]}\n"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -97,7 +102,8 @@ func keysUnderCandidate(x *trial) {
 	if share == 1 {
 		x.complain("all counters are judged, whatever that costs")
 	}
-	if page, err := x.service.get(url); err != nil || !strings.Contains(page, "requests were not compared, to bound the cost") {
+	if page, err := x.service.get(url); err != nil ||
+		!strings.Contains(page, "requests were not compared, to bound the cost") {
 		x.complain("/candidate: %.500s, %v", page, err)
 	}
 }

@@ -21,39 +21,53 @@ import (
 // are not read, floods of frames.
 var grpcAttacks = []attack{
 	{
-		letter: "A", name: "gzip bombs", does: "20 calls with 4 KiB of gzip that unpack to 4 MiB of text that is not UTF-8, at once; in full 325 calls, 1.3 MB",
+		letter: "A", name: "gzip bombs",
+		does: "20 calls with 4 KiB of gzip that unpack to 4 MiB of text that is not UTF-8, at once; in full 325 calls, " +
+			"1.3 MB",
 		strike: gzipBombs,
 	},
 	{
-		letter: "A", name: "text that is not UTF-8", does: "calls with 250 values of 4,000 bytes: the CPU for the worst text is compared with that for ASCII",
+		letter: "A", name: "text that is not UTF-8",
+		does:   "calls with 250 values of 4,000 bytes: the CPU for the worst text is compared with that for ASCII",
 		strike: badText,
 	},
 	{
-		letter: "D", name: "window of zero", does: "calls of 1,000 descriptors over connections that give replies no window, `MAX_BUFFERED_BYTES=16MiB`",
-		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: windowOfZero, goroutines: 3400, // The memory has room for 3,300 of these calls.
+		letter: "D", name: "window of zero",
+		does: "calls of 1,000 descriptors over connections that give replies no window, `MAX_BUFFERED_BYTES=16MiB`",
+		// The memory has room for 3,300 of these calls.
+		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: windowOfZero,
+		goroutines: 3400,
 	},
 	{
-		letter: "D", name: "replies that are not read", does: "the same over connections with large windows, whose socket is never read; they are closed once nothing was written for 10 s",
-		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: fullSocket, goroutines: 3400, // The memory has room for 3,300 of these calls.
+		letter: "D", name: "replies that are not read",
+		does: "the same over connections with large windows, whose socket is never read; they are closed once nothing was " +
+			"written for 10 s",
+		// The memory has room for 3,300 of these calls.
+		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: fullSocket,
+		goroutines: 3400,
 	},
 	{
 		letter: "D", name: "watches of health", does: "thousands of `Watch` calls over a few connections",
 		strike: healthWatches,
 	},
 	{
-		letter: "D", name: "messages without an end", does: "calls that send 63 KiB of a message of 4 MiB and stop, until it is more than the service's memory",
+		letter: "D", name: "messages without an end",
+		does:   "calls that send 63 KiB of a message of 4 MiB and stop, until it is more than the service's memory",
 		strike: halfMessages,
 	},
 	{
-		letter: "D", name: "headers without a message", does: "calls with 50 KiB of headers and nothing behind them, until they are more than the service's memory",
+		letter: "D", name: "headers without a message",
+		does:   "calls with 50 KiB of headers and nothing behind them, until they are more than the service's memory",
 		strike: idleHeaders, goroutines: 8000, // a call that has begun has one
 	},
 	{
-		letter: "D", name: "a full gRPC port", does: "idle connections up to `GRPC_MAX_CONNECTIONS`; newcomers are served all the same",
-		env: []string{"GRPC_MAX_CONNECTIONS=100"}, quiet: true, strike: grpcCrowd,
+		letter: "D", name: "a full gRPC port",
+		does: "idle connections up to `GRPC_MAX_CONNECTIONS`; newcomers are served all the same",
+		env:  []string{"GRPC_MAX_CONNECTIONS=100"}, quiet: true, strike: grpcCrowd,
 	},
 	{
-		letter: "K", name: "floods of control frames", does: "SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and unknown frames, 3 million in full",
+		letter: "K", name: "floods of control frames",
+		does:   "SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and unknown frames, 3 million in full",
 		strike: controlFrames,
 	},
 	{
@@ -65,7 +79,8 @@ var grpcAttacks = []attack{
 		env: []string{"GRPC_REFLECTION=true", "MAX_BUFFERED_BYTES=16777216"}, peak: 192 << 20, strike: reflectionUnread,
 	},
 	{
-		letter: "K", name: "reflection by default", does: "a call of reflection, without a setting that turns it on", quiet: true, strike: reflectionOff,
+		letter: "K", name: "reflection by default", does: "a call of reflection, without a setting that turns it on",
+		quiet: true, strike: reflectionOff,
 	},
 }
 
@@ -182,12 +197,14 @@ func badText(x *trial) {
 	ratio := spent[worst].Seconds() / max(spent[0].Seconds(), 0.01)
 	x.note("the worst text (%s) costs %.1f times the best", texts[worst], ratio)
 	if most := pick(x, 3.0, 2.0); ratio > most { // short phases are measured in few ticks of 10 ms
-		x.suspect("%s: %v of CPU, %.1f times the %v of ASCII, want at most %.0f", texts[worst], spent[worst], ratio, spent[0], most)
+		x.suspect("%s: %v of CPU, %.1f times the %v of ASCII, want at most %.0f", texts[worst], spent[worst], ratio,
+			spent[0], most)
 	}
 }
 
 // unreadRules make long replies: each descriptor's limit is told.
-const unreadRules = "- {key: a, rate_limit: {unit: hour, requests_per_unit: 1000000000, name: a-limit-whose-name-is-repeated-in-each-status}}\n"
+const unreadRules = "- {key: a, rate_limit: {unit: hour, requests_per_unit: 1000000000, name: " +
+	"a-limit-whose-name-is-repeated-in-each-status}}\n"
 
 const longestDescriptors = 1000
 
@@ -223,7 +240,8 @@ func (x *trial) unread(setting http2.Setting) {
 		}
 	})
 	time.Sleep(pick(x, time.Second, 3*time.Second))
-	x.note("%d calls were sent over %d connections, %d of which were closed meanwhile", sent.Load(), len(list), closed.Load())
+	x.note("%d calls were sent over %d connections, %d of which were closed meanwhile", sent.Load(), len(list),
+		closed.Load())
 	if x.full && setting.Val > 0 {
 		for i, w := range list {
 			if err := w.awaitClosed(20 * time.Second); err != nil {
@@ -352,7 +370,8 @@ func idleHeaders(x *trial) {
 		}
 	})
 	x.awaitSample()
-	x.note("%d MiB of headers were sent, %d of %d connections were closed for it", sent.Load()*size>>20, closed.Load(), len(list))
+	x.note("%d MiB of headers were sent, %d of %d connections were closed for it", sent.Load()*size>>20, closed.Load(),
+		len(list))
 }
 
 func grpcCrowd(x *trial) {
@@ -433,11 +452,14 @@ func controlFrames(x *trial) {
 					return
 				}
 			}
-			sent, err := x.controlFlood(frames.Bytes(), chunk, pick(x, 150_000, 600_000), begun.Add(pick(x, time.Second, 10*time.Second)))
+			sent, err := x.controlFlood(frames.Bytes(), chunk, pick(x, 150_000, 600_000),
+				begun.Add(pick(x, time.Second, 10*time.Second)))
 			rate := float64(sent) / time.Since(begun).Seconds()
-			x.note("%s: %d frames, %.0f a second%s", kind.name, sent, rate, map[bool]string{true: ", closed or slowed down"}[err != nil])
+			x.note("%s: %d frames, %.0f a second%s", kind.name, sent, rate,
+				map[bool]string{true: ", closed or slowed down"}[err != nil])
 			if err == nil && rate > 50_000 {
-				x.complain("%d frames %s of one connection were read at %.0f a second: it was neither closed nor slowed down", sent, kind.name, rate)
+				x.complain("%d frames %s of one connection were read at %.0f a second: it was neither closed nor slowed down", sent,
+					kind.name, rate)
 			}
 		})
 	}
@@ -480,8 +502,8 @@ func rapidResets(x *trial) {
 	x.note("%d resets were sent, %d connections were closed for it", sent, closed)
 }
 
-// resets takes back calls at once over n connections, up to so many over each of them. A connection that is closed for it is replaced
-// until the end.
+// resets takes back calls at once over n connections, up to so many over each of them. A connection that is closed for
+// it is replaced until the end.
 func (x *trial) resets(n, each int, end time.Time) (sent, closed int64) {
 	content := message(false, same(1, "neighbour", "reset"))
 	var resets, ends atomic.Int64
@@ -564,6 +586,7 @@ func reflectionOff(x *trial) {
 	case err != nil:
 		x.complain("%v", err)
 	case r.headers["grpc-status"] != "12":
-		x.complain("it was answered with grpc-status %s and %d bytes, want 12 (UNIMPLEMENTED)", r.headers["grpc-status"], len(r.body))
+		x.complain("it was answered with grpc-status %s and %d bytes, want 12 (UNIMPLEMENTED)", r.headers["grpc-status"],
+			len(r.body))
 	}
 }

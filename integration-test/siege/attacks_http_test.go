@@ -19,7 +19,9 @@ import (
 // Attacks on the HTTP port and on file descriptors.
 var httpAttacks = []attack{
 	{
-		letter: "E", name: "probes on a full port", does: "idle connections up to `HTTP_MAX_CONNECTIONS` (200 in short, 10,000 in full) while probes come, on the HTTP port and on `HEALTH_PORT`",
+		letter: "E", name: "probes on a full port",
+		does: "idle connections up to `HTTP_MAX_CONNECTIONS` (200 in short, 10,000 in full) while probes come, on the " +
+			"HTTP port and on `HEALTH_PORT`",
 		quiet: true, prepare: func(x *trial, o *options) {
 			if !x.full {
 				o.env = append(o.env, "HTTP_MAX_CONNECTIONS=200")
@@ -27,19 +29,25 @@ var httpAttacks = []attack{
 		}, strike: httpCrowd,
 	},
 	{
-		letter: "E", name: "unfinished bodies", does: "`POST /json` with a body of 1 MiB that lacks its last byte, 350 times in short, 1,200 times in full",
+		letter: "E", name: "unfinished bodies",
+		does:   "`POST /json` with a body of 1 MiB that lacks its last byte, 350 times in short, 1,200 times in full",
 		strike: unfinishedBodies,
 	},
 	{
-		letter: "D", name: "replies of /json that are not read", does: "pipelined `POST /json` with 100 descriptors each over 200 connections (1,500 in full) that read nothing",
+		letter: "D", name: "replies of /json that are not read",
+		does:  "pipelined `POST /json` with 100 descriptors each over 200 connections (1,500 in full) that read nothing",
 		rules: unreadRules, strike: unreadJSON,
 	},
 	{
-		letter: "B", name: "large calls of /json", does: "`POST /json` with bodies of 1 MiB that have 1,000 descriptors and 16,000 entries, and of 1,000 descriptors that are counted, one after the other over each of 16 connections (64 in full)",
+		letter: "B", name: "large calls of /json",
+		does: "`POST /json` with bodies of 1 MiB that have 1,000 descriptors and 16,000 entries, and of 1,000 descriptors " +
+			"that are counted, one after the other over each of 16 connections (64 in full)",
 		rules: "- {key: greedy, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", strike: largeJSON,
 	},
 	{
-		letter: "E", name: "no file descriptors left", does: "`ulimit -n 256`, used up by idle connections on all ports; then the store's connections are reset, the rules change and probes come",
+		letter: "E", name: "no file descriptors left",
+		does: "`ulimit -n 256`, used up by idle connections on all ports; then the store's connections are reset, the " +
+			"rules change and probes come",
 		store: redis, quiet: true, tolerant: true, strike: noFiles,
 		prepare: func(x *trial, o *options) {
 			o.files = 256
@@ -101,7 +109,8 @@ func httpCrowd(x *trial) {
 func unfinishedBodies(x *trial) {
 	const length = 1 << 20
 	n := pick(x, 350, 1200)
-	head := fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", length)
+	head := fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+		length)
 	body := head + `{"domain":"` + strings.Repeat("a", length-1-len(`{"domain":"`))
 	idle := fillPort(x.service.http, n)
 	defer leave(idle)
@@ -195,7 +204,8 @@ func largeJSON(x *trial) {
 	if answered.Load() == refused.Load() {
 		x.complain("none of %d calls was decided", answered.Load())
 	}
-	x.note("%d calls were answered, %d of them refused, and %d connections closed", answered.Load(), refused.Load(), lost.Load())
+	x.note("%d calls were answered, %d of them refused, and %d connections closed", answered.Load(), refused.Load(),
+		lost.Load())
 }
 
 // askHTTP sends the same request over one connection again and again, and returns the
@@ -230,7 +240,10 @@ func askHTTP(addr, ask string, until time.Time) (codes []int, err error) {
 // be left to make new ones with.
 func noFiles(x *trial) {
 	var idle []net.Conn
-	for _, addr := range []string{x.service.http, x.service.grpc, x.service.divvy, x.service.resp, x.service.debug, x.service.prometheus} {
+	for _, addr := range []string{
+		x.service.http, x.service.grpc, x.service.divvy, x.service.resp, x.service.debug,
+		x.service.prometheus,
+	} {
 		idle = append(idle, fillPort(addr, 300)...)
 	}
 	files, err := x.service.kernelVitals()

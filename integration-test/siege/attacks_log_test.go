@@ -18,15 +18,19 @@ import (
 // Attacks by the reader of the log.
 var logAttacks = []attack{
 	{
-		letter: "C", name: "the log's reader stalls", does: "the pipe on stderr is full and nothing reads it, while Redis stands still; then a reload and SIGTERM",
-		store: redis, tolerant: true, quiet: true, ends: true, prepare: logToPipe, strike: func(x *trial) { badReader(x, false) },
+		letter: "C", name: "the log's reader stalls",
+		does:  "the pipe on stderr is full and nothing reads it, while Redis stands still; then a reload and SIGTERM",
+		store: redis, tolerant: true, quiet: true, ends: true, prepare: logToPipe,
+		strike: func(x *trial) { badReader(x, false) },
 	},
 	{
 		letter: "C", name: "the log's reader is gone", does: "the same with a pipe whose reader has closed it",
-		store: redis, tolerant: true, quiet: true, ends: true, prepare: logToPipe, strike: func(x *trial) { badReader(x, true) },
+		store: redis, tolerant: true, quiet: true, ends: true, prepare: logToPipe,
+		strike: func(x *trial) { badReader(x, true) },
 	},
 	{
-		letter: "C", name: "the log's reader comes back", does: "a reader stalls while lines are written, and then reads on; it is told how many lines are missing",
+		letter: "C", name: "the log's reader comes back",
+		does:  "a reader stalls while lines are written, and then reads on; it is told how many lines are missing",
 		store: redis, tolerant: true, quiet: true, prepare: logToPipe, strike: readerReturns,
 	},
 }
@@ -48,7 +52,10 @@ func logToPipe(x *trial, o *options) {
 	if err != nil {
 		x.Fatal(err)
 	}
-	if err := raw.Control(func(fd uintptr) { _, _, _ = syscall.Syscall(syscall.SYS_FCNTL, fd, setPipeSize, 4096) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		_, _,
+			_ = syscall.Syscall(syscall.SYS_FCNTL, fd, setPipeSize, 4096)
+	}); err != nil {
 		x.Fatal(err)
 	}
 }

@@ -14,7 +14,8 @@ import (
 // for it.
 var memoryAttacks = []attack{
 	{
-		letter: "F", name: "keys without end", does: "25.8 million unique keys with the default `MEMORY_MAX_BYTES` of 256 MiB, or 2.3 million with 64 MiB in short",
+		letter: "F", name: "keys without end",
+		does:  "25.8 million unique keys with the default `MEMORY_MAX_BYTES` of 256 MiB, or 2.3 million with 64 MiB in short",
 		rules: floodRules, unhurried: true,
 		prepare: func(x *trial, o *options) {
 			o.group = -1 // the cap alone is as much as the group has
@@ -23,7 +24,9 @@ var memoryAttacks = []attack{
 		strike: uniqueKeys, kept: 1 << 40, peak: 1 << 40,
 	},
 	{
-		letter: "F", name: "a banned caller in a flood", does: "a counter that is over its limit, and 10 million keys of others (400,000 in short) with `MEMORY_MAX_BYTES` for a tenth of them",
+		letter: "F", name: "a banned caller in a flood",
+		does: "a counter that is over its limit, and 10 million keys of others (400,000 in short) with `MEMORY_MAX_BYTES` " +
+			"for a tenth of them",
 		rules: floodRules + "- {key: banned, rate_limit: {unit: day, requests_per_unit: 1}}\n", unhurried: true,
 		prepare: func(x *trial, o *options) {
 			o.env = append(o.env, fmt.Sprintf("MEMORY_MAX_BYTES=%d", pick(x, 2<<20, 32<<20)))
@@ -31,12 +34,16 @@ var memoryAttacks = []attack{
 		strike: bannedCaller, kept: 64 << 20,
 	},
 	{
-		letter: "G", name: "20,000 hits in one group", does: "1,000 descriptors with 20 limits each, all of which stand or fall together (`STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`)",
+		letter: "G", name: "20,000 hits in one group",
+		does: "1,000 descriptors with 20 limits each, all of which stand or fall together " +
+			"(`STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`)",
 		env:   []string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true", "MEMORY_MAX_BYTES=104857600"},
 		rules: groupRules(), strike: oneGroup, kept: 108 << 20, // the cap on its counters, and 8 MiB
 	},
 	{
-		letter: "G", name: "long values against wildcards", does: "values of 512 KiB against 200 wildcards that nearly match: they are refused, or twice the length costs twice as much",
+		letter: "G", name: "long values against wildcards",
+		does: "values of 512 KiB against 200 wildcards that nearly match: they are refused, or twice the length costs " +
+			"twice as much",
 		rules: wildcardRules(), strike: longValues,
 	},
 }
@@ -167,7 +174,8 @@ func (x *trial) groupCost(w *wire, n int) time.Duration {
 func wildcardRules() string {
 	var b strings.Builder
 	for i := range 200 {
-		fmt.Fprintf(&b, "- {key: path, value: \"a*aaaaaaa%03d*aaaaaaab*a\", rate_limit: {unit: hour, requests_per_unit: 1000}}\n", i)
+		fmt.Fprintf(&b, "- {key: path, value: \"a*aaaaaaa%03d*aaaaaaab*a\", rate_limit: {unit: hour, requests_per_unit: "+
+			"1000}}\n", i)
 	}
 	return b.String()
 }
@@ -188,7 +196,8 @@ func longValues(x *trial) {
 		return
 	}
 	ratio := whole.Seconds() / max(half.Seconds(), 0.001)
-	x.note("a call with 7 values of 512 KiB takes %v of CPU, %.1f times that of half the length; calls by grpc-status: %v", whole.Round(time.Millisecond/10), ratio, byStatus)
+	x.note("a call with 7 values of 512 KiB takes %v of CPU, %.1f times that of half the length; calls by grpc-status: %v",
+		whole.Round(time.Millisecond/10), ratio, byStatus)
 	if ratio > pick(x, 3.0, 2.2) {
 		x.suspect("twice the length of values costs %.1f times as much CPU (%v and %v)", ratio, half, whole)
 	}

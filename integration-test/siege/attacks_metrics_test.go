@@ -15,7 +15,8 @@ import (
 // Attacks by names that callers choose, and on the debug port.
 var metricAttacks = []attack{
 	{
-		letter: "K", name: "forged tags of statsd", does: "values and domains that look like tags of statsd, `.__admin=true`, where a rule has `detailed_metric`",
+		letter: "K", name: "forged tags of statsd",
+		does:  "values and domains that look like tags of statsd, `.__admin=true`, where a rule has `detailed_metric`",
 		rules: taggedRules, quiet: true, prepare: toStatsd("USE_STATSD=true", "STATSD_PROTOCOL=udp"), strike: forgedTags,
 	},
 	{
@@ -23,11 +24,13 @@ var metricAttacks = []attack{
 		rules: taggedRules, quiet: true, prepare: toStatsd("USE_DOG_STATSD=true"), strike: forgedTags,
 	},
 	{
-		letter: "K", name: "unknown domains", does: "calls for 30,000 domains without rules (5,000 in short); the size of a scrape is compared with that before",
+		letter: "K", name: "unknown domains",
+		does:      "calls for 30,000 domains without rules (5,000 in short); the size of a scrape is compared with that before",
 		unhurried: true, strike: unknownDomains,
 	},
 	{
-		letter: "K", name: "the debug port", does: "it listens on all interfaces without a token, and is asked with the Host of another site",
+		letter: "K", name: "the debug port",
+		does:  "it listens on all interfaces without a token, and is asked with the Host of another site",
 		quiet: true, prepare: func(_ *trial, o *options) { o.env = append(o.env, "DEBUG_HOST=0.0.0.0") }, strike: debugPort,
 	},
 }
@@ -75,7 +78,8 @@ func toStatsd(env ...string) func(x *trial, o *options) {
 		if err != nil {
 			x.Fatal(err)
 		}
-		o.env = append(append(o.env, env...), "USE_PROMETHEUS=false", "STATSD_HOST=127.0.0.1", "STATSD_PORT="+port, "STATS_FLUSH_INTERVAL=200ms")
+		o.env = append(append(o.env, env...), "USE_PROMETHEUS=false", "STATSD_HOST=127.0.0.1", "STATSD_PORT="+port,
+			"STATS_FLUSH_INTERVAL=200ms")
 	}
 }
 
@@ -93,7 +97,8 @@ func forgedTags(x *trial) {
 		x.complain("no statistics came: %.200q", text)
 	}
 	for line := range strings.Lines(text) {
-		if strings.Contains(line, ".__admin=") || strings.Contains(line, "admin:true") || strings.HasPrefix(line, "admin.forged") {
+		if strings.Contains(line, ".__admin=") || strings.Contains(line, "admin:true") ||
+			strings.HasPrefix(line, "admin.forged") {
 			x.complain("a caller's value forged a tag or a line: %.200q", line)
 			return
 		}
@@ -122,7 +127,8 @@ func unknownDomains(x *trial) {
 		x.complain("%v", err)
 	}
 	more := len(after) - len(before)
-	x.note("a scrape has %d KiB more than the %d before, and took %v", more>>10, len(before)>>10, time.Since(begun).Round(time.Millisecond))
+	x.note("a scrape has %d KiB more than the %d before, and took %v", more>>10, len(before)>>10,
+		time.Since(begun).Round(time.Millisecond))
 	if more > 64<<10 {
 		x.complain("%d unknown domains make a scrape %d KiB larger, want at most 64", n, more>>10)
 	}
@@ -138,7 +144,10 @@ func debugPort(x *trial) {
 	if warnings != 1 {
 		x.complain("the log warns %d times that the debug port is open to all, want once", warnings)
 	}
-	for host, want := range map[string]bool{"rebound.attacker.example": false, "rebound.attacker.example:6070": false, "127.0.0.1": true, "[::1]:6070": true} {
+	for host, want := range map[string]bool{
+		"rebound.attacker.example": false, "rebound.attacker.example:6070": false,
+		"127.0.0.1": true, "[::1]:6070": true,
+	} {
 		for _, path := range []string{"/stats", "/rlconfig", "/debug/pprof/", "/"} {
 			r, err := http.NewRequestWithContext(x.ctx, http.MethodGet, "http://"+x.service.debug+path, nil)
 			if err != nil {

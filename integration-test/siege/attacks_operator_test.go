@@ -19,15 +19,21 @@ import (
 // Attacks on what operators use: pages, the stream of events, the file of a snapshot.
 var operatorAttacks = []attack{
 	{
-		letter: "D", name: "listeners that never read", does: "32 connections to `/api/events` that never read while callers are refused; in full an operator who comes later gets a place within 65 s",
+		letter: "D", name: "listeners that never read",
+		does: "32 connections to `/api/events` that never read while callers are refused; in full an operator who comes " +
+			"later gets a place within 65 s",
 		rules: "- {key: refused, rate_limit: {unit: hour, requests_per_unit: 0}}\n", strike: deafListeners,
 	},
 	{
-		letter: "H", name: "a link in place of a lock file", does: "the lock file of `MEMORY_SNAPSHOT` is a link, a hard link or another file: the service does not start, and changes nothing",
+		letter: "H", name: "a link in place of a lock file",
+		does: "the lock file of `MEMORY_SNAPSHOT` is a link, a hard link or another file: the service does not start, and " +
+			"changes nothing",
 		quiet: true, strike: foreignLocks,
 	},
 	{
-		letter: "K", name: "pages asked for by other sites", does: "requests that a browser sends for a page of another site, for all pages of the debug port; no answer may be taken for a script",
+		letter: "K", name: "pages asked for by other sites",
+		does: "requests that a browser sends for a page of another site, for all pages of the debug port; no answer may " +
+			"be taken for a script",
 		quiet: true, strike: otherSites,
 	},
 }
@@ -66,7 +72,8 @@ func deafListeners(x *trial) {
 	list := x.wires(2, true)
 	defer hangUp(list)
 	together(list, func(i int, w *wire) {
-		if _, err := w.flood(pick(x, 20, 200), 5, func(int) []byte { return same(longestDescriptors, "refused", fmt.Sprint(i)) }); err != nil {
+		if _, err := w.flood(pick(x, 20, 200), 5,
+			func(int) []byte { return same(longestDescriptors, "refused", fmt.Sprint(i)) }); err != nil {
 			x.suspect("%v", err)
 		}
 	})
@@ -116,8 +123,10 @@ func foreignLocks(x *trial) {
 		}
 		cmd := exec.CommandContext(x.ctx, path, "serve")
 		cmd.Env = []string{
-			"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "DIVVY_PORT=0", "RESP_PORT=0",
-			"RUNTIME_ROOT=" + x.service.dir, "BACKEND_TYPE=memory", "USE_STATSD=false", "MEMORY_SNAPSHOT=" + filepath.Join(dir, "snapshot"),
+			"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+			"DIVVY_PORT=0", "RESP_PORT=0",
+			"RUNTIME_ROOT=" + x.service.dir, "BACKEND_TYPE=memory", "USE_STATSD=false",
+			"MEMORY_SNAPSHOT=" + filepath.Join(dir, "snapshot"),
 		}
 		output, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(output), lock) || strings.Contains(string(output), secret) {
@@ -136,11 +145,15 @@ func foreignLocks(x *trial) {
 func otherSites(x *trial) {
 	asked := 0
 	for _, path := range []string{
-		"/", "/rlconfig", "/stats", "/explain?domain=siege", "/metrics", "/candidate", "/api/state", "/api/rates", "/api/top", "/api/denials", "/api/events",
+		"/", "/rlconfig", "/stats", "/explain?domain=siege", "/metrics", "/candidate", "/api/state", "/api/rates", "/api/top",
+		"/api/denials", "/api/events",
 		"/api/record?for=1s", "/debug/pprof/", "/debug/pprof/profile?seconds=1",
 	} {
 		for _, from := range []struct{ site, mode, dest string }{
-			{"cross-site", "no-cors", "script"}, {"cross-site", "cors", "empty"}, {"same-site", "no-cors", "image"}, {"cross-site", "navigate", "iframe"},
+			{"cross-site", "no-cors", "script"},
+			{"cross-site", "cors", "empty"},
+			{"same-site", "no-cors", "image"},
+			{"cross-site", "navigate", "iframe"},
 		} {
 			r, err := http.NewRequestWithContext(x.ctx, http.MethodGet, "http://"+x.service.debug+path, nil)
 			if err != nil {

@@ -18,15 +18,20 @@ const streamQuotas = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/S
 // Attacks on the streams of quotas.
 var quotaAttacks = []attack{
 	{
-		letter: "D", name: "quota buckets without end", does: "streams that report new quota buckets with names of 3 KiB, until they are more than the service's memory",
+		letter: "D", name: "quota buckets without end",
+		does:  "streams that report new quota buckets with names of 3 KiB, until they are more than the service's memory",
 		rules: quotaRules, strike: newBuckets,
 	},
 	{
-		letter: "K", name: "floods of quota reports", does: "streams that report 2^63 requests of each of 1,000 quota buckets, again and again, and read no answer; as many silent ones",
+		letter: "K", name: "floods of quota reports",
+		does: "streams that report 2^63 requests of each of 1,000 quota buckets, again and again, and read no answer; as " +
+			"many silent ones",
 		rules: quotaRules, strike: reportFlood,
 	},
 	{
-		letter: "D", name: "long quota reports", does: "eight streams of each connection with reports that are as long as they may be, that are compressed, that stay unfinished, and that are refused for their 4 MiB",
+		letter: "D", name: "long quota reports",
+		does: "eight streams of each connection with reports that are as long as they may be, that are compressed, that " +
+			"stay unfinished, and that are refused for their 4 MiB",
 		rules: quotaRules, strike: longReports,
 	},
 }
@@ -69,7 +74,8 @@ func newBuckets(x *trial) {
 
 // reportFlood reports the largest numbers for the same buckets. Half of the connections give answers no window.
 func reportFlood(x *trial) {
-	list := append(x.wires(pick(x, 3, 8), true), x.wires(pick(x, 3, 8), true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})...)
+	list := append(x.wires(pick(x, 3, 8), true),
+		x.wires(pick(x, 3, 8), true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})...)
 	silent := x.wires(len(list), true)
 	defer hangUp(append(list, silent...))
 	for _, w := range silent {

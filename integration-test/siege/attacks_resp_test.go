@@ -16,20 +16,26 @@ import (
 // Attacks on the port for clients of Redis.
 var respAttacks = []attack{
 	{
-		letter: "D", name: "replies over RESP that are not read", does: "pipelines of `RATELIMIT`, `CL.THROTTLE` and `COMMAND`, whose replies are 90 times as long, over connections whose socket is never read",
+		letter: "D", name: "replies over RESP that are not read",
+		does: "pipelines of `RATELIMIT`, `CL.THROTTLE` and `COMMAND`, whose replies are 90 times as long, over " +
+			"connections whose socket is never read",
 		env: []string{"MAX_BUFFERED_BYTES=16777216"}, strike: respUnread,
 	},
 	{
-		letter: "D", name: "commands over RESP without an end", does: "commands of `RESP_MAX_COMMAND_BYTES` that lack their last byte, on 350 connections (1,200 in full)",
+		letter: "D", name: "commands over RESP without an end",
+		does:   "commands of `RESP_MAX_COMMAND_BYTES` that lack their last byte, on 350 connections (1,200 in full)",
 		strike: respHalves,
 	},
 	{
-		letter: "K", name: "malformed commands over RESP", does: "arrays of 2^31 arguments, strings of 2^63 bytes, inline garbage, deep arrays, commands of one byte at a time and of 2,048 arguments, again and again on new connections",
+		letter: "K", name: "malformed commands over RESP",
+		does: "arrays of 2^31 arguments, strings of 2^63 bytes, inline garbage, deep arrays, commands of one byte at a " +
+			"time and of 2,048 arguments, again and again on new connections",
 		strike: respGarbage,
 	},
 	{
-		letter: "D", name: "a full port of RESP", does: "idle connections up to `RESP_MAX_CONNECTIONS`; newcomers are served all the same",
-		env: []string{"RESP_MAX_CONNECTIONS=100"}, quiet: true, strike: respCrowd,
+		letter: "D", name: "a full port of RESP",
+		does: "idle connections up to `RESP_MAX_CONNECTIONS`; newcomers are served all the same",
+		env:  []string{"RESP_MAX_CONNECTIONS=100"}, quiet: true, strike: respCrowd,
 	},
 }
 
@@ -47,7 +53,8 @@ func array(args ...string) string {
 func respUnread(x *trial) {
 	idle := fillPort(x.service.resp, pick(x, 50, 100))
 	defer leave(idle)
-	pipeline := strings.Repeat(array("RATELIMIT", "siege", "neighbour", "x")+array("CL.THROTTLE", "x", "1", "1", "1")+array("COMMAND"), 200)
+	pipeline := strings.Repeat(array("RATELIMIT", "siege", "neighbour", "x")+array("CL.THROTTLE", "x", "1", "1",
+		"1")+array("COMMAND"), 200)
 	var sent, stuck atomic.Int64
 	var all sync.WaitGroup
 	for _, c := range idle {
@@ -66,7 +73,8 @@ func respUnread(x *trial) {
 		})
 	}
 	all.Wait()
-	x.note("%d MiB of commands were sent, then %d of %d connections took no more", sent.Load()>>20, stuck.Load(), len(idle))
+	x.note("%d MiB of commands were sent, then %d of %d connections took no more", sent.Load()>>20, stuck.Load(),
+		len(idle))
 }
 
 // respHalves leaves commands unfinished.
@@ -83,8 +91,10 @@ func respHalves(x *trial) {
 // respGarbage sends what is no command, each time on a new connection, which must get an error or an answer.
 func respGarbage(x *trial) {
 	inputs := []string{
-		"*2147483648\r\n", "*-9223372036854775808\r\n", "*1\r\n$9223372036854775807\r\n", "*1\r\n$-5\r\n", strings.Repeat("*1\r\n", 1000),
-		strings.Repeat("\x00\xff", 40<<10), "POST / HTTP/1.1\r\n", "\"unbalanced\r\n", array(strings.Split(strings.Repeat("a ", 2048), " ")...),
+		"*2147483648\r\n", "*-9223372036854775808\r\n", "*1\r\n$9223372036854775807\r\n", "*1\r\n$-5\r\n",
+		strings.Repeat("*1\r\n", 1000),
+		strings.Repeat("\x00\xff", 40<<10), "POST / HTTP/1.1\r\n", "\"unbalanced\r\n",
+		array(strings.Split(strings.Repeat("a ", 2048), " ")...),
 	}
 	end := time.Now().Add(pick(x, 500*time.Millisecond, 10*time.Second))
 	var answered, silent atomic.Int64
@@ -105,7 +115,8 @@ func respGarbage(x *trial) {
 	x.note("%d malformed commands were answered, %d not", answered.Load(), silent.Load())
 }
 
-// sendOnce sends text on a new connection, its first bytes one at a time if bytewise is set, and waits for an error reply.
+// sendOnce sends text on a new connection, its first bytes one at a time if bytewise is set, and waits for an error
+// reply.
 func (x *trial) sendOnce(text string, bytewise bool) error {
 	c, err := net.DialTimeout("tcp", x.service.resp, x.deadline)
 	if err != nil {

@@ -20,22 +20,27 @@ import (
 // Attacks by files among the rules.
 var ruleAttacks = []attack{
 	{
-		letter: "H", name: "a link to a secret", does: "links among the rules lead to files outside; ports that callers reach are searched for their paths and text",
+		letter: "H", name: "a link to a secret",
+		does:  "links among the rules lead to files outside; ports that callers reach are searched for their paths and text",
 		quiet: true, strike: linkToSecret,
 	},
 	{
-		letter: "H", name: "links as Kubernetes makes them", does: "rules behind `..data`, which is swapped", quiet: true, strike: kubernetesLinks,
+		letter: "H", name: "links as Kubernetes makes them", does: "rules behind `..data`, which is swapped", quiet: true,
+		strike: kubernetesLinks,
 	},
 	{
-		letter: "I", name: "a pipe among the rules", does: "a FIFO that is held open and never written to is read as rules; it is removed and the rules change",
+		letter: "I", name: "a pipe among the rules",
+		does:  "a FIFO that is held open and never written to is read as rules; it is removed and the rules change",
 		quiet: true, strike: func(x *trial) { x.hangingFile(fifoFile) },
 	},
 	{
-		letter: "I", name: "a read that does not return", does: "a file of a file system that answers no read; it is unmounted and the rules change",
+		letter: "I", name: "a read that does not return",
+		does:  "a file of a file system that answers no read; it is unmounted and the rules change",
 		quiet: true, strike: func(x *trial) { x.hangingFile(hungFile) },
 	},
 	{
-		letter: "K", name: "400,000 rules", does: "the service starts with 400,000 rules in one file (50,000 in short), and reads them again",
+		letter: "K", name: "400,000 rules",
+		does:      "the service starts with 400,000 rules in one file (50,000 in short), and reads them again",
 		unhurried: true, prepare: func(x *trial, o *options) {
 			o.group, o.ready = -1, 2*time.Minute
 			o.rules = manyRules(pick(x, 50_000, 400_000))
@@ -173,7 +178,8 @@ func kubernetesLinks(x *trial) {
 		}
 		x.put(filepath.Join(x.service.config, dir, "map.yaml"), denyAll(fmt.Sprintf("version%d", n)))
 		x.link(dir, "..data_tmp")
-		if err := os.Rename(filepath.Join(x.service.config, "..data_tmp"), filepath.Join(x.service.config, "..data")); err != nil {
+		if err := os.Rename(filepath.Join(x.service.config, "..data_tmp"),
+			filepath.Join(x.service.config, "..data")); err != nil {
 			x.Fatal(err)
 		}
 		if n == 0 {
@@ -235,7 +241,8 @@ func (x *trial) hangingFile(make func(path string) (remove, release func() error
 func manyRules(n int) string {
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, "- key: tenant\n  value: tenant-%06d\n  rate_limit: {unit: minute, requests_per_unit: %d}\n", i, i%1000)
+		fmt.Fprintf(&b, "- key: tenant\n  value: tenant-%06d\n  rate_limit: {unit: minute, requests_per_unit: %d}\n",
+			i, i%1000)
 	}
 	return b.String()
 }
@@ -248,7 +255,8 @@ func loadManyRules(x *trial) {
 	if err != nil || cpuErr != nil {
 		return // it is gone, and that is noticed
 	}
-	x.note("%d rules: ready after %.1f s and %.1f s of CPU, %d MiB at most", n, x.service.took.Seconds(), cpu.Seconds(), peak>>20)
+	x.note("%d rules: ready after %.1f s and %.1f s of CPU, %d MiB at most", n, x.service.took.Seconds(), cpu.Seconds(),
+		peak>>20)
 	if peak > most {
 		x.complain("%d rules took %d MiB to load, want at most %d", n, peak>>20, most>>20)
 	}
@@ -257,7 +265,8 @@ func loadManyRules(x *trial) {
 		x.suspect("%d rules took %v of CPU to load, want at most 6s", n, cpu)
 	}
 	begun := time.Now()
-	x.service.writeRules(x.T, "siege.yaml", baseRules+manyRules(n)+"- {key: late, rate_limit: {unit: hour, requests_per_unit: 0}}\n")
+	x.service.writeRules(x.T, "siege.yaml",
+		baseRules+manyRules(n)+"- {key: late, rate_limit: {unit: hour, requests_per_unit: 0}}\n")
 	if err := x.awaitCode(time.Minute, "siege", "late", pb.RateLimitResponse_OVER_LIMIT); err != nil {
 		x.complain("a change of %d rules: %v", n, err)
 	}

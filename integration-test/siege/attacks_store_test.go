@@ -23,20 +23,26 @@ var storeAttacks = []attack{
 	greedy(memcached, "fixed_window"),
 	greedy(memory, "sliding_window"),
 	{
-		letter: "B", name: "large calls while Redis stands still", does: "calls of 1,000 descriptors, 100 at a time over each of 8 connections (16 in full), while Redis answers nothing",
+		letter: "B", name: "large calls while Redis stands still",
+		does: "calls of 1,000 descriptors, 100 at a time over each of 8 connections (16 in full), while Redis answers " +
+			"nothing",
 		store: redis, rules: "- {key: greedy, rate_limit: {algorithm: sliding_window, unit: hour, requests_per_unit: 1000}}\n",
 		tolerant: true, strike: pausedCrowd,
 	},
 	{
-		letter: "J", name: "Redis answers too much", does: "a proxy adds one reply to those of Redis, while callers count on counters of their own",
-		store: redis, rules: countRules, tolerant: true, quiet: true, prepare: throughChatterbox(":1\r\n"), strike: extraReplies,
+		letter: "J", name: "Redis answers too much",
+		does:  "a proxy adds one reply to those of Redis, while callers count on counters of their own",
+		store: redis, rules: countRules, tolerant: true, quiet: true, prepare: throughChatterbox(":1\r\n"),
+		strike: extraReplies,
 	},
 	{
 		letter: "J", name: "Memcached answers too much", does: "the same with Memcached",
-		store: memcached, rules: countRules, tolerant: true, quiet: true, prepare: throughChatterbox("1\r\n"), strike: extraReplies,
+		store: memcached, rules: countRules, tolerant: true, quiet: true, prepare: throughChatterbox("1\r\n"),
+		strike: extraReplies,
 	},
 	{
-		letter: "K", name: "a cluster of 16,384 nodes", does: "a fake Redis that names a node for each slot, none of which is there",
+		letter: "K", name: "a cluster of 16,384 nodes",
+		does:  "a fake Redis that names a node for each slot, none of which is there",
 		rules: "- {key: local, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", quiet: true,
 		prepare: beforeFakeCluster, strike: hugeCluster,
 	},
@@ -55,9 +61,12 @@ func greedy(store storeName, algorithm string) attack {
 	return attack{
 		letter: "B", name: fmt.Sprintf("1,000 descriptors on %s, %s", store, algorithm),
 		does:  fmt.Sprintf("16 callers, in full also 2 and 3, whose calls have 1,000 descriptors on `%s`", algorithm),
-		store: store, rules: fmt.Sprintf("- {key: greedy, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: 1000}}\n", algorithmOn(store, algorithm)),
-		kept:     200 << 20, // their counters, with memory
-		onlyFull: algorithm == "gcra" || store == redis && algorithm == "fixed_window" || algorithm == "sliding_window_counter",
+		store: store, rules: fmt.Sprintf(
+			"- {key: greedy, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: 1000}}\n",
+			algorithmOn(store, algorithm)),
+		kept: 200 << 20, // their counters, with memory
+		onlyFull: algorithm == "gcra" || store == redis && algorithm == "fixed_window" ||
+			algorithm == "sliding_window_counter",
 		strike: func(x *trial) {
 			counts := []int{16}
 			if x.full {
@@ -176,7 +185,8 @@ func extraReplies(x *trial) {
 				left := answer.GetStatuses()[0].GetLimitRemaining()
 				if left > limit-counted || left < limit-counted-unknown {
 					shifted.Add(1)
-					x.complain("counter %s has %d of %d left after %d calls and %d that may have counted: that is another's count", value, left, limit, counted, unknown)
+					x.complain("counter %s has %d of %d left after %d calls and %d that may have counted: that is another's count",
+						value, left, limit, counted, unknown)
 					return
 				}
 			}

@@ -19,7 +19,8 @@ import (
 var tlsAttacks = []attack{
 	{
 		letter: "D", name: "long TLS handshakes", prepare: prepareTLS, strike: longHandshakes,
-		does: "connections that begin a TLS handshake with 20,000 names of protocols, which are 60 KB on the wire, and wait; as many that end a handshake of 60 KB",
+		does: "connections that begin a TLS handshake with 20,000 names of protocols, which are 60 KB on the wire, and " +
+			"wait; as many that end a handshake of 60 KB",
 	},
 	{
 		letter: "D", name: "idle connections with TLS", prepare: prepareTLS, strike: idleTLS,
@@ -34,7 +35,8 @@ func prepareTLS(x *trial, o *options) {
 	o.env = append(slices.Clone(o.env), "RESP_TLS_CERT="+certs.Server.Cert, "RESP_TLS_KEY="+certs.Server.Key)
 }
 
-// fillSecurely opens n connections to the RESP port, 16 at a time, and uses each. It returns them, and how many of the uses failed.
+// fillSecurely opens n connections to the RESP port, 16 at a time, and uses each. It returns them, and how many of the
+// uses failed.
 func (x *trial) fillSecurely(n int, use func(i int, c net.Conn) error) (open []net.Conn, failed int64) {
 	open = fillPort(x.service.resp, n)
 	var users sync.WaitGroup

@@ -18,19 +18,25 @@ import (
 // Attacks on what a connection of HTTP/2 can make the service keep without a call.
 var wireAttacks = []attack{
 	{
-		letter: "D", name: "lists of references", does: "400 connections (3,500 in full) that each leave one block of 2 KB, whose 1,900 bytes refer to one field",
+		letter: "D", name: "lists of references",
+		does:   "400 connections (3,500 in full) that each leave one block of 2 KB, whose 1,900 bytes refer to one field",
 		strike: referenceLists,
 	},
 	{
-		letter: "D", name: "bodies in small frames", does: "streams of other methods that send their message in DATA frames of 64 bytes, and never end it: 8 MB (50 MB in full) over 8 connections",
+		letter: "D", name: "bodies in small frames",
+		does: "streams of other methods that send their message in DATA frames of 64 bytes, and never end it: 8 MB (50 MB " +
+			"in full) over 8 connections",
 		strike: smallFrames,
 	},
 	{
-		letter: "D", name: "requests of many fields", does: "calls of 95 fields of a byte without a message, 100 over each of 60 connections, and as many without fields",
+		letter: "D", name: "requests of many fields",
+		does:   "calls of 95 fields of a byte without a message, 100 over each of 60 connections, and as many without fields",
 		strike: manyFields,
 	},
 	{
-		letter: "K", name: "rapid resets on Redis", does: "calls that are taken back at once while Redis decides them, over 8 connections (in full for 8 s each over 2, 8 and 16)",
+		letter: "K", name: "rapid resets on Redis",
+		does: "calls that are taken back at once while Redis decides them, over 8 connections (in full for 8 s each over " +
+			"2, 8 and 16)",
 		store: redis, strike: resetsOnRedis,
 	},
 }
@@ -45,7 +51,10 @@ func referenceLists(x *trial) {
 		block := append([]byte{0x40, 1, 'a', 0x7f, 0x81, 0x07}, strings.Repeat("y", 1024)...)
 		block = append(block, slices.Repeat([]byte{0xbe}, 1900)...)
 		err := w.write(func() error {
-			return w.f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: true, EndStream: true})
+			return w.f.WriteHeaders(http2.HeadersFrameParam{
+				StreamID: 1, BlockFragment: block, EndHeaders: true,
+				EndStream: true,
+			})
 		})
 		if err != nil || w.ping() != nil {
 			closed.Add(1)
@@ -115,7 +124,8 @@ func resetsOnRedis(x *trial) {
 			x.suspect("%v", err)
 		}
 		q := x.neighbour.between(begun, time.Now())
-		x.note("%d connections: %d resets, %d times closed for it; the neighbour's p99 %v, %d of %d failed", n, sent, closed, q.p99.Round(time.Millisecond/10), q.failed, q.calls)
+		x.note("%d connections: %d resets, %d times closed for it; the neighbour's p99 %v, %d of %d failed", n, sent, closed,
+			q.p99.Round(time.Millisecond/10), q.failed, q.calls)
 		if most := 10 * time.Millisecond; x.full && q.p99 > most {
 			x.suspect("with %d connections the neighbour's p99 is %v, want at most %v", n, q.p99, most)
 		}
@@ -128,8 +138,8 @@ func resetsOnRedis(x *trial) {
 // resetsVariable makes this program take back calls: the address, the number of connections, and how long.
 const resetsVariable = "SIEGE_RESETS"
 
-// resetsApart takes back calls from a process of its own with the lowest priority, since attackers have machines of their own: beside
-// the neighbour, in its process, they would delay it however little the service does for them.
+// resetsApart takes back calls from a process of its own with the lowest priority, since attackers have machines of
+// their own: beside the neighbour, in its process, they would delay it however little the service does for them.
 func (x *trial) resetsApart(n int, length time.Duration) (sent, closed int64, err error) {
 	self, err := os.Executable()
 	if err != nil {

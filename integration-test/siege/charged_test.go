@@ -21,11 +21,13 @@ import (
 
 var chargedSeed = flag.Uint64("charged.seed", 0, "the seed of the random schedules of TestChargedMemory; 0: a new one")
 
-// plainConn and tlsConn are what each connection may take that is not charged: half of GOMEMLIMIT is planned for connections.
+// plainConn and tlsConn are what each connection may take that is not charged: half of GOMEMLIMIT is planned for
+// connections.
 const plainConn, tlsConn = 20 << 10, 36 << 10
 
-// TestChargedMemory plays random hostile schedules on all ports that callers reach. What they make the process keep is charged: the
-// live heap and the stacks never exceed 1.3 times what the budget says is held, and 8 MiB, beside what open connections plan for.
+// TestChargedMemory plays random hostile schedules on all ports that callers reach. What they make the process keep is
+// charged: the live heap and the stacks never exceed 1.3 times what the budget says is held, and 8 MiB, beside what
+// open connections plan for.
 func TestChargedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this takes some seconds")
@@ -41,7 +43,10 @@ func TestChargedMemory(t *testing.T) {
 
 // playDeeds plays a random schedule on a service, with TLS on all ports if it has certificates.
 func playDeeds(t *testing.T, random *rand.Rand, certs *harness.Certificates) {
-	s := startService(t, options{env: []string{"MAX_BUFFERED_BYTES=33554432", "DEBUG_PPROF=true"}, rules: quotaRules, tls: certs})
+	s := startService(t, options{
+		env: []string{"MAX_BUFFERED_BYTES=33554432", "DEBUG_PPROF=true"}, rules: quotaRules,
+		tls: certs,
+	})
 	live := func() int64 {
 		bytes, err := s.liveBytes("HeapAlloc", "Stack")
 		if err != nil {
@@ -97,7 +102,8 @@ func playDeeds(t *testing.T, random *rand.Rand, certs *harness.Certificates) {
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
-		t.Logf("%d connections with %s, %d in all: %d KiB are used, %d KiB are charged", n, deed.name, len(open), used>>10, held>>10)
+		t.Logf("%d connections with %s, %d in all: %d KiB are used, %d KiB are charged", n, deed.name, len(open), used>>10,
+			held>>10)
 		if used > allowed {
 			t.Fatalf("round %d, %d connections with %s, %d in all: %d KiB are used, %d KiB are charged, which allows %d KiB",
 				round, n, deed.name, len(open), used>>10, held>>10, allowed>>10)
@@ -204,7 +210,8 @@ var deeds = []deed{
 	}},
 	{name: "half a body", port: "HTTP", bytes: func(r *rand.Rand) string {
 		size := 1 + r.IntN(1<<20)
-		return fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", r.IntN(size)))
+		return fmt.Sprintf("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", size,
+			strings.Repeat("x", r.IntN(size)))
 	}},
 	{name: "half a head", port: "HTTP", bytes: func(r *rand.Rand) string {
 		return "POST /json HTTP/1.1\r\n" + strings.Repeat("X-A: b\r\n", r.IntN(7000))
@@ -213,8 +220,14 @@ var deeds = []deed{
 		size := 1 + r.IntN(1<<20-100)
 		return fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s", size, strings.Repeat("a", r.IntN(size)))
 	}},
-	{name: "commands whose replies are not read", port: "RESP", bytes: func(r *rand.Rand) string { return strings.Repeat(array("COMMAND"), r.IntN(2000)) }},
-	{name: "half a line", port: "divvy", bytes: func(r *rand.Rand) string { return "HIT " + strings.Repeat("a=b ", r.IntN(250_000)) }},
+	{
+		name: "commands whose replies are not read", port: "RESP",
+		bytes: func(r *rand.Rand) string { return strings.Repeat(array("COMMAND"), r.IntN(2000)) },
+	},
+	{
+		name: "half a line", port: "divvy",
+		bytes: func(r *rand.Rand) string { return "HIT " + strings.Repeat("a=b ", r.IntN(250_000)) },
+	},
 }
 
 // tlsDeeds are those of clients with TLS. Each is on one of the ports.
@@ -232,12 +245,14 @@ var tlsDeeds = []deed{
 
 // longHandshake does a handshake that offers up to 60 KB of protocols.
 func longHandshake(r *rand.Rand, c net.Conn, cfg *tls.Config) {
-	_ = secure(c, cfg, slices.Repeat([]string{strings.Repeat("x", 255)}, r.IntN(240))...).Handshake() // The service may close the connection.
+	// The service may close the connection.
+	_ = secure(c, cfg, slices.Repeat([]string{strings.Repeat("x", 255)}, r.IntN(240))...).Handshake()
 }
 
 // halfHandshake begins a handshake with many short names of protocols, which take more memory than they have bytes.
 func halfHandshake(r *rand.Rand, c net.Conn, cfg *tls.Config) {
-	_ = secure(noAnswers{c}, cfg, slices.Repeat([]string{"h2"}, r.IntN(21_000))...).Handshake() // It fails after the ClientHello.
+	// It fails after the ClientHello.
+	_ = secure(noAnswers{c}, cfg, slices.Repeat([]string{"h2"}, r.IntN(21_000))...).Handshake()
 }
 
 // halfRecord sends a record of the largest size after a handshake, and begins another one.

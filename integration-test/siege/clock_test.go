@@ -22,7 +22,8 @@ import (
 var clockAttacks = []attack{
 	{
 		letter: "K", name: "Redis' clock jumps",
-		does:  "the clock of Redis goes a day ahead, calls use up their limits, and it goes back; no refusal lasts longer than a window, or than the answer says",
+		does: "the clock of Redis goes a day ahead, calls use up their limits, and it goes back; no refusal lasts longer " +
+			"than a window, or than the answer says",
 		rules: clockRules(), quiet: true, tolerant: true, prepare: redisWithClock, strike: clockJumps,
 	},
 }
@@ -38,7 +39,8 @@ const (
 func clockRules() string {
 	var b strings.Builder
 	for _, a := range clockAlgorithms {
-		fmt.Fprintf(&b, "- {key: %s, rate_limit: {algorithm: %s, period: %v, requests_per_unit: %d}}\n", a, a, clockWindow, clockLimit)
+		fmt.Fprintf(&b, "- {key: %s, rate_limit: {algorithm: %s, period: %v, requests_per_unit: %d}}\n", a, a, clockWindow,
+			clockLimit)
 	}
 	return b.String()
 }
@@ -103,7 +105,8 @@ func redisWithClock(x *trial, o *options) {
 		x.Fatal(err)
 	}
 	x.Cleanup(server.Stop)
-	o.env = append(o.env, "BACKEND_TYPE=redis", fmt.Sprintf("REDIS_URL=127.0.0.1:%d", port), "REDIS_TIMEOUT="+x.storeTimeout.String())
+	o.env = append(o.env, "BACKEND_TYPE=redis", fmt.Sprintf("REDIS_URL=127.0.0.1:%d", port),
+		"REDIS_TIMEOUT="+x.storeTimeout.String())
 }
 
 // setClock moves the clock of Redis so far ahead of the true one.
@@ -154,13 +157,15 @@ func (x *trial) waitAsTold(algorithm string) {
 	}
 	passes, told := x.askClock(algorithm)
 	if told > longest {
-		x.complain("%s: after the clock went back, a window of %v ends in %v", algorithm, clockWindow, told.Round(time.Millisecond))
+		x.complain("%s: after the clock went back, a window of %v ends in %v", algorithm, clockWindow,
+			told.Round(time.Millisecond))
 	}
 	if passes {
 		return
 	}
 	time.Sleep(told + 50*time.Millisecond)
 	if passes, again := x.askClock(algorithm); !passes {
-		x.complain("%s: after the clock went back, a caller was told to wait for %v, and then for %v more", algorithm, told, again.Round(time.Millisecond))
+		x.complain("%s: after the clock went back, a caller was told to wait for %v, and then for %v more", algorithm, told,
+			again.Round(time.Millisecond))
 	}
 }

@@ -39,7 +39,8 @@ func TestDocument(t *testing.T) {
 				t.Errorf("%s has no figures of %q: make siege SIEGE=--write", figuresFile, a.name)
 			}
 		case !strings.HasPrefix(verdict, "not measured"):
-			t.Errorf("%s describes %q differently, or the verdict is %q: make siege SIEGE=--write", documentFile, a.name, verdict)
+			t.Errorf("%s describes %q differently, or the verdict is %q: make siege SIEGE=--write", documentFile, a.name,
+				verdict)
 		}
 	}
 }

@@ -74,7 +74,10 @@ func dialWire(addr string, settings ...http2.Setting) (*wire, error) {
 
 // newWire returns a wire that only writes, to out.
 func newWire(out io.Writer) *wire {
-	w := &wire{f: http2.NewFramer(out, nil), next: 1, replies: make(map[uint32]*reply), initial: 65535, window: 65535, streams: make(map[uint32]int64)}
+	w := &wire{
+		f: http2.NewFramer(out, nil), next: 1, replies: make(map[uint32]*reply), initial: 65535, window: 65535,
+		streams: make(map[uint32]int64),
+	}
 	w.moved = sync.NewCond(&w.mu)
 	w.enc = hpack.NewEncoder(&w.head)
 	return w
@@ -91,7 +94,8 @@ func (w *wire) open(path string, headers ...string) (uint32, error) {
 	w.next += 2
 	w.head.Reset()
 	fields := append([]string{
-		":method", "POST", ":scheme", "http", ":path", path, ":authority", "a", "content-type", "application/grpc", "te", "trailers",
+		":method", "POST", ":scheme", "http", ":path", path, ":authority", "a", "content-type", "application/grpc", "te",
+		"trailers",
 	}, headers...)
 	for i := 0; i < len(fields); i += 2 {
 		if err := w.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {

@@ -49,7 +49,8 @@ type neighbour struct {
 func request(entries ...[2]string) *pb.RateLimitRequest {
 	r := &pb.RateLimitRequest{Domain: "siege"}
 	for _, e := range entries {
-		r.Descriptors = append(r.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: e[0], Value: e[1]}}})
+		r.Descriptors = append(r.Descriptors,
+			&common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: e[0], Value: e[1]}}})
 	}
 	return r
 }

@@ -34,7 +34,8 @@ type report struct {
 
 func newReport() *report {
 	r := &report{
-		Date: time.Now().UTC().Format(time.DateOnly), Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH, Cores: runtime.NumCPU(),
+		Date: time.Now().UTC().Format(time.DateOnly), Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH,
+		Cores: runtime.NumCPU(),
 		Group: "a control group of 256 MiB", results: make(map[*attack]*result),
 	}
 	commit := exec.Command("git", "rev-parse", "--short=12", "HEAD")

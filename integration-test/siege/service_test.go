@@ -69,7 +69,10 @@ func startService(t *testing.T, o options) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{dir: t.TempDir(), client: http.Client{Timeout: harness.Deadline, Transport: &http.Transport{DisableKeepAlives: true}}}
+	s := &service{
+		dir:    t.TempDir(),
+		client: http.Client{Timeout: harness.Deadline, Transport: &http.Transport{DisableKeepAlives: true}},
+	}
 	s.config = filepath.Join(s.dir, "config")
 	if err := os.Mkdir(s.config, 0o755); err != nil {
 		t.Fatal(err)
@@ -90,7 +93,10 @@ func startService(t *testing.T, o options) *service {
 	if o.log != "" {
 		script += fmt.Sprintf(" 2>%q", o.log)
 	}
-	s.proc = harness.Process{Path: "/bin/sh", Args: []string{"-c", script, "sh", path, "serve"}, Log: filepath.Join(s.dir, "log")}
+	s.proc = harness.Process{
+		Path: "/bin/sh", Args: []string{"-c", script, "sh", path, "serve"},
+		Log: filepath.Join(s.dir, "log"),
+	}
 	var ports [7]string
 	for i, addr := range []*string{&s.http, &s.grpc, &s.debug, &s.prometheus, &s.health, &s.divvy, &s.resp} {
 		port, err := harness.FreePort()
@@ -104,7 +110,8 @@ func startService(t *testing.T, o options) *service {
 		"PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2", group,
 		"HOST=127.0.0.1", "PORT=" + ports[0], "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + ports[1],
 		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=" + ports[2], "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=" + s.prometheus,
-		"HEALTH_HOST=127.0.0.1", "HEALTH_PORT=" + ports[4], "DIVVY_HOST=127.0.0.1", "DIVVY_PORT=" + ports[5], "DIVVY_DOMAIN=siege",
+		"HEALTH_HOST=127.0.0.1", "HEALTH_PORT=" + ports[4], "DIVVY_HOST=127.0.0.1", "DIVVY_PORT=" + ports[5],
+		"DIVVY_DOMAIN=siege",
 		"RESP_HOST=127.0.0.1", "RESP_PORT=" + ports[6],
 		"RUNTIME_ROOT=" + s.dir, "RUNTIME_DEBOUNCE=10ms", "RUNTIME_POLL_INTERVAL=0",
 		"SHUTDOWN_TIMEOUT=1s",

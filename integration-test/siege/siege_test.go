@@ -13,7 +13,11 @@ import (
 
 // attacks are all there are.
 func attacks() (all []*attack) {
-	for _, table := range [][]attack{grpcAttacks, wireAttacks, quotaAttacks, tlsAttacks, respAttacks, storeAttacks, logAttacks, httpAttacks, memoryAttacks, ruleAttacks, metricAttacks, clockAttacks, candidateAttacks, callerAttacks, operatorAttacks} {
+	for _, table := range [][]attack{
+		grpcAttacks, wireAttacks, quotaAttacks, tlsAttacks, respAttacks, storeAttacks,
+		logAttacks, httpAttacks, memoryAttacks, ruleAttacks, metricAttacks, clockAttacks, candidateAttacks, callerAttacks,
+		operatorAttacks,
+	} {
 		for i := range table {
 			all = append(all, &table[i])
 		}

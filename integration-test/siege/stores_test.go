@@ -151,7 +151,8 @@ func beforeFakeCluster(x *trial, o *options) {
 			go f.serve(conn, slots)
 		}
 	}()
-	o.env = append(o.env, "BACKEND_TYPE=redis", "REDIS_TYPE=cluster", "REDIS_URL="+f.addr, "STORE_FAILURE_MODE=local", "REPLICAS=1", "REDIS_TIMEOUT=100ms")
+	o.env = append(o.env, "BACKEND_TYPE=redis", "REDIS_TYPE=cluster", "REDIS_URL="+f.addr, "STORE_FAILURE_MODE=local",
+		"REPLICAS=1", "REDIS_TIMEOUT=100ms")
 }
 
 // slotsReply gives each slot a node of its own on the loopback network, where
@@ -162,7 +163,8 @@ func slotsReply() string {
 	for slot := range clusterSlots {
 		host := fmt.Sprintf("127.77.%d.%d", slot>>8, slot&0xff)
 		id := fmt.Sprintf("%040x", slot)
-		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%d\r\n$%d\r\n%s\r\n", slot, slot, len(host), host, 1, len(id), id)
+		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%d\r\n$%d\r\n%s\r\n", slot, slot, len(host), host, 1,
+			len(id), id)
 	}
 	return b.String()
 }

@@ -73,8 +73,14 @@ type size struct {
 // In short, other tests may have the machine at the same time. A call that hangs
 // outlasts all of it.
 var (
-	inShort = size{calm: 400 * time.Millisecond, atMost: 20 * time.Second, deadline: 2 * time.Second, storeTimeout: 250 * time.Millisecond, slower: 10, floor: 500 * time.Millisecond, mostFailed: 0.02, forgiven: 1}
-	inFull  = size{full: true, calm: 3 * time.Second, atMost: 3 * time.Minute, deadline: time.Second, storeTimeout: 50 * time.Millisecond, slower: 10, floor: 50 * time.Millisecond, mostFailed: 0.001}
+	inShort = size{
+		calm: 400 * time.Millisecond, atMost: 20 * time.Second, deadline: 2 * time.Second,
+		storeTimeout: 250 * time.Millisecond, slower: 10, floor: 500 * time.Millisecond, mostFailed: 0.02, forgiven: 1,
+	}
+	inFull = size{
+		full: true, calm: 3 * time.Second, atMost: 3 * time.Minute, deadline: time.Second,
+		storeTimeout: 50 * time.Millisecond, slower: 10, floor: 50 * time.Millisecond, mostFailed: 0.001,
+	}
 )
 
 const (
@@ -291,7 +297,8 @@ func (x *trial) aftermath(start, end time.Time) {
 		if now, err = x.service.vitals(); err != nil {
 			return err
 		}
-		if now.Goroutines > before.Goroutines+slackGoroutines || now.Files > before.Files+slackFiles || now.Heap > before.Heap+max(slackHeap, x.attack.kept) {
+		if now.Goroutines > before.Goroutines+slackGoroutines || now.Files > before.Files+slackFiles ||
+			now.Heap > before.Heap+max(slackHeap, x.attack.kept) {
 			return fmt.Errorf("%d goroutines, %d files and %d MiB of heap are left, before were %d, %d and %d MiB",
 				now.Goroutines, now.Files, now.Heap>>20, before.Goroutines, before.Files, before.Heap>>20)
 		}
@@ -353,7 +360,9 @@ func (x *trial) check() {
 		x.suspect("%d of the neighbour's %d calls %s, the first with: %s", failed, q.calls, what, x.neighbour.problem())
 	}
 	if !x.attack.unhurried && !x.attack.tolerant && q.p99 > x.bound() {
-		x.suspect("the neighbour's p99 is %v, want at most %v: before it was %v, and naps ended up to %v late", q.p99.Round(time.Millisecond/10), x.bound().Round(time.Millisecond), r.calm.p99.Round(time.Millisecond/10), r.late.Round(time.Millisecond))
+		x.suspect("the neighbour's p99 is %v, want at most %v: before it was %v, and naps ended up to %v late",
+			q.p99.Round(time.Millisecond/10), x.bound().Round(time.Millisecond), r.calm.p99.Round(time.Millisecond/10),
+			r.late.Round(time.Millisecond))
 	}
 }
 

@@ -121,7 +121,14 @@ func frames(c net.Conn) (*http2.Framer, error) {
 func open(f *http2.Framer, stream uint32, method string) error {
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+	for _, h := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", method},
+		{":authority", "a"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	} {
 		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 			return err
 		}

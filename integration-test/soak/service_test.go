@@ -15,8 +15,8 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// TestMain lets all stores run at the same time, whatever the machine has: services that are not asked for all they can give have
-// room beside each other.
+// TestMain lets all stores run at the same time, whatever the machine has: services that are not asked for all they can
+// give have room beside each other.
 func TestMain(m *testing.M) {
 	harness.RunTests(m, func() error { return flag.Set("test.parallel", "3") })
 }

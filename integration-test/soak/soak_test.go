@@ -41,14 +41,23 @@ func TestSoak(t *testing.T) {
 			return place{env: []string{"BACKEND_TYPE=memory", "MEMORY_MAX_BYTES=4194304"}}
 		},
 		"redis": func(t *testing.T) place {
-			server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "volatile-lfu"}})
+			server := redistest.Start(t, redistest.Options{Args: []string{
+				"--maxmemory", "64mb", "--maxmemory-policy",
+				"volatile-lfu",
+			}})
 			proxy := harness.StartProxy(t, server.Addr)
-			return place{[]string{"REDIS_URL=" + proxy.Addr, "REDIS_TIMEOUT=200ms", "LOCAL_CACHE_SIZE_IN_BYTES=1048576"}, server, proxy}
+			return place{
+				[]string{"REDIS_URL=" + proxy.Addr, "REDIS_TIMEOUT=200ms", "LOCAL_CACHE_SIZE_IN_BYTES=1048576"},
+				server, proxy,
+			}
 		},
 		"memcached": func(t *testing.T) place {
 			server := memcachedtest.Start(t, memcachedtest.Options{})
 			proxy := harness.StartProxy(t, server.Addr)
-			return place{[]string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + proxy.Addr, "MEMCACHE_TIMEOUT=200ms"}, server, proxy}
+			return place{
+				[]string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + proxy.Addr, "MEMCACHE_TIMEOUT=200ms"},
+				server, proxy,
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +127,8 @@ func soak(t *testing.T, at place) {
 				t.Errorf("%s: %.1f at the end of the short form, want %.0f at most", f.name, low[2]/f.unit, f.shortBound/f.unit)
 			}
 		case f.grows(low):
-			t.Errorf("%s: it grows: the low of the first third is %.1f, then %.1f, then %.1f", f.name, low[0]/f.unit, low[1]/f.unit, low[2]/f.unit)
+			t.Errorf("%s: it grows: the low of the first third is %.1f, then %.1f, then %.1f", f.name, low[0]/f.unit,
+				low[1]/f.unit, low[2]/f.unit)
 		}
 	}
 	if err := s.rest(before[1]+slack, before[2]+slack); err != nil {
@@ -156,7 +166,10 @@ func (s *service) check(t *testing.T, c *tally, at place) {
 	if n := stats["ratelimit.service.panics"]; n > 0 {
 		t.Errorf("%v panics", n)
 	}
-	for _, name := range []string{"ratelimit.service.config_load_success", "ratelimit.service.config_load_error", "ratelimit.divvy.error.unknown"} {
+	for _, name := range []string{
+		"ratelimit.service.config_load_success", "ratelimit.service.config_load_error",
+		"ratelimit.divvy.error.unknown",
+	} {
 		if stats[name] == 0 {
 			t.Errorf("%s is 0: that was no soaking", name)
 		}
@@ -184,7 +197,10 @@ func (at place) suffer(ctx context.Context) error {
 	if at.server == nil {
 		return nil
 	}
-	faults := []func(){at.proxy.Blackhole, at.proxy.Reset, at.proxy.Garbage, at.server.Pause, at.proxy.DropReplies, at.proxy.Refuse, at.proxy.HalfClose, at.proxy.Hold}
+	faults := []func(){
+		at.proxy.Blackhole, at.proxy.Reset, at.proxy.Garbage, at.server.Pause, at.proxy.DropReplies,
+		at.proxy.Refuse, at.proxy.HalfClose, at.proxy.Hold,
+	}
 	heal := func() {
 		at.server.Resume()
 		at.proxy.Heal()

@@ -181,7 +181,8 @@ func (s *service) askRedis(c *tally) error {
 	if err := conn.SetDeadline(time.Now().Add(harnessCall)); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(conn, "RATELIMIT soak user %x\r\nRATELIMIT soak path %x\r\n", rand.Uint64(), rand.Uint64()); err != nil {
+	if _, err := fmt.Fprintf(conn, "RATELIMIT soak user %x\r\nRATELIMIT soak path %x\r\n", rand.Uint64(),
+		rand.Uint64()); err != nil {
 		return err
 	}
 	in := bufio.NewReader(conn)
@@ -214,13 +215,15 @@ func writeRules(dir string, generation int) error {
 	for _, rule := range []string{
 		"{key: hot, rate_limit: {unit: second, requests_per_unit: 1000}}",
 		"{key: user, rate_limit: {unit: minute, requests_per_unit: 10}}",
-		"{key: path, rate_limits: [{unit: hour, requests_per_unit: 10}, {unit: second, requests_per_unit: 1, algorithm: sliding_window_counter, count_blocked: true}]}",
+		"{key: path, rate_limits: [{unit: hour, requests_per_unit: 10}, {unit: second, requests_per_unit: 1, algorithm: " +
+			"sliding_window_counter, count_blocked: true}]}",
 		"{key: shown, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}",
 	} {
 		text.WriteString("- " + rule + "\n")
 	}
 	for i := range 20 {
-		fmt.Fprintf(&text, "- {key: rule-%d-%d, rate_limit: {unit: hour, requests_per_unit: %d}}\n", generation, i, generation+1)
+		fmt.Fprintf(&text, "- {key: rule-%d-%d, rate_limit: {unit: hour, requests_per_unit: %d}}\n", generation, i,
+			generation+1)
 	}
 	if generation%7 == 6 {
 		text.WriteString("- {key: broken, rate_limit: {unit: fortnight}}\n")
@@ -250,7 +253,8 @@ func (s *service) reload(ctx context.Context) error {
 func (s *service) scrape(ctx context.Context) error {
 	return forever(ctx, 500*time.Millisecond, func(int) error {
 		for _, url := range []string{
-			s.Addrs["prometheus"] + "/metrics", s.Addrs["debug"] + "/rlconfig?format=yaml", s.Addrs["debug"] + "/stats?format=json", s.Addrs["http"] + "/livez",
+			s.Addrs["prometheus"] + "/metrics", s.Addrs["debug"] + "/rlconfig?format=yaml",
+			s.Addrs["debug"] + "/stats?format=json", s.Addrs["http"] + "/livez",
 			s.Addrs["debug"] + "/explain?domain=soak&descriptors=user=a,b=c&descriptors=path=x",
 		} {
 			text, err := page("http://" + url)

@@ -13,8 +13,8 @@ type figure struct {
 	// A step from one part of the run to the next has to be larger than both
 	// to count: so much, and this share of what there was.
 	step, share float64
-	// shortBound, if set, is the most at the end of the short form, which does not check for growth: its seconds are not enough
-	// to fill all caches and pools.
+	// shortBound, if set, is the most at the end of the short form, which does not check for growth: its seconds are not
+	// enough to fill all caches and pools.
 	shortBound float64
 }
 

@@ -10,11 +10,15 @@ import (
 	_ "time/tzdata"
 )
 
-// changingZones are time zones with daylight saving or other changes of their offset. Some of them change at midnight or skip a day.
+// changingZones are time zones with daylight saving or other changes of their offset. Some of them change at midnight
+// or skip a day.
 var changingZones = []string{
-	"Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Moscow", "America/New_York", "America/Sao_Paulo", "America/Havana", "America/Santiago",
-	"America/Asuncion", "America/St_Johns", "America/Caracas", "Asia/Beirut", "Asia/Gaza", "Asia/Tehran", "Asia/Amman", "Asia/Pyongyang", "Africa/Cairo",
-	"Africa/Casablanca", "Australia/Lord_Howe", "Australia/Sydney", "Pacific/Apia", "Pacific/Kwajalein", "Pacific/Chatham", "Antarctica/Troll",
+	"Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Moscow", "America/New_York", "America/Sao_Paulo",
+	"America/Havana", "America/Santiago",
+	"America/Asuncion", "America/St_Johns", "America/Caracas", "Asia/Beirut", "Asia/Gaza", "Asia/Tehran", "Asia/Amman",
+	"Asia/Pyongyang", "Africa/Cairo",
+	"Africa/Casablanca", "Australia/Lord_Howe", "Australia/Sydney", "Pacific/Apia", "Pacific/Kwajalein", "Pacific/Chatham",
+	"Antarctica/Troll",
 	"Antarctica/Casey", "Atlantic/Azores", "UTC",
 }
 
@@ -97,7 +101,8 @@ func calendarCases() []calendarCase {
 		{"1day/Asia/Beirut", "2026-03-29T12:00:00Z", "2026-03-29T01:00:00+03:00", "2026-03-30T00:00:00+03:00"},
 		{"1day/America/Sao_Paulo", "2018-11-04T12:00:00Z", "2018-11-04T01:00:00-02:00", "2018-11-05T00:00:00-02:00"},
 		{"1day/Africa/Cairo", "2026-04-24T12:00:00Z", "2026-04-24T01:00:00+03:00", "2026-04-25T00:00:00+03:00"},
-		// Midnight exists twice: the day starts at the first one. In Sao Paulo the clocks went from 24:00 to 23:00 of the day before.
+		// Midnight exists twice: the day starts at the first one. In Sao Paulo the clocks went from 24:00 to 23:00 of the day
+		// before.
 		{"1day/America/Havana", "2026-11-01T12:00:00Z", "2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00"},
 		{"1day/America/Sao_Paulo", "2019-02-17T02:30:00Z", "2019-02-16T00:00:00-02:00", "2019-02-17T00:00:00-03:00"},
 		// At 00:01 the clocks went back to 23:01. That hour is in the window of the new day, which had begun.
@@ -132,7 +137,8 @@ func calendarCases() []calendarCase {
 		{"1216month/1/UTC", "2150-01-01T00:00:00Z", "2128-01-01T00:00:00Z", "2229-05-01T00:00:00Z"},
 
 		{"1year/America/New_York", "2026-01-01T04:59:59Z", "2025-01-01T00:00:00-05:00", "2026-01-01T00:00:00-05:00"},
-		{"1day/America/New_York", "2044-12-31T12:00:00Z", "2044-12-31T00:00:00-05:00", "2045-01-01T00:00:00-05:00"}, // see firstInstant
+		// see firstInstant
+		{"1day/America/New_York", "2044-12-31T12:00:00Z", "2044-12-31T00:00:00-05:00", "2045-01-01T00:00:00-05:00"},
 		{"1year/UTC", "2028-12-31T00:00:00Z", "2028-01-01T00:00:00Z", "2029-01-01T00:00:00Z"},
 		{"10year/UTC", "2026-01-01T00:00:00Z", "2020-01-01T00:00:00Z", "2030-01-01T00:00:00Z"},
 		{"100year/UTC", "1970-01-01T00:00:00Z", "1900-01-01T00:00:00Z", "2000-01-01T00:00:00Z"},
@@ -140,8 +146,8 @@ func calendarCases() []calendarCase {
 	}
 }
 
-// TestFirstInstant compares the first instant of each day of 50 years in all zones with the local dates around it, as package time
-// computes them. Near a change of the offset it looks at every minute.
+// TestFirstInstant compares the first instant of each day of 50 years in all zones with the local dates around it, as
+// package time computes them. Near a change of the offset it looks at every minute.
 func TestFirstInstant(t *testing.T) {
 	t.Parallel()
 	for _, name := range changingZones {
@@ -177,8 +183,8 @@ func TestFirstInstant(t *testing.T) {
 	}
 }
 
-// TestCalendarProperties takes random windows of 50 years in each zone. The instant is in the window, both ends are borders, the
-// neighbours touch it, and each start is the end of the window before.
+// TestCalendarProperties takes random windows of 50 years in each zone. The instant is in the window, both ends are
+// borders, the neighbours touch it, and each start is the end of the window before.
 func TestCalendarProperties(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -219,7 +225,8 @@ func TestCalendarProperties(t *testing.T) {
 	}
 }
 
-// checkBorder checks that a window can begin at border. If its day exists in the zone, it is the first of its month, week or year.
+// checkBorder checks that a window can begin at border. If its day exists in the zone, it is the first of its month,
+// week or year.
 func checkBorder(t *testing.T, c *Calendar, border int64) {
 	t.Helper()
 	at := time.Unix(0, border).In(c.spec.Location)
@@ -245,9 +252,13 @@ func checkBorder(t *testing.T, c *Calendar, border int64) {
 // checkLength checks that a window is as long as its units, but for two days: changes of the offset and skipped days.
 func checkLength(t *testing.T, c *Calendar, start, end int64) {
 	t.Helper()
-	days := map[CalendarUnit][2]int{CalendarDay: {1, 1}, CalendarWeek: {7, 7}, CalendarMonth: {28, 31}, CalendarYear: {365, 366}}[c.spec.Unit]
+	days := map[CalendarUnit][2]int{
+		CalendarDay: {1, 1}, CalendarWeek: {7, 7}, CalendarMonth: {28, 31},
+		CalendarYear: {365, 366},
+	}[c.spec.Unit]
 	length, slack := time.Duration(end-start), 26*time.Hour
-	if length < time.Duration(days[0]*c.spec.Units)*24*time.Hour-slack || length > time.Duration(days[1]*c.spec.Units)*24*time.Hour+slack {
+	if length < time.Duration(days[0]*c.spec.Units)*24*time.Hour-slack ||
+		length > time.Duration(days[1]*c.spec.Units)*24*time.Hour+slack {
 		t.Fatalf("%v: a window of %v", c, length)
 	}
 }
@@ -281,12 +292,30 @@ func TestNewCalendarErrors(t *testing.T) {
 	}{
 		{CalendarSpec{Unit: 9, Units: 1, Location: time.UTC}, "algorithm: calendar unit 9 is not known"},
 		{CalendarSpec{Units: 0, Location: time.UTC}, "algorithm: a calendar window has 1 to 36500 days, got 0"},
-		{CalendarSpec{Unit: CalendarYear, Units: 101, Location: time.UTC}, "algorithm: a calendar window has 1 to 100 years, got 101"},
-		{CalendarSpec{Unit: CalendarMonth, Units: 1, Location: time.UTC}, "algorithm: the anchor day of a month is 1 to 28, got 0"},
-		{CalendarSpec{Unit: CalendarMonth, Units: 1, AnchorDay: 29, Location: time.UTC}, "algorithm: the anchor day of a month is 1 to 28, got 29"},
-		{CalendarSpec{Unit: CalendarYear, Units: 1, AnchorDay: 2, Location: time.UTC}, "algorithm: a calendar of years has no anchor day"},
-		{CalendarSpec{Unit: CalendarWeek, Units: 1, WeekStarts: 7, Location: time.UTC}, "algorithm: %!Weekday(7) is no day of the week"},
-		{CalendarSpec{Unit: CalendarDay, Units: 1, WeekStarts: time.Monday, Location: time.UTC}, "algorithm: a calendar of days has no first day of the week"},
+		{
+			CalendarSpec{Unit: CalendarYear, Units: 101, Location: time.UTC},
+			"algorithm: a calendar window has 1 to 100 years, got 101",
+		},
+		{
+			CalendarSpec{Unit: CalendarMonth, Units: 1, Location: time.UTC},
+			"algorithm: the anchor day of a month is 1 to 28, got 0",
+		},
+		{
+			CalendarSpec{Unit: CalendarMonth, Units: 1, AnchorDay: 29, Location: time.UTC},
+			"algorithm: the anchor day of a month is 1 to 28, got 29",
+		},
+		{
+			CalendarSpec{Unit: CalendarYear, Units: 1, AnchorDay: 2, Location: time.UTC},
+			"algorithm: a calendar of years has no anchor day",
+		},
+		{
+			CalendarSpec{Unit: CalendarWeek, Units: 1, WeekStarts: 7, Location: time.UTC},
+			"algorithm: %!Weekday(7) is no day of the week",
+		},
+		{
+			CalendarSpec{Unit: CalendarDay, Units: 1, WeekStarts: time.Monday, Location: time.UTC},
+			"algorithm: a calendar of days has no first day of the week",
+		},
 		{CalendarSpec{Unit: CalendarDay, Units: 1}, "algorithm: a calendar without a time zone"},
 	} {
 		if _, err := NewCalendar(test.spec); words(err) != test.want {
@@ -295,13 +324,14 @@ func TestNewCalendarErrors(t *testing.T) {
 	}
 }
 
-// TestWindowIdentity checks that two limits have the same windows only if their calendars are equal, and that the id does not change
-// between processes.
+// TestWindowIdentity checks that two limits have the same windows only if their calendars are equal, and that the id
+// does not change between processes.
 func TestWindowIdentity(t *testing.T) {
 	t.Parallel()
 	seen := make(map[Window]string)
 	for _, name := range []string{
-		"1month/1/UTC", "1month/2/UTC", "2month/1/UTC", "1month/1/Europe/Berlin", "1year/UTC", "1day/UTC", "1week/monday/UTC", "1week/sunday/UTC",
+		"1month/1/UTC", "1month/2/UTC", "2month/1/UTC", "1month/1/Europe/Berlin", "1year/UTC", "1day/UTC", "1week/monday/UTC",
+		"1week/sunday/UTC",
 	} {
 		l := Limit{Period: 30 * 24 * time.Hour, Calendar: calendarOf(t, calendarSpec(t, name))}
 		again := Limit{Period: 30 * 24 * time.Hour, Calendar: calendarOf(t, calendarSpec(t, name))}
@@ -341,7 +371,10 @@ func TestCalendarIsConcurrent(t *testing.T) {
 }
 
 func TestCalendarTakeDoesNotAllocate(t *testing.T) {
-	l := Limit{Max: 10, Period: 30 * 24 * time.Hour, CountBlocked: true, Calendar: calendarOf(t, calendarSpec(t, "1month/1/Europe/Berlin"))}
+	l := Limit{
+		Max: 10, Period: 30 * 24 * time.Hour, CountBlocked: true,
+		Calendar: calendarOf(t, calendarSpec(t, "1month/1/Europe/Berlin")),
+	}
 	at := thursday.UnixNano()
 	l.WindowBounds(at)
 	if n := testing.AllocsPerRun(100, func() { TakeFixed(&l, 3, at, Charge, 1) }); n != 0 {
@@ -352,15 +385,20 @@ func TestCalendarTakeDoesNotAllocate(t *testing.T) {
 // TestTakeFixedUntilBorder checks that a hit in a month waits until its border, and not 30 days.
 func TestTakeFixedUntilBorder(t *testing.T) {
 	t.Parallel()
-	l := Limit{Max: 1, Period: 30 * 24 * time.Hour, CountBlocked: true, Calendar: calendarOf(t, calendarSpec(t, "1month/1/Europe/Berlin"))}
+	l := Limit{
+		Max: 1, Period: 30 * 24 * time.Hour, CountBlocked: true,
+		Calendar: calendarOf(t, calendarSpec(t, "1month/1/Europe/Berlin")),
+	}
 	at := time.Date(2026, 3, 31, 20, 0, 0, 0, time.UTC) // 22:00 in Berlin
-	if _, v := TakeFixed(&l, 1, at.UnixNano(), Charge, 1); !v.Over || v.RetryAfter != 2*time.Hour || v.ResetAfter != 2*time.Hour ||
+	if _, v := TakeFixed(&l, 1, at.UnixNano(), Charge, 1); !v.Over || v.RetryAfter != 2*time.Hour ||
+		v.ResetAfter != 2*time.Hour ||
 		!v.FullUntil.Equal(at.Add(2*time.Hour)) {
 		t.Errorf("%+v", v)
 	}
 }
 
-// BenchmarkCalendar compares a hit of a calendar window with one of a window of equal length, and with the computation of a new window.
+// BenchmarkCalendar compares a hit of a calendar window with one of a window of equal length, and with the computation
+// of a new window.
 func BenchmarkCalendar(b *testing.B) {
 	at := thursday.UnixNano()
 	plain := Limit{Max: 1000, Period: 30 * 24 * time.Hour, CountBlocked: true}

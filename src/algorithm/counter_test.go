@@ -31,13 +31,16 @@ func (c *counter) clone() *counter {
 
 // same reports whether c and d keep the same.
 func (c *counter) same(d *counter) bool {
-	return c.window == d.window && c.FixedWindow == d.FixedWindow && c.FirstHit == d.FirstHit && c.SlidingCounter == d.SlidingCounter &&
-		c.GCRA == d.GCRA && c.SlidingLog.totalBeforeFirst == d.SlidingLog.totalBeforeFirst && slices.Equal(c.SlidingLog.liveRecords(), d.SlidingLog.liveRecords())
+	return c.window == d.window && c.FixedWindow == d.FixedWindow && c.FirstHit == d.FirstHit &&
+		c.SlidingCounter == d.SlidingCounter &&
+		c.GCRA == d.GCRA && c.SlidingLog.totalBeforeFirst == d.SlidingLog.totalBeforeFirst &&
+		slices.Equal(c.SlidingLog.liveRecords(), d.SlidingLog.liveRecords())
 }
 
 // isAhead reports whether c was written by a clock that was ahead of at.
 func (c *counter) isAhead(at int64) bool {
-	return c.FirstHit.WindowEnd > at+int64(c.limit.Period) || c.SlidingCounter.WindowStart > at || c.SlidingLog.Newest() > at ||
+	return c.FirstHit.WindowEnd > at+int64(c.limit.Period) || c.SlidingCounter.WindowStart > at ||
+		c.SlidingLog.Newest() > at ||
 		c.GCRA.TAT > at || c.GCRA.LastHit > at
 }
 
@@ -120,7 +123,10 @@ func checkVerdict(t *testing.T, before, after *counter, at int64, op Op, amount 
 		{asks || !v.Over, "refunds and forced hits are never over"},
 		{op != Look || !v.Charged, "a look charges nothing"},
 		{op != Look || after.same(before) || before.isAhead(at), "a look writes nothing unless the clock was set back"},
-		{amount > 0 || !v.Charged && (after.same(before) || before.isAhead(at)), "nothing asked writes nothing unless the clock was set back"},
+		{
+			amount > 0 || !v.Charged && (after.same(before) || before.isAhead(at)),
+			"nothing asked writes nothing unless the clock was set back",
+		},
 		{v.Charged || v.Before == v.After, "what is not charged does not change the count"},
 		{v.Charged || op != Charge || amount == 0 || l.Max == 0 || v.Over, "what passes is charged"},
 		{op != Charge || !v.Charged || !v.Over || l.CountBlocked, "what is refused is charged only if refused hits count"},
@@ -129,7 +135,10 @@ func checkVerdict(t *testing.T, before, after *counter, at int64, op Op, amount 
 		{v.Remaining <= l.Capacity()-min(v.After, l.Capacity()), "no more is left than the limit less the count"},
 		{!v.WithinMinInterval || v.Over, "what the interval refuses is over"},
 		{(v.RetryAfter == 0) == !v.Over, "there is a wait exactly when it is over"},
-		{(v.RetryAfter == Never) == (v.Over && max(amount, 1) > l.Capacity()), "only what an empty counter refuses waits for ever"},
+		{
+			(v.RetryAfter == Never) == (v.Over && max(amount, 1) > l.Capacity()),
+			"only what an empty counter refuses waits for ever",
+		},
 		{v.RetryAfter >= 0 && v.ResetAfter >= 0, "time does not go back"},
 		{v.FullUntil.IsZero() || v.FullUntil.After(time.Unix(0, at)), "full is full until later"},
 	} {

@@ -10,7 +10,12 @@ import (
 func TestDraft(t *testing.T) {
 	t.Parallel()
 	limits := []Limit{
-		{Max: 5}, {Max: 5, CountBlocked: true}, {Max: 0}, {Max: 40}, {Max: 5, MinInterval: 3}, {Max: 40, MinInterval: 30, CountBlocked: true},
+		{Max: 5},
+		{Max: 5, CountBlocked: true},
+		{Max: 0},
+		{Max: 40},
+		{Max: 5, MinInterval: 3},
+		{Max: 40, MinInterval: 30, CountBlocked: true},
 	}
 	for seed := range uint64(20_000) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -17,7 +17,8 @@ func ExampleTakeFixed() {
 	for _, amount := range []uint64{6, 3, 2} {
 		var v algorithm.Outcome
 		count, v = algorithm.TakeFixed(&limit, count, at.UnixNano(), algorithm.Charge, amount)
-		fmt.Printf("take %d: over %t, count %d, %d remaining, retry after %v\n", amount, v.Over, count, v.Remaining, v.RetryAfter)
+		fmt.Printf("take %d: over %t, count %d, %d remaining, retry after %v\n", amount, v.Over, count, v.Remaining,
+			v.RetryAfter)
 	}
 	// Output:
 	// take 6: over false, count 6, 4 remaining, retry after 0s
@@ -34,7 +35,8 @@ func ExampleTakeGCRA() {
 	for _, amount := range []uint64{2, 2, 1} {
 		var v algorithm.Outcome
 		bucket, v = algorithm.TakeGCRA(&limit, bucket, at.UnixNano(), algorithm.Charge, amount)
-		fmt.Printf("take %d: over %t, %d remaining, retry after %v, reset after %v\n", amount, v.Over, v.Remaining, v.RetryAfter, v.ResetAfter)
+		fmt.Printf("take %d: over %t, %d remaining, retry after %v, reset after %v\n", amount, v.Over, v.Remaining,
+			v.RetryAfter, v.ResetAfter)
 	}
 	// Output:
 	// take 2: over false, 1 remaining, retry after 0s, reset after 12s

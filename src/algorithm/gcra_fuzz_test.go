@@ -219,7 +219,8 @@ func playGCRA(t *testing.T, script []byte) {
 		v := c.apply(m.at, m.op, m.amount)
 		checkVerdict(t, before, c, m.at, m.op, m.amount, v)
 		if want := sim.apply(m.at, m.op, m.amount); !sameVerdict(v, want) {
-			t.Fatalf("%v of %d at %d on %+v, limit %+v\n got %+v\nwant %+v", m.op, m.amount, m.at, before.GCRA, tl.limit, v, want)
+			t.Fatalf("%v of %d at %d on %+v, limit %+v\n got %+v\nwant %+v", m.op, m.amount, m.at, before.GCRA, tl.limit,
+				v, want)
 		}
 		return v
 	})

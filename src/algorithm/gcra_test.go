@@ -48,11 +48,14 @@ func gcraTables() []table {
 			{at: 250 * ms, take: 1, charged: true, to: 1, reset: 250 * ms, full: 500 * ms},
 			{at: 600 * ms, take: 1, charged: true, to: 1, reset: 250 * ms, full: 850 * ms}, // a late one gains nothing
 		}},
-		{name: "three in a second come back a little early", limit: Limit{Kind: GCRA, Max: 3, Period: s, Burst: 2}, turns: []turn{
-			{take: 3, charged: true, to: 3, reset: 999_999_999, full: 333_333_333},
-			{at: 333_333_332, take: 1, over: true, from: 3, to: 3, retry: 1, reset: 666_666_667, full: 333_333_333},
-			{at: 333_333_333, take: 1, charged: true, from: 2, to: 3, reset: 999_999_999, full: 666_666_666},
-		}},
+		{
+			name: "three in a second come back a little early", limit: Limit{Kind: GCRA, Max: 3, Period: s, Burst: 2},
+			turns: []turn{
+				{take: 3, charged: true, to: 3, reset: 999_999_999, full: 333_333_333},
+				{at: 333_333_332, take: 1, over: true, from: 3, to: 3, retry: 1, reset: 666_666_667, full: 333_333_333},
+				{at: 333_333_333, take: 1, charged: true, from: 2, to: 3, reset: 999_999_999, full: 666_666_666},
+			},
+		},
 		{name: "refused hits count", limit: counting, turns: []turn{
 			{take: 3, charged: true, to: 3, reset: 18 * s},
 			{take: 1, over: true, charged: true, from: 3, to: 4, retry: 12 * s, reset: 24 * s},
@@ -94,19 +97,31 @@ func gcraTables() []table {
 			{op: Refund, take: 6, charged: true, from: 10, to: 4, reset: 24 * s}, // never over
 			{op: Refund, take: 2, charged: true, from: 4, to: 2, left: 1, reset: 12 * s},
 		}},
-		{name: "a limit of 0 lets nothing pass and keeps nothing", limit: Limit{Kind: GCRA, Period: m, CountBlocked: true, MinInterval: s}, turns: []turn{
-			{take: 1, over: true, retry: Never, full: always},
-			{op: Look, take: 1, over: true, retry: Never, full: always},
-			{take: 0, over: true, retry: Never, full: always},
-			{op: Force, take: 1, full: always},
-			{op: Refund, take: 1, full: always},
-			{take: 0, over: true, retry: Never, full: always},
-		}},
+		{
+			name:  "a limit of 0 lets nothing pass and keeps nothing",
+			limit: Limit{Kind: GCRA, Period: m, CountBlocked: true, MinInterval: s}, turns: []turn{
+				{take: 1, over: true, retry: Never, full: always},
+				{op: Look, take: 1, over: true, retry: Never, full: always},
+				{take: 0, over: true, retry: Never, full: always},
+				{op: Force, take: 1, full: always},
+				{op: Refund, take: 1, full: always},
+				{take: 0, over: true, retry: Never, full: always},
+			},
+		},
 		{name: "a distance", limit: limit(1*s, false), turns: []turn{
 			{take: 1, charged: true, to: 1, left: 2, reset: 6 * s, full: 1 * s},
-			{at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, left: 2, retry: us, reset: 5*s + us, full: 1 * s},
-			{at: 1*s - us, take: 0, over: true, interval: true, from: 1, to: 1, left: 2, retry: us, reset: 5*s + us, full: 1 * s},
-			{at: 1*s - us, take: 4, over: true, interval: true, from: 1, to: 1, left: 2, retry: Never, reset: 5*s + us, full: 1 * s},
+			{
+				at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, left: 2, retry: us, reset: 5*s + us,
+				full: 1 * s,
+			},
+			{
+				at: 1*s - us, take: 0, over: true, interval: true, from: 1, to: 1, left: 2, retry: us, reset: 5*s + us,
+				full: 1 * s,
+			},
+			{
+				at: 1*s - us, take: 4, over: true, interval: true, from: 1, to: 1, left: 2, retry: Never, reset: 5*s + us,
+				full: 1 * s,
+			},
 			{at: 1 * s, take: 2, charged: true, from: 1, to: 3, reset: 17 * s, full: 6 * s}, // two are one hit
 			{at: 1 * s, take: 1, over: true, interval: true, from: 3, to: 3, retry: 5 * s, reset: 17 * s, full: 6 * s},
 			{at: 2 * s, take: 1, over: true, from: 3, to: 3, retry: 4 * s, reset: 16 * s, full: 6 * s},
@@ -114,17 +129,27 @@ func gcraTables() []table {
 		}},
 		{name: "a distance, and refused hits count", limit: limit(1*s, true), turns: []turn{
 			{take: 1, charged: true, to: 1, left: 2, reset: 6 * s},
-			{at: 500 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, left: 1, retry: 1 * s, reset: 11500 * ms},
-			{at: 1500*ms - 1, op: Look, take: 1, over: true, interval: true, from: 2, to: 2, left: 1, retry: 1, reset: 10500*ms + 1},
+			{
+				at: 500 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, left: 1, retry: 1 * s,
+				reset: 11500 * ms,
+			},
+			{
+				at: 1500*ms - 1, op: Look, take: 1, over: true, interval: true, from: 2, to: 2, left: 1, retry: 1,
+				reset: 10500*ms + 1,
+			},
 			{at: 1500 * ms, take: 1, charged: true, from: 2, to: 3, reset: 16500 * ms},
-			{at: 1600 * ms, take: 1, over: true, charged: true, interval: true, from: 3, to: 4, retry: 10400 * ms, reset: 22400 * ms},
+			{
+				at: 1600 * ms, take: 1, over: true, charged: true, interval: true, from: 3, to: 4, retry: 10400 * ms,
+				reset: 22400 * ms,
+			},
 		}},
 		{name: "a distance longer than the period", limit: limit(90*s, false), turns: []turn{
 			{take: 3, charged: true, to: 3, reset: 90 * s, full: 90 * s},
 			{at: 60 * s, take: 1, over: true, interval: true, left: 3, retry: 30 * s, reset: 30 * s, full: 90 * s},
 			{at: 90*s - 1, take: 1, over: true, interval: true, left: 3, retry: 1, reset: 1, full: 90 * s},
 			{at: 90 * s, take: 1, charged: true, to: 1, left: 2, reset: 90 * s, full: 180 * s},
-			{at: 92 * s, op: Refund, take: 1, charged: true, from: 1, to: 0, left: 3, reset: 88 * s, full: 180 * s}, // the hit was
+			// the hit was
+			{at: 92 * s, op: Refund, take: 1, charged: true, from: 1, to: 0, left: 3, reset: 88 * s, full: 180 * s},
 			{at: 180 * s, take: 1, charged: true, to: 1, left: 2, reset: 90 * s, full: 270 * s},
 			{at: 270 * s, op: Refund, take: 1, left: 3},
 		}},
@@ -144,8 +169,14 @@ func gcraTables() []table {
 			name:  "a clock that steps back begins the distance anew",
 			limit: Limit{Kind: GCRA, Max: 10, Period: m, Burst: 1000, MinInterval: s}, turns: []turn{
 				{at: h, take: 1, charged: true, to: 1, left: 1000, reset: 6 * s, full: h + 1*s},
-				{at: 0, take: 1, over: true, interval: true, from: 601, to: 601, left: 400, retry: 1 * s, reset: h + 6*s, full: 1 * s},
-				{at: 1*s - 1, take: 1, over: true, interval: true, from: 601, to: 601, left: 400, retry: 1, reset: h + 5*s + 1, full: 1 * s},
+				{
+					at: 0, take: 1, over: true, interval: true, from: 601, to: 601, left: 400, retry: 1 * s, reset: h + 6*s,
+					full: 1 * s,
+				},
+				{
+					at: 1*s - 1, take: 1, over: true, interval: true, from: 601, to: 601, left: 400, retry: 1, reset: h + 5*s + 1,
+					full: 1 * s,
+				},
 				{at: 1 * s, take: 1, charged: true, from: 601, to: 602, left: 399, reset: h + 11*s, full: 2 * s},
 			},
 		},

@@ -84,7 +84,8 @@ func TestHeldStatesOfWrongBytes(t *testing.T) {
 		"too many units":       with(first+24, MaxAmount+1),
 		"not in order":         with(first+16, uint64(thursday.UnixNano()+5)),
 		"of the future":        with(first+2*holdRecord+16, uint64(thursday.UnixNano()+5)),
-		"the same hold twice":  append(append(bytes.Clone(good[:second]), good[first:second]...), good[second+holdRecord:]...),
+		"the same hold twice": append(append(bytes.Clone(good[:second]), good[first:second]...),
+			good[second+holdRecord:]...),
 	} {
 		before := state.Holds.opened
 		if err := state.UnmarshalBinary(bad); err == nil {
@@ -102,7 +103,8 @@ func FuzzHeldStateBytes(f *testing.F) {
 	for i := range limits {
 		var state HeldState
 		for n := range 12 {
-			state.Take(&limits[i], thursday.UnixNano()+int64(n)*int64(time.Second), []Op{Charge, Charge, Refund, Force}[n%4], 2, holdID(n%7))
+			state.Take(&limits[i], thursday.UnixNano()+int64(n)*int64(time.Second), []Op{Charge, Charge, Refund, Force}[n%4], 2,
+				holdID(n%7))
 		}
 		encoded, _ := state.AppendBinary(nil)
 		f.Add(encoded, uint8(i))

@@ -37,7 +37,8 @@ func checkSet(t *testing.T, s *HoldSet, want map[HoldID]plainHold, ids int) {
 		if !known {
 			continue
 		}
-		if row := s.block[p.row-1]; row.id() != id || int64(row[rowTime]) != h.since || s.isDone(p) != h.isDone || row[rowUnits] != h.units {
+		if row := s.block[p.row-1]; row.id() != id || int64(row[rowTime]) != h.since || s.isDone(p) != h.isDone ||
+			row[rowUnits] != h.units {
 			t.Fatalf("hold %d: %d, want %+v", n, row, h)
 		}
 		if !h.isDone {
@@ -45,8 +46,10 @@ func checkSet(t *testing.T, s *HoldSet, want map[HoldID]plainHold, ids int) {
 			units += h.units
 		}
 	}
-	if gotOpen, gotUnits := s.OpenHolds(); gotOpen != open || gotUnits != units || int(s.opened.count+s.done.count) != len(want) {
-		t.Fatalf("%d open holds of %d units and %d done, want %d of %d among %d", gotOpen, gotUnits, s.done.count, open, units, len(want))
+	if gotOpen, gotUnits := s.OpenHolds(); gotOpen != open || gotUnits != units ||
+		int(s.opened.count+s.done.count) != len(want) {
+		t.Fatalf("%d open holds of %d units and %d done, want %d of %d among %d", gotOpen, gotUnits, s.done.count, open,
+			units, len(want))
 	}
 	for _, r := range []*holdRing{&s.opened, &s.done} {
 		last, count := int64(0), uint32(0)
@@ -67,7 +70,8 @@ func checkSet(t *testing.T, s *HoldSet, want map[HoldID]plainHold, ids int) {
 	}
 }
 
-// TestHoldSet opens, closes and forgets holds at random and compares the set with a map. It grows to thousands and shrinks again.
+// TestHoldSet opens, closes and forgets holds at random and compares the set with a map. It grows to thousands and
+// shrinks again.
 func TestHoldSet(t *testing.T) {
 	const ids = 9000
 	rnd, want := rand.New(rand.NewPCG(1, 2)), make(map[HoldID]plainHold)
@@ -178,14 +182,16 @@ func TestFullSetDoesNotGrow(t *testing.T) {
 	}
 }
 
-// FuzzHolds plays random schedules of parallel callers, with repeats, late and missing messages in any order. Whatever happens, what is
-// settled in a window and what is open exceed the limit by at most what settlements exceed their reservations.
+// FuzzHolds plays random schedules of parallel callers, with repeats, late and missing messages in any order. Whatever
+// happens, what is settled in a window and what is open exceed the limit by at most what settlements exceed their
+// reservations.
 func FuzzHolds(f *testing.F) {
 	f.Add(uint64(1), uint8(0), []byte("acquire release settle"))
 	f.Add(uint64(2), uint8(5), []byte("0123456789abcdef"))
 	f.Fuzz(func(t *testing.T, seed uint64, kind uint8, script []byte) {
 		l := &Limit{
-			Kind: Kind(kind) % numKinds, Max: 1 + seed%20, Period: time.Minute, Hold: time.Duration(1+seed%50) * time.Second, ReleaseUnsettled: seed%2 == 0,
+			Kind: Kind(kind) % numKinds, Max: 1 + seed%20, Period: time.Minute, Hold: time.Duration(1+seed%50) * time.Second,
+			ReleaseUnsettled: seed%2 == 0,
 		}
 		switch l.Kind {
 		case Concurrency:

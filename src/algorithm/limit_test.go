@@ -46,19 +46,34 @@ func validateCases() []validateCase {
 		{Limit{Kind: SlidingWindow, Max: 1, Period: MaxPeriod + us}, "algorithm: the window is longer than 100 years"},
 		{Limit{Kind: SlidingWindow, Max: 1, Period: math.MaxInt64}, "algorithm: the window is longer than 100 years"},
 		{Limit{Max: 1, Period: 1500 * time.Millisecond}, "algorithm: fixed_window needs a window of whole seconds, got 1.5s"},
-		{Limit{Kind: FirstHitWindow, Max: 1, Period: us + 1}, "algorithm: first_hit_window needs a window of whole microseconds, got 1.001µs"},
-		{Limit{Kind: SlidingWindow, Max: 1, Period: us - 1}, "algorithm: sliding_window needs a window of whole microseconds, got 999ns"},
-		{Limit{Kind: SlidingWindowCounter, Max: 1, Period: 1}, "algorithm: sliding_window_counter needs a window of whole microseconds, got 1ns"},
+		{
+			Limit{Kind: FirstHitWindow, Max: 1, Period: us + 1},
+			"algorithm: first_hit_window needs a window of whole microseconds, got 1.001µs",
+		},
+		{
+			Limit{Kind: SlidingWindow, Max: 1, Period: us - 1},
+			"algorithm: sliding_window needs a window of whole microseconds, got 999ns",
+		},
+		{
+			Limit{Kind: SlidingWindowCounter, Max: 1, Period: 1},
+			"algorithm: sliding_window_counter needs a window of whole microseconds, got 1ns",
+		},
 		{Limit{Kind: GCRA, Max: 1, Period: s + 1}, "algorithm: gcra needs a window of whole microseconds, got 1.000000001s"},
 
 		{Limit{Max: 1, Period: s, Calendar: &Calendar{}}, ""},
-		{Limit{Kind: FirstHitWindow, Max: 1, Period: s, Calendar: &Calendar{}}, "algorithm: first_hit_window has no calendar"},
+		{
+			Limit{Kind: FirstHitWindow, Max: 1, Period: s, Calendar: &Calendar{}},
+			"algorithm: first_hit_window has no calendar",
+		},
 		{Limit{Kind: GCRA, Max: 1, Period: s, Calendar: &Calendar{}}, "algorithm: gcra has no calendar"},
 
 		{Limit{Kind: GCRA, Max: 1, Period: MaxPeriod, Emission: 1, Burst: 1}, ""},
 		{Limit{Kind: GCRA, Period: s, Emission: 1}, "algorithm: gcra of 0 has no emission interval of 1ns"},
 		{Limit{Max: 1, Period: s, Emission: s}, "algorithm: fixed_window of 1 has no emission interval of 1s"},
-		{Limit{Kind: GCRA, Max: 1, Period: s, Emission: s, Burst: 1 << 40}, "algorithm: the burst takes longer than 100 years to fill"},
+		{
+			Limit{Kind: GCRA, Max: 1, Period: s, Emission: s, Burst: 1 << 40},
+			"algorithm: the burst takes longer than 100 years to fill",
+		},
 
 		{Limit{Max: 1, Period: s, Burst: 1}, "algorithm: fixed_window has no burst"},
 		{Limit{Kind: FirstHitWindow, Max: 1, Period: s, Burst: 1}, "algorithm: first_hit_window has no burst"},
@@ -70,16 +85,32 @@ func validateCases() []validateCase {
 		{Limit{Kind: GCRA, Max: 1, Period: s, MinInterval: us}, ""},
 		{Limit{Kind: GCRA, Max: 1, Period: s, MinInterval: MaxPeriod}, ""},
 		{Limit{Max: 1, Period: s, MinInterval: s}, "algorithm: fixed_window has no minimum interval"},
-		{Limit{Kind: FirstHitWindow, Max: 1, Period: s, MinInterval: s}, "algorithm: first_hit_window has no minimum interval"},
-		{Limit{Kind: SlidingWindowCounter, Max: 1, Period: s, MinInterval: -s}, "algorithm: sliding_window_counter has no minimum interval"},
-		{Limit{Kind: SlidingWindow, Max: 1, Period: s, MinInterval: -us}, "algorithm: the minimum interval must be between 0s and 100 years"},
-		{Limit{Kind: GCRA, Max: 1, Period: s, MinInterval: MaxPeriod + us}, "algorithm: the minimum interval must be between 0s and 100 years"},
-		{Limit{Kind: GCRA, Max: 1, Period: s, MinInterval: us / 2}, "algorithm: the minimum interval must be whole microseconds, got 500ns"},
+		{
+			Limit{Kind: FirstHitWindow, Max: 1, Period: s, MinInterval: s},
+			"algorithm: first_hit_window has no minimum interval",
+		},
+		{
+			Limit{Kind: SlidingWindowCounter, Max: 1, Period: s, MinInterval: -s},
+			"algorithm: sliding_window_counter has no minimum interval",
+		},
+		{
+			Limit{Kind: SlidingWindow, Max: 1, Period: s, MinInterval: -us},
+			"algorithm: the minimum interval must be between 0s and 100 years",
+		},
+		{
+			Limit{Kind: GCRA, Max: 1, Period: s, MinInterval: MaxPeriod + us},
+			"algorithm: the minimum interval must be between 0s and 100 years",
+		},
+		{
+			Limit{Kind: GCRA, Max: 1, Period: s, MinInterval: us / 2},
+			"algorithm: the minimum interval must be whole microseconds, got 500ns",
+		},
 
 		{Limit{Kind: SlidingWindow, Max: MaxLoggedHits, Period: s}, ""},
 		{
 			Limit{Kind: SlidingWindow, Max: MaxLoggedHits + 1, Period: s},
-			"algorithm: sliding_window remembers each hit, so its limit is at most 1000000; sliding_window_counter has no such bound",
+			"algorithm: sliding_window remembers each hit, so its limit is at most 1000000; sliding_window_counter has no " +
+				"such bound",
 		},
 
 		// The largest limit of a rule file, by the second.
@@ -87,7 +118,8 @@ func validateCases() []validateCase {
 		{Limit{Kind: FirstHitWindow, Max: 1<<32 - 1, Period: s}, ""},
 		{
 			Limit{Kind: SlidingWindow, Max: 1<<32 - 1, Period: s},
-			"algorithm: sliding_window remembers each hit, so its limit is at most 1000000; sliding_window_counter has no such bound",
+			"algorithm: sliding_window remembers each hit, so its limit is at most 1000000; sliding_window_counter has no " +
+				"such bound",
 		},
 		{Limit{Kind: SlidingWindowCounter, Max: 1<<32 - 1, Period: s}, ""},
 		{
@@ -104,17 +136,22 @@ func validateCases() []validateCase {
 		// Whole nanoseconds are right within 0.1 %, or refused.
 		{Limit{Kind: GCRA, Max: 999_999, Period: s}, ""},
 		{Limit{Kind: GCRA, Max: 1_998_002, Period: s}, ""}, // 500 ns, and 0.1 % faster
-		{Limit{Kind: GCRA, Max: 7, Period: time.Microsecond}, "algorithm: gcra counts in whole nanoseconds, which cannot be 7 in 1µs; the nearest rates are 6 and 7"},
+		{
+			Limit{Kind: GCRA, Max: 7, Period: time.Microsecond},
+			"algorithm: gcra counts in whole nanoseconds, which cannot be 7 in 1µs; the nearest rates are 6 and 7",
+		},
 		{Limit{Kind: GCRA, Max: 50_000_000, Period: s}, ""},
 		{
 			Limit{Kind: GCRA, Max: 70_000_000, Period: s},
-			"algorithm: gcra counts in whole nanoseconds, which cannot be 70000000 in 1s; the nearest rates are 66666666 and 71428571",
+			"algorithm: gcra counts in whole nanoseconds, which cannot be 70000000 in 1s; the nearest rates are 66666666 and " +
+				"71428571",
 		},
 		{Limit{Kind: GCRA, Max: 66_666_666, Period: s}, ""},
 		{Limit{Kind: GCRA, Max: 71_428_571, Period: s}, ""},
 		{
 			Limit{Kind: GCRA, Max: 600_000_000, Period: s},
-			"algorithm: gcra counts in whole nanoseconds, which cannot be 600000000 in 1s; the nearest rates are 500000000 and 1000000000",
+			"algorithm: gcra counts in whole nanoseconds, which cannot be 600000000 in 1s; the nearest rates are 500000000 " +
+				"and 1000000000",
 		},
 
 		// Buckets that take 100 years to fill, and a nanosecond more.
@@ -122,9 +159,18 @@ func validateCases() []validateCase {
 		{Limit{Kind: GCRA, Max: 1, Period: MaxPeriod, Burst: 1}, "algorithm: the burst takes longer than 100 years to fill"},
 		{Limit{Kind: GCRA, Max: 1<<32 - 1, Period: MaxPeriod, Burst: 1<<32 - 2}, ""},
 		{Limit{Kind: GCRA, Max: 1_000_000_000, Period: s, Burst: uint64(MaxPeriod) - 1}, ""},
-		{Limit{Kind: GCRA, Max: 1_000_000_000, Period: s, Burst: uint64(MaxPeriod)}, "algorithm: the burst takes longer than 100 years to fill"},
-		{Limit{Kind: GCRA, Max: 1, Period: s, Burst: math.MaxUint64}, "algorithm: the burst takes longer than 100 years to fill"},
-		{Limit{Kind: GCRA, Max: 1, Period: s, Burst: math.MaxUint64 - 1}, "algorithm: the burst takes longer than 100 years to fill"},
+		{
+			Limit{Kind: GCRA, Max: 1_000_000_000, Period: s, Burst: uint64(MaxPeriod)},
+			"algorithm: the burst takes longer than 100 years to fill",
+		},
+		{
+			Limit{Kind: GCRA, Max: 1, Period: s, Burst: math.MaxUint64},
+			"algorithm: the burst takes longer than 100 years to fill",
+		},
+		{
+			Limit{Kind: GCRA, Max: 1, Period: s, Burst: math.MaxUint64 - 1},
+			"algorithm: the burst takes longer than 100 years to fill",
+		},
 		{Limit{Kind: GCRA, Period: s, Burst: math.MaxUint64}, ""}, // what lets nothing pass has no bucket
 	}
 }
@@ -169,7 +215,10 @@ func TestEmission(t *testing.T) {
 	if got := (&Limit{Kind: GCRA, Period: time.Second}).EmissionInterval(); got != 0 {
 		t.Errorf("without a limit: %d", got)
 	}
-	for _, period := range []time.Duration{time.Microsecond, time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour, 104 * 24 * time.Hour} {
+	for _, period := range []time.Duration{
+		time.Microsecond, time.Second, time.Minute, time.Hour, 24 * time.Hour,
+		30 * 24 * time.Hour, 104 * 24 * time.Hour,
+	} {
 		for _, most := range []uint64{1, 2, 3, 7, 9, 30, 999, 1000, 99_999, 1_000_003, 1<<32 - 1} {
 			l := Limit{Kind: GCRA, Max: most, Period: period}
 			if got, want := l.EmissionInterval(), int64(float64(period)/float64(most)); got != want {

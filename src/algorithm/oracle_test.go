@@ -120,7 +120,10 @@ type timeline struct {
 var ticks = []int64{1, 1, 1, 7, int64(time.Microsecond), int64(time.Second), int64(time.Hour), int64(MaxPeriod) / 64}
 
 // starts are where a timeline may begin.
-var starts = []int64{thursday.UnixNano(), 0, 1, thursday.UnixNano() + 123456789, latestValidInstant.UnixNano() - int64(24*time.Hour), latestValidInstant.UnixNano()}
+var starts = []int64{
+	thursday.UnixNano(), 0, 1, thursday.UnixNano() + 123456789,
+	latestValidInstant.UnixNano() - int64(24*time.Hour), latestValidInstant.UnixNano(),
+}
 
 // decode makes the timeline of what a fuzzer or a random source wrote: 8 bytes
 // for the limit, then the script.
@@ -260,7 +263,8 @@ func against(t *testing.T, kind Kind, script []byte, worlds func(tl *timeline) [
 	})
 }
 
-// randomly plays random scripts, the same ones in every run: a test must not fail by chance. The fuzz targets look for others.
+// randomly plays random scripts, the same ones in every run: a test must not fail by chance. The fuzz targets look for
+// others.
 func randomly(t *testing.T, rounds int, play func(t *testing.T, script []byte)) {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -282,5 +286,8 @@ func seedCorpus(f *testing.F) {
 		f.Add(random(rnd))
 	}
 	// Three units of two at one instant, then what the verdicts say.
-	f.Add([]byte{5, 0, 9, 2, 1, 0, 0, 0, 15, 0, 1, 0, 15, 0, 1, 0, 15, 0, 1, 0, 15, 181, 1, 0, 15, 180, 1, 0, 0, 190, 1, 0})
+	f.Add([]byte{
+		5, 0, 9, 2, 1, 0, 0, 0, 15, 0, 1, 0, 15, 0, 1, 0, 15, 0, 1, 0, 15, 181, 1, 0, 15, 180, 1, 0, 0,
+		190, 1, 0,
+	})
 }

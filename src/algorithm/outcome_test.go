@@ -19,10 +19,13 @@ func TestUncharged(t *testing.T) {
 			want:  Outcome{Before: 2, After: 2, Remaining: 3, ResetAfter: s},
 		},
 		{
-			name:  "it is over",
-			look:  Outcome{Over: true, WithinMinInterval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
-			tried: Outcome{Over: true, WithinMinInterval: true, Before: 5, After: 6, RetryAfter: 2 * s, ResetAfter: 2 * s, Charged: true},
-			want:  Outcome{Over: true, WithinMinInterval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
+			name: "it is over",
+			look: Outcome{Over: true, WithinMinInterval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
+			tried: Outcome{
+				Over: true, WithinMinInterval: true, Before: 5, After: 6, RetryAfter: 2 * s, ResetAfter: 2 * s,
+				Charged: true,
+			},
+			want: Outcome{Over: true, WithinMinInterval: true, Before: 5, After: 5, RetryAfter: s, ResetAfter: 2 * s},
 		},
 		{
 			name:  "it is over for those before it alone",

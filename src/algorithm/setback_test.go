@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a clock was set back, each wait that a hit is told is true, and shorter than one window, or two of a sliding window counter.
-// Questions in between change nothing.
+// After a clock was set back, each wait that a hit is told is true, and shorter than one window, or two of a sliding
+// window counter. Questions in between change nothing.
 func TestWaitsAfterClockWasSetBack(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(10, 1))
 	for kind := range Concurrency {
@@ -46,8 +46,10 @@ func checkWaits(t *testing.T, rnd *rand.Rand, c *counter, longest time.Duration)
 	}
 	passesAt := at + int64(v.RetryAfter)
 	at += rnd.Int64N(int64(v.RetryAfter))
-	if again := c.apply(at, []Op{Charge, Look}[rnd.IntN(2)], amount); !again.Over || at+int64(again.RetryAfter) != passesAt {
-		t.Fatalf("%+v: told %v, and then %v instead of %v", *c.limit, v.RetryAfter, again.RetryAfter, time.Duration(passesAt-at))
+	if again := c.apply(at, []Op{Charge, Look}[rnd.IntN(2)], amount); !again.Over ||
+		at+int64(again.RetryAfter) != passesAt {
+		t.Fatalf("%+v: told %v, and then %v instead of %v", *c.limit, v.RetryAfter, again.RetryAfter,
+			time.Duration(passesAt-at))
 	}
 	if v := c.apply(passesAt-1, Look, amount); !v.Over {
 		t.Fatalf("%+v: passes early", *c.limit)

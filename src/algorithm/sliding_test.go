@@ -81,7 +81,8 @@ func slidingTables() []table {
 			{take: 0, left: 2},
 			{take: 2, charged: true, to: 2, reset: 10 * s},
 			{at: 1 * s, take: 0, from: 2, to: 2, reset: 9 * s},
-			{at: 1 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 9 * s, reset: 10 * s}, // the two leave together
+			// the two leave together
+			{at: 1 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 9 * s, reset: 10 * s},
 			{at: 1 * s, take: 0, over: true, from: 3, to: 3, retry: 9 * s, reset: 10 * s},
 			{at: 10 * s, take: 0, from: 1, to: 1, left: 1, reset: 1 * s},
 		}},
@@ -130,11 +131,23 @@ func slidingTables() []table {
 		}},
 		{name: "a distance", limit: limit(10, 1*s, false), turns: []turn{
 			{at: 0, take: 1, charged: true, to: 1, left: 9, reset: 10 * s, full: 1 * s},
-			{at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, left: 9, retry: us, reset: 9*s + us, full: 1 * s},
+			{
+				at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, left: 9, retry: us, reset: 9*s + us,
+				full: 1 * s,
+			},
 			{at: 1 * s, take: 4, charged: true, from: 1, to: 5, left: 5, reset: 10 * s, full: 2 * s}, // four are one hit
-			{at: 1500 * ms, op: Look, take: 0, over: true, interval: true, from: 5, to: 5, left: 5, retry: 500 * ms, reset: 9500 * ms, full: 2 * s},
-			{at: 1500 * ms, take: 11, over: true, interval: true, from: 5, to: 5, left: 5, retry: Never, reset: 9500 * ms, full: 2 * s},
-			{at: 1500 * ms, take: 6, over: true, interval: true, from: 5, to: 5, left: 5, retry: 8500 * ms, reset: 9500 * ms, full: 2 * s},
+			{
+				at: 1500 * ms, op: Look, take: 0, over: true, interval: true, from: 5, to: 5, left: 5, retry: 500 * ms,
+				reset: 9500 * ms, full: 2 * s,
+			},
+			{
+				at: 1500 * ms, take: 11, over: true, interval: true, from: 5, to: 5, left: 5, retry: Never, reset: 9500 * ms,
+				full: 2 * s,
+			},
+			{
+				at: 1500 * ms, take: 6, over: true, interval: true, from: 5, to: 5, left: 5, retry: 8500 * ms, reset: 9500 * ms,
+				full: 2 * s,
+			},
 			{at: 2 * s, take: 6, over: true, from: 5, to: 5, left: 5, retry: 8 * s, reset: 9 * s},
 			{at: 2 * s, take: 5, charged: true, from: 5, to: 10, reset: 10 * s, full: 10 * s},
 			{at: 9500 * ms, take: 1, over: true, from: 10, to: 10, retry: 500 * ms, reset: 2500 * ms, full: 10 * s},
@@ -142,9 +155,18 @@ func slidingTables() []table {
 		}},
 		{name: "a distance, and refused hits count", limit: limit(10, 1*s, true), turns: []turn{
 			{at: 0, take: 1, charged: true, to: 1, left: 9, reset: 10 * s},
-			{at: 999 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, left: 8, retry: 1 * s, reset: 10 * s},
-			{at: 1998 * ms, take: 1, over: true, charged: true, interval: true, from: 2, to: 3, left: 7, retry: 1 * s, reset: 10 * s},
-			{at: 2997 * ms, op: Look, take: 1, over: true, interval: true, from: 3, to: 3, left: 7, retry: 1 * ms, reset: 9001 * ms},
+			{
+				at: 999 * ms, take: 1, over: true, charged: true, interval: true, from: 1, to: 2, left: 8, retry: 1 * s,
+				reset: 10 * s,
+			},
+			{
+				at: 1998 * ms, take: 1, over: true, charged: true, interval: true, from: 2, to: 3, left: 7, retry: 1 * s,
+				reset: 10 * s,
+			},
+			{
+				at: 2997 * ms, op: Look, take: 1, over: true, interval: true, from: 3, to: 3, left: 7, retry: 1 * ms,
+				reset: 9001 * ms,
+			},
 			{at: 2998 * ms, take: 1, charged: true, from: 3, to: 4, left: 6, reset: 10 * s},
 		}},
 		{name: "a distance longer than the window", limit: limit(2, 15*s, false), turns: []turn{
@@ -199,7 +221,10 @@ func slidingTables() []table {
 			name: "the longest and last window there is", start: latestValidInstant,
 			limit: Limit{Kind: SlidingWindow, Max: MaxLoggedHits, Period: MaxPeriod, MinInterval: MaxPeriod}, turns: []turn{
 				{take: MaxLoggedHits, charged: true, to: MaxLoggedHits, reset: MaxPeriod, full: MaxPeriod},
-				{take: 1, over: true, interval: true, from: MaxLoggedHits, to: MaxLoggedHits, retry: MaxPeriod, reset: MaxPeriod, full: MaxPeriod},
+				{
+					take: 1, over: true, interval: true, from: MaxLoggedHits, to: MaxLoggedHits, retry: MaxPeriod, reset: MaxPeriod,
+					full: MaxPeriod,
+				},
 			},
 		},
 	}
@@ -222,7 +247,8 @@ func TestSlidingStopsCounting(t *testing.T) {
 		t.Errorf("the count is %d, want %d", before, int64(MaxScriptCount))
 	}
 	// What comes on top is still recorded, and waited for.
-	if v := c.apply(at+int64(time.Second), Charge, 1); !v.Charged || v.After != MaxScriptCount || v.RetryAfter != 10*time.Second {
+	if v := c.apply(at+int64(time.Second), Charge, 1); !v.Charged || v.After != MaxScriptCount ||
+		v.RetryAfter != 10*time.Second {
 		t.Errorf("%+v", v)
 	}
 	if v := c.apply(at+int64(11*time.Second), Charge, 1); v.Over || v.After != 1 {
@@ -248,7 +274,8 @@ func checkMemory(t *testing.T, g *Log, limit uint64) {
 		t.Fatalf("%d records for a limit of %d", n, limit)
 	}
 	if marks := g.liveRecords(); len(marks) > 0 && marks[len(marks)-1].runningTotal-marks[0].runningTotal > limit {
-		t.Fatalf("%d units after the oldest record for a limit of %d", marks[len(marks)-1].runningTotal-marks[0].runningTotal, limit)
+		t.Fatalf("%d units after the oldest record for a limit of %d",
+			marks[len(marks)-1].runningTotal-marks[0].runningTotal, limit)
 	}
 	if n, room := g.Len(), g.Cap(); room > 4*n+8 {
 		t.Fatalf("memory for %d of %d records", n, room)
@@ -259,7 +286,10 @@ func checkMemory(t *testing.T, g *Log, limit uint64) {
 func TestLogIsBounded(t *testing.T) {
 	for _, most := range []uint64{0, 1, 2, 10, 1000} {
 		for _, countBlocked := range []bool{false, true} {
-			limit := Limit{Kind: SlidingWindow, Max: most, Period: time.Second, MinInterval: time.Hour, CountBlocked: countBlocked}
+			limit := Limit{
+				Kind: SlidingWindow, Max: most, Period: time.Second, MinInterval: time.Hour,
+				CountBlocked: countBlocked,
+			}
 			c := counter{limit: &limit}
 			rnd := rand.New(rand.NewPCG(most, 1))
 			at := thursday.UnixNano()

@@ -17,10 +17,14 @@ func slidingCounterTables() []table {
 	return []table{
 		{name: "the example of the comment", limit: polite(10), turns: []turn{
 			{at: 0, take: 8, charged: true, to: 8, left: 2, reset: 2 * m},
-			{at: 75 * s, take: 3, charged: true, from: 6, to: 9, left: 1, reset: 105 * s},                              // 8 x 0.75 = 6
-			{at: 75 * s, op: Look, take: 2, over: true, from: 9, to: 9, left: 1, retry: 7500 * ms, reset: 105 * s},     // until 8 x 0.625 = 5
-			{at: 75 * s, take: 1, charged: true, from: 9, to: 10, reset: 105 * s, full: 82500 * ms},                    // the same
-			{at: 82500*ms - 1, take: 1, over: true, from: 10, to: 10, retry: 1, reset: 97500*ms + 1, full: 82500 * ms}, // 5 and a bit
+			// 8 x 0.75 = 6
+			{at: 75 * s, take: 3, charged: true, from: 6, to: 9, left: 1, reset: 105 * s},
+			// until 8 x 0.625 = 5
+			{at: 75 * s, op: Look, take: 2, over: true, from: 9, to: 9, left: 1, retry: 7500 * ms, reset: 105 * s},
+			// the same
+			{at: 75 * s, take: 1, charged: true, from: 9, to: 10, reset: 105 * s, full: 82500 * ms},
+			// 5 and a bit
+			{at: 82500*ms - 1, take: 1, over: true, from: 10, to: 10, retry: 1, reset: 97500*ms + 1, full: 82500 * ms},
 			{at: 82500 * ms, take: 1, charged: true, from: 9, to: 10, reset: 97500 * ms, full: 90 * s},
 		}},
 		{name: "19 of 10 in a minute, the worst there is", limit: polite(10), turns: []turn{
@@ -95,12 +99,21 @@ func slidingCounterTables() []table {
 			{at: 1 * s, take: 1, over: true, from: 10, to: 10, retry: 65 * s, reset: 2*m - s, full: 66 * s},
 			{at: 66 * s, take: 1, charged: true, from: 9, to: 10, reset: 114 * s, full: 72 * s},
 		}},
-		{name: "after a step back a look begins the wait, and so does a refused hit of nothing", limit: polite(10), turns: []turn{
-			{at: h, op: Force, take: 11, charged: true, to: 11, reset: 2 * m, full: h + 70909090910},
-			{at: 30 * s, op: Look, take: 5, over: true, from: 11, to: 11, retry: 30*s + 32727272728, reset: 90 * s, full: 70909090910},
-			{at: 40 * s, take: 0, over: true, from: 11, to: 11, retry: 20*s + 5454545455, reset: 80 * s, full: 70909090910},
-			{at: 62727272728, op: Look, take: 5, over: true, from: 11, to: 11, retry: 30 * s, reset: 57272727272, full: 70909090910},
-		}},
+		{
+			name: "after a step back a look begins the wait, and so does a refused hit of nothing", limit: polite(10),
+			turns: []turn{
+				{at: h, op: Force, take: 11, charged: true, to: 11, reset: 2 * m, full: h + 70909090910},
+				{
+					at: 30 * s, op: Look, take: 5, over: true, from: 11, to: 11, retry: 30*s + 32727272728, reset: 90 * s,
+					full: 70909090910,
+				},
+				{at: 40 * s, take: 0, over: true, from: 11, to: 11, retry: 20*s + 5454545455, reset: 80 * s, full: 70909090910},
+				{
+					at: 62727272728, op: Look, take: 5, over: true, from: 11, to: 11, retry: 30 * s, reset: 57272727272,
+					full: 70909090910,
+				},
+			},
+		},
 		{name: "a clock that steps back within the window goes back", limit: polite(10), turns: []turn{
 			{at: 0, take: 8, charged: true, to: 8, left: 2, reset: 2 * m},
 			{at: m + 30*s, take: 1, charged: true, from: 4, to: 5, left: 5, reset: 90 * s},
@@ -117,18 +130,32 @@ func slidingCounterTables() []table {
 			},
 			turns: []turn{
 				{take: 1, over: true, charged: true, from: MaxScriptCount - 2, to: MaxScriptCount - 1, retry: 2 * m, reset: 2 * m},
-				{take: MaxAmount, over: true, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount, retry: Never, reset: 2 * m},
+				{
+					take: MaxAmount, over: true, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount, retry: Never,
+					reset: 2 * m,
+				},
 				{op: Force, take: MaxAmount, from: MaxScriptCount, to: MaxScriptCount, reset: 2 * m},
 				{op: Refund, take: 2, charged: true, from: MaxScriptCount, to: MaxScriptCount - 2, reset: 2 * m},
-				{at: m, take: 1, over: true, charged: true, from: MaxScriptCount - 2, to: MaxScriptCount - 1, retry: m, reset: 2 * m},
-				{at: m, op: Force, take: MaxAmount, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount - 1 + MaxAmount, reset: 2 * m}, // not the sum
+				{
+					at: m, take: 1, over: true, charged: true, from: MaxScriptCount - 2, to: MaxScriptCount - 1, retry: m,
+					reset: 2 * m,
+				},
+				// not the sum
+				{
+					at: m, op: Force, take: MaxAmount, charged: true, from: MaxScriptCount - 1, to: MaxScriptCount - 1 + MaxAmount,
+					reset: 2 * m,
+				},
 			},
 		},
-		{name: "the largest limit of a rule file", limit: Limit{Kind: SlidingWindowCounter, Max: 1<<32 - 1, Period: s}, turns: []turn{
-			{take: 1<<32 - 1, charged: true, to: 1<<32 - 1, reset: 2 * s, full: s + 1},
-			{at: s, take: 1, over: true, from: 1<<32 - 1, to: 1<<32 - 1, retry: 1, reset: s, full: s + 1},
-			{at: s + 1, take: 4, charged: true, from: 1<<32 - 5, to: 1<<32 - 1, reset: 2*s - 1, full: s + 2}, // 4.3 leave in 1 ns
-		}},
+		{
+			name: "the largest limit of a rule file", limit: Limit{Kind: SlidingWindowCounter, Max: 1<<32 - 1, Period: s},
+			turns: []turn{
+				{take: 1<<32 - 1, charged: true, to: 1<<32 - 1, reset: 2 * s, full: s + 1},
+				{at: s, take: 1, over: true, from: 1<<32 - 1, to: 1<<32 - 1, retry: 1, reset: s, full: s + 1},
+				// 4.3 leave in 1 ns
+				{at: s + 1, take: 4, charged: true, from: 1<<32 - 5, to: 1<<32 - 1, reset: 2*s - 1, full: s + 2},
+			},
+		},
 		{
 			name: "the first instant there is", limit: polite(1), start: time.Unix(0, 0), turns: []turn{
 				{take: 1, charged: true, to: 1, reset: 2 * m, full: 2 * m},
@@ -139,7 +166,10 @@ func slidingCounterTables() []table {
 			name: "the longest and last window there is ends when instants do", start: latestValidInstant,
 			limit: Limit{Kind: SlidingWindowCounter, Max: 1, Period: MaxPeriod}, turns: []turn{
 				{take: 1, charged: true, to: 1, reset: 2*MaxPeriod - lastElapsed, full: always},
-				{take: 1, over: true, from: 1, to: 1, retry: 2*MaxPeriod - lastElapsed, reset: 2*MaxPeriod - lastElapsed, full: always},
+				{
+					take: 1, over: true, from: 1, to: 1, retry: 2*MaxPeriod - lastElapsed, reset: 2*MaxPeriod - lastElapsed,
+					full: always,
+				},
 			},
 		},
 		{

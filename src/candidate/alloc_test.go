@@ -12,7 +12,10 @@ import (
 // A request that is judged allocates nothing, whatever decides it. The race detector empties pools at random, so this
 // runs without it.
 func TestJudgeDoesNotAllocate(t *testing.T) {
-	for name, next := range map[string]string{"numbers": otherNumbers.Replace(testRules), "windows": otherWindows.Replace(testRules), "same": testRules} {
+	for name, next := range map[string]string{
+		"numbers": otherNumbers.Replace(testRules),
+		"windows": otherWindows.Replace(testRules), "same": testRules,
+	} {
 		j := start(t, candidate.Config{Recorder: new(judgedCount)})
 		j.UseCandidate(candidate.Rules{Set: load(t, next)})
 		req, a, m := parse("ip=1_2 path=/pay,user=x file=/f/1"), new(limiter.Answer), new(limiter.Many)

@@ -23,7 +23,8 @@ func (c *judgedCount) RecordCandidate(_ *limiter.Request, _, _ *limiter.Answer, 
 
 // otherNumbers and otherWindows change all rules, so that none is the same.
 var (
-	otherNumbers = strings.NewReplacer("requests_per_unit: 1", "requests_per_unit: 3", "requests_per_unit: 2", "requests_per_unit: 4")
+	otherNumbers = strings.NewReplacer("requests_per_unit: 1", "requests_per_unit: 3", "requests_per_unit: 2",
+		"requests_per_unit: 4")
 	otherWindows = strings.NewReplacer("unit: minute", "unit: hour", "unit: hour", "unit: minute")
 )
 
@@ -50,7 +51,10 @@ func BenchmarkCandidate(b *testing.B) {
 			var limiters []*candidate.Judge
 			for _, use := range variants {
 				counters := metrics.New(metrics.Config{})
-				l := start(b, candidate.Config{Limiter: limiter.Config{Recorders: []limiter.Recorder{counters}}, Recorder: new(judgedCount)})
+				l := start(b, candidate.Config{
+					Limiter:  limiter.Config{Recorders: []limiter.Recorder{counters}},
+					Recorder: new(judgedCount),
+				})
 				set := load(b, testRules)
 				counters.UseRules(set)
 				l.UseRules(set)

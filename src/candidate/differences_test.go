@@ -99,19 +99,23 @@ func TestDifferences(t *testing.T) {
 		{"user=1", "d.ip would_deny=1; d.user would_admit=1"},
 		{"call=1", "d.call would_be_error=1; d.ip would_deny=1; d.user would_admit=1"},
 		{"none=1", "d.call would_be_error=1; d.ip would_deny=1; d.user would_admit=1"},
-		{"own=1 ip=3", "d.call would_be_error=1; d.ip would_deny=1; d.user would_admit=1"}, // The limit of the request refuses under both.
+		// The limit of the request refuses under both.
+		{"own=1 ip=3", "d.call would_be_error=1; d.ip would_deny=1; d.user would_admit=1"},
 	} {
 		if s.ask(step.ask); s.report() != step.want {
 			t.Errorf("%s: got %s, want %s", step.ask, s.report(), step.want)
 		}
 	}
-	if got, want := fmt.Sprint(s.Results()), "map[not_judged:0 not_sampled:0 same:4 would_admit:1 would_be_error:1 would_deny:1]"; got != want {
+	if got, want := fmt.Sprint(s.Results()),
+		"map[not_judged:0 not_sampled:0 same:4 would_admit:1 would_be_error:1 would_deny:1]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if list := s.Figures(); len(list) != 3 || list[1].Value != 1 || strings.Join(list[1].Labels, " ") != "domain d rule ip result would_deny" {
+	if list := s.Figures(); len(list) != 3 || list[1].Value != 1 ||
+		strings.Join(list[1].Labels, " ") != "domain d rule ip result would_deny" {
 		t.Errorf("got %+v", list)
 	}
-	s.use(strings.Replace(candidateRules, "{key: call", "{key: other", 1)) // A rule that is gone has no differences; the others keep theirs.
+	// A rule that is gone has no differences; the others keep theirs.
+	s.use(strings.Replace(candidateRules, "{key: call", "{key: other", 1))
 	if got, want := s.report(), "d.call would_be_error=1; d.ip would_deny=1; d.user would_admit=1"; len(got) != len(want) {
 		t.Errorf("after a reload: %s", got)
 	}
@@ -177,7 +181,8 @@ func TestRulesAreBounded(t *testing.T) {
 		s.use(next.String())
 	}
 	list := s.Rules()
-	if len(list) != candidate.MaxRules+1 || list[0].Rule != candidate.OtherRules || list[0].Counts[candidate.WouldDeny] != 200 || list[1].Counts[candidate.WouldDeny] != 2 {
+	if len(list) != candidate.MaxRules+1 || list[0].Rule != candidate.OtherRules ||
+		list[0].Counts[candidate.WouldDeny] != 200 || list[1].Counts[candidate.WouldDeny] != 2 {
 		t.Errorf("%d rules, the first %+v", len(list), list[0])
 	}
 	if list := s.Figures(); len(list) != candidate.MaxRules+1 {

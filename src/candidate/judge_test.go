@@ -66,11 +66,15 @@ func TestCandidate(t *testing.T) {
 			"user=1", "over: over 0/1", "would_admit user",
 			"user=1", "over: over 0/1", "same",
 		}},
-		{"another algorithm", user(one), user("{unit: minute, requests_per_unit: 1, algorithm: gcra, burst: 1}"), candidate.Config{}, []string{
-			"user=1", "ok: ok 0/1", "same",
-			"user=1", "over: over 0/1", "would_admit user",
-			"user=1", "over: over 0/1", "same",
-		}},
+		{
+			"another algorithm", user(one), user("{unit: minute, requests_per_unit: 1, algorithm: gcra, burst: 1}"),
+			candidate.Config{},
+			[]string{
+				"user=1", "ok: ok 0/1", "same",
+				"user=1", "over: over 0/1", "would_admit user",
+				"user=1", "over: over 0/1", "same",
+			},
+		},
 		{"counts of the live limit", user(one), user(two), candidate.Config{SkipsFullCounters: true}, []string{
 			"user=1", "ok: ok 0/1", "same",
 			"user=1:3", "over: over 0/1", "same",
@@ -90,7 +94,8 @@ func TestCandidate(t *testing.T) {
 			"user=1", "over: over 0/1", "same",
 		}},
 		{
-			"an exception", user(one), domain("descriptors: [{key: user, rate_limit: " + one + "}, {key: user, value: bot, rate_limit: " + two + "}]"),
+			"an exception", user(one), domain(
+				"descriptors: [{key: user, rate_limit: " + one + "}, {key: user, value: bot, rate_limit: " + two + "}]"),
 			candidate.Config{},
 			[]string{
 				"user=bot", "ok: ok 0/1", "same",
@@ -99,7 +104,8 @@ func TestCandidate(t *testing.T) {
 			},
 		},
 		{
-			"a list", domain("rules: [{match: {path: /pay}, per: [user], rate_limit: " + one + "}, {match: {}, per: [user], rate_limit: " + two + "}]"),
+			"a list", domain(
+				"rules: [{match: {path: /pay}, per: [user], rate_limit: " + one + "}, {match: {}, per: [user], rate_limit: " + two + "}]"),
 			domain("rules: [{match: {}, per: [user], rate_limit: " + two + "}]"),
 			candidate.Config{},
 			[]string{
@@ -110,7 +116,9 @@ func TestCandidate(t *testing.T) {
 			},
 		},
 		{
-			"a hold needs a name", user(two), user("{algorithm: concurrency, requests_per_unit: 1, hold: 10s, hold_id: id}"), candidate.Config{}, []string{
+			"a hold needs a name", user(two), user("{algorithm: concurrency, requests_per_unit: 1, hold: 10s, hold_id: id}"),
+			candidate.Config{},
+			[]string{
 				"user=1", "ok: ok 1/2", "would_be_error",
 				"user=1,id=a", "ok: -", "same",
 				"user=1,id=b", "ok: -", "would_deny user",
@@ -145,7 +153,8 @@ func TestCandidate(t *testing.T) {
 					t.Fatal(err)
 				}
 				if answer, judged := brief(a), got.take(); answer != tt.steps[i+1] || judged != tt.steps[i+2] {
-					t.Errorf("step %d, %s:\n got %s; %s\nwant %s; %s", i/3+1, tt.steps[i], answer, judged, tt.steps[i+1], tt.steps[i+2])
+					t.Errorf("step %d, %s:\n got %s; %s\nwant %s; %s", i/3+1, tt.steps[i], answer, judged, tt.steps[i+1],
+						tt.steps[i+2])
 				}
 			}
 		})
@@ -181,7 +190,9 @@ func TestCandidateStoreFails(t *testing.T) {
 	store, got := &failingStore{Backend: m}, new(judgements)
 	l, a := start(t, candidate.Config{Limiter: limiter.Config{Backend: store}, Recorder: got}), new(limiter.Answer)
 	l.UseRules(load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 9}}]"))
-	l.UseCandidate(candidate.Rules{Set: load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1, count_blocked: false, on_store_failure: deny}}]")})
+	l.UseCandidate(candidate.Rules{Set: load(t,
+		"domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1, count_blocked: false, "+
+			"on_store_failure: deny}}]")})
 	for _, step := range []struct {
 		failing, judged string
 		want            error

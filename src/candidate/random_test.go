@@ -29,8 +29,10 @@ func (r *randomRules) pick(texts ...string) string { return texts[r.IntN(len(tex
 func (r *randomRules) limit(name string) string {
 	n := 1 + r.IntN(3)
 	text := r.pick(
-		fmt.Sprintf("unit: minute, requests_per_unit: %d", n), fmt.Sprintf("unit: minute, requests_per_unit: %d, enforce_percent: 50", n),
-		fmt.Sprintf("unit: hour, requests_per_unit: %d", n), fmt.Sprintf("unit: minute, requests_per_unit: %d, algorithm: gcra", n),
+		fmt.Sprintf("unit: minute, requests_per_unit: %d", n),
+		fmt.Sprintf("unit: minute, requests_per_unit: %d, enforce_percent: 50", n),
+		fmt.Sprintf("unit: hour, requests_per_unit: %d", n),
+		fmt.Sprintf("unit: minute, requests_per_unit: %d, algorithm: gcra", n),
 		fmt.Sprintf("unit: minute, requests_per_unit: %d, algorithm: sliding_window", n), "unlimited: true",
 		fmt.Sprintf("unit: minute, requests_per_unit: %d, hold: 20s, hold_id: id", n),
 		fmt.Sprintf("algorithm: concurrency, requests_per_unit: %d, hold: 20s, hold_id: id", n),
@@ -77,7 +79,8 @@ func (r *randomRules) tree(versions []uint64) {
 		r.text.WriteString("}\n")
 	}
 	if r.IntN(4) == 0 {
-		r.text.WriteString("  - {key: plan, rate_limit: {unit: minute, requests_per_unit: 5, replaces: [{name: a}]}}\n  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, name: a}}\n")
+		r.text.WriteString("  - {key: plan, rate_limit: {unit: minute, requests_per_unit: 5, replaces: [{name: a}]}}\n  - " +
+			"{key: a, rate_limit: {unit: minute, requests_per_unit: 1, name: a}}\n")
 	}
 }
 
@@ -86,7 +89,8 @@ func (r *randomRules) list(versions []uint64) {
 	for i, version := range versions {
 		r.Rand = rand.New(rand.NewPCG(uint64(i), version))
 		match := r.pick("user: \"1\"", "ip: \"*\"", "user: \"*\", path: \"*\"", "user: \"1*\"", "path: \"2*\"", "plan: \"*\"")
-		fmt.Fprintf(&r.text, "  - {match: {%s}, per: [%s], %s%s}\n", match, r.pick("user", "ip", "user, path", ""), r.limits(), r.modes())
+		fmt.Fprintf(&r.text, "  - {match: {%s}, per: [%s], %s%s}\n", match, r.pick("user", "ip", "user, path", ""),
+			r.limits(), r.modes())
 	}
 }
 
@@ -94,7 +98,8 @@ func (r *randomRules) words(versions []uint64) {
 	r.text.WriteString("schema:\n")
 	for i, word := range []string{"user", "ip"} {
 		r.Rand = rand.New(rand.NewPCG(uint64(i), versions[i]))
-		fmt.Fprintf(&r.text, "  %s: {limits: [%d, %d, 60], children: {'*': {limits: [%d, 3, 60]}, '1': {children: {path: {limits: [1, 1, 30]}}}}}\n",
+		fmt.Fprintf(&r.text, "  %s: {limits: [%d, %d, 60], children: {'*': {limits: [%d, 3, 60]}, '1': {children: {path: "+
+			"{limits: [1, 1, 30]}}}}}\n",
 			word, 3+r.IntN(2), 5, 1+r.IntN(2))
 	}
 }
@@ -116,7 +121,8 @@ func requestForCandidate(random *rand.Rand) *limiter.Request {
 	for range 1 + random.IntN(3) {
 		pick := func(texts ...string) string { return texts[random.IntN(len(texts))] }
 		b.WriteString(pick("user", "ip", "user", "ip", "plan", "a") + "=" + pick("1", "2", "11", "22"))
-		b.WriteString(pick("", "", ",path=1", ",path=2", ",id=1", ",id=2", ",id=1,hold=release", ",id=1,hold=settle", ",path=1,id=1"))
+		b.WriteString(pick("", "", ",path=1", ",path=2", ",id=1", ",id=2", ",id=1,hold=release", ",id=1,hold=settle",
+			",path=1,id=1"))
 		b.WriteString(pick("", "", "", ":2", ":0", "-") + " ")
 	}
 	req := parse(b.String())
@@ -135,10 +141,12 @@ func answerText(a *limiter.Answer, err error) string {
 func chargeTexts(a *limiter.Answer) (list []string) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		list = append(list, fmt.Sprintf("%t %v %d %v %v %v", st.Over, st.InQuotaMode, st.Amount, st.Op, st.RetryAfter, st.ResetAfter))
+		list = append(list, fmt.Sprintf("%t %v %d %v %v %v", st.Over, st.InQuotaMode, st.Amount, st.Op, st.RetryAfter,
+			st.ResetAfter))
 		for j := range st.Charges {
 			c := &st.Charges[j]
-			list = append(list, fmt.Sprintf("%s %s %v %t %t %+v", c.RuleName(), c.CounterKey, c.Op, c.Over, c.IsCanary, c.Verdict))
+			list = append(list, fmt.Sprintf("%s %s %v %t %t %+v", c.RuleName(), c.CounterKey, c.Op, c.Over, c.IsCanary,
+				c.Verdict))
 		}
 	}
 	return list
@@ -219,7 +227,8 @@ func TestCandidateChangesNothing(t *testing.T) {
 			continue
 		}
 		cfg := candidate.Config{Limiter: limiter.Config{
-			EscapeKeys: random.IntN(2) == 0, ChargeAllOrNothing: random.IntN(4) == 0, ShadowMode: random.IntN(20) == 0, QuotaMode: random.IntN(20) == 0,
+			EscapeKeys: random.IntN(2) == 0, ChargeAllOrNothing: random.IntN(4) == 0, ShadowMode: random.IntN(20) == 0,
+			QuotaMode: random.IntN(20) == 0,
 		}, SkipsFullCounters: random.IntN(4) == 0}
 		got := new(judgements)
 		withCandidate := cfg

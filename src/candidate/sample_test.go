@@ -39,9 +39,11 @@ func TestSampleSteps(t *testing.T) {
 
 const (
 	sampleLive = "domain: d\ndescriptors:\n" +
-		"  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1}}\n  - {key: all, value: x, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n"
+		"  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1}}\n  - {key: all, value: x, rate_limit: {unit: " +
+		"hour, requests_per_unit: 1000000}}\n"
 	sampleNext = "domain: d\ndescriptors:\n" +
-		"  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}\n  - {key: all, value: x, rate_limit: {unit: day, requests_per_unit: 1000000}}\n"
+		"  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}\n  - {key: all, value: x, rate_limit: {unit: day, " +
+		"requests_per_unit: 1000000}}\n"
 )
 
 // sampled returns for which of 1000 users a request is judged.
@@ -67,7 +69,13 @@ func TestSampleIsStable(t *testing.T) {
 		step        uint64
 		least, most int
 		judgesAll   string // judgesAll is the result of a request to the counter of all requests.
-	}{{0, 1000, 1000, "same"}, {1, 880, 950, "not_sampled"}, {8, 450, 550, "not_sampled"}, {24, 95, 155, "not_sampled"}, {160, 0, 1, "not_sampled"}} {
+	}{
+		{0, 1000, 1000, "same"},
+		{1, 880, 950, "not_sampled"},
+		{8, 450, 550, "not_sampled"},
+		{24, 95, 155, "not_sampled"},
+		{160, 0, 1, "not_sampled"},
+	} {
 		var lists [2][1000]bool
 		for replica := range lists {
 			got := new(judgements)
@@ -94,7 +102,8 @@ func TestSampleIsStable(t *testing.T) {
 			}
 		}
 		if n < tt.least || n > tt.most || lists[0] != lists[1] {
-			t.Errorf("step %d: %d of 1000 users, want %d to %d; replicas agree: %t", tt.step, n, tt.least, tt.most, lists[0] == lists[1])
+			t.Errorf("step %d: %d of 1000 users, want %d to %d; replicas agree: %t", tt.step, n, tt.least, tt.most,
+				lists[0] == lists[1])
 		}
 		before = lists[0]
 	}
@@ -107,8 +116,9 @@ func TestSampleOfRequests(t *testing.T) {
 	got := new(judgements)
 	l, a := start(t, candidate.Config{Recorder: got}), new(limiter.Answer)
 	l.UseRules(load(t, sampleLive+"  - {key: ip, rate_limit: {unit: hour, requests_per_unit: 1}}\n"))
-	l.UseCandidate(candidate.Rules{Set: load(t, sampleNext+"  - {key: ip, rate_limit: {unit: hour, requests_per_unit: 2}}\n"+
-		"  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 1, hold: 10s, hold_id: id}}\n")})
+	l.UseCandidate(candidate.Rules{Set: load(t,
+		sampleNext+"  - {key: ip, rate_limit: {unit: hour, requests_per_unit: 2}}\n"+
+			"  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 1, hold: 10s, hold_id: id}}\n")})
 	l.SetSampleStep(8)
 	list := sampled(t, l, got)
 	in, out := -1, -1
@@ -183,8 +193,9 @@ func TestAdjustSample(t *testing.T) {
 			}
 		}
 		step("no calls", 0, 1)
-		step("few calls", 190, 1)                 // 1.9 ms of a second
-		step("all calls need a hit", 5000, 0.324) // 13 steps: 10 µs of 10.55 are more than half; 3.24 µs and 0.2 for judging are seven tenths of half.
+		step("few calls", 190, 1) // 1.9 ms of a second
+		// 13 steps: 10 µs of 10.55 are more than half; 3.24 µs and 0.2 for judging are seven tenths of half.
+		step("all calls need a hit", 5000, 0.324)
 		step("a sample needs few", 5000, 0.324)
 		replicas[1].UseRules(load(t, sampleLive))
 		step("a reload", 0, 0.324)

@@ -32,8 +32,12 @@ func TestRead(t *testing.T) {
 			{t.Context(), func() (int, error) { return 7, nil }, 7, "", 0, 0},
 			{t.Context(), func() (int, error) { return 0, failed }, 0, "failed", 0, 0},
 			{t.Context(), func() (int, error) { time.Sleep(9 * time.Second); return 7, nil }, 7, "", 9 * time.Second, 0},
-			{t.Context(), func() (int, error) { time.Sleep(11 * time.Second); return 7, nil }, 0, "not read within 10s: check the file system (NFS, FUSE)", 10 * time.Second, 1},
-			{t.Context(), func() (int, error) { time.Sleep(2 * time.Second); return 7, nil }, 7, "", 2 * time.Second, 0}, // that one has returned
+			{
+				t.Context(), func() (int, error) { time.Sleep(11 * time.Second); return 7, nil }, 0,
+				"not read within 10s: check the file system (NFS, FUSE)", 10 * time.Second, 1,
+			},
+			// that one has returned
+			{t.Context(), func() (int, error) { time.Sleep(2 * time.Second); return 7, nil }, 7, "", 2 * time.Second, 0},
 			{short, slow, 0, "context deadline exceeded", 0, 1},
 			{t.Context(), slow, 0, "not read within 10s: check the file system (NFS, FUSE)", 10 * time.Second, 2},
 			{t.Context(), slow, 0, "not read within 10s: check the file system (NFS, FUSE)", 10 * time.Second, 3},
@@ -42,7 +46,8 @@ func TestRead(t *testing.T) {
 		} {
 			before := time.Now()
 			value, err := Read(tt.ctx, &r, tt.f)
-			if took := time.Since(before); value != tt.value || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err || took != tt.took {
+			if took := time.Since(before); value != tt.value || (err == nil) != (tt.err == "") ||
+				err != nil && err.Error() != tt.err || took != tt.took {
 				t.Errorf("%d: %d, %v after %v; want %d, %s after %v", i, value, err, took, tt.value, tt.err, tt.took)
 			}
 			synctest.Wait()

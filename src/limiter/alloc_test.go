@@ -43,7 +43,8 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, check); n > 0 {
 			t.Errorf("%v allocations per request with enforce_percent", n)
 		}
-		l.UseRules(load(t, "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n"))
+		l.UseRules(load(t, "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, "+
+			"15]}}}}}}\n"))
 		req = parse("user=alex,trade= user=eve,look=x")
 		req.Domain = []byte("test")
 		check()
@@ -81,7 +82,10 @@ func TestLargeChecksDoNotAllocate(t *testing.T) {
 // A Many reuses its memory for other requests and another number of them.
 func TestCheckManyDoesNotAllocate(t *testing.T) {
 	l, m := start(t, limiter.Config{}), new(limiter.Many)
-	requests := []*limiter.Request{parse("ip=1_2 path=/pay,user=x file=/f/1"), parse("ip=1"), parse("premium=x ip=2"), parse("nobody=1")}
+	requests := []*limiter.Request{
+		parse("ip=1_2 path=/pay,user=x file=/f/1"), parse("ip=1"), parse("premium=x ip=2"),
+		parse("nobody=1"),
+	}
 	size := 256
 	check := func() {
 		for i := range size {

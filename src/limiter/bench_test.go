@@ -32,7 +32,8 @@ const enforcedRule = `
 func wildcardRules() string {
 	var b strings.Builder
 	for i := range 100 {
-		fmt.Fprintf(&b, "  - {key: wild, value: \"/%d/*/end\", rate_limit: {unit: minute, requests_per_unit: 1000000000}}\n", i)
+		fmt.Fprintf(&b, "  - {key: wild, value: \"/%d/*/end\", rate_limit: {unit: minute, requests_per_unit: 1000000000}}\n",
+			i)
 	}
 	return b.String()
 }
@@ -141,7 +142,8 @@ func BenchmarkCheckDomains(b *testing.B) {
 // BenchmarkCheckHolds opens a hold and releases it: two requests.
 func BenchmarkCheckHolds(b *testing.B) {
 	l := start(b, limiter.Config{})
-	l.UseRules(load(b, "domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 1000, hold: 1s, hold_id: id}}]"))
+	l.UseRules(load(b, "domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_per_unit: "+
+		"1000, hold: 1s, hold_id: id}}]"))
 	take, release, a := parse("user=x,id=0"), parse("user=x,id=0,hold=release"), new(limiter.Answer)
 	take.Now, release.Now = time.Time{}, time.Time{}
 	id := make([]byte, 8)

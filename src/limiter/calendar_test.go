@@ -45,7 +45,8 @@ descriptors:
 			t.Errorf("the month resets in %v, want 24h", got)
 		}
 	}
-	if err := l.Check(t.Context(), req, &a); err != nil || !a.Over || a.Statuses[0].Charges[1].Verdict.RetryAfter != 24*time.Hour {
+	if err := l.Check(t.Context(), req, &a); err != nil || !a.Over ||
+		a.Statuses[0].Charges[1].Verdict.RetryAfter != 24*time.Hour {
 		t.Errorf("over %t, %+v, %v", a.Over, a.Statuses[0].Charges, err)
 	}
 	if b, err := l.CounterHits(req, &a, 0); err != nil || len(b.Hits) != 2 {

@@ -12,7 +12,10 @@ import (
 
 // callerRequest asks for amount units of a limit of two at once, one back each second.
 func callerRequest(limit *algorithm.Limit, name string, amount uint64) limiter.Request {
-	d := limiter.Descriptor{Entries: []rules.Entry{{Key: []byte("key"), Value: []byte(name)}}, HasAmount: true, Amount: amount}
+	d := limiter.Descriptor{
+		Entries: []rules.Entry{{Key: []byte("key"), Value: []byte(name)}}, HasAmount: true,
+		Amount: amount,
+	}
 	return limiter.Request{Domain: []byte("caller"), Descriptors: []limiter.Descriptor{d}, CallerLimit: limit}
 }
 
@@ -49,7 +52,8 @@ func TestCallerLimit(t *testing.T) {
 		{three, "a", 1, true, time.Second},
 	} {
 		it := ask(step.limit, step.name, step.amount)
-		if a := &it.Answer; it.Err != nil || a.Over != step.over || a.RetryAfter != step.retry || a.Domain != nil || string(a.Charges[0].CounterKey) != "p:caller:"+step.name {
+		if a := &it.Answer; it.Err != nil || a.Over != step.over || a.RetryAfter != step.retry || a.Domain != nil ||
+			string(a.Charges[0].CounterKey) != "p:caller:"+step.name {
 			t.Errorf("step %d: %v, over %t, retry %v, counter %s", i+1, it.Err, a.Over, a.RetryAfter, a.Charges[0].CounterKey)
 		}
 	}

@@ -117,7 +117,10 @@ func TestWhatBinds(t *testing.T) {
 	charge := func(kind algorithm.Kind, remaining uint64, wait, reset time.Duration, over bool) limiter.Charge {
 		return limiter.Charge{
 			Rule: &rules.Rule{Limit: algorithm.Limit{Kind: kind}}, Over: over,
-			Verdict: backend.Verdict{Outcome: algorithm.Outcome{Over: over || wait != 0, Remaining: remaining, RetryAfter: wait, ResetAfter: reset}},
+			Verdict: backend.Verdict{Outcome: algorithm.Outcome{
+				Over: over || wait != 0, Remaining: remaining, RetryAfter: wait,
+				ResetAfter: reset,
+			}},
 		}
 	}
 	canary := func(c limiter.Charge) limiter.Charge {
@@ -132,22 +135,53 @@ func TestWhatBinds(t *testing.T) {
 		wait, until time.Duration
 	}{
 		{"nothing", nil, -1, 0, 0},
-		{"none that is passed over", []limiter.Charge{canary(charge(gcra, 0, second, second, false)), charge(gcra, 3, 0, 2*second, false)}, 1, 0, 2 * second},
+		{"none that is passed over", []limiter.Charge{
+			canary(charge(gcra, 0, second, second, false)),
+			charge(gcra, 3, 0, 2*second, false),
+		}, 1, 0, 2 * second},
 		{"nothing else", []limiter.Charge{canary(charge(gcra, 0, second, second, false))}, -1, 0, 0},
-		{"the fewest remaining", []limiter.Charge{charge(gcra, 3, 0, 9*second, false), charge(gcra, 2, 0, second, false)}, 1, 0, 9 * second},
-		{"the first of equals", []limiter.Charge{charge(gcra, 2, 0, second, false), charge(gcra, 2, 0, 2*second, false)}, 0, 0, 2 * second},
-		{"refusing before remaining", []limiter.Charge{charge(gcra, 0, 0, 90*second, false), charge(gcra, 0, second, 9*second, true)}, 1, second, second},
-		{"the longest wait", []limiter.Charge{charge(gcra, 0, 2*second, 2*second, true), charge(gcra, 0, 3*second, 3*second, true), charge(gcra, 0, second, 99*second, true)}, 1, 3 * second, 3 * second},
-		{"never is the longest", []limiter.Charge{charge(gcra, 0, 90*second, 90*second, true), charge(gcra, 0, never, second, true)}, 1, never, 90 * second},
-		{"a shadow that is over binds and does not refuse", []limiter.Charge{charge(gcra, 1, 0, second, false), charge(gcra, 0, 5*second, 7*second, false)}, 1, 0, 7 * second},
+		{
+			"the fewest remaining",
+			[]limiter.Charge{charge(gcra, 3, 0, 9*second, false), charge(gcra, 2, 0, second, false)},
+			1,
+			0, 9 * second,
+		},
+		{
+			"the first of equals",
+			[]limiter.Charge{charge(gcra, 2, 0, second, false), charge(gcra, 2, 0, 2*second, false)},
+			0,
+			0, 2 * second,
+		},
+		{"refusing before remaining", []limiter.Charge{
+			charge(gcra, 0, 0, 90*second, false),
+			charge(gcra, 0, second, 9*second, true),
+		}, 1, second, second},
+		{"the longest wait", []limiter.Charge{
+			charge(gcra, 0, 2*second, 2*second, true),
+			charge(gcra, 0, 3*second, 3*second, true), charge(gcra, 0, second, 99*second, true),
+		}, 1, 3 * second, 3 * second},
+		{"never is the longest", []limiter.Charge{
+			charge(gcra, 0, 90*second, 90*second, true),
+			charge(gcra, 0, never, second, true),
+		}, 1, never, 90 * second},
+		{
+			"a shadow that is over binds and does not refuse",
+			[]limiter.Charge{charge(gcra, 1, 0, second, false), charge(gcra, 0, 5*second, 7*second, false)},
+			1, 0, 7 * second,
+		},
 		{"microseconds", []limiter.Charge{charge(gcra, 1, 0, second+1, false)}, 0, 0, second + time.Microsecond},
-		{"seconds of fixed windows", []limiter.Charge{charge(fixed, 1, 0, second+1, false), charge(gcra, 5, 0, second+1, false)}, 0, 0, 2 * second},
+		{"seconds of fixed windows", []limiter.Charge{
+			charge(fixed, 1, 0, second+1, false),
+			charge(gcra, 5, 0, second+1, false),
+		}, 0, 0, 2 * second},
 	} {
 		st := limiter.Status{Charges: tt.charges}
 		limiter.Summarize(&st)
-		binding := slices.IndexFunc(tt.charges, func(c limiter.Charge) bool { return st.BindingCharge != nil && c.Rule == st.BindingCharge.Rule })
+		binding := slices.IndexFunc(tt.charges,
+			func(c limiter.Charge) bool { return st.BindingCharge != nil && c.Rule == st.BindingCharge.Rule })
 		if binding != tt.binding || st.RetryAfter != tt.wait || st.ResetAfter != tt.until {
-			t.Errorf("%s: binding %d, wait %v, until %v; want %d, %v, %v", tt.name, binding, st.RetryAfter, st.ResetAfter, tt.binding, tt.wait, tt.until)
+			t.Errorf("%s: binding %d, wait %v, until %v; want %d, %v, %v", tt.name, binding, st.RetryAfter, st.ResetAfter,
+				tt.binding, tt.wait, tt.until)
 		}
 	}
 }
@@ -173,9 +207,21 @@ func TestRetryAfter(t *testing.T) {
 		{"never is the longest", []limiter.Status{over(7 * second), over(never)}, true, never},
 		{"a quota that is over is like any other", []limiter.Status{ok, quota(over(5 * second)), quota(ok)}, false, 0},
 		{"all quotas over", []limiter.Status{quota(over(3 * second)), quota(over(5 * second))}, true, 3 * second},
-		{"a quota that is over beside one that is not", []limiter.Status{over(8 * second), quota(over(900 * second)), quota(ok)}, true, 8 * second},
-		{"a quota that never passes beside one that does", []limiter.Status{over(8 * second), quota(over(never)), quota(ok)}, true, 8 * second},
-		{"all quotas over and another limit", []limiter.Status{over(8 * second), quota(over(900 * second)), quota(over(never))}, true, 900 * second},
+		{
+			"a quota that is over beside one that is not",
+			[]limiter.Status{over(8 * second), quota(over(900 * second)), quota(ok)},
+			true, 8 * second,
+		},
+		{
+			"a quota that never passes beside one that does",
+			[]limiter.Status{over(8 * second), quota(over(never)), quota(ok)},
+			true, 8 * second,
+		},
+		{
+			"all quotas over and another limit",
+			[]limiter.Status{over(8 * second), quota(over(900 * second)), quota(over(never))},
+			true, 900 * second,
+		},
 		{"quotas that never pass", []limiter.Status{quota(over(never)), quota(over(never))}, true, never},
 	} {
 		a := limiter.Answer{Statuses: tt.statuses}
@@ -197,7 +243,10 @@ func TestFallback(t *testing.T) {
 	}{
 		{nil, backend.FallbackError},
 		{[]limiter.Charge{charge(backend.FallbackAllow, true), charge(backend.FallbackError, false)}, backend.FallbackError},
-		{[]limiter.Charge{charge(backend.FallbackAllow, true), charge(backend.FallbackLocal, false), charge(backend.FallbackDeny, false)}, backend.FallbackLocal},
+		{[]limiter.Charge{
+			charge(backend.FallbackAllow, true), charge(backend.FallbackLocal, false),
+			charge(backend.FallbackDeny, false),
+		}, backend.FallbackLocal},
 	} {
 		st := limiter.Status{Charges: tt.charges}
 		limiter.Summarize(&st)

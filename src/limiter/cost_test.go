@@ -35,13 +35,25 @@ func costs() []cost {
 	return []cost{
 		{name: "descriptors", size: 100, make: descriptors(func(i int) string { return fmt.Sprint(i) })},
 		{name: "descriptors on one counter", size: 100, make: descriptors(func(int) string { return "x" })},
-		{name: "all-or-nothing descriptors", size: 100, cfg: all, make: descriptors(func(i int) string { return fmt.Sprint(i) })},
-		{name: "all-or-nothing descriptors on one counter", size: 100, cfg: all, make: descriptors(func(int) string { return "x" })},
+		{
+			name: "all-or-nothing descriptors", size: 100, cfg: all,
+			make: descriptors(func(i int) string { return fmt.Sprint(i) }),
+		},
+		{
+			name: "all-or-nothing descriptors on one counter", size: 100, cfg: all,
+			make: descriptors(func(int) string { return "x" }),
+		},
 		{name: "descriptors behind the over-limit cache", size: 100, cache: true, make: refused},
 		{name: "all-or-nothing descriptors behind the over-limit cache", size: 100, cfg: all, cache: true, make: refused},
 		{name: "requests of a batch", size: 100, many: true, make: descriptors(func(i int) string { return fmt.Sprint(i) })},
-		{name: "all-or-nothing requests of a batch on one counter", size: 100, cfg: all, many: true, make: descriptors(func(int) string { return "x" })},
-		{name: "requests of a batch behind the over-limit cache", size: 100, cfg: all, cache: true, many: true, make: refused},
+		{
+			name: "all-or-nothing requests of a batch on one counter", size: 100, cfg: all, many: true,
+			make: descriptors(func(int) string { return "x" }),
+		},
+		{
+			name: "requests of a batch behind the over-limit cache", size: 100, cfg: all, cache: true, many: true,
+			make: refused,
+		},
 		{name: "limits", size: 12, make: func(n int) (string, *limiter.Request) { return limits(n), parse("k=x") }},
 		{name: "all-or-nothing limits", size: 12, make: func(n int) (string, *limiter.Request) {
 			text := strings.ReplaceAll(limits(n), "- key", "- on_reject: none\n    key")
@@ -89,7 +101,8 @@ func refused(n int) (string, *limiter.Request) {
 	for i := range n / 2 {
 		fmt.Fprintf(&b, "k=%d k=%d- ", i, i/2)
 	}
-	return "descriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, algorithm: fixed_window}}", parse(b.String())
+	return "descriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, algorithm: fixed_window}}",
+		parse(b.String())
 }
 
 // limits are those of one descriptor.
@@ -222,11 +235,16 @@ func BenchmarkNeighbour(b *testing.B) {
 		limits string
 	}{
 		{"sliding windows", limiter.Config{}, "      - {unit: minute, requests_per_unit: 1000, algorithm: sliding_window}\n"},
-		{"groups of 20000", limiter.Config{ChargeAllOrNothing: true}, strings.SplitAfterN(limits(20), "rate_limits:\n", 2)[1]},
+		{
+			"groups of 20000",
+			limiter.Config{ChargeAllOrNothing: true},
+			strings.SplitAfterN(limits(20), "rate_limits:\n", 2)[1],
+		},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			c := cost{cfg: tt.cfg, make: func(int) (string, *limiter.Request) {
-				return "descriptors:\n  - {key: alone, " + perMinute + "}\n  - key: k\n    rate_limits:\n" + tt.limits, parse("alone=x")
+				return "descriptors:\n  - {key: alone, " + perMinute + "}\n  - key: k\n    rate_limits:\n" + tt.limits,
+					parse("alone=x")
 			}}
 			l, alone := c.open(b, 1)
 			done, stopped := make(chan struct{}), make(chan struct{})

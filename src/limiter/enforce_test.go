@@ -111,7 +111,8 @@ func TestEnforcePercent(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := brief(&a); got != tt.ask[i+1] || dry.Over != a.Over {
-				t.Errorf("%s: request %d, %s:\n got %s\nwant %s; a dry run is over: %t", tt.name, i/2+1, tt.ask[i], got, tt.ask[i+1], dry.Over)
+				t.Errorf("%s: request %d, %s:\n got %s\nwant %s; a dry run is over: %t", tt.name, i/2+1, tt.ask[i], got,
+					tt.ask[i+1], dry.Over)
 			}
 		}
 	}
@@ -174,7 +175,8 @@ func TestUnenforcedWithoutStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := brief(&a); got != step.want || a.Charges[0].Verdict.Cached != step.cached {
-			t.Errorf("step %d, %s: %s, from the cache %t; want %s and %t", i, step.ask, got, a.Charges[0].Verdict.Cached, step.want, step.cached)
+			t.Errorf("step %d, %s: %s, from the cache %t; want %s and %t", i, step.ask, got, a.Charges[0].Verdict.Cached,
+				step.want, step.cached)
 		}
 	}
 }
@@ -186,7 +188,10 @@ func TestUnenforcedIsCounted(t *testing.T) {
 	l, set := start(t, limiter.Config{Recorders: []limiter.Recorder{counters}}), load(t, enforceRules)
 	counters.UseRules(set)
 	l.UseRules(set)
-	for _, ask := range []string{"user=user-0", "user=user-0", "user=user-0", "user=user-1", "user=user-1", "user=user-0:1-", "none=x:2"} {
+	for _, ask := range []string{
+		"user=user-0", "user=user-0", "user=user-0", "user=user-1", "user=user-1",
+		"user=user-0:1-", "none=x:2",
+	} {
 		if err := l.Check(t.Context(), parse(ask), new(limiter.Answer)); err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +209,8 @@ func TestUnenforcedIsCounted(t *testing.T) {
 	}
 	for name, want := range map[string]int64{
 		"unenforced_decisions_total user": 3, "unenforced_decisions_total none": 1,
-		"decisions_total user outcome near": 2, "decisions_total user outcome shadow": 2, "decisions_total user outcome over": 1,
+		"decisions_total user outcome near": 2, "decisions_total user outcome shadow": 2,
+		"decisions_total user outcome over":     1,
 		"decisions_total user outcome refunded": 1, "decisions_total none outcome shadow": 1,
 		"d.user.over_limit": 3, "d.user.shadow_mode": 2,
 	} {

@@ -144,9 +144,15 @@ func TestHolds(t *testing.T) {
 func TestInvalidHolds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ rules, request, want string }{
-		{heldRules, "user=al", "bad request: descriptor 0: rule d.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
-		{heldRules, "plain=x both=x", "bad request: descriptor 1: rule d.both: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
-		{heldList, "plan=p,call=7,hold=keep", "bad request: descriptor 0: rule d.plan_*: hold=keep is unknown: send hold=settle or hold=release, or no such entry to take a hold"},
+		{heldRules, "user=al", "bad request: descriptor 0: rule d.user: the entry id, which names the hold, is missing or " +
+			"empty: send id=<an id of the call>"},
+		{heldRules, "plain=x both=x", "bad request: descriptor 1: rule d.both: the entry id, which names the hold, is " +
+			"missing or empty: send id=<an id of the call>"},
+		{
+			heldList, "plan=p,call=7,hold=keep",
+			"bad request: descriptor 0: rule d.plan_*: hold=keep is unknown: send hold=settle or hold=release, or no such " +
+				"entry to take a hold",
+		},
 	} {
 		l := start(t, limiter.Config{})
 		l.UseRules(load(t, tt.rules))
@@ -160,7 +166,8 @@ func TestInvalidHolds(t *testing.T) {
 		if err := items[1].Err; !errors.Is(err, limiter.ErrInvalidRequest) || err.Error() != tt.want {
 			t.Errorf("%s:\n got %v\nwant %s", tt.request, err, tt.want)
 		}
-		if got := chargesText(&items[2].Answer); items[0].Err != nil || items[2].Err != nil || !strings.HasPrefix(got, "charge 2/") {
+		if got := chargesText(&items[2].Answer); items[0].Err != nil || items[2].Err != nil ||
+			!strings.HasPrefix(got, "charge 2/") {
 			t.Errorf("beside %s: errors %v and %v, charges %s", tt.request, items[0].Err, items[2].Err, got)
 		}
 	}
@@ -209,7 +216,8 @@ func TestRequestsThatIgnoreHolds(t *testing.T) {
 			t.Errorf("dry run of %s: %s %v", request, brief(&a), err)
 		}
 		batch, err := l.CounterHits(req, &a, 3)
-		if err != nil || len(batch.Hits) != 1 || batch.Hits[0].Op != algorithm.Force || batch.Hits[0].HoldID != (algorithm.HoldID{}) {
+		if err != nil || len(batch.Hits) != 1 || batch.Hits[0].Op != algorithm.Force ||
+			batch.Hits[0].HoldID != (algorithm.HoldID{}) {
 			t.Errorf("counter hits of %s: %+v %v", request, batch, err)
 		}
 	}
@@ -240,7 +248,8 @@ func TestTimesOfHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a.RetryAfter != tt.retry || a.Statuses[0].ResetAfter != tt.reset {
-			t.Errorf("%s: retry after %v, reset after %v; want %v, %v", tt.request, a.RetryAfter, a.Statuses[0].ResetAfter, tt.retry, tt.reset)
+			t.Errorf("%s: retry after %v, reset after %v; want %v, %v", tt.request, a.RetryAfter, a.Statuses[0].ResetAfter,
+				tt.retry, tt.reset)
 		}
 	}
 }

@@ -112,7 +112,8 @@ func brief(a *limiter.Answer) string {
 		case st.BindingCharge == nil:
 			parts = append(parts, "-")
 		default:
-			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.BindingCharge.Verdict.Remaining, st.BindingCharge.Limit.Requests))
+			parts = append(parts, fmt.Sprintf("%s %d/%d", word[st.Over], st.BindingCharge.Verdict.Remaining,
+				st.BindingCharge.Limit.Requests))
 		}
 	}
 	return word[a.Over] + ": " + strings.Join(parts, ", ")
@@ -238,10 +239,15 @@ func TestRequestLimit(t *testing.T) {
 	}{
 		{"nobody=1", rules.Rate{Requests: 1, Unit: rules.UnitHour, UnitMultiplier: 1}, "ok: ok 0/1"},
 		{"nobody=1", rules.Rate{Requests: 1, Unit: rules.UnitHour, UnitMultiplier: 1}, "over: over 0/1"},
-		{"ip=1", rules.Rate{Requests: 9, Unit: rules.UnitMinute, UnitMultiplier: 1}, "ok: ok 8/9"},   // instead of the rule
-		{"ip=1:0", rules.Rate{Requests: 2, Unit: rules.UnitMinute, UnitMultiplier: 1}, "ok: ok 1/2"}, // whose counter it shares
+		{"ip=1", rules.Rate{Requests: 9, Unit: rules.UnitMinute, UnitMultiplier: 1}, "ok: ok 8/9"}, // instead of the rule
+		// whose counter it shares
+		{"ip=1:0", rules.Rate{Requests: 2, Unit: rules.UnitMinute, UnitMultiplier: 1}, "ok: ok 1/2"},
 		{"staff=1", rules.Rate{Requests: 0, Unit: rules.UnitWeek, UnitMultiplier: 1}, "over: over 0/0"},
-		{"trial=1 trial=1 trial=1", rules.Rate{Requests: 2, Unit: rules.UnitYear, UnitMultiplier: 1}, "over: ok 1/2, ok 0/2, over 0/2"},
+		{
+			"trial=1 trial=1 trial=1",
+			rules.Rate{Requests: 2, Unit: rules.UnitYear, UnitMultiplier: 1},
+			"over: ok 1/2, ok 0/2, over 0/2",
+		},
 		{"a=1", rules.Rate{Requests: 2, Unit: rules.UnitMinute, UnitMultiplier: 30}, "ok: ok 1/2"},
 	} {
 		a, err := ask(tt.ask, tt.q)
@@ -259,7 +265,8 @@ func TestRequestLimit(t *testing.T) {
 		{Requests: 1, Unit: rules.UnitYear, UnitMultiplier: 101},
 		{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: math.MaxUint32},
 	} {
-		if _, err := ask("ip=1 nobody=2", bad); !errors.Is(err, limiter.ErrInvalidRequest) || !strings.Contains(err.Error(), "descriptor 0") {
+		if _, err := ask("ip=1 nobody=2", bad); !errors.Is(err, limiter.ErrInvalidRequest) ||
+			!strings.Contains(err.Error(), "descriptor 0") {
 			t.Errorf("%+v: got %v", bad, err)
 		}
 	}
@@ -279,7 +286,10 @@ func TestErrors(t *testing.T) {
 		{"no domain", l, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrInvalidRequest},
 		{"no descriptors", l, limiter.Request{Domain: good.Domain}, limiter.ErrInvalidRequest},
 		{"too many descriptors", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrRequestTooLarge},
-		{"too large is a bad request", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)), limiter.ErrInvalidRequest},
+		{
+			"too large is a bad request", l, *parse(strings.Repeat("ip=1 ", limiter.MaxDescriptors+1)),
+			limiter.ErrInvalidRequest,
+		},
 		{"more than configured", small, *parse("ip=1 ip=2 ip=3"), limiter.ErrRequestTooLarge},
 		{"as many as configured", small, *parse("ip=1 ip=2"), nil},
 		{"no domain and no rules", empty, limiter.Request{Descriptors: good.Descriptors}, limiter.ErrInvalidRequest},
@@ -381,7 +391,8 @@ func TestEscapedKeysAreApart(t *testing.T) {
 		l := start(t, limiter.Config{EscapeKeys: escape})
 		req, a := parse("a=x_b_y a=x,b=y"), new(limiter.Answer)
 		for i := range req.Descriptors {
-			req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Rate{Requests: 1, Unit: rules.UnitHour, UnitMultiplier: 1}
+			req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true,
+				rules.Rate{Requests: 1, Unit: rules.UnitHour, UnitMultiplier: 1}
 		}
 		if err := l.Check(t.Context(), req, a); err != nil {
 			t.Fatal(err)
@@ -400,7 +411,8 @@ func TestGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		hits := s.batches[0]
-		if together := hits[0].GroupID == hits[1].GroupID && hits[1].GroupID == hits[2].GroupID; together != allOrNothing || hits[1].Atomic != allOrNothing {
+		if together := hits[0].GroupID == hits[1].GroupID && hits[1].GroupID == hits[2].GroupID; together != allOrNothing ||
+			hits[1].Atomic != allOrNothing {
 			t.Errorf("all or nothing %t: got %+v", allOrNothing, hits)
 		}
 		if hits[0].NoVeto || !hits[1].NoVeto {
@@ -460,7 +472,8 @@ func TestLargeRequests(t *testing.T) {
 		req := parse(strings.Repeat("trial=x ", limiter.MaxDescriptors))
 		for i := range req.Descriptors {
 			if i%2 == 0 {
-				req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true, rules.Rate{Requests: 1 << 30, Unit: rules.UnitYear, UnitMultiplier: 1}
+				req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true,
+					rules.Rate{Requests: 1 << 30, Unit: rules.UnitYear, UnitMultiplier: 1}
 			}
 		}
 		if err := l.Check(t.Context(), req, &a); err != nil || len(a.Statuses) != limiter.MaxDescriptors {

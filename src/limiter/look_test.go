@@ -128,7 +128,8 @@ func TestLookErrors(t *testing.T) {
 	s.err = errors.New("connection refused")
 	counted := &recorder{}
 	l := start(t, limiter.Config{Backend: s, Recorders: []limiter.Recorder{counted}})
-	if err := l.DryRun(t.Context(), parse("ip=1"), new(limiter.Answer)); !errors.Is(err, limiter.ErrStoreFailed) || !errors.Is(err, s.err) {
+	if err := l.DryRun(t.Context(), parse("ip=1"), new(limiter.Answer)); !errors.Is(err, limiter.ErrStoreFailed) ||
+		!errors.Is(err, s.err) {
 		t.Errorf("got %v", err)
 	}
 	if counted.n != 0 {

@@ -57,7 +57,12 @@ func TestManyIsOneCall(t *testing.T) {
 		want string // want has the number of each hit's group.
 	}{
 		{"a group for each hit", limiter.Config{}, []string{"ip=1 ip=2", "ip=1", "nobody=1", "ip=3"}, "0 1 2 3"},
-		{"all or nothing", limiter.Config{ChargeAllOrNothing: true}, []string{"ip=1 ip=2", "ip=1 ip=2", "nobody=1", "ip=3"}, "0 0 1 1 2"},
+		{
+			"all or nothing",
+			limiter.Config{ChargeAllOrNothing: true},
+			[]string{"ip=1 ip=2", "ip=1 ip=2", "nobody=1", "ip=3"},
+			"0 0 1 1 2",
+		},
 		{"an invalid request", limiter.Config{ChargeAllOrNothing: true}, []string{"ip=1", "", "ip=2"}, "0 1"},
 		{"nothing to count", limiter.Config{}, []string{"nobody=1", "staff=1"}, ""},
 	} {
@@ -163,7 +168,8 @@ func TestManyReset(t *testing.T) {
 	for i, small := range []bool{true, false, false} {
 		item := m.Add()
 		a, kept := &item.Answer, item.Request.Descriptors
-		if len(kept)+len(a.Statuses)+len(a.Charges)+len(item.Request.Domain) > 0 || item.Err != nil || a.RuleSet != nil || a.Domain != nil {
+		if len(kept)+len(a.Statuses)+len(a.Charges)+len(item.Request.Domain) > 0 || item.Err != nil || a.RuleSet != nil ||
+			a.Domain != nil {
 			t.Errorf("item %d: %+v", i, item)
 		}
 		if (cap(kept) > 0) != small || (cap(a.Charges) > 0) != small {
@@ -191,7 +197,8 @@ func describe(a *limiter.Answer) string {
 				c.Rule, c.Limit, *c.Algorithm, c.CounterKey, c.RequestedAmount, c.Over, c.IsCanary, c.Verdict)
 		}
 		fmt.Fprintf(&b, " over %t of %p quota %t %d %v binding %d retry %v reset %v failed %t %v\n",
-			st.Over, st.Rule, st.InQuotaMode, st.Amount, st.Op, binding, st.RetryAfter, st.ResetAfter, st.StoreFailed, st.Fallback)
+			st.Over, st.Rule, st.InQuotaMode, st.Amount, st.Op, binding, st.RetryAfter, st.ResetAfter, st.StoreFailed,
+			st.Fallback)
 	}
 	return b.String()
 }
@@ -207,7 +214,10 @@ func (r *transcript) Record(req *limiter.Request, a *limiter.Answer) {
 func manyRules(tb testing.TB) *rules.Set {
 	tb.Helper()
 	named := func(name, text string) filerules.File {
-		return filerules.File{Name: name + ".yaml", Data: []byte(strings.Replace(text, "domain: d\n", "domain: "+name+"\n", 1))}
+		return filerules.File{
+			Name: name + ".yaml",
+			Data: []byte(strings.Replace(text, "domain: d\n", "domain: "+name+"\n", 1)),
+		}
 	}
 	const algorithms = `domain: d
 descriptors:
@@ -231,13 +241,20 @@ var questions = map[string][]string{
 		"file=/f/1", "file=/f/2", "premium=x", "nobody=x", "ip=1:0", "ip=2:2", "ip=1-", "ip=2:2-", "silver=a-", "gold=a:0",
 	},
 	"charges": {
-		"login=a", "login=a:2", "login=lost", "all=a", "all=a:2", "all=a-", "all=b:0", "trial=a", "user=a", "user=a,action=trade",
+		"login=a", "login=a:2", "login=lost", "all=a", "all=a:2", "all=a-", "all=b:0", "trial=a", "user=a",
+		"user=a,action=trade",
 		"user=a,action=look", "user=a,action=free", "premium=x", "user=a-",
 	},
-	"list":       {"m=GET,ip=1", "ip=1,x=y,m=GET", "m=GET,ip=2", "staff=1", "both=1", "both=lost", "both=1-", "trial=1", "banned=yes", "premium=x", "five=1"},
-	"algorithms": {"gcra=a", "gcra=a:2", "gcra=a-", "log=a", "log=a:2", "log=a:0", "log=a-", "estimate=a", "estimate=a:2", "estimate=lost"},
-	"unknown":    {"ip=1", "x=y"},
-	"":           {"ip=1"},
+	"list": {
+		"m=GET,ip=1", "ip=1,x=y,m=GET", "m=GET,ip=2", "staff=1", "both=1", "both=lost", "both=1-", "trial=1",
+		"banned=yes", "premium=x", "five=1",
+	},
+	"algorithms": {
+		"gcra=a", "gcra=a:2", "gcra=a-", "log=a", "log=a:2", "log=a:0", "log=a-", "estimate=a", "estimate=a:2",
+		"estimate=lost",
+	},
+	"unknown": {"ip=1", "x=y"},
+	"":        {"ip=1"},
 }
 
 // randomRequest returns a request that is invalid now and then.

@@ -43,7 +43,8 @@ rules:
 `
 
 func TestOrderedLists(t *testing.T) {
-	const withDefault = orderedRules + "  - {match: {}, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	const withDefault = orderedRules + "  - {match: {}, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: " +
+		"1}}\n"
 	for _, tt := range []struct {
 		name, rules string
 		cfg         limiter.Config
@@ -140,9 +141,11 @@ func TestOrderedCharges(t *testing.T) {
 func listOf(n int, pattern string) string {
 	text := "domain: d\nrules:\n"
 	for i := range n {
-		text += fmt.Sprintf("  - {match: {method: GET, path: \""+pattern+"\"}, per: [ip], rate_limit: {algorithm: first_hit_window, unit: hour, requests_per_unit: 1000000000}}\n", i)
+		text += fmt.Sprintf("  - {match: {method: GET, path: \""+pattern+"\"}, per: [ip], rate_limit: {algorithm: "+
+			"first_hit_window, unit: hour, requests_per_unit: 1000000000}}\n", i)
 	}
-	return text + "  - {match: {}, per: [ip], rate_limit: {algorithm: first_hit_window, unit: hour, requests_per_unit: 1000000000}}\n"
+	return text + "  - {match: {}, per: [ip], rate_limit: {algorithm: first_hit_window, unit: hour, requests_per_unit: " +
+		"1000000000}}\n"
 }
 
 // BenchmarkOrdered is a whole decision by an ordered list, over memory, of which

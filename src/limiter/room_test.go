@@ -15,7 +15,8 @@ import (
 // The charges of a request are counted before memory for them is allocated, so that none of it becomes garbage by
 // growing.
 func TestChargesAreAllocatedOnce(t *testing.T) {
-	const perDescriptor, perCharge = 20, unsafe.Sizeof(limiter.Charge{}) + unsafe.Sizeof(backend.Hit{}) + unsafe.Sizeof(backend.Verdict{})
+	const perDescriptor, perCharge = 20,
+		unsafe.Sizeof(limiter.Charge{}) + unsafe.Sizeof(backend.Hit{}) + unsafe.Sizeof(backend.Verdict{})
 	for _, together := range []bool{false, true} {
 		c := cost{cfg: limiter.Config{ChargeAllOrNothing: together}, make: func(n int) (string, *limiter.Request) {
 			_, req := descriptors(func(i int) string { return fmt.Sprint("user-", i) })(n)
@@ -40,7 +41,8 @@ func TestChargesAreAllocatedOnce(t *testing.T) {
 		got, charges := (after.TotalAlloc-before.TotalAlloc)/times, uint64(limiter.MaxDescriptors*perDescriptor)
 		// More is for keys and for statuses. The store has room for the trials of a group.
 		if most := charges * uint64(perCharge+96); got > most {
-			t.Errorf("together %t: %d bytes were allocated for %d charges of %d bytes, want at most %d", together, got, charges, perCharge, most)
+			t.Errorf("together %t: %d bytes were allocated for %d charges of %d bytes, want at most %d", together, got, charges,
+				perCharge, most)
 		}
 	}
 }

@@ -17,7 +17,8 @@ func TestCallerLimits(t *testing.T) {
 	}
 	got := &r.requestLimitStats.outcomeCounts
 	if got[OutcomeWithin].Load() != 2 || got[OutcomeOver].Load() != 1 || got[OutcomeRefunded].Load() != 1 {
-		t.Errorf("got %d within, %d over, %d refunded", got[OutcomeWithin].Load(), got[OutcomeOver].Load(), got[OutcomeRefunded].Load())
+		t.Errorf("got %d within, %d over, %d refunded", got[OutcomeWithin].Load(), got[OutcomeOver].Load(),
+			got[OutcomeRefunded].Load())
 	}
 	if n := r.unknownDomains.totalStats.outcomeCounts[OutcomeUnmatched].Load(); n != 0 {
 		t.Errorf("%d of unknown domains", n)

@@ -11,7 +11,8 @@ import (
 // TestHoldFigures checks the figures of the holds of a rule, and that only rules with holds have them.
 func TestHoldFigures(t *testing.T) {
 	t.Parallel()
-	set := load(t, "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: day, requests_per_unit: 4, hold: 30s, hold_id: id}}\n"+
+	set := load(t, "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: day, requests_per_unit: 4, hold: 30s, "+
+		"hold_id: id}}\n"+
 		"- {key: ip, rate_limit: {unit: minute, requests_per_unit: 9}}\n")
 	r := New(Config{NearRatio: 1})
 	r.UseRules(set)
@@ -22,34 +23,48 @@ func TestHoldFigures(t *testing.T) {
 		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: ask.Descriptors[:1]}, a)
 	}
 	figures := func() (list []string) {
-		for _, name := range []string{"ratelimit_decisions_total", "ratelimit_holds_opened_total", "ratelimit_holds_closed_total", "ratelimit_holds_expired_total", "ratelimit_hold_charged_units_total", "ratelimit_hold_excess_units_total"} {
+		for _, name := range []string{
+			"ratelimit_decisions_total", "ratelimit_holds_opened_total",
+			"ratelimit_holds_closed_total", "ratelimit_holds_expired_total", "ratelimit_hold_charged_units_total",
+			"ratelimit_hold_excess_units_total",
+		} {
 			for _, f := range native(r, name) {
 				list = append(list, name[len("ratelimit_"):]+" "+f)
 			}
 		}
 		return list
 	}
-	want := []string{"holds_opened_total d/user=0", "holds_closed_total d/user=0", "holds_expired_total d/user=0", "hold_charged_units_total d/user=0", "hold_excess_units_total d/user=0"}
+	want := []string{
+		"holds_opened_total d/user=0", "holds_closed_total d/user=0", "holds_expired_total d/user=0",
+		"hold_charged_units_total d/user=0", "hold_excess_units_total d/user=0",
+	}
 	if got := figures(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	record(algorithm.Charge, algorithm.Outcome{Charged: true, After: 1, HoldOpened: true})
 	record(algorithm.Charge, algorithm.Outcome{Charged: true, Before: 1, After: 1}) // Without a hold.
-	record(algorithm.Charge, algorithm.Outcome{Before: 1, After: 1})                // A repeated request is within the limit.
+	// A repeated request is within the limit.
+	record(algorithm.Charge, algorithm.Outcome{Before: 1, After: 1})
 	record(algorithm.Charge, algorithm.Outcome{Charged: true, Before: 1, After: 2, HoldOpened: true})
-	record(algorithm.Charge, algorithm.Outcome{Charged: true, After: 1, HoldOpened: true, HoldsExpired: 1, ExpiredUnits: 5})
+	record(algorithm.Charge, algorithm.Outcome{
+		Charged: true, After: 1, HoldOpened: true, HoldsExpired: 1,
+		ExpiredUnits: 5,
+	})
 	record(algorithm.Force, algorithm.Outcome{Charged: true, Before: 1, HoldClosed: true})
 	record(algorithm.Force, algorithm.Outcome{Charged: true, Before: 1, HoldExcess: 3}) // The hold has expired.
 	record(algorithm.Refund, algorithm.Outcome{})
 	want = []string{
-		"decisions_total d/user refunded=1", "decisions_total d/user settled=2", "decisions_total d/user within=5", "holds_opened_total d/user=3",
-		"holds_closed_total d/user=1", "holds_expired_total d/user=1", "hold_charged_units_total d/user=14", "hold_excess_units_total d/user=3",
+		"decisions_total d/user refunded=1", "decisions_total d/user settled=2", "decisions_total d/user within=5",
+		"holds_opened_total d/user=3",
+		"holds_closed_total d/user=1", "holds_expired_total d/user=1", "hold_charged_units_total d/user=14",
+		"hold_excess_units_total d/user=3",
 	}
 	if got := figures(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	r.ForEachHolds(func(domain, name string, h Holds) {
-		if want := (Holds{Opened: 3, Closed: 1, Expired: 1, ChargedUnits: 14, ExcessUnits: 3}); domain != "d" || name != "d.user" || h != want || h.Open() != 1 {
+		if want := (Holds{Opened: 3, Closed: 1, Expired: 1, ChargedUnits: 14, ExcessUnits: 3}); domain != "d" ||
+			name != "d.user" || h != want || h.Open() != 1 {
 			t.Errorf("%s %s: %+v, %d open", domain, name, h, h.Open())
 		}
 	})

@@ -96,7 +96,10 @@ var ask = &limiter.Request{
 func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
 	rule := set.Rules()[i]
 	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}
-	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Before: before, After: after, Over: after > uint64(rule.Requests), Charged: after > before}}
+	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{
+		Before: before, After: after,
+		Over: after > uint64(rule.Requests), Charged: after > before,
+	}}
 	return &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}}
 }
 
@@ -113,44 +116,85 @@ func TestRecord(t *testing.T) {
 	}{
 		// A limit of 10 is near from 8 on.
 		{"within", answer(set, 0, 0, 1), []string{"rate_limit.d.ip.total_hits=1", "rate_limit.d.ip.within_limit=1"}},
-		{"across near", answer(set, 0, 7, 9), []string{"rate_limit.d.ip.near_limit=1", "rate_limit.d.ip.total_hits=2", "rate_limit.d.ip.within_limit=2"}},
-		{"near", answer(set, 0, 8, 10), []string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.total_hits=2", "rate_limit.d.ip.within_limit=2"}},
-		{"across the limit", answer(set, 0, 8, 12), []string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.over_limit=2", "rate_limit.d.ip.total_hits=4"}},
-		{"across both", answer(set, 0, 0, 25), []string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.over_limit=15", "rate_limit.d.ip.total_hits=25"}},
+		{
+			"across near", answer(set, 0, 7, 9),
+			[]string{"rate_limit.d.ip.near_limit=1", "rate_limit.d.ip.total_hits=2", "rate_limit.d.ip.within_limit=2"},
+		},
+		{
+			"near", answer(set, 0, 8, 10),
+			[]string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.total_hits=2", "rate_limit.d.ip.within_limit=2"},
+		},
+		{
+			"across the limit", answer(set, 0, 8, 12),
+			[]string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.over_limit=2", "rate_limit.d.ip.total_hits=4"},
+		},
+		{
+			"across both", answer(set, 0, 0, 25),
+			[]string{"rate_limit.d.ip.near_limit=2", "rate_limit.d.ip.over_limit=15", "rate_limit.d.ip.total_hits=25"},
+		},
 		{"over", answer(set, 0, 10, 13), []string{"rate_limit.d.ip.over_limit=3", "rate_limit.d.ip.total_hits=3"}},
-		{"shadow over", answer(set, 2, 9, 12), []string{"rate_limit.d.trial.near_limit=1", "rate_limit.d.trial.over_limit=2", "rate_limit.d.trial.shadow_mode=2", "rate_limit.d.trial.total_hits=3"}},
+		{
+			"shadow over", answer(set, 2, 9, 12),
+			[]string{
+				"rate_limit.d.trial.near_limit=1", "rate_limit.d.trial.over_limit=2", "rate_limit.d.trial.shadow_mode=2",
+				"rate_limit.d.trial.total_hits=3",
+			},
+		},
 		{
 			"cached", with(answer(set, 0, 10, 12), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict.Cached = true }),
-			[]string{"rate_limit.d.ip.over_limit=2", "rate_limit.d.ip.over_limit_with_local_cache=2", "rate_limit.d.ip.total_hits=2"},
+			[]string{
+				"rate_limit.d.ip.over_limit=2", "rate_limit.d.ip.over_limit_with_local_cache=2",
+				"rate_limit.d.ip.total_hits=2",
+			},
 		},
 		{
-			"failed", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict = backend.Verdict{Err: fmt.Errorf("gone")} }),
+			"failed", with(answer(set, 0, 0, 2),
+				func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict = backend.Verdict{Err: fmt.Errorf("gone")} }),
 			[]string{"call.should_rate_limit.redis_error=1", "rate_limit.d.ip.total_hits=2"},
 		},
-		{"refund", with(answer(set, 0, 0, 2), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Op = algorithm.Refund }), nil},
-		{"name with odd characters", answer(set, 1, 0, 1), []string{"rate_limit.d.host_10_0_0_7_80_x.total_hits=1", "rate_limit.d.host_10_0_0_7_80_x.within_limit=1"}},
-		{"unlimited", &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}}}, nil},
+		{"refund", with(answer(set, 0, 0, 2),
+			func(a *limiter.Answer) { a.Statuses[0].Charges[0].Op = algorithm.Refund }), nil},
+		{
+			"name with odd characters", answer(set, 1, 0, 1),
+			[]string{"rate_limit.d.host_10_0_0_7_80_x.total_hits=1", "rate_limit.d.host_10_0_0_7_80_x.within_limit=1"},
+		},
+		{"unlimited", &limiter.Answer{
+			RuleSet: set, Domain: set.Domains()[0],
+			Statuses: []limiter.Status{{Rule: set.Rules()[3]}},
+		}, nil},
 		{"unmatched", &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: make([]limiter.Status, 2)}, nil},
-		{"unknown domain", &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 2)}, []string{"rate_limit.d.domain_not_found=2"}},
+		{
+			"unknown domain", &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 2)},
+			[]string{"rate_limit.d.domain_not_found=2"},
+		},
 		{
 			"request limit", with(answer(set, 0, 0, 1), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Rule = nil }),
 			[]string{"rate_limit.d.ip_1.total_hits=1", "rate_limit.d.ip_1.within_limit=1"},
 		},
 		{
-			"not charged, since another limit of the rule refused", with(answer(set, 4, 9, 9), func(a *limiter.Answer) { a.Statuses[0].Amount = 3 }),
+			"not charged, since another limit of the rule refused",
+			with(answer(set, 4, 9, 9), func(a *limiter.Answer) { a.Statuses[0].Amount = 3 }),
 			[]string{"rate_limit.d.both.total_hits=3"},
 		},
 		{
-			"not charged, since another limit of the request refused", with(answer(set, 0, 5, 5), func(a *limiter.Answer) { a.Statuses[0].Amount = 3 }),
+			"not charged, since another limit of the request refused",
+			with(answer(set, 0, 5, 5), func(a *limiter.Answer) { a.Statuses[0].Amount = 3 }),
 			[]string{"rate_limit.d.ip.total_hits=3", "rate_limit.d.ip.within_limit=3"},
 		},
 		{
-			"near the burst of a bucket", with(answer(set, 5, 17, 19), func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict.Over = false }),
-			[]string{"rate_limit.d.bucket.near_limit=2", "rate_limit.d.bucket.total_hits=2", "rate_limit.d.bucket.within_limit=2"},
+			"near the burst of a bucket", with(answer(set, 5, 17, 19),
+				func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict.Over = false }),
+			[]string{
+				"rate_limit.d.bucket.near_limit=2", "rate_limit.d.bucket.total_hits=2",
+				"rate_limit.d.bucket.within_limit=2",
+			},
 		},
 		{
 			"over a replica's share", with(answer(set, 0, 3, 4), func(a *limiter.Answer) {
-				a.Statuses[0].Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Before: 3, After: 4, Over: true, Charged: true}, Fallback: backend.FallbackLocal}
+				a.Statuses[0].Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{
+					Before: 3, After: 4, Over: true,
+					Charged: true,
+				}, Fallback: backend.FallbackLocal}
 			}),
 			[]string{"rate_limit.d.ip.over_limit=1", "rate_limit.d.ip.total_hits=1"},
 		},

@@ -8,16 +8,20 @@ import (
 	"ratelimit/src/rules"
 )
 
-// What proxies decide counts for each limit of a bucket, else for its unlimited rule, else for the domain. A reload keeps the counters.
+// What proxies decide counts for each limit of a bucket, else for its unlimited rule, else for the domain. A reload
+// keeps the counters.
 func TestQuotaFigures(t *testing.T) {
 	t.Parallel()
-	const text = "domain: d\nquota_buckets: true\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 9}}\n" +
-		"- {key: b, rate_limits: [{name: m, unit: minute, requests_per_unit: 9}, {name: h, unit: hour, requests_per_unit: 9}]}\n- {key: c, rate_limit: {unlimited: true}}\n"
+	const text = "domain: d\nquota_buckets: true\ndescriptors:\n- {key: a, rate_limit: {unit: minute, " +
+		"requests_per_unit: 9}}\n" +
+		"- {key: b, rate_limits: [{name: m, unit: minute, requests_per_unit: 9}, {name: h, unit: hour, requests_per_unit: " +
+		"9}]}\n- {key: c, rate_limit: {unlimited: true}}\n"
 	set := load(t, text)
 	r := New(Config{NearRatio: 1})
 	r.UseRules(set)
 	all := set.Rules()
-	composite, _ := set.Domain([]byte("d")).FindRule([]rules.Entry{{Key: []byte("b"), Value: []byte("1")}}, new(rules.SearchScratch), nil)
+	composite, _ := set.Domain([]byte("d")).FindRule([]rules.Entry{{Key: []byte("b"), Value: []byte("1")}},
+		new(rules.SearchScratch), nil)
 	record := func(rule *rules.Rule, limits []*rules.Rule, admitted, denied uint64) {
 		r.RecordQuota(&limiter.QuotaTarget{RuleSet: set, Rule: rule, Rules: limits}, []byte("d"), admitted, denied)
 	}
@@ -31,7 +35,8 @@ func TestQuotaFigures(t *testing.T) {
 	r.UseRules(set)
 	record(set.Rules()[0], set.Rules()[:1], 5, 0)
 	want := []string{
-		"d/ admitted=7", "d/a admitted=10", "d/a denied=2", "d/b admitted=3", "d/b denied=1", "d/b.h admitted=3", "d/b.h denied=1", "d/c admitted=4",
+		"d/ admitted=7", "d/a admitted=10", "d/a denied=2", "d/b admitted=3", "d/b denied=1", "d/b.h admitted=3",
+		"d/b.h denied=1", "d/c admitted=4",
 	}
 	got := native(r, "ratelimit_quota_requests_total")
 	if !slices.Equal(got, want) {

@@ -35,7 +35,10 @@ func hit(r *Registry, set *rules.Set, i int, value string) {
 	}, &limiter.Answer{
 		RuleSet: set, Domain: set.Domains()[0],
 		Statuses: []limiter.Status{{
-			Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}}}},
+			Rule: rule, Amount: 1, Charges: []limiter.Charge{{
+				Rule: rule, Limit: rule.Rate,
+				Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
+			}},
 		}},
 	})
 }
@@ -61,7 +64,8 @@ func TestSeries(t *testing.T) {
 	hit(r, set, 1, "")
 	hit(r, set, 2, "static") // the same name as a value that a client chose: added up
 	want := []string{
-		"d.shown=1", "d.shown_a=1", "d.user_=1", "d.user_10_0_0_7_80=1", "d.user_a=2", "d.user_b=1", "d.user_static=2", "d.user_x_y=1",
+		"d.shown=1", "d.shown_a=1", "d.user_=1", "d.user_10_0_0_7_80=1", "d.user_a=2", "d.user_b=1", "d.user_static=2",
+		"d.user_x_y=1",
 	}
 	if got := total(r); !slices.Equal(got, want) {
 		t.Errorf("\n got %q\nwant %q", got, want)
@@ -139,7 +143,13 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 		rule, domain := set.Rules()[0], set.Domains()[0]
 		a := &limiter.Answer{RuleSet: set, Domain: domain, Statuses: make([]limiter.Status, 1)}
 		if matched {
-			a.Statuses[0] = limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}}}}}
+			a.Statuses[0] = limiter.Status{
+				Rule: rule, Amount: 1,
+				Charges: []limiter.Charge{{
+					Rule: rule, Limit: rule.Rate,
+					Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
+				}},
+			}
 		}
 		r.Record(&limiter.Request{Domain: []byte(domain.Name), Descriptors: make([]limiter.Descriptor, 1)}, a)
 	}
@@ -219,7 +229,8 @@ func TestRemovedRulesAreBounded(t *testing.T) {
 	}
 }
 
-// A hundred times as many names as are kept, of every kind and some of them long, take no more memory than the first of them.
+// A hundred times as many names as are kept, of every kind and some of them long, take no more memory than the first of
+// them.
 func TestSeriesAreBounded(t *testing.T) {
 	const most = 2_000
 	set := load(t, seriesRules)
@@ -241,14 +252,18 @@ func TestSeriesAreBounded(t *testing.T) {
 			case 1:
 				hit(r, set, 1, fmt.Sprint(i))
 			case 2:
-				r.Record(&limiter.Request{Domain: fmt.Appendf(nil, "unknown-%d", i)}, &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 1)})
+				r.Record(&limiter.Request{Domain: fmt.Appendf(nil, "unknown-%d", i)},
+					&limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 1)})
 			case 3:
 				entries := []rules.Entry{{Key: []byte("k"), Value: fmt.Append(nil, i)}}
 				if i%10_000 == 3 {
 					entries[0].Value = fmt.Append(nil, long, i)
 				}
 				r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: entries}}},
-					&limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}}})
+					&limiter.Answer{
+						RuleSet: set, Domain: set.Domains()[0],
+						Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}},
+					})
 			}
 		}
 	}
@@ -296,8 +311,14 @@ func TestDifferencesAddUp(t *testing.T) {
 	r.UseRules(set)
 	s := sent{sum: make(map[string]int64)}
 	limit := func(value string) { // a limit that comes with a request, under the name of rule 2
-		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte(value)}}}}},
-			&limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}}})
+		r.Record(&limiter.Request{
+			Domain:      []byte("d"),
+			Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte(value)}}}},
+		},
+			&limiter.Answer{
+				RuleSet: set, Domain: set.Domains()[0],
+				Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}},
+			})
 	}
 	want := make(map[string]int64)
 	for i := range 2000 {
@@ -347,7 +368,10 @@ descriptors:
 	for i := range 10_000 {
 		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{
 			{Key: []byte("tenant"), Value: []byte("acme")}, {Key: []byte("user"), Value: fmt.Append(nil, i)},
-		}}}}, &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}}})
+		}}}}, &limiter.Answer{
+			RuleSet: set, Domain: set.Domains()[0],
+			Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}},
+		})
 	}
 	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.clientNames.Len() != 1 {
 		t.Errorf("%d series: %q", r.clientNames.Len(), got)
@@ -368,7 +392,10 @@ func TestUnanswered(t *testing.T) {
 	failed.Statuses[0].Charges[0].Verdict.Err = errors.New("down")
 	requestLimits := degraded(backend.FallbackDeny)
 	requestLimits.Statuses[0].Charges[0].Rule = nil
-	for _, a := range []*limiter.Answer{answer(set, 0, 0, 1), degraded(backend.FallbackLocal), degraded(backend.FallbackLocal), failed, requestLimits} {
+	for _, a := range []*limiter.Answer{
+		answer(set, 0, 0, 1), degraded(backend.FallbackLocal),
+		degraded(backend.FallbackLocal), failed, requestLimits,
+	} {
 		r.Record(ask, a)
 	}
 	got := native(r, "ratelimit_unanswered_total")
@@ -396,14 +423,18 @@ func TestDecisions(t *testing.T) {
 	settlement := answer(set, 0, 0, 1)
 	settlement.Statuses[0].Charges[0].Op = algorithm.Force
 	r.Record(ask, settlement)
-	r.Record(ask, &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}}})
+	r.Record(ask, &limiter.Answer{
+		RuleSet: set, Domain: set.Domains()[0],
+		Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}},
+	})
 	r.Record(ask, &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 3)})
 	requestLimits := answer(set, 0, 0, 1)
 	requestLimits.Statuses[0].Charges[0].Rule = nil
 	r.Record(ask, requestLimits)
 	got := native(r, "ratelimit_decisions_total")
 	want := []string{
-		"/ unmatched=3", "/(request) within=1", "d/ unmatched=1", "d/ip near=1", "d/ip over=1", "d/ip refunded=1", "d/ip settled=1", "d/ip within=1",
+		"/ unmatched=3", "/(request) within=1", "d/ unmatched=1", "d/ip near=1", "d/ip over=1", "d/ip refunded=1",
+		"d/ip settled=1", "d/ip within=1",
 		"d/staff unlimited=1", "d/trial shadow=1",
 	}
 	if !slices.Equal(got, want) {
@@ -430,7 +461,10 @@ func BenchmarkRecord(b *testing.B) {
 				Domain:      []byte("d"),
 				Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte("static")}}}},
 			}
-			a := &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}}}
+			a := &limiter.Answer{
+				RuleSet: set, Domain: set.Domains()[0],
+				Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}},
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Record(req, a)

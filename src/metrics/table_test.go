@@ -27,7 +27,8 @@ func TestFigureTable(t *testing.T) {
 		})
 	}
 	for part, lines := range figureLines() {
-		if !slices.ContainsFunc(lines, shown) && part != "client certificate" && part != "statsd" { // the flush of TestFigures reads statsd
+		// the flush of TestFigures reads statsd
+		if !slices.ContainsFunc(lines, shown) && part != "client certificate" && part != "statsd" {
 			t.Errorf("no test reads [%s]", part)
 		}
 	}
@@ -44,7 +45,8 @@ func TestFigures(t *testing.T) {
 		t.Errorf("figures of nothing: %+v", list)
 	}
 	list := Figures("config in force", "", &source{time.UnixMilli(1500), true, "h", ""})
-	if len(list) != 2 || list[0].ScaledValue() != 1.5 || list[1].Value != 1 || !slices.Equal(list[1].Labels, []string{"hash", "h"}) {
+	if len(list) != 2 || list[0].ScaledValue() != 1.5 || list[1].Value != 1 ||
+		!slices.Equal(list[1].Labels, []string{"hash", "h"}) {
 		t.Errorf("without a version: %+v", list)
 	}
 	list = Figures("config in force", "", source{Hash: "h", Version: "v"})
@@ -60,7 +62,8 @@ func TestFigures(t *testing.T) {
 	var calls Counter
 	calls.Add(3)
 	list = Figures("config", "", &struct{ AcceptedLoads, RefusedLoads *Counter }{&calls, new(Counter)})
-	if stats := Stats(list); len(stats) != 2 || stats[1] != (Stat{"ratelimit.service.config_load_success", KindCounter, 3}) {
+	if stats := Stats(list); len(stats) != 2 ||
+		stats[1] != (Stat{"ratelimit.service.config_load_success", KindCounter, 3}) {
 		t.Errorf("counters: %+v", list)
 	}
 }

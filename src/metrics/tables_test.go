@@ -145,7 +145,10 @@ func TestFirstDecisionByARuleThatWasUnlimited(t *testing.T) {
 	r := New(Config{NearRatio: 0.8})
 	r.UseRules(old)
 	r.UseRules(now)
-	r.Record(ask, &limiter.Answer{RuleSet: old, Domain: old.Domains()[0], Statuses: []limiter.Status{{Rule: old.Rules()[0]}}})
+	r.Record(ask, &limiter.Answer{
+		RuleSet: old, Domain: old.Domains()[0],
+		Statuses: []limiter.Status{{Rule: old.Rules()[0]}},
+	})
 	hit(r, now, 0, "v")
 	if got, want := strings.Join(decided(r), " "), "d.a=2"; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -21,7 +21,11 @@ import (
 // A history has the rates of all kinds.
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 2}}]\n")}}, compile.Options{})
+		set, _, err := filerules.Load([]filerules.File{{
+			Name: "d.yaml",
+			Data: []byte("domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 2}}]\n"),
+		}},
+			compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +42,10 @@ func TestHistory(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- o.history.Run(ctx) }()
 		synctest.Wait()
-		req := &limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}}}}}
+		req := &limiter.Request{
+			Domain:      []byte("d"),
+			Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}}}},
+		}
 		for range 10 {
 			if err := l.Check(ctx, req, new(limiter.Answer)); err != nil {
 				t.Fatal(err)
@@ -78,7 +85,10 @@ func TestUsageAllocatesNothing(t *testing.T) {
 	rule := set.Rules()[0]
 	u := quota.Usage{
 		Domain: []byte("q"), Entries: bucketEntries([]string{"name=web", "env=prod"}), Allowed: 5, Denied: 7,
-		Target: limiter.QuotaTarget{RuleSet: set, Rule: rule, Rules: []*rules.Rule{rule}, Hits: []backend.Hit{{Key: []byte("q_env_prod_name_web_"), Limit: &rule.Limit}}},
+		Target: limiter.QuotaTarget{
+			RuleSet: set, Rule: rule, Rules: []*rules.Rule{rule},
+			Hits: []backend.Hit{{Key: []byte("q_env_prod_name_web_"), Limit: &rule.Limit}},
+		},
 	}
 	if n := testing.AllocsPerRun(1000, func() { o.RecordUsage(&u) }); n > 0 {
 		t.Errorf("a report allocates %.0f times", n)

@@ -20,7 +20,8 @@ func TestRatesOfAllRules(t *testing.T) {
 		for _, domain := range []string{"b", "a", "empty"} {
 			text := "domain: " + domain + "\n"
 			if domain != "empty" {
-				text += "descriptors: [{key: y, rate_limit: {unit: day, requests_per_unit: 1}}, {key: X, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
+				text += "descriptors: [{key: y, rate_limit: {unit: day, requests_per_unit: 1}}, {key: X, rate_limit: {unit: day, " +
+					"requests_per_unit: 1}}]\n"
 			}
 			files = append(files, filerules.File{Name: domain + ".yaml", Data: []byte(text)})
 		}

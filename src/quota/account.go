@@ -82,7 +82,8 @@ func (a *account) report(allowed uint64, now int64) {
 		a.settledUnits = a.unsettled[settled-1].units
 		copy(a.unsettled[:], a.unsettled[settled:a.count])
 		a.count -= uint8(settled)
-	case a.count == 0: // What is reported comes from the settled assignment, as the report before this one came after it had settled.
+	case a.count == 0:
+		// What is reported comes from the settled assignment, as the report before this one came after it had settled.
 		a.settledUnits -= uint32(min(allowed, uint64(a.settledUnits)))
 	}
 }

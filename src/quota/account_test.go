@@ -66,7 +66,8 @@ func TestAccount(t *testing.T) {
 				t.Errorf("%s, step %d: %d units without an assignment", name, i, unassigned)
 			}
 			if m.inUse() != step.inUse || m.outstanding[0] != step.outstanding {
-				t.Errorf("%s, step %d: in use %d, outstanding %d; want %d, %d", name, i, m.inUse(), m.outstanding[0], step.inUse, step.outstanding)
+				t.Errorf("%s, step %d: in use %d, outstanding %d; want %d, %d", name, i, m.inUse(), m.outstanding[0], step.inUse,
+					step.outstanding)
 			}
 		}
 	}

@@ -18,7 +18,8 @@ func TestBucketsAreBounded(t *testing.T) {
 	n.cfg.MaxBuckets, n.cfg.MaxBucketsPerProxy = 5, 3
 	report := func(p *Proxy, i int) error {
 		text := []byte(fmt.Sprint(i))
-		return p.Report(text, 0, 1<<63, w.instant(), func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: text}}, nil })
+		return p.Report(text, 0, 1<<63, w.instant(),
+			func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: text}}, nil })
 	}
 	a, b := n.Connect([]byte("d")), n.Connect([]byte("d"))
 	for i := range 100 {
@@ -37,7 +38,8 @@ func TestBucketsAreBounded(t *testing.T) {
 	n.Step(t.Context(), w.instant())
 	s := n.Stats()
 	if s.Buckets.Load() != 0 || s.Members.Load() != 0 || s.Proxies.Load() != 0 || len(n.buckets) != 0 {
-		t.Errorf("after the streams ended: %d buckets, %d members, %d proxies", s.Buckets.Load(), s.Members.Load(), s.Proxies.Load())
+		t.Errorf("after the streams ended: %d buckets, %d members, %d proxies", s.Buckets.Load(), s.Members.Load(),
+			s.Proxies.Load())
 	}
 	if got := s.RefusedBuckets.Load(); got != 97+98 {
 		t.Errorf("%d buckets were refused, want 195", got)
@@ -69,7 +71,8 @@ func TestReloadReplacesUnits(t *testing.T) {
 	w.run(500 * time.Millisecond)
 	first := p.current
 	for _, limit := range []int{1000, 5} {
-		w.useRules(fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, unit_multiplier: %d, requests_per_unit: %[1]d}}]", limit))
+		w.useRules(fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, unit_multiplier: %d, "+
+			"requests_per_unit: %[1]d}}]", limit))
 		w.nodes[0].hurry(w.bucketOf(0))
 		w.run(100 * time.Millisecond)
 		if p.current.Serial == first.Serial || p.current.Action != AssignUnits || p.current.Units > uint32(limit) {
@@ -79,7 +82,8 @@ func TestReloadReplacesUnits(t *testing.T) {
 	}
 }
 
-// A proxy that wrote the entries of a bucket in two orders, and had to forget the bucket, starts anew with either of them.
+// A proxy that wrote the entries of a bucket in two orders, and had to forget the bucket, starts anew with either of
+// them.
 func TestAbandonedInAnotherOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
@@ -105,7 +109,8 @@ func TestAbandonedInAnotherOrder(t *testing.T) {
 		w.now += time.Second
 		n.Step(t.Context(), w.instant())
 		got, members := p.TakePending(nil), n.Stats().Members.Load()
-		if members != step.members || len(got) > 0 && got[len(got)-1].Action != step.want || len(got) == 0 && step.id == "one order" {
+		if members != step.members || len(got) > 0 && got[len(got)-1].Action != step.want ||
+			len(got) == 0 && step.id == "one order" {
 			t.Errorf("%s: %d members and %+v, want %d and action %d", step.id, members, got, step.members, step.want)
 		}
 	}
@@ -145,7 +150,8 @@ func TestMemoryOfBuckets(t *testing.T) {
 		for _, p := range list {
 			for i := range buckets {
 				value := fmt.Appendf(nil, "a value as long as many are %d", i)
-				err := p.Report(value, 0, uint64(round), w.instant(), func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: value}}, nil })
+				err := p.Report(value, 0, uint64(round), w.instant(),
+					func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: value}}, nil })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -182,7 +188,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	p.Memory = held
 	for i := 0; ; i++ {
 		value := fmt.Append(nil, i)
-		err := p.Report(value, 0, 1, w.instant(), func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: value}}, nil })
+		err := p.Report(value, 0, 1, w.instant(),
+			func() ([]rules.Entry, error) { return []rules.Entry{{Key: []byte("k"), Value: value}}, nil })
 		if errors.Is(err, ErrTooMuchMemory) {
 			break
 		}

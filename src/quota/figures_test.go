@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/rules"
 )
 
-// A bucket is short while some proxy refuses requests. That does not flicker, though each report and each round shows another part of it.
-// Idle proxies that miss their floor do not make it short.
+// A bucket is short while some proxy refuses requests. That does not flicker, though each report and each round shows
+// another part of it. Idle proxies that miss their floor do not make it short.
 func TestShortBuckets(t *testing.T) {
 	t.Parallel()
 	steps := []struct {
@@ -29,7 +29,8 @@ func TestShortBuckets(t *testing.T) {
 		for _, interval := range []time.Duration{time.Second, 5 * time.Second} {
 			t.Run(fmt.Sprintf("%s, reports every %v", algorithm, interval), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: "+algorithm+"}}]", 1)
+				w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, "+
+					"algorithm: "+algorithm+"}}]", 1)
 				for range 3 {
 					w.connect(0, 150, interval)
 				}
@@ -42,7 +43,8 @@ func TestShortBuckets(t *testing.T) {
 						w.run(time.Second)
 						got := w.nodes[0].Stats().Totals()
 						if got.ShortBuckets != step.want {
-							t.Errorf("proxies want %v a second: after %d s %d buckets of 100 a second are short, want %d", step.rates, second, got.ShortBuckets, step.want)
+							t.Errorf("proxies want %v a second: after %d s %d buckets of 100 a second are short, want %d", step.rates,
+								second, got.ShortBuckets, step.want)
 						}
 						if got.Unfairness > 0.3 {
 							t.Errorf("proxies want %v a second: one gets %.2f less than another", step.rates, got.Unfairness)
@@ -81,7 +83,8 @@ func TestFigures(t *testing.T) {
 				}
 			}
 			got := b.figures
-			if got.demandMillis != want.demandMillis || got.units != want.units || got.shortMembers != want.shortMembers || (got.shortSince > 0) != (want.shortMembers > 0) {
+			if got.demandMillis != want.demandMillis || got.units != want.units || got.shortMembers != want.shortMembers ||
+				(got.shortSince > 0) != (want.shortMembers > 0) {
 				t.Fatalf("%+v, want %+v", got, want)
 			}
 		}
@@ -126,15 +129,18 @@ func TestSnapshot(t *testing.T) {
 	}
 	d.Step(t.Context(), at(22.1))
 	list, count := d.Snapshot("", 2, 1, at(22.5))
-	if count != 3 || len(list) != 2 || string(list[0].Entries[0].Value) != "c" || list[0].DemandPerSecond != 300 || string(list[1].Entries[0].Value) != "b" {
+	if count != 3 || len(list) != 2 || string(list[0].Entries[0].Value) != "c" || list[0].DemandPerSecond != 300 ||
+		string(list[1].Entries[0].Value) != "b" {
 		t.Fatalf("of %d buckets %+v, want those of c and b", count, list)
 	}
 	c := list[0]
-	if c.ShortFor != 11500*time.Millisecond || c.ProxyCount != 2 || len(c.Proxies) != 1 || c.Rule == nil || len(c.Limits) != 1 {
+	if c.ShortFor != 11500*time.Millisecond || c.ProxyCount != 2 || len(c.Proxies) != 1 || c.Rule == nil ||
+		len(c.Limits) != 1 {
 		t.Errorf("%+v: want a bucket that is short for 11.5 s, with 1 of 2 proxies", c)
 	}
 	p := c.Proxies[0]
-	if p.Peer != "busy" || p.DemandPerSecond != 300 || p.Units < 90 || p.InUse < 90 || !p.IsShort || p.AssignedFor != 400*time.Millisecond || p.ReportedFor != 500*time.Millisecond || p.ExpiresIn <= 0 {
+	if p.Peer != "busy" || p.DemandPerSecond != 300 || p.Units < 90 || p.InUse < 90 || !p.IsShort ||
+		p.AssignedFor != 400*time.Millisecond || p.ReportedFor != 500*time.Millisecond || p.ExpiresIn <= 0 {
 		t.Errorf("%+v", p)
 	}
 	if _, count = d.Snapshot("other", 2, 1, at(22.5)); count != 0 {
@@ -142,7 +148,8 @@ func TestSnapshot(t *testing.T) {
 	}
 	entries := []rules.Entry{{Key: []byte("k"), Value: []byte("a")}}
 	busy.Close()
-	if a, found := d.BucketNamed([]byte("d"), entries, 9, at(2.5)); !found || a.LeftUnits < 90 || a.LeftFor <= 0 || len(a.Proxies) != 1 || a.DemandPerSecond != 0 {
+	if a, found := d.BucketNamed([]byte("d"), entries, 9, at(2.5)); !found || a.LeftUnits < 90 || a.LeftFor <= 0 ||
+		len(a.Proxies) != 1 || a.DemandPerSecond != 0 {
 		t.Errorf("after a proxy left: %+v", a)
 	}
 	if a, _ := d.BucketNamed([]byte("d"), entries, 9, at(60)); a.LeftUnits != 0 {
@@ -181,7 +188,10 @@ func BenchmarkSnapshot(b *testing.B) {
 		bucket := &bucket{domain: []byte("d"), entries: []rules.Entry{{Key: []byte("k"), Value: fmt.Append(nil, i)}}}
 		d.list = append(d.list, bucket)
 		for j, p := range proxies {
-			m := &member{proxy: p, bucket: bucket, demand: float64(j), lastReport: 1, interval: 5, figures: memberFigures{isShort: true, askedRate: 2, admittedRate: 1}}
+			m := &member{
+				proxy: p, bucket: bucket, demand: float64(j), lastReport: 1, interval: 5,
+				figures: memberFigures{isShort: true, askedRate: 2, admittedRate: 1},
+			}
 			bucket.members = append(bucket.members, m)
 			bucket.count(m, 1)
 		}
@@ -202,11 +212,12 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// What makes a division unfair: callers that come in bursts, in a window that is shorter than the time between bursts, and answers that do
-// not reach a proxy. One of two proxies has 40 requests a second, and the limit is 20.
+// What makes a division unfair: callers that come in bursts, in a window that is shorter than the time between bursts,
+// and answers that do not reach a proxy. One of two proxies has 40 requests a second, and the limit is 20.
 func TestUnfairness(t *testing.T) {
 	t.Parallel()
-	const second, tenSeconds = "unit: second, requests_per_unit: 20", "unit: second, unit_multiplier: 10, requests_per_unit: 200"
+	const second, tenSeconds = "unit: second, requests_per_unit: 20",
+		"unit: second, unit_multiplier: 10, requests_per_unit: 200"
 	for _, tt := range []struct {
 		what, limit string
 		rate, burst float64 // The other proxy has rate requests a second, and burst requests at once every 4.1 s.

@@ -31,8 +31,8 @@ type guard struct {
 	carried   int // carried is what was assigned and neither used nor expired when the window began.
 	hidden    int // hidden is how many units were used in the window that proxies did not report.
 
-	// counts, carries, hides and returns have a value for each millisecond if the windows have no borders: what was admitted, hidden and
-	// returned since the last restart, and what was carried.
+	// counts, carries, hides and returns have a value for each millisecond if the windows have no borders: what was
+	// admitted, hidden and returned since the last restart, and what was carried.
 	counts, carries, hides, returns []int
 }
 
@@ -121,7 +121,10 @@ func (gs *guards) call() {
 		return
 	}
 	b := &w.buckets[w.random.IntN(len(w.buckets))]
-	req := limiter.Request{Domain: []byte("d"), Now: time.Unix(0, w.instant().wall), Descriptors: []limiter.Descriptor{{Entries: b.entries}}}
+	req := limiter.Request{
+		Domain: []byte("d"), Now: time.Unix(0, w.instant().wall),
+		Descriptors: []limiter.Descriptor{{Entries: b.entries}},
+	}
 	var a limiter.Answer
 	if err := w.limiter.Check(context.Background(), &req, &a); err != nil {
 		w.t.Fatal(err)
@@ -172,7 +175,8 @@ func (g *guard) admit() {
 	begin := max(0, len(g.counts)-period)
 	got, hidden := g.admitted-g.counts[begin], g.hidden-g.hides[max(0, begin-period)]
 	most := g.mostCharged()
-	if g.limit.Kind == algorithm.SlidingWindow { // What goes back makes room at once, and leaves the window when an earlier hit would have.
+	// What goes back makes room at once, and leaves the window when an earlier hit would have.
+	if g.limit.Kind == algorithm.SlidingWindow {
 		most += w.returned - g.returns[max(0, begin-period)]
 	}
 	if got > most+g.carries[begin]+hidden {

@@ -97,8 +97,8 @@ func maxMin(replicas [][]float64) (sums []float64) {
 	return sums
 }
 
-// If proxies ask for more than there is, replicas take together no more than there is, and a replica never much more than one place would
-// give its proxies.
+// If proxies ask for more than there is, replicas take together no more than there is, and a replica never much more
+// than one place would give its proxies.
 func TestSharesNeverExceedMaxMin(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 1))
@@ -126,7 +126,8 @@ func TestSharesNeverExceedMaxMin(t *testing.T) {
 	}
 }
 
-// Replicas know each other's proxies although the limit is exceeded, and soon after the store has lost what they told it.
+// Replicas know each other's proxies although the limit is exceeded, and soon after the store has lost what they told
+// it.
 func TestPresenceIsPublished(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 2)
@@ -170,7 +171,8 @@ func TestPresenceFollowsReports(t *testing.T) {
 		w.run(2500 * time.Millisecond)
 		own, b := w.bucketOf(0), w.bucketOf(1)
 		if got := own.peers.published; own.presence().differsFrom(got) || b.peers.others.differsFrom(got) {
-			t.Errorf("%.0f a second: the replica has %+v and published %+v, the other one knows %+v", rate, own.presence(), got, b.peers.others)
+			t.Errorf("%.0f a second: the replica has %+v and published %+v, the other one knows %+v", rate, own.presence(), got,
+				b.peers.others)
 		}
 	}
 }

@@ -110,7 +110,13 @@ func TestNewcomerAndFloor(t *testing.T) {
 // What proxies used without an assignment is charged, at most the limit for one report.
 func TestUnassignedUnitsAreCharged(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ allowed, want uint64 }{{0, 0}, {50, 50}, {1000, 1000}, {1 << 63, 1000}, {1<<64 - 1, 1000}} {
+	for _, tt := range []struct{ allowed, want uint64 }{
+		{0, 0},
+		{50, 50},
+		{1000, 1000},
+		{1 << 63, 1000},
+		{1<<64 - 1, 1000},
+	} {
 		w := newWorld(t, 1, perMinute, 1)
 		w.report(w.nodes[0].Connect([]byte("d")), tt.allowed, 0, time.Second)
 		if got := w.countAt(0, time.Second) - w.nodes[0].Stats().AssignedUnits.Load(); got != tt.want {
@@ -128,14 +134,18 @@ func TestRefundInItsWindow(t *testing.T) {
 		algorithm     string
 		isRefunded    bool
 	}{
-		"a first-hit window":   {leaves: 59 * time.Second, round: 59950 * time.Millisecond, algorithm: ", algorithm: first_hit_window", isRefunded: true},
+		"a first-hit window": {
+			leaves: 59 * time.Second, round: 59950 * time.Millisecond,
+			algorithm: ", algorithm: first_hit_window", isRefunded: true,
+		},
 		"in time":              {leaves: 59 * time.Second, round: 59800 * time.Millisecond, isRefunded: true},
 		"just before the end":  {leaves: 59 * time.Second, round: 59950 * time.Millisecond},
 		"the store is late":    {leaves: 59 * time.Second, round: 59800 * time.Millisecond, late: 300 * time.Millisecond},
 		"in the next window":   {leaves: 59 * time.Second, round: 60100 * time.Millisecond},
 		"two windows too late": {leaves: 59 * time.Second, round: 130 * time.Second},
 	} {
-		w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1000"+tt.algorithm+"}}]", 1)
+		w := newWorld(
+			t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1000"+tt.algorithm+"}}]", 1)
 		n := w.nodes[0]
 		p := n.Connect([]byte("d"))
 		w.report(p, 0, 1, 40*time.Second)
@@ -155,7 +165,8 @@ func TestRefundInItsWindow(t *testing.T) {
 		}
 		n.cfg.Backend = &hook{w.store, func(b *backend.Batch) { b.Now = b.Now.Add(tt.late) }}
 		n.Step(t.Context(), w.instant())
-		if want := map[bool]uint64{true: 0, false: assigned}[tt.isRefunded]; tt.round < time.Minute && tt.late == 0 && w.countAt(0, tt.round) != want {
+		if want := map[bool]uint64{true: 0, false: assigned}[tt.isRefunded]; tt.round < time.Minute && tt.late == 0 &&
+			w.countAt(0, tt.round) != want {
 			t.Errorf("%s: the first minute counts %d units, want %d", name, w.countAt(0, tt.round), want)
 		}
 		if tt.algorithm == "" && w.countAt(0, next) != 50 {
@@ -177,7 +188,8 @@ func TestLostCounter(t *testing.T) {
 	w.store, w.nodes[0].cfg.Backend = store, store
 	newcomer := w.report(w.nodes[0].Connect([]byte("d")), 0, 1, 2*time.Second)
 	second, charged := p.TakePending(nil), w.countAt(0, w.now)
-	if len(first) != 1 || len(second) != 1 || len(newcomer) != 1 || second[0].IsExtension || charged != uint64(second[0].Units)+uint64(newcomer[0].Units) {
+	if len(first) != 1 || len(second) != 1 || len(newcomer) != 1 || second[0].IsExtension ||
+		charged != uint64(second[0].Units)+uint64(newcomer[0].Units) {
 		t.Errorf("at first %+v, after the loss %+v; %d units are charged", first, second, charged)
 	}
 }
@@ -185,7 +197,8 @@ func TestLostCounter(t *testing.T) {
 // If others take units between a look and a charge, nothing is charged, and a round tries again after 100 ms.
 func TestRace(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limits: [{unit: minute, requests_per_unit: 100}, {unit: hour, requests_per_unit: 60}]}]", 1)
+	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limits: [{unit: minute, requests_per_unit: 100}, {unit: "+
+		"hour, requests_per_unit: 60}]}]", 1)
 	raced := false
 	w.nodes[0].cfg.Backend = &hook{w.store, func(b *backend.Batch) {
 		if b.Hits[0].Op == algorithm.Charge && !raced {
@@ -194,8 +207,10 @@ func TestRace(t *testing.T) {
 		}
 	}}
 	p := w.nodes[0].Connect([]byte("d"))
-	if got := w.report(p, 0, 10, time.Second); len(got) > 0 || w.countAt(0, time.Second) != 0 || w.nodes[0].Stats().Races.Load() != 1 {
-		t.Errorf("after a race: %+v, %d units of the minute charged, %d races", got, w.countAt(0, time.Second), w.nodes[0].Stats().Races.Load())
+	if got := w.report(p, 0, 10, time.Second); len(got) > 0 || w.countAt(0, time.Second) != 0 ||
+		w.nodes[0].Stats().Races.Load() != 1 {
+		t.Errorf("after a race: %+v, %d units of the minute charged, %d races", got, w.countAt(0, time.Second),
+			w.nodes[0].Stats().Races.Load())
 	}
 	w.round(w.now + retryTime)
 	if got := p.TakePending(nil); len(got) != 1 || got[0].Units != 1 {
@@ -203,7 +218,8 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// An assignment is extended only if the proxy has it, and if the extension arrives before it expires: it holds for 11 s.
+// An assignment is extended only if the proxy has it, and if the extension arrives before it expires: it holds for 11
+// s.
 func TestExtensions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -225,7 +241,8 @@ func TestExtensions(t *testing.T) {
 		if tt.isTaken {
 			p.TakePending(nil)
 		}
-		if got := w.report(p, 0, 1, time.Second+tt.after); len(got) != 1 || got[0].IsExtension != tt.want || got[0].Units == 0 {
+		if got := w.report(p, 0, 1, time.Second+tt.after); len(got) != 1 || got[0].IsExtension != tt.want ||
+			got[0].Units == 0 {
 			t.Errorf("%+v: %+v", tt, got)
 		}
 	}
@@ -317,7 +334,10 @@ func TestSharesAfterReload(t *testing.T) {
 func TestDivisionStartsAnew(t *testing.T) {
 	t.Parallel()
 	target := func(key string) limiter.QuotaTarget {
-		return limiter.QuotaTarget{Hits: []backend.Hit{{Key: []byte(key), Limit: &algorithm.Limit{Max: 100, Period: time.Minute}}}}
+		return limiter.QuotaTarget{Hits: []backend.Hit{{
+			Key:   []byte(key),
+			Limit: &algorithm.Limit{Max: 100, Period: time.Minute},
+		}}}
 	}
 	for name, tt := range map[string]struct {
 		key         string
@@ -359,13 +379,18 @@ func TestProxiesTakeTurns(t *testing.T) {
 func TestSpareIsNotTaken(t *testing.T) {
 	t.Parallel()
 	b := &bucket{freed: []uint64{5}, outstanding: make([]uint64, 1), taken: 100}
-	b.members = []*member{{outstanding: []uint64{50}, taken: 80}, {outstanding: []uint64{10}, taken: 20, account: account{settledUnits: 10}}}
-	if spare := b.takeSpare(0); spare != 55 || b.members[0].taken != 30 || b.members[1].taken != 20 || b.taken != 50 || b.takeSpare(0) != 0 {
+	b.members = []*member{
+		{outstanding: []uint64{50}, taken: 80},
+		{outstanding: []uint64{10}, taken: 20, account: account{settledUnits: 10}},
+	}
+	if spare := b.takeSpare(0); spare != 55 || b.members[0].taken != 30 || b.members[1].taken != 20 || b.taken != 50 ||
+		b.takeSpare(0) != 0 {
 		t.Errorf("%d units are spare; %d and %d of %d are taken", spare, b.members[0].taken, b.members[1].taken, b.taken)
 	}
 }
 
-// Of the 100 units of a second, a replica with half of the proxies gets half, and in the last four tenths what there is.
+// Of the 100 units of a second, a replica with half of the proxies gets half, and in the last four tenths what there
+// is.
 func TestAllowance(t *testing.T) {
 	t.Parallel()
 	b := &bucket{members: []*member{{demand: 200}}}

@@ -15,8 +15,9 @@ var scheduleCount = flag.Int("quota.schedules", 1, "how many random schedules Te
 // schedule is a case of TestRandomSchedules.
 type schedule struct {
 	buckets []string // buckets defaults to one.
-	rules   []string // rules has the text of the descriptors. A schedule starts with the first, and changes to a random one.
-	start   string   // start is when the schedule begins, if that matters.
+	// rules has the text of the descriptors. A schedule starts with the first, and changes to a random one.
+	rules []string
+	start string // start is when the schedule begins, if that matters.
 	// steps says that the wall clock may be stepped. That would let more pass in windows without borders.
 	steps bool
 }
@@ -24,21 +25,28 @@ type schedule struct {
 const perSecond = "[{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]"
 
 var schedules = map[string]schedule{
-	"second":     {rules: []string{perSecond}, steps: true},
-	"minute":     {rules: []string{"[{key: k, rate_limit: {unit: minute, requests_per_unit: 3000}}]"}, steps: true},
-	"two limits": {rules: []string{"[{key: k, rate_limits: [{unit: second, requests_per_unit: 100}, {unit: minute, requests_per_unit: 2000}]}]"}, steps: true},
+	"second": {rules: []string{perSecond}, steps: true},
+	"minute": {rules: []string{"[{key: k, rate_limit: {unit: minute, requests_per_unit: 3000}}]"}, steps: true},
+	"two limits": {rules: []string{"[{key: k, rate_limits: [{unit: second, requests_per_unit: 100}, {unit: minute, " +
+		"requests_per_unit: 2000}]}]"}, steps: true},
 	"calendar": {
-		rules: []string{"[{key: k, rate_limit: {unit: day, requests_per_unit: 2000, calendar: true, time_zone: Europe/Berlin}}]"},
+		rules: []string{"[{key: k, rate_limit: {unit: day, requests_per_unit: 2000, calendar: true, time_zone: " +
+			"Europe/Berlin}}]"},
 		start: "2026-03-29T21:59:40Z", steps: true,
 	},
-	"first hit":       {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: first_hit_window}}]"}},
-	"sliding":         {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: sliding_window}}]"}},
-	"sliding counter": {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: sliding_window_counter}}]"}},
+	"first hit": {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: " +
+		"first_hit_window}}]"}},
+	"sliding": {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: " +
+		"sliding_window}}]"}},
+	"sliding counter": {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: " +
+		"sliding_window_counter}}]"}},
 	"long sliding": {
-		rules: []string{"[{key: k, rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 1000, algorithm: sliding_window}}]"},
+		rules: []string{"[{key: k, rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 1000, algorithm: " +
+			"sliding_window}}]"},
 	},
 	"long sliding counter": {
-		rules: []string{"[{key: k, rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 1000, algorithm: sliding_window_counter}}]"},
+		rules: []string{"[{key: k, rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 1000, algorithm: " +
+			"sliding_window_counter}}]"},
 	},
 	"gcra": {rules: []string{"[{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: gcra}}]"}},
 	"gcra with a small burst": {
@@ -47,11 +55,13 @@ var schedules = map[string]schedule{
 	"three buckets of a rule": {buckets: []string{"k=a", "k=b", "k=c"}, rules: []string{perSecond}, steps: true},
 	"buckets that share a limit": {
 		buckets: []string{"k=a z=1", "k=a z=2", "k=b z=1"}, steps: true,
-		rules: []string{"[{key: k, charge: path, rate_limit: {unit: second, requests_per_unit: 100}, descriptors: [{key: z, rate_limit: {unit: second, requests_per_unit: 60}}]}]"},
+		rules: []string{"[{key: k, charge: path, rate_limit: {unit: second, requests_per_unit: 100}, descriptors: [{key: " +
+			"z, rate_limit: {unit: second, requests_per_unit: 60}}]}]"},
 	},
 	"shadow mode below a limit": {
 		buckets: []string{"k=a z=1", "k=a z=2"}, steps: true,
-		rules: []string{"[{key: k, charge: path, rate_limit: {unit: second, requests_per_unit: 100}, descriptors: [{key: z, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 5}}]}]"},
+		rules: []string{"[{key: k, charge: path, rate_limit: {unit: second, requests_per_unit: 100}, descriptors: [{key: " +
+			"z, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 5}}]}]"},
 	},
 	"reloads": {
 		buckets: []string{"k=a", "k=b"}, steps: true,
@@ -60,7 +70,8 @@ var schedules = map[string]schedule{
 			"[{key: k, rate_limit: {unit: second, requests_per_unit: 30}}]",
 			"[{key: k, rate_limit: {unit: minute, requests_per_unit: 3000}}]",
 			"[{key: k, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 10}}]",
-			"[{key: k, value: a, rate_limit: {unlimited: true}}, {key: k, rate_limits: [{unit: second, requests_per_unit: 50}, {unit: hour, requests_per_unit: 900}]}]",
+			"[{key: k, value: a, rate_limit: {unlimited: true}}, {key: k, rate_limits: [{unit: second, requests_per_unit: " +
+				"50}, {unit: hour, requests_per_unit: 900}]}]",
 			"[{key: other, rate_limit: {unit: second, requests_per_unit: 10}}]",
 			"[{key: k, rate_limit: {unit: second, requests_per_unit: 0}}]",
 		},
@@ -211,7 +222,8 @@ func (w *world) settle() {
 		if all := int(l.Max) * seconds; sum < all*85/100 || sum > all+int(l.Max) {
 			w.t.Errorf("%s: at the end %d of %d units were used in %d s", g.name, sum, all, seconds)
 		}
-		if equal := int(l.Max) * seconds / len(w.proxies) / len(g.buckets); l.Kind == algorithm.FixedWindow && len(g.buckets) == 1 && least < equal/2 {
+		if equal := int(l.Max) * seconds / len(w.proxies) / len(g.buckets); l.Kind == algorithm.FixedWindow &&
+			len(g.buckets) == 1 && least < equal/2 {
 			w.t.Errorf("%s: at the end a proxy used %d units in %d s, an equal share is %d", g.name, least, seconds, equal)
 		}
 	}

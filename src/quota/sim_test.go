@@ -19,7 +19,8 @@ import (
 	"ratelimit/src/rules/filerules"
 )
 
-// world is a simulation of proxies and replicas on a virtual clock, in steps of a millisecond. Proxies behave as Envoy does.
+// world is a simulation of proxies and replicas on a virtual clock, in steps of a millisecond. Proxies behave as Envoy
+// does.
 type world struct {
 	t            testing.TB
 	random       *rand.Rand
@@ -52,7 +53,8 @@ type returnCounter struct {
 func (c returnCounter) Take(ctx context.Context, b *backend.Batch) error {
 	err := c.Backend.Take(ctx, b)
 	for i := range b.Hits {
-		if h, v := &b.Hits[i], &b.Verdicts[i]; h.Op == algorithm.Refund && h.Limit.Kind == algorithm.SlidingWindow && err == nil {
+		if h, v := &b.Hits[i], &b.Verdicts[i]; h.Op == algorithm.Refund && h.Limit.Kind == algorithm.SlidingWindow &&
+			err == nil {
 			c.world.returned += int(v.Before - v.After)
 		}
 	}
@@ -104,8 +106,9 @@ func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world 
 // newNode returns a replica.
 func (w *world) newNode() *Divider {
 	return New(Config{
-		Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: returnCounter{w.store, w}, VirtualTime: true, StoreIsShared: w.replicas > 1,
-		AbandonAfter: w.abandonAfter,
+		Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: returnCounter{w.store, w}, VirtualTime: true,
+		StoreIsShared: w.replicas > 1,
+		AbandonAfter:  w.abandonAfter,
 	})
 }
 
@@ -230,7 +233,8 @@ func (p *simProxy) reconnect(node int) {
 	p.connectTo(node)
 }
 
-// inOrder calls do after the delay of a message, unless the stream ends before, and not before the last message of its direction.
+// inOrder calls do after the delay of a message, unless the stream ends before, and not before the last message of its
+// direction.
 func (p *simProxy) inOrder(last *time.Duration, do func()) {
 	*last = max(*last, p.world.now+p.world.delay())
 	stream := p.stream
@@ -270,7 +274,8 @@ func (p *simProxy) step() {
 	}
 }
 
-// pass decides a request. It returns DenyAll, or the action by which the request passes. Without an assignment none passes.
+// pass decides a request. It returns DenyAll, or the action by which the request passes. Without an assignment none
+// passes.
 func (b *simBucket) pass(now time.Duration) Action {
 	switch {
 	case b.current.Bucket == nil || now >= b.expiresAt || b.current.Action == DenyAll:
@@ -302,7 +307,8 @@ func (p *simProxy) report(b *simBucket) {
 	}
 	b.allowed, b.denied, b.lie = 0, 0, 0
 	p.inOrder(&p.sent, func() {
-		err := p.stream.Report([]byte(b.id), allowed, denied, p.world.instant(), func() ([]rules.Entry, error) { return b.entries, nil })
+		err := p.stream.Report([]byte(b.id), allowed, denied, p.world.instant(),
+			func() ([]rules.Entry, error) { return b.entries, nil })
 		if err != nil {
 			p.world.t.Error(err)
 		}
@@ -342,14 +348,15 @@ func (b *simBucket) apply(a *Assignment, now time.Duration) {
 	b.current, b.expiresAt = *a, now+a.TTL
 }
 
-// phase is a stretch of time in which each proxy asks for so many requests a second, and what they let pass in its last seconds.
+// phase is a stretch of time in which each proxy asks for so many requests a second, and what they let pass in its last
+// seconds.
 type phase struct {
 	asks  []float64
 	every []float64 // every is how many requests a second each proxy lets pass in the second half of the phase.
 }
 
-// The shares of proxies on one replica, and on two that share a store. Half of a phase is two reports of proxies that report every 5 s, as
-// Envoy does: by then the shares are those that the phase asks for.
+// The shares of proxies on one replica, and on two that share a store. Half of a phase is two reports of proxies that
+// report every 5 s, as Envoy does: by then the shares are those that the phase asks for.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	phases := []phase{
@@ -359,11 +366,15 @@ func TestShares(t *testing.T) {
 		{asks: []float64{20, 150}, every: []float64{20, 78}},
 		{asks: []float64{40, 40}, every: []float64{40, 40}},
 	}
-	for _, limit := range []string{"", ", algorithm: first_hit_window", ", algorithm: gcra", ", algorithm: sliding_window"} {
+	for _, limit := range []string{
+		"", ", algorithm: first_hit_window", ", algorithm: gcra",
+		", algorithm: sliding_window",
+	} {
 		for replicas := 1; replicas <= 2; replicas++ {
 			t.Run(fmt.Sprintf("%d replicas%s", replicas, limit), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100"+limit+"}}]", replicas)
+				w := newWorld(
+					t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100"+limit+"}}]", replicas)
 				a, b := w.connect(0, 0, 5*time.Second), w.connect(replicas-1, 0, 5*time.Second)
 				for i, p := range phases {
 					a.rate, b.rate = p.asks[0], p.asks[1]
@@ -382,11 +393,13 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// A window of a minute is used up whatever the proxies do, and never exceeded by more than the units that a window of a second has.
+// A window of a minute is used up whatever the proxies do, and never exceeded by more than the units that a window of a
+// second has.
 func TestLongWindow(t *testing.T) {
 	t.Parallel()
 	for replicas := 1; replicas <= 2; replicas++ {
-		w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6000}}]", replicas)
+		w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6000}}]",
+			replicas)
 		a, b := w.connect(0, 150, 5*time.Second), w.connect(replicas-1, 0, 5*time.Second)
 		w.run(20 * time.Second)
 		a.rate, b.rate = 20, 150
@@ -399,10 +412,12 @@ func TestLongWindow(t *testing.T) {
 	}
 }
 
-// What proxies do not use of a limit goes back, so that they can use nearly all of it, whatever their number, their reports and the algorithm.
+// What proxies do not use of a limit goes back, so that they can use nearly all of it, whatever their number, their
+// reports and the algorithm.
 func TestUse(t *testing.T) {
 	t.Parallel()
-	for rule, least := range map[string]float64{ // least is which part of the limit passes at least if proxies ask for more.
+	// least is which part of the limit passes at least if proxies ask for more.
+	for rule, least := range map[string]float64{
 		"unit: second, requests_per_unit: 100":                                     0.97,
 		"unit: minute, requests_per_unit: 6000":                                    0.95,
 		"unit: second, requests_per_unit: 100, algorithm: gcra":                    0.85,
@@ -428,7 +443,8 @@ func TestUse(t *testing.T) {
 						passed += p.total
 					}
 					if got := float64(passed) / 60; got < want {
-						t.Errorf("%s: %d proxies that report every %v ask for %.0f a second, and %.1f pass, want %.0f or more", rule, proxies, interval, demand, got, want)
+						t.Errorf("%s: %d proxies that report every %v ask for %.0f a second, and %.1f pass, want %.0f or more", rule,
+							proxies, interval, demand, got, want)
 					}
 				}
 			}

@@ -43,7 +43,8 @@ func newNode(t *testing.T, store backend.Backend, keys string) *Divider {
 	return New(Config{Find: l.FindQuota, Rules: l.Rules, Backend: store, VirtualTime: true})
 }
 
-// While the store does not answer, on_store_failure decides. The stream lives on, and gets units when the store is back.
+// While the store does not answer, on_store_failure decides. The stream lives on, and gets units when the store is
+// back.
 func TestStoreFailure(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]struct {
@@ -78,7 +79,8 @@ func TestStoreFailure(t *testing.T) {
 			if (len(got) > 0) != want.sends {
 				t.Fatalf("without a store: %+v", got)
 			}
-			if want.sends && (got[0].Action != want.action || got[0].Units > want.most || (want.most > 0) != (got[0].Units > 0)) {
+			if want.sends && (got[0].Action != want.action || got[0].Units > want.most ||
+				(want.most > 0) != (got[0].Units > 0)) {
 				t.Errorf("without a store: %+v, want action %d and at most %d units", got[0], want.action, want.most)
 			}
 			store.isWhole = true

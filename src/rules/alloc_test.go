@@ -14,7 +14,10 @@ func TestMatchAllocates(t *testing.T) {
 	var scratch rules.SearchScratch
 	var key []byte
 	format := rules.KeyFormat{EscapeKeys: true}
-	for _, request := range []string{"ip=10.1.1.2", "ip=2001:db8::1", "ip=10.1.1.2:80", "ip=fe80::1%eth0", "ip=no address", "path=/b/v1/c", "path=/a", "net=10.1.2.3,path=xx"} {
+	for _, request := range []string{
+		"ip=10.1.1.2", "ip=2001:db8::1", "ip=10.1.1.2:80", "ip=fe80::1%eth0", "ip=no address",
+		"path=/b/v1/c", "path=/a", "net=10.1.2.3,path=xx",
+	} {
 		list := parseEntries(request)
 		if n := testing.AllocsPerRun(100, func() {
 			if r, _ := d.FindRule(list, &scratch, nil); r != nil {

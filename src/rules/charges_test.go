@@ -45,9 +45,12 @@ descriptors:
 	var keys rules.KeyFormat
 	for _, tt := range []struct{ entries, want string }{
 		{"user=a", "d_user_a_ d.user"},
-		{"user=a,path=/f/1", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ d.user.path_/f/*.daily"},
-		{"user=a,path=/f/1,none=x", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ d.user.path_/f/*.daily"},
-		{"user=a,path=/f/1,size=9", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ d.user.path_/f/*.daily, " +
+		{"user=a,path=/f/1", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ " +
+			"d.user.path_/f/*.daily"},
+		{"user=a,path=/f/1,none=x", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ " +
+			"d.user.path_/f/*.daily"},
+		{"user=a,path=/f/1,size=9", "d_user_a_ d.user, d_user_a_path_/f/*_ d.user.path_/f/*, d_user_a_path_/f/*_ " +
+			"d.user.path_/f/*.daily, " +
 			"d_user_a_path_/f/*_size_9_ d.user_a.path_/f/*.size_9"},
 		{"user=a,path=/g", ""},
 		{"ip=1", "d_ip_1_ d.ip_1, d_ip_1_ d.ip_1.2"},
@@ -69,7 +72,9 @@ descriptors:
 			t.Errorf("%s:\n got %s\nwant %s", tt.entries, s, tt.want)
 		}
 	}
-	if got := strings.Join(d.DescriptorNames, " "); got != "d.user d.user.path_/f/* d.user.path_/f/*.daily d.user.path_/f/*.size d.user.path_/f/*.none d.ip d.ip.2 d.ip.port d.ip.port.daily d.only" {
+	if got := strings.Join(d.DescriptorNames,
+		" "); got != "d.user d.user.path_/f/* d.user.path_/f/*.daily d.user.path_/f/*.size d.user.path_/f/*.none d.ip "+
+		"d.ip.2 d.ip.port d.ip.port.daily d.only" {
 		t.Errorf("the descriptors are %s", got)
 	}
 }
@@ -127,7 +132,8 @@ descriptors:
 	// What stands for a descriptor has no name and replaces nothing.
 	head := find(d, parseEntries("relief=1"))
 	p.Reset()
-	if p.AddReplacedBy(head); head.Index != -1 || head.Limit.Period != 0 || p.IsReplaced(head) || p.IsReplaced(find(d, parseEntries("user=1"))) {
+	if p.AddReplacedBy(head); head.Index != -1 || head.Limit.Period != 0 || p.IsReplaced(head) ||
+		p.IsReplaced(find(d, parseEntries("user=1"))) {
 		t.Errorf("%+v stands for relief", head)
 	}
 }
@@ -167,8 +173,10 @@ descriptors:
 		{"path=1,one=1", "d.path.one", 3, 2, false, false, false},
 	} {
 		r := find(d, parseEntries(tt.request))
-		if r == nil || r.FullName != tt.key || r.Index != tt.index || len(r.ChargedLimits) != tt.charges || len(r.Path) != strings.Count(tt.request, "=") ||
-			r.QuotaMode != tt.quota || r.ShadowMode != tt.shadow || r.ChargesAllOrNone != tt.allOrNone || (r.AnswerMetadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
+		if r == nil || r.FullName != tt.key || r.Index != tt.index || len(r.ChargedLimits) != tt.charges ||
+			len(r.Path) != strings.Count(tt.request, "=") ||
+			r.QuotaMode != tt.quota || r.ShadowMode != tt.shadow || r.ChargesAllOrNone != tt.allOrNone ||
+			(r.AnswerMetadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
 			t.Errorf("%s finds %+v", tt.request, r)
 		}
 	}

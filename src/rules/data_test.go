@@ -14,7 +14,8 @@ import (
 // dataDomain compiles one rule file, of the domain d, with its data files.
 func dataDomain(t testing.TB, text string, data map[string]string) (*rules.Set, *rules.Domain) {
 	t.Helper()
-	set, _, err := filerules.Load(withData([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, data), compile.Options{})
+	set, _, err := filerules.Load(withData([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, data),
+		compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,18 +71,21 @@ func TestFindRuleOfDataFiles(t *testing.T) {
 		if r.Name == "tenants" && !r.Unlimited {
 			got += fmt.Sprintf(", burst %d", r.Limit.Burst)
 		}
-		if explained := match.Explain(d, entries("k="+tt.value)).FoundRule; got != tt.want || explained != r || r.LimitsFile != nil {
+		if explained := match.Explain(d, entries("k="+tt.value)).FoundRule; got != tt.want || explained != r ||
+			r.LimitsFile != nil {
 			t.Errorf("%s: %s, explained as %v; want %s", tt.value, got, explained, tt.want)
 		}
 	}
 	one, other := find(d, entries("k=acme")), find(d, entries("k=big"))
-	if base := set.Rules()[one.Index]; base.Name != "tenants" || other.Index != one.Index || other.FullName != base.FullName || base.LimitsFile == nil {
+	if base := set.Rules()[one.Index]; base.Name != "tenants" || other.Index != one.Index ||
+		other.FullName != base.FullName || base.LimitsFile == nil {
 		t.Errorf("%+v, %+v and %+v", base, one, other)
 	}
 	if a, b := find(d, entries("k=acme, below=x")), find(d, entries("k=free, below=x")); a == nil || a != b {
 		t.Errorf("below are %v and %v", a, b)
 	}
-	const line = "d.k_tenants.csv: unit=HOUR limits_from=tenants.csv (6 values, 5 limits), shadow_mode: false, quota_mode: false, algorithm: gcra"
+	const line = "d.k_tenants.csv: unit=HOUR limits_from=tenants.csv (6 values, 5 limits), shadow_mode: false, " +
+		"quota_mode: false, algorithm: gcra"
 	if base := set.Rules()[one.Index]; base.String() != line || base.LimitText() != "as in tenants.csv per hour" {
 		t.Errorf("%v, %s", base, base.LimitText())
 	}
@@ -91,15 +95,18 @@ func TestExplainDataFiles(t *testing.T) {
 	t.Parallel()
 	_, d := dataDomain(t, dataRules, dataTexts)
 	for _, tt := range []struct{ value, want string }{
-		{"late", "values_from banned.txt no_match not_in_file, limits_from tenants.csv no_match not_in_file, values_from late.txt taken late.txt:1, key  behind"},
-		{"acme", "values_from banned.txt no_match not_in_file, limits_from tenants.csv taken tenants.csv:2, values_from late.txt behind late.txt:2, key  behind"},
+		{"late", "values_from banned.txt no_match not_in_file, limits_from tenants.csv no_match not_in_file, values_from " +
+			"late.txt taken late.txt:1, key  behind"},
+		{"acme", "values_from banned.txt no_match not_in_file, limits_from tenants.csv taken tenants.csv:2, values_from " +
+			"late.txt behind late.txt:2, key  behind"},
 	} {
 		var got []string
 		for _, c := range match.Explain(d, entries("k="+tt.value)).Steps[0].Candidates {
 			if c.MatchKind == match.MatchWildcard || c.MatchKind == match.MatchCIDR || c.MatchKind == match.MatchRegex {
 				continue
 			}
-			got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s%s", c.MatchKind, c.Value, c.Outcome, c.Reason, c.DataLine)))
+			got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s%s", c.MatchKind, c.Value, c.Outcome, c.Reason,
+				c.DataLine)))
 		}
 		if text := strings.Join(got, ", "); text != tt.want {
 			t.Errorf("%s: %s; want %s", tt.value, text, tt.want)
@@ -121,7 +128,10 @@ descriptors:
   - {key: s, values_from: f.csv, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 - {key: h, limits_from: f.csv, rate_limit: {algorithm: concurrency, hold: 30s, hold_id: id}}
 `, map[string]string{"f.csv": "x,1\ny,2\nz,unlimited\n"})
-	for value, want := range map[string]string{"x": "9 per day + 1 per hour", "y": "9 per day + 2 per hour", "z": "9 per day + unlimited"} {
+	for value, want := range map[string]string{
+		"x": "9 per day + 1 per hour", "y": "9 per day + 2 per hour",
+		"z": "9 per day + unlimited",
+	} {
 		var got []string
 		for _, r := range find(d, entries("a=1, k="+value)).LimitsToCharge() {
 			got = append(got, r.LimitText())
@@ -131,12 +141,18 @@ descriptors:
 		}
 	}
 	shared := find(d, entries("a=1, s=x,1"))
-	for format, want := range map[rules.KeyFormat]string{{}: "d_a_1_s_f.csv_", {EscapeKeys: true}: "d_a_1_s_s:values_from:f.csv_"} {
+	for format, want := range map[rules.KeyFormat]string{
+		{}:                 "d_a_1_s_f.csv_",
+		{EscapeKeys: true}: "d_a_1_s_s:values_from:f.csv_",
+	} {
 		if key, _ := format.AppendKey(nil, d, shared.LimitsToCharge()[1], entries("a=1, s=x,1")); string(key) != want {
 			t.Errorf("%s; want %s", key, want)
 		}
 	}
-	for value, limit := range map[string]string{"x": "1 at a time, each for at most 30s", "y": "2 at a time, each for at most 30s", "z": "unlimited"} {
+	for value, limit := range map[string]string{
+		"x": "1 at a time, each for at most 30s",
+		"y": "2 at a time, each for at most 30s", "z": "unlimited",
+	} {
 		request := entries("h=" + value + ", id=7, hold=release")
 		r := find(d, request)
 		if r == nil || r.LimitText() != limit {

@@ -24,8 +24,10 @@ rules:
 	for i, want := range []string{
 		"d.n: unit=HOUR requests_per_unit=3, shadow_mode: true, quota_mode: false, match: {ip=* p=/a*}, per: [ip, user]",
 		"d.default: unlimited, shadow_mode: false, quota_mode: false, requests_per_unit: 7, match: {}",
-		"t.user.*: unit=MINUTE requests_per_unit=30, shadow_mode: false, quota_mode: false, period: 1m, algorithm: gcra, burst: 15, charge: path",
-		"t.user.*.trade: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, period: 15s, algorithm: gcra, burst: 5, charge: path",
+		"t.user.*: unit=MINUTE requests_per_unit=30, shadow_mode: false, quota_mode: false, period: 1m, algorithm: gcra, " +
+			"burst: 15, charge: path",
+		"t.user.*.trade: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, " +
+			"period: 15s, algorithm: gcra, burst: 5, charge: path",
 	} {
 		if got := set.Rules()[i].String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -91,11 +93,14 @@ rules:
 func TestDescribeWindows(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[string]string{
-		"unit: month\ncalendar: true\nrequests_per_unit: 5\n": "d.a: unit=MONTH requests_per_unit=5, shadow_mode: false, quota_mode: false, calendar: true",
+		"unit: month\ncalendar: true\nrequests_per_unit: 5\n": "d.a: unit=MONTH requests_per_unit=5, shadow_mode: false, " +
+			"quota_mode: false, calendar: true",
 		"unit: month\nunit_multiplier: 3\ncalendar: true\ntime_zone: Europe/Berlin\nanchor_day: 15\nrequests_per_unit: 5\n": "d.a: unit=MONTH requests_per_unit=5, shadow_mode: false, " +
 			"quota_mode: false, unit_multiplier: 3, calendar: true, time_zone: Europe/Berlin, anchor_day: 15",
-		"unit: week\ncalendar: true\nweek_starts: sunday\nrequests_per_unit: 5\n": "d.a: unit=WEEK requests_per_unit=5, shadow_mode: false, quota_mode: false, calendar: true, week_starts: sunday",
-		"algorithm: concurrency\nrequests_per_unit: 4\nhold: 30s\nhold_id: id\n": "d.a: unit=UNKNOWN requests_per_unit=4, shadow_mode: false, quota_mode: false, " +
+		"unit: week\ncalendar: true\nweek_starts: sunday\nrequests_per_unit: 5\n": "d.a: unit=WEEK requests_per_unit=5, " +
+			"shadow_mode: false, quota_mode: false, calendar: true, week_starts: sunday",
+		"algorithm: concurrency\nrequests_per_unit: 4\nhold: 30s\nhold_id: id\n": "d.a: unit=UNKNOWN requests_per_unit=4, " +
+			"shadow_mode: false, quota_mode: false, " +
 			"algorithm: concurrency, hold: 30s, hold_id: id",
 		"unit: day\nrequests_per_unit: 9\nhold: 1h\nhold_id: id\nunsettled: release\n": "d.a: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, " +
 			"hold: 1h, hold_id: id, unsettled: release",
@@ -103,7 +108,10 @@ func TestDescribeWindows(t *testing.T) {
 			"on_store_failure: deny, enforce_percent: 0.5",
 	} {
 		indented := strings.TrimRight(strings.ReplaceAll("\n"+limit, "\n", "\n    "), " ")
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented)}}, compile.Options{})
+		set, _, err := filerules.Load([]filerules.File{{
+			Name: "d.yaml",
+			Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented),
+		}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +119,8 @@ func TestDescribeWindows(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		var written bytes.Buffer
-		if err := yamlrules.Write(&written, set); err != nil || !strings.HasSuffix(written.String(), "  rate_limit:"+indented) {
+		if err := yamlrules.Write(&written, set); err != nil ||
+			!strings.HasSuffix(written.String(), "  rate_limit:"+indented) {
 			t.Errorf("got\n%s\nwant the end\n%s%v", &written, indented, err)
 		}
 	}
@@ -136,7 +145,10 @@ func TestLimitText(t *testing.T) {
 		"{unit: day, requests_per_unit: 1000, hold: 10m, hold_id: id}":                                  "1000 per day, reservations charged after 10m",
 		"{unit: day, calendar: true, requests_per_unit: 5, hold: 10m, hold_id: id, unsettled: release}": "5 per calendar day in UTC, reservations released after 10m",
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]")}}, compile.Options{})
+		set, _, err := filerules.Load([]filerules.File{{
+			Name: "d.yaml",
+			Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]"),
+		}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

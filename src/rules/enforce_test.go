@@ -10,7 +10,8 @@ import (
 	"ratelimit/src/rules/filerules"
 )
 
-// enforcedFor returns for which of the users 0 to n-1 the rule of the file is enforced. The file has one rule, for the key user.
+// enforcedFor returns for which of the users 0 to n-1 the rule of the file is enforced. The file has one rule, for the
+// key user.
 func enforcedFor(t *testing.T, file string, n int) []bool {
 	t.Helper()
 	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(file)}}, compile.Options{})
@@ -37,7 +38,8 @@ func count(list []bool) (n int) {
 	return n
 }
 
-// TestEnforcePercent checks for how many of 10,000 users a percentage enforces the limit: at 10 % it is 10 +- 1 %. Raising it only adds users.
+// TestEnforcePercent checks for how many of 10,000 users a percentage enforces the limit: at 10 % it is 10 +- 1 %.
+// Raising it only adds users.
 func TestEnforcePercent(t *testing.T) {
 	t.Parallel()
 	const users = 10_000
@@ -66,18 +68,22 @@ func TestEnforcePercent(t *testing.T) {
 	}
 }
 
-// TestEnforcedCounters checks which of 20 users are enforced at 30 %. The texts are those of the first version: a counter must never
-// change its side, neither with an upgrade nor with a change of the limit.
+// TestEnforcedCounters checks which of 20 users are enforced at 30 %. The texts are those of the first version: a
+// counter must never change its side, neither with an upgrade nor with a change of the limit.
 func TestEnforcedCounters(t *testing.T) {
 	t.Parallel()
 	const inTree, inList = "1 4 5 8 10 13", "5 8 9 11 13 18"
 	for file, want := range map[string]string{
-		"domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1, enforce_percent: 30}}]\n":                                             inTree,
-		"domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 7, name: x, enforce_percent: 30}}]\n":                  inTree,
-		"domain: d\ndescriptors: [{key: user, rate_limits: [{unit: day, requests_per_unit: 1, enforce_percent: 30}, {unit: hour, requests_per_unit: 1}]}]\n":      inTree,
-		"domain: d\ndescriptors: [{key: 'us*', rate_limit: {unit: day, requests_per_unit: 1, enforce_percent: 30}}]\n":                                            inTree,
-		"domain: d\nrules: [{match: {user: '*'}, per: [user], rate_limit: {unit: day, requests_per_unit: 1, enforce_percent: 30}}]\n":                             inList,
-		"domain: d\nrules: [{match: {user: '*'}, per: [user], rate_limit: {algorithm: sliding_window, period: 9s, requests_per_unit: 2, enforce_percent: 30}}]\n": inList,
+		"domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1, enforce_percent: 30}}]\n": inTree,
+		"domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 7, name: x, " +
+			"enforce_percent: 30}}]\n": inTree,
+		"domain: d\ndescriptors: [{key: user, rate_limits: [{unit: day, requests_per_unit: 1, enforce_percent: 30}, {unit: " +
+			"hour, requests_per_unit: 1}]}]\n": inTree,
+		"domain: d\ndescriptors: [{key: 'us*', rate_limit: {unit: day, requests_per_unit: 1, enforce_percent: 30}}]\n": inTree,
+		"domain: d\nrules: [{match: {user: '*'}, per: [user], rate_limit: {unit: day, requests_per_unit: 1, " +
+			"enforce_percent: 30}}]\n": inList,
+		"domain: d\nrules: [{match: {user: '*'}, per: [user], rate_limit: {algorithm: sliding_window, period: 9s, " +
+			"requests_per_unit: 2, enforce_percent: 30}}]\n": inList,
 	} {
 		var got strings.Builder
 		for i, is := range enforcedFor(t, file, 20) {

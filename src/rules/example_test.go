@@ -13,7 +13,10 @@ func Example() {
 		return compile.LimitsConfig{RateLimit: &compile.RateLimitConfig{Unit: unit, RequestsPerUnit: n}}
 	}
 	set, warnings, err := compile.Compile([]compile.DomainConfig{{Domain: "shop", Descriptors: []compile.DescriptorConfig{
-		{Key: "path", Value: "/pay/*", Descriptors: []compile.DescriptorConfig{{Key: "user", LimitsConfig: limit("minute", 10)}}},
+		{Key: "path", Value: "/pay/*", Descriptors: []compile.DescriptorConfig{{
+			Key:          "user",
+			LimitsConfig: limit("minute", 10),
+		}}},
 		{Key: "path", LimitsConfig: limit("second", 100)},
 	}}}, compile.Options{})
 	if err != nil || len(warnings) > 0 {

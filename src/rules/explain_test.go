@@ -142,7 +142,8 @@ func TestExplainIsBounded(t *testing.T) {
 	if len(s.Candidates) != 2*most || s.TakenIndex != most || s.UnlistedCount != 1000-most {
 		t.Errorf("%d candidates, the taken one is %d, %d not listed", len(s.Candidates), s.TakenIndex, s.UnlistedCount)
 	}
-	if lineOf(s.Candidates[s.TakenIndex].Position) != "1001" || s.Candidates[s.TakenIndex+1].Outcome != match.OutcomeEarlierTaken {
+	if lineOf(s.Candidates[s.TakenIndex].Position) != "1001" ||
+		s.Candidates[s.TakenIndex+1].Outcome != match.OutcomeEarlierTaken {
 		t.Errorf("taken was %+v, then comes %+v", s.Candidates[s.TakenIndex], s.Candidates[s.TakenIndex+1])
 	}
 }
@@ -207,8 +208,10 @@ func FuzzExplain(f *testing.F) {
 			for _, cfg := range level {
 				keys[cfg.Key] = true
 			}
-			if s.LevelKeyCount != len(keys) || s.SuggestedText != "" && s.TakenIndex >= 0 || s.SuggestedText == s.Entry.Key && w.EndReason == match.EndReasonNoSuchKey && s.SuggestedText != "" {
-				t.Fatalf("step %d of %s has %d keys and meant %q, the level is %+v", i, tell(w), s.LevelKeyCount, s.SuggestedText, level)
+			if s.LevelKeyCount != len(keys) || s.SuggestedText != "" && s.TakenIndex >= 0 ||
+				s.SuggestedText == s.Entry.Key && w.EndReason == match.EndReasonNoSuchKey && s.SuggestedText != "" {
+				t.Fatalf("step %d of %s has %d keys and meant %q, the level is %+v", i, tell(w), s.LevelKeyCount,
+					s.SuggestedText, level)
 			}
 			if w.EndReason == match.EndReasonNoSuchKey && i == len(w.Steps)-1 && (keys[s.Entry.Key] || s.TakenIndex >= 0) {
 				t.Fatalf("%s, but the key %q is there", tell(w), s.Entry.Key)
@@ -226,9 +229,11 @@ func FuzzExplain(f *testing.F) {
 				break
 			}
 			taken := s.Candidates[s.TakenIndex]
-			level = level[slices.IndexFunc(level, func(cfg compile.DescriptorConfig) bool { return cfg.Pos.String() == taken.Position })].Descriptors
+			level = level[slices.IndexFunc(level,
+				func(cfg compile.DescriptorConfig) bool { return cfg.Pos.String() == taken.Position })].Descriptors
 		}
-		if b := w.Steps; len(b) > 0 && b[len(b)-1].SameKeyBelow != nil && !slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].SameKeyBelow.Key) {
+		if b := w.Steps; len(b) > 0 && b[len(b)-1].SameKeyBelow != nil &&
+			!slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].SameKeyBelow.Key) {
 			t.Fatalf("%s: there is no key %q", tell(w), b[len(b)-1].SameKeyBelow.Key)
 		}
 	})

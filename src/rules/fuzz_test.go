@@ -25,7 +25,8 @@ func FuzzYAML(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cfg, problems, warnings := yamlrules.Parse("a.yaml", data)
 		again, problems2, warnings2 := yamlrules.Parse("a.yaml", data)
-		if !reflect.DeepEqual(cfg, again) || !reflect.DeepEqual(problems, problems2) || !reflect.DeepEqual(warnings, warnings2) {
+		if !reflect.DeepEqual(cfg, again) || !reflect.DeepEqual(problems, problems2) ||
+			!reflect.DeepEqual(warnings, warnings2) {
 			t.Fatalf("two readings of %q differ", data)
 		}
 		if cfg == nil && len(problems) == 0 && !hasTests(data) {
@@ -73,8 +74,8 @@ func FuzzYAML(f *testing.F) {
 	})
 }
 
-// requestFor has the rule's own words. It finds the rule, or a wildcard or an exact value before it; loose says that it may also
-// find nothing.
+// requestFor has the rule's own words. It finds the rule, or a wildcard or an exact value before it; loose says that it
+// may also find nothing.
 func requestFor(r *rules.Rule) (request []rules.Entry, loose bool) {
 	for _, name := range r.WordPath() {
 		request = append(request, rules.Entry{Key: []byte(name)})
@@ -115,7 +116,8 @@ func checkRule(t *testing.T, data []byte, set *rules.Set, i int) {
 		t.Fatalf("%q: the words of %s find %v", data, r.FullName, all)
 	}
 	for i, one := range r.ChargedLimits {
-		if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) || i > 0 && len(one.Path) < len(r.ChargedLimits[i-1].Path) {
+		if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) ||
+			i > 0 && len(one.Path) < len(r.ChargedLimits[i-1].Path) {
 			t.Fatalf("%q: charge %d of %s is %+v", data, i, r.FullName, one)
 		}
 	}
@@ -181,7 +183,8 @@ func FuzzFind(f *testing.F) {
 			t.Fatalf("%q in %+v: all or none is %t", request, top, r.ChargesAllOrNone)
 		}
 		for _, w := range warnings {
-			literal := slices.ContainsFunc(request, func(e rules.Entry) bool { return bytes.ContainsRune(slices.Concat(e.Key, e.Value), '*') })
+			literal := slices.ContainsFunc(request,
+				func(e rules.Entry) bool { return bytes.ContainsRune(slices.Concat(e.Key, e.Value), '*') })
 			if !literal && w.Line == r.Pos.Line && strings.HasPrefix(w.Message, "no request can match") {
 				t.Fatalf("%q in %+v finds what was warned of: %v", request, top, w)
 			}

@@ -48,19 +48,42 @@ func TestHoldOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ domain, request, want string }{
-		{"tree", "user=al", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{"tree", "user=al", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an " +
+			"id of the call>"},
 		{"tree", "user=al,id=7", `tree.user: take "7"; tree.user tree_user_al_`},
 		{"tree", "user=al,id=7,hold=settle", `tree.user: settle "7"; tree.user tree_user_al_`},
 		{"tree", "user=al,id=7,hold=release", `tree.user: release "7"; tree.user tree_user_al_`},
-		{"tree", "user=al,id=7,hold=keep", "error: rule tree.user: hold=keep is unknown: send hold=settle or hold=release, or no such entry to take a hold"},
-		{"tree", "user=al,id=7,hold=settel", "error: rule tree.user: hold=settel is unknown: did you mean hold=settle? send hold=settle or hold=release, or no such entry to take a hold"},
+		{
+			"tree", "user=al,id=7,hold=keep",
+			"error: rule tree.user: hold=keep is unknown: send hold=settle or hold=release, or no such entry to take a hold",
+		},
+		{
+			"tree", "user=al,id=7,hold=settel",
+			"error: rule tree.user: hold=settel is unknown: did you mean hold=settle? send hold=settle or hold=release, or no " +
+				"such entry to take a hold",
+		},
 		{"tree", "user=al,id=7,hold=settle,x=y", "no rule"},
 		{"tree", "user=al,id=7,x=y", "no rule"},
-		{"tree", "user=al,id=", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
-		{"tree", "user=al,id=,hold=settle", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
-		{"tree", "user=al,hold=settle", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
-		{"tree", "user=al,hold=settel", "error: rule tree.user: hold=settel is unknown: did you mean hold=settle? send hold=settle or hold=release, or no such entry to take a hold"},
-		{"tree", "user=al,hold=settle,id=7", "error: rule tree.user: the entry id, which names the hold, comes after the entry hold: send id=<an id of the call> before it"},
+		{"tree", "user=al,id=", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send " +
+			"id=<an id of the call>"},
+		{
+			"tree", "user=al,id=,hold=settle",
+			"error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>",
+		},
+		{
+			"tree", "user=al,hold=settle",
+			"error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an id of the call>",
+		},
+		{
+			"tree", "user=al,hold=settel",
+			"error: rule tree.user: hold=settel is unknown: did you mean hold=settle? send hold=settle or hold=release, or no " +
+				"such entry to take a hold",
+		},
+		{
+			"tree", "user=al,hold=settle,id=7",
+			"error: rule tree.user: the entry id, which names the hold, comes after the entry hold: send id=<an id of the " +
+				"call> before it",
+		},
 		{"tree", "user=al,hold=settle,x=y", "no rule"},
 		{"tree", "user=al,hold=settle,id=7,x=y", "no rule"},
 		{"tree", "id=7", "no rule"},
@@ -68,20 +91,35 @@ func TestHoldOf(t *testing.T) {
 		{"tree", "user=al,path=x,id=7", "no rule"},
 		{"tree", "team=a", `tree.team: take ""; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
 		{"tree", "team=a,id=7", `tree.team: take "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
-		{"tree", "team=a,user=al,id=7,hold=settle", `tree.team.user: settle "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_; tree.team_a.user_al tree_team_a_user_al_`},
+		{
+			"tree", "team=a,user=al,id=7,hold=settle",
+			`tree.team.user: settle "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_; tree.team_a.user_al tree_team_a_user_al_`,
+		},
 		{"tree", "team=a,id=", `tree.team: take ""; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
-		{"tree", "team=a,hold=release", "error: rule tree.team: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{
+			"tree", "team=a,hold=release",
+			"error: rule tree.team: the entry id, which names the hold, is missing or empty: send id=<an id of the call>",
+		},
 		{"tree", "team=a,hold=i,x=y", "no rule"},
 		{"tree", "team=a,none=,id=7", `tree.team.none: take "7"; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
 		{"tree", "team=a,ix=7", `tree.team.i*: take ""; tree.team tree_team_a_; tree.team.2 tree_team_a_`},
-		{"list", "user=al", "error: rule list.user_*: the entry id, which names the hold, is missing or empty: send id=<an id of the call>"},
+		{"list", "user=al", "error: rule list.user_*: the entry id, which names the hold, is missing or empty: send id=<an " +
+			"id of the call>"},
 		{"list", "id=7,user=al", `list.user_*: take "7"; list.user_* list_:user_*_:user_al_:4/concurrency_`},
 		{"list", "hold=release,id=7,user=al", `list.user_*: release "7"; list.user_* list_:user_*_:user_al_:4/concurrency_`},
-		{"list", "hold=keep,id=7,user=al", "error: rule list.user_*: hold=keep is unknown: send hold=settle or hold=release, or no such entry to take a hold"},
-		{"list", "hold=,id=7,user=al", "error: rule list.user_*: hold= is unknown: send hold=settle or hold=release, or no such entry to take a hold"},
+		{
+			"list", "hold=keep,id=7,user=al",
+			"error: rule list.user_*: hold=keep is unknown: send hold=settle or hold=release, or no such entry to take a hold",
+		},
+		{"list", "hold=,id=7,user=al", "error: rule list.user_*: hold= is unknown: send hold=settle or hold=release, or no " +
+			"such entry to take a hold"},
 		{"list", "team=a,id=7", `list.team_*: take ""; list.team_* list_:team_*_:team_a_:9/24h_fixed_window_held_`},
-		{"list", "team=a,call=7,hold=settle", `list.team_*: settle "7"; list.team_* list_:team_*_:team_a_:9/24h_fixed_window_held_`},
-		{"list", "team=a,hold=settle", "error: rule list.team_*: the entry call, which names the hold, is missing or empty: send call=<an id of the call>"},
+		{
+			"list", "team=a,call=7,hold=settle",
+			`list.team_*: settle "7"; list.team_* list_:team_*_:team_a_:9/24h_fixed_window_held_`,
+		},
+		{"list", "team=a,hold=settle", "error: rule list.team_*: the entry call, which names the hold, is missing or " +
+			"empty: send call=<an id of the call>"},
 		{"list", "id=7,hold=keep", `list.default: take ""; list.default list_:::9/24h_fixed_window_`},
 		{"words", "user=id", `words.user: take ""; words.user words_user_`},
 	} {

@@ -19,20 +19,42 @@ func TestBytes(t *testing.T) {
 		{"UTF-8 mark", "\ufeffdomain: d\ndescriptors:\n" + oneRule, good},
 		{"UTF-16, little end first", utf16(false, "domain: d\ndescriptors:\n"+oneRule), good},
 		{"UTF-16, big end first", utf16(true, "domain: d\ndescriptors:\n"+oneRule), good},
-		{"UTF-16, a wrong unit", utf16(true, "domain: d\ndescriptors:\n- key: é\n  rate_limit: {unit: née}\n"), "a.yaml:4:22: unit \"née\" is not known; write second, minute, hour, day, week, month or year\n"},
-		{"UTF-16, only the mark", "\xff\xfe", "a.yaml:1:1: the domain is missing or empty; add `domain: <name>`, the name that callers ask for\n"},
+		{
+			"UTF-16, a wrong unit", utf16(true, "domain: d\ndescriptors:\n- key: é\n  rate_limit: {unit: née}\n"),
+			"a.yaml:4:22: unit \"née\" is not known; write second, minute, hour, day, week, month or year\n",
+		},
+		{
+			"UTF-16, only the mark", "\xff\xfe",
+			"a.yaml:1:1: the domain is missing or empty; add `domain: <name>`, the name that callers ask for\n",
+		},
 		{"UTF-16, half a character", "\xff\xfea", "a.yaml: not YAML: incomplete UTF-16 character; save the file as UTF-8\n"},
-		{"UTF-16, half a pair", "\xff\xfe\x00\xdc", "a.yaml: not YAML: unexpected low surrogate area; save the file as UTF-8\n"},
+		{
+			"UTF-16, half a pair", "\xff\xfe\x00\xdc",
+			"a.yaml: not YAML: unexpected low surrogate area; save the file as UTF-8\n",
+		},
 		{"not UTF-8 at once", "\x80domain: d\n", "a.yaml:1:1: the text is not UTF-8; save the file as UTF-8\n"},
-		{"not UTF-8", "domain: d\ndescriptors:\n- key: \"é\xff\"\n", "a.yaml:3:11: the text is not UTF-8; save the file as UTF-8\n"},
+		{
+			"not UTF-8", "domain: d\ndescriptors:\n- key: \"é\xff\"\n",
+			"a.yaml:3:11: the text is not UTF-8; save the file as UTF-8\n",
+		},
 		{"not UTF-8 at the end", "domain: d\n\xc3", "a.yaml:2:1: the text is not UTF-8; save the file as UTF-8\n"},
 		{"not UTF-8 in a remark", "domain: d # caf\xe9\n", "a.yaml:1:16: the text is not UTF-8; save the file as UTF-8\n"},
-		{"a NUL", "domain: d\ndescriptors:\n- key: a\x00\n", "a.yaml:3:9: not YAML: control characters are not allowed; remove the character, or write it as \"\\x00\"\n"},
-		{"only a NUL", "\x00", "a.yaml:1:1: not YAML: control characters are not allowed; remove the character, or write it as \"\\x00\"\n"},
-		{"a NUL, escaped", "domain: d\ndescriptors:\n- {key: \"a\\0\", rate_limit: {unit: day, requests_per_unit: 1}}\n", "a.yaml:3:3 d.a\x00: 1 per DAY\n"},
+		{
+			"a NUL", "domain: d\ndescriptors:\n- key: a\x00\n",
+			"a.yaml:3:9: not YAML: control characters are not allowed; remove the character, or write it as \"\\x00\"\n",
+		},
+		{"only a NUL", "\x00", "a.yaml:1:1: not YAML: control characters are not allowed; remove the character, or write " +
+			"it as \"\\x00\"\n"},
+		{
+			"a NUL, escaped", "domain: d\ndescriptors:\n- {key: \"a\\0\", rate_limit: {unit: day, requests_per_unit: 1}}\n",
+			"a.yaml:3:3 d.a\x00: 1 per DAY\n",
+		},
 		{"lines that end with CR LF", strings.ReplaceAll("domain: d\ndescriptors:\n"+oneRule, "\n", "\r\n"), good},
 		{"lines that end with CR", strings.ReplaceAll("domain: d\ndescriptors:\n"+oneRule, "\n", "\r"), good},
-		{"an error behind CR LF", "domain: d\r\ndescriptors:\r\n- key: a\r\n  rate_limit: {unit: x}\r\n", "a.yaml:4:22: unit \"x\" is not known; write second, minute, hour, day, week, month or year\n"},
+		{
+			"an error behind CR LF", "domain: d\r\ndescriptors:\r\n- key: a\r\n  rate_limit: {unit: x}\r\n",
+			"a.yaml:4:22: unit \"x\" is not known; write second, minute, hour, day, week, month or year\n",
+		},
 		{"no newline at the end", strings.TrimSuffix("domain: d\ndescriptors:\n"+oneRule, "\n"), good},
 		{"a tab first", "\tdomain: d\n", "a.yaml:1:1: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes\n"},
 		{"a tab as indentation", "domain: d\ndescriptors:\n\t- key: a\n", "a.yaml:3:1: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes\n"},
@@ -75,15 +97,31 @@ func hostileTests() []hostileTest {
 			"a billion laughs of descriptors", head + "- key: n\n  descriptors: [" + bomb(9) + "]\n",
 			"a.yaml:4:158: the aliases of the file stand for more than 1000000 values; use fewer aliases, or several files",
 		},
-		{"10,000 lists", "domain: d\ndescriptors: " + nested(9998, "[", "]"), "a.yaml:2:15: a descriptor is a list, not a map; write `- key: ...`"},
-		{"10,001 lists", "domain: d\ndescriptors: " + nested(10001, "[", "]"), "a.yaml:2:10014: not YAML: exceeded max depth of 10000"},
-		{"10,000 lists where nothing is read", "domain: d\nvalue: " + nested(9998, "[", "]"), "a.yaml:2:9: an item of the list is a list, not a map; remove it"},
-		{"10,000 maps where nothing is read", "domain: d\nvalue: " + nested(9998, "{key: ", "}"), "warning: a.yaml:2:1: value has no effect in the file; move it or remove it"},
-		{"10,000 lists, never closed", "domain: d\nvalue: " + nested(9998, "[", ""), "a.yaml:2:8: not YAML: did not find expected node content"},
+		{
+			"10,000 lists", "domain: d\ndescriptors: " + nested(9998, "[", "]"),
+			"a.yaml:2:15: a descriptor is a list, not a map; write `- key: ...`",
+		},
+		{
+			"10,001 lists", "domain: d\ndescriptors: " + nested(10001, "[", "]"),
+			"a.yaml:2:10014: not YAML: exceeded max depth of 10000",
+		},
+		{
+			"10,000 lists where nothing is read", "domain: d\nvalue: " + nested(9998, "[", "]"),
+			"a.yaml:2:9: an item of the list is a list, not a map; remove it",
+		},
+		{
+			"10,000 maps where nothing is read", "domain: d\nvalue: " + nested(9998, "{key: ", "}"),
+			"warning: a.yaml:2:1: value has no effect in the file; move it or remove it",
+		},
+		{
+			"10,000 lists, never closed", "domain: d\nvalue: " + nested(9998, "[", ""),
+			"a.yaml:2:8: not YAML: did not find expected node content",
+		},
 		{"10,000 maps as keys", "domain: d\n? " + nested(4000, "{? ", "}"), "a.yaml:2:3: the key \"\" is a map, not text"},
 		{
 			"4,999 levels of descriptors", "domain: d\ndescriptors: " + nested(4999, "[{key: a, descriptors: ", "}]"),
-			"a.yaml:2:2315: descriptors are nested more than 100 levels deep; use fewer levels; a request needs an entry for each",
+			"a.yaml:2:2315: descriptors are nested more than 100 levels deep; use fewer levels; a request needs an entry for " +
+				"each",
 		},
 		{
 			"10,000 levels of descriptors", "domain: d\ndescriptors: " + nested(10000, "[{key: a, descriptors: ", "}]"),
@@ -92,8 +130,10 @@ func hostileTests() []hostileTest {
 		{"a value of a megabyte", head + "- key: a\n  value: " + big + "\n" + limit, "a.yaml:3:3 d.a_vvvv"},
 		{"a key of a megabyte", head + "- key: " + big + "\n" + limit, "a.yaml:3:3 d.vvvv"},
 		{
-			"a wildcard of a megabyte", head + "- {key: a, value: '*'}\n- {key: a, value: '" + strings.Repeat("a*", 1<<19) + "'}\n",
-			"warning: a.yaml:4:3: no request can match \"a_" + strings.Repeat("a*", 29) + "\"... (1048578 bytes): the wildcard \"a_*\" at a.yaml:3:3 takes all",
+			"a wildcard of a megabyte", head + "- {key: a, value: '*'}\n- {key: a, value: '" + strings.Repeat("a*",
+				1<<19) + "'}\n",
+			"warning: a.yaml:4:3: no request can match \"a_" + strings.Repeat("a*",
+				29) + "\"... (1048578 bytes): the wildcard \"a_*\" at a.yaml:3:3 takes all",
 		},
 		{
 			"a unit of a megabyte", head + "- {key: a, rate_limit: {unit: " + big + "}}\n",
@@ -103,32 +143,44 @@ func hostileTests() []hostileTest {
 		{
 			"a key of half a megabyte on 100 levels",
 			head + "- key: &k " + big[1<<19:] + "\n  descriptors: " + nested(99, "[{key: *k, descriptors: ", "}]"),
-			"a.yaml:4:737: the names of the rules, with the levels above them, are longer than 256 MB together; use fewer levels or shorter values",
+			"a.yaml:4:737: the names of the rules, with the levels above them, are longer than 256 MB together; use fewer " +
+				"levels or shorter values",
 		},
 		{
-			"10,000 limits of one descriptor", head + "- key: a\n  rate_limits:\n" + strings.Repeat("  - {unit: day, requests_per_unit: 1}\n", 10_000),
+			"10,000 limits of one descriptor",
+			head + "- key: a\n  rate_limits:\n" + strings.Repeat("  - {unit: day, requests_per_unit: 1}\n", 10_000),
 			"a.yaml:4:3: what matches is charged to more than 100 limits; use fewer\n",
 		},
-		{"100,000 wrong lines", head + strings.Repeat("- 5\n", 100_000), "a.yaml:3:3: a descriptor is a whole number, not a map; write `- key: ...`\na.yaml:4:3:"},
+		{
+			"100,000 wrong lines", head + strings.Repeat("- 5\n", 100_000),
+			"a.yaml:3:3: a descriptor is a whole number, not a map; write `- key: ...`\na.yaml:4:3:",
+		},
 		{"a megabyte of remarks", strings.Repeat("# x\n", 1<<18) + head + oneRule, "a.yaml:262147:3 d.a: 1 per DAY"},
 		{"a megabyte of nothing", strings.Repeat("\n", 1<<20) + head + oneRule, "a.yaml:1048579:3 d.a: 1 per DAY"},
 		{
-			"20,000 rules that are the same", "domain: d\nrules:\n" + strings.Repeat("- {match: {a: b}, rate_limit: {unlimited: true}}\n", 20_000),
+			"20,000 rules that are the same",
+			"domain: d\nrules:\n" + strings.Repeat("- {match: {a: b}, rate_limit: {unlimited: true}}\n", 20_000),
 			"a.yaml:4:3: no request gets to the rule {a=b}: that at a.yaml:3:3, {a=b}, takes all of them",
 		},
 		{
-			"a rule by 50,000 keys", "domain: d\nrules: [{match: {" + numbered(50_000, "k%d: v, ") + "}, rate_limit: {unlimited: true}}]\n",
+			"a rule by 50,000 keys", "domain: d\nrules: [{match: {" + numbered(50_000,
+				"k%d: v, ") + "}, rate_limit: {unlimited: true}}]\n",
 			"a.yaml:2:10: the rule matches by more than 100 keys; use fewer",
 		},
 		{
-			"20,000 rules by a key each", "domain: d\nrules: [" + numbered(20_000, "{match: {k%d: v}, rate_limit: {unlimited: true}}, ") + "]\n",
+			"20,000 rules by a key each", "domain: d\nrules: [" + numbered(20_000,
+				"{match: {k%d: v}, rate_limit: {unlimited: true}}, ") + "]\n",
 			"a.yaml:2:9 d.k0_v: unlimited",
 		},
 		{
-			"a tree of 2,000 levels", "schema: " + strings.Repeat("{a: {children: ", 2000) + "{a: {limits: [1, 1, 1]}}" + strings.Repeat("}}", 2000) + "\n",
+			"a tree of 2,000 levels", "schema: " + strings.Repeat("{a: {children: ",
+				2000) + "{a: {limits: [1, 1, 1]}}" + strings.Repeat("}}", 2000) + "\n",
 			"a.yaml:1:1510: the tree is more than 100 levels deep; use fewer levels; a request needs a word for each",
 		},
-		{"65,536 anchors", head + strings.Repeat("- &a {key: a}\n", 1<<16), "a.yaml:4:3: descriptor \"a\" is already defined at a.yaml:3:3"},
+		{
+			"65,536 anchors", head + strings.Repeat("- &a {key: a}\n", 1<<16),
+			"a.yaml:4:3: descriptor \"a\" is already defined at a.yaml:3:3",
+		},
 	}
 }
 
@@ -159,11 +211,26 @@ func TestHostile(t *testing.T) {
 func TestHostileDivvy(t *testing.T) {
 	const rule = `{"operation":{"q":1},"creditLimit":1,"resetSeconds":1},`
 	for _, test := range []struct{ name, file, data, want string }{
-		{"a section of 50,000 keys", "a.ini", "[" + numbered(50_000, "k%d=v ") + "]\n", "a.ini:1:598: the section has more than 100 keys; use fewer"},
-		{"20,000 sections", "a.ini", numbered(20_000, "[k=%d]\ncreditLimit=1\nresetSeconds=1\n") + "[default]\ncreditLimit=0\n", "a.ini:1:1 a.k_0: 1 per SECOND"},
-		{"a megabyte of keys", "a.ini", "[default]\n" + numbered(100_000, "k%d = v\n") + "creditLimit=0\n", "a.ini:1:1 a.default: 0 per SECOND"},
-		{"a section that never ends", "a.ini", "[" + strings.Repeat("a", 1<<20), "a.ini:1:1048578: the section has no end; add a `]`"},
-		{"an operation of 50,000 keys", "a.json", `{"overrides":[{"operation":{` + numbered(50_000, `"k%d":1,`) + `"x":1},"creditLimit":1,"resetSeconds":1}],"default":{"operation":{},"creditLimit":0}}`, "a.json:1:15: the rule matches by more than 100 keys; use fewer"},
+		{
+			"a section of 50,000 keys", "a.ini", "[" + numbered(50_000, "k%d=v ") + "]\n",
+			"a.ini:1:598: the section has more than 100 keys; use fewer",
+		},
+		{"20,000 sections", "a.ini", numbered(20_000,
+			"[k=%d]\ncreditLimit=1\nresetSeconds=1\n") + "[default]\ncreditLimit=0\n", "a.ini:1:1 a.k_0: 1 per SECOND"},
+		{
+			"a megabyte of keys", "a.ini", "[default]\n" + numbered(100_000, "k%d = v\n") + "creditLimit=0\n",
+			"a.ini:1:1 a.default: 0 per SECOND",
+		},
+		{
+			"a section that never ends", "a.ini", "[" + strings.Repeat("a", 1<<20),
+			"a.ini:1:1048578: the section has no end; add a `]`",
+		},
+		{
+			"an operation of 50,000 keys", "a.json",
+			`{"overrides":[{"operation":{` + numbered(50_000,
+				`"k%d":1,`) + `"x":1},"creditLimit":1,"resetSeconds":1}],"default":{"operation":{},"creditLimit":0}}`,
+			"a.json:1:15: the rule matches by more than 100 keys; use fewer",
+		},
 		{
 			"20,000 rules in a line", "a.json", `{"overrides":[` + strings.Repeat(rule, 20_000) + `7]}`,
 			"a.json:1:70: no request gets to the rule {\"q\":1}: that at a.json:1:15, {\"q\":1}, takes all of them",
@@ -171,7 +238,8 @@ func TestHostileDivvy(t *testing.T) {
 		{"a map in a map in a map", "a.json", strings.Repeat(`{"a":`, 500_000), "a.json:1:50001: not JSON: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := outcome([]filerules.File{{Name: test.file, Data: []byte(test.data)}}, compile.Options{}); !strings.HasPrefix(got, test.want) {
+			if got := outcome([]filerules.File{{Name: test.file, Data: []byte(test.data)}},
+				compile.Options{}); !strings.HasPrefix(got, test.want) {
 				t.Errorf("got %.300q, want %.300q", got, test.want)
 			}
 		})

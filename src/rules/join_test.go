@@ -15,7 +15,10 @@ func compileDomain(t *testing.T, name string, n int) *rules.Set {
 	cfg := compile.DomainConfig{Domain: name}
 	for i := range n {
 		cfg.Descriptors = append(cfg.Descriptors, compile.DescriptorConfig{
-			Key: fmt.Sprint("k", i), LimitsConfig: compile.LimitsConfig{RateLimit: &compile.RateLimitConfig{Unit: "day", RequestsPerUnit: 1}},
+			Key: fmt.Sprint("k", i), LimitsConfig: compile.LimitsConfig{RateLimit: &compile.RateLimitConfig{
+				Unit:            "day",
+				RequestsPerUnit: 1,
+			}},
 		})
 	}
 	set, _, err := compile.Compile([]compile.DomainConfig{cfg}, compile.Options{})
@@ -25,7 +28,8 @@ func compileDomain(t *testing.T, name string, n int) *rules.Set {
 	return set
 }
 
-// Whatever Sets come and go, each rule and domain has an index of its own, below the number of slots, and earlier joined Sets keep theirs.
+// Whatever Sets come and go, each rule and domain has an index of its own, below the number of slots, and earlier
+// joined Sets keep theirs.
 func TestJoiner(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -49,7 +53,8 @@ func TestJoiner(t *testing.T) {
 		all := j.Join(now)
 		most = max(most, ruleCount)
 		if len(all.Rules()) != ruleCount || len(all.Domains()) != domainCount || all.RuleSlots() > most {
-			t.Fatalf("step %d: %d rules in %d slots, %d domains; want %d rules, %d domains", step, len(all.Rules()), all.RuleSlots(), len(all.Domains()), ruleCount, domainCount)
+			t.Fatalf("step %d: %d rules in %d slots, %d domains; want %d rules, %d domains", step, len(all.Rules()),
+				all.RuleSlots(), len(all.Domains()), ruleCount, domainCount)
 		}
 		usedRules, usedDomains := make([]bool, all.RuleSlots()), make([]bool, all.DomainSlots())
 		for _, r := range all.Rules() {

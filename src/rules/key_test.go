@@ -48,7 +48,8 @@ descriptors:
 		{"a=1,path=/f/1_2", "{p_d_{1}_a_1_}path_/f/*_*_", "{p_d%5F%7B1%7D_a_1_}path_path:/f/*%5F*_"},
 		{"top=x_1,b=2", "{p_d_{1}_top_x_*_}b_2_", "{p_d%5F%7B1%7D_top_top:x%5F*_}b_2_"},
 		{"start=1", "{p_d_{1}_start_st*_}", "{p_d%5F%7B1%7D_start_st*:_}"},
-		{"no_rule=1_2,b=3", "{p_d_{1}_no_rule_1_2_}b_3_", "{p_d%5F%7B1%7D_no%5Frule_1%5F2_}b_3_"}, // of a limit that came with the request
+		// of a limit that came with the request
+		{"no_rule=1_2,b=3", "{p_d_{1}_no_rule_1_2_}b_3_", "{p_d%5F%7B1%7D_no%5Frule_1%5F2_}b_3_"},
 	} {
 		var request []rules.Entry
 		if tt.entries != "" {
@@ -122,7 +123,8 @@ func FuzzSharedKeys(f *testing.F) {
 			return
 		}
 		words := []string{"", "a", "b", "a*", "*", "a_b", "b*", "a_b*", "*_", "_", ":", "a:b*", "%3A", "*:*", "b_*", "a:a*"}
-		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: grow(tree, words)}}, compile.Options{})
+		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: grow(tree, words)}},
+			compile.Options{})
 		if err != nil {
 			return // a descriptor twice, or without a key
 		}

@@ -11,10 +11,11 @@ import (
 // KeyPrefixes returns the starts of the keys of all counters in d whose descriptors begin with entries. Of the last
 // entry only the start of the value is given: "al" stands for the values alex and alice, and "" for all values.
 //
-//   - In a tree of descriptors, further entries may follow. Counters that values share, see share_threshold, are not found.
-//   - In an ordered list, the order of entries has no meaning. The result has the counters of each rule that the entries can match
-//     and that names all their keys, the last one in `per`. The error says which value is missing if such a rule counts by another
-//     key before that one.
+//   - In a tree of descriptors, further entries may follow. Counters that values share, see share_threshold, are not
+//     found.
+//   - In an ordered list, the order of entries has no meaning. The result has the counters of each rule that the
+//     entries can match and that names all their keys, the last one in `per`. The error says which value is missing if
+//     such a rule counts by another key before that one.
 //   - In a tree of limits, the result has the counters of the nodes to which the words lead, and of those below them.
 //
 // Without EscapeKeys, the keys of other descriptors may begin in the same way: those of [a=x_b_y] and [a=x][b=y] do.

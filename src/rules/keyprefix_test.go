@@ -49,7 +49,8 @@ func TestKeyPrefixes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, escaped, divvy := rules.KeyFormat{Prefix: "p:"}, rules.KeyFormat{Prefix: "p:", EscapeKeys: true}, rules.KeyFormat{UseDivvyKeys: true}
+	plain, escaped, divvy := rules.KeyFormat{Prefix: "p:"}, rules.KeyFormat{Prefix: "p:", EscapeKeys: true},
+		rules.KeyFormat{UseDivvyKeys: true}
 	for _, tt := range []struct {
 		format              *rules.KeyFormat
 		domain, entries     string
@@ -59,15 +60,30 @@ func TestKeyPrefixes(t *testing.T) {
 		{&plain, "d_1", "user=al", "p:d_1_user_al", "user=al user=alex user=alex,path=/x", "user=bob user=a"},
 		{&escaped, "d_1", "user=a_l", "p:d%5F1_user_a%5Fl", "user=a_l user=a_lx,path=/x", "user=a user=al"},
 		{&escaped, "d_1", "user=", "p:d%5F1_user_", "user=al user=", ""},
-		{&escaped, "d_1", "user=alex,path=/x", "{p:d%5F1_user_alex_}path_/x", "user=alex,path=/x user=alex,path=/xyz", "user=alex user=alexa,path=/x user=alex,path=/y"},
+		{
+			&escaped, "d_1", "user=alex,path=/x", "{p:d%5F1_user_alex_}path_/x", "user=alex,path=/x user=alex,path=/xyz",
+			"user=alex user=alexa,path=/x user=alex,path=/y",
+		},
 		{&plain, "list", "user=al", "error: rule list", "", ""},
-		{&plain, "list", "path=/a,user=al", "p:list_:path_/a_:user_al", "path=/a,user=alex user=al,path=/a", "path=/b,ip=1,user=al"},
-		{&plain, "list", "path=/b1,ip=1,user=al", "p:list_:path_/b*_:ip_1_user_al", "path=/b1,ip=1,user=alex", "path=/b1,ip=2,user=alex"},
+		{
+			&plain, "list", "path=/a,user=al", "p:list_:path_/a_:user_al", "path=/a,user=alex user=al,path=/a",
+			"path=/b,ip=1,user=al",
+		},
+		{
+			&plain, "list", "path=/b1,ip=1,user=al", "p:list_:path_/b*_:ip_1_user_al", "path=/b1,ip=1,user=alex",
+			"path=/b1,ip=2,user=alex",
+		},
 		{&plain, "list", "path=/b1,user=al", "error: rule list", "", ""},
 		{&plain, "list", "path=/z", "p:list_::path_/z", "path=/z", "path=/a,user=al"},
 		{&plain, "list", "unknown=x", "", "", ""},
-		{&plain, "my_limits", "user=al", "p:my%5Flimits_user_al {p:my%5Flimits_user_}al", "user=alex user=,alex=trade", "user=eve,trade= other="},
-		{&plain, "my_limits", "user=,alex=", "{p:my%5Flimits_user_alex_} p:my%5Flimits_user_alex_ {p:my%5Flimits_user_}alex_", "user=,alex=trade", "user=eve,trade="},
+		{
+			&plain, "my_limits", "user=al", "p:my%5Flimits_user_al {p:my%5Flimits_user_}al", "user=alex user=,alex=trade",
+			"user=eve,trade= other=",
+		},
+		{
+			&plain, "my_limits", "user=,alex=", "{p:my%5Flimits_user_alex_} p:my%5Flimits_user_alex_ {p:my%5Flimits_user_}alex_",
+			"user=,alex=trade", "user=eve,trade=",
+		},
 		{&divvy, "list", "op=x,actor=me", "divvy:op=x:me", "op=x,actor=me op=x,actor=men", "op=x,actor=you"},
 	} {
 		d := set.Domain([]byte(tt.domain))

@@ -115,7 +115,10 @@ descriptors:
 - {key: u, rate_limit: {unlimited: true, name: b, replaces: [{name: c}]}}
 - {key: x, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e")}}, compile.Options{})
+	set, _, err := filerules.Load([]filerules.File{
+		{Name: "a.yaml", Data: []byte(text)},
+		{Name: "b.yaml", Data: []byte("domain: e")},
+	}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

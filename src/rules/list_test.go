@@ -102,7 +102,8 @@ func TestOrderedList(t *testing.T) {
 				t.Errorf("%q: %s finds %s, want %s", tt.rules, ask[0], got, ask[1])
 			}
 			w := match.Explain(d, entries)
-			if r, _ := d.FindRule(entries, &scratch, nil); w.FoundRule != r || (w.FoundRule == nil) != (w.EndReason == match.EndReasonNoRuleMatches) {
+			if r, _ := d.FindRule(entries, &scratch, nil); w.FoundRule != r ||
+				(w.FoundRule == nil) != (w.EndReason == match.EndReasonNoRuleMatches) {
 				t.Errorf("%q: %s is explained as %v %v, and finds %v", tt.rules, ask[0], w.FoundRule, w.EndReason, r)
 			}
 		}
@@ -112,7 +113,8 @@ func TestOrderedList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, last := set.Rules()[0], set.Rules()[1]; !first.ShadowMode || !first.ListSettings.IsCanary || last.ShadowMode || !last.ListSettings.IsCanary {
+	if first, last := set.Rules()[0],
+		set.Rules()[1]; !first.ShadowMode || !first.ListSettings.IsCanary || last.ShadowMode || !last.ListSettings.IsCanary {
 		t.Errorf("the rules are %v and %v", first, last)
 	}
 }
@@ -184,7 +186,8 @@ rules:
 		t.Fatal(err)
 	}
 	var keys rules.KeyFormat
-	if key, _ := keys.AppendKey(nil, set.Domain([]byte("d_%_d")), nil, request); string(key) != "d%5F%25%5Fd_path_/a%5Fb_ip_%3A%5F1_ip_%7B%25%7D_" {
+	if key, _ := keys.AppendKey(nil, set.Domain([]byte("d_%_d")), nil,
+		request); string(key) != "d%5F%25%5Fd_path_/a%5Fb_ip_%3A%5F1_ip_%7B%25%7D_" {
 		t.Errorf("a limit of a request is kept under %s", key)
 	}
 }
@@ -201,7 +204,10 @@ func FuzzOrderedList(f *testing.F) {
 		if len(list) > 50 || len(ask) > 8 {
 			return
 		}
-		patterns := []string{"", "*", "a", "a*", "*b", "a*b", "**", "*a*", "ab", "b*a*", "*ba", "b", "ab*", "a**b", "*ab*a", "bb"}
+		patterns := []string{
+			"", "*", "a", "a*", "*b", "a*b", "**", "*a*", "ab", "b*a*", "*ba", "b", "ab*", "a**b",
+			"*ab*a", "bb",
+		}
 		keys := []string{"k", "l", "m", "_"}
 		lines := []string{""}
 		for _, b := range list {

@@ -28,8 +28,8 @@ import (
 //	-- want --
 //	all problems, or else the rules and the warnings
 //
-// Sections named *.txt or *.csv are data files. A title that ends in "(merged)" loads with MergeDomains, one that ends in
-// "(all or nothing)" with ChargesAllOrNothing, one that ends in "(small store)" for a store that cannot do much.
+// Sections named *.txt or *.csv are data files. A title that ends in "(merged)" loads with MergeDomains, one that ends
+// in "(all or nothing)" with ChargesAllOrNothing, one that ends in "(small store)" for a store that cannot do much.
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -81,7 +81,10 @@ func withData(files []filerules.File, texts map[string]string) []filerules.File 
 		f := &files[i]
 		f.DataFiles = make(datafile.Files)
 		for _, r := range filerules.DataFiles(*f) {
-			data := &datafile.File{Path: r.Name, Problems: []datafile.Problem{{Message: "does not exist", Fix: "create the file, or fix the path"}}}
+			data := &datafile.File{
+				Path:     r.Name,
+				Problems: []datafile.Problem{{Message: "does not exist", Fix: "create the file, or fix the path"}},
+			}
 			if text, has := texts[r.Name]; has {
 				data.Sum = sha256.Sum256([]byte(text))
 				data.Table, data.Problems = datafile.Parse(r.Name, []byte(text), r.Kind)
@@ -94,7 +97,8 @@ func withData(files []filerules.File, texts map[string]string) []filerules.File 
 
 var smallStore = compile.StoreSupport{
 	StoreName: "Abacus", Algorithms: []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter},
-	AlwaysCountsBlocked: true, CannotChargeAllOrNone: true, WhyNoHolds: "it has one wire for each number", AlternativeStores: []string{"memory", "redis"},
+	AlwaysCountsBlocked: true, CannotChargeAllOrNone: true, WhyNoHolds: "it has one wire for each number",
+	AlternativeStores: []string{"memory", "redis"},
 }
 
 // outcome is all that comes of loading files, as text.
@@ -282,7 +286,8 @@ func chargedMatches(set *rules.Set) []*rules.Rule {
 		}
 	}
 	slices.SortFunc(found, func(a, b *rules.Rule) int {
-		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col, strings.Compare(a.FullName, b.FullName))
+		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col,
+			strings.Compare(a.FullName, b.FullName))
 	})
 	return found
 }

@@ -120,18 +120,23 @@ func pairFile(ordered bool, keys ...pairKey) string {
 	}
 	if ordered {
 		outer["match"], outer["per"] = "{a: x*}", "[a]"
-		return "domain: d\nrules:\n- {" + write(outer) + "}\n- {match: {}, rate_limit: {unit: day, requests_per_unit: 1, name: other}}\n"
+		return "domain: d\nrules:\n- {" + write(outer) + "}\n- {match: {}, rate_limit: {unit: day, requests_per_unit: 1, " +
+			"name: other}}\n"
 	}
-	if outer["key"] = "a"; outer["exact"]+outer["cidr"]+outer["regex"]+outer["count_by_prefix"]+outer["values_from"]+outer["limits_from"] == "" {
+	outer["key"] = "a"
+	if outer["exact"]+outer["cidr"]+outer["regex"]+outer["count_by_prefix"]+outer["values_from"]+
+		outer["limits_from"] == "" {
 		outer["value"] = "x*"
 	}
 	outer["descriptors"] = "[{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]"
-	return "domain: d\ndescriptors:\n- {" + write(outer) + "}\n- {key: o, rate_limit: {unit: day, requests_per_unit: 1, name: other}}\n"
+	return "domain: d\ndescriptors:\n- {" + write(outer) + "}\n- {key: o, rate_limit: {unit: day, requests_per_unit: 1, " +
+		"name: other}}\n"
 }
 
 // compiledTo is all that a file means: its problems or warnings, or else its rules.
 func compiledTo(text string) (said, list string) {
-	files := withData([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, map[string]string{"values.txt": "x\n", "limits.csv": "x,5\n"})
+	files := withData([]filerules.File{{Name: "a.yaml", Data: []byte(text)}},
+		map[string]string{"values.txt": "x\n", "limits.csv": "x,5\n"})
 	set, warnings, err := filerules.Load(files, compile.Options{})
 	switch {
 	case err != nil:
@@ -212,7 +217,8 @@ func TestPairsHaveAllKeys(t *testing.T) {
 	known := schemaKeys(t)
 	for _, place := range []string{"descriptor", "rule", "rate_limit"} {
 		for name := range known[place].Properties {
-			if !slices.Contains(structure, name) && !slices.ContainsFunc(pairKeys, func(k pairKey) bool { return k.name == name }) {
+			if !slices.Contains(structure, name) &&
+				!slices.ContainsFunc(pairKeys, func(k pairKey) bool { return k.name == name }) {
 				t.Errorf("%s is in no pair", name)
 			}
 		}

@@ -37,7 +37,10 @@ func TestProblemsError(t *testing.T) {
 		51:  "and 1 more",
 		999: "and 949 more",
 	} {
-		_, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors:\n" + strings.Repeat("- 5\n", lines))}}, compile.Options{})
+		_, _, err := filerules.Load([]filerules.File{{
+			Name: "a.yaml",
+			Data: []byte("domain: d\ndescriptors:\n" + strings.Repeat("- 5\n", lines)),
+		}}, compile.Options{})
 		var problems rules.Problems
 		if !errors.As(err, &problems) || len(problems) != lines {
 			t.Fatalf("%d wrong lines: %d problems", lines, len(problems))
@@ -54,7 +57,8 @@ func TestProblemsSort(t *testing.T) {
 		return rules.Problem{rules.Pos{file, line, col}, what, ""}
 	}
 	want := rules.Problems{
-		at("a", 0, 0, "no line"), at("a", 1, 2, ""), at("a", 1, 10, "first"), at("a", 1, 10, "again"), at("a", 2, 1, ""), at("b", 1, 1, ""),
+		at("a", 0, 0, "no line"), at("a", 1, 2, ""), at("a", 1, 10, "first"), at("a", 1, 10, "again"), at("a", 2, 1, ""),
+		at("b", 1, 1, ""),
 	}
 	got := rules.Problems{want[5], want[2], want[4], want[0], want[3], want[1]}
 	got.Sort()
@@ -86,9 +90,12 @@ descriptors:
 		"d.e: unlimited, shadow_mode: false, quota_mode: false",
 		"d.f: unit=SECOND requests_per_unit=9, shadow_mode: false, quota_mode: false, unit_multiplier: 90, period: 1m30s",
 		"d.g: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, count_blocked: false",
-		"d.h: unit=UNKNOWN requests_per_unit=9, shadow_mode: false, quota_mode: false, period: 500ms, algorithm: gcra, burst: 8, min_interval: 5ms, count_blocked: true",
-		"d.i: unit=HOUR requests_per_unit=9, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: gcra, burst: 0",
-		"d.j: unit=HOUR requests_per_unit=9, shadow_mode: false, quota_mode: false, algorithm: sliding_window, min_interval: 1h",
+		"d.h: unit=UNKNOWN requests_per_unit=9, shadow_mode: false, quota_mode: false, period: 500ms, algorithm: gcra, " +
+			"burst: 8, min_interval: 5ms, count_blocked: true",
+		"d.i: unit=HOUR requests_per_unit=9, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: gcra, " +
+			"burst: 0",
+		"d.j: unit=HOUR requests_per_unit=9, shadow_mode: false, quota_mode: false, algorithm: sliding_window, " +
+			"min_interval: 1h",
 	} {
 		if got := set.Rules()[i].String(); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)

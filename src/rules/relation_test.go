@@ -18,22 +18,37 @@ func loadText(t *testing.T, text string) *rules.Set {
 	return set
 }
 
-// The relation of two rules that a descriptor leads to: "same" if their verdicts are the same, "counts" if only their counts are, "shared" if their counters are the same
-// whatever the request, else "own".
+// The relation of two rules that a descriptor leads to: "same" if their verdicts are the same, "counts" if only their
+// counts are, "shared" if their counters are the same whatever the request, else "own".
 func TestRelation(t *testing.T) {
 	t.Parallel()
-	const perMinute, two = "rate_limit: {unit: minute, requests_per_unit: 1}", "rate_limit: {unit: minute, requests_per_unit: 2}"
+	const perMinute, two = "rate_limit: {unit: minute, requests_per_unit: 1}",
+		"rate_limit: {unit: minute, requests_per_unit: 2}"
 	const other = "  - {key: other, " + perMinute + "}\n" // Only one of the two versions has it, so the domains differ.
 	tree := func(text string) string { return "domain: d\ndescriptors:\n" + text }
 	list := func(rules ...string) string { return "domain: d\nrules:\n  - " + strings.Join(rules, "\n  - ") + "\n" }
-	const pay, all = `{match: {path: /pay}, per: [user], ` + perMinute + `}`, `{match: {user: "*"}, per: [user], ` + perMinute + `}`
+	const pay, all = `{match: {path: /pay}, per: [user], ` + perMinute + `}`,
+		`{match: {user: "*"}, per: [user], ` + perMinute + `}`
 	for _, tt := range []struct{ name, live, candidate, ask, want string }{
-		{"the same limit", tree("  - {key: user, " + perMinute + "}\n" + other), tree("  - {key: user, " + perMinute + "}"), "user=1", "same"},
-		{"another number", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, " + two + "}"), "user=1", "counts"},
-		{"shadow mode", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, shadow_mode: true, " + perMinute + "}"), "user=1", "counts"},
-		{"another window", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1}}"), "user=1", "own"},
 		{
-			"an exception", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, " + perMinute + "}\n  - {key: user, value: bot, " + two + "}"),
+			"the same limit", tree("  - {key: user, " + perMinute + "}\n" + other), tree("  - {key: user, " + perMinute + "}"),
+			"user=1", "same",
+		},
+		{
+			"another number", tree("  - {key: user, " + perMinute + "}"), tree("  - {key: user, " + two + "}"), "user=1",
+			"counts",
+		},
+		{
+			"shadow mode", tree("  - {key: user, " + perMinute + "}"),
+			tree("  - {key: user, shadow_mode: true, " + perMinute + "}"), "user=1", "counts",
+		},
+		{
+			"another window", tree("  - {key: user, " + perMinute + "}"),
+			tree("  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1}}"), "user=1", "own",
+		},
+		{
+			"an exception", tree("  - {key: user, " + perMinute + "}"),
+			tree("  - {key: user, " + perMinute + "}\n  - {key: user, value: bot, " + two + "}"),
 			"user=bot", "counts",
 		},
 		{
@@ -41,59 +56,75 @@ func TestRelation(t *testing.T) {
 			tree("  - {key: user, rate_limit: {unit: minute, requests_per_unit: 2, count_blocked: false}}"), "user=1", "own",
 		},
 		{
-			"all or none", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]\n"),
-			tree("  - key: user\n    on_reject: none\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]"), "user=1", "own",
+			"all or none", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, " +
+				"requests_per_unit: 2}]\n"),
+			tree("  - key: user\n    on_reject: none\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, " +
+				"requests_per_unit: 2}]"), "user=1", "own",
 		},
 		{
-			"one of several limits", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]\n"),
-			tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 3}, {unit: day, requests_per_unit: 2}]"), "user=1", "counts",
+			"one of several limits", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, " +
+				"requests_per_unit: 2}]\n"),
+			tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 3}, {unit: day, requests_per_unit: 2}]"),
+			"user=1", "counts",
 		},
 		{
-			"one limit less", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]\n"),
+			"one limit less", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, " +
+				"requests_per_unit: 2}]\n"),
 			tree("  - {key: user, " + two + "}"), "user=1", "counts",
 		},
 		{
-			"another metadata", tree("  - {key: user, metadata: {a: 1}, " + perMinute + "}"), tree("  - {key: user, metadata: {a: 2}, " + perMinute + "}"),
+			"another metadata", tree("  - {key: user, metadata: {a: 1}, " + perMinute + "}"),
+			tree("  - {key: user, metadata: {a: 2}, " + perMinute + "}"),
 			"user=1", "counts",
 		},
 		{
 			"levels below are charged", tree("  - key: user\n    charge: path\n    " + perMinute + "\n" + other),
-			tree("  - key: user\n    charge: path\n    " + perMinute + "\n    descriptors: [{key: path, " + two + "}]"), "user=1", "own",
+			tree("  - key: user\n    charge: path\n    " + perMinute + "\n    descriptors: [{key: path, " + two + "}]"),
+			"user=1", "own",
 		},
 		{
 			"values share a counter", tree("  - {key: user, value: \"a*\", share_threshold: true, " + perMinute + "}\n" + other),
 			tree("  - {key: user, value: \"a*\", share_threshold: true, " + perMinute + "}"), "user=ab", "shared",
 		},
 		{
-			"other values share a counter", tree("  - {key: user, value: \"a*\", share_threshold: true, " + perMinute + "}\n" + other),
+			"other values share a counter",
+			tree("  - {key: user, value: \"a*\", share_threshold: true, " + perMinute + "}\n" + other),
 			tree("  - {key: user, value: \"ab*\", share_threshold: true, " + perMinute + "}"), "user=ab", "own",
 		},
 		{
 			"networks share a counter", tree("  - {key: ip, count_by_prefix: {v4: 24}, " + perMinute + "}"),
-			tree("  - {key: ip, count_by_prefix: {v4: 24}, " + two + "}\n  - {key: ip, cidr: 10.0.0.0/28, " + two + "}"), "ip=10.0.0.77", "shared",
+			tree("  - {key: ip, count_by_prefix: {v4: 24}, " + two + "}\n  - {key: ip, cidr: 10.0.0.0/28, " + two + "}"),
+			"ip=10.0.0.77", "shared",
 		},
 		{
-			"another rule is replaced", tree("  - {key: user, " + perMinute + "}\n  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}"),
+			"another rule is replaced", tree("  - {key: user, " + perMinute + "}\n  - {key: ip, rate_limit: {unit: day, " +
+				"requests_per_unit: 1, replaces: [{name: x}]}}"),
 			tree("  - {key: user, " + perMinute + "}"), "user=1", "same",
 		},
 		{
 			"the rule is replaced",
-			tree("  - {key: user, rate_limit: {unit: day, requests_per_unit: 1, name: x}}\n  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}"),
+			tree("  - {key: user, rate_limit: {unit: day, requests_per_unit: 1, name: x}}\n  - {key: ip, rate_limit: {unit: " +
+				"day, requests_per_unit: 1, replaces: [{name: x}]}}"),
 			tree("  - {key: user, rate_limit: {unit: day, requests_per_unit: 1, name: x}}"), "user=1", "own",
 		},
 		{
 			"several limits",
 			tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]\n" + other),
-			tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]"), "user=1", "same",
+			tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]"),
+			"user=1", "same",
 		},
 		{
 			"one limit more", tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}]\n"),
-			tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]"), "user=1", "own",
+			tree("  - key: user\n    rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}]"),
+			"user=1", "own",
 		},
 		{"before the first difference of a list", list(pay, all), list(pay), "path=/pay,user=1", "same"},
 		{"behind it", list(pay, all), list(all), "user=1", "shared"},
 		{"another limit in a list", list(all), list(strings.Replace(all, "unit: 1", "unit: 2", 1)), "user=1", "own"},
-		{"unlimited", tree("  - {key: user, rate_limit: {unlimited: true}}\n" + other), tree("  - {key: user, rate_limit: {unlimited: true}}"), "user=1", "same"},
+		{
+			"unlimited", tree("  - {key: user, rate_limit: {unlimited: true}}\n" + other),
+			tree("  - {key: user, rate_limit: {unlimited: true}}"), "user=1", "same",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -128,9 +159,12 @@ func TestRelation(t *testing.T) {
 func TestSameDomains(t *testing.T) {
 	t.Parallel()
 	const text = "domain: d\ndescriptors:\n" +
-		"  - {key: user, value: \"a*\", rate_limit: {unit: month, requests_per_unit: 1, calendar: true, time_zone: Europe/Berlin}}\n" +
-		"  - {key: ip, rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}], descriptors: [{key: path}]}\n" +
-		"  - {key: a}\n  - {key: b}\n  - {key: c}\n  - {key: d}\n  - {key: e}\n  - {key: f}\n  - {key: g, metadata: {a: [1, {b: c}]}, rate_limit: {unit: day, requests_per_unit: 3}}\n"
+		"  - {key: user, value: \"a*\", rate_limit: {unit: month, requests_per_unit: 1, calendar: true, time_zone: " +
+		"Europe/Berlin}}\n" +
+		"  - {key: ip, rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: day, requests_per_unit: 2}], " +
+		"descriptors: [{key: path}]}\n" +
+		"  - {key: a}\n  - {key: b}\n  - {key: c}\n  - {key: d}\n  - {key: e}\n  - {key: f}\n  - {key: g, metadata: {a: " +
+		"[1, {b: c}]}, rate_limit: {unit: day, requests_per_unit: 3}}\n"
 	same := func(candidate string) bool {
 		live, next := loadText(t, text), loadText(t, candidate)
 		return rules.NewRelation(live, next, &rules.KeyFormat{}).IsSameDomain(next.Domain([]byte("d")))

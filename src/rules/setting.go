@@ -144,7 +144,8 @@ var Settings = []Setting{
 		value: func(r *Rule) any { return when(r.Limit.Hold > 0, FormatDuration(r.Limit.Hold)) },
 		words: func(r *Rule) string {
 			switch {
-			case r.Limit.Hold == 0, r.Limit.Kind == algorithm.Concurrency: // A concurrency is nothing but holds, which its number tells.
+			case r.Limit.Hold == 0, r.Limit.Kind == algorithm.Concurrency:
+				// A concurrency is nothing but holds, which its number tells.
 				return ""
 			case r.Limit.ReleaseUnsettled:
 				return ", reservations released after " + FormatDuration(r.Limit.Hold)

@@ -77,8 +77,10 @@ func TestValueMatches(t *testing.T) {
 			continue
 		}
 		key, _ := (&rules.KeyFormat{EscapeKeys: true}).AppendKey(nil, d, rule, request)
-		if name := string(rule.AppendMetricName(nil, request, '.')); rule.FullName != tt.rule || string(key) != "d_"+tt.key || name != tt.name {
-			t.Errorf("%s: rule %s, key %s, name %s; want %s, d_%s, %s", tt.request, rule.FullName, key, name, tt.rule, tt.key, tt.name)
+		if name := string(rule.AppendMetricName(nil, request, '.')); rule.FullName != tt.rule || string(key) != "d_"+tt.key ||
+			name != tt.name {
+			t.Errorf("%s: rule %s, key %s, name %s; want %s, d_%s, %s", tt.request, rule.FullName, key, name, tt.rule, tt.key,
+				tt.name)
 		}
 	}
 }
@@ -124,9 +126,13 @@ func TestCountedEntries(t *testing.T) {
 // TestLongValues are cut for regular expressions, so that nobody escapes a limit with one.
 func TestLongValues(t *testing.T) {
 	t.Parallel()
-	d, _ := loaded(t, "domain: d\ndescriptors:\n- {key: a, regex: '^x+$', rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	d, _ := loaded(
+		t, "domain: d\ndescriptors:\n- {key: a, regex: '^x+$', rate_limit: {unit: day, requests_per_unit: 1}}\n")
 	long := strings.Repeat("x", match.MaxRegexValue)
-	for value, want := range map[string]bool{"x": true, "xy": false, long: true, long[1:] + "y": false, long + "y": true, "y" + long: false} {
+	for value, want := range map[string]bool{
+		"x": true, "xy": false, long: true, long[1:] + "y": false, long + "y": true,
+		"y" + long: false,
+	} {
 		if got := find(d, []rules.Entry{{[]byte("a"), []byte(value)}}) != nil; got != want {
 			t.Errorf("%d bytes that end with %q match: %t, want %t", len(value), value[len(value)-1:], got, want)
 		}
@@ -138,7 +144,10 @@ func TestBoundsOfRegexes(t *testing.T) {
 	t.Parallel()
 	many := func(n int, format string) (list []compile.DescriptorConfig) {
 		for i := range n {
-			list = append(list, compile.DescriptorConfig{Key: "a", Regex: &compile.Positioned[string]{Value: fmt.Sprintf(format, i)}})
+			list = append(list, compile.DescriptorConfig{
+				Key:   "a",
+				Regex: &compile.Positioned[string]{Value: fmt.Sprintf(format, i)},
+			})
 		}
 		return list
 	}
@@ -163,8 +172,10 @@ func TestBoundsOfRegexes(t *testing.T) {
 // FuzzParseAddress compares with net/netip.
 func FuzzParseAddress(f *testing.F) {
 	for _, text := range []string{
-		"10.1.2.3", "010.1.2.3", "1.2.3", "1.2.3.4.5", "1.2.3.256", "::", ":", "::1", "1::", "1:::2", "1::2::3", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8:9",
-		"1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:2:3:4::5:6:7:8", "::ffff:1.2.3.4", "1:2:3:4:5:6:1.2.3.4", "1:2:3:4:5:6:7:1.2.3.4", "::1.2.3", "12345::", "fe80::1%eth0",
+		"10.1.2.3", "010.1.2.3", "1.2.3", "1.2.3.4.5", "1.2.3.256", "::", ":", "::1", "1::", "1:::2", "1::2::3",
+		"1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8:9",
+		"1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:2:3:4::5:6:7:8", "::ffff:1.2.3.4", "1:2:3:4:5:6:1.2.3.4",
+		"1:2:3:4:5:6:7:1.2.3.4", "::1.2.3", "12345::", "fe80::1%eth0",
 		"::ffff:0:0", "1.2.3.4:80", "[::1]", "ABCD:ef01::", "1:2:3:4:5:6:7", ":1", "1:", "::1.2.3.4:5", "::00001",
 	} {
 		f.Add([]byte(text))
@@ -181,18 +192,23 @@ func FuzzParseAddress(f *testing.F) {
 // These are the parts of FuzzValueMatch.
 var (
 	matchValues = []string{
-		"10.1.2.3", "10.1.2.200", "10.9.0.1", "::ffff:10.1.2.3", "2001:db8::1", "2001:DB8:0::2", "2001:db8:1::", "fe80::1%eth0", "10.1.2.3:80", "", "x", "/api",
+		"10.1.2.3", "10.1.2.200", "10.9.0.1", "::ffff:10.1.2.3", "2001:db8::1", "2001:DB8:0::2", "2001:db8:1::",
+		"fe80::1%eth0", "10.1.2.3:80", "", "x", "/api",
 		"/api/v1", "10.01.2.3", "192.0.2.1", "10.0.0.0/8",
 	}
 	matchNetworks = []string{
-		"0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/9", "10.128.0.0/9", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "::/0", "2001:db8::/32", "2001:db8::/64", "2001:db8:1::/48",
+		"0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/9", "10.128.0.0/9", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "::/0",
+		"2001:db8::/32", "2001:db8::/64", "2001:db8:1::/48",
 	}
-	matchRegexes   = []string{"^/api", "^/api/v1", "v1$", `^10\.`, "x|y", ".*", "^$", "(?i)^X$", "^x$", "10.0.0.0/8", "^/a?"}
+	matchRegexes = []string{
+		"^/api", "^/api/v1", "v1$", `^10\.`, "x|y", ".*", "^$", "(?i)^X$", "^x$",
+		"10.0.0.0/8", "^/a?",
+	}
 	matchWildcards = []string{"10.*", "*", "/api*", "*1", "10.0.0.0/8*"}
 )
 
-// FuzzValueMatch builds descriptors of one key from bytes, and compares what two requests find, and whether they share a counter, with
-// a search one by one.
+// FuzzValueMatch builds descriptors of one key from bytes, and compares what two requests find, and whether they share
+// a counter, with a search one by one.
 func FuzzValueMatch(f *testing.F) {
 	f.Add([]byte("\x00\x41\x82\xc3\x44\x85\xc6\x07"), uint8(0), uint8(3))
 	draw := rand.New(rand.NewPCG(1, 2))
@@ -226,7 +242,8 @@ func FuzzValueMatch(f *testing.F) {
 				t.Fatalf("%s in %v finds %v, want %v", value, cfg, r, want)
 			}
 			for _, w := range warnings {
-				if w.Line == r.Pos.Line && (strings.HasPrefix(w.Message, "no request") || strings.HasPrefix(w.Message, "no address")) {
+				if w.Line == r.Pos.Line && (strings.HasPrefix(w.Message, "no request") ||
+					strings.HasPrefix(w.Message, "no address")) {
 					t.Fatalf("%s in %v finds what was warned of: %v", value, cfg, w)
 				}
 			}
@@ -234,7 +251,8 @@ func FuzzValueMatch(f *testing.F) {
 			keys[i], identities[i] = string(key), slowIdentity(want, value)
 		}
 		if (keys[0] == keys[1]) != (identities[0] == identities[1]) {
-			t.Fatalf("%s and %s in %v have the keys %s and %s, and count by %s and %s", matchValues[one&15], matchValues[other&15], cfg, keys[0], keys[1], identities[0], identities[1])
+			t.Fatalf("%s and %s in %v have the keys %s and %s, and count by %s and %s", matchValues[one&15],
+				matchValues[other&15], cfg, keys[0], keys[1], identities[0], identities[1])
 		}
 	})
 }
@@ -256,7 +274,8 @@ func matchConfig(list []byte) (all []compile.DescriptorConfig) {
 			name = d.Value
 		case 1:
 			network := pick(matchNetworks)
-			d.CIDR, name = &compile.Positioned[[]compile.Positioned[string]]{Value: []compile.Positioned[string]{*text(network)}}, "cidr "+network
+			d.CIDR, name = &compile.Positioned[[]compile.Positioned[string]]{Value: []compile.Positioned[string]{*text(
+				network)}}, "cidr "+network
 			if bits := uint32(netip.MustParsePrefix(network).Bits()); b&0x10 != 0 && !d.ShareThreshold && bits < 30 {
 				d.CountByPrefix = &compile.PrefixLengthsConfig{V4: &compile.Positioned[uint32]{Value: max(8, bits)}}
 			}
@@ -268,7 +287,10 @@ func matchConfig(list []byte) (all []compile.DescriptorConfig) {
 			name = d.Value
 		}
 		if d.Value == "" && b>>6 == 0 && b&0x10 != 0 {
-			d.CountByPrefix = &compile.PrefixLengthsConfig{V4: &compile.Positioned[uint32]{Value: 24}, V6: &compile.Positioned[uint32]{Value: 32}}
+			d.CountByPrefix = &compile.PrefixLengthsConfig{
+				V4: &compile.Positioned[uint32]{Value: 24},
+				V6: &compile.Positioned[uint32]{Value: 32},
+			}
 		}
 		if !seen[name] {
 			all = append(all, d)
@@ -341,10 +363,16 @@ func BenchmarkMatch(b *testing.B) {
 	list := compile.Positioned[[]compile.Positioned[string]]{}
 	seen := make(map[netip.Prefix]bool)
 	for len(seen) < networks {
-		a := netip.AddrFrom4([4]byte{byte(1 + draw.IntN(223)), byte(draw.IntN(256)), byte(draw.IntN(256)), byte(draw.IntN(256))})
+		a := netip.AddrFrom4([4]byte{
+			byte(1 + draw.IntN(223)), byte(draw.IntN(256)), byte(draw.IntN(256)),
+			byte(draw.IntN(256)),
+		})
 		bits := 12 + draw.IntN(21)
 		if len(seen)%4 == 0 {
-			a = netip.AddrFrom16([16]byte{0x20, 0x01, byte(draw.IntN(32)), byte(draw.IntN(256)), byte(draw.IntN(256)), byte(draw.IntN(256))})
+			a = netip.AddrFrom16([16]byte{
+				0x20, 0x01, byte(draw.IntN(32)), byte(draw.IntN(256)), byte(draw.IntN(256)),
+				byte(draw.IntN(256)),
+			})
 			bits = 24 + draw.IntN(25)
 		}
 		if prefix, _ := a.Prefix(bits); !seen[prefix] {
@@ -355,7 +383,10 @@ func BenchmarkMatch(b *testing.B) {
 	limit := &compile.RateLimitConfig{Unit: "day", RequestsPerUnit: 1}
 	descriptors := []compile.DescriptorConfig{
 		{Key: "ip", CIDR: &list, LimitsConfig: compile.LimitsConfig{RateLimit: limit}},
-		{Key: "path", Regex: &compile.Positioned[string]{Value: "^/api/v[12]/"}, LimitsConfig: compile.LimitsConfig{RateLimit: limit}},
+		{
+			Key: "path", Regex: &compile.Positioned[string]{Value: "^/api/v[12]/"},
+			LimitsConfig: compile.LimitsConfig{RateLimit: limit},
+		},
 	}
 	set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: descriptors}}, compile.Options{})
 	if err != nil {
@@ -398,7 +429,8 @@ func TestSampleValues(t *testing.T) {
 	for _, text := range []string{`^/api/v[12]/`, `[^a-z]+$`, `(a|b)c{2,3}d?`, `\bfoo\b`, `^\d{3}-\w+$`, `(?i)^GET`, `.`} {
 		cfg := compile.DescriptorConfig{Key: "a", Regex: &compile.Positioned[string]{Value: text}}
 		cfg.RateLimit = &compile.RateLimitConfig{Unit: "day"}
-		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: []compile.DescriptorConfig{cfg}}}, compile.Options{})
+		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", Descriptors: []compile.DescriptorConfig{cfg}}},
+			compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,7 +439,8 @@ func TestSampleValues(t *testing.T) {
 		}
 	}
 	d, _ := loaded(t, matchRules)
-	if r := find(d, parseEntries("ip=2001:db8::1")); slices.ContainsFunc(r.Path, func(l rules.Level) bool { return l.SampleValue() != "10.1.0.0" }) {
+	if r := find(d, parseEntries("ip=2001:db8::1")); slices.ContainsFunc(r.Path,
+		func(l rules.Level) bool { return l.SampleValue() != "10.1.0.0" }) {
 		t.Errorf("the samples of %v", r)
 	}
 }

@@ -31,7 +31,8 @@ schema:
 // The levels that a path of words is charged to, with their keys; the tag ends
 // at the bar.
 func TestTreeOfLimits(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}}, compile.Options{})
+	set, _, err := filerules.Load([]filerules.File{{Name: "conf/my_limits.yaml", Data: []byte(treeText)}},
+		compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func TestTreeOfLimits(t *testing.T) {
 		{"user=,alex=", "user.* " + alex},
 		{"user=alex,trade=", "user.* " + alex + "; user.*.trade " + alex + "trade_"},
 		{"user=,alex=trade", "user.* " + alex + "; user.*.trade " + alex + "trade_"},
-		{"user=alex,trade=x,y=z", "user.* " + alex + "; user.*.trade " + alex + "trade_"}, // the walk ends, the levels above count
+		// the walk ends, the levels above count
+		{"user=alex,trade=x,y=z", "user.* " + alex + "; user.*.trade " + alex + "trade_"},
 		{"user=alex,look=", "user.* " + alex},
 		{"user=alex,look=now", "user.* " + alex + "; user.*.*.now " + alex + "look_now_"},
 		{"user=alex,look=later", "user.* " + alex},
@@ -115,7 +117,10 @@ func FuzzWords(f *testing.F) {
 			return
 		}
 		top := growWords(&tree, 0)
-		set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "d", LimitTree: &compile.Positioned[[]compile.LimitNodeConfig]{Value: top}}}, compile.Options{})
+		set, _, err := compile.Compile([]compile.DomainConfig{{
+			Domain:    "d",
+			LimitTree: &compile.Positioned[[]compile.LimitNodeConfig]{Value: top},
+		}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +180,8 @@ func FuzzWords(f *testing.F) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%q is charged to %v, want %v", path, got, want)
 		}
-		if w := match.Explain(d, entries); w.FoundRule != find(d, entries) || (w.FoundRule == nil) == (w.EndReason == match.EndReasonRuleFound) {
+		if w := match.Explain(d, entries); w.FoundRule != find(d, entries) ||
+			(w.FoundRule == nil) == (w.EndReason == match.EndReasonRuleFound) {
 			t.Fatalf("%q is explained as %v %v", path, w.FoundRule, w.EndReason)
 		}
 	})

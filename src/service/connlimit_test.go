@@ -77,7 +77,10 @@ func TestProbesOnAFullPort(t *testing.T) {
 			s.until("the port is full", func() bool {
 				return s.figure("ratelimit.http.cx_active") == 50 && s.figure("ratelimit.http.cx_evicted") >= 10
 			})
-			for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/healthcheck": 200, "/json": 404, "/stats": 404} {
+			for path, want := range map[string]int{
+				"/livez": 200, "/readyz": 200, "/healthcheck": 200, "/json": 404,
+				"/stats": 404,
+			} {
 				if want == 200 {
 					if got := probe(s.dial("http"), path); got != want {
 						t.Errorf("%s on the full port: %d, want %d", path, got, want)
@@ -100,11 +103,14 @@ func TestBodiesCountInTheBudget(t *testing.T) {
 	s.until("ready", s.healthy)
 	small := s.dial("http")
 	const body = `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`
-	if _, err := fmt.Fprintf(small, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:20]); err != nil {
+	if _, err := fmt.Fprintf(small, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body),
+		body[:20]); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
-		_, _ = fmt.Fprintf(s.dial("http"), "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat(" ", 900_000)) // it may be closed meanwhile
+		// it may be closed meanwhile
+		_, _ = fmt.Fprintf(s.dial("http"), "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n%s",
+			strings.Repeat(" ", 900_000))
 		// A read is counted when its bytes are in memory already. Refusing to count them would hide
 		// them, so the sum is above the bound until the largest connection is closed.
 		s.until("4 MiB or less are held", func() bool { return s.figure("ratelimit.buffered.bytes") <= 4<<20 })
@@ -194,7 +200,10 @@ func testNeighbourInAFlood(t *testing.T, engine string) {
 		t.Cleanup(func() { _ = conn.Close() })
 		return pb.NewRateLimitServiceClient(conn)
 	}
-	req := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "ip", Value: "1"}}}}}
+	req := &pb.RateLimitRequest{
+		Domain:      "d",
+		Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "ip", Value: "1"}}}},
+	}
 	call := func(c pb.RateLimitServiceClient) {
 		t.Helper()
 		if _, err := c.ShouldRateLimit(t.Context(), req); err != nil {
@@ -206,7 +215,8 @@ func testNeighbourInAFlood(t *testing.T, engine string) {
 		call(before)
 	}
 	for i := range 1000 {
-		if _, err := io.WriteString(s.dial("grpc"), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		if _, err := io.WriteString(s.dial("grpc"),
+			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 			t.Error(err)
 		}
 		if i%10 == 0 {
@@ -236,7 +246,8 @@ func TestLoweredCapsAreLogged(t *testing.T) {
 		log := logrus.New()
 		log.SetOutput(&out)
 		most := &ports.Port{MaxConns: tt.most}
-		logLoweredCaps(&portSet{HTTP: most, GRPC: most, Divvy: new(ports.Port), RESP: new(ports.Port)}, log, tt.set, "lowered")
+		logLoweredCaps(&portSet{HTTP: most, GRPC: most, Divvy: new(ports.Port), RESP: new(ports.Port)}, log, tt.set,
+			"lowered")
 		if !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%+v: %s, want %s", tt, out.String(), tt.want)
 		}
@@ -245,7 +256,8 @@ func TestLoweredCapsAreLogged(t *testing.T) {
 
 // Figures show unfinished requests, and the connections closed because of them.
 func TestBufferedFigures(t *testing.T) {
-	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=1048576", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
+	s := launch(t, oneRule, "MAX_BUFFERED_BYTES=1048576", "DISABLE_STATS=false", "USE_PROMETHEUS=true",
+		"PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)
 	f := s.dialFrames()
 	open := func(id uint32) error { // :method POST: an incomplete request
@@ -255,7 +267,10 @@ func TestBufferedFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.until("the stream is charged", func() bool { return s.figure("ratelimit.buffered.bytes") > 0 })
-	for _, name := range []string{"ratelimit.buffered.evicted", "ratelimit.grpc.cx_stalled", "ratelimit.grpc.cx_slowed", "ratelimit.grpc.streams_refused"} {
+	for _, name := range []string{
+		"ratelimit.buffered.evicted", "ratelimit.grpc.cx_stalled", "ratelimit.grpc.cx_slowed",
+		"ratelimit.grpc.streams_refused",
+	} {
 		if n := s.figure(name); n != 0 {
 			t.Errorf("%s is %d", name, n)
 		}
@@ -263,7 +278,8 @@ func TestBufferedFigures(t *testing.T) {
 	_, text := s.get("prometheus", "/metrics")
 	for _, name := range []string{
 		"ratelimit_buffered_bytes", "ratelimit_buffered_max_bytes 1.048576e+06", "ratelimit_buffered_evicted_total 0",
-		"ratelimit_grpc_stalled_connections_total 0", "ratelimit_grpc_slowed_reads_total 0", "ratelimit_grpc_refused_streams_total 0",
+		"ratelimit_grpc_stalled_connections_total 0", "ratelimit_grpc_slowed_reads_total 0",
+		"ratelimit_grpc_refused_streams_total 0",
 	} {
 		if !strings.Contains(text, "\n"+name) {
 			t.Errorf("%s is not in\n%s", name, text)

@@ -29,7 +29,8 @@ descriptors:
 // change sends a change to the debug port, and returns the status and the answer.
 func (s *service) change(body string, headers ...string) (int, string) {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.address("debug")+"/api/counters", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.address("debug")+"/api/counters",
+		strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -76,18 +77,28 @@ func TestChangesReachReplicas(t *testing.T) {
 			return []string{"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr}
 		}},
 		{"redis with a second one for limits per second", func(t *testing.T) []string {
-			return []string{"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=" + redistest.Start(t, redistest.Options{}).Addr}
+			return []string{
+				"REDIS_URL=" + redistest.Start(t, redistest.Options{}).Addr, "REDIS_PERSECOND=true",
+				"REDIS_PERSECOND_URL=" + redistest.Start(t, redistest.Options{}).Addr,
+			}
 		}},
 		{"redis cluster", func(t *testing.T) []string {
-			return []string{"REDIS_TYPE=cluster", "REDIS_URL=" + strings.Join(redistest.StartCluster(t, redistest.ClusterOptions{}).Addrs, ",")}
+			return []string{
+				"REDIS_TYPE=cluster",
+				"REDIS_URL=" + strings.Join(redistest.StartCluster(t, redistest.ClusterOptions{}).Addrs, ","),
+			}
 		}},
 		{"memcached", func(t *testing.T) []string {
-			return []string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcachedtest.Start(t, memcachedtest.Options{}).Addr}
+			return []string{
+				"BACKEND_TYPE=memcache",
+				"MEMCACHE_HOST_PORT=" + memcachedtest.Start(t, memcachedtest.Options{}).Addr,
+			}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			vars := append(tt.store(t), "LOCAL_CACHE_SIZE_IN_BYTES=1000000", "REDIS_TIMEOUT=5s", "REDIS_PERSECOND_TIMEOUT=5s", "MEMCACHE_TIMEOUT=5s", "LOG_LEVEL=error")
+			vars := append(tt.store(t), "LOCAL_CACHE_SIZE_IN_BYTES=1000000", "REDIS_TIMEOUT=5s", "REDIS_PERSECOND_TIMEOUT=5s",
+				"MEMCACHE_TIMEOUT=5s", "LOG_LEVEL=error")
 			a, b := launch(t, counterRules, vars...), launch(t, counterRules, vars...)
 			for _, s := range []*service{a, b} {
 				s.until("ready", s.healthy)
@@ -110,7 +121,8 @@ func TestChangesReachReplicas(t *testing.T) {
 			}
 			started := time.Now()
 			report := a.changed(change("reset", "alex", ""))
-			if len(report.Before) != 1 || report.Before[0].Used < 3 || report.Counters[0].Used != 0 || report.Counters[0].Refuses {
+			if len(report.Before) != 1 || report.Before[0].Used < 3 || report.Counters[0].Used != 0 ||
+				report.Counters[0].Refuses {
 				t.Errorf("%+v", report)
 			}
 			if code := ask(a, "alex"); code != 200 {
@@ -122,7 +134,10 @@ func TestChangesReachReplicas(t *testing.T) {
 				t.Errorf("another user: %d", code)
 			}
 			log := a.log.String()
-			for _, want := range []string{`action=reset`, `descriptor="user=alex"`, `domain=d`, `by="127.0.0.1:`, `after="d.user 0 of 2"`} {
+			for _, want := range []string{
+				`action=reset`, `descriptor="user=alex"`, `domain=d`, `by="127.0.0.1:`,
+				`after="d.user 0 of 2"`,
+			} {
 				if !strings.Contains(log, want) {
 					t.Errorf("no %s in the log:\n%s", want, log)
 				}
@@ -220,7 +235,8 @@ func TestWhoMayChangeCounters(t *testing.T) {
 	if code, text := s.change(reset, "Authorization", "Bearer "+token); code != 429 {
 		t.Errorf("after many guesses: %d %s", code, text)
 	}
-	if !s.logged("action=reset")() || strings.Contains(s.log.String(), token) || strings.Contains(s.log.String(), "guess") {
+	if !s.logged("action=reset")() || strings.Contains(s.log.String(), token) ||
+		strings.Contains(s.log.String(), "guess") {
 		t.Errorf("the log:\n%s", s.log.String())
 	}
 }
@@ -235,13 +251,15 @@ func TestCountersInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if report := s.changed(change("reset", "alex", `,"dry_run":true`)); report.Counters[0].Used != 3 || !report.Counters[0].Refuses {
+	if report := s.changed(change("reset", "alex", `,"dry_run":true`)); report.Counters[0].Used != 3 ||
+		!report.Counters[0].Refuses {
 		t.Errorf("the dry run: %+v", report)
 	}
 	if s.logged("action=reset")() {
 		t.Error("a dry run is in the log as a change")
 	}
-	if report := s.changed(change("set", "alex", `,"used":1`)); report.Before[0].Used != 3 || report.Counters[0].Used != 1 {
+	if report := s.changed(change("set", "alex", `,"used":1`)); report.Before[0].Used != 3 ||
+		report.Counters[0].Used != 1 {
 		t.Errorf("the set: %+v", report)
 	}
 	c := s.changed(`{"action":"get","domain":"d","descriptor":[{"key":"month","value":"alex"}]}`).Counters[0]
@@ -274,7 +292,8 @@ func TestPatternsInMemory(t *testing.T) {
 			}
 		}
 		got, text := s.change(reset)
-		if got != code || code == 200 && !strings.Contains(text, `"matching":2`) || code == 501 && !strings.Contains(text, "set MEMORY_COUNTER_NAMES=true") {
+		if got != code || code == 200 && !strings.Contains(text, `"matching":2`) ||
+			code == 501 && !strings.Contains(text, "set MEMORY_COUNTER_NAMES=true") {
 			t.Errorf("%s: %d %s", variable, got, text)
 		}
 	}

@@ -15,12 +15,14 @@ import (
 	"ratelimit/src/rules/filerules"
 )
 
-// Decisions by lines of a file count for the rule with limits_from, in each of several domains, also if the first one is by an unlimited line.
+// Decisions by lines of a file count for the rule with limits_from, in each of several domains, also if the first one
+// is by an unlimited line.
 func TestLimitsFromAreCountedByRule(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"a.yaml":   "domain: a\ndescriptors: [{key: x, rate_limit: {unit: day, requests_per_unit: 9}}, {key: y, limits_from: list.csv, rate_limit: {unit: day}}]\n",
+		"a.yaml": "domain: a\ndescriptors: [{key: x, rate_limit: {unit: day, requests_per_unit: 9}}, {key: y, " +
+			"limits_from: list.csv, rate_limit: {unit: day}}]\n",
 		"b.yaml":   "domain: b\ndescriptors: [{key: y, limits_from: list.csv, rate_limit: {unit: day}}]\n",
 		"list.csv": "free,unlimited\nacme,7\n",
 	} {
@@ -46,7 +48,10 @@ func TestLimitsFromAreCountedByRule(t *testing.T) {
 	l.UseRules(set)
 	for _, domain := range []string{"b", "a"} {
 		for _, value := range []string{"free", "acme", "acme"} {
-			req := &limiter.Request{Domain: []byte(domain), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("y"), Value: []byte(value)}}}}}
+			req := &limiter.Request{
+				Domain:      []byte(domain),
+				Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("y"), Value: []byte(value)}}}},
+			}
 			if err := l.Check(t.Context(), req, new(limiter.Answer)); err != nil {
 				t.Fatal(err)
 			}

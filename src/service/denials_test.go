@@ -18,7 +18,10 @@ func TestLogDenials(t *testing.T) {
 		vars []string
 		want string // is in the log
 	}{
-		{[]string{"LOG_DENIALS=10", "LOG_LEVEL=error"}, `level=info msg=denied domain=d rule=d.ip subject="ip=\"10.0.0.1,x\"" wait=`},
+		{
+			[]string{"LOG_DENIALS=10", "LOG_LEVEL=error"},
+			`level=info msg=denied domain=d rule=d.ip subject="ip=\"10.0.0.1,x\"" wait=`,
+		},
 		{[]string{"LOG_DENIALS=0", "LOG_LEVEL=trace"}, ""},
 		{[]string{"LOG_LEVEL=trace"}, ""},
 	} {

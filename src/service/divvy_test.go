@@ -59,8 +59,14 @@ func TestDivvy(t *testing.T) {
 		"DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)
 	for _, tt := range []struct{ said, want string }{
-		{"HIT ip=1\nHIT ip=1\r\nHIT \"ip\"=\"1\"\nHIT ip=192.0.2.7", "OK true 1 3600000\nOK true 0 3600000\nOK false 0 3600000\nOK false 0 -1\n"},
-		{"HIT ip=2 domain=kitchen\nHIT ip=2 domain=cellar\nHIT ip=2\n", "OK true 1 3600000\nERR unknown \"No rules are loaded for the domain cellar.\"\n"},
+		{
+			"HIT ip=1\nHIT ip=1\r\nHIT \"ip\"=\"1\"\nHIT ip=192.0.2.7",
+			"OK true 1 3600000\nOK true 0 3600000\nOK false 0 3600000\nOK false 0 -1\n",
+		},
+		{
+			"HIT ip=2 domain=kitchen\nHIT ip=2 domain=cellar\nHIT ip=2\n",
+			"OK true 1 3600000\nERR unknown \"No rules are loaded for the domain cellar.\"\n",
+		},
 		{"GET / HTTP/1.1\r\n\r\n", "ERR unknown-command \"Unrecognized command: GET\"\n"},
 		{strings.Repeat("x", 101), "ERR unknown \"Line is longer than 100 bytes.\"\n"},
 	} {
@@ -70,14 +76,16 @@ func TestDivvy(t *testing.T) {
 	}
 	_, stats := s.get("debug", "/stats")
 	for _, want := range []string{
-		"ratelimit.divvy.cx_total: 4\n", "ratelimit.divvy.hits: 5\n", "ratelimit.divvy.error.unknown: 2\n", "ratelimit.divvy.error.unknown-command: 1\n",
+		"ratelimit.divvy.cx_total: 4\n", "ratelimit.divvy.hits: 5\n", "ratelimit.divvy.error.unknown: 2\n",
+		"ratelimit.divvy.error.unknown-command: 1\n",
 		"ratelimit.service.rate_limit.kitchen.ip.total_hits: 4\n",
 	} {
 		if !strings.Contains(stats, want) {
 			t.Errorf("/stats lacks %s:\n%s", want, stats)
 		}
 	}
-	if _, scraped := s.get("prometheus", "/metrics"); !strings.Contains(scraped, `ratelimit_decision_duration_seconds_count{protocol="divvy"} 5`) {
+	if _, scraped := s.get("prometheus", "/metrics"); !strings.Contains(scraped,
+		`ratelimit_decision_duration_seconds_count{protocol="divvy"} 5`) {
 		t.Errorf("no latency in\n%s", scraped)
 	}
 	idle, err := net.Dial("tcp", s.address("divvy"))
@@ -114,7 +122,8 @@ func TestDivvyOnRedis(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	redis.Stop()
-	if got := s.say("HIT ip=192.0.2.7\nHIT ip=2\nHIT ip=3\n", nil); got != "OK false 0 -1\nERR unknown \"The store did not answer.\"\n" {
+	if got := s.say("HIT ip=192.0.2.7\nHIT ip=2\nHIT ip=3\n",
+		nil); got != "OK false 0 -1\nERR unknown \"The store did not answer.\"\n" {
 		t.Errorf("without Redis: %q", got)
 	}
 }
@@ -128,7 +137,8 @@ rules:
 - {match: {path: "/p/*", m: GET}, per: [ip], rate_limit: {algorithm: first_hit_window, period: 3600s, requests_per_unit: 5}}
 - {match: {}, rate_limit: {unit: second, requests_per_unit: 0}}
 `
-	s := launch(t, list, "DIVVY_PORT=0", "DIVVY_DOMAIN=kitchen", "DIVVY_KEYS=upstream", "REDIS_TIMEOUT=5s", "REDIS_URL="+redis.Addr)
+	s := launch(t, list, "DIVVY_PORT=0", "DIVVY_DOMAIN=kitchen", "DIVVY_KEYS=upstream", "REDIS_TIMEOUT=5s",
+		"REDIS_URL="+redis.Addr)
 	s.until("ready", s.healthy)
 	redis.Do(t, "SET", "divvy:m=GET path=/p/*:9:5:3600", "2", "EX", "1800")
 	got := s.say("HIT m=GET path=/p/a ip=9\nHIT m=GET path=/p/b ip=9\nHIT m=GET path=/p/a ip=9\nHIT m=PUT\n", nil)

@@ -49,7 +49,10 @@ func launchDivvy(t *testing.T, name, text string, vars ...string) *service {
 	t.Helper()
 	s := &service{t: t, dir: t.TempDir(), signals: make(chan os.Signal, 4), done: make(chan struct{})}
 	s.write(name, text)
-	environ := append([]string{"PORT=0", "DIVVY_HOST=127.0.0.1", "RUNTIME_DEBOUNCE=10ms", "DIVVY_PORT=no number", "RUNTIME_ROOT=/nowhere"}, vars...)
+	environ := append([]string{
+		"PORT=0", "DIVVY_HOST=127.0.0.1", "RUNTIME_DEBOUNCE=10ms", "DIVVY_PORT=no number",
+		"RUNTIME_ROOT=/nowhere",
+	}, vars...)
 	s.run(func() (Config, error) { return DivvyConfig(environ, filepath.Join(s.dir, name)) })
 	return s
 }
@@ -68,12 +71,17 @@ const divvyHits = 6
 // divvyScrape is what a scrape shows after them; a star stands for any number.
 var divvyScrape = []string{
 	`divvy_errors_total{code="unknown"} 1`, `divvy_errors_total{code="unknown-command"} 1`,
-	`divvy_hit_duration_seconds_bucket{le="0.001"} *`, `divvy_hit_duration_seconds_bucket{le="0.002"} *`, `divvy_hit_duration_seconds_bucket{le="0.005"} *`,
-	`divvy_hit_duration_seconds_bucket{le="0.01"} *`, `divvy_hit_duration_seconds_bucket{le="0.1"} *`, `divvy_hit_duration_seconds_bucket{le="0.5"} *`,
-	fmt.Sprintf(`divvy_hit_duration_seconds_bucket{le="+Inf"} %d`, divvyHits), fmt.Sprintf(`divvy_hit_duration_seconds_count %d`, divvyHits),
+	`divvy_hit_duration_seconds_bucket{le="0.001"} *`, `divvy_hit_duration_seconds_bucket{le="0.002"} *`,
+	`divvy_hit_duration_seconds_bucket{le="0.005"} *`,
+	`divvy_hit_duration_seconds_bucket{le="0.01"} *`, `divvy_hit_duration_seconds_bucket{le="0.1"} *`,
+	`divvy_hit_duration_seconds_bucket{le="0.5"} *`,
+	fmt.Sprintf(`divvy_hit_duration_seconds_bucket{le="+Inf"} %d`, divvyHits),
+	fmt.Sprintf(`divvy_hit_duration_seconds_count %d`, divvyHits),
 	`divvy_hits_total{rule_label="",status="accepted"} 1`, `divvy_hits_total{rule_label="",status="rejected"} 0`,
-	`divvy_hits_total{rule_label="closed",status="accepted"} 0`, `divvy_hits_total{rule_label="closed",status="rejected"} 1`,
-	`divvy_hits_total{rule_label="few",status="canary-accepted"} 3`, `divvy_hits_total{rule_label="few",status="canary-rejected"} 1`,
+	`divvy_hits_total{rule_label="closed",status="accepted"} 0`,
+	`divvy_hits_total{rule_label="closed",status="rejected"} 1`,
+	`divvy_hits_total{rule_label="few",status="canary-accepted"} 3`,
+	`divvy_hits_total{rule_label="few",status="canary-rejected"} 1`,
 	`divvy_hits_total{rule_label="rye",status="accepted"} 3`, `divvy_hits_total{rule_label="rye",status="rejected"} 1`,
 	`divvy_tcp_connections_total *`,
 }
@@ -87,7 +95,8 @@ func (s *service) checkDivvyScrape() {
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close() // it was read
-	if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+	if err != nil || resp.StatusCode != 200 ||
+		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		s.t.Errorf("%s, %q, %v", resp.Status, resp.Header.Get("Content-Type"), err)
 	}
 	var figures []string
@@ -115,11 +124,15 @@ func TestDivvyCommand(t *testing.T) {
 	}
 	defer func() { _ = statsd.Close() }()
 	host, port, _ := net.SplitHostPort(statsd.LocalAddr().String())
-	s := launchDivvy(t, "bakery.ini", bakery, "DEBUG=express:*,divvy", "HTTP_SERVICE_PORT=0", "PROMETHEUS_METRICS_PATH=stats/divvy",
+	s := launchDivvy(t, "bakery.ini", bakery, "DEBUG=express:*,divvy", "HTTP_SERVICE_PORT=0",
+		"PROMETHEUS_METRICS_PATH=stats/divvy",
 		"STATSD_HOST="+host, "STATSD_PORT="+port, "STATSD_PREFIX=shop", "STATS_FLUSH_INTERVAL=10ms")
 	s.until("listening", s.listening("counters in memory"))
 	for _, tt := range []struct{ said, want string }{
-		{"HIT path=/rye ip=1\nHIT ip=1 path=/rye\nHIT path=/rye ip=1\nHIT path=/rye ip=2", "OK true 1 3600000\nOK true 0 3600000\nOK false 0 3600000\nOK true 1 3600000\n"},
+		{
+			"HIT path=/rye ip=1\nHIT ip=1 path=/rye\nHIT path=/rye ip=1\nHIT path=/rye ip=2",
+			"OK true 1 3600000\nOK true 0 3600000\nOK false 0 3600000\nOK true 1 3600000\n",
+		},
 		{"HIT closed=\nHIT\nKNOCK\nHIT", "OK false 0 -1\nOK true 5 0\nERR unknown-command \"Unrecognized command: KNOCK\"\n"},
 		{"HIT a", "ERR unknown \"Unexpected end of input string.\"\n"},
 	} {
@@ -129,7 +142,10 @@ func TestDivvyCommand(t *testing.T) {
 	}
 
 	s.checkDivvyScrape()
-	for path, want := range map[string]int{"/stats/divvy": 200, "/healthcheck": 200, "/readyz": 200, "/": 404, "/metrics": 404} {
+	for path, want := range map[string]int{
+		"/stats/divvy": 200, "/healthcheck": 200, "/readyz": 200, "/": 404,
+		"/metrics": 404,
+	} {
 		if code, _ := s.get("prometheus", path); code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)
 		}
@@ -137,14 +153,17 @@ func TestDivvyCommand(t *testing.T) {
 
 	counted := make(map[string]bool)
 	for _, line := range []string{
-		"shop.hit.accepted:4|c", "shop.hit.rejected:2|c", "shop.hit.canary-accepted:3|c", "shop.hit.canary-rejected:1|c", "shop.hit.accepted.rye:3|c", "shop.hit.rejected.rye:1|c",
-		"shop.hit.canary-accepted.few:3|c", "shop.hit.canary-rejected.few:1|c", "shop.hit.rejected.closed:1|c", "shop.error.unknown:1|c", "shop.error.unknown-command:1|c",
+		"shop.hit.accepted:4|c", "shop.hit.rejected:2|c", "shop.hit.canary-accepted:3|c", "shop.hit.canary-rejected:1|c",
+		"shop.hit.accepted.rye:3|c", "shop.hit.rejected.rye:1|c",
+		"shop.hit.canary-accepted.few:3|c", "shop.hit.canary-rejected.few:1|c", "shop.hit.rejected.closed:1|c",
+		"shop.error.unknown:1|c", "shop.error.unknown-command:1|c",
 	} {
 		counted[line] = true
 	}
 	received(t, statsd, counted, divvyHits)
 
-	if log := s.log.String(); !strings.Contains(log, "bakery.ini:8:1): warm until noon") || !strings.Contains(log, "divvy 1.7.1 itself differs") {
+	if log := s.log.String(); !strings.Contains(log, "bakery.ini:8:1): warm until noon") ||
+		!strings.Contains(log, "divvy 1.7.1 itself differs") {
 		t.Errorf("no comment, or no warning in\n%s", log)
 	}
 
@@ -222,7 +241,8 @@ func TestDivvyReadsRulesFirst(t *testing.T) {
 		if err := s.wait(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if log := s.log.String(); strings.Contains(log, "listening") || !strings.Contains(log, "rules refused, none are in force yet") || strings.Count(log, tt.want) != 2 {
+		if log := s.log.String(); strings.Contains(log, "listening") ||
+			!strings.Contains(log, "rules refused, none are in force yet") || strings.Count(log, tt.want) != 2 {
 			t.Errorf("%s: want no port and each problem once, and at the end, got\n%s", tt.name, log)
 		}
 	}
@@ -237,7 +257,8 @@ func TestDivvyCommandStatsdOverTCP(t *testing.T) {
 	}
 	defer func() { _ = statsd.Close() }()
 	host, port, _ := net.SplitHostPort(statsd.Addr().String())
-	s := launchDivvy(t, "bakery.ini", bakery, "STATSD_HOST="+host, "STATSD_PORT="+port, "STATSD_PREFIX=shop.", "STATSD_USE_TCP=1", "STATS_FLUSH_INTERVAL=1h")
+	s := launchDivvy(t, "bakery.ini", bakery, "STATSD_HOST="+host, "STATSD_PORT="+port, "STATSD_PREFIX=shop.",
+		"STATSD_USE_TCP=1", "STATS_FLUSH_INTERVAL=1h")
 	s.until("answering", func() bool { return s.say("HIT closed=\n", nil) == "OK false 0 -1\n" })
 	s.signals <- syscall.SIGTERM // the last figures are sent at the end
 	if err := statsd.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
@@ -252,7 +273,8 @@ func TestDivvyCommandStatsdOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent, err := io.ReadAll(conn)
-	if err != nil || !regexp.MustCompile(`(?m)^shop\.hit:\d+\|ms$`).Match(sent) || !regexp.MustCompile(`(?m)^shop\.hit\.rejected\.closed:1\|c$`).Match(sent) {
+	if err != nil || !regexp.MustCompile(`(?m)^shop\.hit:\d+\|ms$`).Match(sent) ||
+		!regexp.MustCompile(`(?m)^shop\.hit\.rejected\.closed:1\|c$`).Match(sent) {
 		t.Errorf("%v, got\n%s", err, sent)
 	}
 	if err := s.wait(); err != nil {
@@ -269,8 +291,11 @@ func (s *service) rye(ip string) pb.RateLimitResponse_Code {
 	}
 	defer func() { _ = conn.Close() }()
 	resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(s.t.Context(), &pb.RateLimitRequest{
-		Domain:      "bakery",
-		Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "path", Value: "/rye"}, {Key: "ip", Value: ip}}}},
+		Domain: "bakery",
+		Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{
+			{Key: "path", Value: "/rye"},
+			{Key: "ip", Value: ip},
+		}}},
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -285,9 +310,11 @@ func TestDivvyCommandOnRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := launchDivvy(t, "bakery.ini", bakery, "REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_TIMEOUT=5s", "GRPC_PORT=0", "GRPC_HOST=127.0.0.1", "DEBUG_PORT=0", "DEBUG_HOST=127.0.0.1")
+	s := launchDivvy(t, "bakery.ini", bakery, "REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_TIMEOUT=5s", "GRPC_PORT=0",
+		"GRPC_HOST=127.0.0.1", "DEBUG_PORT=0", "DEBUG_HOST=127.0.0.1")
 	s.until("listening", s.listening("Redis host "+redis.Addr))
-	if got := s.say("HIT path=/rye ip=1\nHIT path=/rye ip=1\nHIT path=/rye ip=1\n", nil); got != "OK true 1 3600000\nOK true 0 3600000\nOK false 0 3600000\n" {
+	if got := s.say("HIT path=/rye ip=1\nHIT path=/rye ip=1\nHIT path=/rye ip=1\n",
+		nil); got != "OK true 1 3600000\nOK true 0 3600000\nOK false 0 3600000\n" {
 		t.Errorf("got %q", got)
 	}
 	if code := s.rye("1"); code != pb.RateLimitResponse_OVER_LIMIT {
@@ -304,7 +331,8 @@ func TestDivvyCommandWithoutRedis(t *testing.T) {
 	s := launchDivvy(t, "bakery.ini", bakery, "REDIS_PORT=1", "REDIS_HOST=127.0.0.1")
 	s.until("not ready", s.logged("Redis does not answer"))
 	s.until("answering what needs no store", func() bool {
-		return s.say("HIT closed=\nHIT\nHIT path=/rye ip=1\n", nil) == "OK false 0 -1\nOK true 5 0\nERR unknown \"The store did not answer.\"\n"
+		return s.say("HIT closed=\nHIT\nHIT path=/rye ip=1\n",
+			nil) == "OK false 0 -1\nOK true 5 0\nERR unknown \"The store did not answer.\"\n"
 	})
 	if out := s.out.String(); out != "" {
 		t.Errorf("printed %q, though Redis does not answer", out)
@@ -315,7 +343,10 @@ func TestDivvyCommandRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, env, want string }{
 		{"a.ini", "[a=b]\ncreditLimit = 1\nresetSeconds = 1\n", "", "a.ini:1:1: the last rule, [a=b], is not the default"},
 		{"a.json", `{"default": {"operation": {}, "creditLimit": 0.5, "resetSeconds": 1}}`, "", "a.json:1:"},
-		{"a.yaml", "domain: d\ndescriptors: []\n", "", "a.yaml: holds no ordered list; write `rules`, or serve it with `ratelimit serve`"},
+		{
+			"a.yaml", "domain: d\ndescriptors: []\n", "",
+			"a.yaml: holds no ordered list; write `rules`, or serve it with `ratelimit serve`",
+		},
 		{"a.conf", "", "", "a.conf: the name of a file of rules ends in .ini or .json, or in .yaml"},
 		{"a.ini", bakery, "PORT=port", "PORT=port: write a port number"},
 		{"a.ini", bakery, "REDIS_URL=a:1 REDIS_HOST=b", "REDIS_URL=…: leave it out, or REDIS_HOST and REDIS_PORT"},
@@ -331,7 +362,8 @@ func TestDivvyCommandRefuses(t *testing.T) {
 	}
 	defer func() { _ = taken.Close() }()
 	_, port, _ := net.SplitHostPort(taken.Addr().String())
-	if err := launchDivvy(t, "a.ini", bakery, "PORT="+port).wait(); err == nil || !strings.Contains(err.Error(), "is taken: stop what listens there, or set PORT") {
+	if err := launchDivvy(t, "a.ini", bakery, "PORT="+port).wait(); err == nil ||
+		!strings.Contains(err.Error(), "is taken: stop what listens there, or set PORT") {
 		t.Errorf("a port that is taken: %v", err)
 	}
 }
@@ -356,7 +388,8 @@ func TestServeOpensDivvyPort(t *testing.T) {
 	s.write("bakery.ini", bakery)
 	s.until("unhealthy, and says why", func() bool {
 		code, why := s.get("debug", "/readyz")
-		return code == 503 && strings.Contains(why, "the divvy port "+host+":8321 is taken: stop what listens there, or set DIVVY_PORT (`off` does without it)")
+		return code == 503 && strings.Contains(why,
+			"the divvy port "+host+":8321 is taken: stop what listens there, or set DIVVY_PORT (`off` does without it)")
 	})
 	if got := s.ask("1"); got != 200 {
 		t.Errorf("what there is besides: %d", got)
@@ -382,7 +415,8 @@ func TestServeOpensDivvyPort(t *testing.T) {
 	off := launch(t, oneRule, "DIVVY_HOST="+host, "DIVVY_PORT=off")
 	off.write("bakery.ini", bakery)
 	off.until("ready", off.healthy)
-	off.until("the list is loaded", func() bool { _, page := off.get("debug", "/rlconfig"); return strings.Contains(page, "bakery.rye") })
+	off.until("the list is loaded",
+		func() bool { _, page := off.get("debug", "/rlconfig"); return strings.Contains(page, "bakery.rye") })
 	if _, err := net.DialTimeout("tcp", net.JoinHostPort(host, "8321"), time.Second); err == nil {
 		t.Error("open though DIVVY_PORT=off")
 	}

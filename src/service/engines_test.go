@@ -21,8 +21,8 @@ func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 	}
 }
 
-// TestStopLosesNoCall checks that a stop loses no call: callers see no error but that their next connection is refused. Health watches
-// say so before. Until then, each call is counted once for its method.
+// TestStopLosesNoCall checks that a stop loses no call: callers see no error but that their next connection is refused.
+// Health watches say so before. Until then, each call is counted once for its method.
 func TestStopLosesNoCall(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {

@@ -27,7 +27,10 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	cfg, err := service.ServeConfig([]string{"HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "DISABLE_STATS=true"}, rules)
+	cfg, err := service.ServeConfig([]string{
+		"HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"DISABLE_STATS=true",
+	}, rules)
 	if err != nil {
 		fmt.Println(err)
 		return

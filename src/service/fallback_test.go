@@ -42,8 +42,10 @@ func asked(t *testing.T, s *service, key string, n int) string {
 func TestStoreFailure(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	s := launch(t, fallbackRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REPLICAS=2", "LIMIT_DEGRADED_HEADER=X-Degraded",
-		"RESPONSE_DYNAMIC_METADATA=true", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "DISABLE_STATS=false", "LOG_LEVEL=info")
+	s := launch(t, fallbackRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REPLICAS=2",
+		"LIMIT_DEGRADED_HEADER=X-Degraded",
+		"RESPONSE_DYNAMIC_METADATA=true", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "DISABLE_STATS=false",
+		"LOG_LEVEL=info")
 	s.until("ready", s.healthy)
 	if got := asked(t, s, "ip", 1); got != "200" {
 		t.Fatal(got)
@@ -64,13 +66,15 @@ func TestStoreFailure(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tt.key, got, tt.want)
 		}
 	}
-	resp, err := http.Post("http://"+s.address("http")+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"open","value":"x"}]}]}`))
+	resp, err := http.Post("http://"+s.address("http")+"/json", "application/json",
+		strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"open","value":"x"}]}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if got := resp.Header.Get("X-Degraded"); err != nil || got != "allow" || !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"degraded":"allow"`) {
+	if got := resp.Header.Get("X-Degraded"); err != nil || got != "allow" ||
+		!strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"degraded":"allow"`) {
 		t.Errorf("header %q, body %s, %v", got, body, err)
 	}
 	code, ready := s.get("http", "/readyz")
@@ -109,7 +113,8 @@ func TestStartWithoutStore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Stop()
-	s := launch(t, oneRule, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "STORE_FAILURE_MODE=local", "REPLICAS=1", "REDIS_STARTUP_MAX_INTERVAL=100ms")
+	s := launch(t, oneRule, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "STORE_FAILURE_MODE=local", "REPLICAS=1",
+		"REDIS_STARTUP_MAX_INTERVAL=100ms")
 	told := s.logged("on_store_failure decides\"")
 	s.until("ready", s.logged("msg=ready"))
 	s.until("a word of the store", told)
@@ -117,10 +122,12 @@ func TestStartWithoutStore(t *testing.T) {
 		t.Error(got)
 	}
 	code, ready := s.get("http", "/readyz")
-	if code != http.StatusOK || !strings.Contains(ready, "Redis does not answer") || !strings.Contains(ready, "on_store_failure decides") {
+	if code != http.StatusOK || !strings.Contains(ready, "Redis does not answer") ||
+		!strings.Contains(ready, "on_store_failure decides") {
 		t.Errorf("%d %s", code, ready)
 	}
-	byRules := launch(t, "domain: d\non_store_failure: local\ndescriptors:\n  - {key: ip, rate_limit: {unit: year, requests_per_unit: 2}}\n  - {key: free, rate_limit: {unlimited: true}}\n",
+	byRules := launch(t, "domain: d\non_store_failure: local\ndescriptors:\n  - {key: ip, rate_limit: {unit: year, "+
+		"requests_per_unit: 2}}\n  - {key: free, rate_limit: {unlimited: true}}\n",
 		"REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REPLICAS=1")
 	byRules.until("ready by its rules", byRules.logged("msg=ready"))
 	byRules.write("rules.yaml", oneRule)
@@ -130,7 +137,8 @@ func TestStartWithoutStore(t *testing.T) {
 		_, ready := s.get("http", "/readyz")
 		return !strings.Contains(ready, "Redis does not answer")
 	})
-	strict := launch(t, oneRule, "REDIS_URL=127.0.0.1:1", "STORE_FAILURE_MODE=local", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
+	strict := launch(t, oneRule, "REDIS_URL=127.0.0.1:1", "STORE_FAILURE_MODE=local",
+		"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
 	strict.until("why it is not ready", func() bool {
 		code, body := strict.get("http", "/healthcheck")
 		return code == 500 && strings.Contains(body, "Redis does not answer")
@@ -143,7 +151,8 @@ func TestStoreFailureOfDivvy(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	const bread = "[path=/rye]\ncreditLimit = 4\nresetSeconds = 3600\n[default]\ncreditLimit = 0\nresetSeconds = 60\n"
 	host, port, _ := strings.Cut(server.Addr, ":")
-	s := launchDivvy(t, "bread.ini", bread, "REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_TIMEOUT=500ms", "STORE_FAILURE_MODE=local", "REPLICAS=2", "DIVVY_KEYS=upstream")
+	s := launchDivvy(t, "bread.ini", bread, "REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_TIMEOUT=500ms",
+		"STORE_FAILURE_MODE=local", "REPLICAS=2", "DIVVY_KEYS=upstream")
 	s.until("an answer", func() bool { return s.say("HIT path=/rye", nil) == "OK true 3 3600\n" })
 	server.Kill()
 	s.until("a share of its own", func() bool { return s.say("HIT path=/rye", nil) == "OK true 1 3600\n" })

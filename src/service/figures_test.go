@@ -25,7 +25,8 @@ import (
 	"ratelimit/testbed/xdstest"
 )
 
-var updateFigures = flag.Bool("update-figures", false, "write src/metrics/testdata/figures.txt instead of comparing with it")
+var updateFigures = flag.Bool("update-figures", false,
+	"write src/metrics/testdata/figures.txt instead of comparing with it")
 
 const figureRules = `
 domain: d
@@ -48,7 +49,8 @@ descriptors:
 `
 
 // heldFigureRule is the rule with holds, and with enforce_percent, of figureRules. Memcached would refuse it.
-const heldFigureRule = "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id, enforce_percent: 10}}\n"
+const heldFigureRule = "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, " +
+	"hold_id: id, enforce_percent: 10}}\n"
 
 // Every figure keeps its names, help text, type and labels: in /stats, in what a
 // scrape shows and in what statsd receives. Values are compared where the requests
@@ -73,11 +75,13 @@ func TestFigures(t *testing.T) {
 	memcache := memcachedtest.Start(t, memcachedtest.Options{})
 
 	snapshot := "MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "counters")
-	s := askForFigures(t, launch(t, figureRules+heldFigureRule, append(prometheus, "DIVVY_PORT=0", "RESP_PORT=0", "EXTRA_TAGS=env:test", snapshot)...))
+	s := askForFigures(t, launch(t, figureRules+heldFigureRule,
+		append(prometheus, "DIVVY_PORT=0", "RESP_PORT=0", "EXTRA_TAGS=env:test", snapshot)...))
 	section("memory, /stats", s.page("debug", "/stats"))
 	section("memory, /metrics", s.page("prometheus", "/metrics"))
 
-	s = askForFigures(t, launch(t, figureRules, append(prometheus, "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=10s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")...))
+	s = askForFigures(t, launch(t, figureRules,
+		append(prometheus, "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=10s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")...))
 	redis.Stop()
 	for _, key := range []string{"ip", "soft"} {
 		if _, err := s.post(key, "9"); err != nil {
@@ -87,7 +91,8 @@ func TestFigures(t *testing.T) {
 	section("Redis, /stats", s.page("debug", "/stats"))
 	section("Redis, /metrics", s.page("prometheus", "/metrics"))
 
-	s = askForFigures(t, launch(t, figureRules, append(prometheus, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr, "MEMCACHE_TIMEOUT=10s")...))
+	s = askForFigures(t, launch(t, figureRules,
+		append(prometheus, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr, "MEMCACHE_TIMEOUT=10s")...))
 	section("Memcached, /stats", s.page("debug", "/stats"))
 	section("Memcached, /metrics", s.page("prometheus", "/metrics"))
 
@@ -206,7 +211,9 @@ func pushedFigures(t *testing.T, vars ...string) string {
 	t.Helper()
 	conn, received := receiveLines(t)
 	host, port, _ := net.SplitHostPort(conn.LocalAddr().String())
-	s := askForFigures(t, launch(t, figureRules, append(vars, "DISABLE_STATS=false", "STATSD_PROTOCOL=udp", "STATSD_HOST="+host, "STATSD_PORT="+port, "STATS_FLUSH_INTERVAL=1h")...))
+	s := askForFigures(t, launch(t, figureRules,
+		append(vars, "DISABLE_STATS=false", "STATSD_PROTOCOL=udp", "STATSD_HOST="+host, "STATSD_PORT="+port,
+			"STATS_FLUSH_INTERVAL=1h")...))
 	s.signals <- syscall.SIGTERM
 	if err := s.wait(); err != nil {
 		t.Fatal(err)
@@ -222,7 +229,8 @@ func divvyFigures(t *testing.T) (scraped, pushed string) {
 	s := launchDivvy(t, "bakery.ini", bakery, "HTTP_SERVICE_PORT=0", "PROMETHEUS_METRICS_PATH=metrics",
 		"STATSD_HOST="+host, "STATSD_PORT="+port, "STATSD_PREFIX=shop", "STATS_FLUSH_INTERVAL=1h")
 	s.until("listening", s.listening("counters in memory"))
-	s.say("HIT path=/rye ip=1\nHIT ip=1 path=/rye\nHIT path=/rye ip=1\nHIT path=/rye ip=2\nHIT closed=\nHIT\nKNOCK\nHIT", nil)
+	s.say("HIT path=/rye ip=1\nHIT ip=1 path=/rye\nHIT path=/rye ip=1\nHIT path=/rye ip=2\nHIT closed=\nHIT\nKNOCK\nHIT",
+		nil)
 	resp, err := http.Get("http://" + s.address("prometheus") + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -268,10 +276,11 @@ func receiveLines(t *testing.T) (conn net.PacketConn, received func(last string)
 
 var (
 	foreignFigure = regexp.MustCompile(`^(# (HELP|TYPE) )?(go|process|promhttp)_`)
-	steadyFigure  = regexp.MustCompile(`rate_limit|service\.|should_rate_limit|config_load|decisions|unanswered|total_requests|divvy|resp\.|shop\.|fallback|series|mapping|stats\.`)
-	movingFigure  = regexp.MustCompile(`\|ms|seconds|connections`)
-	lastWord      = regexp.MustCompile(`(:)?( ?)[-0-9.e+]+((\|(c|g|ms)(\|#.*)?)?)$`)
-	changing      = regexp.MustCompile(`(version|commit|go|hash)="[^"]*"`)
+	steadyFigure  = regexp.MustCompile(
+		`rate_limit|service\.|should_rate_limit|config_load|decisions|unanswered|total_requests|divvy|resp\.|shop\.|fallback|series|mapping|stats\.`)
+	movingFigure = regexp.MustCompile(`\|ms|seconds|connections`)
+	lastWord     = regexp.MustCompile(`(:)?( ?)[-0-9.e+]+((\|(c|g|ms)(\|#.*)?)?)$`)
+	changing     = regexp.MustCompile(`(version|commit|go|hash)="[^"]*"`)
 )
 
 // steadyFigures replaces the values that depend on time, and drops what the Prometheus

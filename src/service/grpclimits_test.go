@@ -56,7 +56,8 @@ func TestGRPCSettings(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine string) {
 		t.Parallel()
 		s := launch(t, oneRule, engine, "GRPC_MAX_CONCURRENT_STREAMS=7", "GRPC_MAX_MESSAGE_BYTES=1000",
-			"GRPC_KEEPALIVE_TIME=1s", "GRPC_KEEPALIVE_MIN_INTERVAL=1h", "GRPC_MAX_CONNECTION_AGE=3s", "GRPC_MAX_CONNECTION_AGE_GRACE=1s")
+			"GRPC_KEEPALIVE_TIME=1s", "GRPC_KEEPALIVE_MIN_INTERVAL=1h", "GRPC_MAX_CONNECTION_AGE=3s",
+			"GRPC_MAX_CONNECTION_AGE_GRACE=1s")
 		s.until("ready", s.healthy)
 		conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -93,7 +94,8 @@ func TestGRPCSettings(t *testing.T) {
 	})
 }
 
-// TestBufferedEviction checks that a client whose requests fill MAX_BUFFERED_BYTES loses its connection, and another client no call.
+// TestBufferedEviction checks that a client whose requests fill MAX_BUFFERED_BYTES loses its connection, and another
+// client no call.
 func TestBufferedEviction(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
@@ -114,8 +116,16 @@ func TestBufferedEviction(t *testing.T) {
 		call()
 		var block strings.Builder
 		enc := hpack.NewEncoder(&block)
-		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-			if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true}); err != nil { // Sensitive fields need no table.
+		for _, h := range [][2]string{
+			{":method", "POST"},
+			{":scheme", "http"},
+			{":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
+			{":authority", "x"},
+			{"content-type", "application/grpc"},
+			{"te", "trailers"},
+		} {
+			// Sensitive fields need no table.
+			if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,7 +15,10 @@ func TestHeaderFormats(t *testing.T) {
 		want string // matches the headers that are not of every HTTP answer, sorted
 	}{
 		{nil, `^$`},
-		{[]string{"LIMIT_RESPONSE_HEADERS_ENABLED=true"}, `^Ratelimit-Limit: 2\r\nRatelimit-Remaining: 1\r\nRatelimit-Reset: \d+\r\n$`},
+		{
+			[]string{"LIMIT_RESPONSE_HEADERS_ENABLED=true"},
+			`^Ratelimit-Limit: 2\r\nRatelimit-Remaining: 1\r\nRatelimit-Reset: \d+\r\n$`,
+		},
 		{
 			[]string{"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESPONSE_HEADERS_FORMAT=ietf"},
 			`^Ratelimit: "ip";r=1;t=\d+\r\nRatelimit-Policy: "ip";q=2;w=31536000\r\n$`,
@@ -30,7 +33,11 @@ func TestHeaderFormats(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		var got strings.Builder
-		if err := resp.Header.WriteSubset(&got, map[string]bool{"Content-Length": true, "Content-Type": true, "Date": true, "X-Content-Type-Options": true}); err != nil {
+		if err := resp.Header.WriteSubset(&got,
+			map[string]bool{
+				"Content-Length": true, "Content-Type": true, "Date": true,
+				"X-Content-Type-Options": true,
+			}); err != nil {
 			t.Fatal(err)
 		}
 		if !regexp.MustCompile(tt.want).MatchString(got.String()) {

@@ -56,7 +56,8 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow *storeError)
 		{
 			name: "one of two sources has no rules",
 			change: func(h *health) {
-				h.rules.sources = append(h.rules.sources, &sourceHealth{name: "xds", streamErr: errors.New("xds server 10.1.2.3:18000: refused")})
+				h.rules.sources = append(h.rules.sources,
+					&sourceHealth{name: "xds", streamErr: errors.New("xds server 10.1.2.3:18000: refused")})
 			},
 			callers:      "no rules are loaded: there is no stream to the management server",
 			operators:    "no rules are loaded: xds server 10.1.2.3:18000: refused",
@@ -66,11 +67,15 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow *storeError)
 		{
 			name: "one of two sources is refused, and away",
 			change: func(h *health) {
-				away := &sourceHealth{name: "xds", inForce: &rulesInForce{Version: "7"}, domainCount: 3, lastLoadErr: refused[1:], lastRefusedAt: at}
+				away := &sourceHealth{
+					name: "xds", inForce: &rulesInForce{Version: "7"}, domainCount: 3, lastLoadErr: refused[1:],
+					lastRefusedAt: at,
+				}
 				away.streamErr = errors.New("xds server 10.1.2.3:18000: refused")
 				h.rules.sources = append(h.rules.sources, away)
 			},
-			callersNote: "5 domains|2 domains|3 domains, version 7, the last load was refused at 2026-10-01T12:00:00Z, there is no stream to the management server",
+			callersNote: "5 domains|2 domains|3 domains, version 7, the last load was refused at 2026-10-01T12:00:00Z, there " +
+				"is no stream to the management server",
 			operatorNote: `5 domains|2 domains|3 domains, version 7, the last load was refused at 2026-10-01T12:00:00Z: /srv/secret.yaml:4:5: unknown key "hunter3", ` +
 				"xds server 10.1.2.3:18000: refused",
 		},
@@ -120,10 +125,17 @@ func TestHealthAudiences(t *testing.T) {
 		Store: "redis", Addr: "10.1.2.3:6379", PingTime: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
 	})
 	for _, tt := range audienceTests(at, refused, lost, slow) {
-		h := health{rules: ruleHealth{sources: []*sourceHealth{{name: "files", inForce: new(rulesInForce), domainCount: 2}}}, onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}, degradedNote: func(time.Time) string { return "" }}
+		h := health{
+			rules:    ruleHealth{sources: []*sourceHealth{{name: "files", inForce: new(rulesInForce), domainCount: 2}}},
+			onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {},
+			degradedNote: func(time.Time) string { return "" },
+		}
 		h.stores = []storeHealth{{name: "redis_pool"}}
 		h.update(tt.change)
-		for a, want := range map[audience][2]string{callers: {tt.callers, tt.callersNote}, operators: {tt.operators, tt.operatorNote}} {
+		for a, want := range map[audience][2]string{
+			callers:   {tt.callers, tt.callersNote},
+			operators: {tt.operators, tt.operatorNote},
+		} {
 			if got := h.unhealthyReason(a); got != want[0] {
 				t.Errorf("%s: got %q, want %q", tt.name, got, want[0])
 			}
@@ -148,11 +160,13 @@ func TestHealthAudiences(t *testing.T) {
 
 // Metrics for alerts: readiness, and refused rules.
 func TestHealthSamples(t *testing.T) {
-	s := launch(t, "domain: [\n", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "SHUTDOWN_DRAIN=1h")
+	s := launch(t, "domain: [\n", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
+		"SHUTDOWN_DRAIN=1h")
 	shows := func(ready, refused string) func() bool {
 		return func() bool {
 			_, body := s.get("prometheus", "/metrics")
-			return strings.Contains(body, "\nratelimit_ready "+ready+"\n") && strings.Contains(body, "\nratelimit_config_refused "+refused+"\n")
+			return strings.Contains(body, "\nratelimit_ready "+ready+"\n") &&
+				strings.Contains(body, "\nratelimit_config_refused "+refused+"\n")
 		}
 	}
 	s.until("first rules refused", shows("0", "1"))

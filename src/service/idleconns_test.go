@@ -24,8 +24,9 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// TestIdleConnectionsFitThePlan measures what idle connections take, with their sockets in the client, and compares it with what is
-// planned for them. The race detector makes stacks larger. It is not parallel, so that other tests do not change the memory.
+// TestIdleConnectionsFitThePlan measures what idle connections take, with their sockets in the client, and compares it
+// with what is planned for them. The race detector makes stacks larger. It is not parallel, so that other tests do not
+// change the memory.
 func TestIdleConnectionsFitThePlan(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this takes some seconds")
@@ -124,7 +125,8 @@ func callOften(c net.Conn) error {
 	}
 	for answers := 0; answers < calls && err == nil; {
 		var frame http2.Frame
-		if frame, err = f.ReadFrame(); err == nil && frame.Header().Type == http2.FrameHeaders && frame.Header().Flags.Has(http2.FlagHeadersEndStream) {
+		if frame, err = f.ReadFrame(); err == nil && frame.Header().Type == http2.FrameHeaders &&
+			frame.Header().Flags.Has(http2.FlagHeadersEndStream) {
 			answers++
 		}
 	}

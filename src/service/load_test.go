@@ -30,7 +30,8 @@ func TestLogOfManyRules(t *testing.T) {
 	log.SetLevel(logrus.DebugLevel)
 	(&ruleSources{foundation: &foundation{log: &logs{Logger: log}}}).logRules(set)
 	const want = maxDescriptorsLogged + 2 // with the domain, and the line about more
-	if n := strings.Count(out.String(), "\n"); n != want || !strings.Contains(out.String(), "/rlconfig on the debug port shows all") {
+	if n := strings.Count(out.String(), "\n"); n != want ||
+		!strings.Contains(out.String(), "/rlconfig on the debug port shows all") {
 		t.Errorf("%d lines, want %d", n, want)
 	}
 }

@@ -30,9 +30,15 @@ func TestLastWords(t *testing.T) {
 		took  time.Duration
 	}{
 		{"the end", false, func(o *Output) error { fmt.Fprintln(o.errQueue, "stopping"); return nil }, "stopping\n", 0},
-		{"an error", false, func(*Output) error { return errNoRulesInTime }, "ratelimit: " + errNoRulesInTime.Error() + "\n", 0},
+		{
+			"an error", false, func(*Output) error { return errNoRulesInTime },
+			"ratelimit: " + errNoRulesInTime.Error() + "\n", 0,
+		},
 		{"a panic", false, func(o *Output) error { fmt.Fprintln(o.errQueue, "before it"); panic("lost") }, "before it\n", 0},
-		{"a stuck reader", true, func(o *Output) error { fmt.Fprintln(o.errQueue, "one"); return errNoRulesInTime }, "", logFlushTimeout},
+		{
+			"a stuck reader", true, func(o *Output) error { fmt.Fprintln(o.errQueue, "one"); return errNoRulesInTime }, "",
+			logFlushTimeout,
+		},
 		{"a stuck reader, and time is up sooner", true, func(o *Output) error {
 			o.flushDeadline = time.Now().Add(time.Second)
 			return errNoRulesInTime
@@ -123,7 +129,10 @@ func TestHealthTellsWithoutLock(t *testing.T) {
 	last := true // needs no lock: one call at a time
 	h.degradedNote = func(time.Time) string { return h.unhealthyReason(operators) }
 	h.rules.sources = []*sourceHealth{new(sourceHealth)}
-	h.stores = []storeHealth{{name: "memory", hasAnswered: true, note: func() string { return h.unhealthyReason(operators) }}}
+	h.stores = []storeHealth{{
+		name: "memory", hasAnswered: true,
+		note: func() string { return h.unhealthyReason(operators) },
+	}}
 	h.onChange = func(ok bool) { _ = h.components(operators); last = ok }
 	said := 0
 	h.onReady = func(_ logrus.Fields, late net.Addr) {

@@ -32,7 +32,8 @@ descriptors:
 func TestMemcache(t *testing.T) {
 	t.Parallel()
 	server := memcachedtest.Start(t, memcachedtest.Options{})
-	s := launch(t, memcacheRules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr, "MEMCACHE_TIMEOUT=5s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
+	s := launch(t, memcacheRules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr, "MEMCACHE_TIMEOUT=5s",
+		"LOCAL_CACHE_SIZE_IN_BYTES=1000000")
 	s.until("ready", s.healthy)
 	for _, key := range []string{"ip", "month", "sliding"} {
 		for _, value := range []string{"1", "a b", strings.Repeat("long", 100), "ключ"} {
@@ -49,7 +50,8 @@ func TestMemcache(t *testing.T) {
 	}
 	_, stats := s.get("debug", "/stats")
 	for _, want := range []string{
-		"ratelimit.memcache.increment.__code=miss: 12\n", "ratelimit.memcache.add.__code=success: 12\n", "ratelimit.memcache.add.__code=error: 0\n",
+		"ratelimit.memcache.increment.__code=miss: 12\n", "ratelimit.memcache.add.__code=success: 12\n",
+		"ratelimit.memcache.add.__code=error: 0\n",
 		"ratelimit.memcache.keys_found: 0\n", "ratelimit.memcache.server_changes: 0\n",
 	} {
 		if !strings.Contains(stats, want) {
@@ -67,7 +69,8 @@ func TestReplicasShareMemcache(t *testing.T) {
 	}
 	var replicas []*service
 	for range 3 {
-		s := launch(t, memcacheRules, "BACKEND_TYPE=memcached", "MEMCACHE_HOST_PORT="+strings.Join(addrs, ","), "MEMCACHE_HASH=rendezvous", "MEMCACHE_TIMEOUT=5s")
+		s := launch(t, memcacheRules, "BACKEND_TYPE=memcached", "MEMCACHE_HOST_PORT="+strings.Join(addrs, ","),
+			"MEMCACHE_HASH=rendezvous", "MEMCACHE_TIMEOUT=5s")
 		s.until("ready", s.healthy)
 		replicas = append(replicas, s)
 	}
@@ -99,7 +102,8 @@ func TestMemcacheComesLate(t *testing.T) {
 	server := memcachedtest.Start(t, memcachedtest.Options{TLS: certs})
 	server.Stop()
 	s := launch(t, memcacheRules, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr, "MEMCACHE_TIMEOUT=500ms",
-		"MEMCACHE_TLS=true", "MEMCACHE_TLS_CACERT="+certs.CA, "MEMCACHE_TLS_CLIENT_CERT="+certs.Client.Cert, "MEMCACHE_TLS_CLIENT_KEY="+certs.Client.Key,
+		"MEMCACHE_TLS=true", "MEMCACHE_TLS_CACERT="+certs.CA, "MEMCACHE_TLS_CLIENT_CERT="+certs.Client.Cert,
+		"MEMCACHE_TLS_CLIENT_KEY="+certs.Client.Key,
 		"MEMCACHE_HEALTH_CHECK_ACTIVE_CONNECTION=true")
 	s.until("not ready, and why", func() bool {
 		code, body := s.get("http", "/healthcheck")
@@ -132,8 +136,12 @@ func TestMemcacheRefusesRules(t *testing.T) {
 
 func TestLogChange(t *testing.T) {
 	log, hook := test.NewNullLogger()
-	logServerChange(log, memcached.ServersChange{Before: []string{"a:1", "b:1"}, After: []string{"a:1"}, MovedKeyShare: 0.5})
-	const want = "MEMCACHE_SRV: the servers were a:1, b:1 and are a:1 now: 50 % of all keys have another server, where they are counted from 0"
+	logServerChange(log, memcached.ServersChange{
+		Before: []string{"a:1", "b:1"}, After: []string{"a:1"},
+		MovedKeyShare: 0.5,
+	})
+	const want = "MEMCACHE_SRV: the servers were a:1, b:1 and are a:1 now: 50 % of all keys have another server, where " +
+		"they are counted from 0"
 	if e := hook.LastEntry(); e == nil || e.Message != want || e.Level != logrus.WarnLevel {
 		t.Errorf("got %+v", e)
 	}

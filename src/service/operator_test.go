@@ -57,7 +57,8 @@ func TestOperatorFigures(t *testing.T) {
 		total, protocols := 0, []string{}
 		for i, d := range list {
 			total += 1 + int(d.Skipped)
-			if protocols = append(protocols, d.Protocol); d.Domain != "d" || d.Rule != "d.ip" || d.Subject != "ip=1" || d.Counter != "d_ip_1_" ||
+			if protocols = append(protocols, d.Protocol); d.Domain != "d" || d.Rule != "d.ip" || d.Subject != "ip=1" ||
+				d.Counter != "d_ip_1_" ||
 				d.RetryAfterSeconds <= 0 || time.Since(d.At).Abs() > time.Minute || i > 0 && d.ID != list[i-1].ID+1 {
 				t.Errorf("got %+v", d)
 			}
@@ -67,7 +68,8 @@ func TestOperatorFigures(t *testing.T) {
 		}
 		s.until("rates", func() bool {
 			r := api[operator.Rates](s, "/api/rates?search=IP")
-			return r.MatchingRules == 1 && r.Rules[0].Rule == "d.ip" && r.Rules[0].Limit == "2 per year" && r.Rules[0].Denied > 0 &&
+			return r.MatchingRules == 1 && r.Rules[0].Rule == "d.ip" && r.Rules[0].Limit == "2 per year" &&
+				r.Rules[0].Denied > 0 &&
 				r.Total == r.Domains[0].PerSecond && r.Total == r.Rules[0].PerSecond
 		})
 		if r := api[operator.Rates](s, "/api/rates?search=other"); r.MatchingRules != 0 || r.Total.Denied == 0 {
@@ -82,7 +84,8 @@ func TestOperatorFigures(t *testing.T) {
 	}
 }
 
-// The state names the rules in force, and what is wrong with newer ones. Subjects and denials are off if a setting says so.
+// The state names the rules in force, and what is wrong with newer ones. Subjects and denials are off if a setting says
+// so.
 func TestOperatorState(t *testing.T) {
 	t.Parallel()
 	s := launch(t, oneRule, "TOP_SUBJECTS_RULES=0", "RECENT_DENIALS=0")
@@ -90,18 +93,22 @@ func TestOperatorState(t *testing.T) {
 	for range 3 {
 		s.ask("1")
 	}
-	if top, denied := api[[]operator.Subject](s, "/api/top"), api[[]operator.Denial](s, "/api/denials"); len(top)+len(denied) > 0 {
+	if top, denied := api[[]operator.Subject](s, "/api/top"),
+		api[[]operator.Denial](s, "/api/denials"); len(top)+len(denied) > 0 {
 		t.Errorf("got %+v and %+v", top, denied)
 	}
 	st := api[operator.State](s, "/api/state")
-	if !st.Ready || st.Store != "memory" || !st.StoreSince.IsZero() || st.Replicas != 1 || st.Rules.Domains != 1 || st.Rules.Rules != 1 ||
-		st.Rules.Files != 1 || st.Rules.Hash == "" || st.Rules.LoadedAt.IsZero() || len(st.Rules.Problems) > 0 || st.StartedAt.IsZero() {
+	if !st.Ready || st.Store != "memory" || !st.StoreSince.IsZero() || st.Replicas != 1 || st.Rules.Domains != 1 ||
+		st.Rules.Rules != 1 ||
+		st.Rules.Files != 1 || st.Rules.Hash == "" || st.Rules.LoadedAt.IsZero() || len(st.Rules.Problems) > 0 ||
+		st.StartedAt.IsZero() {
 		t.Errorf("got %+v", st)
 	}
 	s.write("rules.yaml", "domain: d\ndescriptors: [{keyy: a}, {key: b, rate_limit: {}}]")
 	s.until("refused", func() bool { return len(api[operator.State](s, "/api/state").Rules.Problems) > 1 })
 	after := api[operator.State](s, "/api/state")
-	if !strings.Contains(after.Rules.Problems[0], "rules.yaml:2:") || after.Rules.Hash != st.Rules.Hash || !after.Rules.LoadedAt.Equal(st.Rules.LoadedAt) {
+	if !strings.Contains(after.Rules.Problems[0], "rules.yaml:2:") || after.Rules.Hash != st.Rules.Hash ||
+		!after.Rules.LoadedAt.Equal(st.Rules.LoadedAt) {
 		t.Errorf("got %+v", after.Rules)
 	}
 }
@@ -112,7 +119,8 @@ func TestOperatorStateOfRedis(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := launch(t, oneRule, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr, "REPLICAS=3")
 	s.until("ready", s.healthy)
-	if st := api[operator.State](s, "/api/state"); st.Store != "redis" || time.Since(st.StoreSince).Abs() > time.Minute || st.Replicas != 3 {
+	if st := api[operator.State](s, "/api/state"); st.Store != "redis" || time.Since(st.StoreSince).Abs() > time.Minute ||
+		st.Replicas != 3 {
 		t.Errorf("got %+v", st)
 	}
 }

@@ -40,7 +40,8 @@ func startMetricsCollector(t *testing.T, protocol string) *metricsCollector {
 	t.Helper()
 	c := new(metricsCollector)
 	addr := serveOTLP(t, protocol, func(srv *grpc.Server) { collectorpb.RegisterMetricsServiceServer(srv, c) }, c)
-	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://"+addr+map[string]string{"http/protobuf": "/v1/metrics"}[protocol])
+	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+		"http://"+addr+map[string]string{"http/protobuf": "/v1/metrics"}[protocol])
 	return c
 }
 
@@ -53,7 +54,9 @@ func otlpOn(protocol string, interval time.Duration) []string {
 }
 
 // Export receives metrics over gRPC.
-func (c *metricsCollector) Export(_ context.Context, req *collectorpb.ExportMetricsServiceRequest) (*collectorpb.ExportMetricsServiceResponse, error) {
+func (c *metricsCollector) Export(_ context.Context,
+	req *collectorpb.ExportMetricsServiceRequest,
+) (*collectorpb.ExportMetricsServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.exports++
@@ -142,7 +145,8 @@ func (c *metricsCollector) value(series string) float64 {
 // movingFigures are native metrics that move by themselves.
 var movingFigures = []string{"ratelimit_buffered_bytes", "ratelimit_log_waiting_bytes"}
 
-// difference compares the newest export with the native metrics of a scrape. It returns how many series are equal, and those that differ.
+// difference compares the newest export with the native metrics of a scrape. It returns how many series are equal, and
+// those that differ.
 func (c *metricsCollector) difference(scrape string) (equal int, different []string) {
 	native := map[string]bool{"ratelimit_decisions_total": true}
 	for _, figures := range metrics.Declarations() {
@@ -176,8 +180,9 @@ func TestOTLPMetrics(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http/protobuf"} {
 		t.Run(protocol, func(t *testing.T) {
 			c := startMetricsCollector(t, protocol)
-			s := askForFigures(t, launch(t, figureRules+heldFigureRule, append(otlpOn(protocol, 50*time.Millisecond), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
-				"TRACING_SERVICE_NAME=limits", "TRACING_SERVICE_INSTANCE_ID=pod-1")...))
+			s := askForFigures(t, launch(t, figureRules+heldFigureRule,
+				append(otlpOn(protocol, 50*time.Millisecond), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
+					"TRACING_SERVICE_NAME=limits", "TRACING_SERVICE_INSTANCE_ID=pod-1")...))
 			equal, different := 0, []string{"no export"}
 			for until := time.Now().Add(10 * time.Second); len(different) > 0 && time.Now().Before(until); {
 				scrape := s.page("prometheus", "/metrics")
@@ -206,7 +211,8 @@ func TestOTLPMetrics(t *testing.T) {
 func (c *metricsCollector) hasFamily(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(slices.Collect(maps.Keys(c.series)), func(s string) bool { return strings.HasPrefix(s, name+"{") })
+	return slices.ContainsFunc(slices.Collect(maps.Keys(c.series)),
+		func(s string) bool { return strings.HasPrefix(s, name+"{") })
 }
 
 // about returns an attribute of the resource.
@@ -235,7 +241,8 @@ func TestOTLPMetricsAreFlushed(t *testing.T) {
 		t.Error(err)
 	}
 	over := c.value(`ratelimit_decisions_total{domain="d",outcome="over",rule="ip"}`)
-	if c.count() != 1 || over != 1 || !c.hasFamily("ratelimit_build_info") || c.about("zone") != "a" || len(c.about("service.instance.id")) != 36 {
+	if c.count() != 1 || over != 1 || !c.hasFamily("ratelimit_build_info") || c.about("zone") != "a" ||
+		len(c.about("service.instance.id")) != 36 {
 		t.Errorf("%d exports, %v over, %v", c.count(), over, c.resource)
 	}
 }
@@ -293,7 +300,8 @@ func TestBadOTLPMetrics(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "localhost:4318")
 	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
 	s := launch(t, oneRule, otlpOn("http/protobuf", time.Hour)...)
-	s.until("the endpoint is ignored", s.logged("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=…: write a URL such as http://collector:4318"))
+	s.until("the endpoint is ignored",
+		s.logged("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=…: write a URL such as http://collector:4318"))
 	s.until("the temporality is ignored", s.logged("TEMPORALITY_PREFERENCE=…: write cumulative"))
 	s.until("ready", s.healthy)
 }

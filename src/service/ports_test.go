@@ -19,9 +19,16 @@ func TestTakenPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct{ variable, name string }{{"PORT", "http"}, {"GRPC_PORT", "grpc"}, {"DEBUG_PORT", "debug"}, {"DIVVY_PORT", "divvy"}, {"RESP_PORT", "resp"}} {
+	for _, tt := range []struct{ variable, name string }{
+		{"PORT", "http"},
+		{"GRPC_PORT", "grpc"},
+		{"DEBUG_PORT", "debug"},
+		{"DIVVY_PORT", "divvy"},
+		{"RESP_PORT", "resp"},
+	} {
 		s := launch(t, oneRule, tt.variable+"="+port)
-		want := fmt.Sprintf("the %s port 127.0.0.1:%s is taken: stop what listens there, or set %s", tt.name, port, tt.variable)
+		want := fmt.Sprintf("the %s port 127.0.0.1:%s is taken: stop what listens there, or set %s", tt.name, port,
+			tt.variable)
 		if err := s.wait(); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -46,14 +53,16 @@ func testUnixSocket(t *testing.T, engine string) {
 	if err := callAt("unix://"+path, "d", []string{"ip"}); err != nil {
 		t.Error(err)
 	}
-	if err := launch(t, oneRule, engine, "GRPC_UDS="+path).wait(); err == nil || !strings.Contains(err.Error(), "is taken") {
+	if err := launch(t, oneRule, engine, "GRPC_UDS="+path).wait(); err == nil ||
+		!strings.Contains(err.Error(), "is taken") {
 		t.Errorf("a second start: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := launch(t, oneRule, engine, "GRPC_UDS="+file).wait(); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if err := launch(t, oneRule, engine, "GRPC_UDS="+file).wait(); err == nil ||
+		!strings.Contains(err.Error(), "is no socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != "mine" {

@@ -94,7 +94,8 @@ func (p *quotaProxy) state() (map[string]string, map[string]int, error) {
 	return maps.Clone(p.action), maps.Clone(p.count), p.err
 }
 
-// A stream lives on while its Redis is away: on_store_failure decides what the proxy gets. It gets units from Redis again when that is back.
+// A stream lives on while its Redis is away: on_store_failure decides what the proxy gets. It gets units from Redis
+// again when that is back.
 func TestQuotasWithoutRedis(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
@@ -103,7 +104,8 @@ func TestQuotasWithoutRedis(t *testing.T) {
 		modes := []string{"error", "deny", "allow", "local"}
 		rules := "domain: d\nquota_buckets: true\ndescriptors:\n"
 		for _, mode := range modes {
-			rules += fmt.Sprintf("- {key: %s, rate_limit: {unit: second, requests_per_unit: 100, on_store_failure: %s}}\n", mode, mode)
+			rules += fmt.Sprintf("- {key: %s, rate_limit: {unit: second, requests_per_unit: 100, on_store_failure: %s}}\n",
+				mode, mode)
 		}
 		s := launch(t, rules, engine, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REPLICAS=2")
 		s.until("ready", s.healthy)
@@ -124,10 +126,12 @@ func TestQuotasWithoutRedis(t *testing.T) {
 		whole := map[string]string{"error": "100", "deny": "100", "allow": "100", "local": "100"}
 		until("all have the limit", whole)
 		server.Kill()
-		before := until("on_store_failure decides", map[string]string{"error": "100", "deny": "DENY_ALL", "allow": "100", "local": "50"})
+		before := until("on_store_failure decides",
+			map[string]string{"error": "100", "deny": "DENY_ALL", "allow": "100", "local": "50"})
 		s.until("more windows begin", func() bool { _, n, _ := p.state(); return n["allow"] > before["allow"]+4 })
 		if _, after, _ := p.state(); after["error"] != before["error"] {
-			t.Errorf("without Redis the proxy got %d new assignments of a rule with on_store_failure: error", after["error"]-before["error"])
+			t.Errorf("without Redis the proxy got %d new assignments of a rule with on_store_failure: error",
+				after["error"]-before["error"])
 		}
 		server.Restart(t)
 		until("all have the limit again", whole)

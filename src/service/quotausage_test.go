@@ -24,9 +24,13 @@ descriptors:
 
 // quotaReport is a report of one bucket.
 func quotaReport(allowed, denied uint64, bucket map[string]string) *pb.RateLimitQuotaUsageReports {
-	return &pb.RateLimitQuotaUsageReports{Domain: "q", BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{{
-		BucketId: &pb.BucketId{Bucket: bucket}, TimeElapsed: durationpb.New(time.Second), NumRequestsAllowed: allowed, NumRequestsDenied: denied,
-	}}}
+	return &pb.RateLimitQuotaUsageReports{
+		Domain: "q",
+		BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+			BucketId: &pb.BucketId{Bucket: bucket}, TimeElapsed: durationpb.New(time.Second), NumRequestsAllowed: allowed,
+			NumRequestsDenied: denied,
+		}},
+	}
 }
 
 // What a proxy reports is in /api/quotas, in the rates, among subjects and denials, and in the metrics.
@@ -68,28 +72,35 @@ func TestQuotaUsage(t *testing.T) {
 		t.Fatalf("/api/quotas: %+v", v)
 	}
 	b, p := v.Buckets[0], v.Buckets[0].Proxies[0]
-	if b.Bucket != "env=prod,name=web" || b.Rule != "q.env.name" || !slices.Equal(b.Limits, []string{"1000 per year"}) || b.Action != operator.QuotaUnits || b.DemandPerSecond <= 0 || b.ProxyCount != 1 {
+	if b.Bucket != "env=prod,name=web" || b.Rule != "q.env.name" || !slices.Equal(b.Limits, []string{"1000 per year"}) ||
+		b.Action != operator.QuotaUnits || b.DemandPerSecond <= 0 || b.ProxyCount != 1 {
 		t.Errorf("/api/quotas: %+v", b)
 	}
-	if !strings.HasPrefix(p.Peer, "127.0.0.1:") || p.Action != operator.QuotaUnits || p.Units == 0 || p.ExpiresInSeconds <= 0 {
+	if !strings.HasPrefix(p.Peer, "127.0.0.1:") || p.Action != operator.QuotaUnits || p.Units == 0 ||
+		p.ExpiresInSeconds <= 0 {
 		t.Errorf("/api/quotas: %+v", p)
 	}
-	if all := api[operator.Quotas](s, "/api/quotas?limit=1"); all.Total.Proxies != 1 || all.Total.Buckets != 2 || all.MatchingBuckets != 2 || len(all.Buckets) != 1 {
+	if all := api[operator.Quotas](s, "/api/quotas?limit=1"); all.Total.Proxies != 1 || all.Total.Buckets != 2 ||
+		all.MatchingBuckets != 2 || len(all.Buckets) != 1 {
 		t.Errorf("/api/quotas: %+v", all)
 	}
 	_, page := s.get("prometheus", "/metrics")
 	for _, line := range []string{
-		`ratelimit_quota_requests_total{domain="q",result="admitted",rule="env.name"} 60`, `ratelimit_quota_requests_total{domain="q",result="denied",rule="env.name"} 41`,
-		`ratelimit_quota_requests_total{domain="q",result="admitted",rule=""} 7`, `ratelimit_quota_proxies 1`, `ratelimit_quota_buckets 2`,
+		`ratelimit_quota_requests_total{domain="q",result="admitted",rule="env.name"} 60`,
+		`ratelimit_quota_requests_total{domain="q",result="denied",rule="env.name"} 41`,
+		`ratelimit_quota_requests_total{domain="q",result="admitted",rule=""} 7`, `ratelimit_quota_proxies 1`,
+		`ratelimit_quota_buckets 2`,
 	} {
 		if !strings.Contains(page, line+"\n") {
 			t.Errorf("%s is not in\n%s", line, page)
 		}
 	}
-	if d := api[[]operator.Denial](s, "/api/denials"); len(d) == 0 || d[0].Subject != "env=prod,name=web" || d[0].Rule != "q.env.name" || d[0].Protocol != "rlqs" || d[0].RetryAfterSeconds <= 0 {
+	if d := api[[]operator.Denial](s, "/api/denials"); len(d) == 0 || d[0].Subject != "env=prod,name=web" ||
+		d[0].Rule != "q.env.name" || d[0].Protocol != "rlqs" || d[0].RetryAfterSeconds <= 0 {
 		t.Errorf("denials: %+v", d)
 	}
-	if top := api[[]operator.Subject](s, "/api/top?kind=denied"); len(top) != 1 || top[0].Subject != "env=prod,name=web" || top[0].Hits != 41 {
+	if top := api[[]operator.Subject](s, "/api/top?kind=denied"); len(top) != 1 || top[0].Subject != "env=prod,name=web" ||
+		top[0].Hits != 41 {
 		t.Errorf("most denied: %+v", top)
 	}
 	if top := api[[]operator.Subject](s, "/api/top?kind=hot"); len(top) != 1 || top[0].Hits != 101 {

@@ -29,7 +29,8 @@ descriptors:
 func TestRedisAsDocumentedUpstream(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	s := launch(t, redisRules, "USE_STATSD=false", "LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=2s")
+	s := launch(t, redisRules, "USE_STATSD=false", "LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr,
+		"REDIS_TIMEOUT=2s")
 	s.until("ready", s.healthy)
 	for i, want := range []int{200, 200, 429} {
 		if got := s.ask("1"); got != want {
@@ -131,7 +132,8 @@ func TestRedisComesLate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Stop()
-	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REDIS_STARTUP_INITIAL_INTERVAL=50ms", "REDIS_STARTUP_MAX_INTERVAL=100ms")
+	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REDIS_STARTUP_INITIAL_INTERVAL=50ms",
+		"REDIS_STARTUP_MAX_INTERVAL=100ms")
 	s.until("not ready, and why", func() bool {
 		code, body := s.get("http", "/healthcheck")
 		return code == 500 && strings.Contains(body, "Redis does not answer")
@@ -156,7 +158,8 @@ func TestRedisComesLate(t *testing.T) {
 	if !s.healthy() {
 		t.Error("unhealthy without having been asked to")
 	}
-	if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "ratelimit.service.call.should_rate_limit.redis_error: ") ||
+	if _, stats := s.get("debug", "/stats"); !strings.Contains(stats,
+		"ratelimit.service.call.should_rate_limit.redis_error: ") ||
 		strings.Contains(stats, "ratelimit.service.call.should_rate_limit.redis_error: 0\n") {
 		t.Errorf("no redis_error counted:\n%s", stats)
 	}
@@ -166,7 +169,8 @@ func TestRedisComesLate(t *testing.T) {
 func TestRedisHealthCheck(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
+	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms",
+		"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
 	s.until("ready", s.healthy)
 	server.Stop()
 	s.until("unhealthy", func() bool { return !s.healthy() })
@@ -217,7 +221,8 @@ func TestRedisStartupLimit(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := launch(t, redisRules, "REDIS_URL="+addr, "REDIS_STARTUP_INITIAL_INTERVAL=10ms", "REDIS_STARTUP_MAX_ELAPSED_TIME=500ms")
+	s := launch(t, redisRules, "REDIS_URL="+addr, "REDIS_STARTUP_INITIAL_INTERVAL=10ms",
+		"REDIS_STARTUP_MAX_ELAPSED_TIME=500ms")
 	if err := s.wait(); err == nil || !strings.Contains(err.Error(), "REDIS_STARTUP_MAX_ELAPSED_TIME has passed") {
 		t.Errorf("got %v", err)
 	}
@@ -226,7 +231,8 @@ func TestRedisStartupLimit(t *testing.T) {
 func TestPerSecondRedis(t *testing.T) {
 	t.Parallel()
 	rest, perSecond := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{UnixSocket: true})
-	s := launch(t, redisRules, "REDIS_URL=redis://"+rest.Addr+"/3", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL="+perSecond.Socket,
+	s := launch(t, redisRules, "REDIS_URL=redis://"+rest.Addr+"/3", "REDIS_PERSECOND=true",
+		"REDIS_PERSECOND_URL="+perSecond.Socket,
 		"REDIS_TIMEOUT=2s", "REDIS_PERSECOND_TIMEOUT=2s")
 	s.until("ready", s.healthy)
 	s.ask("1")
@@ -257,7 +263,10 @@ func TestCacheKeyFormat(t *testing.T) {
 			t.Errorf("%s: %d, %v", key, code, err)
 		}
 	}
-	for server, want := range map[*redistest.Server]string{rest: "[{p:d_many_a%5Fb_}|fw:31536000:", perSecond: "[{p:d_fast_a%5Fb_}|fw:1:"} {
+	for server, want := range map[*redistest.Server]string{
+		rest:      "[{p:d_many_a%5Fb_}|fw:31536000:",
+		perSecond: "[{p:d_fast_a%5Fb_}|fw:1:",
+	} {
 		if keys := fmt.Sprint(server.Do(t, "KEYS", "*")); !strings.HasPrefix(keys, want) {
 			t.Errorf("keys %s, want %s…", keys, want)
 		}
@@ -275,7 +284,8 @@ func TestStoreTroubleIsLogged(t *testing.T) {
 			t.Errorf("got %d", got)
 		}
 	}
-	if n := strings.Count(s.log.String(), "could not be decided"); n < 1 || n > 2 { // 2 on a machine that takes 10 s for this
+	// 2 on a machine that takes 10 s for this
+	if n := strings.Count(s.log.String(), "could not be decided"); n < 1 || n > 2 {
 		t.Errorf("it is said %d times", n)
 	}
 }
@@ -283,11 +293,14 @@ func TestStoreTroubleIsLogged(t *testing.T) {
 // Sentinel and Cluster, the second for limits per second.
 func TestRedisSentinelAndCluster(t *testing.T) {
 	t.Parallel()
-	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
+	set := redistest.StartSentinel(t,
+		redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
 	nodes := redistest.StartCluster(t, redistest.ClusterOptions{})
-	s := launch(t, redisRules, "REDIS_TYPE=sentinel", "REDIS_URL="+strings.Join(append([]string{set.PrimaryName}, set.SentinelAddrs...), ","),
+	s := launch(t, redisRules, "REDIS_TYPE=sentinel",
+		"REDIS_URL="+strings.Join(append([]string{set.PrimaryName}, set.SentinelAddrs...), ","),
 		"REDIS_AUTH=secret", "REDIS_SENTINEL_AUTH=watch", "REDIS_TIMEOUT=2s", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true",
-		"REDIS_PERSECOND=true", "REDIS_PERSECOND_TYPE=CLUSTER", "REDIS_PERSECOND_URL="+strings.Join(nodes.Addrs[:2], ","), "REDIS_PERSECOND_TIMEOUT=2s")
+		"REDIS_PERSECOND=true", "REDIS_PERSECOND_TYPE=CLUSTER", "REDIS_PERSECOND_URL="+strings.Join(nodes.Addrs[:2], ","),
+		"REDIS_PERSECOND_TIMEOUT=2s")
 	s.until("ready", s.healthy)
 	for i, want := range []int{200, 200, 429} {
 		if got := s.ask("1"); got != want {
@@ -299,7 +312,8 @@ func TestRedisSentinelAndCluster(t *testing.T) {
 			t.Errorf("got %d, %v", code, err)
 		}
 	}
-	if keys := fmt.Sprint(set.Primary(t).Do(t, "KEYS", "*")); !strings.Contains(keys, "d_ip_1_") || strings.Contains(keys, "fast") {
+	if keys := fmt.Sprint(set.Primary(t).Do(t, "KEYS", "*")); !strings.Contains(keys, "d_ip_1_") ||
+		strings.Contains(keys, "fast") {
 		t.Errorf("the primary has %s", keys)
 	}
 	for _, node := range nodes.Primaries(t) {
@@ -311,7 +325,8 @@ func TestRedisSentinelAndCluster(t *testing.T) {
 		node.Stop()
 	}
 	s.until("unhealthy", func() bool { return !s.healthy() })
-	if _, body := s.get("http", "/healthcheck"); !strings.Contains(body, "the Redis of limits by the second does not answer") {
+	if _, body := s.get("http", "/healthcheck"); !strings.Contains(body,
+		"the Redis of limits by the second does not answer") {
 		t.Errorf("got %s", body)
 	}
 	if got := s.ask("1"); got != 429 {
@@ -333,7 +348,8 @@ func TestOverLimitCache(t *testing.T) {
 	}
 	_, stats := s.get("debug", "/stats")
 	for _, want := range []string{
-		"ratelimit.service.rate_limit.d.ip.over_limit_with_local_cache: 3\n", "ratelimit.service.rate_limit.d.ip.over_limit: 4\n", "ratelimit.localcache.hitCount: 3\n",
+		"ratelimit.service.rate_limit.d.ip.over_limit_with_local_cache: 3\n",
+		"ratelimit.service.rate_limit.d.ip.over_limit: 4\n", "ratelimit.localcache.hitCount: 3\n",
 	} {
 		if !strings.Contains(stats, want) {
 			t.Errorf("no %s in\n%s", want, stats)
@@ -347,7 +363,10 @@ func TestOverLimitCache(t *testing.T) {
 func TestRedisTLSAndPasswordFile(t *testing.T) {
 	t.Parallel()
 	certs := harness.NewCertificates(t)
-	server := redistest.Start(t, redistest.Options{TLS: certs, User: "me", Password: "secret", Args: []string{"--tls-auth-clients", "yes"}})
+	server := redistest.Start(t, redistest.Options{
+		TLS: certs, User: "me", Password: "secret",
+		Args: []string{"--tls-auth-clients", "yes"},
+	})
 	file := filepath.Join(t.TempDir(), "auth")
 	if err := os.WriteFile(file, []byte("me:wrong\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -383,13 +402,17 @@ func TestRedisSkipHostname(t *testing.T) {
 	certs := harness.NewCertificates(t)
 	elsewhere := redistest.Start(t, redistest.Options{TLS: certs, Certificate: certs.WrongHost})
 	other := redistest.Start(t, redistest.Options{TLS: certs, Certificate: certs.OtherServer})
-	common := []string{"REDIS_TLS=true", "REDIS_TLS_CACERT=" + certs.CA, "REDIS_TIMEOUT=2s", "REDIS_STARTUP_INITIAL_INTERVAL=50ms"}
+	common := []string{
+		"REDIS_TLS=true", "REDIS_TLS_CACERT=" + certs.CA, "REDIS_TIMEOUT=2s",
+		"REDIS_STARTUP_INITIAL_INTERVAL=50ms",
+	}
 	s := launch(t, redisRules, append(common, "REDIS_URL="+elsewhere.Addr)...)
 	s.until("refused for its name", s.logged("failed to verify certificate"))
 	s = launch(t, redisRules, append(common, "REDIS_URL="+elsewhere.Addr, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")...)
 	s.until("ready", s.healthy)
 	s = launch(t, redisRules, append(common, "REDIS_URL="+other.Addr, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")...)
-	s.until("refused twice for its authority", func() bool { return strings.Count(s.log.String(), "unknown authority") > 1 })
+	s.until("refused twice for its authority",
+		func() bool { return strings.Count(s.log.String(), "unknown authority") > 1 })
 	if s.healthy() {
 		t.Error("a certificate of another authority was accepted")
 	}

@@ -33,7 +33,8 @@ func TestReload(t *testing.T) {
 	for _, format := range []string{"", "?format=yaml"} {
 		_, body := s.get("debug", "/rlconfig"+format)
 		note, rest, _ := strings.Cut(body, "\n")
-		if !strings.HasPrefix(note, "# newer rules were refused at 20") || !strings.Contains(note, "rules.yaml:3:5: unknown key") || !strings.Contains(note, "those below stay in force") {
+		if !strings.HasPrefix(note, "# newer rules were refused at 20") ||
+			!strings.Contains(note, "rules.yaml:3:5: unknown key") || !strings.Contains(note, "those below stay in force") {
 			t.Errorf("/rlconfig%s does not say that newer rules were refused: %s", format, body)
 		}
 		if !strings.Contains(rest, "d.ip") {
@@ -62,7 +63,8 @@ func TestReloadToNothing(t *testing.T) {
 	s.write("rules.conf", oneRule)
 	s.until("what was left out", s.logged("which leaves out rules.conf"))
 	s.until("a refusal", s.logged("rules refused, the old ones stay in force"))
-	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "0 domains, so everything passes, the last load was refused") {
+	if code, page := s.get("http", "/readyz"); code != 200 ||
+		!strings.Contains(page, "0 domains, so everything passes, the last load was refused") {
 		t.Errorf("/readyz: %d %s", code, page)
 	}
 	s.write("rules.yaml", "domain: [\n")
@@ -108,7 +110,10 @@ func TestReloadInPart(t *testing.T) {
 		s.until("refused", s.logged("rules refused"))
 		s.write("other.yaml", domain("other", "4"))
 		if whole {
-			s.until("refused again", func() bool { return strings.Count(s.log.String(), "rules refused, the old ones stay in force") == 2 })
+			s.until("refused again", func() bool {
+				return strings.Count(s.log.String(),
+					"rules refused, the old ones stay in force") == 2
+			})
 			if !inForce("other.ip: unit=YEAR requests_per_unit=3")() {
 				t.Error("a change took effect beside a mistake")
 			}
@@ -118,10 +123,12 @@ func TestReloadInPart(t *testing.T) {
 			if !inForce("d.ip: unit=YEAR requests_per_unit=2")() {
 				t.Error("the bad file did not stay as it was")
 			}
-			if _, page := s.get("debug", "/readyz"); !strings.Contains(page, "2 domains, the last load was refused at") || !strings.Contains(page, "yaer") {
+			if _, page := s.get("debug", "/readyz"); !strings.Contains(page, "2 domains, the last load was refused at") ||
+				!strings.Contains(page, "yaer") {
 				t.Errorf("/readyz: %s", page)
 			}
-			if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "config_load_success: 2\n") || !strings.Contains(stats, "runtime.num_values: 2\n") || !strings.Contains(stats, "config_load_error: 2\n") {
+			if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "config_load_success: 2\n") ||
+				!strings.Contains(stats, "runtime.num_values: 2\n") || !strings.Contains(stats, "config_load_error: 2\n") {
 				t.Errorf("/stats: %s", stats)
 			}
 		}

@@ -40,7 +40,8 @@ func (s *service) redisClient(cfg *tls.Config) *respSession {
 	return &respSession{s.t, c, bufio.NewReader(c)}
 }
 
-// ask sends an inline command on a connection that needs no further password, and returns the reply in one line. Of text in several lines it is only the first.
+// ask sends an inline command on a connection that needs no further password, and returns the reply in one line. Of
+// text in several lines it is only the first.
 func (r *respSession) ask(command string) string {
 	r.t.Helper()
 	if _, err := io.WriteString(r.conn, command+"\r\nECHO end\r\n"); err != nil {
@@ -59,7 +60,8 @@ func (r *respSession) ask(command string) string {
 	}
 }
 
-// Operators need the token, reset counters, and leave a line in the log. Wrong passwords count with those on the debug port.
+// Operators need the token, reset counters, and leave a line in the log. Wrong passwords count with those on the debug
+// port.
 func TestRESPAccess(t *testing.T) {
 	t.Parallel()
 	s := launch(t, oneRule, "RESP_PORT=0", "RESP_PASSWORD=open", "DEBUG_TOKEN=t0ken")
@@ -85,7 +87,8 @@ func TestRESPAccess(t *testing.T) {
 	s.until("wrong passwords are too many, also for the debug port", func() bool {
 		got := c.ask(guess)
 		code, _ := s.change("{}", "Authorization", "Bearer t0ken")
-		return strings.Contains(got[strings.LastIndexByte(got, '-'):], "too many wrong passwords came from this address") && code == http.StatusTooManyRequests
+		return strings.Contains(got[strings.LastIndexByte(got, '-'):], "too many wrong passwords came from this address") &&
+			code == http.StatusTooManyRequests
 	})
 }
 
@@ -109,7 +112,8 @@ func TestRESPDenials(t *testing.T) {
 func TestRESPOverTLS(t *testing.T) {
 	t.Parallel()
 	certs := harness.NewCertificates(t)
-	s := launch(t, oneRule, "RESP_PORT=0", "RESP_TLS_CERT="+certs.Server.Cert, "RESP_TLS_KEY="+certs.Server.Key, "RESP_TLS_CLIENT_CACERT="+certs.CA)
+	s := launch(t, oneRule, "RESP_PORT=0", "RESP_TLS_CERT="+certs.Server.Cert, "RESP_TLS_KEY="+certs.Server.Key,
+		"RESP_TLS_CLIENT_CACERT="+certs.CA)
 	s.until("ready", s.healthy)
 	withCertificate := certs.ClientConfig(t)
 	withCertificate.ServerName = "localhost"
@@ -148,7 +152,10 @@ func TestThrottleInStores(t *testing.T) {
 	}{
 		{treeOfTrades, []string{"BACKEND_TYPE=memory"}, throttled},
 		{treeOfTrades, []string{"REDIS_URL=" + redis.Addr, "LOCAL_CACHE_SIZE_IN_BYTES=1000000"}, throttled},
-		{treeOfTrades, []string{"REDIS_TYPE=sentinel", "REDIS_URL=" + sentinel.PrimaryName + "," + strings.Join(sentinel.SentinelAddrs, ",")}, throttled},
+		{treeOfTrades, []string{
+			"REDIS_TYPE=sentinel",
+			"REDIS_URL=" + sentinel.PrimaryName + "," + strings.Join(sentinel.SentinelAddrs, ","),
+		}, throttled},
 		{treeOfTrades, []string{"REDIS_TYPE=cluster", "REDIS_URL=" + strings.Join(cluster.Addrs, ",")}, throttled},
 		{oneRule, []string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcache.Addr}, []exchange{
 			{"CL.THROTTLE a 1 1 3600", "-ERR CL.THROTTLE needs counters in memory or in Redis; they are in Memcached"},

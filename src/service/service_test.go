@@ -67,13 +67,17 @@ descriptors:
 // replace those that launch sets.
 func launch(t *testing.T, text string, vars ...string) *service {
 	t.Helper()
-	s := &service{t: t, dir: filepath.Join(t.TempDir(), "config"), signals: make(chan os.Signal, 4), done: make(chan struct{})}
+	s := &service{
+		t: t, dir: filepath.Join(t.TempDir(), "config"), signals: make(chan os.Signal, 4),
+		done: make(chan struct{}),
+	}
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s.write("rules.yaml", text)
 	environ := []string{
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "DIVVY_HOST=127.0.0.1", "RESP_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "DIVVY_HOST=127.0.0.1", "RESP_HOST=127.0.0.1",
+		"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
 		"RUNTIME_ROOT=" + filepath.Dir(s.dir), "RUNTIME_DEBOUNCE=10ms", "DISABLE_STATS=true",
 	}
 	var rules, socket string
@@ -99,7 +103,10 @@ func launch(t *testing.T, text string, vars ...string) *service {
 func TestServeUnknownVariables(t *testing.T) {
 	s := launch(t, oneRule, "HOME=/root", "REDIS_URLL=redis://:hunter2@x", "BACKEND=redis")
 	s.until("ready", s.healthy)
-	for _, want := range []string{"REDIS_URLL is no setting; did you mean REDIS_URL?", "BACKEND is no setting; did you mean BACKEND_TYPE?"} {
+	for _, want := range []string{
+		"REDIS_URLL is no setting; did you mean REDIS_URL?",
+		"BACKEND is no setting; did you mean BACKEND_TYPE?",
+	} {
 		if !s.logged(want)() {
 			t.Errorf("no %s in\n%s", want, s.log.String())
 		}
@@ -132,7 +139,9 @@ func TestServeConfig(t *testing.T) {
 	s := launch(t, oneRule, "--config="+filepath.Join(dir, "none"))
 	s.until("a problem", s.logged("none does not exist; create it, or name another one with --config"))
 	s = launch(t, oneRule, "--config="+dir, "CONFIG_TYPE=GRPC_XDS_SOTW")
-	if err := s.wait(); err == nil || !strings.Contains(err.Error(), "--config: CONFIG_TYPE=GRPC_XDS_SOTW says that rules come from a management server; leave out one of them") {
+	if err := s.wait(); err == nil ||
+		!strings.Contains(err.Error(), "--config: CONFIG_TYPE=GRPC_XDS_SOTW says that rules come from a management server; "+
+			"leave out one of them") {
 		t.Error(err)
 	}
 }
@@ -258,7 +267,8 @@ func TestServe(t *testing.T) {
 			t.Errorf("request %d: got %d, want %d", i+1, got, want)
 		}
 	}
-	if code, body := s.get("debug", "/rlconfig"); code != 200 || body != "d.ip: unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false\n" {
+	if code, body := s.get("debug", "/rlconfig"); code != 200 ||
+		body != "d.ip: unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false\n" {
 		t.Errorf("/rlconfig: %d %s", code, body)
 	}
 	_, stats := s.get("debug", "/stats")
@@ -273,10 +283,13 @@ func TestServe(t *testing.T) {
 	if code, _ := s.get("http", "/nothing"); code != 404 {
 		t.Errorf("an unknown path: %d", code)
 	}
-	if log := s.log.String(); strings.Count(log, "\n") != 4 || !strings.Contains(log, "msg=ready") || !strings.Contains(log, "store=memory") {
+	if log := s.log.String(); strings.Count(log, "\n") != 4 || !strings.Contains(log, "msg=ready") ||
+		!strings.Contains(log, "store=memory") {
 		t.Errorf("want the listening lines and the ready line only, got\n%s", log)
 	}
-	if out := s.out.String(); !strings.Contains(out, "curl") || !strings.Contains(out, `'{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"any"}]}]}'`) || strings.Contains(out, "\x1b") {
+	if out := s.out.String(); !strings.Contains(out, "curl") ||
+		!strings.Contains(out, `'{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"any"}]}]}'`) ||
+		strings.Contains(out, "\x1b") {
 		t.Errorf("what to try:\n%s", out)
 	}
 	s.signals <- syscall.SIGTERM
@@ -287,12 +300,15 @@ func TestServe(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	t.Parallel()
-	s := launch(t, "domain: d\ndescriptors:\n  - kez: ip\n  - key: a\n    key: b\n    rate_limit: {unit: day, requests_per_unit: x}\n")
+	s := launch(t, "domain: d\ndescriptors:\n  - kez: ip\n  - key: a\n    key: b\n    rate_limit: {unit: day, "+
+		"requests_per_unit: x}\n")
 	s.until("the refusal in the health answer", func() bool {
 		code, body := s.get("http", "/healthcheck")
-		return code == 500 && strings.HasPrefix(body, "no rules are loaded: refused at 20") && !strings.Contains(body, "rules.yaml")
+		return code == 500 && strings.HasPrefix(body, "no rules are loaded: refused at 20") &&
+			!strings.Contains(body, "rules.yaml")
 	})
-	if code, body := s.get("debug", "/readyz"); code != 503 || !strings.Contains(body, `rules.yaml:3:5: unknown key \"kez\"`) {
+	if code, body := s.get("debug", "/readyz"); code != 503 ||
+		!strings.Contains(body, `rules.yaml:3:5: unknown key \"kez\"`) {
 		t.Errorf("the debug port: %d %s", code, body)
 	}
 	if got := s.ask("1"); got != http.StatusServiceUnavailable {
@@ -336,7 +352,8 @@ func TestHealthSettings(t *testing.T) {
 		{"no domain, not needed", "", "LOG_FORMAT=text", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := launch(t, tt.rules, tt.setting, "RUNTIME_APPDIRECTORY="+map[bool]string{true: "empty", false: "config"}[tt.rules == ""])
+			s := launch(t, tt.rules, tt.setting,
+				"RUNTIME_APPDIRECTORY="+map[bool]string{true: "empty", false: "config"}[tt.rules == ""])
 			if tt.rules == "" {
 				if err := os.Mkdir(filepath.Join(filepath.Dir(s.dir), "empty"), 0o755); err != nil {
 					t.Fatal(err)
@@ -398,7 +415,10 @@ func TestSignalAtOnce(t *testing.T) {
 	for range 20 {
 		s := &service{t: t, signals: make(chan os.Signal, 1), done: make(chan struct{})}
 		s.signals <- syscall.SIGTERM
-		environ := []string{"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "HOST=127.0.0.1", "RUNTIME_ROOT=" + t.TempDir(), "RUNTIME_APPDIRECTORY="}
+		environ := []string{
+			"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "HOST=127.0.0.1", "RUNTIME_ROOT=" + t.TempDir(),
+			"RUNTIME_APPDIRECTORY=",
+		}
 		s.run(func() (Config, error) { return ServeConfig(environ, "") })
 		err := s.wait()
 		if err != nil {
@@ -439,7 +459,8 @@ func TestSettingsAreChecked(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "PORT=x") || !strings.Contains(err.Error(), "LOG_LEVEL=loud") {
 		t.Errorf("got %v", err)
 	}
-	if err := launch(t, oneRule, "MEMORY_MAX_BYTES=1").wait(); err == nil || !strings.Contains(err.Error(), "MEMORY_MAX_BYTES") {
+	if err := launch(t, oneRule, "MEMORY_MAX_BYTES=1").wait(); err == nil ||
+		!strings.Contains(err.Error(), "MEMORY_MAX_BYTES") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -448,7 +469,10 @@ func TestLogFormats(t *testing.T) {
 	s := launch(t, oneRule+"  - key: none\n", "LOG_FORMAT=JSON", "LOG_LEVEL=debug")
 	s.until("ready", s.logged(`"@message":"ready"`))
 	log := s.log.String()
-	for _, want := range []string{`"@timestamp":"2`, `"level":"debug"`, `loading domain: d`, `loading descriptor: d.ip: unit=YEAR`, `loading descriptor: d.none: no limit`, `"store":"memory"`} {
+	for _, want := range []string{
+		`"@timestamp":"2`, `"level":"debug"`, `loading domain: d`,
+		`loading descriptor: d.ip: unit=YEAR`, `loading descriptor: d.none: no limit`, `"store":"memory"`,
+	} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %s in\n%s", want, log)
 		}

@@ -46,7 +46,8 @@ func TestSlowCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { // it may be closed before all is written
-		_, _ = fmt.Fprintf(conn, "GET /healthcheck HTTP/1.1\r\nHost: a\r\nX-Long: %s\r\n\r\n", strings.Repeat("x", 2*headerBytes))
+		_, _ = fmt.Fprintf(conn, "GET /healthcheck HTTP/1.1\r\nHost: a\r\nX-Long: %s\r\n\r\n",
+			strings.Repeat("x", 2*headerBytes))
 	}()
 	reply := make([]byte, 12)
 	if _, err := io.ReadFull(conn, reply); err != nil || string(reply) != "HTTP/1.1 431" {

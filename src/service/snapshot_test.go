@@ -35,7 +35,8 @@ func TestCountersSurviveARestart(t *testing.T) {
 				t.Errorf("start %d: got %d, want %d", i, got, code)
 			}
 		}
-		if first := "does not exist yet"; strings.Contains(s.log.String(), first) != (i == 0) || s.logged("1 counter from "+path)() != (i > 0) {
+		if first := "does not exist yet"; strings.Contains(s.log.String(), first) != (i == 0) ||
+			s.logged("1 counter from "+path)() != (i > 0) {
 			t.Errorf("start %d: the log is\n%s", i, s.log.String())
 		}
 		s.stopped()
@@ -70,7 +71,8 @@ func TestDamagedSnapshot(t *testing.T) {
 	}
 	s := launch(t, oneRule, "MEMORY_SNAPSHOT="+path)
 	s.until("ready", s.healthy)
-	if !s.logged("level=warning")() || !s.logged("is not used, and all counters start at 0: it is no snapshot of counters. The file is now "+path+".refused-")() {
+	if !s.logged("level=warning")() ||
+		!s.logged("is not used, and all counters start at 0: it is no snapshot of counters. The file is now "+path+".refused-")() {
 		t.Errorf("the log is\n%s", s.log.String())
 	}
 	if got := s.ask("1"); got != 200 {
@@ -93,11 +95,13 @@ func TestSnapshotsThatCannotBeUsed(t *testing.T) {
 	t.Cleanup(func() { _ = used.Close() })
 	for path, want := range map[string]string{
 		"missing/counters": "no such file or directory: create the directory, and let this process write to it",
-		"used":             fmt.Sprintf("process %d uses the file and holds the lock %s: stop it, or give each process a file of its own", os.Getpid(), filepath.Join(dir, "used.lock")),
+		"used": fmt.Sprintf("process %d uses the file and holds the lock %s: stop it, or give each process a "+
+			"file of its own", os.Getpid(), filepath.Join(dir, "used.lock")),
 	} {
 		path = filepath.Join(dir, path)
 		err := launch(t, oneRule, "MEMORY_SNAPSHOT="+path).wait()
-		if err == nil || !strings.HasPrefix(err.Error(), "MEMORY_SNAPSHOT="+path+": ") || !strings.HasSuffix(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), "MEMORY_SNAPSHOT="+path+": ") ||
+			!strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

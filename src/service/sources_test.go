@@ -26,15 +26,21 @@ type threeSources struct {
 func launchThreeSources(t *testing.T, vars ...string) *threeSources {
 	t.Helper()
 	one, two := listenLocal(t, ""), listenLocal(t, "")
-	s := &threeSources{sotw: xdstest.Start(t, one), delta: xdstest.Start(t, two), sotwAddress: one.Addr().String(), deltaAddress: two.Addr().String()}
+	s := &threeSources{
+		sotw: xdstest.Start(t, one), delta: xdstest.Start(t, two), sotwAddress: one.Addr().String(),
+		deltaAddress: two.Addr().String(),
+	}
 	s.sotw.Publish(t, "default", "v1", named("jobs", 2))
 	s.delta.Publish(t, "second", "w1", named("mail", 2))
-	s.service = launch(t, "domain: web\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 2}}]\n", append([]string{
-		"CONFIG_TYPE=FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA", "LOG_LEVEL=info",
-		"CONFIG_GRPC_XDS_SERVER_URL=" + s.sotwAddress, "CONFIG_GRPC_XDS2_SERVER_URL=" + s.deltaAddress, "CONFIG_GRPC_XDS2_NODE_ID=second",
-		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=20ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=20ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms",
-		"DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
-	}, vars...)...)
+	s.service = launch(t, "domain: web\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 2}}]\n",
+		append([]string{
+			"CONFIG_TYPE=FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA", "LOG_LEVEL=info",
+			"CONFIG_GRPC_XDS_SERVER_URL=" + s.sotwAddress, "CONFIG_GRPC_XDS2_SERVER_URL=" + s.deltaAddress,
+			"CONFIG_GRPC_XDS2_NODE_ID=second",
+			"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=20ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=20ms",
+			"XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms",
+			"DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
+		}, vars...)...)
 	return s
 }
 
@@ -69,7 +75,8 @@ func TestSourcesOfRules(t *testing.T) {
 	})
 	s.untilLimits("web=2 jobs=3 mail=2")
 	s.until("the log", s.logged(strings.ReplaceAll(conflict, `"`, `\"`)))
-	if code, page := s.get("debug", "/readyz"); code != http.StatusOK || !strings.Contains(page, "rules from xds") || !strings.Contains(page, "is in two sources of rules") {
+	if code, page := s.get("debug", "/readyz"); code != http.StatusOK || !strings.Contains(page, "rules from xds") ||
+		!strings.Contains(page, "is in two sources of rules") {
 		t.Errorf("/readyz: %d %s", code, page)
 	}
 	if _, page := s.get("debug", "/rlconfig"); !strings.Contains(page, "# newer rules from xds were refused at ") {
@@ -90,7 +97,8 @@ func TestSourcesOfRules(t *testing.T) {
 	s.delta = xdstest.Start(t, listenLocal(t, s.deltaAddress))
 	s.delta.Publish(t, "second", "w2", named("mail", 5), named("new", 1))
 	s.untilLimits("jobs=4 mail=5 new=1")
-	if page := s.page("prometheus", "/metrics"); !strings.Contains(page, `ratelimit_config_source_domains{source="xds2"} 2`) {
+	if page := s.page("prometheus", "/metrics"); !strings.Contains(page,
+		`ratelimit_config_source_domains{source="xds2"} 2`) {
 		t.Errorf("/metrics has not the domains of xds2:\n%s", page)
 	}
 	s.delta.Publish(t, "second", "w3")

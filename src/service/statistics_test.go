@@ -13,9 +13,11 @@ import (
 )
 
 func TestPrometheus(t *testing.T) {
-	withMore := oneRule + "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}\n" +
+	withMore := oneRule + "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, " +
+		"hold_id: id}}\n" +
 		"  - {key: trial, rate_limit: {unit: year, requests_per_unit: 1, enforce_percent: 0}}\n"
-	s := launch(t, withMore, "RUNTIME_CANDIDATE_SUBDIRECTORY=next", "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m",
+	s := launch(t, withMore, "RUNTIME_CANDIDATE_SUBDIRECTORY=next", "DISABLE_STATS=false", "USE_PROMETHEUS=true",
+		"PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/m",
 		"MEMORY_SNAPSHOT="+filepath.Join(t.TempDir(), "counters"))
 	s.until("ready", s.healthy)
 	s.writeCandidate("rules.yaml", strings.Replace(oneRule, "requests_per_unit: 2", "requests_per_unit: 1", 1))
@@ -39,7 +41,8 @@ func TestPrometheus(t *testing.T) {
 		t.Errorf("profiles on the Prometheus port: %d", code)
 	}
 	server := redistest.Start(t, redistest.Options{})
-	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "REDIS_URL="+server.Addr)
+	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
+		"REDIS_URL="+server.Addr)
 	s.until("ready", s.healthy)
 	server.Stop()
 	if got := s.ask("1"); got != 503 {
@@ -47,7 +50,8 @@ func TestPrometheus(t *testing.T) {
 	}
 	_, withRedis := s.get("prometheus", "/metrics")
 	memcache := memcachedtest.Start(t, memcachedtest.Options{})
-	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr)
+	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
+		"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr)
 	s.until("ready", s.healthy)
 	_, withMemcache := s.get("prometheus", "/metrics")
 	body += withRedis + withMemcache
@@ -60,7 +64,8 @@ func TestPrometheus(t *testing.T) {
 	for _, row := range strings.Split(table, "\n")[1:] {
 		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
 		for _, name := range regexp.MustCompile(`ratelimit_[a-z_]+`).FindAllString(cell, -1) {
-			startsLater := name == "ratelimit_quota_requests_total" // It starts with the first report of a proxy: see TestQuotaUsage.
+			// It starts with the first report of a proxy: see TestQuotaUsage.
+			startsLater := name == "ratelimit_quota_requests_total"
 			if !startsLater && !strings.Contains(body, "\n# TYPE "+name+" ") {
 				t.Errorf("docs/monitoring.md names %s, which a scrape does not have", name)
 			}
@@ -89,7 +94,10 @@ func TestBadStatistics(t *testing.T) {
 	}{
 		{[]string{"USE_PROMETHEUS=true", "USE_DOG_STATSD=true"}, "choose one"},
 		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A"}, "DOG_STATSD_MOGRIFIER_A"},
-		{[]string{"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A", "DOG_STATSD_MOGRIFIER_A_PATTERN=(", "DOG_STATSD_MOGRIFIER_A_NAME=a"}, "DOG_STATSD_MOGRIFIER_A"},
+		{[]string{
+			"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=A", "DOG_STATSD_MOGRIFIER_A_PATTERN=(",
+			"DOG_STATSD_MOGRIFIER_A_NAME=a",
+		}, "DOG_STATSD_MOGRIFIER_A"},
 	} {
 		err := launch(t, oneRule, append(tt.vars, "DISABLE_STATS=false")...).wait()
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -92,8 +92,10 @@ func testTLS(t *testing.T, engine string) {
 }
 
 func TestTLSFilesAreChecked(t *testing.T) {
-	s := launch(t, oneRule, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=/nowhere.crt", "GRPC_SERVER_TLS_KEY=/nowhere.key")
-	if err := s.wait(); err == nil || err.Error() != "GRPC_SERVER_TLS_CERT: certs: the certificate: open /nowhere.crt: no such file or directory" {
+	s := launch(t, oneRule, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=/nowhere.crt",
+		"GRPC_SERVER_TLS_KEY=/nowhere.key")
+	if err := s.wait(); err == nil ||
+		err.Error() != "GRPC_SERVER_TLS_CERT: certs: the certificate: open /nowhere.crt: no such file or directory" {
 		t.Errorf("%v", err)
 	}
 }
@@ -109,7 +111,9 @@ func TestReadyz(t *testing.T) {
 		}
 		return code, out.String()
 	}
-	if code, text := status("/readyz"); code != 503 || !strings.Contains(text, `{"ready":false,"name":"rules","why":"no rules are loaded: `) || !strings.Contains(text, `{"ready":true,"name":"memory"}`) {
+	if code, text := status("/readyz"); code != 503 ||
+		!strings.Contains(text, `{"ready":false,"name":"rules","why":"no rules are loaded: `) ||
+		!strings.Contains(text, `{"ready":true,"name":"memory"}`) {
 		t.Errorf("%d %s", code, text)
 	}
 	if code, text := status("/livez"); code != 200 || text != `{"live":true}` {
@@ -169,7 +173,11 @@ func (s *service) replaceCertificates(c *harness.Certificates, live harness.Pair
 		t.Error(err)
 	}
 	_, metrics := s.get("prometheus", "/metrics")
-	for _, want := range []string{`ratelimit_tls_certificate_expiry_timestamp_seconds{port="grpc"} `, `ratelimit_tls_reloads_total{port="http",result="success"} 1`, `ratelimit_tls_reloads_total{port="http",result="error"} `} {
+	for _, want := range []string{
+		`ratelimit_tls_certificate_expiry_timestamp_seconds{port="grpc"} `,
+		`ratelimit_tls_reloads_total{port="http",result="success"} 1`,
+		`ratelimit_tls_reloads_total{port="http",result="error"} `,
+	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %s in the metrics", want)
 		}

@@ -49,7 +49,8 @@ func startCollector(t *testing.T, protocol string) *collector {
 	return c
 }
 
-// serveOTLP serves a collector over the protocol, with what register adds to a gRPC server or with h, and returns its address.
+// serveOTLP serves a collector over the protocol, with what register adds to a gRPC server or with h, and returns its
+// address.
 func serveOTLP(t *testing.T, protocol string, register func(*grpc.Server), h http.Handler) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +77,9 @@ func collectorAt(t *testing.T, addr string) {
 }
 
 // Export receives spans over gRPC.
-func (c *collector) Export(_ context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
+func (c *collector) Export(_ context.Context,
+	req *collectorpb.ExportTraceServiceRequest,
+) (*collectorpb.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, rs := range req.GetResourceSpans() {
@@ -154,7 +157,8 @@ func callAt(target, domain string, entries []string, headers ...string) error {
 func request(domain string, keys ...string) *pb.RateLimitRequest {
 	req := &pb.RateLimitRequest{Domain: domain}
 	for _, key := range keys {
-		req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "1"}}})
+		req.Descriptors = append(req.Descriptors,
+			&common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "1"}}})
 	}
 	return req
 }
@@ -163,7 +167,8 @@ func request(domain string, keys ...string) *pb.RateLimitRequest {
 func (s *service) postWith(key string, headers ...string) int {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":%q,"value":"1"}]}]}`, key)
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.address("http")+"/json", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.address("http")+"/json",
+		strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -221,7 +226,8 @@ func testTracing(t *testing.T, engine string) {
 		t.Run(protocol, func(t *testing.T) {
 			c := startCollector(t, protocol)
 			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "zone=a,service.name=other")
-			s := launch(t, oneRule, engine, "TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL="+protocol, "TRACING_SERVICE_NAME=limits",
+			s := launch(t, oneRule, engine, "TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL="+protocol,
+				"TRACING_SERVICE_NAME=limits",
 				"TRACING_SERVICE_NAMESPACE=edge", "TRACING_SERVICE_INSTANCE_ID=pod-1")
 			s.until("ready", s.healthy)
 			for i, headers := range [][]string{
@@ -240,7 +246,8 @@ func testTracing(t *testing.T, engine string) {
 				t.Errorf("kind %v", got)
 			}
 			decision := attributes(c.find(traceID(0))[decisionSpan].GetAttributes())
-			if text := decision["request string"]; decision["domain"] != "d" || !strings.Contains(text, `key:"ip"`) || !strings.Contains(text, `value:"1"`) {
+			if text := decision["request string"]; decision["domain"] != "d" || !strings.Contains(text, `key:"ip"`) ||
+				!strings.Contains(text, `value:"1"`) {
 				t.Errorf("attributes: %v", decision)
 			}
 
@@ -252,10 +259,14 @@ func testTracing(t *testing.T, engine string) {
 				chain(t, c.find(traceID(10+i)), jsonSpan, decisionSpan)
 			}
 			json := c.find(traceID(10))[jsonSpan]
-			if at := attributes(json.GetAttributes()); json.GetKind() != tracepb.Span_SPAN_KIND_SERVER || at["http.response.status_code"] != "200" || at["http.route"] != "/json" {
+			if at := attributes(json.GetAttributes()); json.GetKind() != tracepb.Span_SPAN_KIND_SERVER ||
+				at["http.response.status_code"] != "200" || at["http.route"] != "/json" {
 				t.Errorf("%v", json)
 			}
-			for name, want := range map[string]string{"service.name": "limits", "service.namespace": "edge", "service.instance.id": "pod-1", "zone": "a", "telemetry.sdk.language": "go"} {
+			for name, want := range map[string]string{
+				"service.name": "limits", "service.namespace": "edge",
+				"service.instance.id": "pod-1", "zone": "a", "telemetry.sdk.language": "go",
+			} {
 				if got := json.resource[name]; got != want {
 					t.Errorf("%s: %q, want %q", name, got, want)
 				}
@@ -292,7 +303,8 @@ func TestTracedErrors(t *testing.T) {
 		if found.GetStatus().GetCode() != tracepb.Status_STATUS_CODE_ERROR {
 			t.Errorf("no error in %v", found)
 		}
-		if id := found.resource["service.instance.id"]; len(id) != 36 || id != c.spans[0].resource["service.instance.id"] || found.resource["service.name"] != "RateLimit" {
+		if id := found.resource["service.instance.id"]; len(id) != 36 || id != c.spans[0].resource["service.instance.id"] ||
+			found.resource["service.name"] != "RateLimit" {
 			t.Errorf("resource %v", found.resource)
 		}
 	}
@@ -301,8 +313,10 @@ func TestTracedErrors(t *testing.T) {
 func TestTracedRedis(t *testing.T) {
 	first, second := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
 	c := startCollector(t, "grpc")
-	s := launch(t, redisRules, "TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=grpc", "REDIS_URL="+first.Addr, "REDIS_TIMEOUT=2s",
-		"REDIS_PERSECOND=true", "REDIS_PERSECOND_URL="+second.Addr, "REDIS_PERSECOND_TIMEOUT=2s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
+	s := launch(t, redisRules, "TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=grpc", "REDIS_URL="+first.Addr,
+		"REDIS_TIMEOUT=2s",
+		"REDIS_PERSECOND=true", "REDIS_PERSECOND_URL="+second.Addr, "REDIS_PERSECOND_TIMEOUT=2s",
+		"LOCAL_CACHE_SIZE_IN_BYTES=1000000")
 	s.until("ready", s.healthy)
 	if err := s.call([]string{"ip", "many"}, traceparent(0, "01")...); err != nil {
 		t.Fatal(err)
@@ -318,7 +332,8 @@ func TestTracedRedis(t *testing.T) {
 	chain(t, c.find(traceID(1)), grpcSpan, decisionSpan, redisSpanned)
 	chain(t, c.find(traceID(2)), grpcSpan, decisionSpan) // Redis was not asked
 	call := c.find(traceID(0))[redisSpanned]
-	if at := attributes(call.GetAttributes()); at["db.system"] != "redis" || at["pipeline length"] != "2" || call.GetKind() != tracepb.Span_SPAN_KIND_CLIENT {
+	if at := attributes(call.GetAttributes()); at["db.system"] != "redis" || at["pipeline length"] != "2" ||
+		call.GetKind() != tracepb.Span_SPAN_KIND_CLIENT {
 		t.Errorf("%v", call)
 	}
 	if at := attributes(c.find(traceID(1))[redisSpanned].GetAttributes()); at["perSecondPipeline length"] != "1" {
@@ -336,7 +351,9 @@ func TestTracedRedis(t *testing.T) {
 	s.until("three more spans", func() bool { return len(c.find(traceID(3))) == 3 })
 	chain(t, c.find(traceID(3)), grpcSpan, decisionSpan, redisSpanned)
 	for name, found := range c.find(traceID(3)) {
-		if st := found.GetStatus(); st.GetCode() != tracepb.Status_STATUS_CODE_ERROR || strings.Contains(st.GetMessage(), "d_ip") || strings.Contains(st.GetMessage(), "WRONGTYPE") || len(found.GetEvents()) > 0 {
+		if st := found.GetStatus(); st.GetCode() != tracepb.Status_STATUS_CODE_ERROR ||
+			strings.Contains(st.GetMessage(), "d_ip") || strings.Contains(st.GetMessage(), "WRONGTYPE") ||
+			len(found.GetEvents()) > 0 {
 			t.Errorf("%s: %v %v", name, st, found.GetEvents())
 		}
 	}
@@ -425,7 +442,8 @@ func TestCollectorAway(t *testing.T) {
 			collectorAt(t, tt.addr)
 			t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "8")
 			t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
-			s := launch(t, strings.Replace(oneRule, "2}", "1000}", 1), "TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL="+tt.protocol)
+			s := launch(t, strings.Replace(oneRule, "2}", "1000}", 1), "TRACING_ENABLED=true",
+				"TRACING_EXPORTER_PROTOCOL="+tt.protocol)
 			s.until("ready", s.healthy)
 			begun := time.Now()
 			for range 200 {
@@ -480,7 +498,8 @@ func TestCollectorRefuses(t *testing.T) {
 	if strings.Contains(log, "s3cret") || strings.Contains(log, "acme") {
 		t.Errorf("a secret is logged:\n%s", log)
 	}
-	if got := strings.Count(log, "the collector did not take"); got != 2 || !strings.Contains(log, "401 Unauthorized (body: unknown token … in …") {
+	if got := strings.Count(log, "the collector did not take"); got != 2 ||
+		!strings.Contains(log, "401 Unauthorized (body: unknown token … in …") {
 		t.Errorf("want the first refusal and a sum of the rest, got\n%s", log)
 	}
 }

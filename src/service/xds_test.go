@@ -46,7 +46,8 @@ func launchXDS(t *testing.T, address string, vars ...string) *service {
 	t.Helper()
 	return launch(t, "domain: from-a-file\n", append([]string{
 		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + address, "LOG_LEVEL=info",
-		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=20ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=20ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms",
+		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=20ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=20ms",
+		"XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms",
 	}, vars...)...)
 }
 
@@ -86,12 +87,15 @@ func TestXDS(t *testing.T) {
 	s.until("the server is told", func() bool {
 		all := m.Requests()
 		last := all[len(all)-1]
-		return strings.HasPrefix(last.GetErrorDetail().GetMessage(), `xds resource "d": the domain is missing`) && last.GetVersionInfo() == "v2"
+		return strings.HasPrefix(last.GetErrorDetail().GetMessage(), `xds resource "d": the domain is missing`) &&
+			last.GetVersionInfo() == "v2"
 	})
 	if !s.healthy() || !inForce("5")() {
 		t.Error("the old rules are not in force")
 	}
-	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, "1 domain, version v2, the last load was refused at 20") || strings.Contains(page, "xds resource") {
+	if code, page := s.get("http", "/readyz"); code != 200 ||
+		!strings.Contains(page, "1 domain, version v2, the last load was refused at 20") ||
+		strings.Contains(page, "xds resource") {
 		t.Errorf("/readyz: %d %s", code, page)
 	}
 	if code, page := s.get("debug", "/readyz"); code != 200 || !strings.Contains(page, "Z: xds resource") {
@@ -100,7 +104,8 @@ func TestXDS(t *testing.T) {
 	_, stats := s.get("debug", "/stats")
 	for _, want := range []string{
 		"ratelimit.service.config_load_success: 2\n", "ratelimit.service.config_load_error: 1\n",
-		"ratelimit.xds.cx_active: 1\n", "ratelimit.xds.cx_total: 1\n", "ratelimit.xds.cx_failed: 0\n", "ratelimit.xds.acks: 2\n",
+		"ratelimit.xds.cx_active: 1\n", "ratelimit.xds.cx_total: 1\n", "ratelimit.xds.cx_failed: 0\n",
+		"ratelimit.xds.acks: 2\n",
 	} {
 		if !strings.Contains(stats, want) {
 			t.Errorf("/stats lacks %s:\n%s", want, stats)
@@ -111,7 +116,8 @@ func TestXDS(t *testing.T) {
 	if !s.healthy() || !inForce("5")() {
 		t.Error("the rules went with the server")
 	}
-	if code, page := s.get("http", "/readyz"); code != 200 || !strings.Contains(page, ", there is no stream to the management server") {
+	if code, page := s.get("http", "/readyz"); code != 200 ||
+		!strings.Contains(page, ", there is no stream to the management server") {
 		t.Errorf("/readyz: %d %s", code, page)
 	}
 	if code, page := s.get("debug", "/readyz"); code != 200 || !strings.Contains(page, ", xds server "+address+": ") {
@@ -133,7 +139,8 @@ func TestXDS(t *testing.T) {
 		t.Error(err)
 	}
 	m.Stop()
-	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 // With delta xDS only what changes is sent, also after the server was gone.
@@ -185,7 +192,8 @@ func TestXDSNotReady(t *testing.T) {
 		}
 	}
 	s.until("who is not there", says("no rules are loaded: xds server "+address+": connection error"))
-	if code, body := s.get("http", "/healthcheck"); code != http.StatusInternalServerError || body != "no rules are loaded: there is no stream to the management server\n" {
+	if code, body := s.get("http", "/healthcheck"); code != http.StatusInternalServerError ||
+		body != "no rules are loaded: there is no stream to the management server\n" {
 		t.Errorf("/healthcheck: %d %s", code, body)
 	}
 	if got := s.ask("1"); got != http.StatusServiceUnavailable {
@@ -230,13 +238,17 @@ func serverTLS(t *testing.T, c *harness.Certificates, pair harness.Pair) grpc.Se
 	if !clients.AppendCertsFromPEM(pem) {
 		t.Fatal("no authority")
 	}
-	return grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}))
+	return grpc.Creds(credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientCAs: clients,
+		ClientAuth: tls.RequireAndVerifyClientCert,
+	}))
 }
 
 func TestXDSOverTLS(t *testing.T) {
 	t.Parallel()
 	c := harness.NewCertificates(t)
-	const ca, san, cert, key = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="
+	const ca, san, cert, key = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=",
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT=", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="
 	for _, tt := range []struct {
 		name   string
 		server harness.Pair // empty: plain text
@@ -244,20 +256,76 @@ func TestXDSOverTLS(t *testing.T) {
 		want   string // in the log; "" is ready
 	}{
 		{"all in order", c.Server, []string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key}, ""},
-		{"another name", c.WrongHost, []string{ca + c.CA, san + "elsewhere.example", cert + c.Client.Cert, key + c.Client.Key}, ""},
-		{"no authority", c.Server, []string{cert + c.Client.Cert, key + c.Client.Key}, "set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file"},
-		{"the wrong authority", c.Server, []string{ca + c.OtherCA, cert + c.Client.Cert, key + c.Client.Key}, "set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file"},
-		{"the wrong name", c.WrongHost, []string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key}, "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate"},
-		{"the wrong SAN", c.Server, []string{ca + c.CA, san + "elsewhere.example", cert + c.Client.Cert, key + c.Client.Key}, "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate"},
-		{"the server's has expired", c.ExpiredServer, []string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key}, "renew the server's certificate, or set this host's clock"},
-		{"no certificate", c.Server, []string{ca + c.CA}, "the server wants a certificate: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY"},
-		{"ours has expired", c.Server, []string{ca + c.CA, cert + c.ExpiredClient.Cert, key + c.ExpiredClient.Key}, "renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-		{"ours is of others", c.Server, []string{ca + c.CA, cert + c.OtherClient.Cert, key + c.OtherClient.Key}, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
-		{"the server has no TLS", harness.Pair{}, []string{ca + c.CA}, "the server speaks plain text: set CONFIG_GRPC_XDS_SERVER_USE_TLS=false"},
-		{"we have none", c.Server, []string{"CONFIG_GRPC_XDS_SERVER_USE_TLS=false"}, "does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS)?"},
-		{"a file is missing", c.Server, []string{ca + "/nowhere/ca.crt"}, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT: open /nowhere/ca.crt: no such file"},
-		{"a file is none", c.Server, []string{ca + c.Client.Key}, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT: " + c.Client.Key + ": no certificate in PEM form in it"},
-		{"a key of another", c.Server, []string{ca + c.CA, cert + c.Client.Cert, key + c.Server.Key}, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY: tls: private key does not match public key"},
+		{"another name", c.WrongHost, []string{
+			ca + c.CA, san + "elsewhere.example", cert + c.Client.Cert,
+			key + c.Client.Key,
+		}, ""},
+		{
+			"no authority", c.Server,
+			[]string{cert + c.Client.Cert, key + c.Client.Key},
+			"set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file",
+		},
+		{
+			"the wrong authority", c.Server,
+			[]string{ca + c.OtherCA, cert + c.Client.Cert, key + c.Client.Key},
+			"set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file",
+		},
+		{
+			"the wrong name", c.WrongHost,
+			[]string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key},
+			"set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate",
+		},
+		{
+			"the wrong SAN", c.Server,
+			[]string{ca + c.CA, san + "elsewhere.example", cert + c.Client.Cert, key + c.Client.Key},
+			"set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate",
+		},
+		{
+			"the server's has expired", c.ExpiredServer,
+			[]string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key},
+			"renew the server's certificate, or set this host's clock",
+		},
+		{
+			"no certificate", c.Server,
+			[]string{ca + c.CA},
+			"the server wants a certificate: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+		},
+		{
+			"ours has expired", c.Server,
+			[]string{ca + c.CA, cert + c.ExpiredClient.Cert, key + c.ExpiredClient.Key},
+			"renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+		},
+		{
+			"ours is of others", c.Server,
+			[]string{ca + c.CA, cert + c.OtherClient.Cert, key + c.OtherClient.Key},
+			"CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+		},
+		{
+			"the server has no TLS",
+			harness.Pair{},
+			[]string{ca + c.CA},
+			"the server speaks plain text: set CONFIG_GRPC_XDS_SERVER_USE_TLS=false",
+		},
+		{
+			"we have none", c.Server,
+			[]string{"CONFIG_GRPC_XDS_SERVER_USE_TLS=false"},
+			"does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS)?",
+		},
+		{
+			"a file is missing", c.Server,
+			[]string{ca + "/nowhere/ca.crt"},
+			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT: open /nowhere/ca.crt: no such file",
+		},
+		{
+			"a file is none", c.Server,
+			[]string{ca + c.Client.Key},
+			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT: " + c.Client.Key + ": no certificate in PEM form in it",
+		},
+		{
+			"a key of another", c.Server,
+			[]string{ca + c.CA, cert + c.Client.Cert, key + c.Server.Key},
+			"CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY: tls: private key does not match public key",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var opts []grpc.ServerOption
@@ -267,7 +335,11 @@ func TestXDSOverTLS(t *testing.T) {
 			l := listenLocal(t, "")
 			m := xdstest.Start(t, l, opts...)
 			m.Publish(t, "default", "1", domain(2))
-			s := launchXDS(t, l.Addr().String(), append([]string{"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:hunter2"}, tt.vars...)...)
+			s := launchXDS(t, l.Addr().String(),
+				append([]string{
+					"CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+					"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:hunter2",
+				}, tt.vars...)...)
 			if tt.want == "" {
 				s.until("ready", s.healthy)
 			} else {
@@ -327,8 +399,10 @@ func TestXDSSilence(t *testing.T) {
 	l := listenLocal(t, "")
 	xdstest.Start(t, l).Publish(t, "somebody-else", "1", domain(2))
 	s := launchXDS(t, l.Addr().String())
-	s.until("the question", s.logged(`has no rules for us yet: does it know the node \"default\" (CONFIG_GRPC_XDS_NODE_ID)?`))
-	if code, body := s.get("http", "/healthcheck"); code != 500 || !strings.Contains(body, "the rules are not loaded yet") {
+	s.until("the question", s.logged(
+		`has no rules for us yet: does it know the node \"default\" (CONFIG_GRPC_XDS_NODE_ID)?`))
+	if code, body := s.get("http", "/healthcheck"); code != 500 ||
+		!strings.Contains(body, "the rules are not loaded yet") {
 		t.Errorf("%d %s", code, body)
 	}
 }

@@ -13,16 +13,23 @@ func TestDivvyVariables(t *testing.T) {
 		check func(*Settings) bool
 	}{
 		{"", func(s *Settings) bool {
-			return s.Divvy.OpensAtStart && s.Divvy.Port == 8321 && s.Divvy.UseOnlyList && s.BackendType == "memory" && s.NoHTTP && s.NoGRPC && s.NoDebug &&
-				s.Sink == SinkDivvy && s.StatsFlushInterval == time.Second && s.LogLevel == "warn" && *s.DivvyVariables == DivvyVariables{
-				Port: 8321, RedisHost: "localhost", RedisPort: 6379,
-			}
+			return s.Divvy.OpensAtStart && s.Divvy.Port == 8321 && s.Divvy.UseOnlyList && s.BackendType == "memory" &&
+				s.NoHTTP && s.NoGRPC && s.NoDebug &&
+				s.Sink == SinkDivvy && s.StatsFlushInterval == time.Second && s.LogLevel == "warn" &&
+				*s.DivvyVariables == DivvyVariables{
+					Port: 8321, RedisHost: "localhost", RedisPort: 6379,
+				}
 		}},
-		{"PORT=9 DIVVY_PORT=x DIVVY_DOMAIN=other HOST=h CONFIG_TYPE=x RUNTIME_ROOT=/r USE_STATSD=yes HTTP_TLS_CERT=c", func(s *Settings) bool {
-			return s.Divvy.Port == 9 && s.Divvy.UseOnlyList && !s.HTTPTLS.On
-		}},
-		{"DIVVY_MAX_CONNECTIONS=3 DIVVY_KEYS=upstream GRPC_PORT=4 DEBUG_PORT=5 RUNTIME_DEBOUNCE=6s STATS_FLUSH_INTERVAL=7s SHUTDOWN_DRAIN=8s", func(s *Settings) bool {
-			return s.Divvy.MaxConns == 3 && s.Divvy.KeyFormat == "upstream" && s.GRPCPort == 4 && !s.NoGRPC && s.DebugPort == 5 && !s.NoDebug && s.RuntimeDebounce == 6*time.Second &&
+		{
+			"PORT=9 DIVVY_PORT=x DIVVY_DOMAIN=other HOST=h CONFIG_TYPE=x RUNTIME_ROOT=/r USE_STATSD=yes HTTP_TLS_CERT=c",
+			func(s *Settings) bool {
+				return s.Divvy.Port == 9 && s.Divvy.UseOnlyList && !s.HTTPTLS.On
+			},
+		},
+		{"DIVVY_MAX_CONNECTIONS=3 DIVVY_KEYS=upstream GRPC_PORT=4 DEBUG_PORT=5 RUNTIME_DEBOUNCE=6s STATS_FLUSH_INTERVAL=7s " +
+			"SHUTDOWN_DRAIN=8s", func(s *Settings) bool {
+			return s.Divvy.MaxConns == 3 && s.Divvy.KeyFormat == "upstream" && s.GRPCPort == 4 && !s.NoGRPC &&
+				s.DebugPort == 5 && !s.NoDebug && s.RuntimeDebounce == 6*time.Second &&
 				s.StatsFlushInterval == 7*time.Second && s.ShutdownDrain == 8*time.Second
 		}},
 		{"GRPC_UDS=/s", func(s *Settings) bool { return !s.NoGRPC }},
@@ -31,10 +38,16 @@ func TestDivvyVariables(t *testing.T) {
 			return s.BackendType == "redis" && s.Redis.Addrs[0] == "localhost:7" && s.Redis.Auth == "x"
 		}},
 		{"REDIS_HOST=::1", func(s *Settings) bool { return s.Redis.Addrs[0] == "[::1]:6379" }},
-		{"REDIS_URL=rediss://a:1", func(s *Settings) bool { return s.BackendType == "redis" && s.Redis.TLS && s.Redis.Addrs[0] == "a:1" }},
+		{"REDIS_URL=rediss://a:1", func(s *Settings) bool {
+			return s.BackendType == "redis" && s.Redis.TLS &&
+				s.Redis.Addrs[0] == "a:1"
+		}},
 		{"REDIS_TIMEOUT=1s", func(s *Settings) bool { return s.BackendType == "memory" }},
 		{"REDIS_HOST= REDIS_PORT=", func(s *Settings) bool { return s.BackendType == "memory" }},
-		{"BACKEND_TYPE=redis", func(s *Settings) bool { return s.BackendType == "redis" && s.Redis.Addrs[0] == "localhost:6379" }},
+		{"BACKEND_TYPE=redis", func(s *Settings) bool {
+			return s.BackendType == "redis" &&
+				s.Redis.Addrs[0] == "localhost:6379"
+		}},
 		{"BACKEND_TYPE=memory", func(s *Settings) bool { return s.BackendType == "memory" }},
 		{"STATSD_HOST=h STATSD_PORT=1 STATSD_PREFIX=a STATSD_USE_TCP=no", func(s *Settings) bool {
 			return s.DivvyVariables.Statsd && s.DivvyVariables.StatsdPrefix == "a." && s.DivvyVariables.StatsdTCP == "no"
@@ -42,8 +55,14 @@ func TestDivvyVariables(t *testing.T) {
 		{"STATSD_HOST=h STATSD_PORT=1 STATSD_PREFIX=a.b. STATSD_USE_TCP=", func(s *Settings) bool {
 			return s.DivvyVariables.Statsd && s.DivvyVariables.StatsdPrefix == "a.b." && s.DivvyVariables.StatsdTCP == ""
 		}},
-		{"HTTP_SERVICE_PORT=0 PROMETHEUS_METRICS_PATH=/a/b/", func(s *Settings) bool { return s.DivvyVariables.HTTP && s.DivvyVariables.MetricsPath == "/a/b" }},
-		{"HTTP_SERVICE_PORT=1 PROMETHEUS_METRICS_PATH=/", func(s *Settings) bool { return s.DivvyVariables.HTTP && s.DivvyVariables.MetricsPath == "/" }},
+		{
+			"HTTP_SERVICE_PORT=0 PROMETHEUS_METRICS_PATH=/a/b/",
+			func(s *Settings) bool { return s.DivvyVariables.HTTP && s.DivvyVariables.MetricsPath == "/a/b" },
+		},
+		{
+			"HTTP_SERVICE_PORT=1 PROMETHEUS_METRICS_PATH=/",
+			func(s *Settings) bool { return s.DivvyVariables.HTTP && s.DivvyVariables.MetricsPath == "/" },
+		},
 		{"DEBUG=divvy", func(s *Settings) bool { return s.LogLevel == "debug" }},
 		{"DEBUG=divvy LOG_LEVEL=error", func(s *Settings) bool { return s.LogLevel == "error" }},
 	} {
@@ -55,7 +74,8 @@ func TestDivvyVariables(t *testing.T) {
 }
 
 func TestDivvyVariablesProblems(t *testing.T) {
-	_, warnings, err := ReadDivvy(env("PORT=80800", "REDIS_PORT=x", "REDIS_URL=a:1", "HTTP_SERVICE_PORT=-1", "STATSD_HOST=h", "DIVVY_ROUND=down"))
+	_, warnings, err := ReadDivvy(env("PORT=80800", "REDIS_PORT=x", "REDIS_URL=a:1", "HTTP_SERVICE_PORT=-1",
+		"STATSD_HOST=h", "DIVVY_ROUND=down"))
 	want := []string{
 		"PORT=80800: write a port number, 0 to 65535",
 		"REDIS_PORT=x: write a port number, 0 to 65535",

@@ -88,7 +88,8 @@ func TestServiceLinks(t *testing.T) {
 			continue
 		}
 		ports++
-		want := v.Name + "=" + link + " has no effect: it is Kubernetes' link to a Service, not a port of this service; set enableServiceLinks: false in the pod"
+		want := v.Name + "=" + link + " has no effect: it is Kubernetes' link to a Service, not a port of this service; " +
+			"set enableServiceLinks: false in the pod"
 		for _, read := range []func(Environment) (*Settings, []string, error){Read, ReadDivvy} {
 			_, warnings, err := read(env(service+host, v.Name+"="+link))
 			if isKnown := len(warnings) > 0; err != nil || isKnown && !slices.Equal(warnings, []string{want}) {
@@ -105,11 +106,14 @@ func TestServiceLinks(t *testing.T) {
 	}
 }
 
-// A line break at the end of a value is left out. Blanks and quotes at the ends of REDIS_URL are, too, but not those of a password.
+// A line break at the end of a value is left out. Blanks and quotes at the ends of REDIS_URL are, too, but not those of
+// a password.
 func TestBlanksAndQuotes(t *testing.T) {
 	t.Parallel()
-	const lineBreak, urlEnds = " ends with a line break, which is left out", "REDIS_URL begins or ends with blanks or quotes, which are left out"
-	const password = "_AUTH begins or ends with a blank or a quote, which is sent as a part of the password; remove it if Redis refuses the password"
+	const lineBreak, urlEnds = " ends with a line break, which is left out",
+		"REDIS_URL begins or ends with blanks or quotes, which are left out"
+	const password = "_AUTH begins or ends with a blank or a quote, which is sent as a part of the password; remove it " +
+		"if Redis refuses the password"
 	for _, tt := range []struct {
 		name, value string
 		want        func(*Settings) string
@@ -119,12 +123,21 @@ func TestBlanksAndQuotes(t *testing.T) {
 		{"REDIS_URL", "a:1\n", func(s *Settings) string { return s.Redis.Addrs[0] }, "a:1", "REDIS_URL" + lineBreak},
 		{"REDIS_URL", " a:1", func(s *Settings) string { return s.Redis.Addrs[0] }, "a:1", urlEnds},
 		{"REDIS_URL", "'a:1'", func(s *Settings) string { return s.Redis.Addrs[0] }, "a:1", urlEnds},
-		{"REDIS_URL", "redis://:secret@a:1/2\" ", func(s *Settings) string { return s.Redis.Addrs[0] + s.Redis.DB + s.Redis.Auth }, "a:12:secret", urlEnds},
+		{
+			"REDIS_URL", "redis://:secret@a:1/2\" ",
+			func(s *Settings) string { return s.Redis.Addrs[0] + s.Redis.DB + s.Redis.Auth }, "a:12:secret", urlEnds,
+		},
 		{"REDIS_AUTH", "secret\r\n", func(s *Settings) string { return s.Redis.Auth }, "secret", "REDIS_AUTH" + lineBreak},
 		{"REDIS_AUTH", "secret ", func(s *Settings) string { return s.Redis.Auth }, "secret ", "REDIS" + password},
 		{"REDIS_AUTH", `"secret"`, func(s *Settings) string { return s.Redis.Auth }, `"secret"`, "REDIS" + password},
-		{"REDIS_SENTINEL_AUTH", " secret", func(s *Settings) string { return s.Redis.SentinelAuth }, " secret", "REDIS_SENTINEL" + password},
-		{"RESP_PASSWORD", "secret\n", func(s *Settings) string { return s.RESP.Password }, "secret", "RESP_PASSWORD" + lineBreak},
+		{
+			"REDIS_SENTINEL_AUTH", " secret", func(s *Settings) string { return s.Redis.SentinelAuth }, " secret",
+			"REDIS_SENTINEL" + password,
+		},
+		{
+			"RESP_PASSWORD", "secret\n", func(s *Settings) string { return s.RESP.Password }, "secret",
+			"RESP_PASSWORD" + lineBreak,
+		},
 		{"LOG_FORMAT", "json\n", func(s *Settings) string { return s.LogFormat }, "json", "LOG_FORMAT" + lineBreak},
 		{"CACHE_KEY_PREFIX", "p\n", func(s *Settings) string { return s.CacheKeyPrefix }, "p\n", ""},
 	} {
@@ -134,7 +147,8 @@ func TestBlanksAndQuotes(t *testing.T) {
 			t.Errorf("%s=%q: %q, %v, %q\nwant %q, %q", tt.name, tt.value, tt.want(s), err, got, tt.is, tt.warning)
 		}
 	}
-	if _, _, err := Read(env("BACKEND_TYPE=redis", "REDIS_URL= \n")); err == nil || err.Error() != "REDIS_URL=: write host:port, the path of a socket, or redis://host:port" {
+	if _, _, err := Read(env("BACKEND_TYPE=redis", "REDIS_URL= \n")); err == nil ||
+		err.Error() != "REDIS_URL=: write host:port, the path of a socket, or redis://host:port" {
 		t.Errorf("only blanks: %v", err)
 	}
 }

@@ -18,16 +18,33 @@ func TestUnknown(t *testing.T) {
 		{"BACKEND", []string{"BACKEND is no setting; did you mean BACKEND_TYPE?"}},
 		{"BACKEND_TPYE", []string{"BACKEND_TPYE is no setting; did you mean BACKEND_TYPE?"}},
 		{"LOGLEVEL", []string{"LOGLEVEL is no setting; did you mean LOG_LEVEL?"}},
-		{"SHADOWMODE NEAR_LIMIT_RATIOS", []string{"NEAR_LIMIT_RATIOS is no setting; did you mean NEAR_LIMIT_RATIO?", "SHADOWMODE is no setting; did you mean SHADOW_MODE?"}},
-		{"redis_url Log_Level", []string{"Log_Level is no setting; did you mean LOG_LEVEL?", "redis_url is no setting; did you mean REDIS_URL?"}},
-		{"REDIS_PASSWORD_OF_MINE", []string{"REDIS_PASSWORD_OF_MINE is no setting; `ratelimit serve --help` lists those that begin with REDIS_"}},
-		{"MEMCACHE_SERVERS", []string{"MEMCACHE_SERVERS is no setting; `ratelimit serve --help` lists those that begin with MEMCACHE_"}},
-		{"GRPC_MAX_STREAMS", []string{"GRPC_MAX_STREAMS is no setting; `ratelimit serve --help` lists those that begin with GRPC_"}},
+		{
+			"SHADOWMODE NEAR_LIMIT_RATIOS",
+			[]string{
+				"NEAR_LIMIT_RATIOS is no setting; did you mean NEAR_LIMIT_RATIO?",
+				"SHADOWMODE is no setting; did you mean SHADOW_MODE?",
+			},
+		},
+		{"redis_url Log_Level", []string{
+			"Log_Level is no setting; did you mean LOG_LEVEL?",
+			"redis_url is no setting; did you mean REDIS_URL?",
+		}},
+		{"REDIS_PASSWORD_OF_MINE", []string{"REDIS_PASSWORD_OF_MINE is no setting; `ratelimit serve --help` lists those " +
+			"that begin with REDIS_"}},
+		{"MEMCACHE_SERVERS", []string{"MEMCACHE_SERVERS is no setting; `ratelimit serve --help` lists those that begin " +
+			"with MEMCACHE_"}},
+		{"GRPC_MAX_STREAMS", []string{"GRPC_MAX_STREAMS is no setting; `ratelimit serve --help` lists those that begin " +
+			"with GRPC_"}},
 		{"REDIS", []string{"REDIS is no setting; `ratelimit serve --help` lists those that begin with REDIS_"}},
 		// What others read or set.
-		{"HTTP_PROXY HTTPS_PROXY NO_PROXY GRPC_GO_LOG_SEVERITY_LEVEL GRPC_XDS_BOOTSTRAP GRPC_DEFAULT_SSL_ROOTS_FILE_PATH GRPC_POLL_STRATEGY GRPC_ENFORCE_ALPN_ENABLED OTEL_EXPORTER_OTLP_ENDPOINT OTEL_SERVICE_NAME LOG_FILE CONFIG_DIR", nil},
+		{
+			"HTTP_PROXY HTTPS_PROXY NO_PROXY GRPC_GO_LOG_SEVERITY_LEVEL GRPC_XDS_BOOTSTRAP GRPC_DEFAULT_SSL_ROOTS_FILE_PATH " +
+				"GRPC_POLL_STRATEGY GRPC_ENFORCE_ALPN_ENABLED OTEL_EXPORTER_OTLP_ENDPOINT OTEL_SERVICE_NAME LOG_FILE CONFIG_DIR",
+			nil,
+		},
 		// Kubernetes tells of a Service named redis so.
-		{"REDIS_SERVICE_HOST REDIS_SERVICE_PORT REDIS_SERVICE_PORT_REDIS REDIS_PORT REDIS_PORT_6379_TCP REDIS_PORT_6379_TCP_PROTO REDIS_PORT_6379_TCP_PORT REDIS_PORT_6379_TCP_ADDR", nil},
+		{"REDIS_SERVICE_HOST REDIS_SERVICE_PORT REDIS_SERVICE_PORT_REDIS REDIS_PORT REDIS_PORT_6379_TCP " +
+			"REDIS_PORT_6379_TCP_PROTO REDIS_PORT_6379_TCP_PORT REDIS_PORT_6379_TCP_ADDR", nil},
 		{"REDIS_PORT", []string{"REDIS_PORT is no setting; `ratelimit serve --help` lists those that begin with REDIS_"}},
 		// Warned of elsewhere, by name.
 		{"DOG_STATSD_MOGRIFIERS REDIS_POOL_ON_EMPTY_WAIT_DURATION GRPC_SERVER_TLS_CA_CERT", nil},
@@ -45,7 +62,8 @@ func TestUnknown(t *testing.T) {
 	for i := range many {
 		many[i] = "REDIS_X" + strings.Repeat("Y", i)
 	}
-	if got := NewEnvironment(many).Unknown(Table()); len(got) != maxUnknownWarnings+1 || got[maxUnknownWarnings] != "and 80 more variables that are no settings" {
+	if got := NewEnvironment(many).Unknown(Table()); len(got) != maxUnknownWarnings+1 ||
+		got[maxUnknownWarnings] != "and 80 more variables that are no settings" {
 		t.Errorf("%d warnings, the last: %s", len(got), got[len(got)-1])
 	}
 }

@@ -274,7 +274,8 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
 			for j, want := range p.referee.takeGroup(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
 				if h := b.Hits[i+j]; !suite.equal(got[i+j], want) {
-					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, group %d, atomic %t, no veto %t, %+v\n got %+v\nwant %+v", round, i+j, len(b.Hits), p.now,
+					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, group %d, atomic %t, no veto %t, %+v\n got %+v\nwant %+v",
+						round, i+j, len(b.Hits), p.now,
 						h.Op, h.Amount, h.Key, h.GroupID, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
 				}
 				expired, units = expired-int(want.HoldsExpired), units-int(want.ExpiredUnits)

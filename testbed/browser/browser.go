@@ -92,7 +92,8 @@ func (b *Browser) Open(t testing.TB, address string, width int64) *Page {
 	return p
 }
 
-// record keeps what a page must not do: throw, write a warning or an error to the console, violate its policy, or ask another host.
+// record keeps what a page must not do: throw, write a warning or an error to the console, violate its policy, or ask
+// another host.
 func (p *Page) record(event any) {
 	var problem string
 	switch e := event.(type) {
@@ -203,7 +204,8 @@ func (p *Page) Press(keys string) {
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// Click clicks the first element that the selector finds, wherever it is. A mouse could miss an element that an update moves.
+// Click clicks the first element that the selector finds, wherever it is. A mouse could miss an element that an update
+// moves.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
 	p.Do(fmt.Sprintf("document.querySelector(%q).click()", selector))
@@ -216,13 +218,17 @@ func (p *Page) PreferDark(dark bool) {
 	if dark {
 		value = "dark"
 	}
-	params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}}}
+	params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{
+		Name:  "prefers-color-scheme",
+		Value: value,
+	}}}
 	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, params); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// Screenshot writes the page as NAME.png to the directory that ScreenshotDir names. whole adds what one would have to scroll to.
+// Screenshot writes the page as NAME.png to the directory that ScreenshotDir names. whole adds what one would have to
+// scroll to.
 func (p *Page) Screenshot(name string, whole bool) {
 	p.t.Helper()
 	dir := os.Getenv(ScreenshotDir)

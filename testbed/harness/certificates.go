@@ -19,8 +19,8 @@ import (
 // Pair holds the paths of two PEM files: a certificate and its key.
 type Pair struct{ Cert, Key string }
 
-// Certificates are files for tests of TLS. All certificates are valid for 127.0.0.1 and localhost, for a day, unless their name
-// says otherwise.
+// Certificates are files for tests of TLS. All certificates are valid for 127.0.0.1 and localhost, for a day, unless
+// their name says otherwise.
 type Certificates struct {
 	Dir string
 
@@ -88,7 +88,8 @@ func (c *Certificates) ClientConfig(t testing.TB) *tls.Config {
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
 }
 
-// Issue writes name.crt and name.key to Dir. It replaces existing files, each in one step: the certificate first, then its key.
+// Issue writes name.crt and name.key to Dir. It replaces existing files, each in one step: the certificate first, then
+// its key.
 func (c *Certificates) Issue(t testing.TB, name string, spec Spec) Pair {
 	t.Helper()
 	begins := cmp.Or(spec.Begins, -48*time.Hour)

@@ -10,8 +10,8 @@ import (
 // debianRelease is Debian 12.
 const debianRelease = "bookworm"
 
-// Debian returns the path of a tar file with a clean Debian 12, or ends the test. mmdebstrap makes it with the arguments, once, as root, and
-// it stays in the user's cache directory under the name.
+// Debian returns the path of a tar file with a clean Debian 12, or ends the test. mmdebstrap makes it with the
+// arguments, once, as root, and it stays in the user's cache directory under the name.
 func Debian(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -33,7 +33,8 @@ func Debian(t testing.TB, name string, args ...string) string {
 	}
 	defer func() { _ = os.RemoveAll(draft) }() // It is empty if all went well.
 	file := filepath.Join(draft, "debian.tar")
-	if out, err := exec.CommandContext(t.Context(), program, append(args, debianRelease, file)...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), program,
+		append(args, debianRelease, file)...).CombinedOutput(); err != nil {
 		t.Fatalf("mmdebstrap %q: %v\n%s", args, err, out)
 	}
 	if err := os.Rename(file, archive); err != nil {

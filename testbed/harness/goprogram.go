@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// GoProgram returns the path of a program from a Go module, or ends the test: with CI=true as failed, otherwise as skipped. It
-// installs the program once into the user's cache directory. pkg and version are what "go install pkg@version" takes. With -short,
-// it skips the test.
+// GoProgram returns the path of a program from a Go module, or ends the test: with CI=true as failed, otherwise as
+// skipped. It installs the program once into the user's cache directory. pkg and version are what "go install
+// pkg@version" takes. With -short, it skips the test.
 func GoProgram(t testing.TB, pkg, version string) string {
 	t.Helper()
 	if testing.Short() {
@@ -57,10 +57,12 @@ func installGoProgram(ctx context.Context, pkg, version string) (string, error) 
 	if out, err := install.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("this test needs %s: %s: %w\n%s", name, strings.Join(install.Args, " "), err, out)
 	}
-	return file, os.Rename(filepath.Join(draft, name), file) // Of two test runs that install it at the same time, the later one wins.
+	// Of two test runs that install it at the same time, the later one wins.
+	return file, os.Rename(filepath.Join(draft, name), file)
 }
 
-// programName returns the name of the program that `go install` makes of a package: that of its folder, without the major version of a module.
+// programName returns the name of the program that `go install` makes of a package: that of its folder, without the
+// major version of a module.
 func programName(pkg string) string {
 	dir, name := path.Split(pkg)
 	if strings.HasPrefix(name, "v") && strings.Trim(name[1:], "0123456789") == "" {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// PlayPackets returns what a server replies to a client at addr that sends these packets and then closes its side. serve serves a
-// connection, and may return before it has ended. Each Read returns at most one packet.
+// PlayPackets returns what a server replies to a client at addr that sends these packets and then closes its side.
+// serve serves a connection, and may return before it has ended. Each Read returns at most one packet.
 func PlayPackets(serve func(net.Conn), addr net.Addr, packets ...[]byte) string {
 	c := &packetConn{addr: addr, packets: packets, closed: make(chan struct{})}
 	serve(c)

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// Deadline bounds each wait of the harness. It is long because machines that run tests can be slow. A wait ends as soon as its
-	// condition holds.
+	// Deadline bounds each wait of the harness. It is long because machines that run tests can be slow. A wait ends as
+	// soon as its condition holds.
 	Deadline = 20 * time.Second
 
 	// StopTimeout is the time between SIGTERM and SIGKILL. Redis checks for signals ten times a second.
@@ -52,8 +52,8 @@ func Until(t testing.TB, what string, done func() bool) {
 	})
 }
 
-// AwaitQuiet polls until count has returned the same number for as long as quiet. If that takes longer than Deadline, it fails t
-// with the last number.
+// AwaitQuiet polls until count has returned the same number for as long as quiet. If that takes longer than Deadline,
+// it fails t with the last number.
 func AwaitQuiet(t testing.TB, quiet time.Duration, what string, count func() int64) {
 	t.Helper()
 	last, since := count(), time.Now()
@@ -75,7 +75,8 @@ func (p Permanent) Error() string { return p.Err.Error() }
 
 func (p Permanent) Unwrap() error { return p.Err }
 
-// Retry calls condition until it returns nil or a Permanent. If that takes longer than within, it returns the last error.
+// Retry calls condition until it returns nil or a Permanent. If that takes longer than within, it returns the last
+// error.
 func Retry(within time.Duration, condition func() error) error {
 	end := time.Now().Add(within)
 	for {
@@ -87,15 +88,16 @@ func Retry(within time.Duration, condition func() error) error {
 	}
 }
 
-// Program finds an executable, or ends the test: with CI=true as failed, otherwise as skipped. packages are those of Debian and
-// Ubuntu that have it.
+// Program finds an executable, or ends the test: with CI=true as failed, otherwise as skipped. packages are those of
+// Debian and Ubuntu that have it.
 func Program(t testing.TB, name, packages string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err == nil {
 		return path
 	}
-	missing := fmt.Sprintf("this test needs %s, which is not on the PATH (Debian and Ubuntu: apt-get install %s)", name, packages)
+	missing := fmt.Sprintf("this test needs %s, which is not on the PATH (Debian and Ubuntu: apt-get install %s)", name,
+		packages)
 	if os.Getenv("CI") == "true" {
 		t.Fatal(missing)
 	}
@@ -103,9 +105,9 @@ func Program(t testing.TB, name, packages string) string {
 	return ""
 }
 
-// FreePort finds a port without a listener. It is below the range from which the kernel takes ports for outgoing connections. A
-// client that dials a stopped server again and again could get the server's own port from that range, and would then be connected
-// to itself. FreePort returns each port once: a test that asks for six gets six.
+// FreePort finds a port without a listener. It is below the range from which the kernel takes ports for outgoing
+// connections. A client that dials a stopped server again and again could get the server's own port from that range,
+// and would then be connected to itself. FreePort returns each port once: a test that asks for six gets six.
 func FreePort() (int, error) {
 	const lowest = 10000
 	end := firstEphemeralPort()
@@ -180,7 +182,8 @@ func (p *Process) Start() error {
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, p.Path, p.Args...)
 	cmd.Cancel = func() error {
-		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Process.Signal(resumeSignal)) // a paused program receives nothing
+		// a paused program receives nothing
+		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Process.Signal(resumeSignal))
 	}
 	cmd.WaitDelay = StopTimeout
 	cmd.Env, cmd.Dir = p.Env, p.Dir
@@ -280,8 +283,8 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// stat returns the fields of /proc/PID/stat behind the program's name: the first is the state, the 12th and 13th are user and
-// system time in 1/100 s.
+// stat returns the fields of /proc/PID/stat behind the program's name: the first is the state, the 12th and 13th are
+// user and system time in 1/100 s.
 func (p *Process) stat() ([]string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
@@ -295,7 +298,8 @@ func (p *Process) stat() ([]string, error) {
 	return fields, nil
 }
 
-// CPU returns the user and system time that the program has used since its start, in steps of 10 ms. It works on Linux only.
+// CPU returns the user and system time that the program has used since its start, in steps of 10 ms. It works on Linux
+// only.
 func (p *Process) CPU() (time.Duration, error) {
 	fields, err := p.stat()
 	if err != nil {

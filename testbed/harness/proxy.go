@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// Proxy passes connections on to a server until a test tells it to break them. It has one fault at a time, for open connections
-// and for new ones.
+// Proxy passes connections on to a server until a test tells it to break them. It has one fault at a time, for open
+// connections and for new ones.
 //
-// A connection that lost bytes to a fault stays broken after Heal, because its two ends would not agree on which reply belongs to
-// which request.
+// A connection that lost bytes to a fault stays broken after Heal, because its two ends would not agree on which reply
+// belongs to which request.
 type Proxy struct {
 	Addr string // "127.0.0.1:port"; Refuse and Heal do not change it
 
@@ -65,8 +65,8 @@ type edit struct {
 	pause  time.Duration
 }
 
-// StartProxy passes connections to its Addr on to target, an address or the path of a Unix socket. Nothing needs to listen there
-// yet.
+// StartProxy passes connections to its Addr on to target, an address or the path of a Unix socket. Nothing needs to
+// listen there yet.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	return StartProxyAt(t, "", target)
@@ -177,21 +177,22 @@ func (p *Proxy) Drip(pause time.Duration) {
 	p.changeSettings(func(s *settings) { s.fault, s.dripPause = drip, pause })
 }
 
-// Silence makes the open connections black holes for the rest of their lives, as if a firewall between the two ends had forgotten
-// them. New connections work.
+// Silence makes the open connections black holes for the rest of their lives, as if a firewall between the two ends had
+// forgotten them. New connections work.
 func (p *Proxy) Silence() {
 	for _, n := range p.openLinks() {
 		n.setLastingFault(blackhole)
 	}
 }
 
-// EditReply gives one reply of each connection, open or new, to change. now is delivered in place of the reply, and later after
-// the pause. Heal ends it.
+// EditReply gives one reply of each connection, open or new, to change. now is delivered in place of the reply, and
+// later after the pause. Heal ends it.
 func (p *Proxy) EditReply(pause time.Duration, change func(reply []byte) (now, later []byte)) {
 	p.changeSettings(func(s *settings) { s.edit = &edit{change, pause} })
 }
 
-// SendToClients sends bytes at once to the clients of all open connections. It must not be called while a reply is on its way.
+// SendToClients sends bytes at once to the clients of all open connections. It must not be called while a reply is on
+// its way.
 func (p *Proxy) SendToClients(content string) {
 	for _, n := range p.openLinks() {
 		_, _ = n.client.Write([]byte(content)) // Write fails if the client has left
@@ -234,7 +235,8 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// HalfClose ends the replies of all open connections with a FIN, and still passes on what the clients send. New connections work.
+// HalfClose ends the replies of all open connections with a FIN, and still passes on what the clients send. New
+// connections work.
 func (p *Proxy) HalfClose() {
 	for _, n := range p.openLinks() {
 		n.setLastingFault(dropReplies)
@@ -314,15 +316,16 @@ func (n *link) settings() settings {
 // setLastingFault makes f last as long as the link, unless another fault does already.
 func (n *link) setLastingFault(f fault) { n.lastingFault.CompareAndSwap(int32(noFault), int32(f)) }
 
-// chunk is bytes to deliver: not before the instant due, and after a pause that starts when the chunk before is delivered.
+// chunk is bytes to deliver: not before the instant due, and after a pause that starts when the chunk before is
+// delivered.
 type chunk struct {
 	bytes []byte
 	due   time.Time
 	pause time.Duration
 }
 
-// relay copies bytes from one side to the other, through the faults, until one side ends or fails. replies says that from is the
-// target.
+// relay copies bytes from one side to the other, through the faults, until one side ends or fails. replies says that
+// from is the target.
 func (n *link) relay(from, to net.Conn, replies bool) {
 	chunks := make(chan chunk, 1024) // the reader does not wait for delayed chunks, so latency costs no throughput
 	var delivery sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Server is a program that listens at an address. A test starts it, breaks it, and starts it again at the same address. Its
-// methods may be called from any goroutine, but Stop, Kill and Restart only one at a time.
+// Server is a program that listens at an address. A test starts it, breaks it, and starts it again at the same address.
+// Its methods may be called from any goroutine, but Stop, Kill and Restart only one at a time.
 type Server struct {
 	Process
 	Addr   string // the address, "127.0.0.1:port" or Socket; Restart does not change it
@@ -30,8 +30,9 @@ type Server struct {
 	name string
 }
 
-// NewServer prepares the program called name; packages are those of Debian and Ubuntu that have it. A variable of the environment
-// may name another program of its kind: REDIS_SERVER for redis-server. The caller sets Configure and AskPID before Launch.
+// NewServer prepares the program called name; packages are those of Debian and Ubuntu that have it. A variable of the
+// environment may name another program of its kind: REDIS_SERVER for redis-server. The caller sets Configure and AskPID
+// before Launch.
 func NewServer(t testing.TB, name, packages string) Server {
 	t.Helper()
 	program := cmp.Or(os.Getenv(strings.ToUpper(strings.ReplaceAll(name, "-", "_"))), name)
@@ -61,8 +62,8 @@ func (s *Server) UseFreePort() (int, error) {
 	return port, err
 }
 
-// Launch starts the program for the first time, and returns after it has answered. The end of the test kills it and, if the test
-// failed, shows its log.
+// Launch starts the program for the first time, and returns after it has answered. The end of the test kills it and, if
+// the test failed, shows its log.
 func (s *Server) Launch() error {
 	s.t.Cleanup(func() {
 		if s.last.Load() == nil {
@@ -96,8 +97,8 @@ func (s *Server) start() error {
 	}
 }
 
-// awaitReady returns after this very process has answered at Addr. If a server of another test took the port first, that server
-// may answer, or stay silent; so the timeout is short.
+// awaitReady returns after this very process has answered at Addr. If a server of another test took the port first,
+// that server may answer, or stay silent; so the timeout is short.
 func (s *Server) awaitReady() error {
 	return Retry(Deadline, func() error {
 		if err := s.Exited(); err != nil {
@@ -111,7 +112,8 @@ func (s *Server) awaitReady() error {
 	})
 }
 
-// Restart stops the process if it runs, starts it at the same Addr, and returns after it has answered. Its data are gone.
+// Restart stops the process if it runs, starts it at the same Addr, and returns after it has answered. Its data are
+// gone.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()

@@ -14,7 +14,8 @@ import (
 // startDir is the directory in which the program of the tests was started. Tests may change the working directory.
 var startDir, errStartDir = os.Getwd()
 
-// BuildService returns the path of the service's program, which it builds into dir as it is shipped. RATELIMIT_BIN names another one.
+// BuildService returns the path of the service's program, which it builds into dir as it is shipped. RATELIMIT_BIN
+// names another one.
 func BuildService(dir string) (string, error) {
 	if path := os.Getenv("RATELIMIT_BIN"); filepath.IsAbs(path) {
 		return path, nil
@@ -40,7 +41,8 @@ func build(path, pkg string, flags ...string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("go list -m: %w (run it inside the project)", err)
 	}
-	build := exec.Command("go", append(append([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, flags...), pkg)...)
+	build := exec.Command("go", append(append([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, flags...),
+		pkg)...)
 	build.Dir, build.Env = strings.TrimSpace(string(root)), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
@@ -57,8 +59,8 @@ type Service struct {
 	Rules string
 }
 
-// NewService prepares the service on the loopback interface, with ports that the system chooses, and these variables. The package's TestMain
-// must call RunTests.
+// NewService prepares the service on the loopback interface, with ports that the system chooses, and these variables.
+// The package's TestMain must call RunTests.
 func NewService(t testing.TB, env ...string) *Service {
 	t.Helper()
 	path, err := BuiltService()
@@ -66,7 +68,10 @@ func NewService(t testing.TB, env ...string) *Service {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
-	s := &Service{Process: Process{Path: path, Args: []string{"serve"}, Log: filepath.Join(root, "log")}, Rules: filepath.Join(root, "config")}
+	s := &Service{
+		Process: Process{Path: path, Args: []string{"serve"}, Log: filepath.Join(root, "log")},
+		Rules:   filepath.Join(root, "config"),
+	}
 	if err := os.Mkdir(s.Rules, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +106,8 @@ func ReadLog(text string) (addrs map[string]string, ready bool) {
 	return addrs, strings.Contains(text, "msg=ready")
 }
 
-// Start starts the service, and waits until it has logged the addresses of these ports; without any, until it is ready. It is stopped at the
-// end of the test, and shows its log if that failed.
+// Start starts the service, and waits until it has logged the addresses of these ports; without any, until it is ready.
+// It is stopped at the end of the test, and shows its log if that failed.
 func (s *Service) Start(t testing.TB, ports ...string) {
 	t.Helper()
 	if err := s.Process.Start(); err != nil {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// CPUTime returns the CPU time of this process so far, which other processes do not lengthen as they do the time on the wall.
+// CPUTime returns the CPU time of this process so far, which other processes do not lengthen as they do the time on the
+// wall.
 func CPUTime() (time.Duration, error) {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -20,7 +21,8 @@ func CPUTime() (time.Duration, error) {
 // MakePipe makes a named pipe.
 func MakePipe(path string) error { return syscall.Mkfifo(path, 0o600) }
 
-// RaiseFileLimit lets this process, and those it starts, open n files. It returns an error if the system does not allow that.
+// RaiseFileLimit lets this process, and those it starts, open n files. It returns an error if the system does not allow
+// that.
 func RaiseFileLimit(n uint64) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -16,14 +16,16 @@ var buildDir string
 // BuildDir returns a directory that RunTests removes after the tests.
 func BuildDir() string { return buildDir }
 
-// BuiltService returns the path of the service's program, see BuildService. It is built once. The package's TestMain must call RunTests.
+// BuiltService returns the path of the service's program, see BuildService. It is built once. The package's TestMain
+// must call RunTests.
 var BuiltService = sync.OnceValues(func() (string, error) { return BuildService(buildDir) })
 
-// BuiltLoad returns the path of the generator of load, see BuildLoad. It is built once. The package's TestMain must call RunTests.
+// BuiltLoad returns the path of the generator of load, see BuildLoad. It is built once. The package's TestMain must
+// call RunTests.
 var BuiltLoad = sync.OnceValues(func() (string, error) { return BuildLoad(buildDir) })
 
-// RunAtOnce lets n tests of a package run at a time, which mostly wait for servers, unless the command line has -parallel. TestMain
-// calls it.
+// RunAtOnce lets n tests of a package run at a time, which mostly wait for servers, unless the command line has
+// -parallel. TestMain calls it.
 func RunAtOnce(n int) {
 	flag.Parse()
 	isSet := false
@@ -33,8 +35,8 @@ func RunAtOnce(n int) {
 	}
 }
 
-// RunTests is the TestMain of a package that starts the service. It reads the flags, calls prepare unless that is nil, runs the tests,
-// and ends the process.
+// RunTests is the TestMain of a package that starts the service. It reads the flags, calls prepare unless that is nil,
+// runs the tests, and ends the process.
 func RunTests(m *testing.M, prepare func() error) {
 	flag.Parse()
 	code, err := runTests(m, prepare)

@@ -20,7 +20,8 @@ func Fleet(domains, rulesPerDomain int) iter.Seq2[string, []byte] {
 func FleetFile(domain string, rules, requests int) []byte {
 	text := fmt.Appendf(nil, "domain: %s\ndescriptors:\n", domain)
 	for i := range rules {
-		text = fmt.Appendf(text, "  - key: path\n    value: /v1/items/%d\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, requests+i)
+		text = fmt.Appendf(text, "  - key: path\n    value: /v1/items/%d\n    rate_limit:\n      unit: minute\n      "+
+			"requests_per_unit: %d\n", i, requests+i)
 	}
 	return text
 }

@@ -21,10 +21,11 @@ import (
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 )
 
-// Server is go-control-plane's server, for both variants of the protocol, with its SnapshotCache. It records the requests.
+// Server is go-control-plane's server, for both variants of the protocol, with its SnapshotCache. It records the
+// requests.
 //
-// Its package pkg/server/v3 would be shorter, but brings the messages of envoyproxy/ratelimit, and a program can have only one
-// set of messages with these names.
+// Its package pkg/server/v3 would be shorter, but brings the messages of envoyproxy/ratelimit, and a program can have
+// only one set of messages with these names.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	snapshots cache.SnapshotCache // snapshots is nil if the server has another cache.
@@ -66,7 +67,9 @@ func StartCache(t testing.TB, l net.Listener, c cache.Cache, opts ...grpc.Server
 func (s *Server) Stop() { s.stop() }
 
 // Serve serves any management server on l. stop breaks all connections; the end of the test calls it too.
-func Serve(t testing.TB, l net.Listener, s discovery.AggregatedDiscoveryServiceServer, opts ...grpc.ServerOption) (stop func()) {
+func Serve(t testing.TB, l net.Listener, s discovery.AggregatedDiscoveryServiceServer,
+	opts ...grpc.ServerOption,
+) (stop func()) {
 	t.Helper()
 	g := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
@@ -86,13 +89,17 @@ func Serve(t testing.TB, l net.Listener, s discovery.AggregatedDiscoveryServiceS
 }
 
 // StreamAggregatedResources is the call of the variant state of the world.
-func (s *Server) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+func (s *Server) StreamAggregatedResources(
+	stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer,
+) error {
 	s.recordHeaders(stream.Context())
 	return s.sotw.StreamHandler(&recorded{stream, s}, resource.AnyType)
 }
 
 // DeltaAggregatedResources is the call of the variant delta.
-func (s *Server) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+func (s *Server) DeltaAggregatedResources(
+	stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer,
+) error {
 	s.recordHeaders(stream.Context())
 	return s.delta.DeltaStreamHandler(&recordedDelta{stream, s}, resource.AnyType)
 }
@@ -172,7 +179,8 @@ func (s *Server) Publish(t testing.TB, node, version string, domains ...*configv
 // PublishTTL is Publish with times to live.
 func (s *Server) PublishTTL(t testing.TB, node, version string, list []types.ResourceWithTTL) {
 	t.Helper()
-	snapshot, err := cache.NewSnapshotWithTTLs(version, map[resource.Type][]types.ResourceWithTTL{resource.RateLimitConfigType: list})
+	snapshot, err := cache.NewSnapshotWithTTLs(version,
+		map[resource.Type][]types.ResourceWithTTL{resource.RateLimitConfigType: list})
 	if err != nil {
 		t.Fatal(err)
 	}

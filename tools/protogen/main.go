@@ -88,7 +88,9 @@ func protoFiles(dir string) (files []string, err error) {
 }
 
 // add appends f behind all that it imports.
-func add(list []*descriptorpb.FileDescriptorProto, seen map[string]bool, f protoreflect.FileDescriptor) []*descriptorpb.FileDescriptorProto {
+func add(
+	list []*descriptorpb.FileDescriptorProto, seen map[string]bool, f protoreflect.FileDescriptor,
+) []*descriptorpb.FileDescriptorProto {
 	if seen[f.Path()] {
 		return list
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// events is a recorded run: a test that passes, one that fails in its subtest, one that is skipped, and a package that panics
-// outside of its tests.
+// events is a recorded run: a test that passes, one that fails in its subtest, one that is skipped, and a package that
+// panics outside of its tests.
 const events = `{"Action":"run","Package":"a","Test":"TestGood"}
 {"Action":"output","Package":"a","Test":"TestGood","Output":"=== RUN   TestGood\n"}
 {"Action":"pass","Package":"a","Test":"TestGood"}
@@ -89,7 +89,8 @@ func TestRetry(t *testing.T) {
 				flaky = append(flaky, f.String())
 			}
 			if r.passed != tt.passed || r.failed != tt.failed || strings.Join(flaky, " ") != tt.flaky {
-				t.Errorf("%d passed, %d failed, flaky %q; want %d, %d, %q", r.passed, r.failed, flaky, tt.passed, tt.failed, tt.flaky)
+				t.Errorf("%d passed, %d failed, flaky %q; want %d, %d, %q", r.passed, r.failed, flaky, tt.passed, tt.failed,
+					tt.flaky)
 			}
 		})
 	}

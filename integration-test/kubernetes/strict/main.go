@@ -1,5 +1,5 @@
-// Command strict checks manifests against Kubernetes' types: strict FILE... It prints each problem, and ends with status 1 if
-// there is one. A file may have several documents.
+// Command strict checks manifests against Kubernetes' types: strict FILE... It prints each problem, and ends with
+// status 1 if there is one. A file may have several documents.
 package main
 
 import (

@@ -28,7 +28,8 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 		case algorithm.SlidingWindow:
 			l.Max = 1000 // so it is refused in the end
 		}
-		batch.Hits = append(batch.Hits, backend.Hit{Key: []byte(key), Limit: l, Amount: 1, GroupID: uint16(len(batch.Hits)), Atomic: atomic})
+		batch.Hits = append(batch.Hits,
+			backend.Hit{Key: []byte(key), Limit: l, Amount: 1, GroupID: uint16(len(batch.Hits)), Atomic: atomic})
 		if atomic {
 			batch.Hits[len(batch.Hits)-1].GroupID = 100
 		}
@@ -64,8 +65,8 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A group of the largest size works in memory that the next one uses again, and that is small enough to be kept: a group
-// of twice as many hits needs twice as much.
+// A group of the largest size works in memory that the next one uses again, and that is small enough to be kept: a
+// group of twice as many hits needs twice as much.
 func TestLargeGroupsDoNotAllocate(t *testing.T) {
 	const most = 20_000 // The hits of 1,000 descriptors with 20 limits each.
 	limit := &algorithm.Limit{Max: 1 << 40, Period: 24 * time.Hour}
@@ -107,7 +108,10 @@ func TestHoldsDoNotAllocate(t *testing.T) {
 				at = at.Add(5 * time.Millisecond)
 				b.Now = at
 				for i := range b.Hits {
-					b.Hits[i] = backend.Hit{Key: keys[i : i+1], Limit: limit, Amount: 1, Op: op, Atomic: i > 0, GroupID: uint16(min(i, 1))}
+					b.Hits[i] = backend.Hit{
+						Key: keys[i : i+1], Limit: limit, Amount: 1, Op: op, Atomic: i > 0,
+						GroupID: uint16(min(i, 1)),
+					}
 					binary.LittleEndian.PutUint64(b.Hits[i].HoldID[:], n)
 				}
 				if err := s.Take(t.Context(), &b); err != nil || !b.Verdicts[0].Charged || !b.Verdicts[2].Charged {
@@ -148,7 +152,8 @@ func TestGroupsOnLongLogsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The store takes no more memory than it says, while it grows and when it is full: blocks are larger than what is asked for.
+// The store takes no more memory than it says, while it grows and when it is full: blocks are larger than what is asked
+// for.
 func TestBytesAreWhatTheHeapTakes(t *testing.T) {
 	const maxBytes = 8 << 20
 	heapBytes := func() int64 {

@@ -10,7 +10,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// BenchmarkBatch is a batch of independent hits on 100,000 counters, as the calls of a connection. It reports the time of a hit.
+// BenchmarkBatch is a batch of independent hits on 100,000 counters, as the calls of a connection. It reports the time
+// of a hit.
 func BenchmarkBatch(b *testing.B) {
 	const counters = 100_000
 	for _, size := range []int{1, 32, 256} {

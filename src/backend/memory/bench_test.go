@@ -23,7 +23,8 @@ func BenchmarkGroup(b *testing.B) {
 		{Kind: algorithm.SlidingWindow, Max: 1000, Period: 24 * time.Hour},
 	} {
 		for _, counters := range []int{1, size / 20, size / 2, size} {
-			b.Run(fmt.Sprintf("%v/counters=%d", limit.Kind, counters), func(b *testing.B) { benchmarkGroup(b, limit, size, counters, 0) })
+			b.Run(fmt.Sprintf("%v/counters=%d", limit.Kind, counters),
+				func(b *testing.B) { benchmarkGroup(b, limit, size, counters, 0) })
 		}
 	}
 	long := &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 100_000, Period: 24 * time.Hour}
@@ -36,7 +37,8 @@ func benchmarkGroup(b *testing.B, limit *algorithm.Limit, size, counters, hits i
 	begun := time.Now().Add(-time.Hour)
 	for i := range hits {
 		for k := range counters {
-			if v := send(b, s, begun.Add(time.Duration(i)), backend.Hit{Key: fmt.Append(nil, k), Limit: limit, Amount: 1}); v.Over {
+			if v := send(b, s, begun.Add(time.Duration(i)),
+				backend.Hit{Key: fmt.Append(nil, k), Limit: limit, Amount: 1}); v.Over {
 				b.Fatalf("hit %d: %+v", i, v)
 			}
 		}

@@ -29,13 +29,25 @@ func TestRankAfter(t *testing.T) {
 		{"full, and nothing refused", 1, rankNewcomer, false, charge, algorithm.Outcome{After: 1}, rankActive},
 		{"refused by a full one", 1, rankActive, false, charge, algorithm.Outcome{Over: true, After: 1}, rankRefusing},
 		{"refused, and counted", 1, rankNewcomer, false, charge, algorithm.Outcome{Over: true, After: 2}, rankRefusing},
-		{"refused for its size by one with room", 100, rankNewcomer, false, charge, algorithm.Outcome{Over: true, After: 1}, rankNewcomer},
-		{"refused by the interval", 100, rankActive, false, charge, algorithm.Outcome{Over: true, WithinMinInterval: true, After: 1}, rankRefusing},
+		{
+			"refused for its size by one with room", 100, rankNewcomer, false, charge,
+			algorithm.Outcome{Over: true, After: 1},
+			rankNewcomer,
+		},
+		{
+			"refused by the interval", 100, rankActive, false, charge,
+			algorithm.Outcome{Over: true, WithinMinInterval: true, After: 1},
+			rankRefusing,
+		},
 		{"passes again", 1, rankRefusing, true, charge, algorithm.Outcome{After: 1}, rankActive},
 		{"a refund makes room", 10, rankRefusing, false, refund, algorithm.Outcome{After: 9}, rankActive},
 		{"a refund makes no room", 10, rankRefusing, false, refund, algorithm.Outcome{After: 12}, rankRefusing},
 		{"forced beyond", 10, rankRefusing, false, force, algorithm.Outcome{After: 20}, rankRefusing},
-		{"a limit of 0 needs no counter", 0, rankRefusing, true, charge, algorithm.Outcome{Over: true, After: 3}, rankNewcomer},
+		{
+			"a limit of 0 needs no counter", 0, rankRefusing, true, charge,
+			algorithm.Outcome{Over: true, After: 3},
+			rankNewcomer,
+		},
 	} {
 		h := &backend.Hit{Limit: &algorithm.Limit{Max: tt.max, Period: time.Hour}, Op: tt.op}
 		if got := rankAfter(h, &tt.v, tt.before, tt.again); got != tt.want {
@@ -205,7 +217,10 @@ func TestEvictionDoesNotAllocate(t *testing.T) {
 	s := open(t, 1<<20)
 	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
 	var k [8]byte
-	b := backend.Batch{Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
+	b := backend.Batch{
+		Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1),
+		Now: epoch,
+	}
 	n := uint64(0)
 	hitNew := func() {
 		for range 1000 {

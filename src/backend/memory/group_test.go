@@ -41,7 +41,10 @@ func TestGroupsOnFewCounters(t *testing.T) {
 					if passes {
 						want = uint64((hits - k + counters - 1) / counters)
 					}
-					if v := send(t, s, epoch, backend.Hit{Key: fmt.Append(nil, k), Limit: limit, Op: algorithm.Look}); v.Before != want {
+					if v := send(t, s, epoch, backend.Hit{
+						Key: fmt.Append(nil, k), Limit: limit,
+						Op: algorithm.Look,
+					}); v.Before != want {
 						t.Errorf("counter %d has %d, want %d", k, v.Before, want)
 					}
 				}

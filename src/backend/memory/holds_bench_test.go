@@ -12,10 +12,11 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// BenchmarkHolds compares, in one interleaved run, calls on counters with holds with plain charges: of as many counters, and of counters
-// that take as much memory. Each counter has 8 open holds and remembers 50 that are done. The figures are medians: the CPU time of a
-// plain charge, the ratios of each call to one on counters of as much memory, and their mean as a ratio to one on as many counters.
-// Run it with -benchtime 1x. Only the ratios mean anything on a shared machine.
+// BenchmarkHolds compares, in one interleaved run, calls on counters with holds with plain charges: of as many
+// counters, and of counters that take as much memory. Each counter has 8 open holds and remembers 50 that are done. The
+// figures are medians: the CPU time of a plain charge, the ratios of each call to one on counters of as much memory,
+// and their mean as a ratio to one on as many counters. Run it with -benchtime 1x. Only the ratios mean anything on a
+// shared machine.
 func BenchmarkHolds(b *testing.B) {
 	plain := algorithm.Limit{Kind: algorithm.GCRA, Max: 1 << 29, Burst: 1 << 29, Period: time.Second}
 	held := plain
@@ -66,8 +67,8 @@ func compareHolds(b *testing.B, with, asMany, asLarge *holdLoad) {
 	b.ReportMetric(float64(with.store.Bytes())/float64(58*with.keys), "B/hold")
 }
 
-// holdLoad sends calls to all counters of a store in turn. With holds, the calls of a round take one, repeat that, send closing for an
-// earlier one, or repeat that, in turn.
+// holdLoad sends calls to all counters of a store in turn. With holds, the calls of a round take one, repeat that, send
+// closing for an earlier one, or repeat that, in turn.
 type holdLoad struct {
 	limit   *algorithm.Limit
 	closing algorithm.Op
@@ -83,7 +84,10 @@ type holdLoad struct {
 // open opens the store, and sends so many calls to each counter.
 func (l *holdLoad) open(b *testing.B, calls uint64) {
 	l.store = openWith(b, Config{MaxBytes: 1 << 30})
-	l.batch = backend.Batch{Hits: []backend.Hit{{Key: l.key[:], Limit: l.limit, Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
+	l.batch = backend.Batch{
+		Hits:     []backend.Hit{{Key: l.key[:], Limit: l.limit, Amount: 1}},
+		Verdicts: make([]backend.Verdict, 1), Now: epoch,
+	}
 	for range calls * l.keys {
 		l.send(b)
 	}

@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Many callers reserve and settle at once, a part of them in groups. What is settled and what is open never exceed the limit by more than
-// what settlements exceed their reservations. Settlements that use less make room for others.
+// Many callers reserve and settle at once, a part of them in groups. What is settled and what is open never exceed the
+// limit by more than what settlements exceed their reservations. Settlements that use less make room for others.
 func TestConcurrentSettlements(t *testing.T) {
 	const most, callers, callsOfEach = 1000, 8, 500
 	limit := &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: most, Period: 24 * time.Hour, Hold: time.Hour}
@@ -22,7 +22,10 @@ func TestConcurrentSettlements(t *testing.T) {
 	for c := range callers {
 		wg.Go(func() {
 			for i := range callsOfEach {
-				h := backend.Hit{Key: []byte("k"), Limit: limit, Amount: uint64(1 + i%7), HoldID: backend.NewHoldID(fmt.Append(nil, c, "-", i)), Atomic: i%3 == 0}
+				h := backend.Hit{
+					Key: []byte("k"), Limit: limit, Amount: uint64(1 + i%7),
+					HoldID: backend.NewHoldID(fmt.Append(nil, c, "-", i)), Atomic: i%3 == 0,
+				}
 				v := send(t, s, epoch, h)
 				if v.After > most+excess.Load()+callers*7 || !v.Over && v.After > max(most, v.Before) {
 					t.Errorf("%+v, with an excess of %d", v, excess.Load())
@@ -51,7 +54,10 @@ func TestManyHoldsAreDropped(t *testing.T) {
 	hit(s, 1, limit, epoch)
 	most := uint64(0)
 	for i := range 50_000 {
-		v := send(t, s, epoch, backend.Hit{Key: []byte("k"), Limit: limit, Amount: 1, HoldID: backend.NewHoldID(fmt.Append(nil, i))})
+		v := send(t, s, epoch, backend.Hit{
+			Key: []byte("k"), Limit: limit, Amount: 1,
+			HoldID: backend.NewHoldID(fmt.Append(nil, i)),
+		})
 		if v.After < most {
 			break
 		}

@@ -48,7 +48,10 @@ func TestStatesKeepTheirValues(t *testing.T) {
 				for range 20_000 {
 					now = now.Add(time.Duration(rnd.Int64N(max(int64(min(period, time.Hour))/10_000, 2))))
 					k := rnd.IntN(keys)
-					h := backend.Hit{Key: fmt.Append(nil, k), Limit: limits[rnd.IntN(len(limits))], Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (16 + rnd.IntN(48))}
+					h := backend.Hit{
+						Key: fmt.Append(nil, k), Limit: limits[rnd.IntN(len(limits))], Op: algorithm.Op(rnd.IntN(4)),
+						Amount: rnd.Uint64() >> (16 + rnd.IntN(48)),
+					}
 					if kind == algorithm.GCRA {
 						h.Limit = limits[k%len(limits)] // with the interval, or without
 					}
@@ -87,7 +90,8 @@ func TestNoCounterIsThereTwice(t *testing.T) {
 		}
 		for k := range keys {
 			v := hit(k, algorithm.Look, 0, time.Second)
-			if want := uint64(4); v.Before != want && limit.Kind != algorithm.GCRA || limit.Kind == algorithm.GCRA && v.Before != 10 {
+			if want := uint64(4); v.Before != want && limit.Kind != algorithm.GCRA ||
+				limit.Kind == algorithm.GCRA && v.Before != 10 {
 				t.Fatalf("%v, key %d: %+v", limit.Kind, k, v)
 			}
 		}
@@ -261,7 +265,8 @@ func TestCrowd(t *testing.T) {
 				for range b.Verdicts {
 					b.Hits = append(b.Hits, backend.Hit{
 						Key: binary.BigEndian.AppendUint64(nil, rnd.Uint64N(20_000)>>rnd.IntN(15)), Limit: limits[rnd.IntN(len(limits))],
-						Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)), Atomic: rnd.IntN(2) == 0,
+						Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)),
+						Atomic: rnd.IntN(2) == 0,
 					})
 					if h := &b.Hits[len(b.Hits)-1]; h.Limit.Hold > 0 {
 						h.HoldID[0] = byte(rnd.IntN(200))

@@ -63,7 +63,8 @@ func found(tb testing.TB, s *Store, dryRun bool, prefixes ...string) (names []st
 }
 
 func TestSuiteWithNames(t *testing.T) {
-	backendtest.Suite{Brief: true}.Run(t, func(t *testing.T) backend.Backend { return openWith(t, Config{KeepNames: true}) })
+	backendtest.Suite{Brief: true}.Run(t,
+		func(t *testing.T) backend.Backend { return openWith(t, Config{KeepNames: true}) })
 }
 
 // Counters are found and reset by the start of their keys, whatever their kind.
@@ -110,7 +111,8 @@ func TestResetPrefixesRefuses(t *testing.T) {
 		t.Errorf("%q", names)
 	}
 	prefixes[0].Text = []byte(long)
-	if err := s.ResetPrefixes(t.Context(), prefixes, true, nil); err == nil || !strings.Contains(err.Error(), "has 256 bytes") {
+	if err := s.ResetPrefixes(t.Context(), prefixes, true, nil); err == nil ||
+		!strings.Contains(err.Error(), "has 256 bytes") {
 		t.Errorf("a long prefix: %v", err)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
@@ -184,7 +186,10 @@ func TestEvictionWithNamesDoesNotAllocate(t *testing.T) {
 	s := openWith(t, Config{MaxBytes: 1 << 20, KeepNames: true})
 	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
 	var k [40]byte
-	b := backend.Batch{Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
+	b := backend.Batch{
+		Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1),
+		Now: epoch,
+	}
 	n := uint64(0)
 	hitNew := func() {
 		for range 1000 {
@@ -203,7 +208,8 @@ func TestEvictionWithNamesDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Many callers, kinds, groups, resets and snapshots at a cap that is far too small: the books balance in the end (see audit).
+// Many callers, kinds, groups, resets and snapshots at a cap that is far too small: the books balance in the end (see
+// audit).
 func TestCrowdWithNames(t *testing.T) {
 	s := openWith(t, Config{MaxBytes: 4 * MinBytes, KeepNames: true})
 	var wg sync.WaitGroup
@@ -255,7 +261,8 @@ func TestNamesInSnapshots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := unnamed.ReadSnapshot(bytes.NewReader(snapshotOf(t, without, epoch)), epoch); err != nil || st.Counters != 1000 {
+	if st, err := unnamed.ReadSnapshot(bytes.NewReader(snapshotOf(t, without, epoch)), epoch); err != nil ||
+		st.Counters != 1000 {
 		t.Errorf("%+v, %v", st, err)
 	}
 	hit(unnamed, 5000, snapshotLimits[0], epoch)
@@ -271,7 +278,10 @@ func BenchmarkNewCounters(b *testing.B) {
 			s := openWith(b, Config{MaxBytes: 16 << 20, KeepNames: keepNames})
 			limit := &algorithm.Limit{Max: 100, Period: 24 * time.Hour}
 			key := []byte("bench_user_________")
-			batch := backend.Batch{Now: epoch, Hits: []backend.Hit{{Key: key, Limit: limit, Amount: 1}}, Verdicts: make([]backend.Verdict, 1)}
+			batch := backend.Batch{
+				Now: epoch, Hits: []backend.Hit{{Key: key, Limit: limit, Amount: 1}},
+				Verdicts: make([]backend.Verdict, 1),
+			}
 			b.ReportAllocs()
 			for n := uint64(0); b.Loop(); n++ {
 				binary.BigEndian.PutUint64(key[11:], n)

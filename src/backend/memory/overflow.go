@@ -56,7 +56,8 @@ func (a *arena[T]) sizeBytes() int64 {
 }
 
 func (o *overflowStates) sizeBytes() int64 {
-	return int64(unsafe.Sizeof(*o)) + o.logBytes + o.heldBytes + o.wideStates.sizeBytes() + o.logs.sizeBytes() + o.heldStates.sizeBytes()
+	return int64(unsafe.Sizeof(*o)) + o.logBytes + o.heldBytes +
+		o.wideStates.sizeBytes() + o.logs.sizeBytes() + o.heldStates.sizeBytes()
 }
 
 // ensureOverflow returns sh.overflow, which it creates if there is none.

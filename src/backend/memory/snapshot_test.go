@@ -65,7 +65,8 @@ func randomBatch(rnd *rand.Rand, at time.Time) *backend.Batch {
 	for range b.Verdicts {
 		b.Hits = append(b.Hits, backend.Hit{
 			Key: fmt.Append(nil, "user_", rnd.IntN(300)), Limit: snapshotLimits[rnd.IntN(len(snapshotLimits))],
-			Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)), Atomic: rnd.IntN(3) == 0,
+			Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)),
+			Atomic: rnd.IntN(3) == 0,
 		})
 		if h := &b.Hits[len(b.Hits)-1]; h.Limit.Hold > 0 {
 			h.Amount, h.HoldID[0] = h.Amount%8, byte(rnd.IntN(20))
@@ -157,7 +158,10 @@ func TestSnapshotThatIsTooLarge(t *testing.T) {
 		hit(s, k, limit, epoch.Add(time.Hour))
 	}
 	for k := range uint64(20) { // logs, of half a MB together
-		b := backend.Batch{Hits: []backend.Hit{{Key: fmt.Append(nil, k), Limit: sliding, Amount: 1}}, Verdicts: make([]backend.Verdict, 1)}
+		b := backend.Batch{
+			Hits:     []backend.Hit{{Key: fmt.Append(nil, k), Limit: sliding, Amount: 1}},
+			Verdicts: make([]backend.Verdict, 1),
+		}
 		for i := range 1000 {
 			b.Now = epoch.Add(time.Hour + time.Duration(i)*time.Microsecond)
 			if err := s.Take(t.Context(), &b); err != nil {
@@ -168,7 +172,8 @@ func TestSnapshotThatIsTooLarge(t *testing.T) {
 	const maxBytes = 2 << 20
 	at := epoch.Add(time.Hour + time.Second)
 	small, st := restored(t, maxBytes, snapshotOf(t, s, at), at)
-	if n := small.Stats(); st.Evicted == 0 || st.Counters < 5000 || n.Bytes > maxBytes || n.EvictedKeys != st.Evicted || st.Counters+st.Evicted != 200_520 {
+	if n := small.Stats(); st.Evicted == 0 || st.Counters < 5000 || n.Bytes > maxBytes || n.EvictedKeys != st.Evicted ||
+		st.Counters+st.Evicted != 200_520 {
 		t.Errorf("%+v, %+v", st, n)
 	}
 	for k := range uint64(refusedCallers) {
@@ -190,7 +195,8 @@ func TestSnapshotWithAGiantLog(t *testing.T) {
 	if large, st := restored(t, 0, snapshot, at); st.Counters != 1 || hit(large, 1, giant, at).Before != 100_000 {
 		t.Errorf("%+v", st)
 	}
-	if small, st := restored(t, 1<<20, snapshot, at); st.Counters != 0 || st.Evicted != 1 || hit(small, 1, giant, at).Before != 0 {
+	if small, st := restored(t, 1<<20, snapshot, at); st.Counters != 0 || st.Evicted != 1 ||
+		hit(small, 1, giant, at).Before != 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -330,8 +336,8 @@ func TestSnapshotToAFullDisk(t *testing.T) {
 	}
 }
 
-// FuzzReadSnapshot reads anything, as a file and as the stream in a file. No input may panic, hang, or take much more memory than its
-// size.
+// FuzzReadSnapshot reads anything, as a file and as the stream in a file. No input may panic, hang, or take much more
+// memory than its size.
 func FuzzReadSnapshot(f *testing.F) {
 	s := open(f, MinBytes)
 	for k := range uint64(2 * len(snapshotLimits)) {
@@ -355,7 +361,8 @@ func FuzzReadSnapshot(f *testing.F) {
 		into := open(t, MinBytes)
 		st, err := into.ReadSnapshot(bytes.NewReader(data), epoch)
 		n := into.Stats()
-		if err != nil && n != (Stats{}) || n.Bytes > MinBytes || st.Counters+st.Expired+st.Evicted > int64(len(data)/slotBytes) {
+		if err != nil && n != (Stats{}) || n.Bytes > MinBytes ||
+			st.Counters+st.Expired+st.Evicted > int64(len(data)/slotBytes) {
 			t.Errorf("%+v, %v, %+v", st, err, n)
 		}
 		if cap(snapshotOf(t, into, epoch)) > 4*len(data)+maxChunkBytes {
@@ -371,8 +378,10 @@ func TestChunksThatAreMissing(t *testing.T) {
 		hit(s, k, snapshotLimits[5], epoch)
 	}
 	good := snapshotOf(t, s, epoch)
-	missing := append(append([]byte(nil), good[:snapshotStartBytes+maxChunkBytes]...), good[snapshotStartBytes+2*maxChunkBytes:]...)
-	if _, err := open(t, 0).ReadSnapshot(bytes.NewReader(missing), epoch); err == nil || !strings.Contains(err.Error(), "checksum") {
+	missing := append(append([]byte(nil), good[:snapshotStartBytes+maxChunkBytes]...),
+		good[snapshotStartBytes+2*maxChunkBytes:]...)
+	if _, err := open(t, 0).ReadSnapshot(bytes.NewReader(missing), epoch); err == nil ||
+		!strings.Contains(err.Error(), "checksum") {
 		t.Error(err)
 	}
 	if crc32.Checksum([]byte("123456789"), castagnoli) != 0xe3069283 {
@@ -412,7 +421,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	})
 }
 
-// A snapshot of version 1, which another build wrote for 32 callers with 3 hits each, is read with all names. Its ids have one more bit.
+// A snapshot of version 1, which another build wrote for 32 callers with 3 hits each, is read with all names. Its ids
+// have one more bit.
 func TestSnapshotOfVersion1(t *testing.T) {
 	encoded, err := os.ReadFile("testdata/snapshot-v1.base64")
 	if err != nil {

@@ -77,7 +77,8 @@ func audit(tb testing.TB, s *Store) {
 			tb.Errorf("shard %d: states with holds refer to %d bytes, %d are counted", i, held, b.heldBytes)
 		}
 		if hits*16 != b.logBytes || b.sizeBytes() != b.budgetedBytes {
-			tb.Errorf("shard %d: logs of %d bytes, %d are counted; %d in all, %d are counted", i, hits*16, b.logBytes, b.sizeBytes(), b.budgetedBytes)
+			tb.Errorf("shard %d: logs of %d bytes, %d are counted; %d in all, %d are counted", i, hits*16, b.logBytes,
+				b.sizeBytes(), b.budgetedBytes)
 		}
 		for _, gap := range b.wideStates.freeIndexes {
 			used[[2]uint64{wideForm, uint64(gap)}] = true
@@ -94,7 +95,8 @@ func audit(tb testing.TB, s *Store) {
 		canary += b.sizeBytes()
 	}
 	if got := s.budget.usedBytes.Load(); got != total+canary || s.budget.overflowBytes.Load() != canary {
-		tb.Errorf("%d bytes, %d in overflows; counted are %d and %d", total+canary, canary, got, s.budget.overflowBytes.Load())
+		tb.Errorf("%d bytes, %d in overflows; counted are %d and %d", total+canary, canary, got,
+			s.budget.overflowBytes.Load())
 	}
 }
 

@@ -475,10 +475,11 @@ func TestServerName(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := make(chan string, 16)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		names <- hello.ServerName
-		return &pair, nil
-	}})
+	l, err := tls.Listen("tcp", "127.0.0.1:0",
+		&tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			names <- hello.ServerName
+			return &pair, nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -557,7 +558,8 @@ func TestCauses(t *testing.T) {
 		{Error("NOPERM no"), "auth"},
 		{Error("READONLY no"), "read_only"},
 		{Error("LOADING wait"), "loading"},
-		{Error("ERR Error running script (call to f_f742): @user_script:5: @user_script: 5: -READONLY You can't write against a read only replica."), "read_only"},
+		{Error("ERR Error running script (call to f_f742): @user_script:5: @user_script: 5: -READONLY You can't write " +
+			"against a read only replica."), "read_only"},
 		{Error("ERR Error running script (call to f_f742): @user_script:5: -OOM no"), "memory"},
 		{Error("ERR Error running script (call to f_f742): @user_script:5: WRONGTYPE no"), "reply"},
 		{Error("OOM command not allowed when used memory > 'maxmemory'. script: f742, on @user_script:34."), "memory"},

@@ -116,7 +116,8 @@ func TestArchitecture(t *testing.T) {
 			if strings.HasPrefix(name, "ratelimit/testbed/") && !strings.HasPrefix(pkg, "testbed/") {
 				t.Errorf("%s imports %s, which is for tests", pkg, name)
 			}
-			if room, _, _ := strings.Cut(pkg, "/"); strings.HasPrefix(name, "ratelimit/src/tools/") && room != "tools" && room != "cmd" {
+			room, _, _ := strings.Cut(pkg, "/")
+			if strings.HasPrefix(name, "ratelimit/src/tools/") && room != "tools" && room != "cmd" {
 				t.Errorf("%s serves requests and imports %s, which runs offline", pkg, name)
 			}
 			ours, ok := strings.CutPrefix(name, "ratelimit/src/")
@@ -178,8 +179,8 @@ func namesByPackage(t *testing.T) map[string]map[string]bool {
 	return found
 }
 
-// TestArchitectureDistance counts the packages that name a feature and are not its rooms: by an import, or by an identifier with one of
-// the feature's words. docs/architecture.md has the ceilings, which only fall.
+// TestArchitectureDistance counts the packages that name a feature and are not its rooms: by an import, or by an
+// identifier with one of the feature's words. docs/architecture.md has the ceilings, which only fall.
 func TestArchitectureDistance(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(projectRoot, "docs", "architecture.md"))
 	if err != nil {
@@ -202,7 +203,9 @@ func TestArchitectureDistance(t *testing.T) {
 			}
 			for name := range list {
 				ours, isImport := strings.CutPrefix(name, "ratelimit/src/")
-				if isImport && isIn(ours, rooms) || !strings.Contains(name, "/") && slices.ContainsFunc(terms, func(term string) bool { return strings.Contains(name, term) }) {
+				isTerm := !strings.Contains(name, "/") &&
+					slices.ContainsFunc(terms, func(term string) bool { return strings.Contains(name, term) })
+				if isImport && isIn(ours, rooms) || isTerm {
 					naming = append(naming, pkg)
 					break
 				}

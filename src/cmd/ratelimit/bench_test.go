@@ -42,14 +42,18 @@ descriptors:
 		t.Error(out)
 	}
 	code, out, errOut = call(t, append(args, "--rate", "20000")...)
-	if code != command.ExitOK || errOut != "" || !strings.Contains(out, "overlimit, 2 x 32 calls in flight, 20000 calls due a second\n") || !regexp.MustCompile(`\n +0 +500 +0\n`).MatchString(out) {
+	if code != command.ExitOK || errOut != "" ||
+		!strings.Contains(out, "overlimit, 2 x 32 calls in flight, 20000 calls due a second\n") ||
+		!regexp.MustCompile(`\n +0 +500 +0\n`).MatchString(out) {
 		t.Errorf("exit %d: %s%s", code, out, errOut)
 	}
 	file := filepath.Join(t.TempDir(), "requests.jsonl")
-	if err := os.WriteFile(file, []byte(`{"domain":"none","descriptors":[{"entries":[{"key":"k"}]}]}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"domain":"none","descriptors":[{"entries":[{"key":"k"}]}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--duration", "20ms", "--address", s.address("grpc")); code != command.ExitOK || !strings.Contains(out, file+", 2 x 32") {
+	if code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--duration", "20ms", "--address",
+		s.address("grpc")); code != command.ExitOK || !strings.Contains(out, file+", 2 x 32") {
 		t.Errorf("exit %d: %s%s", code, out, errOut)
 	}
 }
@@ -63,8 +67,10 @@ func TestBenchWithoutAnswers(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--requests", "10", "--warmup", "0s", "--address", s.address("grpc"))
-	if code != command.ExitError || !strings.Contains(out, "error INVALID_ARGUMENT") || !strings.Contains(errOut, "every call failed, the first with INVALID_ARGUMENT") {
+	code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--requests", "10", "--warmup", "0s",
+		"--address", s.address("grpc"))
+	if code != command.ExitError || !strings.Contains(out, "error INVALID_ARGUMENT") ||
+		!strings.Contains(errOut, "every call failed, the first with INVALID_ARGUMENT") {
 		t.Errorf("exit %d: %s%s", code, out, errOut)
 	}
 }
@@ -78,7 +84,10 @@ func TestBenchErrors(t *testing.T) {
 		{"--rate NaN", "bench: rate NaN: must be above 0", command.ExitInput},
 		{"--requests 0", "bench: --requests 0: must be above 0", command.ExitInput},
 		{"--workload cold", "bench: --workload cold: write uniform, hot,", command.ExitInput},
-		{"--workload hot --requests-file x", "bench: --workload and --requests-file both say what to send", command.ExitInput},
+		{
+			"--workload hot --requests-file x", "bench: --workload and --requests-file both say what to send",
+			command.ExitInput,
+		},
 		{"--requests-file=", "bench: --requests-file: the name is empty", command.ExitInput},
 		{"--pid x", "bench: --pid x: write N or NAME=N", command.ExitInput},
 		{"--pid a=", "bench: --pid a=: write N or NAME=N", command.ExitInput},
@@ -107,7 +116,8 @@ func TestBenchNull(t *testing.T) {
 		}
 		return nil
 	})
-	code, text, problem := call(t, "ratelimit", "bench", "--requests", "100", "--warmup", "0s", "--address", line.FindStringSubmatch(null.out.String())[1])
+	code, text, problem := call(t, "ratelimit", "bench", "--requests", "100", "--warmup", "0s", "--address",
+		line.FindStringSubmatch(null.out.String())[1])
 	if code != command.ExitOK || !regexp.MustCompile(`\n +100 +0 +0\n`).MatchString(text) {
 		t.Errorf("exit %d: %s%s", code, text, problem)
 	}

@@ -28,7 +28,8 @@ func holdChartFile(t *testing.T, name, want string) {
 func TestDocumentsInTheChart(t *testing.T) {
 	holdChartFile(t, "alerts.yaml", document(t, "examples/monitoring/alerts.yaml"))
 	holdChartFile(t, "dashboard.json", document(t, "examples/monitoring/dashboard.json"))
-	_, rules, _ := strings.Cut(document(t, "examples/kubernetes/rules/api.yaml"), "\n") // Its first line is for readers of kustomize's files.
+	// Its first line is for readers of kustomize's files.
+	_, rules, _ := strings.Cut(document(t, "examples/kubernetes/rules/api.yaml"), "\n")
 	holdChartFile(t, "api.yaml", rules)
 }
 

@@ -48,18 +48,25 @@ descriptors:
 	}{
 		{"-domain d -descriptors ip=1", 0, []string{"OK\n", "  ip=1: OK, per-ip: 2 per year, 1 remaining, resets in "}},
 		{"-domain d -descriptors ip=1 --hits 0", 0, []string{"1 remaining"}},
-		{"-domain d -descriptors ip=dGVzdA==,path=/items?page=2 -descriptors ip=a=b", 0, []string{"  ip=dGVzdA==,path=/items?page=2: OK", "  ip=a=b: OK, per-ip: 2 per year, 1 remaining"}},
+		{
+			"-domain d -descriptors ip=dGVzdA==,path=/items?page=2 -descriptors ip=a=b", 0,
+			[]string{"  ip=dGVzdA==,path=/items?page=2: OK", "  ip=a=b: OK, per-ip: 2 per year, 1 remaining"},
+		},
 		{"--domain d --descriptors ip=1 --repeat 2", 3, []string{"0 remaining", "OVER_LIMIT"}},
 		{"-domain d -descriptors ip=1 --refund --hits 2", 0, []string{"OK\n", "1 remaining"}},
 		{
 			"-domain d -descriptors ip=1 -descriptors pay=x,y=z -descriptors staff= -descriptors pay=x", 0,
-			[]string{"ip=1: OK", "pay=x,y=z: OK, no limit applies", "staff=: OK, unlimited", "pay=x: OK, 2 per 3 years, 1 remaining"},
+			[]string{
+				"ip=1: OK", "pay=x,y=z: OK, no limit applies", "staff=: OK, unlimited",
+				"pay=x: OK, 2 per 3 years, 1 remaining",
+			},
 		},
 		{"-domain d -descriptors staff=a -json", 0, []string{`"overallCode"`, `4294967295`}},
 		{"-domain other -descriptors ip=1", 0, []string{"no limit applies"}},
 	}
 	for _, st := range steps {
-		code, out, errOut := call(t, append([]string{"ratelimit", "client", "--address", address}, strings.Fields(st.args)...)...)
+		code, out, errOut := call(t, append([]string{"ratelimit", "client", "--address", address},
+			strings.Fields(st.args)...)...)
 		if code != st.code {
 			t.Errorf("%s: exit %d, want %d\n%s%s", st.args, code, st.code, out, errOut)
 		}
@@ -102,12 +109,30 @@ Flag: --oltp-protocol=""
 		args, flags, answer string
 		code                int
 	}{
-		{"-dial_string=" + address + " -domain d -descriptors ip=1,x=y", flags("[ <key=ip, value=1>  <key=x, value=y> ] ", address, "d"), "overall_code:OK", 0},
-		{"-dial_string " + address + " --domain=d --descriptors ip=2 -descriptors ip=2", flags("[ <key=ip, value=2> ] [ <key=ip, value=2> ] ", address, "d"), "overall_code:OVER_LIMIT", 0},
-		{"-dial_string " + address + " -domain d -descriptors ip=a==,x=/?p=2", flags("[ <key=ip, value=a==>  <key=x, value=/?p=2> ] ", address, "d"), "overall_code:OK", 0},
-		{"-dial_string " + address + " -domain d -descriptors ip=2", flags("[ <key=ip, value=2> ] ", address, "d"), "overall_code:OVER_LIMIT", 0},
-		{"-dial_string " + address + " -domain d", flags("", address, "d"), "request error: rpc error: code = InvalidArgument desc = ", 1},
-		{"-dial_string 127.0.0.1:1 -domain d -descriptors a=b", flags("[ <key=a, value=b> ] ", "127.0.0.1:1", "d"), "request error: rpc error: code = Unavailable desc = ", 1},
+		{
+			"-dial_string=" + address + " -domain d -descriptors ip=1,x=y",
+			flags("[ <key=ip, value=1>  <key=x, value=y> ] ", address, "d"), "overall_code:OK", 0,
+		},
+		{
+			"-dial_string " + address + " --domain=d --descriptors ip=2 -descriptors ip=2",
+			flags("[ <key=ip, value=2> ] [ <key=ip, value=2> ] ", address, "d"), "overall_code:OVER_LIMIT", 0,
+		},
+		{
+			"-dial_string " + address + " -domain d -descriptors ip=a==,x=/?p=2",
+			flags("[ <key=ip, value=a==>  <key=x, value=/?p=2> ] ", address, "d"), "overall_code:OK", 0,
+		},
+		{
+			"-dial_string " + address + " -domain d -descriptors ip=2", flags("[ <key=ip, value=2> ] ", address, "d"),
+			"overall_code:OVER_LIMIT", 0,
+		},
+		{
+			"-dial_string " + address + " -domain d", flags("", address, "d"),
+			"request error: rpc error: code = InvalidArgument desc = ", 1,
+		},
+		{
+			"-dial_string 127.0.0.1:1 -domain d -descriptors a=b", flags("[ <key=a, value=b> ] ", "127.0.0.1:1", "d"),
+			"request error: rpc error: code = Unavailable desc = ", 1,
+		},
 	} {
 		code, out, errOut := call(t, append([]string{"/bin/ratelimit_client"}, strings.Fields(tt.args)...)...)
 		got, ok := strings.CutPrefix(out, tt.flags)
@@ -124,7 +149,8 @@ Flag: --oltp-protocol=""
 		{"-nothing", "flag provided but not defined: -nothing"},
 	} {
 		code, out, errOut := call(t, append([]string{"ratelimit_client"}, strings.Fields(tt.args)...)...)
-		if code != command.ExitInput || out != "" || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "-dial_string") {
+		if code != command.ExitInput || out != "" || !strings.Contains(errOut, tt.want) ||
+			!strings.Contains(errOut, "-dial_string") {
 			t.Errorf("%s: exit %d, %s%s\nwant %s and the flags", tt.args, code, out, errOut, tt.want)
 		}
 	}
@@ -143,7 +169,8 @@ schema:
 `, "RESPONSE_DYNAMIC_METADATA=true")
 	s.until("ready", s.healthy)
 	for _, want := range []string{"[0,1,0,-1,3600000]\n", "[1,1,0,3600000,3600000]\n"} {
-		_, out, errOut := call(t, "ratelimit", "client", "--address", s.address("grpc"), "-domain", "rules", "-path", "user/alex/trade")
+		_, out, errOut := call(t, "ratelimit", "client", "--address", s.address("grpc"), "-domain", "rules", "-path",
+			"user/alex/trade")
 		if !strings.HasSuffix(out, "reset after]: "+want) {
 			t.Errorf("got\n%s%swant %s", out, errOut, want)
 		}
@@ -173,7 +200,10 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	}
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: der}} {
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: cert},
+		keyFile:  {Type: "PRIVATE KEY", Bytes: der},
+	} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +227,10 @@ func TestClientTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert})))
+	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{cert},
+		ClientAuth:   tls.RequireAnyClientCert,
+	})))
 	pb.RegisterRateLimitServiceServer(srv, tlsServer{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -211,15 +244,25 @@ func TestClientTLS(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	args := []string{"ratelimit", "client", "--address", l.Addr().String(), "-domain", "d", "-descriptors", "a=1", "--tls", "--tls-ca", certFile}
-	if code, out, errOut := call(t, append(args, "--tls-cert", certFile, "--tls-key", keyFile)...); code != command.ExitOK || !strings.HasPrefix(out, "OK") {
+	args := []string{
+		"ratelimit", "client", "--address", l.Addr().String(), "-domain", "d", "-descriptors", "a=1", "--tls",
+		"--tls-ca", certFile,
+	}
+	if code, out, errOut := call(t,
+		append(args, "--tls-cert", certFile, "--tls-key", keyFile)...); code != command.ExitOK ||
+		!strings.HasPrefix(out, "OK") {
 		t.Errorf("with a certificate: exit %d, %s%s", code, out, errOut)
 	}
 	if code, _, _ := call(t, args...); code != command.ExitError {
 		t.Errorf("without one: exit %d", code)
 	}
-	args = []string{"ratelimit", "bench", "--requests", "20", "--warmup", "0s", "--tls", "--tls-ca", certFile, "--address", l.Addr().String()}
-	if code, out, errOut := call(t, append(args, "--tls-cert", certFile, "--tls-key", keyFile)...); code != command.ExitOK || !strings.Contains(out, "OK") {
+	args = []string{
+		"ratelimit", "bench", "--requests", "20", "--warmup", "0s", "--tls", "--tls-ca", certFile, "--address",
+		l.Addr().String(),
+	}
+	if code, out, errOut := call(t,
+		append(args, "--tls-cert", certFile, "--tls-key", keyFile)...); code != command.ExitOK ||
+		!strings.Contains(out, "OK") {
 		t.Errorf("bench with a certificate: exit %d, %s%s", code, out, errOut)
 	}
 	if code, _, _ := call(t, args...); code != command.ExitError {
@@ -234,11 +277,17 @@ func TestClientErrors(t *testing.T) {
 	}{
 		{"", "client: name a domain with -domain", command.ExitInput},
 		{"-domain d", "client: name at least one descriptor with -descriptors key=value", command.ExitInput},
-		{"-domain d -descriptors ip", `client: -descriptors ip: write key=value, separated by commas; "ip" is not that`, command.ExitInput},
+		{
+			"-domain d -descriptors ip", `client: -descriptors ip: write key=value, separated by commas; "ip" is not that`,
+			command.ExitInput,
+		},
 		{"-domain d -descriptors a=1,b=2=3,c", `"c" is not that`, command.ExitInput},
 		{"-domain d -descriptors a=1 --repeat 0", "client: --repeat 0: write 1 or more", command.ExitInput},
 		{"-domain d -descriptors a=1 --tls --tls-ca /none", "client: --tls-ca: open /none", command.ExitInput},
-		{"-domain d -descriptors a=1 --tls --tls-cert /none", "client: --tls-cert and --tls-key: open /none", command.ExitInput},
+		{
+			"-domain d -descriptors a=1 --tls --tls-cert /none", "client: --tls-cert and --tls-key: open /none",
+			command.ExitInput,
+		},
 		{"-domain d -descriptors a=1 --address 127.0.0.1:1 --timeout 2s", "client: 127.0.0.1:1: ", command.ExitError},
 	} {
 		code, out, errOut := call(t, append([]string{"ratelimit", "client"}, strings.Fields(tt.args)...)...)
@@ -248,7 +297,8 @@ func TestClientErrors(t *testing.T) {
 	}
 }
 
-// Each command that asks a service takes its address from --address and RATELIMIT_ADDRESS, and by the names of earlier versions.
+// Each command that asks a service takes its address from --address and RATELIMIT_ADDRESS, and by the names of earlier
+// versions.
 func TestAddress(t *testing.T) {
 	s := launch(t, oneRule)
 	s.until("ready", s.healthy)
@@ -285,7 +335,8 @@ func TestAddress(t *testing.T) {
 			t.Errorf("%s of no address: exit %d\n%s%s", tt.args, code, out, errOut)
 		}
 	}
-	if code, out, errOut := call(t, "ratelimit", "health", "--address", s.address("http")); code != command.ExitOK || out != "OK\n" {
+	if code, out, errOut := call(t, "ratelimit", "health", "--address", s.address("http")); code != command.ExitOK ||
+		out != "OK\n" {
 		t.Errorf("health: exit %d\n%s%s", code, out, errOut)
 	}
 	tls := []string{"ratelimit", "client", "--address", grpc, "-domain", "d", "-descriptors", "ip=1", "--timeout", "2s"}
@@ -293,7 +344,10 @@ func TestAddress(t *testing.T) {
 		{"--tls", "--tls-ca", "--tls-cert", "--tls-key"},
 		{"-grpc-use-tls", "-grpc-server-ca-file", "-grpc-cert-file", "-grpc-key-file"},
 	} {
-		for i, want := range []string{"handshake", "--tls-ca: open x", "--tls-cert and --tls-key: ", "--tls-cert and --tls-key: "} {
+		for i, want := range []string{
+			"handshake", "--tls-ca: open x", "--tls-cert and --tls-key: ",
+			"--tls-cert and --tls-key: ",
+		} {
 			args := append(tls, names[0])
 			if i > 0 {
 				args = append(args, names[i], "x")
@@ -353,14 +407,19 @@ func TestCheckCommand(t *testing.T) {
 	}
 	good := file("good/a.yaml", "domain: a\ndescriptors:\n  - key: x\n    shadow_mode: true\n")
 	same := file("same/a.yaml", "domain: a\n")
-	bad := file("bad/b.yaml", "domain: b\ndescriptors:\n  - kez: x\n  - key: y\n    rate_limit: {unit: day, requests_per_unit: many}\n")
+	bad := file("bad/b.yaml", "domain: b\ndescriptors:\n  - kez: x\n  - key: y\n    rate_limit: {unit: day, "+
+		"requests_per_unit: many}\n")
 	several := file("several/c.yaml", "domain: c\n---\ndomain: d\ndescriptors:\n  - kez: x\n")
 	tests := []struct {
 		args []string
 		code int
 		want []string
 	}{
-		{[]string{"check", filepath.Dir(good)}, 0, []string{"warning: " + good + ":3:5: shadow_mode has no effect", "ok: 1 file, 1 domain, 0 rules, 1 warning"}},
+		{
+			[]string{"check", filepath.Dir(good)},
+			0,
+			[]string{"warning: " + good + ":3:5: shadow_mode has no effect", "ok: 1 file, 1 domain, 0 rules, 1 warning"},
+		},
 		{[]string{"check", "-config_dir", filepath.Dir(good)}, 0, []string{"ok: 1 file"}},
 		{[]string{"check", bad}, 1, []string{
 			"error: " + bad + ":3:5: unknown key \"kez\"; did you mean `key`?",
@@ -370,7 +429,11 @@ func TestCheckCommand(t *testing.T) {
 		{[]string{"check", several}, 1, []string{
 			"error: " + several + ":5:5: unknown key \"kez\"; did you mean `key`?",
 		}},
-		{[]string{"check", good, same}, 1, []string{"domain \"a\" is already defined at " + good + ":1:1", "MERGE_DOMAIN_CONFIG"}},
+		{
+			[]string{"check", good, same},
+			1,
+			[]string{"domain \"a\" is already defined at " + good + ":1:1", "MERGE_DOMAIN_CONFIG"},
+		},
 		{[]string{"check", "-merge_domain_configs", good, same}, 0, []string{"ok: 2 files, 1 domain,"}},
 		{[]string{"check", filepath.Join(dir, "none")}, 1, []string{"none"}},
 	}
@@ -408,7 +471,8 @@ func TestCheckFormats(t *testing.T) {
 		code       int
 	}{
 		{"--format github good.yaml", "::warning file=good.yaml,line=3,col=5::shadow_mode has no effect", 0},
-		{"--format github b,%:d.yaml", "::error file=b%2C%25%3Ad.yaml,line=3,col=5::unknown key \"kez\"; did you mean `key`?\n", 1},
+		{"--format github b,%:d.yaml", "::error file=b%2C%25%3Ad.yaml,line=3,col=5::unknown key \"kez\"; did you mean " +
+			"`key`?\n", 1},
 		{"--format github syntax.yaml", "::error file=syntax.yaml,line=2,col=14::not YAML: ", 1},
 		{"--format github none", "::error file=none::" + dir + "/none does not exist", 1},
 		{"--format text good.yaml", "warning: good.yaml:3:5: shadow_mode has no effect", 0},
@@ -421,7 +485,8 @@ func TestCheckFormats(t *testing.T) {
 		}
 		if strings.Contains(tt.args, "json") {
 			var one struct{ Problems []struct{ Fix string } }
-			if err := json.Unmarshal([]byte(out), &one); err != nil || len(one.Problems) != 1 || one.Problems[0].Fix == "" || errOut != "" {
+			if err := json.Unmarshal([]byte(out), &one); err != nil || len(one.Problems) != 1 || one.Problems[0].Fix == "" ||
+				errOut != "" {
 				t.Errorf("%s: %v in\n%s%s", tt.args, err, out, errOut)
 			}
 		}
@@ -431,7 +496,8 @@ func TestCheckFormats(t *testing.T) {
 func TestVersionCommand(t *testing.T) {
 	for _, arg := range []string{"version", "--version", "-version"} {
 		code, out, _ := call(t, "ratelimit", arg)
-		if code != 0 || !strings.Contains(out, " (commit ") || !strings.Contains(out, "go1.") || strings.Count(out, "\n") != 1 {
+		if code != 0 || !strings.Contains(out, " (commit ") || !strings.Contains(out, "go1.") ||
+			strings.Count(out, "\n") != 1 {
 			t.Errorf("%s: exit %d, %s", arg, code, out)
 		}
 	}
@@ -444,7 +510,10 @@ func TestHelp(t *testing.T) {
 			t.Errorf("serve --help lacks %s", v.Name)
 		}
 	}
-	for _, name := range []string{"", "serve", "divvy", "client", "check", "explain", "test", "simulate", "bench", "top", "denials", "record", "man", "version"} {
+	for _, name := range []string{
+		"", "serve", "divvy", "client", "check", "explain", "test", "simulate", "bench", "top",
+		"denials", "record", "man", "version",
+	} {
 		code, help, _ := call(t, strings.Fields("ratelimit "+name+" --help")...)
 		if code != 0 || !strings.Contains(help, "Examples:") {
 			t.Errorf("%s --help: exit %d, no examples", name, code)
@@ -476,7 +545,8 @@ func TestCompletions(t *testing.T) {
 func TestHelpTexts(t *testing.T) {
 	const name = "testdata/help.txt"
 	var all strings.Builder
-	for _, cmd := range append([]string{""}, strings.Fields("client check explain test simulate record top denials health schema bench man version")...) {
+	for _, cmd := range append([]string{""},
+		strings.Fields("client check explain test simulate record top denials health schema bench man version")...) {
 		_, help, _ := call(t, strings.Fields("ratelimit "+cmd+" --help")...)
 		fmt.Fprintf(&all, "$ ratelimit %s --help\n%s\n", cmd, help)
 	}
@@ -487,12 +557,13 @@ func TestHelpTexts(t *testing.T) {
 	}
 	want, err := os.ReadFile(name)
 	if err != nil || string(want) != all.String() {
-		t.Errorf("the help texts are not those of %s (%v); if that is meant, run `make docs`. Now they are:\n%s", name, err, all.String())
+		t.Errorf("the help texts are not those of %s (%v); if that is meant, run `make docs`. Now they are:\n%s", name, err,
+			all.String())
 	}
 }
 
-// Names of the program, a repeated name behind an entry point, and long flags with one dash choose the command. The variable LOG_LEVEL of
-// this test is wrong: its error shows that the program was about to serve.
+// Names of the program, a repeated name behind an entry point, and long flags with one dash choose the command. The
+// variable LOG_LEVEL of this test is wrong: its error shows that the program was about to serve.
 func TestArguments(t *testing.T) {
 	const serves = "LOG_LEVEL=none: write one of panic, "
 	t.Chdir(t.TempDir())
@@ -503,7 +574,8 @@ func TestArguments(t *testing.T) {
 	}{
 		{"ratelimit", serves, command.ExitError},
 		{"/bin/ratelimit", serves, command.ExitError},
-		{"ratelimit /bin/ratelimit", serves, command.ExitError}, // the command of a compose file behind the image's entry point
+		// the command of a compose file behind the image's entry point
+		{"ratelimit /bin/ratelimit", serves, command.ExitError},
 		{"/bin/ratelimit /bin/ratelimit", serves, command.ExitError},
 		{"ratelimit serve", serves, command.ExitError},
 		{"ratelimit ratelimit serve --try", serves, command.ExitError},
@@ -512,7 +584,8 @@ func TestArguments(t *testing.T) {
 		{"ratelimit client -domain d -h", "client asks a rate limit server", command.ExitOK},
 		{"/bin/ratelimit_client -domain=d", `Flag: --domain="d"`, command.ExitError},
 		{"ratelimit /usr/local/bin/ratelimit_client -domain d", `Flag: --domain="d"`, command.ExitError},
-		{"ratelimit_client /bin/ratelimit -domain d", `Flag: --domain=""`, command.ExitError}, // its flags end at the first argument, as those of envoyproxy/ratelimit's client
+		// its flags end at the first argument, as those of envoyproxy/ratelimit's client
+		{"ratelimit_client /bin/ratelimit -domain d", `Flag: --domain=""`, command.ExitError},
 		{"ratelimit_config_check -config_dir x", "/x does not exist", command.ExitError},
 		{"ratelimit /bin/ratelimit_config_check -config_dir x", "/x does not exist", command.ExitError},
 		{"ratelimit check ratelimit", "ok: 1 file", command.ExitOK}, // a directory
@@ -555,14 +628,16 @@ func TestUnknownWords(t *testing.T) {
 func TestCheckBackend(t *testing.T) {
 	t.Parallel()
 	const rules = "domain: d\ndescriptors:\n- {key: a, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}}\n"
-	const says = "d.yaml:3:36: Memcached cannot count by gcra; use fixed_window or sliding_window_counter, or another store: memory or redis"
+	const says = "d.yaml:3:36: Memcached cannot count by gcra; use fixed_window or sliding_window_counter, or another " +
+		"store: memory or redis"
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "d.yaml"), []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for backend, want := range map[string]int{"memory": 0, "redis": 0, "memcache": 1, "memcached": 1, "disk": 2} {
 		code, out, errs := call(t, "ratelimit", "check", "--backend", backend, dir)
-		if code != want || want == 1 && !strings.Contains(out, says) || backend == "disk" && !strings.Contains(errs, "write memory, redis, memcache or memcached") {
+		if code != want || want == 1 && !strings.Contains(out, says) ||
+			backend == "disk" && !strings.Contains(errs, "write memory, redis, memcache or memcached") {
 			t.Errorf("%s: status %d\n%s%s", backend, code, out, errs)
 		}
 	}

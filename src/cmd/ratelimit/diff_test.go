@@ -34,7 +34,10 @@ func TestDiffCommand(t *testing.T) {
 		{"old bad", 2, "", "error: bad/a.yaml:3:6: unknown key \"kez\"; did you mean `key`?\n"},
 		{"none new", 2, "", "error: none: "},
 		{"old new --requests bad.jsonl", 2, "", "bad.jsonl:2: the line is not JSON"},
-		{"old new --requests answer.jsonl", 2, "", `answer.jsonl:1: "answer" is "maybe"; write "OK", "OVER_LIMIT" or "ERROR", or leave it out`},
+		{
+			"old new --requests answer.jsonl", 2, "",
+			`answer.jsonl:1: "answer" is "maybe"; write "OK", "OVER_LIMIT" or "ERROR", or leave it out`,
+		},
 		{"old new --requests none.jsonl", 2, "", "diff: open none.jsonl"},
 		{"old", 2, "", "diff: accepts 2 arg(s), received 1"},
 		{"old new --format html", 2, "", "--format html: write text, markdown or json"},
@@ -43,7 +46,8 @@ func TestDiffCommand(t *testing.T) {
 		{"old new --memory-max-bytes 1", 2, "", "--memory-max-bytes 1: write 131072 or more"},
 		{"old new --what", 2, "", "diff: unknown flag: --what"},
 	} {
-		code, out, errOut := callWithInput(t, simulateLine, append([]string{"ratelimit", "diff"}, strings.Fields(tt.args)...)...)
+		code, out, errOut := callWithInput(t, simulateLine,
+			append([]string{"ratelimit", "diff"}, strings.Fields(tt.args)...)...)
 		if code != tt.code || !strings.Contains(out, tt.out) || !strings.Contains(errOut, tt.err) {
 			t.Errorf("%s: exit %d\n%s%s\nwant exit %d, %s\n%s", tt.args, code, out, errOut, tt.code, tt.out, tt.err)
 		}

@@ -10,7 +10,8 @@ import (
 
 func TestDivvyArguments(t *testing.T) {
 	for _, args := range [][]string{{}, {"a.ini", "b.ini"}} {
-		if code, _, errOut := call(t, append([]string{"ratelimit", "divvy"}, args...)...); code != command.ExitInput || !strings.Contains(errOut, "ratelimit divvy CONFIG") {
+		if code, _, errOut := call(t, append([]string{"ratelimit", "divvy"}, args...)...); code != command.ExitInput ||
+			!strings.Contains(errOut, "ratelimit divvy CONFIG") {
 			t.Errorf("%q: exit %d, %s", args, code, errOut)
 		}
 	}

@@ -52,8 +52,8 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// settingsTables are the generated tables: the page, the name in the marks around them, and the sections that the page has, separated by
-// commas. Without sections it has all variables.
+// settingsTables are the generated tables: the page, the name in the marks around them, and the sections that the page
+// has, separated by commas. Without sections it has all variables.
 var settingsTables = []struct {
 	page, name string
 	variables  func() []settings.Variable
@@ -101,14 +101,16 @@ func TestSettingsTables(t *testing.T) {
 		}
 		variables := table.variables()
 		if sections := strings.Split(table.sections, ", "); table.sections != "" {
-			variables = slices.DeleteFunc(variables, func(v settings.Variable) bool { return !slices.Contains(sections, v.Section) })
+			variables = slices.DeleteFunc(variables,
+				func(v settings.Variable) bool { return !slices.Contains(sections, v.Section) })
 		}
 		for _, v := range variables {
 			pages[table.name+" "+v.Name]++
 		}
 		want := settingsMarkdown(variables)
 		if *update {
-			if err := os.WriteFile(filepath.Join(projectRoot, table.page), []byte(before+begin+want+end+after), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(projectRoot, table.page), []byte(before+begin+want+end+after),
+				0o644); err != nil {
 				t.Fatal(err)
 			}
 			continue
@@ -185,7 +187,8 @@ func TestDocumentsRules(t *testing.T) {
 				continue
 			}
 			count++
-			set, warnings, err := filerules.Load(readWithData(t, filerules.File{Name: "limits.yaml", Data: []byte(e.text)}), compile.Options{})
+			set, warnings, err := filerules.Load(readWithData(t, filerules.File{Name: "limits.yaml", Data: []byte(e.text)}),
+				compile.Options{})
 			if err != nil || len(warnings) > 0 {
 				t.Errorf("%s: %v %v in\n%s", page, err, warnings, e.text)
 				continue
@@ -272,7 +275,8 @@ func TestDocumentsCommands(t *testing.T) {
 	}
 	t.Chdir(projectRoot)
 	for i, page := range pages {
-		for _, m := range regexp.MustCompile("(?s)```console\n\\$ (ratelimit [^\n]*)\n(.*?)```").FindAllStringSubmatch(texts[i], -1) {
+		for _, m := range regexp.MustCompile("(?s)```console\n\\$ (ratelimit [^\n]*)\n(.*?)```").FindAllStringSubmatch(
+			texts[i], -1) {
 			count++
 			if _, out, errOut := call(t, strings.Fields(m[1])...); out+errOut != m[2] {
 				t.Errorf("%s: %s prints\n%s%s", page, m[1], out, errOut)
@@ -390,9 +394,11 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 				t.Errorf("%s names `make %s`", doc, m[1])
 			}
 		}
-		for _, m := range regexp.MustCompile("`((?:src|testbed|docs|deploy|examples|integration-test|tools)/[a-zA-Z0-9_./-]+)`").FindAllStringSubmatch(data, -1) {
+		for _, m := range regexp.MustCompile(
+			"`((?:src|testbed|docs|deploy|examples|integration-test|tools)/[a-zA-Z0-9_./-]+)`").FindAllStringSubmatch(data, -1) {
 			_, err := os.Stat(filepath.Join(projectRoot, m[1]))
-			if _, room := os.Stat(filepath.Join(projectRoot, "src", m[1])); err != nil && (doc != "docs/architecture.md" || room != nil) {
+			if _, room := os.Stat(filepath.Join(projectRoot, "src", m[1])); err != nil &&
+				(doc != "docs/architecture.md" || room != nil) {
 				t.Errorf("%s names %s, which does not exist", doc, m[1])
 			}
 		}
@@ -427,7 +433,8 @@ func TestDocumentsAreShortAndListed(t *testing.T) {
 func TestDocumentsLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	count := 0
-	for _, page := range append(documents(t), "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "deploy/helm/ratelimit/README.md") {
+	for _, page := range append(documents(t), "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md",
+		"deploy/helm/ratelimit/README.md") {
 		for _, m := range link.FindAllStringSubmatch(withoutCode(document(t, page)), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
@@ -463,7 +470,8 @@ func anchors(text string) []string {
 	var list []string
 	times := make(map[string]int)
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(withoutCode(text), -1) {
-		name := strings.ReplaceAll(regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+		name := strings.ReplaceAll(regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), ""),
+			" ", "-")
 		if n := times[name]; n > 0 {
 			list = append(list, fmt.Sprintf("%s-%d", name, n))
 		} else {

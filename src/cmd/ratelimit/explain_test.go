@@ -51,31 +51,86 @@ func TestExplainFiles(t *testing.T) {
 		{
 			[]string{"--config", config, "--domain", "d", "--descriptors", "ip=1", "--descriptors", "vip=x,y=z"},
 			0,
-			[]string{"1 of 2, d: ip=1\n", "takes ip (" + config + ":4:5): key alone", "rule d.ip (", "2 per year", "per-ip", "charges 1 hit to counter d_ip_1_", "2 of 2", "no rule: the rules end at vip, entry 1 of 2"},
+			[]string{
+				"1 of 2, d: ip=1\n", "takes ip (" + config + ":4:5): key alone", "rule d.ip (", "2 per year", "per-ip",
+				"charges 1 hit to counter d_ip_1_", "2 of 2", "no rule: the rules end at vip, entry 1 of 2",
+			},
 		},
-		{[]string{"-config", filepath.Dir(config), "-domain", "d", "-descriptors", "ip=10.1", "--hits", "0"}, 0, []string{"takes ip=10.*", "shadow mode", "looks only at counter d_ip_10.1_"}},
-		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip=1", "--refund"}, 0, []string{"gives 1 hit back to counter"}},
+		{
+			[]string{"-config", filepath.Dir(config), "-domain", "d", "-descriptors", "ip=10.1", "--hits", "0"},
+			0,
+			[]string{"takes ip=10.*", "shadow mode", "looks only at counter d_ip_10.1_"},
+		},
+		{
+			[]string{"--config", config, "--domain", "d", "--descriptors", "ip=1", "--refund"},
+			0,
+			[]string{"gives 1 hit back to counter"},
+		},
 		{[]string{"--config", config, "--request", request}, 0, []string{`ip="1, 2"`, "charges 3 hits"}},
 		{[]string{"--config", config, "--request", "-"}, 0, []string{`ip="1, 2"`, "charges 3 hits"}},
-		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip=/items?page=2,key=dGVzdA=="}, 0, []string{"d: ip=/items?page=2, key=dGVzdA==\n", "the rules end at ip, entry 1 of 2"}},
-		{[]string{"--config", config, "--domain", "D", "--descriptors", "ip=1"}, 0, []string{"no rules have the domain D", "did you mean d?"}},
-		{[]string{"--config", config, "--key-format", "v2", "--domain", "d", "--descriptors", "ip=1_2"}, 0, []string{"counter d_ip_1%5F2_"}},
-		{[]string{"--config", config, "--key-format", "v3", "--domain", "d", "--descriptors", "ip=1_2"}, 2, []string{"write v1 or v2"}},
+		{
+			[]string{"--config", config, "--domain", "d", "--descriptors", "ip=/items?page=2,key=dGVzdA=="},
+			0,
+			[]string{"d: ip=/items?page=2, key=dGVzdA==\n", "the rules end at ip, entry 1 of 2"},
+		},
+		{
+			[]string{"--config", config, "--domain", "D", "--descriptors", "ip=1"},
+			0,
+			[]string{"no rules have the domain D", "did you mean d?"},
+		},
+		{
+			[]string{"--config", config, "--key-format", "v2", "--domain", "d", "--descriptors", "ip=1_2"},
+			0,
+			[]string{"counter d_ip_1%5F2_"},
+		},
+		{
+			[]string{"--config", config, "--key-format", "v3", "--domain", "d", "--descriptors", "ip=1_2"},
+			2,
+			[]string{"write v1 or v2"},
+		},
 		{nil, 2, []string{"name a domain"}},
-		{[]string{"--config", config, "--address", "localhost", "--domain", "d", "--descriptors", "ip=1"}, 2, []string{"name either rules with --config or a service with --address"}},
+		{
+			[]string{"--config", config, "--address", "localhost", "--domain", "d", "--descriptors", "ip=1"},
+			2,
+			[]string{"name either rules with --config or a service with --address"},
+		},
 		{[]string{"--config", config, "--descriptors", "ip=1"}, 2, []string{"name a domain"}},
 		{[]string{"--config", config, "--domain", "d"}, 2, []string{"name at least one descriptor"}},
 		{[]string{"--config", config, "--domain", "d", "--descriptors", "ip"}, 2, []string{`"ip" is not that`}},
-		{[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user/alex/trade"}, 0, []string{"\n  alex\n    takes * (", "charges 1 hit to counter limits_user_alex_trade_"}},
-		{[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user//trade"}, 2, []string{"-path user//trade: write words, with a slash between each two"}},
+		{
+			[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user/alex/trade"},
+			0,
+			[]string{"\n  alex\n    takes * (", "charges 1 hit to counter limits_user_alex_trade_"},
+		},
+		{
+			[]string{"--config", "../../../examples/trees", "--domain", "limits", "--path", "user//trade"},
+			2,
+			[]string{"-path user//trade: write words, with a slash between each two"},
+		},
 		{[]string{"--config", config, "--request", request, "--hits", "2"}, 2, []string{"leave out --hits"}},
 		{[]string{"--config", config, "--request", config}, 1, []string{"the request is not a RateLimitRequest"}},
-		{[]string{"--config", config, "--request", file(t, "none.json", `{"domain":"d"}`)}, 1, []string{"bad request: there are no descriptors"}},
+		{
+			[]string{"--config", config, "--request", file(t, "none.json", `{"domain":"d"}`)},
+			1,
+			[]string{"bad request: there are no descriptors"},
+		},
 		{[]string{"--config", config, "--request", filepath.Join(t.TempDir(), "none")}, 1, []string{"no such file"}},
-		{[]string{"--config", request, "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"error: " + request, "the rules have problems"}},
+		{
+			[]string{"--config", request, "--domain", "d", "--descriptors", "ip=1"},
+			1,
+			[]string{"error: " + request, "the rules have problems"},
+		},
 		{[]string{"--address", "127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 1, []string{"connection refused"}},
-		{[]string{"--address", "http://user:secret@127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"}, 2, []string{"leave out the password"}},
-		{[]string{"--address", "127.0.0.1:1", "--request", file(t, "broken.json", "{")}, 1, []string{"the request is not JSON"}},
+		{
+			[]string{"--address", "http://user:secret@127.0.0.1:1", "--domain", "d", "--descriptors", "ip=1"},
+			2,
+			[]string{"leave out the password"},
+		},
+		{
+			[]string{"--address", "127.0.0.1:1", "--request", file(t, "broken.json", "{")},
+			1,
+			[]string{"the request is not JSON"},
+		},
 	} {
 		code, out, errOut := callWithInput(t, asked, append([]string{"ratelimit", "explain"}, tt.args...)...)
 		if code != tt.code {
@@ -93,7 +148,8 @@ func TestExplainFiles(t *testing.T) {
 	}
 	_, out, _ := call(t, "ratelimit", "explain", "--config", config, "--domain", "d", "--descriptors", "ip=1", "--json")
 	report := new(explain.Report)
-	if err := json.Unmarshal([]byte(out), report); err != nil || report.Decision != nil || len(report.Descriptors) != 1 || report.Descriptors[0].Charges[0].Key != "d_ip_1_" {
+	if err := json.Unmarshal([]byte(out), report); err != nil || report.Decision != nil || len(report.Descriptors) != 1 ||
+		report.Descriptors[0].Charges[0].Key != "d_ip_1_" {
 		t.Errorf("%v in\n%s", err, out)
 	}
 }
@@ -101,7 +157,8 @@ func TestExplainFiles(t *testing.T) {
 // explainAt asks /explain.
 func (r *running) explainAt(method, query, accept, body string) (code int, kind, answer string) {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.address("debug")+"/explain"+query, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.address("debug")+"/explain"+query,
+		strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -136,7 +193,8 @@ func TestExplainCharges(t *testing.T) {
 		switch i % 4 {
 		case 0:
 			code, kind, text := s.explainAt("GET", "?domain=d&descriptors=ip=1", "", "")
-			if code != 200 || !strings.HasPrefix(kind, "text/plain") || !strings.Contains(text, "counter p:d_ip_1_\n    now 0 used, 2 left: passes\nnow the request passes\n") {
+			if code != 200 || !strings.HasPrefix(kind, "text/plain") ||
+				!strings.Contains(text, "counter p:d_ip_1_\n    now 0 used, 2 left: passes\nnow the request passes\n") {
 				t.Fatalf("%d %s %s", code, kind, text)
 			}
 		case 1:
@@ -145,7 +203,8 @@ func TestExplainCharges(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), report); err != nil || code != 200 || kind != "application/json" {
 				t.Fatalf("%d %s %s: %v", code, kind, text, err)
 			}
-			if now := report.Descriptors[0].Charges[0].State; report.Decision.Code != "OK" || *now.Before != 0 || *now.Remaining != 2 || now.Over {
+			if now := report.Descriptors[0].Charges[0].State; report.Decision.Code != "OK" || *now.Before != 0 ||
+				*now.Remaining != 2 || now.Over {
 				t.Fatalf("got %s", text)
 			}
 		case 2:
@@ -154,7 +213,8 @@ func TestExplainCharges(t *testing.T) {
 				t.Fatalf("%d %s", code, text)
 			}
 		case 3:
-			code, out, errOut := call(t, "ratelimit", "explain", "--address", s.address("debug"), "--domain", "d", "--descriptors", "ip=1", "--descriptors", "ip=10.0")
+			code, out, errOut := call(t, "ratelimit", "explain", "--address", s.address("debug"), "--domain", "d",
+				"--descriptors", "ip=1", "--descriptors", "ip=10.0")
 			if code != 0 || !strings.Contains(out, "shadow mode") || !strings.HasSuffix(out, "now the request passes\n") {
 				t.Fatalf("exit %d\n%s%s", code, out, errOut)
 			}
@@ -168,16 +228,20 @@ func TestExplainCharges(t *testing.T) {
 			t.Errorf("request %d after all that: got %d, want %d", i+1, got, want)
 		}
 	}
-	if _, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1", "", ""); !strings.Contains(text, "now 3 used, 0 left: is over, passes in ") {
+	if _, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1", "", ""); !strings.Contains(text,
+		"now 3 used, 0 left: is over, passes in ") {
 		t.Errorf("got %s", text)
 	}
-	if code, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=dGVzdA==", "", ""); code != 200 || !strings.Contains(text, "d_ip_dGVzdA==_\n") {
+	if code, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=dGVzdA==", "", ""); code != 200 ||
+		!strings.Contains(text, "d_ip_dGVzdA==_\n") {
 		t.Errorf("a value with =: %d %s", code, text)
 	}
-	if _, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1&refund=true", "", ""); !strings.Contains(text, "gives 1 hit back") {
+	if _, _, text := s.explainAt("GET", "?domain=d&descriptors=ip=1&refund=true", "", ""); !strings.Contains(text,
+		"gives 1 hit back") {
 		t.Errorf("got %s", text)
 	}
-	if code, _, errOut := call(t, "ratelimit", "explain", "--address", s.address("http"), "--domain", "d", "--descriptors", "ip=1"); code != 1 || !strings.Contains(errOut, "has no /explain") {
+	if code, _, errOut := call(t, "ratelimit", "explain", "--address", s.address("http"), "--domain", "d", "--descriptors",
+		"ip=1"); code != 1 || !strings.Contains(errOut, "has no /explain") {
 		t.Errorf("another port: exit %d, %s", code, errOut)
 	}
 }
@@ -206,11 +270,21 @@ func TestExplainRefuses(t *testing.T) {
 		{"POST", "", strings.Repeat(`{"descriptors":[`, 400), 400, "the body is not a RateLimitRequest"},
 		{"POST", "", strings.Repeat("[", 1<<20), 400, "the body is not a RateLimitRequest"},
 		{"POST", "", `{"domain":"d","descriptors":[{"entry":[]}]}`, 400, "the body is not a RateLimitRequest"},
-		{"POST", "", `{"domain":"d","descriptors":[{"limit":{"requestsPerUnit":1}}]}`, 400, "descriptor 0: limit: the unit is not"},
+		{
+			"POST", "", `{"domain":"d","descriptors":[{"limit":{"requestsPerUnit":1}}]}`, 400,
+			"descriptor 0: limit: the unit is not",
+		},
 		{"POST", "", strings.Repeat(" ", 1<<20) + askIP, 413, "larger than 1 MiB"},
-		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 20_000) + `{}]}`, 413, "more than 1000 descriptors"},
-		{"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 100) + `{}]}`, 400, "101 descriptors; ask for 100 at most"},
-		{"GET", "?domain=nowhere&descriptors=ip=1", "", 200, "no rules have the domain nowhere"}, // the answer to the question
+		{
+			"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 20_000) + `{}]}`, 413,
+			"more than 1000 descriptors",
+		},
+		{
+			"POST", "", `{"domain":"d","descriptors":[` + strings.Repeat("{},", 100) + `{}]}`, 400,
+			"101 descriptors; ask for 100 at most",
+		},
+		// the answer to the question
+		{"GET", "?domain=nowhere&descriptors=ip=1", "", 200, "no rules have the domain nowhere"},
 		{"PUT", "", askIP, 405, "this page takes GET, HEAD, POST"},
 		{"HEAD", "?domain=d&descriptors=ip=1", "", 200, ""},
 		{"HEAD", "?domain=d", "", 400, ""},
@@ -222,7 +296,8 @@ func TestExplainRefuses(t *testing.T) {
 	}
 	bad := launch(t, "domain: [\n")
 	bad.until("refused", bad.logged("rules refused"))
-	if code, _, text := bad.explainAt("POST", "", "", askIP); code != 503 || !strings.Contains(text, "no rules are loaded yet") {
+	if code, _, text := bad.explainAt("POST", "", "", askIP); code != 503 ||
+		!strings.Contains(text, "no rules are loaded yet") {
 		t.Errorf("%d %s", code, text)
 	}
 }
@@ -251,7 +326,8 @@ func TestExplainOnRedis(t *testing.T) {
 			t.Errorf("request %d: got %d, want %d", i+1, got, want)
 		}
 	}
-	if got := explained(); !strings.Contains(got, "now 3 used, 0 left: is over, passes in ") || !strings.Contains(got, "says the over-limit cache") {
+	if got := explained(); !strings.Contains(got, "now 3 used, 0 left: is over, passes in ") ||
+		!strings.Contains(got, "says the over-limit cache") {
 		t.Error(got)
 	}
 	server.Kill()

@@ -45,7 +45,8 @@ func settingsText(table []settings.Variable) string {
 			section = v.Section
 			fmt.Fprintf(w, "%s:\n", section)
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", v.Name, v.Type, cmp.Or(v.Default, "(empty)"), strings.ReplaceAll(v.Meaning, "`", ""))
+		meaning := strings.ReplaceAll(v.Meaning, "`", "")
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", v.Name, v.Type, cmp.Or(v.Default, "(empty)"), meaning)
 	}
 	_ = w.Flush() // A strings.Builder returns no error.
 	return strings.TrimRight(b.String(), "\n")

@@ -64,7 +64,8 @@ func TestDocumentsLogFields(t *testing.T) {
 	}
 }
 
-// logFieldsOf returns the names of log fields that a node writes: a literal of logrus.Fields, WithField, or an element of fields or facts.
+// logFieldsOf returns the names of log fields that a node writes: a literal of logrus.Fields, WithField, or an element
+// of fields or facts.
 func logFieldsOf(n ast.Node) (names []string) {
 	var keys []ast.Expr
 	switch n := n.(type) {

@@ -25,7 +25,8 @@ var builtProgram = sync.OnceValues(func() (path string, err error) {
 	return harness.BuildService(buildDir)
 })
 
-// program returns a command that runs the built program with args as its os.Args: args[0] is the name that it is called by.
+// program returns a command that runs the built program with args as its os.Args: args[0] is the name that it is called
+// by.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := builtProgram()

@@ -56,11 +56,12 @@ func yamlFiles(t *testing.T) map[string]string {
 
 // isRules reports whether a YAML file has rules, and not tests of rules or anything else.
 func isRules(text string) bool {
-	return regexp.MustCompile(`(?m)^(domain|schema):`).MatchString(text) && !regexp.MustCompile(`(?m)^(tests|apiVersion):`).MatchString(text)
+	return regexp.MustCompile(`(?m)^(domain|schema):`).MatchString(text) &&
+		!regexp.MustCompile(`(?m)^(tests|apiVersion):`).MatchString(text)
 }
 
-// Each example of rules names the path of the schema in its first line, for editors. The rules of examples/kubernetes do not: they are
-// also a file of the Helm chart, where the path is another one.
+// Each example of rules names the path of the schema in its first line, for editors. The rules of examples/kubernetes
+// do not: they are also a file of the Helm chart, where the path is another one.
 func TestExamplesNameTheSchema(t *testing.T) {
 	want, err := os.Stat(filepath.Join(projectRoot, "api", "ratelimit.schema.json"))
 	if err != nil {
@@ -99,7 +100,8 @@ func TestSchemaStoreEntry(t *testing.T) {
 	}
 	matched := make(map[string]bool)
 	files := yamlFiles(t)
-	files["shop.ratelimit.yaml"], files["deep/shop.ratelimit.yml"], files["x/ratelimit/config/a.yml"] = "domain: d", "domain: d", "domain: d"
+	files["shop.ratelimit.yaml"], files["deep/shop.ratelimit.yml"], files["x/ratelimit/config/a.yml"] = "domain: d",
+		"domain: d", "domain: d"
 	for path, text := range files {
 		for _, pattern := range entry.FileMatch {
 			// A pattern is compared with as many of the last names of the path as it has itself.
@@ -140,7 +142,8 @@ type schemaNode struct {
 	Items       *schemaNode            `json:"items"`
 }
 
-// The schemas of results have each field of the type that is printed, with its type and a description, and no other field.
+// The schemas of results have each field of the type that is printed, with its type and a description, and no other
+// field.
 func TestResultSchemas(t *testing.T) {
 	for file, typ := range resultSchemas {
 		var root schemaNode

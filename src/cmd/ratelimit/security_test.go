@@ -63,8 +63,9 @@ func TestSecurityTable(t *testing.T) {
 
 // foreign are names in capitals that are not our settings.
 var foreign = map[string]bool{
-	"INVALID_ARGUMENT": true, "RESOURCE_EXHAUSTED": true, "UNIMPLEMENTED": true, "ENHANCE_YOUR_CALM": true, "REFUSED_STREAM": true,
-	"SSL_CERT_FILE": true, "SSL_CERT_DIR": true,
+	"INVALID_ARGUMENT": true, "RESOURCE_EXHAUSTED": true, "UNIMPLEMENTED": true, "ENHANCE_YOUR_CALM": true,
+	"REFUSED_STREAM": true,
+	"SSL_CERT_FILE":  true, "SSL_CERT_DIR": true,
 }
 
 // inBackticks returns the words in backticks, up to an equals sign.

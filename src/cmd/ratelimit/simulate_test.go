@@ -97,15 +97,24 @@ func TestSimulateCommand(t *testing.T) {
 		{"--config rules --redis-url localhost:1", "", 2, 0, "", "--redis-url: it goes with --backend redis"},
 		{"--config rules --backend redis", "", 2, 0, "", "--redis-url=: write host:port"},
 		{"--config rules --backend redis --redis-url redis://:secret@", "", 2, 0, "", "--redis-url=…: it begins like a URL"},
-		{"--config rules --backend redis --redis-type ring --redis-url a:1", "", 2, 0, "", "--redis-type=ring: write single, sentinel or cluster"},
+		{
+			"--config rules --backend redis --redis-type ring --redis-url a:1", "", 2, 0, "",
+			"--redis-type=ring: write single, sentinel or cluster",
+		},
 		{"--config rules --memory-max-bytes 1", "", 2, 0, "", "--memory-max-bytes 1: write 131072 or more"},
 
-		{"--config rules --backend redis --redis-url 127.0.0.1:1", simulateLine, 1, 0, "", "simulate: no answer from Redis: redis: 127.0.0.1:1: "},
+		{
+			"--config rules --backend redis --redis-url 127.0.0.1:1", simulateLine, 1, 0, "",
+			"simulate: no answer from Redis: redis: 127.0.0.1:1: ",
+		},
 		{"--config rules .", "", 1, 0, "", "simulate: .:1: read .: "},
 	} {
-		code, out, errOut := callWithInput(t, tt.stdin, append([]string{"ratelimit", "simulate"}, strings.Fields(tt.args)...)...)
-		if n := strings.Count(out, "\n"); code != tt.code || n != tt.lines || !strings.Contains(out, tt.out) || !strings.Contains(errOut, tt.err) {
-			t.Errorf("%s: exit %d, %d lines\n%s%s\nwant exit %d, %d lines, %s\n%s", tt.args, code, n, out, errOut, tt.code, tt.lines, tt.out, tt.err)
+		code, out, errOut := callWithInput(t, tt.stdin,
+			append([]string{"ratelimit", "simulate"}, strings.Fields(tt.args)...)...)
+		if n := strings.Count(out, "\n"); code != tt.code || n != tt.lines || !strings.Contains(out, tt.out) ||
+			!strings.Contains(errOut, tt.err) {
+			t.Errorf("%s: exit %d, %d lines\n%s%s\nwant exit %d, %d lines, %s\n%s", tt.args, code, n, out, errOut, tt.code,
+				tt.lines, tt.out, tt.err)
 		}
 		if strings.Contains(errOut, "secret") {
 			t.Errorf("%s: a password is shown: %s", tt.args, errOut)
@@ -117,11 +126,14 @@ func TestSimulateCommand(t *testing.T) {
 func TestSimulateWithTooLittleMemory(t *testing.T) {
 	var in strings.Builder
 	for i := range 20_000 {
-		fmt.Fprintf(&in, `{"at":"1s","request":{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"%d"}]}]}}`+"\n", i)
+		fmt.Fprintf(&in, `{"at":"1s","request":{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"%d"}]}]}}`+"\n",
+			i)
 	}
 	dir := simulateFiles(t, map[string]string{"rules.yaml": simulateRules, "requests.jsonl": in.String()})
-	code, out, errOut := call(t, "ratelimit", "simulate", "--config", dir+"/rules.yaml", "--memory-max-bytes", "131072", dir+"/requests.jsonl")
-	if code != command.ExitError || strings.Count(out, "\n") != 20_000 || !strings.Contains(errOut, "so decisions may be wrong; raise --memory-max-bytes") {
+	code, out, errOut := call(t, "ratelimit", "simulate", "--config", dir+"/rules.yaml", "--memory-max-bytes", "131072",
+		dir+"/requests.jsonl")
+	if code != command.ExitError || strings.Count(out, "\n") != 20_000 ||
+		!strings.Contains(errOut, "so decisions may be wrong; raise --memory-max-bytes") {
 		t.Errorf("exit %d: %s", code, errOut)
 	}
 }
@@ -134,7 +146,8 @@ func TestSimulateOnRedis(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.ClusterOptions{Server: redistest.Options{Password: "secret"}})
 	var many strings.Builder
 	for i := range 500 {
-		fmt.Fprintf(&many, `{"at":"1s","request":{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"%d"}]}]}}`+"\n", i%200)
+		fmt.Fprintf(
+			&many, `{"at":"1s","request":{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"%d"}]}]}}`+"\n", i%200)
 	}
 	dir := simulateFiles(t, map[string]string{
 		"rules.yaml": simulateRules, "many.jsonl": many.String(), "bad.jsonl": many.String() + "x\n", "password": "secret\n",
@@ -147,9 +160,14 @@ func TestSimulateOnRedis(t *testing.T) {
 	}{
 		{"single", []string{"--redis-url", "redis://:secret@" + single.Addr}, []*redistest.Server{single}},
 		{"sentinel", []string{
-			"--redis-type", "sentinel", "--redis-url", sentinel.PrimaryName + "," + strings.Join(sentinel.SentinelAddrs, ","), "--redis-auth-file", password,
+			"--redis-type", "sentinel", "--redis-url", sentinel.PrimaryName + "," + strings.Join(sentinel.SentinelAddrs, ","),
+			"--redis-auth-file", password,
 		}, []*redistest.Server{sentinel.Primary(t)}},
-		{"cluster", []string{"--redis-type", "cluster", "--redis-url", cluster.Addrs[0], "--redis-auth-file", password}, cluster.Primaries(t)},
+		{
+			"cluster",
+			[]string{"--redis-type", "cluster", "--redis-url", cluster.Addrs[0], "--redis-auth-file", password},
+			cluster.Primaries(t),
+		},
 	} {
 		for _, format := range []string{"v1", "v2"} {
 			for file, want := range map[string]int{"many.jsonl": command.ExitOK, "bad.jsonl": command.ExitInput} {
@@ -172,7 +190,8 @@ func TestSimulateOnRedis(t *testing.T) {
 // startSimulate starts a run on Redis that reads its input line by line, sends a first line and waits for the answer.
 func startSimulate(t *testing.T, server *redistest.Server) *background {
 	t.Helper()
-	s := startProgram(t, "ratelimit", "simulate", "--config", simulateFiles(t, map[string]string{"rules.yaml": simulateRules}),
+	s := startProgram(t, "ratelimit", "simulate", "--config",
+		simulateFiles(t, map[string]string{"rules.yaml": simulateRules}),
 		"--backend", "redis", "--redis-url", server.Addr)
 	_, _ = io.WriteString(s.in, simulateLine)
 	harness.Await(t, 10*time.Second, "a decision", func() error {
@@ -196,7 +215,8 @@ func TestSimulateInterrupted(t *testing.T) {
 	if err := s.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-s.code; got != command.ExitError || !strings.Contains(s.errOut.String(), "simulate: interrupted") || !strings.Contains(s.errOut.String(), "requests: 1;") {
+	if got := <-s.code; got != command.ExitError || !strings.Contains(s.errOut.String(), "simulate: interrupted") ||
+		!strings.Contains(s.errOut.String(), "requests: 1;") {
 		t.Errorf("exit %d: %s", got, s.errOut.String())
 	}
 	if keys := fmt.Sprint(server.Do(t, "KEYS", "*")); keys != "[mine]" {
@@ -211,7 +231,8 @@ func TestSimulateLosesRedis(t *testing.T) {
 	s := startSimulate(t, server)
 	server.Stop()
 	_, _ = io.WriteString(s.in, simulateLine)
-	if got := <-s.code; got != command.ExitError || !strings.Contains(s.errOut.String(), "simulate: stdin:2: the store did not answer: redis: ") ||
+	if got := <-s.code; got != command.ExitError ||
+		!strings.Contains(s.errOut.String(), "simulate: stdin:2: the store did not answer: redis: ") ||
 		!strings.Contains(s.errOut.String(), "keys that begin with simulate-") {
 		t.Errorf("exit %d: %s", got, s.errOut.String())
 	}

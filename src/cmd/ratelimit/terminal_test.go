@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Names and texts of files cannot control the terminal, whichever command prints them: not by escape sequences, and not by an end of a
-// line that begins a false one.
+// Names and texts of files cannot control the terminal, whichever command prints them: not by escape sequences, and not
+// by an end of a line that begins a false one.
 func TestFilesDoNotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	const hostile = "x\x1b[31m\u009b2J\u202e\nok: 1 file, 1 domain, 1 rule, 0 warnings\xff"
@@ -31,9 +31,11 @@ func TestFilesDoNotControlTheTerminal(t *testing.T) {
 descriptors:
 - {key: `+texts+`, value: `+texts+`, name: `+texts+`, rate_limit: {unit: day, requests_per_unit: 5, name: `+texts+`}}
 `))
-	bad := filepath.Dir(write("bad/"+hostile+".yaml", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: "+texts+", requests_per_unit: 1}}\n"))
+	bad := filepath.Dir(write("bad/"+hostile+".yaml",
+		"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: "+texts+", requests_per_unit: 1}}\n"))
 	empty := filepath.Dir(write("empty/empty.yaml", "domain: e\n"))
-	failing := write("failing"+hostile+"_test.yaml", "rules: good\ntests:\n- name: "+texts+"\n  steps: [{ask: 'd: a=b', expect: OVER_LIMIT}]\n")
+	failing := write("failing"+hostile+"_test.yaml",
+		"rules: good\ntests:\n- name: "+texts+"\n  steps: [{ask: 'd: a=b', expect: OVER_LIMIT}]\n")
 	broken := write("broken"+hostile+"_test.yaml", "rules: good\ntests:\n- name: "+texts+"\n  "+texts+": 1\n")
 	for _, args := range [][]string{
 		{"check", good},

@@ -28,18 +28,22 @@ func TestTopAndDenials(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"top", "denials"} {
-		if code, _, errOut := call(t, "ratelimit", name, "--address", address); code != command.ExitError || !strings.Contains(errOut, "needs a token: set DEBUG_TOKEN") {
+		if code, _, errOut := call(t, "ratelimit", name, "--address", address); code != command.ExitError ||
+			!strings.Contains(errOut, "needs a token: set DEBUG_TOKEN") {
 			t.Errorf("%s without the token: exit %d, %s", name, code, errOut)
 		}
-		if code, _, errOut := call(t, "ratelimit", name, "--token-file", token, "--address", s.address("http")); code != command.ExitError || !strings.Contains(errOut, "name the debug port") {
+		if code, _, errOut := call(t, "ratelimit", name, "--token-file", token, "--address",
+			s.address("http")); code != command.ExitError || !strings.Contains(errOut, "name the debug port") {
 			t.Errorf("%s of another port: exit %d, %s", name, code, errOut)
 		}
 	}
 	explain := []string{"ratelimit", "explain", "--address", address, "--domain", "d", "--descriptors", "ip=10.0.0.7"}
-	if code, _, errOut := call(t, explain...); code != command.ExitError || !strings.Contains(errOut, "needs a token: set DEBUG_TOKEN") {
+	if code, _, errOut := call(t, explain...); code != command.ExitError ||
+		!strings.Contains(errOut, "needs a token: set DEBUG_TOKEN") {
 		t.Errorf("explain without the token: exit %d, %s", code, errOut)
 	}
-	if code, text, errOut := call(t, append(explain, "--token-file", token)...); code != command.ExitOK || !strings.Contains(text, "now the request passes") {
+	if code, text, errOut := call(t, append(explain, "--token-file", token)...); code != command.ExitOK ||
+		!strings.Contains(text, "now the request passes") {
 		t.Errorf("explain with the token: exit %d, %s%s", code, text, errOut)
 	}
 	var out string
@@ -62,7 +66,8 @@ func TestTopAndDenials(t *testing.T) {
 	var snapshot struct {
 		Denied []struct{ Rule string }
 	}
-	if err := json.Unmarshal([]byte(out), &snapshot); err != nil || len(snapshot.Denied) != 1 || snapshot.Denied[0].Rule != "d.ip" {
+	if err := json.Unmarshal([]byte(out), &snapshot); err != nil || len(snapshot.Denied) != 1 ||
+		snapshot.Denied[0].Rule != "d.ip" {
 		t.Errorf("%v, %+v in\n%s", err, snapshot, out)
 	}
 	harness.Until(t, "denials prints the denial", func() bool {

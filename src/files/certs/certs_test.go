@@ -128,15 +128,31 @@ func TestClients(t *testing.T) {
 	}{
 		{"no certificate needed", certs.Config{}, harness.Pair{}, nil, "server"},
 		{"TLS 1.2", certs.Config{}, harness.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, "server"},
-		{"TLS 1.1", certs.Config{}, harness.Pair{}, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, "protocol version"},
+		{
+			"TLS 1.1",
+			certs.Config{},
+			harness.Pair{},
+			func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 },
+			"protocol version",
+		},
 		{"no certificate", certs.Config{ClientCA: c.CA}, harness.Pair{}, nil, "certificate required"},
 		{"a good one", certs.Config{ClientCA: c.CA}, c.Client, nil, "server"},
 		{"one that has ended", certs.Config{ClientCA: c.CA}, c.ExpiredClient, nil, "expired certificate"},
 		{"of another authority", certs.Config{ClientCA: c.CA}, c.OtherClient, nil, "unknown certificate authority"},
 		{"the name", certs.Config{ClientCA: c.CA, ClientName: "gateway.example"}, named, nil, "server"},
 		{"another name", certs.Config{ClientCA: c.CA, ClientName: "gateway.example"}, c.Client, nil, "bad certificate"},
-		{"HTTP/2", certs.Config{Protocols: []string{"h2"}}, harness.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"h2"} }, "server"},
-		{"another protocol", certs.Config{Protocols: []string{"h2"}}, harness.Pair{}, func(c *tls.Config) { c.NextProtos = []string{"spdy/3"} }, "no application protocol"},
+		{
+			"HTTP/2",
+			certs.Config{Protocols: []string{"h2"}},
+			harness.Pair{},
+			func(c *tls.Config) { c.NextProtos = []string{"h2"} }, "server",
+		},
+		{
+			"another protocol",
+			certs.Config{Protocols: []string{"h2"}},
+			harness.Pair{},
+			func(c *tls.Config) { c.NextProtos = []string{"spdy/3"} }, "no application protocol",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Cert, tt.cfg.Key = c.Server.Cert, c.Server.Key
@@ -168,12 +184,30 @@ func TestRefusedAtTheStart(t *testing.T) {
 		cfg  certs.Config
 		want string
 	}{
-		{certs.Config{Cert: "/nowhere.crt", Key: c.Server.Key}, "certs: the certificate: open /nowhere.crt: no such file or directory"},
-		{certs.Config{Cert: c.Server.Cert, Key: "/nowhere.key"}, "certs: the key: open /nowhere.key: no such file or directory"},
-		{certs.Config{Cert: c.Server.Cert, Key: c.Client.Key}, "certs: " + c.Server.Cert + " and " + c.Client.Key + ": tls: private key does not match public key"},
-		{certs.Config{Cert: empty, Key: c.Server.Key}, "certs: " + empty + " and " + c.Server.Key + ": tls: failed to find any PEM data in certificate input"},
-		{certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientCA: empty}, "certs: the clients' authorities: " + empty + ": no certificate in PEM form in it"},
-		{certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientName: "a"}, "certs: a client's name needs the authorities of its certificate: set ClientCA"},
+		{
+			certs.Config{Cert: "/nowhere.crt", Key: c.Server.Key},
+			"certs: the certificate: open /nowhere.crt: no such file or directory",
+		},
+		{
+			certs.Config{Cert: c.Server.Cert, Key: "/nowhere.key"},
+			"certs: the key: open /nowhere.key: no such file or directory",
+		},
+		{
+			certs.Config{Cert: c.Server.Cert, Key: c.Client.Key},
+			"certs: " + c.Server.Cert + " and " + c.Client.Key + ": tls: private key does not match public key",
+		},
+		{
+			certs.Config{Cert: empty, Key: c.Server.Key},
+			"certs: " + empty + " and " + c.Server.Key + ": tls: failed to find any PEM data in certificate input",
+		},
+		{
+			certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientCA: empty},
+			"certs: the clients' authorities: " + empty + ": no certificate in PEM form in it",
+		},
+		{
+			certs.Config{Cert: c.Server.Cert, Key: c.Server.Key, ClientName: "a"},
+			"certs: a client's name needs the authorities of its certificate: set ClientCA",
+		},
 	} {
 		if _, err := certs.New(tt.cfg); err == nil || err.Error() != tt.want {
 			t.Errorf("got  %v\nwant %s", err, tt.want)
@@ -356,7 +390,8 @@ func TestEnded(t *testing.T) {
 
 func TestNotAfter(t *testing.T) {
 	c := harness.NewCertificates(t)
-	if ends, err := certs.NotAfter(c.Client.Cert); err != nil || time.Until(ends) > 24*time.Hour || time.Until(ends) < 23*time.Hour {
+	if ends, err := certs.NotAfter(c.Client.Cert); err != nil || time.Until(ends) > 24*time.Hour ||
+		time.Until(ends) < 23*time.Hour {
 		t.Errorf("%v, %v: want in a day", ends, err)
 	}
 	if ends, err := certs.NotAfter(c.ExpiredClient.Cert); err != nil || time.Until(ends) > 0 {
@@ -407,7 +442,8 @@ func TestReadHangs(t *testing.T) {
 	if err := os.Rename(pipe, f.cert); err != nil {
 		t.Fatal(err)
 	}
-	if err, want := next(), "certs: "+f.cert+", "+f.key+": not read within 500ms: check the file system (NFS, FUSE)"; err == nil || err.Error() != want {
+	if err, want := next(), "certs: "+f.cert+", "+f.key+": not read within 500ms: check the file system (NFS, FUSE)"; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if n := s.Stats().Hanging; n != 1 {

@@ -17,7 +17,8 @@ func newAttempts(t *testing.T) *Attempts {
 	return a
 }
 
-// A client that guesses tokens learns nothing after some attempts, even if a guess is right. Other clients are not affected.
+// A client that guesses tokens learns nothing after some attempts, even if a guess is right. Other clients are not
+// affected.
 func TestGuessedTokens(t *testing.T) {
 	t.Parallel()
 	attempts := newAttempts(t)
@@ -54,7 +55,8 @@ func TestGuessedTokens(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code != tt.code || (w.Header().Get("Retry-After") == "6") != (tt.code == 429) {
-			t.Errorf("request %d of %s with %q: %d, Retry-After %q, want %d", i, tt.client, tt.token, w.Code, w.Header().Get("Retry-After"), tt.code)
+			t.Errorf("request %d of %s with %q: %d, Retry-After %q, want %d", i, tt.client, tt.token, w.Code,
+				w.Header().Get("Retry-After"), tt.code)
 		}
 	}
 }
@@ -75,14 +77,26 @@ func TestChangesAreProtected(t *testing.T) {
 		{"IPv6", false, "[::1]:1000", "Content-Type: application/json", 200},
 		{"IPv4 in IPv6", false, "[::ffff:127.0.0.1]:1000", "Content-Type: application/json", 200},
 		{"another host", false, "10.0.0.7:1000", "Content-Type: application/json", 403},
-		{"behind a proxy on this host", false, "127.0.0.1:1000", "Content-Type: application/json|X-Forwarded-For: 10.0.0.7", 403},
+		{
+			"behind a proxy on this host", false, "127.0.0.1:1000",
+			"Content-Type: application/json|X-Forwarded-For: 10.0.0.7", 403,
+		},
 		{"no address", false, "@", "Content-Type: application/json", 403},
-		{"the page of this port", true, "10.0.0.7:1000", "Content-Type: application/json|Sec-Fetch-Site: same-origin|Origin: http://example.com", 200},
+		{
+			"the page of this port", true, "10.0.0.7:1000",
+			"Content-Type: application/json|Sec-Fetch-Site: same-origin|Origin: http://example.com", 200,
+		},
 		{"typed by a person", true, "10.0.0.7:1000", "Content-Type: application/json|Sec-Fetch-Site: none", 200},
 		{"another site", true, "10.0.0.7:1000", "Content-Type: application/json|Sec-Fetch-Site: cross-site", 403},
-		{"another site on this host", false, "127.0.0.1:1000", "Content-Type: application/json|Sec-Fetch-Site: cross-site", 403},
+		{
+			"another site on this host", false, "127.0.0.1:1000",
+			"Content-Type: application/json|Sec-Fetch-Site: cross-site", 403,
+		},
 		{"a sibling site", true, "10.0.0.7:1000", "Content-Type: application/json|Sec-Fetch-Site: same-site", 403},
-		{"an old browser on another site", true, "10.0.0.7:1000", "Content-Type: application/json|Origin: http://evil.example", 403},
+		{
+			"an old browser on another site", true, "10.0.0.7:1000",
+			"Content-Type: application/json|Origin: http://evil.example", 403,
+		},
 		{"another port", true, "10.0.0.7:1000", "Content-Type: application/json|Origin: http://example.com:81", 403},
 		{"a sandboxed page", true, "10.0.0.7:1000", "Content-Type: application/json|Origin: null", 403},
 		{"a form", true, "10.0.0.7:1000", "Content-Type: text/plain", 415},

@@ -43,7 +43,8 @@ func TestReady(t *testing.T) {
 		{200, `{"ready":true,"components":[{"ready":true,"name":"rules","note":"2 domains"},{"ready":true,"name":"redis"}]}`},
 	} {
 		w := get(h, "/readyz")
-		if w.Code != want.code || strings.TrimSpace(w.Body.String()) != want.body || w.Header().Get("Content-Type") != "application/json" {
+		if w.Code != want.code || strings.TrimSpace(w.Body.String()) != want.body ||
+			w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("got %d %s %v, want %+v", w.Code, w.Body, w.Header(), want)
 		}
 		parts[1].NotReadyReason = ""
@@ -134,7 +135,8 @@ func TestDebug(t *testing.T) {
 			t.Errorf("%s: got %d\n%swant %d\n%s", tt.path, w.Code, w.Body, tt.code, tt.want)
 		}
 	}
-	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); w.Code != 200 || !strings.Contains(w.Body.String(), "goroutine profile") {
+	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), "goroutine profile") {
 		t.Errorf("pprof: %d", w.Code)
 	}
 	fails = true
@@ -150,7 +152,8 @@ func TestDebug(t *testing.T) {
 	if w := get(debug.Handler(), "/"); strings.Contains(w.Body.String(), "/explain") {
 		t.Error("what is not there is in the list")
 	}
-	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); strings.Contains(w.Body.String(), "goroutine profile") {
+	if w := get(debug.Handler(), "/debug/pprof/goroutine?debug=1"); strings.Contains(w.Body.String(),
+		"goroutine profile") {
 		t.Error("pprof is off and answers")
 	}
 }
@@ -160,8 +163,9 @@ func TestDebugMethods(t *testing.T) {
 	t.Parallel()
 	none := func(io.Writer) error { return nil }
 	debug := DebugPages{
-		WriteRules: none, WriteRulesYAML: none, SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
-		Limiter: limiter.New(limiter.Config{}), PprofEnabled: true,
+		WriteRules: none, WriteRulesYAML: none, SortedFigures: func(func(string, int64) bool) {},
+		Components: func() []operator.Component { return nil },
+		Limiter:    limiter.New(limiter.Config{}), PprofEnabled: true,
 	}
 	const reads = "GET, HEAD"
 	for _, page := range []struct{ path, allow string }{
@@ -177,7 +181,8 @@ func TestDebugMethods(t *testing.T) {
 			w := httptest.NewRecorder()
 			debug.Handler().ServeHTTP(w, httptest.NewRequest(method, page.path, nil))
 			if slices.Contains(strings.Split(page.allow, ", "), method) {
-				if want := map[bool]int{false: 200, true: 400}[page.path == "/explain"]; w.Code != want { // The request to explain is missing.
+				// The request to explain is missing.
+				if want := map[bool]int{false: 200, true: 400}[page.path == "/explain"]; w.Code != want {
 					t.Errorf("%s %s: got %d", method, page.path, w.Code)
 				}
 			} else if w.Code != 405 || w.Header().Get("Allow") != page.allow || !strings.Contains(w.Body.String(), page.allow) {
@@ -196,11 +201,13 @@ func TestHosts(t *testing.T) {
 	t.Parallel()
 	h := AllowHosts([]string{"debug.example"}, LiveHandler())
 	for host, want := range map[string]int{
-		"127.0.0.1": 200, "127.0.0.1:6070": 200, "10.1.2.3:80": 200, "[::1]:6070": 200, "[::1]": 200, "[fe80::1%25eth0]:6070": 200,
-		"localhost": 200, "LocalHost:6070": 200, "debug.example": 200, "Debug.Example:6070": 200,
+		"127.0.0.1": 200, "127.0.0.1:6070": 200, "10.1.2.3:80": 200, "[::1]:6070": 200, "[::1]": 200,
+		"[fe80::1%25eth0]:6070": 200,
+		"localhost":             200, "LocalHost:6070": 200, "debug.example": 200, "Debug.Example:6070": 200,
 		"ratelimit-debug.ns.svc": 200, "ratelimit-debug.ns.svc:6070": 200, "Pod-0.ratelimit.ns.svc.cluster.local": 200,
 		"svc": 403, "attacker.svc.example": 403, "xsvc": 403, "cluster.local": 403, "attacker.cluster.local.example": 403,
-		"": 403, "attacker.example": 403, "attacker.example:6070": 403, "127.0.0.1.attacker.example": 403, "localhost.attacker.example:6070": 403, "debug.example.": 403, "1": 403,
+		"": 403, "attacker.example": 403, "attacker.example:6070": 403, "127.0.0.1.attacker.example": 403,
+		"localhost.attacker.example:6070": 403, "debug.example.": 403, "1": 403,
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Host = host

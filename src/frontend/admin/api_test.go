@@ -14,11 +14,12 @@ import (
 
 // fakeFigures are Figures whose content a test sets.
 type fakeFigures struct {
-	mu      sync.Mutex // mu guards the fields below.
-	state   operator.State
-	rates   operator.Rates
-	hour    *operator.History             // nil: a history of two values
-	top     map[string][]operator.Subject // by the kind of the query; a kind without an entry has a subject that shows the query
+	mu    sync.Mutex // mu guards the fields below.
+	state operator.State
+	rates operator.Rates
+	hour  *operator.History // nil: a history of two values
+	// by the kind of the query; a kind without an entry has a subject that shows the query
+	top     map[string][]operator.Subject
 	denials []operator.Denial
 	// candidate is nil if there is no directory for candidate rules.
 	candidate *operator.Candidate
@@ -72,7 +73,10 @@ func (f *fakeFigures) Top(q operator.TopQuery) []operator.Subject {
 	if list := f.top[q.Kind]; list != nil {
 		return list
 	}
-	return []operator.Subject{{Domain: q.Domain, Rule: q.Rule, Subject: fmt.Sprintf("%s of a %s", q.Kind, q.Window), Hits: uint64(q.Limit), PerSecond: 0.5}}
+	return []operator.Subject{{
+		Domain: q.Domain, Rule: q.Rule, Subject: fmt.Sprintf("%s of a %s", q.Kind, q.Window),
+		Hits: uint64(q.Limit), PerSecond: 0.5,
+	}}
 }
 
 func (f *fakeFigures) Denials(after uint64, limit int) []operator.Denial {
@@ -132,21 +136,39 @@ func (f *fakeFigures) deny(d operator.Denial) {
 
 // pagesWith returns the handler of a debug port with these figures.
 func pagesWith(f Figures) http.Handler {
-	return DebugPages{SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil }, Figures: f}.Handler()
+	return DebugPages{
+		SortedFigures: func(func(string, int64) bool) {},
+		Components:    func() []operator.Component { return nil }, Figures: f,
+	}.Handler()
 }
 
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	f := newFakeFigures()
-	f.state = operator.State{Version: "1.2.3", Commit: "abc", Now: at, StartedAt: at.Add(-time.Hour), Ready: true, Store: "memory", Replicas: 2}
+	f.state = operator.State{
+		Version: "1.2.3", Commit: "abc", Now: at, StartedAt: at.Add(-time.Hour), Ready: true,
+		Store: "memory", Replicas: 2,
+	}
 	f.rates = operator.Rates{
 		Total:   operator.PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4, Failed: 5},
 		Domains: []operator.DomainRates{{Domain: "d", PerSecond: operator.PerSecond{Admitted: 10}}},
-		Rules:   []operator.RuleRates{{Domain: "d", Rule: "ip", Limit: "10 per minute", PerSecond: operator.PerSecond{Denied: 1}}, {Domain: "d", Rule: "user", Limit: "1 per day", PerSecond: operator.PerSecond{}}},
+		Rules: []operator.RuleRates{
+			{
+				Domain: "d", Rule: "ip", Limit: "10 per minute",
+				PerSecond: operator.PerSecond{Denied: 1},
+			},
+			{Domain: "d", Rule: "user", Limit: "1 per day", PerSecond: operator.PerSecond{}},
+		},
 	}
-	f.deny(operator.Denial{At: at, Protocol: "grpc", Domain: "d", Rule: "ip", Subject: "ip=1.2.3.4", Counter: "d_ip_1.2.3.4_0", RetryAfterSeconds: 1.5, Skipped: 7})
-	f.deny(operator.Denial{At: at, Protocol: "json", Domain: "d", Rule: "user", Subject: "user=<b>", RetryAfterSeconds: operator.NeverRetry})
+	f.deny(operator.Denial{
+		At: at, Protocol: "grpc", Domain: "d", Rule: "ip", Subject: "ip=1.2.3.4",
+		Counter: "d_ip_1.2.3.4_0", RetryAfterSeconds: 1.5, Skipped: 7,
+	})
+	f.deny(operator.Denial{
+		At: at, Protocol: "json", Domain: "d", Rule: "user", Subject: "user=<b>",
+		RetryAfterSeconds: operator.NeverRetry,
+	})
 	const (
 		state = `{"version":"1.2.3","commit":"abc","now":"2026-11-23T12:00:00Z","started_at":"2026-11-23T11:00:00Z","ready":true,"components":[],"store":"memory",` +
 			`"rules":{"hash":"","domains":0,"rules":0,"files":0,"problems":[]},"replicas":2}`
@@ -181,7 +203,10 @@ func TestAPI(t *testing.T) {
 		{"/api/history?domain=e", 404, `there is no history of domain "e", rule ""; /api/rates lists domains and rules`},
 		{"/api/history?rule=ip", 400, `rule "ip" without its domain: add domain=`},
 		{"/api/top", 200, `[{"domain":"","rule":"","subject":"hot of a minute","per_second":0.5,"hits":20}]`},
-		{"/api/top?kind=denied&window=hour&domain=d&rule=ip&limit=3", 200, `[{"domain":"d","rule":"ip","subject":"denied of a hour","per_second":0.5,"hits":3}]`},
+		{
+			"/api/top?kind=denied&window=hour&domain=d&rule=ip&limit=3", 200,
+			`[{"domain":"d","rule":"ip","subject":"denied of a hour","per_second":0.5,"hits":3}]`,
+		},
 		{"/api/top?domain=none", 200, `[]`},
 		{"/api/top?kind=cold", 400, `kind="cold" is not allowed; it is hot or denied`},
 		{"/api/top?window=day", 400, `window="day" is not allowed; it is minute or hour`},

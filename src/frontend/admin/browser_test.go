@@ -33,16 +33,38 @@ func newOperatorPortWithToken(t *testing.T, token string) *operatorPort {
 	now := time.Now()
 	f := newFakeFigures()
 	f.state = operator.State{
-		Version: "1.2.3", Commit: "abcdef0123456789", Now: now, StartedAt: now.Add(-3 * time.Hour), Ready: true, Store: "redis", StoreSince: now.Add(-50 * time.Minute), Replicas: 3,
+		Version: "1.2.3", Commit: "abcdef0123456789", Now: now, StartedAt: now.Add(-3 * time.Hour), Ready: true,
+		Store: "redis", StoreSince: now.Add(-50 * time.Minute), Replicas: 3,
 		Components: []operator.Component{{Name: "rules", Note: "2 domains"}, {Name: "redis_pool"}},
-		Rules:      operator.LoadedRules{Hash: "8f14e45fceea167a5a36dedd4bea2543", Domains: 2, Rules: 121, Files: 4, LoadedAt: now.Add(-20 * time.Minute)},
+		Rules: operator.LoadedRules{
+			Hash: "8f14e45fceea167a5a36dedd4bea2543", Domains: 2, Rules: 121, Files: 4,
+			LoadedAt: now.Add(-20 * time.Minute),
+		},
 	}
-	f.rates = operator.Rates{Total: operator.PerSecond{Admitted: 1234.5, Denied: 56.7, Near: 12, Shadow: 3}, Domains: []operator.DomainRates{{Domain: "api", PerSecond: operator.PerSecond{Admitted: 1200, Denied: 56, Near: 12, Shadow: 3}}, {Domain: "mail", PerSecond: operator.PerSecond{Admitted: 34.5, Denied: 0.7}}}}
-	f.rates.Rules = []operator.RuleRates{{Domain: "api", Rule: "api.tenant", Limit: "9000 per minute", PerSecond: operator.PerSecond{Admitted: 99}}}
+	f.rates = operator.Rates{
+		Total: operator.PerSecond{Admitted: 1234.5, Denied: 56.7, Near: 12, Shadow: 3},
+		Domains: []operator.DomainRates{
+			{
+				Domain:    "api",
+				PerSecond: operator.PerSecond{Admitted: 1200, Denied: 56, Near: 12, Shadow: 3},
+			},
+			{Domain: "mail", PerSecond: operator.PerSecond{Admitted: 34.5, Denied: 0.7}},
+		},
+	}
+	f.rates.Rules = []operator.RuleRates{{
+		Domain: "api", Rule: "api.tenant", Limit: "9000 per minute",
+		PerSecond: operator.PerSecond{Admitted: 99},
+	}}
 	for i := range 60 {
 		f.rates.Rules = append(f.rates.Rules,
-			operator.RuleRates{Domain: "api", Rule: fmt.Sprintf("api.tenant.path_/v1/things/%d", i), Limit: "100 per second", PerSecond: operator.PerSecond{Admitted: float64(80 / (i + 1)), Denied: float64(20 / (i + 1))}},
-			operator.RuleRates{Domain: "mail", Rule: fmt.Sprintf("mail.to_%d@example.org", i), Limit: "5 per hour", PerSecond: operator.PerSecond{}})
+			operator.RuleRates{
+				Domain: "api", Rule: fmt.Sprintf("api.tenant.path_/v1/things/%d", i), Limit: "100 per second",
+				PerSecond: operator.PerSecond{Admitted: float64(80 / (i + 1)), Denied: float64(20 / (i + 1))},
+			},
+			operator.RuleRates{
+				Domain: "mail", Rule: fmt.Sprintf("mail.to_%d@example.org", i), Limit: "5 per hour",
+				PerSecond: operator.PerSecond{},
+			})
 	}
 	p := &operatorPort{t: t, figures: f, address: "127.0.0.1:0", token: token}
 	p.start()
@@ -60,10 +82,14 @@ func (p *operatorPort) start() {
 	rulesOfNone := limiter.New(limiter.Config{})
 	rulesOfNone.UseRules(new(rules.Set))
 	pages := DebugPages{
-		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil }, Figures: p.figures,
+		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
+		Figures: p.figures,
 		Limiter: rulesOfNone,
 	}
-	p.server = &http.Server{Handler: RequireToken(p.token, newAttempts(p.t), pages.Handler()), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	p.server = &http.Server{
+		Handler:     RequireToken(p.token, newAttempts(p.t), pages.Handler()),
+		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+	}
 	go func(s *http.Server) { _ = s.Serve(listener) }(p.server)
 }
 
@@ -80,8 +106,10 @@ func TestPageInBrowser(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
 	for name, test := range map[string]func(*testing.T, *browser.Browser){
-		"live": testPageIsLive, "strangers": testPageShowsTextOfStrangers, "rules": testPageWithManyRules, "looks": testPageLooks, "restart": testPageSurvivesRestart, "keyboard": testPageKeyboard, "descriptors": testPageDescriptors,
-		"token": testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
+		"live": testPageIsLive, "strangers": testPageShowsTextOfStrangers, "rules": testPageWithManyRules,
+		"looks": testPageLooks, "restart": testPageSurvivesRestart, "keyboard": testPageKeyboard,
+		"descriptors": testPageDescriptors,
+		"token":       testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,24 +128,37 @@ func testPageIsLive(t *testing.T, chromium *browser.Browser) {
 	p.Await("document.querySelector('#chart canvas') !== null")
 	port.figures.set(func(s *operator.State, r *operator.Rates) {
 		r.Total.Admitted = 7
-		s.Ready, s.Components = false, []operator.Component{{Name: "redis_pool", NotReadyReason: "no answer"}, {Name: "counting", Note: "degraded: on_store_failure decides"}, {Name: "rules", Note: "2 domains"}}
+		s.Ready, s.Components = false, []operator.Component{
+			{Name: "redis_pool", NotReadyReason: "no answer"},
+			{Name: "counting", Note: "degraded: on_store_failure decides"},
+			{Name: "rules", Note: "2 domains"},
+		}
 		s.Rules.Problems = []string{"a.yaml:3:5: unknown key"}
 	})
 	p.Await("document.querySelector('#series .value').textContent === '7/s'")
 	p.Await("document.getElementById('ready').textContent === 'Not ready' && document.title.startsWith('Not ready')")
-	if got, want := p.Text("document.getElementById('problems').innerText"), "redis_pool is not ready: no answer\n\nThe last reload refused this: a.yaml:3:5: unknown key"; got != want {
+	if got, want := p.Text("document.getElementById('problems').innerText"),
+		"redis_pool is not ready: no answer\n\nThe last reload refused this: a.yaml:3:5: unknown key"; got != want {
 		t.Errorf("problems %q, want %q", got, want)
 	}
-	if got, want := p.Text("document.getElementById('notes').innerText"), "counting: degraded: on_store_failure decides"; got != want {
+	if got, want := p.Text("document.getElementById('notes').innerText"),
+		"counting: degraded: on_store_failure decides"; got != want {
 		t.Errorf("notes %q, want %q", got, want)
 	}
-	for fact, want := range map[string]string{"Store": "redis\nnot answering for 50 min", "Rules loaded": "newer ones were refused"} {
-		if got := p.Text("[...document.querySelectorAll('#state > div')].find((e) => e.innerText.startsWith('" + fact + "\\n')).innerText"); !strings.Contains(got, want) {
+	for fact, want := range map[string]string{
+		"Store":        "redis\nnot answering for 50 min",
+		"Rules loaded": "newer ones were refused",
+	} {
+		if got := p.Text(
+			"[...document.querySelectorAll('#state > div')].find((e) => e.innerText.startsWith('" + fact + "\\n')).innerText"); !strings.Contains(got, want) {
 			t.Errorf("the state shows %q, want %q", got, want)
 		}
 	}
 	for i := range 3 {
-		port.figures.deny(operator.Denial{At: time.Now(), Protocol: "grpc", Domain: "api", Rule: "api.user", Subject: fmt.Sprintf("user=u%d", i), RetryAfterSeconds: operator.NeverRetry})
+		port.figures.deny(operator.Denial{
+			At: time.Now(), Protocol: "grpc", Domain: "api", Rule: "api.user",
+			Subject: fmt.Sprintf("user=u%d", i), RetryAfterSeconds: operator.NeverRetry,
+		})
 	}
 	p.Await(fmt.Sprintf(rowsOf, "denials") + " === 3")
 	if got := p.Text("document.querySelector('#denials-table tbody').innerText.replaceAll(/\\s+/g, ' ')"); got == "" {
@@ -149,7 +190,8 @@ func testPageWithToken(t *testing.T, chromium *browser.Browser) {
 		defer func() { _ = resp.Body.Close() }()
 	}
 	p := chromium.Open(t, "http://operator:secret@"+port.address+"/", 1280)
-	p.Await("document.getElementById('disconnected').innerText.includes(': 32 listeners are connected to /api/events; close one of them. ')")
+	p.Await("document.getElementById('disconnected').innerText.includes(': 32 listeners are connected to /api/events; " +
+		"close one of them. ')")
 	p.Await(fmt.Sprintf(rowsOf, "rules") + " > 99")
 	port.stop()
 	port.start()
@@ -191,7 +233,10 @@ func testPageWithManyRules(t *testing.T, chromium *browser.Browser) {
 	port.figures.set(func(s *operator.State, r *operator.Rates) {
 		s.Rules.Rules, r.Rules = 10_000, nil
 		for i := range 10_000 {
-			r.Rules = append(r.Rules, operator.RuleRates{Domain: "api", Rule: fmt.Sprintf("api.user_%05d", i), Limit: "10 per minute", PerSecond: operator.PerSecond{Admitted: float64(10_000 - i)}})
+			r.Rules = append(r.Rules, operator.RuleRates{
+				Domain: "api", Rule: fmt.Sprintf("api.user_%05d", i),
+				Limit: "10 per minute", PerSecond: operator.PerSecond{Admitted: float64(10_000 - i)},
+			})
 		}
 	})
 	p := chromium.Open(t, port.url(), 1280)
@@ -228,25 +273,48 @@ func fillForPictures(f *fakeFigures) {
 	tenants := []string{"acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "wonka"}
 	paths := []string{"/v1/search", "/v1/orders", "/v1/export", "/login"}
 	f.top = make(map[string][]operator.Subject)
-	f.rates.Rules = []operator.RuleRates{{Domain: "api", Rule: "api.tenant", Limit: "60000 per minute", PerSecond: operator.PerSecond{Admitted: 812, Denied: 24, Near: 61}}, {Domain: "mail", Rule: "mail.recipient", Limit: "20 per hour", PerSecond: operator.PerSecond{Admitted: 8.4, Denied: 0.7}}}
+	f.rates.Rules = []operator.RuleRates{
+		{
+			Domain: "api", Rule: "api.tenant", Limit: "60000 per minute",
+			PerSecond: operator.PerSecond{Admitted: 812, Denied: 24, Near: 61},
+		},
+		{
+			Domain: "mail", Rule: "mail.recipient", Limit: "20 per hour",
+			PerSecond: operator.PerSecond{Admitted: 8.4, Denied: 0.7},
+		},
+	}
 	for i, path := range paths {
-		f.rates.Rules = append(f.rates.Rules, operator.RuleRates{Domain: "api", Rule: "api.tenant.path_" + path, Limit: fmt.Sprintf("%d per second", 50/(i+1)), PerSecond: operator.PerSecond{Admitted: 240 / float64(i+1), Denied: 20 / float64(i+1), Near: 8 / float64(i+1)}})
+		f.rates.Rules = append(f.rates.Rules,
+			operator.RuleRates{
+				Domain: "api", Rule: "api.tenant.path_" + path, Limit: fmt.Sprintf("%d per second", 50/(i+1)),
+				PerSecond: operator.PerSecond{Admitted: 240 / float64(i+1), Denied: 20 / float64(i+1), Near: 8 / float64(i+1)},
+			})
 	}
 	for i := range 40 {
-		f.rates.Rules = append(f.rates.Rules, operator.RuleRates{Domain: "api", Rule: fmt.Sprintf("api.worker_batch-%02d", i+1), Limit: "10 per second, 40 at once", PerSecond: operator.PerSecond{Admitted: float64(9 - i%9)}})
+		f.rates.Rules = append(f.rates.Rules,
+			operator.RuleRates{
+				Domain: "api", Rule: fmt.Sprintf("api.worker_batch-%02d", i+1),
+				Limit: "10 per second, 40 at once", PerSecond: operator.PerSecond{Admitted: float64(9 - i%9)},
+			})
 	}
 	for i, tenant := range tenants {
 		hot := operator.Subject{Domain: "api", Rule: "api.tenant", Subject: "tenant=" + tenant, Hits: uint64(21000 / (i + 1))}
 		hot.PerSecond = float64(hot.Hits) / 60
-		denied := operator.Subject{Domain: "api", Rule: "api.tenant.path_" + paths[i%4], Subject: "tenant=" + tenant + ",path=" + paths[i%4], Hits: uint64(1300 / (i + 1))}
+		denied := operator.Subject{
+			Domain: "api", Rule: "api.tenant.path_" + paths[i%4],
+			Subject: "tenant=" + tenant + ",path=" + paths[i%4], Hits: uint64(1300 / (i + 1)),
+		}
 		denied.PerSecond = float64(denied.Hits) / 60
-		f.top[operator.TopHot], f.top[operator.TopDenied] = append(f.top[operator.TopHot], hot), append(f.top[operator.TopDenied], denied)
+		f.top[operator.TopHot], f.top[operator.TopDenied] = append(f.top[operator.TopHot], hot),
+			append(f.top[operator.TopDenied], denied)
 	}
 	for i := range 30 {
 		tenant, path := tenants[i%len(tenants)], paths[i%len(paths)]
 		f.deny(operator.Denial{
-			At: now.Add(time.Duration(i-30) * 700 * time.Millisecond), Protocol: "grpc", Domain: "api", Rule: "api.tenant.path_" + path, Subject: "tenant=" + tenant + ",path=" + path,
-			Counter: "api_tenant_" + tenant + "_path_" + path + "_1795476060", RetryAfterSeconds: float64(i%7) * 0.4, Skipped: uint64(i % 3 * 17),
+			At: now.Add(time.Duration(i-30) * 700 * time.Millisecond), Protocol: "grpc", Domain: "api",
+			Rule: "api.tenant.path_" + path, Subject: "tenant=" + tenant + ",path=" + path,
+			Counter: "api_tenant_" + tenant + "_path_" + path + "_1795476060", RetryAfterSeconds: float64(i%7) * 0.4,
+			Skipped: uint64(i % 3 * 17),
 		})
 	}
 }
@@ -255,17 +323,40 @@ func fillForPictures(f *fakeFigures) {
 func exampleCandidate(text string) *operator.Candidate {
 	now := time.Now()
 	return &operator.Candidate{
-		Directory: "/rules/next/config", Hash: "0123456789abcdef", Domains: 2, Rules: 45, Files: 4, LoadedAt: now.Add(-time.Hour), Since: now.Add(-time.Hour),
+		Directory: "/rules/next/config", Hash: "0123456789abcdef", Domains: 2, Rules: 45, Files: 4,
+		LoadedAt: now.Add(-time.Hour), Since: now.Add(-time.Hour),
 		RemovedDomains: []string{"mail"},
-		Requests:       operator.CandidateRequests{Same: 1_203_441, CandidateDifferences: operator.CandidateDifferences{WouldDeny: 812, WouldAdmit: 44, WouldBeError: 3}, NotJudged: 17, NotSampled: 98_000}, SampledPercent: 38.6,
+		Requests: operator.CandidateRequests{
+			Same:                 1_203_441,
+			CandidateDifferences: operator.CandidateDifferences{WouldDeny: 812, WouldAdmit: 44, WouldBeError: 3}, NotJudged: 17,
+			NotSampled: 98_000,
+		}, SampledPercent: 38.6,
 		DifferingRules: []operator.CandidateRule{
-			{Domain: "api", Rule: "api." + text, LiveLimit: "60000 per minute", CandidateLimit: "50000 per minute", CandidateDifferences: operator.CandidateDifferences{WouldDeny: 812}},
-			{Domain: "api", Rule: "api.ip", LiveLimit: "10 per second", CandidateDifferences: operator.CandidateDifferences{WouldAdmit: 44, WouldBeError: 3}},
+			{
+				Domain: "api", Rule: "api." + text, LiveLimit: "60000 per minute", CandidateLimit: "50000 per minute",
+				CandidateDifferences: operator.CandidateDifferences{WouldDeny: 812},
+			},
+			{
+				Domain: "api", Rule: "api.ip", LiveLimit: "10 per second",
+				CandidateDifferences: operator.CandidateDifferences{WouldAdmit: 44, WouldBeError: 3},
+			},
 		},
 		DifferingRuleCount: 2,
-		Subjects:           []operator.CandidateSubject{{Result: "would_deny", Domain: "api", Rule: "api." + text, Subject: text, Requests: 700}, {Result: "would_admit", Domain: "api", Rule: "api.ip", Subject: "ip=10.0.0.7", Requests: 44}},
+		Subjects: []operator.CandidateSubject{{
+			Result: "would_deny", Domain: "api", Rule: "api." + text,
+			Subject: text, Requests: 700,
+		}, {
+			Result: "would_admit", Domain: "api", Rule: "api.ip", Subject: "ip=10.0.0.7",
+			Requests: 44,
+		}},
 		Examples: []operator.CandidateExample{
-			{ID: 8, At: now, Result: "would_deny", Protocol: "grpc", Domain: "api", Rule: "api." + text, Subject: text, RetryAfterSeconds: 2.5}, {ID: 3, At: now, Result: "would_admit", Protocol: "json", Domain: "api", Rule: "api.ip", Subject: "ip=10.0.0.7", RetryAfterSeconds: operator.NeverRetry},
+			{
+				ID: 8, At: now, Result: "would_deny", Protocol: "grpc", Domain: "api", Rule: "api." + text, Subject: text,
+				RetryAfterSeconds: 2.5,
+			}, {
+				ID: 3, At: now, Result: "would_admit", Protocol: "json", Domain: "api", Rule: "api.ip",
+				Subject: "ip=10.0.0.7", RetryAfterSeconds: operator.NeverRetry,
+			},
 		},
 	}
 }
@@ -274,7 +365,8 @@ func exampleCandidate(text string) *operator.Candidate {
 func testPageOfCandidate(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
 	p := chromium.Open(t, port.url(), 1280)
-	p.Await(isConnected + " && document.getElementById('candidate').hidden && document.getElementById('candidate-link').hidden")
+	p.Await(isConnected + " && document.getElementById('candidate').hidden && " +
+		"document.getElementById('candidate-link').hidden")
 	const hostile = `<img src=x onerror=alert(1)>`
 	set := func(c *operator.Candidate) {
 		port.figures.set(func(*operator.State, *operator.Rates) { port.figures.candidate = c })
@@ -285,15 +377,18 @@ func testPageOfCandidate(t *testing.T, chromium *browser.Browser) {
 	set(exampleCandidate(hostile))
 	p.Await(fmt.Sprintf(rowsOf, "candidate-rules") + " === 2")
 	for id, want := range map[string]string{
-		"candidate-problems":       "Domains that the candidate removes, so that all their requests would be admitted: mail",
-		"candidate-counts":         "Compared 1.2M Same answer 1.2M 99.93 % Would deny 812 0.067 % Would admit 44 0.0037 % Would be error 3 0.00025 % Not compared 17 the store did not answer Not in the sample 98,000 38.6 % of counters are judged",
+		"candidate-problems": "Domains that the candidate removes, so that all their requests would be admitted: mail",
+		"candidate-counts": "Compared 1.2M Same answer 1.2M 99.93 % Would deny 812 0.067 % Would admit 44 0.0037 % " +
+			"Would be error 3 0.00025 % Not compared 17 the store did not answer Not in the sample 98,000 38.6 % of counters " +
+			"are judged",
 		"candidate-subjects-table": "Most affected subjects of the last hour Subject Result Requests " + hostile + " api: " + hostile + " would deny 700 ip=10.0.0.7 api: ip would admit 44",
 	} {
 		if got := p.Text("document.getElementById('" + id + "').innerText.replaceAll(/\\s+/g, ' ').trim()"); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", id, got, want)
 		}
 	}
-	if got, want := p.Text("document.querySelector('#candidate-rules-table tbody').innerText.replaceAll(/\\s+/g, ' ').trim()"),
+	if got, want := p.Text("document.querySelector('#candidate-rules-table tbody').innerText.replaceAll(/\\s+/g, ' "+
+		"').trim()"),
 		hostile+" api 60000 per minute 50000 per minute 812 0 0 ip api 10 per second none 0 44 3"; got != want {
 		t.Errorf("rules:\n got %s\nwant %s", got, want)
 	}
@@ -315,7 +410,8 @@ func testPageLooks(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
 	fillForPictures(port.figures)
 	p := chromium.Open(t, port.url(), 1280)
-	const isFilled = "document.querySelectorAll('#denials-table tbody tr').length === 30 && document.querySelectorAll('#rules-table tbody tr').length === 48 && document.querySelector('#chart canvas') !== null"
+	const isFilled = "document.querySelectorAll('#denials-table tbody tr').length === 30 && " +
+		"document.querySelectorAll('#rules-table tbody tr').length === 48 && document.querySelector('#chart canvas') !== null"
 	p.Await(isFilled)
 	p.Await("!document.getElementById('candidate').hidden && " + fmt.Sprintf(rowsOf, "candidate-examples") + " === 2")
 	const background = "getComputedStyle(document.body).backgroundColor"
@@ -341,7 +437,8 @@ func testPageLooks(t *testing.T, chromium *browser.Browser) {
 	}
 }
 
-// The page says that it is disconnected, and connects again by itself. Denials of the new process follow those of the old one.
+// The page says that it is disconnected, and connects again by itself. Denials of the new process follow those of the
+// old one.
 func testPageSurvivesRestart(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
 	port.figures.deny(operator.Denial{Subject: "before"})
@@ -356,7 +453,8 @@ func testPageSurvivesRestart(t *testing.T, chromium *browser.Browser) {
 	port.start()
 	p.Await(isConnected + " && document.getElementById('disconnected').hidden")
 	p.Await(fmt.Sprintf(rowsOf, "denials") + " === 2")
-	if got := p.Text("document.getElementById('problems').innerText"); got != "The service has another version now. Reload this page." {
+	if got := p.Text("document.getElementById('problems').innerText"); got != "The service has another version now. "+
+		"Reload this page." {
 		t.Errorf("problems %q", got)
 	}
 	if problems := p.Problems("net::ERR_"); problems != nil {
@@ -370,29 +468,37 @@ func testPageKeyboard(t *testing.T, chromium *browser.Browser) {
 	p := chromium.Open(t, port.url(), 1280)
 	p.Await(fmt.Sprintf(rowsOf, "rules") + " > 99")
 	p.Press("\t")
-	if got := p.Text("document.activeElement.textContent + ' ' + (document.activeElement.getBoundingClientRect().top >= 0)"); got != "Skip to the figures true" {
+	if got := p.Text(
+		"document.activeElement.textContent + ' ' + (document.activeElement.getBoundingClientRect().top >= 0)"); got != "Skip to the figures true" {
 		t.Errorf("Tab leads to %q", got)
 	}
 	p.Do("document.querySelectorAll('#rules-table tbody button')[1].focus()")
 	p.Press("\r")
-	p.Await("document.getElementById('scope').textContent === 'api: tenant' && !document.getElementById('scope-all').hidden")
-	if got := p.Text("document.querySelectorAll('#rules-table [aria-pressed=true]').length + document.activeElement.ariaPressed"); got != "1true" {
+	p.Await("document.getElementById('scope').textContent === 'api: tenant' && " +
+		"!document.getElementById('scope-all').hidden")
+	if got := p.Text("document.querySelectorAll('#rules-table [aria-pressed=true]').length + " +
+		"document.activeElement.ariaPressed"); got != "1true" {
 		t.Errorf("the rule is chosen: %s", got)
 	}
 	port.figures.set(func(_ *operator.State, r *operator.Rates) {
-		r.Rules = append([]operator.RuleRates{{Domain: "aaa", Rule: "aaa.first", Limit: "1 per day", PerSecond: operator.PerSecond{Admitted: 1000}}}, r.Rules...)
+		r.Rules = append([]operator.RuleRates{{
+			Domain: "aaa", Rule: "aaa.first", Limit: "1 per day",
+			PerSecond: operator.PerSecond{Admitted: 1000},
+		}}, r.Rules...)
 	})
 	p.Await("document.querySelector('#rules-table tbody button').textContent === 'aaa'")
 	if got := p.Text("document.activeElement.textContent"); got != "tenant" {
 		t.Errorf("after an update the focus is on %q", got)
 	}
-	unnamed := "[...document.querySelectorAll('input, select, textarea, button')].filter(e => !e.labels?.length && !e.ariaLabel && !e.textContent.trim()).length"
+	unnamed := "[...document.querySelectorAll('input, select, textarea, button')].filter(e => !e.labels?.length && " +
+		"!e.ariaLabel && !e.textContent.trim()).length"
 	if got := p.Text(unnamed); got != "0" {
 		t.Errorf("%s controls have no name", got)
 	}
 }
 
-// contrast is JavaScript that returns the texts whose contrast with their background is below 4.5, which WCAG AA asks for.
+// contrast is JavaScript that returns the texts whose contrast with their background is below 4.5, which WCAG AA asks
+// for.
 const contrast = `(() => {
 	const parse = (colour) => colour.match(/[\d.]+/g).map(Number);
 	const luminance = ([r, g, b]) => [r, g, b].map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
@@ -428,7 +534,10 @@ func testPageDescriptors(t *testing.T, chromium *browser.Browser) {
 		{`ip=1.2.3.4`, `{"entries":[{"key":"ip","value":"1.2.3.4"}],"isCut":false}`},
 		{` a=1 , b=x=y `, `{"entries":[{"key":"a","value":"1"},{"key":"b","value":"x=y"}],"isCut":false}`},
 		{`word,a=`, `{"entries":[{"key":"word","value":""},{"key":"a","value":""}],"isCut":false}`},
-		{strconv.Quote("k,1") + "=" + strconv.Quote("a \"=,\\\a\u2028é\x00\x7f😀"), `{"entries":[{"key":"k,1","value":"a \"=,\\\u0007\u2028é\u0000\u007f😀"}],"isCut":false}`},
+		{
+			strconv.Quote("k,1") + "=" + strconv.Quote("a \"=,\\\a\u2028é\x00\x7f😀"),
+			`{"entries":[{"key":"k,1","value":"a \"=,\\\u0007\u2028é\u0000\u007f😀"}],"isCut":false}`,
+		},
 		{`a=long…`, `{"entries":[{"key":"a","value":"long…"}],"isCut":true}`},
 		{`a=1,… (4 more)`, `{"entries":[{"key":"a","value":"1"}],"isCut":true}`},
 		{`=1`, `"Error: =1: write key=value, separated by commas; a key is missing"`},
@@ -449,7 +558,8 @@ func testPageDescriptors(t *testing.T, chromium *browser.Browser) {
 			t.Fatalf("%s: %v", tt.want, err)
 		}
 		var got any
-		if err := json.Unmarshal([]byte(p.Text("JSON.stringify(window.got)")), &got); err != nil || !reflect.DeepEqual(got, want) {
+		if err := json.Unmarshal([]byte(p.Text("JSON.stringify(window.got)")), &got); err != nil ||
+			!reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %v, want %v; %v", tt.text, got, want, err)
 		}
 	}

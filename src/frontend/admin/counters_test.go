@@ -22,7 +22,9 @@ type fakeCounters struct {
 	err    error
 }
 
-func (f *fakeCounters) Change(ctx context.Context, c operator.CounterChange, who operator.Client, progress func(int)) (*operator.CounterReport, error) {
+func (f *fakeCounters) Change(ctx context.Context, c operator.CounterChange, who operator.Client,
+	progress func(int),
+) (*operator.CounterReport, error) {
 	f.change, f.who = c, who
 	if c.IsPattern() {
 		progress(7)
@@ -50,8 +52,14 @@ func ask(h http.Handler, method, query, body string, headers ...string) *httptes
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ method, query, body, want string }{
-		{http.MethodGet, "?domain=d&entry=user=alex&entry=path=/a=b", "", `{"action":"get","domain":"d","descriptor":[{"key":"user","value":"alex"},{"key":"path","value":"/a=b"}]}`},
-		{http.MethodGet, "?domain=d&entry=user=al*", "", `{"action":"get","domain":"d","descriptor":[{"key":"user","prefix":"al"}]}`},
+		{
+			http.MethodGet, "?domain=d&entry=user=alex&entry=path=/a=b", "",
+			`{"action":"get","domain":"d","descriptor":[{"key":"user","value":"alex"},{"key":"path","value":"/a=b"}]}`,
+		},
+		{
+			http.MethodGet, "?domain=d&entry=user=al*", "",
+			`{"action":"get","domain":"d","descriptor":[{"key":"user","prefix":"al"}]}`,
+		},
 		{http.MethodGet, "?domain=d&entry=generic", "", `{"action":"get","domain":"d","descriptor":[{"key":"generic"}]}`},
 		{http.MethodPost, "", `{"action":"get","domain":"d","descriptor":[{"key":"user","value":"al*"}]}`, ""},
 		{http.MethodPost, "", `{"action":"reset","domain":"d","descriptor":[{"key":"user","prefix":""}],"dry_run":true}`, ""},
@@ -108,19 +116,36 @@ func TestHostileChanges(t *testing.T) {
 		{"no domain", "", `{"action":"reset","descriptor":[` + entry + `]}`, 400, "domain is missing"},
 		{"long domain", "", `{"action":"reset","domain":"` + strings.Repeat("d", 5000) + `"}`, 400, "domain has 5000 bytes"},
 		{"no descriptor", "", `{"action":"reset","domain":"d"}`, 400, "descriptor is missing"},
-		{"many entries", "", `{"action":"reset","domain":"d","descriptor":[` + strings.Repeat(entry+",", 32) + entry + `]}`, 400, "33 entries; at most 32"},
-		{"long value", "", `{"action":"reset","domain":"d","descriptor":[{"key":"a","value":"` + strings.Repeat("x", 5000) + `"}]}`, 400, "more than 4096 bytes"},
-		{"long prefix", "", `{"action":"reset","domain":"d","descriptor":[{"key":"a","prefix":"` + strings.Repeat("x", 5000) + `"}]}`, 400, "more than 4096 bytes"},
+		{
+			"many entries", "", `{"action":"reset","domain":"d","descriptor":[` + strings.Repeat(entry+",", 32) + entry + `]}`,
+			400, "33 entries; at most 32",
+		},
+		{"long value", "", `{"action":"reset","domain":"d","descriptor":[{"key":"a","value":"` + strings.Repeat("x",
+			5000) + `"}]}`, 400, "more than 4096 bytes"},
+		{"long prefix", "", `{"action":"reset","domain":"d","descriptor":[{"key":"a","prefix":"` + strings.Repeat("x",
+			5000) + `"}]}`, 400, "more than 4096 bytes"},
 		{"large body", "", `{"action":"` + strings.Repeat("x", 70_000) + `"}`, 413, "more than 65536 bytes"},
-		{"large body behind the change", "", change(`"action":"reset"`) + strings.Repeat(" ", 70_000), 413, "more than 65536 bytes"},
+		{
+			"large body behind the change", "", change(`"action":"reset"`) + strings.Repeat(" ", 70_000), 413,
+			"more than 65536 bytes",
+		},
 		{"deep body", "", strings.Repeat("[", 20_000), 400, "no change"},
 		{"set without used", "", change(`"action":"set"`), 400, "set needs used"},
 		{"reset with used", "", change(`"action":"reset","used":1`), 400, "belongs to the action set"},
 		{"negative used", "", change(`"action":"set","used":-1`), 400, "cannot unmarshal"},
 		{"huge used", "", change(`"action":"set","used":281474976710657`), 400, "at most 281474976710656 units"},
-		{"value and prefix", "", `{"action":"reset","domain":"d","descriptor":[{"key":"a","value":"x","prefix":"y"}]}`, 400, "both a value and a prefix"},
-		{"early prefix", "", `{"action":"reset","domain":"d","descriptor":[{"key":"a","prefix":"x"},` + entry + `]}`, 400, "only the last entry"},
-		{"set of a pattern", "", `{"action":"set","used":1,"domain":"d","descriptor":[{"key":"a","prefix":"x"}]}`, 400, "only be reset"},
+		{
+			"value and prefix", "", `{"action":"reset","domain":"d","descriptor":[{"key":"a","value":"x","prefix":"y"}]}`, 400,
+			"both a value and a prefix",
+		},
+		{
+			"early prefix", "", `{"action":"reset","domain":"d","descriptor":[{"key":"a","prefix":"x"},` + entry + `]}`, 400,
+			"only the last entry",
+		},
+		{
+			"set of a pattern", "", `{"action":"set","used":1,"domain":"d","descriptor":[{"key":"a","prefix":"x"}]}`, 400,
+			"only be reset",
+		},
 		{"unknown parameter", "?domain=d&descriptors=a=b", "", 400, "unknown parameter"},
 		{"two domains", "?domain=d&domain=e&entry=a=b", "", 400, "give domain once"},
 		{"unreadable query", "?domain=%zz", "", 400, "cannot be read"},
@@ -139,7 +164,8 @@ func TestHostileChanges(t *testing.T) {
 			}
 		})
 	}
-	if w := ask(DebugPages{ChangeCounters: new(fakeCounters).Change}.Handler(), http.MethodDelete, "", ""); w.Code != http.StatusMethodNotAllowed {
+	if w := ask(DebugPages{ChangeCounters: new(fakeCounters).Change}.Handler(), http.MethodDelete, "",
+		""); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("DELETE: %d", w.Code)
 	}
 }
@@ -154,7 +180,8 @@ func TestErrorsOfChanges(t *testing.T) {
 		{&operator.CounterError{Status: 404, Reason: "no limit applies"}, 404},
 		{fmt.Errorf("rule x: %w", &operator.CounterError{Status: 400, Reason: "add ip"}), 400},
 	} {
-		w := ask(DebugPages{ChangeCounters: (&fakeCounters{err: tt.err}).Change}.Handler(), http.MethodGet, "?domain=d&entry=a=b", "")
+		w := ask(DebugPages{ChangeCounters: (&fakeCounters{err: tt.err}).Change}.Handler(), http.MethodGet,
+			"?domain=d&entry=a=b", "")
 		if w.Code != tt.code || strings.TrimSpace(w.Body.String()) != tt.err.Error() {
 			t.Errorf("%v: %d %s", tt.err, w.Code, w.Body)
 		}
@@ -187,7 +214,9 @@ func TestPatternsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		wait := make(chan struct{})
-		api := newCountersAPI(func(_ context.Context, c operator.CounterChange, _ operator.Client, _ func(int)) (*operator.CounterReport, error) {
+		api := newCountersAPI(func(_ context.Context, c operator.CounterChange, _ operator.Client,
+			_ func(int),
+		) (*operator.CounterReport, error) {
 			if c.IsPattern() {
 				<-wait
 			}
@@ -197,7 +226,8 @@ func TestPatternsAreBounded(t *testing.T) {
 			go ask(api, http.MethodGet, "?domain=d&entry=a=x*", "")
 		}
 		synctest.Wait()
-		if w := ask(api, http.MethodGet, "?domain=d&entry=a=x*", ""); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		if w := ask(api, http.MethodGet, "?domain=d&entry=a=x*", ""); w.Code != http.StatusTooManyRequests ||
+			w.Header().Get("Retry-After") == "" {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 		if w := ask(api, http.MethodGet, "?domain=d&entry=a=x", ""); w.Code != 200 {
@@ -216,7 +246,8 @@ func TestReadsFromOtherSites(t *testing.T) {
 	t.Parallel()
 	fake := new(fakeCounters)
 	h := DebugPages{ChangeCounters: fake.Change}.Handler()
-	if w := ask(h, http.MethodGet, "?domain=d&entry=a=x*", "", "Sec-Fetch-Site", "cross-site"); w.Code != http.StatusForbidden || fake.change.Action != "" {
+	if w := ask(h, http.MethodGet, "?domain=d&entry=a=x*", "", "Sec-Fetch-Site",
+		"cross-site"); w.Code != http.StatusForbidden || fake.change.Action != "" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if w := ask(h, http.MethodGet, "?domain=d&entry=a=x*", "", "Sec-Fetch-Site", "same-origin"); w.Code != http.StatusOK {

@@ -78,7 +78,8 @@ func TestEvents(t *testing.T) {
 		f.state.Store = "memory"
 		f.rates = operator.Rates{Total: operator.PerSecond{Admitted: 3}}
 		for i := range 120 {
-			f.rates.Domains = append(f.rates.Domains, operator.DomainRates{Domain: fmt.Sprint("d", i), PerSecond: operator.PerSecond{Denied: float64(i)}})
+			f.rates.Domains = append(f.rates.Domains,
+				operator.DomainRates{Domain: fmt.Sprint("d", i), PerSecond: operator.PerSecond{Denied: float64(i)}})
 			f.rates.Rules = append(f.rates.Rules, operator.RuleRates{Domain: "d", Rule: fmt.Sprint("d.", i)})
 			f.deny(operator.Denial{Subject: fmt.Sprint("ip=", i)})
 		}
@@ -91,13 +92,15 @@ func TestEvents(t *testing.T) {
 		if err := json.Unmarshal([]byte(data), &u); err != nil || name != "update" {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if u.State.Store != "memory" || u.Rates.Total.Admitted != 3 || len(u.Rates.Rules) != 20 || u.Rates.MatchingRules != 120 {
+		if u.State.Store != "memory" || u.Rates.Total.Admitted != 3 || len(u.Rates.Rules) != 20 ||
+			u.Rates.MatchingRules != 120 {
 			t.Errorf("update %+v", u)
 		}
 		if len(u.Rates.Domains) != 50 || u.Rates.Domains[0].Domain != "d119" {
 			t.Errorf("the busiest of 120 domains are %d: %+v", len(u.Rates.Domains), u.Rates.Domains[0])
 		}
-		if u.Top.Hot[0].Subject != "hot of a minute" || u.Top.Denied[0].Subject != "denied of a minute" || u.Top.Hot[0].Hits != 20 {
+		if u.Top.Hot[0].Subject != "hot of a minute" || u.Top.Denied[0].Subject != "denied of a minute" ||
+			u.Top.Hot[0].Hits != 20 {
 			t.Errorf("top %+v", u.Top)
 		}
 		if got := w.header.Get("Content-Type"); got != "text/event-stream" {
@@ -105,7 +108,8 @@ func TestEvents(t *testing.T) {
 		}
 
 		past := <-w.writes
-		if n := strings.Count(past, "event: denial\n"); n != 100 || !strings.Contains(past, `"ip=20"`) || !strings.Contains(past, `"ip=119"`) {
+		if n := strings.Count(past, "event: denial\n"); n != 100 || !strings.Contains(past, `"ip=20"`) ||
+			!strings.Contains(past, `"ip=119"`) {
 			t.Errorf("the stream begins with %d denials:\n%.300s", n, past)
 		}
 		f.deny(operator.Denial{Subject: "ip=new"})
@@ -114,7 +118,8 @@ func TestEvents(t *testing.T) {
 		}
 		f.set(func(s *operator.State, _ *operator.Rates) { s.Store = "redis" })
 		for i := range 3 {
-			if name, data = w.next(t); name != "update" || !strings.Contains(data, `"store":"redis"`) || time.Since(begin) != time.Duration(i+1)*time.Second {
+			if name, data = w.next(t); name != "update" || !strings.Contains(data, `"store":"redis"`) ||
+				time.Since(begin) != time.Duration(i+1)*time.Second {
 				t.Errorf("after %v: %s %.100s", time.Since(begin), name, data)
 			}
 		}
@@ -154,7 +159,8 @@ func TestEventsShareUpdates(t *testing.T) {
 		}
 		w := newStreamRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/events", nil))
-		if text := <-w.writes; w.status != 503 || text != "32 listeners are connected to /api/events; close one of them\n" || w.header.Get("Retry-After") == "" {
+		if text := <-w.writes; w.status != 503 || text != "32 listeners are connected to /api/events; close one of them\n" ||
+			w.header.Get("Retry-After") == "" {
 			t.Errorf("one listener too many: %d %s", w.status, text)
 		}
 		cancel()
@@ -200,7 +206,10 @@ func TestEventsOverTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: pagesWith(newFakeFigures()), ReadTimeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond}
+	server := &http.Server{
+		Handler: pagesWith(newFakeFigures()), ReadTimeout: 500 * time.Millisecond,
+		WriteTimeout: 500 * time.Millisecond,
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -228,7 +237,8 @@ func TestEventsOverTCP(t *testing.T) {
 	}
 }
 
-// Listeners that never read, and for which the system takes what is sent, make room for others after a minute, the oldest first.
+// Listeners that never read, and for which the system takes what is sent, make room for others after a minute, the
+// oldest first.
 func TestListenersMakeRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -41,10 +41,12 @@ func TestPageIsForBrowsers(t *testing.T) {
 			t.Errorf("Accept: %s: got %d %v", tt.accept, w.Code, w.Header())
 		}
 	}
-	if w := get(h, "/"); !strings.Contains(w.Body.String(), "/: this list; in a browser, the operator's page\n/api/denials: ") {
+	if w := get(h, "/"); !strings.Contains(w.Body.String(),
+		"/: this list; in a browser, the operator's page\n/api/denials: ") {
 		t.Errorf("the list of pages:\n%s", w.Body)
 	}
-	if w := getWith(pagesWith(nil), "/", "Accept", "text/html"); w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+	if w := getWith(pagesWith(nil), "/", "Accept",
+		"text/html"); w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("without figures: %v", w.Header())
 	}
 }
@@ -71,7 +73,8 @@ func TestPageFiles(t *testing.T) {
 		if _, known := pageContentTypes[path.Ext(name)]; !known || w.Code != 200 || header.Get("Content-Type") == "" {
 			t.Errorf("%s: %d %v", address, w.Code, header)
 		}
-		if header.Get("Content-Security-Policy") != pagePolicy || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Referrer-Policy") != "no-referrer" || header.Get("Cache-Control") != "no-store" {
+		if header.Get("Content-Security-Policy") != pagePolicy || header.Get("X-Content-Type-Options") != "nosniff" ||
+			header.Get("Referrer-Policy") != "no-referrer" || header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %v", address, header)
 		}
 		return nil
@@ -79,7 +82,10 @@ func TestPageFiles(t *testing.T) {
 	if err != nil || files < 5 {
 		t.Errorf("%d files, %v", files, err)
 	}
-	for _, bad := range []string{"/page", "/page/", "/page/none.js", "/page/uplot-1.6.32/", "/page/../admin.go", "/page/%2e%2e/admin.go"} {
+	for _, bad := range []string{
+		"/page", "/page/", "/page/none.js", "/page/uplot-1.6.32/", "/page/../admin.go",
+		"/page/%2e%2e/admin.go",
+	} {
 		if w := get(h, bad); w.Code == 200 {
 			t.Errorf("%s: got %d", bad, w.Code)
 		}
@@ -96,7 +102,8 @@ func TestPageSources(t *testing.T) {
 	t.Parallel()
 	h := pagesWith(newFakeFigures())
 	reference := regexp.MustCompile(`(?:src|href)="(page/[^"]+)"|from "\./([^"]+)"`)
-	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://(?:www\.w3\.org/2000/svg")?| style="| on[a-z]+="`)
+	forbidden := regexp.MustCompile(
+		`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://(?:www\.w3\.org/2000/svg")?| style="| on[a-z]+="`)
 	err := fs.WalkDir(pageFiles, "page", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.Contains(name, "uplot") {
 			return err
@@ -141,11 +148,15 @@ func TestPlotLibraryIsUnchanged(t *testing.T) {
 	}
 }
 
-// Pages of other origins reach no page of the port and hold no place of a listener; a link leads to the operator's page.
+// Pages of other origins reach no page of the port and hold no place of a listener; a link leads to the operator's
+// page.
 func TestSameOrigin(t *testing.T) {
 	t.Parallel()
 	h := everyPage()
-	for site, want := range map[string]int{"": 200, "none": 200, "same-origin": 200, "same-site": 403, "cross-site": 403, "other": 403} {
+	for site, want := range map[string]int{
+		"": 200, "none": 200, "same-origin": 200, "same-site": 403, "cross-site": 403,
+		"other": 403,
+	} {
 		if w := getWith(h, "/api/state", "Sec-Fetch-Site", site); w.Code != want {
 			t.Errorf("%q: got %d %s", site, w.Code, w.Body)
 		}
@@ -166,7 +177,8 @@ func TestSameOrigin(t *testing.T) {
 			t.Errorf("a link to %s: got %d", path, w.Code)
 		}
 	}
-	if w := getWith(h, "/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"); w.Code != 403 {
+	if w := getWith(h, "/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+		"iframe"); w.Code != 403 {
 		t.Errorf("a frame: got %d", w.Code)
 	}
 }
@@ -175,7 +187,10 @@ func TestSameOrigin(t *testing.T) {
 func TestNoSniff(t *testing.T) {
 	t.Parallel()
 	h := everyPage()
-	for _, path := range []string{"/", "/rlconfig", "/stats", "/stats?format=json", "/readyz", "/explain", "/candidate", "/api/state", "/missing", "/page.js", "/debug/pprof/"} {
+	for _, path := range []string{
+		"/", "/rlconfig", "/stats", "/stats?format=json", "/readyz", "/explain", "/candidate",
+		"/api/state", "/missing", "/page.js", "/debug/pprof/",
+	} {
 		if w := getWith(h, path, "Accept", "*/*"); w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %d, %v", path, w.Code, w.Header())
 		}
@@ -192,6 +207,7 @@ func everyPage() http.Handler {
 		WriteRules: write, WriteRulesYAML: write, WriteCandidateRules: write,
 		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
 		Limiter: limiter.New(limiter.Config{}),
-		Figures: newFakeFigures(), ChangeCounters: new(fakeCounters).Change, Record: new(fakeRecordings).Record, PprofEnabled: true,
+		Figures: newFakeFigures(), ChangeCounters: new(fakeCounters).Change, Record: new(fakeRecordings).Record,
+		PprofEnabled: true,
 	}.Handler()
 }

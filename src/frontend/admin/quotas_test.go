@@ -12,17 +12,31 @@ import (
 // exampleQuotas returns two buckets, one of which is short. bucket is its text.
 func exampleQuotas(bucket string) operator.Quotas {
 	return operator.Quotas{
-		Total: operator.QuotaTotals{Proxies: 3, Buckets: 2, DemandPerSecond: 320.5, Units: 110, LeftUnits: 20, ShortBuckets: 1, Unfairness: 0.25},
+		Total: operator.QuotaTotals{
+			Proxies: 3, Buckets: 2, DemandPerSecond: 320.5, Units: 110, LeftUnits: 20,
+			ShortBuckets: 1, Unfairness: 0.25,
+		},
 		Buckets: []operator.QuotaBucket{
 			{
-				Domain: "quotas", Bucket: bucket, Rule: "quotas.env.name", Limits: []string{"100 per second"}, Action: operator.QuotaUnits, DemandPerSecond: 300.5, Units: 100,
+				Domain: "quotas", Bucket: bucket, Rule: "quotas.env.name", Limits: []string{"100 per second"},
+				Action: operator.QuotaUnits, DemandPerSecond: 300.5, Units: 100,
 				ShortSeconds: 72, Unfairness: 0.25, LeftUnits: 20, LeftSeconds: 8, ProxyCount: 3, OtherProxyCount: 2,
 				Proxies: []operator.QuotaProxy{
-					{Peer: "10.0.0.7:41022", DemandPerSecond: 200, AskedPerSecond: 200, AdmittedPerSecond: 60, Short: true, Action: operator.QuotaUnits, Units: 60, InUse: 30, AssignedSeconds: 0.5, ExpiresInSeconds: 10.5, ReportedSeconds: 2},
-					{Peer: "10.0.0.8:33000", DemandPerSecond: 100.5, AskedPerSecond: 100.5, AdmittedPerSecond: 45, Silent: true, Action: operator.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31},
+					{
+						Peer: "10.0.0.7:41022", DemandPerSecond: 200, AskedPerSecond: 200, AdmittedPerSecond: 60, Short: true,
+						Action: operator.QuotaUnits, Units: 60, InUse: 30, AssignedSeconds: 0.5, ExpiresInSeconds: 10.5,
+						ReportedSeconds: 2,
+					},
+					{
+						Peer: "10.0.0.8:33000", DemandPerSecond: 100.5, AskedPerSecond: 100.5, AdmittedPerSecond: 45, Silent: true,
+						Action: operator.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31,
+					},
 				},
 			},
-			{Domain: "quotas", Bucket: "env=test,name=web", Action: operator.QuotaAllowAll, DemandPerSecond: 20, ProxyCount: 1, Proxies: []operator.QuotaProxy{{Peer: "10.0.0.7:41022", ReportedSeconds: 1}}},
+			{
+				Domain: "quotas", Bucket: "env=test,name=web", Action: operator.QuotaAllowAll, DemandPerSecond: 20, ProxyCount: 1,
+				Proxies: []operator.QuotaProxy{{Peer: "10.0.0.7:41022", ReportedSeconds: 1}},
+			},
 		},
 	}
 }
@@ -50,8 +64,14 @@ func TestQuotasAPI(t *testing.T) {
 		{"?domain=other", 200, total + `],"matching_buckets":0}`},
 		{"?domain=quotas&bucket=a=b", 404, `no proxy of this replica has the bucket "a=b" of domain "quotas"`},
 		{"?bucket=a=b", 400, `bucket "a=b" without its domain: add domain=`},
-		{"?domain=quotas&bucket=a=b,c", 400, `bucket="a=b,c" is not allowed: write key=value, separated by commas; "c" is not that`},
-		{"?domain=quotas&bucket=%3Db", 400, `bucket="=b" is not allowed: write key=value, separated by commas; "=b" is not that`},
+		{
+			"?domain=quotas&bucket=a=b,c", 400,
+			`bucket="a=b,c" is not allowed: write key=value, separated by commas; "c" is not that`,
+		},
+		{
+			"?domain=quotas&bucket=%3Db", 400,
+			`bucket="=b" is not allowed: write key=value, separated by commas; "=b" is not that`,
+		},
 		{"?limit=1000&proxies=11", 400, `limit=1000 and proxies=11 are together too much: their product is at most 10000`},
 		{"?proxies=1001", 400, `proxies="1001" is not allowed; it is a whole number from 0 to 1000`},
 	} {
@@ -60,7 +80,11 @@ func TestQuotasAPI(t *testing.T) {
 			t.Errorf("%s: got %d\n%s\nwant %d\n%s", tt.query, w.Code, got, tt.code, tt.want)
 		}
 	}
-	if got := (&operator.QuotaTotals{Proxies: 1, Buckets: 2, ShortBuckets: 1, Units: 7, LeftUnits: 3}).String(); got != "1 proxy, 2 buckets, 1 of them short, 0 units a second asked for, 7 assigned, 3 left by proxies that are gone" {
+	if got := (&operator.QuotaTotals{
+		Proxies: 1, Buckets: 2, ShortBuckets: 1, Units: 7,
+		LeftUnits: 3,
+	}).String(); got != "1 proxy, 2 buckets, 1 of them short, 0 units a second asked for, 7 assigned, 3 "+
+		"left by proxies that are gone" {
 		t.Errorf("for people: %s", got)
 	}
 }
@@ -82,13 +106,16 @@ func testPageOfQuotas(t *testing.T, chromium *browser.Browser) {
 			t.Errorf("%s:\n got %s\nwant %s", element, got, want)
 		}
 	}
-	text("document.getElementById('quotas-totals')", "Proxies 3 Buckets 2 Demand 321/s Assigned 110 units Short 1 bucket Left by dead proxies 20 units")
+	text("document.getElementById('quotas-totals')",
+		"Proxies 3 Buckets 2 Demand 321/s Assigned 110 units Short 1 bucket Left by dead proxies 20 units")
 	p.Do("document.querySelector('#quotas-table button').focus()")
 	p.Press("\r")
 	p.Await(fmt.Sprintf(rowsOf, "quotas") + " === 5")
 	for i, want := range []string{
-		hostile + " quotas: env.name 100 per second 301 100 3 + 2 short for 1 min 12 s; one proxy has 25 % less than its share; up to 20 units left by dead proxies, for 8 s Explain",
-		"10.0.0.7:41022 60/s of 200/s admitted 200 60, 30 in use refuses requests, assigned 0.5 s ago, expires in 11 s, reported 2 s ago",
+		hostile + " quotas: env.name 100 per second 301 100 3 + 2 short for 1 min 12 s; one proxy has 25 % less than its " +
+			"share; up to 20 units left by dead proxies, for 8 s Explain",
+		"10.0.0.7:41022 60/s of 200/s admitted 200 60, 30 in use refuses requests, assigned 0.5 s ago, expires in 11 s, " +
+			"reported 2 s ago",
 		"10.0.0.8:33000 45/s of 101/s admitted 101 none left silent, assigned 30 s ago, expired, reported 31 s ago",
 		"and 1 more, which ask for less; /api/quotas lists them",
 		"env=test,name=web quotas: no rule no limit 20 all pass 1 enough for all Explain",
@@ -96,7 +123,8 @@ func testPageOfQuotas(t *testing.T, chromium *browser.Browser) {
 		text(fmt.Sprintf("document.querySelectorAll('#quotas-table tbody tr')[%d]", i), want)
 	}
 	p.Click("#quotas-table tbody tr:last-child button.small")
-	p.Await("document.getElementById('explain-domain').value === 'quotas' && document.getElementById('explain-descriptors').value === 'env=test,name=web'")
+	p.Await("document.getElementById('explain-domain').value === 'quotas' && " +
+		"document.getElementById('explain-descriptors').value === 'env=test,name=web'")
 	if got := p.Text("document.querySelectorAll('main img').length"); got != "0" {
 		t.Errorf("%s elements come from texts of proxies", got)
 	}

@@ -24,7 +24,9 @@ type fakeRecordings struct {
 	client operator.Client
 }
 
-func (f *fakeRecordings) Record(ctx context.Context, q RecordQuery, client operator.Client, write func([]byte) error) error {
+func (f *fakeRecordings) Record(ctx context.Context, q RecordQuery, client operator.Client,
+	write func([]byte) error,
+) error {
 	f.query, f.client = q, client
 	if f.err != nil {
 		return f.err
@@ -77,7 +79,8 @@ func TestRecordQuery(t *testing.T) {
 	} {
 		got, err := parseRecordQuery(tt.query)
 		switch {
-		case err != nil && (tt.err == "" || !strings.Contains(err.Error(), tt.err)), err == nil && (tt.err != "" || got != tt.want):
+		case err != nil && (tt.err == "" || !strings.Contains(err.Error(), tt.err)),
+			err == nil && (tt.err != "" || got != tt.want):
 			t.Errorf("%s: %+v, %v; want %+v, %s", tt.query, got, err, tt.want, tt.err)
 		}
 	}
@@ -97,9 +100,18 @@ func TestWhoMayRecord(t *testing.T) {
 		{name: "this host", remote: "127.0.0.1:9", want: http.StatusOK},
 		{name: "another host", remote: "10.0.0.9:9", want: http.StatusForbidden},
 		{name: "another host with the token", hasToken: true, remote: "10.0.0.9:9", want: http.StatusOK},
-		{name: "a proxy on this host", remote: "127.0.0.1:9", header: [2]string{"X-Forwarded-For", "10.0.0.9"}, want: http.StatusForbidden},
-		{name: "a page of another site", hasToken: true, remote: "127.0.0.1:9", header: [2]string{"Sec-Fetch-Site", "cross-site"}, want: http.StatusForbidden},
-		{name: "one too many", hasToken: true, remote: "127.0.0.1:9", err: &RecordError{http.StatusTooManyRequests, "full"}, want: http.StatusTooManyRequests},
+		{
+			name: "a proxy on this host", remote: "127.0.0.1:9", header: [2]string{"X-Forwarded-For", "10.0.0.9"},
+			want: http.StatusForbidden,
+		},
+		{
+			name: "a page of another site", hasToken: true, remote: "127.0.0.1:9",
+			header: [2]string{"Sec-Fetch-Site", "cross-site"}, want: http.StatusForbidden,
+		},
+		{
+			name: "one too many", hasToken: true, remote: "127.0.0.1:9", err: &RecordError{http.StatusTooManyRequests, "full"},
+			want: http.StatusTooManyRequests,
+		},
 	} {
 		f := &fakeRecordings{lines: []string{"{}\n"}, err: tt.err}
 		r := httptest.NewRequest(http.MethodGet, "/api/record?by=user", nil)
@@ -109,7 +121,8 @@ func TestWhoMayRecord(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		DebugPages{Record: f.Record, HasToken: tt.hasToken}.Handler().ServeHTTP(w, r)
-		if w.Code != tt.want || (w.Code == http.StatusOK) != (w.Body.String() == "\n{}\n") || w.Code != http.StatusOK && f.query.ByKey != "" && tt.err == nil {
+		if w.Code != tt.want || (w.Code == http.StatusOK) != (w.Body.String() == "\n{}\n") ||
+			w.Code != http.StatusOK && f.query.ByKey != "" && tt.err == nil {
 			t.Errorf("%s: %d %q, want %d", tt.name, w.Code, w.Body, tt.want)
 		}
 	}
@@ -141,14 +154,17 @@ func TestRecordEnds(t *testing.T) {
 		}
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if err != nil || strings.TrimRight(string(text), "\n") != strings.TrimRight(tt.want, "\n") || resp.Trailer.Get(RecordEndTrailer) != tt.end {
-			t.Errorf("%s: %v, %q, ended by %s; want %q, %s", tt.query, err, text, resp.Trailer.Get(RecordEndTrailer), tt.want, tt.end)
+		if err != nil || strings.TrimRight(string(text), "\n") != strings.TrimRight(tt.want, "\n") ||
+			resp.Trailer.Get(RecordEndTrailer) != tt.end {
+			t.Errorf("%s: %v, %q, ended by %s; want %q, %s", tt.query, err, text, resp.Trailer.Get(RecordEndTrailer),
+				tt.want, tt.end)
 		}
 		server.Close()
 	}
 }
 
-// TestRecordOverTCP checks that a recording outlives the server's timeouts, and ends when its client does not read or has gone.
+// TestRecordOverTCP checks that a recording outlives the server's timeouts, and ends when its client does not read or
+// has gone.
 func TestRecordOverTCP(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
@@ -165,7 +181,10 @@ func TestRecordOverTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: DebugPages{Record: record}.Handler(), ReadTimeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond}
+	server := &http.Server{
+		Handler: DebugPages{Record: record}.Handler(), ReadTimeout: 500 * time.Millisecond,
+		WriteTimeout: 500 * time.Millisecond,
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -22,7 +22,8 @@ func TestLargestIsEvicted(t *testing.T) {
 		t.Errorf("evicted %v, counted %d, want the large one", evicted, b.EvictedAccounts())
 	}
 	if b.HeldBytes() != 45 || large.HeldBytes() != 0 || middle.HeldBytes() != 25 || small.HeldBytes() != 20 {
-		t.Errorf("held %d = %d + %d + %d, want 45 = 0 + 25 + 20", b.HeldBytes(), large.HeldBytes(), middle.HeldBytes(), small.HeldBytes())
+		t.Errorf("held %d = %d + %d + %d, want 45 = 0 + 25 + 20", b.HeldBytes(), large.HeldBytes(), middle.HeldBytes(),
+			small.HeldBytes())
 	}
 	large.ReleaseBytes(60)
 	if large.HoldBytes(1) || b.HeldBytes() != 45 {

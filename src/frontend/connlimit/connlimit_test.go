@@ -89,15 +89,48 @@ func TestWhichConnectionMakesRoom(t *testing.T) {
 	}{
 		{"room is left", 3, []string{"a", "b", "c"}, "abc", Stats{Open: 3, Accepted: 3}},
 		{"one that said nothing", 3, []string{"a", "b", "c", "d"}, "bcd", Stats{Open: 3, Accepted: 4, Evicted: 1}},
-		{"the longest idle, not the oldest", 3, []string{"a", "1", "b", "1", "c", "a!", "1", "d"}, "acd", Stats{Open: 3, Accepted: 4, Evicted: 1}},
-		{"one that was answered long ago", 2, []string{"a", "a!", "1", "b", "b!", "3", "c", "d", "d!", "e"}, "de", Stats{Open: 2, Accepted: 5, Evicted: 3}},
-		{"none: all were just answered", 2, []string{"a", "a!", "b", "b!", "c"}, "ab", Stats{Open: 2, Accepted: 2, Refused: 1}},
+		{
+			"the longest idle, not the oldest", 3,
+			[]string{"a", "1", "b", "1", "c", "a!", "1", "d"},
+			"acd",
+			Stats{Open: 3, Accepted: 4, Evicted: 1},
+		},
+		{
+			"one that was answered long ago", 2,
+			[]string{"a", "a!", "1", "b", "b!", "3", "c", "d", "d!", "e"},
+			"de",
+			Stats{Open: 2, Accepted: 5, Evicted: 3},
+		},
+		{
+			"none: all were just answered", 2,
+			[]string{"a", "a!", "b", "b!", "c"},
+			"ab",
+			Stats{Open: 2, Accepted: 2, Refused: 1},
+		},
 		{"none: all are busy", 2, []string{"a", "a*", "b", "b*", "9", "c"}, "ab", Stats{Open: 2, Accepted: 2, Refused: 1}},
-		{"one that was busy and got its answer", 2, []string{"a", "a*", "b", "b*", "a!", "c", "9", "d"}, "bd", Stats{Open: 2, Accepted: 3, Refused: 1, Evicted: 1}},
+		{
+			"one that was busy and got its answer", 2,
+			[]string{"a", "a*", "b", "b*", "a!", "c", "9", "d"},
+			"bd",
+			Stats{Open: 2, Accepted: 3, Refused: 1, Evicted: 1},
+		},
 		{"none is needed after one has ended", 2, []string{"a", "b", "a.", "c"}, "bc", Stats{Open: 2, Accepted: 3}},
 		// One of eight is left to newcomers, so one of the active ones makes room.
-		{"an active one beyond seven eighths", 8, []string{"a", "a!", "b", "b!", "c", "c!", "d", "d!", "e", "e!", "f", "f!", "g", "g!", "h", "h!", "i"}, "abcdefgi", Stats{Open: 8, Accepted: 9, Evicted: 1}},
-		{"one that was answered less often", 8, []string{"a", "a!", "b", "b!", "c", "c!", "d", "d!", "e", "e!", "f", "f!", "g", "g!", "h", "h!", "h!", "i", "i!", "j"}, "bcdefghj", Stats{Open: 8, Accepted: 10, Evicted: 2}},
+		{
+			"an active one beyond seven eighths", 8,
+			[]string{"a", "a!", "b", "b!", "c", "c!", "d", "d!", "e", "e!", "f", "f!", "g", "g!", "h", "h!", "i"},
+			"abcdefgi",
+			Stats{Open: 8, Accepted: 9, Evicted: 1},
+		},
+		{
+			"one that was answered less often", 8,
+			[]string{
+				"a", "a!", "b", "b!", "c", "c!", "d", "d!", "e", "e!", "f", "f!", "g", "g!", "h", "h!", "h!", "i", "i!",
+				"j",
+			},
+			"bcdefghj",
+			Stats{Open: 8, Accepted: 10, Evicted: 2},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

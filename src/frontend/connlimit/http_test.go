@@ -80,7 +80,8 @@ func TestHTTP(t *testing.T) {
 					t.Fatalf("%q: %v, %v", said.first, resp, err)
 				}
 				_ = resp.Body.Close()
-				harness.Until(t, fmt.Sprintf("%q: no bytes are held after the answer", said.first), func() bool { return held.HeldBytes() == 0 })
+				harness.Until(t, fmt.Sprintf("%q: no bytes are held after the answer", said.first),
+					func() bool { return held.HeldBytes() == 0 })
 				_ = slow.Close()
 				_ = quick.Close()
 			}

@@ -241,7 +241,8 @@ func TestErrBeforeUnreadInput(t *testing.T) {
 		c := dial(t, addr)
 		send(t, c, "HIT ip=9\nEGGPLANT\n"+strings.Repeat("HIT ip=9\n", 50_000))
 		got, err := io.ReadAll(c)
-		if err != nil || !strings.HasSuffix(string(got), "ERR unknown-command \"Unrecognized command: EGGPLANT\"\n") || !strings.HasPrefix(string(got), "OK ") {
+		if err != nil || !strings.HasSuffix(string(got), "ERR unknown-command \"Unrecognized command: EGGPLANT\"\n") ||
+			!strings.HasPrefix(string(got), "OK ") {
 			t.Fatalf("got %q, %v", got, err)
 		}
 		_ = c.Close()
@@ -252,7 +253,10 @@ func TestErrBeforeUnreadInput(t *testing.T) {
 func TestTLS(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil) // has some for 127.0.0.1
 	defer certificates.Close()
-	s := build(t, Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, Limits: pipeline.Limits{MaxConnections: 1}})
+	s := build(t, Config{
+		TLS:    &tls.Config{Certificates: certificates.TLS.Certificates},
+		Limits: pipeline.Limits{MaxConnections: 1},
+	})
 	addr := start(t, s)
 	trust := certificates.Client().Transport.(*http.Transport).TLSClientConfig
 	for _, said := range []string{"HIT ip=1\n", "HIT ip=1\nEGGPLANT\nHIT ip=1\n"} {
@@ -263,7 +267,10 @@ func TestTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want := map[bool]string{true: "OK true 1 10\n", false: "OK true 0 10\nERR unknown-command \"Unrecognized command: EGGPLANT\"\n"}[said == "HIT ip=1\n"]
+		want := map[bool]string{
+			true:  "OK true 1 10\n",
+			false: "OK true 0 10\nERR unknown-command \"Unrecognized command: EGGPLANT\"\n",
+		}[said == "HIT ip=1\n"]
 		if got := rest(t, c); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

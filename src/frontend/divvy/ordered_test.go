@@ -63,7 +63,10 @@ matchPolicy = canary
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "promised.ini", Data: []byte(promised)}, {Name: "example.ini", Data: example}}, compile.Options{})
+	set, _, err := filerules.Load([]filerules.File{
+		{Name: "promised.ini", Data: []byte(promised)},
+		{Name: "example.ini", Data: example},
+	}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,13 +74,17 @@ matchPolicy = canary
 	l.UseRules(set)
 	for _, tt := range []struct{ domain, said, answered string }{
 		{
-			"promised", "HIT b=x-y a=1\nHIT a=1 b=x-y\nHIT b=xy a=2\nHIT b=xyz a=2\nHIT b=xy\nHIT free=no\nHIT free=yes\nHIT free=yes b=xy\n",
+			"promised", "HIT b=x-y a=1\nHIT a=1 b=x-y\nHIT b=xy a=2\nHIT b=xyz a=2\nHIT b=xy\nHIT free=no\nHIT free=yes\nHIT " +
+				"free=yes b=xy\n",
 			"OK true 0 10\nOK false 0 10\nOK true 0 10\nOK true 1 10\nOK true 0 10\nOK false 0 10\nOK true 5 0\nOK true 5 0\n",
 		},
 		{
-			"example", "HIT method=POST path=/cakes/birthday user=ada\nHIT path=/cakes/birthday user=ada method=POST\nHIT method=POST path=/cakes/birthday\nHIT method=GET path=/\n" +
-				"HIT method=POST path=/cookies/special ip=1\nHIT method=POST path=/cookies/special user=rosa\nHIT method=POST path=/printers/plotter user=rosa\n",
-			"OK true 0 31536000\nOK false 0 31536000\nOK true 0 31536000\nOK false 0 -1\nOK true 9 60\nOK true 999 60\nOK false 0 -1\n",
+			"example", "HIT method=POST path=/cakes/birthday user=ada\nHIT path=/cakes/birthday user=ada method=POST\nHIT " +
+				"method=POST path=/cakes/birthday\nHIT method=GET path=/\n" +
+				"HIT method=POST path=/cookies/special ip=1\nHIT method=POST path=/cookies/special user=rosa\nHIT method=POST " +
+				"path=/printers/plotter user=rosa\n",
+			"OK true 0 31536000\nOK false 0 31536000\nOK true 0 31536000\nOK false 0 -1\nOK true 9 60\nOK true 999 60\nOK " +
+				"false 0 -1\n",
 		},
 	} {
 		addr := start(t, build(t, Config{Limiter: l, Domain: tt.domain}))

@@ -101,7 +101,8 @@ func TestParseManyKeys(t *testing.T) {
 		line = fmt.Appendf(line, " %d=", i)
 	}
 	line = append(line, " 0=again"...)
-	if entries, f := parseHit(nil, line); f != nil || len(entries) != maxRequestPairs || string(entries[0].Value) != "again" {
+	if entries, f := parseHit(nil, line); f != nil || len(entries) != maxRequestPairs ||
+		string(entries[0].Value) != "again" {
 		t.Errorf("%d pairs, %v", len(entries), f)
 	}
 	if _, f := parseHit(nil, append(line, " more="...)); f != errTooManyPairs {
@@ -185,7 +186,10 @@ func oracle(line string) string {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{`HIT a=b "c"="d e"`, `"hit" =`, "HIT\u2003a=\"\"\ufeff", `HIT a b`, `HIT a="b"c`, `egg plant`, "HIT \xf0\x9f\x8d"} {
+	for _, seed := range []string{
+		`HIT a=b "c"="d e"`, `"hit" =`, "HIT\u2003a=\"\"\ufeff", `HIT a b`, `HIT a="b"c`,
+		`egg plant`, "HIT \xf0\x9f\x8d",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -252,7 +256,10 @@ func TestAppendValid(t *testing.T) {
 }
 
 func BenchmarkParse(b *testing.B) {
-	for _, line := range []string{`HIT`, `HIT ip=10.0.0.7`, `HIT "ip"="10.0.0.7" "method"="GET" "path"="/pantry/cookies"`} {
+	for _, line := range []string{
+		`HIT`, `HIT ip=10.0.0.7`,
+		`HIT "ip"="10.0.0.7" "method"="GET" "path"="/pantry/cookies"`,
+	} {
 		b.Run(fmt.Sprintf("bytes=%d", len(line)), func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(line)))

@@ -204,11 +204,18 @@ func TestConversations(t *testing.T) {
 			"HIT ip=1\nHIT ip=1\nHIT ip=1\nHIT ip=2\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\nOK true 1 10\n",
 			"HIT ip=2\n", "OK true 0 10\n",
 		}},
-		{"batches of one", Config{MaxPipelined: 1}, []string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"}},
+		{
+			"batches of one",
+			Config{MaxPipelined: 1},
+			[]string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"},
+		},
 		{"CRLF, and no end", Config{}, []string{"HIT ip=1\r\nhit \"ip\"=\"1\"", "OK true 1 10\nOK true 0 10\n"}},
 		{"nothing", Config{}, []string{"", ""}},
 		{"always denied", Config{}, []string{"HIT ip=10.0.0.7\nHIT ip=10.0.0.7\n", "OK false 0 -1\nOK false 0 -1\n"}},
-		{"no limit", Config{}, []string{"HIT staff=x\nHIT\nHIT no=rule\n", "OK true 4294967295 0\nOK true 4294967295 0\nOK true 4294967295 0\n"}},
+		{"no limit", Config{}, []string{
+			"HIT staff=x\nHIT\nHIT no=rule\n",
+			"OK true 4294967295 0\nOK true 4294967295 0\nOK true 4294967295 0\n",
+		}},
 		{"a shadow", Config{}, []string{"HIT trial=x\nHIT trial=x\n", "OK true 0 10\nOK true 0 10\n"}},
 		{"other algorithms", Config{}, []string{
 			"HIT bucket=x\nHIT bucket=x\nHIT bucket=x\n", "OK true 1 10\nOK true 0 20\nOK false 0 10\n",
@@ -216,7 +223,8 @@ func TestConversations(t *testing.T) {
 			"HIT log=x\nHIT log=x\n", "OK true 0 90\nOK false 0 90\n",
 		}},
 		{"two limits at once", Config{}, []string{
-			"HIT user=x action=y\nHIT user=x action=y\nHIT user=x action=z\nHIT user=x\n", "OK true 0 100\nOK false 0 10\nOK true 0 100\nOK false 0 100\n",
+			"HIT user=x action=y\nHIT user=x action=y\nHIT user=x action=z\nHIT user=x\n",
+			"OK true 0 100\nOK false 0 10\nOK true 0 100\nOK false 0 100\n",
 		}},
 		{"text that is no ASCII", Config{}, []string{
 			"HIT cookie=\"б 🍪\"\n", "OK true 8 60\n",
@@ -234,17 +242,27 @@ func TestConversations(t *testing.T) {
 			"HIT ip=123456", "ERR unknown \"Line is longer than 12 bytes.\"\n",
 			"HIT ip=2\nHIT ip=1234567890", "OK true 1 10\nERR unknown \"Line is longer than 12 bytes.\"\n",
 		}},
-		{"no end at all", Config{}, []string{strings.Repeat("x", defaultMaxLineBytes+2), "ERR unknown \"Line is longer than 1048576 bytes.\"\n"}},
+		{"no end at all", Config{}, []string{
+			strings.Repeat("x", defaultMaxLineBytes+2),
+			"ERR unknown \"Line is longer than 1048576 bytes.\"\n",
+		}},
 		{"300 kB", Config{}, []string{
-			"HIT ip=1 more=" + strings.Repeat("x", 300_000) + "\nHIT ip=1\n" + strings.Repeat("HIT ip=1\n", 2), "OK true 4294967295 0\nOK true 1 10\nOK true 0 10\nOK false 0 10\n",
+			"HIT ip=1 more=" + strings.Repeat("x", 300_000) + "\nHIT ip=1\n" + strings.Repeat("HIT ip=1\n", 2),
+			"OK true 4294967295 0\nOK true 1 10\nOK true 0 10\nOK false 0 10\n",
 		}},
 		{"another domain", Config{Domain: "pantry"}, []string{"HIT ip=1\n", "OK true 6 60\n"}},
 		{"a domain for each", Config{DomainKey: "domain"}, []string{
-			"HIT ip=1 domain=kitchen\nHIT ip=1 domain=pantry\nHIT domain=pantry ip=1\nHIT ip=1 domain=kitchen\n", "OK true 1 10\nOK true 6 60\nOK true 5 60\nOK true 0 10\n",
+			"HIT ip=1 domain=kitchen\nHIT ip=1 domain=pantry\nHIT domain=pantry ip=1\nHIT ip=1 domain=kitchen\n",
+			"OK true 1 10\nOK true 6 60\nOK true 5 60\nOK true 0 10\n",
 			"HIT ip=1\n", "ERR unknown \"bad request: the domain is empty\"\n",
-			"HIT ip=1 domain=kitchen\nHIT ip=1 domain=cellar\nHIT ip=1 domain=kitchen\n", "OK false 0 10\nERR unknown \"No rules are loaded for the domain cellar.\"\n",
+			"HIT ip=1 domain=kitchen\nHIT ip=1 domain=cellar\nHIT ip=1 domain=kitchen\n",
+			"OK false 0 10\nERR unknown \"No rules are loaded for the domain cellar.\"\n",
 		}},
-		{"one unless named", Config{Domain: "pantry", DomainKey: "d"}, []string{"HIT ip=1\nHIT ip=1 d=kitchen\nHIT ip=1\n", "OK true 6 60\nOK true 1 10\nOK true 5 60\n"}},
+		{
+			"one unless named",
+			Config{Domain: "pantry", DomainKey: "d"},
+			[]string{"HIT ip=1\nHIT ip=1 d=kitchen\nHIT ip=1\n", "OK true 6 60\nOK true 1 10\nOK true 5 60\n"},
+		},
 		{"without DomainKey the pair is an entry", Config{}, []string{"HIT ip=1 domain=pantry\n", "OK true 4294967295 0\n"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -329,7 +347,10 @@ func TestStoreTrouble(t *testing.T) {
 	const lost = "ERR unknown \"The store did not answer.\"\n"
 	for _, tt := range []struct{ said, want string }{
 		{"HIT bucket=lost\nHIT ip=1\n", lost},
-		{"HIT ip=2\nHIT ip=10.0.0.7\nHIT staff=x\nHIT bucket=lost\nHIT ip=2\n", "OK true 1 10\nOK false 0 -1\nOK true 4294967295 0\n" + lost},
+		{
+			"HIT ip=2\nHIT ip=10.0.0.7\nHIT staff=x\nHIT bucket=lost\nHIT ip=2\n",
+			"OK true 1 10\nOK false 0 -1\nOK true 4294967295 0\n" + lost,
+		},
 		{"HIT bucket=panic\nHIT ip=1\n", "ERR unknown \"Internal error.\"\n"},
 		{"HIT bucket=misuse\nHIT ip=1\n", "ERR unknown \"Internal error.\"\n"},
 		{"HIT ip=3\n", "OK true 1 10\n"},
@@ -338,10 +359,12 @@ func TestStoreTrouble(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", tt.said, got, tt.want)
 		}
 	}
-	if len(failures) != 3 || !errors.Is(failures[0], limiter.ErrStoreFailed) || !errors.Is(failures[1], limiter.ErrStoreFailed) || !errors.Is(failures[2], errMisuse) {
+	if len(failures) != 3 || !errors.Is(failures[0], limiter.ErrStoreFailed) ||
+		!errors.Is(failures[1], limiter.ErrStoreFailed) || !errors.Is(failures[2], errMisuse) {
 		t.Errorf("told of %v", failures)
 	}
-	if st := s.Stats(); st.AnsweredHits != 4 || st.ErrorReplies["unknown"] != 4 || st.ErrorReplies["unknown-command"] != 0 || panics != 1 {
+	if st := s.Stats(); st.AnsweredHits != 4 || st.ErrorReplies["unknown"] != 4 ||
+		st.ErrorReplies["unknown-command"] != 0 || panics != 1 {
 		t.Errorf("got %+v and %d panics", st, panics)
 	}
 }
@@ -373,7 +396,9 @@ func TestShadowOfEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := start(t, build(t, Config{Limiter: decide(t, limiter.Config{Backend: lossy{store}, ShadowMode: true})}))
-	if got := say(t, addr, "HIT ip=1\nHIT ip=1\nHIT ip=1\nHIT ip=10.0.0.7\n"); got != "OK true 1 10\nOK true 0 10\nOK true 0 10\nERR unknown \"The store did not answer.\"\n" {
+	if got := say(
+		t, addr, "HIT ip=1\nHIT ip=1\nHIT ip=1\nHIT ip=10.0.0.7\n"); got != "OK true 1 10\nOK true 0 10\nOK true 0 10\nERR "+
+		"unknown \"The store did not answer.\"\n" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -434,7 +459,8 @@ func TestStats(t *testing.T) {
 	say(t, addr, "HIT a\n")
 	harness.Until(t, "the other connections are closed", func() bool { return s.Stats().Open == 1 })
 	st := s.Stats()
-	if st.Open != 1 || st.Accepted != 3 || st.Refused != 0 || st.AnsweredHits != 3 || st.ErrorReplies["unknown"] != 1 || st.ErrorReplies["unknown-command"] != 1 {
+	if st.Open != 1 || st.Accepted != 3 || st.Refused != 0 || st.AnsweredHits != 3 || st.ErrorReplies["unknown"] != 1 ||
+		st.ErrorReplies["unknown-command"] != 1 {
 		t.Errorf("got %+v", st)
 	}
 	for told := 0; told < 3; {

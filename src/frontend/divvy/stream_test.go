@@ -21,7 +21,8 @@ func play(s *Server, packets ...[]byte) string {
 }
 
 // wellFormed is any number of OKs and at most one ERR, which is the end.
-var wellFormed = regexp.MustCompile(`^(?:OK true \d+ \d+\n|OK false 0 (?:-1|\d+)\n)*(?:ERR (?:unknown|unknown-command) "[^\r\n]*"\n)?$`)
+var wellFormed = regexp.MustCompile(
+	`^(?:OK true \d+ \d+\n|OK false 0 (?:-1|\d+)\n)*(?:ERR (?:unknown|unknown-command) "[^\r\n]*"\n)?$`)
 
 // FuzzStream checks that any input is answered in well-formed lines, one for each, and
 // that neither packets nor pipelining change a byte.
@@ -62,7 +63,8 @@ func FuzzStream(f *testing.F) {
 				errs++
 			}
 		}
-		if st := s.Stats(); st.AnsweredHits != hits || st.ErrorReplies["unknown"]+st.ErrorReplies["unknown-command"] != errs || st.Open != 0 {
+		if st := s.Stats(); st.AnsweredHits != hits ||
+			st.ErrorReplies["unknown"]+st.ErrorReplies["unknown-command"] != errs || st.Open != 0 {
 			t.Errorf("%q: %d hits and %d errors are counted as %+v", stream, hits, errs, st)
 		}
 		random := rand.New(rand.NewPCG(seed, 1))

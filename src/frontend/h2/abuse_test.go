@@ -11,8 +11,8 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// TestWindowCredit checks that the server gives back the window of the connection for all DATA, once: for calls, for requests
-// whose body Handler reads or not, and for streams that either side has reset.
+// TestWindowCredit checks that the server gives back the window of the connection for all DATA, once: for calls, for
+// requests whose body Handler reads or not, and for streams that either side has reset.
 func TestWindowCredit(t *testing.T) {
 	t.Parallel()
 	full := strings.Repeat("x", 16_000)
@@ -77,7 +77,8 @@ func TestWindowCredit(t *testing.T) {
 	}
 }
 
-// TestStreamCredit checks that the window of a stream is given back once for a body that is collected first and then handled.
+// TestStreamCredit checks that the window of a stream is given back once for a body that is collected first and then
+// handled.
 func TestStreamCredit(t *testing.T) {
 	t.Parallel()
 	c := startServer(t, Config{}).connect()
@@ -106,17 +107,18 @@ func TestStalledHandshakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			certs, now := harness.NewCertificates(t), time.Now()
-			inFakeTime(t, Config{HandshakeTimeout: handshakeTimeout, TLS: serverTLS(t, certs)}, func(t *testing.T, s *testServer) {
-				c := s.dial()
-				send(c, s)
-				cfg := certs.ClientConfig(t)
-				cfg.Time = func() time.Time { return now } // Fake time begins before the certificates are valid.
-				other := s.connectTLS(cfg)
-				other.expectAlive()
-				_ = other.net.(interface{ NetConn() net.Conn }).NetConn().Close()
-				wait(handshakeTimeout)(c, s)
-				s.expectPhase(closed)
-			})
+			inFakeTime(t, Config{HandshakeTimeout: handshakeTimeout, TLS: serverTLS(t, certs)},
+				func(t *testing.T, s *testServer) {
+					c := s.dial()
+					send(c, s)
+					cfg := certs.ClientConfig(t)
+					cfg.Time = func() time.Time { return now } // Fake time begins before the certificates are valid.
+					other := s.connectTLS(cfg)
+					other.expectAlive()
+					_ = other.net.(interface{ NetConn() net.Conn }).NetConn().Close()
+					wait(handshakeTimeout)(c, s)
+					s.expectPhase(closed)
+				})
 		})
 	}
 }
@@ -146,13 +148,16 @@ func TestAbruptEnds(t *testing.T) {
 		for _, isLate := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				g := newGate()
-				cfg := Config{DecideWaits: true, Decide: g.decide, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if r.Header.Get("Answer") != "" {
-						_, _ = w.Write(make([]byte, 1<<20)) // The client vanishes.
-						return
-					}
-					g.ServeHTTP(w, r)
-				})}
+				cfg := Config{
+					DecideWaits: true, Decide: g.decide,
+					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.Header.Get("Answer") != "" {
+							_, _ = w.Write(make([]byte, 1<<20)) // The client vanishes.
+							return
+						}
+						g.ServeHTTP(w, r)
+					}),
+				}
 				inFakeTime(t, cfg, func(t *testing.T, s *testServer) {
 					g.opened = make(chan struct{})
 					defer g.open()

@@ -19,7 +19,8 @@ type repeatedCalls struct {
 	nextID      uint32
 }
 
-// newRepeatedCalls connects a client for so many calls at a time. Fresh calls have two literals that do not enter the dynamic table.
+// newRepeatedCalls connects a client for so many calls at a time. Fresh calls have two literals that do not enter the
+// dynamic table.
 func (s *testServer) newRepeatedCalls(calls int, fresh bool) *repeatedCalls {
 	c := s.dial()
 	c.greet()
@@ -110,7 +111,8 @@ func TestCallsAllocateNothing(t *testing.T) {
 			r.do(t)
 		}
 		runtime.ReadMemStats(&after)
-		if n := float64(after.Mallocs-before.Mallocs) / (32 * rounds); n > 0.2 { // With the race detector, pools forget some batches.
+		// With the race detector, pools forget some batches.
+		if n := float64(after.Mallocs-before.Mallocs) / (32 * rounds); n > 0.2 {
 			t.Errorf("fresh fields: %t: %.3f allocations per call", fresh, n)
 		}
 	}

@@ -153,7 +153,8 @@ func (s *testServer) checkReleased() {
 	defer s.mu.Unlock()
 	for _, a := range s.accounts {
 		if held := a.held.Load(); held != 0 || a.lowest.Load() < 0 || !a.closed.Load() {
-			s.t.Errorf("an account holds %d bytes at the end, at least %d before, closed: %t", held, a.lowest.Load(), a.closed.Load())
+			s.t.Errorf("an account holds %d bytes at the end, at least %d before, closed: %t", held, a.lowest.Load(),
+				a.closed.Load())
 		}
 	}
 }
@@ -255,7 +256,10 @@ func (s *testServer) connectTLS(cfg *tls.Config) *client {
 }
 
 func newClient(t testing.TB, raw net.Conn) *client {
-	c := &client{t: t, net: raw, out: bufio.NewWriterSize(raw, 32<<10), nextID: 1, patience: patience, answers: make(map[uint32]*answer)}
+	c := &client{
+		t: t, net: raw, out: bufio.NewWriterSize(raw, 32<<10), nextID: 1, patience: patience,
+		answers: make(map[uint32]*answer),
+	}
 	c.Framer = http2.NewFramer(c.out, bufio.NewReader(raw))
 	c.AllowIllegalWrites = true
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -313,7 +317,10 @@ func (c *client) encode(fields ...string) string {
 
 // requestFields returns the fields of a gRPC request.
 func requestFields(path string, more ...string) []string {
-	fields := []string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "test", "content-type", "application/grpc", "te", "trailers"}
+	fields := []string{
+		":method", "POST", ":scheme", "http", ":path", path, ":authority", "test", "content-type",
+		"application/grpc", "te", "trailers",
+	}
 	return append(fields, more...)
 }
 
@@ -333,7 +340,10 @@ func (c *client) openOther(more ...string) uint32 {
 
 // otherFields returns the fields of a request that is not gRPC's.
 func otherFields(more ...string) []string {
-	fields := []string{":method", "POST", ":scheme", "http", ":path", otherPath, ":authority", "test", "content-type", "text/plain"}
+	fields := []string{
+		":method", "POST", ":scheme", "http", ":path", otherPath, ":authority", "test", "content-type",
+		"text/plain",
+	}
 	return append(fields, more...)
 }
 
@@ -413,7 +423,8 @@ func (c *client) readFrame() (http2.Frame, error) {
 	return f, nil
 }
 
-// await flushes and reads until a frame satisfies done, and returns that frame. No frame may follow the end of the connection.
+// await flushes and reads until a frame satisfies done, and returns that frame. No frame may follow the end of the
+// connection.
 func (c *client) await(what string, done func(http2.Frame) bool) http2.Frame {
 	c.t.Helper()
 	c.flush()
@@ -471,7 +482,8 @@ func (c *client) expectBody(id uint32, body string) {
 func (c *client) expectReset(id uint32, code errorCode) {
 	c.t.Helper()
 	if a := c.ended(id); !a.isReset || a.code != http2.ErrCode(code) {
-		c.t.Fatalf("stream %d: answer %q with %v, reset: %t with %v, not %v", id, a.data, a.fields, a.isReset, a.code, http2.ErrCode(code))
+		c.t.Fatalf("stream %d: answer %q with %v, reset: %t with %v, not %v", id, a.data, a.fields, a.isReset, a.code,
+			http2.ErrCode(code))
 	}
 }
 

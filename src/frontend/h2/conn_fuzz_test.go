@@ -173,7 +173,8 @@ func (s *script) check() {
 	}
 }
 
-// slowEcho answers with the messages after a time that depends on the first one. The messages must not change meanwhile.
+// slowEcho answers with the messages after a time that depends on the first one. The messages must not change
+// meanwhile.
 func slowEcho(t testing.TB) func(*Batch) {
 	seed := maphash.MakeSeed()
 	sum := func(b *Batch) (sums []uint64) {
@@ -203,20 +204,27 @@ func (c *conn) checkEnded(t testing.TB) {
 	if c.users != 0 || c.phase != closed {
 		t.Fatalf("%d goroutines use a connection in phase %d", c.users, c.phase)
 	}
-	if c.activeStreams != 0 || len(c.streams) != 0 || c.runningHandlers != 0 || len(c.waiting) != 0 || len(c.handedOver) != 0 {
+	if c.activeStreams != 0 || len(c.streams) != 0 || c.runningHandlers != 0 || len(c.waiting) != 0 ||
+		len(c.handedOver) != 0 {
 		t.Errorf("%d active streams, %d streams, %d handlers, %d requests waiting, %d batches at the end",
 			c.activeStreams, len(c.streams), c.runningHandlers, len(c.waiting), len(c.handedOver))
 	}
 }
 
-// FuzzConn runs a connection whose client sends what the data says, and checks its output and what is left of it. The first
-// byte has the configuration. In the bubble, time passes at once, and a goroutine that is left fails the test.
+// FuzzConn runs a connection whose client sends what the data says, and checks its output and what is left of it. The
+// first byte has the configuration. In the bubble, time passes at once, and a goroutine that is left fails the test.
 func FuzzConn(f *testing.F) {
 	for options := range 8 {
 		f.Add([]byte{byte(options), 0, 4, 200, 2, 15, 0, 8, 20, 2, 1, 9, 9, 0, 14, 100, 0, 1, 1, 0})
 		f.Add([]byte{byte(options), 8, 2, 0, 12, 250, 0, 0, 16, 250, 3, 15, 6, 1, 7, 5, 1, 7, 6, 0, 1, 8, 6, 15, 14, 80})
-		f.Add([]byte{byte(options), 4, 1, 200, 1, 4, 7, 255, 0, 4, 1, 1, 1, 15, 5, 1, 1, 2, 0, 10, 2, 6, 1, 14, 200, 3, 0, 0, 4, 5, 0, 11, 3})
-		f.Add([]byte{byte(options), 3, 0, 5, 1, 2, 3, 0, 3, 1, 10, 1, 12, 5, 3, 4, 1, 1, 2, 3, 4, 13, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+		f.Add([]byte{
+			byte(options), 4, 1, 200, 1, 4, 7, 255, 0, 4, 1, 1, 1, 15, 5, 1, 1, 2, 0, 10, 2, 6, 1, 14, 200, 3, 0, 0,
+			4, 5, 0, 11, 3,
+		})
+		f.Add([]byte{
+			byte(options), 3, 0, 5, 1, 2, 3, 0, 3, 1, 10, 1, 12, 5, 3, 4, 1, 1, 2, 3, 4, 13, 9, 0, 0, 0, 0, 0, 0,
+			0, 0, 0,
+		})
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1<<10 {

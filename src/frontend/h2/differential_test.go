@@ -86,17 +86,22 @@ type oneCall struct {
 // randomCall returns a call that both servers end by themselves.
 func (s *script) randomCall() oneCall {
 	pick := func(texts ...string) string { return texts[s.byte()%len(texts)] }
-	message, _ := proto.Marshal(wrapperspb.String(pick("", "x", "fail", strings.Repeat("y", 500), strings.Repeat("z", 20_000)))) // A text can always be encoded.
+	// A text can always be encoded.
+	message, _ := proto.Marshal(wrapperspb.String(pick("", "x", "fail", strings.Repeat("y", 500),
+		strings.Repeat("z", 20_000))))
 	one := prefixed(string(message))
 	c := oneCall{
-		path: pick(methodPath, methodPath, methodPath, otherPath, otherPath, streamPath, "/test.Service/Unknown", "/unknown.Service/Method", "/", "x", methodPath+"?x=1",
+		path: pick(methodPath, methodPath, methodPath, otherPath, otherPath, streamPath, "/test.Service/Unknown",
+			"/unknown.Service/Method", "/", "x", methodPath+"?x=1",
 			strings.Replace(methodPath, "M", "%4d", 1), "http://test"+methodPath, methodPath+"/", "/test.Service/"),
 		verb:   pick("POST", "POST", "POST", "POST", "POST", "GET", "PUT"),
 		pieces: min(1+s.byte()*300, maxFrameBytes),
 		apart:  s.byte()%2 == 0,
 		isBare: s.byte()%16 == 0,
 	}
-	c.more = append(c.more, "content-type", pick("application/grpc", "application/grpc", "application/grpc", "application/grpc+proto", "application/grpc;x", "application/grpcx", "text/plain", ""))
+	c.more = append(c.more, "content-type",
+		pick("application/grpc", "application/grpc", "application/grpc", "application/grpc+proto", "application/grpc;x",
+			"application/grpcx", "text/plain", ""))
 	if c.more[1] == "" {
 		c.more = nil
 	}
@@ -139,7 +144,8 @@ func (o oneCall) play(c *client) string {
 	if o.isBare {
 		flags |= flagEndStream
 	}
-	c.frame(frameHeaders, flags, id, c.encode(append([]string{":method", o.verb, ":scheme", "http", ":path", o.path, ":authority", "test"}, o.more...)...))
+	c.frame(frameHeaders, flags, id,
+		c.encode(append([]string{":method", o.verb, ":scheme", "http", ":path", o.path, ":authority", "test"}, o.more...)...))
 	if !o.isBare {
 		rest := o.body
 		o.pieces = max(o.pieces, len(rest)/200) // Many tiny frames are a flood.
@@ -157,5 +163,6 @@ func (o oneCall) play(c *client) string {
 	case a.fields["grpc-status"] == "0":
 		return fmt.Sprintf("%s OK %q", a.fields[":status"], a.data)
 	}
-	return fmt.Sprintf("%s status %s, %d blocks, gRPC %t", a.fields[":status"], a.fields["grpc-status"], a.blocks, IsGRPC(a.fields["content-type"]))
+	return fmt.Sprintf("%s status %s, %d blocks, gRPC %t", a.fields[":status"], a.fields["grpc-status"], a.blocks,
+		IsGRPC(a.fields["content-type"]))
 }

@@ -46,7 +46,8 @@ var nameMeanings = map[string]meaning{
 	"content-type": meansOtherType, "grpc-timeout": meansTimeout, "content-length": meansLength,
 	"grpc-encoding": meansEncoding,
 	"host":          meansHost,
-	"te":            meansMalformed, "connection": meansMalformed, "proxy-connection": meansMalformed, "keep-alive": meansMalformed,
+	"te":            meansMalformed, "connection": meansMalformed, "proxy-connection": meansMalformed,
+	"keep-alive":        meansMalformed,
 	"transfer-encoding": meansMalformed, "upgrade": meansMalformed,
 }
 

@@ -57,12 +57,16 @@ func TestParseTimeout(t *testing.T) {
 	}
 }
 
-// FuzzParseTimeout compares with the rule of "gRPC over HTTP2": at most eight digits and a unit. We bound a timeout to a day.
+// FuzzParseTimeout compares with the rule of "gRPC over HTTP2": at most eight digits and a unit. We bound a timeout to
+// a day.
 func FuzzParseTimeout(f *testing.F) {
 	for _, text := range []string{"1n", "99999999H", "0S", "12", "x", "-5m"} {
 		f.Add(text)
 	}
-	units := map[byte]time.Duration{'n': 1, 'u': time.Microsecond, 'm': time.Millisecond, 'S': time.Second, 'M': time.Minute, 'H': time.Hour}
+	units := map[byte]time.Duration{
+		'n': 1, 'u': time.Microsecond, 'm': time.Millisecond, 'S': time.Second,
+		'M': time.Minute, 'H': time.Hour,
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		want, isValid := time.Duration(0), false
 		if n := len(text); n >= 2 && n <= 9 && text[0] != '+' {
@@ -103,20 +107,26 @@ func TestTimeoutClass(t *testing.T) {
 // FuzzClassify compares the classification of fields with the rules of x/net for names and values.
 func FuzzClassify(f *testing.F) {
 	for _, seed := range []string{
-		":path|" + methodPath, ":path|", ":path|/", ":method|POST", ":method|CONNECT", ":status|200", ":|x", "X|y", "te|trailers", "te|gzip", "connection|close",
-		"x| y", "x|y\t", "x|\x00", "x|\xff", "x y|z", "grpc-encoding|identity", "grpc-encoding|gzip", "|", "content-type|application/grpc+json", "content-length|3",
+		":path|" + methodPath, ":path|", ":path|/", ":method|POST", ":method|CONNECT", ":status|200", ":|x", "X|y",
+		"te|trailers", "te|gzip", "connection|close",
+		"x| y", "x|y\t", "x|\x00", "x|\xff", "x y|z", "grpc-encoding|identity", "grpc-encoding|gzip", "|",
+		"content-type|application/grpc+json", "content-length|3",
 	} {
 		name, value, _ := strings.Cut(seed, "|")
 		f.Add(name, value)
 	}
-	special := map[string]string{":status": "", "connection": "", "proxy-connection": "", "keep-alive": "", "transfer-encoding": "", "upgrade": "", "te": "trailers"}
+	special := map[string]string{
+		":status": "", "connection": "", "proxy-connection": "", "keep-alive": "",
+		"transfer-encoding": "", "upgrade": "", "te": "trailers",
+	}
 	pseudo := map[string]bool{":path": true, ":method": true, ":scheme": true, ":authority": true}
 	f.Fuzz(func(t *testing.T, name, value string) {
 		got := classify([]byte(name), []byte(value), methodPath)
 		only, isSpecial := special[name]
 		isValid := httpguts.ValidHeaderFieldName(name) && strings.ToLower(name) == name || pseudo[name]
 		isValid = isValid && !strings.ContainsAny(value, "\x00\r\n") && strings.Trim(value, " \t") == value
-		isValid = isValid && (!isSpecial || only != "" && only == value) && (name != ":path" || value != "") && (name != ":method" || value != "CONNECT")
+		isValid = isValid && (!isSpecial || only != "" && only == value) && (name != ":path" || value != "") &&
+			(name != ":method" || value != "CONNECT")
 		if (got == meansMalformed) == isValid {
 			t.Errorf("%q: %q has the meaning %d, valid: %t", name, value, got, isValid)
 		}
@@ -153,7 +163,8 @@ func FuzzPercentEncode(f *testing.F) {
 		if got, err := url.PathUnescape(encoded); err != nil || got != text[:min(len(text), maxErrorText)] {
 			t.Errorf("%q became %q, which is %q, %v", text, encoded, got, err)
 		}
-		if strings.ContainsFunc(encoded, func(r rune) bool { return r < ' ' || r > '~' }) || !isValidValue([]byte("x"+encoded+"x")) {
+		if strings.ContainsFunc(encoded, func(r rune) bool { return r < ' ' || r > '~' }) ||
+			!isValidValue([]byte("x"+encoded+"x")) {
 			t.Errorf("%q became %q, which no field may have", text, encoded)
 		}
 	})
@@ -224,7 +235,8 @@ func FuzzReadFrame(f *testing.F) {
 				}
 				return
 			}
-			if header.Type != http2.FrameType(got.kind) || header.Flags != http2.Flags(got.flags) || header.StreamID != got.streamID || int(header.Length) != len(got.payload) {
+			if header.Type != http2.FrameType(got.kind) || header.Flags != http2.Flags(got.flags) ||
+				header.StreamID != got.streamID || int(header.Length) != len(got.payload) {
 				t.Fatalf("our frame is %v, that of x/net %v", got, header)
 			}
 			payload := bytes.Clone(got.payload)

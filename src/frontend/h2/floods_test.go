@@ -26,8 +26,9 @@ const (
 	slack = 2*floodStreams + 20
 )
 
-// TestFloods checks that each flood ends its connection once it has maxWaste, and not before; that it does not concern another
-// connection; and that what the connection holds and runs is bounded. Time does not pass, so that no waste is forgotten.
+// TestFloods checks that each flood ends its connection once it has maxWaste, and not before; that it does not concern
+// another connection; and that what the connection holds and runs is bounded. Time does not pass, so that no waste is
+// forgotten.
 func TestFloods(t *testing.T) {
 	t.Parallel()
 	openOne := func(c *client) { c.open() }
@@ -53,7 +54,10 @@ func TestFloods(t *testing.T) {
 	swing := strings.Repeat(setting(settingInitialWindowSize, 0)+setting(settingInitialWindowSize, maxWindow), 20)
 	for _, f := range []flood{
 		{name: "rapid reset", round: onNew(frameResetStream, 0, "1234"), waste: 2},
-		{name: "rapid reset of requests to Handler", round: func(c *client) { c.reset(c.openOther()) }, waste: 2, check: runsFew},
+		{
+			name: "rapid reset of requests to Handler", round: func(c *client) { c.reset(c.openOther()) }, waste: 2,
+			check: runsFew,
+		},
 		{name: "rapid reset with a body", round: func(c *client) {
 			id := c.openOther()
 			c.finishCall(id, "x")
@@ -67,9 +71,15 @@ func TestFloods(t *testing.T) {
 		}, waste: 1},
 		{name: "made you reset: window of a stream", round: onNew(frameWindowUpdate, 0, number(maxWindow)), waste: 2},
 		{name: "made you reset: content-length", round: onNew(frameData, 0, prefixed("x"), "content-length", "1"), waste: 2},
-		{name: "made you reset: content-length at the end", round: onNew(frameData, flagEndStream, prefixed("x"), "content-length", "9"), waste: 1},
+		{
+			name:  "made you reset: content-length at the end",
+			round: onNew(frameData, flagEndStream, prefixed("x"), "content-length", "9"), waste: 1,
+		},
 		{name: "made you reset: trailers without an end", round: onNew(frameHeaders, flagEndHeaders, ""), waste: 2},
-		{name: "made you reset: trailers with a path", round: onNew(frameHeaders, flagEndHeaders|flagEndStream, "\x84"), waste: 2},
+		{
+			name: "made you reset: trailers with a path", round: onNew(frameHeaders, flagEndHeaders|flagEndStream, "\x84"),
+			waste: 2,
+		},
 		{
 			name: "DATA after a reset", before: func(c *client) { onNew(frameWindowUpdate, 0, number(maxWindow))(c) },
 			round: one(frameData, 0, 1, strings.Repeat("x", 100)), waste: 1,
@@ -81,21 +91,33 @@ func TestFloods(t *testing.T) {
 		{name: "PING", round: one(framePing, 0, 0, "12345678"), waste: 1},
 		{name: "answers to no PING", round: one(framePing, flagAck, 0, "12345678"), waste: 1},
 		{name: "SETTINGS", round: one(frameSettings, 0, 0, ""), waste: 1},
-		{name: "SETTINGS with settings", round: one(frameSettings, 0, 0, setting(settingEnablePush, 0)+setting(0x99, 1)), waste: 3},
+		{
+			name: "SETTINGS with settings", round: one(frameSettings, 0, 0, setting(settingEnablePush, 0)+setting(0x99, 1)),
+			waste: 3,
+		},
 		{name: "acknowledgements of SETTINGS", round: one(frameSettings, flagAck, 0, ""), waste: 1},
 		{name: "swings of the window", before: openAll, round: one(frameSettings, 0, 0, swing), waste: 41, after: resetAll},
 		{name: "PRIORITY of an open stream", before: openOne, round: one(framePriority, 0, 1, number(0)+"\x10"), waste: 1},
-		{name: "PRIORITY of idle streams", round: func(c *client) { c.frame(framePriority, 0, c.newID()+1<<30, number(5)+"\x10") }, waste: 1},
+		{
+			name:  "PRIORITY of idle streams",
+			round: func(c *client) { c.frame(framePriority, 0, c.newID()+1<<30, number(5)+"\x10") }, waste: 1,
+		},
 		{name: "unknown frames", round: one(0x0a, 0, 0, ""), waste: 1},
 		{name: "large unknown frames", round: one(0x10, 0, 99, strings.Repeat("x", maxFrameBytes)), waste: 1},
 		{name: "WINDOW_UPDATE of the connection", round: one(frameWindowUpdate, 0, 0, number(1)), waste: 1},
 		{name: "WINDOW_UPDATE of an open stream", before: openOne, round: one(frameWindowUpdate, 0, 1, number(1)), waste: 1},
-		{name: "WINDOW_UPDATE of a closed stream", before: answerOne, round: one(frameWindowUpdate, 0, 1, number(1)), waste: 1},
+		{
+			name: "WINDOW_UPDATE of a closed stream", before: answerOne, round: one(frameWindowUpdate, 0, 1, number(1)),
+			waste: 1,
+		},
 		{name: "GOAWAY", round: one(frameGoAway, 0, 0, number(0)+number(0)+strings.Repeat("x", 1000)), waste: 1},
 		{name: "empty DATA of a call", before: openOne, round: one(frameData, 0, 1, ""), waste: 1},
 		{name: "empty DATA for Handler", before: openOtherOne, round: one(frameData, 0, 1, ""), waste: 1},
 		{name: "DATA of one byte", before: openOtherOne, round: one(frameData, 0, 1, "x"), waste: 1},
-		{name: "DATA of padding", before: openOne, round: one(frameData, flagPadded, 1, "\x1f"+strings.Repeat("\x00", 31)), waste: 1},
+		{
+			name: "DATA of padding", before: openOne, round: one(frameData, flagPadded, 1, "\x1f"+strings.Repeat("\x00", 31)),
+			waste: 1,
+		},
 		{
 			name: "one long header block", before: func(c *client) { c.frame(frameHeaders, 0, c.newID(), "") },
 			round: one(frameContinuation, 0, 1, strings.Repeat("x", maxFrameBytes)), waste: maxWaste / 4,
@@ -217,7 +239,8 @@ func TestFloodTwins(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersAreNoFlood checks that a client may acknowledge each DATA frame of large answers with two WINDOW_UPDATE.
+// TestLargeAnswersAreNoFlood checks that a client may acknowledge each DATA frame of large answers with two
+// WINDOW_UPDATE.
 func TestLargeAnswersAreNoFlood(t *testing.T) {
 	const frames = 4
 	large := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, frames*maxFrameBytes)) }
@@ -257,8 +280,8 @@ func TestWasteIsForgotten(t *testing.T) {
 	})
 }
 
-// TestPingStrikes checks Config.MinClientPingInterval: two pings may come too early. Calls between them make up for it, and so does
-// DATA of one long answer: gRPC clients measure the bandwidth with a PING after DATA.
+// TestPingStrikes checks Config.MinClientPingInterval: two pings may come too early. Calls between them make up for it,
+// and so does DATA of one long answer: gRPC clients measure the bandwidth with a PING after DATA.
 func TestPingStrikes(t *testing.T) {
 	const interval = 10e9
 	inFakeTime(t, Config{MinClientPingInterval: interval}, func(t *testing.T, s *testServer) {
@@ -328,8 +351,8 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// TestSmallWindows checks that a client that never takes an answer, or takes some bytes of it at a time, is closed, and that
-// its answers count towards MaxStreams.
+// TestSmallWindows checks that a client that never takes an answer, or takes some bytes of it at a time, is closed, and
+// that its answers count towards MaxStreams.
 func TestSmallWindows(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{methodPath, otherPath} {
@@ -367,7 +390,8 @@ func TestSmallWindows(t *testing.T) {
 	}
 }
 
-// TestHeldBytes checks that the account has all that a connection makes the server keep, in proportion to what was sent.
+// TestHeldBytes checks that the account has all that a connection makes the server keep, in proportion to what was
+// sent.
 func TestHeldBytes(t *testing.T) {
 	t.Parallel()
 	many := []string{"a", strings.Repeat("y", 3000)}
@@ -379,7 +403,10 @@ func TestHeldBytes(t *testing.T) {
 		send        func(*client)
 		least, most int64
 	}{
-		{"an incomplete header block", func(c *client) { c.frame(frameHeaders, 0, c.newID(), strings.Repeat("\x90", 10_000)) }, 10_000, 11_000},
+		{"an incomplete header block", func(c *client) {
+			c.frame(frameHeaders, 0, c.newID(),
+				strings.Repeat("\x90", 10_000))
+		}, 10_000, 11_000},
 		{"a continued header block", func(c *client) {
 			c.frame(frameHeaders, 0, c.newID(), strings.Repeat("\x90", 10_000))
 			c.frame(frameContinuation, 0, 1, strings.Repeat("\x90", 10_000))
@@ -426,8 +453,8 @@ func TestHeldBytes(t *testing.T) {
 	}
 }
 
-// TestFramesAfterGoAway checks that nothing is decided after a violation, and that the connection ends although the client
-// goes on.
+// TestFramesAfterGoAway checks that nothing is decided after a violation, and that the connection ends although the
+// client goes on.
 func TestFramesAfterGoAway(t *testing.T) {
 	g := newGate()
 	g.open()

@@ -108,7 +108,10 @@ func newGRPC() *grpc.Server {
 
 // grpcConfig returns a configuration with decideText and newGRPC.
 func grpcConfig() Config {
-	return Config{Decide: decideText, DecideWaits: true, Handler: newGRPC(), MaxMessageBytes: maxTestMessage, MaxStreams: 100}
+	return Config{
+		Decide: decideText, DecideWaits: true, Handler: newGRPC(), MaxMessageBytes: maxTestMessage,
+		MaxStreams: 100,
+	}
 }
 
 // dialGRPC returns a client of s.
@@ -152,16 +155,40 @@ func TestGRPCCalls(t *testing.T) {
 	}{
 		{name: "decided", path: methodPath, text: "x", want: "decided x"},
 		{name: "decided, empty message", path: methodPath, text: "", want: "decided "},
-		{name: "decided, failed", path: methodPath, text: "fail", want: strings.ToValidUTF8(oddText, ""), code: codes.FailedPrecondition},
-		{name: "decided, without an answer", path: methodPath, text: "no answer", want: "internal error", code: codes.Internal},
-		{name: "decided, panic", path: methodPath, text: "panic", want: "internal error", code: codes.Internal, panics: "decide"},
+		{
+			name: "decided, failed", path: methodPath, text: "fail", want: strings.ToValidUTF8(oddText, ""),
+			code: codes.FailedPrecondition,
+		},
+		{
+			name: "decided, without an answer", path: methodPath, text: "no answer", want: "internal error",
+			code: codes.Internal,
+		},
+		{
+			name: "decided, panic", path: methodPath, text: "panic", want: "internal error", code: codes.Internal,
+			panics: "decide",
+		},
 		{name: "handled", path: otherPath, text: "x", want: "handled x"},
-		{name: "handled, failed", path: otherPath, text: "fail", want: strings.ToValidUTF8(oddText, ""), code: codes.FailedPrecondition},
+		{
+			name: "handled, failed", path: otherPath, text: "fail", want: strings.ToValidUTF8(oddText, ""),
+			code: codes.FailedPrecondition,
+		},
 		{name: "large", path: methodPath, text: large, want: "decided " + large},
-		{name: "too large", path: methodPath, text: tooLarge, want: "grpc: received message larger than max (100004 vs. 100000)", code: codes.ResourceExhausted},
-		{name: "compressed", path: methodPath, text: "x", opts: []grpc.CallOption{grpc.UseCompressor(gzip.Name)}, want: "handled x"},
-		{name: "another content type", path: methodPath, text: "x", opts: []grpc.CallOption{grpc.CallContentSubtype("proto")}, want: "decided x"},
-		{name: "unknown method", path: "/test.Service/Unknown", text: "x", want: "unknown method Unknown for service test.Service", code: codes.Unimplemented},
+		{
+			name: "too large", path: methodPath, text: tooLarge,
+			want: "grpc: received message larger than max (100004 vs. 100000)", code: codes.ResourceExhausted,
+		},
+		{
+			name: "compressed", path: methodPath, text: "x", opts: []grpc.CallOption{grpc.UseCompressor(gzip.Name)},
+			want: "handled x",
+		},
+		{
+			name: "another content type", path: methodPath, text: "x", opts: []grpc.CallOption{grpc.CallContentSubtype("proto")},
+			want: "decided x",
+		},
+		{
+			name: "unknown method", path: "/test.Service/Unknown", text: "x",
+			want: "unknown method Unknown for service test.Service", code: codes.Unimplemented,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := invoke(t.Context(), cc, row.path, row.text, row.opts...)
@@ -269,8 +296,8 @@ func TestGRPCStreams(t *testing.T) {
 	}
 }
 
-// A message of a stream that is longer than Handler allows is refused before it has arrived. Others are complete when Handler learns
-// their length, and it reads none that it has not accepted.
+// A message of a stream that is longer than Handler allows is refused before it has arrived. Others are complete when
+// Handler learns their length, and it reads none that it has not accepted.
 func TestLongMessagesOfStreams(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, grpcConfig())
@@ -312,17 +339,23 @@ func TestGRPCRefusals(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 	id = c.newID()
-	c.frame(frameHeaders, flagEndHeaders, id, c.encode(":method", "POST", ":scheme", "http", ":path", methodPath, "content-type", "text/plain"))
+	c.frame(frameHeaders, flagEndHeaders, id,
+		c.encode(":method", "POST", ":scheme", "http", ":path", methodPath, "content-type", "text/plain"))
 	c.finishCall(id, "x")
 	if a := c.ended(id); a.fields[":status"] != "415" {
 		t.Errorf("%+v", a)
 	}
 	id = c.newID()
-	c.frame(frameHeaders, flagEndHeaders|flagEndStream, id, c.encode(":method", "GET", ":scheme", "http", ":authority", "a", ":path", methodPath, "content-type", "application/grpc"))
+	c.frame(frameHeaders, flagEndHeaders|flagEndStream, id,
+		c.encode(":method", "GET", ":scheme", "http", ":authority", "a", ":path", methodPath, "content-type",
+			"application/grpc"))
 	if a := c.ended(id); a.fields[":status"] != "405" || a.fields["grpc-status"] != "13" || a.blocks != 1 {
 		t.Errorf("%+v", a)
 	}
-	for _, path := range []string{methodPath[1:], "/test.Service/%4dethod", methodPath + "?x=1", "http://evil" + methodPath} {
+	for _, path := range []string{
+		methodPath[1:], "/test.Service/%4dethod", methodPath + "?x=1",
+		"http://evil" + methodPath,
+	} {
 		id := c.openMethod(path)
 		c.finishCall(id, "x")
 		if c.expectStatus(id, "12"); c.answers[id].blocks != 1 || c.answers[id].fields["trailer"] != "" {
@@ -454,7 +487,8 @@ func TestReconnectsLoseNoCall(t *testing.T) {
 	}
 }
 
-// TestShutdownLosesNoCall checks that a call which the server has begun is answered, and that later ones fail before they begin.
+// TestShutdownLosesNoCall checks that a call which the server has begun is answered, and that later ones fail before
+// they begin.
 func TestShutdownLosesNoCall(t *testing.T) {
 	t.Parallel()
 	g := newGate()

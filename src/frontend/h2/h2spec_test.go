@@ -17,8 +17,8 @@ import (
 // h2specCases is how many cases h2spec 2.2.1 has.
 const h2specCases = 146
 
-// TestH2spec runs the conformance tests of h2spec, which tools/go.mod pins. All cases must pass. h2spec skips some if the
-// server does not bound its streams, or answers with nothing.
+// TestH2spec runs the conformance tests of h2spec, which tools/go.mod pins. All cases must pass. h2spec skips some if
+// the server does not bound its streams, or answers with nothing.
 func TestH2spec(t *testing.T) {
 	t.Parallel()
 	for _, withTLS := range []bool{false, true} {

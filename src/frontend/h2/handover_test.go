@@ -13,7 +13,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// slowStore is a Decide that waits for calls whose message begins with "slow", until release, and for those with "5 ms" so long.
+// slowStore is a Decide that waits for calls whose message begins with "slow", until release, and for those with "5 ms"
+// so long.
 type slowStore struct {
 	waiting atomic.Int32
 	done    chan struct{}
@@ -65,7 +66,8 @@ func (s *testServer) onlyConn() *conn {
 	return conns[0]
 }
 
-// TestHandOverLate decides a slow batch first. The checks of all connections find that it is late, so that later calls pass it.
+// TestHandOverLate decides a slow batch first. The checks of all connections find that it is late, so that later calls
+// pass it.
 func TestHandOverLate(t *testing.T) {
 	withSlowStore(t, func(s *testServer, store *slowStore) {
 		c := s.connect()
@@ -157,7 +159,8 @@ func TestHandOverReset(t *testing.T) {
 	withSlowStore(t, func(s *testServer, store *slowStore) {
 		c := s.dial()
 		c.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-		short, reset, updated := c.call("slow short"), c.call("slow reset", "grpc-timeout", "9S"), c.call("slow updated", "grpc-timeout", "1H")
+		short, reset, updated := c.call("slow short"), c.call("slow reset", "grpc-timeout", "9S"),
+			c.call("slow updated", "grpc-timeout", "1H")
 		c.flush()
 		time.Sleep(time.Second) // The batch is handed over.
 		c.reset(reset)
@@ -232,8 +235,8 @@ func TestCloseWhileWriting(t *testing.T) {
 	})
 }
 
-// TestAnswersStress runs connections whose clients send calls of all sizes at once, reset some and change windows, while Decide takes
-// any time. Each call gets its own answer.
+// TestAnswersStress runs connections whose clients send calls of all sizes at once, reset some and change windows,
+// while Decide takes any time. Each call gets its own answer.
 func TestAnswersStress(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -301,8 +304,8 @@ func stress(s *testServer, number int) {
 	}
 }
 
-// TestUpdateAfterEnd enlarges the window of a stream that has ended. A client may not know yet that it has, so this has no
-// effect, whatever the size of the windows.
+// TestUpdateAfterEnd enlarges the window of a stream that has ended. A client may not know yet that it has, so this has
+// no effect, whatever the size of the windows.
 func TestUpdateAfterEnd(t *testing.T) {
 	t.Parallel()
 	c := startServer(t, Config{}).dial()

@@ -167,7 +167,8 @@ func (h *head) has(m meaning) bool { return h.meanings&(1<<m) != 0 }
 // isCall reports whether Decide can answer the request, if its message is regular.
 func (h *head) isCall() bool {
 	const needs = 1<<meansMethod | 1<<meansPost | 1<<meansGRPC
-	const forbids = 1<<meansOtherType | 1<<meansOtherCodec | 1<<meansEncoding | 1<<meansBadTimeout | 1<<meansHosts | 1<<meansBadBinary
+	const forbids = 1<<meansOtherType | 1<<meansOtherCodec | 1<<meansEncoding | 1<<meansBadTimeout | 1<<meansHosts |
+		1<<meansBadBinary
 	return h.meanings&(needs|forbids) == needs && h.meanings&(1<<meansAuthority|1<<meansHost) != 0 &&
 		(h.timeout > 0 || !h.has(meansTimeout))
 }

@@ -83,7 +83,8 @@ func TestDecoderRFC(t *testing.T) {
 	responseTables := []string{
 		where + "|date: Mon, 21 Oct 2013 20:13:21 GMT|cache-control: private|:status: 302",
 		":status: 307|" + where + "|date: Mon, 21 Oct 2013 20:13:21 GMT|cache-control: private",
-		"set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1|content-encoding: gzip|date: Mon, 21 Oct 2013 20:13:22 GMT",
+		"set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1|content-encoding: gzip|date: Mon, 21 Oct " +
+			"2013 20:13:22 GMT",
 	}
 	for _, test := range []struct {
 		section        string
@@ -91,7 +92,13 @@ func TestDecoderRFC(t *testing.T) {
 		fields, tables []string
 		maxBytes       int
 	}{
-		{"C.2.1", []string{"400a637573746f6d2d6b65790d637573746f6d2d686561646572"}, []string{"custom-key: custom-header"}, []string{"custom-key: custom-header"}, 4096},
+		{
+			"C.2.1",
+			[]string{"400a637573746f6d2d6b65790d637573746f6d2d686561646572"},
+			[]string{"custom-key: custom-header"},
+			[]string{"custom-key: custom-header"},
+			4096,
+		},
 		{"C.2.2", []string{"040c2f73616d706c652f70617468"}, []string{":path: /sample/path"}, []string{""}, 4096},
 		{"C.2.3", []string{"100870617373776f726406736563726574"}, []string{"password: secret"}, []string{""}, 4096},
 		{"C.2.4", []string{"82"}, []string{":method: GET"}, []string{""}, 4096},
@@ -178,8 +185,8 @@ func TestDecoderErrors(t *testing.T) {
 	}
 }
 
-// TestDecoderBomb decodes blocks of 64 KB whose references stand for much more. The decoder must not copy what they refer
-// to, and must refuse lists that would only cost time.
+// TestDecoderBomb decodes blocks of 64 KB whose references stand for much more. The decoder must not copy what they
+// refer to, and must refuse lists that would only cost time.
 func TestDecoderBomb(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", maxTableBytes-fieldOverhead)
@@ -217,8 +224,8 @@ func TestDecoderBomb(t *testing.T) {
 	}
 }
 
-// TestDecoderMemory decodes 2,000 blocks that use the dynamic table, so that its texts move and are freed many times. Some blocks
-// have a compressed value that is too long for the table.
+// TestDecoderMemory decodes 2,000 blocks that use the dynamic table, so that its texts move and are freed many times.
+// Some blocks have a compressed value that is too long for the table.
 func TestDecoderMemory(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("long", 10_000)
@@ -229,7 +236,10 @@ func TestDecoderMemory(t *testing.T) {
 		b.Reset()
 		var want []string
 		for range random.IntN(20) {
-			f := hpack.HeaderField{Name: fmt.Sprint("name-", random.IntN(20)), Value: strings.Repeat(string(rune('a'+random.IntN(26))), random.IntN(100))}
+			f := hpack.HeaderField{
+				Name:  fmt.Sprint("name-", random.IntN(20)),
+				Value: strings.Repeat(string(rune('a'+random.IntN(26))), random.IntN(100)),
+			}
 			if random.IntN(300) == 0 {
 				f.Value = long
 			}
@@ -303,8 +313,8 @@ func findOddities(block []byte) (o oddities) {
 	return o
 }
 
-// FuzzDecoder decodes blocks with our decoder and with that of x/net, on one connection. A block is preceded by its length in two
-// bytes; the first bit of the length lets the decoder shrink before the block.
+// FuzzDecoder decodes blocks with our decoder and with that of x/net, on one connection. A block is preceded by its
+// length in two bytes; the first bit of the length lets the decoder shrink before the block.
 func FuzzDecoder(f *testing.F) {
 	addBlocks := func(blocks ...string) {
 		var data []byte
@@ -322,7 +332,10 @@ func FuzzDecoder(f *testing.F) {
 			e.SetMaxDynamicTableSize(uint32(4096 >> (i % 5)))
 		}
 		for j := range 5 {
-			_ = e.WriteField(hpack.HeaderField{Name: fmt.Sprint("x-name-", j*i%9), Value: strings.Repeat(fmt.Sprint(i), 20*j), Sensitive: j == 3})
+			_ = e.WriteField(hpack.HeaderField{
+				Name: fmt.Sprint("x-name-", j*i%9), Value: strings.Repeat(fmt.Sprint(i), 20*j),
+				Sensitive: j == 3,
+			})
 		}
 		blocks = append(blocks, b.String())
 	}
@@ -371,7 +384,8 @@ func FuzzDecoder(f *testing.F) {
 	})
 }
 
-// BenchmarkDecoder decodes the header block of a call: from a client that indexes all fields, and with literals that are new in each.
+// BenchmarkDecoder decodes the header block of a call: from a client that indexes all fields, and with literals that
+// are new in each.
 func BenchmarkDecoder(b *testing.B) {
 	var buf bytes.Buffer
 	e := hpack.NewEncoder(&buf)
@@ -384,7 +398,8 @@ func BenchmarkDecoder(b *testing.B) {
 	}
 	regular := requestFields(methodPath, "user-agent", "benchmark")
 	first, again := encode(regular...), encode(regular...)
-	fresh := append(slices.Clone(again), "\x40\x0btraceparent\x3700-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"...)
+	fresh := append(slices.Clone(again),
+		"\x40\x0btraceparent\x3700-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"...)
 	for _, bench := range []struct {
 		name  string
 		block []byte

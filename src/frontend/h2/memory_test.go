@@ -19,7 +19,8 @@ import (
 
 // isSmall reports whether the connection has no more memory than an idle one needs. The caller holds mu.
 func (c *conn) isSmall() bool {
-	return (c.socket != nil || len(c.buffer) == smallBufferBytes) && cap(c.out)+cap(c.spare) == 0 && cap(c.head.fields) == 0 &&
+	return (c.socket != nil || len(c.buffer) == smallBufferBytes) && cap(c.out)+cap(c.spare) == 0 &&
+		cap(c.head.fields) == 0 &&
 		cap(c.decoder.texts) < 2*maxTableBytes && cap(c.decoder.dynamic) < 2*maxTableBytes/fieldOverhead
 }
 
@@ -55,7 +56,8 @@ func TestShrink(t *testing.T) {
 				k := s.onlyConn()
 				k.mu.Lock()
 				if !k.isSmall() || !k.isShrunk {
-					t.Errorf("the idle connection has a buffer of %d bytes, output of %d and %d, texts of %d, %d fields, shrunk: %t", len(k.buffer),
+					t.Errorf("the idle connection has a buffer of %d bytes, output of %d and %d, texts of %d, %d fields, shrunk: %t",
+						len(k.buffer),
 						cap(k.out), cap(k.spare), cap(k.decoder.texts), cap(k.decoder.dynamic), k.isShrunk)
 				}
 				k.mu.Unlock()
@@ -85,7 +87,8 @@ func TestShrinkMeetsInput(t *testing.T) {
 // endPing is the content of the last PING of a burst.
 const endPing = "the end!"
 
-// burst returns what a client sends that does calls in one write, and then a PING. Fresh calls have a text that is new in each.
+// burst returns what a client sends that does calls in one write, and then a PING. Fresh calls have a text that is new
+// in each.
 func burst(t testing.TB, calls int, fresh bool) []byte {
 	var sent recordingConn
 	c := newClient(t, &sent)
@@ -121,8 +124,8 @@ func memoryInUse() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// idleMemory returns how many bytes a connection needs that is idle after a burst of calls: the average of so many connections. The
-// client's sockets are a part of it.
+// idleMemory returns how many bytes a connection needs that is idle after a burst of calls: the average of so many
+// connections. The client's sockets are a part of it.
 func idleMemory(t testing.TB, conns int, fresh bool) int64 {
 	s := startServer(t, Config{})
 	sent, answer := burst(t, 50, fresh), make([]byte, 64<<10)
@@ -163,13 +166,14 @@ func idleMemory(t testing.TB, conns int, fresh bool) int64 {
 	return perConn
 }
 
-// TestChargedMemory opens connections that leave as much behind as they can, and compares the memory in use with what the accounts
-// hold. It is not parallel, so that other tests do not change the memory.
+// TestChargedMemory opens connections that leave as much behind as they can, and compares the memory in use with what
+// the accounts hold. It is not parallel, so that other tests do not change the memory.
 func TestChargedMemory(t *testing.T) {
 	const conns, slack = 300, 28 << 10 // slack includes the client's socket, and what the race detector adds.
 	for name, attack := range map[string]func(c *client){
 		"a list of references": func(c *client) {
-			block := c.encode(append(requestFields(methodPath), "a", strings.Repeat("y", 1000))...) + strings.Repeat("\xbe", 1900)
+			block := c.encode(append(requestFields(methodPath), "a",
+				strings.Repeat("y", 1000))...) + strings.Repeat("\xbe", 1900)
 			c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), block)
 		},
 		"a list of references that comes again": func(c *client) {
@@ -243,7 +247,8 @@ func TestChargedMemory(t *testing.T) {
 	}
 }
 
-// TestHandlerMemory compares the memory of handlers of grpc-go that wait with what the account holds for them. It is not parallel.
+// TestHandlerMemory compares the memory of handlers of grpc-go that wait with what the account holds for them. It is
+// not parallel.
 func TestHandlerMemory(t *testing.T) {
 	const conns = maxHandlers / maxHandlersOfConn
 	for _, path := range []string{otherPath, streamPath} {

@@ -93,30 +93,51 @@ func shutdown(_ *client, s *testServer) {
 func TestPhases(t *testing.T) {
 	t.Parallel()
 	for _, st := range []step{
-		{"awaitingPreface to awaitingSettings", toPreface, awaitingPreface, func(c *client, _ *testServer) { toSettings(c) }, awaitingSettings},
+		{
+			"awaitingPreface to awaitingSettings", toPreface, awaitingPreface, func(c *client, _ *testServer) { toSettings(c) },
+			awaitingSettings,
+		},
 		{"awaitingPreface ends in time", toPreface, awaitingPreface, wait(handshakeTimeout + time.Second), closed},
 		{"awaitingPreface, slow client", toPreface, awaitingPreface, slowly(clientPreface), closed},
-		{"awaitingPreface, wrong byte", toPreface, awaitingPreface, func(c *client, _ *testServer) { c.write("x"); c.expectGoAway(codeProtocol) }, closed},
+		{
+			"awaitingPreface, wrong byte", toPreface, awaitingPreface,
+			func(c *client, _ *testServer) { c.write("x"); c.expectGoAway(codeProtocol) }, closed,
+		},
 		{"awaitingPreface, client leaves", toPreface, awaitingPreface, clientLeaves, closed},
 		{"awaitingPreface, shutdown", toPreface, awaitingPreface, shutdown, closed},
-		{"awaitingSettings to open", toSettings, awaitingSettings, func(c *client, _ *testServer) { c.must(c.WriteSettings()); c.expectAlive() }, open},
+		{
+			"awaitingSettings to open", toSettings, awaitingSettings,
+			func(c *client, _ *testServer) { c.must(c.WriteSettings()); c.expectAlive() }, open,
+		},
 		{"awaitingSettings ends in time", toSettings, awaitingSettings, wait(handshakeTimeout + time.Second), closed},
 		{"awaitingSettings, slow client", toSettings, awaitingSettings, slowly(emptySettings), closed},
 		{"awaitingSettings, another frame", toSettings, awaitingSettings, violates, closed},
 		{"awaitingSettings, client leaves", toSettings, awaitingSettings, clientLeaves, closed},
 		{"awaitingSettings, shutdown", toSettings, awaitingSettings, shutdown, closed},
 		{"open lasts", toOpen, open, wait(minAge - time.Second), open},
-		{"open to leaving by age", toOpen, open, func(c *client, _ *testServer) { c.patience = maxAge; c.awaitGoAway(maxWindow) }, leaving},
-		{"open to leaving by shutdown", toOpen, open, func(c *client, s *testServer) { shutdown(c, s); c.awaitGoAway(maxWindow) }, leaving},
+		{
+			"open to leaving by age", toOpen, open,
+			func(c *client, _ *testServer) { c.patience = maxAge; c.awaitGoAway(maxWindow) }, leaving,
+		},
+		{
+			"open to leaving by shutdown", toOpen, open,
+			func(c *client, s *testServer) { shutdown(c, s); c.awaitGoAway(maxWindow) }, leaving,
+		},
 		{"open, violation", toOpen, open, violates, closed},
 		{"open, client leaves", toOpen, open, clientLeaves, closed},
 		{"leaving answers calls", toLeaving, leaving, func(c *client, _ *testServer) { c.expectAlive() }, leaving},
-		{"leaving, another ACK", toLeaving, leaving, func(c *client, _ *testServer) { c.frame(framePing, flagAck, 0, "go away?"); c.flush() }, leaving},
+		{
+			"leaving, another ACK", toLeaving, leaving,
+			func(c *client, _ *testServer) { c.frame(framePing, flagAck, 0, "go away?"); c.flush() }, leaving,
+		},
 		{"leaving to lastCalls", toLeaving, leaving, func(c *client, _ *testServer) {
 			c.frame(framePing, flagAck, 0, string(goAwayPing))
 			c.awaitGoAway(1)
 		}, lastCalls},
-		{"leaving to lastCalls without an answer", toLeaving, leaving, func(c *client, _ *testServer) { c.awaitGoAway(1) }, lastCalls},
+		{
+			"leaving to lastCalls without an answer", toLeaving, leaving, func(c *client, _ *testServer) { c.awaitGoAway(1) },
+			lastCalls,
+		},
 		{"leaving, violation", toLeaving, leaving, violates, closed},
 		{"leaving, client leaves", toLeaving, leaving, clientLeaves, closed},
 		{"leaving, shutdown", toLeaving, leaving, shutdown, leaving},
@@ -133,7 +154,10 @@ func TestPhases(t *testing.T) {
 			c.expectAnswer(1, "x")
 			c.expectEnd()
 		}, closed},
-		{"lastCalls, last call is reset", toLastCalls, lastCalls, func(c *client, _ *testServer) { c.reset(1); c.expectEnd() }, closed},
+		{
+			"lastCalls, last call is reset", toLastCalls, lastCalls,
+			func(c *client, _ *testServer) { c.reset(1); c.expectEnd() }, closed,
+		},
 		{"lastCalls ends after the grace", toLastCalls, lastCalls, wait(10 * time.Minute), closed},
 		{"lastCalls, violation", toLastCalls, lastCalls, violates, closed},
 		{"lastCalls, client leaves", toLastCalls, lastCalls, clientLeaves, closed},

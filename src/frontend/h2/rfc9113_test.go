@@ -109,14 +109,29 @@ func TestRFC9113Preface(t *testing.T) {
 			}
 			c.greet()
 		}, alive},
-		{"3.4 a wrong byte", func(c *client) { c.write(strings.Replace(clientPreface, "2.0", "2.1", 1)) }, goAway(codeProtocol)},
+		{
+			"3.4 a wrong byte", func(c *client) { c.write(strings.Replace(clientPreface, "2.0", "2.1", 1)) },
+			goAway(codeProtocol),
+		},
 		{"3.4 the first byte is wrong", func(c *client) { c.write("X") }, goAway(codeProtocol)},
 		{"3.4 HTTP/1.1", func(c *client) { c.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n") }, goAway(codeProtocol)},
-		{"3.4 PING before SETTINGS", func(c *client) { c.write(clientPreface); c.frame(framePing, 0, 0, "12345678") }, goAway(codeProtocol)},
+		{
+			"3.4 PING before SETTINGS", func(c *client) { c.write(clientPreface); c.frame(framePing, 0, 0, "12345678") },
+			goAway(codeProtocol),
+		},
 		{"3.4 HEADERS before SETTINGS", func(c *client) { c.write(clientPreface); c.open() }, goAway(codeProtocol)},
-		{"3.4 unknown frame before SETTINGS", func(c *client) { c.write(clientPreface); c.frame(99, 0, 0, "") }, goAway(codeProtocol)},
-		{"3.4 ACK before SETTINGS", func(c *client) { c.write(clientPreface); c.frame(frameSettings, flagAck, 0, "") }, goAway(codeProtocol)},
-		{"3.4 wrong SETTINGS", func(c *client) { c.write(clientPreface); c.frame(frameSettings, 0, 0, "12345") }, goAway(codeFrameSize)},
+		{
+			"3.4 unknown frame before SETTINGS", func(c *client) { c.write(clientPreface); c.frame(99, 0, 0, "") },
+			goAway(codeProtocol),
+		},
+		{
+			"3.4 ACK before SETTINGS", func(c *client) { c.write(clientPreface); c.frame(frameSettings, flagAck, 0, "") },
+			goAway(codeProtocol),
+		},
+		{
+			"3.4 wrong SETTINGS", func(c *client) { c.write(clientPreface); c.frame(frameSettings, 0, 0, "12345") },
+			goAway(codeFrameSize),
+		},
 	})
 }
 
@@ -143,11 +158,17 @@ func TestRFC9113Frames(t *testing.T) {
 			answered(strings.Repeat("x", maxFrameBytes-5)),
 		},
 		{"4.2 larger by a byte", func(c *client) { c.write("\x00\x40\x01\x00\x00\x00\x00\x00\x01") }, goAway(codeFrameSize)},
-		{"4.2 the largest length", func(c *client) { c.write("\xff\xff\xff\xaa\x00\x00\x00\x00\x00") }, goAway(codeFrameSize)},
+		{
+			"4.2 the largest length", func(c *client) { c.write("\xff\xff\xff\xaa\x00\x00\x00\x00\x00") },
+			goAway(codeFrameSize),
+		},
 		{"4.3 invalid index", send(frameHeaders, flagEndHeaders, 1, "\x80"), goAway(codeCompression)},
 		{"4.3 invalid text", send(frameHeaders, flagEndHeaders, 1, "\x00\x7f\xff\xff\xff\xff\x0f"), goAway(codeCompression)},
 		{"4.3 size update after a field", send(frameHeaders, flagEndHeaders, 1, "\x82\x20"), goAway(codeCompression)},
-		{"4.3 size update above the setting", send(frameHeaders, flagEndHeaders, 1, "\x3f\xe2\x1f\x82"), goAway(codeCompression)},
+		{
+			"4.3 size update above the setting", send(frameHeaders, flagEndHeaders, 1, "\x3f\xe2\x1f\x82"),
+			goAway(codeCompression),
+		},
 		{"4.3 invalid trailers", sendOn(frameHeaders, flagEndHeaders|flagEndStream, "\x80"), goAway(codeCompression)},
 		{"4.3 invalid index on a refused stream", func(c *client) {
 			for range 101 {
@@ -172,9 +193,15 @@ func TestRFC9113StreamStates(t *testing.T) {
 			c.frame(frameData, flagEndStream, id, "x")
 			c.frame(frameHeaders, flagEndHeaders|flagEndStream, id, c.encode("x", "y"))
 		}, goAway(codeStreamClosed)},
-		{"5.1 half closed: CONTINUATION", func(c *client) { c.frame(frameContinuation, flagEndHeaders, c.call("x"), "") }, goAway(codeProtocol)},
+		{
+			"5.1 half closed: CONTINUATION", func(c *client) { c.frame(frameContinuation, flagEndHeaders, c.call("x"), "") },
+			goAway(codeProtocol),
+		},
 		{"5.1 closed: DATA", sendAfter(frameData, 0, valid), goAway(codeStreamClosed)},
-		{"5.1 closed: HEADERS", sendAfter(frameHeaders, flagEndHeaders|flagEndStream, "\x82\x86\x84"), goAway(codeStreamClosed)},
+		{
+			"5.1 closed: HEADERS", sendAfter(frameHeaders, flagEndHeaders|flagEndStream, "\x82\x86\x84"),
+			goAway(codeStreamClosed),
+		},
 		{"5.1 closed: CONTINUATION", sendAfter(frameContinuation, flagEndHeaders, ""), goAway(codeProtocol)},
 		{"5.1 closed: RST_STREAM", sendAfter(frameResetStream, 0, "1234"), alive},
 		{"5.1 closed: WINDOW_UPDATE", sendAfter(frameWindowUpdate, 0, number(1)), alive},
@@ -257,12 +284,19 @@ func TestRFC9113FrameRules(t *testing.T) {
 		{"6.2 HEADERS on stream 0", send(frameHeaders, flagEndHeaders, 0, "\x82"), goAway(codeProtocol)},
 		{"6.2 padding and priority", func(c *client) {
 			id := c.newID()
-			c.frame(frameHeaders, flagEndHeaders|flagPadded|flagPriority, id, "\x02"+number(0)+"\x10"+c.encode(requestFields(methodPath)...)+"\x00\x00")
+			c.frame(frameHeaders, flagEndHeaders|flagPadded|flagPriority, id,
+				"\x02"+number(0)+"\x10"+c.encode(requestFields(methodPath)...)+"\x00\x00")
 			c.finishCall(id, "x")
 		}, answered("x")},
 		{"6.2 padding too long", send(frameHeaders, flagEndHeaders|flagPadded, 1, "\x02\x82"), goAway(codeProtocol)},
-		{"6.2 too short for its priority", send(frameHeaders, flagEndHeaders|flagPriority, 1, number(0)), goAway(codeFrameSize)},
-		{"6.2 depends on itself", send(frameHeaders, flagEndHeaders|flagPriority, 1, number(1)+"\x10\x82"), goAway(codeProtocol)},
+		{
+			"6.2 too short for its priority", send(frameHeaders, flagEndHeaders|flagPriority, 1, number(0)),
+			goAway(codeFrameSize),
+		},
+		{
+			"6.2 depends on itself", send(frameHeaders, flagEndHeaders|flagPriority, 1, number(1)+"\x10\x82"),
+			goAway(codeProtocol),
+		},
 		{"6.3 PRIORITY on stream 0", send(framePriority, 0, 0, number(1)+"\x10"), goAway(codeProtocol)},
 		{"6.3 too short", send(framePriority, 0, 1, number(0)), goAway(codeFrameSize)},
 		{"6.3 too long", send(framePriority, 0, 1, number(0)+"\x10\x10"), goAway(codeFrameSize)},
@@ -361,12 +395,19 @@ func TestRFC9113Settings(t *testing.T) {
 		{"6.5.2 ENABLE_PUSH 0 and 1", settings(setting(settingEnablePush, 0) + setting(settingEnablePush, 1)), alive},
 		{"6.5.2 ENABLE_PUSH 2", settings(setting(settingEnablePush, 2)), goAway(codeProtocol)},
 		{"6.5.2 INITIAL_WINDOW_SIZE", settings(setting(settingInitialWindowSize, maxWindow)), alive},
-		{"6.5.2 INITIAL_WINDOW_SIZE too large", settings(setting(settingInitialWindowSize, maxWindow+1)), goAway(codeFlowControl)},
+		{
+			"6.5.2 INITIAL_WINDOW_SIZE too large", settings(setting(settingInitialWindowSize, maxWindow+1)),
+			goAway(codeFlowControl),
+		},
 		{"6.5.2 MAX_FRAME_SIZE 0", settings(setting(settingMaxFrameSize, 0)), goAway(codeProtocol)},
 		{"6.5.2 MAX_FRAME_SIZE too small", settings(setting(settingMaxFrameSize, 1<<14-1)), goAway(codeProtocol)},
 		{"6.5.2 MAX_FRAME_SIZE too large", settings(setting(settingMaxFrameSize, 1<<24)), goAway(codeProtocol)},
-		{"6.5.2 MAX_FRAME_SIZE", settings(setting(settingMaxFrameSize, 1<<14) + setting(settingMaxFrameSize, 1<<24-1)), alive},
-		{"6.5.2 no room for header lists", settings(setting(settingMaxHeaderListSize, 0) + setting(1, 1<<32-1) + setting(1, 0)), alive},
+		{"6.5.2 MAX_FRAME_SIZE", settings(setting(settingMaxFrameSize, 1<<14) + setting(settingMaxFrameSize,
+			1<<24-1)), alive},
+		{
+			"6.5.2 no room for header lists",
+			settings(setting(settingMaxHeaderListSize, 0) + setting(1, 1<<32-1) + setting(1, 0)), alive,
+		},
 		{"6.5.3 each is acknowledged", func(c *client) {
 			c.must(c.WriteSettings())
 			c.must(c.WriteSettings())
@@ -495,7 +536,8 @@ func TestRFC9113ConnectionWindow(t *testing.T) {
 	}
 }
 
-// TestRFC9113ReceiveWindow checks that DATA beyond the connection's window ends the connection, and DATA within it does not.
+// TestRFC9113ReceiveWindow checks that DATA beyond the connection's window ends the connection, and DATA within it does
+// not.
 func TestRFC9113ReceiveWindow(t *testing.T) {
 	t.Parallel()
 	block := make(chan struct{})

@@ -125,17 +125,26 @@ func TestStreamStates(t *testing.T) {
 		return func(c *client, g *gate) { g.open(); c.frame(frameWindowUpdate, 0, id, number(100)); c.flush() }
 	}
 	for _, st := range []streamStep{
-		{"idle to collecting", toIdle, noStream, sends(toCollecting), collecting, 1, func(c *client) { c.finishCall(1, "x"); c.expectAnswer(1, "x") }},
-		{"idle to handled", toIdle, noStream, sends(toHandled), handled, 1, func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) }},
+		{
+			"idle to collecting", toIdle, noStream, sends(toCollecting), collecting, 1,
+			func(c *client) { c.finishCall(1, "x"); c.expectAnswer(1, "x") },
+		},
+		{
+			"idle to handled", toIdle, noStream, sends(toHandled), handled, 1,
+			func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) },
+		},
 		{"idle to handled by content type", toIdle, noStream, sends(func(c *client) {
-			c.frame(frameHeaders, flagEndHeaders, c.newID(), c.encode(":method", "POST", ":scheme", "http", ":path", methodPath, "content-type", "text/plain"))
+			c.frame(frameHeaders, flagEndHeaders, c.newID(),
+				c.encode(":method", "POST", ":scheme", "http", ":path", methodPath, "content-type", "text/plain"))
 		}), handled, 1, func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) }},
 		{
-			"idle to collecting for Handler", toIdle, noStream, sends(func(c *client) { c.openMethod(otherPath) }), collecting, 1,
+			"idle to collecting for Handler", toIdle, noStream, sends(func(c *client) { c.openMethod(otherPath) }),
+			collecting, 1,
 			func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) },
 		},
 		{
-			"idle to collecting for Handler by compression", toIdle, noStream, sends(func(c *client) { c.open("grpc-encoding", "gzip") }), collecting, 1,
+			"idle to collecting for Handler by compression", toIdle, noStream,
+			sends(func(c *client) { c.open("grpc-encoding", "gzip") }), collecting, 1,
 			func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) },
 		},
 		{
@@ -143,15 +152,18 @@ func TestStreamStates(t *testing.T) {
 			sends(func(c *client) { c.frame(frameData, 0, 1, x) }), handled, 1, func(c *client) { c.expectBody(1, x) },
 		},
 		{
-			"collecting to closed by a timeout of 0", toIdle, noStream, sends(func(c *client) { c.open("grpc-timeout", "0n") }), noStream, 0,
+			"collecting to closed by a timeout of 0", toIdle, noStream, sends(func(c *client) { c.open("grpc-timeout", "0n") }),
+			noStream, 0,
 			func(c *client) { c.expectStatus(1, "4") },
 		},
 		{
-			"idle to handled without a body", toIdle, noStream, sends(func(c *client) { sendHead(requestFields(methodPath)...)(c) }), handled, 1,
+			"idle to handled without a body", toIdle, noStream,
+			sends(func(c *client) { sendHead(requestFields(methodPath)...)(c) }), handled, 1,
 			func(c *client) { c.expectBody(1, "") },
 		},
 		{
-			"collecting a part", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, 0, 1, x[:3]) }), collecting, 1,
+			"collecting a part", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, 0, 1, x[:3]) }),
+			collecting, 1,
 			func(c *client) { c.frame(frameData, flagEndStream, 1, x[3:]); c.expectAnswer(1, "x") },
 		},
 		{
@@ -163,23 +175,28 @@ func TestStreamStates(t *testing.T) {
 			c.frame(frameData, flagEndStream, 1, "")
 		}), noStream, 1, func(c *client) { c.expectAnswer(1, "x") }},
 		{
-			"collecting to handled: compressed", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, flagEndStream, 1, "\x01"+x[1:]) }),
+			"collecting to handled: compressed", toCollecting, collecting,
+			sends(func(c *client) { c.frame(frameData, flagEndStream, 1, "\x01"+x[1:]) }),
 			handled, 1, func(c *client) { c.expectBody(1, "\x01"+x[1:]) },
 		},
 		{
-			"collecting to handled: two messages", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, 0, 1, x+x) }),
+			"collecting to handled: two messages", toCollecting, collecting,
+			sends(func(c *client) { c.frame(frameData, 0, 1, x+x) }),
 			handled, 1, func(c *client) { c.expectBody(1, x) },
 		},
 		{
-			"collecting to handled: half a message", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, flagEndStream, 1, x[:5]) }),
+			"collecting to handled: half a message", toCollecting, collecting,
+			sends(func(c *client) { c.frame(frameData, flagEndStream, 1, x[:5]) }),
 			handled, 1, func(c *client) { c.expectBody(1, x[:5]) },
 		},
 		{
-			"collecting to handled: no message", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, flagEndStream, 1, "") }),
+			"collecting to handled: no message", toCollecting, collecting,
+			sends(func(c *client) { c.frame(frameData, flagEndStream, 1, "") }),
 			handled, 1, func(c *client) { c.expectBody(1, "") },
 		},
 		{
-			"collecting to handled: empty trailers", toCollecting, collecting, sends(func(c *client) { c.frame(frameHeaders, flagEndHeaders|flagEndStream, 1, "") }),
+			"collecting to handled: empty trailers", toCollecting, collecting,
+			sends(func(c *client) { c.frame(frameHeaders, flagEndHeaders|flagEndStream, 1, "") }),
 			handled, 1, func(c *client) { c.expectBody(1, "") },
 		},
 		{
@@ -187,26 +204,38 @@ func TestStreamStates(t *testing.T) {
 			handled, 1, func(c *client) { c.expectBody(1, prefixed("large")) },
 		},
 		{
-			"collecting to handled: too long, before its end", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, 0, 1, "\x00\x00\x00\x03\xe9") }),
+			"collecting to handled: too long, before its end", toCollecting, collecting,
+			sends(func(c *client) { c.frame(frameData, 0, 1, "\x00\x00\x00\x03\xe9") }),
 			handled, 1, func(c *client) {
 				c.frame(frameData, flagEndStream, 1, "x")
-				if got := string(c.ended(1).data); got != "\x00\x00\x00\x03\xe9" && got != "\x00\x00\x00\x03\xe9x" { // The handler need not wait for the rest.
+				// The handler need not wait for the rest.
+				if got := string(c.ended(1).data); got != "\x00\x00\x00\x03\xe9" && got != "\x00\x00\x00\x03\xe9x" {
 					c.t.Errorf("the handler got %q", got)
 				}
 			},
 		},
 		{"collecting, reset", toCollecting, collecting, resets(1), noStream, 0, noEnd},
 		{
-			"collecting, reset by the server", toCollecting, collecting, sends(func(c *client) { c.frame(frameWindowUpdate, 0, 1, number(maxWindow)) }), noStream, 0,
+			"collecting, reset by the server", toCollecting, collecting,
+			sends(func(c *client) { c.frame(frameWindowUpdate, 0, 1, number(maxWindow)) }), noStream, 0,
 			func(c *client) { c.expectReset(1, codeFlowControl) },
 		},
-		{"collecting a part, reset", func(c *client) { toCollecting(c); c.frame(frameData, 0, 1, x[:3]); c.flush() }, collecting, resets(1), noStream, 0, noEnd},
+		{
+			"collecting a part, reset", func(c *client) { toCollecting(c); c.frame(frameData, 0, 1, x[:3]); c.flush() },
+			collecting, resets(1), noStream, 0, noEnd,
+		},
 		{"deciding to closed", toDeciding, noStream, opens, noStream, 0, func(c *client) { c.expectAnswer(1, "x") }},
 		{"deciding, reset", toDeciding, noStream, resets(1), noStream, 1, noEnd},
-		{"deciding to replying", toReplying, noStream, opens, replying, 1, func(c *client) { c.frame(frameWindowUpdate, 0, 1, number(6)); c.expectAnswer(1, "x") }},
+		{
+			"deciding to replying", toReplying, noStream, opens, replying, 1,
+			func(c *client) { c.frame(frameWindowUpdate, 0, 1, number(6)); c.expectAnswer(1, "x") },
+		},
 		{"waiting to handled", toWaiting, waiting, nil, waiting, 101, nil},
 		{"waiting, reset", toWaiting, waiting, resets(201), noStream, 100, nil},
-		{"handled to closed", func(c *client) { toHandled(c); c.finishCall(1, "x"); c.flush() }, handled, opens, noStream, 0, func(c *client) { c.expectBody(1, x) }},
+		{
+			"handled to closed", func(c *client) { toHandled(c); c.finishCall(1, "x"); c.flush() }, handled, opens, noStream, 0,
+			func(c *client) { c.expectBody(1, x) },
+		},
 		{"handled, reset", toHandled, handled, resets(1), noStream, 1, noEnd},
 		{"handled to replying", func(c *client) {
 			c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, 0))
@@ -215,7 +244,10 @@ func TestStreamStates(t *testing.T) {
 			c.flush()
 		}, handled, opens, replying, 1, func(c *client) { c.frame(frameWindowUpdate, 0, 1, number(6)); c.expectBody(1, x) }},
 		{"replying to closed", toReplying, noStream, window(1), noStream, 0, func(c *client) { c.expectAnswer(1, "x") }},
-		{"replying, reset", toReplying, noStream, func(c *client, g *gate) { g.open(); synctest.Wait(); c.reset(1); c.flush() }, noStream, 0, noEnd},
+		{
+			"replying, reset", toReplying, noStream,
+			func(c *client, g *gate) { g.open(); synctest.Wait(); c.reset(1); c.flush() }, noStream, 0, noEnd,
+		},
 	} {
 		t.Run(st.name, st.test)
 	}
@@ -266,8 +298,8 @@ func (st *streamStep) endWaiting(c *client) {
 	}
 }
 
-// TestWaitingRequests checks that requests above maxHandlersOfConn wait, that those above maxHandlers of all connections take turns,
-// and that a request which waits too long is refused.
+// TestWaitingRequests checks that requests above maxHandlersOfConn wait, that those above maxHandlers of all
+// connections take turns, and that a request which waits too long is refused.
 func TestWaitingRequests(t *testing.T) {
 	const conns, calls = 10, maxHandlersOfConn + 20
 	g := newGate()
@@ -338,7 +370,8 @@ func TestHandlersStartWithAMessage(t *testing.T) {
 	})
 }
 
-// TestBodies checks the body of a request to Handler: what Read returns while the client sends, after a reset, and after Close.
+// TestBodies checks the body of a request to Handler: what Read returns while the client sends, after a reset, and
+// after Close.
 func TestBodies(t *testing.T) {
 	results := make(chan string, 10)
 	handler := func(_ http.ResponseWriter, r *http.Request) {
@@ -365,7 +398,10 @@ func TestBodies(t *testing.T) {
 	}
 	t.Parallel()
 	s := startServer(t, Config{Handler: http.HandlerFunc(handler)})
-	for end, want := range map[string]string{"stop": errStreamEnded.Error(), "end": io.EOF.Error(), "reset": errStreamEnded.Error()} {
+	for end, want := range map[string]string{
+		"stop": errStreamEnded.Error(), "end": io.EOF.Error(),
+		"reset": errStreamEnded.Error(),
+	} {
 		c := s.connect()
 		id := c.openOther()
 		c.frame(frameData, 0, id, "123456")
@@ -397,7 +433,10 @@ func TestTimeoutOfCollected(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("grpc-timeout")) }
 	inFakeTime(t, Config{Handler: http.HandlerFunc(handler)}, func(_ *testing.T, s *testServer) {
 		c := s.connect()
-		for timeout, want := range map[string]string{"": "", "1n": "1n", "20m": "20000u", "1H": "3600000m", "99999999H": "86400000m"} {
+		for timeout, want := range map[string]string{
+			"": "", "1n": "1n", "20m": "20000u", "1H": "3600000m",
+			"99999999H": "86400000m",
+		} {
 			var more []string
 			if timeout != "" {
 				more = []string{"grpc-timeout", timeout}

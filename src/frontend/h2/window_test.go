@@ -8,8 +8,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestManyAnswersShareAWindow has thousands of answers wait for the window of the connection, which the client enlarges with each 16 KiB
-// that it has read, as grpc-go does. It is no flood, however often and however slowly the client does so; and the oldest answer ends first.
+// TestManyAnswersShareAWindow has thousands of answers wait for the window of the connection, which the client enlarges
+// with each 16 KiB that it has read, as grpc-go does. It is no flood, however often and however slowly the client does
+// so; and the oldest answer ends first.
 func TestManyAnswersShareAWindow(t *testing.T) {
 	const calls, step = 3000, 16 << 10
 	message := strings.Repeat("x", 4000)
@@ -69,7 +70,8 @@ func TestManyAnswersShareAWindow(t *testing.T) {
 	}
 }
 
-// TestBlockedStreamsEnd checks that streams that end while they wait for the window of the connection leave nothing, in any order.
+// TestBlockedStreamsEnd checks that streams that end while they wait for the window of the connection leave nothing, in
+// any order.
 func TestBlockedStreamsEnd(t *testing.T) {
 	inFakeTime(t, Config{}, func(t *testing.T, s *testServer) {
 		c := s.connect()

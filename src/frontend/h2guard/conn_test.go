@@ -129,7 +129,10 @@ func (tb *table) holds(what string, want int64) {
 }
 
 func (tb *table) open(id uint32, headers int, end bool) error {
-	return tb.client.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: make([]byte, headers), EndHeaders: true, EndStream: end})
+	return tb.client.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: id, BlockFragment: make([]byte, headers),
+		EndHeaders: true, EndStream: end,
+	})
 }
 
 func TestStreamsAreCharged(t *testing.T) {
@@ -138,7 +141,8 @@ func TestStreamsAreCharged(t *testing.T) {
 		tb.holds("nothing is open", 0)
 		tb.got(tb.open(1, 10, false), tb.client.WriteData(1, true, make([]byte, 100)))
 		tb.holds("a call", StreamBytes+80+260)
-		tb.got(tb.open(3, 20_000, false), tb.client.WriteData(3, false, make([]byte, 1100)), tb.client.WriteData(3, false, make([]byte, 5000)))
+		tb.got(tb.open(3, 20_000, false), tb.client.WriteData(3, false, make([]byte, 1100)),
+			tb.client.WriteData(3, false, make([]byte, 5000)))
 		tb.holds("and a large one", StreamBytes+80+260+StreamBytes+maxHeaderBytes+(4<<10+160)+(16<<10+160))
 		tb.sent(tb.server.WriteData(1, false, make([]byte, 10)))
 		tb.holds("the reply is not the end", StreamBytes+80+260+StreamBytes+maxHeaderBytes+20<<10+320)
@@ -194,7 +198,8 @@ func TestEvictedMemoryIsWaitedFor(t *testing.T) {
 			tb.conn.ReleaseCancelledCall() // handlers end
 		}
 		if tb.guard.budgetIsFull() {
-			tb.Errorf("%d bytes remain after 40 of 100 handlers ended, and %d are held", tb.guard.evictedHandlerBytes.Load(), tb.budget.HeldBytes())
+			tb.Errorf("%d bytes remain after 40 of 100 handlers ended, and %d are held", tb.guard.evictedHandlerBytes.Load(),
+				tb.budget.HeldBytes())
 		}
 		other.ChargeQueuedReply(80 * StreamBytes)
 		if !tb.guard.budgetIsFull() {
@@ -204,7 +209,8 @@ func TestEvictedMemoryIsWaitedFor(t *testing.T) {
 			tb.conn.ReleaseCancelledCall()
 		}
 		if tb.guard.budgetIsFull() {
-			tb.Errorf("a full budget is not read for because %d bytes remain of calls without a handler", tb.guard.evictedHandlerBytes.Load())
+			tb.Errorf("a full budget is not read for because %d bytes remain of calls without a handler",
+				tb.guard.evictedHandlerBytes.Load())
 		}
 		if err := tb.conn.Close(); err != nil {
 			tb.Error(err)
@@ -227,12 +233,17 @@ func TestTokens(t *testing.T) {
 		owed  time.Duration // once all were read in no time
 	}{
 		{"calls", 10_000, func(tb *table, i uint32) error {
-			return errors.Join(tb.open(2*i+1, 10, false), tb.client.WriteData(2*i+1, true, make([]byte, 10)), tb.client.WriteWindowUpdate(0, 100), tb.client.WriteWindowUpdate(2*i+1, 100))
+			return errors.Join(tb.open(2*i+1, 10, false), tb.client.WriteData(2*i+1, true, make([]byte, 10)),
+				tb.client.WriteWindowUpdate(0, 100), tb.client.WriteWindowUpdate(2*i+1, 100))
 		}, 0},
 		{"few frames", 1000, func(tb *table, _ uint32) error { return ping(tb) }, 0},
 		{"many frames", 5000, func(tb *table, _ uint32) error { return ping(tb) }, 4 * time.Second},
-		{"empty data", 2000, func(tb *table, _ uint32) error { return tb.client.WriteData(1, false, nil) }, time.Second}, // for a stream that is not open
-		{"unknown frames", 2000, func(tb *table, _ uint32) error { return tb.client.WriteRawFrame(99, 0, 0, nil) }, time.Second},
+		// for a stream that is not open
+		{"empty data", 2000, func(tb *table, _ uint32) error { return tb.client.WriteData(1, false, nil) }, time.Second},
+		{
+			"unknown frames", 2000, func(tb *table, _ uint32) error { return tb.client.WriteRawFrame(99, 0, 0, nil) },
+			time.Second,
+		},
 		{"settings", 2000, func(tb *table, _ uint32) error { return tb.client.WriteSettingsAck() }, time.Second},
 		{"many settings", 10, func(tb *table, _ uint32) error {
 			return tb.client.WriteSettings(make([]http2.Setting, 1000)...)
@@ -376,7 +387,10 @@ func BenchmarkCall(b *testing.B) {
 			client.WriteData(2*i+1, true, make([]byte, 50)),
 			server.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: make([]byte, 5), EndHeaders: true}),
 			server.WriteData(2*i+1, false, make([]byte, 30)),
-			server.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: make([]byte, 5), EndHeaders: true, EndStream: true}),
+			server.WriteHeaders(http2.HeadersFrameParam{
+				StreamID: 2*i + 1, BlockFragment: make([]byte, 5), EndHeaders: true,
+				EndStream: true,
+			}),
 		} {
 			if err != nil {
 				b.Fatal(err)

@@ -74,7 +74,10 @@ func TestReplies(t *testing.T) {
 		{"an incomplete request is not answered", "a\nbc", "..\n"},
 		{"the session ends the connection", "a\nend\nb\n", "..\n"},
 		{"a panic keeps the replies before it", "a\npanic\nb\n", "..\nInternal error.\n"},
-		{"a request that the session should have refused", "a\n" + long + "\n", "..\nToo many long lines at once, try again later.\n"},
+		{
+			"a request that the session should have refused", "a\n" + long + "\n",
+			"..\nToo many long lines at once, try again later.\n",
+		},
 		{"many replies", strings.Repeat("0123456789\n", 10_000), strings.Repeat("..........\n", 10_000)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -174,8 +177,9 @@ func TestRefusalsAreBounded(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	good := Config{
-		NewSession: func(net.Addr) Session { return echo{} }, FaultReply: func(*Fault) []byte { return nil }, OnPanic: func(any, []byte) {},
-		Limits: Limits{MaxInputBytes: 1},
+		NewSession: func(net.Addr) Session { return echo{} }, FaultReply: func(*Fault) []byte { return nil },
+		OnPanic: func(any, []byte) {},
+		Limits:  Limits{MaxInputBytes: 1},
 	}
 	if _, err := New(good); err != nil {
 		t.Error(err)

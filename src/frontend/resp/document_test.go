@@ -12,8 +12,8 @@ import (
 	"ratelimit/src/rules/filerules"
 )
 
-// inWords writes the reply that text starts with as redis-cli does, and returns the rest of text. indent is the space before all lines but
-// the first.
+// inWords writes the reply that text starts with as redis-cli does, and returns the rest of text. indent is the space
+// before all lines but the first.
 func inWords(text, indent string) (words, rest string) {
 	line, rest, _ := strings.Cut(text, "\r\n")
 	n, _ := parseInteger([]byte(line[1:]))
@@ -51,7 +51,10 @@ func TestDocument(t *testing.T) {
 	page := read("resp.md")
 	api := regexp.MustCompile("(?s)```yaml\n(domain: api.*?)```").FindStringSubmatch(page)
 	tree := regexp.MustCompile("(?s)```yaml\n(schema:.*?)```").FindStringSubmatch(read("rules.md"))
-	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(api[1])}, {Name: "limits.yaml", Data: []byte(tree[1])}}, compile.Options{})
+	set, _, err := filerules.Load([]filerules.File{
+		{Name: "api.yaml", Data: []byte(api[1])},
+		{Name: "limits.yaml", Data: []byte(tree[1])},
+	}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

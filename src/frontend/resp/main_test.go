@@ -53,7 +53,10 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func loadRules(tb testing.TB) *rules.Set {
 	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "api.yaml", Data: []byte(apiRules)}, {Name: "limits.yaml", Data: []byte(treeRules)}}, compile.Options{})
+	set, _, err := filerules.Load([]filerules.File{
+		{Name: "api.yaml", Data: []byte(apiRules)},
+		{Name: "limits.yaml", Data: []byte(treeRules)},
+	}, compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

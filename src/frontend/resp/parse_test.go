@@ -54,7 +54,10 @@ func TestParse(t *testing.T) {
 		{"ECHO \"a\"\r\n", "fault: Protocol error: quotes in an inline request; send an array of bulk strings"},
 		{long, "fault: Protocol error: too big inline request; at most 1024 bytes are allowed"},
 		{"POST / HTTP/1.1\r\n", "fault: Protocol error: this is HTTP; the port speaks the protocol of Redis"},
-		{"GET / HTTP/1.1\r\nHost: x\r\n", `["GET" "/" "HTTP/1.1"]` + "\nfault: Protocol error: this is HTTP; the port speaks the protocol of Redis"},
+		{
+			"GET / HTTP/1.1\r\nHost: x\r\n",
+			`["GET" "/" "HTTP/1.1"]` + "\nfault: Protocol error: this is HTTP; the port speaks the protocol of Redis",
+		},
 	} {
 		for _, packet := range []int{len(tt.input), 1, 3} {
 			if got := parseAll([]byte(tt.input), limits, func() int { return packet }); got != tt.want {
@@ -64,7 +67,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// readCommands is a slow and simple reader of what clients send, without inline commands. It returns the commands before the first flaw.
+// readCommands is a slow and simple reader of what clients send, without inline commands. It returns the commands
+// before the first flaw.
 func readCommands(input string, limits parseLimits) (commands []string) {
 	number := func(kind byte, most int) (n int, ok bool) {
 		line, rest, found := strings.Cut(input, "\r\n")
@@ -97,14 +101,18 @@ func readCommands(input string, limits parseLimits) (commands []string) {
 // FuzzParse checks commands against a simple reader, and that packets change nothing.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		"*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n*0\r\n*1\r\n$0\r\n\r\n", "PING\r\nPING a\n", "*1\r\n$3\r\nabc", "*5\r\n", "*1\r\n$1\r\nabc\r\n", "\r\n", "*1\r\n$1x",
+		"*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n*0\r\n*1\r\n$0\r\n\r\n", "PING\r\nPING a\n", "*1\r\n$3\r\nabc", "*5\r\n",
+		"*1\r\n$1\r\nabc\r\n", "\r\n", "*1\r\n$1x",
 	} {
 		f.Add([]byte(seed), uint64(len(seed)))
 	}
 	f.Fuzz(func(t *testing.T, input []byte, seed uint64) {
 		limits, random := parseLimits{bytes: 64, args: 4}, rand.New(rand.NewPCG(seed, 1))
 		whole := parseAll(input, limits, func() int { return len(input) })
-		for name, packet := range map[string]func() int{"by the byte": func() int { return 1 }, "at random": func() int { return 1 + random.IntN(20) }} {
+		for name, packet := range map[string]func() int{
+			"by the byte": func() int { return 1 },
+			"at random":   func() int { return 1 + random.IntN(20) },
+		} {
 			if got := parseAll(input, limits, packet); got != whole {
 				t.Errorf("%q %s: got %q, at once %q", input, name, got, whole)
 			}
@@ -122,7 +130,10 @@ func FuzzParse(f *testing.F) {
 
 func TestParseInteger(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"0", "-0", "+7", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "-9223372036854775809", "", "-", "1x", " 1", "0x1", "99999999999999999999", "0000000000000000000000001"} {
+	for _, text := range []string{
+		"0", "-0", "+7", "9223372036854775807", "-9223372036854775808", "9223372036854775808",
+		"-9223372036854775809", "", "-", "1x", " 1", "0x1", "99999999999999999999", "0000000000000000000000001",
+	} {
 		want, err := strconv.ParseInt(text, 10, 64)
 		got, ok := parseInteger([]byte(text))
 		if len(text) > 20 { // Longer numbers are refused, also those with zeros in front.

@@ -44,22 +44,27 @@ var conversations = []struct {
 		{"GET foo", "-ERR unknown command 'GET', with args beginning with: 'foo' "},
 		{"nothing", "-ERR unknown command 'nothing', with args beginning with: "},
 		{strings.Repeat("x", 200), "-ERR unknown command '" + strings.Repeat("x", 128) + "', with args beginning with: "},
-		{"MULTI", "-ERR MULTI is not supported: there are no transactions: each command is atomic, and commands that are sent together are decided together"},
-		{"exec", "-ERR EXEC is not supported: there are no transactions: each command is atomic, and commands that are sent together are decided together"},
+		{"MULTI", "-ERR MULTI is not supported: there are no transactions: each command is atomic, and commands that are " +
+			"sent together are decided together"},
+		{"exec", "-ERR EXEC is not supported: there are no transactions: each command is atomic, and commands that are " +
+			"sent together are decided together"},
 		{"SUBSCRIBE c", "-ERR SUBSCRIBE is not supported: there are no channels"},
 		{"PING", "+PONG"},
 	}},
 	{name: "version 3", talk: []exchange{
-		{"HELLO", "*14 $6 server $9 ratelimit $7 version $5 1.2.3 $5 proto :2 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0"},
+		{"HELLO", "*14 $6 server $9 ratelimit $7 version $5 1.2.3 $5 proto :2 $2 id :1 $4 mode $10 standalone $4 role $6 " +
+			"master $7 modules *0"},
 		{"HELLO 4", "-NOPROTO unsupported protocol version; 2 and 3 are supported"},
 		{"HELLO x", "-NOPROTO unsupported protocol version; 2 and 3 are supported"},
 		{"CLIENT GETNAME", "$-1"},
-		{"HELLO 3 SETNAME me", "%7 $6 server $9 ratelimit $7 version $5 1.2.3 $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0"},
+		{"HELLO 3 SETNAME me", "%7 $6 server $9 ratelimit $7 version $5 1.2.3 $5 proto :3 $2 id :1 $4 mode $10 standalone " +
+			"$4 role $6 master $7 modules *0"},
 		{"CLIENT GETNAME", "$2 me"},
 		{"HELLO 3 SETNAME", `-ERR Syntax error in HELLO option "SETNAME"`},
 		{"COMMAND DOCS", "%0"},
 		{"RATELIMIT api user a", "*5 :0 :5 :4 :-1 :3600"},
-		{"HELLO 2", "*14 $6 server $9 ratelimit $7 version $5 1.2.3 $5 proto :2 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0"},
+		{"HELLO 2", "*14 $6 server $9 ratelimit $7 version $5 1.2.3 $5 proto :2 $2 id :1 $4 mode $10 standalone $4 role $6 " +
+			"master $7 modules *0"},
 	}},
 	{name: "the list of commands", talk: []exchange{
 		{"COMMAND COUNT", ":14"},
@@ -102,10 +107,22 @@ var conversations = []struct {
 		{"RATELIMIT api user a REFUND DRY HITS 1", "*5 :0 :5 :5 :-1 :3600"},
 	}},
 	{name: "a tree of limits", talk: []exchange{
-		{"RATELIMIT.TREE limits 1 user alex trade", "*2 *5 :0 :6 :5 :-1 :2 *2 *6 $9 user:alex :0 :16 :15 :-1 :2 *6 $15 user:alex:trade :0 :6 :5 :-1 :2"},
-		{"RATELIMIT.TREE limits 5 user alex trade", "*2 *5 :0 :6 :0 :-1 :12 *2 *6 $9 user:alex :0 :16 :10 :-1 :12 *6 $15 user:alex:trade :0 :6 :0 :-1 :9"},
-		{"RATELIMIT.TREE limits 1 user alex trade", "*2 *5 :1 :6 :0 :2 :14 *2 *6 $9 user:alex :0 :16 :9 :-1 :14 *6 $15 user:alex:trade :1 :6 :0 :2 :9"},
-		{"RATELIMIT.TREE limits -6 user alex trade", "*2 *5 :0 :6 :6 :-1 :2 *2 *6 $9 user:alex :0 :16 :15 :-1 :2 *6 $15 user:alex:trade :0 :6 :6 :-1 :0"},
+		{
+			"RATELIMIT.TREE limits 1 user alex trade",
+			"*2 *5 :0 :6 :5 :-1 :2 *2 *6 $9 user:alex :0 :16 :15 :-1 :2 *6 $15 user:alex:trade :0 :6 :5 :-1 :2",
+		},
+		{
+			"RATELIMIT.TREE limits 5 user alex trade",
+			"*2 *5 :0 :6 :0 :-1 :12 *2 *6 $9 user:alex :0 :16 :10 :-1 :12 *6 $15 user:alex:trade :0 :6 :0 :-1 :9",
+		},
+		{
+			"RATELIMIT.TREE limits 1 user alex trade",
+			"*2 *5 :1 :6 :0 :2 :14 *2 *6 $9 user:alex :0 :16 :9 :-1 :14 *6 $15 user:alex:trade :1 :6 :0 :2 :9",
+		},
+		{
+			"RATELIMIT.TREE limits -6 user alex trade",
+			"*2 *5 :0 :6 :6 :-1 :2 *2 *6 $9 user:alex :0 :16 :15 :-1 :2 *6 $15 user:alex:trade :0 :6 :6 :-1 :0",
+		},
 		{"RATELIMIT.TREE limits 0 user alex", "*2 *5 :0 :16 :15 :-1 :2 *1 *6 $9 user:alex :0 :16 :15 :-1 :2"},
 		{"RATELIMIT.TREE limits 1 nobody", "*2 *5 :0 :-1 :-1 :-1 :0 *0"},
 		{"RATELIMIT.TREE limits x user", "-ERR Couldn't parse as integer: x"},
@@ -113,9 +130,15 @@ var conversations = []struct {
 		{"RATELIMIT.TREE none 1 user", `-ERR no rules are loaded for the domain "none"`},
 	}},
 	{name: "operators elsewhere", talk: []exchange{
-		{"RATELIMIT.RESET api user a", "-NOPERM RATELIMIT.RESET is for operators: send it from the host of the service, or set DEBUG_TOKEN and send that with AUTH"},
-		{"RATELIMIT.EXPLAIN api user a", "-NOPERM RATELIMIT.EXPLAIN is for operators: send it from the host of the service, or set DEBUG_TOKEN and send that with AUTH"},
-		{"AUTH x", "-ERR AUTH <password> called without any password configured: set RESP_PASSWORD, or DEBUG_TOKEN for operators"},
+		{"RATELIMIT.RESET api user a", "-NOPERM RATELIMIT.RESET is for operators: send it from the host of the service, or " +
+			"set DEBUG_TOKEN and send that with AUTH"},
+		{
+			"RATELIMIT.EXPLAIN api user a",
+			"-NOPERM RATELIMIT.EXPLAIN is for operators: send it from the host of the service, or set DEBUG_TOKEN and send " +
+				"that with AUTH",
+		},
+		{"AUTH x", "-ERR AUTH <password> called without any password configured: set RESP_PASSWORD, or DEBUG_TOKEN for " +
+			"operators"},
 	}},
 }
 
@@ -135,10 +158,12 @@ func TestBytesOfArguments(t *testing.T) {
 	t.Parallel()
 	s := build(t, Config{})
 	got := splitReplies(t, play(s, elsewhere,
-		bulk("RATELIMIT", "api", "user", "a\r\nb\xff"), bulk("RATELIMIT", "api", "user", ""), bulk("RATELIMIT.TREE", "limits", "1", "user", "HITS:\x00"),
+		bulk("RATELIMIT", "api", "user", "a\r\nb\xff"), bulk("RATELIMIT", "api", "user", ""),
+		bulk("RATELIMIT.TREE", "limits", "1", "user", "HITS:\x00"),
 		bulk("RATELIMIT.TREE", "limits", "1", "user", ""), bulk("GET\r\n-X", "a\r\nb")))
 	want := []string{
-		"*5 :0 :5 :4 :-1 :3600", "*5 :0 :5 :4 :-1 :3600", "*2 *5 :0 :16 :15 :-1 :2 *1 *6 $11 user:HITS:\x00 :0 :16 :15 :-1 :2",
+		"*5 :0 :5 :4 :-1 :3600", "*5 :0 :5 :4 :-1 :3600",
+		"*2 *5 :0 :16 :15 :-1 :2 *1 *6 $11 user:HITS:\x00 :0 :16 :15 :-1 :2",
 		"-ERR a word of the path is empty", "-ERR unknown command 'GET  -X', with args beginning with: 'a  b' ",
 	}
 	if !slices.Equal(got, want) {
@@ -165,8 +190,12 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := build(t, Config{})
 	for hello, want := range map[string]string{"": "$", "HELLO 3\r\n": "txt:api: user=a\n"} {
-		got := play(s, loopback, []byte(hello+"RATELIMIT.EXPLAIN api user a\r\nRATELIMIT.EXPLAIN api user a path\r\nPING\r\n"))
-		for _, want := range []string{want, "charges 1 hit to counter api_user_a_\n    now 0 used, 5 left: passes", `-ERR the key "path" has no value`, "+PONG"} {
+		got := play(
+			s, loopback, []byte(hello+"RATELIMIT.EXPLAIN api user a\r\nRATELIMIT.EXPLAIN api user a path\r\nPING\r\n"))
+		for _, want := range []string{
+			want, "charges 1 hit to counter api_user_a_\n    now 0 used, 5 left: passes",
+			`-ERR the key "path" has no value`, "+PONG",
+		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%sno %q in\n%s", hello, want, got)
 			}
@@ -176,7 +205,8 @@ func TestExplain(t *testing.T) {
 
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	const denied, wrong = "-NOAUTH Authentication required.", "-WRONGPASS invalid username-password pair or user is disabled."
+	const denied, wrong = "-NOAUTH Authentication required.",
+		"-WRONGPASS invalid username-password pair or user is disabled."
 	operations := Operations{
 		Reset: func(_ context.Context, domain string, entries []rules.Entry, client Client) (int, error) {
 			switch {
@@ -210,7 +240,8 @@ func TestAccess(t *testing.T) {
 			{"AUTH a b c", "-ERR wrong number of arguments for 'auth' command"},
 			{"AUTH secret", "+OK"},
 			{"RATELIMIT api user a", "*5 :0 :5 :4 :-1 :3600"},
-			{"RATELIMIT.RESET api user a", "-NOPERM RATELIMIT.RESET is for operators: send it from the host of the service, or set DEBUG_TOKEN and send that with AUTH"},
+			{"RATELIMIT.RESET api user a", "-NOPERM RATELIMIT.RESET is for operators: send it from the host of the service, " +
+				"or set DEBUG_TOKEN and send that with AUTH"},
 			{"AUTH wrong", wrong},
 			{"AUTH secret", "-WRONGPASS too many wrong passwords came from this address; wait for 1m0s"},
 			{"RATELIMIT api user a", "*5 :0 :5 :3 :-1 :3600"}, // A wrong password takes no rights.
@@ -222,17 +253,26 @@ func TestAccess(t *testing.T) {
 			reset,
 		}},
 		{"HELLO", "secret", "token", elsewhere, []exchange{
-			{"HELLO 3", "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"},
+			{"HELLO 3", "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH " +
+				"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"},
 			{"HELLO 3 AUTH default wrong", wrong},
-			{"HELLO 3 AUTH default secret", "%7 $6 server $9 ratelimit $7 version $5 0.0.0 $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0"},
+			{
+				"HELLO 3 AUTH default secret",
+				"%7 $6 server $9 ratelimit $7 version $5 0.0.0 $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 " +
+					"modules *0",
+			},
 			{"PING", "+PONG"},
 			{"AUTH token", "+OK"},
 		}},
-		{"an empty token opens nothing", "secret", "", elsewhere, []exchange{{"AUTH", "-ERR wrong number of arguments for 'auth' command"}, {"AUTH default \x00", wrong}}},
+		{
+			"an empty token opens nothing", "secret", "", elsewhere,
+			[]exchange{{"AUTH", "-ERR wrong number of arguments for 'auth' command"}, {"AUTH default \x00", wrong}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			converse(t, build(t, Config{Access: make(attempts).access(tt.password, tt.token), Operations: operations}), tt.addr, tt.talk)
+			converse(t, build(t, Config{Access: make(attempts).access(tt.password, tt.token), Operations: operations}), tt.addr,
+				tt.talk)
 		})
 	}
 }
@@ -246,8 +286,14 @@ func TestBoundsBeforeAuth(t *testing.T) {
 		want  string
 	}{
 		{bulk("AUTH", strings.Repeat("x", 2000)), "-ERR Protocol error: invalid bulk length; at most 1024 is allowed\r\n"},
-		{bulk("A", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"), "-ERR Protocol error: invalid multibulk length; at most 10 is allowed\r\n"},
-		{append(bulk("AUTH", "secret"), bulk("ECHO", strings.Repeat("x", 2000))...), "+OK\r\n$2000\r\n" + strings.Repeat("x", 2000) + "\r\n"},
+		{
+			bulk("A", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"),
+			"-ERR Protocol error: invalid multibulk length; at most 10 is allowed\r\n",
+		},
+		{
+			append(bulk("AUTH", "secret"), bulk("ECHO", strings.Repeat("x", 2000))...),
+			"+OK\r\n$2000\r\n" + strings.Repeat("x", 2000) + "\r\n",
+		},
 	} {
 		if got := play(s, elsewhere, tt.input); got != tt.want {
 			t.Errorf("%.30q: got %.80q, want %.80q", tt.input, got, tt.want)
@@ -259,7 +305,8 @@ func TestBoundsBeforeAuth(t *testing.T) {
 func TestPipelineIsOneCall(t *testing.T) {
 	t.Parallel()
 	one := bulk("RATELIMIT", "api", "user", "a")
-	three := slices.Concat(one, bulk("CL.THROTTLE", "a", "1", "1", "1"), bulk("RATELIMIT.TREE", "limits", "1", "user", "alex", "trade"))
+	three := slices.Concat(one, bulk("CL.THROTTLE", "a", "1", "1", "1"),
+		bulk("RATELIMIT.TREE", "limits", "1", "user", "alex", "trade"))
 	for _, tt := range []struct {
 		name      string
 		packets   [][]byte
@@ -316,9 +363,13 @@ func TestFailures(t *testing.T) {
 	}
 	const loading = "-LOADING no rules are loaded yet"
 	converse(t, build(t, Config{Limiter: limiter.New(limiter.Config{Backend: newStore(t)})}), elsewhere, []exchange{
-		{"RATELIMIT api user a", loading}, {"RATELIMIT api user a DRY", loading}, {"RATELIMIT.TREE limits 1 user a", loading}, {"CL.THROTTLE a 0 1 1", "*5 :0 :1 :0 :-1 :1"},
+		{"RATELIMIT api user a", loading},
+		{"RATELIMIT api user a DRY", loading},
+		{"RATELIMIT.TREE limits 1 user a", loading},
+		{"CL.THROTTLE a 0 1 1", "*5 :0 :1 :0 :-1 :1"},
 	})
-	converse(t, build(t, Config{ThrottleRefusal: "not here"}), elsewhere, []exchange{{"CL.THROTTLE a 1 1 1", "-ERR not here"}})
+	converse(t, build(t, Config{ThrottleRefusal: "not here"}), elsewhere,
+		[]exchange{{"CL.THROTTLE a 1 1 1", "-ERR not here"}})
 }
 
 func TestConfig(t *testing.T) {

@@ -43,7 +43,9 @@ func TestThrottle(t *testing.T) {
 			{2 * second, "0 1 2", ":0 :1 :0 :-1 :2"},
 		}},
 		{"what remains is whole microseconds", []step{
-			{0, "2 3 1 3", ":0 :3 :0 :-1 :1"}, {333_333_332, "2 3 1", ":1 :3 :1 :0 :1"}, {333_333_333, "2 3 1", ":0 :3 :0 :-1 :1"},
+			{0, "2 3 1 3", ":0 :3 :0 :-1 :1"},
+			{333_333_332, "2 3 1", ":1 :3 :1 :0 :1"},
+			{333_333_333, "2 3 1", ":0 :3 :0 :-1 :1"},
 		}},
 		{"a quantity that is negative gives back", []step{
 			{0, "4 1 1 3", ":0 :5 :2 :-1 :3"}, {0, "4 1 1 -2", ":0 :5 :4 :-1 :1"}, {0, "4 1 1 -9", ":0 :5 :5 :-1 :0"},
@@ -128,7 +130,8 @@ func FuzzThrottle(f *testing.F) {
 			s.now = epoch.Add(time.Duration(now))
 			most := burst >> (steps[i] % 3) // Other bursts read the same debt.
 			want := c.throttle(s.now.UnixNano(), most, count, period, int64(steps[i]))
-			converse(t, s, elsewhere, []exchange{{fmt.Sprintf("CL.THROTTLE k %d %d %d %d", most, count, period, steps[i]), want}})
+			converse(t, s, elsewhere, []exchange{{fmt.Sprintf("CL.THROTTLE k %d %d %d %d", most, count, period,
+				steps[i]), want}})
 		}
 	})
 }
@@ -136,7 +139,14 @@ func FuzzThrottle(f *testing.F) {
 // The limit of a caller keeps the bounds of the arithmetic.
 func TestThrottleLimits(t *testing.T) {
 	t.Parallel()
-	for _, n := range [][3]int64{{0, 1, 1}, {15, 30, 60}, {0, 1_000_000_000, 1}, {1 << 40, 1_000_000_000, 1}, {0, 1, 3_153_600_000}, {-1, 1, 1}} {
+	for _, n := range [][3]int64{
+		{0, 1, 1},
+		{15, 30, 60},
+		{0, 1_000_000_000, 1},
+		{1 << 40, 1_000_000_000, 1},
+		{0, 1, 3_153_600_000},
+		{-1, 1, 1},
+	} {
 		limit, refused := throttleLimit(n[0], n[1], n[2])
 		if refused != nil {
 			t.Errorf("%v: %v", n, refused)
@@ -150,7 +160,10 @@ func TestThrottleLimits(t *testing.T) {
 
 // A rate is right within 0.1 %, or refused.
 func TestThrottleRates(t *testing.T) {
-	for count, want := range map[int64]time.Duration{1_000_000: 1000, 999_999: 1000, 50_000_000: 20, 70_000_000: 0, 600_000_000: 0} {
+	for count, want := range map[int64]time.Duration{
+		1_000_000: 1000, 999_999: 1000, 50_000_000: 20, 70_000_000: 0,
+		600_000_000: 0,
+	} {
 		limit, err := throttleLimit(1, count, 1)
 		if limit.Emission != want || (err == nil) != (want > 0) {
 			t.Errorf("%d in a second: an interval of %v, %v, want %v", count, limit.Emission, err, want)

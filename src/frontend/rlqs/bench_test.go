@@ -25,10 +25,11 @@ var benchBuckets = flag.Int("quota.buckets", 10_000, "how many buckets Benchmark
 
 // crowd is many proxies that report many buckets each second, in virtual time.
 type crowd struct {
-	divider  *quota.Divider
-	limiter  *limiter.Limiter
-	proxies  []*quota.Proxy
-	messages [][]byte // messages are the reports of all buckets, with 10 requests each: allowed by all proxies but the last, which refuses.
+	divider *quota.Divider
+	limiter *limiter.Limiter
+	proxies []*quota.Proxy
+	// messages are the reports of all buckets, with 10 requests each: allowed by all proxies but the last, which refuses.
+	messages [][]byte
 	now      time.Duration
 	pending  []quota.Assignment
 	out      []byte
@@ -42,20 +43,27 @@ func newCrowd(b *testing.B, unit string, buckets, proxies int) *crowd {
 		b.Fatal(err)
 	}
 	perUnit := map[string]int{"second": 10, "minute": 600}[unit] * proxies
-	text := fmt.Sprintf("domain: d\nquota_buckets: true\ndescriptors: [{key: name, rate_limit: {unit: %s, requests_per_unit: %d}}]", unit, perUnit)
+	text := fmt.Sprintf("domain: d\nquota_buckets: true\ndescriptors: [{key: name, rate_limit: {unit: %s, "+
+		"requests_per_unit: %d}}]", unit, perUnit)
 	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	c := &crowd{limiter: limiter.New(limiter.Config{Backend: store}), now: time.Second}
 	c.limiter.UseRules(set)
-	c.divider = quota.New(quota.Config{Find: c.limiter.FindQuota, Rules: c.limiter.Rules, Backend: store, VirtualTime: true})
+	c.divider = quota.New(quota.Config{
+		Find: c.limiter.FindQuota, Rules: c.limiter.Rules, Backend: store,
+		VirtualTime: true,
+	})
 	usages := make([]*pb.RateLimitQuotaUsageReports_BucketQuotaUsage, buckets)
 	for i := range usages {
 		usages[i] = bucketUsage(map[string]string{"name": fmt.Sprintf("service-%06d", i)}, 9, 1)
 	}
 	for part := range 10 { // 1,000 buckets in a message
-		message, err := proto.Marshal(&pb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: usages[len(usages)*part/10 : len(usages)*(part+1)/10]})
+		message, err := proto.Marshal(&pb.RateLimitQuotaUsageReports{
+			Domain:            "d",
+			BucketQuotaUsages: usages[len(usages)*part/10 : len(usages)*(part+1)/10],
+		})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -114,8 +122,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkQuotas lets 100 proxies report 10,000 buckets each second, with 10 requests in each, and then decides one in ten of these requests as
-// calls of RateLimitService do. An operation is a second: cores is the CPU time of one.
+// BenchmarkQuotas lets 100 proxies report 10,000 buckets each second, with 10 requests in each, and then decides one in
+// ten of these requests as calls of RateLimitService do. An operation is a second: cores is the CPU time of one.
 func BenchmarkQuotas(b *testing.B) {
 	const proxies, warmup = 100, 12
 	buckets := *benchBuckets
@@ -150,7 +158,10 @@ func BenchmarkQuotas(b *testing.B) {
 func (c *crowd) decide(b *testing.B, n int) float64 {
 	b.Helper()
 	entry := rules.Entry{Key: []byte("name")}
-	req := limiter.Request{Domain: []byte("d"), Now: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{entry}}}}
+	req := limiter.Request{
+		Domain: []byte("d"), Now: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC),
+		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{entry}}},
+	}
 	var a limiter.Answer
 	value := []byte("service-000000")
 	began := cpuTime(b)

@@ -32,7 +32,8 @@ func (f *fixture) expectService(t *testing.T, when string) {
 	_ = s.wait()
 }
 
-// A connection that reports new buckets without end is closed when all callers hold too much, and what it held is free again.
+// A connection that reports new buckets without end is closed when all callers hold too much, and what it held is free
+// again.
 func TestBucketsWithoutEnd(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg rls.ServerConfig) {
 		budget := connlimit.NewMemoryBudget(4 << 20)
@@ -74,7 +75,10 @@ func TestReportsOfLargestNumbers(t *testing.T) {
 			for _, seconds := range []int64{math.MinInt64, -1, math.MaxInt64} {
 				u := bucketUsage(map[string]string{"watched": "1"}, n, n)
 				u.TimeElapsed = &durationpb.Duration{Seconds: seconds, Nanos: math.MinInt32}
-				s.send(&pb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{u}})
+				s.send(&pb.RateLimitQuotaUsageReports{
+					Domain:            "d",
+					BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{u},
+				})
 			}
 		}
 		if got := s.receive(1); got[0] != "watched=1: ALLOW_ALL" {
@@ -112,7 +116,8 @@ func TestStreamsWithoutEnd(t *testing.T) {
 	})
 }
 
-// A proxy that reads nothing, and one that reports as fast as it can, get one answer for many reports, and delay no other stream.
+// A proxy that reads nothing, and one that reports as fast as it can, get one answer for many reports, and delay no
+// other stream.
 func TestFloodOfReports(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg rls.ServerConfig) {
 		f := start(t, cfg)
@@ -131,7 +136,8 @@ func TestFloodOfReports(t *testing.T) {
 				deaf.report("d", buckets...)
 			}
 		}
-		harness.Until(t, "all reports are read", func() bool { return f.divider.Stats().Reports.Load() == reports+reports/400 })
+		harness.Until(t, "all reports are read",
+			func() bool { return f.divider.Stats().Reports.Load() == reports+reports/400 })
 		rounds := uint64(time.Since(began)/(20*time.Millisecond)) + 2
 		st := f.divider.Stats()
 		if sent := st.Assignments.Load() + st.Extensions.Load(); sent > uint64(len(buckets)+1)*min(rounds, 6) {

@@ -143,7 +143,8 @@ func open(t *testing.T, conn *grpc.ClientConn) *stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Deadline)
 	t.Cleanup(cancel)
-	s, err := pb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx, grpc.WaitForReady(true)) // after the end of a connection
+	// after the end of a connection
+	s, err := pb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx, grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,8 @@ func (s *stream) receive(n int) (actions []string) {
 		list := message.BucketAction
 		for i, a := range list {
 			strategy := a.GetQuotaAssignmentAction().GetRateLimitStrategy()
-			if strategy.GetBlanketRule() == typepb.RateLimitStrategy_DENY_ALL && i+1 < len(list) && proto.Equal(list[i+1].BucketId, a.BucketId) {
+			if strategy.GetBlanketRule() == typepb.RateLimitStrategy_DENY_ALL && i+1 < len(list) &&
+				proto.Equal(list[i+1].BucketId, a.BucketId) {
 				continue
 			}
 			actions = append(actions, bucketText(a.BucketId)+": "+actionText(a))
@@ -233,7 +235,8 @@ func (f *fixture) awaitProxies(t *testing.T, want int64) {
 	harness.Until(t, fmt.Sprint(want, " proxies"), func() bool { return f.divider.Stats().Proxies.Load() == want })
 }
 
-// A first report is answered at once, with an action for each of its buckets. A proxy that is new gets a twentieth of a long window.
+// A first report is answered at once, with an action for each of its buckets. A proxy that is new gets a twentieth of a
+// long window.
 func TestFirstReport(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg rls.ServerConfig) {
 		f := start(t, cfg)
@@ -241,8 +244,12 @@ func TestFirstReport(t *testing.T) {
 		for i, step := range []struct{ report, want []string }{
 			{[]string{"name=web"}, []string{"name=web: 50"}},
 			{[]string{"env=prod,name=web"}, []string{"env=prod,name=web: 20"}},
-			{[]string{"closed=1", "free=1", "watched=1"}, []string{"closed=1: DENY_ALL", "free=1: ALLOW_ALL", "watched=1: ALLOW_ALL"}},
-			{[]string{"unknown=1", "name=web,path=/"}, []string{"name=web,path=/: ALLOW_ALL", "unknown=1: ALLOW_ALL"}}, // No rule matches.
+			{
+				[]string{"closed=1", "free=1", "watched=1"},
+				[]string{"closed=1: DENY_ALL", "free=1: ALLOW_ALL", "watched=1: ALLOW_ALL"},
+			},
+			// No rule matches.
+			{[]string{"unknown=1", "name=web,path=/"}, []string{"name=web,path=/: ALLOW_ALL", "unknown=1: ALLOW_ALL"}},
 			{[]string{"name=a", "name=b"}, []string{"name=a: 50", "name=b: 50"}},
 		} {
 			s.report("d", step.report...)
@@ -254,7 +261,8 @@ func TestFirstReport(t *testing.T) {
 		if reports := st.Reports.Load(); reports != 5 {
 			t.Errorf("%d reports were counted, want 5", reports)
 		}
-		harness.Until(t, "5 responses are counted", func() bool { return st.Responses.Load() >= 5 }) // Two assignments of one report may need two.
+		// Two assignments of one report may need two.
+		harness.Until(t, "5 responses are counted", func() bool { return st.Responses.Load() >= 5 })
 	})
 }
 
@@ -286,7 +294,10 @@ func TestRefusedReports(t *testing.T) {
 			{"d", bucketUsage(many, 0, 1), codes.InvalidArgument, "a bucket_id has more than 64 entries"},
 		} {
 			s := open(t, conn)
-			s.send(&pb.RateLimitQuotaUsageReports{Domain: tt.domain, BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{tt.usage}})
+			s.send(&pb.RateLimitQuotaUsageReports{
+				Domain:            tt.domain,
+				BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{tt.usage},
+			})
 			if got := status.Convert(s.wait()); got.Code() != tt.code || got.Message() != tt.want {
 				t.Errorf("domain %q, %.100v: %v: %s", tt.domain, tt.usage, got.Code(), got.Message())
 			}
@@ -298,7 +309,9 @@ func TestRefusedReports(t *testing.T) {
 			}
 			s.report("d", slices.Repeat([]string{"name=" + strings.Repeat("x", 1000)}, 70)...)
 			got := status.Convert(s.wait())
-			if got.Code() != codes.ResourceExhausted || !strings.HasSuffix(got.Message(), " bytes, at most 65536 are allowed: raise QUOTA_MAX_REPORT_BYTES, or let proxies have fewer quota buckets") {
+			if got.Code() != codes.ResourceExhausted ||
+				!strings.HasSuffix(got.Message(),
+					" bytes, at most 65536 are allowed: raise QUOTA_MAX_REPORT_BYTES, or let proxies have fewer quota buckets") {
 				t.Errorf("a long report: %v", got)
 			}
 		}
@@ -343,14 +356,16 @@ func TestReloadWithoutQuotas(t *testing.T) {
 		s.receive(1)
 		f.useRules(t, strings.Replace(testRules, "quota_buckets: true", "", 1))
 		s.report("d", "name=web")
-		if got := status.Convert(s.wait()); got.Code() != codes.FailedPrecondition || !strings.Contains(got.Message(), "have no `quota_buckets: true`") {
+		if got := status.Convert(s.wait()); got.Code() != codes.FailedPrecondition ||
+			!strings.Contains(got.Message(), "have no `quota_buckets: true`") {
 			t.Errorf("%v", got)
 		}
 		f.awaitProxies(t, 0)
 	})
 }
 
-// A proxy that ends its stream leaves its buckets. Its units stay charged, as it may still use them. The next stream gets others.
+// A proxy that ends its stream leaves its buckets. Its units stay charged, as it may still use them. The next stream
+// gets others.
 func TestReconnect(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg rls.ServerConfig) {
 		f := start(t, cfg)
@@ -421,7 +436,8 @@ func TestShutdown(t *testing.T) {
 				t.Errorf("stream %d ends with %v, want Unavailable", i, err)
 			}
 		}
-		if _, err := pb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context()); status.Code(err) != codes.Unavailable {
+		if _, err := pb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context()); status.Code(
+			err) != codes.Unavailable {
 			t.Errorf("a new stream: %v, want Unavailable", err)
 		}
 		f.awaitProxies(t, 0)

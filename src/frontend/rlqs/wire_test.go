@@ -47,7 +47,8 @@ func readUsages(message []byte) (usages []usage, err error) {
 }
 
 func sameUsage(u usage, want *pb.RateLimitQuotaUsageReports_BucketQuotaUsage) bool {
-	return u.allowed == want.NumRequestsAllowed && u.denied == want.NumRequestsDenied && maps.Equal(u.bucket, want.GetBucketId().GetBucket())
+	return u.allowed == want.NumRequestsAllowed && u.denied == want.NumRequestsDenied &&
+		maps.Equal(u.bucket, want.GetBucketId().GetBucket())
 }
 
 func report(t testing.TB, domain string, usages ...*pb.RateLimitQuotaUsageReports_BucketQuotaUsage) []byte {
@@ -92,7 +93,8 @@ func TestReportsOutOfBounds(t *testing.T) {
 		message []byte
 		want    string
 	}{
-		"an id too long":       {report(t, "d", bucketUsage(map[string]string{"k": strings.Repeat("v", maxBucketIDBytes)}, 1, 0)), "bytes, at most"},
+		"an id too long": {report(t, "d",
+			bucketUsage(map[string]string{"k": strings.Repeat("v", maxBucketIDBytes)}, 1, 0)), "bytes, at most"},
 		"too many entries":     {report(t, "d", bucketUsage(many, 1, 0)), "more than 64 entries"},
 		"not a message":        {[]byte("hello"), "malformed"},
 		"a usage cut off":      {[]byte{2<<3 | 2, 3, 1<<3 | 2, 9, 9}, "malformed"},
@@ -104,8 +106,8 @@ func TestReportsOutOfBounds(t *testing.T) {
 	}
 }
 
-// FuzzReports compares the reader with the generated code. What only the reader accepts is not UTF-8. A message field that comes twice
-// is merged by the generated code, so the usages are compared after it has written them again.
+// FuzzReports compares the reader with the generated code. What only the reader accepts is not UTF-8. A message field
+// that comes twice is merged by the generated code, so the usages are compared after it has written them again.
 func FuzzReports(f *testing.F) {
 	f.Add(report(f, "d", bucketUsage(map[string]string{"name": "web", "env": "prod"}, 3, 4), bucketUsage(nil, 1, 0)))
 	f.Add([]byte{2<<3 | 2, 3, 1<<3 | 2, 9, 9})
@@ -175,7 +177,8 @@ func describe(t *testing.T, action *pb.RateLimitQuotaResponse_BucketAction, a *q
 	if !isTokens {
 		return strategy.GetBlanketRule().String()
 	}
-	if tokens := b.TokenBucket; tokens.MaxTokens != a.Units || tokens.TokensPerFill.GetValue() != 1 || tokens.FillInterval.Seconds != refillTime {
+	if tokens := b.TokenBucket; tokens.MaxTokens != a.Units || tokens.TokensPerFill.GetValue() != 1 ||
+		tokens.FillInterval.Seconds != refillTime {
 		t.Errorf("token bucket %v, want %d units", tokens, a.Units)
 	}
 	return "units"

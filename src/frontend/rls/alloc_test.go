@@ -73,12 +73,18 @@ func TestLargeAnswersDoNotAllocate(t *testing.T) {
 		}
 	}
 	f := start(t, nil)
-	huge := &callMemory{requestDecoder: requestDecoder{entries: make([]rules.Entry, maxRequestEntries)}, fromLargePool: true}
+	huge := &callMemory{
+		requestDecoder: requestDecoder{entries: make([]rules.Entry, maxRequestEntries)},
+		fromLargePool:  true,
+	}
 	f.releaseCall(huge)
 	if f.largeCallPool.Get().(*callMemory) == huge {
 		t.Errorf("a call with %d entries is kept", maxRequestEntries)
 	}
-	f.releaseCall(&callMemory{requestDecoder: requestDecoder{entries: make([]rules.Entry, limiter.MaxDescriptors)}, fromLargePool: true})
+	f.releaseCall(&callMemory{
+		requestDecoder: requestDecoder{entries: make([]rules.Entry, limiter.MaxDescriptors)},
+		fromLargePool:  true,
+	})
 	if waits := f.smallCallPool.Get().(*callMemory); cap(waits.entries) > 0 {
 		t.Errorf("a call that has no turn yet has %d entries", cap(waits.entries))
 	}
@@ -164,17 +170,19 @@ func TestAllocatedForJSON(t *testing.T) {
 	}
 	longest := strings.Repeat("1", 1_000_000)
 	for name, body := range map[string]string{
-		"entries":              manyJSON(1000, 16),
-		"long entries":         strings.ReplaceAll(manyJSON(1000, 16), `"a"`, `"`+strings.Repeat("a", 30)+`"`),
-		"entries of one":       manyJSON(1, 16_000),
-		"empty entries":        descriptors(1, `{"entries":[`+strings.Repeat("{},", 15_999)+`{}]}`),
-		"descriptors":          manyJSON(1000, 1),
-		"limits":               descriptors(1000, `{"entries":[{"key":"ip","value":"1"}],"limit":{"requestsPerUnit":1,"unit":"DAY","unitMultiplier":3},"hitsAddend":"1"}`),
+		"entries":        manyJSON(1000, 16),
+		"long entries":   strings.ReplaceAll(manyJSON(1000, 16), `"a"`, `"`+strings.Repeat("a", 30)+`"`),
+		"entries of one": manyJSON(1, 16_000),
+		"empty entries":  descriptors(1, `{"entries":[`+strings.Repeat("{},", 15_999)+`{}]}`),
+		"descriptors":    manyJSON(1000, 1),
+		"limits": descriptors(1000,
+			`{"entries":[{"key":"ip","value":"1"}],"limit":{"requestsPerUnit":1,"unit":"DAY","unitMultiplier":3},"hitsAddend":"1"}`),
 		"too many descriptors": descriptors(17_990, "{}"),
 		"long value":           `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + longest + `"}]}]}`,
-		"escaped value":        `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + strings.Repeat(`\n`, 500_000) + `"}]}]}`,
-		"long number":          `{"domain":` + longest + `}`,
-		"long name":            `{"` + longest + `":1}`,
+		"escaped value": `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + strings.Repeat(`\n`,
+			500_000) + `"}]}]}`,
+		"long number": `{"domain":` + longest + `}`,
+		"long name":   `{"` + longest + `":1}`,
 	} {
 		for i := range 4 {
 			metadata, policies := i&1 > 0, i&2 > 0
@@ -190,7 +198,8 @@ func TestAllocatedForJSON(t *testing.T) {
 			before := allocated()
 			_, _, _ = f.answerJSON(t.Context(), http.Header{}, text) // some are no requests
 			if took, most := int64(allocated()-before), f.estimateJSONMemory(text); took > most {
-				t.Errorf("%s, metadata %t, policies %t: %d bytes for a body of %d, at most %d are charged", name, metadata, policies, took, len(body), most)
+				t.Errorf("%s, metadata %t, policies %t: %d bytes for a body of %d, at most %d are charged", name, metadata,
+					policies, took, len(body), most)
 			}
 		}
 	}

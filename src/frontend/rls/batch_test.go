@@ -24,8 +24,8 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// batchClient is a client at the other end of a pipe. The server reads up to 1 KiB of what send writes at once, and decides the
-// calls in it as one batch.
+// batchClient is a client at the other end of a pipe. The server reads up to 1 KiB of what send writes at once, and
+// decides the calls in it as one batch.
 type batchClient struct {
 	net      net.Conn
 	unsent   bytes.Buffer
@@ -162,7 +162,10 @@ func (c *batchClient) call(t *testing.T, timeout string, message []byte) uint32 
 			t.Fatal(err)
 		}
 	}
-	if err := c.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndHeaders: true}); err != nil {
+	if err := c.frames.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: id, BlockFragment: c.block.Bytes(),
+		EndHeaders: true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	n := len(message)
@@ -248,8 +251,8 @@ func (f *fixture) countCalls() func() int {
 	}
 }
 
-// TestBatchOfAllKinds checks that each call of a batch gets its own answer, that its calls share one call of the store, and that each
-// call is counted once and each failure is reported once.
+// TestBatchOfAllKinds checks that each call of a batch gets its own answer, that its calls share one call of the store,
+// and that each call is counted once and each failure is reported once.
 func TestBatchOfAllKinds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -269,14 +272,23 @@ func TestBatchOfAllKinds(t *testing.T) {
 			id      uint32
 		}{
 			{name: "within the limit", message: encode(t, request(ip)), text: "OK 1"},
-			{name: "no protobuf", message: []byte("GET /"), code: codes.InvalidArgument, text: "bad request: not a RateLimitRequest"},
+			{
+				name: "no protobuf", message: []byte("GET /"), code: codes.InvalidArgument,
+				text: "bad request: not a RateLimitRequest",
+			},
 			{name: "no domain", message: encode(t, &pb.RateLimitRequest{}), code: codes.InvalidArgument, text: "bad request: "},
 			{name: "last of the limit", message: encode(t, request(ip)), text: "OK 0"},
-			{name: "too many descriptors", message: encode(t, request(ip, ip, ip, ip)), code: codes.ResourceExhausted, text: "bad request: too large"},
+			{
+				name: "too many descriptors", message: encode(t, request(ip, ip, ip, ip)), code: codes.ResourceExhausted,
+				text: "bad request: too large",
+			},
 			{name: "beyond the limit", message: encode(t, request(ip)), text: "OVER_LIMIT 0"},
 			{name: "unlimited", message: encode(t, request(staff)), text: "OK 4294967295"},
 			{name: "large", message: encode(t, request(descriptor("ip", strings.Repeat("x", 40_000)))), text: "OK 1"},
-			{name: "longer than messages may be", message: make([]byte, 50_001), code: codes.ResourceExhausted, text: "grpc: received message larger"},
+			{
+				name: "longer than messages may be", message: make([]byte, 50_001), code: codes.ResourceExhausted,
+				text: "grpc: received message larger",
+			},
 			{name: "small again", message: encode(t, request(ip)), text: "OVER_LIMIT 0"},
 		}
 		for i := range calls {
@@ -316,7 +328,8 @@ func overallAnswer(t *testing.T, message []byte) string {
 	return r.GetOverallCode().String() + " " + strconv.FormatUint(uint64(r.GetStatuses()[0].GetLimitRemaining()), 10)
 }
 
-// TestBatchWithTroubleOfTheStore checks that each call is counted once and fails once if the store has no answer for the batch.
+// TestBatchWithTroubleOfTheStore checks that each call is counted once and fails once if the store has no answer for
+// the batch.
 func TestBatchWithTroubleOfTheStore(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -340,7 +353,8 @@ func TestBatchWithTroubleOfTheStore(t *testing.T) {
 				}
 				c.call(t, "", encode(t, request(descriptor("nobody", "1")))) // It needs no store.
 				for id, a := range c.send(t, n+1) {
-					if isNeedless := id == 2*n+1; isNeedless && a.code != codes.OK || !isNeedless && (a.code != tt.code || a.text != tt.text) {
+					if isNeedless := id == 2*n+1; isNeedless && a.code != codes.OK ||
+						!isNeedless && (a.code != tt.code || a.text != tt.text) {
 						t.Errorf("stream %d: %v %s", id, a.code, a.text)
 					}
 				}
@@ -352,8 +366,8 @@ func TestBatchWithTroubleOfTheStore(t *testing.T) {
 	}
 }
 
-// TestBatchTimeouts checks that calls with different timeouts neither shorten each other's time nor wait for each other, with a
-// store that takes 300 ms.
+// TestBatchTimeouts checks that calls with different timeouts neither shorten each other's time nor wait for each
+// other, with a store that takes 300 ms.
 func TestBatchTimeouts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -381,7 +395,8 @@ func TestBatchTimeouts(t *testing.T) {
 		answers := c.send(t, len(calls))
 		for _, call := range calls {
 			if a := answers[call.id]; a.code != call.code || a.after > call.latest*time.Millisecond {
-				t.Errorf("timeout %q: %v %s after %v, want %v within %d ms", call.timeout, a.code, a.text, a.after, call.code, call.latest)
+				t.Errorf("timeout %q: %v %s after %v, want %v within %d ms", call.timeout, a.code, a.text, a.after, call.code,
+					call.latest)
 			}
 		}
 		hits := make(map[time.Duration]int) // by timeout
@@ -389,7 +404,8 @@ func TestBatchTimeouts(t *testing.T) {
 			hits[store.timeouts[i]] += n
 		}
 		const ms = time.Millisecond
-		if want := map[time.Duration]int{100 * ms: 2, 310 * ms: 1, 10_000 * ms: 2, 0: 1}; !maps.Equal(hits, want) || len(store.hits) != len(want) {
+		if want := map[time.Duration]int{100 * ms: 2, 310 * ms: 1, 10_000 * ms: 2, 0: 1}; !maps.Equal(hits, want) ||
+			len(store.hits) != len(want) {
 			t.Errorf("batches of %v hits within %v, want %v", store.hits, store.timeouts, want)
 		}
 	})

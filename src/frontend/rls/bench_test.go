@@ -93,7 +93,11 @@ func inMemory(tb testing.TB) *Service {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n")}}, compile.Options{})
+	set, _, err := filerules.Load([]filerules.File{{
+		Name: "d.yaml",
+		Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n"),
+	}},
+		compile.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

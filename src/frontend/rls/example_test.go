@@ -58,7 +58,8 @@ func ExampleService_JSONHandler() {
 
 // Tools read requests as /json does.
 func ExampleParseJSON() {
-	req, err := rls.ParseJSON([]byte(`{"domain": "api", "hitsAddend": 3, "descriptors": [{"entries": [{"key": "user", "value": "alex"}]}]}`))
+	req, err := rls.ParseJSON(
+		[]byte(`{"domain": "api", "hitsAddend": 3, "descriptors": [{"entries": [{"key": "user", "value": "alex"}]}]}`))
 	if err != nil {
 		fmt.Println(err)
 		return

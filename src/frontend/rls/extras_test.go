@@ -53,15 +53,47 @@ func TestHeaders(t *testing.T) {
 	}{
 		{"no limit", false, 0, []limiter.Status{none, none}, ""},
 		{"one", false, 0, []limiter.Status{none, asked(10, 3, false)}, "L=10 R=3 S=10"},
-		{"the fewest remaining", false, 0, []limiter.Status{asked(10, 3, false), asked(20, 2, false), asked(30, 5, false)}, "L=20 R=2 S=20"},
+		{
+			"the fewest remaining", false, 0,
+			[]limiter.Status{asked(10, 3, false), asked(20, 2, false), asked(30, 5, false)},
+			"L=20 R=2 S=20",
+		},
 		{"the first of equals", false, 0, []limiter.Status{asked(10, 3, false), asked(20, 3, false)}, "L=10 R=3 S=10"},
-		{"the last that refuses", true, 7*time.Second - time.Millisecond, []limiter.Status{asked(10, -7, false), asked(20, -5, false), asked(30, 0, false)}, "L=20 R=0 S=20 Retry-After=7"},
-		{"a quota that is over is like any other", false, 0, []limiter.Status{asked(10, 1, false), asked(20, -5, true), asked(30, 5, true)}, "L=20 R=0 S=20"},
-		{"all quotas over", true, 3*time.Second - time.Millisecond, []limiter.Status{asked(10, -3, true), asked(20, -5, true)}, "L=10 R=0 S=10 Retry-After=3"},
-		{"a quota that is over beside one that is not", true, 8*time.Second - time.Millisecond, []limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, 5, true)}, "L=10 R=0 S=10 Retry-After=8"},
-		{"a quota that never passes beside one that does", true, 8*time.Second - time.Millisecond, []limiter.Status{asked(10, -8, false), asked(20, -1000, true), asked(30, 5, true)}, "L=10 R=0 S=10 Retry-After=8"},
-		{"all quotas over and another limit", true, 900*time.Second - time.Millisecond, []limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, -1000, true)}, "L=10 R=0 S=10 Retry-After=900"},
-		{"quotas that never pass", true, algorithm.Never, []limiter.Status{asked(20, -1000, true), asked(30, -1000, true)}, "L=20 R=0 S=20"},
+		{
+			"the last that refuses", true, 7*time.Second - time.Millisecond,
+			[]limiter.Status{asked(10, -7, false), asked(20, -5, false), asked(30, 0, false)},
+			"L=20 R=0 S=20 Retry-After=7",
+		},
+		{
+			"a quota that is over is like any other", false, 0,
+			[]limiter.Status{asked(10, 1, false), asked(20, -5, true), asked(30, 5, true)},
+			"L=20 R=0 S=20",
+		},
+		{
+			"all quotas over", true, 3*time.Second - time.Millisecond,
+			[]limiter.Status{asked(10, -3, true), asked(20, -5, true)},
+			"L=10 R=0 S=10 Retry-After=3",
+		},
+		{
+			"a quota that is over beside one that is not", true, 8*time.Second - time.Millisecond,
+			[]limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, 5, true)},
+			"L=10 R=0 S=10 Retry-After=8",
+		},
+		{
+			"a quota that never passes beside one that does", true, 8*time.Second - time.Millisecond,
+			[]limiter.Status{asked(10, -8, false), asked(20, -1000, true), asked(30, 5, true)},
+			"L=10 R=0 S=10 Retry-After=8",
+		},
+		{
+			"all quotas over and another limit", true, 900*time.Second - time.Millisecond,
+			[]limiter.Status{asked(10, -8, false), asked(20, -900, true), asked(30, -1000, true)},
+			"L=10 R=0 S=10 Retry-After=900",
+		},
+		{
+			"quotas that never pass", true, algorithm.Never,
+			[]limiter.Status{asked(20, -1000, true), asked(30, -1000, true)},
+			"L=20 R=0 S=20",
+		},
 		{"never", true, algorithm.Never, []limiter.Status{asked(10, -7, false), asked(20, -1000, false)}, "L=20 R=0 S=20"},
 		{"shadow mode for all", false, 0, []limiter.Status{asked(10, -7, false)}, "L=10 R=0 S=10"},
 	}
@@ -92,7 +124,11 @@ func TestDegradedHeader(t *testing.T) {
 		{HeaderNames{Degraded: "D"}, []limiter.Status{asked(5, 1, false)}, ""},
 		{HeaderNames{Degraded: "D"}, []limiter.Status{{}}, ""},
 		{HeaderNames{Limit: "L", Remaining: "R", Reset: "S"}, []limiter.Status{degraded}, "L=10 R=3 S=10"},
-		{HeaderNames{Limit: "L", Remaining: "R", Reset: "S", Degraded: "D"}, []limiter.Status{degraded}, "D=local L=10 R=3 S=10"},
+		{
+			HeaderNames{Limit: "L", Remaining: "R", Reset: "S", Degraded: "D"},
+			[]limiter.Status{degraded},
+			"D=local L=10 R=3 S=10",
+		},
 	} {
 		var got []string
 		a := &limiter.Answer{Statuses: tt.statuses}
@@ -121,7 +157,8 @@ func TestHeadersOverJSON(t *testing.T) {
 	f.cfg.HeaderNames = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
 	for i := range 3 {
 		w := post(f.JSONHandler(), oneIP)
-		if w.Header().Get("X-Limit") != "2" || w.Header().Get("X-Remaining") != fmt.Sprint(max(0, 1-i)) || w.Header().Get("X-Reset") == "" {
+		if w.Header().Get("X-Limit") != "2" || w.Header().Get("X-Remaining") != fmt.Sprint(max(0, 1-i)) ||
+			w.Header().Get("X-Reset") == "" {
 			t.Errorf("request %d: %v", i+1, w.Header())
 		}
 		if over := w.Code == http.StatusTooManyRequests; over != (w.Header().Get("Retry-After") != "") {
@@ -161,14 +198,27 @@ func TestMetadata(t *testing.T) {
 		req  *pb.RateLimitRequest
 		want string // the metadata, then the rest
 	}{
-		{"nothing to say", request(descriptor("x", "1", "y", "")), `null {"descriptors":[{"entries":["x=1","y="]}],"domain":"d"}`},
-		{"of one rule", request(descriptor("c", "1")), `{"deep":5,"of":"c"} {"descriptors":[{"entries":["c=1"]}],"domain":"d"}`},
 		{
-			"merged, the first wins", request(descriptor("a", "1"), descriptor("b", "1"), descriptor("c", "1"), descriptor("u", "1")),
+			"nothing to say", request(descriptor("x", "1", "y", "")),
+			`null {"descriptors":[{"entries":["x=1","y="]}],"domain":"d"}`,
+		},
+		{
+			"of one rule", request(descriptor("c", "1")),
+			`{"deep":5,"of":"c"} {"descriptors":[{"entries":["c=1"]}],"domain":"d"}`,
+		},
+		{
+			"merged, the first wins", request(descriptor("a", "1"), descriptor("b", "1"), descriptor("c", "1"),
+				descriptor("u", "1")),
 			`{"deep":{"v":null,"x":1,"y":{"w":2,"z":1}},"list":[1],"more":true,"of":"c","pool":"gold"} {"descriptors":[{"entries":["a=1"]},{"entries":["b=1"]},{"entries":["c=1"]},{"entries":["u=1"]}],"domain":"d"}`,
 		},
-		{"not of what refuses", request(descriptor("b", "1"), descriptor("c", "1")), `{"deep":5,"of":"c"} {"descriptors":[{"entries":["b=1"]},{"entries":["c=1"]}],"domain":"d"}`},
-		{"merging changed no rule", request(descriptor("a", "1")), `{"deep":{"x":1,"y":{"z":1}},"list":[1],"pool":"gold"} {"descriptors":[{"entries":["a=1"]}],"domain":"d"}`},
+		{
+			"not of what refuses", request(descriptor("b", "1"), descriptor("c", "1")),
+			`{"deep":5,"of":"c"} {"descriptors":[{"entries":["b=1"]},{"entries":["c=1"]}],"domain":"d"}`,
+		},
+		{
+			"merging changed no rule", request(descriptor("a", "1")),
+			`{"deep":{"x":1,"y":{"z":1}},"list":[1],"pool":"gold"} {"descriptors":[{"entries":["a=1"]}],"domain":"d"}`,
+		},
 		{"hits and limits", &pb.RateLimitRequest{Domain: "d", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{{
 			Entries:    descriptor("a", "1").Entries,
 			HitsAddend: wrapperspb.UInt64(0),
@@ -209,7 +259,12 @@ func TestMetadata(t *testing.T) {
 func TestMetadataOfPaths(t *testing.T) {
 	f := start(t, nil)
 	f.cfg.MetadataEnabled = true
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n")}}, compile.Options{})
+	set, _, err := filerules.Load([]filerules.File{{
+		Name: "d.yaml",
+		Data: []byte(
+			"schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n"),
+	}},
+		compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +289,8 @@ func TestMetadataOfPaths(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil {
 			t.Fatal(err)
 		}
-		if s := strings.ReplaceAll(fmt.Sprintf("[%v] of %d", got.Descriptors[0].Summary, len(got.Descriptors[0].Charges)), " ", ","); s != strings.ReplaceAll(want, " ", ",") {
+		if s := strings.ReplaceAll(fmt.Sprintf("[%v] of %d", got.Descriptors[0].Summary, len(got.Descriptors[0].Charges)),
+			" ", ","); s != strings.ReplaceAll(want, " ", ",") {
 			t.Errorf("request %d: %s, want %s in %s", i+1, s, want, text)
 		}
 	}
@@ -303,7 +359,8 @@ descriptors:
 	}
 	f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 	for key, want := range map[string]string{
-		"burst": "limit 100, header 100, 20 remaining, [map[atOnce:21 limit:100 over:false remaining:20 resetAfter:0.6 rule:burst]]",
+		"burst": "limit 100, header 100, 20 remaining, [map[atOnce:21 limit:100 over:false remaining:20 resetAfter:0.6 " +
+			"rule:burst]]",
 		"plain": "limit 100, header 100, 99 remaining, []",
 	} {
 		resp, err := f.ShouldRateLimit(t.Context(), request(descriptor(key, "1")))

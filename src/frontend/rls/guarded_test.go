@@ -59,18 +59,21 @@ func compressedCalls(t *testing.T, conn *grpc.ClientConn) map[string]func(header
 	health := healthpb.NewHealthClient(conn)
 	return map[string]func(*grpcmetadata.MD, string) error{
 		"ShouldRateLimit": func(header *grpcmetadata.MD, name string) error {
-			answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1")), grpc.UseCompressor(name), grpc.Header(header))
+			answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1")),
+				grpc.UseCompressor(name), grpc.Header(header))
 			if err == nil && answer.GetOverallCode() != pb.RateLimitResponse_OK {
 				err = fmt.Errorf("answer %v", answer)
 			}
 			return err
 		},
 		"Check": func(header *grpcmetadata.MD, name string) error {
-			_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName}, grpc.UseCompressor(name), grpc.Header(header))
+			_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName},
+				grpc.UseCompressor(name), grpc.Header(header))
 			return err
 		},
 		"Watch": func(header *grpcmetadata.MD, name string) error {
-			stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName}, grpc.UseCompressor(name))
+			stream, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName},
+				grpc.UseCompressor(name))
 			if err != nil {
 				return err
 			}
@@ -81,8 +84,8 @@ func compressedCalls(t *testing.T, conn *grpc.ClientConn) map[string]func(header
 	}
 }
 
-// Every service takes messages that gzip has compressed. Other encodings are refused before a message is unpacked, whatever compressors
-// are registered.
+// Every service takes messages that gzip has compressed. Other encodings are refused before a message is unpacked,
+// whatever compressors are registered.
 func TestCompressedCalls(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
 		_, conn := dial(t, start(t, nil), cfg)
@@ -164,7 +167,8 @@ func TestExpansionIsCharged(t *testing.T) {
 	if m.release(ctx); account.HeldBytes() != 0 {
 		t.Errorf("%d bytes stay charged", account.HeldBytes())
 	}
-	if err := m.hold(ctx, &healthpb.HealthCheckRequest{Service: strings.Repeat("x", 2<<10)}); status.Code(err) != codes.ResourceExhausted {
+	if err := m.hold(ctx, &healthpb.HealthCheckRequest{Service: strings.Repeat("x",
+		2<<10)}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got %v", err)
 	}
 }
@@ -209,7 +213,9 @@ func TestReflectionOfLongNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ask := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileByFilename{FileByFilename: strings.Repeat("x", 1<<20)}}
+		ask := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileByFilename{
+			FileByFilename: strings.Repeat("x", 1<<20),
+		}}
 		if err := stream.Send(ask); err != nil {
 			t.Fatal(err)
 		}
@@ -253,8 +259,16 @@ func attack(t *testing.T, addr string, settings ...http2.Setting) *attacker {
 	t.Cleanup(func() { _ = conn.Close() })
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true}); err != nil { // not indexed, so that it can be sent again
+	for _, h := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
+		{":authority", "x"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	} {
+		// not indexed, so that it can be sent again
+		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -346,7 +360,8 @@ func TestCallersShareABudget(t *testing.T) {
 // A client that resets the streams it opens is slowed, so that it cannot fill the process
 // with goroutines.
 func TestRapidResetsAreSlowed(t *testing.T) {
-	srv := NewServer(start(t, nil).Service, ServerConfig{UseGRPCGo: true, MemoryBudget: connlimit.NewMemoryBudget(64 << 20)})
+	srv := NewServer(start(t, nil).Service,
+		ServerConfig{UseGRPCGo: true, MemoryBudget: connlimit.NewMemoryBudget(64 << 20)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -39,9 +39,15 @@ func TestJSON(t *testing.T) {
 		want string // is in the answer
 	}{
 		{"within", oneIP, 200, `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":1,"durationUntilReset":"`},
-		{"original field names", `{"domain":"d","hits_addend":1,"descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`, 200, `"OK"`},
+		{
+			"original field names", `{"domain":"d","hits_addend":1,"descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`, 200,
+			`"OK"`,
+		},
 		{"over", oneIP, 429, `"overallCode":"OVER_LIMIT"`},
-		{"hits as text", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"2"}],"hitsAddend":"2"}]}`, 200, `"OK"`},
+		{
+			"hits as text", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"2"}],"hitsAddend":"2"}]}`, 200,
+			`"OK"`,
+		},
 		{"empty", "", 400, "the body is not a RateLimitRequest"},
 		{"blank", " \n", 400, "the body is not a RateLimitRequest"},
 		{"not JSON", "domain=d", 400, "the body is not a RateLimitRequest"},
@@ -51,16 +57,26 @@ func TestJSON(t *testing.T) {
 		{"wrong type", `{"domain":5}`, 400, "the body is not a RateLimitRequest"},
 		{"negative hits", `{"domain":"d","hitsAddend":-1}`, 400, "the body is not a RateLimitRequest"},
 		{"too many hits", `{"domain":"d","hitsAddend":4294967296}`, 400, "the body is not a RateLimitRequest"},
-		{"half a rune", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + "\xff" + `"}]}]}`, 400, "invalid UTF-8"},
+		{
+			"half a rune", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + "\xff" + `"}]}]}`, 400,
+			"invalid UTF-8",
+		},
 		{"null", "null", 400, "the body is not a RateLimitRequest"},
 		{"nested", nested, 400, "the body is not a RateLimitRequest"},
 		{"too many descriptors", tooMany, 413, "bad request: too large: 1001 descriptors, at most 1000 are allowed"},
-		{"far too many", `{"descriptors":[` + strings.Repeat("{},", 300_000) + `{}]}`, 413, "bad request: too large: more than 1000 descriptors or 16000 entries"},
+		{
+			"far too many", `{"descriptors":[` + strings.Repeat("{},", 300_000) + `{}]}`, 413,
+			"bad request: too large: more than 1000 descriptors or 16000 entries",
+		},
 		{"empty object", "{}", 400, "bad request: the domain is empty"},
 		{"no descriptors", `{"domain":"d"}`, 400, "bad request: there are no descriptors"},
-		{"no unit", `{"domain":"d","descriptors":[{"limit":{"requestsPerUnit":1}}]}`, 400, "bad request: descriptor 0: limit: the unit"},
+		{
+			"no unit", `{"domain":"d","descriptors":[{"limit":{"requestsPerUnit":1}}]}`, 400,
+			"bad request: descriptor 0: limit: the unit",
+		},
 		{"large", `{"domain":"` + strings.Repeat("d", 1<<20) + `"}`, 413, "1 MiB"},
-		{"large value", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + strings.Repeat("1", 1_000_000) + `"}]}]}`, 200, `"limitRemaining":1`},
+		{"large value", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"` + strings.Repeat("1",
+			1_000_000) + `"}]}]}`, 200, `"limitRemaining":1`},
 		{"and the next", oneIP, 429, `"overallCode":"OVER_LIMIT"`},
 	}
 	for _, st := range steps {
@@ -179,7 +195,8 @@ func FuzzJSON(f *testing.F) {
 // from them.
 func FuzzRequest(f *testing.F) {
 	for _, msg := range []*pb.RateLimitRequest{
-		request(), request(descriptor("ip", "1")), request(descriptor("ip", "1", "a", ""), descriptor("pay", "x"), descriptor("staff", "")),
+		request(), request(descriptor("ip", "1")),
+		request(descriptor("ip", "1", "a", ""), descriptor("pay", "x"), descriptor("staff", "")),
 	} {
 		seed, err := proto.Marshal(msg)
 		if err != nil {
@@ -192,7 +209,8 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		msg, err := unmarshal(data)
 		plain := new(pb.RateLimitRequest)
-		if plainErr := proto.Unmarshal(data, plain); plainErr == nil && (err == nil && !proto.Equal(msg, plain) || err != nil && len(plain.GetDescriptors()) <= limiter.MaxDescriptors) {
+		if plainErr := proto.Unmarshal(data, plain); plainErr == nil &&
+			(err == nil && !proto.Equal(msg, plain) || err != nil && len(plain.GetDescriptors()) <= limiter.MaxDescriptors) {
 			t.Fatalf("read as %v, %v; is %v", msg, err, plain)
 		}
 		if err != nil {
@@ -212,7 +230,8 @@ func FuzzRequest(f *testing.F) {
 				t.Error("a refund is over its limit")
 			}
 		}
-		if len(resp.GetStatuses()) != len(msg.GetDescriptors()) || over != (resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT) {
+		if len(resp.GetStatuses()) != len(msg.GetDescriptors()) ||
+			over != (resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT) {
 			t.Errorf("%v for %v", resp, msg)
 		}
 	})
@@ -225,7 +244,10 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 		metadata bool
 	}{
 		{"plain", nil, false},
-		{"headers", &HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}, false},
+		{"headers", &HeaderNames{
+			Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining",
+			Reset: "RateLimit-Reset",
+		}, false},
 		{"metadata", nil, true},
 	} {
 		b.Run(tt.name, func(b *testing.B) {

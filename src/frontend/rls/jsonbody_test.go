@@ -45,7 +45,8 @@ func TestBodyIsAllocatedOnce(t *testing.T) {
 	}
 }
 
-// The memory for a body is charged before it is allocated, less what the connection has charged for bytes that it has read.
+// The memory for a body is charged before it is allocated, less what the connection has charged for bytes that it has
+// read.
 func TestBodyIsChargedBefore(t *testing.T) {
 	const length = 100_000
 	budget := connlimit.NewMemoryBudget(1 << 20)

@@ -62,7 +62,8 @@ func TestLargestMessage(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		for size, want := range map[int]codes.Code{900: codes.InvalidArgument, 1100: codes.ResourceExhausted} {
-			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: strings.Repeat("d", size)})
+			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
+				&pb.RateLimitRequest{Domain: strings.Repeat("d", size)})
 			if status.Code(err) != want {
 				t.Errorf("%d bytes: %v, want %v", size, err, want)
 			}
@@ -116,7 +117,10 @@ func TestLargestHeaders(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		// Go's client goes by what the server says it takes; the one by hand does not.
-		for size, want := range map[int]codes.Code{maxHeaderBytes / 2: codes.InvalidArgument, 2 * maxHeaderBytes: codes.Internal} {
+		for size, want := range map[int]codes.Code{
+			maxHeaderBytes / 2: codes.InvalidArgument,
+			2 * maxHeaderBytes: codes.Internal,
+		} {
 			ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", size))
 			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{})
 			if status.Code(err) != want {
@@ -129,7 +133,14 @@ func TestLargestHeaders(t *testing.T) {
 		}
 		var block bytes.Buffer
 		enc := hpack.NewEncoder(&block)
-		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {":authority", "x"}, {"content-type", "application/grpc"}, {"x-long", strings.Repeat("x", 2*maxHeaderBytes)}} {
+		for _, h := range [][2]string{
+			{":method", "POST"},
+			{":scheme", "http"},
+			{":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
+			{":authority", "x"},
+			{"content-type", "application/grpc"},
+			{"x-long", strings.Repeat("x", 2*maxHeaderBytes)},
+		} {
 			if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 				t.Fatal(err)
 			}

@@ -162,7 +162,10 @@ func (c *callMemory) descriptor(d *common.RateLimitDescriptor) limiter.Descripto
 	}
 	if limit := d.GetLimit(); limit != nil {
 		out.HasLimit = true
-		out.Limit = rules.Rate{Requests: limit.GetRequestsPerUnit(), Unit: unitFromNumber(int32(limit.GetUnit())), UnitMultiplier: 1}
+		out.Limit = rules.Rate{
+			Requests: limit.GetRequestsPerUnit(), Unit: unitFromNumber(int32(limit.GetUnit())),
+			UnitMultiplier: 1,
+		}
 		if m := limit.GetUnitMultiplier(); m != nil {
 			out.Limit.UnitMultiplier = m.GetValue()
 		}
@@ -236,7 +239,10 @@ func (n *HeaderNames) headers(a *limiter.Answer) (list []*core.HeaderValue) {
 		)
 	}
 	if wait := a.RetryAfter; a.Over && wait != algorithm.Never {
-		list = append(list, &core.HeaderValue{Key: retryAfterHeader, Value: strconv.FormatInt(limiter.SecondsRoundedUp(wait), 10)})
+		list = append(list, &core.HeaderValue{
+			Key:   retryAfterHeader,
+			Value: strconv.FormatInt(limiter.SecondsRoundedUp(wait), 10),
+		})
 	}
 	return list
 }

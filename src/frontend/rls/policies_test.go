@@ -20,7 +20,10 @@ import (
 
 // perMinute returns a charge on 10 hits per minute, of which some remain.
 func perMinute(name string, remaining uint64) limiter.Charge {
-	r := &rules.Rule{Name: name, Domain: "d", FullName: "d.key_" + name, Limit: algorithm.Limit{Max: 10, Period: time.Minute}}
+	r := &rules.Rule{
+		Name: name, Domain: "d", FullName: "d.key_" + name,
+		Limit: algorithm.Limit{Max: 10, Period: time.Minute},
+	}
 	c := limiter.Charge{Rule: r, Algorithm: &r.Limit}
 	c.Verdict.Remaining, c.Verdict.ResetAfter = remaining, 41100*time.Millisecond
 	return c
@@ -43,7 +46,8 @@ func denied(c limiter.Charge, wait time.Duration) limiter.Charge {
 	})
 }
 
-// answerWith returns the answer for descriptors with these charges. The first charge of a descriptor is its binding one.
+// answerWith returns the answer for descriptors with these charges. The first charge of a descriptor is its binding
+// one.
 func answerWith(descriptors ...[]limiter.Charge) *limiter.Answer {
 	a := new(limiter.Answer)
 	for _, charges := range descriptors {
@@ -77,22 +81,27 @@ func TestPolicyHeaders(t *testing.T) {
 	daily := changed(perMinute("daily", 500), func(c *limiter.Charge) {
 		c.Rule.Limit.Max, c.Rule.Limit.Period, c.Verdict.ResetAfter = 1000, 24*time.Hour, 5*time.Hour
 	})
-	fraction := changed(perMinute("fraction", 3), func(c *limiter.Charge) { c.Rule.Limit.Period = 1500 * time.Millisecond })
+	fraction := changed(perMinute("fraction", 3),
+		func(c *limiter.Charge) { c.Rule.Limit.Period = 1500 * time.Millisecond })
 	bucket := changed(perMinute("bucket", 12), func(c *limiter.Charge) {
 		c.Rule.Limit.Kind, c.Rule.Limit.Burst = algorithm.GCRA, 14
 	})
-	monthly := changed(perMinute("monthly", 3), func(c *limiter.Charge) { c.Rule.Limit.Calendar = new(algorithm.Calendar) })
+	monthly := changed(perMinute("monthly", 3),
+		func(c *limiter.Charge) { c.Rule.Limit.Calendar = new(algorithm.Calendar) })
 	concurrent := changed(perMinute("streams", 3), func(c *limiter.Charge) {
 		c.Rule.Limit.Kind, c.Rule.Limit.Max, c.Rule.Limit.Hold = algorithm.Concurrency, 4, time.Minute
 	})
 	plainBucket := changed(bucket, func(c *limiter.Charge) { c.Rule.Limit.Burst = 9 })
-	fromRequest := changed(limiter.Charge{Algorithm: &algorithm.Limit{Max: 5, Period: time.Hour}}, func(c *limiter.Charge) { c.Verdict.Remaining = 4 })
-	allowed := changed(perMinute("a", 9), func(c *limiter.Charge) { c.Verdict.Fallback, c.Verdict.ResetAfter = backend.FallbackAllow, 0 })
+	fromRequest := changed(limiter.Charge{Algorithm: &algorithm.Limit{Max: 5, Period: time.Hour}},
+		func(c *limiter.Charge) { c.Verdict.Remaining = 4 })
+	allowed := changed(perMinute("a", 9),
+		func(c *limiter.Charge) { c.Verdict.Fallback, c.Verdict.ResetAfter = backend.FallbackAllow, 0 })
 	local := changed(perMinute("a", 9), func(c *limiter.Charge) { c.Verdict.Fallback = backend.FallbackLocal })
 	refused := changed(denied(perMinute("a", 0), time.Second), func(c *limiter.Charge) {
 		c.Verdict.Fallback, c.Verdict.ResetAfter = backend.FallbackDeny, time.Second
 	})
-	shadow := changed(perMinute("shadow", 0), func(c *limiter.Charge) { c.Verdict.Over, c.Verdict.RetryAfter = true, time.Second })
+	shadow := changed(perMinute("shadow", 0),
+		func(c *limiter.Charge) { c.Verdict.Over, c.Verdict.RetryAfter = true, time.Second })
 	canary := changed(perMinute("canary", 0), func(c *limiter.Charge) { c.IsCanary = true })
 	huge := changed(perMinute("huge", math.MaxUint64), func(c *limiter.Charge) { c.Rule.Limit.Max = math.MaxUint64 })
 	noHits := changed(denied(perMinute("zero", 0), algorithm.Never), func(c *limiter.Charge) { c.Rule.Limit.Max = 0 })
@@ -104,32 +113,103 @@ func TestPolicyHeaders(t *testing.T) {
 		answer *limiter.Answer
 		want   string
 	}{
-		"no limit":             {answerWith(nil, nil), ``},
-		"one":                  {answerWith(charges{perMinute("a", 7)}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=7;t=42"},
-		"several of a rule":    {answerWith(charges{perMinute("a", 7), daily}), "RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"a\";r=7;t=42, \"daily\";r=500;t=18000"},
-		"several descriptors":  {answerWith(nil, charges{daily}, charges{perMinute("a", 7)}), "RateLimit-Policy: \"daily\";q=1000;w=86400, \"a\";q=10;w=60\nRateLimit: \"daily\";r=500;t=18000, \"a\";r=7;t=42"},
-		"a rule twice":         {answerWith(charges{same}, charges{stricter}), "RateLimit-Policy: \"same\";q=10;w=60\nRateLimit: \"same\";r=2;t=42"},
-		"a rule twice, turned": {answerWith(charges{stricter}, charges{same}), "RateLimit-Policy: \"same\";q=10;w=60\nRateLimit: \"same\";r=2;t=42"},
-		"denied":               {answerWith(charges{denied(perMinute("a", 0), 8500*time.Millisecond)}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0;t=9\nRetry-After: 9"},
+		"no limit": {answerWith(nil, nil), ``},
+		"one": {
+			answerWith(charges{perMinute("a", 7)}),
+			"RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=7;t=42",
+		},
+		"several of a rule": {
+			answerWith(charges{perMinute("a", 7), daily}),
+			"RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"a\";r=7;t=42, \"daily\";r=500;t=18000",
+		},
+		"several descriptors": {
+			answerWith(nil, charges{daily}, charges{perMinute("a", 7)}),
+			"RateLimit-Policy: \"daily\";q=1000;w=86400, \"a\";q=10;w=60\nRateLimit: \"daily\";r=500;t=18000, \"a\";r=7;t=42",
+		},
+		"a rule twice": {
+			answerWith(charges{same}, charges{stricter}),
+			"RateLimit-Policy: \"same\";q=10;w=60\nRateLimit: \"same\";r=2;t=42",
+		},
+		"a rule twice, turned": {
+			answerWith(charges{stricter}, charges{same}),
+			"RateLimit-Policy: \"same\";q=10;w=60\nRateLimit: \"same\";r=2;t=42",
+		},
+		"denied": {
+			answerWith(charges{denied(perMinute("a", 0), 8500*time.Millisecond)}),
+			"RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0;t=9\nRetry-After: 9",
+		},
 		// No window ends after Retry-After, so the day has no t.
-		"denied beside a longer window": {answerWith(charges{denied(perMinute("a", 0), 8*time.Second), daily}), "RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"a\";r=0;t=8, \"daily\";r=500\nRetry-After: 8"},
-		"never":                         {answerWith(charges{denied(perMinute("a", 0), algorithm.Never)}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0"},
-		"a limit of 0":                  {answerWith(charges{noHits}), "RateLimit-Policy: \"zero\";q=0;w=60\nRateLimit: \"zero\";r=0"},
-		"never beside another":          {answerWith(charges{denied(perMinute("a", 3), algorithm.Never), daily}), "RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"a\";r=0, \"daily\";r=500;t=18000"},
-		"a window with a fraction":      {answerWith(charges{fraction}), "RateLimit-Policy: \"fraction\";q=10;w=2\nRateLimit: \"fraction\";r=3;t=42"},
-		"a window of the calendar":      {answerWith(charges{monthly}), "RateLimit-Policy: \"monthly\";q=10\nRateLimit: \"monthly\";r=3;t=42"},
-		"gcra with a burst":             {answerWith(charges{bucket}), "RateLimit-Policy: \"bucket\";q=10;w=60;ratelimit-at-once=15\nRateLimit: \"bucket\";r=12;t=42"},
-		"concurrency":                   {answerWith(charges{concurrent}), "RateLimit-Policy: \"streams\";q=4;qu=\"concurrent-requests\"\nRateLimit: \"streams\";r=3;t=42"},
-		"gcra":                          {answerWith(charges{plainBucket}), "RateLimit-Policy: \"bucket\";q=10;w=60\nRateLimit: \"bucket\";r=12;t=42"},
-		"limits of the request":         {answerWith(charges{fromRequest}, charges{fromRequest}), "RateLimit-Policy: \"request.1\";q=5;w=3600, \"request.2\";q=5;w=3600\nRateLimit: \"request.1\";r=4;t=0, \"request.2\";r=4;t=0"},
-		"shadow":                        {answerWith(charges{shadow}), "RateLimit-Policy: \"shadow\";q=10;w=60\nRateLimit: \"shadow\";r=0;t=42"},
-		"canary":                        {answerWith(charges{perMinute("a", 7), canary}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=7;t=42"},
-		"allowed without the store":     {answerWith(charges{allowed}), "RateLimit-Policy: \"a\";q=10;w=60"},
-		"counted without the store":     {answerWith(charges{local}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=9;t=42"},
-		"denied without the store":      {answerWith(charges{refused}), "RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0;t=1\nRetry-After: 1"},
-		"allowed beside another":        {answerWith(charges{allowed}, charges{daily}), "RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"daily\";r=500;t=18000"},
-		"no name":                       {answerWith(charges{unnamed}), "RateLimit-Policy: \"path_/login.2\";q=10;w=60\nRateLimit: \"path_/login.2\";r=1;t=42"},
-		"too large for an Integer":      {answerWith(charges{huge}), "RateLimit-Policy: \"huge\";q=999999999999999;w=60\nRateLimit: \"huge\";r=999999999999999;t=42"},
+		"denied beside a longer window": {
+			answerWith(charges{denied(perMinute("a", 0), 8*time.Second), daily}),
+			"RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"a\";r=0;t=8, " +
+				"\"daily\";r=500\nRetry-After: 8",
+		},
+		"never": {
+			answerWith(charges{denied(perMinute("a", 0), algorithm.Never)}),
+			"RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0",
+		},
+		"a limit of 0": {
+			answerWith(charges{noHits}),
+			"RateLimit-Policy: \"zero\";q=0;w=60\nRateLimit: \"zero\";r=0",
+		},
+		"never beside another": {
+			answerWith(charges{denied(perMinute("a", 3), algorithm.Never), daily}),
+			"RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"a\";r=0, \"daily\";r=500;t=18000",
+		},
+		"a window with a fraction": {
+			answerWith(charges{fraction}),
+			"RateLimit-Policy: \"fraction\";q=10;w=2\nRateLimit: \"fraction\";r=3;t=42",
+		},
+		"a window of the calendar": {
+			answerWith(charges{monthly}),
+			"RateLimit-Policy: \"monthly\";q=10\nRateLimit: \"monthly\";r=3;t=42",
+		},
+		"gcra with a burst": {
+			answerWith(charges{bucket}),
+			"RateLimit-Policy: \"bucket\";q=10;w=60;ratelimit-at-once=15\nRateLimit: \"bucket\";r=12;t=42",
+		},
+		"concurrency": {
+			answerWith(charges{concurrent}),
+			"RateLimit-Policy: \"streams\";q=4;qu=\"concurrent-requests\"\nRateLimit: \"streams\";r=3;t=42",
+		},
+		"gcra": {
+			answerWith(charges{plainBucket}),
+			"RateLimit-Policy: \"bucket\";q=10;w=60\nRateLimit: \"bucket\";r=12;t=42",
+		},
+		"limits of the request": {
+			answerWith(charges{fromRequest}, charges{fromRequest}),
+			"RateLimit-Policy: \"request.1\";q=5;w=3600, \"request.2\";q=5;w=3600\nRateLimit: \"request.1\";r=4;t=0, " +
+				"\"request.2\";r=4;t=0",
+		},
+		"shadow": {
+			answerWith(charges{shadow}),
+			"RateLimit-Policy: \"shadow\";q=10;w=60\nRateLimit: \"shadow\";r=0;t=42",
+		},
+		"canary": {
+			answerWith(charges{perMinute("a", 7), canary}),
+			"RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=7;t=42",
+		},
+		"allowed without the store": {answerWith(charges{allowed}), "RateLimit-Policy: \"a\";q=10;w=60"},
+		"counted without the store": {
+			answerWith(charges{local}),
+			"RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=9;t=42",
+		},
+		"denied without the store": {
+			answerWith(charges{refused}),
+			"RateLimit-Policy: \"a\";q=10;w=60\nRateLimit: \"a\";r=0;t=1\nRetry-After: 1",
+		},
+		"allowed beside another": {
+			answerWith(charges{allowed}, charges{daily}),
+			"RateLimit-Policy: \"a\";q=10;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"daily\";r=500;t=18000",
+		},
+		"no name": {
+			answerWith(charges{unnamed}),
+			"RateLimit-Policy: \"path_/login.2\";q=10;w=60\nRateLimit: \"path_/login.2\";r=1;t=42",
+		},
+		"too large for an Integer": {
+			answerWith(charges{huge}),
+			"RateLimit-Policy: \"huge\";q=999999999999999;w=60\nRateLimit: \"huge\";r=999999999999999;t=42",
+		},
 	} {
 		if got := policyHeadersOf(t, tt.answer); got != tt.want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, tt.want)
@@ -156,7 +236,8 @@ func TestPolicyHeadersAreBounded(t *testing.T) {
 			t.Errorf("%s has %d bytes: %s", name, len(value), value)
 		}
 	}
-	if !strings.Contains(got, "%0A40\";r=0;t=1") || !strings.Contains(got, "%0A8\";r=5") || strings.Contains(got, "%0A9\";") {
+	if !strings.Contains(got, "%0A40\";r=0;t=1") || !strings.Contains(got, "%0A8\";r=5") ||
+		strings.Contains(got, "%0A9\";") {
 		t.Error(got)
 	}
 }
@@ -180,7 +261,10 @@ func TestPolicyHeadersOverJSON(t *testing.T) {
 
 // Every name of a rule is one String of structured fields, and short names of plain text arrive as they are.
 func FuzzPolicyName(f *testing.F) {
-	for _, name := range []string{"", "per-ip", `"`, `\`, "ü", "a\x00b", "a, b;q=1", "\x7f", strings.Repeat(`"`, 200), strings.Repeat("€", 50), "50%"} {
+	for _, name := range []string{
+		"", "per-ip", `"`, `\`, "ü", "a\x00b", "a, b;q=1", "\x7f", strings.Repeat(`"`, 200),
+		strings.Repeat("€", 50), "50%",
+	} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

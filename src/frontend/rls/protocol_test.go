@@ -30,7 +30,8 @@ func TestProtocol(t *testing.T) {
 		f.cfg.Limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{got}})
 		f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 		_, conn := dial(t, f, cfg)
-		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1"))); err != nil {
+		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
+			request(descriptor("ip", "1"))); err != nil {
 			t.Fatal(err)
 		}
 		if p := <-got; p != limiter.ProtocolGRPC {

@@ -153,15 +153,27 @@ func TestAnswers(t *testing.T) {
 				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":1}]}`,
 			},
 			{
-				"request hits", &pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{descriptor("ip", "1")}},
+				"request hits", &pb.RateLimitRequest{
+					Domain: "d", HitsAddend: 2,
+					Descriptors: []*common.RateLimitDescriptor{descriptor("ip", "1")},
+				},
 				`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"}}]}`,
 			},
 			{
-				"descriptor hits win", &pb.RateLimitRequest{Domain: "d", HitsAddend: 2, Descriptors: []*common.RateLimitDescriptor{{Entries: descriptor("ip", "2").Entries, HitsAddend: wrapperspb.UInt64(0)}}},
+				"descriptor hits win", &pb.RateLimitRequest{
+					Domain: "d", HitsAddend: 2,
+					Descriptors: []*common.RateLimitDescriptor{{
+						Entries:    descriptor("ip", "2").Entries,
+						HitsAddend: wrapperspb.UInt64(0),
+					}},
+				},
 				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":2}]}`,
 			},
 			{
-				"refund", request(&common.RateLimitDescriptor{Entries: descriptor("ip", "1").Entries, HitsAddend: wrapperspb.UInt64(3), IsNegativeHits: true}),
+				"refund", request(&common.RateLimitDescriptor{
+					Entries:    descriptor("ip", "1").Entries,
+					HitsAddend: wrapperspb.UInt64(3), IsNegativeHits: true,
+				}),
 				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-ip","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":2}]}`,
 			},
 			{
@@ -174,7 +186,10 @@ func TestAnswers(t *testing.T) {
 			},
 			{"limit of the request", request(&common.RateLimitDescriptor{
 				Entries: descriptor("ip", "3").Entries,
-				Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(2)},
+				Limit: &common.RateLimitDescriptor_RateLimitOverride{
+					RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR,
+					UnitMultiplier: wrapperspb.UInt32(2),
+				},
 			}), `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":5,"unit":"HOUR","unitMultiplier":2},"limitRemaining":4}]}`},
 			{"limit by the week, which requests have no name for", request(&common.RateLimitDescriptor{
 				Entries: descriptor("ip", "3").Entries,
@@ -188,7 +203,8 @@ func TestAnswers(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, s := range resp.GetStatuses() {
-					if reset := s.GetDurationUntilReset(); (reset == nil) != (s.GetCurrentLimit() == nil) || reset != nil && (reset.GetSeconds() <= 0 || reset.GetNanos() != 0) {
+					if reset := s.GetDurationUntilReset(); (reset == nil) != (s.GetCurrentLimit() == nil) ||
+						reset != nil && (reset.GetSeconds() <= 0 || reset.GetNanos() != 0) {
 						t.Errorf("duration_until_reset %v beside current_limit %v", reset, s.GetCurrentLimit())
 					}
 					s.DurationUntilReset = nil
@@ -237,9 +253,15 @@ func TestErrors(t *testing.T) {
 		oddLimit := descriptor("ip", "1")
 		oddLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99}
 		longLimit := descriptor("ip", "1")
-		longLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(1 << 31)}
+		longLimit.Limit = &common.RateLimitDescriptor_RateLimitOverride{
+			RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_YEAR,
+			UnitMultiplier: wrapperspb.UInt32(1 << 31),
+		}
 		noMultiplier := descriptor("ip", "1")
-		noMultiplier.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_DAY, UnitMultiplier: wrapperspb.UInt32(0)}
+		noMultiplier.Limit = &common.RateLimitDescriptor_RateLimitOverride{
+			RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_DAY,
+			UnitMultiplier: wrapperspb.UInt32(0),
+		}
 		tests := []struct {
 			name  string
 			store backend.Backend
@@ -249,14 +271,41 @@ func TestErrors(t *testing.T) {
 		}{
 			{"no domain", nil, &pb.RateLimitRequest{}, codes.InvalidArgument, "bad request: the domain is empty"},
 			{"no descriptors", nil, request(), codes.InvalidArgument, "bad request: there are no descriptors"},
-			{"no unit", nil, request(badLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
-			{"odd unit", nil, request(oddLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year"},
-			{"no multiplier", nil, request(noMultiplier), codes.InvalidArgument, "bad request: descriptor 0: limit: the unit_multiplier is 0"},
-			{"long window", nil, request(longLimit), codes.InvalidArgument, "bad request: descriptor 0: limit: the window is longer than 100 years"},
+			{
+				"no unit", nil, request(badLimit), codes.InvalidArgument,
+				"bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year",
+			},
+			{
+				"odd unit", nil, request(oddLimit), codes.InvalidArgument,
+				"bad request: descriptor 0: limit: the unit is not second, minute, hour, day, week, month or year",
+			},
+			{
+				"no multiplier", nil, request(noMultiplier), codes.InvalidArgument,
+				"bad request: descriptor 0: limit: the unit_multiplier is 0",
+			},
+			{
+				"long window", nil, request(longLimit), codes.InvalidArgument,
+				"bad request: descriptor 0: limit: the window is longer than 100 years",
+			},
 			{"store", broken{unanswered}, request(descriptor("ip", "1")), codes.Unavailable, "the store did not answer"},
-			{"too much for the store", broken{overloaded}, request(descriptor("ip", "1")), codes.ResourceExhausted, "the request needs more time of the store than there is"},
-			{"misuse", broken{func(*backend.Batch) error { return errSecret }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
-			{"panic", broken{func(*backend.Batch) error { panic(errSecret) }}, request(descriptor("ip", "1")), codes.Internal, "internal error"},
+			{
+				"too much for the store",
+				broken{overloaded},
+				request(descriptor("ip", "1")), codes.ResourceExhausted,
+				"the request needs more time of the store than there is",
+			},
+			{
+				"misuse",
+				broken{func(*backend.Batch) error { return errSecret }},
+				request(descriptor("ip", "1")), codes.Internal,
+				"internal error",
+			},
+			{
+				"panic",
+				broken{func(*backend.Batch) error { panic(errSecret) }},
+				request(descriptor("ip", "1")), codes.Internal,
+				"internal error",
+			},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
@@ -337,14 +386,23 @@ func TestDescribed(t *testing.T) {
 		req  *pb.RateLimitRequest
 		want string
 	}{
-		{request(descriptor("ip", "1\n\"", "b", ""), descriptor("c", "é")), `domain:"d" descriptors:{entries:{key:"ip" value:"1\n\""} entries:{key:"b" value:""}} descriptors:{entries:{key:"c" value:"é"}}`},
+		{
+			request(descriptor("ip", "1\n\"", "b", ""), descriptor("c", "é")),
+			`domain:"d" descriptors:{entries:{key:"ip" value:"1\n\""} entries:{key:"b" value:""}} descriptors:{entries:{key:"c" value:"é"}}`,
+		},
 		{&pb.RateLimitRequest{HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{{
 			Limit:          &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR},
 			HitsAddend:     wrapperspb.UInt64(0),
 			IsNegativeHits: true,
 		}}}, `domain:"" descriptors:{ limit:{requests_per_unit:5 unit:HOUR unit_multiplier:1} hits_addend:{value:0} is_negative_hits:true} hits_addend:3`},
-		{request(long, descriptor("b", "c")), `domain:"d" descriptors:{entries:{key:"ip" value:"` + strings.Repeat("x", maxRequestTextBytes) + `"}} …`},
-		{request(many, descriptor("b", "c")), `domain:"d" descriptors:{` + strings.Repeat(`entries:{key:"a" value:"b"} `, 146) + `…} …`},
+		{
+			request(long, descriptor("b", "c")),
+			`domain:"d" descriptors:{entries:{key:"ip" value:"` + strings.Repeat("x", maxRequestTextBytes) + `"}} …`,
+		},
+		{
+			request(many, descriptor("b", "c")),
+			`domain:"d" descriptors:{` + strings.Repeat(`entries:{key:"a" value:"b"} `, 146) + `…} …`,
+		},
 	} {
 		c := new(callMemory)
 		c.read(tt.req)
@@ -387,7 +445,8 @@ func TestHealth(t *testing.T) {
 		check(healthpb.HealthCheckResponse_SERVING)
 		srv.SetServing(false)
 		check(healthpb.HealthCheckResponse_NOT_SERVING)
-		if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+		if _, err := client.Check(t.Context(),
+			&healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
 			t.Errorf("another name: %v, want NotFound", err)
 		}
 	})
@@ -408,7 +467,8 @@ func expectShutdownInTime(t *testing.T, srv *Server) {
 func TestShutdownEndsWatches(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
 		srv, conn := dial(t, start(t, nil), cfg)
-		stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: HealthServiceName})
+		stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
+			&healthpb.HealthCheckRequest{Service: HealthServiceName})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -430,7 +490,9 @@ func TestShutdownEndsReflection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		if err := stream.Send(&reflectionpb.ServerReflectionRequest{
+			MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := stream.Recv(); err != nil {
@@ -536,7 +598,9 @@ func TestReflection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		if err := stream.Send(&reflectionpb.ServerReflectionRequest{
+			MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
+		}); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := stream.Recv()
@@ -547,7 +611,8 @@ func TestReflection(t *testing.T) {
 		for _, s := range resp.GetListServicesResponse().GetService() {
 			names = append(names, s.GetName())
 		}
-		if got := strings.Join(names, " "); !strings.Contains(got, "envoy.service.ratelimit.v3.RateLimitService") || !strings.Contains(got, "grpc.health.v1.Health") {
+		if got := strings.Join(names, " "); !strings.Contains(got, "envoy.service.ratelimit.v3.RateLimitService") ||
+			!strings.Contains(got, "grpc.health.v1.Health") {
 			t.Errorf("services: %s", got)
 		}
 	})
@@ -557,7 +622,8 @@ func TestReflection(t *testing.T) {
 func raw(t *testing.T, conn *grpc.ClientConn, data []byte) (*pb.RateLimitResponse, error) {
 	t.Helper()
 	resp := new(pb.RateLimitResponse)
-	err := conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, data, resp, grpc.ForceCodecV2(rawCodec{newCodec()}))
+	err := conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, data, resp,
+		grpc.ForceCodecV2(rawCodec{newCodec()}))
 	return resp, err
 }
 
@@ -591,7 +657,10 @@ func TestNotUTF8(t *testing.T) {
 		f := start(t, nil)
 		_, conn := dial(t, f, cfg)
 		odd := []rules.Entry{{Key: []byte("ip"), Value: []byte("1\xff\xfe2")}}
-		for i, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
+		for i, want := range []pb.RateLimitResponse_Code{
+			pb.RateLimitResponse_OK, pb.RateLimitResponse_OK,
+			pb.RateLimitResponse_OVER_LIMIT,
+		} {
 			resp, err := raw(t, conn, wire("d", odd, []rules.Entry{{Key: []byte("staff"), Value: []byte("\x80")}}))
 			if err != nil || resp.GetOverallCode() != want || len(resp.GetStatuses()) != 2 {
 				t.Errorf("request %d: %v, %v", i+1, resp, err)
@@ -616,11 +685,23 @@ func TestUnreadableMessages(t *testing.T) {
 			code codes.Code
 			text string
 		}{
-			{"cut off", wire("d", []rules.Entry{{Key: []byte("ip")}})[:8], codes.InvalidArgument, "bad request: not a RateLimitRequest"},
+			{
+				"cut off", wire("d", []rules.Entry{{Key: []byte("ip")}})[:8], codes.InvalidArgument,
+				"bad request: not a RateLimitRequest",
+			},
 			{"not protobuf", []byte("GET / HTTP/1.1\r\n"), codes.InvalidArgument, "bad request: not a RateLimitRequest"},
-			{"not protobuf, and long", bytes.Repeat([]byte{0xFF}, 1<<16), codes.InvalidArgument, "bad request: not a RateLimitRequest"},
-			{"too many descriptors", wire("d", many...), codes.ResourceExhausted, "bad request: too large: more than 1000 descriptors"},
-			{"far too many", append(wire("d"), bytes.Repeat([]byte{2<<3 | 2, 0}, 2_000_000)...), codes.ResourceExhausted, "bad request: too large: more than 1000 descriptors"},
+			{
+				"not protobuf, and long", bytes.Repeat([]byte{0xFF}, 1<<16), codes.InvalidArgument,
+				"bad request: not a RateLimitRequest",
+			},
+			{
+				"too many descriptors", wire("d", many...), codes.ResourceExhausted,
+				"bad request: too large: more than 1000 descriptors",
+			},
+			{
+				"far too many", append(wire("d"), bytes.Repeat([]byte{2<<3 | 2, 0}, 2_000_000)...), codes.ResourceExhausted,
+				"bad request: too large: more than 1000 descriptors",
+			},
 			{"too many entries", wire("d", entries), codes.ResourceExhausted, "bad request: too large: more than 16000 entries"},
 		} {
 			f := start(t, nil)
@@ -649,7 +730,8 @@ func TestUnixSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptor("ip", "1"))); err != nil {
+		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
+			request(descriptor("ip", "1"))); err != nil {
 			t.Error(err)
 		}
 		if err := conn.Close(); err != nil {

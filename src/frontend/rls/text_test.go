@@ -22,7 +22,8 @@ func TestParseJSON(t *testing.T) {
 	want := &limiter.Request{Domain: []byte("d"), DefaultAmount: 3, Descriptors: []limiter.Descriptor{
 		{
 			Entries:   []rules.Entry{{Key: []byte("ip"), Value: []byte("1")}, {Key: []byte("x"), Value: nil}},
-			HasAmount: true, IsRefund: true, HasLimit: true, Limit: rules.Rate{Requests: 5, Unit: rules.UnitHour, UnitMultiplier: 2},
+			HasAmount: true, IsRefund: true, HasLimit: true,
+			Limit: rules.Rate{Requests: 5, Unit: rules.UnitHour, UnitMultiplier: 2},
 		},
 		{Entries: []rules.Entry{}},
 	}}
@@ -55,7 +56,10 @@ func answers() (list []*limiter.Answer) {
 	charged := func(rule *rules.Rule, q rules.Rate, remaining uint64, until time.Duration) limiter.Status {
 		return limiter.Status{
 			Rule: rule, Over: remaining == 0, ResetAfter: until,
-			BindingCharge: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}},
+			BindingCharge: &limiter.Charge{
+				Rule: rule, Limit: q,
+				Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},
+			},
 		}
 	}
 	one(limiter.Status{})
@@ -65,15 +69,24 @@ func answers() (list []*limiter.Answer) {
 		one(charged(nil, rules.Rate{Unit: unit, UnitMultiplier: 1}, 0, 0))
 		one(charged(nil, rules.Rate{Unit: unit, UnitMultiplier: 3}, 0, 0))
 	}
-	for _, name := range []string{"", "plain", "per user, 5%", `"quoted"`, `back\slash`, "tab\t", "ümlaut 漢字", "<&>", "\u2028\x7f"} {
-		one(charged(&rules.Rule{Name: name}, rules.Rate{Requests: math.MaxUint32, Unit: rules.UnitDay, UnitMultiplier: math.MaxUint32}, math.MaxUint64, algorithm.MaxPeriod),
+	for _, name := range []string{
+		"", "plain", "per user, 5%", `"quoted"`, `back\slash`, "tab\t", "ümlaut 漢字", "<&>",
+		"\u2028\x7f",
+	} {
+		one(charged(&rules.Rule{Name: name},
+			rules.Rate{Requests: math.MaxUint32, Unit: rules.UnitDay, UnitMultiplier: math.MaxUint32}, math.MaxUint64,
+			algorithm.MaxPeriod),
 			charged(&rules.Rule{Name: name}, rules.Rate{UnitMultiplier: 1}, 0, time.Second))
 	}
-	for _, until := range []time.Duration{0, 1, 10, 1000, 1001, 10_000, 1e6, 1.001e6, 1.000001e6, 1e9 - 1, 1e9, 1e9 + 1, 1.5e9, 90.01e9, 59.999999e9} {
+	for _, until := range []time.Duration{
+		0, 1, 10, 1000, 1001, 10_000, 1e6, 1.001e6, 1.000001e6, 1e9 - 1, 1e9, 1e9 + 1,
+		1.5e9, 90.01e9, 59.999999e9,
+	} {
 		one(charged(nil, rules.Rate{Requests: 1, Unit: rules.UnitMinute, UnitMultiplier: 1}, 1, until))
 	}
 	several := charged(nil, rules.Rate{Requests: 9, Unit: rules.UnitHour, UnitMultiplier: 1}, 3, time.Hour)
-	several.Charges = append(several.Charges, limiter.Charge{Limit: rules.Rate{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: 1}})
+	several.Charges = append(several.Charges,
+		limiter.Charge{Limit: rules.Rate{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: 1}})
 	several.BindingCharge = &several.Charges[0]
 	one(several)
 	return list
@@ -105,12 +118,20 @@ func TestAppendJSON(t *testing.T) {
 func FuzzAppendJSON(f *testing.F) {
 	f.Add("name", uint32(5), uint8(1), uint32(1), uint64(4), int64(time.Minute), false)
 	f.Add("\"", uint32(0), uint8(7), uint32(60), uint64(0), int64(1500), true)
-	f.Fuzz(func(t *testing.T, name string, requests uint32, unit uint8, multiplier uint32, remaining uint64, until int64, over bool) {
+	f.Fuzz(func(t *testing.T, name string, requests uint32, unit uint8, multiplier uint32, remaining uint64, until int64,
+		over bool,
+	) {
 		rule := &rules.Rule{Name: name, Unlimited: over}
 		q := rules.Rate{Requests: requests, Unit: rules.Unit(unit % 8), UnitMultiplier: multiplier}
 		a := &limiter.Answer{Over: over, Statuses: []limiter.Status{
 			{Rule: rule},
-			{Rule: rule, Over: over, ResetAfter: time.Duration(max(until, 0)), BindingCharge: &limiter.Charge{Rule: rule, Limit: q, Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}}}},
+			{
+				Rule: rule, Over: over, ResetAfter: time.Duration(max(until, 0)),
+				BindingCharge: &limiter.Charge{
+					Rule: rule, Limit: q,
+					Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},
+				},
+			},
 		}}
 		got, err := AppendJSONResponse(nil, a)
 		want, wantErr := oracleJSON(a)

@@ -56,7 +56,10 @@ func TestWireBytes(t *testing.T) {
 	}{
 		{"tiny", manyIPs(1), 0},
 		{"some descriptors", manyIPs(100), 100<<11 + 4*int64(len(manyIPs(100)))},
-		{"long text", wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}}), 1000<<11 + 4*int64(len(wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}})))},
+		{
+			"long text", wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}}),
+			1000<<11 + 4*int64(len(wire("d", []rules.Entry{{Value: make([]byte, 1<<20)}}))),
+		},
 		{"too many descriptors", bytes.Repeat([]byte{2<<3 | 2, 0}, 5000), 1000<<11 + 40_000},
 	} {
 		if got := estimateProtobufMemory(tt.data); got != tt.want {
@@ -118,7 +121,8 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		if code := send(t.Context(), body); code != http.StatusTooManyRequests {
 			t.Errorf("%s: a large body in its turn: %d, want 429", name, code)
 		}
-		if n := len(f.largeRequests.coreSlots); n != 0 || !f.largeRequests.memorySemaphore.TryAcquire(f.largeRequests.maxBytes) {
+		if n := len(f.largeRequests.coreSlots); n != 0 ||
+			!f.largeRequests.memorySemaphore.TryAcquire(f.largeRequests.maxBytes) {
 			t.Errorf("%s: %d cores or some memory are still taken", name, n)
 		}
 	}
@@ -262,15 +266,18 @@ type rawStream struct {
 func (r *rawStream) register(server grpc.ServiceRegistrar) {
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "test.Raw", HandlerType: (*any)(nil),
-		Streams: []grpc.StreamDesc{{StreamName: "Stream", ClientStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
-			for in := (RawMessage{MaxBytes: 64 << 10}); ; {
-				if err := stream.RecvMsg(&in); err != nil {
-					return err
+		Streams: []grpc.StreamDesc{{
+			StreamName: "Stream", ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				for in := (RawMessage{MaxBytes: 64 << 10}); ; {
+					if err := stream.RecvMsg(&in); err != nil {
+						return err
+					}
+					r.held <- stream.(*longCall).heldBytes
+					r.received <- len(in.Bytes)
 				}
-				r.held <- stream.(*longCall).heldBytes
-				r.received <- len(in.Bytes)
-			}
-		}}},
+			},
+		}},
 	}, r)
 }
 
@@ -324,7 +331,8 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 		expect(50<<10, 50<<10)
 		send(stream, 70<<10)
 		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor("gzip")}} {
-			if err := stream.RecvMsg(new(healthpb.HealthCheckResponse)); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "at most 65536 are allowed") {
+			if err := stream.RecvMsg(new(healthpb.HealthCheckResponse)); status.Code(err) != codes.ResourceExhausted ||
+				!strings.Contains(err.Error(), "at most 65536 are allowed") {
 				t.Errorf("a message of 70 KiB, %v: %v", opts, err)
 			}
 			stream = open(grpc.UseCompressor("gzip"))
@@ -335,7 +343,8 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 	})
 }
 
-// TestLongMessageTakesItsLength checks that a message that came in pieces takes little more memory than its length, which is charged.
+// TestLongMessageTakesItsLength checks that a message that came in pieces takes little more memory than its length,
+// which is charged.
 func TestLongMessageTakesItsLength(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{1 << 10, 33 << 10, 100 << 10} {

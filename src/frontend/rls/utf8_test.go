@@ -38,7 +38,8 @@ func sampleTexts(size int) map[string][]byte {
 	fill := func(s string) []byte { return bytes.Repeat([]byte(s), size/len(s)) }
 	return map[string][]byte{
 		"ascii": fill("a"), "latin": fill("ü"), "wide": fill("€"), "emoji": fill("😀"),
-		"invalid": fill("\xff"), "alternating": fill("a\xff"), "pairs": fill("aa\xff"), "rare": fill("abcdefghijklmnop\xff"), "cut": fill("\xe2\x82a"),
+		"invalid": fill("\xff"), "alternating": fill("a\xff"), "pairs": fill("aa\xff"), "rare": fill("abcdefghijklmnop\xff"),
+		"cut": fill("\xe2\x82a"),
 	}
 }
 

@@ -69,7 +69,11 @@ const (
 var headerFormats = []headerFormat{noHeaders, separateHeaders, policyHeaderFields}
 
 func (h headerFormat) names() *HeaderNames {
-	return []*HeaderNames{nil, {Limit: "L", Remaining: "R", Reset: strings.Repeat("reset", 40), Degraded: "D"}, {Policies: true, Degraded: "D"}}[h]
+	return []*HeaderNames{
+		nil,
+		{Limit: "L", Remaining: "R", Reset: strings.Repeat("reset", 40), Degraded: "D"},
+		{Policies: true, Degraded: "D"},
+	}[h]
 }
 
 // wireFixture is a service with counters of its own and wireRules, at a standstill of
@@ -138,7 +142,10 @@ func usual() []*pb.RateLimitRequest {
 			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1} // no unit
 		})),
 		request(with(descriptor("ip", "7"), func(d *common.RateLimitDescriptor) {
-			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 1, UnitMultiplier: wrapperspb.UInt32(0)}
+			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{
+				RequestsPerUnit: 1, Unit: 1,
+				UnitMultiplier: wrapperspb.UInt32(0),
+			}
 		})),
 		request(&common.RateLimitDescriptor{}),
 		request(),
@@ -231,7 +238,8 @@ func compare(t *testing.T, short, long *fixture, data []byte) {
 	}
 	failed := len(short.failed())
 	want, wantErr := long.onMessages(t, data)
-	if status.Code(gotErr) != status.Code(wantErr) || status.Convert(gotErr).Message() != status.Convert(wantErr).Message() {
+	if status.Code(gotErr) != status.Code(wantErr) ||
+		status.Convert(gotErr).Message() != status.Convert(wantErr).Message() {
 		t.Fatalf("%x: the error is\n%v, on messages\n%v", data, gotErr, wantErr)
 	}
 	if !proto.Equal(got, want) {

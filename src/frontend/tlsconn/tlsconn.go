@@ -4,7 +4,8 @@
 // A *tls.Conn has two buffers that grow and never shrink: one for records, and one for messages of TLS, such as those
 // of the handshake. While a handshake waits for the client, it also keeps what it has parsed. None of that can be seen
 // from outside, but TLS reads its input from an Input:
-//   - The space that it offers to Read is the free part of the first buffer: all of it, when TLS waits for the next record.
+//   - The space that it offers to Read is the free part of the first buffer: all of it, when TLS waits for the next
+//     record.
 //   - Input that is not the application's data is in the second buffer, which has at most twice as many bytes.
 //   - A list of items of one byte takes 24 bytes of memory for 2 bytes of input.
 package tlsconn

@@ -115,7 +115,8 @@ func prefixed16(b ...byte) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)
 }
 
-// longHello returns a ClientHello of 64 KB, with a list of items that take 12 times as much memory, and to which the server answers.
+// longHello returns a ClientHello of 64 KB, with a list of items that take 12 times as much memory, and to which the
+// server answers.
 func longHello(t *testing.T) []byte {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -129,7 +130,8 @@ func longHello(t *testing.T) []byte {
 		[]byte{0, 13}, prefixed16(0, 2, 4, 3), // ECDSA with P-256
 		[]byte{0, 51}, prefixed16(prefixed16(share...)...),
 		[]byte{0, 41}, prefixed16(append(identities, binders...)...))
-	body := slices.Concat([]byte{3, 3}, make([]byte, 32), []byte{0}, prefixed16(0x13, 0x01), []byte{1, 0}, prefixed16(extensions...))
+	body := slices.Concat([]byte{3, 3}, make([]byte, 32), []byte{0}, prefixed16(0x13, 0x01), []byte{1, 0},
+		prefixed16(extensions...))
 	return records(append([]byte{1, 0, byte(len(body) >> 8), byte(len(body))}, body...))
 }
 
@@ -165,7 +167,8 @@ func seal(t *testing.T, keyLog string, kind byte, content []byte, sequence byte)
 
 // TestChargedMemory lets many connections keep as much as they can, and compares the memory in use with the charge.
 func TestChargedMemory(t *testing.T) {
-	const conns, idle = 200, 20 << 10 // idle is what a connection takes that has done nothing unusual, with its goroutine and sockets.
+	// idle is what a connection takes that has done nothing unusual, with its goroutine and sockets.
+	const conns, idle = 200, 20 << 10
 	certs := harness.NewCertificates(t)
 	cfg := certs.ClientConfig(t)
 	cfg.ServerName, cfg.DynamicRecordSizingDisabled = "localhost", true
@@ -184,16 +187,23 @@ func TestChargedMemory(t *testing.T) {
 	}
 	message := append([]byte{11, 3, 255, 0}, make([]byte, 255<<10)...) // A certificate may be longer than other messages.
 	for name, attack := range map[string]func(t *testing.T, raw net.Conn){
-		"nothing":                   func(*testing.T, net.Conn) {},
-		"a handshake":               func(t *testing.T, raw net.Conn) { handshake(t, raw, with("h2")) },
-		"an unfinished handshake":   func(_ *testing.T, raw net.Conn) { unfinished(raw, with("h2")) },
-		"half a long hello":         func(_ *testing.T, raw net.Conn) { _, _ = raw.Write(long[:60<<10]) },
-		"a long hello":              func(_ *testing.T, raw net.Conn) { _, _ = raw.Write(long) },
-		"a hello of many protocols": func(_ *testing.T, raw net.Conn) { unfinished(raw, with(slices.Repeat([]string{"h2"}, 20_000)...)) },
+		"nothing":                 func(*testing.T, net.Conn) {},
+		"a handshake":             func(t *testing.T, raw net.Conn) { handshake(t, raw, with("h2")) },
+		"an unfinished handshake": func(_ *testing.T, raw net.Conn) { unfinished(raw, with("h2")) },
+		"half a long hello":       func(_ *testing.T, raw net.Conn) { _, _ = raw.Write(long[:60<<10]) },
+		"a long hello":            func(_ *testing.T, raw net.Conn) { _, _ = raw.Write(long) },
+		"a hello of many protocols": func(_ *testing.T,
+			raw net.Conn,
+		) {
+			unfinished(raw, with(slices.Repeat([]string{"h2"}, 20_000)...))
+		},
 		"a handshake with a long hello": func(t *testing.T, raw net.Conn) {
 			handshake(t, raw, with(append(slices.Repeat([]string{strings.Repeat("x", 255)}, 250), "h2")...))
 		},
-		"a long record": func(t *testing.T, raw net.Conn) { _, _ = handshake(t, raw, with("h2")).Write(make([]byte, 16<<10)) },
+		"a long record": func(t *testing.T, raw net.Conn) {
+			_,
+				_ = handshake(t, raw, with("h2")).Write(make([]byte, 16<<10))
+		},
 		"half a record": func(t *testing.T, raw net.Conn) {
 			handshake(t, raw, with("h2"))
 			_, _ = raw.Write(append([]byte{23, 3, 3, 65, 0}, make([]byte, 16<<10)...))
@@ -214,7 +224,8 @@ func TestChargedMemory(t *testing.T) {
 			c := with("h2")
 			c.KeyLogWriter = &keyLog
 			_, _ = handshake(t, raw, c).Write(make([]byte, 16<<10)) // The buffer for records has room for both records now.
-			_, _ = raw.Write(append(seal(t, keyLog.String(), 23, []byte("x"), 1), seal(t, keyLog.String(), 22, message[:15<<10], 2)...))
+			_, _ = raw.Write(append(seal(t, keyLog.String(), 23, []byte("x"), 1),
+				seal(t, keyLog.String(), 22, message[:15<<10], 2)...))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -103,7 +103,8 @@ func (f *fixture) moved() string {
 func TestCounts(t *testing.T) {
 	for _, tt := range []struct{ hit, want string }{
 		{"/oven", "accepted=1 accepted.oven=1 canary-accepted=1 canary-accepted.twin=1"},
-		{"/oven /oven /oven", "accepted=2 accepted.oven=2 canary-accepted=2 canary-accepted.twin=2 canary-rejected=1 canary-rejected.twin=1 rejected=1 rejected.oven=1"},
+		{"/oven /oven /oven", "accepted=2 accepted.oven=2 canary-accepted=2 canary-accepted.twin=2 canary-rejected=1 " +
+			"canary-rejected.twin=1 rejected=1 rejected.oven=1"},
 		{"/closed /tap", "accepted=1 accepted.tap=1 rejected=1"},
 		{"/sink /sink", "accepted=2"},
 		{"/table /chair", "canary-accepted=1 canary-accepted.rest=1 canary-rejected=1 canary-rejected.rest=1"},
@@ -176,7 +177,8 @@ func TestFigures(t *testing.T) {
 			continue
 		}
 		count, _, buckets := s.Histogram.Snapshot()
-		if got := fmt.Sprint(s.MetricName, count, buckets); got != "divvy_hit_duration_seconds1 map[0.001:0 0.002:0 0.005:1 0.01:1 0.1:1 0.5:1]" {
+		if got := fmt.Sprint(s.MetricName, count,
+			buckets); got != "divvy_hit_duration_seconds1 map[0.001:0 0.002:0 0.005:1 0.01:1 0.1:1 0.5:1]" {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -201,7 +203,10 @@ func TestFigures(t *testing.T) {
 func TestRecordAllocatesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.use(kitchen)
-	req := limiter.Request{Domain: []byte("kitchen"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("path"), Value: []byte("/oven")}}}}}
+	req := limiter.Request{
+		Domain:      []byte("kitchen"),
+		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("path"), Value: []byte("/oven")}}}},
+	}
 	var a limiter.Answer
 	if err := f.Check(t.Context(), &req, &a); err != nil {
 		t.Fatal(err)

@@ -31,8 +31,14 @@ func (nowhere) WriteHeader(int)             {}
 func BenchmarkScrape60000(b *testing.B) {
 	var v values
 	for i := range 10_000 {
-		for _, stat := range []string{"near_limit", "over_limit", "over_limit_with_local_cache", "shadow_mode", "total_hits", "within_limit"} {
-			v = append(v, metrics.Stat{Name: fmt.Sprintf("ratelimit.service.rate_limit.domain.ip_10_0_%05d.%s", i, stat), Value: 1})
+		for _, stat := range []string{
+			"near_limit", "over_limit", "over_limit_with_local_cache", "shadow_mode", "total_hits",
+			"within_limit",
+		} {
+			v = append(v, metrics.Stat{
+				Name:  fmt.Sprintf("ratelimit.service.rate_limit.domain.ip_10_0_%05d.%s", i, stat),
+				Value: 1,
+			})
 		}
 	}
 	r := v.source()

@@ -28,9 +28,15 @@ func load(t testing.TB, text string) *rules.Set {
 func record(r *metrics.Registry, set *rules.Set, key, value string, before uint64) {
 	rule := set.Rules()[0]
 	st := limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}
-	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Charged: true, Before: before, After: before + 1, Over: before+1 > uint64(rule.Requests)}}
+	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{
+		Charged: true, Before: before, After: before + 1,
+		Over: before+1 > uint64(rule.Requests),
+	}}
 	r.Record(
-		&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}}}},
+		&limiter.Request{
+			Domain:      []byte("d"),
+			Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}}},
+		},
 		&limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{st}},
 	)
 }
@@ -47,7 +53,8 @@ func TestNamesThatClientsChoose(t *testing.T) {
 	const most = 500
 	at := time.Unix(1_800_000_000, 0)
 	r := metrics.New(metrics.Config{NearRatio: 0.8, MaxSeries: most, Now: func() time.Time { return at }})
-	set := load(t, `{domain: d, descriptors: [{key: ip, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1000}}]}`)
+	set := load(
+		t, `{domain: d, descriptors: [{key: ip, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1000}}]}`)
 	r.UseRules(set)
 	e := exporter(t, Config{Registry: r})
 	sets := func(from, to int) {

@@ -168,7 +168,8 @@ func TestBuiltinMapping(t *testing.T) {
 func TestResponseTimeAsMilliseconds(t *testing.T) {
 	e := exporter(t, Config{ResponseTimeAsMilliseconds: true})
 	e.ObserveTimings("ratelimit_server.Check.response_time", 1, 1500*time.Millisecond)
-	expect(t, e, "^ratelimit_service_response_time_seconds_sum", `ratelimit_service_response_time_seconds_sum{grpc_method="Check"} 1500`)
+	expect(t, e, "^ratelimit_service_response_time_seconds_sum",
+		`ratelimit_service_response_time_seconds_sum{grpc_method="Check"} 1500`)
 }
 
 // What several counters become together never falls, though they may go.
@@ -285,7 +286,8 @@ mappings:
 		`t_own_count{`+tags+`which="1",who="tag"} 4`,
 		`t_scaled{`+tags+`who="tag"} 3.5`,
 	)
-	expect(t, e, "^go_info|^ratelimit_series ", scraped(t, e, `^go_info\{.*_1_odd_key="v",env="prod".*version=|^ratelimit_series \{`)...)
+	expect(t, e, "^go_info|^ratelimit_series ",
+		scraped(t, e, `^go_info\{.*_1_odd_key="v",env="prod".*version=|^ratelimit_series \{`)...)
 }
 
 func TestMappingFileIsMissingOrWrong(t *testing.T) {
@@ -298,7 +300,8 @@ func TestMappingFileIsMissingOrWrong(t *testing.T) {
 			t.Errorf("got %v, want %s", warned, want)
 		}
 		e.ObserveTimings("ratelimit_server.Check.response_time", 1, time.Second)
-		expect(t, e, "^ratelimit_service_response_time_seconds_count", `ratelimit_service_response_time_seconds_count{grpc_method="Check"} 1`)
+		expect(t, e, "^ratelimit_service_response_time_seconds_count",
+			`ratelimit_service_response_time_seconds_count{grpc_method="Check"} 1`)
 	}
 	tests := []struct{ text, want string }{
 		{"mappings: [", "yaml: line 1: did not find expected node content"},
@@ -306,19 +309,30 @@ func TestMappingFileIsMissingOrWrong(t *testing.T) {
 		{"mappings: [{match: a, name: 'b c'}]", "metric name 'b c' doesn't match regex"},
 		{"mappings: [{match: 'a(', match_type: regex, name: b}]", "invalid regex a("},
 		{"mappings: [{match: a, timer_type: histogram}]", "didn't set a metric name (lines are counted after timer_type"},
-		{"mappings: [{match: a, name: b, observer_type: histogram, histogram_options: {buckets: [2, 1]}}]", "mapping 1 (a): buckets must grow, but 2 is followed by 1"},
-		{"mappings: [{match: a, name: b, observer_type: summary, summary_options: {quantiles: [{quantile: 9}]}}]", "mapping 1 (a): quantile 9 with error 0: both must be between 0 and 1"},
-		{"defaults: {summary_options: {max_age: -1s}}", "defaults: max_age -1s is less than a second for each of 5 age_buckets: write it with a unit, such as 10m"},
+		{
+			"mappings: [{match: a, name: b, observer_type: histogram, histogram_options: {buckets: [2, 1]}}]",
+			"mapping 1 (a): buckets must grow, but 2 is followed by 1",
+		},
+		{
+			"mappings: [{match: a, name: b, observer_type: summary, summary_options: {quantiles: [{quantile: 9}]}}]",
+			"mapping 1 (a): quantile 9 with error 0: both must be between 0 and 1",
+		},
+		{
+			"defaults: {summary_options: {max_age: -1s}}",
+			"defaults: max_age -1s is less than a second for each of 5 age_buckets: write it with a unit, such as 10m",
+		},
 	}
 	for _, tt := range tests {
 		path := file(t, tt.text)
 		warning := ""
 		e := exporter(t, Config{MappingFile: path, OnWarn: func(err error) { warning = err.Error() }})
-		if !strings.HasPrefix(warning, "prometheus: mapping file "+path+": ") || !strings.Contains(warning, tt.want) || !strings.HasSuffix(warning, "; the built-in mapping is used") {
+		if !strings.HasPrefix(warning, "prometheus: mapping file "+path+": ") || !strings.Contains(warning, tt.want) ||
+			!strings.HasSuffix(warning, "; the built-in mapping is used") {
 			t.Errorf("%s:\n got %s\nwant %s", tt.text, warning, tt.want)
 		}
 		e.ObserveTimings("ratelimit_server.Check.response_time", 1, time.Second)
-		expect(t, e, "^ratelimit_service_response_time_seconds_count", `ratelimit_service_response_time_seconds_count{grpc_method="Check"} 1`)
+		expect(t, e, "^ratelimit_service_response_time_seconds_count",
+			`ratelimit_service_response_time_seconds_count{grpc_method="Check"} 1`)
 	}
 }
 
@@ -361,7 +375,10 @@ mappings:
 	e.cfg.Registry.AddFigures(func() []metrics.Figure {
 		return []metrics.Figure{
 			{MetricName: "ratelimit_store_keys", Help: "h", Labels: []string{"store", odd}, Kind: metrics.KindGauge, Value: 1},
-			{MetricName: "ratelimit_store_keys", Help: "other", Labels: []string{"store", odd}, Kind: metrics.KindGauge, Value: 2},
+			{
+				MetricName: "ratelimit_store_keys", Help: "other", Labels: []string{"store", odd}, Kind: metrics.KindGauge,
+				Value: 2,
+			},
 			{MetricName: "ratelimit_store_keys", Help: "h", Labels: []string{"store", "x"}},
 			{MetricName: "ratelimit store", Help: "h\xff", Labels: []string{"__name__", "x", "odd"}},
 		}
@@ -431,7 +448,8 @@ func TestNative(t *testing.T) {
 	e := exporter(t, Config{Registry: r, Version: "v1", Commit: "abc"})
 	r.AddFigures(func() []metrics.Figure {
 		return []metrics.Figure{{
-			MetricName: "ratelimit_store_keys", Help: "Counters in the store.", Labels: []string{"store", "memory"}, Kind: metrics.KindGauge, Value: 12,
+			MetricName: "ratelimit_store_keys", Help: "Counters in the store.", Labels: []string{"store", "memory"},
+			Kind: metrics.KindGauge, Value: 12,
 		}}
 	}, true)
 	set := load(t, `{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]}`)
@@ -466,8 +484,10 @@ func TestNative(t *testing.T) {
 		t.Error("no metrics of Go or the process")
 	}
 	problems, err := testutil.GatherAndLint(
-		e.gatherer, "ratelimit_build_info", "ratelimit_config_info", "ratelimit_config_last_success_timestamp_seconds", "ratelimit_config_loads_total",
-		"ratelimit_decision_duration_seconds", "ratelimit_decisions_total", "ratelimit_mapping_skipped", "ratelimit_mapping_timings_dropped_total",
+		e.gatherer, "ratelimit_build_info", "ratelimit_config_info", "ratelimit_config_last_success_timestamp_seconds",
+		"ratelimit_config_loads_total",
+		"ratelimit_decision_duration_seconds", "ratelimit_decisions_total", "ratelimit_mapping_skipped",
+		"ratelimit_mapping_timings_dropped_total",
 		"ratelimit_series", "ratelimit_series_evicted_total", "ratelimit_store_keys",
 	)
 	if err != nil || len(problems) > 0 {
@@ -498,12 +518,16 @@ func (l leaver) Write([]byte) (int, error) { return 0, l.err }
 // Scrapers that do not wait for their answer are not worth a word each.
 func TestLeavingScrapersAreSilent(t *testing.T) {
 	var warnings []error
-	e, err := New(Config{Registry: metrics.New(metrics.Config{}), OnWarn: func(err error) { warnings = append(warnings, err) }})
+	e, err := New(Config{
+		Registry: metrics.New(metrics.Config{}),
+		OnWarn:   func(err error) { warnings = append(warnings, err) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	scrape := func(err error) {
-		e.Handler().ServeHTTP(leaver{httptest.NewRecorder(), err}, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+		e.Handler().ServeHTTP(leaver{httptest.NewRecorder(), err},
+			httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	}
 	scrape(&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE})
 	if len(warnings) > 0 {

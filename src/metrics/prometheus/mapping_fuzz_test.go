@@ -17,9 +17,12 @@ func FuzzMapping(f *testing.F) {
 	f.Add(builtinYAML)
 	for _, text := range []string{
 		"", "mappings: []", "mappings: [", "- a", "mappings:\n- {match: a.*, name: x, labels: {y: $1}}\n",
-		"defaults: {timer_type: histogram, buckets: [1, 2], quantiles: [{quantile: 0.5, error: 0.1}]}\nmappings:\n- {match: 'a\\.(.*)', match_type: regex, name: \"$1\"}\n",
-		"mappings:\n- {match: a.hits, name: a_hits, action: drop}\n- {match: '*.*', name: \"${1}_$2\", observer_type: summary, summary_options: {max_age: 1s, age_buckets: 7}}\n",
-		"defaults: {observer_type: histogram, histogram_options: {buckets: [.nan, 1], native_histogram_bucket_factor: 1.1}}\nmappings: []\n",
+		"defaults: {timer_type: histogram, buckets: [1, 2], quantiles: [{quantile: 0.5, error: 0.1}]}\nmappings:\n- " +
+			"{match: 'a\\.(.*)', match_type: regex, name: \"$1\"}\n",
+		"mappings:\n- {match: a.hits, name: a_hits, action: drop}\n- {match: '*.*', name: \"${1}_$2\", observer_type: " +
+			"summary, summary_options: {max_age: 1s, age_buckets: 7}}\n",
+		"defaults: {observer_type: histogram, histogram_options: {buckets: [.nan, 1], native_histogram_bucket_factor: " +
+			"1.1}}\nmappings: []\n",
 		"mappings:\n- {match: a.*, name: le, labels: {le: x, __name__: y}, scale: .inf, ttl: 1s}\n",
 		"defaults: {max_age: -1s, buckets: null}\nmappings:\n- null\n",
 	} {
@@ -35,7 +38,10 @@ func FuzzMapping(f *testing.F) {
 			t.Fatal(err)
 		}
 		var v values
-		for i, name := range []string{"a.x.hits", "a.hits", "a.é", "b", "ratelimit.service.rate_limit.d.k_v.over_limit", "..", ""} {
+		for i, name := range []string{
+			"a.x.hits", "a.hits", "a.é", "b", "ratelimit.service.rate_limit.d.k_v.over_limit",
+			"..", "",
+		} {
 			v.set(metrics.KindCounter, name, int64(i+1))
 			v.set(metrics.KindGauge, name+".g", int64(i+1))
 		}

@@ -48,7 +48,10 @@ func BenchmarkFlush60000(b *testing.B) {
 	for i := range 60_000 {
 		stats = append(stats, c(fmt.Sprintf("ratelimit.service.rate_limit.domain.remote_address_10_0_%05d.total_hits", i), 0))
 	}
-	m := Mogrifier{regexp.MustCompile(`^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.(.*)$`), "ratelimit.$3", map[string]string{"domain": "$1", "rule": "$2"}}
+	m := Mogrifier{
+		regexp.MustCompile(`^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.(.*)$`), "ratelimit.$3",
+		map[string]string{"domain": "$1", "rule": "$2"},
+	}
 	for _, bench := range []struct {
 		name  string
 		sink  *Sink

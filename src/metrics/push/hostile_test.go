@@ -86,11 +86,13 @@ func TestServerBlocks(t *testing.T) {
 	})
 	var f figures
 	f.set(c("hits", 1))
-	s, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: 10 * time.Millisecond}, func(s *Sink) {
-		s.cfg.limits = sinkLimits{
-			batchBytes: s.cfg.limits.batchBytes, bufferBytes: 200_000, retryPause: time.Minute, writeTimeout: 50 * time.Millisecond, lastFlushTimeout: 200 * time.Millisecond,
-		}
-	})
+	s, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: 10 * time.Millisecond},
+		func(s *Sink) {
+			s.cfg.limits = sinkLimits{
+				batchBytes: s.cfg.limits.batchBytes, bufferBytes: 200_000, retryPause: time.Minute,
+				writeTimeout: 50 * time.Millisecond, lastFlushTimeout: 200 * time.Millisecond,
+			}
+		})
 	name := strings.Repeat("x", 1000)
 	slowest := time.Duration(0)
 	harness.Until(t, "timings dropped", func() bool {
@@ -183,10 +185,16 @@ func TestUDPServerReturns(t *testing.T) {
 func TestConfigProblems(t *testing.T) {
 	var f figures
 	for want, cfg := range map[string]Config{
-		"statsd: Stats is nil: set it to the Flush of a registry":            {Addr: "x:1"},
-		"statsd: the address is empty: write host:port":                      {ReadStats: f.read},
-		`statsd: protocol "sctp" is not tcp or udp`:                          {ReadStats: f.read, Addr: "x:1", Network: "sctp"},
-		"statsd: mogrifiers work with DogStatsD only: remove them or use it": {ReadStats: f.read, Addr: "x:1", Mogrifiers: make([]Mogrifier, 1)},
+		"statsd: Stats is nil: set it to the Flush of a registry": {Addr: "x:1"},
+		"statsd: the address is empty: write host:port":           {ReadStats: f.read},
+		`statsd: protocol "sctp" is not tcp or udp`: {
+			ReadStats: f.read, Addr: "x:1",
+			Network: "sctp",
+		},
+		"statsd: mogrifiers work with DogStatsD only: remove them or use it": {
+			ReadStats: f.read, Addr: "x:1",
+			Mogrifiers: make([]Mogrifier, 1),
+		},
 	} {
 		if _, err := New(cfg); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

@@ -16,7 +16,10 @@ import (
 
 func runJSON(t *testing.T, w io.Writer, tags map[string]string, during func(*Sink), stats ...metrics.Stat) *Sink {
 	t.Helper()
-	s, err := New(Config{Format: JSONLines, ReadStats: func() []metrics.Stat { return append([]metrics.Stat(nil), stats...) }, Writer: w, Tags: tags})
+	s, err := New(Config{
+		Format:    JSONLines,
+		ReadStats: func() []metrics.Stat { return append([]metrics.Stat(nil), stats...) }, Writer: w, Tags: tags,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

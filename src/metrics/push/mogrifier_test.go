@@ -11,7 +11,8 @@ import (
 // Names of timings are kept until the next flush, and no longer.
 func TestMogrifiedNamesAreForgotten(t *testing.T) {
 	s, err := New(Config{
-		ReadStats: func() []metrics.Stat { return nil }, Addr: "x:1", Format: DogStatsD, Mogrifiers: []Mogrifier{mogrifier(t, "^(.)", "$1", nil)},
+		ReadStats: func() []metrics.Stat { return nil }, Addr: "x:1", Format: DogStatsD,
+		Mogrifiers: []Mogrifier{mogrifier(t, "^(.)", "$1", nil)},
 	})
 	if err != nil {
 		t.Fatal(err)

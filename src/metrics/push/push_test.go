@@ -37,10 +37,11 @@ func TestRunFlushesEachIntervalAndAtTheEnd(t *testing.T) {
 		start := time.Now()
 		var got []string
 		n := int64(0)
-		s := sinkOf(t, writer(func(p []byte) { got = append(got, fmt.Sprintf("%v %q", time.Since(start), p)) }), func() []metrics.Stat {
-			n++
-			return []metrics.Stat{c("a", n*n), g("b", n)}
-		})
+		s := sinkOf(t, writer(func(p []byte) { got = append(got, fmt.Sprintf("%v %q", time.Since(start), p)) }),
+			func() []metrics.Stat {
+				n++
+				return []metrics.Stat{c("a", n*n), g("b", n)}
+			})
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 		defer cancel()
 		if err := s.Run(ctx); err != nil {
@@ -162,7 +163,8 @@ func TestTags(t *testing.T) {
 	if got, want := withTags("m.__code=ok", dotted), "m.__code=ok.__env=x.__team.name=a_b"; got != want {
 		t.Errorf("a key with a dot: got %q, want %q", got, want)
 	}
-	if name, tags := splitTags("m.__code=ok.__team.name=a_b"); name != "m" || len(tags) != 2 || tags[1] != (Tag{"team.name", "a_b"}) {
+	if name, tags := splitTags("m.__code=ok.__team.name=a_b"); name != "m" || len(tags) != 2 ||
+		tags[1] != (Tag{"team.name", "a_b"}) {
 		t.Errorf("a key with a dot is read as %q, %q", name, tags)
 	}
 }

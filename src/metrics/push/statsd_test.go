@@ -131,7 +131,10 @@ func TestTCP(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	var f figures
 	f.set(c("a.hits", 3), c("b.zero", 0), g("c.now", 7), g("d.minus", -1), c("m.__code=ok", 1))
-	s, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: time.Hour, Tags: map[string]string{"zone": "a:b", "env": "x.y"}})
+	s, stop := start(t, Config{
+		ReadStats: f.read, Addr: l.Addr().String(), Interval: time.Hour,
+		Tags: map[string]string{"zone": "a:b", "env": "x.y"},
+	})
 	s.AddTimings("server.time", 1, 12999*time.Microsecond)
 	r := bufio.NewReader(accept(t, l))
 	expect(t, r, "server.time.__env=x_y.__zone=a_b:12|ms")
@@ -248,7 +251,8 @@ func TestDogStatsD(t *testing.T) {
 		ReadStats: f.read, Format: DogStatsD, Network: "udp", Addr: conn.LocalAddr().String(), Interval: time.Hour,
 		Tags: map[string]string{"zone": "a:b.c,d\n", "env": "x"},
 		Mogrifiers: []Mogrifier{
-			mogrifier(t, `^rate\.(\w+)\.(.*)\.(\w+_hits)`, "rate.$3", map[string]string{"domain": "$1", "rule": "$2", "odd": "$7-$0x"}),
+			mogrifier(t, `^rate\.(\w+)\.(.*)\.(\w+_hits)`, "rate.$3",
+				map[string]string{"domain": "$1", "rule": "$2", "odd": "$7-$0x"}),
 			mogrifier(t, `ate\.`, "$9", map[string]string{"none": "$1"}),
 			mogrifier(t, `^never`, "never", nil),
 			mogrifier(t, `time`, "t", nil),

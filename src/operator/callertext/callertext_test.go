@@ -32,7 +32,10 @@ func TestDescriptor(t *testing.T) {
 		{entry("a", long+"xy"), "a=" + long + "x…"},
 		{entry("a", long+"éé"), "a=" + long + "…"},
 		{entry("a", long+"x"), "a=" + long + "x"},
-		{entry(strings.Repeat("k", 1<<20), strings.Repeat("\n", 1<<20)), strings.Repeat("k", 64) + `…="` + strings.Repeat(`\n`, 64) + `…"`},
+		{
+			entry(strings.Repeat("k", 1<<20), strings.Repeat("\n", 1<<20)),
+			strings.Repeat("k", 64) + `…="` + strings.Repeat(`\n`, 64) + `…"`,
+		},
 	} {
 		if got := Descriptor(tt.entries); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)

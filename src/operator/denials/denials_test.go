@@ -78,13 +78,33 @@ func TestDenials(t *testing.T) {
 		want  []Denial
 	}{
 		{"ip=1 user=x nothing=1", limiter.Config{}, nil},
-		{"banned=1", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.banned", Descriptor: "banned=1", RetryAfter: algorithm.Never}}},
-		{"ip=1 ip=1", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}}},
-		{"ip=1 ip=1 user=x user=x", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.user", Descriptor: "user=x", RetryAfter: 800 * time.Second}}}, // the longest wait
-		{"ip=1 ip=1 banned=a,b=c", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}}},
+		{"banned=1", limiter.Config{}, []Denial{{
+			Domain: "d", Rule: "d.banned", Descriptor: "banned=1",
+			RetryAfter: algorithm.Never,
+		}}},
+		{
+			"ip=1 ip=1",
+			limiter.Config{},
+			[]Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}},
+		},
+		// the longest wait
+		{
+			"ip=1 ip=1 user=x user=x",
+			limiter.Config{},
+			[]Denial{{Domain: "d", Rule: "d.user", Descriptor: "user=x", RetryAfter: 800 * time.Second}},
+		},
+		{
+			"ip=1 ip=1 banned=a,b=c",
+			limiter.Config{},
+			[]Denial{{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", RetryAfter: 20 * time.Second}},
+		},
 		{"shadow=1", limiter.Config{}, nil},
 		{"banned=1", limiter.Config{ShadowMode: true}, nil},
-		{"quota=1 ip=1", limiter.Config{}, []Denial{{Domain: "d", Rule: "d.quota", Descriptor: "quota=1", RetryAfter: algorithm.Never}}},
+		{
+			"quota=1 ip=1",
+			limiter.Config{},
+			[]Denial{{Domain: "d", Rule: "d.quota", Descriptor: "quota=1", RetryAfter: algorithm.Never}},
+		},
 	} {
 		got = nil
 		req := parse(tt.asked)
@@ -112,11 +132,15 @@ func TestDenials(t *testing.T) {
 func TestTimeAndProtocol(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_000_000_000, 7)
-	for _, protocol := range []limiter.Protocol{limiter.ProtocolUnknown, limiter.ProtocolGRPC, limiter.ProtocolJSON, limiter.ProtocolDivvy} {
+	for _, protocol := range []limiter.Protocol{
+		limiter.ProtocolUnknown, limiter.ProtocolGRPC, limiter.ProtocolJSON,
+		limiter.ProtocolDivvy,
+	} {
 		var got Denial
 		req := parse("banned=1")
 		req.Protocol = protocol
-		New(Config{MaxSamples: 1, Interval: time.Second, OnSample: func(d Denial) { got = d }}).recordDenied(at, req, denied(t))
+		New(Config{MaxSamples: 1, Interval: time.Second, OnSample: func(d Denial) { got = d }}).recordDenied(at, req,
+			denied(t))
 		if got.Protocol != protocol || !got.At.Equal(at) {
 			t.Errorf("%v: got %+v", protocol, got)
 		}
@@ -169,7 +193,10 @@ func TestAddMany(t *testing.T) {
 	for _, step := range []struct{ at, n int64 }{{0, 5}, {0, 7}, {1, 1}} {
 		s.AddMany(time.Unix(step.at, 0), uint64(step.n), func() Denial { return Denial{Domain: "d"} })
 	}
-	want := []Denial{{At: time.Unix(0, 0), Domain: "d", SkippedDenials: 4}, {At: time.Unix(1, 0), Domain: "d", SkippedDenials: 7}}
+	want := []Denial{
+		{At: time.Unix(0, 0), Domain: "d", SkippedDenials: 4},
+		{At: time.Unix(1, 0), Domain: "d", SkippedDenials: 7},
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -13,15 +13,18 @@ import (
 func TestDenialsOfHolds(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, hold_id: id}}]",
-		"domain: d\nrules: [{match: {user: '*'}, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, hold_id: id}}]",
+		"domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, " +
+			"hold_id: id}}]",
+		"domain: d\nrules: [{match: {user: '*'}, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, " +
+			"hold_id: id}}]",
 	} {
 		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []Denial
-		l := start(t, limiter.Config{}, New(Config{MaxSamples: 9, Interval: time.Second, OnSample: func(d Denial) { got = append(got, d) }}))
+		l := start(t, limiter.Config{},
+			New(Config{MaxSamples: 9, Interval: time.Second, OnSample: func(d Denial) { got = append(got, d) }}))
 		l.UseRules(set)
 		if err := l.Check(t.Context(), parse("user=al,id=7"), new(limiter.Answer)); err != nil {
 			t.Fatal(err)

@@ -93,19 +93,25 @@ func FuzzAgrees(f *testing.F) {
 	}{
 		{"d", []string{
 			"ip=1", "ip=10.1", "ip=10.0", "vip=x", "gold=1", "slow=a1", "slow=a2", "slow=b",
-			"user=u", "user=u, path=/x", "user=u, path=/pay", "user=v, path=/pay, id=7", "empty=1", "nobody=1", "ip=1 limit=2", "ip=1 refund",
+			"user=u", "user=u, path=/x", "user=u, path=/pay", "user=v, path=/pay, id=7", "empty=1", "nobody=1", "ip=1 limit=2",
+			"ip=1 refund",
 		}},
 		{"o", []string{
 			"ip=1", "ip=10.1", "ip=10.0", "vip=x", "gold=1, ip=1", "ip=10.1, path=/pay", "path=/pay, ip=10.2", "ip=",
-			"user=u, ip=1", "trial=x", "trial=x, ip=1, ip=2", "banned=yes", "banned=no", "nobody=1", "ip=1 limit=2", "ip=1 refund",
+			"user=u, ip=1", "trial=x", "trial=x, ip=1, ip=2", "banned=yes", "banned=no", "nobody=1", "ip=1 limit=2",
+			"ip=1 refund",
 		}},
 		{"t", []string{
-			"user=alex", "user=alex, trade=", "user=, alex=trade", "user=alex, trade=x", "user=alex, look=now", "user=alex, look=later", "user=eve", "user=eve, trade=",
-			"user=", "ip=1", "ip=, 2=", "user=bob, now=", "user=*", "user=bob, trade=now", "user=alex limit=2", "user=alex refund",
+			"user=alex", "user=alex, trade=", "user=, alex=trade", "user=alex, trade=x", "user=alex, look=now",
+			"user=alex, look=later", "user=eve", "user=eve, trade=",
+			"user=", "ip=1", "ip=, 2=", "user=bob, now=", "user=*", "user=bob, trade=now", "user=alex limit=2",
+			"user=alex refund",
 		}},
 	}
 	set, _, err := filerules.Load([]filerules.File{
-		{Name: "a.yaml", Data: []byte(everything)}, {Name: "o.yaml", Data: []byte(everythingOrdered)}, {Name: "t.yaml", Data: []byte(everyLevel)},
+		{Name: "a.yaml", Data: []byte(everything)},
+		{Name: "o.yaml", Data: []byte(everythingOrdered)},
+		{Name: "t.yaml", Data: []byte(everyLevel)},
 	}, compile.Options{})
 	if err != nil {
 		f.Fatal(err)
@@ -120,7 +126,8 @@ func FuzzAgrees(f *testing.F) {
 		}
 		seen := &tap{Backend: store}
 		l := limiter.New(limiter.Config{
-			Backend: seen, ShadowMode: modes&1 > 0, QuotaMode: modes&2 > 0, ChargeAllOrNothing: modes&4 > 0, EscapeKeys: modes&8 > 0, KeyPrefix: "p:",
+			Backend: seen, ShadowMode: modes&1 > 0, QuotaMode: modes&2 > 0, ChargeAllOrNothing: modes&4 > 0,
+			EscapeKeys: modes&8 > 0, KeyPrefix: "p:",
 		})
 		l.UseRules(set)
 		domain := domains[int(modes>>4)%len(domains)]
@@ -169,12 +176,15 @@ func agree(t *testing.T, ask string, report *explain.Report, a *limiter.Answer, 
 		t.Fatalf("%s: explained as\n%q\nbut charged is\n%q", ask, explained, hits)
 	}
 	refused := a.Over || a.Shadowed
-	if would := report.Decision.Code == "OVER_LIMIT" || report.Decision.Shadowed; refused && !would || would != refused && !shared {
+	if would := report.Decision.Code == "OVER_LIMIT" || report.Decision.Shadowed; refused && !would ||
+		would != refused && !shared {
 		t.Fatalf("%s: explained as %+v, but over is %t, shadowed %t", ask, *report.Decision, a.Over, a.Shadowed)
 	}
 	for i, d := range report.Descriptors {
 		st := &a.Statuses[i]
-		if d.Quota != st.InQuotaMode || (d.Rule == "") != (d.Outcome == explain.OutcomeUnmatched || st.BindingCharge != nil && st.BindingCharge.Rule == nil) {
+		if d.Quota != st.InQuotaMode ||
+			(d.Rule == "") != (d.Outcome == explain.OutcomeUnmatched ||
+				st.BindingCharge != nil && st.BindingCharge.Rule == nil) {
 			t.Fatalf("%s, descriptor %d: explained as %+v, but it was %+v", ask, i, d, *st)
 		}
 		if shared {
@@ -204,7 +214,8 @@ func agree(t *testing.T, ask string, report *explain.Report, a *limiter.Answer, 
 func TestExplainsByOneSet(t *testing.T) {
 	texts := []string{
 		"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1000000}}\n",
-		"domain: d\ndescriptors:\n- key: a\n  value: \"*\"\n  charge: path\n  rate_limit: {unit: hour, requests_per_unit: 2000000}\n  descriptors:\n  - {key: b, rate_limit: {unit: day, requests_per_unit: 3000000}}\n",
+		"domain: d\ndescriptors:\n- key: a\n  value: \"*\"\n  charge: path\n  rate_limit: {unit: hour, requests_per_unit: " +
+			"2000000}\n  descriptors:\n  - {key: b, rate_limit: {unit: day, requests_per_unit: 3000000}}\n",
 		"domain: e\n",
 	}
 	const ask = "d: a=1, b=2 + a=1"

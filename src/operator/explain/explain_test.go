@@ -98,12 +98,15 @@ func newReport(t testing.TB, req *limiter.Request, a *limiter.Answer, counters b
 	return report
 }
 
-// An explanation compares regular expressions behind the one that matches, too. It has the budget of a request for that.
+// An explanation compares regular expressions behind the one that matches, too. It has the budget of a request for
+// that.
 func TestExplanationHasABudget(t *testing.T) {
 	var text strings.Builder
-	text.WriteString("domain: d\ndescriptors:\n- {key: path, regex: \"^a\", rate_limit: {unit: hour, requests_per_unit: 10}}\n")
+	text.WriteString("domain: d\ndescriptors:\n- {key: path, regex: \"^a\", rate_limit: {unit: hour, requests_per_unit: " +
+		"10}}\n")
 	for i := range 5 {
-		fmt.Fprintf(&text, "- {key: path, regex: \"(b{0,20}%d){0,20}c\", rate_limit: {unit: hour, requests_per_unit: 10}}\n", i)
+		fmt.Fprintf(&text, "- {key: path, regex: \"(b{0,20}%d){0,20}c\", rate_limit: {unit: hour, requests_per_unit: 10}}\n",
+			i)
 	}
 	l := start(t, limiter.Config{}, text.String())
 	ask := func(length int) error {
@@ -173,7 +176,10 @@ func TestText(t *testing.T) {
 			ask, body := test[m[2]:m[3]], test[m[1]:end]
 			out += "-- " + ask + " --\n"
 			if i == 0 { // "rules"
-				l = start(t, limiter.Config{QuotaMode: strings.Contains(ask, "quota"), ShadowMode: strings.Contains(ask, "shadow")}, body)
+				l = start(t, limiter.Config{
+					QuotaMode:  strings.Contains(ask, "quota"),
+					ShadowMode: strings.Contains(ask, "shadow"),
+				}, body)
 				out += body
 				continue
 			}
@@ -220,7 +226,8 @@ descriptors:
 `
 	l := start(t, limiter.Config{KeyPrefix: "p:", EscapeKeys: true}, text)
 	for _, ask := range []string{
-		"d: ip=1", "d: ip=1 + vip=2", "d: staff=1 + ip=1", "d: user=a_b, path=x + ip=2", "d: user=1 + nobody=2", "d: user=2, path=x + vip=7",
+		"d: ip=1", "d: ip=1 + vip=2", "d: staff=1 + ip=1", "d: user=a_b, path=x + ip=2", "d: user=1 + nobody=2",
+		"d: user=2, path=x + vip=7",
 		"d: ip=1 limit=3 + vip=1", "d: ip=7 refund + ip=7 hits=2", "e: ip=1", "d: ip=1", "d: ip=1",
 	} {
 		req := parse(t, ask)
@@ -242,15 +249,18 @@ descriptors:
 					got = append(got, fmt.Sprintf("%d %s %d before %d over %t", i, c.Rule, c.Amount, *c.State.Before, c.State.Over))
 				}
 			}
-			if bound := a.Statuses[i].BindingCharge; bound != nil && bound.Rule != nil && bound.Rule.FullName != d.Charges[*d.Status.Binding].Rule {
-				t.Errorf("%s, descriptor %d: callers are told of %s, not of charge %d", ask, i, bound.Rule.FullName, *d.Status.Binding)
+			if bound := a.Statuses[i].BindingCharge; bound != nil && bound.Rule != nil &&
+				bound.Rule.FullName != d.Charges[*d.Status.Binding].Rule {
+				t.Errorf("%s, descriptor %d: callers are told of %s, not of charge %d", ask, i, bound.Rule.FullName,
+					*d.Status.Binding)
 			}
 			for _, c := range a.Statuses[i].Charges {
 				rule := ""
 				if c.Rule != nil {
 					rule = c.Rule.FullName
 				}
-				want = append(want, fmt.Sprintf("%d %s %d before %d over %t", i, rule, a.Statuses[i].Amount, c.Verdict.Before, c.Verdict.Over))
+				want = append(want, fmt.Sprintf("%d %s %d before %d over %t", i, rule, a.Statuses[i].Amount, c.Verdict.Before,
+					c.Verdict.Over))
 			}
 		}
 		if !reflect.DeepEqual(got, want) {
@@ -291,7 +301,8 @@ descriptors:
 		}
 		report := look(t, l, &limiter.Request{Domain: []byte(domain), Descriptors: []limiter.Descriptor{d}}, how&8 > 0)
 		text := report.Text()
-		if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		if !utf8.ValidString(text) || strings.ContainsFunc(text,
+			func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 			t.Fatalf("%q may do something to a terminal", text)
 		}
 		data, err := json.Marshal(report)

@@ -29,10 +29,15 @@ func (u unanswered) Take(_ context.Context, b *backend.Batch) error {
 // What was decided without the store names no counts.
 func TestOutage(t *testing.T) {
 	for instead, want := range map[backend.Fallback]string{
-		backend.FallbackDeny:  "now the count is unknown, since the store does not answer: is refused, by on_store_failure: deny",
+		backend.FallbackDeny: "now the count is unknown, since the store does not answer: is refused, by " +
+			"on_store_failure: deny",
 		backend.FallbackAllow: "now the count is unknown, since the store does not answer: passes, by on_store_failure: allow",
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n")}}, compile.Options{})
+		set, _, err := filerules.Load([]filerules.File{{
+			Name: "d.yaml",
+			Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n"),
+		}},
+			compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,10 +49,12 @@ func TestOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		report := newReport(t, req, &a, true)
-		if now := report.Descriptors[0].Charges[0].State; now.Before != nil || now.Remaining != nil || len(now.Reasons) > 0 || now.Degraded != instead.String() {
+		if now := report.Descriptors[0].Charges[0].State; now.Before != nil || now.Remaining != nil || len(now.Reasons) > 0 ||
+			now.Degraded != instead.String() {
 			t.Errorf("%v: %+v", instead, now)
 		}
-		if text := report.Text(); !strings.Contains(text, want) || strings.Contains(text, " used") || strings.Contains(text, " left") || strings.Contains(text, "passes in") {
+		if text := report.Text(); !strings.Contains(text, want) || strings.Contains(text, " used") ||
+			strings.Contains(text, " left") || strings.Contains(text, "passes in") {
 			t.Errorf("%v:\n%s", instead, text)
 		}
 	}

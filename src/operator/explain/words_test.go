@@ -30,7 +30,8 @@ descriptors:
 	for i, want := range []string{
 		"3 per hour", "0 per 5 minutes, refused hits do not count", "10 per 1m30s, 4 at once, 100ms apart",
 		"10 per 1h, refused hits count", "unlimited",
-		"1 per calendar month from day 15 in Europe/Berlin", "1 per 2 calendar weeks from Monday in UTC", "1 per calendar day in UTC",
+		"1 per calendar month from day 15 in Europe/Berlin", "1 per 2 calendar weeks from Monday in UTC",
+		"1 per calendar day in UTC",
 		"4 at a time, each for at most 30s", "9 per hour, reservations charged after 30s, 9 at once",
 	} {
 		if got := set.Rules()[i].LimitInWords(); got != want {
@@ -44,7 +45,10 @@ descriptors:
 
 func TestDurationText(t *testing.T) {
 	t.Parallel()
-	for microseconds, want := range map[int64]string{0: "0s", 59_999_999: "59.999999s", 60_400_000: "1m0s", 1_808_518_959_329: "502h21m59s"} {
+	for microseconds, want := range map[int64]string{
+		0: "0s", 59_999_999: "59.999999s", 60_400_000: "1m0s",
+		1_808_518_959_329: "502h21m59s",
+	} {
 		if got := durationText(microseconds); got != want {
 			t.Errorf("%d: got %q, want %q", microseconds, got, want)
 		}

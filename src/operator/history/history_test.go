@@ -52,7 +52,10 @@ func start(t *testing.T, cfg Config, text string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{f.registry}, ShadowMode: cfg.ShadowMode})
+	f.limiter = limiter.New(limiter.Config{
+		Backend: store, Recorders: []limiter.Recorder{f.registry},
+		ShadowMode: cfg.ShadowMode,
+	})
 	f.use(t, text)
 	cfg.Registry = f.registry
 	f.History = New(cfg)
@@ -205,8 +208,10 @@ func TestHour(t *testing.T) {
 	f.ask(t, 10, "ip")
 	f.wait(10 * time.Second)
 	hour, _ := f.Hour("d", "d.ip")
-	if len(hour.Values) != Steps || hour.Values[0].Admitted != 0 || hour.Values[Steps-1].Admitted != 1 || !hour.Start.Equal(f.now.Add(-time.Hour)) {
-		t.Errorf("after more than an hour: %d values from %v on, the last %+v", len(hour.Values), hour.Start, hour.Values[Steps-1])
+	if len(hour.Values) != Steps || hour.Values[0].Admitted != 0 || hour.Values[Steps-1].Admitted != 1 ||
+		!hour.Start.Equal(f.now.Add(-time.Hour)) {
+		t.Errorf("after more than an hour: %d values from %v on, the last %+v", len(hour.Values), hour.Start,
+			hour.Values[Steps-1])
 	}
 }
 
@@ -254,8 +259,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// With 10,000 rules the busiest have a history, in memory that does not grow with the number of rules. Others that have decided something
-// have rates.
+// With 10,000 rules the busiest have a history, in memory that does not grow with the number of rules. Others that have
+// decided something have rates.
 func TestManyRules(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder

@@ -44,7 +44,8 @@ func TestEscapingKeepsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got string
-	if err := json.Unmarshal([]byte(b.String()), &got); err != nil || got != want || strings.ContainsRune(b.String(), '\u009b') {
+	if err := json.Unmarshal([]byte(b.String()), &got); err != nil || got != want ||
+		strings.ContainsRune(b.String(), '\u009b') {
 		t.Errorf("%q, %v from %s", got, err, b.String())
 	}
 }

@@ -16,7 +16,10 @@ func TestAnnotation(t *testing.T) {
 	}{
 		{output.Annotation{Severity: "error", Text: "x"}, "::error::x"},
 		{output.Annotation{Severity: "warning", File: "a.yaml", Text: "x"}, "::warning file=a.yaml::x"},
-		{output.Annotation{Severity: "error", File: "a.yaml", Line: 3, Col: 5, Text: "x: y, z"}, "::error file=a.yaml,line=3,col=5::x: y, z"},
+		{
+			output.Annotation{Severity: "error", File: "a.yaml", Line: 3, Col: 5, Text: "x: y, z"},
+			"::error file=a.yaml,line=3,col=5::x: y, z",
+		},
 		// Texts cannot end a command and start another.
 		{
 			output.Annotation{Severity: "error", File: "a\nb,c:d%", Line: 1, Text: "50% of\r\n::error::x; a, b: c"},
@@ -29,7 +32,8 @@ func TestAnnotation(t *testing.T) {
 	}
 }
 
-// FuzzAnnotation reads annotations as the documentation of GitHub's runner describes it, and compares them with what was written.
+// FuzzAnnotation reads annotations as the documentation of GitHub's runner describes it, and compares them with what
+// was written.
 func FuzzAnnotation(f *testing.F) {
 	f.Add("a.yaml", 3, 5, "x is odd")
 	f.Add("a\nb,c:d%25", 1, 0, "50%25\r\n::error::x")

@@ -20,7 +20,8 @@ func TestPlural(t *testing.T) {
 func TestPrintable(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"": "", "plain, with a blank": "plain, with a blank", "ümlaut": "ümlaut", "a\tb": `"a\tb"`, "\x1b[1m": `"\x1b[1m"`, "a\nb": `"a\nb"`,
+		"": "", "plain, with a blank": "plain, with a blank", "ümlaut": "ümlaut", "a\tb": `"a\tb"`, "\x1b[1m": `"\x1b[1m"`,
+		"a\nb": `"a\nb"`,
 	} {
 		if got := Printable(text); got != want {
 			t.Errorf("%q: got %s, want %s", text, got, want)

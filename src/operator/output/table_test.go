@@ -9,7 +9,12 @@ import (
 func TestTable(t *testing.T) {
 	t.Parallel()
 	columns := []Column{{Title: "NAME"}, {Title: "N", IsNumber: true}, {Title: "LIMIT"}}
-	rows := [][]string{{"a", "1", "10 per minute"}, {"a long name of a rule", "100", ""}, {"日本", "7", "x"}, {"ex\x1b[2J\u009b", "0", "e\u0301"}}
+	rows := [][]string{
+		{"a", "1", "10 per minute"},
+		{"a long name of a rule", "100", ""},
+		{"日本", "7", "x"},
+		{"ex\x1b[2J\u009b", "0", "e\u0301"},
+	}
 	for _, tt := range []struct {
 		cells int
 		want  []string
@@ -28,7 +33,10 @@ func TestTable(t *testing.T) {
 			`日本                7  x`,
 			`"ex\x1b[2J\u009…    0  é`,
 		}},
-		{30, []string{`NAME                     N`, `a                        1`, `a long name of a rule  100`, `日本                     7`, `"ex\x1b[2J\u009b"        0`}},
+		{30, []string{
+			`NAME                     N`, `a                        1`, `a long name of a rule  100`,
+			`日本                     7`, `"ex\x1b[2J\u009b"        0`,
+		}},
 		{16, []string{`NAME`, `a`, `a long name of …`, `日本`, `"ex\x1b[2J\u009…`}},
 		{4, []string{`NAME`, `a`, `a l…`, `日本`, `"ex…`}},
 		{1, []string{`…`, `a`, `…`, `…`, `…`}},

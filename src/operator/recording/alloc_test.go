@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Without a recording, and for requests that none chooses, Record allocates nothing. The race detector allocates by itself.
+// Without a recording, and for requests that none chooses, Record allocates nothing. The race detector allocates by
+// itself.
 func TestRecordDoesNotAllocate(t *testing.T) {
 	r := newRecorder()
 	req, a := parse("d user=alex,path=/pay"), answer(time.Now(), 0, false)

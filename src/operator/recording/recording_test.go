@@ -46,7 +46,10 @@ func parse(text string) *limiter.Request {
 
 // answer returns an answer that was decided some milliseconds after the start.
 func answer(start time.Time, milliseconds int, over bool) *limiter.Answer {
-	return &limiter.Answer{DecidedAt: start.Add(time.Duration(milliseconds) * time.Millisecond).UnixNano(), Over: over, Statuses: []limiter.Status{{Over: over}}}
+	return &limiter.Answer{
+		DecidedAt: start.Add(time.Duration(milliseconds) * time.Millisecond).UnixNano(), Over: over,
+		Statuses: []limiter.Status{{Over: over}},
+	}
 }
 
 // record runs act while r records, and returns the recording.
@@ -231,13 +234,19 @@ func TestMaxRecordings(t *testing.T) {
 	})
 }
 
-// BenchmarkRecord is what each request costs: without a recording, in one that does not choose it, and in one that has it.
+// BenchmarkRecord is what each request costs: without a recording, in one that does not choose it, and in one that has
+// it.
 func BenchmarkRecord(b *testing.B) {
 	req, a := parse("d user=alex,path=/pay"), answer(time.Now(), 0, false)
 	for _, tt := range []struct {
 		name string
 		cfg  *Config
-	}{{"none", nil}, {"not chosen", &Config{Percent: 1e-9}}, {"not chosen by key", &Config{Percent: 1e-9, ByKey: "user"}}, {"chosen", &Config{Percent: 100}}} {
+	}{
+		{"none", nil},
+		{"not chosen", &Config{Percent: 1e-9}},
+		{"not chosen by key", &Config{Percent: 1e-9, ByKey: "user"}},
+		{"chosen", &Config{Percent: 100}},
+	} {
 		b.Run(tt.name, func(b *testing.B) {
 			r := New(rls.AppendJSONRequest)
 			if tt.cfg != nil {

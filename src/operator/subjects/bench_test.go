@@ -15,10 +15,10 @@ import (
 	"ratelimit/src/rules/filerules"
 )
 
-// BenchmarkShare decides batches of 32 requests on 100,000 counters in memory. Rounds with a Tracker and without one alternate,
-// so that both see the same machine. It reports the time of a request without the Tracker, and what the Tracker adds, in the round
-// that a quarter of the rounds is faster than: slower ones were disturbed. As the Tracker counts as many decisions per second in
-// half of the time, it costs more here than in a service.
+// BenchmarkShare decides batches of 32 requests on 100,000 counters in memory. Rounds with a Tracker and without one
+// alternate, so that both see the same machine. It reports the time of a request without the Tracker, and what the
+// Tracker adds, in the round that a quarter of the rounds is faster than: slower ones were disturbed. As the Tracker
+// counts as many decisions per second in half of the time, it costs more here than in a service.
 func BenchmarkShare(b *testing.B) {
 	for _, tt := range []struct {
 		name  string
@@ -29,7 +29,8 @@ func BenchmarkShare(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			text := fmt.Sprintf("domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: %d}}]", tt.limit)
+			text := fmt.Sprintf("domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: %d}}]",
+				tt.limit)
 			set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
 			if err != nil {
 				b.Fatal(err)

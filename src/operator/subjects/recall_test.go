@@ -87,8 +87,8 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 10}
 `
 
-// Of a Zipf load of a million subjects at full speed, at least 95 % of the true top 20 of each kind and window are found. Users
-// are denied by another Zipf law, so that their order differs.
+// Of a Zipf load of a million subjects at full speed, at least 95 % of the true top 20 of each kind and window are
+// found. Users are denied by another Zipf law, so that their order differs.
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	const subjects, perSecond, seconds = 1_000_000, 40_000, 75
@@ -150,7 +150,8 @@ func TestRecall(t *testing.T) {
 					}
 					found++
 					if r := top[i].Hits / float64(truth[subject]); r < 0.8 || r > 1.25 {
-						t.Errorf("seed %d, kind %d, window %d: %s has %d hits, estimated as %.0f", seed, kind, window, want, truth[subject], top[i].Hits)
+						t.Errorf("seed %d, kind %d, window %d: %s has %d hits, estimated as %.0f", seed, kind, window, want,
+							truth[subject], top[i].Hits)
 					}
 				}
 				if found < 19 { // 95 %

@@ -126,41 +126,77 @@ rules:
   - {match: {}, rate_limit: {unit: minute, requests_per_unit: 1}}
 `
 
-const wordRules = "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n"
+const wordRules = "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, " +
+	"15]}}}}}}\n"
 
 // Real decisions: what counts as a hit and as denied, and how subjects are shown.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	limit := limiter.Descriptor{HasLimit: true, Limit: rules.Rate{Requests: 1, Unit: rules.UnitDay, UnitMultiplier: 1}}
-	refund, look, nine := limiter.Descriptor{IsRefund: true}, limiter.Descriptor{HasAmount: true}, limiter.Descriptor{HasAmount: true, Amount: 9}
+	refund, look, nine := limiter.Descriptor{IsRefund: true}, limiter.Descriptor{HasAmount: true},
+		limiter.Descriptor{HasAmount: true, Amount: 9}
 	for _, tt := range []struct {
 		name, domain, asked string
 		like                limiter.Descriptor // like has the fields of each descriptor besides its entries.
 		cfg                 limiter.Config
 		hits, denied        string
 	}{
-		{name: "hits and denials", domain: "d", asked: "ip=a ip=a ip=a ip=b", hits: "d.ip ip=a 3; d.ip ip=b 1", denied: "d.ip ip=a 2"},
-		{name: "shared counter", domain: "d", asked: "ip=a,path=/api/1 ip=a,path=/api/2", hits: "d.ip.path_/api/* ip=a,path=/api/* 2", denied: "d.ip.path_/api/* ip=a,path=/api/* 1"},
+		{
+			name: "hits and denials", domain: "d", asked: "ip=a ip=a ip=a ip=b", hits: "d.ip ip=a 3; d.ip ip=b 1",
+			denied: "d.ip ip=a 2",
+		},
+		{
+			name: "shared counter", domain: "d", asked: "ip=a,path=/api/1 ip=a,path=/api/2",
+			hits: "d.ip.path_/api/* ip=a,path=/api/* 2", denied: "d.ip.path_/api/* ip=a,path=/api/* 1",
+		},
 		{name: "shadow mode of a rule", domain: "d", asked: "shadow=a shadow=a", hits: "d.shadow shadow=a 2"},
-		{name: "shadow mode of all", domain: "d", cfg: limiter.Config{ShadowMode: true}, asked: "ip=a ip=a", hits: "d.ip ip=a 2"},
+		{
+			name: "shadow mode of all", domain: "d", cfg: limiter.Config{ShadowMode: true}, asked: "ip=a ip=a",
+			hits: "d.ip ip=a 2",
+		},
 		{name: "refunds", domain: "d", like: refund, asked: "ip=a"},
 		{name: "looks", domain: "d", like: look, asked: "ip=a"},
-		{name: "limits on a path", domain: "d", asked: "upload=a,size=1 upload=a,size=2", hits: "d.upload upload=a 2; d.upload.size upload=a,size=1 1; d.upload.size upload=a,size=2 1", denied: "d.upload upload=a 1"},
-		{name: "limit of the request", domain: "d", like: limit, asked: "x=a x=a", hits: "(request) x=a 2", denied: "(request) x=a 1"},
+		{
+			name: "limits on a path", domain: "d", asked: "upload=a,size=1 upload=a,size=2",
+			hits:   "d.upload upload=a 2; d.upload.size upload=a,size=1 1; d.upload.size upload=a,size=2 1",
+			denied: "d.upload upload=a 1",
+		},
+		{
+			name: "limit of the request", domain: "d", like: limit, asked: "x=a x=a", hits: "(request) x=a 2",
+			denied: "(request) x=a 1",
+		},
 		{name: "no rule", domain: "d", asked: "none=1"},
 		{name: "no domain", domain: "nowhere", asked: "ip=1"},
-		{name: "ordered list", domain: "list", asked: "path=/pay/1,ip=a,x=1 path=/pay/2,ip=a m=GET,x=2 y=1", hits: "list.path_/pay* ip=a 2; list.default (all) 1; list.m_GET m=GET 1", denied: "list.path_/pay* ip=a 1"},
-		{name: "tree of limits", domain: "test", asked: "user=alex,trade=", hits: "test.user.* user=alex 1; test.user.*.trade user=alex,trade 1"},
-		{name: "reservations", domain: "d", like: nine, asked: "held=a,id=1 held=a,id=1 held=b,id=2 held=b,id=3 held=c", hits: "d.held held=b 9; d.held held=c 9", denied: "d.held held=b 9"},
-		{name: "settlements", domain: "d", like: nine, asked: "held=a,id=1 held=a,id=1,hold=settle held=a,id=1,hold=settle held=b,id=2,hold=settle", hits: "d.held held=a 9; d.held held=b 9"},
+		{
+			name: "ordered list", domain: "list", asked: "path=/pay/1,ip=a,x=1 path=/pay/2,ip=a m=GET,x=2 y=1",
+			hits: "list.path_/pay* ip=a 2; list.default (all) 1; list.m_GET m=GET 1", denied: "list.path_/pay* ip=a 1",
+		},
+		{
+			name: "tree of limits", domain: "test", asked: "user=alex,trade=",
+			hits: "test.user.* user=alex 1; test.user.*.trade user=alex,trade 1",
+		},
+		{
+			name: "reservations", domain: "d", like: nine, asked: "held=a,id=1 held=a,id=1 held=b,id=2 held=b,id=3 held=c",
+			hits: "d.held held=b 9; d.held held=c 9", denied: "d.held held=b 9",
+		},
+		{
+			name: "settlements", domain: "d", like: nine,
+			asked: "held=a,id=1 held=a,id=1,hold=settle held=a,id=1,hold=settle held=b,id=2,hold=settle",
+			hits:  "d.held held=a 9; d.held held=b 9",
+		},
 		{name: "releases", domain: "d", like: nine, asked: "held=a,id=1 held=a,id=1,hold=release"},
-		{name: "concurrency", domain: "d", asked: "parallel=a,id=1 parallel=a,id=2 parallel=a,id=1,hold=release", hits: "d.parallel parallel=a 2", denied: "d.parallel parallel=a 1"},
+		{
+			name: "concurrency", domain: "d", asked: "parallel=a,id=1 parallel=a,id=2 parallel=a,id=1,hold=release",
+			hits: "d.parallel parallel=a 2", denied: "d.parallel parallel=a 1",
+		},
 		{name: "odd texts", domain: "d", asked: "ip=\x1b[31m", hits: `d.ip ip="\x1b[31m" 1`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			set, _, err := filerules.Load([]filerules.File{
-				{Name: "d.yaml", Data: []byte(manyRules)}, {Name: "list.yaml", Data: []byte(listRules)}, {Name: "test.yaml", Data: []byte(wordRules)},
+				{Name: "d.yaml", Data: []byte(manyRules)},
+				{Name: "list.yaml", Data: []byte(listRules)},
+				{Name: "test.yaml", Data: []byte(wordRules)},
 			}, compile.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -301,7 +337,8 @@ func TestMoreRulesThanRankings(t *testing.T) {
 		}
 	}
 	top := tracker.Top(now, Query{Limit: 100})
-	if len(top) != 3 || !strings.HasPrefix(top[0].Rule, "d.k9") || !strings.HasPrefix(top[2].Rule, "d.k9") || top[2].Hits < 1000 {
+	if len(top) != 3 || !strings.HasPrefix(top[0].Rule, "d.k9") || !strings.HasPrefix(top[2].Rule, "d.k9") ||
+		top[2].Hits < 1000 {
 		t.Errorf("got %s", show(top))
 	}
 	if n := tracker.ranked.Load(); n != 3 {

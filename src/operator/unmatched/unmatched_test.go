@@ -50,7 +50,11 @@ func TestUnmatched(t *testing.T) {
 		{"d", "above=secret", "{d false above the rules below entry 1 need more entries 0}"},
 		{"d", "none=secret", "{d false none the rule for entry 1 has no rate_limit 0}"},
 		{"d", "user=secret staff=a", "{d false user another rule of the request replaces the rule 0}"},
-		{"d", "ip=secret user=a x=secret y=secret", "{d false ip no rule has the key of entry 1 of 1 in this place 0}; {d false x no rule has the key of entry 1 of 1 in this place 0}"},
+		{
+			"d", "ip=secret user=a x=secret y=secret",
+			"{d false ip no rule has the key of entry 1 of 1 in this place 0}; {d false x no rule has the key of entry 1 of 1 " +
+				"in this place 0}",
+		},
 	} {
 		var got []string
 		sampler := New(2, func(s Sample) { got = append(got, fmt.Sprint(s)) })
@@ -70,7 +74,8 @@ func TestUnmatched(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if want := slices.DeleteFunc(strings.Split(tt.want, "; "), func(s string) bool { return s == "" }); !slices.Equal(got, want) {
+		if want := slices.DeleteFunc(strings.Split(tt.want, "; "),
+			func(s string) bool { return s == "" }); !slices.Equal(got, want) {
 			t.Errorf("%s: %s:\n got %q\nwant %q", tt.domain, tt.asked, got, want)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestZoneNames checks that each name can be loaded, and that the list has all names of the database that Go puts into the binary.
+// TestZoneNames checks that each name can be loaded, and that the list has all names of the database that Go puts into
+// the binary.
 func TestZoneNames(t *testing.T) {
 	t.Parallel()
 	if !slices.IsSorted(zoneNames) {

@@ -23,7 +23,8 @@ func million(kind Kind) (data []byte, values [][]byte) {
 		b.WriteByte('\n')
 	}
 	r.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
-	var text []byte // The values of requests are in a cache, because they have just been read. So the searches read them in order.
+	// The values of requests are in a cache, because they have just been read. So the searches read them in order.
+	var text []byte
 	for i, v := range values {
 		text = append(text, v...)
 		values[i] = text[len(text)-len(v):]
@@ -87,8 +88,8 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkFindBesideMap searches for each of a million values in turn, in a table and in a Go map, which take turns every 20,000 searches,
-// so that other work on the machine slows both alike. It reports medians of all turns.
+// BenchmarkFindBesideMap searches for each of a million values in turn, in a table and in a Go map, which take turns
+// every 20,000 searches, so that other work on the machine slows both alike. It reports medians of all turns.
 func BenchmarkFindBesideMap(b *testing.B) {
 	data, values := million(Values)
 	t, _ := Parse("f", data, Values)

@@ -44,7 +44,8 @@ func naiveParse(text string, kind Kind) map[string]string {
 // What is accepted has exactly the values that encoding/csv reads; what is refused says where.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		"a\nb\n", "a,1\nb,2,3\n", "\ufeffvalue,requests_per_unit\r\n\"a,\"\"b\",unlimited\r\n", "# x\n\n a", "\"a", "a,1\na,1", "a\xff", "\"#\"\nb ",
+		"a\nb\n", "a,1\nb,2,3\n", "\ufeffvalue,requests_per_unit\r\n\"a,\"\"b\",unlimited\r\n", "# x\n\n a", "\"a",
+		"a,1\na,1", "a\xff", "\"#\"\nb ",
 	} {
 		f.Add(text, true)
 		f.Add(text, false)
@@ -61,7 +62,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(table, problems)
 		}
 		for _, p := range problems {
-			if p.Line < 1 || p.Line > 1+strings.Count(text, "\n") || p.Col < 0 || p.Col > len(text)+1 || p.Message == "" || !utf8.ValidString(p.Message) {
+			if p.Line < 1 || p.Line > 1+strings.Count(text, "\n") || p.Col < 0 || p.Col > len(text)+1 || p.Message == "" ||
+				!utf8.ValidString(p.Message) {
 				t.Fatalf("%+v", p)
 			}
 		}
@@ -81,7 +83,8 @@ func FuzzParse(f *testing.F) {
 				l := table.Limits()[index]
 				requests, burst, _ := strings.Cut(text, ",")
 				n, _ := strconv.ParseUint(strings.Trim(requests, " \t"), 10, 32)
-				if b, _ := strconv.ParseUint(strings.Trim(burst, " \t"), 10, 32); uint64(l.Requests) != n || uint64(l.Burst) != b || l.Unlimited != (text == "unlimited") {
+				if b, _ := strconv.ParseUint(strings.Trim(burst, " \t"), 10, 32); uint64(l.Requests) != n || uint64(l.Burst) != b ||
+					l.Unlimited != (text == "unlimited") {
 					t.Fatalf("%q: %+v, want %s", value, l, text)
 				}
 			}

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A load at the start is hardly slowed down. A reload takes a fortieth of a CPU, in short bursts, and after half a minute a half.
+// A load at the start is hardly slowed down. A reload takes a fortieth of a CPU, in short bursts, and after half a
+// minute a half.
 func TestPacer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -18,10 +19,22 @@ func TestPacer(t *testing.T) {
 	}{
 		{"nothing", true, time.Microsecond, 0, 0, 0, 0},
 		{"start", false, 25 * time.Microsecond, time.Second, time.Second, 1026 * time.Millisecond, fastBurst},
-		{"small", true, 25 * time.Microsecond, 25 * time.Microsecond, 25 * time.Microsecond, 25 * time.Microsecond, gentleBurst},
-		{"reload", true, 25 * time.Microsecond, 500 * time.Millisecond, 20 * time.Second, 21 * time.Second, 50 * time.Microsecond},
-		{"long reload", true, 25 * time.Microsecond, 4 * time.Second, 31 * time.Second, 32500 * time.Millisecond, 50 * time.Microsecond},
-		{"steps that take long", true, 10 * time.Millisecond, 100 * time.Millisecond, 190 * time.Millisecond, 200 * time.Millisecond, 10 * time.Millisecond},
+		{
+			"small", true, 25 * time.Microsecond, 25 * time.Microsecond, 25 * time.Microsecond, 25 * time.Microsecond,
+			gentleBurst,
+		},
+		{
+			"reload", true, 25 * time.Microsecond, 500 * time.Millisecond, 20 * time.Second, 21 * time.Second,
+			50 * time.Microsecond,
+		},
+		{
+			"long reload", true, 25 * time.Microsecond, 4 * time.Second, 31 * time.Second, 32500 * time.Millisecond,
+			50 * time.Microsecond,
+		},
+		{
+			"steps that take long", true, 10 * time.Millisecond, 100 * time.Millisecond, 190 * time.Millisecond,
+			200 * time.Millisecond, 10 * time.Millisecond,
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, start := Pacer{Gentle: tt.gentle}, time.Now()

@@ -59,15 +59,27 @@ func TestParse(t *testing.T) {
 		"CRLF and BOM":  {Values, "\ufeffa\r\n\r\nb\r\n", []string{"a = line 1", "b = line 3"}},
 		"comments":      {Values, "# x\n\n  \na#b\n#\nc # d\n", []string{"a#b = line 4", "c # d = line 6"}},
 		"commas":        {Values, "a,b\n", []string{"a,b = line 1"}},
-		"quotes":        {Values, "\"#a\"\n\" b \"\n\"say \"\"hi\"\"\"\na\"b\n", []string{"#a = line 1", " b  = line 2", `say "hi" = line 3`, `a"b = line 4`}},
-		"empty":         {Values, "", nil},
-		"limits":        {Limits, "a,1\nb,2\nc,1\n", []string{"a = line 1: 1", "b = line 2: 2", "c = line 3: 1"}},
-		"header":        {Limits, "# x\nvalue,requests_per_unit,burst\na, 1 , 2\nb,3,\n", []string{"a = line 3: 1 burst 2", "b = line 4: 3"}},
-		"unlimited":     {Limits, "a,unlimited\nb,0\nc,4294967295,0\n", []string{"a = line 1: unlimited", "b = line 2: 0", "c = line 3: 4294967295 burst 0"}},
+		"quotes": {
+			Values, "\"#a\"\n\" b \"\n\"say \"\"hi\"\"\"\na\"b\n",
+			[]string{"#a = line 1", " b  = line 2", `say "hi" = line 3`, `a"b = line 4`},
+		},
+		"empty":  {Values, "", nil},
+		"limits": {Limits, "a,1\nb,2\nc,1\n", []string{"a = line 1: 1", "b = line 2: 2", "c = line 3: 1"}},
+		"header": {
+			Limits, "# x\nvalue,requests_per_unit,burst\na, 1 , 2\nb,3,\n",
+			[]string{"a = line 3: 1 burst 2", "b = line 4: 3"},
+		},
+		"unlimited": {
+			Limits, "a,unlimited\nb,0\nc,4294967295,0\n",
+			[]string{"a = line 1: unlimited", "b = line 2: 0", "c = line 3: 4294967295 burst 0"},
+		},
 		"value = name":  {Limits, "a,1\nvalue,2\n", []string{"a = line 1: 1", "value = line 2: 2"}},
 		"quoted limits": {Limits, "\"a,b\",1\n\"\"\"\",2\n", []string{"a,b = line 1: 1", `" = line 2: 2`}},
 		"no limits":     {Limits, "# none\n", nil},
-		"long values":   {Values, strings.Repeat("x", 300) + "\n" + strings.Repeat("y", 49), []string{strings.Repeat("x", 300) + " = line 1", strings.Repeat("y", 49) + " = line 2"}},
+		"long values": {
+			Values, strings.Repeat("x", 300) + "\n" + strings.Repeat("y", 49),
+			[]string{strings.Repeat("x", 300) + " = line 1", strings.Repeat("y", 49) + " = line 2"},
+		},
 	} {
 		for _, file := range []string{"f.txt", "f.gz"} {
 			data := []byte(tt.text)
@@ -84,7 +96,8 @@ func TestParse(t *testing.T) {
 				t.Errorf("%s, %s: %d values, %q; want %q", name, file, table.Len(), got, want)
 			}
 			for _, other := range []string{"", "x", "# x", "value", "A"} {
-				if _, found := table.Find([]byte(other)); found != slices.ContainsFunc(want, func(w string) bool { return strings.HasPrefix(w, other+" = ") }) {
+				if _, found := table.Find([]byte(other)); found != slices.ContainsFunc(want,
+					func(w string) bool { return strings.HasPrefix(w, other+" = ") }) {
 					t.Errorf("%s: %q is found: %v", name, other, found)
 				}
 			}
@@ -102,7 +115,10 @@ func TestParseProblems(t *testing.T) {
 		want []string // "line:col: message"
 	}{
 		{"f", Values, "a\nb\na\n", []string{`3:1: "a" is in line 1 already`}},
-		{"f", Values, "a \n\tb\n", []string{`1:1: the value begins or ends with a blank: "a "`, `2:1: the value begins or ends with a blank: "\tb"`}},
+		{"f", Values, "a \n\tb\n", []string{
+			`1:1: the value begins or ends with a blank: "a "`,
+			`2:1: the value begins or ends with a blank: "\tb"`,
+		}},
 		{"f", Values, "\"a\n", []string{"1:1: the quote is not closed"}},
 		{"f", Values, "\ufeff\"a\" b\n", []string{`1:7: text after the closing quote: " b"`}},
 		{"f", Values, "\"\"\n", []string{"1:1: the value is empty"}},
@@ -122,8 +138,17 @@ func TestParseProblems(t *testing.T) {
 		{"f", Limits, "a\n", []string{`1:2: the line has no limit: "a"`}},
 		{"f", Limits, "a,\n", []string{"1:3: requests_per_unit is missing"}},
 		{"f", Limits, "a,x\n,1\n", []string{`1:3: requests_per_unit is not a whole number: "x"`, "2:1: the value is empty"}},
-		{"f", Limits, "a,-1\nb,4294967296\n", []string{`1:3: requests_per_unit is not a whole number: "-1"`, `2:3: requests_per_unit is out of range: "4294967296"`}},
-		{"f", Limits, "a,1,x\n\"b,\",22,3,4\n", []string{`1:5: burst is not a whole number: "x"`, `2:9: burst is not a whole number: "3,4"`}},
+		{
+			"f", Limits, "a,-1\nb,4294967296\n",
+			[]string{
+				`1:3: requests_per_unit is not a whole number: "-1"`,
+				`2:3: requests_per_unit is out of range: "4294967296"`,
+			},
+		},
+		{
+			"f", Limits, "a,1,x\n\"b,\",22,3,4\n",
+			[]string{`1:5: burst is not a whole number: "x"`, `2:9: burst is not a whole number: "3,4"`},
+		},
 		{"f", Limits, "a,unlimited,1\n", []string{"1:13: unlimited and burst exclude each other"}},
 		{"f", Limits, "\"a\"1\n", []string{"1:4: no comma after the closing quote"}},
 		{"f", Limits, "a,1\nb,2\nc,3\n", []string{"3:0: has more than 2 different limits"}},
@@ -150,12 +175,21 @@ func TestParseHostileGzip(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"cut off":         {good[:len(good)/2], "the compressed text breaks off or is damaged: unexpected EOF"},
-		"damaged":         {append(slices.Clone(good[:len(good)-8]), "12345678"...), "the compressed text breaks off or is damaged: gzip: invalid checksum"},
-		"one long line":   {gzipped(t, strings.Repeat("x", 2<<20)), "a line is longer than 4096 bytes"},
-		"empty lines":     {gzipped(t, strings.Repeat("\n", 2<<20)), "has more than 10000 lines"},
-		"long text":       {gzipped(t, strings.Repeat("#"+strings.Repeat("x", 4000)+"\n", 300)), "has more than 1048576 bytes of text"},
-		"behind the text": {append(slices.Clone(good), "x"...), "the compressed text breaks off or is damaged: unexpected EOF"},
+		"cut off": {good[:len(good)/2], "the compressed text breaks off or is damaged: unexpected EOF"},
+		"damaged": {
+			append(slices.Clone(good[:len(good)-8]), "12345678"...),
+			"the compressed text breaks off or is damaged: gzip: invalid checksum",
+		},
+		"one long line": {gzipped(t, strings.Repeat("x", 2<<20)), "a line is longer than 4096 bytes"},
+		"empty lines":   {gzipped(t, strings.Repeat("\n", 2<<20)), "has more than 10000 lines"},
+		"long text": {
+			gzipped(t, strings.Repeat("#"+strings.Repeat("x", 4000)+"\n", 300)),
+			"has more than 1048576 bytes of text",
+		},
+		"behind the text": {
+			append(slices.Clone(good), "x"...),
+			"the compressed text breaks off or is damaged: unexpected EOF",
+		},
 	} {
 		table, problems := ParseWithin("f.gz", tt.data, Values, bounds, new(Pacer))
 		if table != nil || len(problems) == 0 || problems[len(problems)-1].Message != tt.want {
@@ -178,7 +212,8 @@ func TestTableOfManyLengths(t *testing.T) {
 		}
 		for i := range 1000 {
 			value := fmt.Appendf(nil, "%s%d", strings.Repeat("v", i%most), i)
-			if limit, found := table.Find(value); !found || int(table.Limits()[limit].Requests) != i%300 || table.Line(value) != i+1 {
+			if limit, found := table.Find(value); !found || int(table.Limits()[limit].Requests) != i%300 ||
+				table.Line(value) != i+1 {
 				t.Fatalf("%d, %s: %d, %v, line %d", most, value, limit, found, table.Line(value))
 			}
 			if _, found := table.Find(append(value, 'x')); found {

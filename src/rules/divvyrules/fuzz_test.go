@@ -25,7 +25,8 @@ func FuzzINI(f *testing.F) {
 
 func FuzzJSON(f *testing.F) {
 	seedDivvy(f, "json")
-	f.Add([]byte(`{"overrides":[{"operation":{"a":1e999,"b":-0},"creditLimit":"1","resetSeconds":1}],"default":{"operation":{},"creditLimit":0}}`))
+	f.Add([]byte(
+		`{"overrides":[{"operation":{"a":1e999,"b":-0},"creditLimit":"1","resetSeconds":1}],"default":{"operation":{},"creditLimit":0}}`))
 	f.Add([]byte(strings.Repeat("[", 1000)))
 	f.Fuzz(func(t *testing.T, data []byte) { readsDivvy(t, "d.json", data, divvyrules.ParseJSON) })
 }
@@ -47,13 +48,16 @@ func seedDivvy(f *testing.F, form string) {
 	f.Add(example)
 }
 
-func readsDivvy(t *testing.T, name string, data []byte, parse func(string, []byte) (*compile.DomainConfig, rules.Problems, rules.Problems)) {
+func readsDivvy(t *testing.T, name string, data []byte,
+	parse func(string, []byte) (*compile.DomainConfig, rules.Problems, rules.Problems),
+) {
 	if len(data) > 5000 {
 		return
 	}
 	cfg, problems, warnings := parse(name, data)
 	again, problems2, warnings2 := parse(name, data)
-	if !reflect.DeepEqual(cfg, again) || !reflect.DeepEqual(problems, problems2) || !reflect.DeepEqual(warnings, warnings2) {
+	if !reflect.DeepEqual(cfg, again) || !reflect.DeepEqual(problems, problems2) ||
+		!reflect.DeepEqual(warnings, warnings2) {
 		t.Fatalf("two readings of %q differ", data)
 	}
 	lines := strings.Count(string(data), "\n") + 1

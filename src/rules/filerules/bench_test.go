@@ -13,7 +13,8 @@ import (
 	"ratelimit/testbed/testfiles"
 )
 
-// cpuTime returns the CPU time of the process so far, which other processes do not lengthen as they do the time on the wall.
+// cpuTime returns the CPU time of the process so far, which other processes do not lengthen as they do the time on the
+// wall.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	used, err := harness.CPUTime()

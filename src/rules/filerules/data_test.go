@@ -16,7 +16,8 @@ import (
 	"ratelimit/src/rules/reload"
 )
 
-// found tells what is in force: each domain from a to c, with those of the values v to z that its rules match, and then the problems.
+// found tells what is in force: each domain from a to c, with those of the values v to z that its rules match, and then
+// the problems.
 func found(l reload.Result) string {
 	var words []string
 	for name := 'a'; l.Set != nil && name <= 'c'; name++ {
@@ -42,12 +43,18 @@ func found(l reload.Result) string {
 // In want, % stands for the directory of the rules.
 var dataSituations = []situation{
 	{"edited, bad, and good again", Config{}, []step{
-		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a<f.txt\nlines data/config/rules/f.txt x y\nwrite data/config/rules/b.yaml b", "a:xy b:vwxyz"},
+		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a<f.txt\nlines data/config/rules/f.txt x y\nwrite " +
+			"data/config/rules/b.yaml b", "a:xy b:vwxyz"},
 		{"lines data/config/rules/f.txt x z", "a:xz b:vwxyz"},
-		{"lines data/config/rules/f.txt y y", "refused:%/a.yaml:3:27: values_from \"f.txt\": %/f.txt has problems, the first is in line 2; correct the file\n%/f.txt:2:1: \"y\" is in line 1 already; remove one of the two lines"},
+		{
+			"lines data/config/rules/f.txt y y",
+			"refused:%/a.yaml:3:27: values_from \"f.txt\": %/f.txt has problems, the first is in line 2; correct the " +
+				"file\n%/f.txt:2:1: \"y\" is in line 1 already; remove one of the two lines",
+		},
 		{"write data/config/rules/b.yaml c", "a:xz c:vwxyz refused:%/a.yaml:3:27: "}, // a keeps its last good file
 		{"lines data/config/rules/f.txt y", "a:y c:vwxyz"},
-		{"rm data/config/rules/f.txt", "refused:%/a.yaml:3:27: values_from \"f.txt\": %/f.txt does not exist; create the file, or fix the path"},
+		{"rm data/config/rules/f.txt", "refused:%/a.yaml:3:27: values_from \"f.txt\": %/f.txt does not exist; create the " +
+			"file, or fix the path"},
 		{"lines data/config/rules/f.txt v", "a:v c:vwxyz"},
 	}},
 	{"renamed over, linked, in another directory", Config{}, []step{
@@ -67,7 +74,8 @@ var dataSituations = []situation{
 		{"configmap data/config/rules 5 a.yaml=a<f.txt f.txt=v", "a:v"},
 	}},
 	{"all or nothing", Config{Config: reload.Config{AllOrNothing: true}}, []step{
-		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a<f.txt\nlines data/config/rules/f.txt x\nwrite data/config/rules/b.yaml b", "a:x b:vwxyz"},
+		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a<f.txt\nlines data/config/rules/f.txt x\nwrite " +
+			"data/config/rules/b.yaml b", "a:x b:vwxyz"},
 		{"lines data/config/rules/f.txt y y\nwrite data/config/rules/b.yaml c", "refused:%/a.yaml:3:27: "},
 		{"lines data/config/rules/f.txt y", "a:y c:vwxyz"},
 	}},
@@ -90,7 +98,8 @@ func TestDataSituations(t *testing.T) {
 			}
 			want := strings.ReplaceAll(s.want, "%", filepath.Join(dir, "data/config/rules"))
 			last := "nothing"
-			for deadline := time.After(patience); last != want && (!strings.Contains(want, "refused:") || !strings.HasPrefix(last, want)); {
+			for deadline := time.After(patience); last != want &&
+				(!strings.Contains(want, "refused:") || !strings.HasPrefix(last, want)); {
 				select {
 				case l := <-r.loads:
 					last = found(l)
@@ -106,7 +115,8 @@ func TestDataSituations(t *testing.T) {
 func TestDataIsParsedOnce(t *testing.T) {
 	t.Parallel()
 	dir := realDir(t)
-	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a<f.txt\nlines data/config/rules/f.txt x\nwrite data/config/rules/b.yaml b")
+	play(t, dir, "mkdir data/config/rules\nwrite data/config/rules/a.yaml a<f.txt\nlines data/config/rules/f.txt "+
+		"x\nwrite data/config/rules/b.yaml b")
 	r := run(t, dir, Config{}, nil)
 	table := func(l reload.Result) *datafile.Table { return l.Set.Rules()[0].Path[0].Data() }
 	first := table(r.until(t, "a b"))
@@ -139,14 +149,20 @@ func TestDataReferences(t *testing.T) {
 		{"../rules/f.txt", "lines rules/f.txt x", ""},
 		{"../f.txt", "lines f.txt x", "is not in the directory of the rules, %/rules"},
 		{"%/rules/f.txt", "lines rules/f.txt x", "the path is absolute"},
-		{"f.txt", "lines f.txt x\nlink rules/f.txt ../f.txt", "the link %/rules/f.txt leads to ../f.txt, outside the directory of the rules, %/rules"},
+		{
+			"f.txt", "lines f.txt x\nlink rules/f.txt ../f.txt",
+			"the link %/rules/f.txt leads to ../f.txt, outside the directory of the rules, %/rules",
+		},
 		{"f.txt", "lines rules/..g x\nlink rules/f.txt %/rules/..g", ""},
 		{"f.txt", "lines rules/g.txt x", "does not exist"},
 		{"f.txt", "mkdir rules/f.txt", "is a directory"},
 		{"f.txt", "fifo rules/f.txt", "is a named pipe, not a file"},
 		{"f.txt", "size rules/f.txt 1001", "is larger than 0 MiB"},
 		{"f.txt", "write rules/b.yaml b<g.txt\nsize rules/g.txt 900\nsize rules/f.txt 900", ""},
-		{"f.txt", "write rules/Z.yaml b<g.txt\nsize rules/g.txt 900\nsize rules/f.txt 900", "the data files are larger than 0 MiB together"},
+		{
+			"f.txt", "write rules/Z.yaml b<g.txt\nsize rules/g.txt 900\nsize rules/f.txt 900",
+			"the data files are larger than 0 MiB together",
+		},
 	} {
 		dir := realDir(t)
 		play(t, dir, "mkdir rules/sub\nwrite rules/a.yaml a<"+strings.ReplaceAll(tt.reference, "%", dir)+"\n"+tt.script)
@@ -174,8 +190,10 @@ func TestDataReferences(t *testing.T) {
 func TestReadDataFiles(t *testing.T) {
 	t.Parallel()
 	dir := realDir(t)
-	play(t, dir, "mkdir rules\nwrite rules/a.yaml a<f.txt\nwrite rules/b.yaml b<f.txt\nlines rules/f.txt x y\nlines rules/l.csv x,1 y,2 z,bad")
-	play(t, dir, "text rules/c.yaml {domain: c, descriptors: [{key: k, limits_from: l.csv, rate_limit: {unit: day}}, {key: k, descriptors: [{key: k, values_from: l.csv}]}]}")
+	play(t, dir, "mkdir rules\nwrite rules/a.yaml a<f.txt\nwrite rules/b.yaml b<f.txt\nlines rules/f.txt x y\nlines "+
+		"rules/l.csv x,1 y,2 z,bad")
+	play(t, dir, "text rules/c.yaml {domain: c, descriptors: [{key: k, limits_from: l.csv, rate_limit: {unit: day}}, "+
+		"{key: k, descriptors: [{key: k, values_from: l.csv}]}]}")
 	files, warnings, err := Read(filepath.Join(dir, "rules"))
 	if err != nil || len(warnings) > 0 || len(files) != 3 {
 		t.Fatal(files, warnings, err)

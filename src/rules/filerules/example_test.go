@@ -10,7 +10,8 @@ import (
 // Files of all formats become one set of rules.
 func ExampleLoad() {
 	set, warnings, err := filerules.Load([]filerules.File{
-		{Name: "shop.yaml", Data: []byte("domain: shop\ndescriptors:\n  - key: path\n    rate_limit: {unit: second, requests_per_unit: 100}\n")},
+		{Name: "shop.yaml", Data: []byte("domain: shop\ndescriptors:\n  - key: path\n    rate_limit: {unit: second, " +
+			"requests_per_unit: 100}\n")},
 		{Name: "kitchen.ini", Data: []byte("[default]\ncreditLimit = 5\nresetSeconds = 60\n")},
 	}, compile.Options{})
 	if err != nil || len(warnings) > 0 {
@@ -35,7 +36,6 @@ descriptors:
       requests_per_unit: 1.5
 `)}}, compile.Options{})
 	fmt.Println(err)
-	// Output:
-	// a.yaml:5:13: unit "minutes" is not known; did you mean `minute`?
-	// a.yaml:6:26: requests_per_unit is a fraction: "1.5"; write a whole number; for less than one per unit use a longer unit or unit_multiplier
+	// Output: a.yaml:5:13: unit "minutes" is not known; did you mean `minute`? a.yaml:6:26: requests_per_unit is a
+	// fraction: "1.5"; write a whole number; for less than one per unit use a longer unit or unit_multiplier
 }

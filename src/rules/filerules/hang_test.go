@@ -52,8 +52,10 @@ func (b *blocked) Read(p []byte) (int, error) {
 }
 
 const (
-	hangs       = "was still being read after 10s; check its file system (NFS, FUSE), replace it, or raise RUNTIME_READ_TIMEOUT"
-	fullOfHangs = "refused:%: is not read: 4 earlier reads have not returned; check its file system (NFS, FUSE), or start the service again"
+	hangs = "was still being read after 10s; check its file system (NFS, FUSE), replace it, or raise " +
+		"RUNTIME_READ_TIMEOUT"
+	fullOfHangs = "refused:%: is not read: 4 earlier reads have not returned; check its file system (NFS, FUSE), or " +
+		"start the service again"
 	pollAndRead = 31 * time.Second // the Poll, and the reads of the step
 )
 
@@ -85,7 +87,10 @@ var hangingReads = []struct {
 	}},
 	{"the directory is replaced", []hangingStep{
 		{wait: 11 * time.Second, want: []string{"refused:%/a.yaml: " + hangs}, hanging: 1},
-		{do: "mkdir ../other\nwrite ../other/a.yaml b\nmv ../rules ../old\nmv ../other ../rules", wait: pollAndRead, want: []string{"b"}, hanging: 1},
+		{
+			do: "mkdir ../other\nwrite ../other/a.yaml b\nmv ../rules ../old\nmv ../other ../rules", wait: pollAndRead,
+			want: []string{"b"}, hanging: 1,
+		},
 		{release: true, wait: pollAndRead},
 	}},
 	{"reloads", []hangingStep{

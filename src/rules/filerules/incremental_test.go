@@ -26,15 +26,19 @@ func randomFile(r *rand.Rand) string {
 	case 2:
 		return "" // no domain
 	case 3:
-		return fmt.Sprintf("domain: %s\ndescriptors:\n- {key: %s, rate_limit: {unit: yeer, requests_per_unit: 1}}\n", domain, key)
+		return fmt.Sprintf("domain: %s\ndescriptors:\n- {key: %s, rate_limit: {unit: yeer, requests_per_unit: 1}}\n",
+			domain, key)
 	case 4:
 		return fmt.Sprintf("domain: %s\nrules:\n- match: {k: %s}\n  %s\n- match: {}\n  %s\n", domain, key, limit, limit)
 	case 5: // An alias, so that the file is read whole after its first pieces.
-		return fmt.Sprintf("domain: %s\ndescriptors:\n- {key: %s, rate_limit: &l {unit: day, requests_per_unit: 2}}\n- {key: other, rate_limit: *l}\n", domain, key)
+		return fmt.Sprintf("domain: %s\ndescriptors:\n- {key: %s, rate_limit: &l {unit: day, requests_per_unit: 2}}\n- "+
+			"{key: other, rate_limit: *l}\n", domain, key)
 	case 6:
-		return fmt.Sprintf("domain: %s\ndescriptors:\n- {key: %s, shadow_mode: true}\n- {key: w, value: 'v*', %s}\n- {key: w, value: 'va*', %s}\n", domain, key, limit, limit)
+		return fmt.Sprintf("domain: %s\ndescriptors:\n- {key: %s, shadow_mode: true}\n- {key: w, value: 'v*', %s}\n- {key: "+
+			"w, value: 'va*', %s}\n", domain, key, limit, limit)
 	default:
-		return fmt.Sprintf("domain: %s\ndescriptors:\n- {key: %s, %s}\n- {key: k, value: v%d, %s}\n", domain, key, limit, r.IntN(3), limit)
+		return fmt.Sprintf("domain: %s\ndescriptors:\n- {key: %s, %s}\n- {key: k, value: v%d, %s}\n", domain, key, limit,
+			r.IntN(3), limit)
 	}
 }
 
@@ -51,7 +55,8 @@ func describeResult(set *rules.Set, warnings rules.Problems) string {
 	return text.String()
 }
 
-// After any edits a Loader has the rules, warnings, problems and hash of a load of the same files that has not seen others before.
+// After any edits a Loader has the rules, warnings, problems and hash of a load of the same files that has not seen
+// others before.
 func TestIncremental(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -59,7 +64,10 @@ func TestIncremental(t *testing.T) {
 			for _, minBytes := range []int{1, math.MaxInt / 2} {
 				t.Run(fmt.Sprint(seed, cfg.AllOrNothing, cfg.Options.MergeDomains, minBytes), func(t *testing.T) {
 					t.Parallel()
-					e := &edits{random: rand.New(rand.NewPCG(seed, 1)), format: formatWithPieces(minBytes), cfg: cfg, texts: map[string]string{}, versions: map[string]reload.Part{}}
+					e := &edits{
+						random: rand.New(rand.NewPCG(seed, 1)), format: formatWithPieces(minBytes), cfg: cfg,
+						texts: map[string]string{}, versions: map[string]reload.Part{},
+					}
 					e.loader = reload.Loader{Config: cfg, Format: e.format, AllowPartialFirstLoad: seed%2 == 0}
 					for range 40 {
 						e.change()
@@ -164,7 +172,8 @@ func (e *edits) checkSharing(t *testing.T, set *rules.Set) {
 	}
 	domains := make(map[string]*rules.Domain)
 	for _, d := range set.Domains() {
-		if domains[d.Name] = d; e.domains[d.Name] != nil && (e.domains[d.Name] == d) != (e.domainFiles[d.Name] == versions[d.Name]) {
+		if domains[d.Name] = d; e.domains[d.Name] != nil &&
+			(e.domains[d.Name] == d) != (e.domainFiles[d.Name] == versions[d.Name]) {
 			t.Fatalf("%s was compiled again: %v", d.Name, e.domains[d.Name] != d)
 		}
 	}

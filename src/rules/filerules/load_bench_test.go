@@ -14,7 +14,8 @@ func BenchmarkLoad10000(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("domain: d\ndescriptors:\n")
 	for i := range 10_000 {
-		fmt.Fprintf(&text, "  - key: path\n    value: /v1/items/%d\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, i+1)
+		fmt.Fprintf(&text, "  - key: path\n    value: /v1/items/%d\n    rate_limit:\n      unit: minute\n      "+
+			"requests_per_unit: %d\n", i, i+1)
 	}
 	files := []File{{Name: "a.yaml", Data: []byte(text.String())}}
 	b.ReportAllocs()
@@ -31,14 +32,17 @@ func BenchmarkLoadPaths(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("domain: d\ncharge: path\ndescriptors:\n")
 	for i := range 2500 {
-		fmt.Fprintf(&text, "- key: tenant\n  value: t%d\n  rate_limits:\n  - {unit: second, requests_per_unit: 1}\n  - {unit: day, requests_per_unit: 5}\n", i)
-		text.WriteString("  descriptors:\n  - {key: path, rate_limit: {unit: minute, requests_per_unit: 2}}\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 2}}\n")
+		fmt.Fprintf(&text, "- key: tenant\n  value: t%d\n  rate_limits:\n  - {unit: second, requests_per_unit: 1}\n  - "+
+			"{unit: day, requests_per_unit: 5}\n", i)
+		text.WriteString("  descriptors:\n  - {key: path, rate_limit: {unit: minute, requests_per_unit: 2}}\n  - {key: " +
+			"user, rate_limit: {unit: minute, requests_per_unit: 2}}\n")
 	}
 	files := []File{{Name: "a.yaml", Data: []byte(text.String())}}
 	b.ReportAllocs()
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {
-		if set, warnings, err := Load(files, compile.Options{}); err != nil || len(warnings) > 0 || len(set.Rules()) != 10_000 {
+		if set, warnings, err := Load(files, compile.Options{}); err != nil || len(warnings) > 0 ||
+			len(set.Rules()) != 10_000 {
 			b.Fatal(warnings, err)
 		}
 	}

@@ -57,8 +57,9 @@ var readTests = []readTest{
 			link ..data ..2026
 			write ..b.yaml b
 			fifo pipe.log`,
-		want:     "a.yaml",
-		warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
+		want: "a.yaml",
+		warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are " +
+			"read, which leaves out pipe.log; rename what holds rules, move the rest elsewhere",
 	},
 	{
 		name: "files that upstream would read",
@@ -72,8 +73,9 @@ var readTests = []readTest{
 			size d/g 1000000
 			write d/h h
 			fifo d/i`,
-		want:     "d/d d/h rules",
-		warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are read, which leaves out b.conf, c.toml, e, f, g and 1 more; rename what holds rules, move the rest elsewhere",
+		want: "d/d d/h rules",
+		warnings: "%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a `domain`, are " +
+			"read, which leaves out b.conf, c.toml, e, f, g and 1 more; rename what holds rules, move the rest elsewhere",
 	},
 	{
 		name: "dot files are read",
@@ -345,7 +347,8 @@ func TestReadSocket(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	_, _, err = Read(dir)
-	if want := dir + "/s.yaml: is a socket, not a file; put a file in its place, or remove it"; err == nil || err.Error() != want {
+	if want := dir + "/s.yaml: is a socket, not a file; put a file in its place, or remove it"; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

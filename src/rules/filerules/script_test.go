@@ -170,9 +170,11 @@ func linesOf(name string, words []string) []byte {
 // rulesOf returns a rule file.
 func rulesOf(domain string) []byte {
 	if domain, file, has := strings.Cut(domain, "<"); has {
-		return fmt.Appendf(nil, "domain: %s\ndescriptors:\n  - {key: k, values_from: %s, rate_limit: {unit: second, requests_per_unit: 1}}\n", domain, file)
+		return fmt.Appendf(nil, "domain: %s\ndescriptors:\n  - {key: k, values_from: %s, rate_limit: {unit: second, "+
+			"requests_per_unit: 1}}\n", domain, file)
 	}
-	return fmt.Appendf(nil, "domain: %s\ndescriptors:\n  - key: k\n    rate_limit: {unit: second, requests_per_unit: 1}\n", domain)
+	return fmt.Appendf(nil, "domain: %s\ndescriptors:\n  - key: k\n    rate_limit: {unit: second, requests_per_unit: 1}\n",
+		domain)
 }
 
 // notRoot skips a test of permissions, which do not bind root.

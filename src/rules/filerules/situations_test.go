@@ -36,8 +36,12 @@ var situations = []situation{
 		{"rm data/config/rules/a.yaml", "b d, refused:b.yaml:1:"},
 		{"write data/config/rules/e.yaml b", "refused:b.yaml:1:"}, // the bad one's domain stays as it was
 		{"rm data/config/rules/b.yaml", "b d"},
-		{"write data/config/rules/d.yaml b\nwrite data/config/rules/f.yaml f", `b d f, refused:domain "b" is already defined`},
-		{"rm data/config/rules/e.yaml\ntext data/config/rules/g.yaml {", "refused:g.yaml"}, // which may be e.yaml by a new name
+		{
+			"write data/config/rules/d.yaml b\nwrite data/config/rules/f.yaml f",
+			`b d f, refused:domain "b" is already defined`,
+		},
+		// which may be e.yaml by a new name
+		{"rm data/config/rules/e.yaml\ntext data/config/rules/g.yaml {", "refused:g.yaml"},
 		{"rm data/config/rules/g.yaml", "b f"},
 	}},
 	{"one of several is bad, all or nothing", Config{Config: reload.Config{AllOrNothing: true}}, []step{
@@ -90,7 +94,8 @@ var situations = []situation{
 		{"mv v1 nowhere", "a"},
 	}},
 	{"every part is a link", Config{}, []step{
-		{"mkdir r/1\nmkdir s/1\nmkdir u/1\nlink data r/1\nlink r/1/config ../../s/1\nlink s/1/rules ../../u/1\nwrite u/1/a.yaml a", "a"},
+		{"mkdir r/1\nmkdir s/1\nmkdir u/1\nlink data r/1\nlink r/1/config ../../s/1\nlink s/1/rules ../../u/1\nwrite " +
+			"u/1/a.yaml a", "a"},
 		{"mkdir u/2\nwrite u/2/a.yaml b\nlink s/1/rules %/u/2", "b"},
 		{"mkdir s/2\nlink s/2/rules ../../u/1\nlink r/1/config ../../s/2", "a"},
 		{"write u/1/a.yaml c", "c"},
@@ -121,7 +126,10 @@ var situations = []situation{
 		{"rm data/config/rules/..far/x", "refused:/..far/x does not exist; fix the link or remove it"},
 		{"rm data/config/rules/..far", "refused:/..far does not exist; fix the link or remove it"},
 		{"mkdir data/config/rules/..far\nwrite data/config/rules/..far/x d", "d"},
-		{"mkdir data/config/rules/..far2\nwrite data/config/rules/..far2/e.yaml e\nlink data/config/rules/more ..far2", "d e"},
+		{
+			"mkdir data/config/rules/..far2\nwrite data/config/rules/..far2/e.yaml e\nlink data/config/rules/more ..far2",
+			"d e",
+		},
 		{"write data/config/rules/..far2/f.yaml f", "d e f"},
 	}},
 	{"a link leads outside, changes there, and is replaced", Config{}, []step{
@@ -138,7 +146,10 @@ var situations = []situation{
 		{"link data/config/rules/c %/data/config", "refused:is outside of"},
 	}},
 	{"a link leads nowhere from the start", Config{}, []step{
-		{"mkdir data/config/rules\nlink data/config/rules/b.yaml ../b", "refused:/data/config/b does not exist; fix the link or remove it"},
+		{
+			"mkdir data/config/rules\nlink data/config/rules/b.yaml ../b",
+			"refused:/data/config/b does not exist; fix the link or remove it",
+		},
 		{"write data/config/rules/a.yaml a", "a"},
 		{"write data/config/b b", "a b"},
 	}},
@@ -156,20 +167,30 @@ var situations = []situation{
 	}},
 	{"data files of files beside the directory", Config{ReadSiblings: true}, []step{
 		{"mkdir data/config\nlines data/config/f.txt x\nwrite data/config/rules.yaml a<f.txt", "a"},
-		{"mkdir data/config/rules\nlines data/config/rules/f.txt x\nwrite data/config/rules.yaml b<f.txt", "refused:is not in the directory of the rules"},
+		{
+			"mkdir data/config/rules\nlines data/config/rules/f.txt x\nwrite data/config/rules.yaml b<f.txt",
+			"refused:is not in the directory of the rules",
+		},
 		{"write data/config/rules.yaml b<rules/f.txt", "b"},
 	}},
 	{"only files that are not read", Config{}, []step{
-		{"mkdir data/config/rules\nwrite data/config/rules/a.conf a", "refused:which leaves out a.conf; rename what holds rules, move the rest elsewhere"},
+		{
+			"mkdir data/config/rules\nwrite data/config/rules/a.conf a",
+			"refused:which leaves out a.conf; rename what holds rules, move the rest elsewhere",
+		},
 		{"mv data/config/rules/a.conf data/config/rules/a.yaml", "a"},
-		{"mv data/config/rules/a.yaml data/config/rules/a.toml", "refused:which leaves out a.toml"}, // What is in force stays.
+		// What is in force stays.
+		{"mv data/config/rules/a.yaml data/config/rules/a.toml", "refused:which leaves out a.toml"},
 	}},
 	{"refused, and refused, and mended", Config{}, []step{
 		{"mkdir data/config/rules\nwrite data/config/rules/a.yaml a", "a"},
 		{"text data/config/rules/a.yaml domain: [", "refused:rules/a.yaml:"},
 		{"write data/config/rules/a.yaml a\nwrite data/config/rules/b.yaml a", "refused:rules/b.yaml:"},
 		{"rm data/config/rules/b.yaml", "a"},
-		{"fifo data/config/rules/c.yaml\ntext data/config/rules/b.yaml domain: [", "refused:c.yaml: is a named pipe, not a file; put a file in its place, or remove it\n"},
+		{
+			"fifo data/config/rules/c.yaml\ntext data/config/rules/b.yaml domain: [",
+			"refused:c.yaml: is a named pipe, not a file; put a file in its place, or remove it\n",
+		},
 		{"rm data/config/rules/c.yaml", "refused:rules/b.yaml:"},
 		{"write data/config/rules/b.yaml b", "a b"},
 	}},
@@ -210,7 +231,8 @@ func TestSituations(t *testing.T) {
 	})
 }
 
-// eachMode plays the first step of each situation, starts a watcher that uses events alone or polling alone, and calls playRest.
+// eachMode plays the first step of each situation, starts a watcher that uses events alone or polling alone, and calls
+// playRest.
 func eachMode(t *testing.T, list []situation, playRest func(t *testing.T, dir string, r *running, steps []step)) {
 	for _, tt := range list {
 		for mode, change := range map[string]func(*Watcher){

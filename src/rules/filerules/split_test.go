@@ -33,7 +33,8 @@ func sameInParts(t *testing.T, data []byte) bool {
 	t.Helper()
 	files := []File{{Name: "a.yaml", Data: data}}
 	pieces := pieceReaders(files[0], 1)
-	if len(pieces) == 1 || slices.ContainsFunc(pieces, func(read func() reload.Piece) bool { return read().NeedsWholePart }) {
+	if len(pieces) == 1 || slices.ContainsFunc(pieces,
+		func(read func() reload.Piece) bool { return read().NeedsWholePart }) {
 		return false
 	}
 	set, odd, err := reload.Compile(formatWithPieces(1), files, compile.Options{})
@@ -56,7 +57,8 @@ var splits = []string{
 	"domain: d\ndescriptors:\n- key: a\n- key: {b\n- key: d\n",
 	"domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n  - key: b\n    value: c\n",
 	"descriptors:\n- key: a\n- key: b\n  descriptors:\n  - key: c\ndomain: d\n",
-	"# comment\n---\ndomain: d\n\ndescriptors: # of them\n\n # here\n  - key: a\n# there\n  -\n    key: b\n  - key: |\n      - c\n      - d\n\n...\n",
+	"# comment\n---\ndomain: d\n\ndescriptors: # of them\n\n # here\n  - key: a\n# there\n  -\n    key: b\n  - key: |\n " +
+		"     - c\n      - d\n\n...\n",
 	"domain: d\r\nrules:\r\n- match: {a: b}\r\n  rate_limit: {unit: day}\r\n- match: {}\r\n  oops: 1\r\n",
 	"domain: d\ndescriptors:\n- key: a\n- kay: b\n- [key, c]\n- key: a\ncharge: path\n",
 	"domain: d\ndescriptors:\n- key: a\n- key: @c\n- key: d\n",
@@ -128,7 +130,11 @@ func TestLargeFile(t *testing.T) {
 	for _, tt := range []struct{ with, want string }{
 		{"- key: user\n  value: other\n", ""},
 		{"- {key: a, kex: &x b}\n", at + ":12: unknown key \"kex\"; did you mean `key`?"},
-		{"- key: user\n  value: user-1\n", at + ":3: descriptor \"user_user-1\" is already defined at a.yaml:6:3, on the same level; remove one, or join their limits and descriptors"},
+		{
+			"- key: user\n  value: user-1\n",
+			at + ":3: descriptor \"user_user-1\" is already defined at a.yaml:6:3, on the same level; remove one, or join " +
+				"their limits and descriptors",
+		},
 		{"- key: @\n", at + ":8: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
 		{"- {key: &x a}\n- {key: *x, value: b}\n", ""},
 	} {

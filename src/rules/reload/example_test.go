@@ -11,11 +11,15 @@ import (
 func ExampleLoader() {
 	loader := reload.Loader{Format: filerules.Format()}
 	for _, texts := range [][2]string{
-		{"domain: a\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: b\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]"},
+		{
+			"domain: a\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]",
+			"domain: b\ndescriptors: [{key: old, rate_limit: {unit: day, requests_per_unit: 1}}]",
+		},
 		{"domain: a\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 1}}]", "domain: ["},
 	} {
 		var out reload.Result
-		loader.Load([]reload.Part{{Name: "a.yaml", Data: []byte(texts[0])}, {Name: "b.yaml", Data: []byte(texts[1])}}, nil, &out)
+		loader.Load([]reload.Part{{Name: "a.yaml", Data: []byte(texts[0])}, {Name: "b.yaml", Data: []byte(texts[1])}},
+			nil, &out)
 		for _, r := range out.Set.Rules() {
 			fmt.Println(r.FullName)
 		}

@@ -3,8 +3,8 @@
 // effect as far as they share no domain with a bad part:
 //
 //	parts -> read and compile the domains that changed -> no problem:  all parts are in force
-//	                                                   -> problems:    bad parts, and those that share their domains, stay as they were;
-//	                                                                   the others are in force
+//	                                                   -> problems:    bad parts, and those that share their domains,
+//	                                                                   stay as they were; the others are in force
 package reload
 
 import (

@@ -61,7 +61,8 @@ func TestSources(t *testing.T) {
 	var all reload.Sources
 	a, b := newTestSource(&all, "A"), newTestSource(&all, "B")
 	conflict := func(at, domain, owner, other string) string {
-		return fmt.Sprintf(" refused: %s/%s.yaml:1:1: domain %q is in two sources of rules: %s has it already, so it is not taken from %s; remove it from one of them", at, domain, domain, owner, other)
+		return fmt.Sprintf(" refused: %s/%s.yaml:1:1: domain %q is in two sources of rules: %s has it already, so it is "+
+			"not taken from %s; remove it from one of them", at, domain, domain, owner, other)
 	}
 	for i, step := range []struct {
 		source  *testSource

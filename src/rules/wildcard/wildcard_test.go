@@ -78,7 +78,10 @@ func FuzzWildcard(f *testing.F) {
 			return
 		}
 		narrow := Compile(q)
-		for _, s := range []string{text, strings.ReplaceAll(q, "*", text), strings.ReplaceAll(q, "*", ""), strings.ReplaceAll(q, "*", p)} {
+		for _, s := range []string{
+			text, strings.ReplaceAll(q, "*", text), strings.ReplaceAll(q, "*", ""),
+			strings.ReplaceAll(q, "*", p),
+		} {
 			if narrow.Matches([]byte(s)) && !pattern.Matches([]byte(s)) {
 				t.Fatalf("%q covers %q, but only the latter matches %q", p, q, s)
 			}
@@ -86,7 +89,8 @@ func FuzzWildcard(f *testing.F) {
 	})
 }
 
-// BenchmarkHostileText is a megabyte that nearly matches at each byte. The time for a byte must not grow with the literal.
+// BenchmarkHostileText is a megabyte that nearly matches at each byte. The time for a byte must not grow with the
+// literal.
 func BenchmarkHostileText(b *testing.B) {
 	text := bytes.Repeat([]byte("a"), 1<<20)
 	for _, n := range []int{8, 40, 63, 64, 1000} {

@@ -17,10 +17,30 @@ func TestPauses(t *testing.T) {
 	}{
 		{"the longest", defaults, 0, []time.Duration{3 * s, 10 * s, 20 * s, 40 * s, 60 * s, 60 * s}},
 		{"the shortest", defaults, 1, []time.Duration{1500 * time.Millisecond, 5 * s, 10 * s, 20 * s, 30 * s, 30 * s}},
-		{"no jitter", Pauses{First: 3 * s, Initial: 10 * s, Growth: 2, Max: time.Minute}, 1, []time.Duration{3 * s, 10 * s, 20 * s}},
-		{"slower growth", Pauses{First: s, Initial: 2 * s, Growth: 1.5, Max: 5 * s}, 0, []time.Duration{s, 2 * s, 3 * s, 4500 * time.Millisecond, 5 * s}},
-		{"no growth", Pauses{First: 3 * s, Initial: 10 * s, Growth: 1, Max: time.Minute}, 0, []time.Duration{3 * s, 10 * s, 10 * s}},
-		{"all beyond the bound", Pauses{First: 9 * s, Initial: 10 * s, Growth: 2, Max: 2 * s}, 0, []time.Duration{2 * s, 2 * s}},
+		{
+			"no jitter",
+			Pauses{First: 3 * s, Initial: 10 * s, Growth: 2, Max: time.Minute},
+			1,
+			[]time.Duration{3 * s, 10 * s, 20 * s},
+		},
+		{
+			"slower growth",
+			Pauses{First: s, Initial: 2 * s, Growth: 1.5, Max: 5 * s},
+			0,
+			[]time.Duration{s, 2 * s, 3 * s, 4500 * time.Millisecond, 5 * s},
+		},
+		{
+			"no growth",
+			Pauses{First: 3 * s, Initial: 10 * s, Growth: 1, Max: time.Minute},
+			0,
+			[]time.Duration{3 * s, 10 * s, 10 * s},
+		},
+		{
+			"all beyond the bound",
+			Pauses{First: 9 * s, Initial: 10 * s, Growth: 2, Max: 2 * s},
+			0,
+			[]time.Duration{2 * s, 2 * s},
+		},
 	} {
 		var got []time.Duration
 		for i := range tt.want {

@@ -24,7 +24,8 @@ func TestProbing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, _, err := (probingCredentials{insecure.NewCredentials()}).Clone().ClientHandshake(t.Context(), "x", conn); err != nil {
+	if _, _, err := (probingCredentials{insecure.NewCredentials()}).Clone().ClientHandshake(t.Context(), "x",
+		conn); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := conn.(*net.TCPConn).SyscallConn()

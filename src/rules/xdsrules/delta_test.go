@@ -63,7 +63,8 @@ func noKey(name string) *configv3.RateLimitConfig {
 }
 
 func noKeyProblem(name string) string {
-	return fmt.Sprintf("xds resource %q: descriptors[0]: the descriptor has no key, or an empty one; add `key: <name>`", name)
+	return fmt.Sprintf("xds resource %q: descriptors[0]: the descriptor has no key, or an empty one; add `key: <name>`",
+		name)
 }
 
 const inPart = "refused in part, other domains took effect: "
@@ -82,7 +83,8 @@ func TestDelta(t *testing.T) {
 		l.after(time.Second, "v4: b.k=2 c.k=2 d.k=4 refused: "+noKeyProblem("c"))
 		s.Publish(t, "me", "5", limit("b", 5), noKey("c"), limit("d", 4)) // the refused one is not sent again
 		l.after(time.Second, "v5: b.k=5 c.k=2 d.k=4 refused: "+noKeyProblem("c"))
-		expectDeltaSaid(t, s, `nonce ""`, `nonce "1"`, `nonce "2"`, `nonce "3"`, `nonce "4" error `+inPart+noKeyProblem("c"), `nonce "5"`)
+		expectDeltaSaid(t, s, `nonce ""`, `nonce "1"`, `nonce "2"`, `nonce "3"`, `nonce "4" error `+inPart+noKeyProblem("c"),
+			`nonce "5"`)
 		s.Publish(t, "me", "6", limit("b", 5), limit("c", 6), limit("d", 4))
 		l.after(time.Second, "v6: b.k=5 c.k=6 d.k=4")
 		s.Publish(t, "me", "7")
@@ -105,7 +107,8 @@ func TestDeltaAllOrNothing(t *testing.T) {
 		l.after(time.Second, "v3: refused: "+noKeyProblem("a"))
 		s.Publish(t, "me", "4", limit("a", 4), limit("b", 3))
 		l.after(time.Second, "v4: a.k=4 b.k=3")
-		expectDeltaSaid(t, s, `nonce ""`, `nonce "1"`, `nonce "2" error `+noKeyProblem("a"), `nonce "3" error `+noKeyProblem("a"), `nonce "4"`)
+		expectDeltaSaid(t, s, `nonce ""`, `nonce "1"`, `nonce "2" error `+noKeyProblem("a"),
+			`nonce "3" error `+noKeyProblem("a"), `nonce "4"`)
 	})
 }
 
@@ -174,7 +177,9 @@ func TestDeltaLinearCache(t *testing.T) {
 }
 
 // delta returns a response with these resources, named by their messages.
-func delta(t testing.TB, version, nonce string, domains ...*configv3.RateLimitConfig) *discovery.DeltaDiscoveryResponse {
+func delta(t testing.TB, version, nonce string,
+	domains ...*configv3.RateLimitConfig,
+) *discovery.DeltaDiscoveryResponse {
 	r := &discovery.DeltaDiscoveryResponse{TypeUrl: TypeURL, SystemVersionInfo: version, Nonce: nonce}
 	for _, d := range domains {
 		r.Resources = append(r.Resources, &discovery.Resource{Name: d.GetName(), Version: version, Resource: anyOf(t, d)})
@@ -204,18 +209,34 @@ func TestDeltaRefused(t *testing.T) {
 		response *discovery.DeltaDiscoveryResponse
 		want     string
 	}{
-		{"another type", &discovery.DeltaDiscoveryResponse{TypeUrl: wrongType}, `xds response: its type is "` + wrongType + `"; send ` + TypeURL},
-		{"no name", &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{Resource: anyOf(t, limit("b", 1))}}}, "xds response: resource 1 has no name; send a name with each resource"},
-		{"a heartbeat of nothing", &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{Name: "b"}}}, `xds response: a heartbeat of the resource "b", which was never sent; send it whole`},
-		{"a resource of another type", &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{Name: "b", Resource: &anypb.Any{TypeUrl: wrongType}}}}, `xds resource "b": its type is "` + wrongType + `"; send ` + TypeURL},
-		{"bytes", &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{Name: "b", Resource: &anypb.Any{TypeUrl: TypeURL, Value: []byte{0xff}}}}}, `xds resource "b": it cannot be read: proto:`},
+		{
+			"another type", &discovery.DeltaDiscoveryResponse{TypeUrl: wrongType},
+			`xds response: its type is "` + wrongType + `"; send ` + TypeURL,
+		},
+		{
+			"no name", &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{Resource: anyOf(t, limit("b", 1))}}},
+			"xds response: resource 1 has no name; send a name with each resource",
+		},
+		{
+			"a heartbeat of nothing", &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{Name: "b"}}},
+			`xds response: a heartbeat of the resource "b", which was never sent; send it whole`,
+		},
+		{"a resource of another type", &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{
+			Name:     "b",
+			Resource: &anypb.Any{TypeUrl: wrongType},
+		}}}, `xds resource "b": its type is "` + wrongType + `"; send ` + TypeURL},
+		{"bytes", &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{
+			Name:     "b",
+			Resource: &anypb.Any{TypeUrl: TypeURL, Value: []byte{0xff}},
+		}}}, `xds resource "b": it cannot be read: proto:`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inDeltaLab(t, nil, func(t *testing.T, l *lab) {
 				refusal := make(chan string, 1)
 				l.playDelta(func(st deltaStream) error {
 					tt.response.Nonce = "n2"
-					if err := errors.Join(st.Send(delta(t, "1", "n1", limit("a", 1))), receiveDeltas(st, 2, nil), st.Send(tt.response)); err != nil {
+					if err := errors.Join(st.Send(delta(t, "1", "n1", limit("a", 1))), receiveDeltas(st, 2, nil),
+						st.Send(tt.response)); err != nil {
 						return err
 					}
 					err := receiveDeltas(st, 1, func(r *discovery.DeltaDiscoveryRequest) {
@@ -266,7 +287,10 @@ func TestDeltaManyResponses(t *testing.T) {
 				}
 			}
 			var nonces []string
-			err := receiveDeltas(st, n+1, func(r *discovery.DeltaDiscoveryRequest) { nonces = append(nonces, r.GetResponseNonce()) })
+			err := receiveDeltas(st, n+1, func(r *discovery.DeltaDiscoveryRequest) {
+				nonces = append(nonces,
+					r.GetResponseNonce())
+			})
 			answered <- nonces
 			<-st.Context().Done()
 			return err
@@ -311,7 +335,8 @@ func TestDeltaNotImplemented(t *testing.T) {
 	const pause = "; set CONFIG_TYPE=GRPC_XDS_SOTW: this server has no delta xDS: pause 1s"
 	inDeltaLab(t, nil, func(t *testing.T, l *lab) {
 		l.play(forever)
-		l.after(500*time.Millisecond, "connected", "xds server passthrough:///xds: method DeltaAggregatedResources not implemented (Unimplemented)"+pause)
+		l.after(500*time.Millisecond, "connected",
+			"xds server passthrough:///xds: method DeltaAggregatedResources not implemented (Unimplemented)"+pause)
 	})
 	inDeltaLab(t, nil, func(t *testing.T, l *lab) {
 		l.playDelta(func(deltaStream) error { return errors.New("not implemented") })
@@ -342,7 +367,8 @@ func TestDeltaFaults(t *testing.T) {
 		const server = "xds server passthrough:///xds: "
 		l.after(30*time.Second,
 			"connected", "v1: a.k=1", server+"the server ended the stream: pause 1s",
-			"connected", server+"grpc: received message larger than max (2176 vs. 1000) (ResourceExhausted); raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: pause 4s",
+			"connected", server+"grpc: received message larger than max (2176 vs. 1000) (ResourceExhausted); raise "+
+				"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: pause 4s",
 			"connected", server+"flapping: pause 8s",
 			"connected", server+"flapping: pause 16s",
 			"connected", server+"flapping: pause 16s")
@@ -358,7 +384,10 @@ func TestDeltaTooMuch(t *testing.T) {
 	s.resume()
 	large := make([]byte, maxDeltaBytes/2)
 	one := func(name string) *discovery.DeltaDiscoveryResponse {
-		return &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{Name: name, Resource: &anypb.Any{TypeUrl: TypeURL, Value: large}}}}
+		return &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{
+			Name:     name,
+			Resource: &anypb.Any{TypeUrl: TypeURL, Value: large},
+		}}}
 	}
 	for _, step := range []struct {
 		response *discovery.DeltaDiscoveryResponse
@@ -387,9 +416,10 @@ func TestChangeCompilesOneDomain(t *testing.T) {
 	t.Parallel()
 	loader := reload.Loader{Format: newFormat()}
 	part := func(key, domain string, limit uint32) reload.Part {
-		p := partsOf([]*anypb.Any{anyOf(t, &configv3.RateLimitConfig{Name: key, Domain: domain, Descriptors: []*configv3.RateLimitDescriptor{{
-			Key: "k", RateLimit: &configv3.RateLimitPolicy{Unit: configv3.RateLimitUnit_DAY, RequestsPerUnit: limit},
-		}}})})[0]
+		p := partsOf([]*anypb.Any{anyOf(t,
+			&configv3.RateLimitConfig{Name: key, Domain: domain, Descriptors: []*configv3.RateLimitDescriptor{{
+				Key: "k", RateLimit: &configv3.RateLimitPolicy{Unit: configv3.RateLimitUnit_DAY, RequestsPerUnit: limit},
+			}}})})[0]
 		p.Key = key
 		return p
 	}

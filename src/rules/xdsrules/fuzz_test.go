@@ -37,7 +37,10 @@ func FuzzResponse(f *testing.F) {
 		}
 		whole := len(data)%2 == 0
 		var updates []reload.Result
-		w, err := New(Config{Server: "x", Config: reload.Config{AllOrNothing: whole, OnLoad: func(u reload.Result) { updates = append(updates, u) }}})
+		w, err := New(Config{
+			Server: "x",
+			Config: reload.Config{AllOrNothing: whole, OnLoad: func(u reload.Result) { updates = append(updates, u) }},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +59,8 @@ func FuzzResponse(f *testing.F) {
 			if reason == "" {
 				t.Fatal("accepted, and nobody knows what")
 			}
-		case (updates[0].Set == nil) != (updates[0].Err != nil) && (whole || updates[0].Set == nil) || (updates[0].Err != nil) != (reason != "") || (repeats > 0) != (reason != ""):
+		case (updates[0].Set == nil) != (updates[0].Err != nil) && (whole || updates[0].Set == nil) ||
+			(updates[0].Err != nil) != (reason != "") || (repeats > 0) != (reason != ""):
 			t.Fatalf("reason %q, %d repeats, of %+v", reason, repeats, updates[0])
 		}
 	})

@@ -105,7 +105,8 @@ func TestNoPreface(t *testing.T) {
 			}
 		}()
 		t.Cleanup(func() { _ = listener.Close() })
-		l.after(20500*time.Millisecond, `xds server passthrough:///xds: connection error: desc = "error reading server preface: io: read/write on closed pipe"; is it a gRPC server, and does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS)?: pause 1s`)
+		l.after(20500*time.Millisecond,
+			`xds server passthrough:///xds: connection error: desc = "error reading server preface: io: read/write on closed pipe"; is it a gRPC server, and does it want TLS (CONFIG_GRPC_XDS_SERVER_USE_TLS)?: pause 1s`)
 	})
 }
 
@@ -131,7 +132,9 @@ func TestClosesAtOnce(t *testing.T) {
 	})
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		l.play(func(stream) error { return status.Error(codes.Unauthenticated, "who\nare\xff you") })
-		l.after(time.Millisecond, "connected", "xds server passthrough:///xds: who are� you (Unauthenticated); the server demands authentication: set CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT: pause 1s")
+		l.after(time.Millisecond, "connected",
+			"xds server passthrough:///xds: who are� you (Unauthenticated); the server demands authentication: set "+
+				"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, or CONFIG_GRPC_XDS_CLIENT_TLS_CERT: pause 1s")
 	})
 }
 
@@ -165,7 +168,8 @@ func TestGiantMessage(t *testing.T) {
 			return errors.Join(st.Send(response(t, "2", "2", large)), forever(st))
 		})
 		l.after(900*time.Millisecond, "connected", "v1: a.k=1",
-			"xds server passthrough:///xds: grpc: received message larger than max (2163 vs. 1000) (ResourceExhausted); raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: pause 1s")
+			"xds server passthrough:///xds: grpc: received message larger than max (2163 vs. 1000) (ResourceExhausted); raise "+
+				"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: pause 1s")
 	})
 }
 
@@ -177,17 +181,60 @@ func TestRefused(t *testing.T) {
 		response *discovery.DiscoveryResponse
 		want     string // "" is accepted
 	}{
-		{"a response of another type", &discovery.DiscoveryResponse{TypeUrl: wrongType}, "xds response: its type is \"" + wrongType + "\"; send " + TypeURL},
-		{"a type of a megabyte", &discovery.DiscoveryResponse{TypeUrl: strings.Repeat("x", 1<<20)}, "xds response: its type is \"" + strings.Repeat("x", 60) + "...\"; send " + TypeURL},
+		{
+			"a response of another type", &discovery.DiscoveryResponse{TypeUrl: wrongType},
+			"xds response: its type is \"" + wrongType + "\"; send " + TypeURL,
+		},
+		{
+			"a type of a megabyte", &discovery.DiscoveryResponse{TypeUrl: strings.Repeat("x", 1<<20)},
+			"xds response: its type is \"" + strings.Repeat("x", 60) + "...\"; send " + TypeURL,
+		},
 		{"no type, and nothing in it", &discovery.DiscoveryResponse{}, ""},
-		{"a resource of another type", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: wrongType}}}, "xds resource 1: its type is \"" + wrongType + "\"; send " + TypeURL},
-		{"an envelope of another type", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(&anypb.Any{TypeUrl: wrongType})}}, "xds resource 1: its type is \"" + wrongType + "\"; send " + TypeURL},
-		{"an envelope in an envelope", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(envelope(anyOf(t, limit("a", 1))))}}, "xds resource 1: its type is \"type.googleapis.com/envoy.service.discovery.v3.Resource\"; send " + TypeURL},
-		{"an envelope", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(anyOf(t, limit("a", 1)))}}, ""},
-		{"a torn envelope", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: "x/envoy.service.discovery.v3.Resource", Value: []byte{0x0a}}}}, "xds resource 1: it cannot be read: proto:"},
-		{"a heartbeat of nothing", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(nil)}}, "xds response: a heartbeat of resources that were never sent; send them whole"},
-		{"bytes", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: TypeURL, Value: []byte("\xff\xff")}}}, "xds resource 1: it cannot be read: proto:"},
-		{"a domain twice", response(t, "1", "", limit("a", 1), &configv3.RateLimitConfig{Name: "b", Domain: "a"}), `xds resource "b": domain "a" is already defined at xds resource "a"`},
+		{
+			"a resource of another type", &discovery.DiscoveryResponse{
+				TypeUrl:   TypeURL,
+				Resources: []*anypb.Any{{TypeUrl: wrongType}},
+			},
+			"xds resource 1: its type is \"" + wrongType + "\"; send " + TypeURL,
+		},
+		{
+			"an envelope of another type",
+			&discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(&anypb.Any{TypeUrl: wrongType})}},
+			"xds resource 1: its type is \"" + wrongType + "\"; send " + TypeURL,
+		},
+		{
+			"an envelope in an envelope", &discovery.DiscoveryResponse{
+				TypeUrl:   TypeURL,
+				Resources: []*anypb.Any{envelope(envelope(anyOf(t, limit("a", 1))))},
+			},
+			"xds resource 1: its type is \"type.googleapis.com/envoy.service.discovery.v3.Resource\"; send " + TypeURL,
+		},
+		{"an envelope", &discovery.DiscoveryResponse{
+			TypeUrl:   TypeURL,
+			Resources: []*anypb.Any{envelope(anyOf(t, limit("a", 1)))},
+		}, ""},
+		{
+			"a torn envelope", &discovery.DiscoveryResponse{
+				TypeUrl:   TypeURL,
+				Resources: []*anypb.Any{{TypeUrl: "x/envoy.service.discovery.v3.Resource", Value: []byte{0x0a}}},
+			},
+			"xds resource 1: it cannot be read: proto:",
+		},
+		{
+			"a heartbeat of nothing", &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{envelope(nil)}},
+			"xds response: a heartbeat of resources that were never sent; send them whole",
+		},
+		{
+			"bytes", &discovery.DiscoveryResponse{
+				TypeUrl:   TypeURL,
+				Resources: []*anypb.Any{{TypeUrl: TypeURL, Value: []byte("\xff\xff")}},
+			},
+			"xds resource 1: it cannot be read: proto:",
+		},
+		{
+			"a domain twice", response(t, "1", "", limit("a", 1), &configv3.RateLimitConfig{Name: "b", Domain: "a"}),
+			`xds resource "b": domain "a" is already defined at xds resource "a"`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inLab(t, nil, func(t *testing.T, l *lab) {
@@ -206,7 +253,8 @@ func TestRefused(t *testing.T) {
 				if (got == "") != (tt.want == "") || !strings.HasPrefix(got, tt.want) {
 					t.Errorf("told the server %q", got)
 				}
-				if version := map[bool]string{true: "7", false: ""}[tt.want == ""]; req.GetVersionInfo() != version || req.GetResponseNonce() != "n7" {
+				if version := map[bool]string{true: "7", false: ""}[tt.want == ""]; req.GetVersionInfo() != version ||
+					req.GetResponseNonce() != "n7" {
 					t.Errorf("acknowledged version %q, nonce %q", req.GetVersionInfo(), req.GetResponseNonce())
 				}
 			})
@@ -371,6 +419,7 @@ func TestHalfOpen(t *testing.T) {
 		l.cut()
 		s.Publish(t, "me", "2", limit("a", 2))
 		l.after(pingEvery+pingTimeout+5*time.Second,
-			"xds server passthrough:///xds: keepalive ping failed to receive ACK within timeout: pause 1s", "connected", "v2: a.k=2")
+			"xds server passthrough:///xds: keepalive ping failed to receive ACK within timeout: pause 1s", "connected",
+			"v2: a.k=2")
 	})
 }

@@ -42,7 +42,8 @@ func inLab(t *testing.T, change func(*Config), test func(t *testing.T, l *lab)) 
 		l := &lab{t: t}
 		began := time.Now() // the clock stands still until all goroutines wait
 		cfg := Config{
-			Server: "passthrough:///xds", NodeID: "me", Pauses: Pauses{First: time.Second, Initial: 4 * time.Second, Growth: 2, Max: 16 * time.Second},
+			Server: "passthrough:///xds", NodeID: "me",
+			Pauses: Pauses{First: time.Second, Initial: 4 * time.Second, Growth: 2, Max: 16 * time.Second},
 			Config: reload.Config{OnLoad: func(u reload.Result) {
 				l.note("%s", outcomeOf(u))
 				l.mu.Lock()

@@ -138,10 +138,13 @@ var loadTests = []struct {
 		`,
 	},
 	{
-		name:      "one domain in several resources, merged",
-		resources: []string{`name: "a" domain: "d"`, `name: "b" domain: "d" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: 1 } }`},
-		merge:     true,
-		want:      `xds resource "b": descriptors[0]: d.k: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false`,
+		name: "one domain in several resources, merged",
+		resources: []string{
+			`name: "a" domain: "d"`,
+			`name: "b" domain: "d" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: 1 } }`,
+		},
+		merge: true,
+		want:  `xds resource "b": descriptors[0]: d.k: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false`,
 	},
 	{
 		name:      "a name of a megabyte, and one that is no line",
@@ -183,10 +186,19 @@ func TestLoadUnreadable(t *testing.T) {
 	}{
 		{"nothing", nil, `its type is ""; send ` + TypeURL},
 		{"no type", &anypb.Any{Value: good.Value}, `its type is ""; send ` + TypeURL},
-		{"another type", anyOf(t, durationpb.New(5)), `its type is "type.googleapis.com/google.protobuf.Duration"; send ` + TypeURL},
-		{"a type of a megabyte", &anypb.Any{TypeUrl: strings.Repeat("a", 1<<20)}, `its type is "` + strings.Repeat("a", 60) + `..."; send ` + TypeURL},
+		{
+			"another type", anyOf(t, durationpb.New(5)),
+			`its type is "type.googleapis.com/google.protobuf.Duration"; send ` + TypeURL,
+		},
+		{
+			"a type of a megabyte", &anypb.Any{TypeUrl: strings.Repeat("a", 1<<20)},
+			`its type is "` + strings.Repeat("a", 60) + `..."; send ` + TypeURL,
+		},
 		{"half a message", &anypb.Any{TypeUrl: TypeURL, Value: []byte{0x12, 0x05, 'd'}}, "it cannot be read: "},
-		{"text that is not UTF-8", &anypb.Any{TypeUrl: TypeURL, Value: []byte{0x12, 0x01, 0xff}}, "it cannot be read: string field contains invalid UTF-8"},
+		{
+			"text that is not UTF-8", &anypb.Any{TypeUrl: TypeURL, Value: []byte{0x12, 0x01, 0xff}},
+			"it cannot be read: string field contains invalid UTF-8",
+		},
 		{"10,001 levels", &anypb.Any{TypeUrl: TypeURL, Value: levels(10_001)}, "it cannot be read: "},
 	}
 	for _, test := range tests {
@@ -194,7 +206,8 @@ func TestLoadUnreadable(t *testing.T) {
 			got := outcome([]*anypb.Any{good, test.a, anyOf(t, &configv3.RateLimitConfig{Name: "last"})}, compile.Options{})
 			lines := strings.Split(got, "\n")
 			if len(lines) != 3 || !strings.HasPrefix(lines[0], `xds resource "last": the domain is missing`) ||
-				!strings.HasPrefix(lines[1], "xds resource 2: "+test.want) || strings.Contains(test.want, "send") && !strings.HasSuffix(lines[1], test.want) {
+				!strings.HasPrefix(lines[1], "xds resource 2: "+test.want) ||
+				strings.Contains(test.want, "send") && !strings.HasSuffix(lines[1], test.want) {
 				t.Errorf("got:\n%s", got)
 			}
 		})
@@ -242,7 +255,8 @@ func TestNilMessages(t *testing.T) {
 	_, _, err := compile.Compile(configs, compile.Options{})
 	const want = "a: the domain is missing or empty; add `domain: <name>`, the name that callers ask for\n" +
 		"b: descriptors[0]: the descriptor has no key, or an empty one; add `key: <name>`\n" +
-		"b: descriptors[1].rate_limits[0]: the rate_limit has no unit; add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`\n" +
+		"b: descriptors[1].rate_limits[0]: the rate_limit has no unit; add `unit: second`, minute, hour, day, week, month " +
+		"or year, or `unlimited: true`\n" +
 		"b: descriptors[1].rate_limits[1].replaces[0]: an entry of replaces has no name; add `name: <the rule to replace>`"
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
@@ -269,10 +283,18 @@ func TestHostile(t *testing.T) {
 		want  string // in the outcome
 	}{
 		{"100 levels", levels(100), "no rules\n"},
-		{"101 levels", levels(101), strings.Repeat("descriptors[0].", 100) + "descriptors[0]: descriptors are nested more than 100 levels deep; use fewer levels"},
-		{"9,000 levels", levels(9000), strings.Repeat("descriptors[0].", 100) + "descriptors[0]: descriptors are nested more than 100 levels deep; use fewer levels"},
-		{"many, deep down", wire(t, wide), "the set is too large: the paths of its parts are longer than 64 MB together; use fewer levels, or fewer descriptors"},
-		{"300,000 empty ones", append([]byte{0x12, 1, 'd'}, bytes.Repeat([]byte{0x1a, 0}, 300_000)...), "xds resource 1: descriptors[2]: the descriptor has no key"},
+		{"101 levels", levels(101), strings.Repeat("descriptors[0].",
+			100) + "descriptors[0]: descriptors are nested more than 100 levels deep; use fewer levels"},
+		{"9,000 levels", levels(9000), strings.Repeat("descriptors[0].",
+			100) + "descriptors[0]: descriptors are nested more than 100 levels deep; use fewer levels"},
+		{
+			"many, deep down", wire(t, wide),
+			"the set is too large: the paths of its parts are longer than 64 MB together; use fewer levels, or fewer descriptors",
+		},
+		{
+			"300,000 empty ones", append([]byte{0x12, 1, 'd'}, bytes.Repeat([]byte{0x1a, 0}, 300_000)...),
+			"xds resource 1: descriptors[2]: the descriptor has no key",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

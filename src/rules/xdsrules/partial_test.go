@@ -14,9 +14,13 @@ import (
 
 // Domains that no bad resource touches take effect, from the first response on.
 func TestRefusedInPart(t *testing.T) {
-	const problem = "xds resource \"bad\": descriptors[0].rate_limit: the rate_limit has no unit; add `unit: second`, minute, hour, day, week, month or year, or `unlimited: true`"
+	const problem = "xds resource \"bad\": descriptors[0].rate_limit: the rate_limit has no unit; add `unit: second`, " +
+		"minute, hour, day, week, month or year, or `unlimited: true`"
 	bad := func(domain string) *configv3.RateLimitConfig {
-		return &configv3.RateLimitConfig{Name: "bad", Domain: domain, Descriptors: []*configv3.RateLimitDescriptor{{Key: "k", RateLimit: &configv3.RateLimitPolicy{}}}}
+		return &configv3.RateLimitConfig{
+			Name: "bad", Domain: domain,
+			Descriptors: []*configv3.RateLimitDescriptor{{Key: "k", RateLimit: &configv3.RateLimitPolicy{}}},
+		}
 	}
 	good := func(domain string, n uint32) *configv3.RateLimitConfig {
 		c := limit(domain, n)
@@ -37,7 +41,10 @@ func TestRefusedInPart(t *testing.T) {
 			{[]*configv3.RateLimitConfig{limit("a", 2), good("b", 3)}, "a.k=2 b.k=3"},
 			{[]*configv3.RateLimitConfig{limit("a", 4), bad("b"), limit("c", 5)}, "a.k=4 b.k=3 c.k=5 refused: " + problem},
 			{[]*configv3.RateLimitConfig{bad("b"), limit("c", 5)}, "b.k=3 c.k=5 refused: " + problem},
-			{[]*configv3.RateLimitConfig{bad("c"), limit("c", 6)}, "refused: " + problem + ` | xds resource "c": domain "c" is already defined at xds resource "bad"; join the two, rename one, or set MERGE_DOMAIN_CONFIG=true`},
+			{
+				[]*configv3.RateLimitConfig{bad("c"), limit("c", 6)},
+				"refused: " + problem + ` | xds resource "c": domain "c" is already defined at xds resource "bad"; join the two, rename one, or set MERGE_DOMAIN_CONFIG=true`,
+			},
 			{nil, ""},
 		}},
 		{"nothing else changed", false, []response{

@@ -141,7 +141,9 @@ func rulesYAML(list []*configv3.RateLimitRule) string {
 }
 
 // limitsYAML are the fields that a rule has in common with a descriptor.
-func limitsYAML(metadata *structpb.Struct, one *configv3.RateLimitPolicy, several []*configv3.RateLimitPolicy) (fields []string) {
+func limitsYAML(metadata *structpb.Struct, one *configv3.RateLimitPolicy,
+	several []*configv3.RateLimitPolicy,
+) (fields []string) {
 	if metadata != nil {
 		fields = append(fields, "metadata: "+freeYAML(structpb.NewStructValue(metadata)))
 	}
@@ -354,13 +356,15 @@ func sameAsFile(t testing.TB, m *configv3.RateLimitConfig) bool {
 	var problems2 rules.Problems
 	errors.As(err2, &problems2)
 	if !slices.Equal(said(problems), said(problems2)) {
-		t.Fatalf("%v is refused:\n%s\nbut as a file:\n%s\n%s", m, strings.Join(said(problems), "\n"), strings.Join(said(problems2), "\n"), file)
+		t.Fatalf("%v is refused:\n%s\nbut as a file:\n%s\n%s", m, strings.Join(said(problems), "\n"),
+			strings.Join(said(problems2), "\n"), file)
 	}
 	if err != nil {
 		return false
 	}
 	if !slices.Equal(said(warnings), said(warnings2)) {
-		t.Fatalf("%v is warned of:\n%s\nbut as a file:\n%s\n%s", m, strings.Join(said(warnings), "\n"), strings.Join(said(warnings2), "\n"), file)
+		t.Fatalf("%v is warned of:\n%s\nbut as a file:\n%s\n%s", m, strings.Join(said(warnings), "\n"),
+			strings.Join(said(warnings2), "\n"), file)
 	}
 	if got, want := dump(t, set), dump(t, set2); got != want {
 		t.Fatalf("%v becomes\n%s\nbut as a file\n%s\n%s", m, got, want, file)
@@ -560,7 +564,8 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 	}
 	if b.one(4) {
 		m.Unit, m.UnitMultiplier = 0, 0
-		m.Period = durationpb.New(pick[time.Duration](b, 1, 1, 2, 90, 3600) * time.Second / pick[time.Duration](b, 1, 1, 1, 1000))
+		m.Period = durationpb.New(pick[time.Duration](b, 1, 1, 2, 90, 3600) * time.Second / pick[time.Duration](b, 1, 1,
+			1, 1000))
 	}
 	if b.one(8) {
 		b.calendar(m)
@@ -620,7 +625,8 @@ func (b builder) calendar(m *configv3.RateLimitPolicy) {
 	m.Calendar = !b.one(10)
 	m.TimeZone = pick(b, "", "", "UTC", "Europe/Berlin", "Asia/Gaza", "Europe/Berlni")
 	if !b.one(5) {
-		m.Unit, m.Period, m.Algorithm = pick(b, configv3.RateLimitUnit_DAY, configv3.RateLimitUnit_WEEK, configv3.RateLimitUnit_MONTH), nil, 0
+		m.Unit, m.Period, m.Algorithm = pick(b, configv3.RateLimitUnit_DAY, configv3.RateLimitUnit_WEEK,
+			configv3.RateLimitUnit_MONTH), nil, 0
 	}
 	if m.Unit == configv3.RateLimitUnit_MONTH || b.one(10) {
 		m.AnchorDay = pick[uint32](b, 0, 1, 15, 28, 29)
@@ -639,7 +645,8 @@ func (b builder) hold(m *configv3.RateLimitPolicy) {
 		}
 	}
 	if !b.one(10) {
-		m.Hold = durationpb.New(pick[time.Duration](b, 30, 30, 30, 0, -1, 100_000) * time.Second / pick[time.Duration](b, 1, 1, 1, 7, 1000))
+		m.Hold = durationpb.New(pick[time.Duration](b, 30, 30, 30, 0, -1, 100_000) * time.Second / pick[time.Duration](b, 1,
+			1, 1, 7, 1000))
 	}
 	m.HoldId = pick(b, "id", "id", "id", "id", "call", "hold", "a", "")
 	if m.Algorithm != configv3.Algorithm_CONCURRENCY || b.one(10) {
@@ -661,7 +668,8 @@ func FuzzLoad(f *testing.F) {
 		resources := []*anypb.Any{{TypeUrl: TypeURL, Value: data}}
 		set, warnings, err := Load(resources, compile.Options{})
 		set2, warnings2, err2 := Load(resources, compile.Options{})
-		if fmt.Sprint(err) != fmt.Sprint(err2) || !reflect.DeepEqual(warnings, warnings2) || (set == nil) != (set2 == nil) || (set == nil) != (err != nil) {
+		if fmt.Sprint(err) != fmt.Sprint(err2) || !reflect.DeepEqual(warnings, warnings2) || (set == nil) != (set2 == nil) ||
+			(set == nil) != (err != nil) {
 			t.Fatalf("two loads differ: %v, %v, %v, and %v, %v, %v", set, warnings, err, set2, warnings2, err2)
 		}
 		var problems rules.Problems
@@ -769,10 +777,25 @@ func TestEveryFieldIsRead(t *testing.T) {
 		of      func(d *configv3.RateLimitDescriptor, c *configv3.RateLimitConfig) proto.Message
 		besides string
 	}{
-		{&configv3.RateLimitConfig{}, func(_ *configv3.RateLimitDescriptor, c *configv3.RateLimitConfig) proto.Message { return c }, "name"},
-		{&configv3.RateLimitDescriptor{}, func(d *configv3.RateLimitDescriptor, _ *configv3.RateLimitConfig) proto.Message { return d }, ""},
-		{&configv3.RateLimitPolicy{}, func(d *configv3.RateLimitDescriptor, _ *configv3.RateLimitConfig) proto.Message { return d.RateLimit }, ""},
-		{&configv3.RateLimitRule{}, func(_ *configv3.RateLimitDescriptor, c *configv3.RateLimitConfig) proto.Message { return c.Rules[0] }, ""},
+		{&configv3.RateLimitConfig{}, func(_ *configv3.RateLimitDescriptor,
+			c *configv3.RateLimitConfig,
+		) proto.Message {
+			return c
+		}, "name"},
+		{
+			&configv3.RateLimitDescriptor{},
+			func(d *configv3.RateLimitDescriptor, _ *configv3.RateLimitConfig) proto.Message { return d }, "",
+		},
+		{&configv3.RateLimitPolicy{}, func(d *configv3.RateLimitDescriptor,
+			_ *configv3.RateLimitConfig,
+		) proto.Message {
+			return d.RateLimit
+		}, ""},
+		{&configv3.RateLimitRule{}, func(_ *configv3.RateLimitDescriptor,
+			c *configv3.RateLimitConfig,
+		) proto.Message {
+			return c.Rules[0]
+		}, ""},
 		{&configv3.RateLimitReplace{}, func(d *configv3.RateLimitDescriptor, _ *configv3.RateLimitConfig) proto.Message {
 			return d.RateLimit.Replaces[0]
 		}, ""},

@@ -43,14 +43,17 @@ func TestAckAndNack(t *testing.T) {
 		s.Publish(t, "me", "2", limit("a", 3))
 		l.after(time.Second, "v2: a.k=3")
 		s.Publish(t, "me", "3", limit("a", 3), &configv3.RateLimitConfig{Name: "c"})
-		const problem = "xds resource \"c\": the domain is missing or empty; add `domain: <name>`, the name that callers ask for"
+		const problem = "xds resource \"c\": the domain is missing or empty; add `domain: <name>`, the name that callers " +
+			"ask for"
 		l.after(50*time.Millisecond, "v3: refused: "+problem)
-		expectSaid(t, s, `version "" nonce ""`, `version "1" nonce "1"`, `version "2" nonce "2"`, fmt.Sprintf(`version "2" nonce "3" error %q`, problem))
+		expectSaid(t, s, `version "" nonce ""`, `version "1" nonce "1"`, `version "2" nonce "2"`,
+			fmt.Sprintf(`version "2" nonce "3" error %q`, problem))
 		s.Publish(t, "me", "4")
 		l.after(10*time.Second, "v4:")
 		s.Publish(t, "me", "5", limit("a", 1))
 		l.after(time.Second, "v5: a.k=1")
-		if got := l.Stats(); got.Connected.Load() != 1 || got.Streams.Load() != 1 || got.Failures.Load() != 0 || got.Acks.Load() != 4 || got.Nacks.Load() == 0 {
+		if got := l.Stats(); got.Connected.Load() != 1 || got.Streams.Load() != 1 || got.Failures.Load() != 0 ||
+			got.Acks.Load() != 4 || got.Nacks.Load() == 0 {
 			t.Errorf("got %+v", got)
 		}
 		if l.last.PartCount != 1 || len(l.last.Hash) != 16 {
@@ -68,7 +71,8 @@ func TestRefusalsSlowDown(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
 		s := l.manage()
 		s.Publish(t, "me", "1", &configv3.RateLimitConfig{Domain: "c", Descriptors: []*configv3.RateLimitDescriptor{{}}})
-		const problem = "v1: refused: xds resource 1: descriptors[0]: the descriptor has no key, or an empty one; add `key: <name>`"
+		const problem = "v1: refused: xds resource 1: descriptors[0]: the descriptor has no key, or an empty one; add " +
+			"`key: <name>`"
 		l.after(time.Minute, "connected", problem)
 		if n := l.Stats().Nacks.Load(); n < 10 || n > 20 { // 0.1 + 0.2 + ... + 3.2s, and then one in 5s
 			t.Errorf("%d refusals in a minute", n)
@@ -90,7 +94,8 @@ func TestWhoAsks(t *testing.T) {
 		s.Publish(t, "me", "1")
 		l.after(time.Second, "connected", "v1:")
 		requests := s.Requests()
-		if n := requests[len(requests)-1].GetNode(); n.GetId() != "me" || len(n.GetMetadata().GetFields()) != 2 || n.GetMetadata().GetFields()["pod"].GetStringValue() != "p=1" {
+		if n := requests[len(requests)-1].GetNode(); n.GetId() != "me" || len(n.GetMetadata().GetFields()) != 2 ||
+			n.GetMetadata().GetFields()["pod"].GetStringValue() != "p=1" {
 			t.Errorf("node %v", n)
 		}
 		h := s.Headers()[0]
@@ -114,7 +119,8 @@ func TestEnvelopes(t *testing.T) {
 		l.after(time.Second, "connected", "v1: a.k=1 b.k=2")
 		l.after(time.Hour)
 		s.PublishTTL(t, "me", "2", []types.ResourceWithTTL{{Resource: limit("", 1), TTL: &ttl}})
-		l.after(time.Second, "v2: refused: xds resource 1: the domain is missing or empty; add `domain: <name>`, the name that callers ask for")
+		l.after(time.Second, "v2: refused: xds resource 1: the domain is missing or empty; add `domain: <name>`, the name "+
+			"that callers ask for")
 	})
 }
 
@@ -174,7 +180,8 @@ func TestServerRestarts(t *testing.T) {
 
 func TestReload(t *testing.T) {
 	inLab(t, nil, func(t *testing.T, l *lab) {
-		l.after(100*time.Millisecond, "xds server passthrough:///xds: connection error: desc = \"transport: Error while dialing: connection refused\"; is CONFIG_GRPC_XDS_SERVER_URL right, and does the server run?: pause 1s")
+		l.after(100*time.Millisecond, "xds server passthrough:///xds: connection error: desc = \"transport: Error while "+
+			"dialing: connection refused\"; is CONFIG_GRPC_XDS_SERVER_URL right, and does the server run?: pause 1s")
 		s := l.manage()
 		s.Publish(t, "me", "1", limit("a", 1))
 		l.Reload() // ends the pause
@@ -186,7 +193,10 @@ func TestReload(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	for server, ok := range map[string]bool{"localhost:18000": true, "unix:///run/x.sock": true, "[::1]:18000": true, ":18000": true, "%zz": false, "": false} {
+	for server, ok := range map[string]bool{
+		"localhost:18000": true, "unix:///run/x.sock": true, "[::1]:18000": true,
+		":18000": true, "%zz": false, "": false,
+	} {
 		if _, err := New(Config{Server: server}); (err == nil) != ok {
 			t.Errorf("%q: %v", server, err)
 		}

@@ -11,7 +11,8 @@ import (
 
 // differentNode returns a node that differs between two trees, or nil.
 func differentNode(a, b *yaml.Node) *yaml.Node {
-	if a.Kind != b.Kind || a.Value != b.Value || a.Style != b.Style || a.Line != b.Line || a.Column != b.Column || a.Anchor != b.Anchor ||
+	if a.Kind != b.Kind || a.Value != b.Value || a.Style != b.Style || a.Line != b.Line || a.Column != b.Column ||
+		a.Anchor != b.Anchor ||
 		len(a.Content) != len(b.Content) || a.Kind == yaml.ScalarNode && a.Tag != "" {
 		return a
 	}
@@ -41,16 +42,20 @@ func checkPlain(t *testing.T, data []byte) bool {
 }
 
 var plainTexts = []string{
-	"domain: d\n", "a:\n  b: c", "a:\n- b: c\n  d: e\n- f: g\nh: i\n", "  - key: path\n    value: /v1/items/0\n  - key: x\n",
+	"domain: d\n", "a:\n  b: c", "a:\n- b: c\n  d: e\n- f: g\nh: i\n",
+	"  - key: path\n    value: /v1/items/0\n  - key: x\n",
 	"# comment\n\na: 'b c'\n# more\nd: \"e: # f\"\n   # end", "a:\n  -   b: c\n      d:\n        e: f\n",
 	"a: 1\nb: yes\nc: null\nd: v*\n",
 }
 
 // otherTexts are not plain, or not YAML.
 var otherTexts = []string{
-	"", "a", "a:\n", "a:\nb: c\n", "a: b: c\n", "a: b\n  c\n", "a: b\n  c: d\n", "a: [b]\n", "a: {b: c}\n", "a: *b\n", "a: &b c\n", "- - a: b\n", "- a\n",
-	"a: |\n  b\n", "a: b # c\n", "a: b c\n", "a:\n\tb: c\n", "a: b\n---\nc: d\n", "a: \"b\\n\"\n", "a: 'b''c'\n", "a: \"b\" c\n", "? a\n", "a: \"\xff\"\n",
-	"a: b\r\n", "  a: b\nc: d\n", "- a: b\nc: d\n", "a:\n  b: c\n d: e\n", "- a: b\n - c: d\n", "a: \"b\n  c\"\n", "a: %b\n", "%YAML 1.2\n", "a: b\n...\n",
+	"", "a", "a:\n", "a:\nb: c\n", "a: b: c\n", "a: b\n  c\n", "a: b\n  c: d\n", "a: [b]\n", "a: {b: c}\n", "a: *b\n",
+	"a: &b c\n", "- - a: b\n", "- a\n",
+	"a: |\n  b\n", "a: b # c\n", "a: b c\n", "a:\n\tb: c\n", "a: b\n---\nc: d\n", "a: \"b\\n\"\n", "a: 'b''c'\n",
+	"a: \"b\" c\n", "? a\n", "a: \"\xff\"\n",
+	"a: b\r\n", "  a: b\nc: d\n", "- a: b\nc: d\n", "a:\n  b: c\n d: e\n", "- a: b\n - c: d\n", "a: \"b\n  c\"\n",
+	"a: %b\n", "%YAML 1.2\n", "a: b\n...\n",
 }
 
 func TestPlain(t *testing.T) {

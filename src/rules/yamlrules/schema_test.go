@@ -373,17 +373,29 @@ func TestSchemaRefuses(t *testing.T) {
 		files = append(files, alone(f)...)
 	}
 	for _, limit := range []string{
-		"{period: 0.1ns}", "{algorithm: gcra, unit: day, min_interval: -0.1s}", "{period: 1s500ms}", "{algorithm: gcra, period: 1us1ns}",
+		"{period: 0.1ns}", "{algorithm: gcra, unit: day, min_interval: -0.1s}", "{period: 1s500ms}",
+		"{algorithm: gcra, period: 1us1ns}",
 		"{unit: day, requests_per_unit: 1.0}", "{unit: day, requests_per_unit: 18446744073709551616}",
 		"{unit: day, name: 18446744073709551615}", "{unit: day, name: a, replaces: [{name: a}]}",
 	} {
 		files = append(files, textFile{limit, []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + limit + "}]\n")})
 	}
-	files = append(files, textFile{"deep", []byte("domain: d\ndescriptors: " + strings.Repeat("[{key: a, descriptors: ", 101) + strings.Repeat("}]", 101) + "\n")})
+	files = append(files, textFile{
+		"deep",
+		[]byte("domain: d\ndescriptors: " + strings.Repeat("[{key: a, descriptors: ", 101) + strings.Repeat("}]",
+			101) + "\n"),
+	})
 	canary := "{shadow_mode: true, match: {a: b}, rate_limit: {unit: day, requests_per_unit: 1}},"
 	files = append(files, textFile{"canaries", []byte("domain: d\nrules: [" + strings.Repeat(canary, 101) + "]\n")})
-	files = append(files, textFile{"twice", []byte("domain: d\nrules: [{match: {}, per: [5, '5'], rate_limit: {unlimited: true}}]\n")})
-	for _, tree := range []string{"{a: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", "{[a]: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}", strings.Repeat("{a: {children: ", 100) + "{a: {limits: [0, 1, 1]}}" + strings.Repeat("}}", 100)} {
+	files = append(files, textFile{
+		"twice",
+		[]byte("domain: d\nrules: [{match: {}, per: [5, '5'], rate_limit: {unlimited: true}}]\n"),
+	})
+	for _, tree := range []string{
+		"{a: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}",
+		"{[a]: {limits: [0, 1, 1]}, a: {limits: [0, 1, 1]}}",
+		strings.Repeat("{a: {children: ", 100) + "{a: {limits: [0, 1, 1]}}" + strings.Repeat("}}", 100),
+	} {
 		files = append(files, textFile{"tree", []byte("schema: " + tree + "\n")})
 	}
 	for _, descriptor := range []string{
@@ -496,8 +508,14 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		{"requests_per_unit", []string{"0", "1", "1000001", "4294967295", "4294967296", "-1", "~", "'1'", "0x10"}},
 		{"unit_multiplier", []string{"0", "1", "100", "101", "1217", "36501", "~"}},
 		{"unlimited", []string{"true", "yes", "no", "~", "1"}},
-		{"algorithm", []string{"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra", "gcra", "concurrency", "concurrency", "GCRA", "''", "~"}},
-		{"period", []string{"1s", "1500ms", "2000ms", "1.5m", "1.5s", "0s", "+5s", "-5s", "5", "'5'", "1h30m", "~", "''", "1.000s", "1000us", "1000000µs", "1001ns", "876001h", "[]"}},
+		{"algorithm", []string{
+			"fixed_window", "first_hit_window", "sliding_window", "sliding_window_counter", "gcra", "gcra",
+			"concurrency", "concurrency", "GCRA", "''", "~",
+		}},
+		{"period", []string{
+			"1s", "1500ms", "2000ms", "1.5m", "1.5s", "0s", "+5s", "-5s", "5", "'5'", "1h30m", "~", "''",
+			"1.000s", "1000us", "1000000µs", "1001ns", "876001h", "[]",
+		}},
 		{"calendar", []string{"true", "true", "yes", "false", "~", "5"}},
 		{"time_zone", []string{"UTC", "Europe/Berlin", "Europe/Berlni", "''", "~", "5"}},
 		{"anchor_day", []string{"1", "28", "0", "29", "~", "monday"}},
@@ -508,10 +526,16 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		{"hold", []string{"30s", "30s", "0s", "-1s", "25h", "1.5us", "~", "5"}},
 		{"hold_id", []string{"id", "id", "5", "hold", "''", "~", "[id]"}},
 		{"unsettled", []string{"charge", "release", "Charge", "~", "true"}},
-		{"enforce_percent", []string{"0", "10", "0.5", "100", "101", "-1", "~", "'10'", "10%", ".nan", "1e400", "010", "true"}},
+		{"enforce_percent", []string{
+			"0", "10", "0.5", "100", "101", "-1", "~", "'10'", "10%", ".nan", "1e400", "010",
+			"true",
+		}},
 		{"on_store_failure", []string{"error", "allow", "deny", "local", "~", "closed", "5"}},
 		{"name", []string{"a", "5", "~", "true", "{}"}},
-		{"replaces", []string{"[]", "~", "[{name: b}]", "[{name: ''}]", "[{}]", "[b]", "{name: b}", "[{name: 5, value: {unit: 1}}]"}},
+		{"replaces", []string{
+			"[]", "~", "[{name: b}]", "[{name: ''}]", "[{}]", "[b]", "{name: b}",
+			"[{name: 5, value: {unit: 1}}]",
+		}},
 		{"shadow_mode", []string{"true", "[{unit: 5}]", "[5]", "{rate: 1}", "{metadata: {rate: [1]}}"}},
 		{"metadata", []string{"{a: 1}", "[5]"}},
 		{"rate", []string{"5"}},
@@ -543,11 +567,17 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		}{
 			{"key", 95, []string{"a", "a", "a", "'a*'", "5", "true", "''", "~"}},
 			{"value", 30, []string{"b", "'*'", "5", "~", "''", "2001-01-01"}},
-			{"cidr", 15, []string{"10.0.0.0/8", "'::/0'", "[10.0.0.0/8, '2001:db8::/32']", "10.0.0.1/8", "10.0.0.1", "[]", "~", "''", "5", "[~]", "{a: b}", "[[a]]"}},
+			{"cidr", 15, []string{
+				"10.0.0.0/8", "'::/0'", "[10.0.0.0/8, '2001:db8::/32']", "10.0.0.1/8", "10.0.0.1", "[]", "~",
+				"''", "5", "[~]", "{a: b}", "[[a]]",
+			}},
 			{"regex", 15, []string{"'^a'", "'a$'", "'('", "''", "~", "5", "true", "[a]", "'" + strings.Repeat("x", 1001) + "'"}},
 			{"values_from", 15, []string{"a.txt", "a", "''", "~", "5", "true", "[a]"}},
 			{"limits_from", 15, []string{"a.csv", "b.csv", "''", "~", "5", "{a: b}"}},
-			{"count_by_prefix", 15, []string{"{v4: 24}", "{v4: 24, v6: 64}", "{v4: 0}", "{v6: 129}", "{v4: ~}", "{}", "~", "5", "{v4: '24'}", "{v5: 1}", "{unit: 1}", "{v4: 7}"}},
+			{"count_by_prefix", 15, []string{
+				"{v4: 24}", "{v4: 24, v6: 64}", "{v4: 0}", "{v6: 129}", "{v4: ~}", "{}", "~", "5",
+				"{v4: '24'}", "{v5: 1}", "{unit: 1}", "{v4: 7}",
+			}},
 			{"share_threshold", 20, []string{"true", "false", "~", "'true'"}},
 			{"charge", 20, []string{"leaf", "path", "~", "tree", "''"}},
 			{"on_reject", 20, []string{"each", "none", "~", "no"}},

@@ -42,8 +42,14 @@ func written(v *Value) string {
 
 func TestReadValue(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		{"a: 1\nb: yes\nc: 'yes'\nd: 010\ne: 1.5\nf:\ng: [x, 2]\n", "{a@1:1=1(1) b@2:1=yes(true) c@3:1=yes d@4:1=010(8) e@5:1=1.5(a floating-point number) f@6:1=nothing g@7:1=[x 2(2)]}"},
-		{"a: &x {b: 1, c: 2}\nd: *x\ne: {<<: *x, c: 3}\n", "{a@1:1={b@1:8=1(1) c@1:14=2(2)} d@2:1={b@1:8=1(1) c@1:14=2(2)} e@3:1={c@3:13=3(3) b@1:8=1(1)}}"},
+		{
+			"a: 1\nb: yes\nc: 'yes'\nd: 010\ne: 1.5\nf:\ng: [x, 2]\n",
+			"{a@1:1=1(1) b@2:1=yes(true) c@3:1=yes d@4:1=010(8) e@5:1=1.5(a floating-point number) f@6:1=nothing g@7:1=[x 2(2)]}",
+		},
+		{
+			"a: &x {b: 1, c: 2}\nd: *x\ne: {<<: *x, c: 3}\n",
+			"{a@1:1={b@1:8=1(1) c@1:14=2(2)} d@2:1={b@1:8=1(1) c@1:14=2(2)} e@3:1={c@3:13=3(3) b@1:8=1(1)}}",
+		},
 		{"a: {<<: [{b: 1}, {b: 2, c: 3}]}", "{a@1:1={b@1:11=1(1) c@1:25=3(3)}}"},
 		{"1: a\nyes: b\n", "{1@1:1=a yes@2:1=b}"},
 		{"- 1\n-\n", "[1(1) nothing]"},
@@ -65,7 +71,8 @@ func TestReadValue(t *testing.T) {
 	}
 	for _, tt := range []struct{ text, want string }{
 		{"a: [", "a.yaml:1:4: not YAML"},
-		{"a: 1\na: 2\nb: 1\nb: 1\n", "a.yaml:2:1: the key \"a\" is here twice; remove one of them\na.yaml:4:1: the key \"b\" is here twice"},
+		{"a: 1\na: 2\nb: 1\nb: 1\n", "a.yaml:2:1: the key \"a\" is here twice; remove one of them\na.yaml:4:1: the key " +
+			"\"b\" is here twice"},
 		{"[a]: 1", "a.yaml:1:1: a key is a list, not text"},
 		{"a: &a [*a]", "contains itself"},
 		{"a: {<<: 1}", "`<<` needs a map"},

@@ -137,7 +137,8 @@ func (u memoryUse) gcPercent() int {
 		other = other / 4 * 3
 	}
 	room := max(minGrowthBytes, other)
-	if left := u.maxCounterBytes + otherMemoryBytes - programBytes - runtimeBytes - u.liveHeapBytes; u.maxCounterBytes > 0 && left < room {
+	left := u.maxCounterBytes + otherMemoryBytes - programBytes - runtimeBytes - u.liveHeapBytes
+	if u.maxCounterBytes > 0 && left < room {
 		room = max(left, other, minGrowthNearLimitBytes)
 	}
 	return int(min(max(100*room/max(u.liveHeapBytes, 1), 1), 1600))

@@ -27,7 +27,8 @@ func TestMemoryUse(t *testing.T) {
 		{memoryUse{8 * mib, 12 * mib, 0, 256 * mib, 0, false}, 800, 292 * mib},
 		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib, 0, false}, 59, 292 * mib},
 		{memoryUse{264 * mib, 12 * mib, 256 * mib, 256 * mib, 0, false}, 6, 292 * mib},
-		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib, 0, false}, 9, 352 * mib}, // the 28 MiB that are no counters may double
+		// the 28 MiB that are no counters may double
+		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib, 0, false}, 9, 352 * mib},
 		{memoryUse{200 * mib, 0, 0, 0, 0, true}, 75, 0},
 		{memoryUse{8 << 40, 12 * mib, 8 << 40, 8 << 40, 0, false}, 1, 8<<40 + 36*mib},
 	} {

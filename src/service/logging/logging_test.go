@@ -62,8 +62,20 @@ func TestStalledReader(t *testing.T) {
 		{"all fit", queueLimit{}, queueLimit{}, []string{"a", "b", "c"}, "a b c", 0},
 		{"bytes are used up", queueLimit{bytes: 4}, queueLimit{bytes: 2}, []string{"a", "b", "c", "d"}, "a b dropped:2", 2},
 		{"lines are used up", queueLimit{lines: 3}, queueLimit{}, []string{"a", "b", "c", "d"}, "a b c dropped:1", 1},
-		{"the reserve is for important lines", queueLimit{bytes: 4}, queueLimit{bytes: 2}, []string{"a", "b", "c", "!d", "e"}, "a b d dropped:2", 2},
-		{"the reserve ends, too", queueLimit{lines: 1}, queueLimit{lines: 2}, []string{"a", "!b", "!c", "!d"}, "a b c dropped:1", 1},
+		{
+			"the reserve is for important lines",
+			queueLimit{bytes: 4},
+			queueLimit{bytes: 2},
+			[]string{"a", "b", "c", "!d", "e"},
+			"a b d dropped:2", 2,
+		},
+		{
+			"the reserve ends, too",
+			queueLimit{lines: 1},
+			queueLimit{lines: 2},
+			[]string{"a", "!b", "!c", "!d"},
+			"a b c dropped:1", 1,
+		},
 		{"important lines keep their place", queueLimit{}, queueLimit{}, []string{"a", "!b", "c"}, "a b c", 0},
 	}
 	for _, step := range steps {
@@ -71,8 +83,14 @@ func TestStalledReader(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &reader{ready: make(chan struct{})}
 				w := New(r)
-				w.ordinaryLimit = queueLimit{cmp.Or(step.room.bytes, w.ordinaryLimit.bytes), cmp.Or(step.room.lines, w.ordinaryLimit.lines)}
-				w.importantLimit = queueLimit{w.ordinaryLimit.bytes + step.reserve.bytes, w.ordinaryLimit.lines + step.reserve.lines}
+				w.ordinaryLimit = queueLimit{
+					cmp.Or(step.room.bytes, w.ordinaryLimit.bytes),
+					cmp.Or(step.room.lines, w.ordinaryLimit.lines),
+				}
+				w.importantLimit = queueLimit{
+					w.ordinaryLimit.bytes + step.reserve.bytes,
+					w.ordinaryLimit.lines + step.reserve.lines,
+				}
 				w.OnDrained(func(n uint64) { fmt.Fprintf(w.Important(), "dropped:%d\n", n) })
 				go w.Run()
 				for _, line := range step.write {

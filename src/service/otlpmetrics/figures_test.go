@@ -17,10 +17,13 @@ import (
 	"ratelimit/src/metrics"
 )
 
-// declared returns the figures of figures.txt that are sent, with names of a port and a store instead of $. Those of `ratelimit divvy`
-// have names of divvy.
+// declared returns the figures of figures.txt that are sent, with names of a port and a store instead of $. Those of
+// `ratelimit divvy` have names of divvy.
 func declared() (list []metrics.Figure) {
-	names := map[string]string{"port": "grpc", "redis": "redis_pool", "pool": "redis_pool", "latency": "grpc", "certificate": "grpc"}
+	names := map[string]string{
+		"port": "grpc", "redis": "redis_pool", "pool": "redis_pool", "latency": "grpc",
+		"certificate": "grpc",
+	}
 	for part, figures := range metrics.Declarations() {
 		for _, f := range figures {
 			f.StatName = strings.NewReplacer("$", names[part], "*", "deny").Replace(f.StatName)
@@ -33,10 +36,14 @@ func declared() (list []metrics.Figure) {
 }
 
 // histograms are the lines of figures.txt whose value is a distribution, which only a source shows.
-var histograms = []string{"ratelimit_decision_duration_seconds", "ratelimit_store_round_trip_seconds", "ratelimit_store_batch_hits"}
+var histograms = []string{
+	"ratelimit_decision_duration_seconds", "ratelimit_store_round_trip_seconds",
+	"ratelimit_store_batch_hits",
+}
 
-// Names and units are those of OpenTelemetry's semantic conventions: words in lower case, parts with dots, no unit and no "total" in
-// the name, units of UCUM. No metric is the namespace of another one. All figures of a metric have one kind, unit and description.
+// Names and units are those of OpenTelemetry's semantic conventions: words in lower case, parts with dots, no unit and
+// no "total" in the name, units of UCUM. No metric is the namespace of another one. All figures of a metric have one
+// kind, unit and description.
 func TestConventions(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^ratelimit(\.[a-z][a-z0-9]*(_[a-z0-9]+)*)+$`)
@@ -44,7 +51,8 @@ func TestConventions(t *testing.T) {
 	byName := make(map[string]metrics.Figure)
 	for _, f := range declared() {
 		n, _ := Name(&f)
-		if !name.MatchString(n) || strings.HasSuffix(n, "_total") || strings.HasSuffix(n, "_seconds") || strings.HasSuffix(n, "_ratio") {
+		if !name.MatchString(n) || strings.HasSuffix(n, "_total") || strings.HasSuffix(n, "_seconds") ||
+			strings.HasSuffix(n, "_ratio") {
 			t.Errorf("%s is no name by the conventions of OpenTelemetry", n)
 		}
 		if !unit.MatchString(f.Unit) {
@@ -53,7 +61,8 @@ func TestConventions(t *testing.T) {
 		if !strings.HasSuffix(f.Help, ".") {
 			t.Errorf("%s: the description %q is no sentence", n, f.Help)
 		}
-		if other, exists := byName[n]; exists && (other.Kind != f.Kind || other.Unit != f.Unit || other.MetricName != f.MetricName) {
+		if other, exists := byName[n]; exists &&
+			(other.Kind != f.Kind || other.Unit != f.Unit || other.MetricName != f.MetricName) {
 			t.Errorf("%s is declared in two ways:\n%+v\n%+v", n, other, f)
 		}
 		byName[n] = f
@@ -69,8 +78,8 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// A collector or a Prometheus that receives the metrics stores them under the names of a scrape, so that the dashboard and the alerts
-// work with both.
+// A collector or a Prometheus that receives the metrics stores them under the names of a scrape, so that the dashboard
+// and the alerts work with both.
 func TestNamesOfPrometheus(t *testing.T) {
 	t.Parallel()
 	namer := otlptranslator.NewMetricNamer("", otlptranslator.UnderscoreEscapingWithSuffixes)
@@ -99,9 +108,18 @@ func TestName(t *testing.T) {
 		want   string
 	}{
 		{metrics.Figure{MetricName: "ratelimit_decisions_total", Unit: "{descriptor}"}, "ratelimit.decisions []"},
-		{metrics.Figure{MetricName: "ratelimit_store_bytes", Unit: "By", Kind: metrics.KindGauge}, "ratelimit.store.bytes []"},
-		{metrics.Figure{MetricName: "ratelimit_decision_duration_seconds", Unit: "s", Histogram: new(metrics.Histogram)}, "ratelimit.decision.duration []"},
-		{metrics.Figure{StatName: "ratelimit.memcache.multiget.__code=success"}, "ratelimit.memcache.multiget [{code success}]"},
+		{
+			metrics.Figure{MetricName: "ratelimit_store_bytes", Unit: "By", Kind: metrics.KindGauge},
+			"ratelimit.store.bytes []",
+		},
+		{
+			metrics.Figure{MetricName: "ratelimit_decision_duration_seconds", Unit: "s", Histogram: new(metrics.Histogram)},
+			"ratelimit.decision.duration []",
+		},
+		{
+			metrics.Figure{StatName: "ratelimit.memcache.multiget.__code=success"},
+			"ratelimit.memcache.multiget [{code success}]",
+		},
 		{metrics.Figure{StatName: "ratelimit.localcache.entryCount"}, "ratelimit.localcache.entry_count []"},
 		{metrics.Figure{StatName: "ratelimit.go.gcCPUPercent"}, "ratelimit.go.gc_cpu_percent []"},
 		{metrics.Figure{StatName: "ratelimit.grpc.cx_total"}, "ratelimit.grpc.cx []"},
@@ -130,10 +148,17 @@ func TestProduce(t *testing.T) {
 	set := attribute.NewSet(attribute.String("store", "redis_pool"))
 	scopes := batches(families([]metrics.Figure{
 		{MetricName: "ratelimit_store_dials_total", Help: "c.", Unit: "{connection}", Labels: label, Value: 7},
-		{MetricName: "ratelimit_store_dials_total", Help: "c.", Unit: "{connection}", Labels: label, Value: 8}, // the same series again
-		{MetricName: "ratelimit_quota_unfairness_ratio", Help: "g.", Unit: "1", Kind: metrics.KindGauge, Value: 250, Divisor: 1000},
+		// the same series again
+		{MetricName: "ratelimit_store_dials_total", Help: "c.", Unit: "{connection}", Labels: label, Value: 8},
+		{
+			MetricName: "ratelimit_quota_unfairness_ratio", Help: "g.", Unit: "1", Kind: metrics.KindGauge, Value: 250,
+			Divisor: 1000,
+		},
 		{MetricName: "ratelimit_store_batch_hits", Help: "h.", Unit: "{hit}", Labels: label, Histogram: &hits},
-		{MetricName: "ratelimit_decisions_total", Help: "d.", Unit: "{descriptor}", Labels: []string{"rule", "a\xff"}, Value: 1},
+		{
+			MetricName: "ratelimit_decisions_total", Help: "d.", Unit: "{descriptor}", Labels: []string{"rule", "a\xff"},
+			Value: 1,
+		},
 		{StatName: "ratelimit.service.global_shadow_mode", Value: 1}, // without a help text
 	}), time.Time{}, time.Time{})[0]
 	if len(scopes) != 1 || scopes[0].Scope.Name != "ratelimit" {
@@ -142,7 +167,10 @@ func TestProduce(t *testing.T) {
 	want := []metricdata.Metrics{
 		{Name: "ratelimit.decisions", Description: "d.", Unit: "{descriptor}", Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality, IsMonotonic: true,
-			DataPoints: []metricdata.DataPoint[int64]{{Attributes: attribute.NewSet(attribute.String("rule", "a\uFFFD")), Value: 1}},
+			DataPoints: []metricdata.DataPoint[int64]{{
+				Attributes: attribute.NewSet(attribute.String("rule", "a\uFFFD")),
+				Value:      1,
+			}},
 		}},
 		{Name: "ratelimit.quota.unfairness", Description: "g.", Unit: "1", Data: metricdata.Gauge[float64]{
 			DataPoints: []metricdata.DataPoint[float64]{{Value: 0.25}},
@@ -173,7 +201,10 @@ func TestBatches(t *testing.T) {
 	t.Parallel()
 	figures := []metrics.Figure{{MetricName: "ratelimit_ready", Help: "r.", Kind: metrics.KindGauge}}
 	for i := range 4500 {
-		figures = append(figures, metrics.Figure{MetricName: "ratelimit_decisions_total", Help: "d.", Labels: []string{"rule", fmt.Sprint(i)}})
+		figures = append(figures, metrics.Figure{
+			MetricName: "ratelimit_decisions_total", Help: "d.",
+			Labels: []string{"rule", fmt.Sprint(i)},
+		})
 	}
 	var sizes []int
 	for _, b := range batches(families(figures), time.Time{}, time.Time{}) {

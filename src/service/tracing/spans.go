@@ -81,7 +81,9 @@ func (a *statusRecorder) WriteHeader(code int) {
 
 // Decision returns the function for rls.Config.StartSpan, which makes a span of each decision. It
 // calls request.String only if the span is sampled.
-func (p *Provider) Decision() func(ctx context.Context, domain string, request fmt.Stringer) (context.Context, func(problem string)) {
+func (p *Provider) Decision() func(
+	ctx context.Context, domain string, request fmt.Stringer,
+) (context.Context, func(problem string)) {
 	if p == nil {
 		return nil
 	}

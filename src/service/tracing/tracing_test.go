@@ -54,7 +54,8 @@ func valueOf(s sdktrace.ReadOnlySpan, name string) string {
 func TestOff(t *testing.T) {
 	var p *Provider
 	handler := http.NewServeMux()
-	if p.GRPC("m") != nil || p.Decision() != nil || p.StoreCall("a", "b", "c") != nil || p.HTTP("/", handler) != http.Handler(handler) || p.Shutdown(t.Context()) != nil {
+	if p.GRPC("m") != nil || p.Decision() != nil || p.StoreCall("a", "b", "c") != nil ||
+		p.HTTP("/", handler) != http.Handler(handler) || p.Shutdown(t.Context()) != nil {
 		t.Error("a nil provider does something")
 	}
 	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
@@ -85,9 +86,11 @@ func TestHTTP(t *testing.T) {
 		{"BREW\xff", "", "_OTHER /json", "405", codes.Unset},
 		{"POST", "x", "POST /json", "503", codes.Error},
 	} {
-		h.ServeHTTP(httptest.NewRecorder(), &http.Request{Method: tt.method, ContentLength: int64(len(tt.body)), Header: http.Header{}})
+		h.ServeHTTP(httptest.NewRecorder(),
+			&http.Request{Method: tt.method, ContentLength: int64(len(tt.body)), Header: http.Header{}})
 		decision, server := kept.Ended()[2*i], kept.Ended()[2*i+1]
-		if server.Name() != tt.span || valueOf(server, "http.response.status_code") != tt.code || server.Status().Code != tt.status || server.Parent().IsValid() {
+		if server.Name() != tt.span || valueOf(server, "http.response.status_code") != tt.code ||
+			server.Status().Code != tt.status || server.Parent().IsValid() {
 			t.Errorf("%+v: %s %v %v", tt, server.Name(), server.Attributes(), server.Status())
 		}
 		if decision.Parent().SpanID() != server.SpanContext().SpanID() {
@@ -131,7 +134,8 @@ func TestRedis(t *testing.T) {
 	p.StoreCall("Redis Pipeline Execution", "redis", "pipeline length")(ctx, 3)(errors.New("WRONGTYPE d_ip_10.0.0.7_"))
 	end("the store did not answer")
 	good, bad, decision := kept.Ended()[0], kept.Ended()[1], kept.Ended()[2]
-	if valueOf(good, "pipeline length") != "3" || good.Status().Code != codes.Unset || good.Parent().SpanID() != decision.SpanContext().SpanID() {
+	if valueOf(good, "pipeline length") != "3" || good.Status().Code != codes.Unset ||
+		good.Parent().SpanID() != decision.SpanContext().SpanID() {
 		t.Errorf("%v %v", good.Attributes(), good.Status())
 	}
 	if bad.Status() != (sdktrace.Status{Code: codes.Error, Description: "the call failed"}) || len(bad.Events()) > 0 {
@@ -153,7 +157,8 @@ func TestMemcached(t *testing.T) {
 		t.Fatalf("%d spans", n)
 	}
 	span := kept.Ended()[0]
-	if span.Name() != "Memcached Fetch Execution" || valueOf(span, "keysToGet length") != "3" || valueOf(span, "db.system") != "memcached" {
+	if span.Name() != "Memcached Fetch Execution" || valueOf(span, "keysToGet length") != "3" ||
+		valueOf(span, "db.system") != "memcached" {
 		t.Errorf("%s %v", span.Name(), span.Attributes())
 	}
 }
@@ -184,7 +189,10 @@ func TestVariables(t *testing.T) {
 		{"http", "OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "write a whole number, 0 or more"},
 		{"http", "OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere.pem", "no such file"},
 		{"http", "OTEL_EXPORTER_OTLP_CERTIFICATE", pem, "no certificate in PEM form"},
-		{"http", "OTEL_EXPORTER_OTLP_CLIENT_KEY", pem, "set it and OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE, or neither; it is ignored"},
+		{
+			"http", "OTEL_EXPORTER_OTLP_CLIENT_KEY", pem,
+			"set it and OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE, or neither; it is ignored",
+		},
 		{"http", "OTEL_BSP_MAX_QUEUE_SIZE", "-1", "write a whole number, 1 or more"}, // the SDK would panic
 		{"http", "OTEL_BSP_SCHEDULE_DELAY", "0", "write a whole number, 1 or more"},  // it would never rest
 	} {
@@ -196,7 +204,8 @@ func TestVariables(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = p.Shutdown(t.Context()) }()
-			if tt.want == "" && mistake != nil || tt.want != "" && (mistake == nil || !strings.Contains(mistake.Error(), tt.want)) {
+			if tt.want == "" && mistake != nil ||
+				tt.want != "" && (mistake == nil || !strings.Contains(mistake.Error(), tt.want)) {
 				t.Errorf("got %v, want %s", mistake, tt.want)
 			}
 			if mistake != nil && (strings.Contains(mistake.Error(), "s3cret") || os.Getenv(tt.name) != "") {
@@ -219,7 +228,10 @@ func TestShutdownIsBounded(t *testing.T) {
 	for _, protocol := range []string{"http", "grpc"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+silent.Addr().String())
 		var lost atomic.Int64
-		p, err := New(t.Context(), Config{Protocol: protocol, SamplingRate: 1, OnLoss: func(spans int, _ error) { lost.Add(int64(spans)) }})
+		p, err := New(t.Context(), Config{
+			Protocol: protocol, SamplingRate: 1,
+			OnLoss: func(spans int, _ error) { lost.Add(int64(spans)) },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -133,11 +133,20 @@ func TestRun(t *testing.T) {
 		errors map[string]uint64
 	}{
 		{name: "hot", set: func(c *Config) { c.Workload = "hot" }, want: map[string]uint64{"OK": 10, "OVER_LIMIT": 990}},
-		{name: "overlimit", set: func(c *Config) { c.Workload = "overlimit" }, want: map[string]uint64{"OK": 10, "OVER_LIMIT": 990}},
+		{
+			name: "overlimit", set: func(c *Config) { c.Workload = "overlimit" },
+			want: map[string]uint64{"OK": 10, "OVER_LIMIT": 990},
+		},
 		{name: "nomatch", set: func(c *Config) { c.Workload = "nomatch" }, want: map[string]uint64{"OK": 1000}},
 		{name: "uniform", set: func(*Config) {}, want: map[string]uint64{"OK": 500, "OVER_LIMIT": 500}},
-		{name: "multi", set: func(c *Config) { c.Workload, c.Keys = "multi", 8 }, want: map[string]uint64{"OK": 20, "OVER_LIMIT": 980}},
-		{name: "open loop", set: func(c *Config) { c.Rate, c.Workload, c.Connections = 20_000, "hot", 1 }, want: map[string]uint64{"OK": 10, "OVER_LIMIT": 990}},
+		{
+			name: "multi", set: func(c *Config) { c.Workload, c.Keys = "multi", 8 },
+			want: map[string]uint64{"OK": 20, "OVER_LIMIT": 980},
+		},
+		{
+			name: "open loop", set: func(c *Config) { c.Rate, c.Workload, c.Connections = 20_000, "hot", 1 },
+			want: map[string]uint64{"OK": 10, "OVER_LIMIT": 990},
+		},
 		{
 			name: "a file", set: func(c *Config) { c.RequestsFile, c.Requests = file, 60 },
 			want: map[string]uint64{"OK": 20, "OVER_LIMIT": 20}, errors: map[string]uint64{"INVALID_ARGUMENT": 20},
@@ -153,7 +162,8 @@ func TestRun(t *testing.T) {
 		if got := counts(r); !maps.Equal(got, tt.want) || !maps.Equal(r.Errors, tt.errors) || r.Requests != cfg.Requests {
 			t.Errorf("%s: %d requests, %v, %v, want %v, %v", tt.name, r.Requests, got, r.Errors, tt.want, tt.errors)
 		}
-		if l := r.Latency; l.P50 < 1 || l.P90 < l.P50 || l.P99 < l.P90 || l.P999 < l.P99 || l.Max < l.P999 || l.Mean <= 0 || r.Seconds <= 0 || r.Rate <= 0 {
+		if l := r.Latency; l.P50 < 1 || l.P90 < l.P50 || l.P99 < l.P90 || l.P999 < l.P99 || l.Max < l.P999 || l.Mean <= 0 ||
+			r.Seconds <= 0 || r.Rate <= 0 {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
 		if r.Interrupted || (r.OpenLoop != nil) != (cfg.Rate > 0) {
@@ -193,7 +203,8 @@ func TestProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, ok := r.CPU["self"]; !ok || c.PID != os.Getpid() || r.Generator == nil || r.Generator.Seconds <= 0 || r.Generator.PerRequest <= 0 {
+	if c, ok := r.CPU["self"]; !ok || c.PID != os.Getpid() || r.Generator == nil || r.Generator.Seconds <= 0 ||
+		r.Generator.PerRequest <= 0 {
 		t.Errorf("%+v, %+v", r.CPU, r.Generator)
 	}
 	cfg.Processes[0].PID = 1 << 22
@@ -215,8 +226,14 @@ func TestEveryCallFails(t *testing.T) {
 		code    string
 		want    string
 	}{
-		{"another service", nil, 10 * time.Second, "UNIMPLEMENTED", "bench: every call failed, the first with UNIMPLEMENTED: unknown service envoy.service.ratelimit.v3.RateLimitService"},
-		{"no answer", slow, 10 * time.Millisecond, "DEADLINE_EXCEEDED", "bench: every call failed, the first with DEADLINE_EXCEEDED: "},
+		{
+			"another service", nil, 10 * time.Second, "UNIMPLEMENTED",
+			"bench: every call failed, the first with UNIMPLEMENTED: unknown service envoy.service.ratelimit.v3.RateLimitService",
+		},
+		{
+			"no answer", slow, 10 * time.Millisecond, "DEADLINE_EXCEEDED",
+			"bench: every call failed, the first with DEADLINE_EXCEEDED: ",
+		},
 	} {
 		cfg := config(with(t, tt.h))
 		cfg.Requests, cfg.Timeout = 20, tt.timeout
@@ -244,7 +261,8 @@ func TestSomeCallsFail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Requests != 1000 || r.Answers["OK"] != 900 || r.Errors["RESOURCE_EXHAUSTED"] != 100 || r.FirstError != "RESOURCE_EXHAUSTED: the tenth" {
+	if r.Requests != 1000 || r.Answers["OK"] != 900 || r.Errors["RESOURCE_EXHAUSTED"] != 100 ||
+		r.FirstError != "RESOURCE_EXHAUSTED: the tenth" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -283,7 +301,8 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := Run(t.Context(), config(addr))
-	if r != nil || err == nil || !strings.Contains(err.Error(), "bench: cannot reach "+addr+": ") || !strings.Contains(err.Error(), "refused") {
+	if r != nil || err == nil || !strings.Contains(err.Error(), "bench: cannot reach "+addr+": ") ||
+		!strings.Contains(err.Error(), "refused") {
 		t.Error(r, err)
 	}
 }
@@ -313,7 +332,8 @@ func TestProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last.Requests == 0 || last.Requests > r.Requests || last.Rate <= 0 || last.Elapsed < time.Second || last.Errors != 0 || last.Warmup {
+	if last.Requests == 0 || last.Requests > r.Requests || last.Rate <= 0 || last.Elapsed < time.Second ||
+		last.Errors != 0 || last.Warmup {
 		t.Errorf("%+v, %+v", last, r)
 	}
 }
@@ -328,7 +348,10 @@ func TestConfigProblems(t *testing.T) {
 		{func(c *Config) { c.Connections = 0 }, "connections 0: must be from 1 to 10000"},
 		{func(c *Config) { c.Connections = 10_001 }, "connections 10001: must be"},
 		{func(c *Config) { c.InFlight = -3 }, "in flight -3: must be from 1 to 10000"},
-		{func(c *Config) { c.Connections, c.InFlight = 1000, 1001 }, "1000 connections with 1001 calls in flight each: must be 1000000 together at most"},
+		{
+			func(c *Config) { c.Connections, c.InFlight = 1000, 1001 },
+			"1000 connections with 1001 calls in flight each: must be 1000000 together at most",
+		},
 		{func(c *Config) { c.InFlight = 1 << 62 }, "in flight 4611686018427387904: must be"},
 		{func(c *Config) { c.Rate = -1 }, "rate -1: must be above 0 and at most 1e+06"},
 		{func(c *Config) { c.Rate = 2e6 }, "rate 2e+06: must be"},
@@ -338,7 +361,10 @@ func TestConfigProblems(t *testing.T) {
 		{func(c *Config) { c.Duration = -1 }, "duration -1ns: must be from 0s to 24h0m0s"},
 		{func(c *Config) { c.Warmup = -1 }, "warmup -1ns: must be"},
 		{func(c *Config) { c.Timeout = 0 }, "timeout 0s: must be from 1µs to 10m0s"},
-		{func(c *Config) { c.Workload = "cold" }, `workload "cold": must be one of uniform, hot, zipf, multi, overlimit, nomatch`},
+		{
+			func(c *Config) { c.Workload = "cold" },
+			`workload "cold": must be one of uniform, hot, zipf, multi, overlimit, nomatch`,
+		},
 		{func(c *Config) { c.Keys = 0 }, "keys 0: must be from 1 to 1000000"},
 		{func(c *Config) { c.Domain = "" }, "bytes in domain 0: must be from 1 to 1024"},
 		{func(c *Config) { c.Key = strings.Repeat("x", 1025) }, "bytes in key 1025: must be"},

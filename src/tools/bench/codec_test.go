@@ -20,7 +20,10 @@ func response(t testing.TB, code pb.RateLimitResponse_Code) []byte {
 	wire, err := proto.Marshal(&pb.RateLimitResponse{
 		OverallCode: code,
 		Statuses: []*pb.RateLimitResponse_DescriptorStatus{
-			{Code: over, CurrentLimit: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: 7, Unit: pb.RateLimitResponse_RateLimit_DAY}},
+			{Code: over, CurrentLimit: &pb.RateLimitResponse_RateLimit{
+				RequestsPerUnit: 7,
+				Unit:            pb.RateLimitResponse_RateLimit_DAY,
+			}},
 			{Code: ok},
 		},
 		ResponseHeadersToAdd: []*core.HeaderValue{{Key: "RateLimit-Limit", Value: "7"}},

@@ -141,6 +141,7 @@ func FreshHeaders(n uint64) []hpack.HeaderField {
 	digits := hex.EncodeToString(raw[:])
 	return []hpack.HeaderField{
 		{Name: "traceparent", Value: "00-" + digits[:32] + "-" + digits[32:48] + "-01"},
-		{Name: "x-request-id", Value: digits[28:36] + "-" + digits[36:40] + "-4" + digits[40:43] + "-a" + digits[43:46] + "-" + digits[46:58]},
+		{Name: "x-request-id", Value: digits[28:36] + "-" + digits[36:40] + "-4" + digits[40:43] + "-a" + digits[43:46] +
+			"-" + digits[46:58]},
 	}
 }

@@ -15,7 +15,9 @@ import (
 
 // served runs a phase against a server that answers after what service says of
 // a call.
-func served(ctx context.Context, p *Phase, inFlight int, service func(call uint64) time.Duration) (*Tally, time.Duration) {
+func served(ctx context.Context, p *Phase, inFlight int,
+	service func(call uint64) time.Duration,
+) (*Tally, time.Duration) {
 	p.sleep = time.Sleep
 	t := newTally()
 	var all []Loop
@@ -74,7 +76,8 @@ func TestStallShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Phase{maxCalls: 1000}
 		tl, took := served(t.Context(), &p, 1, stall)
-		if p99, top := tl.latency.ValueAtQuantile(99.8), tl.latency.Max(); !about(p99, time.Millisecond) || !about(top, time.Second) {
+		if p99, top := tl.latency.ValueAtQuantile(99.8),
+			tl.latency.Max(); !about(p99, time.Millisecond) || !about(top, time.Second) {
 			t.Errorf("closed loop: 99.8 %% is %d µs, the longest %d", p99, top)
 		}
 		if tl.late != 0 || tl.maxLateness != 0 {
@@ -97,7 +100,8 @@ func TestOverload(t *testing.T) {
 			t.Errorf("%d calls, %d unsent", requests, p.unsent)
 		}
 		// Call 600 was due at 6 s.
-		if tl.maxLateness != 6*time.Second || !about(tl.latency.Max(), 6020*time.Millisecond) || took != 12020*time.Millisecond {
+		if tl.maxLateness != 6*time.Second || !about(tl.latency.Max(), 6020*time.Millisecond) ||
+			took != 12020*time.Millisecond {
 			t.Errorf("behind %v, longest %d µs, took %v", tl.maxLateness, tl.latency.Max(), took)
 		}
 	})
@@ -117,7 +121,8 @@ func TestRate(t *testing.T) {
 			tl, _ := served(t.Context(), &p, 8, func(uint64) time.Duration { return 0 })
 			requests, _ := tl.counts()
 			if want := uint64(20 * rate); requests != want || tl.late != 0 || tl.latency.Max() != 0 {
-				t.Errorf("%v/s for 20 s: %d calls, want %d; %d late, longest %d µs", rate, requests, want, tl.late, tl.latency.Max())
+				t.Errorf("%v/s for 20 s: %d calls, want %d; %d late, longest %d µs", rate, requests, want, tl.late,
+					tl.latency.Max())
 			}
 		})
 	}
@@ -203,7 +208,10 @@ func TestFailurePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTally()
 		p := Phase{duration: time.Second}
-		p.run(t.Context(), []Loop{worker{tally: tl, call: func(uint64) (pb.RateLimitResponse_Code, error) { return 0, status.Error(codes.Unavailable, "x") }}})
+		p.run(t.Context(), []Loop{worker{
+			tally: tl,
+			call:  func(uint64) (pb.RateLimitResponse_Code, error) { return 0, status.Error(codes.Unavailable, "x") },
+		}})
 		if requests, errs := tl.counts(); requests != 100 || errs != 100 {
 			t.Errorf("%d calls, %d errors", requests, errs)
 		}

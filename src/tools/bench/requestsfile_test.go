@@ -44,7 +44,10 @@ func TestRequestsFileProblems(t *testing.T) {
 		{`{"domain":1}`, "f:1: not a RateLimitRequest as JSON: column 11: invalid value for string field domain: 1"},
 		{oneLine + "{", "f:2: not a RateLimitRequest as JSON: unexpected EOF"},
 		{"nonsense", "f:1: not a RateLimitRequest as JSON: column 1: invalid value nonsense"},
-		{oneLine + strings.TrimSpace(oneLine) + oneLine, "f:2: not a RateLimitRequest as JSON: column 69: unexpected token {"},
+		{
+			oneLine + strings.TrimSpace(oneLine) + oneLine,
+			"f:2: not a RateLimitRequest as JSON: column 69: unexpected token {",
+		},
 		{oneLine + `{"domain":"` + strings.Repeat("x", maxLine), "f:2: the line is longer than 1 MiB"},
 	} {
 		l := Load{maxBytes: maxLoadBytes}
@@ -53,7 +56,8 @@ func TestRequestsFileProblems(t *testing.T) {
 		}
 	}
 	l := Load{maxBytes: maxLoadBytes}
-	if err := l.addLines("f", io.MultiReader(strings.NewReader(oneLine), iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
+	if err := l.addLines("f", io.MultiReader(strings.NewReader(oneLine),
+		iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
 }
@@ -63,7 +67,8 @@ func TestRequestsFileTakesBoundedMemory(t *testing.T) {
 	line := `{"domain":"` + strings.Repeat("x", 100_000) + `"}` + "\n"
 	l := Load{maxBytes: 1 << 20}
 	err := l.addLines("f", strings.NewReader(strings.Repeat(line, 20)))
-	if want := "f:11: the requests take more than 1 MiB of memory: take fewer or shorter ones"; err == nil || err.Error() != want {
+	if want := "f:11: the requests take more than 1 MiB of memory: take fewer or shorter ones"; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	l = Load{maxBytes: 1 << 20}

@@ -74,7 +74,8 @@ func TestResult(t *testing.T) {
 	r.Interrupted = true
 	r.OpenLoop.Unsent = 3
 	ms := time.Millisecond
-	r.setCPU(cfg.Processes, []time.Duration{500 * ms, 0, 70 * ms, ms}, []time.Duration{2000 * ms, 20 * ms, -1, 251*ms + 120*time.Microsecond})
+	r.setCPU(cfg.Processes, []time.Duration{500 * ms, 0, 70 * ms, ms},
+		[]time.Duration{2000 * ms, 20 * ms, -1, 251*ms + 120*time.Microsecond})
 	if r.Generator == nil || r.Generator.PID == 0 {
 		t.Fatal("nothing of the generator")
 	}

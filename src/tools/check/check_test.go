@@ -30,7 +30,8 @@ descriptors:
 			"a.yaml:3:3 d.a: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false\n" +
 				"warning: a.yaml:4:1: only the first document of a file is read; put it into a file of its own\n" +
 				"warning: a.yaml:7:3: the value \"^/api/.*$\" looks like a regular expression, and matches only as it is written: " +
-				"`*` stands for any text, all else for itself; write `regex: '^/api/.*$'` instead of value, or `value: \"/api/*\"`, which is faster\n",
+				"`*` stands for any text, all else for itself; write `regex: '^/api/.*$'` instead of value, or `value: " +
+				"\"/api/*\"`, which is faster\n",
 		},
 		{
 			"what is wrong in documents behind the first",
@@ -51,7 +52,8 @@ descriptors:
 			"a.yaml:7:12: unknown key \"rate_limt\"; did you mean `rate_limit`?\n" +
 				"a.yaml:9:1: the domain is missing or empty; add `domain: <name>`, the name that callers ask for\n" +
 				"a.yaml:10:31: unit \"decade\" is not known; write second, minute, hour, day, week, month or year\n" +
-				"b.yaml:3: not YAML: did not find expected node content; look at the indentation, and for a bracket or a quote that is not closed\n",
+				"b.yaml:3: not YAML: did not find expected node content; look at the indentation, and for a bracket or a quote " +
+				"that is not closed\n",
 		},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -83,7 +85,10 @@ descriptors:
 - {key: a, regex: y}
 - {key: "*", value: "*", descriptors: [{key: b, regex: x}, {key: b, regex: y}, {key: b, regex: z}]}
 `
-	files := []filerules.File{{Name: "a.yaml", Data: []byte(text)}, {Name: "b.yaml", Data: []byte("domain: e\ndescriptors: [{key: a}]\n")}}
+	files := []filerules.File{
+		{Name: "a.yaml", Data: []byte(text)},
+		{Name: "b.yaml", Data: []byte("domain: e\ndescriptors: [{key: a}]\n")},
+	}
 	set, _, err := filerules.Load(files, compile.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -52,18 +52,31 @@ func TestChangesThatAreSent(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ args, want string }{
 		{"get d user=alex", `{"action":"get","domain":"d","descriptor":[{"key":"user","value":"alex"}]}`},
-		{"reset d user=alex path=/a=b", `{"action":"reset","domain":"d","descriptor":[{"key":"user","value":"alex"},{"key":"path","value":"/a=b"}]}`},
+		{
+			"reset d user=alex path=/a=b",
+			`{"action":"reset","domain":"d","descriptor":[{"key":"user","value":"alex"},{"key":"path","value":"/a=b"}]}`,
+		},
 		{"set d user=alex --used 0", `{"action":"set","domain":"d","descriptor":[{"key":"user","value":"alex"}],"used":0}`},
-		{"set d user=al* --used 7 --literal", `{"action":"set","domain":"d","descriptor":[{"key":"user","value":"al*"}],"used":7}`},
-		{"reset d user=alex --dry-run", `{"action":"reset","domain":"d","descriptor":[{"key":"user","value":"alex"}],"dry_run":true}`},
+		{
+			"set d user=al* --used 7 --literal",
+			`{"action":"set","domain":"d","descriptor":[{"key":"user","value":"al*"}],"used":7}`,
+		},
+		{
+			"reset d user=alex --dry-run",
+			`{"action":"reset","domain":"d","descriptor":[{"key":"user","value":"alex"}],"dry_run":true}`,
+		},
 		{"get d user=al*", `{"action":"get","domain":"d","descriptor":[{"key":"user","prefix":"al"}]}`},
 		{"reset d user=* --yes", `{"action":"reset","domain":"d","descriptor":[{"key":"user","prefix":""}]}`},
-		{"get d --path user/alex/trade", `{"action":"get","domain":"d","descriptor":[{"key":"user"},{"key":"alex"},{"key":"trade"}]}`},
+		{
+			"get d --path user/alex/trade",
+			`{"action":"get","domain":"d","descriptor":[{"key":"user"},{"key":"alex"},{"key":"trade"}]}`,
+		},
 		{"get d --path user/al*", `{"action":"get","domain":"d","descriptor":[{"key":"user","prefix":"al"}]}`},
 		{"get d user=", `{"action":"get","domain":"d","descriptor":[{"key":"user"}]}`},
 	} {
 		p := &port{answer: `{"action":"get"}` + "\n"}
-		if _, _, err := perform(t, p, false, "", strings.Fields(tt.args)...); err != nil || len(p.changes) != 1 || p.changes[0] != tt.want {
+		if _, _, err := perform(t, p, false, "", strings.Fields(tt.args)...); err != nil || len(p.changes) != 1 ||
+			p.changes[0] != tt.want {
 			t.Errorf("%s: sent %q, %v; want %s", tt.args, p.changes, err, tt.want)
 		}
 	}
@@ -111,19 +124,57 @@ func TestReports(t *testing.T) {
 	t.Parallel()
 	prefix := "al"
 	one := []operator.CounterEntry{{Key: "user", Value: "alex"}}
-	before := []operator.Counter{{Rule: "d.user", Key: "d_user_alex_", Algorithm: "fixed_window", Limit: 5, PeriodSeconds: 60, Used: 5, ResetAfterSeconds: 12.34, Refuses: true, RetryAfterSeconds: 12.34}}
-	after := []operator.Counter{{Rule: "d.user", Key: "d_user_alex_", Algorithm: "fixed_window", Limit: 5, PeriodSeconds: 60, Remaining: 5}}
+	before := []operator.Counter{{
+		Rule: "d.user", Key: "d_user_alex_", Algorithm: "fixed_window", Limit: 5,
+		PeriodSeconds: 60, Used: 5, ResetAfterSeconds: 12.34, Refuses: true, RetryAfterSeconds: 12.34,
+	}}
+	after := []operator.Counter{{
+		Rule: "d.user", Key: "d_user_alex_", Algorithm: "fixed_window", Limit: 5,
+		PeriodSeconds: 60, Remaining: 5,
+	}}
 	for _, tt := range []struct {
 		name   string
 		report operator.CounterReport
 		want   []string
 	}{
-		{"get", operator.CounterReport{CounterChange: operator.CounterChange{Action: "get", Descriptor: one}, Counters: before}, []string{"USED", "d.user  5     5 in 1m  0", "is refused for 12.3s  fixed_window  d_user_alex_"}},
-		{"reset", operator.CounterReport{CounterChange: operator.CounterChange{Action: "reset", Descriptor: one}, Before: before, Counters: after}, []string{"5 -> 0", "passes"}},
-		{"dry run", operator.CounterReport{CounterChange: operator.CounterChange{Action: "reset", Descriptor: one, DryRun: true}, Counters: before}, []string{"dry run: nothing was changed"}},
-		{"never", operator.CounterReport{CounterChange: operator.CounterChange{Action: "get", Descriptor: one}, Counters: []operator.Counter{{Algorithm: "gcra", Limit: 3, Refuses: true, RetryAfterSeconds: -1, Shadow: true, Fallback: "local"}}}, []string{"3 at once", "is refused (shadow) (store does not answer: local)"}},
-		{"calendar", operator.CounterReport{CounterChange: operator.CounterChange{Action: "get", Descriptor: one}, Counters: []operator.Counter{{Algorithm: "fixed_window", Limit: 5, CalendarWindow: "calendar day in UTC"}}}, []string{"  5 per calendar day in UTC  "}},
-		{"pattern", operator.CounterReport{CounterChange: operator.CounterChange{Action: "get", Descriptor: []operator.CounterEntry{{Key: "user", Prefix: &prefix}}}, Matching: 12, Names: []string{"d_user_al1_", "d_\x1b[2J"}}, []string{"12 counters match\n", "  d_user_al1_\n", `  "d_\x1b[2J"`, "  and 10 more\n"}},
+		{"get", operator.CounterReport{
+			CounterChange: operator.CounterChange{Action: "get", Descriptor: one},
+			Counters:      before,
+		}, []string{"USED", "d.user  5     5 in 1m  0", "is refused for 12.3s  fixed_window  d_user_alex_"}},
+		{"reset", operator.CounterReport{
+			CounterChange: operator.CounterChange{Action: "reset", Descriptor: one},
+			Before:        before, Counters: after,
+		}, []string{"5 -> 0", "passes"}},
+		{"dry run", operator.CounterReport{CounterChange: operator.CounterChange{
+			Action: "reset", Descriptor: one,
+			DryRun: true,
+		}, Counters: before}, []string{"dry run: nothing was changed"}},
+		{"never", operator.CounterReport{
+			CounterChange: operator.CounterChange{Action: "get", Descriptor: one},
+			Counters: []operator.Counter{{
+				Algorithm: "gcra", Limit: 3, Refuses: true, RetryAfterSeconds: -1, Shadow: true,
+				Fallback: "local",
+			}},
+		}, []string{"3 at once", "is refused (shadow) (store does not answer: local)"}},
+		{
+			"calendar",
+			operator.CounterReport{
+				CounterChange: operator.CounterChange{Action: "get", Descriptor: one},
+				Counters:      []operator.Counter{{Algorithm: "fixed_window", Limit: 5, CalendarWindow: "calendar day in UTC"}},
+			},
+			[]string{"  5 per calendar day in UTC  "},
+		},
+		{
+			"pattern",
+			operator.CounterReport{
+				CounterChange: operator.CounterChange{
+					Action:     "get",
+					Descriptor: []operator.CounterEntry{{Key: "user", Prefix: &prefix}},
+				}, Matching: 12,
+				Names: []string{"d_user_al1_", "d_\x1b[2J"},
+			},
+			[]string{"12 counters match\n", "  d_user_al1_\n", `  "d_\x1b[2J"`, "  and 10 more\n"},
+		},
 	} {
 		p := &port{answer: reportText(t, tt.report) + "\n"}
 		args := []string{"get", "d", "user=alex"}
@@ -147,11 +198,15 @@ func TestReports(t *testing.T) {
 func TestQuestion(t *testing.T) {
 	t.Parallel()
 	prefix := "al"
-	answer := reportText(t, operator.CounterReport{CounterChange: operator.CounterChange{Action: "reset", Descriptor: []operator.CounterEntry{{Key: "user", Prefix: &prefix}}}, Matching: 2, Names: []string{"a", "b"}})
+	answer := reportText(t, operator.CounterReport{CounterChange: operator.CounterChange{
+		Action:     "reset",
+		Descriptor: []operator.CounterEntry{{Key: "user", Prefix: &prefix}},
+	}, Matching: 2, Names: []string{"a", "b"}})
 	for typed, changes := range map[string]int{"y\n": 2, "YES\n": 2, "n\n": 1, "\n": 1, "": 1} {
 		p := &port{answer: answer + "\n"}
 		out, errOut, err := perform(t, p, true, typed, "reset", "d", "user=al*")
-		if len(p.changes) != changes || (err == nil) != (changes == 2) || !strings.Contains(errOut, "Reset 2 counters? [y/N]") || !strings.Contains(p.changes[0], `"dry_run":true`) {
+		if len(p.changes) != changes || (err == nil) != (changes == 2) ||
+			!strings.Contains(errOut, "Reset 2 counters? [y/N]") || !strings.Contains(p.changes[0], `"dry_run":true`) {
 			t.Errorf("%q: sent %q, %v\n%s%s", typed, p.changes, err, out, errOut)
 		}
 		if changes == 2 && out != "2 counters reset\n" {
@@ -167,15 +222,28 @@ func TestErrors(t *testing.T) {
 		args string
 		want string
 	}{
-		{port{status: 422, answer: "no limit of domain d applies to user=alex"}, "get d user=alex", "no limit of domain d applies"},
+		{
+			port{status: 422, answer: "no limit of domain d applies to user=alex"},
+			"get d user=alex",
+			"no limit of domain d applies",
+		},
 		{port{status: 401, answer: "send DEBUG_TOKEN"}, "get d user=alex", "token"},
 		{port{status: 429, answer: "too many wrong tokens"}, "get d user=alex", "too many wrong tokens"},
-		{port{answer: `{"progress":3}` + "\n" + `{"error":"the store went away"}` + "\n"}, "reset d user=al* --yes", "the store went away"},
+		{
+			port{answer: `{"progress":3}` + "\n" + `{"error":"the store went away"}` + "\n"},
+			"reset d user=al* --yes",
+			"the store went away",
+		},
 		{port{answer: `{"progress":3}` + "\n"}, "reset d user=al* --yes", "no report"},
 		{port{answer: "<html>\n"}, "reset d user=al* --yes", "lines of JSON"},
-		{port{answer: `{"action":"reset","warning":"other replicas could not be told"}` + "\n"}, "reset d user=alex", "other replicas could not be told"},
+		{
+			port{answer: `{"action":"reset","warning":"other replicas could not be told"}` + "\n"},
+			"reset d user=alex",
+			"other replicas could not be told",
+		},
 	} {
-		if _, _, err := perform(t, &tt.port, false, "", strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, _, err := perform(t, &tt.port, false, "", strings.Fields(tt.args)...); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v", tt.port, err)
 		}
 	}

@@ -42,7 +42,10 @@ func (r *ring) add(domain string, n int) {
 	for range n {
 		id := uint64(len(r.list) + 1)
 		at := time.Date(2026, 11, 23, 12, 0, int(id), 0, time.UTC)
-		r.list = append(r.list, operator.Denial{ID: id, At: at, Protocol: "grpc", Domain: domain, Rule: domain + ".key", Subject: fmt.Sprintf("key=%d", id)})
+		r.list = append(r.list, operator.Denial{
+			ID: id, At: at, Protocol: "grpc", Domain: domain, Rule: domain + ".key",
+			Subject: fmt.Sprintf("key=%d", id),
+		})
 	}
 }
 
@@ -65,9 +68,18 @@ func TestPrint(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 23, 13, 0, 0, 123456789, time.FixedZone("", 3600))
 	r := &ring{list: []operator.Denial{
-		{ID: 7, At: at, Protocol: "grpc", Domain: "accounts", Rule: "accounts.login", Subject: "login=alex", Counter: "accounts_login_alex_", RetryAfterSeconds: 192.0004},
-		{ID: 8, At: at.Add(time.Second), Protocol: "divvy", Domain: "d", Subject: "a=ü,b=日本", RetryAfterSeconds: operator.NeverRetry, Skipped: 1234},
-		{ID: 9, At: at.Add(time.Hour), Protocol: "json", Domain: "d", Rule: "d.\x1b[2J", Subject: "key=\u009b31m\n", RetryAfterSeconds: 0.25},
+		{
+			ID: 7, At: at, Protocol: "grpc", Domain: "accounts", Rule: "accounts.login", Subject: "login=alex",
+			Counter: "accounts_login_alex_", RetryAfterSeconds: 192.0004,
+		},
+		{
+			ID: 8, At: at.Add(time.Second), Protocol: "divvy", Domain: "d", Subject: "a=ü,b=日本",
+			RetryAfterSeconds: operator.NeverRetry, Skipped: 1234,
+		},
+		{
+			ID: 9, At: at.Add(time.Hour), Protocol: "json", Domain: "d", Rule: "d.\x1b[2J", Subject: "key=\u009b31m\n",
+			RetryAfterSeconds: 0.25,
+		},
 	}}
 	got, err := call(t, r)
 	want := `TIME                      PROTOCOL  DOMAIN    RULE            WAIT   SKIPPED  SUBJECT
@@ -82,7 +94,8 @@ func TestPrint(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 	for i, line := range lines {
 		var d operator.Denial
-		if err := json.Unmarshal([]byte(line), &d); err != nil || d.ID != r.list[i].ID || d.Subject != r.list[i].Subject || output.Printable(line) != line {
+		if err := json.Unmarshal([]byte(line), &d); err != nil || d.ID != r.list[i].ID || d.Subject != r.list[i].Subject ||
+			output.Printable(line) != line {
 			t.Errorf("%v in %q", err, line)
 		}
 	}
@@ -134,7 +147,8 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s: printed %s, want %s", tt.args, got, tt.want)
 		}
 	}
-	if out, err := call(t, new(ring)); err != nil || !strings.HasSuffix(out, " has denied nothing since its start\n") || strings.Contains(out, "TIME") {
+	if out, err := call(t, new(ring)); err != nil || !strings.HasSuffix(out, " has denied nothing since its start\n") ||
+		strings.Contains(out, "TIME") {
 		t.Errorf("without denials: %q, %v", out, err)
 	}
 }
@@ -142,7 +156,8 @@ func TestFlags(t *testing.T) {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[float64]string{
-		0: "0s", 0.0001: "1ms", 0.25: "250ms", 9.9991: "10s", 10.1: "11s", 192: "3m12s", 3600: "1h", operator.NeverRetry: "never", 3.2e9: "888888h53m20s",
+		0: "0s", 0.0001: "1ms", 0.25: "250ms", 9.9991: "10s", 10.1: "11s", 192: "3m12s", 3600: "1h",
+		operator.NeverRetry: "never", 3.2e9: "888888h53m20s",
 	} {
 		if got := waitText(seconds); got != want {
 			t.Errorf("%v: %s, want %s", seconds, got, want)
@@ -158,7 +173,10 @@ func TestFollow(t *testing.T) {
 		r.add("a", 3)
 		var out, errOut recorder
 		var failure error
-		f := &follower{opt: &options{limit: 2, follow: true}, address: "rl:6070", out: &out, errOut: &errOut, table: output.GrowingTable{Columns: columns}}
+		f := &follower{
+			opt: &options{limit: 2, follow: true}, address: "rl:6070", out: &out, errOut: &errOut,
+			table: output.GrowingTable{Columns: columns},
+		}
 		f.get = func(_ context.Context, after uint64, limit int) ([]operator.Denial, error) {
 			r.mu.Lock()
 			err := failure
@@ -185,15 +203,23 @@ func TestFollow(t *testing.T) {
 			{func() {}, 0, "2 3", ""},
 			{func() {}, 3500 * time.Millisecond, "", ""},
 			{func() { r.add("a", 2) }, time.Second, "4 5", ""},
-			{func() { fail(gone) }, 8500 * time.Millisecond, "", "gone; trying again in 1s|gone; trying again in 2s|gone; trying again in 4s|gone; trying again in 8s"},
-			{func() { r.add("a", 1) }, time.Minute, "", "gone; trying again in 16s|gone; trying again in 30s|gone; trying again in 30s"},
+			{
+				func() { fail(gone) }, 8500 * time.Millisecond, "",
+				"gone; trying again in 1s|gone; trying again in 2s|gone; trying again in 4s|gone; trying again in 8s",
+			},
+			{
+				func() { r.add("a", 1) }, time.Minute, "",
+				"gone; trying again in 16s|gone; trying again in 30s|gone; trying again in 30s",
+			},
 			{func() { fail(nil) }, 30 * time.Second, "6", "rl:6070 answers again"},
 			{func() { r.add("b", 2) }, 2 * time.Second, "7 8", ""},
 		} {
 			step.act()
 			time.Sleep(step.after)
 			synctest.Wait()
-			if got, errs := out.subjects(), errOut.take(); got != step.wantOut || strings.ReplaceAll(errs, "\n", "|") != strings.TrimPrefix(step.errOut+"|", "|") {
+			if got, errs := out.subjects(),
+				errOut.take(); got != step.wantOut ||
+				strings.ReplaceAll(errs, "\n", "|") != strings.TrimPrefix(step.errOut+"|", "|") {
 				t.Errorf("step %d: printed %q and %q, want %q and %q", i, got, errs, step.wantOut, step.errOut)
 			}
 		}
@@ -210,7 +236,10 @@ func TestFollowGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &reach.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
 		calls := 0
-		f := &follower{opt: &options{limit: 2, follow: true}, out: new(recorder), errOut: new(recorder), table: output.GrowingTable{Columns: columns}}
+		f := &follower{
+			opt: &options{limit: 2, follow: true}, out: new(recorder), errOut: new(recorder),
+			table: output.GrowingTable{Columns: columns},
+		}
 		f.get = func(context.Context, uint64, int) ([]operator.Denial, error) {
 			if calls++; calls > 2 {
 				return nil, refused

@@ -57,8 +57,12 @@ func short(c *RuleChange) string {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	ten := tree(user(perMinute + "10"))
-	wildcards := []string{"{key: p, value: a*, rate_limit: {unit: day, requests_per_unit: 1}}", "{key: p, value: b*, rate_limit: {unit: day, requests_per_unit: 2}}"}
-	first, second := "{match: {a: x}, per: [u], rate_limit: {unit: day, requests_per_unit: 1}}", "{match: {a: \"*\"}, rate_limit: {unit: day, requests_per_unit: 2}}"
+	wildcards := []string{
+		"{key: p, value: a*, rate_limit: {unit: day, requests_per_unit: 1}}",
+		"{key: p, value: b*, rate_limit: {unit: day, requests_per_unit: 2}}",
+	}
+	first, second := "{match: {a: x}, per: [u], rate_limit: {unit: day, requests_per_unit: 1}}",
+		"{match: {a: \"*\"}, rate_limit: {unit: day, requests_per_unit: 2}}"
 	for _, tt := range []struct{ old, now, want string }{
 		{ten, ten, ""},
 		{ten, tree(user(perMinute + "11")), "loosened d.user limit:looser kept"},
@@ -72,31 +76,88 @@ func TestRules(t *testing.T) {
 		{ten, tree(user(perMinute + "10, algorithm: sliding_window")), "changed d.user algorithm: new"},
 		{ten, tree(user(perMinute + "10, count_blocked: false")), "loosened d.user limit:looser kept"},
 		{ten, tree(user(perMinute + "10, enforce_percent: 50")), "loosened d.user limit:looser kept"},
-		{tree(user(perMinute + "10, enforce_percent: 0.5")), tree(user(perMinute + "10, enforce_percent: 2")), "tightened d.user limit:tighter kept"},
-		{tree(user(perMinute + "10, enforce_percent: 5")), tree(user("unlimited: true")), "loosened d.user limit:looser none"},
+		{
+			tree(user(perMinute + "10, enforce_percent: 0.5")), tree(user(perMinute + "10, enforce_percent: 2")),
+			"tightened d.user limit:tighter kept",
+		},
+		{
+			tree(user(perMinute + "10, enforce_percent: 5")), tree(user("unlimited: true")),
+			"loosened d.user limit:looser none",
+		},
 		{ten, tree(user(perMinute + "10, on_store_failure: allow")), "changed d.user on_store_failure: kept"},
 		{ten, tree(user(perMinute + "10, name: x")), "changed d.user name: kept"},
-		{ten, strings.Replace(ten, "{key: user,", "{key: user, shadow_mode: true,", 1), "loosened d.user shadow_mode:looser kept"},
-		{strings.Replace(ten, "{key: user,", "{key: user, quota_mode: true,", 1), ten, "tightened d.user quota_mode:tighter kept"},
-		{ten, strings.Replace(ten, "{key: user,", "{key: user, metadata: {a: 1}, detailed_metric: true,", 1), "changed d.user detailed_metric: metadata: kept"},
+		{
+			ten, strings.Replace(ten, "{key: user,", "{key: user, shadow_mode: true,", 1),
+			"loosened d.user shadow_mode:looser kept",
+		},
+		{
+			strings.Replace(ten, "{key: user,", "{key: user, quota_mode: true,", 1), ten,
+			"tightened d.user quota_mode:tighter kept",
+		},
+		{
+			ten, strings.Replace(ten, "{key: user,", "{key: user, metadata: {a: 1}, detailed_metric: true,", 1),
+			"changed d.user detailed_metric: metadata: kept",
+		},
 		{ten, strings.Replace(ten, "domain: d", "domain: e", 1), "renamed e.user new"},
 		{ten, strings.ReplaceAll(ten, "user", "ip"), "added d.ip new|removed d.user none"},
-		{ten, tree(user(perMinute+"10"), "{key: user, value: bob, rate_limit: {unit: minute, requests_per_unit: 5}}"), "added d.user_bob kept"},
-		{tree(user(perMinute+"10"), "{key: user, value: bob, rate_limit: {unit: minute, requests_per_unit: 5}}"), ten, "removed d.user_bob kept"},
-		{tree("{key: ip, cidr: [10.0.0.0/8, 192.0.2.0/24], rate_limit: {unit: day, requests_per_unit: 1}}"), tree("{key: ip, cidr: [10.0.0.0/8, 198.51.100.0/24], rate_limit: {unit: day, requests_per_unit: 1}}"), "changed d.ip_10.0.0.0/8 cidr: kept"},
-		{tree("{key: ip, rate_limit: {unit: day, requests_per_unit: 1}}"), tree("{key: ip, count_by_prefix: {v4: 24}, rate_limit: {unit: day, requests_per_unit: 1}}"), "changed d.ip count_by_prefix: new"},
-		{tree("{key: a, value: x, rate_limit: {unit: day, requests_per_unit: 1}}"), tree("{key: a, regex: x, rate_limit: {unit: day, requests_per_unit: 1}}"), "added d.a_x kept|removed d.a_x kept"},
-		{tree("{key: user, value: x*, rate_limit: {unit: day, requests_per_unit: 1}}"), tree("{key: user, value: x*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}"), "tightened d.user_x* share_threshold:tighter new"},
-		{tree("{key: user, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}"), tree("{key: user, rate_limit: {unit: day, requests_per_unit: 1}}"), "changed d.user value_to_metric: kept"},
-		{ten, tree("{key: user, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: minute, requests_per_unit: 10}]}"), "added d.user new|renamed d.user.2 new in Redis and Memcached"},
+		{
+			ten, tree(user(perMinute+"10"), "{key: user, value: bob, rate_limit: {unit: minute, requests_per_unit: 5}}"),
+			"added d.user_bob kept",
+		},
+		{
+			tree(user(perMinute+"10"), "{key: user, value: bob, rate_limit: {unit: minute, requests_per_unit: 5}}"), ten,
+			"removed d.user_bob kept",
+		},
+		{
+			tree("{key: ip, cidr: [10.0.0.0/8, 192.0.2.0/24], rate_limit: {unit: day, requests_per_unit: 1}}"),
+			tree("{key: ip, cidr: [10.0.0.0/8, 198.51.100.0/24], rate_limit: {unit: day, requests_per_unit: 1}}"),
+			"changed d.ip_10.0.0.0/8 cidr: kept",
+		},
+		{
+			tree("{key: ip, rate_limit: {unit: day, requests_per_unit: 1}}"),
+			tree("{key: ip, count_by_prefix: {v4: 24}, rate_limit: {unit: day, requests_per_unit: 1}}"),
+			"changed d.ip count_by_prefix: new",
+		},
+		{
+			tree("{key: a, value: x, rate_limit: {unit: day, requests_per_unit: 1}}"),
+			tree("{key: a, regex: x, rate_limit: {unit: day, requests_per_unit: 1}}"), "added d.a_x kept|removed d.a_x kept",
+		},
+		{
+			tree("{key: user, value: x*, rate_limit: {unit: day, requests_per_unit: 1}}"),
+			tree("{key: user, value: x*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}"),
+			"tightened d.user_x* share_threshold:tighter new",
+		},
+		{
+			tree("{key: user, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}"),
+			tree("{key: user, rate_limit: {unit: day, requests_per_unit: 1}}"), "changed d.user value_to_metric: kept",
+		},
+		{
+			ten, tree("{key: user, rate_limits: [{unit: second, requests_per_unit: 1}, {unit: minute, requests_per_unit: 10}]}"),
+			"added d.user new|renamed d.user.2 new in Redis and Memcached",
+		},
 		{tree(wildcards...), tree(wildcards[1], wildcards[0]), "moved d.p_b* order: kept"},
-		{tree(user("unit: day, requests_per_unit: 1, calendar: true")), tree(user("unit: day, requests_per_unit: 1, calendar: true, time_zone: Europe/Berlin")), "changed d.user limit: new"},
-		{tree(user("algorithm: gcra, " + perMinute + "10")), tree(user("algorithm: gcra, burst: 3, " + perMinute + "20")), "changed d.user limit: kept"},
+		{
+			tree(user("unit: day, requests_per_unit: 1, calendar: true")),
+			tree(user("unit: day, requests_per_unit: 1, calendar: true, time_zone: Europe/Berlin")),
+			"changed d.user limit: new",
+		},
+		{
+			tree(user("algorithm: gcra, " + perMinute + "10")), tree(user("algorithm: gcra, burst: 3, " + perMinute + "20")),
+			"changed d.user limit: kept",
+		},
 		{list(first), list(strings.Replace(first, "[u]", "[v]", 1)), "changed d.a_x per: new"},
 		{list(first), list(strings.Replace(first, "unit: 1", "unit: 2", 1)), "loosened d.a_x limit:looser new"},
 		{list(second), list(first, second), "added d.a_x new"},
-		{list("{match: {a: x}, rate_limit: {name: n, unit: day, requests_per_unit: 1}}"), list("{match: {a: y}, rate_limit: {name: n, unit: day, requests_per_unit: 1}}"), "changed d.n match: new"},
-		{list("{match: {a: x*}, rate_limit: {unit: day, requests_per_unit: 1}}", "{match: {b: x*}, rate_limit: {unit: day, requests_per_unit: 1}}"), list("{match: {b: x*}, rate_limit: {unit: day, requests_per_unit: 1}}", "{match: {a: x*}, rate_limit: {unit: day, requests_per_unit: 1}}"), "moved d.b_x* order: kept"},
+		{
+			list("{match: {a: x}, rate_limit: {name: n, unit: day, requests_per_unit: 1}}"),
+			list("{match: {a: y}, rate_limit: {name: n, unit: day, requests_per_unit: 1}}"), "changed d.n match: new",
+		},
+		{
+			list("{match: {a: x*}, rate_limit: {unit: day, requests_per_unit: 1}}",
+				"{match: {b: x*}, rate_limit: {unit: day, requests_per_unit: 1}}"),
+			list("{match: {b: x*}, rate_limit: {unit: day, requests_per_unit: 1}}",
+				"{match: {a: x*}, rate_limit: {unit: day, requests_per_unit: 1}}"), "moved d.b_x* order: kept",
+		},
 	} {
 		rep := compare(load(t, tt.old), load(t, tt.now), rules.KeyFormat{})
 		var got []string
@@ -116,8 +177,10 @@ func TestRules(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	ten := tree(user(perMinute + "10"))
-	rep := compare(load(t, ten), load(t, ten+"  - {key: user, value: staff}\n  - {key: x, quota_mode: true}\n"), rules.KeyFormat{})
-	if got := fmt.Sprint(rep.Exempt, rep.Domains, len(rep.NewWarnings)); got != "{[d.user_staff d.x] []} {[] []} 1" || !rep.Changed {
+	rep := compare(load(t, ten), load(t, ten+"  - {key: user, value: staff}\n  - {key: x, quota_mode: true}\n"),
+		rules.KeyFormat{})
+	if got := fmt.Sprint(rep.Exempt, rep.Domains, len(rep.NewWarnings)); got != "{[d.user_staff d.x] []} {[] []} 1" ||
+		!rep.Changed {
 		t.Errorf("got %s", got)
 	}
 	rep = compare(load(t, ten), load(t, strings.ReplaceAll(ten, "domain: d", "domain: e")), rules.KeyFormat{})
@@ -131,7 +194,8 @@ func recording(users ...string) string {
 	var b strings.Builder
 	for i, u := range users {
 		value, _ := json.Marshal(u)
-		fmt.Fprintf(&b, `{"at":"%ds","answer":"OK","request":{"domain":"d","descriptors":[{"entries":[{"key":"user","value":%s}]}]}}`+"\n", i, value)
+		fmt.Fprintf(
+			&b, `{"at":"%ds","answer":"OK","request":{"domain":"d","descriptors":[{"entries":[{"key":"user","value":%s}]}]}}`+"\n", i, value)
 	}
 	return b.String()
 }
@@ -141,7 +205,8 @@ func replayText(t *testing.T, old, now, text string) *Report {
 	before, after := load(t, old), load(t, now)
 	rep := compare(before, after, rules.KeyFormat{})
 	var err error
-	rep.Replay, err = replay(t.Context(), before.Set, after.Set, simulate.Config{In: strings.NewReader(text), Name: "in"}, 1<<20, func(uint64, time.Time) {})
+	rep.Replay, err = replay(t.Context(), before.Set, after.Set, simulate.Config{In: strings.NewReader(text), Name: "in"},
+		1<<20, func(uint64, time.Time) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,13 +218,15 @@ func TestReplay(t *testing.T) {
 	now := tree(user(perMinute+"1"), "{key: user, value: bob, rate_limit: {unit: minute, requests_per_unit: 5}}")
 	rep := replayText(t, tree(user(perMinute+"2")), now, recording("alex", "bob", "alex", "bob", "alex", "bob"))
 	r := rep.Replay
-	if got := fmt.Sprint(r.Requests, r.OldOver, r.NewOver, r.NowOver, r.NowOK, r.Errors, r.Recorded, r.AsRecorded); got != "6 2 2 1 1 0 6 4" {
+	if got := fmt.Sprint(r.Requests, r.OldOver, r.NewOver, r.NowOver, r.NowOK, r.Errors, r.Recorded,
+		r.AsRecorded); got != "6 2 2 1 1 0 6 4" {
 		t.Errorf("got %s", got)
 	}
 	if got := fmt.Sprint(r.Subjects); got != "[{d.user user=alex {1 0 0}} {d.user user=bob {0 1 0}}]" {
 		t.Errorf("got %s", got)
 	}
-	if len(r.Rules) != 1 || len(r.Rules[0].Examples) != 2 || r.Rules[0].Examples[0].Line != 3 || r.Rules[0].Examples[0].Request != "d: user=alex" {
+	if len(r.Rules) != 1 || len(r.Rules[0].Examples) != 2 || r.Rules[0].Examples[0].Line != 3 ||
+		r.Rules[0].Examples[0].Request != "d: user=alex" {
 		t.Errorf("got %+v", r.Rules)
 	}
 }
@@ -189,7 +256,8 @@ func TestMarkdownIsBounded(t *testing.T) {
 		}
 	}
 	b.Reset()
-	if err := rep.WriteMarkdown(&b, listed{rules: 100, subjects: 10}); err != nil || !strings.Contains(b.String(), "and 1900 more changed rules") || len(b.String()) > 60_000 {
+	if err := rep.WriteMarkdown(&b, listed{rules: 100, subjects: 10}); err != nil ||
+		!strings.Contains(b.String(), "and 1900 more changed rules") || len(b.String()) > 60_000 {
 		t.Errorf("%v: %d bytes", err, len(b.String()))
 	}
 }

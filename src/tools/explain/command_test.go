@@ -59,7 +59,10 @@ func explainBucket(t *testing.T, args ...string) (out string, err error) {
 func TestBucketOfFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"q.yaml": bucketRules, "r.yaml": "domain: r\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]"} {
+	for name, text := range map[string]string{
+		"q.yaml": bucketRules,
+		"r.yaml": "domain: r\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -68,14 +71,24 @@ func TestBucketOfFiles(t *testing.T) {
 		args string
 		want string // want is in the output or in the error.
 	}{
-		{"--domain q --bucket name=web,env=prod", "bucket name=web, env=prod: its entries are sorted by key, and then match as those of a request\nq: env=prod, name=web\n"},
-		{"--domain q --bucket name=web,env=prod", "    looks only at counter q_env_prod_name_web_\n  divided among proxies by what they ask for: 600 units at once, 10 a second in the long run\n" +
-			"  if 2 ask for more, each gets 5 a second; of 10, 1\n  a new proxy gets up to 130 units; those without traffic keep 30 together\n"},
+		{
+			"--domain q --bucket name=web,env=prod",
+			"bucket name=web, env=prod: its entries are sorted by key, and then match as those of a request\nq: env=prod, " +
+				"name=web\n",
+		},
+		{
+			"--domain q --bucket name=web,env=prod",
+			"    looks only at counter q_env_prod_name_web_\n  divided among proxies by what they ask for: 600 units at once, " +
+				"10 a second in the long run\n" +
+				"  if 2 ask for more, each gets 5 a second; of 10, 1\n  a new proxy gets up to 130 units; those without traffic " +
+				"keep 30 together\n",
+		},
 		{"--domain q --bucket env=prod,name=web", "bucket env=prod, name=web\nq: env=prod, name=web\n"},
 		{"--domain q --bucket closed=x", "\n  proxies refuse all requests, because a limit lets nothing pass\n"},
 		{"--domain q --bucket free=x", "\n  proxies let all requests pass, because no limit refuses\n"},
 		{"--domain q --bucket none=x", "\n  proxies let all requests pass, because no limit refuses\n"},
-		{"--domain r --bucket a=x", "bucket a=x\n  no quotas: the rules of r have no `quota_buckets: true`, so the service refuses the streams of proxies\nr: a=x\n"},
+		{"--domain r --bucket a=x", "bucket a=x\n  no quotas: the rules of r have no `quota_buckets: true`, so the service " +
+			"refuses the streams of proxies\nr: a=x\n"},
 		{"--domain s --bucket a=x", "bucket a=x\ns: a=x\n  no rule: no rules have the domain s\n"},
 		{"--domain q --bucket a=x,a=y", "a bucket has one entry for each key, and a is there twice"},
 		{"--domain q --bucket a", "--bucket a: write key=value, separated by commas"},
@@ -98,11 +111,21 @@ func TestBucketOfFiles(t *testing.T) {
 func TestBucketOfService(t *testing.T) {
 	t.Parallel()
 	quotas := operator.Quotas{Buckets: []operator.QuotaBucket{{
-		DemandPerSecond: 12.5, Units: 90, ShortSeconds: 72, Unfairness: 0.25, LeftUnits: 1, LeftSeconds: 8.25, ProxyCount: 5, OtherProxyCount: 1,
+		DemandPerSecond: 12.5, Units: 90, ShortSeconds: 72, Unfairness: 0.25, LeftUnits: 1, LeftSeconds: 8.25, ProxyCount: 5,
+		OtherProxyCount: 1,
 		Proxies: []operator.QuotaProxy{
-			{Peer: "10.0.0.7:4", DemandPerSecond: 10, Action: operator.QuotaUnits, Units: 90, AssignedSeconds: 0.5, ExpiresInSeconds: 10.4, ReportedSeconds: 2},
-			{Peer: "10.0.0.8:4", DemandPerSecond: 2.5, Action: operator.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31, Silent: true},
-			{Peer: "10.0.0.9:4", DemandPerSecond: 0, Action: operator.QuotaAllowAll, AssignedSeconds: 1, ExpiresInSeconds: 1, ReportedSeconds: 1},
+			{
+				Peer: "10.0.0.7:4", DemandPerSecond: 10, Action: operator.QuotaUnits, Units: 90, AssignedSeconds: 0.5,
+				ExpiresInSeconds: 10.4, ReportedSeconds: 2,
+			},
+			{
+				Peer: "10.0.0.8:4", DemandPerSecond: 2.5, Action: operator.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31,
+				Silent: true,
+			},
+			{
+				Peer: "10.0.0.9:4", DemandPerSecond: 0, Action: operator.QuotaAllowAll, AssignedSeconds: 1, ExpiresInSeconds: 1,
+				ReportedSeconds: 1,
+			},
 			{Peer: "10.0.0.9:\x1b"},
 		},
 	}}}
@@ -134,7 +157,8 @@ func TestBucketOfService(t *testing.T) {
 	if err != nil || !strings.HasSuffix(got, want) {
 		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 	}
-	if got, err = explainBucket(t, "--url", server.URL, "--domain", "q", "--bucket", "free=x"); err != nil || !strings.HasSuffix(got, "no limit refuses\n") {
+	if got, err = explainBucket(t, "--url", server.URL, "--domain", "q", "--bucket", "free=x"); err != nil ||
+		!strings.HasSuffix(got, "no limit refuses\n") {
 		t.Errorf("%v\n%s", err, got)
 	}
 	for query, want := range map[string]string{

@@ -40,7 +40,8 @@ func service(t *testing.T, status int, text string, cfg *tls.Config) string {
 	return portOf(srv.Listener)
 }
 
-// lines answers the first line of each connection to addr with reply; an empty reply: with silence. It returns the port.
+// lines answers the first line of each connection to addr with reply; an empty reply: with silence. It returns the
+// port.
 func lines(t *testing.T, addr, reply string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -92,13 +93,19 @@ func TestAsk(t *testing.T) {
 		{"every address of IPv6", "HOST=:: PORT=" + unused(t), "[::1]:"},
 		{"not ready", "PORT=" + loading, "status 500: no rules are loaded"},
 		{"the health port comes first", "PORT=" + loading + " HEALTH_PORT=" + ready, "OK"},
-		{"a health port without a service", "PORT=" + ready + " HEALTH_PORT=" + unused(t), "connection refused: no service is on HEALTH_PORT"},
+		{
+			"a health port without a service", "PORT=" + ready + " HEALTH_PORT=" + unused(t),
+			"connection refused: no service is on HEALTH_PORT",
+		},
 		{"TLS", "PORT=" + withTLS + certificate, "OK"},
 		{"a certificate for clients", "PORT=" + mutual + certificate, "if HTTP_TLS_CLIENT_CACERT is set, set HEALTH_PORT"},
 		{"no service", "PORT=" + unused(t), "connection refused: no service is on PORT"},
 		{"another protocol", "PORT=" + gRPC, "is a rate limit service on PORT?"},
 		{"no answer", "PORT=" + silent, "no answer in time"},
-		{"a port that the system picks", "PORT=0", "PORT=0 lets the service choose a port that health cannot know: set HEALTH_PORT"},
+		{
+			"a port that the system picks", "PORT=0",
+			"PORT=0 lets the service choose a port that health cannot know: set HEALTH_PORT",
+		},
 		{"divvy on PORT", "PORT=" + divvy, "OK: divvy's port answers"},
 		{"divvy without HTTP", "HOST=127.0.0.1 DIVVY_HOST=127.0.0.2 PORT=" + elsewhere, "OK: divvy's port is open"},
 		{"divvy and a health port", "DIVVY_HOST=127.0.0.2 PORT=" + elsewhere + " HEALTH_PORT=" + loading, "status 500"},

@@ -13,7 +13,10 @@ import (
 
 // example returns a program with one command, whose help text has all kinds of lines.
 func example() *cobra.Command {
-	root := &cobra.Command{Use: "ratelimit", Short: "A service", Long: "ratelimit answers.", Example: "  ratelimit cut -n 1"}
+	root := &cobra.Command{
+		Use: "ratelimit", Short: "A service", Long: "ratelimit answers.",
+		Example: "  ratelimit cut -n 1",
+	}
 	cut := command.New(`cut FILE
 Cut a file
 
@@ -35,7 +38,8 @@ Examples:
 	cut.Flags().IntP("count", "n", 7, "`LINES` to cut")
 	cut.Flags().String("secret", "", "not shown")
 	_ = cut.Flags().MarkHidden("secret") // The flag is there.
-	root.AddCommand(cut, &cobra.Command{Use: "old", Hidden: true, Run: func(*cobra.Command, []string) {}}, Command("v1.2.3"))
+	root.AddCommand(cut, &cobra.Command{Use: "old", Hidden: true, Run: func(*cobra.Command, []string) {}},
+		Command("v1.2.3"))
 	return root
 }
 
@@ -118,7 +122,8 @@ func TestCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.ReplaceAll(strings.Join(files, " "), dir+"/", ""); got != "ratelimit-cut.1 ratelimit-man.1 ratelimit.1" {
+	if got := strings.ReplaceAll(strings.Join(files, " "), dir+"/",
+		""); got != "ratelimit-cut.1 ratelimit-man.1 ratelimit.1" {
 		t.Errorf("pages: %s", got)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "ratelimit.1"))

@@ -42,18 +42,20 @@ func write(t *testing.T, text string) string {
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
-		"localhost:6070":           "http://localhost:6070",
-		"rl.example":               "http://rl.example:6070",
-		"10.0.0.7":                 "http://10.0.0.7:6070",
-		"[::1]:7070":               "http://[::1]:7070",
-		"[::1]":                    "http://[::1]:6070",
-		"http://rl.example/":       "http://rl.example:6070",
-		"https://rl.example:443":   "https://rl.example:443",
-		"":                         "address : write host:port, such as localhost:6070, or https://host:port",
-		"a\x1b[2J":                 `address "a\x1b[2J": write host:port, such as localhost:6070, or https://host:port`,
-		"ftp://a":                  "address ftp://a: write host:port, such as localhost:6070, or https://host:port",
-		"http://me:secret@a:1":     "address of a:1: leave out the password, which other users of this machine could read; set DEBUG_TOKEN or use --token-file",
-		"localhost:6070/api/state": "address localhost:6070/api/state: write only the host and the port, such as localhost:6070",
+		"localhost:6070":         "http://localhost:6070",
+		"rl.example":             "http://rl.example:6070",
+		"10.0.0.7":               "http://10.0.0.7:6070",
+		"[::1]:7070":             "http://[::1]:7070",
+		"[::1]":                  "http://[::1]:6070",
+		"http://rl.example/":     "http://rl.example:6070",
+		"https://rl.example:443": "https://rl.example:443",
+		"":                       "address : write host:port, such as localhost:6070, or https://host:port",
+		"a\x1b[2J":               `address "a\x1b[2J": write host:port, such as localhost:6070, or https://host:port`,
+		"ftp://a":                "address ftp://a: write host:port, such as localhost:6070, or https://host:port",
+		"http://me:secret@a:1": "address of a:1: leave out the password, which other users of this machine could read; " +
+			"set DEBUG_TOKEN or use --token-file",
+		"localhost:6070/api/state": "address localhost:6070/api/state: write only the host and the port, such as " +
+			"localhost:6070",
 	} {
 		var got string
 		if u, err := ParseAddress(address, "6070"); err != nil {
@@ -77,14 +79,18 @@ func TestWhichService(t *testing.T) {
 		{"https://rl.example", "", "https://rl.example:6070", "rl.example:8081 with TLS"},
 		{"rl.example", "unix:///run/rl", "", "unix:///run/rl"},
 		{"rl.example", "dns:///rl:3", "", "dns:///rl:3"},
-		{"a/b", "", "address a/b: write only the host and the port, such as a", "address a/b: write only the host and the port, such as a"},
+		{
+			"a/b", "", "address a/b: write only the host and the port, such as a",
+			"address a/b: write only the host and the port, such as a",
+		},
 	} {
 		t.Setenv("RATELIMIT_ADDRESS", tt.variable)
 		var args []string
 		if tt.flag != "" {
 			args = []string{"--address", tt.flag}
 		}
-		if c, err := debug(t, args...).newClient(); tt.debug != "" && (err == nil && c.base.String() != tt.debug || err != nil && err.Error() != tt.debug) {
+		if c, err := debug(t, args...).newClient(); tt.debug != "" &&
+			(err == nil && c.base.String() != tt.debug || err != nil && err.Error() != tt.debug) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 		var s Service
@@ -136,7 +142,8 @@ func client(t *testing.T, address string, args ...string) *Client {
 	return c
 }
 
-// get asks a server for /api/state, and returns the answer or the error, in which ADDRESS stands for that of the server.
+// get asks a server for /api/state, and returns the answer or the error, in which ADDRESS stands for that of the
+// server.
 func get(t *testing.T, address string, args ...string) (answer string, err error) {
 	t.Helper()
 	c := client(t, address, args...)
@@ -173,15 +180,26 @@ func TestAnswersThatAreErrors(t *testing.T) {
 		want        string // A stands for the address.
 		isTemporary bool
 	}{
-		{401, "send DEBUG_TOKEN", "", "A needs a token: set DEBUG_TOKEN, or name a file that has it with --token-file", false},
+		{
+			401, "send DEBUG_TOKEN", "", "A needs a token: set DEBUG_TOKEN, or name a file that has it with --token-file",
+			false,
+		},
 		{401, "send DEBUG_TOKEN", "x", "A refuses the token: send the DEBUG_TOKEN that the service was started with", false},
-		{403, "the Host header \"rl\" is not in DEBUG_ALLOWED_HOSTS\n", "", `A/api/state: status 403: the Host header "rl" is not in DEBUG_ALLOWED_HOSTS`, false},
-		{404, "there is no such page; see / for the list\n", "", "A has no /api/state (there is no such page; see / for the list): name the debug port of a service that is as new as this program, localhost:6070 by default", false},
+		{
+			403, "the Host header \"rl\" is not in DEBUG_ALLOWED_HOSTS\n", "",
+			`A/api/state: status 403: the Host header "rl" is not in DEBUG_ALLOWED_HOSTS`, false,
+		},
+		{
+			404, "there is no such page; see / for the list\n", "",
+			"A has no /api/state (there is no such page; see / for the list): name the debug port of a service that is as new " +
+				"as this program, localhost:6070 by default", false,
+		},
 		{400, "limit=\"x\" is not allowed", "", `A/api/state: status 400: limit="x" is not allowed`, false},
 		{500, "\x1b[2Jbroken\xff\nmore", "", `A/api/state: status 500: "\x1b[2Jbroken?"`, true},
 		{503, "", "", "A/api/state: status 503: 503 Service Unavailable", true},
 		{302, "", "", "A/api/state: status 302: 302 Found", false},
-		{200, "<html>", "", "A/api/state does not answer with the JSON of a rate limit service (invalid character '<' looking for beginning of value); name its debug port, localhost:6070 by default", false},
+		{200, "<html>", "", "A/api/state does not answer with the JSON of a rate limit service (invalid character '<' " +
+			"looking for beginning of value); name its debug port, localhost:6070 by default", false},
 	} {
 		t.Setenv("DEBUG_TOKEN", tt.token)
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +212,8 @@ func TestAnswersThatAreErrors(t *testing.T) {
 		}))
 		_, err := get(t, s.URL)
 		problem, ok := errors.AsType[*Error](err)
-		if !ok || strings.ReplaceAll(err.Error(), strings.TrimPrefix(s.URL, "http://"), "A") != tt.want || problem.Temporary != tt.isTemporary || problem.Status != tt.status {
+		if !ok || strings.ReplaceAll(err.Error(), strings.TrimPrefix(s.URL, "http://"), "A") != tt.want ||
+			problem.Temporary != tt.isTemporary || problem.Status != tt.status {
 			t.Errorf("%d: %v\nwant %s", tt.status, err, tt.want)
 		}
 		s.Close()
@@ -207,7 +226,10 @@ func TestNoAnswer(t *testing.T) {
 	closed.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `"hello"`) }))
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = io.WriteString(w, `"hello"`)
+	}))
 	defer secure.Close()
 	release := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
@@ -224,7 +246,8 @@ func TestNoAnswer(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Write([]byte("\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00\n")) // As a gRPC server: SETTINGS of HTTP/2.
+			// As a gRPC server: SETTINGS of HTTP/2.
+			_, _ = conn.Write([]byte("\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00\n"))
 			_ = conn.Close()
 		}
 	}()
@@ -240,7 +263,11 @@ func TestNoAnswer(t *testing.T) {
 		{"TLS to a port without", host(plain), []string{"--tls"}, "the port does not use TLS: leave out --tls and https://"},
 		{"no TLS to a port with it", host(secure), nil, "uses TLS: add --tls"},
 		{"gRPC", other.Addr().String(), nil, "it may be the gRPC port: name the debug port"},
-		{"unknown authority", host(secure), []string{"--tls"}, "name the authority of the service's certificate with --tls-ca"},
+		{
+			"unknown authority", host(secure),
+			[]string{"--tls"},
+			"name the authority of the service's certificate with --tls-ca",
+		},
 	} {
 		if _, err := get(t, tt.address, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
@@ -266,7 +293,8 @@ func TestDo(t *testing.T) {
 	defer s.Close()
 	c := client(t, s.URL)
 	var got []any
-	if err := c.Do(t.Context(), http.MethodPost, "/x", nil, map[string]int{"a": 1}, &got); err != nil || len(got) != 3 || got[0] != "POST" || got[1] != "application/json" {
+	if err := c.Do(t.Context(), http.MethodPost, "/x", nil, map[string]int{"a": 1}, &got); err != nil || len(got) != 3 ||
+		got[0] != "POST" || got[1] != "application/json" {
 		t.Errorf("%v, %v", got, err)
 	}
 	if c.timeout != 5*time.Second {

@@ -70,19 +70,25 @@ const (
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	s := &service{lines: []string{okLine + okLine, lostLine}}
-	out, errOut, err := call(t, s, "--sample", "1/20", "--by", "user", "--domain", "d", "--for", "1h", "--max-bytes", "999")
+	out, errOut, err := call(t, s, "--sample", "1/20", "--by", "user", "--domain", "d", "--for", "1h",
+		"--max-bytes", "999")
 	if out != okLine+okLine+lostLine || err != nil || !strings.HasPrefix(errOut, "2 requests in ") ||
-		!strings.HasSuffix(errOut, fmt.Sprintf("s, %d bytes; 12 more were lost, so answers of a replay may differ\n", len(out))) {
+		!strings.HasSuffix(errOut, fmt.Sprintf("s, %d bytes; 12 more were lost, so answers of a replay may differ\n",
+			len(out))) {
 		t.Errorf("%v\n%s%s", err, out, errOut)
 	}
-	if want := (admin.RecordQuery{Percent: 5, ByKey: "user", Domain: "d", For: time.Hour, MaxBytes: 999}); s.query != want {
+	if want := (admin.RecordQuery{
+		Percent: 5, ByKey: "user", Domain: "d", For: time.Hour,
+		MaxBytes: 999,
+	}); s.query != want {
 		t.Errorf("asked for %+v, want %+v", s.query, want)
 	}
 	file := filepath.Join(t.TempDir(), "requests.jsonl")
 	out, errOut, err = call(t, s, "-o", file, "--max-bytes", fmt.Sprint(len(okLine)))
 	text, _ := os.ReadFile(file)
 	info, statErr := os.Stat(file)
-	if out != "" || string(text) != okLine || err != nil || statErr != nil || info.Mode().Perm() != 0o600 || !strings.HasSuffix(errOut, "; ended by --max-bytes\n") {
+	if out != "" || string(text) != okLine || err != nil || statErr != nil || info.Mode().Perm() != 0o600 ||
+		!strings.HasSuffix(errOut, "; ended by --max-bytes\n") {
 		t.Errorf("%v %v\n%s%s%s", err, info, out, text, errOut)
 	}
 }
@@ -104,7 +110,10 @@ func TestRefusals(t *testing.T) {
 		{"--tls-ca x", nil, command.ExitInput, "add --tls"},
 		{"somewhere", nil, command.ExitInput, `takes no argument "somewhere"`},
 		{"--wrong", nil, command.ExitInput, "unknown flag"},
-		{"", &admin.RecordError{Status: http.StatusTooManyRequests, Reason: "4 recordings run"}, command.ExitError, "status 429: 4 recordings run"},
+		{
+			"", &admin.RecordError{Status: http.StatusTooManyRequests, Reason: "4 recordings run"}, command.ExitError,
+			"status 429: 4 recordings run",
+		},
 		{"-o /nowhere/x", nil, command.ExitError, "the recording cannot be written: open /nowhere/x"},
 		{"--address 127.0.0.1:1", nil, command.ExitError, "connection refused: start the service"},
 	} {
@@ -119,7 +128,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestEarlyEnds checks recordings that end before their time: with Ctrl-C, which is no error, and with a lost connection.
+// TestEarlyEnds checks recordings that end before their time: with Ctrl-C, which is no error, and with a lost
+// connection.
 func TestEarlyEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -136,12 +146,17 @@ func TestEarlyEnds(t *testing.T) {
 	cmd.SetOut(&out)
 	cmd.SetErr(&errOut)
 	cmd.SetArgs([]string{"--address", server.URL, "--for", "1h"})
-	if err := cmd.ExecuteContext(ctx); err != nil || !strings.HasSuffix(errOut.String(), "; ended early\n") || out.String() != okLine+okLine {
+	if err := cmd.ExecuteContext(ctx); err != nil || !strings.HasSuffix(errOut.String(), "; ended early\n") ||
+		out.String() != okLine+okLine {
 		t.Errorf("%v: %s%s", err, out.String(), errOut.String())
 	}
-	s = &service{lines: []string{okLine}, after: func(context.Context, func([]byte) error) error { panic(http.ErrAbortHandler) }}
+	s = &service{
+		lines: []string{okLine},
+		after: func(context.Context, func([]byte) error) error { panic(http.ErrAbortHandler) },
+	}
 	text, said, err := call(t, s)
-	if text != okLine || err == nil || !strings.Contains(err.Error(), "the recording broke off") || !strings.HasPrefix(said, "1 request ") {
+	if text != okLine || err == nil || !strings.Contains(err.Error(), "the recording broke off") ||
+		!strings.HasPrefix(said, "1 request ") {
 		t.Errorf("%v, %s%s", err, text, said)
 	}
 }

@@ -160,7 +160,8 @@ func TestRequestsAreThoseOfJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, problems := ruletest.Read("t_test.yaml", []byte("rules: rules\ntests: [{name: t, steps: [{request: "+request+"}]}]"))
+		f, problems := ruletest.Read("t_test.yaml",
+			[]byte("rules: rules\ntests: [{name: t, steps: [{request: "+request+"}]}]"))
 		if len(problems) > 0 {
 			t.Errorf("%s: %v", request, problems)
 			continue
@@ -181,7 +182,8 @@ func TestRequestsAreThoseOfJSON(t *testing.T) {
 		if _, err := rls.ParseJSON([]byte(request)); err == nil {
 			t.Errorf("%s is good on /json", request)
 		}
-		if _, problems := ruletest.Read("t_test.yaml", []byte("rules: rules\ntests: [{name: t, steps: [{request: "+request+"}]}]")); len(problems) == 0 {
+		if _, problems := ruletest.Read("t_test.yaml",
+			[]byte("rules: rules\ntests: [{name: t, steps: [{request: "+request+"}]}]")); len(problems) == 0 {
 			t.Errorf("%s is good in a file of tests", request)
 		}
 	}
@@ -216,7 +218,11 @@ tests: [{name: a, x: 1, steps: [{ask: "d: user=1", x: 1, statuses: [{code: OK, x
 // FuzzRead reads and runs whatever comes. Nothing panics, and each problem has
 // a place.
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"testdata/problems.txt", "testdata/results.txt", "../../../examples/ratelimit/tests/messages_test.yaml", "../../../examples/ratelimit/tests/billing-months_test.yaml"} {
+	for _, name := range []string{
+		"testdata/problems.txt", "testdata/results.txt",
+		"../../../examples/ratelimit/tests/messages_test.yaml",
+		"../../../examples/ratelimit/tests/billing-months_test.yaml",
+	} {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)
@@ -234,7 +240,8 @@ func FuzzRead(f *testing.F) {
 	}
 	times := regexp.MustCompile(`\d{4,}`) // what takes long finds nothing, nor does reading a whole disk
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if times.Match(data) || len(data) > 2000 || bytes.Contains(data, []byte("..")) || bytes.Contains(data, []byte(": /")) {
+		if times.Match(data) || len(data) > 2000 || bytes.Contains(data, []byte("..")) ||
+			bytes.Contains(data, []byte(": /")) {
 			return
 		}
 		file, problems := ruletest.Read(filepath.Join(dir, "t_test.yaml"), data)

@@ -64,7 +64,8 @@ func BenchmarkRun(b *testing.B) {
 func differing(n int) []byte {
 	var b bytes.Buffer
 	for i := range n {
-		fmt.Fprintf(&b, `{"at":"%ds","request":{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"%d"}]}]}}`+"\n", i, i)
+		fmt.Fprintf(
+			&b, `{"at":"%ds","request":{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"%d"}]}]}}`+"\n", i, i)
 	}
 	return b.Bytes()
 }

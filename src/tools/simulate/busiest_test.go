@@ -21,7 +21,8 @@ func TestBusiestIsExactForFewKeys(t *testing.T) {
 		b.add([]byte(key), n)
 	}
 	for _, c := range b.fewestFirst {
-		if c.hits != want[c.key] || c.tooHigh != 0 || b.indexByHash[c.hash] >= len(b.fewestFirst) || b.fewestFirst[b.indexByHash[c.hash]].key != c.key {
+		if c.hits != want[c.key] || c.tooHigh != 0 || b.indexByHash[c.hash] >= len(b.fewestFirst) ||
+			b.fewestFirst[b.indexByHash[c.hash]].key != c.key {
 			t.Fatalf("%+v, want %d", c, want[c.key])
 		}
 	}

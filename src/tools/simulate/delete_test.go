@@ -83,7 +83,8 @@ func TestDeleteKeys(t *testing.T) {
 
 func TestDeleteKeysOnSentinel(t *testing.T) {
 	t.Parallel()
-	set := redistest.StartSentinel(t, redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
+	set := redistest.StartSentinel(t,
+		redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})
 	s, err := openRedis(t.Context(), redis.Config{
 		Credentials: secret("secret"),
 		Sentinel:    &redis.Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs, Credentials: secret("watch")},

@@ -58,20 +58,42 @@ func TestInputErrors(t *testing.T) {
 		{at(`"2026-01-02T0:00:00Z"`), `"at" is "2026-01-02T0:00:00Z", no instant as RFC 3339 has it` + instants},
 		{at(`"2026-01-02T00:00:00,5Z"`), `"at" is "2026-01-02T00:00:00,5Z", no instant as RFC 3339 has it` + instants},
 		{at(`"2026-02-30T00:00:00Z"`), `"at" is "2026-02-30T00:00:00Z", no instant as RFC 3339 has it` + instants},
-		{at(`"2026-01-02T00:00:00.0000000001Z"`), `"at" is "2026-01-02T00:00:00.0000000001Z", an instant finer than nanoseconds` + instants},
+		{
+			at(`"2026-01-02T00:00:00.0000000001Z"`),
+			`"at" is "2026-01-02T00:00:00.0000000001Z", an instant finer than nanoseconds` + instants,
+		},
 		{at(`"1969-12-31T23:59:59Z"`), `"at" is "1969-12-31T23:59:59Z", an instant outside the years 1970 to 2149` + instants},
-		{at(`"2150-01-01T00:00:00.000000001Z"`), `"at" is "2150-01-01T00:00:00.000000001Z", an instant outside the years 1970 to 2149` + instants},
+		{
+			at(`"2150-01-01T00:00:00.000000001Z"`),
+			`"at" is "2150-01-01T00:00:00.000000001Z", an instant outside the years 1970 to 2149` + instants,
+		},
 		{at(`"2000000h"`), `2000000h0m0s after the start is outside the years 1970 to 2149; choose another --start, or another time`},
 		{at(`"59.9s"`), "the clock steps back, from 2026-01-01T00:01:00Z to 2026-01-01T00:00:59.9Z; sort the lines, or give --allow-clock-steps"},
-		{at(`"2026-01-01T01:00:00+01:00"`), "the clock steps back, from 2026-01-01T00:01:00Z to 2026-01-01T00:00:00Z; sort the lines, or give --allow-clock-steps"},
+		{
+			at(`"2026-01-01T01:00:00+01:00"`),
+			"the clock steps back, from 2026-01-01T00:01:00Z to 2026-01-01T00:00:00Z; sort the lines, or give " +
+				"--allow-clock-steps",
+		},
 		{at(`"-1ns"`), `"at" is -1ns, before the start; choose an earlier --start, or give --allow-clock-steps`},
 		{`{"at":"1m","request":null}`, "the request is none: column 1: unexpected token null" + messages},
 		{`{"at":"1m","request":"d"}`, `the request is none: column 1: unexpected token "d"` + messages},
 		{`{"at":"1m","request":{"domain":"d","what":1}}`, `the request is none: column 15: unknown field "what"` + messages},
-		{`{"at":"1m","request":{"domain":"d","domain":"d"}}`, `the request is none: column 15: duplicate field "domain"` + messages},
-		{`{"at":"1m","request":{"hitsAddend":-1}}`, `the request is none: column 15: invalid value for uint32 field hitsAddend: -1` + messages},
-		{`{"at":"1m","request":{"domain":"` + "\xff" + `"}}`, `the request is none: column 11: invalid UTF-8 in string` + messages},
-		{`{"at":"1m","request":` + strings.Repeat(" ", MaxLine) + `{}}`, "the line is longer than 1 MiB; split the request, or leave it out"},
+		{
+			`{"at":"1m","request":{"domain":"d","domain":"d"}}`,
+			`the request is none: column 15: duplicate field "domain"` + messages,
+		},
+		{
+			`{"at":"1m","request":{"hitsAddend":-1}}`,
+			`the request is none: column 15: invalid value for uint32 field hitsAddend: -1` + messages,
+		},
+		{
+			`{"at":"1m","request":{"domain":"` + "\xff" + `"}}`,
+			`the request is none: column 11: invalid UTF-8 in string` + messages,
+		},
+		{
+			`{"at":"1m","request":` + strings.Repeat(" ", MaxLine) + `{}}`,
+			"the line is longer than 1 MiB; split the request, or leave it out",
+		},
 	} {
 		name := tt.line[:min(len(tt.line), 50)]
 		in := "\n" + good + " \t\r\n" + good + tt.line + "\n" + good
@@ -106,12 +128,19 @@ func TestRefusedRequests(t *testing.T) {
 	many := strings.Repeat(`{},`, 20_000)
 	for _, tt := range []struct{ request, code, want string }{
 		{`{}`, "INVALID_ARGUMENT", "bad request: the domain is empty"},
-		{`{"domain":"d","descriptors":[` + many + `{}]}`, "RESOURCE_EXHAUSTED", "bad request: too large: more than 1000 descriptors or 16000 entries"},
-		{`{"domain":"d","descriptors":[` + many[:3*1000] + `{}]}`, "RESOURCE_EXHAUSTED", "bad request: too large: 1001 descriptors, at most 1000 are allowed"},
+		{
+			`{"domain":"d","descriptors":[` + many + `{}]}`, "RESOURCE_EXHAUSTED",
+			"bad request: too large: more than 1000 descriptors or 16000 entries",
+		},
+		{
+			`{"domain":"d","descriptors":[` + many[:3*1000] + `{}]}`, "RESOURCE_EXHAUSTED",
+			"bad request: too large: 1001 descriptors, at most 1000 are allowed",
+		},
 	} {
 		in := `{"at":"1m","request":` + tt.request + "}\n"
 		want := `{"at":"2026-01-01T00:01:00Z","error":{"code":"` + tt.code + `","message":"` + tt.want + "\"}}\n"
-		if out, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(in+in)); err != nil || string(out) != want+want {
+		if out, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(in+in)); err != nil ||
+			string(out) != want+want {
 			t.Errorf("%v\n got %s\nwant %s", err, out, want)
 		}
 	}
@@ -122,7 +151,8 @@ func TestStart(t *testing.T) {
 	in := `{"at":"0","request":` + someReq + `}
 {"at":"1us","request":` + someReq + `}`
 	out, _, err := simulated(t, Config{Rules: load(t, someRules), Start: start}, strings.NewReader(in))
-	if err != nil || !strings.HasPrefix(string(out), `{"at":"2030-05-06T06:08:09.00000001Z",`) || !strings.Contains(string(out), "\n"+`{"at":"2030-05-06T06:08:09.00000101Z",`) {
+	if err != nil || !strings.HasPrefix(string(out), `{"at":"2030-05-06T06:08:09.00000001Z",`) ||
+		!strings.Contains(string(out), "\n"+`{"at":"2030-05-06T06:08:09.00000101Z",`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	// The start is for durations only.
@@ -138,7 +168,8 @@ func TestClockSteps(t *testing.T) {
 	for _, at := range []string{"100s", "70s", "-1s", "119s", "2025-12-31T23:59:00Z", "60s"} {
 		fmt.Fprintf(&in, `{"at":%q,"request":%s}`+"\n", at, someReq)
 	}
-	out, summary, err := simulated(t, Config{Rules: load(t, someRules), AllowClockSteps: true}, strings.NewReader(in.String()))
+	out, summary, err := simulated(t, Config{Rules: load(t, someRules), AllowClockSteps: true},
+		strings.NewReader(in.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +182,8 @@ func TestClockSteps(t *testing.T) {
 		{"2026-01-01T00:01:00Z", "OVER_LIMIT", "60s"},
 	} {
 		line := strings.Split(string(out), "\n")[i]
-		if !strings.HasPrefix(line, `{"at":"`+want.at+`","response":{"overallCode":"`+want.code+`"`) || !strings.Contains(line, `"durationUntilReset":"`+want.reset+`"`) {
+		if !strings.HasPrefix(line, `{"at":"`+want.at+`","response":{"overallCode":"`+want.code+`"`) ||
+			!strings.Contains(line, `"durationUntilReset":"`+want.reset+`"`) {
 			t.Errorf("%+v: %s", want, line)
 		}
 	}
@@ -163,10 +195,16 @@ func TestClockSteps(t *testing.T) {
 // FuzzLine reads one line. It is an error, or a line that can be written anew and
 // read again.
 func FuzzLine(f *testing.F) {
-	for _, at := range []string{`"1.5s"`, `"2026-01-01T00:00:01.5Z"`, `"1970-01-01T01:00:00.123456789+01:00"`, `"-5m"`, "1", `"\u0031s"`, `{"a":[]}`} {
+	for _, at := range []string{
+		`"1.5s"`, `"2026-01-01T00:00:01.5Z"`, `"1970-01-01T01:00:00.123456789+01:00"`, `"-5m"`,
+		"1", `"\u0031s"`, `{"a":[]}`,
+	} {
 		f.Add([]byte(`{"at":`+at+`,"request":`+someReq+`}`), true)
 	}
-	for _, line := range []string{"", "{", "{}", `{"at":"1s","request":{}}x`, `[{"at":1}]`, ` { "request" : { } , "at" : "1ns" } `, `{"\"":"\\"}`, "{\"at\":\"\xff\"}"} {
+	for _, line := range []string{
+		"", "{", "{}", `{"at":"1s","request":{}}x`, `[{"at":1}]`,
+		` { "request" : { } , "at" : "1ns" } `, `{"\"":"\\"}`, "{\"at\":\"\xff\"}",
+	} {
 		f.Add([]byte(line), false)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, steps bool) {
@@ -191,7 +229,8 @@ func FuzzLine(f *testing.F) {
 			t.Fatalf("%s: %v", again, problem)
 		}
 		fresh, err := rls.ParseJSON(parts.request)
-		if !l2.at.Equal(l.at) || !reflect.DeepEqual(l2.request, l.request) || !reflect.DeepEqual(fresh, l.request) || fmt.Sprint(err) != fmt.Sprint(l.refusal) {
+		if !l2.at.Equal(l.at) || !reflect.DeepEqual(l2.request, l.request) || !reflect.DeepEqual(fresh, l.request) ||
+			fmt.Sprint(err) != fmt.Sprint(l.refusal) {
 			t.Errorf("%s: %+v, then %+v", again, l, l2)
 		}
 	})

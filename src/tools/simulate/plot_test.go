@@ -64,13 +64,15 @@ func traces(t *testing.T) (list []trace) {
 	t.Helper()
 	var requests bytes.Buffer
 	for _, at := range plottedTimes() {
-		fmt.Fprintf(&requests, `{"at": %q, "request": {"domain": "d", "descriptors": [{"entries": [{"key": "all"}]}]}}`+"\n", at)
+		fmt.Fprintf(&requests, `{"at": %q, "request": {"domain": "d", "descriptors": [{"entries": [{"key": "all"}]}]}}`+"\n",
+			at)
 	}
 	for _, kind := range algorithm.KindNames() {
 		if kind == algorithm.Concurrency.String() { // It has no window.
 			continue
 		}
-		set := load(t, "domain: d\ndescriptors: [{key: all, rate_limit: {algorithm: "+kind+", period: 10s, requests_per_unit: 10}}]")
+		set := load(
+			t, "domain: d\ndescriptors: [{key: all, rate_limit: {algorithm: "+kind+", period: 10s, requests_per_unit: 10}}]")
 		out, _, err := simulated(t, Config{Rules: set}, bytes.NewReader(requests.Bytes()))
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +95,10 @@ func traces(t *testing.T) (list []trace) {
 // TestPlot holds docs/algorithms.svg to what simulate says; `make docs` writes it.
 func TestPlot(t *testing.T) {
 	at, list := plottedTimes(), traces(t)
-	bounds := map[string]int{"fixed_window": 20, "first_hit_window": 20, "sliding_window": 10, "sliding_window_counter": 19, "gcra": 20}
+	bounds := map[string]int{
+		"fixed_window": 20, "first_hit_window": 20, "sliding_window": 10,
+		"sliding_window_counter": 19, "gcra": 20,
+	}
 	for _, tr := range list {
 		if most := tr.most(at, 10*time.Second); most > bounds[tr.kind] {
 			t.Errorf("%s lets %d pass in 10 s, which is more than %d", tr.kind, most, bounds[tr.kind])
@@ -132,14 +137,17 @@ func plot(at []time.Duration, list []trace) []byte {
 	bottom := top + row*len(list)
 	var b strings.Builder
 	text := func(class, anchor string, x, y float64, format string, args ...any) {
-		fmt.Fprintf(&b, "<text class=%q text-anchor=%q x=\"%.1f\" y=\"%.1f\">%s</text>\n", class, anchor, x, y, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "<text class=%q text-anchor=%q x=\"%.1f\" y=\"%.1f\">%s</text>\n", class, anchor, x, y,
+			fmt.Sprintf(format, args...))
 	}
 	line := func(class string, x1, y1, x2, y2 float64) {
 		fmt.Fprintf(&b, "<line class=%q x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class, x1, y1, x2, y2)
 	}
 	const title = "The same requests under each algorithm, at 10 in 10 s"
-	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %[1]d %[2]d\" role=\"img\">\n", width, bottom+34)
-	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n<rect class=\"paper\" width=\"%d\" height=\"%d\" rx=\"6\"/>\n", title, plotStyle, width, bottom+34)
+	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %[1]d %[2]d\" "+
+		"role=\"img\">\n", width, bottom+34)
+	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n<rect class=\"paper\" width=\"%d\" height=\"%d\" rx=\"6\"/>\n",
+		title, plotStyle, width, bottom+34)
 	text("", "start", 16, 26, title)
 	line("passed", 20, 52, 20, 40)
 	text("small", "start", 28, 52, "passed")

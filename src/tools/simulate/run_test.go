@@ -83,11 +83,13 @@ func TestByteOrderMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, in := range []string{mark + line + line, mark + "\r\n" + line + line} {
-		if out, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(in)); err != nil || !bytes.Equal(out, plain) {
+		if out, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(in)); err != nil ||
+			!bytes.Equal(out, plain) {
 			t.Errorf("%q: %v\n%s", in, err, out)
 		}
 	}
-	if _, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(line+mark+line)); err == nil || !strings.HasPrefix(err.Error(), "requests.jsonl:2: ") {
+	if _, _, err := simulated(t, Config{Rules: load(t, someRules)}, strings.NewReader(line+mark+line)); err == nil ||
+		!strings.HasPrefix(err.Error(), "requests.jsonl:2: ") {
 		t.Errorf("a mark on line 2: %v", err)
 	}
 }
@@ -119,8 +121,10 @@ func TestTrouble(t *testing.T) {
 	four := strings.Repeat(line, 4)
 	lost := errors.New("redis: gone")
 
-	out, _, err := simulated(t, Config{Rules: load(t, someRules), Backend: &failing{newMemory(t), 2, lost}}, strings.NewReader(four))
-	if !errors.Is(err, lost) || !errors.Is(err, limiter.ErrStoreFailed) || err.Error() != "requests.jsonl:3: the store did not answer: redis: gone" {
+	out, _, err := simulated(t, Config{Rules: load(t, someRules), Backend: &failing{newMemory(t), 2, lost}},
+		strings.NewReader(four))
+	if !errors.Is(err, lost) || !errors.Is(err, limiter.ErrStoreFailed) ||
+		err.Error() != "requests.jsonl:3: the store did not answer: redis: gone" {
 		t.Errorf("a store that fails: %v", err)
 	}
 	if n := bytes.Count(out, []byte("\n")); n != 2 {
@@ -136,8 +140,14 @@ func TestTrouble(t *testing.T) {
 		t.Errorf("an input that fails: %d lines of output", n)
 	}
 
-	for name, in := range map[string]io.Reader{"at the end": strings.NewReader(line), "on the way": iotest.OneByteReader(strings.NewReader(four))} {
-		_, err := Run(t.Context(), Config{Rules: load(t, someRules), Backend: newMemory(t), In: in, Name: "stdin", Out: closed{}})
+	for name, in := range map[string]io.Reader{
+		"at the end": strings.NewReader(line),
+		"on the way": iotest.OneByteReader(strings.NewReader(four)),
+	} {
+		_, err := Run(t.Context(), Config{
+			Rules: load(t, someRules), Backend: newMemory(t), In: in, Name: "stdin",
+			Out: closed{},
+		})
 		if !errors.Is(err, io.ErrClosedPipe) || !strings.HasPrefix(err.Error(), "the output: ") {
 			t.Errorf("an output that fails %s: %v", name, err)
 		}
@@ -172,7 +182,8 @@ func TestMonth(t *testing.T) {
 			admitted++
 		}
 	}
-	if s.Lines != uint64(lines) || s.OK != admitted || s.Over != uint64(lines)-admitted || s.Last.Sub(s.First) != time.Duration(lines-1)*every {
+	if s.Lines != uint64(lines) || s.OK != admitted || s.Over != uint64(lines)-admitted ||
+		s.Last.Sub(s.First) != time.Duration(lines-1)*every {
 		t.Errorf("%+v, want %d admitted", s, admitted)
 	}
 	if f := s.countsByRule[0]; f.hits != uint64(lines) || f.admitted != admitted || f.over != s.Over {
@@ -208,7 +219,8 @@ func TestAllOrNothing(t *testing.T) {
 // Escaped keys are shown as they are, without the prefix.
 func TestEscapedKeys(t *testing.T) {
 	in := `{"at":"0s","request":{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"a_b"}]}]}}`
-	out, _, err := simulated(t, Config{Rules: load(t, someRules), EscapeKeys: true, KeyPrefix: "p:"}, strings.NewReader(in))
+	out, _, err := simulated(t, Config{Rules: load(t, someRules), EscapeKeys: true, KeyPrefix: "p:"},
+		strings.NewReader(in))
 	if err != nil || !strings.Contains(string(out), `"key":"d_k_a%5Fb_"`) {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -286,7 +298,8 @@ func TestStoresAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want) || !bytes.Equal(summary, wantSummary) {
-				lines, gotLines, wantLines := strings.Split(string(in), "\n"), strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
+				lines, gotLines, wantLines := strings.Split(string(in), "\n"), strings.Split(string(got), "\n"),
+					strings.Split(string(want), "\n")
 				for i := range wantLines {
 					if gotLines[i] != wantLines[i] {
 						t.Fatalf("line %d: %s\n Redis %s\nmemory %s", i+1, lines[i], gotLines[i], wantLines[i])

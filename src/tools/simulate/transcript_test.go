@@ -29,7 +29,8 @@ func TestGistTranscript(t *testing.T) {
 	var requests, want strings.Builder
 	for call := 1; call <= 101; call++ {
 		ms := call - 1 // since the first call
-		fmt.Fprintf(&requests, `{"at":"%dms","request":{"domain":"rules","descriptors":[{"entries":[{"key":"user","value":"alex"},{"key":"trade"}]}]}}`+"\n", ms)
+		fmt.Fprintf(
+			&requests, `{"at":"%dms","request":{"domain":"rules","descriptors":[{"entries":[{"key":"user","value":"alex"},{"key":"trade"}]}]}}`+"\n", ms)
 		// 16 and 6 pass. Each puts 2 s, and 1.5 s, on the wait.
 		user := [5]int{0, 16, 16 - call, -1, (2000*call - ms) / 1000}
 		if call > 16 {
@@ -107,7 +108,8 @@ func transcript(t *testing.T, decisions []byte) string {
 			continue
 		}
 		a, c := levels[0], levels[1]
-		fmt.Fprintf(&b, "%v %v\n[%d %d %d %d %d]\n", a, c, max(a[0], c[0]), min(a[1], c[1]), min(a[2], c[2]), max(a[3], c[3]), max(a[4], c[4]))
+		fmt.Fprintf(&b, "%v %v\n[%d %d %d %d %d]\n", a, c, max(a[0], c[0]), min(a[1], c[1]), min(a[2], c[2]), max(a[3], c[3]),
+			max(a[4], c[4]))
 	}
 	return b.String()
 }

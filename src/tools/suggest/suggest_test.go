@@ -61,8 +61,8 @@ func TestSoonest(t *testing.T) {
 	}
 }
 
-// TestPrintedCommands runs the commands that Print writes in a shell whose curl prints the request, and sends the requests to a limiter.
-// The last command is sent, and then the loop once more.
+// TestPrintedCommands runs the commands that Print writes in a shell whose curl prints the request, and sends the
+// requests to a limiter. The last command is sent, and then the loop once more.
 func TestPrintedCommands(t *testing.T) {
 	t.Parallel()
 	descriptors := func(s string) string { return "domain: d\ndescriptors:\n" + s }
@@ -76,18 +76,23 @@ func TestPrintedCommands(t *testing.T) {
 			"Run this, where each counts as 50000,", "OK OK OK OK OVER, OVER; OVER OVER OVER OVER OVER",
 		},
 		{
-			"calendar", descriptors("- {key: a, rate_limit: {unit: month, unit_multiplier: 3, calendar: true, time_zone: Asia/Tokyo, requests_per_unit: 2}}"),
+			"calendar", descriptors("- {key: a, rate_limit: {unit: month, unit_multiplier: 3, calendar: true, time_zone: " +
+				"Asia/Tokyo, requests_per_unit: 2}}"),
 			"allows 2 requests per 3 calendar months from day 1 in Asia/Tokyo.", "OK OK OVER, OVER; OVER OVER OVER",
 		},
 		{
-			"concurrency", descriptors("- {key: a, descriptors: [{key: b, value: $i, rate_limit: {algorithm: concurrency, requests_per_unit: 2, hold: 1m, hold_id: id}}]}"),
-			"d.a.b_$i allows 2 requests at a time, each for at most 1m.", "OK OK OVER, OK; OK OK OK", // Holds 1 and 2 are known, and 3 takes the free place.
+			"concurrency", descriptors("- {key: a, descriptors: [{key: b, value: $i, rate_limit: {algorithm: concurrency, " +
+				"requests_per_unit: 2, hold: 1m, hold_id: id}}]}"),
+			// Holds 1 and 2 are known, and 3 takes the free place.
+			"d.a.b_$i allows 2 requests at a time, each for at most 1m.", "OK OK OVER, OK; OK OK OK",
 		},
 		{
-			"concurrency in a list", "domain: d\nrules: [{match: {a: x*, id: '*'}, per: [a], rate_limit: {algorithm: concurrency, requests_per_unit: 50, hold: 1m, hold_id: id}}]",
+			"concurrency in a list", "domain: d\nrules: [{match: {a: x*, id: '*'}, per: [a], rate_limit: {algorithm: " +
+				"concurrency, requests_per_unit: 50, hold: 1m, hold_id: id}}]",
 			"each counts as 12,", "OK OK OK OK OVER, OK; OK OK OK OK OK",
 		},
-		{"a short hold", descriptors("- {key: a, rate_limit: {algorithm: concurrency, requests_per_unit: 2, hold: 1s, hold_id: id}}"), "", ""},
+		{"a short hold", descriptors("- {key: a, rate_limit: {algorithm: concurrency, requests_per_unit: 2, hold: 1s, " +
+			"hold_id: id}}"), "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +112,8 @@ func TestPrintedCommands(t *testing.T) {
 	}
 }
 
-// answersToCommands returns the answers to the two commands of a text, and to the first one again: "OK OVER, OVER; OVER OVER".
+// answersToCommands returns the answers to the two commands of a text, and to the first one again: "OK OVER, OVER; OVER
+// OVER".
 func answersToCommands(t *testing.T, set *rules.Set, text string) (answers string) {
 	t.Helper()
 	var commands []string
@@ -169,7 +175,11 @@ func answerTo(t *testing.T, l *limiter.Limiter, text string, now time.Time) stri
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]")}}, compile.Options{})
+	set, _, err := filerules.Load([]filerules.File{{
+		Name: "a.yaml",
+		Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]"),
+	}},
+		compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +188,14 @@ func TestAddresses(t *testing.T) {
 		http, debug net.Addr
 		want        []string
 	}{
-		{tcp("[::]:8080"), tcp("127.0.0.1:6070"), []string{" localhost:8080/json ", "in a browser: http://localhost:6070/\n"}},
-		{tcp("10.0.0.7:80"), tcp("[2001:db8::1]:6070"), []string{" 10.0.0.7:80/json ", "in a browser: http://[2001:db8::1]:6070/\n"}},
+		{
+			tcp("[::]:8080"), tcp("127.0.0.1:6070"),
+			[]string{" localhost:8080/json ", "in a browser: http://localhost:6070/\n"},
+		},
+		{
+			tcp("10.0.0.7:80"), tcp("[2001:db8::1]:6070"),
+			[]string{" 10.0.0.7:80/json ", "in a browser: http://[2001:db8::1]:6070/\n"},
+		},
 		{nil, nil, []string{" localhost/json ", "'\n\nCtrl-C stops"}},
 	} {
 		var out strings.Builder

@@ -44,7 +44,8 @@ func openTerminal(t *testing.T) (user, program *os.File) {
 
 func setSize(t *testing.T, terminal *os.File, width, height uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height}); err != nil {
+	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Col: width, Row: height}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,7 +101,8 @@ func TestDumbTerminal(t *testing.T) {
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if text := shown(t, user, "shop.path_/pay\r\n"); strings.Contains(text, "\x1b") || !strings.Contains(text, "HOTTEST") && !strings.Contains(text, "MOST DENIED") {
+	if text := shown(t, user, "shop.path_/pay\r\n"); strings.Contains(text, "\x1b") ||
+		!strings.Contains(text, "HOTTEST") && !strings.Contains(text, "MOST DENIED") {
 		t.Errorf("got %q", text)
 	}
 }

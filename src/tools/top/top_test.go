@@ -20,7 +20,8 @@ import (
 	"ratelimit/src/operator/output"
 )
 
-// fakeService is a source of figures with fixed content. Figures that a test does not set are those of operator.Figures, which is nil.
+// fakeService is a source of figures with fixed content. Figures that a test does not set are those of
+// operator.Figures, which is nil.
 type fakeService struct {
 	operator.Figures
 	state operator.State
@@ -36,7 +37,8 @@ func (s *fakeService) State() operator.State { return s.state }
 // Rates returns the rules whose name contains search, the busiest first.
 func (s *fakeService) Rates(search string, _, limit int) operator.Rates {
 	r := s.rates
-	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(r operator.RuleRates) bool { return !strings.Contains(r.Rule, search) })
+	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules),
+		func(r operator.RuleRates) bool { return !strings.Contains(r.Rule, search) })
 	r.MatchingRules = len(r.Rules)
 	r.Rules = r.Rules[:min(limit, len(r.Rules))]
 	return r
@@ -58,15 +60,24 @@ func (s *fakeService) start(t *testing.T) string {
 }
 
 func ruleRates(domain, rule, limit string, admitted, denied float64) operator.RuleRates {
-	return operator.RuleRates{Domain: domain, Rule: rule, Limit: limit, PerSecond: operator.PerSecond{Admitted: admitted, Denied: denied}}
+	return operator.RuleRates{
+		Domain: domain, Rule: rule, Limit: limit,
+		PerSecond: operator.PerSecond{Admitted: admitted, Denied: denied},
+	}
 }
 
 // example is a service with two domains and three rules.
 func example() *fakeService {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	state := operator.State{Version: "v1.2.3", Now: now, StartedAt: now.Add(-27 * time.Hour), Ready: true, Store: "redis", StoreSince: now.Add(-90 * time.Second), Replicas: 2}
+	state := operator.State{
+		Version: "v1.2.3", Now: now, StartedAt: now.Add(-27 * time.Hour), Ready: true, Store: "redis",
+		StoreSince: now.Add(-90 * time.Second), Replicas: 2,
+	}
 	state.Rules = operator.LoadedRules{Domains: 2, Rules: 3, Files: 1, LoadedAt: now.Add(-5 * time.Minute)}
-	rates := operator.Rates{Total: operator.PerSecond{Admitted: 1234.5, Denied: 12, Near: 3.25, Shadow: 0.01, Fallback: 2e6}}
+	rates := operator.Rates{Total: operator.PerSecond{
+		Admitted: 1234.5, Denied: 12, Near: 3.25, Shadow: 0.01,
+		Fallback: 2e6,
+	}}
 	rates.Domains = []operator.DomainRates{
 		{Domain: "accounts", PerSecond: operator.PerSecond{Admitted: 1200, Denied: 2}},
 		{Domain: "shop", PerSecond: operator.PerSecond{Admitted: 34.5, Denied: 10}},
@@ -77,7 +88,10 @@ func example() *fakeService {
 		ruleRates("shop", "shop.ip", "100 per minute", 0, 0),
 	}
 	return &fakeService{state: state, rates: rates, top: map[string][]operator.Subject{
-		operator.TopDenied: {{Domain: "shop", Rule: "shop.path_/pay", Subject: "path=/pay,user=eve", PerSecond: 9.5, Hits: 570}},
+		operator.TopDenied: {{
+			Domain: "shop", Rule: "shop.path_/pay", Subject: "path=/pay,user=eve", PerSecond: 9.5,
+			Hits: 570,
+		}},
 		operator.TopHot: {
 			{Domain: "accounts", Rule: "accounts.login", Subject: "login=alex", PerSecond: 800, Hits: 48000},
 			{Domain: "shop", Rule: "shop.path_/pay", Subject: "path=/pay,user=eve", PerSecond: 10, Hits: 600},
@@ -148,14 +162,29 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 		component operator.Component
 		want      string // is the first words of the state and the line below it.
 	}{
-		{"redis", operator.Component{Name: "redis_pool", Note: "1 server without an answer, only probed"}, "redis (in this state for 5s); \nredis_pool: 1 server without an answer, only probed\n"},
-		{"redis", operator.Component{Name: "redis_pool", NotReadyReason: "no answer"}, "redis (not answering for 5s); \nredis_pool: no answer\n"},
-		{"memcached", operator.Component{Name: "memcache", Note: "slow"}, "memcached (in this state for 5s); \nmemcache: slow\n"},
+		{
+			"redis",
+			operator.Component{Name: "redis_pool", Note: "1 server without an answer, only probed"},
+			"redis (in this state for 5s); \nredis_pool: 1 server without an answer, only probed\n",
+		},
+		{
+			"redis",
+			operator.Component{Name: "redis_pool", NotReadyReason: "no answer"},
+			"redis (not answering for 5s); \nredis_pool: no answer\n",
+		},
+		{
+			"memcached",
+			operator.Component{Name: "memcache", Note: "slow"},
+			"memcached (in this state for 5s); \nmemcache: slow\n",
+		},
 		{"redis", operator.Component{Name: "counting", Note: "degraded"}, "redis (answering for 5s); \ncounting: degraded\n"},
 		{"redis", operator.Component{Name: "rules", Note: "2 domains"}, "redis (answering for 5s); \n\n"},
 	} {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		s := &fakeService{state: operator.State{Store: tt.store, Now: now, StoreSince: now.Add(-5 * time.Second), Components: []operator.Component{{Name: "process"}, tt.component}}}
+		s := &fakeService{state: operator.State{
+			Store: tt.store, Now: now, StoreSince: now.Add(-5 * time.Second),
+			Components: []operator.Component{{Name: "process"}, tt.component},
+		}}
 		got, err := call(t, s.start(t))
 		state, lines, _ := strings.Cut(got, "0 rules")
 		_, state, _ = strings.Cut(state, "READY; ")
@@ -168,7 +197,10 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 
 func TestOnceWithNothing(t *testing.T) {
 	t.Parallel()
-	s := &fakeService{state: operator.State{Store: "memory", Components: []operator.Component{{Name: "rules", NotReadyReason: "none is loaded"}, {Name: "store"}}}}
+	s := &fakeService{state: operator.State{
+		Store:      "memory",
+		Components: []operator.Component{{Name: "rules", NotReadyReason: "none is loaded"}, {Name: "store"}},
+	}}
 	s.state.Rules.Problems = []string{"a.yaml:1:1: x", "b", "c", "d", "e"}
 	got, err := call(t, s.start(t), "--window", "hour")
 	want := `ADDRESS: NOT READY; memory; 0 rules in 0 domains; up 0s; version 
@@ -201,7 +233,11 @@ func TestFilterAtTheStart(t *testing.T) {
 	s := example()
 	s.rates = operator.Rates{}
 	address := s.start(t)
-	for _, args := range [][]string{{"--domain", "shop"}, {"--rule", "shop.ip"}, {"--domain", "shop", "--rule", "shop.ip"}} {
+	for _, args := range [][]string{
+		{"--domain", "shop"},
+		{"--rule", "shop.ip"},
+		{"--domain", "shop", "--rule", "shop.ip"},
+	} {
 		out, err := call(t, address, args...)
 		if err != nil || strings.Count(out, "\n(none)\n") < 1 {
 			t.Errorf("%q: %v\n%s", args, err, out)
@@ -217,11 +253,26 @@ func TestFlags(t *testing.T) {
 		query operator.TopQuery
 	}{
 		{"", "accounts.login shop.path_/pay shop.ip", operator.TopQuery{Kind: "denied", Window: "minute", Limit: 20}},
-		{"--sort denied --limit 2", "shop.path_/pay accounts.login", operator.TopQuery{Kind: "denied", Window: "minute", Limit: 2}},
-		{"--sort name --window hour", "accounts.login shop.ip shop.path_/pay", operator.TopQuery{Kind: "denied", Window: "hour", Limit: 20}},
-		{"--domain shop", "shop.path_/pay shop.ip", operator.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Limit: 20}},
-		{"--rule shop.ip", "shop.ip", operator.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Rule: "shop.ip", Limit: 20}},
-		{"--rule shop.ip --domain shop", "shop.ip", operator.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Rule: "shop.ip", Limit: 20}},
+		{
+			"--sort denied --limit 2", "shop.path_/pay accounts.login",
+			operator.TopQuery{Kind: "denied", Window: "minute", Limit: 2},
+		},
+		{
+			"--sort name --window hour", "accounts.login shop.ip shop.path_/pay",
+			operator.TopQuery{Kind: "denied", Window: "hour", Limit: 20},
+		},
+		{
+			"--domain shop", "shop.path_/pay shop.ip",
+			operator.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Limit: 20},
+		},
+		{"--rule shop.ip", "shop.ip", operator.TopQuery{
+			Kind: "denied", Window: "minute", Domain: "shop", Rule: "shop.ip",
+			Limit: 20,
+		}},
+		{
+			"--rule shop.ip --domain shop", "shop.ip",
+			operator.TopQuery{Kind: "denied", Window: "minute", Domain: "shop", Rule: "shop.ip", Limit: 20},
+		},
 		{"--rule shop.ip --domain accounts", "--rule shop.ip: there is no such rule", operator.TopQuery{}},
 		{"--rule shop", "--rule shop: there is no such rule", operator.TopQuery{}},
 		{"--domain sho", "--domain sho: there is no such domain; the service has accounts, shop", operator.TopQuery{}},
@@ -248,7 +299,8 @@ func TestFlags(t *testing.T) {
 		for _, r := range got.Rates.Rules {
 			names = append(names, r.Rule)
 		}
-		if strings.Join(names, " ") != tt.rules || s.queries[0] != tt.query || got.Window != tt.query.Window || len(got.Hot) != 2 || got.State.Store != "redis" {
+		if strings.Join(names, " ") != tt.rules || s.queries[0] != tt.query || got.Window != tt.query.Window ||
+			len(got.Hot) != 2 || got.State.Store != "redis" {
 			t.Errorf("%s: rules %s, query %+v\nwant  %s, %+v", tt.args, names, s.queries[0], tt.rules, tt.query)
 		}
 	}
@@ -269,7 +321,14 @@ func TestHostileTexts(t *testing.T) {
 	s.top[operator.TopHot][0] = operator.Subject{Domain: hostile, Rule: hostile, Subject: hostile}
 	s.top[operator.TopDenied][0] = s.top[operator.TopHot][0]
 	address := s.start(t)
-	for _, args := range [][]string{nil, {"--json"}, {"--domain", hostile}, {"--domain", hostile + "x"}, {"--rule", hostile + "x"}, {"--sort", hostile}} {
+	for _, args := range [][]string{
+		nil,
+		{"--json"},
+		{"--domain", hostile},
+		{"--domain", hostile + "x"},
+		{"--rule", hostile + "x"},
+		{"--sort", hostile},
+	} {
 		out, err := call(t, address, args...)
 		if err != nil {
 			out += err.Error()
@@ -303,13 +362,18 @@ func withoutSequences(text string) string {
 	return text
 }
 
-// exampleSnapshot returns a snapshot with a number of rules, of which each has fewer admitted and more denied than the one before.
+// exampleSnapshot returns a snapshot with a number of rules, of which each has fewer admitted and more denied than the
+// one before.
 func exampleSnapshot(rules int) *snapshot {
 	e := example()
-	s := &snapshot{Address: "a:6070", Window: windowMinute, State: e.state, Rates: e.rates, Denied: e.top[operator.TopDenied], Hot: e.top[operator.TopHot]}
+	s := &snapshot{
+		Address: "a:6070", Window: windowMinute, State: e.state, Rates: e.rates,
+		Denied: e.top[operator.TopDenied], Hot: e.top[operator.TopHot],
+	}
 	s.Rates.Rules = nil
 	for i := range rules {
-		s.Rates.Rules = append(s.Rates.Rules, ruleRates("shop", fmt.Sprintf("shop.r%02d", (i*7)%rules), "1 per day", float64(rules-i), float64(i)))
+		s.Rates.Rules = append(s.Rates.Rules,
+			ruleRates("shop", fmt.Sprintf("shop.r%02d", (i*7)%rules), "1 per day", float64(rules-i), float64(i)))
 	}
 	s.Rates.MatchingRules = rules
 	return s
@@ -444,7 +508,8 @@ func TestWatch(t *testing.T) {
 			}
 		}
 		cancel()
-		if err := <-done; err != nil || !strings.HasPrefix(terminal.all(), enterScreen) || !strings.HasSuffix(terminal.all(), leaveScreen) {
+		if err := <-done; err != nil || !strings.HasPrefix(terminal.all(), enterScreen) ||
+			!strings.HasSuffix(terminal.all(), leaveScreen) {
 			t.Errorf("%v after %q", err, terminal.all())
 		}
 	})
@@ -452,12 +517,18 @@ func TestWatch(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	t.Parallel()
-	for r, want := range map[float64]string{0: "0", -1: "0", 0.049: "<0.1", 0.05: "0.1", 9.94: "9.9", 9.95: "10", 1234.4: "1234", 2.04e6: "2.0M"} {
+	for r, want := range map[float64]string{
+		0: "0", -1: "0", 0.049: "<0.1", 0.05: "0.1", 9.94: "9.9", 9.95: "10",
+		1234.4: "1234", 2.04e6: "2.0M",
+	} {
 		if got := rate(r); got != want {
 			t.Errorf("%v: %s, want %s", r, got, want)
 		}
 	}
-	for d, want := range map[time.Duration]string{-1: "0s", 59 * time.Second: "59s", time.Hour - 1: "59m", 47 * time.Hour: "47h", 49 * time.Hour: "2d"} {
+	for d, want := range map[time.Duration]string{
+		-1: "0s", 59 * time.Second: "59s", time.Hour - 1: "59m",
+		47 * time.Hour: "47h", 49 * time.Hour: "2d",
+	} {
 		if got := ageText(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}
