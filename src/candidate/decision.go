@@ -47,10 +47,11 @@ type decision struct {
 	search     *rules.SearchScratch
 	state      state
 	answer     limiter.Answer
-	bases      []basis          // what each descriptor is decided by
-	derived    []limiter.Charge // the charges of descriptors by byLiveCount
-	numDerived int              // the most derived charges that there will be
-	keys       []byte           // of counters that have a marker
+	bases      []basis           // what each descriptor is decided by
+	derived    []limiter.Charge  // the charges of descriptors by byLiveCount
+	verdicts   []backend.Verdict // of derived
+	numDerived int               // the most derived charges that there will be
+	keys       []byte            // of counters that have a marker
 }
 
 // state says what is known before the store has answered.
@@ -93,12 +94,13 @@ const maxKeptCharges = 64
 // reset removes the decision, and keeps its memory if it is small.
 func (d *decision) reset() {
 	clear(d.derived)
+	clear(d.verdicts)
 	if !d.answer.Reset(maxKeptCharges) || max(cap(d.bases), cap(d.derived)) > maxKeptCharges {
 		*d = decision{}
 		return
 	}
 	d.comparison, d.req, d.live, d.search, d.state, d.numDerived = nil, nil, nil, nil, stateUnused, 0
-	d.bases, d.derived, d.keys = d.bases[:0], d.derived[:0], d.keys[:0]
+	d.bases, d.derived, d.verdicts, d.keys = d.bases[:0], d.derived[:0], d.verdicts[:0], d.keys[:0]
 }
 
 // prepare finds the candidate's rules of req and adds the hits that they need to the batch of live, the decision by the
@@ -280,7 +282,8 @@ func (j *Judge) judge(d *decision, liveErr error, times *ruleTimes) {
 
 // useLiveCharges sets the charges of the descriptors that live charges or their counts decide.
 func (d *decision) useLiveCharges() {
-	d.derived = slices.Grow(d.derived, d.numDerived) // Statuses point into it, so it must not grow later.
+	// Statuses point into derived, and its charges into verdicts, so they must not grow later.
+	d.derived, d.verdicts = slices.Grow(d.derived, d.numDerived), slices.Grow(d.verdicts, d.numDerived)
 	for i, b := range d.bases {
 		switch st, live := &d.answer.Statuses[i], &d.live.Statuses[i]; b {
 		case byLiveCharge:
@@ -310,7 +313,10 @@ func (d *decision) derive(r *rules.Rule, liveCharges []limiter.Charge, entries [
 		})
 		c := &d.derived[len(d.derived)-1]
 		c.NotEnforced = r.Enforcement != nil && !r.IsEnforced(d.answer.Domain, entries, d.search)
-		c.Verdict.Outcome = algorithm.FixedOutcomeInstead(&r.Limit, &live.Verdict.Outcome, c.Op, c.RequestedAmount)
+		d.verdicts = append(d.verdicts, backend.Verdict{
+			Outcome: algorithm.FixedOutcomeInstead(&r.Limit, &live.Verdict.Outcome, c.Op, c.RequestedAmount),
+		})
+		c.Verdict = &d.verdicts[len(d.verdicts)-1]
 		c.Over = c.Verdict.Over && !c.InShadowMode()
 		return
 	}

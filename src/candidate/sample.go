@@ -65,10 +65,10 @@ func (j *Judge) addTimes(t *ruleTimes, d *decision) {
 
 // hitTime returns the estimated time of the hits of a that the store has decided.
 func (j *Judge) hitTime(a *limiter.Answer) (sum time.Duration) {
-	hits := a.Hits()
+	hits, verdicts := a.Hits(), a.Verdicts()
 	for i := range hits {
 		switch {
-		case a.Charges[i].Verdict.Cached:
+		case verdicts[i].Cached:
 		case j.cfg.HitTime == nil:
 			sum += memoryHitTime
 		default:

@@ -94,8 +94,9 @@ type Charge struct {
 	// request would charge to the same counter.
 	RequestedAmount uint64
 	// Over says that the limit refuses: it is exceeded, and enforced.
-	Over    bool
-	Verdict backend.Verdict
+	Over bool
+	// Verdict is the store's verdict on the hit. The Answer owns it; nil before the store has answered.
+	Verdict *backend.Verdict
 	// NotEnforced says that the rule's enforce_percent leaves out the counter, so that the limit counts and never refuses.
 	NotEnforced bool
 	// IsCanary says that the rule is in shadow mode, and that a later rule of the ordered
@@ -137,7 +138,7 @@ func (c *Charge) ChargedUnits() uint64 {
 
 // unitsOfHit is ChargedUnits without those of expired reservations.
 func (c *Charge) unitsOfHit() uint64 {
-	v := &c.Verdict
+	v := c.Verdict
 	reserves := c.Rule != nil && c.Rule.HoldIDKey != "" && c.Rule.Limit.Kind != algorithm.Concurrency
 	switch {
 	case c.Op == algorithm.Force && v.HoldClosed && reserves:
@@ -168,7 +169,7 @@ func (c *Charge) RuleName() string {
 // OverReasons returns why the limit is exceeded: "count" if the amount does not fit, "interval" if
 // the minimum interval has not passed. The result is empty if the hit passed, but never nil.
 func (c *Charge) OverReasons() []string {
-	v := &c.Verdict
+	v := c.Verdict
 	fits, interval := v.Before+c.RequestedAmount <= c.Algorithm.Capacity(), v.WithinMinInterval
 	count := v.Over && (!fits || !interval)
 	if !c.HasCounterVerdict() {
@@ -216,18 +217,16 @@ func (a *Answer) clearForReuse() {
 	a.batch, a.firstHit = nil, 0
 }
 
-// Reset removes all references to the last request and its rules, and keeps the memory for the next Check. It reports
-// whether that is memory for at most limit charges and descriptors; programs should drop larger Answers instead of
-// pooling them.
+// Reset removes all references to the last request and its rules, and keeps the memory for the next Check. It returns
+// false if that is memory for more than limit charges or descriptors; a is not usable then, and programs should drop it.
 func (a *Answer) Reset(limit int) (small bool) {
+	if max(cap(a.Statuses), cap(a.Charges)) > limit || a.batch == &a.ownBatch && !a.ownBatch.reset(limit) {
+		return false
+	}
 	clear(a.Statuses)
 	clear(a.Charges)
-	small = true
-	if a.batch == &a.ownBatch {
-		small = a.ownBatch.reset(limit)
-	}
 	a.clearForReuse()
-	return small && max(cap(a.Statuses), cap(a.Charges)) <= limit
+	return true
 }
 
 // Batch returns the batch with the hits of a; nil before Find.
@@ -247,8 +246,8 @@ func (a *Answer) DropHits() {
 	a.batch.Hits, a.batch.Verdicts = a.batch.Hits[:a.firstHit], a.batch.Verdicts[:a.firstHit]
 }
 
-// verdicts returns the store's verdicts on a.Charges, in order.
-func (a *Answer) verdicts() []backend.Verdict {
+// Verdicts returns the store's verdicts on a.Charges, in order.
+func (a *Answer) Verdicts() []backend.Verdict {
 	if len(a.Charges) == 0 {
 		return nil
 	}
@@ -267,13 +266,13 @@ func (a *Answer) decide(cfg *Config) error {
 	return err
 }
 
-// readVerdicts copies the verdicts of the store to the charges. It returns the first
+// readVerdicts refers the charges to the verdicts of the store. It returns the first
 // failure of the store that leaves a descriptor undecided.
 func (a *Answer) readVerdicts() (err error) {
-	verdicts := a.verdicts()
+	verdicts := a.Verdicts()
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		c.Verdict = verdicts[i]
+		c.Verdict = &verdicts[i]
 		c.Over = c.Verdict.Over && !c.InShadowMode()
 		if err == nil && c.Verdict.Err != nil && !c.IsCanary {
 			err = fmt.Errorf("%w: %w", ErrStoreFailed, c.Verdict.Err)
@@ -320,7 +319,7 @@ func (st *Status) summarizeCharges() {
 	var refusedReset, reset time.Duration // refusedReset is the ResetAfter of charges that are Over.
 	for i := range st.Charges {
 		c := &st.Charges[i]
-		v := &c.Verdict
+		v := c.Verdict
 		if c.IsCanary {
 			continue
 		}

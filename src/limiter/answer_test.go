@@ -45,7 +45,7 @@ func TestReasons(t *testing.T) {
 			[]string{"count", "interval"},
 		},
 	} {
-		c := limiter.Charge{Verdict: tt.v, RequestedAmount: tt.amount, Algorithm: &algorithm.Limit{Max: 10}}
+		c := limiter.Charge{Verdict: &tt.v, RequestedAmount: tt.amount, Algorithm: &algorithm.Limit{Max: 10}}
 		if got := c.OverReasons(); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: %q, want %q", tt, got, tt.want)
 		}

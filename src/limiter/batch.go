@@ -31,15 +31,18 @@ func (b *Batch) Search() *rules.SearchScratch { return &b.search }
 // maxPooledKeyBytes is how many bytes of keys a pooled batch may keep for each charge.
 const maxPooledKeyBytes = 64
 
-// reset removes all references to requests and rules, and keeps the memory. It reports whether that is memory for at
-// most limit charges.
+// reset removes all references to requests and rules, and keeps the memory. It returns false if that is memory for more
+// than limit charges; b is not usable then.
 func (b *Batch) reset(limit int) (small bool) {
+	if cap(b.Hits) > limit || cap(b.counterKeys) > limit*maxPooledKeyBytes {
+		return false
+	}
 	clear(b.Hits)
 	clear(b.Verdicts)
 	clear(b.canaryRules)
 	b.search.Reset(limit * maxPooledKeyBytes)
 	b.clearForReuse(time.Time{})
-	return cap(b.Hits) <= limit && cap(b.counterKeys) <= limit*maxPooledKeyBytes
+	return true
 }
 
 // nextGroupID returns the GroupID of a group that starts behind the last hit of b. Numbers may wrap around, but

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules/compile"
@@ -200,5 +201,38 @@ func BenchmarkCheckMany(b *testing.B) {
 			}
 			perRequest(b)
 		})
+	}
+}
+
+// BenchmarkCheckLargeGroup is the largest request: 1,000 descriptors with 20 limits each, all of which stand or fall
+// together and are on new counters. As a front end does, it drops the memory of the Answer afterwards.
+func BenchmarkCheckLargeGroup(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n- key: g\n  on_reject: none\n  rate_limits:\n")
+	for i := range 20 {
+		fmt.Fprintf(&text, "  - {period: %dh, requests_per_unit: 1000000000}\n", i+1)
+	}
+	counters := metrics.New(metrics.Config{})
+	store, err := memory.New(memory.Config{MaxBytes: 100 << 20, KeepNames: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l := start(b, limiter.Config{Backend: store, ChargeAllOrNothing: true, Recorders: []limiter.Recorder{counters}})
+	set := load(b, text.String())
+	counters.UseRules(set)
+	l.UseRules(set)
+	req := parse(strings.Repeat("g=value-of-8 ", 1000))
+	req.Now = time.Time{}
+	n := uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range req.Descriptors {
+			n++
+			req.Descriptors[i].Entries[0].Value = fmt.Appendf(req.Descriptors[i].Entries[0].Value[:0], "%012d", n)
+		}
+		a := new(limiter.Answer)
+		if err := l.Check(b.Context(), req, a); err != nil || a.Over {
+			b.Fatal(err, a.Over)
+		}
 	}
 }

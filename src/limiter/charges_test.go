@@ -117,7 +117,7 @@ func TestWhatBinds(t *testing.T) {
 	charge := func(kind algorithm.Kind, remaining uint64, wait, reset time.Duration, over bool) limiter.Charge {
 		return limiter.Charge{
 			Rule: &rules.Rule{Limit: algorithm.Limit{Kind: kind}}, Over: over,
-			Verdict: backend.Verdict{Outcome: algorithm.Outcome{
+			Verdict: &backend.Verdict{Outcome: algorithm.Outcome{
 				Over: over || wait != 0, Remaining: remaining, RetryAfter: wait,
 				ResetAfter: reset,
 			}},
@@ -235,7 +235,7 @@ func TestRetryAfter(t *testing.T) {
 // A canary's fallback decides nothing.
 func TestFallback(t *testing.T) {
 	charge := func(f backend.Fallback, canary bool) limiter.Charge {
-		return limiter.Charge{IsCanary: canary, Verdict: backend.Verdict{Fallback: f}}
+		return limiter.Charge{IsCanary: canary, Verdict: &backend.Verdict{Fallback: f}}
 	}
 	for _, tt := range []struct {
 		charges []limiter.Charge

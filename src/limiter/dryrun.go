@@ -51,7 +51,7 @@ func (a *Answer) makeDryRunHits() {
 // correctDryRunVerdicts fixes the verdicts of looks that differ from those of the real hits:
 // a refund, a settlement or a release is never over, and a second hit on a counter with a minimum interval always is.
 func (a *Answer) correctDryRunVerdicts() {
-	verdicts := a.verdicts()
+	verdicts := a.Verdicts()
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		for j := range st.Charges {

@@ -19,7 +19,7 @@ type Summary struct {
 
 // Summary returns the state of the limit of c, also if it does not refuse because it is in shadow mode.
 func (c *Charge) Summary() Summary {
-	v := &c.Verdict
+	v := c.Verdict
 	s := Summary{
 		Limited:      v.Over,
 		Limit:        int64(min(c.Algorithm.Capacity(), math.MaxInt64)),

@@ -95,8 +95,8 @@ var ask = &limiter.Request{
 // answer is one status: rule number i of set went from before to after.
 func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
 	rule := set.Rules()[i]
-	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}
-	st.Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{
+	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}}
+	st.Charges[0].Verdict = &backend.Verdict{Outcome: algorithm.Outcome{
 		Before: before, After: after,
 		Over: after > uint64(rule.Requests), Charged: after > before,
 	}}
@@ -149,7 +149,7 @@ func TestRecord(t *testing.T) {
 		},
 		{
 			"failed", with(answer(set, 0, 0, 2),
-				func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict = backend.Verdict{Err: fmt.Errorf("gone")} }),
+				func(a *limiter.Answer) { a.Statuses[0].Charges[0].Verdict = &backend.Verdict{Err: fmt.Errorf("gone")} }),
 			[]string{"call.should_rate_limit.redis_error=1", "rate_limit.d.ip.total_hits=2"},
 		},
 		{"refund", with(answer(set, 0, 0, 2),
@@ -191,7 +191,7 @@ func TestRecord(t *testing.T) {
 		},
 		{
 			"over a replica's share", with(answer(set, 0, 3, 4), func(a *limiter.Answer) {
-				a.Statuses[0].Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{
+				a.Statuses[0].Charges[0].Verdict = &backend.Verdict{Outcome: algorithm.Outcome{
 					Before: 3, After: 4, Over: true,
 					Charged: true,
 				}, Fallback: backend.FallbackLocal}
@@ -200,7 +200,7 @@ func TestRecord(t *testing.T) {
 		},
 		{
 			"over for what its group asked before it", with(answer(set, 0, 0, 6), func(a *limiter.Answer) {
-				a.Statuses[0].Charges[0].Verdict = backend.Verdict{Outcome: algorithm.Outcome{Over: true}}
+				a.Statuses[0].Charges[0].Verdict = &backend.Verdict{Outcome: algorithm.Outcome{Over: true}}
 			}),
 			[]string{"rate_limit.d.ip.over_limit=6", "rate_limit.d.ip.total_hits=6"},
 		},

@@ -124,7 +124,7 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 		}
 	}
 	result := &stats.outcomeCounts
-	if v := &c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
+	if v := c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
 		stats.unansweredCharges[v.Fallback].Add(1)
 	}
 	if c.Rule != nil && c.Rule.HoldIDKey != "" {
@@ -158,7 +158,7 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 //	count 8 -> 12: 2 near, 2 over
 //	count 0 -> 25: 2 near, 15 over
 func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status, c *limiter.Charge) Outcome {
-	v, amount := &c.Verdict, st.Amount
+	v, amount := c.Verdict, st.Amount
 	// Another limit of the request refused, so that this one was not charged.
 	uncharged := !v.Over && !v.Charged && amount > 0 && v.Fallback == backend.FallbackError
 	if c.Rule != nil && c.Rule.HoldIDKey != "" && !a.Over && !a.Shadowed {

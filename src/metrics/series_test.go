@@ -37,7 +37,7 @@ func hit(r *Registry, set *rules.Set, i int, value string) {
 		Statuses: []limiter.Status{{
 			Rule: rule, Amount: 1, Charges: []limiter.Charge{{
 				Rule: rule, Limit: rule.Rate,
-				Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
+				Verdict: &backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
 			}},
 		}},
 	})
@@ -147,7 +147,7 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 				Rule: rule, Amount: 1,
 				Charges: []limiter.Charge{{
 					Rule: rule, Limit: rule.Rate,
-					Verdict: backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
+					Verdict: &backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
 				}},
 			}
 		}
@@ -262,7 +262,7 @@ func TestSeriesAreBounded(t *testing.T) {
 				r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: entries}}},
 					&limiter.Answer{
 						RuleSet: set, Domain: set.Domains()[0],
-						Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}},
+						Statuses: []limiter.Status{{Amount: 1, Charges: []limiter.Charge{{Verdict: new(backend.Verdict)}}}},
 					})
 			}
 		}
@@ -317,7 +317,7 @@ func TestDifferencesAddUp(t *testing.T) {
 		},
 			&limiter.Answer{
 				RuleSet: set, Domain: set.Domains()[0],
-				Statuses: []limiter.Status{{Amount: 1, Charges: make([]limiter.Charge, 1)}},
+				Statuses: []limiter.Status{{Amount: 1, Charges: []limiter.Charge{{Verdict: new(backend.Verdict)}}}},
 			})
 	}
 	want := make(map[string]int64)
@@ -370,7 +370,7 @@ descriptors:
 			{Key: []byte("tenant"), Value: []byte("acme")}, {Key: []byte("user"), Value: fmt.Append(nil, i)},
 		}}}}, &limiter.Answer{
 			RuleSet: set, Domain: set.Domains()[0],
-			Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}},
+			Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}}},
 		})
 	}
 	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.clientNames.Len() != 1 {
@@ -463,7 +463,7 @@ func BenchmarkRecord(b *testing.B) {
 			}
 			a := &limiter.Answer{
 				RuleSet: set, Domain: set.Domains()[0],
-				Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}},
+				Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}}},
 			}
 			b.ReportAllocs()
 			for b.Loop() {

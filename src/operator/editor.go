@@ -175,7 +175,7 @@ func (e *Editor) read(ctx context.Context, req *limiter.Request) ([]Counter, err
 }
 
 func newCounter(c *limiter.Charge) Counter {
-	v, capacity := &c.Verdict, c.Algorithm.Capacity()
+	v, capacity := c.Verdict, c.Algorithm.Capacity()
 	out := Counter{
 		Rule: c.Rule.FullName, Key: string(c.CounterKey), Algorithm: c.Algorithm.Kind.String(), Shadow: c.InShadowMode(),
 		Limit: capacity, PeriodSeconds: c.Algorithm.Period.Seconds(),

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules/compile"
@@ -44,7 +45,7 @@ func TestRatesOfAllRules(t *testing.T) {
 			for range n {
 				registry.Record(&limiter.Request{Domain: []byte("b"), Descriptors: make([]limiter.Descriptor, 1)}, &limiter.Answer{
 					RuleSet: set, Domain: set.Domain([]byte("b")),
-					Statuses: []limiter.Status{{Rule: r, Amount: 1, Charges: []limiter.Charge{{Rule: r, Limit: r.Rate}}}},
+					Statuses: []limiter.Status{{Rule: r, Amount: 1, Charges: []limiter.Charge{{Rule: r, Limit: r.Rate, Verdict: new(backend.Verdict)}}}},
 				})
 			}
 		}

@@ -74,22 +74,30 @@ func idleTimeBucket(idle uint32) int {
 	return (digits-3)*8 + int(idle>>(digits-4)&7)
 }
 
+// idleCounts counts the live counters of a table by rank and by bucket of idle time.
+type idleCounts [numRanks][numIdleTimeBuckets]uint16
+
 // evictCounters drops as many of the live counters that matter least. It allocates nothing: it counts the counters of
 // each step, and drops all steps below the one in which the number is reached, and a part of that one.
 func (sh *shard) evictCounters(now int64, drop int) {
 	if drop <= 0 {
 		return
 	}
-	levels, nowSecond := sh.rankLevels(now), unixSecond(now)
-	var steps [int(numRanks) * numIdleTimeBuckets]uint16
+	var counts idleCounts
+	nowSecond := unixSecond(now)
 	for i := range sh.slots {
 		if sl := &sh.slots[i]; sl.isLive(now) {
-			steps[sl.evictionStep(&levels, nowSecond)]++
+			counts[sl.rank()][sl.idleBucket(nowSecond)]++
 		}
 	}
+	levels := counts.rankLevels()
 	last, inLast := 0, drop // all counters of the steps below last are dropped, and inLast counters of step last
-	for int(steps[last]) < inLast {
-		inLast -= int(steps[last])
+	for {
+		n := counts.inStep(&levels, last)
+		if n >= inLast {
+			break
+		}
+		inLast -= n
 		last++
 	}
 	// The walk starts at another slot each time, so that no slot always loses.
@@ -99,7 +107,7 @@ func (sh *shard) evictCounters(now int64, drop int) {
 		if !sl.isLive(now) {
 			continue
 		}
-		step := sl.evictionStep(&levels, nowSecond)
+		step := evictionStep(levels[sl.rank()], sl.idleBucket(nowSecond))
 		if step == last {
 			inLast--
 		}
@@ -112,11 +120,11 @@ func (sh *shard) evictCounters(now int64, drop int) {
 
 // rankLevels returns the level of each rank. Counters of lower levels are evicted first, and counters of one level by
 // idle time.
-func (sh *shard) rankLevels(now int64) [numRanks]int {
+func (c *idleCounts) rankLevels() [numRanks]int {
 	var count [numRanks]int
-	for i := range sh.slots {
-		if sl := &sh.slots[i]; sl.isLive(now) {
-			count[sl.rank()]++
+	for rank := range c {
+		for _, n := range c[rank] {
+			count[rank] += int(n)
 		}
 	}
 	levels := [numRanks]int{rankNewcomer: 0, rankActive: 1, rankRefusing: 2}
@@ -130,8 +138,23 @@ func (sh *shard) rankLevels(now int64) [numRanks]int {
 	return levels
 }
 
-// evictionStep returns the step of a counter. Counters of lower steps are evicted first.
-func (sl *slot) evictionStep(levels *[numRanks]int, nowSecond uint32) int {
-	idle := nowSecond - min(sl.lastUseSecond, nowSecond)
-	return levels[sl.rank()]*numIdleTimeBuckets + numIdleTimeBuckets - 1 - idleTimeBucket(idle)
+// evictionStep returns the step of the counters of a level and a bucket of idle time. Counters of lower steps are
+// evicted first.
+func evictionStep(level, idleBucket int) int {
+	return level*numIdleTimeBuckets + numIdleTimeBuckets - 1 - idleBucket
+}
+
+// inStep returns how many counters a step has.
+func (c *idleCounts) inStep(levels *[numRanks]int, step int) (n int) {
+	for rank, level := range levels {
+		if level == step/numIdleTimeBuckets {
+			n += int(c[rank][numIdleTimeBuckets-1-step%numIdleTimeBuckets])
+		}
+	}
+	return n
+}
+
+// idleBucket returns the bucket of the counter's idle time.
+func (sl *slot) idleBucket(nowSecond uint32) int {
+	return idleTimeBucket(nowSecond - min(sl.lastUseSecond, nowSecond))
 }

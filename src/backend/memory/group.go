@@ -70,7 +70,8 @@ const (
 	maxPooledHits = 1 << 15
 	// maxPooledCopies is the longest list of counterCopies that is kept, of some 100 bytes each.
 	maxPooledCopies = 1 << 12
-	// hitsAhead is how many hits before its turn a hit is prefetched.
+	// hitsAhead is how many hits before its turn a hit and its slot are prefetched. The shard, which says where the slot
+	// is, is prefetched as many hits before.
 	hitsAhead = 8
 )
 
@@ -123,6 +124,9 @@ func (s *Store) takeGroup(hits []backend.Hit, verdicts []backend.Verdict, now in
 // prefetch starts to load what takeGroup needs for hit place k, if there is one. Neighbouring places are far apart in
 // memory.
 func (g *groupScratch) prefetch(s *Store, k int, hits []backend.Hit, verdicts []backend.Verdict) {
+	if k+hitsAhead < len(g.hitPlaces) {
+		prefetchShard(s.shardOf(g.hitPlaces[k+hitsAhead].lowHash()))
+	}
 	if k >= len(g.hitPlaces) {
 		return
 	}

@@ -118,6 +118,9 @@ func nameOf(h *backend.Hit, id counterID) nameEntry {
 // compactNames removes the names of counters that are not in the table, and names that are there twice.
 func (sh *shard) compactNames() {
 	l := sh.names
+	if l.numEntries == int(sh.takenSlots) {
+		return // Each slot has a name, so there are no others.
+	}
 	var seen slotSet
 	kept := l.entries[:0]
 	l.numEntries = 0

@@ -80,7 +80,7 @@ func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
 // Source: redis-cell 0.4.0.
 func appendThrottleReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 	st := &it.Answer.Statuses[0]
-	limit, v := it.Request.CallerLimit, &st.Charges[0].Verdict
+	limit, v := it.Request.CallerLimit, st.Charges[0].Verdict
 	l := limiter.Summary{
 		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(limit.Capacity()),
 		Remaining:    throttleRemaining(limit, v.ResetAfter),

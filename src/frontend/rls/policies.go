@@ -131,7 +131,7 @@ func (p policy) appendPolicy(b []byte) []byte {
 // ends later has no t, since Retry-After must not be earlier than the end of a window. Neither has a limit that refuses
 // the request for ever.
 func (p policy) appendServiceLimit(b []byte, a *limiter.Answer) []byte {
-	v := &p.charge.Verdict
+	v := p.charge.Verdict
 	b = appendParameter(p.appendName(b), ";r=", v.Remaining)
 	window := v.ResetAfter
 	if p.charge.Over {

@@ -24,7 +24,7 @@ func perMinute(name string, remaining uint64) limiter.Charge {
 		Name: name, Domain: "d", FullName: "d.key_" + name,
 		Limit: algorithm.Limit{Max: 10, Period: time.Minute},
 	}
-	c := limiter.Charge{Rule: r, Algorithm: &r.Limit}
+	c := limiter.Charge{Rule: r, Algorithm: &r.Limit, Verdict: new(backend.Verdict)}
 	c.Verdict.Remaining, c.Verdict.ResetAfter = remaining, 41100*time.Millisecond
 	return c
 }
@@ -35,6 +35,8 @@ func changed(c limiter.Charge, change func(*limiter.Charge)) limiter.Charge {
 		r := *c.Rule
 		c.Rule, c.Algorithm = &r, &r.Limit
 	}
+	v := *c.Verdict
+	c.Verdict = &v
 	change(&c)
 	return c
 }
@@ -92,7 +94,7 @@ func TestPolicyHeaders(t *testing.T) {
 		c.Rule.Limit.Kind, c.Rule.Limit.Max, c.Rule.Limit.Hold = algorithm.Concurrency, 4, time.Minute
 	})
 	plainBucket := changed(bucket, func(c *limiter.Charge) { c.Rule.Limit.Burst = 9 })
-	fromRequest := changed(limiter.Charge{Algorithm: &algorithm.Limit{Max: 5, Period: time.Hour}},
+	fromRequest := changed(limiter.Charge{Algorithm: &algorithm.Limit{Max: 5, Period: time.Hour}, Verdict: new(backend.Verdict)},
 		func(c *limiter.Charge) { c.Verdict.Remaining = 4 })
 	allowed := changed(perMinute("a", 9),
 		func(c *limiter.Charge) { c.Verdict.Fallback, c.Verdict.ResetAfter = backend.FallbackAllow, 0 })

@@ -58,7 +58,7 @@ func answers() (list []*limiter.Answer) {
 			Rule: rule, Over: remaining == 0, ResetAfter: until,
 			BindingCharge: &limiter.Charge{
 				Rule: rule, Limit: q,
-				Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},
+				Verdict: &backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},
 			},
 		}
 	}
@@ -86,7 +86,7 @@ func answers() (list []*limiter.Answer) {
 	}
 	several := charged(nil, rules.Rate{Requests: 9, Unit: rules.UnitHour, UnitMultiplier: 1}, 3, time.Hour)
 	several.Charges = append(several.Charges,
-		limiter.Charge{Limit: rules.Rate{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: 1}})
+		limiter.Charge{Limit: rules.Rate{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: 1}, Verdict: new(backend.Verdict)})
 	several.BindingCharge = &several.Charges[0]
 	one(several)
 	return list
@@ -108,7 +108,7 @@ func TestAppendJSON(t *testing.T) {
 		}
 	}
 	bad := &limiter.Answer{Statuses: []limiter.Status{{
-		BindingCharge: &limiter.Charge{Rule: &rules.Rule{Name: "\xff"}},
+		BindingCharge: &limiter.Charge{Rule: &rules.Rule{Name: "\xff"}, Verdict: new(backend.Verdict)},
 	}}}
 	if got, err := AppendJSONResponse(nil, bad); err == nil {
 		t.Errorf("a name that is not UTF-8: %s", got)
@@ -129,7 +129,7 @@ func FuzzAppendJSON(f *testing.F) {
 				Rule: rule, Over: over, ResetAfter: time.Duration(max(until, 0)),
 				BindingCharge: &limiter.Charge{
 					Rule: rule, Limit: q,
-					Verdict: backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},
+					Verdict: &backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},
 				},
 			},
 		}}

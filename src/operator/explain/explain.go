@@ -251,7 +251,7 @@ func (c *Charge) setAlgorithm(limit *algorithm.Limit) {
 
 // counterState describes the counter of c.
 func counterState(c *limiter.Charge) *State {
-	v := &c.Verdict
+	v := c.Verdict
 	s := &State{
 		Over: v.Over, RetryAfterUS: retryMicroseconds(v.Over, v.RetryAfter), Reasons: c.OverReasons(), Cached: v.Cached,
 		Degraded: fallbackName(v.Fallback),

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
@@ -346,7 +347,7 @@ func BenchmarkRead(b *testing.B) {
 	registry := metrics.New(metrics.Config{})
 	registry.UseRules(set)
 	for _, r := range set.Rules() {
-		status := limiter.Status{Rule: r, Amount: 1, Charges: []limiter.Charge{{Rule: r, Limit: r.Rate}}}
+		status := limiter.Status{Rule: r, Amount: 1, Charges: []limiter.Charge{{Rule: r, Limit: r.Rate, Verdict: new(backend.Verdict)}}}
 		registry.Record(&limiter.Request{Domain: []byte("d"), Descriptors: make([]limiter.Descriptor, 1)},
 			&limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{status}})
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
@@ -66,7 +67,7 @@ func newQuestion(set *rules.Set, rule int) *question {
 	r := set.Rules()[rule]
 	q.req.Descriptors = []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(r.Path[0].Key())}}}}
 	q.a.RuleSet, q.a.Domain = set, set.Domain([]byte(r.Domain))
-	q.a.Charges = []limiter.Charge{{Rule: r, RequestedAmount: 1}}
+	q.a.Charges = []limiter.Charge{{Rule: r, RequestedAmount: 1, Verdict: new(backend.Verdict)}}
 	q.a.Statuses = []limiter.Status{{Rule: r, Amount: 1, Charges: q.a.Charges}}
 	return q
 }
