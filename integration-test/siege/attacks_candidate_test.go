@@ -32,7 +32,7 @@ var candidateAttacks = []attack{
 
 // unreadRecordings asks for recordings over sockets that are not read.
 func unreadRecordings(x *trial) {
-	list := fillPort(x.service.debug, pick(x, 20, 200))
+	list := fillPort(x.service.debug, pick(x, 20, 120)) // The port has room for them, so none is closed for another.
 	for _, c := range list {
 		if tcp, is := c.(*net.TCPConn); is {
 			_ = tcp.SetReadBuffer(4 << 10)
