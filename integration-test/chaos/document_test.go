@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/measured"
 )
 
 // The document has every fault and every store, with what the code says of them,
@@ -56,7 +58,7 @@ func TestDocument(t *testing.T) {
 
 // The template writes every part of the document.
 func TestTemplate(t *testing.T) {
-	text, err := newReport().document()
+	text, err := measured.Document(documentFile, documentTemplate, newReport())
 	if err != nil || !strings.HasPrefix(string(text), "# Reliability\n") || strings.Contains(string(text), "{{") {
 		t.Errorf("%v in\n%s", err, text)
 	}

@@ -1,67 +1,43 @@
 package chaos
 
 import (
-	"bytes"
 	_ "embed" // the document's template
-	"encoding/csv"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
-	"text/template"
 	"time"
 	"unicode/utf8"
+
+	"ratelimit/testbed/measured"
 )
 
 const (
-	documentFile = "docs/reliability.md"
-	figuresFile  = "docs/reliability.csv"
+	documentName = "docs/reliability"
+	documentFile = documentName + ".md"
+	figuresFile  = documentName + ".csv"
 )
 
 // report is everything that was seen.
 type report struct {
-	Date, Commit, Go, CPU string
-	Cores                 int
-	Redis, Memcached      string // versions
-	Took                  time.Duration
+	measured.Machine
+	Redis, Memcached string // versions
+	Took             time.Duration
 
 	mu    sync.Mutex // guards cells
 	cells map[string]*cell
 }
 
 func newReport() *report {
-	r := &report{
-		Date: time.Now().UTC().Format(time.DateOnly), Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH,
-		Cores: runtime.NumCPU(),
-		cells: make(map[string]*cell),
-	}
-	command := func(name string, args ...string) string {
-		cmd := exec.Command(name, args...)
-		cmd.Dir = repository
-		out, err := cmd.Output()
-		if err != nil {
-			return ""
-		}
+	r := &report{Machine: measured.ThisMachine(repository), cells: make(map[string]*cell)}
+	version := func(program string) string {
+		out, _ := exec.Command(program, "--version").Output() // Without the program, the version is empty.
 		return strings.TrimSpace(string(out))
 	}
-	if commit := command("git", "rev-parse", "--short=12", "HEAD"); commit != "" {
-		r.Commit = commit
-		if command("git", "status", "--porcelain", "--", "src", "go.mod") != "" {
-			r.Commit += ", with changes"
-		}
+	if _, words, ok := strings.Cut(version("redis-server"), "v="); ok {
+		r.Redis = strings.Fields(words)[0]
 	}
-	if _, version, ok := strings.Cut(command("redis-server", "--version"), "v="); ok {
-		r.Redis = strings.Fields(version)[0]
-	}
-	r.Memcached = strings.TrimPrefix(command("memcached", "--version"), "memcached ")
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, model, ok := strings.Cut(string(info), "model name\t: "); ok {
-			r.CPU, _, _ = strings.Cut(model, "\n")
-		}
-	}
+	r.Memcached = strings.TrimPrefix(version("memcached"), "memcached ")
 	return r
 }
 
@@ -205,30 +181,18 @@ func text(rows [][]string) string {
 	return b.String()
 }
 
-// markdown is the same for the document.
-func markdown(rows [][]string) string {
-	var b strings.Builder
-	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
-	line(rows[0])
-	b.WriteString(strings.Repeat("|---", len(rows[0])) + "|\n")
-	for _, row := range rows[1:] {
-		line(row)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
 //go:embed reliability.md.tmpl
 var documentTemplate string
 
 // What the template asks for.
-func (r *report) Table() string { return markdown(r.rows()) }
+func (r *report) Table() string { return measured.Markdown(r.rows()) }
 
 func (r *report) Faults() string {
 	rows := [][]string{{"fault", "what is done"}}
 	for _, f := range faults {
 		rows = append(rows, []string{f.name, f.does})
 	}
-	return markdown(rows)
+	return measured.Markdown(rows)
 }
 func (r *report) Minutes() string             { return fmt.Sprintf("%.1f", r.Took.Minutes()) }
 func (r *report) Deadline() time.Duration     { return inFull.deadline }
@@ -247,27 +211,6 @@ func (r *report) Bounds() string {
 		100*mostLate, mostGoroutines, mostFiles, mostMemory>>20, mostRecovery, mostSlower)
 }
 
-func (r *report) document() ([]byte, error) {
-	t, err := template.New(documentFile).Parse(documentTemplate)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	err = t.Execute(&b, r)
-	return b.Bytes(), err
-}
-
 func (r *report) write() error {
-	text, err := r.document()
-	if err != nil {
-		return err
-	}
-	var figures bytes.Buffer
-	if err := csv.NewWriter(&figures).WriteAll(r.figureRows()); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(repository, figuresFile), figures.Bytes(), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(repository, documentFile), text, 0o644)
+	return measured.WriteFiles(repository, documentName, documentTemplate, r, r.figureRows())
 }

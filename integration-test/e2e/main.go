@@ -29,6 +29,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ratelimit/src/frontend/rls"
+	"ratelimit/testbed/measured"
 )
 
 func main() {
@@ -173,7 +174,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		}
 		return err
 	}
-	r := newReport(&opt, examine(ctx, root), picked)
+	r := newReport(&opt, measured.ThisMachine(root), picked)
 	r.Redis = l.redisVersion
 	l.measure(ctx, r)
 	r.Interrupted = ctx.Err() != nil
@@ -269,7 +270,7 @@ func moduleRoot(ctx context.Context) (string, error) {
 
 // writeDocs writes the document and its plot.
 func (r *report) writeDocs(root string) error {
-	text, err := r.markdown()
+	text, err := measured.Document(docFile, document, r)
 	if err != nil {
 		return err
 	}

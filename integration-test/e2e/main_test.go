@@ -314,15 +314,3 @@ func TestDelayProxy(t *testing.T) {
 	_ = conn.Close()
 	echoes.Wait()
 }
-
-func TestCPUModel(t *testing.T) {
-	for info, want := range map[string]string{
-		"processor\t: 0\nmodel\t\t: 17\nmodel name\t: A CPU: fast\n\nmodel name : B\n": "A CPU: fast",
-		"processor : 0\nBogoMIPS : 50\n":                                               "",
-		"":                                                                             "",
-	} {
-		if got := cpuModel([]byte(info)); got != want {
-			t.Errorf("%q: %q, want %q", info, got, want)
-		}
-	}
-}

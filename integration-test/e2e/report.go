@@ -1,21 +1,20 @@
 package main
 
 import (
-	"bytes"
 	_ "embed" // the document's template
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/template"
 	"unicode/utf8"
 
 	"ratelimit/src/tools/bench"
+	"ratelimit/testbed/measured"
 )
 
 // report is everything that was measured, and of what.
 type report struct {
-	machine
+	measured.Machine
 	Command     string         `json:"command"`
 	Redis       string         `json:"redis,omitempty"` // its version
 	Rounds      int            `json:"rounds"`
@@ -49,9 +48,9 @@ type costs struct {
 	Empty float64 `json:"empty"`
 }
 
-func newReport(opt *options, m machine, picked *selection) *report {
+func newReport(opt *options, m measured.Machine, picked *selection) *report {
 	r := &report{
-		machine: m, Command: opt.command(),
+		Machine: m, Command: opt.command(),
 		Rounds: opt.rounds, Duration: opt.duration.Seconds(), Warmup: opt.warmup.Seconds(),
 		GOGC: opt.gogc, NullWorkers: opt.nullWorkers, Keys: keys, Engines: opt.engines,
 	}
@@ -193,17 +192,6 @@ func (t *table) write(b *strings.Builder) {
 
 //go:embed performance.md.tmpl
 var document string
-
-// markdown is docs/performance.md.
-func (r *report) markdown() ([]byte, error) {
-	t, err := template.New(docFile).Parse(document)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	err = t.Execute(&b, r)
-	return b.Bytes(), err
-}
 
 // Table, TailTable and CrowdTable are for the template. Table has a row for each case: the cells of the first engine,
 // and the CPU ratios of the others.

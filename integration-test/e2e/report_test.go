@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"ratelimit/src/tools/bench"
+	"ratelimit/testbed/measured"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -38,7 +39,7 @@ func sample() *report {
 			rounds: 3, duration: 4e9, warmup: 1e9, gogc: 400, nullWorkers: 16, engines: []string{h2, grpcGo},
 			crowd: 10_000, crowdRate: 20_000,
 		},
-		machine{
+		measured.Machine{
 			Commit: "0123456789ab", Modified: true, Go: "go1.26.0", CPU: "A <fast> CPU & more", Cores: 2,
 			Date: "2026-01-02",
 		},
@@ -106,7 +107,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestGolden(t *testing.T) {
 	r := sample()
-	text, err := r.markdown()
+	text, err := measured.Document(docFile, document, r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/measured"
 )
 
 // The document has every attack, with what the code says of it and a verdict. Each
@@ -47,7 +49,7 @@ func TestDocument(t *testing.T) {
 
 // The template writes every part of the document.
 func TestTemplate(t *testing.T) {
-	text, err := newReport().document()
+	text, err := measured.Document(documentFile, documentTemplate, newReport())
 	if err != nil || !strings.HasPrefix(string(text), "# Attacks\n") || strings.Contains(string(text), "{{") {
 		t.Errorf("%v in\n%s", err, text)
 	}

@@ -3,52 +3,35 @@
 package siege
 
 import (
-	"bytes"
 	_ "embed" // the document's template
-	"encoding/csv"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
-	"text/template"
 	"time"
+
+	"ratelimit/testbed/measured"
 )
 
 const (
-	documentFile = "docs/attacks.md"
-	figuresFile  = "docs/attacks.csv"
+	documentName = "docs/attacks"
+	documentFile = documentName + ".md"
+	figuresFile  = documentName + ".csv"
 )
 
 // report is everything that was seen.
 type report struct {
-	Date, Commit, Go, CPU, Group string
-	Cores                        int
-	Took                         time.Duration
+	measured.Machine
+	Group string
+	Took  time.Duration
 
 	mu      sync.Mutex // guards results
 	results map[*attack]*result
 }
 
 func newReport() *report {
-	r := &report{
-		Date: time.Now().UTC().Format(time.DateOnly), Commit: "unknown", Go: runtime.Version(), CPU: runtime.GOARCH,
-		Cores: runtime.NumCPU(),
-		Group: "a control group of 256 MiB", results: make(map[*attack]*result),
+	return &report{
+		Machine: measured.ThisMachine(repository), Group: "a control group of 256 MiB", results: make(map[*attack]*result),
 	}
-	commit := exec.Command("git", "rev-parse", "--short=12", "HEAD")
-	commit.Dir = repository
-	if out, err := commit.Output(); err == nil {
-		r.Commit = strings.TrimSpace(string(out))
-	}
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, model, ok := strings.Cut(string(info), "model name\t: "); ok {
-			r.CPU, _, _ = strings.Cut(model, "\n")
-		}
-	}
-	return r
 }
 
 func (r *report) add(one *result) {
@@ -113,7 +96,7 @@ func (r *report) Attacks() string {
 	for _, a := range attacks() {
 		rows = append(rows, []string{a.name, a.does, r.verdict(a)})
 	}
-	return markdown(rows)
+	return measured.Markdown(rows)
 }
 
 // figureRows are the lines of figuresFile.
@@ -145,45 +128,9 @@ func (r *report) text() string {
 	return b.String()
 }
 
-func markdown(rows [][]string) string {
-	var b strings.Builder
-	for i, row := range rows {
-		cells := make([]string, len(row))
-		for k, cell := range row {
-			cells[k] = strings.ReplaceAll(cell, "|", `\|`)
-		}
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
-		if i == 0 {
-			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
-		}
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
 //go:embed attacks.md.tmpl
 var documentTemplate string
 
-func (r *report) document() ([]byte, error) {
-	t, err := template.New(documentFile).Parse(documentTemplate)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	err = t.Execute(&b, r)
-	return b.Bytes(), err
-}
-
 func (r *report) write() error {
-	text, err := r.document()
-	if err != nil {
-		return err
-	}
-	var figures bytes.Buffer
-	if err := csv.NewWriter(&figures).WriteAll(r.figureRows()); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(repository, figuresFile), figures.Bytes(), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(repository, documentFile), text, 0o644)
+	return measured.WriteFiles(repository, documentName, documentTemplate, r, r.figureRows())
 }
