@@ -14,42 +14,34 @@ import (
 // `make test`.
 func TestCheckDoesNotAllocate(t *testing.T) {
 	for _, escape := range []bool{false, true} {
-		l := start(t, limiter.Config{EscapeKeys: escape})
-		req, a := parse("ip=1_2 path=/pay,user=x file=/f/1"), new(limiter.Answer)
-		check := func() {
-			if err := l.Check(t.Context(), req, a); err != nil {
-				t.Fatal(err)
+		l, a := start(t, limiter.Config{EscapeKeys: escape}), new(limiter.Answer)
+		for _, tt := range []struct {
+			what, rules, domain, ask string
+		}{
+			{"descriptors", testRules, "d", "ip=1_2 path=/pay,user=x file=/f/1"},
+			{"an ordered list", orderedRules, "d", "ip=1_2,m=GET,x=y m=GET,ip=2 both=1 trial=1"},
+			{
+				"holds", heldRules, "d",
+				"user=a,id=1 team=a,id=1:9 team=a,id=1,hold=settle:8 user=a,id=1,hold=release user=b,id=2-",
+			},
+			{"enforce_percent", enforceRules, "d", "user=user-0 user=user-1 none=x two=a team=a,member=b call=a,id=1"},
+			{
+				"a tree of limits", "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, " +
+					"15]}}}}}}\n", "test", "user=alex,trade= user=eve,look=x",
+			},
+		} {
+			l.UseRules(load(t, tt.rules))
+			req := parse(tt.ask)
+			req.Domain = []byte(tt.domain)
+			check := func() {
+				if err := l.Check(t.Context(), req, a); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		check()
-		if n := testing.AllocsPerRun(100, check); n > 0 {
-			t.Errorf("%v allocations per request, escaped %t", n, escape)
-		}
-		l.UseRules(load(t, orderedRules))
-		req = parse("ip=1_2,m=GET,x=y m=GET,ip=2 both=1 trial=1")
-		check()
-		if n := testing.AllocsPerRun(100, check); n > 0 {
-			t.Errorf("%v allocations per request on an ordered list", n)
-		}
-		l.UseRules(load(t, heldRules))
-		req = parse("user=a,id=1 team=a,id=1:9 team=a,id=1,hold=settle:8 user=a,id=1,hold=release user=b,id=2-")
-		check()
-		if n := testing.AllocsPerRun(100, check); n > 0 {
-			t.Errorf("%v allocations per request with holds", n)
-		}
-		l.UseRules(load(t, enforceRules))
-		req = parse("user=user-0 user=user-1 none=x two=a team=a,member=b call=a,id=1")
-		check()
-		if n := testing.AllocsPerRun(100, check); n > 0 {
-			t.Errorf("%v allocations per request with enforce_percent", n)
-		}
-		l.UseRules(load(t, "schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, "+
-			"15]}}}}}}\n"))
-		req = parse("user=alex,trade= user=eve,look=x")
-		req.Domain = []byte("test")
-		check()
-		if n := testing.AllocsPerRun(100, check); n > 0 || len(a.Charges) != 3 {
-			t.Errorf("%v allocations per request on a tree of limits, with %d charges", n, len(a.Charges))
+			check()
+			if n := testing.AllocsPerRun(100, check); n > 0 || len(a.Charges) < 3 {
+				t.Errorf("%s: %v allocations per request, escaped %t, with %d charges", tt.what, n, escape, len(a.Charges))
+			}
 		}
 	}
 }

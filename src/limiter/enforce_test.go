@@ -197,7 +197,7 @@ func TestUnenforcedIsCounted(t *testing.T) {
 		}
 	}
 	got := make(map[string]int64)
-	for _, f := range counters.NativeFigures() {
+	for _, f := range counters.Figures() {
 		if len(f.Labels) > 3 && f.Labels[1] == "d" {
 			got[strings.TrimPrefix(f.MetricName, "ratelimit_")+" "+strings.Join(f.Labels[3:], " ")] = f.Value
 		}

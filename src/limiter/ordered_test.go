@@ -122,7 +122,7 @@ func TestOrderedCharges(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	count := make(map[string]int64) // by rule and outcome
-	for _, f := range counters.NativeFigures() {
+	for _, f := range counters.Figures() {
 		if f.MetricName == "ratelimit_decisions_total" {
 			count[f.Labels[3]+" "+f.Labels[5]] = f.Value
 		}

@@ -15,12 +15,12 @@ func TestCallerLimits(t *testing.T) {
 	for _, st := range []limiter.Status{{}, {}, {Over: true}, {Op: algorithm.Refund}, {StoreFailed: true}} {
 		r.Record(req, &limiter.Answer{Statuses: []limiter.Status{st}})
 	}
-	got := &r.requestLimitStats.outcomeCounts
-	if got[OutcomeWithin].Load() != 2 || got[OutcomeOver].Load() != 1 || got[OutcomeRefunded].Load() != 1 {
-		t.Errorf("got %d within, %d over, %d refunded", got[OutcomeWithin].Load(), got[OutcomeOver].Load(),
-			got[OutcomeRefunded].Load())
+	got := &r.requestLimitStats.counts
+	if got[outcomeWithin].Load() != 2 || got[outcomeOver].Load() != 1 || got[outcomeRefunded].Load() != 1 {
+		t.Errorf("got %d within, %d over, %d refunded", got[outcomeWithin].Load(), got[outcomeOver].Load(),
+			got[outcomeRefunded].Load())
 	}
-	if n := r.unknownDomains.totalStats.outcomeCounts[OutcomeUnmatched].Load(); n != 0 {
+	if n := r.unknownDomains.totalStats.counts[outcomeUnmatched].Load(); n != 0 {
 		t.Errorf("%d of unknown domains", n)
 	}
 }

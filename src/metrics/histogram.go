@@ -15,15 +15,15 @@ type Histogram struct{ buckets }
 type Sizes struct{ buckets }
 
 var durationBounds = []int64{
-	10e3, 20e3, 50e3, 100e3, 200e3, 500e3, // Bounds from 10 to 500 microseconds, in nanoseconds.
-	1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 200e6, 500e6, // Bounds from 1 to 500 milliseconds, in nanoseconds.
-	1e9, 10e9, // Bounds of 1 and 10 seconds, in nanoseconds.
+	10e3, 20e3, 50e3, 100e3, 200e3, 500e3, // 10 to 500 microseconds, in nanoseconds.
+	1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 200e6, 500e6, // 1 to 500 milliseconds.
+	1e9, 10e9,
 }
 
 var sizeBounds = []int64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}
 
 // Observe adds d.
-func (h *Histogram) Observe(d time.Duration) { h.count(durationBounds, 1, int64(d)) }
+func (h *Histogram) Observe(d time.Duration) { h.ObserveMany(1, d) }
 
 // ObserveMany adds d n times.
 func (h *Histogram) ObserveMany(n int, d time.Duration) { h.count(durationBounds, n, int64(d)) }

@@ -70,7 +70,7 @@ func value(r *Registry, name string) int64 {
 // native returns the labels and values of one native metric, sorted, as "a/b c=1" for
 // three labels, and "a/b=1" for two.
 func native(r *Registry, metric string) (list []string) {
-	for _, f := range r.NativeFigures() {
+	for _, f := range r.Figures() {
 		if f.MetricName == metric {
 			text := f.Labels[1] + "/" + f.Labels[3]
 			if len(f.Labels) > 4 {
@@ -231,21 +231,6 @@ func TestNearRatio(t *testing.T) {
 		if got := value(r, "ratelimit.service.rate_limit.d.ip.near_limit"); got != want {
 			t.Errorf("ratio %v: %d near, want %d", ratio, got, want)
 		}
-	}
-}
-
-// Counters go on through reloads, also for requests that began before one.
-func TestReload(t *testing.T) {
-	r := New(Config{NearRatio: 0.8})
-	old, fresh := load(t, testRules), load(t, testRules)
-	r.UseRules(old)
-	r.Record(ask, answer(old, 0, 0, 1))
-	r.UseRules(fresh)
-	r.Record(ask, answer(fresh, 0, 1, 2))
-	r.Record(ask, answer(old, 0, 2, 3))
-	want := []string{"rate_limit.d.ip.total_hits=3", "rate_limit.d.ip.within_limit=3"}
-	if got := moved(r); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

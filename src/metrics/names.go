@@ -32,13 +32,13 @@ type hitCounts [hitCounterCount]Counter
 // A name that is no longer in use is kept until keepUnusedFor after the first flush that contained it, so that its last
 // hits reach the sinks. If it is opened again before that, its counters continue.
 type namedHitTable struct {
-	maxUnused int // bounds unflushedNames and firstFlushes together.
+	maxUnused int     // bounds unused.
+	LostHits  Counter // counts hits that were dropped because unused was full.
 
-	mu             sync.Mutex // guards the fields below.
-	byPrefix       map[string]*namedHits
-	unflushedNames map[*namedHits]bool      // unused names that no flush has contained yet.
-	firstFlushes   map[*namedHits]time.Time // unused names with the time of the first flush that contained them.
-	LostHits       Counter                  // counts hits that were dropped because unflushedNames was full.
+	mu         sync.Mutex // guards the fields below.
+	byPrefix   map[string]*namedHits
+	unused     map[*namedHits]time.Time // with the time of the first flush that contained the name; zero before it.
+	hasFlushed bool                     // false if all times in unused are zero.
 }
 
 // namedHits has the counters of one name.
@@ -56,10 +56,8 @@ const keepUnusedFor = 10 * time.Second
 
 func newNames(maxSeries int) *namedHitTable {
 	return &namedHitTable{
-		maxUnused:      max(maxSeries, minUnusedBound),
-		byPrefix:       make(map[string]*namedHits),
-		unflushedNames: make(map[*namedHits]bool),
-		firstFlushes:   make(map[*namedHits]time.Time),
+		maxUnused: max(maxSeries, minUnusedBound),
+		byPrefix:  make(map[string]*namedHits), unused: make(map[*namedHits]time.Time),
 	}
 }
 
@@ -72,8 +70,7 @@ func (n *namedHitTable) acquireName(prefix string) *namedHits {
 		x = &namedHits{prefix: prefix}
 		n.byPrefix[prefix] = x
 	}
-	delete(n.unflushedNames, x)
-	delete(n.firstFlushes, x)
+	delete(n.unused, x)
 	x.userCount++
 	return x
 }
@@ -86,39 +83,38 @@ func (n *namedHitTable) releaseName(x *namedHits) {
 	if x.userCount--; x.userCount > 0 {
 		return
 	}
-	if len(n.unflushedNames)+len(n.firstFlushes) >= n.maxUnused {
-		for old := range n.firstFlushes {
-			n.forgetName(old)
-		}
+	n.unused[x] = time.Time{}
+	if len(n.unused) > n.maxUnused && n.hasFlushed {
+		n.hasFlushed = false
+		n.forgetUnused(func(flushedAt time.Time) bool { return !flushedAt.IsZero() })
 	}
-	if len(n.unflushedNames) >= n.maxUnused {
+	if len(n.unused) > n.maxUnused {
 		n.LostHits.Add(x.hitCounts[totalHits].Load())
-		n.forgetName(x)
-		return
+		delete(n.unused, x)
+		delete(n.byPrefix, x.prefix)
 	}
-	n.unflushedNames[x] = true
 }
 
-// forgetName removes a name that has no users and is not in unflushedNames.
-func (n *namedHitTable) forgetName(x *namedHits) {
-	delete(n.firstFlushes, x)
-	delete(n.byPrefix, x.prefix)
+// forgetUnused removes the unused names whose time isOld accepts.
+func (n *namedHitTable) forgetUnused(isOld func(flushedAt time.Time) bool) {
+	maps.DeleteFunc(n.unused, func(x *namedHits, flushedAt time.Time) bool {
+		old := isOld(flushedAt)
+		if old {
+			delete(n.byPrefix, x.prefix)
+		}
+		return old
+	})
 }
 
 // namesToShow returns all names. flush says that they are shown by a flush.
 func (n *namedHitTable) namesToShow(now time.Time, flush bool) []*namedHits {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for x, first := range n.firstFlushes {
-		if now.Sub(first) >= keepUnusedFor {
-			n.forgetName(x)
+	n.forgetUnused(func(at time.Time) bool { return !at.IsZero() && now.Sub(at) >= keepUnusedFor })
+	for x, at := range n.unused {
+		if flush && at.IsZero() {
+			n.unused[x], n.hasFlushed = now, true
 		}
-	}
-	if flush {
-		for x := range n.unflushedNames {
-			n.firstFlushes[x] = now
-		}
-		clear(n.unflushedNames)
 	}
 	return slices.AppendSeq(make([]*namedHits, 0, len(n.byPrefix)), maps.Values(n.byPrefix))
 }

@@ -17,7 +17,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	}
 	if a.Domain == nil {
 		n := uint64(len(a.Statuses))
-		r.unknownDomains.totalStats.outcomeCounts[OutcomeUnmatched].Add(n)
+		r.unknownDomains.totalStats.add(outcomeUnmatched, n)
 		r.unknownDomains.counterOf(req.Domain).Add(n)
 		return
 	}
@@ -33,7 +33,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		st := &a.Statuses[i]
 		switch {
 		case st.Rule == nil && len(st.Charges) == 0:
-			r.domainStatsOf(&table, a.RuleSet, a.Domain).outcomeCounts[OutcomeUnmatched].Add(1)
+			r.domainStatsOf(&table, a.RuleSet, a.Domain).add(outcomeUnmatched, 1)
 		case st.Rule != nil:
 			r.countUnlimited(&table, a.RuleSet, st.Rule)
 		}
@@ -51,18 +51,18 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 // recordCallerLimit counts the decision on a descriptor with a CallerLimit, as one of the limits that came with
 // requests.
 func (r *Registry) recordCallerLimit(st *limiter.Status) {
-	outcome := OutcomeWithin
+	outcome := outcomeWithin
 	switch {
 	case st.StoreFailed:
-		r.requestLimitStats.unansweredCharges[backend.FallbackError].Add(1)
+		r.requestLimitStats.add(unanswered, 1)
 		r.storeErrors.Add(1)
 		return
 	case st.Op == algorithm.Refund:
-		outcome = OutcomeRefunded
+		outcome = outcomeRefunded
 	case st.Over:
-		outcome = OutcomeOver
+		outcome = outcomeOver
 	}
-	r.requestLimitStats.outcomeCounts[outcome].Add(1)
+	r.requestLimitStats.add(outcome, 1)
 }
 
 // RecordQuota counts requests that a proxy decided by its quota of a bucket: for each limit of the bucket, else for the
@@ -76,8 +76,8 @@ func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admit
 		return // Two reloads happened since the bucket found its rules.
 	}
 	count := func(s *ruleStats) {
-		s.quotaAdmitted.Add(admitted)
-		s.quotaDenied.Add(denied)
+		s.add(quotaAdmitted, admitted)
+		s.add(quotaDenied, denied)
 	}
 	for _, rule := range target.Rules {
 		count(r.statsOf(&table, target.RuleSet, rule))
@@ -93,15 +93,15 @@ func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admit
 	}
 }
 
-// countUnlimited counts a descriptor of rule as OutcomeUnlimited, under rule or the unlimited rules among its
+// countUnlimited counts a descriptor of rule as outcomeUnlimited, under rule or the unlimited rules among its
 // ChargedLimits.
 func (r *Registry) countUnlimited(table *RuleTable[ruleStats], set *rules.Set, rule *rules.Rule) {
 	if rule.ChargedLimits == nil && rule.Unlimited {
-		r.statsOf(table, set, rule).outcomeCounts[OutcomeUnlimited].Add(1)
+		r.statsOf(table, set, rule).add(outcomeUnlimited, 1)
 	}
 	for _, c := range rule.ChargedLimits {
 		if c.Unlimited {
-			r.statsOf(table, set, c).outcomeCounts[OutcomeUnlimited].Add(1)
+			r.statsOf(table, set, c).add(outcomeUnlimited, 1)
 		}
 	}
 }
@@ -123,29 +123,28 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 			h = r.clientNames.perValueCounts(c.Rule, req.Descriptors[i].Entries)
 		}
 	}
-	result := &stats.outcomeCounts
 	if v := c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
-		stats.unansweredCharges[v.Fallback].Add(1)
+		stats.add(unanswered+ruleCounter(v.Fallback), 1)
 	}
 	if c.Rule != nil && c.Rule.HoldIDKey != "" {
-		stats.holdCounts.add(&c.Verdict.Outcome, c.ChargedUnits())
+		stats.countHold(&c.Verdict.Outcome, c.ChargedUnits())
 	}
 	if c.Op != algorithm.Charge { // A refund or a settlement is no hit.
 		if c.Verdict.Err == nil {
-			outcome := OutcomeRefunded
+			outcome := outcomeRefunded
 			if c.Op == algorithm.Force {
-				outcome = OutcomeSettled
+				outcome = outcomeSettled
 			}
-			result[outcome].Add(1)
+			stats.add(outcome, 1)
 		}
 		return
 	}
 	h[totalHits].Add(st.Amount)
 	if c.Verdict.Err == nil {
 		if c.NotEnforced {
-			stats.unenforced.Add(1)
+			stats.add(unenforced, 1)
 		}
-		result[r.countHits(h, a, st, c)].Add(1)
+		stats.add(r.countHits(h, a, st, c), 1)
 	}
 }
 
@@ -157,7 +156,7 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 //	count 7 -> 9:  2 within, 1 of them near
 //	count 8 -> 12: 2 near, 2 over
 //	count 0 -> 25: 2 near, 15 over
-func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status, c *limiter.Charge) Outcome {
+func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status, c *limiter.Charge) ruleCounter {
 	v, amount := c.Verdict, st.Amount
 	// Another limit of the request refused, so that this one was not charged.
 	uncharged := !v.Over && !v.Charged && amount > 0 && v.Fallback == backend.FallbackError
@@ -165,7 +164,7 @@ func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status
 		uncharged = false // The hold is open already: the request was repeated.
 	}
 	if uncharged && st.Rule != nil && st.Rule.ChargesAllOrNone {
-		return OutcomeUncharged
+		return outcomeUncharged
 	}
 	limit := uint64(c.Limit.Requests)
 	if c.Rule != nil {
@@ -180,13 +179,13 @@ func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status
 	}
 	if !v.Over && !v.Cached {
 		h[withinLimit].Add(amount)
-		outcome := OutcomeWithin
+		outcome := outcomeWithin
 		if after > near {
 			h[nearLimit].Add(after - max(near, before))
-			outcome = OutcomeNear
+			outcome = outcomeNear
 		}
 		if uncharged {
-			outcome = OutcomeUncharged
+			outcome = outcomeUncharged
 		}
 		return outcome
 	}
@@ -206,7 +205,7 @@ func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status
 	h[overLimit].Add(over)
 	if c.InShadowMode() {
 		h[shadowMode].Add(over)
-		return OutcomeShadow
+		return outcomeShadow
 	}
-	return OutcomeOver
+	return outcomeOver
 }

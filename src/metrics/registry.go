@@ -10,8 +10,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"ratelimit/src/backend"
 )
 
 // Config is the configuration of a Registry.
@@ -46,7 +44,7 @@ type Registry struct {
 
 	// guards ruleStats. The first decision of a rule waits for it, so it is held for a short time only.
 	ruleStatsMu sync.Mutex
-	ruleStats   statsByKey
+	ruleStats   statsByName
 }
 
 // figureSources are all figures except the counters of rules.
@@ -68,8 +66,10 @@ func New(cfg Config) *Registry {
 		dot:           '.',
 		now:           cfg.Now,
 		namedHits:     newNames(most),
-		ruleStats:     statsByKey{byKey: make(map[statsKey]*ruleStats), removed: make(map[*ruleStats]bool)},
+		ruleStats:     statsByName{byName: make(map[RuleName]*ruleStats), removed: make(map[*ruleStats]bool)},
 		figureSources: figureSources{counters: make(map[string]*Counter)},
+
+		requestLimitStats: ruleStats{name: requestLimits},
 	}
 	if cfg.SanitizeDots {
 		r.dot = '_'
@@ -80,7 +80,7 @@ func New(cfg Config) *Registry {
 	r.storeErrors = r.Counter("ratelimit.service.call.should_rate_limit.redis_error")
 	r.ShowFigures("series", "", r.clientNames)
 	r.ShowFigures("names", "", r.namedHits)
-	r.AddFigures(r.decisionFigures, true)
+	r.AddFigures(r.ruleFigures, true)
 	return r
 }
 
@@ -96,8 +96,8 @@ func (r *Registry) Counter(name string) *Counter {
 	return s.counters[name]
 }
 
-// AddFigures registers figures. Stats, FlushStats and NativeFigures call read each time, without holding a lock. If
-// isNative is set, the figures have no compatible names, and only NativeFigures calls read.
+// AddFigures registers figures. Stats, FlushStats and Figures call read each time, without holding a lock. If isNative
+// is set, the figures have no compatible names, and only Figures calls read.
 func (r *Registry) AddFigures(read func() []Figure, isNative bool) {
 	r.figureSources.mu.Lock()
 	defer r.figureSources.mu.Unlock()
@@ -110,9 +110,9 @@ func (r *Registry) AddFigures(read func() []Figure, isNative bool) {
 
 // ShowFigures registers the figures that Figures returns for the same arguments.
 func (r *Registry) ShowFigures(part, name string, source any) {
-	hasStat := func(l figureLine) bool { return l.template.StatName != "" }
+	hasStat := func(f Figure) bool { return f.StatName != "" }
 	r.AddFigures(func() []Figure { return Figures(part, name, source) },
-		!slices.ContainsFunc(figureLines()[part], hasStat))
+		!slices.ContainsFunc(declarations()[part], hasStat))
 }
 
 // ShowBuild registers the figure that has the versions of this program and of Go as labels.
@@ -126,72 +126,12 @@ type build struct {
 	Version, Commit, Go string
 }
 
-// decisionFigures returns the descriptors by rule and outcome, the requests that proxies decided by quotas, the charges
-// that the store did not answer, the holds, and the decisions that were not enforced. It leaves out figures that are 0,
-// except those of rules in force that have holds, or enforce_percent.
-func (r *Registry) decisionFigures() (list []Figure) {
-	add := func(s *ruleStats, key statsKey) {
-		for o := range s.outcomeCounts {
-			if n := s.outcomeCounts[o].Load(); n > 0 {
-				list = append(list, Figure{
-					MetricName: "ratelimit_decisions_total", Help: "Descriptors by what became of them.", Unit: "{descriptor}",
-					Value:  int64(n),
-					Labels: []string{"domain", key.domain, "rule", key.rule, "outcome", Outcome(o).String()},
-				})
-			}
-		}
-		for _, q := range []struct {
-			result string
-			n      uint64
-		}{{"admitted", s.quotaAdmitted.Load()}, {"denied", s.quotaDenied.Load()}} {
-			if q.n > 0 {
-				list = append(list, Figure{
-					MetricName: "ratelimit_quota_requests_total", Help: "Requests that proxies decided by quotas, as they reported.",
-					Unit: "{request}", Value: int64(q.n),
-					Labels: []string{"domain", key.domain, "rule", key.rule, "result", q.result},
-				})
-			}
-		}
-		for f := range s.unansweredCharges {
-			if n := s.unansweredCharges[f].Load(); n > 0 {
-				list = append(list, Figure{
-					MetricName: "ratelimit_unanswered_total", Help: "Charges that the store did not answer, by what was done instead.",
-					Unit: "{charge}", Value: int64(n),
-					Labels: []string{"domain", key.domain, "rule", key.rule, "instead", backend.Fallback(f).String()},
-				})
-			}
-		}
-	}
+// ruleFigures returns the counters of all rules and domains, and of limits that came with requests.
+func (r *Registry) ruleFigures() (list []Figure) {
 	for _, s := range r.knownStats() {
-		add(s, s.key)
-		if s.hasHolds.Load() {
-			list = append(list, figuresOfRule("holds", s.key, s.holdCounts.read())...)
-		}
-		if s.hasEnforcement.Load() {
-			list = append(list, figuresOfRule("enforcement", s.key, enforcement{s.unenforced.Load()})...)
-		}
+		list = s.appendFigures(list)
 	}
-	add(&r.requestLimitStats, statsKey{rule: requestLimitsName})
-	add(&r.unknownDomains.totalStats, statsKey{})
-	return list
-}
-
-// enforcement is the source of the figures of a rule with enforce_percent.
-type enforcement struct{ Unenforced uint64 }
-
-// figuresOfRule returns the figures of a part of figures.txt with the labels of a rule.
-func figuresOfRule(part string, key statsKey, source any) []Figure {
-	list := Figures(part, "", source)
-	for i := range list {
-		list[i].Labels = []string{"domain", key.domain, "rule", key.rule}
-	}
-	return list
-}
-
-// NativeFigures returns the figures that have a native metric, in no order. It leaves out the
-// counters of rules, which FlushStats returns.
-func (r *Registry) NativeFigures() []Figure {
-	return slices.DeleteFunc(r.registeredFigures(true), func(f Figure) bool { return f.MetricName == "" })
+	return r.unknownDomains.totalStats.appendFigures(r.requestLimitStats.appendFigures(list))
 }
 
 // Stats returns all figures that have a compatible name, sorted by it, zeros included. It

@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -9,74 +12,95 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Outcome is the result of one descriptor.
-type Outcome uint8
+// ruleCounter is a counter of a rule or of a domain. Each charge of a descriptor counts as one of the outcomes, and so
+// does a descriptor without a charge.
+type ruleCounter uint8
 
-// Unmatched descriptors have no rule. All other outcomes are those of a rule.
+// The part "rule" of figures.txt has a line for each of them, in this order.
 const (
-	OutcomeWithin Outcome = iota
-	OutcomeNear
-	OutcomeOver
-	// OutcomeShadow hits are over the limit, but allowed because the rule is in shadow mode or not enforced for the
-	// counter.
-	OutcomeShadow
-	OutcomeUnlimited
-	OutcomeRefunded
-	OutcomeUnmatched
-	OutcomeUncharged // OutcomeUncharged hits are within the limit, but another limit refused the request.
-	OutcomeSettled   // OutcomeSettled descriptors settled a hold.
-	outcomeCount
+	outcomeWithin ruleCounter = iota
+	outcomeNear
+	outcomeOver
+	outcomeShadow // over the limit, but allowed: the rule is in shadow mode, or not enforced for the counter.
+	outcomeUnlimited
+	outcomeRefunded
+	outcomeUnmatched // the descriptor has no rule.
+	outcomeUncharged // within the limit, but another limit refused the request.
+	outcomeSettled   // the descriptor settled a hold.
+	quotaAdmitted    // requests that proxies decided by quotas.
+	quotaDenied
+	unanswered // charges that the store did not answer. A Fallback f counts as unanswered+f.
+	_
+	_
+	_
+	holdsOpened
+	holdsClosed
+	holdsExpired
+	holdUnits   // units that rules with holds charged.
+	excessUnits // units by which settlements exceeded their reservations.
+	unenforced  // decisions on counters that enforce_percent leaves out.
+	ruleCounterCount
 )
 
-var outcomeNames = [outcomeCount]string{
-	"within", "near", "over", "shadow", "unlimited", "refunded", "unmatched",
-	"uncharged", "settled",
-}
+// RuleName names a rule in figures, also after the rule has gone. Rule is its full name; empty for a domain.
+type RuleName struct{ Domain, Rule string }
 
-// String returns the outcome in lower case, such as "within".
-func (o Outcome) String() string { return outcomeNames[o] }
+// NameOf returns the name of r.
+func NameOf(r *rules.Rule) RuleName { return RuleName{r.Domain, r.FullName} }
 
-// ruleStats has the counters of all rules with the same key, or of a domain. It does not
-// refer to a rule, so that a Set can be freed after a reload.
+// requestLimits stands for the limits that came with requests, where a rule is named.
+var requestLimits = RuleName{Rule: "(request)"}
+
+// ruleStats has the counters of all rules with the same name, or of a domain. It does not refer to a rule, so that a
+// Set can be freed after a reload.
 type ruleStats struct {
-	key               statsKey
-	fullName          string     // the full name of the rules, or the name of the domain.
-	namedHits         *namedHits // nil if countsByKey is false for all rules with this key.
-	outcomeCounts     [outcomeCount]Counter
-	holdCounts        holdCounts
-	unansweredCharges [4]Counter // counts charges that the store did not answer. The index is a backend.Fallback.
-	quotaAdmitted     Counter    // count requests that proxies decided by quotas.
-	quotaDenied       Counter
-	unenforced        Counter     // counts decisions on counters that enforce_percent leaves out.
-	hasHolds          atomic.Bool // true if a rule with this key in force has holds.
-	hasEnforcement    atomic.Bool // true if a rule with this key in force has enforce_percent.
-	removedAt         time.Time   // when a reload removed the rule, or zero. Registry.ruleStatsMu guards it.
+	name           RuleName
+	namedHits      *namedHits // nil if countsByKey is false for all rules with this name.
+	counts         [ruleCounterCount]Counter
+	hasHolds       atomic.Bool // true if a rule with this name in force has holds.
+	hasEnforcement atomic.Bool // true if a rule with this name in force has enforce_percent.
+	removedAt      time.Time   // when a reload removed the rule, or zero. Registry.ruleStatsMu guards it.
 }
 
-// holdCounts counts what became of the holds of a rule.
-type holdCounts struct{ opened, closed, expired, chargedUnits, excessUnits Counter }
-
-// add adds what a hit did to holds, and the units that it charged.
-func (h *holdCounts) add(v *algorithm.Outcome, charged uint64) {
-	if charged > 0 {
-		h.chargedUnits.Add(charged)
+func (s *ruleStats) add(c ruleCounter, n uint64) {
+	if n > 0 {
+		s.counts[c].Add(n)
 	}
+}
+
+// countHold adds what a hit did to holds, and the units that it charged.
+func (s *ruleStats) countHold(v *algorithm.Outcome, charged uint64) {
+	s.add(holdUnits, charged)
 	if v.HoldOpened {
-		h.opened.Add(1)
+		s.add(holdsOpened, 1)
 	}
 	if v.HoldClosed {
-		h.closed.Add(1)
+		s.add(holdsClosed, 1)
 	}
-	if v.HoldsExpired > 0 {
-		h.expired.Add(uint64(v.HoldsExpired))
-	}
-	if v.HoldExcess > 0 {
-		h.excessUnits.Add(v.HoldExcess)
-	}
+	s.add(holdsExpired, uint64(v.HoldsExpired))
+	s.add(excessUnits, v.HoldExcess)
 }
 
-// statsKey identifies a rule in its domain. The counters of a domain have an empty rule.
-type statsKey struct{ domain, rule string }
+// appendFigures appends the counters. It leaves out those that are 0, except those of holds and of enforce_percent,
+// which only rules in force have.
+func (s *ruleStats) appendFigures(list []Figure) []Figure {
+	rule := strings.TrimPrefix(strings.TrimPrefix(s.name.Rule, s.name.Domain), ".")
+	for i, f := range declarations()["rule"] {
+		n := s.counts[i].Load()
+		isShown := n > 0
+		switch c := ruleCounter(i); {
+		case c == unenforced:
+			isShown = s.hasEnforcement.Load()
+		case c >= holdsOpened:
+			isShown = s.hasHolds.Load()
+		}
+		if isShown {
+			f.Value, f.Labels = int64(n), slices.Concat([]string{"domain", s.name.Domain, "rule", rule}, f.Labels)
+			list = append(list, f)
+		}
+	}
+	return list
+}
 
 // countsByKey reports whether the hits of r count under the key of r. Hits of per-value
 // rules count under values of the request; hits of unlimited rules have no hit counters.
@@ -103,66 +127,56 @@ type Decisions struct {
 	Failed   uint64 // those that got an error as an answer, because the store did not answer.
 }
 
+func (s *ruleStats) decisions() (d Decisions) {
+	sum := func(counters ...ruleCounter) (n uint64) {
+		for _, c := range counters {
+			n += s.counts[c].Load()
+		}
+		return n
+	}
+	d.Near, d.Shadow = sum(outcomeNear), sum(outcomeShadow)
+	d.Admitted = d.Near + d.Shadow + sum(outcomeWithin, outcomeUnlimited, outcomeUncharged, quotaAdmitted)
+	d.Denied = sum(outcomeOver, quotaDenied)
+	d.Failed = sum(unanswered)
+	d.Fallback = sum(unanswered+ruleCounter(backend.FallbackAllow), unanswered+ruleCounter(backend.FallbackDeny),
+		unanswered+ruleCounter(backend.FallbackLocal))
+	return d
+}
+
 // ForEachDecisions calls yield for each rule that has decided something, unless it was removed more than an hour ago.
 // name is the full name of the rule. Limits that came with requests are one rule without a domain, named "(request)".
 // Decisions never decrease while the rule is known.
 func (r *Registry) ForEachDecisions(yield func(domain, name string, d Decisions)) {
 	for _, s := range r.knownStats() {
-		if s.key.rule != "" {
-			yield(s.key.domain, s.fullName, s.decisions())
+		if s.name.Rule != "" {
+			yield(s.name.Domain, s.name.Rule, s.decisions())
 		}
 	}
-	yield("", requestLimitsName, r.requestLimitStats.decisions())
+	yield("", requestLimits.Rule, r.requestLimitStats.decisions())
 }
 
-// Holds are the holds of a rule that this process opened, and found closed or expired.
+// Holds are the holds of a rule that this process opened, since its start.
 type Holds struct {
-	Opened, Expired uint64
-	Closed          uint64 // those that were settled or released.
-	ChargedUnits    uint64 // the units that were charged; see limiter.Charge.ChargedUnits.
-	ExcessUnits     uint64 // the units by which settlements exceeded their reservations.
+	Open    uint64 `json:"open"`    // how many are open now.
+	Expired uint64 `json:"expired"` // how many expired, because nothing settled or released them.
+	Charged uint64 `json:"charged"` // how many units were charged: by settlements, and by requests without a hold.
 }
 
-// Open returns how many holds are open. It is 0 if this process closed more than it opened, because holds of other
-// processes or of an earlier start are among them.
-func (h Holds) Open() uint64 { return h.Opened - min(h.Opened, h.Closed+h.Expired) }
+// String returns the holds for people: "3 open, 1 expired, 900 charged".
+func (h *Holds) String() string {
+	return fmt.Sprintf("%d open, %d expired, %d charged", h.Open, h.Expired, h.Charged)
+}
 
-// RuleName names a rule in figures, also after the rule has gone. Rule is its full name.
-type RuleName struct{ Domain, Rule string }
-
-// NameOf returns the name of r.
-func NameOf(r *rules.Rule) RuleName { return RuleName{r.Domain, r.FullName} }
-
-// ForEachHolds calls yield for each rule in force that has holds. name is the full name of the rule.
-func (r *Registry) ForEachHolds(yield func(domain, name string, h Holds)) {
+// Holds returns the holds of all rules in force that have some. Open is 0 if this process closed more than it opened,
+// because holds of other processes or of an earlier start are among them.
+func (r *Registry) Holds() map[RuleName]*Holds {
+	holds := make(map[RuleName]*Holds)
 	for _, s := range r.knownStats() {
 		if s.hasHolds.Load() {
-			yield(s.key.domain, s.fullName, s.holdCounts.read())
+			opened, expired := s.counts[holdsOpened].Load(), s.counts[holdsExpired].Load()
+			ended := s.counts[holdsClosed].Load() + expired
+			holds[s.name] = &Holds{opened - min(opened, ended), expired, s.counts[holdUnits].Load()}
 		}
 	}
-}
-
-func (h *holdCounts) read() Holds {
-	return Holds{
-		Opened: h.opened.Load(), Closed: h.closed.Load(), Expired: h.expired.Load(),
-		ChargedUnits: h.chargedUnits.Load(), ExcessUnits: h.excessUnits.Load(),
-	}
-}
-
-// requestLimitsName stands for the limits that came with requests, where a rule is named.
-const requestLimitsName = "(request)"
-
-func (s *ruleStats) decisions() Decisions {
-	o := func(outcome Outcome) uint64 { return s.outcomeCounts[outcome].Load() }
-	d := Decisions{Denied: o(OutcomeOver), Near: o(OutcomeNear), Shadow: o(OutcomeShadow)}
-	d.Admitted = o(OutcomeWithin) + d.Near + d.Shadow + o(OutcomeUnlimited) + o(OutcomeUncharged) + s.quotaAdmitted.Load()
-	d.Denied += s.quotaDenied.Load()
-	for f := range s.unansweredCharges {
-		if n := s.unansweredCharges[f].Load(); backend.Fallback(f) == backend.FallbackError {
-			d.Failed = n
-		} else {
-			d.Fallback += n
-		}
-	}
-	return d
+	return holds
 }

@@ -10,13 +10,13 @@ import (
 	"ratelimit/src/rules"
 )
 
-// statsByKey has the counters of all rules and domains in force that have decided something, and of those that a reload
-// removed less than keepRemovedFor ago. If one of these returns, its counters continue. Rules with figures that are
-// shown at 0 are there from the start.
-type statsByKey struct {
-	byKey   map[statsKey]*ruleStats
+// statsByName has the counters of all rules and domains in force that have decided something, and of those that a
+// reload removed less than keepRemovedFor ago. If one of these returns, its counters continue. Rules with figures that
+// are shown at 0 are there from the start.
+type statsByName struct {
+	byName  map[RuleName]*ruleStats
 	removed map[*ruleStats]bool // those with a removedAt, and some that returned.
-	// all has the values of byKey. Elements are only appended, and deletions make a new slice, so that readers need not
+	// all has the values of byName. Elements are only appended, and deletions make a new slice, so that readers need not
 	// hold a lock while they read the elements.
 	all []*ruleStats
 }
@@ -42,13 +42,13 @@ func (r *Registry) UseRules(set *rules.Set) {
 	for _, u := range added {
 		for _, rule := range u.Rules() {
 			// The latter have figures that are shown at 0.
-			if r.ruleStats.byKey[keyOf(rule)] != nil || rule.HoldIDKey != "" || rule.Enforcement != nil {
+			if r.ruleStats.byName[NameOf(rule)] != nil || rule.HoldIDKey != "" || rule.Enforcement != nil {
 				table.Rule(rule).Store(r.openRuleStats(rule))
 			}
 		}
 		for _, d := range u.Domains() {
-			if key := (statsKey{d.Name, ""}); r.ruleStats.byKey[key] != nil {
-				table.Domain(d).Store(r.ruleStats.open(key, d.Name))
+			if name := (RuleName{Domain: d.Name}); r.ruleStats.byName[name] != nil {
+				table.Domain(d).Store(r.ruleStats.open(name))
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func (r *Registry) domainStatsOf(table *RuleTable[ruleStats], set *rules.Set, d 
 	}
 	r.ruleStatsMu.Lock()
 	defer r.ruleStatsMu.Unlock()
-	s := r.ruleStats.open(statsKey{d.Name, ""}, d.Name)
+	s := r.ruleStats.open(RuleName{Domain: d.Name})
 	if !r.tables.StoreDomain(set, d, s) {
 		r.ruleStats.remove(s, r.now())
 	}
@@ -104,13 +104,9 @@ func (r *Registry) HasRule(domain, rule string) bool {
 	return rule == "" && set.Domain([]byte(domain)) != nil || set.Rule(domain, rule) != nil
 }
 
-func keyOf(rule *rules.Rule) statsKey {
-	return statsKey{rule.Domain, strings.TrimPrefix(rule.FullName, rule.Domain+".")}
-}
-
 // openRuleStats returns the counters of a rule and marks them as in force.
 func (r *Registry) openRuleStats(rule *rules.Rule) *ruleStats {
-	s := r.ruleStats.open(keyOf(rule), rule.FullName)
+	s := r.ruleStats.open(NameOf(rule))
 	if rule.HoldIDKey != "" {
 		s.hasHolds.Store(true)
 	}
@@ -123,14 +119,13 @@ func (r *Registry) openRuleStats(rule *rules.Rule) *ruleStats {
 	return s
 }
 
-// open returns the counters with a key and marks them as in force. fullName is the full name of the rule, or the name
-// of the domain.
-func (b *statsByKey) open(key statsKey, fullName string) *ruleStats {
-	s := b.byKey[key]
+// open returns the counters with a name and marks them as in force.
+func (b *statsByName) open(name RuleName) *ruleStats {
+	s := b.byName[name]
 	if s == nil {
-		fullName = strings.Clone(fullName) // The copy lets the texts of the Set be freed.
-		s = &ruleStats{fullName: fullName, key: statsKey{fullName[:len(key.domain)], fullName[len(fullName)-len(key.rule):]}}
-		b.byKey[s.key] = s
+		// The copies let the texts of the Set be freed.
+		s = &ruleStats{name: RuleName{strings.Clone(name.Domain), strings.Clone(name.Rule)}}
+		b.byName[s.name] = s
 		b.all = append(b.all, s)
 	}
 	s.removedAt = time.Time{}
@@ -138,7 +133,7 @@ func (b *statsByKey) open(key statsKey, fullName string) *ruleStats {
 }
 
 // remove marks counters as those of a rule or domain that is not in force. It does nothing if s is nil.
-func (b *statsByKey) remove(s *ruleStats, now time.Time) {
+func (b *statsByName) remove(s *ruleStats, now time.Time) {
 	if s != nil {
 		s.removedAt = now
 		s.hasHolds.Store(false)
@@ -149,7 +144,7 @@ func (b *statsByKey) remove(s *ruleStats, now time.Time) {
 
 // deleteExpired deletes counters that were removed keepRemovedFor ago or earlier. If more than most
 // removed ones are left, it deletes the oldest, except those removed at now.
-func (b *statsByKey) deleteExpired(n *namedHitTable, now time.Time, most int) {
+func (b *statsByName) deleteExpired(n *namedHitTable, now time.Time, most int) {
 	var removed []*ruleStats
 	for s := range b.removed {
 		if s.removedAt.IsZero() {
@@ -159,8 +154,8 @@ func (b *statsByKey) deleteExpired(n *namedHitTable, now time.Time, most int) {
 		}
 	}
 	slices.SortFunc(removed, func(x, y *ruleStats) int {
-		return cmp.Or(x.removedAt.Compare(y.removedAt), cmp.Compare(x.key.domain, y.key.domain),
-			cmp.Compare(x.key.rule, y.key.rule))
+		return cmp.Or(x.removedAt.Compare(y.removedAt), cmp.Compare(x.name.Domain, y.name.Domain),
+			cmp.Compare(x.name.Rule, y.name.Rule))
 	})
 	expired := 0
 	for i, s := range removed {
@@ -173,9 +168,9 @@ func (b *statsByKey) deleteExpired(n *namedHitTable, now time.Time, most int) {
 			n.releaseName(s.namedHits)
 		}
 		delete(b.removed, s)
-		delete(b.byKey, s.key)
+		delete(b.byName, s.name)
 	}
 	if expired > 0 {
-		b.all = slices.AppendSeq(make([]*ruleStats, 0, len(b.byKey)), maps.Values(b.byKey))
+		b.all = slices.AppendSeq(make([]*ruleStats, 0, len(b.byName)), maps.Values(b.byName))
 	}
 }

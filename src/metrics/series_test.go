@@ -219,7 +219,7 @@ func TestRemovedRulesAreBounded(t *testing.T) {
 		if n := len(r.ruleStats.all) - 1000; n != minUnusedBound { // less the rules in force
 			t.Errorf("flush %t: %d removed rules are kept, want %d", flush, n, minUnusedBound)
 		}
-		if n := len(r.namedHits.unflushedNames) + len(r.namedHits.firstFlushes); n > minUnusedBound+1000 {
+		if n := len(r.namedHits.unused); n > minUnusedBound+1000 {
 			t.Errorf("flush %t: %d unused names are kept", flush, n)
 		}
 		lost := value(r, "ratelimit.stats.hits_lost")

@@ -1,10 +1,11 @@
 package operator
 
 import (
-	"fmt"
 	"time"
 
+	"ratelimit/src/metrics"
 	"ratelimit/src/operator/history"
+	"ratelimit/src/quota"
 )
 
 // Component is the state of one part of the service.
@@ -34,7 +35,7 @@ type State struct {
 	// Replicas is how many replicas share the store, 0 if this is unknown.
 	Replicas int `json:"replicas"`
 	// Quotas are the totals of quotas. It is nil if no proxy has any.
-	Quotas *QuotaTotals `json:"quotas,omitempty"`
+	Quotas *quota.Totals `json:"quotas,omitempty"`
 }
 
 // LoadedRules describes the rules in force.
@@ -77,17 +78,7 @@ type RuleRates struct {
 }
 
 // Holds are the holds of a rule that this process opened.
-type Holds struct {
-	Open    uint64 `json:"open"`    // how many holds are open now.
-	Expired uint64 `json:"expired"` // how many holds expired since the start, because nothing settled or released them.
-	// how many units were charged since the start: by settlements, and by requests without a hold.
-	Charged uint64 `json:"charged"`
-}
-
-// String returns the holds for people: "3 open, 1 expired, 900 charged".
-func (h *Holds) String() string {
-	return fmt.Sprintf("%d open, %d expired, %d charged", h.Open, h.Expired, h.Charged)
-}
+type Holds = metrics.Holds
 
 // History are the rates of the last hour. The six lists are equally long, in decisions per second,
 // oldest first. The last value is that of the last step that has ended.

@@ -119,7 +119,7 @@ type Figures struct {
 func (f *Figures) State() State {
 	s := f.Service()
 	s.StartedAt = f.startedAt
-	if t := quotaTotals(f.Divider.Stats()); !t.IsZero() {
+	if t := f.Divider.Stats().Totals(); !t.IsZero() {
 		s.Quotas = &t
 	}
 	return s

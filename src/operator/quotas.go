@@ -28,76 +28,15 @@ type QuotaQuery struct {
 
 // Quotas are the quotas that this replica divides among proxies.
 type Quotas struct {
-	Total   QuotaTotals   `json:"total"`
-	Buckets []QuotaBucket `json:"buckets"` // those with most demand first.
+	Total   quota.Totals        `json:"total"`
+	Buckets []quota.BucketState `json:"buckets"` // those with most demand first.
 	// MatchingBuckets is how many buckets the query finds. Buckets has some of them.
 	MatchingBuckets int `json:"matching_buckets"`
 }
 
-// QuotaTotals are figures of all buckets.
-type QuotaTotals struct {
-	Proxies         int64   `json:"proxies"` // how many streams there are.
-	Buckets         int64   `json:"buckets"`
-	DemandPerSecond float64 `json:"demand_per_second"` // how many units a second callers ask for.
-	Units           uint64  `json:"units"`             // the sum of the newest assignments.
-	LeftUnits       uint64  `json:"left_units"`        // what proxies may still use after their streams ended.
-	// how many buckets have a proxy that refuses more than a tenth of its requests.
-	ShortBuckets int `json:"short_buckets"`
-	// Unfairness is the largest of all buckets.
-	Unfairness float64 `json:"unfairness"`
-}
-
-// The actions of a QuotaBucket and a QuotaProxy.
-const (
-	QuotaUnits    = "units"     // means that a number of units passes.
-	QuotaAllowAll = "allow_all" // means that no limit refuses.
-	QuotaDenyAll  = "deny_all"  // means that a limit lets nothing pass, or that nothing is left.
-)
-
-// QuotaBucket is a quota that proxies share.
-type QuotaBucket struct {
-	Domain          string   `json:"domain"`
-	Bucket          string   `json:"bucket"` // key=value,key=value, sorted by key. Proxies chose its text.
-	Rule            string   `json:"rule"`   // the full name of the rule; empty if none matches.
-	Limits          []string `json:"limits"` // for people, such as "100 per second".
-	Action          string   `json:"action"`
-	DemandPerSecond float64  `json:"demand_per_second"`
-	Units           uint64   `json:"units"`
-	// ShortSeconds is for how long a proxy has refused more than a tenth of its requests; 0 if none does.
-	ShortSeconds float64 `json:"short_seconds"`
-	// Unfairness is by what part the worst-off proxy gets less than its callers ask for, or less than the proxy that gets
-	// most, whichever is smaller.
-	Unfairness float64 `json:"unfairness"`
-	// LeftUnits is what proxies that left may still use, for at most LeftSeconds.
-	LeftUnits   uint64  `json:"left_units"`
-	LeftSeconds float64 `json:"left_seconds"`
-	ProxyCount  int     `json:"proxy_count"`
-	// OtherProxyCount is how many proxies have the bucket on other replicas.
-	OtherProxyCount uint64       `json:"other_proxy_count"`
-	Proxies         []QuotaProxy `json:"proxies"` // those with most demand first.
-}
-
-// QuotaProxy is what one proxy has of a bucket.
-type QuotaProxy struct {
-	Peer            string  `json:"peer"` // the address of the proxy.
-	DemandPerSecond float64 `json:"demand_per_second"`
-	// AskedPerSecond and AdmittedPerSecond are measured over at least 10 seconds. They are 0 until then.
-	AskedPerSecond    float64 `json:"asked_per_second"`
-	AdmittedPerSecond float64 `json:"admitted_per_second"`
-	Short             bool    `json:"short"`  // true if the proxy refuses more than a tenth of its requests.
-	Silent            bool    `json:"silent"` // true if the proxy has missed its reports, so that it gets no more units.
-	Action            string  `json:"action"` // empty until the proxy has an assignment.
-	Units             uint64  `json:"units"`
-	InUse             uint64  `json:"in_use"` // how many units of all assignments the proxy may still use.
-	// AssignedSeconds and ReportedSeconds are how long ago the newest assignment and the last report were.
-	AssignedSeconds  float64 `json:"assigned_seconds"`
-	ExpiresInSeconds float64 `json:"expires_in_seconds"`
-	ReportedSeconds  float64 `json:"reported_seconds"`
-}
-
-// String returns the figures for people: "3 proxies, 2 buckets, 1 of them short, 321 units a second asked for, 110
+// QuotaTotalsText returns figures for people: "3 proxies, 2 buckets, 1 of them short, 321 units a second asked for, 110
 // assigned".
-func (t *QuotaTotals) String() string {
+func QuotaTotalsText(t *quota.Totals) string {
 	text := fmt.Sprintf("%d proxies, %s", t.Proxies, output.Plural(t.Buckets, "bucket"))
 	if t.Proxies == 1 {
 		text = "1 proxy, " + output.Plural(t.Buckets, "bucket")
@@ -111,9 +50,6 @@ func (t *QuotaTotals) String() string {
 	}
 	return text
 }
-
-// IsZero reports that no proxy is connected, and that nothing is left of one that was.
-func (t *QuotaTotals) IsZero() bool { return t.Proxies == 0 && t.Buckets == 0 && t.LeftUnits == 0 }
 
 // usageCharge is what the subjects need of a report.
 type usageCharge struct {
@@ -162,26 +98,13 @@ func (o *Observer) RecordUsage(u *quota.Usage) {
 func (f *Figures) Quotas(q QuotaQuery) (v Quotas) {
 	d := f.Divider
 	now := quota.Now()
-	v.Total = quotaTotals(d.Stats())
-	var list []quota.BucketState
+	v.Total = d.Stats().Totals()
 	if q.Bucket == nil {
-		list, v.MatchingBuckets = d.Snapshot(q.Domain, q.Buckets, q.Proxies, now)
+		v.Buckets, v.MatchingBuckets = d.Snapshot(q.Domain, q.Buckets, q.Proxies, now)
 	} else if b, found := d.BucketNamed([]byte(q.Domain), bucketEntries(q.Bucket), q.Proxies, now); found {
-		list, v.MatchingBuckets = []quota.BucketState{b}, 1
-	}
-	for i := range list {
-		v.Buckets = append(v.Buckets, quotaBucket(&list[i]))
+		v.Buckets, v.MatchingBuckets = []quota.BucketState{b}, 1
 	}
 	return v
-}
-
-func quotaTotals(stats *quota.Stats) QuotaTotals {
-	totals := stats.Totals()
-	return QuotaTotals{
-		Proxies: stats.Proxies.Load(), Buckets: stats.Buckets.Load(), DemandPerSecond: totals.DemandPerSecond,
-		Units:     totals.Units,
-		LeftUnits: totals.LeftUnits, ShortBuckets: totals.ShortBuckets, Unfairness: totals.Unfairness,
-	}
 }
 
 // bucketEntries returns the entries of a bucket that are written key=value, sorted by key.
@@ -193,40 +116,4 @@ func bucketEntries(pairs []string) []rules.Entry {
 	}
 	quota.SortEntries(entries)
 	return entries
-}
-
-var quotaActions = map[quota.Action]string{
-	quota.AssignUnits: QuotaUnits, quota.AllowAll: QuotaAllowAll,
-	quota.DenyAll: QuotaDenyAll,
-}
-
-func quotaBucket(b *quota.BucketState) QuotaBucket {
-	v := QuotaBucket{
-		Domain: b.Domain, Bucket: callertext.Descriptor(b.Entries), Action: quotaActions[b.Action],
-		DemandPerSecond: b.DemandPerSecond, Units: b.Units,
-		ShortSeconds: b.ShortFor.Seconds(), Unfairness: b.Unfairness, LeftUnits: b.LeftUnits,
-		LeftSeconds: b.LeftFor.Seconds(),
-		ProxyCount:  b.ProxyCount, OtherProxyCount: b.OtherProxyCount,
-	}
-	if b.Rule != nil {
-		v.Rule = b.Rule.FullName
-	}
-	for _, r := range b.Limits {
-		v.Limits = append(v.Limits, r.LimitText())
-	}
-	for i := range b.Proxies {
-		p := &b.Proxies[i]
-		action := ""
-		if p.HasAssignment {
-			action = quotaActions[p.Action]
-		}
-		v.Proxies = append(v.Proxies, QuotaProxy{
-			Peer: p.Peer, DemandPerSecond: p.DemandPerSecond, AskedPerSecond: p.AskedPerSecond,
-			AdmittedPerSecond: p.AdmittedPerSecond,
-			Short:             p.IsShort, Silent: p.IsSilent, Action: action, Units: p.Units, InUse: p.InUse,
-			AssignedSeconds: p.AssignedFor.Seconds(), ExpiresInSeconds: p.ExpiresIn.Seconds(),
-			ReportedSeconds: p.ReportedFor.Seconds(),
-		})
-	}
-	return v
 }

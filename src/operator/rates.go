@@ -17,15 +17,8 @@ func (f *Figures) Rates(search string, offset, limit int) Rates {
 	current := f.history.Current()
 	page := ratesPage{
 		search: strings.ToLower(search), offset: offset, limit: limit,
-		known: make(map[metrics.RuleName]PerSecond),
+		known: make(map[metrics.RuleName]PerSecond), holds: f.registry.Holds(),
 	}
-	page.holds = make(map[metrics.RuleName]*Holds)
-	f.registry.ForEachHolds(func(domain, rule string, h metrics.Holds) {
-		page.holds[metrics.RuleName{Domain: domain, Rule: rule}] = &Holds{
-			Open: h.Open(), Expired: h.Expired,
-			Charged: h.ChargedUnits,
-		}
-	})
 	page.Total = current.Total
 	set := f.rules.Load()
 	if set == nil {

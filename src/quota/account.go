@@ -2,9 +2,8 @@ package quota
 
 import "time"
 
-// settleTime is how long a message may be on its way, in either direction, together with the time that the proxy takes
-// to use it or to write it. An assignment that was replaced longer ago is not in use any more, and a report that
-// arrives later has all that was used of it.
+// settleTime is how long a message may be on its way, in either direction, with the time that the proxy takes to use or
+// to write it. An assignment that was replaced longer ago is not in use, and later reports have all of its use.
 const settleTime = time.Second
 
 // assignmentSpacing is the shortest time between two assignments of one proxy in one window.
@@ -13,9 +12,9 @@ const assignmentSpacing = settleTime / 2
 // maxUnsettled is how many assignments an account knows one by one.
 const maxUnsettled = 3
 
-// account is what the service knows of the units that one proxy has in one bucket. It knows what it has assigned and
-// what the proxy has reported, but not which assignment the reported units came from, nor which assignment the proxy
-// uses now. All its estimates are on the safe side: more units may be in use than are, never fewer.
+// account is what the service knows of the units that one proxy has in one bucket: what it has assigned and what the
+// proxy has reported, but not of which assignment, nor which one the proxy uses now. Its estimates are on the safe
+// side: more units may be in use than are, never fewer.
 //
 // An assignment of 100 units that the proxy reports 60 of, replaced by another one of 50:
 //

@@ -105,7 +105,7 @@ func TestReportOfLargestNumbers(t *testing.T) {
 			t.Errorf("report %d: %d units without an assignment, %d outstanding; want %d and 0", i, got, m.outstanding[0], want)
 		}
 	}
-	q := quantities{action: AssignUnits, windowSeconds: 60, rate: 10, floor: 1, capacity: 600}
+	q := quantities{terms: terms{AssignUnits, 600, 10}, windowSeconds: 60, floor: 1}
 	if units, most := m.needs(&q); units != 600 || most != 600 {
 		t.Errorf("needs %d and %d, want the capacity of 600", units, most)
 	}

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -17,24 +18,22 @@ type bucket struct {
 	entries []rules.Entry // sorted by key.
 	id      []byte        // the BucketId as a protobuf message.
 
-	// nextTick is when the bucket has its next round, see Divider.schedule. next and previous are its neighbours in
-	// Divider.wheel. Divider.mu guards all three.
-	nextTick       int64
-	next, previous *bucket
-	position       int // in Divider.list. Divider.mu guards it.
+	// Divider.mu guards these fields.
+	nextTick       int64   // when the bucket has its next round, see Divider.schedule.
+	next, previous *bucket // its neighbours in Divider.wheel.
+	position       int     // in Divider.list.
 
 	mu          sync.Mutex // guards what follows.
 	members     []*member
 	target      limiter.QuotaTarget
-	windows     []window // the current window of each limit.
-	lastRound   int64    // when the last round began, as Instant.elapsed.
-	fairEnd     int64    // when member.taken starts again at 0, as Instant.elapsed.
-	fairSeconds float64  // the time between two values of fairEnd.
-	unassigned  uint64   // how many units proxies used without an assignment, and that are not charged yet.
-	freed       []uint64 // has, for each limit, the units of members that have left, which go back to the store.
-	outstanding []uint64 // has, for each limit, the sum of member.outstanding when the round asked the store.
-	rotation    int      // the member that comes first in the next division.
-	isShort     bool     // true if the last division could not give all members what they want, the floor included.
+	terms       terms
+	limits      []limitState
+	lastRound   int64   // when the last round began, as Instant.elapsed.
+	fairEnd     int64   // when member.taken starts again at 0, as Instant.elapsed.
+	fairSeconds float64 // the time between two values of fairEnd.
+	unassigned  uint64  // how many units proxies used without an assignment, and that are not charged yet.
+	rotation    int     // the member that comes first in the next division.
+	isShort     bool    // true if the last division could not give all members what they want, the floor included.
 	figures     bucketFigures
 	peers       peers
 	// taken is how many units all members got in the current fairness window. Until shareEnd, as Instant.elapsed, they get
@@ -45,31 +44,37 @@ type bucket struct {
 	isRemoved      bool // true if the last member has left, and that the Divider has forgotten the bucket.
 }
 
-// blanket returns the action for a bucket that no number of units describes: AllowAll without a limit that refuses,
-// DenyAll if a limit lets nothing pass, else AssignUnits.
-func (b *bucket) blanket() Action {
-	action := AllowAll
-	for i := range b.target.Hits {
-		switch h := &b.target.Hits[i]; {
-		case h.NoVeto:
-		case h.Limit.Capacity() == 0:
-			return DenyAll
-		default:
-			action = AssignUnits
-		}
-	}
-	return action
+// limitState is what a bucket knows of one of its limits.
+type limitState struct {
+	window      window // the current one.
+	freed       uint64 // the units of members that have left, which go back to the store.
+	outstanding uint64 // the sum of member.outstanding when the round asked the store.
 }
 
-// capacity returns how many units the bucket can give at once.
-func (b *bucket) capacity() uint64 {
-	capacity := uint64(maxAssignedUnits)
-	for i := range b.target.Hits {
-		if h := &b.target.Hits[i]; !h.NoVeto {
-			capacity = min(capacity, h.Limit.Capacity())
+// terms are what limits give.
+type terms struct {
+	// action is AssignUnits, or for limits that no number of units describes, AllowAll if none refuses, and DenyAll if one
+	// lets nothing pass.
+	action   Action
+	capacity uint64  // how many units the limits give at once.
+	rate     float64 // how many units a second they give.
+}
+
+func termsOf(hits []backend.Hit) terms {
+	t := terms{AllowAll, maxAssignedUnits, math.Inf(1)}
+	for i := range hits {
+		l := hits[i].Limit
+		switch {
+		case hits[i].NoVeto:
+			continue
+		case l.Capacity() == 0:
+			t.action = DenyAll
+		case t.action == AllowAll:
+			t.action = AssignUnits
 		}
+		t.capacity, t.rate = min(t.capacity, l.Capacity()), min(t.rate, float64(l.Max)/l.Period.Seconds())
 	}
-	return capacity
+	return t
 }
 
 // maxAssignedUnits is the most units of one assignment: what a token bucket of Envoy can hold.
@@ -77,26 +82,25 @@ const maxAssignedUnits = 1<<32 - 1
 
 // floor returns how many units a proxy without demand gets, so that its first requests pass: a twentieth of the limit,
 // shared by all.
-func (b *bucket) floor() uint64 { return b.capacity() / 20 / uint64(max(len(b.members), 1)) }
+func (b *bucket) floor() uint64 { return b.terms.capacity / 20 / uint64(max(len(b.members), 1)) }
 
 // use replaces the target. What is charged to counters that no longer apply stays there.
 func (b *bucket) use(target limiter.QuotaTarget) {
 	same := b.target.SameCounters(&target)
-	b.target = target
+	b.target, b.terms = target, termsOf(target.Hits)
 	b.peers.use(target.Hits)
 	if same {
 		return
 	}
-	b.windows, b.freed, b.fairEnd = make([]window, len(target.Hits)), make([]uint64, len(target.Hits)), 0
-	b.outstanding = make([]uint64, len(target.Hits))
+	b.limits, b.fairEnd = make([]limitState, len(target.Hits)), 0
 	for _, m := range b.members {
 		m.outstanding, m.isDue, m.mustReplace = make([]uint64, len(target.Hits)), true, true
 	}
 }
 
-// window is the stretch of time in which what proxies did not use goes back to a limit, in Unix nanoseconds. It is the
-// window of the limit, or for a sliding window the part in which an unused unit still counts. It is zero for a gcra,
-// and for a first-hit window that has not started.
+// window is the time in which what proxies did not use goes back to a limit, in Unix nanoseconds: the window of the
+// limit, or the part of a sliding window in which an unused unit still counts. It is zero for a gcra, and for a
+// first-hit window that has not started.
 type window struct{ start, end int64 }
 
 func (w window) contains(wall int64) bool { return w.start <= wall && wall < w.end }
@@ -106,7 +110,7 @@ func (w window) contains(wall int64) bool { return w.start <= wall && wall < w.e
 func (b *bucket) endsAtOnce(limit int) bool {
 	switch b.target.Hits[limit].Limit.Kind {
 	case algorithm.FixedWindow, algorithm.FirstHitWindow:
-		return b.windows[limit] != (window{})
+		return b.limits[limit].window != (window{})
 	}
 	return false
 }
@@ -114,9 +118,9 @@ func (b *bucket) endsAtOnce(limit int) bool {
 // untilWindowEnd returns how long the first window that ends still lasts, or noEnd if none has a border.
 func (b *bucket) untilWindowEnd(wall int64) (first int64) {
 	first = noEnd
-	for i, w := range b.windows {
+	for i := range b.limits {
 		if b.endsAtOnce(i) && !b.target.Hits[i].NoVeto {
-			first = min(first, w.end-wall)
+			first = min(first, b.limits[i].window.end-wall)
 		}
 	}
 	return first
@@ -129,8 +133,8 @@ const noEnd = int64(1 << 62)
 // new ones.
 func (b *bucket) advance(now Instant) {
 	crossed := false
-	for i := range b.windows {
-		w := &b.windows[i]
+	for i := range b.limits {
+		w := &b.limits[i].window
 		if w.contains(now.wall) {
 			continue
 		}
@@ -166,7 +170,7 @@ func (b *bucket) advance(now Instant) {
 // noEnd: of the limits whose windows have no borders, the shortest period, or the time in which a gcra is as new.
 func (b *bucket) agingTime() int64 {
 	shortest := noEnd
-	for i := range b.windows {
+	for i := range b.limits {
 		h := &b.target.Hits[i]
 		if b.endsAtOnce(i) || h.NoVeto {
 			continue
@@ -185,7 +189,7 @@ const maxFairTime = time.Minute
 
 // forgetOutstanding notes that what was charged to a limit does not count any more.
 func (b *bucket) forgetOutstanding(limit int) {
-	b.freed[limit] = 0
+	b.limits[limit].freed = 0
 	for _, m := range b.members {
 		m.outstanding[limit] = 0
 	}
@@ -194,13 +198,13 @@ func (b *bucket) forgetOutstanding(limit int) {
 // appendLooks appends the hits that charge what was used without an assignment, return what no proxy can use any more,
 // and ask how many units are left.
 func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
-	unassigned := min(b.unassigned, b.capacity())
+	unassigned := min(b.unassigned, b.terms.capacity)
 	b.unassigned = 0
 	for i := range b.target.Hits {
 		if unassigned > 0 {
 			appendHit(batch, &b.target.Hits[i], algorithm.Force, unassigned, group)
 		}
-		if spare := b.takeSpare(i); spare > 0 && b.windows[i].contains(now.wall+int64(refundMargin)) {
+		if spare := b.takeSpare(i); spare > 0 && b.limits[i].window.contains(now.wall+int64(refundMargin)) {
 			appendHit(batch, &b.target.Hits[i], algorithm.Refund, min(spare, algorithm.MaxAmount), group)
 		}
 	}
@@ -210,8 +214,8 @@ func (b *bucket) appendLooks(batch *backend.Batch, now Instant, group uint16) {
 }
 
 // refundMargin is how long before the end of a window nothing is given back to it, because the refund could arrive in
-// the next one. If it does all the same, because the process was stopped meanwhile, appendLateRefunds corrects it. A
-// gcra gets nothing back: a refund could make room that the charge no longer takes.
+// the next one. If it does all the same, appendLateRefunds corrects it. A gcra gets nothing back: a refund could make
+// room that the charge no longer takes.
 const refundMargin = 100 * time.Millisecond
 
 // appendLateRefunds appends the hits that charge again what refunds gave back to a later window than that of now.
@@ -231,18 +235,19 @@ func appendLateRefunds(dst, refunds *backend.Batch, begin, end int, now Instant)
 	}
 }
 
-// takeSpare returns how many units of a limit no proxy can use any more, and forgets them. It sets b.outstanding to
-// what is left.
+// takeSpare returns how many units of a limit no proxy can use any more, and forgets them. It sets outstanding of the
+// limit to what is left.
 func (b *bucket) takeSpare(limit int) uint64 {
-	spare := b.freed[limit]
-	b.freed[limit], b.outstanding[limit] = 0, 0
+	l := &b.limits[limit]
+	spare := l.freed
+	l.freed, l.outstanding = 0, 0
 	for _, m := range b.members {
 		if m.outstanding[limit] == 0 {
 			continue
 		}
 		units := m.spare(limit)
 		m.outstanding[limit] -= units
-		b.outstanding[limit] += m.outstanding[limit]
+		l.outstanding += m.outstanding[limit]
 		if limit == 0 {
 			m.taken -= min(m.taken, units)
 			b.taken -= min(b.taken, units)
@@ -252,27 +257,40 @@ func (b *bucket) takeSpare(limit int) uint64 {
 	return spare
 }
 
-// readLooks learns from the verdicts of looks when first-hit windows end, and whether counters have disappeared.
-func (b *bucket) readLooks(verdicts []backend.Verdict, now Instant) {
+// readLooks returns how many units are left, by the verdicts of looks, and whether the store answered. It learns when
+// first-hit windows end, and whether counters have disappeared.
+func (b *bucket) readLooks(verdicts []backend.Verdict, now Instant) (available uint64, answered bool) {
+	available, answered = b.terms.capacity, true
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.Err != nil || v.Fallback != backend.FallbackError {
+		if v.Err != nil {
+			answered = false
 			continue
 		}
-		b.learnWindow(i, v, now)
-		if b.outstanding[i] > v.Before {
-			b.forgetOutstanding(i)
-			for _, m := range b.members {
-				m.replace(now.elapsed)
+		if v.Fallback == backend.FallbackError {
+			b.learnWindow(i, v, now)
+			if b.limits[i].outstanding > v.Before {
+				b.forgetOutstanding(i)
+				for _, m := range b.members {
+					m.replace(now.elapsed)
+				}
 			}
 		}
+		switch {
+		case b.target.Hits[i].NoVeto || v.Fallback == backend.FallbackAllow:
+		case v.Over:
+			available = 0
+		default:
+			available = min(available, v.Remaining)
+		}
 	}
+	return available, answered
 }
 
 // learnWindow learns from the verdict of a look or a charge when a first-hit window ends.
 func (b *bucket) learnWindow(limit int, v *backend.Verdict, now Instant) {
 	if b.target.Hits[limit].Limit.Kind == algorithm.FirstHitWindow && v.After > 0 {
-		b.windows[limit] = window{now.wall, now.wall + int64(v.ResetAfter)}
+		b.limits[limit].window = window{now.wall, now.wall + int64(v.ResetAfter)}
 	}
 }
 
@@ -284,30 +302,11 @@ func appendHit(batch *backend.Batch, target *backend.Hit, op algorithm.Op, amoun
 	batch.Verdicts = append(batch.Verdicts, backend.Verdict{})
 }
 
-// available returns how many units are left, by the verdicts of the looks, and whether the store answered.
-func (b *bucket) available(verdicts []backend.Verdict) (units uint64, answered bool) {
-	units = b.capacity()
-	for i := range verdicts {
-		v := &verdicts[i]
-		switch {
-		case v.Err != nil:
-			return 0, false
-		case b.target.Hits[i].NoVeto || v.Fallback == backend.FallbackAllow:
-		case v.Over:
-			units = 0
-		default:
-			units = min(units, v.Remaining)
-		}
-	}
-	return units, true
-}
-
 // quantities are the numbers of a bucket that decide what its members need.
 type quantities struct {
-	action          Action
-	windowSeconds   float64 // for how long the units of an assignment count, until the first window ends.
-	rate            float64 // how many units a second the limits give.
-	floor, capacity uint64  // what a proxy without demand gets, and how many units the bucket can give at most.
+	terms
+	windowSeconds float64 // for how long the units of an assignment count, until the first window ends.
+	floor         uint64  // what a proxy without demand gets.
 }
 
 // tooMany returns how many units are too many for a proxy that wants want.
@@ -315,7 +314,7 @@ func (q *quantities) tooMany(want uint64) uint64 { return 4*want + q.floor }
 
 func (b *bucket) quantities(now Instant) quantities {
 	replaced := min(b.untilWindowEnd(now.wall), b.agingTime())
-	return quantities{b.blanket(), float64(replaced) / float64(time.Second), b.rate(), b.floor(), b.capacity()}
+	return quantities{b.terms, float64(replaced) / float64(time.Second), b.floor()}
 }
 
 // startRound appends the members that are due, and decides which of them the round may give an assignment.
@@ -335,7 +334,7 @@ func (b *bucket) startRound(due []*member, now int64) []*member {
 func (b *bucket) nextRound(now int64) int64 { return max(now, b.lastRound+int64(roundSpacing)) }
 
 // roundSpacing is the shortest time between two rounds of a bucket, but for those at the end of a window and those for
-// new members. It is much shorter than what member.needs adds for the time of an answer.
+// new members.
 const roundSpacing = 100 * time.Millisecond
 
 // plan divides the available units among the due members that are in the round, and returns the sum of what they get.
@@ -387,9 +386,9 @@ func (b *bucket) allowance(available uint64, now Instant) uint64 {
 	units := available
 	switch left := b.fairEnd - now.elapsed; {
 	case b.agingTime() < noEnd:
-		units = max(b.capacity(), uint64(b.rate()*b.fairSeconds))
+		units = max(b.terms.capacity, uint64(b.terms.rate*b.fairSeconds))
 	case left == b.untilWindowEnd(now.wall):
-		units = b.capacity()
+		units = b.terms.capacity
 	}
 	share := uint64(b.share() * float64(units))
 	return min(available, share-min(share, b.taken))

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +17,8 @@ import (
 
 // Config configures a Divider.
 type Config struct {
-	// Find returns what units for the entries of a domain are charged to; required. It is limiter.Limiter.FindQuota.
-	Find func(domain []byte, entries []rules.Entry) (limiter.QuotaTarget, error)
-	// Rules returns the rule set in force; required.
-	Rules func() *rules.Set
+	// Limiter has the rules in force; required.
+	Limiter *limiter.Limiter
 	// Backend keeps the counters; required.
 	Backend backend.Backend
 	// StoreTimeout bounds a call of Backend. Defaults to 1 s.
@@ -74,36 +73,23 @@ type Divider struct {
 	claim     []claim
 }
 
-// Stats are figures of a Divider since its start.
+// Stats are figures of a Divider since its start; figures.txt says what they are. Proxies, Buckets and Members, pairs
+// of both, are what there is now. The front end counts Reports and Responses.
 type Stats struct {
-	Proxies, Buckets, Members atomic.Int64 // Proxies, Buckets and Members, pairs of both, are what there is now.
-	// the messages of proxies, and Responses those to them. The front end counts them.
-	Reports, Responses      atomic.Uint64
-	Assignments, Extensions atomic.Uint64 // Assignments and Extensions were sent.
-	AssignedUnits           atomic.Uint64
-	Abandoned               atomic.Uint64 // how many proxies had to forget a bucket that they did not use.
-	UnassignedUnits         atomic.Uint64 // units that proxies used without an assignment.
-	RefusedBuckets          atomic.Uint64 // were reported beyond the bounds.
-	Races                   atomic.Uint64 // how often another replica took units between a look and a charge.
-	StoreFailures           atomic.Uint64
+	Proxies, Buckets, Members                              atomic.Int64
+	Reports, Responses, Assignments, Extensions, Abandoned atomic.Uint64
+	AssignedUnits, UnassignedUnits                         atomic.Uint64
+	RefusedBuckets, Races, StoreFailures                   atomic.Uint64
 
 	totals atomic.Pointer[Totals]
 }
 
 // New returns a Divider. It does nothing until Run.
 func New(cfg Config) *Divider {
-	if cfg.StoreTimeout <= 0 {
-		cfg.StoreTimeout = time.Second
-	}
-	if cfg.AbandonAfter <= 0 {
-		cfg.AbandonAfter = 10 * time.Minute
-	}
-	if cfg.MaxBuckets <= 0 {
-		cfg.MaxBuckets = 100_000
-	}
-	if cfg.MaxBucketsPerProxy <= 0 {
-		cfg.MaxBucketsPerProxy = 20_000
-	}
+	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, time.Second)
+	cfg.AbandonAfter = cmp.Or(cfg.AbandonAfter, 10*time.Minute)
+	cfg.MaxBuckets = cmp.Or(cfg.MaxBuckets, 100_000)
+	cfg.MaxBucketsPerProxy = cmp.Or(cfg.MaxBucketsPerProxy, 20_000)
 	return &Divider{cfg: cfg, wake: make(chan struct{}, 1), buckets: make(map[string]*bucket), replicaID: newReplicaID()}
 }
 
@@ -247,20 +233,20 @@ const urgentTick = -1
 
 // roundItem is a bucket in a round.
 type roundItem struct {
-	bucket *bucket
-	// begin is the bucket's first hit in Divider.looks. looks and end are the bounds of its looks there.
-	begin, looks, end     int
-	members               [2]int // the bounds of its due members in Divider.members.
-	presence              int    // the index there of the look at the presence of all replicas, or -1.
-	charges, endOfCharges int    // the bounds of its charges in Divider.charges.
-	units                 uint64 // what the members get together.
-	hasAnswered           bool
+	bucket  *bucket
+	group   uint16    // the group of its hits.
+	members []*member // those that are due.
+
+	// The hits of the bucket in Divider.looks: refunds and other changes from begin, looks at its limits from looks to
+	// end, and the look at the presence of all replicas at presence, or -1.
+	begin, looks, end, presence int
+	charges, endOfCharges       int // the bounds of its charges in Divider.charges.
+	hasAnswered                 bool
 }
 
 // divide gives units to the members of the buckets that are due: it looks how many units are left, divides them, and
 // charges what the members get. If another replica is faster, the charge is refused, and the next round tries again.
 func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
-	set := d.cfg.Rules()
 	for _, batch := range []*backend.Batch{&d.looks, &d.charges} {
 		*batch = backend.Batch{Hits: batch.Hits[:0], Verdicts: batch.Verdicts[:0]}
 		if d.cfg.VirtualTime {
@@ -268,54 +254,18 @@ func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 		}
 	}
 	d.round, d.members = d.round[:0], d.members[:0]
+	set := d.cfg.Limiter.Rules()
 	for i, b := range due {
-		item := roundItem{bucket: b, begin: len(d.looks.Hits), presence: -1}
-		b.mu.Lock()
-		d.refresh(b, set)
-		b.advance(now)
-		b.appendLooks(&d.looks, now, uint16(i))
-		item.end = len(d.looks.Hits)
-		item.looks = item.end - len(b.target.Hits)
-		if d.cfg.StoreIsShared && b.blanket() == AssignUnits {
-			d.appendPresence(b, now, uint16(i))
-			item.presence = len(d.looks.Hits) - 1
-		}
-		b.mu.Unlock()
-		d.round = append(d.round, item)
+		d.round = append(d.round, roundItem{bucket: b, group: uint16(i), presence: -1})
+		d.look(&d.round[i], set, now)
 	}
 	d.take(ctx, &d.looks)
 	for i := range d.round {
-		item := &d.round[i]
-		b := item.bucket
-		b.mu.Lock()
-		var available uint64
-		verdicts := d.looks.Verdicts[item.looks:item.end]
-		available, item.hasAnswered = b.available(verdicts)
-		b.readLooks(verdicts, now)
-		if item.presence >= 0 {
-			b.readPresence(&d.looks.Verdicts[item.presence])
-		}
-		first := len(d.members)
-		d.members = b.startRound(d.members, now.elapsed)
-		item.members = [2]int{first, len(d.members)}
-		item.units = 0
-		if item.hasAnswered && b.blanket() == AssignUnits {
-			item.units, d.claim = b.plan(d.members[first:], available, now, d.claim)
-		}
-		appendLateRefunds(&d.charges, &d.looks, item.begin, item.looks, now)
-		item.charges = len(d.charges.Hits)
-		if item.units > 0 {
-			for j := range b.target.Hits {
-				appendHit(&d.charges, &b.target.Hits[j], algorithm.Charge, item.units, uint16(i))
-			}
-		}
-		item.endOfCharges = len(d.charges.Hits)
-		b.mu.Unlock()
+		d.charge(&d.round[i], now)
 	}
 	d.take(ctx, &d.charges)
 	for i := range d.round {
-		item := &d.round[i]
-		d.finish(item, d.charges.Verdicts[item.charges:item.endOfCharges], now)
+		d.finish(&d.round[i], now)
 	}
 	clear(d.claim) // What is gone must not stay in memory.
 	clear(d.round)
@@ -324,12 +274,54 @@ func (d *Divider) divide(ctx context.Context, due []*bucket, now Instant) {
 	clear(d.charges.Hits)
 }
 
+// look begins the round of a bucket: it adds the looks, and what changes counters before.
+func (d *Divider) look(item *roundItem, set *rules.Set, now Instant) {
+	b := item.bucket
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d.refresh(b, set)
+	b.advance(now)
+	item.begin = len(d.looks.Hits)
+	b.appendLooks(&d.looks, now, item.group)
+	item.end = len(d.looks.Hits)
+	item.looks = item.end - len(b.target.Hits)
+	if d.cfg.StoreIsShared && b.terms.action == AssignUnits {
+		d.appendPresence(b, now, item.group)
+		item.presence = len(d.looks.Hits) - 1
+	}
+}
+
+// charge divides what the looks have found among the members of a bucket, and adds the charges.
+func (d *Divider) charge(item *roundItem, now Instant) {
+	b, verdicts := item.bucket, d.looks.Verdicts
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	available, answered := b.readLooks(verdicts[item.looks:item.end], now)
+	if item.presence >= 0 {
+		b.readPresence(&verdicts[item.presence])
+	}
+	first, units := len(d.members), uint64(0)
+	d.members = b.startRound(d.members, now.elapsed)
+	item.members, item.hasAnswered = d.members[first:], answered
+	if answered && b.terms.action == AssignUnits {
+		units, d.claim = b.plan(item.members, available, now, d.claim)
+	}
+	appendLateRefunds(&d.charges, &d.looks, item.begin, item.looks, now)
+	item.charges = len(d.charges.Hits)
+	for i := range b.target.Hits {
+		if units > 0 {
+			appendHit(&d.charges, &b.target.Hits[i], algorithm.Charge, units, item.group)
+		}
+	}
+	item.endOfCharges = len(d.charges.Hits)
+}
+
 // refresh finds the target of b if another rule set is in force. A bucket whose target cannot be found is not limited.
 func (d *Divider) refresh(b *bucket, set *rules.Set) {
 	if set == nil || b.target.RuleSet == set {
 		return
 	}
-	target, err := d.cfg.Find(b.domain, b.entries)
+	target, err := d.cfg.Limiter.FindQuota(b.domain, b.entries)
 	if err != nil {
 		target = limiter.QuotaTarget{RuleSet: set}
 	}
@@ -350,10 +342,9 @@ func (d *Divider) take(ctx context.Context, batch *backend.Batch) {
 	}
 }
 
-// finish sends the assignments of a round to the members of a bucket, and plans its next round. verdicts are those of
-// the charges.
-func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instant) {
-	b := item.bucket
+// finish sends the assignments of a round to the members of a bucket, and plans its next round.
+func (d *Divider) finish(item *roundItem, now Instant) {
+	b, verdicts := item.bucket, d.charges.Verdicts[item.charges:item.endOfCharges]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.members) == 0 {
@@ -378,8 +369,8 @@ func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instan
 		}
 	}
 	next := now.elapsed + int64(retryTime)
-	if action := b.blanket(); charged || action != AssignUnits {
-		next = d.assign(b, d.members[item.members[0]:item.members[1]], action, now.elapsed)
+	if charged || b.terms.action != AssignUnits {
+		next = d.assign(b, item.members, now.elapsed)
 	}
 	if b.isShortOfShare {
 		next = min(next, b.shareEnd)
@@ -395,7 +386,8 @@ func (d *Divider) finish(item *roundItem, verdicts []backend.Verdict, now Instan
 const retryTime = 100 * time.Millisecond
 
 // assign sends what was planned for the due members of b. It returns when the next round should be, as Instant.elapsed.
-func (d *Divider) assign(b *bucket, due []*member, action Action, now int64) (next int64) {
+func (d *Divider) assign(b *bucket, due []*member, now int64) (next int64) {
+	action := b.terms.action
 	next = now + min(int64(wheelSlots*tickTime), b.agingTime())
 	refills := b.agingTime() < noEnd // Units become available at any time.
 	for _, m := range due {
@@ -438,7 +430,7 @@ func (d *Divider) send(m *member, a Assignment, now int64) {
 	m.bucket.count(m, now)
 	d.stats.Assignments.Add(1)
 	d.stats.AssignedUnits.Add(uint64(a.Units))
-	m.proxy.push(m)
+	m.proxy.push(m, false)
 }
 
 // extend lets the newest assignment of a proxy hold for longer.
@@ -446,7 +438,7 @@ func (d *Divider) extend(m *member, now int64) {
 	m.newest.TTL = m.ttl()
 	m.expiresAt = now + int64(m.newest.TTL)
 	d.stats.Extensions.Add(1)
-	m.proxy.pushExtension(m)
+	m.proxy.push(m, true)
 }
 
 // ErrTooManyBuckets says that a proxy reports more buckets than the bounds of Config allow.

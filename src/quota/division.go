@@ -15,20 +15,19 @@ func SortEntries(entries []rules.Entry) {
 
 // Division says how the units of a bucket are divided among proxies, while nothing is used.
 type Division struct {
-	Action        Action  // The other fields are set for AssignUnits only.
-	AtOnce        uint64  // how many units the limits give at once.
-	RatePerSecond float64 // how many units the limits give in the long run.
-	NewProxyUnits uint64  // what a proxy gets whose demand is not known.
-	IdleUnits     uint64  // what all proxies without demand keep together.
+	Action        string  `json:"action,omitempty"`          // units, allow_all or deny_all. The other fields are set for units only.
+	AtOnce        uint64  `json:"at_once,omitempty"`         // how many units the limits give at once.
+	RatePerSecond float64 `json:"rate_per_second,omitempty"` // how many units the limits give in the long run.
+	NewProxyUnits uint64  `json:"new_proxy_units,omitempty"` // what a proxy gets whose demand is not known.
+	IdleUnits     uint64  `json:"idle_units,omitempty"`      // what all proxies without demand keep together.
 }
 
 // DivisionOf returns how the units of target are divided.
 func DivisionOf(target limiter.QuotaTarget) Division {
-	b := bucket{target: target}
-	d := Division{Action: b.blanket()}
-	if d.Action == AssignUnits {
-		q := quantities{rate: b.rate(), floor: b.floor(), capacity: b.capacity()}
-		d.AtOnce, d.RatePerSecond, d.NewProxyUnits, d.IdleUnits = q.capacity, q.rate, newcomerUnits(q.capacity, &q), q.floor
+	b := bucket{terms: termsOf(target.Hits)}
+	if b.terms.action != AssignUnits {
+		return Division{Action: b.terms.action.String()}
 	}
-	return d
+	q := quantities{terms: b.terms, floor: b.floor()}
+	return Division{q.action.String(), q.capacity, q.rate, newcomerUnits(q.capacity, &q), q.floor}
 }

@@ -8,15 +8,20 @@ import (
 // bucketFigures are what operators see of a bucket. They change with each report and assignment, so that a reader need
 // not visit all members.
 type bucketFigures struct {
-	demandMillis uint64 // how many thousandths of a unit a second the callers of all members ask for.
-	units        uint64 // the sum of the newest assignments of all members.
-	shortMembers int    // how many members are short, see memberFigures.
-	shortSince   int64  // when the first of them became short, as Instant.elapsed. It is 0 if there are none.
-	unfairness   float64
-	left         leftUnits
+	countedFigures       // the sums of all members.
+	shortSince     int64 // when the first member became short, as Instant.elapsed; 0 if none is.
+	unfairness     float64
+	left           leftUnits
 }
 
-// memberFigures are the member's part of bucketFigures.
+// countedFigures are what a member adds to those of its bucket.
+type countedFigures struct {
+	demandMillis uint64 // how many thousandths of a unit a second callers ask for.
+	units        uint64 // of the newest assignment.
+	shortMembers int    // 1 if memberFigures.isShort.
+}
+
+// memberFigures are what is measured of a member.
 type memberFigures struct {
 	// askedRate and admittedRate are how many units a second its callers asked for, and got, in the last measuring period.
 	askedRate, admittedRate float64
@@ -25,15 +30,10 @@ type memberFigures struct {
 	// The measuring period under way.
 	start           int64 // as Instant.elapsed; 0 before the first report.
 	asked, admitted uint64
-
-	// What follows is counted in bucketFigures.
-	demandMillis, units uint64
-	isCountedShort      bool
 }
 
-// minMeasuringPeriod is the shortest time over which it is measured what a proxy refuses. In long windows it is that
-// over which a division is fair, so that a limit that is used up before its window ends does not make a bucket short
-// every now and then.
+// minMeasuringPeriod is the shortest time over which it is measured what a proxy refuses. In long windows it is the
+// fairness window, so that a limit that is used up before its window ends does not make a bucket short now and then.
 const minMeasuringPeriod = 10 * time.Second
 
 // leftUnits are units that proxies had when they left, and may still use until they expire. The zero value has none.
@@ -61,7 +61,8 @@ func (f *memberFigures) measure(allowed, denied uint64, now int64, fairSeconds f
 		f.start = now
 		return
 	}
-	f.asked, f.admitted = f.asked+min(allowed, maxReported)+min(denied, maxReported), f.admitted+min(allowed, maxReported)
+	allowed, denied = min(allowed, maxReported), min(denied, maxReported)
+	f.asked, f.admitted = f.asked+allowed+denied, f.admitted+allowed
 	seconds := time.Duration(now - f.start).Seconds()
 	if seconds < max(minMeasuringPeriod.Seconds(), fairSeconds) {
 		return
@@ -76,22 +77,18 @@ const maxReported = 1 << 40
 
 // count brings the figures of b up to date after a change of m.
 func (b *bucket) count(m *member, now int64) {
-	f, c, old := &b.figures, &m.figures, m.figures
-	c.demandMillis, c.units, c.isCountedShort = uint64(1000*min(m.demand, maxAssignedUnits)), uint64(m.newest.Units),
-		c.isShort
-	if m.isGone {
-		*c = memberFigures{}
+	var next countedFigures
+	if !m.isGone {
+		next.demandMillis, next.units = uint64(1000*min(m.demand, maxAssignedUnits)), uint64(m.newest.Units)
+		if m.figures.isShort {
+			next.shortMembers = 1
+		}
 	}
-	f.demandMillis += c.demandMillis - old.demandMillis
-	f.units += c.units - old.units
-	switch {
-	case c.isCountedShort && !old.isCountedShort:
-		f.shortMembers++
-	case !c.isCountedShort && old.isCountedShort:
-		f.shortMembers--
-	default:
-		return
-	}
+	f, old := &b.figures, m.counted
+	m.counted = next
+	f.demandMillis += next.demandMillis - old.demandMillis
+	f.units += next.units - old.units
+	f.shortMembers += next.shortMembers - old.shortMembers
 	switch {
 	case f.shortMembers == 0:
 		f.shortSince, f.unfairness = 0, 0
@@ -119,7 +116,7 @@ func (b *bucket) updateUnfairness(now int64) {
 	most, worst := 0.0, 0.0
 	for _, m := range b.members {
 		if m.figures.isShort && m.isSilent(now) {
-			m.figures = memberFigures{demandMillis: m.figures.demandMillis, units: m.figures.units, isCountedShort: true}
+			m.figures = memberFigures{}
 			b.count(m, now)
 		}
 		most = max(most, m.figures.admittedRate)
@@ -134,22 +131,29 @@ func (b *bucket) updateUnfairness(now int64) {
 
 // Totals are figures of all buckets of a Divider.
 type Totals struct {
-	DemandPerSecond float64 // how many units a second the callers of all proxies ask for.
-	Units           uint64  // the sum of the newest assignments of all proxies.
-	ShortBuckets    int     // how many buckets have a proxy that refuses more than a tenth of its requests.
+	Proxies         int64   `json:"proxies"` // how many streams there are.
+	Buckets         int64   `json:"buckets"`
+	DemandPerSecond float64 `json:"demand_per_second"` // how many units a second the callers of all proxies ask for.
+	Units           uint64  `json:"units"`             // the sum of the newest assignments of all proxies.
+	LeftUnits       uint64  `json:"left_units"`        // what proxies may still use after their streams ended.
+	// ShortBuckets is how many buckets have a proxy that refuses more than a tenth of its requests.
+	ShortBuckets int `json:"short_buckets"`
 	// Unfairness is the largest of all buckets: by what fraction the worst-off proxy gets less than its callers ask for,
 	// or less than the proxy that gets most, whichever is smaller. It is measured over the last 10 seconds, or in long
 	// windows the last minute.
-	Unfairness float64
-	LeftUnits  uint64 // what proxies may still use after their streams ended, until it expires.
+	Unfairness float64 `json:"unfairness"`
 }
 
+// IsZero reports that no proxy is connected, and that nothing is left of one that was.
+func (t *Totals) IsZero() bool { return t.Proxies == 0 && t.Buckets == 0 && t.LeftUnits == 0 }
+
 // Totals returns the figures of all buckets, at most a second old.
-func (s *Stats) Totals() Totals {
-	if t := s.totals.Load(); t != nil {
-		return *t
+func (s *Stats) Totals() (t Totals) {
+	if last := s.totals.Load(); last != nil {
+		t = *last
 	}
-	return Totals{}
+	t.Proxies, t.Buckets = s.Proxies.Load(), s.Buckets.Load()
+	return t
 }
 
 // unfairnessEvery is in how many seconds the unfairness of each bucket is computed once, because that visits all

@@ -129,18 +129,17 @@ func TestSnapshot(t *testing.T) {
 	}
 	d.Step(t.Context(), at(22.1))
 	list, count := d.Snapshot("", 2, 1, at(22.5))
-	if count != 3 || len(list) != 2 || string(list[0].Entries[0].Value) != "c" || list[0].DemandPerSecond != 300 ||
-		string(list[1].Entries[0].Value) != "b" {
+	if count != 3 || len(list) != 2 || list[0].Bucket != "k=c" || list[0].DemandPerSecond != 300 ||
+		list[1].Bucket != "k=b" {
 		t.Fatalf("of %d buckets %+v, want those of c and b", count, list)
 	}
 	c := list[0]
-	if c.ShortFor != 11500*time.Millisecond || c.ProxyCount != 2 || len(c.Proxies) != 1 || c.Rule == nil ||
-		len(c.Limits) != 1 {
+	if c.ShortSeconds != 11.5 || c.ProxyCount != 2 || len(c.Proxies) != 1 || c.Rule != "d.k" || len(c.Limits) != 1 {
 		t.Errorf("%+v: want a bucket that is short for 11.5 s, with 1 of 2 proxies", c)
 	}
 	p := c.Proxies[0]
 	if p.Peer != "busy" || p.DemandPerSecond != 300 || p.Units < 90 || p.InUse < 90 || !p.IsShort ||
-		p.AssignedFor != 400*time.Millisecond || p.ReportedFor != 500*time.Millisecond || p.ExpiresIn <= 0 {
+		p.AssignedSeconds != 0.4 || p.ReportedSeconds != 0.5 || p.ExpiresInSeconds <= 0 {
 		t.Errorf("%+v", p)
 	}
 	if _, count = d.Snapshot("other", 2, 1, at(22.5)); count != 0 {
@@ -148,7 +147,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	entries := []rules.Entry{{Key: []byte("k"), Value: []byte("a")}}
 	busy.Close()
-	if a, found := d.BucketNamed([]byte("d"), entries, 9, at(2.5)); !found || a.LeftUnits < 90 || a.LeftFor <= 0 ||
+	if a, found := d.BucketNamed([]byte("d"), entries, 9, at(2.5)); !found || a.LeftUnits < 90 || a.LeftSeconds <= 0 ||
 		len(a.Proxies) != 1 || a.DemandPerSecond != 0 {
 		t.Errorf("after a proxy left: %+v", a)
 	}

@@ -11,36 +11,32 @@ type member struct {
 	proxy  *Proxy
 	bucket *bucket
 
-	// outstanding has, for each limit, the units that are charged in its current window for this proxy and not reported as
-	// used.
-	outstanding []uint64
-	// unreported is how many assigned units the proxy has not reported, whatever window they were charged in.
-	unreported uint64
-	taken      uint64 // how many units the proxy got in the current fairness window of the bucket.
-	// reportedOfNewest is how many units were reported since the newest assignment.
-	reportedOfNewest uint64
-	newest           Assignment // the newest assignment. Its Bucket is nil if there is none.
+	outstanding []uint64 // has, for each limit, the units that are charged in its current window and not reported as used.
+	unreported  uint64   // how many assigned units are not reported, whatever window they were charged in.
+	taken       uint64   // how many units the proxy got in the current fairness window of the bucket.
 
-	assignedAt int64 // when newest was sent first, as Instant.elapsed.
+	newest           Assignment // its Bucket is nil if there is none.
+	assignedAt       int64      // when newest was sent first, as Instant.elapsed.
+	reportedOfNewest uint64     // how many units were reported since.
+	isPending        bool       // true if the proxy has to be told of newest. Proxy.mu guards it.
 
 	demand     float64 // how many units a second the proxy's callers ask for.
 	interval   float64 // the time between two reports in seconds.
-	lastReport int64   // instants, as Instant.elapsed; 0 before the first report.
+	lastReport int64   // as Instant.elapsed, as lastUse; 0 before the first report.
 	lastUse    int64
 	isNew      bool // true if only the first report has arrived, so demand is not known.
 	madeBucket bool // true if the proxy holds the memory of the bucket.
-	isDue      bool // true if the next round may assign units.
-	// mustReplace says that the newest assignment was charged in a window that has ended.
-	mustReplace bool
-	planned     uint64 // how many units the current round assigns.
-	isInRound   bool   // true if the current round has decided what the proxy gets. It may have joined later.
-	// true if the stream has ended, or that the bucket was abandoned. The goroutine of Report sets it, and reads it
-	// without the lock.
+	// isGone says that the stream has ended, or that the bucket was abandoned. The goroutine of Report sets it, and reads
+	// it without the lock.
 	isGone bool
 
-	figures memberFigures
+	isDue       bool   // true if the next round may assign units.
+	mustReplace bool   // true if the newest assignment was charged in a window that has ended.
+	isInRound   bool   // true if the current round has decided what the proxy gets. It may have joined later.
+	planned     uint64 // how many units the current round assigns.
 
-	isPending bool // true if the proxy has to be told of newest. Proxy.mu guards it.
+	figures memberFigures
+	counted countedFigures
 }
 
 const (
@@ -102,8 +98,8 @@ func (m *member) hasSpare() bool {
 	return false
 }
 
-// left returns how many units of its newest assignment the proxy has at most, at the time now. It is 0 when an
-// extension could arrive too late: with it, a proxy whose assignment has expired gets all units anew.
+// left returns how many units of its newest assignment the proxy has at most. It is 0 when an extension could arrive
+// too late: with it, a proxy whose assignment has expired gets all units again.
 func (m *member) left(now int64) uint64 {
 	if m.newest.Bucket == nil || now >= m.expiresAt-int64(settleTime) {
 		return 0

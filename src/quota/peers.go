@@ -25,8 +25,7 @@ type presence struct {
 // demandUnit is how much an equal share is in presence.demand.
 const demandUnit = 16
 
-// The fields of all replicas together fit into these bits of one number. If they do not, shares are wrong until there
-// are fewer proxies; a limit holds with any shares.
+// The fields of all replicas together fit into these bits. If not, shares are wrong; a limit holds with any shares.
 const (
 	aboveShift  = 14
 	demandShift = 28
@@ -72,8 +71,7 @@ type peers struct {
 	published   presence
 	publishedAt int64            // as Instant.elapsed; 0 if nothing is published.
 	id          algorithm.HoldID // of the published hold.
-	// on the counter of all presences, without an operation. It is zero if nothing limits the bucket.
-	hit backend.Hit
+	hit         backend.Hit      // on the counter of all presences, without an operation; zero without limits.
 }
 
 // use replaces hit by that for a bucket that is charged by hits. What was published for another counter expires.
@@ -141,23 +139,12 @@ func (p presence) isMissingIn(sum presence) bool {
 	return sum.proxies < p.proxies || sum.above < p.above || sum.demand < p.demand
 }
 
-// rate returns how many units a second the limits of the bucket give.
-func (b *bucket) rate() float64 {
-	rate := math.Inf(1)
-	for i := range b.target.Hits {
-		if h := &b.target.Hits[i]; !h.NoVeto {
-			rate = min(rate, float64(h.Limit.Max)/h.Limit.Period.Seconds())
-		}
-	}
-	return rate
-}
-
 // demandOf returns what a member wants, in equal shares. A member whose demand is not known wants more than one.
 func (b *bucket) demandOf(m *member) float64 {
 	if m.isNew {
 		return 2
 	}
-	return m.demand * float64(len(b.members)+int(b.peers.others.proxies)) / b.rate()
+	return m.demand * float64(len(b.members)+int(b.peers.others.proxies)) / b.terms.rate
 }
 
 // presence returns what the members of b want.

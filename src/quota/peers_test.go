@@ -9,7 +9,6 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/limiter"
 )
 
 func TestPresencesAddUp(t *testing.T) {
@@ -42,7 +41,7 @@ func sharesOf(replicas [][]float64) (shares []float64) {
 	buckets := make([]*bucket, len(replicas))
 	var sum uint64
 	for i, asks := range replicas {
-		buckets[i] = &bucket{target: limiter.QuotaTarget{Hits: hits}}
+		buckets[i] = &bucket{terms: termsOf(hits)}
 		for _, demand := range asks {
 			buckets[i].members = append(buckets[i].members, &member{demand: demand})
 		}

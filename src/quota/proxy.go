@@ -23,6 +23,11 @@ const (
 	Abandon
 )
 
+var actionNames = [...]string{"units", "allow_all", "deny_all", "abandon"}
+
+// String returns the name that operators see.
+func (a Action) String() string { return actionNames[a] }
+
 // Assignment tells a proxy what to do with the requests of a bucket.
 type Assignment struct {
 	Bucket []byte // the BucketId as a protobuf message. Callers must not change it.
@@ -153,7 +158,7 @@ func (p *Proxy) join(id []byte, entries []rules.Entry) (*member, error) {
 		}
 		// Later only a round may refresh it, because the verdicts of a round belong to the target.
 		if b.target.RuleSet == nil {
-			d.refresh(b, d.cfg.Rules())
+			d.refresh(b, d.cfg.Limiter.Rules())
 		}
 		m := &member{proxy: p, bucket: b, madeBucket: isMade, outstanding: make([]uint64, len(b.target.Hits)), isDue: true}
 		b.members = append(b.members, m)
@@ -203,7 +208,9 @@ func (d *Divider) bucketNamed(name string, domain, id []byte, entries []rules.En
 		d.stats.RefusedBuckets.Add(1)
 		return nil, false, ErrTooManyBuckets
 	}
-	b = &bucket{domain: bytes.Clone(domain), id: bytes.Clone(id), entries: make([]rules.Entry, len(entries))}
+	b = &bucket{
+		domain: bytes.Clone(domain), id: bytes.Clone(id), entries: make([]rules.Entry, len(entries)), terms: termsOf(nil),
+	}
 	for i, e := range entries {
 		b.entries[i] = rules.Entry{Key: bytes.Clone(e.Key), Value: bytes.Clone(e.Value)}
 	}
@@ -237,7 +244,7 @@ func (p *Proxy) abandon(id string, m *member) {
 	b := m.bucket
 	b.mu.Lock()
 	m.newest = Assignment{Bucket: b.id, Action: Abandon}
-	p.push(m)
+	p.push(m, false)
 	b.mu.Unlock()
 	p.divider.leave(m)
 	p.divider.stats.Abandoned.Add(1)
@@ -250,8 +257,8 @@ func (d *Divider) leave(m *member) {
 	b.mu.Lock()
 	freed := uint64(0)
 	for i := range m.outstanding {
-		b.freed[i] += m.spare(i)
-		freed += b.freed[i]
+		b.limits[i].freed += m.spare(i)
+		freed += b.limits[i].freed
 	}
 	m.isGone = true
 	b.noteLeave(m)
@@ -296,27 +303,13 @@ func (p *Proxy) Close() {
 	p.divider.stats.Proxies.Add(-1)
 }
 
-// push adds the newest assignment of m to those that the stream sends. The caller holds the lock of the bucket.
-func (p *Proxy) push(m *member) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pushLocked(m)
-}
-
-// pushExtension adds the newest assignment of m, which holds for longer now. The caller holds the lock of the bucket.
-func (p *Proxy) pushExtension(m *member) {
+// push adds the newest assignment of m to those that the stream sends. isExtension says that it only holds for longer.
+// The caller holds the lock of the bucket.
+func (p *Proxy) push(m *member, isExtension bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !m.isPending { // Otherwise the proxy does not have the units yet.
-		m.newest.IsExtension = true
-	}
-	p.pushLocked(m)
-}
-
-// pushLocked does the work of push. The caller holds p.mu.
-func (p *Proxy) pushLocked(m *member) {
-	if !m.isPending {
-		m.isPending = true
+		m.newest.IsExtension, m.isPending = isExtension, true
 		p.pending = append(p.pending, m)
 	}
 	select {

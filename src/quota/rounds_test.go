@@ -378,7 +378,7 @@ func TestProxiesTakeTurns(t *testing.T) {
 // Units that go back do not count as taken in the division.
 func TestSpareIsNotTaken(t *testing.T) {
 	t.Parallel()
-	b := &bucket{freed: []uint64{5}, outstanding: make([]uint64, 1), taken: 100}
+	b := &bucket{limits: []limitState{{freed: 5}}, taken: 100}
 	b.members = []*member{
 		{outstanding: []uint64{50}, taken: 80},
 		{outstanding: []uint64{10}, taken: 20, account: account{settledUnits: 10}},

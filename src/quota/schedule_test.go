@@ -228,24 +228,3 @@ func (w *world) settle() {
 		}
 	}
 }
-
-// When proxies ask for more than there is and nothing fails, nearly all of it is used.
-func TestUtilisation(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1000}}]", 2)
-	for i := range 4 {
-		w.connect(i%2, 500, 5*time.Second)
-	}
-	w.run(20 * time.Second)
-	for _, p := range w.proxies {
-		p.total = 0
-	}
-	w.run(30 * time.Second)
-	got := 0
-	for _, p := range w.proxies {
-		got += p.total
-	}
-	if got < 30*1000*9/10 {
-		t.Errorf("%d of 30,000 units were used, want 90 %%", got)
-	}
-}

@@ -106,7 +106,7 @@ func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world 
 // newNode returns a replica.
 func (w *world) newNode() *Divider {
 	return New(Config{
-		Find: w.limiter.FindQuota, Rules: w.limiter.Rules, Backend: returnCounter{w.store, w}, VirtualTime: true,
+		Limiter: w.limiter, Backend: returnCounter{w.store, w}, VirtualTime: true,
 		StoreIsShared: w.replicas > 1,
 		AbandonAfter:  w.abandonAfter,
 	})

@@ -6,50 +6,47 @@ import (
 	"slices"
 	"time"
 
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/rules"
 )
 
 // BucketState is what a Divider knows of a bucket at one time.
 type BucketState struct {
-	Domain  string
-	Entries []rules.Entry // sorted by key. Callers must not change them.
-	Rule    *rules.Rule   // the rule that the entries match; nil if none does.
-	Limits  []*rules.Rule // the rules that limit the bucket.
-	Action  Action        // AssignUnits if units describe the bucket, else what all proxies do.
-
-	DemandPerSecond float64 // how many units a second the callers of all proxies ask for.
-	Units           uint64  // the sum of the newest assignments of all proxies.
-	// ShortFor is for how long some proxy has refused more than a tenth of its requests; 0 if none does. Unfairness is as
-	// in Totals.
-	ShortFor   time.Duration
-	Unfairness float64
-	// LeftUnits is what proxies that have left may still use, for LeftFor at most.
-	LeftUnits uint64
-	LeftFor   time.Duration
-
-	ProxyCount      int          // how many proxies this replica has.
-	OtherProxyCount uint64       // how many proxies other replicas have.
-	Proxies         []ProxyState // some of them, those with most demand first.
+	Domain          string   `json:"domain"`
+	Bucket          string   `json:"bucket"` // key=value,key=value, sorted by key. Proxies chose its text.
+	Rule            string   `json:"rule"`   // the full name of the rule; empty if none matches.
+	Limits          []string `json:"limits"` // for people, such as "100 per second".
+	Action          string   `json:"action"` // "units" if units describe the bucket, else what all proxies do.
+	DemandPerSecond float64  `json:"demand_per_second"`
+	Units           uint64   `json:"units"`
+	// ShortSeconds is for how long a proxy has refused more than a tenth of its requests; 0 if none does.
+	ShortSeconds float64 `json:"short_seconds"`
+	Unfairness   float64 `json:"unfairness"` // as in Totals.
+	// LeftUnits is what proxies that left may still use, for at most LeftSeconds.
+	LeftUnits       uint64       `json:"left_units"`
+	LeftSeconds     float64      `json:"left_seconds"`
+	ProxyCount      int          `json:"proxy_count"`
+	OtherProxyCount uint64       `json:"other_proxy_count"` // those of other replicas.
+	Proxies         []ProxyState `json:"proxies"`           // some of them, those with most demand first.
 }
 
 // ProxyState is what a proxy has of a bucket.
 type ProxyState struct {
-	Peer            string // Proxy.Peer.
-	DemandPerSecond float64
+	Peer            string  `json:"peer"` // Proxy.Peer.
+	DemandPerSecond float64 `json:"demand_per_second"`
 	// AskedPerSecond and AdmittedPerSecond are what its callers asked for, and got, in the last 10 seconds, or in long
 	// windows the last minute. They are 0 until so much time has passed.
-	AskedPerSecond, AdmittedPerSecond float64
-	IsShort                           bool // true if the proxy refuses more than a tenth of its requests.
-	IsNew                             bool // true if the proxy has reported once, so that its demand is not known.
-	IsSilent                          bool // true if the proxy has missed its last reports, so that it gets no more units.
-	HasAssignment                     bool // false until the first round. The fields below are 0 then.
-	Action                            Action
-	Units                             uint64        // what the newest assignment gave.
-	InUse                             uint64        // how many units the proxy may still use of all assignments.
-	AssignedFor                       time.Duration // how long ago the newest assignment was sent.
-	ExpiresIn                         time.Duration // 0 if the assignment has expired.
-	ReportedFor                       time.Duration // how long ago the last report came.
-	Interval                          time.Duration // the time between two reports.
+	AskedPerSecond    float64 `json:"asked_per_second"`
+	AdmittedPerSecond float64 `json:"admitted_per_second"`
+	IsShort           bool    `json:"short"`  // true if the proxy refuses more than a tenth of its requests.
+	IsSilent          bool    `json:"silent"` // true if it has missed its last reports, so that it gets no more units.
+	Action            string  `json:"action"` // empty until the first assignment.
+	Units             uint64  `json:"units"`  // what the newest assignment gave.
+	InUse             uint64  `json:"in_use"` // how many units of all assignments the proxy may still use.
+	// AssignedSeconds and ReportedSeconds are how long ago the newest assignment and the last report were.
+	AssignedSeconds  float64 `json:"assigned_seconds"`
+	ExpiresInSeconds float64 `json:"expires_in_seconds"` // 0 if the assignment has expired.
+	ReportedSeconds  float64 `json:"reported_seconds"`
 }
 
 // Snapshot returns up to maxBuckets buckets of a domain, or of all domains if it is empty, those with most demand
@@ -123,15 +120,21 @@ func (b *bucket) state(maxProxies int, now Instant) BucketState {
 	}
 	f := &b.figures
 	s := BucketState{
-		Domain: string(b.domain), Entries: b.entries, Rule: b.target.Rule, Limits: b.target.Rules, Action: b.blanket(),
+		Domain: string(b.domain), Bucket: callertext.Descriptor(b.entries), Action: b.terms.action.String(),
 		DemandPerSecond: float64(f.demandMillis) / 1000, Units: f.units, Unfairness: f.unfairness,
 		ProxyCount: len(b.members), OtherProxyCount: b.peers.others.proxies,
 	}
+	if b.target.Rule != nil {
+		s.Rule = b.target.Rule.FullName
+	}
+	for _, r := range b.target.Rules {
+		s.Limits = append(s.Limits, r.LimitText())
+	}
 	if f.shortMembers > 0 {
-		s.ShortFor = max(time.Duration(now.elapsed-f.shortSince), 1)
+		s.ShortSeconds = secondsBetween(f.shortSince, now.elapsed)
 	}
 	if s.LeftUnits = f.left.at(now.elapsed); s.LeftUnits > 0 {
-		s.LeftFor = time.Duration(f.left.until - now.elapsed)
+		s.LeftSeconds = secondsBetween(now.elapsed, f.left.until)
 	}
 	var busiest []*member
 	order := func(a, b *member) int {
@@ -150,16 +153,17 @@ func (b *bucket) state(maxProxies int, now Instant) BucketState {
 func (m *member) state(now int64) ProxyState {
 	s := ProxyState{
 		Peer: m.proxy.Peer, DemandPerSecond: m.demand, AskedPerSecond: m.figures.askedRate,
-		AdmittedPerSecond: m.figures.admittedRate, IsShort: m.figures.isShort,
-		IsNew: m.isNew, IsSilent: m.isSilent(now),
-		ReportedFor: time.Duration(now - m.lastReport), Interval: time.Duration(m.interval * float64(time.Second)),
+		AdmittedPerSecond: m.figures.admittedRate, IsShort: m.figures.isShort, IsSilent: m.isSilent(now),
+		ReportedSeconds: secondsBetween(m.lastReport, now),
 	}
 	if a := &m.newest; a.Bucket != nil {
-		s.HasAssignment, s.Action, s.Units = true, a.Action, uint64(a.Units)
-		s.AssignedFor, s.ExpiresIn = time.Duration(now-m.assignedAt), time.Duration(max(m.expiresAt-now, 0))
-		if s.ExpiresIn > 0 {
+		s.Action, s.Units, s.AssignedSeconds = a.Action.String(), uint64(a.Units), secondsBetween(m.assignedAt, now)
+		if s.ExpiresInSeconds = max(secondsBetween(now, m.expiresAt), 0); s.ExpiresInSeconds > 0 {
 			s.InUse = min(m.inUse(), m.unreported)
 		}
 	}
 	return s
 }
+
+// secondsBetween returns the seconds from begin to end, both as Instant.elapsed.
+func secondsBetween(begin, end int64) float64 { return time.Duration(end - begin).Seconds() }

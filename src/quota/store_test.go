@@ -40,7 +40,7 @@ func newNode(t *testing.T, store backend.Backend, keys string) *Divider {
 	}
 	l := limiter.New(limiter.Config{Backend: store})
 	l.UseRules(set)
-	return New(Config{Find: l.FindQuota, Rules: l.Rules, Backend: store, VirtualTime: true})
+	return New(Config{Limiter: l, Backend: store, VirtualTime: true})
 }
 
 // While the store does not answer, on_store_failure decides. The stream lives on, and gets units when the store is

@@ -16,8 +16,7 @@ func (s *frontends) buildQuotas() *rlqs.Service {
 		abandonAfter = math.MaxInt64
 	}
 	divider := quota.New(quota.Config{
-		Find:         s.limiter.FindQuota,
-		Rules:        s.limiter.Rules,
+		Limiter:      s.limiter.Limiter,
 		Backend:      s.store.Backend,
 		AbandonAfter: abandonAfter,
 		MaxBuckets:   s.Settings.QuotaMaxBuckets,

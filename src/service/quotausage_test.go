@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/quota"
 )
 
 const quotaRules = `
@@ -73,10 +74,10 @@ func TestQuotaUsage(t *testing.T) {
 	}
 	b, p := v.Buckets[0], v.Buckets[0].Proxies[0]
 	if b.Bucket != "env=prod,name=web" || b.Rule != "q.env.name" || !slices.Equal(b.Limits, []string{"1000 per year"}) ||
-		b.Action != operator.QuotaUnits || b.DemandPerSecond <= 0 || b.ProxyCount != 1 {
+		b.Action != quota.AssignUnits.String() || b.DemandPerSecond <= 0 || b.ProxyCount != 1 {
 		t.Errorf("/api/quotas: %+v", b)
 	}
-	if !strings.HasPrefix(p.Peer, "127.0.0.1:") || p.Action != operator.QuotaUnits || p.Units == 0 ||
+	if !strings.HasPrefix(p.Peer, "127.0.0.1:") || p.Action != quota.AssignUnits.String() || p.Units == 0 ||
 		p.ExpiresInSeconds <= 0 {
 		t.Errorf("/api/quotas: %+v", p)
 	}

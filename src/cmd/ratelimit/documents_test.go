@@ -405,19 +405,22 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-// The largest documents, in bytes.
+// The largest documents, in bytes, and how many words all pages under docs have together.
 const (
 	maxReadme = 10 << 10
 	maxPage   = 25 << 10
+	maxWords  = 60_000
 )
 
-// No document is too long, and docs/README.md links to every page.
+// No document is too long, nor are all pages together, and docs/README.md links to every page.
 func TestDocumentsAreShortAndListed(t *testing.T) {
-	index := document(t, "docs/README.md")
+	index, words := document(t, "docs/README.md"), 0
 	for _, page := range documents(t) {
 		most := maxPage
 		if page == "README.md" {
 			most = maxReadme
+		} else {
+			words += len(strings.Fields(document(t, page)))
 		}
 		if n := len(document(t, page)); n > most {
 			t.Errorf("%s has %d bytes; at most %d", page, n, most)
@@ -426,6 +429,9 @@ func TestDocumentsAreShortAndListed(t *testing.T) {
 		if name != "README.md" && !strings.Contains(index, "]("+name+")") {
 			t.Errorf("docs/README.md does not list %s", page)
 		}
+	}
+	if words > maxWords {
+		t.Errorf("all pages under docs have %d words; at most %d", words, maxWords)
 	}
 }
 

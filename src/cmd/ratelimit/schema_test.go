@@ -195,9 +195,9 @@ func compareSchema(t *testing.T, path string, node *schemaNode, typ reflect.Type
 func compareProperties(t *testing.T, path string, node *schemaNode, typ reflect.Type) {
 	t.Helper()
 	known := make(map[string]bool)
-	for field := range typ.Fields() {
+	for _, field := range reflect.VisibleFields(typ) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "-" || !field.IsExported() {
+		if name == "-" || field.Anonymous || !field.IsExported() {
 			continue
 		}
 		known[name] = true

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/quota"
 )
 
 // fakeFigures are Figures whose content a test sets.
@@ -101,7 +102,7 @@ func (f *fakeFigures) Quotas(q operator.QuotaQuery) operator.Quotas {
 	f.mu.Lock()
 	quotas := f.quotas
 	f.mu.Unlock()
-	quotas.Buckets = slices.DeleteFunc(slices.Clone(quotas.Buckets), func(b operator.QuotaBucket) bool {
+	quotas.Buckets = slices.DeleteFunc(slices.Clone(quotas.Buckets), func(b quota.BucketState) bool {
 		return q.Domain != "" && b.Domain != q.Domain || q.Bucket != nil && b.Bucket != strings.Join(q.Bucket, ",")
 	})
 	quotas.MatchingBuckets = len(quotas.Buckets)

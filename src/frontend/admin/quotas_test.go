@@ -6,36 +6,37 @@ import (
 	"testing"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/quota"
 	"ratelimit/testbed/browser"
 )
 
 // exampleQuotas returns two buckets, one of which is short. bucket is its text.
 func exampleQuotas(bucket string) operator.Quotas {
 	return operator.Quotas{
-		Total: operator.QuotaTotals{
+		Total: quota.Totals{
 			Proxies: 3, Buckets: 2, DemandPerSecond: 320.5, Units: 110, LeftUnits: 20,
 			ShortBuckets: 1, Unfairness: 0.25,
 		},
-		Buckets: []operator.QuotaBucket{
+		Buckets: []quota.BucketState{
 			{
 				Domain: "quotas", Bucket: bucket, Rule: "quotas.env.name", Limits: []string{"100 per second"},
-				Action: operator.QuotaUnits, DemandPerSecond: 300.5, Units: 100,
+				Action: quota.AssignUnits.String(), DemandPerSecond: 300.5, Units: 100,
 				ShortSeconds: 72, Unfairness: 0.25, LeftUnits: 20, LeftSeconds: 8, ProxyCount: 3, OtherProxyCount: 2,
-				Proxies: []operator.QuotaProxy{
+				Proxies: []quota.ProxyState{
 					{
-						Peer: "10.0.0.7:41022", DemandPerSecond: 200, AskedPerSecond: 200, AdmittedPerSecond: 60, Short: true,
-						Action: operator.QuotaUnits, Units: 60, InUse: 30, AssignedSeconds: 0.5, ExpiresInSeconds: 10.5,
+						Peer: "10.0.0.7:41022", DemandPerSecond: 200, AskedPerSecond: 200, AdmittedPerSecond: 60, IsShort: true,
+						Action: quota.AssignUnits.String(), Units: 60, InUse: 30, AssignedSeconds: 0.5, ExpiresInSeconds: 10.5,
 						ReportedSeconds: 2,
 					},
 					{
-						Peer: "10.0.0.8:33000", DemandPerSecond: 100.5, AskedPerSecond: 100.5, AdmittedPerSecond: 45, Silent: true,
-						Action: operator.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31,
+						Peer: "10.0.0.8:33000", DemandPerSecond: 100.5, AskedPerSecond: 100.5, AdmittedPerSecond: 45, IsSilent: true,
+						Action: quota.DenyAll.String(), AssignedSeconds: 30, ReportedSeconds: 31,
 					},
 				},
 			},
 			{
-				Domain: "quotas", Bucket: "env=test,name=web", Action: operator.QuotaAllowAll, DemandPerSecond: 20, ProxyCount: 1,
-				Proxies: []operator.QuotaProxy{{Peer: "10.0.0.7:41022", ReportedSeconds: 1}},
+				Domain: "quotas", Bucket: "env=test,name=web", Action: quota.AllowAll.String(), DemandPerSecond: 20, ProxyCount: 1,
+				Proxies: []quota.ProxyState{{Peer: "10.0.0.7:41022", ReportedSeconds: 1}},
 			},
 		},
 	}
@@ -80,10 +81,8 @@ func TestQuotasAPI(t *testing.T) {
 			t.Errorf("%s: got %d\n%s\nwant %d\n%s", tt.query, w.Code, got, tt.code, tt.want)
 		}
 	}
-	if got := (&operator.QuotaTotals{
-		Proxies: 1, Buckets: 2, ShortBuckets: 1, Units: 7,
-		LeftUnits: 3,
-	}).String(); got != "1 proxy, 2 buckets, 1 of them short, 0 units a second asked for, 7 assigned, 3 "+
+	totals := &quota.Totals{Proxies: 1, Buckets: 2, ShortBuckets: 1, Units: 7, LeftUnits: 3}
+	if got := operator.QuotaTotalsText(totals); got != "1 proxy, 2 buckets, 1 of them short, 0 units a second asked for, 7 assigned, 3 "+
 		"left by proxies that are gone" {
 		t.Errorf("for people: %s", got)
 	}

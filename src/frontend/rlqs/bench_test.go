@@ -52,7 +52,7 @@ func newCrowd(b *testing.B, unit string, buckets, proxies int) *crowd {
 	c := &crowd{limiter: limiter.New(limiter.Config{Backend: store}), now: time.Second}
 	c.limiter.UseRules(set)
 	c.divider = quota.New(quota.Config{
-		Find: c.limiter.FindQuota, Rules: c.limiter.Rules, Backend: store,
+		Limiter: c.limiter, Backend: store,
 		VirtualTime: true,
 	})
 	usages := make([]*pb.RateLimitQuotaUsageReports_BucketQuotaUsage, buckets)

@@ -85,7 +85,7 @@ func startWithoutRules(t *testing.T, cfg rls.ServerConfig) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{limiter: limiter.New(limiter.Config{Backend: store}), served: make(chan error, 1)}
-	f.divider = quota.New(quota.Config{Find: f.limiter.FindQuota, Rules: f.limiter.Rules, Backend: store})
+	f.divider = quota.New(quota.Config{Limiter: f.limiter, Backend: store})
 	cfg.Register = New(Config{Divider: f.divider, Rules: f.limiter.Rules}).Register
 	f.server = rls.NewServer(rls.New(rls.Config{Limiter: f.limiter}), cfg)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,14 +41,13 @@ type Config struct {
 
 // Exporter answers scrapes with the figures of a Registry.
 type Exporter struct {
-	cfg            Config
-	tags           prometheus.Labels
-	gatherer       prometheus.Gatherer
-	scrapeHandler  http.Handler
-	mappedNumbers  mappedNumbers
-	mappedTimings  mappedTimings
-	droppedTimings atomic.Uint64
-	scrapeMu       sync.Mutex // guards mapped.
+	cfg           Config
+	tags          prometheus.Labels
+	gatherer      prometheus.Gatherer
+	scrapeHandler http.Handler
+	mappedTimings mappedTimings
+	scrapeMu      sync.Mutex // guards mappedNumbers.
+	mappedNumbers mappedNumbers
 }
 
 // New returns an Exporter.
@@ -88,7 +86,7 @@ func New(cfg Config) (*Exporter, error) {
 	e.gatherer = prometheus.Gatherers{registry, prometheus.GathererFunc(e.gatherMetrics)}
 	e.scrapeHandler = promhttp.InstrumentMetricHandler(process, scrapeHandler(e.gatherer, cfg.OnWarn))
 	cfg.Registry.ShowBuild(cfg.Version, cfg.Commit)
-	cfg.Registry.ShowFigures("exporter", "", func() exporterFigures { return exporterFigures{e.droppedTimings.Load()} })
+	cfg.Registry.ShowFigures("exporter", "", &e.mappedTimings)
 	return e, nil
 }
 
@@ -109,11 +107,7 @@ func scrapeHandler(g prometheus.Gatherer, onWarn func(error)) http.Handler {
 func FigureHandler(read func() []metrics.Figure, onWarn func(error)) http.Handler {
 	gather := func() ([]*dto.MetricFamily, error) {
 		s := newScrapeResult(nil)
-		for _, f := range read() {
-			if f.MetricName != "" {
-				s.addFigure(&f)
-			}
-		}
+		s.addNative(read())
 		return s.metricFamilies(), nil
 	}
 	return scrapeHandler(prometheus.Gatherers{prometheus.GathererFunc(gather)}, onWarn)
@@ -150,8 +144,7 @@ func (e *Exporter) Handler() http.Handler { return e.scrapeHandler }
 func (e *Exporter) ObserveTimings(name string, n int, d time.Duration) {
 	t, ok := e.mappedTimings.findTarget(name)
 	if !ok {
-		e.droppedTimings.Add(uint64(n))
-		return
+		e.mappedTimings.DroppedTimings.Add(uint64(n))
 	}
 	if t.observer == nil {
 		return
@@ -167,19 +160,15 @@ const (
 	skippedHelp = "Figures that cannot be shown, because another metric has the name or a label is not allowed."
 )
 
-type exporterFigures struct{ DroppedTimings uint64 }
-
 // gatherMetrics returns the metrics of one scrape. Native metrics come first: if a mapping
 // gives the same name to other figures, these are skipped.
 func (e *Exporter) gatherMetrics() ([]*dto.MetricFamily, error) {
-	native := e.cfg.Registry.NativeFigures()
+	figures := e.cfg.Registry.Figures()
 	e.scrapeMu.Lock() // The lock includes Flush, so that scrapes add up counters in the order in which they read them.
 	defer e.scrapeMu.Unlock()
 	s := newScrapeResult(e.tags)
-	for i := range native {
-		s.addFigure(&native[i])
-	}
-	s.claimFamily(skippedName, skippedHelp, gauge, ownedByProgram)
+	s.addNative(figures)
+	s.claimFamily(skippedName, skippedHelp, gauge, true)
 	e.mappedTimings.addMetricsTo(s)
 	e.mappedNumbers.addMetricsTo(e.cfg.Registry.FlushStats(), s)
 	for reason, n := range s.skippedFigures {

@@ -438,7 +438,7 @@ func TestNamesOfTimingsAreBounded(t *testing.T) {
 	if got := len(scraped(t, e, "response_time_seconds_count")); got != maxTimingNames {
 		t.Errorf("%d histograms, want %d", got, maxTimingNames)
 	}
-	if got := e.droppedTimings.Load(); got != 3*4*maxTimingNames {
+	if got := e.mappedTimings.DroppedTimings.Load(); got != 3*4*maxTimingNames {
 		t.Errorf("%d dropped, want %d", got, 3*4*maxTimingNames)
 	}
 }
@@ -492,17 +492,6 @@ func TestNative(t *testing.T) {
 	)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
-	}
-}
-
-// The handler answers scrapes and nothing else: profiles have a port of their
-// own.
-func TestNoProfiles(t *testing.T) {
-	e := exporter(t, Config{})
-	w := httptest.NewRecorder()
-	e.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/heap?debug=1", nil))
-	if strings.Contains(w.Body.String(), "heap profile") {
-		t.Error("a profile")
 	}
 }
 

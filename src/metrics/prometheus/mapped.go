@@ -105,7 +105,7 @@ func (m *mappedNumbers) addMetricsTo(stats []metrics.Stat, s *scrapeResult) {
 	})
 	maps.DeleteFunc(m.seriesByKey, func(_ string, sr *mappedSeries) bool { return sr.lastScrape != m.scrapeNumber })
 	for _, sr := range shown {
-		s.addMetric(sr.name, sr.help, sr.kind, ownedByMapping, numberMetric(sr.kind, sr.labels, sr.value))
+		s.addMetric(sr.name, sr.help, sr.kind, false, numberMetric(sr.kind, sr.labels, sr.value))
 	}
 }
 

@@ -23,15 +23,14 @@ var errNoMapping = errors.New("there is no such file")
 // loadMapping reads the mapping file at path. If path is empty, or if the file cannot be used, it returns the built-in
 // mapping. It gives the reason to onWarn.
 func loadMapping(path string, milliseconds bool, onWarn func(error)) (*mapper.MetricMapper, error) {
-	if path == "" {
-		return builtinMapping(milliseconds)
-	}
-	m, err := readMapping(path)
-	if err != nil {
+	if path != "" {
+		m, err := readMapping(path)
+		if err == nil {
+			return m, nil
+		}
 		onWarn(fmt.Errorf("prometheus: mapping file %s: %w; the built-in mapping is used", path, err))
-		return builtinMapping(milliseconds)
 	}
-	return m, nil
+	return builtinMapping(milliseconds)
 }
 
 func readMapping(path string) (*mapper.MetricMapper, error) {
@@ -93,32 +92,34 @@ const (
 // checkObserverOptions returns the options of histograms and summaries with which the client library
 // would panic or hang. where is the place in the file, for the errors.
 func checkObserverOptions(where string, h *mapper.HistogramOptions, s *mapper.SummaryOptions) (problems []error) {
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("%s: "+format, append([]any{where}, args...)...))
+	}
 	if h != nil {
 		for i := 1; i < len(h.Buckets); i++ {
 			if !(h.Buckets[i-1] < h.Buckets[i]) { // This form of the comparison refuses NaN, too.
-				problems = append(problems, fmt.Errorf("%s: buckets must grow, but %v is followed by %v", where, h.Buckets[i-1],
-					h.Buckets[i]))
+				problem("buckets must grow, but %v is followed by %v", h.Buckets[i-1], h.Buckets[i])
 			}
 		}
 	}
-	if s != nil {
-		for _, q := range s.Quantiles {
-			if !(q.Quantile >= 0 && q.Quantile <= 1 && q.Error >= 0 && q.Error <= 1) {
-				problems = append(problems, fmt.Errorf("%s: quantile %v with error %v: both must be between 0 and 1", where,
-					q.Quantile, q.Error))
-			}
+	if s == nil {
+		return problems
+	}
+	for _, q := range s.Quantiles {
+		if !(q.Quantile >= 0 && q.Quantile <= 1 && q.Error >= 0 && q.Error <= 1) {
+			problem("quantile %v with error %v: both must be between 0 and 1", q.Quantile, q.Error)
 		}
-		buckets := cmp.Or(s.AgeBuckets, prometheus.DefAgeBuckets)
-		if age := cmp.Or(s.MaxAge, prometheus.DefMaxAge); age < time.Duration(min(buckets, maxAgeBuckets))*time.Second {
-			problems = append(problems, fmt.Errorf("%s: max_age %v is less than a second for each of %d age_buckets: write it "+
-				"with a unit, such as 10m", where, s.MaxAge, buckets))
-		}
-		if buckets > maxAgeBuckets {
-			problems = append(problems, fmt.Errorf("%s: age_buckets %d: write at most %d", where, s.AgeBuckets, maxAgeBuckets))
-		}
-		if s.BufCap > maxSummaryBufferCap {
-			problems = append(problems, fmt.Errorf("%s: buf_cap %d: write at most %d", where, s.BufCap, maxSummaryBufferCap))
-		}
+	}
+	buckets := cmp.Or(s.AgeBuckets, prometheus.DefAgeBuckets)
+	if age := cmp.Or(s.MaxAge, prometheus.DefMaxAge); age < time.Duration(min(buckets, maxAgeBuckets))*time.Second {
+		problem("max_age %v is less than a second for each of %d age_buckets: write it with a unit, such as 10m",
+			s.MaxAge, buckets)
+	}
+	if buckets > maxAgeBuckets {
+		problem("age_buckets %d: write at most %d", s.AgeBuckets, maxAgeBuckets)
+	}
+	if s.BufCap > maxSummaryBufferCap {
+		problem("buf_cap %d: write at most %d", s.BufCap, maxSummaryBufferCap)
 	}
 	return problems
 }

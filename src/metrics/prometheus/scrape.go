@@ -92,18 +92,9 @@ const (
 
 var skipReasonNames = [skipReasonCount]string{"name", "labels", "negative"}
 
-// metricOwner is the source of the metrics of one name.
-type metricOwner uint8
-
-const (
-	ownedByProgram metricOwner = iota // native metrics.
-	ownedByTimings                    // ownedByTimings: histograms and summaries with names of the mapping.
-	ownedByMapping                    // ownedByMapping: counters and gauges with names of the mapping.
-)
-
 // ownedFamily has all metrics of one name.
 type ownedFamily struct {
-	owner metricOwner
+	isNative bool // false for names of the mapping.
 	*dto.MetricFamily
 }
 
@@ -128,11 +119,11 @@ func (s *scrapeResult) metricFamilies() (list []*dto.MetricFamily) {
 }
 
 // claimFamily returns the family of that name and creates it if necessary. It returns nil if the existing family has
-// another kind or owner, or if the name conflicts with another one: a histogram named t conflicts with a counter named
-// t_sum.
-func (s *scrapeResult) claimFamily(name, help string, k dto.MetricType, o metricOwner) *dto.MetricFamily {
+// another kind or another isNative, or if the name conflicts with another one: a histogram named t conflicts with a
+// counter named t_sum.
+func (s *scrapeResult) claimFamily(name, help string, k dto.MetricType, isNative bool) *dto.MetricFamily {
 	if f, exists := s.families[name]; exists {
-		if *f.Type != k || f.owner != o {
+		if *f.Type != k || f.isNative != isNative {
 			return nil
 		}
 		return f.MetricFamily
@@ -151,7 +142,7 @@ func (s *scrapeResult) claimFamily(name, help string, k dto.MetricType, o metric
 		}
 	}
 	f := &dto.MetricFamily{Name: new(name), Help: new(strings.ToValidUTF8(help, "\uFFFD")), Type: k.Enum()}
-	s.families[name] = ownedFamily{o, f}
+	s.families[name] = ownedFamily{isNative, f}
 	return f
 }
 
@@ -161,18 +152,27 @@ func isLibraryName(name string) bool {
 }
 
 // addMetric adds m to the family of that name. If that is not possible, it counts m as skipped and returns false.
-func (s *scrapeResult) addMetric(name, help string, k dto.MetricType, o metricOwner, m *dto.Metric) bool {
+func (s *scrapeResult) addMetric(name, help string, k dto.MetricType, isNative bool, m *dto.Metric) bool {
 	if !areLabelsAllowed(m.Label, k) {
 		s.skippedFigures[skippedForLabels]++
 		return false
 	}
-	f := s.claimFamily(name, help, k, o)
+	f := s.claimFamily(name, help, k, isNative)
 	if f == nil {
 		s.skippedFigures[skippedForName]++
 		return false
 	}
 	f.Metric = append(f.Metric, m)
 	return true
+}
+
+// addNative adds the native metrics of figures that have one.
+func (s *scrapeResult) addNative(figures []metrics.Figure) {
+	for i := range figures {
+		if figures[i].MetricName != "" {
+			s.addFigure(&figures[i])
+		}
+	}
 }
 
 // addFigure adds the native metric of f, or counts it as skipped.
@@ -191,7 +191,7 @@ func (s *scrapeResult) addFigure(f *metrics.Figure) {
 	}
 	if key := seriesKey(name, m.Label); s.nativeSeriesSeen[key] {
 		s.skippedFigures[skippedForLabels]++
-	} else if s.addMetric(name, f.Help, k, ownedByProgram, m) {
+	} else if s.addMetric(name, f.Help, k, true, m) {
 		s.nativeSeriesSeen[key] = true
 	}
 }

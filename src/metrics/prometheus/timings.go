@@ -9,12 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
+
+	"ratelimit/src/metrics"
 )
 
 // mappedTimings has the histograms and summaries of timings, under the names of the mapping.
 type mappedTimings struct {
-	mapping       *taggedMapping
-	targetsByName sync.Map // maps a statsd name to a timing.
+	mapping        *taggedMapping
+	DroppedTimings metrics.Counter // counts timings of too many names.
+	targetsByName  sync.Map        // maps a statsd name to a timingTarget.
 
 	mu              sync.Mutex                 // guards the fields below.
 	nameCount       int                        // the number of names in targetsByName.
@@ -119,7 +122,7 @@ func (t *mappedTimings) addMetricsTo(s *scrapeResult) {
 		var m dto.Metric
 		if err := o.observer.Write(&m); err == nil {
 			m.Label = o.labels
-			s.addMetric(o.name, o.help, o.kind, ownedByTimings, &m)
+			s.addMetric(o.name, o.help, o.kind, false, &m)
 		}
 	}
 }

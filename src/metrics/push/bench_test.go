@@ -24,7 +24,7 @@ func sink(b *testing.B, f Format, m ...Mogrifier) *Sink {
 // empty keeps room in the queue.
 func (s *Sink) empty() {
 	if n := s.WaitingBytes(); n > 1<<19 {
-		s.discardSentBytes(n)
+		s.discardBytes(n)
 	}
 }
 
@@ -73,7 +73,7 @@ func BenchmarkFlush60000(b *testing.B) {
 					*n = new(bench.sink.lineFormat.spellName(st.Name))
 				}
 				line = bench.sink.lineFormat.appendLine(line[:0], **n, added, kindCounter)
-				bench.sink.addLine(line)
+				bench.sink.addLines(line, 1)
 				bench.sink.empty()
 				return true
 			}

@@ -126,7 +126,7 @@ func BenchmarkJSONTiming(b *testing.B) {
 	for b.Loop() {
 		s.AddTimings("ratelimit_server.ShouldRateLimit.response_time", 1, time.Millisecond)
 		if n := s.WaitingBytes(); n > 1<<20 {
-			s.discardSentBytes(n)
+			s.discardBytes(n)
 		}
 	}
 }

@@ -85,11 +85,12 @@ const (
 
 // Sink sends figures. It sends nothing before Run.
 type Sink struct {
-	cfg          Config
-	lineFormat   lineFormat
-	writeBatch   func(ctx context.Context, scratchBatch []byte) (sent int, err error)
-	connection   *serverConnection // nil if Config.Writer is set.
-	sendingFails bool              // set if the last call of OnState got an error.
+	cfg        Config
+	lineFormat lineFormat
+	connection *connection
+	// connection.writeLines; tests replace it.
+	writeBatch   func(ctx context.Context, lines []byte) (done int, err error)
+	sendingFails bool // set if the last call of OnState got an error.
 	statDeltas   metrics.Deltas[*spelledName]
 	scratchLine  []byte
 	scratchBatch []byte
@@ -114,15 +115,11 @@ func New(cfg Config) (*Sink, error) {
 		cfg: cfg, lineFormat: newFormat(&cfg), wakeSignal: make(chan struct{}, 1),
 		timingSpellings: make(map[string]spelledName),
 	}
-	if cfg.Writer != nil {
-		s.writeBatch = s.writeToWriter
-		return s, nil
-	}
-	server, err := newServerConnection(&s.cfg)
-	if err != nil {
+	var err error
+	if s.connection, err = newConnection(&s.cfg, s.countDropped); err != nil {
 		return nil, err
 	}
-	s.connection, s.writeBatch = server, server.writeLines
+	s.writeBatch = s.connection.writeLines
 	return s, nil
 }
 
@@ -151,31 +148,24 @@ func (s *Sink) AddTimings(name string, n int, d time.Duration) {
 	s.droppedLines.Add(uint64(n - s.addLines(line, n)))
 }
 
-// addLine appends a line to the waiting lines. It returns false if they are full. It drops a line
-// that is longer than a batch and returns true, because a second attempt would not help.
-func (s *Sink) addLine(line []byte) bool {
-	if len(line) > s.cfg.limits.batchBytes {
-		s.droppedLines.Add(1)
-		return true
-	}
-	return s.addLines(line, 1) == 1
-}
-
 // addLines appends a line n times to the waiting lines. It returns how many of them were added: fewer than n if the
-// waiting lines are full, and none if the line is longer than a batch.
+// waiting lines are full. It drops lines that are longer than a batch and returns n, because a second attempt would not
+// help.
 func (s *Sink) addLines(line []byte, n int) (added int) {
-	if len(line) > s.cfg.limits.batchBytes {
-		return 0
+	limits := &s.cfg.limits
+	if len(line) > limits.batchBytes {
+		s.droppedLines.Add(uint64(n))
+		return n
 	}
 	s.mu.Lock()
 	before := s.waitingLines.Len()
-	for added < n && s.waitingLines.Len()+len(line) <= s.cfg.limits.bufferBytes {
+	for added < n && s.waitingLines.Len()+len(line) <= limits.bufferBytes {
 		s.waitingLines.Write(line)
 		added++
 	}
 	after := s.waitingLines.Len()
 	s.mu.Unlock()
-	if after > before && (before == 0 || before < s.cfg.limits.batchBytes && after >= s.cfg.limits.batchBytes) {
+	if after > before && (before == 0 || before < limits.batchBytes && after >= limits.batchBytes) {
 		select {
 		case s.wakeSignal <- struct{}{}:
 		default:
@@ -231,13 +221,11 @@ func (s *Sink) sendUntilDone(ctx, sending context.Context) {
 			due.Reset(s.cfg.limits.retryPause)
 		}
 	}
-	if s.connection != nil {
-		defer s.connection.close()
-		s.connection.lastDialTime = time.Time{} // A zero time allows another attempt at once.
-	}
+	defer s.connection.close()
+	s.connection.lastDialTime = time.Time{} // A zero time allows another attempt at once.
 	s.flushStats(sending)
 	// A UDP write may report the error of the packet before it, so it is tried again.
-	if !s.sendWaiting(sending) && s.connection != nil {
+	if !s.sendWaiting(sending) {
 		s.connection.lastDialTime = time.Time{}
 		s.sendWaiting(sending)
 	}
@@ -258,7 +246,7 @@ func (s *Sink) flushStats(ctx context.Context) {
 			*n = new(s.lineFormat.spellName(st.Name))
 		}
 		s.scratchLine = s.lineFormat.appendLine(s.scratchLine[:0], **n, added, kind)
-		for !s.addLine(s.scratchLine) {
+		for s.addLines(s.scratchLine, 1) == 0 {
 			if stuck = stuck || !s.sendWaiting(ctx); stuck {
 				if kind == kindGauge {
 					s.droppedLines.Add(1)
@@ -271,9 +259,8 @@ func (s *Sink) flushStats(ctx context.Context) {
 	s.mu.Lock()
 	clear(s.timingSpellings)
 	s.mu.Unlock()
-	if s.scratchLine = s.lineFormat.appendFlushEnd(s.scratchLine[:0]); len(s.scratchLine) > 0 &&
-		!s.addLine(s.scratchLine) {
-		s.droppedLines.Add(1)
+	if s.scratchLine = s.lineFormat.appendFlushEnd(s.scratchLine[:0]); len(s.scratchLine) > 0 {
+		s.droppedLines.Add(uint64(1 - s.addLines(s.scratchLine, 1)))
 	}
 }
 
@@ -284,13 +271,8 @@ func (s *Sink) sendWaiting(ctx context.Context) bool {
 		if len(s.scratchBatch) == 0 {
 			return true
 		}
-		sent, err := s.writeBatch(ctx, s.scratchBatch)
-		var lost *lostLinesError
-		if errors.As(err, &lost) {
-			s.countDropped(s.scratchBatch)
-			sent = len(s.scratchBatch)
-		}
-		s.discardSentBytes(sent)
+		done, err := s.writeBatch(ctx, s.scratchBatch)
+		s.discardBytes(done)
 		if errors.Is(err, errTooEarlyToDial) {
 			return false
 		}
@@ -304,7 +286,7 @@ func (s *Sink) sendWaiting(ctx context.Context) bool {
 
 // reportState calls OnState if sending started to fail or works again. err is that of the last attempt.
 func (s *Sink) reportState(err error) {
-	if s.sendingFails == (err != nil) || s.connection == nil {
+	if s.sendingFails == (err != nil) {
 		return
 	}
 	s.sendingFails = err != nil
@@ -329,8 +311,8 @@ func (s *Sink) appendBatch(b []byte) []byte {
 	return append(b, next...)
 }
 
-// discardSentBytes removes the first n bytes of the waiting lines.
-func (s *Sink) discardSentBytes(n int) {
+// discardBytes removes the first n bytes of the waiting lines.
+func (s *Sink) discardBytes(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waitingLines.Next(n)
@@ -341,12 +323,4 @@ func (s *Sink) discardSentBytes(n int) {
 
 func (s *Sink) countDropped(lines []byte) {
 	s.droppedLines.Add(uint64(bytes.Count(lines, []byte{'\n'})))
-}
-
-// writeToWriter writes a batch to Config.Writer. If that fails, it drops the whole batch.
-func (s *Sink) writeToWriter(_ context.Context, batch []byte) (int, error) {
-	if _, err := s.cfg.Writer.Write(batch); err != nil {
-		s.countDropped(batch)
-	}
-	return len(batch), nil
 }

@@ -111,7 +111,7 @@ func TestBuffer(t *testing.T) {
 	s.cfg.limits.bufferBytes, s.cfg.limits.batchBytes = 20, 10
 	add := func(line string, want bool) {
 		t.Helper()
-		if s.addLine([]byte(line)) != want {
+		if (s.addLines([]byte(line), 1) == 1) != want {
 			t.Errorf("add(%q) is not %v", line, want)
 		}
 	}
@@ -121,7 +121,7 @@ func TestBuffer(t *testing.T) {
 		if string(b) != want {
 			t.Errorf("took %q, want %q", b, want)
 		}
-		s.discardSentBytes(len(b))
+		s.discardBytes(len(b))
 	}
 	add("one\n", true)
 	add("two\n", true)

@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// serverConnection is a connection to a statsd server. Only one goroutine may use it.
-type serverConnection struct {
+// connection is a connection to a statsd server, or Config.Writer. Only one goroutine may use it.
+type connection struct {
 	cfg          *Config
+	countDropped func(lines []byte)
 	lastDialTime time.Time // the time of the last attempt to connect.
 
 	conn             net.Conn      // nil if there is no connection.
@@ -22,8 +23,12 @@ type serverConnection struct {
 	serverClosed     chan struct{} // closed when the server closes conn. It is nil for UDP.
 }
 
-// newServerConnection sets the defaults of cfg and keeps it.
-func newServerConnection(cfg *Config) (*serverConnection, error) {
+// newConnection sets the defaults of cfg and keeps it. countDropped gets lines that are lost.
+func newConnection(cfg *Config, countDropped func(lines []byte)) (*connection, error) {
+	c := &connection{cfg: cfg, countDropped: countDropped}
+	if cfg.Writer != nil {
+		return c, nil
+	}
 	if cfg.Addr == "" {
 		return nil, errors.New("statsd: the address is empty: write host:port")
 	}
@@ -35,18 +40,21 @@ func newServerConnection(cfg *Config) (*serverConnection, error) {
 	default:
 		return nil, fmt.Errorf("statsd: protocol %q is not tcp or udp", cfg.Network)
 	}
-	return &serverConnection{cfg: cfg}, nil
+	return c, nil
 }
 
 // errTooEarlyToDial is returned if the last attempt to connect is less than limits.retryPause ago.
 var errTooEarlyToDial = errors.New("too early to connect again")
 
-// lostLinesError is the failure of a write that would fail again with the same lines.
-type lostLinesError struct{ error }
-
-// writeLines connects if necessary and sends lines. It returns the number of bytes of the whole
-// lines that it sent. After a failure it closes the connection.
-func (s *serverConnection) writeLines(ctx context.Context, lines []byte) (int, error) {
+// writeLines connects if necessary and sends lines. It returns the number of bytes of the whole lines that it sent, or
+// dropped because another attempt would fail, too. After a failure it closes the connection.
+func (s *connection) writeLines(ctx context.Context, lines []byte) (int, error) {
+	if w := s.cfg.Writer; w != nil {
+		if _, err := w.Write(lines); err != nil {
+			s.countDropped(lines)
+		}
+		return len(lines), nil
+	}
 	select {
 	case <-s.serverClosed:
 		s.close()
@@ -68,7 +76,8 @@ func (s *serverConnection) writeLines(ctx context.Context, lines []byte) (int, e
 	}
 	s.close()
 	if s.cfg.Network == "udp" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
-		err = &lostLinesError{err} // The packet is too big for this network, or forbidden.
+		s.countDropped(lines) // The packet is too big for this network, or forbidden.
+		return len(lines), err
 	}
 	// A line counts as sent without its line feed, because the end of the connection ends it.
 	return bytes.LastIndexByte(lines[:min(n+1, len(lines))], '\n') + 1, err
@@ -78,7 +87,7 @@ func (s *serverConnection) writeLines(ctx context.Context, lines []byte) (int, e
 const dialTimeout = 1500 * time.Millisecond
 
 // dial sets conn to a new connection, which is closed when ctx ends.
-func (s *serverConnection) dial(ctx context.Context) error {
+func (s *connection) dial(ctx context.Context) error {
 	d := net.Dialer{Timeout: dialTimeout}
 	conn, err := d.DialContext(ctx, s.cfg.Network, s.cfg.Addr)
 	if err != nil {
@@ -99,7 +108,7 @@ func (s *serverConnection) dial(ctx context.Context) error {
 	return nil
 }
 
-func (s *serverConnection) close() {
+func (s *connection) close() {
 	if s.conn == nil {
 		return
 	}

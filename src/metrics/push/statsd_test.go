@@ -151,24 +151,6 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-func TestDeltasOverTime(t *testing.T) {
-	l := listen(t, "127.0.0.1:0")
-	var f figures
-	f.set(c("a", 3))
-	_, stop := start(t, Config{ReadStats: f.read, Addr: l.Addr().String(), Interval: 20 * time.Millisecond})
-	r := bufio.NewReader(accept(t, l))
-	expect(t, r, "a:3|c")
-	f.set(c("a", 10))
-	expect(t, r, "a:7|c")
-	f.set(c("a", 4)) // began anew
-	expect(t, r, "a:4|c")
-	f.set()
-	f.awaitReads(t, 2)
-	f.set(c("a", 4))
-	expect(t, r, "a:4|c")
-	stop()
-}
-
 func listenUDP(t *testing.T) *net.UDPConn {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

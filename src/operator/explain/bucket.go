@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/operator"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
@@ -21,16 +20,10 @@ type Bucket struct {
 	// Reordered says that the descriptor has them in another order.
 	Reordered bool `json:"reordered"`
 	// HasQuotas says that the domain has quota_buckets: true.
-	HasQuotas bool `json:"quota_buckets"`
-	// Action is what proxies do: units, allow_all or deny_all; empty without quotas.
-	Action string `json:"action,omitempty"`
-	// The fields below are those of quota.Division.
-	AtOnce        uint64  `json:"at_once,omitempty"`
-	RatePerSecond float64 `json:"rate_per_second,omitempty"`
-	NewProxyUnits uint64  `json:"new_proxy_units,omitempty"`
-	IdleUnits     uint64  `json:"idle_units,omitempty"`
+	HasQuotas      bool `json:"quota_buckets"`
+	quota.Division      // empty without quotas.
 	// Now is the state of the bucket in a service; nil if no proxy has the bucket.
-	Now *operator.QuotaBucket `json:"now,omitempty"`
+	Now *quota.BucketState `json:"now,omitempty"`
 }
 
 // QuotaBucket explains the bucket of a domain with these entries by the rules of l, without a charge. counters says
@@ -75,27 +68,18 @@ func QuotaBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries
 	if err != nil {
 		return nil, err
 	}
-	d := quota.DivisionOf(target)
-	b.AtOnce, b.RatePerSecond, b.NewProxyUnits, b.IdleUnits = d.AtOnce, d.RatePerSecond, d.NewProxyUnits, d.IdleUnits
-	switch d.Action {
-	case quota.AllowAll:
-		b.Action = operator.QuotaAllowAll
-	case quota.DenyAll:
-		b.Action = operator.QuotaDenyAll
-	default:
-		b.Action = operator.QuotaUnits
-	}
+	b.Division = quota.DivisionOf(target)
 	return report, nil
 }
 
 // DivisionLines tell how the limits are divided, and what proxies have now.
 func (b *Bucket) DivisionLines() (lines []string) {
 	switch b.Action {
-	case operator.QuotaAllowAll:
+	case quota.AllowAll.String():
 		lines = append(lines, "proxies let all requests pass, because no limit refuses")
-	case operator.QuotaDenyAll:
+	case quota.DenyAll.String():
 		lines = append(lines, "proxies refuse all requests, because a limit lets nothing pass")
-	case operator.QuotaUnits:
+	case quota.AssignUnits.String():
 		lines = append(lines,
 			fmt.Sprintf("divided among proxies by what they ask for: %s at once, %s a second in the long run",
 				output.Plural(int(b.AtOnce), "unit"), shortNumber(b.RatePerSecond)),
@@ -131,14 +115,14 @@ func (b *Bucket) DivisionLines() (lines []string) {
 }
 
 // proxyText describes what a proxy has of a bucket.
-func proxyText(p *operator.QuotaProxy) string {
+func proxyText(p *quota.ProxyState) string {
 	text := fmt.Sprintf("%s asks for %s a second: ", output.Printable(p.Peer), shortNumber(p.DemandPerSecond))
 	switch p.Action {
 	case "":
 		return text + "no assignment yet"
-	case operator.QuotaAllowAll:
+	case quota.AllowAll.String():
 		text += "all pass"
-	case operator.QuotaDenyAll:
+	case quota.DenyAll.String():
 		text += "no units left"
 	default:
 		text += output.Plural(int(p.Units), "unit")
@@ -150,7 +134,7 @@ func proxyText(p *operator.QuotaProxy) string {
 		text += "expired"
 	}
 	text += ", reported " + secondsText(p.ReportedSeconds) + " ago"
-	if p.Silent {
+	if p.IsSilent {
 		text += ", silent"
 	}
 	return text

@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
+	"ratelimit/src/quota"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/tools/explain"
@@ -110,20 +111,20 @@ func TestBucketOfFiles(t *testing.T) {
 // A service says what the counter has, and which proxies have units.
 func TestBucketOfService(t *testing.T) {
 	t.Parallel()
-	quotas := operator.Quotas{Buckets: []operator.QuotaBucket{{
+	quotas := operator.Quotas{Buckets: []quota.BucketState{{
 		DemandPerSecond: 12.5, Units: 90, ShortSeconds: 72, Unfairness: 0.25, LeftUnits: 1, LeftSeconds: 8.25, ProxyCount: 5,
 		OtherProxyCount: 1,
-		Proxies: []operator.QuotaProxy{
+		Proxies: []quota.ProxyState{
 			{
-				Peer: "10.0.0.7:4", DemandPerSecond: 10, Action: operator.QuotaUnits, Units: 90, AssignedSeconds: 0.5,
+				Peer: "10.0.0.7:4", DemandPerSecond: 10, Action: quota.AssignUnits.String(), Units: 90, AssignedSeconds: 0.5,
 				ExpiresInSeconds: 10.4, ReportedSeconds: 2,
 			},
 			{
-				Peer: "10.0.0.8:4", DemandPerSecond: 2.5, Action: operator.QuotaDenyAll, AssignedSeconds: 30, ReportedSeconds: 31,
-				Silent: true,
+				Peer: "10.0.0.8:4", DemandPerSecond: 2.5, Action: quota.DenyAll.String(), AssignedSeconds: 30, ReportedSeconds: 31,
+				IsSilent: true,
 			},
 			{
-				Peer: "10.0.0.9:4", DemandPerSecond: 0, Action: operator.QuotaAllowAll, AssignedSeconds: 1, ExpiresInSeconds: 1,
+				Peer: "10.0.0.9:4", DemandPerSecond: 0, Action: quota.AllowAll.String(), AssignedSeconds: 1, ExpiresInSeconds: 1,
 				ReportedSeconds: 1,
 			},
 			{Peer: "10.0.0.9:\x1b"},

@@ -61,7 +61,7 @@ func (s *snapshot) isStore(c operator.Component) bool {
 // quotaLines describes the quotas in one line, or in none if no proxy has any.
 func (s *snapshot) quotaLines() []string {
 	if q := s.State.Quotas; q != nil {
-		return []string{"quotas: " + q.String()}
+		return []string{"quotas: " + operator.QuotaTotalsText(q)}
 	}
 	return nil
 }

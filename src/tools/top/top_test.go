@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/output"
+	"ratelimit/src/quota"
 )
 
 // fakeService is a source of figures with fixed content. Figures that a test does not set are those of
@@ -143,7 +144,7 @@ path=/pay,user=eve            10    600  shop.path_/pay
 func TestQuotas(t *testing.T) {
 	t.Parallel()
 	s := example()
-	s.state.Quotas = &operator.QuotaTotals{Proxies: 3, Buckets: 2, ShortBuckets: 1, DemandPerSecond: 320.5, Units: 110}
+	s.state.Quotas = &quota.Totals{Proxies: 3, Buckets: 2, ShortBuckets: 1, DemandPerSecond: 320.5, Units: 110}
 	want := "\nquotas: 3 proxies, 2 buckets, 1 of them short, 320 units a second asked for, 110 assigned\n\nDOMAIN"
 	if got, err := call(t, s.start(t)); !strings.Contains(got, want) || err != nil {
 		t.Errorf("%v\n%s\nwant%s", err, got, want)

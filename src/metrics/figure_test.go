@@ -20,13 +20,12 @@ func TestFigureTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	wild := strings.NewReplacer(`\$`, ".+", `\*`, ".+", `\.`, "[._]")
-	shown := func(line figureLine) bool {
-		names := []string{line.template.StatName, line.template.MetricName}
-		return slices.ContainsFunc(names, func(name string) bool {
+	shown := func(f Figure) bool {
+		return slices.ContainsFunc([]string{f.StatName, f.MetricName}, func(name string) bool {
 			return name != "" && regexp.MustCompile(wild.Replace(regexp.QuoteMeta(name))).Match(golden)
 		})
 	}
-	for part, lines := range figureLines() {
+	for part, lines := range declarations() {
 		// the flush of TestFigures reads statsd
 		if !slices.ContainsFunc(lines, shown) && part != "client certificate" && part != "statsd" {
 			t.Errorf("no test reads [%s]", part)
@@ -54,7 +53,7 @@ func TestFigures(t *testing.T) {
 		t.Errorf("with a version: %+v", list)
 	}
 	for value, want := range map[float64]int64{0: 0, 0.5714: 571, 12: 12_000, 1e30: 9_223_372_036_854_773_760} {
-		f := figureLines()["quota"][0].figureOf(reflect.Value{}, "", "", reflect.ValueOf(value))
+		f := declarations()["quota"][0].withValue(reflect.Value{}, "", "", reflect.ValueOf(value))
 		if f.Value != want || f.Divisor != 1000 {
 			t.Errorf("the fraction %v is %d/%d, want %d/1000", value, f.Value, f.Divisor, want)
 		}
