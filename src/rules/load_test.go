@@ -79,7 +79,8 @@ func TestLoad(t *testing.T) {
 func withData(files []filerules.File, texts map[string]string) []filerules.File {
 	for i := range files {
 		f := &files[i]
-		f.DataFiles = make(datafile.Files)
+		dataFiles := make(datafile.Files)
+		f.Attached = dataFiles
 		for _, r := range filerules.DataFiles(*f) {
 			data := &datafile.File{
 				Path:     r.Name,
@@ -89,7 +90,7 @@ func withData(files []filerules.File, texts map[string]string) []filerules.File 
 				data.Sum = sha256.Sum256([]byte(text))
 				data.Table, data.Problems = datafile.Parse(r.Name, []byte(text), r.Kind)
 			}
-			f.DataFiles[r] = data
+			dataFiles[r] = data
 		}
 	}
 	return files

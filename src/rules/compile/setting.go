@@ -8,21 +8,19 @@ import (
 	"ratelimit/src/rules"
 )
 
-// limitFields has the index of the field of RateLimitConfig for each setting.
-var limitFields = func() map[string]int {
-	fields, t := make(map[string]int), reflect.TypeFor[RateLimitConfig]()
-	for i := range t.NumField() {
-		if key := t.Field(i).Tag.Get("yaml"); key != "" {
-			fields[key] = i
+// FieldsByKey returns the field of a configuration for each key of rule files, as an index for reflect.
+func FieldsByKey[T any]() map[string][]int {
+	fields := make(map[string][]int)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		if key := f.Tag.Get("yaml"); key != "" {
+			fields[key] = f.Index
 		}
 	}
 	return fields
-}()
-
-// Field returns a pointer to the field of a setting.
-func (cfg *RateLimitConfig) Field(setting string) any {
-	return reflect.ValueOf(cfg).Elem().Field(limitFields[setting]).Addr().Interface()
 }
+
+// limitFields has the field of RateLimitConfig for each setting.
+var limitFields = FieldsByKey[RateLimitConfig]()
 
 // position returns the position of a setting that is not the default; ok is false if the setting is missing.
 func (cfg *RateLimitConfig) position(setting string) (at rules.Pos, ok bool) {
@@ -32,7 +30,7 @@ func (cfg *RateLimitConfig) position(setting string) (at rules.Pos, ok bool) {
 	case "unit_multiplier":
 		return cfg.Pos, cfg.UnitMultiplier != nil
 	}
-	v := reflect.ValueOf(cfg).Elem().Field(limitFields[setting])
+	v := reflect.ValueOf(cfg).Elem().FieldByIndex(limitFields[setting])
 	if p, is := v.Interface().(interface{ position() rules.Pos }); is && !v.IsNil() {
 		return p.position(), true
 	}

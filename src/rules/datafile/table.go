@@ -73,6 +73,27 @@ func (t *Table) All() iter.Seq2[[]byte, int] {
 	}
 }
 
+// CompareTo counts the values that only after or only t has, and those with a higher or lower limit in after.
+func (t *Table) CompareTo(after *Table) (added, removed, raised, lowered int) {
+	for value, limit := range after.All() {
+		before, found := t.Find(value)
+		if !found {
+			added++
+			continue
+		}
+		if after.limits == nil {
+			continue
+		}
+		switch sign := after.limits[limit].compare(&t.limits[before]); {
+		case sign > 0:
+			raised++
+		case sign < 0:
+			lowered++
+		}
+	}
+	return added, t.len + added - after.len, raised, lowered
+}
+
 // SizeBytes returns the memory that the values take.
 func (t *Table) SizeBytes() int { return cap(t.tags) + cap(t.cells) + cap(t.longValues) }
 

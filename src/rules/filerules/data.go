@@ -106,11 +106,10 @@ func (s *dirScan) readDataFiles(shownBase, abs string) {
 			if s.isStopped || s.ctx.Err() != nil {
 				return
 			}
-			if f.DataFiles == nil {
-				f.DataFiles = make(datafile.Files)
-				f.Digest = reload.Digest{} // It depends on the data files, which are not read yet.
+			if f.Attached == nil {
+				f.Attached = make(datafile.Files)
 			}
-			f.DataFiles[r] = &data.File
+			dataFilesOf(*f)[r] = &data.File
 		}
 	}
 	s.ignoredNames = slices.DeleteFunc(s.ignoredNames, func(name string) bool { return d.usedNames[name] })
@@ -301,6 +300,11 @@ func (d *dataScan) parse(known *dataCache) dataCache {
 		}
 		next.parsed[key] = p
 		data.content, data.Table, data.Problems = nil, p.table, p.problems
+	}
+	for i := range d.files {
+		if f := &d.files[i]; f.Attached != nil {
+			f.Digest = reload.DigestOf(dataFilesOf(*f).AppendVersion(f.Digest[:]))
+		}
 	}
 	return next
 }

@@ -171,7 +171,7 @@ func TestDataReferences(t *testing.T) {
 		s.readAll()
 		got := ""
 		for _, f := range s.files {
-			for _, data := range f.DataFiles {
+			for _, data := range dataFilesOf(f) {
 				if filepath.Base(f.Name) == "a.yaml" && len(data.Problems) > 0 {
 					got = data.Problems[0].Message
 				}
@@ -199,14 +199,14 @@ func TestReadDataFiles(t *testing.T) {
 		t.Fatal(files, warnings, err)
 	}
 	values := datafile.Reference{Name: "f.txt", Kind: datafile.Values}
-	if a, b := files[0].DataFiles[values], files[1].DataFiles[values]; a.Table.Len() != 2 || a != b {
+	if a, b := dataFilesOf(files[0])[values], dataFilesOf(files[1])[values]; a.Table.Len() != 2 || a != b {
 		t.Errorf("%+v and %+v", a, b)
 	}
-	limits := files[2].DataFiles[datafile.Reference{Name: "l.csv", Kind: datafile.Limits}]
+	limits := dataFilesOf(files[2])[datafile.Reference{Name: "l.csv", Kind: datafile.Limits}]
 	if limits.Table != nil || len(limits.Problems) != 1 || limits.Problems[0].Line != 3 {
 		t.Errorf("%+v", limits)
 	}
-	if other := files[2].DataFiles[datafile.Reference{Name: "l.csv", Kind: datafile.Values}]; other.Table.Len() != 3 {
+	if other := dataFilesOf(files[2])[datafile.Reference{Name: "l.csv", Kind: datafile.Values}]; other.Table.Len() != 3 {
 		t.Errorf("%+v", other)
 	}
 }

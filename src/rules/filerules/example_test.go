@@ -3,6 +3,7 @@ package filerules_test
 import (
 	"fmt"
 
+	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
@@ -35,7 +36,12 @@ descriptors:
       unit: minutes
       requests_per_unit: 1.5
 `)}}, compile.Options{})
-	fmt.Println(err)
-	// Output: a.yaml:5:13: unit "minutes" is not known; did you mean `minute`? a.yaml:6:26: requests_per_unit is a
-	// fraction: "1.5"; write a whole number; for less than one per unit use a longer unit or unit_multiplier
+	for _, p := range rules.ProblemsOf(err) {
+		fmt.Printf("%v: %s\n  %s\n", p.Pos, p.Message, p.Fix)
+	}
+	// Output:
+	// a.yaml:5:13: unit "minutes" is not known
+	//   did you mean `minute`?
+	// a.yaml:6:26: requests_per_unit is a fraction: "1.5"
+	//   write a whole number; for less than one per unit use a longer unit or unit_multiplier
 }

@@ -22,6 +22,32 @@ func Load(files []File, opt compile.Options) (*rules.Set, rules.Problems, error)
 	return reload.Compile(Format(), files, opt)
 }
 
+// LoadAllDocuments does what Load does, and also checks the later documents of YAML files. These never take effect: as
+// in envoyproxy/ratelimit, the set has the rules of the first documents only.
+func LoadAllDocuments(files []File, opt compile.Options) (*rules.Set, rules.Problems, error) {
+	set, warnings, err := Load(files, opt)
+	problems := rules.ProblemsOf(err)
+	var configs []compile.DomainConfig
+	for _, f := range files {
+		if !hasLaterDocuments(f) {
+			continue
+		}
+		more, wrong, odd := yamlrules.ParseLaterDocuments(f.Name, f.Data)
+		for i := range more {
+			more[i].DataFiles = dataFilesOf(f)
+		}
+		configs = append(configs, more...)
+		problems, warnings = append(problems, wrong...), append(warnings, odd...)
+	}
+	_, odd, err := compile.Compile(configs, opt)
+	if problems = append(problems, rules.ProblemsOf(err)...); len(problems) > 0 {
+		return nil, nil, problems.OnePerPlace()
+	}
+	warnings = append(warnings, odd...)
+	warnings.Sort()
+	return set, warnings, nil
+}
+
 // Format returns how rule files are read.
 func Format() reload.Format { return formatWithPieces(minPieceBytes) }
 
@@ -75,7 +101,7 @@ func pieceReaders(f File, minBytes int) (readers []func() reload.Piece) {
 				readers = append(readers, func() reload.Piece {
 					p := read()
 					if p.Config != nil {
-						p.Config.DataFiles = f.DataFiles
+						p.Config.DataFiles = dataFilesOf(f)
 					}
 					return reload.Piece{
 						Config: p.Config, ContinuesConfig: p.ContinuesConfig, NeedsWholePart: p.NeedsWholeFile, Problems: p.Problems,
@@ -88,7 +114,7 @@ func pieceReaders(f File, minBytes int) (readers []func() reload.Piece) {
 	}
 	return []func() reload.Piece{func() (p reload.Piece) {
 		if p.Config, p.Problems, p.Warnings = parseFile(f); p.Config != nil {
-			p.Config.DataFiles = f.DataFiles
+			p.Config.DataFiles = dataFilesOf(f)
 		}
 		return p
 	}}

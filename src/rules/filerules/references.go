@@ -8,8 +8,14 @@ import (
 	"ratelimit/src/rules/yamlrules"
 )
 
-// HasLaterDocuments reports whether a file may have more YAML documents than one. Only the first takes effect.
-func HasLaterDocuments(f File) bool { return isYAML(f) && bytes.Contains(f.Data, []byte("\n---")) }
+// hasLaterDocuments reports whether a file may have more YAML documents than one. Only the first takes effect.
+func hasLaterDocuments(f File) bool { return isYAML(f) && bytes.Contains(f.Data, []byte("\n---")) }
+
+// dataFilesOf returns the data files that were read for a rule file.
+func dataFilesOf(f File) datafile.Files {
+	files, _ := f.Attached.(datafile.Files)
+	return files
+}
 
 // MayHaveDataFiles reports whether DataFiles may return any. It only searches for the words values_from and
 // limits_from.
@@ -36,7 +42,7 @@ func DataFiles(f File) (list []datafile.Reference) {
 	if cfg, _, _ := parseFile(f); cfg != nil {
 		walk(cfg.Descriptors)
 	}
-	if HasLaterDocuments(f) { // Only `ratelimit check` looks at these.
+	if hasLaterDocuments(f) { // Only LoadAllDocuments looks at these.
 		later, _, _ := yamlrules.ParseLaterDocuments(f.Name, f.Data)
 		for i := range later {
 			walk(later[i].Descriptors)

@@ -22,7 +22,6 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/datafile"
 )
 
 // Part is a rule file, or a resource of a management server. A part is accepted or refused as a whole.
@@ -30,9 +29,10 @@ type Part struct {
 	Name string // the file's name in messages, or the resource's type URL
 	Key  string // the name by which delta xDS knows the resource; empty for other parts. Hashes do not depend on it
 	Data []byte
-	// DataFiles are the files that a rule file refers to. They are accepted and refused together with it.
-	DataFiles datafile.Files
-	Digest    Digest // that of Data and DataFiles. Zero stands for one that is not known yet
+	// Attached is what the Format reads beside Data, such as the files that a rule file names. It is accepted and refused
+	// together with the part. Nil for nothing.
+	Attached any
+	Digest   Digest // that of Data and Attached. Zero stands for that of Data alone
 }
 
 // Digest is a hash of the contents of a part.
@@ -43,9 +43,7 @@ func DigestOf(data []byte) Digest { return sha256.Sum256(data) }
 
 func (p *Part) setDigest() {
 	if p.Digest == (Digest{}) {
-		if p.Digest = DigestOf(p.Data); len(p.DataFiles) > 0 {
-			p.Digest = DigestOf(p.DataFiles.AppendVersion(p.Digest[:]))
-		}
+		p.Digest = DigestOf(p.Data)
 	}
 }
 
@@ -156,10 +154,14 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	now, found := compileParts(l.Format, parts, l.Options, l.inForce, l.last)
 	l.last = now
 	out.PartCount, out.Hash = len(parts), now.contentsHash[:16]
-	found = slices.Concat(l.domainConflicts(now), found) // Of two problems at one place the first one counts.
+	bad := now.badParts()
+	for _, p := range problems {
+		bad[p.File] = true
+	}
+	found = slices.Concat(l.domainConflicts(now, bad), found) // Of two problems at one place the first one counts.
 	if problems = append(problems, l.Format.ArrangeProblems(found)...); len(problems) > 0 {
 		out.Err = problems
-		if now = l.acceptable(now, problems); now == nil {
+		if now = l.acceptable(now, bad); now == nil {
 			return
 		}
 	}
@@ -209,8 +211,25 @@ func (l *load) identities() []PartIdentity {
 	return ids
 }
 
-// domainConflicts returns the problems of the domains that other sources have.
-func (l *Loader) domainConflicts(now *load) (problems rules.Problems) {
+// badParts returns the names of the parts whose units have problems.
+func (l *load) badParts() map[string]bool {
+	bad := make(map[string]bool)
+	for _, u := range l.units {
+		if u.set == nil {
+			u.addNames(bad)
+		}
+	}
+	return bad
+}
+
+func (u *unit) addNames(names map[string]bool) {
+	for i := range u.parts {
+		names[u.parts[i].PartIdentity.Name] = true
+	}
+}
+
+// domainConflicts returns the problems of the domains that other sources have, and adds the names of their parts to bad.
+func (l *Loader) domainConflicts(now *load, bad map[string]bool) (problems rules.Problems) {
 	if l.DomainOwner == nil {
 		return nil
 	}
@@ -222,6 +241,7 @@ func (l *Loader) domainConflicts(now *load) (problems rules.Problems) {
 		if owner == "" {
 			continue
 		}
+		u.addNames(bad)
 		for _, at := range u.domainPos {
 			problems.Add(at, "remove it from one of them",
 				"domain %s is in two sources of rules: %s has it already, so it is not taken from %s",
@@ -231,36 +251,18 @@ func (l *Loader) domainConflicts(now *load) (problems rules.Problems) {
 	return problems
 }
 
-// acceptable returns the rules that can be in force in spite of problems: the new parts, and the last good version of
-// those that are held back. It returns nil if these are in force now.
-func (l *Loader) acceptable(now *load, problems rules.Problems) *load {
+// acceptable returns the rules that can be in force although the parts in bad have problems: the new parts, and the last
+// good version of those that are held back. It returns nil if these are in force now.
+func (l *Loader) acceptable(now *load, bad map[string]bool) *load {
 	before := l.inForce
 	if before == nil {
 		before = new(load)
 	}
-	if l.AllOrNothing || len(now.parts) == 0 || len(before.parts) == 0 && !l.AllowPartialFirstLoad {
+	// A load that is too large has no units.
+	if l.AllOrNothing || len(now.units) == 0 || len(before.parts) == 0 && !l.AllowPartialFirstLoad || bad[l.WholePlace] {
 		return nil
 	}
-	ids := now.identities()
-	owner, bad := PartOfPlace(ids), make(map[string]bool, len(problems))
-	// the paths of all data files. The rule files that name a bad one have a problem, too.
-	dataFiles := make(map[string]bool)
-	for _, p := range now.parts {
-		for _, f := range p.DataFiles {
-			dataFiles[f.Path] = true
-		}
-	}
-	for _, p := range problems {
-		if dataFiles[p.File] {
-			continue
-		}
-		name := owner(p.File)
-		if name == "" || p.File == l.WholePlace {
-			return nil
-		}
-		bad[name] = true
-	}
-	held := heldBackParts(ids, before.identities(), bad)
+	held := heldBackParts(now.identities(), before.identities(), bad)
 	accepted := new(load)
 	accepted.add(now, func(name string) bool { return !held[name] })
 	accepted.add(before, func(name string) bool { return held[name] })
@@ -298,29 +300,6 @@ func (l *load) fits(maxPlaceBytes int) bool {
 		}
 	}
 	return true
-}
-
-// PartOfPlace returns a function from the place of a problem to the name of the part that has it, or "" if no part has
-// it. A part has the problems at its ProblemPlace, and at places that continue it after a colon. Parts without
-// ProblemPlace have the problems at their Name; it may be missing in ids because the file could not be read.
-func PartOfPlace(ids []PartIdentity) func(place string) string {
-	names := make(map[string]string) // maps the ProblemPlace of each part to its Name.
-	for _, id := range ids {
-		if id.ProblemPlace != "" {
-			names[id.ProblemPlace] = id.Name
-		}
-	}
-	return func(place string) string {
-		if len(names) == 0 {
-			return place
-		}
-		for end := len(place); end >= 0; end = strings.LastIndex(place[:end], ": ") {
-			if name, found := names[place[:end]]; found {
-				return name
-			}
-		}
-		return ""
-	}
 }
 
 // HashOfParts returns a hash of parts in 64 hex digits, which does not depend on their order.

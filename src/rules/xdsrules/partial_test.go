@@ -7,9 +7,6 @@ import (
 	"time"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules/reload"
-
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Domains that no bad resource touches take effect, from the first response on.
@@ -74,38 +71,5 @@ func TestRefusedInPart(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// Problems belong to the resource whose place they begin with, whatever its name.
-func TestOwner(t *testing.T) {
-	t.Parallel()
-	var parts []*anypb.Any
-	for _, name := range []string{"a", "a: b", ""} {
-		parts = append(parts, anyOf(t, &configv3.RateLimitConfig{Name: name, Domain: "d"}))
-	}
-	for len(parts) < 9 {
-		parts = append(parts, nil)
-	}
-	parts = append(parts, parts[0])
-	var ids []reload.PartIdentity
-	for _, p := range newFormat().Identify(partsOf(parts)) {
-		ids = append(ids, p.PartIdentity)
-	}
-	owner := reload.PartOfPlace(ids)
-	for place, want := range map[string]string{
-		`xds resource "a"`: "a",
-		`xds resource "a": descriptors[0].rate_limit`:         "a",
-		`xds resource "a: b": charge`:                         "a: b",
-		`xds resource 3`:                                      "\x00d",
-		`xds resource 4`:                                      "xds resource 4",
-		`xds resource 10, "a": descriptors[2].descriptors[0]`: "a",
-		`xds resource 11`:                                     "",
-		`xds response`:                                        "",
-		``:                                                    "",
-	} {
-		if got := owner(place); got != want {
-			t.Errorf("%s belongs to %q, want %q", place, got, want)
-		}
 	}
 }

@@ -1,9 +1,10 @@
 package xdsrules
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
@@ -28,6 +28,7 @@ const maxLevel = rules.MaxTreeDepth + 1
 type reader struct {
 	problems       rules.Problems
 	placeBytesLeft int // how many bytes further places may have together. If it is negative, nothing more is read
+	level          int // counts the descriptors around the message that is read
 }
 
 func (r *reader) addProblem(place, fix, format string, args ...any) {
@@ -45,250 +46,184 @@ func (r *reader) placeOfPart(outer string, part ...string) string {
 	return place
 }
 
-func readList[M, T any](r *reader, outer, part string, elements []M, read func(place string, m M) T) []T {
-	if len(elements) == 0 {
-		return nil
+// These have the fields of each configuration by the names of fields of messages, which are the keys of rule files.
+var (
+	domainFields     = compile.FieldsByKey[compile.DomainConfig]()
+	descriptorFields = compile.FieldsByKey[compile.DescriptorConfig]()
+	ruleFields       = compile.FieldsByKey[compile.RuleConfig]()
+	limitFields      = compile.FieldsByKey[compile.RateLimitConfig]()
+	prefixFields     = compile.FieldsByKey[compile.PrefixLengthsConfig]()
+)
+
+func (r *reader) readDomain(place string, m *configv3.RateLimitConfig) compile.DomainConfig {
+	cfg := compile.DomainConfig{Pos: rules.Pos{File: place}}
+	r.readMessage(place+": ", m.ProtoReflect(), domainFields, &cfg)
+	return cfg
+}
+
+func (r *reader) readDescriptor(place string, v protoreflect.Value) (cfg compile.DescriptorConfig) {
+	cfg.Pos.File = place
+	r.level++
+	r.readMessage(place+".", v.Message(), descriptorFields, &cfg)
+	r.level--
+	return cfg
+}
+
+func (r *reader) readRule(place string, v protoreflect.Value) (cfg compile.RuleConfig) {
+	cfg.Pos.File = place
+	cfg.Match = &compile.Positioned[[]compile.MatchPairConfig]{Pos: cfg.Pos}
+	r.readMessage(place+".", v.Message(), ruleFields, &cfg)
+	return cfg
+}
+
+func (r *reader) readLimit(place string, v protoreflect.Value) (cfg compile.RateLimitConfig) {
+	cfg.Pos.File, cfg.UnitPos.File = place, place
+	r.readMessage(place+".", v.Message(), limitFields, &cfg)
+	if cfg.Unit != "" {
+		cfg.UnitPos.File = r.placeOfPart(place, ".unit")
 	}
-	all := make([]T, 0, len(elements))
-	for i, m := range elements {
-		place := r.placeOfPart(outer, part, "[", strconv.Itoa(i), "]")
+	return cfg
+}
+
+// readMessage reads each field that the server sent into the field of config, a pointer to a configuration, with the
+// same name. Their places begin with prefix.
+func (r *reader) readMessage(prefix string, m protoreflect.Message, fields map[string][]int, config any) {
+	target := reflect.ValueOf(config).Elem()
+	m.Range(func(f protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if index, known := fields[string(f.Name())]; known {
+			r.readField(&sentField{f, value, prefix}, target.FieldByIndex(index).Addr().Interface())
+		}
+		return r.placeBytesLeft >= 0
+	})
+}
+
+// sentField is a field of a message that the server sent. A field without presence was not sent if it is 0, false or
+// empty.
+type sentField struct {
+	protoreflect.FieldDescriptor
+	value  protoreflect.Value
+	prefix string // that of the place, which the name completes
+}
+
+// readField reads f into the variable that target points to. The type of the variable tells what f is.
+func (r *reader) readField(f *sentField, target any) {
+	switch target := target.(type) {
+	case *string:
+		*target = f.text()
+	case *bool:
+		*target = f.value.Bool()
+	case *uint32:
+		*target = uint32(f.value.Uint())
+	case **uint32:
+		*target = new(uint32(f.value.Uint()))
+	case **compile.Positioned[string]:
+		*target = positioned(r, f, f.text())
+	case **compile.Positioned[bool]:
+		*target = positioned(r, f, f.unwrapped().Bool())
+	case **compile.Positioned[uint32]:
+		*target = positioned(r, f, uint32(f.unwrapped().Uint()))
+	case **compile.Positioned[float64]:
+		*target = positioned(r, f, f.unwrapped().Float())
+	case **compile.Positioned[time.Duration]:
+		*target = positioned(r, f, r.readDuration(f))
+	case *map[string]any:
+		*target = r.readMetadata(f)
+	case *[]compile.DescriptorConfig:
+		if r.level < maxLevel {
+			*target = readList(r, f, r.readDescriptor)
+		}
+	case **compile.Positioned[[]compile.RuleConfig]:
+		*target = positioned(r, f, readList(r, f, r.readRule))
+	case **compile.RateLimitConfig:
+		*target = new(r.readLimit(r.placeOf(f), f.value))
+	case **compile.Positioned[[]compile.RateLimitConfig]:
+		*target = positioned(r, f, readList(r, f, r.readLimit))
+	case **compile.Positioned[[]compile.Positioned[string]]:
+		*target = positioned(r, f, readList(r, f, positionedText))
+	case *[]compile.Positioned[string]:
+		*target = readList(r, f, positionedText)
+	case **compile.PrefixLengthsConfig:
+		*target = &compile.PrefixLengthsConfig{Pos: rules.Pos{File: r.placeOf(f)}}
+		r.readMessage((*target).File+".", f.value.Message(), prefixFields, *target)
+	case **compile.Positioned[[]compile.MatchPairConfig]:
+		(*target).Value = matchPairs(f, (*target).Pos)
+	}
+}
+
+func (r *reader) placeOf(f *sentField) string { return r.placeOfPart(f.prefix, f.TextName()) }
+
+// positioned returns a value of f with its place.
+func positioned[T any](r *reader, f *sentField, value T) *compile.Positioned[T] {
+	return &compile.Positioned[T]{Pos: rules.Pos{File: r.placeOf(f)}, Value: value}
+}
+
+// readList reads a list. read reads an element, which is at the place.
+func readList[T any](r *reader, f *sentField, read func(place string, element protoreflect.Value) T) []T {
+	sent := f.value.List()
+	list := make([]T, 0, sent.Len())
+	for i := range sent.Len() {
+		place := r.placeOfPart(f.prefix, f.TextName(), "[", strconv.Itoa(i), "]")
 		if r.placeBytesLeft < 0 {
 			break
 		}
-		all = append(all, read(place, m))
+		list = append(list, read(place, sent.Get(i)))
 	}
-	return all
+	return list
 }
 
-func (r *reader) readDomain(place string, m *configv3.RateLimitConfig) compile.DomainConfig {
-	cfg := compile.DomainConfig{
-		Pos:         rules.Pos{File: place},
-		Domain:      m.GetDomain(),
-		Descriptors: r.readDescriptors(place, ": descriptors", m.GetDescriptors(), 1),
-		ChargeMode:  r.enumWord(place, ": charge", m.GetCharge()),
-		OnReject:    r.enumWord(place, ": on_reject", m.GetOnReject()),
-		Fallback:    r.enumWord(place, ": on_store_failure", m.GetOnStoreFailure()),
+// positionedText returns an element of a list of texts, or the name of an element of `replaces`, with its place.
+func positionedText(place string, element protoreflect.Value) compile.Positioned[string] {
+	text, isText := element.Interface().(string)
+	if !isText {
+		text = element.Message().Interface().(*configv3.RateLimitReplace).GetName()
 	}
-	if m.GetQuotaBuckets() {
-		cfg.QuotaBuckets = positioned(r, place, ": quota_buckets", true)
-	}
-	if ordered := readList(r, place, ": rules", m.GetRules(), r.readRule); ordered != nil {
-		cfg.Rules = positioned(r, place, ": rules", ordered)
-	}
-	return cfg
+	return compile.Positioned[string]{Pos: rules.Pos{File: place}, Value: text}
 }
 
-func (r *reader) readDescriptors(outer, part string, messages []*configv3.RateLimitDescriptor,
-	level int,
-) []compile.DescriptorConfig {
-	if level > maxLevel {
-		return nil
+// matchPairs returns the pairs of a map, sorted by key. All are at one place.
+func matchPairs(f *sentField, at rules.Pos) (pairs []compile.MatchPairConfig) {
+	for key, pattern := range f.value.Map().Range {
+		pairs = append(pairs, compile.MatchPairConfig{Pos: at, Key: key.String(), Pattern: pattern.String()})
 	}
-	return readList(r, outer, part, messages,
-		func(place string, m *configv3.RateLimitDescriptor) compile.DescriptorConfig {
-			cfg := compile.DescriptorConfig{
-				LimitsConfig:   r.readLimits(place, m),
-				Key:            m.GetKey(),
-				Value:          m.GetValue(),
-				ChargeMode:     r.enumWord(place, ".charge", m.GetCharge()),
-				ValueToMetric:  m.GetValueToMetric(),
-				ShareThreshold: m.GetShareThreshold(),
-				Descriptors:    r.readDescriptors(place, ".descriptors", m.GetDescriptors(), level+1),
-			}
-			cfg.DetailedMetric = m.GetDetailedMetric()
-			r.readValueMatch(place, m, &cfg)
-			return cfg
-		})
+	slices.SortFunc(pairs, func(a, b compile.MatchPairConfig) int { return cmp.Compare(a.Key, b.Key) })
+	return pairs
 }
 
-// readValueMatch reads exact, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
-func (r *reader) readValueMatch(place string, m *configv3.RateLimitDescriptor, cfg *compile.DescriptorConfig) {
-	networks := readList(r, place, ".cidr", m.GetCidr(), func(place, network string) compile.Positioned[string] {
-		return compile.Positioned[string]{Pos: rules.Pos{File: place}, Value: network}
-	})
-	if networks != nil {
-		cfg.CIDR = positioned(r, place, ".cidr", networks)
+// text returns a text, or the word of an enum value as rule files write it. The compiler refuses a number without a
+// name like any other unknown word.
+func (f *sentField) text() string {
+	if f.Enum() == nil {
+		return f.value.String()
 	}
-	if m != nil && m.Exact != nil {
-		cfg.Exact = positioned(r, place, ".exact", m.GetExact())
-	}
-	if v := m.GetRegex(); v != "" {
-		cfg.Regex = positioned(r, place, ".regex", v)
-	}
-	if v := m.GetValuesFrom(); v != "" {
-		cfg.ValuesFrom = positioned(r, place, ".values_from", v)
-	}
-	if v := m.GetLimitsFrom(); v != "" {
-		cfg.LimitsFrom = positioned(r, place, ".limits_from", v)
-	}
-	lengths := m.GetCountByPrefix()
-	if lengths == nil {
-		return
-	}
-	by := &compile.PrefixLengthsConfig{Pos: rules.Pos{File: r.placeOfPart(place, ".count_by_prefix")}}
-	if v := lengths.GetV4(); v != 0 {
-		by.V4 = positioned(r, by.File, ".v4", v)
-	}
-	if v := lengths.GetV6(); v != 0 {
-		by.V6 = positioned(r, by.File, ".v6", v)
-	}
-	cfg.CountByPrefix = by
-}
-
-func (r *reader) readRule(place string, m *configv3.RateLimitRule) compile.RuleConfig {
-	pos := rules.Pos{File: place}
-	cfg := compile.RuleConfig{
-		LimitsConfig: r.readLimits(place, m),
-		Match:        &compile.Positioned[[]compile.MatchPairConfig]{Pos: pos},
-		PerKeys: readList(r, place, ".per", m.GetPer(), func(place, key string) compile.Positioned[string] {
-			return compile.Positioned[string]{Pos: rules.Pos{File: place}, Value: key}
-		}),
-	}
-	for _, key := range slices.Sorted(maps.Keys(m.GetMatch())) {
-		cfg.Match.Value = append(cfg.Match.Value, compile.MatchPairConfig{Pos: pos, Key: key, Pattern: m.GetMatch()[key]})
-	}
-	return cfg
-}
-
-// limitedMessage is a message that has limits: a descriptor, or a rule of an ordered list.
-type limitedMessage interface {
-	GetRateLimit() *configv3.RateLimitPolicy
-	GetRateLimits() []*configv3.RateLimitPolicy
-	GetOnReject() configv3.OnReject
-	GetShadowMode() bool
-	GetQuotaMode() bool
-	GetMetadata() *structpb.Struct
-}
-
-func (r *reader) readLimits(place string, m limitedMessage) compile.LimitsConfig {
-	cfg := compile.LimitsConfig{
-		Pos:            rules.Pos{File: place},
-		OnReject:       r.enumWord(place, ".on_reject", m.GetOnReject()),
-		ShadowMode:     m.GetShadowMode(),
-		QuotaMode:      m.GetQuotaMode(),
-		AnswerMetadata: r.readMetadata(place, m.GetMetadata()),
-	}
-	if m.GetRateLimit() != nil {
-		cfg.RateLimit = new(r.readLimit(r.placeOfPart(place, ".rate_limit"), m.GetRateLimit()))
-	}
-	if limits := readList(r, place, ".rate_limits", m.GetRateLimits(), r.readLimit); limits != nil {
-		cfg.RateLimits = positioned(r, place, ".rate_limits", limits)
-	}
-	return cfg
-}
-
-// readLimit reads a limit. Each setting is in the field of the message that has its name.
-func (r *reader) readLimit(place string, m *configv3.RateLimitPolicy) compile.RateLimitConfig {
-	cfg := compile.RateLimitConfig{Pos: rules.Pos{File: place}, UnitPos: rules.Pos{File: place}}
-	message := m.ProtoReflect()
-	for i := range rules.Settings {
-		name := rules.Settings[i].Name
-		field := message.Descriptor().Fields().ByName(protoreflect.Name(name))
-		r.readSetting(place, cfg.Field(name), message, field)
-	}
-	if m.GetUnit() != 0 {
-		cfg.UnitPos = rules.Pos{File: r.placeOfPart(place, ".unit")}
-	}
-	return cfg
-}
-
-// readSetting reads a field of a message into the variable that target points to. A field without presence is missing
-// if it is 0, false or empty.
-func (r *reader) readSetting(outer string, target any, m protoreflect.Message, field protoreflect.FieldDescriptor) {
-	if !m.Has(field) {
-		return
-	}
-	value, part := m.Get(field), "."+field.TextName()
-	switch target := target.(type) {
-	case *string:
-		*target = textOf(value, field)
-	case *bool:
-		*target = value.Bool()
-	case *uint32:
-		*target = uint32(value.Uint())
-	case **uint32:
-		*target = new(uint32(value.Uint()))
-	case **compile.Positioned[string]:
-		*target = positioned(r, outer, part, textOf(value, field))
-	case **compile.Positioned[bool]:
-		if field.Message() != nil {
-			*target = positioned(r, outer, part, value.Message().Interface().(*wrapperspb.BoolValue).GetValue())
-		} else {
-			*target = positioned(r, outer, part, value.Bool())
-		}
-	case **compile.Positioned[uint32]:
-		if field.Message() != nil {
-			*target = positioned(r, outer, part, value.Message().Interface().(*wrapperspb.UInt32Value).GetValue())
-		} else {
-			*target = positioned(r, outer, part, uint32(value.Uint()))
-		}
-	case **compile.Positioned[float64]:
-		*target = positioned(r, outer, part, value.Message().Interface().(*wrapperspb.DoubleValue).GetValue())
-	case **compile.Positioned[time.Duration]:
-		*target = r.readDuration(outer, field.TextName(), value.Message().Interface().(*durationpb.Duration))
-	case *[]compile.Positioned[string]:
-		for i := range value.List().Len() {
-			at := rules.Pos{File: r.placeOfPart(outer, part, "[", strconv.Itoa(i), "]")}
-			if r.placeBytesLeft < 0 {
-				return
-			}
-			name := value.List().Get(i).Message().Interface().(*configv3.RateLimitReplace).GetName()
-			*target = append(*target, compile.Positioned[string]{Pos: at, Value: name})
-		}
-	}
-}
-
-// textOf returns the text of a value, or the word of an enum value as rule files write it. The compiler refuses a
-// number without a name like any other unknown word.
-func textOf(v protoreflect.Value, field protoreflect.FieldDescriptor) string {
-	if field.Enum() == nil {
-		return v.String()
-	}
-	if name := field.Enum().Values().ByNumber(v.Enum()); name != nil {
+	if name := f.Enum().Values().ByNumber(f.value.Enum()); name != nil {
 		return strings.ToLower(string(name.Name()))
 	}
-	return strconv.Itoa(int(v.Enum()))
+	return strconv.Itoa(int(f.value.Enum()))
 }
 
-// protoEnum is a generated type of enum values, of which 0 means that none was sent.
-type protoEnum interface {
-	fmt.Stringer
-	Number() protoreflect.EnumNumber
-}
-
-// enumWord returns an enum value as rule files write it, with its place; nil if none was sent. See textOf.
-func (r *reader) enumWord(outer, part string, value protoEnum) *compile.Positioned[string] {
-	if value.Number() == 0 {
-		return nil
+// unwrapped returns the scalar that f is, or that its message wraps.
+func (f *sentField) unwrapped() protoreflect.Value {
+	if f.Message() == nil {
+		return f.value
 	}
-	return positioned(r, outer, part, strings.ToLower(value.String()))
-}
-
-// positioned returns a value with its place.
-func positioned[T any](r *reader, outer, part string, value T) *compile.Positioned[T] {
-	return &compile.Positioned[T]{Pos: rules.Pos{File: r.placeOfPart(outer, part)}, Value: value}
+	return f.value.Message().Get(f.Message().Fields().ByName("value"))
 }
 
 // readDuration reads a duration. It turns one beyond 292 years into 292 years, which the compiler refuses.
-func (r *reader) readDuration(outer, name string, d *durationpb.Duration) *compile.Positioned[time.Duration] {
-	if d == nil {
-		return nil
-	}
-	length := d.AsDuration()
+func (r *reader) readDuration(f *sentField) time.Duration {
+	d := f.value.Message().Interface().(*durationpb.Duration)
 	if n, s := d.GetNanos(), d.GetSeconds(); n <= -1e9 || n >= 1e9 || n < 0 && s > 0 || n > 0 && s < 0 {
-		r.addProblem(r.placeOfPart(outer, ".", name), "send less than a second as nanos, with the sign of seconds",
-			"%s is no duration: %d seconds and %d nanos", name, s, n)
+		r.addProblem(r.placeOf(f), "send less than a second as nanos, with the sign of seconds",
+			"%s is no duration: %d seconds and %d nanos", f.TextName(), s, n)
 	}
-	return positioned(r, outer, "."+name, length)
+	return d.AsDuration()
 }
 
 // readMetadata reads a map of values of any type.
-func (r *reader) readMetadata(outer string, m *structpb.Struct) map[string]any {
-	if m == nil {
-		return nil
-	}
+func (r *reader) readMetadata(f *sentField) map[string]any {
+	m := f.value.Message().Interface().(*structpb.Struct)
 	if hasInfinite(structpb.NewStructValue(m)) {
-		r.addProblem(r.placeOfPart(outer, ".metadata"), "send finite numbers, or text",
+		r.addProblem(r.placeOf(f), "send finite numbers, or text",
 			"metadata holds NaN or an infinite number, which cannot be sent in an answer")
 	}
 	return m.AsMap()

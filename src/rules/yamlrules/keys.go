@@ -33,13 +33,11 @@ var (
 	ignoredMapKind = &mapKind{}
 )
 
-// newMapKind returns the kind of maps that are read into a T. Its keys are the yaml tags of T without those in unused.
+// newMapKind returns the kind of maps that are read into a T. Its keys are those of T without those in unused.
 func newMapKind[T any](name string, unused ...string) *mapKind {
-	k := &mapKind{name, make(map[string][]int)}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
-		if key := f.Tag.Get("yaml"); key != "" && !slices.Contains(unused, key) {
-			k.fieldIndexByKey[key] = f.Index
-		}
+	k := &mapKind{name, compile.FieldsByKey[T]()}
+	for _, key := range unused {
+		delete(k.fieldIndexByKey, key)
 	}
 	return k
 }

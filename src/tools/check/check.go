@@ -12,7 +12,6 @@ import (
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/match"
-	"ratelimit/src/rules/yamlrules"
 )
 
 // Result is what Load found in rule files.
@@ -42,31 +41,6 @@ func load(paths []string, opt compile.Options,
 		r.Set = set
 	}
 	return r
-}
-
-// compileAllDocuments does what filerules.Load does, and also checks the later documents of YAML files. These never
-// take effect: as in envoyproxy/ratelimit, the set has the rules of the first documents only.
-func compileAllDocuments(files []filerules.File, opt compile.Options) (*rules.Set, rules.Problems, error) {
-	set, warnings, err := filerules.Load(files, opt)
-	problems := rules.ProblemsOf(err)
-	var configs []compile.DomainConfig
-	for _, f := range files {
-		if filerules.HasLaterDocuments(f) {
-			more, wrong, odd := yamlrules.ParseLaterDocuments(f.Name, f.Data)
-			for i := range more {
-				more[i].DataFiles = f.DataFiles
-			}
-			configs = append(configs, more...)
-			problems, warnings = append(problems, wrong...), append(warnings, odd...)
-		}
-	}
-	_, odd, err := compile.Compile(configs, opt)
-	if problems = append(problems, rules.ProblemsOf(err)...); len(problems) > 0 {
-		return nil, nil, problems.OnePerPlace()
-	}
-	warnings = append(warnings, odd...)
-	warnings.Sort()
-	return set, warnings, nil
 }
 
 func (r *Result) add(warnings rules.Problems, err error) {

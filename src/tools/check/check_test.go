@@ -58,7 +58,7 @@ descriptors:
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
-			set, warnings, err := compileAllDocuments(tt.files, compile.Options{})
+			set, warnings, err := filerules.LoadAllDocuments(tt.files, compile.Options{})
 			got := ""
 			if err != nil {
 				got = err.Error() + "\n"

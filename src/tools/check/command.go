@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/rules/compile"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/service"
 	"ratelimit/src/tools/command"
 )
@@ -32,7 +33,7 @@ func Command() *cobra.Command {
 			args = append(args, dir)
 		}
 		opt.Store = service.StoreLimits(strings.TrimSuffix(backend, "d"))
-		return printProblems(cmd.OutOrStdout(), load(args, opt, compileAllDocuments), format)
+		return printProblems(cmd.OutOrStdout(), load(args, opt, filerules.LoadAllDocuments), format)
 	})
 	f := cmd.Flags()
 	command.Choice(cmd, &backend, "backend",

@@ -99,7 +99,7 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	inMetric := func(l *rules.Level) bool { return l.ValueToMetric }
 	add("value_to_metric", levelsText(before, inMetric), levelsText(after, inMetric), effect{other: true})
 	add("cidr", networksText(before), networksText(after), effect{other: true, incomparable: true})
-	addDataFiles(before, after, add)
+	addChangedValues(before, after, add)
 	add("count_by_prefix", prefixesText(before), prefixesText(after), effect{other: true, incomparable: true})
 	add("match", matchInWords(before), matchInWords(after), effect{other: true, incomparable: true})
 	add("per", perInWords(before), perInWords(after), effect{other: true, incomparable: true})
