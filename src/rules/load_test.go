@@ -88,7 +88,7 @@ func withData(files []filerules.File, texts map[string]string) []filerules.File 
 			}
 			if text, has := texts[r.Name]; has {
 				data.Sum = sha256.Sum256([]byte(text))
-				data.Table, data.Problems = datafile.Parse(r.Name, []byte(text), r.Kind)
+				data.Table, data.Problems = datafile.Parse(r.Name, []byte(text), r.Kind, new(datafile.Pacer))
 			}
 			dataFiles[r] = data
 		}

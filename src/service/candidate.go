@@ -55,21 +55,10 @@ func newCandidate(s *foundation) *candidateSource {
 		SubjectRules: s.Settings.TopSubjectsRules,
 		Examples:     s.Settings.RecentDenials,
 	})
-	c.watcher = filerules.New(filerules.Config{
-		Config: reload.Config{
-			Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing,
-			OnLoad: c.onLoad,
-		},
-		Path:            path,
-		AllowMissing:    true,
-		ReadSiblings:    s.Settings.ReadsSiblings(),
-		ElsewhereAdvice: "set RUNTIME_CANDIDATE_SUBDIRECTORY to another directory",
-		IgnoreDotFiles:  s.Settings.RuntimeIgnoreDotFiles,
-		Debounce:        s.Settings.RuntimeDebounce,
-		PollInterval:    s.Settings.RuntimePollInterval,
-		ReadTimeout:     s.Settings.RuntimeReadTimeout,
-		OnMissingEvents: func(err error) { s.log.Warn(err) },
-	})
+	cfg := s.filesConfig(path, "set RUNTIME_CANDIDATE_SUBDIRECTORY to another directory")
+	cfg.AllowMissing = true
+	cfg.Config = s.reloadConfig(c.onLoad)
+	c.watcher = filerules.New(cfg)
 	s.run(c.watcher.Run, c.differences.Run, c.adjustSample)
 	s.counters.ShowFigures("candidate", "", c.figures)
 	s.counters.AddFigures(c.differences.Figures, true)

@@ -30,16 +30,13 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 			return
 		}
 	}
-	own, set := l.Set, l.Set
-	if source.joined != nil {
-		set = source.joined.Join(own)
-	}
+	set := l.Set
 	s.logRules(set)
 	if l.Err == nil {
 		s.AcceptedLoads.Add(1)
 	}
 	if s.candidate != nil && source.name == "files" {
-		s.candidate.liveFiles.Store(own)
+		s.candidate.liveFiles.Store(l.OwnSet)
 	}
 	for _, use := range s.users {
 		use(set)
@@ -60,7 +57,7 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	worksWithoutStore, recovered := s.store.healthyWithoutStore(set), false
 	s.health.update(func(h *health) {
 		recovered = source.health.inForce != nil && source.health.lastLoadErr != nil && l.Err == nil
-		source.health.lastLoadErr, source.health.domainCount = l.Err, len(own.Domains())
+		source.health.lastLoadErr, source.health.domainCount = l.Err, len(l.OwnSet.Domains())
 		source.health.inForce = &rulesInForce{true, l.ReadTime, l.Hash, l.Version}
 		h.healthyWithoutStore = worksWithoutStore
 		if h.rules.firstLoadFields == nil && (h.rules.hasAll() || h.rules.healthyBeforeRules) {

@@ -70,11 +70,16 @@ func (s *ruleSources) addSource(name, description string) *ruleSource {
 	return source
 }
 
-// reloadConfig returns the configuration that all sources share.
-func (s *ruleSources) reloadConfig(source *ruleSource, onLoad func(reload.Result)) reload.Config {
-	cfg := reload.Config{Options: s.ruleOptions(), AllOrNothing: s.Settings.ConfigAllOrNothing, OnLoad: onLoad}
+// reloadConfig returns the configuration that all loads share.
+func (f *foundation) reloadConfig(onLoad func(reload.Result)) reload.Config {
+	return reload.Config{Options: f.ruleOptions(), AllOrNothing: f.Settings.ConfigAllOrNothing, OnLoad: onLoad}
+}
+
+// sourceConfig returns the reloadConfig of a source, which may be one of several.
+func (s *ruleSources) sourceConfig(source *ruleSource, onLoad func(reload.Result)) reload.Config {
+	cfg := s.reloadConfig(onLoad)
 	if source.joined != nil {
-		source.joined.Configure(&cfg)
+		cfg.Source = source.joined
 		source.joined.Reload = func() { source.reloader.Reload() }
 	}
 	return cfg
@@ -156,17 +161,23 @@ func (s *ruleSources) build() error {
 	return nil
 }
 
-func (s *ruleSources) buildFiles() {
-	cfg := filerules.Config{
-		Path:            s.Settings.RulesPath(),
-		ReadSiblings:    s.Settings.ReadsSiblings(),
-		ElsewhereAdvice: "set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules",
-		IgnoreDotFiles:  s.Settings.RuntimeIgnoreDotFiles,
-		Debounce:        s.Settings.RuntimeDebounce,
-		PollInterval:    s.Settings.RuntimePollInterval,
-		ReadTimeout:     s.Settings.RuntimeReadTimeout,
-		OnMissingEvents: func(err error) { s.log.Warn(err) },
+// filesConfig returns how the rule files in a directory are watched. advice completes messages about a missing one.
+func (f *foundation) filesConfig(path, advice string) filerules.Config {
+	return filerules.Config{
+		Path:            path,
+		ReadSiblings:    f.Settings.ReadsSiblings(),
+		ElsewhereAdvice: advice,
+		IgnoreDotFiles:  f.Settings.RuntimeIgnoreDotFiles,
+		Debounce:        f.Settings.RuntimeDebounce,
+		PollInterval:    f.Settings.RuntimePollInterval,
+		ReadTimeout:     f.Settings.RuntimeReadTimeout,
+		OnMissingEvents: func(err error) { f.log.Warn(err) },
 	}
+}
+
+func (s *ruleSources) buildFiles() {
+	cfg := s.filesConfig(s.Settings.RulesPath(),
+		"set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules")
 	if s.RulesPath != "" {
 		cfg.Path, cfg.AllowFile, cfg.ReadSiblings, cfg.ElsewhereAdvice = s.RulesPath, true, false,
 			"name another one with --config"
@@ -175,7 +186,7 @@ func (s *ruleSources) buildFiles() {
 		cfg.OnlyFile, cfg.ElsewhereAdvice = true, "name another file"
 	}
 	source := s.addSource("files", "the files in "+filepath.Clean(cfg.Path))
-	cfg.Config = s.reloadConfig(source, func(l reload.Result) {
+	cfg.Config = s.sourceConfig(source, func(l reload.Result) {
 		s.counters.Counter("runtime.load_attempts").Add(1)
 		if l.Err != nil {
 			s.counters.Counter("runtime.load_failures").Add(1)
@@ -206,7 +217,7 @@ func (s *ruleSources) buildXDS(x *settings.XDSServer) error {
 			First: all.RetryInterval, Initial: all.BackoffInitial, Growth: all.BackoffGrowth, Max: all.BackoffMax,
 			Jitter: all.BackoffJitter,
 		},
-		Config: s.reloadConfig(source, func(l reload.Result) { s.onLoad(source, l) }),
+		Config: s.sourceConfig(source, func(l reload.Result) { s.onLoad(source, l) }),
 		OnConnect: func() {
 			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
 			s.health.update(func(*health) { source.health.streamErr = nil })

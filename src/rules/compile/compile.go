@@ -90,11 +90,6 @@ type Compiler struct {
 	shared            *Shared
 	parts             rules.SetParts
 	domainsByName     map[string]*rules.Domain
-	lastConfig        *DomainConfig   // the configuration of the last AddConfig; nil before the first
-	lastPath          compilePath     // the path of the descriptors at the top of lastConfig
-	lastRoot          *match.Node     // the parent of the descriptors at the top of lastConfig
-	lastList          *match.List     // the list of lastConfig; nil if it has none
-	lastWords         *match.WordTree // the tree of limits of lastConfig; nil if it has none
 	problems          rules.Problems
 	warnings          rules.Problems
 	replacingRules    []replacingRule
@@ -103,7 +98,7 @@ type Compiler struct {
 	holdIDPos         map[*rules.Rule]rules.Pos // maps limits with a hold_id to the position of that setting.
 	enforcePercentPos map[*rules.Rule]rules.Pos // maps limits with enforce_percent to the position of that setting.
 	namesTooLong      bool                      // set if a rule was not added because all names together are too long
-	quotaBuckets      bool                      // the domain of lastConfig has quota_buckets
+	quotaBuckets      bool                      // the domain of the last AddConfig has quota_buckets
 	warnedKeys        map[keyPair]bool          // the keys in that domain of which checkKeyOrder has warned
 }
 
@@ -131,16 +126,12 @@ func NewCompiler(opt Options) *Compiler { return new(Shared).NewCompiler(opt) }
 // Discard forgets all configurations, whose names do not count any more. No other method may be called after it.
 func (c *Compiler) Discard() { c.shared.totalNameBytes -= c.parts.NameBytes }
 
-// AddConfig compiles a configuration. ExtendConfig may add to it until the next AddConfig.
+// AddConfig compiles a configuration.
 func (c *Compiler) AddConfig(cfg *DomainConfig) {
-	c.FinishConfig()
 	d := c.addDomain(cfg)
-	c.lastList, _ = d.Matcher.(*match.List)
-	c.lastWords, _ = d.Matcher.(*match.WordTree)
 	d.Fallback = c.parseFallback(c.options.Fallback, cfg.Fallback)
 	c.setQuotaBuckets(d, cfg)
-	c.lastConfig = cfg
-	c.lastPath = compilePath{
+	path := compilePath{
 		domain: d, ruleName: cfg.Domain, fallback: d.Fallback, dataFiles: cfg.DataFiles,
 		inheritance: c.inheritanceWith(inheritance{}, cfg.ChargeMode, cfg.OnReject),
 	}
@@ -149,8 +140,17 @@ func (c *Compiler) AddConfig(cfg *DomainConfig) {
 		// Descriptors beside rules are an error; a tree outside the domain lets the compiler check them too.
 		t = &match.Tree{}
 	}
-	c.lastRoot = &t.Root
-	c.compileDescriptors(c.lastRoot, cfg.Descriptors, c.lastPath)
+	c.compileDescriptors(&t.Root, cfg.Descriptors, path)
+	switch m := d.Matcher.(type) {
+	case *match.List:
+		if len(cfg.Descriptors) > 0 {
+			c.problems.Add(cfg.Rules.Pos, "put them into files of their own, each with a domain",
+				"rules and descriptors exclude each other")
+		}
+		c.compileOrderedList(m, cfg, path)
+	case *match.WordTree:
+		c.compileLimitTree(m, cfg, path)
+	}
 }
 
 // addDomain returns the domain for cfg. If the set cannot take it, that is a problem, and the domain is not added to
@@ -184,37 +184,8 @@ func (c *Compiler) addDomain(cfg *DomainConfig) *rules.Domain {
 	return d
 }
 
-// ExtendConfig compiles further descriptors, or rules, of the configuration of the last AddConfig.
-func (c *Compiler) ExtendConfig(cfg *DomainConfig) {
-	c.compileDescriptors(c.lastRoot, cfg.Descriptors, c.lastPath)
-	if cfg.Rules != nil {
-		c.lastConfig.Rules.Value = append(c.lastConfig.Rules.Value, cfg.Rules.Value...)
-	}
-}
-
-// FinishConfig compiles what is left of the configuration of the last AddConfig, whose memory can be freed then.
-// AddConfig and Result do so, too. ExtendConfig may not be called before the next AddConfig.
-func (c *Compiler) FinishConfig() {
-	cfg := c.lastConfig
-	if cfg == nil {
-		return
-	}
-	c.lastConfig = nil
-	switch {
-	case c.lastList != nil:
-		if len(cfg.Descriptors) > 0 {
-			c.problems.Add(cfg.Rules.Pos, "put them into files of their own, each with a domain",
-				"rules and descriptors exclude each other")
-		}
-		c.compileOrderedList(c.lastList, cfg, c.lastPath)
-	case c.lastWords != nil:
-		c.compileLimitTree(c.lastWords, cfg, c.lastPath)
-	}
-}
-
 // Result returns what Compile returns for all added configurations.
 func (c *Compiler) Result() (*rules.Set, rules.Problems, error) {
-	c.FinishConfig()
 	if len(c.problems) > 0 {
 		c.problems.Sort()
 		return nil, nil, c.problems

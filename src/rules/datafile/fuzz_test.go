@@ -55,9 +55,9 @@ func FuzzParse(f *testing.F) {
 		if limits {
 			kind = Limits
 		}
-		bounds := DefaultBounds
-		bounds.Problems = 5
-		table, problems := ParseWithin("f", []byte(text), kind, bounds, new(Pacer))
+		bounds := defaultBounds
+		bounds.problems = 5
+		table, problems := parseWithin("f", []byte(text), kind, bounds, new(Pacer))
 		if (table == nil) == (problems == nil) || len(problems) > 6 {
 			t.Fatal(table, problems)
 		}
@@ -110,7 +110,7 @@ func FuzzTable(f *testing.F) {
 		for v := range maps.Keys(values) {
 			file.WriteString(`"` + strings.ReplaceAll(v, `"`, `""`) + `",` + strconv.Itoa(int(values[v])) + "\n")
 		}
-		table, problems := Parse("f", file.Bytes(), Limits)
+		table, problems := Parse("f", file.Bytes(), Limits, new(Pacer))
 		if problems != nil || table.Len() != len(values) {
 			t.Fatal(table, problems)
 		}

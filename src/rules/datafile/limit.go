@@ -4,24 +4,21 @@ import "cmp"
 
 // Limit is a limit of a file.
 type Limit struct {
+	Numbers
+	Line, Col int // the place of the first line with the limit
+}
+
+// Numbers are what a limit allows.
+type Numbers struct {
 	Requests  uint32
 	Burst     uint32 // 0 without HasBurst
 	HasBurst  bool
 	Unlimited bool
-	Line, Col int // the place of the first line with the limit.
 }
-
-// limitKey tells limits apart.
-type limitKey struct {
-	requests, burst     uint32
-	hasBurst, unlimited bool
-}
-
-func (l *Limit) key() limitKey { return limitKey{l.Requests, l.Burst, l.HasBurst, l.Unlimited} }
 
 // compare returns 1 if l allows more than other, -1 if it allows less, else 0. If one number is larger and the other
 // smaller, the number of requests decides.
-func (l *Limit) compare(other *Limit) int {
+func (l *Numbers) compare(other *Numbers) int {
 	switch {
 	case l.Unlimited && other.Unlimited:
 		return 0
@@ -34,7 +31,7 @@ func (l *Limit) compare(other *Limit) int {
 }
 
 // burst returns how many requests may pass at once after the first.
-func (l *Limit) burst() uint32 {
+func (l *Numbers) burst() uint32 {
 	if l.HasBurst {
 		return l.Burst
 	}

@@ -23,20 +23,18 @@ const (
 // String returns the key of rule files that names files of the kind.
 func (k Kind) String() string { return [...]string{"values_from", "limits_from"}[k] }
 
-// Bounds are the bounds of a file. They keep a file named by mistake, and one that compresses a great deal, from taking
+// bounds are the bounds of a file. They keep a file named by mistake, and one that compresses a great deal, from taking
 // all memory.
-type Bounds struct {
-	TextBytes      int64 // bounds the text, of compressed files that which comes out.
-	Lines          int   // bounds all lines, also those without a value.
-	LineBytes      int   // bounds one line.
-	DistinctLimits int   // bounds the limits that differ.
-	Problems       int   // the number of problems after which reading stops
+type bounds struct {
+	textBytes      int64 // bounds the text, of compressed files that which comes out.
+	lines          int   // bounds all lines, also those without a value.
+	lineBytes      int   // bounds one line.
+	distinctLimits int   // bounds the limits that differ.
+	problems       int   // the number of problems after which reading stops
 }
 
-// DefaultBounds are the bounds of Parse.
-var DefaultBounds = Bounds{
-	TextBytes: 256 << 20, Lines: 10_000_000, LineBytes: 4096, DistinctLimits: 65_536,
-	Problems: 50,
+var defaultBounds = bounds{
+	textBytes: 256 << 20, lines: 10_000_000, lineBytes: 4096, distinctLimits: 65_536, problems: 50,
 }
 
 // Problem is a mistake in a file. Line and Col count from 1; they are 0 if the problem is of the file as a whole.
@@ -46,17 +44,16 @@ type Problem struct {
 	Fix       string
 }
 
-// Parse reads a file. With problems the table is nil. A name that ends in .gz is that of a file that gzip has
-// compressed.
-func Parse(name string, data []byte, kind Kind) (*Table, []Problem) {
-	return ParseWithin(name, data, kind, DefaultBounds, new(Pacer))
+// Parse reads a file, as fast as pacer allows. With problems the table is nil. A name that ends in .gz is that of a file
+// that gzip has compressed.
+func Parse(name string, data []byte, kind Kind, pacer *Pacer) (*Table, []Problem) {
+	return parseWithin(name, data, kind, defaultBounds, pacer)
 }
 
-// ParseWithin is Parse with other bounds, as fast as pacer allows.
-func ParseWithin(name string, data []byte, kind Kind, bounds Bounds, pacer *Pacer) (*Table, []Problem) {
+func parseWithin(name string, data []byte, kind Kind, bounds bounds, pacer *Pacer) (*Table, []Problem) {
 	p := &parser{kind: kind, bounds: bounds, pacer: pacer}
 	if kind == Limits {
-		p.limits, p.limitIndexes = []Limit{}, make(map[limitKey]int)
+		p.limits, p.limitIndexes = []Limit{}, make(map[Numbers]int)
 	}
 	p.read(name, data)
 	if len(p.problems) > 0 {
@@ -76,7 +73,7 @@ func ParseWithin(name string, data []byte, kind Kind, bounds Bounds, pacer *Pace
 // parser reads the lines of one file.
 type parser struct {
 	kind         Kind
-	bounds       Bounds
+	bounds       bounds
 	pacer        *Pacer
 	builder      builder
 	line         int // the line that is read, from 1
@@ -85,16 +82,16 @@ type parser struct {
 	hasValueLine bool   // set by the first line that is no comment and not blank
 	unquoted     []byte // the memory of the last value in quotes
 
-	limits       []Limit          // each limit once; nil for a file of values
-	limitIndexes map[limitKey]int // the index of each limit in limits
-	lastLimit    []byte           // the text of the last limit, because lines often have the limit of the line above
-	lastIndex    int              // the index of lastLimit
+	limits       []Limit         // each limit once; nil for a file of values
+	limitIndexes map[Numbers]int // the index of each limit in limits
+	lastLimit    []byte          // the text of the last limit, because lines often have the limit of the line above
+	lastIndex    int             // the index of lastLimit
 }
 
 // fail adds a problem at a column of the line; 0 stands for the whole line.
 func (p *parser) fail(col int, fix, format string, args ...any) {
 	p.problems = append(p.problems, Problem{p.line, col, fmt.Sprintf(format, args...), fix})
-	if len(p.problems) == p.bounds.Problems {
+	if len(p.problems) == p.bounds.problems {
 		p.problems = append(p.problems, Problem{p.line, 0, "more lines may have problems: reading stopped here", ""})
 		p.stopped = true
 	}
@@ -124,8 +121,8 @@ func (p *parser) read(name string, data []byte) {
 		}
 		text = unzipped
 	}
-	bounded := &io.LimitedReader{R: text, N: p.bounds.TextBytes + 1}
-	lines := bufio.NewReaderSize(bounded, p.bounds.LineBytes+len("\r\n"))
+	bounded := &io.LimitedReader{R: text, N: p.bounds.textBytes + 1}
+	lines := bufio.NewReaderSize(bounded, p.bounds.lineBytes+len("\r\n"))
 	for !p.stopped {
 		line, err := lines.ReadSlice('\n')
 		if len(line) == 0 && err == io.EOF {
@@ -133,13 +130,13 @@ func (p *parser) read(name string, data []byte) {
 		}
 		switch p.line++; {
 		case bounded.N == 0:
-			p.stop(shrinkFix, "has more than %d bytes of text", p.bounds.TextBytes)
-		case errors.Is(err, bufio.ErrBufferFull), len(withoutBreak(line)) > p.bounds.LineBytes:
-			p.stop("write one value a line", "a line is longer than %d bytes", p.bounds.LineBytes)
+			p.stop(shrinkFix, "has more than %d bytes of text", p.bounds.textBytes)
+		case errors.Is(err, bufio.ErrBufferFull), len(withoutBreak(line)) > p.bounds.lineBytes:
+			p.stop("write one value a line", "a line is longer than %d bytes", p.bounds.lineBytes)
 		case err != nil && err != io.EOF:
 			p.stop(gzipFix, "the compressed text breaks off or is damaged: %v", err)
-		case p.line > p.bounds.Lines:
-			p.stop(shrinkFix, "has more than %d lines", p.bounds.Lines)
+		case p.line > p.bounds.lines:
+			p.stop(shrinkFix, "has more than %d lines", p.bounds.lines)
 		default:
 			p.readLine(withoutBreak(line))
 		}
@@ -256,13 +253,13 @@ func (p *parser) readLimit(text []byte, col int) (index int) {
 	if !ok {
 		return -1
 	}
-	index, known := p.limitIndexes[l.key()]
+	index, known := p.limitIndexes[l.Numbers]
 	if !known {
-		if index = len(p.limits); index == p.bounds.DistinctLimits {
-			p.stop("round them, or use several files", "has more than %d different limits", p.bounds.DistinctLimits)
+		if index = len(p.limits); index == p.bounds.distinctLimits {
+			p.stop("round them, or use several files", "has more than %d different limits", p.bounds.distinctLimits)
 			return -1
 		}
-		p.limits, p.limitIndexes[l.key()] = append(p.limits, l), index
+		p.limits, p.limitIndexes[l.Numbers] = append(p.limits, l), index
 	}
 	p.lastLimit, p.lastIndex = append(p.lastLimit[:0], text...), index
 	return index

@@ -86,7 +86,7 @@ func TestParse(t *testing.T) {
 			if file == "f.gz" {
 				data = gzipped(t, tt.text)
 			}
-			table, problems := Parse(file, data, tt.kind)
+			table, problems := Parse(file, data, tt.kind, new(Pacer))
 			if problems != nil {
 				t.Errorf("%s, %s: %v", name, file, problems)
 				continue
@@ -107,7 +107,7 @@ func TestParse(t *testing.T) {
 
 func TestParseProblems(t *testing.T) {
 	t.Parallel()
-	small := Bounds{TextBytes: 100, Lines: 5, LineBytes: 30, DistinctLimits: 2, Problems: 3}
+	small := bounds{textBytes: 100, lines: 5, lineBytes: 30, distinctLimits: 2, problems: 3}
 	for _, tt := range []struct {
 		file string
 		kind Kind
@@ -154,7 +154,7 @@ func TestParseProblems(t *testing.T) {
 		{"f", Limits, "a,1\nb,2\nc,3\n", []string{"3:0: has more than 2 different limits"}},
 		{"f.gz", Values, "a\n", []string{"0:0: is not compressed by gzip: unexpected EOF"}},
 	} {
-		_, problems := ParseWithin(tt.file, []byte(tt.text), tt.kind, small, new(Pacer))
+		_, problems := parseWithin(tt.file, []byte(tt.text), tt.kind, small, new(Pacer))
 		var got []string
 		for _, p := range problems {
 			got = append(got, fmt.Sprintf("%d:%d: %s", p.Line, p.Col, p.Message))
@@ -168,8 +168,8 @@ func TestParseProblems(t *testing.T) {
 // Compressed files that are cut off, damaged, or far larger than they look.
 func TestParseHostileGzip(t *testing.T) {
 	t.Parallel()
-	bounds := DefaultBounds
-	bounds.TextBytes, bounds.Lines = 1<<20, 10_000
+	bounds := defaultBounds
+	bounds.textBytes, bounds.lines = 1<<20, 10_000
 	good := gzipped(t, strings.Repeat("a value\n", 10)+strings.Repeat("b\n", 1000))
 	for name, tt := range map[string]struct {
 		data []byte
@@ -191,7 +191,7 @@ func TestParseHostileGzip(t *testing.T) {
 			"the compressed text breaks off or is damaged: unexpected EOF",
 		},
 	} {
-		table, problems := ParseWithin("f.gz", tt.data, Values, bounds, new(Pacer))
+		table, problems := parseWithin("f.gz", tt.data, Values, bounds, new(Pacer))
 		if table != nil || len(problems) == 0 || problems[len(problems)-1].Message != tt.want {
 			t.Errorf("%s: %v; want %s", name, problems, tt.want)
 		}
@@ -206,7 +206,7 @@ func TestTableOfManyLengths(t *testing.T) {
 		for i := range 1000 {
 			fmt.Fprintf(&b, "%s%d,%d\n", strings.Repeat("v", i%most), i, i%300)
 		}
-		table, problems := Parse("f", []byte(b.String()), Limits)
+		table, problems := Parse("f", []byte(b.String()), Limits, new(Pacer))
 		if problems != nil {
 			t.Fatal(problems)
 		}
@@ -224,7 +224,7 @@ func TestTableOfManyLengths(t *testing.T) {
 }
 
 func TestFindAllocatesNothing(t *testing.T) {
-	table, _ := Parse("f", []byte("a,1\nb,2\n"+strings.Repeat("c", 100)+",3\n"), Limits)
+	table, _ := Parse("f", []byte("a,1\nb,2\n"+strings.Repeat("c", 100)+",3\n"), Limits, new(Pacer))
 	values := [][]byte{[]byte("a"), []byte("x"), bytes.Repeat([]byte("c"), 100)}
 	if n := testing.AllocsPerRun(100, func() {
 		for _, v := range values {

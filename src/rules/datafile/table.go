@@ -84,7 +84,7 @@ func (t *Table) CompareTo(after *Table) (added, removed, raised, lowered int) {
 		if after.limits == nil {
 			continue
 		}
-		switch sign := after.limits[limit].compare(&t.limits[before]); {
+		switch sign := after.limits[limit].compare(&t.limits[before].Numbers); {
 		case sign > 0:
 			raised++
 		case sign < 0:
@@ -93,9 +93,6 @@ func (t *Table) CompareTo(after *Table) (added, removed, raised, lowered int) {
 	}
 	return added, t.len + added - after.len, raised, lowered
 }
-
-// SizeBytes returns the memory that the values take.
-func (t *Table) SizeBytes() int { return cap(t.tags) + cap(t.cells) + cap(t.longValues) }
 
 // Find reports whether the table has a value. In a table of limits it also returns the index of the value's limit in
 // Limits.

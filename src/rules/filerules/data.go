@@ -1,6 +1,7 @@
 package filerules
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -78,8 +79,8 @@ type scannedData struct {
 	content []byte // nil if the cache has what is in the file
 }
 
-func (d *scannedData) key() parsedKey {
-	return parsedKey{d.Sum, d.kind, strings.HasSuffix(d.Path, ".gz")}
+func (d *scannedData) key(sum datafile.Sum) parsedKey {
+	return parsedKey{sum, d.kind, strings.HasSuffix(d.Path, ".gz")}
 }
 
 // fail makes a problem that of the whole file.
@@ -228,58 +229,47 @@ func (d *dataScan) readOpened(data *scannedData, f *os.File) error {
 	if err != nil || !d.acceptsData(data, info.Mode(), info.Size()) {
 		return err
 	}
-	_, size, sum, err := d.readBlocks(f, nil)
+	size, sum, err := d.copyContent(io.Discard, f)
 	if err != nil || !d.acceptsData(data, info.Mode(), size) {
 		return err
 	}
-	data.Sum = sum
-	if _, known := d.knownData.parsed[data.key()]; !known {
-		data.Sum = datafile.Sum{}
-		if _, err = f.Seek(0, io.SeekStart); err != nil {
-			return err
+	if _, known := d.knownData.parsed[data.key(sum)]; !known {
+		var content bytes.Buffer
+		content.Grow(int(size))
+		if _, err = f.Seek(0, io.SeekStart); err == nil {
+			size, sum, err = d.copyContent(&content, f)
 		}
-		var content []byte
-		// A full buffer would have to grow before it shows that nothing follows.
-		content, size, sum, err = d.readBlocks(f, make([]byte, 0, size+1))
 		if err != nil || !d.acceptsData(data, info.Mode(), size) { // The file may have grown in between.
 			return err
 		}
-		data.content, data.Sum = content, sum
+		data.content = content.Bytes()
 	}
+	data.Sum = sum
 	d.totalBytes += size
 	return nil
 }
 
-// readBlocks reads a file up to one byte more than it may have. It returns the number of bytes and their hash. It
-// appends the bytes to content unless that is nil.
-func (d *dataScan) readBlocks(f *os.File, content []byte) (_ []byte, size int64, sum datafile.Sum, err error) {
-	hash, reader, bound := sha256.New(), d.contentReader(f), d.dataLimits.maxFileBytes+1
-	var block []byte
-	if content == nil {
-		block = make([]byte, readBlockBytes)
+// copyContent copies a file to w, up to one byte more than it may have. It returns the number of bytes and their hash.
+func (d *dataScan) copyContent(w io.Writer, f *os.File) (size int64, sum datafile.Sum, err error) {
+	hash := sha256.New()
+	size, err = io.CopyBuffer(io.MultiWriter(hash, w, &pacedWriter{d, maxGentleBytes - d.totalBytes}),
+		io.LimitReader(d.contentReader(f), d.dataLimits.maxFileBytes+1), make([]byte, readBlockBytes))
+	return size, datafile.Sum(hash.Sum(nil)), err
+}
+
+// pacedWriter slows down a copy.
+type pacedWriter struct {
+	scan       *dataScan
+	gentleLeft int64 // the number of bytes that are copied with the Pacer of the scan
+}
+
+func (w *pacedWriter) Write(block []byte) (int, error) {
+	pacer := &w.scan.pacer
+	if w.gentleLeft -= int64(len(block)); w.gentleLeft < 0 {
+		pacer = &w.scan.fastPacer
 	}
-	pacer := &d.pacer
-	for size < bound && err == nil {
-		if content != nil {
-			content = slices.Grow(content, 1)
-			block = content[len(content):min(len(content)+readBlockBytes, cap(content))]
-		}
-		var n int
-		n, err = reader.Read(block[:min(int64(len(block)), bound-size)])
-		hash.Write(block[:n])
-		size += int64(n)
-		if content != nil {
-			content = content[:len(content)+n]
-		}
-		if d.totalBytes+size > maxGentleBytes {
-			pacer = &d.fastPacer
-		}
-		pacer.Step()
-	}
-	if err == io.EOF {
-		err = nil
-	}
-	return content, size, datafile.Sum(hash.Sum(nil)), err
+	pacer.Step()
+	return len(block), nil
 }
 
 // parse parses the files whose contents known does not have, and returns what the next scan need not parse.
@@ -287,7 +277,7 @@ func (d *dataScan) parse(known *dataCache) dataCache {
 	next := newDataCache()
 	next.references = d.references
 	for _, data := range d.inOrder {
-		key := data.key()
+		key := data.key(data.Sum)
 		if data.Sum == (datafile.Sum{}) { // The file could not be read.
 			continue
 		}
@@ -296,7 +286,7 @@ func (d *dataScan) parse(known *dataCache) dataCache {
 			p, isParsed = known.parsed[key]
 		}
 		if !isParsed {
-			p.table, p.problems = datafile.ParseWithin(data.Path, data.content, data.kind, datafile.DefaultBounds, &d.pacer)
+			p.table, p.problems = datafile.Parse(data.Path, data.content, data.kind, &d.pacer)
 		}
 		next.parsed[key] = p
 		data.content, data.Table, data.Problems = nil, p.table, p.problems

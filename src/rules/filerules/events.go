@@ -24,7 +24,7 @@ const defaultMaxWatchedDirs = 10_000
 type events struct {
 	watcher             *fsnotify.Watcher // nil if the system refused to watch files. There are no events then
 	changeSignal        reload.Signal     // receives a message when a name that the scan reads has changed.
-	forwardGoroutine    sync.WaitGroup
+	forwarding          sync.WaitGroup    // the goroutines that receive events and errors
 	maxWatchedDirs      int
 	missingEventsReason error // the first reason why changes may cause no event; nil if there is none
 
@@ -45,7 +45,7 @@ func (n *watchedNames) includes(name string) bool {
 	return n.exact[name] || slices.ContainsFunc(n.prefixes, hasPrefix) && !isSkippedName(name, false)
 }
 
-// newEvents returns events without watched names. It starts a goroutine, which close stops.
+// newEvents returns events without watched names. It starts goroutines, which close stops.
 func newEvents(open func() (*fsnotify.Watcher, error), maxDirs int) *events {
 	e := &events{changeSignal: reload.NewSignal(), maxWatchedDirs: maxDirs, namesByDir: make(map[string]*watchedNames)}
 	var err error
@@ -53,7 +53,8 @@ func newEvents(open func() (*fsnotify.Watcher, error), maxDirs int) *events {
 		e.missingEventsReason = fmt.Errorf("no file system events: %w%s", err, systemLimitAdvice(err))
 		return e
 	}
-	e.forwardGoroutine.Go(e.forwardEvents)
+	e.forwarding.Go(e.forwardEvents)
+	e.forwarding.Go(e.forwardErrors)
 	return e
 }
 
@@ -98,25 +99,21 @@ func (e *events) addNames(dir string, add func(*watchedNames)) bool {
 	return true
 }
 
-// forwardEvents receives the events of fsnotify without delay: a full queue in the kernel loses events, and fsnotify
-// holds a lock while it reports some errors. Any error counts as a change, because events may be lost. It returns after
+// forwardEvents receives the events of fsnotify without delay: a full queue in the kernel loses events. It returns after
 // close.
 func (e *events) forwardEvents() {
-	for {
-		select {
-		case event, open := <-e.watcher.Events:
-			if !open {
-				return
-			}
-			if e.isReadByScan(event.Name) {
-				e.changeSignal.Send()
-			}
-		case _, open := <-e.watcher.Errors:
-			if !open {
-				return
-			}
+	for event := range e.watcher.Events {
+		if e.isReadByScan(event.Name) {
 			e.changeSignal.Send()
 		}
+	}
+}
+
+// forwardErrors receives errors without delay: fsnotify holds a lock while it reports some. Any error counts as a
+// change, because events may be lost. It returns after close.
+func (e *events) forwardErrors() {
+	for range e.watcher.Errors {
+		e.changeSignal.Send()
 	}
 }
 
@@ -140,7 +137,7 @@ func (e *events) close() {
 	if e.watcher != nil {
 		_ = e.watcher.Close()
 	}
-	e.forwardGoroutine.Wait()
+	e.forwarding.Wait()
 }
 
 // systemLimitAdvice returns the advice to raise a limit of the system if err says that it is exceeded, and ""

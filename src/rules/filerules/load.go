@@ -1,10 +1,8 @@
 package filerules
 
 import (
-	"math"
 	gopath "path"
 	"strings"
-	"unicode/utf8"
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
@@ -49,23 +47,13 @@ func LoadAllDocuments(files []File, opt compile.Options) (*rules.Set, rules.Prob
 }
 
 // Format returns how rule files are read.
-func Format() reload.Format { return formatWithPieces(minPieceBytes) }
-
-// formatWithPieces returns a Format that reads YAML files in pieces of at least so many bytes.
-func formatWithPieces(minBytes int) reload.Format {
+func Format() reload.Format {
 	return reload.Format{
-		Identify: func(files []File) []reload.IdentifiedPart {
-			list := make([]reload.IdentifiedPart, len(files))
-			for i, f := range files {
-				list[i] = reload.IdentifiedPart{Part: f, PartIdentity: reload.PartIdentity{Name: f.Name, SortKey: f.Name}}
+		Read: func(f *File) (read reload.ReadPart) {
+			if read.Config, read.Problems, read.Warnings = parseFile(*f); read.Config != nil {
+				read.Config.DataFiles = dataFilesOf(*f)
 			}
-			return list
-		},
-		Read: func(f *reload.IdentifiedPart, whole bool) []func() reload.Piece {
-			if whole {
-				return pieceReaders(f.Part, math.MaxInt/2)
-			}
-			return pieceReaders(f.Part, minBytes)
+			return read
 		},
 		SortWarnings:    rules.Problems.Sort,
 		ArrangeProblems: rules.Problems.OnePerPlace,
@@ -85,37 +73,3 @@ func parseFile(f File) (cfg *compile.DomainConfig, problems, warnings rules.Prob
 
 // fileExtension returns the end of the file's name in lower case, such as ".yaml".
 func fileExtension(f File) string { return strings.ToLower(gopath.Ext(f.Name)) }
-
-// isYAML reports whether a file is YAML by its name.
-func isYAML(f File) bool { return fileExtension(f) != ".ini" && fileExtension(f) != ".json" }
-
-// minPieceBytes is the least size in bytes of the pieces in which a file is parsed. A file smaller than two pieces is
-// parsed whole. Pieces save memory: the YAML library takes some 25 bytes for each byte of text.
-const minPieceBytes = 256 << 10
-
-// pieceReaders returns functions that parse a file. They parse a YAML file of at least two pieces in pieces.
-func pieceReaders(f File, minBytes int) (readers []func() reload.Piece) {
-	if len(f.Data)/2 >= minBytes && isYAML(f) && utf8.Valid(f.Data) {
-		if list, ok := yamlrules.Split(f.Name, f.Data); ok {
-			for read := range list.PartReaders(minBytes) {
-				readers = append(readers, func() reload.Piece {
-					p := read()
-					if p.Config != nil {
-						p.Config.DataFiles = dataFilesOf(f)
-					}
-					return reload.Piece{
-						Config: p.Config, ContinuesConfig: p.ContinuesConfig, NeedsWholePart: p.NeedsWholeFile, Problems: p.Problems,
-						Warnings: p.Warnings,
-					}
-				})
-			}
-			return readers
-		}
-	}
-	return []func() reload.Piece{func() (p reload.Piece) {
-		if p.Config, p.Problems, p.Warnings = parseFile(f); p.Config != nil {
-			p.Config.DataFiles = dataFilesOf(f)
-		}
-		return p
-	}}
-}

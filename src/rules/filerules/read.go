@@ -1,6 +1,7 @@
 package filerules
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -322,26 +323,12 @@ func (s *dirScan) fileContent(path string, maxBytes int64) (data []byte, mode fs
 	if err != nil {
 		return nil, 0, err
 	}
+	var content bytes.Buffer
 	if info.Mode().IsRegular() {
-		data, err = readUpTo(s.contentReader(f), info.Size(), maxBytes)
+		content.Grow(int(min(info.Size(), maxBytes)) + bytes.MinRead)
+		_, err = content.ReadFrom(io.LimitReader(s.contentReader(f), maxBytes))
 	}
-	return data, info.Mode(), err
-}
-
-// readUpTo returns what r has, and no more than maxBytes. size is what it probably has: then the memory is allocated
-// once.
-func readUpTo(r io.Reader, size, maxBytes int64) (data []byte, err error) {
-	data = make([]byte, 0, min(size, maxBytes)+1) // A full buffer would have to grow before it shows that nothing follows.
-	for err == nil && int64(len(data)) < maxBytes {
-		data = slices.Grow(data, 1)
-		var n int
-		n, err = r.Read(data[len(data):min(int64(cap(data)), maxBytes)])
-		data = data[:len(data)+n]
-	}
-	if err == io.EOF {
-		err = nil
-	}
-	return data, err
+	return content.Bytes(), info.Mode(), err
 }
 
 func (s *dirScan) readFile(path, shown string, info fs.FileInfo) {

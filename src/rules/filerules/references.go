@@ -9,7 +9,9 @@ import (
 )
 
 // hasLaterDocuments reports whether a file may have more YAML documents than one. Only the first takes effect.
-func hasLaterDocuments(f File) bool { return isYAML(f) && bytes.Contains(f.Data, []byte("\n---")) }
+func hasLaterDocuments(f File) bool {
+	return fileExtension(f) != ".ini" && fileExtension(f) != ".json" && bytes.Contains(f.Data, []byte("\n---"))
+}
 
 // dataFilesOf returns the data files that were read for a rule file.
 func dataFilesOf(f File) datafile.Files {

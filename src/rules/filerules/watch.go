@@ -85,7 +85,7 @@ func New(cfg Config) *Watcher {
 		scanReturnedSignal: reload.NewSignal(),
 		fileReads:          files.Reads{Timeout: cfg.ReadTimeout},
 		loader: reload.Loader{
-			Config: cfg.Config, Format: Format(), AllowPartialFirstLoad: cfg.Turn != nil,
+			Config: cfg.Config, Format: Format(), AllowPartialFirstLoad: cfg.Source != nil,
 			WholePlace: cfg.Path,
 		},
 	}

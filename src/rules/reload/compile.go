@@ -3,7 +3,6 @@ package reload
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"runtime"
 	"slices"
 
@@ -17,12 +16,11 @@ import (
 // hashed and held back; Read gives the Piece of a rule file what it needs of the other part; and the unit of a domain
 // has the other part among its parts, so that a change of either compiles the domain again.
 type Format struct {
-	// Identify returns the parts in the order in which they are compiled, with their identities. Their Domain may be
-	// empty.
-	Identify func([]Part) []IdentifiedPart
-	// Read returns functions that each read a piece of a part. They run on several goroutines; their results are compiled
-	// in order. If whole is set, the part is read in one piece.
-	Read func(p *IdentifiedPart, whole bool) []func() Piece
+	// Identify returns the parts in the order in which they are compiled, with ID, Place and SortKey. If it is nil, the
+	// parts have that order.
+	Identify func([]Part) []Part
+	// Read reads a part. Several goroutines call it at a time; the results are compiled in order.
+	Read func(*Part) ReadPart
 	// SortWarnings sorts warnings. ArrangeProblems sorts problems and removes those that repeat others.
 	SortWarnings    func(rules.Problems)
 	ArrangeProblems func(rules.Problems) rules.Problems
@@ -31,17 +29,9 @@ type Format struct {
 	TooLarge      rules.Problem
 }
 
-// IdentifiedPart is a part and its identity.
-type IdentifiedPart struct {
-	Part
-	PartIdentity
-}
-
-// Piece is what was read of a part: all of it, or the next piece of a large one.
-type Piece struct {
+// ReadPart is what was read of a part.
+type ReadPart struct {
 	Config             *compile.DomainConfig // nil if there is nothing to compile
-	ContinuesConfig    bool                  // Config continues that of the piece before
-	NeedsWholePart     bool                  // the part must be read in one piece
 	PlaceBytes         int                   // the length of the places of all that Config has, in bytes
 	Problems, Warnings rules.Problems
 }
@@ -49,10 +39,10 @@ type Piece struct {
 // unit has the rules of one domain. It is compiled alone, and again only when one of its parts changes. A part without
 // rules, such as a file of tests, is a unit of its own.
 type unit struct {
-	domain     string           // empty if the unit has no rules
-	parts      []IdentifiedPart // no Data
-	domainPos  []rules.Pos      // the position of the domain in each part that has rules
-	set        *rules.Set       // nil if the unit has problems
+	domain     string      // empty if the unit has no rules
+	parts      []Part      // no Data
+	domainPos  []rules.Pos // the position of the domain in each part that has rules
+	set        *rules.Set  // nil if the unit has problems
 	problems   rules.Problems
 	warnings   rules.Problems
 	placeBytes int
@@ -64,36 +54,26 @@ type partVersion struct {
 	digest      Digest
 }
 
-// place returns the place of the part's problems.
-func (p *IdentifiedPart) place() string { return cmp.Or(p.ProblemPlace, p.PartIdentity.Name) }
-
-func (p *IdentifiedPart) version() partVersion {
-	return partVersion{p.Part.Name, p.place(), p.Digest}
-}
-
-func (p *IdentifiedPart) hasVersionOf(other *IdentifiedPart) bool {
-	return p.version() == other.version()
-}
+func (p *Part) version() partVersion { return partVersion{p.Name, p.Place, p.Digest} }
 
 // load is a load that has been compiled, or the rules in force.
 type load struct {
-	parts []IdentifiedPart // no Data, and their Domain
-	units []*unit          // in the order of their first parts. Those with problems have no set
-	hash  string           // the HashOfParts
+	parts []Part  // no Data, and their domain
+	units []*unit // in the order of their first parts. Those with problems have no set
+	hash  string  // the HashOfParts
 	// contentsHash is that of the parts without their names. The Hash of a Result is its start.
 	contentsHash string
 }
 
 // compiler compiles one load. Each round reads the parts of the domains that changed. Another round is needed if that
-// shows that more domains changed, or that a part must be read whole.
+// shows that more domains changed.
 type compiler struct {
 	Format
 	options    compile.Options
 	shared     compile.Shared
 	earlier    map[partVersion][]*unit // the units with sets of earlier loads
-	parts      []IdentifiedPart
-	unitNames  []string // the unitName of each part. It is empty until the part is read
-	readWhole  map[int]bool
+	parts      []Part
+	unitNames  []string         // the unitName of each part. It is empty until the part is read
 	compiled   map[string]*unit // the units that are done
 	placeBytes int
 }
@@ -101,13 +81,10 @@ type compiler struct {
 // compileParts compiles parts. It takes unchanged units from earlier loads.
 func compileParts(format Format, parts []Part, opt compile.Options, earlier ...*load) (*load, rules.Problems) {
 	c := &compiler{
-		Format: format, options: opt, parts: format.Identify(parts), earlier: make(map[partVersion][]*unit),
-		readWhole: make(map[int]bool), compiled: make(map[string]*unit),
+		Format: format, options: opt, parts: format.identify(parts), earlier: make(map[partVersion][]*unit),
+		compiled: make(map[string]*unit),
 	}
 	c.unitNames = make([]string, len(c.parts))
-	for i := range c.parts {
-		c.parts[i].setDigest()
-	}
 	for _, l := range earlier {
 		c.addEarlier(l)
 	}
@@ -123,7 +100,7 @@ func compileParts(format Format, parts []Part, opt compile.Options, earlier ...*
 	taken := make(map[string]bool)
 	for i, name := range c.unitNames {
 		u := c.compiled[name]
-		l.parts[i].Domain = u.domain
+		l.parts[i].domain = u.domain
 		if !taken[name] {
 			taken[name] = true
 			l.units, problems = append(l.units, u), append(problems, u.problems...)
@@ -133,7 +110,21 @@ func compileParts(format Format, parts []Part, opt compile.Options, earlier ...*
 	return l, problems
 }
 
-func withoutData(parts []IdentifiedPart) []IdentifiedPart {
+// identify returns parts with all fields, in the order in which they are compiled.
+func (f *Format) identify(parts []Part) []Part {
+	parts = slices.Clone(parts)
+	if f.Identify != nil {
+		parts = f.Identify(parts)
+	}
+	for i := range parts {
+		p := &parts[i]
+		p.ID, p.Place, p.SortKey = cmp.Or(p.ID, p.Name), cmp.Or(p.Place, p.Name), cmp.Or(p.SortKey, p.Name)
+		p.setDigest()
+	}
+	return parts
+}
+
+func withoutData(parts []Part) []Part {
 	parts = slices.Clone(parts)
 	for i := range parts {
 		parts[i].Data = nil
@@ -158,7 +149,7 @@ func (c *compiler) addEarlier(l *load) {
 // unitName returns the name in unitNames of a part with the domain.
 func (c *compiler) unitName(part int, domain string) string {
 	if domain == "" {
-		return "part " + c.parts[part].place()
+		return "part " + c.parts[part].Place
 	}
 	return "domain " + domain
 }
@@ -214,41 +205,34 @@ func (c *compiler) reuseUnits() (toRead []int) {
 }
 
 func (c *compiler) hasParts(u *unit, list []int) bool {
-	return slices.EqualFunc(u.parts, list, func(p IdentifiedPart, i int) bool { return p.hasVersionOf(&c.parts[i]) })
+	return slices.EqualFunc(u.parts, list, func(p Part, i int) bool { return p.version() == c.parts[i].version() })
 }
 
 // openUnit is a unit that is being compiled.
 type openUnit struct {
 	unit
 	compiler   *compile.Compiler
-	isDeferred bool // set if the next round compiles the unit, because this one does not read all its parts, or not whole
+	isDeferred bool // set if the next round compiles the unit, because this one does not read all its parts
 }
 
 // round is the state of compileRound.
 type round struct {
 	*compiler
-	open        map[string]*openUnit
-	openNames   []string         // the keys of open, in the order in which they were added
-	outside     map[string][]int // the parts of each unit that the round does not read
-	needWhole   map[int]bool     // the parts that are to be read in one piece
-	withoutUnit []int            // the parts in needWhole whose unit is not known
-	lastName    string           // the unit of the last piece
+	open      map[string]*openUnit
+	openNames []string         // the keys of open, in the order in which they were added
+	outside   map[string][]int // the parts of each unit that the round does not read
 }
 
 // compileRound reads parts and compiles the units that consist of them. It returns the parts to read in the next round,
 // and false if the load is too large.
 func (c *compiler) compileRound(parts []int) (readNext []int, complete bool) {
-	r := &round{compiler: c, open: make(map[string]*openUnit), needWhole: make(map[int]bool)}
+	r := &round{compiler: c, open: make(map[string]*openUnit)}
 	for _, i := range parts {
 		c.unitNames[i] = ""
 	}
 	r.outside = c.members()
-	for p := range inOrder(r.readers(parts)) {
-		if u := r.open[r.lastName]; u != nil && !p.ContinuesConfig {
-			u.compiler.FinishConfig() // The configuration takes more memory than the rules.
-		}
-		r.add(p)
-		if r.lastName = r.unitNames[p.part]; c.MaxPlaceBytes > 0 && c.placeBytes > c.MaxPlaceBytes {
+	for part, read := range inOrder(parts, func(i int) ReadPart { return c.Read(&c.parts[i]) }) {
+		if r.add(part, read); c.MaxPlaceBytes > 0 && c.placeBytes > c.MaxPlaceBytes {
 			for _, name := range r.openNames {
 				c.compiled[name] = &r.open[name].unit
 			}
@@ -258,73 +242,37 @@ func (c *compiler) compileRound(parts []int) (readNext []int, complete bool) {
 	return r.finish(), true
 }
 
-// partPiece is a piece of the part with the number.
-type partPiece struct {
-	part int
-	Piece
-}
-
-// readers yields the functions that read parts.
-func (r *round) readers(parts []int) iter.Seq[func() partPiece] {
-	return func(yield func(func() partPiece) bool) {
-		for _, i := range parts {
-			for _, read := range r.Read(&r.parts[i], r.readWhole[i]) {
-				if !yield(func() partPiece { return partPiece{i, read()} }) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// add compiles a piece.
-func (r *round) add(p partPiece) {
-	u := r.open[r.unitNames[p.part]]
-	switch {
-	case r.needWhole[p.part]:
-		return
-	case p.NeedsWholePart:
-		r.needWhole[p.part] = true
-		if u != nil {
-			u.isDeferred = true
-		} else {
-			r.withoutUnit = append(r.withoutUnit, p.part)
-		}
-		return
-	case !p.ContinuesConfig:
-		u = r.unitOf(p)
-	}
+// add compiles what was read of a part.
+func (r *round) add(part int, p ReadPart) {
+	u := r.unitOf(part, p.Config)
 	if u.isDeferred {
 		return
 	}
 	u.problems, u.warnings = append(u.problems, p.Problems...), append(u.warnings, p.Warnings...)
 	u.placeBytes, r.placeBytes = u.placeBytes+p.PlaceBytes, r.placeBytes+p.PlaceBytes
-	switch {
-	case p.ContinuesConfig:
-		u.compiler.ExtendConfig(p.Config)
-	case p.Config != nil:
+	if p.Config != nil {
 		u.compiler.AddConfig(p.Config)
 	}
 }
 
-// unitOf returns the unit of a part, whose first piece is p.
-func (r *round) unitOf(p partPiece) *openUnit {
-	domain, part := "", r.parts[p.part]
-	if p.Config != nil {
-		domain = p.Config.Domain
+// unitOf returns the unit of the part i, whose configuration is cfg.
+func (r *round) unitOf(i int, cfg *compile.DomainConfig) *openUnit {
+	domain, part := "", r.parts[i]
+	if cfg != nil {
+		domain = cfg.Domain
 	}
-	name := r.unitName(p.part, domain)
-	r.unitNames[p.part] = name
+	name := r.unitName(i, domain)
+	r.unitNames[i] = name
 	u := r.open[name]
 	if u == nil {
 		u = &openUnit{compiler: r.shared.NewCompiler(r.options), isDeferred: r.outside[name] != nil}
 		u.domain = domain
 		r.open[name], r.openNames = u, append(r.openNames, name)
 	}
-	part.Domain, part.Data = domain, nil
+	part.Data = nil
 	u.parts = append(u.parts, part)
-	if p.Config != nil {
-		u.domainPos = append(u.domainPos, p.Config.Pos)
+	if cfg != nil {
+		u.domainPos = append(u.domainPos, cfg.Pos)
 	}
 	return u
 }
@@ -350,10 +298,8 @@ func (r *round) finish() (readNext []int) {
 		}
 		r.compiled[name] = new(u.unit) // A copy lets the compiler be freed.
 	}
-	maps.Copy(r.readWhole, r.needWhole)
-	readNext = append(readNext, r.withoutUnit...)
 	slices.Sort(readNext)
-	return slices.Compact(readNext)
+	return readNext
 }
 
 // forget takes back a unit that was compiled by an earlier round or load.
@@ -365,23 +311,24 @@ func (r *round) forget(name string, u *unit) {
 	}
 }
 
-// inOrder calls functions and yields their results in order. It runs as many functions at a time as there are CPUs.
-func inOrder[T any](functions iter.Seq[func() T]) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		var running []chan T // Each channel receives one result. The order is that of the functions.
-		for f := range functions {
-			if len(running) >= runtime.GOMAXPROCS(0) {
-				if !yield(<-running[0]) {
-					return
-				}
-				running = running[1:]
+// inOrder calls read for each of parts, for as many at a time as there are CPUs, and yields the results in order.
+func inOrder[T any](parts []int, read func(part int) T) iter.Seq2[int, T] {
+	return func(yield func(int, T) bool) {
+		results := make([]chan T, len(parts))
+		start := func(i int) {
+			if i < len(parts) {
+				results[i] = make(chan T, 1)
+				go func() { results[i] <- read(parts[i]) }()
 			}
-			result := make(chan T, 1)
-			running = append(running, result)
-			go func() { result <- f() }()
 		}
-		for _, result := range running {
-			if !yield(<-result) {
+		ahead := runtime.GOMAXPROCS(0)
+		for i := range ahead {
+			start(i)
+		}
+		for i, part := range parts {
+			result := <-results[i]
+			start(i + ahead)
+			if !yield(part, result) {
 				return
 			}
 		}

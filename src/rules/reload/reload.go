@@ -17,7 +17,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"ratelimit/src/rules"
@@ -33,6 +32,13 @@ type Part struct {
 	// together with the part. Nil for nothing.
 	Attached any
 	Digest   Digest // that of Data and Attached. Zero stands for that of Data alone
+
+	// Format.Identify sets these. If they are empty, they are Name.
+	ID      string // parts of different loads with one ID are versions of one part
+	Place   string // the place of the part's problems, such as `xds resource "edge"`
+	SortKey string // the order of parts of different loads that are in force together
+
+	domain string // the domain whose rules the part has; empty if it has none, or cannot be read
 }
 
 // Digest is a hash of the contents of a part.
@@ -47,19 +53,13 @@ func (p *Part) setDigest() {
 	}
 }
 
-// PartIdentity tells which part a problem belongs to, and which rules the part has.
-type PartIdentity struct {
-	Name         string
-	Domain       string // the domain whose rules the part has. It is empty if it cannot be read
-	ProblemPlace string // the place of the part's problems, such as `xds resource "edge"`. It is empty if that is Name
-	SortKey      string // the order of parts of different loads that are in force together
-}
-
 // Result tells what a load changed and what is wrong with it.
 type Result struct {
-	// Set is nil when the load is refused, or none of its changes can take effect. When Err is set as well, Set has the
+	// Set are the rules in force, of all sources. It is nil when the load is refused, or none of its changes can take effect. When Err is set as well, Set has the
 	// bad parts, and those that share their domains, as they were before.
 	Set *rules.Set
+	// OwnSet has the rules of Set that are of this source; nil if Set is nil.
+	OwnSet *rules.Set
 	// Warnings are problems that do not keep parts from taking effect.
 	Warnings rules.Problems
 	// Err is nil or [rules.Problems]: all problems of the load.
@@ -84,23 +84,17 @@ type Config struct {
 	AllOrNothing bool
 	// OnLoad is called after each load, accepted or refused. Required.
 	OnLoad func(Result)
-	// SourceName is the name of the source in messages, and DomainOwner returns that of the other source that has a
-	// domain, or "". Such a domain is a problem. DomainOwner is nil if there is only one source. [Source.Configure] sets
-	// both.
-	SourceName  string
-	DomainOwner func(domain string) string
-	// Turn, if not nil, is locked from before a load is compiled until OnLoad returns. Even the first load may take effect
-	// in part then. [Source.Configure] sets it.
-	Turn sync.Locker
+	// Source is the source among several, whose domains are problems. Nil if there is only one.
+	Source *Source
 }
 
-// BeginLoad locks Turn. The caller calls unlock when OnLoad has returned.
-func (c *Config) BeginLoad() (unlock func()) {
-	if c.Turn == nil {
+// BeginLoad waits for the loads of other sources. The caller calls end when OnLoad has returned.
+func (c *Config) BeginLoad() (end func()) {
+	if c.Source == nil {
 		return func() {}
 	}
-	c.Turn.Lock()
-	return c.Turn.Unlock
+	c.Source.sources.mu.Lock()
+	return c.Source.sources.mu.Unlock
 }
 
 // Loader compiles the parts of each load and remembers the rules in force. One goroutine at a time may call it.
@@ -122,20 +116,18 @@ func (l *Loader) HasRules() bool { return l.inForce != nil }
 
 // HasPartAt reports whether the file at path is in force, or one below it if path is a directory.
 func (l *Loader) HasPartAt(path string) bool {
-	return l.inForce != nil && slices.ContainsFunc(l.inForce.parts, func(p IdentifiedPart) bool {
-		rest, found := strings.CutPrefix(p.Part.Name, path)
+	return l.inForce != nil && slices.ContainsFunc(l.inForce.parts, func(p Part) bool {
+		rest, found := strings.CutPrefix(p.Name, path)
 		return found && (rest == "" || os.IsPathSeparator(rest[0]))
 	})
 }
 
 // PartsInForce returns the parts in force, without their Data.
-func (l *Loader) PartsInForce() (parts []Part) {
-	if l.inForce != nil {
-		for _, p := range l.inForce.parts {
-			parts = append(parts, p.Part)
-		}
+func (l *Loader) PartsInForce() []Part {
+	if l.inForce == nil {
+		return nil
 	}
-	return parts
+	return l.inForce.parts
 }
 
 // Compile compiles parts into one Set. Its error is [rules.Problems].
@@ -166,9 +158,11 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 		}
 	}
 	l.inForce = now
-	out.Set, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.contentsHash[:16]
-	if l.Turn == nil { // Source.Join joins the rules of several sources.
-		out.Set = l.joiner.Join([]*rules.Set{out.Set})
+	out.OwnSet, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.contentsHash[:16]
+	if l.Source != nil {
+		out.Set = l.Source.join(out.OwnSet)
+	} else {
+		out.Set = l.joiner.Join([]*rules.Set{out.OwnSet})
 	}
 }
 
@@ -192,60 +186,49 @@ func (l *load) warnings(format Format) (warnings rules.Problems) {
 
 // setHashes sets the hashes of all parts.
 func (l *load) setHashes() {
-	parts := make([]Part, len(l.parts))
-	for i := range l.parts {
-		parts[i] = l.parts[i].Part
-	}
-	l.hash = HashOfParts(parts)
+	l.hash = HashOfParts(l.parts)
+	parts := slices.Clone(l.parts)
 	for i := range parts {
 		parts[i].Name = ""
 	}
 	l.contentsHash = HashOfParts(parts)
 }
 
-func (l *load) identities() []PartIdentity {
-	ids := make([]PartIdentity, len(l.parts))
-	for i := range l.parts {
-		ids[i] = l.parts[i].PartIdentity
-	}
-	return ids
-}
-
-// badParts returns the names of the parts whose units have problems.
+// badParts returns the IDs of the parts whose units have problems.
 func (l *load) badParts() map[string]bool {
 	bad := make(map[string]bool)
 	for _, u := range l.units {
 		if u.set == nil {
-			u.addNames(bad)
+			u.addIDs(bad)
 		}
 	}
 	return bad
 }
 
-func (u *unit) addNames(names map[string]bool) {
+func (u *unit) addIDs(ids map[string]bool) {
 	for i := range u.parts {
-		names[u.parts[i].PartIdentity.Name] = true
+		ids[u.parts[i].ID] = true
 	}
 }
 
-// domainConflicts returns the problems of the domains that other sources have, and adds the names of their parts to bad.
+// domainConflicts returns the problems of the domains that other sources have, and adds the IDs of their parts to bad.
 func (l *Loader) domainConflicts(now *load, bad map[string]bool) (problems rules.Problems) {
-	if l.DomainOwner == nil {
+	if l.Source == nil {
 		return nil
 	}
 	for _, u := range now.units {
 		if u.domain == "" {
 			continue
 		}
-		owner := l.DomainOwner(u.domain)
+		owner := l.Source.ownerOf(u.domain)
 		if owner == "" {
 			continue
 		}
-		u.addNames(bad)
+		u.addIDs(bad)
 		for _, at := range u.domainPos {
 			problems.Add(at, "remove it from one of them",
 				"domain %s is in two sources of rules: %s has it already, so it is not taken from %s",
-				rules.Quote(u.domain), owner, l.SourceName)
+				rules.Quote(u.domain), owner, l.Source.Name)
 		}
 	}
 	return problems
@@ -262,10 +245,10 @@ func (l *Loader) acceptable(now *load, bad map[string]bool) *load {
 	if l.AllOrNothing || len(now.units) == 0 || len(before.parts) == 0 && !l.AllowPartialFirstLoad || bad[l.WholePlace] {
 		return nil
 	}
-	held := heldBackParts(now.identities(), before.identities(), bad)
+	held := heldBackParts(now.parts, before.parts, bad)
 	accepted := new(load)
-	accepted.add(now, func(name string) bool { return !held[name] })
-	accepted.add(before, func(name string) bool { return held[name] })
+	accepted.add(now, func(id string) bool { return !held[id] })
+	accepted.add(before, func(id string) bool { return held[id] })
 	accepted.setHashes()
 	if len(accepted.parts) == 0 || accepted.hash == before.hash || !accepted.fits(l.Format.MaxPlaceBytes) {
 		return nil
@@ -273,19 +256,19 @@ func (l *Loader) acceptable(now *load, bad map[string]bool) *load {
 	return accepted
 }
 
-// add adds the parts of other whose names fit, with their units. All parts of a unit fit, or none.
-func (l *load) add(other *load, fit func(name string) bool) {
+// add adds the parts of other whose IDs fit, with their units. All parts of a unit fit, or none.
+func (l *load) add(other *load, fit func(id string) bool) {
 	for i := range other.parts {
-		if fit(other.parts[i].PartIdentity.Name) {
+		if fit(other.parts[i].ID) {
 			l.parts = append(l.parts, other.parts[i])
 		}
 	}
 	for _, u := range other.units {
-		if fit(u.parts[0].PartIdentity.Name) {
+		if fit(u.parts[0].ID) {
 			l.units = append(l.units, u)
 		}
 	}
-	slices.SortStableFunc(l.parts, func(a, b IdentifiedPart) int { return cmp.Compare(a.SortKey, b.SortKey) })
+	slices.SortStableFunc(l.parts, func(a, b Part) int { return cmp.Compare(a.SortKey, b.SortKey) })
 	slices.SortStableFunc(l.units, func(a, b *unit) int { return cmp.Compare(a.parts[0].SortKey, b.parts[0].SortKey) })
 }
 
@@ -321,8 +304,8 @@ func HashOfParts(parts []Part) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// heldBackParts returns the names of the parts that have to stay as they were when the parts in bad have problems: the
-// bad parts, and all parts that share a domain with one, directly or through other parts. The names are of now, of
+// heldBackParts returns the IDs of the parts that have to stay as they were when the parts in bad have problems: the
+// bad parts, and all parts that share a domain with one, directly or through other parts. The IDs are of now, of
 // before, or of both.
 //
 //	before   a.yaml: web    b.yaml: api    c.yaml: jobs
@@ -332,29 +315,29 @@ func HashOfParts(parts []Part) string {
 //
 // A bad part of unknown domain that has no earlier version may be a renamed part, so all parts that are gone are held
 // back too.
-func heldBackParts(now, before []PartIdentity, bad map[string]bool) map[string]bool {
+func heldBackParts(now, before []Part, bad map[string]bool) map[string]bool {
 	held, heldDomains := maps.Clone(bad), make(map[string]bool)
 	gone, hasDomain := make(map[string]bool), make(map[string]bool)
-	for _, id := range before {
-		gone[id.Name] = true
+	for i := range before {
+		gone[before[i].ID] = true
 	}
-	for _, id := range now {
-		delete(gone, id.Name)
+	for i := range now {
+		delete(gone, now[i].ID)
 	}
 	all := slices.Concat(now, before)
-	for _, id := range all {
-		hasDomain[id.Name] = hasDomain[id.Name] || id.Domain != ""
+	for i := range all {
+		hasDomain[all[i].ID] = hasDomain[all[i].ID] || all[i].domain != ""
 	}
-	for name := range bad {
-		if !hasDomain[name] {
+	for id := range bad {
+		if !hasDomain[id] {
 			maps.Copy(held, gone)
 		}
 	}
 	for changed := true; changed; {
 		changed = false
-		for _, id := range all {
-			if id.Domain != "" && held[id.Name] != heldDomains[id.Domain] {
-				held[id.Name], heldDomains[id.Domain], changed = true, true, true
+		for i := range all {
+			if p := &all[i]; p.domain != "" && held[p.ID] != heldDomains[p.domain] {
+				held[p.ID], heldDomains[p.domain], changed = true, true, true
 			}
 		}
 	}

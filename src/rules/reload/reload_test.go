@@ -23,10 +23,10 @@ func TestHeldBack(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
-			sources := func(text string) (list []PartIdentity) {
+			sources := func(text string) (list []Part) {
 				for f := range strings.FieldsSeq(text) {
 					name, domain, _ := strings.Cut(f, ":")
-					list = append(list, PartIdentity{Name: name, Domain: domain})
+					list = append(list, Part{ID: name, domain: domain})
 				}
 				return list
 			}

@@ -40,13 +40,6 @@ func (s *Sources) Add(name string) *Source {
 	return source
 }
 
-// Configure sets in cfg what makes a load refuse the domains of other sources. Loads of all sources run one after the
-// other.
-func (s *Source) Configure(cfg *Config) {
-	cfg.Turn = &s.sources.mu
-	cfg.SourceName, cfg.DomainOwner = s.Name, s.ownerOf
-}
-
 // ownerOf returns the name of the other source that has a domain, or "".
 func (s *Source) ownerOf(domain string) string {
 	for _, other := range s.sources.all {
@@ -62,8 +55,8 @@ func (s *Source) hasDomain(domain string) bool {
 	return s.set != nil && s.set.Domain([]byte(domain)) != nil
 }
 
-// Join replaces the rules of the source by set and returns the rules of all sources. Only Config.OnLoad may call it.
-func (s *Source) Join(set *rules.Set) *rules.Set {
+// join replaces the rules of the source by set and returns the rules of all sources.
+func (s *Source) join(set *rules.Set) *rules.Set {
 	before := s.set
 	s.set = set
 	var sets []*rules.Set

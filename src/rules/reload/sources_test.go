@@ -23,11 +23,11 @@ func newTestSource(sources *reload.Sources, name string) *testSource {
 	s := &testSource{Source: sources.Add(name)}
 	s.Reload = func() { s.reloads++ }
 	s.loader = reload.Loader{AllowPartialFirstLoad: true, Format: filerules.Format()}
-	s.Configure(&s.loader.Config)
+	s.loader.Source = s.Source
 	s.loader.OnLoad = func(l reload.Result) {
 		var domains []string
 		if l.Set != nil {
-			for _, d := range s.Join(l.Set).Domains() {
+			for _, d := range l.Set.Domains() {
 				domains = append(domains, d.Name)
 			}
 		}

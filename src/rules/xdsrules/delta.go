@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -131,9 +130,6 @@ func (s *resources) parts() []reload.Part {
 	return list
 }
 
-// acceptAll records that all sent resources are in force.
-func (s *resources) acceptAll() { s.accepted = maps.Clone(s.sent) }
-
 // acceptParts records that parts are in force. Each is that of sent, or of an earlier response.
 func (s *resources) acceptParts(parts []reload.Part) {
 	accepted := make(map[string]resource, len(parts))
@@ -190,9 +186,7 @@ func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (loaded 
 		loaded[i].response = r
 		if problems := s.apply(r); len(problems) > 0 {
 			loaded[i].refusal = cutText(problems.Error(), maxText)
-			unlock := w.cfg.BeginLoad()
-			w.cfg.OnLoad(reload.Result{Err: problems, Version: shortName(r.GetSystemVersionInfo()), ReadTime: time.Now()})
-			unlock()
+			w.load(r.GetSystemVersionInfo(), func(out *reload.Result) { out.Err = problems })
 		}
 	}
 	if !slices.ContainsFunc(loaded, func(l loadedResponse) bool { return l.refusal == "" }) {
@@ -222,21 +216,12 @@ func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (loaded 
 
 // loadSent loads the parts of all sent resources, under the server's version.
 func (w *Watcher) loadSent(parts []reload.Part, version string) {
-	s := &w.resources
-	defer w.cfg.BeginLoad()()
-	out := reload.Result{Version: shortName(version), ReadTime: time.Now()}
-	w.loader.Load(parts, nil, &out)
-	s.problems = ""
-	switch {
-	case out.Err == nil:
-		s.acceptAll()
-	case !w.cfg.AllOrNothing:
-		s.acceptParts(w.loader.PartsInForce())
-	}
+	out := w.load(version, func(out *reload.Result) { w.loader.Load(parts, nil, out) })
+	w.resources.acceptParts(w.loader.PartsInForce())
+	w.resources.problems = ""
 	if out.Err != nil {
-		s.problems = refusalText(out)
+		w.resources.problems = refusalText(out)
 	}
-	w.cfg.OnLoad(out)
 }
 
 // refusalText returns what the server is told about a load that has problems.

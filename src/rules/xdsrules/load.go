@@ -36,10 +36,8 @@ func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Proble
 func newFormat() reload.Format {
 	names := make(nameCache)
 	return reload.Format{
-		Identify: names.identify,
-		Read: func(p *reload.IdentifiedPart, _ bool) []func() reload.Piece {
-			return []func() reload.Piece{func() reload.Piece { return readPart(p) }}
-		},
+		Identify:     names.identify,
+		Read:         readPart,
 		SortWarnings: func(list rules.Problems) { slices.SortStableFunc(list, comparePlaces) },
 		ArrangeProblems: func(list rules.Problems) rules.Problems {
 			slices.SortStableFunc(list, comparePlaces)
@@ -82,43 +80,41 @@ func namesOf(p reload.Part) resourceNames {
 	return resourceNames{true, m.GetName(), m.GetDomain()}
 }
 
-// identify returns the resources in the order in which they are compiled. The place of a resource is its name, or its
-// number if it has none or an earlier one has the same name. Its name is the Key of its part, or else that in the
-// message.
-func (c nameCache) identify(parts []reload.Part) []reload.IdentifiedPart {
-	list := make([]reload.IdentifiedPart, len(parts))
+// identify identifies the resources, and sorts them into the order in which they are compiled. The place of a resource
+// is its name, or its number if it has none or an earlier one has the same name. Its name is the Key of its part, or
+// else that in the message.
+func (c nameCache) identify(parts []reload.Part) []reload.Part {
 	known := make(nameCache, len(parts))
 	taken := make(map[string]bool, len(parts)) // the places of earlier parts.
-	for i, p := range parts {
+	for i := range parts {
+		p := &parts[i]
 		if p.Digest == (reload.Digest{}) {
 			p.Digest = reload.DigestOf(p.Data)
 		}
 		key := [2]string{p.Name, string(p.Digest[:])}
 		names, isKnown := c[key]
 		if !isKnown {
-			names = namesOf(p)
+			names = namesOf(*p)
 		}
 		known[key] = names
-		place := fmt.Sprintf("xds resource %d", i+1)
+		p.Place, p.SortKey = fmt.Sprintf("xds resource %d", i+1), names.sortKey()
 		if name := cmp.Or(p.Key, names.name); name != "" {
-			byName := fmt.Sprintf("xds resource %q", shortName(name))
-			if taken[byName] {
-				byName = fmt.Sprintf("%s, %q", place, shortName(name))
+			place := fmt.Sprintf("xds resource %q", shortName(name))
+			if taken[place] {
+				place = fmt.Sprintf("%s, %q", p.Place, shortName(name))
 			}
-			place, taken[byName] = byName, true
+			p.Place, taken[place] = place, true
 		}
-		id := reload.PartIdentity{Name: cmp.Or(p.Key, place), ProblemPlace: place, SortKey: names.sortKey()}
+		p.ID = cmp.Or(p.Key, p.Place)
 		if names.isRead {
-			id.Name = cmp.Or(p.Key, names.name, "\x00"+names.domain) // A resource without a name is identified by its domain.
-			id.Domain = names.domain
+			p.ID = cmp.Or(p.Key, names.name, "\x00"+names.domain) // A resource without a name is identified by its domain.
 		}
-		list[i] = reload.IdentifiedPart{Part: p, PartIdentity: id}
 	}
 	clear(c)
 	maps.Copy(c, known)
 	// Servers keep resources in maps and send them in any order, which must not decide the outcome.
-	slices.SortStableFunc(list, func(a, b reload.IdentifiedPart) int { return strings.Compare(a.SortKey, b.SortKey) })
-	return list
+	slices.SortStableFunc(parts, func(a, b reload.Part) int { return strings.Compare(a.SortKey, b.SortKey) })
+	return parts
 }
 
 // sortKey returns the place of a resource in the order in which resources are compiled: sorted by name. Those without a
@@ -149,19 +145,19 @@ type wrongTypeError string
 func (e wrongTypeError) Error() string { return fmt.Sprintf("its type is %q", shortName(string(e))) }
 
 // readPart reads a resource.
-func readPart(p *reload.IdentifiedPart) reload.Piece {
+func readPart(p *reload.Part) reload.ReadPart {
 	r := reader{placeBytesLeft: maxPlaceBytes}
-	m, err := readMessage(p.Part)
+	m, err := readMessage(*p)
 	if err != nil {
 		if wrong, ok := errors.AsType[wrongTypeError](err); ok {
-			r.addProblem(p.ProblemPlace, "send "+TypeURL, "%v", wrong)
+			r.addProblem(p.Place, "send "+TypeURL, "%v", wrong)
 		} else {
-			r.addProblem(p.ProblemPlace, "", "it cannot be read: %v", err)
+			r.addProblem(p.Place, "", "it cannot be read: %v", err)
 		}
-		return reload.Piece{Problems: r.problems}
+		return reload.ReadPart{Problems: r.problems}
 	}
-	cfg := r.readDomain(p.ProblemPlace, m)
-	return reload.Piece{Config: &cfg, PlaceBytes: maxPlaceBytes - r.placeBytesLeft, Problems: r.problems}
+	cfg := r.readDomain(p.Place, m)
+	return reload.ReadPart{Config: &cfg, PlaceBytes: maxPlaceBytes - r.placeBytesLeft, Problems: r.problems}
 }
 
 // unwrapResource returns the resource that p holds. Servers that give resources a time to live send them in an

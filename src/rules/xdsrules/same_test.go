@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -31,199 +30,64 @@ import (
 	"ratelimit/src/rules/yamlrules"
 )
 
-// inYAML writes a resource as a rule file. It knows nothing of how the resource
-// is read.
-func inYAML(m *configv3.RateLimitConfig) []byte {
-	fields := []string{"domain: " + text(m.Domain)}
-	if m.Charge != 0 {
-		fields = append(fields, "charge: "+text(strings.ToLower(m.Charge.String())))
-	}
-	if m.OnStoreFailure != 0 {
-		fields = append(fields, "on_store_failure: "+text(strings.ToLower(m.OnStoreFailure.String())))
-	}
-	if m.OnReject != 0 {
-		fields = append(fields, "on_reject: "+text(strings.ToLower(m.OnReject.String())))
-	}
-	if m.QuotaBuckets {
-		fields = append(fields, "quota_buckets: true")
-	}
-	fields = append(fields, "descriptors: "+descriptorsYAML(m.Descriptors))
-	if len(m.Rules) > 0 {
-		fields = append(fields, "rules: "+rulesYAML(m.Rules))
-	}
-	return []byte("{" + strings.Join(fields, ",\n") + "}\n")
-}
+// inYAML writes a resource as a rule file: each field under its name. It knows nothing of how the resource is read.
+func inYAML(m *configv3.RateLimitConfig) []byte { return []byte(messageYAML(m.ProtoReflect()) + "\n") }
 
-func descriptorsYAML(list []*configv3.RateLimitDescriptor) string {
-	var items []string
-	for _, m := range list {
-		fields := []string{"key: " + text(m.Key)}
-		if m.Value != "" { // In a file an explicit empty value is a warning.
-			fields = append(fields, "value: "+text(m.Value))
-		}
-		if len(m.Cidr) > 0 {
-			var networks []string
-			for _, network := range m.Cidr {
-				networks = append(networks, text(network))
-			}
-			fields = append(fields, "cidr: ["+strings.Join(networks, ", ")+"]")
-		}
-		if m.Exact != nil {
-			fields = append(fields, "exact: "+text(m.GetExact()))
-		}
-		if m.Regex != "" {
-			fields = append(fields, "regex: "+text(m.Regex))
-		}
-		if m.ValuesFrom != "" {
-			fields = append(fields, "values_from: "+text(m.ValuesFrom))
-		}
-		if m.LimitsFrom != "" {
-			fields = append(fields, "limits_from: "+text(m.LimitsFrom))
-		}
-		if by := m.CountByPrefix; by != nil {
-			fields = append(fields, "count_by_prefix: "+lengthsYAML(by))
-		}
-		for name, on := range map[string]bool{
-			"shadow_mode": m.ShadowMode, "quota_mode": m.QuotaMode, "detailed_metric": m.DetailedMetric,
-			"value_to_metric": m.ValueToMetric, "share_threshold": m.ShareThreshold,
-		} {
-			if on {
-				fields = append(fields, name+": true")
-			}
-		}
-		if m.Charge != 0 {
-			fields = append(fields, "charge: "+text(strings.ToLower(m.Charge.String())))
-		}
-		if m.OnReject != 0 {
-			fields = append(fields, "on_reject: "+text(strings.ToLower(m.OnReject.String())))
-		}
-		fields = append(fields, limitsYAML(m.Metadata, m.RateLimit, m.RateLimits)...)
-		if len(m.Descriptors) > 0 {
-			fields = append(fields, "descriptors: "+descriptorsYAML(m.Descriptors))
-		}
-		items = append(items, "{"+strings.Join(fields, ", ")+"}")
+func messageYAML(m protoreflect.Message) string {
+	switch m := m.Interface().(type) {
+	case *durationpb.Duration:
+		return text(m.AsDuration().String())
+	case *wrapperspb.BoolValue:
+		return strconv.FormatBool(m.Value)
+	case *wrapperspb.UInt32Value:
+		return strconv.Itoa(int(m.Value))
+	case *wrapperspb.DoubleValue:
+		return strconv.FormatFloat(m.Value, 'f', -1, 64)
+	case *structpb.Struct:
+		return freeYAML(structpb.NewStructValue(m))
 	}
-	return "[" + strings.Join(items, ",\n") + "]"
-}
-
-func lengthsYAML(m *configv3.PrefixLengths) string {
 	var fields []string
-	if m.V4 != 0 {
-		fields = append(fields, fmt.Sprintf("v4: %d", m.V4))
+	for i := range m.Descriptor().Fields().Len() {
+		f := m.Descriptor().Fields().Get(i)
+		// A file must have these, even if they are 0 or empty.
+		if m.Has(f) || f.Name() == "requests_per_unit" || f.Name() == "match" {
+			fields = append(fields, string(f.Name())+": "+fieldYAML(f, m.Get(f)))
+		}
 	}
-	if m.V6 != 0 {
-		fields = append(fields, fmt.Sprintf("v6: %d", m.V6))
-	}
-	return "{" + strings.Join(fields, ", ") + "}"
+	return "{" + strings.Join(fields, ",\n") + "}"
 }
 
-func rulesYAML(list []*configv3.RateLimitRule) string {
+func fieldYAML(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	var items []string
-	for _, m := range list {
-		var match, per []string
-		for _, key := range slices.Sorted(maps.Keys(m.Match)) {
-			match = append(match, text(key)+": "+text(m.Match[key]))
+	switch {
+	case f.IsMap():
+		for key, value := range v.Map().Range {
+			items = append(items, text(key.String())+": "+text(value.String()))
 		}
-		for _, key := range m.Per {
-			per = append(per, text(key))
+		slices.Sort(items)
+		return "{" + strings.Join(items, ", ") + "}"
+	case f.IsList():
+		for i := range v.List().Len() {
+			items = append(items, valueYAML(f, v.List().Get(i)))
 		}
-		fields := []string{
-			"match: {" + strings.Join(match, ", ") + "}", "per: [" + strings.Join(per, ", ") + "]",
-			fmt.Sprintf("shadow_mode: %t", m.ShadowMode), fmt.Sprintf("quota_mode: %t", m.QuotaMode),
-		}
-		if m.OnReject != 0 {
-			fields = append(fields, "on_reject: "+text(strings.ToLower(m.OnReject.String())))
-		}
-		fields = append(fields, limitsYAML(m.Metadata, m.RateLimit, m.RateLimits)...)
-		items = append(items, "{"+strings.Join(fields, ", ")+"}")
+		return "[" + strings.Join(items, ", ") + "]"
 	}
-	return "[" + strings.Join(items, ",\n") + "]"
+	return valueYAML(f, v)
 }
 
-// limitsYAML are the fields that a rule has in common with a descriptor.
-func limitsYAML(metadata *structpb.Struct, one *configv3.RateLimitPolicy,
-	several []*configv3.RateLimitPolicy,
-) (fields []string) {
-	if metadata != nil {
-		fields = append(fields, "metadata: "+freeYAML(structpb.NewStructValue(metadata)))
-	}
-	if one != nil {
-		fields = append(fields, "rate_limit: "+limitYAML(one))
-	}
-	if len(several) > 0 {
-		var limits []string
-		for _, one := range several {
-			limits = append(limits, limitYAML(one))
+func valueYAML(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
+	switch {
+	case f.Message() != nil:
+		return messageYAML(v.Message())
+	case f.Enum() != nil:
+		if word := f.Enum().Values().ByNumber(v.Enum()); word != nil {
+			return text(strings.ToLower(string(word.Name())))
 		}
-		fields = append(fields, "rate_limits: ["+strings.Join(limits, ",\n")+"]")
+		return text(strconv.Itoa(int(v.Enum())))
+	case f.Kind() == protoreflect.StringKind:
+		return text(v.String())
 	}
-	return fields
-}
-
-func limitYAML(m *configv3.RateLimitPolicy) string {
-	fields := []string{fmt.Sprintf("requests_per_unit: %d", m.RequestsPerUnit)}
-	if m.Unit != 0 {
-		fields = append(fields, "unit: "+text(m.Unit.String()))
-	}
-	if m.UnitMultiplier != 0 {
-		fields = append(fields, fmt.Sprintf("unit_multiplier: %d", m.UnitMultiplier))
-	}
-	if m.Unlimited {
-		fields = append(fields, "unlimited: true")
-	}
-	if m.Name != "" {
-		fields = append(fields, "name: "+text(m.Name))
-	}
-	if m.Algorithm != 0 {
-		fields = append(fields, "algorithm: "+text(strings.ToLower(m.Algorithm.String())))
-	}
-	if m.Period != nil {
-		fields = append(fields, "period: "+text(m.Period.AsDuration().String()))
-	}
-	if m.Calendar {
-		fields = append(fields, "calendar: true")
-	}
-	if m.TimeZone != "" {
-		fields = append(fields, "time_zone: "+text(m.TimeZone))
-	}
-	if m.AnchorDay != 0 {
-		fields = append(fields, fmt.Sprintf("anchor_day: %d", m.AnchorDay))
-	}
-	if m.WeekStarts != 0 {
-		fields = append(fields, "week_starts: "+text(strings.ToLower(m.WeekStarts.String())))
-	}
-	if m.Hold != nil {
-		fields = append(fields, "hold: "+text(m.Hold.AsDuration().String()))
-	}
-	if m.HoldId != "" {
-		fields = append(fields, "hold_id: "+text(m.HoldId))
-	}
-	if m.Unsettled != 0 {
-		fields = append(fields, "unsettled: "+text(strings.ToLower(m.Unsettled.String())))
-	}
-	if m.EnforcePercent != nil {
-		fields = append(fields, "enforce_percent: "+strconv.FormatFloat(m.EnforcePercent.Value, 'f', -1, 64))
-	}
-	if m.MinInterval != nil {
-		fields = append(fields, "min_interval: "+text(m.MinInterval.AsDuration().String()))
-	}
-	if m.Burst != nil {
-		fields = append(fields, fmt.Sprintf("burst: %d", m.Burst.Value))
-	}
-	if m.CountBlocked != nil {
-		fields = append(fields, fmt.Sprintf("count_blocked: %t", m.CountBlocked.Value))
-	}
-	if m.OnStoreFailure != 0 {
-		fields = append(fields, "on_store_failure: "+text(strings.ToLower(m.OnStoreFailure.String())))
-	}
-	if len(m.Replaces) > 0 {
-		var list []string
-		for _, one := range m.Replaces {
-			list = append(list, "{name: "+text(one.Name)+"}")
-		}
-		fields = append(fields, "replaces: ["+strings.Join(list, ", ")+"]")
-	}
-	return "{" + strings.Join(fields, ", ") + "}"
+	return v.String() // a number, or true
 }
 
 func freeYAML(v *structpb.Value) string {

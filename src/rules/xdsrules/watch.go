@@ -279,22 +279,27 @@ func (w *Watcher) loadResponse(r *discovery.DiscoveryResponse) (refusal string, 
 		}
 		return w.lastVerdict.refusal, w.lastVerdict.repeatCount
 	}
-	defer w.cfg.BeginLoad()()
-	out := reload.Result{
-		PartCount: len(parts), Version: shortName(r.GetVersionInfo()), Hash: v.contentsHash[:16],
-		ReadTime: time.Now(),
-	}
-	if typeURL == TypeURL {
-		w.loader.Load(parts, nil, &out)
-	} else {
-		out.Err = wrongType(typeURL)
-	}
+	out := w.load(r.GetVersionInfo(), func(out *reload.Result) {
+		if typeURL == TypeURL {
+			w.loader.Load(parts, nil, out)
+		} else {
+			out.PartCount, out.Hash, out.Err = len(parts), v.contentsHash[:16], wrongType(typeURL)
+		}
+	})
 	if out.Err != nil {
 		v.refusal = refusalText(out)
 	}
 	w.lastVerdict = v
-	w.cfg.OnLoad(out)
 	return v.refusal, 0
+}
+
+// load calls OnLoad with the result of a load, of which compile sets all but the version and the time.
+func (w *Watcher) load(version string, compile func(*reload.Result)) reload.Result {
+	defer w.cfg.BeginLoad()()
+	out := reload.Result{Version: shortName(version), ReadTime: time.Now()}
+	compile(&out)
+	w.cfg.OnLoad(out)
+	return out
 }
 
 // Pauses are the back-off between attempts to reach the server.

@@ -13,5 +13,5 @@
 // `schema` a tree of limits, with `tests` tests of rules, which are not for this package. YAML is read by version 1.1,
 // as envoyproxy/ratelimit does.
 //
-// [Split] reads a large file in parts, [ReadValue] a file of any form, and [Write] writes the rules of a set.
+// [ReadValue] reads a file of any form, and [Write] writes the rules of a set.
 package yamlrules

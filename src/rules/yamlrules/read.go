@@ -2,6 +2,7 @@ package yamlrules
 
 import (
 	"math"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
@@ -14,15 +15,26 @@ import (
 // that have no effect.
 func Parse(file string, data []byte) (cfg *compile.DomainConfig, problems, warnings rules.Problems) {
 	r := &reader{file: file}
+	ok := false
+	if len(data) >= 2*minPartBytes && utf8.Valid(data) {
+		cfg, ok = r.readInParts(data, minPartBytes)
+	}
+	if !ok {
+		cfg = r.readWhole(data)
+	}
+	return cfg, r.problems, r.warnings
+}
+
+func (r *reader) readWhole(data []byte) *compile.DomainConfig {
 	root := r.readDocument(data)
 	switch {
 	case len(r.problems) > 0:
+		return nil
 	case root == nil: // The file is empty or has only comments.
-		cfg = &compile.DomainConfig{Pos: rules.Pos{File: file, Line: 1, Col: 1}}
+		return &compile.DomainConfig{Pos: rules.Pos{File: r.file, Line: 1, Col: 1}}
 	default:
-		cfg = r.readConfig(root)
+		return r.readConfig(root)
 	}
-	return cfg, r.problems, r.warnings
 }
 
 // ParseLaterDocuments reads all documents of a file but the first. These never take effect. If the first is not YAML,
@@ -73,32 +85,28 @@ func isKubernetesObject(root *yaml.Node) bool {
 
 // reportKubernetesObject reports that a document is an object of Kubernetes, and says where rules belong instead.
 func (r *reader) reportKubernetesObject(root *yaml.Node) {
-	value := func(key string) string {
-		for i := 0; i < len(root.Content); i += 2 {
-			if root.Content[i].Value == key {
-				return resolveAlias(root.Content[i+1]).Value
-			}
-		}
-		return ""
-	}
-	kind, fix := value("kind"), "apply it to the cluster, where a controller reads it; a rule file begins with `domain: "+
+	kind, version := topValue(root, "kind").Value, topValue(root, "apiVersion").Value
+	fix := "apply it to the cluster, where a controller reads it; a rule file begins with `domain: " +
 		"<name>`"
 	if kind == "ConfigMap" {
 		fix = "write each text below `data` to a file of its own and check these; the service reads a ConfigMap that is " +
 			"mounted as its directory"
 	}
 	r.problems.Add(r.posOf(root), fix, "the file is a Kubernetes object, %s of %s, not a rule file", rules.Quote(kind),
-		rules.Quote(value("apiVersion")))
+		rules.Quote(version))
 }
 
 // hasTopKey reports whether a document has the key at its top.
-func hasTopKey(root *yaml.Node, key string) bool {
+func hasTopKey(root *yaml.Node, key string) bool { return topValue(root, key) != nil }
+
+// topValue returns the value of a key at the top of a document; nil if it does not have the key.
+func topValue(root *yaml.Node, key string) *yaml.Node {
 	for i := 0; root.Kind == yaml.MappingNode && i < len(root.Content); i += 2 {
 		if root.Content[i].Value == key {
-			return true
+			return resolveAlias(root.Content[i+1])
 		}
 	}
-	return false
+	return nil
 }
 
 // readRuleFile reads a document with rules in Envoy's format.

@@ -181,7 +181,7 @@ func addDataFiles(files datafile.Files, list []compile.DescriptorConfig) {
 	for i := range list {
 		for r := range list[i].DataFiles() {
 			f := &datafile.File{Path: r.Name}
-			if f.Table, f.Problems = datafile.Parse(r.Name, []byte("x,5\n"), r.Kind); r.Name == "" {
+			if f.Table, f.Problems = datafile.Parse(r.Name, []byte("x,5\n"), r.Kind, new(datafile.Pacer)); r.Name == "" {
 				f.Table, f.Problems = nil, []datafile.Problem{{Message: "the path is empty"}}
 			}
 			files[r] = f

@@ -2,17 +2,63 @@ package yamlrules
 
 import (
 	"bytes"
-	"iter"
+	"errors"
+	"runtime"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 )
 
-// SplitFile is a rule file whose list of descriptors, or of rules, is read in parts.
-type SplitFile struct {
+// minPartBytes is the least size in bytes of the parts in which a list is read. Parts save memory: the nodes of yaml.v3
+// take some 25 bytes for each byte of text.
+const minPartBytes = 256 << 10
+
+// errNeedsWholeFile says that a file must be read as a whole.
+var errNeedsWholeFile = errors.New("the file cannot be read in parts")
+
+// readInParts reads a file whose list of descriptors, or of rules, is at its end or between other keys. It reads the
+// list in parts of at least size bytes; the last may be smaller. If the file cannot be read like that, it changes
+// nothing in r and returns false.
+func (r *reader) readInParts(data []byte, size int) (cfg *compile.DomainConfig, ok bool) {
+	f, ok := split(r.file, data)
+	if !ok {
+		return nil, false
+	}
+	outer := &reader{file: r.file}
+	if cfg, ok = f.readWithoutList(outer); !ok {
+		return nil, false
+	}
+	parts := f.listParts(size)
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range parts {
+		g.Go(func() error { return f.readListPart(&parts[i]) })
+	}
+	if g.Wait() != nil {
+		return nil, false
+	}
+	r.addFindings(outer)
+	for i := range parts {
+		r.addFindings(&parts[i].reader)
+		cfg.Descriptors = append(cfg.Descriptors, parts[i].descriptors...)
+		if cfg.Rules != nil {
+			cfg.Rules.Value = append(cfg.Rules.Value, parts[i].rules...)
+		}
+	}
+	return cfg, true
+}
+
+// addFindings adds the problems and warnings of other.
+func (r *reader) addFindings(other *reader) {
+	r.problems, r.warnings = append(r.problems, other.problems...), append(r.warnings, other.warnings...)
+}
+
+// splitFile is a rule file whose list of descriptors, or of rules, is read in parts.
+type splitFile struct {
 	file            string
 	listKey         string // "descriptors" or "rules"
 	listLine        int    // the line of the key, from 1
@@ -22,21 +68,22 @@ type SplitFile struct {
 	textFromList    []byte // the text from the line below the key to the end of the file
 }
 
-// ParsedPart is the result of reading a part of a file.
-type ParsedPart struct {
-	Config             *compile.DomainConfig // nil if there is nothing to compile
-	ContinuesConfig    bool                  // set if Config continues the Config of the part before
-	NeedsWholeFile     bool                  // set if the file must be read as a whole, because it cannot be read in parts
-	Problems, Warnings rules.Problems
+// listPart is a part of the list: some of its items.
+type listPart struct {
+	reader                                 // its problems are those of the part
+	text        []byte                     // the part
+	textOn      []byte                     // the file from the start of the part on
+	descriptors []compile.DescriptorConfig // those that were read
+	rules       []compile.RuleConfig
 }
 
-// Split finds the block list `descriptors` or `rules` at the top level of a file. It looks at the indentation only; the
-// functions of PartReaders check that the text really is such a list.
-func Split(file string, data []byte) (f *SplitFile, ok bool) {
+// split finds the block list `descriptors` or `rules` at the top level of a file. It looks at the indentation only; the
+// functions that read the parts check that the text really is such a list.
+func split(file string, data []byte) (f *splitFile, ok bool) {
 	if isUTF16(data) || hasUnusualLineBreaks(data) {
 		return nil, false
 	}
-	f = &SplitFile{file: file, itemIndent: -1}
+	f = &splitFile{file: file, itemIndent: -1}
 	at, lineCount, header := 0, 0, 0
 lines:
 	for line := range bytes.Lines(data) {
@@ -96,53 +143,49 @@ func hasUnusualLineBreaks(data []byte) bool {
 		bytes.Contains(data, []byte("\u2029"))
 }
 
-// PartReaders yields a function that reads the file without its list, and then functions that read the list in parts of
-// at least size bytes; the last may be smaller. If quotes or brackets continue on a line that looks like an item, the
-// part above it ends too early: it reports NeedsWholeFile.
-func (f *SplitFile) PartReaders(size int) iter.Seq[func() ParsedPart] {
-	return func(yield func(func() ParsedPart) bool) {
-		if !yield(f.readWithoutList) {
-			return
-		}
-		at, start, lines, linesAbove, empty := 0, 0, f.listLine, f.listLine, true
-		part := func(end int) func() ParsedPart {
-			text, rest, linesAbove := f.listText[start:end], f.textFromList[start:], linesAbove
-			return func() ParsedPart { return f.readListPart(text, rest, linesAbove) }
-		}
-		for line := range bytes.Lines(f.listText) {
-			if text := bytes.TrimLeft(line, " "); len(line)-len(text) == f.itemIndent && startsItem(text) {
-				if !empty && at-start >= size {
-					if !yield(part(at)) {
-						return
-					}
-					start, linesAbove = at, lines
-				}
-				empty = false
-			}
-			at += len(line)
-			lines++
-		}
-		yield(part(len(f.listText)))
+// listParts cuts the list into parts. If quotes or brackets continue on a line that looks like an item, the part above
+// it ends too early, and readListPart refuses it.
+func (f *splitFile) listParts(size int) (parts []listPart) {
+	start, at, hasItem := 0, 0, false
+	line, firstLine := f.listLine, f.listLine
+	add := func() {
+		parts = append(parts, listPart{
+			reader: reader{file: f.file, linesAbove: firstLine}, text: f.listText[start:at], textOn: f.textFromList[start:],
+		})
 	}
+	for text := range bytes.Lines(f.listText) {
+		if item := bytes.TrimLeft(text, " "); len(text)-len(item) == f.itemIndent && startsItem(item) {
+			if hasItem && at-start >= size {
+				add()
+				start, firstLine = at, line
+			}
+			hasItem = true
+		}
+		at += len(text)
+		line++
+	}
+	add()
+	return parts
 }
 
-func (f *SplitFile) readWithoutList() (p ParsedPart) {
-	r := &reader{file: f.file}
+// readWithoutList reads the file without the list.
+func (f *splitFile) readWithoutList(r *reader) (cfg *compile.DomainConfig, ok bool) {
 	root := r.readDocument(f.textWithoutList)
 	if len(r.problems) > 0 || !f.hasOnlyThisList(root) {
-		return ParsedPart{NeedsWholeFile: true}
+		return nil, false
 	}
-	p.Config = r.readRuleFile(root)
+	cfg = r.readRuleFile(root)
 	if f.listKey == "rules" {
-		p.Config.Rules = &compile.Positioned[[]compile.RuleConfig]{Pos: rules.Pos{File: f.file, Line: f.listLine, Col: 1}}
+		cfg.Rules = &compile.Positioned[[]compile.RuleConfig]{Pos: f.listPos()}
 	}
-	p.Problems, p.Warnings = r.problems, r.warnings
-	return p
+	return cfg, true
 }
+
+func (f *splitFile) listPos() rules.Pos { return rules.Pos{File: f.file, Line: f.listLine, Col: 1} }
 
 // hasOnlyThisList reports whether root, which was read from textWithoutList, has the list's key on its line, without a
 // value, and no other list.
-func (f *SplitFile) hasOnlyThisList(root *yaml.Node) bool {
+func (f *splitFile) hasOnlyThisList(root *yaml.Node) bool {
 	found := false
 	for i := 0; root != nil && root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		k, v := root.Content[i], root.Content[i+1]
@@ -158,36 +201,32 @@ func (f *SplitFile) hasOnlyThisList(root *yaml.Node) bool {
 	return found && isRuleFile(root)
 }
 
-// readListPart reads text, a part of the list. rest is the file from the start of the part, and linesAbove counts the
-// lines above it.
-func (f *SplitFile) readListPart(text, rest []byte, linesAbove int) ParsedPart {
-	r := &reader{file: f.file, linesAbove: linesAbove}
-	documents, err := decodeDocuments(text, 2)
-	cfg := new(compile.DomainConfig)
-	switch {
-	case err != nil && len(documents) == 0:
+// readListPart reads a part. Its error is errNeedsWholeFile.
+func (f *splitFile) readListPart(p *listPart) error {
+	documents, err := decodeDocuments(p.text, 2)
+	if err != nil && len(documents) == 0 {
 		// A part that ends within an item may be valid together with the text below it, and an anchor may be above it.
-		_, restErr := decodeDocuments(rest, 1)
+		_, restErr := decodeDocuments(p.textOn, 1)
 		if restErr == nil || restErr.Error() != err.Error() || strings.Contains(err.Error(), "anchor") {
-			return ParsedPart{NeedsWholeFile: true}
+			return errNeedsWholeFile
 		}
-		r.reportSyntaxError(text, err)
-	case err != nil || len(documents) != 1 || len(documents[0].Content) != 1 ||
-		documents[0].Content[0].Kind != yaml.SequenceNode:
-		return ParsedPart{NeedsWholeFile: true}
-	case r.checkAliases(documents[0], len(text)):
-		list := field{
-			name: f.listKey, keyPos: rules.Pos{File: f.file, Line: f.listLine, Col: 1},
-			valueNode: documents[0].Content[0],
-		}
+		p.reportSyntaxError(p.text, err)
+		return nil
+	}
+	if err != nil || len(documents) != 1 || len(documents[0].Content) != 1 ||
+		documents[0].Content[0].Kind != yaml.SequenceNode {
+		return errNeedsWholeFile
+	}
+	if p.checkAliases(documents[0], len(p.text)) {
+		list := field{name: f.listKey, keyPos: f.listPos(), valueNode: documents[0].Content[0]}
 		if f.listKey == "rules" {
-			cfg.Rules = r.readRules(list)
+			p.rules = p.readRules(list).Value
 		} else {
-			cfg.Descriptors = r.readDescriptors(list)
+			p.descriptors = p.readDescriptors(list)
 		}
 	}
-	return ParsedPart{
-		Config: cfg, ContinuesConfig: true, NeedsWholeFile: r.hasAlias, Problems: r.problems,
-		Warnings: r.warnings,
+	if p.hasAlias {
+		return errNeedsWholeFile
 	}
+	return nil
 }

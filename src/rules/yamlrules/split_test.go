@@ -1,18 +1,12 @@
-package filerules
+package yamlrules
 
 import (
-	"bytes"
-	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/reload"
 	"ratelimit/testbed/testfiles"
 )
 
@@ -31,22 +25,24 @@ func FuzzSplit(f *testing.F) {
 // than reading it at once.
 func sameInParts(t *testing.T, data []byte) bool {
 	t.Helper()
-	files := []File{{Name: "a.yaml", Data: data}}
-	pieces := pieceReaders(files[0], 1)
-	if len(pieces) == 1 || slices.ContainsFunc(pieces,
-		func(read func() reload.Piece) bool { return read().NeedsWholePart }) {
+	inParts, whole := &reader{file: "a.yaml"}, &reader{file: "a.yaml"}
+	cfg, ok := inParts.readInParts(data, 1)
+	if !ok {
 		return false
 	}
-	set, odd, err := reload.Compile(formatWithPieces(1), files, compile.Options{})
-	want, wantOdd, wantErr := reload.Compile(formatWithPieces(math.MaxInt/2), files, compile.Options{})
-	if wantErr != nil && strings.Contains(wantErr.Error(), notYAML) {
-		if err == nil || !strings.Contains(err.Error(), notYAML) {
-			t.Fatalf("%q: in parts %v, whole %v", data, err, wantErr)
+	wantCfg := whole.readWhole(data)
+	got, want := inParts.problems.OnePerPlace(), whole.problems.OnePerPlace()
+	if strings.Contains(want.Error(), notYAML) {
+		if !strings.Contains(got.Error(), notYAML) {
+			t.Fatalf("%q: in parts %v, whole %v", data, got, want)
 		}
 		return true
 	}
-	if !reflect.DeepEqual(err, wantErr) || !reflect.DeepEqual(odd, wantOdd) || !reflect.DeepEqual(set, want) {
-		t.Fatalf("%q\nin parts: %v\n%v\nwhole: %v\n%v", data, err, odd, wantErr, wantOdd)
+	inParts.warnings.Sort()
+	whole.warnings.Sort()
+	if !reflect.DeepEqual([]any{cfg, got, inParts.warnings}, []any{wantCfg, want, whole.warnings}) {
+		t.Fatalf("%q\nin parts: %+v\n%v\n%v\nwhole: %+v\n%v\n%v", data, cfg, got, inParts.warnings, wantCfg, want,
+			whole.warnings)
 	}
 	return true
 }
@@ -105,45 +101,6 @@ func TestSplit(t *testing.T) {
 		}
 		if !sameInParts(t, text) {
 			t.Errorf("%s is not read in parts", path)
-		}
-	}
-}
-
-// A large file has its problems where they are, and is read whatever is in it.
-func TestLargeFile(t *testing.T) {
-	t.Parallel()
-	const items = 20_000
-	list := func(bad int, with string) []byte {
-		var b bytes.Buffer
-		b.WriteString("domain: d\ndescriptors:\n")
-		for i := range items {
-			item := fmt.Sprintf("- key: user\n  value: user-%d\n  rate_limit: {unit: day, requests_per_unit: 1}\n", i)
-			if i == bad {
-				item = with
-			}
-			b.WriteString(item)
-		}
-		return b.Bytes()
-	}
-	const bad = 15_000
-	at := fmt.Sprintf("a.yaml:%d", 3+3*bad)
-	for _, tt := range []struct{ with, want string }{
-		{"- key: user\n  value: other\n", ""},
-		{"- {key: a, kex: &x b}\n", at + ":12: unknown key \"kex\"; did you mean `key`?"},
-		{
-			"- key: user\n  value: user-1\n",
-			at + ":3: descriptor \"user_user-1\" is already defined at a.yaml:6:3, on the same level; remove one, or join " +
-				"their limits and descriptors",
-		},
-		{"- key: @\n", at + ":8: not YAML: found character that cannot start any token; indent with blanks, not with tabs, and put text that begins with @, % or ` in quotes"},
-		{"- {key: &x a}\n- {key: *x, value: b}\n", ""},
-	} {
-		set, _, err := Load([]File{{Name: "a.yaml", Data: list(bad, tt.with)}}, compile.Options{})
-		if got := fmt.Sprint(err); err != nil && got != tt.want || err == nil && tt.want != "" {
-			t.Errorf("%q:\n got %s\nwant %s", tt.with, got, tt.want)
-		}
-		if err == nil && len(set.Rules()) != items-1 {
-			t.Errorf("%q: %d rules, want %d", tt.with, len(set.Rules()), items-1)
 		}
 	}
 }
