@@ -4,7 +4,7 @@
 //	YAML, with `domain` or `schema`, in *.json too  ->  yamlrules   \
 //	*.ini, and *.json of divvy                      ->  divvyrules  -> configurations -> reload -> *rules.Set
 //
-// [Load] compiles files that have been read, on all CPUs and large YAML files in pieces. [Read] reads a directory or a
+// [Load] compiles files that have been read, on all CPUs. [Read] reads a directory or a
 // file. A [Watcher] does both whenever the contents change:
 //
 //	          +----------------------- an event, Reload or Poll ----------------------+
