@@ -23,9 +23,9 @@ func TestMemcachedSharedByThree(t *testing.T) {
 	rules.put(t, "d.yaml", `
 domain: d
 descriptors:
-- {key: hot, rate_limit: {unit: year, requests_per_unit: 4000}}
-- {key: many, rate_limit: {unit: year, requests_per_unit: 80}}
-- {key: slide, rate_limit: {algorithm: sliding_window_counter, count_blocked: true, unit: year, requests_per_unit: 4000}}
+- {key: hot, rate_limit: {unit: year, requests_per_unit: 1000}}
+- {key: many, rate_limit: {unit: year, requests_per_unit: 25}}
+- {key: slide, rate_limit: {algorithm: sliding_window_counter, count_blocked: true, unit: year, requests_per_unit: 1000}}
 `)
 	var replicas []*upstream
 	for range 3 {
@@ -36,9 +36,9 @@ descriptors:
 		name        string
 		keys, limit int
 	}{
-		{"hot", 1, 4000},
-		{"slide", 1, 4000},
-		{"many", 50, 80},
+		{"hot", 1, 1000},
+		{"slide", 1, 1000},
+		{"many", 50, 25},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var asks []string

@@ -105,13 +105,13 @@ func TestRedisSharedByThree(t *testing.T) {
 	rules.put(t, "d.yaml", `
 domain: d
 descriptors:
-- {key: hot, rate_limit: {unit: year, requests_per_unit: 4000}}
-- {key: many, rate_limit: {unit: year, requests_per_unit: 80}}
-- {key: log, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 5000}}
-- {key: bucket, rate_limit: {algorithm: gcra, unit: year, requests_per_unit: 1000, burst: 4999}}
-- {key: logs, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 100}}
-- {key: buckets, rate_limit: {algorithm: gcra, unit: year, requests_per_unit: 100}}
-- {key: both, on_reject: none, rate_limits: [{algorithm: gcra, unit: year, requests_per_unit: 100, burst: 299}, {algorithm: sliding_window, unit: year, requests_per_unit: 200}]}
+- {key: hot, rate_limit: {unit: year, requests_per_unit: 1200}}
+- {key: many, rate_limit: {unit: year, requests_per_unit: 30}}
+- {key: log, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 1200}}
+- {key: bucket, rate_limit: {algorithm: gcra, unit: year, requests_per_unit: 1000, burst: 1199}}
+- {key: logs, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 30}}
+- {key: buckets, rate_limit: {algorithm: gcra, unit: year, requests_per_unit: 30}}
+- {key: both, on_reject: none, rate_limits: [{algorithm: gcra, unit: year, requests_per_unit: 100, burst: 149}, {algorithm: sliding_window, unit: year, requests_per_unit: 100}]}
 `)
 	var replicas []*upstream
 	for range 3 {
@@ -122,13 +122,13 @@ descriptors:
 		keys, limit int
 		counted     bool // by a number, refused calls too
 	}{
-		{"hot", 1, 4000, true},
-		{"many", 50, 80, true},
-		{"log", 1, 5000, false},
-		{"bucket", 1, 5000, false},
-		{"logs", 50, 100, false},
-		{"buckets", 50, 100, false},
-		{"both", 10, 200, false},
+		{"hot", 1, 1200, true},
+		{"many", 50, 30, true},
+		{"log", 1, 1200, false},
+		{"bucket", 1, 1200, false},
+		{"logs", 50, 30, false},
+		{"buckets", 50, 30, false},
+		{"both", 10, 100, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var asks []string

@@ -384,7 +384,7 @@ func countsUnaryCalls(t *testing.T, u *upstream) {
 // Clients choose values, and must not be able to choose how much is kept.
 func TestUpstreamSeriesCap(t *testing.T) {
 	t.Parallel()
-	const most, sent = 20, 100
+	const most, sent = 20, 40
 	u := startUpstream(t, []string{fmt.Sprintf("STATS_MAX_SERIES=%d", most)}, []sentence{{rules: `
 descriptors:
 - {key: a, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
