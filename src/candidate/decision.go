@@ -142,17 +142,17 @@ func (j *Judge) charge(ctx context.Context, domain *rules.Domain, d *decision) e
 		if a.Domain != nil {
 			d.bases[i] = j.basisOf(d, i)
 		}
-		switch rule := a.Statuses[i].Rule; {
+		switch m := a.Statuses[i].Match; {
 		case d.bases[i] == byLiveCount:
-			d.numDerived += len(rule.LimitsToCharge())
+			d.numDerived += len(m.Limits)
 		case d.bases[i] == byOwnHits:
 			first := len(a.Charges)
 			if err := j.beside.Charge(d.req, a, i); err != nil {
 				return err
 			}
 			j.separate(d, i, first)
-		case d.bases[i] == byNothing && rule != nil && !d.req.IgnoresHolds:
-			if _, _, err := rule.HoldOf(d.req.Descriptors[i].Entries); err != nil {
+		case d.bases[i] == byNothing && m != nil && !d.req.IgnoresHolds:
+			if _, _, err := m.HoldOf(d.req.Descriptors[i].Entries); err != nil {
 				return err
 			}
 		}
@@ -163,23 +163,23 @@ func (j *Judge) charge(ctx context.Context, domain *rules.Domain, d *decision) e
 // basisOf returns what descriptor i is decided by.
 func (j *Judge) basisOf(d *decision, i int) basis {
 	descriptor, live, relation := &d.req.Descriptors[i], d.live, d.comparison.relation
-	rule, liveRule := d.answer.Statuses[i].Rule, live.Statuses[i].Rule
+	m, liveMatch := d.answer.Statuses[i].Match, live.Statuses[i].Match
 	switch {
 	case j.cfg.Limiter.ChargeAllOrNothing: // Another descriptor may refuse the request.
 	case descriptor.HasLimit && live.Domain == nil:
 	case descriptor.HasLimit:
 		return byLiveCharge
-	case live.Domain == nil || liveRule == nil:
-		if rule == nil {
+	case live.Domain == nil || liveMatch == nil:
+		if m == nil {
 			return byLiveCharge
 		}
-	case rule == nil:
-	case relation.HasSameVerdicts(liveRule, rule):
+	case m == nil:
+	case relation.HasSameVerdicts(liveMatch, m):
 		return byLiveCharge
-	case !j.cfg.SkipsFullCounters && relation.HasSameCounts(liveRule, rule):
+	case !j.cfg.SkipsFullCounters && relation.HasSameCounts(liveMatch, m):
 		return byLiveCount
 	}
-	if !d.isSampled(descriptor, rule) {
+	if !d.isSampled(descriptor, m) {
 		return byNothing
 	}
 	return byOwnHits
@@ -228,13 +228,13 @@ func (j *Judge) isLiveCounter(d *decision, i int, c *limiter.Charge, lacksDomain
 // hasLiveLimit reports whether a limit of the live domain has the counter of c, if entries lead to one.
 func (j *Judge) hasLiveLimit(d *decision, c *limiter.Charge, entries []rules.Entry) bool {
 	live, window := d.live.Domain, c.Algorithm.Window()
-	rule, _ := live.FindRule(entries, d.search, nil)
-	if rule == nil {
+	m, _ := live.FindRule(entries, d.search, nil)
+	if m == nil {
 		return false
 	}
 	end := len(d.keys)
 	defer func() { d.keys = d.keys[:end] }()
-	for _, r := range rule.LimitsToCharge() {
+	for _, r := range m.Limits {
 		if r.Unlimited || r.Limit.Window() != window {
 			continue
 		}
@@ -291,7 +291,7 @@ func (d *decision) useLiveCharges() {
 		case byLiveCount:
 			st.Amount, st.Op = live.Amount, live.Op
 			first := len(d.derived)
-			for _, r := range st.Rule.LimitsToCharge() {
+			for _, r := range st.Match.Limits {
 				d.derive(r, live.Charges, d.req.Descriptors[i].Entries)
 			}
 			st.Charges = d.derived[first:len(d.derived):len(d.derived)]
@@ -325,19 +325,19 @@ func (d *decision) derive(r *rules.Rule, liveCharges []limiter.Charge, entries [
 // ownBinding makes the binding charge of descriptor i a charge of the candidate's rule, if it is one of the live rule.
 func (d *decision) ownBinding(i int) {
 	st := &d.answer.Statuses[i]
-	if d.bases[i] != byLiveCharge || st.Rule == nil {
+	if d.bases[i] != byLiveCharge || st.Match == nil {
 		return
 	}
 	own := *st.BindingCharge
-	own.Rule = st.Rule.LimitsToCharge()[slices.Index(d.live.Statuses[i].Rule.LimitsToCharge(), own.Rule)]
+	own.Rule = st.Match.Limits[slices.Index(d.live.Statuses[i].Match.Limits, own.Rule)]
 	st.BindingCharge = &own
 }
 
 // invalidDescriptor returns the index of the first descriptor that the candidate rules find invalid.
 func (d *decision) invalidDescriptor() int {
 	for i := range d.answer.Statuses {
-		if rule := d.answer.Statuses[i].Rule; rule != nil {
-			if _, _, err := rule.HoldOf(d.req.Descriptors[i].Entries); err != nil {
+		if m := d.answer.Statuses[i].Match; m != nil {
+			if _, _, err := m.HoldOf(d.req.Descriptors[i].Entries); err != nil {
 				return i
 			}
 		}

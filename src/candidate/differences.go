@@ -180,8 +180,8 @@ func (t *Tracker) RecordCandidate(req *limiter.Request, live, candidate *limiter
 	switch c := st.BindingCharge; {
 	case c != nil && c.Rule != nil:
 		index = c.Rule.Index
-	case c == nil && st.Rule != nil:
-		index = st.Rule.LimitsToCharge()[0].Index
+	case c == nil && st.Match != nil:
+		index = st.Match.Limits[0].Index
 	}
 	t.countsOf(table[index])[j.Result].Add(1)
 	if s := t.bySubjects[j.Result]; s != nil && st.BindingCharge != nil {

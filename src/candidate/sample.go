@@ -181,15 +181,15 @@ func (j *Judge) storeSampleStep(ctx context.Context, hash string, step, next uin
 	}
 }
 
-// isSampled reports whether the counters that rule charges for descriptor are in the sample. rule is nil if none
+// isSampled reports whether the counters that m charges for descriptor are in the sample. m is nil if no rule
 // matches, and for a limit that came with the request.
-func (d *decision) isSampled(descriptor *limiter.Descriptor, rule *rules.Rule) bool {
+func (d *decision) isSampled(descriptor *limiter.Descriptor, m *rules.Match) bool {
 	var first *rules.Rule
 	switch {
 	case d.comparison.sampled == math.MaxUint64:
 		return true
-	case rule != nil:
-		first = rule.LimitsToCharge()[0]
+	case m != nil:
+		first = m.Limits[0]
 	case !descriptor.HasLimit:
 		return true
 	}

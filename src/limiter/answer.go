@@ -47,14 +47,15 @@ type Answer struct {
 type Status struct {
 	// Over says that the descriptor exceeds a limit that is enforced.
 	Over bool
-	// Rule is the rule that the descriptor matches; in an ordered list, the rule that answers. It is nil if no rule
-	// matches, if another rule of the request replaces the rule, or if the limit came with the request.
-	Rule *rules.Rule
+	// Match is what the descriptor matches; in an ordered list, the rule that answers. It is nil if no rule matches, if
+	// other rules of the request replace all its limits, or if the limit came with the request.
+	Match *rules.Match
 	// InQuotaMode says that the request is refused only if all its descriptors in quota mode are over.
 	InQuotaMode bool
 	// Amount is how many units Op charges, refunds or settles. A release of a hold gives back the hold's units instead.
 	Amount uint64
-	// Op is what the descriptor does to the counters of Rule: Force settles a hold, and Refund gives units or a hold back.
+	// Op is what the descriptor does to the counters of Match: Force settles a hold, and Refund gives units or a hold
+	// back.
 	Op algorithm.Op
 	// Charges are the limits that apply, in the order of the rules; nil if none applies.
 	Charges []Charge
@@ -75,8 +76,8 @@ type Status struct {
 	// FallbackError, the zero value, if the store answered or if StoreFailed is set.
 	Fallback backend.Fallback
 
-	// canaryRules are the rules in shadow mode that match before Rule in an ordered list.
-	canaryRules []*rules.Rule
+	// canaryRules are the rules in shadow mode that match before Match in an ordered list.
+	canaryRules []*rules.Match
 }
 
 // Charge is one limit that applies to a descriptor, and its verdict.
@@ -118,7 +119,7 @@ func (a *Answer) LongestRefusal() int {
 
 // IsUnlimited reports whether the descriptor matches an unlimited rule and no limit.
 func (st *Status) IsUnlimited() bool {
-	return st.Rule != nil && st.Rule.Unlimited && st.BindingCharge == nil
+	return st.Match != nil && st.Match.IsUnlimited() && st.BindingCharge == nil
 }
 
 // InShadowMode reports whether the limit counts and never refuses: its rule is in shadow mode, or enforce_percent
@@ -286,7 +287,7 @@ func (a *Answer) summarizeStatuses(cfg *Config) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		st.summarizeCharges()
-		st.InQuotaMode = !st.IsUnlimited() && (cfg.QuotaMode || st.Rule != nil && st.Rule.QuotaMode)
+		st.InQuotaMode = !st.IsUnlimited() && (cfg.QuotaMode || st.Match != nil && st.Match.QuotaMode)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 type Batch struct {
 	backend.Batch
 	counterKeys   []byte            // the keys of all charges, one after the other
-	canaryRules   []*rules.Rule     // the canaries of all statuses
+	canaryRules   []*rules.Match    // the canaries of all statuses
 	requestLimits []algorithm.Limit // the limits that came with requests
 	search        rules.SearchScratch
 	replaced      rules.ReplacedNames // the limits that other rules of the present request replace

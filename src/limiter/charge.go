@@ -24,10 +24,10 @@ func (l *Limiter) Charge(req *Request, a *Answer, i int) error {
 		err = l.chargeRequestLimit(req, a, i)
 	default:
 		for _, canary := range st.canaryRules {
-			_, _ = l.chargeRule(req, a, i, canary, true) // A canary that cannot be charged has no effect.
+			_, _ = l.chargeMatch(req, a, i, canary, true) // A canary that cannot be charged has no effect.
 		}
-		if st.Rule != nil {
-			st.Op, err = l.chargeRule(req, a, i, st.Rule, false)
+		if st.Match != nil {
+			st.Op, err = l.chargeMatch(req, a, i, st.Match, false)
 		}
 	}
 	if n := len(a.Charges); n > first {
@@ -86,24 +86,24 @@ func (l *Limiter) chargeRequestLimit(req *Request, a *Answer, i int) error {
 	return nil
 }
 
-// chargeRule adds a charge for each limit of rule, which descriptor i matches, and returns the operation. A descriptor
+// chargeMatch adds a charge for each limit of m, which descriptor i matches, and returns the operation. A descriptor
 // that settles or releases a hold is charged only to limits with holds. The error says what is wrong with the entries;
 // nothing is added then.
-func (l *Limiter) chargeRule(
-	req *Request, a *Answer, i int, rule *rules.Rule, isCanary bool,
+func (l *Limiter) chargeMatch(
+	req *Request, a *Answer, i int, m *rules.Match, isCanary bool,
 ) (op algorithm.Op, err error) {
 	d, b := &req.Descriptors[i], a.batch
 	var holdName []byte
 	action := rules.TakeHold
 	if !req.IgnoresHolds {
-		if holdName, action, err = rule.HoldOf(d.Entries); err != nil {
+		if holdName, action, err = m.HoldOf(d.Entries); err != nil {
 			return algorithm.Charge, err
 		}
 	}
 	op = operationOf(d, action)
 	holdID := backend.NewHoldID(holdName)
 	group, replacing := b.nextGroupID(), a.Domain.HasReplacingRules
-	for _, r := range rule.LimitsToCharge() {
+	for _, r := range m.Limits {
 		isHeld := r.HoldIDKey != ""
 		if r.Unlimited || replacing && b.replaced.IsReplaced(r) || action != rules.TakeHold && !isHeld {
 			continue
@@ -112,7 +112,7 @@ func (l *Limiter) chargeRule(
 		if isHeld {
 			hit.HoldID = holdID
 		}
-		if rule.ChargesAllOrNone && !l.cfg.ChargeAllOrNothing {
+		if m.ChargesAllOrNone && !l.cfg.ChargeAllOrNothing {
 			hit.GroupID, hit.Atomic = group, op == algorithm.Charge
 		}
 	}

@@ -62,25 +62,25 @@ func (l *Limiter) validateRequest(req *Request, set *rules.Set) error {
 	return nil
 }
 
-// findRules sets the rules of a.Statuses.
+// findRules sets what a.Statuses match.
 func (a *Answer) findRules(descriptors []Descriptor) {
 	b := a.batch
 	for i := range a.Statuses {
 		d, st := &descriptors[i], &a.Statuses[i]
 		if !d.HasLimit {
 			first := len(b.canaryRules)
-			st.Rule, b.canaryRules = a.Domain.FindRule(d.Entries, &b.search, b.canaryRules)
+			st.Match, b.canaryRules = a.Domain.FindRule(d.Entries, &b.search, b.canaryRules)
 			st.canaryRules = b.canaryRules[first:]
 		}
 	}
 }
 
-// dropReplacedRules removes the rules of a.Statuses whose limits are all replaced by other rules of the request.
+// dropReplacedRules removes each match of a.Statuses whose limits are all replaced by other rules of the request.
 func (a *Answer) dropReplacedRules() {
 	replaced := &a.batch.replaced
 	replaced.Reset()
-	addReplacedBy := func(rule *rules.Rule) {
-		for _, r := range rule.LimitsToCharge() {
+	addReplacedBy := func(m *rules.Match) {
+		for _, r := range m.Limits {
 			replaced.AddReplacedBy(r)
 		}
 	}
@@ -88,14 +88,14 @@ func (a *Answer) dropReplacedRules() {
 		for _, canary := range a.Statuses[i].canaryRules {
 			addReplacedBy(canary)
 		}
-		if rule := a.Statuses[i].Rule; rule != nil {
-			addReplacedBy(rule)
+		if m := a.Statuses[i].Match; m != nil {
+			addReplacedBy(m)
 		}
 	}
 	applies := func(r *rules.Rule) bool { return !replaced.IsReplaced(r) }
 	for i := range a.Statuses {
-		if rule := a.Statuses[i].Rule; rule != nil && !slices.ContainsFunc(rule.LimitsToCharge(), applies) {
-			a.Statuses[i].Rule = nil
+		if m := a.Statuses[i].Match; m != nil && !slices.ContainsFunc(m.Limits, applies) {
+			a.Statuses[i].Match = nil
 		}
 	}
 }
@@ -111,11 +111,11 @@ func (a *Answer) reserve(req *Request) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		n := 1
-		if st.Rule != nil {
-			n = len(st.Rule.LimitsToCharge())
+		if st.Match != nil {
+			n = len(st.Match.Limits)
 		}
 		for _, canary := range st.canaryRules {
-			n += len(canary.LimitsToCharge())
+			n += len(canary.Limits)
 		}
 		charges += n
 		if n > 1 {

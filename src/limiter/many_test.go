@@ -197,7 +197,7 @@ func describe(a *limiter.Answer) string {
 				c.Rule, c.Limit, *c.Algorithm, c.CounterKey, c.RequestedAmount, c.Over, c.IsCanary, c.Verdict)
 		}
 		fmt.Fprintf(&b, " over %t of %p quota %t %d %v binding %d retry %v reset %v failed %t %v\n",
-			st.Over, st.Rule, st.InQuotaMode, st.Amount, st.Op, binding, st.RetryAfter, st.ResetAfter, st.StoreFailed,
+			st.Over, st.Match, st.InQuotaMode, st.Amount, st.Op, binding, st.RetryAfter, st.ResetAfter, st.StoreFailed,
 			st.Fallback)
 	}
 	return b.String()

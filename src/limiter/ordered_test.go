@@ -163,7 +163,7 @@ func BenchmarkOrdered(b *testing.B) {
 				req, a := parse("method=GET,ip=10.0.0.7,path="+path), new(limiter.Answer)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := l.Check(b.Context(), req, a); err != nil || a.Statuses[0].Rule.ListSettings == nil {
+					if err := l.Check(b.Context(), req, a); err != nil || a.Statuses[0].Match.ListSettings == nil {
 						b.Fatal(err)
 					}
 				}

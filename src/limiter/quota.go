@@ -15,8 +15,8 @@ import (
 type QuotaTarget struct {
 	// RuleSet is the rule set that the target comes from. When another one is in force, the target must be found again.
 	RuleSet *rules.Set
-	// Rule is the rule that the entries match; nil if none does.
-	Rule *rules.Rule
+	// Match is what the entries match; nil if no rule does.
+	Match *rules.Match
 	// Hits has a hit for each limit that applies. They are one group, without an operation and an amount. Limits in shadow
 	// mode have NoVeto. Hits is empty if nothing limits the entries. The target owns the keys.
 	Hits []backend.Hit
@@ -39,7 +39,7 @@ func (l *Limiter) FindQuota(domain []byte, entries []rules.Entry) (QuotaTarget, 
 	if err := l.Prepare(context.Background(), l.Rules(), &req, &a, a.OwnBatch(&req)); err != nil {
 		return QuotaTarget{}, err
 	}
-	t := QuotaTarget{RuleSet: a.RuleSet, Rule: a.Statuses[0].Rule, Hits: a.Hits()}
+	t := QuotaTarget{RuleSet: a.RuleSet, Match: a.Statuses[0].Match, Hits: a.Hits()}
 	for i := range t.Hits {
 		h := &t.Hits[i]
 		h.Key, h.Op, h.GroupID, h.Atomic = bytes.Clone(h.Key), algorithm.Look, 0, false

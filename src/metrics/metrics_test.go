@@ -95,7 +95,8 @@ var ask = &limiter.Request{
 // answer is one status: rule number i of set went from before to after.
 func answer(set *rules.Set, i int, before, after uint64) *limiter.Answer {
 	rule := set.Rules()[i]
-	st := limiter.Status{Rule: rule, Amount: after - before, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}}
+	charges := []limiter.Charge{{Rule: rule, Limit: rule.Rate}}
+	st := limiter.Status{Match: matchOf(rule), Amount: after - before, Charges: charges}
 	st.Charges[0].Verdict = &backend.Verdict{Outcome: algorithm.Outcome{
 		Before: before, After: after,
 		Over: after > uint64(rule.Requests), Charged: after > before,
@@ -160,7 +161,7 @@ func TestRecord(t *testing.T) {
 		},
 		{"unlimited", &limiter.Answer{
 			RuleSet: set, Domain: set.Domains()[0],
-			Statuses: []limiter.Status{{Rule: set.Rules()[3]}},
+			Statuses: []limiter.Status{{Match: matchOf(set.Rules()[3])}},
 		}, nil},
 		{"unmatched", &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: make([]limiter.Status, 2)}, nil},
 		{
@@ -293,4 +294,9 @@ func TestConcurrent(t *testing.T) {
 	if got := value(r, "ratelimit.service.rate_limit.d.ip.total_hits"); got != 8000 {
 		t.Errorf("%d hits counted, want 8000", got)
 	}
+}
+
+// matchOf returns the match of a descriptor whose only limit is r.
+func matchOf(r *rules.Rule) *rules.Match {
+	return &rules.Match{Descriptor: r.Descriptor, Limits: []*rules.Rule{r}}
 }

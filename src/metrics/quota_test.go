@@ -20,20 +20,23 @@ func TestQuotaFigures(t *testing.T) {
 	r := New(Config{NearRatio: 1})
 	r.UseRules(set)
 	all := set.Rules()
-	composite, _ := set.Domain([]byte("d")).FindRule([]rules.Entry{{Key: []byte("b"), Value: []byte("1")}},
-		new(rules.SearchScratch), nil)
-	record := func(rule *rules.Rule, limits []*rules.Rule, admitted, denied uint64) {
-		r.RecordQuota(&limiter.QuotaTarget{RuleSet: set, Rule: rule, Rules: limits}, []byte("d"), admitted, denied)
+	find := func(key string) *rules.Match {
+		entries := []rules.Entry{{Key: []byte(key), Value: []byte("1")}}
+		m, _ := set.Domain([]byte("d")).FindRule(entries, new(rules.SearchScratch), nil)
+		return m
 	}
-	record(all[0], all[:1], 5, 2)
-	record(composite, composite.ChargedLimits, 3, 1)
-	record(all[3], nil, 4, 0)
+	record := func(m *rules.Match, limits []*rules.Rule, admitted, denied uint64) {
+		r.RecordQuota(&limiter.QuotaTarget{RuleSet: set, Match: m, Rules: limits}, []byte("d"), admitted, denied)
+	}
+	record(find("a"), all[:1], 5, 2)
+	record(find("b"), find("b").Limits, 3, 1)
+	record(find("c"), nil, 4, 0)
 	record(nil, nil, 7, 0)
 	r.RecordQuota(&limiter.QuotaTarget{RuleSet: set}, []byte("unknown"), 7, 0)
 	r.RecordQuota(&limiter.QuotaTarget{}, []byte("d"), 7, 0)
 	set = load(t, text)
 	r.UseRules(set)
-	record(set.Rules()[0], set.Rules()[:1], 5, 0)
+	record(find("a"), set.Rules()[:1], 5, 0)
 	want := []string{
 		"d/ admitted=7", "d/a admitted=10", "d/a denied=2", "d/b admitted=3", "d/b denied=1", "d/b.h admitted=3",
 		"d/b.h denied=1", "d/c admitted=4",

@@ -32,10 +32,10 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
 		switch {
-		case st.Rule == nil && len(st.Charges) == 0:
+		case st.Match == nil && len(st.Charges) == 0:
 			r.domainStatsOf(&table, a.RuleSet, a.Domain).add(outcomeUnmatched, 1)
-		case st.Rule != nil:
-			r.countUnlimited(&table, a.RuleSet, st.Rule)
+		case st.Match != nil:
+			r.countUnlimited(&table, a.RuleSet, st.Match)
 		}
 		for j := range st.Charges {
 			c := &st.Charges[j]
@@ -84,8 +84,8 @@ func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admit
 	}
 	switch {
 	case len(target.Rules) > 0:
-	case target.Rule != nil && target.Rule.Index >= 0:
-		count(r.statsOf(&table, target.RuleSet, target.Rule))
+	case target.Match != nil && target.Match.OwnLimit() != nil:
+		count(r.statsOf(&table, target.RuleSet, target.Match.OwnLimit()))
 	default:
 		if d := target.RuleSet.Domain(domain); d != nil {
 			count(r.domainStatsOf(&table, target.RuleSet, d))
@@ -93,13 +93,9 @@ func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admit
 	}
 }
 
-// countUnlimited counts a descriptor of rule as outcomeUnlimited, under rule or the unlimited rules among its
-// ChargedLimits.
-func (r *Registry) countUnlimited(table *RuleTable[ruleStats], set *rules.Set, rule *rules.Rule) {
-	if rule.ChargedLimits == nil && rule.Unlimited {
-		r.statsOf(table, set, rule).add(outcomeUnlimited, 1)
-	}
-	for _, c := range rule.ChargedLimits {
+// countUnlimited counts a descriptor as outcomeUnlimited, under each of the limits that it matches that is unlimited.
+func (r *Registry) countUnlimited(table *RuleTable[ruleStats], set *rules.Set, m *rules.Match) {
+	for _, c := range m.Limits {
 		if c.Unlimited {
 			r.statsOf(table, set, c).add(outcomeUnlimited, 1)
 		}
@@ -163,7 +159,7 @@ func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status
 	if c.Rule != nil && c.Rule.HoldIDKey != "" && !a.Over && !a.Shadowed {
 		uncharged = false // The hold is open already: the request was repeated.
 	}
-	if uncharged && st.Rule != nil && st.Rule.ChargesAllOrNone {
+	if uncharged && st.Match != nil && st.Match.ChargesAllOrNone {
 		return outcomeUncharged
 	}
 	limit := uint64(c.Limit.Requests)

@@ -35,7 +35,7 @@ func hit(r *Registry, set *rules.Set, i int, value string) {
 	}, &limiter.Answer{
 		RuleSet: set, Domain: set.Domains()[0],
 		Statuses: []limiter.Status{{
-			Rule: rule, Amount: 1, Charges: []limiter.Charge{{
+			Match: matchOf(rule), Amount: 1, Charges: []limiter.Charge{{
 				Rule: rule, Limit: rule.Rate,
 				Verdict: &backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
 			}},
@@ -144,7 +144,7 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 		a := &limiter.Answer{RuleSet: set, Domain: domain, Statuses: make([]limiter.Status, 1)}
 		if matched {
 			a.Statuses[0] = limiter.Status{
-				Rule: rule, Amount: 1,
+				Match: matchOf(rule), Amount: 1,
 				Charges: []limiter.Charge{{
 					Rule: rule, Limit: rule.Rate,
 					Verdict: &backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
@@ -365,12 +365,13 @@ descriptors:
 	r := New(Config{MaxSeries: 16})
 	r.UseRules(set)
 	rule := set.Rules()[0]
+	charges := []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}
 	for i := range 10_000 {
 		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{
 			{Key: []byte("tenant"), Value: []byte("acme")}, {Key: []byte("user"), Value: fmt.Append(nil, i)},
 		}}}}, &limiter.Answer{
 			RuleSet: set, Domain: set.Domains()[0],
-			Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}}},
+			Statuses: []limiter.Status{{Match: matchOf(rule), Amount: 1, Charges: charges}},
 		})
 	}
 	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.clientNames.Len() != 1 {
@@ -425,7 +426,7 @@ func TestDecisions(t *testing.T) {
 	r.Record(ask, settlement)
 	r.Record(ask, &limiter.Answer{
 		RuleSet: set, Domain: set.Domains()[0],
-		Statuses: []limiter.Status{{Rule: set.Rules()[3]}, {}},
+		Statuses: []limiter.Status{{Match: matchOf(set.Rules()[3])}, {}},
 	})
 	r.Record(ask, &limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 3)})
 	requestLimits := answer(set, 0, 0, 1)
@@ -457,13 +458,14 @@ func BenchmarkRecord(b *testing.B) {
 			r := New(Config{NearRatio: 0.8})
 			r.UseRules(set)
 			rule := set.Rules()[tt.rule]
+			charges := []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}
 			req := &limiter.Request{
 				Domain:      []byte("d"),
 				Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte("static")}}}},
 			}
 			a := &limiter.Answer{
 				RuleSet: set, Domain: set.Domains()[0],
-				Statuses: []limiter.Status{{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}}},
+				Statuses: []limiter.Status{{Match: matchOf(rule), Amount: 1, Charges: charges}},
 			}
 			b.ReportAllocs()
 			for b.Loop() {

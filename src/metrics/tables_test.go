@@ -147,7 +147,7 @@ func TestFirstDecisionByARuleThatWasUnlimited(t *testing.T) {
 	r.UseRules(now)
 	r.Record(ask, &limiter.Answer{
 		RuleSet: old, Domain: old.Domains()[0],
-		Statuses: []limiter.Status{{Rule: old.Rules()[0]}},
+		Statuses: []limiter.Status{{Match: matchOf(old.Rules()[0])}},
 	})
 	hit(r, now, 0, "v")
 	if got, want := strings.Join(decided(r), " "), "d.a=2"; got != want {

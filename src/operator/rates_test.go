@@ -10,6 +10,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
+	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
@@ -42,10 +43,12 @@ func TestRatesOfAllRules(t *testing.T) {
 		synctest.Wait()
 		for rule, n := range map[string]int{"b.y": 10, "b.X": 20} {
 			r := set.Rule("b", rule)
+			m := rules.Match{Descriptor: r.Descriptor, Limits: []*rules.Rule{r}}
+			charges := []limiter.Charge{{Rule: r, Limit: r.Rate, Verdict: new(backend.Verdict)}}
 			for range n {
 				registry.Record(&limiter.Request{Domain: []byte("b"), Descriptors: make([]limiter.Descriptor, 1)}, &limiter.Answer{
 					RuleSet: set, Domain: set.Domain([]byte("b")),
-					Statuses: []limiter.Status{{Rule: r, Amount: 1, Charges: []limiter.Charge{{Rule: r, Limit: r.Rate, Verdict: new(backend.Verdict)}}}},
+					Statuses: []limiter.Status{{Match: &m, Amount: 1, Charges: charges}},
 				})
 			}
 		}

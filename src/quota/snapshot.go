@@ -124,8 +124,8 @@ func (b *bucket) state(maxProxies int, now Instant) BucketState {
 		DemandPerSecond: float64(f.demandMillis) / 1000, Units: f.units, Unfairness: f.unfairness,
 		ProxyCount: len(b.members), OtherProxyCount: b.peers.others.proxies,
 	}
-	if b.target.Rule != nil {
-		s.Rule = b.target.Rule.FullName
+	if b.target.Match != nil {
+		s.Rule = b.target.Match.FullName
 	}
 	for _, r := range b.target.Rules {
 		s.Limits = append(s.Limits, r.LimitText())

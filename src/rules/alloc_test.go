@@ -20,7 +20,8 @@ func TestMatchAllocates(t *testing.T) {
 	} {
 		list := parseEntries(request)
 		if n := testing.AllocsPerRun(100, func() {
-			if r, _ := d.FindRule(list, &scratch, nil); r != nil {
+			if m, _ := d.FindRule(list, &scratch, nil); m != nil {
+				r := m.Limits[len(m.Limits)-1]
 				key, _ = format.AppendKey(key[:0], d, r, list)
 				key = r.AppendMetricName(key[:0], list, '.')
 			}

@@ -129,13 +129,6 @@ descriptors:
 			t.Errorf("%s: charged to %s, want %s", tt.request, s, tt.want)
 		}
 	}
-	// What stands for a descriptor has no name and replaces nothing.
-	head := find(d, parseEntries("relief=1"))
-	p.Reset()
-	if p.AddReplacedBy(head); head.Index != -1 || head.Limit.Period != 0 || p.IsReplaced(head) ||
-		p.IsReplaced(find(d, parseEntries("user=1"))) {
-		t.Errorf("%+v stands for relief", head)
-	}
 }
 
 // What both kinds of Rule say of their descriptor.
@@ -164,19 +157,24 @@ descriptors:
 	d := set.Domain([]byte("d"))
 	for _, tt := range []struct {
 		request, key             string
-		index, charges           int
+		index, limits            int
 		quota, shadow, allOrNone bool
 	}{
-		{"list=1", "d.list", -1, 2, true, false, true},
-		{"path=1", "d.path", 2, 0, false, false, false},
+		{"list=1", "d.list", -1, 2, true, true, true},
+		{"path=1", "d.path", 2, 1, false, false, false},
 		{"path=1,none=1", "d.path.none", -1, 1, true, false, false},
 		{"path=1,one=1", "d.path.one", 3, 2, false, false, false},
 	} {
 		r := find(d, parseEntries(tt.request))
-		if r == nil || r.FullName != tt.key || r.Index != tt.index || len(r.ChargedLimits) != tt.charges ||
+		index := -1
+		if own := r.OwnLimit(); own != nil {
+			index = own.Index
+		}
+		if r.FullName != tt.key || index != tt.index || len(r.Limits) != tt.limits ||
 			len(r.Path) != strings.Count(tt.request, "=") ||
 			r.QuotaMode != tt.quota || r.ShadowMode != tt.shadow || r.ChargesAllOrNone != tt.allOrNone ||
-			(r.AnswerMetadata != nil) != (tt.key == "d.list") || r.Domain != "d" {
+			(r.AnswerMetadata != nil) != (tt.key == "d.list") ||
+			r.Domain != "d" {
 			t.Errorf("%s finds %+v", tt.request, r)
 		}
 	}

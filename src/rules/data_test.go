@@ -66,19 +66,21 @@ func TestFindRuleOfDataFiles(t *testing.T) {
 		{"acme ", "alone: 1 per day"},
 		{"", "alone: 1 per day"},
 	} {
-		r := find(d, entries("k="+tt.value))
+		m := find(d, entries("k="+tt.value))
+		r := m.OwnLimit()
 		got := fmt.Sprintf("%s: %s", r.Name, r.LimitText())
 		if r.Name == "tenants" && !r.Unlimited {
 			got += fmt.Sprintf(", burst %d", r.Limit.Burst)
 		}
-		if explained := match.Explain(d, entries("k="+tt.value)).FoundRule; got != tt.want || explained != r ||
+		if explained := match.Explain(d, entries("k="+tt.value)).Found; got != tt.want || explained != m ||
 			r.LimitsFile != nil {
 			t.Errorf("%s: %s, explained as %v; want %s", tt.value, got, explained, tt.want)
 		}
 	}
-	one, other := find(d, entries("k=acme")), find(d, entries("k=big"))
+	one, other := find(d, entries("k=acme")).OwnLimit(), find(d, entries("k=big")).OwnLimit()
 	if base := set.Rules()[one.Index]; base.Name != "tenants" || other.Index != one.Index ||
-		other.FullName != base.FullName || base.LimitsFile == nil {
+		other.FullName != base.FullName ||
+		base.LimitsFile == nil {
 		t.Errorf("%+v, %+v and %+v", base, one, other)
 	}
 	if a, b := find(d, entries("k=acme, below=x")), find(d, entries("k=free, below=x")); a == nil || a != b {
@@ -133,7 +135,7 @@ descriptors:
 		"z": "9 per day + unlimited",
 	} {
 		var got []string
-		for _, r := range find(d, entries("a=1, k="+value)).LimitsToCharge() {
+		for _, r := range find(d, entries("a=1, k="+value)).Limits {
 			got = append(got, r.LimitText())
 		}
 		if text := strings.Join(got, " + "); text != want {
@@ -145,7 +147,7 @@ descriptors:
 		{}:                 "d_a_1_s_f.csv_",
 		{EscapeKeys: true}: "d_a_1_s_s:values_from:f.csv_",
 	} {
-		if key, _ := format.AppendKey(nil, d, shared.LimitsToCharge()[1], entries("a=1, s=x,1")); string(key) != want {
+		if key, _ := format.AppendKey(nil, d, shared.Limits[1], entries("a=1, s=x,1")); string(key) != want {
 			t.Errorf("%s; want %s", key, want)
 		}
 	}
@@ -155,7 +157,7 @@ descriptors:
 	} {
 		request := entries("h=" + value + ", id=7, hold=release")
 		r := find(d, request)
-		if r == nil || r.LimitText() != limit {
+		if r == nil || r.OwnLimit().LimitText() != limit {
 			t.Fatalf("%s: %v", value, r)
 		}
 		if name, action, err := r.HoldOf(request); string(name) != "7" || action != rules.ReleaseHold || err != nil {

@@ -4,7 +4,7 @@
 //	match     the matcher of each Domain, which finds the rule of a descriptor
 //	rules     Set, Domain, Rule, and the keys of counters
 //
-// [Domain.FindRule] returns the rule of a descriptor. A match is charged to the rule's ChargedLimits, or to the rule
-// itself if it has none. [KeyFormat] writes the key of each counter, and [Rule.HoldOf] tells which hold a request is
-// about.
+// [Domain.FindRule] returns the Match of a descriptor: the limits that it is charged to. A [Rule] is one limit, with
+// one counter for each subject. [KeyFormat] writes the key of each counter, and [Match.HoldOf] tells which hold a
+// request is about.
 package rules

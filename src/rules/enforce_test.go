@@ -24,7 +24,7 @@ func enforcedFor(t *testing.T, file string, n int) []bool {
 	for i := range list {
 		entries := []rules.Entry{{Key: []byte("user"), Value: fmt.Appendf(nil, "user-%d", i)}}
 		r, _ := d.FindRule(entries, &s, nil)
-		list[i] = r.LimitsToCharge()[0].IsEnforced(d, entries, &s)
+		list[i] = r.Limits[0].IsEnforced(d, entries, &s)
 	}
 	return list
 }

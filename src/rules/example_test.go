@@ -29,9 +29,9 @@ func Example() {
 		{Key: []byte("path"), Value: []byte("/pay/card")},
 		{Key: []byte("user"), Value: []byte("alex")},
 	}, &scratch, nil)
-	fmt.Println(rule)
+	fmt.Println(rule.Limits[0])
 	rule, _ = shop.FindRule([]rules.Entry{{Key: []byte("path"), Value: []byte("/search")}}, &scratch, nil)
-	fmt.Println(rule)
+	fmt.Println(rule.Limits[0])
 	// Output:
 	// shop.path_/pay/*.user: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false
 	// shop.path: unit=SECOND requests_per_unit=100, shadow_mode: false, quota_mode: false

@@ -198,8 +198,8 @@ func FuzzExplain(f *testing.F) {
 		if again := match.Explain(d, request); tell(w) != tell(again) {
 			t.Fatalf("two walks differ:\n%s\n%s", tell(w), tell(again))
 		}
-		if got := find(d, request); got != w.FoundRule || (w.FoundRule == nil) == (w.EndReason == match.EndReasonRuleFound) {
-			t.Fatalf("%q in %+v finds %v, explained as %v: %s", request, top, got, w.FoundRule, tell(w))
+		if got := find(d, request); got != w.Found || (w.Found == nil) == (w.EndReason == match.EndReasonRuleFound) {
+			t.Fatalf("%q in %+v finds %v, explained as %v: %s", request, top, got, w.Found, tell(w))
 		}
 		level := top
 		for i := range w.Steps {

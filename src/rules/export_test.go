@@ -2,5 +2,5 @@ package rules
 
 // KeyParts is what the keys of a listed limit's counters are made of, joined.
 func KeyParts(r *Rule) string {
-	return r.ListSettings.keyFormat.constantText()
+	return r.listKey.constantText()
 }

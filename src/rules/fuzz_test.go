@@ -115,10 +115,11 @@ func checkRule(t *testing.T, data []byte, set *rules.Set, i int) {
 	if !loose && !slices.Contains(all, r) {
 		t.Fatalf("%q: the words of %s find %v", data, r.FullName, all)
 	}
-	for i, one := range r.ChargedLimits {
-		if one != set.Rules()[one.Index] || len(one.Path) > len(r.Path) ||
-			i > 0 && len(one.Path) < len(r.ChargedLimits[i-1].Path) {
-			t.Fatalf("%q: charge %d of %s is %+v", data, i, r.FullName, one)
+	for i, one := range charged(got) {
+		base := set.Rules()[one.Index]
+		if one != base && base.LimitsFile == nil || len(one.Path) > len(got.Path) ||
+			i > 0 && len(one.Path) < len(got.Limits[i-1].Path) {
+			t.Fatalf("%q: charge %d of %s is %+v", data, i, got.FullName, one)
 		}
 	}
 }
@@ -130,15 +131,20 @@ func outlineOf(set *rules.Set) (lines []string) {
 	return append(lines, charges(set)...)
 }
 
-// charged are the rules that are charged where Find returns r.
-func charged(r *rules.Rule) []*rules.Rule {
-	switch {
-	case r == nil:
+// charged are the rules that are charged where Find returns m.
+func charged(m *rules.Match) []*rules.Rule {
+	if m == nil {
 		return nil
-	case r.ChargedLimits == nil:
-		return []*rules.Rule{r}
 	}
-	return r.ChargedLimits
+	return m.Limits
+}
+
+// lastLimit is the innermost limit of m; nil without m.
+func lastLimit(m *rules.Match) *rules.Rule {
+	if m == nil {
+		return nil
+	}
+	return m.Limits[len(m.Limits)-1]
 }
 
 // FuzzFind builds a tree and a request from bytes, of so few different words

@@ -31,83 +31,81 @@ func parseHoldAction(value []byte) (a HoldAction, known bool) {
 	return TakeHold, false
 }
 
-// HoldOf returns the name of the hold that a request's entries name, and what they do with it. r is the rule that
-// FindRule returned for the entries, or a canary. Of the LimitsToCharge, those with a HoldIDKey have holds. The name is
-// empty for a request that names no hold, and for rules without holds.
+// HoldOf returns the name of the hold that a request's entries name, and what they do with it. m is what FindRule
+// returned for the entries, or a canary. Of its Limits, those with a HoldIDKey have holds. The name is empty for a
+// request that names no hold, and for a match without holds.
 //
 // An error says what is wrong with the request: an unknown action, an action without the name of a hold, or a missing
 // name of a hold where one of the limits is a concurrency. HoldOf allocates nothing unless it returns an error.
-func (r *Rule) HoldOf(entries []Entry) (name []byte, action HoldAction, err error) {
-	if r.MatchHoldIDKey == "" {
+func (m *Match) HoldOf(entries []Entry) (name []byte, action HoldAction, err error) {
+	if m.HoldIDKey == "" {
 		return nil, TakeHold, nil
 	}
 	var actionEntry *Entry
-	if r.ListSettings != nil {
-		name = lastValueOfKey(entries, r.MatchHoldIDKey)
+	if m.ListSettings != nil {
+		name = lastValueOfKey(entries, m.HoldIDKey)
 		if i := lastIndexOfKey(entries, HoldActionKey); i >= 0 {
 			actionEntry = &entries[i]
 		}
-	} else if below := entries[min(len(r.Path), len(entries)):]; len(below) > 0 {
-		if string(below[0].Key) == r.MatchHoldIDKey {
+	} else if below := entries[min(len(m.Path), len(entries)):]; len(below) > 0 {
+		if string(below[0].Key) == m.HoldIDKey {
 			name, below = below[0].Value, below[1:]
 		}
 		switch len(below) {
 		case 1:
 			actionEntry = &below[0]
 		case 2:
-			return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, comes after the entry hold: send "+
-				"%s=<an id of the call> before it",
-				r.FullName, r.MatchHoldIDKey, r.MatchHoldIDKey)
+			return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, comes after the entry hold: "+
+				"send %[2]s=<an id of the call> before it", m.FullName, m.HoldIDKey)
 		}
 	}
 	if actionEntry != nil {
 		var known bool
 		if action, known = parseHoldAction(actionEntry.Value); !known {
-			return nil, TakeHold, unknownHoldAction(r, string(actionEntry.Value))
+			return nil, TakeHold, unknownHoldAction(m, string(actionEntry.Value))
 		}
 	}
-	if len(name) == 0 && (actionEntry != nil || r.MatchHasConcurrency) {
-		return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, is missing or empty: send %s=<an id "+
-			"of the call>",
-			r.FullName, r.MatchHoldIDKey, r.MatchHoldIDKey)
+	if len(name) == 0 && (actionEntry != nil || m.HasConcurrency) {
+		return nil, TakeHold, fmt.Errorf("rule %s: the entry %s, which names the hold, is missing or empty: "+
+			"send %[2]s=<an id of the call>", m.FullName, m.HoldIDKey)
 	}
 	return name, action, nil
 }
 
 // unknownHoldAction returns the error of a request whose entry hold has an unknown value.
-func unknownHoldAction(r *Rule, value string) error {
+func unknownHoldAction(m *Match, value string) error {
 	hint := ""
 	if meant := NearestWord(value, slices.Values([]string{SettleHold.String(), ReleaseHold.String()})); meant != "" {
 		hint = "did you mean hold=" + meant + "? "
 	}
 	return fmt.Errorf("rule %s: hold=%s is unknown: %ssend hold=settle or hold=release, or no such entry to take a hold",
-		r.FullName, Shorten(value), hint)
+		m.FullName, Shorten(value), hint)
 }
 
-// WithoutHold returns the entries of a request that do not name a hold or say what to do with it. r is the rule that
+// WithoutHold returns the entries of a request that do not name a hold or say what to do with it. m is what
 // FindRule returned.
-func (r *Rule) WithoutHold(entries []Entry) []Entry {
+func (m *Match) WithoutHold(entries []Entry) []Entry {
 	switch {
-	case r.MatchHoldIDKey == "":
+	case m.HoldIDKey == "":
 		return entries
-	case r.ListSettings == nil:
-		return entries[:min(len(r.Path), len(entries))]
+	case m.ListSettings == nil:
+		return entries[:min(len(m.Path), len(entries))]
 	}
 	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool {
-		return string(e.Key) == r.MatchHoldIDKey || string(e.Key) == HoldActionKey
+		return string(e.Key) == m.HoldIDKey || string(e.Key) == HoldActionKey
 	})
 }
 
-// AcceptsBelow reports whether entries, which follow those that lead to r in a tree of descriptors, name a hold and
-// perhaps an action. HoldOf reports an empty name and an unknown action. r must have a hold.
-func (r *Rule) AcceptsBelow(entries []Entry) bool {
-	return string(entries[0].Key) == r.MatchHoldIDKey &&
+// AcceptsBelow reports whether entries, which follow those that lead to m in a tree of descriptors, name a hold and
+// perhaps an action. HoldOf reports an empty name and an unknown action. m must have a hold.
+func (m *Match) AcceptsBelow(entries []Entry) bool {
+	return string(entries[0].Key) == m.HoldIDKey &&
 		(len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == HoldActionKey)
 }
 
-// LacksHoldName reports whether entries, which no descriptor below r matches, have an action before the name of a hold,
-// or without it, which HoldOf reports. r must have a hold.
-func (r *Rule) LacksHoldName(entries []Entry) bool {
+// LacksHoldName reports whether entries, which no descriptor below m matches, have an action before the name of a hold,
+// or without it, which HoldOf reports. m must have a hold.
+func (m *Match) LacksHoldName(entries []Entry) bool {
 	return string(entries[0].Key) == HoldActionKey &&
-		(len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == r.MatchHoldIDKey)
+		(len(entries) == 1 || len(entries) == 2 && string(entries[1].Key) == m.HoldIDKey)
 }

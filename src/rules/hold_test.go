@@ -133,7 +133,7 @@ func TestHoldOf(t *testing.T) {
 func holdText(d *rules.Domain, request string) string {
 	entries := parseEntries(request)
 	r, _ := d.FindRule(entries, &rules.SearchScratch{}, nil)
-	if explained := match.Explain(d, entries).FoundRule; explained != r {
+	if explained := match.Explain(d, entries).Found; explained != r {
 		return fmt.Sprintf("FindRule finds %v, Explain %v", r, explained)
 	}
 	if r == nil {
@@ -144,7 +144,7 @@ func holdText(d *rules.Domain, request string) string {
 		return "error: " + err.Error()
 	}
 	text := fmt.Sprintf("%s: %v %q", r.FullName, action, name)
-	for _, limit := range r.LimitsToCharge() {
+	for _, limit := range r.Limits {
 		key, _ := (&rules.KeyFormat{}).AppendKey(nil, d, limit, entries)
 		text += fmt.Sprintf("; %s %s", limit.AppendMetricName(nil, entries, '.'), key)
 	}

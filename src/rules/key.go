@@ -45,7 +45,7 @@ type KeyFormat struct {
 
 // WritesDivvyKey reports whether AppendKey writes r's keys as divvy does.
 func (k *KeyFormat) WritesDivvyKey(r *Rule) bool {
-	return k.UseDivvyKeys && r != nil && r.ListSettings != nil && r.ListSettings.divvyKeyFormat != nil
+	return k.UseDivvyKeys && r != nil && r.divvyKey != nil
 }
 
 // AppendKey appends the key of the counter of r for a request's entries in d. It also returns the length in bytes of
@@ -57,9 +57,9 @@ func (k *KeyFormat) WritesDivvyKey(r *Rule) bool {
 func (k *KeyFormat) AppendKey(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
 	switch {
 	case k.WritesDivvyKey(r):
-		return r.ListSettings.divvyKeyFormat.appendKey(dst, len(dst), entries)
-	case r != nil && r.ListSettings != nil && r.ListSettings.keyFormat != nil:
-		return r.ListSettings.keyFormat.appendKey(k.appendDomain(dst, d, true), len(dst), entries)
+		return r.divvyKey.appendKey(dst, len(dst), entries)
+	case r != nil && r.listKey != nil:
+		return r.listKey.appendKey(k.appendDomain(dst, d, true), len(dst), entries)
 	case r != nil && r.Words != nil:
 		return r.Words.appendKey(k.appendDomain(dst, d, true), len(dst), entries)
 	case r != nil && len(r.Path) < len(entries):
@@ -180,16 +180,16 @@ func (k *KeyFormat) appendDomain(dst []byte, d *Domain, escape bool) []byte {
 
 // SetListKeys gives the limits of the rules of an ordered list the formats of their keys. No two limits get the same
 // key: of equal limits, the later ones get a number.
-func SetListKeys(rules iter.Seq[*Rule]) {
+func SetListKeys(matches iter.Seq[*Match]) {
 	seen := make(map[string]int)
-	for r := range rules {
-		for _, limit := range r.LimitsToCharge() {
+	for m := range matches {
+		for _, limit := range m.Limits {
 			k := newListKeyFormat(limit)
 			text := k.constantText()
 			if seen[text]++; seen[text] > 1 {
 				k.limitPart += "twin:" + strconv.Itoa(seen[text]) + "_"
 			}
-			limit.ListSettings.keyFormat, limit.ListSettings.divvyKeyFormat = k, newDivvyKeyFormat(limit)
+			limit.listKey, limit.divvyKey = k, newDivvyKeyFormat(limit)
 		}
 	}
 }

@@ -55,7 +55,7 @@ descriptors:
 		if tt.entries != "" {
 			request = parseEntries(tt.entries)
 		}
-		rule := find(d, request)
+		rule := lastLimit(find(d, request))
 		for _, side := range []struct {
 			keys *rules.KeyFormat
 			want string

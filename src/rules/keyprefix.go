@@ -98,9 +98,9 @@ func (k *KeyFormat) listKeyPrefixes(set *Set, d *Domain, entries []Entry) (prefi
 		if r.Domain != d.Name || r.ListSettings == nil || r.Unlimited || !r.ListSettings.canCountBy(entries) {
 			continue
 		}
-		format, text := r.ListSettings.keyFormat, []byte(nil)
+		format, text := r.listKey, []byte(nil)
 		if k.WritesDivvyKey(r) {
-			format = r.ListSettings.divvyKeyFormat
+			format = r.divvyKey
 		} else if format != nil {
 			text = k.appendDomain(nil, d, true)
 		}

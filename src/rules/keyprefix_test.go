@@ -108,7 +108,7 @@ func TestKeyPrefixes(t *testing.T) {
 		}
 		begins := func(request string) bool {
 			entries := parseEntries(request)
-			key, tag := tt.format.AppendKey(nil, d, find(d, entries), entries)
+			key, tag := tt.format.AppendKey(nil, d, lastLimit(find(d, entries)), entries)
 			for _, p := range prefixes {
 				if bytes.HasPrefix(key, p.Text) && (p.TagLength == tag || p.TagLength == 0 && tag >= len(p.Text)) {
 					return true

@@ -89,7 +89,7 @@ func TestNames(t *testing.T) {
 	for _, tt := range tests {
 		entries := parseEntries(tt.entries)
 		domain := set.Domain([]byte("d"))
-		rule := find(domain, entries)
+		rule := lastLimit(find(domain, entries))
 		if rule == nil {
 			if tt.key != "" {
 				t.Errorf("%s: no rule", tt.entries)
@@ -132,7 +132,7 @@ descriptors:
 	} {
 		var list []*rules.Rule
 		for key := range strings.FieldsSeq(tt.matched) {
-			list = append(list, find(d, parseEntries(key+"=1")))
+			list = append(list, lastLimit(find(d, parseEntries(key+"=1"))))
 		}
 		p.Reset()
 		for _, r := range list {

@@ -46,12 +46,12 @@ func findAll(d *rules.Domain, scratch *rules.SearchScratch, entries []rules.Entr
 	rule, canaries := d.FindRule(entries, scratch, nil)
 	s := ""
 	for _, r := range canaries {
-		s += fmt.Sprintf("(%d) ", r.Requests)
+		s += fmt.Sprintf("(%d) ", r.Limits[0].Requests)
 	}
 	if rule == nil {
 		return s + "-"
 	}
-	return s + fmt.Sprint(rule.Requests)
+	return s + fmt.Sprint(rule.Limits[0].Requests)
 }
 
 func TestOrderedList(t *testing.T) {
@@ -102,9 +102,9 @@ func TestOrderedList(t *testing.T) {
 				t.Errorf("%q: %s finds %s, want %s", tt.rules, ask[0], got, ask[1])
 			}
 			w := match.Explain(d, entries)
-			if r, _ := d.FindRule(entries, &scratch, nil); w.FoundRule != r ||
-				(w.FoundRule == nil) != (w.EndReason == match.EndReasonNoRuleMatches) {
-				t.Errorf("%q: %s is explained as %v %v, and finds %v", tt.rules, ask[0], w.FoundRule, w.EndReason, r)
+			if r, _ := d.FindRule(entries, &scratch, nil); w.Found != r ||
+				(w.Found == nil) != (w.EndReason == match.EndReasonNoRuleMatches) {
+				t.Errorf("%q: %s is explained as %v %v, and finds %v", tt.rules, ask[0], w.Found, w.EndReason, r)
 			}
 		}
 	}
@@ -268,8 +268,8 @@ func FuzzOrderedList(f *testing.F) {
 		}
 		w := match.Explain(d, request)
 		rule, canaries := d.FindRule(request, &scratch, nil)
-		if w.FoundRule != rule || fmt.Sprint(w.ChargedCanaries) != fmt.Sprint(canaries) {
-			t.Fatalf("%q: %q is explained by %v %v", lines, request, w.ChargedCanaries, w.FoundRule)
+		if w.Found != rule || fmt.Sprint(w.ChargedCanaries) != fmt.Sprint(canaries) {
+			t.Fatalf("%q: %q is explained by %v %v", lines, request, w.ChargedCanaries, w.Found)
 		}
 	})
 }

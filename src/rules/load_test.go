@@ -108,12 +108,20 @@ func outcome(files []filerules.File, opt compile.Options) string {
 	if err != nil {
 		return err.Error() + "\n"
 	}
+	chargedTogether := make(map[*rules.Rule]bool) // The lines of charges tell whether they are charged all or none.
+	for _, m := range chargedMatches(set) {
+		chargedTogether[m.OwnLimit()] = true
+	}
 	var b strings.Builder
 	for i, r := range set.Rules() {
 		if r.Index != i {
 			fmt.Fprintf(&b, "INDEX %d AT %d: ", r.Index, i)
 		}
-		fmt.Fprintln(&b, describe(r))
+		line := describe(r)
+		if chargedTogether[r] {
+			line = strings.Replace(line, ", all or none", "", 1)
+		}
+		fmt.Fprintln(&b, line)
 	}
 	for _, line := range charges(set) {
 		fmt.Fprintln(&b, line)
@@ -133,16 +141,16 @@ func charges(set *rules.Set) (lines []string) {
 	found := chargedMatches(set)
 	for _, r := range found {
 		s := fmt.Sprintf("charged at %v:", r.Pos)
-		for _, one := range r.ChargedLimits {
+		for _, one := range r.Limits {
 			s += " " + one.FullName
 		}
 		if r.ChargesAllOrNone {
 			s += ", all or none"
 		}
-		if r.Index < 0 && r.QuotaMode {
+		if r.OwnLimit() == nil && r.QuotaMode {
 			s += ", quota"
 		}
-		if r.Index < 0 && r.AnswerMetadata != nil {
+		if r.OwnLimit() == nil && r.AnswerMetadata != nil {
 			s += fmt.Sprintf(", metadata %v", r.AnswerMetadata)
 		}
 		lines = append(lines, s)
@@ -232,7 +240,7 @@ func describe(r *rules.Rule) string {
 	if r.ChargedWithOthers {
 		s += ", joint"
 	}
-	if r.ChargesAllOrNone && r.ChargedLimits == nil {
+	if r.ChargesAllOrNone {
 		s += ", all or none"
 	}
 	if r.AnswerMetadata != nil {
@@ -244,13 +252,16 @@ func describe(r *rules.Rule) string {
 
 // chargedMatches returns what Find returns in set for matches that are charged to other limits than one of their own,
 // in the order of the files.
-func chargedMatches(set *rules.Set) []*rules.Rule {
-	var found []*rules.Rule
+func chargedMatches(set *rules.Set) []*rules.Match {
+	var found []*rules.Match
+	add := func(m *rules.Match) {
+		if m != nil && (len(m.Limits) > 1 || m.OwnLimit() == nil) {
+			found = append(found, m)
+		}
+	}
 	var walk func(n *match.Node)
 	walk = func(n *match.Node) {
-		if n.Rule != nil && n.Rule.ChargedLimits != nil {
-			found = append(found, n.Rule)
-		}
+		add(n.Match)
 		if n.Children == nil {
 			return
 		}
@@ -262,9 +273,7 @@ func chargedMatches(set *rules.Set) []*rules.Rule {
 	}
 	var words func(n *match.WordNode)
 	words = func(n *match.WordNode) {
-		if n.Rule != nil && n.Rule.ChargedLimits != nil {
-			found = append(found, n.Rule)
-		}
+		add(n.Match)
 		for _, child := range n.Named.All() {
 			words(child)
 		}
@@ -280,15 +289,17 @@ func chargedMatches(set *rules.Set) []*rules.Rule {
 			words(&m.Root)
 		case *match.List:
 			for _, r := range m.Rules {
-				if r.Rule.ChargedLimits != nil {
-					found = append(found, r.Rule)
-				}
+				add(r.Match)
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b *rules.Rule) int {
-		return cmp.Or(strings.Compare(a.Pos.File, b.Pos.File), a.Pos.Line-b.Pos.Line, a.Pos.Col-b.Pos.Col,
-			strings.Compare(a.FullName, b.FullName))
+	slices.SortFunc(found, func(a, b *rules.Match) int {
+		return cmp.Or(
+			strings.Compare(a.Pos.File, b.Pos.File),
+			a.Pos.Line-b.Pos.Line,
+			a.Pos.Col-b.Pos.Col,
+			strings.Compare(a.FullName, b.FullName),
+		)
 	})
 	return found
 }

@@ -88,13 +88,13 @@ func (s *Set) replacedLimits() map[replacedLimit]bool {
 
 // addListTwins pairs the rules of two ordered lists before the first difference: both lists send them the same
 // requests.
-func (r *Relation) addListTwins(live, candidate []*Rule, k *KeyFormat, content *contentComparer) {
+func (r *Relation) addListTwins(live, candidate []*Match, k *KeyFormat, content *contentComparer) {
 	for i := range min(len(live), len(candidate)) {
 		if !content.isEqual(live[i], candidate[i]) {
 			return
 		}
-		others := live[i].LimitsToCharge()
-		for j, limit := range candidate[i].LimitsToCharge() {
+		others := live[i].Limits
+		for j, limit := range candidate[i].Limits {
 			if !k.WritesDivvyKey(limit) { // A later rule may share a counter of divvy's form.
 				r.twins[limit.Index] = others[j]
 			}
@@ -134,9 +134,9 @@ func counterSetOf(r *Rule, k *KeyFormat) (c counterSet, ok bool) {
 	case r.Unlimited:
 		return c, false
 	case k.WritesDivvyKey(r): // Such keys do not have the domain.
-		return counterSet{"", r.ListSettings.divvyKeyFormat.constantText(), r.Limit.Window()}, true
+		return counterSet{"", r.divvyKey.constantText(), r.Limit.Window()}, true
 	case r.ListSettings != nil:
-		return counterSet{r.Domain, r.ListSettings.keyFormat.constantText(), r.Limit.Window()}, true
+		return counterSet{r.Domain, r.listKey.constantText(), r.Limit.Window()}, true
 	case !r.mergesValues():
 		return c, false
 	}
@@ -159,32 +159,23 @@ func (r *Relation) IsSameDomain(d *Domain) bool { return r.sameDomains[d.Index] 
 // HasSameVerdicts reports whether the verdicts of the live rule are those of the candidate rule, for a descriptor that
 // leads to both. Then the limits are the same, and their counters get the same hits under both Sets, unless the whole
 // request is charged all or none. Both rules are those that FindRule returned.
-func (r *Relation) HasSameVerdicts(live, candidate *Rule) bool {
+func (r *Relation) HasSameVerdicts(live, candidate *Match) bool {
 	if live == nil || live.QuotaMode != candidate.QuotaMode || live.ChargesAllOrNone != candidate.ChargesAllOrNone {
 		return false
 	}
-	if live.ChargedLimits == nil && candidate.ChargedLimits == nil { // Most rules.
-		return r.twins[candidate.Index] == live
-	}
-	return slices.EqualFunc(live.LimitsToCharge(), candidate.LimitsToCharge(),
-		func(l, c *Rule) bool { return r.twins[c.Index] == l })
+	return slices.EqualFunc(live.Limits, candidate.Limits, func(l, c *Rule) bool { return r.twins[c.Index] == l })
 }
 
-// HasSameCounts reports whether the counters of the candidate rule would have the counts of those of the live rule, for
-// a descriptor that leads to both: each candidate limit then has a live limit with the same windows, and only the
-// number or a mode differs. It is false if the whole request is charged all or none. Both rules are those that FindRule
-// returned.
-func (r *Relation) HasSameCounts(live, candidate *Rule) bool {
-	if live == nil || live.MatchHoldIDKey != "" || candidate.MatchHoldIDKey != "" {
+// HasSameCounts reports whether the counters of the candidate match would have the counts of those of the live match,
+// for a descriptor that leads to both: each candidate limit then has a live limit with the same windows, and only the
+// number or a mode differs. It is false if the whole request is charged all or none. Both are what FindRule returned.
+func (r *Relation) HasSameCounts(live, candidate *Match) bool {
+	if live == nil || live.HoldIDKey != "" || candidate.HoldIDKey != "" {
 		return false
 	}
-	if live.ChargedLimits == nil && candidate.ChargedLimits == nil { // Most rules.
-		return r.countsAll[candidate.Index] && r.liveCountsAll[live.Index] && live.Limit.Window() == candidate.Limit.Window()
-	}
-	liveLimits := live.LimitsToCharge()
-	for _, c := range candidate.LimitsToCharge() {
+	for _, c := range candidate.Limits {
 		same := func(l *Rule) bool { return r.liveCountsAll[l.Index] && l.Limit.Window() == c.Limit.Window() }
-		if !r.countsAll[c.Index] || !slices.ContainsFunc(liveLimits, same) {
+		if !r.countsAll[c.Index] || !slices.ContainsFunc(live.Limits, same) {
 			return false
 		}
 	}

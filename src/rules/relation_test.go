@@ -135,7 +135,7 @@ func TestRelation(t *testing.T) {
 				key, value, _ := strings.Cut(pair, "=")
 				entries = append(entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
 			}
-			find := func(s *rules.Set) *rules.Rule {
+			find := func(s *rules.Set) *rules.Match {
 				rule, _ := s.Domain([]byte("d")).FindRule(entries, new(rules.SearchScratch), nil)
 				return rule
 			}
@@ -145,7 +145,7 @@ func TestRelation(t *testing.T) {
 				got = "same"
 			case r.HasSameCounts(was, is):
 				got = "counts"
-			case r.SharesCounters(is.LimitsToCharge()[0]):
+			case r.SharesCounters(is.Limits[0]):
 				got = "shared"
 			}
 			if got != tt.want || r.IsSameDomain(candidate.Domain([]byte("d"))) {

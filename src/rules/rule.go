@@ -10,69 +10,91 @@ import (
 	"ratelimit/src/rules/datafile"
 )
 
-// Rule is a limit as configured. It is immutable.
-//
-// FindRule may also return a Rule that is not a limit itself. It stands for a descriptor that has several limits, or
-// none of its own and `charge: path`. Its Index is -1, and only FullName, Domain, Path, Pos, QuotaMode, AnswerMetadata,
-// ChargedLimits and ChargesAllOrNone are set.
-type Rule struct {
-	Index int // the rule's own number in its Set, below Set.RuleSlots
-	// FullName is the name of the rule: the domain and the levels down to the rule, such as "basic.parent_p.child". The
-	// second and later limits of a list add their Name, or their number if it is empty: "basic.parent_p.child.2".
-	FullName string
-	Domain   string
-	Path     []Level // the levels from the top down. It is empty in ordered lists and trees of limits
-	Pos      Pos     // the position of the descriptor, or that of the limit if the descriptor has several
-	Name     string  // the name that answers have in current_limit; it may be empty
-	Rate
-	Unlimited      bool           // lets every request pass without a call of the store. Limit is then empty.
-	ShadowMode     bool           // the rule is charged but never refuses
-	QuotaMode      bool           // the rule refuses a request only together with all its other quota rules
-	DetailedMetric bool           // counts each combination of request values separately in statistics.
-	AnswerMetadata map[string]any // sent with answers; nil for none. Read only
-	Replaces       []string       // names rules that do not apply to requests that this rule applies to. Read only.
-	Limit          algorithm.Limit
-	HoldIDKey      string           // the key of the entry that names a hold of Limit; empty if Limit has no holds
-	Fallback       backend.Fallback // decides when the store does not answer.
-	Enforcement    *Enforcement     // nil if Limit is enforced for all counters
-	ListSettings   *ListSettings    // nil for rules outside ordered lists
-	// LimitsFile is set if the limits are those of a file. Limit is a placeholder then. For a request, FindRule returns a
-	// copy of the rule with the limit of the value, and without LimitsFile.
-	LimitsFile *datafile.File
+// Descriptor is a descriptor of a tree, a rule of an ordered list, or a node of a tree of limits: what its limits have
+// in common. It is immutable.
+type Descriptor struct {
+	Domain           string
+	FullName         string // the domain and the levels down to the descriptor, such as "basic.parent_p.child"
+	Pos              Pos
+	Path             []Level        // the levels from the top down; empty in ordered lists and trees of limits
+	ShadowMode       bool           // the limits are charged but never refuse
+	QuotaMode        bool           // a limit refuses a request only together with all its other limits in quota mode
+	DetailedMetric   bool           // each combination of request values is counted separately in statistics
+	ChargesAllOrNone bool           // a match is charged only if all its Limits pass
+	HasChargePath    bool           // charge: path holds
+	AnswerMetadata   map[string]any // sent with answers; nil for none. Read only
+	ListSettings     *ListSettings  // nil outside ordered lists
+	Words            *WordPath      // nil outside trees of limits
 
-	// ChargedLimits are the limits that a match is charged to: those of levels above, outermost first, then its own. Their
-	// own ChargedLimits are ignored. Nil stands for this rule alone.
-	ChargedLimits []*Rule
-	// ChargedWithOthers is set if some ChargedLimits have this rule together with others. Such limits can have the same
-	// key and different windows, so stores must tell their counters apart, and must keep them on one server.
-	ChargedWithOthers bool
-	// ChargesAllOrNone charges a match only if all its ChargedLimits pass.
-	ChargesAllOrNone bool
-
-	MatchHoldIDKey      string    // the HoldIDKey of those LimitsToCharge that have holds; empty if none has
-	MatchHasConcurrency bool      // one of LimitsToCharge is a concurrency, so that requests must name a hold
-	Words               *WordPath // leads to the limit in a tree of limits; nil elsewhere.
-
-	HasChargePath bool // charge: path holds for the rule
-	HasPeriod     bool // the rule file has a period instead of a unit
-
-	hasSharedLevel      bool  // some level of Path has ShareThreshold
-	hasDerivedValue     bool  // some level of Path has ShareThreshold or count_by_prefix
-	metricNameHasValues bool  // the result of MetricNameHasValues, but for DetailedMetric
-	limitSuffixLen      int32 // the length of the end of FullName that tells apart limits of one descriptor, such as ".2"
+	hasSharedLevel      bool // some level of Path has ShareThreshold
+	hasDerivedValue     bool // some level of Path has ShareThreshold or count_by_prefix
+	metricNameHasValues bool // the result of MetricNameHasValues
 }
 
-// NewRule returns a rule of the descriptor at path, without limits. FullName is name and suffix, which tells apart
-// limits of one descriptor.
-func NewRule(d *Domain, path []Level, name, suffix string, at Pos) *Rule {
-	r := &Rule{Index: -1, FullName: name + suffix, Domain: d.Name, Path: path, Pos: at, limitSuffixLen: int32(len(suffix))}
-	for i := range path {
-		l := &path[i]
-		r.hasSharedLevel = r.hasSharedLevel || l.ShareThreshold
-		r.hasDerivedValue = r.hasDerivedValue || l.ShareThreshold || l.Addresses.CountsNetworks()
-		r.metricNameHasValues = r.metricNameHasValues || strings.Contains(l.Key(), "*") || l.metricShowsValue()
+// NewDescriptor returns d with what follows from its Path.
+func NewDescriptor(d Descriptor) *Descriptor {
+	d.metricNameHasValues = d.DetailedMetric
+	for i := range d.Path {
+		l := &d.Path[i]
+		d.hasSharedLevel = d.hasSharedLevel || l.ShareThreshold
+		d.hasDerivedValue = d.hasDerivedValue || l.ShareThreshold || l.Addresses.CountsNetworks()
+		d.metricNameHasValues = d.metricNameHasValues || strings.Contains(l.Key(), "*") || l.metricShowsValue()
 	}
-	return r
+	return &d
+}
+
+// Match is what a request's descriptor leads to: the limits that it is charged to. It is immutable.
+type Match struct {
+	*Descriptor
+	// Limits are those of levels above, outermost first, and then those of the descriptor. There is at least one.
+	Limits         []*Rule
+	HoldIDKey      string // the HoldIDKey of those Limits that have holds; empty if none has
+	HasConcurrency bool   // one of Limits is a concurrency, so requests must name a hold
+}
+
+// OwnLimit returns the limit of the descriptor itself; nil if it has none, or several.
+func (m *Match) OwnLimit() *Rule {
+	last := len(m.Limits) - 1
+	if m.Limits[last].Descriptor != m.Descriptor || last > 0 && m.Limits[last-1].Descriptor == m.Descriptor {
+		return nil
+	}
+	return m.Limits[last]
+}
+
+// IsUnlimited reports whether the descriptor itself is unlimited. Limits of levels above may be charged nevertheless.
+func (m *Match) IsUnlimited() bool {
+	own := m.OwnLimit()
+	return own != nil && own.Unlimited
+}
+
+// Rule is one limit of a descriptor, which counts the requests that lead to the descriptor, or to one below it. It is
+// immutable.
+type Rule struct {
+	*Descriptor
+	Index int // the rule's own number in its Set, below Set.RuleSlots
+	// FullName is that of the descriptor. The second and later limits of a list add their Name, or their number if it is
+	// empty: "basic.parent_p.child.2".
+	FullName string
+	Pos      Pos    // that of the descriptor, or that of the limit if the descriptor has several
+	Name     string // the name that answers have in current_limit; it may be empty
+	Rate
+	Unlimited   bool     // every request passes without a call of the store. Limit is then empty
+	Replaces    []string // names of rules that do not apply to requests that this rule applies to. Read only
+	Limit       algorithm.Limit
+	HoldIDKey   string           // the key of the entry that names a hold of Limit; empty if Limit has no holds
+	Fallback    backend.Fallback // decides when the store does not answer
+	Enforcement *Enforcement     // nil if Limit is enforced for all counters
+	HasPeriod   bool             // the rule file has a period instead of a unit
+	// LimitsFile is set if the limits are those of a file. Limit is a placeholder then. For a request, FindRule finds a
+	// copy of the rule with the limit of the value, and without LimitsFile.
+	LimitsFile *datafile.File
+	// ChargedWithOthers is set if some Match has this rule together with others. Such limits can have the same key and
+	// different windows, so stores must tell their counters apart, and must keep them on one server.
+	ChargedWithOthers bool
+
+	// In an ordered list, listKey and divvyKey write the keys of the counters. divvyKey is nil if divvy does not support
+	// such a limit.
+	listKey, divvyKey *listKeyFormat
 }
 
 // ListSettings are the settings that only rules of an ordered list have.
@@ -81,10 +103,6 @@ type ListSettings struct {
 	PerKeys    []string    // names the keys whose values each have a counter. A missing key counts as an empty value.
 	// IsCanary is set if the rule has shadow_mode in its file, even for the last rule, whose shadow_mode has no effect.
 	IsCanary bool
-
-	// keyFormat and divvyKeyFormat write the keys of the counters. Both are nil if the rule stands for several limits.
-	// divvyKeyFormat is also nil if divvy does not support such a limit.
-	keyFormat, divvyKeyFormat *listKeyFormat
 }
 
 // MatchPair is a key that a request must have and the pattern of its value. The pattern "*" matches any value, also an
@@ -109,25 +127,17 @@ type WordPath struct {
 	TagWords int      // the number of words in the tag of the limit's keys, see KeyFormat.AppendKey
 }
 
-// WordPath returns the words from the top of a tree of limits down to r, with `*` for any word. It is nil for other
-// rules. Callers must not change it.
-func (r *Rule) WordPath() []string {
-	if r.Words == nil {
+// WordPath returns the words from the top of a tree of limits down to d, with `*` for any word. It is nil for others.
+// Callers must not change it.
+func (d *Descriptor) WordPath() []string {
+	if d.Words == nil {
 		return nil
 	}
-	return r.Words.Names
-}
-
-// LimitsToCharge returns the limits that a match of r is charged to: its ChargedLimits, or r alone.
-func (r *Rule) LimitsToCharge() []*Rule {
-	if r.ChargedLimits != nil {
-		return r.ChargedLimits
-	}
-	return []*Rule{r}
+	return d.Words.Names
 }
 
 // MetricNameHasValues reports whether the result of AppendMetricName depends on the entries.
-func (r *Rule) MetricNameHasValues() bool { return r.DetailedMetric || r.metricNameHasValues }
+func (d *Descriptor) MetricNameHasValues() bool { return d.metricNameHasValues }
 
 // AppendMetricName appends the name of the metric that counts a hit: FullName, with the request's values if the rule
 // has detailed_metric or value_to_metric. The first len(Path) entries must be those that led to the rule. dot stands
@@ -144,7 +154,7 @@ func (r *Rule) AppendMetricName(dst []byte, entries []Entry, dot byte) []byte {
 		dst = r.appendMetricLevel(append(dst, '.'), &r.Path[i], &entries[i])
 		ReplaceDots(dst[start:], dot)
 	}
-	return append(dst, r.FullName[len(r.FullName)-int(r.limitSuffixLen):]...)
+	return append(dst, r.FullName[len(r.Descriptor.FullName):]...)
 }
 
 // ReplaceDots replaces each dot in text, a part of a metric's name, by dot.

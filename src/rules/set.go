@@ -145,7 +145,7 @@ type Domain struct {
 	// of Rule.FullName. A descriptor with several limits has a name for each.
 	DescriptorNames []string
 	// ListRules are the rules of an OrderedList in file order; nil for other forms.
-	ListRules []*Rule
+	ListRules []*Match
 
 	rules       []*Rule // the result of Rules
 	escapedName string  // Name as escaped keys have it, see KeyFormat
@@ -158,21 +158,21 @@ func NewDomain(name string, form Form, pos Pos) *Domain {
 
 // Matcher searches the rules of a domain. See Domain.FindRule for the results.
 type Matcher interface {
-	FindRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule)
+	FindRule(entries []Entry, s *SearchScratch, canaries []*Match) (*Match, []*Match)
 }
 
-// FindRule returns the rule that applies to a descriptor with these entries, or nil. It allocates nothing once s has
-// grown. After SearchScratch.Begin the result is valid only if SearchScratch.Err is nil.
+// FindRule returns what a descriptor with these entries matches, or nil. It allocates nothing once s has grown. After
+// SearchScratch.Begin the result is valid only if SearchScratch.Err is nil.
 //
-//   - In a tree of descriptors, that is the rule at which the entries end. On each level an exact key and value is
-//     preferred to wildcards, which are tried in file order, and those to a key alone. The search never goes back to a
-//     level. Behind the entries of a rule with holds one may name a hold, and another one settle or release it, see
-//     Rule.HoldOf.
+//   - In a tree of descriptors, that is the descriptor at which the entries end. On each level an exact key and value
+//     is preferred to wildcards, which are tried in file order, and those to a key alone. The search never goes back to
+//     a level. Behind the entries of a rule with holds one may name a hold, and another one settle or release it, see
+//     Match.HoldOf.
 //   - In an ordered list it is the first rule that matches and is not a canary. FindRule appends the matching canaries
 //     before it to canaries, because they are charged too. If only canaries match, FindRule returns the last one.
 //   - In a tree of limits it is the deepest node that the words of the entries lead to, charged with the nodes above
 //     it.
-func (d *Domain) FindRule(entries []Entry, s *SearchScratch, canaries []*Rule) (*Rule, []*Rule) {
+func (d *Domain) FindRule(entries []Entry, s *SearchScratch, canaries []*Match) (*Match, []*Match) {
 	if !s.Bounds.Allows(workOfDescriptor) {
 		return nil, canaries
 	}

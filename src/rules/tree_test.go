@@ -51,7 +51,7 @@ func entries(request string) (list []rules.Entry) {
 }
 
 // find returns what Find returns, without the canaries.
-func find(d *rules.Domain, entries []rules.Entry) *rules.Rule {
+func find(d *rules.Domain, entries []rules.Entry) *rules.Match {
 	var scratch rules.SearchScratch
 	rule, _ := d.FindRule(entries, &scratch, nil)
 	return rule
@@ -60,7 +60,7 @@ func find(d *rules.Domain, entries []rules.Entry) *rules.Rule {
 // found is the path of the rule that Find finds, "a=b/c", or "none".
 func found(d *rules.Domain, request []rules.Entry) string {
 	r := find(d, request)
-	if explained := match.Explain(d, request).FoundRule; explained != r {
+	if explained := match.Explain(d, request).Found; explained != r {
 		return fmt.Sprintf("%v, but explained as %v", r, explained)
 	}
 	if r == nil {

@@ -69,7 +69,7 @@ func TestValueMatches(t *testing.T) {
 		{"net=11.1.2.3,user=x", "", "", ""},
 	} {
 		request := parseEntries(tt.request)
-		rule := find(d, request)
+		rule := lastLimit(find(d, request))
 		if rule == nil {
 			if tt.rule != "" {
 				t.Errorf("%s: no rule, want %s", tt.request, tt.rule)
@@ -99,7 +99,7 @@ func TestCountedEntries(t *testing.T) {
 	} {
 		entries := parseEntries(request)
 		var got []string
-		for _, e := range find(d, entries).AppendCounterEntries(nil, entries) {
+		for _, e := range lastLimit(find(d, entries)).AppendCounterEntries(nil, entries) {
 			got = append(got, string(e.Key)+"="+string(e.Value))
 		}
 		if joined := strings.Join(got, ","); joined != want {
@@ -234,7 +234,7 @@ func FuzzValueMatch(f *testing.F) {
 			request := []rules.Entry{{[]byte("a"), []byte(value)}}
 			r, want := find(d, request), slowMatch(cfg, value)
 			switch {
-			case match.Explain(d, request).FoundRule != r:
+			case match.Explain(d, request).Found != r:
 				t.Fatalf("%s in %v: Explain finds another rule than %v", value, cfg, r)
 			case r == nil && want == nil:
 				return
@@ -247,7 +247,7 @@ func FuzzValueMatch(f *testing.F) {
 					t.Fatalf("%s in %v finds what was warned of: %v", value, cfg, w)
 				}
 			}
-			key, _ := (&rules.KeyFormat{EscapeKeys: true}).AppendKey(nil, d, r, request)
+			key, _ := (&rules.KeyFormat{EscapeKeys: true}).AppendKey(nil, d, lastLimit(r), request)
 			keys[i], identities[i] = string(key), slowIdentity(want, value)
 		}
 		if (keys[0] == keys[1]) != (identities[0] == identities[1]) {

@@ -109,7 +109,7 @@ func TestBatchLetsGo(t *testing.T) {
 		}
 	}
 	for _, st := range it.Answer.Statuses[:cap(it.Answer.Statuses)] {
-		if st.Rule != nil || st.Charges != nil {
+		if st.Match != nil || st.Charges != nil {
 			t.Error("statuses point to rules")
 		}
 	}

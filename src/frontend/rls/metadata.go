@@ -21,8 +21,8 @@ func dynamicMetadata(req *limiter.Request, a *limiter.Answer) (*structpb.Struct,
 	for i := range req.Descriptors {
 		st := &a.Statuses[i]
 		descriptors[i] = descriptorMetadata(&req.Descriptors[i], st, a.Domain)
-		if !st.Over && st.Rule != nil && !st.Rule.Unlimited {
-			merged = mergeMetadata(merged, st.Rule.AnswerMetadata)
+		if !st.Over && st.Match != nil && !st.Match.IsUnlimited() {
+			merged = mergeMetadata(merged, st.Match.AnswerMetadata)
 		}
 	}
 	fields := map[string]any{"domain": validUTF8Text(req.Domain), "descriptors": descriptors}

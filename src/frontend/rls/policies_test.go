@@ -21,7 +21,7 @@ import (
 // perMinute returns a charge on 10 hits per minute, of which some remain.
 func perMinute(name string, remaining uint64) limiter.Charge {
 	r := &rules.Rule{
-		Name: name, Domain: "d", FullName: "d.key_" + name,
+		Descriptor: &rules.Descriptor{Domain: "d", FullName: "d.key_" + name}, Name: name, FullName: "d.key_" + name,
 		Limit: algorithm.Limit{Max: 10, Period: time.Minute},
 	}
 	c := limiter.Charge{Rule: r, Algorithm: &r.Limit, Verdict: new(backend.Verdict)}

@@ -48,6 +48,15 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
+// match returns the match of rule alone; nil without a rule.
+func match(rule *rules.Rule) *rules.Match {
+	if rule == nil {
+		return nil
+	}
+	rule.Descriptor = &rules.Descriptor{}
+	return &rules.Match{Descriptor: rule.Descriptor, Limits: []*rules.Rule{rule}}
+}
+
 // answers are of every shape that a front end may have to write.
 func answers() (list []*limiter.Answer) {
 	one := func(statuses ...limiter.Status) {
@@ -55,7 +64,7 @@ func answers() (list []*limiter.Answer) {
 	}
 	charged := func(rule *rules.Rule, q rules.Rate, remaining uint64, until time.Duration) limiter.Status {
 		return limiter.Status{
-			Rule: rule, Over: remaining == 0, ResetAfter: until,
+			Match: match(rule), Over: remaining == 0, ResetAfter: until,
 			BindingCharge: &limiter.Charge{
 				Rule: rule, Limit: q,
 				Verdict: &backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},
@@ -63,7 +72,7 @@ func answers() (list []*limiter.Answer) {
 		}
 	}
 	one(limiter.Status{})
-	one(limiter.Status{Over: true}, limiter.Status{Rule: &rules.Rule{Unlimited: true}}, limiter.Status{})
+	one(limiter.Status{Over: true}, limiter.Status{Match: match(&rules.Rule{Unlimited: true})}, limiter.Status{})
 	for unit := rules.UnitUnknown; unit <= rules.UnitWeek; unit++ {
 		one(charged(nil, rules.Rate{Requests: 5, Unit: unit, UnitMultiplier: 1}, 4, time.Minute))
 		one(charged(nil, rules.Rate{Unit: unit, UnitMultiplier: 1}, 0, 0))
@@ -124,9 +133,9 @@ func FuzzAppendJSON(f *testing.F) {
 		rule := &rules.Rule{Name: name, Unlimited: over}
 		q := rules.Rate{Requests: requests, Unit: rules.Unit(unit % 8), UnitMultiplier: multiplier}
 		a := &limiter.Answer{Over: over, Statuses: []limiter.Status{
-			{Rule: rule},
+			{Match: match(rule)},
 			{
-				Rule: rule, Over: over, ResetAfter: time.Duration(max(until, 0)),
+				Match: match(rule), Over: over, ResetAfter: time.Duration(max(until, 0)),
 				BindingCharge: &limiter.Charge{
 					Rule: rule, Limit: q,
 					Verdict: &backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},

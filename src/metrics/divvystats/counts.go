@@ -78,9 +78,9 @@ func (c *Counts) Record(_ *limiter.Request, a *limiter.Answer) {
 	}
 	for i := range a.Statuses {
 		st := &a.Statuses[i]
-		if r := st.Rule; r != nil && st.Op == algorithm.Charge && r.ChargedLimits == nil && r.Unlimited {
-			ok, _ := ruleStatuses(r)
-			table[r.Index].hitsByStatus[ok].Add(1)
+		if m := st.Match; m != nil && st.Op == algorithm.Charge && m.IsUnlimited() {
+			ok, _ := ruleStatuses(m.Limits[0])
+			table[m.Limits[0].Index].hitsByStatus[ok].Add(1)
 		}
 		for j := range st.Charges {
 			if c := &st.Charges[j]; c.Rule != nil && c.Op == algorithm.Charge {

@@ -27,7 +27,8 @@ func load(t testing.TB, text string) *rules.Set {
 // record counts one hit of the first rule.
 func record(r *metrics.Registry, set *rules.Set, key, value string, before uint64) {
 	rule := set.Rules()[0]
-	st := limiter.Status{Rule: rule, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}}
+	m := rules.Match{Descriptor: rule.Descriptor, Limits: []*rules.Rule{rule}}
+	st := limiter.Status{Match: &m, Amount: 1, Charges: []limiter.Charge{{Rule: rule, Limit: rule.Rate}}}
 	st.Charges[0].Verdict = &backend.Verdict{Outcome: algorithm.Outcome{
 		Charged: true, Before: before, After: before + 1,
 		Over: before+1 > uint64(rule.Requests),

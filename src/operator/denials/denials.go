@@ -95,8 +95,8 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 		return
 	}
 	st, entries := &a.Statuses[i], req.Descriptors[i].Entries
-	if st.Rule != nil {
-		entries = st.Rule.WithoutHold(entries)
+	if st.Match != nil {
+		entries = st.Match.WithoutHold(entries)
 	}
 	d := Denial{
 		At: now, Protocol: req.Protocol, Descriptor: callertext.Descriptor(entries), RetryAfter: st.RetryAfter,
@@ -113,8 +113,8 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 		if c.Rule != nil {
 			d.Rule = callertext.Name(c.Rule.FullName)
 		}
-	} else if st.Rule != nil {
-		d.Rule = callertext.Name(st.Rule.FullName)
+	} else if st.Match != nil {
+		d.Rule = callertext.Name(st.Match.FullName)
 	}
 	s.onSample(d)
 }

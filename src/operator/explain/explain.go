@@ -108,10 +108,10 @@ func stoppedSearch(err error) error {
 // chargedRules returns the rules whose limits a descriptor is charged to: those of canaries first.
 func chargedRules(search *match.Record) (list []*rules.Rule) {
 	for _, canary := range search.ChargedCanaries {
-		list = append(list, canary.LimitsToCharge()...)
+		list = append(list, canary.Limits...)
 	}
-	if search.FoundRule != nil {
-		list = append(list, search.FoundRule.LimitsToCharge()...)
+	if search.Found != nil {
+		list = append(list, search.Found.Limits...)
 	}
 	return list
 }
@@ -141,7 +141,7 @@ func (x *explainer) descriptor(i int) Descriptor {
 		x.addCharge(&d, st, nil)
 	default:
 		d.Steps, d.Rules, d.UnlistedRules = search.Steps, search.TriedRules, search.UnlistedCount
-		if search.FoundRule == nil {
+		if search.Found == nil {
 			d.Reason = string(search.EndReason)
 			d.Why, d.Hint = whyNoRule(search, len(request.Entries))
 			break
@@ -154,9 +154,9 @@ func (x *explainer) descriptor(i int) Descriptor {
 // addRule explains the rule that a search found, and its limits.
 func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *match.Record) {
 	charged := chargedRules(search)
-	ofRule := len(search.FoundRule.LimitsToCharge())
-	d.Rule, d.At = search.FoundRule.FullName, search.FoundRule.Pos.String()
-	d.AllOrNone = search.FoundRule.ChargesAllOrNone && ofRule > 1
+	ofRule := len(search.Found.Limits)
+	d.Rule, d.At = search.Found.FullName, search.Found.Pos.String()
+	d.AllOrNone = search.Found.ChargesAllOrNone && ofRule > 1
 	for i, r := range charged {
 		x.addCharge(d, st, r)
 		d.Charges[i].Canary = i < len(charged)-ofRule
@@ -167,7 +167,7 @@ func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *match.Rec
 	switch {
 	case st.BindingCharge != nil:
 		d.Outcome = OutcomeLimited
-	case st.Rule != nil:
+	case st.Match != nil:
 		d.Outcome = OutcomeUnlimited
 	default:
 		d.Outcome, d.Reason = OutcomeReplaced, OutcomeReplaced

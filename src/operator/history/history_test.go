@@ -347,7 +347,9 @@ func BenchmarkRead(b *testing.B) {
 	registry := metrics.New(metrics.Config{})
 	registry.UseRules(set)
 	for _, r := range set.Rules() {
-		status := limiter.Status{Rule: r, Amount: 1, Charges: []limiter.Charge{{Rule: r, Limit: r.Rate, Verdict: new(backend.Verdict)}}}
+		m := rules.Match{Descriptor: r.Descriptor, Limits: []*rules.Rule{r}}
+		charges := []limiter.Charge{{Rule: r, Limit: r.Rate, Verdict: new(backend.Verdict)}}
+		status := limiter.Status{Match: &m, Amount: 1, Charges: charges}
 		registry.Record(&limiter.Request{Domain: []byte("d"), Descriptors: make([]limiter.Descriptor, 1)},
 			&limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: []limiter.Status{status}})
 	}

@@ -68,7 +68,8 @@ func newQuestion(set *rules.Set, rule int) *question {
 	q.req.Descriptors = []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(r.Path[0].Key())}}}}
 	q.a.RuleSet, q.a.Domain = set, set.Domain([]byte(r.Domain))
 	q.a.Charges = []limiter.Charge{{Rule: r, RequestedAmount: 1, Verdict: new(backend.Verdict)}}
-	q.a.Statuses = []limiter.Status{{Rule: r, Amount: 1, Charges: q.a.Charges}}
+	m := rules.Match{Descriptor: r.Descriptor, Limits: []*rules.Rule{r}}
+	q.a.Statuses = []limiter.Status{{Match: &m, Amount: 1, Charges: q.a.Charges}}
 	return q
 }
 

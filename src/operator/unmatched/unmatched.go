@@ -41,7 +41,7 @@ func (s *Sampler) Record(req *limiter.Request, a *limiter.Answer) {
 		return
 	}
 	for i := range a.Statuses {
-		if st := &a.Statuses[i]; st.Rule != nil || len(st.Charges) > 0 {
+		if st := &a.Statuses[i]; st.Match != nil || len(st.Charges) > 0 {
 			continue
 		}
 		skipped, ok := s.throttle.Pass(time.Now())

@@ -83,7 +83,7 @@ func (c *Compiler) inheritanceWith(in inheritance, charge, onReject *Positioned[
 func (c *Compiler) compileOwnLimits(cfg *LimitsConfig, p compilePath) []*rules.Rule {
 	first := len(c.parts.Rules)
 	if cfg.RateLimit != nil {
-		c.compileLimit(cfg, cfg.RateLimit, p, cfg.Pos, "")
+		c.compileLimit(cfg.RateLimit, p, cfg.Pos, "")
 	}
 	list := cfg.RateLimits
 	switch {
@@ -96,13 +96,13 @@ func (c *Compiler) compileOwnLimits(cfg *LimitsConfig, p compilePath) []*rules.R
 		if cfg.RateLimit != nil {
 			c.problems.Add(list.Pos, "move the rate_limit into the list", "rate_limit and rate_limits exclude each other")
 		}
-		c.compileLimitList(cfg, list.Value, p)
+		c.compileLimitList(list.Value, p)
 	}
 	return c.parts.Rules[first:]
 }
 
 // compileLimitList compiles the items of rate_limits.
-func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p compilePath) {
+func (c *Compiler) compileLimitList(list []RateLimitConfig, p compilePath) {
 	first := len(c.parts.Rules)
 	names := make(map[string]bool)
 	for i := range list {
@@ -118,7 +118,7 @@ func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p
 			p.domain.DescriptorNames = append(p.domain.DescriptorNames, p.ruleName+suffix)
 		}
 		names[limit.Name] = true
-		r := c.compileLimit(cfg, limit, p, limit.Pos, suffix)
+		r := c.compileLimit(limit, p, limit.Pos, suffix)
 		if r.Unlimited && len(list) > 1 {
 			c.problems.Add(limit.Pos, "remove it, or all others", "an unlimited one of several rate_limits changes nothing")
 		}
@@ -134,51 +134,43 @@ func (c *Compiler) compileLimitList(cfg *LimitsConfig, list []RateLimitConfig, p
 	}
 }
 
-// compileMatchedRule returns the rule that FindRule returns for the descriptor of cfg. ownLimits are the limits of that
-// descriptor. The rule is nil if a match is charged to no limit.
-func (c *Compiler) compileMatchedRule(cfg *LimitsConfig, p compilePath, ownLimits []*rules.Rule) *rules.Rule {
+// compileMatch returns what FindRule returns for the descriptor of cfg. ownLimits are the limits of that descriptor. It
+// is nil if a match is charged to no limit.
+func (c *Compiler) compileMatch(cfg *LimitsConfig, p compilePath, ownLimits []*rules.Rule) *rules.Match {
 	if p.allOrNoneSetting != nil {
 		c.refuseCountBlocked(p.limitsAbove)
 		c.refuseCountBlocked(ownLimits)
 	}
-	charges := p.limitsAbove
+	limits := p.limitsAbove
 	switch {
-	case len(p.limitsAbove) > 0:
+	case len(p.limitsAbove) == 0 && len(ownLimits) == 0:
+		return nil
+	case len(p.limitsAbove) == 0:
+		limits = slices.Clip(ownLimits)
+	case len(ownLimits) > 0:
+		limits = slices.Concat(p.limitsAbove, ownLimits)
+	}
+	m := &rules.Match{Descriptor: p.descriptor, Limits: limits}
+	if len(p.limitsAbove) > 0 {
 		p.chargePathSetting.hasEffect = true
 		c.refuseLimitsOfFileAbove(cfg.Pos, p.limitsAbove)
-	case len(ownLimits) == 0:
-		return nil
-	case len(ownLimits) == 1:
-		c.setMatchHold(ownLimits[0], ownLimits)
-		return ownLimits[0]
 	}
-	if len(ownLimits) > 0 {
-		charges = slices.Concat(p.limitsAbove, ownLimits)
-	}
-	// limitsAbove are too many, a level above has this problem.
-	if len(charges) > maxChargesPerDescriptor && len(p.limitsAbove) <= maxChargesPerDescriptor {
+	// If limitsAbove are too many, a level above has this problem.
+	if len(m.Limits) > maxChargesPerDescriptor && len(p.limitsAbove) <= maxChargesPerDescriptor {
 		c.problems.Add(cfg.Pos, "use fewer levels with limits, or charge: leaf",
-			"what matches is charged to more than %d limits",
-			maxChargesPerDescriptor)
+			"what matches is charged to more than %d limits", maxChargesPerDescriptor)
 	}
-	if len(charges) > 1 {
-		for _, r := range charges {
+	if len(m.Limits) > 1 {
+		for _, r := range m.Limits {
 			r.ChargedWithOthers = true
 		}
 		if p.allOrNoneSetting != nil {
 			p.allOrNoneSetting.hasEffect = true
 		}
-		c.warnReplacedLimits(ownLimits, charges)
+		c.warnReplacedLimits(ownLimits, m.Limits)
 	}
-	var r *rules.Rule
-	if len(ownLimits) == 1 {
-		r = ownLimits[0]
-	} else {
-		r = p.newRule(cfg, "", cfg.Pos)
-	}
-	r.ChargedLimits = charges
-	c.setMatchHold(r, ownLimits)
-	return r
+	c.setMatchHold(m, ownLimits)
+	return m
 }
 
 // refuseCountBlocked reports each of the limits that has count_blocked: true, once. Their hits are charged all or none,
@@ -194,11 +186,10 @@ func (c *Compiler) refuseCountBlocked(limits []*rules.Rule) {
 	}
 }
 
-// forChildren returns what the children of a descriptor inherit. r is what compileMatchedRule returned for the
-// descriptor.
-func (in inheritance) forChildren(r *rules.Rule) inheritance {
-	if in.chargePathSetting != nil && r != nil {
-		in.limitsAbove = r.LimitsToCharge()
+// forChildren returns what the children of a descriptor inherit. m is what compileMatch returned for the descriptor.
+func (in inheritance) forChildren(m *rules.Match) inheritance {
+	if in.chargePathSetting != nil && m != nil {
+		in.limitsAbove = m.Limits
 	}
 	return in
 }

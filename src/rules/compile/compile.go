@@ -109,6 +109,7 @@ type compilePath struct {
 	levels   []rules.Level
 	inheritance
 	bucketKeys
+	descriptor       *rules.Descriptor // what the limits here have in common
 	dataFiles        datafile.Files
 	hasNoNestedRules bool // set in ordered lists and trees of limits: no descriptors can be nested below their rules
 	fallback         backend.Fallback

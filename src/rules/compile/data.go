@@ -98,11 +98,16 @@ func (c *Compiler) limitsOfDescriptor(cfg *DescriptorConfig) *LimitsConfig {
 	return &limits
 }
 
-// addLimitsOfFile adds a rule for each limit of a file, if cfg, the descriptor of the child of n, has limits_from. The
-// rules share all but the limit with child.rule.
+// addLimitsOfFile adds a match for each limit of a file, if cfg, the descriptor of the child of n, has limits_from.
+// They share all but the limit with child.Match.
 func (c *Compiler) addLimitsOfFile(n, child *match.Node, cfg *DescriptorConfig) {
-	// A rule without a window has a problem.
-	if cfg.LimitsFrom == nil || child.Rule == nil || child.Rule.Limit.Period == 0 {
+	if cfg.LimitsFrom == nil || child.Match == nil {
+		return
+	}
+	last := len(child.Match.Limits) - 1
+	base := child.Match.Limits[last]
+	// There is no own limit, or one without a window, which is a problem.
+	if base.Descriptor != child.Match.Descriptor || base.Limit.Period == 0 {
 		return
 	}
 	list := n.MatchersOf(cfg.Key).Data
@@ -110,14 +115,16 @@ func (c *Compiler) addLimitsOfFile(n, child *match.Node, cfg *DescriptorConfig) 
 	if i < 0 {
 		return // The descriptor has a problem.
 	}
-	d, base, problems := &list[i], child.Rule, len(c.problems)
+	d, problems := &list[i], len(c.problems)
 	base.LimitsFile = d.File
 	d.NodesByLimit = make([]*match.Node, len(d.File.Table.Limits()))
 	for i, of := range d.File.Table.Limits() {
-		n := *d.Node
-		n.Rule = c.ruleWithLimit(base, d.File.Path, of)
-		c.parts.Copies = append(c.parts.Copies, rules.RuleCopy{Rule: base, Copy: n.Rule})
-		d.NodesByLimit[i] = &n
+		n, m, r := *d.Node, *child.Match, c.ruleWithLimit(base, d.File.Path, of)
+		m.Limits = slices.Clone(m.Limits)
+		m.Limits[last] = r
+		m.HasConcurrency = m.HasConcurrency && !r.Unlimited
+		c.parts.Copies = append(c.parts.Copies, rules.RuleCopy{Rule: base, Copy: r})
+		n.Match, d.NodesByLimit[i] = &m, &n
 	}
 	if len(c.problems) > problems {
 		c.problems.Add(cfg.LimitsFrom.Pos, "correct the file, or the rate_limit",
@@ -130,13 +137,9 @@ func (c *Compiler) addLimitsOfFile(n, child *match.Node, cfg *DescriptorConfig) 
 func (c *Compiler) ruleWithLimit(base *rules.Rule, path string, of datafile.Limit) *rules.Rule {
 	r := *base
 	r.LimitsFile = nil
-	if base.ChargedLimits != nil { // They are those of levels above, and base.
-		r.ChargedLimits = slices.Clone(base.ChargedLimits)
-		r.ChargedLimits[len(r.ChargedLimits)-1] = &r
-	}
 	if of.Unlimited {
-		r.Unlimited, r.Rate, r.Limit, r.HasPeriod, r.HoldIDKey, r.Enforcement, r.MatchHasConcurrency = true,
-			rules.Rate{UnitMultiplier: 1}, algorithm.Limit{}, false, "", nil, false
+		r.Unlimited, r.Rate, r.Limit = true, rules.Rate{UnitMultiplier: 1}, algorithm.Limit{}
+		r.HasPeriod, r.HoldIDKey, r.Enforcement = false, "", nil
 		return &r
 	}
 	at := rules.Pos{File: path, Line: of.Line, Col: of.Col}

@@ -10,16 +10,15 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// setMatchHold sets which holds requests that match r can name. r is what compileMatchedRule returns for the limits
-// own, all others of its LimitsToCharge are of levels above.
-func (c *Compiler) setMatchHold(r *rules.Rule, own []*rules.Rule) {
+// setMatchHold sets which holds requests that match m can name. own are its own limits; the others are of levels above.
+func (c *Compiler) setMatchHold(m *rules.Match, own []*rules.Rule) {
 	var first *rules.Rule
-	for _, limit := range r.LimitsToCharge() {
-		r.MatchHasConcurrency = r.MatchHasConcurrency || limit.Limit.Kind == algorithm.Concurrency
+	for _, limit := range m.Limits {
+		m.HasConcurrency = m.HasConcurrency || limit.Limit.Kind == algorithm.Concurrency
 		switch {
 		case limit.HoldIDKey == "":
 		case first == nil:
-			first, r.MatchHoldIDKey = limit, limit.HoldIDKey
+			first, m.HoldIDKey = limit, limit.HoldIDKey
 		case limit.HoldIDKey != first.HoldIDKey && slices.Contains(own, limit):
 			c.problems.Add(c.holdIDPos[limit], "write the same hold_id: a request names one hold",
 				"the limit at %v, which is charged too, has another hold_id: %s", first.Pos, rules.Quote(first.HoldIDKey))

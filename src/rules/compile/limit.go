@@ -13,23 +13,24 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// newRule returns a rule at the path p without a limit. Its name is that of the path with the suffix.
-func (p *compilePath) newRule(cfg *LimitsConfig, suffix string, at rules.Pos) *rules.Rule {
-	r := rules.NewRule(p.domain, p.levels, p.ruleName, suffix, at)
-	r.QuotaMode, r.AnswerMetadata, r.ChargesAllOrNone = cfg.QuotaMode, cfg.AnswerMetadata, p.allOrNoneSetting != nil
-	return r
+// newDescriptor returns what the limits of cfg at the path p have in common.
+func (p *compilePath) newDescriptor(cfg *LimitsConfig) *rules.Descriptor {
+	return rules.NewDescriptor(rules.Descriptor{
+		Domain: p.domain.Name, FullName: p.ruleName, Pos: cfg.Pos, Path: p.levels,
+		ShadowMode: cfg.ShadowMode, QuotaMode: cfg.QuotaMode, DetailedMetric: cfg.DetailedMetric,
+		ChargesAllOrNone: p.allOrNoneSetting != nil, HasChargePath: p.chargePathSetting != nil,
+		AnswerMetadata: cfg.AnswerMetadata,
+	})
 }
 
-// compileLimit compiles a limit of a descriptor or rule, and adds it to the set. The limit's name is that of the path
-// with the suffix.
-func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p compilePath, at rules.Pos,
-	suffix string,
-) *rules.Rule {
-	r := p.newRule(cfg, suffix, at)
-	r.Index, r.Name = len(c.parts.Rules), limit.Name
-	r.Rate = rules.Rate{Requests: limit.RequestsPerUnit, Unit: rules.ParseUnit(limit.Unit), UnitMultiplier: 1}
-	r.Unlimited, r.ShadowMode, r.DetailedMetric = limit.Unlimited, cfg.ShadowMode, cfg.DetailedMetric
-	r.HasChargePath = p.chargePathSetting != nil
+// compileLimit compiles a limit of p.descriptor, and adds it to the set. Its name is that of the descriptor with the
+// suffix.
+func (c *Compiler) compileLimit(limit *RateLimitConfig, p compilePath, at rules.Pos, suffix string) *rules.Rule {
+	r := &rules.Rule{
+		Descriptor: p.descriptor, Index: len(c.parts.Rules), FullName: p.ruleName + suffix, Pos: at, Name: limit.Name,
+		Rate:      rules.Rate{Requests: limit.RequestsPerUnit, Unit: rules.ParseUnit(limit.Unit), UnitMultiplier: 1},
+		Unlimited: limit.Unlimited,
+	}
 	if limit.UnitMultiplier != nil {
 		r.UnitMultiplier = *limit.UnitMultiplier
 	}
@@ -39,7 +40,7 @@ func (c *Compiler) compileLimit(cfg *LimitsConfig, limit *RateLimitConfig, p com
 	c.parts.Rules = append(c.parts.Rules, r)
 	c.setReplacedNames(r, p, limit.Replaces)
 	if r.Unlimited {
-		c.checkBesideUnlimited(r, cfg, limit, p)
+		c.checkBesideUnlimited(r, limit, p)
 	} else {
 		c.setLimit(r, limit)
 		r.Fallback = c.parseFallback(p.fallback, limit.Fallback)
@@ -67,7 +68,7 @@ func (c *Compiler) setReplacedNames(r *rules.Rule, p compilePath, list []Positio
 
 // checkBesideUnlimited checks the settings beside `unlimited: true`. In an ordered list requests_per_unit has a
 // meaning: answers to divvy's clients have it.
-func (c *Compiler) checkBesideUnlimited(r *rules.Rule, cfg *LimitsConfig, limit *RateLimitConfig, p compilePath) {
+func (c *Compiler) checkBesideUnlimited(r *rules.Rule, limit *RateLimitConfig, p compilePath) {
 	chargesAbove := len(p.limitsAbove) > 0
 	switch {
 	case limit.UnitMultiplier != nil:
@@ -75,7 +76,7 @@ func (c *Compiler) checkBesideUnlimited(r *rules.Rule, cfg *LimitsConfig, limit 
 	case r.Unit != rules.UnitUnknown:
 		c.problems.Add(limit.UnitPos, "remove one of them", "unlimited and unit exclude each other")
 	case p.hasNoNestedRules && r.ShadowMode:
-		c.warnings.Add(cfg.Pos, "remove it, or shadow_mode",
+		c.warnings.Add(r.Descriptor.Pos, "remove it, or shadow_mode",
 			"the rule has no effect: in shadow_mode it decides nothing, and it is not counted")
 	case p.hasNoNestedRules:
 	default:
@@ -83,9 +84,9 @@ func (c *Compiler) checkBesideUnlimited(r *rules.Rule, cfg *LimitsConfig, limit 
 			c.warnings.Add(limit.Pos, "remove it", "requests_per_unit has no effect beside unlimited")
 		}
 		if chargesAbove && (r.ShadowMode || r.DetailedMetric) {
-			c.warnings.Add(cfg.Pos, "remove it", "shadow_mode and detailed_metric have no effect on an unlimited rule")
+			c.warnings.Add(r.Descriptor.Pos, "remove it", "shadow_mode and detailed_metric have no effect on an unlimited rule")
 		} else if !chargesAbove && (r.ShadowMode || r.QuotaMode || r.DetailedMetric || r.AnswerMetadata != nil) {
-			c.warnings.Add(cfg.Pos, "remove it",
+			c.warnings.Add(r.Descriptor.Pos, "remove it",
 				"shadow_mode, quota_mode, detailed_metric and metadata have no effect on an unlimited rule")
 		}
 	}

@@ -63,15 +63,15 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 				list[by].shortText())
 		}
 	}
-	rules.SetListKeys(func(yield func(*rules.Rule) bool) {
+	rules.SetListKeys(func(yield func(*rules.Match) bool) {
 		for _, r := range rulesCanariesLast(l) {
-			if r.Rule != nil && !yield(r.Rule) {
+			if r.Match != nil && !yield(r.Match) {
 				return
 			}
 		}
 	})
 	for i := range l.Rules {
-		p.domain.ListRules = append(p.domain.ListRules, l.Rules[i].Rule)
+		p.domain.ListRules = append(p.domain.ListRules, l.Rules[i].Match)
 	}
 }
 
@@ -107,8 +107,8 @@ func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []rules.MatchPair, s
 }
 
 // compileListRule compiles a rule into r and returns the number of its limits.
-func (c *Compiler) compileListRule(cfg *RuleConfig, r *match.ListRule, match []rules.MatchPair, p compilePath,
-	name string,
+func (c *Compiler) compileListRule(
+	cfg *RuleConfig, r *match.ListRule, pairs []rules.MatchPair, p compilePath, name string,
 ) int {
 	if cfg.ShadowMode && !r.IsCanary {
 		c.warnings.Add(cfg.Pos, "remove shadow_mode, or add `- match: {}` with `unlimited: true` below it",
@@ -124,17 +124,15 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *match.ListRule, match []r
 	limits := cfg.LimitsConfig
 	limits.ShadowMode = r.IsCanary
 	p.domain.DescriptorNames = append(p.domain.DescriptorNames, here.ruleName)
-	own := c.compileOwnLimits(&limits, here)
-	rule := c.compileMatchedRule(&limits, here, own)
-	if rule == nil {
-		return 0 // The rule has a problem.
-	}
 	var per []string
 	for _, key := range cfg.PerKeys {
 		per = append(per, key.Value)
 	}
-	for _, r := range append(slices.Clone(own), rule) {
-		r.ListSettings = &rules.ListSettings{MatchPairs: match, PerKeys: per, IsCanary: cfg.ShadowMode}
+	here.descriptor = here.newDescriptor(&limits)
+	here.descriptor.ListSettings = &rules.ListSettings{MatchPairs: pairs, PerKeys: per, IsCanary: cfg.ShadowMode}
+	own := c.compileOwnLimits(&limits, here)
+	if r.Match = c.compileMatch(&limits, here, own); r.Match == nil {
+		return 0 // The rule has a problem.
 	}
 	for _, limit := range own {
 		if len(per) == 0 {
@@ -146,13 +144,12 @@ func (c *Compiler) compileListRule(cfg *RuleConfig, r *match.ListRule, match []r
 		if slices.Contains(per, limit.HoldIDKey) {
 			c.warnHoldIDCounted(limit)
 		}
-		if slices.ContainsFunc(match, func(p rules.MatchPair) bool { return p.Key == limit.HoldIDKey && p.Pattern != "*" }) {
+		if slices.ContainsFunc(pairs, func(p rules.MatchPair) bool { return p.Key == limit.HoldIDKey && p.Pattern != "*" }) {
 			c.warnings.Add(c.holdIDPos[limit], "match by another key, or write \"*\" for any hold",
 				"the rule matches only some values of %s, which names the hold, so it limits only these holds",
 				rules.Quote(limit.HoldIDKey))
 		}
 	}
-	r.Rule = rule
 	return len(own)
 }
 

@@ -31,12 +31,13 @@ func (c *Compiler) compileDescriptors(n *match.Node, list []DescriptorConfig, p 
 		below.inheritance = c.inheritanceWith(p.inheritance, cfg.ChargeMode, cfg.OnReject)
 		c.checkDescriptorSettings(cfg, below)
 		limits := c.limitsOfDescriptor(cfg)
-		child.Rule = c.compileMatchedRule(limits, below, c.compileOwnLimits(limits, below))
-		child.AcceptsHolds = child.Rule != nil && child.Rule.MatchHoldIDKey != ""
-		if child.Rule == nil || child.Rule.Pos != cfg.Pos {
+		below.descriptor = below.newDescriptor(limits)
+		child.Match = c.compileMatch(limits, below, c.compileOwnLimits(limits, below))
+		child.AcceptsHolds = child.Match != nil && child.Match.HoldIDKey != ""
+		if child.Match == nil {
 			child.WrittenPlace = &match.DescriptorPlace{Pos: cfg.Pos, Key: here.Key(), Value: here.Value()}
 		}
-		below.inheritance = below.forChildren(child.Rule)
+		below.inheritance = below.forChildren(child.Match)
 		below.bucketKeys = p.bucketKeys.with(here)
 		c.compileDescriptors(child, cfg.Descriptors, below)
 		c.addLimitsOfFile(n, child, cfg)
@@ -56,7 +57,7 @@ func (c *Compiler) addDescriptor(n, child *match.Node, here *rules.Level, cfg *D
 	case cfg.Key == "":
 		c.problems.Add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
 		return
-	case n.AcceptsHolds && cfg.Key == n.Rule.MatchHoldIDKey:
+	case n.AcceptsHolds && cfg.Key == n.Match.HoldIDKey:
 		c.problems.Add(cfg.Pos, "rename the key, or the hold_id above",
 			"%s is the hold_id of a limit above, so an entry with this key names a hold and never gets here",
 			rules.Quote(cfg.Key))

@@ -35,17 +35,18 @@ func (c *Compiler) compileLimitNodes(n *match.WordNode, children []LimitNodeConf
 		words := append(above[:len(above):len(above)], cfg.Word)
 		p.domain.DescriptorNames = append(p.domain.DescriptorNames, below.ruleName)
 		limits := LimitsConfig{Pos: cfg.Pos, RateLimit: cfg.Limit}
+		below.descriptor = below.newDescriptor(&limits)
+		below.descriptor.Words = &rules.WordPath{Names: words, TagWords: len(words)}
+		if len(below.limitsAbove) > 0 {
+			below.descriptor.Words.TagWords = len(below.limitsAbove[0].Words.Names)
+		}
 		own := c.compileOwnLimits(&limits, below)
 		for _, r := range own {
-			r.Words = &rules.WordPath{Names: words, TagWords: len(words)}
 			// Like redis-cell, answers show the capacity. It has 32 bits, as a burst is below 1<<32 - 1.
 			r.Requests = uint32(r.Limit.Capacity())
-			if len(below.limitsAbove) > 0 {
-				r.Words.TagWords = len(below.limitsAbove[0].Words.Names)
-			}
 		}
-		child.Rule = c.compileMatchedRule(&limits, below, own)
-		below.inheritance = below.forChildren(child.Rule)
+		child.Match = c.compileMatch(&limits, below, own)
+		below.inheritance = below.forChildren(child.Match)
 		c.compileLimitNodes(child, cfg.Children, below, words)
 	}
 }

@@ -15,6 +15,6 @@
 //	the rule is where the       have no order               each node on the way is charged
 //	entries end
 //
-// Entries that name a hold, see [rules.Rule.HoldOf], lead nowhere: in a tree of descriptors they follow those that lead
-// to the rule.
+// Entries that name a hold, see [rules.Match.HoldOf], lead nowhere: in a tree of descriptors they follow those that
+// lead to the rule.
 package match

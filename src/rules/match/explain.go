@@ -33,11 +33,11 @@ type Record struct {
 	// UnlistedCount counts the others that do not.
 	TriedRules      []TriedRule
 	UnlistedCount   int
-	ChargedCanaries []*rules.Rule // those that FindRule appends
+	ChargedCanaries []*rules.Match // those that FindRule appends
 	// HoldIDKey is the key of the entry that names a hold. It is set with EndReasonWrongHold, and with
 	// EndReasonTooManyEntries if the rule where the rules end has holds.
 	HoldIDKey string
-	FoundRule *rules.Rule // the result of FindRule; nil for no rule
+	Found     *rules.Match // the result of FindRule; nil for no rule
 	EndReason EndReason
 }
 
@@ -54,7 +54,7 @@ const (
 	EndReasonTooFewEntries  EndReason = "rules_are_deeper" // The last descriptor has no limit, but descriptors below it.
 	// The last descriptor has neither a limit nor descriptors below it.
 	EndReasonNoRateLimit EndReason = "no_rate_limit"
-	// The last entries are about a hold, but not as Rule.HoldOf needs them.
+	// The last entries are about a hold, but not as Match.HoldOf needs them.
 	EndReasonWrongHold     EndReason = "wrong_hold"
 	EndReasonNoRuleMatches EndReason = "no_rule_matches" // No rule of the ordered list matches.
 )
@@ -158,24 +158,24 @@ func (t *Tree) explain(entries []rules.Entry, scratch *rules.SearchScratch) *Rec
 	search := &Record{EndReason: EndReasonNoEntries, Steps: make([]Step, 0, min(len(entries), rules.MaxTreeDepth+1))}
 	n := &t.Root
 	for i := range entries {
-		if n.AcceptsHolds && n.Rule.AcceptsBelow(entries[i:]) {
-			search.addHoldSteps(n.Rule, entries[i:])
+		if n.AcceptsHolds && n.Match.AcceptsBelow(entries[i:]) {
+			search.addHoldSteps(n.Match, entries[i:])
 			return search
 		}
 		if n.AcceptsHolds && n.matchingChild(&entries[i], scratch) == nil {
-			if n.Rule.LacksHoldName(entries[i:]) {
-				search.addHoldSteps(n.Rule, entries[i:])
+			if n.Match.LacksHoldName(entries[i:]) {
+				search.addHoldSteps(n.Match, entries[i:])
 				return search
 			}
-			if key := string(entries[i].Key); key == n.Rule.MatchHoldIDKey || key == rules.HoldActionKey {
-				search.EndReason, search.HoldIDKey = EndReasonWrongHold, n.Rule.MatchHoldIDKey
+			if key := string(entries[i].Key); key == n.Match.HoldIDKey || key == rules.HoldActionKey {
+				search.EndReason, search.HoldIDKey = EndReasonWrongHold, n.Match.HoldIDKey
 				break
 			}
 		}
 		if n.Children == nil && i > 0 {
 			search.EndReason = EndReasonTooManyEntries
 			if n.AcceptsHolds {
-				search.HoldIDKey = n.Rule.MatchHoldIDKey
+				search.HoldIDKey = n.Match.HoldIDKey
 			}
 			break
 		}
@@ -187,8 +187,8 @@ func (t *Tree) explain(entries []rules.Entry, scratch *rules.SearchScratch) *Rec
 		}
 		n = step.Candidates[step.TakenIndex].node
 		switch last := i == len(entries)-1; {
-		case last && n.Rule != nil:
-			search.FoundRule, search.EndReason = n.Rule, EndReasonRuleFound
+		case last && n.Match != nil:
+			search.Found, search.EndReason = n.Match, EndReasonRuleFound
 			return search
 		case n.Children == nil:
 			search.EndReason = EndReasonNoRateLimit
@@ -201,10 +201,10 @@ func (t *Tree) explain(entries []rules.Entry, scratch *rules.SearchScratch) *Rec
 }
 
 // addHoldSteps adds the entries that name a hold and its action, and the rule r that they are about.
-func (search *Record) addHoldSteps(r *rules.Rule, entries []rules.Entry) {
-	search.FoundRule, search.EndReason = r, EndReasonRuleFound
+func (search *Record) addHoldSteps(r *rules.Match, entries []rules.Entry) {
+	search.Found, search.EndReason = r, EndReasonRuleFound
 	for i := range entries {
-		at, how := DescriptorPlace{Pos: r.Pos, Key: r.MatchHoldIDKey}, MatchHoldID
+		at, how := DescriptorPlace{Pos: r.Pos, Key: r.HoldIDKey}, MatchHoldID
 		if string(entries[i].Key) == rules.HoldActionKey {
 			at.Key, at.Value, how = rules.HoldActionKey, string(entries[i].Value), MatchHold
 		}
@@ -292,7 +292,7 @@ func (n *Node) explainNoMatch(s *Step) EndReason {
 	}
 	s.SuggestedText, s.SameKeyBelow = keys.nearestName(s.Entry.Key), n.firstWithKeyBelow(s.Entry.Key)
 	if s.SuggestedText == "" && n.AcceptsHolds {
-		s.SuggestedText = rules.NearestWord(s.Entry.Key, slices.Values([]string{n.Rule.MatchHoldIDKey, rules.HoldActionKey}))
+		s.SuggestedText = rules.NearestWord(s.Entry.Key, slices.Values([]string{n.Match.HoldIDKey, rules.HoldActionKey}))
 	}
 	return EndReasonNoSuchKey
 }
@@ -352,8 +352,8 @@ func (search *Record) setLeadsToRule(entries []rules.Entry, scratch *rules.Searc
 			for e := i + 1; e < len(entries) && n != nil; e++ {
 				n = n.matchingChild(&entries[e], scratch)
 			}
-			if n != nil && n.Rule != nil {
-				s.Candidates[j].LeadsToRule = n.Rule.FullName
+			if n != nil && n.Match != nil {
+				s.Candidates[j].LeadsToRule = n.Match.FullName
 			}
 		}
 	}
@@ -362,10 +362,10 @@ func (search *Record) setLeadsToRule(entries []rules.Entry, scratch *rules.Searc
 func (l *List) explain(entries []rules.Entry, _ *rules.SearchScratch) *Record {
 	search := &Record{Steps: []Step{}, EndReason: EndReasonNoRuleMatches}
 	values := l.valuesBySlot(nil, entries)
-	unmatched, deciding := 0, -1 // the index of search.FoundRule in search.TriedRules.
+	unmatched, deciding := 0, -1 // deciding is the index of search.Found in search.TriedRules.
 	for i := range l.Rules {
 		r := &l.Rules[i]
-		tried := TriedRule{RuleName: r.Rule.FullName, Position: r.Rule.Pos.String(), Outcome: OutcomeRuleDecides}
+		tried := TriedRule{RuleName: r.Match.FullName, Position: r.Match.Pos.String(), Outcome: OutcomeRuleDecides}
 		failed := slices.IndexFunc(r.Conditions, func(c Condition) bool { return !c.matches(values[c.keySlot]) })
 		if failed >= 0 {
 			if unmatched++; unmatched > maxUnmatchedRulesListed {
@@ -373,21 +373,21 @@ func (l *List) explain(entries []rules.Entry, _ *rules.SearchScratch) *Record {
 				continue
 			}
 			tried.Outcome = OutcomeNoMatch
-			tried.FailedKey, tried.FailedPattern = r.Rule.ListSettings.MatchPairs[failed].Key,
-				r.Rule.ListSettings.MatchPairs[failed].Pattern
+			pair := r.Match.ListSettings.MatchPairs[failed]
+			tried.FailedKey, tried.FailedPattern = pair.Key, pair.Pattern
 			if value := values[r.Conditions[failed].keySlot]; value != nil {
 				tried.RequestValue = new(string(value))
 			}
 			search.TriedRules = append(search.TriedRules, tried)
 			continue
 		}
-		if search.FoundRule != nil {
-			search.ChargedCanaries = append(search.ChargedCanaries, search.FoundRule)
+		if search.Found != nil {
+			search.ChargedCanaries = append(search.ChargedCanaries, search.Found)
 			search.TriedRules[deciding].Outcome = OutcomeCanaryCharged
 		}
 		deciding = len(search.TriedRules)
 		search.TriedRules = append(search.TriedRules, tried)
-		search.FoundRule, search.EndReason = r.Rule, EndReasonRuleFound
+		search.Found, search.EndReason = r.Match, EndReasonRuleFound
 		if !r.IsCanary {
 			break
 		}
@@ -410,7 +410,7 @@ func (t *WordTree) explain(entries []rules.Entry, _ *rules.SearchScratch) *Recor
 		}
 		n = n.childForWord(word)
 	}
-	if search.FoundRule = n.Rule; search.FoundRule != nil {
+	if search.Found = n.Match; search.Found != nil {
 		search.EndReason = EndReasonRuleFound
 	}
 	return search

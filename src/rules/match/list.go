@@ -25,8 +25,8 @@ type List struct {
 }
 
 type ListRule struct {
-	Rule       *rules.Rule // nil if the rule has a problem
-	Conditions []Condition // A request must match all conditions.
+	Match      *rules.Match // nil if the rule has a problem
+	Conditions []Condition  // A request must match all conditions.
 	IsCanary   bool
 	IsInvalid  bool // set if Conditions lacks one because it has a problem
 }
@@ -93,12 +93,12 @@ func (l *List) setValues(s *rules.SearchScratch, entries []rules.Entry) {
 	}
 }
 
-func (l *List) FindRule(entries []rules.Entry, s *rules.SearchScratch,
-	canaries []*rules.Rule,
-) (*rules.Rule, []*rules.Rule) {
+func (l *List) FindRule(
+	entries []rules.Entry, s *rules.SearchScratch, canaries []*rules.Match,
+) (*rules.Match, []*rules.Match) {
 	l.setValues(s, entries)
 	decides := l.decidingIndex(s)
-	var lastCanary *rules.Rule
+	var lastCanary *rules.Match
 	for _, i := range l.canaryIndexes {
 		if i > decides || !s.Bounds.AllowsText(s.BytesOfValues) {
 			break
@@ -109,7 +109,7 @@ func (l *List) FindRule(entries []rules.Entry, s *rules.SearchScratch,
 		if lastCanary != nil {
 			canaries = append(canaries, lastCanary)
 		}
-		lastCanary = l.Rules[i].Rule
+		lastCanary = l.Rules[i].Match
 	}
 	if decides == len(l.Rules) {
 		return lastCanary, canaries
@@ -117,7 +117,7 @@ func (l *List) FindRule(entries []rules.Entry, s *rules.SearchScratch,
 	if lastCanary != nil {
 		canaries = append(canaries, lastCanary)
 	}
-	return l.Rules[decides].Rule, canaries
+	return l.Rules[decides].Match, canaries
 }
 
 // decidingIndex returns the index of the first rule that matches and is not a canary; len(l.rules) if there is none.

@@ -12,7 +12,7 @@ type Tree struct{ Root Node }
 
 // Node is a descriptor of the tree, or its root.
 type Node struct {
-	Rule         *rules.Rule   // charged with a request that ends at the node. It is nil if nothing is charged
+	Match        *rules.Match  // charged with a request that ends at the node. It is nil if nothing is charged
 	Children     *nodeChildren // nil if there are none
 	AcceptsHolds bool          // rule has a hold_id, so that entries below the node can name a hold
 	// the descriptor in the file. It is nil for the root, and if rule has the same position and path
@@ -48,24 +48,24 @@ type DescriptorPlace struct {
 	Value string // that of Level.Value
 }
 
-func (t *Tree) FindRule(entries []rules.Entry, s *rules.SearchScratch,
-	canaries []*rules.Rule,
-) (*rules.Rule, []*rules.Rule) {
+func (t *Tree) FindRule(
+	entries []rules.Entry, s *rules.SearchScratch, canaries []*rules.Match,
+) (*rules.Match, []*rules.Match) {
 	n := &t.Root
 	for i := range entries {
-		if n.AcceptsHolds && n.Rule.AcceptsBelow(entries[i:]) {
+		if n.AcceptsHolds && n.Match.AcceptsBelow(entries[i:]) {
 			break
 		}
 		next := n.matchingChild(&entries[i], s)
 		if next == nil {
-			if n.AcceptsHolds && n.Rule.LacksHoldName(entries[i:]) {
+			if n.AcceptsHolds && n.Match.LacksHoldName(entries[i:]) {
 				break
 			}
 			return nil, canaries
 		}
 		n = next
 	}
-	return n.Rule, canaries
+	return n.Match, canaries
 }
 
 // matchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then what
@@ -181,8 +181,8 @@ func (n *Node) Place() DescriptorPlace {
 	if n.WrittenPlace != nil {
 		return *n.WrittenPlace
 	}
-	l := &n.Rule.Path[len(n.Rule.Path)-1]
-	return DescriptorPlace{n.Rule.Pos, l.Key(), l.Value()}
+	l := &n.Match.Path[len(n.Match.Path)-1]
+	return DescriptorPlace{n.Match.Pos, l.Key(), l.Value()}
 }
 
 // AddressesOf implements what KeyFormat.KeyPrefixes needs to know of entries.

@@ -8,7 +8,7 @@ import (
 type WordTree struct{ Root WordNode }
 
 type WordNode struct {
-	Rule    *rules.Rule // charged with a request that ends at the node. It is nil if nothing is charged
+	Match   *rules.Match // charged with a request that ends at the node. It is nil if nothing is charged
 	Named   nameTable[*WordNode]
 	AnyWord *WordNode // the child `*`, for words without a child of their own; nil if there is none
 	Pos     rules.Pos
@@ -23,9 +23,9 @@ func (n *WordNode) childForWord(word []byte) *WordNode {
 }
 
 // FindRule returns the rule of the deepest node that the words lead to. It ignores further words.
-func (t *WordTree) FindRule(entries []rules.Entry, _ *rules.SearchScratch,
-	canaries []*rules.Rule,
-) (*rules.Rule, []*rules.Rule) {
+func (t *WordTree) FindRule(
+	entries []rules.Entry, _ *rules.SearchScratch, canaries []*rules.Match,
+) (*rules.Match, []*rules.Match) {
 	n := &t.Root
 	for word := range rules.RequestWords(entries) {
 		child := n.childForWord(word)
@@ -34,5 +34,5 @@ func (t *WordTree) FindRule(entries []rules.Entry, _ *rules.SearchScratch,
 		}
 		n = child
 	}
-	return n.Rule, canaries
+	return n.Match, canaries
 }

@@ -147,11 +147,11 @@ func chargedBy(set *rules.Set, domain string, entries []rules.Entry) []*rules.Ru
 	if d == nil {
 		return nil
 	}
-	r, _ := d.FindRule(entries, new(rules.SearchScratch), nil)
-	if r == nil {
+	m, _ := d.FindRule(entries, new(rules.SearchScratch), nil)
+	if m == nil {
 		return nil
 	}
-	return r.LimitsToCharge()
+	return m.Limits
 }
 
 // anyText stands for any bytes in sampleEntries. No rule is likely to name it.

@@ -207,8 +207,8 @@ func ruleKey(st *limiter.Status) string {
 	switch c := st.BindingCharge; {
 	case c != nil && c.Rule != nil:
 		return c.Rule.FullName
-	case c == nil && st.Rule != nil:
-		return st.Rule.FullName
+	case c == nil && st.Match != nil:
+		return st.Match.FullName
 	}
 	return ""
 }

@@ -89,10 +89,10 @@ func (s *Summary) addDecision(at time.Time, a *limiter.Answer, prefixBytes int) 
 		st := &a.Statuses[i]
 		switch {
 		case st.BindingCharge != nil:
-		case st.Rule == nil:
+		case st.Match == nil:
 			s.Unmatched++
-		case st.Rule.Unlimited && st.Rule.ChargedLimits == nil && st.Op == algorithm.Charge:
-			counts := &s.countsByRule[st.Rule.Index]
+		case len(st.Match.Limits) == 1 && st.Match.IsUnlimited() && st.Op == algorithm.Charge:
+			counts := &s.countsByRule[st.Match.Limits[0].Index]
 			counts.hits += st.Amount
 			counts.admitted += st.Amount
 		}

@@ -116,8 +116,6 @@ func bestExample(set *rules.Set) (best *example) {
 // window or holds do.
 func isSuited(r *rules.Rule) bool {
 	switch l := &r.Limit; {
-	case r.ChargedLimits != nil:
-		return false
 	case l.Kind == algorithm.Concurrency:
 		return l.Hold >= shortestTry
 	case l.Kind == algorithm.FixedWindow:
@@ -190,7 +188,8 @@ func exampleRequest(set *rules.Set, r *rules.Rule, list []rules.EntryText, hits 
 	for _, e := range list {
 		entries = append(entries, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
 	}
-	if found, _ := set.Domain([]byte(r.Domain)).FindRule(entries, &rules.SearchScratch{}, nil); found != r {
+	found, _ := set.Domain([]byte(r.Domain)).FindRule(entries, &rules.SearchScratch{}, nil)
+	if found == nil || len(found.Limits) > 1 || found.Limits[0] != r {
 		return ""
 	}
 	text, err := json.Marshal(struct {
