@@ -18,7 +18,7 @@ func TestConnCapsFitResources(t *testing.T) {
 	cfg := func() *settings.Settings {
 		return &settings.Settings{
 			HTTPMaxConns: 10_000, GRPCMaxConns: 20_000,
-			Divvy: settings.Divvy{OpensWhenNeeded: true, MaxConns: 10_000},
+			Divvy: settings.Divvy{OpensWhenNeeded: true, PipelinedPort: settings.PipelinedPort{MaxConns: 10_000}},
 		}
 	}
 	whole := connCaps{http: 10_000, grpc: 20_000, divvy: 10_000, operators: 256}

@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/service/heap"
+	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
 )
 
@@ -29,7 +30,7 @@ type Config struct {
 	// if the file is wrong when it is read again before the first rules are in force.
 	RequireOrderedList bool
 	// Output receives the log and what OnReady writes. Required.
-	Output *Output
+	Output *logging.Output
 	// Signals: SIGHUP reads the rules again, the first other signal stops the service, the second stops it without waiting
 	// for running requests. Nil: only the end of Run's context stops it.
 	Signals <-chan os.Signal
@@ -53,13 +54,13 @@ type Ready struct {
 // ServeConfig reads the configuration of `ratelimit serve` from environ, a list of NAME=value such as os.Environ. Rules
 // is a file or directory with the rules; empty: the environment names it. The error joins all problems.
 func ServeConfig(environ []string, rules string) (Config, error) {
-	return serveConfig(environ, rules, settings.RedisSocket)
+	return serveConfig(environ, rules, settings.UpstreamSocket)
 }
 
 // serveConfig uses the Redis at socket, if there is one and environ names no store.
 func serveConfig(environ []string, rules, socket string) (Config, error) {
 	env := settings.NewEnvironment(environ)
-	warnings := env.UseRedisSocket(socket)
+	warnings := env.UseUpstreamSocket(socket)
 	s, more, err := settings.Read(env)
 	if err != nil {
 		return Config{}, fmt.Errorf("settings:\n%w", err)
@@ -97,10 +98,6 @@ func DivvyConfig(environ []string, file string) (Config, error) {
 		return Config{}, fmt.Errorf("settings:\n%w", err)
 	}
 	warnings = append(warnings, env.Unknown(append(settings.Table(), settings.DivvyTable()...))...)
-	store := "counters in memory"
-	if s.BackendType == "redis" {
-		store = "Redis host " + strings.Join(s.Redis.Addrs, ",")
-	}
 	return Config{
 		Settings: s, SettingsWarnings: warnings, RulesPath: file, RequireOrderedList: true,
 		OnReady: func(r Ready) {
@@ -109,7 +106,7 @@ func DivvyConfig(environ []string, file string) (Config, error) {
 				port = r.DivvyAddr.String()
 			}
 			// This is the line that divvy itself prints.
-			fmt.Fprintf(r.Stdout, "Listening on port TCP port %s, %s\n", port, store)
+			fmt.Fprintf(r.Stdout, "Listening on port TCP port %s, %s\n", port, s.StoreText())
 		},
 	}, nil
 }

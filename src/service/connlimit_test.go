@@ -242,7 +242,7 @@ func TestLoweredCapsAreLogged(t *testing.T) {
 		{true, 5000, "level=warning"},
 		{false, 50, "level=warning"},
 	} {
-		var out output
+		var out buffer
 		log := logrus.New()
 		log.SetOutput(&out)
 		most := &ports.Port{MaxConns: tt.most}

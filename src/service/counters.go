@@ -9,26 +9,28 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/backend/changes"
+	"ratelimit/src/backend/fallback"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
+	"ratelimit/src/service/store"
 )
 
 // newEditor makes what changes counters for operators, and tells all replicas that share the store.
-func newEditor(f *foundation, s *store, l *limiter.Limiter) *operator.Editor {
+func newEditor(f *foundation, s *store.Store, l *limiter.Limiter) *operator.Editor {
 	editor := &operator.Editor{
-		Limiter: l, Backend: s.Backend, OnChange: f.log.logCounterChange,
+		Limiter: l, Backend: s.Backend, OnChange: f.logCounterChange,
 		Publish: func(context.Context, []byte) error { return nil }, // Counters in memory have one replica.
 	}
-	if len(s.pools) == 0 {
+	if !s.IsShared() {
 		return editor
 	}
-	main := s.pools[0] // The second pool, if there is one, has limits per second.
+	main := s.Pools[0] // The second pool, if there is one, has limits per second.
 	feed := changes.New(changes.Config{
 		Store: main, Texts: main, KeyPrefix: f.Settings.CacheKeyPrefix,
-		Needed: func() bool { return s.hasCache || s.fallback.LocalEnabled() },
+		Needed: func() bool { return s.HasCache || s.Fallback.LocalEnabled() },
 		OnChange: func(texts [][]byte, all bool) {
-			s.clearCache()
-			s.changeLocalCounters(editor, texts, all)
+			s.ClearCache()
+			f.changeLocalCounters(s.Fallback, editor, texts, all)
 			if len(texts) > 0 || !all {
 				f.log.Debug("a change of counters is known here")
 			}
@@ -41,31 +43,31 @@ func newEditor(f *foundation, s *store, l *limiter.Limiter) *operator.Editor {
 
 // changeLocalCounters makes changes of other replicas to the counters of this process. If it does not know what was
 // changed, it forgets all of them.
-func (s *store) changeLocalCounters(editor *operator.Editor, texts [][]byte, all bool) {
+func (f *foundation) changeLocalCounters(local *fallback.Store, editor *operator.Editor, texts [][]byte, all bool) {
 	var known []operator.CounterChange
 	for _, text := range texts {
 		c, ok := operator.ParsePublished(text)
 		known, all = append(known, c), all && ok
 	}
 	if !all {
-		if err := s.fallback.ForgetLocalCounts(); err != nil {
-			s.log.Warnf("the counters of on_store_failure: local keep their old counts: %v", err)
+		if err := local.ForgetLocalCounts(); err != nil {
+			f.log.Warnf("the counters of on_store_failure: local keep their old counts: %v", err)
 		}
 		return
 	}
 	for i := range known {
 		batch, err := editor.Hits(&known[i])
 		if err == nil {
-			err = s.fallback.SetLocalCounts(context.Background(), batch)
+			err = local.SetLocalCounts(context.Background(), batch)
 		}
 		if err != nil {
-			s.log.Debugf("a change of counters does not apply to this replica: %v", err)
+			f.log.Debugf("a change of counters does not apply to this replica: %v", err)
 		}
 	}
 }
 
 // logCounterChange writes the audit line of a change.
-func (l *logs) logCounterChange(report *operator.CounterReport, client operator.Client, err error) {
+func (f *foundation) logCounterChange(report *operator.CounterReport, client operator.Client, err error) {
 	c := &report.CounterChange
 	fields := logrus.Fields{"by": client.Addr, "action": c.Action, "domain": c.Domain, "descriptor": c.DescriptorText()}
 	if client.User != "" {
@@ -82,7 +84,7 @@ func (l *logs) logCounterChange(report *operator.CounterReport, client operator.
 	if report.Warning != "" {
 		fields["warning"] = report.Warning
 	}
-	line := l.alwaysShown.WithFields(fields).WithTime(time.Now())
+	line := f.log.AlwaysShown.WithFields(fields).WithTime(time.Now())
 	if err != nil {
 		delete(fields, "after")
 		line.WithError(err).Warn("counters not changed, or only some")

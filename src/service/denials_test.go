@@ -65,7 +65,7 @@ func TestDenialLine(t *testing.T) {
 			`{"domain":"d","level":"info","msg":"denied","reason":"the store does not answer","rule":"d.ip","subject":"ip=1","wait":"0s"}`,
 		},
 	} {
-		var out output
+		var out buffer
 		l := logrus.New()
 		l.SetOutput(&out)
 		l.SetFormatter(&logrus.JSONFormatter{DisableTimestamp: true})

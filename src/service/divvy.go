@@ -9,7 +9,6 @@ import (
 
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/pipeline"
-	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/src/service/ports"
 )
@@ -28,48 +27,33 @@ func newDivvyPort(p *ports.Port, h *health) *divvyPort {
 
 // buildDivvy makes the server of divvy's line protocol if the settings ask for it. It
 // calls failed for requests that the store did not answer.
-func (s *frontends) buildDivvy(failed func(error)) error {
+func (s *Service) buildDivvy(failed func(error)) error {
 	d := s.Settings.Divvy
 	if !d.OpensAtStart && !d.OpensWhenNeeded {
 		return nil
 	}
-	panics := s.counters.Counter("ratelimit.service.panics")
-	cfg := divvy.Config{
+	server, err := divvy.New(divvy.Config{
 		Limiter:            s.limiter,
 		Domain:             d.Domain,
 		DomainFromOnlyList: d.UseOnlyList,
 		DomainKey:          d.DomainKey,
-		TLS:                s.ports.Divvy.TLSConfig,
+		TLS:                s.servers.ports.Divvy.TLSConfig,
 		RoundSecondsUp:     d.Rounding == "up",
 		MaxLineBytes:       int(d.MaxLineBytes),
 		MaxPipelined:       d.MaxPipelined,
 		Limits: pipeline.Limits{
-			MaxConnections: s.ports.Divvy.MaxConns,
-			MemoryBudget:   s.ports.Budget,
+			MaxConnections: s.servers.ports.Divvy.MaxConns,
+			MemoryBudget:   s.servers.ports.Budget,
 			IdleTimeout:    d.IdleTimeout,
 		},
-		Events: pipeline.Events{
-			OnDecisions: s.hitsRecorder(),
-			OnFailure: func(err error) {
-				if errors.Is(err, limiter.ErrStoreFailed) {
-					failed(err)
-					return
-				}
-				s.log.Debugf("divvy: a request failed: %v", err)
-			},
-			OnPanic: func(value any, stack []byte) {
-				panics.Add(1)
-				s.log.WithField("stack", string(stack)).Errorf("divvy: panic: %v", value)
-			},
-		},
-	}
-	server, err := divvy.New(cfg)
+		Events: s.pipelineEvents("divvy", failed, s.hitsRecorder()),
+	})
 	if err != nil {
 		return err
 	}
 	p := s.divvy
 	p.server = server
-	s.onShutdown(server.Shutdown)
+	s.servers.onShutdown(server.Shutdown)
 	s.run(func(ctx context.Context) error { return s.divvy.serve(ctx, s.foundation) })
 	if p.Listener != nil {
 		close(p.openRequested)
@@ -79,14 +63,14 @@ func (s *frontends) buildDivvy(failed func(error)) error {
 }
 
 // hitsRecorder returns the function that records how long answered HITs took.
-func (s *frontends) hitsRecorder() func(n int, took time.Duration) {
-	s.counters.ShowFigures("latency", "divvy", &s.statistics.latency.divvy)
-	observe := s.statistics.latency.divvy.ObserveMany
+func (s *Service) hitsRecorder() func(n int, took time.Duration) {
+	latency := &s.statistics.hitTimes
+	s.counters.ShowFigures("latency", "divvy", latency)
 	if s.statistics.hitTimingName == "" {
-		return observe
+		return latency.ObserveMany
 	}
 	return func(n int, took time.Duration) {
-		observe(n, took)
+		latency.ObserveMany(n, took)
 		s.statistics.sendTimings(s.statistics.hitTimingName, n, took)
 	}
 }
@@ -123,7 +107,7 @@ func (d *divvyPort) serve(ctx context.Context, s *foundation) error {
 	for attempt := 1; ; attempt++ {
 		l, err := d.Listen(ctx)
 		if err == nil {
-			s.log.logListening(d.Name, l.Addr())
+			s.logListening(d.Name, l.Addr())
 			s.health.update(func(h *health) { h.divvy.portErr, h.divvy.lateAddr = nil, l.Addr() })
 			return d.server.Serve(l)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"ratelimit/src/service"
+	"ratelimit/src/service/logging"
 )
 
 // This program serves one rule on free ports, asks three times and stops.
@@ -44,7 +45,7 @@ func Example() {
 			}
 		}()
 	}
-	err = service.WithOutput(io.Discard, io.Discard, func(o *service.Output) error {
+	err = logging.WithOutput(io.Discard, io.Discard, func(o *logging.Output) error {
 		cfg.Output = o
 		s, err := service.New(cfg)
 		if err != nil {

@@ -2,15 +2,20 @@ package service
 
 import (
 	"context"
+	"runtime"
 	"slices"
+	"time"
 
 	"ratelimit/src/metrics"
+	"ratelimit/src/service/logging"
+	"ratelimit/src/service/otlp"
+	"ratelimit/src/service/store"
 )
 
 // foundation is what all parts of a Service stand on. New makes it first.
 type foundation struct {
 	Config
-	log      *logs
+	log      *logging.Loggers
 	counters *metrics.Registry
 	health   *health
 	// runners are started by Run, each in a goroutine. Servers return after servers.stop, all others when the context
@@ -22,7 +27,7 @@ type foundation struct {
 
 // newFoundation opens the log, and warns of settings without effect.
 func newFoundation(cfg Config) (*foundation, error) {
-	log, err := newLogs(cfg.Settings, cfg.Output)
+	log, err := logging.NewLoggers(cfg.Settings.LogLevel, cfg.Settings.LogFormat, cfg.Output)
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +41,21 @@ func newFoundation(cfg Config) (*foundation, error) {
 	})
 	f.showProcess()
 	return f, nil
+}
+
+// openStore makes the store.
+func (f *foundation) openStore(spans *otlp.Traces) (*store.Store, error) {
+	s, err := store.Open(store.Config{
+		Settings: f.Settings, Log: f.log, Figures: f.counters, Heap: f.Heap, Spans: spans.StoreCall,
+		OnPing: func() { f.health.update(func(*health) {}) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.onClose(s.Close)
+	f.run(s.Runners...)
+	f.health.storeState = s.State
+	return s, nil
 }
 
 // run has Run start what must run as long as the service.
@@ -52,4 +72,26 @@ func (f *foundation) close() {
 			f.log.Warnf("stopping: %v", err)
 		}
 	}
+}
+
+// logInterval has at most one line about something that may concern every request.
+const logInterval = 10 * time.Second
+
+type runtimeFigures struct {
+	runtime.MemStats
+	Goroutines, CPUPercent int
+}
+
+func readRuntime() (p runtimeFigures) {
+	runtime.ReadMemStats(&p.MemStats)
+	p.Goroutines, p.CPUPercent = runtime.NumGoroutine(), int(p.GCCPUFraction*100)
+	return p
+}
+
+// showProcess shows the figures of the process and the log.
+func (f *foundation) showProcess() {
+	f.counters.ShowFigures("runtime", "", readRuntime)
+	f.counters.ShowFigures("log", "", f.Output.Stats)
+	f.counters.ShowFigures("health", "", func() healthFigures { return read(f.health, f.health.figures) })
+	f.counters.ShowFigures("config in force", "", func() *rulesInForce { return read(f.health, f.health.rules.inForce) })
 }

@@ -14,39 +14,20 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"ratelimit/src/candidate"
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/throttle"
-	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
-	"ratelimit/src/service/tracing"
 	"ratelimit/src/settings"
 )
 
-// frontends answer on all ports but those of sinks. It has the parts that they are made of.
-type frontends struct {
-	*foundation
-	*servers
-	spans      *tracing.Provider
-	store      *store
-	statistics *statistics
-	observers  *observers
-	limiter    *candidate.Judge
-	candidate  *candidateSource
-	editor     *operator.Editor
-	sources    *ruleSources
-	divvy      *divvyPort
-	divider    *quota.Divider
-	grpc       *rls.Server
-}
-
-// build makes the servers.
-func (s *frontends) build() error {
+// buildFrontends makes the servers of all ports but those of sinks.
+func (s *Service) buildFrontends() error {
 	cfg := s.Settings
 	failed := s.errorRecorder()
 	service := rls.New(rls.Config{
@@ -58,12 +39,12 @@ func (s *frontends) build() error {
 		MetadataEnabled: cfg.DynamicMetadata,
 
 		LargeRequestMemoryBytes: cfg.MaxBuffered / 4,
-		StoreIsRemote:           len(s.store.pools) > 0,
+		StoreIsRemote:           s.store.IsShared(),
 	})
 	quotas := s.buildQuotas()
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
 		Register:              quotas.Register,
-		TLS:                   s.ports.GRPC.TLSConfig,
+		TLS:                   s.servers.ports.GRPC.TLSConfig,
 		MaxMessageBytes:       cfg.GRPCMaxMessage,
 		MaxCallsPerConnection: uint32(cfg.GRPCMaxStreams),
 		MaxClientSilence:      cfg.GRPCKeepaliveTime,
@@ -71,25 +52,25 @@ func (s *frontends) build() error {
 		MaxConnectionAge:      cfg.GRPCMaxConnectionAge,
 		MaxConnectionAgeGrace: cfg.GRPCMaxConnectionAgeGrace,
 		ReflectionEnabled:     cfg.GRPCReflection,
-		MemoryBudget:          s.ports.Budget,
+		MemoryBudget:          s.servers.ports.Budget,
 		StatsHandler:          s.spans.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
 		UseGRPCGo:             cfg.GRPCEngine == settings.EngineGRPCGo,
 		OnProtocolError:       s.protocolErrorRecorder(),
 	})
 	s.counters.ShowFigures("guard", "", s.grpc.Stats)
-	s.onShutdown(s.grpc.Shutdown)
-	if l := s.ports.GRPC.Listener; l != nil {
+	s.servers.onShutdown(s.grpc.Shutdown)
+	if l := s.servers.ports.GRPC.Listener; l != nil {
 		s.run(func(context.Context) error { return s.grpc.Serve(l) })
 	}
 	requests := http.NewServeMux()
-	requests.Handle("/json", s.early.hold(s.spans.HTTP("/json", service.JSONHandler())))
-	s.serveHTTP(s.ports.HTTP, s.health.handleProbes(requests))
+	requests.Handle("/json", s.servers.holdEarly(s.spans.HTTP("/json", service.JSONHandler())))
+	s.servers.serveHTTP(s.servers.ports.HTTP, s.health.handleProbes(requests))
 	attempts, err := admin.NewAttempts()
 	if err != nil {
 		return err
 	}
-	s.serveHTTP(s.ports.Debug, s.debugHandler(attempts))
-	s.serveHTTP(s.ports.Health, s.health.handleProbes(http.NewServeMux()))
+	s.servers.serveHTTP(s.servers.ports.Debug, s.debugHandler(attempts))
+	s.servers.serveHTTP(s.servers.ports.Health, s.health.handleProbes(http.NewServeMux()))
 	if err := s.buildRESP(failed, attempts); err != nil {
 		return err
 	}
@@ -109,11 +90,11 @@ func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 	return names
 }
 
-func (s *frontends) debugHandler(attempts *admin.Attempts) http.Handler {
+func (s *Service) debugHandler(attempts *admin.Attempts) http.Handler {
 	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()
-			if err := s.health.writeRefusal(w); set == nil || err != nil {
+			if _, err := io.WriteString(w, s.health.refusalNotes()); set == nil || err != nil {
 				return err
 			}
 			return write(w, set)
@@ -164,37 +145,58 @@ func writeRuleLines(w io.Writer, set *rules.Set) error {
 	return nil
 }
 
-// callRecorder returns the function that counts calls and their latency. gRPC calls are also
-// counted under the names of envoyproxy/ratelimit.
-func (s *frontends) callRecorder() func(protocol, method string, calls int, took time.Duration) {
-	type stats struct {
-		total  *metrics.Counter
-		timing string
-	}
-	byMethod := make(map[string]stats)
+// callRecorder returns the function that counts calls and their latency. gRPC calls are also counted under the names of
+// envoyproxy/ratelimit.
+func (s *Service) callRecorder() func(protocol, method string, calls int, took time.Duration) {
+	latency := map[string]*metrics.Histogram{"grpc": s.showLatency("grpc"), "json": s.showLatency("json")}
+	totals := make(map[string]*metrics.Counter)
 	for _, method := range []string{"ShouldRateLimit", "Check"} {
-		byMethod[method] = stats{
-			s.counters.Counter("ratelimit_server." + method + ".total_requests"),
-			"ratelimit_server." + method + ".response_time",
-		}
-	}
-	latency := map[string]*metrics.Histogram{"grpc": &s.statistics.latency.grpc, "json": &s.statistics.latency.json}
-	for protocol, h := range latency {
-		s.counters.ShowFigures("latency", protocol, h)
+		totals[method] = s.counters.Counter("ratelimit_server." + method + ".total_requests")
 	}
 	return func(protocol, method string, calls int, took time.Duration) {
 		if method == "ShouldRateLimit" {
 			latency[protocol].ObserveMany(calls, took)
 		}
-		if m, known := byMethod[method]; known && protocol == "grpc" {
-			m.total.Add(uint64(calls))
-			s.statistics.sendTimings(m.timing, calls, took)
+		if total := totals[method]; total != nil && protocol == "grpc" {
+			total.Add(uint64(calls))
+			s.statistics.sendTimings("ratelimit_server."+method+".response_time", calls, took)
 		}
 	}
 }
 
+// showLatency shows the times of decisions of a protocol, which the caller observes.
+func (s *Service) showLatency(protocol string) *metrics.Histogram {
+	h := new(metrics.Histogram)
+	s.counters.ShowFigures("latency", protocol, h)
+	return h
+}
+
+// pipelineEvents returns what a server of a protocol over TCP reports. It calls failed for requests that the store did
+// not answer.
+func (s *Service) pipelineEvents(protocol string, failed func(error),
+	onDecisions func(n int, took time.Duration),
+) pipeline.Events {
+	panics := s.counters.Counter(panicCounter)
+	return pipeline.Events{
+		OnDecisions: onDecisions,
+		OnFailure: func(err error) {
+			if errors.Is(err, limiter.ErrStoreFailed) {
+				failed(err)
+				return
+			}
+			s.log.Debugf("%s: a request failed: %v", protocol, err)
+		},
+		OnPanic: func(value any, stack []byte) {
+			panics.Add(1)
+			s.log.WithField("stack", string(stack)).Errorf("%s: panic: %v", protocol, value)
+		},
+	}
+}
+
+const panicCounter = "ratelimit.service.panics"
+
 // protocolErrorRecorder returns the function that logs why gRPC connections were closed.
-func (s *frontends) protocolErrorRecorder() func(client net.Addr, err error) {
+func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
 	wrong := throttle.New(1, time.Minute)
 	return func(client net.Addr, err error) {
 		if !rls.IsWrongProtocol(err) {
@@ -207,9 +209,9 @@ func (s *frontends) protocolErrorRecorder() func(client net.Addr, err error) {
 }
 
 // errorRecorder returns the function that counts requests without an answer and logs panics.
-func (s *frontends) errorRecorder() func(error) {
+func (s *Service) errorRecorder() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
-	panics := s.counters.Counter("ratelimit.service.panics")
+	panics := s.counters.Counter(panicCounter)
 	storeFailures := throttle.New(1, logInterval)
 	return func(err error) {
 		var p *rls.PanicError

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -16,28 +15,33 @@ import (
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
+	"ratelimit/src/service/store"
 	"ratelimit/src/settings"
 )
 
 // health says whether this process should receive traffic, and if not, why. It becomes
 // ready once, when requests are answered; it may change between healthy and unhealthy.
 type health struct {
-	onChange func(healthy bool)                                // called after each update, in order.
-	onReady  func(first logrus.Fields, lateDivvyAddr net.Addr) // called once, when requests are answered.
-	// returns a remark about hits that the store did not answer, or "".
-	degradedNote func(time.Time) string
+	onChange   func(healthy bool)                                // called after each update, in order.
+	onReady    func(first logrus.Fields, lateDivvyAddr net.Addr) // called once, when requests are answered.
+	storeState func() store.State
 
-	mu                  sync.Mutex // guards all fields below.
-	rules               ruleHealth
-	stores              []storeHealth
-	healthyWithoutStore bool
-	divvy               divvyHealth
-	isStopping          bool
-	isReporting         bool // set while a goroutine calls onChange and onReady.
-	mustReport          bool // set if onChange must be called again.
-	readyReported       bool // set when onReady is called.
+	updating      sync.Mutex // held by update, so that the last call of onChange has the newest state.
+	mu            sync.Mutex // guards all fields below.
+	rules         ruleHealth
+	divvy         divvyHealth
+	isStopping    bool
+	readyReported bool // set when onReady is called.
+}
+
+// read returns the result of f, which reads the state of h.
+func read[T any](h *health, f func() T) T {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return f()
 }
 
 type ruleHealth struct {
@@ -70,14 +74,6 @@ type divvyHealth struct {
 	lateAddr net.Addr // nil unless the port was opened after the start.
 }
 
-type storeHealth struct {
-	name        string        // of the component on /readyz.
-	note        func() string // returns a remark that does not make the process unready. It may be nil.
-	lastErr     *storeError   // nil if the store answered last time.
-	hasAnswered bool          // set if the store has answered at least once.
-	changedAt   time.Time     // when the store last began or ceased to answer pings. It is zero before the first answer.
-}
-
 // audience says for whom a text is written.
 type audience bool
 
@@ -94,86 +90,63 @@ func (a audience) chooseText(forCallers, forOperators string) string {
 	return forCallers
 }
 
-// storeError says why a store cannot be used.
-type storeError struct{ forCallers, forOperators string }
-
-func (e *storeError) Error() string { return e.forOperators }
-
-// errStoreNotAskedYet is the state before the store was asked.
-var errStoreNotAskedYet = &storeError{"the store has not answered yet", "the store has not answered yet"}
-
-// update changes the state under the lock, and calls onChange and onReady without it. If several goroutines update at a
-// time, one of them makes the calls, so the last call of onChange always has the newest state.
+// update changes the state under the lock, and calls onChange and onReady without it. These may read the state, and
+// must not update it.
 func (h *health) update(change func(*health)) {
+	h.updating.Lock()
+	defer h.updating.Unlock()
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	change(h)
-	h.mustReport = true
-	for h.mustReport && !h.isReporting {
-		h.mustReport, h.isReporting = false, true
-		healthy := h.whyUnhealthy(callers) == ""
-		becameReady := !h.readyReported && h.answersRequests()
-		h.readyReported = h.readyReported || becameReady
-		facts, late := h.rules.firstLoadFields, h.divvy.lateAddr
-		h.mu.Unlock()
-		h.onChange(healthy)
-		if becameReady {
-			h.onReady(facts, late)
-		}
-		h.mu.Lock()
-		h.isReporting = false
+	healthy := h.whyUnhealthy(callers) == ""
+	becameReady := !h.readyReported && h.answersRequests()
+	h.readyReported = h.readyReported || becameReady
+	facts, late := h.rules.firstLoadFields, h.divvy.lateAddr
+	h.mu.Unlock()
+	h.onChange(healthy)
+	if becameReady {
+		h.onReady(facts, late)
 	}
 }
 
 // answersRequests says whether requests are answered: rules are in force, all ports are open and
 // each store that is needed has answered once.
 func (h *health) answersRequests() bool {
-	silent := func(st storeHealth) bool { return !st.hasAnswered }
+	st := h.storeState()
+	silent := func(p store.PoolState) bool { return !p.HasAnswered }
 	return h.rules.firstLoadFields != nil && h.divvy.portErr == nil &&
-		(h.healthyWithoutStore || !slices.ContainsFunc(h.stores, silent))
+		(st.WorksAlone || !slices.ContainsFunc(st.Pools, silent))
 }
 
 // unhealthyReason returns why this process should receive no traffic, in one line; "" if it should.
 func (h *health) unhealthyReason(a audience) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.whyUnhealthy(a)
+	return read(h, func() string { return h.whyUnhealthy(a) })
 }
 
-// components returns the state of each part, with remarks that do not count.
+// components returns the state of each part.
 func (h *health) components(a audience) []operator.Component {
-	h.mu.Lock()
-	list := h.partStates(a)
-	h.mu.Unlock()
-	for i := range h.stores { // The functions note never change, so reading them needs no lock.
-		if c, note := &list[2+i], h.stores[i].note; c.Note == "" && note != nil {
-			c.Note = note()
-		}
-	}
-	if note := h.degradedNote(time.Now()); note != "" {
-		list = slices.Insert(list, 2+len(h.stores), operator.Component{Name: "counting", Note: note})
-	}
-	return list
+	return read(h, func() []operator.Component { return h.partStates(a) })
 }
-
-const shuttingDown = "shutting down"
 
 // partStates returns the states of the process, the rules, each store, divvy's port if it is not open, and each of
-// several sources. The caller holds h.mu.
+// several sources, with remarks that do not count. The caller holds h.mu.
 func (h *health) partStates(a audience) []operator.Component {
 	list := []operator.Component{{Name: "process"}, h.rules.component(a)}
 	if h.isStopping {
-		list[0].NotReadyReason = shuttingDown
+		list[0].NotReadyReason = "shutting down"
 	}
-	for _, st := range h.stores {
-		c := operator.Component{Name: st.name}
-		if st.lastErr != nil {
-			c.NotReadyReason = a.chooseText(st.lastErr.forCallers, firstProblem(st.lastErr))
+	st := h.storeState()
+	for _, p := range st.Pools {
+		c := operator.Component{Name: p.Name, Note: p.Note}
+		if p.Err != nil {
+			c.NotReadyReason = a.chooseText(p.Err.ForCallers, firstProblem(p.Err))
 		}
-		if c.NotReadyReason != "" && h.healthyWithoutStore {
+		if p.Err != nil && st.WorksAlone {
 			c.Note, c.NotReadyReason = c.NotReadyReason+"; on_store_failure decides", ""
 		}
 		list = append(list, c)
+	}
+	if st.DegradedNote != "" {
+		list = append(list, operator.Component{Name: "counting", Note: st.DegradedNote})
 	}
 	if h.divvy.portErr != nil {
 		list = append(list, operator.Component{
@@ -202,8 +175,11 @@ func (h *health) whyUnhealthy(a audience) string {
 }
 
 // hasAll reports whether all sources have loaded rules.
-func (r *ruleHealth) hasAll() bool {
-	return !slices.ContainsFunc(r.sources, func(src *sourceHealth) bool { return src.inForce == nil })
+func (r *ruleHealth) hasAll() bool { return r.hasAllBut(nil) }
+
+// hasAllBut reports whether all sources but src have loaded rules.
+func (r *ruleHealth) hasAllBut(src *sourceHealth) bool {
+	return !slices.ContainsFunc(r.sources, func(other *sourceHealth) bool { return other != src && !other.isLoaded() })
 }
 
 func (r *ruleHealth) domainCount() (n int) {
@@ -216,7 +192,7 @@ func (r *ruleHealth) domainCount() (n int) {
 // component returns the state of all rules. With several sources, components of their own have the details.
 func (r *ruleHealth) component(a audience) operator.Component {
 	domains := r.domainCount()
-	c := operator.Component{Name: "rules", Note: plural(domains, "domain")}
+	c := operator.Component{Note: output.Plural(domains, "domain")}
 	if len(r.sources) == 1 {
 		c = r.sources[0].component(a, r.healthyBeforeRules)
 	}
@@ -229,18 +205,18 @@ func (r *ruleHealth) component(a audience) operator.Component {
 
 // component returns the state of the rules of one source.
 func (src *sourceHealth) component(a audience, healthyBeforeRules bool) operator.Component {
-	c := operator.Component{Name: "rules from " + src.name, Note: plural(src.domainCount, "domain")}
-	if src.inForce != nil && src.domainCount == 0 {
+	c := operator.Component{Name: "rules from " + src.name, Note: output.Plural(src.domainCount, "domain")}
+	if src.isLoaded() && src.domainCount == 0 {
 		c.Note += ", so everything passes"
 	}
-	if src.inForce != nil && src.inForce.Version != "" {
+	if src.isLoaded() && src.inForce.Version != "" {
 		c.Note += ", version " + src.inForce.Version
 	}
 	refused, stream := src.whyRefused(a), ""
 	if src.streamErr != nil {
 		stream = a.chooseText("there is no stream to the management server", firstProblem(src.streamErr))
 	}
-	waits := src.inForce == nil && !healthyBeforeRules
+	waits := !src.isLoaded() && !healthyBeforeRules
 	switch {
 	case waits && refused+stream != "":
 		c.NotReadyReason = "no rules are loaded: " + cmp.Or(refused, stream)
@@ -266,12 +242,7 @@ func (src *sourceHealth) whyRefused(a audience) string {
 	return a.chooseText(when, when+": "+firstProblem(src.lastLoadErr))
 }
 
-// isLoaded reports whether the source has loaded rules.
-func (src *sourceHealth) isLoaded(h *health) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return src.inForce != nil
-}
+func (src *sourceHealth) isLoaded() bool { return src.inForce != nil }
 
 // sourceFigures are the figures of one source among several.
 type sourceFigures struct {
@@ -280,17 +251,13 @@ type sourceFigures struct {
 	Domains int
 }
 
-// figures returns a function that reads the figures of the source.
-func (src *sourceHealth) figures(h *health) func() sourceFigures {
-	return func() (f sourceFigures) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if src.inForce != nil {
-			f.Loaded = src.inForce.Loaded
-		}
-		f.Refused, f.Domains = src.lastLoadErr != nil, src.domainCount
-		return f
+// figures returns the figures of the source. The caller holds the lock of health.
+func (src *sourceHealth) figures() sourceFigures {
+	f := sourceFigures{Refused: src.lastLoadErr != nil, Domains: src.domainCount}
+	if src.isLoaded() {
+		f.Loaded = src.inForce.Loaded
 	}
+	return f
 }
 
 type healthFigures struct {
@@ -298,9 +265,8 @@ type healthFigures struct {
 	Domains        int
 }
 
+// figures returns the figures of all sources together. The caller holds the lock.
 func (h *health) figures() healthFigures {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	return healthFigures{h.whyUnhealthy(callers) == "", len(h.rules.refusals()) > 0, h.rules.domainCount()}
 }
 
@@ -314,41 +280,17 @@ func (r *ruleHealth) refusals() (list []*sourceHealth) {
 	return list
 }
 
-// hasAllRulesWith reports whether all sources but src have loaded rules.
-func (h *health) hasAllRulesWith(src *sourceHealth) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !slices.ContainsFunc(h.rules.sources,
-		func(other *sourceHealth) bool { return other != src && other.inForce == nil })
-}
-
-func (h *health) hasAllRules() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.rules.hasAll()
-}
-
-// rulesInForce returns what describes the rules of all sources, or nil before the first rules.
-func (h *health) rulesInForce() *rulesInForce {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.rules.inForce()
-}
-
-// inForce does what health.rulesInForce does. The caller holds the lock.
+// inForce returns what describes the rules of all sources, or nil before the first rules.
 func (r *ruleHealth) inForce() *rulesInForce {
 	if len(r.sources) == 1 {
 		return r.sources[0].inForce
 	}
-	var all *rulesInForce
 	var parts []reload.Part
 	var versions []string
+	all := &rulesInForce{InForce: true}
 	for _, src := range r.sources {
-		if src.inForce == nil {
+		if !src.isLoaded() {
 			continue
-		}
-		if all == nil {
-			all = &rulesInForce{InForce: true}
 		}
 		if src.inForce.Loaded.After(all.Loaded) {
 			all.Loaded = src.inForce.Loaded
@@ -358,31 +300,29 @@ func (r *ruleHealth) inForce() *rulesInForce {
 		}
 		parts = append(parts, reload.Part{Name: src.name, Data: []byte(src.inForce.Hash)})
 	}
-	if all != nil {
-		all.Hash, all.Version = reload.HashOfParts(parts)[:16], strings.Join(versions, ", ")
+	if len(parts) == 0 {
+		return nil
 	}
+	all.Hash, all.Version = reload.HashOfParts(parts)[:16], strings.Join(versions, ", ")
 	return all
 }
 
-// writeRefusal writes a comment line for operators for each source whose last load was refused. The rules in force then
-// differ from those of the source.
-func (h *health) writeRefusal(w io.Writer) error {
+// refusalNotes returns a comment line for operators for each source whose last load was refused. The rules in force
+// then differ from those of the source.
+func (h *health) refusalNotes() (lines string) {
 	h.mu.Lock()
-	var lines []string
+	defer h.mu.Unlock()
 	for _, src := range h.rules.refusals() {
-		state := "none are in force yet"
-		if src.inForce != nil {
+		state, from := "none are in force yet", ""
+		if src.isLoaded() {
 			state = "those below stay in force"
 		}
-		from := ""
 		if len(h.rules.sources) > 1 {
 			from = " from " + src.name
 		}
-		lines = append(lines, fmt.Sprintf("# newer rules%s were %s (%s)\n", from, src.whyRefused(operators), state))
+		lines += fmt.Sprintf("# newer rules%s were %s (%s)\n", from, src.whyRefused(operators), state)
 	}
-	h.mu.Unlock()
-	_, err := io.WriteString(w, strings.Join(lines, ""))
-	return err
+	return lines
 }
 
 // probes are the pages that say whether this process should receive traffic.
@@ -409,37 +349,10 @@ func newHealth(cfg *settings.Settings) *health {
 	return h
 }
 
-// useStore adds the state of the pools of a store, or that of memory.
-func (h *health) useStore(s *store) {
-	h.degradedNote, h.healthyWithoutStore = s.degradedNote, s.healthyWithoutStore(nil)
-	if len(s.pools) == 0 {
-		h.stores = []storeHealth{{name: "memory", hasAnswered: true}}
-	}
-	for _, p := range s.pools {
-		h.stores = append(h.stores, storeHealth{name: p.name, note: p.healthNote, lastErr: errStoreNotAskedYet})
-	}
-}
-
 // report has h call onChange from now on, at once for the first time, and onReady once.
 func (h *health) report(onChange func(healthy bool), onReady func(first logrus.Fields, lateDivvyAddr net.Addr)) {
 	h.onChange, h.onReady = onChange, onReady
 	h.update(func(*health) {})
-}
-
-// announceReady logs the one line that says that requests are answered. first are facts about the first rules.
-func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
-	line := s.log.alwaysShown.WithFields(first).WithFields(s.servers.ports.Addresses()).WithField("store",
-		s.Settings.BackendType)
-	if lateDivvy != nil {
-		line = line.WithField("divvy", lateDivvy.String())
-	}
-	line.Info("ready")
-	if s.OnReady != nil {
-		s.OnReady(Ready{
-			Stdout: s.Output.outQueue.Important(), Rules: s.rules(), HTTPAddr: s.Addr("http"),
-			DebugAddr: s.Addr("debug"), DivvyAddr: s.Addr("divvy"),
-		})
-	}
 }
 
 // firstProblem returns err in one line: its first problem, or its first line.
@@ -450,12 +363,4 @@ func firstProblem(err error) string {
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
-}
-
-// plural returns n and noun, such as "1 domain" or "2 domains".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

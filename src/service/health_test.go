@@ -4,27 +4,29 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/remote"
-	"ratelimit/src/rules"
-
 	"github.com/sirupsen/logrus"
+
+	"ratelimit/src/rules"
+	"ratelimit/src/service/store"
 )
 
 // audienceTest is a state of health, and what each audience reads about it.
 type audienceTest struct {
 	name                      string
 	change                    func(*health)
-	callers, operators        string // the reason
-	callersNote, operatorNote string // of the components, joined; empty: not compared
+	stored                    store.State // without pools: a pool that answers
+	callers, operators        string      // the reason
+	callersNote, operatorNote string      // of the components, joined; empty: not compared
 }
 
-func audienceTests(at time.Time, refused rules.Problems, lost, slow *storeError) []audienceTest {
+func audienceTests(at time.Time, refused rules.Problems, lost, slow *store.Error) []audienceTest {
 	return []audienceTest{
-		{name: "well", change: func(h *health) {}},
+		{name: "well"},
 		{
 			name: "the first rules are refused",
 			change: func(h *health) {
@@ -81,25 +83,25 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow *storeError)
 		},
 		{
 			name:      "the store was not asked",
-			change:    func(h *health) { h.stores[0].lastErr = errStoreNotAskedYet },
-			callers:   "the store has not answered yet",
-			operators: "the store has not answered yet",
+			stored:    silent(&store.Error{ForCallers: "not yet", ForOperators: "not yet"}),
+			callers:   "not yet",
+			operators: "not yet",
 		},
 		{
 			name:      "the store is away",
-			change:    func(h *health) { h.stores[0].lastErr = lost },
+			stored:    silent(lost),
 			callers:   "Redis does not answer",
 			operators: "Redis does not answer: dial tcp 10.1.2.3:6379: connection refused",
 		},
 		{
 			name:      "the store is too far away",
-			change:    func(h *health) { h.stores[0].lastErr = slow },
+			stored:    silent(slow),
 			callers:   "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms",
 			operators: "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms: set it to 130ms or more (10.1.2.3:6379)",
 		},
 		{
 			name:         "the store is away, and need not be there",
-			change:       func(h *health) { h.stores[0].lastErr, h.healthyWithoutStore = lost, true },
+			stored:       store.State{Pools: silent(lost).Pools, WorksAlone: true},
 			callersNote:  "2 domains|Redis does not answer; on_store_failure decides",
 			operatorNote: "2 domains|Redis does not answer: dial tcp 10.1.2.3:6379: connection refused; on_store_failure decides",
 		},
@@ -112,6 +114,11 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow *storeError)
 	}
 }
 
+// silent returns the state of a store that does not answer.
+func silent(err *store.Error) store.State {
+	return store.State{Pools: []store.PoolState{{Name: "redis_pool", Err: err}}}
+}
+
 // Callers read the class and the time of a problem, operators all of it.
 func TestHealthAudiences(t *testing.T) {
 	t.Parallel()
@@ -120,18 +127,26 @@ func TestHealthAudiences(t *testing.T) {
 		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 3, Col: 5}, Message: `unknown key "hunter2"`},
 		{Pos: rules.Pos{File: "/srv/secret.yaml", Line: 4, Col: 5}, Message: `unknown key "hunter3"`},
 	}
-	lost := &storeError{"Redis does not answer", "Redis does not answer: dial tcp 10.1.2.3:6379: connection refused"}
-	slow := (&pool{labelInMessages: "Redis", timeoutSetting: "REDIS_TIMEOUT"}).slowError(&remote.SlowError{
-		Store: "redis", Addr: "10.1.2.3:6379", PingTime: 60_700 * time.Microsecond, Timeout: 50 * time.Millisecond,
-	})
+	lost := &store.Error{
+		ForCallers:   "Redis does not answer",
+		ForOperators: "Redis does not answer: dial tcp 10.1.2.3:6379: connection refused",
+	}
+	slow := &store.Error{
+		ForCallers:   "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms",
+		ForOperators: "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms: set it to 130ms or more (10.1.2.3:6379)",
+	}
 	for _, tt := range audienceTests(at, refused, lost, slow) {
 		h := health{
 			rules:    ruleHealth{sources: []*sourceHealth{{name: "files", inForce: new(rulesInForce), domainCount: 2}}},
 			onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {},
-			degradedNote: func(time.Time) string { return "" },
+			storeState: func() store.State { return tt.stored },
 		}
-		h.stores = []storeHealth{{name: "redis_pool"}}
-		h.update(tt.change)
+		if tt.stored.Pools == nil {
+			tt.stored = silent(nil)
+		}
+		if tt.change != nil {
+			h.update(tt.change)
+		}
 		for a, want := range map[audience][2]string{
 			callers:   {tt.callers, tt.callersNote},
 			operators: {tt.operators, tt.operatorNote},
@@ -181,5 +196,53 @@ func TestHealthSamples(t *testing.T) {
 	s.signals <- syscall.SIGTERM
 	if err := s.wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// onChange and onReady are called without the lock, so they may read the state. The last
+// call of onChange has the newest state.
+func TestHealthTellsWithoutLock(t *testing.T) {
+	t.Parallel()
+	var h health
+	divvyAddr := net.TCPAddr{Port: 7}
+	last := true // needs no lock: one call at a time
+	h.storeState = func() store.State {
+		return store.State{Pools: []store.PoolState{{Name: "memory", HasAnswered: true}}}
+	}
+	h.rules.sources = []*sourceHealth{new(sourceHealth)}
+	h.onChange = func(ok bool) { _ = h.components(operators); last = ok }
+	said := 0
+	h.onReady = func(_ logrus.Fields, late net.Addr) {
+		if said++; late != net.Addr(&divvyAddr) {
+			t.Errorf("the late address is %v", late)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				for n := range 500 {
+					h.update(func(h *health) {
+						if h.rules.sources[0].inForce = nil; (i+n)%2 == 0 {
+							h.rules.sources[0].inForce = new(rulesInForce)
+						}
+					})
+				}
+			})
+		}
+		all.Wait()
+		h.update(func(h *health) {
+			h.rules.sources[0].inForce, h.rules.firstLoadFields, h.divvy.lateAddr = nil, logrus.Fields{}, &divvyAddr
+		})
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("a listener waits for the lock under which it is called")
+	}
+	if last || said != 1 {
+		t.Errorf("told last that healthy is %t; ready was said %d times", last, said)
 	}
 }

@@ -5,21 +5,23 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/denials"
 	"ratelimit/src/operator/unmatched"
+	"ratelimit/src/service/store"
 )
 
-// newLimiter makes the limiter, which also judges candidate rules. It tells its decisions to the figures, the log and
-// recorders.
-func newLimiter(s *foundation, store *store, candidates *candidateSource,
+// newLimiter makes the limiter, which also judges candidate rules if differences is not nil. It tells its decisions to
+// the log and to recorders.
+func newLimiter(s *foundation, store *store.Store, differences *candidate.Tracker,
 	recorders ...limiter.Recorder,
 ) *candidate.Judge {
 	if n := s.Settings.LogDenials; n > 0 {
 		recorders = append(recorders, denials.New(denials.Config{
 			MaxSamples: n, Interval: time.Second,
-			OnSample: logDenial(s.log.deniedRequests),
+			OnSample: logDenial(s.log.DeniedRequests),
 		}))
 	}
 	if s.log.IsLevelEnabled(logrus.DebugLevel) {
@@ -39,11 +41,49 @@ func newLimiter(s *foundation, store *store, candidates *candidateSource,
 			MaxDescriptors: s.Settings.MaxDescriptors,
 		},
 		MaxLoad:           float64(s.Settings.CandidateMaxLoad),
-		HitTime:           hitTime(s.Settings.BackendType),
-		SkipsFullCounters: s.Settings.LocalCacheBytes > 0 && s.Settings.BackendType != "memory",
+		HitTime:           store.HitTime(),
+		SkipsFullCounters: store.HasCache,
 	}
-	if candidates != nil {
-		cfg.Recorder = candidates.differences
+	if differences != nil {
+		cfg.Recorder = differences
 	}
 	return candidate.New(cfg)
+}
+
+func logDenial(to *logrus.Logger) func(denials.Denial) {
+	return func(d denials.Denial) {
+		fields := logrus.Fields{
+			"domain": d.Domain, "rule": d.Rule, "subject": d.Descriptor,
+			"wait": d.RetryAfter.Round(time.Millisecond).String(),
+		}
+		if d.Rule == "" {
+			fields["rule"] = "limit of the request"
+		}
+		if d.RetryAfter == algorithm.Never {
+			fields["wait"] = "never"
+		}
+		if d.StoreFailed {
+			fields["reason"] = "the store does not answer"
+		}
+		if d.SkippedDenials > 0 {
+			fields["skipped"] = d.SkippedDenials
+		}
+		to.WithFields(fields).Info("denied")
+	}
+}
+
+// unmatchedLinesPerSecond bounds the lines about descriptors without a rule, which callers cause.
+const unmatchedLinesPerSecond = 10
+
+func logUnmatched(to *logrus.Logger) func(unmatched.Sample) {
+	return func(s unmatched.Sample) {
+		fields, message := logrus.Fields{"domain": s.Domain, "keys": s.Keys, "reason": s.Reason}, "no rule applies"
+		if s.IsUnknownDomain {
+			fields, message = logrus.Fields{"domain": s.Domain}, "unknown domain"
+		}
+		if s.Skipped > 0 {
+			fields["skipped"] = s.Skipped
+		}
+		to.WithFields(fields).Debug(message)
+	}
 }

@@ -17,7 +17,7 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	defer s.Heap.RulesLoaded()
 	s.refuseUnlessOrderedList(&l)
 	logProblemList(s.log.Warn, l.Warnings, "warnings")
-	before := s.getRules()
+	before := s.inForce()
 	if l.Err != nil {
 		s.RefusedLoads.Add(1)
 		s.logProblems(source, l)
@@ -26,7 +26,7 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 			s.failStart(errors.New(firstProblem(l.Err)))
 		}
 		if l.Set == nil {
-			s.servers.early.release()
+			s.servers.releaseEarly()
 			return
 		}
 	}
@@ -38,28 +38,25 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	if s.candidate != nil && source.name == "files" {
 		s.candidate.liveFiles.Store(l.OwnSet)
 	}
-	for _, use := range s.users {
-		use(set)
-	}
+	s.use(set)
 	domains := len(set.Domains())
 	facts := logrus.Fields{"domains": domains, "rules": len(set.Rules()), "hash": l.Hash}
 	maps.Copy(facts, source.logFields(l))
-	log := s.log.important.WithFields(facts)
+	log := s.log.Important.WithFields(facts)
 	if before == nil && domains == 0 {
 		log.Warnf("there are no rules, so everything passes: %s", source.whyNoRules)
 	}
-	if s.health.hasAllRulesWith(source.health) {
+	if read(s.health, func() bool { return s.health.rules.hasAllBut(source.health) }) {
 		if err := s.servers.admitCallers(); err != nil {
 			s.failStart(err)
 			return
 		}
 	}
-	worksWithoutStore, recovered := s.store.healthyWithoutStore(set), false
+	recovered := false
 	s.health.update(func(h *health) {
-		recovered = source.health.inForce != nil && source.health.lastLoadErr != nil && l.Err == nil
+		recovered = source.health.isLoaded() && source.health.lastLoadErr != nil && l.Err == nil
 		source.health.lastLoadErr, source.health.domainCount = l.Err, len(l.OwnSet.Domains())
 		source.health.inForce = &rulesInForce{true, l.ReadTime, l.Hash, l.Version}
-		h.healthyWithoutStore = worksWithoutStore
 		if h.rules.firstLoadFields == nil && (h.rules.hasAll() || h.rules.healthyBeforeRules) {
 			h.rules.firstLoadFields = facts
 		}
@@ -119,16 +116,16 @@ func (f *foundation) logProblems(source *ruleSource, l reload.Result) {
 	state := "none are in force yet" + f.closedPortsNote()
 	if l.Set != nil {
 		state = "domains that they do not touch take effect"
-	} else if source.health.isLoaded(f.health) {
+	} else if read(f.health, source.health.isLoaded) {
 		state = "the old ones stay in force"
 	}
-	f.log.important.WithFields(source.logFields(l)).Errorf("rules refused, %s", state)
+	f.log.Important.WithFields(source.logFields(l)).Errorf("rules refused, %s", state)
 	var problems rules.Problems
 	if !errors.As(l.Err, &problems) {
-		f.log.important.Error(l.Err)
+		f.log.Important.Error(l.Err)
 		return
 	}
-	logProblemList(f.log.important.Error, problems, "problems")
+	logProblemList(f.log.Important.Error, problems, "problems")
 }
 
 const maxProblemsLogged = 100

@@ -10,6 +10,7 @@ import (
 
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/src/service/logging"
 )
 
 // The log of a load is bounded, however many rules there are.
@@ -28,7 +29,7 @@ func TestLogOfManyRules(t *testing.T) {
 	log := logrus.New()
 	log.SetOutput(&out)
 	log.SetLevel(logrus.DebugLevel)
-	(&ruleSources{foundation: &foundation{log: &logs{Logger: log}}}).logRules(set)
+	(&ruleSources{foundation: &foundation{log: &logging.Loggers{Logger: log}}}).logRules(set)
 	const want = maxDescriptorsLogged + 2 // with the domain, and the line about more
 	if n := strings.Count(out.String(), "\n"); n != want ||
 		!strings.Contains(out.String(), "/rlconfig on the debug port shows all") {

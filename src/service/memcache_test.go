@@ -2,14 +2,8 @@ package service
 
 import (
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
-	"github.com/sirupsen/logrus"
-	"github.com/sirupsen/logrus/hooks/test"
-
-	"ratelimit/src/backend/memcached"
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/memcachedtest"
 )
@@ -74,24 +68,7 @@ func TestReplicasShareMemcache(t *testing.T) {
 		s.until("ready", s.healthy)
 		replicas = append(replicas, s)
 	}
-	var admitted atomic.Int64
-	var wg sync.WaitGroup
-	for c := range 12 {
-		wg.Go(func() {
-			for range 75 { // 900 calls at a limit of 500
-				code, err := replicas[c%3].post("many", "x")
-				if err != nil {
-					t.Error(err)
-				} else if code == 200 {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if got := admitted.Load(); got != 500 {
-		t.Errorf("%d admitted, want 500", got)
-	}
+	wantAdmittedTogether(t, replicas)
 }
 
 // The ports are open before Memcached answers, and say so. Requests fail when Memcached
@@ -132,17 +109,4 @@ func TestMemcacheRefusesRules(t *testing.T) {
 		code, body := s.get("debug", "/readyz")
 		return code == 503 && strings.Contains(body, "Memcached cannot count by gcra")
 	})
-}
-
-func TestLogChange(t *testing.T) {
-	log, hook := test.NewNullLogger()
-	logServerChange(log, memcached.ServersChange{
-		Before: []string{"a:1", "b:1"}, After: []string{"a:1"},
-		MovedKeyShare: 0.5,
-	})
-	const want = "MEMCACHE_SRV: the servers were a:1, b:1 and are a:1 now: 50 % of all keys have another server, where " +
-		"they are counted from 0"
-	if e := hook.LastEntry(); e == nil || e.Message != want || e.Level != logrus.WarnLevel {
-		t.Errorf("got %+v", e)
-	}
 }

@@ -32,7 +32,7 @@ func newObservers(f *foundation, isDebugPortOpen bool) *observers {
 }
 
 // state returns the state of this process, its store and its rules.
-func (s *frontends) state() operator.State {
+func (s *Service) state() operator.State {
 	st := operator.State{
 		Version: s.Version, Commit: s.Commit, Now: time.Now(),
 		Ready: s.health.unhealthyReason(operators) == "", Components: s.health.components(operators),
@@ -41,15 +41,12 @@ func (s *frontends) state() operator.State {
 	if st.Store == "memcache" {
 		st.Store = "memcached"
 	}
-	if f := s.store.fallback; f != nil {
+	if f := s.store.Fallback; f != nil {
 		if st.Replicas = 0; f.Stats().ReplicasKnown {
 			st.Replicas = f.Stats().Replicas
 		}
 	}
-	st.StoreSince, st.Rules.LoadedAt, st.Rules.Hash, st.Rules.Problems = s.health.stateForOperator()
-	if at := s.store.lastBreakerChange.Load(); at > 0 && time.Unix(0, at).After(st.StoreSince) {
-		st.StoreSince = time.Unix(0, at)
-	}
+	st.StoreSince, st.Rules = s.store.State().ChangedAt, read(s.health, s.health.rules.loaded)
 	st.Rules.Files = int(s.sources.FilesInForce.Load())
 	if set := s.limiter.Rules(); set != nil {
 		st.Rules.Domains, st.Rules.Rules = len(set.Domains()), len(set.Rules())
@@ -57,21 +54,13 @@ func (s *frontends) state() operator.State {
 	return st
 }
 
-// stateForOperator returns when a store last began or ceased to answer, when the rules in force were loaded, their
-// hash, and the problems of the last load.
-func (h *health) stateForOperator() (storeSince, loaded time.Time, hash string, problems []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, st := range h.stores {
-		if st.changedAt.After(storeSince) {
-			storeSince = st.changedAt
-		}
+// loaded returns when the rules in force were loaded, their hash, and the problems of the last load.
+func (r *ruleHealth) loaded() (l operator.LoadedRules) {
+	if f := r.inForce(); f != nil {
+		l.LoadedAt, l.Hash = f.Loaded, f.Hash
 	}
-	if r := h.rules.inForce(); r != nil {
-		loaded, hash = r.Loaded, r.Hash
+	for _, src := range r.refusals() {
+		l.Problems = append(l.Problems, strings.Split(src.lastLoadErr.Error(), "\n")...)
 	}
-	for _, src := range h.rules.refusals() {
-		problems = append(problems, strings.Split(src.lastLoadErr.Error(), "\n")...)
-	}
-	return storeSince, loaded, hash, problems
+	return l
 }

@@ -3,12 +3,14 @@ package service
 import (
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/files/certs"
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/service/ports"
+	"ratelimit/src/service/store"
 	"ratelimit/src/settings"
 )
 
@@ -52,26 +54,8 @@ func newPorts(s *settings.Settings) *portSet {
 			AddrVariable: "PROMETHEUS_ADDR",
 			Address:      s.PrometheusAddr, ConnLimits: web,
 		},
-		Divvy: &ports.Port{
-			Name: "divvy", OpensAtStart: s.Divvy.OpensAtStart, AwaitsRules: true, AddrVariable: "DIVVY_PORT",
-			Address: ports.HostPort(s.Divvy.Host, s.Divvy.Port),
-		},
-	}
-	p.RESP = &ports.Port{
-		Name: "resp", OpensAtStart: s.RESP.Enabled, AwaitsRules: true, AddrVariable: "RESP_PORT",
-		Address: ports.HostPort(s.RESP.Host, s.RESP.Port),
-	}
-	if s.RESP.Enabled {
-		p.RESP.MaxConns, p.RESP.TLS, p.RESP.TLSVariable = s.RESP.MaxConns, s.RESP.TLS, "RESP_TLS_CERT"
-	}
-	if s.Divvy.OpensAtStart || s.Divvy.OpensWhenNeeded {
-		p.Divvy.MaxConns, p.Divvy.TLS, p.Divvy.TLSVariable = s.Divvy.MaxConns, s.Divvy.TLS, "DIVVY_TLS_CERT"
-	}
-	if s.NoHTTP {
-		p.HTTP.MaxConns = 0
-	}
-	if s.NoGRPC {
-		p.GRPC.MaxConns = 0
+		Divvy: pipelinedPort("divvy", &s.Divvy.PipelinedPort, s.Divvy.OpensAtStart),
+		RESP:  pipelinedPort("resp", &s.RESP.PipelinedPort, s.RESP.Enabled),
 	}
 	if s.Sink == settings.SinkDivvy {
 		p.Divvy.AddrVariable, p.Prometheus.IsOptional = "PORT", false
@@ -79,11 +63,25 @@ func newPorts(s *settings.Settings) *portSet {
 			"HTTP_SERVICE_PORT", ports.HostPort("", s.DivvyVariables.HTTPPort)
 	}
 	p.List = ports.List{p.HTTP, p.GRPC, p.Debug, p.Health, p.Prometheus, p.Divvy, p.RESP}
+	for _, port := range p.List {
+		if !port.OpensAtStart && !(port == p.Divvy && s.Divvy.OpensWhenNeeded) {
+			port.MaxConns, port.TLS = 0, settings.ServerTLS{}
+		}
+	}
 	return p
 }
 
-func (l *logs) logListening(port string, addr net.Addr) {
-	l.alwaysShown.WithFields(logrus.Fields{"port": port, "address": addr.String()}).Info("listening")
+// pipelinedPort returns the port of a protocol over TCP.
+func pipelinedPort(name string, s *settings.PipelinedPort, opensAtStart bool) *ports.Port {
+	prefix := strings.ToUpper(name)
+	return &ports.Port{
+		Name: name, OpensAtStart: opensAtStart, AwaitsRules: true, AddrVariable: prefix + "_PORT",
+		Address: ports.HostPort(s.Host, s.Port), MaxConns: s.MaxConns, TLS: s.TLS, TLSVariable: prefix + "_TLS_CERT",
+	}
+}
+
+func (f *foundation) logListening(port string, addr net.Addr) {
+	f.log.AlwaysShown.WithFields(logrus.Fields{"port": port, "address": addr.String()}).Info("listening")
 }
 
 // loadCertificates reads the certificates of the ports that speak TLS.
@@ -128,13 +126,13 @@ func (f *foundation) warnOpenDebug(debug *ports.Port) {
 func (f *foundation) openPorts() (*portSet, error) {
 	p := newPorts(f.Settings)
 	if lowered := p.LowerConnCaps(ports.Process{
-		OpenFiles: ports.OpenFiles(), StoreFiles: storeFiles(f.Settings), MemoryBytes: f.Settings.MemoryLimit,
+		OpenFiles: ports.OpenFiles(), StoreFiles: store.FilesNeeded(f.Settings), MemoryBytes: f.Settings.MemoryLimit,
 	}); lowered != "" {
 		logLoweredCaps(p, f.log.Logger, f.Settings.MaxConnsSet, lowered)
 	}
 	f.onClose(p.Close)
 	f.Heap.AwaitRules()
-	if err := p.Open(func(err error) { f.log.alwaysShown.Error(err) }); err != nil {
+	if err := p.Open(func(err error) { f.log.AlwaysShown.Error(err) }); err != nil {
 		return nil, err
 	}
 	f.warnOpenDebug(p.Debug)

@@ -10,7 +10,7 @@ import (
 )
 
 // buildQuotas makes the service that divides limits among proxies.
-func (s *frontends) buildQuotas() *rlqs.Service {
+func (s *Service) buildQuotas() *rlqs.Service {
 	abandonAfter := s.Settings.QuotaAbandonAfter
 	if abandonAfter == 0 {
 		abandonAfter = math.MaxInt64
@@ -21,7 +21,7 @@ func (s *frontends) buildQuotas() *rlqs.Service {
 		AbandonAfter: abandonAfter,
 		MaxBuckets:   s.Settings.QuotaMaxBuckets,
 		// Replicas tell each other through the store what their proxies want.
-		StoreIsShared: len(s.store.pools) > 0,
+		StoreIsShared: s.store.IsShared(),
 		OnUsage: func(u quota.Usage) {
 			s.counters.RecordQuota(&u.Target, u.Domain, u.Allowed, u.Denied)
 			s.observers.RecordUsage(&u)

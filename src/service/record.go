@@ -16,7 +16,7 @@ import (
 
 // record records requests until ctx ends or write fails. The log tells who has recorded what, because a recording has
 // what callers sent.
-func (s *frontends) record(ctx context.Context, q admin.RecordQuery, client operator.Client,
+func (s *Service) record(ctx context.Context, q admin.RecordQuery, client operator.Client,
 	write func([]byte) error,
 ) error {
 	fields := logrus.Fields{"by": client.Addr, "percent": q.Percent, "for": q.For.String()}
@@ -31,7 +31,7 @@ func (s *frontends) record(ctx context.Context, q admin.RecordQuery, client oper
 	err := s.observers.recording.Stream(ctx, cfg, func(lines []byte) error {
 		if !hasStarted {
 			hasStarted = true
-			s.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("requests are being recorded")
+			s.log.AlwaysShown.WithFields(fields).WithTime(time.Now()).Info("requests are being recorded")
 		}
 		bytes += len(lines)
 		return write(lines)
@@ -44,6 +44,6 @@ func (s *frontends) record(ctx context.Context, q admin.RecordQuery, client oper
 		}
 	}
 	fields["bytes"] = bytes
-	s.log.alwaysShown.WithFields(fields).WithTime(time.Now()).Info("the recording of requests has ended")
+	s.log.AlwaysShown.WithFields(fields).WithTime(time.Now()).Info("the recording of requests has ended")
 	return err
 }

@@ -9,20 +9,17 @@ import (
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/frontend/resp"
-	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 	"ratelimit/src/rules"
 )
 
 // buildRESP makes the server for clients of Redis if the settings ask for it. It calls failed for requests that the
 // store did not answer. attempts bounds wrong passwords together with those on the debug port.
-func (s *frontends) buildRESP(failed func(error), attempts *admin.Attempts) error {
-	p, cfg := s.ports.RESP, &s.Settings.RESP
+func (s *Service) buildRESP(failed func(error), attempts *admin.Attempts) error {
+	p, cfg := s.servers.ports.RESP, &s.Settings.RESP
 	if p.Listener == nil {
 		return nil
 	}
-	s.counters.ShowFigures("latency", "resp", &s.statistics.latency.resp)
-	panics := s.counters.Counter("ratelimit.service.panics")
 	throttleRefusal := ""
 	if s.Settings.BackendType == "memcache" {
 		throttleRefusal = "CL.THROTTLE needs counters in memory or in Redis; they are in Memcached"
@@ -43,35 +40,22 @@ func (s *frontends) buildRESP(failed func(error), attempts *admin.Attempts) erro
 		Limits: pipeline.Limits{
 			MaxInputBytes:  int(cfg.MaxCommandBytes),
 			MaxConnections: p.MaxConns,
-			MemoryBudget:   s.ports.Budget,
+			MemoryBudget:   s.servers.ports.Budget,
 			IdleTimeout:    cfg.IdleTimeout,
 		},
-		Events: pipeline.Events{
-			OnDecisions: s.statistics.latency.resp.ObserveMany,
-			OnFailure: func(err error) {
-				if errors.Is(err, limiter.ErrStoreFailed) {
-					failed(err)
-					return
-				}
-				s.log.Debugf("resp: a command failed: %v", err)
-			},
-			OnPanic: func(value any, stack []byte) {
-				panics.Add(1)
-				s.log.WithField("stack", string(stack)).Errorf("resp: panic: %v", value)
-			},
-		},
+		Events: s.pipelineEvents("resp", failed, s.showLatency("resp").ObserveMany),
 	})
 	if err != nil {
 		return err
 	}
 	s.counters.ShowFigures("resp", "", server.Stats)
-	s.onShutdown(server.Shutdown)
+	s.servers.onShutdown(server.Shutdown)
 	s.run(func(context.Context) error { return server.Serve(p.Listener) })
 	return nil
 }
 
 // resetCounters resets the counters of a descriptor on all replicas, as /api/counters does.
-func (s *frontends) resetCounters(ctx context.Context, domain string, entries []rules.Entry,
+func (s *Service) resetCounters(ctx context.Context, domain string, entries []rules.Entry,
 	client resp.Client,
 ) (counters int, err error) {
 	c := operator.CounterChange{Action: operator.ActionReset, Domain: domain}

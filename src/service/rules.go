@@ -19,6 +19,7 @@ import (
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/xdsrules"
+	"ratelimit/src/service/store"
 	"ratelimit/src/settings"
 )
 
@@ -26,13 +27,11 @@ import (
 type ruleSources struct {
 	*foundation
 	servers   *servers
-	store     *store
 	candidate *candidateSource
-	// users learn the rules of a load, in this order. Each must know them before those behind it decide by them.
-	users    []func(*rules.Set)
-	getRules func() *rules.Set // nil before the first rules
-	list     []*ruleSource
-	joined   *reload.Sources // nil if there is only one source.
+	use       func(*rules.Set)  // puts the rules of a load in force in all parts.
+	inForce   func() *rules.Set // returns nil before the first rules.
+	list      []*ruleSource
+	joined    *reload.Sources // nil if there is only one source.
 	// firstLoadFailed receives why the first rules cannot be used, which ends the process: they were refused and
 	// RequireOrderedList is set, or a port cannot be opened.
 	firstLoadFailed chan error
@@ -44,53 +43,91 @@ type ruleSources struct {
 // ruleSource loads rules from files or from a management server.
 type ruleSource struct {
 	name       string                            // "files", "xds" or "xds2".
-	reloader   interface{ Reload() }             // Reload reads the rules again, even if nothing changed. It never blocks.
+	reload     func()                            // reads the rules again, even if nothing changed. It never blocks.
 	whyNoRules string                            // logged after a load without rules.
 	logFields  func(reload.Result) logrus.Fields // returns the fields of each log line about a load.
 	health     *sourceHealth
 	joined     *reload.Source // nil if this is the only source.
 }
 
-// Reload makes all sources load their rules again, even if nothing changed. It never blocks.
-func (s *ruleSources) Reload() {
+// newRuleSources makes the sources of rules that CONFIG_TYPE names, in its order. They load when Run runs, and call use
+// for the rules of each load.
+func newRuleSources(s *servers, c *candidateSource, l *limiter.Limiter, use func(*rules.Set),
+) (*ruleSources, error) {
+	r := &ruleSources{
+		foundation: s.foundation, servers: s, candidate: c, use: use, inForce: l.Rules,
+		firstLoadFailed: make(chan error, 1),
+	}
+	r.counters.ShowFigures("config", "", r)
+	sources, management := r.Settings.RuleSources(), r.Settings.XDS.Servers
+	if len(sources) > 1 {
+		r.joined = new(reload.Sources)
+	}
+	for _, source := range sources {
+		if source == settings.ConfigFile {
+			r.addFiles()
+			continue
+		}
+		if err := r.addXDS(management[0]); err != nil {
+			return nil, err
+		}
+		management = management[1:]
+	}
+	return r, nil
+}
+
+// reload makes all sources load their rules again, even if nothing changed. It never blocks.
+func (s *ruleSources) reload() {
 	for _, source := range s.list {
-		source.reloader.Reload()
+		source.reload()
 	}
 }
 
-// addSource adds a source, which messages call by its description. The caller sets the rest of its fields.
-func (s *ruleSources) addSource(name, description string) *ruleSource {
+// addSource adds a source, which messages call by its description, and returns it with what all sources share of their
+// configuration. onLoad is called after each load. The caller sets the rest of its fields.
+func (s *ruleSources) addSource(name, description string, onLoad func(reload.Result)) (*ruleSource, reload.Config) {
 	source := &ruleSource{name: name, health: &sourceHealth{name: name}}
+	cfg := s.reloadConfig(func(l reload.Result) {
+		onLoad(l)
+		s.onLoad(source, l)
+	})
 	if s.joined != nil {
 		source.joined = s.joined.Add(description)
-		s.counters.ShowFigures("source", name, source.health.figures(s.health))
+		cfg.Source = source.joined
+		source.joined.Reload = func() { source.reload() }
+		s.counters.ShowFigures("source", name,
+			func() sourceFigures { return read(s.health, source.health.figures) })
 	}
 	s.list = append(s.list, source)
 	s.health.rules.sources = append(s.health.rules.sources, source.health)
-	return source
+	return source, cfg
 }
 
-// reloadConfig returns the configuration that all loads share.
+// reloadConfig returns the configuration of all loads, of live and of candidate rules.
 func (f *foundation) reloadConfig(onLoad func(reload.Result)) reload.Config {
 	return reload.Config{Options: f.ruleOptions(), AllOrNothing: f.Settings.ConfigAllOrNothing, OnLoad: onLoad}
-}
-
-// sourceConfig returns the reloadConfig of a source, which may be one of several.
-func (s *ruleSources) sourceConfig(source *ruleSource, onLoad func(reload.Result)) reload.Config {
-	cfg := s.reloadConfig(onLoad)
-	if source.joined != nil {
-		cfg.Source = source.joined
-		source.joined.Reload = func() { source.reloader.Reload() }
-	}
-	return cfg
 }
 
 func (f *foundation) ruleOptions() compile.Options {
 	return compile.Options{
 		MergeDomains:        f.Settings.MergeDomainConfig,
 		ChargesAllOrNothing: f.Settings.StopIncrementWhenOver,
-		Store:               StoreLimits(f.Settings.BackendType),
-		Fallback:            defaultFallback(f.Settings),
+		Store:               store.Limits(f.Settings.BackendType),
+		Fallback:            store.DefaultFallback(f.Settings),
+	}
+}
+
+// fileConfig returns the configuration of rules in the files of a directory.
+func (f *foundation) fileConfig(path, elsewhereAdvice string) filerules.Config {
+	return filerules.Config{
+		Path:            path,
+		ReadSiblings:    f.Settings.ReadsSiblings(),
+		ElsewhereAdvice: elsewhereAdvice,
+		IgnoreDotFiles:  f.Settings.RuntimeIgnoreDotFiles,
+		Debounce:        f.Settings.RuntimeDebounce,
+		PollInterval:    f.Settings.RuntimePollInterval,
+		ReadTimeout:     f.Settings.RuntimeReadTimeout,
+		OnMissingEvents: func(err error) { f.log.Warn(err) },
 	}
 }
 
@@ -131,81 +168,36 @@ func (f *foundation) refuseUnlessOrderedList(l *reload.Result) {
 
 func fileLogFields(l reload.Result) logrus.Fields { return logrus.Fields{"files": l.PartCount} }
 
-// newRuleSources makes the sources of rules that CONFIG_TYPE names, in its order. All users learn the rules of a load,
-// in their order.
-func newRuleSources(s *servers, store *store, c *candidateSource, l *limiter.Limiter,
-	users ...func(*rules.Set),
-) (*ruleSources, error) {
-	r := &ruleSources{foundation: s.foundation, servers: s, store: store, candidate: c, users: users, getRules: l.Rules}
-	r.firstLoadFailed = make(chan error, 1)
-	r.counters.ShowFigures("config", "", r)
-	return r, r.build()
-}
-
-// build builds the sources of rules in the order of CONFIG_TYPE.
-func (s *ruleSources) build() error {
-	sources, servers := s.Settings.RuleSources(), s.Settings.XDS.Servers
-	if len(sources) > 1 {
-		s.joined = new(reload.Sources)
-	}
-	for _, source := range sources {
-		if source == settings.ConfigFile {
-			s.buildFiles()
-			continue
-		}
-		if err := s.buildXDS(servers[0]); err != nil {
-			return err
-		}
-		servers = servers[1:]
-	}
-	return nil
-}
-
-// filesConfig returns how the rule files in a directory are watched. advice completes messages about a missing one.
-func (f *foundation) filesConfig(path, advice string) filerules.Config {
-	return filerules.Config{
-		Path:            path,
-		ReadSiblings:    f.Settings.ReadsSiblings(),
-		ElsewhereAdvice: advice,
-		IgnoreDotFiles:  f.Settings.RuntimeIgnoreDotFiles,
-		Debounce:        f.Settings.RuntimeDebounce,
-		PollInterval:    f.Settings.RuntimePollInterval,
-		ReadTimeout:     f.Settings.RuntimeReadTimeout,
-		OnMissingEvents: func(err error) { f.log.Warn(err) },
-	}
-}
-
-func (s *ruleSources) buildFiles() {
-	cfg := s.filesConfig(s.Settings.RulesPath(),
+func (s *ruleSources) addFiles() {
+	cfg := s.fileConfig(s.Settings.RulesPath(),
 		"set RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY to the directory of the rules")
 	if s.RulesPath != "" {
-		cfg.Path, cfg.AllowFile, cfg.ReadSiblings, cfg.ElsewhereAdvice = s.RulesPath, true, false,
-			"name another one with --config"
+		cfg.Path, cfg.AllowFile, cfg.ReadSiblings = s.RulesPath, true, false
+		cfg.ElsewhereAdvice = "name another one with --config"
 	}
 	if s.RequireOrderedList {
 		cfg.OnlyFile, cfg.ElsewhereAdvice = true, "name another file"
 	}
-	source := s.addSource("files", "the files in "+filepath.Clean(cfg.Path))
-	cfg.Config = s.sourceConfig(source, func(l reload.Result) {
+	path := filepath.Clean(cfg.Path)
+	source, shared := s.addSource("files", "the files in "+path, func(l reload.Result) {
 		s.counters.Counter("runtime.load_attempts").Add(1)
 		if l.Err != nil {
 			s.counters.Counter("runtime.load_failures").Add(1)
 		} else {
 			s.FilesInForce.Store(int64(l.PartCount))
 		}
-		s.onLoad(source, l)
 	})
+	cfg.Config = shared
 	w := filerules.New(cfg)
-	source.reloader, source.logFields, source.whyNoRules = w, fileLogFields,
-		filepath.Clean(cfg.Path)+" holds no rule files"
+	source.reload, source.logFields, source.whyNoRules = w.Reload, fileLogFields, path+" holds no rule files"
 	s.run(w.Run)
 	s.counters.ShowFigures("files", "", s)
 	s.counters.ShowFigures("file reads", "", w)
 }
 
-func (s *ruleSources) buildXDS(x *settings.XDSServer) error {
+func (s *ruleSources) addXDS(x *settings.XDSServer) error {
+	source, shared := s.addSource(x.Name, "the xds server "+x.Server, func(reload.Result) {})
 	all := &s.Settings.XDS
-	source := s.addSource(x.Name, "the xds server "+x.Server)
 	cfg := xdsrules.Config{
 		Server:          x.Server,
 		Delta:           x.Delta,
@@ -217,7 +209,7 @@ func (s *ruleSources) buildXDS(x *settings.XDSServer) error {
 			First: all.RetryInterval, Initial: all.BackoffInitial, Growth: all.BackoffGrowth, Max: all.BackoffMax,
 			Jitter: all.BackoffJitter,
 		},
-		Config: s.sourceConfig(source, func(l reload.Result) { s.onLoad(source, l) }),
+		Config: shared,
 		OnConnect: func() {
 			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
 			s.health.update(func(*health) { source.health.streamErr = nil })
@@ -234,17 +226,19 @@ func (s *ruleSources) buildXDS(x *settings.XDSServer) error {
 			CAName: x.Prefix + "SERVER_TLS_CACERT", PairName: x.Prefix + "CLIENT_TLS_CERT and " + x.Prefix + "CLIENT_TLS_KEY",
 			ServerName: x.ServerName,
 		}).TLS
-		s.showClientCert(x.Name, x.ClientCert)
+		if x.ClientCert != "" {
+			s.counters.ShowFigures("client certificate", x.Name, certs.ClientStats(x.ClientCert))
+		}
 	}
-	source.logFields = func(u reload.Result) logrus.Fields {
-		return logrus.Fields{"xds": x.Server, "resources": u.PartCount, "version": u.Version}
-	}
-	source.whyNoRules = fmt.Sprintf("the xds server %s has none for the node %q (%sNODE_ID)", x.Server, x.NodeID, x.Prefix)
 	w, err := xdsrules.New(cfg)
 	if err != nil {
 		return fmt.Errorf("%sSERVER_URL: %w", x.Prefix, err)
 	}
-	source.reloader = w
+	source.reload = w.Reload
+	source.logFields = func(u reload.Result) logrus.Fields {
+		return logrus.Fields{"xds": x.Server, "resources": u.PartCount, "version": u.Version}
+	}
+	source.whyNoRules = fmt.Sprintf("the xds server %s has none for the node %q (%sNODE_ID)", x.Server, x.NodeID, x.Prefix)
 	s.run(w.Run)
 	s.counters.ShowFigures(x.Name, "", w.Stats)
 	return nil
@@ -253,7 +247,7 @@ func (s *ruleSources) buildXDS(x *settings.XDSServer) error {
 // logXDSTrouble logs that there is no stream to a management server, and why.
 func (s *ruleSources) logXDSTrouble(source *ruleSource, reason error, pause time.Duration) {
 	state := "there are no rules yet" + s.closedPortsNote()
-	if source.health.isLoaded(s.health) {
+	if read(s.health, source.health.isLoaded) {
 		state = "the rules stay as they are"
 	}
 	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))

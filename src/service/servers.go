@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/frontend/connlimit"
@@ -19,7 +22,9 @@ import (
 type servers struct {
 	*foundation
 	ports *portSet
-	early earlyRequests
+	early context.Context // ends when requests to /json no longer wait for the first rules.
+	// releaseEarly ends early. Later calls do nothing.
+	releaseEarly context.CancelFunc
 
 	// stop servers of callers; running requests may finish until the context ends
 	shutdowns      []func(context.Context) error
@@ -27,7 +32,42 @@ type servers struct {
 }
 
 func newServers(f *foundation, ports *portSet) *servers {
-	return &servers{foundation: f, ports: ports, early: newEarlyRequests()}
+	s := &servers{foundation: f, ports: ports}
+	s.early, s.releaseEarly = context.WithCancel(context.Background())
+	return s
+}
+
+// earlyRequestPatience is how long after the start requests to /json wait for the first rules at most. It is less than
+// bodyTimeout.
+const earlyRequestPatience = 5 * time.Second
+
+// holdEarly makes requests to h wait for the first rules. The HTTP port is open before, because probes use it.
+func (s *servers) holdEarly(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-s.early.Done():
+			h.ServeHTTP(w, r)
+		case <-r.Context().Done(): // The caller has gone.
+		}
+	})
+}
+
+// admitCallers opens the ports that await rules and lets early requests through. Requests can be decided from now on.
+func (s *servers) admitCallers() error {
+	opened, err := s.ports.OpenForCallers()
+	for _, p := range opened {
+		s.logListening(p.Name, p.Addr())
+	}
+	s.releaseEarly()
+	return err
+}
+
+// closedPortsNote is the end of a message about missing rules. It says what they mean for callers.
+func (f *foundation) closedPortsNote() string {
+	if f.Settings.ForceStartWithoutConfig {
+		return ""
+	}
+	return " and the ports of callers stay closed"
 }
 
 // onShutdown has stop call what stops a server of callers.
@@ -107,4 +147,14 @@ func (l tlsListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	return tlsconn.Server(raw, l.cfg, raw.(*connlimit.Conn)), nil
+}
+
+// httpLog logs the messages of net/http about broken connections at debug level, since any client can cause them.
+func httpLog(l *logrus.Logger) *log.Logger { return log.New(debugWriter{l}, "", 0) }
+
+type debugWriter struct{ log *logrus.Logger }
+
+func (w debugWriter) Write(p []byte) (int, error) {
+	w.log.Debug(strings.TrimSpace(string(p)))
+	return len(p), nil
 }

@@ -9,20 +9,34 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
+	"ratelimit/src/candidate"
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
+	"ratelimit/src/quota"
 	"ratelimit/src/rules"
+	"ratelimit/src/service/otlp"
+	"ratelimit/src/service/store"
 )
 
-// Service is one rate limit service.
+// Service is one rate limit service: the parts that New makes, in its order.
 type Service struct {
 	*foundation
-	servers   *servers
-	store     *store
-	sources   *ruleSources
-	candidate *candidateSource
-	rules     func() *rules.Set // the rules in force; nil before the first
+	servers    *servers
+	spans      *otlp.Traces
+	store      *store.Store
+	divvy      *divvyPort
+	statistics *statistics
+	observers  *observers
+	limiter    *candidate.Judge
+	candidate  *candidateSource
+	editor     *operator.Editor
+	sources    *ruleSources
+	divider    *quota.Divider
+	grpc       *rls.Server
 }
 
 // New opens the ports that the settings ask for and builds all parts, each from those before it. Call Run next: it
@@ -49,7 +63,7 @@ func New(cfg Config) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStore(f, spans)
+	store, err := f.openStore(spans)
 	if err != nil {
 		return nil, err
 	}
@@ -58,38 +72,37 @@ func New(cfg Config) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.startOTLP(); err != nil {
+	if err := f.startMetrics(); err != nil {
 		return nil, err
 	}
 	observers := newObservers(f, ports.Debug.Listener != nil)
-	candidate := newCandidate(f)
-	limiter := newLimiter(f, store, candidate,
+	differences := newDifferences(f)
+	limiter := newLimiter(f, store, differences,
 		slices.Concat([]limiter.Recorder{f.counters}, sinks.recorders, observers.recorders)...)
-	candidate.useJudge(limiter)
+	candidate := newCandidate(f, differences, limiter)
 	editor := newEditor(f, store, limiter.Limiter)
-	inForce := slices.Concat([]func(*rules.Set){f.counters.UseRules}, sinks.ruleUsers,
-		[]func(*rules.Set){
-			observers.UseRules, store.prepareLocalFallback, candidate.useLive, limiter.UseRules,
-			divvy.openIfNeeded,
-		})
-	sources, err := newRuleSources(servers, store, candidate, limiter.Limiter, inForce...)
+	useRules := func(set *rules.Set) { // Each part must know the rules before those below it decide by them.
+		f.counters.UseRules(set)
+		sinks.useRules(set)
+		observers.UseRules(set)
+		store.UseRules(set)
+		candidate.useLive(set)
+		limiter.UseRules(set)
+		divvy.openIfNeeded(set)
+	}
+	sources, err := newRuleSources(servers, candidate, limiter.Limiter, useRules)
 	if err != nil {
 		return nil, err
 	}
-	fronts := &frontends{
-		foundation: f, servers: servers, spans: spans, store: store, statistics: sinks, observers: observers,
-		limiter:   limiter,
-		candidate: candidate, editor: editor, sources: sources, divvy: divvy,
+	s := &Service{
+		foundation: f, servers: servers, spans: spans, store: store, divvy: divvy, statistics: sinks, observers: observers,
+		limiter: limiter, candidate: candidate, editor: editor, sources: sources,
 	}
-	if err := fronts.build(); err != nil {
+	if err := s.buildFrontends(); err != nil {
 		return nil, err
 	}
 	f.run(f.Heap.Run)
-	s := &Service{
-		foundation: f, servers: servers, store: store, sources: sources, candidate: candidate,
-		rules: limiter.Rules,
-	}
-	f.health.report(fronts.grpc.SetServing, s.announceReady)
+	f.health.report(s.grpc.SetServing, s.announceReady)
 	return s, nil
 }
 
@@ -102,6 +115,22 @@ func (s *Service) Addr(name string) net.Addr {
 		}
 	}
 	return nil
+}
+
+// announceReady logs the one line that says that requests are answered. first are facts about the first rules.
+func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
+	line := s.log.AlwaysShown.WithFields(first).WithFields(s.servers.ports.Addresses()).WithField("store",
+		s.Settings.BackendType)
+	if lateDivvy != nil {
+		line = line.WithField("divvy", lateDivvy.String())
+	}
+	line.Info("ready")
+	if s.OnReady != nil {
+		s.OnReady(Ready{
+			Stdout: s.Output.Stdout(), Rules: s.limiter.Rules(), HTTPAddr: s.Addr("http"),
+			DebugAddr: s.Addr("debug"), DivvyAddr: s.Addr("divvy"),
+		})
+	}
 }
 
 // errNoRulesInTime ends the process when CONFIG_INITIAL_TIMEOUT passes.
@@ -118,7 +147,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer s.close()
 	for _, p := range s.servers.ports.Opened() {
 		if !p.IsLate() {
-			s.log.logListening(p.Name, p.Addr())
+			s.logListening(p.Name, p.Addr())
 		}
 	}
 	if s.Settings.ForceStartWithoutConfig {
@@ -126,7 +155,7 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	defer time.AfterFunc(earlyRequestPatience, s.servers.early.release).Stop()
+	defer time.AfterFunc(earlyRequestPatience, s.servers.releaseEarly).Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -147,13 +176,13 @@ func (s *Service) Run(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-stopped:
-		s.Output.flushDeadline = time.Now().Add(logFlushTimeout)
+		s.Output.StartFlush()
 	}
 	select {
 	case err := <-done:
 		return err
 	case <-time.After(afterServersTimeout): // A load of large rule files may still run.
-		s.log.important.Warn("stopped in the middle of a load of the rules")
+		s.log.Important.Warn("stopped in the middle of a load of the rules")
 		return nil
 	}
 }
@@ -169,18 +198,18 @@ func (s *Service) awaitStop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-deadline:
-			if !s.health.hasAllRules() {
+			if !read(s.health, s.health.rules.hasAll) {
 				return fmt.Errorf("%w: %s", errNoRulesInTime, s.health.unhealthyReason(operators))
 			}
 		case err := <-s.sources.firstLoadFailed:
 			return err
 		case sig := <-s.Signals:
 			if sig == syscall.SIGHUP {
-				s.sources.Reload()
+				s.sources.reload()
 				s.candidate.reload()
 				continue
 			}
-			s.log.important.Infof("got %v, stopping", sig)
+			s.log.Important.Infof("got %v, stopping", sig)
 			return nil
 		}
 	}
@@ -190,7 +219,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 // while running ones finish, writes the last snapshot, and sends spans and metrics. Another signal ends all waiting.
 func (s *Service) stop() {
 	s.health.update(func(h *health) { h.isStopping = true })
-	s.servers.early.release()
+	s.servers.releaseEarly()
 	patient, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -198,7 +227,7 @@ func (s *Service) stop() {
 			select {
 			case sig := <-s.Signals:
 				if sig != syscall.SIGHUP {
-					s.log.important.Warnf("got %v again, stopping at once", sig)
+					s.log.Important.Warnf("got %v again, stopping at once", sig)
 					cancel()
 				}
 			case <-patient.Done():
@@ -213,8 +242,8 @@ func (s *Service) stop() {
 	ctx, cancelTimeout := context.WithTimeout(patient, s.Settings.ShutdownTimeout)
 	defer cancelTimeout()
 	if err := s.servers.stop(ctx); err != nil {
-		s.log.important.Warnf("stopping: %v", err)
+		s.log.Important.Warnf("stopping: %v", err)
 	}
-	s.store.writeLast(patient)
+	s.store.WriteLast(patient)
 	s.endTelemetry(patient)
 }

@@ -22,24 +22,25 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/suggest"
 	"ratelimit/testbed/harness"
 )
 
-// output is a buffer that several goroutines may write and read.
-type output struct {
+// buffer is a text that several goroutines may write and read.
+type buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *buffer) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.Write(p)
 }
 
-func (o *output) String() string {
+func (o *buffer) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
@@ -49,8 +50,8 @@ func (o *output) String() string {
 type service struct {
 	t       *testing.T
 	dir     string // of the rules
-	out     output
-	log     output
+	out     buffer
+	log     buffer
 	signals chan os.Signal
 	done    chan struct{}
 	err     error // once done is closed
@@ -92,7 +93,7 @@ func launch(t *testing.T, text string, vars ...string) *service {
 		}
 	}
 	s.run(func() (Config, error) {
-		cfg, err := serveConfig(environ, rules, cmp.Or(socket, settings.RedisSocket))
+		cfg, err := serveConfig(environ, rules, cmp.Or(socket, settings.UpstreamSocket))
 		cfg.OnReady = func(r Ready) { suggest.Print(r.Stdout, false, r.Rules, r.HTTPAddr, r.DebugAddr) }
 		return cfg, err
 	})
@@ -151,7 +152,7 @@ func (s *service) run(configure func() (Config, error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(s.done)
-		s.err = WithOutput(&s.out, &s.log, func(o *Output) error {
+		s.err = logging.WithOutput(&s.out, &s.log, func(o *logging.Output) error {
 			cfg, err := configure()
 			if err != nil {
 				return err

@@ -20,11 +20,10 @@ type statistics struct {
 	*foundation
 	servers *servers
 	divvy   *divvyPort
-	// recorders and ruleUsers are those of sinks that count for themselves.
+	// recorders and useRules are those of sinks that count for themselves.
 	recorders []limiter.Recorder
-	ruleUsers []func(*rules.Set)
-	// latency has the times of decisions by protocol.
-	latency struct{ grpc, json, divvy, resp metrics.Histogram }
+	useRules  func(*rules.Set)
+	hitTimes  metrics.Histogram // of divvy's HITs.
 	// sendTimings passes n equal durations to the sink. It does nothing if the sink takes none.
 	sendTimings func(name string, n int, took time.Duration)
 	// hitTimingName is the name of the times of HITs for sendTimings. Empty: they are not sent.
@@ -34,20 +33,17 @@ type statistics struct {
 // openSinks makes the sinks that the settings choose. Scrapes are answered by servers, and divvy's names have figures
 // of divvy.
 func openSinks(f *foundation, servers *servers, divvy *divvyPort) (*statistics, error) {
-	s := &statistics{foundation: f, servers: servers, divvy: divvy, sendTimings: func(string, int, time.Duration) {}}
-	return s, s.open()
-}
-
-func (s *statistics) open() error {
-	switch s.Settings.Sink {
+	s := &statistics{foundation: f, servers: servers, divvy: divvy}
+	s.useRules, s.sendTimings = func(*rules.Set) {}, func(string, int, time.Duration) {}
+	switch f.Settings.Sink {
 	case settings.SinkNone:
-		return nil
+		return s, nil
 	case settings.SinkDivvy:
-		return s.buildDivvySinks()
+		return s, s.buildDivvySinks()
 	case settings.SinkPrometheus:
-		return s.buildPrometheus()
+		return s, s.buildPrometheus()
 	default:
-		return s.buildPush()
+		return s, s.buildPush()
 	}
 }
 
@@ -55,7 +51,7 @@ func (s *statistics) open() error {
 func (s *statistics) buildPush() error {
 	cfg := push.Config{ReadStats: s.counters.FlushStats, Tags: s.Settings.ExtraTags}
 	if s.Settings.Sink == settings.SinkLog {
-		cfg.Format, cfg.Writer = push.JSONLines, s.Output.stderr
+		cfg.Format, cfg.Writer = push.JSONLines, s.Output.Stderr
 	} else {
 		cfg.Network = s.Settings.StatsdProtocol
 		cfg.Addr = ports.HostPort(s.Settings.StatsdHost, s.Settings.StatsdPort)
@@ -122,10 +118,10 @@ func (s *statistics) buildPrometheus() error {
 func (s *statistics) buildDivvySinks() error {
 	own := s.Settings.DivvyVariables
 	counts := divvystats.New()
-	s.recorders, s.ruleUsers = append(s.recorders, counts), append(s.ruleUsers, counts.UseRules)
+	s.recorders, s.useRules = []limiter.Recorder{counts}, counts.UseRules
 	port := func() divvystats.PortFigures { // A sink calls port after divvy's server has been made.
 		st := s.divvy.server.Stats()
-		return divvystats.PortFigures{Connections: int(st.Open), Errors: st.ErrorReplies, Took: &s.latency.divvy}
+		return divvystats.PortFigures{Connections: int(st.Open), Errors: st.ErrorReplies, Took: &s.hitTimes}
 	}
 	if own.HTTP {
 		pages := s.health.probes()

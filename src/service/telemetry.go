@@ -6,59 +6,49 @@ import (
 	"time"
 
 	"ratelimit/src/service/otlp"
-	"ratelimit/src/service/otlpmetrics"
-	"ratelimit/src/service/tracing"
 	"ratelimit/src/settings"
 )
 
-// process describes this process to an OpenTelemetry collector.
-func (f *foundation) process(tags map[string]string) otlp.Process {
+// collector says how spans or metrics reach an OpenTelemetry collector.
+func (f *foundation) collector(protocol string, tags map[string]string, what string) otlp.Config {
 	cfg := f.Settings.Tracing
-	return otlp.Process{
-		ServiceName: cfg.ServiceName, Namespace: cfg.Namespace, InstanceID: cfg.InstanceID,
-		Version: f.Version, Tags: tags,
+	return otlp.Config{
+		Protocol: protocol,
+		Process: otlp.Process{
+			ServiceName: cfg.ServiceName, Namespace: cfg.Namespace, InstanceID: cfg.InstanceID,
+			Version: f.Version, Tags: tags,
+		},
+		OnLoss:    func(lost int, err error) { f.log.Warnf("the collector did not take %d %s: %v", lost, what, err) },
+		OnMistake: func(err error) { f.log.Warn(err) },
 	}
 }
 
 // startTracing makes what sends spans. Without tracing it is nil, whose methods do nothing.
-func (f *foundation) startTracing() (*tracing.Provider, error) {
+func (f *foundation) startTracing() (*otlp.Traces, error) {
 	cfg := f.Settings.Tracing
 	if !cfg.Enabled {
 		return nil, nil
 	}
-	p, err := tracing.New(context.Background(), tracing.Config{
-		Protocol:     cfg.Protocol,
-		Process:      f.process(nil),
-		SamplingRate: float64(cfg.SamplingRate),
-		OnLoss: func(spans int, err error) {
-			f.log.Warnf("the collector did not take %d spans: %v", spans, err)
-		},
-		OnMistake: func(err error) { f.log.Warn(err) },
-	})
-	if err != nil {
-		return nil, err
+	traces, err := otlp.NewTraces(context.Background(), f.collector(cfg.Protocol, nil, "spans"), float64(cfg.SamplingRate))
+	if err == nil {
+		f.telemetryShutdowns = append(f.telemetryShutdowns, traces.Shutdown)
 	}
-	f.telemetryShutdowns = append(f.telemetryShutdowns, p.Shutdown)
-	return p, nil
+	return traces, err
 }
 
-// startOTLP makes the part that sends metrics to an OpenTelemetry collector, if the settings ask for it.
-func (f *foundation) startOTLP() error {
+// startMetrics makes what sends metrics to an OpenTelemetry collector, if the settings ask for it.
+func (f *foundation) startMetrics() error {
 	cfg := f.Settings.OTLPMetrics
 	if !cfg.On {
 		return nil
 	}
-	sender, err := otlpmetrics.New(context.Background(), otlpmetrics.Config{
-		ReadFigures: f.counters.Figures,
-		Protocol:    cfg.Protocol,
-		Process:     f.process(f.Settings.ExtraTags),
-		Interval:    time.Duration(cfg.IntervalMilliseconds) * time.Millisecond,
-		Timeout:     time.Duration(cfg.TimeoutMilliseconds) * time.Millisecond,
-		OnLoss: func(exports int, err error) {
-			f.log.Warnf("the collector did not take %d exports of metrics: %v", exports, err)
-		},
-		OnMistake: func(err error) { f.log.Warn(err) },
-	})
+	sender, err := otlp.NewMetrics(context.Background(),
+		f.collector(cfg.Protocol, f.Settings.ExtraTags, "exports of metrics"),
+		otlp.MetricsConfig{
+			ReadFigures: f.counters.Figures,
+			Interval:    time.Duration(cfg.IntervalMilliseconds) * time.Millisecond,
+			Timeout:     time.Duration(cfg.TimeoutMilliseconds) * time.Millisecond,
+		})
 	if err != nil {
 		return err
 	}
@@ -66,7 +56,6 @@ func (f *foundation) startOTLP() error {
 		f.counters.ShowBuild(f.Version, f.Commit)
 	}
 	f.telemetryShutdowns = append(f.telemetryShutdowns, sender.Shutdown)
-	f.run(sender.Run)
 	return nil
 }
 
@@ -86,4 +75,5 @@ func (f *foundation) endTelemetry(ctx context.Context) {
 		})
 	}
 	ends.Wait()
+	f.telemetryShutdowns = nil
 }

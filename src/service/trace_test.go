@@ -436,7 +436,6 @@ func TestCollectorAway(t *testing.T) {
 		{"silent", "http", silent.Addr().String(), 1, telemetryTimeout},
 		{"silent", "grpc", silent.Addr().String(), 2, 0},
 		{"gone", "http", gone, 1, 0},
-		{"gone", "grpc", gone, 1, telemetryTimeout},
 	} {
 		t.Run(tt.name+" "+tt.protocol, func(t *testing.T) {
 			collectorAt(t, tt.addr)
@@ -501,17 +500,5 @@ func TestCollectorRefuses(t *testing.T) {
 	if got := strings.Count(log, "the collector did not take"); got != 2 ||
 		!strings.Contains(log, "401 Unauthorized (body: unknown token … in …") {
 		t.Errorf("want the first refusal and a sum of the rest, got\n%s", log)
-	}
-}
-
-func TestBadTracing(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318")
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "s3cret")
-	s := launch(t, oneRule, "TRACING_ENABLED=true")
-	s.until("ready", s.healthy)
-	log := s.log.String()
-	if !strings.Contains(log, "OTEL_EXPORTER_OTLP_ENDPOINT=…: write a URL such as http://collector:4318") ||
-		!strings.Contains(log, "OTEL_EXPORTER_OTLP_HEADERS=…: header 1") || strings.Contains(log, "s3cret") {
-		t.Errorf("got\n%s", log)
 	}
 }

@@ -247,42 +247,32 @@ func serverTLS(t *testing.T, c *harness.Certificates, pair harness.Pair) grpc.Se
 func TestXDSOverTLS(t *testing.T) {
 	t.Parallel()
 	c := harness.NewCertificates(t)
-	const ca, san, cert, key = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=",
-		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT=", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="
+	const ca, san = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=", "CONFIG_GRPC_XDS_SERVER_TLS_SAN="
+	vars := func(ca, cert, key string) []string {
+		return []string{
+			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT=" + ca, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=" + cert,
+			"CONFIG_GRPC_XDS_CLIENT_TLS_KEY=" + key,
+		}
+	}
+	with := func(pair harness.Pair, more ...string) []string {
+		return append(vars(c.CA, pair.Cert, pair.Key), more...)
+	}
+	const setAuthority = "set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file"
+	const setName = "set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate"
 	for _, tt := range []struct {
 		name   string
 		server harness.Pair // empty: plain text
 		vars   []string
 		want   string // in the log; "" is ready
 	}{
-		{"all in order", c.Server, []string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key}, ""},
-		{"another name", c.WrongHost, []string{
-			ca + c.CA, san + "elsewhere.example", cert + c.Client.Cert,
-			key + c.Client.Key,
-		}, ""},
+		{"all in order", c.Server, with(c.Client), ""},
+		{"another name", c.WrongHost, with(c.Client, san+"elsewhere.example"), ""},
+		{"no authority", c.Server, vars("", c.Client.Cert, c.Client.Key), setAuthority},
+		{"the wrong authority", c.Server, vars(c.OtherCA, c.Client.Cert, c.Client.Key), setAuthority},
+		{"the wrong name", c.WrongHost, with(c.Client), setName},
+		{"the wrong SAN", c.Server, with(c.Client, san+"elsewhere.example"), setName},
 		{
-			"no authority", c.Server,
-			[]string{cert + c.Client.Cert, key + c.Client.Key},
-			"set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file",
-		},
-		{
-			"the wrong authority", c.Server,
-			[]string{ca + c.OtherCA, cert + c.Client.Cert, key + c.Client.Key},
-			"set CONFIG_GRPC_XDS_SERVER_TLS_CACERT to a PEM file",
-		},
-		{
-			"the wrong name", c.WrongHost,
-			[]string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key},
-			"set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate",
-		},
-		{
-			"the wrong SAN", c.Server,
-			[]string{ca + c.CA, san + "elsewhere.example", cert + c.Client.Cert, key + c.Client.Key},
-			"set CONFIG_GRPC_XDS_SERVER_TLS_SAN to a name that is in the server's certificate",
-		},
-		{
-			"the server's has expired", c.ExpiredServer,
-			[]string{ca + c.CA, cert + c.Client.Cert, key + c.Client.Key},
+			"the server's has expired", c.ExpiredServer, with(c.Client),
 			"renew the server's certificate, or set this host's clock",
 		},
 		{
@@ -291,15 +281,10 @@ func TestXDSOverTLS(t *testing.T) {
 			"the server wants a certificate: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
 		},
 		{
-			"ours has expired", c.Server,
-			[]string{ca + c.CA, cert + c.ExpiredClient.Cert, key + c.ExpiredClient.Key},
+			"ours has expired", c.Server, with(c.ExpiredClient),
 			"renew the certificate of CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
 		},
-		{
-			"ours is of others", c.Server,
-			[]string{ca + c.CA, cert + c.OtherClient.Cert, key + c.OtherClient.Key},
-			"CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
-		},
+		{"ours is of others", c.Server, with(c.OtherClient), "CONFIG_GRPC_XDS_CLIENT_TLS_CERT"},
 		{
 			"the server has no TLS",
 			harness.Pair{},
@@ -322,8 +307,7 @@ func TestXDSOverTLS(t *testing.T) {
 			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT: " + c.Client.Key + ": no certificate in PEM form in it",
 		},
 		{
-			"a key of another", c.Server,
-			[]string{ca + c.CA, cert + c.Client.Cert, key + c.Server.Key},
+			"a key of another", c.Server, vars(c.CA, c.Client.Cert, c.Server.Key),
 			"CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY: tls: private key does not match public key",
 		},
 	} {

@@ -124,3 +124,11 @@ func includesName(list, name string) bool {
 	}
 	return included
 }
+
+// StoreText describes the store as divvy does at its start.
+func (s *Settings) StoreText() string {
+	if s.BackendType == "redis" {
+		return "Redis host " + strings.Join(s.Redis.Addrs, ",")
+	}
+	return "counters in memory"
+}

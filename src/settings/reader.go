@@ -158,25 +158,25 @@ func (r *reader) isOn(name string) bool {
 type optionalPart struct {
 	isOff bool
 	// the variable that turns the part on if it is true; there are no warnings if its value was refused.
-	toggleVariable string
-	reason         string // why the part is off; empty if toggleVariable is not true.
-	fix            string // says how to turn the part on; empty if toggleVariable does that.
-	// variableNames lists variables, separated by spaces. Each one that is on causes a warning.
-	variableNames string
-	// namePrefixes lists starts of names, separated by spaces. A mistake in these variables is a warning instead of an
+	toggle string
+	reason string // why the part is off; empty if toggle is not true.
+	fix    string // says how to turn the part on; empty if toggle does that.
+	// names lists variables, separated by spaces. Each one that is on causes a warning.
+	names string
+	// prefixes lists starts of names, separated by spaces. A mistake in these variables is a warning instead of an
 	// error, because envoyproxy/ratelimit does not read them either.
-	namePrefixes string
+	prefixes string
 }
 
 // warnUnused warns of variables that are set although their part is off. It removes the problems of variables that
 // start with one of the prefixes of such a part.
 func (r *reader) warnUnused(parts []optionalPart) {
 	for _, p := range parts {
-		if !p.isOff || r.hasRefusedValue[p.toggleVariable] {
+		if !p.isOff || r.hasRefusedValue[p.toggle] {
 			continue
 		}
-		reason, fix := cmp.Or(p.reason, p.toggleVariable+" is not true"), cmp.Or(p.fix, "set "+p.toggleVariable+"=true")
-		for name := range strings.FieldsSeq(p.variableNames) {
+		reason, fix := cmp.Or(p.reason, p.toggle+" is not true"), cmp.Or(p.fix, "set "+p.toggle+"=true")
+		for name := range strings.FieldsSeq(p.names) {
 			if r.isOn(name) {
 				value := r.env[name]
 				if strings.Contains(name, "_URL") { // may hold a password
@@ -187,7 +187,7 @@ func (r *reader) warnUnused(parts []optionalPart) {
 		}
 		r.problems = slices.DeleteFunc(r.problems, func(x problem) bool {
 			isPrefix := func(prefix string) bool { return strings.HasPrefix(x.name, prefix) }
-			if !slices.ContainsFunc(strings.Fields(p.namePrefixes), isPrefix) {
+			if !slices.ContainsFunc(strings.Fields(p.prefixes), isPrefix) {
 				return false
 			}
 			if r.isSet(x.name) {

@@ -198,35 +198,35 @@ type Failure struct {
 	DegradedHeader string `env:"LIMIT_DEGRADED_HEADER"`
 }
 
+// PipelinedPort describes a port whose clients may send many requests before they read a reply.
+type PipelinedPort struct {
+	Host         string        `env:"HOST"`
+	Port         int           `env:"PORT"`
+	MaxConns     int           `env:"MAX_CONNECTIONS"`
+	MaxPipelined int           `env:"MAX_PIPELINED"`
+	IdleTimeout  time.Duration `env:"IDLE_TIMEOUT"` // how long a connection may be idle; 0 for no limit.
+	TLS          ServerTLS
+}
+
 // Divvy describes the port of divvy's line protocol.
 type Divvy struct {
-	OpensAtStart    bool          // set if the port is opened at the start.
-	OpensWhenNeeded bool          // set if the port is opened when a rule file of divvy is loaded.
-	Host            string        `env:"HOST"`
-	Port            int           `env:"PORT"`
-	Domain          string        `env:"DOMAIN"`
-	DomainKey       string        `env:"DOMAIN_KEY"`
-	UseOnlyList     bool          // set if the domain of the only ordered list replaces Domain.
-	KeyFormat       string        `env:"KEYS"`
-	Rounding        string        `env:"ROUND"`
-	MaxLineBytes    int64         `env:"MAX_LINE_BYTES"`
-	MaxConns        int           `env:"MAX_CONNECTIONS"`
-	MaxPipelined    int           `env:"MAX_PIPELINED"`
-	IdleTimeout     time.Duration `env:"IDLE_TIMEOUT"` // how long a connection may be idle; 0 for no limit.
-	TLS             ServerTLS
+	PipelinedPort
+	OpensAtStart    bool   // set if the port is opened at the start.
+	OpensWhenNeeded bool   // set if the port is opened when a rule file of divvy is loaded.
+	Domain          string `env:"DOMAIN"`
+	DomainKey       string `env:"DOMAIN_KEY"`
+	UseOnlyList     bool   // set if the domain of the only ordered list replaces Domain.
+	KeyFormat       string `env:"KEYS"`
+	Rounding        string `env:"ROUND"`
+	MaxLineBytes    int64  `env:"MAX_LINE_BYTES"`
 }
 
 // RESP describes the port for clients of Redis.
 type RESP struct {
-	Enabled         bool          // set if RESP_PORT names a port.
-	Host            string        `env:"HOST"`
-	Port            int           `env:"PORT"`
-	Password        string        `env:"PASSWORD"` // empty if clients need none.
-	MaxCommandBytes int64         `env:"MAX_COMMAND_BYTES"`
-	MaxConns        int           `env:"MAX_CONNECTIONS"`
-	MaxPipelined    int           `env:"MAX_PIPELINED"`
-	IdleTimeout     time.Duration `env:"IDLE_TIMEOUT"` // how long a connection may be idle; 0 for no limit.
-	TLS             ServerTLS
+	PipelinedPort
+	Enabled         bool   // set if RESP_PORT names a port.
+	Password        string `env:"PASSWORD"` // empty if clients need none.
+	MaxCommandBytes int64  `env:"MAX_COMMAND_BYTES"`
 }
 
 // DivvyPort is the default port of divvy.

@@ -21,9 +21,8 @@ func TestDefaults(t *testing.T) {
 		s.MemoryMaxBytes != 256<<20 ||
 		s.Tracing != (Tracing{Protocol: "http", ServiceName: "RateLimit", SamplingRate: 1}) ||
 		s.Divvy != (Divvy{
-			false, true, "0.0.0.0", 8321, "divvy", "", true, "own", "nearest", 1 << 20, 10_000, 128,
-			10 * time.Minute,
-			ServerTLS{},
+			PipelinedPort{"0.0.0.0", 8321, 10_000, 128, 10 * time.Minute, ServerTLS{}},
+			false, true, "divvy", "", true, "own", "nearest", 1 << 20,
 		}) {
 		t.Errorf("got %+v", s)
 	}
@@ -51,8 +50,8 @@ func TestValues(t *testing.T) {
 		s.MemoryMaxBytes != 1<<20 || !s.ShadowMode ||
 		s.Tracing != (Tracing{true, "grpc", "limits", "edge", "pod-1", 0.25}) ||
 		s.Divvy != (Divvy{
-			true, false, "0.0.0.0", 0, "", "shop", false, "upstream", "up", 1 << 20, 10_000, 128, 0,
-			ServerTLS{true, "c", "k", "a", "n"},
+			PipelinedPort{"0.0.0.0", 0, 10_000, 128, 0, ServerTLS{true, "c", "k", "a", "n"}},
+			true, false, "", "shop", false, "upstream", "up", 1 << 20,
 		}) {
 		t.Errorf("got %+v", s)
 	}

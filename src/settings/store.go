@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// RedisSocket is the default of REDIS_URL in envoyproxy/ratelimit.
-const RedisSocket = "/var/run/nutcracker/ratelimit.sock"
+// UpstreamSocket is the default of REDIS_URL in envoyproxy/ratelimit.
+const UpstreamSocket = "/var/run/nutcracker/ratelimit.sock"
 
-// UseRedisSocket chooses the Redis at the unix socket as the store, and returns a warning. If the socket does not
+// UseUpstreamSocket chooses the Redis at the unix socket as the store, and returns a warning. If the socket does not
 // exist, or if BACKEND_TYPE or a variable of Redis is set, it changes nothing and returns no warning.
-func (e Environment) UseRedisSocket(socket string) (warnings []string) {
+func (e Environment) UseUpstreamSocket(socket string) (warnings []string) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Type() != fs.ModeSocket || e["BACKEND_TYPE"] != "" ||
 		e.setsRedis() {
 		return nil

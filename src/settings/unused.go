@@ -20,93 +20,90 @@ func (s *Settings) warnUnused(r *reader) {
 		"memcache": "the counters are in Memcached",
 	}[store]
 	parts := []optionalPart{
-		{isOff: !xds, reason: fileRules, fix: "set CONFIG_TYPE=" + ConfigXDS, variableNames: "CONFIG_GRPC_XDS_SERVER_URL"},
-		{isOff: !xds, reason: fileRules, namePrefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
+		{isOff: !xds, reason: fileRules, fix: "set CONFIG_TYPE=" + ConfigXDS, names: "CONFIG_GRPC_XDS_SERVER_URL"},
+		{isOff: !xds, reason: fileRules, prefixes: "CONFIG_GRPC_XDS_ XDS_CLIENT_"},
 		{
 			isOff: len(s.XDS.Servers) < 2, reason: "CONFIG_TYPE names no second management server",
-			variableNames: "CONFIG_GRPC_XDS2_SERVER_URL", namePrefixes: "CONFIG_GRPC_XDS2_",
+			names: "CONFIG_GRPC_XDS2_SERVER_URL", prefixes: "CONFIG_GRPC_XDS2_",
 			fix: "write one, such as CONFIG_TYPE=" + ConfigXDS + "," + ConfigXDSDelta,
 		},
 		{
 			isOff: !s.UsesFiles() && s.RuntimeCandidate == "", reason: "rules come from the management server",
-			namePrefixes: "RUNTIME_",
+			prefixes: "RUNTIME_",
 		},
 		{
 			isOff: s.RuntimeCandidate == "", reason: "RUNTIME_CANDIDATE_SUBDIRECTORY is not set",
-			namePrefixes: "CANDIDATE_MAX_LOAD",
+			prefixes: "CANDIDATE_MAX_LOAD",
 		},
 		{
 			isOff: xds && r.isSet(xdsCert) && !r.isSet(xdsKey), reason: xdsKey + " is not set", fix: "set " + xdsKey,
-			variableNames: xdsCert,
+			names: xdsCert,
 		},
 		{
 			isOff: xds && r.isSet(xdsKey) && !r.isSet(xdsCert), reason: xdsCert + " is not set", fix: "set " + xdsCert,
-			variableNames: xdsKey,
+			names: xdsKey,
 		},
 		{
-			isOff: xds && !s.XDS.First.TLS, toggleVariable: "CONFIG_GRPC_XDS_SERVER_USE_TLS",
-			variableNames: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+			isOff: xds && !s.XDS.First.TLS, toggle: "CONFIG_GRPC_XDS_SERVER_USE_TLS",
+			names: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
 		},
 
 		{
 			isOff: store == "memory", reason: otherStore, fix: "set BACKEND_TYPE=redis",
-			variableNames: "REDIS_URL REDIS_PERSECOND_URL LOCAL_CACHE_SIZE_IN_BYTES STORE_MAX_IN_FLIGHT " +
+			names: "REDIS_URL REDIS_PERSECOND_URL LOCAL_CACHE_SIZE_IN_BYTES STORE_MAX_IN_FLIGHT " +
 				"STORE_BREAKER_FAILURES STORE_FAILURE_MODE REPLICAS LIMIT_DEGRADED_HEADER",
-			namePrefixes: "REDIS_ LOCAL_CACHE_ STORE_ REPLICAS MEMCACHE_",
+			prefixes: "REDIS_ LOCAL_CACHE_ STORE_ REPLICAS MEMCACHE_",
 		},
 		{
 			isOff: store == "memcache", reason: otherStore, fix: "set BACKEND_TYPE=redis",
-			variableNames: "REDIS_URL REDIS_PERSECOND_URL REDIS_PERSECOND", namePrefixes: "REDIS_",
+			names: "REDIS_URL REDIS_PERSECOND_URL REDIS_PERSECOND", prefixes: "REDIS_",
 		},
-		{isOff: store == "redis", reason: otherStore, namePrefixes: "MEMCACHE_"},
+		{isOff: store == "redis", reason: otherStore, prefixes: "MEMCACHE_"},
 		{
-			isOff: store != "memory", reason: otherStore, fix: "set BACKEND_TYPE=memory", variableNames: "MEMORY_SNAPSHOT",
-			namePrefixes: "MEMORY_SNAPSHOT MEMORY_COUNTER_NAMES",
+			isOff: store != "memory", reason: otherStore, fix: "set BACKEND_TYPE=memory", names: "MEMORY_SNAPSHOT",
+			prefixes: "MEMORY_SNAPSHOT MEMORY_COUNTER_NAMES",
 		},
 		{
 			isOff: store == "memory" && s.MemorySnapshot == "", reason: "MEMORY_SNAPSHOT is not set",
-			namePrefixes: "MEMORY_SNAPSHOT_INTERVAL",
+			prefixes: "MEMORY_SNAPSHOT_INTERVAL",
 		},
-		{isOff: store == "redis" && !s.RedisSplit, toggleVariable: "REDIS_PERSECOND", namePrefixes: "REDIS_PERSECOND_"},
+		{isOff: store == "redis" && !s.RedisSplit, toggle: "REDIS_PERSECOND", prefixes: "REDIS_PERSECOND_"},
 		{
 			isOff: !r.isSet("BACKEND_TYPE"), reason: "BACKEND_TYPE is not memcache", fix: "set BACKEND_TYPE=memcache",
-			variableNames: "MEMCACHE_HOST_PORT MEMCACHE_SRV",
+			names: "MEMCACHE_HOST_PORT MEMCACHE_SRV",
 		},
 		{
-			isOff: store == "redis" && !s.Redis.TLS && !(s.RedisSplit && s.RedisPerSecond.TLS), toggleVariable: "REDIS_TLS",
-			variableNames: "REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY", namePrefixes: "REDIS_TLS_",
+			isOff: store == "redis" && !s.Redis.TLS && !(s.RedisSplit && s.RedisPerSecond.TLS), toggle: "REDIS_TLS",
+			names: "REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY", prefixes: "REDIS_TLS_",
 		},
 		{
-			isOff: store == "memcache" && !s.Memcache.TLS, toggleVariable: "MEMCACHE_TLS",
-			variableNames: "MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY", namePrefixes: "MEMCACHE_TLS_",
-		},
-
-		{isOff: sink != SinkDogStatsd, toggleVariable: "USE_DOG_STATSD", variableNames: "USE_DOG_STATSD_MOGRIFIERS"},
-		{isOff: sink == SinkDogStatsd, reason: "DogStatsD is always udp", namePrefixes: "STATSD_PROTOCOL"},
-		{isOff: sink != SinkDogStatsd && sink != SinkStatsd, reason: "nothing is sent to statsd", namePrefixes: "STATSD_"},
-		{isOff: sink == SinkNone, reason: "nothing is sent", namePrefixes: "STATS_FLUSH_INTERVAL"},
-		{isOff: sink == SinkNone && !s.OTLPMetrics.On, reason: "nothing is sent", namePrefixes: "EXTRA_TAGS"},
-		{isOff: sink != SinkPrometheus, reason: "USE_PROMETHEUS is not true", namePrefixes: "PROMETHEUS_"},
-
-		{
-			isOff: !s.LimitHeaders, toggleVariable: "LIMIT_RESPONSE_HEADERS_ENABLED",
-			variableNames: "LIMIT_RESPONSE_HEADERS_FORMAT",
-		},
-		{
-			isOff:         s.LimitHeaders && s.LimitHeadersFormat == HeadersIETF,
-			reason:        "LIMIT_RESPONSE_HEADERS_FORMAT is ietf, whose headers have fixed names",
-			fix:           "set LIMIT_RESPONSE_HEADERS_FORMAT=" + HeadersSeparate,
-			variableNames: "LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER",
-			namePrefixes:  "LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER",
+			isOff: store == "memcache" && !s.Memcache.TLS, toggle: "MEMCACHE_TLS",
+			names: "MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY", prefixes: "MEMCACHE_TLS_",
 		},
 
-		{isOff: !s.Tracing.Enabled, toggleVariable: "TRACING_ENABLED", namePrefixes: "TRACING_EXPORTER_PROTOCOL"},
-		{isOff: s.GRPCUDS != "", reason: "GRPC_UDS is set", namePrefixes: "GRPC_PORT"},
-		{isOff: !s.Divvy.OpensAtStart && !s.Divvy.OpensWhenNeeded, reason: "DIVVY_PORT is off", namePrefixes: "DIVVY_"},
-		{isOff: !s.RESP.Enabled, reason: "RESP_PORT is off", namePrefixes: "RESP_"},
+		{isOff: sink != SinkDogStatsd, toggle: "USE_DOG_STATSD", names: "USE_DOG_STATSD_MOGRIFIERS"},
+		{isOff: sink == SinkDogStatsd, reason: "DogStatsD is always udp", prefixes: "STATSD_PROTOCOL"},
+		{isOff: sink != SinkDogStatsd && sink != SinkStatsd, reason: "nothing is sent to statsd", prefixes: "STATSD_"},
+		{isOff: sink == SinkNone, reason: "nothing is sent", prefixes: "STATS_FLUSH_INTERVAL"},
+		{isOff: sink == SinkNone && !s.OTLPMetrics.On, reason: "nothing is sent", prefixes: "EXTRA_TAGS"},
+		{isOff: sink != SinkPrometheus, reason: "USE_PROMETHEUS is not true", prefixes: "PROMETHEUS_"},
+
+		{isOff: !s.LimitHeaders, toggle: "LIMIT_RESPONSE_HEADERS_ENABLED", names: "LIMIT_RESPONSE_HEADERS_FORMAT"},
 		{
-			isOff: !s.GRPCTLS.On, toggleVariable: "GRPC_SERVER_USE_TLS",
-			variableNames: "GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN",
+			isOff:    s.LimitHeaders && s.LimitHeadersFormat == HeadersIETF,
+			reason:   "LIMIT_RESPONSE_HEADERS_FORMAT is ietf, whose headers have fixed names",
+			fix:      "set LIMIT_RESPONSE_HEADERS_FORMAT=" + HeadersSeparate,
+			names:    "LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER",
+			prefixes: "LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER",
+		},
+
+		{isOff: !s.Tracing.Enabled, toggle: "TRACING_ENABLED", prefixes: "TRACING_EXPORTER_PROTOCOL"},
+		{isOff: s.GRPCUDS != "", reason: "GRPC_UDS is set", prefixes: "GRPC_PORT"},
+		{isOff: !s.Divvy.OpensAtStart && !s.Divvy.OpensWhenNeeded, reason: "DIVVY_PORT is off", prefixes: "DIVVY_"},
+		{isOff: !s.RESP.Enabled, reason: "RESP_PORT is off", prefixes: "RESP_"},
+		{
+			isOff: !s.GRPCTLS.On, toggle: "GRPC_SERVER_USE_TLS",
+			names: "GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN",
 		},
 	}
 	for prefix, t := range map[string]*ServerTLS{
@@ -115,7 +112,7 @@ func (s *Settings) warnUnused(r *reader) {
 	} {
 		parts = append(parts, optionalPart{
 			isOff: !t.On, reason: "that port speaks plain text", fix: "set " + prefix + "TLS_CERT and " + prefix + "TLS_KEY",
-			variableNames: prefix + "TLS_CLIENT_CACERT " + prefix + "TLS_CLIENT_SAN",
+			names: prefix + "TLS_CLIENT_CACERT " + prefix + "TLS_CLIENT_SAN",
 		})
 	}
 	r.warnUnused(parts)

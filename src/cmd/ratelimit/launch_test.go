@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"ratelimit/src/service"
+	"ratelimit/src/service/logging"
 	"ratelimit/testbed/harness"
 )
 
@@ -66,7 +67,7 @@ func launch(t *testing.T, text string, variables ...string) *running {
 	built, stopped := make(chan error), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		stopped <- service.WithOutput(io.Discard, &r.log, func(o *service.Output) (err error) {
+		stopped <- logging.WithOutput(io.Discard, &r.log, func(o *logging.Output) (err error) {
 			cfg.Output = o
 			r.Service, err = service.New(cfg)
 			built <- err

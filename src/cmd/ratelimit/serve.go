@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/operator/output"
 	"ratelimit/src/service"
 	"ratelimit/src/service/heap"
+	"ratelimit/src/service/logging"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/suggest"
 )
@@ -25,7 +26,7 @@ func serveCommand() *cobra.Command {
 			cfg, err := service.ServeConfig(os.Environ(), rulePath)
 			if try {
 				cfg.OnReady = func(r service.Ready) {
-					suggest.Print(r.Stdout, service.IsTerminal(output.Raw(cmd.OutOrStdout())), r.Rules, r.HTTPAddr, r.DebugAddr)
+					suggest.Print(r.Stdout, output.IsTerminal(output.Raw(cmd.OutOrStdout())), r.Rules, r.HTTPAddr, r.DebugAddr)
 				}
 			}
 			return cfg, err
@@ -57,7 +58,7 @@ func serve(cmd *cobra.Command, configure func() (service.Config, error)) error {
 	defer signal.Stop(signals)
 	tuner := heap.Tune(os.LookupEnv)
 	defer tuner.Stop()
-	err := service.WithOutput(output.Raw(cmd.OutOrStdout()), output.Raw(cmd.ErrOrStderr()), func(o *service.Output) error {
+	err := logging.WithOutput(output.Raw(cmd.OutOrStdout()), output.Raw(cmd.ErrOrStderr()), func(o *logging.Output) error {
 		o.OwnProcess()
 		cfg, err := configure()
 		if err != nil {

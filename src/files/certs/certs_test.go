@@ -228,14 +228,23 @@ type replaced struct {
 func newReplaced(t *testing.T) *replaced {
 	t.Helper()
 	c := harness.NewCertificates(t)
-	r := &replaced{t: t, c: c, f: newFiles(t, c.Server, c.CA), changes: make(chan error, 100)}
-	s, err := certs.New(certs.Config{
-		Cert: r.f.cert, Key: r.f.key, ClientCA: r.f.ca,
-		CheckInterval: 10 * time.Millisecond, OnChange: func(err error) { r.changes <- err },
-	})
+	r := &replaced{t: t, c: c, f: newFiles(t, c.Server, c.CA)}
+	r.start(certs.Config{ClientCA: r.f.ca}, func() {})
+	return r
+}
+
+// start runs the server until the test ends. between is called after New and before Run.
+func (r *replaced) start(cfg certs.Config, between func()) {
+	t := r.t
+	t.Helper()
+	r.changes = make(chan error, 100)
+	cfg.Cert, cfg.Key, cfg.CheckInterval = r.f.cert, r.f.key, 10*time.Millisecond
+	cfg.OnChange = func(err error) { r.changes <- err }
+	s, err := certs.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	between()
 	done := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { done <- s.Run(ctx) }()
@@ -246,7 +255,6 @@ func newReplaced(t *testing.T) *replaced {
 		}
 	})
 	r.s, r.addr = s, serve(t, s)
-	return r
 }
 
 // expect connects as the client pair, and compares the server's name or the error.
@@ -356,54 +364,33 @@ func TestReplacedByAnInvalidOne(t *testing.T) {
 func TestEnded(t *testing.T) {
 	t.Parallel()
 	c := harness.NewCertificates(t)
-	f := newFiles(t, c.ExpiredServer, c.CA)
-	changes := make(chan error, 10)
-	s, err := certs.New(certs.Config{
-		Cert: f.cert, Key: f.key,
-		CheckInterval: 10 * time.Millisecond, OnChange: func(err error) { changes <- err },
+	r := &replaced{t: t, c: c, f: newFiles(t, c.ExpiredServer, c.CA)}
+	r.start(certs.Config{}, func() { // Run has to notice a change before it.
+		r.f.put(t, c.Issue(t, "again", harness.Spec{CommonName: "again", Expired: true}), c.CA)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Between New and Run, which has to notice.
-	f.put(t, c.Issue(t, "again", harness.Spec{CommonName: "again", Expired: true}), c.CA)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	select {
-	case err := <-changes:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("what came before Run was not noticed")
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	r.change("")
 	trusting := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
-	if got, err := ask(t, serve(t, s), trusting); got != "again" || err != nil {
+	if got, err := ask(t, r.addr, trusting); got != "again" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-func TestNotAfter(t *testing.T) {
+// A client certificate that cannot be read is shown as one that has expired in 1970.
+func TestClientStats(t *testing.T) {
+	t.Parallel()
 	c := harness.NewCertificates(t)
-	if ends, err := certs.NotAfter(c.Client.Cert); err != nil || time.Until(ends) > 24*time.Hour ||
-		time.Until(ends) < 23*time.Hour {
-		t.Errorf("%v, %v: want in a day", ends, err)
+	expiresIn := func(file string) time.Duration { return time.Until(certs.ClientStats(file)().NotAfter) }
+	if left := expiresIn(c.Client.Cert); left > 24*time.Hour || left < 23*time.Hour {
+		t.Errorf("it expires in %v, want a day", left)
 	}
-	if ends, err := certs.NotAfter(c.ExpiredClient.Cert); err != nil || time.Until(ends) > 0 {
-		t.Errorf("%v, %v: want an hour ago", ends, err)
+	if left := expiresIn(c.ExpiredClient.Cert); left > 0 || left < -24*time.Hour {
+		t.Errorf("it expires in %v, want an hour ago", left)
 	}
 	broken := filepath.Join(t.TempDir(), "broken.pem")
 	write(t, broken, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-	for file, want := range map[string]string{
-		c.Client.Key: "no certificate in PEM form in it", broken: "malformed", "/nowhere.crt": "no such file",
-	} {
-		if _, err := certs.NotAfter(file); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", file, err, want)
+	for _, file := range []string{c.Client.Key, broken, "/nowhere.crt"} {
+		if got := certs.ClientStats(file)().NotAfter; !got.Equal(time.Unix(0, 0)) {
+			t.Errorf("%s: %v", file, got)
 		}
 	}
 }
@@ -414,27 +401,9 @@ func TestReadHangs(t *testing.T) {
 	t.Parallel()
 	c := harness.NewCertificates(t)
 	f := newFiles(t, c.Server, c.CA)
-	changes := make(chan error, 100)
-	s, err := certs.New(certs.Config{
-		Cert: f.cert, Key: f.key, CheckInterval: 10 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
-		OnChange: func(err error) { changes <- err },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	next := func() error {
-		t.Helper()
-		select {
-		case err := <-changes:
-			return err
-		case <-time.After(20 * time.Second):
-			t.Fatal("nothing is told")
-		}
-		panic("unreachable")
-	}
+	r := &replaced{t: t, c: c, f: f}
+	r.start(certs.Config{ReadTimeout: 500 * time.Millisecond}, func() {})
+	s := r.s
 	pipe := filepath.Join(f.dir, "pipe")
 	if err := harness.MakePipe(pipe); err != nil {
 		t.Fatal(err)
@@ -442,10 +411,7 @@ func TestReadHangs(t *testing.T) {
 	if err := os.Rename(pipe, f.cert); err != nil {
 		t.Fatal(err)
 	}
-	if err, want := next(), "certs: "+f.cert+", "+f.key+": not read within 500ms: check the file system (NFS, FUSE)"; err == nil ||
-		err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
+	r.change("certs: " + f.cert + ", " + f.key + ": not read within 500ms: check the file system (NFS, FUSE)")
 	if n := s.Stats().Hanging; n != 1 {
 		t.Errorf("%d reads hang, want 1", n)
 	}
@@ -453,12 +419,11 @@ func TestReadHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.put(t, c.Issue(t, "second", harness.Spec{CommonName: "second"}), c.CA)
-	for next() != nil { // the key follows its certificate
-	}
+	r.change("") // after a refusal, because the key follows its certificate
 	if st := s.Stats(); st.Hanging != 1 || st.Loaded != 1 {
 		t.Errorf("%+v", st)
 	}
-	if name, err := ask(t, serve(t, s), client(t, c.CA, harness.Pair{})); name != "second" {
+	if name, err := ask(t, r.addr, client(t, c.CA, harness.Pair{})); name != "second" {
 		t.Errorf("got %q, %v", name, err)
 	}
 	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
@@ -469,8 +434,4 @@ func TestReadHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Until(t, "the read has returned", func() bool { return s.Stats().Hanging == 0 })
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 }

@@ -71,23 +71,30 @@ func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
 	return err
 }
 
-// NotAfter returns the expiry of the first certificate in a PEM file.
-func NotAfter(file string) (time.Time, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return time.Time{}, err
-	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
+// ClientStats returns a function that reads when the first certificate in a PEM file expires. Each call reads the file,
+// as each new connection does, and waits 1 s at most. A certificate that cannot be read has expired in 1970.
+func ClientStats(file string) func() Stats {
+	reads := &files.Reads{Timeout: time.Second}
+	return func() Stats {
+		text, err := files.Read(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(file) })
+		if cert := firstCertificate(text); err == nil && cert != nil {
+			return Stats{NotAfter: cert.NotAfter}
 		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return time.Time{}, fmt.Errorf("%s: %w", file, err)
-		}
-		return cert.NotAfter, nil
+		return Stats{NotAfter: time.Unix(0, 0)}
 	}
-	return time.Time{}, fmt.Errorf("%s: no certificate in PEM form in it", file)
+}
+
+// firstCertificate returns the first certificate in the text of a PEM file; nil if there is none.
+func firstCertificate(text []byte) *x509.Certificate {
+	block, rest := pem.Decode(text)
+	for block != nil && block.Type != "CERTIFICATE" {
+		block, rest = pem.Decode(rest)
+	}
+	if block == nil {
+		return nil
+	}
+	cert, _ := x509.ParseCertificate(block.Bytes) // It returns nil with an error.
+	return cert
 }
 
 // withName puts the name of a setting before err, unless name is empty.

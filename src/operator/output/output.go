@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"golang.org/x/term"
 )
 
 // Plural returns "1 file" or "2 files". n is an integer of any type.
@@ -18,6 +21,12 @@ func Plural(n any, what string) string {
 		text += "s"
 	}
 	return text
+}
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // Printable returns text, in quotes if it has characters that are not printable: these could move the cursor or the

@@ -3,12 +3,13 @@
 package heap
 
 import (
+	"context"
 	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // minGrowthBytes is the least growth of the heap between two collections. A few megabytes live, and each gRPC call
@@ -78,14 +79,13 @@ func (t *Tuner) tune(c *collectionMarker) {
 	if t.stopped.Load() {
 		return
 	}
-	u := memoryInUse()
+	u, limit := memoryInUse(), withoutProgram(t.previousMemoryLimit)
 	u.awaitsRules = t.awaitsRules.Load()
 	if m := t.counterMemory.Load(); m != nil {
 		u.counterBytes, u.maxCounterBytes = min(m.bytes(), u.liveHeapBytes), m.maxBytes
-		debug.SetMemoryLimit(min(u.memoryLimit(), withoutProgram(t.previousMemoryLimit)))
-	} else {
-		debug.SetMemoryLimit(withoutProgram(t.previousMemoryLimit))
+		limit = min(limit, u.memoryLimit())
 	}
+	debug.SetMemoryLimit(limit)
 	debug.SetGCPercent(u.gcPercent())
 	runtime.SetFinalizer(c, t.tune)
 }
@@ -114,15 +114,9 @@ func memoryInUse() memoryUse {
 		{Name: "/memory/classes/heap/released:bytes"},
 	}
 	metrics.Read(s)
-	u := memoryUse{liveHeapBytes: int64(s[0].Value.Uint64()), nonHeapBytes: int64(s[1].Value.Uint64())}
-	u.unusedHeapBytes = -u.liveHeapBytes
-	for _, heap := range s[2:] {
-		u.nonHeapBytes -= int64(heap.Value.Uint64())
-		if !strings.HasPrefix(heap.Name, "/memory/classes/heap/released:") {
-			u.unusedHeapBytes += int64(heap.Value.Uint64())
-		}
-	}
-	return u
+	bytes := func(i int) int64 { return int64(s[i].Value.Uint64()) }
+	live, heap := bytes(0), bytes(2)+bytes(3)+bytes(4)
+	return memoryUse{liveHeapBytes: live, nonHeapBytes: bytes(1) - heap - bytes(5), unusedHeapBytes: heap - live}
 }
 
 // gcPercent returns the GOGC with which the heap grows enough. Memory without counters may double at least, as with
@@ -166,4 +160,61 @@ func withoutProgram(limit int64) int64 {
 func (u memoryUse) memoryLimit() int64 {
 	ownBytes := otherMemoryBytes - programBytes + max(u.nonHeapBytes-runtimeBytes, 0)
 	return u.maxCounterBytes + ownBytes + 2*max(u.liveHeapBytes-u.counterBytes-idleLiveBytes, 0)
+}
+
+// quietBeforeRelease is how long no rules were loaded before memory is returned. Loads in quick succession use the same
+// memory.
+const quietBeforeRelease = 2 * time.Second
+
+// AwaitRules tells that no requests are served before the first RulesLoaded. Until then the heap grows less.
+func (t *Tuner) AwaitRules() {
+	if t != nil {
+		t.awaitsRules.Store(true)
+	}
+}
+
+// RulesLoaded tells that rules were loaded, which may have left a lot of memory unused. It never blocks.
+func (t *Tuner) RulesLoaded() {
+	if t == nil {
+		return
+	}
+	t.awaitsRules.Store(false)
+	select {
+	case t.rulesLoaded <- struct{}{}:
+	default: // Run has not seen the load before.
+	}
+}
+
+// Run returns the memory that loads of rules leave unused to the system, if it is a lot, until ctx ends.
+func (t *Tuner) Run(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	var quiet <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.rulesLoaded:
+			quiet = time.After(quietBeforeRelease)
+		case <-quiet:
+			quiet = nil
+			t.returnUnused()
+		}
+	}
+}
+
+// returnUnusedMemory returns unused memory to the system, if it is a lot.
+func returnUnusedMemory() {
+	if u := memoryInUse(); u.isWorthRelease() {
+		debug.FreeOSMemory()
+	}
+}
+
+// isWorthRelease reports whether unused memory is to be returned to the system, which takes a collection.
+//
+//	live 250 MiB, 80 MiB unused  -> no
+//	live 250 MiB, 100 MiB unused -> yes
+func (u memoryUse) isWorthRelease() bool {
+	return u.unusedHeapBytes > max(minGrowthBytes, u.liveHeapBytes/3)
 }

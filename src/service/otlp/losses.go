@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Losses reports what a collector did not take, at most once a minute. Calls must not overlap.
-type Losses struct {
-	onLoss        func(lost int, err error)
-	secretRemover *strings.Replacer // removes secrets from errors.
-	exportsCtx    context.Context   // ends the export of all batches.
+// losses reports what a collector did not take, at most once a minute. Calls must not overlap, except of untilEnd.
+type losses struct {
+	onLoss        func(lost int, err error) // may be nil
+	secretRemover *strings.Replacer         // removes secrets from errors.
+	exportsCtx    context.Context           // ends the export of all batches.
 	cancelExports context.CancelFunc
 
 	lastReportAt time.Time // the time of the last call of onLoss.
@@ -25,53 +25,56 @@ type Losses struct {
 // reportInterval is the least time between two calls of onLoss.
 const reportInterval = time.Minute
 
-// NewLosses returns a Losses for the exporter of s. onLoss gets how much was lost since its last call, and the last
-// error, without the values of OTEL_EXPORTER_OTLP_HEADERS. It may be nil.
-func NewLosses(s Signal, onLoss func(lost int, err error)) *Losses {
-	l := &Losses{onLoss: onLoss, secretRemover: s.newSecretRemover()}
+// newLosses returns the losses of the exporter of a signal, TRACES or METRICS. onLoss is Config.OnLoss.
+func newLosses(signal string, onLoss func(lost int, err error)) *losses {
+	l := &losses{onLoss: onLoss, secretRemover: newSecretRemover(signal)}
 	l.exportsCtx, l.cancelExports = context.WithCancel(context.Background())
 	return l
 }
 
-// Export calls export, which sends a batch of that size. Its context also ends with CancelExports. An error is reported
-// and not returned, because the SDK would pass it to a global handler.
-func (l *Losses) Export(ctx context.Context, size int, export func(context.Context) error) {
+// export calls send, which sends a batch of that size. An error is reported and not returned, because the SDK would
+// pass it to a global handler.
+func (l *losses) export(ctx context.Context, size int, send func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.exportsCtx, cancel)()
-	if err := export(ctx); err != nil {
+	if err := send(ctx); err != nil {
 		l.add(size, err, reportInterval)
 	}
 }
 
-// CancelExports ends the export that runs, and all later ones. It may be called at any time.
-func (l *Losses) CancelExports() { l.cancelExports() }
+// untilEnd calls shutdown. The end of ctx cancels the export that runs and all later ones, not shutdown itself: the SDK
+// would return before its goroutine has stopped.
+func (l *losses) untilEnd(ctx context.Context, shutdown func(context.Context) error) error {
+	defer context.AfterFunc(ctx, l.cancelExports)()
+	return shutdown(context.WithoutCancel(ctx))
+}
 
-// ReportRest reports the losses that are not reported yet.
-func (l *Losses) ReportRest() { l.add(0, nil, 0) }
+// reportRest reports the losses that are not reported yet.
+func (l *losses) reportRest() { l.add(0, nil, 0) }
 
 // add adds a loss. It calls onLoss if something was lost and the last call was at least interval ago.
-func (l *Losses) add(lost int, err error, interval time.Duration) {
+func (l *losses) add(lost int, err error, interval time.Duration) {
 	l.lost += lost
 	l.lastErr = cmp.Or(err, l.lastErr)
 	if l.onLoss == nil || l.lost == 0 || time.Since(l.lastReportAt) < interval {
 		return
 	}
-	l.onLoss(l.lost, errors.New(ClipText(l.secretRemover.Replace(l.lastErr.Error()), maxErrorText)))
+	l.onLoss(l.lost, errors.New(clipText(l.secretRemover.Replace(l.lastErr.Error()), maxErrorText)))
 	l.lastReportAt, l.lost, l.lastErr = time.Now(), 0, nil
 }
 
 // maxErrorText bounds the text of an error, in bytes, because it may come from the collector.
 const maxErrorText = 300
 
-// newSecretRemover returns a Replacer that replaces the values of OTEL_EXPORTER_OTLP_HEADERS, and each
-// word of them, by "…". The collector may repeat them in an error.
-func (s Signal) newSecretRemover() *strings.Replacer {
+// newSecretRemover returns a Replacer that replaces the values of OTEL_EXPORTER_OTLP_HEADERS, and each word of them, by
+// "…". The collector may repeat them in an error.
+func newSecretRemover(signal string) *strings.Replacer {
 	var pairs []string
-	for _, prefix := range s.variablePrefixes() {
+	for _, prefix := range variablePrefixes(signal) {
 		for header := range strings.SplitSeq(os.Getenv(prefix+"HEADERS"), ",") {
 			_, value, _ := strings.Cut(header, "=")
-			value, _ = url.PathUnescape(value) // The error can be ignored, because IgnoreMistakes has removed such a variable.
+			value, _ = url.PathUnescape(value) // The error can be ignored, because ignoreMistakes has removed such a variable.
 			for _, text := range append(strings.Fields(value), strings.TrimSpace(value)) {
 				if len(text) >= 4 { // Shorter texts are not secret and occur in other words.
 					pairs = append(pairs, text, "…")
@@ -82,9 +85,9 @@ func (s Signal) newSecretRemover() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// ClipText returns at most the first size bytes of s, as valid UTF-8. The result does not keep the memory of a longer
+// clipText returns at most the first size bytes of s, as valid UTF-8. The result does not keep the memory of a longer
 // s.
-func ClipText(s string, size int) string {
+func clipText(s string, size int) string {
 	if len(s) > size {
 		s = strings.Clone(s[:size])
 	}

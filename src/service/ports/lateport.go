@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"context"
 	"net"
 	"sync"
 )
@@ -75,6 +76,10 @@ func (l *lateListener) Addr() net.Addr { return l.socket.Addr() }
 // file.
 type lateUnixSocket struct{ path string }
 
-func (s lateUnixSocket) Addr() net.Addr                { return &net.UnixAddr{Name: s.path, Net: "unix"} }
-func (s lateUnixSocket) listen() (net.Listener, error) { return listenUnix(s.path) }
-func (s lateUnixSocket) release()                      {}
+func (s lateUnixSocket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
+
+func (s lateUnixSocket) listen() (net.Listener, error) {
+	return new(net.ListenConfig).Listen(context.Background(), "unix", s.path)
+}
+
+func (s lateUnixSocket) release() {}

@@ -97,7 +97,7 @@ func (l List) OpenForCallers() (opened []*Port, _ error) {
 	return opened, nil
 }
 
-// Close closes all open  Servers have closed most of them before.
+// Close closes all open ports. Servers have closed most of them before.
 func (l List) Close() error {
 	for _, p := range l.Opened() {
 		_ = p.Close() // Close fails if the server of the port has closed it already.
@@ -165,14 +165,6 @@ func (p *Port) explainError(err error) error {
 	default:
 		return fmt.Errorf("the %s port: %w", p.Name, err)
 	}
-}
-
-// listenUnix listens on the unix socket path. It replaces the socket of a process that ended.
-func listenUnix(path string) (net.Listener, error) {
-	if err := removeUnusedSocket(context.Background(), path); err != nil {
-		return nil, err
-	}
-	return new(net.ListenConfig).Listen(context.Background(), "unix", path)
 }
 
 // takenError is an EADDRINUSE with a better text.

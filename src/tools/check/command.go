@@ -11,7 +11,7 @@ import (
 
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/service"
+	"ratelimit/src/service/store"
 	"ratelimit/src/tools/command"
 )
 
@@ -32,7 +32,7 @@ func Command() *cobra.Command {
 		if dir != "" {
 			args = append(args, dir)
 		}
-		opt.Store = service.StoreLimits(strings.TrimSuffix(backend, "d"))
+		opt.Store = store.Limits(strings.TrimSuffix(backend, "d"))
 		return printProblems(cmd.OutOrStdout(), load(args, opt, filerules.LoadAllDocuments), format)
 	})
 	f := cmd.Flags()

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/operator/output"
-	"ratelimit/src/service"
 )
 
 // Exit codes, the same for every command.
@@ -92,7 +91,7 @@ func UntilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 // second; "" clears the line. If w is no terminal, the function does nothing.
 func ProgressLine(w io.Writer) func(format string, args ...any) {
 	w = output.Raw(w)
-	if !service.IsTerminal(w) {
+	if !output.IsTerminal(w) {
 		return func(string, ...any) {}
 	}
 	text := output.Escaping(w)

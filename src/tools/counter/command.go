@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/operator"
-	"ratelimit/src/service"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/reach"
 )
@@ -40,7 +40,7 @@ type options struct {
 func Command() *cobra.Command {
 	opt := options{isTerminal: func(r io.Reader) bool {
 		f, ok := r.(*os.File)
-		return ok && service.IsTerminal(f)
+		return ok && output.IsTerminal(f)
 	}}
 	return opt.command()
 }

@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
-	"ratelimit/src/service"
+	servicestore "ratelimit/src/service/store"
 	"ratelimit/src/settings"
 )
 
@@ -30,7 +30,7 @@ func (opt *options) openStore(ctx context.Context, cfg *Config) (*store, error) 
 	if opt.backend == "redis" {
 		var rc redis.Config
 		rc.TagKeys = cfg.EscapeKeys // --key-format v2 asks for escaped keys and for hash tags.
-		if err := service.ReachRedis(&rc, opt.redis, settings.TLSFiles{}); err != nil {
+		if err := servicestore.ReachRedis(&rc, opt.redis, settings.TLSFiles{}); err != nil {
 			return nil, err
 		}
 		return openRedis(ctx, rc)

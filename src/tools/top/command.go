@@ -11,7 +11,6 @@ import (
 
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/output"
-	"ratelimit/src/service"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/reach"
 )
@@ -80,7 +79,7 @@ func (opt *options) run(ctx context.Context, cmd *cobra.Command, client *reach.C
 		return output.WriteJSON(out, s)
 	}
 	width := 0
-	if terminal, ok := output.Raw(out).(*os.File); ok && service.IsTerminal(terminal) {
+	if terminal, ok := output.Raw(out).(*os.File); ok && output.IsTerminal(terminal) {
 		if !opt.once && os.Getenv("TERM") != "dumb" {
 			return watch(ctx, terminal, func() (width, height int) { return terminalSize(terminal) }, s, next)
 		}

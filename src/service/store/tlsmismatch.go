@@ -1,4 +1,4 @@
-package service
+package store
 
 import (
 	"context"
@@ -22,49 +22,38 @@ type storeTLSCheck struct {
 const tlsCheckInterval = time.Minute
 
 // advice returns what is wrong and what to do about it; "" if TLS is not the problem. It opens one connection, on which
-// it sends no password.
+// it sends no password. ctx must have a deadline.
 func (c *storeTLSCheck) advice(ctx context.Context) string {
+	conn, err := new(net.Dialer).DialContext(ctx, c.network, c.addr)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline()
+	if conn.SetDeadline(deadline) != nil {
+		return ""
+	}
 	switch {
-	case !c.isOn && c.speaksTLS(ctx):
+	case !c.isOn && speaksTLS(ctx, conn):
 		return fmt.Sprintf("%s speaks TLS and the service does not: set %s=true, or name a port without TLS", c.addr,
 			c.setting)
-	case c.isOn && c.speaksPlainText(ctx):
+	case c.isOn && speaksPlainText(conn):
 		return fmt.Sprintf("%s does not speak TLS and the service does: set %s=false, or name the port for TLS", c.addr,
 			c.setting)
 	}
 	return ""
 }
 
-// dial opens a connection that is closed by the end of ctx at the latest.
-func (c *storeTLSCheck) dial(ctx context.Context) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, c.network, c.addr)
-	if err != nil {
-		return nil, err
-	}
-	deadline, _ := ctx.Deadline()
-	return conn, conn.SetDeadline(deadline)
-}
-
 // speaksTLS reports whether the store answers a TLS handshake, whatever its certificate.
-func (c *storeTLSCheck) speaksTLS(ctx context.Context) bool {
-	conn, err := c.dial(ctx)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = conn.Close() }()
-	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
+func speaksTLS(ctx context.Context, conn net.Conn) bool {
+	err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
 	alert := new(net.OpError)
 	return err == nil || errors.As(err, &alert) && alert.Op == "remote error"
 }
 
 // speaksPlainText reports whether the store answers a line of text. To PING, Redis answers PONG or an error, and
 // Memcached ERROR.
-func (c *storeTLSCheck) speaksPlainText(ctx context.Context) bool {
-	conn, err := c.dial(ctx)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = conn.Close() }()
+func speaksPlainText(conn net.Conn) bool {
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		return false
 	}

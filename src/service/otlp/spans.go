@@ -1,4 +1,4 @@
-package tracing
+package otlp
 
 import (
 	"context"
@@ -14,8 +14,6 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/stats"
-
-	"ratelimit/src/service/otlp"
 )
 
 // maxClientText bounds each text of a client in a span, in bytes.
@@ -23,28 +21,28 @@ const maxClientText = 4096
 
 // GRPC returns a handler that makes a server span of each call of methods, such as
 // "/package.Service/Method". Other calls, such as health checks, have no span.
-func (p *Provider) GRPC(methods ...string) stats.Handler {
-	if p == nil {
+func (t *Traces) GRPC(methods ...string) stats.Handler {
+	if t == nil {
 		return nil
 	}
 	return otelgrpc.NewServerHandler(
-		otelgrpc.WithTracerProvider(p.sdk),
+		otelgrpc.WithTracerProvider(t.sdk),
 		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // Without this option the library would use the global meter.
-		otelgrpc.WithPropagators(p.propagator),
+		otelgrpc.WithPropagators(t.propagator),
 		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return slices.Contains(methods, info.FullMethodName) }),
 	)
 }
 
 // HTTP returns a handler that makes a server span of each request and calls next. route is the path of next, such as
 // /json.
-func (p *Provider) HTTP(route string, next http.Handler) http.Handler {
-	if p == nil {
+func (t *Traces) HTTP(route string, next http.Handler) http.Handler {
+	if t == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		method := knownMethod(r.Method)
-		ctx := p.propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := p.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		ctx := t.propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := t.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(route), semconv.URLPath(route)))
 		defer span.End()
 		answer := &statusRecorder{ResponseWriter: w, code: http.StatusOK}
@@ -81,18 +79,18 @@ func (a *statusRecorder) WriteHeader(code int) {
 
 // Decision returns the function for rls.Config.StartSpan, which makes a span of each decision. It
 // calls request.String only if the span is sampled.
-func (p *Provider) Decision() func(
+func (t *Traces) Decision() func(
 	ctx context.Context, domain string, request fmt.Stringer,
 ) (context.Context, func(problem string)) {
-	if p == nil {
+	if t == nil {
 		return nil
 	}
 	return func(ctx context.Context, domain string, request fmt.Stringer) (context.Context, func(string)) {
-		ctx, span := p.tracer.Start(ctx, "ShouldRateLimit Execution")
+		ctx, span := t.tracer.Start(ctx, "ShouldRateLimit Execution")
 		if span.IsRecording() {
 			span.SetAttributes(
-				attribute.String("domain", otlp.ClipText(domain, maxClientText)),
-				attribute.String("request string", otlp.ClipText(request.String(), maxClientText)),
+				attribute.String("domain", clipText(domain, maxClientText)),
+				attribute.String("request string", clipText(request.String(), maxClientText)),
 			)
 		}
 		return ctx, func(problem string) {
@@ -104,17 +102,17 @@ func (p *Provider) Decision() func(
 	}
 }
 
-// StoreCall returns a function that makes a span of each call of a store that a request caused, or nil if p is nil. The
+// StoreCall returns a function that makes a span of each call of a store that a request caused, or nil if t is nil. The
 // attribute db.system of the span is system, the attribute hits is n.
-func (p *Provider) StoreCall(name, system, hits string) func(ctx context.Context, n int) (end func(error)) {
-	if p == nil {
+func (t *Traces) StoreCall(name, system, hits string) func(ctx context.Context, n int) (end func(error)) {
+	if t == nil {
 		return nil
 	}
 	return func(ctx context.Context, n int) func(error) {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			return func(error) {} // No request caused the call.
 		}
-		_, span := p.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
+		_, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
 		if span.IsRecording() {
 			span.SetAttributes(attribute.String("db.system", system), attribute.Int(hits, n))
 		}

@@ -1,7 +1,7 @@
-// Package logging puts a bounded queue in front of stdout or stderr. A reader that is
+// Package logging has the loggers of the service, behind bounded queues in front of stdout and stderr. A reader that is
 // slow or gone delays no caller and does not end the process:
 //
-//	callers ──Write──> queue (1 MiB, 10,000 lines) ──Run──> stderr
+//	callers ──Write──> queue (1 MiB, 10,000 lines) ──run──> stderr
 //	                     └ full: the line is dropped and counted
 //
 // A part of the queue is reserved for important lines, so that a flood of ordinary lines
@@ -20,19 +20,19 @@ import (
 // queueLimit bounds the bytes and the lines that wait together.
 type queueLimit struct{ bytes, lines int }
 
-// MaxLineBytes is the longest line that is written whole, in bytes with its line feed; a longer one is cut and ends in
+// maxLineBytes is the longest line that is written whole, in bytes with its line feed; a longer one is cut and ends in
 // a mark.
-const MaxLineBytes = 16 << 10
+const maxLineBytes = 16 << 10
 
-// Writer is an io.Writer that never blocks and never fails. Each Write is one line,
-// with its line feed. Nothing is written before Run.
-type Writer struct {
+// queue is an io.Writer that never blocks and never fails. Each Write is one line, with its line feed. Nothing is
+// written before run.
+type queue struct {
 	dest                          io.Writer
 	ordinaryLimit, importantLimit queueLimit    // An important line may use more of the queue than an ordinary one.
 	retryPause                    time.Duration // the time between a failed write and the next attempt.
-	lines                         chan []byte   // room for importantLimit.lines lines. A nil line only wakes Run.
-	closeRequested                chan struct{} // Close closes closeRequested.
-	runReturned                   chan struct{} // closed when Run has returned.
+	lines                         chan []byte   // room for importantLimit.lines lines. A nil line only wakes run.
+	closeRequested                chan struct{} // close closes closeRequested.
+	runReturned                   chan struct{} // closed when run has returned.
 
 	// The line that is being written counts as waiting.
 	waitingLines, waitingBytes atomic.Int64
@@ -40,17 +40,17 @@ type Writer struct {
 	reportDropped              atomic.Pointer[func(dropped uint64)]
 }
 
-// Stats are counts of a Writer.
+// Stats are counts of a queue.
 type Stats struct {
 	Dropped uint64 // counts lines for which the queue had no room.
 	Failed  uint64 // counts writes to the destination that failed.
 	Waiting int    // the number of bytes that are not written yet.
 }
 
-// New returns a Writer with an empty queue. to receives the lines, one in each Write, and
+// newQueue returns an empty queue. to receives the lines, one in each Write, and
 // may block. When it fails, the rest of the line is written again after 1 s.
-func New(to io.Writer) *Writer {
-	w := &Writer{
+func newQueue(to io.Writer) *queue {
+	w := &queue{
 		dest: to, ordinaryLimit: queueLimit{1 << 20, 10_000}, importantLimit: queueLimit{1<<20 + 256<<10, 11_000},
 		retryPause:     time.Second,
 		closeRequested: make(chan struct{}), runReturned: make(chan struct{}),
@@ -60,16 +60,16 @@ func New(to io.Writer) *Writer {
 }
 
 // Write queues an ordinary line, or drops and counts it if there is no room.
-func (w *Writer) Write(line []byte) (int, error) { return w.add(line, w.ordinaryLimit) }
+func (w *queue) Write(line []byte) (int, error) { return w.add(line, w.ordinaryLimit) }
 
-// Important returns a writer of important lines, which have more room. They stay in order with the ordinary ones.
-func (w *Writer) Important() io.Writer { return importantWriter{w} }
+// important returns a writer of important lines, which have more room. They stay in order with the ordinary ones.
+func (w *queue) important() io.Writer { return importantWriter{w} }
 
-type importantWriter struct{ *Writer }
+type importantWriter struct{ *queue }
 
 func (i importantWriter) Write(line []byte) (int, error) { return i.add(line, i.importantLimit) }
 
-func (w *Writer) add(line []byte, limit queueLimit) (int, error) {
+func (w *queue) add(line []byte, limit queueLimit) (int, error) {
 	if len(line) == 0 {
 		return 0, nil
 	}
@@ -87,24 +87,24 @@ func (w *Writer) add(line []byte, limit queueLimit) (int, error) {
 	w.droppedLines.Add(1)
 	if w.waitingLines.Add(-1) == 0 {
 		select {
-		case w.lines <- nil: // Run has just emptied the queue and must report the dropped line.
+		case w.lines <- nil: // run has just emptied the queue and must report the dropped line.
 		default:
 		}
 	}
 	return len(line), nil
 }
 
-// cutLine copies line, without what is beyond MaxLineBytes.
+// cutLine copies line, without what is beyond maxLineBytes.
 func cutLine(line []byte) []byte {
-	if len(line) <= MaxLineBytes {
+	if len(line) <= maxLineBytes {
 		return bytes.Clone(line)
 	}
-	return append([]byte(CutText(string(line), MaxLineBytes-1)), '\n')
+	return append([]byte(cutText(string(line), maxLineBytes-1)), '\n')
 }
 
-// CutText returns text, or its start and a mark that says how many bytes are missing. The
+// cutText returns text, or its start and a mark that says how many bytes are missing. The
 // result has at most size bytes, or the mark alone. It does not split a character.
-func CutText(text string, size int) string {
+func cutText(text string, size int) string {
 	if len(text) <= size {
 		return text
 	}
@@ -116,18 +116,18 @@ func CutText(text string, size int) string {
 	return fmt.Sprintf("%s… (%d bytes cut)", text[:keep], len(text)-keep)
 }
 
-// OnDrained sets the function that Run calls when the queue is empty again after lines
+// onDrained sets the function that run calls when the queue is empty again after lines
 // were dropped. It gets their number and may write a line.
-func (w *Writer) OnDrained(report func(dropped uint64)) { w.reportDropped.Store(&report) }
+func (w *queue) onDrained(report func(dropped uint64)) { w.reportDropped.Store(&report) }
 
 // Stats returns the figures.
-func (w *Writer) Stats() Stats {
+func (w *queue) Stats() Stats {
 	return Stats{w.droppedLines.Load(), w.failedWrites.Load(), int(w.waitingBytes.Load())}
 }
 
-// Run writes lines until Close was called and the queue is empty, or until a write fails after Close. It is called
+// run writes lines until close was called and the queue is empty, or until a write fails after close. It is called
 // once.
-func (w *Writer) Run() {
+func (w *queue) run() {
 	defer close(w.runReturned)
 	reported := uint64(0)
 	for {
@@ -153,9 +153,9 @@ func (w *Writer) Run() {
 	}
 }
 
-// writeAll writes one line and retries until it succeeds. It returns false if Close was called and the line could not
+// writeAll writes one line and retries until it succeeds. It returns false if close was called and the line could not
 // be written.
-func (w *Writer) writeAll(line []byte) bool {
+func (w *queue) writeAll(line []byte) bool {
 	for len(line) > 0 {
 		n, _ := w.dest.Write(line) // A write that fails returns a number below len(line).
 		line = line[min(max(n, 0), len(line)):]
@@ -172,9 +172,9 @@ func (w *Writer) writeAll(line []byte) bool {
 	return true
 }
 
-// Close makes Run write the lines that wait and return. It waits for that until the deadline, and reports whether all
-// were written. It leaves behind a Run that hangs in a write. Call it once; lines written after it may be lost.
-func (w *Writer) Close(deadline time.Time) bool {
+// close makes run write the lines that wait and return. It waits for that until the deadline, and reports whether all
+// were written. It leaves behind a run that hangs in a write. Call it once; lines written after it may be lost.
+func (w *queue) close(deadline time.Time) bool {
 	close(w.closeRequested)
 	select {
 	case <-w.runReturned:

@@ -1,18 +1,17 @@
-package service
+package store
 
 import (
 	"strings"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memcached"
+	"ratelimit/src/files/certs"
 	"ratelimit/src/rules/compile"
 )
 
-// StoreLimits returns what the store of a BACKEND_TYPE cannot count.
-func StoreLimits(backend string) compile.StoreSupport {
+// Limits returns what the store of a BACKEND_TYPE cannot count.
+func Limits(backend string) compile.StoreSupport {
 	if backend != "memcache" {
 		return compile.StoreSupport{}
 	}
@@ -26,20 +25,20 @@ func StoreLimits(backend string) compile.StoreSupport {
 	}
 }
 
-func (s *store) buildMemcached() (backend.Backend, error) {
-	from := s.Settings.Memcache
-	p := &pool{
+func (s *Store) openMemcached() (backend.Backend, error) {
+	from := s.cfg.Memcache
+	p := &Pool{
 		name: "memcache", productName: "Memcached", labelInMessages: "Memcached", timeoutSetting: "MEMCACHE_TIMEOUT",
 		alwaysPing:     from.HealthCheck,
 		firstPingPause: time.Second, maxPingPause: 5 * time.Second,
 	}
 	mc := memcached.Config{
-		Config:          s.poolConfig(p, from.Conns, from.Timeout),
+		Config:          s.remoteConfig(p, from.Conns, from.Timeout),
 		Servers:         from.Servers,
-		OnServersChange: func(c memcached.ServersChange) { logServerChange(s.log.Logger, c) },
-		OnLookupFailure: func(err error) { s.log.Warn(err) },
+		OnServersChange: func(c memcached.ServersChange) { s.logServerChange(c) },
+		OnLookupFailure: func(err error) { s.cfg.Log.Warn(err) },
 	}
-	mc.StartSpan = s.spans.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")
+	mc.StartSpan = s.cfg.Spans("Memcached Fetch Execution", "memcached", "keysToGet length")
 	if from.SRV != "" {
 		mc.SRV = &memcached.SRV{
 			Service: from.SRVParts.Service, Proto: from.SRVParts.Proto, Name: from.SRVParts.Name,
@@ -49,10 +48,12 @@ func (s *store) buildMemcached() (backend.Backend, error) {
 	if from.Hash == "rendezvous" {
 		mc.Hash = memcached.Rendezvous
 	}
-	var err error
 	if from.TLS {
-		s.showClientCert("memcache", from.TLSFiles.ClientCert)
-		if mc.TLS, err = storeTLS("MEMCACHE_TLS_", from.TLSFiles); err != nil {
+		if file := from.TLSFiles.ClientCert; file != "" {
+			s.cfg.Figures.ShowFigures("client certificate", "memcache", certs.ClientStats(file))
+		}
+		mc.TLS = clientTLS("MEMCACHE_TLS_", from.TLSFiles).TLS
+		if _, err := mc.TLS(); err != nil {
 			return nil, err
 		}
 	}
@@ -64,13 +65,13 @@ func (s *store) buildMemcached() (backend.Backend, error) {
 		return nil, err
 	}
 	s.addPool(p, out)
-	s.counters.ShowFigures("memcache", "", &out.Counts)
+	s.cfg.Figures.ShowFigures("memcache", "", &out.Counts)
 	return out, nil
 }
 
 // logServerChange logs that the servers changed: counters that moved start from 0.
-func logServerChange(log *logrus.Logger, c memcached.ServersChange) {
-	log.Warnf("MEMCACHE_SRV: the servers were %s and are %s now: %.0f %% of all keys have another server, where they "+
+func (s *Store) logServerChange(c memcached.ServersChange) {
+	s.cfg.Log.Warnf("MEMCACHE_SRV: the servers were %s and are %s now: %.0f %% of all keys have another server, where they "+
 		"are counted from 0",
 		strings.Join(c.Before, ", "), strings.Join(c.After, ", "), 100*c.MovedKeyShare)
 }

@@ -1,26 +1,21 @@
-package service
+package logging
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
 	"github.com/sirupsen/logrus"
-
-	"ratelimit/src/service/logging"
-	"ratelimit/src/settings"
 )
 
 // The last lines are written on every way out. A reader that is stuck delays the end by
-// logFlushTimeout at most.
+// flushTimeout at most.
 func TestLastWords(t *testing.T) {
 	tests := []struct {
 		what  string
@@ -31,23 +26,23 @@ func TestLastWords(t *testing.T) {
 	}{
 		{"the end", false, func(o *Output) error { fmt.Fprintln(o.errQueue, "stopping"); return nil }, "stopping\n", 0},
 		{
-			"an error", false, func(*Output) error { return errNoRulesInTime },
-			"ratelimit: " + errNoRulesInTime.Error() + "\n", 0,
+			"an error", false, func(*Output) error { return errTest },
+			"ratelimit: " + errTest.Error() + "\n", 0,
 		},
 		{"a panic", false, func(o *Output) error { fmt.Fprintln(o.errQueue, "before it"); panic("lost") }, "before it\n", 0},
 		{
-			"a stuck reader", true, func(o *Output) error { fmt.Fprintln(o.errQueue, "one"); return errNoRulesInTime }, "",
-			logFlushTimeout,
+			"a stuck reader", true, func(o *Output) error { fmt.Fprintln(o.errQueue, "one"); return errTest }, "",
+			flushTimeout,
 		},
 		{"a stuck reader, and time is up sooner", true, func(o *Output) error {
 			o.flushDeadline = time.Now().Add(time.Second)
-			return errNoRulesInTime
+			return errTest
 		}, "", time.Second},
 	}
 	for _, test := range tests {
 		t.Run(test.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log output
+				var log strings.Builder
 				to := io.Writer(&log)
 				wait := make(chan struct{})
 				if test.stuck {
@@ -65,7 +60,7 @@ func TestLastWords(t *testing.T) {
 				if log.String() != test.want {
 					t.Errorf("printed %q, want %q", log.String(), test.want)
 				}
-				if failed := strings.Contains(test.what, "error") || test.stuck; failed != errors.Is(err, errNoRulesInTime) {
+				if failed := strings.Contains(test.what, "error") || test.stuck; failed != errors.Is(err, errTest) {
 					t.Errorf("the error is %#v", err)
 				}
 				close(wait) // ends the blocked write
@@ -73,6 +68,8 @@ func TestLastWords(t *testing.T) {
 		})
 	}
 }
+
+var errTest = errors.New("the rules are refused")
 
 type writerFunc func([]byte) (int, error)
 
@@ -89,17 +86,17 @@ func TestLongLines(t *testing.T) {
 		for name, text := range texts {
 			t.Run(format+" "+name, func(t *testing.T) {
 				t.Parallel()
-				var log output
-				o := &Output{errQueue: logging.New(&log), stdout: io.Discard, stderr: &log}
-				l, err := newLogs(&settings.Settings{LogLevel: "info", LogFormat: format}, o)
+				var log strings.Builder
+				o := &Output{errQueue: newQueue(&log), Stderr: &log}
+				l, err := NewLoggers("info", format, o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				go o.errQueue.Run()
+				go o.errQueue.run()
 				l.WithFields(logrus.Fields{"a": text, "b": errors.New(text), "n": 7}).Info(text)
-				o.errQueue.Close(time.Now().Add(20 * time.Second))
+				o.errQueue.close(time.Now().Add(20 * time.Second))
 				line := log.String()
-				if len(line) > logging.MaxLineBytes || strings.Count(line, "\n") != 1 || !utf8.ValidString(line) {
+				if len(line) > maxLineBytes || strings.Count(line, "\n") != 1 || !utf8.ValidString(line) {
 					t.Errorf("a line of %d bytes that begins %.60q", len(line), line)
 				}
 				if cut := strings.Contains(line, " bytes cut)"); cut == (name == "short") {
@@ -117,56 +114,5 @@ func TestLongLines(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// onChange and onReady are called without the lock, so they may read the state. The last
-// call of onChange has the newest state.
-func TestHealthTellsWithoutLock(t *testing.T) {
-	t.Parallel()
-	var h health
-	divvyAddr := net.TCPAddr{Port: 7}
-	last := true // needs no lock: one call at a time
-	h.degradedNote = func(time.Time) string { return h.unhealthyReason(operators) }
-	h.rules.sources = []*sourceHealth{new(sourceHealth)}
-	h.stores = []storeHealth{{
-		name: "memory", hasAnswered: true,
-		note: func() string { return h.unhealthyReason(operators) },
-	}}
-	h.onChange = func(ok bool) { _ = h.components(operators); last = ok }
-	said := 0
-	h.onReady = func(_ logrus.Fields, late net.Addr) {
-		if said++; late != net.Addr(&divvyAddr) {
-			t.Errorf("the late address is %v", late)
-		}
-		h.update(func(*health) {})
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var all sync.WaitGroup
-		for i := range 8 {
-			all.Go(func() {
-				for n := range 500 {
-					h.update(func(h *health) {
-						if h.rules.sources[0].inForce = nil; (i+n)%2 == 0 {
-							h.rules.sources[0].inForce = new(rulesInForce)
-						}
-					})
-				}
-			})
-		}
-		all.Wait()
-		h.update(func(h *health) {
-			h.rules.sources[0].inForce, h.rules.firstLoadFields, h.divvy.lateAddr = nil, logrus.Fields{}, &divvyAddr
-		})
-	}()
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Fatal("a listener waits for the lock under which it is called")
-	}
-	if last || said != 1 {
-		t.Errorf("told last that healthy is %t; ready was said %d times", last, said)
 	}
 }

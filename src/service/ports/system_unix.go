@@ -4,6 +4,7 @@ package ports
 
 import (
 	"errors"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -106,3 +107,13 @@ func (b *boundTCP) listen() (net.Listener, error) {
 const maxBacklog = 1<<16 - 1
 
 func (b *boundTCP) release() { _ = b.file.Close() } // The socket was not used, so an error of Close loses nothing.
+
+// OpenFiles returns how many files the process may have open; 0: not known. Go raises the soft limit to the hard one
+// before main.
+func OpenFiles() int {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return int(min(uint64(limit.Cur), math.MaxInt32))
+}

@@ -1,4 +1,4 @@
-package otlpmetrics
+package otlp
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"ratelimit/src/metrics"
@@ -25,11 +24,11 @@ var namespaces = []string{
 // unitSuffixes are the ends of names of Prometheus that say the unit.
 var unitSuffixes = map[string]string{"s": "_seconds", "By": "_bytes", "1": "_ratio", "{unit}/s": "_per_second"}
 
-// Name returns the name of a figure by the conventions of OpenTelemetry, and the attributes that the compatible name
+// nameOf returns the name of a figure by the conventions of OpenTelemetry, and the attributes that the compatible name
 // has as tags. It has words in lower case, dots between the part and the figure, and neither the unit nor "total". The
 // rules by which OpenTelemetry's names become names of Prometheus lead back to f.MetricName. A figure without one has
 // its compatible name.
-func Name(f *metrics.Figure) (name string, tags []attribute.KeyValue) {
+func nameOf(f *metrics.Figure) (name string, tags []attribute.KeyValue) {
 	if f.MetricName == "" {
 		return statName(f.StatName)
 	}
@@ -53,7 +52,7 @@ func Name(f *metrics.Figure) (name string, tags []attribute.KeyValue) {
 	return "ratelimit." + short, nil
 }
 
-// statName is Name for a compatible name: ratelimit.localcache.entryCount is ratelimit.localcache.entry_count.
+// statName is nameOf for a compatible name: ratelimit.localcache.entryCount is ratelimit.localcache.entry_count.
 func statName(stat string) (name string, tags []attribute.KeyValue) {
 	parts := []string{"ratelimit"}
 	for part := range strings.SplitSeq(strings.TrimPrefix(stat, "ratelimit."), ".") {
@@ -70,52 +69,34 @@ func statName(stat string) (name string, tags []attribute.KeyValue) {
 // wordStart matches the end of a word and the start of the next one: yC in entryCount, and UPe in CPUPercent.
 var wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 
-// families returns figures by name, sorted, at most maxBatch together. It leaves out figures without a help text: they
-// exist for dashboards of envoyproxy/ratelimit, and others have the same numbers.
-func families(figures []metrics.Figure) (all []*family) {
-	byName := make(map[string]*family)
+// metricsOf returns figures as metrics, sorted by name. It leaves out figures without a help text: they exist for
+// dashboards of envoyproxy/ratelimit, and others have the same numbers.
+func metricsOf(figures []metrics.Figure, start, now time.Time) (list []metricdata.Metrics) {
+	families := make(map[string]*family)
 	for _, f := range figures {
 		if f.Help == "" {
 			continue
 		}
-		name, attributes := Name(&f)
+		name, attributes := nameOf(&f)
 		for i := 0; i+1 < len(f.Labels); i += 2 {
 			attributes = append(attributes, attribute.String(f.Labels[i], strings.ToValidUTF8(f.Labels[i+1], "\uFFFD")))
 		}
-		m := byName[name]
-		if m == nil || len(m.figures) >= maxBatch {
-			m = &family{name: name, sample: f, seen: make(map[attribute.Distinct]bool)}
-			byName[name] = m
-			all = append(all, m)
+		if families[name] == nil {
+			families[name] = &family{sample: f, seen: make(map[attribute.Distinct]bool)}
 		}
-		m.add(f, attribute.NewSet(attributes...))
+		families[name].add(f, attribute.NewSet(attributes...))
 	}
-	slices.SortStableFunc(all, func(a, b *family) int { return strings.Compare(a.name, b.name) })
-	return all
-}
-
-// maxBatch is the most data points in one message. 4 MiB, the largest message that collectors accept over gRPC, leave 2
-// KB for each.
-const maxBatch = 2000
-
-// batches returns metrics in messages of at most maxBatch data points.
-func batches(all []*family, start, now time.Time) (list [][]metricdata.ScopeMetrics) {
-	points := maxBatch
-	for _, m := range all {
-		if points += len(m.figures); points > maxBatch {
-			list = append(list, []metricdata.ScopeMetrics{{Scope: instrumentation.Scope{Name: "ratelimit"}}})
-			points = len(m.figures)
-		}
-		scope := &list[len(list)-1][0]
-		scope.Metrics = append(scope.Metrics,
-			metricdata.Metrics{Name: m.name, Description: m.sample.Help, Unit: m.sample.Unit, Data: m.aggregation(start, now)})
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		m := families[name]
+		list = append(list, metricdata.Metrics{
+			Name: name, Description: m.sample.Help, Unit: m.sample.Unit, Data: m.aggregation(start, now),
+		})
 	}
 	return list
 }
 
 // family has figures of one name.
 type family struct {
-	name    string
 	sample  metrics.Figure // the kind, unit and help text of all.
 	figures []metrics.Figure
 	sets    []attribute.Set // the attributes of each figure.

@@ -20,13 +20,13 @@ func attributesOf(r *resource.Resource) string {
 	return strings.Join(list, " ")
 }
 
-// All Resources of a process have the same random ID.
+// All resources of a process have the same random ID.
 func TestResource(t *testing.T) {
-	first, err := Process{Tags: map[string]string{"zone": "a", "empty": "", "service.name": "tag"}}.Resource(t.Context())
+	first, err := Process{Tags: map[string]string{"zone": "a", "empty": "", "service.name": "tag"}}.resource(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := Process{ServiceName: "limits", Namespace: "edge", Version: "v1"}.Resource(t.Context())
+	second, err := Process{ServiceName: "limits", Namespace: "edge", Version: "v1"}.resource(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

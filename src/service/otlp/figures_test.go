@@ -1,7 +1,6 @@
-package otlpmetrics
+package otlp
 
 import (
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -50,7 +49,7 @@ func TestConventions(t *testing.T) {
 	unit := regexp.MustCompile(`^(|1|%|s|ns|By|\{[a-z]+\}(/s)?)$`)
 	byName := make(map[string]metrics.Figure)
 	for _, f := range declared() {
-		n, _ := Name(&f)
+		n, _ := nameOf(&f)
 		if !name.MatchString(n) || strings.HasSuffix(n, "_total") || strings.HasSuffix(n, "_seconds") ||
 			strings.HasSuffix(n, "_ratio") {
 			t.Errorf("%s is no name by the conventions of OpenTelemetry", n)
@@ -87,7 +86,7 @@ func TestNamesOfPrometheus(t *testing.T) {
 		if f.MetricName == "" {
 			continue
 		}
-		name, _ := Name(&f)
+		name, _ := nameOf(&f)
 		m := otlptranslator.Metric{Name: name, Unit: f.Unit, Type: otlptranslator.MetricTypeMonotonicCounter}
 		switch {
 		case slices.Contains(histograms, f.MetricName):
@@ -126,7 +125,7 @@ func TestName(t *testing.T) {
 		{metrics.Figure{StatName: "runtime.num_values"}, "ratelimit.runtime.num_values []"},
 		{metrics.Figure{StatName: "ratelimit.resp.error.unknown-command"}, "ratelimit.resp.error.unknown_command []"},
 	} {
-		name, tags := Name(&tt.figure)
+		name, tags := nameOf(&tt.figure)
 		var list []string
 		for _, tag := range tags {
 			list = append(list, "{"+string(tag.Key)+" "+tag.Value.AsString()+"}")
@@ -138,7 +137,7 @@ func TestName(t *testing.T) {
 }
 
 // Each kind of figure becomes the data of OpenTelemetry that means the same.
-func TestProduce(t *testing.T) {
+func TestMetricsOf(t *testing.T) {
 	t.Parallel()
 	var hits metrics.Sizes
 	for _, n := range []int{1, 2, 3, 9000} {
@@ -146,7 +145,7 @@ func TestProduce(t *testing.T) {
 	}
 	label := []string{"store", "redis_pool"}
 	set := attribute.NewSet(attribute.String("store", "redis_pool"))
-	scopes := batches(families([]metrics.Figure{
+	got := metricsOf([]metrics.Figure{
 		{MetricName: "ratelimit_store_dials_total", Help: "c.", Unit: "{connection}", Labels: label, Value: 7},
 		// the same series again
 		{MetricName: "ratelimit_store_dials_total", Help: "c.", Unit: "{connection}", Labels: label, Value: 8},
@@ -160,10 +159,7 @@ func TestProduce(t *testing.T) {
 			Value: 1,
 		},
 		{StatName: "ratelimit.service.global_shadow_mode", Value: 1}, // without a help text
-	}), time.Time{}, time.Time{})[0]
-	if len(scopes) != 1 || scopes[0].Scope.Name != "ratelimit" {
-		t.Fatalf("%+v", scopes)
-	}
+	}, time.Time{}, time.Time{})
 	want := []metricdata.Metrics{
 		{Name: "ratelimit.decisions", Description: "d.", Unit: "{descriptor}", Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality, IsMonotonic: true,
@@ -188,38 +184,10 @@ func TestProduce(t *testing.T) {
 			DataPoints: []metricdata.DataPoint[int64]{{Attributes: set, Value: 7}},
 		}},
 	}
-	if len(scopes[0].Metrics) != len(want) {
-		t.Fatalf("%d metrics: %+v", len(scopes[0].Metrics), scopes[0].Metrics)
+	if len(got) != len(want) {
+		t.Fatalf("%d metrics: %+v", len(got), got)
 	}
-	for i, m := range scopes[0].Metrics {
+	for i, m := range got {
 		metricdatatest.AssertEqual(t, want[i], m, metricdatatest.IgnoreTimestamp())
-	}
-}
-
-// 4,500 series of one metric and one of another are three messages of at most 2,000 data points.
-func TestBatches(t *testing.T) {
-	t.Parallel()
-	figures := []metrics.Figure{{MetricName: "ratelimit_ready", Help: "r.", Kind: metrics.KindGauge}}
-	for i := range 4500 {
-		figures = append(figures, metrics.Figure{
-			MetricName: "ratelimit_decisions_total", Help: "d.",
-			Labels: []string{"rule", fmt.Sprint(i)},
-		})
-	}
-	var sizes []int
-	for _, b := range batches(families(figures), time.Time{}, time.Time{}) {
-		n := 0
-		for _, m := range b[0].Metrics {
-			switch data := m.Data.(type) {
-			case metricdata.Sum[int64]:
-				n += len(data.DataPoints)
-			case metricdata.Gauge[int64]:
-				n += len(data.DataPoints)
-			}
-		}
-		sizes = append(sizes, n)
-	}
-	if !slices.Equal(sizes, []int{2000, 2000, 501}) {
-		t.Errorf("%d data points", sizes)
 	}
 }

@@ -1,4 +1,4 @@
-package tracing
+package otlp
 
 import (
 	"context"
@@ -17,15 +17,12 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// recorder is a provider whose spans stay here.
-func recorder(t *testing.T) (*Provider, *tracetest.SpanRecorder) {
+// recorder returns Traces whose spans stay here.
+func recorder(t *testing.T) (*Traces, *tracetest.SpanRecorder) {
 	t.Helper()
-	p, err := New(t.Context(), Config{SamplingRate: 1})
+	p, err := NewTraces(t.Context(), Config{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +49,11 @@ func valueOf(s sdktrace.ReadOnlySpan, name string) string {
 
 // What is not there costs nothing, and what is sets nothing for others.
 func TestOff(t *testing.T) {
-	var p *Provider
+	var p *Traces
 	handler := http.NewServeMux()
 	if p.GRPC("m") != nil || p.Decision() != nil || p.StoreCall("a", "b", "c") != nil ||
-		p.HTTP("/", handler) != http.Handler(handler) || p.Shutdown(t.Context()) != nil {
-		t.Error("a nil provider does something")
+		p.HTTP("/", handler) != http.Handler(handler) {
+		t.Error("nil does something")
 	}
 	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
 	recorder(t)
@@ -110,7 +107,7 @@ func (s text) String() string { return string(s) }
 
 // A request that is not traced is not put into words.
 func TestUnsampled(t *testing.T) {
-	p, err := New(t.Context(), Config{})
+	p, err := NewTraces(t.Context(), Config{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,19 +144,11 @@ func TestRedis(t *testing.T) {
 }
 
 // A call that no request caused, such as a poll, has no span.
-func TestMemcached(t *testing.T) {
+func TestPoll(t *testing.T) {
 	p, kept := recorder(t)
 	p.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")(t.Context(), 1)(nil)
-	ctx, end := p.Decision()(t.Context(), "d", text("r"))
-	p.StoreCall("Memcached Fetch Execution", "memcached", "keysToGet length")(ctx, 3)(nil)
-	end("")
-	if n := len(kept.Ended()); n != 2 {
-		t.Fatalf("%d spans", n)
-	}
-	span := kept.Ended()[0]
-	if span.Name() != "Memcached Fetch Execution" || valueOf(span, "keysToGet length") != "3" ||
-		valueOf(span, "db.system") != "memcached" {
-		t.Errorf("%s %v", span.Name(), span.Attributes())
+	if n := len(kept.Ended()); n != 0 {
+		t.Errorf("%d spans", n)
 	}
 }
 
@@ -199,7 +188,7 @@ func TestVariables(t *testing.T) {
 		t.Run(tt.protocol+" "+tt.name+"="+tt.value, func(t *testing.T) {
 			t.Setenv(tt.name, tt.value)
 			var mistake error
-			p, err := New(t.Context(), Config{Protocol: tt.protocol, OnMistake: func(err error) { mistake = err }})
+			p, err := NewTraces(t.Context(), Config{Protocol: tt.protocol, OnMistake: func(err error) { mistake = err }}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,9 +202,6 @@ func TestVariables(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(t.Context(), Config{Protocol: "thrift"}); err == nil {
-		t.Error("thrift is a protocol")
-	}
 }
 
 // A batch that a silent collector holds does not outlive the context.
@@ -228,10 +214,9 @@ func TestShutdownIsBounded(t *testing.T) {
 	for _, protocol := range []string{"http", "grpc"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+silent.Addr().String())
 		var lost atomic.Int64
-		p, err := New(t.Context(), Config{
-			Protocol: protocol, SamplingRate: 1,
-			OnLoss: func(spans int, _ error) { lost.Add(int64(spans)) },
-		})
+		p, err := NewTraces(t.Context(), Config{
+			Protocol: protocol, OnLoss: func(spans int, _ error) { lost.Add(int64(spans)) },
+		}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,9 +234,6 @@ func TestShutdownIsBounded(t *testing.T) {
 		}
 		if got := lost.Load(); got != 1200 {
 			t.Errorf("%s: told of %d lost spans", protocol, got)
-		}
-		if err := p.Shutdown(ctx); err != nil {
-			t.Errorf("a second time: %v", err)
 		}
 		cancel()
 	}

@@ -82,7 +82,7 @@ func TestStalledReader(t *testing.T) {
 		t.Run(step.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &reader{ready: make(chan struct{})}
-				w := New(r)
+				w := newQueue(r)
 				w.ordinaryLimit = queueLimit{
 					cmp.Or(step.room.bytes, w.ordinaryLimit.bytes),
 					cmp.Or(step.room.lines, w.ordinaryLimit.lines),
@@ -91,11 +91,11 @@ func TestStalledReader(t *testing.T) {
 					w.ordinaryLimit.bytes + step.reserve.bytes,
 					w.ordinaryLimit.lines + step.reserve.lines,
 				}
-				w.OnDrained(func(n uint64) { fmt.Fprintf(w.Important(), "dropped:%d\n", n) })
-				go w.Run()
+				w.onDrained(func(n uint64) { fmt.Fprintf(w.important(), "dropped:%d\n", n) })
+				go w.run()
 				for _, line := range step.write {
 					if text, ok := strings.CutPrefix(line, "!"); ok {
-						fmt.Fprintln(w.Important(), text)
+						fmt.Fprintln(w.important(), text)
 					} else {
 						fmt.Fprintln(w, line)
 					}
@@ -109,7 +109,7 @@ func TestStalledReader(t *testing.T) {
 				if got := strings.Join(strings.Fields(r.text()), " "); got != step.want {
 					t.Errorf("written %q, want %q", got, step.want)
 				}
-				if !w.Close(time.Now().Add(time.Second)) {
+				if !w.close(time.Now().Add(time.Second)) {
 					t.Error("Close did not write everything")
 				}
 				if st := w.Stats(); st.Waiting != 0 {
@@ -126,8 +126,8 @@ func TestFailedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		r := &reader{fail: 2}
-		w := New(r)
-		go w.Run()
+		w := newQueue(r)
+		go w.run()
 		fmt.Fprintln(w, "the first line")
 		fmt.Fprintln(w, "the second line")
 		synctest.Wait()
@@ -144,7 +144,7 @@ func TestFailedWrites(t *testing.T) {
 		if got := r.text(); got != "the first line\nthe second line\n" {
 			t.Errorf("written %q", got)
 		}
-		w.Close(time.Now())
+		w.close(time.Now())
 	})
 }
 
@@ -170,9 +170,9 @@ func TestClose(t *testing.T) {
 				if test.waits {
 					r.ready = make(chan struct{})
 				}
-				w := New(r)
+				w := newQueue(r)
 				w.retryPause = time.Hour
-				go w.Run()
+				go w.run()
 				for _, line := range []string{"one", "two", "last words"} {
 					fmt.Fprintln(w, line)
 				}
@@ -185,7 +185,7 @@ func TestClose(t *testing.T) {
 					}()
 				}
 				start := time.Now()
-				if done := w.Close(start.Add(time.Second)); done != test.done || time.Since(start) != test.took {
+				if done := w.close(start.Add(time.Second)); done != test.done || time.Since(start) != test.took {
 					t.Errorf("%v after %v, want %v after %v", done, time.Since(start), test.done, test.took)
 				}
 				if got := r.text(); test.done != strings.Contains(got, "last words\n") {
@@ -202,8 +202,8 @@ func TestClose(t *testing.T) {
 // Many write at once: each line arrives whole and those of one goroutine in order.
 func TestConcurrentWriters(t *testing.T) {
 	r := new(reader)
-	w := New(r)
-	go w.Run()
+	w := newQueue(r)
+	go w.run()
 	var all sync.WaitGroup
 	for g := range 8 {
 		all.Go(func() {
@@ -213,7 +213,7 @@ func TestConcurrentWriters(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if !w.Close(time.Now().Add(20 * time.Second)) {
+	if !w.close(time.Now().Add(20 * time.Second)) {
 		t.Fatal("Close did not write everything")
 	}
 	lines := strings.Split(strings.TrimSpace(r.text()), "\n")
@@ -239,30 +239,30 @@ func TestCut(t *testing.T) {
 		{"longer than that", 4, "… (16 bytes cut)"},
 	}
 	for _, test := range tests {
-		if got := CutText(test.text, test.size); got != test.want {
+		if got := cutText(test.text, test.size); got != test.want {
 			t.Errorf("Cut(%q, %d) = %q, want %q", test.text, test.size, got, test.want)
 		}
 	}
 	r := new(reader)
-	w := New(r)
-	go w.Run()
+	w := newQueue(r)
+	go w.run()
 	fmt.Fprintln(w, strings.Repeat("€", 1<<20))
-	w.Close(time.Now().Add(20 * time.Second))
+	w.close(time.Now().Add(20 * time.Second))
 	got := r.text()
-	if len(got) > MaxLineBytes || !utf8.ValidString(got) || !strings.HasSuffix(got, " bytes cut)\n") {
+	if len(got) > maxLineBytes || !utf8.ValidString(got) || !strings.HasSuffix(got, " bytes cut)\n") {
 		t.Errorf("a line of 3 MiB became %d bytes that end in %q", len(got), got[max(0, len(got)-40):])
 	}
 }
 
 func BenchmarkWrite(b *testing.B) {
-	w := New(new(discard))
-	go w.Run()
+	w := newQueue(new(discard))
+	go w.run()
 	line := []byte(strings.Repeat("x", 200) + "\n")
 	b.ReportAllocs()
 	for b.Loop() {
 		_, _ = w.Write(line)
 	}
-	w.Close(time.Now().Add(time.Second))
+	w.close(time.Now().Add(time.Second))
 }
 
 type discard struct{}

@@ -1,0 +1,95 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"ratelimit/src/backend"
+	"ratelimit/src/backend/fallback"
+	"ratelimit/src/rules"
+	"ratelimit/src/settings"
+)
+
+// addFallback puts the fallback in front of the store. It decides hits that the store does not answer.
+func (s *Store) addFallback() error {
+	f, err := fallback.New(s.Backend, fallback.Config{
+		Replicas:  s.cfg.Failure.Replicas,
+		KeyPrefix: s.cfg.CacheKeyPrefix,
+		MaxBytes:  s.cfg.MemoryMaxBytes,
+		OnReplicas: func(before, after int) {
+			s.cfg.Log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
+		},
+		OnHeartbeatsFail: func(err error) {
+			s.cfg.Log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local "+
+				"as if nothing had changed; REPLICAS says how many there are: %v", err)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
+	}
+	s.Backend, s.Fallback, s.Runners = f, f, append(s.Runners, f.Run)
+	s.cfg.Heap.Watch(func() int64 { return f.Stats().LocalCounters.Bytes }, s.cfg.MemoryMaxBytes)
+	s.cfg.Figures.ShowFigures("fallback", "", func() (v fallbackFigures) {
+		v.Stats, v.Hits = f.Stats(), make(map[string]uint64)
+		for i, word := range backend.FallbackNames() {
+			v.Hits[word] = v.UnansweredHits[i]
+		}
+		return v
+	})
+	return nil
+}
+
+type fallbackFigures struct {
+	fallback.Stats
+	Hits map[string]uint64 // counts the hits that the store did not answer, by on_store_failure.
+}
+
+// DefaultFallback returns the on_store_failure of rules that do not name one.
+func DefaultFallback(cfg *settings.Settings) backend.Fallback {
+	f, _ := backend.ParseFallback(cfg.Failure.DefaultMode) // Package settings has checked the mode.
+	return f
+}
+
+// worksAlone reports whether this process is healthy while its store does not answer. It is if on_store_failure
+// decides, by the settings or in all limits of set. The settings of store health checks come first.
+func (s *Store) worksAlone(set *rules.Set) bool {
+	healthCheck := s.cfg.RedisHealthCheck
+	if s.cfg.BackendType == "memcache" {
+		healthCheck = s.cfg.Memcache.HealthCheck
+	}
+	if healthCheck || DefaultFallback(s.cfg.Settings) != backend.FallbackError {
+		return !healthCheck
+	}
+	return set != nil && len(set.Rules()) > 0 && !slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool {
+		return !r.Unlimited && r.Fallback == backend.FallbackError
+	})
+}
+
+// UseRules prepares for the rules before the limiter decides by them: on_store_failure may count in this process.
+func (s *Store) UseRules(set *rules.Set) {
+	if s.Fallback == nil {
+		return
+	}
+	s.isAloneHealthy.Store(s.worksAlone(set))
+	s.Fallback.SetLocalEnabled(slices.ContainsFunc(set.Domains(),
+		func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
+		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal }))
+}
+
+// degradedPeriod is how long /readyz mentions the last hit that the store did not answer.
+const degradedPeriod = 10 * time.Second
+
+// degradedNote returns a remark for /readyz; "" if the store answers.
+func (s *Store) degradedNote(now time.Time) string {
+	if s.Fallback == nil {
+		return ""
+	}
+	last := s.Fallback.Stats().LastFailure
+	ago := now.Sub(last)
+	if last.IsZero() || ago >= degradedPeriod {
+		return ""
+	}
+	return fmt.Sprintf("degraded: a hit without an answer %v ago was decided by on_store_failure",
+		max(ago, 0).Round(time.Millisecond))
+}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"ratelimit/src/backend"
+	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/remote"
+	"ratelimit/src/backend/split"
+	"ratelimit/src/files"
+	"ratelimit/src/files/certs"
+	"ratelimit/src/operator/throttle"
+	"ratelimit/src/settings"
+)
+
+// openRedis makes the store of one Redis, or of two if limits per second have their own.
+func (s *Store) openRedis() (backend.Backend, error) {
+	cfg := s.cfg
+	if file := cfg.RedisTLS.ClientCert; file != "" && (cfg.Redis.TLS || cfg.RedisSplit && cfg.RedisPerSecond.TLS) {
+		cfg.Figures.ShowFigures("client certificate", "redis", certs.ClientStats(file))
+	}
+	p := &Pool{name: "redis_pool", labelInMessages: "Redis", timeoutSetting: "REDIS_TIMEOUT"}
+	main, err := s.openOneRedis(p, cfg.Redis, "pipeline length")
+	if err != nil || !cfg.RedisSplit {
+		return main, err
+	}
+	p = &Pool{
+		name: "redis_per_second_pool", labelInMessages: "the Redis of limits by the second",
+		timeoutSetting: "REDIS_PERSECOND_TIMEOUT",
+	}
+	perSecond, err := s.openOneRedis(p, cfg.RedisPerSecond, "perSecondPipeline length")
+	if err != nil {
+		return nil, err
+	}
+	return split.New(perSecond, main), nil
+}
+
+// openOneRedis makes the store of one Redis. hits is the attribute of a span that has the number of hits.
+func (s *Store) openOneRedis(p *Pool, from settings.Redis, hits string) (*redis.Store, error) {
+	cfg := s.cfg
+	p.productName = "Redis"
+	p.alwaysPing, p.firstPingPause, p.maxPingPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial,
+		cfg.RedisStartupMax, cfg.RedisStartupElapsed
+	rc := redis.Config{Config: s.remoteConfig(p, from.PoolSize, from.Timeout), PipelineLimit: from.PipelineLimit}
+	foreign := throttle.New(1, time.Minute)
+	rc.OnForeignValue = func(algorithm, addr string) {
+		if _, ok := foreign.Pass(time.Now()); ok {
+			cfg.Log.Errorf("Redis at %s holds what is no counter under the key of a %s limit, so requests to it fail: another "+
+				"program writes to keys of this service. "+
+				"Give the service its own database (REDIS_URL) or its own CACHE_KEY_PREFIX, or delete the key", addr, algorithm)
+		}
+	}
+	rc.PipelineWindow, rc.StartSpan = from.PipelineWindow, cfg.Spans("Redis Pipeline Execution", "redis", hits)
+	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
+		return nil, err
+	}
+	p.tlsCheck = storeTLSCheck{
+		cmp.Or(rc.Network, "tcp"), from.Addrs[0], from.TLS,
+		strings.TrimSuffix(p.timeoutSetting, "TIMEOUT") + "TLS",
+	}
+	out, err := redis.New(rc)
+	if err != nil {
+		return nil, err
+	}
+	s.addPool(p, out)
+	cfg.Figures.ShowFigures("redis", p.name, p)
+	return out, nil
+}
+
+// ReachRedis sets in rc the address and the credentials of a Redis.
+func ReachRedis(rc *redis.Config, at settings.Redis, files settings.TLSFiles) error {
+	rc.Credentials = redisCredentials(at.Auth, at.AuthFile)
+	rc.DB = at.DB
+	switch at.Type {
+	case "SENTINEL":
+		rc.Sentinel = &redis.Sentinel{
+			Primary: at.Primary, Addrs: at.Addrs, Credentials: redisCredentials(at.SentinelAuth, at.SentinelAuthFile),
+		}
+	case "CLUSTER":
+		rc.Cluster = at.Addrs
+	default:
+		rc.Network, rc.Addr = at.SocketType, at.Addrs[0]
+	}
+	if !at.TLS {
+		return nil
+	}
+	rc.TLS = clientTLS("REDIS_TLS_", files).TLS
+	_, err := rc.TLS()
+	return err
+}
+
+// redisCredentials returns a function that reads auth, which is "user:password" or "password", or a file with the same
+// text.
+func redisCredentials(auth, file string) func() (user, password string, err error) {
+	reads := new(files.Reads)
+	return func() (string, string, error) {
+		text := auth
+		if file != "" {
+			data, err := files.Read(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(file) })
+			if err != nil {
+				return "", "", fmt.Errorf("the file with the password: %w", err)
+			}
+			text = strings.TrimRight(string(data), "\r\n")
+		}
+		user, password, both := strings.Cut(text, ":")
+		if !both {
+			return "", text, nil
+		}
+		return user, password, nil
+	}
+}
+
+// HitTime returns the candidate.Config.HitTime of the store; nil for memory.
+func (s *Store) HitTime() func(*backend.Hit) time.Duration {
+	switch s.cfg.BackendType {
+	case "memory":
+		return nil
+	case "redis":
+		return redis.HitTime
+	default:
+		return func(*backend.Hit) time.Duration { return 2 * remote.CommandCost }
+	}
+}
