@@ -49,7 +49,4 @@ descriptors:
 		a.Statuses[0].Charges[1].Verdict.RetryAfter != 24*time.Hour {
 		t.Errorf("over %t, %+v, %v", a.Over, a.Statuses[0].Charges, err)
 	}
-	if b, err := l.CounterHits(req, &a, 0); err != nil || len(b.Hits) != 2 {
-		t.Errorf("an operator resets %+v, %v; want both counters", b, err)
-	}
 }

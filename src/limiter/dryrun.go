@@ -26,6 +26,12 @@ func (l *Limiter) DryRun(ctx context.Context, req *Request, a *Answer) error {
 	return a.decide(&l.cfg)
 }
 
+// counterID identifies a counter of the store.
+type counterID struct {
+	key    string
+	window algorithm.Window
+}
+
 // makeDryRunHits replaces all hits by looks, which charge nothing.
 func (a *Answer) makeDryRunHits() {
 	type hold struct {
@@ -36,7 +42,7 @@ func (a *Answer) makeDryRunHits() {
 	for i := range a.Charges {
 		c, h := &a.Charges[i], &hits[i]
 		*h = h.AsLook()
-		same := counterOf(h)
+		same := counterID{string(h.Key), h.Limit.Window()}
 		held := hold{same, h.HoldID}
 		if !c.Op.CanBeRefused() || opened[held] {
 			continue

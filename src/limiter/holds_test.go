@@ -215,10 +215,10 @@ func TestRequestsThatIgnoreHolds(t *testing.T) {
 		if err := l.DryRun(t.Context(), req, &a); err != nil || brief(&a) != "over: over 0/2" {
 			t.Errorf("dry run of %s: %s %v", request, brief(&a), err)
 		}
-		batch, err := l.CounterHits(req, &a, 3)
-		if err != nil || len(batch.Hits) != 1 || batch.Hits[0].Op != algorithm.Force ||
+		batch := a.OwnBatch(req)
+		if err := l.Prepare(t.Context(), l.Rules(), req, &a, batch); err != nil || len(batch.Hits) != 1 ||
 			batch.Hits[0].HoldID != (algorithm.HoldID{}) {
-			t.Errorf("counter hits of %s: %+v %v", request, batch, err)
+			t.Errorf("hits of %s: %+v %v", request, batch.Hits, err)
 		}
 	}
 }

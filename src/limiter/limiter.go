@@ -68,6 +68,9 @@ func New(cfg Config) *Limiter {
 	return &Limiter{cfg: cfg, keyFormat: cfg.KeyFormat()}
 }
 
+// KeyFormat returns how the keys of counters are written.
+func (l *Limiter) KeyFormat() *rules.KeyFormat { return &l.keyFormat }
+
 // UseRules applies the rules in set to all requests that arrive from now on.
 func (l *Limiter) UseRules(set *rules.Set) { l.set.Store(set) }
 

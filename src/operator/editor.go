@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,9 +47,25 @@ func ParsePublished(text []byte) (c CounterChange, ok bool) {
 	return c, err == nil && !c.IsPattern()
 }
 
-// Hits returns the hits that set the counters of c.
+// Hits returns the hits that set the counters of c: one for each counter. It asks no store.
 func (e *Editor) Hits(c *CounterChange) (*backend.Batch, error) {
-	return e.Limiter.CounterHits(c.request(), new(limiter.Answer), c.usedUnits())
+	req, a := c.request(), new(limiter.Answer)
+	b := a.OwnBatch(req)
+	if err := e.Limiter.Prepare(context.Background(), e.Limiter.Rules(), req, a, b); err != nil {
+		return nil, err
+	}
+	hits := b.Hits[:0]
+	for _, h := range b.Hits {
+		isSame := func(other backend.Hit) bool {
+			return bytes.Equal(other.Key, h.Key) && other.Limit.Window() == h.Limit.Window()
+		}
+		if !slices.ContainsFunc(hits, isSame) { // A canary may share a counter.
+			h.Amount, h.Op, h.Atomic = min(c.usedUnits(), algorithm.MaxAmount), algorithm.Force, false
+			hits = append(hits, h)
+		}
+	}
+	b.Hits, b.Verdicts = hits, b.Verdicts[:len(hits)]
+	return &b.Batch, nil
 }
 
 // request returns a request for one unit with the descriptor of c.
@@ -197,10 +214,17 @@ func newCounter(c *limiter.Charge) Counter {
 // changePattern reports or resets all counters that begin with a descriptor.
 func (e *Editor) changePattern(ctx context.Context, report *CounterReport, progress func(int)) error {
 	c := &report.CounterChange
-	entries := c.entries()
-	prefixes, err := e.Limiter.CounterPrefixes([]byte(c.Domain), entries)
+	entries, set := c.entries(), e.Limiter.Rules()
+	if set == nil {
+		return limiter.ErrNoRules
+	}
+	domain := set.Domain([]byte(c.Domain))
+	if domain == nil || len(entries) == 0 {
+		return errNoLimit(c)
+	}
+	prefixes, err := e.Limiter.KeyFormat().KeyPrefixes(set, domain, entries)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", limiter.ErrInvalidRequest, err)
 	}
 	if len(prefixes) == 0 {
 		return errNoLimit(c)
