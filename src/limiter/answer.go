@@ -14,51 +14,39 @@ import (
 // Answer is the decision on one request. Its zero value is ready for Check, which reuses the
 // memory of an earlier decision. Programs with many requests should pool Answers; see Reset.
 type Answer struct {
-	// Over says that the request is refused.
-	Over bool
+	Over     bool // true if the request is refused.
+	Shadowed bool // true if the request is over its limits, but allowed by Config.ShadowMode.
 	// RetryAfter is how long the same request has to wait before it passes: 0 unless Over, algorithm.Never if it can never
 	// pass. It is the longest wait of the descriptors that refuse. Descriptors in quota mode count with their shortest
 	// wait.
 	RetryAfter time.Duration
-	// Fallback is the first Fallback of a Status that is not FallbackError.
-	Fallback backend.Fallback
-	// Statuses has one Status for each descriptor of the request, in order.
-	Statuses []Status
-	// Charges has the charges of all Statuses, in order.
-	Charges []Charge
-	// RuleSet is the rule set that decided the request.
-	RuleSet *rules.Set
-	// Domain is the request's domain in the Set; nil if the Set has none of that name.
-	Domain *rules.Domain
+	Fallback   backend.Fallback // the first Fallback of a Status that is not FallbackError.
+	Statuses   []Status         // one for each descriptor of the request, in order.
+	Charges    []Charge         // those of all Statuses, in order.
+	RuleSet    *rules.Set       // the rule set that decided the request.
+	Domain     *rules.Domain    // the request's domain in RuleSet; nil if there is none of that name.
 	// DecidedAt is when the store decided the request, in nanoseconds since the Unix epoch; see backend.Batch. It is 0 if
 	// nothing was charged.
 	DecidedAt int64
-	// Shadowed says that the request is over its limits, but allowed by Config.ShadowMode.
-	Shadowed bool
 	// Beside is memory that a room beside the limiter keeps from one decision to the next. The limiter does not use it.
 	Beside any
 
-	batch    *Batch // has the hits of the decision; nil before Find
+	batch    *Batch // has the hits of the decision; nil before Find.
 	firstHit int    // batch.Hits[firstHit+i] and the verdict at the same index belong to Charges[i].
 	ownBatch Batch
 }
 
 // Status is the decision on one descriptor.
 type Status struct {
-	// Over says that the descriptor exceeds a limit that is enforced.
-	Over bool
+	Over bool // true if the descriptor exceeds a limit that is enforced.
 	// Match is what the descriptor matches; in an ordered list, the rule that answers. It is nil if no rule matches, if
 	// other rules of the request replace all its limits, or if the limit came with the request.
-	Match *rules.Match
-	// InQuotaMode says that the request is refused only if all its descriptors in quota mode are over.
-	InQuotaMode bool
+	Match       *rules.Match
+	InQuotaMode bool // true if the request is refused only if all its descriptors in quota mode are over.
 	// Amount is how many units Op charges, refunds or settles. A release of a hold gives back the hold's units instead.
-	Amount uint64
-	// Op is what the descriptor does to the counters of Match: Force settles a hold, and Refund gives units or a hold
-	// back.
-	Op algorithm.Op
-	// Charges are the limits that apply, in the order of the rules; nil if none applies.
-	Charges []Charge
+	Amount  uint64
+	Op      algorithm.Op // Force settles a hold, and Refund gives units or a hold back.
+	Charges []Charge     // the limits that apply, in the order of the rules; nil if none applies.
 	// BindingCharge is the charge that callers are told about: of the charges that refuse, the
 	// one with the longest wait; else the one with the fewest remaining units. Of equal
 	// charges it is the first. It is never that of a canary, and nil if there is no other charge.
@@ -69,40 +57,39 @@ type Status struct {
 	// ResetAfter is what callers are told as the time until reset. If Over, it is the longest wait of the limits that
 	// refuse; a limit that can never pass counts with its reset. Else it is the longest reset of all limits. Fixed windows
 	// round it up to whole seconds, as Envoy does, other algorithms to whole microseconds.
-	ResetAfter time.Duration
-	// StoreFailed says that the descriptor is undecided, because the store did not answer for a limit.
-	StoreFailed bool
+	ResetAfter  time.Duration
+	StoreFailed bool // true if the descriptor is undecided, because the store did not answer for a limit.
 	// Fallback is how the first charge without an answer of the store was decided. It is
 	// FallbackError, the zero value, if the store answered or if StoreFailed is set.
 	Fallback backend.Fallback
 
-	// canaryRules are the rules in shadow mode that match before Match in an ordered list.
-	canaryRules []*rules.Match
+	canaryRules []*rules.Match // those in shadow mode before Match in an ordered list.
 }
 
 // Charge is one limit that applies to a descriptor, and its verdict.
 type Charge struct {
-	// Rule is the rule of the limit; nil if the limit came with the request.
-	Rule  *rules.Rule
-	Limit rules.Rate
-	// Op is Status.Op. That of a canary differs if only one of the rules has holds.
-	Op algorithm.Op
-	// Algorithm is the arithmetic of the limit.
-	Algorithm *algorithm.Limit
-	// CounterKey names the counter of the limit. The Answer owns the bytes.
-	CounterKey []byte
+	Rule       *rules.Rule // nil if the limit came with the request.
+	Limit      rules.Rate
+	Algorithm  *algorithm.Limit // the arithmetic of the limit.
+	Op         algorithm.Op     // Status.Op. That of a canary differs if only one of the rules has holds.
+	CounterKey []byte           // names the counter of the limit. The Answer owns the bytes.
 	// RequestedAmount is Status.Amount. After DryRun it also includes what earlier descriptors of the
 	// request would charge to the same counter.
 	RequestedAmount uint64
-	// Over says that the limit refuses: it is exceeded, and enforced.
-	Over bool
-	// Verdict is the store's verdict on the hit. The Answer owns it; nil before the store has answered.
-	Verdict *backend.Verdict
-	// NotEnforced says that the rule's enforce_percent leaves out the counter, so that the limit counts and never refuses.
-	NotEnforced bool
+	Verdict         *backend.Verdict // the store's. The Answer owns it; nil before the store has answered.
+	Over            bool             // true if the limit refuses: it is exceeded, and enforced.
+	NotEnforced     bool             // true if enforce_percent leaves out the counter: the limit counts and never refuses.
 	// IsCanary says that the rule is in shadow mode, and that a later rule of the ordered
 	// list answers. Metrics count the verdict, which has no other effect.
 	IsCanary bool
+}
+
+// CodeName returns the name that Envoy's API has for the answer to a request or to a descriptor: OVER_LIMIT or OK.
+func CodeName(over bool) string {
+	if over {
+		return "OVER_LIMIT"
+	}
+	return "OK"
 }
 
 // LongestRefusal returns the index in Statuses of the descriptor that is over its limits and has to wait longest; -1 if
@@ -199,7 +186,7 @@ func SecondsRoundedUp(d time.Duration) int64 {
 
 // MicrosecondsRoundedUp returns d in microseconds, rounded up.
 func MicrosecondsRoundedUp(d time.Duration) int64 {
-	return int64(roundUpDuration(d, time.Microsecond) / time.Microsecond)
+	return roundUpDuration(d, time.Microsecond).Microseconds()
 }
 
 func roundUpDuration(d, unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
@@ -219,7 +206,7 @@ func (a *Answer) clearForReuse() {
 }
 
 // Reset removes all references to the last request and its rules, and keeps the memory for the next Check. It returns
-// false if that is memory for more than limit charges or descriptors; a is not usable then, and programs should drop it.
+// false if that is memory for more than limit charges or descriptors; a is not usable then; programs should drop it.
 func (a *Answer) Reset(limit int) (small bool) {
 	if max(cap(a.Statuses), cap(a.Charges)) > limit || a.batch == &a.ownBatch && !a.ownBatch.reset(limit) {
 		return false
@@ -262,7 +249,11 @@ func (a *Answer) decide(cfg *Config) error {
 		a.DecidedAt = a.batch.DecidedAt
 	}
 	err := a.readVerdicts()
-	a.summarizeStatuses(cfg)
+	for i := range a.Statuses {
+		st := &a.Statuses[i]
+		st.summarizeCharges()
+		st.InQuotaMode = !st.IsUnlimited() && (cfg.QuotaMode || st.Match != nil && st.Match.QuotaMode)
+	}
 	a.combineStatuses(cfg.ShadowMode)
 	return err
 }
@@ -280,15 +271,6 @@ func (a *Answer) readVerdicts() (err error) {
 		}
 	}
 	return err
-}
-
-// summarizeStatuses turns the verdicts into the statuses.
-func (a *Answer) summarizeStatuses(cfg *Config) {
-	for i := range a.Statuses {
-		st := &a.Statuses[i]
-		st.summarizeCharges()
-		st.InQuotaMode = !st.IsUnlimited() && (cfg.QuotaMode || st.Match != nil && st.Match.QuotaMode)
-	}
 }
 
 // combineStatuses sets the overall answer, which follows from the statuses. Statuses in quota mode

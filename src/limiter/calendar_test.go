@@ -4,33 +4,22 @@ import (
 	"testing"
 	"time"
 
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 )
 
 // TestCalendarBesidePlainWindow charges one descriptor to a month of 30 days and to one of the calendar, which have one
 // period. Their counters are apart, also in a dry run, and the answer has the border.
 func TestCalendarBesidePlainWindow(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`
+	l := start(t, limiter.Config{})
+	l.UseRules(load(t, `
 domain: d
 descriptors:
 - key: ip
   rate_limits:
   - {unit: month, requests_per_unit: 1}
   - {unit: month, calendar: true, time_zone: Europe/Berlin, requests_per_unit: 1}
-`)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limiter.New(limiter.Config{Backend: store})
-	l.UseRules(set)
+`))
 	req := parse("ip=1")
 	req.Domain, req.Now = []byte("d"), time.Date(2026, 3, 30, 22, 0, 0, 0, time.UTC) // 31 March in Berlin
 	var a limiter.Answer

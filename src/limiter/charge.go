@@ -130,13 +130,8 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, charge Charge) *back
 	b.counterKeys, tag = l.keyFormat.AppendKey(b.counterKeys, a.Domain, c.Rule, d.Entries)
 	c.CounterKey, c.RequestedAmount = b.counterKeys[start:len(b.counterKeys):len(b.counterKeys)], st.Amount
 	hit := backend.Hit{
-		Key:       c.CounterKey,
-		TagLength: tag,
-		Limit:     c.Algorithm,
-		Amount:    st.Amount,
-		Op:        c.Op,
-		GroupID:   b.nextGroupID(),
-		Fallback:  a.Domain.Fallback,
+		Key: c.CounterKey, TagLength: tag, Limit: c.Algorithm, Amount: st.Amount, Op: c.Op,
+		GroupID: b.nextGroupID(), Fallback: a.Domain.Fallback,
 	}
 	if c.Rule != nil {
 		hit.Fallback = c.Rule.Fallback

@@ -7,7 +7,6 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -92,22 +91,9 @@ func TestSeveralCharges(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			store, err := memory.New(memory.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			tt.cfg.Backend = store
-			l := limiter.New(tt.cfg)
+			l := start(t, tt.cfg)
 			l.UseRules(load(t, chargeRules))
-			var a limiter.Answer
-			for i := 0; i < len(tt.ask); i += 2 {
-				if err := l.Check(t.Context(), parse(tt.ask[i]), &a); err != nil {
-					t.Fatal(err)
-				}
-				if got := brief(&a); got != tt.ask[i+1] {
-					t.Errorf("request %d, %s:\n got %s\nwant %s", i/2+1, tt.ask[i], got, tt.ask[i+1])
-				}
-			}
+			play(t, l, tt.ask)
 		})
 	}
 }

@@ -16,20 +16,21 @@ func (l *Limiter) Find(ctx context.Context, set *rules.Set, req *Request, a *Ans
 		a.begin(set, b)
 		return err
 	}
-	if req.CallerLimit != nil {
-		a.begin(set, b)
-		a.Statuses = append(a.Statuses, make([]Status, len(req.Descriptors))...)
-		a.reserve(req)
-		return nil
+	var domain *rules.Domain
+	if req.CallerLimit == nil {
+		domain = set.Domain(req.Domain)
 	}
-	return FindIn(ctx, set, set.Domain(req.Domain), req, a, b)
+	return FindIn(ctx, set, domain, req, a, b)
 }
 
-// FindIn is Find for a valid request and its domain in set, which may be nil.
+// FindIn is Find for a valid request and its domain in set, which is nil if there is none of that name.
 func FindIn(ctx context.Context, set *rules.Set, domain *rules.Domain, req *Request, a *Answer, b *Batch) error {
 	a.begin(set, b)
 	a.Statuses = append(a.Statuses, make([]Status, len(req.Descriptors))...)
 	if a.Domain = domain; domain == nil {
+		if req.CallerLimit != nil {
+			a.reserve(req)
+		}
 		return nil
 	}
 	b.search.Begin(ctx)

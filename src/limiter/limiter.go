@@ -26,21 +26,16 @@ type Recorder interface {
 
 // Config configures a Limiter.
 type Config struct {
-	// Backend keeps the counters; required.
-	Backend backend.Backend
-	// Recorders count each decision, in order.
-	Recorders []Recorder
-	// KeyPrefix is the first part of every key in the store.
-	KeyPrefix string
-	// EscapeKeys escapes keys, so that different descriptors never share a counter. By
-	// default keys are those of envoyproxy/ratelimit. See rules.KeyFormat.
-	EscapeKeys bool
-	// UseDivvyKeys makes ordered lists use the keys of Button's divvy; see rules.KeyFormat.
-	UseDivvyKeys bool
-	// ShadowMode allows every request. The statuses still say which limits are exceeded.
-	ShadowMode bool
-	// QuotaMode treats every descriptor as if its rule were in quota mode.
-	QuotaMode bool
+	Backend   backend.Backend // keeps the counters; required.
+	Recorders []Recorder      // count each decision, in order.
+
+	// These fields say how keys are written; see rules.KeyFormat. By default keys are those of envoyproxy/ratelimit.
+	KeyPrefix    string // the first part of every key in the store.
+	EscapeKeys   bool   // true if different descriptors never share a counter.
+	UseDivvyKeys bool   // true if ordered lists have the keys of Button's divvy.
+
+	ShadowMode bool // true if every request is allowed. The statuses still say which limits are exceeded.
+	QuotaMode  bool // true if every descriptor is treated as if its rule were in quota mode.
 	// ChargeAllOrNothing charges a request only if none of its descriptors is over. It always refunds.
 	ChargeAllOrNothing bool
 	// MaxDescriptors is how many descriptors a request may have. Defaults to the constant MaxDescriptors, which is also

@@ -119,6 +119,20 @@ func brief(a *limiter.Answer) string {
 	return word[a.Over] + ": " + strings.Join(parts, ", ")
 }
 
+// play asks requests in turn, each of which has its answer behind it.
+func play(t *testing.T, l *limiter.Limiter, ask []string) {
+	t.Helper()
+	var a limiter.Answer // used again and again, as front ends do
+	for i := 0; i < len(ask); i += 2 {
+		if err := l.Check(t.Context(), parse(ask[i]), &a); err != nil {
+			t.Fatal(err)
+		}
+		if got := brief(&a); got != ask[i+1] {
+			t.Errorf("request %d, %s:\n got %s\nwant %s", i/2+1, ask[i], got, ask[i+1])
+		}
+	}
+}
+
 // checks are requests in turn, each with its answer.
 var checks = []struct {
 	name string
@@ -207,16 +221,7 @@ var checks = []struct {
 func TestCheck(t *testing.T) {
 	for _, tt := range checks {
 		t.Run(tt.name, func(t *testing.T) {
-			l := start(t, tt.cfg)
-			var a limiter.Answer // used again and again, as front ends do
-			for i := 0; i < len(tt.ask); i += 2 {
-				if err := l.Check(t.Context(), parse(tt.ask[i]), &a); err != nil {
-					t.Fatal(err)
-				}
-				if got := brief(&a); got != tt.ask[i+1] {
-					t.Errorf("request %d, %s:\n got %s\nwant %s", i/2+1, tt.ask[i], got, tt.ask[i+1])
-				}
-			}
+			play(t, start(t, tt.cfg), tt.ask)
 		})
 	}
 }
@@ -449,18 +454,9 @@ func (r *recorder) Record(*limiter.Request, *limiter.Answer) { r.n++ }
 
 func TestUseSwapsTheRules(t *testing.T) {
 	l := start(t, limiter.Config{})
-	var a limiter.Answer
-	ask := func() string {
-		if err := l.Check(t.Context(), parse("ip=1"), &a); err != nil {
-			t.Fatal(err)
-		}
-		return brief(&a)
-	}
-	ask()
+	play(t, l, []string{"ip=1", "ok: ok 1/2"})
 	l.UseRules(load(t, strings.Replace(testRules, "requests_per_unit: 2, name", "requests_per_unit: 5, name", 1)))
-	if got := ask(); got != "ok: ok 3/5" { // what was used before still counts
-		t.Errorf("got %s", got)
-	}
+	play(t, l, []string{"ip=1", "ok: ok 3/5"}) // what was used before still counts
 }
 
 // A request of many descriptors leaves nothing behind that the next one trips

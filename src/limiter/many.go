@@ -28,10 +28,8 @@ type Many struct {
 // Item is one request of a Many, and the decision on it.
 type Item struct {
 	Request Request
-	// Answer is the decision on Request. It is valid until the Many is reset, and under the conditions of Check.
-	Answer Answer
-	// Err is the error that Check would return. If it is set before CheckMany, CheckMany skips the item.
-	Err error
+	Answer  Answer // valid until the Many is reset, and under the conditions of Check.
+	Err     error  // what Check would return. CheckMany skips an item whose Err is set before.
 }
 
 // Add adds an item with an empty request and returns it. Its Descriptors have no elements, but may have capacity for

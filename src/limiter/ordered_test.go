@@ -83,15 +83,7 @@ func TestOrderedLists(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := start(t, tt.cfg)
 			l.UseRules(load(t, tt.rules))
-			var a limiter.Answer
-			for i := 0; i < len(tt.ask); i += 2 {
-				if err := l.Check(t.Context(), parse(tt.ask[i]), &a); err != nil {
-					t.Fatal(err)
-				}
-				if got := brief(&a); got != tt.ask[i+1] {
-					t.Errorf("request %d, %s:\n got %s\nwant %s", i/2+1, tt.ask[i], got, tt.ask[i+1])
-				}
-			}
+			play(t, l, tt.ask)
 		})
 	}
 }

@@ -44,16 +44,13 @@ type Request struct {
 	// CallerLimit, if set, is the only limit of each descriptor, and no rules apply to the request, as with CL.THROTTLE.
 	// It is a GCRA with an Emission. Domain and the value of the first entry of a descriptor name its counter.
 	CallerLimit *algorithm.Limit
-	// Now is when the store decides the request. The zero time means the store's own clock.
-	Now time.Time
-	// Protocol is the protocol that the request came with. Recorders use it; it has no effect on the decision.
-	Protocol Protocol
+	Now         time.Time // when the store decides the request. The zero time means the store's own clock.
+	Protocol    Protocol  // for Recorders; it has no effect on the decision.
 }
 
 // Descriptor is one question of a request: may units pass that match these entries?
 type Descriptor struct {
-	// Entries are the descriptor's keys and values, in order.
-	Entries []rules.Entry
+	Entries []rules.Entry // in order.
 	// HasAmount says that Amount replaces Request.DefaultAmount for this descriptor. Then 0 units are
 	// a look at the counter, which charges nothing, or the settlement of a hold that nothing was used of.
 	HasAmount bool
@@ -61,21 +58,17 @@ type Descriptor struct {
 	// IsRefund returns the units to the counter instead of charging them. If the entries name a hold, it releases the
 	// hold.
 	IsRefund bool
-	// HasLimit says that Limit replaces the limits of the rules for this descriptor.
-	HasLimit bool
+	HasLimit bool // true if Limit replaces the limits of the rules for this descriptor.
 	Limit    rules.Rate
 }
 
 // These are the errors that Check wraps. Their texts name no counter, so callers may see them.
 var (
-	// ErrInvalidRequest says that the request is invalid. The same request always fails.
-	ErrInvalidRequest = errors.New("bad request")
+	ErrInvalidRequest = errors.New("bad request") // The same request always fails.
 	// ErrRequestTooLarge says that the request is too large, as with too many descriptors. It wraps ErrInvalidRequest.
 	ErrRequestTooLarge = fmt.Errorf("%w: too large", ErrInvalidRequest)
-	// ErrNoRules says that no rules are loaded yet.
-	ErrNoRules = errors.New("no rules are loaded yet")
-	// ErrStoreFailed says that the store did not answer for a descriptor.
-	ErrStoreFailed = errors.New("the store did not answer")
+	ErrNoRules         = errors.New("no rules are loaded yet")
+	ErrStoreFailed     = errors.New("the store did not answer") // for a descriptor.
 
 	errNoDomain      = fmt.Errorf("%w: the domain is empty", ErrInvalidRequest)
 	errNoDescriptors = fmt.Errorf("%w: there are no descriptors", ErrInvalidRequest)

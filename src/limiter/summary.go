@@ -8,10 +8,8 @@ import (
 
 // Summary is the state of a limit, or of several, in the numbers that redis-cell replies.
 type Summary struct {
-	// Limited says that the limit is exceeded.
-	Limited bool
-	// Limit is how many units pass at once, and Remaining how many would pass now.
-	Limit, Remaining int64
+	Limited          bool  // true if the limit is exceeded.
+	Limit, Remaining int64 // how many units pass at once, and how many would pass now.
 	// RetrySeconds is the time until the same request passes, rounded up; -1 if it need not or cannot wait. ResetSeconds
 	// is the time until the limit is unused again.
 	RetrySeconds, ResetSeconds int64
@@ -21,11 +19,9 @@ type Summary struct {
 func (c *Charge) Summary() Summary {
 	v := c.Verdict
 	s := Summary{
-		Limited:      v.Over,
-		Limit:        int64(min(c.Algorithm.Capacity(), math.MaxInt64)),
+		Limited: v.Over, Limit: int64(min(c.Algorithm.Capacity(), math.MaxInt64)),
 		Remaining:    int64(min(v.Remaining, math.MaxInt64)),
-		RetrySeconds: -1,
-		ResetSeconds: SecondsRoundedUp(v.ResetAfter),
+		RetrySeconds: -1, ResetSeconds: SecondsRoundedUp(v.ResetAfter),
 	}
 	if v.Over && v.RetryAfter != algorithm.Never {
 		s.RetrySeconds = SecondsRoundedUp(v.RetryAfter)

@@ -16,20 +16,17 @@ import (
 type Figure struct {
 	// StatName is the compatible name, which statsd, JSON lines, /stats and the mapping of
 	// statsd_exporter use. If it is empty, only Prometheus shows the figure.
-	StatName string
-	// MetricName is the name of the native Prometheus metric. Empty: there is none.
-	MetricName string
+	StatName   string
+	MetricName string // the name of the native Prometheus metric. Empty: there is none.
 	Help       string // says what the figure is. It is the same for all figures with the same MetricName.
 	// Unit is the unit of the shown value, in the notation of UCUM: s, By, 1 for a share, {hit} for a number of hits.
 	// Empty: it has none, as a switch.
-	Unit   string
-	Labels []string // of MetricName are pairs: name, value, name, value.
-	Kind   Kind
-	Value  int64
-	// Divisor converts the unit of Value to the unit that is shown. Defaults to 1.
-	Divisor int64
-	// Histogram, if set, is shown by MetricName instead of Value.
-	Histogram Distribution
+	Unit      string
+	Labels    []string // of MetricName are pairs: name, value, name, value.
+	Kind      Kind
+	Value     int64
+	Divisor   int64        // converts the unit of Value to the unit that is shown. Defaults to 1.
+	Histogram Distribution // if set, is shown by MetricName instead of Value.
 
 	valuePath string // leads from the source of a part of figures.txt to the value.
 }
@@ -38,10 +35,8 @@ type Figure struct {
 type Kind uint8
 
 const (
-	// KindCounter figures never decrease, except to 0 when the process restarts.
-	KindCounter Kind = iota
-	// KindGauge figures increase and decrease.
-	KindGauge
+	KindCounter Kind = iota // never decreases, except to 0 when the process restarts.
+	KindGauge               // increases and decreases.
 )
 
 // Distribution is a histogram. Snapshot returns the count and the sum of all numbers. buckets

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
 
@@ -25,18 +24,18 @@ func TestQuotaFigures(t *testing.T) {
 		m, _ := set.Domain([]byte("d")).FindRule(entries, new(rules.SearchScratch), nil)
 		return m
 	}
-	record := func(m *rules.Match, limits []*rules.Rule, admitted, denied uint64) {
-		r.RecordQuota(&limiter.QuotaTarget{RuleSet: set, Match: m, Rules: limits}, []byte("d"), admitted, denied)
+	record := func(limits []*rules.Rule, admitted, denied uint64) {
+		r.RecordQuota(set, []byte("d"), limits, admitted, denied)
 	}
-	record(find("a"), all[:1], 5, 2)
-	record(find("b"), find("b").Limits, 3, 1)
-	record(find("c"), nil, 4, 0)
-	record(nil, nil, 7, 0)
-	r.RecordQuota(&limiter.QuotaTarget{RuleSet: set}, []byte("unknown"), 7, 0)
-	r.RecordQuota(&limiter.QuotaTarget{}, []byte("d"), 7, 0)
+	record(all[:1], 5, 2)
+	record(find("b").Limits, 3, 1)
+	record(find("c").Limits, 4, 0)
+	record(nil, 7, 0)
+	r.RecordQuota(set, []byte("unknown"), nil, 7, 0)
+	r.RecordQuota(nil, []byte("d"), nil, 7, 0)
 	set = load(t, text)
 	r.UseRules(set)
-	record(find("a"), set.Rules()[:1], 5, 0)
+	record(set.Rules()[:1], 5, 0)
 	want := []string{
 		"d/ admitted=7", "d/a admitted=10", "d/a denied=2", "d/b admitted=3", "d/b denied=1", "d/b.h admitted=3",
 		"d/b.h denied=1", "d/c admitted=4",

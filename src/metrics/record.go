@@ -65,31 +65,25 @@ func (r *Registry) recordCallerLimit(st *limiter.Status) {
 	r.requestLimitStats.add(outcome, 1)
 }
 
-// RecordQuota counts requests that a proxy decided by its quota of a bucket: for each limit of the bucket, else for the
-// unlimited rule that it matches, or for the domain.
-func (r *Registry) RecordQuota(target *limiter.QuotaTarget, domain []byte, admitted, denied uint64) {
-	if target.RuleSet == nil {
+// RecordQuota counts requests that proxies decided by a quota: for each of the limits, which are rules of set, or for
+// the domain if there are none. set may be nil.
+func (r *Registry) RecordQuota(set *rules.Set, domain []byte, limits []*rules.Rule, admitted, denied uint64) {
+	if set == nil {
 		return
 	}
-	table, ok := r.tables.TableOf(target.RuleSet)
+	table, ok := r.tables.TableOf(set)
 	if !ok {
-		return // Two reloads happened since the bucket found its rules.
+		return // Two reloads happened since the quota found its rules.
 	}
 	count := func(s *ruleStats) {
 		s.add(quotaAdmitted, admitted)
 		s.add(quotaDenied, denied)
 	}
-	for _, rule := range target.Rules {
-		count(r.statsOf(&table, target.RuleSet, rule))
+	for _, rule := range limits {
+		count(r.statsOf(&table, set, rule))
 	}
-	switch {
-	case len(target.Rules) > 0:
-	case target.Match != nil && target.Match.OwnLimit() != nil:
-		count(r.statsOf(&table, target.RuleSet, target.Match.OwnLimit()))
-	default:
-		if d := target.RuleSet.Domain(domain); d != nil {
-			count(r.domainStatsOf(&table, target.RuleSet, d))
-		}
+	if d := set.Domain(domain); d != nil && len(limits) == 0 {
+		count(r.domainStatsOf(&table, set, d))
 	}
 }
 

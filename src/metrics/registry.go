@@ -20,11 +20,9 @@ type Config struct {
 	// MaxSeries bounds the names that contain text from clients. If there are more, the
 	// least recently used name is evicted. Defaults to 10,000.
 	MaxSeries int
-	// SanitizeDots replaces dots in keys and values by "_" in the compatible names of counters, where a dot starts a new
-	// level.
+	// SanitizeDots replaces dots in keys and values by "_" in compatible names, where a dot starts a new level.
 	SanitizeDots bool
-	// Now is the clock. Defaults to time.Now.
-	Now func() time.Time
+	Now          func() time.Time // Defaults to time.Now.
 }
 
 // Registry is a limiter.Recorder that holds all counters of the process.

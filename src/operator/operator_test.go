@@ -85,7 +85,7 @@ func TestUsageAllocatesNothing(t *testing.T) {
 	rule := set.Rules()[0]
 	u := quota.Usage{
 		Domain: []byte("q"), Entries: bucketEntries([]string{"name=web", "env=prod"}), Allowed: 5, Denied: 7,
-		Target: limiter.QuotaTarget{
+		Target: quota.Target{
 			RuleSet: set, Match: &rules.Match{Descriptor: rule.Descriptor}, Rules: []*rules.Rule{rule},
 			Hits: []backend.Hit{{Key: []byte("q_env_prod_name_web_"), Limit: &rule.Limit}},
 		},

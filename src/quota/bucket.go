@@ -8,7 +8,6 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
-	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
 
@@ -25,7 +24,7 @@ type bucket struct {
 
 	mu          sync.Mutex // guards what follows.
 	members     []*member
-	target      limiter.QuotaTarget
+	target      Target
 	terms       terms
 	limits      []limitState
 	lastRound   int64   // when the last round began, as Instant.elapsed.
@@ -85,8 +84,8 @@ const maxAssignedUnits = 1<<32 - 1
 func (b *bucket) floor() uint64 { return b.terms.capacity / 20 / uint64(max(len(b.members), 1)) }
 
 // use replaces the target. What is charged to counters that no longer apply stays there.
-func (b *bucket) use(target limiter.QuotaTarget) {
-	same := b.target.SameCounters(&target)
+func (b *bucket) use(target Target) {
+	same := b.target.sameCounters(&target)
 	b.target, b.terms = target, termsOf(target.Hits)
 	b.peers.use(target.Hits)
 	if same {

@@ -17,21 +17,15 @@ import (
 
 // Config configures a Divider.
 type Config struct {
-	// Limiter has the rules in force; required.
-	Limiter *limiter.Limiter
-	// Backend keeps the counters; required.
-	Backend backend.Backend
-	// StoreTimeout bounds a call of Backend. Defaults to 1 s.
-	StoreTimeout time.Duration
+	Limiter      *limiter.Limiter // has the rules in force; required.
+	Backend      backend.Backend  // keeps the counters; required.
+	StoreTimeout time.Duration    // bounds a call of Backend. Defaults to 1 s.
 	// AbandonAfter is how long a proxy may use nothing of a bucket before it has to forget the bucket. Defaults to 10
 	// minutes.
-	AbandonAfter time.Duration
-	// MaxBuckets is how many buckets all proxies may have together. Defaults to 100,000.
-	MaxBuckets int
-	// MaxBucketsPerProxy is how many buckets one proxy may have. Defaults to 20,000.
-	MaxBucketsPerProxy int
-	// StoreIsShared says that other replicas divide limits of the same Backend.
-	StoreIsShared bool
+	AbandonAfter       time.Duration
+	MaxBuckets         int  // how many buckets all proxies may have together. Defaults to 100,000.
+	MaxBucketsPerProxy int  // Defaults to 20,000.
+	StoreIsShared      bool // true if other replicas divide limits of the same Backend.
 	// VirtualTime makes the store decide at Instant.wall instead of by its own clock, for simulations.
 	VirtualTime bool
 	// OnUsage, if set, gets what proxies report. It must be fast, and keep nothing of it.
@@ -42,7 +36,7 @@ type Config struct {
 type Usage struct {
 	Domain          []byte
 	Entries         []rules.Entry // sorted by key.
-	Target          limiter.QuotaTarget
+	Target          Target
 	Allowed, Denied uint64 // how many requests passed, and were refused, at most 2^32-1 each.
 }
 
@@ -321,9 +315,9 @@ func (d *Divider) refresh(b *bucket, set *rules.Set) {
 	if set == nil || b.target.RuleSet == set {
 		return
 	}
-	target, err := d.cfg.Limiter.FindQuota(b.domain, b.entries)
+	target, err := FindTarget(d.cfg.Limiter, b.domain, b.entries)
 	if err != nil {
-		target = limiter.QuotaTarget{RuleSet: set}
+		target = Target{RuleSet: set}
 	}
 	b.use(target)
 }

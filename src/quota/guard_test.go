@@ -53,7 +53,7 @@ func (gs *guards) watch() {
 	old := gs.byCounter
 	gs.byCounter, gs.byBucket = make(map[string]*guard), make(map[string][]*guard)
 	for _, b := range gs.world.buckets {
-		target, err := gs.world.limiter.FindQuota([]byte("d"), b.entries)
+		target, err := FindTarget(gs.world.limiter, []byte("d"), b.entries)
 		if err != nil {
 			gs.world.t.Fatal(err)
 		}

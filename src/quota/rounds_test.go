@@ -2,13 +2,13 @@ package quota
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/limiter"
 )
 
 // hook is a store that calls before with each batch.
@@ -38,7 +38,7 @@ func (w *world) countAt(limit int, at time.Duration) uint64 {
 
 func (w *world) takeAt(limit int, op algorithm.Op, units uint64, at time.Duration) backend.Verdict {
 	w.t.Helper()
-	target, err := w.limiter.FindQuota([]byte("d"), w.buckets[0].entries)
+	target, err := FindTarget(w.limiter, []byte("d"), w.buckets[0].entries)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -85,6 +85,10 @@ func TestActionOfRules(t *testing.T) {
 		got := w.report(w.nodes[0].Connect([]byte("d")), 0, 1, time.Second)
 		if len(got) != 1 || got[0].Action != want {
 			t.Errorf("%s: %+v, want action %d", rule, got, want)
+		}
+		target, err := FindTarget(w.limiter, []byte("d"), w.buckets[0].entries)
+		if counts := len(target.CountedRules()) > 0; err != nil || counts != strings.Contains(rule, "key: k") {
+			t.Errorf("%s: the decisions count for the rule: %t, %v", rule, counts, err)
 		}
 	}
 }
@@ -333,8 +337,8 @@ func TestSharesAfterReload(t *testing.T) {
 // A division counts what proxies got of one counter in one window.
 func TestDivisionStartsAnew(t *testing.T) {
 	t.Parallel()
-	target := func(key string) limiter.QuotaTarget {
-		return limiter.QuotaTarget{Hits: []backend.Hit{{
+	target := func(key string) Target {
+		return Target{Hits: []backend.Hit{{
 			Key:   []byte(key),
 			Limit: &algorithm.Limit{Max: 100, Period: time.Minute},
 		}}}
@@ -394,7 +398,7 @@ func TestSpareIsNotTaken(t *testing.T) {
 func TestAllowance(t *testing.T) {
 	t.Parallel()
 	b := &bucket{members: []*member{{demand: 200}}}
-	b.use(limiter.QuotaTarget{Hits: []backend.Hit{{Limit: &algorithm.Limit{Max: 100, Period: time.Second}}}})
+	b.use(Target{Hits: []backend.Hit{{Limit: &algorithm.Limit{Max: 100, Period: time.Second}}}})
 	b.peers.others = presence{1, 1, demandUnit}
 	b.advance(NewInstant(0, time.Unix(100, 0)))
 	for _, tt := range []struct {

@@ -23,7 +23,7 @@ func (s *Service) buildQuotas() *rlqs.Service {
 		// Replicas tell each other through the store what their proxies want.
 		StoreIsShared: s.store.IsShared(),
 		OnUsage: func(u quota.Usage) {
-			s.counters.RecordQuota(&u.Target, u.Domain, u.Allowed, u.Denied)
+			s.counters.RecordQuota(u.Target.RuleSet, u.Domain, u.Target.CountedRules(), u.Allowed, u.Denied)
 			s.observers.RecordUsage(&u)
 		},
 	})

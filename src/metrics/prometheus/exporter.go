@@ -22,8 +22,7 @@ import (
 
 // Config is the configuration of an Exporter.
 type Config struct {
-	// Registry has the figures. Required.
-	Registry *metrics.Registry
+	Registry *metrics.Registry // has the figures. Required.
 	// MappingFile is the path of a statsd_exporter mapping. If it is empty or the file does
 	// not exist, the built-in mapping is used.
 	MappingFile string
@@ -31,9 +30,8 @@ type Config struct {
 	// milliseconds, although their names end in seconds.
 	ResponseTimeAsMilliseconds bool
 	// Tags become labels of all metrics. If a metric has a label of the same name, its own value is shown.
-	Tags map[string]string
-	// Version and Commit of this program are labels of ratelimit_build_info.
-	Version, Commit string
+	Tags            map[string]string
+	Version, Commit string // of this program, as labels of ratelimit_build_info.
 	// OnWarn, if set, gets problems that do not stop the exporter, such as a mapping file
 	// that cannot be used or a scrape that could not show all figures.
 	OnWarn func(error)

@@ -37,21 +37,16 @@ const (
 
 // Config is the configuration of a Sink.
 type Config struct {
-	// ReadStats returns all figures, sorted by name, such as (*metrics.Registry).FlushStats.
-	ReadStats func() []metrics.Stat
-	// Interval is the time between two flushes. Defaults to 10 s.
-	Interval time.Duration
-	Format   Format
-	// Tags are added to all figures.
-	Tags map[string]string
+	ReadStats func() []metrics.Stat // returns all figures, sorted by name, such as (*metrics.Registry).FlushStats.
+	Interval  time.Duration         // the time between two flushes. Defaults to 10 s.
+	Format    Format
+	Tags      map[string]string // added to all figures.
 	// Mogrifiers rename figures; only the first one that matches applies. Only DogStatsD supports them.
 	Mogrifiers []Mogrifier
 	// Writer, if set, gets the lines instead of a server, many whole lines in each call. It may block.
-	Writer io.Writer
-	// Addr is host:port of the server. Each new connection resolves the host name again.
-	Addr string
-	// Network is "tcp" or "udp". Defaults to "tcp".
-	Network string
+	Writer  io.Writer
+	Addr    string // host:port of the server. Each new connection resolves the host name again.
+	Network string // "tcp" or "udp". Defaults to "tcp".
 	// OnState, if set, gets the error when sending starts to fail, and nil when it works again.
 	OnState func(error)
 

@@ -64,7 +64,7 @@ func QuotaBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries
 	if !b.HasQuotas {
 		return report, nil
 	}
-	target, err := l.FindQuota(domain, sorted)
+	target, err := quota.FindTarget(l, domain, sorted)
 	if err != nil {
 		return nil, err
 	}
