@@ -340,9 +340,5 @@ func glob(pattern, text string) bool {
 // hasTests reads data as files of tests are read.
 func hasTests(data []byte) bool {
 	v, _ := yamlrules.ReadValue("a.yaml", data)
-	if v == nil {
-		return false
-	}
-	fields, _ := v.Fields()
-	return slices.ContainsFunc(fields, func(f yamlrules.Field) bool { return f.Name == "tests" })
+	return v != nil && slices.ContainsFunc(v.Fields, func(f yamlrules.Field) bool { return f.Name == "tests" })
 }

@@ -60,9 +60,6 @@ func (p *Part) version() partVersion { return partVersion{p.Name, p.Place, p.Dig
 type load struct {
 	parts []Part  // no Data, and their domain
 	units []*unit // in the order of their first parts. Those with problems have no set
-	hash  string  // the HashOfParts
-	// contentsHash is that of the parts without their names. The Hash of a Result is its start.
-	contentsHash string
 }
 
 // compiler compiles one load. Each round reads the parts of the domains that changed. Another round is needed if that
@@ -89,7 +86,6 @@ func compileParts(format Format, parts []Part, opt compile.Options, earlier ...*
 		c.addEarlier(l)
 	}
 	l := &load{parts: withoutData(c.parts)}
-	l.setHashes()
 	var problems rules.Problems
 	if !c.compileAll() {
 		for _, u := range c.compiled {

@@ -145,7 +145,7 @@ func Compile(format Format, parts []Part, opt compile.Options) (*rules.Set, rule
 func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 	now, found := compileParts(l.Format, parts, l.Options, l.inForce, l.last)
 	l.last = now
-	out.PartCount, out.Hash = len(parts), now.contentsHash[:16]
+	out.PartCount, out.Hash = len(parts), now.hash()
 	bad := now.badParts()
 	for _, p := range problems {
 		bad[p.File] = true
@@ -158,7 +158,7 @@ func (l *Loader) Load(parts []Part, problems rules.Problems, out *Result) {
 		}
 	}
 	l.inForce = now
-	out.OwnSet, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.contentsHash[:16]
+	out.OwnSet, out.Warnings, out.Hash = rules.Union(now.sets()), now.warnings(l.Format), now.hash()
 	if l.Source != nil {
 		out.Set = l.Source.join(out.OwnSet)
 	} else {
@@ -184,14 +184,13 @@ func (l *load) warnings(format Format) (warnings rules.Problems) {
 	return warnings
 }
 
-// setHashes sets the hashes of all parts.
-func (l *load) setHashes() {
-	l.hash = HashOfParts(l.parts)
+// hash returns a hash of the contents of all parts, whatever their names are.
+func (l *load) hash() string {
 	parts := slices.Clone(l.parts)
 	for i := range parts {
 		parts[i].Name = ""
 	}
-	l.contentsHash = HashOfParts(parts)
+	return HashOfParts(parts)[:16]
 }
 
 // badParts returns the IDs of the parts whose units have problems.
@@ -249,8 +248,7 @@ func (l *Loader) acceptable(now *load, bad map[string]bool) *load {
 	accepted := new(load)
 	accepted.add(now, func(id string) bool { return !held[id] })
 	accepted.add(before, func(id string) bool { return held[id] })
-	accepted.setHashes()
-	if len(accepted.parts) == 0 || accepted.hash == before.hash || !accepted.fits(l.Format.MaxPlaceBytes) {
+	if len(accepted.parts) == 0 || HashOfParts(accepted.parts) == HashOfParts(before.parts) || !accepted.fits(l.Format.MaxPlaceBytes) {
 		return nil
 	}
 	return accepted

@@ -414,7 +414,7 @@ func TestDeltaTooMuch(t *testing.T) {
 // A change of one resource compiles the domains that it touches, and no other.
 func TestChangeCompilesOneDomain(t *testing.T) {
 	t.Parallel()
-	loader := reload.Loader{Format: newFormat()}
+	loader := reload.Loader{Format: format}
 	part := func(key, domain string, limit uint32) reload.Part {
 		p := partsOf([]*anypb.Any{anyOf(t,
 			&configv3.RateLimitConfig{Name: key, Domain: domain, Descriptors: []*configv3.RateLimitDescriptor{{

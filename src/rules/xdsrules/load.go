@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -29,28 +29,25 @@ const maxPlaceBytes = 64 << 20
 // rules.Problems with the problems of all resources. No resources are an accepted, empty set. Their order does not
 // matter.
 func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
-	return reload.Compile(newFormat(), partsOf(resources), opt)
+	return reload.Compile(format, partsOf(resources), opt)
 }
 
-// newFormat returns how resources are read, for one source.
-func newFormat() reload.Format {
-	names := make(nameCache)
-	return reload.Format{
-		Identify:     names.identify,
-		Read:         readPart,
-		SortWarnings: func(list rules.Problems) { slices.SortStableFunc(list, comparePlaces) },
-		ArrangeProblems: func(list rules.Problems) rules.Problems {
-			slices.SortStableFunc(list, comparePlaces)
-			// One mistake at one place is one problem, as with files.
-			return slices.CompactFunc(list, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
-		},
-		MaxPlaceBytes: maxPlaceBytes,
-		TooLarge: rules.Problem{
-			Pos: rules.Pos{File: "xds response"}, Fix: "use fewer levels, or fewer descriptors",
-			Message: fmt.Sprintf("the set is too large: the paths of its parts are longer than %d MB together",
-				maxPlaceBytes>>20),
-		},
-	}
+// format is how resources are read.
+var format = reload.Format{
+	Identify:     identify,
+	Read:         readPart,
+	SortWarnings: func(list rules.Problems) { slices.SortStableFunc(list, comparePlaces) },
+	ArrangeProblems: func(list rules.Problems) rules.Problems {
+		slices.SortStableFunc(list, comparePlaces)
+		// One mistake at one place is one problem, as with files.
+		return slices.CompactFunc(list, func(a, b rules.Problem) bool { return a.Pos == b.Pos })
+	},
+	MaxPlaceBytes: maxPlaceBytes,
+	TooLarge: rules.Problem{
+		Pos: rules.Pos{File: "xds response"}, Fix: "use fewer levels, or fewer descriptors",
+		Message: fmt.Sprintf("the set is too large: the paths of its parts are longer than %d MB together",
+			maxPlaceBytes>>20),
+	},
 }
 
 func partsOf(resources []*anypb.Any) []reload.Part {
@@ -61,70 +58,60 @@ func partsOf(resources []*anypb.Any) []reload.Part {
 	return parts
 }
 
-// resourceNames are the names in a resource.
-type resourceNames struct {
-	isRead       bool // false if the resource cannot be read
-	name, domain string
-}
-
-// nameCache has the names of the resources of the last load, so that those that have not changed need not be read
-// again. It is used by one load at a time.
-type nameCache map[[2]string]resourceNames // The keys are the type URL and the digest.
-
-// namesOf returns the names in a resource.
-func namesOf(p reload.Part) resourceNames {
-	m, err := readMessage(p)
-	if err != nil {
-		return resourceNames{}
-	}
-	return resourceNames{true, m.GetName(), m.GetDomain()}
-}
-
-// identify identifies the resources, and sorts them into the order in which they are compiled. The place of a resource
-// is its name, or its number if it has none or an earlier one has the same name. Its name is the Key of its part, or
-// else that in the message.
-func (c nameCache) identify(parts []reload.Part) []reload.Part {
-	known := make(nameCache, len(parts))
+// identify identifies the resources, and sorts them by name, which is the order in which they are compiled: servers keep
+// resources in maps and send them in any order. Those without a name come last, as they were sent. The place of a
+// resource is its name, or its number if it has none or an earlier one has the same name. Its name is the Key of its
+// part, or else that in the message. A resource without a name is identified by its domain.
+func identify(parts []reload.Part) []reload.Part {
 	taken := make(map[string]bool, len(parts)) // the places of earlier parts.
 	for i := range parts {
 		p := &parts[i]
-		if p.Digest == (reload.Digest{}) {
-			p.Digest = reload.DigestOf(p.Data)
+		name, domain := namesOf(p)
+		p.Place, p.SortKey = fmt.Sprintf("xds resource %d", i+1), "~"
+		if name != "" {
+			p.SortKey = "=" + name
 		}
-		key := [2]string{p.Name, string(p.Digest[:])}
-		names, isKnown := c[key]
-		if !isKnown {
-			names = namesOf(*p)
-		}
-		known[key] = names
-		p.Place, p.SortKey = fmt.Sprintf("xds resource %d", i+1), names.sortKey()
-		if name := cmp.Or(p.Key, names.name); name != "" {
-			place := fmt.Sprintf("xds resource %q", shortName(name))
+		if shown := cmp.Or(p.Key, name); shown != "" {
+			place := fmt.Sprintf("xds resource %q", shortName(shown))
 			if taken[place] {
-				place = fmt.Sprintf("%s, %q", p.Place, shortName(name))
+				place = fmt.Sprintf("%s, %q", p.Place, shortName(shown))
 			}
 			p.Place, taken[place] = place, true
 		}
-		p.ID = cmp.Or(p.Key, p.Place)
-		if names.isRead {
-			p.ID = cmp.Or(p.Key, names.name, "\x00"+names.domain) // A resource without a name is identified by its domain.
+		if p.ID = cmp.Or(p.Key, name, p.Place); p.ID == p.Place && domain != "" {
+			p.ID = "\x00" + domain
 		}
 	}
-	clear(c)
-	maps.Copy(c, known)
-	// Servers keep resources in maps and send them in any order, which must not decide the outcome.
 	slices.SortStableFunc(parts, func(a, b reload.Part) int { return strings.Compare(a.SortKey, b.SortKey) })
 	return parts
 }
 
-// sortKey returns the place of a resource in the order in which resources are compiled: sorted by name. Those without a
-// name come last, in the order in which they were sent.
-func (n *resourceNames) sortKey() string {
-	if n.name == "" {
-		return "~"
+// namesOf returns the name and the domain of a resource; both are empty if it is of another type or damaged. It decodes
+// nothing else, because most resources of a load are those of the last one.
+func namesOf(p *reload.Part) (name, domain string) {
+	resource, err := unwrapResource(*p)
+	if err != nil || !resource.MessageIs((*configv3.RateLimitConfig)(nil)) {
+		return "", ""
 	}
-	return "=" + n.name
+	for data := resource.GetValue(); len(data) > 0; {
+		number, wireType, size := protowire.ConsumeField(data)
+		if size < 0 {
+			return "", ""
+		}
+		_, _, tagSize := protowire.ConsumeTag(data)
+		switch {
+		case wireType == protowire.BytesType && number == nameNumber:
+			name, _ = protowire.ConsumeString(data[tagSize:])
+		case wireType == protowire.BytesType && number == domainNumber:
+			domain, _ = protowire.ConsumeString(data[tagSize:])
+		}
+		data = data[size:]
+	}
+	return name, domain
 }
+
+// nameNumber and domainNumber are the numbers of fields of a RateLimitConfig.
+const nameNumber, domainNumber = 1, 2
 
 // readMessage returns the message that a resource holds.
 func readMessage(p reload.Part) (*configv3.RateLimitConfig, error) {

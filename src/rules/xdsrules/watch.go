@@ -117,7 +117,7 @@ func New(cfg Config) (*Watcher, error) {
 		nodeIdentity: node,
 		reloadSignal: reload.NewSignal(),
 		secretHider:  secretsOf(cfg.Headers),
-		loader:       reload.Loader{Config: cfg.Config, Format: newFormat(), AllowPartialFirstLoad: true},
+		loader:       reload.Loader{Config: cfg.Config, Format: format, AllowPartialFirstLoad: true},
 	}
 	w.resources.forgetVersions()
 	return w, conn.Close()

@@ -309,7 +309,7 @@ func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPair
 				"the key %s has cidr or regex, which an ordered list does not support", rules.Quote(f.name))
 			return false
 		}
-		f.name = parseScalar(f.keyNode).text
+		f.name = parseScalar(f.keyNode).Text
 		r.checkUTF8(f.keyNode, f.name)
 		return true
 	}

@@ -15,14 +15,14 @@ import (
 	"ratelimit/src/rules/compile"
 )
 
-func kindOf(n *yaml.Node) compile.ValueKind { return parseScalar(n).kind }
+func kindOf(n *yaml.Node) compile.ValueKind { return parseScalar(n).Kind }
 
-// scalar is a YAML scalar. For a map or a list only its kind is set.
-type scalar struct {
-	kind      compile.ValueKind
-	text      string // the scalar without its quotes and escapes
-	boolValue bool   // the value if kind is compile.KindBool
-	intValue  int64  // the value if kind is compile.KindInt
+// Scalar is a YAML scalar. For a map or a list only its kind is set.
+type Scalar struct {
+	Kind compile.ValueKind
+	Text string // the scalar without its quotes and escapes
+	Bool bool   // the value of compile.KindBool
+	Int  int64  // the value of compile.KindInt
 }
 
 // These are the scalars without quotes that YAML 1.1 reads as true or false, null, and fractions. yaml.v3 reads some as
@@ -41,14 +41,14 @@ var (
 
 // parseScalar reads a scalar node by the rules of YAML 1.1, as envoyproxy/ratelimit does: `yes` is true, `010` is
 // eight, `1_000` is a thousand, and `2001-01-01` is text. For maps and lists it returns the kind.
-func parseScalar(n *yaml.Node) scalar {
+func parseScalar(n *yaml.Node) Scalar {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return scalar{kind: compile.KindMap}
+		return Scalar{Kind: compile.KindMap}
 	case yaml.SequenceNode:
-		return scalar{kind: compile.KindList}
+		return Scalar{Kind: compile.KindList}
 	}
-	s := scalar{text: n.Value}
+	s := Scalar{Text: n.Value}
 	tagged := n.Style&yaml.TaggedStyle != 0
 	if !tagged && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 		return s
@@ -57,7 +57,7 @@ func parseScalar(n *yaml.Node) scalar {
 		switch n.ShortTag() {
 		case "!!binary":
 			if data, err := base64.StdEncoding.DecodeString(n.Value); err == nil {
-				s.text = string(data)
+				s.Text = string(data)
 			}
 			return s
 		case "!!bool", "!!int", "!!float", "!!null":
@@ -67,16 +67,16 @@ func parseScalar(n *yaml.Node) scalar {
 		}
 	}
 	if b, ok := boolWords[n.Value]; ok {
-		s.kind, s.boolValue = compile.KindBool, b
+		s.Kind, s.Bool = compile.KindBool, b
 		return s
 	}
 	if nullWords[n.Value] {
-		s.kind = compile.KindNull
+		s.Kind = compile.KindNull
 		return s
 	}
-	s.kind, s.intValue = parseNumberKind(n.Value)
-	if s.kind == compile.KindInt && tagged && n.ShortTag() == "!!float" {
-		s.kind = compile.KindFloat
+	s.Kind, s.Int = parseNumberKind(n.Value)
+	if s.Kind == compile.KindInt && tagged && n.ShortTag() == "!!float" {
+		s.Kind = compile.KindFloat
 	}
 	return s
 }
@@ -104,33 +104,33 @@ func parseNumberKind(text string) (compile.ValueKind, int64) {
 // readText reads a field that is text. Whole numbers, true, false and dates are text as written; null is the empty
 // text.
 func (r *reader) readText(f field) string {
-	switch s := parseScalar(f.valueNode); s.kind {
+	switch s := parseScalar(f.valueNode); s.Kind {
 	case compile.KindNull:
 		return ""
 	case compile.KindFloat, compile.KindBigInt:
-		r.addProblem(f.valueNode, fmt.Sprintf("write %q, in quotes", s.text), "%s is %v, not text: %s", f.name, s.kind,
-			rules.Quote(s.text))
-		return s.text // For an empty text the compiler would report a second problem.
+		r.addProblem(f.valueNode, fmt.Sprintf("write %q, in quotes", s.Text), "%s is %v, not text: %s", f.name, s.Kind,
+			rules.Quote(s.Text))
+		return s.Text // For an empty text the compiler would report a second problem.
 	case compile.KindMap, compile.KindList:
-		r.addProblem(f.valueNode, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, s.kind)
+		r.addProblem(f.valueNode, "write `"+f.name+": <text>`", "%s is %v, not text", f.name, s.Kind)
 		return r.posOf(f.valueNode).String() // This text is unique, so the compiler reports no second problem.
 	default:
-		r.checkUTF8(f.valueNode, s.text)
-		return s.text
+		r.checkUTF8(f.valueNode, s.Text)
+		return s.Text
 	}
 }
 
 // readBool reads a field that is true or false. Null is false.
 func (r *reader) readBool(f field) bool {
 	s := parseScalar(f.valueNode)
-	if s.kind != compile.KindBool && s.kind != compile.KindNull {
+	if s.Kind != compile.KindBool && s.Kind != compile.KindNull {
 		fix := "write true or false"
-		if _, word := boolWords[s.text]; word {
+		if _, word := boolWords[s.Text]; word {
 			fix = "remove the quotes"
 		}
-		r.addProblem(f.valueNode, fix, "%s is %v, not true or false", f.name, s.kind)
+		r.addProblem(f.valueNode, fix, "%s is %v, not true or false", f.name, s.Kind)
 	}
-	return s.boolValue
+	return s.Bool
 }
 
 // invalidOctalPattern and longIntegerPattern match whole numbers that YAML 1.1 reads as fractions: 08, and numbers of
@@ -148,7 +148,7 @@ func (r *reader) readNumber(f field) uint32 {
 		most--
 	}
 	s := parseScalar(f.valueNode)
-	if s.kind == compile.KindNull {
+	if s.Kind == compile.KindNull {
 		return 0
 	}
 	return uint32(r.checkNumber(s, r.posOf(f.valueNode), f.name, 0, most))
@@ -157,29 +157,29 @@ func (r *reader) readNumber(f field) uint32 {
 // checkNumber returns the value of s, which is at the position at, if that is a whole number from least to most.
 // Another value is a problem, in which name stands for s, and checkNumber returns 1: the compiler could report 0 as a
 // second problem.
-func (r *reader) checkNumber(s scalar, at rules.Pos, name string, least, most int64) int64 {
-	text, what := rules.Quote(s.text), s.kind.String()
-	number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
+func (r *reader) checkNumber(s Scalar, at rules.Pos, name string, least, most int64) int64 {
+	text, what := rules.Quote(s.Text), s.Kind.String()
+	number, err := strconv.ParseFloat(strings.ReplaceAll(s.Text, "_", ""), 64)
 	isWhole := err == nil && number == math.Trunc(number) // 1e3 and 1000.0 are whole, and yet no integers to YAML.
-	if s.kind == compile.KindFloat && err == nil && !isWhole {
+	if s.Kind == compile.KindFloat && err == nil && !isWhole {
 		what = "a fraction"
 	}
 	switch {
-	case s.kind == compile.KindInt && least <= s.intValue && s.intValue <= most:
-		return s.intValue
-	case s.kind == compile.KindFloat && invalidOctalPattern.MatchString(s.text):
+	case s.Kind == compile.KindInt && least <= s.Int && s.Int <= most:
+		return s.Int
+	case s.Kind == compile.KindFloat && invalidOctalPattern.MatchString(s.Text):
 		r.problems.Add(at, "remove the 0 in front", "%s begins with 0 as octal numbers do, and is none: %s", name, text)
-	case s.kind == compile.KindInt, s.kind == compile.KindBigInt,
-		s.kind == compile.KindFloat && longIntegerPattern.MatchString(s.text):
+	case s.Kind == compile.KindInt, s.Kind == compile.KindBigInt,
+		s.Kind == compile.KindFloat && longIntegerPattern.MatchString(s.Text):
 		r.problems.Add(at, fmt.Sprintf("write %d to %d", least, most), "%s is out of range: %s", name, text)
-	case s.kind == compile.KindFloat && isWhole && float64(least) <= number && number <= float64(most):
+	case s.Kind == compile.KindFloat && isWhole && float64(least) <= number && number <= float64(most):
 		r.problems.Add(at, fmt.Sprintf("write %.0f", number), "%s is %s: %s", name, what, text)
-	case s.kind == compile.KindFloat && name == "requests_per_unit":
+	case s.Kind == compile.KindFloat && name == "requests_per_unit":
 		r.problems.Add(at, "write a whole number; for less than one per unit use a longer unit or unit_multiplier",
 			"%s is %s: %s", name, what, text)
-	case s.kind == compile.KindFloat:
+	case s.Kind == compile.KindFloat:
 		r.problems.Add(at, "write a whole number", "%s is %s: %s", name, what, text)
-	case s.kind == compile.KindText && wholeNumberPattern.MatchString(s.text):
+	case s.Kind == compile.KindText && wholeNumberPattern.MatchString(s.Text):
 		r.problems.Add(at, "remove the quotes", "%s is text, not a number: %s", name, text)
 	default:
 		r.problems.Add(at, "write a whole number", "%s is %s, not a number", name, what)
@@ -190,24 +190,24 @@ func (r *reader) checkNumber(s scalar, at rules.Pos, name string, least, most in
 // readPercent reads a field that is a percentage, 0 to 100, with or without a fraction.
 func (r *reader) readPercent(f field) float64 {
 	s := parseScalar(f.valueNode)
-	kind, text := s.kind, strings.ReplaceAll(s.text, "_", "")
-	percent, invalid := float64(s.intValue), error(nil)
+	kind, text := s.Kind, strings.ReplaceAll(s.Text, "_", "")
+	percent, invalid := float64(s.Int), error(nil)
 	if kind == compile.KindFloat {
 		percent, invalid = strconv.ParseFloat(text, 64)
 	}
-	inQuotes, _ := strconv.ParseFloat(strings.TrimSuffix(s.text, "%"), 64)
+	inQuotes, _ := strconv.ParseFloat(strings.TrimSuffix(s.Text, "%"), 64)
 	switch {
 	case invalid != nil: // The value is .inf or .nan, or too large.
-		r.addProblem(f.valueNode, "write 0 to 100", "%s is no finite number: %s", f.name, rules.Quote(s.text))
+		r.addProblem(f.valueNode, "write 0 to 100", "%s is no finite number: %s", f.name, rules.Quote(s.Text))
 	case kind == compile.KindBigInt, percent < 0 || percent > 100:
-		r.addProblem(f.valueNode, "write 0 to 100", "%s is out of range: %s", f.name, rules.Quote(s.text))
+		r.addProblem(f.valueNode, "write 0 to 100", "%s is out of range: %s", f.name, rules.Quote(s.Text))
 	case kind == compile.KindInt, kind == compile.KindFloat:
 		return percent
 	case kind == compile.KindText && inQuotes > 0:
-		r.addProblem(f.valueNode, "write "+strings.TrimSuffix(s.text, "%")+", without quotes and %",
-			"%s is text, not a number: %s", f.name, rules.Quote(s.text))
+		r.addProblem(f.valueNode, "write "+strings.TrimSuffix(s.Text, "%")+", without quotes and %",
+			"%s is text, not a number: %s", f.name, rules.Quote(s.Text))
 	default:
-		r.addProblem(f.valueNode, "write a number from 0 to 100", "%s is %v, not a number", f.name, s.kind)
+		r.addProblem(f.valueNode, "write a number from 0 to 100", "%s is %v, not a number", f.name, s.Kind)
 	}
 	return 100
 }
@@ -220,7 +220,7 @@ const durationAdvice = "write hours, minutes, seconds or milliseconds: 720h (30 
 // readDuration reads a field that is a duration in Go's form, such as 1h30m.
 func (r *reader) readDuration(f field) time.Duration {
 	s := parseScalar(f.valueNode)
-	kind, text := s.kind, s.text
+	kind, text := s.Kind, s.Text
 	if kind == compile.KindText && text != "" {
 		kind, _ = parseNumberKind(text) // A number in quotes has no unit either.
 	}
@@ -242,22 +242,22 @@ func (r *reader) readDuration(f field) time.Duration {
 // readMetadataScalar reads a scalar of metadata: a string, float64, bool or nil.
 func (r *reader) readMetadataScalar(n *yaml.Node) any {
 	s := parseScalar(n)
-	switch s.kind {
+	switch s.Kind {
 	case compile.KindNull:
 		return nil
 	case compile.KindBool:
-		return s.boolValue
+		return s.Bool
 	case compile.KindInt:
-		return float64(s.intValue)
+		return float64(s.Int)
 	case compile.KindBigInt, compile.KindFloat:
-		number, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
+		number, err := strconv.ParseFloat(strings.ReplaceAll(s.Text, "_", ""), 64)
 		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
-			r.addProblem(n, "write a finite number, or put it in quotes", "%s cannot be sent in an answer", rules.Quote(s.text))
+			r.addProblem(n, "write a finite number, or put it in quotes", "%s cannot be sent in an answer", rules.Quote(s.Text))
 			return nil
 		}
 		return number
 	default:
-		r.checkUTF8(n, s.text)
-		return s.text
+		r.checkUTF8(n, s.Text)
+		return s.Text
 	}
 }

@@ -98,28 +98,28 @@ func (c *toJSON) value(n *yaml.Node) (any, error) {
 		}
 		return list, nil
 	}
-	switch s := parseScalar(n); s.kind {
+	switch s := parseScalar(n); s.Kind {
 	case compile.KindNull:
 		return nil, nil
 	case compile.KindBool:
-		return s.boolValue, nil
+		return s.Bool, nil
 	case compile.KindInt:
-		return json.Number(strconv.FormatInt(s.intValue, 10)), nil
+		return json.Number(strconv.FormatInt(s.Int, 10)), nil
 	case compile.KindBigInt:
-		i, ok := new(big.Int).SetString(strings.ReplaceAll(s.text, "_", ""), 0)
+		i, ok := new(big.Int).SetString(strings.ReplaceAll(s.Text, "_", ""), 0)
 		if !ok {
 			return nil, errNoJSON
 		}
 		return json.Number(i.String()), nil
 	case compile.KindFloat:
-		f, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
+		f, err := strconv.ParseFloat(strings.ReplaceAll(s.Text, "_", ""), 64)
 		text, err2 := json.Marshal(f)
 		if err != nil || err2 != nil {
 			return 1.5, nil // infinite, or no number: no integer either
 		}
 		return json.Number(text), nil
 	default:
-		return s.text, nil
+		return s.Text, nil
 	}
 }
 

@@ -19,19 +19,19 @@ func (r *reader) readLimitTree(root *yaml.Node) *compile.DomainConfig {
 		LimitTree: &compile.Positioned[[]compile.LimitNodeConfig]{},
 	}
 	v := r.readAnyValue(root)
-	for i := range v.fields {
-		f := &v.fields[i]
+	for i := range v.Fields {
+		f := &v.Fields[i]
 		if f.Name != "schema" {
 			r.problems.Add(f.Pos, "remove it; a tree of limits has `schema` and nothing else", "unknown key %s",
 				rules.Quote(f.Name))
 			continue
 		}
 		cfg.LimitTree.Pos = f.Pos
-		if f.Value.kind != compile.KindMap {
-			r.problems.Add(f.Pos, "write names below it", "schema is %v, not a map", f.Value.kind)
+		if f.Value.Kind != compile.KindMap {
+			r.problems.Add(f.Pos, "write names below it", "schema is %v, not a map", f.Value.Kind)
 			continue
 		}
-		cfg.LimitTree.Value = r.readLimitNodes(f.Value.fields, 1)
+		cfg.LimitTree.Value = r.readLimitNodes(f.Value.Fields, 1)
 	}
 	return cfg
 }
@@ -46,9 +46,9 @@ func (r *reader) readLimitNodes(fields []Field, depth int) (list []compile.Limit
 		if f.Name == "" {
 			r.problems.Add(f.Pos, "write a name, or `*`", "a name is empty")
 		}
-		if f.Value.kind != compile.KindMap {
+		if f.Value.Kind != compile.KindMap {
 			r.problems.Add(f.Pos, "write `limits: [burst, count, period]` or `children` below it", "%s is %v, not a map",
-				rules.Quote(f.Name), f.Value.kind)
+				rules.Quote(f.Name), f.Value.Kind)
 			continue
 		}
 		list = append(list, r.readLimitNode(f, depth))
@@ -59,15 +59,15 @@ func (r *reader) readLimitNodes(fields []Field, depth int) (list []compile.Limit
 func (r *reader) readLimitNode(f *Field, depth int) compile.LimitNodeConfig {
 	cfg := compile.LimitNodeConfig{Pos: f.Pos, Word: f.Name}
 	before := len(r.problems)
-	for i := range f.Value.fields {
-		switch in := &f.Value.fields[i]; in.Name {
+	for i := range f.Value.Fields {
+		switch in := &f.Value.Fields[i]; in.Name {
 		case "limits":
 			cfg.Limit = r.readLimitTriple(in)
 		case "children":
-			if !in.Value.IsNull() && in.Value.kind != compile.KindMap {
-				r.problems.Add(in.Pos, "write names below it", "children is %v, not a map", in.Value.kind)
+			if !in.Value.IsNull() && in.Value.Kind != compile.KindMap {
+				r.problems.Add(in.Pos, "write names below it", "children is %v, not a map", in.Value.Kind)
 			}
-			cfg.Children = r.readLimitNodes(in.Value.fields, depth+1)
+			cfg.Children = r.readLimitNodes(in.Value.Fields, depth+1)
 		default:
 			r.problems.Add(in.Pos, rules.SuggestFix(in.Name, []string{"limits", "children"}, "known here: limits or children"),
 				"unknown key %s",
@@ -86,9 +86,9 @@ func (r *reader) readLimitTriple(f *Field) *compile.RateLimitConfig {
 	if f.Value.IsNull() {
 		return nil
 	}
-	if n := len(f.Value.items); f.Value.kind != compile.KindList || n != 3 {
-		what := f.Value.kind.String()
-		if f.Value.kind == compile.KindList {
+	if n := len(f.Value.Items); f.Value.Kind != compile.KindList || n != 3 {
+		what := f.Value.Kind.String()
+		if f.Value.Kind == compile.KindList {
 			what = fmt.Sprintf("a list of %d", n)
 		}
 		r.problems.Add(f.Pos, fix, "limits is %s, where three whole numbers belong", what)
@@ -96,7 +96,7 @@ func (r *reader) readLimitTriple(f *Field) *compile.RateLimitConfig {
 	}
 	before := len(r.problems)
 	number := func(i int, name string, least, most int64) int64 {
-		return r.checkNumber(f.Value.items[i].scalar, f.Value.items[i].Pos, "the "+name+" in limits", least, most)
+		return r.checkNumber(f.Value.Items[i].Scalar, f.Value.Items[i].Pos, "the "+name+" in limits", least, most)
 	}
 	burst := number(0, "burst", 0, math.MaxUint32-1)
 	count := number(1, "count", 1, math.MaxUint32)

@@ -13,9 +13,9 @@ import (
 // If an alias stands for the value, its Pos is that of the alias.
 type Value struct {
 	rules.Pos
-	scalar
-	fields []Field
-	items  []Value
+	Scalar
+	Fields []Field // those of a map in order, each key once
+	Items  []Value // those of a list
 }
 
 // Field is a key of a map, with its position and value.
@@ -39,36 +39,19 @@ func ReadValue(file string, data []byte) (*Value, rules.Problems) {
 	return &v, slices.Compact(problems) // A problem in a value with several aliases is found once for each.
 }
 
-// TypeName returns the type of the value in words: "text", "a whole number", "a map".
-func (v *Value) TypeName() string { return v.kind.String() }
-
 // IsNull reports whether the value is null, or nothing is written behind its key.
-func (v *Value) IsNull() bool { return v.kind == compile.KindNull }
+func (v *Value) IsNull() bool { return v.Kind == compile.KindNull }
 
-// Text returns a scalar as written, without quotes; ok is false for null, maps and lists.
-func (v *Value) Text() (text string, ok bool) {
-	return v.text, v.kind != compile.KindNull && v.kind != compile.KindMap && v.kind != compile.KindList
+// IsScalar reports whether the value is neither null, nor a map, nor a list.
+func (v *Value) IsScalar() bool {
+	return v.Kind != compile.KindNull && v.Kind != compile.KindMap && v.Kind != compile.KindList
 }
-
-// Bool returns the value of true or false; ok is false for other types.
-func (v *Value) Bool() (value, ok bool) { return v.boolValue, v.kind == compile.KindBool }
-
-// Int returns a whole number; ok is false for other types.
-func (v *Value) Int() (n int64, ok bool) { return v.intValue, v.kind == compile.KindInt }
-
-// Items returns the items of a list, and none for null; ok is false for other types.
-func (v *Value) Items() (items []Value, ok bool) {
-	return v.items, v.kind == compile.KindList || v.kind == compile.KindNull
-}
-
-// Fields returns the fields of a map in order, each key once; ok is false for other types.
-func (v *Value) Fields() (fields []Field, ok bool) { return v.fields, v.kind == compile.KindMap }
 
 // readAnyValue reads a node and all nodes below it.
 func (r *reader) readAnyValue(n *yaml.Node) Value {
 	v := Value{Pos: r.posOf(n)}
 	n = resolveAlias(n)
-	v.scalar = parseScalar(n)
+	v.Scalar = parseScalar(n)
 	switch n.Kind {
 	case yaml.MappingNode:
 		accept := func(f *field) bool { return r.checkScalarKey(f, "a key") }
@@ -77,14 +60,14 @@ func (r *reader) readAnyValue(n *yaml.Node) Value {
 			return false
 		}
 		for _, f := range r.collectFields(n, accept, twice) {
-			v.fields = append(v.fields, Field{f.keyPos, f.name, r.readAnyValue(f.unresolvedValue)})
+			v.Fields = append(v.Fields, Field{f.keyPos, f.name, r.readAnyValue(f.unresolvedValue)})
 		}
 	case yaml.SequenceNode:
 		for _, item := range n.Content {
-			v.items = append(v.items, r.readAnyValue(item))
+			v.Items = append(v.Items, r.readAnyValue(item))
 		}
 	default:
-		r.checkUTF8(n, v.text)
+		r.checkUTF8(n, v.Text)
 	}
 	return v
 }

@@ -4,40 +4,37 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ratelimit/src/rules/compile"
 )
 
 // written is a value in one line, with the types of scalars and the lines and
 // columns of keys.
 func written(v *Value) string {
-	if fields, ok := v.Fields(); ok {
-		var list []string
-		for i := range fields {
-			f := &fields[i]
+	var list []string
+	switch v.Kind {
+	case compile.KindMap:
+		for i := range v.Fields {
+			f := &v.Fields[i]
 			list = append(list, fmt.Sprintf("%s@%d:%d=%s", f.Name, f.Line, f.Col, written(&f.Value)))
 		}
 		return "{" + strings.Join(list, " ") + "}"
-	}
-	if v.IsNull() {
-		return "nothing"
-	}
-	if items, ok := v.Items(); ok {
-		var list []string
-		for i := range items {
-			list = append(list, written(&items[i]))
+	case compile.KindList:
+		for i := range v.Items {
+			list = append(list, written(&v.Items[i]))
 		}
 		return "[" + strings.Join(list, " ") + "]"
+	case compile.KindNull:
+		return "nothing"
+	case compile.KindInt:
+		return fmt.Sprintf("%s(%d)", v.Text, v.Int)
+	case compile.KindBool:
+		return fmt.Sprintf("%s(%t)", v.Text, v.Bool)
+	case compile.KindText:
+		return v.Text
+	default:
+		return v.Text + "(" + v.Kind.String() + ")"
 	}
-	text, _ := v.Text()
-	if n, ok := v.Int(); ok {
-		return fmt.Sprintf("%s(%d)", text, n)
-	}
-	if b, ok := v.Bool(); ok {
-		return fmt.Sprintf("%s(%t)", text, b)
-	}
-	if v.TypeName() == "text" {
-		return text
-	}
-	return text + "(" + v.TypeName() + ")"
 }
 
 func TestReadValue(t *testing.T) {

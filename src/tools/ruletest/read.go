@@ -227,7 +227,7 @@ func (r *reader) times(v *yamlrules.Value, s *step) {
 
 // codes reads one code, or a list with a code for each answer.
 func (r *reader) codes(v *yamlrules.Value, name string) (codes []string) {
-	if _, ok := v.Text(); ok {
+	if v.IsScalar() {
 		return []string{r.code(v, name)}
 	}
 	r.each(v, name, func(v *yamlrules.Value) { codes = append(codes, r.code(v, "an answer")) })

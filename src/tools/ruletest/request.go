@@ -85,12 +85,10 @@ func (r *reader) limit(v *yamlrules.Value) rules.Rate {
 
 // unit reads a unit by its name, in any letter case, or by its number in Envoy's enum.
 func (r *reader) unit(v *yamlrules.Value, _ string) rules.Unit {
-	text, _ := v.Text()
-	n, isNumber := v.Int()
-	if unit := rules.ParseUnit(text); unit != rules.UnitUnknown {
+	if unit := rules.ParseUnit(v.Text); unit != rules.UnitUnknown {
 		return unit
-	} else if isNumber && int64(rules.UnitSecond) <= n && n <= int64(rules.UnitWeek) {
-		return rules.Unit(n)
+	} else if int64(rules.UnitSecond) <= v.Int && v.Int <= int64(rules.UnitWeek) { // Int is 0 if it is no number.
+		return rules.Unit(v.Int)
 	}
 	r.Add(v.Pos, "write second, minute, hour, day, week, month or year", "the unit %s is not known", quoteValue(v))
 	return rules.UnitUnknown
@@ -101,9 +99,8 @@ func (r *reader) unit(v *yamlrules.Value, _ string) rules.Unit {
 func (r *reader) ask(v *yamlrules.Value, req *limiter.Request) {
 	const form = "write \"domain: key=value, key=value + key=value\", + between descriptors, in quotes because of the " +
 		"colon"
-	text, ok := v.Text()
-	domain, rest, hasDomain := strings.Cut(text, ": ")
-	if !ok || !hasDomain || strings.TrimSpace(domain) == "" {
+	domain, rest, hasDomain := strings.Cut(v.Text, ": ")
+	if !v.IsScalar() || !hasDomain || strings.TrimSpace(domain) == "" {
 		r.Add(v.Pos, form, "ask is no domain and descriptors: %s", quoteValue(v))
 		return
 	}

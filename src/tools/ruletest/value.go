@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/yamlrules"
 )
 
@@ -36,12 +37,12 @@ func readLater(v *yamlrules.Value, _ string) *yamlrules.Value { return v }
 // fields reads a map whose possible keys are those of known. It returns false, and reports a problem, if v is not a
 // map.
 func (r *reader) fields(v *yamlrules.Value, name string, known map[string]valueReader) bool {
-	fields, isMap := v.Fields()
+	isMap := v.Kind == compile.KindMap
 	if !isMap {
-		r.Add(v.Pos, "write keys and values below it", "%s is %s, not a map", name, v.TypeName())
+		r.Add(v.Pos, "write keys and values below it", "%s is %v, not a map", name, v.Kind)
 	}
-	for i := range fields {
-		f := &fields[i]
+	for i := range v.Fields {
+		f := &v.Fields[i]
 		key := f.Name
 		if known[key] == nil {
 			fix := "known in " + name + ": " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
@@ -59,12 +60,11 @@ func (r *reader) fields(v *yamlrules.Value, name string, known map[string]valueR
 
 // each calls read with each item of a list.
 func (r *reader) each(v *yamlrules.Value, name string, read func(*yamlrules.Value)) {
-	items, ok := v.Items()
-	if !ok {
-		r.Add(v.Pos, "write `- ...` for each", "%s is %s, not a list", name, v.TypeName())
+	if v.Kind != compile.KindList && !v.IsNull() {
+		r.Add(v.Pos, "write `- ...` for each", "%s is %v, not a list", name, v.Kind)
 	}
-	for i := range items {
-		read(&items[i])
+	for i := range v.Items {
+		read(&v.Items[i])
 	}
 }
 
@@ -76,17 +76,16 @@ func (r *reader) requiredList(parent, list *yamlrules.Value, name, problem strin
 		return
 	}
 	r.each(list, name, read)
-	if items, ok := list.Items(); ok && len(items) == 0 {
+	if list.IsNull() || list.Kind == compile.KindList && len(list.Items) == 0 {
 		r.Add(list.Pos, "add one", "%s", problem)
 	}
 }
 
 func (r *reader) text(v *yamlrules.Value, name string) string {
-	text, ok := v.Text()
-	if !ok {
-		r.Add(v.Pos, "write text", "%s is %s, not text", name, v.TypeName())
+	if !v.IsScalar() {
+		r.Add(v.Pos, "write text", "%s is %v, not text", name, v.Kind)
 	}
-	return text
+	return v.Text
 }
 
 // optionalText reads text. A null value is an empty text.
@@ -100,11 +99,10 @@ func (r *reader) optionalText(v *yamlrules.Value, name string) string {
 func (r *reader) bytes(v *yamlrules.Value, name string) []byte { return []byte(r.text(v, name)) }
 
 func (r *reader) flag(v *yamlrules.Value, name string) bool {
-	value, ok := v.Bool()
-	if !ok {
-		r.Add(v.Pos, "write true or false", "%s is %s, not true or false", name, v.TypeName())
+	if v.Kind != compile.KindBool {
+		r.Add(v.Pos, "write true or false", "%s is %v, not true or false", name, v.Kind)
 	}
-	return value
+	return v.Bool
 }
 
 // invalid reports a scalar that its reader cannot parse.
@@ -114,10 +112,9 @@ func (r *reader) invalid(v *yamlrules.Value, name, fix string) {
 
 // number reads a whole number up to most. As in proto3 JSON, the number may be in quotes.
 func (r *reader) number(v *yamlrules.Value, name string, most uint64) uint64 {
-	text, _ := v.Text()
-	n, err := strconv.ParseUint(text, 10, 64)
-	if i, ok := v.Int(); ok && i >= 0 {
-		n, err = uint64(i), nil
+	n, err := strconv.ParseUint(v.Text, 10, 64)
+	if v.Kind == compile.KindInt && v.Int >= 0 {
+		n, err = uint64(v.Int), nil
 	}
 	if err != nil || n > most {
 		r.invalid(v, name, fmt.Sprintf("write a whole number from 0 to %d", most))
@@ -142,8 +139,7 @@ const durationFix = "write a duration like 1m30s, 500ms or 0s"
 
 // duration reads a duration such as 1m30s. It reports another value as invalid, with the fix.
 func (r *reader) duration(v *yamlrules.Value, name, fix string) time.Duration {
-	text, _ := v.Text()
-	d, err := time.ParseDuration(text)
+	d, err := time.ParseDuration(v.Text)
 	if err != nil || d < 0 {
 		r.invalid(v, name, fix)
 		return 0
@@ -158,16 +154,15 @@ func (r *reader) resetTime(v *yamlrules.Value, name string) string {
 
 // wait reads a duration, or "never", and returns it as waitText writes it.
 func (r *reader) wait(v *yamlrules.Value, name string) string {
-	if text, _ := v.Text(); text == waitText(algorithm.Never) {
-		return text
+	if v.Text == waitText(algorithm.Never) {
+		return v.Text
 	}
 	return r.duration(v, name, durationFix+", or never").String()
 }
 
 // instant reads a time from 1970 to 2148, the years that stores support.
 func (r *reader) instant(v *yamlrules.Value, name string) time.Time {
-	text, _ := v.Text()
-	at, err := time.Parse(time.RFC3339, text)
+	at, err := time.Parse(time.RFC3339, v.Text)
 	if err != nil || at.Before(time.Unix(0, 0)) || at.After(latestTime) {
 		r.invalid(v, name, "write an instant like 2026-01-01T00:00:00Z, from 1970 to 2148")
 		return defaultStart
@@ -177,17 +172,16 @@ func (r *reader) instant(v *yamlrules.Value, name string) time.Time {
 
 // code reads the code of an answer.
 func (r *reader) code(v *yamlrules.Value, name string) string {
-	text, _ := v.Text()
-	if text != limiter.CodeName(false) && text != limiter.CodeName(true) {
+	if v.Text != limiter.CodeName(false) && v.Text != limiter.CodeName(true) {
 		r.Add(v.Pos, "write OK or OVER_LIMIT", "%s is %s", name, quoteValue(v))
 	}
-	return text
+	return v.Text
 }
 
 // quoteValue returns a value for a message: a scalar in quotes, or the type of another value.
 func quoteValue(v *yamlrules.Value) string {
-	if text, ok := v.Text(); ok {
-		return rules.Quote(text)
+	if v.IsScalar() {
+		return rules.Quote(v.Text)
 	}
-	return v.TypeName()
+	return v.Kind.String()
 }
