@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"gopkg.in/yaml.v3"
@@ -48,49 +47,39 @@ func validate(t testing.TB, instance any) error {
 	return s.Validate(instance)
 }
 
-// toJSON is what an editor sees of a YAML node, with scalars read by YAML 1.1,
-// aliases followed and `<<` merged.
-type toJSON struct {
-	left int // values that may still come
-	open map[*yaml.Node]bool
-}
-
 var errNoJSON = errors.New("nothing a schema could see")
 
-// instance is the first document of a file.
+// instance is what an editor sees of the first document of a file, with scalars read by YAML 1.1, aliases followed and
+// `<<` merged.
 func instance(data []byte) (any, error) {
-	if !utf8.Valid(data) && !isUTF16(data) {
+	r := &reader{}
+	root := r.readDocument(data)
+	if len(r.problems) > 0 {
 		return nil, errNoJSON
 	}
-	docs, err := decodeDocuments(data, 1)
-	if err != nil {
-		return nil, errNoJSON
-	}
-	if len(docs) == 0 || len(docs[0].Content) == 0 {
+	if root == nil {
 		return nil, nil
 	}
-	c := toJSON{left: 100_000, open: make(map[*yaml.Node]bool)}
-	return c.value(docs[0].Content[0])
+	return jsonOf(r, root)
 }
 
-func (c *toJSON) value(n *yaml.Node) (any, error) {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if c.left--; c.left < 0 || c.open[n] {
-		return nil, errNoJSON
-	}
-	if n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode {
-		c.open[n] = true
-		defer delete(c.open, n)
-	}
+func jsonOf(r *reader, n *yaml.Node) (any, error) {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return c.mapping(n)
+		m := make(map[string]any)
+		accept, replace := func(*field) bool { return true }, func(_, _ *field) bool { return true }
+		for _, f := range r.collectFields(n, accept, replace) {
+			v, err := jsonOf(r, f.valueNode)
+			if err != nil {
+				return nil, err
+			}
+			m[f.name] = v
+		}
+		return m, nil
 	case yaml.SequenceNode:
 		list := []any{}
 		for _, item := range n.Content {
-			v, err := c.value(item)
+			v, err := jsonOf(r, resolveAlias(item))
 			if err != nil {
 				return nil, err
 			}
@@ -121,38 +110,6 @@ func (c *toJSON) value(n *yaml.Node) (any, error) {
 	default:
 		return s.Text, nil
 	}
-}
-
-func (c *toJSON) mapping(n *yaml.Node) (any, error) {
-	m := make(map[string]any)
-	var merged []any
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k := n.Content[i]
-		for k.Kind == yaml.AliasNode {
-			k = k.Alias
-		}
-		v, err := c.value(n.Content[i+1])
-		if err != nil {
-			return nil, err
-		}
-		switch {
-		case !isMergeKey(k):
-			m[k.Value] = v
-		case kindOf(n.Content[i+1]) == compile.KindList:
-			merged = append(merged, v.([]any)...)
-		default:
-			merged = append(merged, v)
-		}
-	}
-	for _, other := range merged {
-		others, _ := other.(map[string]any)
-		for k, v := range others {
-			if _, own := m[k]; !own {
-				m[k] = v
-			}
-		}
-	}
-	return m, nil
 }
 
 // textFile is a rule file.
