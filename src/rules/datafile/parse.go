@@ -17,7 +17,7 @@ type Kind uint8
 
 const (
 	Values Kind = iota // a value a line.
-	Limits             // Limits has a value and its limit a line.
+	Limits             // a value and its limit a line.
 )
 
 // String returns the key of rule files that names files of the kind.
@@ -26,11 +26,11 @@ func (k Kind) String() string { return [...]string{"values_from", "limits_from"}
 // bounds are the bounds of a file. They keep a file named by mistake, and one that compresses a great deal, from taking
 // all memory.
 type bounds struct {
-	textBytes      int64 // bounds the text, of compressed files that which comes out.
-	lines          int   // bounds all lines, also those without a value.
-	lineBytes      int   // bounds one line.
-	distinctLimits int   // bounds the limits that differ.
-	problems       int   // the number of problems after which reading stops
+	textBytes      int64 // of compressed files, those of the text that comes out
+	lines          int   // also those without a value
+	lineBytes      int
+	distinctLimits int
+	problems       int // the number of problems after which reading stops
 }
 
 var defaultBounds = bounds{
@@ -83,9 +83,9 @@ type parser struct {
 	unquoted     []byte // the memory of the last value in quotes
 
 	limits       []Limit         // each limit once; nil for a file of values
-	limitIndexes map[Numbers]int // the index of each limit in limits
+	limitIndexes map[Numbers]int // into limits
 	lastLimit    []byte          // the text of the last limit, because lines often have the limit of the line above
-	lastIndex    int             // the index of lastLimit
+	lastIndex    int             // that of lastLimit
 }
 
 // fail adds a problem at a column of the line; 0 stands for the whole line.

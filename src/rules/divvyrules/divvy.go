@@ -19,8 +19,8 @@ type reader struct {
 	problems       rules.Problems
 	warnings       rules.Problems
 	rules          []divvyRule
-	hasSkippedRule bool                 // set if a rule could not be read. That rule may be the default
-	rulePosByLabel map[string]rules.Pos // maps the label of each rule to the position of the rule.
+	hasSkippedRule bool // set if a rule could not be read. That rule may be the default
+	rulePosByLabel map[string]rules.Pos
 }
 
 func newReader(file string) *reader {
@@ -34,7 +34,7 @@ type divvyRule struct {
 	operationPairs    []compile.MatchPairConfig
 	operationPatterns []divvyPattern    // the patterns of operationPairs. warnDifferences sets them
 	lacksPairs        bool              // set if a problem left pairs out of operationPairs
-	valueByKey        map[string]scalar // maps keys such as creditLimit to their values.
+	valueByKey        map[string]scalar // the keys are creditLimit and so on
 }
 
 // scalar is the value of a field of a rule.

@@ -31,9 +31,9 @@ func ParseINI(file string, data []byte) (cfg *compile.DomainConfig, problems, wa
 
 type iniReader struct {
 	*reader
-	lineNumber       int                  // the number of the line that is being read, from 1
+	lineNumber       int                  // that of the line that is read, from 1
 	lineText         string               // that line without its end
-	posBySectionHead map[string]rules.Pos // maps the section heads so far, as written, to their positions.
+	posBySectionHead map[string]rules.Pos // the keys are heads as written
 	// the rule whose section is being read. It is nil before the first section and in a refused one
 	currentRule      *divvyRule
 	inRefusedSection bool // set in a section whose head has a problem: its fields are not read
@@ -171,7 +171,7 @@ func parseINIValue(text string) (v scalar, problem string) {
 type sectionHeadReader struct {
 	*iniReader
 	unreadText       string   // the part of the line that is not read yet
-	divvyDifferences []string // say what divvy 1.7.1 reads differently in this head.
+	divvyDifferences []string // what divvy 1.7.1 reads differently in this head
 }
 
 // refuseSection reports a problem at the rest of the line. It returns the results of readPairs for such a head.

@@ -23,7 +23,7 @@ const defaultMaxWatchedDirs = 10_000
 // watches inodes, not names: after a rename a watch is on the wrong directory.
 type events struct {
 	watcher             *fsnotify.Watcher // nil if the system refused to watch files. There are no events then
-	changeSignal        reload.Signal     // receives a message when a name that the scan reads has changed.
+	changeSignal        reload.Signal     // sent when a name that the scan reads has changed
 	forwarding          sync.WaitGroup    // the goroutines that receive events and errors
 	maxWatchedDirs      int
 	missingEventsReason error // the first reason why changes may cause no event; nil if there is none
@@ -68,9 +68,9 @@ func (e *events) watchPrefix(dir, prefix string) {
 	e.watch(dir, func(n *watchedNames) { n.prefixes = append(n.prefixes, prefix) })
 }
 
-// watch watches the directory dir. add adds the names whose changes matter.
+// watch watches the directory dir. add adds the names whose changes matter. It has no effect on nil.
 func (e *events) watch(dir string, add func(*watchedNames)) {
-	if e.watcher == nil || !e.addNames(dir, add) {
+	if e == nil || e.watcher == nil || !e.addNames(dir, add) {
 		return
 	}
 	err := e.watcher.Add(dir)

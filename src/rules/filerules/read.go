@@ -66,9 +66,8 @@ type dirScan struct {
 	dataLimits    dataLimits
 	knownData     dataCache                // what an earlier scan found out about data files
 	contentReader func(*os.File) io.Reader // returns the reader of a file's contents. Tests replace it.
-	// watchName is called before each read, with the name and its directory, a path without links. watchPrefix is called
-	// before the directory is listed: all names in it that begin with prefix may belong to rules.
-	watchName, watchPrefix func(dir, name string)
+	// events watches each name before it is read; nil if nobody waits for changes.
+	events *events
 	// avoidedPlaces are the places where earlier scans hang. The scan stops at the first of them.
 	avoidedPlaces []*scannedPlace
 	// currentPlace is the place that the scan reads now; other goroutines may load it.
@@ -84,8 +83,8 @@ type dirScan struct {
 	skippedLinks      rules.Problems // the links that are not followed
 	ignoredNames      []string       // the names of files that are not read, because of their suffixes
 	enclosingDirs     []string       // the directories that readDir is in, outermost first, as paths without links
-	entryCount        int            // counts the files and directories so far.
-	totalBytes        int64          // the size of all files so far
+	entryCount        int            // files and directories so far
+	totalBytes        int64          // of all files so far
 	isStopped         bool           // set when a limit is exceeded, and at an avoided place
 }
 
@@ -94,8 +93,6 @@ func newDirScan(ctx context.Context, cfg Config) *dirScan {
 	return &dirScan{
 		cfg: cfg, ctx: ctx, limits: defaultScanLimits, dataLimits: defaultDataLimits,
 		contentReader: func(f *os.File) io.Reader { return f },
-		watchName:     func(string, string) {},
-		watchPrefix:   func(string, string) {},
 	}
 }
 
@@ -187,7 +184,7 @@ func (s *dirScan) readSiblings(abs string) {
 		return // Resolving abs finds the same problem.
 	}
 	prefix := filepath.Base(abs) + "."
-	s.watchPrefix(dir, prefix)
+	s.events.watchPrefix(dir, prefix)
 	entries, err := s.listDir(dir)
 	if err != nil {
 		return // The directory of the rules can be readable all the same.
@@ -225,7 +222,7 @@ func (s *dirScan) readDir(dir, shown string, info fs.FileInfo) {
 	if s.enterPlace(dir, info) != nil {
 		return
 	}
-	s.watchPrefix(dir, "")
+	s.events.watchPrefix(dir, "")
 	entries, err := s.listDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // The directory may have been deleted just now.
 		s.addProblem(shown, howToFix(err), "cannot be listed: %v", errorWithoutPath(err))

@@ -55,7 +55,7 @@ func (s *dirScan) resolveLinks(dir, path string) (resolved string, info fs.FileI
 		if err := s.enterPlace(next, nil); err != nil {
 			return "", nil, err
 		}
-		s.watchName(dir, name)
+		s.events.watchName(dir, name)
 		nextInfo, nextTarget, err := s.lookUpName(next)
 		if err != nil {
 			return "", nil, err

@@ -53,10 +53,10 @@ type Config struct {
 type Watcher struct {
 	cfg                Config
 	newEventWatcher    func() (*fsnotify.Watcher, error) // fsnotify.NewWatcher. Tests replace it
-	contentReader      func(*os.File) io.Reader          // replaces that of scans in tests; it is nil otherwise.
+	contentReader      func(*os.File) io.Reader          // nil except in tests
 	maxWatchedDirs     int
-	reloadSignal       reload.Signal // receives a message when Reload is called.
-	scanReturnedSignal reload.Signal // receives a message when a scan returns.
+	reloadSignal       reload.Signal // sent by Reload
+	scanReturnedSignal reload.Signal // sent when a scan returns
 	fileReads          files.Reads
 
 	// Only Run's goroutine uses the following fields.
@@ -131,7 +131,7 @@ func (w *Watcher) scanDir(ctx context.Context) *dirScan {
 	w.hangingScans = slices.DeleteFunc(w.hangingScans, func(s *dirScan) bool { return s.hasReturned.Load() })
 	w.closeEvents()
 	w.events = newEvents(w.newEventWatcher, w.maxWatchedDirs)
-	s.watchName, s.watchPrefix = w.events.watchName, w.events.watchPrefix
+	s.events = w.events
 	if w.contentReader != nil {
 		s.contentReader = w.contentReader
 	}

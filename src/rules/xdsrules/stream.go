@@ -96,11 +96,11 @@ type exchange interface {
 // adsStream is one stream of aggregated discovery.
 type adsStream struct {
 	exchange
-	cancel context.CancelCauseFunc // ends the stream with a reason.
+	cancel context.CancelCauseFunc
 	// responses holds the responses that the Watcher has not taken yet: of state of the world only the newest. It is
 	// closed when the stream has ended.
 	responses chan serverResponse
-	endError  error // tells why the stream ended. It may be read once responses is closed.
+	endError  error // may be read once responses is closed
 }
 
 // maxWaitingDeltas is how many responses of delta xDS are received while others are loaded.

@@ -54,19 +54,19 @@ type Config struct {
 // Stats are figures of a Watcher since New.
 type Stats struct {
 	Connected atomic.Int64 // 1 while there is a stream, otherwise 0
-	Streams   atomic.Int64 // counts the streams that were opened.
-	Failures  atomic.Int64 // counts failed attempts to connect and lost streams.
-	Acks      atomic.Int64 // counts accepted responses.
-	Nacks     atomic.Int64 // counts refusals of responses.
+	Streams   atomic.Int64 // those that were opened
+	Failures  atomic.Int64 // failed attempts to connect, and lost streams
+	Acks      atomic.Int64
+	Nacks     atomic.Int64 // a response counts each time it is refused
 }
 
 // Watcher loads the rules that a management server sends.
 type Watcher struct {
 	cfg          Config
 	nodeIdentity *corev3.Node
-	reloadSignal reload.Signal     // receives a message when Reload is called.
-	dialOptions  []grpc.DialOption // Tests set dialOptions.
-	secretHider  *strings.Replacer // hides the values of Headers in texts.
+	reloadSignal reload.Signal     // sent by Reload
+	dialOptions  []grpc.DialOption // only tests set them
+	secretHider  *strings.Replacer // hides the values of Headers
 	stats        Stats
 
 	// Only Run's goroutine uses the following fields.
@@ -195,10 +195,10 @@ func (w *Watcher) runStream(ctx context.Context) (lasted time.Duration, err erro
 
 // serveStream loads and answers responses until the stream ends or Reload is called.
 func (w *Watcher) serveStream(ctx context.Context, s *adsStream) error {
-	var responses <-chan serverResponse // responses is nil until mayLoad fires, so that responses wait.
+	var responses <-chan serverResponse // nil until mayLoad fires, so that responses wait.
 	mayLoad := time.After(minLoadInterval - time.Since(w.lastLoadTime))
 	silence := time.After(silenceAfter)
-	var answerDue <-chan time.Time // answerDue fires when the responses in unanswered are to be answered.
+	var answerDue <-chan time.Time // fires when unanswered are to be answered
 	var unanswered []loadedResponse
 	for {
 		select {

@@ -18,7 +18,7 @@ type reader struct {
 	file       string
 	problems   rules.Problems
 	warnings   rules.Problems
-	linesAbove int  // counts the lines of the file above the part that is read.
+	linesAbove int  // those of the file above the part that is read
 	hasAlias   bool // set if the part has an alias
 }
 
@@ -68,7 +68,7 @@ func (r *reader) checkAliases(document *yaml.Node, size int) bool {
 // field is a key of a map with its value.
 type field struct {
 	name            string
-	keyPos          rules.Pos  // the position of the key
+	keyPos          rules.Pos
 	keyNode         *yaml.Node // the target of the key, if that is an alias
 	valueNode       *yaml.Node // the target of the value, if that is an alias
 	unresolvedValue *yaml.Node // the value as written

@@ -70,8 +70,8 @@ type splitFile struct {
 
 // listPart is a part of the list: some of its items.
 type listPart struct {
-	reader                                 // its problems are those of the part
-	text        []byte                     // the part
+	reader      // its problems are those of the part
+	text        []byte
 	textOn      []byte                     // the file from the start of the part on
 	descriptors []compile.DescriptorConfig // those that were read
 	rules       []compile.RuleConfig
