@@ -45,7 +45,7 @@ type StoreSupport struct {
 // Compile turns configurations into a Set. The error, if any, is Problems, with everything that is wrong. Warnings tell
 // what is valid but has no effect; they are returned only with a Set.
 func Compile(configs []DomainConfig, opt Options) (*rules.Set, rules.Problems, error) {
-	c := NewCompiler(opt)
+	c := new(Shared).NewCompiler(opt)
 	for i := range configs {
 		c.AddConfig(&configs[i])
 	}
@@ -69,7 +69,7 @@ func (s *Shared) Reuse(set *rules.Set) bool {
 	return s.totalNameBytes <= maxTotalNameBytes
 }
 
-// Release takes back a Set that was counted by Reuse or compiled by a Compiler of s.
+// Release takes back a Set that was counted by Reuse.
 func (s *Shared) Release(set *rules.Set) { s.totalNameBytes -= set.NameBytes() }
 
 // NewCompiler returns a Compiler without configurations.
@@ -120,12 +120,6 @@ type replacingRule struct {
 	rule          *rules.Rule
 	replacedNames []Positioned[string]
 }
-
-// NewCompiler returns a Compiler without configurations.
-func NewCompiler(opt Options) *Compiler { return new(Shared).NewCompiler(opt) }
-
-// Discard forgets all configurations, whose names do not count any more. No other method may be called after it.
-func (c *Compiler) Discard() { c.shared.totalNameBytes -= c.parts.NameBytes }
 
 // AddConfig compiles a configuration.
 func (c *Compiler) AddConfig(cfg *DomainConfig) {

@@ -207,8 +207,7 @@ func (c *compiler) hasParts(u *unit, list []int) bool {
 // openUnit is a unit that is being compiled.
 type openUnit struct {
 	unit
-	compiler   *compile.Compiler
-	isDeferred bool // set if the next round compiles the unit, because this one does not read all its parts
+	compiler *compile.Compiler // nil if the round does not read all parts of the unit: the next one compiles it
 }
 
 // round is the state of compileRound.
@@ -241,7 +240,7 @@ func (c *compiler) compileRound(parts []int) (readNext []int, complete bool) {
 // add compiles what was read of a part.
 func (r *round) add(part int, p ReadPart) {
 	u := r.unitOf(part, p.Config)
-	if u.isDeferred {
+	if u.compiler == nil {
 		return
 	}
 	u.problems, u.warnings = append(u.problems, p.Problems...), append(u.warnings, p.Warnings...)
@@ -261,8 +260,10 @@ func (r *round) unitOf(i int, cfg *compile.DomainConfig) *openUnit {
 	r.unitNames[i] = name
 	u := r.open[name]
 	if u == nil {
-		u = &openUnit{compiler: r.shared.NewCompiler(r.options), isDeferred: r.outside[name] != nil}
-		u.domain = domain
+		u = &openUnit{unit: unit{domain: domain}}
+		if r.outside[name] == nil {
+			u.compiler = r.shared.NewCompiler(r.options)
+		}
 		r.open[name], r.openNames = u, append(r.openNames, name)
 	}
 	part.Data = nil
@@ -278,13 +279,9 @@ func (r *round) finish() (readNext []int) {
 	members := r.members()
 	for _, name := range r.openNames {
 		u := r.open[name]
-		if u.isDeferred {
+		if u.compiler == nil {
 			readNext = append(readNext, members[name]...)
-			u.compiler.Discard()
-			r.placeBytes -= u.placeBytes
-			if done := r.compiled[name]; done != nil {
-				r.forget(name, done)
-			}
+			r.forgetReused(name)
 			continue
 		}
 		set, warnings, err := u.compiler.Result()
@@ -298,11 +295,11 @@ func (r *round) finish() (readNext []int) {
 	return readNext
 }
 
-// forget takes back a unit that was compiled by an earlier round or load.
-func (r *round) forget(name string, u *unit) {
-	delete(r.compiled, name)
-	r.placeBytes -= u.placeBytes
-	if u.set != nil {
+// forgetReused takes back a unit of an earlier load, if the name is that of one.
+func (r *round) forgetReused(name string) {
+	if u := r.compiled[name]; u != nil {
+		delete(r.compiled, name)
+		r.placeBytes -= u.placeBytes
 		r.shared.Release(u.set)
 	}
 }
