@@ -218,7 +218,7 @@ func TestDocumentsRules(t *testing.T) {
 // readWithData returns a rule file with the data files of examples/tenants, if it refers to any.
 func readWithData(t *testing.T, f filerules.File) []filerules.File {
 	t.Helper()
-	if !filerules.MayHaveDataFiles(f) {
+	if len(filerules.DataFiles(f)) == 0 {
 		return []filerules.File{f}
 	}
 	dir := t.TempDir()

@@ -137,7 +137,7 @@ func (d *dataScan) openBase(abs string) bool {
 
 // referencesOf returns the data files that a rule file refers to.
 func (d *dataScan) referencesOf(f *File) []datafile.Reference {
-	if !MayHaveDataFiles(*f) {
+	if !mayHaveDataFiles(*f) {
 		return nil
 	}
 	sum := datafile.Sum(sha256.Sum256(f.Data))

@@ -19,9 +19,9 @@ func dataFilesOf(f File) datafile.Files {
 	return files
 }
 
-// MayHaveDataFiles reports whether DataFiles may return any. It only searches for the words values_from and
+// mayHaveDataFiles reports whether DataFiles may return any. It only searches for the words values_from and
 // limits_from.
-func MayHaveDataFiles(f File) bool {
+func mayHaveDataFiles(f File) bool {
 	return bytes.Contains(f.Data, []byte(datafile.Values.String())) ||
 		bytes.Contains(f.Data, []byte(datafile.Limits.String()))
 }
