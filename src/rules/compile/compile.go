@@ -136,6 +136,10 @@ func (c *Compiler) AddConfig(cfg *DomainConfig) {
 		t = &match.Tree{}
 	}
 	c.compileDescriptors(&t.Root, cfg.Descriptors, path)
+	for i, part := range cfg.DescriptorParts {
+		c.compileDescriptors(&t.Root, part, path)
+		cfg.DescriptorParts[i] = nil
+	}
 	switch m := d.Matcher.(type) {
 	case *match.List:
 		if len(cfg.Descriptors) > 0 {

@@ -17,11 +17,14 @@ import (
 // The tags of this and the other configurations are the keys of YAML files, see package yamlrules.
 type DomainConfig struct {
 	rules.Pos
-	Domain        string                         `yaml:"domain"`
-	Descriptors   []DescriptorConfig             `yaml:"descriptors"`
-	Rules         *Positioned[[]RuleConfig]      `yaml:"rules"` // the ordered list of the domain, or nil for a tree
-	LimitTree     *Positioned[[]LimitNodeConfig] // a tree of limits; nil if the domain is none
-	FromDivvyFile bool                           // Rules come from a rule file of divvy
+	Domain      string             `yaml:"domain"`
+	Descriptors []DescriptorConfig `yaml:"descriptors"`
+	// DescriptorParts are further Descriptors, of a large file. AddConfig frees each part when it is compiled, because the
+	// configuration takes more memory than the rules.
+	DescriptorParts [][]DescriptorConfig
+	Rules           *Positioned[[]RuleConfig]      `yaml:"rules"` // the ordered list of the domain, or nil for a tree
+	LimitTree       *Positioned[[]LimitNodeConfig] // a tree of limits; nil if the domain is none
+	FromDivvyFile   bool                           // Rules come from a rule file of divvy
 	// the files that ValuesFrom and LimitsFrom name. They are nil for rules that do not come from files
 	DataFiles datafile.Files
 	// ChargeMode and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.

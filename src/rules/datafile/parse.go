@@ -44,8 +44,8 @@ type Problem struct {
 	Fix       string
 }
 
-// Parse reads a file, as fast as pacer allows. With problems the table is nil. A name that ends in .gz is that of a file
-// that gzip has compressed.
+// Parse reads a file, as fast as pacer allows. With problems the table is nil. A name that ends in .gz is that of a
+// file that gzip has compressed.
 func Parse(name string, data []byte, kind Kind, pacer *Pacer) (*Table, []Problem) {
 	return parseWithin(name, data, kind, defaultBounds, pacer)
 }

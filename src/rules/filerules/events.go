@@ -99,8 +99,8 @@ func (e *events) addNames(dir string, add func(*watchedNames)) bool {
 	return true
 }
 
-// forwardEvents receives the events of fsnotify without delay: a full queue in the kernel loses events. It returns after
-// close.
+// forwardEvents receives the events of fsnotify without delay: a full queue in the kernel loses events. It returns
+// after close.
 func (e *events) forwardEvents() {
 	for event := range e.watcher.Events {
 		if e.isReadByScan(event.Name) {

@@ -42,7 +42,9 @@ func DataFiles(f File) (list []datafile.Reference) {
 		}
 	}
 	if cfg, _, _ := parseFile(f); cfg != nil {
-		walk(cfg.Descriptors)
+		for _, descriptors := range append(cfg.DescriptorParts, cfg.Descriptors) {
+			walk(descriptors)
+		}
 	}
 	if hasLaterDocuments(f) { // Only LoadAllDocuments looks at these.
 		later, _, _ := yamlrules.ParseLaterDocuments(f.Name, f.Data)

@@ -55,8 +55,8 @@ func (p *Part) setDigest() {
 
 // Result tells what a load changed and what is wrong with it.
 type Result struct {
-	// Set are the rules in force, of all sources. It is nil when the load is refused, or none of its changes can take effect. When Err is set as well, Set has the
-	// bad parts, and those that share their domains, as they were before.
+	// Set are the rules in force, of all sources. It is nil when the load is refused, or none of its changes can take
+	// effect. When Err is set as well, Set has the bad parts, and those that share their domains, as they were before.
 	Set *rules.Set
 	// OwnSet has the rules of Set that are of this source; nil if Set is nil.
 	OwnSet *rules.Set
@@ -233,8 +233,8 @@ func (l *Loader) domainConflicts(now *load, bad map[string]bool) (problems rules
 	return problems
 }
 
-// acceptable returns the rules that can be in force although the parts in bad have problems: the new parts, and the last
-// good version of those that are held back. It returns nil if these are in force now.
+// acceptable returns the rules that can be in force although the parts in bad have problems: the new parts, and the
+// last good version of those that are held back. It returns nil if these are in force now.
 func (l *Loader) acceptable(now *load, bad map[string]bool) *load {
 	before := l.inForce
 	if before == nil {
@@ -248,7 +248,8 @@ func (l *Loader) acceptable(now *load, bad map[string]bool) *load {
 	accepted := new(load)
 	accepted.add(now, func(id string) bool { return !held[id] })
 	accepted.add(before, func(id string) bool { return held[id] })
-	if len(accepted.parts) == 0 || HashOfParts(accepted.parts) == HashOfParts(before.parts) || !accepted.fits(l.Format.MaxPlaceBytes) {
+	if len(accepted.parts) == 0 || HashOfParts(accepted.parts) == HashOfParts(before.parts) ||
+		!accepted.fits(l.Format.MaxPlaceBytes) {
 		return nil
 	}
 	return accepted

@@ -50,8 +50,8 @@ func partsOf(resources []*anypb.Any) []reload.Part {
 	return parts
 }
 
-// identify identifies the resources, and sorts them by name, which is the order in which they are compiled: servers keep
-// resources in maps and send them in any order. Those without a name come last, as they were sent. The place of a
+// identify identifies the resources, and sorts them by name, which is the order in which they are compiled: servers
+// keep resources in maps and send them in any order. Those without a name come last, as they were sent. The place of a
 // resource is its name, or its number if it has none or an earlier one has the same name. Its name is the Key of its
 // part, or else that in the message. A resource without a name is identified by its domain.
 func identify(parts []reload.Part) []reload.Part {

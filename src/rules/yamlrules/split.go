@@ -44,9 +44,10 @@ func (r *reader) readInParts(data []byte, size int) (cfg *compile.DomainConfig, 
 	r.addFindings(outer)
 	for i := range parts {
 		r.addFindings(&parts[i].reader)
-		cfg.Descriptors = append(cfg.Descriptors, parts[i].descriptors...)
 		if cfg.Rules != nil {
 			cfg.Rules.Value = append(cfg.Rules.Value, parts[i].rules...)
+		} else {
+			cfg.DescriptorParts = append(cfg.DescriptorParts, parts[i].descriptors)
 		}
 	}
 	return cfg, true

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,7 @@ func sameInParts(t *testing.T, data []byte) bool {
 		return false
 	}
 	wantCfg := whole.readWhole(data)
+	cfg.Descriptors, cfg.DescriptorParts = slices.Concat(cfg.DescriptorParts...), nil
 	got, want := inParts.problems.OnePerPlace(), whole.problems.OnePerPlace()
 	if strings.Contains(want.Error(), notYAML) {
 		if !strings.Contains(got.Error(), notYAML) {
