@@ -111,7 +111,7 @@ func (p *plainParser) fields(depth int) (*yaml.Node, bool) {
 			return nil, false
 		}
 		key := p.node(yaml.ScalarNode)
-		key.Value = textOf(p.line[:length])
+		key.Value = string(p.line[:length])
 		value, ok := p.value(length+1, column, depth)
 		if !ok {
 			return nil, false
@@ -144,7 +144,7 @@ func (p *plainParser) value(skip, column, depth int) (*yaml.Node, bool) {
 	} else if !isPlainValue(text) {
 		return nil, false
 	}
-	n.Value = textOf(text)
+	n.Value = string(text)
 	p.nextLine()
 	return n, !p.unusable && (p.atEnd || p.column <= column)
 }
@@ -176,32 +176,4 @@ func isPlainValue(text []byte) bool {
 		}
 	}
 	return true
-}
-
-// textOf returns b as a string. Frequent texts are not allocated again.
-func textOf(b []byte) string {
-	if s, found := frequentTexts[string(b)]; found {
-		return s
-	}
-	return string(b)
-}
-
-// frequentTexts are the keys of rule files and their usual values.
-var frequentTexts = newFrequentTexts()
-
-func newFrequentTexts() map[string]string {
-	texts := make(map[string]string)
-	add := func(s string) { texts[s] = s }
-	for _, kind := range mapKinds {
-		for key := range kind.fieldIndexByKey {
-			add(key)
-		}
-	}
-	for _, s := range []string{
-		"second", "minute", "hour", "day", "true", "false", "path", "generic_key", "remote_address",
-		"1", "10", "100", "1000",
-	} {
-		add(s)
-	}
-	return texts
 }
