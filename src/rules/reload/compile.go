@@ -226,7 +226,7 @@ func (c *compiler) compileRound(parts []int) (readNext []int, complete bool) {
 		c.unitNames[i] = ""
 	}
 	r.outside = c.members()
-	for part, read := range inOrder(parts, func(i int) ReadPart { return c.Read(&c.parts[i]) }) {
+	for part, read := range c.readInOrder(parts) {
 		if r.add(part, read); c.MaxPlaceBytes > 0 && c.placeBytes > c.MaxPlaceBytes {
 			for _, name := range r.openNames {
 				c.compiled[name] = &r.open[name].unit
@@ -304,14 +304,14 @@ func (r *round) forgetReused(name string) {
 	}
 }
 
-// inOrder calls read for each of parts, for as many at a time as there are CPUs, and yields the results in order.
-func inOrder[T any](parts []int, read func(part int) T) iter.Seq2[int, T] {
-	return func(yield func(int, T) bool) {
-		results := make([]chan T, len(parts))
+// readInOrder reads parts, as many at a time as there are CPUs, and yields the results in order.
+func (c *compiler) readInOrder(parts []int) iter.Seq2[int, ReadPart] {
+	return func(yield func(int, ReadPart) bool) {
+		results := make([]chan ReadPart, len(parts))
 		start := func(i int) {
 			if i < len(parts) {
-				results[i] = make(chan T, 1)
-				go func() { results[i] <- read(parts[i]) }()
+				results[i] = make(chan ReadPart, 1)
+				go func() { results[i] <- c.Read(&c.parts[parts[i]]) }()
 			}
 		}
 		ahead := runtime.GOMAXPROCS(0)
