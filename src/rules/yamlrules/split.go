@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -20,34 +21,34 @@ const minPartBytes = 256 << 10
 // errNeedsWholeFile says that a file must be read as a whole.
 var errNeedsWholeFile = errors.New("the file cannot be read in parts")
 
-// readInParts reads a file whose list of descriptors, or of rules, is at its end or between other keys. It reads the
-// list in parts of at least size bytes; the last may be smaller. If the file cannot be read like that, it changes
-// nothing in r and returns false.
+// readInParts reads a file whose list of descriptors, or of rules, is a block list. It reads the list in parts of at
+// least size bytes; the last may be smaller. If the file cannot be read like that, it changes nothing in r and returns
+// false.
 func (r *reader) readInParts(data []byte, size int) (cfg *compile.DomainConfig, ok bool) {
-	f, ok := split(r.file, data)
+	f, ok := split(r.file, data, size)
 	if !ok {
 		return nil, false
 	}
 	outer := &reader{file: r.file}
-	if cfg, ok = f.readWithoutList(outer); !ok {
+	if cfg, ok = f.readWithoutList(outer, data); !ok {
 		return nil, false
 	}
-	parts := f.listParts(size)
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range parts {
-		g.Go(func() error { return f.readListPart(&parts[i]) })
+	for i := range f.parts {
+		g.Go(func() error { return f.readPart(&f.parts[i]) })
 	}
 	if g.Wait() != nil {
 		return nil, false
 	}
 	r.addFindings(outer)
-	for i := range parts {
-		r.addFindings(&parts[i].reader)
+	for i := range f.parts {
+		p := &f.parts[i]
+		r.addFindings(&p.reader)
 		if cfg.Rules != nil {
-			cfg.Rules.Value = append(cfg.Rules.Value, parts[i].rules...)
+			cfg.Rules.Value = append(cfg.Rules.Value, p.rules...)
 		} else {
-			cfg.DescriptorParts = append(cfg.DescriptorParts, parts[i].descriptors)
+			cfg.DescriptorParts = append(cfg.DescriptorParts, p.descriptors)
 		}
 	}
 	return cfg, true
@@ -60,32 +61,34 @@ func (r *reader) addFindings(other *reader) {
 
 // splitFile is a rule file whose list of descriptors, or of rules, is read in parts.
 type splitFile struct {
-	file            string
-	listKey         string // "descriptors" or "rules"
-	listLine        int    // the line of the key, from 1
-	itemIndent      int    // the number of blanks before the `-` of each item
-	textWithoutList []byte // the file with empty lines in place of the list
-	listText        []byte // the text from the line below the key to the end of the list
-	textFromList    []byte // the text from the line below the key to the end of the file
+	listKey    string    // "descriptors" or "rules"
+	keyPos     rules.Pos // the position of listKey
+	start, end int       // the list is data[start:end], from the line below the key on
+	parts      []listPart
 }
 
 // listPart is a part of the list: some of its items.
 type listPart struct {
-	reader      // its problems are those of the part
+	reader
 	text        []byte
 	textOn      []byte                     // the file from the start of the part on
 	descriptors []compile.DescriptorConfig // those that were read
 	rules       []compile.RuleConfig
 }
 
-// split finds the block list `descriptors` or `rules` at the top level of a file. It looks at the indentation only; the
-// functions that read the parts check that the text really is such a list.
-func split(file string, data []byte) (f *splitFile, ok bool) {
+// split finds the block list `descriptors` or `rules` at the top level of a file, and cuts it into parts. It looks at
+// the indentation only; the functions that read the parts check that the text really is such a list. If quotes or
+// brackets continue on a line that looks like an item, the part above it ends too early, and readPart refuses it.
+func split(file string, data []byte, size int) (f *splitFile, ok bool) {
 	if isUTF16(data) || hasUnusualLineBreaks(data) {
 		return nil, false
 	}
-	f = &splitFile{file: file, itemIndent: -1}
-	at, lineCount, header := 0, 0, 0
+	f = &splitFile{}
+	linesAbove, itemIndent, partStart := 0, -1, 0
+	startPart := func() {
+		f.parts = append(f.parts, listPart{reader: reader{file: file, linesAbove: linesAbove}, textOn: data[f.end:]})
+		partStart = f.end
+	}
 lines:
 	for line := range bytes.Lines(data) {
 		text := bytes.TrimLeft(line, " ")
@@ -93,27 +96,34 @@ lines:
 		switch {
 		case f.listKey == "":
 			if f.listKey = listKeyOfLine(line); f.listKey != "" {
-				f.listLine, header = lineCount+1, at+len(line)
+				f.start, f.keyPos = f.end+len(line), rules.Pos{File: file, Line: linesAbove + 1, Col: 1}
 			}
 		case isBlankOrComment(text):
-		case f.itemIndent < 0 && !startsItem(text):
+		case itemIndent < 0 && !startsItem(text):
 			return nil, false
-		case f.itemIndent < 0:
-			f.itemIndent = column
-		case column == 0 && (f.itemIndent > 0 || !startsItem(text)):
+		case itemIndent < 0:
+			itemIndent = column
+		case column == 0 && (itemIndent > 0 || !startsItem(text)):
 			break lines
-		case column < f.itemIndent, column == f.itemIndent && !startsItem(text):
+		case column < itemIndent, column == itemIndent && !startsItem(text):
 			return nil, false // Indented text behind the list is not YAML.
+		case column == itemIndent && f.end-partStart >= size:
+			startPart()
 		}
-		at += len(line)
-		lineCount++
+		f.end += len(line)
+		linesAbove++
+		if f.end == f.start {
+			startPart()
+		}
 	}
-	f.listText, f.textFromList = data[header:at], data[header:]
-	f.textWithoutList = bytes.Join([][]byte{
-		data[:header], bytes.Repeat([]byte{'\n'}, lineCount-f.listLine),
-		data[at:],
-	}, nil)
-	return f, f.itemIndent >= 0
+	for i := range f.parts {
+		p, below := &f.parts[i], data[f.end:]
+		if i+1 < len(f.parts) {
+			below = f.parts[i+1].textOn
+		}
+		p.text = p.textOn[:len(p.textOn)-len(below)]
+	}
+	return f, itemIndent >= 0
 }
 
 // listKeyOfLine returns the key of a list that starts below line; empty if no list does.
@@ -144,47 +154,21 @@ func hasUnusualLineBreaks(data []byte) bool {
 		bytes.Contains(data, []byte("\u2029"))
 }
 
-// listParts cuts the list into parts. If quotes or brackets continue on a line that looks like an item, the part above
-// it ends too early, and readListPart refuses it.
-func (f *splitFile) listParts(size int) (parts []listPart) {
-	start, at, hasItem := 0, 0, false
-	line, firstLine := f.listLine, f.listLine
-	add := func() {
-		parts = append(parts, listPart{
-			reader: reader{file: f.file, linesAbove: firstLine}, text: f.listText[start:at], textOn: f.textFromList[start:],
-		})
-	}
-	for text := range bytes.Lines(f.listText) {
-		if item := bytes.TrimLeft(text, " "); len(text)-len(item) == f.itemIndent && startsItem(item) {
-			if hasItem && at-start >= size {
-				add()
-				start, firstLine = at, line
-			}
-			hasItem = true
-		}
-		at += len(text)
-		line++
-	}
-	add()
-	return parts
-}
-
-// readWithoutList reads the file without the list.
-func (f *splitFile) readWithoutList(r *reader) (cfg *compile.DomainConfig, ok bool) {
-	root := r.readDocument(f.textWithoutList)
+// readWithoutList reads the file with empty lines in place of the list.
+func (f *splitFile) readWithoutList(r *reader, data []byte) (cfg *compile.DomainConfig, ok bool) {
+	empty := bytes.Repeat([]byte{'\n'}, bytes.Count(data[f.start:f.end], []byte{'\n'}))
+	root := r.readDocument(slices.Concat(data[:f.start], empty, data[f.end:]))
 	if len(r.problems) > 0 || !f.hasOnlyThisList(root) {
 		return nil, false
 	}
 	cfg = r.readRuleFile(root)
 	if f.listKey == "rules" {
-		cfg.Rules = &compile.Positioned[[]compile.RuleConfig]{Pos: f.listPos()}
+		cfg.Rules = &compile.Positioned[[]compile.RuleConfig]{Pos: f.keyPos}
 	}
 	return cfg, true
 }
 
-func (f *splitFile) listPos() rules.Pos { return rules.Pos{File: f.file, Line: f.listLine, Col: 1} }
-
-// hasOnlyThisList reports whether root, which was read from textWithoutList, has the list's key on its line, without a
+// hasOnlyThisList reports whether root, which was read without the list, has the list's key on its line, without a
 // value, and no other list.
 func (f *splitFile) hasOnlyThisList(root *yaml.Node) bool {
 	found := false
@@ -193,7 +177,7 @@ func (f *splitFile) hasOnlyThisList(root *yaml.Node) bool {
 		if k.Value != "descriptors" && k.Value != "rules" {
 			continue
 		}
-		if found || k.Value != f.listKey || k.Line != f.listLine || k.Column != 1 || v.Kind != yaml.ScalarNode ||
+		if found || k.Value != f.listKey || k.Line != f.keyPos.Line || k.Column != 1 || v.Kind != yaml.ScalarNode ||
 			v.Value != "" || v.Style != 0 || v.Anchor != "" {
 			return false
 		}
@@ -202,8 +186,8 @@ func (f *splitFile) hasOnlyThisList(root *yaml.Node) bool {
 	return found && isRuleFile(root)
 }
 
-// readListPart reads a part. Its error is errNeedsWholeFile.
-func (f *splitFile) readListPart(p *listPart) error {
+// readPart reads a part. Its error is errNeedsWholeFile.
+func (f *splitFile) readPart(p *listPart) error {
 	documents, err := decodeDocuments(p.text, 2)
 	if err != nil && len(documents) == 0 {
 		// A part that ends within an item may be valid together with the text below it, and an anchor may be above it.
@@ -219,7 +203,7 @@ func (f *splitFile) readListPart(p *listPart) error {
 		return errNeedsWholeFile
 	}
 	if p.checkAliases(documents[0], len(p.text)) {
-		list := field{name: f.listKey, keyPos: f.listPos(), valueNode: documents[0].Content[0]}
+		list := field{name: f.listKey, keyPos: f.keyPos, valueNode: documents[0].Content[0]}
 		if f.listKey == "rules" {
 			p.rules = p.readRules(list).Value
 		} else {
