@@ -1,6 +1,7 @@
 package filerules
 
 import (
+	"bytes"
 	gopath "path"
 	"strings"
 
@@ -73,3 +74,8 @@ func parseFile(f File) (cfg *compile.DomainConfig, problems, warnings rules.Prob
 
 // fileExtension returns the end of the file's name in lower case, such as ".yaml".
 func fileExtension(f File) string { return strings.ToLower(gopath.Ext(f.Name)) }
+
+// hasLaterDocuments reports whether a file may have more YAML documents than one. Only the first takes effect.
+func hasLaterDocuments(f File) bool {
+	return fileExtension(f) != ".ini" && fileExtension(f) != ".json" && bytes.Contains(f.Data, []byte("\n---"))
+}
