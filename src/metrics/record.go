@@ -33,7 +33,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		st := &a.Statuses[i]
 		switch {
 		case st.Match == nil && len(st.Charges) == 0:
-			r.domainStatsOf(&table, a.RuleSet, a.Domain).add(outcomeUnmatched, 1)
+			r.statsOf(&table, a.RuleSet, Owner{Domain: a.Domain}).add(outcomeUnmatched, 1)
 		case st.Match != nil:
 			r.countUnlimited(&table, a.RuleSet, st.Match)
 		}
@@ -80,10 +80,10 @@ func (r *Registry) RecordQuota(set *rules.Set, domain []byte, limits []*rules.Ru
 		s.add(quotaDenied, denied)
 	}
 	for _, rule := range limits {
-		count(r.statsOf(&table, set, rule))
+		count(r.statsOf(&table, set, Owner{Rule: rule}))
 	}
 	if d := set.Domain(domain); d != nil && len(limits) == 0 {
-		count(r.domainStatsOf(&table, set, d))
+		count(r.statsOf(&table, set, Owner{Domain: d}))
 	}
 }
 
@@ -91,7 +91,7 @@ func (r *Registry) RecordQuota(set *rules.Set, domain []byte, limits []*rules.Ru
 func (r *Registry) countUnlimited(table *RuleTable[ruleStats], set *rules.Set, m *rules.Match) {
 	for _, c := range m.Limits {
 		if c.Unlimited {
-			r.statsOf(table, set, c).add(outcomeUnlimited, 1)
+			r.statsOf(table, set, Owner{Rule: c}).add(outcomeUnlimited, 1)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 	if c.Rule == nil {
 		h = r.clientNames.requestLimitCounts(req.Domain, req.Descriptors[i].Entries)
 	} else {
-		stats = r.statsOf(table, a.RuleSet, c.Rule)
+		stats = r.statsOf(table, a.RuleSet, Owner{Rule: c.Rule})
 		if countsByKey(c.Rule) {
 			h = &stats.namedHits.hitCounts
 		} else {

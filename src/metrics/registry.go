@@ -164,7 +164,7 @@ func (r *Registry) appendUndecided(stats []Stat) []Stat {
 		return stats
 	}
 	for _, rule := range set.Rules() {
-		if table.Rule(rule).Load() == nil && countsByKey(rule) {
+		if table.Of(Owner{Rule: rule}).Load() == nil && countsByKey(rule) {
 			prefix := rulePrefixOf(rule.MetricName(r.dot))
 			for _, name := range hitCounterNames {
 				stats = append(stats, Stat{Name: prefix + name})

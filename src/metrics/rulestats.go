@@ -31,58 +31,32 @@ func (r *Registry) UseRules(set *rules.Set) {
 	now := r.now()
 	_, old := r.tables.InForce()
 	table, added, removed := r.tables.Next(set)
-	for _, u := range removed {
-		for _, rule := range u.Rules() {
-			r.ruleStats.remove(old.Rule(rule).Load(), now)
-		}
-		for _, d := range u.Domains() {
-			r.ruleStats.remove(old.Domain(d).Load(), now)
-		}
+	for _, o := range removed {
+		r.ruleStats.remove(old.Of(o).Load(), now)
 	}
-	for _, u := range added {
-		for _, rule := range u.Rules() {
-			// The latter have figures that are shown at 0.
-			if r.ruleStats.byName[NameOf(rule)] != nil || rule.HoldIDKey != "" || rule.Enforcement != nil {
-				table.Rule(rule).Store(r.openRuleStats(rule))
-			}
-		}
-		for _, d := range u.Domains() {
-			if name := (RuleName{Domain: d.Name}); r.ruleStats.byName[name] != nil {
-				table.Domain(d).Store(r.ruleStats.open(name))
-			}
+	for _, o := range added {
+		isShownAtZero := o.Rule != nil && (o.Rule.HoldIDKey != "" || o.Rule.Enforcement != nil)
+		if isShownAtZero || r.ruleStats.byName[o.Name()] != nil {
+			table.Of(o).Store(r.openStats(o))
 		}
 	}
 	r.ruleStats.deleteExpired(r.namedHits, now, r.namedHits.maxUnused)
 	r.tables.UseSet(set, table)
 }
 
-// statsOf returns the counters of a rule of set, whose table is given. The first call for a rule makes them.
-func (r *Registry) statsOf(table *RuleTable[ruleStats], set *rules.Set, rule *rules.Rule) *ruleStats {
-	if s := table.Rule(rule).Load(); s != nil {
+// statsOf returns the counters of an owner in set, whose table is given. The first call for an owner makes them.
+func (r *Registry) statsOf(table *RuleTable[ruleStats], set *rules.Set, o Owner) *ruleStats {
+	if s := table.Of(o).Load(); s != nil {
 		return s
 	}
 	r.ruleStatsMu.Lock()
 	defer r.ruleStatsMu.Unlock()
-	s := r.openRuleStats(rule)
-	if now := r.tables.RuleInForce(set, rule); now != nil && now != rule {
+	s := r.openStats(o)
+	if now, ok := r.tables.OwnerInForce(set, o); ok && now != o {
 		// The rule was unlimited, for example, and is limited now: it needs counters of hits before others find them.
-		r.openRuleStats(now)
+		r.openStats(now)
 	}
-	if !r.tables.StoreRule(set, rule, s) {
-		r.ruleStats.remove(s, r.now())
-	}
-	return s
-}
-
-// domainStatsOf is statsOf for a domain.
-func (r *Registry) domainStatsOf(table *RuleTable[ruleStats], set *rules.Set, d *rules.Domain) *ruleStats {
-	if s := table.Domain(d).Load(); s != nil {
-		return s
-	}
-	r.ruleStatsMu.Lock()
-	defer r.ruleStatsMu.Unlock()
-	s := r.ruleStats.open(RuleName{Domain: d.Name})
-	if !r.tables.StoreDomain(set, d, s) {
+	if !r.tables.Store(set, o, s) {
 		r.ruleStats.remove(s, r.now())
 	}
 	return s
@@ -104,9 +78,12 @@ func (r *Registry) HasRule(domain, rule string) bool {
 	return rule == "" && set.Domain([]byte(domain)) != nil || set.Rule(domain, rule) != nil
 }
 
-// openRuleStats returns the counters of a rule and marks them as in force.
-func (r *Registry) openRuleStats(rule *rules.Rule) *ruleStats {
-	s := r.ruleStats.open(NameOf(rule))
+// openStats returns the counters of an owner and marks them as in force.
+func (r *Registry) openStats(o Owner) *ruleStats {
+	s, rule := r.ruleStats.open(o.Name()), o.Rule
+	if rule == nil {
+		return s
+	}
 	if rule.HoldIDKey != "" {
 		s.hasHolds.Store(true)
 	}

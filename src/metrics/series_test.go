@@ -198,16 +198,18 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 // Rules of ever new names leave the memory where it was, whether or not statistics
 // are read.
 func TestRemovedRulesAreBounded(t *testing.T) {
+	var sets []*rules.Set
+	for i := range 25 {
+		text := "domain: d\ndescriptors:\n"
+		for j := range 1000 {
+			text += fmt.Sprintf("- {key: k%d_%d, rate_limit: {unit: day, requests_per_unit: 10}}\n", i, j)
+		}
+		sets = append(sets, load(t, text))
+	}
 	for _, flush := range []bool{false, true} {
 		r := New(Config{})
 		r.UseRules(load(t, "domain: d"))
-		for i := range 25 {
-			var text strings.Builder
-			text.WriteString("domain: d\ndescriptors:\n")
-			for j := range 1000 {
-				fmt.Fprintf(&text, "- {key: k%d_%d, rate_limit: {unit: day, requests_per_unit: 10}}\n", i, j)
-			}
-			set := load(t, text.String())
+		for _, set := range sets {
 			r.UseRules(set)
 			for j := range 1000 {
 				hit(r, set, j, "")

@@ -47,31 +47,73 @@ func (p *TablePerSet[T]) TableOf(set *rules.Set) (table T, ok bool) {
 	return table, false
 }
 
+// Owner has a value in a RuleTable: a rule of a Set, or a domain. One of the fields is set.
+type Owner struct {
+	Rule   *rules.Rule
+	Domain *rules.Domain
+}
+
+// Name returns the name of the owner in figures.
+func (o Owner) Name() RuleName {
+	if o.Rule != nil {
+		return NameOf(o.Rule)
+	}
+	return RuleName{Domain: o.Domain.Name}
+}
+
+// in returns the owner in set with the name of o. ok is false if there is none.
+func (o Owner) in(set *rules.Set) (_ Owner, ok bool) {
+	if o.Rule != nil {
+		r := set.Rule(o.Rule.Domain, o.Rule.FullName)
+		return Owner{Rule: r}, r != nil
+	}
+	d := set.Domain([]byte(o.Domain.Name))
+	return Owner{Domain: d}, d != nil
+}
+
+// ownersOf returns all rules and domains of the Sets.
+func ownersOf(sets []*rules.Set) (list []Owner) {
+	for _, set := range sets {
+		for _, r := range set.Rules() {
+			list = append(list, Owner{Rule: r})
+		}
+		for _, d := range set.Domains() {
+			list = append(list, Owner{Domain: d})
+		}
+	}
+	return list
+}
+
 // RuleTable has a place for a value of each rule and of each domain of a Set. A place is nil until a value is stored,
 // so rules without traffic take little memory.
 type RuleTable[T any] struct{ rules, domains []atomic.Pointer[T] }
 
-// Rule returns the place of a rule of the Set.
-func (t *RuleTable[T]) Rule(r *rules.Rule) *atomic.Pointer[T] { return &t.rules[r.Index] }
+// Of returns the place of a rule or a domain of the Set.
+func (t *RuleTable[T]) Of(o Owner) *atomic.Pointer[T] {
+	places, i := t.placeOf(o)
+	return &places[i]
+}
 
-// Domain returns the place of a domain of the Set.
-func (t *RuleTable[T]) Domain(d *rules.Domain) *atomic.Pointer[T] { return &t.domains[d.Index] }
+func (t *RuleTable[T]) placeOf(o Owner) (places []atomic.Pointer[T], i int) {
+	if o.Rule != nil {
+		return t.rules, o.Rule.Index
+	}
+	return t.domains, o.Domain.Index
+}
 
 // RuleTables is a TablePerSet of RuleTables. A lock of the caller guards all methods but TableOf.
 type RuleTables[T any] struct{ TablePerSet[RuleTable[T]] }
 
-// Next returns a table for set with the values of the rules and domains that set has in common with the Set in force.
-// added and removed are the others, as Set.Changes returns them. The caller then calls UseSet.
-func (p *RuleTables[T]) Next(set *rules.Set) (next RuleTable[T], added, removed []*rules.Set) {
+// Next returns a table for set with the values of the rules and domains that set has in common with the Set in force,
+// and the others. The caller then calls UseSet.
+func (p *RuleTables[T]) Next(set *rules.Set) (next RuleTable[T], added, removed []Owner) {
 	before, old := p.InForce()
-	added, removed = set.Changes(before)
+	addedSets, removedSets := set.Changes(before)
+	added, removed = ownersOf(addedSets), ownersOf(removedSets)
 	next = RuleTable[T]{nextPlaces(old.rules, set.RuleSlots()), nextPlaces(old.domains, set.DomainSlots())}
-	for _, u := range removed {
-		for _, r := range u.Rules() {
-			clearPlace(next.rules, r.Index)
-		}
-		for _, d := range u.Domains() {
-			clearPlace(next.domains, d.Index)
+	for _, o := range removed {
+		if places, i := next.placeOf(o); i < len(places) {
+			places[i].Store(nil) // Another rule may get it later.
 		}
 	}
 	return next, added, removed
@@ -88,46 +130,25 @@ func nextPlaces[T any](old []atomic.Pointer[T], n int) []atomic.Pointer[T] {
 	return next
 }
 
-// clearPlace clears a place, which may be beyond the end. Another rule may get it later.
-func clearPlace[T any](places []atomic.Pointer[T], i int) {
-	if i < len(places) {
-		places[i].Store(nil)
-	}
-}
-
-// StoreRule stores the value of a rule of set, which may have been replaced. It reports whether a rule with the same
+// Store stores the value of an owner in set, which may have been replaced. It reports whether an owner with the same
 // name is in force; that one gets the value, too.
-func (p *RuleTables[T]) StoreRule(set *rules.Set, r *rules.Rule, v *T) (inForce bool) {
+func (p *RuleTables[T]) Store(set *rules.Set, o Owner, v *T) (inForce bool) {
 	if table, ok := p.TableOf(set); ok {
-		table.Rule(r).Store(v)
+		table.Of(o).Store(v)
 	}
-	now := p.RuleInForce(set, r)
-	if now != nil {
+	now, inForce := p.OwnerInForce(set, o)
+	if inForce {
 		_, table := p.InForce()
-		table.Rule(now).Store(v)
+		table.Of(now).Store(v)
 	}
-	return now != nil
+	return inForce
 }
 
-// RuleInForce returns the rule in force with the name of r, a rule of set; r itself if set is in force, and nil if
-// there is none.
-func (p *RuleTables[T]) RuleInForce(set *rules.Set, r *rules.Rule) *rules.Rule {
+// OwnerInForce returns the owner in force with the name of o, which is in set: o itself if set is in force. ok is false
+// if there is none.
+func (p *RuleTables[T]) OwnerInForce(set *rules.Set, o Owner) (_ Owner, ok bool) {
 	if now, _ := p.InForce(); now != set {
-		return now.Rule(r.Domain, r.FullName)
+		return o.in(now)
 	}
-	return r
-}
-
-// StoreDomain is StoreRule for a domain.
-func (p *RuleTables[T]) StoreDomain(set *rules.Set, d *rules.Domain, v *T) (inForce bool) {
-	if table, ok := p.TableOf(set); ok {
-		table.Domain(d).Store(v)
-	}
-	now, table := p.InForce()
-	if now != set {
-		if d = now.Domain([]byte(d.Name)); d != nil {
-			table.Domain(d).Store(v)
-		}
-	}
-	return d != nil
+	return o, true
 }

@@ -116,30 +116,15 @@ func (t *Tracker) UseRules(set *rules.Set) {
 	_, old := t.tables.InForce()
 	table, added, removed := t.tables.Next(set)
 	gone := make(map[metrics.RuleName]*ruleSubjects)
-	for _, u := range removed {
-		for _, r := range u.Rules() {
-			if s := old.Rule(r).Load(); s != nil {
-				gone[metrics.NameOf(r)] = s
-			}
-		}
-		for _, d := range u.Domains() {
-			if s := old.Domain(d).Load(); s != nil {
-				gone[metrics.RuleName{Domain: d.Name, Rule: RequestLimits}] = s
-			}
+	for _, o := range removed {
+		if s := old.Of(o).Load(); s != nil {
+			gone[nameOf(o)] = s
 		}
 	}
-	for _, u := range added {
-		for _, r := range u.Rules() {
-			if name := metrics.NameOf(r); t.rules[name] != nil {
-				table.Rule(r).Store(t.rules[name])
-				delete(gone, name)
-			}
-		}
-		for _, d := range u.Domains() {
-			if name := (metrics.RuleName{Domain: d.Name, Rule: RequestLimits}); t.rules[name] != nil {
-				table.Domain(d).Store(t.rules[name])
-				delete(gone, name)
-			}
+	for _, o := range added {
+		if name := nameOf(o); t.rules[name] != nil {
+			table.Of(o).Store(t.rules[name])
+			delete(gone, name)
 		}
 	}
 	for name, r := range gone {
@@ -147,6 +132,15 @@ func (t *Tracker) UseRules(set *rules.Set) {
 		t.remove(r)
 	}
 	t.tables.UseSet(set, table)
+}
+
+// nameOf returns the name of a rule, or of the limits that come with the requests to a domain.
+func nameOf(o metrics.Owner) metrics.RuleName {
+	name := o.Name()
+	if o.Rule == nil {
+		name.Rule = RequestLimits
+	}
+	return name
 }
 
 // remove keeps a rule that is not in force from having rankings.
@@ -162,30 +156,21 @@ func (t *Tracker) remove(r *ruleSubjects) {
 func (t *Tracker) subjectsOf(table *metrics.RuleTable[ruleSubjects], a *limiter.Answer,
 	c *limiter.Charge,
 ) *ruleSubjects {
+	owner := metrics.Owner{Rule: c.Rule}
 	if c.Rule == nil {
-		if r := table.Domain(a.Domain).Load(); r != nil {
-			return r
-		}
-	} else if r := table.Rule(c.Rule).Load(); r != nil {
+		owner.Domain = a.Domain
+	}
+	if r := table.Of(owner).Load(); r != nil {
 		return r
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	name := metrics.RuleName{Domain: a.Domain.Name, Rule: RequestLimits}
-	if c.Rule != nil {
-		name = metrics.NameOf(c.Rule)
-	}
+	name := nameOf(owner)
 	r := t.rules[name]
 	if r == nil {
 		r = newRuleSubjects(name)
 	}
-	var inForce bool
-	if c.Rule == nil {
-		inForce = t.tables.StoreDomain(a.RuleSet, a.Domain, r)
-	} else {
-		inForce = t.tables.StoreRule(a.RuleSet, c.Rule, r)
-	}
-	if inForce {
+	if t.tables.Store(a.RuleSet, owner, r) {
 		// The copies let the texts of the Set be freed.
 		t.rules[metrics.RuleName{Domain: strings.Clone(name.Domain), Rule: strings.Clone(name.Rule)}] = r
 	} else {
