@@ -29,13 +29,6 @@ func firstHitTables() []table {
 			{at: 2 * s, take: 2, charged: true, from: 3, to: 5, reset: 8 * s, full: 10 * s},
 			{at: 2 * s, take: 6, over: true, from: 5, to: 5, retry: Never, reset: 8 * s, full: 10 * s},
 		}},
-		{name: "refused hits that count do not make the window longer", limit: counting(2), turns: []turn{
-			{take: 2, charged: true, to: 2, reset: 10 * s, full: 10 * s},
-			{at: 5 * s, take: 1, over: true, charged: true, from: 2, to: 3, retry: 5 * s, reset: 5 * s, full: 10 * s},
-			{at: 9 * s, take: 0, over: true, from: 3, to: 3, retry: 1 * s, reset: 1 * s, full: 10 * s},
-			{at: 10 * s, take: 0, left: 2},
-			{at: 10 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
-		}},
 		{name: "a refused hit that counts begins a window", limit: counting(2), turns: []turn{
 			{take: 3, over: true, charged: true, to: 3, retry: Never, reset: 10 * s, full: 10 * s},
 			{at: 4 * s, take: 1, over: true, charged: true, from: 3, to: 4, retry: 6 * s, reset: 6 * s, full: 10 * s},
@@ -43,43 +36,6 @@ func firstHitTables() []table {
 		{name: "one that does not count begins none", limit: polite(2), turns: []turn{
 			{take: 3, over: true, left: 2, retry: Never},
 			{at: 4 * s, take: 2, charged: true, to: 2, reset: 10 * s, full: 14 * s},
-		}},
-		{name: "nothing asked and looks begin none", limit: counting(2), turns: []turn{
-			{take: 0, left: 2},
-			{at: 1 * s, op: Look, take: 2, left: 2},
-			{at: 2 * s, op: Look, take: 3, over: true, left: 2, retry: Never},
-			{at: 3 * s, take: 2, charged: true, to: 2, reset: 10 * s, full: 13 * s},
-			{at: 4 * s, op: Look, take: 1, over: true, from: 2, to: 2, retry: 9 * s, reset: 9 * s, full: 13 * s},
-			{at: 4 * s, op: Look, take: 0, from: 2, to: 2, reset: 9 * s, full: 13 * s},
-			{at: 13 * s, op: Look, take: 2, left: 2},
-		}},
-		{name: "a limit of 0 lets nothing pass", limit: polite(0), turns: []turn{
-			{take: 1, over: true, retry: Never, full: always},
-			{op: Look, take: 1, over: true, retry: Never, full: always},
-			{take: 0, over: true, retry: Never, full: always},
-		}},
-		{name: "a limit of 0, and refused hits count", limit: counting(0), turns: []turn{
-			{take: 1, over: true, charged: true, to: 1, retry: Never, reset: 10 * s, full: always},
-			{at: 2 * s, take: 0, over: true, from: 1, to: 1, retry: Never, reset: 8 * s, full: always},
-			{at: 10 * s, take: 0, over: true, retry: Never, full: always},
-		}},
-		{name: "refunds", limit: polite(5), turns: []turn{
-			{op: Refund, take: 3, left: 5}, // nothing there, nothing written
-			{take: 5, charged: true, to: 5, reset: 10 * s, full: 10 * s},
-			{at: 4 * s, op: Refund, take: 2, charged: true, from: 5, to: 3, left: 2, reset: 6 * s},
-			{at: 4 * s, op: Refund, take: 0, from: 3, to: 3, left: 2, reset: 6 * s},
-			{at: 4 * s, op: Refund, take: 100, charged: true, from: 3, to: 0, left: 5},
-			{at: 9 * s, take: 5, charged: true, to: 5, reset: 1 * s, full: 10 * s}, // the window has gone on
-			{at: 10 * s, op: Refund, take: 1, left: 5},                             // too late
-			{at: 10 * s, take: 5, charged: true, to: 5, reset: 10 * s, full: 20 * s},
-		}},
-		{name: "force never asks", limit: polite(5), turns: []turn{
-			{op: Force, take: 0, left: 5},
-			{op: Force, take: 4, charged: true, to: 4, left: 1, reset: 10 * s},
-			{op: Force, take: 3, charged: true, from: 4, to: 7, reset: 10 * s, full: 10 * s},
-			{at: 1 * s, take: 0, over: true, from: 7, to: 7, retry: 9 * s, reset: 9 * s, full: 10 * s},
-			{at: 1 * s, op: Refund, take: 1, charged: true, from: 7, to: 6, reset: 9 * s, full: 10 * s}, // never over
-			{at: 10 * s, op: Force, take: 9, charged: true, to: 9, reset: 10 * s, full: 20 * s},
 		}},
 		{
 			name: "the counter stops growing", limit: counting(5),
@@ -94,12 +50,6 @@ func firstHitTables() []table {
 				{at: s, take: MaxAmount, over: true, charged: true, to: MaxAmount, retry: Never, reset: 10 * s, full: 11 * s},
 			},
 		},
-		{name: "a clock that steps back is no more than a period from the end", limit: polite(2), turns: []turn{
-			{at: h, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
-			{at: 0, take: 1, charged: true, from: 1, to: 2, reset: 10 * s, full: 10 * s},
-			{at: 9 * s, take: 1, over: true, from: 2, to: 2, retry: 1 * s, reset: 1 * s, full: 10 * s},
-			{at: 10 * s, take: 1, charged: true, to: 1, left: 1, reset: 10 * s},
-		}},
 		{name: "the wait starts with the first look", limit: polite(2), turns: []turn{
 			{at: h, take: 2, charged: true, to: 2, reset: 10 * s, full: h + 10*s},
 			{at: 1 * s, op: Look, take: 1, over: true, from: 2, to: 2, retry: 10 * s, reset: 10 * s, full: 11 * s},
@@ -111,10 +61,6 @@ func firstHitTables() []table {
 			{at: h, take: 2, charged: true, to: 2, reset: 10 * s, full: h + 10*s},
 			{at: 0, op: Refund, take: 1, charged: true, from: 2, to: 1, left: 1, reset: 10 * s},
 			{at: 9 * s, take: 1, charged: true, from: 1, to: 2, reset: 1 * s, full: 10 * s},
-		}},
-		{name: "a clock that steps forward ends the window", limit: polite(1), turns: []turn{
-			{take: 1, charged: true, to: 1, reset: 10 * s, full: 10 * s},
-			{at: h, take: 1, charged: true, to: 1, reset: 10 * s, full: h + 10*s},
 		}},
 		{
 			name: "the first window there is", limit: polite(1), start: time.Unix(0, 0), turns: []turn{

@@ -84,27 +84,6 @@ func fixedCases() []fixedCase {
 			{take: 2, charged: true, count: 10, reset: m, full: true},
 			{take: 1, over: true, count: 10, retry: m, reset: m, full: true},
 		}},
-		{name: "three a minute, at its edges", limit: envoy(3, m), steps: []step{
-			{at: 0, take: 1, charged: true, count: 1, left: 2, reset: 60 * s},
-			{at: 1 * s, take: 1, charged: true, count: 2, left: 1, reset: 59 * s},
-			{at: 59 * s, take: 1, charged: true, count: 3, reset: 1 * s, full: true},
-			{at: m - 1, take: 1, over: true, charged: true, count: 4, retry: 1, reset: 1, full: true},
-			{at: m, take: 1, charged: true, count: 1, left: 2, reset: m},
-			{at: m + 1, take: 1, charged: true, count: 2, left: 1, reset: m - 1},
-			{at: 2*m - 1, take: 1, charged: true, count: 3, reset: 1, full: true},
-			{at: 2 * m, take: 3, charged: true, count: 3, reset: m, full: true},
-		}},
-		{name: "a look asks and takes nothing", limit: polite(3, m), steps: []step{
-			{op: Look, take: 3, left: 3, reset: m},
-			{op: Look, take: 4, over: true, retry: Never, reset: m},
-			{take: 2, charged: true, count: 2, left: 1, reset: m},
-			{op: Look, take: 1, count: 2, left: 1, reset: m},
-			{op: Look, take: 2, over: true, count: 2, retry: m, reset: m},
-			{take: 1, charged: true, count: 3, reset: m, full: true},
-			{op: Look, take: 0, count: 3, reset: m, full: true},
-			{op: Look, take: 1, over: true, count: 3, retry: m, reset: m, full: true},
-			{at: m, op: Look, take: 1, left: 3, reset: m},
-		}},
 		{name: "a look that is over does not count with CountBlocked either", limit: envoy(3, m), count: 2, steps: []step{
 			{op: Look, take: 2, over: true, count: 2, retry: m, reset: m},
 			{take: 1, charged: true, count: 3, reset: m, full: true},
@@ -126,38 +105,11 @@ func fixedCases() []fixedCase {
 			{take: MaxAmount, over: true, retry: Never, reset: m},
 			{take: 10, charged: true, count: 10, reset: m, full: true},
 		}},
-		{name: "a limit of 0 lets nothing pass", limit: envoy(0, m), steps: []step{
-			{op: Look, take: 1, over: true, retry: Never, reset: m, full: true},
-			{op: Look, take: 0, over: true, retry: Never, reset: m, full: true},
-			{take: 1, over: true, charged: true, count: 1, retry: Never, reset: m, full: true},
-			{at: 59 * s, take: 0, over: true, charged: true, count: 1, retry: Never, reset: s, full: true},
-		}},
-		{name: "refunds", limit: envoy(5, m), steps: []step{
-			{op: Refund, take: 3, left: 5, reset: m}, // nothing there, nothing written
-			{take: 5, charged: true, count: 5, reset: m, full: true},
-			{op: Refund, take: 2, charged: true, count: 3, left: 2, reset: m},
-			{op: Refund, take: 0, count: 3, left: 2, reset: m},
-			{take: 2, charged: true, count: 5, reset: m, full: true},
-			{op: Refund, take: 100, charged: true, left: 5, reset: m},
-			{op: Force, take: 9, charged: true, count: 9, reset: m, full: true},
-			{op: Refund, take: 1, charged: true, count: 8, reset: m, full: true}, // never over
-		}},
-		{name: "force never asks", limit: polite(5, m), steps: []step{
-			{op: Force, take: 4, charged: true, count: 4, left: 1, reset: m},
-			{op: Force, take: 4, charged: true, count: 8, reset: m, full: true},
-			{take: 1, over: true, count: 8, retry: m, reset: m, full: true},
-			{op: Force, take: 0, charged: true, count: 8, reset: m, full: true},
-		}},
 		{name: "the counter stops growing", limit: envoy(5, m), count: MaxCount - 2, steps: []step{
 			{take: 1, over: true, charged: true, count: MaxCount - 1, retry: m, reset: m, full: true},
 			{take: 3, over: true, charged: true, count: MaxCount, retry: m, reset: m, full: true},
 			{op: Force, take: MaxAmount, charged: true, count: MaxCount, reset: m, full: true},
 			{op: Refund, take: 2, charged: true, count: MaxCount - 2, reset: m, full: true},
-		}},
-		{name: "windows of several units", limit: polite(1, 5*m), steps: []step{
-			{at: 4 * m, take: 1, charged: true, count: 1, reset: m, full: true},
-			{at: 5*m - 1, take: 1, over: true, count: 1, retry: 1, reset: 1, full: true},
-			{at: 5 * m, take: 1, charged: true, count: 1, reset: 5 * m, full: true},
 		}},
 		{
 			name: "windows that do not divide the day are aligned to 1970", limit: polite(1, 7*s),

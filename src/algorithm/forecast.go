@@ -37,7 +37,7 @@ func (f *Forecast) SetWaits(v *Outcome, l *Limit, amount uint64, base func(op Op
 	f.leftOpen = f.OpenUnits
 	switch {
 	case v.Over && v.RetryAfter == Never:
-	case v.Over && l.releasesExpired():
+	case v.Over && l.ReleasesExpired():
 		v.RetryAfter = f.waitForReleases(l, amount, base)
 	case v.Over && (l.Kind == SlidingWindowCounter || f.losesDebt(l)):
 		v.RetryAfter = f.waitForDecay(l, amount)
@@ -49,7 +49,7 @@ func (f *Forecast) SetWaits(v *Outcome, l *Limit, amount uint64, base func(op Op
 		f.charge(l, e)
 		v.RetryAfter = f.elapsed
 	}
-	if l.releasesExpired() {
+	if l.ReleasesExpired() {
 		v.ResetAfter = max(v.ResetAfter, f.NewestEnd)
 	} else {
 		v.ResetAfter = f.resetAfterCharges(l, v.ResetAfter)

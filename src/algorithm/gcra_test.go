@@ -56,16 +56,6 @@ func gcraTables() []table {
 				{at: 333_333_333, take: 1, charged: true, from: 2, to: 3, reset: 999_999_999, full: 666_666_666},
 			},
 		},
-		{name: "refused hits count", limit: counting, turns: []turn{
-			{take: 3, charged: true, to: 3, reset: 18 * s},
-			{take: 1, over: true, charged: true, from: 3, to: 4, retry: 12 * s, reset: 24 * s},
-			{take: 3, over: true, charged: true, from: 4, to: 7, retry: 42 * s, reset: 42 * s},
-			{take: 4, over: true, charged: true, from: 7, to: 11, retry: Never, reset: 66 * s},
-			{take: 0, over: true, from: 11, to: 11, retry: 48 * s, reset: 66 * s},
-			{at: 48*s - 1, take: 0, over: true, from: 4, to: 4, retry: 1, reset: 18*s + 1},
-			{at: 48 * s, take: 0, from: 3, to: 3, reset: 18 * s},
-			{at: 54 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s},
-		}},
 		{name: "asked for nothing at first, charged afterwards", limit: counting, turns: []turn{
 			{take: 0, left: 3},
 			{op: Force, take: 10, charged: true, to: 10, reset: 60 * s},
@@ -74,58 +64,10 @@ func gcraTables() []table {
 			{at: 42 * s, op: Look, take: 1, over: true, from: 3, to: 3, retry: 6 * s, reset: 18 * s},
 			{at: 48 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s},
 		}},
-		{name: "what is forced owes no more than the bucket", limit: polite, turns: []turn{
-			{op: Force, take: 0, left: 3},
-			{op: Force, take: 2, charged: true, to: 2, left: 1, reset: 12 * s},
-			{op: Force, take: 10, charged: true, from: 2, to: 3, reset: 18 * s, full: 6 * s},
-			{op: Force, take: 1, charged: true, from: 3, to: 3, reset: 18 * s, full: 6 * s},
-			{at: 6*s - 1, take: 1, over: true, from: 3, to: 3, retry: 1, reset: 12*s + 1, full: 6 * s},
-			{at: 6 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s, full: 12 * s},
-		}},
-		{name: "refunds", limit: polite, turns: []turn{
-			{op: Refund, take: 1, left: 3}, // nothing there, nothing written
-			{take: 3, charged: true, to: 3, reset: 18 * s, full: 6 * s},
-			{at: 3 * s, op: Refund, take: 1, charged: true, from: 3, to: 2, left: 1, reset: 9 * s},
-			{at: 3 * s, op: Refund, take: 0, from: 2, to: 2, left: 1, reset: 9 * s},
-			{at: 3 * s, op: Refund, take: 1, charged: true, from: 2, to: 1, left: 2, reset: 3 * s},
-			{at: 3 * s, op: Refund, take: MaxAmount, charged: true, from: 1, to: 0, left: 3},
-			{at: 3 * s, op: Refund, take: 1, left: 3},
-			{at: 3 * s, take: 3, charged: true, to: 3, reset: 18 * s, full: 9 * s},
-		}},
 		{name: "refunds of what is owed", limit: counting, turns: []turn{
 			{op: Force, take: 10, charged: true, to: 10, reset: 60 * s},
 			{op: Refund, take: 6, charged: true, from: 10, to: 4, reset: 24 * s}, // never over
 			{op: Refund, take: 2, charged: true, from: 4, to: 2, left: 1, reset: 12 * s},
-		}},
-		{
-			name:  "a limit of 0 lets nothing pass and keeps nothing",
-			limit: Limit{Kind: GCRA, Period: m, CountBlocked: true, MinInterval: s}, turns: []turn{
-				{take: 1, over: true, retry: Never, full: always},
-				{op: Look, take: 1, over: true, retry: Never, full: always},
-				{take: 0, over: true, retry: Never, full: always},
-				{op: Force, take: 1, full: always},
-				{op: Refund, take: 1, full: always},
-				{take: 0, over: true, retry: Never, full: always},
-			},
-		},
-		{name: "a distance", limit: limit(1*s, false), turns: []turn{
-			{take: 1, charged: true, to: 1, left: 2, reset: 6 * s, full: 1 * s},
-			{
-				at: 1*s - us, take: 1, over: true, interval: true, from: 1, to: 1, left: 2, retry: us, reset: 5*s + us,
-				full: 1 * s,
-			},
-			{
-				at: 1*s - us, take: 0, over: true, interval: true, from: 1, to: 1, left: 2, retry: us, reset: 5*s + us,
-				full: 1 * s,
-			},
-			{
-				at: 1*s - us, take: 4, over: true, interval: true, from: 1, to: 1, left: 2, retry: Never, reset: 5*s + us,
-				full: 1 * s,
-			},
-			{at: 1 * s, take: 2, charged: true, from: 1, to: 3, reset: 17 * s, full: 6 * s}, // two are one hit
-			{at: 1 * s, take: 1, over: true, interval: true, from: 3, to: 3, retry: 5 * s, reset: 17 * s, full: 6 * s},
-			{at: 2 * s, take: 1, over: true, from: 3, to: 3, retry: 4 * s, reset: 16 * s, full: 6 * s},
-			{at: 6 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s, full: 12 * s},
 		}},
 		{name: "a distance, and refused hits count", limit: limit(1*s, true), turns: []turn{
 			{take: 1, charged: true, to: 1, left: 2, reset: 6 * s},
@@ -152,13 +94,6 @@ func gcraTables() []table {
 			{at: 92 * s, op: Refund, take: 1, charged: true, from: 1, to: 0, left: 3, reset: 88 * s, full: 180 * s},
 			{at: 180 * s, take: 1, charged: true, to: 1, left: 2, reset: 90 * s, full: 270 * s},
 			{at: 270 * s, op: Refund, take: 1, left: 3},
-		}},
-		{name: "a clock that steps back owes no more than the bucket", limit: polite, turns: []turn{
-			{at: h, take: 1, charged: true, to: 1, left: 2, reset: 6 * s},
-			{at: 0, op: Look, take: 1, over: true, from: 3, to: 3, retry: 6 * s, reset: 18 * s, full: 6 * s},
-			{at: 0, take: 1, over: true, from: 3, to: 3, retry: 6 * s, reset: 18 * s, full: 6 * s},
-			{at: 6*s - 1, take: 1, over: true, from: 3, to: 3, retry: 1, reset: 12*s + 1, full: 6 * s},
-			{at: 6 * s, take: 1, charged: true, from: 2, to: 3, reset: 18 * s, full: 12 * s},
 		}},
 		{name: "a clock that steps back is waited for if refused hits count", limit: counting, turns: []turn{
 			{at: h, take: 1, charged: true, to: 1, left: 2, reset: 6 * s},
@@ -188,10 +123,6 @@ func gcraTables() []table {
 				{take: 1, charged: true, from: 2, to: 3, reset: 18 * s, full: 6 * s},
 			},
 		},
-		{name: "a clock that steps forward", limit: limit(1*s, false), turns: []turn{
-			{take: 3, charged: true, to: 3, reset: 18 * s, full: 6 * s},
-			{at: h, take: 3, charged: true, to: 3, reset: 18 * s, full: h + 6*s},
-		}},
 		{name: "debt stops growing at 100 years", limit: counting, start: latestValidInstant, turns: []turn{
 			{take: MaxAmount, over: true, charged: true, to: most, retry: Never, reset: MaxPeriod},
 			{take: 1, over: true, charged: true, from: most, to: most, retry: MaxPeriod - 12*s, reset: MaxPeriod},

@@ -39,9 +39,6 @@ func (s *HoldSet) Bytes() int64 { return int64(cap(s.block)) * holdRowBytes }
 // OpenHolds returns the number of open holds, and their units. It includes holds that have expired since the last Take.
 func (s *HoldSet) OpenHolds() (count int, units uint64) { return int(s.opened.count), s.units }
 
-// IsEmpty reports whether s has no holds.
-func (s *HoldSet) IsEmpty() bool { return s.opened.count+s.done.count == 0 }
-
 // Clone returns a copy that shares no memory with s.
 func (s *HoldSet) Clone() HoldSet {
 	c := *s
@@ -131,9 +128,6 @@ func (s *HoldSet) finish(p place, id HoldID, since int64, credit uint64) {
 	s.append(&s.done, p, id, since, credit)
 	s.newest = max(s.newest, since)
 }
-
-// oldestUnits returns the units of the oldest open hold.
-func (s *HoldSet) oldestUnits() uint64 { return s.block[s.opened.rowIndex(s.opened.first)][rowUnits] }
 
 // tidy removes forgotten holds from the index, and frees memory if few holds are left. It changes places.
 func (s *HoldSet) tidy() {

@@ -267,6 +267,7 @@ func against(t *testing.T, kind Kind, script []byte, worlds func(tl *timeline) [
 // others.
 func randomly(t *testing.T, rounds int, play func(t *testing.T, script []byte)) {
 	t.Helper()
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range rounds {
 		play(t, random(rnd))

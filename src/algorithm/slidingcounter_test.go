@@ -49,56 +49,6 @@ func slidingCounterTables() []table {
 			{at: m + 30*s - 1, take: 5, over: true, from: 6, to: 6, left: 4, retry: 1, reset: 30*s + 1},
 			{at: m + 30*s, take: 5, charged: true, from: 5, to: 10, reset: 90 * s, full: m + 36*s},
 		}},
-		{name: "refused hits count", limit: counting(10), turns: []turn{
-			{at: 0, take: 10, charged: true, to: 10, reset: 2 * m},
-			{at: 10 * s, take: 10, over: true, charged: true, from: 10, to: 20, retry: 110 * s, reset: 110 * s},
-			{at: 10 * s, take: 5, over: true, charged: true, from: 20, to: 25, retry: 98 * s, reset: 110 * s}, // 25 x 12/60 = 5
-			{at: 10 * s, take: 0, over: true, from: 25, to: 25, retry: 86 * s, reset: 110 * s},                // 25 x 24/60 = 10
-			{at: m + 36*s - 1, take: 0, over: true, from: 11, to: 11, retry: 1, reset: 24*s + 1},
-			{at: m + 36*s, take: 0, from: 10, to: 10, reset: 24 * s},
-			{at: m + 36*s, take: 11, over: true, charged: true, from: 10, to: 21, retry: Never, reset: 84 * s},
-			{at: m + 36*s, op: Look, take: 10, over: true, from: 21, to: 21, retry: 84 * s, reset: 84 * s},
-		}},
-		{name: "looks and nothing asked", limit: polite(3), turns: []turn{
-			{take: 0, left: 3},
-			{op: Look, take: 3, left: 3},
-			{op: Look, take: 4, over: true, left: 3, retry: Never},
-			{take: 2, charged: true, to: 2, left: 1, reset: 2 * m},
-			{op: Look, take: 2, over: true, from: 2, to: 2, left: 1, retry: 90 * s, reset: 2 * m},
-			{at: m + 30*s, op: Look, take: 2, from: 1, to: 1, left: 2, reset: 30 * s},
-			{at: m + 30*s, take: 0, from: 1, to: 1, left: 2, reset: 30 * s},
-		}},
-		{name: "a limit of 0 lets nothing pass", limit: polite(0), turns: []turn{
-			{take: 1, over: true, retry: Never, full: always},
-			{take: 0, over: true, retry: Never, full: always},
-			{op: Force, take: 1, charged: true, to: 1, reset: 2 * m, full: always},
-			{take: 0, over: true, from: 1, to: 1, retry: Never, reset: 2 * m, full: always},
-		}},
-		{name: "a limit of 0, and refused hits count", limit: counting(0), turns: []turn{
-			{take: 1, over: true, charged: true, to: 1, retry: Never, reset: 2 * m},
-			{at: m, take: 0, over: true, from: 1, to: 1, retry: Never, reset: m},
-			{at: 2 * m, take: 0, over: true, retry: Never},
-		}},
-		{name: "refunds are for the current window", limit: polite(10), turns: []turn{
-			{op: Refund, take: 1, left: 10}, // nothing there, nothing written
-			{at: 0, take: 8, charged: true, to: 8, left: 2, reset: 2 * m},
-			{at: 90 * s, take: 2, charged: true, from: 4, to: 6, left: 4, reset: 90 * s},
-			{at: 90 * s, op: Refund, take: 5, charged: true, from: 6, to: 4, left: 6, reset: 30 * s},
-			{at: 90 * s, op: Refund, take: 1, from: 4, to: 4, left: 6, reset: 30 * s},
-			{at: 90 * s, take: 6, charged: true, from: 4, to: 10, reset: 90 * s, full: 97500 * ms}, // 8 x 0.375 = 3
-		}},
-		{name: "force never asks", limit: polite(10), turns: []turn{
-			{op: Force, take: 0, left: 10},
-			{op: Force, take: 15, charged: true, to: 15, reset: 2 * m, full: 84 * s},                // 15 x 36/60 = 9
-			{take: 0, over: true, from: 15, to: 15, retry: 80 * s, reset: 2 * m, full: 84 * s},      // 15 x 40/60 = 10
-			{op: Refund, take: 1, charged: true, from: 15, to: 14, reset: 2 * m, full: 81428571429}, // never over
-		}},
-		{name: "a clock that steps back finds the hits in its own window", limit: polite(10), turns: []turn{
-			{at: h, take: 4, charged: true, to: 4, left: 6, reset: 2 * m},
-			{at: 0, take: 6, charged: true, from: 4, to: 10, reset: 2 * m, full: 66 * s},
-			{at: 1 * s, take: 1, over: true, from: 10, to: 10, retry: 65 * s, reset: 2*m - s, full: 66 * s},
-			{at: 66 * s, take: 1, charged: true, from: 9, to: 10, reset: 114 * s, full: 72 * s},
-		}},
 		{
 			name: "after a step back a look begins the wait, and so does a refused hit of nothing", limit: polite(10),
 			turns: []turn{
@@ -118,10 +68,6 @@ func slidingCounterTables() []table {
 			{at: 0, take: 8, charged: true, to: 8, left: 2, reset: 2 * m},
 			{at: m + 30*s, take: 1, charged: true, from: 4, to: 5, left: 5, reset: 90 * s},
 			{at: m + 15*s, take: 0, from: 7, to: 7, left: 3, reset: 105 * s},
-		}},
-		{name: "a clock that steps forward", limit: polite(10), turns: []turn{
-			{at: 0, take: 10, charged: true, to: 10, reset: 2 * m, full: 66 * s},
-			{at: h, take: 10, charged: true, to: 10, reset: 2 * m, full: h + 66*s},
 		}},
 		{
 			name: "the counter stops growing", limit: counting(5),

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -68,6 +69,15 @@ func (b *Batch) GroupEnd(i int) int {
 		end++
 	}
 	return end
+}
+
+// TakeHit sends one hit to store. The error is that of the verdict, if store did not answer, or of misuse.
+func TakeHit(ctx context.Context, store Backend, h Hit) (Verdict, error) {
+	b := Batch{Hits: []Hit{h}, Verdicts: make([]Verdict, 1)}
+	if err := store.Take(ctx, &b); err != nil {
+		return Verdict{}, err
+	}
+	return b.Verdicts[0], b.Verdicts[0].Err
 }
 
 // FirstErr returns the first error in the verdicts.

@@ -169,16 +169,11 @@ func (j *Judge) storeSampleStep(ctx context.Context, hash string, step, next uin
 	if next == step {
 		hit.Op = algorithm.Look
 	}
-	batch := backend.Batch{Hits: []backend.Hit{hit}, Verdicts: make([]backend.Verdict, 1)}
-	if err := j.cfg.Limiter.Backend.Take(ctx, &batch); err != nil {
+	v, err := backend.TakeHit(ctx, j.cfg.Limiter.Backend, hit)
+	if err != nil || v.Fallback != backend.FallbackError || v.Cached {
 		return 0, false
 	}
-	switch v := &batch.Verdicts[0]; {
-	case v.Err != nil || v.Fallback != backend.FallbackError || v.Cached:
-		return 0, false
-	default:
-		return v.After, true
-	}
+	return v.After, true
 }
 
 // isSampled reports whether the counters that m charges for descriptor are in the sample. m is nil if no rule

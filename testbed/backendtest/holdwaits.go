@@ -17,7 +17,7 @@ func (suite *Suite) testHoldWaits(t *testing.T, open func(*testing.T) backend.Ba
 		for _, released := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v/released=%t", kind, released), func(t *testing.T) {
 				store, rnd := open(t), randomOf(t)
-				for round := range suite.count(120, 20) {
+				for round := range suite.count(50, 20) {
 					l := ignoringBlocked(kind, 4+rnd.Uint64N(12), time.Minute)
 					l.Hold, l.ReleaseUnsettled = time.Duration(1+rnd.IntN(90))*time.Second, released &&
 						kind != algorithm.Concurrency

@@ -318,7 +318,7 @@ func maxPerPeriod(l *algorithm.Limit) uint64 {
 func (suite *Suite) testBound(t *testing.T, open func(*testing.T) backend.Backend) {
 	suite.perKind(t, func(t *testing.T, kind algorithm.Kind) {
 		rnd, store := randomOf(t), open(t)
-		for timeline := range suite.count(6, 2) {
+		for timeline := range suite.count(4, 2) {
 			limit := &algorithm.Limit{
 				Kind: kind, Max: 1 + rnd.Uint64N(20), Period: time.Minute,
 				CountBlocked: timeline%2 == 0,
@@ -341,7 +341,7 @@ func testTimeline(t *testing.T, store backend.Backend, rnd *rand.Rand, key []byt
 	}
 	var all []passed
 	now := epoch
-	for range 300 {
+	for range 200 {
 		switch rnd.IntN(4) {
 		case 0: // the clock stands still
 		case 1: // the clock moves to about the next edge of a minute

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,6 +34,20 @@ func RunAtOnce(n int) {
 	if !isSet {
 		_ = flag.Set("test.parallel", strconv.Itoa(n))
 	}
+}
+
+// RunInBackground calls run with a context that ends with the test. The test fails if run returns an error.
+func RunInBackground(t testing.TB, run func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
 }
 
 // RunTests is the TestMain of a package that starts the service. It reads the flags, calls prepare unless that is nil,

@@ -57,7 +57,7 @@ func (d *Driver) testBreaker(t *testing.T) {
 			tt.Start(t, server, proxy)
 			await(t, "an open breaker", func() error {
 				for n := range 20 {
-					sendWithin(t, s, spread(n), tt.caller)
+					SendWithin(t, s, spread(n), tt.caller)
 				}
 				if s.Stats().OpenBreakers == 0 {
 					return errors.New("it is closed")

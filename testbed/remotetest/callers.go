@@ -89,7 +89,7 @@ func (d *Driver) testTooManyCalls(t *testing.T) {
 		}
 	}
 	for n := range 5 * most {
-		sendWithin(t, s, spread(n), time.Millisecond)
+		SendWithin(t, s, spread(n), time.Millisecond)
 	}
 	node, err := s.Table().NodeOfKey(nil)
 	if err != nil {
@@ -143,7 +143,7 @@ func (d *Driver) testTooManyBytes(t *testing.T) {
 	huge := hit(strings.Repeat("x", 1<<20))
 	refused := 0
 	for n := 0; n < 1000 && refused < 10; n++ { // on a busy machine some leave before they take room
-		if v := sendWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, remote.ErrTooManyCalls) {
+		if v := SendWithin(t, s, huge, 5*time.Millisecond); errors.Is(v.Err, remote.ErrTooManyCalls) {
 			refused++
 		}
 	}
@@ -171,7 +171,7 @@ func (d *Driver) testQueueWhileConnecting(t *testing.T) {
 	})
 	refused := 0
 	for range 50 {
-		if v := sendWithin(t, s, hot(0), 10*time.Millisecond); errors.Is(v.Err, remote.ErrTooManyCalls) {
+		if v := SendWithin(t, s, hot(0), 10*time.Millisecond); errors.Is(v.Err, remote.ErrTooManyCalls) {
 			refused++
 		}
 	}
@@ -229,5 +229,24 @@ func (d *Driver) testPing(t *testing.T) {
 	server.Stop()
 	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) {
 		t.Errorf("Ping of a server that is away: %v", err)
+	}
+}
+
+// A text is read as it was stored, whatever it and its key have in them.
+func (d *Driver) testTexts(t *testing.T) {
+	server, _ := d.plain(t)
+	s := d.open(t, server.Addr, remote.Config{})
+	for _, key := range []string{"k", "k ey", "with blanks\r\nand lines", strings.Repeat("long", 100)} {
+		if got, err := s.Text(t.Context(), key); got != nil || err != nil {
+			t.Errorf("a text that is not there: %q, %v", got, err)
+		}
+		for _, text := range []string{"", "one", "two\r\nEND\r\n\x00", strings.Repeat("x", 100_000)} {
+			if err := s.SetText(t.Context(), key, []byte(text), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Text(t.Context(), key); got == nil || string(got) != text || err != nil {
+				t.Errorf("%.20q: %.20q, %v", text, got, err)
+			}
+		}
 	}
 }

@@ -11,13 +11,14 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// TestConnecting shows: making a connection may take longer than a call. Connections are made before the first call,
+// Making a connection may take longer than a call. Connections are made before the first call,
 // none is closed because a call had less time, and the breaker stays closed.
-func (d *Driver) TestConnecting(t *testing.T) {
+func (d *Driver) testConnecting(t *testing.T) {
 	// the first call of Memcached takes two round trips
 	const away, timeout = 700 * time.Millisecond, 2 * time.Second
 	for _, connections := range []int{2, 10} {
 		t.Run(fmt.Sprint(connections), func(t *testing.T) {
+			t.Parallel()
 			d.secured(t, func(t *testing.T, server Server, cfg remote.Config) {
 				proxy := harness.StartProxy(t, server.Addr)
 				proxy.Latency(away)
@@ -90,9 +91,8 @@ func (d *Driver) testSlowServer(t *testing.T) {
 		cfg.Timeout, cfg.BreakerFailures, cfg.OnSlowServer = Timeout, -1, func(e *remote.SlowError) { told <- e }
 		s := d.open(t, proxy.Addr, cfg)
 		awaitAnswers(t, s)
-		if err := errors.Join(s.Ping(t.Context()), slowServer(s)); err != nil {
-			t.Errorf("before: %v", err)
-		}
+		// On a busy machine it may be slow for a moment.
+		await(t, "answers in time", func() error { return errors.Join(s.Ping(t.Context()), slowServer(s)) })
 		proxy.Latency(away)
 		slow, isSlow := errors.AsType[*remote.SlowError](s.Ping(t.Context()))
 		if !isSlow || slow.PingTime < away || slow.PingTime > 10*away || slow.Timeout != Timeout ||
@@ -106,7 +106,7 @@ func (d *Driver) testSlowServer(t *testing.T) {
 			}
 			return nil
 		})
-		if e := <-told; e.PingTime < away || e.Addr != proxy.Addr {
+		if e := <-told; e.PingTime <= Timeout || e.Addr != proxy.Addr {
 			t.Errorf("told %+v", e)
 		}
 		proxy.Heal()

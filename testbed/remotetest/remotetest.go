@@ -82,7 +82,7 @@ func (d *Driver) Run(t *testing.T) {
 		"replies that drip":                     d.testDrip,
 		"standing still":                        d.testStandingStill,
 		"standing still is no overload":         d.testNoOverload,
-		"connecting":                            d.TestConnecting,
+		"connecting":                            d.testConnecting,
 		"connecting without calls":              d.testConnectingWithoutCalls,
 		"callers that leave while connecting":   d.testLeavingWhileConnecting,
 		"slow server":                           d.testSlowServer,
@@ -94,6 +94,7 @@ func (d *Driver) Run(t *testing.T) {
 		"queue while no connection can be made": d.testQueueWhileConnecting,
 		"certificates":                          d.testCertificates,
 		"ping":                                  d.testPing,
+		"texts":                                 d.testTexts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -146,15 +147,7 @@ func (d *Driver) openAll(t testing.TB, addrs []string, cfg remote.Config) Store 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	harness.RunInBackground(t, s.Run)
 	await(t, "the servers are known", func() error {
 		if table := s.Table(); len(table.Nodes) == 0 {
 			return errors.Join(errors.New("not yet"), table.Err)
@@ -196,8 +189,8 @@ func send(t testing.TB, s backend.Backend, h backend.Hit) backend.Verdict {
 	return sendIn(t, t.Context(), s, h)
 }
 
-// sendWithin sends one hit of a caller that has so much time; 0: as much as it likes.
-func sendWithin(t testing.TB, s backend.Backend, h backend.Hit, left time.Duration) backend.Verdict {
+// SendWithin sends one hit of a caller that has so much time; 0: as much as it likes.
+func SendWithin(t testing.TB, s backend.Backend, h backend.Hit, left time.Duration) backend.Verdict {
 	t.Helper()
 	if left == 0 {
 		return send(t, s, h)

@@ -82,17 +82,10 @@ func (f *Feed) Publish(ctx context.Context, text []byte) error {
 
 // version applies op to the version, and returns it.
 func (f *Feed) version(ctx context.Context, op algorithm.Op, amount uint64) (uint64, error) {
-	b := backend.Batch{
-		Hits: []backend.Hit{{
-			Key: []byte(f.cfg.KeyPrefix + "ratelimit_changes_"), Limit: &versionLimit, Op: op,
-			Amount: amount,
-		}},
-		Verdicts: make([]backend.Verdict, 1),
-	}
-	if err := f.cfg.Store.Take(ctx, &b); err != nil {
-		return 0, err
-	}
-	return b.Verdicts[0].After, b.Verdicts[0].Err
+	v, err := backend.TakeHit(ctx, f.cfg.Store, backend.Hit{
+		Key: []byte(f.cfg.KeyPrefix + "ratelimit_changes_"), Limit: &versionLimit, Op: op, Amount: amount,
+	})
+	return v.After, err
 }
 
 // reader is what Run knows of the changes.

@@ -237,11 +237,7 @@ func TestCallerLeft(t *testing.T) {
 	}
 }
 
-func TestMisuse(t *testing.T) {
-	s := open(t, inMemory(t), 1)
-	if err := s.Take(t.Context(), &backend.Batch{Hits: make([]backend.Hit, 1)}); err == nil {
-		t.Error("a batch without verdicts is taken")
-	}
+func TestNewRefuses(t *testing.T) {
 	for _, cfg := range []Config{{Replicas: -1}, {MaxBytes: memory.MinBytes - 1}} {
 		if _, err := New(inMemory(t), cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)

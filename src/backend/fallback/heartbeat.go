@@ -77,17 +77,10 @@ func heartbeatWindowAge() time.Duration {
 
 // heartbeatCount applies op to the counter of heartbeats, and returns the count of this window.
 func (s *Store) heartbeatCount(ctx context.Context, op algorithm.Op, amount uint64) (n int64, err error) {
-	b := backend.Batch{
-		Hits: []backend.Hit{{
-			Key: []byte(s.cfg.KeyPrefix + heartbeatKey), Limit: &heartbeatLimit, Op: op,
-			Amount: amount,
-		}},
-		Verdicts: make([]backend.Verdict, 1),
-	}
-	if err := s.nextStore.Take(ctx, &b); err != nil {
-		return 0, err
-	}
-	return int64(min(b.Verdicts[0].After, heartbeatLimit.Max)), b.Verdicts[0].Err
+	v, err := backend.TakeHit(ctx, s.nextStore, backend.Hit{
+		Key: []byte(s.cfg.KeyPrefix + heartbeatKey), Limit: &heartbeatLimit, Op: op, Amount: amount,
+	})
+	return int64(min(v.After, heartbeatLimit.Max)), err
 }
 
 // setReplicaCount sets the number of replicas to n, or to 1 if n is smaller.

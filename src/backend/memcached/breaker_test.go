@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,22 +10,8 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/remotetest"
 )
-
-// takeWithin makes a call whose caller has so much time; 0: as much as it likes.
-func takeWithin(t *testing.T, s *Store, h backend.Hit, left time.Duration) backend.Verdict {
-	t.Helper()
-	ctx, cancel := t.Context(), context.CancelFunc(func() {})
-	if left > 0 {
-		ctx, cancel = context.WithTimeout(ctx, left)
-	}
-	defer cancel()
-	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
-	if err := s.Take(ctx, &b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Verdicts[0]
-}
 
 func awaitBreakers(t *testing.T, s *Store, open int, meanwhile func()) {
 	t.Helper()
@@ -53,7 +38,7 @@ func TestBreakerOfOneServer(t *testing.T) {
 	awaitBreakers(t, s, 1, func() {
 		for n := range 20 {
 			if isDead(n) {
-				takeWithin(t, s, spread(n), 50*time.Millisecond)
+				remotetest.SendWithin(t, s, spread(n), 50*time.Millisecond)
 			}
 		}
 	})

@@ -43,8 +43,8 @@ func TestRepliesAreTheirs(t *testing.T) {
 	var wg sync.WaitGroup
 	for c := range 100 {
 		wg.Go(func() {
-			for i := range 100 {
-				n := c*100 + i
+			for i := range 50 {
+				n := c*50 + i
 				v := send(t, s, backend.Hit{
 					Key: fmt.Appendf(nil, "k%d_", n), Limit: window(1<<40, time.Hour),
 					Amount: 1,

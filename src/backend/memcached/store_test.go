@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"sync"
@@ -27,15 +26,7 @@ func open(t testing.TB, cfg Config) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	harness.RunInBackground(t, s.Run)
 	if cfg.SRV == nil {
 		harness.Await(t, 10*time.Second, "the servers are in use", func() error { return s.Table().Err })
 	}
@@ -121,16 +112,18 @@ func TestSuite(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			servers, addrs := tt.servers(t)
 			suite := all
 			suite.Brief = tt.name != "tcp"
+			cfg := tt.cfg
+			cfg.Servers = addrs
+			store := open(t, cfg)
 			suite.Run(t, func(t *testing.T) backend.Backend {
 				for _, s := range servers {
 					s.Flush(t)
 				}
-				cfg := tt.cfg
-				cfg.Servers = addrs
-				return open(t, cfg)
+				return store
 			})
 		})
 	}
@@ -140,7 +133,7 @@ func TestSuite(t *testing.T) {
 // the limit.
 func TestExact(t *testing.T) {
 	t.Parallel()
-	const calls, limit = 20_000, 10_000
+	const calls, limit = 8000, 4000
 	for _, tt := range []struct {
 		name  string
 		limit *algorithm.Limit

@@ -85,23 +85,27 @@ func long(most uint64) []*algorithm.Limit {
 	}
 }
 
-// floodCounters returns how many counters with a limit fill a store of 1 MiB some five times.
-func floodCounters(limit *algorithm.Limit) uint64 {
+// floodedBytes is the cap of a store that a flood fills some five times.
+const floodedBytes = 2 * MinBytes
+
+// floodOf returns the cap of a store, and how many counters with a limit fill it some five times.
+func floodOf(limit *algorithm.Limit) (maxBytes int64, counters uint64) {
 	if limit.Hold > 0 {
-		return 20_000
+		return 1 << 20, 20_000
 	}
-	return 100_000
+	return floodedBytes, 25_000
 }
 
 // What is over its limit stays so, without being asked, while others come that fill
 // the store some five times, and so does a group of limits.
 func TestDenyingCountersSurviveAFlood(t *testing.T) {
-	const maxBytes = 1 << 20
+	t.Parallel()
 	few, many, one := long(3), long(100), long(1)
 	for name, flood := range map[string][]*algorithm.Limit{"nearly empty": many, "full": one} {
 		for k, limit := range flood {
 			t.Run(fmt.Sprintf("%s/%v %d", name, limit.Kind, k), func(t *testing.T) {
 				t.Parallel()
+				maxBytes, others := floodOf(limit)
 				s := open(t, maxBytes)
 				banned := func(i int, at time.Time) bool {
 					return send(t, s, at, backend.Hit{Key: fmt.Append(nil, "banned", i), Limit: few[i], Amount: 1}).Over
@@ -123,7 +127,6 @@ func TestDenyingCountersSurviveAFlood(t *testing.T) {
 					group(epoch)
 				}
 				at := epoch
-				others := floodCounters(limit)
 				for n := range others {
 					if n%(others/100) == 0 {
 						at = at.Add(time.Second)
@@ -149,16 +152,16 @@ func TestDenyingCountersSurviveAFlood(t *testing.T) {
 // Counters that someone filled on purpose are bounded as all others, and the
 // longest idle of them go. Counters in use stay, full or not.
 func TestFloodOfDenyingCounters(t *testing.T) {
+	t.Parallel()
 	for k, limit := range long(1) {
 		t.Run(fmt.Sprintf("%v %d", limit.Kind, k), func(t *testing.T) {
 			t.Parallel()
-			const maxBytes = 1 << 20
+			maxBytes, others := floodOf(limit)
 			s := open(t, maxBytes)
 			day := &algorithm.Limit{Max: 1_000_000, Period: 24 * time.Hour, CountBlocked: true}
 			at, second := epoch, uint64(0)
-			others := floodCounters(limit)
 			for n := range others {
-				if n%500 == 0 {
+				if n%125 == 0 {
 					at = at.Add(time.Second)
 					second++
 					if v := hit(s, 1<<40, day, at); v.After != second {
@@ -186,16 +189,17 @@ func TestFloodOfDenyingCounters(t *testing.T) {
 // Counters that hold something outlast those that hardly do, however long they
 // have been idle.
 func TestNearlyEmptyCountersGoFirst(t *testing.T) {
-	s := open(t, 1<<20)
+	t.Parallel()
+	s := open(t, floodedBytes)
 	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
-	const halfFull = 5000
+	const halfFull = 1250
 	for k := range uint64(halfFull) {
 		for range 50 {
 			hit(s, 1<<40+k, day, epoch)
 		}
 	}
-	for n := range uint64(100_000) {
-		hit(s, n, day, epoch.Add(time.Hour+time.Duration(n/1000)*time.Second))
+	for n := range uint64(25_000) {
+		hit(s, n, day, epoch.Add(time.Hour+time.Duration(n/250)*time.Second))
 	}
 	for k := range uint64(halfFull) {
 		if v := hit(s, 1<<40+k, day, epoch.Add(2*time.Hour)); v.Before != 50 {
@@ -212,33 +216,35 @@ func TestLargestBlock(t *testing.T) {
 	}
 }
 
-// A full store evicts and takes in newcomers without any allocation.
+// A full store evicts and takes in newcomers without any allocation, with names, too.
 func TestEvictionDoesNotAllocate(t *testing.T) {
-	s := open(t, 1<<20)
-	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
-	var k [8]byte
-	b := backend.Batch{
-		Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1),
-		Now: epoch,
-	}
-	n := uint64(0)
-	hitNew := func() {
-		for range 1000 {
-			n++
-			binary.BigEndian.PutUint64(k[:], n)
-			if err := s.Take(t.Context(), &b); err != nil {
-				t.Fatal(err)
+	for _, keepNames := range []bool{false, true} {
+		s := openWith(t, Config{MaxBytes: floodedBytes, KeepNames: keepNames})
+		day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
+		var k [40]byte
+		b := backend.Batch{
+			Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1),
+			Now: epoch,
+		}
+		n := uint64(0)
+		hitNew := func() {
+			for range 1000 {
+				n++
+				binary.BigEndian.PutUint64(k[32:], n)
+				if err := s.Take(t.Context(), &b); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	for range 100 {
-		hitNew()
-	}
-	before := s.Stats().EvictedKeys
-	if allocs := testing.AllocsPerRun(100, hitNew); allocs > 0 {
-		t.Errorf("%v allocations for 1,000 new counters", allocs)
-	}
-	if evicted := s.Stats().EvictedKeys - before; evicted < 90_000 {
-		t.Errorf("%d were evicted", evicted)
+		for range 25 {
+			hitNew()
+		}
+		before := s.Stats().EvictedKeys
+		if allocs := testing.AllocsPerRun(25, hitNew); allocs > 0 {
+			t.Errorf("names %t: %v allocations for 1,000 new counters", keepNames, allocs)
+		}
+		if evicted := s.Stats().EvictedKeys - before; evicted < 22_000 {
+			t.Errorf("names %t: %d were evicted", keepNames, evicted)
+		}
 	}
 }

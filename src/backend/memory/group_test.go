@@ -11,6 +11,7 @@ import (
 // In a group each hit sees those before it on its counter, whether the group is
 // small or large, and a group with one hit too many charges nothing.
 func TestGroupsOnFewCounters(t *testing.T) {
+	t.Parallel()
 	const counters, each = 3, 10
 	for _, limit := range long(each) {
 		if limit.MinInterval > 0 {

@@ -14,6 +14,7 @@ import (
 // Many callers reserve and settle at once, a part of them in groups. What is settled and what is open never exceed the
 // limit by more than what settlements exceed their reservations. Settlements that use less make room for others.
 func TestConcurrentSettlements(t *testing.T) {
+	t.Parallel()
 	const most, callers, callsOfEach = 1000, 8, 500
 	limit := &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: most, Period: 24 * time.Hour, Hold: time.Hour}
 	s := open(t, 0)
@@ -49,6 +50,7 @@ func TestConcurrentSettlements(t *testing.T) {
 
 // A set of holds that takes more than half of the memory is dropped, and leaves other counters alone.
 func TestManyHoldsAreDropped(t *testing.T) {
+	t.Parallel()
 	s := open(t, 1<<20)
 	limit := &algorithm.Limit{Kind: algorithm.Concurrency, Max: algorithm.MaxOpenHolds, Period: time.Hour, Hold: time.Hour}
 	hit(s, 1, limit, epoch)

@@ -24,6 +24,7 @@ func send(tb testing.TB, s *Store, at time.Time, h backend.Hit) backend.Verdict 
 // Small and large counts, near and far times, with and without an interval: what
 // is in slots and what is in overflows come out as they went in.
 func TestStatesKeepTheirValues(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, kind := range []algorithm.Kind{algorithm.FirstHitWindow, algorithm.SlidingWindowCounter, algorithm.GCRA} {
 		for _, period := range []time.Duration{time.Microsecond, time.Second, 30 * 24 * time.Hour, algorithm.MaxPeriod} {
@@ -69,6 +70,7 @@ func TestStatesKeepTheirValues(t *testing.T) {
 // steps back into the first, the second is still what counts: no counter is
 // there twice.
 func TestNoCounterIsThereTwice(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []*algorithm.Limit{
 		{Kind: algorithm.FirstHitWindow, Max: 10, Period: time.Minute},
 		{Kind: algorithm.SlidingWindow, Max: 10, Period: time.Minute},
@@ -106,6 +108,7 @@ var sliding = &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: 1000, Period:
 // The memory of logs that have expired comes back, although no hit asks for
 // their keys again, as long as there is some traffic.
 func TestLogsAreGivenBack(t *testing.T) {
+	t.Parallel()
 	s := open(t, 32<<20)
 	for i := range 20 {
 		for k := range uint64(4_000) {
@@ -133,6 +136,7 @@ func TestLogsAreGivenBack(t *testing.T) {
 }
 
 func TestCapHoldsWithLogs(t *testing.T) {
+	t.Parallel()
 	const maxBytes = 8 << 20
 	s := open(t, maxBytes)
 	const busy = 200
@@ -162,16 +166,17 @@ func TestCapHoldsWithLogs(t *testing.T) {
 // When logs come, tables full of idle counters give way, and those that are
 // used stay.
 func TestTablesGiveWayToLogs(t *testing.T) {
-	const maxBytes = 4 << 20
+	t.Parallel()
+	const maxBytes = 1 << 20
 	s := open(t, maxBytes)
 	day := &algorithm.Limit{Kind: algorithm.FixedWindow, Max: 1 << 40, Period: 24 * time.Hour, CountBlocked: true}
-	for k := range uint64(200_000) {
+	for k := range uint64(50_000) {
 		hit(s, k, day, epoch)
 	}
 	at := epoch.Add(time.Second)
 	for i := range uint64(1000) {
 		at = at.Add(time.Millisecond * 20)
-		for k := range uint64(100) {
+		for k := range uint64(25) {
 			if v := hit(s, 1<<40+k, sliding, at); v.After != i+1 {
 				t.Fatalf("log %d was forgotten: %d, want %d", k, v.After, i+1)
 			}
@@ -188,6 +193,7 @@ func TestTablesGiveWayToLogs(t *testing.T) {
 // A log that would take more than half of the memory goes, and leaves the others
 // alone.
 func TestAGiantGoesAlone(t *testing.T) {
+	t.Parallel()
 	s := open(t, 1<<20)
 	for k := range uint64(1000) {
 		hit(s, k, sliding, epoch)
@@ -216,6 +222,7 @@ func TestAGiantGoesAlone(t *testing.T) {
 
 // A counter that refuses hits again and again is not idle.
 func TestRefusedKeysStay(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []*algorithm.Limit{
 		{Kind: algorithm.FixedWindow, Max: 1, Period: 24 * time.Hour},
 		{Kind: algorithm.FirstHitWindow, Max: 1, Period: 24 * time.Hour},
@@ -243,6 +250,7 @@ func TestRefusedKeysStay(t *testing.T) {
 // Many callers, kinds and groups at a cap that is far too small: the books
 // balance in the end (see audit).
 func TestCrowd(t *testing.T) {
+	t.Parallel()
 	s := open(t, 2*MinBytes)
 	limits := []*algorithm.Limit{
 		{Kind: algorithm.FixedWindow, Max: 100, Period: time.Second},

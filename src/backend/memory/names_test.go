@@ -63,12 +63,14 @@ func found(tb testing.TB, s *Store, dryRun bool, prefixes ...string) (names []st
 }
 
 func TestSuiteWithNames(t *testing.T) {
+	t.Parallel()
 	backendtest.Suite{Brief: true}.Run(t,
 		func(t *testing.T) backend.Backend { return openWith(t, Config{KeepNames: true}) })
 }
 
 // Counters are found and reset by the start of their keys, whatever their kind.
 func TestResetPrefixes(t *testing.T) {
+	t.Parallel()
 	s := openWith(t, Config{KeepNames: true})
 	for _, limit := range snapshotLimits {
 		for k := range 100 {
@@ -100,6 +102,7 @@ func TestResetPrefixes(t *testing.T) {
 }
 
 func TestResetPrefixesRefuses(t *testing.T) {
+	t.Parallel()
 	prefixes := []backend.KeyPrefix{{Text: []byte("u")}}
 	if err := open(t, 0).ResetPrefixes(t.Context(), prefixes, true, nil); !errors.Is(err, backend.ErrNoNames) {
 		t.Errorf("without names: %v", err)
@@ -125,6 +128,7 @@ func TestResetPrefixesRefuses(t *testing.T) {
 
 // A counter that expires and comes again has one name. Memory stays flat.
 func TestNamesOfExpiredCounters(t *testing.T) {
+	t.Parallel()
 	s := openWith(t, Config{MaxBytes: 8 << 20, KeepNames: true})
 	var flat int64
 	for i := range 300 {
@@ -142,31 +146,32 @@ func TestNamesOfExpiredCounters(t *testing.T) {
 
 // With names the cap holds, and counters in use and refused callers outlast a flood of keys of any length.
 func TestCapHoldsWithNames(t *testing.T) {
+	t.Parallel()
 	for _, keyBytes := range []int{8, 60, 1000} {
 		t.Run(fmt.Sprint(keyBytes), func(t *testing.T) {
 			t.Parallel()
-			const maxBytes = 4 << 20
+			const maxBytes = 1 << 20
 			s := openWith(t, Config{MaxBytes: maxBytes, KeepNames: true})
 			key := make([]byte, keyBytes)
 			day := &algorithm.Limit{Max: 1_000_000, Period: 24 * time.Hour, CountBlocked: true}
 			strict := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: 24 * time.Hour}
 			at, seconds := epoch, uint64(0)
-			for n := range uint64(80_000) {
-				if n%500 == 0 {
+			for n := range uint64(20_000) {
+				if n%125 == 0 {
 					at = at.Add(time.Second)
 					seconds++
 					if v := hit(s, 1<<40, day, at); v.After != seconds {
 						t.Fatalf("a counter in use was forgotten: %d, want %d", v.After, seconds)
 					}
 				}
-				if n < 100 {
+				if n < 25 {
 					hit(s, 1<<41+n, strict, at)
 					hit(s, 1<<41+n, strict, at)
 				}
 				binary.BigEndian.PutUint64(key[keyBytes-8:], n)
 				send(t, s, at, backend.Hit{Key: key, Limit: day, Amount: 1})
 			}
-			for n := range uint64(100) {
+			for n := range uint64(25) {
 				if !hit(s, 1<<41+n, strict, at).Over {
 					t.Fatalf("refused caller %d passes", n)
 				}
@@ -181,43 +186,17 @@ func TestCapHoldsWithNames(t *testing.T) {
 	}
 }
 
-// A full store with names takes in new counters without any allocation.
-func TestEvictionWithNamesDoesNotAllocate(t *testing.T) {
-	s := openWith(t, Config{MaxBytes: 1 << 20, KeepNames: true})
-	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
-	var k [40]byte
-	b := backend.Batch{
-		Hits: []backend.Hit{{Key: k[:], Limit: day, Amount: 1}}, Verdicts: make([]backend.Verdict, 1),
-		Now: epoch,
-	}
-	n := uint64(0)
-	hitNew := func() {
-		for range 1000 {
-			n++
-			binary.BigEndian.PutUint64(k[32:], n)
-			if err := s.Take(t.Context(), &b); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for range 100 {
-		hitNew()
-	}
-	if allocs := testing.AllocsPerRun(100, hitNew); allocs > 0 {
-		t.Errorf("%v allocations for 1,000 new counters", allocs)
-	}
-}
-
 // Many callers, kinds, groups, resets and snapshots at a cap that is far too small: the books balance in the end (see
 // audit).
 func TestCrowdWithNames(t *testing.T) {
+	t.Parallel()
 	s := openWith(t, Config{MaxBytes: 4 * MinBytes, KeepNames: true})
 	var wg sync.WaitGroup
 	for c := range uint64(6) {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(c, 1))
-			for i := range 3000 {
-				b := randomBatch(rnd, epoch.Add(time.Duration(i)*10*time.Millisecond))
+			for i := range 1000 {
+				b := randomBatch(rnd, epoch.Add(time.Duration(i)*30*time.Millisecond))
 				for k := range b.Hits {
 					b.Hits[k].Key = fmt.Append(nil, "user_", rnd.Uint64N(20_000)>>rnd.IntN(15))
 				}
@@ -236,6 +215,7 @@ func TestCrowdWithNames(t *testing.T) {
 
 // Names are in snapshots. A store without names can read them, and one with names those of a store without.
 func TestNamesInSnapshots(t *testing.T) {
+	t.Parallel()
 	with, without := openWith(t, Config{KeepNames: true}), open(t, 0)
 	for k := range uint64(1000) {
 		limit := snapshotLimits[k%uint64(len(snapshotLimits))]
@@ -297,7 +277,8 @@ func BenchmarkNewCounters(b *testing.B) {
 
 // Few counters with names of any length are never evicted while there is room.
 func TestFewNamesEvictNothing(t *testing.T) {
-	for keyBytes := 1; keyBytes <= 300; keyBytes += 7 {
+	t.Parallel()
+	for keyBytes := 1; keyBytes <= 300; keyBytes += 42 {
 		s := openWith(t, Config{MaxBytes: 64 * MinBytes, KeepNames: true})
 		for k := range 4000 {
 			key := append(bytes.Repeat([]byte("k"), keyBytes), byte(k), byte(k>>8))

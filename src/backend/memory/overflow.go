@@ -14,8 +14,7 @@ type overflowStates struct {
 	wideStates    arena[wideState]
 	logs          arena[algorithm.Log]
 	heldStates    arena[algorithm.HeldState]
-	logBytes      int64 // the size of the hits in logs.
-	heldBytes     int64 // the size of the memory that heldStates refer to.
+	stateBytes    int64 // the size of the memory that logs and heldStates refer to.
 	budgetedBytes int64 // the size of this overflow as the budget knows it.
 }
 
@@ -56,7 +55,7 @@ func (a *arena[T]) sizeBytes() int64 {
 }
 
 func (o *overflowStates) sizeBytes() int64 {
-	return int64(unsafe.Sizeof(*o)) + o.logBytes + o.heldBytes +
+	return int64(unsafe.Sizeof(*o)) + o.stateBytes +
 		o.wideStates.sizeBytes() + o.logs.sizeBytes() + o.heldStates.sizeBytes()
 }
 
@@ -86,10 +85,10 @@ func (sh *shard) freeOverflowState(sl *slot) {
 	case wideForm:
 		o.wideStates.removeItem(sl.stateOrIndex)
 	case logForm:
-		o.logBytes -= o.logs.items[sl.stateOrIndex].Bytes()
+		o.stateBytes -= o.logs.items[sl.stateOrIndex].Bytes()
 		o.logs.removeItem(sl.stateOrIndex)
 	case heldForm:
-		o.heldBytes -= o.heldStates.items[sl.stateOrIndex].Bytes()
+		o.stateBytes -= o.heldStates.items[sl.stateOrIndex].Bytes()
 		o.heldStates.removeItem(sl.stateOrIndex)
 	default:
 		return
@@ -155,7 +154,7 @@ func (sh *shard) applySlidingHit(h *backend.Hit, id counterID, now int64) algori
 	sl.recordUse(h, &v, now)
 	// An earlier hit may have come with a longer minimum interval.
 	sl.expiresAt = max(sl.expiresAt-setBackBy, now+int64(v.ResetAfter)+sh.budget.graceNanos)
-	sh.overflow.logBytes += after - before
+	sh.overflow.stateBytes += after - before
 	sh.updateOverflowBytes()
 	if log.Len() == 0 {
 		sh.dropCounter(sl)
@@ -181,7 +180,7 @@ func (sh *shard) applyHeldHit(h *backend.Hit, id counterID, now int64) algorithm
 		sl.expiresAt = max(sl.expiresAt, sh.heldExpiry(h, held, &v, now))
 	}
 	if after := held.Bytes(); after != before {
-		sh.overflow.heldBytes += after - before
+		sh.overflow.stateBytes += after - before
 		sh.updateOverflowBytes()
 		sh.evictIfLarge(sl, after)
 	}
@@ -196,7 +195,7 @@ func (sh *shard) createHeldState(h *backend.Hit, id counterID, expired *slot, no
 		sl := sh.createSlot(h, id, expired, now)
 		sl.recordUse(h, &v, now)
 		sl.expiresAt = sh.heldExpiry(h, &held, &v, now)
-		sh.setHeldState(sl, held)
+		addLongState(sh, &sh.ensureOverflow().heldStates, sl, heldForm, held, held.Bytes())
 	}
 	return v
 }
@@ -207,13 +206,12 @@ func (sh *shard) heldExpiry(h *backend.Hit, held *algorithm.HeldState, v *algori
 	return min(held.EmptyAt(h.Limit, now, v), math.MaxInt64-grace) + grace
 }
 
-// setHeldState stores held as the state of sl, which has none yet. It drops the counter if it takes more than half of
-// the memory.
-func (sh *shard) setHeldState(sl *slot, held algorithm.HeldState) {
-	o := sh.ensureOverflow()
-	sl.stateOrIndex = o.heldStates.addItem(held)
-	sl.setForm(heldForm)
-	o.heldBytes += held.Bytes()
+// addLongState stores state in a, a list of sh.overflow, as the state of sl, which has none yet. state refers to so
+// many bytes of memory. It drops the counter if they are more than half of the memory.
+func addLongState[T any](sh *shard, a *arena[T], sl *slot, form uint32, state T, bytes int64) {
+	sl.stateOrIndex = a.addItem(state)
+	sl.setForm(form)
+	sh.overflow.stateBytes += bytes
 	sh.updateOverflowBytes()
-	sh.evictIfLarge(sl, held.Bytes())
+	sh.evictIfLarge(sl, bytes)
 }

@@ -326,11 +326,11 @@ func (sh *shard) rebuildTable(size int, now int64) {
 		case logForm:
 			log := oldOverflow.logs.items[sl.stateOrIndex]
 			sl.stateOrIndex = sh.ensureOverflow().logs.addItem(log)
-			sh.overflow.logBytes += log.Bytes()
+			sh.overflow.stateBytes += log.Bytes()
 		case heldForm:
 			held := oldOverflow.heldStates.items[sl.stateOrIndex]
 			sl.stateOrIndex = sh.ensureOverflow().heldStates.addItem(held)
-			sh.overflow.heldBytes += held.Bytes()
+			sh.overflow.stateBytes += held.Bytes()
 		}
 	}
 	sh.updateOverflowBytes()

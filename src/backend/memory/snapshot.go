@@ -424,9 +424,9 @@ func (r *snapshotReader) addCounter(kind byte, sl slot, st *overflowState) error
 	case wideRecord:
 		sh.setWideState(added, st.wide)
 	case logRecord:
-		sh.setLog(added, st.log)
+		addLongState(sh, &sh.ensureOverflow().logs, added, logForm, st.log, st.log.Bytes())
 	case heldRecord:
-		sh.setHeldState(added, st.held)
+		addLongState(sh, &sh.ensureOverflow().heldStates, added, heldForm, st.held, st.held.Bytes())
 	}
 	sh.mu.Unlock()
 	r.added++
@@ -434,15 +434,4 @@ func (r *snapshotReader) addCounter(kind byte, sl slot, st *overflowState) error
 		s.freeMemory(false, r.now)
 	}
 	return nil
-}
-
-// setLog stores log as the state of sl, which has none yet. It drops the counter if the log takes more than half of the
-// memory.
-func (sh *shard) setLog(sl *slot, log algorithm.Log) {
-	o := sh.ensureOverflow()
-	sl.stateOrIndex = o.logs.addItem(log)
-	sl.setForm(logForm)
-	o.logBytes += log.Bytes()
-	sh.updateOverflowBytes()
-	sh.evictIfLarge(sl, log.Bytes())
 }

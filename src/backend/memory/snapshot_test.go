@@ -77,6 +77,7 @@ func randomBatch(rnd *rand.Rand, at time.Time) *backend.Batch {
 
 // A store that was saved and restored again and again answers all hits as one that was not.
 func TestRestoredStoreAnswersTheSame(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -107,6 +108,7 @@ func TestRestoredStoreAnswersTheSame(t *testing.T) {
 
 // Another expiry grace, and another number of shards, change no answer.
 func TestSnapshotOfAnotherConfig(t *testing.T) {
+	t.Parallel()
 	from, err := New(Config{MaxBytes: 100 << 20, ExpiryGrace: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +131,7 @@ func TestSnapshotOfAnotherConfig(t *testing.T) {
 }
 
 func TestExpiredCountersAreNotRestored(t *testing.T) {
+	t.Parallel()
 	s := open(t, 0)
 	minute, day := snapshotLimits[0], snapshotLimits[5]
 	for k := range uint64(100) {
@@ -146,7 +149,8 @@ func TestExpiredCountersAreNotRestored(t *testing.T) {
 
 // A store with little room keeps what it would keep in a flood: callers that are over their limit, and counters in use.
 func TestSnapshotThatIsTooLarge(t *testing.T) {
-	const refusedCallers = 500
+	t.Parallel()
+	const refusedCallers = 300
 	s := open(t, 64<<20)
 	limit := &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 10, Period: 24 * time.Hour}
 	for k := range uint64(refusedCallers) {
@@ -154,7 +158,7 @@ func TestSnapshotThatIsTooLarge(t *testing.T) {
 			hit(s, 1<<40+k, limit, epoch)
 		}
 	}
-	for k := range uint64(200_000) {
+	for k := range uint64(100_000) {
 		hit(s, k, limit, epoch.Add(time.Hour))
 	}
 	for k := range uint64(20) { // logs, of half a MB together
@@ -173,7 +177,7 @@ func TestSnapshotThatIsTooLarge(t *testing.T) {
 	at := epoch.Add(time.Hour + time.Second)
 	small, st := restored(t, maxBytes, snapshotOf(t, s, at), at)
 	if n := small.Stats(); st.Evicted == 0 || st.Counters < 5000 || n.Bytes > maxBytes || n.EvictedKeys != st.Evicted ||
-		st.Counters+st.Evicted != 200_520 {
+		st.Counters+st.Evicted != 100_320 {
 		t.Errorf("%+v, %+v", st, n)
 	}
 	for k := range uint64(refusedCallers) {
@@ -185,6 +189,7 @@ func TestSnapshotThatIsTooLarge(t *testing.T) {
 
 // A log that takes more than half of the memory is left out.
 func TestSnapshotWithAGiantLog(t *testing.T) {
+	t.Parallel()
 	s := open(t, 64<<20)
 	giant := &algorithm.Limit{Kind: algorithm.SlidingWindow, Max: algorithm.MaxLoggedHits, Period: time.Hour}
 	for i := range 100_000 {
@@ -203,6 +208,7 @@ func TestSnapshotWithAGiantLog(t *testing.T) {
 
 // A snapshot that is changed or cut at any byte is refused, and leaves an empty store that works.
 func TestSnapshotsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	s := open(t, 0)
 	for k := range uint64(500) {
 		hit(s, k, snapshotLimits[k%uint64(len(snapshotLimits))], epoch)
@@ -248,6 +254,7 @@ func rawSnapshot(stream []byte) []byte {
 
 // Whole chunks with a stream that no store writes are refused, too.
 func TestMalformedStreams(t *testing.T) {
+	t.Parallel()
 	s := open(t, 0)
 	hit(s, 1, snapshotLimits[0], epoch)
 	in, err := newChunkReader(bytes.NewReader(snapshotOf(t, s, epoch)))
@@ -296,6 +303,7 @@ func TestMalformedStreams(t *testing.T) {
 
 // Snapshots are written while many callers hit the store.
 func TestSnapshotOfABusyStore(t *testing.T) {
+	t.Parallel()
 	s := open(t, 4<<20)
 	var wg sync.WaitGroup
 	for c := range uint64(4) {
@@ -325,6 +333,7 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 }
 
 func TestSnapshotToAFullDisk(t *testing.T) {
+	t.Parallel()
 	s := open(t, 0)
 	for k := range uint64(10_000) {
 		hit(s, k, snapshotLimits[0], epoch)
@@ -373,6 +382,7 @@ func FuzzReadSnapshot(f *testing.F) {
 
 // A chunk is checked with all chunks before it.
 func TestChunksThatAreMissing(t *testing.T) {
+	t.Parallel()
 	s := open(t, 0)
 	for k := range uint64(10_000) {
 		hit(s, k, snapshotLimits[5], epoch)
@@ -424,6 +434,7 @@ func BenchmarkSnapshot(b *testing.B) {
 // A snapshot of version 1, which another build wrote for 32 callers with 3 hits each, is read with all names. Its ids
 // have one more bit.
 func TestSnapshotOfVersion1(t *testing.T) {
+	t.Parallel()
 	encoded, err := os.ReadFile("testdata/snapshot-v1.base64")
 	if err != nil {
 		t.Fatal(err)

@@ -380,23 +380,11 @@ func TestVirtualTime(t *testing.T) {
 	})
 }
 
-func TestMisuse(t *testing.T) {
-	c, s := open(t)
-	l := fixed(1, time.Minute)
-	send(t, c, epoch, hit("k", l, 2))
-	s.seen = nil
-	for name, b := range map[string]backend.Batch{
-		"no limit":         {Hits: []backend.Hit{hit("k", l, 1), {}}, Verdicts: make([]backend.Verdict, 2)},
-		"too few verdicts": {Hits: []backend.Hit{hit("k", l, 1)}},
-	} {
-		if err := c.Take(t.Context(), &b); err == nil || s.seen != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+func TestErrorOfTheNextStore(t *testing.T) {
 	broken := errors.New("broken")
-	c = New(fail{broken}, 0)
+	c := New(fail{broken}, 0)
 	b := backend.Batch{
-		Hits:     []backend.Hit{hit("k", l, 1)},
+		Hits:     []backend.Hit{hit("k", fixed(1, time.Minute), 1)},
 		Verdicts: []backend.Verdict{{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour)}}},
 	}
 	if err := c.Take(t.Context(), &b); !errors.Is(err, broken) || c.Stats().Entries != 0 {

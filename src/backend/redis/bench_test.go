@@ -17,57 +17,9 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
-	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/remotetest"
 )
-
-// caller makes one call with so many charges, the n-th of its run.
-type caller func(n int)
-
-// run is what one run of a caller cost.
-type run struct {
-	cpu, redis time.Duration // for all hits
-	took       []time.Duration
-}
-
-func (r *run) add(other run) {
-	r.cpu += other.cpu
-	r.redis += other.redis
-	r.took = append(r.took, other.took...)
-}
-
-func (r *run) percentile(p float64) time.Duration {
-	slices.Sort(r.took)
-	return r.took[int(p*float64(len(r.took)-1))]
-}
-
-func cpu(b *testing.B) time.Duration {
-	used, err := harness.CPUTime()
-	if err != nil {
-		b.Fatal(err)
-	}
-	return used
-}
-
-// measure makes calls, so many at a time.
-func measure(b *testing.B, server *redistest.Server, call caller, calls, inFlight int) run {
-	took := make([][]time.Duration, inFlight)
-	ours, theirs := cpu(b), server.CPU()
-	var wg sync.WaitGroup
-	for c := range inFlight {
-		wg.Go(func() {
-			for n := c; n < calls; n += inFlight {
-				begun := time.Now()
-				call(n)
-				took[c] = append(took[c], time.Since(begun))
-			}
-		})
-	}
-	wg.Wait()
-	r := run{cpu: cpu(b) - ours, redis: server.CPU() - theirs}
-	r.took = slices.Concat(took...)
-	return r
-}
 
 // BenchmarkAgainstPlainPool compares the store, in one interleaved run, with a
 // radix pool that sends INCRBY and EXPIRE for each hit, as envoyproxy/ratelimit
@@ -111,18 +63,12 @@ func BenchmarkAlgorithms(b *testing.B) {
 func compareKinds(b *testing.B, keys int, most uint64) {
 	server := redistest.Start(b, redistest.Options{})
 	store := open(b, Config{Addr: server.Addr})
-	names := make([][]byte, keys)
-	for i := range names {
-		names[i] = fmt.Appendf(nil, "domain_user_%d_", i)
-	}
-	batches := sync.Pool{New: func() any {
-		return &backend.Batch{Hits: make([]backend.Hit, 1), Verdicts: make([]backend.Verdict, 1)}
-	}}
+	names := remotetest.Keys(keys)
 	kinds := []algorithm.Kind{
 		algorithm.FixedWindow, algorithm.FirstHitWindow, algorithm.SlidingWindow, algorithm.SlidingWindowCounter,
 		algorithm.GCRA,
 	}
-	limits, runs := make([]*algorithm.Limit, len(kinds)), make([]run, len(kinds))
+	limits, runs := make([]*algorithm.Limit, len(kinds)), make([]remotetest.Cost, len(kinds))
 	for i, kind := range kinds {
 		limits[i] = &algorithm.Limit{
 			Kind: kind, Max: most, Period: time.Hour,
@@ -135,16 +81,9 @@ func compareKinds(b *testing.B, keys int, most uint64) {
 	const calls, rounds = 10_000, 5
 	for round := range rounds + 1 { // the first warms up
 		for i, limit := range limits {
-			r := measure(b, server, func(n int) {
-				batch := batches.Get().(*backend.Batch)
-				defer batches.Put(batch)
-				batch.Hits[0] = backend.Hit{Key: names[n*7919%keys], Limit: limit, Amount: 1}
-				if err := store.Take(context.Background(), batch); err != nil || batch.Verdicts[0].Err != nil {
-					b.Error(err, batch.Verdicts[0].Err)
-				}
-			}, calls, 64)
+			r := remotetest.Measure(b, server.CPU, remotetest.CallsOf(b, store, limit, names, 1), calls, 64)
 			if round > 0 {
-				runs[i].add(r)
+				runs[i].Add(r)
 			}
 		}
 	}
@@ -152,10 +91,10 @@ func compareKinds(b *testing.B, keys int, most uint64) {
 	base := runs[0]
 	for i, r := range runs {
 		name := kinds[i].String()
-		b.ReportMetric(perHit(r.cpu+r.redis), name+"-cpu-µs/hit")
-		b.ReportMetric(perHit(r.redis), name+"-redis-µs/hit")
-		b.ReportMetric(float64(r.cpu+r.redis)/float64(base.cpu+base.redis), name+"-cpu-ratio")
-		b.ReportMetric(float64(r.redis)/float64(base.redis), name+"-redis-ratio")
+		b.ReportMetric(perHit(r.Total()), name+"-cpu-µs/hit")
+		b.ReportMetric(perHit(r.Server), name+"-redis-µs/hit")
+		b.ReportMetric(float64(r.Total())/float64(base.Total()), name+"-cpu-ratio")
+		b.ReportMetric(float64(r.Server)/float64(base.Server), name+"-redis-ratio")
 	}
 }
 
@@ -176,10 +115,7 @@ func BenchmarkHolds(b *testing.B) {
 func compareHolds(b *testing.B, keys int) {
 	server := redistest.Start(b, redistest.Options{})
 	store := open(b, Config{Addr: server.Addr})
-	names := make([][]byte, keys)
-	for i := range names {
-		names[i] = fmt.Appendf(nil, "domain_user_%d_", i)
-	}
+	names := remotetest.Keys(keys)
 	gcra := algorithm.Limit{Kind: algorithm.GCRA, Max: 1_000_000, Period: time.Hour, Burst: 999_999}
 	reserved := gcra
 	reserved.Hold = 10 * time.Minute
@@ -191,7 +127,7 @@ func compareHolds(b *testing.B, keys int) {
 		name  string
 		limit *algorithm.Limit
 		op    algorithm.Op
-		run   run
+		cost  remotetest.Cost
 		us    float64
 	}{
 		{name: "gcra", limit: &gcra},
@@ -208,7 +144,7 @@ func compareHolds(b *testing.B, keys int) {
 		for i := range kinds {
 			k := &kinds[i]
 			server.Do(b, "CONFIG", "RESETSTAT")
-			r := measure(b, server, func(n int) {
+			r := remotetest.Measure(b, server.CPU, func(n int) {
 				batch := batches.Get().(*backend.Batch)
 				defer batches.Put(batch)
 				batch.Hits[0] = backend.Hit{Key: names[n*7919%keys], Limit: k.limit, Op: k.op, Amount: 1}
@@ -221,7 +157,7 @@ func compareHolds(b *testing.B, keys int) {
 				}
 			}, calls, 64)
 			if round > 0 {
-				k.run.add(r)
+				k.cost.Add(r)
 				k.us += microsPerScript(b, server) / rounds
 			}
 		}
@@ -229,8 +165,8 @@ func compareHolds(b *testing.B, keys int) {
 	for _, k := range kinds {
 		b.ReportMetric(k.us, k.name+"-script-µs")
 		b.ReportMetric(k.us/kinds[0].us, k.name+"-script-ratio")
-		b.ReportMetric(float64(k.run.redis.Nanoseconds())/1000/calls/rounds, k.name+"-redis-µs/hit")
-		b.ReportMetric(float64(k.run.redis)/float64(kinds[0].run.redis), k.name+"-redis-ratio")
+		b.ReportMetric(float64(k.cost.Server.Nanoseconds())/1000/calls/rounds, k.name+"-redis-µs/hit")
+		b.ReportMetric(float64(k.cost.Server)/float64(kinds[0].cost.Server), k.name+"-redis-ratio")
 	}
 }
 
@@ -258,31 +194,12 @@ func against(b *testing.B, keys, charges, inFlight int) {
 		b.Fatal(err)
 	}
 	defer func() { _ = pool.Close() }()
-	limit := window(1<<40, time.Hour)
-	names := make([][]byte, keys)
-	for i := range names {
-		names[i] = fmt.Appendf(nil, "domain_user_%d_", i)
-	}
-	key := func(n, i int) int { return (n*charges + i) * 7919 % keys }
-
-	batches := sync.Pool{New: func() any {
-		return &backend.Batch{Hits: make([]backend.Hit, charges), Verdicts: make([]backend.Verdict, charges)}
-	}}
-	ours := func(n int) {
-		batch := batches.Get().(*backend.Batch)
-		defer batches.Put(batch)
-		for i := range batch.Hits {
-			batch.Hits[i] = backend.Hit{Key: names[key(n, i)], Limit: limit, Amount: 1, GroupID: uint16(i)}
-		}
-		if err := store.Take(ctx, batch); err != nil || batch.Verdicts[0].Err != nil {
-			b.Error(err, batch.Verdicts[0].Err)
-		}
-	}
+	names := remotetest.Keys(keys)
 	plain := func(n int) {
 		p := radix.NewPipeline()
 		counts := make([]int64, charges)
 		for i := range charges {
-			k := string(names[key(n, i)]) + "1767225600"
+			k := string(names[(n*charges+i)*7919%keys]) + "1767225600"
 			p.Append(radix.Cmd(&counts[i], "INCRBY", k, "1"))
 			p.Append(radix.Cmd(nil, "EXPIRE", k, "3600"))
 		}
@@ -290,26 +207,9 @@ func against(b *testing.B, keys, charges, inFlight int) {
 			b.Error(err)
 		}
 	}
-
-	calls := 20_000
-	if inFlight == 1 {
-		calls = 4000
-	}
-	measure(b, server, ours, calls, inFlight) // warm up
-	measure(b, server, plain, calls, inFlight)
-	var us, them run
-	for range 5 {
-		us.add(measure(b, server, ours, calls, inFlight))
-		them.add(measure(b, server, plain, calls, inFlight))
-	}
-	hits := float64(5 * calls * charges)
-	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
-	b.ReportMetric(float64((us.cpu+us.redis).Nanoseconds())/1000/hits, "cpu-µs/hit")
-	b.ReportMetric(float64((them.cpu+them.redis).Nanoseconds())/1000/hits, "plain-cpu-µs/hit")
-	b.ReportMetric(ratio(us.cpu+us.redis, them.cpu+them.redis), "cpu-ratio")
-	b.ReportMetric(ratio(us.redis, them.redis), "redis-ratio")
-	b.ReportMetric(ratio(us.percentile(0.5), them.percentile(0.5)), "p50-ratio")
-	b.ReportMetric(ratio(us.percentile(0.99), them.percentile(0.99)), "p99-ratio")
+	ours := remotetest.CallsOf(b, store, window(1<<40, time.Hour), names, charges)
+	remotetest.Compare(b, inFlight, charges, remotetest.Caller{Call: ours, Server: server.CPU},
+		remotetest.Caller{Call: plain, Server: server.CPU}, "plain")
 }
 
 // BenchmarkHostileCallers has 0, 2, 3 and 16 callers make calls of 1,000 scripts without
@@ -330,7 +230,7 @@ func BenchmarkHostileCallers(b *testing.B) {
 func besideHostile(b *testing.B, callers int) {
 	server := redistest.Start(b, redistest.Options{})
 	store := open(b, Config{Addr: server.Addr, Config: remote.Config{Timeout: 50 * time.Millisecond}})
-	small := func() (r run, failed int) {
+	small := func() (took []time.Duration, failed int) {
 		const calls = 1000
 		begun := time.Now()
 		var mu sync.Mutex
@@ -343,14 +243,15 @@ func besideHostile(b *testing.B, callers int) {
 				err := errors.Join(store.Take(context.Background(), batch), batch.FirstErr())
 				mu.Lock()
 				defer mu.Unlock()
-				r.took = append(r.took, time.Since(called))
+				took = append(took, time.Since(called))
 				if err != nil {
 					failed++
 				}
 			})
 		}
 		all.Wait()
-		return r, failed
+		slices.Sort(took)
+		return took, failed
 	}
 	_, _ = small() // warm up
 	alone, _ := small()
@@ -380,10 +281,12 @@ func besideHostile(b *testing.B, callers int) {
 	b.ReportMetric(float64(answered.Load())/time.Since(begun).Seconds(), "large-calls/s")
 	close(stop)
 	all.Wait()
-	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	b.ReportMetric(ms(beside.percentile(0.5)), "p50-ms")
-	b.ReportMetric(ms(beside.percentile(0.99)), "p99-ms")
-	b.ReportMetric(ms(beside.percentile(0.99))/ms(alone.percentile(0.99)), "p99-ratio")
+	ms := func(sorted []time.Duration, p float64) float64 {
+		return float64(sorted[int(p*float64(len(sorted)-1))]) / float64(time.Millisecond)
+	}
+	b.ReportMetric(ms(beside, 0.5), "p50-ms")
+	b.ReportMetric(ms(beside, 0.99), "p99-ms")
+	b.ReportMetric(ms(beside, 0.99)/ms(alone, 0.99), "p99-ratio")
 	b.ReportMetric(float64(failed), "failed")
 	b.ReportMetric(float64(store.Stats().BreakerOpenings), "breaker")
 }

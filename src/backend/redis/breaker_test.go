@@ -16,21 +16,6 @@ import (
 	"ratelimit/testbed/remotetest"
 )
 
-// takeWithin makes a call whose caller has so much time; 0: as much as it likes.
-func takeWithin(t *testing.T, s *Store, h backend.Hit, left time.Duration) backend.Verdict {
-	t.Helper()
-	ctx, cancel := t.Context(), context.CancelFunc(func() {})
-	if left > 0 {
-		ctx, cancel = context.WithTimeout(ctx, left)
-	}
-	defer cancel()
-	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: epoch}
-	if err := s.Take(ctx, &b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Verdicts[0]
-}
-
 // Of a cluster only the keys of a dead node are refused, and the one that takes
 // its place is asked at once.
 func TestBreakerOfOneNode(t *testing.T) {
@@ -66,7 +51,7 @@ func TestBreakerOfOneNode(t *testing.T) {
 	harness.Await(t, 20*time.Second, "an open breaker", func() error {
 		for n := range 100 {
 			if isDead(n) {
-				takeWithin(t, s, varied(n), 50*time.Millisecond)
+				remotetest.SendWithin(t, s, varied(n), 50*time.Millisecond)
 			}
 		}
 		if s.Stats().OpenBreakers != 1 {
@@ -150,7 +135,7 @@ func believesCalls(t *testing.T, server *redistest.Server) (told []string) {
 					return
 				case <-time.After(time.Millisecond):
 					// Less than the timeout, and enough to be sent by a busy machine.
-					takeWithin(t, s, spread(n), 400*time.Millisecond)
+					remotetest.SendWithin(t, s, spread(n), 400*time.Millisecond)
 				}
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"ratelimit/src/backend/remote"
 )
 
-// command is one command of a pipeline: an increment, a lookup, a script, a deletion or an expireCommand.
+// command is one command of a pipeline: an increment, a keyCommand, a script or an expireCommand.
 type command interface {
 	appendTo(b []byte) []byte
 	// readReply reads the reply. An error reply is returned as an Error. Any other
@@ -166,47 +166,35 @@ func (c *increment) mayLackTTL() bool {
 	return !c.isAnswered || created && !c.withExpire
 }
 
-// lookup is the command GET, for a hit that charges nothing.
-type lookup struct {
+// keyCommand is GET, for a hit that charges nothing, or DEL, for a counter that an operator resets.
+type keyCommand struct {
 	commandReply
 	call     *remote.Call
 	hitIndex int
-	count    int64
+	deletes  bool
+	count    int64 // the reply to GET
 }
 
-func (c *lookup) appendTo(b []byte) []byte {
-	b = append(b, "*2\r\n$3\r\nGET\r\n"...)
+func (c *keyCommand) appendTo(b []byte) []byte {
+	if c.deletes {
+		b = append(b, "*2\r\n$3\r\nDEL\r\n"...)
+	} else {
+		b = append(b, "*2\r\n$3\r\nGET\r\n"...)
+	}
 	return appendBulk(b, c.call.Key(c.hitIndex))
 }
 
-func (c *lookup) readReply(br *bufio.Reader) (err error) {
-	c.count, err = readCounter(br)
+func (c *keyCommand) readReply(br *bufio.Reader) (err error) {
+	if c.deletes {
+		_, err = readInteger(br)
+	} else {
+		c.count, err = readCounter(br)
+	}
 	return err
 }
 
-func (c *lookup) deliverResults(err error) {
+func (c *keyCommand) deliverResults(err error) {
 	c.call.SetResult(c.hitIndex, remote.Result{CountBefore: c.count, Err: err})
-}
-
-// deletion is the command DEL, for a counter that an operator resets.
-type deletion struct {
-	commandReply
-	call     *remote.Call
-	hitIndex int
-}
-
-func (c *deletion) appendTo(b []byte) []byte {
-	b = append(b, "*2\r\n$3\r\nDEL\r\n"...)
-	return appendBulk(b, c.call.Key(c.hitIndex))
-}
-
-func (*deletion) readReply(br *bufio.Reader) error {
-	_, err := readInteger(br)
-	return err
-}
-
-func (c *deletion) deliverResults(err error) {
-	c.call.SetResult(c.hitIndex, remote.Result{Err: err})
 }
 
 // expireCommand is an EXPIRE without INCRBY, for a key that may have no time to live.
@@ -311,7 +299,7 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 // algorithm.HeldState.
 func expiredHoldLife(l *algorithm.Limit) time.Duration {
 	switch {
-	case releasesExpired(l):
+	case l.ReleasesExpired():
 		return l.Hold
 	case l.Kind == algorithm.GCRA:
 		return max(l.Hold, time.Duration(l.BurstTolerance()))
@@ -322,15 +310,10 @@ func expiredHoldLife(l *algorithm.Limit) time.Duration {
 	return max(l.Hold, l.Period+l.Period/16)
 }
 
-// releasesExpired reports whether holds of l that expire are given back.
-func releasesExpired(l *algorithm.Limit) bool {
-	return l.ReleaseUnsettled || l.Kind == algorithm.Concurrency
-}
-
 func scriptFlags(h *remote.Hit) (f int64) {
 	for i, set := range [...]bool{
 		h.Limit.CountBlocked, h.Atomic, h.NoVeto,
-		h.Limit.Hold > 0, h.Limit.Hold > 0 && releasesExpired(&h.Limit),
+		h.Limit.Hold > 0, h.Limit.Hold > 0 && h.Limit.ReleasesExpired(),
 	} {
 		if set {
 			f |= 1 << i

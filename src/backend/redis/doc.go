@@ -10,10 +10,9 @@
 // The commands of a pipeline:
 //   - increment, for all hits on a key that only add: INCRBY, followed by EXPIRE if the key
 //     may have no time to live. The count before each hit is computed in order of arrival;
-//   - lookup: GET;
+//   - keyCommand: GET, or DEL for a counter that an operator resets;
 //   - script, for a group that is charged together or not at all, and for all algorithms
 //     but fixed windows: EVALSHA or EVAL of takeScript;
-//   - deletion: DEL, for a counter that an operator resets;
 //   - expireCommand: EXPIRE for a key that Redis had lost.
 //
 // Each batch ends with PING. If its reply is not the last one, or a reply has a type that its command never returns, no
@@ -30,6 +29,5 @@
 //     replies instead of counting, and before the first line of a script;
 //   - EXPIRE of a key without a time to live, which counts nothing.
 //
-// radix writes and reads the commands outside batches, and has no connections here. So no hit
-// counts twice, unless the caller sends its request again after an error.
+// So no hit counts twice, unless the caller sends its request again after an error.
 package redis

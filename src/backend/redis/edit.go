@@ -57,17 +57,14 @@ func scan(ctx context.Context, l *remote.Link, prefixes [][]byte, found func(key
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		q := query{commandWords: []string{"SCAN", cursor, "MATCH", pattern, "COUNT", scanCount}}
-		if err := l.Do(ctx, q.roundTrip); err != nil {
+		reply, err := performList(ctx, l, "SCAN", cursor, "MATCH", pattern, "COUNT", scanCount)
+		if errorReplyWord(err) == "NOPERM" {
+			return &missingRightError{err}
+		}
+		if err != nil {
 			return err
 		}
-		if errorReplyWord(q.errorReply) == "NOPERM" {
-			return &missingRightError{q.errorReply}
-		}
-		if q.errorReply != nil {
-			return q.errorReply
-		}
-		next, keys, err := readScanReply(q.reply, prefixes)
+		next, keys, err := readScanReply(reply, prefixes)
 		if err != nil {
 			return err
 		}
@@ -153,22 +150,4 @@ func (*protocol) Text(ctx context.Context, l *remote.Link, key string) ([]byte, 
 		return nil, err
 	}
 	return []byte(text), nil
-}
-
-// perform sends one command and returns its reply. An error reply is an error.
-func perform(ctx context.Context, l *remote.Link, words ...string) (reply any, err error) {
-	err = l.Do(ctx, func(c *remote.Conn) error {
-		if _, err := c.Write(appendCommand(nil, words...)); err != nil {
-			return err
-		}
-		reply, err = readOnlyReply(c.Replies)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if e, isError := reply.(Error); isError {
-		return nil, e
-	}
-	return reply, nil
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/mediocregopher/radix/v4/resp/resp3"
-
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
 )
@@ -54,11 +52,7 @@ var replyCauses = map[string]string{
 //
 //	ERR Error running script (call to f_6b1b…): @user_script:5: @user_script: 5: -READONLY You can't …
 func errorReplyWord(err error) string {
-	reply, ok := errors.AsType[Error](err)
-	if !ok {
-		simple, _ := errors.AsType[resp3.SimpleError](err)
-		reply = Error(simple.S)
-	}
+	reply, _ := errors.AsType[Error](err)
 	if _, place, inScript := strings.Cut(string(reply), ": @user_script"); inScript {
 		if _, inner, ok := strings.Cut(place, ": -"); ok {
 			reply = Error(inner)

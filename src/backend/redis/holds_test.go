@@ -35,7 +35,7 @@ func TestManyHoldsAgainstArithmetic(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(uint64(n), 1))
 		var state algorithm.HeldState
 		now := epoch
-		for step := range 2500 {
+		for step := range 1200 {
 			switch rnd.IntN(100) {
 			case 0:
 				now = now.Add(l.Hold / 2).Truncate(time.Microsecond)
@@ -49,7 +49,7 @@ func TestManyHoldsAgainstArithmetic(t *testing.T) {
 			if op := rnd.IntN(5); op < 2 {
 				h.Op = []algorithm.Op{algorithm.Refund, algorithm.Force}[op]
 			}
-			if step == 2499 {
+			if step == 1199 {
 				now, h = now.Add(2*l.Hold), backend.Hit{Key: h.Key, Limit: &l, Op: algorithm.Look}
 			}
 			want := state.Take(&l, now.UnixNano(), h.Op, h.Amount, h.HoldID)

@@ -20,7 +20,7 @@ func TestScriptAgainstArithmetic(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
 	rnd := rand.New(rand.NewPCG(1, 1))
-	for n := range 300 {
+	for n := range 150 {
 		l := &algorithm.Limit{
 			Kind: algorithm.Kind(1 + rnd.IntN(4)), Max: []uint64{0, 1, 2, 3, 10, 1000, 999_999}[rnd.IntN(7)],
 			Period: []time.Duration{

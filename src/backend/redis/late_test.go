@@ -60,14 +60,14 @@ func TestDeadlinesInOneBatch(t *testing.T) {
 	proxy.Latency(500 * time.Millisecond)
 	var calls sync.WaitGroup
 	calls.Go(func() {
-		if v := takeWithin(t, s, hot(0), 300*time.Millisecond); !errors.Is(v.Err, remote.ErrTimeout) &&
+		if v := remotetest.SendWithin(t, s, hot(0), 300*time.Millisecond); !errors.Is(v.Err, remote.ErrTimeout) &&
 			!errors.Is(v.Err, context.DeadlineExceeded) {
 			t.Errorf("the call in haste: %+v", v)
 		}
 	})
 	for _, left := range []time.Duration{10 * time.Second, 0} {
 		calls.Go(func() {
-			if v := takeWithin(t, s, hot(0), left); v.Err != nil || v.Before <= before || v.Before > before+3 {
+			if v := remotetest.SendWithin(t, s, hot(0), left); v.Err != nil || v.Before <= before || v.Before > before+3 {
 				t.Errorf("the call with %v: %+v", left, v)
 			}
 		})

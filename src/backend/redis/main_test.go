@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.RunAtOnce(6)
+	harness.RunAtOnce(8)
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,14 +1,7 @@
 package redis
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"net"
-
-	"github.com/mediocregopher/radix/v4"
-	"github.com/mediocregopher/radix/v4/resp"
-	"github.com/mediocregopher/radix/v4/resp/resp3"
 
 	"ratelimit/src/backend/remote"
 )
@@ -36,18 +29,18 @@ func (o *opener) Open(c *remote.Conn) error {
 			return err
 		}
 	}
-	var commands []radix.Action
+	var commands [][]string
 	switch {
 	case user != "":
-		commands = append(commands, radix.Cmd(nil, "AUTH", user, password))
+		commands = append(commands, []string{"AUTH", user, password})
 	case password != "":
-		commands = append(commands, radix.Cmd(nil, "AUTH", password))
+		commands = append(commands, []string{"AUTH", password})
 	}
 	if o.database != "" && o.database != "0" { // Database 0 is selected anyway, and some proxies do not support SELECT.
-		commands = append(commands, radix.Cmd(nil, "SELECT", o.database))
+		commands = append(commands, []string{"SELECT", o.database})
 	}
-	for _, command := range commands {
-		if err := Perform(command)(c); err != nil {
+	for _, words := range commands {
+		if err := sendCommand(c, words...); err != nil {
 			return err
 		}
 	}
@@ -57,47 +50,34 @@ func (o *opener) Open(c *remote.Conn) error {
 	return nil
 }
 
+// sendCommand sends a command whose reply matters only if it is an error.
+func sendCommand(c *remote.Conn, words ...string) error {
+	reply, err := exchangeCommand(c, words...)
+	if e, isError := reply.(Error); isError {
+		return e
+	}
+	return err
+}
+
 // checkPrimary returns errNotPrimary if the server says that it is a replica. A server that
 // refuses ROLE, as many ACLs do, may be a primary; a replica would answer READONLY later.
 func checkPrimary(c *remote.Conn) error {
-	role := query{commandWords: []string{"ROLE"}}
-	if err := role.roundTrip(c); err != nil {
+	reply, err := exchangeCommand(c, "ROLE")
+	if err != nil {
 		return err
 	}
-	if len(role.reply) > 0 && role.reply[0] != "master" {
+	role, err := replyList(reply, "ROLE")
+	switch {
+	case isErrorReply(err):
+		return nil
+	case len(role) > 0 && role[0] != "master":
 		return errNotPrimary
 	}
-	return nil
+	return err
 }
 
-func (*opener) Ping(c *remote.Conn) error { return Perform(radix.Cmd(nil, "PING"))(c) }
+func (*opener) Ping(c *remote.Conn) error { return sendCommand(c, "PING") }
 
 func (*opener) IsServerReply(err error) bool {
 	return errors.Is(err, errNotPrimary) || errorReplyWord(err) != ""
-}
-
-// Perform returns a round trip that sends the commands of a and reads their replies.
-func Perform(a radix.Action) func(*remote.Conn) error {
-	return func(c *remote.Conn) error { return a.Perform(context.Background(), radixConn{c}) }
-}
-
-// radixConn is a radix.Conn that writes and reads in the goroutine of its caller. Those that
-// radix dials have two more goroutines, which must be woken for each batch.
-type radixConn struct{ *remote.Conn }
-
-func (c radixConn) Addr() net.Addr { return c.RemoteAddr() }
-
-func (c radixConn) Do(ctx context.Context, a radix.Action) error { return a.Perform(ctx, c) }
-
-// EncodeDecode writes command and reads reply.
-func (c radixConn) EncodeDecode(_ context.Context, command, reply any) error {
-	var b bytes.Buffer
-	opts := resp.NewOpts()
-	if err := resp3.Marshal(&b, command, opts); err != nil {
-		return err
-	}
-	if _, err := c.Write(b.Bytes()); err != nil {
-		return err
-	}
-	return resp3.Unmarshal(c.Replies, reply, opts)
 }

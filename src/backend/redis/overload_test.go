@@ -263,7 +263,7 @@ func TestPiecesCountOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr, Config: remote.Config{Timeout: time.Minute}})
-	const callers, hits, keys, rounds = 6, 3000, 7, 3
+	const callers, hits, keys, rounds = 6, 2000, 7, 2
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {

@@ -14,9 +14,8 @@ type pipeline struct {
 	expireCache *expireCache
 	commands    []command
 	increments  commandPool[increment]
-	lookups     commandPool[lookup]
+	keyCommands commandPool[keyCommand]
 	scripts     commandPool[script]
-	deletions   commandPool[deletion]
 	// lastIncrementByHash has the last increment of a key at hash % incrementTableSize. Of keys with the
 	// same slot, only the last one is there, so hits that alternate on them are not added up.
 	lastIncrementByHash [incrementTableSize]*increment
@@ -45,9 +44,8 @@ func (p *pipeline) Reset() {
 	p.commands, p.addends, p.hitCount = p.commands[:0], p.addends[:0], 0
 	p.scriptKeyCount, p.keyFollowsScript = 0, false
 	p.increments.reset()
-	p.lookups.reset()
+	p.keyCommands.reset()
 	p.scripts.reset()
-	p.deletions.reset()
 }
 
 // AddHits adds the hits of c from begin to end. It reports whether they need one more command.
@@ -56,10 +54,7 @@ func (p *pipeline) AddHits(c *remote.Call, begin, end int) bool {
 	h, before := &c.Hits[begin], len(p.commands)
 	switch {
 	case h.Delete:
-		p.expireCache.forgetKey(p.closeIncrement(c.Key(begin))) // The next hit creates the key again.
-		d := p.deletions.nextItem()
-		d.sendAsking, d.call, d.hitIndex = c.SendAsking, c, begin
-		p.commands = append(p.commands, d)
+		p.expireCache.forgetKey(p.addKeyCommand(c, begin)) // The next hit creates the key again.
 	case h.GroupEnd > 0:
 		for i := begin; i < end; i++ {
 			p.closeIncrement(c.Key(i))
@@ -71,14 +66,20 @@ func (p *pipeline) AddHits(c *remote.Call, begin, end int) bool {
 		s.sendAsking, s.call, s.firstHit, s.endHit = c.SendAsking, c, begin, end
 		p.commands = append(p.commands, s)
 	case h.Op == algorithm.Look:
-		p.closeIncrement(c.Key(begin))
-		l := p.lookups.nextItem()
-		l.sendAsking, l.call, l.hitIndex = c.SendAsking, c, begin
-		p.commands = append(p.commands, l)
+		p.addKeyCommand(c, begin)
 	default:
 		p.addIncrement(c, begin)
 	}
 	return len(p.commands) > before
+}
+
+// addKeyCommand adds the GET or DEL of hit i of c. It returns the hash of its key.
+func (p *pipeline) addKeyCommand(c *remote.Call, i int) (keyHash uint64) {
+	keyHash = p.closeIncrement(c.Key(i))
+	k := p.keyCommands.nextItem()
+	k.sendAsking, k.call, k.hitIndex, k.deletes = c.SendAsking, c, i, c.Hits[i].Delete
+	p.commands = append(p.commands, k)
+	return keyHash
 }
 
 // includeScriptText sends the first script with its text if there are several commands, unless the server is known to

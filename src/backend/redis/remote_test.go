@@ -20,7 +20,11 @@ func do(command ...any) func(testing.TB, remotetest.Server, *harness.Proxy) {
 // suite is the driver of Redis for remotetest.
 var suite = remotetest.Driver{
 	Start: func(t testing.TB, certs *harness.Certificates, pair harness.Pair) remotetest.Server {
-		s := redistest.Start(t, redistest.Options{TLS: certs, Certificate: pair})
+		o := redistest.Options{TLS: certs, Certificate: pair}
+		if certs != nil { // A login takes further round trips when a connection is made.
+			o.Password = "secret"
+		}
+		s := redistest.Start(t, o)
 		return remotetest.Server{Addr: s.Addr, Process: s}
 	},
 	Cluster: func(t testing.TB) ([]string, remotetest.Server) {
@@ -35,6 +39,9 @@ var suite = remotetest.Driver{
 		c := Config{Addr: addrs[0], Config: cfg}
 		if len(addrs) > 1 {
 			c = Config{Cluster: addrs, Config: cfg}
+		}
+		if cfg.TLS != nil {
+			c.DB, c.Credentials = "3", secret("secret")
 		}
 		s, err := New(c)
 		if err != nil {
@@ -78,21 +85,3 @@ var suite = remotetest.Driver{
 }
 
 func TestRemote(t *testing.T) { suite.Run(t) }
-
-// A login takes further round trips when a connection is made.
-func TestConnectingWithLogin(t *testing.T) {
-	t.Parallel()
-	login := suite
-	login.Start = func(t testing.TB, certs *harness.Certificates, _ harness.Pair) remotetest.Server {
-		s := redistest.Start(t, redistest.Options{TLS: certs, Password: "secret"})
-		return remotetest.Server{Addr: s.Addr, Process: s}
-	}
-	login.New = func(addrs []string, cfg remote.Config) (remotetest.Store, error) {
-		s, err := New(Config{Addr: addrs[0], DB: "3", Credentials: secret("secret"), Config: cfg})
-		if err != nil {
-			return remotetest.Store{}, err
-		}
-		return remotetest.Store{Store: s, Stats: s.Stats}, nil
-	}
-	login.TestConnecting(t)
-}

@@ -3,6 +3,7 @@ package redis
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -118,50 +119,57 @@ func readLine(br *bufio.Reader) ([]byte, error) {
 	return line, nil
 }
 
-// query is one command with its reply, which is an array or an error. It differs from
-// radix.Cmd, which allocates the memory for any number of elements that a reply announces.
-type query struct {
-	commandWords []string
-	reply        []any // The elements of reply are int64, string, nil, Error or []any.
-	errorReply   error // An error reply is kept here, because roundTrip would close the connection if it returned it.
-}
-
 // maxReplyElements bounds the elements of a reply. The reply to CLUSTER SLOTS of 1,000 nodes with many ranges has a
 // tenth of it.
 const maxReplyElements = 1 << 20
 
-// roundTrip writes the command and reads its reply.
-func (q *query) roundTrip(c *remote.Conn) error {
-	if _, err := c.Write(appendCommand(nil, q.commandWords...)); err != nil {
-		return err
-	}
-	return q.readReply(c.Replies)
-}
-
-// appendCommand appends a command.
-func appendCommand(b []byte, words ...string) []byte {
-	b = append(strconv.AppendInt(append(b, '*'), int64(len(words)), 10), "\r\n"...)
+// exchangeCommand sends one command and returns its reply: an int64, string, nil, Error or []any of these. It differs
+// from radix.Cmd, which allocates the memory for any number of elements that a reply announces.
+func exchangeCommand(c *remote.Conn, words ...string) (reply any, err error) {
+	b := append(strconv.AppendInt([]byte{'*'}, int64(len(words)), 10), "\r\n"...)
 	for _, word := range words {
 		b = appendBulk(b, word)
 	}
-	return b
+	if _, err := c.Write(b); err != nil {
+		return nil, err
+	}
+	return readOnlyReply(c.Replies)
 }
 
-// readReply reads the reply. It returns an error if that is neither an array nor an error.
-func (q *query) readReply(br *bufio.Reader) error {
-	v, err := readOnlyReply(br)
-	if err != nil {
+// perform sends one command and returns its reply. An error reply is returned as an Error, and l keeps its connection.
+func perform(ctx context.Context, l *remote.Link, words ...string) (reply any, err error) {
+	err = l.Do(ctx, func(c *remote.Conn) (err error) {
+		reply, err = exchangeCommand(c, words...)
 		return err
+	})
+	if e, isError := reply.(Error); isError {
+		return nil, e
 	}
-	switch v := v.(type) {
+	return reply, err
+}
+
+// performList is perform for a command whose reply is an array.
+func performList(ctx context.Context, l *remote.Link, words ...string) ([]any, error) {
+	reply, err := perform(ctx, l, words...)
+	if err != nil {
+		return nil, err
+	}
+	list, err := replyList(reply, words[0])
+	if err != nil {
+		return nil, &remote.LinkError{Store: l.Name, Addr: l.Addr, Err: err}
+	}
+	return list, nil
+}
+
+// replyList returns the elements of a reply to command. An error reply becomes the error.
+func replyList(reply any, command string) ([]any, error) {
+	switch v := reply.(type) {
 	case []any:
-		q.reply = v
+		return v, nil
 	case Error:
-		q.errorReply = v
-	default:
-		return fmt.Errorf("redis: unexpected reply %.40v to %s", v, q.commandWords[0])
+		return nil, v
 	}
-	return nil
+	return nil, fmt.Errorf("redis: unexpected reply %.40v to %s", reply, command)
 }
 
 // readOnlyReply reads a reply of any type, behind which there must be no other.

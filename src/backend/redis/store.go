@@ -82,7 +82,7 @@ func (p *protocol) FindServers(ctx context.Context, s *remote.Store) {
 	a := s.Access.WithMinTimeout(minLayoutTimeout)
 	o := opener{p.cfg.Network, p.cfg.Credentials, p.cfg.DB, false}
 	d := newTopologyServers(a, p.cfg.Cluster)
-	find := (&cluster{d}).findLayout
+	find := d.clusterLayout
 	if p.cfg.Sentinel != nil {
 		o.credentials, o.database = p.cfg.Sentinel.Credentials, ""
 		d = newTopologyServers(a, p.cfg.Sentinel.Addrs)

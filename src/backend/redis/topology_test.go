@@ -42,9 +42,10 @@ func TestSuiteOnSentinel(t *testing.T) {
 		Credentials: secret("secret"),
 		Sentinel:    &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs, Credentials: secret("watch")},
 	}
-	backendtest.Suite{UpstreamCounts: true, NoHolds: true, Brief: true}.Run(t, func(t *testing.T) backend.Backend {
+	store := open(t, cfg)
+	some.Run(t, func(t *testing.T) backend.Backend {
 		set.Primary(t).Do(t, "FLUSHALL")
-		return open(t, cfg)
+		return store
 	})
 }
 
@@ -76,9 +77,10 @@ func TestSuiteOnCluster(t *testing.T) {
 	t.Run("one slot", func(t *testing.T) {
 		tagged := cfg
 		tagged.TagKeys = true
+		store := oneSlot{open(t, tagged)}
 		backendtest.Suite{UpstreamCounts: true, Brief: true}.Run(t, func(t *testing.T) backend.Backend {
 			clear(t)
-			return oneSlot{open(t, tagged)}
+			return store
 		})
 	})
 	t.Run("all nodes", func(t *testing.T) {

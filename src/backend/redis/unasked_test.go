@@ -50,6 +50,7 @@ func (o *owner) count(s *Store) (failed bool, wrong error) {
 // told the count of another.
 func TestUnaskedReplies(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
 	for _, tt := range []struct {
 		name   string
 		insert func(reply, extra []byte) (now, later []byte)
@@ -72,9 +73,7 @@ func TestUnaskedReplies(t *testing.T) {
 		} {
 			t.Run(tt.name+"/"+extra, func(t *testing.T) {
 				t.Parallel()
-				insertReplies(t, tt.pause, func(reply []byte) (now,
-					later []byte,
-				) {
+				insertReplies(t, server, tt.pause, func(reply []byte) (now, later []byte) {
 					return tt.insert(reply, []byte(extra))
 				})
 			})
@@ -82,14 +81,15 @@ func TestUnaskedReplies(t *testing.T) {
 	}
 }
 
-func insertReplies(t *testing.T, pause time.Duration, insert func(reply []byte) (now, later []byte)) {
+func insertReplies(t *testing.T, server *redistest.Server, pause time.Duration,
+	insert func(reply []byte) (now, later []byte),
+) {
 	t.Helper()
-	server := redistest.Start(t, redistest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
 	s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{BreakerFailures: -1}})
 	var owners []*owner
 	for i := range 8 {
-		o := &owner{key: fmt.Sprintf("k%d_", i), start: uint64(i+1) * 1_000_000}
+		o := &owner{key: fmt.Sprintf("%s%d_", proxy.Addr, i), start: uint64(i+1) * 1_000_000}
 		server.Do(t, "SET", o.key+"1767225600", fmt.Sprint(o.start))
 		owners = append(owners, o)
 	}
@@ -113,7 +113,7 @@ func insertReplies(t *testing.T, pause time.Duration, insert func(reply []byte) 
 		all.Wait()
 	}
 	calls(10)
-	for range 3 {
+	for range 2 {
 		dials := s.Stats().Dials
 		proxy.EditReply(pause, insert)
 		calls(100)

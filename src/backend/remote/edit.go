@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -55,10 +56,6 @@ func (s *Store) delete(ctx context.Context, c *Call) error {
 	if len(c.Hits) == 0 {
 		return nil
 	}
-	wait := maxCallWait(ctx, s.Config.Timeout)
-	c.deadline = time.Now().Add(wait)
-	c.deadlineTimer.Reset(wait)
-	defer c.deadlineTimer.Stop()
 	if err := s.sendAndWait(ctx, c); err != nil {
 		return err
 	}
@@ -149,12 +146,7 @@ func searchedPrefixes(prefixes []backend.KeyPrefix) (texts [][]byte) {
 
 // HasAnyPrefix reports whether key begins with one of prefixes.
 func HasAnyPrefix(key []byte, prefixes [][]byte) bool {
-	for _, p := range prefixes {
-		if bytes.HasPrefix(key, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p []byte) bool { return bytes.HasPrefix(key, p) })
 }
 
 // SetText stores a text under key for ttl, for all processes that share the store. It is for rare messages, not for

@@ -33,7 +33,7 @@ type LinkError struct {
 }
 
 func (e *LinkError) Error() string {
-	return fmt.Sprintf("%s: %s: %s", e.Store, e.Addr, shortenedText(e.Err))
+	return fmt.Sprintf("%s: %s: %s", e.Store, e.Addr, strings.TrimPrefix(shortenedText(e.Err), e.Store+": "))
 }
 
 func (e *LinkError) Unwrap() error { return e.Err }

@@ -27,9 +27,13 @@ func (c *Call) redirectOfHit(i int) *Redirect {
 	return e
 }
 
-// sendAndWait sends c to the servers that have its keys and waits for the results. After an
-// error a writer may still set results, so the caller must not read them.
+// sendAndWait sends c to the servers that have its keys and waits for the results, for the Timeout or until a little
+// before ctx ends. After an error a writer may still set results, so the caller must not read them.
 func (s *Store) sendAndWait(ctx context.Context, c *Call) error {
+	wait := maxCallWait(ctx, s.Config.Timeout)
+	c.deadline = time.Now().Add(wait)
+	c.deadlineTimer.Reset(wait)
+	defer c.deadlineTimer.Stop()
 	t, err := s.awaitTable(ctx, c)
 	if err != nil {
 		return err
@@ -155,7 +159,7 @@ func (s *Store) divideByServer(c *Call) map[partDestination]*Call {
 	}
 	for _, p := range v.parts {
 		p.heldKeyBytes = len(p.Keys)
-		s.Figures.Admission.HoldBytes(p.heldKeyBytes) // The parts of a call may outlive it.
+		s.Figures.Admission.heldBytes.Add(int64(p.heldKeyBytes)) // The parts of a call may outlive it.
 	}
 	return v.parts
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"ratelimit/src/backend"
 )
@@ -103,7 +102,7 @@ func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 		s.failBatch(b, s.errTooManyCalls)
 		return nil
 	}
-	defer s.Figures.Admission.Leave()
+	defer s.Figures.Admission.waitingCalls.Add(-1) // The bytes are held until releaseCall.
 	if s.Config.StartSpan != nil {
 		end := s.Config.StartSpan(ctx, len(b.Hits))
 		defer func() { end(b.FirstErr()) }()
@@ -113,10 +112,6 @@ func (s *Store) Take(ctx context.Context, b *backend.Batch) error {
 	c.heldKeyBytes = size
 	err := s.protocol.FillCall(c, b, now)
 	if err == nil {
-		wait := maxCallWait(ctx, s.Config.Timeout)
-		c.deadline = time.Now().Add(wait)
-		c.deadlineTimer.Reset(wait)
-		defer c.deadlineTimer.Stop()
 		err = s.sendAndWait(ctx, c)
 	}
 	if err != nil {
@@ -144,7 +139,7 @@ func (s *Store) newCall() *Call { return s.callPool.Get().(*Call) }
 // releaseCall removes a holder of c, and returns c to the pool after the last one.
 func (s *Store) releaseCall(c *Call) {
 	if c.removeHolder() {
-		s.Figures.Admission.FreeBytes(c.heldKeyBytes)
+		s.Figures.Admission.heldBytes.Add(-int64(c.heldKeyBytes))
 		c.reset()
 		s.callPool.Put(c)
 	}
@@ -237,3 +232,40 @@ func (s *Store) Stats() Stats {
 		ResentHits: f.resentHits.Load(), ErrorsByCause: errs,
 	}
 }
+
+// Admission bounds the calls whose callers wait, and the bytes of all keys, including those of
+// abandoned calls in a queue. A key can have a megabyte, so a bound for calls is not enough.
+type Admission struct {
+	waitingCalls atomic.Int64 // TryEnter has counted them, and their callers still wait.
+	heldBytes    atomic.Int64 // the keys of all calls and of their parts
+	// MaxCalls and MaxKeyBytes are the bounds. A single call may have more than MaxKeyBytes.
+	MaxCalls, MaxKeyBytes int64
+}
+
+// keyBytesHeadroom is how many times the bytes of a call must be free before it enters, so that a
+// few callers with long keys leave room for callers with short keys.
+const keyBytesHeadroom = 4
+
+// maxHeldKeyBytes bounds the bytes of the keys of all calls of one store.
+const maxHeldKeyBytes = 64 << 20
+
+// TryEnter counts a call and its bytes. It reports whether there was room for them.
+func (r *Admission) TryEnter(bytes int) bool {
+	if r.waitingCalls.Add(1) > r.MaxCalls {
+		r.waitingCalls.Add(-1)
+		return false
+	}
+	n, others := r.heldBytes.Add(int64(bytes)), int64(keyBytesHeadroom-1)*int64(bytes)
+	if n+others > r.MaxKeyBytes && n > int64(bytes) {
+		r.heldBytes.Add(-int64(bytes))
+		r.waitingCalls.Add(-1)
+		return false
+	}
+	return true
+}
+
+// WaitingCalls returns how many calls wait.
+func (r *Admission) WaitingCalls() int64 { return r.waitingCalls.Load() }
+
+// HeldBytes returns how many bytes of keys are held.
+func (r *Admission) HeldBytes() int64 { return r.heldBytes.Load() }

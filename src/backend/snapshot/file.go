@@ -30,8 +30,6 @@ type Config struct {
 	Store *memory.Store
 	// OnFailure is called for each failed write of Run.
 	OnFailure func(error)
-	// Now returns the current time. Defaults to time.Now.
-	Now func() time.Time
 }
 
 // File is the snapshot of a store. It is safe for concurrent use.
@@ -69,11 +67,8 @@ type Start struct {
 // Open locks the file, checks that it can be written, and reads it. A file that is no whole snapshot is renamed, and
 // the store stays empty. The error says what prevents that the file is read or written, and how to fix it.
 func Open(cfg Config) (_ *File, start Start, err error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	f := &File{Config: cfg}
-	f.stats.Store(&Stats{LastSuccess: cfg.Now()})
+	f.stats.Store(&Stats{LastSuccess: time.Now()})
 	if f.lock, err = lockFile(cfg.Path + ".lock"); err != nil {
 		return nil, start, err
 	}
@@ -108,12 +103,12 @@ func (f *File) read() (start Start, err error) {
 	if err != nil {
 		return start, fmt.Errorf("%w: let this process read the file, or remove it", err)
 	}
-	st, refused := f.Store.ReadSnapshot(in, f.Now())
+	st, refused := f.Store.ReadSnapshot(in, time.Now())
 	if err := in.Close(); err != nil {
 		return start, err
 	}
 	if refused == nil {
-		f.stats.Store(&Stats{LastSuccess: f.Now(), Bytes: info.Size(), Counters: st.Counters + st.Expired + st.Evicted})
+		f.stats.Store(&Stats{LastSuccess: time.Now(), Bytes: info.Size(), Counters: st.Counters + st.Expired + st.Evicted})
 		return Start{SnapshotStats: st, Found: true}, nil
 	}
 	kept, err := f.setAside()
@@ -122,7 +117,7 @@ func (f *File) read() (start Start, err error) {
 
 // setAside renames the file to a name that does not exist yet.
 func (f *File) setAside() (path string, err error) {
-	base := f.Path + ".refused-" + f.Now().UTC().Format("20060102T150405Z")
+	base := f.Path + ".refused-" + time.Now().UTC().Format("20060102T150405Z")
 	path = base
 	for n := 2; ; n++ {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +185,7 @@ func (f *File) replace(ctx context.Context) (st memory.SnapshotStats, bytes int6
 		return st, 0, err
 	}
 	w := &stoppableWriter{ctx: ctx, out: out}
-	st, err = f.Store.WriteSnapshot(w, f.Now())
+	st, err = f.Store.WriteSnapshot(w, time.Now())
 	if err == nil {
 		err = out.Sync()
 	}

@@ -114,12 +114,8 @@ func TestRefusedFilesAreKept(t *testing.T) {
 		if err := os.WriteFile(path, fmt.Append(nil, "foreign ", i), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, start, err := Open(Config{
-			Path: path, Store: newStore(t),
-			Now: func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
-		})
-		if err != nil || start.Found || start.Refused == nil ||
-			!strings.HasPrefix(start.RefusedPath, path+".refused-20260102T030405Z") {
+		f, start, err := open(t, path)
+		if err != nil || start.Found || start.Refused == nil || !strings.HasPrefix(start.RefusedPath, path+".refused-2") {
 			t.Fatalf("%+v, %v", start, err)
 		}
 		kept, err := os.ReadFile(start.RefusedPath)

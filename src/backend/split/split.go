@@ -5,6 +5,7 @@ package split
 import (
 	"context"
 	"hash/maphash"
+	"iter"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // New returns a store in front of two. Limits with a period of at most one second are counted in perSecond, all others
 // in rest.
 //
-// A batch with limits of both takes two round trips, first to perSecond and then to rest. Two
+// A batch with limits of both takes two round trips, first to rest and then to perSecond. Two
 // calls at a time would cost a goroutine per request, and few requests have limits of both.
 //
 // An atomic group with hits in both takes three steps: look at its hits in rest; if none refuses, charge its hits in
@@ -77,17 +78,26 @@ func countPerSecond(hits []backend.Hit) (n int) {
 // takeFromBoth takes the groups of b in as few rounds as keep the order of the hits on each counter.
 func (s *store) takeFromBoth(ctx context.Context, b *backend.Batch, p *storeParts) error {
 	for begin := 0; begin < len(b.Hits); {
-		end, spans := s.endOfRound(b, begin, p)
-		take := s.takeRound
-		if spans {
-			take = s.takeRoundWithGroups
-		}
-		if err := take(ctx, b, begin, end, p); err != nil {
+		end := s.endOfRound(b, begin, p)
+		if err := s.takeRound(ctx, b, begin, end, p); err != nil {
 			return err
 		}
 		begin = end
 	}
 	return nil
+}
+
+// groupsOf returns the start and the end of each group of Hits[begin:end].
+func groupsOf(b *backend.Batch, begin, end int) iter.Seq2[int, int] {
+	return func(yield func(begin, end int) bool) {
+		for begin < end {
+			groupEnd := b.GroupEnd(begin)
+			if !yield(begin, groupEnd) {
+				return
+			}
+			begin = groupEnd
+		}
+	}
 }
 
 // spansBoth reports whether Hits[i:end] are an atomic group with hits in both stores.
@@ -96,40 +106,52 @@ func spansBoth(b *backend.Batch, i, end int) bool {
 	return 0 < n && n < end-i && backend.AnyAtomic(b.Hits[i:end])
 }
 
-// endOfRound returns the end of the round that starts at hit i: the first group with a counter in the other store that
-// an earlier group of the round charges in its last step. spans reports whether the round has a group that spans both
-// stores.
-func (s *store) endOfRound(b *backend.Batch, i int, p *storeParts) (end int, spans bool) {
+// endOfRound returns the end of the round that starts at hit begin: the first group with a counter in the other store
+// that an earlier group of the round charges in its last step.
+func (s *store) endOfRound(b *backend.Batch, begin int, p *storeParts) int {
 	clear(p.heldKeys)
-	for i < len(b.Hits) {
-		end = b.GroupEnd(i)
-		groupSpans := spansBoth(b, i, end)
-		if end == len(b.Hits) && !spans {
-			return end, groupSpans // The last group of a batch need not hold its keys.
-		}
-		for j := i; j < end && spans; j++ {
+	for i, end := range groupsOf(b, begin, len(b.Hits)) {
+		spans := spansBoth(b, i, end)
+		for j := i; j < end && len(p.heldKeys) > 0; j++ {
 			if h := &b.Hits[j]; !isPerSecond(h) {
 				if _, held := p.heldKeys[maphash.Bytes(s.hashSeed, h.Key)]; held {
-					return i, true
+					return i
 				}
 			}
 		}
-		for j := i; j < end && groupSpans; j++ {
+		for j := i; j < end && spans && end < len(b.Hits); j++ { // The last group of a batch need not hold its keys.
 			if h := &b.Hits[j]; !isPerSecond(h) {
 				p.heldKeys[maphash.Bytes(s.hashSeed, h.Key)] = struct{}{}
 			}
 		}
-		i, spans = end, spans || groupSpans
 	}
-	return end, spans
+	return len(b.Hits)
 }
 
-// takeRound sends Hits[i:end], no group of which spans both stores.
-func (s *store) takeRound(ctx context.Context, b *backend.Batch, i, end int, p *storeParts) error {
-	addStoreHits(&p.perSecondHits, b, i, end, true, false)
-	addStoreHits(&p.otherHits, b, i, end, false, false)
+// takeRound sends Hits[begin:end]. The groups that span both stores take the three steps that New describes, of which
+// the others need only the first two. Hits that are not atomic are charged in the first step of their store.
+func (s *store) takeRound(ctx context.Context, b *backend.Batch, begin, end int, p *storeParts) error {
+	for i, groupEnd := range groupsOf(b, begin, end) {
+		addStoreHits(&p.otherHits, b, i, groupEnd, false, spansBoth(b, i, groupEnd))
+	}
+	if err := p.otherHits.Send(ctx, s.otherStore, b); err != nil {
+		return err
+	}
+	for i, groupEnd := range groupsOf(b, begin, end) {
+		refused := spansBoth(b, i, groupEnd) && isGroupRefused(b, i, groupEnd, false)
+		addStoreHits(&p.perSecondHits, b, i, groupEnd, true, refused)
+	}
 	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil {
 		return err
+	}
+	for i, groupEnd := range groupsOf(b, begin, end) {
+		charged := spansBoth(b, i, groupEnd) && !isGroupRefused(b, i, groupEnd, false) &&
+			!isGroupRefused(b, i, groupEnd, true)
+		for ; i < groupEnd; i++ {
+			if h := &b.Hits[i]; charged && !isPerSecond(h) && h.Atomic {
+				p.otherHits.Add(b, i, false)
+			}
+		}
 	}
 	return p.otherHits.Send(ctx, s.otherStore, b)
 }
@@ -144,39 +166,6 @@ func addStoreHits(p *backend.SubBatch, b *backend.Batch, i, end int, perSecond, 
 	}
 }
 
-// takeRoundWithGroups sends Hits[begin:end]. The groups that span both stores take the three steps that New describes,
-// of which the others need only the first two. Hits that are not atomic are charged in the first step of their store.
-func (s *store) takeRoundWithGroups(ctx context.Context, b *backend.Batch, begin, end int, p *storeParts) error {
-	for i := begin; i < end; {
-		groupEnd := b.GroupEnd(i)
-		addStoreHits(&p.otherHits, b, i, groupEnd, false, spansBoth(b, i, groupEnd))
-		i = groupEnd
-	}
-	if err := p.otherHits.Send(ctx, s.otherStore, b); err != nil {
-		return err
-	}
-	for i := begin; i < end; {
-		groupEnd := b.GroupEnd(i)
-		addStoreHits(&p.perSecondHits, b, i, groupEnd, true,
-			spansBoth(b, i, groupEnd) && isGroupRefused(b, i, groupEnd, false))
-		i = groupEnd
-	}
-	if err := p.perSecondHits.Send(ctx, s.perSecondStore, b); err != nil {
-		return err
-	}
-	for i := begin; i < end; {
-		groupEnd := b.GroupEnd(i)
-		charged := spansBoth(b, i, groupEnd) && !isGroupRefused(b, i, groupEnd, false) &&
-			!isGroupRefused(b, i, groupEnd, true)
-		for ; i < groupEnd; i++ {
-			if h := &b.Hits[i]; charged && !isPerSecond(h) && h.Atomic {
-				p.otherHits.Add(b, i, false)
-			}
-		}
-	}
-	return p.otherHits.Send(ctx, s.otherStore, b)
-}
-
 // isGroupRefused reports whether a hit of Hits[i:end] for one of the two stores refuses its group or got no answer.
 func isGroupRefused(b *backend.Batch, i, end int, perSecond bool) bool {
 	for ; i < end; i++ {
@@ -186,4 +175,36 @@ func isGroupRefused(b *backend.Batch, i, end int, perSecond bool) bool {
 		}
 	}
 	return false
+}
+
+// SetCounts changes each counter in its store; see backend.Editor.
+func (s *store) SetCounts(ctx context.Context, b *backend.Batch) error {
+	if err := b.Validate(); err != nil {
+		return err
+	}
+	for _, perSecond := range []bool{true, false} {
+		store := s.otherStore
+		if perSecond {
+			store = s.perSecondStore
+		}
+		var hits backend.SubBatch
+		addStoreHits(&hits, b, 0, len(b.Hits), perSecond, false)
+		if len(hits.Hits) == 0 {
+			continue
+		}
+		if err := backend.EditorOf(store).SetCounts(ctx, &hits.Batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ResetPrefixes searches both stores; see backend.Editor.
+func (s *store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix, dryRun bool,
+	found func(names [][]byte),
+) error {
+	if err := backend.EditorOf(s.perSecondStore).ResetPrefixes(ctx, prefixes, dryRun, found); err != nil {
+		return err
+	}
+	return backend.EditorOf(s.otherStore).ResetPrefixes(ctx, prefixes, dryRun, found)
 }

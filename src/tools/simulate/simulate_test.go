@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"io"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
 )
 
@@ -53,15 +53,7 @@ func runRedis(t *testing.T, cfg redis.Config) *redis.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	harness.RunInBackground(t, s.Run)
 	return s
 }
 

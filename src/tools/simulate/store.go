@@ -82,14 +82,13 @@ func openRedis(ctx context.Context, cfg redis.Config) (*store, error) {
 	_, _ = rand.Read(random[:]) // crypto/rand.Read never returns an error.
 	prefix := fmt.Sprintf("simulate-%x:", random)
 	return &store{Backend: r, keyPrefix: prefix, close: func(ctx context.Context) error {
-		stop() // Calls that are under way end before the keys are deleted.
-		err := <-ended
 		ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 		defer cancel()
-		left := deleteKeys(ctx, r, prefix)
-		if left != nil {
-			left = fmt.Errorf("keys that begin with %s may be left in Redis until they expire: %w", prefix, left)
+		err := r.ResetPrefixes(ctx, []backend.KeyPrefix{{Text: []byte(prefix)}}, false, func([][]byte) {})
+		if err != nil {
+			err = fmt.Errorf("keys that begin with %s may be left in Redis until they expire: %w", prefix, err)
 		}
-		return errors.Join(err, left)
+		stop()
+		return errors.Join(err, <-ended)
 	}}, nil
 }
