@@ -99,10 +99,10 @@ func runConformanceServer(args []string) error {
 	request := parse(text)
 	limit := int(only(request[6]).number)
 	cfg := h2.Config{
-		Path:            "/" + conformanceService + "/Unary",
-		Decide:          decideConformance,
-		IsLarge:         hasErrorOrMetadata,
-		MaxMessageBytes: limit,
+		Path:       "/" + conformanceService + "/Unary",
+		Decide:     decideConformance,
+		IsLarge:    hasErrorOrMetadata,
+		ConnConfig: h2.ConnConfig{MaxMessageBytes: limit},
 	}
 	handle(&cfg, conformanceHandler(limit))
 	if args[0] == "handled" {

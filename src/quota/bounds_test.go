@@ -119,7 +119,7 @@ func TestAbandonedInAnotherOrder(t *testing.T) {
 // counted is a Memory that counts.
 type counted struct{ bytes, most int64 }
 
-func (c *counted) Hold(bytes int64) bool {
+func (c *counted) HoldBytes(bytes int64) bool {
 	if c.bytes+bytes > c.most {
 		return false
 	}
@@ -127,7 +127,7 @@ func (c *counted) Hold(bytes int64) bool {
 	return true
 }
 
-func (c *counted) Release(bytes int64) { c.bytes -= bytes }
+func (c *counted) ReleaseBytes(bytes int64) { c.bytes -= bytes }
 
 // What a proxy holds is about what its buckets take. The test does not run beside others, which would allocate.
 func TestMemoryOfBuckets(t *testing.T) {

@@ -62,10 +62,10 @@ type Proxy struct {
 
 // Memory bounds the memory of proxies.
 type Memory interface {
-	// Hold adds bytes. It returns false if there is too much; then the stream must end.
-	Hold(bytes int64) bool
-	// Release subtracts bytes that Hold added.
-	Release(bytes int64)
+	// HoldBytes adds n bytes. It returns false if there is too much; then the stream must end.
+	HoldBytes(n int64) bool
+	// ReleaseBytes subtracts n bytes that HoldBytes added.
+	ReleaseBytes(n int64)
 }
 
 // Connect returns a Proxy for a new stream.
@@ -183,7 +183,7 @@ func memberMemory(idBytes int) int64 { return bytesPerMember + int64(idBytes) }
 func bucketMemory(idBytes int) int64 { return bytesPerBucket + 6*int64(idBytes) }
 
 func (p *Proxy) hold(bytes int64) bool {
-	if p.Memory != nil && !p.Memory.Hold(bytes) {
+	if p.Memory != nil && !p.Memory.HoldBytes(bytes) {
 		return false
 	}
 	p.held += bytes
@@ -192,7 +192,7 @@ func (p *Proxy) hold(bytes int64) bool {
 
 func (p *Proxy) release(bytes int64) {
 	if p.held -= bytes; p.Memory != nil {
-		p.Memory.Release(bytes)
+		p.Memory.ReleaseBytes(bytes)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/frontend/h2"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
@@ -43,19 +44,21 @@ func (s *Service) buildFrontends() error {
 	})
 	quotas := s.buildQuotas()
 	s.grpc = rls.NewServer(service, rls.ServerConfig{
-		Register:              quotas.Register,
-		TLS:                   s.servers.ports.GRPC.TLSConfig,
-		MaxMessageBytes:       cfg.GRPCMaxMessage,
-		MaxCallsPerConnection: uint32(cfg.GRPCMaxStreams),
-		MaxClientSilence:      cfg.GRPCKeepaliveTime,
-		MinClientPingInterval: cfg.GRPCKeepaliveMin,
-		MaxConnectionAge:      cfg.GRPCMaxConnectionAge,
-		MaxConnectionAgeGrace: cfg.GRPCMaxConnectionAgeGrace,
-		ReflectionEnabled:     cfg.GRPCReflection,
-		MemoryBudget:          s.servers.ports.Budget,
-		StatsHandler:          s.spans.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
-		UseGRPCGo:             cfg.GRPCEngine == settings.EngineGRPCGo,
-		OnProtocolError:       s.protocolErrorRecorder(),
+		Register:          quotas.Register,
+		ReflectionEnabled: cfg.GRPCReflection,
+		MemoryBudget:      s.servers.ports.Budget,
+		StatsHandler:      s.spans.GRPC(pb.RateLimitService_ShouldRateLimit_FullMethodName),
+		UseGRPCGo:         cfg.GRPCEngine == settings.EngineGRPCGo,
+		ConnConfig: h2.ConnConfig{
+			OnProtocolError:       s.protocolErrorRecorder(),
+			TLS:                   s.servers.ports.GRPC.TLSConfig,
+			MaxMessageBytes:       cfg.GRPCMaxMessage,
+			MaxStreams:            uint32(cfg.GRPCMaxStreams),
+			MaxClientSilence:      cfg.GRPCKeepaliveTime,
+			MinClientPingInterval: cfg.GRPCKeepaliveMin,
+			MaxConnectionAge:      cfg.GRPCMaxConnectionAge,
+			MaxConnectionAgeGrace: cfg.GRPCMaxConnectionAgeGrace,
+		},
 	})
 	s.counters.ShowFigures("guard", "", s.grpc.Stats)
 	s.servers.onShutdown(s.grpc.Shutdown)

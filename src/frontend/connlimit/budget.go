@@ -33,8 +33,13 @@ func NewMemoryBudget(max int64) *MemoryBudget {
 	return &MemoryBudget{maxBytes: max, openAccounts: make(map[*MemoryAccount]struct{})}
 }
 
-// MaxBytes returns the bound in bytes.
-func (b *MemoryBudget) MaxBytes() int64 { return b.maxBytes }
+// MaxBytes returns the bound in bytes; math.MaxInt64 if there is none.
+func (b *MemoryBudget) MaxBytes() int64 {
+	if b == nil {
+		return math.MaxInt64
+	}
+	return b.maxBytes
+}
 
 // HeldBytes returns how many bytes all accounts hold now.
 func (b *MemoryBudget) HeldBytes() int64 { return b.heldBytes.Load() }
@@ -42,8 +47,8 @@ func (b *MemoryBudget) HeldBytes() int64 { return b.heldBytes.Load() }
 // EvictedAccounts returns how many accounts were closed because the budget was used up.
 func (b *MemoryBudget) EvictedAccounts() int64 { return b.evictedAccounts.Load() }
 
-// MemoryAccount counts the bytes that one connection holds. Its methods may be called from any
-// goroutine. A nil MemoryAccount holds nothing, and HoldBytes always succeeds.
+// MemoryAccount counts the bytes that one connection holds. Its methods may be called from any goroutine. A nil
+// MemoryAccount holds nothing, and HoldBytes always succeeds.
 type MemoryAccount struct {
 	budget    *MemoryBudget
 	onEvict   func(bytes int64)
@@ -55,9 +60,9 @@ type MemoryAccount struct {
 // closedHeldBytes is the value of MemoryAccount.heldBytes after eviction and Close. HoldBytes never makes it positive.
 const closedHeldBytes = math.MinInt64 / 2
 
-// OpenAccount returns an account that holds nothing yet. When the budget is used up, it may call onEvict
-// once, with the bytes that the account held. onEvict must close the connection and not block. Any
-// HoldBytes on the budget may call it, without locks of this package.
+// OpenAccount returns an account that holds nothing yet. When the budget is used up, it may call onEvict once, with the
+// bytes that the account held. onEvict must close the connection and not block. Any HoldBytes on the budget may call
+// it, without locks of this package.
 func (b *MemoryBudget) OpenAccount(onEvict func(bytes int64)) *MemoryAccount {
 	if b == nil {
 		return nil
@@ -69,8 +74,8 @@ func (b *MemoryBudget) OpenAccount(onEvict func(bytes int64)) *MemoryAccount {
 	return a
 }
 
-// HoldBytes adds n bytes, and evicts the largest accounts if the budget is used up. It returns false
-// if this account is closed or evicted. Then no ReleaseBytes is needed.
+// HoldBytes adds n bytes, and evicts the largest accounts if the budget is used up. It returns false if this account is
+// closed or evicted. Then no ReleaseBytes is needed.
 func (a *MemoryAccount) HoldBytes(n int64) bool {
 	switch {
 	case a == nil:

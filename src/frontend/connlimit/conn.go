@@ -27,16 +27,15 @@ type Conn struct {
 	isRemoved      bool   // true if the listener no longer counts c.
 }
 
-// appendToList appends c to conns. The caller holds the listener's mu.
-func (c *Conn) appendToList(conns *list.List, now time.Time) {
-	c.idleList, c.listElement, c.idleSince = conns, conns.PushBack(c), now
-}
-
-// removeFromList removes c from its list, if it is in one. The caller holds the listener's mu.
-func (c *Conn) removeFromList() {
+// moveTo moves c from its list, if it is in one, to the end of conns, unless that is nil. The caller holds the
+// listener's mu.
+func (c *Conn) moveTo(conns *list.List, now time.Time) {
 	if c.idleList != nil {
 		c.idleList.Remove(c.listElement)
-		c.idleList, c.listElement = nil, nil
+	}
+	c.idleList, c.listElement, c.idleSince = conns, nil, now
+	if conns != nil {
+		c.listElement = conns.PushBack(c)
 	}
 }
 
@@ -83,12 +82,12 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return socket.SyscallConn()
 }
 
-// MarkBusy tells the listener that the client waits for an answer. The listener does not close a busy
-// connection to make room for another one. The next write ends the busy time.
+// MarkBusy tells the listener that the client waits for an answer. The listener does not close a busy connection to
+// make room for another one. The next write ends the busy time.
 func (c *Conn) MarkBusy() {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
-	c.removeFromList()
+	c.moveTo(nil, time.Time{})
 	c.isBusy.Store(true)
 }
 

@@ -1,20 +1,18 @@
-// Package connlimit bounds the open connections of one port. With a MemoryBudget, it also bounds the
-// bytes that the connections of all ports hold. When the port is full, the connection that has
-// been idle for longest is closed for a new one.
+// Package connlimit bounds the open connections of one port, and with a MemoryBudget the bytes that the connections of
+// all ports hold. When a port is full, a new connection closes the one that has been idle for longest.
 //
 // A connection becomes idle when it is accepted and after each write to it. Only writes count: a client that sends one
 // byte a second is idle. An HTTP connection is busy from the end of a request to its answer, see TrackHTTPServer.
 //
-// Established connections have been answered; all others are fresh. An eighth of the port is
-// reserved for fresh connections. A new connection on a full port closes
+// Established connections have been answered; all others are fresh. An eighth of the port is reserved for fresh
+// connections. A new connection on a full port closes
 //
-//	the established one that is idle for longest, if it is idle for a second or more and
-//	at most a quarter of the port is fresh;
-//	else the fresh one that is idle for longest;
+//	the longest idle established one, if it is idle for a second and at most a quarter of the port is fresh;
+//	else the longest idle fresh one;
 //	else none: the new connection is refused.
 //
-// So new connections that send nothing close each other. A connection that gets an answer each
-// second stays open, unless such connections fill seven eighths of the port.
+// So new connections that send nothing close each other. A connection that gets an answer each second stays open,
+// unless such connections fill seven eighths of the port.
 package connlimit
 
 import (
@@ -35,13 +33,13 @@ type Config struct {
 	// MaxIdleUnderPressure is how long a connection may be idle while over 3/4 of MaxConnections are open. 0 means no
 	// bound.
 	MaxIdleUnderPressure time.Duration
-	// UnreadTimeout is how long a client may leave output unread before the kernel closes the
-	// connection; on Linux only. 0 means no bound.
+	// UnreadTimeout is after which time without a read by its client the kernel closes a connection with output; on Linux
+	// only. 0 means no bound.
 	UnreadTimeout time.Duration
 	// MemoryBudget bounds the bytes that connections hold. If it is nil, there is no bound.
 	MemoryBudget *MemoryBudget
-	// OnlyManualCharges says that only HoldBytes and ReleaseBytes charge the budget. Otherwise a
-	// connection also holds what was read since the last MarkAnswered, and what is being written.
+	// OnlyManualCharges says that only HoldBytes and ReleaseBytes charge the budget. Otherwise a connection also holds
+	// what was read since the last MarkAnswered, and what is being written.
 	OnlyManualCharges bool
 	// OnRefuse, if set, gets each connection for which there is no room, instead of Close. It must not block.
 	OnRefuse func(net.Conn)
@@ -78,9 +76,8 @@ func New(l net.Listener, cfg Config) *Listener {
 type Stats struct {
 	// Open is how many connections there are now.
 	Open int64
-	// Accepted, Refused, Evicted, ClosedIdle and ClosedOverBudget count connections since the start. Evicted
-	// ones were closed for a new connection, ClosedIdle ones because they were idle on a nearly full
-	// port, and ClosedOverBudget ones because they held too many bytes.
+	// These count connections since the start. Evicted ones were closed for a new connection, ClosedIdle ones because they
+	// were idle on a nearly full port, and ClosedOverBudget ones because they held too many bytes.
 	Accepted, Refused, Evicted, ClosedIdle, ClosedOverBudget int64
 }
 
@@ -91,8 +88,8 @@ func (l *Listener) Stats() Stats {
 	return l.stats
 }
 
-// Accept returns the next connection for which there is room, as a *Conn. If the process has no
-// file descriptor left, Accept closes the longest idle connection and returns a temporary error.
+// Accept returns the next connection for which there is room, as a *Conn. If the process has no file descriptor left,
+// Accept closes the longest idle connection and returns a temporary error.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -129,7 +126,7 @@ func (l *Listener) AdmitConn(raw net.Conn) *Conn {
 	c.MemoryAccount = l.cfg.MemoryBudget.OpenAccount(c.closeOverBudget)
 	l.stats.Open++
 	l.stats.Accepted++
-	c.appendToList(&l.freshConns, now)
+	c.moveTo(&l.freshConns, now)
 	if !l.sweepScheduled {
 		l.scheduleSweep()
 	}
@@ -142,11 +139,11 @@ func (l *Listener) AdmitConn(raw net.Conn) *Conn {
 func (l *Listener) isFull() bool                   { return l.hasMoreOpenThan(l.cfg.MaxConnections - 1) }
 func (l *Listener) hasMoreOpenThan(conns int) bool { return l.stats.Open > int64(conns) }
 
-// evictIdleConn removes the connection to close for a new one; nil if none is idle. The caller holds mu,
-// and closes the connection after releasing mu.
+// evictIdleConn removes the connection to close for a new one; nil if none is idle. The caller holds mu, and closes the
+// connection after releasing mu.
 func (l *Listener) evictIdleConn(now time.Time) *Conn {
-	// Each refreshIfWritten moves a connection that was written to since it was last checked, at most
-	// once in activeTimeAfterWrite. So the cost is constant per new connection and per write.
+	// Each refreshIfWritten moves a connection that was written to since it was last checked, at most once in
+	// activeTimeAfterWrite. So the cost is constant per new connection and per write.
 	for range l.stats.Open + 1 {
 		c := longestIdleConn(&l.establishedConns)
 		if c == nil || now.Sub(c.idleSince) < activeTimeAfterWrite || l.freshConns.Len() > l.cfg.MaxConnections/4 {
@@ -188,8 +185,7 @@ func (l *Listener) markIdle(c *Conn, now time.Time) {
 	if c.idleList == &l.establishedConns || l.tryAddToEstablished(c, now) {
 		conns = &l.establishedConns
 	}
-	c.removeFromList()
-	c.appendToList(conns, now)
+	c.moveTo(conns, now)
 }
 
 // tryAddToEstablished reports whether c becomes established. An eighth of MaxConnections is reserved for fresh
@@ -207,8 +203,7 @@ func (l *Listener) tryAddToEstablished(c *Conn, now time.Time) bool {
 	if other == nil || other.writesWhenIdle >= c.writesWhenIdle {
 		return false
 	}
-	other.removeFromList()
-	other.appendToList(&l.freshConns, now)
+	other.moveTo(&l.freshConns, now)
 	return true
 }
 
@@ -217,7 +212,7 @@ func (l *Listener) removeConn(c *Conn) {
 	if !c.isRemoved {
 		c.isRemoved = true
 		l.stats.Open--
-		c.removeFromList()
+		c.moveTo(nil, time.Time{})
 	}
 }
 
@@ -228,8 +223,8 @@ func (l *Listener) scheduleSweep() {
 	}
 }
 
-// sweepConns checks all connections: it moves those that were written to, and closes those that are
-// idle for too long while more than three quarters of MaxConnections are open.
+// sweepConns checks all connections: it moves those that were written to, and closes those that are idle for too long
+// while more than three quarters of MaxConnections are open.
 func (l *Listener) sweepConns() {
 	var expired []*Conn
 	l.mu.Lock()

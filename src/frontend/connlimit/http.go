@@ -8,9 +8,9 @@ import (
 	"net/http"
 )
 
-// TrackHTTPServer makes srv call MarkBusy on a Conn when it has read a complete request, and
-// MarkAnswered after the answer. So a client that is still sending its request is idle. It must be
-// called before srv.Serve. Connections may be a Conn, or TLS over a Conn; others are ignored.
+// TrackHTTPServer makes srv call MarkBusy on a Conn when it has read a complete request, and MarkAnswered after the
+// answer. So a client that is still sending its request is idle. It must be called before srv.Serve. Connections may be
+// a Conn, or TLS over a Conn; others are ignored.
 func TrackHTTPServer(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connContextKey{}, unwrapConn(c))

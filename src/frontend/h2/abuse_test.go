@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"ratelimit/testbed/harness"
 )
 
@@ -25,29 +27,29 @@ func TestWindowCredit(t *testing.T) {
 		},
 		"padding": func(c *client) {
 			id := c.openOther()
-			c.frame(frameData, flagEndStream|flagPadded, id, "\xff"+strings.Repeat("x", 1000)+strings.Repeat("\x00", 255))
+			c.frame(http2.FrameData, flagEndStream|flagPadded, id, "\xff"+strings.Repeat("x", 1000)+strings.Repeat("\x00", 255))
 			c.expectBody(id, strings.Repeat("x", 1000))
 		},
 		"much padding on one stream": func(c *client) {
 			id := c.openOther()
 			for range 400 {
-				c.frame(frameData, flagPadded, id, "\xff"+strings.Repeat("x", 64)+strings.Repeat("\x00", 255))
+				c.frame(http2.FrameData, flagPadded, id, "\xff"+strings.Repeat("x", 64)+strings.Repeat("\x00", 255))
 				c.sync()
 				wait(time.Millisecond)(c, nil)
 			}
-			c.frame(frameData, flagEndStream, id, "")
+			c.frame(http2.FrameData, flagEndStream, id, "")
 			c.expectBody(id, strings.Repeat("x", 400*64))
 		},
 		"cancelled calls": func(c *client) {
 			id := c.open()
-			c.frame(frameData, 0, id, full)
+			c.frame(http2.FrameData, 0, id, full)
 			c.reset(id)
 			c.sync()
 		},
 		"cancelled requests": func(c *client) {
 			id := c.openOther()
 			for range 3 {
-				c.frame(frameData, 0, id, full)
+				c.frame(http2.FrameData, 0, id, full)
 			}
 			c.sync() // The handler has read.
 			c.reset(id)
@@ -55,15 +57,15 @@ func TestWindowCredit(t *testing.T) {
 		},
 		"streams that the server has reset": func(c *client) {
 			id := c.open("content-length", "1")
-			c.frame(frameData, 0, id, full)
-			c.frame(frameData, 0, id, full)
-			c.expectReset(id, codeProtocol)
+			c.frame(http2.FrameData, 0, id, full)
+			c.frame(http2.FrameData, 0, id, full)
+			c.expectReset(id, http2.ErrCodeProtocol)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, Config{}, func(t *testing.T, s *testServer) {
 				c := s.connect()
-				c.frame(frameWindowUpdate, 0, 0, number(1<<30))
+				c.frame(http2.FrameWindowUpdate, 0, 0, number(1<<30))
 				for range 150 {
 					round(c)
 					wait(10*time.Millisecond)(c, s) // So many cancelled calls at once would be a flood.
@@ -85,10 +87,10 @@ func TestStreamCredit(t *testing.T) {
 	body := "\x01" + prefixed(strings.Repeat("x", 60_000))[1:]
 	id := c.open()
 	for rest := body; rest != ""; rest = rest[min(len(rest), 10_000):] {
-		c.frame(frameData, 0, id, rest[:min(len(rest), 10_000)])
+		c.frame(http2.FrameData, 0, id, rest[:min(len(rest), 10_000)])
 		c.sync()
 	}
-	c.frame(frameData, flagEndStream, id, "")
+	c.frame(http2.FrameData, flagEndStream, id, "")
 	c.expectBody(id, body)
 	if got := c.answers[id].credit; got == 0 || got > len(body) {
 		t.Errorf("the server has given back %d bytes of %d", got, len(body))
@@ -107,7 +109,7 @@ func TestStalledHandshakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			certs, now := harness.NewCertificates(t), time.Now()
-			inFakeTime(t, Config{HandshakeTimeout: handshakeTimeout, TLS: serverTLS(t, certs)},
+			inFakeTime(t, Config{ConnConfig: ConnConfig{TLS: serverTLS(t, certs)}},
 				func(t *testing.T, s *testServer) {
 					c := s.dial()
 					send(c, s)
@@ -116,7 +118,7 @@ func TestStalledHandshakes(t *testing.T) {
 					other := s.connectTLS(cfg)
 					other.expectAlive()
 					_ = other.net.(interface{ NetConn() net.Conn }).NetConn().Close()
-					wait(handshakeTimeout)(c, s)
+					wait(HandshakeTimeout)(c, s)
 					s.expectPhase(closed)
 				})
 		})
@@ -129,8 +131,8 @@ func TestAbruptEnds(t *testing.T) {
 	for name, send := range map[string]func(*client){
 		"in a frame header": func(c *client) { c.write("\x00\x00") },
 		"in DATA":           func(c *client) { c.open(); c.write("\x00\x10\x00\x00\x00\x00\x00\x00\x01some") },
-		"in a header block": func(c *client) { c.frame(frameHeaders, 0, 1, "\x82") },
-		"in a body":         func(c *client) { c.frame(frameData, 0, c.openOther(), "some") },
+		"in a header block": func(c *client) { c.frame(http2.FrameHeaders, 0, 1, "\x82") },
+		"in a body":         func(c *client) { c.frame(http2.FrameData, 0, c.openOther(), "some") },
 		"in Decide":         func(c *client) { c.call("x") },
 		"in Handler":        func(c *client) { c.finishCall(c.openOther(), "x") },
 		"while requests wait": func(c *client) {
@@ -139,11 +141,11 @@ func TestAbruptEnds(t *testing.T) {
 			}
 		},
 		"while an answer waits": func(c *client) {
-			c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, 1))
+			c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, 1))
 			c.call("answer at once")
 			c.openOther("answer", "at once")
 		},
-		"after a violation": func(c *client) { c.frame(frameData, 0, 0, ""); c.call("x") },
+		"after a violation": func(c *client) { c.frame(http2.FrameData, 0, 0, ""); c.call("x") },
 	} {
 		for _, isLate := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {

@@ -8,11 +8,12 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // Batch is calls of one connection that arrived together. Config.Decide answers each once, in any order; else it gets
@@ -23,15 +24,12 @@ type Batch struct {
 	Calls    []Call
 	Received time.Time // when the calls arrived.
 
-	conn *conn
-	ctx  context.Context
-	all  []Call // the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
-	// byStream has the indices of all in the order of streams. It is empty if all is in that order, and before the first
-	// find.
-	byStream    []int32
-	isUnordered bool   // true if all is not in the order of streams.
-	out         []byte // the frames of the answers to Calls so far.
-	buffer      []byte // what messages refer to if the batch is handed over, else nil. conn.mu guards it.
+	conn     *conn
+	ctx      context.Context
+	all      []Call  // the calls of the batch. With Config.DecideWaits, Calls is the part of all with similar timeouts.
+	byStream []int32 // the indices of all in the order of streams; empty before the first find.
+	out      []byte  // the frames of the answers to Calls so far.
+	buffer   []byte  // what messages refer to if the batch is handed over, else nil. conn.mu guards it.
 }
 
 // Call is one call.
@@ -61,32 +59,21 @@ func (s *Server) releaseBatch(b *Batch) {
 // Context ends with the connection and, with Config.DecideWaits, after the longest timeout of Calls.
 func (b *Batch) Context() context.Context { return b.ctx }
 
-// add adds a call. The caller holds conn.mu.
-func (b *Batch) add(call Call) {
-	n := len(b.all)
-	b.isUnordered = b.isUnordered || n > 0 && b.all[n-1].streamID > call.streamID
-	b.all = append(b.all, call)
-}
-
 // find returns the call of a stream; nil if there is none. No call follows any more. The caller holds conn.mu.
 func (b *Batch) find(streamID uint32) *Call {
-	if b.isUnordered && len(b.byStream) == 0 {
+	if len(b.byStream) == 0 {
 		for i := range b.all {
 			b.byStream = append(b.byStream, int32(i))
 		}
 		slices.SortFunc(b.byStream, func(x, y int32) int { return cmp.Compare(b.all[x].streamID, b.all[y].streamID) })
 	}
-	at := func(i int) *Call {
-		if b.isUnordered {
-			i = int(b.byStream[i])
-		}
-		return &b.all[i]
-	}
-	i := sort.Search(len(b.all), func(i int) bool { return at(i).streamID >= streamID })
-	if i == len(b.all) || at(i).streamID != streamID {
+	i, ok := slices.BinarySearchFunc(b.byStream, streamID, func(i int32, id uint32) int {
+		return cmp.Compare(b.all[i].streamID, id)
+	})
+	if !ok {
 		return nil
 	}
-	return at(i)
+	return &b.all[b.byStream[i]]
 }
 
 // sort sorts the calls by timeout, because the store gives up at the shortest timeout of a batch. The caller holds
@@ -95,7 +82,6 @@ func (b *Batch) sort() {
 	byTimeout := func(x, y Call) int { return cmp.Compare(timeoutClass(x.Timeout), timeoutClass(y.Timeout)) }
 	if !slices.IsSortedFunc(b.all, byTimeout) {
 		slices.SortStableFunc(b.all, byTimeout)
-		b.isUnordered = true
 	}
 }
 
@@ -183,11 +169,11 @@ var (
 func (b *Batch) Reply(i int, message []byte) {
 	call := &b.Calls[i]
 	call.start, call.dataBytes = len(b.out), messagePrefixBytes+len(message)
-	b.out = appendFrame(b.out, frameHeaders, flagEndHeaders, call.streamID, grpcHeaders)
-	b.out = appendFrameHeader(b.out, call.dataBytes, frameData, 0, call.streamID)
+	b.out = appendFrame(b.out, http2.FrameHeaders, flagEndHeaders, call.streamID, grpcHeaders)
+	b.out = appendFrameHeader(b.out, call.dataBytes, http2.FrameData, 0, call.streamID)
 	b.out = binary.BigEndian.AppendUint32(append(b.out, 0), uint32(len(message)))
 	b.out = append(b.out, message...)
-	b.out = appendFrame(b.out, frameHeaders, flagEndHeaders|flagEndStream, call.streamID, okTrailers)
+	b.out = appendFrame(b.out, http2.FrameHeaders, flagEndHeaders|flagEndStream, call.streamID, okTrailers)
 	call.end = len(b.out)
 }
 

@@ -7,6 +7,8 @@ import (
 	"net"
 	"runtime"
 	"testing"
+
+	"golang.org/x/net/http2"
 )
 
 // repeatedCalls is a client that sends the same calls again and again, with new stream IDs. It allocates nothing.
@@ -37,10 +39,10 @@ func (s *testServer) newRepeatedCalls(calls int, fresh bool) *repeatedCalls {
 	const message = "a message as long as that of a request with a descriptor of two entries, about"
 	for range calls {
 		r.ids = append(r.ids, len(r.sent)+5)
-		r.sent = append(appendFrameHeader(r.sent, len(block), frameHeaders, flagEndHeaders, 0), block...)
+		r.sent = append(appendFrameHeader(r.sent, len(block), http2.FrameHeaders, flagEndHeaders, 0), block...)
 		r.ids = append(r.ids, len(r.sent)+5)
 		body := prefixed(message)
-		r.sent = append(appendFrameHeader(r.sent, len(body), frameData, flagEndStream, 0), body...)
+		r.sent = append(appendFrameHeader(r.sent, len(body), http2.FrameData, flagEndStream, 0), body...)
 	}
 	perAnswer := 3*frameHeaderBytes + len(grpcHeaders) + len(prefixed(shortAnswer)) + len(okTrailers)
 	r.answerBytes, r.received = calls*perAnswer, make([]byte, calls*perAnswer)

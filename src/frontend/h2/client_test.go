@@ -270,7 +270,7 @@ func newClient(t testing.TB, raw net.Conn) *client {
 
 // greet sends the preface and SETTINGS.
 func (c *client) greet(settings ...http2.Setting) {
-	c.write(clientPreface)
+	c.write(http2.ClientPreface)
 	c.must(c.WriteSettings(settings...))
 }
 
@@ -281,8 +281,8 @@ func (c *client) write(b string) {
 }
 
 // frame sends a frame of any content.
-func (c *client) frame(kind frameType, flags uint8, id uint32, payload string) {
-	if kind == frameData {
+func (c *client) frame(kind http2.FrameType, flags uint8, id uint32, payload string) {
+	if kind == http2.FrameData {
 		c.sentBytes += len(payload)
 	}
 	c.must(c.WriteRawFrame(http2.FrameType(kind), http2.Flags(flags), id, []byte(payload)))
@@ -327,14 +327,14 @@ func requestFields(path string, more ...string) []string {
 // open sends the headers of a call. It returns the stream.
 func (c *client) open(more ...string) uint32 {
 	id := c.newID()
-	c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields(methodPath, more...)...))
+	c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(requestFields(methodPath, more...)...))
 	return id
 }
 
 // openOther sends the headers of a request that is not gRPC's, which Handler answers at once. It returns the stream.
 func (c *client) openOther(more ...string) uint32 {
 	id := c.newID()
-	c.frame(frameHeaders, flagEndHeaders, id, c.encode(otherFields(more...)...))
+	c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(otherFields(more...)...))
 	return id
 }
 
@@ -350,7 +350,7 @@ func otherFields(more ...string) []string {
 // openMethod sends the headers of a gRPC call that Handler answers. It returns the stream.
 func (c *client) openMethod(path string, more ...string) uint32 {
 	id := c.newID()
-	c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields(path, more...)...))
+	c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(requestFields(path, more...)...))
 	return id
 }
 
@@ -364,9 +364,9 @@ func (c *client) newID() uint32 {
 func (c *client) finishCall(id uint32, message string) {
 	rest := prefixed(message)
 	for ; len(rest) > maxFrameBytes; rest = rest[maxFrameBytes:] {
-		c.frame(frameData, 0, id, rest[:maxFrameBytes])
+		c.frame(http2.FrameData, 0, id, rest[:maxFrameBytes])
 	}
-	c.frame(frameData, flagEndStream, id, rest)
+	c.frame(http2.FrameData, flagEndStream, id, rest)
 }
 
 // call sends a whole call. It returns the stream.
@@ -479,7 +479,7 @@ func (c *client) expectBody(id uint32, body string) {
 }
 
 // expectReset waits for a reset of the stream.
-func (c *client) expectReset(id uint32, code errorCode) {
+func (c *client) expectReset(id uint32, code http2.ErrCode) {
 	c.t.Helper()
 	if a := c.ended(id); !a.isReset || a.code != http2.ErrCode(code) {
 		c.t.Fatalf("stream %d: answer %q with %v, reset: %t with %v, not %v", id, a.data, a.fields, a.isReset, a.code,
@@ -488,7 +488,7 @@ func (c *client) expectReset(id uint32, code errorCode) {
 }
 
 // expectGoAway waits for the end of the connection after a GOAWAY with this code. It returns the reason.
-func (c *client) expectGoAway(code errorCode) string {
+func (c *client) expectGoAway(code http2.ErrCode) string {
 	c.t.Helper()
 	_ = c.tryFlush() // The connection may have ended already.
 	reason, got := "", []http2.ErrCode(nil)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"ratelimit/src/frontend/tlsconn"
 )
 
@@ -81,7 +83,7 @@ func (c *conn) serve() {
 // handshake does the TLS handshake, if the server uses TLS. The deadline also bounds the time for the connection
 // preface.
 func (c *conn) handshake() (ok bool) {
-	_ = c.raw.SetDeadline(time.Now().Add(c.server.cfg.HandshakeTimeout)) // If this fails, so does the first read.
+	_ = c.raw.SetDeadline(time.Now().Add(HandshakeTimeout)) // If this fails, so does the first read.
 	if c.server.cfg.TLS == nil {
 		return true
 	}
@@ -166,7 +168,7 @@ func (c *conn) endStreams() {
 // fail ends the connection because of err, a violation, which is sent to the client in a GOAWAY. The caller holds mu.
 func (c *conn) fail(err error) {
 	v := err.(violation)
-	if v.code == codeEnhanceYourCalm {
+	if v.code == http2.ErrCodeEnhanceYourCalm {
 		c.server.Flooding.Add(1)
 	} else {
 		c.server.Invalid.Add(1)
@@ -192,9 +194,9 @@ func (c *conn) finish() {
 }
 
 // appendGoAway appends a GOAWAY. Streams up to lastID are answered.
-func appendGoAway(b []byte, lastID uint32, code errorCode, reason string) []byte {
+func appendGoAway(b []byte, lastID uint32, code http2.ErrCode, reason string) []byte {
 	payload := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, lastID), uint32(code))
-	return appendFrame(b, frameGoAway, 0, 0, append(payload, reason...))
+	return appendFrame(b, http2.FrameGoAway, 0, 0, append(payload, reason...))
 }
 
 // leave asks the client to use another connection, and ends this one after its calls. The caller holds mu.
@@ -205,7 +207,7 @@ func (c *conn) leave(reason string) {
 	case open:
 		// The first GOAWAY allows all streams, because the client may be opening some.
 		c.phase, c.leftAt = leaving, time.Now()
-		c.sendSoon(appendFrame(appendGoAway(nil, maxWindow, codeNone, reason), framePing, 0, 0, goAwayPing))
+		c.sendSoon(appendFrame(appendGoAway(nil, maxWindow, http2.ErrCodeNo, reason), http2.FramePing, 0, 0, goAwayPing))
 	}
 }
 
@@ -213,7 +215,7 @@ func (c *conn) leave(reason string) {
 // holds mu.
 func (c *conn) endLeaving() {
 	c.phase, c.goAwayID = lastCalls, c.lastStreamID
-	c.sendSoon(appendGoAway(nil, c.goAwayID, codeNone, ""))
+	c.sendSoon(appendGoAway(nil, c.goAwayID, http2.ErrCodeNo, ""))
 }
 
 // sendSoon writes b in another goroutine, so that the caller need not wait for the client. The caller holds mu.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // boundedAccount is a testAccount that has room for so many bytes.
@@ -83,14 +85,14 @@ func (s *script) timeout() []string {
 // sendData sends a message in frames.
 func (s *script) sendData(id uint32, text string, ends bool) {
 	for len(text) > maxFrameBytes {
-		s.frame(frameData, 0, id, text[:maxFrameBytes])
+		s.frame(http2.FrameData, 0, id, text[:maxFrameBytes])
 		text = text[maxFrameBytes:]
 	}
 	flags := uint8(0)
 	if ends {
 		flags = flagEndStream
 	}
-	s.frame(frameData, flags, id, text)
+	s.frame(http2.FrameData, flags, id, text)
 }
 
 // step does one thing that the data says.
@@ -114,24 +116,24 @@ func (s *script) step() {
 			id = s.stream()
 		}
 		s.credit[id] += int64(n)
-		s.frame(frameWindowUpdate, 0, id, number(n))
+		s.frame(http2.FrameWindowUpdate, 0, id, number(n))
 	case 8:
 		n := s.size()
 		s.largest = max(s.largest, int64(n))
-		s.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, n))
+		s.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, n))
 	case 9:
-		s.frame(framePing, 0, 0, "12345678")
+		s.frame(http2.FramePing, 0, 0, "12345678")
 	case 10:
-		s.frame(frameHeaders, flagEndHeaders|flagEndStream, s.stream(), s.encode("trailer", "text"))
+		s.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, s.stream(), s.encode("trailer", "text"))
 	case 11:
 		block, at := s.encode(requestFields(methodPath)...), s.byte()%8
 		id := s.newID()
-		s.frame(frameHeaders, 0, id, block[:min(at, len(block))])
-		s.frame(frameContinuation, flagEndHeaders, id, block[min(at, len(block)):])
+		s.frame(http2.FrameHeaders, 0, id, block[:min(at, len(block))])
+		s.frame(http2.FrameContinuation, flagEndHeaders, id, block[min(at, len(block)):])
 	case 12:
 		n := s.byte() % 32
 		n = min(n, len(s.data))
-		s.frame(frameType(s.byte()%11), uint8(s.byte()), s.stream(), string(s.data[:min(n, len(s.data))]))
+		s.frame(http2.FrameType(s.byte()%11), uint8(s.byte()), s.stream(), string(s.data[:min(n, len(s.data))]))
 	case 13:
 		s.write(string(s.data[:min(s.byte()%16, len(s.data))]))
 	case 14:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -144,17 +145,17 @@ func (o oneCall) play(c *client) string {
 	if o.isBare {
 		flags |= flagEndStream
 	}
-	c.frame(frameHeaders, flags, id,
+	c.frame(http2.FrameHeaders, flags, id,
 		c.encode(append([]string{":method", o.verb, ":scheme", "http", ":path", o.path, ":authority", "test"}, o.more...)...))
 	if !o.isBare {
 		rest := o.body
 		o.pieces = max(o.pieces, len(rest)/200) // Many tiny frames are a flood.
 		for len(rest) > o.pieces || o.apart && rest != "" {
 			n := min(len(rest), o.pieces)
-			c.frame(frameData, 0, id, rest[:n])
+			c.frame(http2.FrameData, 0, id, rest[:n])
 			rest = rest[n:]
 		}
-		c.frame(frameData, flagEndStream, id, rest)
+		c.frame(http2.FrameData, flagEndStream, id, rest)
 	}
 	a := c.ended(id)
 	switch {
@@ -164,5 +165,5 @@ func (o oneCall) play(c *client) string {
 		return fmt.Sprintf("%s OK %q", a.fields[":status"], a.data)
 	}
 	return fmt.Sprintf("%s status %s, %d blocks, gRPC %t", a.fields[":status"], a.fields["grpc-status"], a.blocks,
-		IsGRPC(a.fields["content-type"]))
+		isGRPC(a.fields["content-type"]))
 }

@@ -1,9 +1,6 @@
 // Package h2 is an HTTP/2 server for one unary gRPC method with small messages. It decides the calls that arrive
 // together as one batch, and writes their answers with one system call. An http.Handler answers all other requests on
-// the same connections.
-//
-// The package follows RFC 9113 (HTTP/2), RFC 7541 (HPACK) and gRPC's "gRPC over HTTP2". It imports nothing of this
-// project.
+// the same connections. The package follows RFC 9113 (HTTP/2), RFC 7541 (HPACK) and gRPC's "gRPC over HTTP2".
 //
 // # A connection
 //
@@ -22,7 +19,7 @@
 //
 //	awaitingPreface ──► awaitingSettings ──► open ──► leaving ──► lastCalls ──► closed
 //
-//	awaitingPreface   the client must send the connection preface within Config.HandshakeTimeout
+//	awaitingPreface   the client must send the connection preface within HandshakeTimeout
 //	awaitingSettings  the first frame must be SETTINGS
 //	open              calls are answered
 //	leaving           the first GOAWAY is sent: calls are answered, and a PING finds out when the client knows
@@ -46,17 +43,6 @@
 //	handled     Config.Handler runs
 //	replying    the rest of the answer waits for the client's flow control window
 //
-// A reset by either side ends a stream at once. A call in deciding and a handler count towards
-// Config.MaxStreams until they end, so resets buy a client nothing.
-//
-// # Where a rule of RFC 9113 is
-//
-//	3.4 preface             frames.go    6 lengths and streams   frames.go, frameRules
-//	4.1 frame format        frames.go    6.1-6.7 DATA to PING    frames.go
-//	4.3 header compression  hpack.go     6.8 GOAWAY              conn.go
-//	5.1 stream states       streams.go   6.9 flow control        send.go, exchange.go
-//	5.1.2 concurrency       streams.go   6.10 CONTINUATION       head.go
-//	5.4 errors              conn.go      8.1.1 malformed         head.go, frames.go
-//	7 error codes           frames.go    8.2, 8.3 fields         fields.go, head.go
-//	                                     10.5 denial of service  limits.go
+// A reset by either side ends a stream at once. A call in deciding and a handler count towards Config.MaxStreams until
+// they end, so resets buy a client nothing.
 package h2

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -177,7 +179,7 @@ func (x *exchange) Close() error {
 // sendCredit lets the client send as much as has been used, if that is much. The rest of what it has sent is unused.
 func (c *conn) sendCredit(s *stream, unused int) {
 	if credit := firstWindow - s.receiveWindow - int64(unused); credit >= creditStep && !s.isReceived {
-		c.out = appendNumberFrame(c.out, frameWindowUpdate, s.id, uint32(credit))
+		c.out = appendNumberFrame(c.out, http2.FrameWindowUpdate, s.id, uint32(credit))
 		s.receiveWindow += credit
 	}
 }
@@ -255,7 +257,7 @@ func (x *exchange) queueHeaders() {
 func (x *exchange) end(crashed bool) {
 	c, s := x.conn, x.stream
 	if crashed && s.state == handled {
-		c.resetStream(s.id, codeInternal)
+		c.resetStream(s.id, http2.ErrCodeInternal)
 	}
 	if s.state == ended {
 		c.activeStreams--
@@ -275,7 +277,7 @@ func (x *exchange) end(crashed bool) {
 	}
 	block := x.appendHeader(x.headerBlock, true) // Without a body and metadata, headers and trailers are one block.
 	if s.trailers = appendHeaderFrame(nil, flagEndHeaders|flagEndStream, s.id, block); block == nil {
-		s.trailers = appendFrame(nil, frameData, flagEndStream, s.id, nil)
+		s.trailers = appendFrame(nil, http2.FrameData, flagEndStream, s.id, nil)
 	}
 	s.state = replying
 	c.sendData(s)

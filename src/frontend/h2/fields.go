@@ -74,7 +74,7 @@ func classify(name, value []byte, methodPath string) meaning {
 	if special, ok := valueMeanings[[2]string{string(name), string(value)}]; ok {
 		return special
 	}
-	if m == meansOtherType && IsGRPC(string(value)) {
+	if m == meansOtherType && isGRPC(string(value)) {
 		return meansOtherCodec
 	}
 	return m
@@ -93,8 +93,8 @@ func isBase64(value []byte) bool {
 // grpcType is the content type of gRPC.
 const grpcType = "application/grpc"
 
-// IsGRPC reports whether a content type is gRPC's, with any codec and parameters.
-func IsGRPC(contentType string) bool {
+// isGRPC reports whether a content type is gRPC's, with any codec and parameters.
+func isGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, grpcType)
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }

@@ -209,12 +209,12 @@ func FuzzEncode(f *testing.F) {
 
 // FuzzReadFrame compares readFrame with the frames that x/net reads from the same bytes.
 func FuzzReadFrame(f *testing.F) {
-	f.Add([]byte(clientPreface))
-	f.Add(appendFrameHeader(nil, 0, frameSettings, flagAck, 0))
-	f.Add(append(appendFrameHeader(nil, 3, frameData, flagPadded|flagEndStream, 1), "\x02xy"...))
-	f.Add(append(appendFrameHeader(nil, 3, frameHeaders, flagPadded, 1), "\x03xy"...))
-	f.Add(appendNumberFrame(appendNumberFrame(nil, frameWindowUpdate, 1<<31|5, 9), frameResetStream, 3, 8))
-	f.Add(appendFrameHeader(nil, maxFrameBytes+1, frameData, 0, 1))
+	f.Add([]byte(http2.ClientPreface))
+	f.Add(appendFrameHeader(nil, 0, http2.FrameSettings, flagAck, 0))
+	f.Add(append(appendFrameHeader(nil, 3, http2.FrameData, flagPadded|flagEndStream, 1), "\x02xy"...))
+	f.Add(append(appendFrameHeader(nil, 3, http2.FrameHeaders, flagPadded, 1), "\x03xy"...))
+	f.Add(appendNumberFrame(appendNumberFrame(nil, http2.FrameWindowUpdate, 1<<31|5, 9), http2.FrameRSTStream, 3, 8))
+	f.Add(appendFrameHeader(nil, maxFrameBytes+1, http2.FrameData, 0, 1))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		framer := http2.NewFramer(nil, bytes.NewReader(data))
 		framer.SetMaxReadFrameSize(maxFrameBytes)
@@ -250,7 +250,7 @@ func FuzzReadFrame(f *testing.F) {
 // checkPadding compares removePadding for DATA with x/net, of which parsed and err are the results.
 func checkPadding(t *testing.T, got *frame, payload []byte, parsed http2.Frame, oracleErr error) {
 	t.Helper()
-	if got.kind != frameData || got.streamID == 0 {
+	if got.kind != http2.FrameData || got.streamID == 0 {
 		return
 	}
 	err := got.removePadding()

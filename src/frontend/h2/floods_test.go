@@ -44,16 +44,17 @@ func TestFloods(t *testing.T) {
 			c.reset(id)
 		}
 	}
-	one := func(kind frameType, flags uint8, id uint32, payload string) func(*client) {
+	one := func(kind http2.FrameType, flags uint8, id uint32, payload string) func(*client) {
 		return send(kind, flags, id, payload)
 	}
-	onNew := func(kind frameType, flags uint8, payload string, more ...string) func(*client) {
+	onNew := func(kind http2.FrameType, flags uint8, payload string, more ...string) func(*client) {
 		return func(c *client) { c.frame(kind, flags, c.open(more...), payload) }
 	}
 	runsFew := func(g *gate) bool { return g.most.Load() <= 2*floodStreams } // Two connections do it.
-	swing := strings.Repeat(setting(settingInitialWindowSize, 0)+setting(settingInitialWindowSize, maxWindow), 20)
+	const windowSize = http2.SettingInitialWindowSize
+	swing := strings.Repeat(setting(windowSize, 0)+setting(windowSize, maxWindow), 20)
 	for _, f := range []flood{
-		{name: "rapid reset", round: onNew(frameResetStream, 0, "1234"), waste: 2},
+		{name: "rapid reset", round: onNew(http2.FrameRSTStream, 0, "1234"), waste: 2},
 		{
 			name: "rapid reset of requests to Handler", round: func(c *client) { c.reset(c.openOther()) }, waste: 2,
 			check: runsFew,
@@ -63,68 +64,82 @@ func TestFloods(t *testing.T) {
 			c.finishCall(id, "x")
 			c.reset(id)
 		}, waste: 3, check: runsFew},
-		{name: "resets of a closed stream", before: answerOne, round: one(frameResetStream, 0, 1, "1234"), waste: 1},
+		{name: "resets of a closed stream", before: answerOne, round: one(http2.FrameRSTStream, 0, 1, "1234"), waste: 1},
 		{name: "refused streams", before: openAll, round: openOne, waste: 2, after: resetAll},
 		{name: "malformed requests", round: sendHead(":method", "GET"), waste: 1},
 		{name: "long header lists", round: func(c *client) {
-			c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), "\x82\x86\x84"+strings.Repeat("\x90", 1100))
+			c.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, c.newID(), "\x82\x86\x84"+strings.Repeat("\x90", 1100))
 		}, waste: 1},
-		{name: "made you reset: window of a stream", round: onNew(frameWindowUpdate, 0, number(maxWindow)), waste: 2},
-		{name: "made you reset: content-length", round: onNew(frameData, 0, prefixed("x"), "content-length", "1"), waste: 2},
+		{name: "made you reset: window of a stream", round: onNew(http2.FrameWindowUpdate, 0, number(maxWindow)), waste: 2},
 		{
-			name:  "made you reset: content-length at the end",
-			round: onNew(frameData, flagEndStream, prefixed("x"), "content-length", "9"), waste: 1,
-		},
-		{name: "made you reset: trailers without an end", round: onNew(frameHeaders, flagEndHeaders, ""), waste: 2},
-		{
-			name: "made you reset: trailers with a path", round: onNew(frameHeaders, flagEndHeaders|flagEndStream, "\x84"),
+			name: "made you reset: content-length", round: onNew(http2.FrameData, 0, prefixed("x"), "content-length", "1"),
 			waste: 2,
 		},
 		{
-			name: "DATA after a reset", before: func(c *client) { onNew(frameWindowUpdate, 0, number(maxWindow))(c) },
-			round: one(frameData, 0, 1, strings.Repeat("x", 100)), waste: 1,
+			name:  "made you reset: content-length at the end",
+			round: onNew(http2.FrameData, flagEndStream, prefixed("x"), "content-length", "9"), waste: 1,
+		},
+		{name: "made you reset: trailers without an end", round: onNew(http2.FrameHeaders, flagEndHeaders, ""), waste: 2},
+		{
+			name: "made you reset: trailers with a path", round: onNew(http2.FrameHeaders, flagEndHeaders|flagEndStream, "\x84"),
+			waste: 2,
 		},
 		{
-			name: "trailers after a reset", before: func(c *client) { onNew(frameWindowUpdate, 0, number(maxWindow))(c) },
-			round: one(frameHeaders, flagEndHeaders|flagEndStream, 1, ""), waste: 2,
+			name: "DATA after a reset", before: func(c *client) { onNew(http2.FrameWindowUpdate, 0, number(maxWindow))(c) },
+			round: one(http2.FrameData, 0, 1, strings.Repeat("x", 100)), waste: 1,
 		},
-		{name: "PING", round: one(framePing, 0, 0, "12345678"), waste: 1},
-		{name: "answers to no PING", round: one(framePing, flagAck, 0, "12345678"), waste: 1},
-		{name: "SETTINGS", round: one(frameSettings, 0, 0, ""), waste: 1},
 		{
-			name: "SETTINGS with settings", round: one(frameSettings, 0, 0, setting(settingEnablePush, 0)+setting(0x99, 1)),
+			name: "trailers after a reset", before: func(c *client) { onNew(http2.FrameWindowUpdate, 0, number(maxWindow))(c) },
+			round: one(http2.FrameHeaders, flagEndHeaders|flagEndStream, 1, ""), waste: 2,
+		},
+		{name: "PING", round: one(http2.FramePing, 0, 0, "12345678"), waste: 1},
+		{name: "answers to no PING", round: one(http2.FramePing, flagAck, 0, "12345678"), waste: 1},
+		{name: "SETTINGS", round: one(http2.FrameSettings, 0, 0, ""), waste: 1},
+		{
+			name:  "SETTINGS with settings",
+			round: one(http2.FrameSettings, 0, 0, setting(http2.SettingEnablePush, 0)+setting(0x99, 1)),
 			waste: 3,
 		},
-		{name: "acknowledgements of SETTINGS", round: one(frameSettings, flagAck, 0, ""), waste: 1},
-		{name: "swings of the window", before: openAll, round: one(frameSettings, 0, 0, swing), waste: 41, after: resetAll},
-		{name: "PRIORITY of an open stream", before: openOne, round: one(framePriority, 0, 1, number(0)+"\x10"), waste: 1},
+		{name: "acknowledgements of SETTINGS", round: one(http2.FrameSettings, flagAck, 0, ""), waste: 1},
+		{
+			name: "swings of the window", before: openAll, round: one(http2.FrameSettings, 0, 0, swing), waste: 41,
+			after: resetAll,
+		},
+		{
+			name: "PRIORITY of an open stream", before: openOne, round: one(http2.FramePriority, 0, 1, number(0)+"\x10"),
+			waste: 1,
+		},
 		{
 			name:  "PRIORITY of idle streams",
-			round: func(c *client) { c.frame(framePriority, 0, c.newID()+1<<30, number(5)+"\x10") }, waste: 1,
+			round: func(c *client) { c.frame(http2.FramePriority, 0, c.newID()+1<<30, number(5)+"\x10") }, waste: 1,
 		},
 		{name: "unknown frames", round: one(0x0a, 0, 0, ""), waste: 1},
 		{name: "large unknown frames", round: one(0x10, 0, 99, strings.Repeat("x", maxFrameBytes)), waste: 1},
-		{name: "WINDOW_UPDATE of the connection", round: one(frameWindowUpdate, 0, 0, number(1)), waste: 1},
-		{name: "WINDOW_UPDATE of an open stream", before: openOne, round: one(frameWindowUpdate, 0, 1, number(1)), waste: 1},
+		{name: "WINDOW_UPDATE of the connection", round: one(http2.FrameWindowUpdate, 0, 0, number(1)), waste: 1},
 		{
-			name: "WINDOW_UPDATE of a closed stream", before: answerOne, round: one(frameWindowUpdate, 0, 1, number(1)),
-			waste: 1,
-		},
-		{name: "GOAWAY", round: one(frameGoAway, 0, 0, number(0)+number(0)+strings.Repeat("x", 1000)), waste: 1},
-		{name: "empty DATA of a call", before: openOne, round: one(frameData, 0, 1, ""), waste: 1},
-		{name: "empty DATA for Handler", before: openOtherOne, round: one(frameData, 0, 1, ""), waste: 1},
-		{name: "DATA of one byte", before: openOtherOne, round: one(frameData, 0, 1, "x"), waste: 1},
-		{
-			name: "DATA of padding", before: openOne, round: one(frameData, flagPadded, 1, "\x1f"+strings.Repeat("\x00", 31)),
+			name: "WINDOW_UPDATE of an open stream", before: openOne, round: one(http2.FrameWindowUpdate, 0, 1, number(1)),
 			waste: 1,
 		},
 		{
-			name: "one long header block", before: func(c *client) { c.frame(frameHeaders, 0, c.newID(), "") },
-			round: one(frameContinuation, 0, 1, strings.Repeat("x", maxFrameBytes)), waste: maxWaste / 4,
+			name: "WINDOW_UPDATE of a closed stream", before: answerOne, round: one(http2.FrameWindowUpdate, 0, 1, number(1)),
+			waste: 1,
+		},
+		{name: "GOAWAY", round: one(http2.FrameGoAway, 0, 0, number(0)+number(0)+strings.Repeat("x", 1000)), waste: 1},
+		{name: "empty DATA of a call", before: openOne, round: one(http2.FrameData, 0, 1, ""), waste: 1},
+		{name: "empty DATA for Handler", before: openOtherOne, round: one(http2.FrameData, 0, 1, ""), waste: 1},
+		{name: "DATA of one byte", before: openOtherOne, round: one(http2.FrameData, 0, 1, "x"), waste: 1},
+		{
+			name: "DATA of padding", before: openOne,
+			round: one(http2.FrameData, flagPadded, 1, "\x1f"+strings.Repeat("\x00", 31)),
+			waste: 1,
 		},
 		{
-			name: "empty CONTINUATION", before: func(c *client) { c.frame(frameHeaders, 0, c.newID(), "") },
-			round: one(frameContinuation, 0, 1, ""), waste: maxWaste / maxContinuations,
+			name: "one long header block", before: func(c *client) { c.frame(http2.FrameHeaders, 0, c.newID(), "") },
+			round: one(http2.FrameContinuation, 0, 1, strings.Repeat("x", maxFrameBytes)), waste: maxWaste / 4,
+		},
+		{
+			name: "empty CONTINUATION", before: func(c *client) { c.frame(http2.FrameHeaders, 0, c.newID(), "") },
+			round: one(http2.FrameContinuation, 0, 1, ""), waste: maxWaste / maxContinuations,
 		},
 	} {
 		t.Run(f.name, f.test)
@@ -133,7 +148,7 @@ func TestFloods(t *testing.T) {
 
 func (f *flood) test(t *testing.T) {
 	g := newGate()
-	cfg := Config{DecideWaits: true, MaxStreams: floodStreams, Handler: g}
+	cfg := Config{DecideWaits: true, Handler: g, ConnConfig: ConnConfig{MaxStreams: floodStreams}}
 	inFakeTime(t, cfg, func(t *testing.T, s *testServer) {
 		g.opened = make(chan struct{})
 		defer g.open()
@@ -161,7 +176,7 @@ func (f *flood) test(t *testing.T) {
 				c.sync()
 				_ = c.net.Close()
 			default:
-				c.expectGoAway(codeEnhanceYourCalm)
+				c.expectGoAway(http2.ErrCodeEnhanceYourCalm)
 			}
 			synctest.Wait()
 			other.expectAlive()
@@ -187,9 +202,9 @@ func (c *client) isInBlock(f *flood) bool {
 
 // twins are what busy clients may do as often as they like, because calls are answered between.
 var twins = map[string]func(*client){
-	"PING per call":                      func(c *client) { c.frame(framePing, 0, 0, "12345678") },
-	"WINDOW_UPDATE of the connection":    func(c *client) { c.frame(frameWindowUpdate, 0, 0, number(6)) },
-	"WINDOW_UPDATE of the answered call": func(c *client) { c.frame(frameWindowUpdate, 0, c.nextID-2, number(6)) },
+	"PING per call":                      func(c *client) { c.frame(http2.FramePing, 0, 0, "12345678") },
+	"WINDOW_UPDATE of the connection":    func(c *client) { c.frame(http2.FrameWindowUpdate, 0, 0, number(6)) },
+	"WINDOW_UPDATE of the answered call": func(c *client) { c.frame(http2.FrameWindowUpdate, 0, c.nextID-2, number(6)) },
 	"RST_STREAM of the answered call":    func(c *client) { c.reset(c.nextID - 2) },
 	"another call that is cancelled":     func(c *client) { c.reset(c.open()) },
 	"another request that is cancelled": func(c *client) {
@@ -197,24 +212,24 @@ var twins = map[string]func(*client){
 		synctest.Wait() // The handler counts as a stream until it has ended.
 	},
 	"SETTINGS per call": func(c *client) { c.must(c.WriteSettings()) },
-	"PRIORITY per call": func(c *client) { c.frame(framePriority, 0, c.nextID, number(0)+"\x10") },
+	"PRIORITY per call": func(c *client) { c.frame(http2.FramePriority, 0, c.nextID, number(0)+"\x10") },
 	"empty DATA at the end": func(c *client) {
-		c.frame(frameData, 0, c.open(), prefixed("x"))
-		c.frame(frameData, flagEndStream, c.nextID-2, "")
+		c.frame(http2.FrameData, 0, c.open(), prefixed("x"))
+		c.frame(http2.FrameData, flagEndStream, c.nextID-2, "")
 	},
 	"several CONTINUATION": continued,
 	"everything that grpc-go does a call": func(c *client) {
-		c.frame(framePing, 0, 0, "12345678")
-		c.frame(frameWindowUpdate, 0, 0, number(6))
-		c.frame(frameWindowUpdate, 0, c.nextID-2, number(6))
+		c.frame(http2.FramePing, 0, 0, "12345678")
+		c.frame(http2.FrameWindowUpdate, 0, 0, number(6))
+		c.frame(http2.FrameWindowUpdate, 0, c.nextID-2, number(6))
 	},
 }
 
 // continued sends a call whose headers are in several frames.
 func continued(c *client) {
 	id, block := c.newID(), c.encode(requestFields(methodPath)...)
-	c.frame(frameHeaders, 0, id, block[:3])
-	c.frame(frameContinuation, flagEndHeaders, id, block[3:])
+	c.frame(http2.FrameHeaders, 0, id, block[:3])
+	c.frame(http2.FrameContinuation, flagEndHeaders, id, block[3:])
 	c.finishCall(id, "x")
 }
 
@@ -223,7 +238,7 @@ func TestFloodTwins(t *testing.T) {
 	t.Parallel()
 	for name, extra := range twins {
 		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, Config{MaxStreams: floodStreams}, func(t *testing.T, s *testServer) {
+			inFakeTime(t, Config{ConnConfig: ConnConfig{MaxStreams: floodStreams}}, func(t *testing.T, s *testServer) {
 				c := s.connect()
 				for range 2 * maxWaste {
 					c.expectAnswer(c.call("x"), "x")
@@ -246,14 +261,14 @@ func TestLargeAnswersAreNoFlood(t *testing.T) {
 	large := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, frames*maxFrameBytes)) }
 	inFakeTime(t, Config{Handler: http.HandlerFunc(large)}, func(t *testing.T, s *testServer) {
 		c := s.connect()
-		c.frame(frameWindowUpdate, 0, 0, number(1<<20))
+		c.frame(http2.FrameWindowUpdate, 0, 0, number(1<<20))
 		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 		for range maxWaste {
 			id := c.openOther()
-			c.frame(frameData, flagEndStream, id, "")
+			c.frame(http2.FrameData, flagEndStream, id, "")
 			for range frames {
-				c.frame(frameWindowUpdate, 0, 0, number(maxFrameBytes))
-				c.frame(frameWindowUpdate, 0, id, number(maxFrameBytes))
+				c.frame(http2.FrameWindowUpdate, 0, 0, number(maxFrameBytes))
+				c.frame(http2.FrameWindowUpdate, 0, id, number(maxFrameBytes))
 			}
 			c.ended(id)
 			clear(c.answers)
@@ -280,11 +295,11 @@ func TestWasteIsForgotten(t *testing.T) {
 	})
 }
 
-// TestPingStrikes checks Config.MinClientPingInterval: two pings may come too early. Calls between them make up for it,
+// TestPingStrikes checks MinClientPingInterval: two pings may come too early. Calls between them make up for it,
 // and so does DATA of one long answer: gRPC clients measure the bandwidth with a PING after DATA.
 func TestPingStrikes(t *testing.T) {
 	const interval = 10e9
-	inFakeTime(t, Config{MinClientPingInterval: interval}, func(t *testing.T, s *testServer) {
+	inFakeTime(t, Config{ConnConfig: ConnConfig{MinClientPingInterval: interval}}, func(t *testing.T, s *testServer) {
 		c := s.connect()
 		for range 100 {
 			c.sync() // In time.
@@ -296,19 +311,19 @@ func TestPingStrikes(t *testing.T) {
 			c.sync()
 			c.expectAlive()
 		}
-		c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, 0))
+		c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, 0))
 		id := c.call(strings.Repeat("x", 1000))
 		for range 10 {
-			c.frame(frameWindowUpdate, 0, id, number(100))
+			c.frame(http2.FrameWindowUpdate, 0, id, number(100))
 			c.sync()
 			c.sync()
 		}
-		c.frame(frameWindowUpdate, 0, id, number(100))
+		c.frame(http2.FrameWindowUpdate, 0, id, number(100))
 		c.expectAnswer(id, strings.Repeat("x", 1000))
 		c.sync()
 		c.sync()
-		c.frame(framePing, 0, 0, "12345678")
-		if reason := c.expectGoAway(codeEnhanceYourCalm); reason != "too_many_pings" {
+		c.frame(http2.FramePing, 0, 0, "12345678")
+		if reason := c.expectGoAway(http2.ErrCodeEnhanceYourCalm); reason != "too_many_pings" {
 			t.Errorf("the reason is %q", reason)
 		}
 	})
@@ -319,8 +334,8 @@ func TestPingStrikes(t *testing.T) {
 func TestUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	provocations := map[string]func(*client){
-		"answers to PING":     func(c *client) { c.frame(framePing, 0, 0, "12345678"); c.call("x") },
-		"answers to SETTINGS": func(c *client) { c.frame(frameSettings, 0, 0, ""); c.call("x") },
+		"answers to PING":     func(c *client) { c.frame(http2.FramePing, 0, 0, "12345678"); c.call("x") },
+		"answers to SETTINGS": func(c *client) { c.frame(http2.FrameSettings, 0, 0, ""); c.call("x") },
 		"resets":              func(c *client) { sendHead(":method", "GET")(c); c.call("x") },
 		"answers":             func(c *client) { c.call(strings.Repeat("x", 1000)) },
 	}
@@ -328,8 +343,8 @@ func TestUnreadAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, Config{}, func(t *testing.T, s *testServer) {
 				c := s.connect()
-				c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, maxWindow))
-				c.frame(frameWindowUpdate, 0, 0, number(1<<30))
+				c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, maxWindow))
+				c.frame(http2.FrameWindowUpdate, 0, 0, number(1<<30))
 				c.sync()
 				c.net.(*pipe).pause(true)
 				for range 10_000 {
@@ -358,22 +373,22 @@ func TestSmallWindows(t *testing.T) {
 	for _, path := range []string{methodPath, otherPath} {
 		for _, step := range []uint32{0, 1, 2} {
 			t.Run(fmt.Sprintf("%s by %d", path, step), func(t *testing.T) {
-				inFakeTime(t, Config{MaxStreams: floodStreams}, func(t *testing.T, s *testServer) {
+				inFakeTime(t, Config{ConnConfig: ConnConfig{MaxStreams: floodStreams}}, func(t *testing.T, s *testServer) {
 					c := s.connect()
-					c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, 0))
+					c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, 0))
 					for range 2 * floodStreams {
 						id := c.newID()
-						c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields(path)...))
+						c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(requestFields(path)...))
 						c.finishCall(id, strings.Repeat("x", 10_000))
 						c.sync()
 					}
-					c.expectReset(c.nextID-2, codeRefusedStream)
+					c.expectReset(c.nextID-2, http2.ErrCodeRefusedStream)
 					if held := s.account(0).held.Load(); held < floodStreams*10_000 || held > floodStreams*13_000 {
 						t.Errorf("the answers hold %d bytes", held)
 					}
 					for range 60 {
 						for id := uint32(1); step > 0 && id < 2*floodStreams; id += 2 {
-							c.frame(frameWindowUpdate, 0, id, number(step))
+							c.frame(http2.FrameWindowUpdate, 0, id, number(step))
 						}
 						if c.tryFlush() != nil {
 							break // The connection has ended.
@@ -404,12 +419,12 @@ func TestHeldBytes(t *testing.T) {
 		least, most int64
 	}{
 		{"an incomplete header block", func(c *client) {
-			c.frame(frameHeaders, 0, c.newID(),
+			c.frame(http2.FrameHeaders, 0, c.newID(),
 				strings.Repeat("\x90", 10_000))
 		}, 10_000, 11_000},
 		{"a continued header block", func(c *client) {
-			c.frame(frameHeaders, 0, c.newID(), strings.Repeat("\x90", 10_000))
-			c.frame(frameContinuation, 0, 1, strings.Repeat("\x90", 10_000))
+			c.frame(http2.FrameHeaders, 0, c.newID(), strings.Repeat("\x90", 10_000))
+			c.frame(http2.FrameContinuation, 0, 1, strings.Repeat("\x90", 10_000))
 		}, 20_000, 21_000},
 		{"header lists of requests to Handler", func(c *client) {
 			for range 300 {
@@ -423,13 +438,13 @@ func TestHeldBytes(t *testing.T) {
 		}, 300, 300 * 1000},
 		{"bodies of calls", func(c *client) {
 			for range 50 {
-				c.frame(frameData, 0, c.open(), prefixed(strings.Repeat("x", 10_000))[:9000])
+				c.frame(http2.FrameData, 0, c.open(), prefixed(strings.Repeat("x", 10_000))[:9000])
 			}
 		}, 50 * 9000, 50 * 10_000},
-		{"a claim of a length", func(c *client) { c.frame(frameData, 0, c.open(), "\x00\x00\x3f\xff\xff") }, 5, 1000},
+		{"a claim of a length", func(c *client) { c.frame(http2.FrameData, 0, c.open(), "\x00\x00\x3f\xff\xff") }, 5, 1000},
 		{"bodies for Handler", func(c *client) {
 			for range 50 {
-				c.frame(frameData, 0, c.openOther(), strings.Repeat("x", 10_000))
+				c.frame(http2.FrameData, 0, c.openOther(), strings.Repeat("x", 10_000))
 			}
 		}, 50 * (10_000 + handlerBytes), 50 * (13_000 + handlerBytes)},
 	} {
@@ -461,13 +476,13 @@ func TestFramesAfterGoAway(t *testing.T) {
 	inFakeTime(t, Config{Decide: g.decide, Handler: g}, func(t *testing.T, s *testServer) {
 		c := s.connect()
 		c.expectAlive()
-		c.frame(frameData, 0, 0, "")
+		c.frame(http2.FrameData, 0, 0, "")
 		for range 100 {
 			c.call("x")
 			c.reset(c.openOther())
 			c.write("\xff\xff\xff\x01garbage")
 		}
-		c.expectGoAway(codeProtocol)
+		c.expectGoAway(http2.ErrCodeProtocol)
 		for range 10 {
 			_ = c.tryFlush() // The server may have closed.
 			wait(lingerTime/5)(c, s)

@@ -5,32 +5,16 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
-)
 
-// clientPreface is what a client sends first (RFC 9113 section 3.4).
-const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	"golang.org/x/net/http2"
+)
 
 const (
 	frameHeaderBytes = 9
 	maxFrameBytes    = 16 << 10  // the largest payload in both directions: the default of SETTINGS_MAX_FRAME_SIZE.
 	maxWindow        = 1<<31 - 1 // the largest flow control window.
 	priorityBytes    = 5         // the length of the priority in HEADERS and PRIORITY frames.
-)
-
-// frameType is the type of a frame (RFC 9113 section 6).
-type frameType uint8
-
-const (
-	frameData frameType = iota
-	frameHeaders
-	framePriority
-	frameResetStream
-	frameSettings
-	framePushPromise
-	framePing
-	frameGoAway
-	frameWindowUpdate
-	frameContinuation
+	settingBytes     = 6         // the length of a setting.
 )
 
 const (
@@ -43,7 +27,7 @@ const (
 
 // frame is one frame from the client.
 type frame struct {
-	kind     frameType
+	kind     http2.FrameType
 	flags    uint8
 	streamID uint32
 	payload  []byte
@@ -58,12 +42,12 @@ func readFrame(b []byte, f *frame) (int, error) {
 	}
 	n := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
 	if n > maxFrameBytes {
-		return 0, connError(codeFrameSize, "a frame is too long")
+		return 0, connError(http2.ErrCodeFrameSize, "a frame is too long")
 	}
 	if len(b) < frameHeaderBytes+n {
 		return 0, nil
 	}
-	f.kind, f.flags = frameType(b[3]), b[4]
+	f.kind, f.flags = http2.FrameType(b[3]), b[4]
 	f.streamID = binary.BigEndian.Uint32(b[5:]) & maxWindow // The first bit is reserved.
 	f.payload = b[frameHeaderBytes : frameHeaderBytes+n]
 	return frameHeaderBytes + n, nil
@@ -75,34 +59,34 @@ func (f *frame) removePadding() error {
 		return nil
 	}
 	if len(f.payload) == 0 || int(f.payload[0]) >= len(f.payload) {
-		return connError(codeProtocol, "the padding is longer than its frame")
+		return connError(http2.ErrCodeProtocol, "the padding is longer than its frame")
 	}
 	f.payload = f.payload[1 : len(f.payload)-int(f.payload[0])]
 	return nil
 }
 
 // appendFrameHeader appends the header of a frame.
-func appendFrameHeader(b []byte, payloadBytes int, kind frameType, flags uint8, streamID uint32) []byte {
+func appendFrameHeader(b []byte, payloadBytes int, kind http2.FrameType, flags uint8, streamID uint32) []byte {
 	b = append(b, byte(payloadBytes>>16), byte(payloadBytes>>8), byte(payloadBytes), byte(kind), flags)
 	return binary.BigEndian.AppendUint32(b, streamID)
 }
 
 // appendFrame appends a frame.
-func appendFrame(b []byte, kind frameType, flags uint8, streamID uint32, payload []byte) []byte {
+func appendFrame(b []byte, kind http2.FrameType, flags uint8, streamID uint32, payload []byte) []byte {
 	return append(appendFrameHeader(b, len(payload), kind, flags, streamID), payload...)
 }
 
 // appendNumberFrame appends a frame whose payload is one number: RST_STREAM or WINDOW_UPDATE.
-func appendNumberFrame(b []byte, kind frameType, streamID, number uint32) []byte {
+func appendNumberFrame(b []byte, kind http2.FrameType, streamID, number uint32) []byte {
 	return binary.BigEndian.AppendUint32(appendFrameHeader(b, 4, kind, 0, streamID), number)
 }
 
 // appendHeaderFrame appends a header block in a HEADERS frame and, if it is long, in CONTINUATION frames.
 func appendHeaderFrame(b []byte, flags uint8, streamID uint32, block []byte) []byte {
-	kind := frameHeaders
+	kind := http2.FrameHeaders
 	for ; len(block) > maxFrameBytes; block = block[maxFrameBytes:] {
 		b = appendFrame(b, kind, flags&^flagEndHeaders, streamID, block[:maxFrameBytes])
-		kind, flags = frameContinuation, flags&^flagEndStream
+		kind, flags = http2.FrameContinuation, flags&^flagEndStream
 	}
 	return appendFrame(b, kind, flags, streamID, block)
 }
@@ -119,21 +103,20 @@ const (
 
 // frameRules says what frames are like, and how they are handled (RFC 9113 section 6).
 var frameRules = [...]struct {
-	name    string
 	place   place
 	length  int                       // of the payload, or of the shortest one if negative.
 	receive func(*conn, *frame) error // nil for frames that clients cannot send.
 }{
-	frameData:         {"DATA", onOpened, 0, (*conn).receiveData},
-	frameHeaders:      {"HEADERS", onStream, 0, (*conn).receiveHeaders},
-	framePriority:     {"PRIORITY", onStream, priorityBytes, (*conn).receivePriority},
-	frameResetStream:  {"RST_STREAM", onOpened, 4, (*conn).receiveReset},
-	frameSettings:     {"SETTINGS", onConnection, 0, (*conn).receiveSettings},
-	framePushPromise:  {"PUSH_PROMISE", onStream, 0, nil},
-	framePing:         {"PING", onConnection, 8, (*conn).receivePing},
-	frameGoAway:       {"GOAWAY", onConnection, -8, (*conn).receiveGoAway},
-	frameWindowUpdate: {"WINDOW_UPDATE", onAny, 4, (*conn).receiveWindowUpdate},
-	frameContinuation: {"CONTINUATION", onStream, 0, (*conn).receiveContinuation},
+	http2.FrameData:         {onOpened, 0, (*conn).receiveData},
+	http2.FrameHeaders:      {onStream, 0, (*conn).receiveHeaders},
+	http2.FramePriority:     {onStream, priorityBytes, (*conn).receivePriority},
+	http2.FrameRSTStream:    {onOpened, 4, (*conn).receiveReset},
+	http2.FrameSettings:     {onConnection, 0, (*conn).receiveSettings},
+	http2.FramePushPromise:  {onStream, 0, nil},
+	http2.FramePing:         {onConnection, 8, (*conn).receivePing},
+	http2.FrameGoAway:       {onConnection, -8, (*conn).receiveGoAway},
+	http2.FrameWindowUpdate: {onAny, 4, (*conn).receiveWindowUpdate},
+	http2.FrameContinuation: {onStream, 0, (*conn).receiveContinuation},
 }
 
 // receive handles and removes the whole frames in the read buffer. Complete calls go to c.batch. The caller holds mu,
@@ -141,14 +124,14 @@ var frameRules = [...]struct {
 func (c *conn) receive() error {
 	if c.phase == awaitingPreface {
 		input := c.buffer[c.unread:c.end]
-		n := min(len(input), len(clientPreface))
+		n := min(len(input), len(http2.ClientPreface))
 		switch {
-		case string(input[:n]) != clientPreface[:n]:
+		case string(input[:n]) != http2.ClientPreface[:n]:
 			return violation{
-				code: codeProtocol, reason: "the connection preface is not that of HTTP/2",
+				code: http2.ErrCodeProtocol, reason: "the connection preface is not that of HTTP/2",
 				cause: WrongProtocol(input),
 			}
-		case n < len(clientPreface):
+		case n < len(http2.ClientPreface):
 			return nil
 		}
 		c.unread, c.phase = c.unread+n, awaitingSettings
@@ -172,7 +155,7 @@ func (c *conn) receive() error {
 		}
 	}
 	if c.waste > maxWaste {
-		return connError(codeEnhanceYourCalm, "too many frames without calls")
+		return connError(http2.ErrCodeEnhanceYourCalm, "too many frames without calls")
 	}
 	return nil
 }
@@ -180,28 +163,28 @@ func (c *conn) receive() error {
 // receiveFrame handles a frame.
 func (c *conn) receiveFrame(f *frame) error {
 	switch {
-	case c.block.streamID != 0 && f.kind != frameContinuation:
-		return connError(codeProtocol, "a frame interrupts a header block")
-	case c.phase == awaitingSettings && (f.kind != frameSettings || f.has(flagAck)):
-		return connError(codeProtocol, "the first frame is not SETTINGS")
+	case c.block.streamID != 0 && f.kind != http2.FrameContinuation:
+		return connError(http2.ErrCodeProtocol, "a frame interrupts a header block")
+	case c.phase == awaitingSettings && (f.kind != http2.FrameSettings || f.has(flagAck)):
+		return connError(http2.ErrCodeProtocol, "the first frame is not SETTINGS")
 	case int(f.kind) >= len(frameRules):
 		c.waste++
 		return nil // Frames of unknown types are ignored.
 	}
 	rule := &frameRules[f.kind]
-	if f.kind != frameData {
+	if f.kind != http2.FrameData {
 		c.waste++ // openStream takes it back for the HEADERS of a stream.
 	}
 	opened := f.streamID%2 == 1 && f.streamID <= c.lastStreamID
 	switch {
 	case rule.length > 0 && len(f.payload) != rule.length || len(f.payload) < -rule.length:
-		return connError(codeFrameSize, rule.name+" has the wrong length")
+		return connError(http2.ErrCodeFrameSize, f.kind.String()+" has the wrong length")
 	case (f.streamID == 0) != (rule.place == onConnection) && rule.place != onAny:
-		return connError(codeProtocol, rule.name+" is for the wrong stream")
+		return connError(http2.ErrCodeProtocol, f.kind.String()+" is for the wrong stream")
 	case !opened && f.streamID != 0 && rule.place >= onOpened:
-		return connError(codeProtocol, rule.name+" is for a stream that is idle")
+		return connError(http2.ErrCodeProtocol, f.kind.String()+" is for a stream that is idle")
 	case rule.receive == nil:
-		return connError(codeProtocol, "clients cannot send "+rule.name)
+		return connError(http2.ErrCodeProtocol, "clients cannot send "+f.kind.String())
 	}
 	return rule.receive(c, f)
 }
@@ -210,7 +193,7 @@ func (c *conn) receiveData(f *frame) error {
 	n := int64(len(f.payload))
 	// The window never gets smaller than a frame. Input is bounded by the windows of streams and by the account.
 	if c.receiveWindow -= n; c.receiveWindow < connWindow/2 {
-		c.out = appendNumberFrame(c.out, frameWindowUpdate, 0, uint32(connWindow-c.receiveWindow))
+		c.out = appendNumberFrame(c.out, http2.FrameWindowUpdate, 0, uint32(connWindow-c.receiveWindow))
 		c.receiveWindow = connWindow
 	}
 	if err := f.removePadding(); err != nil {
@@ -224,12 +207,12 @@ func (c *conn) receiveData(f *frame) error {
 	case s == nil || s.isReceived:
 		return c.checkClosed(f.streamID)
 	case n > s.receiveWindow:
-		return connError(codeFlowControl, "DATA exceeds the window of its stream")
+		return connError(http2.ErrCodeFlowControl, "DATA exceeds the window of its stream")
 	}
 	s.receiveWindow -= n
 	s.receivedBytes += used
 	if s.length >= 0 && s.receivedBytes > s.length {
-		return streamError(s.id, codeProtocol)
+		return streamError(s.id, http2.ErrCodeProtocol)
 	}
 	if isLast && len(s.body) == 0 {
 		return c.endReceipt(s, f.payload)
@@ -261,7 +244,7 @@ func (c *conn) receiveData(f *frame) error {
 // endReceipt ends the client's side of a stream. data is s.body or, if that is empty, the only DATA.
 func (c *conn) endReceipt(s *stream, data []byte) error {
 	if s.length >= 0 && s.receivedBytes != s.length {
-		return streamError(s.id, codeProtocol)
+		return streamError(s.id, http2.ErrCodeProtocol)
 	}
 	if s.state == collecting && s.request == nil && c.isRegular(data, true) {
 		c.complete(s, data)
@@ -287,7 +270,7 @@ func (c *conn) endReceipt(s *stream, data []byte) error {
 // receivePriority checks a priority, which has no effect (section 5.3).
 func (c *conn) receivePriority(f *frame) error {
 	if binary.BigEndian.Uint32(f.payload)&maxWindow == f.streamID {
-		return connError(codeProtocol, "a stream depends on itself")
+		return connError(http2.ErrCodeProtocol, "a stream depends on itself")
 	}
 	return nil
 }
@@ -314,13 +297,13 @@ func (c *conn) receivePing(f *frame) error {
 		}
 		return nil
 	}
-	c.out = appendFrame(c.out, framePing, flagAck, 0, f.payload)
+	c.out = appendFrame(c.out, http2.FramePing, flagAck, 0, f.payload)
 	isEarly := c.lastRead.Sub(c.lastPing) < c.server.cfg.MinClientPingInterval
 	c.lastPing = c.lastRead
 	if !isEarly {
 		c.pingStrikes = 0
 	} else if c.pingStrikes++; c.pingStrikes > maxPingStrikes {
-		return connError(codeEnhanceYourCalm, "too_many_pings") // gRPC clients look for this text.
+		return connError(http2.ErrCodeEnhanceYourCalm, "too_many_pings") // gRPC clients look for this text.
 	}
 	return nil
 }
@@ -328,31 +311,21 @@ func (c *conn) receivePing(f *frame) error {
 // receiveGoAway does nothing: the client will close the connection after its last answer.
 func (c *conn) receiveGoAway(*frame) error { return nil }
 
-// Settings of RFC 9113 section 6.5.2.
-const (
-	settingEnablePush           = 0x2
-	settingMaxConcurrentStreams = 0x3
-	settingInitialWindowSize    = 0x4
-	settingMaxFrameSize         = 0x5
-	settingMaxHeaderListSize    = 0x6
-	settingBytes                = 6
-)
-
 // appendGreeting appends what a server sends first: its SETTINGS, and a larger window of the connection.
 func (s *Server) appendGreeting(b []byte) []byte {
-	settings := binary.BigEndian.AppendUint32([]byte{0, settingMaxHeaderListSize}, uint32(s.cfg.MaxHeaderBytes))
-	if s.cfg.MaxStreams > 0 {
-		settings = binary.BigEndian.AppendUint32(append(settings, 0, settingMaxConcurrentStreams), s.cfg.MaxStreams)
+	settings := binary.BigEndian.AppendUint32([]byte{0, byte(http2.SettingMaxHeaderListSize)}, MaxHeaderBytes)
+	if most := s.cfg.MaxStreams; most > 0 {
+		settings = binary.BigEndian.AppendUint32(append(settings, 0, byte(http2.SettingMaxConcurrentStreams)), most)
 	}
-	b = appendFrame(b, frameSettings, 0, 0, settings)
-	return appendNumberFrame(b, frameWindowUpdate, 0, connWindow-firstWindow)
+	b = appendFrame(b, http2.FrameSettings, 0, 0, settings)
+	return appendNumberFrame(b, http2.FrameWindowUpdate, 0, connWindow-firstWindow)
 }
 
 // receiveSettings checks the settings of the client. Only the window size matters to answers, which use no dynamic
 // table.
 func (c *conn) receiveSettings(f *frame) error {
 	if f.has(flagAck) && len(f.payload) > 0 || len(f.payload)%settingBytes != 0 {
-		return connError(codeFrameSize, "SETTINGS has the wrong length")
+		return connError(http2.ErrCodeFrameSize, "SETTINGS has the wrong length")
 	}
 	if f.has(flagAck) {
 		return nil
@@ -360,50 +333,34 @@ func (c *conn) receiveSettings(f *frame) error {
 	c.waste += len(f.payload) / settingBytes
 	window := c.initialWindow
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
-		id, value := binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])
-		switch {
-		case id == settingInitialWindowSize && value > maxWindow:
-			return connError(codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE is too large")
-		case id == settingEnablePush && value > 1, id == settingMaxFrameSize && (value < maxFrameBytes || value >= 1<<24):
-			return connError(codeProtocol, "a setting is out of range")
-		case id == settingInitialWindowSize:
-			window = int64(value)
+		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(p)), Val: binary.BigEndian.Uint32(p[2:])}
+		if err := s.Valid(); err != nil {
+			return connError(http2.ErrCode(err.(http2.ConnectionError)), s.ID.String()+" is out of range")
+		}
+		if s.ID == http2.SettingInitialWindowSize {
+			window = int64(s.Val)
 		}
 	}
 	if c.phase == awaitingSettings {
 		c.phase = open
 		_ = c.net.SetDeadline(time.Time{}) // If this fails, so does the next read.
 	}
-	c.out = appendFrame(c.out, frameSettings, flagAck, 0, nil)
+	c.out = appendFrame(c.out, http2.FrameSettings, flagAck, 0, nil)
 	return c.setInitialWindow(window)
 }
-
-// errorCode is an error code of RFC 9113 section 7.
-type errorCode uint32
-
-const (
-	codeNone            errorCode = 0x0
-	codeProtocol        errorCode = 0x1
-	codeInternal        errorCode = 0x2
-	codeFlowControl     errorCode = 0x3
-	codeStreamClosed    errorCode = 0x5
-	codeFrameSize       errorCode = 0x6
-	codeRefusedStream   errorCode = 0x7
-	codeCompression     errorCode = 0x9
-	codeEnhanceYourCalm errorCode = 0xb
-)
 
 // violation ends a stream or, without a streamID, the connection (RFC 9113 section 5.4). The reason is for GOAWAY and
 // logs.
 type violation struct {
 	streamID uint32
-	code     errorCode
+	code     http2.ErrCode
 	reason   string
 	cause    error // nil, or a *WrongProtocolError.
 }
 
-func connError(code errorCode, reason string) error { return violation{code: code, reason: reason} }
-func streamError(id uint32, code errorCode) error {
+func connError(code http2.ErrCode, reason string) error { return violation{code: code, reason: reason} }
+
+func streamError(id uint32, code http2.ErrCode) error {
 	return violation{streamID: id, code: code, reason: "a stream is reset"}
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -109,8 +110,8 @@ func newGRPC() *grpc.Server {
 // grpcConfig returns a configuration with decideText and newGRPC.
 func grpcConfig() Config {
 	return Config{
-		Decide: decideText, DecideWaits: true, Handler: newGRPC(), MaxMessageBytes: maxTestMessage,
-		MaxStreams: 100,
+		Decide: decideText, DecideWaits: true, Handler: newGRPC(),
+		ConnConfig: ConnConfig{MaxMessageBytes: maxTestMessage, MaxStreams: 100},
 	}
 }
 
@@ -231,7 +232,7 @@ func TestGRPCDeadlines(t *testing.T) {
 	c.finishCall(id, string(message))
 	c.expectStatus(id, "10")
 	id = c.open("grpc-timeout", "600m")
-	c.frame(frameData, flagEndStream, id, prefixed(string(message))+"\x00") // More than a message: Handler answers.
+	c.frame(http2.FrameData, flagEndStream, id, prefixed(string(message))+"\x00") // More than a message: Handler answers.
 	if a := c.ended(id); a.fields["grpc-status"] == "0" {
 		t.Errorf("%+v", a)
 	}
@@ -303,7 +304,7 @@ func TestLongMessagesOfStreams(t *testing.T) {
 	s := startServer(t, grpcConfig())
 	c := s.connect()
 	id := c.openMethod(streamPath)
-	c.frame(frameData, 0, id, "\x00"+string(binary.BigEndian.AppendUint32(nil, maxStreamMessage+1)))
+	c.frame(http2.FrameData, 0, id, "\x00"+string(binary.BigEndian.AppendUint32(nil, maxStreamMessage+1)))
 	if text := c.expectStatus(id, "8"); text != fmt.Sprint(maxStreamMessage+1, " bytes are too many") {
 		t.Errorf("%q", text)
 	}
@@ -311,17 +312,15 @@ func TestLongMessagesOfStreams(t *testing.T) {
 		t.Errorf("%d bytes were held for it", held)
 	}
 	id = c.openMethod(streamPath)
-	c.frame(frameData, flagEndStream, id, "\x00\x00\x00\x00\x09short")
+	c.frame(http2.FrameData, flagEndStream, id, "\x00\x00\x00\x00\x09short")
 	c.expectStatus(id, "13") // The message ends too early.
 }
 
 func TestGRPCMetadata(t *testing.T) {
 	t.Parallel()
-	cfg := grpcConfig()
-	cfg.MaxHeaderBytes = 8 << 10
-	cc := startServer(t, cfg).dialGRPC()
+	cc := startServer(t, grpcConfig()).dialGRPC()
 	for _, path := range []string{methodPath, otherPath} {
-		for size, code := range map[int]codes.Code{7000: codes.OK, 9000: codes.Internal} {
+		for size, code := range map[int]codes.Code{60_000: codes.OK, 70_000: codes.Internal} {
 			ctx := metadata.AppendToOutgoingContext(t.Context(), "some-bin", strings.Repeat("x", size*3/4))
 			if _, err := invoke(ctx, cc, path, "x"); status.Code(err) != code {
 				t.Errorf("%s with %d bytes: %v", path, size, err)
@@ -339,14 +338,14 @@ func TestGRPCRefusals(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 	id = c.newID()
-	c.frame(frameHeaders, flagEndHeaders, id,
+	c.frame(http2.FrameHeaders, flagEndHeaders, id,
 		c.encode(":method", "POST", ":scheme", "http", ":path", methodPath, "content-type", "text/plain"))
 	c.finishCall(id, "x")
 	if a := c.ended(id); a.fields[":status"] != "415" {
 		t.Errorf("%+v", a)
 	}
 	id = c.newID()
-	c.frame(frameHeaders, flagEndHeaders|flagEndStream, id,
+	c.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, id,
 		c.encode(":method", "GET", ":scheme", "http", ":authority", "a", ":path", methodPath, "content-type",
 			"application/grpc"))
 	if a := c.ended(id); a.fields[":status"] != "405" || a.fields["grpc-status"] != "13" || a.blocks != 1 {
@@ -363,7 +362,7 @@ func TestGRPCRefusals(t *testing.T) {
 		}
 	}
 	id = c.open()
-	c.frame(frameData, flagEndStream, id, "\x01\x00\x00\x00\x01x") // Compressed, but the headers do not say how.
+	c.frame(http2.FrameData, flagEndStream, id, "\x01\x00\x00\x00\x01x") // Compressed, but the headers do not say how.
 	c.expectStatus(id, "13")
 }
 
@@ -448,9 +447,9 @@ func TestHandleAll(t *testing.T) {
 	}
 	c := s.connect()
 	id := c.newID()
-	c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields("")...))
+	c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(requestFields("")...))
 	c.finishCall(id, "x")
-	c.expectReset(id, codeProtocol)
+	c.expectReset(id, http2.ErrCodeProtocol)
 }
 
 // TestReconnectsLoseNoCall checks that no call fails while clients are asked to reconnect again and again.
@@ -510,7 +509,7 @@ func TestShutdownLosesNoCall(t *testing.T) {
 	}()
 	for _, c := range clients {
 		c.awaitGoAway(maxWindow)
-		c.frame(framePing, flagAck, 0, string(goAwayPing))
+		c.frame(http2.FramePing, flagAck, 0, string(goAwayPing))
 		c.awaitGoAway(3)
 	}
 	g.open()

@@ -24,7 +24,7 @@ func TestH2spec(t *testing.T) {
 	for _, withTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%t", withTLS), func(t *testing.T) {
 			t.Parallel()
-			cfg, flags := Config{MaxStreams: 100, Handler: http.HandlerFunc(answerAtEnd)}, []string(nil)
+			cfg, flags := Config{Handler: http.HandlerFunc(answerAtEnd), ConnConfig: ConnConfig{MaxStreams: 100}}, []string(nil)
 			if withTLS {
 				cfg.TLS, flags = serverTLS(t, harness.NewCertificates(t)), []string{"-t", "-k"}
 			}

@@ -39,8 +39,8 @@ func newRequest(h *head) *http.Request {
 	}
 }
 
-// openRequest opens a stream for a request that Handler answers. The caller holds mu, as for all
-// functions of this file.
+// openRequest opens a stream for a request that Handler answers. The caller holds mu, as for all functions of this
+// file.
 func (c *conn) openRequest(s stream, h *head) {
 	kept := c.keep(s)
 	c.holdFor(kept, requestBytes+int64(len(h.fields)*perField+h.bytes))
@@ -54,7 +54,7 @@ func (c *conn) openRequest(s stream, h *head) {
 	kept.request = newRequest(h)
 	if kept.isGRPC && h.has(meansOtherType) { // gRPC takes the type that it knows.
 		types := kept.request.Header["Content-Type"]
-		kept.request.Header["Content-Type"] = slices.DeleteFunc(types, func(t string) bool { return !IsGRPC(t) })
+		kept.request.Header["Content-Type"] = slices.DeleteFunc(types, func(t string) bool { return !isGRPC(t) })
 	}
 	c.handleWhenReady(kept)
 }
@@ -66,7 +66,7 @@ func OnlyGRPC(h http.Handler) http.Handler {
 		status, code, text := http.StatusUnsupportedMediaType, grpcInvalidArgument,
 			fmt.Sprintf("invalid gRPC request content-type %q", contentType)
 		switch {
-		case slices.ContainsFunc(r.Header["Content-Type"], IsGRPC):
+		case slices.ContainsFunc(r.Header["Content-Type"], isGRPC):
 			h.ServeHTTP(w, r)
 			return
 		case len(r.Header["Host"]) > 1:

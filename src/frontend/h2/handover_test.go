@@ -164,14 +164,14 @@ func TestHandOverReset(t *testing.T) {
 		c.flush()
 		time.Sleep(time.Second) // The batch is handed over.
 		c.reset(reset)
-		c.frame(frameWindowUpdate, 0, updated, number(100))
-		c.frame(frameWindowUpdate, 0, short, number(3))
+		c.frame(http2.FrameWindowUpdate, 0, updated, number(100))
+		c.frame(http2.FrameWindowUpdate, 0, short, number(3))
 		c.flush()
 		synctest.Wait()
 		store.release()
 		c.expectAnswer(updated, "slow updated")
 		synctest.Wait()
-		c.frame(framePing, 0, 0, "12345678")
+		c.frame(http2.FramePing, 0, 0, "12345678")
 		c.await("PING", func(f http2.Frame) bool { return f.Header().Type == http2.FramePing })
 		if c.answers[reset] != nil {
 			t.Error("the call that was reset has an answer")
@@ -179,7 +179,7 @@ func TestHandOverReset(t *testing.T) {
 		if a := c.answers[short]; len(a.data) != 3 || a.isEnded {
 			t.Errorf("the answer with a window of 3 bytes is %q", a.data)
 		}
-		c.frame(frameWindowUpdate, 0, short, number(100))
+		c.frame(http2.FrameWindowUpdate, 0, short, number(100))
 		c.expectAnswer(short, "slow short")
 		if k := s.onlyConn(); k.activeStreams != 0 || len(k.streams) != 0 {
 			t.Errorf("%d streams are left", k.activeStreams)
@@ -279,7 +279,7 @@ func stress(s *testServer, number int) {
 				if n == len(body) {
 					flags = flagEndStream
 				}
-				c.frame(frameData, flags, id, body[:n])
+				c.frame(http2.FrameData, flags, id, body[:n])
 				body = body[n:]
 			}
 			calls[id] = message
@@ -312,7 +312,7 @@ func TestUpdateAfterEnd(t *testing.T) {
 	c.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow})
 	id := c.call("x")
 	c.expectAnswer(id, "x")
-	c.frame(frameWindowUpdate, 0, id, number(6))
+	c.frame(http2.FrameWindowUpdate, 0, id, number(6))
 	c.expectAlive()
 	if c.answers[id].isReset {
 		t.Error("the server reset the stream")

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strconv"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -27,14 +29,14 @@ type blockReader struct {
 
 func (c *conn) receiveHeaders(f *frame) error {
 	if f.streamID%2 == 0 {
-		return connError(codeProtocol, "HEADERS is for a stream that clients cannot open")
+		return connError(http2.ErrCodeProtocol, "HEADERS is for a stream that clients cannot open")
 	}
 	if err := f.removePadding(); err != nil {
 		return err
 	}
 	if f.has(flagPriority) {
 		if len(f.payload) < priorityBytes {
-			return connError(codeFrameSize, "HEADERS is shorter than its priority")
+			return connError(http2.ErrCodeFrameSize, "HEADERS is shorter than its priority")
 		}
 		if err := c.receivePriority(f); err != nil {
 			return err
@@ -53,13 +55,13 @@ func (c *conn) receiveHeaders(f *frame) error {
 func (c *conn) receiveContinuation(f *frame) error {
 	b := &c.block
 	if f.streamID != b.streamID {
-		return connError(codeProtocol, "CONTINUATION without HEADERS")
+		return connError(http2.ErrCodeProtocol, "CONTINUATION without HEADERS")
 	}
 	c.continuations++
 	b.payload = append(b.payload, f.payload...)
 	c.hold(int64(len(f.payload)))
 	if len(b.payload) > maxBlockBytes || c.continuations > maxContinuations {
-		return connError(codeEnhanceYourCalm, "a header block is too long")
+		return connError(http2.ErrCodeEnhanceYourCalm, "a header block is too long")
 	}
 	if !f.has(flagEndHeaders) || c.phase == closed {
 		return nil
@@ -93,7 +95,7 @@ func (c *conn) receiveHead(id uint32, endsStream bool) (err error) {
 		}
 		switch {
 		case err == nil && (!endsStream || h.meanings&(pseudoMeanings|1<<meansMalformed) != 0):
-			return streamError(id, codeProtocol)
+			return streamError(id, http2.ErrCodeProtocol)
 		case isClosed:
 			return err
 		}
@@ -103,9 +105,9 @@ func (c *conn) receiveHead(id uint32, endsStream bool) (err error) {
 	c.lastStreamID = id
 	switch {
 	case c.isLong(h):
-		return streamError(id, codeEnhanceYourCalm)
+		return streamError(id, http2.ErrCodeEnhanceYourCalm)
 	case h.has(meansMalformed) || h.meanings&verbMeanings == 0 || h.meanings&pathMeanings == 0 || !h.has(meansScheme):
-		return streamError(id, codeProtocol)
+		return streamError(id, http2.ErrCodeProtocol)
 	}
 	return c.openStream(id, h, endsStream)
 }
@@ -142,7 +144,7 @@ func (c *conn) readHead(block []byte) error {
 
 // isLong reports whether the server does not accept a list of so many fields, or bytes.
 func (c *conn) isLong(h *head) bool {
-	return h.bytes > c.server.cfg.MaxHeaderBytes || h.count > maxFields
+	return h.bytes > MaxHeaderBytes || h.count > maxFields
 }
 
 // head is the content of a header block: of the one that opens a stream, or of trailers.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
 
@@ -47,7 +48,7 @@ const (
 	maxLiteralBytes = 1 << 20
 )
 
-var errCompression = connError(codeCompression, "a header block is not valid HPACK")
+var errCompression = connError(http2.ErrCodeCompression, "a header block is not valid HPACK")
 
 // decoder decodes the header blocks of a connection (RFC 7541). It copies only texts that are compressed or enter the
 // table.
@@ -179,7 +180,7 @@ func (d *decoder) literal(prefix uint, insert bool) (_ *field, err error) {
 		return nil, err
 	}
 	if d.literalBytes += f.size(); d.literalBytes > maxLiteralBytes {
-		return nil, connError(codeEnhanceYourCalm, "a header block has too many literals")
+		return nil, connError(http2.ErrCodeEnhanceYourCalm, "a header block has too many literals")
 	}
 	f.meaning = classify(f.name, f.value, d.methodPath)
 	if insert {

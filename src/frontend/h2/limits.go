@@ -1,6 +1,10 @@
 package h2
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/net/http2"
+)
 
 const (
 	maxWaste       = 1000 // how much waste a connection may have. Each setting is 1, and each frame that is not of a call.
@@ -90,7 +94,7 @@ func (c *conn) check(now time.Time) {
 		c.closeLocked()
 	case !isPinged && cfg.MaxClientSilence > 0 && silence > cfg.MaxClientSilence:
 		c.pingedAt = now
-		c.sendSoon(appendFrame(nil, framePing, 0, 0, livePing))
+		c.sendSoon(appendFrame(nil, http2.FramePing, 0, 0, livePing))
 	case isOld && c.phase == open:
 		c.leave("the connection has reached its age")
 	case isOld && cfg.MaxConnectionAgeGrace > 0 && now.After(c.leaveAt.Add(cfg.MaxConnectionAgeGrace)):

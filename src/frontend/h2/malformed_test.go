@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/http2"
 )
 
 // malformed are header lists that RFC 9113 forbids, by section.
@@ -66,13 +68,13 @@ var malformed = map[string][]string{
 func TestMalformedRequests(t *testing.T) {
 	rules := []rule(nil)
 	for name, fields := range malformed {
-		rules = append(rules, rule{name, sendHead(fields...), reset(codeProtocol)})
+		rules = append(rules, rule{name, sendHead(fields...), reset(http2.ErrCodeProtocol)})
 		if name != "8.1.1 content-length without DATA" {
 			rules = append(rules, rule{name + ", DATA follows", func(c *client) {
 				id := c.newID()
-				c.frame(frameHeaders, flagEndHeaders, id, c.encode(fields...))
+				c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(fields...))
 				c.finishCall(id, "x")
-			}, reset(codeProtocol)})
+			}, reset(http2.ErrCodeProtocol)})
 		}
 	}
 	run(t, (*testServer).connect, rules)
@@ -85,21 +87,21 @@ func TestMalformedBodies(t *testing.T) {
 		trailers := func(flags uint8, fields ...string) func(*client) {
 			return func(c *client) {
 				id := c.newID()
-				c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields(path)...))
-				c.frame(frameData, 0, id, prefixed("x"))
-				c.frame(frameHeaders, flags, id, c.encode(fields...))
+				c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(requestFields(path)...))
+				c.frame(http2.FrameData, 0, id, prefixed("x"))
+				c.frame(http2.FrameHeaders, flags, id, c.encode(fields...))
 			}
 		}
 		body := func(length string, parts ...string) func(*client) {
 			return func(c *client) {
 				id := c.newID()
-				c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields(path, "content-length", length)...))
+				c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(requestFields(path, "content-length", length)...))
 				for i, part := range parts {
 					flags := uint8(0)
 					if i == len(parts)-1 {
 						flags = flagEndStream
 					}
-					c.frame(frameData, flags, id, part)
+					c.frame(http2.FrameData, flags, id, part)
 				}
 			}
 		}
@@ -114,20 +116,20 @@ func TestMalformedBodies(t *testing.T) {
 			run(t, (*testServer).connect, []rule{
 				{"8.1 trailers", trailers(last, "some", "x"), ok},
 				{"8.1 empty trailers", trailers(last), ok},
-				{"8.1 trailers do not end the stream", trailers(flagEndHeaders, "some", "x"), reset(codeProtocol)},
-				{"8.1 pseudo-header field", trailers(last, ":path", "/"), reset(codeProtocol)},
-				{"8.1 pseudo-header field of the last request", trailers(last, ":path", methodPath), reset(codeProtocol)},
-				{"8.2 upper case in trailers", trailers(last, "Some", "x"), reset(codeProtocol)},
-				{"8.2.1 NUL in trailers", trailers(last, "some", "\x00"), reset(codeProtocol)},
-				{"8.2.2 connection in trailers", trailers(last, "connection", "x"), reset(codeProtocol)},
+				{"8.1 trailers do not end the stream", trailers(flagEndHeaders, "some", "x"), reset(http2.ErrCodeProtocol)},
+				{"8.1 pseudo-header field", trailers(last, ":path", "/"), reset(http2.ErrCodeProtocol)},
+				{"8.1 pseudo-header field of the last request", trailers(last, ":path", methodPath), reset(http2.ErrCodeProtocol)},
+				{"8.2 upper case in trailers", trailers(last, "Some", "x"), reset(http2.ErrCodeProtocol)},
+				{"8.2.1 NUL in trailers", trailers(last, "some", "\x00"), reset(http2.ErrCodeProtocol)},
+				{"8.2.2 connection in trailers", trailers(last, "connection", "x"), reset(http2.ErrCodeProtocol)},
 				{"8.1.1 exact", body("6", prefixed("x")), ok},
 				{"8.1.1 exact in parts", body("6", prefixed("x")[:2], "", prefixed("x")[2:], ""), ok},
 				{"8.1.1 twice the same", body("6", prefixed("x")), ok},
-				{"8.1.1 too little", body("7", prefixed("x")), reset(codeProtocol)},
-				{"8.1.1 too little in parts", body("7", prefixed("x")[:2], prefixed("x")[2:], ""), reset(codeProtocol)},
-				{"8.1.1 too much", body("5", prefixed("x")), reset(codeProtocol)},
-				{"8.1.1 too much in parts", body("5", prefixed("x")[:5], "x", "y"), reset(codeProtocol)},
-				{"8.1.1 no overflow of 32 bits", body("4294967302", prefixed("x")), reset(codeProtocol)},
+				{"8.1.1 too little", body("7", prefixed("x")), reset(http2.ErrCodeProtocol)},
+				{"8.1.1 too little in parts", body("7", prefixed("x")[:2], prefixed("x")[2:], ""), reset(http2.ErrCodeProtocol)},
+				{"8.1.1 too much", body("5", prefixed("x")), reset(http2.ErrCodeProtocol)},
+				{"8.1.1 too much in parts", body("5", prefixed("x")[:5], "x", "y"), reset(http2.ErrCodeProtocol)},
+				{"8.1.1 no overflow of 32 bits", body("4294967302", prefixed("x")), reset(http2.ErrCodeProtocol)},
 			})
 		})
 	}
@@ -138,7 +140,7 @@ func TestRequestsOutOfTheOrdinary(t *testing.T) {
 	call := func(fields ...string) func(*client) {
 		return func(c *client) {
 			id := c.newID()
-			c.frame(frameHeaders, flagEndHeaders, id, c.encode(fields...))
+			c.frame(http2.FrameHeaders, flagEndHeaders, id, c.encode(fields...))
 			c.finishCall(id, "x")
 		}
 	}
@@ -191,11 +193,12 @@ func TestLongHeaderLists(t *testing.T) {
 	for range 17 {
 		big = append(big, "big", huge)
 	}
-	tableIsInStep := func(code errorCode) func(*client) {
+	tableIsInStep := func(code http2.ErrCode) func(*client) {
 		return func(c *client) {
 			c.expectReset(c.nextID-2, code)
 			id := c.newID()
-			c.frame(frameHeaders, flagEndHeaders, id, c.encode(requestFields(methodPath, "some", "secret", "big", huge)...))
+			block := c.encode(requestFields(methodPath, "some", "secret", "big", huge)...)
+			c.frame(http2.FrameHeaders, flagEndHeaders, id, block)
 			c.finishCall(id, "x")
 			c.expectAnswer(id, "x")
 			c.expectAlive()
@@ -204,19 +207,22 @@ func TestLongHeaderLists(t *testing.T) {
 	run(t, (*testServer).connect, []rule{
 		{"many references to one large field", func(c *client) {
 			block := c.encode(append(requestFields(methodPath), "a", huge)...) + strings.Repeat("\xbe", 12_000)
-			c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), block)
-		}, tableIsInStep(codeEnhanceYourCalm)},
+			c.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, c.newID(), block)
+		}, tableIsInStep(http2.ErrCodeEnhanceYourCalm)},
 		{"many references to a tiny field", func(c *client) {
 			block := c.encode(append(requestFields(methodPath), "a", "")...) + strings.Repeat("\xbe", 12_000)
-			c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), block)
-		}, tableIsInStep(codeEnhanceYourCalm)},
+			c.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, c.newID(), block)
+		}, tableIsInStep(http2.ErrCodeEnhanceYourCalm)},
 		{
 			"one field too many", sendHead(requestFields(methodPath,
 				append([]string{"some", "secret", "big", huge}, slices.Repeat([]string{"a", "b"}, maxFields-7)...)...)...),
-			tableIsInStep(codeEnhanceYourCalm),
+			tableIsInStep(http2.ErrCodeEnhanceYourCalm),
 		},
-		{"many large fields", sendHead(big...), tableIsInStep(codeEnhanceYourCalm)},
-		{"malformed", sendHead(":method", "POST", ":path", "", "some", "secret", "big", huge), tableIsInStep(codeProtocol)},
+		{"many large fields", sendHead(big...), tableIsInStep(http2.ErrCodeEnhanceYourCalm)},
+		{
+			"malformed", sendHead(":method", "POST", ":path", "", "some", "secret", "big", huge),
+			tableIsInStep(http2.ErrCodeProtocol),
+		},
 		{"too many streams", func(c *client) {
 			for range 101 {
 				c.open("some", "secret")
@@ -225,7 +231,7 @@ func TestLongHeaderLists(t *testing.T) {
 				c.finishCall(id, "x")
 			}
 			c.expectAnswer(199, "x")
-		}, tableIsInStep(codeRefusedStream)},
+		}, tableIsInStep(http2.ErrCodeRefusedStream)},
 		{"a call just below the bound", func(c *client) {
 			c.call("x", slices.Repeat([]string{"some", strings.Repeat("z", 1000)}, 62)...)
 		}, answered("x")},

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -99,7 +100,7 @@ func burst(t testing.TB, calls int, fresh bool) []byte {
 		}
 		c.call("a message", "x-request-id", fmt.Sprint("a text that is new in each call: ", i))
 	}
-	c.frame(framePing, 0, 0, endPing)
+	c.frame(http2.FramePing, 0, 0, endPing)
 	c.must(c.out.Flush())
 	return sent.Bytes()
 }
@@ -174,19 +175,19 @@ func TestChargedMemory(t *testing.T) {
 		"a list of references": func(c *client) {
 			block := c.encode(append(requestFields(methodPath), "a",
 				strings.Repeat("y", 1000))...) + strings.Repeat("\xbe", 1900)
-			c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), block)
+			c.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, c.newID(), block)
 		},
 		"a list of references that comes again": func(c *client) {
 			c.call("x", "a", strings.Repeat("y", 3000))
 			for range 2 {
-				c.frame(frameHeaders, flagEndHeaders|flagEndStream, c.newID(), strings.Repeat("\xbe", maxHeadBlock))
+				c.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, c.newID(), strings.Repeat("\xbe", maxHeadBlock))
 			}
 		},
 		"a long text": func(c *client) {
-			c.frame(frameHeaders, flagEndHeaders, c.newID(), c.encode("a", strings.Repeat("a", 16<<10)))
+			c.frame(http2.FrameHeaders, flagEndHeaders, c.newID(), c.encode("a", strings.Repeat("a", 16<<10)))
 		},
 		"half a frame": func(c *client) { c.write("\x00\x3f\xff\x00\x00\x00\x00\x00\x01" + strings.Repeat("x", 10<<10)) },
-		"half a block": func(c *client) { c.frame(frameHeaders, 0, c.newID(), strings.Repeat("\x90", 10<<10)) },
+		"half a block": func(c *client) { c.frame(http2.FrameHeaders, 0, c.newID(), strings.Repeat("\x90", 10<<10)) },
 		"requests with many fields": func(c *client) {
 			for range 20 {
 				c.openMethod(otherPath, slices.Repeat([]string{"a", "b"}, 90)...)
@@ -202,7 +203,9 @@ func TestChargedMemory(t *testing.T) {
 				c.openMethod(otherPath)
 			}
 		},
-		"half a message": func(c *client) { c.frame(frameData, 0, c.open(), prefixed(strings.Repeat("x", 12<<10))[:10<<10]) },
+		"half a message": func(c *client) {
+			c.frame(http2.FrameData, 0, c.open(), prefixed(strings.Repeat("x", 12<<10))[:10<<10])
+		},
 		"many open calls": func(c *client) {
 			for range 500 {
 				c.open()
@@ -214,7 +217,7 @@ func TestChargedMemory(t *testing.T) {
 			var sent recordingConn
 			attacker := newClient(t, &sent)
 			attacker.greet()
-			attacker.frame(framePing, 0, 0, endPing)
+			attacker.frame(http2.FramePing, 0, 0, endPing)
 			attack(attacker)
 			attacker.must(attacker.out.Flush())
 			before := memoryInUse()
@@ -258,7 +261,7 @@ func TestHandlerMemory(t *testing.T) {
 		for i := range conns {
 			c := s.connect()
 			for range maxHandlersOfConn {
-				c.frame(frameData, 0, c.openMethod(path), prefixed(string(message)))
+				c.frame(http2.FrameData, 0, c.openMethod(path), prefixed(string(message)))
 			}
 			c.flush()
 			harness.Until(t, "handlers run", func() bool {

@@ -40,14 +40,13 @@ type step struct {
 }
 
 const (
-	handshakeTimeout = 3 * time.Second
 	// minAge and maxAge are the bounds of Config.MaxConnectionAge ± 10 %, and of the time until the next check.
 	minAge, age, maxAge = 54 * time.Minute, time.Hour, 66*time.Minute + time.Second
 )
 
 // Ways to a phase.
 func toPreface(*client)    {}
-func toSettings(c *client) { c.write(clientPreface); c.flush() }
+func toSettings(c *client) { c.write(http2.ClientPreface); c.flush() }
 func toOpen(c *client)     { c.greet(); c.flush() }
 
 // toLeaving and toLastCalls leave a call open.
@@ -61,7 +60,7 @@ func toLeaving(c *client) {
 
 func toLastCalls(c *client) {
 	toLeaving(c)
-	c.frame(framePing, flagAck, 0, string(goAwayPing))
+	c.frame(http2.FramePing, flagAck, 0, string(goAwayPing))
 	c.awaitGoAway(1)
 }
 
@@ -76,7 +75,10 @@ func (c *client) awaitGoAway(last uint32) {
 
 func clientLeaves(c *client, _ *testServer) { _ = c.net.Close() }
 
-func violates(c *client, _ *testServer) { c.frame(frameData, 0, 0, ""); c.expectGoAway(codeProtocol) }
+func violates(c *client, _ *testServer) {
+	c.frame(http2.FrameData, 0, 0, "")
+	c.expectGoAway(http2.ErrCodeProtocol)
+}
 
 func wait(d time.Duration) func(*client, *testServer) {
 	return func(*client, *testServer) { time.Sleep(d) }
@@ -97,11 +99,11 @@ func TestPhases(t *testing.T) {
 			"awaitingPreface to awaitingSettings", toPreface, awaitingPreface, func(c *client, _ *testServer) { toSettings(c) },
 			awaitingSettings,
 		},
-		{"awaitingPreface ends in time", toPreface, awaitingPreface, wait(handshakeTimeout + time.Second), closed},
-		{"awaitingPreface, slow client", toPreface, awaitingPreface, slowly(clientPreface), closed},
+		{"awaitingPreface ends in time", toPreface, awaitingPreface, wait(HandshakeTimeout + time.Second), closed},
+		{"awaitingPreface, slow client", toPreface, awaitingPreface, slowly(http2.ClientPreface), closed},
 		{
 			"awaitingPreface, wrong byte", toPreface, awaitingPreface,
-			func(c *client, _ *testServer) { c.write("x"); c.expectGoAway(codeProtocol) }, closed,
+			func(c *client, _ *testServer) { c.write("x"); c.expectGoAway(http2.ErrCodeProtocol) }, closed,
 		},
 		{"awaitingPreface, client leaves", toPreface, awaitingPreface, clientLeaves, closed},
 		{"awaitingPreface, shutdown", toPreface, awaitingPreface, shutdown, closed},
@@ -109,7 +111,7 @@ func TestPhases(t *testing.T) {
 			"awaitingSettings to open", toSettings, awaitingSettings,
 			func(c *client, _ *testServer) { c.must(c.WriteSettings()); c.expectAlive() }, open,
 		},
-		{"awaitingSettings ends in time", toSettings, awaitingSettings, wait(handshakeTimeout + time.Second), closed},
+		{"awaitingSettings ends in time", toSettings, awaitingSettings, wait(HandshakeTimeout + time.Second), closed},
 		{"awaitingSettings, slow client", toSettings, awaitingSettings, slowly(emptySettings), closed},
 		{"awaitingSettings, another frame", toSettings, awaitingSettings, violates, closed},
 		{"awaitingSettings, client leaves", toSettings, awaitingSettings, clientLeaves, closed},
@@ -128,10 +130,10 @@ func TestPhases(t *testing.T) {
 		{"leaving answers calls", toLeaving, leaving, func(c *client, _ *testServer) { c.expectAlive() }, leaving},
 		{
 			"leaving, another ACK", toLeaving, leaving,
-			func(c *client, _ *testServer) { c.frame(framePing, flagAck, 0, "go away?"); c.flush() }, leaving,
+			func(c *client, _ *testServer) { c.frame(http2.FramePing, flagAck, 0, "go away?"); c.flush() }, leaving,
 		},
 		{"leaving to lastCalls", toLeaving, leaving, func(c *client, _ *testServer) {
-			c.frame(framePing, flagAck, 0, string(goAwayPing))
+			c.frame(http2.FramePing, flagAck, 0, string(goAwayPing))
 			c.awaitGoAway(1)
 		}, lastCalls},
 		{
@@ -163,7 +165,7 @@ func TestPhases(t *testing.T) {
 		{"lastCalls, client leaves", toLastCalls, lastCalls, clientLeaves, closed},
 	} {
 		t.Run(st.name, func(t *testing.T) {
-			cfg := Config{HandshakeTimeout: handshakeTimeout, MaxConnectionAge: age, MaxConnectionAgeGrace: 9 * time.Minute}
+			cfg := Config{ConnConfig: ConnConfig{MaxConnectionAge: age, MaxConnectionAgeGrace: 9 * time.Minute}}
 			inFakeTime(t, cfg, func(t *testing.T, s *testServer) {
 				c := s.dial()
 				st.to(c)
@@ -200,7 +202,7 @@ func TestShutdownWaits(t *testing.T) {
 			s.Shutdown(t.Context())
 		}()
 		c.awaitGoAway(maxWindow)
-		c.frame(framePing, flagAck, 0, string(goAwayPing))
+		c.frame(http2.FramePing, flagAck, 0, string(goAwayPing))
 		c.awaitGoAway(id)
 		time.Sleep(time.Hour)
 		select {
@@ -250,7 +252,7 @@ func TestShutdownIsBounded(t *testing.T) {
 // TestSilentClients checks that a silent client is pinged, and closed if it does not answer. Any answer will do.
 func TestSilentClients(t *testing.T) {
 	const silence = time.Minute
-	inFakeTime(t, Config{MaxClientSilence: silence}, func(t *testing.T, s *testServer) {
+	inFakeTime(t, Config{ConnConfig: ConnConfig{MaxClientSilence: silence}}, func(t *testing.T, s *testServer) {
 		c := s.connect()
 		c.sync()
 		c.patience = 2 * silence
@@ -260,7 +262,7 @@ func TestSilentClients(t *testing.T) {
 			if d := time.Since(start); f.IsAck() || d < silence || d > silence+2*tickInterval {
 				t.Errorf("%v after %v", f, d)
 			}
-			c.frame(framePing, flagAck, 0, string(f.Data[:]))
+			c.frame(http2.FramePing, flagAck, 0, string(f.Data[:]))
 			c.flush()
 		}
 		start := time.Now()
@@ -305,9 +307,9 @@ func TestPanics(t *testing.T) {
 	if text := c.expectStatus(second, "13"); text != "internal error" {
 		t.Errorf("%q", text)
 	}
-	c.expectReset(c.openOther(), codeInternal)
-	c.expectReset(c.openOther("how", "late"), codeInternal)
-	c.expectReset(c.openOther("how", "abort"), codeInternal)
+	c.expectReset(c.openOther(), http2.ErrCodeInternal)
+	c.expectReset(c.openOther("how", "late"), http2.ErrCodeInternal)
+	c.expectReset(c.openOther("how", "abort"), http2.ErrCodeInternal)
 	c.expectAlive()
 	for _, want := range []any{"decide", "handle", "handle"} {
 		if got := <-values; got != want {

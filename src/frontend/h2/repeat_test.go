@@ -3,6 +3,8 @@ package h2
 import (
 	"net/http"
 	"testing"
+
+	"golang.org/x/net/http2"
 )
 
 // TestRepeatedBlock sends the same header block twice, with other frames between. Its literals are in the read
@@ -22,12 +24,12 @@ func TestRepeatedBlock(t *testing.T) {
 		c := s.connect()
 		for i := range 5 {
 			id := c.newID()
-			c.frame(frameHeaders, flagEndHeaders|flagEndStream, id, test.block)
+			c.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, id, test.block)
 			if a := c.ended(id); string(a.data) != test.want {
 				t.Errorf("%s: answer %d is %q, not %q", test.name, i, a.data, test.want)
 			}
 			for range i + 3 {
-				c.frame(framePing, 0, 0, "moves it")
+				c.frame(http2.FramePing, 0, 0, "moves it")
 			}
 		}
 		c.expectAlive()

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // sender is the writing side of a connection. Any goroutine may write, but only one at a time.
@@ -129,7 +131,7 @@ func (c *conn) sendData(s *stream) {
 			}
 			return
 		}
-		c.out = appendFrame(c.out, frameData, 0, s.id, s.out[:n])
+		c.out = appendFrame(c.out, http2.FrameData, 0, s.id, s.out[:n])
 		s.out = s.out[n:]
 		c.pingStrikes = 0 // Clients measure the bandwidth with a PING after DATA.
 		c.window -= n
@@ -153,7 +155,7 @@ func (c *conn) sendData(s *stream) {
 	if s.isReceived {
 		c.endStream(s)
 	} else { // The client need not send the rest of its request.
-		c.resetStream(s.id, codeNone)
+		c.resetStream(s.id, http2.ErrCodeNo)
 	}
 }
 
@@ -161,11 +163,11 @@ func (c *conn) sendData(s *stream) {
 func (c *conn) receiveWindowUpdate(f *frame) error {
 	n := int64(binary.BigEndian.Uint32(f.payload) & maxWindow)
 	if n == 0 {
-		return connError(codeProtocol, "WINDOW_UPDATE by 0")
+		return connError(http2.ErrCodeProtocol, "WINDOW_UPDATE by 0")
 	}
 	if f.streamID == 0 {
 		if c.window += n; c.window > maxWindow {
-			return connError(codeFlowControl, "the window of the connection is too large")
+			return connError(http2.ErrCodeFlowControl, "the window of the connection is too large")
 		}
 		c.resumeBlocked()
 		return nil
@@ -180,7 +182,7 @@ func (c *conn) receiveWindowUpdate(f *frame) error {
 		return nil // The stream has ended.
 	}
 	if *window += n; *window+c.initialWindow > maxWindow {
-		return streamError(f.streamID, codeFlowControl)
+		return streamError(f.streamID, http2.ErrCodeFlowControl)
 	}
 	if s != nil && len(s.out) > 0 {
 		c.sendData(s)
@@ -241,7 +243,7 @@ func (c *conn) setInitialWindow(size int64) error {
 		}
 	}
 	if highest+c.initialWindow > maxWindow {
-		return connError(codeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
+		return connError(http2.ErrCodeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
 	}
 	return nil
 }

@@ -14,6 +14,13 @@ import (
 	"time"
 )
 
+const (
+	// HandshakeTimeout bounds the TLS handshake, and then the connection preface.
+	HandshakeTimeout = 5 * time.Second
+	// MaxHeaderBytes bounds the header list of a request, as RFC 9113 section 6.5.2 counts it.
+	MaxHeaderBytes = 64 << 10
+)
+
 // Config configures a Server. All functions and Handler are required.
 type Config struct {
 	// Path is the path of the unary method for Decide, such as "/package.Service/Method". If it is empty, Handler answers
@@ -38,18 +45,18 @@ type Config struct {
 	ConnContext func(ctx context.Context, a Account) context.Context
 	// OnPanic gets the value and the stack of each panic in Decide and Handler.
 	OnPanic func(value any, stack []byte)
+	ConnConfig
+}
+
+// ConnConfig says what connections may do.
+type ConnConfig struct {
 	// OnProtocolError gets the reason for which a connection to a client was ended: a *WrongProtocolError if the client
 	// speaks HTTP/1.1 or TLS, or none. It must be fast.
 	OnProtocolError func(client net.Addr, err error)
-
 	// TLS, if set, encrypts every connection. Clients must negotiate "h2".
 	TLS *tls.Config
-	// HandshakeTimeout bounds the TLS handshake, and then the connection preface. Defaults to 5 s.
-	HandshakeTimeout time.Duration
-	// MaxMessageBytes is the size of the largest message that Decide and Handler accept. Defaults to 4 MiB.
+	// MaxMessageBytes is the size of the largest message. Defaults to 4 MiB.
 	MaxMessageBytes int
-	// MaxHeaderBytes bounds the header list of a request, as RFC 9113 section 6.5.2 counts it. Defaults to 64 KiB.
-	MaxHeaderBytes int
 	// MaxStreams is how many streams a connection may have at a time. 0 means any number.
 	MaxStreams uint32
 	// MaxClientSilence is how long a client may be silent before it gets a ping, which it must answer in 20 s. 0 means no
@@ -58,8 +65,8 @@ type Config struct {
 	// MinClientPingInterval is the shortest time between two pings of a client without a call between them. 0 means no
 	// bound.
 	MinClientPingInterval time.Duration
-	// MaxConnectionAge is the age at which clients are asked to reconnect, ± 10 %. 0 means never. Calls
-	// may run for MaxConnectionAgeGrace after that; 0 means any time.
+	// MaxConnectionAge is the age at which clients are asked to reconnect, ± 10 %. 0 means never. Calls may run for
+	// MaxConnectionAgeGrace after that; 0 means any time.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 }
 
@@ -111,9 +118,7 @@ type Server struct {
 
 // NewServer returns a server without connections.
 func NewServer(cfg Config) *Server {
-	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, 5*time.Second)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 4<<20)
-	cfg.MaxHeaderBytes = cmp.Or(cfg.MaxHeaderBytes, 64<<10)
 	s := &Server{cfg: cfg, conns: make(map[*conn]struct{})}
 	s.batches.New = func() any { return new(Batch) }
 	s.buffers.New = func() any { return new([largeBufferBytes]byte) }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // streamState is where a stream is in its life; see the package's comment.
@@ -83,10 +85,10 @@ func (c *conn) openStream(id uint32, h *head, isReceived bool) error {
 		if c.activeStreams == uint32(len(c.streams)) {
 			c.waste++
 		}
-		return streamError(id, codeRefusedStream)
+		return streamError(id, http2.ErrCodeRefusedStream)
 	}
 	if isReceived && h.length > 0 {
-		return streamError(id, codeProtocol)
+		return streamError(id, http2.ErrCodeProtocol)
 	}
 	c.activeStreams++
 	c.waste-- // An open stream is no waste: its HEADERS count if it ends without an answer.
@@ -148,11 +150,10 @@ func (c *conn) complete(s *stream, data []byte) {
 	if c.batch == nil {
 		c.batch = c.server.batches.Get().(*Batch)
 	}
-	call := Call{
+	c.batch.all = append(c.batch.all, Call{
 		Message: data[messagePrefixBytes:], Timeout: s.timeout, streamID: s.id, heldBytes: s.heldBytes,
 		window: s.window,
-	}
-	c.batch.add(call)
+	})
 	c.remove(s)
 }
 
@@ -218,13 +219,13 @@ func (c *conn) isEarly(received time.Time, timeout time.Duration) bool {
 	return timeout < lateAfter || c.lastRead.Sub(received) < timeout-timeout/8 // The client's clock started before.
 }
 
-// resetStream ends a stream of this number, if it is open, and tells the client why. Only codeNone follows an answer.
-func (c *conn) resetStream(id uint32, code errorCode) {
-	if c.endByID(id) && code != codeNone {
+// resetStream ends a stream of this number, if it is open, and tells the client why. Only ErrCodeNo follows an answer.
+func (c *conn) resetStream(id uint32, code http2.ErrCode) {
+	if c.endByID(id) && code != http2.ErrCodeNo {
 		c.waste++
 	}
 	c.lastResetID = max(c.lastResetID, id)
-	c.out = appendNumberFrame(c.out, frameResetStream, id, uint32(code))
+	c.out = appendNumberFrame(c.out, http2.FrameRSTStream, id, uint32(code))
 }
 
 // checkClosed returns the error for a DATA or HEADERS frame on a stream that is not open, or that the client has ended.
@@ -233,5 +234,5 @@ func (c *conn) checkClosed(id uint32) error {
 		c.waste++
 		return nil
 	}
-	return connError(codeStreamClosed, "the client has ended the stream of a frame")
+	return connError(http2.ErrCodeStreamClosed, "the client has ended the stream of a frame")
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // gate is a Decide and a Handler that wait until it is open. It counts the calls and requests in it.
@@ -102,7 +104,7 @@ func toWaiting(c *client) {
 }
 
 func toReplying(c *client) {
-	c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, 0))
+	c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, 0))
 	c.call("x")
 	c.flush()
 }
@@ -122,7 +124,7 @@ func TestStreamStates(t *testing.T) {
 	t.Parallel()
 	x := prefixed("x")
 	window := func(id uint32) func(*client, *gate) {
-		return func(c *client, g *gate) { g.open(); c.frame(frameWindowUpdate, 0, id, number(100)); c.flush() }
+		return func(c *client, g *gate) { g.open(); c.frame(http2.FrameWindowUpdate, 0, id, number(100)); c.flush() }
 	}
 	for _, st := range []streamStep{
 		{
@@ -134,7 +136,7 @@ func TestStreamStates(t *testing.T) {
 			func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) },
 		},
 		{"idle to handled by content type", toIdle, noStream, sends(func(c *client) {
-			c.frame(frameHeaders, flagEndHeaders, c.newID(),
+			c.frame(http2.FrameHeaders, flagEndHeaders, c.newID(),
 				c.encode(":method", "POST", ":scheme", "http", ":path", methodPath, "content-type", "text/plain"))
 		}), handled, 1, func(c *client) { c.finishCall(1, "x"); c.expectBody(1, x) }},
 		{
@@ -149,7 +151,7 @@ func TestStreamStates(t *testing.T) {
 		},
 		{
 			"collecting to handled: a message for Handler", func(c *client) { c.openMethod(otherPath); c.flush() }, collecting,
-			sends(func(c *client) { c.frame(frameData, 0, 1, x) }), handled, 1, func(c *client) { c.expectBody(1, x) },
+			sends(func(c *client) { c.frame(http2.FrameData, 0, 1, x) }), handled, 1, func(c *client) { c.expectBody(1, x) },
 		},
 		{
 			"collecting to closed by a timeout of 0", toIdle, noStream, sends(func(c *client) { c.open("grpc-timeout", "0n") }),
@@ -162,41 +164,41 @@ func TestStreamStates(t *testing.T) {
 			func(c *client) { c.expectBody(1, "") },
 		},
 		{
-			"collecting a part", toCollecting, collecting, sends(func(c *client) { c.frame(frameData, 0, 1, x[:3]) }),
+			"collecting a part", toCollecting, collecting, sends(func(c *client) { c.frame(http2.FrameData, 0, 1, x[:3]) }),
 			collecting, 1,
-			func(c *client) { c.frame(frameData, flagEndStream, 1, x[3:]); c.expectAnswer(1, "x") },
+			func(c *client) { c.frame(http2.FrameData, flagEndStream, 1, x[3:]); c.expectAnswer(1, "x") },
 		},
 		{
 			"collecting to deciding", toCollecting, collecting, sends(func(c *client) { c.finishCall(1, "x") }), noStream, 1,
 			func(c *client) { c.expectAnswer(1, "x") },
 		},
 		{"collecting to deciding after parts", toCollecting, collecting, sends(func(c *client) {
-			c.frame(frameData, 0, 1, x)
-			c.frame(frameData, flagEndStream, 1, "")
+			c.frame(http2.FrameData, 0, 1, x)
+			c.frame(http2.FrameData, flagEndStream, 1, "")
 		}), noStream, 1, func(c *client) { c.expectAnswer(1, "x") }},
 		{
 			"collecting to handled: compressed", toCollecting, collecting,
-			sends(func(c *client) { c.frame(frameData, flagEndStream, 1, "\x01"+x[1:]) }),
+			sends(func(c *client) { c.frame(http2.FrameData, flagEndStream, 1, "\x01"+x[1:]) }),
 			handled, 1, func(c *client) { c.expectBody(1, "\x01"+x[1:]) },
 		},
 		{
 			"collecting to handled: two messages", toCollecting, collecting,
-			sends(func(c *client) { c.frame(frameData, 0, 1, x+x) }),
+			sends(func(c *client) { c.frame(http2.FrameData, 0, 1, x+x) }),
 			handled, 1, func(c *client) { c.expectBody(1, x) },
 		},
 		{
 			"collecting to handled: half a message", toCollecting, collecting,
-			sends(func(c *client) { c.frame(frameData, flagEndStream, 1, x[:5]) }),
+			sends(func(c *client) { c.frame(http2.FrameData, flagEndStream, 1, x[:5]) }),
 			handled, 1, func(c *client) { c.expectBody(1, x[:5]) },
 		},
 		{
 			"collecting to handled: no message", toCollecting, collecting,
-			sends(func(c *client) { c.frame(frameData, flagEndStream, 1, "") }),
+			sends(func(c *client) { c.frame(http2.FrameData, flagEndStream, 1, "") }),
 			handled, 1, func(c *client) { c.expectBody(1, "") },
 		},
 		{
 			"collecting to handled: empty trailers", toCollecting, collecting,
-			sends(func(c *client) { c.frame(frameHeaders, flagEndHeaders|flagEndStream, 1, "") }),
+			sends(func(c *client) { c.frame(http2.FrameHeaders, flagEndHeaders|flagEndStream, 1, "") }),
 			handled, 1, func(c *client) { c.expectBody(1, "") },
 		},
 		{
@@ -205,9 +207,9 @@ func TestStreamStates(t *testing.T) {
 		},
 		{
 			"collecting to handled: too long, before its end", toCollecting, collecting,
-			sends(func(c *client) { c.frame(frameData, 0, 1, "\x00\x00\x00\x03\xe9") }),
+			sends(func(c *client) { c.frame(http2.FrameData, 0, 1, "\x00\x00\x00\x03\xe9") }),
 			handled, 1, func(c *client) {
-				c.frame(frameData, flagEndStream, 1, "x")
+				c.frame(http2.FrameData, flagEndStream, 1, "x")
 				// The handler need not wait for the rest.
 				if got := string(c.ended(1).data); got != "\x00\x00\x00\x03\xe9" && got != "\x00\x00\x00\x03\xe9x" {
 					c.t.Errorf("the handler got %q", got)
@@ -217,18 +219,18 @@ func TestStreamStates(t *testing.T) {
 		{"collecting, reset", toCollecting, collecting, resets(1), noStream, 0, noEnd},
 		{
 			"collecting, reset by the server", toCollecting, collecting,
-			sends(func(c *client) { c.frame(frameWindowUpdate, 0, 1, number(maxWindow)) }), noStream, 0,
-			func(c *client) { c.expectReset(1, codeFlowControl) },
+			sends(func(c *client) { c.frame(http2.FrameWindowUpdate, 0, 1, number(maxWindow)) }), noStream, 0,
+			func(c *client) { c.expectReset(1, http2.ErrCodeFlowControl) },
 		},
 		{
-			"collecting a part, reset", func(c *client) { toCollecting(c); c.frame(frameData, 0, 1, x[:3]); c.flush() },
+			"collecting a part, reset", func(c *client) { toCollecting(c); c.frame(http2.FrameData, 0, 1, x[:3]); c.flush() },
 			collecting, resets(1), noStream, 0, noEnd,
 		},
 		{"deciding to closed", toDeciding, noStream, opens, noStream, 0, func(c *client) { c.expectAnswer(1, "x") }},
 		{"deciding, reset", toDeciding, noStream, resets(1), noStream, 1, noEnd},
 		{
 			"deciding to replying", toReplying, noStream, opens, replying, 1,
-			func(c *client) { c.frame(frameWindowUpdate, 0, 1, number(6)); c.expectAnswer(1, "x") },
+			func(c *client) { c.frame(http2.FrameWindowUpdate, 0, 1, number(6)); c.expectAnswer(1, "x") },
 		},
 		{"waiting to handled", toWaiting, waiting, nil, waiting, 101, nil},
 		{"waiting, reset", toWaiting, waiting, resets(201), noStream, 100, nil},
@@ -238,11 +240,14 @@ func TestStreamStates(t *testing.T) {
 		},
 		{"handled, reset", toHandled, handled, resets(1), noStream, 1, noEnd},
 		{"handled to replying", func(c *client) {
-			c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, 0))
+			c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, 0))
 			toHandled(c)
 			c.finishCall(1, "x")
 			c.flush()
-		}, handled, opens, replying, 1, func(c *client) { c.frame(frameWindowUpdate, 0, 1, number(6)); c.expectBody(1, x) }},
+		}, handled, opens, replying, 1, func(c *client) {
+			c.frame(http2.FrameWindowUpdate, 0, 1, number(6))
+			c.expectBody(1, x)
+		}},
 		{"replying to closed", toReplying, noStream, window(1), noStream, 0, func(c *client) { c.expectAnswer(1, "x") }},
 		{
 			"replying, reset", toReplying, noStream,
@@ -256,7 +261,7 @@ func TestStreamStates(t *testing.T) {
 func (st *streamStep) test(t *testing.T) {
 	g := newGate()
 	cfg := Config{
-		DecideWaits: true, MaxMessageBytes: 1000,
+		DecideWaits: true, ConnConfig: ConnConfig{MaxMessageBytes: 1000},
 		IsLarge: func(message []byte) bool { return string(message) == "large" },
 		Decide:  g.decide, Handler: g,
 	}
@@ -281,7 +286,7 @@ func (st *streamStep) test(t *testing.T) {
 		} else {
 			st.endWaiting(c)
 		}
-		c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, firstWindow))
+		c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, firstWindow))
 		c.expectAlive()
 		s.expectActive(0)
 	})
@@ -350,7 +355,7 @@ func TestHandlersStartWithAMessage(t *testing.T) {
 		defer g.open()
 		c := s.connect()
 		for range maxHandlersOfConn {
-			c.frame(frameData, 0, c.openMethod(otherPath), prefixed("message")[:8])
+			c.frame(http2.FrameData, 0, c.openMethod(otherPath), prefixed("message")[:8])
 		}
 		c.sync()
 		synctest.Wait()
@@ -358,7 +363,7 @@ func TestHandlersStartWithAMessage(t *testing.T) {
 			t.Fatalf("%d handlers run", n)
 		}
 		for id := uint32(1); id < 2*maxHandlersOfConn; id += 2 {
-			c.frame(frameData, 0, id, prefixed("message")[8:])
+			c.frame(http2.FrameData, 0, id, prefixed("message")[8:])
 		}
 		c.sync()
 		synctest.Wait()
@@ -404,17 +409,17 @@ func TestBodies(t *testing.T) {
 	} {
 		c := s.connect()
 		id := c.openOther()
-		c.frame(frameData, 0, id, "123456")
+		c.frame(http2.FrameData, 0, id, "123456")
 		c.flush()
 		read(t, "1234")
 		read(t, "56")
 		switch end {
 		case "stop":
-			c.frame(frameData, 0, id, "stop")
+			c.frame(http2.FrameData, 0, id, "stop")
 			c.flush()
 			read(t, "stop")
 		case "end":
-			c.frame(frameData, flagEndStream, id, "last")
+			c.frame(http2.FrameData, flagEndStream, id, "last")
 			c.flush()
 			read(t, "last")
 		case "reset":
@@ -442,7 +447,7 @@ func TestTimeoutOfCollected(t *testing.T) {
 				more = []string{"grpc-timeout", timeout}
 			}
 			id := c.open(more...)
-			c.frame(frameData, flagEndStream, id, "\x01"+prefixed("compressed")[1:])
+			c.frame(http2.FrameData, flagEndStream, id, "\x01"+prefixed("compressed")[1:])
 			c.expectBody(id, want)
 		}
 	})
@@ -458,13 +463,13 @@ func TestHandlerMissesNothing(t *testing.T) {
 		c := s.connect()
 		c.sync()
 		c.net.(*pipe).pause(true)
-		c.frame(framePing, 0, 0, "12345678") // The answer is the last input that the client takes.
+		c.frame(http2.FramePing, 0, 0, "12345678") // The answer is the last input that the client takes.
 		c.flush()
 		synctest.Wait()
 		id := c.openOther()
 		c.flush()
 		synctest.Wait()
-		c.frame(frameData, flagEndStream, id, "world")
+		c.frame(http2.FrameData, flagEndStream, id, "world")
 		c.flush()
 		synctest.Wait()
 		c.net.(*pipe).pause(false)
@@ -482,8 +487,8 @@ func TestHandlerOutputIsBounded(t *testing.T) {
 	}
 	inFakeTime(t, Config{Handler: http.HandlerFunc(handler)}, func(t *testing.T, s *testServer) {
 		c := s.connect()
-		c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, maxWindow))
-		c.frame(frameWindowUpdate, 0, 0, number(1<<30))
+		c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, maxWindow))
+		c.frame(http2.FrameWindowUpdate, 0, 0, number(1<<30))
 		c.sync()
 		c.net.(*pipe).pause(true)
 		ids := []uint32{c.openOther(), c.openOther(), c.openOther()}

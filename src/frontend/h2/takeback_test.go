@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // TestTakenBackCalls has many calls undecided at a time, as while a store stands still, and takes some back.
@@ -50,7 +52,7 @@ func TestTakenBackCalls(t *testing.T) {
 				}
 			}
 			if tt.isFlood {
-				c.expectGoAway(codeEnhanceYourCalm)
+				c.expectGoAway(http2.ErrCodeEnhanceYourCalm)
 				store.release()
 				return
 			}
@@ -96,7 +98,7 @@ func TestFindInBatch(t *testing.T) {
 			slices.Sort(ids)
 		}
 		for _, id := range ids {
-			b.add(Call{streamID: uint32(2*id + 1), Timeout: time.Duration(rand.IntN(3)) * time.Second})
+			b.all = append(b.all, Call{streamID: uint32(2*id + 1), Timeout: time.Duration(rand.IntN(3)) * time.Second})
 		}
 		if rand.IntN(2) == 0 {
 			b.sort()

@@ -50,10 +50,10 @@ func TestManyAnswersShareAWindow(t *testing.T) {
 							continue
 						}
 						time.Sleep(tt.pause)
-						c.frame(frameWindowUpdate, 0, 0, number(uint32(unread)))
+						c.frame(http2.FrameWindowUpdate, 0, 0, number(uint32(unread)))
 						if unread = 0; tt.grows && window < 16<<20 {
 							window *= 2
-							c.frame(frameSettings, 0, 0, setting(settingInitialWindowSize, window))
+							c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, window))
 						}
 						c.flush()
 					}
@@ -87,7 +87,7 @@ func TestBlockedStreamsEnd(t *testing.T) {
 			}
 		}
 		c.sync()
-		c.frame(frameWindowUpdate, 0, 0, number(1<<20))
+		c.frame(http2.FrameWindowUpdate, 0, 0, number(1<<20))
 		for i, id := range ids {
 			if i < 10 || i%2 != 0 {
 				c.expectAnswer(id, message)

@@ -25,7 +25,7 @@ const (
 type Conn struct {
 	net.Conn
 	guard            *Guard
-	memoryAccount    *connlimit.MemoryAccount
+	Account          *connlimit.MemoryAccount
 	closeUnderlying  func()
 	ctx              context.Context // ends when the connection is cut off or closed.
 	cancel           context.CancelFunc
@@ -38,7 +38,6 @@ type Conn struct {
 
 	evictedMemory
 	writeProgress
-	longCalls *LongCalls
 }
 
 // evictedMemory counts the memory that the handlers of an evicted connection still use.
@@ -66,7 +65,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.guard.SlowedReads.Add(1)
 		c.pauseReading(wait)
 	}
-	for c.memoryAccount.HeldBytes() > maxHeldBytesWhenFull && c.guard.budgetIsFull() &&
+	for c.Account.HeldBytes() > maxHeldBytesWhenFull && c.guard.budgetIsFull() &&
 		c.pauseReading(budgetCheckInterval) {
 	}
 	n, err := c.Conn.Read(p)
@@ -113,7 +112,7 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	c.sweepTimer.Stop()
 	c.mu.Unlock()
-	c.memoryAccount.Close()
+	c.Account.Close()
 	return c.Conn.Close()
 }
 
@@ -152,29 +151,29 @@ func (c *Conn) chargeReceivedFrames(p []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock() // releaseSentStreams waits for mu, so it releases only bytes that HoldBytes has added.
 	c.refillTokens(now)
-	for fr, rest, ok := c.clientFrames.nextHeader(p); ok; fr, rest, ok = c.clientFrames.nextHeader(rest) {
+	for fr, rest, ok := c.clientFrames.next(p); ok; fr, rest, ok = c.clientFrames.next(rest) {
 		bytes += c.receiveFrame(fr, now, &c.tokenBucket)
 	}
 	c.openStreamCount.Store(int64(len(c.openStreams)))
-	return bytes == 0 || c.memoryAccount.HoldBytes(bytes)
+	return bytes == 0 || c.Account.HoldBytes(bytes)
 }
 
 // releaseSentStreams releases the bytes of the streams that the frames in p end.
 func (c *Conn) releaseSentStreams(p []byte) {
 	var bytes int64
 	c.mu.Lock()
-	for fr, rest, ok := c.serverFrames.nextHeader(p); ok; fr, rest, ok = c.serverFrames.nextHeader(rest) {
+	for fr, rest, ok := c.serverFrames.next(p); ok; fr, rest, ok = c.serverFrames.next(rest) {
 		switch {
-		case fr.frameType == http2.FrameRSTStream:
-			c.resetStream(fr.streamID, c.guard.timeSinceStart(), &c.tokenBucket)
-		case fr.endsStream():
-			bytes += c.openStreams[fr.streamID].heldBytes
-			delete(c.openStreams, fr.streamID)
+		case fr.Type == http2.FrameRSTStream:
+			c.resetStream(fr.StreamID, c.guard.timeSinceStart(), &c.tokenBucket)
+		case endsStream(fr):
+			bytes += c.openStreams[fr.StreamID].heldBytes
+			delete(c.openStreams, fr.StreamID)
 		}
 	}
 	c.openStreamCount.Store(int64(len(c.openStreams)))
 	c.mu.Unlock()
-	c.memoryAccount.ReleaseBytes(bytes)
+	c.Account.ReleaseBytes(bytes)
 }
 
 // runSweep cuts off a stalled connection, and releases streams that were reset before the last sweep. It
@@ -184,7 +183,7 @@ func (c *Conn) runSweep() {
 		return
 	}
 	c.mu.Lock()
-	c.memoryAccount.ReleaseBytes(c.olderResetBytes)
+	c.Account.ReleaseBytes(c.olderResetBytes)
 	c.recentResetBytes, c.olderResetBytes = 0, c.recentResetBytes
 	stalled := c.isStalled(c.guard.timeSinceStart())
 	c.sweepTimer.Reset(sweepInterval)
@@ -212,7 +211,7 @@ func (p *writeProgress) isStalled(now time.Duration) bool {
 func (c *Conn) ChargeQueuedReply(bytes int64) {
 	if c != nil {
 		c.queuedReplyBytes.Add(bytes)
-		c.memoryAccount.HoldBytes(bytes)
+		c.Account.HoldBytes(bytes)
 	}
 }
 
@@ -221,7 +220,7 @@ func (c *Conn) ReleaseWrittenReply(bytes int64) {
 	if c != nil {
 		c.queuedReplyBytes.Add(-bytes)
 		c.writtenReplies.Add(1)
-		c.memoryAccount.ReleaseBytes(bytes)
+		c.Account.ReleaseBytes(bytes)
 	}
 }
 
@@ -237,14 +236,6 @@ func (c *Conn) ReleaseCancelledCall() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.takeResetStreamBytes() {
-		c.memoryAccount.ReleaseBytes(StreamBytes)
+		c.Account.ReleaseBytes(StreamBytes)
 	}
-}
-
-// LongCalls returns what bounds the long calls of c; nil for a nil Conn.
-func (c *Conn) LongCalls() *LongCalls {
-	if c == nil {
-		return nil
-	}
-	return c.longCalls
 }

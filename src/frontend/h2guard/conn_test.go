@@ -94,7 +94,7 @@ func newTable(t *testing.T, max int64) *table {
 
 func (tb *table) another() (*Conn, *wire) {
 	w := &wire{closed: make(chan struct{})}
-	return tb.guard.WrapConn(context.Background(), w, func() { _ = w.Close() }), w
+	return tb.guard.WrapConn(context.Background(), w), w
 }
 
 // got has the server read all that the client wrote.
@@ -333,30 +333,6 @@ func TestStalls(t *testing.T) {
 	})
 }
 
-func TestLongCalls(t *testing.T) {
-	bubble(t, 4000, func(tb *table) {
-		for i := range MaxLongCalls {
-			if !tb.conn.LongCalls().Open(100) {
-				tb.Fatalf("call %d was refused", i+1)
-			}
-		}
-		other, _ := tb.another()
-		if tb.conn.LongCalls().Open(100) {
-			tb.Errorf("more than %d calls", MaxLongCalls)
-		}
-		if !other.LongCalls().Open(200) || other.LongCalls().Open(1) {
-			tb.Error("all connections together may hold a quarter of the budget")
-		}
-		tb.conn.LongCalls().Close(100)
-		if !tb.conn.LongCalls().Open(100) || tb.guard.RefusedLongCalls.Load() != 2 {
-			tb.Errorf("%d were refused, want 2", tb.guard.RefusedLongCalls.Load())
-		}
-		if err := other.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-}
-
 // A client that owes time must not hold up the end of its connection.
 func TestCloseEndsThePause(t *testing.T) {
 	bubble(t, 0, func(tb *table) {
@@ -397,7 +373,7 @@ func BenchmarkCall(b *testing.B) {
 			}
 		}
 	}
-	c := New(connlimit.NewMemoryBudget(1<<30)).WrapConn(b.Context(), &wire{closed: make(chan struct{})}, func() {})
+	c := New(connlimit.NewMemoryBudget(1<<30)).WrapConn(b.Context(), &wire{closed: make(chan struct{})})
 	c.clientFrames.bytesToSkip = 0
 	b.ReportAllocs()
 	for b.Loop() {

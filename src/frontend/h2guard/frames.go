@@ -9,52 +9,42 @@ import (
 const (
 	frameHeaderBytes = 9
 	settingBytes     = 6
-	prefaceBytes     = len(http2.ClientPreface)
 )
 
-// frameHeader is the header of an HTTP/2 frame.
-type frameHeader struct {
-	payloadBytes uint32
-	frameType    http2.FrameType
-	flags        http2.Flags
-	streamID     uint32
-}
-
 // endsStream reports whether the frame is the last of its stream in its direction.
-func (f frameHeader) endsStream() bool {
-	return f.frameType == http2.FrameData && f.flags.Has(http2.FlagDataEndStream) ||
-		f.frameType == http2.FrameHeaders && f.flags.Has(http2.FlagHeadersEndStream)
+func endsStream(h http2.FrameHeader) bool {
+	return h.Type == http2.FrameData && h.Flags.Has(http2.FlagDataEndStream) ||
+		h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream)
 }
 
-// frameScanner finds the frame headers in bytes that arrive in pieces of any size. The next header
-// starts after bytesToSkip bytes. Its first partialHeaderBytes bytes have arrived and are in partialHeader.
+// frameScanner finds the frame headers in bytes that arrive in pieces of any size.
 type frameScanner struct {
-	bytesToSkip        int
-	partialHeader      [frameHeaderBytes]byte
-	partialHeaderBytes int
+	bytesToSkip int                    // how many bytes follow before the next header.
+	header      [frameHeaderBytes]byte // the start of the next header, if it is incomplete.
+	headerBytes int                    // how much of header has arrived.
 }
 
-// nextHeader returns the first frame header in p and the bytes after it; not ok if p ends before that.
-func (f *frameScanner) nextHeader(p []byte) (_ frameHeader, rest []byte, ok bool) {
+// next returns the first frame header in p and the bytes after it; not ok if p ends before that.
+func (f *frameScanner) next(p []byte) (_ http2.FrameHeader, rest []byte, ok bool) {
 	n := min(f.bytesToSkip, len(p))
 	f.bytesToSkip -= n
 	p = p[n:]
 	header := p
-	if f.partialHeaderBytes == 0 && len(p) >= frameHeaderBytes { // Usually the header is complete, and needs no copy.
+	if f.headerBytes == 0 && len(p) >= frameHeaderBytes { // Usually the header is complete, and needs no copy.
 		n = frameHeaderBytes
 	} else {
-		n = copy(f.partialHeader[f.partialHeaderBytes:], p)
-		if f.partialHeaderBytes += n; f.partialHeaderBytes < frameHeaderBytes {
-			return frameHeader{}, nil, false
+		n = copy(f.header[f.headerBytes:], p)
+		if f.headerBytes += n; f.headerBytes < frameHeaderBytes {
+			return http2.FrameHeader{}, nil, false
 		}
-		f.partialHeaderBytes, header = 0, f.partialHeader[:]
+		f.headerBytes, header = 0, f.header[:]
 	}
-	fr := frameHeader{
-		payloadBytes: binary.BigEndian.Uint32(header) >> 8,
-		frameType:    http2.FrameType(header[3]),
-		flags:        http2.Flags(header[4]),
-		streamID:     binary.BigEndian.Uint32(header[5:]) &^ (1 << 31),
+	h := http2.FrameHeader{
+		Length:   binary.BigEndian.Uint32(header) >> 8,
+		Type:     http2.FrameType(header[3]),
+		Flags:    http2.Flags(header[4]),
+		StreamID: binary.BigEndian.Uint32(header[5:]) &^ (1 << 31),
 	}
-	f.bytesToSkip = int(fr.payloadBytes)
-	return fr, p[n:], true
+	f.bytesToSkip = int(h.Length)
+	return h, p[n:], true
 }

@@ -29,6 +29,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"ratelimit/src/frontend/connlimit"
 )
 
@@ -44,13 +46,12 @@ const (
 // Guard holds the state that the connections of one server share. Create it with New.
 type Guard struct {
 	// StalledConnections counts connections that were closed because their client did not read. SlowedReads counts reads
-	// that waited because their connection had no tokens. RefusedLongCalls counts long calls that OpenLongCall refused.
-	StalledConnections, SlowedReads, RefusedLongCalls atomic.Int64
+	// that waited because their connection had no tokens.
+	StalledConnections, SlowedReads atomic.Int64
 
 	memoryBudget        *connlimit.MemoryBudget
 	startTime           time.Time
 	evictedHandlerBytes atomic.Int64 // the memory that the handlers of evicted connections still use.
-	longCallBytes       atomic.Int64 // the memory that all long calls hold.
 }
 
 // New returns a guard without connections. budget, if not nil, bounds the bytes of all connections.
@@ -61,16 +62,17 @@ func New(budget *connlimit.MemoryBudget) *Guard {
 // timeSinceStart returns the time since New.
 func (g *Guard) timeSinceStart() time.Duration { return time.Since(g.startTime) }
 
-// WrapConn returns a Conn over conn. closeUnderlying must close the connection under conn at once, without TLS's
-// close_notify, so that blocked reads and writes fail. It must not block. It is called when connsCtx ends, too.
-func (g *Guard) WrapConn(connsCtx context.Context, conn net.Conn, closeUnderlying func()) *Conn {
-	c := &Conn{Conn: conn, guard: g, closeUnderlying: closeUnderlying, tokenBucket: tokenBucket{tokens: maxTokens}}
+// WrapConn returns a Conn over raw, which is closed when connsCtx ends. The caller may put TLS between both before the
+// first use: it sets Conn.Conn.
+func (g *Guard) WrapConn(connsCtx context.Context, raw net.Conn) *Conn {
+	// TLS would send a close_notify, and blocked reads and writes would go on. The server learns of the close from them.
+	cut := func() { _ = raw.Close() }
+	c := &Conn{Conn: raw, guard: g, closeUnderlying: cut, tokenBucket: tokenBucket{tokens: maxTokens}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.stopContextWatch = context.AfterFunc(connsCtx, closeUnderlying)
+	c.stopContextWatch = context.AfterFunc(connsCtx, cut)
 	c.openStreams = make(map[uint32]openStream)
-	c.clientFrames.bytesToSkip = prefaceBytes
-	c.memoryAccount = g.memoryBudget.OpenAccount(c.cutOffOverBudget)
-	c.longCalls = g.LongCalls(c.memoryAccount)
+	c.clientFrames.bytesToSkip = len(http2.ClientPreface)
+	c.Account = g.memoryBudget.OpenAccount(c.cutOffOverBudget)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweepTimer = time.AfterFunc(sweepInterval, c.runSweep)

@@ -10,21 +10,17 @@ import (
 const StreamBytes = 8 << 10
 
 const (
-	maxTokens = 1000
-	// tokensPerSecond is how many tokens a connection earns per second.
-	tokensPerSecond = 1000
-	// tokensPerStream is how many tokens a new stream earns.
-	tokensPerStream = 8
+	maxTokens       = 1000
+	tokensPerSecond = 1000 // what a connection earns.
+	tokensPerStream = 8    // what a new stream earns.
 	// rapidResetTokens is the cost of a reset within rapidResetTime, besides that of its frame.
 	rapidResetTokens = 9
 	rapidResetTime   = 5 * time.Millisecond
-	// minFreeDataBytes is the length in bytes from which on DATA costs no token.
-	minFreeDataBytes = 64
+	minFreeDataBytes = 64 // the length from which on DATA costs no token.
 	// streamsPerSettingToken is how many open streams a server may change for one setting per token.
 	streamsPerSettingToken = 256
-	// bytesPerPeakStream is how many bytes servers keep for each stream of the most that were ever open.
-	bytesPerPeakStream = 64
-	maxHeaderBytes     = 64 << 10
+	bytesPerPeakStream     = 64 // what servers keep for each stream of the most that were ever open.
+	maxHeaderBytes         = 64 << 10
 )
 
 // tokenBucket holds the tokens of a connection. Below 0, the client has to wait.
@@ -55,16 +51,16 @@ type openStream struct {
 }
 
 // receiveFrame processes one frame from the client. It returns how many bytes to charge for it.
-func (s *streamTable) receiveFrame(fr frameHeader, now time.Duration, b *tokenBucket) (bytes int64) {
+func (s *streamTable) receiveFrame(fr http2.FrameHeader, now time.Duration, b *tokenBucket) (bytes int64) {
 	cost := 1.0
-	switch fr.frameType {
+	switch fr.Type {
 	case http2.FrameHeaders:
-		if fr.streamID <= s.lastOpenedStreamID {
+		if fr.StreamID <= s.lastOpenedStreamID {
 			break
 		}
-		s.lastOpenedStreamID = fr.streamID
-		bytes = StreamBytes + headerMemoryBytes(fr.payloadBytes)
-		s.openStreams[fr.streamID] = openStream{bytes, now}
+		s.lastOpenedStreamID = fr.StreamID
+		bytes = StreamBytes + headerMemoryBytes(fr.Length)
+		s.openStreams[fr.StreamID] = openStream{bytes, now}
 		if len(s.openStreams) > s.peakOpenStreams {
 			s.peakOpenStreams++
 			bytes += bytesPerPeakStream
@@ -72,16 +68,16 @@ func (s *streamTable) receiveFrame(fr frameHeader, now time.Duration, b *tokenBu
 		b.tokens = min(b.tokens+tokensPerStream, maxTokens)
 		return bytes
 	case http2.FrameContinuation:
-		bytes = s.growStream(s.lastOpenedStreamID, headerMemoryBytes(fr.payloadBytes))
+		bytes = s.growStream(s.lastOpenedStreamID, headerMemoryBytes(fr.Length))
 	case http2.FrameData:
-		if fr.payloadBytes >= minFreeDataBytes || fr.endsStream() {
+		if fr.Length >= minFreeDataBytes || endsStream(fr) {
 			cost = 0
 		}
-		bytes = s.growStream(fr.streamID, dataMemoryBytes(fr.payloadBytes))
+		bytes = s.growStream(fr.StreamID, dataMemoryBytes(fr.Length))
 	case http2.FrameRSTStream:
-		s.resetStream(fr.streamID, now, b)
+		s.resetStream(fr.StreamID, now, b)
 	case http2.FrameSettings:
-		cost += float64(fr.payloadBytes/settingBytes) * float64(1+len(s.openStreams)/streamsPerSettingToken)
+		cost += float64(fr.Length/settingBytes) * float64(1+len(s.openStreams)/streamsPerSettingToken)
 	}
 	b.tokens -= cost
 	return bytes

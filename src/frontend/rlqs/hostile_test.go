@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"ratelimit/src/frontend/connlimit"
-	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/testbed/harness"
 )
@@ -104,13 +103,13 @@ func TestStreamsWithoutEnd(t *testing.T) {
 			}
 			go func() { refused <- s.wait() }()
 		}
-		for i := range cap(refused) - h2guard.MaxLongCalls + 1 {
+		for i := range cap(refused) - rls.MaxLongCalls + 1 {
 			if err := <-refused; status.Code(err) != codes.ResourceExhausted {
 				t.Fatalf("stream %d of those that end: %v, want ResourceExhausted", i, err)
 			}
 		}
-		if got := f.divider.Stats().Proxies.Load(); got > h2guard.MaxLongCalls {
-			t.Errorf("%d streams are served, want at most %d", got, h2guard.MaxLongCalls)
+		if got := f.divider.Stats().Proxies.Load(); got > rls.MaxLongCalls {
+			t.Errorf("%d streams are served, want at most %d", got, rls.MaxLongCalls)
 		}
 		f.expectService(t, "meanwhile")
 	})

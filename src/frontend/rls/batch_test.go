@@ -21,6 +21,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/h2"
 	"ratelimit/src/limiter"
 )
 
@@ -74,8 +75,7 @@ func dialBatches(t *testing.T, s *Service, cfg ServerConfig) *batchClient {
 	client, server := net.Pipe()
 	l := &onePipe{conns: make(chan net.Conn, 1), done: make(chan struct{})}
 	l.conns <- server
-	srv, served := NewServer(s, cfg), make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+	serve(t, s, cfg, l)
 	c := newBatchClient(t, client)
 	received := make(chan struct{})
 	go func() {
@@ -84,11 +84,7 @@ func dialBatches(t *testing.T, s *Service, cfg ServerConfig) *batchClient {
 	}()
 	t.Cleanup(func() {
 		_ = client.Close()
-		srv.Shutdown(ended())
 		<-received
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	})
 	return c
 }
@@ -257,12 +253,9 @@ func TestBatchOfAllKinds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newBatchStore(t)
-		f := start(t, store)
-		set := f.cfg.Limiter.(*limiter.Limiter).Rules()
-		f.cfg.Limiter = limiter.New(limiter.Config{Backend: store, MaxDescriptors: 3})
-		f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
+		f := startWith(t, testRules, limiter.Config{Backend: store, MaxDescriptors: 3})
 		counted := f.countCalls()
-		c := dialBatches(t, f.Service, ServerConfig{MaxMessageBytes: 50_000})
+		c := dialBatches(t, f.Service, ServerConfig{ConnConfig: h2.ConnConfig{MaxMessageBytes: 50_000}})
 		ip, staff := descriptor("ip", "1"), descriptor("staff", "x")
 		calls := []struct {
 			name    string
@@ -424,11 +417,9 @@ func (p panicking) Record(r *limiter.Request, _ *limiter.Answer) {
 func TestBatchPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newBatchStore(t)
-		f := start(t, store)
-		set := f.cfg.Limiter.(*limiter.Limiter).Rules()
-		f.cfg.Limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{panicking{"staff"}}})
-		f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
+		f := startWith(t, testRules, limiter.Config{
+			Backend: newBatchStore(t), Recorders: []limiter.Recorder{panicking{"staff"}},
+		})
 		counted := f.countCalls()
 		c := dialBatches(t, f.Service, ServerConfig{})
 		for i, keys := range [][]string{{"ip", "nobody"}, {"ip", "staff", "pay"}, {"pay", "ip"}} {

@@ -6,12 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/mem"
-
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 )
 
 // manyJSON is a body of /json with n descriptors of several entries.
@@ -23,15 +18,9 @@ func manyJSON(n, entries int) string {
 // BenchmarkNeighbour is a gRPC call of one descriptor, every 5 ms, beside 16 callers
 // that send large requests all the time, and the slowest of its calls.
 func BenchmarkNeighbour(b *testing.B) {
-	s := inMemory(b)
-	ask := func(data []byte) {
-		c := s.smallCallPool.Get().(*callMemory)
-		c.receivedMessage = mem.SliceBuffer(data)
-		if out, err := s.answerGRPC(b.Context(), c); err == nil {
-			out.Put(nil)
-		}
-		s.releaseCall(c)
-	}
+	const ruleFile = "domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n"
+	s := startWith(b, ruleFile, limiter.Config{})
+	ask := func(data []byte) { _ = s.ask(b.Context(), data) } // The large ones are no requests.
 	small := encode(b, request(descriptor("ip", "1")))
 	many := request()
 	for range limiter.MaxDescriptors {
@@ -84,24 +73,4 @@ func BenchmarkNeighbour(b *testing.B) {
 			b.ReportMetric(float64(calls)/lasted.Seconds(), "large/s")
 		})
 	}
-}
-
-// inMemory returns a service that counts in memory.
-func inMemory(tb testing.TB) *Service {
-	tb.Helper()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	set, _, err := filerules.Load([]filerules.File{{
-		Name: "d.yaml",
-		Data: []byte("domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 4000000000}}\n"),
-	}},
-		compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	l := limiter.New(limiter.Config{Backend: store})
-	l.UseRules(set)
-	return New(Config{Limiter: l})
 }

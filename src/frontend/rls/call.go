@@ -23,15 +23,15 @@ type callMemory struct {
 	fromLargePool bool
 }
 
-// A pooled large call has room for at most this many descriptors: append reserves more than limiter.MaxDescriptors for
-// a request of that many. It may have twice as many entries. Small calls have a quarter of both.
+// A pooled call has room for at most so many descriptors, and for twice as many entries. For a request of
+// limiter.MaxDescriptors, append reserves more.
 const (
-	maxPooledDescriptors = 2 * limiter.MaxDescriptors
-	smallCallDivisor     = 4
+	maxPooledDescriptors      = 2 * limiter.MaxDescriptors
+	maxSmallPooledDescriptors = maxPooledDescriptors / 4
 )
 
-// newCall returns a call for a request with the reservation t. Large calls have their own pool: thousands
-// of requests may wait for memory, and none of them should hold that much memory.
+// newCall returns a call for a request with the reservation t. Large calls have their own pool: thousands of requests
+// may wait for memory, and none of them should hold that much.
 func (s *Service) newCall(t *memoryReservation) *callMemory {
 	if t.capacity != nil {
 		return s.largeCallPool.Get().(*callMemory)
@@ -45,7 +45,7 @@ func (s *Service) releaseCall(c *callMemory) {
 		c.receivedMessage.Free()
 		c.receivedMessage = nil
 	}
-	pool, kept := &s.smallCallPool, maxPooledDescriptors/smallCallDivisor
+	pool, kept := &s.smallCallPool, maxSmallPooledDescriptors
 	if c.fromLargePool {
 		pool, kept = &s.largeCallPool, maxPooledDescriptors
 	}
@@ -69,9 +69,9 @@ func (s *Service) serviceDesc() *grpc.ServiceDesc {
 		}
 		return r, nil
 	}
-	handler := func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any,
-		error,
-	) {
+	handler := func(
+		_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor,
+	) (any, error) {
 		c := s.smallCallPool.Get().(*callMemory)
 		defer s.releaseCall(c)
 		if err := decode(c); err != nil {
@@ -87,8 +87,8 @@ func (s *Service) serviceDesc() *grpc.ServiceDesc {
 	}
 }
 
-// answerGRPC decides the request in buffered.receivedMessage. It parses the bytes itself, because grpc-go
-// answers errors of a codec with INTERNAL and would not count them.
+// answerGRPC decides the request in buffered.receivedMessage. It parses the bytes itself, because grpc-go answers
+// errors of a codec with INTERNAL and would not count them.
 func (s *Service) answerGRPC(ctx context.Context, buffered *callMemory) (r *reply, err error) {
 	defer func() {
 		if err != nil {
@@ -112,7 +112,7 @@ func (s *Service) answerGRPC(ctx context.Context, buffered *callMemory) (r *repl
 	if r.encodedMessage, err = s.appendAnswer(r.encodedMessage[:0], &c.req, &c.answer); err != nil {
 		return nil, err
 	}
-	r.chargeMemory(guardedConn(ctx))
+	r.chargeMemory(callerConnOf(ctx))
 	return r, nil
 }
 

@@ -4,9 +4,10 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/h2"
-	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/limiter"
 )
 
@@ -56,15 +57,21 @@ func (s *Service) decideBatch(b *h2.Batch) {
 	}
 }
 
-// newEngine returns the HTTP/2 server of srv, whose services are registered. It decides the calls of ShouldRateLimit in
-// batches, and passes all other requests to srv.grpcServer; with tracing, these too.
-func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
+// h2Engine is a server of package h2. It decides the calls of ShouldRateLimit in batches, and passes all other requests
+// to handlers; with tracing, these too.
+type h2Engine struct {
+	*h2.Server
+	handlers *grpc.Server
+}
+
+// newH2Engine returns an engine for handlers, whose services are registered.
+func newH2Engine(s *Service, cfg ServerConfig, handlers *grpc.Server) h2Engine {
 	path := shouldRateLimit
 	if cfg.StatsHandler != nil || s.cfg.StartSpan != nil {
-		path = "" // Only srv.grpcServer can tell them of each call.
+		path = "" // Only handlers can tell them of each call.
 	}
 	kinds := make(map[string]h2.MethodKind)
-	for name, service := range srv.grpcServer.GetServiceInfo() {
+	for name, service := range handlers.GetServiceInfo() {
 		for _, m := range service.Methods {
 			kinds["/"+name+"/"+m.Name] = h2.UnaryMethod
 			if m.IsClientStream || m.IsServerStream {
@@ -72,45 +79,37 @@ func (srv *Server) newEngine(s *Service, cfg ServerConfig) *h2.Server {
 			}
 		}
 	}
-	return h2.NewServer(h2.Config{
+	return h2Engine{handlers: handlers, Server: h2.NewServer(h2.Config{
 		Path:        path,
 		Decide:      s.decideBatch,
 		DecideWaits: s.cfg.StoreIsRemote,
 		IsLarge:     func(message []byte) bool { return estimateProtobufMemory(message) >= minReservedBytes },
-		Handler:     h2.OnlyGRPC(srv.grpcServer),
+		Handler:     h2.OnlyGRPC(handlers),
 		KindOf:      func(path string) h2.MethodKind { return kinds[path] },
 		OpenAccount: func(evict func()) h2.Account {
 			return cfg.MemoryBudget.OpenAccount(func(int64) { evict() })
 		},
 		ConnContext: func(ctx context.Context, a h2.Account) context.Context {
-			return context.WithValue(ctx, longCallsKey{}, srv.guard.LongCalls(a.(*connlimit.MemoryAccount)))
+			return context.WithValue(ctx, callerConnKey{}, &callerConn{account: a.(*connlimit.MemoryAccount)})
 		},
-		OnPanic:               func(value any, stack []byte) { s.cfg.OnError(&PanicError{value, stack}) },
-		OnProtocolError:       cfg.OnProtocolError,
-		TLS:                   cfg.TLS,
-		HandshakeTimeout:      handshakeTimeout,
-		MaxMessageBytes:       cfg.MaxMessageBytes,
-		MaxHeaderBytes:        maxHeaderBytes,
-		MaxStreams:            cfg.MaxCallsPerConnection,
-		MaxClientSilence:      cfg.MaxClientSilence,
-		MinClientPingInterval: cfg.MinClientPingInterval,
-		MaxConnectionAge:      cfg.MaxConnectionAge,
-		MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
-	})
+		OnPanic:    func(value any, stack []byte) { s.cfg.OnError(&PanicError{value, stack}) },
+		ConnConfig: cfg.ConnConfig,
+	})}
 }
 
-// longCallsKey is the key of a connection's *h2guard.LongCalls in the contexts of its calls.
-type longCallsKey struct{}
+// handlerPatience is how long a shutdown waits for handlers whose calls are answered, which may still end spans.
+const handlerPatience = time.Second
 
-// StreamMemory returns what counts the memory that the streams of a connection hold. ctx is the context of a stream
-// that ServerConfig.Register has added. The result may be nil, and then counts nothing.
-func StreamMemory(ctx context.Context) *h2guard.LongCalls { return longCallsOf(ctx) }
+// Shutdown waits for running calls; when ctx ends, it closes their connections.
+func (e h2Engine) Shutdown(ctx context.Context) {
+	e.Server.Shutdown(ctx)
+	ctx, cancel := context.WithTimeout(context.Background(), handlerPatience)
+	defer cancel()
+	endsBefore(ctx, e.handlers.Stop) // It waits for handlers because of grpc.WaitForHandlers.
+}
 
-// longCallsOf returns what bounds the long calls of the connection that a call came on; nil for calls that came without
-// a server.
-func longCallsOf(ctx context.Context) *h2guard.LongCalls {
-	if l, ok := ctx.Value(longCallsKey{}).(*h2guard.LongCalls); ok {
-		return l
-	}
-	return guardedConn(ctx).LongCalls()
+func (e h2Engine) addTo(st *Stats) {
+	st.StalledConnections = e.Stalled.Load()
+	st.FloodingConnections = e.Flooding.Load()
+	st.InvalidConnections = e.Invalid.Load()
 }

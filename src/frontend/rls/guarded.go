@@ -3,84 +3,49 @@ package rls
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/h2"
 	"ratelimit/src/frontend/h2guard"
 )
 
-// guardedCredentials wraps each connection in an h2guard.Conn, above its TLS. When connsCtx ends, all connections are
-// closed, even those in a handshake, which grpc.Server.Stop would wait for.
-type guardedCredentials struct {
-	credentials.TransportCredentials
-	guard    *h2guard.Guard
-	connsCtx context.Context
-	onError  func(client net.Addr, err error) // gets each *h2.WrongProtocolError.
+// callerConn is the connection that a call came on.
+type callerConn struct {
+	account   *connlimit.MemoryAccount // nil if nothing is charged.
+	longCalls atomic.Int64             // how many long calls the connection has.
+	guard     *h2guard.Conn            // nil for connections of package h2.
 }
 
-// guardedAuthInfo tells handlers which connection a call came on.
-type guardedAuthInfo struct {
-	credentials.AuthInfo
-	conn *h2guard.Conn
-}
+// callerConnKey is the key of a *callerConn in the contexts of package h2.
+type callerConnKey struct{}
 
-// ServerHandshake does the TLS handshake, if TLS is on, and wraps the connection.
-func (c guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	cut := func() { _ = raw.Close() } // The server learns of the close from its next read or write.
-	defer context.AfterFunc(c.connsCtx, cut)()
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		if wrong := h2.WrongHandshake(err); wrong != nil {
-			c.onError(raw.RemoteAddr(), wrong)
-		}
-		return nil, nil, err
-	}
-	conn = &firstReadConn{Conn: conn, onError: c.onError}
-	guarded := c.guard.WrapConn(c.connsCtx, conn, cut)
-	return guarded, guardedAuthInfo{info, guarded}, nil
-}
+// noConn is for calls that came without a server. Nothing is charged to it.
+var noConn callerConn
 
-// firstReadConn reports a client that does not speak HTTP/2.
-type firstReadConn struct {
-	net.Conn
-	onError func(client net.Addr, err error) // nil after the first read.
-}
-
-// Read reads from the connection.
-func (c *firstReadConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if c.onError != nil && n > 0 {
-		if wrong := h2.WrongProtocol(p[:n]); wrong != nil {
-			c.onError(c.RemoteAddr(), wrong)
-		}
-		c.onError = nil
-	}
-	return n, err
-}
-
-// Clone returns a copy, as credentials.TransportCredentials requires.
-func (c guardedCredentials) Clone() credentials.TransportCredentials {
-	c.TransportCredentials = c.TransportCredentials.Clone()
-	return c
-}
-
-// guardedConn returns the connection that a call came on; nil for calls that came without a server.
-func guardedConn(ctx context.Context) *h2guard.Conn {
+// callerConnOf returns the connection that a call came on.
+func callerConnOf(ctx context.Context) *callerConn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(guardedAuthInfo); ok {
 			return info.conn
 		}
 	}
-	return nil
+	if c, ok := ctx.Value(callerConnKey{}).(*callerConn); ok {
+		return c
+	}
+	return &noConn
 }
+
+// StreamMemory returns the account of the connection of a stream that ServerConfig.Register has added. ctx is the
+// context of the stream. The result may be nil, and then counts nothing.
+func StreamMemory(ctx context.Context) *connlimit.MemoryAccount { return callerConnOf(ctx).account }
 
 // guardedRegistrar adds services with guarded unary methods to a server. Server.interceptStreams guards streams.
 type guardedRegistrar struct{ *grpc.Server }
@@ -105,37 +70,68 @@ func guardUnaryHandler(handler grpc.MethodHandler) grpc.MethodHandler {
 			return nil, err
 		}
 		if isCompressed {
-			var memory expandedMemory
-			defer func() { memory.release(ctx) }()
-			packed := decode
-			decode = func(v any) error {
-				if err := packed(v); err != nil {
-					return err
+			account, held := callerConnOf(ctx).account, int64(0)
+			defer func() { account.ReleaseBytes(held) }()
+			unpack := decode
+			decode = func(v any) (err error) {
+				if err = unpack(v); err == nil {
+					held, err = holdExpanded(account, v)
 				}
-				return memory.hold(ctx, v)
+				return err
 			}
 		}
 		out, err := handler(impl, ctx, decode, intercept)
 		if ctx.Err() != nil {
-			guardedConn(ctx).ReleaseCancelledCall()
+			callerConnOf(ctx).guard.ReleaseCancelledCall()
 		}
 		if _, encoded := out.(*reply); encoded || err != nil {
 			return out, err
 		}
-		return encodeMessage(guardedConn(ctx), out.(proto.Message))
+		return encodeMessage(callerConnOf(ctx), out.(proto.Message))
 	}
+}
+
+// MaxLongCalls is how many long calls one connection may have at a time.
+const MaxLongCalls = 8
+
+var errTooManyLongCalls = status.Errorf(codes.ResourceExhausted,
+	"too many streaming calls: %d are allowed on a connection, and fewer if all connections have many", MaxLongCalls)
+
+// longCallBound bounds the long calls of all connections.
+type longCallBound struct {
+	budget         *connlimit.MemoryBudget
+	count, refused atomic.Int64
+}
+
+// open charges a long call to its connection. It returns false if the connection has MaxLongCalls such calls, or if
+// those of all connections hold a quarter of the budget. Otherwise the caller must call close.
+func (b *longCallBound) open(c *callerConn) bool {
+	ofConn, ofAll := c.longCalls.Add(1), b.count.Add(1)
+	if ofConn <= MaxLongCalls && ofAll*longCallMemoryBytes <= b.budget.MaxBytes()/4 {
+		c.account.HoldBytes(longCallMemoryBytes)
+		return true
+	}
+	c.longCalls.Add(-1)
+	b.count.Add(-1)
+	b.refused.Add(1)
+	return false
+}
+
+func (b *longCallBound) close(c *callerConn) {
+	c.longCalls.Add(-1)
+	b.count.Add(-1)
+	c.account.ReleaseBytes(longCallMemoryBytes)
 }
 
 // longCall is a call that lasts until its client or the server ends it, such as a health watch.
 type longCall struct {
 	grpc.ServerStream
 	ctx       context.Context
-	conn      *h2guard.Conn
-	memory    *h2guard.LongCalls
+	conn      *callerConn
 	turns     *largeRequestCapacity
 	gzip      *gzipDecompressor // nil if messages are not compressed.
 	turn      memoryReservation // of the last message.
-	heldBytes int64             // what memory holds for the last message.
+	heldBytes int64             // what conn.account holds for the last message.
 }
 
 const (
@@ -208,7 +204,7 @@ func (c *longCall) admit(length, maxBytes, memory int) (err error) {
 		return &MessageTooLongError{length, maxBytes}
 	case c.heldBytes > 0 || memory <= maxLongCallMessageBytes:
 		return nil
-	case !c.memory.Hold(int64(memory)):
+	case !c.conn.account.HoldBytes(int64(memory)):
 		return ErrTooMuchMemory
 	}
 	c.heldBytes = int64(memory)
@@ -219,7 +215,7 @@ func (c *longCall) admit(length, maxBytes, memory int) (err error) {
 // releaseMessage ends the use of the last message.
 func (c *longCall) releaseMessage() {
 	c.turn.release()
-	c.memory.Release(c.heldBytes)
+	c.conn.account.ReleaseBytes(c.heldBytes)
 	c.heldBytes = 0
 }
 

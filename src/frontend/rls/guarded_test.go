@@ -2,7 +2,6 @@ package rls
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,7 +17,6 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // as some libraries do
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -28,7 +26,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ratelimit/src/frontend/connlimit"
-	"ratelimit/src/frontend/h2guard"
 	"ratelimit/src/rules"
 	"ratelimit/testbed/harness"
 )
@@ -157,18 +154,13 @@ func TestExpansion(t *testing.T) {
 func TestExpansionIsCharged(t *testing.T) {
 	budget := connlimit.NewMemoryBudget(1 << 10)
 	account := budget.OpenAccount(func(int64) {})
-	guard := h2guard.New(budget)
-	ctx := context.WithValue(t.Context(), longCallsKey{}, guard.LongCalls(account))
-	var m expandedMemory
 	small := &healthpb.HealthCheckRequest{Service: strings.Repeat("x", 100)}
-	if err := m.hold(ctx, small); err != nil || account.HeldBytes() != int64(proto.Size(small)) {
+	if held, err := holdExpanded(account, small); err != nil || held != int64(proto.Size(small)) ||
+		account.HeldBytes() != held {
 		t.Errorf("%v, %d bytes are charged", err, account.HeldBytes())
 	}
-	if m.release(ctx); account.HeldBytes() != 0 {
-		t.Errorf("%d bytes stay charged", account.HeldBytes())
-	}
-	if err := m.hold(ctx, &healthpb.HealthCheckRequest{Service: strings.Repeat("x",
-		2<<10)}); status.Code(err) != codes.ResourceExhausted {
+	large := &healthpb.HealthCheckRequest{Service: strings.Repeat("x", 2<<10)}
+	if _, err := holdExpanded(account, large); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got %v", err)
 	}
 }
@@ -205,6 +197,31 @@ func TestFewLongCalls(t *testing.T) {
 	})
 }
 
+// The long calls of all connections may hold a quarter of the budget.
+func TestLongCallBound(t *testing.T) {
+	t.Parallel()
+	budget := connlimit.NewMemoryBudget(4 * (MaxLongCalls + 2) * longCallMemoryBytes)
+	b := longCallBound{budget: budget}
+	one, other := new(callerConn), &callerConn{account: budget.OpenAccount(func(int64) {})}
+	for i := range MaxLongCalls {
+		if !b.open(one) {
+			t.Fatalf("call %d was refused", i+1)
+		}
+	}
+	if b.open(one) || !b.open(other) || !b.open(other) || b.open(other) {
+		t.Error("want no more calls of the first connection, and 2 of the other")
+	}
+	if other.account.HeldBytes() != 2*longCallMemoryBytes {
+		t.Errorf("%d bytes are charged", other.account.HeldBytes())
+	}
+	if b.close(other); other.account.HeldBytes() != longCallMemoryBytes || b.open(one) || !b.open(other) {
+		t.Error("the end of a call makes room for another one")
+	}
+	if n := b.refused.Load(); n != 3 {
+		t.Errorf("%d calls were refused, want 3", n)
+	}
+}
+
 // Reflection repeats the request in its reply, so requests must be short.
 func TestReflectionOfLongNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
@@ -227,11 +244,7 @@ func TestReflectionOfLongNames(t *testing.T) {
 
 func TestReflectionIsOff(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
-		conn, err := grpc.NewClient(listening(t, cfg), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
+		conn := connect(t, listening(t, cfg))
 		stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -326,12 +339,7 @@ func TestCallersShareABudget(t *testing.T) {
 				cfg.MemoryBudget = shared
 				srv, addr := serving(t, cfg)
 				isClosed := func() bool { return shared.EvictedAccounts()+srv.Stats().FloodingConnections > 0 }
-				conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = conn.Close() }()
-				neighbour := pb.NewRateLimitServiceClient(conn)
+				neighbour := pb.NewRateLimitServiceClient(connect(t, addr))
 				a := attack(t, addr, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 				go func() { _, _ = io.Copy(io.Discard, a.conn) }() // only its window is closed
 				for i := 0; !isClosed(); i++ {
@@ -360,15 +368,8 @@ func TestCallersShareABudget(t *testing.T) {
 // A client that resets the streams it opens is slowed, so that it cannot fill the process
 // with goroutines.
 func TestRapidResetsAreSlowed(t *testing.T) {
-	srv := NewServer(start(t, nil).Service,
-		ServerConfig{UseGRPCGo: true, MemoryBudget: connlimit.NewMemoryBudget(64 << 20)})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	a := attack(t, l.Addr().String())
+	srv, addr := serving(t, ServerConfig{UseGRPCGo: true, MemoryBudget: connlimit.NewMemoryBudget(64 << 20)})
+	a := attack(t, addr)
 	go func() { _, _ = io.Copy(io.Discard, a.conn) }()
 	sent := make(chan struct{})
 	go func() {
@@ -385,7 +386,4 @@ func TestRapidResetsAreSlowed(t *testing.T) {
 	}
 	srv.Shutdown(ended()) // Shutdown ends the pause, too.
 	<-sent
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
 }

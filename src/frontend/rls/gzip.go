@@ -16,6 +16,8 @@ import (
 	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"ratelimit/src/frontend/connlimit"
 )
 
 const (
@@ -102,23 +104,17 @@ func prepareCompression(ctx context.Context) (isCompressed bool, _ error) {
 	}
 }
 
-// expandedMemory charges the unpacked message of a call to its connection, as the connection's server did with the
-// compressed form.
-type expandedMemory struct{ bytes int64 }
-
-// hold charges the message v of the call of ctx. The caller must call release if it succeeds.
-func (m *expandedMemory) hold(ctx context.Context, v any) error {
+// holdExpanded charges v, the unpacked message of a call, to its connection, as the connection's server did with the
+// compressed form. It returns how many bytes the caller must release.
+func holdExpanded(account *connlimit.MemoryAccount, v any) (held int64, err error) {
 	switch in := v.(type) {
 	case *callMemory:
-		m.bytes = int64(in.receivedMessage.Len())
+		held = int64(in.receivedMessage.Len())
 	case proto.Message:
-		m.bytes = int64(proto.Size(in))
+		held = int64(proto.Size(in))
 	}
-	if !longCallsOf(ctx).Hold(m.bytes) {
-		m.bytes = 0
-		return ErrTooMuchMemory
+	if !account.HoldBytes(held) {
+		return 0, ErrTooMuchMemory
 	}
-	return nil
+	return held, nil
 }
-
-func (m *expandedMemory) release(ctx context.Context) { longCallsOf(ctx).Release(m.bytes) }

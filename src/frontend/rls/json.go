@@ -22,8 +22,8 @@ import (
 // maxBodyBytes bounds the body of a /json request.
 const maxBodyBytes = 1 << 20
 
-// JSONHandler returns the handler that answers the same messages as gRPC in proto3 JSON. The status is
-// 200 for OK, 429 for OVER_LIMIT, 4xx for an invalid request and 5xx if the service fails.
+// JSONHandler returns the handler that answers the same messages as gRPC in proto3 JSON. The status is 200 for OK, 429
+// for OVER_LIMIT, 4xx for an invalid request and 5xx if the service fails.
 func (s *Service) JSONHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.serveJSON(w, r); err != nil {
@@ -57,8 +57,8 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) (err error) 
 
 // answerJSON decides the request in body and sets the response headers about its limits. It returns the reply, and
 // whether the request is over its limits. Large bodies wait for memory and charge what they allocate to the connection.
-func (s *Service) answerJSON(ctx context.Context, headers http.Header,
-	body []byte,
+func (s *Service) answerJSON(
+	ctx context.Context, headers http.Header, body []byte,
 ) (text []byte, over bool, err error) {
 	start := time.Now()
 	t, err := s.largeRequests.reserve(ctx, s.estimateJSONMemory(body))
@@ -182,8 +182,8 @@ func readCharged(in io.Reader, length int64, conn *connlimit.MemoryAccount) (bod
 // errorPositionPattern matches the line and the column at the start of most error texts of protojson.
 var errorPositionPattern = regexp.MustCompile(`^(?:syntax error )?\(line (\d+):(\d+)\): `)
 
-// JSONErrorText returns the text of an error of protojson without its prefix "proto:". After the
-// prefix, protojson writes one of two kinds of space at random.
+// JSONErrorText returns the text of an error of protojson without its prefix "proto:", after which protojson writes one
+// of two kinds of space at random.
 func JSONErrorText(err error) string {
 	text := strings.TrimSpace(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto:"))
 	position := errorPositionPattern.FindStringSubmatch(text)

@@ -236,30 +236,3 @@ func FuzzRequest(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkShouldRateLimit(b *testing.B) {
-	for _, tt := range []struct {
-		name     string
-		headers  *HeaderNames
-		metadata bool
-	}{
-		{"plain", nil, false},
-		{"headers", &HeaderNames{
-			Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining",
-			Reset: "RateLimit-Reset",
-		}, false},
-		{"metadata", nil, true},
-	} {
-		b.Run(tt.name, func(b *testing.B) {
-			f := start(b, nil)
-			f.cfg.HeaderNames, f.cfg.MetadataEnabled = tt.headers, tt.metadata
-			msg := request(descriptor("pay", "x"))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := f.ShouldRateLimit(b.Context(), msg); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

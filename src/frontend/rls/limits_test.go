@@ -13,11 +13,11 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"ratelimit/src/frontend/h2"
 )
 
 // ended returns a context that has ended.
@@ -37,30 +37,14 @@ func listening(t *testing.T, cfg ServerConfig) string {
 // serving serves until the test ends, and returns the server and its address.
 func serving(t *testing.T, cfg ServerConfig) (*Server, string) {
 	t.Helper()
-	srv := NewServer(start(t, nil).Service, cfg)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Shutdown(ended())
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return srv, l.Addr().String()
+	l := listen(t, "tcp", "127.0.0.1:0")
+	return serve(t, start(t, nil).Service, cfg, l), l.Addr().String()
 }
 
 func TestLargestMessage(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
 		cfg.MaxMessageBytes = 1000
-		conn, err := grpc.NewClient(listening(t, cfg), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
+		conn := connect(t, listening(t, cfg))
 		for size, want := range map[int]codes.Code{900: codes.InvalidArgument, 1100: codes.ResourceExhausted} {
 			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
 				&pb.RateLimitRequest{Domain: strings.Repeat("d", size)})
@@ -99,7 +83,7 @@ func dialFrames(t *testing.T, addr string) (*http2.Framer, *http2.SettingsFrame)
 
 func TestMostCallsOfAConnection(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
-		cfg.MaxCallsPerConnection = 77
+		cfg.MaxStreams = 77
 		_, settings := dialFrames(t, listening(t, cfg))
 		if n, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || n != 77 {
 			t.Errorf("%d calls at a time, want 77", n)
@@ -111,15 +95,11 @@ func TestMostCallsOfAConnection(t *testing.T) {
 func TestLargestHeaders(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
 		addr := listening(t, cfg)
-		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
+		conn := connect(t, addr)
 		// Go's client goes by what the server says it takes; the one by hand does not.
 		for size, want := range map[int]codes.Code{
-			maxHeaderBytes / 2: codes.InvalidArgument,
-			2 * maxHeaderBytes: codes.Internal,
+			h2.MaxHeaderBytes / 2: codes.InvalidArgument,
+			2 * h2.MaxHeaderBytes: codes.Internal,
 		} {
 			ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", size))
 			_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{})
@@ -128,8 +108,8 @@ func TestLargestHeaders(t *testing.T) {
 			}
 		}
 		f, settings := dialFrames(t, addr)
-		if n, ok := settings.Value(http2.SettingMaxHeaderListSize); !ok || n != maxHeaderBytes {
-			t.Errorf("headers may have %d bytes, want %d", n, maxHeaderBytes)
+		if n, ok := settings.Value(http2.SettingMaxHeaderListSize); !ok || n != h2.MaxHeaderBytes {
+			t.Errorf("headers may have %d bytes, want %d", n, h2.MaxHeaderBytes)
 		}
 		var block bytes.Buffer
 		enc := hpack.NewEncoder(&block)
@@ -139,7 +119,7 @@ func TestLargestHeaders(t *testing.T) {
 			{":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
 			{":authority", "x"},
 			{"content-type", "application/grpc"},
-			{"x-long", strings.Repeat("x", 2*maxHeaderBytes)},
+			{"x-long", strings.Repeat("x", 2*h2.MaxHeaderBytes)},
 		} {
 			if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 				t.Fatal(err)
@@ -149,6 +129,7 @@ func TestLargestHeaders(t *testing.T) {
 		for i, rest := 0, block.Bytes(); len(rest) > 0; i++ {
 			part := rest[:min(frameSize, len(rest))]
 			rest = rest[len(part):]
+			var err error
 			if i == 0 {
 				err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndHeaders: len(rest) == 0})
 			} else {

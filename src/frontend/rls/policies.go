@@ -19,13 +19,9 @@ const (
 )
 
 const (
-	// maxPolicies bounds the policies of a header. With maxPolicyNameBytes, it bounds a header to 4 KB.
-	maxPolicies = 10
-	// maxPolicyNameBytes is how many bytes of a rule's name are sent. Of a longer name the end is sent, since key paths
-	// differ there.
-	maxPolicyNameBytes = 96
-	// maxFieldInteger is the largest Integer of a structured field: 15 digits.
-	maxFieldInteger = 999_999_999_999_999
+	maxPolicies        = 10                  // in a header. With maxPolicyNameBytes, this bounds a header to 4 KB.
+	maxPolicyNameBytes = 96                  // of a rule's name. Its end is sent, since key paths differ there.
+	maxFieldInteger    = 999_999_999_999_999 // the largest Integer of a structured field: 15 digits.
 )
 
 // policy is a limit as these headers show it. descriptor is the index of its descriptor.
@@ -81,31 +77,28 @@ func (p policy) hasSameRule(other policy) bool {
 func appendPolicyHeaders(b []byte, a *limiter.Answer, shown *limiter.Status) []byte {
 	var room [maxPolicies]policy
 	list := policies(room[:0], a, shown)
-	b, value := beginHeader(b, policyHeader)
+	b = appendPolicyList(b, policyHeader, list, policy.appendPolicy)
+	list = slices.DeleteFunc(list, func(p policy) bool {
+		return !p.charge.HasCounterVerdict() && !p.charge.Verdict.Over
+	})
+	if len(list) == 0 {
+		return b
+	}
+	return appendPolicyList(b, rateLimitHeader, list, func(p policy, b []byte) []byte {
+		return p.appendServiceLimit(b, a)
+	})
+}
+
+// appendPolicyList appends a header with an item for each policy.
+func appendPolicyList(b []byte, name string, list []policy, appendItem func(policy, []byte) []byte) []byte {
+	b, value := beginHeader(b, name)
 	for i, p := range list {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = p.appendPolicy(b)
+		b = appendItem(p, b)
 	}
-	b = value.end(b)
-	var isOpen bool
-	for _, p := range list {
-		switch c := p.charge; {
-		case !c.HasCounterVerdict() && !c.Verdict.Over:
-			continue
-		case isOpen:
-			b = append(b, ", "...)
-		default:
-			b, value = beginHeader(b, rateLimitHeader)
-			isOpen = true
-		}
-		b = p.appendServiceLimit(b, a)
-	}
-	if isOpen {
-		b = value.end(b)
-	}
-	return b
+	return value.end(b)
 }
 
 // appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds,

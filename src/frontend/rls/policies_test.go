@@ -94,7 +94,8 @@ func TestPolicyHeaders(t *testing.T) {
 		c.Rule.Limit.Kind, c.Rule.Limit.Max, c.Rule.Limit.Hold = algorithm.Concurrency, 4, time.Minute
 	})
 	plainBucket := changed(bucket, func(c *limiter.Charge) { c.Rule.Limit.Burst = 9 })
-	fromRequest := changed(limiter.Charge{Algorithm: &algorithm.Limit{Max: 5, Period: time.Hour}, Verdict: new(backend.Verdict)},
+	perHour := &algorithm.Limit{Max: 5, Period: time.Hour}
+	fromRequest := changed(limiter.Charge{Algorithm: perHour, Verdict: new(backend.Verdict)},
 		func(c *limiter.Charge) { c.Verdict.Remaining = 4 })
 	allowed := changed(perMinute("a", 9),
 		func(c *limiter.Charge) { c.Verdict.Fallback, c.Verdict.ResetAfter = backend.FallbackAllow, 0 })

@@ -8,7 +8,6 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 )
 
@@ -20,15 +19,8 @@ func (r protocolRecorder) Record(req *limiter.Request, _ *limiter.Answer) { r <-
 // The limiter learns which protocol a request came with.
 func TestProtocol(t *testing.T) {
 	eachEngine(t, func(t *testing.T, cfg ServerConfig) {
-		store, err := memory.New(memory.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		got := make(protocolRecorder, 1)
-		f := start(t, nil)
-		set := f.cfg.Limiter.(*limiter.Limiter).Rules()
-		f.cfg.Limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{got}})
-		f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
+		f := startWith(t, testRules, limiter.Config{Recorders: []limiter.Recorder{got}})
 		_, conn := dial(t, f, cfg)
 		if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
 			request(descriptor("ip", "1"))); err != nil {

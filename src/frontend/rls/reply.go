@@ -20,8 +20,8 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// reply is an encoded message for the client of conn. It is its own mem.BufferPool: grpc-go
-// calls Put after it has written or dropped the bytes.
+// reply is an encoded message. It is its own mem.BufferPool: grpc-go calls Put after it has written or dropped the
+// bytes.
 type reply struct {
 	mem.NopBufferPool // NopBufferPool has the method Get, which grpc-go never calls on a reply.
 	encodedMessage    []byte
@@ -31,14 +31,12 @@ type reply struct {
 }
 
 const (
-	// maxSmallReplyStatuses is the most statuses of a small reply.
 	maxSmallReplyStatuses = 256
-	// newSmallReplyBytes is the size of a new small reply. It must be above the threshold under
-	// which grpc-go copies messages and does not call Put.
+	// newSmallReplyBytes is above the size under which grpc-go copies messages and does not call Put.
 	newSmallReplyBytes = 2048
 	// newLargeReplyBytes is enough for limiter.MaxDescriptors statuses with short names.
 	newLargeReplyBytes = 64 << 10
-	// maxPooledSmallReplyBytes and maxPooledLargeReplyBytes are the sizes in bytes up to which replies are reused.
+	// Longer replies are not reused.
 	maxPooledSmallReplyBytes = 64 << 10
 	maxPooledLargeReplyBytes = 4 * newLargeReplyBytes
 	// replyOverheadBytes is how many bytes grpc-go needs for a waiting reply, including its trailers.
@@ -49,10 +47,7 @@ const (
 var (
 	smallReplyPool = sync.Pool{New: func() any { return &reply{encodedMessage: make([]byte, 0, newSmallReplyBytes)} }}
 	largeReplyPool = sync.Pool{New: func() any {
-		return &reply{
-			encodedMessage: make([]byte, 0, newLargeReplyBytes),
-			fromLargePool:  true,
-		}
+		return &reply{encodedMessage: make([]byte, 0, newLargeReplyBytes), fromLargePool: true}
 	}}
 )
 
@@ -64,9 +59,9 @@ func newReply(statuses int) *reply {
 }
 
 // chargeMemory charges the memory of r to conn until Put.
-func (r *reply) chargeMemory(conn *h2guard.Conn) {
-	r.chargedConn, r.chargedBytes = conn, int64(cap(r.encodedMessage))+replyOverheadBytes
-	conn.ChargeQueuedReply(r.chargedBytes)
+func (r *reply) chargeMemory(conn *callerConn) {
+	r.chargedConn, r.chargedBytes = conn.guard, int64(cap(r.encodedMessage))+replyOverheadBytes
+	conn.guard.ChargeQueuedReply(r.chargedBytes)
 }
 
 // Put ends the use of the reply. Its argument is r.bytes.
@@ -82,7 +77,7 @@ func (r *reply) Put(*[]byte) {
 }
 
 // encodeMessage encodes msg and charges the reply to conn.
-func encodeMessage(conn *h2guard.Conn, msg proto.Message) (*reply, error) {
+func encodeMessage(conn *callerConn, msg proto.Message) (*reply, error) {
 	r := newReply(0)
 	var err error
 	if r.encodedMessage, err = (proto.MarshalOptions{}).MarshalAppend(r.encodedMessage[:0], msg); err != nil {
@@ -167,15 +162,15 @@ func appendNumberField(b []byte, field protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 }
 
-// beginSubmessage appends the tag of a field that is a message, and one byte for its size. The
-// message starts at start; the caller passes start to endSubmessage.
+// beginSubmessage appends the tag of a field that is a message, and one byte for its size. The caller appends the
+// message, and passes its start to endSubmessage.
 func beginSubmessage(b []byte, field protowire.Number) (_ []byte, start int) {
 	b = append(protowire.AppendTag(b, field, protowire.BytesType), 0)
 	return b, len(b)
 }
 
-// endSubmessage writes the size of the message that starts at start into the byte before it. It
-// moves the message if the size needs more than one byte.
+// endSubmessage writes the size of the message that starts at start into the byte before it. It moves the message if
+// the size needs more bytes.
 func endSubmessage(b []byte, start int) []byte {
 	size := len(b) - start
 	if size < 1<<7 {

@@ -3,30 +3,23 @@ package rls
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"path"
-	"runtime"
 	"runtime/debug"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/h2"
-	"ratelimit/src/frontend/h2guard"
 )
 
 // HealthServiceName is the service name for health checks of Envoy deployments. An empty name works, too.
@@ -34,22 +27,10 @@ const HealthServiceName = "ratelimit"
 
 // ServerConfig configures the gRPC server. Its zero value means grpc-go's defaults without TLS.
 type ServerConfig struct {
-	// TLS, if set, encrypts every connection.
-	TLS *tls.Config
-	// MaxMessageBytes is the size of the largest request in bytes. Defaults to 4 MiB.
-	MaxMessageBytes int
-	// MaxCallsPerConnection is how many calls one connection may have at a time. 0 means any number.
-	MaxCallsPerConnection uint32
-	// MaxClientSilence is how long a client may be silent before the server pings it. The client
-	// then has 20 s to answer. 0 means no pings.
-	MaxClientSilence time.Duration
-	// MinClientPingInterval is the shortest time between two pings of a client. 0 means no bound.
-	MinClientPingInterval time.Duration
-	// MaxConnectionAge is the age at which clients are asked to reconnect. 0 means never.
-	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long calls may run after that. 0 means any time.
-	MaxConnectionAgeGrace time.Duration
-	// Stats, if set, makes the server spans of tracing.
+	// ConnConfig is for both engines. IsWrongProtocol tells which errors of OnProtocolError need a change of settings.
+	// grpc-go's engine reports only those.
+	h2.ConnConfig
+	// StatsHandler, if set, makes the server spans of tracing.
 	StatsHandler stats.Handler
 	// ReflectionEnabled offers the services' descriptors to tools such as grpcurl.
 	ReflectionEnabled bool
@@ -60,9 +41,6 @@ type ServerConfig struct {
 	MemoryBudget *connlimit.MemoryBudget
 	// UseGRPCGo serves all calls with grpc-go's HTTP/2 server instead of package h2.
 	UseGRPCGo bool
-	// OnProtocolError, if set, gets the reason for which package h2 has ended a connection. It must be fast.
-	// IsWrongProtocol tells which of these errors need a change of settings; they come with UseGRPCGo, too.
-	OnProtocolError func(client net.Addr, err error)
 }
 
 // IsWrongProtocol reports whether err, of OnProtocolError, says that a client does not speak what the port does. Its
@@ -72,39 +50,30 @@ func IsWrongProtocol(err error) bool {
 	return wrong
 }
 
-// handshakeTimeout bounds the TLS handshake of a client. grpc-go's default is two minutes.
-const handshakeTimeout = 5 * time.Second
-
-// StreamWorkerCount returns how many goroutines wait for calls. If all are busy, a call starts a new one. A worker's
-// stack has already grown: with 64 calls in flight on two cores, a call cost 11.8 µs of CPU with 16 workers and 14.6 µs
-// without.
-func StreamWorkerCount() uint32 { return uint32(max(16, 4*runtime.GOMAXPROCS(0))) }
-
-// maxHeaderBytes bounds the headers of a call, as for HTTP callers. grpc-go's default is 16 MiB.
-const maxHeaderBytes = 64 << 10
-
 // Server is the gRPC server of a Service, of health checks and of reflection.
 type Server struct {
-	guard        *h2guard.Guard // limits what clients can make grpcServer hold and do.
-	grpcServer   *grpc.Server
-	engine       *h2.Server // nil with ServerConfig.UseGRPCGo.
+	engine
+	service      *Service
 	healthServer *health.Server
-	// streamsCtx is the context of all streams, connsCtx that of all connections.
-	streamsCtx, connsCtx     context.Context
-	closeStreams, closeConns context.CancelFunc
+	longCalls    longCallBound
+	streamsCtx   context.Context // the context of all streams.
+	closeStreams context.CancelFunc
+}
+
+// engine accepts connections, and speaks HTTP/2 with their clients.
+type engine interface {
+	// Serve answers calls on l until Shutdown; then it returns nil. It may be called once.
+	Serve(l net.Listener) error
+	// Shutdown refuses new calls, and waits for running ones; when ctx ends, it closes their connections.
+	Shutdown(ctx context.Context)
+	// addTo sets the figures that the engine counts.
+	addTo(st *Stats)
 }
 
 // Stats returns the figures of connections that do harm.
 func (srv *Server) Stats() Stats {
-	st := Stats{
-		StalledConnections: srv.guard.StalledConnections.Load(),
-		SlowedReads:        srv.guard.SlowedReads.Load(),
-		RefusedLongCalls:   srv.guard.RefusedLongCalls.Load(),
-	}
-	if e := srv.engine; e != nil {
-		st.StalledConnections += e.Stalled.Load()
-		st.FloodingConnections, st.InvalidConnections = e.Flooding.Load(), e.Invalid.Load()
-	}
+	st := Stats{RefusedLongCalls: srv.longCalls.refused.Load()}
+	srv.addTo(&st)
 	return st
 }
 
@@ -124,12 +93,24 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 	if cfg.OnProtocolError == nil {
 		cfg.OnProtocolError = func(net.Addr, error) {}
 	}
-	srv := &Server{
-		guard:        h2guard.New(cfg.MemoryBudget),
-		healthServer: health.NewServer(),
-	}
+	srv := &Server{service: s, healthServer: health.NewServer(), longCalls: longCallBound{budget: cfg.MemoryBudget}}
 	srv.streamsCtx, srv.closeStreams = context.WithCancel(context.Background())
-	srv.connsCtx, srv.closeConns = context.WithCancel(context.Background())
+	newServer := func(options ...grpc.ServerOption) *grpc.Server {
+		server := grpc.NewServer(append(srv.callOptions(cfg), options...)...)
+		srv.register(guardedRegistrar{server}, cfg)
+		return server
+	}
+	if cfg.UseGRPCGo {
+		srv.engine = newGRPCGoEngine(cfg, newServer)
+	} else {
+		srv.engine = newH2Engine(s, cfg, newServer(grpc.WaitForHandlers(true)))
+	}
+	srv.SetServing(false)
+	return srv
+}
+
+// callOptions returns the options for the calls of grpc-go's server.
+func (srv *Server) callOptions(cfg ServerConfig) []grpc.ServerOption {
 	maxMessageBytes := cmp.Or(cfg.MaxMessageBytes, 4<<20)
 	gzip := newGzipDecompressor(maxMessageBytes)
 	options := []grpc.ServerOption{
@@ -137,55 +118,24 @@ func NewServer(s *Service, cfg ServerConfig) *Server {
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		//lint:ignore SA1019 its successor, encoding.RegisterCompressor, is for all servers and clients of the process
 		grpc.RPCDecompressor(gzip),
-		grpc.UnaryInterceptor(s.interceptUnary),
-		grpc.StreamInterceptor(srv.interceptStreams(s, gzip)),
-	}
-	if cfg.UseGRPCGo {
-		options = append(options, srv.connectionOptions(cfg)...)
-	} else {
-		options = append(options, grpc.WaitForHandlers(true))
+		grpc.UnaryInterceptor(srv.service.interceptUnary),
+		grpc.StreamInterceptor(srv.interceptStreams(gzip)),
 	}
 	if cfg.StatsHandler != nil {
 		options = append(options, grpc.StatsHandler(cfg.StatsHandler))
 	}
-	srv.grpcServer = grpc.NewServer(options...)
-	services := guardedRegistrar{srv.grpcServer}
-	services.RegisterService(s.serviceDesc(), s)
+	return options
+}
+
+// register adds all services.
+func (srv *Server) register(services guardedRegistrar, cfg ServerConfig) {
+	services.RegisterService(srv.service.serviceDesc(), srv.service)
 	healthpb.RegisterHealthServer(services, srv.healthServer)
 	if cfg.Register != nil {
 		cfg.Register(services)
 	}
 	if cfg.ReflectionEnabled {
 		reflection.Register(services)
-	}
-	if !cfg.UseGRPCGo {
-		srv.engine = srv.newEngine(s, cfg)
-	}
-	srv.SetServing(false)
-	return srv
-}
-
-// connectionOptions returns the options for grpc-go's HTTP/2 server.
-func (srv *Server) connectionOptions(cfg ServerConfig) []grpc.ServerOption {
-	creds := insecure.NewCredentials()
-	if cfg.TLS != nil {
-		creds = chargedTLS{credentials.NewTLS(cfg.TLS), cfg.MemoryBudget}
-	}
-	return []grpc.ServerOption{
-		grpc.Creds(guardedCredentials{creds, srv.guard, srv.connsCtx, cfg.OnProtocolError}),
-		grpc.NumStreamWorkers(StreamWorkerCount()),
-		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.MaxConcurrentStreams(cfg.MaxCallsPerConnection),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime:             max(cfg.MinClientPingInterval, 1), // grpc-go replaces a MinTime of 0 by 5 minutes.
-			PermitWithoutStream: true,
-		}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time:                  cmp.Or(cfg.MaxClientSilence, math.MaxInt64), // grpc-go replaces a Time of 0 by 2 hours.
-			MaxConnectionAge:      cfg.MaxConnectionAge,
-			MaxConnectionAgeGrace: cfg.MaxConnectionAgeGrace,
-		}),
 	}
 }
 
@@ -199,74 +149,44 @@ func (srv *Server) SetServing(ok bool) {
 	srv.healthServer.SetServingStatus(HealthServiceName, state)
 }
 
-// Serve answers calls on l until Shutdown. It may be called once.
-func (srv *Server) Serve(l net.Listener) error {
-	if srv.engine != nil {
-		return srv.engine.Serve(l)
-	}
-	if err := srv.grpcServer.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("rls: %w", err)
-	}
-	return nil
-}
-
-// Shutdown refuses new calls and ends streams, because health watches and reflection would not
-// end by themselves. It waits for running calls; when ctx ends, it closes their connections.
+// Shutdown refuses new calls and ends streams, because health watches and reflection would not end by themselves. It
+// waits for running calls; when ctx ends, it closes their connections.
 func (srv *Server) Shutdown(ctx context.Context) {
 	srv.closeStreams()
-	if srv.engine != nil {
-		srv.engine.Shutdown(ctx)
-		srv.awaitHandlers()
-		return
-	}
-	stopped := make(chan struct{})
+	srv.engine.Shutdown(ctx)
+}
+
+// endsBefore runs f in a goroutine. It returns true when f has ended, or false when ctx ends, which leaves f behind.
+func endsBefore(ctx context.Context, f func()) bool {
+	ended := make(chan struct{})
 	go func() {
-		srv.grpcServer.GracefulStop()
-		close(stopped)
+		defer close(ended)
+		f()
 	}()
 	select {
-	case <-stopped:
+	case <-ended:
+		return true
 	case <-ctx.Done():
-		srv.closeConns()
-		srv.grpcServer.Stop()
+		return false
 	}
 }
 
-// awaitHandlers waits until the handlers of grpc-go's server have returned, for handlerPatience at most. After the
-// answer of a call its handler still ends the span.
-func (srv *Server) awaitHandlers() {
-	stopped := make(chan struct{})
-	go func() {
-		srv.grpcServer.Stop() // It waits for handlers because of grpc.WaitForHandlers.
-		close(stopped)
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(handlerPatience):
-	}
-}
-
-// handlerPatience is how long a shutdown waits for handlers whose calls are answered.
-const handlerPatience = time.Second
-
-// interceptStreams returns the interceptor of long calls. Their context ends with the server. A handler that
-// then waits for its client is left behind, and its next use of the stream fails.
-func (srv *Server) interceptStreams(s *Service, gzip *gzipDecompressor) grpc.StreamServerInterceptor {
+// interceptStreams returns the interceptor of long calls. Their context ends with the server. A handler that then waits
+// for its client is left behind, and its next use of the stream fails.
+func (srv *Server) interceptStreams(gzip *gzipDecompressor) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		isCompressed, err := prepareCompression(stream.Context())
 		if err != nil {
 			return err
 		}
-		longCalls := longCallsOf(stream.Context())
-		if !longCalls.Open(longCallMemoryBytes) {
-			return status.Errorf(codes.ResourceExhausted,
-				"too many streaming calls: %d are allowed on a connection, and fewer if all connections have many",
-				h2guard.MaxLongCalls)
+		conn := callerConnOf(stream.Context())
+		if !srv.longCalls.open(conn) {
+			return errTooManyLongCalls
 		}
-		defer longCalls.Close(longCallMemoryBytes)
+		defer srv.longCalls.close(conn)
 		ctx, cancel := context.WithCancel(stream.Context())
 		defer cancel()
-		call := &longCall{ServerStream: stream, ctx: ctx, conn: guardedConn(ctx), memory: longCalls, turns: s.largeRequests}
+		call := &longCall{ServerStream: stream, ctx: ctx, conn: conn, turns: srv.service.largeRequests}
 		if isCompressed {
 			call.gzip = gzip
 		}
@@ -275,7 +195,7 @@ func (srv *Server) interceptStreams(s *Service, gzip *gzipDecompressor) grpc.Str
 			var err error
 			defer func() { done <- err }()
 			defer call.releaseMessage()
-			defer s.recoverPanic(&err)
+			defer srv.service.recoverPanic(&err)
 			err = handler(service, call)
 		}()
 		select {
@@ -303,8 +223,8 @@ type PanicError struct {
 func (e *PanicError) Error() string { return fmt.Sprintf("rls: panic: %v", e.Value) }
 
 // interceptUnary is the interceptor that reports the duration and the panics of calls.
-func (s *Service) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
-	handler grpc.UnaryHandler,
+func (s *Service) interceptUnary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (_ any, err error) {
 	start := time.Now()
 	defer func() { s.cfg.OnCalls("grpc", path.Base(info.FullMethod), 1, time.Since(start)) }()

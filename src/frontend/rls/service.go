@@ -77,8 +77,8 @@ func New(cfg Config) *Service {
 
 // decideMessage reads the request in data, which came with a protocol, into c and decides it with the reservation t. c
 // refers to data until it is released. If ctx ends, t may have lost its core.
-func (s *Service) decideMessage(ctx context.Context, c *callMemory, protocol limiter.Protocol, data []byte,
-	t *memoryReservation,
+func (s *Service) decideMessage(
+	ctx context.Context, c *callMemory, protocol limiter.Protocol, data []byte, t *memoryReservation,
 ) error {
 	if err := c.decodeRequest(data); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (s *Service) decideMessage(ctx context.Context, c *callMemory, protocol lim
 	return s.checkRequest(ctx, c, t)
 }
 
-// checkRequest decides c.req with the reservation t. If ctx ends, t may have lost its core.
+// checkRequest decides c.req with the reservation t.
 func (s *Service) checkRequest(ctx context.Context, c *callMemory, t *memoryReservation) error {
 	paused := s.cfg.StoreIsRemote && t.releaseCore()
 	c.req.Now = s.now

@@ -94,8 +94,8 @@ func answers() (list []*limiter.Answer) {
 		one(charged(nil, rules.Rate{Requests: 1, Unit: rules.UnitMinute, UnitMultiplier: 1}, 1, until))
 	}
 	several := charged(nil, rules.Rate{Requests: 9, Unit: rules.UnitHour, UnitMultiplier: 1}, 3, time.Hour)
-	several.Charges = append(several.Charges,
-		limiter.Charge{Limit: rules.Rate{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: 1}, Verdict: new(backend.Verdict)})
+	perSecond := rules.Rate{Requests: 1, Unit: rules.UnitSecond, UnitMultiplier: 1}
+	several.Charges = append(several.Charges, limiter.Charge{Limit: perSecond, Verdict: new(backend.Verdict)})
 	several.BindingCharge = &several.Charges[0]
 	one(several)
 	return list

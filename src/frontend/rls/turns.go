@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// largeRequestCapacity bounds the memory and the cores that large requests of all protocols use at a time.
-// They get half of the cores, so that small requests, which need no reservation, always find one.
+// largeRequestCapacity bounds the memory and the cores that large requests of all protocols use at a time. They get
+// half of the cores, so that small requests, which need no reservation, always find one.
 type largeRequestCapacity struct {
 	maxBytes        int64
 	memorySemaphore *semaphore.Weighted
@@ -27,25 +27,20 @@ func newLargeRequestCapacity(maxBytes int64) *largeRequestCapacity {
 }
 
 const (
-	// minReservedBytes is the memory from which on a request needs a reservation.
-	minReservedBytes = 32 << 10
-	// minBytesForCore is the memory from which on a reservation includes a core. 64 descriptors need that much.
-	minBytesForCore = 128 << 10
-	// maxBytesToCountDescriptors is the length of a message from which on its descriptors are not counted
-	// before its reservation, but assumed to be limiter.MaxDescriptors.
-	maxBytesToCountDescriptors = 64 << 10
+	minReservedBytes = 32 << 10  // the memory from which on a request needs a reservation.
+	minBytesForCore  = 128 << 10 // that from which on it includes a core. 64 descriptors need that much.
 )
 
-// memoryReservation is the memory, and perhaps a core, that a large request may use. The zero value is
-// that of a small request, which needs neither.
+// memoryReservation is the memory, and perhaps a core, that a large request may use. The zero value is that of a small
+// request, which needs neither.
 type memoryReservation struct {
 	capacity      *largeRequestCapacity // nil for small requests and after release.
 	reservedBytes int64
 	hasCore       bool
 }
 
-// reserve waits until a request may use that many bytes and, if they are many, a core. It fails if
-// ctx ends. The caller must call release.
+// reserve waits until a request may use that many bytes and, if they are many, a core. It fails if ctx ends. The caller
+// must call release.
 func (t *largeRequestCapacity) reserve(ctx context.Context, bytes int64) (memoryReservation, error) {
 	if bytes < minReservedBytes {
 		return memoryReservation{}, nil
@@ -96,15 +91,16 @@ func (t *memoryReservation) release() {
 // estimateProtobufMemory estimates how many bytes the decision of the gRPC request in data allocates.
 func estimateProtobufMemory(data []byte) int64 {
 	const (
-		minLength     = 512     // the length of the shortest message that may be large.
-		perDescriptor = 2 << 10 // includes the entry, status, charge and hit of a descriptor.
-		perByte       = 4       // covers further entries, and the repair of invalid text.
+		minLength     = 512      // the length of the shortest message that may be large.
+		maxCounted    = 64 << 10 // longer messages are assumed to have limiter.MaxDescriptors.
+		perDescriptor = 2 << 10  // includes the entry, status, charge and hit of a descriptor.
+		perByte       = 4        // covers further entries, and the repair of invalid text.
 	)
 	if len(data) < minLength {
 		return 0
 	}
 	descriptors := limiter.MaxDescriptors
-	if len(data) < maxBytesToCountDescriptors {
+	if len(data) < maxCounted {
 		descriptors = 0
 		for f := (Fields{Message: data}); f.Next(); {
 			if f.Tag == 2<<3|BytesType {
@@ -115,8 +111,8 @@ func estimateProtobufMemory(data []byte) int64 {
 	return int64(min(descriptors, limiter.MaxDescriptors)*perDescriptor + len(data)*perByte)
 }
 
-// estimateJSONMemory returns an upper bound of the bytes that decoding a /json body, deciding it and
-// writing its reply allocate. Each descriptor and each entry is a JSON object.
+// estimateJSONMemory returns an upper bound of the bytes that decoding a /json body, deciding it and writing its reply
+// allocate. Each descriptor and each entry is a JSON object.
 func (s *Service) estimateJSONMemory(body []byte) int64 {
 	perObject, perByte := int64(400), int64(8)
 	if s.cfg.MetadataEnabled {

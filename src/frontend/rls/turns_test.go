@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -37,14 +36,30 @@ func manyIPs(n int) []byte {
 
 // ask returns what the gRPC port answers.
 func (f *fixture) ask(ctx context.Context, data []byte) error {
-	c := f.smallCallPool.Get().(*callMemory)
-	defer f.releaseCall(c)
-	c.receivedMessage = mem.SliceBuffer(data)
-	out, err := f.answerGRPC(ctx, c)
+	return f.askBuffer(ctx, mem.SliceBuffer(data))
+}
+
+func (s *Service) askBuffer(ctx context.Context, in mem.Buffer) error {
+	c := s.smallCallPool.Get().(*callMemory)
+	defer s.releaseCall(c)
+	c.receivedMessage = in
+	out, err := s.answerGRPC(ctx, c)
 	if err == nil {
 		out.Put(nil)
 	}
 	return err
+}
+
+// benchmark measures a call without its transport.
+func (f *fixture) benchmark(b *testing.B, data []byte) {
+	b.Helper()
+	var in mem.Buffer = mem.SliceBuffer(data)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f.askBuffer(b.Context(), in); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 func TestWireBytes(t *testing.T) {
@@ -185,20 +200,11 @@ func TestDecodingIsCharged(t *testing.T) {
 	store := newWaiting()
 	f := start(t, store)
 	held := connlimit.NewMemoryBudget(64 << 20)
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: f.JSONHandler()}
-	connlimit.TrackHTTPServer(srv)
-	served := make(chan error, 1)
-	go func() {
-		served <- srv.Serve(connlimit.New(raw, connlimit.Config{MaxConnections: 10, MemoryBudget: held}))
-	}()
+	url := serveHTTP(t, held, f.JSONHandler())
 	body := manyJSON(1000, 1)
 	answered := make(chan error, 1)
 	go func() {
-		resp, err := http.Post("http://"+raw.Addr().String(), "application/json", strings.NewReader(body))
+		resp, err := http.Post(url, "application/json", strings.NewReader(body))
 		if err == nil {
 			_, err = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
@@ -214,12 +220,24 @@ func TestDecodingIsCharged(t *testing.T) {
 		t.Error(err)
 	}
 	harness.Until(t, "no bytes are held after the answer", func() bool { return held.HeldBytes() == 0 })
-	if err := srv.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-served; err != http.ErrServerClosed {
-		t.Error(err)
-	}
+}
+
+// serveHTTP serves h until the test ends, and charges connections to a budget. It returns the address.
+func serveHTTP(t *testing.T, budget *connlimit.MemoryBudget, h http.Handler) (url string) {
+	t.Helper()
+	l := listen(t, "tcp", "127.0.0.1:0")
+	srv, served := &http.Server{Handler: h}, make(chan error, 1)
+	connlimit.TrackHTTPServer(srv)
+	go func() {
+		served <- srv.Serve(connlimit.New(l, connlimit.Config{MaxConnections: 10, MemoryBudget: budget}))
+	}()
+	t.Cleanup(func() {
+		_ = srv.Close() // Serve says how it ended.
+		if err := <-served; err != http.ErrServerClosed {
+			t.Error(err)
+		}
+	})
+	return "http://" + l.Addr().String()
 }
 
 // A body whose connection has been closed for the budget is not decoded.
@@ -228,20 +246,11 @@ func TestNoRoomToDecode(t *testing.T) {
 	f := start(t, nil)
 	held := connlimit.NewMemoryBudget(1 << 20) // less than the messages take
 	handled := make(chan error, 1)
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	url := serveHTTP(t, held, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _, err := f.answerJSON(r.Context(), http.Header{}, []byte(manyJSON(limiter.MaxDescriptors, 16)))
 		handled <- err
-	})}
-	connlimit.TrackHTTPServer(srv)
-	served := make(chan error, 1)
-	go func() {
-		served <- srv.Serve(connlimit.New(raw, connlimit.Config{MaxConnections: 10, MemoryBudget: held}))
-	}()
-	if resp, err := http.Get("http://" + raw.Addr().String()); err == nil {
+	}))
+	if resp, err := http.Get(url); err == nil {
 		_ = resp.Body.Close()
 		t.Error("the connection is still open")
 	}
@@ -250,10 +259,6 @@ func TestNoRoomToDecode(t *testing.T) {
 	}
 	if n := held.EvictedAccounts(); n == 0 {
 		t.Error("no connection was evicted")
-	}
-	_ = srv.Close() // Serve says how it ended
-	if err := <-served; err != http.ErrServerClosed {
-		t.Error(err)
 	}
 }
 

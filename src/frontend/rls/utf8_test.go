@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"google.golang.org/grpc/mem"
-
 	"ratelimit/src/rules"
 )
 
@@ -53,19 +51,9 @@ func BenchmarkText(b *testing.B) {
 			for i := range descriptors {
 				descriptors[i] = []rules.Entry{{Key: []byte("ip"), Value: value}}
 			}
-			var in mem.Buffer = mem.SliceBuffer(wire("d", descriptors...))
-			b.SetBytes(int64(in.Len()))
-			b.ReportAllocs()
-			for b.Loop() {
-				c := f.smallCallPool.Get().(*callMemory)
-				c.receivedMessage = in
-				out, err := f.answerGRPC(b.Context(), c)
-				if err != nil {
-					b.Fatal(err)
-				}
-				out.Put(nil)
-				f.releaseCall(c)
-			}
+			data := wire("d", descriptors...)
+			b.SetBytes(int64(len(data)))
+			f.benchmark(b, data)
 		})
 	}
 }

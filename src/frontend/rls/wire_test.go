@@ -10,17 +10,13 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 )
 
 // wireRules have one of everything that an answer depends on.
@@ -80,26 +76,10 @@ func (h headerFormat) names() *HeaderNames {
 // time.
 func wireFixture(t testing.TB, headers headerFormat) *fixture {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(wireRules)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	counters := metrics.New(metrics.Config{})
-	counters.UseRules(set)
-	l := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{counters}})
-	l.UseRules(set)
-	f := &fixture{}
-	cfg := Config{Limiter: l, OnError: func(err error) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.failures = append(f.failures, err)
-	}}
-	cfg.HeaderNames = headers.names()
-	f.Service = New(cfg)
+	f := startWith(t, wireRules, limiter.Config{Recorders: []limiter.Recorder{counters}})
+	counters.UseRules(f.cfg.Limiter.(*limiter.Limiter).Rules())
+	f.cfg.HeaderNames = headers.names()
 	f.now = time.Date(2026, 1, 1, 12, 34, 56, 789, time.UTC)
 	return f
 }
@@ -302,23 +282,13 @@ func BenchmarkAnswer(b *testing.B) {
 		{"descriptors=4", noHeaders, usual()[1]},
 		{"quota", noHeaders, usual()[3]},
 		{"overrides", noHeaders, usual()[7]},
+		{"metadata", noHeaders, usual()[0]},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			f := wireFixture(b, tt.headers)
-			f.now = time.Time{}
+			f.now, f.cfg.MetadataEnabled = time.Time{}, tt.name == "metadata"
 			data := encode(b, tt.request)
-			var in mem.Buffer = mem.SliceBuffer(data)
-			b.ReportAllocs()
-			for b.Loop() {
-				c := f.smallCallPool.Get().(*callMemory)
-				c.receivedMessage = in
-				out, err := f.answerGRPC(b.Context(), c)
-				if err != nil {
-					b.Fatal(err)
-				}
-				out.Put(nil)
-				f.releaseCall(c)
-			}
+			f.benchmark(b, data)
 		})
 	}
 }

@@ -3,7 +3,7 @@
 //
 // A *tls.Conn has two buffers that grow and never shrink: one for records, and one for messages of TLS, such as those
 // of the handshake. While a handshake waits for the client, it also keeps what it has parsed. None of that can be seen
-// from outside, but TLS reads its input from an Input:
+// from outside, but TLS reads its input from an input:
 //   - The space that it offers to Read is the free part of the first buffer: all of it, when TLS waits for the next
 //     record.
 //   - Input that is not the application's data is in the second buffer, which has at most twice as many bytes.
@@ -31,8 +31,8 @@ type Account interface {
 	ReleaseBytes(n int64)   // ReleaseBytes subtracts n bytes that HoldBytes added.
 }
 
-// Input is the connection from which TLS reads. One goroutine at a time may use it, except for Write and Close.
-type Input struct {
+// input is the connection from which TLS reads. One goroutine at a time may use it, except for Write and Close.
+type input struct {
 	net.Conn
 	account Account
 
@@ -44,11 +44,8 @@ type Input struct {
 	chargedBytes  int64
 }
 
-// NewInput returns the input of TLS over raw. What TLS keeps is charged to a.
-func NewInput(raw net.Conn, a Account) *Input { return &Input{Conn: raw, account: a} }
-
 // Read charges what TLS keeps while it waits for input, and reads.
-func (in *Input) Read(p []byte) (int, error) {
+func (in *input) Read(p []byte) (int, error) {
 	in.recordBytes = max(in.recordBytes, len(p))
 	messages := parsedPerByte * in.unusedBytes
 	if in.isOpen {
@@ -64,7 +61,7 @@ func (in *Input) Read(p []byte) (int, error) {
 }
 
 // charge makes the charge that of n bytes. It returns false if the connection must be closed.
-func (in *Input) charge(n int) bool {
+func (in *input) charge(n int) bool {
 	charged := max(int64(n), 0)
 	more := charged - in.chargedBytes
 	in.chargedBytes = charged
@@ -75,44 +72,36 @@ func (in *Input) charge(n int) bool {
 	return true
 }
 
-// EndHandshake says that the handshake has ended.
-func (in *Input) EndHandshake() {
-	in.isOpen, in.messageBytes = true, bufferPerByte*in.unusedBytes
-	in.UseData(0)
-}
-
-// UseData says that TLS has returned n bytes of data. At that time no message is unfinished, and what TLS has not
+// useData says that TLS has returned n bytes of data. At that time no message is unfinished, and what TLS has not
 // looked at has come with the last read.
-func (in *Input) UseData(n int) {
+func (in *input) useData(n int) {
 	in.unusedBytes = max(min(in.unusedBytes-n, in.lastReadBytes), 0)
 }
-
-// Release ends the charge. It must be called after the last Read, unless the account is closed.
-func (in *Input) Release() { in.charge(0) }
 
 // Conn is the server's side of a connection with TLS.
 type Conn struct {
 	*tls.Conn
-	input *Input
+	input *input
 }
 
 // Server returns a connection over raw. Its handshake must be done before it is used.
 func Server(raw net.Conn, cfg *tls.Config, a Account) *Conn {
-	in := NewInput(raw, a)
+	in := &input{Conn: raw, account: a}
 	return &Conn{tls.Server(in, cfg), in}
 }
 
 // HandshakeContext does the handshake.
 func (c *Conn) HandshakeContext(ctx context.Context) error {
 	err := c.Conn.HandshakeContext(ctx)
-	c.input.EndHandshake()
+	c.input.isOpen, c.input.messageBytes = true, bufferPerByte*c.input.unusedBytes
+	c.input.useData(0)
 	return err
 }
 
 // Read reads data.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.input.UseData(n)
+	c.input.useData(n)
 	return n, err
 }
 
@@ -120,4 +109,4 @@ func (c *Conn) Read(b []byte) (int, error) {
 func (c *Conn) NetConn() net.Conn { return c.input.Conn }
 
 // Release ends the charge. It must be called after the last Read, unless the account is closed.
-func (c *Conn) Release() { c.input.Release() }
+func (c *Conn) Release() { c.input.charge(0) }

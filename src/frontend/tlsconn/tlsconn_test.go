@@ -168,7 +168,7 @@ func seal(t *testing.T, keyLog string, kind byte, content []byte, sequence byte)
 // TestChargedMemory lets many connections keep as much as they can, and compares the memory in use with the charge.
 func TestChargedMemory(t *testing.T) {
 	// idle is what a connection takes that has done nothing unusual, with its goroutine and sockets.
-	const conns, idle = 200, 20 << 10
+	const conns, idle = 100, 20 << 10
 	certs := harness.NewCertificates(t)
 	cfg := certs.ClientConfig(t)
 	cfg.ServerName, cfg.DynamicRecordSizingDisabled = "localhost", true
