@@ -34,7 +34,7 @@ type Config struct {
 	// Signals: SIGHUP reads the rules again, the first other signal stops the service, the second stops it without waiting
 	// for running requests. Nil: only the end of Run's context stops it.
 	Signals <-chan os.Signal
-	// OnReady is called once, when requests are answered. Nil: nothing is called.
+	// OnReady is called once, when requests are answered. It must not block. Nil: nothing is called.
 	OnReady func(Ready)
 	// Heap tunes the garbage collector to the memory of the counters. Nil: Go's defaults apply.
 	Heap *heap.Tuner

@@ -83,7 +83,7 @@ func (d *divvyPort) openIfNeeded(set *rules.Set) {
 	select {
 	case <-d.openRequested: // Divvy's port is open, or serve is opening it.
 	default: // Only the goroutine that loads rules closes openRequested.
-		d.health.update(func(h *health) { h.divvy.portErr = errors.New("divvy's port is not open yet") })
+		d.health.update(func(h *health) { h.divvyPortErr = errors.New("divvy's port is not open yet") })
 		close(d.openRequested)
 	}
 }
@@ -108,12 +108,12 @@ func (d *divvyPort) serve(ctx context.Context, s *foundation) error {
 		l, err := d.Listen(ctx)
 		if err == nil {
 			s.logListening(d.Name, l.Addr())
-			s.health.update(func(h *health) { h.divvy.portErr, h.divvy.lateAddr = nil, l.Addr() })
+			s.health.update(func(h *health) { h.divvyPortErr, h.lateDivvyAddr = nil, l.Addr() })
 			return d.server.Serve(l)
 		}
 		failed.Add(1)
 		why := fmt.Errorf("%w (`off` does without it)", err)
-		s.health.update(func(h *health) { h.divvy.portErr = why })
+		s.health.update(func(h *health) { h.divvyPortErr = why })
 		if attempt == 1 {
 			s.log.Errorf("rules of divvy are loaded, but %v", why)
 		}

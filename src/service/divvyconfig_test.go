@@ -341,12 +341,6 @@ func TestDivvyCommandWithoutRedis(t *testing.T) {
 
 func TestDivvyCommandRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, env, want string }{
-		{"a.ini", "[a=b]\ncreditLimit = 1\nresetSeconds = 1\n", "", "a.ini:1:1: the last rule, [a=b], is not the default"},
-		{"a.json", `{"default": {"operation": {}, "creditLimit": 0.5, "resetSeconds": 1}}`, "", "a.json:1:"},
-		{
-			"a.yaml", "domain: d\ndescriptors: []\n", "",
-			"a.yaml: holds no ordered list; write `rules`, or serve it with `ratelimit serve`",
-		},
 		{"a.conf", "", "", "a.conf: the name of a file of rules ends in .ini or .json, or in .yaml"},
 		{"a.ini", bakery, "PORT=port", "PORT=port: write a port number"},
 		{"a.ini", bakery, "REDIS_URL=a:1 REDIS_HOST=b", "REDIS_URL=…: leave it out, or REDIS_HOST and REDIS_PORT"},

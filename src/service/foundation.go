@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/metrics"
+	"ratelimit/src/operator/throttle"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/service/otlp"
 	"ratelimit/src/service/store"
@@ -76,6 +77,17 @@ func (f *foundation) close() {
 
 // logInterval has at most one line about something that may concern every request.
 const logInterval = 10 * time.Second
+
+// warnSometimes returns a function that logs a warning at most once in an interval. The first argument of format is the
+// number of calls since the last warning, the others are those of the call.
+func (f *foundation) warnSometimes(interval time.Duration, format string) func(args ...any) {
+	t := throttle.New(1, interval)
+	return func(args ...any) {
+		if skipped, ok := t.Pass(time.Now()); ok {
+			f.log.Warnf(format, append([]any{skipped + 1}, args...)...)
+		}
+	}
+}
 
 type runtimeFigures struct {
 	runtime.MemStats

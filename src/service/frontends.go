@@ -21,7 +21,6 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator"
-	"ratelimit/src/operator/throttle"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
 	"ratelimit/src/settings"
@@ -200,13 +199,13 @@ const panicCounter = "ratelimit.service.panics"
 
 // protocolErrorRecorder returns the function that logs why gRPC connections were closed.
 func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
-	wrong := throttle.New(1, time.Minute)
+	warn := s.warnSometimes(time.Minute,
+		"the gRPC port cannot answer %d connections since this was last said; the last one is from %v: %v")
 	return func(client net.Addr, err error) {
-		if !rls.IsWrongProtocol(err) {
+		if rls.IsWrongProtocol(err) {
+			warn(client, err)
+		} else {
 			s.log.Debugf("the gRPC connection from %v was closed: %v", client, err)
-		} else if skipped, ok := wrong.Pass(time.Now()); ok {
-			s.log.Warnf("the gRPC port cannot answer %d connections since this was last said; the last one is from %v: %v",
-				skipped+1, client, err)
 		}
 	}
 }
@@ -215,7 +214,7 @@ func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
 func (s *Service) errorRecorder() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
 	panics := s.counters.Counter(panicCounter)
-	storeFailures := throttle.New(1, logInterval)
+	warn := s.warnSometimes(logInterval, "%d requests could not be decided since this was last said; the last one: %v")
 	return func(err error) {
 		var p *rls.PanicError
 		switch {
@@ -224,9 +223,7 @@ func (s *Service) errorRecorder() func(error) {
 			s.log.WithField("stack", string(p.Stack)).Error(err)
 		case errors.Is(err, limiter.ErrStoreFailed): // The registry counts an error of the store as redis_error.
 			s.log.Debugf("request failed: %v", err)
-			if skipped, ok := storeFailures.Pass(time.Now()); ok {
-				s.log.Warnf("%d requests could not be decided since this was last said; the last one: %v", skipped+1, err)
-			}
+			warn(err)
 		default:
 			failures.Add(1)
 			s.log.Debugf("request failed: %v", err)

@@ -32,7 +32,8 @@ type health struct {
 	updating      sync.Mutex // held by update, so that the last call of onChange has the newest state.
 	mu            sync.Mutex // guards all fields below.
 	rules         ruleHealth
-	divvy         divvyHealth
+	divvyPortErr  error    // nil if divvy's port is open or not needed.
+	lateDivvyAddr net.Addr // nil unless divvy's port was opened after the start.
 	isStopping    bool
 	readyReported bool // set when onReady is called.
 }
@@ -69,11 +70,6 @@ type rulesInForce struct {
 	Version string // empty unless a management server sent the rules.
 }
 
-type divvyHealth struct {
-	portErr  error    // nil if the port is open or not needed.
-	lateAddr net.Addr // nil unless the port was opened after the start.
-}
-
 // audience says for whom a text is written.
 type audience bool
 
@@ -100,7 +96,7 @@ func (h *health) update(change func(*health)) {
 	healthy := h.whyUnhealthy(callers) == ""
 	becameReady := !h.readyReported && h.answersRequests()
 	h.readyReported = h.readyReported || becameReady
-	facts, late := h.rules.firstLoadFields, h.divvy.lateAddr
+	facts, late := h.rules.firstLoadFields, h.lateDivvyAddr
 	h.mu.Unlock()
 	h.onChange(healthy)
 	if becameReady {
@@ -113,7 +109,7 @@ func (h *health) update(change func(*health)) {
 func (h *health) answersRequests() bool {
 	st := h.storeState()
 	silent := func(p store.PoolState) bool { return !p.HasAnswered }
-	return h.rules.firstLoadFields != nil && h.divvy.portErr == nil &&
+	return h.rules.firstLoadFields != nil && h.divvyPortErr == nil &&
 		(st.WorksAlone || !slices.ContainsFunc(st.Pools, silent))
 }
 
@@ -148,10 +144,10 @@ func (h *health) partStates(a audience) []operator.Component {
 	if st.DegradedNote != "" {
 		list = append(list, operator.Component{Name: "counting", Note: st.DegradedNote})
 	}
-	if h.divvy.portErr != nil {
+	if h.divvyPortErr != nil {
 		list = append(list, operator.Component{
 			Name:           "divvy",
-			NotReadyReason: a.chooseText("divvy's port is not open", h.divvy.portErr.Error()),
+			NotReadyReason: a.chooseText("divvy's port is not open", h.divvyPortErr.Error()),
 		})
 	}
 	if len(h.rules.sources) > 1 {

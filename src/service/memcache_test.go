@@ -54,23 +54,6 @@ func TestMemcache(t *testing.T) {
 	}
 }
 
-// Replicas that share servers admit together as much as one alone.
-func TestReplicasShareMemcache(t *testing.T) {
-	t.Parallel()
-	var addrs []string
-	for range 3 {
-		addrs = append(addrs, memcachedtest.Start(t, memcachedtest.Options{}).Addr)
-	}
-	var replicas []*service
-	for range 3 {
-		s := launch(t, memcacheRules, "BACKEND_TYPE=memcached", "MEMCACHE_HOST_PORT="+strings.Join(addrs, ","),
-			"MEMCACHE_HASH=rendezvous", "MEMCACHE_TIMEOUT=5s")
-		s.until("ready", s.healthy)
-		replicas = append(replicas, s)
-	}
-	wantAdmittedTogether(t, replicas)
-}
-
 // The ports are open before Memcached answers, and say so. Requests fail when Memcached
 // stops answering later.
 func TestMemcacheComesLate(t *testing.T) {

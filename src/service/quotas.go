@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"ratelimit/src/frontend/rlqs"
-	"ratelimit/src/operator/throttle"
 	"ratelimit/src/quota"
 )
 
@@ -30,22 +29,15 @@ func (s *Service) buildQuotas() *rlqs.Service {
 	s.divider = divider
 	s.run(divider.Run)
 	s.counters.ShowFigures("quota", "", divider.Stats())
-	refused, refusedStreams := throttle.New(1, logInterval), throttle.New(1, time.Minute)
+	warnBucket := s.warnSometimes(logInterval, "%d quota buckets got no assignment since this was last said; the last one "+
+		"is of domain %q: %v (QUOTA_MAX_BUCKETS)")
+	warnStream := s.warnSometimes(time.Minute,
+		"%d quota streams were refused since this was last said; the last one: %s")
 	return rlqs.New(rlqs.Config{
-		Divider:        divider,
-		Rules:          s.limiter.Rules,
-		MaxReportBytes: s.Settings.QuotaMaxReportBytes,
-		OnRefusedBucket: func(domain string, err error) {
-			if skipped, ok := refused.Pass(time.Now()); ok {
-				s.log.Warnf("%d quota buckets got no assignment since this was last said; the last one is of domain %q: %v "+
-					"(QUOTA_MAX_BUCKETS)",
-					skipped+1, domain, err)
-			}
-		},
-		OnRefusedStream: func(reason string) {
-			if skipped, ok := refusedStreams.Pass(time.Now()); ok {
-				s.log.Warnf("%d quota streams were refused since this was last said; the last one: %s", skipped+1, reason)
-			}
-		},
+		Divider:         divider,
+		Rules:           s.limiter.Rules,
+		MaxReportBytes:  s.Settings.QuotaMaxReportBytes,
+		OnRefusedBucket: func(domain string, err error) { warnBucket(domain, err) },
+		OnRefusedStream: func(reason string) { warnStream(reason) },
 	})
 }

@@ -107,12 +107,6 @@ func TestReplicasShareARedis(t *testing.T) {
 		s.until("ready", s.healthy)
 		replicas = append(replicas, s)
 	}
-	wantAdmittedTogether(t, replicas)
-}
-
-// wantAdmittedTogether makes 900 calls of three replicas at the same time, at a limit of 500.
-func wantAdmittedTogether(t *testing.T, replicas []*service) {
-	t.Helper()
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
 	for c := range 12 {

@@ -46,22 +46,6 @@ func TestCountersSurviveARestart(t *testing.T) {
 	}
 }
 
-// The counters are also written while the service runs.
-func TestCountersAreWrittenEachInterval(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "counters")
-	s := launch(t, oneRule, "MEMORY_SNAPSHOT="+path, "MEMORY_SNAPSHOT_INTERVAL=1s")
-	s.until("ready", s.healthy)
-	s.ask("1")
-	s.until("a snapshot", func() bool {
-		info, err := os.Stat(path)
-		return err == nil && info.Size() > 0
-	})
-	if n := s.figure("ratelimit.memory.snapshot.failures"); n != 0 {
-		t.Errorf("%d failures", n)
-	}
-}
-
 // A file that is damaged is set aside with a warning.
 func TestDamagedSnapshot(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ type Settings struct {
 	GRPCKeepaliveTime         time.Duration `env:"GRPC_KEEPALIVE_TIME"`
 	GRPCKeepaliveMin          time.Duration `env:"GRPC_KEEPALIVE_MIN_INTERVAL"`
 	GRPCReflection            bool          `env:"GRPC_REFLECTION"`
-	GRPCEngine                string        `env:"GRPC_ENGINE"` // EngineH2 or EngineGRPCGo.
+	GRPCEngine                string        `env:"GRPC_ENGINE"` // "h2" or EngineGRPCGo.
 	// bounds the bytes that are held for all callers together.
 	MaxBuffered             int64 `env:"MAX_BUFFERED_BYTES"`
 	NoHTTP, NoGRPC, NoDebug bool  // set if that port is not opened
@@ -144,22 +144,17 @@ type Settings struct {
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT"`
 }
 
-// These are the items of CONFIG_TYPE: rules come from files, or from a management server in one of the two variants of
-// xDS.
+// These are words that variables may have as values.
 const (
+	// The items of CONFIG_TYPE: rules come from files, or from a management server in one of the two variants of xDS.
 	ConfigFile     = "FILE"
 	ConfigXDS      = "GRPC_XDS_SOTW"
 	ConfigXDSDelta = "GRPC_XDS_DELTA"
-)
 
-// These are the values of Settings.GRPCEngine.
-const (
-	EngineH2     = "h2"
+	// Settings.GRPCEngine
 	EngineGRPCGo = "grpc-go"
-)
 
-// These are the values of Settings.LimitHeadersFormat.
-const (
+	// Settings.LimitHeadersFormat
 	HeadersSeparate = "separate"
 	HeadersIETF     = "ietf"
 )
@@ -335,11 +330,8 @@ func (s *Settings) derive(r *reader) {
 	for i, host := range s.DebugAllowedHosts {
 		s.DebugAllowedHosts[i] = strings.ToLower(host)
 	}
-	for _, name := range []string{
-		"HTTP_MAX_CONNECTIONS", "GRPC_MAX_CONNECTIONS", "DIVVY_MAX_CONNECTIONS",
-		"RESP_MAX_CONNECTIONS",
-	} {
-		_, isSet := r.env[name]
+	for _, port := range []string{"HTTP", "GRPC", "DIVVY", "RESP"} {
+		_, isSet := r.env[port+"_MAX_CONNECTIONS"]
 		s.MaxConnsSet = s.MaxConnsSet || isSet
 	}
 	s.GRPCTLS.On = s.GRPCUseTLS

@@ -30,25 +30,22 @@ func (s *Settings) sink(r *reader) Sink {
 	}
 	otlp := s.OTLPMetrics.Exporter == "otlp"
 	statsd := s.UseStatsd && (r.isSet("USE_STATSD") || !s.UseDogStatsd && !s.UsePrometheus && !otlp)
-	var chosen []Sink
+	chosen, count := SinkLog, 0
+	if otlp {
+		chosen = SinkNone
+	}
 	for sink, isOn := range map[Sink]bool{
-		SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd,
-		SinkPrometheus: s.UsePrometheus,
+		SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd, SinkPrometheus: s.UsePrometheus,
 	} {
 		if isOn {
-			chosen = append(chosen, sink)
+			chosen, count = sink, count+1
 		}
 	}
-	switch {
-	case len(chosen) == 1:
-		return chosen[0]
-	case len(chosen) == 0 && otlp:
+	if count > 1 {
+		r.problem("", "", "more than one of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS is true: choose one")
 		return SinkNone
-	case len(chosen) == 0:
-		return SinkLog
 	}
-	r.problem("", "", "more than one of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS is true: choose one")
-	return SinkNone
+	return chosen
 }
 
 // urlPath matches a path without characters that are special in URLs or in http.ServeMux.

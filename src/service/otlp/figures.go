@@ -40,14 +40,10 @@ func nameOf(f *metrics.Figure) (name string, tags []attribute.KeyValue) {
 	if slices.Contains(namespaces, short) {
 		short = whole // ratelimit.store cannot be a metric beside ratelimit.store.keys.
 	}
-	namespace := ""
 	for _, n := range namespaces {
-		if strings.HasPrefix(short, n+"_") && len(n) > len(namespace) {
-			namespace = n
+		if figure, ok := strings.CutPrefix(short, n+"_"); ok {
+			short = n + "." + figure
 		}
-	}
-	if namespace != "" {
-		short = namespace + "." + short[len(namespace)+1:]
 	}
 	return "ratelimit." + short, nil
 }

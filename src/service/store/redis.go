@@ -24,51 +24,50 @@ func (s *Store) openRedis() (backend.Backend, error) {
 	if file := cfg.RedisTLS.ClientCert; file != "" && (cfg.Redis.TLS || cfg.RedisSplit && cfg.RedisPerSecond.TLS) {
 		cfg.Figures.ShowFigures("client certificate", "redis", certs.ClientStats(file))
 	}
-	p := &Pool{name: "redis_pool", labelInMessages: "Redis", timeoutSetting: "REDIS_TIMEOUT"}
-	main, err := s.openOneRedis(p, cfg.Redis, "pipeline length")
+	main, err := s.openOneRedis("redis_pool", "Redis", "REDIS_", cfg.Redis, "pipeline length")
 	if err != nil || !cfg.RedisSplit {
 		return main, err
 	}
-	p = &Pool{
-		name: "redis_per_second_pool", labelInMessages: "the Redis of limits by the second",
-		timeoutSetting: "REDIS_PERSECOND_TIMEOUT",
-	}
-	perSecond, err := s.openOneRedis(p, cfg.RedisPerSecond, "perSecondPipeline length")
+	perSecond, err := s.openOneRedis("redis_per_second_pool", "the Redis of limits by the second", "REDIS_PERSECOND_",
+		cfg.RedisPerSecond, "perSecondPipeline length")
 	if err != nil {
 		return nil, err
 	}
 	return split.New(perSecond, main), nil
 }
 
-// openOneRedis makes the store of one Redis. hits is the attribute of a span that has the number of hits.
-func (s *Store) openOneRedis(p *Pool, from settings.Redis, hits string) (*redis.Store, error) {
+// openOneRedis makes the store of one Redis. The names of its settings begin with prefix. hits is the attribute of a
+// span that has the number of hits.
+func (s *Store) openOneRedis(name, label, prefix string, from settings.Redis, hits string) (*redis.Store, error) {
 	cfg := s.cfg
-	p.productName = "Redis"
-	p.alwaysPing, p.firstPingPause, p.maxPingPause, p.startTimeout = cfg.RedisHealthCheck, cfg.RedisStartupInitial,
-		cfg.RedisStartupMax, cfg.RedisStartupElapsed
-	rc := redis.Config{Config: s.remoteConfig(p, from.PoolSize, from.Timeout), PipelineLimit: from.PipelineLimit}
+	p := &Pool{
+		name: name, productName: "Redis", labelInMessages: label, timeoutSetting: prefix + "TIMEOUT",
+		alwaysPing: cfg.RedisHealthCheck, firstPingPause: cfg.RedisStartupInitial, maxPingPause: cfg.RedisStartupMax,
+		startTimeout: cfg.RedisStartupElapsed,
+	}
 	foreign := throttle.New(1, time.Minute)
-	rc.OnForeignValue = func(algorithm, addr string) {
-		if _, ok := foreign.Pass(time.Now()); ok {
-			cfg.Log.Errorf("Redis at %s holds what is no counter under the key of a %s limit, so requests to it fail: another "+
-				"program writes to keys of this service. "+
-				"Give the service its own database (REDIS_URL) or its own CACHE_KEY_PREFIX, or delete the key", addr, algorithm)
-		}
+	rc := redis.Config{
+		Config:        s.remoteConfig(p, from.PoolSize, from.Timeout),
+		PipelineLimit: from.PipelineLimit,
+		OnForeignValue: func(algorithm, addr string) {
+			if _, ok := foreign.Pass(time.Now()); ok {
+				cfg.Log.Errorf("Redis at %s holds what is no counter under the key of a %s limit, so requests to it fail: "+
+					"another program writes to keys of this service. "+
+					"Give the service its own database (REDIS_URL) or its own CACHE_KEY_PREFIX, or delete the key", addr, algorithm)
+			}
+		},
 	}
 	rc.PipelineWindow, rc.StartSpan = from.PipelineWindow, cfg.Spans("Redis Pipeline Execution", "redis", hits)
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
 	}
-	p.tlsCheck = storeTLSCheck{
-		cmp.Or(rc.Network, "tcp"), from.Addrs[0], from.TLS,
-		strings.TrimSuffix(p.timeoutSetting, "TIMEOUT") + "TLS",
-	}
+	p.tlsCheck = storeTLSCheck{cmp.Or(rc.Network, "tcp"), from.Addrs[0], from.TLS, prefix + "TLS"}
 	out, err := redis.New(rc)
 	if err != nil {
 		return nil, err
 	}
 	s.addPool(p, out)
-	cfg.Figures.ShowFigures("redis", p.name, p)
+	cfg.Figures.ShowFigures("redis", name, p)
 	return out, nil
 }
 
