@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
@@ -48,16 +47,6 @@ func TestReasons(t *testing.T) {
 		c := limiter.Charge{Verdict: &tt.v, RequestedAmount: tt.amount, Algorithm: &algorithm.Limit{Max: 10}}
 		if got := c.OverReasons(); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: %q, want %q", tt, got, tt.want)
-		}
-	}
-}
-
-func TestMicrosecondsAreRoundedUp(t *testing.T) {
-	for d, want := range map[time.Duration]int64{
-		0: 0, 1: 1, 999: 1, 1000: 1, 1001: 2, time.Second: 1000000, algorithm.MaxPeriod: 3153600000000000,
-	} {
-		if got := limiter.MicrosecondsRoundedUp(d); got != want {
-			t.Errorf("%d ns: %d, want %d", d, got, want)
 		}
 	}
 }

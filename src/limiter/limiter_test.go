@@ -458,25 +458,3 @@ func TestUseSwapsTheRules(t *testing.T) {
 	l.UseRules(load(t, strings.Replace(testRules, "requests_per_unit: 2, name", "requests_per_unit: 5, name", 1)))
 	play(t, l, []string{"ip=1", "ok: ok 3/5"}) // what was used before still counts
 }
-
-// A request of many descriptors leaves nothing behind that the next one trips
-// over.
-func TestLargeRequests(t *testing.T) {
-	l := start(t, limiter.Config{})
-	var a limiter.Answer
-	for range 3 {
-		req := parse(strings.Repeat("trial=x ", limiter.MaxDescriptors))
-		for i := range req.Descriptors {
-			if i%2 == 0 {
-				req.Descriptors[i].HasLimit, req.Descriptors[i].Limit = true,
-					rules.Rate{Requests: 1 << 30, Unit: rules.UnitYear, UnitMultiplier: 1}
-			}
-		}
-		if err := l.Check(t.Context(), req, &a); err != nil || len(a.Statuses) != limiter.MaxDescriptors {
-			t.Fatalf("%d statuses, %v", len(a.Statuses), err)
-		}
-		if err := l.Check(t.Context(), parse("nobody=1"), &a); err != nil || brief(&a) != "ok: -" {
-			t.Fatalf("got %s, %v", brief(&a), err)
-		}
-	}
-}

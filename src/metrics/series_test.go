@@ -28,19 +28,20 @@ descriptors:
 
 // hit records one hit of rule i by a request with the given value.
 func hit(r *Registry, set *rules.Set, i int, value string) {
-	rule := set.Rules()[i]
-	r.Record(&limiter.Request{
-		Domain:      []byte("d"),
-		Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte(rule.Path[0].Key()), Value: []byte(value)}}}},
-	}, &limiter.Answer{
+	r.Record(request(set.Rules()[i].Path[0].Key(), value), answer(set, i, 0, 1))
+}
+
+// hitRequestLimit records one hit of a limit that comes with a request.
+func hitRequestLimit(r *Registry, set *rules.Set, key, value string) {
+	r.Record(request(key, value), &limiter.Answer{
 		RuleSet: set, Domain: set.Domains()[0],
-		Statuses: []limiter.Status{{
-			Match: matchOf(rule), Amount: 1, Charges: []limiter.Charge{{
-				Rule: rule, Limit: rule.Rate,
-				Verdict: &backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
-			}},
-		}},
+		Statuses: []limiter.Status{{Amount: 1, Charges: []limiter.Charge{{Verdict: new(backend.Verdict)}}}},
 	})
+}
+
+func request(key, value string) *limiter.Request {
+	entries := []rules.Entry{{Key: []byte(key), Value: []byte(value)}}
+	return &limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: entries}}}
 }
 
 // total keeps the counters of total_hits, as "name=value".
@@ -139,19 +140,8 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 	}
 	at := time.Unix(1_800_000_000, 0)
 	r := New(Config{Now: func() time.Time { return at }})
-	record := func(set *rules.Set, matched bool) {
-		rule, domain := set.Rules()[0], set.Domains()[0]
-		a := &limiter.Answer{RuleSet: set, Domain: domain, Statuses: make([]limiter.Status, 1)}
-		if matched {
-			a.Statuses[0] = limiter.Status{
-				Match: matchOf(rule), Amount: 1,
-				Charges: []limiter.Charge{{
-					Rule: rule, Limit: rule.Rate,
-					Verdict: &backend.Verdict{Outcome: algorithm.Outcome{After: 1}},
-				}},
-			}
-		}
-		r.Record(&limiter.Request{Domain: []byte(domain.Name), Descriptors: make([]limiter.Descriptor, 1)}, a)
+	miss := func(set *rules.Set) {
+		r.Record(ask, &limiter.Answer{RuleSet: set, Domain: set.Domains()[0], Statuses: make([]limiter.Status, 1)})
 	}
 	unmatched := func(domain string) (n int64) {
 		for _, line := range native(r, "ratelimit_decisions_total") {
@@ -163,10 +153,10 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 	}
 	first := with("first")
 	r.UseRules(first)
-	record(first, true)
-	record(first, false)
+	hit(r, first, 0, "")
+	miss(first)
 	r.UseRules(with("second"))
-	record(first, true) // it began before the reload
+	hit(r, first, 0, "") // it began before the reload
 	for range 5 {
 		r.FlushStats()
 	}
@@ -177,8 +167,8 @@ func TestRemovedRulesAreShownForAnHour(t *testing.T) {
 	}
 	first = with("first")
 	r.UseRules(first)
-	record(first, true)
-	record(first, false)
+	hit(r, first, 0, "")
+	miss(first)
 	if got, want := total(r), []string{"first.user=3"}; !slices.Equal(got, want) || unmatched("first") != 2 {
 		t.Errorf("back: %q, %d unmatched", got, unmatched("first"))
 	}
@@ -257,15 +247,11 @@ func TestSeriesAreBounded(t *testing.T) {
 				r.Record(&limiter.Request{Domain: fmt.Appendf(nil, "unknown-%d", i)},
 					&limiter.Answer{RuleSet: set, Statuses: make([]limiter.Status, 1)})
 			case 3:
-				entries := []rules.Entry{{Key: []byte("k"), Value: fmt.Append(nil, i)}}
+				value := fmt.Sprint(i)
 				if i%10_000 == 3 {
-					entries[0].Value = fmt.Append(nil, long, i)
+					value = long + value
 				}
-				r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: entries}}},
-					&limiter.Answer{
-						RuleSet: set, Domain: set.Domains()[0],
-						Statuses: []limiter.Status{{Amount: 1, Charges: []limiter.Charge{{Verdict: new(backend.Verdict)}}}},
-					})
+				hitRequestLimit(r, set, "k", value)
 			}
 		}
 	}
@@ -312,23 +298,13 @@ func TestDifferencesAddUp(t *testing.T) {
 	r := New(Config{MaxSeries: 8})
 	r.UseRules(set)
 	s := sent{sum: make(map[string]int64)}
-	limit := func(value string) { // a limit that comes with a request, under the name of rule 2
-		r.Record(&limiter.Request{
-			Domain:      []byte("d"),
-			Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte(value)}}}},
-		},
-			&limiter.Answer{
-				RuleSet: set, Domain: set.Domains()[0],
-				Statuses: []limiter.Status{{Amount: 1, Charges: []limiter.Charge{{Verdict: new(backend.Verdict)}}}},
-			})
-	}
 	want := make(map[string]int64)
 	for i := range 2000 {
 		value := fmt.Sprint("v", i%100)
 		hit(r, set, 0, value) // by request value
 		want["d.user_"+value]++
 		hit(r, set, 2, "static")
-		limit("static")
+		hitRequestLimit(r, set, "user", "static") // under the name of rule 2
 		want["d.user_static"] += 2
 		switch {
 		case i%37 == 0:
@@ -366,15 +342,11 @@ descriptors:
 `)
 	r := New(Config{MaxSeries: 16})
 	r.UseRules(set)
-	rule := set.Rules()[0]
-	charges := []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}
 	for i := range 10_000 {
-		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{
-			{Key: []byte("tenant"), Value: []byte("acme")}, {Key: []byte("user"), Value: fmt.Append(nil, i)},
-		}}}}, &limiter.Answer{
-			RuleSet: set, Domain: set.Domains()[0],
-			Statuses: []limiter.Status{{Match: matchOf(rule), Amount: 1, Charges: charges}},
-		})
+		req := request("tenant", "acme")
+		entries := &req.Descriptors[0].Entries
+		*entries = append(*entries, rules.Entry{Key: []byte("user"), Value: fmt.Append(nil, i)})
+		r.Record(req, answer(set, 0, 0, 1))
 	}
 	if got := total(r); !slices.Equal(got, []string{"d.tenant_acme.user=10000"}) || r.clientNames.Len() != 1 {
 		t.Errorf("%d series: %q", r.clientNames.Len(), got)
@@ -459,16 +431,7 @@ func BenchmarkRecord(b *testing.B) {
 		b.Run(tt.name, func(b *testing.B) {
 			r := New(Config{NearRatio: 0.8})
 			r.UseRules(set)
-			rule := set.Rules()[tt.rule]
-			charges := []limiter.Charge{{Rule: rule, Limit: rule.Rate, Verdict: new(backend.Verdict)}}
-			req := &limiter.Request{
-				Domain:      []byte("d"),
-				Descriptors: []limiter.Descriptor{{Entries: []rules.Entry{{Key: []byte("user"), Value: []byte("static")}}}},
-			}
-			a := &limiter.Answer{
-				RuleSet: set, Domain: set.Domains()[0],
-				Statuses: []limiter.Status{{Match: matchOf(rule), Amount: 1, Charges: charges}},
-			}
+			req, a := request("user", "static"), answer(set, tt.rule, 0, 1)
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Record(req, a)

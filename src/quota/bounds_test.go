@@ -13,7 +13,7 @@ import (
 // Buckets beyond the bounds are refused, and those of a stream that ends are forgotten.
 func TestBucketsAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 1)
 	n := w.nodes[0]
 	n.cfg.MaxBuckets, n.cfg.MaxBucketsPerProxy = 5, 3
 	report := func(p *Proxy, i int) error {
@@ -49,7 +49,7 @@ func TestBucketsAreBounded(t *testing.T) {
 // A stream that takes nothing keeps one assignment for each of its buckets.
 func TestUntakenAssignmentsAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 1)
 	p := w.nodes[0].Connect([]byte("d"))
 	for range 1000 {
 		if err := p.Report([]byte("id"), 0, 1000, w.instant(), oneEntry); err != nil {
@@ -66,7 +66,7 @@ func TestUntakenAssignmentsAreBounded(t *testing.T) {
 // When other limits come into force, proxies get new units, which are charged to the new counters.
 func TestReloadReplacesUnits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: minute, requests_per_unit: 100", 1)
 	p := w.connect(0, 50, 5*time.Second)
 	w.run(500 * time.Millisecond)
 	first := p.current
@@ -86,7 +86,7 @@ func TestReloadReplacesUnits(t *testing.T) {
 // them.
 func TestAbandonedInAnotherOrder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 1)
 	n := w.nodes[0]
 	n.cfg.AbandonAfter = time.Minute
 	p := n.Connect([]byte("d"))

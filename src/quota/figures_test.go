@@ -59,7 +59,7 @@ func TestShortBuckets(t *testing.T) {
 // The figures of a bucket, which change with each event, are those that a count of all members gives.
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 1)
 	d := w.nodes[0]
 	for range 5 {
 		w.connect(0, 0, time.Second)
@@ -100,7 +100,7 @@ func TestFigures(t *testing.T) {
 
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 1)
 	d := w.nodes[0]
 	busy, idle := d.Connect([]byte("d")), d.Connect([]byte("d"))
 	busy.Peer, idle.Peer = "busy", "idle"
@@ -230,7 +230,7 @@ func TestUnfairness(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {"+tt.limit+"}}]", 1)
+			w := limitedWorld(t, tt.limit, 1)
 			w.connect(0, 40, 5*time.Second)
 			other := w.connect(0, tt.rate, 5*time.Second)
 			w.run(time.Second)

@@ -129,7 +129,7 @@ func TestSharesNeverExceedMaxMin(t *testing.T) {
 // it.
 func TestPresenceIsPublished(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 2)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 2)
 	expect := func(when string) {
 		t.Helper()
 		w.run(3 * time.Second)
@@ -161,7 +161,7 @@ func TestPresenceIsPublished(t *testing.T) {
 // Other replicas know within a round what proxies report.
 func TestPresenceFollowsReports(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 2)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 2)
 	a := w.connect(0, 150, time.Second)
 	w.connect(1, 150, time.Second)
 	w.run(5 * time.Second)
@@ -179,7 +179,7 @@ func TestPresenceFollowsReports(t *testing.T) {
 // A replica that died has no share after presenceTime.
 func TestPresenceOfADeadReplica(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 2)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 2)
 	w.connect(0, 150, time.Second)
 	w.connect(1, 150, time.Second)
 	w.run(5 * time.Second)

@@ -96,7 +96,7 @@ func TestActionOfRules(t *testing.T) {
 // A newcomer gets enough to start at the next window, and a proxy without traffic keeps enough to start again.
 func TestNewcomerAndFloor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 1)
 	a := w.connect(0, 300, 5*time.Second)
 	w.run(10300 * time.Millisecond)
 	b, before := w.connect(0, 20, 5*time.Second), a.total
@@ -148,8 +148,7 @@ func TestRefundInItsWindow(t *testing.T) {
 		"in the next window":   {leaves: 59 * time.Second, round: 60100 * time.Millisecond},
 		"two windows too late": {leaves: 59 * time.Second, round: 130 * time.Second},
 	} {
-		w := newWorld(
-			t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1000"+tt.algorithm+"}}]", 1)
+		w := limitedWorld(t, "unit: minute, requests_per_unit: 1000"+tt.algorithm, 1)
 		n := w.nodes[0]
 		p := n.Connect([]byte("d"))
 		w.report(p, 0, 1, 40*time.Second)
@@ -255,7 +254,7 @@ func TestExtensions(t *testing.T) {
 // A proxy that uses little of a long window never waits for units.
 func TestSlowProxyIsNeverRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}]", 1)
+	w := limitedWorld(t, "unit: hour, requests_per_unit: 1000", 1)
 	p := w.connect(0, 0.2, 5*time.Second)
 	w.run(2 * time.Minute)
 	if p.total < 22 {
@@ -265,7 +264,7 @@ func TestSlowProxyIsNeverRefused(t *testing.T) {
 
 func TestSilentProxyGetsNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 1)
 	p := w.connect(0, 300, time.Second)
 	w.run(5 * time.Second)
 	p.isSilent = true
@@ -280,7 +279,7 @@ func TestSilentProxyGetsNothing(t *testing.T) {
 // If nothing is left when a window begins, proxies lose the units of the last window.
 func TestWindowWithoutUnits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 100", 1)
 	p := w.nodes[0].Connect([]byte("d"))
 	if got := w.report(p, 0, 10, 500*time.Millisecond); len(got) != 1 || got[0].Action != AssignUnits {
 		t.Fatalf("%+v", got)
@@ -296,7 +295,7 @@ func TestWindowWithoutUnits(t *testing.T) {
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	for _, unit := range []string{"second", "minute"} {
-		w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: "+unit+", requests_per_unit: 100}}]", 1)
+		w := limitedWorld(t, "unit: "+unit+", requests_per_unit: 100", 1)
 		w.nodes[0].cfg.AbandonAfter = 20 * time.Second
 		p := w.connect(0, 5, 5*time.Second)
 		w.run(5 * time.Second)
@@ -316,7 +315,7 @@ func TestAbandon(t *testing.T) {
 // After a reload from a long window to a short one, replicas keep to their shares of the short one.
 func TestSharesAfterReload(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 600}}]", 2)
+	w := limitedWorld(t, "unit: minute, requests_per_unit: 600", 2)
 	for i := range 6 {
 		w.connect(min(i, 1), 200, time.Second)
 	}
@@ -371,7 +370,7 @@ func TestDivisionStartsAnew(t *testing.T) {
 // If a limit has fewer units than proxies, all get one in turn.
 func TestProxiesTakeTurns(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1}}]", 1)
+	w := limitedWorld(t, "unit: second, requests_per_unit: 1", 1)
 	a, b := w.connect(0, 5, time.Second), w.connect(0, 5, time.Second)
 	w.run(60 * time.Second)
 	if min(a.total, b.total) < 10 {

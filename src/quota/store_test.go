@@ -59,7 +59,7 @@ func TestStoreFailure(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1}}]", 1)
+			w := limitedWorld(t, "unit: second, requests_per_unit: 1", 1)
 			store := &brokenStore{Backend: w.store}
 			front, err := fallback.New(store, fallback.Config{Replicas: 2})
 			if err != nil {
