@@ -103,8 +103,7 @@ func (d *decision) reset() {
 	d.bases, d.derived, d.verdicts, d.keys = d.bases[:0], d.derived[:0], d.verdicts[:0], d.keys[:0]
 }
 
-// prepare finds the candidate's rules of req and adds the hits that they need to the batch of live, the decision by the
-// live rules, which have added theirs.
+// prepare finds the candidate's rules of req and adds their hits to the batch of live, after those of the live rules.
 func (j *Judge) prepare(ctx context.Context, c *comparison, req *limiter.Request, live *limiter.Answer, d *decision) {
 	d.state, d.comparison, d.req, d.live, d.search = stateSame, c, req, live, live.Batch().Search()
 	domain := (*rules.Domain)(nil)
@@ -246,8 +245,7 @@ func (j *Judge) hasLiveLimit(d *decision, c *limiter.Charge, entries []rules.Ent
 	return false
 }
 
-// judge completes the decision of the candidate rules, compares it with the live one, and records the result. liveErr
-// is the error of live.
+// judge completes the decision of the candidate rules, compares it with live, whose error is liveErr, and records it.
 func (j *Judge) judge(d *decision, liveErr error, times *ruleTimes) {
 	if d.state == stateUnused {
 		return

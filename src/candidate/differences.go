@@ -40,10 +40,8 @@ var Results = []Result{WouldDeny, WouldAdmit, WouldBeError}
 
 // TrackerConfig is the configuration of a Tracker.
 type TrackerConfig struct {
-	// SubjectRules is how many rules have subjects, at most MaxSubjectRules; 0 for none.
-	SubjectRules int
-	// Examples is how many examples of each result are kept, at most MaxExamples; 0 for none.
-	Examples int
+	SubjectRules int // how many rules have subjects, at most MaxSubjectRules; 0 for none
+	Examples     int // how many examples of each result are kept, at most MaxExamples; 0 for none
 }
 
 // Tracker is a Recorder. Run must run meanwhile.
@@ -56,17 +54,15 @@ type Tracker struct {
 	examples   [NumResults]*denials.Ring
 
 	mu    sync.Mutex // guards the fields below.
-	cells map[ruleName]*ruleCell
+	cells map[metrics.RuleName]*ruleCell
 	used  int // how many cells have counters.
 	other ruleCounts
 	since time.Time
 }
 
-type ruleName struct{ domain, rule string }
-
 // ruleCell is a rule that may have differences. Most rules have none.
 type ruleCell struct {
-	ruleName
+	metrics.RuleName
 	counts atomic.Pointer[ruleCounts] // nil before the first difference.
 }
 
@@ -75,7 +71,7 @@ type ruleCounts [NumResults]metrics.Counter
 
 // NewTracker returns a Tracker without rules.
 func NewTracker(cfg TrackerConfig) *Tracker {
-	t := &Tracker{cells: make(map[ruleName]*ruleCell), since: time.Now()}
+	t := &Tracker{cells: make(map[metrics.RuleName]*ruleCell), since: time.Now()}
 	for _, r := range Results {
 		if n := min(cfg.SubjectRules, MaxSubjectRules); n > 0 && r != WouldBeError {
 			t.bySubjects[r] = subjects.New(n)
@@ -102,7 +98,7 @@ func (t *Tracker) UseRules(live, candidate *rules.Set) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.cells
-	t.cells = make(map[ruleName]*ruleCell)
+	t.cells = make(map[metrics.RuleName]*ruleCell)
 	liveTable, candidateTable := t.table(live, old), t.table(candidate, old)
 	for _, r := range Results {
 		set, table := candidate, candidateTable
@@ -122,16 +118,16 @@ func (t *Tracker) UseRules(live, candidate *rules.Set) {
 	}
 }
 
-// table returns the cells of set, and adds them to t.cells. Rules that are in old keep their cells. The caller holds
-// t.mu.
-func (t *Tracker) table(set *rules.Set, old map[ruleName]*ruleCell) []*ruleCell {
+// table returns the cells of set, and adds them to t.cells: those in old, or new ones. The caller holds t.mu.
+func (t *Tracker) table(set *rules.Set, old map[metrics.RuleName]*ruleCell) []*ruleCell {
 	table := make([]*ruleCell, set.RuleSlots()+set.DomainSlots())
 	open := func(index int, domain, rule string) {
-		name := ruleName{domain, rule}
+		name := metrics.RuleName{Domain: domain, Rule: rule}
 		if t.cells[name] == nil {
+			name = metrics.RuleName{Domain: strings.Clone(domain), Rule: strings.Clone(rule)}
 			if t.cells[name] = old[name]; t.cells[name] == nil {
-				shown := ruleName{callertext.Name(domain), callertext.Name(rule)}
-				t.cells[ruleName{strings.Clone(domain), strings.Clone(rule)}] = &ruleCell{ruleName: shown}
+				shown := metrics.RuleName{Domain: callertext.Name(domain), Rule: callertext.Name(rule)}
+				t.cells[name] = &ruleCell{RuleName: shown}
 			}
 		}
 		table[index] = t.cells[name]
@@ -145,8 +141,7 @@ func (t *Tracker) table(set *rules.Set, old map[ruleName]*ruleCell) []*ruleCell 
 	return table
 }
 
-// Reset forgets all counts, for other candidate rules. Examples and subjects stay until newer ones replace them, or
-// their window ends.
+// Reset forgets all counts, for other candidate rules. Examples and subjects stay until newer ones replace them.
 func (t *Tracker) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,8 +155,7 @@ func (t *Tracker) Reset() {
 	t.used, t.since = 0, time.Now()
 }
 
-// RecordCandidate implements Recorder. It allocates memory only for differences: for the first one of a rule, for
-// examples and for texts of subjects.
+// RecordCandidate implements Recorder. It allocates memory only for differences.
 func (t *Tracker) RecordCandidate(req *limiter.Request, live, candidate *limiter.Answer, j Judgement) {
 	t.results[j.Result].Add(1)
 	if j.Descriptor < 0 {
@@ -224,8 +218,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 
 // RuleCounts are the differences of one rule, by result.
 type RuleCounts struct {
-	Domain, Rule string
-	Counts       [NumResults]uint64
+	metrics.RuleName
+	Counts [NumResults]uint64
 }
 
 // total returns the number of all differences.
@@ -238,8 +232,8 @@ func (r *RuleCounts) total() (n uint64) {
 
 // Rules returns the rules with differences, those with most first.
 func (t *Tracker) Rules() (list []RuleCounts) {
-	add := func(name ruleName, counts *ruleCounts) {
-		r := RuleCounts{Domain: name.domain, Rule: name.rule}
+	add := func(name metrics.RuleName, counts *ruleCounts) {
+		r := RuleCounts{RuleName: name}
 		for i := range counts {
 			r.Counts[i] = counts[i].Load()
 		}
@@ -250,10 +244,10 @@ func (t *Tracker) Rules() (list []RuleCounts) {
 	t.mu.Lock()
 	for _, c := range t.cells {
 		if n := c.counts.Load(); n != nil && n != &t.other {
-			add(c.ruleName, n)
+			add(c.RuleName, n)
 		}
 	}
-	add(ruleName{rule: OtherRules}, &t.other)
+	add(metrics.RuleName{Rule: OtherRules}, &t.other)
 	t.mu.Unlock()
 	slices.SortFunc(list, func(a, b RuleCounts) int {
 		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Domain, b.Domain), strings.Compare(a.Rule, b.Rule))
@@ -277,8 +271,7 @@ func (t *Tracker) Since() time.Time {
 	return t.since
 }
 
-// Subjects returns the subjects of all rules with the most differences of a result in the last hour, those with most
-// first.
+// Subjects returns the subjects of all rules with the most differences of a result in the last hour, sorted.
 func (t *Tracker) Subjects(now time.Time, r Result, limit int) []subjects.Subject {
 	if t.bySubjects[r] == nil {
 		return nil
@@ -286,8 +279,7 @@ func (t *Tracker) Subjects(now time.Time, r Result, limit int) []subjects.Subjec
 	return t.bySubjects[r].Top(now, subjects.Query{Kind: subjects.DeniedHits, Window: subjects.Hour, Limit: limit})
 }
 
-// Examples returns the newest examples of a result, newest first. An example is the denial that only one of both
-// versions of the rules makes.
+// Examples returns the newest examples of a result, newest first: the denial that one version of the rules makes.
 func (t *Tracker) Examples(r Result, limit int) []denials.NumberedDenial {
 	if t.examples[r] == nil {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Recorder learns how the candidate rules would decide requests that the live rules have decided. It must be safe for
-// concurrent use.
+// Recorder learns how the candidate rules would decide. It must be safe for concurrent use.
 type Recorder interface {
 	// RecordCandidate is called after the Recorders of the limiter, for each request while there are candidate rules. The
 	// arguments are valid only during the call. After SameAnswer, NotJudged and NotSampled, candidate may be incomplete.
@@ -22,8 +21,7 @@ type Recorder interface {
 // Judgement says how the candidate rules would answer a request.
 type Judgement struct {
 	Result Result
-	// Descriptor is the index of the descriptor that makes the difference: the one that refuses, or that is invalid. It is
-	// -1 if there is no difference.
+	// Descriptor is the index of the one that refuses, or that is invalid; -1 if there is no difference.
 	Descriptor int
 }
 
@@ -47,12 +45,9 @@ func (r Result) String() string { return resultNames[r] }
 
 // Config configures a Judge.
 type Config struct {
-	// Limiter is the configuration of the limiter that decides by the live rules.
-	Limiter limiter.Config
-	// Recorder learns how the candidate rules would decide; required.
-	Recorder Recorder
-	// MaxLoad is the CPU time that candidate rules may take, as a share of that of the live rules. Beyond it only a sample
-	// of their counters is judged, see AdjustSample.
+	Limiter  limiter.Config // of the limiter that decides by the live rules
+	Recorder Recorder       // learns how the candidate rules would decide; required
+	// MaxLoad is the CPU time that candidate rules may take, as a share of that of the live rules: see AdjustSample.
 	MaxLoad float64
 	// HitTime returns an estimate of the CPU time of a hit, that of the store included. Nil: the store is in memory.
 	HitTime func(*backend.Hit) time.Duration
@@ -126,14 +121,6 @@ func (j *Judge) compare() {
 		return
 	}
 	j.inForce.Store(newComparison(live, j.rules, &j.keyFormat, largestSampled(j.sampleStep)))
-}
-
-// Candidate returns the candidate rules; nil if there are none, or no live rules.
-func (j *Judge) Candidate() *rules.Set {
-	if c := j.inForce.Load(); c != nil {
-		return c.Set
-	}
-	return nil
 }
 
 // Check decides req as Limiter.Check does, and judges the candidate rules.

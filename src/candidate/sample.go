@@ -38,8 +38,7 @@ const (
 // freeCandidateTime is the part of a core that hits of candidate rules may take whatever the live rules do.
 const freeCandidateTime = 0.005
 
-// sampleTarget is the part of the allowed time that a smaller sample may take. The rest is for estimates that are too
-// low, and keeps fluctuations from making it smaller again.
+// sampleTarget is the part of the allowed time that a smaller sample may take, so that it seldom shrinks again.
 const sampleTarget = 0.7
 
 // sampleLimit is the limit of the counter of steps. A day after its first step the sample has all counters again.

@@ -1,11 +1,11 @@
 package operator
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"ratelimit/src/operator/output"
@@ -38,6 +38,8 @@ type Candidate struct {
 	DifferingRuleCount int                `json:"differing_rule_count"`
 	Subjects           []CandidateSubject `json:"subjects"` // those with most differences in the last hour.
 	Examples           []CandidateExample `json:"examples"` // the newest sampled differences, newest first.
+
+	WriteRules func(io.Writer) error `json:"-"` // writes one line per candidate rule.
 }
 
 // CandidateDifferences are numbers of requests that the candidate rules would answer differently.
@@ -125,41 +127,31 @@ func (c *Candidate) WriteText(w io.Writer) error {
 			"candidate has are judged\n",
 			r.NotSampled, strconv.FormatFloat(c.SampledPercent, 'f', -1, 64))
 	}
-	if len(c.DifferingRules) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(table, "\nRULE\tLIVE\tCANDIDATE\tWOULD DENY\tWOULD ADMIT\tWOULD BE ERROR")
-		for _, d := range c.DifferingRules {
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\n", d.Rule, limitOrNone(d.LiveLimit),
-				limitOrNone(d.CandidateLimit), d.WouldDeny, d.WouldAdmit, d.WouldBeError)
-		}
-		_ = table.Flush()
-		if more := c.DifferingRuleCount - len(c.DifferingRules); more > 0 {
-			_, _ = fmt.Fprintf(w, "and %s more\n", output.Plural(more, "rule"))
+	table := func(titles []output.Column, rows [][]string) {
+		if len(rows) > 0 {
+			_, _ = fmt.Fprintf(w, "\n%s\n", strings.Join(output.Table(0, titles, rows), "\n"))
 		}
 	}
-	if len(c.Subjects) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(table, "\nSUBJECT (last hour)\tREQUESTS\tRESULT\tRULE")
-		for _, s := range c.Subjects {
-			_, _ = fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", s.Subject, s.Requests, s.Result, s.Rule)
-		}
-		_ = table.Flush()
+	var rows [][]string
+	for _, d := range c.DifferingRules {
+		rows = append(rows, []string{
+			d.Rule, cmp.Or(d.LiveLimit, "none"), cmp.Or(d.CandidateLimit, "none"), fmt.Sprint(d.WouldDeny),
+			fmt.Sprint(d.WouldAdmit), fmt.Sprint(d.WouldBeError),
+		})
 	}
-	if len(c.Examples) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(table, "\nEXAMPLE\tRESULT\tDOMAIN\tSUBJECT\tRULE")
-		for _, e := range c.Examples {
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", ago(e.At), e.Result, e.Domain, e.Subject, e.Rule)
-		}
-		_ = table.Flush()
+	table(output.Columns("RULE", "LIVE", "CANDIDATE", "WOULD DENY", "WOULD ADMIT", "WOULD BE ERROR"), rows)
+	if more := c.DifferingRuleCount - len(c.DifferingRules); more > 0 {
+		_, _ = fmt.Fprintf(w, "and %s more\n", output.Plural(more, "rule"))
 	}
+	rows = nil
+	for _, s := range c.Subjects {
+		rows = append(rows, []string{s.Subject, fmt.Sprint(s.Requests), s.Result, s.Rule})
+	}
+	table(output.Columns("SUBJECT (last hour)", "REQUESTS", "RESULT", "RULE"), rows)
+	rows = nil
+	for _, e := range c.Examples {
+		rows = append(rows, []string{ago(e.At), e.Result, e.Domain, e.Subject, e.Rule})
+	}
+	table(output.Columns("EXAMPLE", "RESULT", "DOMAIN", "SUBJECT", "RULE"), rows)
 	return nil
-}
-
-// limitOrNone returns a limit, or "none" for a rule that one version of the rules does not have.
-func limitOrNone(limit string) string {
-	if limit == "" {
-		return "none"
-	}
-	return limit
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/candidate"
-	"ratelimit/src/metrics"
 	"ratelimit/src/operator"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
@@ -199,6 +199,12 @@ func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 	c.mu.Lock()
 	v, live, judged := c.loaded, c.live, c.judged
 	c.mu.Unlock()
+	v.WriteRules = func(w io.Writer) error {
+		if judged == nil {
+			return nil
+		}
+		return writeRuleLines(w, judged)
+	}
 	if judged != nil && live != nil {
 		v.NewDomains = domainsWithout(judged, live, limit, func(string) bool { return true })
 		v.RemovedDomains = domainsWithout(live, judged, limit, c.removes)
@@ -213,10 +219,9 @@ func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 	differing := d.Rules()
 	v.DifferingRuleCount = len(differing)
 	for _, r := range differing[:min(limit, len(differing))] {
-		name := metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
 		v.DifferingRules = append(v.DifferingRules, operator.CandidateRule{
-			Domain: r.Domain, Rule: r.Rule, LiveLimit: operator.LimitText(live, name),
-			CandidateLimit:       operator.LimitText(judged, name),
+			Domain: r.Domain, Rule: r.Rule, LiveLimit: operator.LimitText(live, r.RuleName),
+			CandidateLimit:       operator.LimitText(judged, r.RuleName),
 			CandidateDifferences: candidateDifferences(func(result candidate.Result) uint64 { return r.Counts[result] }),
 		})
 	}

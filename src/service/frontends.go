@@ -115,12 +115,6 @@ func (s *Service) debugHandler(attempts *admin.Attempts) http.Handler {
 		Components:     func() []operator.Component { return s.health.components(operators) },
 		WriteRules:     withRules(writeRuleLines),
 		WriteRulesYAML: withRules(yamlrules.Write),
-		WriteCandidateRules: func(w io.Writer) error {
-			if set := s.limiter.Candidate(); set != nil {
-				return writeRuleLines(w, set)
-			}
-			return nil
-		},
 		SortedFigures: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {
 				if !yield(st.Name, st.Value) {

@@ -75,37 +75,6 @@ func TestBenchWithoutAnswers(t *testing.T) {
 	}
 }
 
-func TestBenchErrors(t *testing.T) {
-	for _, tt := range []struct {
-		args, want string
-		code       int
-	}{
-		{"--rate 0", "bench: --rate 0: must be above 0", command.ExitInput},
-		{"--rate NaN", "bench: rate NaN: must be above 0", command.ExitInput},
-		{"--requests 0", "bench: --requests 0: must be above 0", command.ExitInput},
-		{"--workload cold", "bench: --workload cold: write uniform, hot,", command.ExitInput},
-		{
-			"--workload hot --requests-file x", "bench: --workload and --requests-file both say what to send",
-			command.ExitInput,
-		},
-		{"--requests-file=", "bench: --requests-file: the name is empty", command.ExitInput},
-		{"--pid x", "bench: --pid x: write N or NAME=N", command.ExitInput},
-		{"--pid a=", "bench: --pid a=: write N or NAME=N", command.ExitInput},
-		{"--pid =1", "bench: --pid =1: write N or NAME=N", command.ExitInput},
-		{"--null-workers 1", "bench: --null-workers is about --null", command.ExitInput},
-		{"--null :0 localhost:1", "bench: --null serves", command.ExitInput},
-		{"--null :0 --address localhost:1", "bench: --null serves", command.ExitInput},
-		{"--null nowhere", "bench: listen tcp: address nowhere: missing port", command.ExitError},
-		{"--requests-file /none", "bench: open /none", command.ExitError},
-		{"--address 127.0.0.1:1", "bench: cannot reach 127.0.0.1:1: ", command.ExitError},
-	} {
-		code, out, errOut := call(t, append([]string{"ratelimit", "bench"}, strings.Fields(tt.args)...)...)
-		if code != tt.code || out != "" || !strings.Contains(errOut, tt.want) {
-			t.Errorf("%s: exit %d, %s%s\nwant %d, %s", tt.args, code, out, errOut, tt.code, tt.want)
-		}
-	}
-}
-
 func TestBenchNull(t *testing.T) {
 	t.Parallel()
 	null := startProgram(t, "ratelimit", "bench", "--null", "127.0.0.1:0", "--null-workers", "2")

@@ -12,8 +12,6 @@ import (
 	"ratelimit/testbed/harness"
 )
 
-// All tests of the command line run the built program. Inside a test, cobra would see the arguments of `go test`.
-
 // buildDir has the built program. It is empty until the first test needs the program.
 var buildDir string
 
@@ -38,7 +36,8 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// call runs the program, see program, and returns its exit status, output and error output.
+// call runs a command in this process, and returns its exit status, output and error output. args[0] is the name of the
+// program.
 func call(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	return callWithInput(t, "", args...)
@@ -47,7 +46,11 @@ func call(t *testing.T, args ...string) (code int, out, errOut string) {
 // callWithInput is call with a standard input.
 func callWithInput(t *testing.T, in string, args ...string) (code int, out, errOut string) {
 	t.Helper()
-	return finish(t, program(t, args...), in)
+	var o, e strings.Builder
+	root := commands(&o, &e)
+	root.SetIn(strings.NewReader(in))
+	code = run(t.Context(), root, args)
+	return code, o.String(), e.String()
 }
 
 // finish runs cmd to its end. It returns the exit status, the output and the error output.

@@ -99,9 +99,6 @@ type DebugPages struct {
 	WriteRules func(io.Writer) error
 	// WriteRulesYAML writes the rules with all their properties.
 	WriteRulesYAML func(io.Writer) error
-	// WriteCandidateRules writes the candidate rules as WriteRules does the live ones. It is used only if Figures has
-	// candidate rules.
-	WriteCandidateRules func(io.Writer) error
 	// SortedFigures yields the names and values of all figures, sorted by name.
 	SortedFigures iter.Seq2[string, int64]
 	// Components returns the components for /readyz, with addresses and paths.
@@ -154,7 +151,7 @@ func (d DebugPages) Handler() http.Handler {
 		}
 		handle("/candidate", "which requests the candidate rules would answer differently; ?limit=20, ?format=json for "+
 			"JSON, ?format=rlconfig for the candidate rules",
-			candidatePage{api, d.WriteCandidateRules})
+			candidatePage{api})
 		handle("/api/events", "the same figures each second, and each sampled denial, as server-sent events",
 			newEventStream(api))
 		help = append(help, "/: this list; in a browser, the operator's page")

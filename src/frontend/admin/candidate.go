@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"io"
 	"net/http"
 
 	"ratelimit/src/operator"
@@ -16,10 +15,7 @@ func (a figuresAPI) candidate(limit int) (operator.Candidate, bool) {
 }
 
 // candidatePage serves /candidate.
-type candidatePage struct {
-	api        figuresAPI
-	writeRules func(io.Writer) error
-}
+type candidatePage struct{ api figuresAPI }
 
 func (page candidatePage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := parseParameters(r.URL.RawQuery, []string{"format", "limit"})
@@ -37,7 +33,7 @@ func (page candidatePage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case format == "json":
 		writeJSON(w, http.StatusOK, c)
 	case format == "rlconfig":
-		streamPage(w, "text/plain; charset=utf-8", page.writeRules)
+		streamPage(w, "text/plain; charset=utf-8", c.WriteRules)
 	default:
 		streamPage(w, "text/plain; charset=utf-8", c.WriteText)
 	}

@@ -16,7 +16,6 @@ func TestCandidatePage(t *testing.T) {
 	f := newFakeFigures()
 	h := DebugPages{
 		SortedFigures: func(func(string, int64) bool) {}, Figures: f,
-		WriteCandidateRules: func(w io.Writer) error { _, err := io.WriteString(w, "d.user: unit=DAY\n"); return err },
 	}.Handler()
 	check := func(path string, code int, want string) {
 		t.Helper()
@@ -62,6 +61,7 @@ newer ones were refused at 2026-11-23T12:00:00Z:
 			ID: 9, At: at, Result: "would_deny", Protocol: "grpc", Domain: "d",
 			Rule: "d.user", Subject: "user=bob", RetryAfterSeconds: 2.5,
 		}},
+		WriteRules: func(w io.Writer) error { _, err := io.WriteString(w, "d.user: unit=DAY\n"); return err },
 	}
 	check("/candidate", 200, `candidate rules in /rules/next: 3 rules in 1 domain, hash 0123, loaded at 2026-11-23T12:00:00Z; judged beside the live rules, and not enforced
 domains that only the candidate has: e

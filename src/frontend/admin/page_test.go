@@ -204,7 +204,7 @@ func everyPage() http.Handler {
 		return err
 	}
 	return DebugPages{
-		WriteRules: write, WriteRulesYAML: write, WriteCandidateRules: write,
+		WriteRules: write, WriteRulesYAML: write,
 		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
 		Limiter: limiter.New(limiter.Config{}),
 		Figures: newFakeFigures(), ChangeCounters: new(fakeCounters).Change, Record: new(fakeRecordings).Record,

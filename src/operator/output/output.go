@@ -38,6 +38,19 @@ func Printable(text string) string {
 	return text
 }
 
+// First returns the first names in printable form, and how many more there are: "a, b and 3 more".
+func First(names []string, most int) string {
+	var list []string
+	for _, name := range names[:min(len(names), most)] {
+		list = append(list, Printable(name))
+	}
+	text := strings.Join(list, ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // WriteJSON writes v as an indented JSON object. Characters that are not printable are escaped, because some of them
 // control terminals.
 func WriteJSON(w io.Writer, v any) error { return writeJSON(w, v, "  ") }

@@ -14,6 +14,19 @@ type Column struct {
 	IsNumber bool
 }
 
+// Columns returns columns of text with these titles.
+func Columns(titles ...string) []Column { return columns(false, titles) }
+
+// Numbers returns columns of numbers with these titles.
+func Numbers(titles ...string) []Column { return columns(true, titles) }
+
+func columns(areNumbers bool, titles []string) (list []Column) {
+	for _, title := range titles {
+		list = append(list, Column{title, areNumbers})
+	}
+	return list
+}
+
 // minTextCells is how far a column of text is shortened before columns are left out.
 const minTextCells = 12
 

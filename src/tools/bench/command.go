@@ -37,8 +37,7 @@ type options struct {
 	nullWorkers uint32
 }
 
-// Command returns `ratelimit bench`. With lean, which may be nil, it has a flag to choose that client instead of
-// grpc-go's.
+// Command returns `ratelimit bench`. If lean is not nil, a flag can choose that client instead of grpc-go's.
 func Command(lean Client) *cobra.Command {
 	var opt options
 	var client string

@@ -15,8 +15,10 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // connectTimeout bounds the making of each connection.
@@ -96,8 +98,7 @@ func (c *grpcConn) Loops(t *Tally) (workers []Loop) {
 	return workers
 }
 
-// awaitServer waits until conn is connected. It makes a call, because only a call returns why a connection failed, and
-// ignores the answer.
+// awaitServer waits until conn is connected. It makes a call, because only a call returns why connecting failed.
 func awaitServer(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -130,8 +131,7 @@ func (c *grpcConn) newCall() callFunc {
 	}
 }
 
-// FreshHeaders returns the headers of call n that no other call has: the trace context and the id of the request, as
-// Envoy sends them.
+// FreshHeaders returns the headers that only call n has: the trace context and the id of the request, as Envoy.
 func FreshHeaders(n uint64) []hpack.HeaderField {
 	var raw [32]byte
 	source := rand.NewPCG(n, 0)
@@ -144,4 +144,52 @@ func FreshHeaders(n uint64) []hpack.HeaderField {
 		{Name: "x-request-id", Value: digits[28:36] + "-" + digits[36:40] + "-4" + digits[40:43] + "-a" + digits[43:46] +
 			"-" + digits[46:58]},
 	}
+}
+
+// codec sends a *mem.BufferSlice that is marshalled already, and reads only the overall code of a response, into a
+// *pb.RateLimitResponse_Code. Several calls may send the same message, because gRPC only reads it.
+type codec struct{}
+
+// Name is empty so that the content type is application/grpc, as Envoy sends it.
+func (codec) Name() string { return "" }
+
+func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(*mem.BufferSlice)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", v)
+	}
+	return *m, nil
+}
+
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	code, ok := v.(*pb.RateLimitResponse_Code)
+	if !ok {
+		return fmt.Errorf("%T is no code", v)
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	var err error
+	*code, err = OverallCode(buf.ReadOnlyData())
+	return err
+}
+
+// OverallCode returns overall_code of a RateLimitResponse. It does not check the messages within the response.
+func OverallCode(wire []byte) (code pb.RateLimitResponse_Code, _ error) {
+	const overallCodeField = 1
+	for len(wire) > 0 {
+		field, kind, n := protowire.ConsumeTag(wire)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		wire = wire[n:]
+		if n = protowire.ConsumeFieldValue(field, kind, wire); n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		if field == overallCodeField && kind == protowire.VarintType {
+			v, _ := protowire.ConsumeVarint(wire)
+			code = pb.RateLimitResponse_Code(v) // If the field is repeated, the last value counts.
+		}
+		wire = wire[n:]
+	}
+	return code, nil
 }

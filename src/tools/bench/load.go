@@ -47,8 +47,7 @@ type Load struct {
 	newPicker newPicker
 }
 
-// Messages returns a function from the number of a call to its marshalled message. One goroutine at a time may call the
-// function.
+// Messages returns a function from the number of a call to its message. One goroutine at a time may call it.
 func (l *Load) Messages(seed uint64) func(call uint64) []byte {
 	pick := l.newPicker(seed, len(l.messages))
 	return func(call uint64) []byte { return l.messages[pick(call)][0].ReadOnlyData() }
@@ -116,8 +115,7 @@ func (l *Load) add(msg *pb.RateLimitRequest) error {
 	return nil
 }
 
-// addLines adds the requests of a file that has one RateLimitRequest, as proto3 JSON, on each line. It skips blank
-// lines.
+// addLines adds the requests of a file: a RateLimitRequest as proto3 JSON on each line that is not blank.
 func (l *Load) addLines(name string, r io.Reader) error {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, maxLine)

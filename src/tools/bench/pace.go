@@ -58,8 +58,7 @@ const (
 	failurePause = 10 * time.Millisecond
 )
 
-// run makes the calls, and returns the time from the start to the end of the last one. When ctx ends no further call
-// starts.
+// run makes the calls until ctx ends, and returns the time from the start to the end of the last one.
 func (p *Phase) run(ctx context.Context, loops []Loop) time.Duration {
 	p.loops = len(loops)
 	p.waiterSlot = make(chan struct{}, 1)

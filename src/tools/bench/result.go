@@ -1,15 +1,18 @@
 package bench
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"io"
 	"math"
 	"os"
+	"sync"
 	"text/tabwriter"
 	"text/template"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
@@ -18,22 +21,16 @@ import (
 
 // Result is the outcome of a run. Its JSON form is stable: later versions only add fields.
 type Result struct {
-	Address string `json:"address"`
-	// Workload is a name of Workloads or of the file of requests.
-	Workload string `json:"workload"`
-	// Keys is Config.Keys, but 1 for workloads with one value, and 0 for a file.
-	Keys        int    `json:"keys"`
-	Seed        uint64 `json:"seed"`
-	Connections int    `json:"connections"`
-	InFlight    int    `json:"in_flight"` // counts calls per connection.
-	// Interrupted is true if the context ended the run.
-	Interrupted bool `json:"interrupted"`
-	// Requests is the number of calls.
-	Requests uint64 `json:"requests"`
-	// Seconds is the time from the start of the first call to the end of the last.
-	Seconds float64 `json:"seconds"`
-	// Rate is the number of answers per second.
-	Rate float64 `json:"rate"`
+	Address     string  `json:"address"`
+	Workload    string  `json:"workload"` // a name of Workloads, or of the file of requests
+	Keys        int     `json:"keys"`     // Config.Keys, but 1 for workloads with one value, and 0 for a file
+	Seed        uint64  `json:"seed"`
+	Connections int     `json:"connections"`
+	InFlight    int     `json:"in_flight"`   // per connection
+	Interrupted bool    `json:"interrupted"` // The context ended the run.
+	Requests    uint64  `json:"requests"`    // the number of calls
+	Seconds     float64 `json:"seconds"`     // from the start of the first call to the end of the last
+	Rate        float64 `json:"rate"`        // answers per second
 	// Latency includes calls that failed.
 	Latency Latency `json:"latency_us"`
 	// Answers are counted by overall code: OK, OVER_LIMIT, and UNKNOWN for all others.
@@ -41,16 +38,13 @@ type Result struct {
 	// Errors are counted by the name of their gRPC code.
 	Errors     map[string]uint64 `json:"errors"`
 	FirstError string            `json:"first_error,omitempty"`
-	// OpenLoop is nil for a closed loop.
-	OpenLoop *OpenLoop `json:"open_loop,omitempty"`
-	// CPU is the CPU time by the name of the process.
-	CPU map[string]CPU `json:"cpu"`
-	// Generator is the CPU time of this process; nil where it is unknown.
-	Generator *CPU `json:"generator,omitempty"`
+	OpenLoop   *OpenLoop         `json:"open_loop,omitempty"` // nil for a closed loop
+	// CPU is the CPU time by the name of the process. Generator is that of this process; nil where it is unknown.
+	CPU       map[string]CPU `json:"cpu"`
+	Generator *CPU           `json:"generator,omitempty"`
 }
 
-// Latency has latencies in microseconds, with an error of at most 0.1 %. In an open loop they count from when the call
-// was due.
+// Latency is in microseconds, with an error of at most 0.1 %. In an open loop it counts from when a call was due.
 type Latency struct {
 	Mean float64 `json:"mean"`
 	P50  int64   `json:"p50"`
@@ -161,4 +155,78 @@ func (r *Result) Write(w io.Writer) error {
 func rounded(x float64, digits int) float64 {
 	scale := math.Pow10(digits)
 	return math.Round(x*scale) / scale
+}
+
+// Tally counts calls and their outcomes. It is safe for concurrent use.
+type Tally struct {
+	mu          sync.Mutex // guards all other fields.
+	latency     *hdrhistogram.Histogram
+	answers     map[pb.RateLimitResponse_Code]uint64
+	failures    map[codes.Code]uint64
+	firstError  error
+	late        uint64        // counts calls that started more than lateThreshold after they were due.
+	maxLateness time.Duration // the largest delay of the start of a call.
+}
+
+// lateThreshold is longer than timers and schedulers are usually late.
+const lateThreshold = time.Millisecond
+
+// maxLatency is recorded for calls that take longer. The histogram counts in microseconds.
+const maxLatency = time.Hour
+
+func newTally() *Tally {
+	return &Tally{
+		latency:  hdrhistogram.New(1, maxLatency.Microseconds(), 3),
+		answers:  make(map[pb.RateLimitResponse_Code]uint64),
+		failures: make(map[codes.Code]uint64),
+	}
+}
+
+// Add counts a call that ended with an answer or err.
+func (t *Tally) Add(answer pb.RateLimitResponse_Code, err error, latency, lateness time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_ = t.latency.RecordValue(min(latency, maxLatency).Microseconds()) // RecordValue fails only above maxLatency.
+	if err == nil {
+		t.answers[answer]++
+	} else {
+		t.failures[status.Code(err)]++
+		t.firstError = cmp.Or(t.firstError, err)
+	}
+	if lateness > lateThreshold {
+		t.late++
+	}
+	t.maxLateness = max(t.maxLateness, lateness)
+}
+
+// counts returns the number of calls that ended, and of those that failed.
+func (t *Tally) counts() (ended, failed uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	failed = sum(t.failures)
+	return t.answered() + failed, failed
+}
+
+// answered returns the number of calls that were answered. The caller holds mu, or no other goroutine uses t.
+func (t *Tally) answered() uint64 { return sum(t.answers) }
+
+func sum[K comparable](counts map[K]uint64) (total uint64) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+// merge adds the counts of other. No other goroutine may use either.
+func (t *Tally) merge(other *Tally) {
+	t.latency.Merge(other.latency)
+	for code, n := range other.answers {
+		t.answers[code] += n
+	}
+	for code, n := range other.failures {
+		t.failures[code] += n
+	}
+	t.firstError = cmp.Or(t.firstError, other.firstError)
+	t.late += other.late
+	t.maxLateness = max(t.maxLateness, other.maxLateness)
 }

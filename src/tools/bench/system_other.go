@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cpuTimes returns -1 for the unknown CPU time of this process. It fails if there are other processes, whose CPU time
-// can be read on Linux only.
+// cpuTimes returns -1 for this process. It fails if there are others: their CPU time can be read on Linux only.
 func cpuTimes(processes []Process) ([]time.Duration, error) {
 	if len(processes) > 0 {
 		return nil, errors.New("the CPU time of processes can be read on Linux only; leave out their pids")

@@ -2,17 +2,79 @@
 package check
 
 import (
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/match"
+	"ratelimit/src/service/store"
+	"ratelimit/src/tools/command"
 )
+
+//go:embed help.txt
+var help string
+
+// Command returns `ratelimit check`.
+func Command() *cobra.Command {
+	var dir, backend, format string
+	var opt compile.Options
+	needPath := func(_ *cobra.Command, args []string) error {
+		if dir == "" && len(args) == 0 {
+			return errors.New("name a directory or files to check")
+		}
+		return nil
+	}
+	cmd := command.New(help, needPath, func(cmd *cobra.Command, args []string) error {
+		if dir != "" {
+			args = append(args, dir)
+		}
+		opt.Store = store.Limits(strings.TrimSuffix(backend, "d"))
+		return printProblems(cmd.OutOrStdout(), load(args, opt, filerules.LoadAllDocuments), format)
+	})
+	f := cmd.Flags()
+	command.Choice(cmd, &backend, "backend",
+		"the BACKEND_TYPE they are for: memory and redis can count by all rules, memcache by some",
+		"memory", "redis", "memcache", "memcached")
+	f.StringVar(&dir, "config-dir", "", "a directory to check, as envoyproxy/ratelimit's tool names it")
+	command.Choice(cmd, &format, "format", "how problems are printed: text, json, or github", "text", "json", "github")
+	f.BoolVar(&opt.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
+	return cmd
+}
+
+// printProblems prints what is wrong with the rules of l, and a line that counts it unless the format is JSON.
+func printProblems(out io.Writer, l Result, format string) (err error) {
+	switch format {
+	case "text":
+		l.Report(out)
+	case "github":
+		l.GitHub(out)
+	case "json":
+		err = l.JSON(out)
+	}
+	switch {
+	case err != nil:
+		return err
+	case l.Set == nil && format == "json":
+		return command.Exit{Code: command.ExitError}
+	case l.Set == nil:
+		return errors.New(l.Summary())
+	case format != "json":
+		for _, line := range l.RegexLines() {
+			fmt.Fprintln(out, line)
+		}
+		_, err = fmt.Fprintf(out, "ok: %s\n", l.Summary())
+	}
+	return err
+}
 
 // Result is what Load found in rule files.
 type Result struct {
@@ -85,8 +147,7 @@ func Annotation(severity string, p rules.Problem) output.Annotation {
 	}
 }
 
-// Summary returns the numbers of files, domains, rules and warnings in one line, or the number of problems if there are
-// any.
+// Summary returns the numbers of files, domains, rules and warnings in one line, or that of problems if there are any.
 func (r *Result) Summary() string {
 	if r.Set == nil {
 		return fmt.Sprintf("%s in %s", output.Plural(len(r.Problems), "problem"), output.Plural(r.Files, "file"))
@@ -96,12 +157,8 @@ func (r *Result) Summary() string {
 		output.Plural(len(r.Set.Rules()), "rule"), output.Plural(len(r.Warnings), "warning"))
 }
 
-// RegexLines says for each domain with regular expressions how many of them one descriptor of a request can be compared
-// with.
+// RegexLines says, for each domain, with how many regular expressions a descriptor is compared at most.
 func (r *Result) RegexLines() (lines []string) {
-	if r.Set == nil {
-		return nil
-	}
 	for _, d := range r.Set.Domains() {
 		if most := match.MostRegexes(d); most > 0 {
 			lines = append(lines, fmt.Sprintf("domain %s: a descriptor is compared with at most %s", rules.Quote(d.Name),
@@ -111,15 +168,23 @@ func (r *Result) RegexLines() (lines []string) {
 	return lines
 }
 
+// Finding is a problem or a warning as JSON. Its zero line and column mean that there is none.
+type Finding struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+// FindingOf returns p as a Finding.
+func FindingOf(p rules.Problem) Finding { return Finding{p.File, p.Line, p.Col, p.Message, p.Fix} }
+
 // JSON prints the result as one JSON object.
 func (r *Result) JSON(to io.Writer) error {
 	type problem struct {
 		Severity string `json:"severity"`
-		File     string `json:"file"`
-		Line     int    `json:"line,omitempty"`
-		Column   int    `json:"column,omitempty"`
-		Message  string `json:"message"`
-		Fix      string `json:"fix,omitempty"`
+		Finding
 	}
 	body := struct {
 		OK      bool `json:"ok"`
@@ -129,20 +194,17 @@ func (r *Result) JSON(to io.Writer) error {
 		// Regexes has the most regular expressions that a descriptor is compared with, by domain.
 		Regexes  map[string]int `json:"regexes,omitempty"`
 		Problems []problem      `json:"problems"`
-	}{OK: r.Set != nil, Files: r.Files, Problems: []problem{}}
+	}{OK: r.Set != nil, Files: r.Files, Regexes: make(map[string]int), Problems: []problem{}}
 	if r.Set != nil {
 		body.Domains, body.Rules = len(r.Set.Domains()), len(r.Set.Rules())
 		for _, d := range r.Set.Domains() {
 			if most := match.MostRegexes(d); most > 0 {
-				if body.Regexes == nil {
-					body.Regexes = make(map[string]int)
-				}
 				body.Regexes[d.Name] = most
 			}
 		}
 	}
 	r.all(func(severity string, p rules.Problem) {
-		body.Problems = append(body.Problems, problem{severity, p.File, p.Line, p.Col, p.Message, p.Fix})
+		body.Problems = append(body.Problems, problem{severity, FindingOf(p)})
 	})
 	return json.NewEncoder(to).Encode(body)
 }

@@ -1,5 +1,4 @@
-// Package command has what the commands of the program share: their help texts, exit codes, signals and the line of
-// progress.
+// Package command has what the commands share: help texts, flags, exit codes, signals and the line of progress.
 package command
 
 import (

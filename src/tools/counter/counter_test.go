@@ -3,7 +3,6 @@ package counter
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,7 +10,6 @@ import (
 	"testing"
 
 	"ratelimit/src/operator"
-	"ratelimit/src/tools/command"
 )
 
 // port is a debug port that records changes and answers with answer, or with status.
@@ -78,35 +76,6 @@ func TestChangesThatAreSent(t *testing.T) {
 		if _, _, err := perform(t, p, false, "", strings.Fields(tt.args)...); err != nil || len(p.changes) != 1 ||
 			p.changes[0] != tt.want {
 			t.Errorf("%s: sent %q, %v; want %s", tt.args, p.changes, err, tt.want)
-		}
-	}
-}
-
-func TestWrongArguments(t *testing.T) {
-	t.Parallel()
-	for args, want := range map[string]string{
-		"":                               "say what to do: get, reset or set",
-		"drop d user=alex":               "write get, reset or set",
-		"get":                            "name a domain and a descriptor",
-		"get d":                          "KEY=VALUE, in the order of the rules",
-		"get d user":                     "write KEY=VALUE",
-		"set d user=alex":                "set needs --used",
-		"set d user=al* --used 1":        "set takes no pattern",
-		"get d user=alex --used 1":       "--used belongs to set",
-		"get d user=al* path=/":          "only the last value may end with *",
-		"get d user=alex --path a/b":     "leave out KEY=VALUE",
-		"get d --path a//b":              "with a slash between each two",
-		"get d --path a*":                "at least one word before",
-		"get d --path a*/b":              "only the last word",
-		"reset d user=al*":               "look at them with --dry-run, and then add --yes",
-		"get d user=alex --timeout 0s":   "--timeout",
-		"get d user=alex --token-file /": "--token-file",
-	} {
-		p := new(port)
-		_, _, err := perform(t, p, false, "", strings.Fields(args)...)
-		e, isExit := errors.AsType[command.Exit](err)
-		if !isExit || e.Code != command.ExitInput || !strings.Contains(err.Error(), want) || len(p.changes) > 0 {
-			t.Errorf("%s: %v, sent %q; want %q", args, err, p.changes, want)
 		}
 	}
 }

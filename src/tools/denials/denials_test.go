@@ -111,7 +111,7 @@ func TestFlags(t *testing.T) {
 	r.add("b", 150)
 	for _, tt := range []struct {
 		args string
-		want string // the IDs that are printed, or a part of the error
+		want string // the IDs that are printed
 	}{
 		{"", "53-152"},
 		{"--limit 3", "150-152"},
@@ -120,17 +120,10 @@ func TestFlags(t *testing.T) {
 		{"--rule a.key", "1-2"},
 		{"--rule a.key --domain b", "none"},
 		{"--domain b --limit 1000", "3-152"},
-		{"--limit 0", "--limit 0: write 1 to 1000"},
-		{"--limit 1001", "--limit 1001: write 1 to 1000"},
-		{"--tls-ca x", "add --tls"},
-		{"other", "--address names the service: leave out"},
 	} {
 		out, err := call(t, r, append(strings.Fields(tt.args), "--json")...)
 		if err != nil {
-			if !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s: %v, want %s", tt.args, err, tt.want)
-			}
-			continue
+			t.Errorf("%s: %v", tt.args, err)
 		}
 		got, printed := "none", []operator.Denial{}
 		for dec := json.NewDecoder(strings.NewReader(out)); dec.More(); {
@@ -173,10 +166,8 @@ func TestFollow(t *testing.T) {
 		r.add("a", 3)
 		var out, errOut recorder
 		var failure error
-		f := &follower{
-			opt: &options{limit: 2, follow: true}, address: "rl:6070", out: &out, errOut: &errOut,
-			table: output.GrowingTable{Columns: columns},
-		}
+		f := newFollower(&options{limit: 2, follow: true}, &out, &errOut)
+		f.address = "rl:6070"
 		f.get = func(_ context.Context, after uint64, limit int) ([]operator.Denial, error) {
 			r.mu.Lock()
 			err := failure
@@ -236,10 +227,7 @@ func TestFollowGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &reach.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
 		calls := 0
-		f := &follower{
-			opt: &options{limit: 2, follow: true}, out: new(recorder), errOut: new(recorder),
-			table: output.GrowingTable{Columns: columns},
-		}
+		f := newFollower(&options{limit: 2, follow: true}, new(recorder), new(recorder))
 		f.get = func(context.Context, uint64, int) ([]operator.Denial, error) {
 			if calls++; calls > 2 {
 				return nil, refused

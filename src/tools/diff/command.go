@@ -73,7 +73,7 @@ func (opt *options) run(cmd *cobra.Command, before, after string) error {
 			return command.InvalidInput(err)
 		}
 	}
-	if err := opt.writer()(report, cmd.OutOrStdout()); err != nil {
+	if err := opt.write(report, cmd.OutOrStdout()); err != nil {
 		return command.InvalidInput(err)
 	}
 	if report.Changed && !opt.exitZero {
@@ -82,16 +82,18 @@ func (opt *options) run(cmd *cobra.Command, before, after string) error {
 	return nil
 }
 
-// writer returns the function that writes the report in the format of the flags.
-func (opt *options) writer() func(*Report, io.Writer) error {
+// write writes the report in the format of the flags.
+func (opt *options) write(report *Report, w io.Writer) (err error) {
 	most := listed{rules: maxListedRules, subjects: opt.top}
 	switch opt.format {
-	case "markdown":
-		return func(r *Report, w io.Writer) error { return r.WriteMarkdown(w, most) }
 	case "json":
-		return func(r *Report, w io.Writer) error { return output.WriteJSON(w, r) }
+		return output.WriteJSON(w, report)
+	case "markdown":
+		_, err = io.WriteString(w, report.Markdown(most))
+	default:
+		_, err = io.WriteString(w, report.Text(most))
 	}
-	return func(r *Report, w io.Writer) error { return r.WriteText(w, most) }
+	return err
 }
 
 // replayFile replays the recording against both sets of rules.

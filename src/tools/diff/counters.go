@@ -16,8 +16,7 @@ import (
 const (
 	CountersKept = "kept" // The counters go on.
 	CountersNew  = "new"  // The counters start anew, in every store.
-	// CountersNewRemote says that the counters start anew in Redis and Memcached only, whose names tell limits of one
-	// descriptor apart.
+	// CountersNewRemote: only in Redis and Memcached, whose names tell limits of one descriptor apart.
 	CountersNewRemote = "new in Redis and Memcached"
 	CountersNone      = "none" // The rule is unlimited, so it has no counters.
 )
@@ -28,8 +27,7 @@ type counterComparer struct {
 	before, after *rules.Set
 }
 
-// compare tells what becomes of the counters of p.after, and why. The counters of a removed rule expire, unless another
-// rule counts on.
+// compare tells what becomes of the counters of p.after, or of a removed rule, and why.
 func (c *counterComparer) compare(p rulePair) (counters, why string) {
 	switch {
 	case p.after == nil && p.before.Unlimited, p.after != nil && p.after.Unlimited:
@@ -112,8 +110,7 @@ func windowReasons(before, after *algorithm.Limit) (reasons []string) {
 	return reasons
 }
 
-// sameCounters returns the rule of set, among those that a request for r is charged to, that has the counters of r; nil
-// for none.
+// sameCounters returns the rule of set that a request for r is charged to, and that has the counters of r; or nil.
 func (c *counterComparer) sameCounters(r *rules.Rule, own, set *rules.Set) *rules.Rule {
 	entries := sampleEntries(r)
 	mine := c.hit(own, r, entries)

@@ -1,11 +1,10 @@
 // Package diff tells what changes between two sets of rules: rules that are added, removed, loosened or tightened, and
 // counters that start anew. With a recording it also tells which requests get another answer.
 //
-//	pair.go      which old rule is which new rule
+//	pair.go      which old rule is which new rule, and which ones changed places where the first match decides
 //	setting.go   what differs between the two, and whether that is looser or tighter
 //	counters.go  whether the counters go on
-//	order.go     rules that changed places where the first match decides
-//	replay.go    the requests of a recording, decided by both sets
+//	replay.go    the requests of a recording, decided by the old rules and judged by the new ones
 //	text.go, markdown.go, command.go
 package diff
 
@@ -33,19 +32,16 @@ var kinds = []string{KindAdded, KindRemoved, KindTightened, KindLoosened, KindCh
 
 // Report is what changes between two sets of rules. Its JSON is that of --format json.
 type Report struct {
-	// Changed says that something differs.
-	Changed bool `json:"changed"`
-	Old     Size `json:"old"`
-	New     Size `json:"new"`
-	// Rules are sorted by kind, and of one kind as in the files.
-	Rules []RuleChange `json:"rules"`
+	Changed bool         `json:"changed"` // Something differs.
+	Old     Size         `json:"old"`
+	New     Size         `json:"new"`
+	Rules   []RuleChange `json:"rules"` // sorted by kind, and of one kind as in the files
 	// Exempt are descriptors without a limit of their own. Requests that match them do not meet the limits of wildcards
 	// and of keys alone.
-	Exempt      NameChanges `json:"without_limit"`
-	Domains     NameChanges `json:"domains"`
-	NewWarnings []Warning   `json:"new_warnings"`
-	// Replay is nil without a recording.
-	Replay *Replay `json:"replay,omitempty"`
+	Exempt      NameChanges     `json:"without_limit"`
+	Domains     NameChanges     `json:"domains"`
+	NewWarnings []check.Finding `json:"new_warnings"`     // about the new rules, and not about the old ones
+	Replay      *Replay         `json:"replay,omitempty"` // nil without a recording
 }
 
 // Size counts the contents of a set of rules.
@@ -61,35 +57,23 @@ type NameChanges struct {
 	Removed []string `json:"removed"`
 }
 
-// Warning is a warning about the new rules that the old ones did not have.
-type Warning struct {
-	File    string `json:"file"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Message string `json:"message"`
-	Fix     string `json:"fix,omitempty"`
-}
-
 // RuleChange is a rule that differs.
 type RuleChange struct {
 	Kind string `json:"change"`
 	// Rule is the full name of the new rule, or that of a removed one. OldName is set if the name differs.
 	Rule    string `json:"rule"`
 	OldName string `json:"old_rule,omitempty"`
-	// At and OldAt are the places as file:line:column. One of them is empty for a rule that only one side has.
-	At    string `json:"at,omitempty"`
-	OldAt string `json:"old_at,omitempty"`
-	// Limit and OldLimit are in words, like At and OldAt.
+	// At and OldAt are the places as file:line:column, and the limits are in words. Those of a side that does not have the
+	// rule are empty.
+	At       string    `json:"at,omitempty"`
+	OldAt    string    `json:"old_at,omitempty"`
 	Limit    string    `json:"limit,omitempty"`
 	OldLimit string    `json:"old_limit,omitempty"`
 	Settings []Setting `json:"settings,omitempty"`
-	// Instead has, for an added rule, the old rules that such requests were charged to, and for a removed rule the new
-	// ones.
-	Instead []InsteadRule `json:"instead,omitempty"`
-	// Counters tells whether the counters of the rule go on, one of the constants Counters…. CountersWhy has the reason if
-	// they do not.
-	Counters    string `json:"counters"`
-	CountersWhy string `json:"counters_why,omitempty"`
+	// Instead has the rules of the other side that requests for an added or removed rule are charged to.
+	Instead     []InsteadRule `json:"instead,omitempty"`
+	Counters    string        `json:"counters"`               // whether they go on: one of the constants Counters…
+	CountersWhy string        `json:"counters_why,omitempty"` // why they do not, or how they do
 }
 
 // InsteadRule is a rule that answers requests on the other side.
@@ -209,28 +193,22 @@ func without(list, other []string) []string {
 	for _, name := range other {
 		known[name] = true
 	}
-	rest := []string{}
-	for _, name := range list {
-		if !known[name] {
-			rest = append(rest, name)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(append([]string{}, list...), func(name string) bool { return known[name] })
 }
 
 // newWarnings returns the warnings about the new rules that the old rules do not have in the same file. Lines may move,
 // so that they are not compared.
-func newWarnings(before, after *side) []Warning {
+func newWarnings(before, after *side) []check.Finding {
 	type warning struct{ file, message string }
 	known := make(map[warning]int)
 	for _, w := range before.Warnings {
 		known[warning{before.file(w.File), w.Message}]++
 	}
-	list := []Warning{}
+	list := []check.Finding{}
 	for _, w := range after.Warnings {
 		same := warning{after.file(w.File), w.Message}
 		if known[same]--; known[same] < 0 {
-			list = append(list, Warning{w.File, w.Line, w.Col, w.Message, w.Fix})
+			list = append(list, check.FindingOf(w))
 		}
 	}
 	return list

@@ -2,7 +2,6 @@ package diff
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"ratelimit/src/operator/output"
@@ -30,9 +29,8 @@ func (m *markdown) line(format string, args ...any) {
 	m.WriteString(text)
 }
 
-// WriteMarkdown writes the report for a comment on a pull request. Its first line is a mark by which a script finds the
-// comment again.
-func (r *Report) WriteMarkdown(w io.Writer, most listed) error {
+// Markdown returns the report as a comment on a pull request. Scripts find the comment again by its first line.
+func (r *Report) Markdown(most listed) string {
 	m := new(markdown)
 	m.line("<!-- ratelimit diff -->")
 	m.line("### Rate limits: %s", r.summary())
@@ -53,11 +51,11 @@ func (r *Report) WriteMarkdown(w io.Writer, most listed) error {
 	}
 	for _, n := range r.names() {
 		if len(n.list) > 0 {
-			m.line("\n%s: %s", n.title, code(strings.Join(firstNames(n.list, most.rules), ", ")))
+			m.line("\n%s: %s", n.title, code(output.First(n.list, most.rules)))
 		}
 	}
 	for i := range r.NewWarnings[:min(len(r.NewWarnings), most.rules)] {
-		m.line("\n- new warning: %s", code(r.NewWarnings[i].text()))
+		m.line("\n- new warning: %s", code(warningText(&r.NewWarnings[i])))
 	}
 	if r.Replay != nil {
 		r.Replay.writeMarkdown(m, most)
@@ -65,8 +63,7 @@ func (r *Report) WriteMarkdown(w io.Writer, most listed) error {
 	if m.omitted > 0 {
 		fmt.Fprintf(m, "\n%s left out: this comment would be too long\n", output.Plural(m.omitted, "line"))
 	}
-	_, err := io.WriteString(w, m.String())
-	return err
+	return m.String()
 }
 
 func (c *RuleChange) writeMarkdown(m *markdown) {

@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"ratelimit/src/backend/memory"
+	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/callertext"
 	"ratelimit/src/rules"
@@ -56,8 +57,7 @@ func (d *Differences) add(old, now string) {
 	}
 }
 
-// RuleDifference counts the different answers for which one rule is the reason: the rule that refuses on one side.
-// Examples are the first.
+// RuleDifference counts different answers by the rule that refuses on one side. Examples are the first ones.
 type RuleDifference struct {
 	Rule string `json:"rule"`
 	Differences
@@ -88,9 +88,13 @@ const (
 	maxExampleRequests = 4       // bounds the descriptors of an example.
 )
 
-// replayer decides each request of a recording by the old and the new rules.
+// replayer decides the requests of a recording by the old rules, and judges the new ones as candidate rules.
 type replayer struct {
-	sides     [2]replaySide
+	judge *candidate.Judge
+	// newRules decides requests that are invalid by the old rules. It has the store of judge.
+	newRules  *limiter.Limiter
+	request   *simulate.Line // the request that is decided
+	answer    limiter.Answer
 	report    *Replay
 	byRule    map[string]*RuleDifference
 	bySubject map[subjectKey]*SubjectDifference
@@ -98,104 +102,108 @@ type replayer struct {
 
 type subjectKey struct{ rule, subject string }
 
-// replaySide decides by one set of rules, with counters of its own.
-type replaySide struct {
-	limiter *limiter.Limiter
-	memory  *memory.Store
-	answer  limiter.Answer
-	outcome string // the answer in the words of a recording.
-}
-
-func newReplaySide(set *rules.Set, cfg simulate.Config, maxBytes int64) (s replaySide, err error) {
-	if s.memory, err = cfg.NewMemory(maxBytes); err != nil {
-		return s, err
-	}
-	s.limiter = limiter.New(limiter.Config{
-		Backend: s.memory, EscapeKeys: cfg.EscapeKeys,
-		ChargeAllOrNothing: cfg.AllOrNothing,
-	})
-	s.limiter.UseRules(set)
-	return s, nil
-}
-
-// decide decides a request at its time. It returns an error that is no answer.
-func (s *replaySide) decide(ctx context.Context, r *simulate.RecordedRequest) error {
-	err := r.Refusal
-	if err == nil {
-		req := *r.Request
-		req.Now = r.At
-		err = s.limiter.Check(ctx, &req, &s.answer)
-	}
-	if err != nil && !errors.Is(err, limiter.ErrInvalidRequest) {
-		return err
-	}
-	s.outcome = simulate.AnswerOf(s.answer.Over, err)
-	return nil
-}
-
-// replay decides the requests of cfg.In by both sets of rules, each with at most maxBytes of counters. progress is
-// called for each request.
+// replay decides the requests of cfg.In by both sets, each with at most maxBytes of counters. It calls progress.
 func replay(ctx context.Context, before, after *rules.Set, cfg simulate.Config, maxBytes int64,
 	progress func(uint64, time.Time),
 ) (*Replay, error) {
-	r := &replayer{
-		report: &Replay{}, byRule: make(map[string]*RuleDifference),
-		bySubject: make(map[subjectKey]*SubjectDifference),
+	store, err := cfg.NewMemory(2 * min(maxBytes, math.MaxInt64/2))
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	for i, set := range []*rules.Set{before, after} {
-		if r.sides[i], err = newReplaySide(set, cfg, maxBytes); err != nil {
-			return nil, err
-		}
-	}
-	for req, err := range simulate.Requests(ctx, cfg) {
+	r := newReplayer(before, after, limiter.Config{
+		Backend: store, EscapeKeys: cfg.EscapeKeys, ChargeAllOrNothing: cfg.AllOrNothing,
+	})
+	for line, err := range simulate.Lines(ctx, cfg) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range r.sides {
-			if err := r.sides[i].decide(ctx, &req); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", cfg.Name, req.Line, err)
-			}
+		if line.Lost > 0 {
+			continue
 		}
-		r.count(&req)
-		progress(r.report.Requests, req.At)
+		r.request = line
+		if err := r.decide(ctx); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", cfg.Name, line.Number, err)
+		}
+		progress(r.report.Requests, line.At)
 	}
-	for i := range r.sides {
-		if n := r.sides[i].memory.Stats().EvictedKeys; n > 0 {
-			return nil, fmt.Errorf("counters that made room for others: %d, so answers may be wrong; raise --memory-max-bytes",
-				n)
-		}
+	if err := simulate.CheckEvictions(store); err != nil {
+		return nil, err
 	}
 	r.sort()
 	return r.report, nil
 }
 
-// count counts the answers of both sides to req.
-func (r *replayer) count(req *simulate.RecordedRequest) {
-	old, now, rep := &r.sides[0], &r.sides[1], r.report
+func newReplayer(before, after *rules.Set, cfg limiter.Config) *replayer {
+	r := &replayer{
+		newRules: limiter.New(cfg), report: &Replay{}, byRule: make(map[string]*RuleDifference),
+		bySubject: make(map[subjectKey]*SubjectDifference),
+	}
+	r.newRules.UseRules(after)
+	r.judge = candidate.New(candidate.Config{Limiter: cfg, Recorder: r})
+	r.judge.UseRules(before)
+	r.judge.UseCandidate(candidate.Rules{Set: after})
+	return r
+}
+
+// decide decides the current request by both sets of rules. It returns an error that is no answer.
+//
+// A request with several descriptors that only one set finds invalid counts on the counters that both sets share.
+func (r *replayer) decide(ctx context.Context) error {
+	oldErr := r.request.Refusal
+	newErr := oldErr
+	if oldErr == nil {
+		req := *r.request.Request
+		req.Now = r.request.At
+		if oldErr = r.judge.Check(ctx, &req, &r.answer); oldErr == nil {
+			return nil // RecordCandidate has counted the answers.
+		}
+		newErr = oldErr
+		if errors.Is(oldErr, limiter.ErrInvalidRequest) {
+			newErr = r.newRules.Check(ctx, &req, &r.answer)
+		}
+	}
+	if newErr != nil && !errors.Is(newErr, limiter.ErrInvalidRequest) {
+		return newErr
+	}
+	r.count(simulate.AnswerError, simulate.AnswerOf(newErr == nil && r.answer.Over, newErr), "", "")
+	return nil
+}
+
+// RecordCandidate implements candidate.Recorder.
+func (r *replayer) RecordCandidate(req *limiter.Request, live, next *limiter.Answer, j candidate.Judgement) {
+	old, rule, subject := simulate.AnswerOf(live.Over, nil), "", ""
+	now := old
+	switch j.Result {
+	case candidate.WouldDeny:
+		now = simulate.AnswerOverLimit
+		rule, subject = refusedBy(req, next, j.Descriptor)
+	case candidate.WouldAdmit:
+		now = simulate.AnswerOK
+		rule, subject = refusedBy(req, live, j.Descriptor)
+	case candidate.WouldBeError:
+		now = simulate.AnswerError
+	}
+	r.count(old, now, rule, subject)
+}
+
+// count counts the answers to the current request. If they differ, and none is an error, rule is the one that refuses.
+func (r *replayer) count(old, now, rule, subject string) {
+	req, rep := r.request, r.report
 	rep.Requests++
-	if old.outcome == simulate.AnswerOverLimit {
+	if old == simulate.AnswerOverLimit {
 		rep.OldOver++
 	}
-	if now.outcome == simulate.AnswerOverLimit {
+	if now == simulate.AnswerOverLimit {
 		rep.NewOver++
 	}
 	if req.Answer != "" {
 		rep.Recorded++
-		if req.Answer == old.outcome {
+		if req.Answer == old {
 			rep.AsRecorded++
 		}
 	}
-	if old.outcome == now.outcome {
+	if old == now {
 		return
-	}
-	rule, subject := "", ""
-	switch {
-	case old.outcome == simulate.AnswerError, now.outcome == simulate.AnswerError:
-	case now.outcome == simulate.AnswerOverLimit:
-		rule, subject = refusedBy(req.Request, &now.answer)
-	default:
-		rule, subject = refusedBy(req.Request, &old.answer)
 	}
 	byRule := r.byRule[rule]
 	if byRule == nil {
@@ -203,8 +211,7 @@ func (r *replayer) count(req *simulate.RecordedRequest) {
 		r.byRule[rule] = byRule
 	}
 	if len(byRule.Examples) < maxExamples {
-		byRule.Examples = append(byRule.Examples,
-			Example{req.Line, req.At, requestText(req.Request), old.outcome, now.outcome})
+		byRule.Examples = append(byRule.Examples, Example{req.Number, req.At, requestText(req.Request), old, now})
 	}
 	bySubject := r.bySubject[subjectKey{rule, subject}]
 	if bySubject == nil && len(r.bySubject) < maxSubjects {
@@ -217,17 +224,12 @@ func (r *replayer) count(req *simulate.RecordedRequest) {
 		rep.OmittedSubjects++
 	}
 	for _, d := range []*Differences{&rep.Differences, &byRule.Differences, &bySubject.Differences} {
-		d.add(old.outcome, now.outcome)
+		d.add(old, now)
 	}
 }
 
-// refusedBy returns the rule that refuses the request with the longest wait, and the subject whom it limits. The rule
-// of a limit that came with the request is empty.
-func refusedBy(req *limiter.Request, a *limiter.Answer) (rule, subject string) {
-	i := a.LongestRefusal()
-	if i < 0 {
-		return "", ""
-	}
+// refusedBy returns the rule that refuses descriptor i, empty for a limit of the request, and the limited subject.
+func refusedBy(req *limiter.Request, a *limiter.Answer, i int) (rule, subject string) {
 	entries := req.Descriptors[i].Entries
 	if r := a.Statuses[i].BindingCharge.Rule; r != nil {
 		rule, entries = callertext.Name(r.FullName), r.AppendCounterEntries(nil, entries)
@@ -253,13 +255,8 @@ func requestText(req *limiter.Request) string {
 
 // sort fills the lists of the report.
 func (r *replayer) sort() {
-	r.report.Rules, r.report.Subjects = []RuleDifference{}, []SubjectDifference{}
-	for _, d := range r.byRule {
-		r.report.Rules = append(r.report.Rules, *d)
-	}
-	for _, d := range r.bySubject {
-		r.report.Subjects = append(r.report.Subjects, *d)
-	}
+	r.report.Rules = values(r.byRule)
+	r.report.Subjects = values(r.bySubject)
 	slices.SortFunc(r.report.Rules, func(a, b RuleDifference) int {
 		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Rule, b.Rule))
 	})
@@ -268,4 +265,12 @@ func (r *replayer) sort() {
 			strings.Compare(a.Subject, b.Subject))
 	})
 	r.report.Subjects = r.report.Subjects[:min(len(r.report.Subjects), maxListedSubjects)]
+}
+
+func values[K comparable, V any](m map[K]*V) []V {
+	list := make([]V, 0, len(m))
+	for _, v := range m {
+		list = append(list, *v)
+	}
+	return list
 }

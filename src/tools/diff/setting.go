@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 )
 
@@ -24,6 +25,9 @@ type Setting struct {
 
 // effect collects what settings do: let more requests pass, fewer, or something that is neither.
 type effect struct{ looser, tighter, other, incomparable bool }
+
+// incomparable is the effect of a change that lets other requests pass.
+var incomparable = effect{other: true, incomparable: true}
 
 func (e effect) String() string {
 	switch {
@@ -67,8 +71,7 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 		switch {
 		case s.InWords: // The words of the limit tell it.
 		case s.Name == "algorithm" && old[s.Name] != now[s.Name]:
-			add(s.Name, settingText(algorithmOf(before)), settingText(algorithmOf(after)),
-				effect{other: true, incomparable: true})
+			add(s.Name, settingText(algorithmOf(before)), settingText(algorithmOf(after)), incomparable)
 		default:
 			add(s.Name, settingText(old[s.Name]), settingText(now[s.Name]), effect{other: true})
 		}
@@ -91,18 +94,20 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	}
 	add("metadata", metadataText(before), metadataText(after), effect{other: true})
 	shared := func(l *rules.Level) bool { return l.ShareThreshold }
+	was, is := levelKeys(before, shared), levelKeys(after, shared)
 	share := effect{tighter: true}
-	if countLevels(before, shared) > countLevels(after, shared) {
+	if len(was) > len(is) {
 		share = effect{looser: true}
 	}
-	add("share_threshold", levelsText(before, shared), levelsText(after, shared), share)
+	add("share_threshold", strings.Join(was, ", "), strings.Join(is, ", "), share)
 	inMetric := func(l *rules.Level) bool { return l.ValueToMetric }
-	add("value_to_metric", levelsText(before, inMetric), levelsText(after, inMetric), effect{other: true})
-	add("cidr", networksText(before), networksText(after), effect{other: true, incomparable: true})
+	was, is = levelKeys(before, inMetric), levelKeys(after, inMetric)
+	add("value_to_metric", strings.Join(was, ", "), strings.Join(is, ", "), effect{other: true})
+	add("cidr", networksText(before), networksText(after), incomparable)
 	addChangedValues(before, after, add)
-	add("count_by_prefix", prefixesText(before), prefixesText(after), effect{other: true, incomparable: true})
-	add("match", matchInWords(before), matchInWords(after), effect{other: true, incomparable: true})
-	add("per", perInWords(before), perInWords(after), effect{other: true, incomparable: true})
+	add("count_by_prefix", prefixesText(before), prefixesText(after), incomparable)
+	add("match", matchInWords(before), matchInWords(after), incomparable)
+	add("per", perInWords(before), perInWords(after), incomparable)
 	return list, total
 }
 
@@ -131,24 +136,14 @@ func metadataText(r *rules.Rule) string {
 	return fmt.Sprint(r.AnswerMetadata) // fmt sorts the keys of maps.
 }
 
-func countLevels(r *rules.Rule, has func(*rules.Level) bool) (n int) {
-	for i := range r.Path {
-		if has(&r.Path[i]) {
-			n++
-		}
-	}
-	return n
-}
-
-// levelsText names the keys of the levels of r that have something.
-func levelsText(r *rules.Rule, has func(*rules.Level) bool) string {
-	var keys []string
+// levelKeys returns the keys of the levels of r that have something.
+func levelKeys(r *rules.Rule, has func(*rules.Level) bool) (keys []string) {
 	for i := range r.Path {
 		if has(&r.Path[i]) {
 			keys = append(keys, r.Path[i].Key())
 		}
 	}
-	return strings.Join(keys, ", ")
+	return keys
 }
 
 // networksText returns the networks of the levels of r that have several: the first is a part of the rule's name.
@@ -207,7 +202,7 @@ func limitEffect(before, after *rules.Rule) effect {
 	case before.Unlimited || after.Unlimited:
 		return effect{looser: after.Unlimited && !before.Unlimited, tighter: before.Unlimited && !after.Unlimited}
 	case old.Kind != now.Kind || old.Calendar.ID() != now.Calendar.ID():
-		return effect{other: true, incomparable: true}
+		return incomparable
 	}
 	e := effect{other: true}
 	direction := func(sign int) {
@@ -231,4 +226,30 @@ func compareRates(old, now *algorithm.Limit) int {
 	nowHigh, nowLow := bits.Mul64(now.Max, uint64(old.Period))
 	oldHigh, oldLow := bits.Mul64(old.Max, uint64(now.Period))
 	return cmp.Or(cmp.Compare(nowHigh, oldHigh), cmp.Compare(nowLow, oldLow))
+}
+
+// addChangedValues calls add for each file of values of the rules that has changed.
+func addChangedValues(before, after *rules.Rule, add func(name, was, is string, e effect)) {
+	for i := range min(len(before.Path), len(after.Path)) {
+		l, was, is := &after.Path[i], before.Path[i].Data(), after.Path[i].Data()
+		if was == nil || is == nil {
+			continue
+		}
+		added, removed, raised, lowered := was.CompareTo(is)
+		if added+removed+raised+lowered == 0 {
+			continue
+		}
+		text := output.Plural(is.Len(), "value") + ":"
+		for _, part := range []struct {
+			n    int
+			what string
+		}{{added, "added"}, {removed, "removed"}, {raised, "raised"}, {lowered, "lowered"}} {
+			if part.n > 0 {
+				text += fmt.Sprintf(" %d %s,", part.n, part.what)
+			}
+		}
+		// What added and removed values do depends on the other rules of the level.
+		add(l.Kind.String(), output.Plural(was.Len(), "value"), text[:len(text)-1],
+			effect{looser: raised > 0, tighter: lowered > 0, other: true, incomparable: added+removed > 0})
+	}
 }

@@ -3,10 +3,11 @@ package diff
 import (
 	"cmp"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 
 	"ratelimit/src/operator/output"
+	"ratelimit/src/tools/check"
 )
 
 // listed is how many rules, subjects and names of a kind text and Markdown list.
@@ -18,8 +19,8 @@ var marks = map[string]string{
 	KindMoved: "^",
 }
 
-// WriteText writes the report for people.
-func (r *Report) WriteText(w io.Writer, most listed) error {
+// Text returns the report for people.
+func (r *Report) Text(most listed) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.summary())
 	for i := range r.Rules[:min(len(r.Rules), most.rules)] {
@@ -30,18 +31,17 @@ func (r *Report) WriteText(w io.Writer, most listed) error {
 	}
 	for _, n := range r.names() {
 		if len(n.list) > 0 {
-			fmt.Fprintf(&b, "%s: %s\n", n.title, strings.Join(firstNames(n.list, most.rules), ", "))
+			fmt.Fprintf(&b, "%s: %s\n", n.title, output.First(n.list, most.rules))
 		}
 	}
-	for _, warning := range r.NewWarnings[:min(len(r.NewWarnings), most.rules)] {
-		fmt.Fprintf(&b, "new warning: %s\n", warning.text())
+	for i := range r.NewWarnings[:min(len(r.NewWarnings), most.rules)] {
+		fmt.Fprintf(&b, "new warning: %s\n", warningText(&r.NewWarnings[i]))
 	}
 	if r.Replay != nil {
 		b.WriteByte('\n')
 		r.Replay.writeText(&b, most)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // summary counts the changes: "1 rule added, 2 rules tightened; the counters of 1 rule start anew".
@@ -95,18 +95,7 @@ func (r *Report) names() []namedList {
 	}
 }
 
-// firstNames returns the first names in printable form, and how many more there are.
-func firstNames(names []string, most int) (list []string) {
-	for i, name := range names {
-		if i == most {
-			return append(list, fmt.Sprintf("%d more", len(names)-i))
-		}
-		list = append(list, output.Printable(name))
-	}
-	return list
-}
-
-func (w *Warning) text() string {
+func warningText(w *check.Finding) string {
 	return fmt.Sprintf("%s:%d:%d: %s; %s", w.File, w.Line, w.Column, w.Message, w.Fix)
 }
 
@@ -221,9 +210,9 @@ type replayTable struct {
 }
 
 func (r *Replay) tables(most listed) []replayTable {
-	number := func(title string) output.Column { return output.Column{Title: title, IsNumber: true} }
+	answers := output.Numbers("NOW REFUSED", "NOW ALLOWED")
 	byRule := replayTable{
-		columns: []output.Column{{Title: "RULE"}, number("NOW REFUSED"), number("NOW ALLOWED"), number("SUBJECTS")},
+		columns: slices.Concat(output.Columns("RULE"), answers, output.Numbers("SUBJECTS")),
 		more:    max(0, len(r.Rules)-most.rules),
 	}
 	for _, d := range r.Rules[:min(len(r.Rules), most.rules)] {
@@ -231,7 +220,7 @@ func (r *Replay) tables(most listed) []replayTable {
 			[]string{ruleText(d.Rule), fmt.Sprint(d.NowOver), fmt.Sprint(d.NowOK), fmt.Sprint(d.Subjects)})
 	}
 	bySubject := replayTable{
-		columns: []output.Column{{Title: "SUBJECT"}, number("NOW REFUSED"), number("NOW ALLOWED"), {Title: "RULE"}},
+		columns: slices.Concat(output.Columns("SUBJECT"), answers, output.Columns("RULE")),
 		more:    max(0, len(r.Subjects)-most.subjects),
 	}
 	for _, d := range r.Subjects[:min(len(r.Subjects), most.subjects)] {

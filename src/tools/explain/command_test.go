@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,57 +53,6 @@ func explainBucket(t *testing.T, args ...string) (out string, err error) {
 	cmd.SetArgs(args)
 	err = cmd.ExecuteContext(t.Context())
 	return b.String(), err
-}
-
-func TestBucketOfFiles(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"q.yaml": bucketRules,
-		"r.yaml": "domain: r\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, tt := range []struct {
-		args string
-		want string // want is in the output or in the error.
-	}{
-		{
-			"--domain q --bucket name=web,env=prod",
-			"bucket name=web, env=prod: its entries are sorted by key, and then match as those of a request\nq: env=prod, " +
-				"name=web\n",
-		},
-		{
-			"--domain q --bucket name=web,env=prod",
-			"    looks only at counter q_env_prod_name_web_\n  divided among proxies by what they ask for: 600 units at once, " +
-				"10 a second in the long run\n" +
-				"  if 2 ask for more, each gets 5 a second; of 10, 1\n  a new proxy gets up to 130 units; those without traffic " +
-				"keep 30 together\n",
-		},
-		{"--domain q --bucket env=prod,name=web", "bucket env=prod, name=web\nq: env=prod, name=web\n"},
-		{"--domain q --bucket closed=x", "\n  proxies refuse all requests, because a limit lets nothing pass\n"},
-		{"--domain q --bucket free=x", "\n  proxies let all requests pass, because no limit refuses\n"},
-		{"--domain q --bucket none=x", "\n  proxies let all requests pass, because no limit refuses\n"},
-		{"--domain r --bucket a=x", "bucket a=x\n  no quotas: the rules of r have no `quota_buckets: true`, so the service " +
-			"refuses the streams of proxies\nr: a=x\n"},
-		{"--domain s --bucket a=x", "bucket a=x\ns: a=x\n  no rule: no rules have the domain s\n"},
-		{"--domain q --bucket a=x,a=y", "a bucket has one entry for each key, and a is there twice"},
-		{"--domain q --bucket a", "--bucket a: write key=value, separated by commas"},
-		{"--bucket a=x", "name the domain of the bucket with --domain"},
-		{"--domain q --bucket a=x --descriptors a=x", "leave out --descriptors"},
-		{"--domain q --bucket a=x --hits 2", "leave out --hits"},
-		{"--domain q --bucket free=x --json", `"bucket": {`},
-	} {
-		out, err := explainBucket(t, append([]string{"--config", dir}, strings.Fields(tt.args)...)...)
-		if err != nil {
-			out = err.Error()
-		}
-		if !strings.Contains(out, tt.want) {
-			t.Errorf("%s: got\n%s\nwant\n%s", tt.args, out, tt.want)
-		}
-	}
 }
 
 // A service says what the counter has, and which proxies have units.

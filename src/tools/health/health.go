@@ -64,8 +64,7 @@ type port struct {
 	tls      bool
 }
 
-// ask returns the answer of a service that is ready: that at address, or if that is empty, one that was started with
-// env.
+// ask returns the answer of a service that is ready: that at address, or one that was started with env.
 func ask(ctx context.Context, address string, env settings.Environment) (string, error) {
 	if address != "" {
 		u, err := reach.ParseAddress(address, defaultPort)

@@ -167,8 +167,7 @@ func (p *page) variable(name, row string) {
 	p.item(escape(name), escape(fmt.Sprintf("%s, default %s: %s", kind, fallback, strings.TrimLeft(meaning, " "))))
 }
 
-// isVariable reports whether a word is the name of an environment variable: capitals, digits and underscores, and
-// <NAME> in places.
+// isVariable reports whether a word names an environment variable: capitals, digits, underscores, and <NAME>.
 func isVariable(word string) bool {
 	return len(word) > 1 && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_<>") == ""
 }

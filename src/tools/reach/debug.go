@@ -65,50 +65,44 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, answer 
 	return c.Do(ctx, http.MethodGet, path, query, nil, answer)
 }
 
-// Do sends a request, whose body is the JSON of body unless that is nil, and decodes the JSON of the answer. The error
-// says what to do.
+// Do sends a request with the JSON of body, unless that is nil, and decodes the JSON of the answer.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	resp, err := c.send(ctx, method, path, query, body, "application/json")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
-	if err != nil {
-		return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
-	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return &Error{
-			Status: resp.StatusCode,
-			Err: fmt.Errorf(
-				"%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default", c.Address,
-				path, err, debugAddress),
+	return c.send(ctx, request{method, path, query, body, "application/json"}, func(resp *http.Response) error {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+		if err != nil {
+			return c.brokenOff(err)
 		}
-	}
-	return nil
+		if err := json.Unmarshal(text, answer); err != nil {
+			return &Error{Status: resp.StatusCode, Err: fmt.Errorf(
+				"%s%s does not answer with the JSON of a rate limit service (%w); name its debug port, %s by default",
+				c.Address, path, err, debugAddress)}
+		}
+		return nil
+	})
 }
 
 // Stream sends a request as Do does, and calls line with each line of the answer, until line returns an error. There is
 // no time limit but ctx: the service may work for long between two lines.
 func (c *Client) Stream(ctx context.Context, method, path string, body any, line func(text []byte) error) error {
-	resp, err := c.send(ctx, method, path, nil, body, "application/x-ndjson")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
-	lines := bufio.NewScanner(io.LimitReader(resp.Body, maxAnswerBytes))
-	lines.Buffer(nil, maxAnswerBytes)
-	for lines.Scan() {
-		if err := line(lines.Bytes()); err != nil {
-			return err
+	return c.send(ctx, request{method, path, nil, body, "application/x-ndjson"}, func(resp *http.Response) error {
+		lines := bufio.NewScanner(io.LimitReader(resp.Body, maxAnswerBytes))
+		lines.Buffer(nil, maxAnswerBytes)
+		for lines.Scan() {
+			if err := line(lines.Bytes()); err != nil {
+				return err
+			}
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
-	}
-	return nil
+		if err := lines.Err(); err != nil {
+			return c.brokenOff(err)
+		}
+		return nil
+	})
+}
+
+func (c *Client) brokenOff(err error) error {
+	return &Error{Temporary: true, Err: fmt.Errorf("%s: the answer broke off: %w", c.Address, err)}
 }
 
 // Open sends a GET of path, and calls read with the answer, whose body may go on until ctx ends. The time limit is for
@@ -116,40 +110,42 @@ func (c *Client) Stream(ctx context.Context, method, path string, body any, line
 func (c *Client) Open(ctx context.Context, path string, query url.Values, accept string,
 	read func(*http.Response) error,
 ) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	timer := time.AfterFunc(c.timeout, cancel)
-	resp, err := c.send(ctx, http.MethodGet, path, query, nil, accept)
-	if !timer.Stop() {
-		return &Error{Temporary: true, Err: c.explainNoAnswer(context.DeadlineExceeded)}
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
-	return read(resp)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(c.timeout, func() { cancel(context.DeadlineExceeded) })
+	defer timer.Stop()
+	return c.send(ctx, request{http.MethodGet, path, query, nil, accept}, func(resp *http.Response) error {
+		timer.Stop()
+		return read(resp)
+	})
 }
 
-// send sends a request, and returns an answer with the status 200. The caller closes its body.
-func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any,
-	accept string,
-) (*http.Response, error) {
+// request is a request for the debug port. body is sent as JSON unless it is nil.
+type request struct {
+	method, path string
+	query        url.Values
+	body         any
+	accept       string // the type of the answer
+}
+
+// send sends r, and calls read with an answer that has the status 200.
+func (c *Client) send(ctx context.Context, r request, read func(*http.Response) error) error {
 	u := c.base
-	u.Path, u.RawQuery = path, query.Encode()
+	u.Path, u.RawQuery = r.path, r.query.Encode()
 	var content io.Reader
-	if body != nil {
-		text, err := json.Marshal(body)
+	if r.body != nil {
+		text, err := json.Marshal(r.body)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		content = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), content)
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), content)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	req.Header.Set("Accept", accept)
-	if body != nil {
+	req.Header.Set("Accept", r.accept)
+	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.token != "" {
@@ -157,14 +153,14 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, &Error{Temporary: true, Err: c.explainNoAnswer(err)}
+		return &Error{Temporary: true, Err: c.explainNoAnswer(err)}
 	}
+	defer func() { _ = resp.Body.Close() }() // All that matters has been read.
 	if resp.StatusCode == http.StatusOK {
-		return resp, nil
+		return read(resp)
 	}
-	defer func() { _ = resp.Body.Close() }()                        // All that matters has been read.
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes)) // The status is known without the text.
-	return nil, &Error{Status: resp.StatusCode, Temporary: resp.StatusCode >= 500, Err: c.explainStatus(resp, path, text)}
+	return &Error{Status: resp.StatusCode, Temporary: resp.StatusCode >= 500, Err: c.explainStatus(resp, r.path, text)}
 }
 
 // Error is the error of a request.
@@ -189,6 +185,7 @@ func (c *Client) explainNoAnswer(err error) error {
 	}
 	var advice string
 	_, isPlainText := errors.AsType[tls.RecordHeaderError](err)
+	_, isUntrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%s: connection refused: start the service, or name its debug port (DEBUG_PORT)", c.Address)
@@ -199,7 +196,7 @@ func (c *Client) explainNoAnswer(err error) error {
 	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), spokeFirst):
 		return fmt.Errorf("%s does not answer with HTTP/1; it may be the gRPC port: name the debug port, %s by default",
 			c.Address, debugAddress)
-	case isCertificateError(err):
+	case isUntrusted:
 		advice = "name the authority of the service's certificate with --tls-ca"
 	default:
 		return fmt.Errorf("%s: %w", c.Address, err)
@@ -207,14 +204,9 @@ func (c *Client) explainNoAnswer(err error) error {
 	return fmt.Errorf("%s: %w: %s", c.Address, err, advice)
 }
 
-func isCertificateError(err error) bool {
-	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
-	return ok
-}
-
 // explainStatus says what to do about a status other than 200. text is the body.
 func (c *Client) explainStatus(resp *http.Response, path string, text []byte) error {
-	first, _, _ := strings.Cut(string(bytes.TrimSpace(text[:min(len(text), maxErrorBytes)])), "\n")
+	first, _, _ := strings.Cut(string(bytes.TrimSpace(text)), "\n")
 	said := output.Printable(strings.ToValidUTF8(cmp.Or(first, resp.Status), "?"))
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized && c.token == "":

@@ -1,5 +1,4 @@
-// Package reach is how commands reach a running service: its address, token and TLS, by the same flags and variables
-// for all of them.
+// Package reach is how commands reach a running service: the same flags and variables for address, token and TLS.
 package reach
 
 import (
@@ -88,6 +87,17 @@ func (s *Service) Argument(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// NewCommand returns a command, see command.New, that asks the debug port. The caller adds flags: AddDebugFlags.
+func (s *Service) NewCommand(help string, check cobra.PositionalArgs,
+	ask func(context.Context, *cobra.Command, *Client) error,
+) *cobra.Command {
+	cmd := command.New(help, check, func(cmd *cobra.Command, _ []string) error {
+		return s.Ask(cmd, func(ctx context.Context, c *Client) error { return ask(ctx, cmd, c) })
+	})
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	return cmd
+}
+
 // Ask calls ask with a client of the debug port, and a context that ends at a signal.
 func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *Client) error) error {
 	client, err := s.newClient()
@@ -100,8 +110,7 @@ func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *Client) err
 	return ask(ctx, client)
 }
 
-// GRPC returns the address of the gRPC port, as gRPC writes targets, and the configuration of TLS, which is nil without
-// TLS.
+// GRPC returns the address of the gRPC port as a target of gRPC, and the configuration of TLS: nil without TLS.
 func (s *Service) GRPC() (target string, cfg *tls.Config, err error) {
 	target, isHTTPS := s.address, false
 	if scheme, _, found := strings.Cut(target, ":"); !found || scheme != "unix" && !strings.Contains(target, ":///") {
@@ -115,8 +124,7 @@ func (s *Service) GRPC() (target string, cfg *tls.Config, err error) {
 	return target, cfg, err
 }
 
-// tls returns the configuration of TLS; nil if the flags, and the address, which is that of an https URL or not, ask
-// for none.
+// tls returns the configuration of TLS; nil if neither the flags nor the address, an https URL, ask for TLS.
 func (s *Service) tls(isHTTPS bool) (*tls.Config, error) {
 	switch {
 	case s.useTLS || isHTTPS:
@@ -128,8 +136,7 @@ func (s *Service) tls(isHTTPS bool) (*tls.Config, error) {
 	return nil, nil
 }
 
-// ParseAddress returns the URL, without a path, that an address stands for, such as "localhost:6070", "10.0.0.7" or
-// "https://rl.example".
+// ParseAddress returns the URL of an address such as "localhost:6070", "10.0.0.7" or "https://rl.example".
 func ParseAddress(address, defaultPort string) (*url.URL, error) {
 	text := address
 	if !strings.Contains(text, "://") {

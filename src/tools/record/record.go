@@ -1,23 +1,31 @@
+// Package record records live requests of a running service.
 package record
 
 import (
 	"bufio"
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/reach"
 )
+
+//go:embed help.txt
+var help string
 
 const (
 	// maxLineBytes is more than the longest line: the 64 KiB of a request can take six times as much in JSON.
@@ -26,18 +34,60 @@ const (
 	lastLinesTime = 300 * time.Millisecond
 )
 
+// options are the flags of `ratelimit record`.
+type options struct {
+	service  reach.Service
+	sample   string
+	byKey    string
+	domain   string
+	duration time.Duration
+	maxBytes int64
+	file     string // the path of the output; empty for standard output
+}
+
+// Command returns `ratelimit record`.
+func Command() *cobra.Command {
+	var opt options
+	cmd := opt.service.NewCommand(help, opt.check,
+		func(ctx context.Context, cmd *cobra.Command, client *reach.Client) error {
+			return (&recording{opt: &opt, client: client, cmd: cmd, started: time.Now()}).run(ctx)
+		})
+	f := cmd.Flags()
+	f.StringVar(&opt.sample, "sample", "100%", "how much to record, as 10% or 1/20")
+	f.StringVar(&opt.byKey, "by", "", "choose values of the entry with this key, and record all requests that have one")
+	f.StringVar(&opt.domain, "domain", "", "record only requests to this domain")
+	command.Time(f, &opt.duration, "for", admin.DefaultRecordTime, admin.MaxRecordTime, "how long to record, at most 24h")
+	command.Number(f, &opt.maxBytes, "max-bytes", admin.DefaultRecordBytes, 1, admin.MaxRecordBytes,
+		fmt.Sprintf("size of the recording at which it ends, 1 to %d", admin.MaxRecordBytes))
+	f.StringVarP(&opt.file, "output", "o", "", "file to write instead of standard output; only you may read it")
+	opt.service.AddDebugFlags(f)
+	return cmd
+}
+
+// check returns what is wrong with the arguments and flags.
+func (opt *options) check(cmd *cobra.Command, args []string) error {
+	if err := command.NoArguments(cmd, args); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("by") && opt.byKey == "" {
+		return errors.New("--by: write the key of an entry, such as user")
+	}
+	if _, err := admin.ParseSample(opt.sample); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	return nil
+}
+
 // recording is a recording that is being received.
 type recording struct {
 	opt    *options
 	client *reach.Client
-	out    io.Writer
-	errOut io.Writer
-	create func() (io.WriteCloser, error) // makes the file to write instead of out; nil: there is none.
+	cmd    *cobra.Command
 
 	started        time.Time
 	requests, lost uint64
 	bytes          int64
-	end            string // the value of admin.RecordEndTrailer.
+	end            string // the value of admin.RecordEndTrailer
 }
 
 // run records until the service ends the recording, or until shortly after ctx ends, which is no error.
@@ -54,41 +104,40 @@ func (r *recording) run(ctx context.Context) error {
 	receiving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastLinesTime, stop) })()
-	r.started = time.Now()
-	show := command.ProgressLine(r.errOut)
+	errOut := r.cmd.ErrOrStderr()
+	show := command.ProgressLine(errOut)
 	err := r.client.Open(receiving, "/api/record", query, "application/x-ndjson", func(resp *http.Response) error {
 		return r.receive(resp, func() { show("%s", r) })
 	})
 	show("")
 	interrupted := ctx.Err() != nil
-	if err == nil || interrupted && r.end == "" && !errors.As(err, new(*outputError)) {
-		fmt.Fprintf(r.errOut, "%s%s\n", r, r.endText(interrupted))
+	if err == nil || interrupted && r.end == "" && !errors.Is(err, errOutput) {
+		fmt.Fprintf(errOut, "%s%s\n", r, r.endText(interrupted))
 		return nil
 	}
 	if r.requests > 0 {
-		fmt.Fprintln(r.errOut, r)
+		fmt.Fprintln(errOut, r)
 	}
 	return err
 }
 
-// outputError is a failure of writing the recording.
-type outputError struct{ err error }
+// errOutput is the class of failures of writing the recording.
+var errOutput = errors.New("the recording cannot be written")
 
-func (e *outputError) Error() string { return "the recording cannot be written: " + e.err.Error() }
-func (e *outputError) Unwrap() error { return e.err }
+func outputError(err error) error { return fmt.Errorf("%w: %w", errOutput, err) }
 
-// receive writes the lines of an answer, and calls progress now and then.
+// receive writes the lines of an answer to the output, and calls progress now and then.
 func (r *recording) receive(resp *http.Response, progress func()) error {
-	if r.create == nil {
-		return r.copyLines(resp, r.out, progress)
+	if r.opt.file == "" {
+		return r.copyLines(resp, r.cmd.OutOrStdout(), progress)
 	}
-	file, err := r.create()
+	file, err := os.OpenFile(r.opt.file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return &outputError{err}
+		return outputError(err)
 	}
 	err = r.copyLines(resp, file, progress)
 	if failed := file.Close(); failed != nil && err == nil {
-		err = &outputError{failed}
+		err = outputError(failed)
 	}
 	return err
 }
@@ -102,12 +151,12 @@ func (r *recording) copyLines(resp *http.Response, out io.Writer, progress func(
 		if err == nil && len(line) > 1 { // An empty line says that the service is there.
 			r.count(line)
 			if _, err := buffered.Write(line); err != nil {
-				return &outputError{err}
+				return outputError(err)
 			}
 		}
 		if err != nil || lines.Buffered() == 0 { // The next line may take long.
 			if err := buffered.Flush(); err != nil {
-				return &outputError{err}
+				return outputError(err)
 			}
 		}
 		progress()

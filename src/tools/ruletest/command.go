@@ -73,11 +73,11 @@ func (opt *options) print(out io.Writer, sum *Summary) error {
 		return output.WriteJSON(out, sum)
 	}
 	for i := range sum.Files {
-		text := sum.Files[i].GitHub
-		if opt.format == "text" {
-			text = func() string { return sum.Files[i].Text(opt.verbose) }
+		text := sum.Files[i].Text(opt.verbose)
+		if opt.format == "github" {
+			text = sum.Files[i].GitHub()
 		}
-		if _, err := io.WriteString(out, text()); err != nil {
+		if _, err := io.WriteString(out, text); err != nil {
 			return err
 		}
 	}

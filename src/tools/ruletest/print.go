@@ -9,8 +9,7 @@ import (
 	"ratelimit/src/tools/check"
 )
 
-// Text returns the result as `go test` would print it: each failure, with verbose also each test that passed, and a
-// line for the file.
+// Text returns the result as `go test` would print it: failures, with verbose also other tests, a line for the file.
 func (r *Result) Text(verbose bool) string {
 	var b strings.Builder
 	for _, p := range r.Problems {
@@ -32,8 +31,7 @@ func (r *Result) Text(verbose bool) string {
 	return b.String()
 }
 
-// GitHub returns the result as workflow commands, which annotate problems and failures at their lines, and a line for
-// the file.
+// GitHub returns workflow commands that annotate problems and failures at their lines, and a line for the file.
 func (r *Result) GitHub() string {
 	var b strings.Builder
 	for _, p := range r.problems {

@@ -58,8 +58,7 @@ var latestTime = time.Date(2149, 1, 1, 0, 0, 0, 0, time.UTC)
 // maxTimes is the most times that a step may send its request.
 const maxTimes = 1_000_000
 
-// Read reads a file of tests and the rules that it names by a path relative to the file. It returns the problems of
-// both.
+// Read reads a file of tests, and the rules that it names by a path relative to the file, or returns the problems.
 func Read(name string, data []byte) (*File, rules.Problems) {
 	root, problems := yamlrules.ReadValue(name, data)
 	r := reader{file: &File{Name: name}, Problems: problems}
@@ -181,8 +180,7 @@ func (r *reader) step(v *yamlrules.Value, t *test) {
 	t.steps = append(t.steps, s)
 }
 
-// stepTime reads the time of a step since the start of the test. It must not be less than previous, that of the step
-// above.
+// stepTime reads the time of a step since the start of the test. previous is that of the step above.
 func (r *reader) stepTime(v *yamlrules.Value, previous time.Duration, start time.Time) time.Duration {
 	at := r.duration(v, "at", durationFix)
 	switch {
@@ -194,8 +192,7 @@ func (r *reader) stepTime(v *yamlrules.Value, previous time.Duration, start time
 	return at
 }
 
-// hits sets the hits of each descriptor that has none of its own. 0 hits read the counters and charge nothing. v may be
-// nil.
+// hits sets the hits of each descriptor that has none of its own. 0 hits charge nothing. v may be nil.
 func (r *reader) hits(v *yamlrules.Value, req *limiter.Request) {
 	if v == nil {
 		return

@@ -122,29 +122,6 @@ func TestResults(t *testing.T) {
 	})
 }
 
-func TestRunPicks(t *testing.T) {
-	inDir(t, someRules)
-	f, problems := ruletest.Read("t_test.yaml", []byte(`
-rules: rules
-tests:
-- {name: one, steps: [{ask: "d: user=a", expect: OK}]}
-- {name: two, steps: [{ask: "d: user=a", expect: OVER_LIMIT}]}
-`))
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	for pick, want := range map[string]string{
-		"^one$": "ok    t_test.yaml  1 test, 1 request\n",
-		"n":     "ok    t_test.yaml  1 test, 1 request\n",
-		"three": "ok    t_test.yaml  no tests to run\n",
-	} {
-		r := f.Run(t.Context(), regexp.MustCompile(pick))
-		if got := r.Text(false); got != want {
-			t.Errorf("%s: got %s", pick, got)
-		}
-	}
-}
-
 // A request in a file of tests is read as the same text is on /json.
 func TestRequestsAreThoseOfJSON(t *testing.T) {
 	inDir(t, someRules)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +16,9 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
+	"ratelimit/src/tools/check"
 )
 
 // Result is the result of a file. Its JSON form is stable: fields are only added.
@@ -32,19 +36,16 @@ type Test struct {
 	Passed   bool      `json:"passed"`
 	Requests int       `json:"requests"`
 	Failures []Failure `json:"failures"`
-	pos      rules.Pos
 }
 
 // Failure is a step whose answers were not as expected.
 type Failure struct {
-	At   string `json:"at"`
-	Time string `json:"time"`
-	Ask  string `json:"ask"`
-	// The step sent its request Times times. Failed counts the answers that were not as expected; Repetition is the first
-	// of them.
-	Repetition  int             `json:"repetition"`
-	Times       int             `json:"times"`
-	Failed      int             `json:"failed"`
+	At          string          `json:"at"`
+	Time        string          `json:"time"`
+	Ask         string          `json:"ask"`
+	Repetition  int             `json:"repetition"` // the first request whose answer was not as expected
+	Times       int             `json:"times"`      // how many times the step sent its request
+	Failed      int             `json:"failed"`     // how many answers were not as expected
 	Differences []Difference    `json:"differences"`
 	Explanation *explain.Report `json:"explanation"`
 	pos         rules.Pos
@@ -89,7 +90,7 @@ func (f *File) Run(ctx context.Context, pick *regexp.Regexp) Result {
 
 // run runs t on an empty store.
 func (f *File) run(ctx context.Context, t *test) (Test, error) {
-	out := Test{Name: t.name, At: t.Pos.String(), Failures: []Failure{}, pos: t.Pos}
+	out := Test{Name: t.name, At: t.Pos.String(), Failures: []Failure{}}
 	store, err := memory.New(memory.Config{})
 	if err != nil {
 		return out, err
@@ -156,8 +157,7 @@ var statusFields = []struct {
 	{"wait", (*reader).wait, func(st *limiter.Status) string { return waitText(st.RetryAfter) }},
 }
 
-// bindingNumber returns a function that formats a number of a status's binding limit; "0" if the status has no such
-// limit.
+// bindingNumber returns a function that formats a number of a status's binding limit; "0" without such a limit.
 func bindingNumber(of func(*limiter.Charge) uint64) func(*limiter.Status) string {
 	return func(st *limiter.Status) string {
 		if st.BindingCharge == nil {
@@ -201,8 +201,7 @@ func (s *step) compare(a *limiter.Answer, repetition int) (list []Difference) {
 	return list
 }
 
-// ruleKey returns the key of the rule with the binding limit, or of the rule that matched if it has no limit; empty for
-// no rule.
+// ruleKey returns the name of the rule with the binding limit, or of one without a limit; empty for no rule.
 func ruleKey(st *limiter.Status) string {
 	switch c := st.BindingCharge; {
 	case c != nil && c.Rule != nil:
@@ -232,4 +231,69 @@ func shortForm(req *limiter.Request) string {
 		descriptors[i] = strings.Join(pairs, ", ")
 	}
 	return string(req.Domain) + ": " + strings.Join(descriptors, " + ")
+}
+
+// Summary is the outcome of several files. Its JSON form is stable.
+type Summary struct {
+	Passed int      `json:"passed"`
+	Failed int      `json:"failed"`
+	Bad    int      `json:"bad"` // counts files whose tests could not run because of problems.
+	Files  []Result `json:"files"`
+}
+
+// RunPaths runs the tests of files and of directories. If pick is not nil, it runs only tests whose names match pick.
+func RunPaths(ctx context.Context, paths []string, pick *regexp.Regexp) *Summary {
+	sum := &Summary{Files: []Result{}}
+	seen := make(map[string]bool) // paths may name a file and also the directory that has it
+	for _, path := range paths {
+		files, problems := readPath(path)
+		if len(problems) > 0 {
+			sum.add(badResult(path, problems))
+		}
+		for _, f := range files {
+			if seen[f.Name] {
+				continue
+			}
+			seen[f.Name] = true
+			if tests, problems := Read(f.Name, f.Data); len(problems) > 0 {
+				sum.add(badResult(f.Name, problems))
+			} else {
+				sum.add(tests.Run(ctx, pick))
+			}
+		}
+	}
+	return sum
+}
+
+func (s *Summary) add(r Result) {
+	for i := range r.Tests {
+		if r.Tests[i].Passed {
+			s.Passed++
+		} else {
+			s.Failed++
+		}
+	}
+	if len(r.Problems) > 0 {
+		s.Bad++
+	}
+	s.Files = append(s.Files, r)
+}
+
+// readPath reads a file of tests, or all files of tests in a directory.
+func readPath(path string) ([]filerules.File, rules.Problems) {
+	files, _, err := filerules.Read(path)
+	problems := check.Problems(err)
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return files, problems
+	}
+	files = slices.DeleteFunc(files, func(f filerules.File) bool {
+		return !strings.HasSuffix(f.Name, "_test.yaml") && !strings.HasSuffix(f.Name, "_test.yml")
+	})
+	if len(files) == 0 && len(problems) == 0 {
+		problems = rules.Problems{{
+			Pos: rules.Pos{File: path}, Message: "there are no tests here",
+			Fix: "name them *_test.yaml, or name the file itself",
+		}}
+	}
+	return files, problems
 }

@@ -75,8 +75,7 @@ func (k *keyCounts) Push(count any) {
 
 func (k *keyCounts) Pop() any { panic("keys are replaced, never removed") }
 
-// busiest returns the key with the most hits, and of several such keys the first in alphabetical order. tooHigh is the
-// largest possible error of hits.
+// busiest returns the key with the most hits, the first in the alphabet of several. tooHigh bounds the error of hits.
 func (k *keyCounts) busiest() (key string, hits, tooHigh uint64) {
 	var top keyCount
 	for _, c := range k.fewestFirst {

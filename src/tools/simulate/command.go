@@ -83,8 +83,7 @@ func (cfg *Config) AddFlags(cmd *cobra.Command) {
 		"cap on the memory of counters, for each set of rules; a run that needs more fails")
 }
 
-// OpenInput sets Name and In: to the file at path, or to the input of cmd if path is empty or "-". The caller calls end
-// after the run.
+// OpenInput sets Name and In to the file at path, or to the input of cmd for "" and "-". Call end after the run.
 func (cfg *Config) OpenInput(cmd *cobra.Command, path string) (end func(), err error) {
 	if path == "" || path == "-" {
 		cfg.Name, cfg.In = "stdin", cmd.InOrStdin()
@@ -142,8 +141,8 @@ func (opt *options) run(ctx context.Context, errOut io.Writer, cfg Config) error
 	}
 	cfg.Backend, cfg.KeyPrefix = s.Backend, s.keyPrefix
 	show := command.ProgressLine(errOut)
-	cfg.Progress = func(p Progress) {
-		show("%d lines, %s, %.0f lines/s ", p.Lines, p.Virtual.Format(time.RFC3339), float64(p.Lines)/p.Elapsed.Seconds())
+	cfg.Progress = func(s *Summary) {
+		show("%d lines, %s, %.0f lines/s ", s.Lines, s.Last.Format(time.RFC3339), float64(s.Lines)/s.Elapsed.Seconds())
 	}
 	summary, err := Run(ctx, cfg)
 	err = errors.Join(err, s.close(context.WithoutCancel(ctx)))

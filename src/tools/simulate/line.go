@@ -14,17 +14,18 @@ import (
 	"ratelimit/src/limiter"
 )
 
-// line is a valid line of the input.
-type line struct {
-	number int
-	at     time.Time // in UTC.
-	// request is shared by lines with the same text. It is nil if refusal is set.
-	request *limiter.Request
-	// refusal is the error of class limiter.ErrInvalidRequest with which the service would refuse the request.
-	refusal error
-	answer  string // the recorded answer, one of the constants Answer…; empty if the line has none.
-	// lost is how many requests the recording lacks here. If it is set, the line has no request.
-	lost uint64
+// Line is a valid line of the input: a request, or how many requests the recording lacks.
+type Line struct {
+	Number int       // from 1; blank lines count.
+	At     time.Time // in UTC.
+	// Request is shared by lines with the same text; Now is not set. It is nil if Refusal or Lost is set.
+	Request *limiter.Request
+	// Refusal is the error of class limiter.ErrInvalidRequest with which the service would refuse the request.
+	Refusal error
+	Answer  string // the recorded answer, one of the constants Answer…; empty if the line has none.
+	Lost    uint64 // how many requests the recording lacks here; 0 for a line with a request.
+
+	mustFlush bool // The next line has not arrived: the sender may wait for the output of this one.
 }
 
 // These are the answers that a recording can have.
@@ -36,10 +37,9 @@ const (
 
 // InputError is an invalid line of the input. The lines before it have been decided and written.
 type InputError struct {
-	Name   string // the name of the input.
-	Line   int    // the line's number, from 1; blank lines count.
-	Reason string
-	Fix    string // tells how to correct the line.
+	Name        string // of the input
+	Line        int    // from 1; blank lines count
+	Reason, Fix string
 }
 
 func (e *InputError) Error() string {
@@ -68,25 +68,25 @@ const (
 )
 
 // parse parses a line that is not blank.
-func (p *parser) parse(text []byte) (l line, _ *InputError) {
+func (p *parser) parse(text []byte) (l Line, _ *InputError) {
 	parts, err := splitLine(text)
 	if err != nil {
 		return l, err
 	}
-	if l.at, err = p.parseTime(parts.at); err != nil {
+	if l.At, err = p.parseTime(parts.at); err != nil {
 		return l, err
 	}
-	if l.answer, err = parseAnswer(parts.answer); err != nil {
+	if l.Answer, err = parseAnswer(parts.answer); err != nil {
 		return l, err
 	}
-	p.previous = l.at
+	p.previous = l.At
 	if parts.lost != nil {
-		l.lost, err = parseLost(parts)
+		l.Lost, err = parseLost(parts)
 		return l, err
 	}
-	l.request, l.refusal = p.parseRequest(parts.request)
-	if l.refusal != nil && !errors.Is(l.refusal, limiter.ErrInvalidRequest) {
-		return l, invalidLine("write a RateLimitRequest as proto3 JSON", "the request is none: %v", l.refusal)
+	l.Request, l.Refusal = p.parseRequest(parts.request)
+	if l.Refusal != nil && !errors.Is(l.Refusal, limiter.ErrInvalidRequest) {
+		return l, invalidLine("write a RateLimitRequest as proto3 JSON", "the request is none: %v", l.Refusal)
 	}
 	return l, nil
 }
@@ -191,8 +191,7 @@ func instantText(at time.Time) string { return at.Format(time.RFC3339Nano) }
 // lineParts has the values of a line as JSON; nil for a missing one.
 type lineParts struct{ at, request, answer, lost []byte }
 
-// splitLine returns the values in the JSON object text. It finds them by their commas and colons, which takes half of
-// the time that a json.Decoder takes.
+// splitLine returns the values in a JSON object, in half of the time that a json.Decoder takes.
 func splitLine(text []byte) (parts lineParts, _ *InputError) {
 	const form = `write {"at": ..., "request": ...}`
 	if !json.Valid(text) {
@@ -245,8 +244,7 @@ func syntaxProblem(text []byte) string {
 	return fmt.Sprint(err)
 }
 
-// partEnd returns the index of the comma, colon or brace that ends the first name or value in text, the rest of a valid
-// JSON object.
+// partEnd returns the index of the comma, colon or brace that ends the first name or value of a valid object's rest.
 func partEnd(text []byte) int {
 	depth, inString := 0, false
 	for i := 0; ; i++ {

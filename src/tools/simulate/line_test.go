@@ -216,21 +216,21 @@ func FuzzLine(f *testing.F) {
 			}
 			return
 		}
-		if (l.request == nil) != (l.refusal != nil) {
+		if (l.Request == nil) != (l.Refusal != nil) {
 			t.Errorf("%+v", l)
 		}
 		parts, problem := splitLine(text)
 		if problem != nil {
 			t.Fatal(problem)
 		}
-		again := fmt.Appendf(nil, `{"at":%q,"request":%s}`, l.at.Format(time.RFC3339Nano), parts.request)
+		again := fmt.Appendf(nil, `{"at":%q,"request":%s}`, l.At.Format(time.RFC3339Nano), parts.request)
 		l2, problem := p.parse(again)
 		if problem != nil {
 			t.Fatalf("%s: %v", again, problem)
 		}
 		fresh, err := rls.ParseJSON(parts.request)
-		if !l2.at.Equal(l.at) || !reflect.DeepEqual(l2.request, l.request) || !reflect.DeepEqual(fresh, l.request) ||
-			fmt.Sprint(err) != fmt.Sprint(l.refusal) {
+		if !l2.At.Equal(l.At) || !reflect.DeepEqual(l2.Request, l.Request) || !reflect.DeepEqual(fresh, l.Request) ||
+			fmt.Sprint(err) != fmt.Sprint(l.Refusal) {
 			t.Errorf("%s: %+v, then %+v", again, l, l2)
 		}
 	})

@@ -3,14 +3,12 @@ package simulate
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"time"
-
-	"ratelimit/src/limiter"
 )
 
 // MaxLine is the longest line of input in bytes, without its newline.
@@ -21,9 +19,7 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // batch is a group of lines that were read before the limiter needs them.
 type batch struct {
-	lines []line
-	// mustFlush is true if the next line has not arrived: the sender may wait for the output of these lines.
-	mustFlush bool
+	lines []Line
 	// end is set in the last batch only: io.EOF, or an error of the input.
 	end error
 }
@@ -41,7 +37,7 @@ func startReading(ctx context.Context, cfg *Config) <-chan *batch {
 	batches := make(chan *batch, maxBatchesAhead)
 	r := &lineReader{
 		in: bufio.NewReaderSize(cfg.In, MaxLine+1), name: cfg.Name,
-		parser: parser{start: cfg.Start.UTC(), allowClockSteps: cfg.AllowClockSteps},
+		parser: parser{start: cmp.Or(cfg.Start, DefaultStart).UTC(), allowClockSteps: cfg.AllowClockSteps},
 	}
 	go func() {
 		for ended := false; !ended; {
@@ -86,14 +82,16 @@ func (r *lineReader) fill(b *batch) error {
 			if invalid != nil {
 				return r.located(invalid)
 			}
-			l.number = r.number
+			l.Number = r.number
 			b.lines = append(b.lines, l)
 		}
 		if err != nil {
 			return io.EOF
 		}
 		if arrived, _ := r.in.Peek(r.in.Buffered()); bytes.IndexByte(arrived, '\n') < 0 {
-			b.mustFlush = true
+			if n := len(b.lines); n > 0 {
+				b.lines[n-1].mustFlush = true
+			}
 			return nil
 		}
 	}
@@ -106,41 +104,37 @@ func (r *lineReader) located(e *InputError) error {
 	return e
 }
 
-// RecordedRequest is a line of a recording.
-type RecordedRequest struct {
-	Line int       // the line's number, from 1.
-	At   time.Time // in UTC.
-	// Request is shared by lines with the same text; Now is not set. It is nil if Refusal is set.
-	Request *limiter.Request
-	// Refusal is the error with which the service would refuse the request.
-	Refusal error
-	Answer  string // the recorded answer, one of the constants Answer…; empty if the line has none.
-}
-
-// Requests yields the requests of cfg.In in order, until the end of the input or of ctx. Of cfg it uses In, Name, Start
-// and AllowClockSteps. Its errors are those of Run; nothing follows an error.
-func Requests(ctx context.Context, cfg Config) iter.Seq2[RecordedRequest, error] {
-	cfg.setDefaults()
-	return func(yield func(RecordedRequest, error) bool) {
+// Lines yields the lines of cfg.In in order, until the end of the input or of ctx. Of cfg it uses In, Name, Start and
+// AllowClockSteps. Its error is an InputError, ErrInterrupted or an error of the input; nothing follows an error.
+//
+// When ctx ends, Lines does not wait for a Read of the input that is under way.
+func Lines(ctx context.Context, cfg Config) iter.Seq2[*Line, error] {
+	return func(yield func(*Line, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		for batches := startReading(ctx, &cfg); ; {
+			b := new(batch)
 			select {
 			case <-ctx.Done():
-				yield(RecordedRequest{}, ErrInterrupted)
-				return
-			case b := <-batches:
-				for _, l := range b.lines {
-					if l.lost == 0 && !yield(RecordedRequest{l.number, l.at, l.request, l.refusal, l.answer}, nil) {
-						return
-					}
+			case b = <-batches:
+			}
+			for i := range b.lines {
+				if ctx.Err() != nil {
+					break
 				}
-				if b.end != nil && !errors.Is(b.end, io.EOF) {
-					yield(RecordedRequest{}, b.end)
-				}
-				if b.end != nil {
+				if !yield(&b.lines[i], nil) {
 					return
 				}
+			}
+			switch {
+			case ctx.Err() != nil:
+				yield(nil, ErrInterrupted)
+				return
+			case b.end == io.EOF: //nolint:errorlint // never wrapped
+				return
+			case b.end != nil:
+				yield(nil, b.end)
+				return
 			}
 		}
 	}

@@ -94,6 +94,7 @@ func TestGolden(t *testing.T) {
 	if err != nil || len(dirs) < 3 {
 		t.Fatal(dirs, err)
 	}
+	server := redistest.Start(t, redistest.Options{})
 	for _, file := range dirs {
 		dir := filepath.Dir(file)
 		set := load(t, string(read(t, file)))
@@ -124,8 +125,8 @@ func TestGolden(t *testing.T) {
 			golden(t, Config{}, iotest.OneByteReader(bytes.NewReader(requests)), false)
 		})
 		t.Run(filepath.Base(dir)+" on Redis", func(t *testing.T) {
-			store := newRedis(t, redistest.Start(t, redistest.Options{}))
-			golden(t, Config{Backend: store, KeyPrefix: "simulate-1:"}, bytes.NewReader(requests), false)
+			server.Do(t, "FLUSHALL")
+			golden(t, Config{Backend: newRedis(t, server), KeyPrefix: "simulate-1:"}, bytes.NewReader(requests), false)
 		})
 	}
 }

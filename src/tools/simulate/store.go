@@ -39,12 +39,15 @@ func (opt *options) openStore(ctx context.Context, cfg *Config) (*store, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &store{Backend: m, bytes: m.Bytes, close: func(context.Context) error {
-		if n := m.Stats().EvictedKeys; n > 0 {
-			return fmt.Errorf("counters that made room for others: %d, so decisions may be wrong; raise --memory-max-bytes", n)
-		}
-		return nil
-	}}, nil
+	return &store{Backend: m, bytes: m.Bytes, close: func(context.Context) error { return CheckEvictions(m) }}, nil
+}
+
+// CheckEvictions returns an error if counters of a replay have made room for others.
+func CheckEvictions(m *memory.Store) error {
+	if n := m.Stats().EvictedKeys; n > 0 {
+		return fmt.Errorf("counters that made room for others: %d, so answers may be wrong; raise --memory-max-bytes", n)
+	}
+	return nil
 }
 
 // NewMemory returns a store in memory for a replay with this configuration, of at most that many bytes.

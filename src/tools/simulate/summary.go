@@ -14,23 +14,16 @@ import (
 
 // Summary counts the decisions of a run.
 type Summary struct {
-	// Lines is the number of all decisions and refusals.
-	Lines uint64
-	// OK and Over count the decisions by the overall code. Refused counts requests that are invalid for the service.
-	OK, Over, Refused uint64
-	// Unmatched counts the descriptors that no rule answers: none matches, or another rule of the request replaces the one
-	// that does.
-	Unmatched uint64
+	Lines     uint64 // all decisions and refusals
+	OK, Over  uint64 // decisions by the overall code
+	Refused   uint64 // requests that are invalid for the service
+	Unmatched uint64 // descriptors that no rule answers, or whose rule another one of the request replaces
 	// Recorded counts the lines with a recorded answer, and Differing those of them that the run answers differently.
-	// FirstDiffering is the number of the first such line.
 	Recorded, Differing uint64
-	FirstDiffering      int
-	// Lost counts the requests that the recording says it lacks.
-	Lost uint64
-	// First and Last are the virtual times of the first and the last line.
-	First, Last time.Time
-	// Elapsed is the real time of the run.
-	Elapsed time.Duration
+	FirstDiffering      int           // the number of the first such line
+	Lost                uint64        // requests that the recording says it lacks
+	First, Last         time.Time     // the virtual times of the first and the last line
+	Elapsed             time.Duration // the real time of the run
 
 	rules []*rules.Rule
 	// countsByRule has the counts of each rule, by its index, and at the end those of the limits that came with requests.
@@ -65,14 +58,14 @@ func (s *Summary) addRefusal(at time.Time) {
 }
 
 // compareAnswer compares the answer to a line with the recorded one.
-func (s *Summary) compareAnswer(l *line, answer string) {
-	if l.answer == "" {
+func (s *Summary) compareAnswer(l *Line, answer string) {
+	if l.Answer == "" {
 		return
 	}
 	s.Recorded++
-	if l.answer != answer {
+	if l.Answer != answer {
 		if s.Differing++; s.Differing == 1 {
-			s.FirstDiffering = l.number
+			s.FirstDiffering = l.Number
 		}
 	}
 }
@@ -130,7 +123,7 @@ func (s *Summary) Write(w io.Writer) error {
 	var rows [][]string
 	var unused []string
 	for i, r := range s.rules {
-		counts, name := &s.countsByRule[i], output.Printable(r.FullName)
+		counts, name := &s.countsByRule[i], r.FullName
 		switch {
 		case counts.hits == 0 && r.Unlimited: // Other rules may charge an unlimited rule, and do not count its hits.
 		case counts.hits == 0:
@@ -148,7 +141,7 @@ func (s *Summary) Write(w io.Writer) error {
 	}
 	b.WriteString(strings.Join(output.Table(0, columns, rows), "\n") + "\n")
 	if len(unused) > 0 {
-		fmt.Fprintf(&b, "limits not hit: %s\n", firstTen(unused))
+		fmt.Fprintf(&b, "limits not hit: %s\n", output.First(unused, maxUnused))
 	}
 	fmt.Fprintf(&b, "requests: %d; OK: %d, OVER_LIMIT: %d, errors: %d; descriptors that met no rule: %d\n",
 		s.Lines, s.OK, s.Over, s.Refused, s.Unmatched)
@@ -176,15 +169,10 @@ func (s *Summary) Write(w io.Writer) error {
 	return err
 }
 
-var columns = []output.Column{
-	{Title: "rule"},
-	{Title: "hits"},
-	{Title: "admitted"},
-	{Title: "over"},
-	{Title: "first over"},
-	{Title: "last over"},
-	{Title: "busiest key"},
-}
+// maxUnused is how many rules without hits the summary names.
+const maxUnused = 10
+
+var columns = output.Columns("rule", "hits", "admitted", "over", "first over", "last over", "busiest key")
 
 func (c *ruleCounts) row(name string) []string {
 	first, last, busiest := "-", "-", "-"
@@ -199,13 +187,4 @@ func (c *ruleCounts) row(name string) []string {
 		busiest = fmt.Sprintf("%s (%s%d)", output.Printable(key), upTo, hits)
 	}
 	return []string{name, fmt.Sprint(c.hits), fmt.Sprint(c.admitted), fmt.Sprint(c.over), first, last, busiest}
-}
-
-// firstTen returns the first ten names, and how many more there are.
-func firstTen(names []string) string {
-	const most = 10
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }

@@ -54,8 +54,7 @@ and see 200 turn into 429:
 `, output.Escaped(x.rule.FullName), limitInWords(x.rule), each, bold, x.calls, url, output.Escaped(x.request), plain, x.oneTitle, bold, url, output.Escaped(x.oneRequest), plain, page)
 }
 
-// limitInWords returns what a rule allows: "2 requests per minute, by the clock (UTC)", "4 requests at a time, each for
-// at most 30s".
+// limitInWords returns what a rule allows: "2 requests per minute, by the clock (UTC)".
 func limitInWords(r *rules.Rule) string {
 	switch {
 	case r.Limit.Kind == algorithm.Concurrency:
@@ -82,8 +81,7 @@ func localAddress(addr net.Addr) string {
 // example is a rule, and requests that exceed its limit.
 type example struct {
 	rule *rules.Rule
-	// request is a request as JSON for between the single quotes of a shell. With a hold, $i outside of the quotes names
-	// it.
+	// request is JSON for between the single quotes of a shell. With a hold, $i outside of the quotes names it.
 	request string
 	calls   int    // how often request is sent until it is refused.
 	hits    uint64 // its hits_addend; 0 for none.
@@ -112,8 +110,7 @@ func bestExample(set *rules.Set) (best *example) {
 	return best
 }
 
-// isSuited reports whether the text that Print writes describes the limit of r, and a demonstration ends before its
-// window or holds do.
+// isSuited reports whether Print can describe the limit of r, and its window or holds outlast a demonstration.
 func isSuited(r *rules.Rule) bool {
 	switch l := &r.Limit; {
 	case l.Kind == algorithm.Concurrency:
@@ -124,8 +121,7 @@ func isSuited(r *rules.Rule) bool {
 	return false
 }
 
-// newExample returns requests that exceed the limit of r. It returns nil if there are none, for example because another
-// rule matches first.
+// newExample returns requests that exceed the limit of r; nil if, for example, another rule matches first.
 func newExample(set *rules.Set, r *rules.Rule) *example {
 	x := &example{rule: r, calls: int(r.Requests) + 1, oneTitle: "The body of the answer to one request:"}
 	if r.Requests > mostCalls {

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/output"
@@ -42,8 +41,7 @@ type snapshot struct {
 	Hot     []operator.Subject `json:"hot"`
 }
 
-// fetch asks the service for a snapshot. If f names a domain or a rule that the service does not have, the error lists
-// some of them.
+// fetch asks the service for a snapshot. If the service has no such domain or rule, the error lists some.
 func fetch(ctx context.Context, c *reach.Client, f filter) (*snapshot, error) {
 	s := &snapshot{Address: c.Address, Window: f.window, Denied: []operator.Subject{}, Hot: []operator.Subject{}}
 	if err := c.Get(ctx, "/api/state", nil, &s.State); err != nil {
@@ -81,14 +79,17 @@ func (s *snapshot) applyFilter(f filter) (domain string, err error) {
 	if f.domain == "" && f.rule == "" {
 		return "", nil
 	}
-	known := domainNames(s.Rates.Domains)
+	var known []string
+	for _, d := range s.Rates.Domains {
+		known = append(known, d.Domain)
+	}
 	domain = f.domain
 	if len(known) == 0 {
 		return domain, nil
 	}
 	if domain != "" && !slices.Contains(known, domain) {
 		return "", fmt.Errorf("--domain %s: there is no such domain; the service has %s", output.Printable(domain),
-			listed(known))
+			output.First(known, 10))
 	}
 	s.Rates.Rules = slices.DeleteFunc(s.Rates.Rules, func(r operator.RuleRates) bool {
 		return domain != "" && r.Domain != domain || f.rule != "" && r.Rule != f.rule
@@ -103,29 +104,6 @@ func (s *snapshot) applyFilter(f filter) (domain string, err error) {
 	s.Rates.MatchingRules = len(s.Rates.Rules)
 	s.Rates.Domains = slices.DeleteFunc(s.Rates.Domains, func(d operator.DomainRates) bool { return d.Domain != domain })
 	return domain, nil
-}
-
-func domainNames(list []operator.DomainRates) (names []string) {
-	for _, d := range list {
-		names = append(names, d.Domain)
-	}
-	return names
-}
-
-// listed returns the first names as text: "a, b and 3 more".
-func listed(names []string) string {
-	const most = 10
-	var text []string
-	for _, name := range names[:min(len(names), most)] {
-		text = append(text, output.Printable(name))
-	}
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) > most:
-		return fmt.Sprintf("%s and %d more", strings.Join(text, ", "), len(names)-most)
-	}
-	return strings.Join(text, ", ")
 }
 
 // sort sorts domains and rules by a name of --sort. Equal ones are sorted by name.

@@ -52,8 +52,7 @@ func (s *snapshot) storeState() string {
 	return state
 }
 
-// isStore reports whether c is a store. There may be two Redis, whose names begin with that of the store. That of
-// memcached is shorter.
+// isStore reports whether c is a store. The names of two Redis begin with that of the store; memcached's is shorter.
 func (s *snapshot) isStore(c operator.Component) bool {
 	return strings.HasPrefix(c.Name, s.State.Store) || strings.HasPrefix(s.State.Store, c.Name)
 }
@@ -87,29 +86,7 @@ func (s *snapshot) problemLines() (lines []string) {
 	return lines
 }
 
-// The first columns of the tables have names, and the last ones can be left out.
-var (
-	rateColumns = []output.Column{
-		{},
-		{Title: "ADMITTED/s", IsNumber: true},
-		{Title: "DENIED/s", IsNumber: true},
-		{Title: "NEAR/s", IsNumber: true},
-		{Title: "SHADOW/s", IsNumber: true},
-		{Title: "FALLBACK/s", IsNumber: true},
-		{Title: "FAILED/s", IsNumber: true},
-	}
-	subjectColumns = []output.Column{
-		{},
-		{Title: "PER SECOND", IsNumber: true},
-		{Title: "HITS", IsNumber: true},
-		{Title: "RULE"},
-	}
-)
-
-// titled returns columns with a title for the first one.
-func titled(columns []output.Column, title string, more ...output.Column) []output.Column {
-	return append(append([]output.Column{{Title: title}}, columns[1:]...), more...)
-}
+var rateColumns = output.Numbers("ADMITTED/s", "DENIED/s", "NEAR/s", "SHADOW/s", "FALLBACK/s", "FAILED/s")
 
 func rateCells(name string, r operator.PerSecond, more ...string) []string {
 	return append([]string{
@@ -118,14 +95,13 @@ func rateCells(name string, r operator.PerSecond, more ...string) []string {
 	}, more...)
 }
 
-// domainLines returns the table of the domains, with a line for all of them. cells is the width of the terminal, 0 for
-// no bound.
+// domainLines returns the table of the domains and of all together. cells is the width of the terminal; 0: no bound.
 func (s *snapshot) domainLines(cells int) []string {
 	rows := [][]string{rateCells("(all)", s.Rates.Total)}
 	for _, d := range s.Rates.Domains {
 		rows = append(rows, rateCells(d.Domain, d.PerSecond))
 	}
-	return output.Table(cells, titled(rateColumns, "DOMAIN"), rows)
+	return output.Table(cells, slices.Concat(output.Columns("DOMAIN"), rateColumns), rows)
 }
 
 func (s *snapshot) ruleLines(cells int) []string {
@@ -137,7 +113,7 @@ func (s *snapshot) ruleLines(cells int) []string {
 		}
 		rows = append(rows, rateCells(r.Rule, r.PerSecond, limit))
 	}
-	return output.Table(cells, titled(rateColumns, "RULE", output.Column{Title: "LIMIT"}), rows)
+	return output.Table(cells, slices.Concat(output.Columns("RULE"), rateColumns, output.Columns("LIMIT")), rows)
 }
 
 func subjectLines(cells int, title, window string, list []operator.Subject) []string {
@@ -145,11 +121,12 @@ func subjectLines(cells int, title, window string, list []operator.Subject) []st
 	for _, s := range list {
 		rows = append(rows, []string{s.Subject, rate(s.PerSecond), strconv.FormatUint(s.Hits, 10), s.Rule})
 	}
-	return output.Table(cells, titled(subjectColumns, title+", LAST "+strings.ToUpper(window)), rows)
+	columns := slices.Concat(output.Columns(title+", LAST "+strings.ToUpper(window)), output.Numbers("PER SECOND", "HITS"),
+		output.Columns("RULE"))
+	return output.Table(cells, columns, rows)
 }
 
-// tables returns the tables of s, each with "(none)" if it has no rows. cells is the width of the terminal, 0 for no
-// bound.
+// tables returns the tables of s, with "(none)" in empty ones. cells is the width of the terminal; 0: no bound.
 func (s *snapshot) tables(cells int) (domains, rules, denied, hot []string) {
 	titled := func(lines []string) []string {
 		if len(lines) == 1 {
@@ -167,8 +144,7 @@ func (s *snapshot) head() []string {
 	return slices.Concat([]string{s.stateLine()}, s.quotaLines(), s.problemLines())
 }
 
-// join returns the head and the tables, with an empty line before each table. listed is how many rules are in the
-// tables.
+// join returns the head and the tables, with empty lines between them. listed is how many rules the tables have.
 func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []string) {
 	lines = head
 	for _, table := range tables {

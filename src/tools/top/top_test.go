@@ -277,12 +277,6 @@ func TestFlags(t *testing.T) {
 		{"--rule shop.ip --domain accounts", "--rule shop.ip: there is no such rule", operator.TopQuery{}},
 		{"--rule shop", "--rule shop: there is no such rule", operator.TopQuery{}},
 		{"--domain sho", "--domain sho: there is no such domain; the service has accounts, shop", operator.TopQuery{}},
-		{"--sort hits", "--sort hits: write admitted, denied or name", operator.TopQuery{}},
-		{"--window day", "--window day: write minute or hour", operator.TopQuery{}},
-		{"--limit 0", "--limit 0: write 1 to 1000", operator.TopQuery{}},
-		{"--limit 1001", "--limit 1001: write 1 to 1000", operator.TopQuery{}},
-		{"--timeout -1s", "--timeout -1s: write a time above 0s", operator.TopQuery{}},
-		{"another", "--address names the service: leave out", operator.TopQuery{}},
 	} {
 		s := example()
 		out, err := call(t, s.start(t), append(strings.Fields(tt.args), "--json")...)
