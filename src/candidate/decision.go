@@ -227,7 +227,7 @@ func (j *Judge) isLiveCounter(d *decision, i int, c *limiter.Charge, lacksDomain
 // hasLiveLimit reports whether a limit of the live domain has the counter of c, if entries lead to one.
 func (j *Judge) hasLiveLimit(d *decision, c *limiter.Charge, entries []rules.Entry) bool {
 	live, window := d.live.Domain, c.Algorithm.Window()
-	m, _ := live.FindRule(entries, d.search, nil)
+	m := live.FindRule(entries, d.search)
 	if m == nil {
 		return false
 	}

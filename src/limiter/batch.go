@@ -12,17 +12,17 @@ import (
 // the store has answered. The zero value is empty.
 type Batch struct {
 	backend.Batch
-	counterKeys   []byte            // the keys of all charges, one after the other
-	canaryRules   []*rules.Match    // the canaries of all statuses
-	requestLimits []algorithm.Limit // the limits that came with requests
-	search        rules.SearchScratch
+	counterKeys   []byte              // the keys of all charges, one after the other
+	requestLimits []algorithm.Limit   // the limits that came with requests
+	search        rules.SearchScratch // its Canaries are those of all statuses
 	replaced      rules.ReplacedNames // the limits that other rules of the present request replace
 }
 
 // clearForReuse removes all hits, and keeps the memory.
 func (b *Batch) clearForReuse(now time.Time) {
 	b.Batch = backend.Batch{Hits: b.Hits[:0], Verdicts: b.Verdicts[:0], Now: now}
-	b.counterKeys, b.canaryRules, b.requestLimits = b.counterKeys[:0], b.canaryRules[:0], b.requestLimits[:0]
+	b.counterKeys, b.requestLimits = b.counterKeys[:0], b.requestLimits[:0]
+	b.search.Canaries = b.search.Canaries[:0]
 }
 
 // Search returns the memory of searches for rules, whose work the last Find of b bounds.
@@ -39,7 +39,6 @@ func (b *Batch) reset(limit int) (small bool) {
 	}
 	clear(b.Hits)
 	clear(b.Verdicts)
-	clear(b.canaryRules)
 	b.search.Reset(limit * maxPooledKeyBytes)
 	b.clearForReuse(time.Time{})
 	return true

@@ -69,9 +69,9 @@ func (a *Answer) findRules(descriptors []Descriptor) {
 	for i := range a.Statuses {
 		d, st := &descriptors[i], &a.Statuses[i]
 		if !d.HasLimit {
-			first := len(b.canaryRules)
-			st.Match, b.canaryRules = a.Domain.FindRule(d.Entries, &b.search, b.canaryRules)
-			st.canaryRules = b.canaryRules[first:]
+			first := len(b.search.Canaries)
+			st.Match = a.Domain.FindRule(d.Entries, &b.search)
+			st.canaryRules = b.search.Canaries[first:]
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestQuotaFigures(t *testing.T) {
 	all := set.Rules()
 	find := func(key string) *rules.Match {
 		entries := []rules.Entry{{Key: []byte(key), Value: []byte("1")}}
-		m, _ := set.Domain([]byte("d")).FindRule(entries, new(rules.SearchScratch), nil)
+		m := set.Domain([]byte("d")).FindRule(entries, new(rules.SearchScratch))
 		return m
 	}
 	record := func(limits []*rules.Rule, admitted, denied uint64) {

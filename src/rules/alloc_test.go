@@ -20,7 +20,7 @@ func TestMatchAllocates(t *testing.T) {
 	} {
 		list := parseEntries(request)
 		if n := testing.AllocsPerRun(100, func() {
-			if m, _ := d.FindRule(list, &scratch, nil); m != nil {
+			if m := d.FindRule(list, &scratch); m != nil {
 				r := m.Limits[len(m.Limits)-1]
 				key, _ = format.AppendKey(key[:0], d, r, list)
 				key = r.AppendMetricName(key[:0], list, '.')

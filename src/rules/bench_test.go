@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
+	"ratelimit/src/rules/filerules"
 )
 
 func BenchmarkFind(b *testing.B) {
@@ -32,20 +34,48 @@ func BenchmarkFind(b *testing.B) {
 			var scratch rules.SearchScratch
 			b.ReportAllocs()
 			for b.Loop() {
-				d.FindRule(request, &scratch, nil)
+				d.FindRule(request, &scratch)
 			}
 		})
 	}
 }
 
-// TestFindAllocates nothing once its scratch space has grown.
-func TestFindAllocates(t *testing.T) {
-	d := compiled(t, "a=b\na=x*\na\n  c=*y*\n")
+// TestFindAllocatesNothing once its scratch space has grown.
+func TestFindAllocatesNothing(t *testing.T) {
+	set, _, err := filerules.Load(holdRules, compile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, files := dataDomain(t, dataRules, dataTexts)
+	tree, list := set.Domain([]byte("tree")), set.Domain([]byte("list"))
+	wildcards := compiled(t, "a=b\na=x*\na\n  c=*y*\n")
 	var scratch rules.SearchScratch
-	for _, request := range []string{"a=b", "a=xyz", "a=c", "a=d, c=xyz", "z=z"} {
-		list := entries(request)
-		if n := testing.AllocsPerRun(100, func() { d.FindRule(list, &scratch, nil) }); n > 0 {
-			t.Errorf("%s: %v allocations", request, n)
+	for _, tt := range []struct {
+		d       *rules.Domain
+		request string
+	}{
+		{wildcards, "a=b"},
+		{wildcards, "a=xyz"},
+		{wildcards, "a=c"},
+		{wildcards, "a=d,c=xyz"},
+		{wildcards, "z=z"},
+		{files, "k=bad"},
+		{files, "k=acme"},
+		{files, "k=free"},
+		{files, "k=missing"},
+		{tree, "user=al,id=7,hold=settle"},
+		{list, "user=al,id=7,hold=settle"},
+	} {
+		entries := parseEntries(tt.request)
+		n := testing.AllocsPerRun(100, func() {
+			if m := tt.d.FindRule(entries, &scratch); m != nil {
+				if _, _, err := m.HoldOf(entries); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if n > 0 {
+			t.Errorf("%s: %s: %v allocations", tt.d.Name, tt.request, n)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestFindRuleOfDataFiles(t *testing.T) {
 		if r.Name == "tenants" && !r.Unlimited {
 			got += fmt.Sprintf(", burst %d", r.Limit.Burst)
 		}
-		if explained := match.Explain(d, entries("k="+tt.value)).Found; got != tt.want || explained != m ||
+		if explained := explain(d, entries("k="+tt.value)).Found; got != tt.want || explained != m ||
 			r.LimitsFile != nil {
 			t.Errorf("%s: %s, explained as %v; want %s", tt.value, got, explained, tt.want)
 		}
@@ -103,7 +103,7 @@ func TestExplainDataFiles(t *testing.T) {
 			"late.txt behind late.txt:2, key  behind"},
 	} {
 		var got []string
-		for _, c := range match.Explain(d, entries("k="+tt.value)).Steps[0].Candidates {
+		for _, c := range explain(d, entries("k="+tt.value)).Steps[0].Candidates {
 			if c.MatchKind == match.MatchWildcard || c.MatchKind == match.MatchCIDR || c.MatchKind == match.MatchRegex {
 				continue
 			}
@@ -165,17 +165,6 @@ descriptors:
 		}
 		if _, _, err := r.HoldOf(entries("h=" + value)); (err == nil) != (value == "z") {
 			t.Errorf("%s without the name of a hold: %v", value, err)
-		}
-	}
-}
-
-func TestFindRuleOfDataFilesAllocatesNothing(t *testing.T) {
-	_, d := dataDomain(t, dataRules, dataTexts)
-	var s rules.SearchScratch
-	for _, value := range []string{"bad", "acme", "free", "missing"} {
-		request := entries("k=" + value)
-		if n := testing.AllocsPerRun(100, func() { d.FindRule(request, &s, nil) }); n != 0 {
-			t.Errorf("%s: %v allocations", value, n)
 		}
 	}
 }

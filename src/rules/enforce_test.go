@@ -23,7 +23,7 @@ func enforcedFor(t *testing.T, file string, n int) []bool {
 	list := make([]bool, n)
 	for i := range list {
 		entries := []rules.Entry{{Key: []byte("user"), Value: fmt.Appendf(nil, "user-%d", i)}}
-		r, _ := d.FindRule(entries, &s, nil)
+		r := d.FindRule(entries, &s)
 		list[i] = r.Limits[0].IsEnforced(d, entries, &s)
 	}
 	return list

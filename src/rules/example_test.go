@@ -25,12 +25,12 @@ func Example() {
 	}
 	shop := set.Domain([]byte("shop"))
 	var scratch rules.SearchScratch
-	rule, _ := shop.FindRule([]rules.Entry{
+	rule := shop.FindRule([]rules.Entry{
 		{Key: []byte("path"), Value: []byte("/pay/card")},
 		{Key: []byte("user"), Value: []byte("alex")},
-	}, &scratch, nil)
+	}, &scratch)
 	fmt.Println(rule.Limits[0])
-	rule, _ = shop.FindRule([]rules.Entry{{Key: []byte("path"), Value: []byte("/search")}}, &scratch, nil)
+	rule = shop.FindRule([]rules.Entry{{Key: []byte("path"), Value: []byte("/search")}}, &scratch)
 	fmt.Println(rule.Limits[0])
 	// Output:
 	// shop.path_/pay/*.user: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false

@@ -48,7 +48,7 @@ func tell(w *match.Record) string {
 			b.WriteString(" meant " + last.SuggestedText)
 		}
 		if last := &w.Steps[n-1]; last.SameKeyBelow != nil {
-			fmt.Fprintf(&b, " below %d", last.SameKeyBelow.Line)
+			fmt.Fprintf(&b, " below %d", last.SameKeyBelow.Pos.Line)
 		}
 	}
 	return b.String()
@@ -119,7 +119,7 @@ func TestExplain(t *testing.T) {
 	} {
 		d := compiled(t, tt.outline)
 		for _, a := range tt.asked {
-			if got := tell(match.Explain(d, entries(a[0]))); got != a[1] {
+			if got := tell(explain(d, entries(a[0]))); got != a[1] {
 				t.Errorf("%s:\n got %s\nwant %s", a[0], got, a[1])
 			}
 			found(d, entries(a[0]))
@@ -137,7 +137,7 @@ func TestExplainIsBounded(t *testing.T) {
 		fmt.Fprintf(&outline, "path=%s\n", strings.Repeat("*", i+1))
 	}
 	d := compiled(t, outline.String()+"path\n")
-	s := match.Explain(d, entries("path=x")).Steps[0]
+	s := explain(d, entries("path=x")).Steps[0]
 	const most = 20 // that do not match are listed
 	if len(s.Candidates) != 2*most || s.TakenIndex != most || s.UnlistedCount != 1000-most {
 		t.Errorf("%d candidates, the taken one is %d, %d not listed", len(s.Candidates), s.TakenIndex, s.UnlistedCount)
@@ -194,8 +194,8 @@ func FuzzExplain(f *testing.F) {
 			request = append(request, rules.Entry{[]byte(words[b&15]), []byte(words[b>>4])})
 		}
 		d := set.Domain([]byte("d"))
-		w := match.Explain(d, request)
-		if again := match.Explain(d, request); tell(w) != tell(again) {
+		w := explain(d, request)
+		if again := explain(d, request); tell(w) != tell(again) {
 			t.Fatalf("two walks differ:\n%s\n%s", tell(w), tell(again))
 		}
 		if got := find(d, request); got != w.Found || (w.Found == nil) == (w.EndReason == match.EndReasonRuleFound) {
@@ -232,9 +232,11 @@ func FuzzExplain(f *testing.F) {
 			level = level[slices.IndexFunc(level,
 				func(cfg compile.DescriptorConfig) bool { return cfg.Pos.String() == taken.Position })].Descriptors
 		}
-		if b := w.Steps; len(b) > 0 && b[len(b)-1].SameKeyBelow != nil &&
-			!slices.Contains(slices.Collect(maps.Keys(keysOf(top))), b[len(b)-1].SameKeyBelow.Key) {
-			t.Fatalf("%s: there is no key %q", tell(w), b[len(b)-1].SameKeyBelow.Key)
+		if b := w.Steps; len(b) > 0 && b[len(b)-1].SameKeyBelow != nil {
+			path := b[len(b)-1].SameKeyBelow.Path
+			if key := path[len(path)-1].Key(); !slices.Contains(slices.Collect(maps.Keys(keysOf(top))), key) {
+				t.Fatalf("%s: there is no key %q", tell(w), key)
+			}
 		}
 	})
 }

@@ -104,12 +104,12 @@ func checkRule(t *testing.T, data []byte, set *rules.Set, i int) {
 	}
 	request, loose := requestFor(r)
 	var scratch rules.SearchScratch
-	got, canaries := domain.FindRule(request, &scratch, nil)
+	got := domain.FindRule(request, &scratch)
 	if again := find(domain, request); again != got {
 		t.Fatalf("%q: %s finds %v and then %v", data, r.FullName, again, got)
 	}
 	all := charged(got)
-	for _, canary := range canaries {
+	for _, canary := range scratch.Canaries {
 		all = append(all, charged(canary)...)
 	}
 	if !loose && !slices.Contains(all, r) {

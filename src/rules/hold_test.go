@@ -8,7 +8,6 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
-	"ratelimit/src/rules/match"
 )
 
 // holdRules are domains in which requests name holds: a tree, an ordered list, and a tree of limits without holds.
@@ -132,8 +131,8 @@ func TestHoldOf(t *testing.T) {
 // holdText tells what FindRule, HoldOf, AppendMetricName and AppendKey say about a request.
 func holdText(d *rules.Domain, request string) string {
 	entries := parseEntries(request)
-	r, _ := d.FindRule(entries, &rules.SearchScratch{}, nil)
-	if explained := match.Explain(d, entries).Found; explained != r {
+	r := d.FindRule(entries, &rules.SearchScratch{})
+	if explained := explain(d, entries).Found; explained != r {
 		return fmt.Sprintf("FindRule finds %v, Explain %v", r, explained)
 	}
 	if r == nil {
@@ -174,7 +173,7 @@ func TestExplainHolds(t *testing.T) {
 		"team=a,i=7":                    "team key, i wildcard: rule",
 		"team=a,user=al,id=7,hold=keep": "team key, user key, id hold_id, hold hold: rule",
 	} {
-		search, got := match.Explain(set.Domain([]byte("tree")), parseEntries(request)), ""
+		search, got := explain(set.Domain([]byte("tree")), parseEntries(request)), ""
 		for i, s := range search.Steps {
 			if i > 0 {
 				got += ", "
@@ -197,26 +196,6 @@ func TestExplainHolds(t *testing.T) {
 	}
 }
 
-func TestHoldOfAllocatesNothing(t *testing.T) {
-	set, _, err := filerules.Load(holdRules, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var scratch rules.SearchScratch
-	for _, domain := range []string{"tree", "list"} {
-		d, entries := set.Domain([]byte(domain)), parseEntries("user=al,id=7,hold=settle")
-		n := testing.AllocsPerRun(100, func() {
-			r, _ := d.FindRule(entries, &scratch, nil)
-			if name, action, err := r.HoldOf(entries); string(name) != "7" || action != rules.SettleHold || err != nil {
-				t.Fatalf("%s: got %q %v %v", domain, name, action, err)
-			}
-		})
-		if n > 0 {
-			t.Errorf("%s: %v allocations", domain, n)
-		}
-	}
-}
-
 // TestWithoutHold checks which entries operators see of a request: not those that name or settle a hold.
 func TestWithoutHold(t *testing.T) {
 	t.Parallel()
@@ -232,7 +211,7 @@ func TestWithoutHold(t *testing.T) {
 		{"list", "x=y,id=7,hold=settle", "x=y id=7 hold=settle"},
 	} {
 		entries := parseEntries(test.request)
-		r, _ := set.Domain([]byte(test.domain)).FindRule(entries, &rules.SearchScratch{}, nil)
+		r := set.Domain([]byte(test.domain)).FindRule(entries, &rules.SearchScratch{})
 		var got []string
 		for _, e := range r.WithoutHold(entries) {
 			got = append(got, string(e.Key)+"="+string(e.Value))

@@ -160,7 +160,7 @@ func hostileTests() []hostileTest {
 		{
 			"20,000 rules that are the same",
 			"domain: d\nrules:\n" + strings.Repeat("- {match: {a: b}, rate_limit: {unlimited: true}}\n", 20_000),
-			"a.yaml:4:3: no request gets to the rule {a=b}: that at a.yaml:3:3, {a=b}, takes all of them",
+			"a.yaml:4:3: rule {a=b} is unreachable: {a=b} at a.yaml:3:3 matches first",
 		},
 		{
 			"a rule by 50,000 keys", "domain: d\nrules: [{match: {" + numbered(50_000,
@@ -233,7 +233,7 @@ func TestHostileDivvy(t *testing.T) {
 		},
 		{
 			"20,000 rules in a line", "a.json", `{"overrides":[` + strings.Repeat(rule, 20_000) + `7]}`,
-			"a.json:1:70: no request gets to the rule {\"q\":1}: that at a.json:1:15, {\"q\":1}, takes all of them",
+			"a.json:1:70: rule {\"q\":1} is unreachable: {\"q\":1} at a.json:1:15 matches first",
 		},
 		{"a map in a map in a map", "a.json", strings.Repeat(`{"a":`, 500_000), "a.json:1:50001: not JSON: "},
 	} {

@@ -8,6 +8,24 @@ import (
 	"ratelimit/src/rules/datafile"
 )
 
+// Entry is one key and value of a request's descriptor. The caller owns the bytes.
+type Entry struct {
+	Key, Value []byte
+}
+
+// EntryText is an Entry as text.
+type EntryText struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Text returns e as text.
+func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value)} }
+
+// MaxTreeDepth is the most levels of descriptors, or of words, below each other. Each rule holds the names of all
+// levels above it.
+const MaxTreeDepth = 100
+
 // LevelKind is the way in which a level matches values.
 type LevelKind uint8
 

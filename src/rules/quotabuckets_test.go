@@ -50,7 +50,7 @@ func TestKeyOrderAgainstAllBuckets(t *testing.T) {
 // there is none.
 func findBucket(d *rules.Domain, keys, values []string, n int, entries []rules.Entry) string {
 	if len(entries) == n {
-		if r, _ := d.FindRule(entries, new(rules.SearchScratch), nil); r != nil {
+		if r := d.FindRule(entries, new(rules.SearchScratch)); r != nil {
 			return fmt.Sprintf("%q", entries)
 		}
 		return ""

@@ -12,9 +12,10 @@ import (
 // rules count the same hits as a live rule, and which would share counters with live rules although they do not. It is
 // computed once, when one of the Sets changes. It is immutable.
 type Relation struct {
-	sameDomains    []bool  // says for each candidate Domain.Index that the live domain has the same rules.
-	twins          []*Rule // for each candidate Rule.Index the live rule whose counters get the same hits; nil for none
-	sharesCounters []bool  // says for each candidate Rule.Index that some counters of the rule are those of a live rule.
+	// The tables of candidate domains and rules are indexed by Domain.Index and Rule.Index.
+	sameDomains    []bool  // the live domain has the same rules
+	sameRules      []*Rule // the live rule whose counters get the same hits; nil for none
+	sharesCounters []bool  // some counters of the rule are those of a live rule
 	// countsAll and liveCountsAll say for each Rule.Index that the counts do not depend on the limit's number, modes or
 	// other rules.
 	countsAll, liveCountsAll []bool
@@ -23,80 +24,83 @@ type Relation struct {
 // NewRelation compares two Sets whose keys k writes.
 func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
 	r := &Relation{
-		sameDomains: make([]bool, candidate.DomainSlots()), twins: make([]*Rule, candidate.RuleSlots()),
+		sameDomains: make([]bool, candidate.DomainSlots()), sameRules: make([]*Rule, candidate.RuleSlots()),
 		sharesCounters: make([]bool, candidate.RuleSlots()),
 		countsAll:      make([]bool, candidate.RuleSlots()), liveCountsAll: make([]bool, live.RuleSlots()),
 	}
-	liveReplaced, replaced := live.replacedLimits(), candidate.replacedLimits()
-	counters := make(map[counterSet]bool) // the counters of live rules, as far as counterSetOf tells them.
-	liveRules := make(map[ruleName][]*Rule)
-	for _, rule := range live.rules {
-		if c, ok := counterSetOf(rule, k); ok {
-			counters[c] = true
+	counters := make(map[counterSet]bool) // the counters of live rules, as far as counterSetOf tells them
+	for _, d := range live.domains {
+		replaced := d.allReplacedNames()
+		for _, rule := range d.rules {
+			if c, ok := counterSetOf(rule, k); ok {
+				counters[c] = true
+			}
+			r.liveCountsAll[rule.Index] = rule.countsAllHits(&replaced)
 		}
-		r.liveCountsAll[rule.Index] = rule.countsAllHits(liveReplaced)
-		name := ruleName{rule.Domain, rule.FullName}
-		liveRules[name] = append(liveRules[name], rule)
 	}
 	var content contentComparer
 	for _, d := range candidate.domains {
-		other := live.Domain([]byte(d.Name))
-		if other == nil {
-			continue
+		replaced := d.allReplacedNames()
+		for _, rule := range d.rules {
+			if c, ok := counterSetOf(rule, k); ok {
+				r.sharesCounters[rule.Index] = counters[c]
+			}
+			r.countsAll[rule.Index] = rule.countsAllHits(&replaced)
 		}
-		if r.sameDomains[d.Index] = content.isEqual(other, d); r.sameDomains[d.Index] {
-			continue
-		}
-		if !d.HasReplacingRules && !other.HasReplacingRules {
-			r.addListTwins(other.ListRules, d.ListRules, k, &content)
-		}
-	}
-	for _, rule := range candidate.rules {
-		if c, ok := counterSetOf(rule, k); ok {
-			r.sharesCounters[rule.Index] = counters[c]
-		}
-		d := candidate.Domain([]byte(rule.Domain))
-		r.countsAll[rule.Index] = rule.countsAllHits(replaced)
-		if r.sameDomains[d.Index] || !rule.countsOnlyExactMatches(replaced) {
-			continue
-		}
-		for _, other := range liveRules[ruleName{rule.Domain, rule.FullName}] {
-			if other.countsOnlyExactMatches(liveReplaced) && content.isEqual(other, rule) {
-				r.twins[rule.Index] = other
+		if other := live.Domain([]byte(d.Name)); other != nil {
+			if r.sameDomains[d.Index] = content.isEqual(other, d); !r.sameDomains[d.Index] {
+				r.pairListRules(other, d, k, &content)
+				r.pairExactRules(other, d, &content)
 			}
 		}
 	}
 	return r
 }
 
-// ruleName names a rule. Several rules of a Set may have the same name.
-type ruleName struct{ domain, fullName string }
-
-// replacedLimit names limits that another rule of the domain replaces.
-type replacedLimit struct{ domain, name string }
-
-// replacedLimits returns the limits that some rule of s replaces.
-func (s *Set) replacedLimits() map[replacedLimit]bool {
-	replaced := make(map[replacedLimit]bool)
-	for _, r := range s.rules {
-		for _, name := range r.Replaces {
-			replaced[replacedLimit{r.Domain, name}] = true
-		}
+// allReplacedNames returns the names that some rule of d replaces.
+func (d *Domain) allReplacedNames() (names ReplacedNames) {
+	for _, r := range d.rules {
+		names.AddReplacedBy(r)
 	}
-	return replaced
+	return names
 }
 
-// addListTwins pairs the rules of two ordered lists before the first difference: both lists send them the same
+// pairListRules pairs the rules of two ordered lists before the first difference: both lists send them the same
 // requests.
-func (r *Relation) addListTwins(live, candidate []*Match, k *KeyFormat, content *contentComparer) {
-	for i := range min(len(live), len(candidate)) {
-		if !content.isEqual(live[i], candidate[i]) {
+func (r *Relation) pairListRules(live, candidate *Domain, k *KeyFormat, content *contentComparer) {
+	if live.HasReplacingRules || candidate.HasReplacingRules {
+		return
+	}
+	for i := range min(len(live.ListRules), len(candidate.ListRules)) {
+		was, is := live.ListRules[i], candidate.ListRules[i]
+		if !content.isEqual(was, is) {
 			return
 		}
-		others := live[i].Limits
-		for j, limit := range candidate[i].Limits {
+		for j, limit := range is.Limits {
 			if !k.WritesDivvyKey(limit) { // A later rule may share a counter of divvy's form.
-				r.twins[limit.Index] = others[j]
+				r.sameRules[limit.Index] = was.Limits[j]
+			}
+		}
+	}
+}
+
+// pairExactRules pairs equal rules whose counters get the same hits, whatever other rules there are.
+func (r *Relation) pairExactRules(live, candidate *Domain, content *contentComparer) {
+	exact := make(map[string][]*Rule) // by FullName, which several rules may have
+	replaced := live.allReplacedNames()
+	for _, rule := range live.rules {
+		if rule.countsOnlyExactMatches(&replaced) {
+			exact[rule.FullName] = append(exact[rule.FullName], rule)
+		}
+	}
+	replaced = candidate.allReplacedNames()
+	for _, rule := range candidate.rules {
+		if !rule.countsOnlyExactMatches(&replaced) {
+			continue
+		}
+		for _, other := range exact[rule.FullName] {
+			if content.isEqual(other, rule) {
+				r.sameRules[rule.Index] = other
 			}
 		}
 	}
@@ -106,20 +110,16 @@ func (r *Relation) addListTwins(live, candidate []*Match, k *KeyFormat, content 
 // that of the counter, whatever other rules the domain has. replaced are the limits that other rules replace. It is
 // true in a tree of descriptors if a counter is not shared by several values, and not charged by requests that go on to
 // levels below.
-func (r *Rule) countsOnlyExactMatches(replaced map[replacedLimit]bool) bool {
-	return !replaced[replacedLimit{r.Domain, r.Name}] && r.ListSettings == nil && r.Words == nil && !r.HasChargePath &&
-		!r.mergesValues()
+func (r *Rule) countsOnlyExactMatches(replaced *ReplacedNames) bool {
+	return !replaced.IsReplaced(r) && r.ListSettings == nil && r.Words == nil && !r.HasChargePath && !r.hasDerivedValue
 }
 
 // countsAllHits reports whether the counts of r are the number of hits of those requests that countsOnlyExactMatches
 // means: refused hits count, and no other limit keeps hits from being counted.
-func (r *Rule) countsAllHits(replaced map[replacedLimit]bool) bool {
+func (r *Rule) countsAllHits(replaced *ReplacedNames) bool {
 	return !r.Unlimited && r.Limit.Kind == algorithm.FixedWindow && r.Limit.CountBlocked && r.Limit.Hold == 0 &&
 		!r.ChargesAllOrNone && r.countsOnlyExactMatches(replaced)
 }
-
-// mergesValues reports whether requests with different values share a counter of r, outside of ordered lists.
-func (r *Rule) mergesValues() bool { return r.hasDerivedValue }
 
 // counterSet identifies the counters of rules of which it is known, without a request, that they share all or none of
 // their counters.
@@ -137,7 +137,7 @@ func counterSetOf(r *Rule, k *KeyFormat) (c counterSet, ok bool) {
 		return counterSet{"", r.divvyKey.constantText(), r.Limit.Window()}, true
 	case r.ListSettings != nil:
 		return counterSet{r.Domain, r.listKey.constantText(), r.Limit.Window()}, true
-	case !r.mergesValues():
+	case !r.hasDerivedValue: // Each value has a counter.
 		return c, false
 	}
 	var text strings.Builder
@@ -163,7 +163,7 @@ func (r *Relation) HasSameVerdicts(live, candidate *Match) bool {
 	if live == nil || live.QuotaMode != candidate.QuotaMode || live.ChargesAllOrNone != candidate.ChargesAllOrNone {
 		return false
 	}
-	return slices.EqualFunc(live.Limits, candidate.Limits, func(l, c *Rule) bool { return r.twins[c.Index] == l })
+	return slices.EqualFunc(live.Limits, candidate.Limits, func(l, c *Rule) bool { return r.sameRules[c.Index] == l })
 }
 
 // HasSameCounts reports whether the counters of the candidate match would have the counts of those of the live match,

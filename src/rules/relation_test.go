@@ -136,7 +136,7 @@ func TestRelation(t *testing.T) {
 				entries = append(entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
 			}
 			find := func(s *rules.Set) *rules.Match {
-				rule, _ := s.Domain([]byte("d")).FindRule(entries, new(rules.SearchScratch), nil)
+				rule := s.Domain([]byte("d")).FindRule(entries, new(rules.SearchScratch))
 				return rule
 			}
 			was, is, got := find(live), find(candidate), "own"

@@ -9,20 +9,29 @@ import (
 // SearchScratch is memory that FindRule and Rule.IsEnforced keep for their next call. Its zero value is ready to use.
 // Only a Matcher uses its fields.
 type SearchScratch struct {
-	JoinedEntry   []byte   // an entry in the form "key_value"
+	Canaries      []*Match // FindRule appends to them; the caller removes them
 	ValuesBySlot  [][]byte // the values that an ordered list compares
 	BytesOfValues int      // the length of ValuesBySlot together
 	Bounds        SearchBounds
+	joinedEntry   []byte // the last result of JoinEntry
 	counterName   []byte // the name of a counter that Rule.IsEnforced hashes
+}
+
+// JoinEntry returns an entry in the form "key_value". The next call overwrites the result.
+func (s *SearchScratch) JoinEntry(e *Entry) []byte {
+	s.joinedEntry = append(append(append(s.joinedEntry[:0], e.Key...), '_'), e.Value...)
+	return s.joinedEntry
 }
 
 // Reset forgets the last request. It frees each buffer that is larger than maxBytes.
 func (s *SearchScratch) Reset(maxBytes int) {
 	const sliceBytes = 24 // A []byte without its content takes 24 bytes.
+	clear(s.Canaries)
 	clear(s.ValuesBySlot[:cap(s.ValuesBySlot)])
+	s.Canaries = s.Canaries[:0]
 	s.Bounds.reset()
-	if cap(s.JoinedEntry) > maxBytes {
-		s.JoinedEntry = nil
+	if cap(s.joinedEntry) > maxBytes {
+		s.joinedEntry = nil
 	}
 	if cap(s.counterName) > maxBytes {
 		s.counterName = nil

@@ -2,24 +2,6 @@ package rules
 
 import "ratelimit/src/backend"
 
-// Entry is one key and value of a request's descriptor. The caller owns the bytes.
-type Entry struct {
-	Key, Value []byte
-}
-
-// EntryText is an Entry as text.
-type EntryText struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
-// Text returns e as text.
-func (e Entry) Text() EntryText { return EntryText{string(e.Key), string(e.Value)} }
-
-// MaxTreeDepth is the most levels of descriptors, or of words, below each other. Each rule holds the names of all
-// levels above it.
-const MaxTreeDepth = 100
-
 // Set is a compiled configuration. It is immutable, so all of a request is decided by the configuration that it loads
 // once.
 type Set struct {
@@ -158,7 +140,7 @@ func NewDomain(name string, form Form, pos Pos) *Domain {
 
 // Matcher searches the rules of a domain. See Domain.FindRule for the results.
 type Matcher interface {
-	FindRule(entries []Entry, s *SearchScratch, canaries []*Match) (*Match, []*Match)
+	FindRule(entries []Entry, s *SearchScratch) *Match
 }
 
 // FindRule returns what a descriptor with these entries matches, or nil. It allocates nothing once s has grown. After
@@ -169,14 +151,14 @@ type Matcher interface {
 //     a level. Behind the entries of a rule with holds one may name a hold, and another one settle or release it, see
 //     Match.HoldOf.
 //   - In an ordered list it is the first rule that matches and is not a canary. FindRule appends the matching canaries
-//     before it to canaries, because they are charged too. If only canaries match, FindRule returns the last one.
+//     before it to s.Canaries, because they are charged too. If only canaries match, FindRule returns the last one.
 //   - In a tree of limits it is the deepest node that the words of the entries lead to, charged with the nodes above
 //     it.
-func (d *Domain) FindRule(entries []Entry, s *SearchScratch, canaries []*Match) (*Match, []*Match) {
+func (d *Domain) FindRule(entries []Entry, s *SearchScratch) *Match {
 	if !s.Bounds.Allows(workOfDescriptor) {
-		return nil, canaries
+		return nil
 	}
-	return d.Matcher.FindRule(entries, s, canaries)
+	return d.Matcher.FindRule(entries, s)
 }
 
 // Rules returns the rules of the domain in the order of the files. Callers must not change it.

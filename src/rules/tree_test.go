@@ -53,14 +53,19 @@ func entries(request string) (list []rules.Entry) {
 // find returns what Find returns, without the canaries.
 func find(d *rules.Domain, entries []rules.Entry) *rules.Match {
 	var scratch rules.SearchScratch
-	rule, _ := d.FindRule(entries, &scratch, nil)
+	rule := d.FindRule(entries, &scratch)
 	return rule
+}
+
+// explain explains the search for entries in d.
+func explain(d *rules.Domain, entries []rules.Entry) *match.Record {
+	return match.Explain(d, entries, new(rules.SearchScratch))
 }
 
 // found is the path of the rule that Find finds, "a=b/c", or "none".
 func found(d *rules.Domain, request []rules.Entry) string {
 	r := find(d, request)
-	if explained := match.Explain(d, request).Found; explained != r {
+	if explained := explain(d, request).Found; explained != r {
 		return fmt.Sprintf("%v, but explained as %v", r, explained)
 	}
 	if r == nil {
@@ -325,30 +330,10 @@ func TestFindScratch(t *testing.T) {
 		if strings.Contains(value, "x") {
 			want = "*x*"
 		}
-		r, _ := d.FindRule([]rules.Entry{{[]byte("a"), []byte(value)}}, &scratch, nil)
+		r := d.FindRule([]rules.Entry{{[]byte("a"), []byte(value)}}, &scratch)
 		if r == nil || (r.Path[0].Value() == "*x*") != (want == "*x*") {
 			t.Errorf("a=%.10q finds %v, want %s", value, r, want)
 		}
-	}
-}
-
-func TestDomains(t *testing.T) {
-	set, _, err := compile.Compile([]compile.DomainConfig{{Domain: "a"}, {Domain: "b\xff"}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"a", "b\xff"} {
-		if d := set.Domain([]byte(name)); d == nil || d.Name != name {
-			t.Errorf("domain %q: %+v", name, d)
-		}
-	}
-	for _, name := range []string{"", "A", "b"} {
-		if d := set.Domain([]byte(name)); d != nil {
-			t.Errorf("domain %q: %+v, want none", name, d)
-		}
-	}
-	if len(set.Domains()) != 2 {
-		t.Errorf("%d domains", len(set.Domains()))
 	}
 }
 

@@ -234,7 +234,7 @@ func FuzzValueMatch(f *testing.F) {
 			request := []rules.Entry{{[]byte("a"), []byte(value)}}
 			r, want := find(d, request), slowMatch(cfg, value)
 			switch {
-			case match.Explain(d, request).Found != r:
+			case explain(d, request).Found != r:
 				t.Fatalf("%s in %v: Explain finds another rule than %v", value, cfg, r)
 			case r == nil && want == nil:
 				return
@@ -416,7 +416,7 @@ func BenchmarkMatch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				request[0].Value = append(request[0].Value[:0], bench.values[i&(len(bench.values)-1)]...)
-				d.FindRule(request, &scratch, nil)
+				d.FindRule(request, &scratch)
 				i++
 			}
 		})

@@ -70,7 +70,7 @@ func TestTreeOfLimits(t *testing.T) {
 				t.Errorf("%s: charged to %s, want %s", tt.asked, s, tt.want)
 			}
 		}
-		if w := match.Explain(d, entries); w.Found != find(d, entries) {
+		if w := explain(d, entries); w.Found != find(d, entries) {
 			t.Errorf("%s is explained as %v", tt.asked, w.Found)
 		}
 	}
@@ -180,7 +180,7 @@ func FuzzWords(f *testing.F) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%q is charged to %v, want %v", path, got, want)
 		}
-		if w := match.Explain(d, entries); w.Found != find(d, entries) ||
+		if w := explain(d, entries); w.Found != find(d, entries) ||
 			(w.Found == nil) == (w.EndReason == match.EndReasonRuleFound) {
 			t.Fatalf("%q is explained as %v %v", path, w.Found, w.EndReason)
 		}

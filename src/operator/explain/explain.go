@@ -79,7 +79,7 @@ func (x *explainer) searchAll(ctx context.Context) error {
 		if d.HasLimit {
 			continue
 		}
-		x.searches[i] = match.ExplainWithin(x.answer.Domain, d.Entries, &scratch)
+		x.searches[i] = match.Explain(x.answer.Domain, d.Entries, &scratch)
 		if err := scratch.Err(); err != nil {
 			return stoppedSearch(err)
 		}

@@ -67,7 +67,7 @@ func keysText(entries []rules.Entry) string {
 
 // reason returns why no rule of the domain applies to a descriptor with these entries.
 func reason(d *rules.Domain, entries []rules.Entry) string {
-	search := match.Explain(d, entries)
+	search := match.Explain(d, entries, new(rules.SearchScratch))
 	at, n := len(search.Steps), len(entries)
 	switch search.EndReason {
 	case match.EndReasonNoEntries:

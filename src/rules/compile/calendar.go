@@ -26,7 +26,7 @@ var calendarUnits = map[rules.Unit]algorithm.CalendarUnit{
 }
 
 // compileCalendar returns the calendar of a limit; nil if it has none, or if there is a problem. The unit of r is set.
-func (c *Compiler) compileCalendar(r *rules.Rule, cfg *RateLimitConfig, kind algorithm.Kind) *algorithm.Calendar {
+func (c *limitCompiler) compileCalendar(r *rules.Rule, cfg *RateLimitConfig, kind algorithm.Kind) *algorithm.Calendar {
 	at := cfg.Calendar
 	if at == nil || !at.Value {
 		return nil
@@ -60,7 +60,7 @@ func (c *Compiler) compileCalendar(r *rules.Rule, cfg *RateLimitConfig, kind alg
 }
 
 // parseTimeZone returns the time zone with the name v, and UTC if v is nil.
-func (c *Compiler) parseTimeZone(v *Positioned[string]) *time.Location {
+func (c *limitCompiler) parseTimeZone(v *Positioned[string]) *time.Location {
 	if v == nil {
 		return time.UTC
 	}
@@ -102,7 +102,7 @@ func nearestZone(name string) string {
 	return ""
 }
 
-func (c *Compiler) parseAnchorDay(v *Positioned[uint32], unit algorithm.CalendarUnit) int {
+func (c *report) parseAnchorDay(v *Positioned[uint32], unit algorithm.CalendarUnit) int {
 	switch {
 	case unit != algorithm.CalendarMonth && v == nil:
 		return 0
@@ -119,7 +119,7 @@ func (c *Compiler) parseAnchorDay(v *Positioned[uint32], unit algorithm.Calendar
 
 var weekdayNames = []string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
 
-func (c *Compiler) parseWeekStarts(v *Positioned[string], unit algorithm.CalendarUnit) time.Weekday {
+func (c *report) parseWeekStarts(v *Positioned[string], unit algorithm.CalendarUnit) time.Weekday {
 	switch {
 	case unit != algorithm.CalendarWeek && v == nil:
 		return 0

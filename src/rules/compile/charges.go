@@ -10,23 +10,6 @@ import (
 // maxChargesPerDescriptor is the most limits that one descriptor of a request can be charged to.
 const maxChargesPerDescriptor = 100
 
-// inheritance holds the settings and limits that a descriptor inherits from the levels above it.
-type inheritance struct {
-	chargePathSetting *inheritedSetting // set where `charge: path` holds, and nil for the default, leaf
-	allOrNoneSetting  *inheritedSetting // set where `on_reject: none` holds, and nil for the default, each
-	// limitsAbove are the limits of the levels from the one with `charge: path`, outermost first. A match is charged to
-	// them too.
-	limitsAbove []*rules.Rule
-}
-
-// inheritedSetting is one `charge: path` or `on_reject: none` in a file. It holds for its descriptor and all levels
-// below.
-type inheritedSetting struct {
-	yamlKey   *inheritableYAMLKey
-	pos       rules.Pos
-	hasEffect bool // set if the setting changes how some descriptor is charged
-}
-
 // inheritableYAMLKey is a key with two values, whose setting holds for all levels below.
 type inheritableYAMLKey struct {
 	yamlName, offValue, onValue  string
@@ -167,15 +150,15 @@ func (c *Compiler) compileMatch(cfg *LimitsConfig, p compilePath, ownLimits []*r
 		if p.allOrNoneSetting != nil {
 			p.allOrNoneSetting.hasEffect = true
 		}
-		c.warnReplacedLimits(ownLimits, m.Limits)
+		warnReplacedLimits(&c.warnings, ownLimits, m.Limits)
 	}
-	c.setMatchHold(m, ownLimits)
+	c.setMatchHold(m, ownLimits, cfg)
 	return m
 }
 
 // refuseCountBlocked reports each of the limits that has count_blocked: true, once. Their hits are charged all or none,
 // so that no refused hit can count.
-func (c *Compiler) refuseCountBlocked(limits []*rules.Rule) {
+func (c *limitCompiler) refuseCountBlocked(limits []*rules.Rule) {
 	for _, r := range limits {
 		if at, written := c.countBlockedPos[r]; written {
 			c.problems.Add(at, "remove count_blocked, or write `on_reject: each` on the descriptor",
@@ -196,7 +179,7 @@ func (in inheritance) forChildren(m *rules.Match) inheritance {
 
 // warnReplacedLimits warns of own limits that never apply, because all their hits are also charged to a limit that
 // replaces them.
-func (c *Compiler) warnReplacedLimits(ownLimits, charges []*rules.Rule) {
+func warnReplacedLimits(warnings *rules.Problems, ownLimits, charges []*rules.Rule) {
 	names := 0
 	for _, r := range charges {
 		names += len(r.Replaces)
@@ -207,7 +190,7 @@ func (c *Compiler) warnReplacedLimits(ownLimits, charges []*rules.Rule) {
 	for _, r := range ownLimits {
 		i := slices.IndexFunc(charges, func(by *rules.Rule) bool { return by != r && slices.Contains(by.Replaces, r.Name) })
 		if i >= 0 && r.Name != "" && !r.Unlimited {
-			c.warnings.Add(r.Pos, "remove one of them",
+			warnings.Add(r.Pos, "remove one of them",
 				"the limit %s never applies: what is charged to it is also charged to the one at %v, which replaces it",
 				rules.Quote(r.Name), charges[i].Pos)
 		}

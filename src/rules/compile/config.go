@@ -53,6 +53,17 @@ type LimitsConfig struct {
 	AnswerMetadata map[string]any `yaml:"metadata"`
 }
 
+// limit returns limit i of those in RateLimit and RateLimits.
+func (cfg *LimitsConfig) limit(i int) *RateLimitConfig {
+	if cfg.RateLimit == nil {
+		return &cfg.RateLimits.Value[i]
+	}
+	if i == 0 {
+		return cfg.RateLimit
+	}
+	return &cfg.RateLimits.Value[i-1]
+}
+
 // DescriptorConfig is a node of a domain's tree of descriptors.
 type DescriptorConfig struct {
 	LimitsConfig

@@ -16,7 +16,7 @@ import (
 const maxDataFilesPerKey = 100
 
 // compileDataFile compiles values_from or limits_from, whichever v is. It returns nil if there is a problem.
-func (c *Compiler) compileDataFile(v *Positioned[string], kind datafile.Kind, files datafile.Files) *datafile.File {
+func (c *report) compileDataFile(v *Positioned[string], kind datafile.Kind, files datafile.Files) *datafile.File {
 	file := files[datafile.Reference{Name: v.Value, Kind: kind}]
 	if file == nil {
 		c.problems.Add(v.Pos, "put the rules into a file beside the data file, or write descriptors with `value`",
@@ -39,13 +39,14 @@ func (c *Compiler) compileDataFile(v *Positioned[string], kind datafile.Kind, fi
 }
 
 // addDataFile makes child the descriptor of a data file below n.
-func (c *Compiler) addDataFile(n *match.Node, l *rules.Level, child *match.Node, at rules.Pos) {
+func (c *report) addDataFile(n, child *match.Node) {
+	l, at := child.Level(), child.Descriptor.Pos
 	list := &n.MatchersOf(l.Key()).Data
 	for _, other := range *list {
 		if other.File.Path == l.DataFile.Path && other.Kind == l.Kind {
 			c.problems.Add(at, "remove one, or join their limits and descriptors",
 				"%v %s of the key %s is already at %v, on the same level",
-				l.Kind, rules.Quote(l.Value()), rules.Quote(l.Key()), other.Node.Place().Pos)
+				l.Kind, rules.Quote(l.Value()), rules.Quote(l.Key()), other.Node.Descriptor.Pos)
 			return
 		}
 	}
@@ -63,7 +64,7 @@ func (c *Compiler) addDataFile(n *match.Node, l *rules.Level, child *match.Node,
 
 // limitsOfDescriptor returns the limits of a descriptor. Those of limits_from get a placeholder for the numbers that
 // the file has.
-func (c *Compiler) limitsOfDescriptor(cfg *DescriptorConfig) *LimitsConfig {
+func (c *report) limitsOfDescriptor(cfg *DescriptorConfig) *LimitsConfig {
 	v, limit := cfg.LimitsFrom, cfg.RateLimit
 	if v == nil {
 		return &cfg.LimitsConfig
@@ -134,7 +135,7 @@ func (c *Compiler) addLimitsOfFile(n, child *match.Node, cfg *DescriptorConfig) 
 }
 
 // ruleWithLimit returns base with a limit of a file.
-func (c *Compiler) ruleWithLimit(base *rules.Rule, path string, of datafile.Limit) *rules.Rule {
+func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile.Limit) *rules.Rule {
 	r := *base
 	r.LimitsFile = nil
 	if of.Unlimited {
@@ -170,7 +171,7 @@ func (c *Compiler) ruleWithLimit(base *rules.Rule, path string, of datafile.Limi
 
 // refuseLimitsOfFileAbove reports a limit above that comes from a file: it depends on a value that only the search
 // knows.
-func (c *Compiler) refuseLimitsOfFileAbove(at rules.Pos, above []*rules.Rule) {
+func (c *report) refuseLimitsOfFileAbove(at rules.Pos, above []*rules.Rule) {
 	for _, r := range above {
 		if len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == rules.LevelLimitsFrom {
 			c.problems.Add(at, "write `charge: leaf` here, or give the levels below descriptors of their own in the request",

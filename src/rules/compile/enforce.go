@@ -5,7 +5,7 @@ import (
 )
 
 // setEnforcement sets r.Enforcement from enforce_percent.
-func (c *Compiler) setEnforcement(r *rules.Rule, cfg *RateLimitConfig) {
+func (c *limitCompiler) setEnforcement(r *rules.Rule, cfg *RateLimitConfig) {
 	v := cfg.EnforcePercent
 	switch {
 	case v == nil:
@@ -18,16 +18,16 @@ func (c *Compiler) setEnforcement(r *rules.Rule, cfg *RateLimitConfig) {
 		c.warnings.Add(v.Pos, "remove enforce_percent, or shadow_mode",
 			"enforce_percent has no effect beside shadow_mode, which enforces nothing")
 	}
-	r.Enforcement, c.enforcePercentPos[r] = rules.NewEnforcement(v.Value), v.Pos
+	r.Enforcement = rules.NewEnforcement(v.Value)
 	if len(r.Path) > 0 && r.HasOneCounter() {
-		c.warnOneCounter(r)
+		warnOneCounter(&c.warnings, r, v.Pos)
 	}
 }
 
-// warnOneCounter warns of enforce_percent where all requests share one counter of r.
-func (c *Compiler) warnOneCounter(r *rules.Rule) {
+// warnOneCounter warns of enforce_percent, which is at a position, where all requests share one counter of r.
+func warnOneCounter(warnings *rules.Problems, r *rules.Rule, at rules.Pos) {
 	if e := r.Enforcement; e != nil && e.Percent > 0 && !r.ShadowMode {
-		c.warnings.Add(c.enforcePercentPos[r], "remove it, or count by a value that differs, such as the user",
+		warnings.Add(at, "remove it, or count by a value that differs, such as the user",
 			"enforce_percent chooses among counters, and this limit has only one, which is enforced for all requests or for none")
 	}
 }

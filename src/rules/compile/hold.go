@@ -10,8 +10,9 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// setMatchHold sets which holds requests that match m can name. own are its own limits; the others are of levels above.
-func (c *Compiler) setMatchHold(m *rules.Match, own []*rules.Rule) {
+// setMatchHold sets which holds requests that match m can name. own are its own limits, of cfg; the others are of
+// levels above.
+func (c *report) setMatchHold(m *rules.Match, own []*rules.Rule, cfg *LimitsConfig) {
 	var first *rules.Rule
 	for _, limit := range m.Limits {
 		m.HasConcurrency = m.HasConcurrency || limit.Limit.Kind == algorithm.Concurrency
@@ -19,15 +20,16 @@ func (c *Compiler) setMatchHold(m *rules.Match, own []*rules.Rule) {
 		case limit.HoldIDKey == "":
 		case first == nil:
 			first, m.HoldIDKey = limit, limit.HoldIDKey
-		case limit.HoldIDKey != first.HoldIDKey && slices.Contains(own, limit):
-			c.problems.Add(c.holdIDPos[limit], "write the same hold_id: a request names one hold",
+		case limit.HoldIDKey == first.HoldIDKey:
+		case slices.Contains(own, limit):
+			c.problems.Add(cfg.limit(slices.Index(own, limit)).HoldID.Pos, "write the same hold_id: a request names one hold",
 				"the limit at %v, which is charged too, has another hold_id: %s", first.Pos, rules.Quote(first.HoldIDKey))
 		}
 	}
 }
 
 // setHold sets what the limit l of r has for its holds: hold, hold_id and unsettled.
-func (c *Compiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
+func (c *limitCompiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
 	hold, id, isConcurrency := cfg.Hold, cfg.HoldID, l.Kind == algorithm.Concurrency
 	switch {
 	case hold == nil && isConcurrency:
@@ -43,7 +45,7 @@ func (c *Compiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConf
 		c.checkHoldTime(hold)
 	}
 	if id != nil {
-		r.HoldIDKey, c.holdIDPos[r] = id.Value, id.Pos
+		r.HoldIDKey = id.Value
 		switch id.Value {
 		case "":
 			c.problems.Add(id.Pos, "write the key of an entry, such as request_id", "hold_id is empty")
@@ -66,7 +68,7 @@ func (c *Compiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConf
 	}
 }
 
-func (c *Compiler) checkHoldTime(v *Positioned[time.Duration]) {
+func (c *limitCompiler) checkHoldTime(v *Positioned[time.Duration]) {
 	text := rules.FormatDuration(v.Value)
 	switch {
 	case v.Value <= 0:
@@ -79,7 +81,7 @@ func (c *Compiler) checkHoldTime(v *Positioned[time.Duration]) {
 }
 
 // checkOpenHolds checks how many holds a concurrency has at a time.
-func (c *Compiler) checkOpenHolds(at rules.Pos, holds uint32) {
+func (c *report) checkOpenHolds(at rules.Pos, holds uint32) {
 	if holds > algorithm.MaxOpenHolds {
 		c.problems.Add(at, fmt.Sprintf("write at most %d", algorithm.MaxOpenHolds),
 			"concurrency remembers each hold, and %d are too many", holds)
@@ -87,7 +89,7 @@ func (c *Compiler) checkOpenHolds(at rules.Pos, holds uint32) {
 }
 
 // warnUnlikelyHold warns of values of a hold that are probably mistakes.
-func (c *Compiler) warnUnlikelyHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
+func (c *limitCompiler) warnUnlikelyHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
 	v := cfg.Hold
 	if v == nil {
 		return
@@ -103,13 +105,13 @@ func (c *Compiler) warnUnlikelyHold(r *rules.Rule, l *algorithm.Limit, cfg *Rate
 			rules.FormatDuration(l.Period))
 	}
 	if slices.ContainsFunc(r.Path, func(level rules.Level) bool { return level.Key() == r.HoldIDKey }) {
-		c.warnHoldIDCounted(r)
+		warnHoldIDCounted(&c.warnings, cfg.HoldID)
 	}
 }
 
 // warnHoldIDCounted warns of a limit that has a counter for each hold.
-func (c *Compiler) warnHoldIDCounted(r *rules.Rule) {
-	c.warnings.Add(c.holdIDPos[r], "count by another key, such as the user",
+func warnHoldIDCounted(warnings *rules.Problems, holdID *Positioned[string]) {
+	warnings.Add(holdID.Pos, "count by another key, such as the user",
 		"the rule counts by %s, too, so each hold has a counter of its own, and the limit refuses nothing",
-		rules.Quote(r.HoldIDKey))
+		rules.Quote(holdID.Value))
 }

@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/rules"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // newDescriptor returns what the limits of cfg at the path p have in common.
@@ -43,6 +44,9 @@ func (c *Compiler) compileLimit(limit *RateLimitConfig, p compilePath, at rules.
 		c.checkBesideUnlimited(r, limit, p)
 	} else {
 		c.setLimit(r, limit)
+		if p.domain.HasQuotaBuckets {
+			c.checkDivisible(&r.Limit, limit)
+		}
 		r.Fallback = c.parseFallback(p.fallback, limit.Fallback)
 		c.setEnforcement(r, limit)
 	}
@@ -68,7 +72,7 @@ func (c *Compiler) setReplacedNames(r *rules.Rule, p compilePath, list []Positio
 
 // checkBesideUnlimited checks the settings beside `unlimited: true`. In an ordered list requests_per_unit has a
 // meaning: answers to divvy's clients have it.
-func (c *Compiler) checkBesideUnlimited(r *rules.Rule, limit *RateLimitConfig, p compilePath) {
+func (c *limitCompiler) checkBesideUnlimited(r *rules.Rule, limit *RateLimitConfig, p compilePath) {
 	chargesAbove := len(p.limitsAbove) > 0
 	switch {
 	case limit.UnitMultiplier != nil:
@@ -94,7 +98,7 @@ func (c *Compiler) checkBesideUnlimited(r *rules.Rule, limit *RateLimitConfig, p
 }
 
 // setLimit sets r.Limit for a rule that is not unlimited.
-func (c *Compiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
+func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 	problems := len(c.problems)
 	l := algorithm.Limit{Max: uint64(cfg.RequestsPerUnit)}
 	known := true
@@ -154,16 +158,13 @@ func (c *Compiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 		return
 	}
 	c.checkStoreSupport(&l, cfg)
-	if c.quotaBuckets {
-		c.checkDivisible(&l, cfg)
-	}
 	r.Limit = l
 	c.warnUselessSettings(&l, cfg)
 	c.warnUnlikelyHold(r, &l, cfg)
 }
 
 // windowLength returns the length of the window, and sets Unit and UnitMultiplier of r, which callers are told.
-func (c *Compiler) windowLength(r *rules.Rule, cfg *RateLimitConfig) time.Duration {
+func (c *limitCompiler) windowLength(r *rules.Rule, cfg *RateLimitConfig) time.Duration {
 	if p := cfg.Period; p != nil {
 		r.Unit, r.UnitMultiplier = rules.InLargestUnit(p.Value)
 		r.HasPeriod = true
@@ -200,7 +201,7 @@ func (c *Compiler) windowLength(r *rules.Rule, cfg *RateLimitConfig) time.Durati
 }
 
 // checkMinInterval checks v, the value of min_interval.
-func (c *Compiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.Duration]) {
+func (c *limitCompiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.Duration]) {
 	text := rules.FormatDuration(v.Value)
 	switch {
 	case l.Kind != algorithm.SlidingWindow && l.Kind != algorithm.GCRA: // checkSettings has reported it.
@@ -215,7 +216,7 @@ func (c *Compiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.Durat
 
 // checkCountable checks whether l can be counted, although each of its values is valid. It returns false if there is a
 // problem.
-func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool {
+func (c *limitCompiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool {
 	err := l.Validate()
 	at, period := cfg.Pos, rules.FormatDuration(l.Period)
 	if cfg.Period != nil {
@@ -252,7 +253,7 @@ func (c *Compiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool
 }
 
 // warnUselessSettings warns of a setting of a limit that has no effect beside the others.
-func (c *Compiler) warnUselessSettings(l *algorithm.Limit, cfg *RateLimitConfig) {
+func (c *limitCompiler) warnUselessSettings(l *algorithm.Limit, cfg *RateLimitConfig) {
 	if v := cfg.Burst; v != nil && v.Value > 0 && l.Max == 0 {
 		c.warnings.Add(v.Pos, "remove it", "burst has no effect where requests_per_unit is 0")
 	}
@@ -267,7 +268,7 @@ func (c *Compiler) warnUselessSettings(l *algorithm.Limit, cfg *RateLimitConfig)
 	}
 }
 
-func (c *Compiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConfig) {
+func (c *limitCompiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConfig) {
 	s := &c.options.Store
 	if s.WhyNoHolds != "" && cfg.Hold != nil {
 		c.problems.Add(cfg.Hold.Pos, "use "+s.adviseOtherStores(), "%s cannot keep holds: %s", s.StoreName, s.WhyNoHolds)
@@ -300,4 +301,18 @@ func (c *Compiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConfig) {
 // adviseOtherStores names the stores that support everything, as a part of a fix.
 func (s *StoreSupport) adviseOtherStores() string {
 	return "another store: " + rules.JoinWithOr(s.AlternativeStores)
+}
+
+// parseFallback returns the fallback that v, the value of on_store_failure, names. If v is nil, it returns the
+// inherited one.
+func (c *report) parseFallback(inherited backend.Fallback, v *Positioned[string]) backend.Fallback {
+	if v == nil {
+		return inherited
+	}
+	f, known := backend.ParseFallback(v.Value)
+	if !known {
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, backend.FallbackNames(),
+			"write "+rules.JoinWithOr(backend.FallbackNames())), "on_store_failure is not known: %s", rules.Quote(v.Value))
+	}
+	return f
 }

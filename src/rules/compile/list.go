@@ -59,8 +59,7 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 	for i := range min(len(list), maxReachabilitySteps/(len(l.WithoutExactValue)+len(l.SlotByKey)+1)) {
 		if by, hidden := l.FirstHidingRule(i, matches[i], &s); hidden && !l.Rules[i].IsInvalid {
 			c.problems.Add(list[i].Pos, "put the narrower one first, or remove one",
-				"no request gets to the rule %s: that at %v, %s, takes all of them", list[i].shortText(), list[by].Pos,
-				list[by].shortText())
+				"rule %s is unreachable: %s at %v matches first", list[i].shortText(), list[by].shortText(), list[by].Pos)
 		}
 	}
 	rules.SetListKeys(func(yield func(*rules.Match) bool) {
@@ -77,7 +76,7 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 
 // sortedMatchPairs returns the match of a rule, sorted by key, and the length of its name and keys in bytes. If the
 // rule has a problem, it returns no pairs.
-func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []rules.MatchPair, size int) {
+func (c *report) sortedMatchPairs(cfg *RuleConfig) (match []rules.MatchPair, size int) {
 	switch {
 	case cfg.Match == nil && cfg.HasReadProblem:
 		return nil, 0
@@ -92,7 +91,7 @@ func (c *Compiler) sortedMatchPairs(cfg *RuleConfig) (match []rules.MatchPair, s
 		return nil, 0
 	}
 	for _, p := range cfg.Match.Value {
-		c.warnMisleadingValue(p.Pos, p.Key, p.Pattern, true)
+		warnMisleadingValue(&c.warnings, p.Pos, p.Key, p.Pattern, true)
 		match = append(match, rules.MatchPair{Key: p.Key, Pattern: p.Pattern})
 		size += len(p.Key) + len(p.Pattern) + len("._")
 	}
@@ -134,18 +133,19 @@ func (c *Compiler) compileListRule(
 	if r.Match = c.compileMatch(&limits, here, own); r.Match == nil {
 		return 0 // The rule has a problem.
 	}
-	for _, limit := range own {
-		if len(per) == 0 {
-			c.warnOneCounter(limit)
+	for i, limit := range own {
+		written := limits.limit(i)
+		if len(per) == 0 && limit.Enforcement != nil {
+			warnOneCounter(&c.warnings, limit, written.EnforcePercent.Pos)
 		}
 		if limit.HoldIDKey == "" {
 			continue
 		}
 		if slices.Contains(per, limit.HoldIDKey) {
-			c.warnHoldIDCounted(limit)
+			warnHoldIDCounted(&c.warnings, written.HoldID)
 		}
 		if slices.ContainsFunc(pairs, func(p rules.MatchPair) bool { return p.Key == limit.HoldIDKey && p.Pattern != "*" }) {
-			c.warnings.Add(c.holdIDPos[limit], "match by another key, or write \"*\" for any hold",
+			c.warnings.Add(written.HoldID.Pos, "match by another key, or write \"*\" for any hold",
 				"the rule matches only some values of %s, which names the hold, so it limits only these holds",
 				rules.Quote(limit.HoldIDKey))
 		}

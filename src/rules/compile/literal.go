@@ -19,13 +19,13 @@ var freeTextKeys = map[string]bool{"generic_key": true, "header_match": true, "q
 // warnMisleadingValue warns of a value that was probably meant as a network or a regular expression. No request would
 // match it, because values match as they are written, except for `*`. inList says that the value is in an ordered list,
 // which has neither cidr nor regex.
-func (c *Compiler) warnMisleadingValue(at rules.Pos, key, value string, inList bool) {
+func warnMisleadingValue(warnings *rules.Problems, at rules.Pos, key, value string, inList bool) {
 	if freeTextKeys[key] {
 		return
 	}
 	if strings.Contains(value, "/") {
 		if network, err := netip.ParsePrefix(value); err == nil {
-			c.warnNetworkValue(at, key, value, network, inList)
+			warnNetworkValue(warnings, at, key, value, network, inList)
 			return
 		}
 	}
@@ -42,17 +42,17 @@ func (c *Compiler) warnMisleadingValue(at rules.Pos, key, value string, inList b
 	case ok:
 		fix = fmt.Sprintf("write %q", as)
 	}
-	c.warnings.Add(at, fix,
+	warnings.Add(at, fix,
 		"the value %s looks like a regular expression, and matches only as it is written: `*` stands for any text, all "+
 			"else for itself", rules.Quote(value))
 }
 
 // warnNetworkValue warns of a value in CIDR notation.
-func (c *Compiler) warnNetworkValue(at rules.Pos, key, value string, network netip.Prefix, inList bool) {
+func warnNetworkValue(warnings *rules.Problems, at rules.Pos, key, value string, network netip.Prefix, inList bool) {
 	masked := network.Masked()
 	if key == maskedAddressKey {
 		if network != masked {
-			c.warnings.Add(at, fmt.Sprintf("write %q", masked),
+			warnings.Add(at, fmt.Sprintf("write %q", masked),
 				"no request has the value %s: Envoy sends networks without host bits",
 				rules.Quote(value))
 		}
@@ -65,7 +65,7 @@ func (c *Compiler) warnNetworkValue(at rules.Pos, key, value string, network net
 	} else if ok {
 		fix = fmt.Sprintf("%q, or %s", as, fix)
 	}
-	c.warnings.Add(at, "write "+fix,
+	warnings.Add(at, "write "+fix,
 		"the value %s looks like a network, and matches only as it is written: no address of it does", rules.Quote(value))
 }
 

@@ -3,6 +3,7 @@ package compile
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"ratelimit/src/rules"
@@ -10,10 +11,7 @@ import (
 )
 
 // compileNetworks returns the networks of cidr without those that have a problem.
-func (c *Compiler) compileNetworks(cidr *Positioned[[]Positioned[string]]) (list []netip.Prefix, places []rules.Pos) {
-	if cidr == nil {
-		return nil, nil
-	}
+func (c *report) compileNetworks(cidr *Positioned[[]Positioned[string]]) (list []netip.Prefix, places []rules.Pos) {
 	if len(cidr.Value) == 0 {
 		c.problems.Add(cidr.Pos, "write a network, such as 10.0.0.0/8, or remove it", "cidr has no network")
 	}
@@ -51,22 +49,17 @@ func parseNetwork(text string) (network netip.Prefix, mistake, fix string) {
 }
 
 // compileCountByPrefix sets the lengths of the networks that l counts. key is that of the descriptor.
-func (c *Compiler) compileCountByPrefix(cfg *DescriptorConfig, l *rules.Addresses) {
+func (c *report) compileCountByPrefix(cfg *DescriptorConfig, l *rules.Addresses) {
 	by := cfg.CountByPrefix
 	refuse := func(what string) {
 		c.problems.Add(by.Pos, "remove one of them", "count_by_prefix and %s exclude each other", what)
 	}
+	others := slices.DeleteFunc(cfg.valueSettings(), func(s valueSetting) bool { return s.kind == rules.LevelCIDR })
 	switch {
 	case cfg.Value != "":
 		refuse("value")
-	case cfg.Exact != nil:
-		refuse("exact")
-	case cfg.Regex != nil:
-		refuse("regex")
-	case cfg.ValuesFrom != nil:
-		refuse("values_from")
-	case cfg.LimitsFrom != nil:
-		refuse("limits_from")
+	case len(others) > 0:
+		refuse(others[0].kind.String())
 	case cfg.ShareThreshold:
 		refuse("share_threshold")
 	case strings.Contains(cfg.Key, "*"):
@@ -81,7 +74,7 @@ func (c *Compiler) compileCountByPrefix(cfg *DescriptorConfig, l *rules.Addresse
 
 // prefixLength returns the length of the networks that count_by_prefix counts of one version of IP, and checks it. zero
 // is an address of that version.
-func (c *Compiler) prefixLength(version string, length *Positioned[uint32], networks []netip.Prefix,
+func (c *report) prefixLength(version string, length *Positioned[uint32], networks []netip.Prefix,
 	zero netip.Addr,
 ) uint8 {
 	if length == nil {
@@ -111,7 +104,8 @@ func (c *Compiler) prefixLength(version string, length *Positioned[uint32], netw
 }
 
 // addNetworks makes child the descriptor of the networks below n.
-func (c *Compiler) addNetworks(n *match.Node, l *rules.Level, child *match.Node, places []rules.Pos) {
+func (c *report) addNetworks(n, child *match.Node, places []rules.Pos) {
+	l := child.Level()
 	table := &n.MatchersOf(l.Key()).Networks
 	for i, prefix := range l.Addresses.Networks {
 		if taken, ok := table.Add(prefix, places[i], child); !ok {
@@ -122,7 +116,7 @@ func (c *Compiler) addNetworks(n *match.Node, l *rules.Level, child *match.Node,
 }
 
 // warnUselessNetworks warns of networks that no address gets to, and of networks of all addresses of one version.
-func (c *Compiler) warnUselessNetworks(k *match.KeyGroup, t *match.NetworkTable) {
+func warnUselessNetworks(warnings *rules.Problems, k *match.KeyGroup, t *match.NetworkTable) {
 	if t.ByPrefix == nil {
 		return
 	}
@@ -130,7 +124,7 @@ func (c *Compiler) warnUselessNetworks(k *match.KeyGroup, t *match.NetworkTable)
 	v4, has4 := t.ByPrefix.Get(all4)
 	v6, has6 := t.ByPrefix.Get(all6)
 	warn := func(at rules.Pos, all netip.Prefix, version string, other netip.Prefix) {
-		c.warnings.Add(at, fmt.Sprintf("add %v, or a descriptor without cidr for all other values", other),
+		warnings.Add(at, fmt.Sprintf("add %v, or a descriptor without cidr for all other values", other),
 			"%v has only %s addresses, and no descriptor with the key takes all other values", all, version)
 	}
 	switch {
@@ -140,11 +134,11 @@ func (c *Compiler) warnUselessNetworks(k *match.KeyGroup, t *match.NetworkTable)
 	default:
 		warn(t.Places[v6.PlaceIndex], all6, "IPv6", all4)
 	}
-	c.warnCoveredNetworks(t)
+	warnCoveredNetworks(warnings, t)
 }
 
 // warnCoveredNetworks warns of networks whose addresses are all in longer networks of the table.
-func (c *Compiler) warnCoveredNetworks(t *match.NetworkTable) {
+func warnCoveredNetworks(warnings *rules.Problems, t *match.NetworkTable) {
 	// the networks all of whose addresses are in the networks seen so far.
 	full := make(map[netip.Prefix]bool, t.ByPrefix.Size())
 	var byBits [129][]netip.Prefix // byBits has the networks in full by their length.
@@ -162,7 +156,7 @@ func (c *Compiler) warnCoveredNetworks(t *match.NetworkTable) {
 				full[parent] = true
 				byBits[bits-1] = append(byBits[bits-1], parent)
 			} else if covered, has := t.ByPrefix.Get(parent); has {
-				c.warnings.Add(t.Places[covered.PlaceIndex], "remove it",
+				warnings.Add(t.Places[covered.PlaceIndex], "remove it",
 					"no address gets to the network %v: longer networks on the same level take all of them", parent)
 			}
 		}

@@ -9,16 +9,15 @@ import (
 )
 
 // setQuotaBuckets sets d.HasQuotaBuckets, before the limits of cfg are compiled. All files of a domain must agree.
-func (c *Compiler) setQuotaBuckets(d *rules.Domain, cfg *DomainConfig) {
-	c.quotaBuckets = cfg.QuotaBuckets != nil && cfg.QuotaBuckets.Value
-	if d.Pos != cfg.Pos && d.HasQuotaBuckets != c.quotaBuckets {
+func (c *limitCompiler) setQuotaBuckets(d *rules.Domain, cfg *DomainConfig) {
+	has := cfg.QuotaBuckets != nil && cfg.QuotaBuckets.Value
+	if d.Pos != cfg.Pos && d.HasQuotaBuckets != has {
 		c.problems.Add(cfg.Pos, "write quota_buckets: true in all files of the domain, or in none",
 			"quota_buckets of domain %s differs from that at %v", rules.Quote(cfg.Domain), d.Pos)
 	}
-	if d.HasQuotaBuckets = c.quotaBuckets; !c.quotaBuckets {
+	if d.HasQuotaBuckets = has; !has {
 		return
 	}
-	c.warnedKeys = nil
 	at := cfg.QuotaBuckets.Pos
 	if c.options.Store.CannotChargeAllOrNone {
 		c.problems.Add(at, "remove it, or use "+c.options.Store.adviseOtherStores(), "%s cannot divide limits among proxies",
@@ -30,7 +29,7 @@ func (c *Compiler) setQuotaBuckets(d *rules.Domain, cfg *DomainConfig) {
 }
 
 // checkDivisible reports settings of a limit whose units cannot be taken in advance for a proxy.
-func (c *Compiler) checkDivisible(l *algorithm.Limit, cfg *RateLimitConfig) {
+func (c *limitCompiler) checkDivisible(l *algorithm.Limit, cfg *RateLimitConfig) {
 	switch {
 	case l.Kind == algorithm.Concurrency:
 		c.problems.Add(cfg.Algorithm.Pos, "put it into a domain without quota_buckets",
@@ -91,9 +90,6 @@ func (c *Compiler) checkKeyOrder(cfg *DescriptorConfig, p, below compilePath) {
 	pair := keyPair{p.levels[len(p.levels)-1].Key(), cfg.Key}
 	if c.warnedKeys[pair] {
 		return
-	}
-	if c.warnedKeys == nil {
-		c.warnedKeys = make(map[keyPair]bool)
 	}
 	c.warnedKeys[pair] = true
 	above, key := rules.Quote(pair.above), rules.Quote(pair.key)

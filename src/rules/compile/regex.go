@@ -23,7 +23,7 @@ const (
 )
 
 // compileRegex compiles a regular expression. It returns nil if there is a problem.
-func (c *Compiler) compileRegex(text *Positioned[string]) *match.Regex {
+func (c *report) compileRegex(text *Positioned[string]) *match.Regex {
 	refuse := func(fix, format string, args ...any) *match.Regex {
 		c.problems.Add(text.Pos, fix, format, args...)
 		return nil
@@ -74,14 +74,15 @@ func regexSteps(re *syntax.Regexp) int {
 }
 
 // addRegex makes child the descriptor of a regular expression below n.
-func (c *Compiler) addRegex(n *match.Node, l *rules.Level, child *match.Node, r *match.Regex, at rules.Pos) {
+func (c *report) addRegex(n, child *match.Node, r *match.Regex, at rules.Pos) {
+	l := child.Level()
 	list := &n.MatchersOf(l.Key()).Regexes
 	steps := r.Steps
 	for _, other := range *list {
 		if steps += other.Steps; other.Compiled.String() == l.Value() {
 			c.problems.Add(at, "remove one, or join their limits and descriptors",
 				"regex %s of the key %s is already at %v, on the same level",
-				rules.Quote(l.Value()), rules.Quote(l.Key()), other.Node.Place().Pos)
+				rules.Quote(l.Value()), rules.Quote(l.Key()), other.Node.Descriptor.Pos)
 			return
 		}
 	}
@@ -159,40 +160,39 @@ func (s shape) hides(t shape) bool {
 
 // warnUselessRegexes warns of regular expressions of the group that no request gets to, or that hide what comes after
 // them.
-func (c *Compiler) warnUselessRegexes(key string, k *match.KeyGroup, wildcards []match.WildcardNode) {
+func warnUselessRegexes(warnings *rules.Problems, key string, k *match.KeyGroup, wildcards []match.WildcardNode) {
 	list := k.Matchers.Regexes
 	for i := range list {
-		r, at := shapeOf(list[i].Parsed), list[i].Node.Place().Pos
+		r, at := shapeOf(list[i].Parsed), list[i].Node.Descriptor.Pos
 		text := rules.Quote(list[i].Compiled.String())
 		if r.isOne {
 			if exact := k.ByValue.Find([]byte(r.prefix)); exact != nil && r.prefix != "" {
-				c.warnings.Add(at, "remove one", "no request can match regex %s: the value at %v comes first and takes all of them",
-					text, exact.Place().Pos)
+				warnings.Add(at, "remove one", "no request can match regex %s: the value at %v comes first and takes all of them",
+					text, exact.Descriptor.Pos)
 			} else if r.prefix != "" {
-				c.warnings.Add(at, "write `value: "+r.prefix+"`, which is faster", "regex %s matches one value only", text)
+				warnings.Add(at, "write `value: "+r.prefix+"`, which is faster", "regex %s matches one value only", text)
 			}
 		}
 		for j := range i {
 			if shapeOf(list[j].Parsed).hides(r) {
-				c.warnings.Add(at, "put the more specific one first, or remove one",
+				warnings.Add(at, "put the more specific one first, or remove one",
 					"no request can match regex %s: regex %s at %v takes all of them",
-					text, rules.Quote(list[j].Compiled.String()), list[j].Node.Place().Pos)
+					text, rules.Quote(list[j].Compiled.String()), list[j].Node.Descriptor.Pos)
 				break
 			}
 		}
 		for w := range min(len(wildcards), maxComparedItems) {
-			at := wildcards[w].Node.Place()
-			before, _, isWildcard := strings.Cut(at.Value, "*")
-			if isWildcard && at.Key == key && r.hides(shape{isAnchored: true, prefix: before}) {
-				c.warnings.Add(at.Pos, "remove one, or narrow the regex",
-					"no request can match %s: regex %s comes before wildcards and takes all of them",
-					rules.Quote(rules.LevelName(at.Key, at.Value)), text)
+			l := wildcards[w].Node.Level()
+			before, _, isWildcard := strings.Cut(l.Value(), "*")
+			if isWildcard && l.Key() == key && r.hides(shape{isAnchored: true, prefix: before}) {
+				warnings.Add(wildcards[w].Node.Descriptor.Pos, "remove one, or narrow the regex",
+					"no request can match %s: regex %s comes before wildcards and takes all of them", rules.Quote(l.Name()), text)
 			}
 		}
 		if r.isWhole && r.prefix == "" {
-			c.warnings.Add(at, "remove regex, or narrow it", "regex %s matches every value", text)
+			warnings.Add(at, "remove regex, or narrow it", "regex %s matches every value", text)
 			if k.AnyValue != nil {
-				c.warnings.Add(k.AnyValue.Place().Pos, "remove it, or narrow the regex",
+				warnings.Add(k.AnyValue.Descriptor.Pos, "remove it, or narrow the regex",
 					"no request can match %s: regex %s at %v comes before a key alone and takes all of them",
 					rules.Quote(key), text, at)
 			}

@@ -40,7 +40,7 @@ func (cfg *RateLimitConfig) position(setting string) (at rules.Pos, ok bool) {
 func (p *Positioned[T]) position() rules.Pos { return p.Pos }
 
 // refuseBesideUnlimited reports the settings that exclude `unlimited: true`.
-func (c *Compiler) refuseBesideUnlimited(cfg *RateLimitConfig) {
+func (c *limitCompiler) refuseBesideUnlimited(cfg *RateLimitConfig) {
 	for i := range rules.Settings {
 		s := &rules.Settings[i]
 		if at, written := cfg.position(s.Name); written && s.ExcludesUnlimited {
@@ -50,7 +50,7 @@ func (c *Compiler) refuseBesideUnlimited(cfg *RateLimitConfig) {
 }
 
 // checkSettings reports the settings that mean nothing to an algorithm, or without or beside other settings.
-func (c *Compiler) checkSettings(cfg *RateLimitConfig, kind algorithm.Kind) {
+func (c *limitCompiler) checkSettings(cfg *RateLimitConfig, kind algorithm.Kind) {
 	on := map[string]bool{
 		"":               true,
 		"calendar: true": cfg.Calendar != nil && cfg.Calendar.Value,

@@ -22,26 +22,22 @@ func (c *Compiler) compileDescriptors(n *match.Node, list []DescriptorConfig, p 
 			return
 		}
 		// The limits of the child are checked even if n has another child with its key and value.
-		child := &match.Node{Addresses: m.addresses}
 		below := p.childPath(cfg, &m)
-		here := &below.levels[len(p.levels)]
-		c.addDescriptor(n, child, here, cfg, &m)
+		below.inheritance = c.inheritanceWith(p.inheritance, cfg.ChargeMode, cfg.OnReject)
+		below.descriptor = below.newDescriptor(&cfg.LimitsConfig)
+		child := &match.Node{Descriptor: below.descriptor}
+		c.addDescriptor(n, child, cfg, &m)
 		before := len(c.parts.Rules)
 		p.domain.DescriptorNames = append(p.domain.DescriptorNames, below.ruleName)
-		below.inheritance = c.inheritanceWith(p.inheritance, cfg.ChargeMode, cfg.OnReject)
 		c.checkDescriptorSettings(cfg, below)
 		limits := c.limitsOfDescriptor(cfg)
-		below.descriptor = below.newDescriptor(limits)
 		child.Match = c.compileMatch(limits, below, c.compileOwnLimits(limits, below))
 		child.AcceptsHolds = child.Match != nil && child.Match.HoldIDKey != ""
-		if child.Match == nil {
-			child.WrittenPlace = &match.DescriptorPlace{Pos: cfg.Pos, Key: here.Key(), Value: here.Value()}
-		}
 		below.inheritance = below.forChildren(child.Match)
-		below.bucketKeys = p.bucketKeys.with(here)
+		below.bucketKeys = p.bucketKeys.with(child.Level())
 		c.compileDescriptors(child, cfg.Descriptors, below)
 		c.addLimitsOfFile(n, child, cfg)
-		if c.quotaBuckets && len(c.parts.Rules) > before {
+		if p.domain.HasQuotaBuckets && len(c.parts.Rules) > before {
 			c.checkKeyOrder(cfg, p, below)
 		}
 		if len(c.parts.Rules) == before && (cfg.ValueToMetric || cfg.ShareThreshold) {
@@ -51,8 +47,8 @@ func (c *Compiler) compileDescriptors(n *match.Node, list []DescriptorConfig, p 
 	}
 }
 
-// addDescriptor makes child the child of n that match leads to. here is its level.
-func (c *Compiler) addDescriptor(n, child *match.Node, here *rules.Level, cfg *DescriptorConfig, m *valueMatch) {
+// addDescriptor makes child the child of n that m leads to.
+func (c *report) addDescriptor(n, child *match.Node, cfg *DescriptorConfig, m *valueMatch) {
 	switch {
 	case cfg.Key == "":
 		c.problems.Add(cfg.Pos, "add `key: <name>`", "the descriptor has no key, or an empty one")
@@ -65,19 +61,20 @@ func (c *Compiler) addDescriptor(n, child *match.Node, here *rules.Level, cfg *D
 	}
 	switch m.kind {
 	case rules.LevelCIDR:
-		c.addNetworks(n, here, child, m.places)
+		c.addNetworks(n, child, m.places)
 	case rules.LevelRegex:
 		if m.regex != nil {
-			c.addRegex(n, here, child, m.regex, cfg.Regex.Pos)
+			c.addRegex(n, child, m.regex, cfg.Regex.Pos)
 		}
 	case rules.LevelValuesFrom, rules.LevelLimitsFrom:
 		if m.data != nil {
-			c.addDataFile(n, here, child, cfg.Pos)
+			c.addDataFile(n, child)
 		}
 	default:
-		if other := n.AddChild(here, child); other != nil {
+		if other := n.AddChild(child); other != nil {
 			c.problems.Add(cfg.Pos, "remove one, or join their limits and descriptors",
-				"descriptor %s is already defined at %v, on the same level", rules.Quote(here.Name()), other.Place().Pos)
+				"descriptor %s is already defined at %v, on the same level", rules.Quote(child.Level().Name()),
+				other.Descriptor.Pos)
 		}
 	}
 }
@@ -97,7 +94,7 @@ func (p compilePath) childPath(cfg *DescriptorConfig, m *valueMatch) compilePath
 }
 
 // checkDescriptorSettings reports settings of a descriptor that need a wildcard or a rate_limit and have none.
-func (c *Compiler) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath) {
+func (c *report) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath) {
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := &p.levels[len(p.levels)-1]
 	if cfg.ShareThreshold && !level.HasWildcard() && (level.Kind == rules.LevelValue || level.Kind == rules.LevelExact) {
@@ -143,36 +140,36 @@ func hasLimit(list []DescriptorConfig, shadowMode bool) bool {
 
 // warnHiddenDescriptors warns of descriptors below n that no request can reach, because a wildcard that is tried
 // earlier matches everything that they match. Exact values are tried before wildcards, so they are never hidden.
-func (c *Compiler) warnHiddenDescriptors(n *match.Node) {
+func warnHiddenDescriptors(warnings *rules.Problems, n *match.Node) {
 	if n.Children == nil {
 		return
 	}
-	warn := func(hidden match.DescriptorPlace, text, fix, why string, by *match.WildcardNode) {
-		c.warnings.Add(hidden.Pos, fix, "no request can match %s: the wildcard %s at %v %s", rules.Quote(text),
-			rules.Quote(by.PatternText),
-			by.Node.Place().Pos, why)
+	warn := func(hidden, by *match.Node, fix, why string) {
+		warnings.Add(hidden.Descriptor.Pos, fix, "no request can match %s: the wildcard %s at %v %s",
+			rules.Quote(hidden.Level().Name()), rules.Quote(by.Level().Name()), by.Descriptor.Pos, why)
 	}
 	wildcards := n.Children.Wildcards
 	for i := range min(len(wildcards), maxComparedItems) {
-		w := &wildcards[i]
-		if j := slices.IndexFunc(wildcards[:i], func(by match.WildcardNode) bool { return by.Hides(w.PatternText) }); j >= 0 {
-			warn(w.Node.Place(), w.PatternText, "put the more specific one first, or remove one", "takes all of them",
-				&wildcards[j])
+		w := wildcards[i].Node
+		hides := func(by match.WildcardNode) bool { return by.Hides(w.Level().Name()) }
+		if j := slices.IndexFunc(wildcards[:i], hides); j >= 0 {
+			warn(w, wildcards[j].Node, "put the more specific one first, or remove one", "takes all of them")
 		}
 	}
 	for key, k := range n.Children.Groups.All() {
 		if k.AnyValue != nil && !strings.Contains(key, "*") { // A key with `*` is a wildcard, which the loop above compares.
-			if i := slices.IndexFunc(wildcards, func(by match.WildcardNode) bool { return by.Covers(key + "_*") }); i >= 0 {
-				warn(k.AnyValue.Place(), key, "remove it, or narrow the wildcard", "comes before a key alone and takes all of them",
-					&wildcards[i])
+			covers := func(by match.WildcardNode) bool { return by.Covers(key + "_*") }
+			if i := slices.IndexFunc(wildcards, covers); i >= 0 {
+				warn(k.AnyValue, wildcards[i].Node, "remove it, or narrow the wildcard",
+					"comes before a key alone and takes all of them")
 			}
 		}
 		if k.Matchers != nil {
-			c.warnUselessNetworks(k, &k.Matchers.Networks)
-			c.warnUselessRegexes(key, k, wildcards)
+			warnUselessNetworks(warnings, k, &k.Matchers.Networks)
+			warnUselessRegexes(warnings, key, k, wildcards)
 		}
 		for child := range k.Nodes() {
-			c.warnHiddenDescriptors(child)
+			warnHiddenDescriptors(warnings, child)
 		}
 	}
 }

@@ -20,69 +20,68 @@ type valueMatch struct {
 	data      *datafile.File   // nil if kind is neither LevelValuesFrom nor LevelLimitsFrom, or if the file has a problem
 }
 
-// compileValueMatch compiles value, exact, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
-func (c *Compiler) compileValueMatch(cfg *DescriptorConfig, files datafile.Files) (m valueMatch) {
-	m.text = cfg.Value
-	if cfg.Exact == nil && cfg.CIDR == nil && cfg.Regex == nil && cfg.ValuesFrom == nil && cfg.LimitsFrom == nil &&
-		cfg.CountByPrefix == nil {
-		c.warnMisleadingValue(cfg.Pos, cfg.Key, cfg.Value, false)
-		return m
+// valueSetting is a setting of a descriptor that stands in place of value.
+type valueSetting struct {
+	kind rules.LevelKind
+	pos  rules.Pos
+	text string // empty for cidr
+}
+
+// valueSettings returns those of exact, cidr, regex, values_from and limits_from that the descriptor has.
+func (cfg *DescriptorConfig) valueSettings() (list []valueSetting) {
+	if v := cfg.CIDR; v != nil {
+		list = append(list, valueSetting{rules.LevelCIDR, v.Pos, ""})
 	}
-	exclude := func(at rules.Pos, name, other string) {
-		c.problems.Add(at, "keep one of them, or write a descriptor for each", "%s and %s exclude each other", name, other)
-	}
-	needsKey := func(at rules.Pos, name string) {
-		if strings.Contains(cfg.Key, "*") {
-			c.problems.Add(at, "write the whole key", "%s needs a key without `*`: %s", name, rules.Quote(cfg.Key))
+	add := func(kind rules.LevelKind, v *Positioned[string]) {
+		if v != nil {
+			list = append(list, valueSetting{kind, v.Pos, v.Value})
 		}
+	}
+	add(rules.LevelRegex, cfg.Regex)
+	add(rules.LevelExact, cfg.Exact)
+	add(rules.LevelValuesFrom, cfg.ValuesFrom)
+	add(rules.LevelLimitsFrom, cfg.LimitsFrom)
+	return list
+}
+
+// compileValueMatch compiles value, exact, cidr, regex, values_from, limits_from and count_by_prefix of a descriptor.
+func (c *report) compileValueMatch(cfg *DescriptorConfig, files datafile.Files) (m valueMatch) {
+	m.text = cfg.Value
+	settings := cfg.valueSettings()
+	if len(settings) == 0 && cfg.CountByPrefix == nil {
+		warnMisleadingValue(&c.warnings, cfg.Pos, cfg.Key, cfg.Value, false)
+		return m
 	}
 	if cfg.Key == maskedAddressKey && (cfg.CIDR != nil || cfg.CountByPrefix != nil) {
 		c.warnings.Add(cfg.Pos, "use Envoy's action remote_address, or write the network as `value`",
 			"%s has networks as values, not addresses, so cidr and count_by_prefix have no effect", rules.Quote(cfg.Key))
 	}
 	var networks []netip.Prefix
-	if v := cfg.CIDR; v != nil {
-		m.kind, m.text = rules.LevelCIDR, "cidr"
-		if networks, m.places = c.compileNetworks(v); len(networks) > 0 {
-			m.text = networks[0].String()
-		}
-		needsKey(v.Pos, "cidr")
+	for _, s := range settings {
+		other := m.kind
 		if cfg.Value != "" {
-			exclude(v.Pos, "cidr", "value")
+			other = rules.LevelValue
 		}
-	}
-	if v := cfg.Regex; v != nil {
-		m.kind, m.text, m.regex = rules.LevelRegex, v.Value, c.compileRegex(v)
-		needsKey(v.Pos, "regex")
-		if cfg.Value != "" {
-			exclude(v.Pos, "regex", "value")
+		if other != rules.LevelValue || cfg.Value != "" {
+			c.problems.Add(s.pos, "keep one of them, or write a descriptor for each", "%v and %v exclude each other",
+				s.kind, other)
 		}
-		if cfg.CIDR != nil {
-			exclude(v.Pos, "regex", "cidr")
+		if strings.Contains(cfg.Key, "*") {
+			c.problems.Add(s.pos, "write the whole key", "%v needs a key without `*`: %s", s.kind, rules.Quote(cfg.Key))
 		}
-	}
-	if v := cfg.Exact; v != nil {
-		if m.kind != rules.LevelValue {
-			exclude(v.Pos, "exact", m.kind.String())
-		} else if cfg.Value != "" {
-			exclude(v.Pos, "exact", "value")
-		}
-		m.kind, m.text = rules.LevelExact, v.Value
-		needsKey(v.Pos, "exact")
-	}
-	for _, from := range []struct {
-		path *Positioned[string]
-		kind rules.LevelKind
-		of   datafile.Kind
-	}{{cfg.ValuesFrom, rules.LevelValuesFrom, datafile.Values}, {cfg.LimitsFrom, rules.LevelLimitsFrom, datafile.Limits}} {
-		if v := from.path; v != nil {
-			if m.kind != rules.LevelValue {
-				exclude(v.Pos, from.kind.String(), m.kind.String())
-			} else if cfg.Value != "" {
-				exclude(v.Pos, from.kind.String(), "value")
+		m.kind, m.text = s.kind, s.text
+		switch s.kind {
+		case rules.LevelCIDR:
+			m.text = "cidr"
+			if networks, m.places = c.compileNetworks(cfg.CIDR); len(networks) > 0 {
+				m.text = networks[0].String()
 			}
-			m.kind, m.text, m.data = from.kind, v.Value, c.compileDataFile(v, from.of, files)
-			needsKey(v.Pos, from.kind.String())
+		case rules.LevelRegex:
+			m.regex = c.compileRegex(cfg.Regex)
+		case rules.LevelValuesFrom:
+			m.data = c.compileDataFile(cfg.ValuesFrom, datafile.Values, files)
+		case rules.LevelLimitsFrom:
+			m.data = c.compileDataFile(cfg.LimitsFrom, datafile.Limits, files)
 		}
 	}
 	m.addresses = &rules.Addresses{Networks: networks}

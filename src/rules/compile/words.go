@@ -5,11 +5,6 @@ import (
 	"ratelimit/src/rules/match"
 )
 
-func (c *Compiler) compileLimitTree(t *match.WordTree, cfg *DomainConfig, p compilePath) {
-	p.chargePathSetting, p.hasNoNestedRules = &inheritedSetting{hasEffect: true}, true
-	c.compileLimitNodes(&t.Root, cfg.LimitTree.Value, p, nil)
-}
-
 // compileLimitNodes compiles children, and all nodes below them, into children of n. p is the path of n, and above has
 // its words.
 func (c *Compiler) compileLimitNodes(n *match.WordNode, children []LimitNodeConfig, p compilePath, above []string) {

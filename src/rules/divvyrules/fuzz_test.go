@@ -80,7 +80,7 @@ func readsDivvy(t *testing.T, name string, data []byte,
 	}
 	var scratch rules.SearchScratch
 	for _, request := range [][]rules.Entry{nil, {{}}, {{Key: data, Value: data}}} {
-		if rule, _ := set.Domains()[0].FindRule(request, &scratch, nil); rule == nil {
+		if rule := set.Domains()[0].FindRule(request, &scratch); rule == nil {
 			t.Fatalf("%q: %q finds nothing", data, request)
 		}
 	}

@@ -28,7 +28,7 @@ func found(l reload.Result) string {
 		word := string(name) + ":"
 		for v := 'v'; v <= 'z'; v++ {
 			var s rules.SearchScratch
-			if r, _ := d.FindRule([]rules.Entry{{Key: []byte("k"), Value: []byte(string(v))}}, &s, nil); r != nil {
+			if r := d.FindRule([]rules.Entry{{Key: []byte("k"), Value: []byte(string(v))}}, &s); r != nil {
 				word += string(v)
 			}
 		}

@@ -93,9 +93,7 @@ func (l *List) setValues(s *rules.SearchScratch, entries []rules.Entry) {
 	}
 }
 
-func (l *List) FindRule(
-	entries []rules.Entry, s *rules.SearchScratch, canaries []*rules.Match,
-) (*rules.Match, []*rules.Match) {
+func (l *List) FindRule(entries []rules.Entry, s *rules.SearchScratch) *rules.Match {
 	l.setValues(s, entries)
 	decides := l.decidingIndex(s)
 	var lastCanary *rules.Match
@@ -107,17 +105,17 @@ func (l *List) FindRule(
 			continue
 		}
 		if lastCanary != nil {
-			canaries = append(canaries, lastCanary)
+			s.Canaries = append(s.Canaries, lastCanary)
 		}
 		lastCanary = l.Rules[i].Match
 	}
 	if decides == len(l.Rules) {
-		return lastCanary, canaries
+		return lastCanary
 	}
 	if lastCanary != nil {
-		canaries = append(canaries, lastCanary)
+		s.Canaries = append(s.Canaries, lastCanary)
 	}
-	return l.Rules[decides].Match, canaries
+	return l.Rules[decides].Match
 }
 
 // decidingIndex returns the index of the first rule that matches and is not a canary; len(l.rules) if there is none.

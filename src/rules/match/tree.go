@@ -12,13 +12,14 @@ type Tree struct{ Root Node }
 
 // Node is a descriptor of the tree, or its root.
 type Node struct {
-	Match        *rules.Match  // charged with a request that ends at the node. It is nil if nothing is charged
-	Children     *nodeChildren // nil if there are none
-	AcceptsHolds bool          // rule has a hold_id, so that entries below the node can name a hold
-	// the descriptor in the file. It is nil for the root, and if rule has the same position and path
-	WrittenPlace *DescriptorPlace
-	Addresses    *rules.Addresses // those of the node's Level
+	Descriptor   *rules.Descriptor // nil for the root
+	Match        *rules.Match      // of a request that ends at the node; nil if it is charged to no limit
+	Children     *nodeChildren     // nil if there are none
+	AcceptsHolds bool              // Match has a HoldIDKey, so that entries below the node can name a hold
 }
+
+// Level returns the last level of the path to n, which must not be a root.
+func (n *Node) Level() *rules.Level { return &n.Descriptor.Path[len(n.Descriptor.Path)-1] }
 
 // nodeChildren are the descriptors directly below a node.
 type nodeChildren struct {
@@ -28,29 +29,26 @@ type nodeChildren struct {
 
 // KeyGroup holds the descriptors of one level that have the same key.
 type KeyGroup struct {
-	AnyValue       *Node            // the descriptor without a value; nil if there is none
-	emptyValueNode *Node            // the descriptor with `exact: ""`; nil if there is none
-	ByValue        nameTable[*Node] // the descriptors with a value, exact or not, and that without
-	Matchers       *valueMatchers   // all other descriptors; nil if there are none
+	AnyValue *Node            // the descriptor without a value; nil if there is none
+	ByValue  nameTable[*Node] // the descriptors with `value` or `exact`, by their text
+	Matchers *valueMatchers   // all other descriptors; nil if there are none
 }
 
-// WildcardNode is a descriptor whose key or value has a `*`.
+// WildcardNode is a descriptor whose key or value has a `*`. The pattern is the name of its level.
 type WildcardNode struct {
 	wildcard.Pattern
-	Node        *Node
-	PatternText string // the pattern as written: "key_value", or "key"
+	Node *Node
 }
 
-// DescriptorPlace is the key and value of a descriptor as written, with its position. It is for messages.
-type DescriptorPlace struct {
-	rules.Pos
-	Key   string
-	Value string // that of Level.Value
+// valueMatchers has the descriptors of a KeyGroup that match more than one value of the key. A search tries its fields
+// in their order, after the exact values and before wildcards. The zero value has no descriptors.
+type valueMatchers struct {
+	Data     []DataNode // those with values_from or limits_from, in file order
+	Networks NetworkTable
+	Regexes  regexList
 }
 
-func (t *Tree) FindRule(
-	entries []rules.Entry, s *rules.SearchScratch, canaries []*rules.Match,
-) (*rules.Match, []*rules.Match) {
+func (t *Tree) FindRule(entries []rules.Entry, s *rules.SearchScratch) *rules.Match {
 	n := &t.Root
 	for i := range entries {
 		if n.AcceptsHolds && n.Match.AcceptsBelow(entries[i:]) {
@@ -61,11 +59,11 @@ func (t *Tree) FindRule(
 			if n.AcceptsHolds && n.Match.LacksHoldName(entries[i:]) {
 				break
 			}
-			return nil, canaries
+			return nil
 		}
 		n = next
 	}
-	return n.Match, canaries
+	return n.Match
 }
 
 // matchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then what
@@ -77,7 +75,7 @@ func (n *Node) matchingChild(e *rules.Entry, s *rules.SearchScratch) *Node {
 	}
 	k := l.Groups.Find(e.Key)
 	if k != nil {
-		if next := k.exactNode(e.Value); next != nil {
+		if next := k.ByValue.Find(e.Value); next != nil {
 			return next
 		}
 	}
@@ -87,10 +85,7 @@ func (n *Node) matchingChild(e *rules.Entry, s *rules.SearchScratch) *Node {
 		}
 	}
 	if len(l.Wildcards) > 0 {
-		text := append(s.JoinedEntry[:0], e.Key...)
-		text = append(text, '_')
-		text = append(text, e.Value...)
-		s.JoinedEntry = text
+		text := s.JoinEntry(e)
 		for i := range l.Wildcards {
 			if !s.Bounds.AllowsText(len(text)) {
 				return nil
@@ -106,18 +101,23 @@ func (n *Node) matchingChild(e *rules.Entry, s *rules.SearchScratch) *Node {
 	return nil
 }
 
-// exactNode returns the descriptor with exactly that value, or nil.
-func (k *KeyGroup) exactNode(value []byte) *Node {
-	if len(value) == 0 {
-		return k.emptyValueNode
+// find returns the first descriptor that matches a value, or nil.
+func (m *valueMatchers) find(value []byte, b *rules.SearchBounds) *Node {
+	for i := range m.Data {
+		if n := m.Data[i].find(value); n != nil {
+			return n
+		}
 	}
-	return k.ByValue.Find(value)
+	if n := m.Networks.find(value); n != nil {
+		return n
+	}
+	return m.Regexes.find(value, b)
 }
 
 // Nodes yields each descriptor of the group once, in any order.
 func (k *KeyGroup) Nodes() iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
-		if k.emptyValueNode != nil && !yield(k.emptyValueNode) {
+		if k.AnyValue != nil && !yield(k.AnyValue) {
 			return
 		}
 		for _, n := range k.ByValue.All() {
@@ -127,6 +127,25 @@ func (k *KeyGroup) Nodes() iter.Seq[*Node] {
 		}
 		if k.Matchers != nil {
 			k.Matchers.nodes(yield)
+		}
+	}
+}
+
+// nodes yields each descriptor once.
+func (m *valueMatchers) nodes(yield func(*Node) bool) {
+	for i := range m.Data {
+		if !yield(m.Data[i].Node) {
+			return
+		}
+	}
+	for _, n := range m.Networks.nodes {
+		if !yield(n) {
+			return
+		}
+	}
+	for i := range m.Regexes {
+		if !yield(m.Regexes[i].Node) {
+			return
 		}
 	}
 }
@@ -153,36 +172,26 @@ func (n *Node) MatchersOf(key string) *valueMatchers {
 	return k.Matchers
 }
 
-// AddChild makes child a child of n, with the key and value of l. If n already has a child with these, AddChild returns
-// that one and changes nothing.
-func (n *Node) AddChild(l *rules.Level, child *Node) (taken *Node) {
+// AddChild makes child, which matches by `value` or `exact`, a child of n. If n already has a child with this key and
+// value, AddChild returns that one and changes nothing.
+func (n *Node) AddChild(child *Node) (taken *Node) {
+	l := child.Level()
 	value, k := l.Value(), n.groupOf(l.Key())
-	if l.Kind == rules.LevelExact && value == "" {
-		if taken = k.emptyValueNode; taken == nil {
-			k.emptyValueNode = child
-		}
-		return taken
-	}
-	if taken = k.ByValue.Find([]byte(value)); taken != nil {
-		return taken
-	}
-	k.ByValue.Add(value, child)
-	if value == "" {
+	switch isAny := value == "" && l.Kind != rules.LevelExact; {
+	case isAny && k.AnyValue != nil:
+		return k.AnyValue
+	case isAny:
 		k.AnyValue = child
+	default:
+		if taken = k.ByValue.Find([]byte(value)); taken != nil {
+			return taken
+		}
+		k.ByValue.Add(value, child)
 	}
 	if l.HasWildcard() {
-		n.Children.Wildcards = append(n.Children.Wildcards, WildcardNode{wildcard.Compile(l.Name()), child, l.Name()})
+		n.Children.Wildcards = append(n.Children.Wildcards, WildcardNode{wildcard.Compile(l.Name()), child})
 	}
 	return nil
-}
-
-// Place returns the descriptor as written. n must not be a root.
-func (n *Node) Place() DescriptorPlace {
-	if n.WrittenPlace != nil {
-		return *n.WrittenPlace
-	}
-	l := &n.Match.Path[len(n.Match.Path)-1]
-	return DescriptorPlace{n.Match.Pos, l.Key(), l.Value()}
 }
 
 // AddressesOf implements what KeyFormat.KeyPrefixes needs to know of entries.
@@ -195,7 +204,7 @@ func (t *Tree) AddressesOf(entries []rules.Entry) (levels []*rules.Addresses, co
 		if n = n.matchingChild(&entries[i], &scratch); n == nil {
 			return levels, false
 		}
-		levels[i] = n.Addresses
+		levels[i] = n.Level().Addresses
 	}
 	return levels, n.countsNetworksBelow(entries[last].Key)
 }
@@ -210,7 +219,7 @@ func (n *Node) countsNetworksBelow(key []byte) bool {
 		return false
 	}
 	for child := range group.Nodes() {
-		if child.Addresses.CountsNetworks() {
+		if child.Level().CountsNetworks() {
 			return true
 		}
 	}

@@ -23,9 +23,7 @@ func (n *WordNode) childForWord(word []byte) *WordNode {
 }
 
 // FindRule returns the rule of the deepest node that the words lead to. It ignores further words.
-func (t *WordTree) FindRule(
-	entries []rules.Entry, _ *rules.SearchScratch, canaries []*rules.Match,
-) (*rules.Match, []*rules.Match) {
+func (t *WordTree) FindRule(entries []rules.Entry, _ *rules.SearchScratch) *rules.Match {
 	n := &t.Root
 	for word := range rules.RequestWords(entries) {
 		child := n.childForWord(word)
@@ -34,5 +32,5 @@ func (t *WordTree) FindRule(
 		}
 		n = child
 	}
-	return n.Match, canaries
+	return n.Match
 }

@@ -259,7 +259,7 @@ var beyondSchema = []struct{ what, why string }{
 	{`regex (is not a regular expression|is longer|has .* steps)`, "does not parse or measure regular expressions"},
 	{`the key .* has more than .* regular expressions`, "counts descriptors"},
 	{`the regular expressions of the key .* have more than`, "does not measure regular expressions"},
-	{`no request gets to the rule`, "compares two rules"},
+	{`rule .* is unreachable`, "compares two rules"},
 	{`per names the key .* twice`, "5 and \"5\" are the same key"},
 	{`what matches may be charged to`, "adds up the rules in shadow mode"},
 	{`descriptors are nested more than`, "a schema does not count how often it is entered"},

@@ -144,7 +144,7 @@ func chargedBy(set *rules.Set, domain string, entries []rules.Entry) []*rules.Ru
 	if d == nil {
 		return nil
 	}
-	m, _ := d.FindRule(entries, new(rules.SearchScratch), nil)
+	m := d.FindRule(entries, new(rules.SearchScratch))
 	if m == nil {
 		return nil
 	}

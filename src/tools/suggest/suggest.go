@@ -184,7 +184,7 @@ func exampleRequest(set *rules.Set, r *rules.Rule, list []rules.EntryText, hits 
 	for _, e := range list {
 		entries = append(entries, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
 	}
-	found, _ := set.Domain([]byte(r.Domain)).FindRule(entries, &rules.SearchScratch{}, nil)
+	found := set.Domain([]byte(r.Domain)).FindRule(entries, &rules.SearchScratch{})
 	if found == nil || len(found.Limits) > 1 || found.Limits[0] != r {
 		return ""
 	}
