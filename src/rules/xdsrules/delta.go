@@ -31,20 +31,13 @@ type resource struct {
 type resources struct {
 	sent, accepted map[string]resource // nil until the first stream
 	sentBytes      int                 // the size of sent
-	loadedHash     string              // that of the parts of sent at the last load
-	mustLoad       bool                // set if the next response is loaded even if it changes nothing
 	wantsAll       bool                // set if the server is to send all resources over the next stream
-	problems       string              // those of the last load; empty if it was accepted
-	repeatCount    int                 // how often in a row a response repeated only refused resources
 }
-
-// forgetVersions makes the next response count as new, and the next stream ask for all resources.
-func (s *resources) forgetVersions() { s.mustLoad, s.wantsAll = true, true }
 
 // resume prepares for a new stream. It returns the versions to name in its first request. A version that the server
 // does not know, such as "", makes it send the resource, or tell that it is gone.
 func (s *resources) resume() map[string]string {
-	s.sent, s.sentBytes, s.repeatCount = maps.Clone(s.accepted), 0, 0
+	s.sent, s.sentBytes = maps.Clone(s.accepted), 0
 	if s.sent == nil {
 		s.sent = make(map[string]resource)
 	}
@@ -190,42 +183,36 @@ func (w *Watcher) loadDeltas(batch []*discovery.DeltaDiscoveryResponse) (loaded 
 		}
 	}
 	if !slices.ContainsFunc(loaded, func(l loadedResponse) bool { return l.refusal == "" }) {
-		s.repeatCount++
-		return loaded, s.repeatCount - 1
+		w.last.repeatCount++
+		return loaded, w.last.repeatCount - 1
 	}
 	parts := s.parts()
-	if hash := reload.HashOfParts(parts); s.mustLoad || hash != s.loadedHash {
-		s.mustLoad, s.loadedHash, s.repeatCount = false, hash, 0
-		w.loadSent(parts, batch[len(batch)-1].GetSystemVersionInfo())
+	if hash := reload.HashOfParts(parts); w.last.mustLoad || hash != w.last.loadedHash {
+		out := w.load(batch[len(batch)-1].GetSystemVersionInfo(), func(out *reload.Result) { w.loader.Load(parts, nil, out) })
+		s.acceptParts(w.loader.PartsInForce())
+		w.last = verdict{loadedHash: hash, refusal: refusalText(out)}
 	} else {
 		s.confirmVersions()
 		repeats = 1
 	}
 	refused := false
 	for i, r := range batch {
-		if loaded[i].refusal == "" && s.problems != "" && s.refusesSome(r) {
-			loaded[i].refusal, refused = s.problems, true
+		if loaded[i].refusal == "" && w.last.refusal != "" && s.refusesSome(r) {
+			loaded[i].refusal, refused = w.last.refusal, true
 		}
 	}
 	if !refused {
 		return loaded, 0
 	}
-	s.repeatCount += repeats
-	return loaded, s.repeatCount
+	w.last.repeatCount += repeats
+	return loaded, w.last.repeatCount
 }
 
-// loadSent loads the parts of all sent resources, under the server's version.
-func (w *Watcher) loadSent(parts []reload.Part, version string) {
-	out := w.load(version, func(out *reload.Result) { w.loader.Load(parts, nil, out) })
-	w.resources.acceptParts(w.loader.PartsInForce())
-	w.resources.problems = ""
-	if out.Err != nil {
-		w.resources.problems = refusalText(out)
-	}
-}
-
-// refusalText returns what the server is told about a load that has problems.
+// refusalText returns what the server is told about the problems of a load; "" if it has none.
 func refusalText(out reload.Result) string {
+	if out.Err == nil {
+		return ""
+	}
 	text := out.Err.Error()
 	if out.Set != nil {
 		text = "refused in part, other domains took effect: " + text

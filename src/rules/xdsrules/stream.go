@@ -120,6 +120,7 @@ func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc
 		}
 		s.exchange, s.responses = &deltaExchange{client, w.nodeIdentity, w.resources.resume()},
 			make(chan serverResponse, maxWaitingDeltas)
+		w.last.repeatCount = 0
 	} else {
 		client, err := ads.StreamAggregatedResources(ctx)
 		if err != nil {

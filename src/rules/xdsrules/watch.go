@@ -71,18 +71,18 @@ type Watcher struct {
 
 	// Only Run's goroutine uses the following fields.
 	loader          reload.Loader
-	lastVerdict     *loadVerdict // nil until a response comes, and after Reload
-	lastLoadTime    time.Time    // zero until a response is loaded
-	resources       resources    // those that the server has sent over delta xDS
+	last            verdict
+	lastLoadTime    time.Time // zero until a response is loaded
+	resources       resources // those that the server has sent over delta xDS
 	silenceReported bool
 }
 
-// loadVerdict is the result of loading a response.
-type loadVerdict struct {
-	version      string // the server's name for the contents of the response
-	contentsHash string
-	refusal      string // tells why the response was refused. It is empty if it was accepted.
-	repeatCount  int    // how often the response came again after it was refused
+// verdict is the result of the last load.
+type verdict struct {
+	loadedHash  string // that of what was loaded
+	mustLoad    bool   // set if the next response is loaded even if it changes nothing
+	refusal     string // why it was refused, in whole or in part; empty if it was accepted
+	repeatCount int    // how often in a row a response repeated only what was refused
 }
 
 const (
@@ -119,7 +119,7 @@ func New(cfg Config) (*Watcher, error) {
 		secretHider:  secretsOf(cfg.Headers),
 		loader:       reload.Loader{Config: cfg.Config, Format: format, AllowPartialFirstLoad: true},
 	}
-	w.resources.forgetVersions()
+	w.forgetVersions()
 	return w, conn.Close()
 }
 
@@ -159,11 +159,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// forgetVersions makes the next response count as new, so that it is loaded even if it repeats the last one.
-func (w *Watcher) forgetVersions() {
-	w.lastVerdict = nil
-	w.resources.forgetVersions()
-}
+// forgetVersions makes the next response count as new, and the next stream ask for all resources.
+func (w *Watcher) forgetVersions() { w.last.mustLoad, w.resources.wantsAll = true, true }
 
 // runStream makes one connection and one stream. It returns when they end, with the reason and with how long the stream
 // lasted.
@@ -264,33 +261,27 @@ func refusalPause(repeats int) time.Duration {
 func (w *Watcher) loadResponse(r *discovery.DiscoveryResponse) (refusal string, repeats int) {
 	parts := partsOf(r.GetResources())
 	typeURL := cmp.Or(r.GetTypeUrl(), TypeURL)
-	v := &loadVerdict{
-		version:      r.GetVersionInfo(),
-		contentsHash: reload.HashOfParts(append(slices.Clone(parts), reload.Part{Name: typeURL})),
-	}
+	contentsHash := reload.HashOfParts(append(slices.Clone(parts), reload.Part{Name: typeURL}))
+	hash := contentsHash + r.GetVersionInfo()
 	heartbeat := typeURL == TypeURL && isHeartbeat(parts)
 	switch {
-	case heartbeat && w.lastVerdict == nil:
+	case heartbeat && w.last.mustLoad:
 		return "xds response: a heartbeat of resources that were never sent; send them whole", 0
-	case heartbeat, w.lastVerdict != nil && w.lastVerdict.version == v.version &&
-		w.lastVerdict.contentsHash == v.contentsHash:
-		if w.lastVerdict.refusal != "" {
-			w.lastVerdict.repeatCount++
+	case heartbeat, hash == w.last.loadedHash && !w.last.mustLoad:
+		if w.last.refusal != "" {
+			w.last.repeatCount++
 		}
-		return w.lastVerdict.refusal, w.lastVerdict.repeatCount
+		return w.last.refusal, w.last.repeatCount
 	}
 	out := w.load(r.GetVersionInfo(), func(out *reload.Result) {
 		if typeURL == TypeURL {
 			w.loader.Load(parts, nil, out)
 		} else {
-			out.PartCount, out.Hash, out.Err = len(parts), v.contentsHash[:16], wrongType(typeURL)
+			out.PartCount, out.Hash, out.Err = len(parts), contentsHash[:16], wrongType(typeURL)
 		}
 	})
-	if out.Err != nil {
-		v.refusal = refusalText(out)
-	}
-	w.lastVerdict = v
-	return v.refusal, 0
+	w.last = verdict{loadedHash: hash, refusal: refusalText(out)}
+	return w.last.refusal, 0
 }
 
 // load calls OnLoad with the result of a load, of which compile sets all but the version and the time.
