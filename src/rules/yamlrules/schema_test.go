@@ -511,10 +511,7 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		}
 		return "{" + strings.Join(fields, ", ") + "}"
 	}
-	taken, rounds := 0, 4000
-	if testing.Short() {
-		rounds = 2000
-	}
+	taken, rounds := 0, 2000
 	for range rounds {
 		fields := []string{}
 		for _, k := range []struct {
