@@ -1,21 +1,28 @@
 package memcached
 
 import (
-	"bytes"
+	"context"
 	"errors"
-	"fmt"
+	"io"
 	"iter"
+	"net"
 	"strconv"
 	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
 )
 
-// counterClient counts the hits on one counter. It is a coroutine, which sends one command at a time: roundTrip adds
-// the command to the round of the exchange, and pauses until the exchange has the reply and resumes it.
+// counterClient counts the hits on one counter through gomemcache, which writes a command to its connection and waits
+// for the reply. That connection is the counterClient itself: Write adds the command to the round of the exchange, and
+// Read pauses until the round has the reply. The counterClient is a coroutine, so it runs only while the exchange
+// resumes it.
 type counterClient struct {
+	net.Conn        // The embedded Conn is nil, because gomemcache calls only the methods below.
 	exchange        *exchange
+	gomemcache      *memcache.Client
 	resumeCoroutine func() (struct{}, bool)
 	stopCoroutine   func()
 	yieldCoroutine  func(struct{}) bool
@@ -25,7 +32,10 @@ type counterClient struct {
 	unsentHits   []hitRef // the hits for which no command was sent yet
 	currentHits  []hitRef // the hits that the current command counts
 	sumOfAmounts uint64   // the sum of the amounts of currentHits
-	reply        []byte   // the whole line of the last reply
+
+	reply       []byte
+	replyOffset int   // how many bytes of reply gomemcache has read
+	errorReply  error // the last reply, if it is SERVER_ERROR or CLIENT_ERROR
 }
 
 // hitRef refers to one hit of a call.
@@ -45,7 +55,8 @@ func (r hitRef) maxCount() uint64 {
 }
 
 func newCounterClient(x *exchange) *counterClient {
-	t := &counterClient{exchange: x}
+	t := &counterClient{exchange: x, gomemcache: memcache.New("/unused")}
+	t.gomemcache.DialContext = func(context.Context, string, string) (net.Conn, error) { return t, nil }
 	t.resumeCoroutine, t.stopCoroutine = iter.Pull(func(yield func(struct{}) bool) {
 		t.yieldCoroutine = yield
 		for {
@@ -114,9 +125,9 @@ func (t *counterClient) countNextHits() {
 func (t *counterClient) deleteCounter() {
 	t.currentHits, t.unsentHits = t.unsentHits[:1], t.unsentHits[1:]
 	started := time.Now()
-	reply, err := t.roundTrip("delete %s\r\n", t.key)
-	if err == nil && reply != deletedReply && reply != notFoundReply {
-		err = t.unexpectedReply("delete")
+	err := t.replyError(t.gomemcache.Delete(t.key))
+	if errors.Is(err, memcache.ErrCacheMiss) { // There is no such counter.
+		err = nil
 	}
 	t.exchange.recordCommand(1, time.Since(started), err)
 	deletion := t.currentHits[0]
@@ -131,7 +142,7 @@ func (t *counterClient) readCount() (uint64, error) {
 	n, err := t.increment(0)
 	counts := t.exchange.counts
 	counts.KeysRequested.Add(1)
-	if errors.Is(err, errNotFound) {
+	if errors.Is(err, memcache.ErrCacheMiss) {
 		n, err = 0, nil
 	} else if err == nil {
 		counts.KeysFound.Add(1)
@@ -148,16 +159,16 @@ const maxAttempts = 10
 func (t *counterClient) addSum() (uint64, error) {
 	for range maxAttempts {
 		n, err := t.increment(t.sumOfAmounts)
-		t.exchange.counts.Increments.countOutcome(err, errNotFound)
+		t.exchange.counts.Increments.countOutcome(err, memcache.ErrCacheMiss)
 		switch {
 		case err == nil:
 			return t.countBefore(n), nil
-		case !errors.Is(err, errNotFound):
+		case !errors.Is(err, memcache.ErrCacheMiss):
 			return 0, err
 		}
 		err = t.createCounter()
-		t.exchange.counts.Adds.countOutcome(err, errNotStored)
-		if !errors.Is(err, errNotStored) { // After errNotStored, another client has created the counter.
+		t.exchange.counts.Adds.countOutcome(err, memcache.ErrNotStored)
+		if !errors.Is(err, memcache.ErrNotStored) { // After ErrNotStored, another client has created the counter.
 			return 0, err
 		}
 	}
@@ -187,7 +198,7 @@ func (t *counterClient) subtractSum() (uint64, error) {
 	}
 	n, err := t.decrement(t.sumOfAmounts)
 	switch {
-	case errors.Is(err, errNotFound):
+	case errors.Is(err, memcache.ErrCacheMiss):
 		return 0, nil
 	case err != nil:
 		return 0, err
@@ -197,66 +208,71 @@ func (t *counterClient) subtractSum() (uint64, error) {
 	return min(before, t.sumOfAmounts), nil
 }
 
-func (t *counterClient) increment(by uint64) (uint64, error) { return t.changeCount("incr", by) }
+func (t *counterClient) increment(by uint64) (uint64, error) {
+	n, err := t.gomemcache.Increment(t.key, by)
+	return n, t.replyError(err)
+}
 
-func (t *counterClient) decrement(by uint64) (uint64, error) { return t.changeCount("decr", by) }
+func (t *counterClient) decrement(by uint64) (uint64, error) {
+	n, err := t.gomemcache.Decrement(t.key, by)
+	return n, t.replyError(err)
+}
 
-// changeCount sends incr or decr, and returns the new count. It returns errNotFound if there is no counter.
-func (t *counterClient) changeCount(command string, by uint64) (uint64, error) {
-	reply, err := t.roundTrip("%s %s %d\r\n", command, t.key, by)
+// createCounter adds the counter with the sum, if it does not exist.
+func (t *counterClient) createCounter() error {
+	return t.replyError(t.gomemcache.Add(&memcache.Item{
+		Key: t.key, Value: strconv.AppendUint(nil, t.sumOfAmounts, 10),
+		Expiration: expiration(time.Now(), t.currentHits[0].hit().TTL),
+	}))
+}
+
+// replyError returns the error of a command for which gomemcache returned err.
+func (t *counterClient) replyError(err error) error {
 	switch {
-	case err != nil:
-		return 0, err
-	case reply == notFoundReply:
-		return 0, errNotFound
+	case t.errorReply != nil:
+		return t.errorReply
+	case err == nil, t.exchange.batchError != nil, errors.Is(err, memcache.ErrCacheMiss),
+		errors.Is(err, memcache.ErrNotStored):
+		return err
 	}
-	n, err := strconv.ParseUint(reply, 10, 64)
-	if err != nil {
-		return 0, t.unexpectedReply(command)
+	return &remote.LinkError{Store: storeName, Addr: t.exchange.addr, Err: err}
+}
+
+// Write adds a command to the round. gomemcache writes each command with one Write.
+func (t *counterClient) Write(command []byte) (int, error) {
+	t.errorReply, t.reply, t.replyOffset = nil, t.reply[:0], 0
+	if t.exchange.batchError != nil {
+		return 0, t.exchange.batchError
 	}
+	t.exchange.commands = append(t.exchange.commands, command...)
+	t.exchange.clientsAwaitingReply = append(t.exchange.clientsAwaitingReply, t)
+	return len(command), nil
+}
+
+// Read returns a reply, which is one whole line, because gomemcache expects that.
+//
+// gomemcache would close its connection after SERVER_ERROR, which a server without memory
+// sends all the time. So it gets NOT_FOUND instead, and the reply is kept in errorReply.
+func (t *counterClient) Read(b []byte) (int, error) {
+	if t.replyOffset == len(t.reply) {
+		if !t.yieldCoroutine(struct{}{}) {
+			return 0, io.EOF // The exchange is closed.
+		}
+		if t.exchange.batchError != nil {
+			return 0, t.exchange.batchError
+		}
+		if isErrorReply(t.reply) {
+			t.errorReply = errorReply(t.reply)
+			t.reply = append(t.reply[:0], notFoundReply...)
+		}
+	}
+	n := copy(b, t.reply[t.replyOffset:])
+	t.replyOffset += n
 	return n, nil
 }
 
-// createCounter adds the counter with the sum. It returns errNotStored if the counter exists.
-func (t *counterClient) createCounter() error {
-	value := strconv.FormatUint(t.sumOfAmounts, 10)
-	reply, err := t.roundTrip("add %s 0 %d %d\r\n%s\r\n", t.key, expiration(time.Now(), t.currentHits[0].hit().TTL),
-		len(value), value)
-	switch {
-	case err != nil:
-		return err
-	case reply == notStoredReply:
-		return errNotStored
-	case reply != storedReply:
-		return t.unexpectedReply("add")
-	}
-	return nil
-}
+// Close does nothing, because the connection belongs to the exchange.
+func (*counterClient) Close() error { return nil }
 
-// unexpectedReply returns the error of a reply that Memcached never sends to command.
-func (t *counterClient) unexpectedReply(command string) error {
-	return &remote.LinkError{
-		Store: storeName, Addr: t.exchange.addr, Err: fmt.Errorf("unexpected reply %.40q to %s", t.reply, command),
-	}
-}
-
-// roundTrip adds a command to the round, and returns its reply without the end of the line. It returns an error reply
-// as an Error. After the end of the batch or of the exchange it sends nothing.
-func (t *counterClient) roundTrip(format string, words ...any) (reply string, err error) {
-	x := t.exchange
-	if x.batchError != nil {
-		return "", x.batchError
-	}
-	x.commands = fmt.Appendf(x.commands, format, words...)
-	x.clientsAwaitingReply = append(x.clientsAwaitingReply, t)
-	if !t.yieldCoroutine(struct{}{}) {
-		return "", remote.ErrClosed
-	}
-	switch {
-	case x.batchError != nil:
-		return "", x.batchError
-	case isErrorReply(t.reply):
-		return "", errorReply(t.reply)
-	}
-	return string(bytes.TrimRight(t.reply, "\r\n")), nil
-}
+// SetDeadline does nothing, because the exchange has its own deadlines.
+func (*counterClient) SetDeadline(time.Time) error { return nil }

@@ -11,12 +11,13 @@
 //	writer of package remote (one goroutine for each connection)
 //	  exchange ──► round 1: incr a 3 | incr b 1 | version
 //	     │         round 2:            add b 1  | version      b did not exist
-//	     └── one counter client for each counter: a coroutine
+//	     └── one counter client for each counter: gomemcache in a coroutine
 //
 // Hits on one counter are added up to one command. The count before each hit is computed in order of arrival. Hits that
-// cannot be added up, such as a lookup after a charge, follow in later rounds. Each counter client writes one command
-// at a time and reads its reply. The exchange sends the commands of all counter clients together. The reply to
-// "version" at the end of a round shows that the other replies belong to their commands.
+// cannot be added up, such as a lookup after a charge, follow in later rounds. Each counter client is the connection of
+// a gomemcache client, which writes one command at a time and reads its reply. The exchange sends the commands of all
+// counter clients together. The reply to "version" at the end of a round shows that the other replies belong to their
+// commands.
 //
 // # What is sent again
 //
@@ -25,6 +26,7 @@
 //     the server sends these replies if it has done nothing;
 //   - version, and the commands that set back a counter which grew too far. They count no hits.
 //
-// If a command was written and not answered, its hits get an error. It is not sent again, because the server may have
-// counted it. So no hit counts twice, unless the caller sends its request again after an error.
+// If a command was written and not answered, its hits get an error. Neither this package nor gomemcache sends it again,
+// because the server may have counted it. So no hit counts twice, unless the caller sends its request again after an
+// error.
 package memcached

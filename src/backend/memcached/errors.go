@@ -17,8 +17,6 @@ func (e Error) Error() string { return "memcached: " + string(e) }
 var ErrUnsupported = errors.New("memcached: the limit is of a kind that only other stores can count")
 
 var (
-	errNotFound       = errors.New("there is no such counter")
-	errNotStored      = errors.New("the counter exists already")
 	errNoServers      = errors.New("memcached: no servers are known yet")
 	errCounterContest = errors.New("memcached: the counter came and went between add and incr again and again")
 )

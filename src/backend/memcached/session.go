@@ -28,17 +28,10 @@ var (
 	versionCommand    = []byte("version\r\n")
 	versionPrefix     = []byte("VERSION ")
 	crlf              = []byte("\r\n")
+	notFoundReply     = []byte("NOT_FOUND\r\n")
 	serverErrorPrefix = []byte("SERVER_ERROR ")
 	clientErrorPrefix = []byte("CLIENT_ERROR ")
 	plainErrorPrefix  = []byte("ERROR")
-)
-
-// Replies to a command, without the end of the line.
-const (
-	storedReply    = "STORED"
-	notStoredReply = "NOT_STORED"
-	notFoundReply  = "NOT_FOUND"
-	deletedReply   = "DELETED"
 )
 
 func (protocol) Ping(c *remote.Conn) error {
@@ -83,7 +76,7 @@ func isKnownReply(line []byte) bool {
 		return len(bytes.Trim(text, "0123456789")) == 0
 	}
 	switch string(text) {
-	case storedReply, notStoredReply, notFoundReply, deletedReply:
+	case "STORED", "NOT_STORED", "NOT_FOUND", "DELETED":
 		return true
 	}
 	return isErrorReply(line) || bytes.HasPrefix(line, versionPrefix)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/mediocregopher/radix/v4/resp/resp3"
+
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/remote"
 )
@@ -52,7 +54,11 @@ var replyCauses = map[string]string{
 //
 //	ERR Error running script (call to f_6b1b…): @user_script:5: @user_script: 5: -READONLY You can't …
 func errorReplyWord(err error) string {
-	reply, _ := errors.AsType[Error](err)
+	reply, ok := errors.AsType[Error](err)
+	if !ok {
+		simple, _ := errors.AsType[resp3.SimpleError](err)
+		reply = Error(simple.S)
+	}
 	if _, place, inScript := strings.Cut(string(reply), ": @user_script"); inScript {
 		if _, inner, ok := strings.Cut(place, ": -"); ok {
 			reply = Error(inner)

@@ -1,7 +1,14 @@
 package redis
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"net"
+
+	"github.com/mediocregopher/radix/v4"
+	"github.com/mediocregopher/radix/v4/resp"
+	"github.com/mediocregopher/radix/v4/resp/resp3"
 
 	"ratelimit/src/backend/remote"
 )
@@ -29,18 +36,18 @@ func (o *opener) Open(c *remote.Conn) error {
 			return err
 		}
 	}
-	var commands [][]string
+	var commands []radix.Action
 	switch {
 	case user != "":
-		commands = append(commands, []string{"AUTH", user, password})
+		commands = append(commands, radix.Cmd(nil, "AUTH", user, password))
 	case password != "":
-		commands = append(commands, []string{"AUTH", password})
+		commands = append(commands, radix.Cmd(nil, "AUTH", password))
 	}
 	if o.database != "" && o.database != "0" { // Database 0 is selected anyway, and some proxies do not support SELECT.
-		commands = append(commands, []string{"SELECT", o.database})
+		commands = append(commands, radix.Cmd(nil, "SELECT", o.database))
 	}
-	for _, words := range commands {
-		if err := sendCommand(c, words...); err != nil {
+	for _, command := range commands {
+		if err := (radixConn{c}).perform(command); err != nil {
 			return err
 		}
 	}
@@ -48,15 +55,6 @@ func (o *opener) Open(c *remote.Conn) error {
 		return checkPrimary(c)
 	}
 	return nil
-}
-
-// sendCommand sends a command whose reply matters only if it is an error.
-func sendCommand(c *remote.Conn, words ...string) error {
-	reply, err := exchangeCommand(c, words...)
-	if e, isError := reply.(Error); isError {
-		return e
-	}
-	return err
 }
 
 // checkPrimary returns errNotPrimary if the server says that it is a replica. A server that
@@ -76,8 +74,32 @@ func checkPrimary(c *remote.Conn) error {
 	return err
 }
 
-func (*opener) Ping(c *remote.Conn) error { return sendCommand(c, "PING") }
+func (*opener) Ping(c *remote.Conn) error { return radixConn{c}.perform(radix.Cmd(nil, "PING")) }
 
 func (*opener) IsServerReply(err error) bool {
 	return errors.Is(err, errNotPrimary) || errorReplyWord(err) != ""
+}
+
+// radixConn is a radix.Conn that writes and reads in the goroutine of its caller. Those that
+// radix dials have two more goroutines, which must be woken for each batch.
+type radixConn struct{ *remote.Conn }
+
+// perform sends the commands of a and reads their replies.
+func (c radixConn) perform(a radix.Action) error { return a.Perform(context.Background(), c) }
+
+func (c radixConn) Addr() net.Addr { return c.RemoteAddr() }
+
+func (c radixConn) Do(ctx context.Context, a radix.Action) error { return a.Perform(ctx, c) }
+
+// EncodeDecode writes command and reads reply.
+func (c radixConn) EncodeDecode(_ context.Context, command, reply any) error {
+	var b bytes.Buffer
+	opts := resp.NewOpts()
+	if err := resp3.Marshal(&b, command, opts); err != nil {
+		return err
+	}
+	if _, err := c.Write(b.Bytes()); err != nil {
+		return err
+	}
+	return resp3.Unmarshal(c.Replies, reply, opts)
 }
