@@ -8,16 +8,16 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// Relation tells how the rules of a candidate Set relate to those of the live Set, which is in force: which candidate
-// rules count the same hits as a live rule, and which would share counters with live rules although they do not. It is
-// computed once, when one of the Sets changes. It is immutable.
+// Relation compares the rules of a candidate Set with the live Set, which is in force. It tells which candidate rules
+// count the same hits as a live rule, and which use the counters of a live rule for other hits. It is computed once,
+// when one of the Sets changes, and is immutable.
 type Relation struct {
 	// The tables of candidate domains and rules are indexed by Domain.Index and Rule.Index.
 	sameDomains    []bool  // the live domain has the same rules
 	sameRules      []*Rule // the live rule whose counters get the same hits; nil for none
-	sharesCounters []bool  // some counters of the rule are those of a live rule
-	// countsAll and liveCountsAll say for each Rule.Index that the counts do not depend on the limit's number, modes or
-	// other rules.
+	sharesCounters []bool  // a live rule uses some counters of the rule
+	// countsAll and liveCountsAll are set for each Rule.Index whose counts do not depend on the limit's number, its modes
+	// or other rules.
 	countsAll, liveCountsAll []bool
 }
 
@@ -106,29 +106,28 @@ func (r *Relation) pairExactRules(live, candidate *Domain, content *contentCompa
 	}
 }
 
-// countsOnlyExactMatches reports whether the counters of r get the hits of exactly those requests whose descriptor is
-// that of the counter, whatever other rules the domain has. replaced are the limits that other rules replace. It is
-// true in a tree of descriptors if a counter is not shared by several values, and not charged by requests that go on to
-// levels below.
+// countsOnlyExactMatches reports whether a counter of r gets exactly the hits whose descriptor it counts, whatever
+// other rules the domain has. So r is in a tree of descriptors, values do not share counters, descriptors below are not
+// charged to r, and no rule replaces it. replaced has the names that rules of the domain replace.
 func (r *Rule) countsOnlyExactMatches(replaced *ReplacedNames) bool {
 	return !replaced.IsReplaced(r) && r.ListSettings == nil && r.Words == nil && !r.HasChargePath && !r.hasDerivedValue
 }
 
-// countsAllHits reports whether the counts of r are the number of hits of those requests that countsOnlyExactMatches
-// means: refused hits count, and no other limit keeps hits from being counted.
+// countsAllHits reports whether r counts all hits that countsOnlyExactMatches means: refused hits count, and no other
+// limit keeps hits from being counted.
 func (r *Rule) countsAllHits(replaced *ReplacedNames) bool {
 	return !r.Unlimited && r.Limit.Kind == algorithm.FixedWindow && r.Limit.CountBlocked && r.Limit.Hold == 0 &&
 		!r.ChargesAllOrNone && r.countsOnlyExactMatches(replaced)
 }
 
-// counterSet identifies the counters of rules of which it is known, without a request, that they share all or none of
-// their counters.
+// counterSet identifies the counters of a rule. Two rules share all their counters if their counterSets are equal, and
+// else none.
 type counterSet struct {
 	domain, text string
 	window       algorithm.Window
 }
 
-// counterSetOf returns the counterSet of r; ok is false if only the request tells with which rules r shares a counter.
+// counterSetOf returns the counterSet of r. ok is false if r has none: a request tells whether it shares a counter.
 func counterSetOf(r *Rule, k *KeyFormat) (c counterSet, ok bool) {
 	switch {
 	case r.Unlimited:
@@ -156,9 +155,8 @@ func counterSetOf(r *Rule, k *KeyFormat) (c counterSet, ok bool) {
 // IsSameDomain reports whether the live domain of that name has the same rules as the candidate domain d.
 func (r *Relation) IsSameDomain(d *Domain) bool { return r.sameDomains[d.Index] }
 
-// HasSameVerdicts reports whether the verdicts of the live rule are those of the candidate rule, for a descriptor that
-// leads to both. Then the limits are the same, and their counters get the same hits under both Sets, unless the whole
-// request is charged all or none. Both rules are those that FindRule returned.
+// HasSameVerdicts reports whether both matches of a descriptor get the same verdicts. Then their limits are the same,
+// and the counters get the same hits under both Sets, unless the whole request is charged all or none. live may be nil.
 func (r *Relation) HasSameVerdicts(live, candidate *Match) bool {
 	if live == nil || live.QuotaMode != candidate.QuotaMode || live.ChargesAllOrNone != candidate.ChargesAllOrNone {
 		return false
@@ -166,9 +164,9 @@ func (r *Relation) HasSameVerdicts(live, candidate *Match) bool {
 	return slices.EqualFunc(live.Limits, candidate.Limits, func(l, c *Rule) bool { return r.sameRules[c.Index] == l })
 }
 
-// HasSameCounts reports whether the counters of the candidate match would have the counts of those of the live match,
-// for a descriptor that leads to both: each candidate limit then has a live limit with the same windows, and only the
-// number or a mode differs. It is false if the whole request is charged all or none. Both are what FindRule returned.
+// HasSameCounts reports whether the limits of both matches of a descriptor have the same counts. Then each candidate
+// limit has a live limit with the same windows, and only numbers or modes differ. It does not hold if the whole request
+// is charged all or none. live may be nil.
 func (r *Relation) HasSameCounts(live, candidate *Match) bool {
 	if live == nil || live.HoldIDKey != "" || candidate.HoldIDKey != "" {
 		return false
@@ -182,16 +180,14 @@ func (r *Relation) HasSameCounts(live, candidate *Match) bool {
 	return true
 }
 
-// SharesCounters reports whether the counters of a candidate limit are those of a live limit, whatever the request. If
-// it is false, and the limit is in a tree, the request tells: a live limit has the counter if the entries lead to it as
-// well.
+// SharesCounters reports whether a live limit uses the counters of a candidate limit, whatever the request. If not, and
+// the limit is in a tree, the request tells: a live limit uses the counter if the entries lead to that limit, too.
 func (r *Relation) SharesCounters(candidate *Rule) bool { return r.sharesCounters[candidate.Index] }
 
-// SampleHash returns a hash of the counter that a request's entries have in d, by which a sample of the counters of r
-// is chosen. r is as for KeyFormat.AppendKey. The hash depends on the same as IsEnforced, and is independent of the
-// hash there. All limits that one descriptor is charged to are in the sample, or none: r is the first of them, whose
-// counter the counters of the others tell. It is math.MaxUint64 for a rule with one counter for all requests: such a
-// counter costs most, and leaves a sample first.
+// SampleHash returns a hash of the counter of r for a request's entries in d, by which a sample of counters is chosen.
+// r is as for KeyFormat.AppendKey. The hash depends on the same things as IsEnforced, but is independent of the hash
+// there. The limits of a match are all in the sample, or none: callers pass the first of them. A rule with one counter
+// for all requests has math.MaxUint64: such a counter costs most, and leaves a sample first.
 func SampleHash(d *Domain, r *Rule, entries []Entry, s *SearchScratch) uint64 {
 	if r != nil && r.HasOneCounter() {
 		return math.MaxUint64

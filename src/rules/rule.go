@@ -46,7 +46,7 @@ func NewDescriptor(d Descriptor) *Descriptor {
 // Match is what a request's descriptor leads to: the limits that it is charged to. It is immutable.
 type Match struct {
 	*Descriptor
-	// Limits are those of levels above, outermost first, and then those of the descriptor. There is at least one.
+	// Limits has those of levels above, outermost first, and then the descriptor's own. There is at least one.
 	Limits         []*Rule
 	HoldIDKey      string // the HoldIDKey of those Limits that have holds; empty if none has
 	HasConcurrency bool   // one of Limits is a concurrency, so requests must name a hold
@@ -72,10 +72,10 @@ func (m *Match) IsUnlimited() bool {
 type Rule struct {
 	*Descriptor
 	Index int // the rule's own number in its Set, below Set.RuleSlots
-	// FullName is that of the descriptor. The second and later limits of a list add their Name, or their number if it is
-	// empty: "basic.parent_p.child.2".
+	// FullName is the descriptor's. The second and later limits of a list add their Name, or their number if it is empty:
+	// "basic.parent_p.child.2".
 	FullName string
-	Pos      Pos    // that of the descriptor, or that of the limit if the descriptor has several
+	Pos      Pos    // the descriptor's, or the limit's own if the descriptor has several
 	Name     string // the name that answers have in current_limit; it may be empty
 	Rate
 	Unlimited   bool     // every request passes without a call of the store. Limit is then empty
@@ -85,8 +85,8 @@ type Rule struct {
 	Fallback    backend.Fallback // decides when the store does not answer
 	Enforcement *Enforcement     // nil if Limit is enforced for all counters
 	HasPeriod   bool             // the rule file has a period instead of a unit
-	// LimitsFile is set if the limits are those of a file. Limit is a placeholder then. For a request, FindRule finds a
-	// copy of the rule with the limit of the value, and without LimitsFile.
+	// LimitsFile is set if a file has the limits. Limit is a placeholder then. For a request, FindRule finds a copy of the
+	// rule with the limit of the value, and without LimitsFile.
 	LimitsFile *datafile.File
 	// ChargedWithOthers is set if some Match has this rule together with others. Such limits can have the same key and
 	// different windows, so stores must tell their counters apart, and must keep them on one server.

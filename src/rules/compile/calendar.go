@@ -131,11 +131,8 @@ func (c *report) parseWeekStarts(v *Positioned[string], unit algorithm.CalendarU
 	}
 	day := slices.Index(weekdayNames, strings.ToLower(v.Value))
 	if day < 0 {
-		fix := "write " + rules.JoinWithOr(weekdayNames)
-		if near := nearest.Word(strings.ToLower(v.Value), weekdayNames); near != "" {
-			fix = "did you mean `" + near + "`?"
-		}
-		c.problems.Add(v.Pos, fix, "the day of the week %s is not known", rules.Quote(v.Value))
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, weekdayNames, "write "+rules.JoinWithOr(weekdayNames)),
+			"the day of the week %s is not known", rules.Quote(v.Value))
 	}
 	return time.Weekday(max(day, 0))
 }

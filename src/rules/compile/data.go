@@ -172,11 +172,11 @@ func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile
 // refuseLimitsOfFileAbove reports a limit above that comes from a file: it depends on a value that only the search
 // knows.
 func (c *report) refuseLimitsOfFileAbove(at rules.Pos, above []*rules.Rule) {
-	for _, r := range above {
-		if len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == rules.LevelLimitsFrom {
-			c.problems.Add(at, "write `charge: leaf` here, or give the levels below descriptors of their own in the request",
-				"charge: path cannot charge the limit at %v, which is one of limits_from", r.Pos)
-			return
-		}
+	isOfFile := func(r *rules.Rule) bool {
+		return len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == rules.LevelLimitsFrom
+	}
+	if i := slices.IndexFunc(above, isOfFile); i >= 0 {
+		c.problems.Add(at, "write `charge: leaf` here, or give the levels below descriptors of their own in the request",
+			"charge: path cannot charge the limit at %v, which is one of limits_from", above[i].Pos)
 	}
 }

@@ -24,8 +24,7 @@ func (p *compilePath) newDescriptor(cfg *LimitsConfig) *rules.Descriptor {
 	})
 }
 
-// compileLimit compiles a limit of p.descriptor, and adds it to the set. Its name is that of the descriptor with the
-// suffix.
+// compileLimit compiles a limit of p.descriptor, and adds it to the set. Its name is the descriptor's and suffix.
 func (c *Compiler) compileLimit(limit *RateLimitConfig, p compilePath, at rules.Pos, suffix string) *rules.Rule {
 	r := &rules.Rule{
 		Descriptor: p.descriptor, Index: len(c.parts.Rules), FullName: p.ruleName + suffix, Pos: at, Name: limit.Name,
@@ -214,8 +213,7 @@ func (c *limitCompiler) checkMinInterval(l *algorithm.Limit, v *Positioned[time.
 	}
 }
 
-// checkCountable checks whether l can be counted, although each of its values is valid. It returns false if there is a
-// problem.
+// checkCountable checks the values of l together, each of which is valid. It returns false if there is a problem.
 func (c *limitCompiler) checkCountable(l *algorithm.Limit, cfg *RateLimitConfig) bool {
 	err := l.Validate()
 	at, period := cfg.Pos, rules.FormatDuration(l.Period)

@@ -154,7 +154,7 @@ func (c *Compiler) compileListRule(
 }
 
 // rulesCanariesLast yields all rules with their indexes, the canaries last. Rules get their names and keys in this
-// order, so a new canary does not change those of other rules.
+// order, so a new canary does not rename other rules or change their keys.
 func rulesCanariesLast(l *match.List) iter.Seq2[int, *match.ListRule] {
 	return func(yield func(int, *match.ListRule) bool) {
 		for _, canaries := range []bool{false, true} {
@@ -170,13 +170,9 @@ func rulesCanariesLast(l *match.List) iter.Seq2[int, *match.ListRule] {
 // ruleNames returns a different name for each rule: the name of its limit, else its match, else "default". If that name
 // is taken, it adds ".2", ".3" and so on for a rule, and ".canary", ".canary.2" and so on for a canary.
 func ruleNames(l *match.List, list []RuleConfig, matches [][]rules.MatchPair) []string {
-	type wish struct {
-		name   string
-		canary bool
-	}
 	names := make([]string, len(list))
 	taken := make(map[string]bool)
-	tried := make(map[wish]int)
+	used := make(map[string]int) // the last number that was added to a name
 	for i, r := range rulesCanariesLast(l) {
 		name := ""
 		if limit := list[i].RateLimit; limit != nil {
@@ -186,16 +182,15 @@ func ruleNames(l *match.List, list []RuleConfig, matches [][]rules.MatchPair) []
 			name = matchName(matches[i])
 		}
 		names[i] = name
+		if r.IsCanary {
+			name += ".canary"
+		} else {
+			used[name] = max(used[name], 1)
+		}
 		for taken[names[i]] {
-			w := wish{name, r.IsCanary}
-			tried[w]++
-			switch n := tried[w]; {
-			case !r.IsCanary:
-				names[i] = name + "." + strconv.Itoa(n+1)
-			case n == 1:
-				names[i] = name + ".canary"
-			default:
-				names[i] = name + ".canary." + strconv.Itoa(n)
+			used[name]++
+			if names[i] = name; used[name] > 1 {
+				names[i] += "." + strconv.Itoa(used[name])
 			}
 		}
 		taken[names[i]] = true

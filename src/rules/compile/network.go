@@ -48,7 +48,7 @@ func parseNetwork(text string) (network netip.Prefix, mistake, fix string) {
 	return network, "", ""
 }
 
-// compileCountByPrefix sets the lengths of the networks that l counts. key is that of the descriptor.
+// compileCountByPrefix sets the lengths of the networks that l counts.
 func (c *report) compileCountByPrefix(cfg *DescriptorConfig, l *rules.Addresses) {
 	by := cfg.CountByPrefix
 	refuse := func(what string) {

@@ -78,7 +78,7 @@ func smallestKeyAfter(l *rules.Level, last string) (key string, found bool) {
 	return "", false
 }
 
-// keyPair is a key of a descriptor and that of the descriptor above it.
+// keyPair has the key of a descriptor and the key of the descriptor above it.
 type keyPair struct{ above, key string }
 
 // checkKeyOrder warns of a descriptor with limits that no bucket can get to, once for each pair of keys. p is the path

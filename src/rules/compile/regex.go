@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 
 	"ratelimit/src/rules"
@@ -117,13 +118,9 @@ func shapeOf(re *syntax.Regexp) (s shape) {
 		if len(parts) > 0 && parts[0].Op == syntax.OpLiteral && parts[0].Flags&syntax.FoldCase == 0 {
 			s.prefix, parts = string(parts[0].Rune), parts[1:]
 		}
-		s.isOne = len(parts) == 1 && parts[0].Op == syntax.OpEndText && parts[0].Flags&syntax.WasDollar != 0 ||
-			len(parts) == 1 && parts[0].Op == syntax.OpEndText
+		s.isOne = len(parts) == 1 && parts[0].Op == syntax.OpEndText
 	}
-	s.isWhole = true
-	for _, part := range parts {
-		s.isWhole = s.isWhole && matchesEmpty(part)
-	}
+	s.isWhole = !slices.ContainsFunc(parts, func(part *syntax.Regexp) bool { return !matchesEmpty(part) })
 	return s
 }
 
@@ -137,18 +134,9 @@ func matchesEmpty(re *syntax.Regexp) bool {
 	case syntax.OpPlus, syntax.OpCapture:
 		return matchesEmpty(re.Sub[0])
 	case syntax.OpConcat:
-		for _, sub := range re.Sub {
-			if !matchesEmpty(sub) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !matchesEmpty(sub) })
 	case syntax.OpAlternate:
-		for _, sub := range re.Sub {
-			if matchesEmpty(sub) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(re.Sub, matchesEmpty)
 	}
 	return false
 }
