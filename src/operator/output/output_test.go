@@ -29,6 +29,16 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b\n", "c"}
+	for most, want := range map[int]string{1: "a and 2 more", 2: `a, "b\n" and 1 more`, 3: `a, "b\n", c`, 9: `a, "b\n", c`} {
+		if got := First(names, most); got != want {
+			t.Errorf("%d: got %s", most, got)
+		}
+	}
+}
+
 func TestWriteJSON(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

@@ -56,11 +56,10 @@ type Latency struct {
 
 // OpenLoop tells how well the generator kept its rate.
 type OpenLoop struct {
-	Rate   float64 `json:"rate"`      // the number of calls due per second.
-	Late   uint64  `json:"late"`      // the number of calls that started more than 1 ms late.
-	Behind int64   `json:"behind_us"` // the largest delay of a start, in microseconds.
-	// Unsent is the number of calls that were due and never made. Latency does not include them.
-	Unsent uint64 `json:"unsent"`
+	Rate   float64 `json:"rate"`      // the number of calls due per second
+	Late   uint64  `json:"late"`      // the number of calls that started more than 1 ms late
+	Behind int64   `json:"behind_us"` // the largest delay of a start, in microseconds
+	Unsent uint64  `json:"unsent"`    // the number of calls that were due and never made; Latency does not include them
 }
 
 // CPU is the CPU time of a process in the measured interval.

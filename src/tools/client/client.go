@@ -120,16 +120,12 @@ func Credentials(cfg *tls.Config) credentials.TransportCredentials {
 
 // Request is a request as people write it.
 type Request struct {
-	Domain string
-	// Descriptors have the form key=value,key=value.
-	Descriptors []string
-	// Paths are descriptors of trees of limits, in the form word/word/word.
-	Paths []string
-	// Hits are charged to each descriptor if HasHits; 0 charges nothing.
-	Hits    uint64
-	HasHits bool
-	// Refund gives the hits back.
-	Refund bool
+	Domain      string
+	Descriptors []string // in the form key=value,key=value
+	Paths       []string // descriptors of trees of limits, in the form word/word/word
+	Hits        uint64   // charged to each descriptor if HasHits; 0 charges nothing
+	HasHits     bool
+	Refund      bool // gives the hits back
 }
 
 // AddFlags adds the flags that set the fields of r.

@@ -80,18 +80,14 @@ func Choice(cmd *cobra.Command, p *string, name, usage string, words ...string) 
 func KeyFormat(cmd *cobra.Command, p *bool, usage string) {
 	Choice(cmd, new(string), "key-format", usage, "v1", "v2")
 	f := cmd.Flags().Lookup("key-format")
-	f.Value = &keyFormat{f.Value, p}
-}
-
-type keyFormat struct {
-	pflag.Value
-	isV2 *bool
-}
-
-func (k *keyFormat) Set(text string) error {
-	err := k.Value.Set(text)
-	*k.isV2 = k.String() == "v2"
-	return err
+	v := f.Value.(value[string])
+	parse := v.parse
+	v.parse = func(text string) (string, error) {
+		word, err := parse(text)
+		*p = word == "v2"
+		return word, err
+	}
+	f.Value = v
 }
 
 // Number adds a flag whose value is a whole number from least to most.

@@ -54,8 +54,7 @@ func Command() *cobra.Command {
 func (opt *options) command() *cobra.Command {
 	cmd := opt.service.NewCommand(help, opt.check,
 		func(ctx context.Context, cmd *cobra.Command, client *reach.Client) error {
-			r := run{opt: opt, client: client, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
-			return r.perform(ctx, opt.change)
+			return (&run{cmd, opt, client}).perform(ctx, opt.change)
 		})
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -156,10 +155,9 @@ func (opt *options) pathEntries() (entries []operator.CounterEntry, err error) {
 
 // run performs one change.
 type run struct {
-	opt         *options
-	client      *reach.Client
-	in          io.Reader
-	out, errOut io.Writer
+	*cobra.Command
+	opt    *options
+	client *reach.Client
 }
 
 // perform sends c, and prints the report. Before it resets the counters of a pattern, it asks.
@@ -174,7 +172,7 @@ func (r *run) perform(ctx context.Context, c *operator.CounterChange) error {
 		return err
 	}
 	if r.opt.asJSON {
-		err = output.WriteJSON(r.out, report)
+		err = output.WriteJSON(r.OutOrStdout(), report)
 	} else {
 		err = r.print(report)
 	}
@@ -186,7 +184,7 @@ func (r *run) perform(ctx context.Context, c *operator.CounterChange) error {
 
 // confirm asks whether the counters of a pattern shall be reset. The error says why they shall not.
 func (r *run) confirm(ctx context.Context, c *operator.CounterChange) error {
-	if !r.opt.isTerminal(r.in) {
+	if !r.opt.isTerminal(r.InOrStdin()) {
 		return command.InvalidInput(errors.New("a pattern resets many counters: look at them with --dry-run, and then add " +
 			"--yes"))
 	}
@@ -196,12 +194,12 @@ func (r *run) confirm(ctx context.Context, c *operator.CounterChange) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(r.errOut, matchingText(report))
+	fmt.Fprint(r.ErrOrStderr(), matchingText(report))
 	if report.Matching == 0 {
 		return nil
 	}
-	fmt.Fprintf(r.errOut, "Reset %s? [y/N] ", output.Plural(report.Matching, "counter"))
-	answer, _ := bufio.NewReader(r.in).ReadString('\n') // At the end of the input the answer is no.
+	fmt.Fprintf(r.ErrOrStderr(), "Reset %s? [y/N] ", output.Plural(report.Matching, "counter"))
+	answer, _ := bufio.NewReader(r.InOrStdin()).ReadString('\n') // At the end of the input the answer is no.
 	if word := strings.ToLower(strings.TrimSpace(answer)); word != "y" && word != "yes" {
 		return errors.New("nothing was changed")
 	}
@@ -214,7 +212,7 @@ func (r *run) send(ctx context.Context, c *operator.CounterChange) (*operator.Co
 	if !c.IsPattern() {
 		return report, r.client.Do(ctx, http.MethodPost, "/api/counters", nil, c, report)
 	}
-	progress := command.ProgressLine(r.errOut)
+	progress := command.ProgressLine(r.ErrOrStderr())
 	defer progress("")
 	done := false
 	err := r.client.Stream(ctx, http.MethodPost, "/api/counters", c, func(text []byte) error {
@@ -250,7 +248,7 @@ func (r *run) print(report *operator.CounterReport) error {
 		if report.Changes() {
 			text = fmt.Sprintf("%s reset\n", output.Plural(report.Matching, "counter"))
 		}
-		_, err := io.WriteString(r.out, text)
+		_, err := io.WriteString(r.OutOrStdout(), text)
 		return err
 	}
 	var rows [][]string
@@ -269,7 +267,7 @@ func (r *run) print(report *operator.CounterReport) error {
 	if report.DryRun {
 		lines = append(lines, "dry run: nothing was changed")
 	}
-	_, err := io.WriteString(r.out, strings.Join(lines, "\n")+"\n")
+	_, err := io.WriteString(r.OutOrStdout(), strings.Join(lines, "\n")+"\n")
 	return err
 }
 

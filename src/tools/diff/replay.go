@@ -20,13 +20,11 @@ import (
 // Replay compares the answers of two sets of rules to the requests of a recording. Counters start empty.
 type Replay struct {
 	Requests uint64 `json:"requests"`
-	// OldOver and NewOver count the requests that each side refuses.
-	OldOver uint64 `json:"old_over"`
-	NewOver uint64 `json:"new_over"`
+	OldOver  uint64 `json:"old_over"` // the requests that the old rules refuse
+	NewOver  uint64 `json:"new_over"`
 	Differences
-	// Recorded counts the requests with a recorded answer, and AsRecorded those of them that the old rules answer so.
-	Recorded   uint64 `json:"recorded"`
-	AsRecorded uint64 `json:"as_recorded"`
+	Recorded   uint64 `json:"recorded"`    // the requests with a recorded answer
+	AsRecorded uint64 `json:"as_recorded"` // those of them that the old rules answer so
 	// Rules and Subjects are those with most different answers first. OmittedSubjects counts the different answers to
 	// subjects that were not counted, because there are too many.
 	Rules           []RuleDifference    `json:"rules"`
@@ -36,11 +34,9 @@ type Replay struct {
 
 // Differences counts requests with different answers.
 type Differences struct {
-	// NowOver counts the requests that only the new rules refuse, NowOK those that only the old ones do, and Errors those
-	// with an error on one side only.
-	NowOver uint64 `json:"now_over"`
-	NowOK   uint64 `json:"now_ok"`
-	Errors  uint64 `json:"errors"`
+	NowOver uint64 `json:"now_over"` // Only the new rules refuse them.
+	NowOK   uint64 `json:"now_ok"`   // Only the old rules refuse them.
+	Errors  uint64 `json:"errors"`   // They are errors on one side only.
 }
 
 func (d *Differences) total() uint64 { return d.NowOver + d.NowOK + d.Errors }

@@ -165,12 +165,9 @@ func (c *Client) send(ctx context.Context, r request, read func(*http.Response) 
 
 // Error is the error of a request.
 type Error struct {
-	// Status is the HTTP status; 0 if there was no answer.
-	Status int
-	// Temporary says that the same request may succeed later.
-	Temporary bool
-	// Err says what failed, and what to do.
-	Err error
+	Status    int   // the HTTP status; 0 if there was no answer
+	Temporary bool  // The same request may succeed later.
+	Err       error // says what failed, and what to do
 }
 
 func (e *Error) Error() string { return e.Err.Error() }

@@ -82,11 +82,10 @@ func localAddress(addr net.Addr) string {
 type example struct {
 	rule *rules.Rule
 	// request is JSON for between the single quotes of a shell. With a hold, $i outside of the quotes names it.
-	request string
-	calls   int    // how often request is sent until it is refused.
-	hits    uint64 // its hits_addend; 0 for none.
-	// oneRequest is one more request, and oneTitle says what it shows.
-	oneTitle, oneRequest string
+	request              string
+	calls                int    // how often request is sent until it is refused
+	hits                 uint64 // its hits_addend; 0 for none
+	oneTitle, oneRequest string // one more request, and what it shows
 }
 
 const (

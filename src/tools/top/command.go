@@ -21,12 +21,6 @@ import (
 //go:embed help.txt
 var help string
 
-// The names of --window.
-const (
-	windowMinute = operator.WindowMinute
-	windowHour   = operator.WindowHour
-)
-
 // options are the flags of `ratelimit top`.
 type options struct {
 	service reach.Service
@@ -52,7 +46,7 @@ func Command() *cobra.Command {
 	command.Choice(cmd, &opt.sortBy, "sort", "how domains and rules are sorted: admitted, denied, or name",
 		sortAdmitted, sortDenied, sortName)
 	command.Choice(cmd, &opt.filter.window, "window", "time of the hottest and most denied subjects: minute, or hour",
-		windowMinute, windowHour)
+		operator.WindowMinute, operator.WindowHour)
 	f.StringVar(&opt.filter.domain, "domain", "", "show only this domain")
 	f.StringVar(&opt.filter.rule, "rule", "", "show only the rule with this full name, as in the column RULE")
 	command.Number(f, &opt.filter.subjects, "limit", 20, 1, maxListed,

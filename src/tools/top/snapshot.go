@@ -26,15 +26,15 @@ const (
 // filter says what a snapshot has.
 type filter struct {
 	window   string // of the subjects: operator.WindowMinute or operator.WindowHour
-	domain   string // empty for all domains.
-	rule     string // the full name of a rule; empty for all rules.
-	subjects int    // how many subjects of each kind are listed at most.
+	domain   string // empty for all domains
+	rule     string // the full name of a rule; empty for all rules
+	subjects int    // how many subjects of each kind are listed at most
 }
 
 // snapshot is what the service does at one moment. Its JSON is the output of --json.
 type snapshot struct {
 	Address string             `json:"address"`
-	Window  string             `json:"window"` // of the subjects.
+	Window  string             `json:"window"` // of the subjects
 	State   operator.State     `json:"state"`
 	Rates   operator.Rates     `json:"rates"`
 	Denied  []operator.Subject `json:"denied"`

@@ -362,7 +362,7 @@ func withoutSequences(text string) string {
 func exampleSnapshot(rules int) *snapshot {
 	e := example()
 	s := &snapshot{
-		Address: "a:6070", Window: windowMinute, State: e.state, Rates: e.rates,
+		Address: "a:6070", Window: operator.WindowMinute, State: e.state, Rates: e.rates,
 		Denied: e.top[operator.TopDenied], Hot: e.top[operator.TopHot],
 	}
 	s.Rates.Rules = nil
