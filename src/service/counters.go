@@ -25,8 +25,8 @@ func newEditor(f *foundation, s *store.Store, l *limiter.Limiter) *operator.Edit
 		return editor
 	}
 	main := s.Pools[0] // The second pool, if there is one, has limits per second.
-	feed := changes.New(changes.Config{
-		Store: main, Texts: main, KeyPrefix: f.Settings.CacheKeyPrefix,
+	feed := &changes.Feed{
+		Store: main, KeyPrefix: f.Settings.CacheKeyPrefix,
 		Needed: func() bool { return s.HasCache || s.Fallback.LocalEnabled() },
 		OnChange: func(texts [][]byte, all bool) {
 			s.ClearCache()
@@ -35,7 +35,7 @@ func newEditor(f *foundation, s *store.Store, l *limiter.Limiter) *operator.Edit
 				f.log.Debug("a change of counters is known here")
 			}
 		},
-	})
+	}
 	editor.Publish = feed.Publish
 	f.run(feed.Run)
 	return editor

@@ -14,7 +14,7 @@ import (
 
 const (
 	callers     = 64 // the number of goroutines that call the store at once
-	callsOfEach = 32
+	callsOfEach = 16
 )
 
 // concurrently calls call from many goroutines at once.
@@ -40,8 +40,8 @@ func (suite *Suite) testConcurrent(t *testing.T, open func(*testing.T) backend.B
 		}{
 			{"one key, refused hits count", countingBlocked(kind, 1000, time.Hour), 1},
 			{"one key, refused hits do not count", ignoringBlocked(kind, 1000, time.Hour), 1},
-			{"twenty keys, refused hits count", countingBlocked(kind, 70, time.Hour), 20},
-			{"twenty keys, refused hits do not count", ignoringBlocked(kind, 70, time.Hour), 20},
+			{"twenty keys, refused hits count", countingBlocked(kind, 40, time.Hour), 20},
+			{"twenty keys, refused hits do not count", ignoringBlocked(kind, 40, time.Hour), 20},
 		} {
 			if suite.supports(tt.limit) && (tt.keys > 1 || !suite.Brief) {
 				t.Run(tt.name, func(t *testing.T) { testExact(t, open(t), tt.limit, tt.keys) })

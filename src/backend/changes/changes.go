@@ -17,19 +17,20 @@ import (
 	"ratelimit/src/backend"
 )
 
-// Texts stores texts for all replicas. *redis.Store and *memcached.Store implement it.
-type Texts interface {
+// Store counts the version, without a cache in front, and stores texts for all replicas. *redis.Store and
+// *memcached.Store implement it.
+type Store interface {
+	backend.Backend
 	// SetText stores a text under key for ttl.
 	SetText(ctx context.Context, key string, text []byte, ttl time.Duration) error
 	// Text returns the text under key, or nil if there is none.
 	Text(ctx context.Context, key string) ([]byte, error)
 }
 
-// Config configures a Feed. All fields but KeyPrefix are required.
-type Config struct {
-	// Store counts the version, without a cache in front.
-	Store backend.Backend
-	Texts Texts
+// Feed publishes changes, and tells this process of those that other replicas publish. All fields but KeyPrefix are
+// required.
+type Feed struct {
+	Store Store
 	// KeyPrefix starts all keys.
 	KeyPrefix string
 	// Needed reports whether this process remembers anything of the store's counters. While it is false, Run reads no
@@ -58,21 +59,15 @@ const (
 // without texts.
 var versionLimit = algorithm.Limit{Max: 1 << 48, Period: 365 * 24 * time.Hour, CountBlocked: true}
 
-// Feed publishes changes, and tells this process of those that other replicas publish.
-type Feed struct{ cfg Config }
-
-// New returns a feed. Publish works at once, Run tells of changes.
-func New(cfg Config) *Feed { return &Feed{cfg} }
-
 func (f *Feed) textKey(version uint64) string {
-	return f.cfg.KeyPrefix + "ratelimit_change_" + strconv.FormatUint(version, 10)
+	return f.KeyPrefix + "ratelimit_change_" + strconv.FormatUint(version, 10)
 }
 
 // Publish tells all replicas, this one included, of a change that the store already has. text describes it.
 func (f *Feed) Publish(ctx context.Context, text []byte) error {
 	version, err := f.version(ctx, algorithm.Force, 1)
 	if err == nil {
-		err = f.cfg.Texts.SetText(ctx, f.textKey(version), text, TextTTL)
+		err = f.Store.SetText(ctx, f.textKey(version), text, TextTTL)
 	}
 	if err != nil {
 		return fmt.Errorf("changes: other replicas could not be told: %w", err)
@@ -82,8 +77,8 @@ func (f *Feed) Publish(ctx context.Context, text []byte) error {
 
 // version applies op to the version, and returns it.
 func (f *Feed) version(ctx context.Context, op algorithm.Op, amount uint64) (uint64, error) {
-	v, err := backend.TakeHit(ctx, f.cfg.Store, backend.Hit{
-		Key: []byte(f.cfg.KeyPrefix + "ratelimit_changes_"), Limit: &versionLimit, Op: op, Amount: amount,
+	v, err := backend.TakeHit(ctx, f.Store, backend.Hit{
+		Key: []byte(f.KeyPrefix + "ratelimit_changes_"), Limit: &versionLimit, Op: op, Amount: amount,
 	})
 	return v.After, err
 }
@@ -99,7 +94,7 @@ type reader struct {
 func (f *Feed) Run(ctx context.Context) error {
 	var r reader
 	for {
-		if f.cfg.Needed() {
+		if f.Needed() {
 			f.poll(ctx, &r)
 		} else {
 			r = reader{}
@@ -121,18 +116,18 @@ func (f *Feed) poll(ctx context.Context, r *reader) {
 	case !r.hasVersion:
 		*r = reader{hasVersion: true, version: now}
 		if now > 0 { // Some of the changes may be younger than what this process remembers.
-			f.cfg.OnChange(nil, false)
+			f.OnChange(nil, false)
 		}
 		return
 	case now < r.version || now-r.version > maxTexts: // The store has lost the version, or there are many changes.
 		*r = reader{hasVersion: true, version: now}
-		f.cfg.OnChange(nil, false)
+		f.OnChange(nil, false)
 		return
 	}
 	var texts [][]byte
 	all := true
 	for r.version < now {
-		text, err := f.cfg.Texts.Text(ctx, f.textKey(r.version+1))
+		text, err := f.Store.Text(ctx, f.textKey(r.version+1))
 		if text == nil || err != nil {
 			if r.missing++; r.missing < maxMissing {
 				break // It may be there next time.
@@ -143,5 +138,5 @@ func (f *Feed) poll(ctx context.Context, r *reader) {
 		}
 		r.version, r.missing = r.version+1, 0
 	}
-	f.cfg.OnChange(texts, all)
+	f.OnChange(texts, all)
 }

@@ -82,14 +82,14 @@ func newShared(t *testing.T) *shared {
 
 func startReplica(t *testing.T, s *shared) *replica {
 	r := new(replica)
-	r.Feed = New(Config{
-		Store: s, Texts: s, KeyPrefix: "p:", Needed: func() bool { return true },
+	r.Feed = &Feed{
+		Store: s, KeyPrefix: "p:", Needed: func() bool { return true },
 		OnChange: func(texts [][]byte, all bool) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.calls = append(r.calls, fmt.Sprintf("%q %t", texts, all))
 		},
-	})
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -132,7 +132,7 @@ func TestChangesReachAllReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared(t)
-		publish(t, New(Config{Store: s, Texts: s, KeyPrefix: "p:"}), "before all")
+		publish(t, &Feed{Store: s, KeyPrefix: "p:"}, "before all")
 		a, b := startReplica(t, s), startReplica(t, s)
 		for _, r := range []*replica{a, b} {
 			wantCalls(t, r, "[] false")
@@ -223,10 +223,10 @@ func TestNotNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared(t)
 		ctx, stop := context.WithCancel(t.Context())
-		f := New(Config{
-			Store: s, Texts: s, Needed: func() bool { return false },
+		f := &Feed{
+			Store: s, Needed: func() bool { return false },
 			OnChange: func([][]byte, bool) { t.Error("it was told") },
-		})
+		}
 		done := make(chan error)
 		go func() { done <- f.Run(ctx) }()
 		time.Sleep(10 * PollPause)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"ratelimit/src/backend"
 	"ratelimit/src/backend/changes"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/metrics"
@@ -38,8 +37,7 @@ type Pool struct {
 
 // client is what Redis and Memcached have in common.
 type client interface {
-	backend.Backend
-	changes.Texts
+	changes.Store
 	Run(context.Context) error
 	Ping(context.Context) error
 	Stats() remote.Stats
