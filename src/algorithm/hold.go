@@ -235,23 +235,18 @@ const MaxHeldBytes = heldHeadBytes + holdRecord*(MaxOpenHolds+MaxDoneHolds) + Ma
 // AppendBinary appends an encoding of s to b. It is an encoding.BinaryAppender, which never returns an error.
 func (s *HeldState) AppendBinary(b []byte) ([]byte, error) {
 	set := &s.Holds
-	for _, n := range [...]uint64{
+	b, _ = binary.Append(b, binary.LittleEndian, []uint64{ // Numbers never fail.
 		uint64(s.WindowStart), s.Base.FixedWindow.Count,
 		s.Base.FirstHit.Count, uint64(s.Base.FirstHit.WindowEnd),
 		uint64(s.Base.SlidingCounter.WindowStart), s.Base.SlidingCounter.PreviousCount, s.Base.SlidingCounter.CurrentCount,
 		uint64(s.Base.GCRA.TAT), uint64(s.Base.GCRA.LastHit),
 		uint64(set.newest), uint64(set.lastOpened()), uint64(set.offset), uint64(set.opened.count), uint64(set.done.count),
-	} {
-		b = binary.LittleEndian.AppendUint64(b, n)
-	}
+	})
 	for _, r := range [...]*holdRing{&set.opened, &set.done} {
 		for position := r.first; position != r.end; position++ {
 			row := &set.block[r.rowIndex(position)]
-			if row[rowUnits] == gapUnits {
-				continue
-			}
-			for _, n := range row {
-				b = binary.LittleEndian.AppendUint64(b, n)
+			if row[rowUnits] != gapUnits {
+				b, _ = binary.Append(b, binary.LittleEndian, row[:])
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
@@ -54,40 +55,19 @@ func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix,
 				"out the end", n, maxNameBytes)
 		}
 	}
-	var m nameMatches
 	for i := range s.shards {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		m.text, m.ends = m.text[:0], m.ends[:0]
-		s.shards[i].resetPrefixes(prefixes, dryRun, &m)
-		if len(m.ends) > 0 {
-			found(m.names())
+		if names := s.shards[i].resetPrefixes(prefixes, dryRun); len(names) > 0 {
+			found(names)
 		}
 	}
 	return nil
 }
 
-// nameMatches has the names of counters that ResetPrefixes found in a shard.
-type nameMatches struct {
-	text []byte // all names in a row.
-	ends []int  // the end of each name in text.
-	list [][]byte
-}
-
-// names returns the names. They are valid until the next call.
-func (m *nameMatches) names() [][]byte {
-	m.list = m.list[:0]
-	start := 0
-	for _, end := range m.ends {
-		m.list = append(m.list, m.text[start:end:end])
-		start = end
-	}
-	return m.list
-}
-
-// resetPrefixes adds the matching counters of sh to m, and drops them unless dryRun is set.
-func (sh *shard) resetPrefixes(prefixes []backend.KeyPrefix, dryRun bool, m *nameMatches) {
+// resetPrefixes returns the names of the matching counters of sh, and drops the counters unless dryRun is set.
+func (sh *shard) resetPrefixes(prefixes []backend.KeyPrefix, dryRun bool) (names [][]byte) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var seen slotSet
@@ -101,34 +81,28 @@ func (sh *shard) resetPrefixes(prefixes []backend.KeyPrefix, dryRun bool, m *nam
 		if i < 0 || sh.slots[i].expiresAt == 0 || !seen.add(i) {
 			continue // The counter was evicted, was dropped before, or has its name twice.
 		}
-		m.text = e.appendTo(m.text)
-		m.ends = append(m.ends, len(m.text))
+		names = append(names, e.counterName())
 		if !dryRun {
 			sh.dropCounter(&sh.slots[i])
 		}
 	}
+	return names
 }
 
-// appendTo appends the name of the counter, such as "user_1_ (1m0s gcra)", "user_1_ (24h0m0s fixed_window with holds)"
-// or "user_1_ (concurrency)", to b.
-func (e *nameEntry) appendTo(b []byte) []byte {
-	b = append(append(b, e.name...), " ("...)
-	if e.kind == algorithm.Concurrency {
-		return append(b, "concurrency)"...)
+// counterName returns the name of the counter, such as "user_1_ (1m0s gcra)", "user_1_ (24h0m0s fixed_window with
+// holds)" or "user_1_ (concurrency)".
+func (e *nameEntry) counterName() []byte {
+	holds := ""
+	switch {
+	case e.kind == algorithm.Concurrency:
+		return fmt.Appendf(nil, "%s (concurrency)", e.name)
+	case e.isHeld:
+		holds = " with holds"
 	}
-	b = fmt.Appendf(b, "%v %v", e.period, e.kind)
-	if e.isHeld {
-		b = append(b, " with holds"...)
-	}
-	return append(b, ')')
+	return fmt.Appendf(nil, "%s (%v %v%s)", e.name, e.period, e.kind, holds)
 }
 
 // hasPrefix reports whether the name starts with one of prefixes.
 func (e *nameEntry) hasPrefix(prefixes []backend.KeyPrefix) bool {
-	for i := range prefixes {
-		if bytes.HasPrefix(e.name, prefixes[i].Text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p backend.KeyPrefix) bool { return bytes.HasPrefix(e.name, p.Text) })
 }

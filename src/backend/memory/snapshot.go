@@ -57,10 +57,8 @@ type SnapshotStats struct {
 // 32 for each hold.
 func (s *Store) WriteSnapshot(w io.Writer, now time.Time) (SnapshotStats, error) {
 	sw := snapshotWriter{out: newChunkWriter(w), now: now.UnixNano()}
-	var header []byte
-	for _, n := range []uint64{uint64(sw.now), uint64(s.budget.graceNanos), s.hashKey[0], s.hashKey[1]} {
-		header = binary.LittleEndian.AppendUint64(header, n)
-	}
+	numbers := []uint64{uint64(sw.now), uint64(s.budget.graceNanos), s.hashKey[0], s.hashKey[1]}
+	header, _ := binary.Append(nil, binary.LittleEndian, numbers) // Numbers never fail.
 	sw.out.add(header)
 	for i := range s.shards {
 		if sw.out.err != nil {
@@ -108,9 +106,7 @@ func (w *snapshotWriter) addShard(sh *shard) {
 			continue
 		case wideForm:
 			w.encoded = sl.appendTo(w.encoded[:0], wideRecord)
-			for _, n := range w.wideStates[sl.stateOrIndex] {
-				w.encoded = binary.LittleEndian.AppendUint64(w.encoded, uint64(n))
-			}
+			w.encoded, _ = binary.Append(w.encoded, binary.LittleEndian, w.wideStates[sl.stateOrIndex][:])
 		default:
 			w.encoded = sl.appendTo(w.encoded[:0], inlineRecord)
 		}
@@ -262,9 +258,7 @@ func (r *snapshotReader) readHeader() error {
 		return err
 	}
 	var numbers [4]uint64
-	for i := range numbers {
-		numbers[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
+	_, _ = binary.Decode(b, binary.LittleEndian, numbers[:]) // The length is right.
 	r.savedAt = time.Unix(0, int64(numbers[0])).UTC()
 	grace := int64(numbers[1])
 	if grace < 0 || grace > int64(MaxExpiryGrace) {
@@ -326,9 +320,7 @@ func (r *snapshotReader) readCounter(kind byte) error {
 		if b, err = r.read(wideStateBytes); err != nil {
 			return err
 		}
-		for i := range st.wide {
-			st.wide[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
-		}
+		_, _ = binary.Decode(b, binary.LittleEndian, st.wide[:]) // The length is right.
 	case logRecord:
 		if err = r.readLong(&st.log, algorithm.MaxLogBytes); err != nil || st.log.Len() == 0 {
 			return cmp.Or(err, errMalformed)

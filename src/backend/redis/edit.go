@@ -1,10 +1,10 @@
 package redis
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"ratelimit/src/backend"
@@ -52,7 +52,7 @@ func (*protocol) FindKeys(ctx context.Context, l *remote.Link, prefixes [][]byte
 // scan calls found with the keys that begin with one of prefixes. Redis compares them with the longest start that all
 // prefixes have.
 func scan(ctx context.Context, l *remote.Link, prefixes [][]byte, found func(keys [][]byte) error) error {
-	cursor, pattern := "0", string(escapeGlob(commonPrefix(prefixes)))+"*"
+	cursor, pattern := "0", globEscaper.Replace(string(commonPrefix(prefixes)))+"*"
 	for {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
@@ -125,16 +125,8 @@ func commonPrefix(texts [][]byte) []byte {
 	return common
 }
 
-// escapeGlob returns a pattern of Redis that matches text only.
-func escapeGlob(text []byte) (pattern []byte) {
-	for _, c := range text {
-		if bytes.IndexByte([]byte(`*?[]\`), c) >= 0 {
-			pattern = append(pattern, '\\')
-		}
-		pattern = append(pattern, c)
-	}
-	return pattern
-}
+// globEscaper makes a pattern of Redis that matches only the text.
+var globEscaper = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, `\`, `\\`)
 
 // SetText stores text with SET.
 func (*protocol) SetText(ctx context.Context, l *remote.Link, key string, text []byte, ttl time.Duration) error {

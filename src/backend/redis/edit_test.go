@@ -50,10 +50,10 @@ func TestTextsExpire(t *testing.T) {
 func TestScanReplies(t *testing.T) {
 	t.Parallel()
 	prefixes := [][]byte{[]byte("a*"), []byte("ab")}
-	if p := string(escapeGlob(commonPrefix(prefixes))); p != "a" {
+	if p := globEscaper.Replace(string(commonPrefix(prefixes))); p != "a" {
 		t.Errorf("common prefix %q", p)
 	}
-	if p := string(escapeGlob([]byte(`a*?[b]\c`))); p != `a\*\?\[b\]\\c` {
+	if p := globEscaper.Replace(`a*?[b]\c`); p != `a\*\?\[b\]\\c` {
 		t.Errorf("escaped %q", p)
 	}
 	for _, tt := range []struct {
