@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/testbed/harness"
@@ -246,6 +247,47 @@ func (d *Driver) testTexts(t *testing.T) {
 			}
 			if got, err := s.Text(t.Context(), key); got == nil || string(got) != text || err != nil {
 				t.Errorf("%.20q: %.20q, %v", text, got, err)
+			}
+		}
+	}
+}
+
+// Of many callers of two stores exactly the limit passes, on one server and on several. Callers of one key share
+// commands.
+func (d *Driver) testExact(t *testing.T) {
+	server, _ := d.plain(t)
+	cluster, _ := d.Cluster(t)
+	const calls = 4000
+	for _, addrs := range [][]string{{server.Addr}, cluster} {
+		for _, keys := range []int{1, 50} {
+			for _, kind := range []algorithm.Kind{algorithm.FixedWindow, algorithm.SlidingWindowCounter} {
+				limit := &algorithm.Limit{
+					Kind: kind, Max: uint64(calls / 2 / keys), Period: time.Hour, CountBlocked: true,
+				}
+				cfg := remote.Config{Timeout: time.Minute}
+				stores := []Store{d.openAll(t, addrs, cfg), d.openAll(t, addrs, cfg)}
+				var passed atomic.Int64
+				var all sync.WaitGroup
+				for c := range 64 {
+					all.Go(func() {
+						for i := c; i < calls; i += 64 {
+							key := fmt.Appendf(nil, "exact%d_%d_", i%keys, keys)
+							v := send(t, stores[c%2], backend.Hit{Key: key, Limit: limit, Amount: 1})
+							if v.Err != nil {
+								t.Error(v.Err)
+							} else if !v.Over {
+								passed.Add(1)
+							}
+						}
+					})
+				}
+				all.Wait()
+				if n := passed.Load(); n != calls/2 {
+					t.Errorf("%d servers, %d keys, %v: %d passed, want %d", len(addrs), keys, kind, n, calls/2)
+				}
+				if n := stores[0].Stats().Commands; keys == 1 && kind == algorithm.FixedWindow && n > calls/2/4 {
+					t.Errorf("%d servers: %d commands for %d calls on one key", len(addrs), n, calls/2)
+				}
 			}
 		}
 	}

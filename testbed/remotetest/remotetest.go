@@ -95,6 +95,7 @@ func (d *Driver) Run(t *testing.T) {
 		"certificates":                          d.testCertificates,
 		"ping":                                  d.testPing,
 		"texts":                                 d.testTexts,
+		"exactly the limit":                     d.testExact,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

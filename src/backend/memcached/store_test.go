@@ -3,8 +3,6 @@ package memcached
 import (
 	"crypto/tls"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,51 +123,6 @@ func TestSuite(t *testing.T) {
 				}
 				return store
 			})
-		})
-	}
-}
-
-// However many ask at once, and through however many processes, what passes is
-// the limit.
-func TestExact(t *testing.T) {
-	t.Parallel()
-	const calls, limit = 8000, 4000
-	for _, tt := range []struct {
-		name  string
-		limit *algorithm.Limit
-		hits  uint64
-	}{
-		{"fixed window", window(limit, time.Hour), 1},
-		{"sliding window", sliding(limit, time.Hour), 1},
-		{"hits of five", window(5*limit, time.Hour), 5},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			_, addrs := three(t)
-			var stores []*Store
-			for range 3 {
-				stores = append(stores, open(t, Config{Servers: addrs, Config: remote.Config{Timeout: time.Minute}}))
-			}
-			var passed atomic.Int64
-			var wg sync.WaitGroup
-			for n := range calls {
-				wg.Go(func() {
-					v := send(t, stores[n%3], backend.Hit{Key: []byte("k_"), Limit: tt.limit, Amount: tt.hits})
-					if v.Err != nil {
-						t.Error(v.Err)
-					} else if !v.Over {
-						passed.Add(1)
-					}
-				})
-			}
-			wg.Wait()
-			if got := passed.Load(); got != limit {
-				t.Errorf("%d passed, want %d", got, limit)
-			}
-			commands := int64(0)
-			for _, s := range stores {
-				commands += s.Stats().Commands
-			}
-			t.Logf("%d calls were %d commands", calls, commands)
 		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -393,44 +392,6 @@ func TestErrorReplies(t *testing.T) {
 	}
 	if n := s.Stats().FailedBatches; n != 0 {
 		t.Errorf("%d batches failed for it", n)
-	}
-}
-
-// Many callers on one store, and two stores on one Redis, admit exactly the
-// limit, and callers of one hot key share commands.
-func TestExactlyTheLimit(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.Options{})
-	for _, keys := range []int{1, 50} {
-		t.Run(fmt.Sprintf("keys=%d", keys), func(t *testing.T) {
-			server.Do(t, "FLUSHALL")
-			stores := []*Store{open(t, Config{Addr: server.Addr}), open(t, Config{Addr: server.Addr})}
-			const calls, limit = 8000, 4000
-			var admitted atomic.Int64
-			var wg sync.WaitGroup
-			for c := range 64 {
-				wg.Go(func() {
-					for i := c; i < calls; i += 64 {
-						h := backend.Hit{
-							Key:   fmt.Appendf(nil, "k%d_", i%keys),
-							Limit: window(uint64(limit/keys), time.Hour), Amount: 1,
-						}
-						if v := send(t, stores[c%2], h); v.Err != nil {
-							t.Error(v.Err)
-						} else if !v.Over {
-							admitted.Add(1)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			if got := admitted.Load(); got != limit {
-				t.Errorf("%d admitted, want %d", got, limit)
-			}
-			if st := stores[0].Stats(); keys == 1 && st.Commands > calls/2/4 {
-				t.Errorf("%d commands for %d calls on one key", st.Commands, calls/2)
-			}
-		})
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -105,32 +104,6 @@ func TestSuiteOnCluster(t *testing.T) {
 			if v := b.Verdicts[i]; v.Err != nil || v.Charged != charged {
 				t.Errorf("hit %d: %+v", i, v)
 			}
-		}
-	})
-	t.Run("exactly the limit", func(t *testing.T) {
-		clear(t)
-		stores := []*Store{open(t, cfg), open(t, cfg)}
-		const calls, limit, keys = 4000, 2000, 10
-		var admitted atomic.Int64
-		var wg sync.WaitGroup
-		for c := range 64 {
-			wg.Go(func() {
-				for i := c; i < calls; i += 64 {
-					h := backend.Hit{
-						Key: fmt.Appendf(nil, "k%d_", i%keys), Limit: window(limit/keys, time.Hour),
-						Amount: 1,
-					}
-					if v := send(t, stores[i/keys%2], h); v.Err != nil {
-						t.Error(v.Err)
-					} else if !v.Over {
-						admitted.Add(1)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		if got := admitted.Load(); got != limit {
-			t.Errorf("%d admitted, want %d", got, limit)
 		}
 	})
 }
