@@ -41,15 +41,18 @@ func TestSuiteOnSentinel(t *testing.T) {
 		Credentials: secret("secret"),
 		Sentinel:    &Sentinel{Primary: set.PrimaryName, Addrs: set.SentinelAddrs, Credentials: secret("watch")},
 	}
-	store := open(t, cfg)
+	store, primary := open(t, cfg), set.Primary(t)
 	some.Run(t, func(t *testing.T) backend.Backend {
-		set.Primary(t).Do(t, "FLUSHALL")
+		primary.Do(t, "FLUSHALL")
 		return store
 	})
 }
 
 // oneSlot gives all keys the same tag, so that any hits may be a group.
-type oneSlot struct{ backend.Backend }
+type oneSlot struct {
+	backend.Backend
+	tag string
+}
 
 func (s oneSlot) Take(ctx context.Context, b *backend.Batch) error {
 	if err := b.Validate(); err != nil {
@@ -57,7 +60,7 @@ func (s oneSlot) Take(ctx context.Context, b *backend.Batch) error {
 	}
 	tagged := backend.Batch{Hits: make([]backend.Hit, len(b.Hits)), Verdicts: b.Verdicts, Now: b.Now}
 	for i, h := range b.Hits {
-		h.Key, h.TagLength = append([]byte("tag"), h.Key...), len("tag")
+		h.Key, h.TagLength = append([]byte(s.tag), h.Key...), len(s.tag)
 		tagged.Hits[i] = h
 	}
 	return s.Backend.Take(ctx, &tagged)
@@ -68,26 +71,19 @@ func TestSuiteOnCluster(t *testing.T) {
 	certs := harness.NewCertificates(t)
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Server: redistest.Options{Password: "secret", TLS: certs}})
 	cfg := Config{Cluster: c.Addrs[2:4], Credentials: secret("secret"), Config: remote.Config{TLS: clientTLS(t, certs)}}
-	clear := func(t *testing.T) {
-		for _, s := range c.Primaries(t) {
-			s.Do(t, "FLUSHALL")
-		}
-	}
 	t.Run("one slot", func(t *testing.T) {
 		tagged := cfg
 		tagged.TagKeys = true
-		store := oneSlot{open(t, tagged)}
-		backendtest.Suite{UpstreamCounts: true, Brief: true}.Run(t, func(t *testing.T) backend.Backend {
-			clear(t)
-			return store
+		store, opened := open(t, tagged), 0
+		backendtest.Suite{UpstreamCounts: true, Brief: true}.Run(t, func(*testing.T) backend.Backend {
+			opened++
+			return oneSlot{store, fmt.Sprintf("tag%d_", opened)}
 		})
 	})
 	t.Run("all nodes", func(t *testing.T) {
-		clear(t)
 		testSpread(t, open(t, cfg))
 	})
 	t.Run("a group over two slots", func(t *testing.T) {
-		clear(t)
 		s := open(t, cfg)
 		hit := func(key string, limit uint64) backend.Hit {
 			return backend.Hit{Key: []byte(key), Limit: window(limit, time.Hour), Amount: 1, Atomic: true}
