@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// MemoryBudget bounds the bytes that all connections of the process hold together, such as for requests that are being
-// decided and for replies that clients have not read. When it is used up, the connections that hold the most are
-// closed:
+// MemoryBudget bounds the bytes that all connections of the process hold together, such as for replies that clients
+// have not read. When it is used up, the connections that hold the most are closed:
 //
 //	budget 100, accounts 60, 25, 10; the third holds 10 more
 //	-> 105 held: the account with 60 is evicted, 45 remain

@@ -46,10 +46,8 @@ type Config struct {
 }
 
 const (
-	// activeTimeAfterWrite is how long after a write an established connection is not idle.
-	activeTimeAfterWrite = time.Second
-	// sweepInterval is the time between two checks of all connections while over half of MaxConnections are open.
-	sweepInterval = time.Second
+	activeTimeAfterWrite = time.Second // how long after a write an established connection is not idle.
+	sweepInterval        = time.Second // the time between two checks while over half of MaxConnections are open.
 )
 
 // Listener bounds the open connections of the embedded listener. Create it with New.

@@ -47,10 +47,9 @@ type exchange struct {
 // exchangeKey is the key of an *exchange in the context of its request.
 type exchangeKey struct{}
 
-// AwaitMessage waits for the next message of a stream. It returns the length that the client has announced, or 0 if
-// there is none. ctx is the context of the request. Handler calls it when it has used the message before; what the
-// client sends until then waits in the connection. It returns before the message is complete if that is longer than
-// maxBytes: then Handler must refuse it. Otherwise Handler can read the message after AcceptMessage.
+// AwaitMessage waits for the next message of a stream, whose context is ctx. It returns the length that the client has
+// announced, or 0 if there is none. Handler calls it when it has used the message before. A message that is longer than
+// maxBytes need not be complete: Handler must refuse it. Others can be read after AcceptMessage.
 func AwaitMessage(ctx context.Context, maxBytes int) (length int) {
 	x, ok := ctx.Value(exchangeKey{}).(*exchange)
 	if !ok {
@@ -102,8 +101,8 @@ func (x *exchange) releaseRead() {
 	c.flush()
 }
 
-// waitingBytes returns how much of what the client has sent waits for the handler, which may have read it but not used
-// it. An incomplete message for which it waits does not count.
+// waitingBytes returns how much of what the client has sent the handler has not used. An incomplete message for which
+// it waits does not count.
 func (x *exchange) waitingBytes() int {
 	_, isComplete := x.conn.firstMessage(x.stream.body)
 	if x.stream.isGRPC && x.unread == 0 && (x.isAwaiting || x.accepted > 0) && !isComplete {

@@ -14,53 +14,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-func TestParseTimeout(t *testing.T) {
-	t.Parallel()
-	const invalid = time.Duration(-1)
-	for _, test := range []struct {
-		text string
-		want time.Duration
-	}{
-		{"1n", 1},
-		{"20u", 20 * time.Microsecond},
-		{"20m", 20 * time.Millisecond},
-		{"7S", 7 * time.Second},
-		{"2M", 2 * time.Minute},
-		{"3H", 3 * time.Hour},
-		{"00000001S", time.Second},
-		{"99999999n", 99_999_999},
-		{"0n", 0},
-		{"0S", 0},
-		{"25H", 24 * time.Hour},
-		{"99999999H", 24 * time.Hour},
-		{"99999999M", 24 * time.Hour},
-		{"99999S", 24 * time.Hour},
-		{"", invalid},
-		{"1", invalid},
-		{"S", invalid},
-		{"100000000n", invalid},
-		{"-1S", invalid},
-		{"+1S", invalid},
-		{"1.5S", invalid},
-		{"1s", invalid},
-		{"1h", invalid},
-		{" 1S", invalid},
-		{"1S ", invalid},
-		{"1_0S", invalid},
-		{"0x1S", invalid},
-		{"１S", invalid},
-	} {
-		got, ok := parseTimeout([]byte(test.text))
-		if ok != (test.want != invalid) || ok && got != test.want {
-			t.Errorf("%q is %v, %t, not %v", test.text, got, ok, test.want)
-		}
-	}
-}
-
 // FuzzParseTimeout compares with the rule of "gRPC over HTTP2": at most eight digits and a unit. We bound a timeout to
 // a day.
 func FuzzParseTimeout(f *testing.F) {
-	for _, text := range []string{"1n", "99999999H", "0S", "12", "x", "-5m"} {
+	for _, text := range []string{
+		"1n", "20u", "20m", "7S", "2M", "3H", "00000001S", "99999999n", "0n", "0S", "25H", "99999999H", "99999999M", "99999S",
+		"", "1", "S", "12", "x", "100000000n", "-1S", "+1S", "1.5S", "1s", "1h", " 1S", "1S ", "1_0S", "0x1S", "１S",
+	} {
 		f.Add(text)
 	}
 	units := map[byte]time.Duration{

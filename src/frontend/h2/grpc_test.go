@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -416,20 +415,6 @@ func TestGRPCWithTLS(t *testing.T) {
 			t.Errorf("%v: %d bytes, %v", protocols, n, err)
 		}
 		_ = raw.Close()
-	}
-}
-
-func TestGRPCOverUnixSocket(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cc := startServerOn(t, grpcConfig(), l).dialGRPC()
-	for path, want := range map[string]string{methodPath: "decided x", otherPath: "handled x"} {
-		if got, err := invoke(t.Context(), cc, path, "x"); got != want {
-			t.Errorf("%q, %v, want %q", got, err, want)
-		}
 	}
 }
 

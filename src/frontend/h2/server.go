@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ratelimit/src/frontend/tlsconn"
 )
 
 const (
@@ -85,9 +87,8 @@ const (
 
 // Account counts the memory of one connection. Its methods may be called from any goroutine.
 type Account interface {
-	HoldBytes(n int64) bool // HoldBytes adds n bytes. It returns false if the connection must be closed.
-	ReleaseBytes(n int64)   // ReleaseBytes subtracts n bytes that HoldBytes added.
-	Close()                 // Close ends the use of the account.
+	tlsconn.Account
+	Close() // Close ends the use of the account.
 }
 
 // Stats counts connections that were closed since the start.

@@ -14,10 +14,8 @@ import (
 )
 
 const (
-	// maxHeldBytesWhenFull is how many bytes a connection may hold to be read from while the budget is full.
-	maxHeldBytesWhenFull = 64 << 10
-	// budgetCheckInterval is the time between two checks whether the budget is still full.
-	budgetCheckInterval = 20 * time.Millisecond
+	maxHeldBytesWhenFull = 64 << 10              // connections that hold more are not read from while the budget is full.
+	budgetCheckInterval  = 20 * time.Millisecond // the time between two checks whether it is still full.
 )
 
 // Conn is one connection. The server calls Read, Write and Close. The handlers of calls use the
@@ -164,11 +162,11 @@ func (c *Conn) releaseSentStreams(p []byte) {
 	c.mu.Lock()
 	for fr, rest, ok := c.serverFrames.next(p); ok; fr, rest, ok = c.serverFrames.next(rest) {
 		switch {
-		case fr.Type == http2.FrameRSTStream:
-			c.resetStream(fr.StreamID, c.guard.timeSinceStart(), &c.tokenBucket)
-		case endsStream(fr):
-			bytes += c.openStreams[fr.StreamID].heldBytes
-			delete(c.openStreams, fr.StreamID)
+		case fr.kind == http2.FrameRSTStream:
+			c.resetStream(fr.streamID, c.guard.timeSinceStart(), &c.tokenBucket)
+		case fr.endsStream():
+			bytes += c.openStreams[fr.streamID].heldBytes
+			delete(c.openStreams, fr.streamID)
 		}
 	}
 	c.openStreamCount.Store(int64(len(c.openStreams)))

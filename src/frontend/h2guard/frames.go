@@ -11,10 +11,19 @@ const (
 	settingBytes     = 6
 )
 
+// frameHeader is the header of an HTTP/2 frame. That of x/net has a fifth field, so that the compiler would keep it in
+// memory.
+type frameHeader struct {
+	length   uint32 // of the payload.
+	kind     http2.FrameType
+	flags    http2.Flags
+	streamID uint32
+}
+
 // endsStream reports whether the frame is the last of its stream in its direction.
-func endsStream(h http2.FrameHeader) bool {
-	return h.Type == http2.FrameData && h.Flags.Has(http2.FlagDataEndStream) ||
-		h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream)
+func (h frameHeader) endsStream() bool {
+	return h.kind == http2.FrameData && h.flags.Has(http2.FlagDataEndStream) ||
+		h.kind == http2.FrameHeaders && h.flags.Has(http2.FlagHeadersEndStream)
 }
 
 // frameScanner finds the frame headers in bytes that arrive in pieces of any size.
@@ -25,7 +34,7 @@ type frameScanner struct {
 }
 
 // next returns the first frame header in p and the bytes after it; not ok if p ends before that.
-func (f *frameScanner) next(p []byte) (_ http2.FrameHeader, rest []byte, ok bool) {
+func (f *frameScanner) next(p []byte) (_ frameHeader, rest []byte, ok bool) {
 	n := min(f.bytesToSkip, len(p))
 	f.bytesToSkip -= n
 	p = p[n:]
@@ -35,16 +44,16 @@ func (f *frameScanner) next(p []byte) (_ http2.FrameHeader, rest []byte, ok bool
 	} else {
 		n = copy(f.header[f.headerBytes:], p)
 		if f.headerBytes += n; f.headerBytes < frameHeaderBytes {
-			return http2.FrameHeader{}, nil, false
+			return frameHeader{}, nil, false
 		}
 		f.headerBytes, header = 0, f.header[:]
 	}
-	h := http2.FrameHeader{
-		Length:   binary.BigEndian.Uint32(header) >> 8,
-		Type:     http2.FrameType(header[3]),
-		Flags:    http2.Flags(header[4]),
-		StreamID: binary.BigEndian.Uint32(header[5:]) &^ (1 << 31),
+	h := frameHeader{
+		length:   binary.BigEndian.Uint32(header) >> 8,
+		kind:     http2.FrameType(header[3]),
+		flags:    http2.Flags(header[4]),
+		streamID: binary.BigEndian.Uint32(header[5:]) &^ (1 << 31),
 	}
-	f.bytesToSkip = int(h.Length)
+	f.bytesToSkip = int(h.length)
 	return h, p[n:], true
 }

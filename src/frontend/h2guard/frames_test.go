@@ -10,14 +10,14 @@ import (
 )
 
 // oracle reads the frame headers of data with x/net's framer.
-func oracle(data []byte) (list []http2.FrameHeader) {
+func oracle(data []byte) (list []frameHeader) {
 	r := bytes.NewReader(data)
 	for {
 		h, err := http2.ReadFrameHeader(r)
 		if err != nil {
 			return list
 		}
-		list = append(list, http2.FrameHeader{Length: h.Length, Type: h.Type, Flags: h.Flags, StreamID: h.StreamID})
+		list = append(list, frameHeader{h.Length, h.Type, h.Flags, h.StreamID})
 		if _, err := io.CopyN(io.Discard, r, int64(h.Length)); err != nil {
 			return list
 		}
@@ -44,7 +44,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 1}, []byte{3})
 	f.Fuzz(func(t *testing.T, data, cuts []byte) {
 		want := oracle(data)
-		var got []http2.FrameHeader
+		var got []frameHeader
 		var s frameScanner
 		for i, rest := 0, data; len(rest) > 0; i++ {
 			n := len(rest)

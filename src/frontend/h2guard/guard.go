@@ -35,12 +35,9 @@ import (
 )
 
 const (
-	// maxStallTime is longer than any pause of a client that still reads.
-	maxStallTime = 10 * time.Second
-	// sweepInterval is how often a connection is checked for progress.
-	sweepInterval = time.Second
-	// maxHandlerTime is how long handlers of an evicted connection use memory at most.
-	maxHandlerTime = 3 * time.Second
+	maxStallTime   = 10 * time.Second // longer than any pause of a client that still reads.
+	sweepInterval  = time.Second      // the time between two checks of a connection for progress.
+	maxHandlerTime = 3 * time.Second  // how long handlers of an evicted connection use memory at most.
 )
 
 // Guard holds the state that the connections of one server share. Create it with New.
@@ -79,9 +76,8 @@ func (g *Guard) WrapConn(connsCtx context.Context, raw net.Conn) *Conn {
 	return c
 }
 
-// budgetIsFull reports whether the budget has no room because handlers of evicted connections still use
-// memory. The budget may be exceeded by an eighth: calls without a handler never report their
-// end, and a few of them must not stop reading for maxHandlerTime.
+// budgetIsFull reports whether the budget has no room because handlers of evicted connections still use memory. An
+// eighth more is allowed: calls without a handler never report their end, and few of them must not stop reading.
 func (g *Guard) budgetIsFull() bool {
 	evicted := g.evictedHandlerBytes.Load()
 	return evicted > 0 && evicted+g.memoryBudget.HeldBytes() > g.memoryBudget.MaxBytes()+g.memoryBudget.MaxBytes()/8

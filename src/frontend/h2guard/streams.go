@@ -51,16 +51,16 @@ type openStream struct {
 }
 
 // receiveFrame processes one frame from the client. It returns how many bytes to charge for it.
-func (s *streamTable) receiveFrame(fr http2.FrameHeader, now time.Duration, b *tokenBucket) (bytes int64) {
+func (s *streamTable) receiveFrame(fr frameHeader, now time.Duration, b *tokenBucket) (bytes int64) {
 	cost := 1.0
-	switch fr.Type {
+	switch fr.kind {
 	case http2.FrameHeaders:
-		if fr.StreamID <= s.lastOpenedStreamID {
+		if fr.streamID <= s.lastOpenedStreamID {
 			break
 		}
-		s.lastOpenedStreamID = fr.StreamID
-		bytes = StreamBytes + headerMemoryBytes(fr.Length)
-		s.openStreams[fr.StreamID] = openStream{bytes, now}
+		s.lastOpenedStreamID = fr.streamID
+		bytes = StreamBytes + headerMemoryBytes(fr.length)
+		s.openStreams[fr.streamID] = openStream{bytes, now}
 		if len(s.openStreams) > s.peakOpenStreams {
 			s.peakOpenStreams++
 			bytes += bytesPerPeakStream
@@ -68,16 +68,16 @@ func (s *streamTable) receiveFrame(fr http2.FrameHeader, now time.Duration, b *t
 		b.tokens = min(b.tokens+tokensPerStream, maxTokens)
 		return bytes
 	case http2.FrameContinuation:
-		bytes = s.growStream(s.lastOpenedStreamID, headerMemoryBytes(fr.Length))
+		bytes = s.growStream(s.lastOpenedStreamID, headerMemoryBytes(fr.length))
 	case http2.FrameData:
-		if fr.Length >= minFreeDataBytes || endsStream(fr) {
+		if fr.length >= minFreeDataBytes || fr.endsStream() {
 			cost = 0
 		}
-		bytes = s.growStream(fr.StreamID, dataMemoryBytes(fr.Length))
+		bytes = s.growStream(fr.streamID, dataMemoryBytes(fr.length))
 	case http2.FrameRSTStream:
-		s.resetStream(fr.StreamID, now, b)
+		s.resetStream(fr.streamID, now, b)
 	case http2.FrameSettings:
-		cost += float64(fr.Length/settingBytes) * float64(1+len(s.openStreams)/streamsPerSettingToken)
+		cost += float64(fr.length/settingBytes) * float64(1+len(s.openStreams)/streamsPerSettingToken)
 	}
 	b.tokens -= cost
 	return bytes
@@ -118,8 +118,8 @@ func (s *streamTable) takeResetStreamBytes() bool {
 	return false
 }
 
-// headerMemoryBytes returns how many bytes a server holds for n bytes of compressed headers. One of them
-// can stand for a name and a value that were sent before.
+// headerMemoryBytes returns how many bytes a server holds for n bytes of compressed headers. One of them can stand for
+// a name and a value that were sent before.
 func headerMemoryBytes(n uint32) int64 { return min(8*int64(n), maxHeaderBytes) }
 
 // dataMemoryBytes returns how many bytes a server holds for a DATA frame of n bytes. grpc-go uses

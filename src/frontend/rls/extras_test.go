@@ -3,7 +3,6 @@ package rls
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -19,8 +18,6 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 )
 
 // asked returns the status of a limit. A negative remaining is over, with that many
@@ -152,21 +149,6 @@ func TestDegradedHeader(t *testing.T) {
 	}
 }
 
-func TestHeadersOverJSON(t *testing.T) {
-	f := start(t, nil)
-	f.cfg.HeaderNames = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
-	for i := range 3 {
-		w := post(f.JSONHandler(), oneIP)
-		if w.Header().Get("X-Limit") != "2" || w.Header().Get("X-Remaining") != fmt.Sprint(max(0, 1-i)) ||
-			w.Header().Get("X-Reset") == "" {
-			t.Errorf("request %d: %v", i+1, w.Header())
-		}
-		if over := w.Code == http.StatusTooManyRequests; over != (w.Header().Get("Retry-After") != "") {
-			t.Errorf("request %d: %d with Retry-After %q", i+1, w.Code, w.Header().Get("Retry-After"))
-		}
-	}
-}
-
 const metadataRules = `
 domain: d
 descriptors:
@@ -186,13 +168,8 @@ descriptors:
 `
 
 func TestMetadata(t *testing.T) {
-	f := start(t, nil)
+	f := startWith(t, metadataRules, limiter.Config{})
 	f.cfg.MetadataEnabled = true
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(metadataRules)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 	steps := []struct {
 		name string
 		req  *pb.RateLimitRequest
@@ -257,18 +234,9 @@ func TestMetadata(t *testing.T) {
 
 // A path in a tree of limits has its levels, and all of them in short.
 func TestMetadataOfPaths(t *testing.T) {
-	f := start(t, nil)
+	const tree = "schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n"
+	f := startWith(t, tree, limiter.Config{})
 	f.cfg.MetadataEnabled = true
-	set, _, err := filerules.Load([]filerules.File{{
-		Name: "d.yaml",
-		Data: []byte(
-			"schema: {user: {children: {'*': {limits: [1, 1, 1000], children: {trade: {limits: [0, 1, 100]}}}}}}\n"),
-	}},
-		compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
 	for i, want := range []string{
 		"[[0,1,0,-1,1000]] of 2", "[[1,1,0,100,2000]] of 2", "[[1,1,0,1000,2000]] of 2",
 	} {
@@ -345,19 +313,14 @@ func TestUnknownMethods(t *testing.T) {
 // With a burst callers are told the rule's rate; what passes at once is told apart.
 func TestBurst(t *testing.T) {
 	t.Parallel()
-	f := start(t, nil)
-	f.cfg.MetadataEnabled = true
-	f.cfg.HeaderNames = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`
+	f := startWith(t, `
 domain: d
 descriptors:
   - {key: burst, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100, burst: 20}}
   - {key: plain, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 100}}
-`)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.cfg.Limiter.(*limiter.Limiter).UseRules(set)
+`, limiter.Config{})
+	f.cfg.MetadataEnabled = true
+	f.cfg.HeaderNames = &HeaderNames{Limit: "X-Limit", Remaining: "X-Remaining", Reset: "X-Reset"}
 	for key, want := range map[string]string{
 		"burst": "limit 100, header 100, 20 remaining, [map[atOnce:21 limit:100 over:false remaining:20 resetAfter:0.6 " +
 			"rule:burst]]",

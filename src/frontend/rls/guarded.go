@@ -135,14 +135,10 @@ type longCall struct {
 }
 
 const (
-	// longCallMemoryBytes is about how many bytes a long call needs for its two goroutines, its records, and short
-	// messages.
-	longCallMemoryBytes = 32 << 10
-	// maxLongCallMessageBytes is how many bytes a message to a long call may have, unless it is a RawMessage. Messages are
-	// names of services, which reflection repeats in its replies.
+	longCallMemoryBytes = 32 << 10 // about what a long call needs for two goroutines, records, and short messages.
+	// maxLongCallMessageBytes bounds a message that is no RawMessage: a name of a service, which reflection repeats.
 	maxLongCallMessageBytes = 4 << 10
-	// memoryPerRawByte is how many bytes of memory a service may need for a byte of a RawMessage.
-	memoryPerRawByte = 4
+	memoryPerRawByte        = 4 // how many bytes of memory a service may need for a byte of a RawMessage.
 )
 
 // MessageTooLongError is the error of RecvMsg for a message of Bytes where MaxBytes are allowed.
@@ -164,9 +160,8 @@ var ErrTooMuchMemory = status.Error(codes.ResourceExhausted,
 // Context returns a context that ends with the call or the server.
 func (c *longCall) Context() context.Context { return c.ctx }
 
-// RecvMsg reads a message into m, and ends the use of the message before. Package h2 knows the length of a message: one
-// that is too long is refused, and another one is charged and waits for its turn, before it is read. With grpc-go's
-// server, that follows the read.
+// RecvMsg reads a message into m, and ends the use of the message before. A message is charged and waits for its turn,
+// or is refused as too long, before it is read; with grpc-go's engine, that follows the read.
 func (c *longCall) RecvMsg(m any) error {
 	c.releaseMessage()
 	raw, isRaw := m.(*RawMessage)

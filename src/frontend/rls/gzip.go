@@ -21,12 +21,9 @@ import (
 )
 
 const (
-	gzipName = "gzip"
-	// maxExpansion is how many times as long as its compressed form a message may be. Requests of Envoy expand to less
-	// than 10 times.
-	maxExpansion = 16
-	// minExpandedBytes is how long a message may be in any case: a short one with many equal descriptors expands to more.
-	minExpandedBytes = 8 << 10
+	gzipName         = "gzip"
+	maxExpansion     = 16      // how many times as long a message may be unpacked. Envoy's get less than 10 times as long.
+	minExpandedBytes = 8 << 10 // how long it may be in any case: short ones with equal descriptors expand to more.
 )
 
 var errExpandsTooMuch = fmt.Errorf("the message is more than %d times as long as its compressed form", maxExpansion)

@@ -10,14 +10,10 @@ import (
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
 )
 
 func post(h http.Handler, body string) *httptest.ResponseRecorder {
@@ -186,53 +182,6 @@ func FuzzJSON(f *testing.F) {
 		}
 		if len(resp.GetStatuses()) != len(req.GetDescriptors()) {
 			t.Errorf("%d statuses for %d descriptors", len(resp.GetStatuses()), len(req.GetDescriptors()))
-		}
-	})
-}
-
-// FuzzRequest feeds any request message: it is answered or refused, never a
-// panic, with a status for each descriptor and the overall code that follows
-// from them.
-func FuzzRequest(f *testing.F) {
-	for _, msg := range []*pb.RateLimitRequest{
-		request(), request(descriptor("ip", "1")),
-		request(descriptor("ip", "1", "a", ""), descriptor("pay", "x"), descriptor("staff", "")),
-	} {
-		seed, err := proto.Marshal(msg)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(seed)
-	}
-	f.Add(wire("d\xff", []rules.Entry{{Key: []byte("ip"), Value: []byte("\xff")}}))
-	s := start(f, nil)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		msg, err := unmarshal(data)
-		plain := new(pb.RateLimitRequest)
-		if plainErr := proto.Unmarshal(data, plain); plainErr == nil &&
-			(err == nil && !proto.Equal(msg, plain) || err != nil && len(plain.GetDescriptors()) <= limiter.MaxDescriptors) {
-			t.Fatalf("read as %v, %v; is %v", msg, err, plain)
-		}
-		if err != nil {
-			return
-		}
-		resp, err := s.send(t.Context(), data)
-		if err != nil {
-			if code := status.Code(err); code != codes.InvalidArgument {
-				t.Fatal(err)
-			}
-			return
-		}
-		over := false
-		for i, st := range resp.GetStatuses() {
-			over = over || st.GetCode() == pb.RateLimitResponse_OVER_LIMIT
-			if refund := msg.GetDescriptors()[i].GetIsNegativeHits(); refund && st.GetCode() != pb.RateLimitResponse_OK {
-				t.Error("a refund is over its limit")
-			}
-		}
-		if len(resp.GetStatuses()) != len(msg.GetDescriptors()) ||
-			over != (resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT) {
-			t.Errorf("%v for %v", resp, msg)
 		}
 	})
 }

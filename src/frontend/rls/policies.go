@@ -30,8 +30,7 @@ type policy struct {
 	descriptor int
 }
 
-// isStricter reports whether p says more about the caller's next request than other: it refuses and other does not, or
-// less remains.
+// isStricter reports whether p refuses and other does not, or less remains.
 func (p policy) isStricter(other policy) bool {
 	if p.charge.Over != other.charge.Over {
 		return p.charge.Over
@@ -39,9 +38,8 @@ func (p policy) isStricter(other policy) bool {
 	return p.charge.Verdict.Remaining < other.charge.Verdict.Remaining
 }
 
-// policies appends the limits of a to list, in the order of the request, at most maxPolicies. Each rule appears once.
-// If several descriptors match a rule, its strictest charge is in the list. The binding charge of shown, or another
-// charge of its rule, is always in the list.
+// policies appends the limits of a to list, in the order of the request, at most maxPolicies. Each rule appears once,
+// with its strictest charge. The rule of shown is always in the list.
 func policies(list []policy, a *limiter.Answer, shown *limiter.Status) []policy {
 	var binding policy
 	for i := range a.Statuses {
@@ -101,10 +99,8 @@ func appendPolicyList(b []byte, name string, list []policy, appendItem func(poli
 	return value.end(b)
 }
 
-// appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds,
-// which is all that the draft allows. A caller that keeps to it is not refused. A window of the calendar has no w,
-// because its length changes. A concurrency has no window, and its quota unit:
-// `"streams";q=4;qu="concurrent-requests"`.
+// appendPolicy appends the item of RateLimit-Policy: `"per-ip";q=10;w=60`. The window is rounded up to whole seconds. A
+// window of the calendar has no w, because its length changes. A concurrency has none, and its own quota unit.
 func (p policy) appendPolicy(b []byte) []byte {
 	c := p.charge
 	b = appendParameter(p.appendName(b), ";q=", c.Algorithm.Max)
@@ -120,9 +116,8 @@ func (p policy) appendPolicy(b []byte) []byte {
 	return b
 }
 
-// appendServiceLimit appends the item of RateLimit: `"per-ip";r=7;t=42`. If the answer has Retry-After, a window that
-// ends later has no t, since Retry-After must not be earlier than the end of a window. Neither has a limit that refuses
-// the request for ever.
+// appendServiceLimit appends the item of RateLimit: `"per-ip";r=7;t=42`. A limit that refuses for ever has no t.
+// Neither has a window that ends after Retry-After, which must not be earlier than a t.
 func (p policy) appendServiceLimit(b []byte, a *limiter.Answer) []byte {
 	v := p.charge.Verdict
 	b = appendParameter(p.appendName(b), ";r=", v.Remaining)
@@ -147,10 +142,10 @@ func appendParameter(b []byte, name string, value uint64) []byte {
 // path. A limit that came with the request is called "request.1" for the first descriptor.
 func (p policy) appendName(b []byte) []byte {
 	r := p.charge.Rule
-	switch {
-	case r == nil:
+	if r == nil {
 		return append(strconv.AppendInt(append(b, `"request.`...), int64(p.descriptor)+1, 10), '"')
-	case r.Name != "":
+	}
+	if r.Name != "" {
 		return appendFieldString(b, r.Name)
 	}
 	return appendFieldString(b, p.charge.RuleName())

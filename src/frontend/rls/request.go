@@ -18,10 +18,9 @@ var (
 // maxRequestEntries is how many entries all descriptors of a request together may have.
 const maxRequestEntries = 16 * limiter.MaxDescriptors
 
-// decodeRequest reads the RateLimitRequest in data into c.req, whose texts point into data. As in protobuf, unknown
-// fields are skipped, and the last one of a repeated field counts. Unlike protobuf, decodeRequest accepts text that is
-// not UTF-8: Envoy forwards header values unchanged, and clients must not escape a limit with an invalid byte. Errors
-// wrap limiter.ErrInvalidRequest or limiter.ErrRequestTooLarge; c.req then holds what was read before the error.
+// decodeRequest reads the RateLimitRequest in data into c.req, whose texts point into data. Unlike protobuf, it accepts
+// text that is not UTF-8: Envoy forwards header values unchanged, and clients must not escape a limit with an invalid
+// byte. Errors wrap limiter.ErrInvalidRequest or limiter.ErrRequestTooLarge; c.req then holds what was read before.
 func (c *callMemory) decodeRequest(data []byte) error {
 	c.entries = c.entries[:0]
 	return c.decode(data, &c.req)
@@ -104,8 +103,8 @@ func (d *requestDecoder) decodeEntry(data []byte) error {
 	return f.Err
 }
 
-// decodeLimitOverride reads the fields of a RateLimitOverride into q. It sets hasMultiplier if q gets a
-// Multiplier from data; before, q.Multiplier is the default of 1.
+// decodeLimitOverride reads the fields of a RateLimitOverride into q. It sets hasMultiplier if data has a multiplier;
+// before, that of q is the default of 1.
 func decodeLimitOverride(data []byte, q *rules.Rate, hasMultiplier *bool) error {
 	f := Fields{Message: data}
 	for f.Next() {
@@ -139,8 +138,8 @@ func decodeWrappedNumber(data []byte, to *uint64) error {
 	return f.Err
 }
 
-// unitFromNumber returns the unit with the number n in the enum of responses, or UnitUnknown. The enum of
-// requests has the same numbers, without WEEK.
+// unitFromNumber returns the unit with the number n in the enum of responses, or UnitUnknown. The enum of requests has
+// the same numbers, without WEEK.
 func unitFromNumber(n int32) rules.Unit {
 	if n < 0 || n > int32(rules.UnitWeek) {
 		return rules.UnitUnknown
@@ -151,8 +150,8 @@ func unitFromNumber(n int32) rules.Unit {
 // requestText formats a request for trace spans, without unset fields.
 type requestText limiter.Request
 
-// maxRequestTextBytes is about how many bytes the text of a request, and each string in it, may have.
-// So formatting a large request does not take longer than deciding it.
+// maxRequestTextBytes is about how many bytes the text of a request, and each string in it, may have: formatting must
+// not take longer than deciding.
 const maxRequestTextBytes = 4 << 10
 
 // String returns the text of the request, with "…" for each part that was left out.
