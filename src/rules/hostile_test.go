@@ -209,6 +209,7 @@ func TestHostile(t *testing.T) {
 
 // TestHostileDivvy is the same about files of divvy.
 func TestHostileDivvy(t *testing.T) {
+	t.Parallel()
 	const rule = `{"operation":{"q":1},"creditLimit":1,"resetSeconds":1},`
 	for _, test := range []struct{ name, file, data, want string }{
 		{

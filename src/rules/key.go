@@ -180,9 +180,9 @@ func (k *KeyFormat) appendDomain(dst []byte, d *Domain, escape bool) []byte {
 
 // SetListKeys gives the limits of the rules of an ordered list the formats of their keys. No two limits get the same
 // key: of equal limits, the later ones get a number.
-func SetListKeys(matches iter.Seq[*Match]) {
+func SetListKeys(matches []*Match) {
 	seen := make(map[string]int)
-	for m := range matches {
+	for _, m := range matches {
 		for _, limit := range m.Limits {
 			k := newListKeyFormat(limit)
 			text := k.constantText()

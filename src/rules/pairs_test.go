@@ -163,6 +163,7 @@ func compiledTo(text string) (said, list string) {
 // other, or there is an error, or at least a warning, with its place. testdata/pairs holds the
 // pairs of which one is said; the others must work.
 func TestPairsOfKeys(t *testing.T) {
+	t.Parallel()
 	known := schemaKeys(t)
 	var got strings.Builder
 	for _, ordered := range []bool{false, true} {

@@ -99,16 +99,9 @@ func (c *limitCompiler) checkBesideUnlimited(r *rules.Rule, limit *RateLimitConf
 // setLimit sets r.Limit for a rule that is not unlimited.
 func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 	problems := len(c.problems)
-	l := algorithm.Limit{Max: uint64(cfg.RequestsPerUnit)}
-	known := true
-	if a := cfg.Algorithm; a != nil {
-		if l.Kind, known = algorithm.ParseKind(a.Value); !known {
-			c.problems.Add(a.Pos, rules.SuggestFix(a.Value, algorithm.KindNames(),
-				"write "+rules.JoinWithOr(algorithm.KindNames())),
-				"the algorithm %s is not known", rules.Quote(a.Value))
-		}
-	}
-	// It was probably meant to be concurrency.
+	kind, known := c.parseAlgorithm(cfg.Algorithm)
+	l := algorithm.Limit{Kind: kind, Max: uint64(cfg.RequestsPerUnit)}
+	// An unknown algorithm with a hold and without a window was probably meant to be concurrency.
 	if l.Kind == algorithm.Concurrency || !known && cfg.Hold != nil && cfg.Unit == "" && cfg.Period == nil {
 		r.Unit, r.UnitMultiplier = rules.UnitUnknown, 1
 	} else {
@@ -126,17 +119,7 @@ func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 	if l.Kind == algorithm.Concurrency {
 		l.Period = l.Hold
 	}
-	l.CountBlocked = rules.CountsBlockedByDefault(&l)
-	if v := cfg.CountBlocked; v != nil {
-		if l.CountBlocked = v.Value; v.Value {
-			c.countBlockedPos[r] = v.Pos
-			if c.options.ChargesAllOrNothing {
-				c.warnings.Add(v.Pos, "remove it, or set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=false",
-					"count_blocked: true has no effect with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true, which charges nothing of "+
-						"a refused request")
-			}
-		}
-	}
+	c.setCountBlocked(r, &l, cfg.CountBlocked)
 	if l.Kind == algorithm.GCRA && l.Max > 0 {
 		l.Burst = l.Max - 1
 	}
@@ -150,16 +133,43 @@ func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 		l.MinInterval = v.Value
 		c.checkMinInterval(&l, v)
 	}
-	if len(c.problems) > problems || cfg.HasReadProblem {
-		return
-	}
-	if !c.checkCountable(&l, cfg) {
+	if len(c.problems) > problems || cfg.HasReadProblem || !c.checkCountable(&l, cfg) {
 		return
 	}
 	c.checkStoreSupport(&l, cfg)
 	r.Limit = l
 	c.warnUselessSettings(&l, cfg)
 	c.warnUnlikelyHold(r, &l, cfg)
+}
+
+// parseAlgorithm returns the algorithm that v names; fixed_window if v is nil.
+func (c *report) parseAlgorithm(v *Positioned[string]) (kind algorithm.Kind, known bool) {
+	if v == nil {
+		return algorithm.FixedWindow, true
+	}
+	if kind, known = algorithm.ParseKind(v.Value); !known {
+		names := algorithm.KindNames()
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, names, "write "+rules.JoinWithOr(names)),
+			"the algorithm %s is not known", rules.Quote(v.Value))
+	}
+	return kind, known
+}
+
+// setCountBlocked sets l.CountBlocked of r, whose other fields are set, from v, the value of count_blocked.
+func (c *limitCompiler) setCountBlocked(r *rules.Rule, l *algorithm.Limit, v *Positioned[bool]) {
+	if v == nil {
+		l.CountBlocked = rules.CountsBlockedByDefault(l)
+		return
+	}
+	if l.CountBlocked = v.Value; !v.Value {
+		return
+	}
+	c.countBlockedPos[r] = v.Pos
+	if c.options.ChargesAllOrNothing {
+		c.warnings.Add(v.Pos, "remove it, or set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=false",
+			"count_blocked: true has no effect with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true, which charges nothing of "+
+				"a refused request")
+	}
 }
 
 // windowLength returns the length of the window, and sets Unit and UnitMultiplier of r, which callers are told.

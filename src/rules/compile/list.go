@@ -17,14 +17,48 @@ const MaxKeysPerRule = 100
 // reach.
 const maxReachabilitySteps = 50_000_000
 
+// compileOrderedList compiles the ordered list of cfg into l.
 func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compilePath) {
 	list := cfg.Rules.Value
+	matches, complete := c.addListRules(l, list, p)
+	if !complete {
+		return
+	}
+	names := ruleNames(l, list, matches)
+	canaryLimits, mostLimits := 0, 0 // mostLimits is the most that one other rule has
+	for i := range list {
+		limits := c.compileListRule(&list[i], &l.Rules[i], matches[i], p, names[i])
+		if l.Rules[i].IsCanary {
+			canaryLimits += limits
+		} else {
+			mostLimits = max(mostLimits, limits)
+		}
+		p.domain.ListRules = append(p.domain.ListRules, l.Rules[i].Match)
+	}
+	if canaryLimits+mostLimits > maxChargesPerDescriptor {
+		c.problems.Add(cfg.Rules.Pos, "use fewer rules in shadow mode",
+			"what matches may be charged to %d limits, and %d are the most: rules in shadow mode are charged besides the one "+
+				"that decides", canaryLimits+mostLimits, maxChargesPerDescriptor)
+	}
+	refuseUnreachableRules(&c.problems, l, list, matches)
+	var valid []*rules.Match
+	for _, r := range rulesCanariesLast(l) {
+		if r.Match != nil {
+			valid = append(valid, r.Match)
+		}
+	}
+	rules.SetListKeys(valid)
+}
+
+// addListRules adds the rules of list, without their limits, to l, and returns the match of each. It returns false if
+// all names together are too long.
+func (c *Compiler) addListRules(l *match.List, list []RuleConfig, p compilePath) ([][]rules.MatchPair, bool) {
 	matches := make([][]rules.MatchPair, len(list))
 	for i := range list {
 		var size int
 		matches[i], size = c.sortedMatchPairs(&list[i])
 		if !c.countNameBytes(list[i].Pos, 2*(len(p.ruleName)+size)) {
-			return
+			return nil, false
 		}
 		conditions := make([]match.Condition, len(matches[i]))
 		for j, pair := range matches[i] {
@@ -39,38 +73,19 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 		})
 	}
 	l.BuildIndexes()
-	names := ruleNames(l, list, matches)
-	canaryLimits, mostLimits := 0, 0 // the most limits that one other rule has.
-	for i := range list {
-		limits := c.compileListRule(&list[i], &l.Rules[i], matches[i], p, names[i])
-		if l.Rules[i].IsCanary {
-			canaryLimits += limits
-		} else {
-			mostLimits = max(mostLimits, limits)
-		}
-	}
-	if canaryLimits+mostLimits > maxChargesPerDescriptor {
-		c.problems.Add(cfg.Rules.Pos, "use fewer rules in shadow mode",
-			"what matches may be charged to %d limits, and %d are the most: rules in shadow mode are charged besides the one "+
-				"that decides",
-			canaryLimits+mostLimits, maxChargesPerDescriptor)
-	}
+	return matches, true
+}
+
+// refuseUnreachableRules reports rules whose requests an earlier rule takes. It stops after maxReachabilitySteps.
+func refuseUnreachableRules(
+	problems *rules.Problems, l *match.List, list []RuleConfig, matches [][]rules.MatchPair,
+) {
 	var s rules.SearchScratch
 	for i := range min(len(list), maxReachabilitySteps/(len(l.WithoutExactValue)+len(l.SlotByKey)+1)) {
 		if by, hidden := l.FirstHidingRule(i, matches[i], &s); hidden && !l.Rules[i].IsInvalid {
-			c.problems.Add(list[i].Pos, "put the narrower one first, or remove one",
+			problems.Add(list[i].Pos, "put the narrower one first, or remove one",
 				"rule %s is unreachable: %s at %v matches first", list[i].shortText(), list[by].shortText(), list[by].Pos)
 		}
-	}
-	rules.SetListKeys(func(yield func(*rules.Match) bool) {
-		for _, r := range rulesCanariesLast(l) {
-			if r.Match != nil && !yield(r.Match) {
-				return
-			}
-		}
-	})
-	for i := range l.Rules {
-		p.domain.ListRules = append(p.domain.ListRules, l.Rules[i].Match)
 	}
 }
 
