@@ -17,7 +17,6 @@ import (
 // that of the rule.
 func TestKeyOrderAgainstAllBuckets(t *testing.T) {
 	t.Parallel()
-	t.Parallel()
 	levels := []string{
 		"key: a", "key: b", "key: ab", "key: a_b", `key: "a*"`, `key: "*"`, `key: "b_*"`,
 		`key: a, value: "x*"`, `key: a_b, value: "*"`, "key: b, value: y",
