@@ -26,23 +26,21 @@ func (l *Limiter) DryRun(ctx context.Context, req *Request, a *Answer) error {
 	return a.decide(&l.cfg)
 }
 
-// counterID identifies a counter of the store.
-type counterID struct {
-	key    string
-	window algorithm.Window
-}
-
 // makeDryRunHits replaces all hits by looks, which charge nothing.
 func (a *Answer) makeDryRunHits() {
-	type hold struct {
-		counter counterID
-		id      algorithm.HoldID
+	type counter struct {
+		key    string
+		window algorithm.Window
 	}
-	earlier, opened, hits := make(map[counterID]uint64), make(map[hold]bool), a.Hits()
+	type hold struct {
+		counter
+		id algorithm.HoldID
+	}
+	earlier, opened, hits := make(map[counter]uint64), make(map[hold]bool), a.Hits()
 	for i := range a.Charges {
 		c, h := &a.Charges[i], &hits[i]
 		*h = h.AsLook()
-		same := counterID{string(h.Key), h.Limit.Window()}
+		same := counter{string(h.Key), h.Limit.Window()}
 		held := hold{same, h.HoldID}
 		if !c.Op.CanBeRefused() || opened[held] {
 			continue

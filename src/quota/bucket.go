@@ -321,7 +321,8 @@ func (b *bucket) startRound(due []*member, now int64) []*member {
 	b.lastRound = now
 	for _, m := range b.members {
 		if m.isDue {
-			m.planned, m.isInRound = 0, m.canAssign(now)
+			m.planned = 0
+			m.isInRound = m.mustReplace || m.newest.Action != AssignUnits || now >= m.nextAssignment()
 			due = append(due, m)
 		}
 	}

@@ -149,11 +149,6 @@ func (m *member) ttl() time.Duration {
 	return time.Duration(min(max(seconds, 2), 2*maxInterval)) * time.Second
 }
 
-// canAssign reports whether the proxy may get an assignment now.
-func (m *member) canAssign(now int64) bool {
-	return m.mustReplace || m.newest.Action != AssignUnits || now >= m.nextAssignment()
-}
-
 // replace makes the proxy get new units, because those that it has are no longer charged. A silent proxy gets them when
 // it reports.
 func (m *member) replace(now int64) {

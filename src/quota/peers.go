@@ -129,14 +129,9 @@ func (b *bucket) readPresence(v *backend.Verdict) {
 	}
 	sum := unpackPresence(presenceLimit.Max - v.Remaining)
 	p.others = sum.minus(p.published)
-	if p.published.isMissingIn(sum) {
-		p.published = presence{}
+	if q := p.published; sum.proxies < q.proxies || sum.above < q.above || sum.demand < q.demand {
+		p.published = presence{} // The store has lost it.
 	}
-}
-
-// isMissingIn reports whether the sum cannot contain p, because the store has lost it.
-func (p presence) isMissingIn(sum presence) bool {
-	return sum.proxies < p.proxies || sum.above < p.above || sum.demand < p.demand
 }
 
 // demandOf returns what a member wants, in equal shares. A member whose demand is not known wants more than one.
