@@ -190,16 +190,16 @@ func TestFloodOfDenyingCounters(t *testing.T) {
 // have been idle.
 func TestNearlyEmptyCountersGoFirst(t *testing.T) {
 	t.Parallel()
-	s := open(t, floodedBytes)
+	s := open(t, 1<<20)
 	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
-	const halfFull = 1250
+	const halfFull = 5000
 	for k := range uint64(halfFull) {
 		for range 50 {
 			hit(s, 1<<40+k, day, epoch)
 		}
 	}
-	for n := range uint64(25_000) {
-		hit(s, n, day, epoch.Add(time.Hour+time.Duration(n/250)*time.Second))
+	for n := range uint64(100_000) {
+		hit(s, n, day, epoch.Add(time.Hour+time.Duration(n/1000)*time.Second))
 	}
 	for k := range uint64(halfFull) {
 		if v := hit(s, 1<<40+k, day, epoch.Add(2*time.Hour)); v.Before != 50 {
