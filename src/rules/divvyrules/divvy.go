@@ -39,9 +39,9 @@ type divvyRule struct {
 
 // scalar is the value of a field of a rule.
 type scalar struct {
-	pos  rules.Pos
-	kind compile.ValueKind
-	text string
+	pos    rules.Pos
+	text   string
+	isNull bool // set for null without quotes
 }
 
 // ruleFieldKeys are the keys of a rule's fields.
@@ -150,7 +150,7 @@ func (f *reader) checkLabel(r *divvyRule, v scalar) {
 // optionalField returns a field that a rule need not have; ok is false if it is missing, null or empty.
 func (r *divvyRule) optionalField(key string) (v scalar, ok bool) {
 	v, ok = r.valueByKey[key]
-	return v, ok && v.kind != compile.KindNull && v.text != ""
+	return v, ok && !v.isNull && v.text != ""
 }
 
 // numberField returns a field that is a whole number; has is false if the rule has no such field. It reports another
@@ -163,7 +163,7 @@ func (f *reader) numberField(r *divvyRule, key string) (n uint32, has bool) {
 	number, err := strconv.ParseUint(v.text, 10, 32)
 	text, quoted := rules.Shorten(r.operationText), rules.Quote(v.text)
 	switch {
-	case v.kind == compile.KindNull:
+	case v.isNull:
 		f.problems.Add(v.pos, "write a whole number", "%s of %s is null", key, text)
 	case errors.Is(err, strconv.ErrRange):
 		f.problems.Add(v.pos, "write 0 to 4294967295", "%s of %s is out of range: %s", key, text, quoted)

@@ -140,8 +140,7 @@ var (
 	wordEscapePattern    = regexp.MustCompile(`\\([\\;#.])`)
 )
 
-// parseINIValue reads the text behind `=`. Without quotes, null, true and false are not text. The problem is empty if
-// there is none.
+// parseINIValue reads the text behind `=`. The problem is empty if there is none.
 func parseINIValue(text string) (v scalar, problem string) {
 	if text != "" && (text[0] == '"' || text[0] == '\'') {
 		inside, rest, closed := strings.Cut(text[1:], text[:1])
@@ -152,19 +151,10 @@ func parseINIValue(text string) (v scalar, problem string) {
 		case rest != "" && !isComment(rest):
 			problem = fmt.Sprintf("there is more behind the quote: %s", rules.Quote(rest))
 		}
-		return scalar{kind: compile.KindText, text: inside}, problem
+		return scalar{text: inside}, problem
 	}
-	v = scalar{
-		kind: compile.KindText,
-		text: strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1")),
-	}
-	switch v.text {
-	case "null":
-		v.kind = compile.KindNull
-	case "true", "false":
-		v.kind = compile.KindBool
-	}
-	return v, ""
+	text = strings.TrimSpace(valueEscapePattern.ReplaceAllString(unquotedValuePattern.FindString(text), "$1"))
+	return scalar{text: text, isNull: text == "null"}, ""
 }
 
 // sectionHeadReader reads the head of a section, up to its `]`.

@@ -228,7 +228,7 @@ func (r *jsonReader) readRule(v jsonValue) {
 		case kind == compile.KindMap || kind == compile.KindList:
 			r.problems.Add(r.posOf(m.offset), "write text or a number", "%s is %v", m.key, kind)
 		default:
-			rule.valueByKey[m.key] = scalar{r.posOf(m.offset), kind, m.text()}
+			rule.valueByKey[m.key] = scalar{r.posOf(m.offset), m.text(), kind == compile.KindNull}
 		}
 	}
 	switch {
