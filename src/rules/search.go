@@ -42,11 +42,15 @@ func (s *SearchScratch) Reset(maxBytes int) {
 }
 
 // MaxRegexWork is how much the regular expressions of one request may cost: the steps of each, see regexSteps, times
-// the bytes that it is compared with. The worst expressions then take some 0.4 s of one core.
+// the bytes that it is compared with. The worst expressions then take some 0.4 s of one core. An explanation charges its
+// other comparisons to the same budget.
 const MaxRegexWork = 50_000_000
 
-// ErrTooMuchRegexWork says that a request needs more than MaxRegexWork.
-var ErrTooMuchRegexWork = errors.New("the values take too long to compare with regular expressions")
+// ErrTooMuchRegexWork says that a request needs more than MaxRegexWork; ErrTooMuchExplainWork, that its explanation does.
+var (
+	ErrTooMuchRegexWork   = errors.New("the values take too long to compare with regular expressions")
+	ErrTooMuchExplainWork = errors.New("the values take too long to compare with all rules")
+)
 
 const (
 	// workBetweenLooks is the work after which a search asks whether its context has ended. A unit takes at most 8 ns.
@@ -55,6 +59,9 @@ const (
 	workOfDescriptor = 2000
 	// longText is the length from which on the comparison with a wildcard counts as work.
 	longText = 4096
+	// workOfComparison is what the comparison of a short text costs an explanation. Each bytesPerWork bytes cost another
+	// unit.
+	workOfComparison, bytesPerWork = 4, 16
 	// minRememberedWork is the work of a comparison whose result is worth a place in matchedValues.
 	minRememberedWork = 10_000
 	// maxMatchedValues is how many results are remembered.
@@ -64,8 +71,9 @@ const (
 // SearchBounds bounds the searches of one request. The zero value bounds nothing.
 type SearchBounds struct {
 	ctx           context.Context
-	regexWork     int // the work of regular expressions so far
-	workSinceLook int // the work since ctx was asked
+	isExplanation bool // set by BeginExplanation
+	regexWork     int  // the work of regular expressions so far
+	workSinceLook int  // the work since ctx was asked
 	err           error
 	matched       []matchedValue // the last results that took long. The oldest makes room when it is full
 	oldestMatched int
@@ -85,8 +93,14 @@ func (s *SearchScratch) Begin(ctx context.Context) {
 	s.Bounds.ctx = ctx
 }
 
-// Err returns why searches since Begin have stopped: ErrTooMuchRegexWork or the error of the context. Then their
-// results are not valid.
+// BeginExplanation is Begin for searches that compare more than FindRule does: each of their comparisons counts.
+func (s *SearchScratch) BeginExplanation(ctx context.Context) {
+	s.Begin(ctx)
+	s.Bounds.isExplanation = true
+}
+
+// Err returns why searches since Begin have stopped: ErrTooMuchRegexWork, ErrTooMuchExplainWork or the error of the
+// context. Then their results are not valid.
 func (s *SearchScratch) Err() error { return s.Bounds.err }
 
 // reset removes the bounds and forgets the results, but keeps their memory.
@@ -106,13 +120,20 @@ func (b *SearchBounds) Allows(work int) bool {
 	return b.err == nil
 }
 
-// AllowsText reports whether a search may compare a text of that length with another wildcard.
-func (b *SearchBounds) AllowsText(length int) bool { return length < longText || b.Allows(length) }
+// AllowsText reports whether a search may compare a text of that length with another descriptor or rule.
+func (b *SearchBounds) AllowsText(length int) bool {
+	if b.isExplanation {
+		return b.AllowsRegex(workOfComparison + length/bytesPerWork)
+	}
+	return length < longText || b.Allows(length)
+}
 
 // AllowsRegex reports whether a search may compare the next regular expression.
 func (b *SearchBounds) AllowsRegex(work int) bool {
 	if b.regexWork += work; b.regexWork > MaxRegexWork && b.ctx != nil && b.err == nil {
-		b.err = ErrTooMuchRegexWork
+		if b.err = ErrTooMuchRegexWork; b.isExplanation {
+			b.err = ErrTooMuchExplainWork
+		}
 	}
 	return b.Allows(work)
 }

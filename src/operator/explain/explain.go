@@ -31,7 +31,7 @@ func Request(ctx context.Context, l DryRunner, req *limiter.Request, counters bo
 
 // NewReport explains req by the limiter's answer to it, and keeps a reference to neither. Without counters the report
 // has no decision and no states of counters. If the answer is from Check, the states are those before the charge.
-// NewReport returns an error if ctx ends, or if all searches take more than rules.MaxRegexWork.
+// NewReport returns an error if ctx ends, or if all comparisons together take more than rules.MaxRegexWork.
 func NewReport(ctx context.Context, req *limiter.Request, a *limiter.Answer, counters bool) (*Report, error) {
 	x := explainer{req: req, answer: a, counters: counters}
 	r := &Report{
@@ -71,7 +71,7 @@ func (x *explainer) searchAll(ctx context.Context) error {
 		return nil
 	}
 	var scratch rules.SearchScratch
-	scratch.Begin(ctx)
+	scratch.BeginExplanation(ctx)
 	x.replacedBy = make(map[string][]*rules.Rule)
 	seen := make(map[*rules.Rule]bool)
 	for i := range x.req.Descriptors {
@@ -98,7 +98,7 @@ func (x *explainer) searchAll(ctx context.Context) error {
 
 // stoppedSearch returns the error of an explanation whose search has stopped with err.
 func stoppedSearch(err error) error {
-	if errors.Is(err, rules.ErrTooMuchRegexWork) {
+	if errors.Is(err, rules.ErrTooMuchExplainWork) {
 		return fmt.Errorf("%w: to explain it, %w; ask for fewer descriptors or shorter values at a time",
 			limiter.ErrRequestTooLarge, err)
 	}

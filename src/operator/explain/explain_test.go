@@ -98,33 +98,47 @@ func newReport(t testing.TB, req *limiter.Request, a *limiter.Answer, counters b
 	return report
 }
 
-// An explanation compares regular expressions behind the one that matches, too. It has the budget of a request for
-// that.
+// An explanation compares what is behind the rule that matches, too. It has the budget of a request for that.
 func TestExplanationHasABudget(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("domain: d\ndescriptors:\n- {key: path, regex: \"^a\", rate_limit: {unit: hour, requests_per_unit: " +
-		"10}}\n")
-	for i := range 5 {
-		fmt.Fprintf(&text, "- {key: path, regex: \"(b{0,20}%d){0,20}c\", rate_limit: {unit: hour, requests_per_unit: 10}}\n",
-			i)
-	}
-	l := start(t, limiter.Config{}, text.String())
-	ask := func(length int) error {
-		value := "path=" + strings.Repeat("a", length)
-		req := parse(t, "d: "+value+strings.Repeat(" + "+value, 99))
-		var a limiter.Answer
-		if err := l.DryRun(t.Context(), req, &a); err != nil {
-			t.Fatalf("%d bytes are not answered: %v", length, err)
+	const limit = "rate_limit: {unit: hour, requests_per_unit: 10}}\n"
+	many := func(first string, n int, format string) string {
+		var text strings.Builder
+		text.WriteString("domain: d\n" + first + limit)
+		for i := range n {
+			fmt.Fprintf(&text, format+limit, i)
 		}
-		_, err := explain.NewReport(t.Context(), req, &a, true)
-		return err
+		return text.String()
 	}
-	if err := ask(10); err != nil {
-		t.Errorf("a short value: %v", err)
-	}
-	err := ask(1000)
-	if !errors.Is(err, limiter.ErrRequestTooLarge) || !strings.Contains(err.Error(), "too long to compare") {
-		t.Errorf("a long value: %v", err)
+	for _, tt := range []struct {
+		what, rules string
+		length      int // of a value that takes too long
+	}{
+		{
+			"regular expressions",
+			many("descriptors:\n- {key: path, regex: ^a, ", 5, "- {key: path, regex: \"(b{0,20}%d){0,20}c\", "),
+			1000,
+		},
+		{"wildcards", many("descriptors:\n- {key: path, value: a*, ", 2000, "- {key: path, value: \"*a%d*b\", "), 8000},
+		{"rules of a list", many("rules:\n- {match: {path: \"a*b\"}, ", 2000, "- {match: {path: \"*a%d*b\"}, "), 8000},
+	} {
+		l := start(t, limiter.Config{}, tt.rules)
+		ask := func(length int) error {
+			value := "path=" + strings.Repeat("a", length)
+			req := parse(t, "d: "+value+strings.Repeat(" + "+value, 99))
+			var a limiter.Answer
+			if err := l.DryRun(t.Context(), req, &a); err != nil {
+				t.Fatalf("%s: %d bytes are not answered: %v", tt.what, length, err)
+			}
+			_, err := explain.NewReport(t.Context(), req, &a, true)
+			return err
+		}
+		if err := ask(10); err != nil {
+			t.Errorf("%s: a short value: %v", tt.what, err)
+		}
+		err := ask(tt.length)
+		if !errors.Is(err, limiter.ErrRequestTooLarge) || !strings.Contains(err.Error(), "too long to compare") {
+			t.Errorf("%s: a long value: %v", tt.what, err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package unmatched
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -67,7 +68,12 @@ func keysText(entries []rules.Entry) string {
 
 // reason returns why no rule of the domain applies to a descriptor with these entries.
 func reason(d *rules.Domain, entries []rules.Entry) string {
-	search := match.Explain(d, entries, new(rules.SearchScratch))
+	var scratch rules.SearchScratch
+	scratch.BeginExplanation(context.Background())
+	search := match.Explain(d, entries, &scratch)
+	if err := scratch.Err(); err != nil {
+		return err.Error()
+	}
 	at, n := len(search.Steps), len(entries)
 	switch search.EndReason {
 	case match.EndReasonNoEntries:

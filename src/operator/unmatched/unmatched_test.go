@@ -1,6 +1,7 @@
 package unmatched
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,6 +30,24 @@ descriptors:
   - key: staff
     rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: user}]}
 `
+
+// The search for a reason has the budget of an explanation.
+func TestReasonHasABudget(t *testing.T) {
+	t.Parallel()
+	list := []byte("domain: d\nrules:\n")
+	for i := range 200 {
+		list = fmt.Appendf(list, "- {match: {path: \"*%db\"}, rate_limit: {unit: hour, requests_per_unit: 1}}\n", i)
+	}
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: list}}, compile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := bytes.Repeat([]byte("a"), 5<<20)
+	const want = "the values take too long to compare with all rules"
+	if got := reason(set.Domain([]byte("d")), []rules.Entry{{Key: []byte("path"), Value: value}}); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
 
 func TestUnmatched(t *testing.T) {
 	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})

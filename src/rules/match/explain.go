@@ -16,8 +16,8 @@ const (
 )
 
 // Explain searches like Domain.FindRule and returns a record of the search for people. It is slower than FindRule,
-// allocates, and takes more work within the bounds of s.Begin, because it compares descriptors behind the one that
-// matches, too. The record is not valid if s.Err then returns an error.
+// allocates, and takes more work, because it compares descriptors behind the one that matches, too. It stays within the
+// bounds of s.BeginExplanation; the record is not valid if s.Err then returns an error.
 func Explain(d *rules.Domain, entries []rules.Entry, s *rules.SearchScratch) *Record {
 	return d.Matcher.(explainer).explain(entries, s)
 }
@@ -115,6 +115,9 @@ func (n *Node) explainStep(e *rules.Entry, scratch *rules.SearchScratch) Step {
 	if len(l.Wildcards) > 0 {
 		text := scratch.JoinEntry(e)
 		for i := range l.Wildcards {
+			if !scratch.Bounds.AllowsText(len(text)) {
+				return s
+			}
 			w := &l.Wildcards[i]
 			// People are told of a wildcard that does not match if it may have been meant for this key.
 			key := w.Node.Level().Key()
@@ -163,9 +166,12 @@ func (s *Step) add(c Candidate, matches bool) {
 // explain adds the descriptors that find tries, and those that match but come later, to s.
 func (m *valueMatchers) explain(value []byte, s *Step, b *rules.SearchBounds) {
 	for i := range m.Data {
+		if !b.AllowsText(len(value)) {
+			return
+		}
 		m.Data[i].explain(value, s)
 	}
-	m.Networks.explain(value, s)
+	m.Networks.explain(value, s, b)
 	for i := range m.Regexes {
 		r := &m.Regexes[i]
 		compared := value[:min(len(value), MaxRegexValue)]
@@ -199,7 +205,7 @@ func (d *DataNode) explain(value []byte, s *Step) {
 
 // explain adds the networks that contain the address in value to s, the longest first. If there are none, it adds the
 // descriptors, and why they do not match.
-func (t *NetworkTable) explain(value []byte, s *Step) {
+func (t *NetworkTable) explain(value []byte, s *Step, b *rules.SearchBounds) {
 	if t.ByPrefix == nil {
 		return
 	}
@@ -217,6 +223,9 @@ func (t *NetworkTable) explain(value []byte, s *Step) {
 		return
 	}
 	for _, n := range t.nodes {
+		if !b.AllowsText(0) {
+			return
+		}
 		c := n.candidate(MatchCIDR)
 		c.Reason = why
 		s.add(c, false)
@@ -297,19 +306,26 @@ func (search *Record) setLeadsToRule(entries []rules.Entry, scratch *rules.Searc
 	}
 }
 
-func (l *List) explain(entries []rules.Entry, _ *rules.SearchScratch) *Record {
+func (l *List) explain(entries []rules.Entry, scratch *rules.SearchScratch) *Record {
 	search := &Record{Steps: []Step{}, EndReason: EndReasonNoRuleMatches}
-	values := l.valuesBySlot(nil, entries)
-	unmatched, deciding := 0, -1 // the index of search.Found in search.TriedRules.
+	l.setValues(scratch, entries)
+	values := scratch.ValuesBySlot
+	unmatched, deciding := 0, -1 // deciding is the index of search.Found in search.TriedRules.
 	for i := range l.Rules {
+		if !scratch.Bounds.AllowsText(scratch.BytesOfValues) {
+			break
+		}
 		r := &l.Rules[i]
-		tried := TriedRule{RuleName: r.Match.FullName, Position: r.Match.Pos.String(), Outcome: OutcomeRuleDecides}
 		failed := slices.IndexFunc(r.Conditions, func(c Condition) bool { return !c.matches(values[c.keySlot]) })
 		if failed >= 0 {
-			if unmatched++; unmatched > maxUnmatchedListed {
-				search.UnlistedCount++
-				continue
-			}
+			unmatched++
+		}
+		if failed >= 0 && unmatched > maxUnmatchedListed {
+			search.UnlistedCount++
+			continue
+		}
+		tried := TriedRule{RuleName: r.Match.FullName, Position: r.Match.Pos.String(), Outcome: OutcomeRuleDecides}
+		if failed >= 0 {
 			pair := r.Match.ListSettings.MatchPairs[failed]
 			tried.Outcome, tried.FailedKey, tried.FailedPattern = OutcomeNoMatch, pair.Key, pair.Pattern
 			if value := values[r.Conditions[failed].keySlot]; value != nil {
